@@ -1,5 +1,5 @@
 #pragma once
-// The commands of `aliquot`.
+// The subcommands of `aliquot`.
 
 #include <string>
 #include <string_view>
@@ -7,7 +7,8 @@
 
 namespace aliquot {
 
-/// What came after the command's name. Each returns the program's exit code, or throws an Error that carries it.
+/// The arguments after the subcommand's name. Each subcommand returns the exit code of the program, or throws an Error
+/// that carries it.
 using Arguments = std::vector<std::string>;
 
 int run_train(const Arguments& arguments);
@@ -17,7 +18,7 @@ int run_report(const Arguments& arguments);
 int run_checkpoint(const Arguments& arguments);
 int run_doctor(const Arguments& arguments);
 
-/// Whether --help or -h was asked for.
+/// Whether `arguments` contains --help or -h.
 bool wants_help(const Arguments& arguments);
 
 }  // namespace aliquot

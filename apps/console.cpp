@@ -10,18 +10,18 @@ namespace aliquot {
 void write_stream(std::FILE* stream, std::string_view text) { std::fwrite(text.data(), 1, text.size(), stream); }
 
 void reserve_standard_streams() {
-  // The lowest free number is taken, so that each comes to its own place.
+  // open() returns the lowest free descriptor, so in this order each call returns `stream`.
   for (int stream = STDIN_FILENO; stream <= STDERR_FILENO; ++stream) {
     if (fcntl(stream, F_GETFD) != -1 || errno != EBADF) continue;
-    if (open("/dev/null", O_RDWR) != stream) return;  // not even that is there: nothing better can be done
+    if (open("/dev/null", O_RDWR) != stream) return;  // /dev/null is missing: there is no other remedy
   }
 }
 
 std::string stdout_error() {
-  const bool lost_before = std::ferror(stdout) != 0;
+  const bool failed_before = std::ferror(stdout) != 0;
   errno = 0;
-  if (std::fflush(stdout) == 0 && !lost_before) return "";
-  return errno != 0 ? std::strerror(errno) : "a part of it was lost";
+  if (std::fflush(stdout) == 0 && !failed_before) return "";
+  return errno != 0 ? std::strerror(errno) : "an earlier write failed";
 }
 
 }  // namespace aliquot

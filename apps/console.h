@@ -1,6 +1,6 @@
 #pragma once
-// What the command says on its standard streams. One that cannot take it, a full disk or a reader that has gone, ends no
-// run: what was lost of the output is told when all is done.
+// Output of the command to its standard streams. A failed write (full disk, closed pipe) does not end the run;
+// stdout_error() reports it at the end.
 
 #include <cstdio>
 #include <fmt/format.h>
@@ -10,26 +10,26 @@
 
 namespace aliquot {
 
-/// The text as it is. From any thread; throws nothing but what formatting throws.
+/// Writes `text` unchanged, from any thread. Ignores write errors.
 void write_stream(std::FILE* stream, std::string_view text);
 
-/// On standard output.
+/// Formats to standard output. Ignores write errors.
 template <typename... T>
-void write_stdout(fmt::format_string<T...> words, T&&... values) {
-  write_stream(stdout, fmt::format(words, std::forward<T>(values)...));
+void write_stdout(fmt::format_string<T...> format, T&&... values) {
+  write_stream(stdout, fmt::format(format, std::forward<T>(values)...));
 }
 
-/// On standard error, a sentence: "aliquot: " comes before it, and the line ends after it.
+/// Formats one line to standard error, after the prefix "aliquot: ". Ignores write errors.
 template <typename... T>
-void warn(fmt::format_string<T...> words, T&&... values) {
-  write_stream(stderr, "aliquot: " + fmt::format(words, std::forward<T>(values)...) + "\n");
+void warn(fmt::format_string<T...> format, T&&... values) {
+  write_stream(stderr, "aliquot: " + fmt::format(format, std::forward<T>(values)...) + "\n");
 }
 
-/// Before anything is opened: a standard stream that is closed leads nowhere from now on, so that no file of the run takes
-/// its place and what is said does not end up there.
+/// Opens /dev/null in place of each closed standard stream. Otherwise a file of the run could get descriptor 0, 1 or 2
+/// and receive the printed text. Call this before any file is opened.
 void reserve_standard_streams();
 
-/// When all is done: why not everything reached standard output, or nothing.
+/// Flushes standard output. Returns the reason if any output was lost, otherwise an empty string.
 std::string stdout_error();
 
 }  // namespace aliquot

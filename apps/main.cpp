@@ -1,4 +1,4 @@
-// The `aliquot` command: finds the command meant, and turns what it throws into one line and an exit code.
+// The `aliquot` command: runs a subcommand, and reports an exception as one line and an exit code.
 #include <array>
 #include <csignal>
 #include <exception>
@@ -7,6 +7,7 @@
 
 #include "apps/commands.h"
 #include "apps/console.h"
+#include "apps/options/flag_names.h"
 #include "apps/version.h"
 #include "engine/options/nearest.h"
 #include "kernels/system/error.h"
@@ -23,27 +24,27 @@ struct Command {
 
 constexpr std::array kCommands{
     Command{"train", "train a model, sharded over ranks", run_train},
-    Command{"plan", "what a run would cost, without running it", run_plan},
-    Command{"sweep", "memory per rank against model size, as a table and a picture", run_sweep},
-    Command{"report", "a page about one run or several", run_report},
+    Command{"plan", "predict memory, traffic and step time of a run, without running it", run_plan},
+    Command{"sweep", "measure memory per rank against model size, as a table and a chart", run_sweep},
+    Command{"report", "make an HTML page about one or several runs", run_report},
     Command{"checkpoint", "list, show, verify, compare, export, import and prune checkpoints", run_checkpoint},
-    Command{"doctor", "what this build and this machine offer", run_doctor},
+    Command{"doctor", "show what this build and this machine support", run_doctor},
 };
 
 std::string help() {
   std::string text =
-      "aliquot trains models that no single rank can hold.\n\n  aliquot COMMAND [--option value ...]\n\n";
+      "aliquot trains models that are too large for a single rank.\n\n  aliquot COMMAND [--option value ...]\n\n";
   for (const Command& command : kCommands) {
     text += fmt::format("  {:<12}{}\n", command.name, command.summary);
   }
-  return text + "\naliquot COMMAND --help says what a command can be told; aliquot --version, which build this is.\n";
+  return text + "\naliquot COMMAND --help lists the options of a command; aliquot --version prints the version.\n";
 }
 
 [[noreturn]] void refuse_unknown(const std::string& given) {
   std::vector<std::string> names;
   for (const Command& command : kCommands) names.emplace_back(command.name);
-  throw UsageError("there is no command '" + given + "'." + did_you_mean(given, names, "") +
-                   " aliquot --help lists them.");
+  throw UsageError("unknown command '" + given + "'." + did_you_mean(given, names, "") +
+                   " aliquot --help lists all commands.");
 }
 
 int dispatch(const Arguments& words) {
@@ -70,12 +71,11 @@ int run_and_report(const Arguments& words) {
   try {
     return dispatch(words);
   } catch (const Error& error) {
-    return fail(error.exit_code(), error.what());
+    return fail(error.exit_code(), with_flag_names(error.what()));
   } catch (const std::bad_alloc&) {
-    return fail(ExitCode::kUnavailable,
-                "the system has no more memory: a smaller --micro-batch or a higher --zero-stage needs less.");
+    return fail(ExitCode::kUnavailable, "out of memory: use a smaller --micro-batch or a higher --zero-stage.");
   } catch (const std::exception& error) {
-    return fail(ExitCode::kFault, std::string("an error that should not happen: ") + error.what());
+    return fail(ExitCode::kFault, std::string("internal error: ") + error.what());
   }
 }
 
@@ -92,11 +92,11 @@ bool wants_help(const Arguments& arguments) {
 
 int main(int argc, char** argv) {
   aliquot::reserve_standard_streams();
-  std::signal(SIGXFSZ, SIG_IGN);  // a file that may grow no more is an error of its writer, as on a full disk
-  aliquot::set_log_sink(aliquot::log_to_standard_error);
+  std::signal(SIGXFSZ, SIG_IGN);  // at the file size limit, writes then fail as they do on a full disk
+  aliquot::set_log_sink(aliquot::log_with_flag_names);
   const int code = aliquot::run_and_report({argv + 1, argv + argc});
-  const std::string loss = aliquot::stdout_error();
-  if (loss.empty()) return code;
-  aliquot::fail(aliquot::ExitCode::kFault, "standard output could not be written: " + loss + ".");
+  const std::string output_error = aliquot::stdout_error();
+  if (output_error.empty()) return code;
+  aliquot::fail(aliquot::ExitCode::kFault, "writing to standard output failed: " + output_error + ".");
   return code == 0 ? static_cast<int>(aliquot::ExitCode::kFault) : code;
 }

@@ -3,12 +3,12 @@
 namespace aliquot {
 
 std::string ranks_text(const std::vector<int>& ranks) {
-  constexpr size_t kLeastRun = 3;  // two ranks are no shorter as a run
+  constexpr size_t kMinRun = 3;  // "0 to 1" is no shorter than "0 and 1"
   std::vector<std::string> parts;
   for (size_t first = 0; first < ranks.size();) {
     size_t end = first + 1;
     while (end < ranks.size() && ranks[end] == ranks[end - 1] + 1) ++end;
-    if (end - first < kLeastRun) end = first + 1;
+    if (end - first < kMinRun) end = first + 1;
     parts.push_back(std::to_string(ranks[first]));
     if (end - first > 1) parts.back() += " to " + std::to_string(ranks[end - 1]);
     first = end;

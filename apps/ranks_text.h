@@ -1,12 +1,12 @@
 #pragma once
-// Ranks in a sentence.
+// Lists of ranks in messages.
 
 #include <string>
 #include <vector>
 
 namespace aliquot {
 
-/// "rank 1", "ranks 0 and 2", "ranks 0, 3 and 8 to 15", in the order given.
+/// Returns "rank 1", "ranks 0 and 2", "ranks 0, 3 and 8 to 15", in the order given.
 std::string ranks_text(const std::vector<int>& ranks);
 
 }  // namespace aliquot

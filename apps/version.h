@@ -1,20 +1,20 @@
 #pragma once
-// Which build this is.
+// The version and the optional features of this build.
 
 #include <string_view>
 
 namespace aliquot {
 
-/// The project's version: "0.1.0".
+/// The version of Aliquot, for example "0.1.0".
 std::string_view version();
-/// Of the library it was built with.
+/// The version of HDF5 at build time.
 std::string_view hdf5_version();
 
-/// A part that a build may lack, as configuring said it.
+/// An optional feature, as CMake found it.
 struct BuildFeature {
   std::string_view name;
   bool is_available = false;
-  std::string_view why;  // versions where it is there, else what was not found
+  std::string_view why;  // the versions if available, otherwise what was not found
 };
 BuildFeature cuda_part();  // with NCCL
 BuildFeature mpi_part();

@@ -1,4 +1,4 @@
-// aliquot checkpoint: finds the verb that is meant, and its flags.
+// aliquot checkpoint: parses the command line and runs a subcommand.
 #include <algorithm>
 #include <fmt/format.h>
 
@@ -15,28 +15,27 @@ namespace {
 void no_flags(OptionTable&, CheckpointOptions&) {}
 
 void prune_flags(OptionTable& table, CheckpointOptions& options) {
-  table.count("keep", options.keep, {.least = 1}, "How many of the newest that verify are kept; must be given.");
+  table.count("keep", options.keep, {.least = 1}, "Number of newest valid checkpoints to keep; required.");
 }
 
 void import_flags(OptionTable& table, CheckpointOptions& options) {
-  table.text("out", "DIR", options.out, "Where to write; must be given.");
+  table.text("out", "DIR", options.out, "Directory to write to; required.");
 }
 
 void export_flags(OptionTable& table, CheckpointOptions& options) {
   import_flags(table, options);
-  table.choice("dtype", options.dtype, kComputeWords, "What the weights are written in.");
-  table.count("heads", options.heads, {.least = 1}, "The model's heads, where the checkpoint does not say.");
+  table.choice("dtype", options.dtype, kComputeWords, "Data type of the written weights.");
+  table.count("heads", options.heads, {.least = 1}, "Attention heads, if the checkpoint does not record them.");
 }
 
 std::string help() {
   std::string text = "aliquot checkpoint VERB ...\n\n";
   for (const CheckpointSubcommand& verb : checkpoint_subcommands()) {
-    text += fmt::format("  {:<36}{}\n", verb.name + " " + verb.places, verb.summary);
+    text += fmt::format("  {:<36}{}\n", verb.name + " " + verb.usage, verb.summary);
   }
   text +=
-      "\nPATH is a checkpoint (DIR/step-00000100), or a directory of them: then the newest. Exit codes: 0 done; 1 "
-      "wrong use, "
-      "or\ndiff found a difference; 5 a checkpoint is absent or cannot be used.\n";
+      "\nPATH is a checkpoint (DIR/step-00000100), or a directory of checkpoints, which means the newest. Exit codes:\n"
+      "0 success; 1 wrong usage, or diff found a difference; 5 a checkpoint is missing or invalid.\n";
   for (const CheckpointSubcommand& verb : checkpoint_subcommands()) {
     CheckpointOptions options;
     OptionTable table;
@@ -52,24 +51,25 @@ const CheckpointSubcommand& find_subcommand(const std::string& given) {
     if (verb.name == given) return verb;
     names.push_back(verb.name);
   }
-  throw UsageError("checkpoint has no verb '" + given + "'." + did_you_mean(given, names, "") +
-                   " aliquot checkpoint --help lists them.");
+  throw UsageError("unknown verb '" + given + "' of aliquot checkpoint." + did_you_mean(given, names, "") +
+                   " aliquot checkpoint --help lists all verbs.");
 }
 
 }  // namespace
 
 const std::vector<CheckpointSubcommand>& checkpoint_subcommands() {
   static const std::vector<CheckpointSubcommand> verbs{
-      {"list", "DIR", "every checkpoint of a directory, oldest first", 1, no_flags, list_command},
-      {"show", "PATH", "step, who wrote it, tensors, scalars and the digest of its weights", 1, no_flags, show_command},
-      {"verify", "PATH", "re-read every byte against the manifest; of a directory, all its checkpoints", 1, no_flags,
+      {"list", "DIR", "list the checkpoints of a directory, oldest first", 1, no_flags, list_command},
+      {"show", "PATH", "print step, writer, scalars, tensors and the digest of the weights", 1, no_flags, show_command},
+      {"verify", "PATH", "check every byte against the manifest; of a directory, all checkpoints", 1, no_flags,
        verify_command},
-      {"diff", "A B", "the tensors that differ, and by how much", 2, no_flags, diff_command},
-      {"export", "PATH --out DIR", "model.safetensors and config.json, as transformers loads them", 1, export_flags,
+      {"diff", "A B", "print the tensors that differ, and by how much", 2, no_flags, diff_command},
+      {"export", "PATH --out DIR", "write model.safetensors and config.json for transformers", 1, export_flags,
        export_command},
-      {"import", "FILE.safetensors --out DIR", "a checkpoint of those weights, without an optimizer", 1, import_flags,
-       import_command},
-      {"prune", "DIR --keep K", "remove what is older than the newest K that verify", 1, prune_flags, prune_command}};
+      {"import", "FILE.safetensors --out DIR", "write a checkpoint of weights, without optimizer state", 1,
+       import_flags, import_command},
+      {"prune", "DIR --keep K", "remove all checkpoints older than the newest K valid ones", 1, prune_flags,
+       prune_command}};
   return verbs;
 }
 
@@ -83,12 +83,12 @@ int run_checkpoint(const Arguments& arguments) {
   OptionTable table;
   verb.declare(table, options);
   Arguments words(arguments.begin() + 1, arguments.end());
-  options.places = extract_positional(words, table);
+  options.paths = extract_positional(words, table);
   parse_arguments(table, words);
-  if (options.places.size() != verb.place_count) {
-    throw UsageError(fmt::format("checkpoint {} takes {} ({} given): aliquot checkpoint {} {}.", verb.name,
-                                 verb.place_count == 1 ? "one path" : "two paths", options.places.size(), verb.name,
-                                 verb.places));
+  if (options.paths.size() != verb.path_count) {
+    throw UsageError(fmt::format("checkpoint {} needs {}, got {}: aliquot checkpoint {} {}.", verb.name,
+                                 verb.path_count == 1 ? "one path" : "two paths", options.paths.size(), verb.name,
+                                 verb.usage));
   }
   return verb.run(options);
 }

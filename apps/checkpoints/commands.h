@@ -1,6 +1,6 @@
 #pragma once
-// The verbs of `aliquot checkpoint`. Each runs in this process alone and in a fixed amount of memory, prints what it found
-// and returns the exit code; a checkpoint that cannot be used is a CheckpointError.
+// The verbs of `aliquot checkpoint`. Each runs in one process with a fixed amount of memory, prints its result and
+// returns the exit code. They throw CheckpointError if a checkpoint is missing or invalid.
 
 #include <cstdint>
 #include <filesystem>
@@ -14,17 +14,17 @@
 namespace aliquot {
 
 struct CheckpointOptions {
-  std::vector<std::string> places;  // what was named without a flag, as many as the verb takes
-  std::string out;                  // --out
-  DType dtype = DType::kFloat32;    // --dtype
-  std::optional<int64_t> heads;     // --heads
-  std::optional<int64_t> keep;      // --keep
+  std::vector<std::string> paths;  // positional arguments: checkpoints or weights
+  std::string out;                 // --out
+  DType dtype = DType::kFloat32;   // --dtype
+  std::optional<int64_t> heads;    // --heads
+  std::optional<int64_t> keep;     // --keep
 };
 
 struct CheckpointSubcommand {
-  std::string name, places, summary;
-  size_t place_count;
-  void (*declare)(OptionTable&, CheckpointOptions&);  // its flags
+  std::string name, usage, summary;                   // `usage` follows the name in --help
+  size_t path_count;                                  // the number of positional arguments
+  void (*declare)(OptionTable&, CheckpointOptions&);  // adds the verb's flags
   int (*run)(const CheckpointOptions&);
 };
 
@@ -38,12 +38,12 @@ int export_command(const CheckpointOptions& options);
 int import_command(const CheckpointOptions& options);
 int prune_command(const CheckpointOptions& options);
 
-/// A checkpoint by its own path, or the newest of a directory of checkpoints, if there is one.
-std::optional<std::filesystem::path> find_checkpoint(const std::string& place);
-/// A checkpoint by its own path, or the newest of a directory of checkpoints. Throws CheckpointError when there is none.
-std::filesystem::path require_checkpoint(const std::string& place);
+/// Returns `path` if it is a checkpoint, or the newest checkpoint in the directory `path`; nullopt if there is none.
+std::optional<std::filesystem::path> find_checkpoint(const std::string& path);
+/// The same, but throws CheckpointError if there is none.
+std::filesystem::path require_checkpoint(const std::string& path);
 
-/// Tells standard error how far a verification has come, where that is a terminal.
+/// Shows the progress of a verification on standard error, if that is a terminal.
 void print_verification_progress(int64_t done_bytes, int64_t all_bytes);
 
 }  // namespace aliquot

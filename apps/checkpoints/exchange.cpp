@@ -1,4 +1,4 @@
-// export and import: weights to other programs, and from them.
+// The verbs export and import: exchange weights with other programs.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -17,23 +17,24 @@ namespace {
 
 constexpr const char* kWeightsFile = "model.safetensors";
 
-/// The text of config.json; empty where the model is none that transformers knows.
+/// The text of config.json; empty if the parameters are not those of a GPT-2 or Llama.
 std::string config_of(const Manifest& manifest, const std::string& where, const CheckpointOptions& options) {
   const auto shape = saved_shape(manifest, where, options.heads);
   if (!shape) return {};
   if (shape->heads == 0) {
     throw UsageError(
-        fmt::format("the checkpoint does not say how many heads its {} layers of width {} have: give --heads N.",
-                    shape->layers, shape->width));
+        fmt::format("{}: the checkpoint does not record the number of heads ({} layers of width {}): give --heads N.",
+                    where, shape->layers, shape->width));
   }
   if (!records_shape(manifest.scalars)) {
-    warn("{} does not record its norm epsilon{}: {} gets {}.", where,
-         shape->family == ModelFamily::kLlama ? ", RoPE and context" : "", kConfigFile, numbers_text(*shape));
+    warn("{} does not record norm epsilon{}: assuming {} in {}.", where,
+         shape->family == ModelFamily::kLlama ? ", RoPE and context" : "", numbers_text(*shape), kConfigFile);
   }
   return config_text(*shape, name(options.dtype));
 }
 
-/// The shape in the config.json beside weights of a GPT-2 or Llama, as scalars; nothing if there is none, or for other weights.
+/// The shape in the config.json beside weights of a GPT-2 or Llama, as scalars; empty for other weights or without the
+/// file.
 std::map<std::string, Scalar> scalars_of_config(const std::filesystem::path& path) {
   const auto config = find_config_near(path);
   if (!config) return {};
@@ -43,18 +44,19 @@ std::map<std::string, Scalar> scalars_of_config(const std::filesystem::path& pat
   const auto extents = shape_of(parameters);
   if (!extents) return {};
   const ModelConfig read = read_model_config(*config);
-  const ModelShape& said = read.shape;
-  if (said.family != extents->family || said.layers != extents->layers || said.width != extents->width ||
-      said.hidden != extents->hidden || said.vocabulary != extents->vocabulary || said.tied != extents->tied) {
+  const ModelShape& shape = read.shape;
+  if (shape.family != extents->family || shape.layers != extents->layers || shape.width != extents->width ||
+      shape.hidden != extents->hidden || shape.vocabulary != extents->vocabulary || shape.tied != extents->tied) {
     throw UsageError(fmt::format("{} does not describe the weights beside it, which have {} layers of width {}.",
                                  config->string(), extents->layers, extents->width));
   }
   for (const std::string& remark : read.remarks) warn("{}", remark);
-  return shape_scalars(said);
+  return shape_scalars(shape);
 }
 
 void require_out(const CheckpointOptions& options, const char* verb) {
-  if (options.out.empty()) throw UsageError(fmt::format("checkpoint {} needs --out DIR: where to write.", verb));
+  if (options.out.empty())
+    throw UsageError(fmt::format("checkpoint {} needs --out DIR, the directory to write to.", verb));
 }
 
 }  // namespace
@@ -63,16 +65,17 @@ int export_command(const CheckpointOptions& options) {
   require_out(options, "export");
   const std::filesystem::path out = options.out;
   for (const char* name : {kWeightsFile, kConfigFile}) {
-    std::error_code unseen;  // what cannot be seen cannot be written either, and that is told then
-    if (std::filesystem::exists(out / name, unseen))
-      throw UsageError(fmt::format("{} is there already: remove it, or write elsewhere", (out / name).string()));
+    std::error_code ignored;  // writing the file reports the same error
+    if (std::filesystem::exists(out / name, ignored))
+      throw UsageError(
+          fmt::format("--out: {} already exists: remove it, or choose another directory.", (out / name).string()));
   }
-  const CheckpointReader reader = open_verified(require_checkpoint(options.places[0]), print_verification_progress);
-  const std::string config = config_of(reader.manifest(), options.places[0], options);
+  const CheckpointReader reader = open_verified(require_checkpoint(options.paths[0]), print_verification_progress);
+  const std::string config = config_of(reader.manifest(), options.paths[0], options);
   const int64_t written = export_weights(reader, out, kWeightsFile, options.dtype);
   write_stdout("{}: {} bytes\n", (out / kWeightsFile).string(), written);
   if (config.empty()) {
-    write_stdout("no {}: the parameters are not those of a model that it describes\n", kConfigFile);
+    write_stdout("no {} was written: the parameters are not those of a GPT-2 or Llama\n", kConfigFile);
     return 0;
   }
   write_file_atomically(out, kConfigFile, config);
@@ -84,19 +87,20 @@ int import_command(const CheckpointOptions& options) {
   require_out(options, "import");
   for (const FoundCheckpoint& found : list_checkpoints(options.out)) {
     if (found.step == 0)
-      throw UsageError(fmt::format("{} is there already: remove it, or write elsewhere.", found.path.string()));
+      throw UsageError(
+          fmt::format("--out: {} already exists: remove it, or choose another directory.", found.path.string()));
   }
-  const auto scalars = scalars_of_config(options.places[0]);
+  const auto scalars = scalars_of_config(options.paths[0]);
   ImportReport report;
   WorldOptions world;
   world.device = DeviceChoice::kHost;
   world.threads_per_rank = 1;
   World::threads(
-      1, [&](World& alone) { report = import_weights(alone.communicator(), options.places[0], options.out, scalars); },
+      1, [&](World& alone) { report = import_weights(alone.communicator(), options.paths[0], options.out, scalars); },
       world);
   write_stdout("{}: {} tensors\n", report.path.string(), report.tensor_count);
   if (!report.skipped_tensors.empty())
-    write_stdout("left out, being no parameters: {}\n", fmt::join(report.skipped_tensors, ", "));
+    write_stdout("skipped tensors that are not parameters: {}\n", fmt::join(report.skipped_tensors, ", "));
   if (!report.rounded.empty()) write_stdout("rounded from float64: {}\n", fmt::join(report.rounded, ", "));
   return 0;
 }

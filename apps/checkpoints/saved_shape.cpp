@@ -22,12 +22,13 @@ const T* find(const Scalars& scalars, const std::string& name) {
   if (found == scalars.end()) return nullptr;
   const auto* value = std::get_if<T>(&found->second);
   if (value == nullptr)
-    throw UsageError(fmt::format("scalar {} is {}: unexpected type.", name, describe(found->second)));
+    throw UsageError(fmt::format("scalar {} is {}, which has the wrong type.", name, describe(found->second)));
   return value;
 }
 
+/// Reads an optional scalar into `value`.
 template <typename T>
-void take(const Scalars& scalars, const std::string& name, T& value) {
+void read_scalar(const Scalars& scalars, const std::string& name, T& value) {
   if (const T* found = find<T>(scalars, name)) value = *found;
 }
 
@@ -36,28 +37,27 @@ void read_rope(const Scalars& scalars, Rope& rope) {
   if (const auto* factor = find<int64_t>(scalars, kLegacyRopeFactorName))
     rope = {.scaling = *factor == 1 ? RopeScaling::kNone : RopeScaling::kLlama3,
             .factor = static_cast<double>(*factor)};
-  take(scalars, "rope_theta", rope.theta);
+  read_scalar(scalars, "rope_theta", rope.theta);
   const auto* scaling = find<std::string>(scalars, "rope_scaling");
   if (scaling == nullptr) return;
   rope = {.theta = rope.theta};
   if (*scaling == name(RopeScaling::kNone)) return;
   if (*scaling != name(RopeScaling::kLlama3))
-    throw UsageError(
-        fmt::format("scalar rope_scaling is {}: not supported (only none and llama3).", describe(*scaling)));
+    throw UsageError(fmt::format("scalar rope_scaling is {}: expected none or llama3.", describe(*scaling)));
   rope.scaling = RopeScaling::kLlama3;
-  take(scalars, "rope_factor", rope.factor);
-  take(scalars, "rope_low_freq_factor", rope.low_freq_factor);
-  take(scalars, "rope_high_freq_factor", rope.high_freq_factor);
-  take(scalars, "rope_original_context", rope.original_context);
+  read_scalar(scalars, "rope_factor", rope.factor);
+  read_scalar(scalars, "rope_low_freq_factor", rope.low_freq_factor);
+  read_scalar(scalars, "rope_high_freq_factor", rope.high_freq_factor);
+  read_scalar(scalars, "rope_original_context", rope.original_context);
 }
 
-/// Scalars that are missing have the values that older versions trained with.
+/// Missing scalars get the values that older versions, which did not write them, trained with.
 void read_scalars(const Scalars& scalars, ModelShape& shape) {
-  take(scalars, "heads", shape.heads);
+  read_scalar(scalars, "heads", shape.heads);
   shape.norm_epsilon = ModelShape().norm_epsilon;
-  take(scalars, "norm_epsilon", shape.norm_epsilon);
+  read_scalar(scalars, "norm_epsilon", shape.norm_epsilon);
   if (shape.family != ModelFamily::kLlama) return;
-  take(scalars, "context", shape.context);
+  read_scalar(scalars, "context", shape.context);
   read_rope(scalars, shape.rope);
 }
 
@@ -71,23 +71,25 @@ std::vector<NamedShape> parameters_of(const Manifest& manifest) {
   return parameters;
 }
 
-/// Turns shape.kv_heads from the width of all keys into their number of heads. `name` names the heads in messages.
+/// Converts shape.kv_heads from the total width of the keys to a number of heads. `name` is the name of the heads in
+/// messages.
 void split_into_heads(ModelShape& shape, const char* name) {
   const int64_t key_width = shape.kv_heads;
   if (shape.heads < 1 || shape.width % shape.heads != 0)
     throw UsageError(fmt::format("{} {} does not divide the width {}.", name, shape.heads, shape.width));
   if (shape.family == ModelFamily::kLlama && key_width % shape.head_width() != 0) {
-    throw UsageError(fmt::format("{} {} makes heads of {} elements, and keys have {}: give another number.", name,
-                                 shape.heads, shape.head_width(), key_width));
+    throw UsageError(fmt::format(
+        "{} {} gives heads of {} elements, which do not divide the {} elements of a key: use another number.", name,
+        shape.heads, shape.head_width(), key_width));
   }
   shape.kv_heads = shape.family == ModelFamily::kLlama ? key_width / shape.head_width() : shape.heads;
 }
 
 ModelShape complete_shape(ModelShape shape, const Scalars& scalars, std::optional<int64_t> heads) {
-  constexpr int64_t kUsualContext = 8192;
+  constexpr int64_t kDefaultContext = 8192;
   const ModelShape* preset = find_similar_preset(shape);
   if (shape.family == ModelFamily::kLlama) {
-    shape.context = preset == nullptr ? kUsualContext : preset->context;
+    shape.context = preset == nullptr ? kDefaultContext : preset->context;
     if (preset != nullptr) shape.rope = preset->rope;
   }
   read_scalars(scalars, shape);
@@ -95,7 +97,7 @@ ModelShape complete_shape(ModelShape shape, const Scalars& scalars, std::optiona
     throw UsageError(
         fmt::format("--heads {1} contradicts the checkpoint (heads {0}): leave --heads out.", shape.heads, *heads));
   if (!records_shape(scalars)) shape.heads = heads.value_or(preset == nullptr ? 0 : preset->heads);
-  if (shape.heads == 0 && !records_shape(scalars) && !heads) return shape;  // unknown
+  if (shape.heads == 0 && !records_shape(scalars) && !heads) return shape;  // the number of heads is unknown
   split_into_heads(shape, heads ? "--heads" : "heads");
   check(shape, kScalarNames);
   return shape;

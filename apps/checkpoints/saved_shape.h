@@ -1,5 +1,5 @@
 #pragma once
-// The model shape that a checkpoint holds: extents in the shapes of its tensors, the rest in its scalars.
+// The model's shape in a checkpoint. Most extents follow from the shapes of tensors; scalars hold the other fields.
 
 #include <map>
 #include <optional>
@@ -12,25 +12,26 @@
 
 namespace aliquot {
 
-/// The fields that the shapes of tensors do not determine.
+/// The fields that do not follow from the shapes of tensors, as scalars.
 std::map<std::string, Scalar> shape_scalars(const ModelShape& shape);
 
-/// The shape of a checkpoint of a GPT-2 or Llama; nothing if its parameters are neither's. If the checkpoint does not record
-/// its shape (weights imported without a config.json), the number of heads is `heads`, or that of the preset with as many
-/// layers and that width, or 0. Throws UsageError, one sentence that begins with `where`, if `heads` contradicts the
-/// checkpoint, heads do not divide its tensors, or a scalar has the wrong type or is out of range.
+/// The shape of a checkpoint of a GPT-2 or Llama; nullopt for other models. If the checkpoint does not record its shape
+/// (weights imported without a config.json), the number of heads is `heads`, or that of the preset with the same layers
+/// and width, or 0. Throws UsageError that begins with `where`, if `heads` contradicts the checkpoint, if heads do not
+/// divide the tensors, or if a scalar has the wrong type or is out of range.
 std::optional<ModelShape> saved_shape(const Manifest& manifest, const std::string& where,
                                       std::optional<int64_t> heads = {});
 
-/// Whether the scalars record a shape.
+/// Whether the scalars include those of shape_scalars().
 bool records_shape(const std::map<std::string, Scalar>& scalars);
 
-/// The differences between `shape` and the scalars, if these record a shape. Scalars that older versions did not write
-/// have the values that those versions trained with.
+/// A scalar with its values in the checkpoint (`there`) and in a given shape (`here`).
 struct ShapeDifference {
-  std::string name;  // of the scalar
+  std::string name;
   Scalar there, here;
 };
+/// The differences between the scalars and `shape`; empty if the scalars record no shape. Missing scalars have the
+/// values that older versions, which did not write them, trained with.
 std::vector<ShapeDifference> shape_differences(const std::map<std::string, Scalar>& scalars, const ModelShape& shape);
 
 }  // namespace aliquot

@@ -1,4 +1,4 @@
-// list, show, verify, diff, prune.
+// The verbs list, show, verify, diff and prune.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -16,26 +16,26 @@ namespace {
 
 constexpr std::string_view kParameters = "parameters/";
 
-[[noreturn]] void throw_not_found(const std::string& place) {
+[[noreturn]] void throw_not_found(const std::string& path) {
   throw CheckpointError(
-      fmt::format("there is no checkpoint at {}: give a step-... directory, or one that holds some", place));
+      fmt::format("found no checkpoint at {}: expected a directory step-... or a directory that contains some", path));
 }
 
-/// What cannot be looked at, a loop of links say, is not there.
+/// False on errors too, such as a loop of links.
 bool path_exists(const std::filesystem::path& path) {
   std::error_code error;
   return std::filesystem::exists(path, error);
 }
 
-std::filesystem::path find_checkpoint_directory(const std::string& place) {
+std::filesystem::path find_checkpoint_directory(const std::string& path) {
   std::error_code error;
-  if (!std::filesystem::is_directory(place, error)) {
-    throw CheckpointError(fmt::format("{} is no directory of checkpoints", place));
+  if (!std::filesystem::is_directory(path, error)) {
+    throw CheckpointError(fmt::format("{} is not a directory: expected a directory of checkpoints", path));
   }
-  return place;
+  return path;
 }
 
-/// "4 ranks, stage 3, threads, host": as much as it tells.
+/// For example "4 ranks, stage 3, threads, host". Leaves out what the manifest does not contain.
 std::string writer_of(const Manifest& manifest) {
   std::string text;
   const auto add = [&](const char* name, const char* before, const char* after) {
@@ -79,16 +79,16 @@ int64_t elements_of(const Manifest& manifest, std::string_view prefix) {
 
 }  // namespace
 
-std::optional<std::filesystem::path> find_checkpoint(const std::string& place) {
-  const std::filesystem::path path = place;
-  if (path_exists(path / kManifestFile) || path_exists(path / kStateFile)) return path;
-  const auto found = list_checkpoints(path);
+std::optional<std::filesystem::path> find_checkpoint(const std::string& path) {
+  const std::filesystem::path given = path;
+  if (path_exists(given / kManifestFile) || path_exists(given / kStateFile)) return given;
+  const auto found = list_checkpoints(given);
   return found.empty() ? std::nullopt : std::optional(found.back().path);
 }
 
-std::filesystem::path require_checkpoint(const std::string& place) {
-  const auto found = find_checkpoint(place);
-  if (!found) throw_not_found(place);
+std::filesystem::path require_checkpoint(const std::string& path) {
+  const auto found = find_checkpoint(path);
+  if (!found) throw_not_found(path);
   return *found;
 }
 
@@ -100,8 +100,8 @@ void print_verification_progress(int64_t done_bytes, int64_t all_bytes) {
 }
 
 int list_command(const CheckpointOptions& options) {
-  const auto found = list_checkpoints(find_checkpoint_directory(options.places[0]));
-  if (found.empty()) write_stdout("no checkpoints in {}\n", options.places[0]);
+  const auto found = list_checkpoints(find_checkpoint_directory(options.paths[0]));
+  if (found.empty()) write_stdout("no checkpoints in {}\n", options.paths[0]);
   for (const FoundCheckpoint& each : found) {
     try {
       const Manifest manifest = read_manifest(each.path);
@@ -115,7 +115,7 @@ int list_command(const CheckpointOptions& options) {
 }
 
 int show_command(const CheckpointOptions& options) {
-  const std::filesystem::path path = require_checkpoint(options.places[0]);
+  const std::filesystem::path path = require_checkpoint(options.paths[0]);
   const CheckpointReader reader = open_verified(path, print_verification_progress);
   const Manifest& manifest = reader.manifest();
   write_stdout("checkpoint  {}\nstep        {}\nwritten by  {}\nHDF5        {}\nsize        {} ({} bytes)\n",
@@ -134,11 +134,11 @@ int show_command(const CheckpointOptions& options) {
 
 int verify_command(const CheckpointOptions& options) {
   std::vector<std::filesystem::path> paths;
-  const std::filesystem::path given = options.places[0];
+  const std::filesystem::path given = options.paths[0];
   if (!path_exists(given / kManifestFile)) {
     for (const FoundCheckpoint& each : list_checkpoints(given)) paths.push_back(each.path);
   }
-  if (paths.empty()) paths.push_back(require_checkpoint(options.places[0]));
+  if (paths.empty()) paths.push_back(require_checkpoint(options.paths[0]));
   int bad = 0;
   for (const auto& path : paths) {
     try {
@@ -154,8 +154,8 @@ int verify_command(const CheckpointOptions& options) {
 }
 
 int diff_command(const CheckpointOptions& options) {
-  const CheckpointReader a = open_verified(require_checkpoint(options.places[0]), print_verification_progress);
-  const CheckpointReader b = open_verified(require_checkpoint(options.places[1]), print_verification_progress);
+  const CheckpointReader a = open_verified(require_checkpoint(options.paths[0]), print_verification_progress);
+  const CheckpointReader b = open_verified(require_checkpoint(options.paths[1]), print_verification_progress);
   const CheckpointDifference found = compare_checkpoints(a, b);
   for (const std::string& line : found.scalars) write_stdout("{}\n", line);
   for (const TensorDifference& tensor : found.tensors)
@@ -165,9 +165,9 @@ int diff_command(const CheckpointOptions& options) {
 }
 
 int prune_command(const CheckpointOptions& options) {
-  if (!options.keep) throw UsageError("checkpoint prune needs --keep K: how many of the newest stay.");
-  const PruneReport report = prune_verified(find_checkpoint_directory(options.places[0]), *options.keep);
-  for (const std::string& sentence : report.bad) warn("{}; it is not counted", sentence);
+  if (!options.keep) throw UsageError("checkpoint prune needs --keep K, the number of newest checkpoints to keep.");
+  const PruneReport report = prune_verified(find_checkpoint_directory(options.paths[0]), *options.keep);
+  for (const std::string& sentence : report.bad) warn("{}; not counted in --keep", sentence);
   for (const FoundCheckpoint& each : report.removed) write_stdout("removed {}\n", each.path.string());
   if (report.removed.empty() && report.failures.empty()) write_stdout("nothing to remove\n");
   for (const std::string& sentence : report.failures) warn("{}", sentence);

@@ -19,7 +19,7 @@ constexpr int64_t kLlmcHeaderBytes = 1024;  // 256 words of 32 bits: magic, vers
   throw UsageError(fmt::format("{}: {}.", path.string(), why));
 }
 
-/// The value at that offset; 0 if it lies beyond the end of the file.
+/// The value at `offset`; 0 if the file ends before it.
 template <typename T>
 T at(const MappedFile& file, int64_t offset) {
   T value = 0;
@@ -40,7 +40,7 @@ struct OtherFormat {
   std::string_view beginning, what, advice;
 };
 constexpr std::string_view kDecompress = "decompress it first";
-constexpr std::string_view kTokenise = "write its tokens as raw integers, .npy or HDF5";
+constexpr std::string_view kTokenize = "write its tokens as raw integers, .npy or HDF5";
 constexpr std::array kOtherFormats = {
     OtherFormat{"\x28\xb5\x2f\xfd"sv, "a zstd file", kDecompress},
     OtherFormat{"\xfd"
@@ -49,10 +49,10 @@ constexpr std::array kOtherFormats = {
     OtherFormat{"BZh91AY&SY"sv, "a bzip2 file", kDecompress},
     OtherFormat{"\x04\x22\x4d\x18"sv, "an lz4 file", kDecompress},
     OtherFormat{"PK\x03\x04"sv, "a zip archive (as .npz and PyTorch's .pt are)", "extract it first"},
-    OtherFormat{"PAR1"sv, "a parquet file", kTokenise},
-    OtherFormat{"ARROW1\0\0"sv, "an arrow file", kTokenise},
+    OtherFormat{"PAR1"sv, "a parquet file", kTokenize},
+    OtherFormat{"ARROW1\0\0"sv, "an arrow file", kTokenize},
     OtherFormat{kHdf5Signature, "an HDF5 file", "rename it to end in .h5 or .hdf5"},
-    OtherFormat{"MMIDIDX\0\0"sv, "the index of a Megatron data set", "give the .bin beside it"},
+    OtherFormat{"MMIDIDX\0\0"sv, "the index of a Megatron data set", "use the .bin file of the same name"},
 };
 
 struct LlmcKind {
@@ -86,16 +86,16 @@ bool is_safetensors(const MappedFile& file) {
 void check_payload_size(const MappedFile& file, const std::filesystem::path& path, const TokenLayout& layout) {
   const int64_t due = layout.offset_bytes + layout.count * layout.bytes_per_token;
   if (due == file.size_bytes()) return;
-  refuse(path, fmt::format("its header says {} {}, so the file should have {} bytes, but it has {}: it is {}",
+  refuse(path, fmt::format("the header declares {} {}, which need a file of {} bytes, but the file has {}: {}",
                            layout.count, layout.unit, due, file.size_bytes(),
-                           file.size_bytes() < due ? "cut short" : "followed by other data"));
+                           file.size_bytes() < due ? "it is truncated" : "other data follows the tokens"));
 }
 
 TokenLayout llmc_layout(const MappedFile& file, const std::filesystem::path& path, const LlmcKind& kind) {
   const auto version = at<int32_t>(file, 4), count = at<int32_t>(file, 8);
   if (version != kind.version)
     refuse(path, fmt::format("version {1} of {0} is not supported (only {2})", kind.what, version, kind.version));
-  if (count < 1) refuse(path, fmt::format("its header says {} {}: expected 1 or more", count, kind.what));
+  if (count < 1) refuse(path, fmt::format("the header declares {} {}: expected 1 or more", count, kind.what));
   TokenLayout layout{.offset_bytes = kLlmcHeaderBytes,
                      .count = count,
                      .bytes_per_token = kind.bytes_per_token,
@@ -113,7 +113,7 @@ std::string_view python_value(std::string_view header, std::string_view name) {
   return header;
 }
 
-/// The token width and sign of a descr such as '<u2'; nothing if it is not a little-endian integer.
+/// The token width and signedness of a descr such as '<u2'; nothing if it is not a little-endian integer.
 std::optional<TokenLayout> numpy_type(std::string_view descr) {
   if (descr.size() < 5 || descr[0] != '\'' || descr[4] != '\'') return std::nullopt;
   const bool is_integer = descr[2] == 'u' || descr[2] == 'i';
@@ -138,7 +138,7 @@ TokenLayout numpy_layout(const MappedFile& file, const std::filesystem::path& pa
   const bool is_first = at<uint8_t>(file, 6) == 1;
   const int64_t begin = is_first ? 10 : 12;
   const int64_t length = is_first ? at<uint16_t>(file, 8) : at<uint32_t>(file, 8);
-  if (begin + length > file.size_bytes()) refuse(path, "the header of the .npy file is cut short");
+  if (begin + length > file.size_bytes()) refuse(path, "the header of the .npy file is truncated");
   const std::string_view header = text_at(file, begin, length);
   auto layout = numpy_type(python_value(header, "descr"));
   const auto count = numpy_count(python_value(header, "shape"));
@@ -147,7 +147,9 @@ TokenLayout numpy_layout(const MappedFile& file, const std::filesystem::path& pa
            "expected a one-dimensional .npy array of little-endian integers: save it with "
            "numpy.save(file, tokens.astype('<u2').ravel()), or '<u4'");
   }
-  if (*count > file.size_bytes()) refuse(path, "the file is shorter than its header says: it is cut short");
+  if (*count > file.size_bytes())
+    refuse(path, fmt::format("the header declares {} tokens, but the file has {} bytes: it is truncated", *count,
+                             file.size_bytes()));
   if (*count == 0) refuse(path, "the array has no elements");
   layout->offset_bytes = begin + length;
   layout->count = *count;
@@ -155,23 +157,23 @@ TokenLayout numpy_layout(const MappedFile& file, const std::filesystem::path& pa
   return *layout;
 }
 
-/// Whether the file looks like integers of type Word: none is above `small`, and the lower half of at least one is above
-/// 15. The second condition excludes narrower tokens of a vocabulary so small that their pairs are small too. Looks at the
-/// first kLooked words only, since nearly all other files fail within a few words.
+/// Whether the file looks like integers of type Word: none is above `small`, and the lower half of at least one is
+/// above 15. Without the second condition, narrower tokens of a tiny vocabulary would match too. Checks only the first
+/// kMaxWords words, because nearly all other files fail within a few words.
 template <typename Word>
 bool looks_like(const MappedFile& file, Word small) {
-  constexpr int64_t kFewest = 32, kLooked = 1 << 20;
-  constexpr Word kLittle = 15, kLowerHalf = static_cast<Word>(~Word{0}) >> (4 * sizeof(Word));
+  constexpr int64_t kMinWords = 32, kMaxWords = 1 << 20;
+  constexpr Word kTiny = 15, kLowerHalf = static_cast<Word>(~Word{0}) >> (4 * sizeof(Word));
   const auto width = static_cast<int64_t>(sizeof(Word));
   const int64_t count = file.size_bytes() / width;
-  if (count < kFewest) return false;  // what is left over at the end is of a file that was cut short
-  bool says_more = false;
-  for (int64_t i = 0; i < std::min(count, kLooked); ++i) {
+  if (count < kMinWords) return false;
+  bool has_lower_half = false;
+  for (int64_t i = 0; i < std::min(count, kMaxWords); ++i) {
     const Word word = at<Word>(file, i * width);
     if (word > small) return false;
-    says_more = says_more || (word & kLowerHalf) > kLittle;
+    has_lower_half = has_lower_half || (word & kLowerHalf) > kTiny;
   }
-  return says_more;
+  return has_lower_half;
 }
 
 }  // namespace
@@ -187,9 +189,9 @@ void refuse_other_formats(const MappedFile& file, const std::filesystem::path& p
       refuse_as(other.what, other.advice);
   }
   if (is_gzip(file)) refuse_as("a gzip file", kDecompress);
-  if (is_safetensors(file)) refuse_as("a safetensors file of weights", "give it to --init");
+  if (is_safetensors(file)) refuse_as("a safetensors file of weights", "load it with --init");
   if (const LlmcKind* kind = llmc_kind(file); kind != nullptr && kind->bytes_per_token == 0)
-    refuse_as(kind->what, "give the .bin that holds tokens");
+    refuse_as(kind->what, "use a .bin file with tokens");
 }
 
 std::optional<TokenLayout> layout_of_header(const MappedFile& file, const std::filesystem::path& path) {

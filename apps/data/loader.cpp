@@ -12,7 +12,7 @@ int64_t count_sequences(const TokenSource& source, int64_t sequence) {
   const int64_t count = (source.token_count() - 1) / sequence;
   if (count >= 1) return count;
   throw UsageError(source.describe() + " is too short for one sequence of " + std::to_string(sequence) +
-                   " tokens and its target: give more, or a smaller --sequence.");
+                   " tokens and its target: use more data or a smaller --sequence.");
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 #pragma once
-// Which sequences a rank trains on, in which order, and their tokens.
+// Selects the sequences of each rank and micro-batch, and loads their tokens.
 
 #include <cstdint>
 #include <optional>
@@ -9,13 +9,13 @@
 
 namespace aliquot {
 
-/// A permutation of [0, count), different for every key, any element computed on its own: a Feistel network on the next
-/// even power of two, walked until it lands inside. count is at least 1.
+/// A pseudo-random permutation of [0, count), keyed by seed and epoch, whose elements are computed independently. It is
+/// a Feistel network on the next even power of two, applied until the result is below count. count is at least 1.
 class Permutation {
  public:
   Permutation(int64_t count, uint64_t seed, uint64_t epoch);
 
-  /// Where place `index` of the order points.
+  /// The element at `index` of the permutation.
   int64_t operator()(int64_t index) const;
 
  private:
@@ -29,8 +29,8 @@ class Permutation {
   uint64_t keys_[kRounds] = {};
 };
 
-/// The order of sequences over a run: position i takes sequence i mod n, or its place in a permutation keyed by
-/// (seed, epoch i / n). It knows nothing of ranks, so their number changes nothing.
+/// The order of the n sequences over a run. Position i has sequence i mod n, or with shuffling that element of the
+/// permutation for (seed, epoch i / n). The order does not depend on the number of ranks.
 class SequenceOrder {
  public:
   SequenceOrder(int64_t sequence_count, bool shuffle, uint64_t seed);
@@ -42,29 +42,32 @@ class SequenceOrder {
   bool shuffle_;
   uint64_t seed_;
   int64_t epoch_ = -1;
-  std::optional<Permutation> permutation_;  // of epoch_
+  std::optional<Permutation> permutation_;  // for epoch_
 };
 
 struct LoaderOptions {
-  int64_t sequence = 0;     // tokens in one
-  int64_t micro_batch = 1;  // sequences a rank takes at once
+  int64_t sequence = 0;     // tokens in a sequence
+  int64_t micro_batch = 1;  // sequences in a micro-batch of one rank
   int64_t vocabulary = 0;
   bool shuffle = true;
   uint64_t seed = 1;
   int rank = 0, rank_count = 1;
 };
 
-/// Sequence s is tokens s T to s T + T, its targets one further; no two overlap and what is left over is dropped. Place b
-/// of micro-batch a of rank r is sequence (a x ranks + r) x B + b of the batch. One a rank; the source must outlive it.
+/// Loads the micro-batches of one rank. With T tokens in a sequence, sequence s has tokens s T to s T + T - 1, and its
+/// targets are one token later. A remainder at the end of the source is not used. With B sequences in a micro-batch,
+/// sequence b of micro-batch a of rank r is at position (a x ranks + r) x B + b of the batch. The source must outlive
+/// the loader.
 class Loader {
  public:
-  /// Throws UsageError when the source holds less than one sequence.
+  /// Throws UsageError if the source is shorter than one sequence and its last target.
   Loader(const TokenSource& source, const LoaderOptions& options);
 
-  int64_t sequence_count() const { return sequence_count_; }  // of an epoch
+  int64_t sequence_count() const { return sequence_count_; }  // in an epoch
 
-  /// This rank's share of micro-batch `micro_batch` of the batch that begins at position `consumed`, the number of
-  /// sequences that all ranks have taken before it. Valid until the next call. Throws UsageError for a bad token.
+  /// Loads this rank's part of micro-batch `micro_batch`. `consumed` is the number of sequences that all ranks have
+  /// used before this batch. tokens() and targets() are valid until the next call. Throws UsageError for a token
+  /// outside the vocabulary.
   void load(int64_t consumed, int64_t micro_batch);
   const std::vector<int32_t>& tokens() const { return tokens_; }
   const std::vector<int32_t>& targets() const { return targets_; }

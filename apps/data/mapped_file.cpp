@@ -24,7 +24,7 @@ MappedFile::Descriptor::~Descriptor() {
   if (number >= 0) close(number);
 }
 
-// Without O_NONBLOCK a pipe would be waited for.
+// Without O_NONBLOCK, open() of a pipe would block.
 MappedFile::MappedFile(const std::filesystem::path& path)
     : file_{open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)} {
   if (file_.number < 0) refuse(path, std::strerror(errno));
@@ -43,7 +43,7 @@ int64_t MappedFile::current_size_bytes() const {
   return fstat(file_.number, &status) == 0 ? int64_t{status.st_size} : size_bytes_;
 }
 
-// A failure costs speed or memory only, so it is ignored.
+// Ignores failures, which cost only speed or memory.
 void MappedFile::advise(int64_t offset, int64_t count_bytes, int advice) const {
   const int64_t page_bytes = sysconf(_SC_PAGESIZE), begin = offset / page_bytes * page_bytes;
   const int64_t end = std::min(offset + count_bytes, size_bytes_);

@@ -1,5 +1,5 @@
 #pragma once
-// A file in memory, read-only.
+// A read-only memory mapping of a file.
 
 #include <cstddef>
 #include <cstdint>
@@ -7,7 +7,8 @@
 
 namespace aliquot {
 
-/// The whole file, mapped while this lives. Throws UsageError, saying what the system said, when it cannot be.
+/// Maps the whole file. The constructor throws UsageError with the system's reason if the file cannot be mapped, and
+/// for empty and non-regular files.
 class MappedFile {
  public:
   explicit MappedFile(const std::filesystem::path& path);
@@ -17,7 +18,7 @@ class MappedFile {
 
   const std::byte* data() const { return data_; }
   int64_t size_bytes() const { return size_bytes_; }
-  /// What it is by now: who reads beyond that gets SIGBUS.
+  /// The current size. Reading the mapping beyond it raises SIGBUS.
   int64_t current_size_bytes() const;
 
   /// Asks the system to read these bytes ahead.
@@ -26,7 +27,7 @@ class MappedFile {
   void drop_pages(int64_t offset, int64_t count_bytes) const;
 
  private:
-  // Closes on every way out.
+  // A member of its own, so that it is closed if the constructor throws.
   struct Descriptor {
     int number;
     ~Descriptor();

@@ -10,8 +10,9 @@
 namespace aliquot {
 namespace {
 
-/// The index of the first of `count` tokens that is `bound` or more; `count` if there is none. Tokens need not be aligned.
-/// The maximum of a piece is a loop without branches, which the compiler vectorises; only a piece that fails is searched.
+/// The index of the first of `count` tokens that is at least `bound`; `count` if there is none. Tokens need not be
+/// aligned. Computes the maximum of a chunk without branches, so that the compiler vectorises it. Searches only a chunk
+/// that fails.
 template <typename Token>
 int64_t first_at_least(const std::byte* from, int64_t count, uint64_t bound) {
   if (bound > uint64_t{std::numeric_limits<Token>::max()}) return count;
@@ -21,9 +22,9 @@ int64_t first_at_least(const std::byte* from, int64_t count, uint64_t bound) {
     std::memcpy(&value, from + i * static_cast<int64_t>(sizeof value), sizeof value);
     return value;
   };
-  constexpr int64_t kPiece = 4096;
-  for (int64_t begin = 0; begin < count; begin += kPiece) {
-    const int64_t end = std::min(count, begin + kPiece);
+  constexpr int64_t kChunk = 4096;
+  for (int64_t begin = 0; begin < count; begin += kChunk) {
+    const int64_t end = std::min(count, begin + kChunk);
     Token largest = 0;
     for (int64_t i = begin; i < end; ++i) largest = std::max(largest, token(i));
     if (largest < limit) continue;
@@ -41,13 +42,13 @@ class MappedTokens : public TokenSource {
     const int64_t bytes = file_.size_bytes() - layout_.offset_bytes;
     if (layout_.count < 0) {
       if (bytes % layout_.bytes_per_token != 0) {
-        throw UsageError(path_ + ": its " + std::to_string(bytes) + " bytes do not divide into " + layout_.unit +
-                         "; it is cut short, or not a file of tokens.");
+        throw UsageError(path_ + ": " + std::to_string(bytes) + " bytes are not a whole number of " + layout_.unit +
+                         ": the file is truncated, or it is not a file of tokens.");
       }
       layout_.count = bytes / layout_.bytes_per_token;
     }
     if (layout_.count > bytes / layout_.bytes_per_token) {
-      throw UsageError(path_ + ": the file is shorter than its tokens; it is cut short.");
+      throw UsageError(path_ + ": the file ends before its last token: it is truncated.");
     }
   }
 
@@ -59,7 +60,7 @@ class MappedTokens : public TokenSource {
     const int64_t width = layout_.bytes_per_token, offset = layout_.offset_bytes + first * width;
     const std::byte* from = file_.data() + offset;
     file_.prefetch(offset, count * width);
-    // Negative numbers, read as unsigned, have the highest bit set.
+    // Tokens are compared as unsigned integers, so negative ones are at least 2^(bits - 1).
     const auto positive = layout_.is_signed ? int64_t{1} << std::min<int64_t>(8 * width - 1, 62) : INT64_MAX;
     const auto limit = static_cast<uint64_t>(std::min(vocabulary, positive));
     const int64_t found = width == 1   ? first_at_least<uint8_t>(from, count, limit)
@@ -90,7 +91,7 @@ class MappedTokens : public TokenSource {
  private:
   void check_not_truncated(int64_t end) const {
     if (file_.current_size_bytes() >= layout_.offset_bytes + end * layout_.bytes_per_token) return;
-    throw FaultError(path_ + " has become shorter since the run began: its tokens are no longer there.");
+    throw FaultError(path_ + " has become shorter since the run began: tokens that the run needs are missing.");
   }
 
   std::string path_;

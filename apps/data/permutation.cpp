@@ -3,7 +3,7 @@
 namespace aliquot {
 namespace {
 
-// Every bit of the result depends on every bit of the input (the finaliser of splitmix64).
+// The finaliser of splitmix64: every bit of the result depends on every bit of the input.
 uint64_t mix(uint64_t z) {
   z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
   z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
@@ -30,7 +30,7 @@ uint64_t Permutation::encrypt(uint64_t value) const {
 }
 
 int64_t Permutation::operator()(int64_t index) const {
-  // The network permutes at most four times as many values as are wanted, so few steps suffice on average.
+  // The network permutes at most 4 x count values, so the loop applies it at most four times on average.
   uint64_t value = encrypt(static_cast<uint64_t>(index));
   while (value >= count_) value = encrypt(value);
   return static_cast<int64_t>(value);

@@ -1,4 +1,4 @@
-// The built-in language.
+// The built-in synthetic language.
 #include <algorithm>
 #include <array>
 #include <string>
@@ -18,10 +18,10 @@ constexpr std::array kNouns{"fox"sv,   "tree"sv,  "river"sv, "stone"sv, "child"s
 constexpr std::array kVerbs{"sees"sv, "finds"sv, "follows"sv, "loves"sv, "hides"sv, "carries"sv, "wakes"sv, "leaves"sv};
 constexpr std::array kSentenceEndings{"."sv, "."sv, "."sv, " at night."sv, " in spring."sv, " again."sv};
 
-constexpr int64_t kLineTokens = 64;  // so that any token is found without making those before it
+constexpr int64_t kLineTokens = 64;  // lines have a fixed length, so that any token can be generated on its own
 constexpr int64_t kLineCount = int64_t{1} << 24;
 
-// A stream of choices of its own for every line.
+// The random choices of one line.
 class RandomChoices {
  public:
   explicit RandomChoices(int64_t line)
@@ -50,7 +50,7 @@ void append_noun_phrase(std::string& text, RandomChoices& choices) {
   text += choices.of(kNouns);
 }
 
-// Sentences, cut at the line's end.
+// Sentences, truncated at the end of the line.
 std::string generate_line(int64_t line) {
   RandomChoices choices(line);
   std::string text;
@@ -70,7 +70,7 @@ class SyntheticLanguage : public TokenSource {
   explicit SyntheticLanguage(int64_t vocabulary) : vocabulary_(vocabulary) {}
 
   int64_t token_count() const override { return kLineTokens * kLineCount; }
-  std::string describe() const override { return "the built-in language"; }
+  std::string describe() const override { return "the built-in synthetic language"; }
 
  protected:
   void fetch(int64_t first, std::span<int32_t> to) const override {

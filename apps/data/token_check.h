@@ -1,5 +1,5 @@
 #pragma once
-// Checks every token of a source against the vocabulary before training starts.
+// Checks all tokens of a source against the vocabulary before training starts.
 
 #include <cstdint>
 #include <functional>
@@ -9,13 +9,14 @@
 
 namespace aliquot {
 
-/// Which of `part_count` equal parts of a source to check; ranks of a node take one part each.
+/// One of `part_count` equal parts of a source. Each rank of a node checks one part.
 struct TokenPartition {
   int part = 0, part_count = 1;
 };
 
-/// Checks every token of that part on all threads of the pool, while `progress` returns true. Calls it with the share done, from
-/// the calling thread. Throws UsageError, naming position and value, for the first token outside [0, vocabulary).
+/// Checks all tokens of `part` on all threads of the pool. Calls `progress` with the fraction done, on the calling
+/// thread, and stops when it returns false. Throws UsageError, with position and value, for the first token outside [0,
+/// vocabulary).
 void check_tokens(const TokenSource& source, int64_t vocabulary, TokenPartition part, ThreadPool& pool,
                   const std::function<bool(double)>& progress = {});
 

@@ -21,8 +21,8 @@ void TokenSource::refuse(int64_t position, int64_t vocabulary) const {
   fetch(position, {&found, 1});
   const std::string value = found < 0 ? "negative or beyond 32 bits" : std::to_string(found);
   throw UsageError("Token " + std::to_string(position) + " of " + describe() + " is " + value +
-                   ", and the model's vocabulary has " + std::to_string(vocabulary) +
-                   " entries: give --vocab, or data made for this model.");
+                   ", but the model's vocabulary has " + std::to_string(vocabulary) +
+                   " entries: use a larger --vocab, or data tokenized for this model.");
 }
 
 namespace {
@@ -37,8 +37,8 @@ std::unique_ptr<TokenSource> open_by_name(const std::filesystem::path& file) {
   for (const char* integers :
        {".i16", ".i32", ".i64", ".u64", ".int16", ".int32", ".int64", ".uint16", ".uint32", ".uint64"}) {
     if (extension != integers) continue;
-    throw UsageError(
-        fmt::format("{}: expected raw tokens in .u16, .bin (16 bits) or .u32, not {}.", file.string(), integers));
+    throw UsageError(fmt::format("{}: unknown format {}: expected raw tokens as .u16, .bin (16 bits) or .u32.",
+                                 file.string(), integers));
   }
   TokenLayout layout;
   if (extension == ".bin") layout = {.bytes_per_token = 2, .unit = "16-bit tokens"};

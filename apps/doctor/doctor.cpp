@@ -1,4 +1,4 @@
-// aliquot doctor: what this build and this machine offer.
+// aliquot doctor: reports on this build and this machine, and explains flight records.
 #include "apps/doctor/doctor.h"
 
 #include <filesystem>
@@ -18,9 +18,9 @@ namespace {
 
 constexpr std::string_view kHelp =
     "aliquot doctor [--measure FILE [--device host|cuda] | --explain FILE...]\n\n"
-    "  Says what this build and this machine offer: cores, memory, vector loops, GPUs, MPI, links; what is missing, "
-    "and\n"
-    "  what would add it. Started by mpirun over several nodes, --measure takes the links between them too.\n\n";
+    "  Reports what this build and this machine have: cores, memory, vector instructions, GPUs, MPI, network links.\n"
+    "  Also reports what is missing and how to add it. If mpirun starts it on several nodes, --measure also measures\n"
+    "  the links between them.\n\n";
 
 void print_machine() {
   const MachineReport report = report_machine();
@@ -30,48 +30,48 @@ void print_machine() {
 }
 
 void check_not_existing(const std::string& file) {
-  std::error_code unseen;  // what cannot be seen cannot be written either, and that is told then
-  if (std::filesystem::exists(file, unseen))
-    throw UsageError("--measure " + file + " is there already: remove it, or write elsewhere.");
+  std::error_code ignored;  // a path that cannot be examined cannot be written either, which is reported later
+  if (std::filesystem::exists(file, ignored))
+    throw UsageError("--measure " + file + " already exists: remove it, or name another file.");
 }
 
 void print_links(const MachineRates& rates) {
   const CostModel& cost = rates.cost;
   const auto line = [](const char* what, const LinkCost& link) {
-    write_stdout("{}{:.3f} GB/s between nodes, {:.0f} us at least\n", what, link.bytes_per_second * 1e-9,
+    write_stdout("{}{:.3f} GB/s between nodes, latency {:.0f} us\n", what, link.bytes_per_second * 1e-9,
                  link.latency_seconds * 1e6);
   };
   if (!rates.several_nodes) {
     write_stdout(
-        "(links between nodes cannot be measured on one: {:.1f} GB/s and {:.0f} us are assumed; start this with "
-        "mpirun over several, or change them there)\n",
+        "(links between nodes cannot be measured on one node; the file assumes {:.1f} GB/s and {:.0f} us. Edit these "
+        "numbers, or start this command with mpirun on several nodes.)\n",
         cost.between_nodes.bytes_per_second * 1e-9, cost.between_nodes.latency_seconds * 1e6);
     return;
   }
   line("links     ", cost.between_nodes);
   line("          while ranks compute: ", cost.beside_compute);
-  write_stdout("          which they then do {:.0f} % slower\n", 100 * cost.beside_compute_share);
+  write_stdout("          the computation is then {:.0f} % slower\n", 100 * cost.beside_compute_share);
 }
 
 void write_rates(const MachineRates& rates, const std::string& file) {
   const CostModel& cost = rates.cost;
-  const std::string each = rates.has_gpus ? std::string("on a GPU each")
-                                          : fmt::format("with {} thread{} each", rates.threads_per_rank,
-                                                        rates.threads_per_rank == 1 ? "" : "s");
-  write_stdout("\nof one of {} ranks {}, all at work; other work on this machine shows in the figures:\n",
+  const std::string each =
+      rates.has_gpus ? std::string("one GPU each")
+                     : fmt::format("{} thread{} each", rates.threads_per_rank, rates.threads_per_rank == 1 ? "" : "s");
+  write_stdout("\nrates of one rank while all {} ranks work ({}); other load on this machine lowers them:\n",
                rates.rank_count, each);
   write_stdout("products  {:.0f} GFLOP/s in {}\n", cost.flops_per_second * 1e-9, rates.has_gpus ? "bf16" : "fp32");
-  write_stdout("copies    {:.1f} GB/s, read and written\n", cost.copy_bytes_per_second * 1e-9);
+  write_stdout("copies    {:.1f} GB/s, reads plus writes\n", cost.copy_bytes_per_second * 1e-9);
   if (rates.has_gpus) write_stdout("from host {:.1f} GB/s\n", cost.host_bytes_per_second * 1e-9);
-  write_stdout("AdamW     {:.3f} ns a parameter\n", cost.update_seconds_per_element * 1e9);
-  write_stdout("reduces   {:.1f} GB/s from peers, {:.1f} us at least{}\n", cost.inside_node.bytes_per_second * 1e-9,
+  write_stdout("AdamW     {:.3f} ns per parameter\n", cost.update_seconds_per_element * 1e9);
+  write_stdout("reduces   {:.1f} GB/s from peers, latency {:.1f} us{}\n", cost.inside_node.bytes_per_second * 1e-9,
                cost.inside_node.latency_seconds * 1e6,
-               rates.ranks_on_node > 1 ? "" : " (assumed: a node has one rank)");
+               rates.ranks_on_node > 1 ? "" : " (assumed, because the node has only one rank)");
   print_links(rates);
   const std::filesystem::path path = file;
   write_file_atomically(path.has_parent_path() ? path.parent_path() : ".", path.filename(),
                         machine_text(cost, rates.has_gpus));
-  write_stdout("written to {}: aliquot plan --machine {}\n", file, file);
+  write_stdout("wrote {}; use it with: aliquot plan --machine {}\n", file, file);
 }
 
 int explain_flights(const std::string& first, const std::vector<std::string>& more) {
@@ -90,10 +90,10 @@ int run_doctor(const Arguments& arguments) {
   DeviceChoice device = DeviceChoice::kAuto;
   OptionTable table;
   table.text("measure", "FILE", measure,
-             "Time copies, collectives and matrix products, and write the machine file that plan --machine reads.");
-  table.choice("device", device, kDeviceWords, "What to measure; auto: GPUs where there are any.");
+             "Measure copies, collectives and matrix products, and write the machine file for plan --machine.");
+  table.choice("device", device, kDeviceWords, "The device to measure. auto: GPUs if there are any.");
   table.text("explain", "FILE...", flight,
-             "Say in words what the records that the ranks of a failed run left, or those of a folder, show.");
+             "Explain a failed run from the flight records of its ranks (files or directories).");
   if (wants_help(arguments)) {
     write_stdout("{}{}", kHelp, option_help(table));
     return 0;
@@ -102,14 +102,16 @@ int run_doctor(const Arguments& arguments) {
   const Arguments more_flights = extract_positional(flags, table);
   parse_arguments(table, flags);
   if (!flight.empty()) return explain_flights(flight, more_flights);
-  if (!more_flights.empty()) throw UsageError("'" + more_flights.front() + "' is no option of doctor (see --help).");
+  if (!more_flights.empty())
+    throw UsageError("unexpected argument '" + more_flights.front() + "' of doctor: see aliquot doctor --help.");
   MachineRates rates;
   if (!measure.empty()) {
     check_not_existing(measure);
     rates = measure_machine(device);
-    if (!rates.is_rank_zero) return 0;  // of the ranks that a launcher started, one tells
+    if (!rates.is_rank_zero) return 0;  // only the process of rank 0 prints
   }
-  if (!rates.launched) print_machine();  // what it starts to look around would count as one of the ranks
+  // Not under a launcher: print_machine() initializes MPI in a child process, which the launcher would count as a rank.
+  if (!rates.launched) print_machine();
   if (!measure.empty()) write_rates(rates, measure);
   return 0;
 }

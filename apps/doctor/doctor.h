@@ -1,5 +1,5 @@
 #pragma once
-// What aliquot doctor reports and measures.
+// The reports and measurements of aliquot doctor.
 
 #include <cstdint>
 #include <functional>
@@ -16,47 +16,50 @@ struct MachineReport {
     std::string what, text;
   };
   std::vector<Line> lines;
-  std::vector<std::string> missing;  // each with what would add it
+  std::vector<std::string> missing;  // each entry also has the command or package that adds it
 };
 
-/// Looks, and starts nothing but MPI, in a child. To be called before the program has threads.
+/// Examines the build and the machine. Forks a child process that initializes MPI, so call it before the program has
+/// threads.
 MachineReport report_machine();
 
 struct MachineRates {
   bool has_gpus = false;
-  int rank_count = 2, threads_per_rank = 1;  // what was measured: ranks, all at work at once; on GPUs one each
-  int ranks_on_node = 2;                     // of the first
-  bool several_nodes = false;                // and what is between them was measured too
-  bool launched = false;                     // as processes, by a launcher
-  bool is_rank_zero = false;                 // this process has the first rank, which is to tell; others have no rates
-  CostModel cost;                            // the rates of one of them; what was not measured is as it comes
+  int rank_count = 2, threads_per_rank = 1;  // ranks that worked at the same time, each with its own GPU if has_gpus
+  int ranks_on_node = 2;                     // ranks on the first node
+  bool several_nodes = false;                // the links between nodes were measured too
+  bool launched = false;                     // a launcher started the ranks as processes
+  bool is_rank_zero = false;                 // this process has rank 0; other processes have no rates
+  CostModel cost;                            // the rates of rank 0; rates not measured have their default
 };
 
-/// Of the ranks that a launcher started, or of threads: one a GPU, two on a host. Takes a few seconds, and a few hundred MiB,
-/// or 2 GiB of each GPU. Throws UnavailableError where memory or threads are missing, or GPUs that were asked for.
+/// Measures the ranks that a launcher started, or else threads: one for each GPU, or two on a host. Runs for a few
+/// seconds and allocates a few hundred MiB, or 2 GiB on each GPU. Throws UnavailableError if there is not enough
+/// memory, if threads cannot be started, or if `device` requires GPUs and there are none.
 MachineRates measure_machine(DeviceChoice device);
 
-/// How much is done at once: so much that starting it does not show.
+/// Problem sizes of the measurements, large enough that the start of an operation does not matter.
 struct MeasuredSizes {
-  int64_t elements;              // of arrays: far more than caches hold
-  int64_t rows, columns, depth;  // of a product: no more elements than an array has, each
-  int repeats;                   // of copies, updates and products between two looks at the clock
-  int rounds;                    // of which the best counts
+  int64_t elements;              // of each array, many more than caches hold
+  int64_t rows, columns, depth;  // of the product, whose matrices must fit in these arrays
+  int repeats;                   // operations between two readings of the clock
+  int rounds;                    // measurements, of which the fastest counts
 
   static MeasuredSizes of(DeviceKind device);
 };
 
-/// Collective; needs seconds, and five arrays of memory. Products are fp32 on hosts, bf16 on GPUs. What was not measured is as
-/// typical machines have it. Throws UnavailableError where memory is missing.
+/// Measures one rank; all ranks must call it. Runs for seconds and allocates five arrays. Products are fp32 on hosts
+/// and bf16 on GPUs. Rates that cannot be measured are those of a typical machine. Throws UnavailableError if there is
+/// not enough memory.
 CostModel measure_rank(World& world, const MeasuredSizes& sizes);
 
-/// Of a world of several nodes; collective.
 struct LinkRates {
   LinkCost alone, beside_compute;
-  double compute_share = 0;  // that computing loses meanwhile
+  double compute_share = 0;  // fraction by which concurrent communication slows down computation
 };
 
-/// `compute` is a piece of what a rank computes, a millisecond or so long, over when it returns. Takes seconds; the slower the link, the more.
+/// Measures the links between nodes; all ranks of a world of several nodes must call it. `compute` runs about a
+/// millisecond of a rank's computation and waits for its end. Takes seconds, or longer for slow links.
 LinkRates measure_links(World& world, const std::function<void()>& compute);
 
 }  // namespace aliquot

@@ -10,7 +10,7 @@
 namespace aliquot {
 namespace {
 
-// Parts as models have them; a line through what they take has a latency and a rate.
+// Bytes of each rank's part, of the order found in models. A line through the two times gives latency and rate.
 constexpr int64_t kSmallPart = int64_t{64} << 10, kLargePart = int64_t{2} << 20;
 constexpr int kRounds = 25, kMaxAttempts = 6;
 constexpr double kBurstSeconds = 0.005, kOverlapSeconds = 0.3;
@@ -20,13 +20,13 @@ class LinkBenchmark {
   LinkBenchmark(World& world, const std::function<void()>& compute)
       : world_(world),
         ranks_(world.communicator()),
-        whole_(ranks_.allocate(kLargePart * ranks_.rank_count(), Category::kSlots, "parts")),
+        gathered_(ranks_.allocate(kLargePart * ranks_.rank_count(), Category::kSlots, "gathered parts")),
         sums_(world.device().allocate(kLargePart, Category::kStaging, "sums")),
         staging_(
             ranks_.allocate(std::max<int64_t>(1, reduce_staging(ranks_.topology(), count_of(kLargePart)).size_bytes()),
                             Category::kStaging, "reduce-scatter staging")),
         compute_(compute),
-        meeting_(InterNodeGroups(ranks_.topology(), 1).replicas.front()),
+        placement_(InterNodeGroups(ranks_.topology(), 1).replicas.front()),
         lane_(world.device().make_stream(Lane::kGather)) {}
 
   LinkRates measure() {
@@ -44,11 +44,12 @@ class LinkBenchmark {
  private:
   static int64_t count_of(int64_t part_bytes) { return part_bytes / static_cast<int64_t>(sizeof(float)); }
 
+  /// Enqueues an all-gather and a reduce-scatter.
   void transfer(int64_t part_bytes) {
-    ranks_.all_gather_in_place(*lane_, {&whole_, 0}, part_bytes, {"measuring"});
+    ranks_.all_gather_in_place(*lane_, {&gathered_, 0}, part_bytes, {"measuring"});
     ranks_.reduce_scatter(
         *lane_,
-        {.from = {&whole_, 0}, .to = sums_.data(), .part_count = count_of(part_bytes), .staging = staging_.local()},
+        {.from = {&gathered_, 0}, .to = sums_.data(), .part_count = count_of(part_bytes), .staging = staging_.local()},
         {"measuring"});
   }
 
@@ -63,8 +64,8 @@ class LinkBenchmark {
     return value;
   }
 
-  /// Of one collective: half of a gather and a reduce. As in a step, lanes have slept while the rank computed, and no rank
-  /// computes quite as long as another.
+  /// Seconds of one collective: half the time of an all-gather and a reduce-scatter. Computes before each, because in a
+  /// step lanes also sleep while their rank computes, and ranks arrive at slightly different times.
   double alone_seconds(int64_t part_bytes) {
     std::vector<double> seconds;
     for (int round = 0; round <= kRounds; ++round) {
@@ -83,7 +84,7 @@ class LinkBenchmark {
     double seconds = 0, lost_share = 0;
   };
 
-  /// The same while the rank's own thread computes, and what that loses.
+  /// Measures collectives while the rank's thread computes, and the slowdown of that computation.
   OverlapSample measure_overlap(int64_t part_bytes, double alone) {
     OverlapSample best{.seconds = 1e9};
     for (int attempt = 0; attempt < kMaxAttempts; ++attempt) {
@@ -115,8 +116,9 @@ class LinkBenchmark {
 
   LinkCost fit_link_cost(double small, double large) const {
     const auto bytes = [&](int64_t part_bytes) {
-      const int64_t reduced = meeting_.reduced_bytes(part_bytes / static_cast<int64_t>(sizeof(float)), DType::kFloat32);
-      return static_cast<double>(meeting_.gathered_bytes(part_bytes) + reduced) / 2;
+      const int64_t reduced =
+          placement_.reduced_bytes(part_bytes / static_cast<int64_t>(sizeof(float)), DType::kFloat32);
+      return static_cast<double>(placement_.gathered_bytes(part_bytes) + reduced) / 2;
     };
     LinkCost cost;
     cost.bytes_per_second = (bytes(kLargePart) - bytes(kSmallPart)) / std::max(large - small, 1e-9);
@@ -126,12 +128,12 @@ class LinkBenchmark {
 
   World& world_;
   Communicator& ranks_;
-  SymmetricBuffer whole_;
+  SymmetricBuffer gathered_;
   Buffer sums_;
   SymmetricBuffer staging_;
   const std::function<void()>& compute_;
-  GroupPlacement meeting_;
-  std::unique_ptr<Stream> lane_;  // joined before what its work uses goes
+  GroupPlacement placement_;
+  std::unique_ptr<Stream> lane_;  // last member: destroyed, and thus synchronized, before the buffers
 };
 
 }  // namespace

@@ -26,18 +26,18 @@ constexpr const char* kReconfigureHint = "then configure and build again";
 
 std::string bf16_text() {
   switch (selected_bf16_product_method()) {
-    case Bf16ProductMethod::kTiles: return "products by tiles (AMX)";
-    case Bf16ProductMethod::kPairs: return "products by pairs (AVX512_BF16)";
+    case Bf16ProductMethod::kTiles: return "AMX tile products";
+    case Bf16ProductMethod::kPairs: return "AVX512_BF16 dot products";
     case Bf16ProductMethod::kWidened: break;
   }
-  return "products in fp32";
+  return "fp32 products after conversion";
 }
 
 void report_host(MachineReport& report) {
   const int64_t memory = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE);
   report.lines.push_back({"aliquot", std::string(version())});
   report.lines.push_back({"cores", fmt::format("{}", std::thread::hardware_concurrency())});
-  report.lines.push_back({"memory", fmt::format("{}, {} of them free to take", format_bytes(memory),
+  report.lines.push_back({"memory", fmt::format("{}, of which {} are available", format_bytes(memory),
                                                 format_bytes(available_memory_bytes()))});
   report.lines.push_back({"loops", std::string(name(best_isa()))});
   report.lines.push_back({"bf16", bf16_text()});
@@ -62,11 +62,11 @@ void report_gpus(MachineReport& report) {
   const int count = cuda_device_count();
   for (int gpu = 0; gpu < count; ++gpu) report.lines.push_back({"GPU", make_cuda_device(gpu)->describe()});
   if (count > 0) return;
-  report.lines.push_back({"GPU", has_nvidia_gpu() ? "there is one of NVIDIA's, which cannot be used" : "none"});
+  report.lines.push_back({"GPU", has_nvidia_gpu() ? "an NVIDIA GPU, which cannot be used" : "none"});
   if (!has_nvidia_gpu()) return;
   if (!cuda.is_available) {
     report.missing.push_back(
-        fmt::format("GPU parts: install NVIDIA's CUDA toolkit and NCCL, {} with -DALIQUOT_CUDA=ON", kReconfigureHint));
+        fmt::format("CUDA support: install the CUDA toolkit and NCCL, {} with -DALIQUOT_CUDA=ON", kReconfigureHint));
     return;
   }
   try {
@@ -86,7 +86,8 @@ std::string find_on_path(std::string_view program) {
   return {};
 }
 
-/// Whether MPI starts, and lets any thread call it, which overlap needs. In a child: where it is broken it ends its process.
+/// Whether MPI can be initialized with MPI_THREAD_MULTIPLE, which overlap needs. Tries it in a child process, because a
+/// broken installation ends the process.
 bool mpi_starts() {
   const pid_t child = fork();
   if (child < 0) return false;
@@ -99,7 +100,7 @@ bool mpi_starts() {
     } catch (const Error&) {
       std::_Exit(1);
     }
-    std::_Exit(0);  // what its parent registered for its own end is not done twice
+    std::_Exit(0);  // skips the exit handlers that the parent registered
   }
   int status = 0;
   return waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;
@@ -110,7 +111,7 @@ void report_launchers(MachineReport& report) {
   for (const std::string& launcher : {mpirun, srun}) {
     if (!launcher.empty()) report.lines.push_back({"launcher", launcher});
   }
-  if (mpirun.empty() && srun.empty()) report.missing.push_back("a launcher of processes: apt install openmpi-bin");
+  if (mpirun.empty() && srun.empty()) report.missing.push_back("a process launcher: apt install openmpi-bin");
 }
 
 void report_mpi(MachineReport& report) {
@@ -118,20 +119,20 @@ void report_mpi(MachineReport& report) {
   if (!mpi.is_available) {
     report.lines.push_back({"MPI", fmt::format("not in this build ({})", mpi.why)});
     report.missing.push_back(
-        fmt::format("MPI, for several processes: apt install libopenmpi-dev openmpi-bin, {}", kReconfigureHint));
+        fmt::format("MPI, to run several processes: apt install libopenmpi-dev openmpi-bin, {}", kReconfigureHint));
     return;
   }
   const bool starts = mpi_starts();
   report.lines.push_back(
-      {"MPI",
-       fmt::format("{}; {}", mpi.why, starts ? "any thread may call it (MPI_THREAD_MULTIPLE)" : "does not start")});
+      {"MPI", fmt::format("{}; {}", mpi.why,
+                          starts ? "supports calls from any thread (MPI_THREAD_MULTIPLE)" : "cannot be initialized")});
   report_launchers(report);
   if (!starts)
     report.missing.push_back(
-        "an MPI that starts and lets any thread call it: mpirun -n 1 aliquot train --steps 1 says why");
+        "a working MPI with MPI_THREAD_MULTIPLE: mpirun -n 1 aliquot train --steps 1 prints the cause");
 }
 
-/// Megabits a second, or nothing where the system does not know.
+/// The speed of a network link as text, or "speed unknown".
 std::string read_link_speed(const std::filesystem::path& link) {
   int64_t megabits = 0;
   std::ifstream(link / "speed") >> megabits;
@@ -163,7 +164,7 @@ void report_links(MachineReport& report) {
 MachineReport report_machine() {
   MachineReport report;
   report_host(report);
-  report_mpi(report);  // before anything that starts threads: it forks
+  report_mpi(report);  // forks, so it must run before the others start threads
   report_gpus(report);
   report_links(report);
   return report;

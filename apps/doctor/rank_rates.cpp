@@ -14,17 +14,18 @@
 namespace aliquot {
 namespace {
 
-constexpr int64_t kSmallPart = 256;
+constexpr int64_t kSmallPart = 256;  // elements; for the latency
 
-/// Small numbers of which each half is one too, in bf16; they differ, since processors take less power over equal ones.
-std::vector<uint32_t> numbers(int64_t count) {
+/// Words that are small numbers both as one fp32 and as two bf16. They are random, because processors use less power,
+/// and so run faster, on equal numbers.
+std::vector<uint32_t> random_words(int64_t count) {
   std::vector<uint32_t> all(static_cast<size_t>(count));
   uint32_t random = 1;
   for (uint32_t& two : all) two = 0x3a003a00u | ((random = random * 1664525u + 1013904223u) >> 8 & 0x007f007fu);
   return all;
 }
 
-/// One rank's arrays, and the work whose time is taken.
+/// The measurements of one rank, with their arrays.
 class RankRates {
  public:
   RankRates(World& world, const MeasuredSizes& sizes)
@@ -73,14 +74,14 @@ class RankRates {
     world_.device().kernels().copy(*stream_, to, from, size_bytes);
   }
   void fill(std::byte* array) {
-    const std::vector<uint32_t> some = numbers(std::min<int64_t>(sizes_.elements, 1 << 20));
+    const std::vector<uint32_t> some = random_words(std::min<int64_t>(sizes_.elements, 1 << 20));
     for (int64_t at = 0; at < sizes_.elements; at += static_cast<int64_t>(some.size()))
       copy(array + at * 4, some.data(), 4 * std::min(static_cast<int64_t>(some.size()), sizes_.elements - at));
     stream_->synchronize();
   }
 
-  /// All ranks begin together, round by round; the first round touches what it needs. Of the others the best: what else
-  /// runs on a machine makes it look slower, never faster.
+  /// The least time of `work` over the rounds. All ranks begin each round together. The first round is a warm-up. The
+  /// minimum counts, because other load on the machine only adds time.
   double least_seconds(const std::function<void()>& work) { return least_seconds(work, sizes_.repeats); }
   double least_seconds(const std::function<void()>& work, int repeats) {
     double least = 1e9;
@@ -114,7 +115,7 @@ class RankRates {
   }
   double from_host_bytes_per_second() {
     const int64_t size_bytes = std::min(sizes_.elements * 4, int64_t{64} << 20);
-    const Buffer pinned = world_.device().allocate_host(size_bytes, "bytes on their way to a GPU");
+    const Buffer pinned = world_.device().allocate_host(size_bytes, "pinned staging of host copies");
     return static_cast<double>(size_bytes) / least_seconds([&] { copy(arrays_[0].data(), pinned.data(), size_bytes); });
   }
 
@@ -136,7 +137,7 @@ class RankRates {
     args.segment_count = 1;
     args.count = sizes_.elements;
     update_kernels(world_.device().kind()).update(*stream_, args, {.rule = rule_at(AdamW{}, 1e-6, 1), .step = 1});
-    if (!on_gpu()) stream_->synchronize();  // before its arguments go
+    if (!on_gpu()) stream_->synchronize();  // the host kernel reads `args`, which is on the stack
   }
   void product() {
     const Linear linear{.weight = values(1),
@@ -168,7 +169,7 @@ MeasuredSizes MeasuredSizes::of(DeviceKind device) {
 CostModel measure_rank(World& world, const MeasuredSizes& sizes) {
   RankRates rank(world, sizes);
   const CostModel cost = rank.measure();
-  world.communicator().gather_objects("measured");  // nobody reads the others' memory any more
+  world.communicator().gather_objects("measured");  // waits until no rank reads the memory of this one
   return cost;
 }
 

@@ -34,7 +34,7 @@ std::vector<double> Axis::round_ticks(int most) const {
   std::vector<double> ticks;
   const double slack = 1e-9 * step;
   for (double i = std::ceil((values_.from - slack) / step); i * step <= values_.to + slack; ++i)
-    ticks.push_back(i * step + 0.0);  // not -0
+    ticks.push_back(i * step + 0.0);  // turns -0 into 0
   return ticks;
 }
 
@@ -73,7 +73,7 @@ std::string tick_bytes_text(double bytes) {
 
 std::string tick_text(double value) {
   if (std::abs(value) >= 1e4) return value < 0 ? "-" + count_text(-value) : count_text(value);
-  return std::abs(value) < 1e-12 ? "0" : fmt::format("{:.4g}", value);  // 1500, not 1.5e+03
+  return std::abs(value) < 1e-12 ? "0" : fmt::format("{:.4g}", value);
 }
 
 }  // namespace aliquot

@@ -1,5 +1,5 @@
 #pragma once
-// From values to places on a drawing.
+// Maps values to positions in a drawing.
 
 #include <cstdint>
 #include <string>
@@ -11,18 +11,18 @@ struct Span {
   double from = 0, to = 0;
 };
 
-/// Where a value lies, on an even scale or by its logarithm. A range of no extent is widened.
+/// A linear or logarithmic axis. Widens a range of values that is empty.
 class Axis {
  public:
   enum class Scale : uint8_t { kEven, kLogarithmic };
-  /// `values` lie along `places`, which may run backwards. Logarithmic: values above zero.
+  /// Maps `values` to the positions `places`, which may be descending. A logarithmic axis requires values above zero.
   Axis(Scale scale, Span values, Span places);
 
   double at(double value) const;
   Span values() const { return values_; }
-  /// 1, 2 or 5 times a power of ten apart; about `most` of them.
+  /// At most about `most` multiples of a step that is 1, 2 or 5 times a power of ten.
   std::vector<double> round_ticks(int most) const;
-  /// Powers of `base`, every so many that there are at most `most`.
+  /// At most `most` powers of `base`, with exponents evenly spaced.
   std::vector<double> power_ticks(double base, int most) const;
 
  private:
@@ -30,11 +30,11 @@ class Axis {
   Span values_, places_;
 };
 
-/// Three figures: "839k", "124M", "1.56B".
+/// A count with three significant digits: "839k", "124M", "1.56B".
 std::string count_text(double count);
-/// A power of two of bytes as a tick: "64 MiB".
+/// A number of bytes for a tick: "64 MiB".
 std::string tick_bytes_text(double bytes);
-/// "0.25", "1500", "12k": short, for ticks.
+/// A number for a tick: "0.25", "1500", "12k".
 std::string tick_text(double value);
 
 }  // namespace aliquot

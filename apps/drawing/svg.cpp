@@ -11,7 +11,7 @@ std::string list(const std::vector<Point>& points) {
   return text;
 }
 
-// A corner every quarter turn, or three for the triangle.
+// The corners of a polygon mark with radius `r`. Empty for marks that are not polygons.
 std::vector<Point> corners(Mark mark, Point at, double r) {
   switch (mark) {
     case Mark::kSquare: return {{at.x - r, at.y - r}, {at.x + r, at.y - r}, {at.x + r, at.y + r}, {at.x - r, at.y + r}};

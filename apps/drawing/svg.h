@@ -1,5 +1,5 @@
 #pragma once
-// A drawing as SVG text.
+// Writes a drawing as SVG.
 
 #include <cstdint>
 #include <string>
@@ -12,23 +12,23 @@ struct Point {
   double x = 0, y = 0;
 };
 
-/// The shapes of measured points, told apart without colours too.
+/// Shapes of data points, so that series can be distinguished without colour.
 enum class Mark : uint8_t { kCircle, kSquare, kTriangle, kDiamond, kCross };
 
-/// `text` with what XML would read as markup written out.
+/// `text` with the special characters of XML escaped. Control characters become '?'.
 std::string escaped(std::string_view text);
 
-/// Built from back to front. `style` is attributes as SVG has them: R"(stroke="black")"; texts are escaped here, styles are
-/// not. `tip`, where one is given, is shown under the pointer. The same text goes into a file of its own and into a page.
+/// Later elements cover earlier ones. `style` is a list of SVG attributes: R"(stroke="black")". Texts are escaped,
+/// styles are not. A browser shows `tip` as a tooltip. The result is valid as a file and as an element of an HTML page.
 class Svg {
  public:
-  /// `title` is what is read out to those who do not see it.
+  /// `title` is the text for screen readers.
   Svg(double width, double height, std::string_view title);
 
   void line(Point from, Point to, std::string_view style);
-  /// Straight from point to point.
+  /// An open polyline.
   void path(const std::vector<Point>& points, std::string_view style);
-  /// Closed.
+  /// A filled polygon.
   void area(const std::vector<Point>& points, std::string_view style, std::string_view tip = {});
   void rectangle(Point corner, Point extent, std::string_view style, std::string_view tip = {});
   void text(Point at, std::string_view text, std::string_view style);

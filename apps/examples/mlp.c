@@ -1,5 +1,5 @@
-/* mlp.cpp in C, over the C interface, to the same bits: mlp_c [RANKS [STAGE [STEPS [FOLDER]]]], or under mpirun.
- * With a folder it saves its state there at the end, and goes on from what lies there. */
+/* mlp.cpp in C. It computes the same bits through the C interface: mlp_c [RANKS [STAGE [STEPS [FOLDER]]]], or under
+ * mpirun. With FOLDER it resumes from the newest checkpoint there, if any, and saves one at the end. */
 #include <aliquot/c.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -63,7 +63,8 @@ static double loss(Network* n) {
   return sum;
 }
 
-/* From here on, Aliquot. A call that fails ends the rank, and by that all ranks; main() prints why. */
+/* The code below uses Aliquot. If a call fails, its rank returns the status, which ends all ranks; main() prints the
+ * message. */
 
 typedef struct {
   int ranks, steps;
@@ -71,7 +72,7 @@ typedef struct {
   aliquot_options* options;
 } Run;
 
-/* Returns the first status that is not ALIQUOT_DONE. */
+/* Returns from the calling function if `call` fails. */
 #define TRY(call)                                \
   do {                                           \
     const int status_ = (call);                  \
@@ -135,7 +136,7 @@ static int train(aliquot_world* world, aliquot_engine* engine, Network* n, const
   return run->folder != NULL ? aliquot_save(engine, run->folder, 1) : ALIQUOT_DONE;
 }
 
-/* What each rank does. */
+/* Runs on each rank. */
 static int body(aliquot_world* world, void* context) {
   const Run* run = context;
   Network* n = calloc(1, sizeof *n);

@@ -1,4 +1,4 @@
-// A network of a few layers learns a function, sharded: mlp [RANKS [STAGE [STEPS]]], or under mpirun.
+// Trains a small sharded network to approximate a function: mlp [RANKS [STAGE [STEPS]]], or under mpirun.
 #include <aliquot/aliquot.h>
 #include <array>
 #include <cstdint>
@@ -10,10 +10,10 @@ constexpr int kLayers = 4, kWidth = 32, kBatch = 16;
 struct Layer {
   float *weight = nullptr, *weight_gradient = nullptr, *bias = nullptr, *bias_gradient = nullptr;
 };
-struct Network {  // computes with pointers, and owns no weights
+struct Network {  // holds pointers to the weights, which Aliquot owns
   std::array<Layer, kLayers> layers;
-  std::array<std::array<float, kBatch * kWidth>, kLayers + 1> values{};  // what goes into each layer, and the result
-  std::array<float, kBatch * kWidth> slopes{};                           // of the loss, by the values
+  std::array<std::array<float, kBatch * kWidth>, kLayers + 1> values{};  // the input of each layer, then the output
+  std::array<float, kBatch * kWidth> slopes{};                           // gradient of the loss by the current values
 };
 
 void forward(Network& n, int l) {
@@ -44,7 +44,7 @@ void backward(Network& n, int l) {
   n.slopes = before;
 }
 
-/// Batch number `batch`: points between -1 and 1, in the first value of each row.
+/// Loads batch number `batch`: a point between -1 and 1 in the first value of each row.
 void load(Network& n, int batch) {
   for (int b = 0; b < kBatch; ++b) {
     const uint32_t hash = (static_cast<uint32_t>(batch * kBatch + b) + 1) * 2654435761u;
@@ -52,7 +52,7 @@ void load(Network& n, int batch) {
   }
 }
 
-/// The mean square of what is missing to f(x) = x^3 - x / 2, and its slopes.
+/// Returns the mean squared error against f(x) = x^3 - x / 2, and sets n.slopes to its gradient.
 double loss(Network& n) {
   double sum = 0;
   n.slopes = {};

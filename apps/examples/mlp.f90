@@ -1,6 +1,6 @@
-! mlp.cpp in Fortran, over the C interface, to the same bits: mlp_f [RANKS [STAGE [STEPS]]], or under mpirun.
+! mlp.cpp in Fortran. It computes the same bits through the C interface: mlp_f [RANKS [STAGE [STEPS]]], or under mpirun.
 
-! What this program uses of <aliquot/c.h>.
+! The part of <aliquot/c.h> that this program uses.
 module aliquot
   use, intrinsic :: iso_c_binding
   implicit none
@@ -8,7 +8,7 @@ module aliquot
   type, bind(C) :: aliquot_parameter
     type(c_ptr) :: name
     integer(c_int) :: dimensions
-    type(c_ptr) :: shape, value, gradient  ! value, gradient: of a type(c_ptr) of the model's, which is set while it is live
+    type(c_ptr) :: shape, value, gradient  ! value, gradient: addresses of pointers, set during a use
     integer(c_int) :: frozen = 0, not_decayed = 0
     real(c_float) :: lr_scale = 0
     integer(c_int) :: value_bytes = 0, gradient_bytes = 0
@@ -115,7 +115,7 @@ module network
 
 contains
 
-  ! A layer's columns are its outputs, as rows are in C.
+  ! Fortran stores columns contiguously, so column o of `weight` is row o in C.
   subroutine forward(m, l)
     type(model), intent(inout) :: m
     integer, intent(in) :: l
@@ -226,7 +226,7 @@ contains
     status = aliquot_materialize(engine, c_funloc(initial), c_null_ptr)
   end function
 
-  ! One step. A status that is not 0 ends the rank, and by that all ranks.
+  ! Runs one step. A status other than 0 ends the rank, and with it all ranks.
   integer(c_int) function step_taken(world, engine, m, step) result(status)
     type(c_ptr), intent(in) :: world, engine
     type(model), intent(inout) :: m
@@ -256,7 +256,7 @@ contains
     if (status == 0 .and. aliquot_rank(world) == 0 .and. mod(step, 20) == 0) print '(a,i0,a,es24.17)', 'step ', step, ' loss ', mean
   end function
 
-  ! What each rank does.
+  ! Runs on each rank.
   integer(c_int) function body(world, context) bind(C)
     type(c_ptr), value :: world, context
     type(model), pointer :: m
@@ -270,7 +270,7 @@ contains
     do step = 1, steps
       if (body == 0) body = step_taken(world, engine, m, step)
     end do
-    call aliquot_engine_free(engine)  ! before what its pointers lie in
+    call aliquot_engine_free(engine)  ! before the model, whose pointers it sets
     deallocate (m)
   end function
 end module

@@ -1,13 +1,13 @@
-/* A small transformer, trained by plain C: one allocation, pointers into it, loops. It knows nothing of other ranks.
+/* A small transformer in plain C, on one rank. All weights and optimizer state are in one allocation.
  *
- *   transformer [STEPS [PARTS]]      each step takes PARTS batches, whose gradients are added up
+ *   transformer [STEPS [PARTS]]      each step accumulates the gradients of PARTS micro-batches
  */
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "transformer_kernels.h"
 
-/* What the optimizer works on: one allocation. */
+/* The arrays of the optimizer, in one allocation. */
 typedef struct {
   float *weights, *gradients, *mean, *square;
   int64_t count;
@@ -33,7 +33,7 @@ static void allocate(Memory* memory, Model* m) {
   }
 }
 
-/* AdamW, of step `step` counted from 1, over gradients that are the sum of `parts`. */
+/* Applies AdamW. Steps count from 1. The gradients are the sum over `parts` micro-batches. */
 static void update(Memory* memory, int step, int parts) {
   const double rate = 0.003;
   const float slope = (float)(rate / (1 - pow(0.9, step))), decay = (float)(rate * 0.1);

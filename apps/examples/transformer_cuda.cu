@@ -1,7 +1,7 @@
-/* The transformer of transformer.c on a GPU, trained by plain CUDA: one allocation, pointers into it, a stream of its own. It
- * knows nothing of other ranks.
+/* The transformer of transformer.c in plain CUDA, on one rank. It runs on its own stream.
+ * All weights and optimizer state are in one allocation.
  *
- *   transformer_cuda [STEPS [PARTS]]      each step takes PARTS batches, whose gradients are added up
+ *   transformer_cuda [STEPS [PARTS]]      each step accumulates the gradients of PARTS micro-batches
  */
 #include <cmath>
 #include <cstdio>
@@ -10,7 +10,7 @@
 
 #include "transformer_kernels_cuda.h"
 
-/* What the optimizer works on: one allocation on the GPU. */
+/* The arrays of the optimizer, in one allocation on the GPU. */
 struct Memory {
   float *weights = nullptr, *gradients, *mean, *square;
   int64_t count = 0;
@@ -44,7 +44,7 @@ static void allocate(Memory* memory, Model* m) {
   }
 }
 
-/* The rates of one step of AdamW. */
+/* The factors of one step of AdamW. */
 struct Rates {
   float slope, decay, inverse_root, of_gradient;
 };
@@ -60,7 +60,7 @@ __global__ static void adamw(float* weight, const float* gradient, float* mean, 
   weight[i] = weight[i] * (1.0f - of.decay) - of.slope * direction;
 }
 
-/* Step `step`, counted from 1, over gradients that are the sum of `parts`. */
+/* Applies AdamW. Steps count from 1. The gradients are the sum over `parts` micro-batches. */
 static void update(const Model* m, Memory* memory, int step, int parts) {
   const double rate = 0.003;
   const Rates of = {(float)(rate / (1 - pow(0.9, step))), (float)(rate * 0.1), (float)(1 / sqrt(1 - pow(0.95, step))),

@@ -1,4 +1,4 @@
-/* transformer_cuda.cu, sharded: what differs between the two files is all that it takes.
+/* transformer_cuda.cu, sharded with Aliquot. Compare the two files to see all changes.
  *
  *   transformer_cuda_sharded [STEPS [PARTS [RANKS [STAGE]]]]      or under mpirun; ranks share GPUs if there are fewer
  */

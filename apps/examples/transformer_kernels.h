@@ -1,6 +1,6 @@
 #pragma once
-/* The model of transformer.c and transformer_sharded.cpp: tensors, kernels and data in plain C. It computes through pointers, owns
- * no weights and knows nothing of other ranks.
+/* The model of transformer.c and transformer_sharded.cpp: tensors, kernels and data in plain C. The model has pointers
+ * to its weights, which the program allocates, and no code for several ranks.
  */
 #include <math.h>
 #include <stdint.h>
@@ -24,35 +24,36 @@ typedef struct {
   float *norm1, *shift1, *qkv, *qkv_bias, *project, *project_bias, *norm2, *shift2, *up, *up_bias, *down, *down_bias;
 } Block;
 
-/* Where each tensor lies: of the weights, or of their gradients. */
+/* Pointers to all tensors of the weights, or of the gradients. */
 typedef struct {
   float *token_table, *place_table;
   Block block[LAYERS];
   float *norm, *shift, *head;
 } Tensors;
 
-/* What forward leaves for backward, of one block. */
+/* The saved activations of one block. */
 typedef struct {
-  float in[TOKENS * WIDTH], normed1[TOKENS * WIDTH], rate1[TOKENS], qkv[TOKENS * 3 * WIDTH];
-  float share[BATCH * HEADS * LENGTH * LENGTH], mixed[TOKENS * WIDTH], middle[TOKENS * WIDTH];
-  float normed2[TOKENS * WIDTH], rate2[TOKENS], hidden[TOKENS * HIDDEN], active[TOKENS * HIDDEN];
-} Kept;
+  float in[TOKENS * WIDTH], normed1[TOKENS * WIDTH], scale1[TOKENS], qkv[TOKENS * 3 * WIDTH];
+  float attention[BATCH * HEADS * LENGTH * LENGTH], attended[TOKENS * WIDTH], middle[TOKENS * WIDTH];
+  float normed2[TOKENS * WIDTH], scale2[TOKENS], hidden[TOKENS * HIDDEN], active[TOKENS * HIDDEN];
+} Saved;
 
 typedef struct {
   Tensors weights, gradients;
-  Kept kept[LAYERS];
-  float x[TOKENS * WIDTH], dx[TOKENS * WIDTH], normed[TOKENS * WIDTH], rate[TOKENS], chances[TOKENS * VOCABULARY];
+  Saved saved[LAYERS];
+  float x[TOKENS * WIDTH], dx[TOKENS * WIDTH], normed[TOKENS * WIDTH], scale[TOKENS],
+      probabilities[TOKENS * VOCABULARY];
   float y[TOKENS * WIDTH], dy[TOKENS * WIDTH], wide[TOKENS * HIDDEN]; /* scratch */
   int tokens[TOKENS], targets[TOKENS];
   double loss;
 } Model;
 
-/* Tensors ---------------------------------------------------------------------------------------------------------------- */
+/* Tensors ---------------------------------------------------------------------------------------------------------- */
 
 typedef struct {
   int unit;
   const char* name;
-  int64_t rows, columns; /* no columns: a vector */
+  int64_t rows, columns; /* columns is 0 for a vector */
   float** at;
 } Tensor;
 
@@ -77,7 +78,7 @@ static void list_tensors(Tensors* of, Tensor list[TENSORS]) {
   memcpy(list + TENSORS - 3, last, sizeof last);
 }
 
-/* Element i of tensor number `tensor`: gains start at 1, other vectors at 0, matrices at what a hash of both says. */
+/* The initial value of element i of tensor number `tensor`: 1 for gains, 0 for other vectors, a hash for matrices. */
 static float initial(const Tensor* t, int tensor, int64_t i) {
   if (t->columns == 0) return strncmp(t->name, "norm", 4) == 0 ? 1.0f : 0.0f;
   uint64_t h = ((uint64_t)tensor << 32) + (uint64_t)i + 1;
@@ -85,7 +86,7 @@ static float initial(const Tensor* t, int tensor, int64_t i) {
   return ((float)(h >> 40) / 16777216.0f - 0.5f) * 0.12f;
 }
 
-/* Layers: backward ones add to dw and db, and add to dx where they say so -------------------------------------------------- */
+/* Layers: backward functions add to dw and db, and overwrite dx unless a comment says otherwise -------------------- */
 
 static void linear(float* y, const float* x, const float* w, const float* b, int in, int out) {
   for (int t = 0; t < TOKENS; ++t) {
@@ -112,23 +113,23 @@ static void linear_backward(float* dx, float* dw, float* db, const float* dy, co
   }
 }
 
-/* `normed` is x with mean 0 and deviation 1; y = normed * gain + shift. */
-static void normalize(float* y, float* normed, float* rate, const float* x, const float* gain, const float* shift) {
+/* Layer norm: `normed` is x scaled to mean 0 and deviation 1; y = normed * gain + shift. */
+static void normalize(float* y, float* normed, float* scale, const float* x, const float* gain, const float* shift) {
   for (int t = 0; t < TOKENS; ++t) {
     float mean = 0, variance = 0;
     for (int c = 0; c < WIDTH; ++c) mean += x[t * WIDTH + c] / (float)WIDTH;
     for (int c = 0; c < WIDTH; ++c) variance += (x[t * WIDTH + c] - mean) * (x[t * WIDTH + c] - mean) / (float)WIDTH;
-    rate[t] = 1.0f / sqrtf(variance + 1e-5f);
+    scale[t] = 1.0f / sqrtf(variance + 1e-5f);
     for (int c = 0; c < WIDTH; ++c) {
-      normed[t * WIDTH + c] = (x[t * WIDTH + c] - mean) * rate[t];
+      normed[t * WIDTH + c] = (x[t * WIDTH + c] - mean) * scale[t];
       y[t * WIDTH + c] = normed[t * WIDTH + c] * gain[c] + shift[c];
     }
   }
 }
 
-/* Adds to dx. */
+/* Adds to dx, unlike the other functions. */
 static void normalize_backward(float* dx, float* dgain, float* dshift, const float* dy, const float* normed,
-                               const float* rate, const float* gain) {
+                               const float* scale, const float* gain) {
   for (int t = 0; t < TOKENS; ++t) {
     const float *d = dy + t * WIDTH, *n = normed + t * WIDTH;
     float mean = 0, along = 0;
@@ -138,18 +139,18 @@ static void normalize_backward(float* dx, float* dgain, float* dshift, const flo
       dgain[c] += d[c] * n[c];
       dshift[c] += d[c];
     }
-    for (int c = 0; c < WIDTH; ++c) dx[t * WIDTH + c] += rate[t] * (d[c] * gain[c] - mean - n[c] * along);
+    for (int c = 0; c < WIDTH; ++c) dx[t * WIDTH + c] += scale[t] * (d[c] * gain[c] - mean - n[c] * along);
   }
 }
 
-/* Query, key and value of token (b, t), head h. */
+/* The index of the query (part 0), key (1) or value (2) of token t in sequence b, head h. */
 static int64_t qkv_at(int b, int t, int part, int h) { return ((b * LENGTH + t) * 3 + part) * WIDTH + h * HEAD; }
 
-static void attend(float* mixed, float* share, const float* qkv) {
+static void attend(float* attended, float* attention, const float* qkv) {
   for (int bh = 0; bh < BATCH * HEADS; ++bh) {
     const int b = bh / HEADS, h = bh % HEADS;
     for (int t = 0; t < LENGTH; ++t) {
-      float *of = share + (bh * LENGTH + t) * LENGTH, *out = mixed + (b * LENGTH + t) * WIDTH + h * HEAD;
+      float *of = attention + (bh * LENGTH + t) * LENGTH, *out = attended + (b * LENGTH + t) * WIDTH + h * HEAD;
       float largest = -1e30f, sum = 0;
       for (int s = 0; s <= t; ++s) {
         of[s] = 0;
@@ -167,12 +168,12 @@ static void attend(float* mixed, float* share, const float* qkv) {
   }
 }
 
-static void attend_backward(float* dqkv, const float* dmixed, const float* share, const float* qkv) {
+static void attend_backward(float* dqkv, const float* dattended, const float* attention, const float* qkv) {
   memset(dqkv, 0, sizeof(float) * TOKENS * 3 * WIDTH);
   for (int bh = 0; bh < BATCH * HEADS; ++bh) {
     const int b = bh / HEADS, h = bh % HEADS;
     for (int t = 0; t < LENGTH; ++t) {
-      const float *of = share + (bh * LENGTH + t) * LENGTH, *d = dmixed + (b * LENGTH + t) * WIDTH + h * HEAD;
+      const float *of = attention + (bh * LENGTH + t) * LENGTH, *d = dattended + (b * LENGTH + t) * WIDTH + h * HEAD;
       float dshare[LENGTH], along = 0;
       for (int s = 0; s <= t; ++s) {
         dshare[s] = 0;
@@ -193,18 +194,18 @@ static void attend_backward(float* dqkv, const float* dmixed, const float* share
   }
 }
 
-/* Units: the tables, the blocks, the head ------------------------------------------------------------------------------------ */
+/* Units: the tables, the blocks, the head -------------------------------------------------------------------------- */
 
 static void forward_block(Model* m, int l) {
   const Block* w = &m->weights.block[l];
-  Kept* k = &m->kept[l];
+  Saved* k = &m->saved[l];
   memcpy(k->in, m->x, sizeof k->in);
-  normalize(m->y, k->normed1, k->rate1, k->in, w->norm1, w->shift1);
+  normalize(m->y, k->normed1, k->scale1, k->in, w->norm1, w->shift1);
   linear(k->qkv, m->y, w->qkv, w->qkv_bias, WIDTH, 3 * WIDTH);
-  attend(k->mixed, k->share, k->qkv);
-  linear(k->middle, k->mixed, w->project, w->project_bias, WIDTH, WIDTH);
+  attend(k->attended, k->attention, k->qkv);
+  linear(k->middle, k->attended, w->project, w->project_bias, WIDTH, WIDTH);
   for (int i = 0; i < TOKENS * WIDTH; ++i) k->middle[i] += k->in[i];
-  normalize(m->y, k->normed2, k->rate2, k->middle, w->norm2, w->shift2);
+  normalize(m->y, k->normed2, k->scale2, k->middle, w->norm2, w->shift2);
   linear(k->hidden, m->y, w->up, w->up_bias, WIDTH, HIDDEN);
   for (int i = 0; i < TOKENS * HIDDEN; ++i) k->active[i] = k->hidden[i] > 0 ? k->hidden[i] * k->hidden[i] : 0.0f;
   linear(m->x, k->active, w->down, w->down_bias, HIDDEN, WIDTH);
@@ -213,25 +214,25 @@ static void forward_block(Model* m, int l) {
 
 static void backward_block(Model* m, int l) {
   const Block *w = &m->weights.block[l], *g = &m->gradients.block[l];
-  const Kept* k = &m->kept[l];
+  const Saved* k = &m->saved[l];
   linear_backward(m->wide, g->down, g->down_bias, m->dx, k->active, w->down, HIDDEN, WIDTH);
   for (int i = 0; i < TOKENS * HIDDEN; ++i) m->wide[i] *= k->hidden[i] > 0 ? 2 * k->hidden[i] : 0.0f;
   for (int i = 0; i < TOKENS * WIDTH; ++i) m->y[i] = k->normed2[i] * w->norm2[i % WIDTH] + w->shift2[i % WIDTH];
   linear_backward(m->dy, g->up, g->up_bias, m->wide, m->y, w->up, WIDTH, HIDDEN);
-  normalize_backward(m->dx, g->norm2, g->shift2, m->dy, k->normed2, k->rate2, w->norm2);
-  linear_backward(m->dy, g->project, g->project_bias, m->dx, k->mixed, w->project, WIDTH, WIDTH);
-  attend_backward(m->wide, m->dy, k->share, k->qkv);
+  normalize_backward(m->dx, g->norm2, g->shift2, m->dy, k->normed2, k->scale2, w->norm2);
+  linear_backward(m->dy, g->project, g->project_bias, m->dx, k->attended, w->project, WIDTH, WIDTH);
+  attend_backward(m->wide, m->dy, k->attention, k->qkv);
   for (int i = 0; i < TOKENS * WIDTH; ++i) m->y[i] = k->normed1[i] * w->norm1[i % WIDTH] + w->shift1[i % WIDTH];
   linear_backward(m->dy, g->qkv, g->qkv_bias, m->wide, m->y, w->qkv, WIDTH, 3 * WIDTH);
-  normalize_backward(m->dx, g->norm1, g->shift1, m->dy, k->normed1, k->rate1, w->norm1);
+  normalize_backward(m->dx, g->norm1, g->shift1, m->dy, k->normed1, k->scale1, w->norm1);
 }
 
 static void forward_head(Model* m) {
-  normalize(m->y, m->normed, m->rate, m->x, m->weights.norm, m->weights.shift);
-  linear(m->chances, m->y, m->weights.head, NULL, WIDTH, VOCABULARY);
+  normalize(m->y, m->normed, m->scale, m->x, m->weights.norm, m->weights.shift);
+  linear(m->probabilities, m->y, m->weights.head, NULL, WIDTH, VOCABULARY);
   m->loss = 0;
   for (int t = 0; t < TOKENS; ++t) {
-    float *of = m->chances + t * VOCABULARY, largest = of[0], sum = 0;
+    float *of = m->probabilities + t * VOCABULARY, largest = of[0], sum = 0;
     for (int v = 1; v < VOCABULARY; ++v) largest = of[v] > largest ? of[v] : largest;
     for (int v = 0; v < VOCABULARY; ++v) sum += of[v] = expf(of[v] - largest);
     for (int v = 0; v < VOCABULARY; ++v) of[v] /= sum;
@@ -240,14 +241,14 @@ static void forward_head(Model* m) {
 }
 
 static void backward_head(Model* m) {
-  for (int t = 0; t < TOKENS; ++t) m->chances[t * VOCABULARY + m->targets[t]] -= 1.0f;
-  for (int i = 0; i < TOKENS * VOCABULARY; ++i) m->chances[i] /= (float)TOKENS;
+  for (int t = 0; t < TOKENS; ++t) m->probabilities[t * VOCABULARY + m->targets[t]] -= 1.0f;
+  for (int i = 0; i < TOKENS * VOCABULARY; ++i) m->probabilities[i] /= (float)TOKENS;
   for (int i = 0; i < TOKENS * WIDTH; ++i) {
     m->y[i] = m->normed[i] * m->weights.norm[i % WIDTH] + m->weights.shift[i % WIDTH];
     m->dx[i] = 0;
   }
-  linear_backward(m->dy, m->gradients.head, NULL, m->chances, m->y, m->weights.head, WIDTH, VOCABULARY);
-  normalize_backward(m->dx, m->gradients.norm, m->gradients.shift, m->dy, m->normed, m->rate, m->weights.norm);
+  linear_backward(m->dy, m->gradients.head, NULL, m->probabilities, m->y, m->weights.head, WIDTH, VOCABULARY);
+  normalize_backward(m->dx, m->gradients.norm, m->gradients.shift, m->dy, m->normed, m->scale, m->weights.norm);
 }
 
 static void forward(Model* m, int unit) {
@@ -278,9 +279,9 @@ static void backward(Model* m, int unit) {
   }
 }
 
-/* Data ----------------------------------------------------------------------------------------------------------------------- */
+/* Data ------------------------------------------------------------------------------------------------------------- */
 
-/* Sequences that count up by a stride of their own: batch number `batch` of the data. */
+/* Loads batch number `batch`. The tokens of a sequence increase by a constant stride. */
 static void load_batch(Model* m, int batch) {
   for (int b = 0; b < BATCH; ++b) {
     uint32_t h = ((uint32_t)(batch * BATCH + b) + 1u) * 2654435761u;

@@ -1,6 +1,6 @@
 #pragma once
-/* The model of transformer_cuda.cu and transformer_cuda_sharded.cu: tensors, kernels and data in plain CUDA, as those of
- * transformer_kernels.h. Kernels have one thread an element and run on the model's stream. They are to be read, not to be fast.
+/* The model of transformer_cuda.cu and transformer_cuda_sharded.cu: transformer_kernels.h in plain CUDA. Kernels use
+ * one thread per element and run on the model's stream. They are written to be readable, not fast.
  */
 #include <cmath>
 #include <cstdint>
@@ -28,24 +28,25 @@ struct Block {
   float *norm1, *shift1, *qkv, *qkv_bias, *project, *project_bias, *norm2, *shift2, *up, *up_bias, *down, *down_bias;
 };
 
-/* Where each tensor lies on the GPU: of the weights, or of their gradients. */
+/* Device pointers to all tensors of the weights, or of the gradients. */
 struct Tensors {
   float *token_table, *place_table;
   Block block[LAYERS];
   float *norm, *shift, *head;
 };
 
-/* What forward leaves for backward, of one block. */
-struct Kept {
-  float in[TOKENS * WIDTH], normed1[TOKENS * WIDTH], rate1[TOKENS], qkv[TOKENS * 3 * WIDTH];
-  float share[BATCH * HEADS * LENGTH * LENGTH], mixed[TOKENS * WIDTH], middle[TOKENS * WIDTH];
-  float normed2[TOKENS * WIDTH], rate2[TOKENS], hidden[TOKENS * HIDDEN], active[TOKENS * HIDDEN];
+/* The saved activations of one block. */
+struct Saved {
+  float in[TOKENS * WIDTH], normed1[TOKENS * WIDTH], scale1[TOKENS], qkv[TOKENS * 3 * WIDTH];
+  float attention[BATCH * HEADS * LENGTH * LENGTH], attended[TOKENS * WIDTH], middle[TOKENS * WIDTH];
+  float normed2[TOKENS * WIDTH], scale2[TOKENS], hidden[TOKENS * HIDDEN], active[TOKENS * HIDDEN];
 };
 
-/* Lies on the GPU: the host only takes addresses in it. */
+/* In GPU memory: the host must not access the values. */
 struct Values {
-  Kept kept[LAYERS];
-  float x[TOKENS * WIDTH], dx[TOKENS * WIDTH], normed[TOKENS * WIDTH], rate[TOKENS], chances[TOKENS * VOCABULARY];
+  Saved saved[LAYERS];
+  float x[TOKENS * WIDTH], dx[TOKENS * WIDTH], normed[TOKENS * WIDTH], scale[TOKENS],
+      probabilities[TOKENS * VOCABULARY];
   float y[TOKENS * WIDTH], dy[TOKENS * WIDTH], wide[TOKENS * HIDDEN],
       dscore[BATCH * HEADS * LENGTH * LENGTH]; /* scratch */
   int tokens[TOKENS], targets[TOKENS];
@@ -71,12 +72,12 @@ struct Model {
   }
 };
 
-/* Tensors ---------------------------------------------------------------------------------------------------------------- */
+/* Tensors ---------------------------------------------------------------------------------------------------------- */
 
 struct Tensor {
   int unit;
   const char* name;
-  int64_t rows, columns; /* no columns: a vector */
+  int64_t rows, columns; /* columns is 0 for a vector */
   float** at;
 };
 
@@ -101,7 +102,7 @@ static void list_tensors(Tensors* of, Tensor list[TENSORS]) {
   memcpy(list + TENSORS - 3, last, sizeof last);
 }
 
-/* Element i of tensor number `tensor`: gains start at 1, other vectors at 0, matrices at what a hash of both says. */
+/* The initial value of element i of tensor number `tensor`: 1 for gains, 0 for other vectors, a hash for matrices. */
 static float initial(const Tensor& t, int tensor, int64_t i) {
   if (t.columns == 0) return strncmp(t.name, "norm", 4) == 0 ? 1.0f : 0.0f;
   uint64_t h = ((uint64_t)tensor << 32) + (uint64_t)i + 1;
@@ -109,9 +110,9 @@ static float initial(const Tensor& t, int tensor, int64_t i) {
   return ((float)(h >> 40) / 16777216.0f - 0.5f) * 0.12f;
 }
 
-/* Kernels: backward ones add to dw and db, and add to dx where they say so -------------------------------------------------- */
+/* Kernels: backward kernels add to dw and db, and overwrite dx unless a comment says otherwise --------------------- */
 
-/* One thread for each of `count` elements, on the model's stream. */
+/* Launches a kernel with one thread for each of `count` elements, on the model's stream. */
 template <typename... Arguments>
 static void each(const Model* m, int64_t count, void (*kernel)(Arguments...), std::type_identity_t<Arguments>... with) {
   const int blocks = (int)((count + THREADS - 1) / THREADS);
@@ -146,17 +147,17 @@ __global__ static void linear_weights(float* dw, float* db, const float* dy, con
   for (int t = 0; i == 0 && db != nullptr && t < TOKENS; ++t) db[o] += dy[t * out + o];
 }
 
-/* `normed` is x with mean 0 and deviation 1; y = normed * gain + shift. */
-__global__ static void normalize(float* y, float* normed, float* rate, const float* x, const float* gain,
+/* Layer norm: `normed` is x scaled to mean 0 and deviation 1; y = normed * gain + shift. */
+__global__ static void normalize(float* y, float* normed, float* scale, const float* x, const float* gain,
                                  const float* shift) {
   const int t = element();
   if (t >= TOKENS) return;
   float mean = 0, variance = 0;
   for (int c = 0; c < WIDTH; ++c) mean += x[t * WIDTH + c] / (float)WIDTH;
   for (int c = 0; c < WIDTH; ++c) variance += (x[t * WIDTH + c] - mean) * (x[t * WIDTH + c] - mean) / (float)WIDTH;
-  rate[t] = 1.0f / sqrtf(variance + 1e-5f);
+  scale[t] = 1.0f / sqrtf(variance + 1e-5f);
   for (int c = 0; c < WIDTH; ++c) {
-    normed[t * WIDTH + c] = (x[t * WIDTH + c] - mean) * rate[t];
+    normed[t * WIDTH + c] = (x[t * WIDTH + c] - mean) * scale[t];
     y[t * WIDTH + c] = normed[t * WIDTH + c] * gain[c] + shift[c];
   }
 }
@@ -166,8 +167,8 @@ __global__ static void scale_and_shift(float* y, const float* normed, const floa
   if (i < TOKENS * WIDTH) y[i] = normed[i] * gain[i % WIDTH] + shift[i % WIDTH];
 }
 
-/* Adds to dx. */
-__global__ static void normalize_inputs(float* dx, const float* dy, const float* normed, const float* rate,
+/* Adds to dx, unlike the other functions. */
+__global__ static void normalize_inputs(float* dx, const float* dy, const float* normed, const float* scale,
                                         const float* gain) {
   const int t = element();
   if (t >= TOKENS) return;
@@ -177,7 +178,7 @@ __global__ static void normalize_inputs(float* dx, const float* dy, const float*
     mean += d[c] * gain[c] / (float)WIDTH;
     along += d[c] * gain[c] * n[c] / (float)WIDTH;
   }
-  for (int c = 0; c < WIDTH; ++c) dx[t * WIDTH + c] += rate[t] * (d[c] * gain[c] - mean - n[c] * along);
+  for (int c = 0; c < WIDTH; ++c) dx[t * WIDTH + c] += scale[t] * (d[c] * gain[c] - mean - n[c] * along);
 }
 
 __global__ static void normalize_weights(float* dgain, float* dshift, const float* dy, const float* normed) {
@@ -203,13 +204,13 @@ __global__ static void activate_inputs(float* d, const float* hidden) {
   if (i < TOKENS * HIDDEN) d[i] *= hidden[i] > 0 ? 2 * hidden[i] : 0.0f;
 }
 
-/* Query, key and value of token (b, t), head h. */
+/* The index of the query (part 0), key (1) or value (2) of token t in sequence b, head h. */
 __device__ static int qkv_at(int b, int t, int part, int h) { return ((b * LENGTH + t) * 3 + part) * WIDTH + h * HEAD; }
 
-__global__ static void attend(float* mixed, float* share, const float* qkv) {
+__global__ static void attend(float* attended, float* attention, const float* qkv) {
   const int b = element() / LENGTH / HEADS, h = element() / LENGTH % HEADS, t = element() % LENGTH;
   if (b >= BATCH) return;
-  float *of = share + element() * LENGTH, *out = mixed + (b * LENGTH + t) * WIDTH + h * HEAD;
+  float *of = attention + element() * LENGTH, *out = attended + (b * LENGTH + t) * WIDTH + h * HEAD;
   float largest = -1e30f, sum = 0;
   for (int s = 0; s <= t; ++s) {
     of[s] = 0;
@@ -225,12 +226,12 @@ __global__ static void attend(float* mixed, float* share, const float* qkv) {
   }
 }
 
-/* Slopes of the queries, and of the scores, which the other slopes are made of. */
-__global__ static void attend_queries(float* dqkv, float* dscore, const float* dmixed, const float* share,
+/* The gradients of the queries, and those of the scores, which attend_keys() reads. */
+__global__ static void attend_queries(float* dqkv, float* dscore, const float* dattended, const float* attention,
                                       const float* qkv) {
   const int b = element() / LENGTH / HEADS, h = element() / LENGTH % HEADS, t = element() % LENGTH;
   if (b >= BATCH) return;
-  const float *of = share + element() * LENGTH, *d = dmixed + (b * LENGTH + t) * WIDTH + h * HEAD;
+  const float *of = attention + element() * LENGTH, *d = dattended + (b * LENGTH + t) * WIDTH + h * HEAD;
   float *to = dqkv + qkv_at(b, t, 0, h), *slope = dscore + element() * LENGTH, along = 0;
   for (int s = 0; s <= t; ++s) {
     slope[s] = 0;
@@ -244,8 +245,8 @@ __global__ static void attend_queries(float* dqkv, float* dscore, const float* d
   }
 }
 
-/* Slopes of the keys and the values, from all later tokens. */
-__global__ static void attend_keys(float* dqkv, const float* dscore, const float* dmixed, const float* share,
+/* The gradients of the keys and the values: sums over the later tokens. */
+__global__ static void attend_keys(float* dqkv, const float* dscore, const float* dattended, const float* attention,
                                    const float* qkv) {
   const int bh = element() / LENGTH, b = bh / HEADS, h = bh % HEADS, s = element() % LENGTH;
   if (b >= BATCH) return;
@@ -255,7 +256,7 @@ __global__ static void attend_keys(float* dqkv, const float* dscore, const float
     const int pair = (bh * LENGTH + t) * LENGTH + s;
     for (int c = 0; c < HEAD; ++c) {
       key[c] += dscore[pair] * qkv[qkv_at(b, t, 0, h) + c];
-      value[c] += share[pair] * dmixed[(b * LENGTH + t) * WIDTH + h * HEAD + c];
+      value[c] += attention[pair] * dattended[(b * LENGTH + t) * WIDTH + h * HEAD + c];
     }
   }
 }
@@ -277,23 +278,23 @@ __global__ static void look_up_places(float* dtable, const float* dx) {
   for (int t = row; row < LENGTH && t < TOKENS; t += LENGTH) dtable[at] += dx[t * WIDTH + c];
 }
 
-__global__ static void compare(float* chances, double* losses, const int* targets) {
+__global__ static void compare(float* probabilities, double* losses, const int* targets) {
   const int t = element();
   if (t >= TOKENS) return;
-  float *of = chances + t * VOCABULARY, largest = of[0], sum = 0;
+  float *of = probabilities + t * VOCABULARY, largest = of[0], sum = 0;
   for (int v = 1; v < VOCABULARY; ++v) largest = of[v] > largest ? of[v] : largest;
   for (int v = 0; v < VOCABULARY; ++v) sum += of[v] = expf(of[v] - largest);
   for (int v = 0; v < VOCABULARY; ++v) of[v] /= sum;
   losses[t] = -log((double)of[targets[t]]) / (double)TOKENS;
 }
 
-__global__ static void compare_inputs(float* chances, const int* targets) {
+__global__ static void compare_inputs(float* probabilities, const int* targets) {
   const int i = element(), t = i / VOCABULARY, v = i % VOCABULARY;
-  if (t < TOKENS) chances[i] = (chances[i] - (targets[t] == v ? 1.0f : 0.0f)) / (float)TOKENS;
+  if (t < TOKENS) probabilities[i] = (probabilities[i] - (targets[t] == v ? 1.0f : 0.0f)) / (float)TOKENS;
 }
 
-/* Sequences that count up by a stride of their own: batch number `batch` of the data. */
-__global__ static void count_up(int* tokens, int* targets, int batch) {
+/* Makes batch number `batch`. The tokens of a sequence increase by a constant stride. */
+__global__ static void make_batch(int* tokens, int* targets, int batch) {
   const int b = element() / LENGTH, t = element() % LENGTH;
   if (b >= BATCH) return;
   const uint32_t h = ((uint32_t)(batch * BATCH + b) + 1u) * 2654435761u;
@@ -302,7 +303,7 @@ __global__ static void count_up(int* tokens, int* targets, int batch) {
   targets[element()] = (start + (t + 1) * stride) % VOCABULARY;
 }
 
-/* Units: the tables, the blocks, the head ------------------------------------------------------------------------------------ */
+/* Units: the tables, the blocks, the head -------------------------------------------------------------------------- */
 
 static void linear_backward(const Model* m, float* dx, float* dw, float* db, const float* dy, const float* x,
                             const float* w, int in, int out) {
@@ -310,24 +311,24 @@ static void linear_backward(const Model* m, float* dx, float* dw, float* db, con
   each(m, out * in, linear_weights, dw, db, dy, x, in, out);
 }
 
-/* Adds to dx. */
+/* Adds to dx, unlike the other functions. */
 static void normalize_backward(const Model* m, float* dx, float* dgain, float* dshift, const float* normed,
-                               const float* rate, const float* gain) {
-  each(m, TOKENS, normalize_inputs, dx, m->values->dy, normed, rate, gain);
+                               const float* scale, const float* gain) {
+  each(m, TOKENS, normalize_inputs, dx, m->values->dy, normed, scale, gain);
   each(m, WIDTH, normalize_weights, dgain, dshift, m->values->dy, normed);
 }
 
 static void forward_block(const Model* m, int l) {
   const Block& w = m->weights.block[l];
   Values* v = m->values;
-  Kept* k = &v->kept[l];
+  Saved* k = &v->saved[l];
   check(cudaMemcpyAsync(k->in, v->x, sizeof k->in, cudaMemcpyDeviceToDevice, m->stream));
-  each(m, TOKENS, normalize, v->y, k->normed1, k->rate1, k->in, w.norm1, w.shift1);
+  each(m, TOKENS, normalize, v->y, k->normed1, k->scale1, k->in, w.norm1, w.shift1);
   each(m, TOKENS * 3 * WIDTH, linear, k->qkv, v->y, w.qkv, w.qkv_bias, WIDTH, 3 * WIDTH);
-  each(m, BATCH * HEADS * LENGTH, attend, k->mixed, k->share, k->qkv);
-  each(m, TOKENS * WIDTH, linear, k->middle, k->mixed, w.project, w.project_bias, WIDTH, WIDTH);
+  each(m, BATCH * HEADS * LENGTH, attend, k->attended, k->attention, k->qkv);
+  each(m, TOKENS * WIDTH, linear, k->middle, k->attended, w.project, w.project_bias, WIDTH, WIDTH);
   each(m, TOKENS * WIDTH, add, k->middle, k->in);
-  each(m, TOKENS, normalize, v->y, k->normed2, k->rate2, k->middle, w.norm2, w.shift2);
+  each(m, TOKENS, normalize, v->y, k->normed2, k->scale2, k->middle, w.norm2, w.shift2);
   each(m, TOKENS * HIDDEN, linear, k->hidden, v->y, w.up, w.up_bias, WIDTH, HIDDEN);
   each(m, TOKENS * HIDDEN, activate, k->active, k->hidden);
   each(m, TOKENS * WIDTH, linear, v->x, k->active, w.down, w.down_bias, HIDDEN, WIDTH);
@@ -337,36 +338,36 @@ static void forward_block(const Model* m, int l) {
 static void backward_block(const Model* m, int l) {
   const Block &w = m->weights.block[l], &g = m->gradients.block[l];
   Values* v = m->values;
-  const Kept* k = &v->kept[l];
+  const Saved* k = &v->saved[l];
   linear_backward(m, v->wide, g.down, g.down_bias, v->dx, k->active, w.down, HIDDEN, WIDTH);
   each(m, TOKENS * HIDDEN, activate_inputs, v->wide, k->hidden);
   each(m, TOKENS * WIDTH, scale_and_shift, v->y, k->normed2, w.norm2, w.shift2);
   linear_backward(m, v->dy, g.up, g.up_bias, v->wide, v->y, w.up, WIDTH, HIDDEN);
-  normalize_backward(m, v->dx, g.norm2, g.shift2, k->normed2, k->rate2, w.norm2);
-  linear_backward(m, v->dy, g.project, g.project_bias, v->dx, k->mixed, w.project, WIDTH, WIDTH);
-  each(m, BATCH * HEADS * LENGTH, attend_queries, v->wide, v->dscore, v->dy, k->share, k->qkv);
-  each(m, BATCH * HEADS * LENGTH, attend_keys, v->wide, v->dscore, v->dy, k->share, k->qkv);
+  normalize_backward(m, v->dx, g.norm2, g.shift2, k->normed2, k->scale2, w.norm2);
+  linear_backward(m, v->dy, g.project, g.project_bias, v->dx, k->attended, w.project, WIDTH, WIDTH);
+  each(m, BATCH * HEADS * LENGTH, attend_queries, v->wide, v->dscore, v->dy, k->attention, k->qkv);
+  each(m, BATCH * HEADS * LENGTH, attend_keys, v->wide, v->dscore, v->dy, k->attention, k->qkv);
   each(m, TOKENS * WIDTH, scale_and_shift, v->y, k->normed1, w.norm1, w.shift1);
   linear_backward(m, v->dy, g.qkv, g.qkv_bias, v->wide, v->y, w.qkv, WIDTH, 3 * WIDTH);
-  normalize_backward(m, v->dx, g.norm1, g.shift1, k->normed1, k->rate1, w.norm1);
+  normalize_backward(m, v->dx, g.norm1, g.shift1, k->normed1, k->scale1, w.norm1);
 }
 
 static void forward_head(const Model* m) {
   const Tensors& w = m->weights;
   Values* v = m->values;
-  each(m, TOKENS, normalize, v->y, v->normed, v->rate, v->x, w.norm, w.shift);
-  each(m, TOKENS * VOCABULARY, linear, v->chances, v->y, w.head, nullptr, WIDTH, VOCABULARY);
-  each(m, TOKENS, compare, v->chances, v->losses, v->targets);
+  each(m, TOKENS, normalize, v->y, v->normed, v->scale, v->x, w.norm, w.shift);
+  each(m, TOKENS * VOCABULARY, linear, v->probabilities, v->y, w.head, nullptr, WIDTH, VOCABULARY);
+  each(m, TOKENS, compare, v->probabilities, v->losses, v->targets);
 }
 
 static void backward_head(const Model* m) {
   const Tensors &w = m->weights, &g = m->gradients;
   Values* v = m->values;
-  each(m, TOKENS * VOCABULARY, compare_inputs, v->chances, v->targets);
+  each(m, TOKENS * VOCABULARY, compare_inputs, v->probabilities, v->targets);
   each(m, TOKENS * WIDTH, scale_and_shift, v->y, v->normed, w.norm, w.shift);
   check(cudaMemsetAsync(v->dx, 0, sizeof v->dx, m->stream));
-  linear_backward(m, v->dy, g.head, nullptr, v->chances, v->y, w.head, WIDTH, VOCABULARY);
-  normalize_backward(m, v->dx, g.norm, g.shift, v->normed, v->rate, w.norm);
+  linear_backward(m, v->dy, g.head, nullptr, v->probabilities, v->y, w.head, WIDTH, VOCABULARY);
+  normalize_backward(m, v->dx, g.norm, g.shift, v->normed, v->scale, w.norm);
 }
 
 static void forward(const Model* m, int unit) {
@@ -392,13 +393,13 @@ static void backward(const Model* m, int unit) {
   }
 }
 
-/* Data ----------------------------------------------------------------------------------------------------------------------- */
+/* Data ------------------------------------------------------------------------------------------------------------- */
 
 static void load_batch(const Model* m, int batch) {
-  each(m, TOKENS, count_up, m->values->tokens, m->values->targets, batch);
+  each(m, TOKENS, make_batch, m->values->tokens, m->values->targets, batch);
 }
 
-/* Of the batch that went forward last; waits for the GPU. */
+/* Returns the loss of the last forward pass. Waits for the GPU. */
 static double read_loss(const Model* m) {
   double losses[TOKENS], loss = 0;
   check(cudaMemcpyAsync(losses, m->values->losses, sizeof losses, cudaMemcpyDeviceToHost, m->stream));

@@ -1,4 +1,4 @@
-/* transformer.c, sharded: what differs between the two files is all that it takes.
+/* transformer.c, sharded with Aliquot. Compare the two files to see all changes.
  *
  *   transformer_sharded [STEPS [PARTS [RANKS [STAGE]]]]      or under mpirun
  */

@@ -1,5 +1,5 @@
-// A LibTorch module that trains alone, or sharded: transformer_torch RANKS [STAGE [STEPS [WIDTH [LAYERS]]]], or under mpirun.
-// RANKS 0 is LibTorch alone, on one rank, with its own optimizer, over the same batches.
+// Trains a LibTorch module, sharded with Aliquot: transformer_torch RANKS [STAGE [STEPS [WIDTH [LAYERS]]]], or under
+// mpirun. RANKS 0 trains on the same batches without Aliquot, on one rank with LibTorch's optimizer.
 #include <aliquot/aliquot.h>
 #include <aliquot/torch.h>
 #include <chrono>
@@ -10,7 +10,7 @@
 #include <mutex>
 
 namespace nn = torch::nn;
-constexpr int64_t kVocabulary = 256, kContext = 128, kHeads = 4, kSequences = 8;  // of the whole batch
+constexpr int64_t kVocabulary = 256, kContext = 128, kHeads = 4, kSequences = 8;  // of the global batch
 
 struct BlockImpl : nn::Module {
   int64_t width;
@@ -58,7 +58,7 @@ struct Transformer : nn::Module {
     for (int l = 0; l < layers; ++l) blocks->push_back(Block(width));
     register_module("ln_f", last), register_module("head", head);
   }
-  // What there is to wrap: submodules are called through aliquot::call, which on a module that is not sharded only calls.
+  // The only change for sharding: aliquot::call() calls submodules. Without sharding it is a plain call.
   torch::Tensor forward(const torch::Tensor& ids) {
     auto x = aliquot::call(tokens, ids);
     x = x + aliquot::call(places, torch::arange(ids.size(1)).expand_as(ids));
@@ -67,7 +67,7 @@ struct Transformer : nn::Module {
   }
 };
 
-/// Rows [first, first + rows) of a batch: letters that follow from the two before them, mostly.
+/// The loss of rows [first, first + rows) of a batch. Most letters are a function of the two letters before them.
 torch::Tensor loss_of(Transformer& model, int step, int64_t first, int64_t rows) {
   auto ids = torch::empty({rows, kContext + 1}, torch::kLong);
   for (int64_t row = 0; row < rows; ++row) {
@@ -85,14 +85,14 @@ torch::Tensor loss_of(Transformer& model, int step, int64_t first, int64_t rows)
 
 class Clock {
  public:
-  void tell(const char* who, int64_t steps) const {
+  void print(const char* name, int64_t steps) const {
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begun_).count();
     std::ifstream status("/proc/self/status");
     long peak = 0;
     for (std::string line; std::getline(status, line);) {
       if (line.rfind("VmHWM:", 0) == 0) peak = std::atol(line.c_str() + 6);
     }
-    std::printf("%s: %.0f tokens/s, this process at most %ld MiB\n", who,
+    std::printf("%s: %.0f tokens/s, peak memory of this process %ld MiB\n", name,
                 static_cast<double>(steps * kSequences * kContext) / seconds, peak >> 10);
   }
 
@@ -122,13 +122,13 @@ void train_alone(const Size& size) {
     optimizer.step();
     std::printf("step %d loss %.6f\n", step, loss.item<double>());
   }
-  clock.tell("LibTorch alone", size.steps);
+  clock.print("LibTorch alone", size.steps);
 }
 
 void train_sharded(aliquot::World& world, int stage, const Size& size) {
   Transformer model = [&] {
-    static std::mutex one_by_one;  // ranks that are threads share LibTorch's generator
-    const std::lock_guard lock(one_by_one);
+    static std::mutex mutex;  // ranks that are threads share LibTorch's random generator
+    const std::lock_guard lock(mutex);
     torch::manual_seed(1);
     return Transformer(size.width, size.layers);
   }();
@@ -146,7 +146,7 @@ void train_sharded(aliquot::World& world, int stage, const Size& size) {
     world.sum({&mean, 1});
     if (world.rank() == 0) std::printf("step %d loss %.6f\n", step, mean);
   }
-  if (world.rank() == 0) clock.tell("sharded", size.steps);
+  if (world.rank() == 0) clock.print("sharded", size.steps);
 }
 
 int main(int count, char** words) {

@@ -12,21 +12,22 @@ struct MembersLess {
   bool operator()(Members a, Members b) const { return *a < *b; }
 };
 
-/// Ranks number groups as they come; what two ranks share is the members, and the how-manieth group of them it is. Members may be
-/// many, and collectives that name them too: they are never copied.
+/// Gives each group a number that is the same for all ranks. Ranks number their groups on their own, so two groups are
+/// equal if they have the same members and are the n-th group with these members on each rank. Holds pointers to the
+/// member lists: copies would be large.
 class Groups {
  public:
-  /// What the record's groups are called for all ranks.
+  /// The common number of each group of the record.
   std::vector<int> of(const FlightRecord& record) {
-    std::map<Members, size_t, MembersLess> met;
-    std::vector<int> groups;
+    std::map<Members, size_t, MembersLess> count_with_members;
+    std::vector<int> numbers;
     for (const std::vector<int>& members : record.groups) {
-      std::vector<int>& alike = ids_[&members];
-      const size_t ordinal = met[&members]++;
-      if (ordinal == alike.size()) alike.push_back(count_++);
-      groups.push_back(alike[ordinal]);
+      std::vector<int>& same_members = ids_[&members];
+      const size_t ordinal = count_with_members[&members]++;
+      if (ordinal == same_members.size()) same_members.push_back(count_++);
+      numbers.push_back(same_members[ordinal]);
     }
-    return groups;
+    return numbers;
   }
 
  private:
@@ -36,11 +37,11 @@ class Groups {
 
 using Place = std::tuple<bool, int, Lane, uint64_t>;
 
-void add(std::map<Place, CollectiveRecord>& collectives, const FlightRecord& record, const std::vector<int>& called,
-         const FlightEntry& entry) {
+void add(std::map<Place, CollectiveRecord>& collectives, const FlightRecord& record,
+         const std::vector<int>& group_numbers, const FlightEntry& entry) {
   const auto number = static_cast<size_t>(entry.group);
-  CollectiveRecord& collective = collectives[{entry.is_rendezvous, called[number], entry.lane, entry.sequence}];
-  collective.group = called[number];
+  CollectiveRecord& collective = collectives[{entry.is_rendezvous, group_numbers[number], entry.lane, entry.sequence}];
+  collective.group = group_numbers[number];
   collective.members = &record.groups[number];
   collective.lane = entry.lane;
   collective.sequence = entry.sequence;
@@ -58,9 +59,9 @@ std::vector<CollectiveRecord> match_collectives(const std::vector<FlightRecord>&
   Groups groups;
   std::map<Place, CollectiveRecord> collectives;
   for (const FlightRecord& record : records) {
-    const std::vector<int> called = groups.of(record);
-    for (const FlightEntry& entry : record.entries) add(collectives, record, called, entry);
-    for (const FlightEntry& meeting : record.rendezvous) add(collectives, record, called, meeting);
+    const std::vector<int> group_numbers = groups.of(record);
+    for (const FlightEntry& entry : record.entries) add(collectives, record, group_numbers, entry);
+    for (const FlightEntry& rendezvous : record.rendezvous) add(collectives, record, group_numbers, rendezvous);
   }
   std::vector<CollectiveRecord> in_order;
   for (auto& [place, collective] : collectives) in_order.push_back(std::move(collective));
@@ -68,7 +69,7 @@ std::vector<CollectiveRecord> match_collectives(const std::vector<FlightRecord>&
 }
 
 std::string collective_text(const CollectiveRecord& collective) {
-  if (collective.is_rendezvous) return fmt::format("meeting #{}", collective.sequence);
+  if (collective.is_rendezvous) return fmt::format("rendezvous #{}", collective.sequence);
   return fmt::format("collective #{} of the {} lane", collective.sequence, name(collective.lane));
 }
 
@@ -78,7 +79,7 @@ double waited_seconds(const FlightEntry& entry, const FlightRecord& record) {
 }
 
 std::string operation_text(const FlightEntry& entry) {
-  return (entry.is_rendezvous ? "meeting" : entry.what.text()) + label_text(entry.unit, entry.step);
+  return (entry.is_rendezvous ? "rendezvous" : entry.what.text()) + label_text(entry.unit, entry.step);
 }
 
 }  // namespace aliquot

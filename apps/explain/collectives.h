@@ -1,5 +1,5 @@
 #pragma once
-// Collectives of all ranks side by side: who came to which, with what.
+// Matches the collectives in the flight records of all ranks.
 
 #include <cstdint>
 #include <map>
@@ -10,29 +10,32 @@
 
 namespace aliquot {
 
-/// The `sequence`-th collective of one lane of one group, or meeting of the group, as each rank noted it.
+/// One collective or one rendezvous, as each rank recorded it.
 struct CollectiveRecord {
-  int group = 0;                              // the same for all ranks
-  const std::vector<int>* members = nullptr;  // the group's, by their ranks in the world
+  int group = 0;                              // number of the group, the same for all ranks
+  const std::vector<int>* members = nullptr;  // of the group, as ranks in the world
   Lane lane = Lane::kCompute;
-  uint64_t sequence = 0;
+  uint64_t sequence = 0;  // from 1, within the group's lane or among the group's rendezvous
   bool is_rendezvous = false;
-  std::map<int, const FlightEntry*> by_rank;  // of those that issued it
+  std::map<int, const FlightEntry*> by_rank;  // only ranks that recorded it
 };
 
-/// Whether ranks come to the one and the other in one order: of one lane of one group, or both of the group's meetings.
+/// Whether all ranks issue `a` and `b` in the same order: both are in one lane of one group, or both are rendezvous of
+/// one group.
 bool in_same_order(const CollectiveRecord& a, const CollectiveRecord& b);
 
-/// Those that ranks come to in one order stand together, by sequence. They point into the records, which outlive them.
+/// All recorded collectives and rendezvous. Those for which in_same_order() holds are adjacent, sorted by sequence. The
+/// result points into `records`, which must outlive it.
 std::vector<CollectiveRecord> match_collectives(const std::vector<FlightRecord>& records);
 
-/// "collective #13 of the reduce lane", "meeting #7".
+/// "collective #13 of the reduce lane", "rendezvous #7".
 std::string collective_text(const CollectiveRecord& collective);
 
-/// Seconds that a rank had waited in it when it ended, or when the record was written; negative: it never began.
+/// Seconds from the start of the collective to its end, or to the writing of the record if it had not ended. Negative
+/// if it never started.
 double waited_seconds(const FlightEntry& entry, const FlightRecord& record);
 
-/// "reduce-scatter of 256 float32 (h.1, step 3)", "meeting (save, step 20)".
+/// "reduce-scatter of 256 float32 (h.1, step 3)", "rendezvous (save, step 20)".
 std::string operation_text(const FlightEntry& entry);
 
 }  // namespace aliquot

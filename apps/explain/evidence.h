@@ -1,5 +1,5 @@
 #pragma once
-// All that is known of a run that failed.
+// The flight records of a failed run.
 
 #include <map>
 #include <vector>
@@ -9,7 +9,8 @@
 
 namespace aliquot {
 
-/// The records of a run's ranks, one or more, a rank each, and what follows from them. Points into itself.
+/// One or more flight records of one run, at most one for each rank, with their collectives matched. Members point into
+/// `records`.
 struct Evidence {
   explicit Evidence(std::vector<FlightRecord> flights);
   Evidence(const Evidence&) = delete;
@@ -17,19 +18,19 @@ struct Evidence {
 
   const FlightRecord& of(int rank) const { return *by_rank.at(rank); }
   bool has(int rank) const { return by_rank.contains(rank); }
-  /// Whether its record was cut short: what that lacks may have come.
+  /// Whether the rank's record is truncated. The rank may then have issued more collectives than its record has.
   bool is_truncated(int rank) const { return has(rank) && !of(rank).complete; }
-  /// Whether it is known when ranks came to it, or else only who issued it.
+  /// Whether the records have the start and end times of this collective, not only its issue.
   bool is_timed(const CollectiveRecord& collective) const { return timed || collective.is_rendezvous; }
-  /// Whether the rank that noted it came to it, as far as that is known.
+  /// Whether the rank started the operation. Without times an operation that was issued counts as started.
   bool has_reached(const FlightEntry& entry) const { return !timed || entry.begun >= 0; }
 
-  std::vector<FlightRecord> records;  // by rank
+  std::vector<FlightRecord> records;  // sorted by rank
   std::map<int, const FlightRecord*> by_rank;
   std::vector<CollectiveRecord> collectives;
-  /// Streams noted when they began and ended collectives; a GPU's do not, and who issued them is all that is known.
+  /// Whether collectives have start and end times. Ranks on GPUs record only when a collective was issued.
   bool timed;
-  bool ended_by_launcher;  // every rank that left a record was ended by the launcher, and none of them failed
+  bool ended_by_launcher;  // every rank with a record was ended by the launcher, none by a failure of its own
 };
 
 }  // namespace aliquot

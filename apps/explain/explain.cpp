@@ -12,32 +12,33 @@
 namespace aliquot {
 namespace {
 
-/// Records keep 8 bits of an operation's mark, and the unit by its name.
+/// Compares the unit too, because records keep only 8 bits of the fingerprint that includes it.
 bool same(const FlightEntry& a, const FlightEntry& b) { return a.what.packed() == b.what.packed() && a.unit == b.unit; }
 
 std::string difference(const FlightEntry& a, const FlightEntry& b) {
-  if (a.is_rendezvous) return "another purpose";
-  if (a.what.kind != b.what.kind) return "another operation";
-  if (a.what.count != b.what.count) return "another count";
-  if (a.what.dtype != b.what.dtype) return "another type of number";
-  return a.unit != b.unit ? "another unit" : "another place in its buffers";
+  if (a.is_rendezvous) return "different purpose";
+  if (a.what.kind != b.what.kind) return "different operation";
+  if (a.what.count != b.what.count) return "different count";
+  if (a.what.dtype != b.what.dtype) return "different data type";
+  return a.unit != b.unit ? "different unit" : "different arguments";
 }
 
-/// The ranks in groups of those that came with the same.
+/// Partitions the ranks by the operation that they issued. The largest part comes first.
 std::vector<std::vector<int>> group_by_operation(const CollectiveRecord& collective) {
-  std::vector<std::vector<int>> camps;
+  std::vector<std::vector<int>> parts;
   for (const auto& [rank, entry] : collective.by_rank) {
-    const auto alike = [&, mine = entry](const auto& camp) {
-      return same(*collective.by_rank.at(camp.front()), *mine);
+    const auto issued_the_same = [&, mine = entry](const auto& part) {
+      return same(*collective.by_rank.at(part.front()), *mine);
     };
-    const auto found = std::ranges::find_if(camps, alike);
-    (found != camps.end() ? *found : camps.emplace_back()).push_back(rank);
+    const auto found = std::ranges::find_if(parts, issued_the_same);
+    (found != parts.end() ? *found : parts.emplace_back()).push_back(rank);
   }
-  std::ranges::stable_sort(camps, [](const auto& a, const auto& b) { return a.size() > b.size(); });
-  return camps;
+  std::ranges::stable_sort(parts, [](const auto& a, const auto& b) { return a.size() > b.size(); });
+  return parts;
 }
 
-/// The first collective, in the order of the rank that came first, to which ranks came with different operations.
+/// Describes the first collective for which ranks issued different operations. "First" is by the issue number on the
+/// lowest rank that has the collective.
 std::string mismatch_text(const Evidence& evidence) {
   const CollectiveRecord* first = nullptr;
   const auto place = [](const CollectiveRecord& collective) { return collective.by_rank.begin()->second->number; };
@@ -46,13 +47,13 @@ std::string mismatch_text(const Evidence& evidence) {
     if (first == nullptr || place(collective) < place(*first)) first = &collective;
   }
   if (first == nullptr) return {};
-  const auto camps = group_by_operation(*first);
-  const FlightEntry& usual = *first->by_rank.at(camps[0].front());
-  std::string text = fmt::format("Ranks went apart at {}: {} came with {}", collective_text(*first),
-                                 ranks_text(camps[0]), operation_text(usual));
-  for (size_t i = 1; i < camps.size(); ++i) {
-    const FlightEntry& other = *first->by_rank.at(camps[i].front());
-    text += fmt::format(", {} with {}: {}", ranks_text(camps[i]), operation_text(other), difference(usual, other));
+  const auto parts = group_by_operation(*first);
+  const FlightEntry& usual = *first->by_rank.at(parts[0].front());
+  std::string text = fmt::format("Ranks disagree at {}: {} issued {}", collective_text(*first), ranks_text(parts[0]),
+                                 operation_text(usual));
+  for (size_t i = 1; i < parts.size(); ++i) {
+    const FlightEntry& other = *first->by_rank.at(parts[i].front());
+    text += fmt::format(", {} issued {}: {}", ranks_text(parts[i]), operation_text(other), difference(usual, other));
   }
   return text + ".\n";
 }
@@ -63,13 +64,13 @@ std::string last_collective_text(const Evidence& evidence, const FlightRecord& r
     if (evidence.has_reached(entry)) last = &entry;
   }
   if (last == nullptr) return {};
-  return fmt::format("  last {} {}, #{} of the {} lane, {:.1f} s before this{}\n", evidence.timed ? "began" : "issued",
-                     operation_text(*last), last->sequence, name(last->lane),
+  return fmt::format("  last {} {}, #{} of the {} lane, {:.1f} s before this record was written{}\n",
+                     evidence.timed ? "started" : "issued", operation_text(*last), last->sequence, name(last->lane),
                      record.written - (evidence.timed ? last->begun : last->issued),
-                     evidence.timed && last->ended < 0 ? ", and had not ended it" : "");
+                     evidence.timed && last->ended < 0 ? ", and had not finished it" : "");
 }
 
-/// When the records were written, by the clocks of their nodes; nothing where none says it.
+/// ", at DATE" or ", from DATE to DATE", by the clocks of the nodes. Empty if no record has a date.
 std::string write_time_text(const Evidence& evidence) {
   std::set<std::string> times;
   for (const FlightRecord& record : evidence.records) {
@@ -97,27 +98,27 @@ std::string truncated_records_text(const Evidence& evidence) {
   }
   if (cut.empty()) return {};
   const bool one = cut.size() == 1;
-  return fmt::format("The record{} of {} {} cut short: what {} may have come.\n", one ? "" : "s", ranks_text(cut),
-                     one ? "is" : "are", one ? "it lacks" : "they lack");
+  return fmt::format("The record{} of {} {} truncated: collectives that {} are not counted as missed.\n",
+                     one ? "" : "s", ranks_text(cut), one ? "is" : "are", one ? "it lacks" : "they lack");
 }
 
-/// What it was in on the host, however many threads of it.
+/// A line for each rendezvous that the rank was in, which may be several: each thread may be in one.
 std::string host_waits_text(const FlightRecord& record) {
   std::string text;
-  for (const FlightEntry& meeting : record.rendezvous) {
-    if (meeting.ended >= 0) continue;
-    text += fmt::format("  was in meeting #{}{}, for {:.1f} s\n", meeting.sequence,
-                        label_text(meeting.unit, meeting.step), waited_seconds(meeting, record));
+  for (const FlightEntry& entry : record.rendezvous) {
+    if (entry.ended >= 0) continue;
+    text += fmt::format("  was waiting in rendezvous #{}{} for {:.1f} s\n", entry.sequence,
+                        label_text(entry.unit, entry.step), waited_seconds(entry, record));
   }
   return text;
 }
 
-/// `said`: whose sentence it repeats, or itself.
+/// The lines about one rank. `said` is the first rank with the same message, or this rank.
 std::string line_of(const Evidence& evidence, const FlightRecord& record, int said) {
-  const std::string why = record.why.empty() ? "says nothing" : record.why;
+  const std::string why = record.why.empty() ? "no message" : record.why;
   std::string text = fmt::format("\nrank {}: {}\n", record.rank,
-                                 said == record.rank ? why : fmt::format("says what rank {} says", said));
-  if (!record.place.empty()) text += fmt::format("  was at {}\n", record.place);
+                                 said == record.rank ? why : fmt::format("same message as rank {}", said));
+  if (!record.place.empty()) text += fmt::format("  training thread was at {}\n", record.place);
   return text + (record.complete ? last_collective_text(evidence, record) : "") + host_waits_text(record);
 }
 
@@ -133,12 +134,14 @@ std::string explain(std::vector<FlightRecord> records) {
   std::string text = record_count_text(evidence) + truncated_records_text(evidence);
   if (evidence.ended_by_launcher)
     text +=
-        "The launcher told all of them to end, and none says that it failed: another rank died, or somebody stopped "
-        "the job.\n";
+        "The launcher ended all of these ranks, and none of them recorded a failure: another rank died, or somebody "
+        "stopped the job.\n";
   std::string found = mismatch_text(evidence);
   if (found.empty()) found = missing_ranks_text(evidence);
   found += late_ranks_text(evidence);
-  text += found.empty() ? "All that is recorded went alike on all of them: what each said is below.\n" : found;
+  text += found.empty()
+              ? "The records show no mismatch, no missing rank and no straggler. Each rank's message follows.\n"
+              : found;
   std::map<std::string, int> said;
   for (const FlightRecord& record : evidence.records)
     text += line_of(evidence, record, said.try_emplace(record.why, record.rank).first->second);

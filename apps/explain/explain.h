@@ -1,5 +1,5 @@
 #pragma once
-// What the ranks' flight records, put side by side, say of a failure.
+// Explains a failed run from the flight records of its ranks.
 
 #include <filesystem>
 #include <string>
@@ -9,22 +9,22 @@
 
 namespace aliquot {
 
-/// In words: which rank did what different, which never came, which came last; then a line a rank. The records are of one run,
-/// a rank each; of ranks without one, that is said too.
+/// The report of `aliquot doctor --explain`: ranks that issued a different operation, ranks that never arrived,
+/// stragglers and ranks without a record; then the message of each rank. `records` has at least one record, all of one
+/// run, and at most one for each rank.
 std::string explain(std::vector<FlightRecord> records);
 
-/// "2026-11-22 03:00:12 UTC" of "2026-11-22T03:00:12Z", which records have.
+/// Converts "2026-11-22T03:00:12Z", the format in records, to "2026-11-22 03:00:12 UTC".
 std::string date_text(std::string utc);
 
 struct FlightRecords {
-  std::vector<FlightRecord> records;  // one or more, of one run, a rank each
-  std::vector<std::string>
-      skip_messages;  // sentences that name files: of directories what is no record, and records of other runs
+  std::vector<FlightRecord> records;       // one or more, all of one run, at most one for each rank
+  std::vector<std::string> skip_messages;  // a sentence for each file or other run that was skipped
 };
 
-/// Reads the files, and those of directories, whoever wrote them; where several runs left some, those of the run that ended
-/// last: by the time that records say, or else by that of their files. Throws UsageError for a file that cannot be read or is
-/// no record; of directories, where no file is one.
+/// Reads flight records from files and directories, whose content is not trusted. If there are records of several runs,
+/// returns those of the run that ended last, by the time in the records, or by that of the files if they have none.
+/// Throws UsageError if a named file is not a readable record, or if the places contain no record at all.
 FlightRecords read_flights(const std::vector<std::filesystem::path>& places);
 
 }  // namespace aliquot

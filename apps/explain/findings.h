@@ -1,5 +1,5 @@
 #pragma once
-// What the ranks' records show of a failure, in words.
+// The findings of the report: ranks that are missing or late.
 
 #include <string>
 #include <vector>
@@ -8,27 +8,30 @@
 
 namespace aliquot {
 
-/// A collective that ranks came to and never ended, and for whom they waited there; late are those who came when the others had
-/// given up. Ranks are in the order of the group.
+/// A collective that some ranks entered and never finished. `missing` ranks never arrived; `late` ranks arrived after
+/// the waiting ranks had given up. Ranks are in the order of the group.
 struct PendingCollective {
   const CollectiveRecord* collective = nullptr;
   std::vector<int> waiting, missing, late;
 };
 
-/// The first of each lane of each group: what lies behind it was never meant to be reached by those who gave up there. The earliest
-/// issued stands first. Without times, ranks waited in what they had issued where another, by what it issued after, had not;
-/// a rank that left no record is missing where another came to its end. Of meetings those that ranks ended over stand first,
-/// and the others are left out, unless all were told to end.
+/// The first pending collective of each lane of each group, and the first pending rendezvous of each group, in the
+/// order of issue. Ranks that gave up there could not reach later ones.
+///
+/// Without times, a rank is missing if its record shows that it did not issue the collective, and the ranks that issued
+/// it count as waiting. A rank without a record is missing from the last collective that another rank issued.
+///
+/// Rendezvous come first. A rendezvous counts only if ranks failed because of it, or if the launcher ended all ranks.
 std::vector<PendingCollective> find_pending_collectives(const Evidence& evidence);
 
-/// Who never came to what others waited in, or came late, or waits for one another; nothing where nobody waited. Where the
-/// launcher ended all ranks that left a record nobody is blamed but who left none: a rank that is ended in the middle of a
-/// step has not come somewhere either. Only waits are told then that were long before.
+/// Describes ranks that never arrived, ranks that arrived late, or a deadlock. Empty if no rank was waiting. If the
+/// launcher ended all ranks with a record, only ranks without a record are blamed, because a rank ended in the middle
+/// of a step is missing from some collective too. Otherwise only waits that were already long are reported.
 std::string missing_ranks_text(const Evidence& evidence);
 
-/// A line for each rank that others waited for in a part of their time that matters; nothing where there is none. Collectives end
-/// for all at once, so who waited least came last: no two clocks are compared. Of several ranks that waited for it, the one that
-/// waited longest is told, by its own clock; where it waited in two lanes at a time, that time counts once.
+/// A line for each straggler: a rank for which another waited at least 10 % of its recorded time. Collectives end on
+/// all ranks at once, so the rank that waited least came last; clocks of different ranks are not compared. The line has
+/// the time of the rank that waited longest, by its own clock. Simultaneous waits in two lanes count once.
 std::string late_ranks_text(const Evidence& evidence);
 
 }  // namespace aliquot

@@ -9,13 +9,13 @@
 namespace aliquot {
 namespace {
 
-/// From and until when, on one rank's clock.
+/// Begin and end of a wait in seconds, on one rank's clock.
 using Span = std::pair<double, double>;
 
-/// A rank that came last, over all collectives that all came to.
+/// The waits that one rank caused by arriving last, over all collectives that every member reached.
 struct StragglerWaits {
-  std::map<int, std::vector<Span>> waits;  // of each other rank
-  int count = 0;
+  std::map<int, std::vector<Span>> waits;  // by the rank that waited
+  int count = 0;                           // collectives at which this rank was last
   double most_seconds = 0;
   const FlightEntry* most = nullptr;
 };
@@ -30,7 +30,7 @@ double union_seconds(std::vector<Span> spans) {
   return seconds;
 }
 
-/// What a rank's record tells of: from the first collective that it began.
+/// Seconds from the first collective that the rank started to the writing of its record.
 double recorded_seconds(const FlightRecord& record) {
   double first = record.written;
   for (const FlightEntry& entry : record.entries) {
@@ -40,7 +40,7 @@ double recorded_seconds(const FlightRecord& record) {
 }
 
 void add_wait_times(const Evidence& evidence, const CollectiveRecord& collective, std::map<int, StragglerWaits>& late) {
-  // Who waits in a meeting may be beside training, and lose nothing by it.
+  // A thread beside training may wait in a rendezvous without a cost, for instance during an asynchronous save.
   if (collective.is_rendezvous || collective.members->size() < 2 ||
       collective.by_rank.size() < collective.members->size())
     return;
@@ -48,7 +48,7 @@ void add_wait_times(const Evidence& evidence, const CollectiveRecord& collective
   for (const auto& [rank, entry] : collective.by_rank) {
     const double seconds = waited_seconds(*entry, evidence.of(rank));
     if (seconds < 0 || (evidence.ended_by_launcher && entry->ended < 0))
-      return;  // who was told last waited for who was gone
+      return;  // the rank that the launcher ended last only waited for ranks that had already ended
     waited[rank] = seconds;
   }
   const auto by_seconds = [](const auto& a, const auto& b) { return a.second < b.second; };
@@ -68,7 +68,7 @@ void add_wait_times(const Evidence& evidence, const CollectiveRecord& collective
 }  // namespace
 
 std::string late_ranks_text(const Evidence& evidence) {
-  constexpr double kPartThatMatters = 0.1, kSecondsThatMatter = 0.05;
+  constexpr double kMinimumShare = 0.1, kMinimumSeconds = 0.05;
   std::map<int, StragglerWaits> late;
   for (const CollectiveRecord& collective : evidence.collectives) add_wait_times(evidence, collective, late);
   int count = 0;
@@ -80,11 +80,12 @@ std::string late_ranks_text(const Evidence& evidence) {
       const double waited = union_seconds(spans);
       if (waited > seconds) seconds = waited, recorded = recorded_seconds(evidence.of(other));
     }
-    if (seconds < std::max(kSecondsThatMatter, kPartThatMatters * recorded)) continue;
+    if (seconds < std::max(kMinimumSeconds, kMinimumShare * recorded)) continue;
     text += fmt::format(
-        "Rank {} came last to {} of {} collectives, and the others waited up to {:.1f} s of {:.1f} s for it: "
-        "most before {}, {:.1f} s.\n",
-        rank, of_rank.count, count, seconds, recorded, operation_text(*of_rank.most), of_rank.most_seconds);
+        "Rank {} was the last to reach {} of {} collectives. Another rank waited {:.1f} s of its {:.1f} s on record "
+        "for "
+        "it; the longest wait was {:.1f} s, in {}.\n",
+        rank, of_rank.count, count, seconds, recorded, of_rank.most_seconds, operation_text(*of_rank.most));
   }
   return text;
 }

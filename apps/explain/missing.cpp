@@ -9,7 +9,7 @@
 namespace aliquot {
 namespace {
 
-/// The last that the rank came to, in the order that has the one it is missing from, before that.
+/// The last operation that the rank reached before `missed`, in the same lane and group. Null if there is none.
 const FlightEntry* last_before(const Evidence& evidence, const CollectiveRecord& missed, int rank) {
   const FlightEntry* last = nullptr;
   for (const CollectiveRecord& collective : evidence.collectives) {
@@ -24,23 +24,23 @@ std::string missing_rank_text(const Evidence& evidence, const PendingCollective&
   const FlightRecord& record = evidence.of(rank);
   std::string text = fmt::format("  rank {} ", rank);
   const FlightEntry* last = last_before(evidence, *wait.collective, rank);
-  text += last == nullptr ? "had come to none there before"
-                          : fmt::format("had last come to #{} there, {}", last->sequence, operation_text(*last));
+  text += last == nullptr ? "had reached none before it"
+                          : fmt::format("had last reached #{}, {}", last->sequence, operation_text(*last));
   if (last != nullptr && last->ended >= 0)
-    text += fmt::format(", which it ended {:.1f} s before it gave up", record.written - last->ended);
-  if (!record.place.empty()) text += fmt::format("; its own thread was at {}", record.place);
+    text += fmt::format(", which it finished {:.1f} s before it gave up", record.written - last->ended);
+  if (!record.place.empty()) text += fmt::format("; its training thread was at {}", record.place);
   return text + ".\n";
 }
 
 std::string missing_records_text(const std::vector<int>& ranks) {
   if (ranks.empty()) return {};
   const bool one = ranks.size() == 1;
-  return fmt::format("  {} left no record: {} killed, or {} gone, or {} elsewhere.\n", ranks_text(ranks),
-                     one ? "it was" : "they were", one ? "its node is" : "their nodes are",
+  return fmt::format("  {} left no record: {} killed, {} failed, or {} in another directory.\n", ranks_text(ranks),
+                     one ? "it was" : "they were", one ? "its node" : "their nodes",
                      one ? "its file is" : "their files are");
 }
 
-/// "collective #13 of the reduce lane, reduce-scatter of 256 float32 (h.1, step 3)", "meeting #7 (save, step 20)".
+/// "collective #13 of the reduce lane, reduce-scatter of 256 float32 (h.1, step 3)", "rendezvous #7 (save, step 20)".
 std::string where(const PendingCollective& wait) {
   const FlightEntry& entry = *wait.collective->by_rank.at(wait.waiting.front());
   const std::string place = collective_text(*wait.collective);
@@ -49,7 +49,7 @@ std::string where(const PendingCollective& wait) {
 
 std::string never_arrived_text(const Evidence& evidence, const PendingCollective& wait, const std::vector<int>& ranks) {
   const bool timed = evidence.is_timed(*wait.collective);
-  std::string text = fmt::format("{} never came to {}, {} {} {}.\n", ranks_text(ranks), where(wait),
+  std::string text = fmt::format("{} never reached {}, {} {} {}.\n", ranks_text(ranks), where(wait),
                                  timed ? "where" : "which", ranks_text(wait.waiting), timed ? "waited" : "had issued");
   text.front() = 'R';
   std::vector<int> without_records;
@@ -64,14 +64,14 @@ std::string never_arrived_text(const Evidence& evidence, const PendingCollective
 }
 
 std::string late_arrival_text(const PendingCollective& wait) {
-  std::string text = fmt::format("{} came to {}, when {} had given up.\n", ranks_text(wait.late), where(wait),
+  std::string text = fmt::format("{} reached {} after {} had given up.\n", ranks_text(wait.late), where(wait),
                                  ranks_text(wait.waiting));
   text.front() = 'R';
   return text;
 }
 
-/// Who is missing there and waits for nobody is the one that the others wait for in the end. In a meeting a thread of its own
-/// may be missed while the rank's waits in a collective.
+/// The missing ranks that do not wait in another collective themselves: all others wait for these in the end. A rank
+/// that waits in a collective may still be the cause of a pending rendezvous, whose thread is another one.
 std::vector<int> root_causes(const std::vector<PendingCollective>& waits, const PendingCollective& wait) {
   std::set<int> waiting;
   for (const PendingCollective& each : waits) {
@@ -83,22 +83,24 @@ std::vector<int> root_causes(const std::vector<PendingCollective>& waits, const 
   return roots;
 }
 
-/// Without times a rank may wait unseen, and who left no record comes first; where all others were told to end, alone.
+/// Without times a rank may wait without a trace, so ranks that left no record are blamed first. If the launcher ended
+/// all others, only ranks that left no record are blamed.
 std::string never_arrived_text(const Evidence& evidence, const std::vector<PendingCollective>& waits) {
-  const auto is_gone = [&](int rank) { return !evidence.has(rank); };
-  for (const bool gone_first : {true, false}) {
-    if (gone_first ? evidence.timed && !evidence.ended_by_launcher : evidence.ended_by_launcher) continue;
+  const auto has_no_record = [&](int rank) { return !evidence.has(rank); };
+  for (const bool require_no_record : {true, false}) {
+    if (require_no_record ? evidence.timed && !evidence.ended_by_launcher : evidence.ended_by_launcher) continue;
     for (const PendingCollective& wait : waits) {
       std::vector<int> roots = root_causes(waits, wait);
-      if (evidence.ended_by_launcher) std::erase_if(roots, [&](int rank) { return !is_gone(rank); });
-      if (gone_first ? std::ranges::any_of(roots, is_gone) : !roots.empty())
+      if (evidence.ended_by_launcher) std::erase_if(roots, [&](int rank) { return !has_no_record(rank); });
+      if (require_no_record ? std::ranges::any_of(roots, has_no_record) : !roots.empty())
         return never_arrived_text(evidence, wait, roots);
     }
   }
   return {};
 }
 
-/// No verdict: a job that somebody stopped may have hung before, or have been slow.
+/// Reports waits of at least kLongSeconds without blaming a rank: a job that somebody stopped may have hung or have
+/// been slow.
 std::string long_waits_text(const Evidence& evidence, const std::vector<PendingCollective>& waits) {
   constexpr double kLongSeconds = 5;
   for (const PendingCollective& wait : waits) {
@@ -108,7 +110,7 @@ std::string long_waits_text(const Evidence& evidence, const std::vector<PendingC
     for (const int rank : wait.waiting)
       seconds = std::max(seconds, waited_seconds(*wait.collective->by_rank.at(rank), evidence.of(rank)));
     if (seconds < kLongSeconds) continue;
-    std::string text = fmt::format("{} had waited {:.1f} s by then in {}, to which {} had not come.\n",
+    std::string text = fmt::format("{} had waited {:.1f} s in {}, which {} had not reached.\n",
                                    ranks_text(wait.waiting), seconds, where(wait), ranks_text(roots));
     text.front() = 'R';
     return text;
@@ -126,9 +128,10 @@ std::string missing_ranks_text(const Evidence& evidence) {
   for (const PendingCollective& wait : waits) {
     if (wait.missing.empty()) return late_arrival_text(wait);
   }
-  std::string text = "Ranks wait for one another in a circle:\n";
+  std::string text = "Deadlock: the ranks wait for one another.\n";
   for (const PendingCollective& wait : waits)
-    text += fmt::format("  {} in {}, for {}.\n", ranks_text(wait.waiting), where(wait), ranks_text(wait.missing));
+    text +=
+        fmt::format("  {} in {}, waiting for {}.\n", ranks_text(wait.waiting), where(wait), ranks_text(wait.missing));
   return text;
 }
 

@@ -17,13 +17,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kMostBytes = 1 << 20;  // 256 lines, and a group for each rank
+constexpr int64_t kMaxBytes = 1 << 20;  // room for all entries of a rank and a group for each rank
 
 UsageError refusal(const fs::path& path, std::string_view why) {
   return UsageError(replace_control_characters(fmt::format("--explain {}: {}.", path.string(), why)));
 }
 
-/// What the system refuses is a place that was named wrongly.
+/// Reports errors of the file system as errors of the path that the user named.
 template <typename Call>
 auto with_usage_errors(const fs::path& path, Call&& call) {
   try {
@@ -39,17 +39,18 @@ std::vector<fs::path> files_of(const fs::path& folder) {
   for (const std::string& name : names) {
     if (name.starts_with("flight-") && name.ends_with(".txt")) files.push_back(folder / name);
   }
-  if (files.empty()) throw refusal(folder, "no flight-RANK.txt lies there");
+  if (files.empty()) throw refusal(folder, "the directory has no file named flight-RANK.txt");
   return files;
 }
 
-/// Follows no link, and waits for nobody: strangers may have put anything there.
+/// Neither follows links nor blocks on pipes, because the directory may be writable by others.
 std::string text_of(const fs::path& path) {
   const fs::path folder = path.has_parent_path() ? path.parent_path() : ".";
   const File file = Directory::open(FileSystem::system(), folder).open_for_reading(path.filename());
-  if (!file.is_regular()) throw refusal(path, "it is no regular file");
+  if (!file.is_regular()) throw refusal(path, "it is not a regular file");
   const int64_t size_bytes = file.size_bytes();
-  if (size_bytes > kMostBytes) throw refusal(path, "it is too long for a flight record");
+  if (size_bytes > kMaxBytes)
+    throw refusal(path, fmt::format("its {} bytes are more than a flight record has (at most 1 MiB)", size_bytes));
   std::string text(static_cast<size_t>(size_bytes), '\0');
   file.read(std::as_writable_bytes(std::span(text)), 0);
   return text;
@@ -67,7 +68,8 @@ struct Found {
   fs::path file;
   fs::file_time_type changed;
 
-  /// What orders them. Files are copied, and look new: what the record says counts, and none of before said it.
+  /// Orders records by age. The time in the record comes first, because a copied file looks new. Records of older
+  /// versions have none, which makes them older than all others.
   std::pair<std::string, fs::file_time_type> time() const { return {record.written_utc, changed}; }
 };
 
@@ -96,11 +98,11 @@ std::string files_text(const RunRecords& run) {
 std::string of_other_run(const RunRecords& run) {
   std::string last;
   for (const auto& [rank, found] : run) last = std::max(last, found.record.written_utc);
-  return fmt::format("{} {} left out: of another run, {}.", files_text(run), run.size() == 1 ? "is" : "are",
-                     last.empty() ? "which says no time" : "that ended at " + date_text(last));
+  return fmt::format("{} skipped: from another run, {}.", files_text(run),
+                     last.empty() ? "which recorded no date" : "which ended at " + date_text(last));
 }
 
-/// The records of each run.
+/// Sorts records by run.
 class Runs {
  public:
   void add(const fs::path& file) {
@@ -111,26 +113,26 @@ class Runs {
     const auto [before, first] = run.try_emplace(rank, found);
     if (first || fs::equivalent(before->second.file, file, failed)) return;
     if (before->second.time() < found.time()) std::swap(before->second, found);
-    left_out_.push_back(replace_control_characters(fmt::format(
-        "{} is left out: {} is of the same rank of the same run.", found.file.string(), before->second.file.string())));
+    skip_messages_.push_back(replace_control_characters(fmt::format(
+        "{} skipped: {} is from the same rank and run.", found.file.string(), before->second.file.string())));
   }
 
   bool empty() const { return runs_.empty(); }
 
-  /// Leaves nothing here.
+  /// Moves the records of the newest run to `flights`, with messages about the others. Clears this object.
   void take_newest(FlightRecords& flights) {
     const auto older = [](const auto& a, const auto& b) { return is_older(a.second, b.second); };
     const auto newest = std::ranges::max_element(runs_, older);
     for (auto& [rank, found] : newest->second) flights.records.push_back(std::move(found.record));
     runs_.erase(newest);
-    std::ranges::move(left_out_, std::back_inserter(flights.skip_messages));
+    std::ranges::move(skip_messages_, std::back_inserter(flights.skip_messages));
     for (const auto& [name, run] : runs_) flights.skip_messages.push_back(of_other_run(run));
     runs_.clear();
   }
 
  private:
   std::map<std::string, RunRecords> runs_;
-  std::vector<std::string> left_out_;
+  std::vector<std::string> skip_messages_;
 };
 
 }  // namespace
@@ -142,7 +144,7 @@ FlightRecords read_flights(const std::vector<fs::path>& places) {
   std::error_code failed;
   for (const fs::path& place : places) {
     if (!fs::is_directory(place, failed)) {
-      const fs::path real = fs::canonical(place, failed);  // a link that the user names is meant
+      const fs::path real = fs::canonical(place, failed);  // follows links, but only those that the user names
       runs.add(failed ? place : real);
       continue;
     }
@@ -150,7 +152,7 @@ FlightRecords read_flights(const std::vector<fs::path>& places) {
       try {
         runs.add(file);
       } catch (const UsageError& error) {
-        flights.skip_messages.push_back(fmt::format("{} It is left out.", error.what()));
+        flights.skip_messages.push_back(fmt::format("{} The file is skipped.", error.what()));
         if (!first) first = error;
       }
     }

@@ -10,7 +10,8 @@
 namespace aliquot {
 namespace {
 
-/// Who comes to a meeting that was given up is turned away: it ends for nobody, and those that came late hardly waited.
+/// Moves ranks from `waiting` to `late` if they waited less than half as long as the first. A rendezvous that others
+/// have given up ends on no rank, so a late rank shows only by its short wait.
 void find_late(const Evidence& evidence, PendingCollective& wait) {
   const auto waited = [&](int rank) { return waited_seconds(*wait.collective->by_rank.at(rank), evidence.of(rank)); };
   double most = 0;
@@ -20,7 +21,7 @@ void find_late(const Evidence& evidence, PendingCollective& wait) {
   std::erase_if(wait.waiting, is_late);
 }
 
-/// Where it was noted when ranks came and left.
+/// The wait in a collective whose start and end each rank recorded.
 PendingCollective wait_by_times(const Evidence& evidence, const CollectiveRecord& collective) {
   PendingCollective wait{&collective, {}, {}, {}};
   for (const int member : *collective.members) {
@@ -36,7 +37,7 @@ PendingCollective wait_by_times(const Evidence& evidence, const CollectiveRecord
   return wait;
 }
 
-/// Where the order is known in which each rank issued, and nothing else.
+/// Finds waits from the order in which each rank issued collectives, without times.
 class IssueOrder {
  public:
   explicit IssueOrder(const Evidence& evidence) : evidence_(evidence) {
@@ -60,21 +61,23 @@ class IssueOrder {
   }
 
  private:
-  /// Of a member that has no note of it: it may have forgotten it since.
+  /// Whether a member whose record lacks the collective did not issue it. A record has only the last 256 entries, so an
+  /// older entry may have been overwritten.
   bool never_issued(const CollectiveRecord& collective, int member) const {
     if (!evidence_.has(member)) return is_last_of_a_rank(collective);
     if (evidence_.is_truncated(member)) return false;
     const auto last = last_.find({member, collective.group, collective.lane});
-    return last != last_.end() ? last->second < collective.sequence : remembers_before(collective, member);
+    return last != last_.end() ? last->second < collective.sequence : reaches_back_before(collective, member);
   }
 
-  /// Ranks issue in one order, so who remembers what another issued before this would remember this too.
-  bool remembers_before(const CollectiveRecord& collective, int member) const {
+  /// Whether the member's record reaches back beyond this collective. All ranks issue in one order, so it does if it
+  /// has a collective that another rank issued earlier.
+  bool reaches_back_before(const CollectiveRecord& collective, int member) const {
     const auto& entries = evidence_.of(member).entries;
-    if (entries.empty() || entries.front().number == 1) return true;  // it has forgotten nothing
+    if (entries.empty() || entries.front().number == 1) return true;  // nothing has been overwritten
     const auto& [other, here] = *collective.by_rank.begin();
     return std::ranges::any_of(evidence_.collectives, [&, other = other, here = here](const CollectiveRecord& before) {
-      if (before.is_rendezvous) return false;  // some are of other threads, in no order with collectives
+      if (before.is_rendezvous) return false;  // other threads issue some of these, in no order with collectives
       const auto found = before.by_rank.find(other);
       return found != before.by_rank.end() && found->second->number < here->number && before.by_rank.contains(member);
     });
@@ -87,19 +90,20 @@ class IssueOrder {
   }
 
   const Evidence& evidence_;
-  std::map<std::tuple<int, int, Lane>, uint64_t> last_;  // the sequence that each rank came to, by group and lane
+  std::map<std::tuple<int, int, Lane>, uint64_t> last_;  // last sequence issued, by rank, group and lane
 };
 
-/// Whether ranks ended over it. When others fail, threads that save wait here for one another as they should.
-bool is_why(const Evidence& evidence, const PendingCollective& wait) {
+/// Whether this rendezvous is a cause of the failure: a rank's message names it, or a missing rank left no record.
+/// After a failure elsewhere, threads that save still wait here for one another, which is no fault.
+bool is_cause(const Evidence& evidence, const PendingCollective& wait) {
   const auto& [rank, entry] = *wait.collective->by_rank.begin();
-  const std::string in_vain = bootstrap_wait_text(entry->unit);
-  const auto says_so = [&](const FlightRecord& record) { return record.why.find(in_vain) != std::string::npos; };
-  return std::ranges::any_of(evidence.records, says_so) ||
+  const std::string waited_text = bootstrap_wait_text(entry->unit);
+  const auto names_it = [&](const FlightRecord& record) { return record.why.find(waited_text) != std::string::npos; };
+  return std::ranges::any_of(evidence.records, names_it) ||
          std::ranges::any_of(wait.missing, [&](int member) { return !evidence.has(member); });
 }
 
-/// Meetings first, of those that are left: what ranks ended over.
+/// Sort key: rendezvous first, because those that remain caused the failure, then by issue number.
 std::pair<bool, uint64_t> place(const PendingCollective& wait) {
   return {!wait.collective->is_rendezvous, wait.collective->by_rank.begin()->second->number};
 }
@@ -116,7 +120,7 @@ std::vector<PendingCollective> find_pending_collectives(const Evidence& evidence
         evidence.is_timed(collective) ? wait_by_times(evidence, collective) : order.wait(collective);
     if (wait.waiting.empty()) continue;
     stuck = &collective;
-    if (collective.is_rendezvous && !evidence.ended_by_launcher && !is_why(evidence, wait)) continue;
+    if (collective.is_rendezvous && !evidence.ended_by_launcher && !is_cause(evidence, wait)) continue;
     if (!wait.missing.empty() || !wait.late.empty()) waits.push_back(std::move(wait));
   }
   std::ranges::stable_sort(waits, {}, place);

@@ -7,7 +7,7 @@
 namespace aliquot {
 namespace {
 
-/// Whether its last line was cut off. What is no file in a folder, a pipe say, is not looked at.
+/// Whether the last line of a regular file has no newline. False for pipes and devices.
 bool ends_mid_line(const std::string& path) {
   std::error_code failed;
   if (!std::filesystem::is_regular_file(path, failed)) return false;
@@ -60,16 +60,15 @@ Json json(const DoneRecord& r) {
 
 MetricsFile::MetricsFile(std::string path, Mode mode)
     : path_(std::move(path)), file_(path_, mode == Mode::kTruncate ? std::ios::trunc : std::ios::app) {
-  if (!file_)
-    throw UsageError("--metrics " + path_ + ": the file cannot be written; give another, or make its directory.");
-  // A run that was killed as it wrote left half a line, which what follows must not stand on.
+  if (!file_) throw UsageError("--metrics " + path_ + ": the file cannot be written: check that its directory exists.");
+  // A run that was killed while writing may have left a truncated line.
   if (mode == Mode::kAppend && ends_mid_line(path_)) file_ << '\n';
 }
 
 void MetricsFile::write(const Json& object) {
-  // A path need not be UTF-8, and JSON must.
+  // JSON must be UTF-8, but paths among the options may not be.
   file_ << object.dump(-1, ' ', false, Json::error_handler_t::replace) << '\n' << std::flush;
-  if (!file_) throw FaultError("Writing metrics to " + path_ + " failed: is the disk full?");
+  if (!file_) throw FaultError("--metrics " + path_ + ": a write failed (is the disk full?).");
 }
 
 }  // namespace aliquot

@@ -1,5 +1,5 @@
 #pragma once
-// The record of a run: one JSON object a line.
+// The --metrics file of a run: one JSON object per line.
 
 #include <cstdint>
 #include <fstream>
@@ -12,16 +12,16 @@ namespace aliquot {
 
 using Json = nlohmann::ordered_json;
 
-/// Bytes by category of the rank with the most, beside the peak of their sum and what the ledger does not know of.
+/// The highest values of all ranks.
 struct MemoryRecord {
-  BytesByCategory by_category{};
-  int64_t peak_bytes = 0;
-  int64_t outside_bytes = 0;
+  BytesByCategory by_category{};  // the peak of each category
+  int64_t peak_bytes = 0;         // the peak of the sum
+  int64_t outside_bytes = 0;      // counted by the system, but not in the ledger
 };
 
 struct StepRecord {
-  int64_t step = 0;  // from 1
-  double loss = 0;   // the mean over the global batch's tokens
+  int64_t step = 0;  // counts from 1
+  double loss = 0;   // the mean over the tokens of the global batch
   double grad_norm = 0;
   double lr = 0;
   int64_t tokens = 0;
@@ -36,23 +36,24 @@ struct DoneRecord {
   int64_t steps = 0;
   BytesByCategory planned{}, measured{};  // each category's peak
   int64_t planned_peak_bytes = 0, measured_peak_bytes = 0;
-  int64_t system_bytes = 0;       // what the system says a rank holds, at the end
-  int64_t system_peak_bytes = 0;  // the most that it counted for a rank, and while the rank did what
-  std::string system_peak_phase = {};
-  int64_t system_start_bytes = 0;  // what it counted before the run took anything
+  int64_t system_bytes = 0;            // per rank, counted by the system at the end
+  int64_t system_peak_bytes = 0;       // per rank, counted by the system at most
+  std::string system_peak_phase = {};  // the phase of the run in which system_peak_bytes occurred
+  int64_t system_start_bytes = 0;      // per rank, counted by the system before the run allocates memory
 };
 
-/// {"parameters": .., ..}, every category but the arena, which holds the others.
+/// {"parameters": .., ..}, with all categories except the arena, which contains the others.
 Json json(const BytesByCategory& bytes);
-/// The manual's objects. `extra`'s members, if any, follow the step's (eval_loss, digest).
+/// The documented objects. The members of `extra`, if any, are appended (eval_loss, digest, loss_scale).
 Json json(const StepRecord& record, const Json& extra = nullptr);
 Json json(const DoneRecord& record);
 
-/// Appends lines to a file, each complete when write() returns, and the first on a line of its own. Numbers read back to the same bits; what is not finite is
-/// null. Rank 0's. Throws UsageError when the file cannot be opened and FaultError when it cannot be written.
+/// Writes JSON lines to a file, on rank 0. Each line is flushed when write() returns. Numbers read back to the same
+/// bits; numbers that are not finite are written as null. The constructor throws UsageError if the file cannot be
+/// opened, and write() throws FaultError if the line cannot be written.
 class MetricsFile {
  public:
-  enum class Mode : uint8_t { kTruncate, kAppend };
+  enum class Mode : uint8_t { kTruncate, kAppend };  // kAppend begins a new line if the last one is truncated
 
   MetricsFile(std::string path, Mode mode);
   void write(const Json& object);

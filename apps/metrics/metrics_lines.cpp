@@ -6,7 +6,7 @@
 namespace aliquot {
 namespace {
 
-/// Whole, or cut off too: a run may be killed as it begins to write.
+/// Whether `line` is the {"run": ...} line of a run. That line may itself be truncated, if the run was killed.
 bool starts_with_run(const Json& object, std::string_view line) {
   constexpr std::string_view kBegin = "{\"run\"";
   if (object.is_object()) return object.contains("run");
@@ -15,21 +15,21 @@ bool starts_with_run(const Json& object, std::string_view line) {
 
 }  // namespace
 
-int read_metrics_lines(std::istream& file, const std::function<bool(const Json&)>& take) {
-  int number = 0, cut = 0;
+int read_metrics_lines(std::istream& file, const std::function<bool(const Json&)>& accept) {
+  int number = 0, truncated = 0;  // the number of a truncated line, until a run follows it
   for (std::string line; std::getline(file, line);) {
     ++number;
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
     const Json object = Json::parse(line, nullptr, false);
-    if (cut != 0 && !starts_with_run(object, line)) return cut;
+    if (truncated != 0 && !starts_with_run(object, line)) return truncated;
     if (object.is_discarded() && line.starts_with('{')) {
-      if (cut == 0) cut = number;
+      if (truncated == 0) truncated = number;
       continue;
     }
-    cut = 0;
-    if (!object.is_object() || !take(object)) return number;
+    truncated = 0;
+    if (!object.is_object() || !accept(object)) return number;
   }
-  return cut == 1 ? 1 : 0;  // of such a file not one line is left
+  return truncated == 1 ? 1 : 0;  // a file with only a truncated line is not a metrics file
 }
 
 }  // namespace aliquot

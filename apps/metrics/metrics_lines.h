@@ -1,5 +1,5 @@
 #pragma once
-// The lines of --metrics, read back.
+// Reads the lines of a --metrics file.
 
 #include <functional>
 #include <istream>
@@ -8,9 +8,9 @@
 
 namespace aliquot {
 
-/// Hands the object of each line to `take`, in order; false from it: it is none that it knows. Left out is a line that was cut off
-/// in mid-write, when the run was killed: nothing follows it, or a line {"run": ...} of the run that went on. Returns the number of
-/// the first line that is anything else, and reads no further; 0: there is none.
-int read_metrics_lines(std::istream& file, const std::function<bool(const Json&)>& take);
+/// Passes the object of each line to `accept`, in order; `accept` returns false for an object of unknown kind. Skips
+/// blank lines. Also skips a truncated line, which a killed run leaves, if it is the last line or a {"run": ...} line
+/// of a resumed run follows. Stops at the first invalid line and returns its number; returns 0 if there is none.
+int read_metrics_lines(std::istream& file, const std::function<bool(const Json&)>& accept);
 
 }  // namespace aliquot

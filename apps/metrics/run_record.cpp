@@ -16,13 +16,13 @@ bool is_step(const Json& object) { return object.contains("step") && object["ste
 
 RunRecord read_run_record(const std::string& path) {
   std::ifstream file(path);
-  if (!file) throw UsageError(path + ": the file cannot be read; give one that aliquot train --metrics wrote.");
+  if (!file) throw UsageError(path + ": the file cannot be read: expected a file of aliquot train --metrics.");
   RunRecord record{.path = path, .run = {}, .steps = {}, .done = {}, .stragglers = {}};
   std::map<int64_t, Json> steps;
   const int bad_line = read_metrics_lines(file, [&](const Json& object) {
     if (object.contains("run")) {
       record.run = object["run"];
-      record.done = nullptr;  // it goes on
+      record.done = nullptr;  // the run was resumed
     } else if (object.contains("done")) {
       record.done = object["done"];
     } else if (object.contains("stragglers")) {
@@ -34,7 +34,7 @@ RunRecord read_run_record(const std::string& path) {
     }
     return true;
   });
-  if (bad_line > 0) throw UsageError(fmt::format("{}:{}: this is no line of aliquot train --metrics.", path, bad_line));
+  if (bad_line > 0) throw UsageError(fmt::format("{}:{}: expected a line of aliquot train --metrics.", path, bad_line));
   for (auto& [step, object] : steps) record.steps.push_back(std::move(object));
   return record;
 }

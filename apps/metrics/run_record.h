@@ -1,5 +1,5 @@
 #pragma once
-// What --metrics wrote, read back.
+// Reads a --metrics file.
 
 #include <string>
 #include <vector>
@@ -8,18 +8,18 @@
 
 namespace aliquot {
 
-/// One file of --metrics. Where a run was resumed, `run` and `done` are the last's, and a step that was taken twice is as it
-/// was the last time.
+/// The content of a --metrics file. If the run was resumed, `run` and `done` are from the last part, and of a step that
+/// was repeated the last record is kept.
 struct RunRecord {
   std::string path;
-  Json run;                 // null where the file has no such line yet
-  std::vector<Json> steps;  // by step
-  Json done;                // null: it did not come to its end
-  Json stragglers;          // the last report; null where there is none
+  Json run;                 // null if the file has no such line
+  std::vector<Json> steps;  // in the order of steps
+  Json done;                // null if the run has not finished
+  Json stragglers;          // the last report, or null
 };
 
-/// Lines that were cut off in mid-write are left out, as read_metrics_lines() does. Throws UsageError, naming the file and the
-/// line, for what is no record of a run.
+/// Skips truncated lines, see read_metrics_lines(). Throws UsageError, naming the file and the line, if the file cannot
+/// be read or a line is invalid.
 RunRecord read_run_record(const std::string& path);
 
 }  // namespace aliquot

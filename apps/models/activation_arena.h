@@ -1,5 +1,5 @@
 #pragma once
-// Several arrays in one piece of memory, whose size is known before it exists.
+// Packs several arrays into one block of memory whose size is computed first.
 
 #include <cstddef>
 #include <cstdint>
@@ -8,20 +8,20 @@
 
 namespace aliquot {
 
-/// Hands out parts one after the other. Run the same takes twice: over no memory to learn the size, then over memory.
+/// A bump allocator. Make the same calls of allocate() twice: without memory, to learn the size, and then with memory.
 class ActivationArena {
  public:
   static constexpr int64_t kAlignmentBytes = 64;
 
   explicit ActivationArena(std::byte* memory = nullptr) : memory_(memory) {}
 
-  /// Null while there is no memory, and where nothing is asked for.
-  Values take(int64_t element_count, DType type) {
+  /// The next `element_count` elements. Null if the arena has no memory or the count is 0.
+  Values allocate(int64_t element_count, DType type) {
     const int64_t at = used_bytes_;
     used_bytes_ += (element_count * element_bytes(type) + kAlignmentBytes - 1) / kAlignmentBytes * kAlignmentBytes;
     return {memory_ == nullptr || element_count == 0 ? nullptr : memory_ + at, type};
   }
-  float* take(int64_t element_count) { return take(element_count, DType::kFloat32).fp32(); }
+  float* allocate(int64_t element_count) { return allocate(element_count, DType::kFloat32).fp32(); }
 
   int64_t used_bytes() const { return used_bytes_; }
 

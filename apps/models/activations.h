@@ -1,13 +1,13 @@
 #pragma once
-// What a reference model leaves for its backward, for who plans it and does not run it.
+// The activation memory of a reference model, for plans without a run.
 
 #include "apps/models/transformer.h"
 #include "engine/plan/activations.h"
 
 namespace aliquot {
 
-/// As the model of that shape declares it on a device of that kind; `threads`: a rank's on a host, each of which has scratch.
-/// Throws UsageError when shape and options do not fit.
+/// The activations that a model of this shape declares on a device of this kind. `threads` is the number of threads of
+/// a rank on a host, each of which needs scratch. Throws UsageError if shape and options do not fit together.
 ActivationSpec activations_of(const ModelShape& shape, const ModelOptions& options, DeviceKind device, int threads);
 
 }  // namespace aliquot

@@ -1,5 +1,5 @@
 #pragma once
-// What the reference models compute with: every layer, on one kind of device. The models themselves are written once.
+// The layers of the reference models for one kind of device. Models call them and do not depend on the device.
 
 #include <cstdint>
 #include <memory>
@@ -17,8 +17,9 @@ struct StagedTokens {
   const int32_t *tokens = nullptr, *targets = nullptr;
 };
 
-/// One rank's. Each call is as the function of that name in layers.h, attention.h or loss.h says, less the threads; on a GPU
-/// it is enqueued on the rank's compute stream, and every pointer is one of that GPU's. Used from one thread.
+/// The layers of one rank. Each call does what the function of the same name in layers.h, attention.h or loss.h does.
+/// On a GPU it enqueues the work on the rank's compute stream, and all pointers are device pointers. Used from one
+/// thread.
 class Backend {
  public:
   Backend() = default;
@@ -26,8 +27,8 @@ class Backend {
   Backend& operator=(const Backend&) = delete;
   virtual ~Backend() = default;
 
-  /// The engine's compute stream, which is there once it has its memory; before the first layer, and stage_tokens(). A host's
-  /// layers are computed by the caller.
+  /// Sets the stream of all later calls: the engine's compute stream. Call it before the first layer and before
+  /// stage_tokens(). Host backends ignore the stream and compute on the calling thread and its pool.
   virtual void compute_on(Stream& stream) = 0;
 
   virtual void layer_norm_forward(const LayerNormRows& a) = 0;
@@ -54,22 +55,23 @@ class Backend {
   virtual void loss_forward(const LossForward& a) = 0;
   virtual void loss_backward(const LossBackward& a) = 0;
 
-  /// Of the last loss_forward(); waits for it where it is still under way.
+  /// The result of the last loss_forward(). Waits until it has been computed.
   virtual double loss_sum() = 0;
-  /// Where the layers find these ids, until the next call; on a GPU a copy.
+  /// Addresses of these ids for the layers, valid until the next call. On a GPU the ids are copied to the device.
   virtual StagedTokens stage_tokens(const TokenBatch& batch) = 0;
 
-  /// Elements of fp32 that the `scratch` of an attention and of a product has.
+  /// Sizes of the `scratch` of an attention and of a matrix product, in fp32 elements.
   virtual int64_t attention_scratch_elements(const AttentionShape& shape, DType type) const = 0;
   virtual int64_t product_scratch_elements(DType operands, DType result) const = 0;
-  /// Whether logits are made in fp32 before they are kept: see LossBuffers.
+  /// Whether logits are computed in an fp32 tile before they are stored in 16 bits: see LossBuffers.
   virtual bool makes_tiles_in_fp32(DType compute) const = 0;
 };
 
-/// On the threads of a pool, which must outlive it. `threads`: that there is scratch for; 0: as many as the pool has.
+/// Computes on the threads of `pool`, which must outlive the backend. Scratch sizes are for `threads` threads; 0 means
+/// all threads of the pool.
 std::unique_ptr<Backend> make_host_backend(ThreadPool& pool, int threads = 0);
 
-/// The host's with the scratch of a GPU: to plan for one that is not here.
+/// A host backend that reports the scratch sizes of a GPU, for plans on machines without one.
 std::unique_ptr<Backend> make_planned_gpu_backend(ThreadPool& pool);
 
 }  // namespace aliquot

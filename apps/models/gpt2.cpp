@@ -39,7 +39,7 @@ void Gpt2::declare_block(int64_t layer) {
   Gpt2Block& p = parameters_.blocks[static_cast<size_t>(layer)];
   Gpt2Block& g = gradients_.blocks[static_cast<size_t>(layer)];
   const int64_t width = shape_.width, hidden = shape_.hidden;
-  // What enters the residual stream 2 x layers times is made smaller, so that its sum keeps its variance.
+  // The residual stream sums 2 x layers outputs of these matrices. The factor keeps the variance of the sum.
   const Initializer residual{Initializer::Kind::kNormal,
                              kDeviation / std::sqrt(2.0f * static_cast<float>(shape_.layers))};
   units_.push_back({"h." + std::to_string(layer),
@@ -58,7 +58,7 @@ void Gpt2::declare_block(int64_t layer) {
                      tensor("mlp.c_proj.bias", {width}, kZero, p.proj_bias, g.proj_bias)}});
 }
 
-/// Nothing reads its own output again, and what embeds reads no more of its input than the tokens.
+/// The backward of a use never reads its output. The backward of an embedding reads only the tokens, not its input.
 UseActivations Gpt2::use_of(int use) const {
   const bool embeds = use<2, is_norm = use == 2 + shape_.layers, is_head = use> 2 + shape_.layers;
   return {.output_bytes = is_head   ? 0
@@ -69,26 +69,26 @@ UseActivations Gpt2::use_of(int use) const {
           .output_in_backward = false};
 }
 
-void Gpt2::take(int use, ActivationArena& kept, ActivationArena& scratch) {
+void Gpt2::allocate_use(int use, ActivationArena& kept, ActivationArena& scratch) {
   if (is_block(use)) return allocate_block(kept, scratch);
   if (use > 2 + shape_.layers) return allocate_head(kept, scratch);
   if (use < 2) return;
-  final_mean_ = kept.take(rows());
-  final_rstd_ = kept.take(rows());
+  final_mean_ = kept.allocate(rows());
+  final_rstd_ = kept.allocate(rows());
 }
 
 void Gpt2::allocate_block(ActivationArena& kept, ActivationArena& scratch) {
   const DType compute = options_.compute;
   BlockActivations& a = block_;
-  a.mean_1 = kept.take(rows());
-  a.rstd_1 = kept.take(rows());
-  a.qkv = kept.take(3 * stream_elements(), compute);
-  a.attention = kept.take(stream_elements(), compute);
-  a.log_sums = kept.take(rows() * shape_.heads);
-  a.middle = kept.take(stream_elements());
-  a.mean_2 = kept.take(rows());
-  a.rstd_2 = kept.take(rows());
-  a.before_gelu = kept.take(rows() * shape_.hidden, compute);
+  a.mean_1 = kept.allocate(rows());
+  a.rstd_1 = kept.allocate(rows());
+  a.qkv = kept.allocate(3 * stream_elements(), compute);
+  a.attention = kept.allocate(stream_elements(), compute);
+  a.log_sums = kept.allocate(rows() * shape_.heads);
+  a.middle = kept.allocate(stream_elements());
+  a.mean_2 = kept.allocate(rows());
+  a.rstd_2 = kept.allocate(rows());
+  a.before_gelu = kept.allocate(rows() * shape_.hidden, compute);
   allocate_block_scratch(scratch, rows() * std::max(shape_.hidden, 3 * shape_.width));
 }
 

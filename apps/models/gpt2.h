@@ -1,5 +1,5 @@
 #pragma once
-// GPT-2: learned positions, pre-norm blocks, GELU by tanh, the table of tokens tied to the head.
+// GPT-2: learned positions, pre-norm blocks, GELU (tanh approximation), token embedding tied to the head.
 
 #include <vector>
 
@@ -7,7 +7,7 @@
 
 namespace aliquot {
 
-/// Parameters of one block, or their gradients. Names are Hugging Face's; weights of products are [inputs, outputs].
+/// Parameters of one block, or their gradients. Names are those of Hugging Face; weight matrices are [inputs, outputs].
 struct Gpt2Block {
   Values ln_1_weight, ln_1_bias;
   Values attn_weight, attn_bias;            // attn.c_attn
@@ -33,7 +33,7 @@ class Gpt2 final : public Transformer {
   void backward(int use) override;
 
  private:
-  // What one block keeps for backward, beside its input.
+  // Activations that a block saves for backward, besides its input.
   struct BlockActivations {
     float *mean_1 = nullptr, *rstd_1 = nullptr;
     Values qkv, attention;
@@ -44,7 +44,7 @@ class Gpt2 final : public Transformer {
   void declare_units();
   void declare_block(int64_t layer);
   UseActivations use_of(int use) const override;
-  void take(int use, ActivationArena& kept, ActivationArena& scratch) override;
+  void allocate_use(int use, ActivationArena& kept, ActivationArena& scratch) override;
   void allocate_block(ActivationArena& kept, ActivationArena& scratch);
   bool is_block(int use) const { return use >= 2 && use < 2 + shape_.layers; }
   Positions positions() const;
@@ -62,7 +62,7 @@ class Gpt2 final : public Transformer {
   void backward_final_norm();
 
   Gpt2Tensors parameters_, gradients_;
-  BlockActivations block_;  // of the use at work
+  BlockActivations block_;  // of the current use
   float *final_mean_ = nullptr, *final_rstd_ = nullptr;
 };
 

@@ -1,4 +1,4 @@
-// The passes of GPT-2, unit by unit.
+// Forward, recompute and backward of GPT-2, use by use.
 #include "apps/models/gpt2.h"
 
 namespace aliquot {
@@ -11,7 +11,7 @@ void Gpt2::forward(int use) {
   forward_head(parameters_.wte);
 }
 
-/// All of a block but its last product, which backward reads nothing of.
+/// Repeats the block without its last GELU and product, whose results backward does not read.
 void Gpt2::recompute(int use) {
   const Gpt2Block& w = parameters_.blocks[static_cast<size_t>(use - 2)];
   forward_attention(w);
@@ -19,7 +19,7 @@ void Gpt2::recompute(int use) {
 }
 
 void Gpt2::backward(int use) {
-  // The head has written the table's gradient whole, or added to it: either way tokens add to that.
+  // The head's backward ran before and has assigned the table's gradient or added to it, so this always adds.
   if (use == 0) return backend_.embedding_backward(embedding(), gradient_, gradients_.wte);
   if (use == 1) return backend_.positions_backward(positions(), gradient_, gradients_.wpe, adds());
   const auto layer = static_cast<size_t>(use - 2);

@@ -37,7 +37,7 @@ void Llama::declare_block(int64_t layer) {
   LlamaBlock& p = parameters_.blocks[static_cast<size_t>(layer)];
   LlamaBlock& g = gradients_.blocks[static_cast<size_t>(layer)];
   const int64_t width = shape_.width, hidden = shape_.hidden, kv_width = shape_.kv_heads * shape_.head_width();
-  // What enters the residual stream 2 x layers times is made smaller, so that its sum keeps its variance.
+  // The residual stream sums 2 x layers outputs of these matrices. The factor keeps the variance of the sum.
   const Initializer residual{Initializer::Kind::kNormal,
                              kDeviation / std::sqrt(2.0f * static_cast<float>(shape_.layers))};
   units_.push_back({"model.layers." + std::to_string(layer),
@@ -53,7 +53,7 @@ void Llama::declare_block(int64_t layer) {
                      tensor("mlp.down_proj.weight", {width, hidden}, residual, p.down_proj, g.down_proj)}});
 }
 
-/// Nothing reads its own output again, and what embeds reads no more of its input than the tokens.
+/// The backward of a use never reads its output. The backward of the embedding reads only the tokens, not its input.
 UseActivations Llama::use_of(int use) const {
   const bool is_norm = use == 1 + shape_.layers, is_head = use > 1 + shape_.layers;
   return {.output_bytes = is_head   ? 0
@@ -64,25 +64,25 @@ UseActivations Llama::use_of(int use) const {
           .output_in_backward = false};
 }
 
-void Llama::take(int use, ActivationArena& kept, ActivationArena& scratch) {
+void Llama::allocate_use(int use, ActivationArena& kept, ActivationArena& scratch) {
   if (is_block(use)) return allocate_block(kept, scratch);
   if (use > 1 + shape_.layers) return allocate_head(kept, scratch);
-  if (use > 0) final_rstd_ = kept.take(rows());
+  if (use > 0) final_rstd_ = kept.allocate(rows());
 }
 
 void Llama::allocate_block(ActivationArena& kept, ActivationArena& scratch) {
   const DType compute = options_.compute;
   BlockActivations& a = block_;
-  a.rstd_1 = kept.take(rows());
-  a.qkv = kept.take(rows() * attention_shape().stride(), compute);
-  a.attention = kept.take(stream_elements(), compute);
-  a.log_sums = kept.take(rows() * shape_.heads);
-  a.middle = kept.take(stream_elements());
-  a.rstd_2 = kept.take(rows());
-  a.gate = kept.take(rows() * shape_.hidden, compute);
-  a.up = kept.take(rows() * shape_.hidden, compute);
-  cosines_ = scratch.take(options_.sequence * shape_.head_width() / 2);
-  sines_ = scratch.take(options_.sequence * shape_.head_width() / 2);
+  a.rstd_1 = kept.allocate(rows());
+  a.qkv = kept.allocate(rows() * attention_shape().stride(), compute);
+  a.attention = kept.allocate(stream_elements(), compute);
+  a.log_sums = kept.allocate(rows() * shape_.heads);
+  a.middle = kept.allocate(stream_elements());
+  a.rstd_2 = kept.allocate(rows());
+  a.gate = kept.allocate(rows() * shape_.hidden, compute);
+  a.up = kept.allocate(rows() * shape_.hidden, compute);
+  cosines_ = scratch.allocate(options_.sequence * shape_.head_width() / 2);
+  sines_ = scratch.allocate(options_.sequence * shape_.head_width() / 2);
   allocate_block_scratch(scratch, rows() * std::max(shape_.hidden, attention_shape().stride()));
 }
 
@@ -98,7 +98,7 @@ Linear Llama::qkv_weight(ConstValues matrix, int64_t outputs) const {
   return l;
 }
 
-// Angles are made anew in every block: that takes a few operations each, and to keep them memory all the time.
+// Each block writes the angles into its scratch again, because saving them would need memory during the whole step.
 void Llama::apply_rotary(Values qkv, bool back) {
   backend_.rotary_angles(shape_, options_.sequence, cosines_, sines_);
   backend_.rotate({.batch = options_.batch,

@@ -1,5 +1,5 @@
 #pragma once
-// Llama on the host: RMS norms, rotary positions, SwiGLU, keys and values shared between heads; no biases.
+// Llama: RMS norms, rotary positions, SwiGLU, grouped-query attention, no biases.
 
 #include <vector>
 
@@ -7,7 +7,7 @@
 
 namespace aliquot {
 
-/// Parameters of one block, or their gradients. Names are Hugging Face's; weights of products are [outputs, inputs].
+/// Parameters of one block, or their gradients. Names are those of Hugging Face; weight matrices are [outputs, inputs].
 struct LlamaBlock {
   Values input_norm;                      // input_layernorm
   Values q_proj, k_proj, v_proj, o_proj;  // self_attn
@@ -19,11 +19,11 @@ struct LlamaTensors {
   Values embed_tokens;
   std::vector<LlamaBlock> blocks;
   Values norm;
-  Values lm_head;  // where the table of tokens is not the head
+  Values lm_head;  // unused if the token embedding is tied to the head
 };
 
-/// Units: model.embed_tokens, model.layers.0, ..., model.norm, and lm_head; or, where the shape ties them, the table of
-/// tokens is used once more in its place.
+/// Units: model.embed_tokens, model.layers.0, ..., model.norm, and lm_head. If the shape ties the head, there is no
+/// lm_head, and the last use is model.embed_tokens again.
 class Llama final : public Transformer {
  public:
   Llama(const ModelShape& shape, const ModelOptions& options, Backend& backend);
@@ -33,10 +33,11 @@ class Llama final : public Transformer {
   void backward(int use) override;
 
  private:
-  // What one block keeps for backward, beside its input. Gradients take the place of gate and up.
+  // Activations that a block saves for backward, besides its input. Backward overwrites gate and up with their
+  // gradients.
   struct BlockActivations {
     float* rstd_1 = nullptr;
-    Values qkv, attention;  // queries and keys are turned already
+    Values qkv, attention;  // queries and keys after the rotation
     float *log_sums = nullptr, *middle = nullptr, *rstd_2 = nullptr;
     Values gate, up;
   };
@@ -44,11 +45,11 @@ class Llama final : public Transformer {
   void declare_units();
   void declare_block(int64_t layer);
   UseActivations use_of(int use) const override;
-  void take(int use, ActivationArena& kept, ActivationArena& scratch) override;
+  void allocate_use(int use, ActivationArena& kept, ActivationArena& scratch) override;
   void allocate_block(ActivationArena& kept, ActivationArena& scratch);
   bool is_block(int use) const { return use >= 1 && use <= shape_.layers; }
   Linear weight(ConstValues matrix, int64_t inputs, int64_t outputs) const;
-  /// One of the three products whose outputs stand side by side.
+  /// One of the three projections whose outputs are column ranges of the qkv matrix.
   Linear qkv_weight(ConstValues matrix, int64_t outputs) const;
   void apply_rotary(Values qkv, bool back);
   Norm norm_1(const LlamaBlock& w) const;
@@ -66,7 +67,7 @@ class Llama final : public Transformer {
   ConstValues head() const { return shape_.tied ? parameters_.embed_tokens : parameters_.lm_head; }
 
   LlamaTensors parameters_, gradients_;
-  BlockActivations block_;  // of the use at work
+  BlockActivations block_;  // of the current use
   float* final_rstd_ = nullptr;
   float *cosines_ = nullptr, *sines_ = nullptr;  // scratch, sequence x head_width / 2
 };

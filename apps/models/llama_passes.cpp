@@ -1,4 +1,4 @@
-// The passes of Llama, unit by unit.
+// Forward, recompute and backward of Llama, use by use.
 #include "apps/models/llama.h"
 
 namespace aliquot {
@@ -10,7 +10,7 @@ void Llama::forward(int use) {
   forward_head(head());
 }
 
-/// All of a block but its last product, which backward reads nothing of.
+/// Repeats the block without its last SwiGLU and product, whose results backward does not read.
 void Llama::recompute(int use) {
   const LlamaBlock& w = parameters_.blocks[static_cast<size_t>(use - 1)];
   forward_attention(w);
@@ -19,7 +19,7 @@ void Llama::recompute(int use) {
 
 void Llama::backward(int use) {
   if (use == 0) {
-    // A head that is the table has written its gradient whole, or added to it: either way tokens add to that.
+    // The backward of a tied head ran before and has assigned the table's gradient or added to it, so this adds.
     return backend_.embedding_backward(embedding(), gradient_, gradients_.embed_tokens, shape_.tied || adds());
   }
   const auto layer = static_cast<size_t>(use - 1);
@@ -93,8 +93,8 @@ void Llama::backward_attention(const LlamaBlock& w, const LlamaBlock& g) {
   norm_backward(norm_1(w), normed_gradient_, g.input_norm, nullptr);
 }
 
-// From the gradients in wide_scratch_ and the norm's output in normed_ to that output's gradient, in normed_gradient_. In fp32 those two are
-// one memory: weights come first.
+// Reads the gradients of qkv in wide_scratch_ and the norm's output in normed_, and assigns the gradient of that output
+// in normed_gradient_. In fp32 normed_ and normed_gradient_ are the same memory, so the weight gradients come first.
 void Llama::backward_qkv(const LlamaBlock& w, const LlamaBlock& g) {
   const AttentionShape s = attention_shape();
   const Linear q = qkv_weight(w.q_proj, s.width()), k = qkv_weight(w.k_proj, s.kv_width()),

@@ -1,5 +1,5 @@
 #pragma once
-// A model of any family that aliquot brings along.
+// Creates a reference model of any family.
 
 #include <memory>
 
@@ -7,7 +7,8 @@
 
 namespace aliquot {
 
-/// Throws UsageError when the shape or the sequence does not fit. The backend must outlive the model.
+/// Throws UsageError if the shape is invalid or the sequence is longer than the context. The backend must outlive the
+/// model.
 std::unique_ptr<Model> make_model(const ModelShape& shape, const ModelOptions& options, Backend& backend);
 
 }  // namespace aliquot

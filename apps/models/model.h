@@ -1,6 +1,6 @@
 #pragma once
-// What the reference models have in common, seen by whoever trains them: units of tensors to point at memory, and an
-// order of uses to bracket. A model owns neither parameters nor gradients nor activations.
+// The interface of the reference models: units of tensors, and uses of units in an order. The trainer sets the pointers
+// of the tensors; a model owns neither parameters nor gradients nor activations.
 
 #include <cstddef>
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace aliquot {
 
-/// How a tensor's first values are made, element by element; by whom is not the model's business.
+/// The distribution of a tensor's initial values. The caller of the model generates them.
 struct Initializer {
   enum class Kind : uint8_t { kZero, kOne, kNormal };
   Kind kind = Kind::kZero;
@@ -22,15 +22,15 @@ struct Initializer {
   friend bool operator==(const Initializer&, const Initializer&) = default;
 };
 
-/// One tensor. The pointers (`data`) are the model's own: whoever owns the memory sets them before a use of the unit, and
-/// may set them anew for the next. What they must point at is said by the model (`type`) when it is made.
+/// One tensor. `parameter` and `gradient` point to members of the model. The owner of the memory sets their `data`
+/// before each use of the unit. The model sets their `type` when it is created.
 struct ModelTensor {
   std::string name;  // within its unit: "attn.c_attn.weight"
   std::vector<int64_t> shape;
   Initializer initial;
   Values* parameter = nullptr;
   Values* gradient = nullptr;
-  bool is_table = false;  // of tokens or positions: its rows are looked up, so it is no matrix to an optimizer
+  bool is_table = false;  // an embedding of tokens or positions, which an optimizer does not treat as a matrix
 
   int64_t element_count() const {
     int64_t count = 1;
@@ -39,24 +39,24 @@ struct ModelTensor {
   }
 };
 
-/// Tensors that are needed together. A tensor's full name is `name + "." + tensor.name`: "h.0.attn.c_attn.weight".
+/// Tensors that are gathered together. A tensor's full name is `name + "." + tensor.name`: "h.0.attn.c_attn.weight".
 struct ModelUnit {
   std::string name;
-  /// A unit that is used twice and assigns writes in its first backward use and adds in the later ones, so its gradient
-  /// stays in place from the first to the last.
+  /// With kAssign the backward of a unit's first use in a pass assigns the gradient, and that of its later uses adds to
+  /// it. The gradient must stay in place between them.
   GradientMode gradients = GradientMode::kAssign;
   std::vector<ModelTensor> tensors;
 };
 
-/// One micro-batch: `batch` sequences, one after the other. Valid until the next set_batch().
+/// One micro-batch: `batch` sequences, one after the other. The spans must stay valid until the next set_batch().
 struct TokenBatch {
   std::span<const int32_t> tokens;
   std::span<const int32_t> targets;
 };
 
-/// One rank's model. Uses are numbered in the order of forward; backward runs them from last to first, each once, and
-/// returns what was computed with the parameters of its unit alone. Used from one thread; computes on the pool it was
-/// given. The bits of all results depend on neither the number of threads nor where memory lies.
+/// The model of one rank. Uses are numbered in the order of forward; backward runs each once, from last to first. Each
+/// call accesses the parameters of only one unit. Used from one thread; the backend computes. All results have the same
+/// bits for any number of threads and any addresses.
 class Model {
  public:
   Model() = default;
@@ -65,25 +65,29 @@ class Model {
   virtual ~Model() = default;
 
   virtual const std::vector<ModelUnit>& units() const = 0;
-  /// The unit of each use, in order of forward; a tied unit comes twice.
+  /// The unit of each use, in order of forward. A tied unit appears twice.
   virtual const std::vector<int>& uses() const = 0;
 
-  /// By use, what activations, their gradients and scratch need, known before anything runs; nothing else is allocated.
+  /// The bytes of activations, their gradients and scratch, by use. Known before the first pass. The model allocates no
+  /// other memory.
   virtual ActivationSpec activations() const = 0;
-  /// Before every forward(), recompute() and backward() of `memory.use`: where they lie, aligned to 64 bytes.
+  /// Sets the addresses of these buffers, aligned to 64 bytes. Call it before every forward(), recompute() and
+  /// backward() of `memory.use`.
   virtual void set_memory(const UseMemory& memory) = 0;
 
-  /// Throws UsageError naming the place when a token lies outside the vocabulary or the count is not batch x sequence.
+  /// Throws UsageError if a token is outside the vocabulary (the message has its position) or if there are not batch x
+  /// sequence tokens and targets.
   virtual void set_batch(const TokenBatch& batch) = 0;
 
   virtual void forward(int use) = 0;
-  /// Makes what the use keeps once more, from its input, for a use that activations() says can be.
+  /// Recomputes the saved activations of the use from its input. Only for uses that activations() marks as
+  /// recomputable.
   virtual void recompute(int use) = 0;
   virtual void backward(int use) = 0;
 
-  /// The sum over the micro-batch's tokens of the loss, once the last use has run forward.
+  /// The loss summed over the tokens of the micro-batch. Valid after the forward of the last use.
   virtual double loss_sum() const = 0;
-  /// Gradients are those of factor * loss_sum(); 1 / token count makes them those of the micro-batch's mean.
+  /// Backward computes the gradients of factor * loss_sum(). A factor of 1 / token count gives those of the mean loss.
   virtual void set_loss_factor(float factor) = 0;
 };
 

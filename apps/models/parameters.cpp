@@ -26,7 +26,7 @@ class Builder {
     tensor(name + ".weight", {width});
     tensor(name + ".bias", {width});
   }
-  /// GPT-2's products keep [inputs, outputs].
+  /// GPT-2 stores weight matrices as [inputs, outputs].
   void product(const std::string& name, int64_t inputs, int64_t outputs) {
     tensor(name + ".weight", {inputs, outputs});
     tensor(name + ".bias", {outputs});
@@ -56,7 +56,7 @@ ModelSpec gpt2(const ModelShape& s) {
   b.unit("ln_f");
   b.tensor("weight", {s.width});
   b.tensor("bias", {s.width});
-  b.use_again(0);  // the head is the table of tokens
+  b.use_again(0);  // the head is tied to the token embedding
   return b.take();
 }
 

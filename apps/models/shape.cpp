@@ -29,7 +29,7 @@ constexpr std::array kPresets = {
 void check_positive(std::string_view name, int64_t value) {
   constexpr int64_t kLargest = int64_t{1} << 31;
   if (value >= 1 && value <= kLargest) return;
-  throw UsageError(std::string(name) + " is " + std::to_string(value) + ": give a number from 1 to 2147483648.");
+  throw UsageError(std::string(name) + " is " + std::to_string(value) + ": expected a number from 1 to 2147483648.");
 }
 
 void check_multiple(std::string_view name, int64_t value, std::string_view of_name, int64_t of) {
@@ -90,11 +90,11 @@ void check(const ModelShape& shape, const ShapeNames& names) {
   if (shape.family == ModelFamily::kLlama && shape.head_width() % 2 != 0) {
     throw UsageError(std::string(names.width) + " " + std::to_string(shape.width) + " and " + std::string(names.heads) +
                      " " + std::to_string(shape.heads) + " make heads of " + std::to_string(shape.head_width()) +
-                     " elements, and rotary positions turn pairs: change one of them.");
+                     " elements, but rotary positions need an even number: change one of them.");
   }
   if (shape.family == ModelFamily::kGpt2 && shape.kv_heads != shape.heads) {
-    throw UsageError(std::string(names.kv_heads) + " " + std::to_string(shape.kv_heads) +
-                     " with a gpt2 model: its heads all have keys of their own; leave the flag out.");
+    throw UsageError(std::string(names.kv_heads) + " " + std::to_string(shape.kv_heads) + " with a gpt2 model: only " +
+                     std::to_string(shape.heads) + " is supported, because each head has its own keys; omit the flag.");
   }
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// The shapes of the models that aliquot brings along.
+// The shapes of the reference models.
 
 #include <cstdint>
 #include <span>
@@ -14,9 +14,10 @@ enum class RopeScaling : uint8_t { kNone, kLlama3 };
 /// "none", "llama3".
 std::string_view name(RopeScaling scaling);
 
-/// Rotary position embedding. kLlama3 (Llama 3.1 and later) divides frequencies with a wavelength above original_context /
-/// low_freq_factor by `factor`, keeps those with a wavelength below original_context / high_freq_factor, and interpolates
-/// between them. With kNone the fields after `scaling` are unused and must keep their defaults.
+/// Rotary position embedding. kLlama3 (Llama 3.1 and later) divides a frequency by `factor` if its wavelength is above
+/// original_context / low_freq_factor. It keeps a frequency if the wavelength is below original_context /
+/// high_freq_factor, and interpolates between the two. With kNone the fields after `scaling` are unused and must keep
+/// their defaults.
 struct Rope {
   double theta = 500000;
   RopeScaling scaling = RopeScaling::kNone;
@@ -37,7 +38,7 @@ struct ModelShape {
   int64_t context = 0;
   int64_t vocabulary = 0;
   Rope rope = {};    // llama only
-  bool tied = true;  // the table of tokens is the head
+  bool tied = true;  // the head uses the token embedding
   double norm_epsilon = 1e-5;
 
   int64_t head_width() const { return width / heads; }
@@ -49,23 +50,23 @@ struct ModelPreset {
   ModelShape shape;
 };
 
-/// The manual's table.
+/// The presets of --model.
 std::span<const ModelPreset> model_presets();
-/// Null if there is none of that name.
+/// Null if no preset has this name.
 const ModelPreset* find_model_preset(std::string_view name);
 
-/// The names of a shape's fields in error messages: flags, or keys of a file.
+/// What error messages call the fields of a shape: flags, or keys of a file.
 struct ShapeNames {
   std::string_view layers, width, heads, kv_heads, hidden, context, vocabulary, norm_epsilon, rope_theta;
 };
 inline constexpr ShapeNames kShapeFlags{"--layers",  "--width", "--heads",      "--kv-heads", "--hidden",
                                         "--context", "--vocab", "norm_epsilon", "rope_theta"};
 
-/// The numbers that the shapes of tensors do not determine: "4 heads, norm epsilon 1e-05, RoPE theta 10000".
+/// The hyperparameters that tensor shapes do not determine: "4 heads, norm epsilon 1e-05, RoPE theta 10000".
 std::string numbers_text(const ModelShape& shape);
 
-/// Throws UsageError, naming the field, if a number is out of range or extents do not fit together (heads that do not divide
-/// the width, ...).
+/// Throws UsageError, naming the field, if a number is out of range or if fields do not fit together. For example,
+/// heads must divide the width.
 void check(const ModelShape& shape, const ShapeNames& names = kShapeFlags);
 
 }  // namespace aliquot

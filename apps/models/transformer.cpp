@@ -13,9 +13,11 @@ Transformer::Transformer(const ModelShape& shape, const ModelOptions& options, B
   if (options_.sequence == 0) options_.sequence = shape_.context;
   if (options_.sequence < 1 || options_.sequence > shape_.context) {
     throw UsageError("--sequence " + std::to_string(options_.sequence) + " does not fit the model's context of " +
-                     std::to_string(shape_.context) + ": give 1 to that, or a larger --context.");
+                     std::to_string(shape_.context) + ": expected 1 to " + std::to_string(shape_.context) +
+                     ", or a larger --context.");
   }
-  if (options_.batch < 1) throw UsageError("--micro-batch " + std::to_string(options_.batch) + ": give 1 or more.");
+  if (options_.batch < 1)
+    throw UsageError("--micro-batch " + std::to_string(options_.batch) + ": expected a positive integer.");
 }
 
 void Transformer::finish_declaration(int head) {
@@ -23,7 +25,7 @@ void Transformer::finish_declaration(int head) {
   if (head >= 0) uses_.push_back(head);
   for (int use = 0; use < static_cast<int>(uses_.size()); ++use) {
     ActivationArena kept, scratch;
-    take(use, kept, scratch);
+    allocate_use(use, kept, scratch);
     activations_.uses.push_back(use_of(use));
     activations_.uses.back().kept_bytes = kept.used_bytes();
     activations_.uses.back().scratch_bytes = scratch.used_bytes();
@@ -35,48 +37,48 @@ void Transformer::set_memory(const UseMemory& memory) {
   memory_ = memory;
   gradient_ = static_cast<float*>(memory.backward);
   ActivationArena kept(static_cast<std::byte*>(memory.kept)), scratch(static_cast<std::byte*>(memory.scratch));
-  take(memory.use, kept, scratch);
+  allocate_use(memory.use, kept, scratch);
 }
 
 void Transformer::allocate_block_scratch(ActivationArena& scratch, int64_t wide_elements) {
   const DType compute = options_.compute;
   const bool rounds = compute != DType::kFloat32;
-  normed_gradient_ = scratch.take(stream_elements());
-  normed_ = rounds ? scratch.take(stream_elements(), compute) : Values(normed_gradient_);
-  rounded_gradient_ = scratch.take(rounds ? stream_elements() : 0, compute);
-  wide_scratch_ = scratch.take(wide_elements, compute);
-  attention_scratch_ = scratch.take(backend_.attention_scratch_elements(attention_shape(), options_.compute));
+  normed_gradient_ = scratch.allocate(stream_elements());
+  normed_ = rounds ? scratch.allocate(stream_elements(), compute) : Values(normed_gradient_);
+  rounded_gradient_ = scratch.allocate(rounds ? stream_elements() : 0, compute);
+  wide_scratch_ = scratch.allocate(wide_elements, compute);
+  attention_scratch_ = scratch.allocate(backend_.attention_scratch_elements(attention_shape(), options_.compute));
   product_scratch_ = allocate_product_scratch(scratch);
 }
 
 void Transformer::allocate_head(ActivationArena& kept, ActivationArena& scratch) {
   const LossShape loss = loss_shape();
   const bool rounds = backend_.makes_tiles_in_fp32(options_.compute);
-  // Tiles that are made again in backward are of no use between.
-  loss_.logits = (loss.keep_logits ? kept : scratch).take(loss.logits_elements(), options_.compute);
-  loss_.maxima = kept.take(rows());
-  loss_.log_sums = kept.take(rows());
-  loss_.scratch = scratch.take(2 * rows());
-  loss_.tile = scratch.take(rounds ? rows() * loss.tile_entries() : 0);
-  loss_.tile_maxima = kept.take(rounds ? rows() * loss.tile_count() : 0);
+  // Logits that backward recomputes need not be kept between forward and backward.
+  loss_.logits = (loss.keep_logits ? kept : scratch).allocate(loss.logits_elements(), options_.compute);
+  loss_.maxima = kept.allocate(rows());
+  loss_.log_sums = kept.allocate(rows());
+  loss_.scratch = scratch.allocate(2 * rows());
+  loss_.tile = scratch.allocate(rounds ? rows() * loss.tile_entries() : 0);
+  loss_.tile_maxima = kept.allocate(rounds ? rows() * loss.tile_count() : 0);
   loss_.product_scratch = allocate_product_scratch(scratch);
 }
 
 float* Transformer::allocate_product_scratch(ActivationArena& scratch) const {
-  return scratch.take(backend_.product_scratch_elements(options_.compute, options_.gradient_type));
+  return scratch.allocate(backend_.product_scratch_elements(options_.compute, options_.gradient_type));
 }
 
 void Transformer::set_batch(const TokenBatch& batch) {
   for (const auto& [ids, what] : {std::pair{batch.tokens, "token"}, std::pair{batch.targets, "target"}}) {
     if (static_cast<int64_t>(ids.size()) != rows()) {
-      throw UsageError("A micro-batch has " + std::to_string(ids.size()) + " " + what + "s where " +
-                       std::to_string(rows()) + " are due: give batch x sequence of them.");
+      throw UsageError("a micro-batch has " + std::to_string(ids.size()) + " " + what +
+                       "s: expected batch x sequence, " + std::to_string(rows()) + ".");
     }
     const auto bad = std::ranges::find_if(ids, [&](int32_t id) { return id < 0 || id >= shape_.vocabulary; });
     if (bad == ids.end()) continue;
-    throw UsageError("The " + std::string(what) + " at place " + std::to_string(bad - ids.begin()) +
-                     " of a micro-batch is " + std::to_string(*bad) + ", and the vocabulary has " +
-                     std::to_string(shape_.vocabulary) + " entries: give --vocab, or data made for this model.");
+    throw UsageError(std::string(what) + " " + std::to_string(bad - ids.begin()) + " of a micro-batch is " +
+                     std::to_string(*bad) + ", but the vocabulary has " + std::to_string(shape_.vocabulary) +
+                     " entries: use a larger --vocab, or data tokenized for this model.");
   }
   staged_tokens_ = backend_.stage_tokens(batch);
 }

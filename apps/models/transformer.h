@@ -1,5 +1,5 @@
 #pragma once
-// What the models have in common: a stream of rows that units read and write, tokens at its start, a head at its end.
+// The common part of the models: the residual stream, the token embedding and the head.
 
 #include <vector>
 
@@ -10,19 +10,19 @@
 
 namespace aliquot {
 
-/// What a run asks of a model besides its shape.
+/// Options of a run that a model needs besides its shape.
 struct ModelOptions {
   int64_t batch = 1;
-  int64_t sequence = 0;                               // 0: the context
-  GradientMode gradients = GradientMode::kAssign;     // of all units but a table that is used twice
-  GradientMode table_gradients = GradientMode::kAdd;  // of that
-  bool keep_logits = true;                            // else one tile of the vocabulary at a time, twice
-  DType compute = DType::kFloat32;                    // what parameters are read in, or bf16 or fp16
-  DType gradient_type = DType::kFloat32;              // what gradients are written in, or bf16
+  int64_t sequence = 0;                               // 0 means the shape's context
+  GradientMode gradients = GradientMode::kAssign;     // of all units except a tied token embedding
+  GradientMode table_gradients = GradientMode::kAdd;  // of a tied token embedding
+  bool keep_logits = true;                            // false: backward recomputes the logits tile by tile
+  DType compute = DType::kFloat32;                    // type of parameters and matrix products: fp32, bf16 or fp16
+  DType gradient_type = DType::kFloat32;              // type of parameter gradients: fp32 or bf16
 };
 
-/// The residual stream and its gradient, statistics, softmax and loss are fp32; what lies between products is of the
-/// type that is computed in. Not for use beyond the models themselves.
+/// The residual stream and its gradient, statistics, softmax and loss are fp32. Other activations have the compute
+/// type. Only the models themselves use this class.
 class Transformer : public Model {
  public:
   const std::vector<ModelUnit>& units() const override { return units_; }
@@ -34,17 +34,18 @@ class Transformer : public Model {
   void set_loss_factor(float factor) override { loss_factor_ = factor; }
 
  protected:
-  /// Throws UsageError when the shape or the sequence does not fit. The backend must outlive the model.
+  /// Throws UsageError if the shape is invalid or the sequence is longer than the context. The backend must outlive the
+  /// model.
   Transformer(const ModelShape& shape, const ModelOptions& options, Backend& backend);
 
-  /// Gives every unit a use in turn, and the head the use `head` after them, if that is not a unit of its own (-1); asks
-  /// use_of() and take() what they need.
+  /// Declares one use of every unit in order, then a second use of unit `head` as the head. `head` is -1 if the head is
+  /// a unit of its own. Computes the memory of each use with use_of() and allocate_use().
   void finish_declaration(int head);
-  /// What a use is like, but for the bytes that take() takes.
+  /// The properties of a use except kept_bytes and scratch_bytes, which follow from allocate_use().
   virtual UseActivations use_of(int use) const = 0;
-  /// Takes what the use keeps, and what it computes in: see ActivationArena. Runs before every use.
-  virtual void take(int use, ActivationArena& kept, ActivationArena& scratch) = 0;
-  /// `wide_elements`: of the widest array between two products of a block.
+  /// Allocates the saved activations and the scratch of a use: see ActivationArena. Runs before every use.
+  virtual void allocate_use(int use, ActivationArena& kept, ActivationArena& scratch) = 0;
+  /// `wide_elements` is the size of the largest array between two products of a block.
   void allocate_block_scratch(ActivationArena& scratch, int64_t wide_elements);
   void allocate_head(ActivationArena& kept, ActivationArena& scratch);
   int64_t stream_bytes() const { return stream_elements() * element_bytes(DType::kFloat32); }
@@ -60,25 +61,25 @@ class Transformer : public Model {
   AttentionShape attention_shape() const;
   Embedding embedding() const;
   Linear linear(ConstValues weight, ConstValues bias, int64_t inputs, int64_t outputs) const;
-  /// The stream's gradient as products take it.
+  /// The gradient of the residual stream in the compute type.
   ConstValues gradient_for_products();
-  float* input() const { return static_cast<float*>(memory_.input); }  // of the stream
+  float* input() const { return static_cast<float*>(memory_.input); }  // residual stream
   float* output() const { return static_cast<float*>(memory_.output); }
   Values normed_input() const { return {memory_.input, options_.compute}; }
   Values normed_output() const { return {memory_.output, options_.compute}; }
 
-  /// A norm of the stream's rows; the output is made again for backward, which costs a pass over memory, and to keep it as
-  /// much as its input. `mean` is null where it is an RMS norm.
+  /// A norm of rows of the residual stream. Backward recomputes its output, because saving it would need as much memory
+  /// as the input. `mean` is null for an RMS norm.
   struct Norm {
     const float* x = nullptr;
     float *mean = nullptr, *rstd = nullptr;
     ConstValues weight = {}, bias = {};
   };
   void norm_forward(const Norm& norm, Values to);
-  /// gradient_ += or = the gradient of its input, given that of its output.
+  /// Adds the gradient of the norm's input to gradient_, or assigns it. `from` is the gradient of the output.
   void norm_backward(const Norm& norm, const float* from, Values d_weight, Values d_bias, bool add = true);
 
-  /// From and to where the use at work has its input and output.
+  /// Reads the input of the current use.
   void forward_head(ConstValues table);
   /// Assigns gradient_.
   void backward_head(ConstValues table, Values d_table, bool add);
@@ -89,12 +90,11 @@ class Transformer : public Model {
   std::vector<ModelUnit> units_;
   StagedTokens staged_tokens_;
 
-  // Of the use at work. Whole rows: of the stream or, to and from the last norm's output, of what is normed; the stream's
-  // gradient; scratch.
+  // Memory of the current use.
   UseMemory memory_;
-  float* gradient_ = nullptr;
-  Values normed_;                     // the output of a norm, width elements a row
-  float* normed_gradient_ = nullptr;  // the gradient of such; in fp32, the same memory
+  float* gradient_ = nullptr;         // of the residual stream
+  Values normed_;                     // output of a norm
+  float* normed_gradient_ = nullptr;  // gradient of that output; with fp32 the same memory as normed_
   Values wide_scratch_;
   float* attention_scratch_ = nullptr;
 
@@ -105,7 +105,7 @@ class Transformer : public Model {
   std::vector<int> uses_;
   ActivationSpec activations_;
   LossBuffers loss_;
-  Values rounded_gradient_;  // of 16 bits alone
+  Values rounded_gradient_;  // gradient_ in the compute type, if that has 16 bits
   float* product_scratch_ = nullptr;
   float loss_factor_ = 1.0f;
 };

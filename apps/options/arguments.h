@@ -1,5 +1,5 @@
 #pragma once
-// Command line and configuration file onto a table of options, and the table's values as text and JSON.
+// Reads a command line and a configuration file into a table of options, and formats the values as text and JSON.
 
 #include <nlohmann/json.hpp>
 #include <string>
@@ -11,31 +11,31 @@ namespace aliquot {
 
 using Json = nlohmann::ordered_json;
 
-/// A value as a configuration file takes it: nothing where nothing was given.
+/// The value as a configuration file accepts it; empty if the option is not set.
 std::string text_of(const Json& value);
 std::string text_of(const OptionValue& value);
 
-/// Every option with its value, in the table's order.
+/// All options with their values, in the order of the table.
 Json option_values(const OptionTable& table);
-/// What --help prints of the options, 100 columns wide.
+/// The options as --help prints them, 100 columns wide.
 std::string option_help(const OptionTable& table);
 
-/// A value for an option, and where it was given: "--lr", "run.ini:3: lr".
+/// The value of an option. `where` names its source in messages: "--lr" or "run.ini:3: lr".
 struct GivenOption {
   std::string name, where, value;
 };
 
-/// What the arguments (without program and command) give: first what the configuration file says that an option `config`
-/// names, if the table has one, then the command line, which wins. That file has lines of `name = value`; # begins a
-/// comment, underscores do for dashes, a switch may stand alone, and an empty value leaves what there was. Names are never
-/// abbreviated. Throws UsageError, one sentence that names the flag, or the file and its line, and what to do.
+/// Parses `arguments` (without program and subcommand). Returns the values of the file that --config names, if any,
+/// then those of the command line, so that the command line takes precedence. The file has lines `name = value`: #
+/// begins a comment, underscores may replace dashes, a switch needs no value, and an empty value is ignored. Names
+/// cannot be abbreviated. Throws UsageError that names the flag, or the file and the line.
 std::vector<GivenOption> read_arguments(const OptionTable& table, const std::vector<std::string>& arguments);
-/// Sets them, in that order; throws UsageError for a value that is not accepted.
+/// Sets the options in order. Throws UsageError for an invalid value.
 void set_options(const OptionTable& table, const std::vector<GivenOption>& given);
-/// Both.
+/// Calls read_arguments() and set_options().
 void parse_arguments(const OptionTable& table, const std::vector<std::string>& arguments);
 
-/// For commands that take names too: moves the words that are no flag and no flag's value out of `words`.
+/// Removes the positional arguments (neither an option nor the value of one) from `words` and returns them.
 std::vector<std::string> extract_positional(std::vector<std::string>& words, const OptionTable& table);
 
 }  // namespace aliquot

@@ -13,9 +13,9 @@
 namespace aliquot {
 namespace {
 
-constexpr double kDeepspeedDefaultLr = 1e-3;  // DeepSpeed's, of every optimizer and of a warm-up's end
+constexpr double kDeepspeedDefaultLr = 1e-3;  // of DeepSpeed's optimizers, and of warmup_max_lr
 
-/// Numbers as our options take them: 5e8 and "1_000_000" are whole.
+/// Formats a number as the options of Aliquot accept it: 5e8 and "1_000_000" become integers.
 std::string number_text(const Json& value) {
   std::string text = value.is_string() ? value.get<std::string>() : value.dump();
   if (value.is_boolean()) return text;
@@ -33,18 +33,15 @@ std::string lower(std::string text) {
   return text;
 }
 
-constexpr RealRange kShare{0, 1};
+constexpr RealRange kRatio{0, 1};
 
 class DeepspeedTranslator {
  public:
-  DeepspeedTranslator(TrainOptions& options, DeepspeedFile file, std::optional<double> rate_of_shares)
-      : options_(options),
-        table_(train_option_table(options)),
-        file_(std::move(file)),
-        ratio_base_lr_(rate_of_shares) {}
+  DeepspeedTranslator(TrainOptions& options, DeepspeedFile file, std::optional<double> ratio_base_lr)
+      : options_(options), table_(train_option_table(options)), file_(std::move(file)), ratio_base_lr_(ratio_base_lr) {}
 
   void translate_all() {
-    for (const DeepspeedKey& key : deepspeed_keys()) take(key);
+    for (const DeepspeedKey& key : deepspeed_keys()) translate_key(key);
     translate_batch();
     translate_precision();
     translate_types();
@@ -61,7 +58,7 @@ class DeepspeedTranslator {
   [[noreturn]] void refuse(const std::string& key, const std::string& why) const {
     throw UsageError(fmt::format("--deepspeed {}: {}: {}", file_.path, key, why));
   }
-  /// Null where the file does not say, or leaves it to us.
+  /// The value of `key`; null if the file does not have the key or its value is "auto".
   const Json* find(const std::string& key) const {
     const auto found = file_.values.find(key);
     return found == file_.values.end() || found->second == "auto" ? nullptr : &found->second;
@@ -82,44 +79,45 @@ class DeepspeedTranslator {
       refuse(key, error.what());
     }
   }
-  /// A number of the file, or what DeepSpeed takes without it, or what we take for "auto".
+  /// Sets `option` to the number in the file, or to DeepSpeed's default `omitted` if the file does not have the key.
+  /// Keeps Aliquot's default for "auto".
   void set_number(const std::string& key, std::string_view option, double omitted) const {
     if (is_auto(key)) return;
     const Json* value = find(key);
     set(key, option, value != nullptr ? number_text(*value) : exact_text(omitted));
   }
-  double real(const std::string& key, double otherwise, RealRange range = {}) const {
+  double real(const std::string& key, double default_value, RealRange range = {}) const {
     const Json* value = find(key);
-    if (value == nullptr) return otherwise;
+    if (value == nullptr) return default_value;
     try {
       return parse_real(number_text(*value), range);
     } catch (const UsageError& error) {
       refuse(key, error.what());
     }
   }
-  int64_t integer(const std::string& key, int64_t otherwise) const {
+  int64_t integer(const std::string& key, int64_t default_value) const {
     const Json* value = find(key);
-    if (value == nullptr) return otherwise;
+    if (value == nullptr) return default_value;
     try {
       return parse_count(number_text(*value), {0, int64_t{1} << 30});
     } catch (const UsageError& error) {
       refuse(key, error.what());
     }
   }
-  bool flag(const std::string& key, bool otherwise = false) const {
+  bool flag(const std::string& key, bool default_value = false) const {
     const Json* value = find(key);
-    if (value == nullptr) return otherwise;
-    if (!value->is_boolean()) refuse(key, "give true or false.");
+    if (value == nullptr) return default_value;
+    if (!value->is_boolean()) refuse(key, fmt::format("invalid value {}: expected true or false.", value->dump()));
     return value->get<bool>();
   }
   std::string word(const std::string& key) const {
     const Json* value = find(key);
     if (value == nullptr) return "";
-    if (!value->is_string()) refuse(key, "give a name in quotes.");
+    if (!value->is_string()) refuse(key, fmt::format("invalid value {}: expected a string.", value->dump()));
     return value->get<std::string>();
   }
 
-  void take(const DeepspeedKey& key);
+  void translate_key(const DeepspeedKey& key);
   void translate_batch();
   void translate_precision();
   void translate_loss_scaling();
@@ -139,7 +137,7 @@ class DeepspeedTranslator {
   std::optional<double> ratio_base_lr_;
 };
 
-void DeepspeedTranslator::take(const DeepspeedKey& key) {
+void DeepspeedTranslator::translate_key(const DeepspeedKey& key) {
   const std::string path(key.path);
   const Json* value = find(path);
   if (key.handling == KeyHandling::kMapped) {
@@ -150,8 +148,8 @@ void DeepspeedTranslator::take(const DeepspeedKey& key) {
     }
   }
   if (key.handling == KeyHandling::kFixed && value != nullptr && number_text(*value) != key.what) {
-    refuse(path, fmt::format("{} is not to be had here: leave it out{}.", value->dump(),
-                             key.what == "null" ? "" : fmt::format(", or give {}", key.what)));
+    refuse(path, fmt::format("{} is not supported: leave the key out{}.", value->dump(),
+                             key.what == "null" ? "" : fmt::format(" or set it to {}", key.what)));
   }
 }
 
@@ -160,14 +158,14 @@ void DeepspeedTranslator::translate_batch() {
   if (const Json* value = find(micro)) {
     set(micro, "micro-batch", number_text(*value));
   } else if (!is_auto(micro) && find("train_batch_size") != nullptr) {
-    options_.micro_batch = 0;  // what the whole leaves a rank, known with the ranks
+    options_.micro_batch = 0;  // resolve() computes it from the global batch and the number of ranks
   }
 }
 
 void DeepspeedTranslator::translate_precision() {
   const std::string bf16 = file_.values.contains("bf16.enabled") ? "bf16.enabled" : "bfloat16.enabled";
   const bool in_bf16 = flag(bf16), in_fp16 = flag("fp16.enabled");
-  if (in_bf16 && in_fp16) refuse("fp16.enabled", "bf16 is enabled too: enable one of them.");
+  if (in_bf16 && in_fp16) refuse("fp16.enabled", "bf16 is also enabled: enable only one of them.");
   if (in_bf16) set(bf16, "precision", "bf16");
   if (in_fp16) set("fp16.enabled", "precision", "fp16");
   if (!in_bf16 && !in_fp16 && !is_auto(bf16) && !is_auto("fp16.enabled")) options_.precision = DType::kFloat32;
@@ -189,17 +187,17 @@ void DeepspeedTranslator::translate_loss_scaling() {
   }
 }
 
-/// What gradients are summed and sent in.
+/// The types in which gradients are accumulated and reduced.
 void DeepspeedTranslator::translate_types() {
-  const auto take_type = [this](const std::string& key, std::string_view option) {
+  const auto translate_type = [this](const std::string& key, std::string_view option) {
     const std::string type = lower(word(key));
     if (type.empty()) return;
     if (type != "fp32" && type != "float32" && type != "float" && type != "bf16" && type != "bfloat16")
-      refuse(key, fmt::format("'{}' is not to be had here: give fp32 or bf16.", type));
+      refuse(key, fmt::format("'{}' is not supported: expected fp32 or bf16.", type));
     set(key, option, type.starts_with('b') ? "bf16" : "fp32");
   };
-  take_type("data_types.grad_accum_dtype", "gradients");
-  take_type("communication_data_type", "reduce-precision");
+  translate_type("data_types.grad_accum_dtype", "gradients");
+  translate_type("communication_data_type", "reduce-precision");
 }
 
 void DeepspeedTranslator::translate_betas(double first, double second) {
@@ -207,39 +205,41 @@ void DeepspeedTranslator::translate_betas(double first, double second) {
   const Json* value = find(key);
   if (is_auto(key) || (value != nullptr && *value == Json{"auto", "auto"})) return;
   if (value == nullptr) return set(key, "betas", fmt::format("{},{}", first, second));
-  if (!value->is_array() || value->size() != 2) refuse(key, "give two numbers, as in [0.9, 0.999].");
+  if (!value->is_array() || value->size() != 2)
+    refuse(key, fmt::format("invalid value {}: expected two numbers, as in [0.9, 0.999].", value->dump()));
   set(key, "betas", number_text((*value)[0]) + "," + number_text((*value)[1]));
 }
 
-/// Rates of its own for matrices and for the rest, or one for both; and defaults of its own.
+/// Muon has separate learning rates for matrices (muon_lr) and for other parameters (adam_lr); `lr` is the default of
+/// both.
 void DeepspeedTranslator::translate_muon(const std::string& params) {
-  const auto own_or_common = [&](const char* own) { return params + (find(params + own) != nullptr ? own : "lr"); };
-  set_number(own_or_common("muon_lr"), "muon-lr", 0.02);
-  set_number(own_or_common("adam_lr"), "lr", 3e-4);
+  const auto key_or_lr = [&](const char* key) { return params + (find(params + key) != nullptr ? key : "lr"); };
+  set_number(key_or_lr("muon_lr"), "muon-lr", 0.02);
+  set_number(key_or_lr("adam_lr"), "lr", 3e-4);
   set_number(params + "momentum", "momentum", 0.95);
   set_number(params + "eps", "eps", 1e-10);
   set_number(params + "weight_decay", "weight-decay", 0);
   translate_betas(0.9, 0.95);
 }
 
-/// Without the block DeepSpeed takes the program's own optimizer, which is ours.
+/// Without this block DeepSpeed uses the optimizer of the program, so the options of Aliquot apply.
 void DeepspeedTranslator::translate_optimizer() {
   const std::string params = "optimizer.params.", type = lower(word("optimizer.type"));
   if (type.empty()) {
     if (has("optimizer") && !is_auto("optimizer.type"))
-      refuse("optimizer.type", "it is missing: give Adam, AdamW, Lion, SGD or Muon.");
+      refuse("optimizer.type", "the key is missing: expected Adam, AdamW, Lion, SGD or Muon.");
     return;
   }
   if (type != "adam" && type != "adamw" && type != "lion" && type != "sgd" && type != "muon")
     refuse("optimizer.type",
-           fmt::format("'{}' is not here: give Adam, AdamW, Lion, SGD or Muon.", word("optimizer.type")));
-  const bool decoupled = flag(params + "adam_w_mode", true);  // also of what DeepSpeed calls Adam
+           fmt::format("'{}' is not supported: expected Adam, AdamW, Lion, SGD or Muon.", word("optimizer.type")));
+  const bool decoupled = flag(params + "adam_w_mode", true);  // DeepSpeed's Adam is AdamW by default
   set("optimizer.type", "optimizer", type == "adam" && decoupled ? "adamw" : type);
   if (type == "muon") return translate_muon(params);
   set_number(params + "lr", "lr", kDeepspeedDefaultLr);
   set_number(params + "eps", "eps", 1e-8);
-  const bool by_torch = flag(params + "torch_adam") && decoupled;  // whose AdamW decays unless told otherwise
-  set_number(params + "weight_decay", "weight-decay", by_torch && type.starts_with("adam") ? 0.01 : 0);
+  const bool is_torch_adamw = flag(params + "torch_adam") && decoupled;  // its default weight decay is not 0
+  set_number(params + "weight_decay", "weight-decay", is_torch_adamw && type.starts_with("adam") ? 0.01 : 0);
   if (type == "sgd") set_number(params + "momentum", "momentum", 0);
   if (type == "sgd") options_.optimizer.nesterov = flag(params + "nesterov");
   translate_betas(0.9, type == "lion" ? 0.99 : 0.999);
@@ -248,37 +248,38 @@ void DeepspeedTranslator::translate_optimizer() {
 void DeepspeedTranslator::translate_scheduler() {
   const std::string type = word("scheduler.type");
   if (type.empty() && has("scheduler") && !is_auto("scheduler.type"))
-    refuse("scheduler.type", "it is missing: give WarmupLR, WarmupDecayLR or WarmupCosineLR.");
+    refuse("scheduler.type", "the key is missing: expected WarmupLR, WarmupDecayLR or WarmupCosineLR.");
   if (is_auto("scheduler.type")) return;
   set("scheduler", "schedule", "constant");
   if (type.empty()) return;
   if (type != "WarmupLR" && type != "WarmupDecayLR" && type != "WarmupCosineLR")
-    refuse("scheduler.type", fmt::format("'{}' is not here: give WarmupLR, WarmupDecayLR or WarmupCosineLR.", type));
+    refuse("scheduler.type",
+           fmt::format("'{}' is not supported: expected WarmupLR, WarmupDecayLR or WarmupCosineLR.", type));
   const std::string params = "scheduler.params.";
   set_number(params + "warmup_num_steps", "warmup", 1000);
   const std::string shape = word(params + "warmup_type");
   if (!is_auto(params + "warmup_type")) set(params + "warmup_type", "warmup-shape", shape.empty() ? "log" : shape);
   if (type != "WarmupLR") {
     if (!file_.values.contains(params + "total_num_steps"))
-      refuse(params + "total_num_steps", "it is missing: " + type + " needs it.");
+      refuse(params + "total_num_steps", "the key is missing: " + type + " needs it.");
     set_number(params + "total_num_steps", "steps", 0);
     set("scheduler.type", "schedule", type == "WarmupDecayLR" ? "linear" : "cosine");
   }
   translate_rates(type);
 }
 
-/// Where the rate rises from and to, and falls to.
+/// The learning rates at which the warm-up begins and ends, and the final one.
 void DeepspeedTranslator::translate_rates(const std::string& type) {
   const std::string params = "scheduler.params.";
-  if (type == "WarmupCosineLR") {  // shares of the optimizer's rate
+  if (type == "WarmupCosineLR") {  // gives ratios to the optimizer's learning rate
     const double rate = ratio_base_lr_.value_or(*options_.optimizer.lr);
-    options_.warmup_from = real(params + "warmup_min_ratio", 0, kShare) * rate;
-    options_.min_lr = real(params + "cos_min_ratio", 1e-4, kShare) * rate;
+    options_.warmup_from = real(params + "warmup_min_ratio", 0, kRatio) * rate;
+    options_.min_lr = real(params + "cos_min_ratio", 1e-4, kRatio) * rate;
     return;
   }
   set_number(params + "warmup_max_lr", "lr", kDeepspeedDefaultLr);
   if (options_.optimizer.kind == OptimizerKind::kMuon)
-    set_number(params + "warmup_max_lr", "muon-lr", kDeepspeedDefaultLr);  // one rate for all
+    set_number(params + "warmup_max_lr", "muon-lr", kDeepspeedDefaultLr);  // the schedule sets both rates of Muon
   set_number(params + "warmup_min_lr", "warmup-from", 0);
   options_.min_lr = type == "WarmupDecayLR" ? options_.warmup_from : 0;
 }
@@ -290,9 +291,10 @@ void DeepspeedTranslator::translate_offload(const std::string& block, const std:
   if (device.empty() && flag(old_path)) device = "cpu";
   if (device.empty() || device == "none") return;
   if (device == "cpu") return set(key, option, "host");
-  if (device != "nvme") refuse(key + ".device", fmt::format("'{}' is no place: give none, cpu or nvme.", device));
+  if (device != "nvme")
+    refuse(key + ".device", fmt::format("'{}' is not supported: expected none, cpu or nvme.", device));
   const std::string directory = word(key + ".nvme_path");
-  if (directory.empty()) refuse(key + ".nvme_path", "it is missing: say where.");
+  if (directory.empty()) refuse(key + ".nvme_path", "the key is missing: the device nvme needs a directory.");
   set(key, option, "disk:" + directory);
 }
 
@@ -301,7 +303,7 @@ void DeepspeedTranslator::translate_quantization() {
   options_.engine.quantize_gradients = flag("zero_optimization.zero_quantized_gradients");
 }
 
-/// Units are gathered ahead here, not elements; that nothing is, is the same.
+/// DeepSpeed counts elements to prefetch and Aliquot counts units, so only 0 (no prefetch) can be translated.
 void DeepspeedTranslator::translate_prefetch() {
   for (const std::string key :
        {"zero_optimization.stage3_prefetch_bucket_size", "zero_optimization.prefetch_bucket_size"}) {
@@ -314,10 +316,10 @@ void DeepspeedTranslator::translate_prefetch() {
   }
 }
 
-/// `rate_of_shares` is the rate that the file's shares are of, where that is known to be another than its own.
+/// `ratio_base_lr` is the learning rate to which the file's ratios refer, if an option replaces that of the file.
 std::vector<std::string> translate(TrainOptions& options, const DeepspeedFile& file,
-                                   std::optional<double> rate_of_shares = {}) {
-  DeepspeedTranslator translation(options, file, rate_of_shares);
+                                   std::optional<double> ratio_base_lr = {}) {
+  DeepspeedTranslator translation(options, file, ratio_base_lr);
   translation.translate_all();
   return std::move(translation).ignored_keys();
 }
@@ -328,22 +330,22 @@ std::vector<std::string> apply_deepspeed_file(TrainOptions& options, const std::
   return translate(options, read_deepspeed_file(path));
 }
 
-// Files are read once, since they may be pipes, and set as often as it takes to know what they are set upon.
+// Each file is read only once, because it may be a pipe. Its values are applied several times.
 std::vector<std::string> parse_train_arguments(TrainOptions& options, const std::vector<std::string>& arguments) {
-  TrainOptions named;  // for the DeepSpeed file's name alone: it comes before what names it
+  TrainOptions named;  // only for the name of the DeepSpeed file, which must be applied before the other options
   const OptionTable names = train_option_table(named);
   const std::vector<GivenOption> given = read_arguments(names, arguments);
   set_options(names, given);
   std::vector<std::string> remarks;
   if (!named.deepspeed.empty()) {
     const DeepspeedFile file = read_deepspeed_file(named.deepspeed);
-    TrainOptions once;  // what the file gives as shares of the rate is of the rate that wins in the end
-    translate(once, file);
-    set_options(train_option_table(once), given);
-    const std::vector<std::string> ignored_keys = translate(options, file, once.optimizer.lr);
+    TrainOptions trial;  // to find the final learning rate, to which ratios in the file refer
+    translate(trial, file);
+    set_options(train_option_table(trial), given);
+    const std::vector<std::string> ignored_keys = translate(options, file, trial.optimizer.lr);
     if (!ignored_keys.empty())
       remarks.push_back(
-          fmt::format("{}: ignored, as having no meaning here: {}", named.deepspeed, fmt::join(ignored_keys, ", ")));
+          fmt::format("{}: ignored keys without effect here: {}", named.deepspeed, fmt::join(ignored_keys, ", ")));
   }
   set_options(train_option_table(options), given);
   return remarks;

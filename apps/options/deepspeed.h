@@ -1,5 +1,5 @@
 #pragma once
-// A DeepSpeed configuration as options of ours.
+// Translates a DeepSpeed configuration into options of `aliquot train`.
 
 #include <string>
 #include <vector>
@@ -8,13 +8,13 @@
 
 namespace aliquot {
 
-/// Sets what the file says. What it omits takes DeepSpeed's default where that differs from ours, "auto" takes ours. Returns
-/// the keys that are understood and have no meaning here. Throws UsageError, naming the file and the key, for a key that is
-/// unknown, a value that will not do, and a setting that changes the training and is not to be had here.
+/// Sets options from the file. A missing key gets DeepSpeed's default, and "auto" keeps Aliquot's default. Returns the
+/// known keys that have no effect in Aliquot. Throws UsageError, naming the file and the key, for an unknown key, an
+/// invalid value, or a setting that would change training and is not supported.
 std::vector<std::string> apply_deepspeed_file(TrainOptions& options, const std::string& path);
 
-/// What `aliquot train` was told: the DeepSpeed file first, then the configuration file, then the command line, so that
-/// each wins over the one before. Returns what is to be said of it, a sentence each.
+/// Sets the options of `aliquot train` from the DeepSpeed file, then the configuration file, then the command line.
+/// Later sources take precedence. Returns warnings. Throws UsageError.
 std::vector<std::string> parse_train_arguments(TrainOptions& options, const std::vector<std::string>& arguments);
 
 }  // namespace aliquot

@@ -23,7 +23,7 @@ bool is_block(const std::string& path) {
                              [&](const DeepspeedKey& key) { return key.path.starts_with(path + "."); });
 }
 
-/// What may stand where `path` does: the names that known keys have there.
+/// The names of the known keys in the block that contains `path`.
 std::vector<std::string> sibling_keys(const std::string& path) {
   const size_t dot = path.rfind('.');
   const std::string parent = dot == std::string::npos ? "" : path.substr(0, dot + 1);
@@ -40,30 +40,30 @@ class JsonFlattener {
  public:
   explicit JsonFlattener(DeepspeedFile& file) : file_(file) {}
 
-  void take(const std::string& path, const Json& value) {
+  void flatten(const std::string& path, const Json& value) {
     const DeepspeedKey* key = find_key(path);
-    const bool off = value.is_null() && !path.empty();
+    const bool is_absent = value.is_null() && !path.empty();
     if (key != nullptr && key->handling == KeyHandling::kIgnored && !(value.is_object() && is_block(path))) {
       file_.ignored_keys.push_back(path);
     } else if (value.is_object() && (path.empty() || is_block(path))) {
-      for (const auto& [name, below] : value.items()) take(path.empty() ? name : path + "." + name, below);
+      for (const auto& [name, below] : value.items()) flatten(path.empty() ? name : path + "." + name, below);
     } else if (key != nullptr) {
-      if (!off) file_.values[path] = value;
-    } else if (path == "zero_optimization" && value.is_boolean()) {  // as it was written once
+      if (!is_absent) file_.values[path] = value;
+    } else if (path == "zero_optimization" && value.is_boolean()) {  // the format of old DeepSpeed versions
       file_.values["zero_optimization.stage"] = value.get<bool>() ? 1 : 0;
     } else if (is_block(path)) {
-      if (!off) refuse(path, "this is to be an object, {...}");
+      if (!is_absent) refuse(path, "invalid value " + value.dump() + ": expected an object, {...}");
     } else if (in_ignored_block(path)) {
       file_.ignored_keys.push_back(path);
     } else {
       const std::string name = path.substr(path.rfind('.') + 1);
-      refuse(path, "the key is unknown." + did_you_mean(name, sibling_keys(path), "") +
-                       " Leave it out if it has no part in the training");
+      refuse(path, "unknown key." + did_you_mean(name, sibling_keys(path), "") +
+                       " Leave it out if it does not affect training");
     }
   }
 
  private:
-  /// Beside a key that says that all of it is off.
+  /// Whether `path` is in a block that is ignored as a whole.
   static bool in_ignored_block(const std::string& path) {
     const DeepspeedKey* block = find_key(path.substr(0, path.find('.')));
     return block != nullptr && block->handling == KeyHandling::kIgnored;
@@ -75,17 +75,17 @@ class JsonFlattener {
   DeepspeedFile& file_;
 };
 
-/// DeepSpeed refuses a key that stands twice; the parser would take the last.
-class TwiceFinder {
+/// Finds a key that occurs twice in an object. DeepSpeed rejects such a file; the JSON parser would use the last value.
+class DuplicateKeyFinder {
  public:
   bool operator()(int, Json::parse_event_t event, Json& parsed) {
     if (event == Json::parse_event_t::object_start) seen_.emplace_back();
     if (event == Json::parse_event_t::object_end) seen_.pop_back();
     if (event == Json::parse_event_t::key && !seen_.back().insert(parsed.get<std::string>()).second)
-      twice = parsed.get<std::string>();
+      duplicate = parsed.get<std::string>();
     return true;
   }
-  std::string twice;
+  std::string duplicate;
 
  private:
   std::vector<std::set<std::string>> seen_;
@@ -96,23 +96,23 @@ class TwiceFinder {
 DeepspeedFile read_deepspeed_file(const std::string& path) {
   const std::string text = read_settings_file("--deepspeed", path);
   if (text.empty()) throw UsageError("--deepspeed " + path + ": the file is empty.");
-  TwiceFinder twice;
+  DuplicateKeyFinder finder;
   Json json;
   try {
-    json = Json::parse(text, std::ref(twice), true, true);
+    json = Json::parse(text, std::ref(finder), true, true);
   } catch (const Json::parse_error& error) {
     const auto line =
         std::count(text.begin(), text.begin() + static_cast<ptrdiff_t>(std::min(error.byte, text.size())), '\n');
     throw UsageError(
-        fmt::format("--deepspeed {}:{}: this is no JSON; see that quotes, commas and braces match.", path, line + 1));
+        fmt::format("--deepspeed {}:{}: invalid JSON: check the quotes, commas and braces.", path, line + 1));
   } catch (const Json::out_of_range&) {
-    throw UsageError("--deepspeed " + path + ": it has a number that is larger than any double.");
+    throw UsageError("--deepspeed " + path + ": a number is too large for a double.");
   }
-  if (!json.is_object()) throw UsageError("--deepspeed " + path + ": the file is no JSON object.");
-  if (!twice.twice.empty())
-    throw UsageError(fmt::format("--deepspeed {}: {} stands there twice: leave one out.", path, twice.twice));
+  if (!json.is_object()) throw UsageError("--deepspeed " + path + ": expected a JSON object.");
+  if (!finder.duplicate.empty())
+    throw UsageError(fmt::format("--deepspeed {}: the key {} occurs twice: remove one.", path, finder.duplicate));
   DeepspeedFile file{path, {}, {}};
-  JsonFlattener(file).take("", json);
+  JsonFlattener(file).flatten("", json);
   return file;
 }
 

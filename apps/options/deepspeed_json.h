@@ -1,5 +1,5 @@
 #pragma once
-// A DeepSpeed configuration as a flat list of what it says.
+// Reads a DeepSpeed configuration into a flat map.
 
 #include <map>
 #include <string>
@@ -9,16 +9,16 @@
 
 namespace aliquot {
 
-/// What a file says: values by dotted path, each of a known key, and the keys that have no meaning here. Keys whose value
-/// is null are left out: DeepSpeed takes them for absent.
+/// The content of a file: the values of known keys by dotted path, and the keys without effect in Aliquot. Keys with
+/// the value null are left out, because DeepSpeed treats them as absent.
 struct DeepspeedFile {
   std::string path;
   std::map<std::string, Json> values;
   std::vector<std::string> ignored_keys;
 };
 
-/// Throws UsageError, naming the file and the key, for a file that cannot be read or is no JSON object, a key that stands
-/// twice, and a key that is not known.
+/// Throws UsageError, naming the file and the key, if the file cannot be read or is not a JSON object, or if a key is
+/// duplicate or unknown.
 DeepspeedFile read_deepspeed_file(const std::string& path);
 
 }  // namespace aliquot

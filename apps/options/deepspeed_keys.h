@@ -1,5 +1,5 @@
 #pragma once
-// Every key of a DeepSpeed configuration that is known here, and what becomes of it.
+// The known keys of DeepSpeed configurations, and how Aliquot treats each.
 
 #include <span>
 #include <string_view>
@@ -7,20 +7,20 @@
 namespace aliquot {
 
 enum class KeyHandling : uint8_t {
-  kMapped,   // an option of ours, as it stands
-  kRead,     // together with its neighbours
-  kFixed,    // one value is what is done here anyway; any other would change the training, and is refused
-  kIgnored,  // tunes or shows something that is not there here; so does all below it
+  kMapped,   // sets one option of Aliquot to the same value
+  kRead,     // DeepspeedTranslator reads it together with related keys
+  kFixed,    // only one value is supported; others are rejected, because they would change training
+  kIgnored,  // has no effect in Aliquot, nor do the keys below it
 };
 
 struct DeepspeedKey {
-  std::string_view path;  // with dots
+  std::string_view path;  // dotted
   KeyHandling handling;
-  std::string_view what = {};     // kMapped: the option; kFixed: the value
-  std::string_view omitted = {};  // kMapped: what a file without the key means; empty: what we mean too
+  std::string_view what = {};     // kMapped: the option; kFixed: the supported value
+  std::string_view omitted = {};  // kMapped: DeepSpeed's default if it differs from Aliquot's, otherwise empty
 };
 
-/// In the order in which they are taken.
+/// All keys, in the order in which they are translated.
 std::span<const DeepspeedKey> deepspeed_keys();
 
 }  // namespace aliquot

@@ -1,4 +1,4 @@
-// The values of a table of options as text and JSON, and its --help.
+// Formats the values of a table of options as text and JSON, and its --help.
 #include <algorithm>
 
 #include "apps/options/arguments.h"
@@ -13,7 +13,7 @@ struct ToJson {
 
 Json json_of(const OptionValue& value) { return std::visit(ToJson(), value); }
 
-// `text` in lines of at most `width` letters, each but the first after `indent` blanks.
+// Wraps `text` into lines of at most `width` characters. Indents all lines but the first by `indent` blanks.
 std::string wrapped(const std::string& text, size_t width, size_t indent) {
   std::string result;
   size_t column = 0, at = 0;

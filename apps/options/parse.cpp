@@ -1,4 +1,4 @@
-// Command line and configuration file onto a table of options.
+// Reads a command line and a configuration file into a table of options.
 #include <algorithm>
 #include <boost/program_options.hpp>
 #include <sstream>
@@ -14,7 +14,7 @@ namespace {
 
 namespace po = boost::program_options;
 
-constexpr const char* kPositionalName = "an argument of no option";  // no flag can be called that
+constexpr const char* kPositionalName = "positional argument";  // has a blank, so it cannot clash with an option
 
 po::options_description describe(const OptionTable& table) {
   po::options_description description;
@@ -29,11 +29,11 @@ po::options_description describe(const OptionTable& table) {
 
 [[noreturn]] void refuse_unknown(const OptionTable& table, const std::string& given) {
   const std::string name = given.substr(std::min(given.find_first_not_of('-'), given.size()));
-  throw UsageError("Unknown option " + given + "." + did_you_mean(name, table.names(), "--") +
-                   " --help lists them all; none may be abbreviated.");
+  throw UsageError("unknown option " + given + "." + did_you_mean(name, table.names(), "--") +
+                   " --help lists all options; names cannot be abbreviated.");
 }
 
-// What Boost found wrong, in the house's words.
+// Converts Boost's errors to UsageError.
 po::parsed_options parse_line(const OptionTable& table, const std::vector<std::string>& arguments) {
   const po::options_description description = describe(table);
   namespace style = po::command_line_style;
@@ -47,9 +47,9 @@ po::parsed_options parse_line(const OptionTable& table, const std::vector<std::s
   } catch (const po::unknown_option& error) {
     refuse_unknown(table, error.get_option_name());
   } catch (const po::error_with_option_name& error) {
-    throw UsageError(error.get_option_name() + " wants a value. --help says which.");
+    throw UsageError(error.get_option_name() + " needs a value: --help describes it.");
   } catch (const po::error& error) {
-    throw UsageError(std::string("The command line cannot be read: ") + error.what() + ".");
+    throw UsageError(std::string("cannot parse the command line: ") + error.what() + ".");
   }
 }
 
@@ -66,13 +66,14 @@ void read_config_line(const OptionTable& table, const std::string& line, const s
   std::ranges::replace(name, '_', '-');
   if (name.starts_with("--")) name.erase(0, 2);
   const Option* option = table.find(name);
-  if (name == "config") throw UsageError(where + ": config belongs on the command line, not into a configuration.");
+  if (name == "config")
+    throw UsageError(where + ": a configuration file cannot contain config: give --config on the command line.");
   if (option == nullptr) {
     throw UsageError(where + ": unknown key '" + printable(name) + "'." + did_you_mean(name, table.names(), "") +
-                     " Keys are the options of --help without their dashes.");
+                     " Keys are the options of --help without the leading dashes.");
   }
   const std::string value = equals == std::string::npos ? "" : trimmed(line.substr(equals + 1));
-  if (equals != std::string::npos && value.empty()) return;  // as --dry-run prints what was not given
+  if (equals != std::string::npos && value.empty()) return;  // --dry-run prints unset options so
   if (equals == std::string::npos && !option->is_switch) {
     throw UsageError(where + ": '" + name + "' has no value: write " + name + " = VALUE.");
   }
@@ -84,8 +85,8 @@ void read_config_file(const OptionTable& table, const std::string& path, std::ve
   std::string line;
   for (int number = 1; std::getline(file, line); ++number) {
     line = trimmed(line.substr(0, line.find('#')));
-    const bool section = line.starts_with('[') && line.ends_with(']');  // ini files have them; they mean nothing here
-    if (!line.empty() && !section) read_config_line(table, line, path + ":" + std::to_string(number), given);
+    const bool is_section = line.starts_with('[') && line.ends_with(']');  // of INI files; ignored
+    if (!line.empty() && !is_section) read_config_line(table, line, path + ":" + std::to_string(number), given);
   }
 }
 
@@ -111,8 +112,8 @@ std::vector<GivenOption> read_arguments(const OptionTable& table, const std::vec
   std::vector<GivenOption> all;
   for (const po::option& given : parsed.options) {
     if (given.string_key == kPositionalName) {
-      throw UsageError("'" + given.value.front() +
-                       "' belongs to no option: every value follows its --option. --help lists them.");
+      throw UsageError("unexpected argument '" + given.value.front() +
+                       "': every value must follow its --option. --help lists all options.");
     }
     if (given.string_key == "config") read_config_file(table, given.value.front(), all);
   }

@@ -1,4 +1,4 @@
-// What follows from the options together.
+// Derives options from one another and checks their combinations.
 #include <string>
 
 #include "apps/options/train_options.h"
@@ -8,38 +8,38 @@
 namespace aliquot {
 namespace {
 
-/// What the global batch leaves a rank.
+/// Computes the micro-batch from the global batch of a DeepSpeed file.
 void resolve_micro_batch(TrainOptions& o, int rank_count) {
-  const int64_t shares = int64_t{rank_count} * o.engine.accumulate;
-  o.micro_batch = o.global_batch ? *o.global_batch / shares : 1;
-  if (!o.global_batch || (o.micro_batch > 0 && *o.global_batch % shares == 0)) return;
-  throw UsageError("A global batch of " + std::to_string(*o.global_batch) + " cannot be shared by " +
+  const int64_t micro_batches = int64_t{rank_count} * o.engine.accumulate;
+  o.micro_batch = o.global_batch ? *o.global_batch / micro_batches : 1;
+  if (!o.global_batch || (o.micro_batch > 0 && *o.global_batch % micro_batches == 0)) return;
+  throw UsageError("the global batch " + std::to_string(*o.global_batch) + " is not a multiple of " +
                    std::to_string(rank_count) + " ranks x " + std::to_string(o.engine.accumulate) +
                    " micro-batches: change train_batch_size, or give --micro-batch or --global-batch.");
 }
 
 void resolve_batch(TrainOptions& o, int rank_count) {
   if (o.micro_batch == 0) resolve_micro_batch(o, rank_count);
-  const int64_t at_once = rank_count * o.micro_batch;
+  const int64_t world_micro_batch = rank_count * o.micro_batch;
   if (!o.global_batch) {
-    o.global_batch = at_once * o.engine.accumulate;
+    o.global_batch = world_micro_batch * o.engine.accumulate;
     return;
   }
-  if (*o.global_batch % at_once != 0) {
+  if (*o.global_batch % world_micro_batch != 0) {
     throw UsageError("--global-batch " + std::to_string(*o.global_batch) + " is not a multiple of " +
                      std::to_string(rank_count) + " ranks x --micro-batch " + std::to_string(o.micro_batch) +
                      ": change one of the three.");
   }
-  const int64_t accumulate = *o.global_batch / at_once;
+  const int64_t accumulate = *o.global_batch / world_micro_batch;
   if (o.engine.accumulate != 1 && o.engine.accumulate != accumulate) {
     throw UsageError("--accumulate " + std::to_string(o.engine.accumulate) + " contradicts --global-batch " +
-                     std::to_string(*o.global_batch) + ", which makes it " + std::to_string(accumulate) +
+                     std::to_string(*o.global_batch) + ", which requires --accumulate " + std::to_string(accumulate) +
                      ": leave one of them out.");
   }
   if (accumulate > kMaxMicroBatches) {
-    throw UsageError("--global-batch " + std::to_string(*o.global_batch) + " would be " + std::to_string(accumulate) +
-                     " micro-batches a step, and " + std::to_string(kMaxMicroBatches) +
-                     " are the most: give a larger --micro-batch, or more ranks.");
+    throw UsageError("--global-batch " + std::to_string(*o.global_batch) + " requires " + std::to_string(accumulate) +
+                     " micro-batches per step, and the maximum is " + std::to_string(kMaxMicroBatches) +
+                     ": use a larger --micro-batch or more ranks.");
   }
   o.engine.accumulate = static_cast<int>(accumulate);
 }
@@ -47,41 +47,42 @@ void resolve_batch(TrainOptions& o, int rank_count) {
 void check_combinations(const TrainOptions& o) {
   if (o.engine.update_in_backward && o.skip_spikes) {
     throw UsageError(
-        "--skip-spikes looks at the loss before anything is updated, and --update-in-backward has updated by then: "
-        "leave "
-        "one of them out.");
+        "--skip-spikes needs the loss before parameters are updated, and --update-in-backward updates them earlier: "
+        "leave one of them out.");
   }
   if (o.engine.update_in_backward && (o.engine.clip != 0 || o.precision == DType::kFloat16)) {
-    throw UsageError("--update-in-backward cannot know the global norm in time: it needs --clip 0, and not fp16.");
+    throw UsageError(
+        "--update-in-backward updates parameters before the global gradient norm is known: use --clip 0, and a "
+        "--precision other than fp16.");
   }
   if (o.scale_lr != RateScaling::kNone && !o.base_batch)
-    throw UsageError("--scale-lr needs --base-batch, the batch --lr was chosen for.");
+    throw UsageError("--scale-lr needs --base-batch, the global batch for which --lr was chosen.");
   if (o.scale_lr == RateScaling::kNone && o.base_batch)
     throw UsageError(
-        "--base-batch says what to scale the rate from, but --scale-lr is none: give linear or sqrt, or leave it out.");
+        "--base-batch has no effect with --scale-lr none: use --scale-lr linear or sqrt, or leave --base-batch out.");
   if (o.warmup_from > *o.optimizer.lr)
     throw UsageError("--warmup-from " + exact_text(o.warmup_from) + " is above --lr " + exact_text(*o.optimizer.lr) +
-                     ": change one.");
+                     ": expected at most --lr.");
   if (o.checkpoint_every > 0 && o.checkpoint_dir.empty())
     throw UsageError("--checkpoint-every needs --checkpoint-dir.");
   if (o.resume != "none" && o.resume != "auto" && !o.init.empty())
-    throw UsageError("--resume " + o.resume + " and --init both say where to start: leave one out.");
+    throw UsageError("--resume " + o.resume + " and --init cannot be combined: leave one out.");
   if (o.resume == "auto" && o.checkpoint_dir.empty()) throw UsageError("--resume auto needs --checkpoint-dir.");
   if (o.eval_every > 0 && o.eval_data.empty()) throw UsageError("--eval-every needs --eval-data.");
   if (o.eval_every == 0 && !o.eval_data.empty())
-    throw UsageError("--eval-data is looked at every --eval-every N steps: give that too.");
+    throw UsageError("--eval-data needs --eval-every N, the number of steps between validations.");
   if (o.digest_every > 0 && o.metrics.empty())
-    throw UsageError("--digest-every writes into --metrics FILE: give that too.");
+    throw UsageError("--digest-every needs --metrics FILE, where the digests are written.");
   if (o.engine.reproducible && o.engine.accumulate > 1 && o.engine.accumulate_into == AccumulateInto::kFull) {
-    throw UsageError("--reproducible sums every micro-batch over the ranks: leave out --accumulate-into full.");
+    throw UsageError("--reproducible reduces each micro-batch separately: leave out --accumulate-into full.");
   }
   if (o.min_lr > *o.optimizer.lr)
     throw UsageError("--min-lr " + exact_text(o.min_lr) + " is above --lr " + exact_text(*o.optimizer.lr) +
-                     ": change one.");
-  // DeepSpeed's warm-up, of 1000 steps where its file says none, may be longer than what is trained.
+                     ": expected at most --lr.");
+  // Not with a DeepSpeed file: DeepSpeed's default warm-up of 1000 steps may be longer than the run.
   if (o.warmup > o.steps && o.deepspeed.empty())
     throw UsageError("--warmup " + std::to_string(o.warmup) + " is longer than --steps " + std::to_string(o.steps) +
-                     ": change one.");
+                     ": expected at most --steps.");
 }
 
 }  // namespace
@@ -98,12 +99,15 @@ void resolve(TrainOptions& o, int rank_count, bool on_gpu) {
   if (!o.sequence) o.sequence = shape.context;
   if (*o.sequence > shape.context) {
     throw UsageError("--sequence " + std::to_string(*o.sequence) + " is longer than the model's context of " +
-                     std::to_string(shape.context) + ": give less, or a larger --context.");
+                     std::to_string(shape.context) + ": use a shorter --sequence or a larger --context.");
   }
   if (o.memory_budget && *o.memory_budget < 1)
-    throw UsageError("--memory-budget 0: give the bytes that a rank may take.");
-  if (o.engine.max_skipped < 1) throw UsageError("--max-skipped 0: give a whole number from 1.");
-  if (o.engine.seed > uint64_t{INT64_MAX}) throw UsageError("--seed: give at most 9223372036854775807.");
+    throw UsageError("invalid value '0' for --memory-budget: expected the bytes that a rank may use, at least 1.");
+  if (o.engine.max_skipped < 1) throw UsageError("invalid value '0' for --max-skipped: expected an integer from 1.");
+  if (o.engine.seed > uint64_t{INT64_MAX}) {
+    throw UsageError("invalid value '" + std::to_string(o.engine.seed) +
+                     "' for --seed: expected at most 9223372036854775807.");
+  }
   o.ranks = rank_count;
   OptimizerOptions& optimizer = o.optimizer;
   const bool muon = optimizer.kind == OptimizerKind::kMuon;

@@ -10,7 +10,7 @@
 namespace aliquot {
 namespace {
 
-constexpr size_t kMostBytes = size_t{16} << 20, kPieceBytes = size_t{1} << 16;
+constexpr size_t kMaxBytes = size_t{16} << 20, kChunkBytes = size_t{1} << 16;
 
 struct FileCloser {
   void operator()(std::FILE* file) const { std::fclose(file); }
@@ -27,9 +27,9 @@ std::string read_settings_file(const std::string& option, const std::string& pat
   std::string text;
   for (size_t got = 1; got > 0;) {
     const size_t before = text.size();
-    if (before > kMostBytes) refuse("it is larger than 16 MiB");
-    text.resize(before + kPieceBytes);
-    got = std::fread(text.data() + before, 1, kPieceBytes, file.get());
+    if (before > kMaxBytes) refuse("it is larger than 16 MiB");
+    text.resize(before + kChunkBytes);
+    got = std::fread(text.data() + before, 1, kChunkBytes, file.get());
     text.resize(before + got);
   }
   if (std::ferror(file.get()) != 0) refuse(std::strerror(errno));

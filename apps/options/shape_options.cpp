@@ -39,7 +39,7 @@ bool is_path(const std::string& model) {
   return model.find('/') != std::string::npos || model.ends_with(".json") || std::filesystem::exists(model, error);
 }
 
-/// The first difference beside the extents, or "".
+/// The first field, other than the extents, that differs; "" if none does.
 std::string differing_fields(const ModelShape& here, const ModelShape& there) {
   if (here.family != there.family) return "the kind of model";
   if (here.tied != there.tied) return "tie_word_embeddings";
@@ -47,9 +47,9 @@ std::string differing_fields(const ModelShape& here, const ModelShape& there) {
   return here.rope == there.rope ? "" : "RoPE";
 }
 
-/// --model gives a complete shape, so all of its fields must agree.
-void refuse_other_model(const ShapeOptions& given, const ModelShape& shape, const std::string& where,
-                        const ShapeNames& names, bool allow_more_layers) {
+/// Throws UsageError if any field of the shape of --model differs from `shape`.
+void check_same_model(const ShapeOptions& given, const ModelShape& shape, const std::string& where,
+                      const ShapeNames& names, bool allow_more_layers) {
   const ModelShape here = model_shape(given);
   for (const ExtentFlag& flag : kExtentFlags) {
     const int64_t own = here.*flag.extent, other = shape.*flag.extent;
@@ -81,19 +81,19 @@ void set_model(ShapeOptions& o, const std::string& model) {
 void add_shape_options(OptionTable& t, ShapeOptions& o) {
   t.add({"model", "NAME|FILE",
          "One of " + joined(model_names()) +
-             "; or the path of a config.json of Hugging Face's GPT-2 or Llama, or of its folder.",
+             "; or the path of a Hugging Face config.json (GPT-2 or Llama), or of its folder.",
          false, [&o](std::string_view text) { set_model(o, std::string(text)); },
          [&o]() -> OptionValue {
            if (!o.model.empty()) return o.model;
            return o.file_shape ? OptionValue() : OptionValue(kDefaultModel);
          }});
-  t.count("layers", o.layers, kExtentRange, "Blocks, instead of the model's.");
+  t.count("layers", o.layers, kExtentRange, "Number of transformer blocks; default that of the model.");
   t.count("width", o.width, kExtentRange, "Elements of the residual stream.");
-  t.count("heads", o.heads, kExtentRange, "Heads of attention; they divide the width.");
-  t.count("kv-heads", o.kv_heads, kExtentRange, "Heads of keys and values (llama); they divide the heads.");
-  t.count("hidden", o.hidden, kExtentRange, "Elements inside a feed-forward layer.");
-  t.count("context", o.context, kExtentRange, "The longest sequence.");
-  t.count("vocab", o.vocabulary, kExtentRange, "Entries of the vocabulary.");
+  t.count("heads", o.heads, kExtentRange, "Attention heads; must divide the width.");
+  t.count("kv-heads", o.kv_heads, kExtentRange, "Heads of keys and values (llama); must divide the heads.");
+  t.count("hidden", o.hidden, kExtentRange, "Hidden elements of a feed-forward layer.");
+  t.count("context", o.context, kExtentRange, "Maximum length of a sequence.");
+  t.count("vocab", o.vocabulary, kExtentRange, "Size of the vocabulary.");
 }
 
 bool ShapeOptions::has_shape_options() const {
@@ -102,13 +102,13 @@ bool ShapeOptions::has_shape_options() const {
 
 ModelShape model_shape(const ShapeOptions& o) {
   ModelShape shape = o.file_shape ? *o.file_shape : find_model_preset(o.model.empty() ? kDefaultModel : o.model)->shape;
-  const bool plain_hidden = shape.hidden == 4 * shape.width;
+  const bool hidden_is_4x = shape.hidden == 4 * shape.width;
   shape.layers = o.layers.value_or(shape.layers);
   shape.width = o.width.value_or(shape.width);
   shape.heads = o.heads.value_or(shape.heads);
   const int64_t kv_default = shape.family == ModelFamily::kGpt2 ? shape.heads : shape.kv_heads;
   shape.kv_heads = o.kv_heads.value_or(kv_default);
-  shape.hidden = o.hidden.value_or(plain_hidden ? 4 * shape.width : shape.hidden);
+  shape.hidden = o.hidden.value_or(hidden_is_4x ? 4 * shape.width : shape.hidden);
   shape.context = o.context.value_or(shape.context);
   shape.vocabulary = o.vocabulary.value_or(shape.vocabulary);
   check(shape);
@@ -130,7 +130,7 @@ void check_consistent(const ShapeOptions& given, const ModelShape& shape, const 
     throw UsageError(fmt::format("{} {} contradicts {} ({} {}): leave {} out, or give {} {}.", name, *here, where,
                                  names.*flag.name, there, name, name, there));
   }
-  if (!given.model.empty()) refuse_other_model(given, shape, where, names, allow_more_layers);
+  if (!given.model.empty()) check_same_model(given, shape, where, names, allow_more_layers);
 }
 
 }  // namespace aliquot

@@ -12,7 +12,7 @@ void add_world(OptionTable& t, TrainOptions& o, const OptionTable& common) {
   t.heading("Sharding");
   t.add(common, {"zero-stage"});
   t.count("ranks", o.ranks, {1, 4096},
-          "Ranks as threads, when no launcher started us; default 1, with GPUs one per GPU.");
+          "Number of ranks, as threads of this process, if there is no launcher; default one per GPU, or 1.");
   t.add(common, {"device", "world", "threads", "replicas"});
 }
 
@@ -21,44 +21,45 @@ void add_model(OptionTable& t, TrainOptions& o) {
   add_shape_options(t, o);
   t.text(
       "init", "FILE|DIR", o.init,
-      "Start from weights: safetensors in Hugging Face's naming with their config.json, or an Aliquot checkpoint. They "
-      "define the model; --model and the options of its shape are needed only without a config.json.");
+      "Start from these weights: safetensors with Hugging Face names and a config.json, or an Aliquot checkpoint. They "
+      "define the model; --model and shape options are needed only without a config.json.");
 }
 
 void add_data(OptionTable& t, TrainOptions& o, const OptionTable& common) {
   t.heading("Data");
   t.text("data", "FILE", o.data,
-         ".bin, .u16: unsigned 16-bit tokens; .u32: unsigned 32-bit tokens; .h5: the dataset 'tokens'; files of llm.c "
-         "and .npy: "
-         "as their headers say; any other: bytes as tokens. Compressed and other known formats are refused. Default: a "
-         "built-in language that a model can learn.");
-  t.choice("shuffle", o.shuffle, kShuffleWords, "Take sequences in an order shuffled anew each epoch.");
-  t.count("data-seed", o.data_seed, kNonNegative, "What the shuffled order is drawn from.");
+         ".bin, .u16: unsigned 16-bit tokens; .u32: unsigned 32-bit tokens; .h5: the dataset 'tokens'; llm.c files and "
+         ".npy: the type in their header; any other file: each byte is a token. Compressed and other known formats are "
+         "rejected. Default: a built-in synthetic language.");
+  t.choice("shuffle", o.shuffle, kShuffleWords, "Read sequences in a random order, which differs in each epoch.");
+  t.count("data-seed", o.data_seed, kNonNegative, "Seed of the random order.");
   t.text("eval-data", "FILE", o.eval_data, "Tokens for the validation loss.");
-  t.count("eval-every", o.eval_every, kNonNegative, "Steps between validations; 0 is never.");
-  t.count("eval-batches", o.eval_batches, kPositive, "Micro-batches a rank takes for one.");
+  t.count("eval-every", o.eval_every, kNonNegative, "Steps between validations; 0 means never.");
+  t.count("eval-batches", o.eval_batches, kPositive, "Micro-batches of each rank in a validation.");
   t.heading("Steps");
-  t.count("steps", o.steps, kPositive, "Steps in all, over all resumes; what schedules run to.");
-  t.count("micro-batch", o.micro_batch, {1, 1 << 20}, "Sequences a rank computes at once.");
+  t.count("steps", o.steps, kPositive,
+          "Total number of steps, including those before a resume; the end of --schedule.");
+  t.count("micro-batch", o.micro_batch, {1, 1 << 20}, "Sequences that a rank computes at once.");
   t.add(common, {"accumulate"});
-  t.count("sequence", o.sequence, kExtentRange, "Tokens a sequence; default the context.");
-  t.count("global-batch", o.global_batch, kPositive, "Sequences a step over all ranks; fixes --accumulate.");
-  t.count("stop-after", o.stop_after, kPositive, "End this run at that step, saved.");
+  t.count("sequence", o.sequence, kExtentRange, "Tokens per sequence; default the context.");
+  t.count("global-batch", o.global_batch, kPositive, "Sequences per step over all ranks; determines --accumulate.");
+  t.count("stop-after", o.stop_after, kPositive, "Save and end this run at that step.");
 }
 
 void add_optimizer(OptionTable& t, TrainOptions& o, const OptionTable& common) {
   t.heading("Optimizer");
   t.add(common, {"optimizer", "lr"});
-  t.real("min-lr", o.min_lr, kLrRange, "The least it falls to.");
+  t.real("min-lr", o.min_lr, kLrRange, "Minimum learning rate of --schedule.");
   t.add(common, {"betas", "eps", "weight-decay"});
-  t.toggle("decay-all", o.decay_all, "Decay norms and biases too.");
+  t.toggle("decay-all", o.decay_all, "Apply weight decay to norms and biases too.");
   t.add(common, {"momentum", "nesterov", "muon-lr"});
-  t.choice("schedule", o.schedule, kScheduleWords, "How the rate falls from --lr to --min-lr at --steps.");
-  t.count("warmup", o.warmup, kNonNegative, "Steps in which the rate rises to --lr.");
-  t.choice("warmup-shape", o.warmup_shape, kWarmupWords, "How it rises.");
-  t.real("warmup-from", o.warmup_from, kLrRange, "What it rises from.");
-  t.choice("scale-lr", o.scale_lr, kScalingWords, "Scale the rate with the batch / --base-batch.");
-  t.count("base-batch", o.base_batch, kPositive, "The batch that --lr was chosen for.");
+  t.choice("schedule", o.schedule, kScheduleWords,
+           "How the learning rate falls from --lr towards --min-lr over --steps.");
+  t.count("warmup", o.warmup, kNonNegative, "Steps in which the learning rate rises to --lr.");
+  t.choice("warmup-shape", o.warmup_shape, kWarmupWords, "Shape of the rise.");
+  t.real("warmup-from", o.warmup_from, kLrRange, "Learning rate at the start of the rise.");
+  t.choice("scale-lr", o.scale_lr, kScalingWords, "Scale learning rates by the global batch / --base-batch.");
+  t.count("base-batch", o.base_batch, kPositive, "Global batch for which --lr was chosen.");
   t.add(common, {"clip"});
 }
 
@@ -72,37 +73,38 @@ void add_precision_and_memory(OptionTable& t, const OptionTable& common) {
 
 void add_checkpoints(OptionTable& t, TrainOptions& o) {
   t.heading("Checkpoints");
-  t.text("checkpoint-dir", "DIR", o.checkpoint_dir,
-         "Where checkpoints are written; the last one at the end of the run.");
-  t.count("checkpoint-every", o.checkpoint_every, kNonNegative, "Steps between checkpoints; 0 is the last alone.");
-  t.count("keep", o.keep, {0, 1 << 30}, "The newest that are kept; 0 is all.");
-  t.choice("save", o.save, {"auto", "snapshot", "blocking"}, "Copy the shard and train on, or wait for the disk.");
-  t.text("resume", "none|auto|PATH", o.resume, "auto: the newest valid checkpoint of --checkpoint-dir.");
-  t.toggle("allow-missing", o.allow_missing, "Start with zeros where a checkpoint or --init lacks a tensor.");
+  t.text("checkpoint-dir", "DIR", o.checkpoint_dir, "Directory for checkpoints; the end of the run is always saved.");
+  t.count("checkpoint-every", o.checkpoint_every, kNonNegative, "Steps between checkpoints; 0 saves only at the end.");
+  t.count("keep", o.keep, {0, 1 << 30}, "Number of newest checkpoints to keep; 0 keeps all.");
+  t.choice("save", o.save, {"auto", "snapshot", "blocking"},
+           "snapshot: copy the shard and write it while training continues; blocking: wait for the disk.");
+  t.text("resume", "none|auto|PATH", o.resume,
+         "Checkpoint to continue from; auto: the newest valid one in --checkpoint-dir, if any.");
+  t.toggle("allow-missing", o.allow_missing, "Start tensors that --resume or --init does not contain as zeros.");
 }
 
 void add_reports(OptionTable& t, TrainOptions& o, const OptionTable& common) {
   t.heading("Reports");
-  t.text("metrics", "FILE.jsonl", o.metrics, "One JSON object a step.");
-  t.text("trace", "FILE.json", o.trace, "The operations of each lane and rank, for Perfetto.");
-  t.toggle("quiet", o.quiet, "The digest, warnings and errors alone.");
+  t.text("metrics", "FILE.jsonl", o.metrics, "Write one JSON object per step.");
+  t.text("trace", "FILE.json", o.trace, "Write the operations of each lane and rank, for Perfetto.");
+  t.toggle("quiet", o.quiet, "Print only the digest, warnings and errors.");
   t.choice("progress", o.progress, {"auto", "bar", "lines", "none"}, "auto: a bar on a terminal, lines elsewhere.");
   t.count("stragglers-every", o.stragglers_every, kNonNegative,
-          "Steps between reports, in the metrics, of what each rank computed and waited; 0 is never.");
+          "Steps between records, in the metrics, of the compute and waiting time of each rank; 0 means never.");
   t.real("straggler-threshold", o.straggler_threshold, {.least = 1},
-         "How many times the median a rank may compute before it is named.");
-  t.count("digest-every", o.digest_every, kNonNegative, "Steps between digests in the metrics; 0 is never.");
+         "Warn of a rank whose compute time exceeds the median by this factor.");
+  t.count("digest-every", o.digest_every, kNonNegative, "Steps between digests in the metrics; 0 means never.");
   t.heading("Running");
   t.add(common, {"timeout", "max-skipped"});
   t.real("skip-spikes", o.skip_spikes, {.least = 1},
-         "Skip steps whose loss is so many standard deviations above the mean of those before; default never.");
+         "Skip steps whose loss is this many standard deviations above the mean of earlier steps; default never.");
   t.count("check-every", o.check_every, kNonNegative,
-          "Steps between comparisons of what several ranks hold of the same; 0 is never.");
+          "Steps between comparisons of state that several ranks hold copies of; 0 means never.");
   t.add(common, {"seed"});
   t.toggle("dry-run", o.dry_run, "Print the options, the memory plan and the schedule; run nothing.");
-  t.text("deepspeed", "FILE", o.deepspeed, "Take the settings of a DeepSpeed JSON configuration.");
+  t.text("deepspeed", "FILE", o.deepspeed, "Read settings from a DeepSpeed JSON configuration.");
   t.text("config", "FILE", o.config,
-         "Options without dashes, 'name = value' a line, # comments; the command line wins.");
+         "Read options from a file with lines 'name = value' and # comments; the command line takes precedence.");
 }
 
 }  // namespace

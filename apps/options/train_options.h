@@ -1,5 +1,5 @@
 #pragma once
-// Everything `aliquot train` can be told.
+// The options of `aliquot train`.
 
 #include <array>
 #include <cstdint>
@@ -15,8 +15,8 @@
 
 namespace aliquot {
 
-/// Typed values under the manual's names; the initial ones are the defaults. Empty optionals and strings are what is resolved
-/// later (by model, world and device) or was not asked for.
+/// The values of the options, initialized to their defaults. An empty optional or string is not set, or is derived
+/// later from the model, the world and the device.
 struct TrainOptions : ShapeOptions, CommonOptions {
   TrainOptions();
 
@@ -31,7 +31,7 @@ struct TrainOptions : ShapeOptions, CommonOptions {
   int64_t eval_every = 0, eval_batches = 1;
 
   int64_t steps = 100;
-  int64_t micro_batch = 4;  // 0: what the global batch leaves a rank, as a DeepSpeed file may mean it
+  int64_t micro_batch = 4;  // 0: derive it from the global batch of a DeepSpeed file
   std::optional<int64_t> sequence, global_batch, stop_after;
 
   double min_lr = 0;
@@ -69,14 +69,14 @@ inline constexpr std::array kScalingWords{EnumName{"none", RateScaling::kNone},
                                           EnumName{"linear", RateScaling::kLinear},
                                           EnumName{"sqrt", RateScaling::kSqrt}};
 
-/// The table of `aliquot train`, bound to `options`, which must outlive it and stay where it is.
+/// The table of the options of `aliquot train`. `options` must outlive it and must not move.
 OptionTable train_option_table(TrainOptions& options);
 
-/// The value of one option, as a configuration file takes it.
+/// The value of one option, as a configuration file accepts it.
 std::string option_text(TrainOptions options, std::string_view name);
 
-/// Fills what follows from the rest and from the world: shape, sequence, accumulate from --global-batch, precision and
-/// what depends on it. Throws UsageError, naming the flags, for combinations that make no sense.
+/// Sets the options that depend on others and on the world: shape, sequence, accumulate from --global-batch, precision
+/// and its dependents. Throws UsageError, naming the flags, for invalid combinations.
 void resolve(TrainOptions& options, int rank_count, bool on_gpu);
 
 }  // namespace aliquot

@@ -1,4 +1,4 @@
-// aliquot plan: what a run would cost, without running it.
+// aliquot plan: predicts memory, traffic and step time of a run, without running it.
 #include <fmt/format.h>
 #include <fstream>
 
@@ -33,15 +33,18 @@ ModelSpec model_of(const PlanOptions& o, const Machine& machine, const ModelShap
 ModelSpec model_of(const PlanOptions& o, const Machine& machine) {
   if (!o.params) return model_of(o, machine, model_shape(o));
   if (o.has_shape_options())
-    throw UsageError("--params stands instead of a model: leave it out, or --model and what changes its shape.");
-  if (o.engine.recompute != 0 && o.engine.recompute != kRecomputeAsNeeded)
-    throw UsageError("--recompute block: of --params nothing is known but their number; give a --model.");
+    throw UsageError("--params cannot be combined with --model or a shape option: leave out one of them.");
+  if (o.engine.recompute != 0 && o.engine.recompute != kRecomputeAsNeeded) {
+    throw UsageError("--recompute " + option_text(o, "recompute") +
+                     " needs the layers of a model, and --params gives only a number of parameters: use --model.");
+  }
   if (o.optimizer.kind == OptimizerKind::kMuon)
-    throw UsageError("--optimizer muon: of --params no matrices are known, only their number; give a --model.");
+    throw UsageError(
+        "--optimizer muon needs the matrices of a model, and --params gives only a number of parameters: use --model.");
   return make_equal_units(*o.params, o.units);
 }
 
-/// As train's kernels are told to write: they add where several micro-batches are summed in place.
+/// Plans as `aliquot train` does: its kernels add to gradients if micro-batches accumulate in the full gradients.
 Plan plan_of(ModelSpec model, const Policy& policy, const Topology& topology) {
   if (policy.micro_batch_count > 1 && !accumulates_into_shard(policy)) {
     for (UnitSpec& unit : model.units) unit.gradients = GradientMode::kAdd;
@@ -49,7 +52,7 @@ Plan plan_of(ModelSpec model, const Policy& policy, const Topology& topology) {
   return plan(model, policy, topology);
 }
 
-/// The same kind of model with more layers, or more parameters in as many units.
+/// The model with `scale` layers; with --params, `scale` million parameters in the same number of units.
 ModelSpec scaled(const PlanOptions& o, const Machine& machine, int64_t scale) {
   if (o.params) return make_equal_units(scale * 1'000'000, o.units);
   ModelShape shape = model_shape(o);
@@ -57,16 +60,17 @@ ModelSpec scaled(const PlanOptions& o, const Machine& machine, int64_t scale) {
   return model_of(o, machine, shape);
 }
 
-/// The largest that fits, in parameters; 0 if not even the smallest does. More never needs less, so halving finds it.
+/// The parameters of the largest model that fits in --device-memory; 0 if none does. Memory grows with the model, so a
+/// binary search finds it.
 int64_t largest_that_fits(const PlanOptions& o, const Machine& machine, const Policy& policy) {
   const Topology topology = topology_of(o, machine.has_gpus);
   const auto fits = [&](int64_t scale) {
     return rank_bytes(plan_of(scaled(o, machine, scale), policy, topology)) <= *o.device_memory;
   };
-  const int64_t most = o.params ? 100'000'000 : 10'000;
+  const int64_t limit = o.params ? 100'000'000 : 10'000;
   int64_t fit = 0, next = 1;
-  while (next <= most && fits(next)) fit = next, next *= 2;
-  for (int64_t low = fit, high = std::min(next, most + 1); high - low > 1;) {
+  while (next <= limit && fits(next)) fit = next, next *= 2;
+  for (int64_t low = fit, high = std::min(next, limit + 1); high - low > 1;) {
     const int64_t middle = low + (high - low) / 2;
     (fits(middle) ? low : high) = middle;
     fit = low;
@@ -113,7 +117,7 @@ Json to_json(const PlanOptions& o, const PlannedRun& outcome) {
   return one;
 }
 
-/// One row a plan; nested names are joined by a dot.
+/// One row per plan; nested keys are joined by dots.
 void print_csv(const std::vector<Json>& plans) {
   const auto row = [](const Json& plan, bool names) {
     std::string line;
@@ -132,7 +136,7 @@ void print_csv(const std::vector<Json>& plans) {
 void write_trace_file(const PlanOptions& o, const PlannedRun& outcome) {
   std::ofstream file(o.trace);
   write_trace(file, outcome.plan, outcome.timeline);
-  if (!file.flush()) throw UsageError("--trace " + o.trace + ": it cannot be written.");
+  if (!file.flush()) throw UsageError("--trace " + o.trace + ": the file could not be written.");
 }
 
 }  // namespace
@@ -143,11 +147,9 @@ int run_plan(const Arguments& arguments) {
   if (wants_help(arguments)) {
     write_stdout(
         "aliquot plan [--option value ...]\n\n"
-        "What a run would cost a rank, in bytes by category and, with --machine, in seconds by simulation. Runs "
-        "nothing.\n"
-        "Activations are those of the command's models on a host, or on GPUs where the machine has them; of --params "
-        "they "
-        "are\nnot known, and not counted.\n\n{}",
+        "Predicts the memory of a rank by category and its traffic per step. With --machine, also simulates the time\n"
+        "of a step. Runs nothing. Activations are those of the built-in models, on GPUs if the machine has them and\n"
+        "otherwise on a host. With --params they are unknown and not counted.\n\n{}",
         option_help(table));
     return 0;
   }

@@ -18,7 +18,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-/// A node of 8 GPUs: rates of one of them, but between nodes of all eight.
+/// Rates of a node with 8 GPUs, in bytes or operations per second: `network` of the whole node, the others of one GPU.
 CostModel eight_gpus(double link, double network, double memory, double flops) {
   CostModel cost;
   cost.inside_node = {link, 1e-5};
@@ -47,35 +47,39 @@ const std::vector<std::string> kLinkKeys = {"bytes_per_second", "latency_seconds
 void refuse_unknown_keys(const Json& object, const std::vector<std::string>& known, const std::string& path) {
   for (const auto& item : object.items()) {
     if (std::ranges::find(known, item.key()) != known.end()) continue;
-    const std::string meant = did_you_mean(item.key(), known, "");
-    throw UsageError(fmt::format("{}: unknown key '{}'.{}", path, printable(item.key()),
-                                 meant.empty() ? fmt::format(" Known are {}.", fmt::join(known, ", ")) : meant));
+    const std::string suggestion = did_you_mean(item.key(), known, "");
+    throw UsageError(
+        fmt::format("{}: unknown key '{}'.{}", path, printable(item.key()),
+                    suggestion.empty() ? fmt::format(" Known keys are {}.", fmt::join(known, ", ")) : suggestion));
   }
 }
 
 enum class ZeroPolicy : uint8_t { kAllowZero, kRejectZero };
 
-/// Of a rate, 0 would be for ever.
-void take(const Json& object, const char* field, double& value, const std::string& path,
-          ZeroPolicy zero_policy = ZeroPolicy::kRejectZero) {
+/// Reads an optional number into `value`. A rate of 0 would take forever and is rejected by default.
+void read_field(const Json& object, const char* field, double& value, const std::string& path,
+                ZeroPolicy zero_policy = ZeroPolicy::kRejectZero) {
   if (!object.contains(field)) return;
   const double given = object[field].is_number() ? object[field].get<double>() : -1;
   if (!(given >= 0) || (given == 0 && zero_policy == ZeroPolicy::kRejectZero)) {
-    throw UsageError(fmt::format("{}: {} is none; give a number {}.", path, field,
-                                 zero_policy == ZeroPolicy::kAllowZero ? "of 0 or more" : "above 0"));
+    throw UsageError(fmt::format("{}: invalid value {} for {}: expected a number {}.", path, object[field].dump(),
+                                 field, zero_policy == ZeroPolicy::kAllowZero ? "of 0 or more" : "above 0"));
   }
   value = given;
 }
 
-void take(const Json& object, const char* field, LinkCost& link, const std::string& path) {
+void read_field(const Json& object, const char* field, LinkCost& link, const std::string& path) {
   if (!object.contains(field)) return;
-  if (!object[field].is_object()) throw UsageError(fmt::format("{}: {} is no link.", path, field));
+  if (!object[field].is_object()) {
+    throw UsageError(fmt::format("{}: invalid value {} for {}: expected an object with {}.", path, object[field].dump(),
+                                 field, fmt::join(kLinkKeys, " and ")));
+  }
   refuse_unknown_keys(object[field], kLinkKeys, path + ": " + field);
-  take(object[field], "bytes_per_second", link.bytes_per_second, path);
-  take(object[field], "latency_seconds", link.latency_seconds, path, ZeroPolicy::kAllowZero);
+  read_field(object[field], "bytes_per_second", link.bytes_per_second, path);
+  read_field(object[field], "latency_seconds", link.latency_seconds, path, ZeroPolicy::kAllowZero);
 }
 
-/// Links and memory at about nine tenths of what is published of them; arithmetic at what large models come to.
+/// Links and memory at about 90 % of their published rates; arithmetic at the rate that large models reach.
 std::optional<Machine> find_preset_machine(const std::string& name) {
   if (name == "host") return Machine{name, false, CostModel::typical_host()};
   if (name == "dgx-a100") return Machine{name, true, eight_gpus(2.3e11, 1.8e11, 1.6e12, 1.5e14)};
@@ -85,31 +89,35 @@ std::optional<Machine> find_preset_machine(const std::string& name) {
 }
 
 Machine read_machine(const std::string& path) {
-  const std::string text = read_settings_file(
-      "--machine", path, "; it is neither host, dgx-a100, dgx-h100 nor dgx-h200, nor a file of rates");
+  const std::string text =
+      read_settings_file("--machine", path, "; expected host, dgx-a100, dgx-h100, dgx-h200 or a JSON file of rates");
   const Json json = Json::parse(text, nullptr, false);
-  if (!json.is_object()) throw UsageError(fmt::format("--machine {}: the file is no JSON object.", path));
+  if (!json.is_object()) throw UsageError(fmt::format("--machine {}: expected a JSON object.", path));
   refuse_unknown_keys(json, kMachineKeys, path);
   Machine machine{path, false, CostModel::typical_host()};
   if (json.contains("like")) {
     const auto like = json["like"].is_string() ? find_preset_machine(json["like"]) : std::nullopt;
     if (!like)
-      throw UsageError(fmt::format("{}: like is no machine; give host, dgx-a100, dgx-h100 or dgx-h200.", path));
+      throw UsageError(fmt::format("{}: invalid value {} for like: expected host, dgx-a100, dgx-h100 or dgx-h200.",
+                                   path, json["like"].dump()));
     machine = *like;
   }
-  take(json, "inside_node", machine.cost.inside_node, path);
-  take(json, "between_nodes", machine.cost.between_nodes, path);
+  read_field(json, "inside_node", machine.cost.inside_node, path);
+  read_field(json, "between_nodes", machine.cost.between_nodes, path);
   machine.cost.beside_compute = machine.cost.between_nodes;
-  take(json, "beside_compute", machine.cost.beside_compute, path);
-  take(json, "beside_compute_share", machine.cost.beside_compute_share, path, ZeroPolicy::kAllowZero);
-  take(json, "cores_per_thread", machine.cost.cores_per_thread, path, ZeroPolicy::kAllowZero);
-  take(json, "copy_bytes_per_second", machine.cost.copy_bytes_per_second, path);
-  take(json, "host_bytes_per_second", machine.cost.host_bytes_per_second, path);
-  take(json, "disk_bytes_per_second", machine.cost.disk_bytes_per_second, path);
-  take(json, "update_seconds_per_element", machine.cost.update_seconds_per_element, path);
-  take(json, "flops_per_second", machine.cost.flops_per_second, path);
+  read_field(json, "beside_compute", machine.cost.beside_compute, path);
+  read_field(json, "beside_compute_share", machine.cost.beside_compute_share, path, ZeroPolicy::kAllowZero);
+  read_field(json, "cores_per_thread", machine.cost.cores_per_thread, path, ZeroPolicy::kAllowZero);
+  read_field(json, "copy_bytes_per_second", machine.cost.copy_bytes_per_second, path);
+  read_field(json, "host_bytes_per_second", machine.cost.host_bytes_per_second, path);
+  read_field(json, "disk_bytes_per_second", machine.cost.disk_bytes_per_second, path);
+  read_field(json, "update_seconds_per_element", machine.cost.update_seconds_per_element, path);
+  read_field(json, "flops_per_second", machine.cost.flops_per_second, path);
   if (json.contains("has_gpus")) {
-    if (!json["has_gpus"].is_boolean()) throw UsageError(fmt::format("{}: has_gpus is true or false.", path));
+    if (!json["has_gpus"].is_boolean()) {
+      throw UsageError(
+          fmt::format("{}: invalid value {} for has_gpus: expected true or false.", path, json["has_gpus"].dump()));
+    }
     machine.has_gpus = json["has_gpus"];
   }
   machine.cost.compute_issues = !machine.has_gpus;

@@ -1,5 +1,5 @@
 #pragma once
-// Machines to simulate with.
+// The machines on which `aliquot plan` simulates.
 
 #include <string>
 
@@ -13,12 +13,12 @@ struct Machine {
   CostModel cost;
 };
 
-/// A preset by name (host, dgx-a100, dgx-h100, dgx-h200: rounded from published rates, not measured by us), or a JSON file with
-/// any of CostModel's fields over those of host, or of the preset that its `like` names. Throws UsageError, naming the file
-/// and the field, for what it cannot read.
+/// Returns a preset (host, dgx-a100, dgx-h100, dgx-h200), or reads a JSON file with fields of CostModel. Missing fields
+/// are those of the preset that `like` names, by default host. The presets are rounded from published rates, not
+/// measured. Throws UsageError, naming the file and the field, if the file is invalid.
 Machine find_machine(const std::string& name_or_file);
 
-/// The text of a file that find_machine() reads: the rates of one rank on a host, or on a GPU.
+/// The text of a machine file for find_machine(), with the rates of one rank on a host or a GPU.
 std::string machine_text(const CostModel& cost, bool has_gpus);
 
 }  // namespace aliquot

@@ -14,23 +14,23 @@ constexpr IntegerRange kExtentRange{1, int64_t{1} << 31};
 void add_model(OptionTable& t, PlanOptions& o) {
   t.heading("Model");
   add_shape_options(t, o);
-  t.count("params", o.params, kPositive, "Instead of a model: so many parameters, 7.5b.");
-  t.count("units", o.units, {1, 1 << 20}, "Equal units that --params are in.");
+  t.count("params", o.params, kPositive, "A number of parameters in place of a model, such as 7.5b.");
+  t.count("units", o.units, {1, 1 << 20}, "Number of equal units with --params.");
 }
 
 void add_sharding(OptionTable& t, PlanOptions& o, const OptionTable& common) {
   t.heading("Sharding");
-  t.count("ranks", o.ranks, {1, 1 << 20}, "Ranks that share the model.");
-  t.count("ranks-per-node", o.ranks_per_node, {1, 1 << 20}, "Default all of them, at most 8.");
+  t.count("ranks", o.ranks, {1, 1 << 20}, "Number of ranks.");
+  t.count("ranks-per-node", o.ranks_per_node, {1, 1 << 20}, "Ranks on each node; default --ranks, at most 8.");
   t.add(common, {"replicas", "zero-stage"});
-  t.text("stages", "all|LIST", o.stages, "Several stages instead: all, or as in 1,3.");
+  t.text("stages", "all|LIST", o.stages, "Compare several ZeRO stages: all, or a list such as 1,3.");
   t.add(common, {"accumulate-into", "prefetch", "keep-gathered"});
-  t.add(common, "recompute", "What runs forward again in backward; auto is none here.");
+  t.add(common, "recompute", "Units whose forward pass is repeated in backward; auto means none here.");
   t.add(common, {"gather", "offload", "offload-parameters"});
   t.add(common, "update-in-backward", "Update a unit as soon as its gradient is reduced.");
   t.add(common, {"quantize", "reproducible"});
   t.heading("Precision and optimizer");
-  t.add(common, "precision", "What is computed in.");
+  t.add(common, "precision", "Data type of the computation.");
   t.add(common, {"gradients", "reduce-precision", "master", "state", "optimizer"});
 }
 
@@ -42,25 +42,30 @@ PlanOptions::PlanOptions() {
   precision = DType::kFloat32;
 }
 
+std::string option_text(PlanOptions options, std::string_view name) {
+  return text_of(plan_option_table(options).find(name)->get());
+}
+
 OptionTable plan_option_table(PlanOptions& o) {
   const OptionTable common = common_option_table(o);
   OptionTable t;
   add_model(t, o);
   add_sharding(t, o, common);
   t.heading("Batch");
-  t.count("micro-batch", o.micro_batch, {1, 1 << 20}, "Sequences a rank takes at once.");
+  t.count("micro-batch", o.micro_batch, {1, 1 << 20}, "Sequences that a rank computes at once.");
   t.add(common, {"accumulate"});
-  t.count("sequence", o.sequence, kExtentRange, "Tokens in one; default the context.");
-  t.add(common, "threads", "Host threads a rank, which have scratch each: 1 here, in train the cores / ranks.");
-  t.heading("What to say");
-  t.bytes("device-memory", o.device_memory, "Of a rank: names the largest model of this kind that fits.");
+  t.count("sequence", o.sequence, kExtentRange, "Tokens per sequence; default the context.");
+  t.add(common, "threads",
+        "Host threads of a rank, each with its own scratch memory; default 1 (in train: cores / ranks).");
+  t.heading("Output");
+  t.bytes("device-memory", o.device_memory, "Memory of a rank: prints the largest model of this kind that fits.");
   t.text("machine", "NAME|FILE", o.machine,
-         "Rates to simulate a step with: host, dgx-a100, dgx-h100, dgx-h200, or a file.");
+         "Simulate a step with the rates of host, dgx-a100, dgx-h100, dgx-h200, or of a JSON file.");
   t.text("profile", "FILE", o.profile,
-         "What forward and backward take: the --metrics of such a model's run on one rank, instead of rates.");
-  t.toggle("schedule", o.schedule, "List the operations.");
-  t.text("trace", "FILE", o.trace, "Write the simulated step, for chrome://tracing; of the last stage.");
-  t.choice("format", o.format, {"text", "json", "csv"}, "Of what is printed.");
+         "Measured times of forward and backward: the --metrics file of a run of this model on one rank.");
+  t.toggle("schedule", o.schedule, "List the operations of the schedule.");
+  t.text("trace", "FILE", o.trace, "Write the simulated step of the last ZeRO stage, for Perfetto.");
+  t.choice("format", o.format, {"text", "json", "csv"}, "Format of the output.");
   return t;
 }
 
@@ -72,7 +77,7 @@ std::vector<int> stages_of(const PlanOptions& o) {
     const bool digit = o.stages[at] >= '0' && o.stages[at] <= '3';
     const bool ends = at + 1 == o.stages.size();
     if (!digit || (!ends && (o.stages[at + 1] != ',' || at + 2 == o.stages.size())))
-      throw UsageError("--stages " + o.stages + ": give all, or stages with commas between, as in 1,3.");
+      throw UsageError("invalid value '" + o.stages + "' for --stages: expected all, or a list such as 1,3.");
     stages.push_back(o.stages[at] - '0');
   }
   return stages;

@@ -1,5 +1,5 @@
 #pragma once
-// What `aliquot plan` can be told.
+// The options of `aliquot plan`.
 
 #include <cstdint>
 #include <optional>
@@ -15,7 +15,7 @@ namespace aliquot {
 struct PlanOptions : ShapeOptions, CommonOptions {
   PlanOptions();
 
-  std::optional<int64_t> params;  // instead of a model: so many, in equal units
+  std::optional<int64_t> params;  // a number of parameters in equal units, in place of a model
   int64_t units = 32;
 
   int64_t ranks = 1;
@@ -31,13 +31,16 @@ struct PlanOptions : ShapeOptions, CommonOptions {
   std::string format = "text";
 };
 
-/// The table of `aliquot plan`, bound to `options`, which must outlive it and stay where it is.
+/// The table of the options of `aliquot plan`. `options` must outlive it and must not move.
 OptionTable plan_option_table(PlanOptions& options);
 
-/// Stages asked for, in order.
+/// The value of one option, as a configuration file accepts it.
+std::string option_text(PlanOptions options, std::string_view name);
+
+/// The ZeRO stages to plan, in the order given.
 std::vector<int> stages_of(const PlanOptions& options);
 Policy policy_of(const PlanOptions& options, int zero_stage);
-/// `on_gpus`: a GPU for every rank of a node.
+/// With `on_gpus`, each rank of a node has its own GPU.
 Topology topology_of(const PlanOptions& options, bool on_gpus);
 
 }  // namespace aliquot

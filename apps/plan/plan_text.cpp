@@ -9,7 +9,7 @@
 namespace aliquot {
 namespace {
 
-/// The kind of memory that there is most of at the peak, and its share.
+/// The largest category at the peak, and its percentage.
 std::string largest_categories_text(const Account& account) {
   const BytesByCategory& at_peak = account.at[static_cast<size_t>(account.peak_operation)];
   const auto most = std::ranges::max_element(at_peak);
@@ -35,23 +35,24 @@ std::string list(const PlanOptions& o, const PlannedRun& outcome) {
                       account.peaks_between_steps() ? "" : "at ", peak_moment(outcome.plan, account));
   if (const int64_t elsewhere = account.elsewhere_bytes; elsewhere > 0)
     text +=
-        fmt::format("  {:<14}{:>18}  {}, beside the rank's memory\n", "offloaded", elsewhere, format_bytes(elsewhere));
-  text += fmt::format("  most of it is {}\n", largest_categories_text(account));
-  text += fmt::format("  a rank sends {} and receives {} a step\n", format_bytes(outcome.timeline.sent_bytes),
+        fmt::format("  {:<14}{:>18}  {}, outside the rank's memory\n", "offloaded", elsewhere, format_bytes(elsewhere));
+  text += fmt::format("  largest category at the peak: {}\n", largest_categories_text(account));
+  text += fmt::format("  per step, a rank sends {} and receives {}\n", format_bytes(outcome.timeline.sent_bytes),
                       format_bytes(outcome.timeline.received_bytes));
   if (outcome.timeline.crossing_bytes > 0)
-    text += fmt::format("  a node sends {} to others a step\n", format_bytes(outcome.timeline.crossing_bytes));
+    text += fmt::format("  per step, a node sends {} to other nodes\n", format_bytes(outcome.timeline.crossing_bytes));
   if (outcome.largest)
-    text += fmt::format("  in {} fits a model of {} parameters\n", format_bytes(*o.device_memory), *outcome.largest);
+    text += fmt::format("  largest model that fits in {}: {} parameters\n", format_bytes(*o.device_memory),
+                        *outcome.largest);
   if (!o.machine.empty()) {
-    text += fmt::format("  on {}, simulated: {:.4g} s a step, {:.0f} % of communication hidden, {:.0f} tokens/s\n",
+    text += fmt::format("  simulated on {}: {:.4g} s per step, {:.0f} % of communication hidden, {:.0f} tokens/s\n",
                         o.machine, outcome.timeline.step_seconds, 100 * outcome.timeline.hidden_share(),
                         outcome.tokens / outcome.timeline.step_seconds);
   }
   return text;
 }
 
-/// Stages side by side.
+/// A table with one column for each ZeRO stage.
 class Table {
  public:
   explicit Table(std::span<const PlannedRun> outcomes) : outcomes_(outcomes) {}
@@ -63,7 +64,7 @@ class Table {
       text += fmt::format("{:>{}}", cell(outcome).substr(0, kWidth - 1), kWidth);
     text += "\n";
   }
-  /// Left out where it is nothing at any stage.
+  /// Adds a row of byte counts, unless all are 0.
   void bytes(const std::string& what, const std::function<int64_t(const PlannedRun&)>& bytes_of) {
     if (std::ranges::all_of(outcomes_, [&](const PlannedRun& outcome) { return bytes_of(outcome) == 0; })) return;
     row(what, [&](const PlannedRun& outcome) { return format_bytes(bytes_of(outcome)); });
@@ -82,18 +83,18 @@ void add_memory(Table& table) {
   table.bytes("peak", [](const PlannedRun& outcome) { return outcome.account.peak_bytes; });
   table.row("  in bytes", [](const PlannedRun& outcome) { return std::to_string(outcome.account.peak_bytes); });
   table.row("  at", [](const PlannedRun& outcome) { return peak_moment(outcome.plan, outcome.account); });
-  table.row("  most of it", [](const PlannedRun& outcome) { return largest_categories_text(outcome.account); });
+  table.row("  largest", [](const PlannedRun& outcome) { return largest_categories_text(outcome.account); });
   table.bytes("offloaded", [](const PlannedRun& outcome) { return outcome.account.elsewhere_bytes; });
 }
 
 std::string comparison_table(const PlanOptions& o, std::span<const PlannedRun> outcomes) {
   Table table(outcomes);
-  table.text = fmt::format("{} parameters on {} rank{}, {}; of each rank\n", outcomes[0].parameters, o.ranks,
+  table.text = fmt::format("{} parameters on {} rank{}, {}; values per rank\n", outcomes[0].parameters, o.ranks,
                            o.ranks == 1 ? "" : "s", outcomes[0].plan.policy.precision.describe());
   table.row("", [](const PlannedRun& outcome) { return fmt::format("stage {}", outcome.plan.schedule.zero_stage); });
   add_memory(table);
-  table.bytes("sent a step", [](const PlannedRun& outcome) { return outcome.timeline.sent_bytes; });
-  table.bytes("received a step", [](const PlannedRun& outcome) { return outcome.timeline.received_bytes; });
+  table.bytes("sent per step", [](const PlannedRun& outcome) { return outcome.timeline.sent_bytes; });
+  table.bytes("received per step", [](const PlannedRun& outcome) { return outcome.timeline.received_bytes; });
   table.bytes("sent by a node", [](const PlannedRun& outcome) { return outcome.timeline.crossing_bytes; });
   if (o.device_memory) {
     table.row("fits in " + format_bytes(*o.device_memory),
@@ -101,7 +102,7 @@ std::string comparison_table(const PlanOptions& o, std::span<const PlannedRun> o
   }
   if (o.machine.empty()) return table.text;
   table.text += fmt::format("  simulated on {}\n", o.machine);
-  table.row("seconds a step",
+  table.row("seconds per step",
             [](const PlannedRun& outcome) { return fmt::format("{:.4g}", outcome.timeline.step_seconds); });
   table.row("hidden",
             [](const PlannedRun& outcome) { return fmt::format("{:.0f} %", 100 * outcome.timeline.hidden_share()); });

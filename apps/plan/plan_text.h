@@ -1,5 +1,5 @@
 #pragma once
-// What a plan says of itself to people.
+// The printed form of plans.
 
 #include <cstdint>
 #include <optional>
@@ -12,17 +12,17 @@
 
 namespace aliquot {
 
-/// A run that was planned, at one stage.
+/// A plan at one ZeRO stage, with its memory and its simulated step.
 struct PlannedRun {
   Plan plan;
   Account account;
   Timeline timeline;
   int64_t parameters = 0;
-  double tokens = 0;  // of all ranks, a step
-  std::optional<int64_t> largest;
+  double tokens = 0;               // per step, of all ranks
+  std::optional<int64_t> largest;  // parameters of the largest model that fits in --device-memory
 };
 
-/// One stage as a list, several as a table of at most 100 columns; there is one at least.
+/// One ZeRO stage as a list, several as a table of at most 100 columns. `outcomes` must not be empty.
 std::string plan_text(const PlanOptions& options, std::span<const PlannedRun> outcomes);
 
 }  // namespace aliquot

@@ -11,7 +11,7 @@ namespace {
 
 struct ProfiledRun {
   Json options;
-  Json titles, times;  // of the operations of one step
+  Json titles, times;  // of the operations of the recorded step
   std::vector<double> step_seconds;
 };
 
@@ -20,21 +20,22 @@ ProfiledRun read(const std::string& path) {
   std::ifstream file(path);
   if (!file) throw UsageError(fmt::format("--profile {}: the file cannot be read.", path));
   const int bad_line = read_metrics_lines(file, [&run](const Json& json) {
-    // A run that was resumed says all of it anew.
+    // A resumed run writes this line again.
     if (json.contains("run"))
       run = {json["run"].at("options"), json["run"].at("plan").at("step").at("titles"), Json(), {}};
     if (json.contains("step")) run.step_seconds.push_back(json.at("step_seconds"));
     if (json.contains("done")) run.times = json["done"].at("step");
     return true;
   });
-  if (bad_line > 0) throw UsageError(fmt::format("--profile {}: it is no --metrics file.", path));
+  if (bad_line > 0)
+    throw UsageError(fmt::format("--profile {}:{}: expected a line of aliquot train --metrics.", path, bad_line));
   return run;
 }
 
-/// What the recorded step is to be multiplied with, to be one that a quarter of the steps were no slower than: what else
-/// runs on a machine makes a step longer, never shorter.
+/// The factor that scales the recorded step to the 25th percentile of all steps. Other programs on the machine only
+/// ever make a step longer, so a low percentile is closest to an undisturbed step.
 double undisturbed_ratio(const ProfiledRun& run) {
-  std::vector<double> seconds(run.step_seconds.begin() + 1, run.step_seconds.end());  // the first one warms up
+  std::vector<double> seconds(run.step_seconds.begin() + 1, run.step_seconds.end());  // without the warm-up step
   std::ranges::sort(seconds);
   return seconds[seconds.size() / 4] / run.times.at("step_seconds").get<double>();
 }
@@ -60,20 +61,21 @@ std::vector<UseCost> read_profile(const std::string& path, int64_t micro_batch, 
   std::vector<UseCost> uses;
   try {
     const ProfiledRun run = read(path);
-    const auto was = [&](const char* option) { return run.options.at(option).get<int64_t>(); };
+    const auto recorded = [&](const char* option) { return run.options.at(option).get<int64_t>(); };
     if (run.options.is_object() &&
-        (was("ranks") != 1 || was("micro-batch") != micro_batch || was("sequence") != sequence)) {
+        (recorded("ranks") != 1 || recorded("micro-batch") != micro_batch || recorded("sequence") != sequence)) {
       throw UsageError(fmt::format(
-          "--profile {}: it is of {} ranks and {} sequences of {} tokens at once; give one of 1 rank and {} of {}.",
-          path, was("ranks"), was("micro-batch"), was("sequence"), micro_batch, sequence));
+          "--profile {}: recorded with --ranks {} --micro-batch {} --sequence {}: expected --ranks 1 --micro-batch {} "
+          "--sequence {}.",
+          path, recorded("ranks"), recorded("micro-batch"), recorded("sequence"), micro_batch, sequence));
     }
     if (run.titles.is_array() && run.times.is_object() && run.step_seconds.size() > 1) uses = uses_of(run);
   } catch (const Json::exception&) {
   }
   if (!uses.empty()) return uses;
   throw UsageError(
-      fmt::format("--profile {}: it has no recorded step in which each use runs once forward and once "
-                  "backward; train with --ranks 1 --steps 10 --metrics {}.",
+      fmt::format("--profile {}: found no recorded step with one forward and one backward pass of each use: record one "
+                  "with aliquot train --ranks 1 --steps 10 --metrics {}.",
                   path, path));
 }
 

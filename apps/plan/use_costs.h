@@ -1,5 +1,5 @@
 #pragma once
-// What a model's own code costs, use by use: computed, or measured by a run.
+// The time of the model's own code, by use: estimated, or measured in a run.
 
 #include <string>
 #include <vector>
@@ -9,14 +9,16 @@
 
 namespace aliquot {
 
-/// By use of parameters_of(shape), of `sequences` of `length` tokens: two operations a parameter and token of products, twice as
-/// many backward, and the lower halves of attention's squares; tables are looked up, which costs nothing.
+/// Estimates the time of each use of parameters_of(shape) for `sequences` sequences of `length` tokens. Counts 2
+/// operations per token and matrix element in forward, and the causal half of attention; backward takes twice as long.
+/// Table look-ups count as 0.
 std::vector<UseCost> estimate_use_costs(const ModelShape& shape, int64_t sequences, int64_t length,
                                         double flops_per_second);
 
-/// By use, from the step that a run's --metrics file recorded, made as long as the quicker of its steps. A run on one rank has
-/// nothing that slows computing down. Throws UsageError for a file that cannot be read, that is of other ranks, sequences or tokens,
-/// or that has no such step: with micro-batches or recomputing, uses do not run once forward and once backward.
+/// Reads the time of each use from the recorded step of a --metrics file, scaled to the 25th percentile of the step
+/// times. The run must have had one rank, so that communication does not slow down computation. Throws UsageError if
+/// the file cannot be read, was recorded with other ranks, micro-batch or sequence, or has no step in which each use
+/// runs exactly once forward and once backward (because of --accumulate or --recompute).
 std::vector<UseCost> read_profile(const std::string& path, int64_t micro_batch, int64_t sequence);
 
 }  // namespace aliquot

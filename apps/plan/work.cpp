@@ -4,9 +4,9 @@
 namespace aliquot {
 namespace {
 
-/// Of one token through a use.
+/// The operations of one token in the forward pass of a use.
 double forward_flops(const ModelSpec& model, std::size_t use, const ModelShape& shape, int64_t length) {
-  if (use + 1 == model.uses.size())  // the head, be it a table of its own or the first one again
+  if (use + 1 == model.uses.size())  // the head, which has its own table or shares the token table
     return 2.0 * static_cast<double>(shape.vocabulary * shape.width);
   double elements = 0, tables = 0;
   for (const UnitId unit : model.uses[use]) {
@@ -15,9 +15,10 @@ double forward_flops(const ModelSpec& model, std::size_t use, const ModelShape& 
       (parameter.matrix ? elements : tables) += count;
     }
   }
-  const bool block = elements > static_cast<double>(2 * shape.width);  // else a norm
-  if (tables > 0 || !block) return 0;
-  // Scores and their products with values: each two operations for every earlier token and feature, which are half on average.
+  const bool is_block = elements > static_cast<double>(2 * shape.width);  // otherwise a norm
+  if (tables > 0 || !is_block) return 0;
+  // Scores, and their products with values: 2 operations each per feature and earlier token; on average length / 2
+  // tokens are earlier.
   return 2.0 * elements + 2.0 * static_cast<double>(length * shape.width);
 }
 

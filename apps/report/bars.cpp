@@ -16,7 +16,7 @@ constexpr double kWidth = 480, kLeft = 104, kRight = 86, kTop = 34, kBar = 9, kR
 struct Bars {
   std::string name;
   int64_t planned = 0;
-  int64_t measured = -1;  // not known
+  int64_t measured = -1;  // -1: not measured
 };
 
 std::vector<Bars> bars_of(const ReportRun& run) {
@@ -80,7 +80,7 @@ std::string memory_bars(const ReportRun& run) {
       svg.text({end, y + 21}, format_bytes(bar.measured), R"(font-size="11" font-weight="bold")");
     y += kRow;
   }
-  svg.text({8, y + 14}, "outlined: planned; filled: measured; of the rank with the most",
+  svg.text({8, y + 14}, "outlined: planned; filled: measured; largest value over all ranks",
            R"(font-size="11" fill="#555555")");
   return svg.finish();
 }

@@ -1,5 +1,5 @@
 #pragma once
-// A run as the page of aliquot report shows it, and the charts and tables of the page.
+// The charts and tables of the page that aliquot report writes.
 
 #include <string>
 #include <string_view>
@@ -10,37 +10,39 @@
 namespace aliquot {
 
 struct ReportRun {
-  std::string name;  // the file's, without what all share
+  std::string name;  // name of the metrics file without its extension, or its path if two runs have the same name
   RunRecord record;
-  std::string_view colour, dashes;
+  std::string_view colour, dashes;  // of the run's lines
 };
 
-/// An SVG: two bars a category, and two for the peak of the sum. What a run did not come to measure is left out.
+/// An SVG with two bars, planned and measured, for each memory category and for the peak. A run that did not finish has
+/// no measured bars.
 std::string memory_bars(const ReportRun& run);
 
-/// Colour of a category of memory, by its name, told apart by colour-blind eyes.
+/// The colour of a memory category. The palette is safe for colour-blind readers.
 std::string_view category_colour(std::string_view category);
 
-/// One figure of every step, of all runs, over steps: an SVG. Steps without it (not finite, or not evaluated) leave a gap.
-/// Where there are more steps than anybody sees apart, each place shows the least and the most of those that fall on it.
+/// One metric over the steps of all runs.
 struct Curve {
   std::string title;
-  std::string field;       // of a step's line
-  bool from_zero = false;  // the axis begins there
-  bool marks = false;      // as points: few, far apart
+  std::string field;       // key in the record of a step
+  bool from_zero = false;  // the axis begins at zero
+  bool marks = false;      // draw points too, for metrics that only some steps have
 };
+/// An SVG with a line for each run. Steps without the metric, or with a value that is not finite, leave a gap, except
+/// with `marks`. If there are more steps than points, each interval of steps shows its minimum and its maximum.
 std::string curve_chart(const Curve& curve, const std::vector<ReportRun>& runs);
 
-/// Whether any step of any run has the figure.
+/// Whether any step of any run has the metric.
 bool has_figure(const std::string& field, const std::vector<ReportRun>& runs);
 
-/// A table of the run's last report of stragglers; empty where its record has none, or of one rank alone.
+/// A table of the run's last straggler report. Empty if the record has none, or if the run had one rank.
 std::string rank_table(const ReportRun& run);
 
-/// An SVG of the bytes in use by category at each operation, one on top of the other; empty where the run kept none.
+/// An SVG of the bytes in use at each operation, stacked by category. Empty if the record has no operations.
 std::string step_memory_chart(const ReportRun& run);
 
-/// An SVG of what each lane did when, in a step that was timed; empty where none was.
+/// An SVG of the operations of each lane over time, for the step that was timed. Empty if none was.
 std::string step_lanes_chart(const ReportRun& run);
 
 }  // namespace aliquot

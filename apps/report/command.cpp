@@ -1,4 +1,4 @@
-// aliquot report: one page about one run or several.
+// aliquot report: writes an HTML page about one or more runs.
 #include <algorithm>
 #include <array>
 #include <filesystem>
@@ -20,10 +20,9 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kHelp =
     "aliquot report RUN.jsonl [OTHER.jsonl ...] [--sweep DIR] --out FILE.html\n\n"
-    "One page about runs that aliquot train --metrics recorded, laid over one another: loss, norm, rate and tokens/s,\n"
-    "memory planned beside measured, one step from the inside, and the options that differ. Everything is in the "
-    "page:\n"
-    "it opens without a network and prints.\n\n";
+    "Writes one HTML page that compares runs recorded by aliquot train --metrics: loss, gradient norm,\n"
+    "learning rate, tokens/s, planned and measured memory, the operations of one step, and the options\n"
+    "that differ. The page needs no network.\n\n";
 
 struct ReportOptions {
   std::string sweep, out = "report.html";
@@ -31,8 +30,8 @@ struct ReportOptions {
 
 OptionTable report_option_table(ReportOptions& o) {
   OptionTable t;
-  t.text("sweep", "DIR", o.sweep, "What aliquot sweep wrote there too: memory against model size.");
-  t.text("out", "FILE.html", o.out, "Where the page goes.");
+  t.text("sweep", "DIR", o.sweep, "Also show the results of aliquot sweep in DIR: memory by model size.");
+  t.text("out", "FILE.html", o.out, "The page to write.");
   return t;
 }
 
@@ -40,11 +39,11 @@ std::string whole_file(const fs::path& path, const std::string& what_to_do) {
   std::ifstream file(path);
   std::string text{std::istreambuf_iterator<char>(file), {}};
   if (!file.eof() && !file)
-    throw UsageError(fmt::format("{}: the file cannot be read; {}.", path.string(), what_to_do));
+    throw UsageError(fmt::format("{}: the file cannot be read: {}.", path.string(), what_to_do));
   return text;
 }
 
-/// The files' names without what ends them; with their folders where two would be called the same.
+/// The names of the files without directory and extension, or their paths if two have the same name.
 std::vector<std::string> names_of(const std::vector<std::string>& paths) {
   std::vector<std::string> stems;
   for (const std::string& path : paths) stems.push_back(fs::path(path).stem().string());
@@ -71,29 +70,30 @@ std::vector<ReportRun> read_runs(const std::vector<std::string>& paths) {
     const Line& line = kLines[i % kLines.size()];
     runs.push_back({names[i], read_run_record(paths[i]), line.colour, line.dashes});
     const Json& run = runs.back().record.run;
-    const bool whole = run.is_object() && run.contains("options") && run.contains("plan") && run.contains("world");
-    if (!whole)
-      throw UsageError(paths[i] + ": its first line says of no run; give what aliquot train --metrics wrote.");
+    const bool is_run = run.is_object() && run.contains("options") && run.contains("plan") && run.contains("world");
+    if (!is_run)
+      throw UsageError(paths[i] + ": its first line does not describe a run: use a file of aliquot train --metrics.");
   }
   return runs;
 }
 
 SweepResults read_sweep(const std::string& directory) {
   if (directory.empty()) return {};
-  const std::string what = "give the directory that aliquot sweep --out named";
+  const std::string what = "use the --out directory of aliquot sweep";
   SweepResults results{whole_file(fs::path(directory) / "memory.svg", what),
                        parse_csv(whole_file(fs::path(directory) / "sweep.csv", what))};
   results.picture.erase(0, std::min(results.picture.find("<svg"), results.picture.size()));
   if (results.table.empty() || results.picture.empty())
-    throw UsageError(fmt::format("--sweep {}: there is no sweep in it; {}.", directory, what));
+    throw UsageError(fmt::format("--sweep {}: the directory has no results of a sweep: {}.", directory, what));
   return results;
 }
 
-/// A record that lacks what a run always writes, or has it as something else.
+/// Reports missing or malformed fields of a record as UsageError.
 std::string page_of(const std::vector<ReportRun>& runs, const SweepResults& sweep) try {
   return report_page(runs, sweep);
 } catch (const Json::exception& error) {
-  throw UsageError(fmt::format("a record is not as aliquot train --metrics writes it: {}.", error.what()));
+  throw UsageError(fmt::format(
+      "a metrics file has a missing or malformed field: {}: use files of aliquot train --metrics.", error.what()));
 }
 
 }  // namespace
@@ -109,16 +109,16 @@ int run_report(const Arguments& arguments) {
   const std::vector<std::string> paths = extract_positional(flags, table);
   parse_arguments(table, flags);
   if (paths.empty() && options.sweep.empty())
-    throw UsageError("report wants the files that aliquot train --metrics wrote, or --sweep DIR.");
+    throw UsageError("report needs a file of aliquot train --metrics, or --sweep DIR.");
   const std::string page = page_of(read_runs(paths), read_sweep(options.sweep));
   for (const std::string& path : paths) {
-    std::error_code unseen;
-    if (fs::equivalent(path, options.out, unseen))
-      throw UsageError("--out " + options.out + " is a record that the page is made of: give another.");
+    std::error_code ignored;
+    if (fs::equivalent(path, options.out, ignored))
+      throw UsageError("--out " + options.out + " is one of the input files: name another file.");
   }
   std::ofstream file(options.out);
   file << page;
-  if (!file.flush()) throw UsageError("--out " + options.out + ": the file cannot be written; give another.");
+  if (!file.flush()) throw UsageError("--out " + options.out + ": the file cannot be written: name another file.");
   write_stdout("{}\n", options.out);
   return 0;
 }

@@ -1,5 +1,5 @@
 #pragma once
-// A table of commas and lines, read back.
+// Reads CSV files.
 
 #include <string>
 #include <string_view>
@@ -7,7 +7,7 @@
 
 namespace aliquot {
 
-/// Rows of cells; quotes may hold commas, and are doubled where they are meant.
+/// The rows of a CSV text. A cell in quotes may contain commas, line breaks and doubled quotes. Skips empty lines.
 std::vector<std::vector<std::string>> parse_csv(std::string_view text);
 
 }  // namespace aliquot

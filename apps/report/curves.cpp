@@ -12,12 +12,12 @@ namespace {
 
 constexpr double kWidth = 480, kHeight = 250, kLeft = 58, kRight = 14, kTop = 34, kBottom = 36;
 constexpr size_t kMostPoints = 1000;
-constexpr double kManyTimes = 200;  // a range so wide is seen by its logarithm
+constexpr double kLogarithmicRatio = 200;  // maximum / minimum above which the axis is logarithmic
 
 struct Sample {
   double step, value;
 };
-using Piece = std::vector<Sample>;  // without gaps
+using Piece = std::vector<Sample>;  // consecutive samples without a gap
 
 std::vector<Piece> pieces_of(const ReportRun& run, const Curve& curve) {
   std::vector<Piece> pieces(1);
@@ -33,7 +33,7 @@ std::vector<Piece> pieces_of(const ReportRun& run, const Curve& curve) {
   return pieces;
 }
 
-/// The least and the most of each stretch, in the order they came.
+/// Reduces a piece to about kMostPoints samples: the minimum and the maximum of each interval, in their order.
 Piece thinned(const Piece& piece) {
   if (piece.size() <= kMostPoints) return piece;
   const size_t stretch = (2 * piece.size() + kMostPoints - 1) / kMostPoints;
@@ -52,7 +52,7 @@ struct Range {
   double first = std::numeric_limits<double>::infinity(), last = -first;
   double least = first, most = -first;
 
-  void take(const Sample& sample) {
+  void include(const Sample& sample) {
     first = std::min(first, sample.step);
     last = std::max(last, sample.step);
     least = std::min(least, sample.value);
@@ -62,7 +62,7 @@ struct Range {
 
 Axis value_axis(const Curve& curve, const Range& range) {
   const Span places = {kHeight - kBottom, kTop};
-  if (range.least > 0 && range.most > kManyTimes * range.least)
+  if (range.least > 0 && range.most > kLogarithmicRatio * range.least)
     return {Axis::Scale::kLogarithmic, {range.least / 1.3, range.most * 1.3}, places};
   const double air = 0.06 * (range.most - range.least);
   return {
@@ -76,7 +76,7 @@ void draw_frame(Svg& svg, const Axis& x, const Axis& y, bool logarithmic) {
     svg.text({left - 6, y.at(tick) + 4}, tick_text(tick), R"(text-anchor="end" font-size="11")");
   }
   for (const double tick : x.round_ticks(6)) {
-    if (tick != std::floor(tick)) continue;  // there is no half a step
+    if (tick != std::floor(tick)) continue;  // steps are integers
     svg.line({x.at(tick), bottom}, {x.at(tick), bottom + 4}, R"(stroke="#333333")");
     svg.text({x.at(tick), bottom + 17}, tick_text(tick), R"(text-anchor="middle" font-size="11")");
   }
@@ -113,18 +113,18 @@ std::string curve_chart(const Curve& curve, const std::vector<ReportRun>& runs) 
   Range range;
   for (const ReportRun& run : runs) {
     for (const Piece& piece : pieces_of(run, curve)) {
-      for (const Sample& sample : piece) range.take(sample);
+      for (const Sample& sample : piece) range.include(sample);
     }
   }
   Svg svg(kWidth, kHeight, curve.title + " over steps");
   svg.text({kLeft, 20}, curve.title, R"(font-weight="bold" font-size="13")");
   if (range.first > range.last) {
-    svg.text({kLeft, 60}, "no step has it", R"(fill="#555555")");
+    svg.text({kLeft, 60}, "no data", R"(fill="#555555")");
     return svg.finish();
   }
   const Axis x(Axis::Scale::kEven, {range.first, range.last}, {kLeft, kWidth - kRight});
   const Axis y = value_axis(curve, range);
-  draw_frame(svg, x, y, range.least > 0 && range.most > kManyTimes * range.least);
+  draw_frame(svg, x, y, range.least > 0 && range.most > kLogarithmicRatio * range.least);
   for (const ReportRun& run : runs) draw_run(svg, curve, run, x, y);
   return svg.finish();
 }

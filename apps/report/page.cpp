@@ -33,7 +33,7 @@ std::string cell(const std::string& text, std::string_view kind = "td", bool fig
   return fmt::format("<{0}{1}>{2}</{0}>", kind, figure ? " class=\"figure\"" : "", escaped(text));
 }
 
-/// The run's line as the charts draw it.
+/// A sample of the line with which the charts draw the run.
 std::string swatch(const ReportRun& run) {
   return fmt::format(
       "<svg width=\"34\" height=\"10\" role=\"img\"><title>{}</title><line x1=\"0\" y1=\"5\" x2=\"34\" y2=\"5\" "
@@ -48,7 +48,7 @@ std::string option_of(const ReportRun& run, const std::string& name) {
 double median_rate(const ReportRun& run) {
   std::vector<double> rates;
   for (const Json& step : run.record.steps) rates.push_back(step.value("tokens_per_second", 0.0));
-  if (rates.size() > 1) rates.erase(rates.begin());  // the first step makes caches warm
+  if (rates.size() > 1) rates.erase(rates.begin());  // the first step is a warm-up
   if (rates.empty()) return 0;
   const auto middle = rates.begin() + static_cast<ptrdiff_t>((rates.size() - 1) / 2);
   std::nth_element(rates.begin(), middle, rates.end());
@@ -70,7 +70,7 @@ std::string summary_row(const ReportRun& run) {
   row += cell(fmt::format("{}", run.record.steps.size()), "td", true) + cell(last_loss(run), "td", true);
   row += cell(fmt::format("{:.0f}", median_rate(run)), "td", true);
   row += cell(format_bytes(run.record.run.at("plan").at("memory").value("peak", int64_t{0})), "td", true);
-  row += cell(done.is_null() ? "did not end" : format_bytes(done.value("measured_peak", int64_t{0})), "td", true);
+  row += cell(done.is_null() ? "not finished" : format_bytes(done.value("measured_peak", int64_t{0})), "td", true);
   const std::string digest = done.is_null() ? "" : done.value("digest", "");
   return row +
          fmt::format("<td class=\"hash\" title=\"{}\">{}</td></tr>\n", escaped(digest), escaped(digest.substr(0, 12)));
@@ -79,14 +79,14 @@ std::string summary_row(const ReportRun& run) {
 std::string summary(const std::vector<ReportRun>& runs) {
   std::string text = "<div class=\"wide\"><table>\n<tr><th></th>";
   for (const char* name : {"run", "model"}) text += cell(name, "th");
-  for (const char* name : {"stage", "ranks"}) text += cell(name, "th", true);
+  for (const char* name : {"ZeRO stage", "ranks"}) text += cell(name, "th", true);
   text += cell("device", "th");
   for (const char* name : {"steps", "last loss", "tokens/s", "planned", "measured"}) text += cell(name, "th", true);
   text += cell("digest", "th") + "</tr>\n";
   for (const ReportRun& run : runs) text += summary_row(run);
   return text +
-         "</table></div>\n<p class=\"note\">tokens/s: the median of all steps but the first. planned, measured: the "
-         "peak of the rank with the most.</p>\n";
+         "</table></div>\n<p class=\"note\">tokens/s: median over all steps except the first. planned, measured: peak "
+         "memory, largest over all ranks.</p>\n";
 }
 
 std::string curves(const std::vector<ReportRun>& runs) {
@@ -102,7 +102,7 @@ std::string curves(const std::vector<ReportRun>& runs) {
 }
 
 std::string memory(const std::vector<ReportRun>& runs) {
-  std::string text = "<h2>Memory of a rank, planned and measured</h2>\n<div class=\"pair\">\n";
+  std::string text = "<h2>Planned and measured memory of a rank</h2>\n<div class=\"pair\">\n";
   for (const ReportRun& run : runs) text += memory_bars(run);
   return text + "</div>\n";
 }
@@ -119,7 +119,7 @@ std::string charts(const std::string& heading, const std::string& if_none, Chart
   return text;
 }
 
-/// Every option that is not the same in all runs, or of one run every option.
+/// A table of the options that differ between runs, or of all options if there is one run.
 std::string options(const std::vector<ReportRun>& runs) {
   const bool several = runs.size() > 1;
   std::string rows;
@@ -133,7 +133,7 @@ std::string options(const std::vector<ReportRun>& runs) {
     rows += "</tr>\n";
   }
   std::string text = several ? "<h2>Options that differ</h2>\n" : "<h2>Options</h2>\n";
-  if (rows.empty()) return text + "<p class=\"note\">none: the runs were told the same.</p>\n";
+  if (rows.empty()) return text + "<p class=\"note\">none: the runs have the same options.</p>\n";
   text += "<div class=\"wide\"><table>\n<tr><th></th>";
   for (const ReportRun& run : runs) text += cell(run.name, "th");
   return text + "</tr>\n" + rows + "</table></div>\n";
@@ -161,19 +161,18 @@ std::string report_page(const std::vector<ReportRun>& runs, const SweepResults& 
       "<!DOCTYPE html>\n<html xmlns=\"http://www.w3.org/1999/xhtml\" lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n"
       "<meta name=\"viewport\" content=\"width=device-width\"/>\n<title>aliquot: "
       "{}</title>\n<style>{}</style>\n</head>\n"
-      "<body>\n<h1>{}</h1>\n<p class=\"note\">by aliquot report, {}</p>\n",
+      "<body>\n<h1>{}</h1>\n<p class=\"note\">written by aliquot report, {}</p>\n",
       escaped(title), kStyle, escaped(title), version());
   if (!runs.empty()) {
     page += summary(runs) + curves(runs) + memory(runs);
-    page +=
-        charts("Memory of one step, operation by operation", "its record has no operations.", step_memory_chart, runs);
-    page += charts("Lanes of one step", "no step was timed: that takes three steps, and a run that came to its end.",
+    page += charts("Memory at each operation of one step", "the record has no operations.", step_memory_chart, runs);
+    page += charts("Lanes of one step", "no step was timed, which requires a finished run of at least three steps.",
                    step_lanes_chart, runs);
-    page += charts("Ranks of one step", "its record says nothing of them (--stragglers-every), or there was one rank.",
+    page += charts("Ranks of one step", "the record has no straggler report (--stragglers-every), or one rank only.",
                    rank_table, runs);
     page += options(runs);
   }
-  if (!sweep.table.empty()) page += "<h2>Memory against model size</h2>\n" + sweep.picture + sweep_table(sweep.table);
+  if (!sweep.table.empty()) page += "<h2>Memory by model size</h2>\n" + sweep.picture + sweep_table(sweep.table);
   return page + "</body>\n</html>\n";
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// The page of one run or several.
+// The HTML page of aliquot report.
 
 #include <string>
 #include <vector>
@@ -8,13 +8,13 @@
 
 namespace aliquot {
 
-/// What a sweep left: its drawing, and the rows of its table, the first of them names. Empty: none.
+/// The results of aliquot sweep. Empty if there are none.
 struct SweepResults {
-  std::string picture;
-  std::vector<std::vector<std::string>> table;
+  std::string picture;                          // SVG
+  std::vector<std::vector<std::string>> table;  // rows; the first has the column names
 };
 
-/// One HTML page with everything in it, well-formed as XML: nothing is fetched, no script runs.
+/// A self-contained HTML page without scripts or external resources. It is well-formed XML.
 std::string report_page(const std::vector<ReportRun>& runs, const SweepResults& sweep);
 
 }  // namespace aliquot

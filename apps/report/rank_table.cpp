@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::array kColumns = {"compute_seconds", "waiting_seconds", "communication_seconds"};
 
-/// Of a record that others may have written: numbers where they are, as many as ranks.
+/// The value of a rank; 0 if it is missing or not a number. Records are untrusted input.
 double seconds_of(const Json& report, const char* column, std::size_t rank) {
   if (!report.contains(column) || !report[column].is_array()) return 0;
   const Json& values = report[column];
@@ -33,8 +33,8 @@ std::string rank_table(const ReportRun& run) {
   std::string text = fmt::format(
       "<p class=\"note\">{}: step {}; rank {} computed longest, {:.2f} times the median.</p>\n<div "
       "class=\"wide\"><table>\n"
-      "<tr><th class=\"figure\">rank</th><th class=\"figure\">computes, s</th><th class=\"figure\">waits, s</th>"
-      "<th class=\"figure\">communicates, s</th></tr>\n",
+      "<tr><th class=\"figure\">rank</th><th class=\"figure\">compute, s</th><th class=\"figure\">waiting, s</th>"
+      "<th class=\"figure\">communication, s</th></tr>\n",
       escaped(run.name), number(report, "step"), number(report, "slowest_rank"), number(report, "times_median"));
   for (std::size_t rank = 0; rank < std::min(ranks, kMost); ++rank) {
     text += fmt::format("<tr><td class=\"figure\">{}</td>", rank);

@@ -15,7 +15,7 @@ constexpr double kWidth = 980, kLeft = 74, kRight = 130, kTop = 34;
 constexpr double kMemoryHeight = 270, kMemoryBottom = 38;
 constexpr double kLaneRow = 34, kLaneBar = 22;
 
-/// A category's bytes, an entry an operation.
+/// The bytes of one memory category at each operation.
 struct Layer {
   std::string category;
   std::vector<double> bytes;
@@ -26,13 +26,13 @@ std::vector<Layer> layers_of(const Json& run) {
   const Json& plan = run.at("plan");
   const Json& step = plan.at("step");
   for (const auto& [category, bytes] : step.at("bytes").items()) layers.push_back({category, bytes});
-  // Records of before activations were planned have them all the time.
+  // Old records have one constant number for the activations, which were not planned then.
   const double lasting = step.at("bytes").contains("activations") ? 0.0 : plan.at("memory").value("activations", 0.0);
   if (lasting > 0) layers.push_back({"activations", std::vector<double>(step.at("titles").size(), lasting)});
   return layers;
 }
 
-/// The outline of a layer that lies on `below`; each operation is as wide as any other.
+/// The outline of a layer stacked on `below`. All operations have the same width.
 std::vector<Point> outline(const std::vector<double>& below, const std::vector<double>& above, const Axis& x,
                            const Axis& y) {
   std::vector<Point> points;
@@ -56,7 +56,7 @@ void draw_memory_frame(Svg& svg, const Axis& x, const Axis& y, const Json& title
   }
   const double bottom = kMemoryHeight - kMemoryBottom;
   double end = 0;
-  for (size_t i = 0; i < titles.size(); ++i) {  // as many titles as have room
+  for (size_t i = 0; i < titles.size(); ++i) {  // skips titles for which there is no room
     const std::string title = titles[i].get<std::string>();
     const double at = x.at(static_cast<double>(i) + 0.5), half = 2.9 * static_cast<double>(title.size());
     if (!title.starts_with("forward") && !title.starts_with("backward") && !title.starts_with("norm")) continue;
@@ -114,7 +114,7 @@ void draw_operations(Svg& svg, const Json& titles) {
   }
 }
 
-/// Those that have work, the first at the top.
+/// The lanes that have operations, from top to bottom.
 std::vector<std::string> lanes_of(const Json& lanes) {
   std::vector<std::string> used;
   for (const std::string_view lane : {"compute", "gather", "reduce", "exchange", "io"}) {
@@ -184,12 +184,13 @@ std::string step_lanes_chart(const ReportRun& run) {
   draw_lane_frame(svg, lanes, x);
   for (size_t i = 0; i < starts.size(); ++i) {
     const std::string title = plan.at("titles")[i].get<std::string>();
-    if (title.starts_with("release")) continue;  // it takes no time
+    if (title.starts_with("release")) continue;  // has no duration
     const auto lane = std::ranges::find(lanes, plan.at("lanes")[i].get<std::string>()) - lanes.begin();
     const double from = x.at(1e3 * starts[i]), to = x.at(1e3 * ends[i]);
-    svg.rectangle({from, kTop + kLaneRow * static_cast<double>(lane)}, {std::max(to - from, 0.4), kLaneBar},
-                  fmt::format(R"(fill="{}")", verb_colour(title)),
-                  fmt::format("{}: {:.4g} ms from {:.4g} ms on", title, 1e3 * (ends[i] - starts[i]), 1e3 * starts[i]));
+    svg.rectangle(
+        {from, kTop + kLaneRow * static_cast<double>(lane)}, {std::max(to - from, 0.4), kLaneBar},
+        fmt::format(R"(fill="{}")", verb_colour(title)),
+        fmt::format("{}: {:.4g} ms, starting at {:.4g} ms", title, 1e3 * (ends[i] - starts[i]), 1e3 * starts[i]));
   }
   draw_operations(svg, plan.at("titles"));
   return svg.finish();

@@ -16,19 +16,19 @@ namespace aliquot {
 namespace {
 
 constexpr int kCannotRun = 127;
-constexpr auto kBetweenLooks = std::chrono::milliseconds(10);
+constexpr auto kPollInterval = std::chrono::milliseconds(10);
 
-// Between fork and exec: nothing that could wait for a lock.
-[[noreturn]] void become(char* const* words, int output, int nothing, pid_t parent) {
+// Runs in the child between fork and exec, so it must not take locks (async-signal-safe calls only).
+[[noreturn]] void exec_program(char* const* words, int output, int dev_null, pid_t parent) {
   unblock_stop_signals();
   prctl(PR_SET_PDEATHSIG, SIGTERM);
-  if (getppid() != parent) _exit(kCannotRun);  // it went before it was watched
-  dup2(nothing, STDIN_FILENO);
+  if (getppid() != parent) _exit(kCannotRun);  // the parent died before prctl()
+  dup2(dev_null, STDIN_FILENO);
   dup2(output, STDOUT_FILENO);
   dup2(output, STDERR_FILENO);
   execv(words[0], words);
   const char* why = std::strerror(errno);
-  [[maybe_unused]] ssize_t told = write(STDERR_FILENO, why, std::strlen(why));
+  [[maybe_unused]] ssize_t written = write(STDERR_FILENO, why, std::strlen(why));
   _exit(kCannotRun);
 }
 
@@ -40,14 +40,14 @@ ChildProcess::ChildProcess(const std::vector<std::string>& words, const std::str
   pointers.push_back(nullptr);
   const int output = open(output_path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   if (output < 0) throw FaultError(output_path + ": the file cannot be written: " + std::strerror(errno) + ".");
-  const int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
+  const int dev_null = open("/dev/null", O_RDONLY | O_CLOEXEC);
   const pid_t parent = getpid();
   process_ = fork();
-  if (process_ == 0) become(pointers.data(), output, nothing, parent);
-  const int refused = errno;
+  if (process_ == 0) exec_program(pointers.data(), output, dev_null, parent);
+  const int fork_error = errno;
   close(output);
-  if (nothing >= 0) close(nothing);
-  if (process_ < 0) throw FaultError(words[0] + " cannot be started: " + std::strerror(refused) + ".");
+  if (dev_null >= 0) close(dev_null);
+  if (process_ < 0) throw FaultError(words[0] + ": the program cannot be started: " + std::strerror(fork_error) + ".");
 }
 
 ChildProcess::~ChildProcess() {
@@ -67,7 +67,7 @@ bool ChildProcess::poll_exit() {
 
 bool ChildProcess::wait_for_exit(double seconds) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
-  while (!ended_ && !poll_exit() && std::chrono::steady_clock::now() < end) std::this_thread::sleep_for(kBetweenLooks);
+  while (!ended_ && !poll_exit() && std::chrono::steady_clock::now() < end) std::this_thread::sleep_for(kPollInterval);
   return ended_;
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// Another program, run to its end.
+// Runs another program.
 
 #include <string>
 #include <sys/types.h>
@@ -7,27 +7,28 @@
 
 namespace aliquot {
 
-/// How a program ended: by itself with `code`, or by a signal.
+/// How a program ended: with an exit code, or by a signal.
 struct ExitStatus {
   int code = 0;
-  int signal = 0;  // 0: none
+  int signal = 0;  // 0 means not by a signal
 };
 
-/// A running program; its output and errors go to a file, it reads nothing. It is asked to stop when we are gone. Used from
-/// one thread.
+/// A child process with an empty standard input, whose output and errors go to a file. Receives SIGTERM if this process
+/// dies. Used from one thread.
 class ChildProcess {
  public:
-  /// `words`: the program's path and its arguments. Throws FaultError when it cannot be started.
+  /// `words` are the path of the program and its arguments. Throws FaultError if the process cannot be created or the
+  /// output file cannot be written. If the program cannot be executed, the process ends with code 127.
   ChildProcess(const std::vector<std::string>& words, const std::string& output_path);
-  /// Kills it, if it still runs.
+  /// Kills the process if it is still running.
   ~ChildProcess();
   ChildProcess(const ChildProcess&) = delete;
   ChildProcess& operator=(const ChildProcess&) = delete;
 
-  /// Waits for `seconds` at most; true once it has ended.
+  /// Waits at most `seconds` for the process to end. Returns whether it has ended.
   bool wait_for_exit(double seconds);
   ExitStatus exit_status() const { return exit_status_; }
-  /// Nothing once it has ended.
+  /// Sends a signal. Does nothing if the process has ended.
   void send(int signal) const;
 
  private:

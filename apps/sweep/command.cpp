@@ -1,4 +1,4 @@
-// aliquot sweep: memory per rank against model size, measured run by run.
+// aliquot sweep: measures memory per rank against model size, with one training run per point.
 #include <algorithm>
 #include <csignal>
 #include <filesystem>
@@ -24,10 +24,12 @@ namespace fs = std::filesystem;
 constexpr std::string_view kHelp =
     "aliquot sweep [--option value ...]\n\n"
     "  aliquot sweep --models gpt2-nano,gpt2-124m --stages all --ranks 1,2 --out results\n\n"
-    "Trains every combination for a few steps, each as a process of its own, and writes to --out what a rank held:\n"
-    "sweep.csv, a row a run, and memory.svg, memory per rank against model size. A run that does not fit is a row.\n"
-    "What the runs recorded and printed is in --out/runs. Besides its own options it takes those of aliquot train,\n"
-    "for all runs.\n\n";
+    "Trains every combination of model, ZeRO stage and ranks for a few steps, each in its own process. Writes to "
+    "--out\n"
+    "the table sweep.csv, with one row per run, and the chart memory.svg, memory per rank against model size. A run "
+    "that\n"
+    "does not fit in memory also gets a row. The metrics and the output of the runs are in --out/runs. Options of\n"
+    "aliquot train apply to all runs.\n\n";
 
 constexpr double kPollSeconds = 0.2;
 
@@ -41,13 +43,13 @@ std::string text_of_file(const fs::path& path) {
 void write_file(const fs::path& path, const std::string& text) {
   std::ofstream file(path);
   file << text;
-  if (!file.flush()) throw FaultError(path.string() + ": it could not be written: is the disk full?");
+  if (!file.flush()) throw FaultError(path.string() + ": the file could not be written (is the disk full?).");
 }
 
 class Sweep {
  public:
   explicit Sweep(SweepOptions options);
-  /// Returns what the command ends with.
+  /// Runs all cases. Returns the exit code of the command.
   int run();
 
  private:
@@ -76,20 +78,21 @@ Sweep::Sweep(SweepOptions options)
       on_terminal_(isatty(STDOUT_FILENO) != 0) {
   std::error_code failure;
   fs::create_directories(runs_, failure);
-  if (failure) throw UsageError(fmt::format("--out {}: {}.", options_.out, failure.message()));
+  if (failure)
+    throw UsageError(fmt::format("--out {}: the directory cannot be created: {}.", options_.out, failure.message()));
   table_.open(fs::path(options_.out) / "sweep.csv");
   table_ << csv_header() << '\n' << std::flush;
   if (!table_)
-    throw UsageError("--out " + options_.out + ": sweep.csv cannot be written there; give another directory.");
+    throw UsageError("--out " + options_.out + ": sweep.csv cannot be written there: choose another directory.");
 }
 
 int Sweep::run() {
   for (size_t i = 0; i < cases_.size() && !stop_requested(); ++i) {
     const SweepRow row = run_one(cases_[i], i);
-    if (stop_requested() && !row.ok()) break;  // it was stopped, not found wanting
+    if (stop_requested() && !row.ok()) break;  // the run failed because it was stopped: no row
     rows_.push_back(row);
     table_ << csv_line(row) << '\n' << std::flush;
-    if (!table_) throw FaultError(options_.out + "/sweep.csv could not be written: is the disk full?");
+    if (!table_) throw FaultError(options_.out + "/sweep.csv: the file could not be written (is the disk full?).");
     clear_progress_line();
     write_stdout("{:>{}}/{}  {}\n", i + 1, std::to_string(cases_.size()).size(), cases_.size(), text_line(row));
     std::fflush(stdout);
@@ -99,7 +102,7 @@ int Sweep::run() {
 
 SweepRow Sweep::run_one(const SweepCase& one, size_t number) {
   const fs::path metrics = runs_ / (one.name() + ".jsonl"), output = runs_ / (one.name() + ".txt");
-  fs::remove(metrics);  // of a sweep before
+  fs::remove(metrics);  // of an earlier sweep
   ExitStatus exit_status;
   {
     ChildProcess child(command_of(options_, one, program_, metrics.string()), output.string());
@@ -117,13 +120,13 @@ SweepRow Sweep::run_one(const SweepCase& one, size_t number) {
 }
 
 void Sweep::wait_for(ChildProcess& child, const SweepCase& one, size_t number) {
-  bool asked = false;
+  bool stop_sent = false;
   double seconds = 0;
   for (show_progress(one, number, 0); !child.wait_for_exit(kPollSeconds); show_progress(one, number, seconds)) {
     seconds += kPollSeconds;
-    if (!stop_requested() || asked) continue;
+    if (!stop_requested() || stop_sent) continue;
     child.send(SIGTERM);
-    asked = true;
+    stop_sent = true;
   }
 }
 
@@ -142,19 +145,19 @@ void Sweep::clear_progress_line() {
   line_is_open_ = false;
 }
 
-/// What the runs have in common, for the picture: from the first that got so far.
+/// The settings that all runs share, for the chart. Read from the first run that was planned.
 std::string Sweep::common_settings_text() const {
   for (const SweepRow& row : rows_) {
     if (!row.planned_peak_bytes) continue;
     const Json run = read_run_record((runs_ / (row.run.name() + ".jsonl")).string()).run;
     const Json& options = run["options"];
-    const auto said = [&options](const char* name) { return text_of(options.value(name, Json())); };
+    const auto value_of = [&options](const char* name) { return text_of(options.value(name, Json())); };
     const bool same_sequence = options_.common.sequence.has_value() || options_.models.size() == 1;
     const size_t equal = static_cast<size_t>(std::ranges::count_if(rows_, &SweepRow::plan_matches));
     const size_t ran = static_cast<size_t>(std::ranges::count_if(rows_, &SweepRow::ok));
     return fmt::format("{}, {}, micro-batch {} x {}; {}, {}. Planned equals measured, to the byte, in {} of {} runs.",
-                       said("optimizer"), said("precision"), said("micro-batch"),
-                       same_sequence ? said("sequence") + " tokens" : "the model's context", row.device,
+                       value_of("optimizer"), value_of("precision"), value_of("micro-batch"),
+                       same_sequence ? value_of("sequence") + " tokens" : "the model's context", row.device,
                        options_.launcher.empty() ? "ranks as threads" : "ranks as processes", equal, ran);
   }
   return {};
@@ -169,11 +172,11 @@ int Sweep::finish() {
   write_stdout("{} of {} runs were measured; planned equals measured, to the byte, in {} of them.\n{}/sweep.csv\n{}\n",
                ran, cases_.size(), equal, options_.out, picture.string());
   if (rows_.size() < cases_.size()) {
-    warn("asked to stop after {} of {} runs; what they came to is written.", rows_.size(), cases_.size());
+    warn("stopped on request after {} of {} runs; the results so far are written.", rows_.size(), cases_.size());
     return exit_code_of_signal(stop_signal());
   }
   if (ran > 0) return 0;
-  throw UnavailableError("no run of the sweep was measured; the first: " + rows_.front().reason);
+  throw UnavailableError("no run of the sweep was measured; the first one ended with: " + rows_.front().reason);
 }
 
 }  // namespace
@@ -189,7 +192,7 @@ int run_sweep(const Arguments& arguments) {
   for (const std::string& model : options.models) {
     ShapeOptions shape = options.common;
     set_model(shape, model);
-    model_shape(shape);  // says at once what does not fit together
+    model_shape(shape);  // throws now if the options contradict each other
   }
   install_stop_handlers(StartedBy::kItself);
   return Sweep(options).run();

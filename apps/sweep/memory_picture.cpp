@@ -14,11 +14,11 @@
 namespace aliquot {
 namespace {
 
-// Colours that differ to colour-blind eyes (Okabe and Ito's), marks and dashes that differ without any.
+// Colours from the palette of Okabe and Ito, for colour-blind readers. Marks and dashes also differ without colour.
 struct StageStyle {
   std::string_view colour, dashes;
   Mark mark;
-  double radius;  // where stages agree, as on one rank, each is seen around the next
+  double radius;  // decreases, so that marks at the same point are all visible
 };
 constexpr std::array<StageStyle, 4> kStages = {
     StageStyle{"#0072B2", "none", Mark::kCircle, 6.5}, StageStyle{"#D55E00", "7 3", Mark::kSquare, 4.6},
@@ -29,12 +29,12 @@ constexpr double kLeft = 66, kRight = 118, kTop = 88, kGap = 24, kBelow = 84, kF
 constexpr size_t kPanelsInARow = 3;
 constexpr std::string_view kGrey = R"(fill="#555555" font-size="11")";
 constexpr double kLineHeight = 13;
-constexpr double kVisibleLimitFactor =
-    1.25;  // a limit further above what was planned would flatten it: it is said instead
+// A limit beyond this factor times the highest planned value is written as text: drawn, it would compress the lines.
+constexpr double kVisibleLimitFactor = 1.25;
 
 struct Panel {
   int64_t ranks = 0;
-  std::vector<const SweepRow*> rows;  // with a plan
+  std::vector<const SweepRow*> rows;  // only rows with a plan
   std::optional<int64_t> limit_bytes;
 };
 
@@ -55,12 +55,12 @@ std::vector<Panel> panels_of(const std::vector<SweepRow>& rows) {
   return panels;
 }
 
-/// Memory grows with parameters in proportion, so even axes show the stages as a fan. Where most models would lie on top of
-/// one another near zero, logarithms part them.
+/// Linear axes, unless most models have less than a tenth of the parameters of the largest one: their marks would
+/// overlap near zero.
 Axis::Scale scale_for(const std::set<double>& parameters) {
   const double most = parameters.empty() ? 0 : *parameters.rbegin();
-  const auto seen = std::ranges::count_if(parameters, [most](double p) { return p >= most / 10; });
-  return 2 * static_cast<size_t>(seen) >= parameters.size() ? Axis::Scale::kEven : Axis::Scale::kLogarithmic;
+  const auto large = std::ranges::count_if(parameters, [most](double p) { return p >= most / 10; });
+  return 2 * static_cast<size_t>(large) >= parameters.size() ? Axis::Scale::kEven : Axis::Scale::kLogarithmic;
 }
 
 class Picture {
@@ -118,7 +118,7 @@ void Picture::draw_head(const std::string& below) {
 }
 
 std::string Picture::draw() {
-  if (panels_.empty()) svg_->text({16, 80}, "No run came so far as to be planned: see sweep.csv.", kGrey);
+  if (panels_.empty()) svg_->text({16, 80}, "No run was planned. The reasons are in sweep.csv.", kGrey);
   size_t line = 0;
   for (size_t p = 0; p < panels_.size(); ++p) {
     line = p / kPanelsInARow;
@@ -127,7 +127,7 @@ std::string Picture::draw() {
   }
   const double foot = kTop + static_cast<double>(line + 1) * (kPanelHeight + kBelow);
   svg_->text({16, foot + 12},
-             "Lines: planned before the run.  Marks: measured in it.  Crosses: did not run (sweep.csv says why).",
+             "Lines: planned before the run.  Marks: measured.  Crosses: did not run (the reason is in sweep.csv).",
              kGrey);
   return svg_->finish();
 }
@@ -144,7 +144,7 @@ void Picture::draw_panel(const Panel& panel, Point corner, bool is_first) {
   draw_labels(panel, x, y);
 }
 
-/// Whole numbers of a unit of bytes, or powers of two.
+/// Round numbers of KiB, MiB and so on, or powers of two.
 std::vector<double> byte_ticks(const Axis& y, Axis::Scale scale) {
   if (scale == Axis::Scale::kLogarithmic) return y.power_ticks(2, 8);
   double unit = 1;
@@ -171,7 +171,7 @@ void Picture::draw_frame(const Axis& x, const Axis& y, bool with_bytes) {
   svg_->text({(left + right) / 2, bottom + 62}, "parameters", R"(text-anchor="middle")");
 }
 
-/// Which model is where, under the axis, in two lines where one would not do.
+/// Writes the names of the models under the axis, in two lines if they would overlap in one.
 void Picture::draw_models(const Panel& panel, const Axis& x, const Axis& y) {
   std::map<int64_t, std::string> models;
   for (const SweepRow* row : panel.rows) models[row->parameters] = row->run.model;
@@ -194,8 +194,8 @@ void Picture::draw_limit(const Panel& panel, const Axis& x, const Axis& y) {
   const double at = y.at(std::min(bytes, bytes_.to));
   if (in_sight) svg_->line({left, at}, {x.at(parameters_.to), at}, R"(stroke="black" stroke-width="1.4")");
   svg_->text({left + 6, at + (in_sight && at > y.at(bytes_.to) + kLineHeight ? -5 : 13)},
-             fmt::format("{}{} is what the machine has for a rank",
-                         in_sight ? "" : "above this: ", format_bytes(*panel.limit_bytes)),
+             fmt::format("machine memory per rank: {}{}", format_bytes(*panel.limit_bytes),
+                         in_sight ? "" : " (above this chart)"),
              R"(font-size="10.5" stroke="white" stroke-width="3" paint-order="stroke")");
 }
 
@@ -228,7 +228,7 @@ void Picture::draw_stage(const Panel& panel, int stage, const Axis& x, const Axi
   }
 }
 
-/// At the end of each line its name and figure; pushed apart where they would touch, each in its line's height otherwise.
+/// Writes the stage and the last value at the end of each line, and moves labels apart where they would overlap.
 void Picture::draw_labels(const Panel& panel, const Axis& x, const Axis& y) {
   struct Label {
     double at;
@@ -243,7 +243,7 @@ void Picture::draw_labels(const Panel& panel, const Axis& x, const Axis& y) {
       labels.push_back({y.at(static_cast<double>(*last->planned_peak_bytes)), stage, *last->planned_peak_bytes});
   }
   std::ranges::stable_sort(labels, {}, &Label::at);
-  // Down from the top, then up from the bottom: the middle of what touches stays near where it belongs.
+  // Move labels down where they overlap, then move all of them up if the last one is below the chart.
   for (size_t i = 1; i < labels.size(); ++i) labels[i].at = std::max(labels[i].at, labels[i - 1].at + kLineHeight);
   const double over = labels.empty() ? 0 : std::max(0.0, labels.back().at - y.at(bytes_.from));
   for (Label& label : labels) label.at -= over;

@@ -1,5 +1,5 @@
 #pragma once
-// Memory per rank against model size, drawn.
+// Draws memory per rank against model size.
 
 #include <optional>
 #include <string>
@@ -9,9 +9,9 @@
 
 namespace aliquot {
 
-/// An SVG: a panel for each number of ranks, all on one scale; in it a line for each stage through what was planned, a mark
-/// for each run that was measured, a cross for each that was not, and what a rank may have. `below` is said beneath the
-/// title: what the runs have in common. Rows without a plan are not drawn.
+/// Returns an SVG with one panel for each number of ranks, all with the same scale. A panel has a line of planned
+/// memory for each ZeRO stage, a mark for each measured run, a cross for each run that failed, and the memory limit of
+/// a rank. `below` is the text under the title. Rows without a plan are not drawn.
 std::string memory_picture(const std::vector<SweepRow>& rows, const std::string& below);
 
 }  // namespace aliquot

@@ -11,8 +11,9 @@
 namespace aliquot {
 namespace {
 
-// What a sweep sets itself, or what its runs would step on one another's feet with.
-constexpr std::array<std::string_view, 18> kOwn = {
+// Options of `aliquot train` that a sweep does not accept: it sets them itself, or they would make its runs write to
+// the same files.
+constexpr std::array<std::string_view, 18> kExcluded = {
     "zero-stage",   "ranks",   "model",  "steps",      "stop-after", "checkpoint-dir", "checkpoint-every",
     "keep",         "save",    "resume", "metrics",    "trace",      "quiet",          "progress",
     "digest-every", "dry-run", "config", "max-skipped"};
@@ -36,7 +37,7 @@ void check_model(const std::string& model, const std::vector<std::string>&) {
 void check_choice(const std::string& item, const std::vector<std::string>& names) { parse_choice(item, names); }
 
 void add_ranks(OptionTable& t, SweepOptions& o) {
-  t.add({"ranks", "LIST", "Numbers of ranks.", false,
+  t.add({"ranks", "LIST", "Comma-separated numbers of ranks.", false,
          [&o](std::string_view text) {
            o.ranks.clear();
            for (const std::string& item : parse_list(text)) o.ranks.push_back(parse_count(item, {1, 4096}));
@@ -44,7 +45,7 @@ void add_ranks(OptionTable& t, SweepOptions& o) {
          [&o]() -> OptionValue { return fmt::format("{}", fmt::join(o.ranks, ",")); }});
 }
 
-/// The option of `aliquot train`, which checks the value, and remembers the words.
+/// A copy of an option of `aliquot train`. Setting it checks the value and also appends it to o.train_arguments.
 Option train_arguments(const Option& option, SweepOptions& o) {
   Option copy = option;
   copy.set = [&o, set = option.set, flag = "--" + option.name](std::string_view text) {
@@ -57,7 +58,7 @@ Option train_arguments(const Option& option, SweepOptions& o) {
 }  // namespace
 
 std::string SweepCase::name() const {
-  std::string file_name = model;  // which may be a path
+  std::string file_name = model;  // may be a path
   std::ranges::replace(file_name, '/', '-');
   return fmt::format("{}-stage{}-ranks{}", file_name, zero_stage, ranks);
 }
@@ -66,24 +67,25 @@ OptionTable sweep_option_table(SweepOptions& o) {
   OptionTable t;
   std::vector<std::string> models;
   for (const ModelPreset& preset : model_presets()) models.emplace_back(preset.name);
-  t.heading("Which runs");
+  t.heading("Runs");
   add_list(t, "models", o.models, models, check_model,
-           "Models as --model of aliquot train takes them, with commas between, or all presets.");
-  add_list(t, "stages", o.stages, {"0", "1", "2", "3"}, check_choice, "ZeRO stages with commas between, or all.");
+           "Comma-separated models, as for --model of aliquot train; all means all presets.");
+  add_list(t, "stages", o.stages, {"0", "1", "2", "3"}, check_choice, "Comma-separated ZeRO stages, or all.");
   add_ranks(t, o);
-  t.count("steps", o.steps, {1, 1 << 20}, "Steps of each run; rates are medians of all but the first.");
-  t.text("out", "DIR", o.out, "Where sweep.csv, memory.svg and the runs' own files go.");
+  t.count("steps", o.steps, {1, 1 << 20}, "Steps of each run; reported rates are medians without the first step.");
+  t.text("out", "DIR", o.out, "Directory for sweep.csv, memory.svg and the files of the runs.");
   t.text("launcher", "WORDS", o.launcher,
-         "Runs ranks as processes: 'mpirun -n {ranks}'. Default: as threads of one process.");
+         "Command that starts ranks as processes, such as 'mpirun -n {ranks}'; default: threads of one process.");
   t.bytes("device-memory", o.device_memory,
-          "What a rank may have, as drawn; default what the runs say of the machine.");
-  t.text("config", "FILE", o.config, "Any of these options, 'name = value' a line; the command line wins.");
+          "Memory of a rank, drawn in the chart; default the machine's memory divided by its ranks.");
+  t.text("config", "FILE", o.config,
+         "Read options from a file with lines 'name = value'; the command line takes precedence.");
   const OptionTable train = train_option_table(o.common);
   std::string heading;
   for (const OptionTable::Entry& entry : train.entries()) {
     if (!entry.heading.empty()) heading = entry.heading;
-    if (std::ranges::find(kOwn, entry.option.name) != kOwn.end()) continue;
-    if (!heading.empty()) t.heading(std::exchange(heading, {}) + ", of every run");
+    if (std::ranges::find(kExcluded, entry.option.name) != kExcluded.end()) continue;
+    if (!heading.empty()) t.heading(std::exchange(heading, {}) + ", for all runs");
     t.add(train_arguments(entry.option, o));
   }
   return t;
@@ -105,7 +107,7 @@ std::vector<std::string> command_of(const SweepOptions& o, const SweepCase& one,
   words.insert(words.end(), o.train_arguments.begin(), o.train_arguments.end());
   words.insert(words.end(), {"--model", one.model, "--zero-stage", std::to_string(one.zero_stage), "--steps",
                              std::to_string(o.steps), "--metrics", metrics, "--quiet"});
-  // A launcher that starts another number of ranks is told so by the run.
+  // --ranks makes a run fail if the launcher starts a different number of ranks.
   const std::string ranks = std::to_string(one.ranks);
   words.insert(words.end(), {"--ranks", ranks});
   if (o.launcher.empty()) return words;
@@ -113,7 +115,7 @@ std::vector<std::string> command_of(const SweepOptions& o, const SweepCase& one,
   constexpr std::string_view kRanks = "{ranks}";
   for (size_t at = launcher.find(kRanks); at != std::string::npos; at = launcher.find(kRanks, at))
     launcher.replace(at, kRanks.size(), ranks);
-  // The shell takes the launcher's words apart, quotes and all; ours are handed through it whole.
+  // The shell splits the launcher's text into words, and passes our arguments through unchanged.
   words.insert(words.begin(), {"/bin/sh", "-c", "exec " + launcher + " \"$@\"", "sh"});
   return words;
 }

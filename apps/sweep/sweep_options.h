@@ -1,5 +1,5 @@
 #pragma once
-// What `aliquot sweep` can be told.
+// The options of `aliquot sweep`.
 
 #include <cstdint>
 #include <optional>
@@ -10,36 +10,36 @@
 
 namespace aliquot {
 
-/// Which runs, and what every one of them is told besides.
+/// The runs of a sweep and their common options.
 struct SweepOptions {
   std::vector<std::string> models = {"gpt2-nano"}, stages = {"0", "1", "2", "3"};
   std::vector<int64_t> ranks = {1, 2};
   int64_t steps = 3;
   std::string out = "results", launcher, config;
-  std::optional<int64_t> device_memory;  // what a rank may have, in the picture; else what the runs say
+  std::optional<int64_t> device_memory;  // drawn as the limit of a rank; if unset, the value that the runs record
 
-  TrainOptions common;  // as the words below have set it; model, stage, ranks and steps are not looked at
-  std::vector<std::string> train_arguments;  // words for `aliquot train`
+  TrainOptions common;                       // the common options; its model, ZeRO stage, ranks and steps are not used
+  std::vector<std::string> train_arguments;  // the common options as arguments of `aliquot train`
 };
 
-/// One combination.
+/// One run of a sweep.
 struct SweepCase {
   std::string model;
   int zero_stage = 0;
   int64_t ranks = 1;
 
-  /// "gpt2-nano-stage2-ranks4": of its files.
+  /// The base name of its files, for example "gpt2-nano-stage2-ranks4".
   std::string name() const;
 };
 
-/// The sweep's own options, and those of `aliquot train` that it does not set itself. Bound to `options`, which must outlive
-/// the table and stay where it is.
+/// The table of the sweep's own options and of those of `aliquot train` that it accepts. `options` must outlive the
+/// table and must not move.
 OptionTable sweep_option_table(SweepOptions& options);
 
-/// Model by model, then by ranks, then by stage.
+/// All combinations, ordered by model, then ranks, then ZeRO stage.
 std::vector<SweepCase> cases_of(const SweepOptions& options);
 
-/// The program and its arguments for one run that writes its metrics to `metrics`.
+/// The program and arguments of one run, which writes its metrics to `metrics`.
 std::vector<std::string> command_of(const SweepOptions& options, const SweepCase& one, const std::string& program,
                                     const std::string& metrics);
 

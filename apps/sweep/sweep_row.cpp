@@ -34,25 +34,25 @@ std::string status_of(const ExitStatus& exit_status, bool was_planned) {
   return exit_status.code == 128 + SIGKILL ? "killed" : fmt::format("exit {}", exit_status.code);
 }
 
-/// Our own last sentence, or whatever was said last.
-std::string last_words(const std::string& printed) {
-  constexpr std::string_view kOurs = "aliquot: ";
+/// The last message of aliquot, or else the last line of text.
+std::string last_message(const std::string& printed) {
+  constexpr std::string_view kPrefix = "aliquot: ";
   std::istringstream lines(printed);
-  std::string ours, last;
+  std::string message, last;
   for (std::string line; std::getline(lines, line);) {
-    if (line.starts_with(kOurs)) ours = line.substr(kOurs.size());
+    if (line.starts_with(kPrefix)) message = line.substr(kPrefix.size());
     if (line.find_first_not_of(" \t\r-") != std::string::npos) last = line;
   }
-  return ours.empty() ? last : ours;
+  return message.empty() ? last : message;
 }
 
 std::string reason_of(const ExitStatus& exit_status, const std::string& printed) {
   if (exit_status.signal == SIGKILL || exit_status.code == 128 + SIGKILL)
-    return "It was killed from outside; the system does so when memory runs out.";
+    return "killed by SIGKILL, which the system sends if memory runs out";
   if (exit_status.signal != 0)
-    return fmt::format("It ended by signal {} ({}).", exit_status.signal, strsignal(exit_status.signal));
-  const std::string words = last_words(printed);
-  return words.empty() ? "It said nothing." : words;
+    return fmt::format("ended by signal {} ({})", exit_status.signal, strsignal(exit_status.signal));
+  const std::string message = last_message(printed);
+  return message.empty() ? "no message was printed" : message;
 }
 
 double median(std::vector<double> values) {
@@ -61,7 +61,7 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-/// Of all steps but the first, which makes caches warm and touches memory; of the first alone if there is no other.
+/// The median over all steps but the first, which is slower (cold caches, page faults). With one step, its value.
 std::optional<double> median_of(const std::vector<Json>& steps, const char* field) {
   if (steps.empty()) return std::nullopt;
   std::vector<double> values;
@@ -69,7 +69,7 @@ std::optional<double> median_of(const std::vector<Json>& steps, const char* fiel
   return median(std::move(values));
 }
 
-void take_measured(SweepRow& row, const Json& done) {
+void read_measured(SweepRow& row, const Json& done) {
   BytesByCategory bytes{};
   for (const Category category : categories())
     bytes[static_cast<size_t>(category)] = done.at("measured").value(std::string(name(category)), int64_t{0});
@@ -100,7 +100,7 @@ SweepRow row_of(const SweepCase& run, const ExitStatus& exit_status, const RunRe
   const bool was_planned = record.run.is_object() && record.run.contains("plan");
   if (was_planned) {
     const std::string device = record.run.at("world").value("device", "");
-    row.device = device.substr(0, device.find(','));  // "host", without its threads
+    row.device = device.substr(0, device.find(','));  // "host", without the number of threads
     row.planned_peak_bytes = record.run.at("plan").at("memory").value("peak", int64_t{0});
     const Json limit = record.run.at("world").value("memory_per_rank", Json());
     if (limit.is_number_integer()) row.limit_bytes = limit.get<int64_t>();
@@ -108,7 +108,7 @@ SweepRow row_of(const SweepCase& run, const ExitStatus& exit_status, const RunRe
   row.status = status_of(exit_status, was_planned);
   if (row.ok() && record.done.is_null()) row.status = "no record";
   if (!row.ok()) row.reason = reason_of(exit_status, printed);
-  if (!record.done.is_null()) take_measured(row, record.done);
+  if (!record.done.is_null()) read_measured(row, record.done);
   row.tokens_per_second = median_of(record.steps, "tokens_per_second");
   row.step_seconds = median_of(record.steps, "step_seconds");
   return row;

@@ -1,5 +1,5 @@
 #pragma once
-// What one run of a sweep came to.
+// The result of one run of a sweep.
 
 #include <cstdint>
 #include <optional>
@@ -12,30 +12,30 @@
 
 namespace aliquot {
 
-/// Bytes are of the rank with the most. What is not known, because the run did not come so far, is left out.
+/// Byte counts are the highest of all ranks. Optional values are unset if the run ended before they were recorded.
 struct SweepRow {
   SweepCase run;
   int64_t parameters = 0;
-  std::string device, status, reason;  // status: "ok", or in a word why not; reason: the sentence
+  std::string device, status, reason;  // status: "ok" or a word for the failure; reason: the message of a failed run
   std::optional<int64_t> planned_peak_bytes, measured_peak_bytes, system_bytes;
   std::optional<double> tokens_per_second, step_seconds;
   std::optional<BytesByCategory> measured;
-  std::optional<int64_t> limit_bytes;  // what the machine has for a rank; not in the table
+  std::optional<int64_t> limit_bytes;  // memory of the machine per rank; not in sweep.csv
 
   bool ok() const { return status == "ok"; }
-  /// Every category's peak and that of the sum, to the byte.
+  /// Whether the planned peaks of all categories and of the sum equal the measured ones.
   bool plan_matches = false;
 };
 
-/// From how the run ended, what it recorded (an empty record if nothing) and what it printed.
+/// Makes the row from the exit status, the metrics (an empty record if there are none) and the printed output of a run.
 SweepRow row_of(const SweepCase& run, const ExitStatus& exit_status, const RunRecord& record,
                 const std::string& printed);
 
-/// The table's first line, and a line a row: commas between, quotes where they are needed.
+/// The header line and the lines of sweep.csv, with quotes where needed.
 std::string csv_header();
 std::string csv_line(const SweepRow& row);
 
-/// One line for people, while the sweep runs.
+/// The line that is printed when the run has ended.
 std::string text_line(const SweepRow& row);
 
 }  // namespace aliquot

@@ -1,5 +1,5 @@
 #pragma once
-// One number for all the weights of a run.
+// The checksum of all parameters of a run.
 
 #include <cstdint>
 #include <map>
@@ -11,17 +11,17 @@
 
 namespace aliquot {
 
-/// SHA-256 over one line a parameter, sorted by name: `NAME float32 50257x768 HEX\n`, HEX being SHA-256 of the whole
-/// tensor's bytes, little-endian. A scalar's shape is "1".
+/// SHA-256 over one line for each parameter, sorted by name: `NAME float32 50257x768 HEX\n`. HEX is the SHA-256 of the
+/// bytes of the full tensor, little-endian. The shape of a scalar is "1".
 class WeightDigest {
  public:
-  /// Tensors in any order, each once and whole. `hash` is of its bytes.
+  /// Adds a full tensor; `hash` is the SHA-256 of its bytes. Call once for each tensor, in any order.
   void add(const std::string& name, DType dtype, const std::vector<int64_t>& shape, const Sha256::Digest& hash);
-  /// 64 hex digits.
+  /// Returns 64 hexadecimal digits.
   std::string finish() const;
 
  private:
-  std::map<std::string, std::string> lines_;  // by name
+  std::map<std::string, std::string> lines_;  // by parameter name
 };
 
 }  // namespace aliquot

@@ -1,5 +1,5 @@
 #pragma once
-// When a loss is too far above those before it to be learned from.
+// Detects losses that are far above those of the steps before.
 
 #include <algorithm>
 #include <cmath>
@@ -7,11 +7,12 @@
 
 namespace aliquot {
 
-/// Mean and variance of the losses that were taken, the latest fifty or so counting most. The same on all ranks, which give it
-/// the same losses.
+/// The mean and variance of the losses added so far, exponentially weighted over about kWindow losses. All ranks add
+/// the same losses, so all ranks come to the same result.
 class SpikeGuard {
  public:
-  /// A loss more than `deviations` standard deviations above the mean is a spike, once there are kMinSamples to compare with.
+  /// A loss is a spike if it is more than `deviations` standard deviations above the mean and at least kMinSamples
+  /// losses have been added.
   explicit SpikeGuard(double deviations) : deviations_(deviations) {}
 
   struct Statistics {
@@ -19,7 +20,8 @@ class SpikeGuard {
     int64_t count = 0;
   };
 
-  /// How many deviations the loss lies above the mean; 0 while too few were seen, and for what is not finite.
+  /// By how many standard deviations the loss exceeds the mean. 0 if it does not exceed it, is not finite, or fewer
+  /// than kMinSamples losses have been added.
   double deviations_above_mean(double loss) const {
     if (statistics_.count < kMinSamples || !std::isfinite(loss) || loss <= statistics_.mean) return 0;
     return (loss - statistics_.mean) /
@@ -27,7 +29,8 @@ class SpikeGuard {
   }
   bool is_spike(double loss) const { return deviations_above_mean(loss) > deviations_; }
 
-  void take(double loss) {
+  /// Adds the loss to the statistics. Ignores a loss that is not finite.
+  void add(double loss) {
     if (!std::isfinite(loss)) return;
     ++statistics_.count;
     const double weight = 1.0 / static_cast<double>(std::min(statistics_.count, kWindow));
@@ -37,12 +40,13 @@ class SpikeGuard {
   }
 
   const Statistics& statistics() const { return statistics_; }
-  void restore(const Statistics& seen) { statistics_ = seen; }
+  void restore(const Statistics& saved) { statistics_ = saved; }
 
   static constexpr int64_t kMinSamples = 10, kWindow = 50;
 
  private:
-  static constexpr double kMinRelativeDeviation = 1e-3;  // of the mean: losses that hardly differ are no measure
+  // The least standard deviation, relative to the mean: with nearly equal losses any small rise would be a spike.
+  static constexpr double kMinRelativeDeviation = 1e-3;
 
   double deviations_;
   Statistics statistics_;

@@ -24,9 +24,9 @@ sigset_t signals(bool with_terminal) {
   return set;
 }
 
-/// A launcher ends its ranks so when one of them died: there is no time to save, but to say where this one was.
+/// mpirun sends SIGTERM to all ranks when one of them died. There is no time to save, but enough for the flight record.
 [[noreturn]] void exit_by_launcher() {
-  write_flight_records(std::string(kEndedByLauncher) + " (SIGTERM): another rank died, or somebody stopped the job");
+  write_flight_records(std::string(kEndedByLauncher) + " (SIGTERM): another rank died, or the job was stopped");
   sigset_t set;
   sigemptyset(&set);
   sigaddset(&set, SIGTERM);
@@ -36,38 +36,39 @@ sigset_t signals(bool with_terminal) {
   _exit(exit_code_of_signal(SIGTERM));
 }
 
-/// SIGUSR1 and SIGUSR2 only ask, however often and before or after another: who supervises a run passes on what its ranks were
-/// sent too.
-bool insists(int signal) { return signal == SIGTERM || signal == SIGINT; }
+/// Whether a second such signal ends the process at once. SIGUSR1 and SIGUSR2 never do: a supervisor may forward a
+/// signal that the ranks have also received directly.
+bool ends_if_repeated(int signal) { return signal == SIGTERM || signal == SIGINT; }
 
-void take_signals(sigset_t set, StartedBy by) {
-  constexpr timespec kPatience{.tv_sec = 20, .tv_nsec = 0};
-  for (bool leaves_record = false, insisted = false;;) {
-    const int signal = leaves_record ? sigtimedwait(&set, nullptr, &kPatience) : sigwaitinfo(&set, nullptr);
+/// The loop of the thread that receives the signals.
+void receive_signals(sigset_t set, StartedBy by) {
+  constexpr timespec kRecordDelay{.tv_sec = 20, .tv_nsec = 0};
+  for (bool record_is_due = false, ends_next = false;;) {
+    const int signal = record_is_due ? sigtimedwait(&set, nullptr, &kRecordDelay) : sigwaitinfo(&set, nullptr);
     if (signal < 0 && errno != EAGAIN) continue;
     if (signal < 0) {
-      write_flight_records(std::string(kEndedByLauncher) + " (SIGTERM) 20 s before, and its step is not over");
-      leaves_record = false;
+      write_flight_records(std::string(kEndedByLauncher) + " (SIGTERM) 20 s ago, and its step has not finished");
+      record_is_due = false;
       continue;
     }
     if (by == StartedBy::kMpirun && signal == SIGTERM) exit_by_launcher();
-    if (insisted && insists(signal)) _exit(exit_code_of_signal(signal));
-    insisted = insisted || insists(signal);
-    int nobody = 0;
-    requested.compare_exchange_strong(nobody, signal);
-    leaves_record = leaves_record || (by == StartedBy::kSrun && signal == SIGTERM);
+    if (ends_next && ends_if_repeated(signal)) _exit(exit_code_of_signal(signal));
+    ends_next = ends_next || ends_if_repeated(signal);
+    int none = 0;
+    requested.compare_exchange_strong(none, signal);
+    record_is_due = record_is_due || (by == StartedBy::kSrun && signal == SIGTERM);
   }
 }
 
 }  // namespace
 
-// A thread of its own takes the signals; all others have them blocked. A handler would run on the stack of a thread that
-// computes, and a model's generated code may keep values below the stack pointer (oneDNN 2.6 does).
+// A dedicated thread receives the signals; all others block them. A handler would run on the stack of a computing
+// thread, and generated code may keep values below the stack pointer (oneDNN 2.6 does).
 void install_stop_handlers(StartedBy by) {
   const sigset_t set = signals(by != StartedBy::kMpirun);
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
-  std::signal(SIGPIPE, SIG_IGN);  // Ctrl-C ends the tee that reads us too, and what was asked for is still to be saved
-  std::thread(take_signals, set, by).detach();
+  std::signal(SIGPIPE, SIG_IGN);  // Ctrl-C also ends a `tee` that reads the output, and the run must still save
+  std::thread(receive_signals, set, by).detach();
 }
 
 int stop_signal() noexcept { return requested; }

@@ -1,5 +1,5 @@
 #pragma once
-// Being asked to stop, by signal.
+// Signals that ask the run to stop.
 
 #include <array>
 #include <csignal>
@@ -8,22 +8,22 @@
 
 namespace aliquot {
 
-/// What asks for a stop; the last ones weigh most.
+/// Signals that request a stop. If ranks received different ones, the last of this list decides.
 inline constexpr std::array kStopSignals{SIGUSR1, SIGUSR2, SIGTERM, SIGINT};
 
-/// From now on SIGUSR1 and SIGUSR2, and SIGTERM and SIGINT unless mpirun started it, ask for a stop; a second SIGTERM or
-/// SIGINT ends the process at once. The ranks' records of their last collectives are written at SIGTERM by mpirun, and
-/// the process ends; by srun, where the process has not ended 20 s after it. No thread made after this is ever interrupted by
-/// them. Once, from the main thread, before there are others.
+/// Makes SIGUSR1, SIGUSR2, SIGTERM and SIGINT request a stop. A second SIGTERM or SIGINT ends the process at once.
+/// Under mpirun, SIGINT keeps its default action, and SIGTERM writes the flight records and ends the process.
+/// Under srun, the flight records are written if the process has not ended 20 s after SIGTERM.
+/// Threads created afterwards block these signals. Call once, from the main thread, before other threads exist.
 void install_stop_handlers(StartedBy by);
-/// The signal by which somebody asked this process; 0: nobody did. The ranks agree among themselves.
+/// The first stop signal that this process received; 0 means none. Ranks may differ.
 int stop_signal() noexcept;
 inline bool stop_requested() noexcept { return stop_signal() != 0; }
 
-/// For a process between fork and exec: what it becomes listens, or not, for itself.
+/// Restores the default handling of signals. For a child process between fork and exec.
 void unblock_stop_signals() noexcept;
 
-/// What shells make of an end by that signal: for a stop that left nothing to go on from.
+/// The exit code that shells report for a process ended by `signal`. Used when a stopped run has saved nothing.
 constexpr int exit_code_of_signal(int signal) { return 128 + signal; }
 
 }  // namespace aliquot

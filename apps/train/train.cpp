@@ -1,4 +1,4 @@
-// aliquot train: from the command line to the digest.
+// aliquot train: parses and checks the command line, and starts the ranks.
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
@@ -33,7 +33,7 @@
 namespace aliquot {
 namespace {
 
-// Mistakes that every process of a launcher makes alike are told once.
+// Under a launcher all processes find the same usage errors, so only the first reports them.
 bool is_first_process() {
   for (const char* variable : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"}) {
     if (const char* rank = std::getenv(variable)) return std::string_view(rank) == "0";
@@ -45,25 +45,25 @@ std::string help(const OptionTable& table) {
   return "aliquot train [--option value ...]\n\n"
          "  aliquot train --zero-stage 3 --ranks 4          4 ranks as threads, no launcher\n"
          "  mpirun -n 4 aliquot train --zero-stage 2        4 processes\n\n"
-         "Sizes take KiB MiB GiB KB MB GB, counts k m b. Defaults stand in brackets.\n\n" +
+         "Sizes accept the suffixes KiB MiB GiB KB MB GB, counts k m b. Defaults are in parentheses.\n\n" +
          option_help(table);
 }
 
-// Where something is to be written in the end is asked for at the start.
+// Checks at the start that output can be written at the end. `given` is the option with its value, for the message.
 void require_writable(const std::string& given, const std::string& directory, std::error_code failure = {}) {
   if (!failure && !std::filesystem::is_directory(directory, failure) && !failure)
     failure = std::make_error_code(std::errc::not_a_directory);
   if (!failure && access(directory.c_str(), W_OK) != 0) failure = {errno, std::generic_category()};
-  if (failure) throw UsageError(fmt::format("{}: {}.", given, failure.message()));
+  if (failure) throw UsageError(fmt::format("{}: the directory cannot be written: {}.", given, failure.message()));
 }
 
-// A file that was not there is gone again; what is no file, a pipe say, is left alone.
+// Leaves no new file behind. Does not open pipes and devices.
 void require_writable_file(const std::string& given, const std::string& path) {
   std::error_code unknown;
   const auto status = std::filesystem::status(path, unknown);
   if (std::filesystem::is_other(status)) return;
   const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOCTTY, 0666);
-  if (file < 0) throw UsageError(fmt::format("{}: {}.", given, std::strerror(errno)));
+  if (file < 0) throw UsageError(fmt::format("{}: the file cannot be written: {}.", given, std::strerror(errno)));
   close(file);
   if (!std::filesystem::exists(status)) unlink(path.c_str());
 }
@@ -83,22 +83,22 @@ void check_output_paths(const TrainOptions& options) {
   if (!options.trace.empty()) require_writable_file("--trace " + options.trace, options.trace);
 }
 
-/// One a GPU, where they are to be used.
+/// --ranks; by default one rank for each GPU, or one on a host.
 int default_rank_count(const TrainOptions& options) {
   const int gpus = options.world.device == DeviceChoice::kHost ? 0 : cuda_device_count();
   return static_cast<int>(options.ranks.value_or(std::max(1, gpus)));
 }
 
-// What can be said without knowing the world.
+// The checks that do not need the world.
 void check_before_launch(const TrainOptions& options) {
   injected_fault(fault_points());
   TrainOptions copy = options;
-  copy.global_batch.reset();  // whether it divides is known with the ranks
+  copy.global_batch.reset();  // checked later: a launcher may start another number of ranks
   resolve(copy, default_rank_count(options), false);
   if (options.resume == "none" && !options.checkpoint_dir.empty() &&
       !list_checkpoints(options.checkpoint_dir).empty()) {
     throw UsageError("--checkpoint-dir " + options.checkpoint_dir +
-                     " holds checkpoints already: go on from them with --resume auto, or give another directory.");
+                     " already holds checkpoints: use --resume auto to continue, or choose another directory.");
   }
   check_output_paths(options);
   if (!options.checkpoint_dir.empty() && !options.dry_run) make_checkpoint_directory(options.checkpoint_dir);
@@ -107,45 +107,45 @@ void check_before_launch(const TrainOptions& options) {
 constexpr ShapeNames kNamesOfCheckpoints{"layers",  "width",      "heads",        "kv-heads",  "hidden",
                                          "context", "vocabulary", "norm epsilon", "RoPE theta"};
 
-void define(TrainOptions& options, const ModelShape& shape, const std::string& where, const ShapeNames& names) {
+void set_file_shape(TrainOptions& options, const ModelShape& shape, const std::string& where, const ShapeNames& names) {
   check_consistent(options, shape, where, names, options.allow_missing);
   options.file_shape = shape;
 }
 
 std::string options_define_model(const TrainOptions& options, const std::string& why) {
-  return fmt::format("--init {}: {}; the options define the model: {}.", options.init, why,
+  return fmt::format("--init {}: {}, so the options define the model: {}.", options.init, why,
                      numbers_text(model_shape(options)));
 }
 
-std::vector<std::string> take_config(TrainOptions& options) {
+std::vector<std::string> read_config_shape(TrainOptions& options) {
   const auto path = find_config_near(options.init);
-  if (!path) return {options_define_model(options, "there is no config.json beside the weights")};
+  if (!path) return {options_define_model(options, "found no config.json beside the weights")};
   const ModelConfig config = read_model_config(*path);
-  define(options, config.shape, path->string(), config.names);
+  set_file_shape(options, config.shape, path->string(), config.names);
   return config.remarks;
 }
 
-std::vector<std::string> take_checkpoint(TrainOptions& options, const std::filesystem::path& path) {
+std::vector<std::string> read_checkpoint_shape(TrainOptions& options, const std::filesystem::path& path) {
   const std::string where = path.string();
   const Manifest manifest =
       parse_manifest(read_manifest_text(FileSystem::system(), path), (path / kManifestFile).string());
   const auto shape = saved_shape(manifest, where);
-  if (!shape) return {};  // reading its tensors will fail with an error
+  if (!shape) return {};  // loading the tensors will fail with a message
   if (!records_shape(manifest.scalars))
-    return {options_define_model(options, "the checkpoint does not record its model's heads")};
-  define(options, *shape, where, kNamesOfCheckpoints);
+    return {options_define_model(options, "the checkpoint does not record the number of heads")};
+  set_file_shape(options, *shape, where, kNamesOfCheckpoints);
   return {};
 }
 
-/// Sets options.file_shape to the model of --init: from the config.json beside weights, or from the checkpoint. Leaves it
-/// unset if neither describes a model, or nothing is at --init, which is an error only when the weights are read. Returns
-/// warnings, a sentence each. Throws UsageError if the file is not supported or an option contradicts it, and CheckpointError
-/// if the manifest is damaged.
-std::vector<std::string> take_model_of_init(TrainOptions& options) {
+/// Sets options.file_shape to the model of --init: from the config.json beside weights, or from the checkpoint. Leaves
+/// it unset if neither describes a model. Also leaves it unset if --init does not exist; reading the weights reports
+/// that. Returns warnings. Throws UsageError if the file is not supported or an option contradicts it, and
+/// CheckpointError if the manifest is corrupt.
+std::vector<std::string> read_init_shape(TrainOptions& options) {
   if (options.init.empty()) return {};
-  if (is_weights_path(options.init)) return take_config(options);
+  if (is_weights_path(options.init)) return read_config_shape(options);
   const auto path = find_checkpoint(options.init);
-  return path ? take_checkpoint(options, *path) : std::vector<std::string>{};
+  return path ? read_checkpoint_shape(options, *path) : std::vector<std::string>{};
 }
 
 std::unique_ptr<TokenSource> open_data(const TrainOptions& options) {
@@ -153,9 +153,10 @@ std::unique_ptr<TokenSource> open_data(const TrainOptions& options) {
   return open_token_source(options.data);
 }
 
-/// A rank that computes, or waits for a disk, without end cannot be left behind in one process: all of it goes.
+/// Called if a rank's thread does not return after another rank failed, for example because it waits for a disk. A
+/// thread cannot be ended on its own, so this ends the process. `first` is the error of the failed rank.
 [[noreturn]] void exit_with_stuck_threads(std::exception_ptr first, const std::string& who) {
-  write_flight_records(who + " did not come back after another rank had failed");
+  write_flight_records(who + " did not return after another rank failed");
   auto code = ExitCode::kFault;
   try {
     std::rethrow_exception(first);
@@ -165,15 +166,15 @@ std::unique_ptr<TokenSource> open_data(const TrainOptions& options) {
   } catch (const std::exception& error) {
     warn("{}", error.what());
   }
-  warn("{} did not come back, and is ended with the process.", who);
+  warn("{} did not return after another rank failed: ending the process.", who);
   std::fflush(stdout);
   _exit(static_cast<int>(code));
 }
 
 ExitCode train_rank(World& world, TrainOptions options, const TokenSource& data, const TokenSource* evaluated) {
   if (options.ranks && *options.ranks != world.rank_count()) {
-    throw UsageError("--ranks " + std::to_string(*options.ranks) + " where the launcher started " +
-                     std::to_string(world.rank_count()) + ": leave --ranks out.");
+    throw UsageError("--ranks " + std::to_string(*options.ranks) + ", but the launcher started " +
+                     std::to_string(world.rank_count()) + " ranks: leave --ranks out.");
   }
   resolve(options, world.rank_count(), world.device().kind() == DeviceKind::kCuda);
   TrainRun run(world, options, data, evaluated);
@@ -194,7 +195,7 @@ int run_train(const Arguments& arguments) {
   std::unique_ptr<TokenSource> data, evaluated;
   try {
     std::vector<std::string> remarks = parse_train_arguments(options, arguments);
-    std::ranges::move(take_model_of_init(options), std::back_inserter(remarks));
+    std::ranges::move(read_init_shape(options), std::back_inserter(remarks));
     check_before_launch(options);
     std::ranges::move(options.remarks, std::back_inserter(remarks));
     for (const std::string& remark : remarks) {
@@ -209,15 +210,15 @@ int run_train(const Arguments& arguments) {
   install_stop_handlers(started_by());
   install_fault_names();
   ExitCode code = ExitCode::kDone;
-  WorldOptions world_choices = world_options(options);
-  world_choices.on_stuck = exit_with_stuck_threads;
+  WorldOptions launch_options = world_options(options);
+  launch_options.on_stuck = exit_with_stuck_threads;
   World::run(
       default_rank_count(options),
       [&](World& world) {
         const ExitCode own = train_rank(world, options, *data, evaluated.get());
         if (world.rank() == 0 || launched_process_count() > 1) code = own;
       },
-      world_choices);
+      launch_options);
   return static_cast<int>(code);
 }
 

@@ -21,13 +21,14 @@ TrainContext::TrainContext(World& world, const TrainOptions& options)
   make_engine(true);
   try {
     if (options_.memory_budget) engine_->plan();
-  } catch (const UnavailableError&) {  // on all ranks
+  } catch (const UnavailableError&) {  // thrown on all ranks
     make_engine(false);
   }
 }
 
-/// Keeps the logits of the whole vocabulary where the budget can be met with them, even if blocks are then recomputed:
-/// logits made again tile by tile cost one more product.
+/// Without `keeps_logits` the backward pass computes the logits again, tile by tile, which costs one more matrix
+/// product. The constructor therefore keeps them if any plan with them meets the budget, even one that recomputes
+/// blocks.
 void TrainContext::make_engine(bool keeps_logits) {
   keeps_logits_ = keeps_logits;
   ModelOptions model = model_options(options_);
@@ -46,9 +47,9 @@ int64_t TrainContext::node_rank_count() const {
 int64_t TrainContext::process_rank_count() const { return launched_process_count() > 1 ? 1 : world_.rank_count(); }
 
 void TrainContext::all_reduce(std::span<double> values, Reduction reduction, Label label) const {
-  constexpr auto kMost = static_cast<size_t>(Communicator::kSmallCount);
+  constexpr auto kMaxCount = static_cast<size_t>(Communicator::kSmallCount);
   while (!values.empty()) {
-    const size_t count = std::min(values.size(), kMost);
+    const size_t count = std::min(values.size(), kMaxCount);
     world_.communicator().all_reduce(*stream_, values.first(count), reduction, label);
     stream_->synchronize();
     values = values.subspan(count);

@@ -1,5 +1,5 @@
 #pragma once
-// What the parts of one rank's run of `aliquot train` share.
+// The state that the parts of one rank's run of `aliquot train` share.
 
 #include <cstdint>
 #include <memory>
@@ -14,11 +14,11 @@
 
 namespace aliquot {
 
-/// Owns the options, the model and the engine of a rank. Used by the rank's own thread. `world` outlives it.
+/// Owns the options, the model and the engine of a rank. Used by the rank's own thread. The world must outlive it.
 class TrainContext {
  public:
-  /// `options` are resolved. Makes the model and its plan; allocates nothing large. Collective. Throws UnavailableError,
-  /// on all ranks, where no plan meets --memory-budget.
+  /// `options` must be resolved. Makes the model and its plan, without large allocations. Collective. Throws
+  /// UnavailableError, on all ranks, if no plan meets --memory-budget.
   TrainContext(World& world, const TrainOptions& options);
   TrainContext(const TrainContext&) = delete;
   TrainContext& operator=(const TrainContext&) = delete;
@@ -29,7 +29,7 @@ class TrainContext {
   Backend& backend() const { return *backend_; }
   Model& model() const { return *model_; }
   Engine& engine() const { return *engine_; }
-  /// Whether the model keeps the logits of the whole vocabulary; else it makes them twice, tile by tile.
+  /// Whether the model keeps all logits; otherwise it computes them twice, tile by tile.
   bool keeps_logits() const { return keeps_logits_; }
   /// Whether this is rank 0, which prints and writes files.
   bool is_rank_zero() const { return world_.rank() == 0; }
@@ -39,7 +39,7 @@ class TrainContext {
   /// The number of ranks in this rank's process.
   int64_t process_rank_count() const;
 
-  /// Reduces `values` over all ranks in place, in as few collectives as the communicator allows. Collective; blocks.
+  /// Reduces `values` over all ranks in place. Collective. Returns when the result is available on the host.
   void all_reduce(std::span<double> values, Reduction reduction, Label label) const;
 
  private:
@@ -47,7 +47,7 @@ class TrainContext {
 
   World& world_;
   TrainOptions options_;
-  std::unique_ptr<Stream> stream_;  // the model computes with its threads; small sums travel on it
+  std::unique_ptr<Stream> stream_;  // its threads run the model's host code; all_reduce() uses it
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<Engine> engine_;

@@ -16,7 +16,8 @@
 namespace aliquot {
 namespace {
 
-/// Writes to standard error once a check takes longer than a second: every second on a terminal, else one line.
+/// Reports progress on standard error if a check takes longer than a second: every second on a terminal, otherwise
+/// once.
 class CheckProgress {
  public:
   explicit CheckProgress(const TokenSource& source) : source_(source) {}
@@ -27,9 +28,9 @@ class CheckProgress {
   }
 
   void show(double share) {
-    constexpr double kPatience = 1;
+    constexpr double kIntervalSeconds = 1;
     const double now = now_seconds();
-    if (now - shown_ < kPatience || (progress_shown_ && !on_terminal_)) return;
+    if (now - shown_ < kIntervalSeconds || (progress_shown_ && !on_terminal_)) return;
     shown_ = now;
     progress_shown_ = true;
     const std::string text = fmt::format("checking the tokens of {}", source_.describe());
@@ -57,7 +58,7 @@ LoaderOptions loader_options(const World& world, const TrainOptions& o) {
 
 TokenBatch loaded(const Loader& loader) { return {loader.tokens(), loader.targets()}; }
 
-/// This rank's part of the node's check.
+/// Checks this rank's part of the tokens. The ranks of a node divide the work.
 void check_part(const TrainContext& context, const TokenSource& source) {
   const World& world = context.world();
   const Topology& topology = world.topology();
@@ -67,7 +68,7 @@ void check_part(const TrainContext& context, const TokenSource& source) {
   if (context.on_gpu()) own_pool.emplace(1);
   CheckProgress progress(source);
   const bool shows = context.is_rank_zero() && !context.options().quiet;
-  // A run that was asked to stop does so after its first step, where reading checks each token again.
+  // A stop request ends the check early. This is safe: the loader checks each token again when it reads it.
   const auto go_on = [&](double share) {
     if (shows) progress.show(share);
     return stop_signal() == 0;
@@ -100,16 +101,16 @@ TokenBatch TrainData::eval_batch(int64_t index) {
 void TrainData::check(const TrainContext& context) const {
   const bool is_stored = train_source_.token_bytes() > 0 || eval_source_ != nullptr;
   if (!is_stored) return;
-  std::string complaint;
+  std::string problem;
   std::exception_ptr own;
   try {
     check_part(context, train_source_);
     if (eval_source_ != nullptr) check_part(context, *eval_source_);
   } catch (const Error& error) {
     own = std::current_exception();
-    complaint = error.what();
+    problem = error.what();
   }
-  for (const std::string& any : context.world().communicator().gather_objects(complaint)) {
+  for (const std::string& any : context.world().communicator().gather_objects(problem)) {
     if (any.empty()) continue;
     if (own) std::rethrow_exception(own);
     throw UsageError(any);

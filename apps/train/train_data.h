@@ -1,5 +1,5 @@
 #pragma once
-// The tokens of one rank's run.
+// The training and validation data of one rank.
 
 #include <cstdint>
 #include <optional>
@@ -14,20 +14,21 @@ namespace aliquot {
 
 class TrainContext;
 
-/// Reads this rank's batches of the training and of the validation data. Used by the rank's own thread. Both sources outlive it.
+/// Reads this rank's batches of the training and validation data. Used by the rank's own thread. Both sources must
+/// outlive it.
 class TrainData {
  public:
-  /// `evaluated`: the validation data; null: there is none. Throws UsageError where a source holds less than one sequence.
+  /// `evaluated` is the validation data or null. Throws UsageError if a source holds less than one sequence.
   TrainData(const World& world, const TrainOptions& options, const TokenSource& trained, const TokenSource* evaluated);
 
-  /// Checks all tokens of stored data against the vocabulary. Each node checks its own copy once: its ranks take equal
-  /// parts. Collective. Where a rank fails, it throws its own error, and the others UsageError with the same text.
+  /// Checks that all tokens of the data files are in the vocabulary. The ranks of a node each check an equal part.
+  /// Collective. If a rank fails, it throws its own error, and the other ranks throw UsageError with the same text.
   void check(const TrainContext& context) const;
 
   int64_t token_count() const { return train_source_.token_count(); }
   /// Micro-batch `micro_batch` of the step that begins after `consumed` sequences. Valid until the next call.
   TokenBatch batch(int64_t consumed, int64_t micro_batch);
-  /// Validation batch `index`, in the order of the data. Valid until the next call. Requires validation data.
+  /// Validation batch `index`, in the order of the file. Valid until the next call. Requires validation data.
   TokenBatch eval_batch(int64_t index);
 
  private:

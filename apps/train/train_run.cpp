@@ -16,9 +16,9 @@
 namespace aliquot {
 namespace {
 
-/// Adds the losses of micro-batches, each already summed over ranks, in the tree order of --reproducible. The result then has
-/// the same bits however a global batch is divided into ranks and micro-batches, if both counts are powers of two and all
-/// micro-batches have one size.
+/// Adds the losses of micro-batches, each already summed over ranks, in the tree order of --reproducible. The result
+/// has the same bits for any division of the global batch into ranks and micro-batches, provided that both numbers are
+/// powers of two and all micro-batches have the same size.
 double sum_of_micro_batches(std::span<const double> by_micro_batch) {
   if (by_micro_batch.empty()) return 0;
   return combine_in_tree<double>(
@@ -26,12 +26,12 @@ double sum_of_micro_batches(std::span<const double> by_micro_batch) {
       std::plus<double>());
 }
 
-void refuse_nothing_to_check(const TrainOptions& options, int rank_count) {
+void check_has_copies(const TrainOptions& options, int rank_count) {
   if (options.check_every == 0 || options.engine.zero_stage < 3 || options.engine.replicas > 1 || rank_count == 1)
     return;
   throw UsageError(
-      "--check-every compares copies, and at --zero-stage 3 without --replicas no rank holds what another does: take a "
-      "stage below 3, or --replicas 2.");
+      "--check-every compares copies of the same state, and --zero-stage 3 without --replicas has no copies: use "
+      "--zero-stage 2 or lower, or --replicas 2.");
 }
 
 }  // namespace
@@ -60,14 +60,15 @@ ExitCode TrainRun::run() {
   reporter_.begin_progress();
   while (engine.step_count() < last_step) {
     step();
-    const int64_t most = options.engine.max_skipped;  // 0: any number
-    if (most > 0 && std::max(state_.not_finite_in_a_row, state_.spikes_in_a_row) >= most)
+    const int64_t limit = options.engine.max_skipped;  // 0: no limit
+    if (limit > 0 && std::max(state_.not_finite_in_a_row, state_.spikes_in_a_row) >= limit)
       return finish(ExitCode::kNotFinite);
     if (is_due(options.check_every)) keeper_.check_copies();
     const bool saves = is_due(options.checkpoint_every);
-    // A rank that was asked to stop meanwhile need not wait for another step, nor save twice.
+    // Agree again after a long evaluation or before a save: a stop requested meanwhile takes effect now, and one save
+    // serves both.
     if (saves || is_due(options.eval_every)) agree({}, engine.step_count());
-    if (saving_disabled_) keeper_.collect();
+    if (no_save_in_flight_) keeper_.collect();
     if (stop_signal_ != 0) return stop();
     if (saves && engine.step_count() < last_step) keeper_.save(state_);
   }
@@ -80,25 +81,27 @@ ExitCode TrainRun::finish(ExitCode code) {
   return code;
 }
 
-/// A run that saved returns kStopped: it can be started again. One without a directory ends as the signal would have ended it.
+/// Returns kStopped if the run saved, so that it can be resumed. Without --checkpoint-dir, returns the exit code of a
+/// process that the signal ended.
 ExitCode TrainRun::stop() {
   keeper_.save_last(state_);
   finish(ExitCode::kStopped);
   if (!context_.options().checkpoint_dir.empty()) return ExitCode::kStopped;
-  reporter_.warning(fmt::format("asked to stop after step {}; nothing is saved, since there is no --checkpoint-dir.",
-                                context_.engine().step_count()));
+  reporter_.warning(
+      fmt::format("stopped on request after step {}; nothing was saved, because --checkpoint-dir is not set.",
+                  context_.engine().step_count()));
   return static_cast<ExitCode>(exit_code_of_signal(stop_signal_));
 }
 
 void TrainRun::prepare() {
   const TrainOptions& options = context_.options();
   Engine& engine = context_.engine();
-  refuse_nothing_to_check(options, context_.world().rank_count());
+  check_has_copies(options, context_.world().rank_count());
   data_.check(context_);
   keeper_.plan_saving();
   const bool resumes = options.resume != "none";
   if (!resumes)
-    reporter_.begin_metrics(false);  // before memory is allocated: the plan is recorded even if it does not fit
+    reporter_.begin_metrics(false);  // before memory is allocated, so that a plan that does not fit is recorded too
   audit_.require_fit();
   audit_.enter(RunPhase::kInitialValues);
   engine.materialize(initial_values(context_.model(), options.engine.seed));
@@ -111,14 +114,14 @@ void TrainRun::prepare() {
   audit_.enter(RunPhase::kTraining);
 }
 
-/// This rank's sum of the loss over the tokens of each micro-batch.
+/// Returns, for each micro-batch, the sum of the loss over this rank's tokens.
 std::vector<double> TrainRun::run_micro_batches() {
   const TrainOptions& options = context_.options();
   Engine& engine = context_.engine();
   Model& model = context_.model();
   std::vector<double> losses;
   const auto tokens = static_cast<double>(options.micro_batch * *options.sequence);
-  model.set_loss_factor(static_cast<float>(engine.loss_scale() / tokens));  // fp16's scale moves from step to step
+  model.set_loss_factor(static_cast<float>(engine.loss_scale() / tokens));  // the fp16 loss scale varies by step
   for (int64_t micro = 0; micro < options.engine.accumulate; ++micro) {
     model.set_batch(data_.batch(state_.sequences_consumed, micro));
     run_micro_batch(engine, model);
@@ -134,17 +137,18 @@ void TrainRun::step() {
   engine.set_learning_rate(rates_.rate(engine.step_count() + 1));
   const std::vector<double> own_losses = run_micro_batches();
   std::optional<SpikeGuard>& spikes = state_.spikes;
-  std::optional<double> known;  // before the update where a spike is to be skipped, else beside it
-  if (spikes) known = agree(own_losses, engine.step_count() + 1);
-  if (spikes && skips_spike(*known)) engine.abandon();
+  // --skip-spikes needs the loss before the update. Otherwise it is exchanged after engine.step().
+  std::optional<double> early_loss;
+  if (spikes) early_loss = agree(own_losses, engine.step_count() + 1);
+  if (spikes && skips_spike(*early_loss)) engine.abandon();
   StepOutcome outcome;
   outcome.report = engine.step();
-  outcome.loss = known ? *known : agree(own_losses, outcome.report.step);
+  outcome.loss = early_loss ? *early_loss : agree(own_losses, outcome.report.step);
   outcome.own_loss = std::reduce(own_losses.begin(), own_losses.end());
-  if (spikes && !outcome.report.skipped) spikes->take(outcome.loss);
+  if (spikes && !outcome.report.skipped) spikes->add(outcome.loss);
   state_.sequences_consumed += *context_.options().global_batch;
   audit_.measure_outside_once();
-  const bool finite = outcome.report.first_not_finite.empty();  // an update in backward is taken all the same
+  const bool finite = outcome.report.first_not_finite.empty();  // --update-in-backward does not skip such steps
   state_.not_finite_in_a_row = finite ? 0 : state_.not_finite_in_a_row + 1;
   outcome.seconds = now_seconds() - began;
   outcome.parts = drain_work_seconds();
@@ -152,9 +156,9 @@ void TrainRun::step() {
   reporter_.end_step(outcome);
 }
 
-/// Returns the mean loss over all tokens of the step. Also agrees on the signal by which any rank was asked to stop and on
-/// whether any rank still saves: ranks see both at different times and must act on them together. One exchange serves all
-/// three, because each exchange waits behind the step's traffic on the link.
+/// Returns the mean loss over all tokens of the step. Also makes all ranks agree on the stop signal and on whether any
+/// rank still saves: ranks observe both at different times and must act together. All three share one exchange, because
+/// every exchange waits for the step's traffic on the link.
 double TrainRun::agree(std::span<const double> own_losses, int64_t step) {
   std::array<double, 1 + kStopSignals.size()> flags{keeper_.is_saving() ? 1.0 : 0.0};
   const int signal = stop_signal();
@@ -162,7 +166,7 @@ double TrainRun::agree(std::span<const double> own_losses, int64_t step) {
   std::vector<double> sums(flags.begin(), flags.end());
   sums.insert(sums.end(), own_losses.begin(), own_losses.end());
   context_.all_reduce(sums, Reduction::kSum, {"loss", step});
-  saving_disabled_ = sums[0] == 0;
+  no_save_in_flight_ = sums[0] == 0;
   for (size_t i = 0; i < kStopSignals.size(); ++i) {
     if (sums[1 + i] > 0) stop_signal_ = kStopSignals[i];
   }
@@ -171,20 +175,20 @@ double TrainRun::agree(std::span<const double> own_losses, int64_t step) {
          static_cast<double>(*options.global_batch * *options.sequence);
 }
 
-/// The same on all ranks, since the loss is.
+/// Whether to skip this step. All ranks pass the same loss and get the same answer.
 bool TrainRun::skips_spike(double loss) {
   const SpikeGuard& spikes = *state_.spikes;
   const bool spike = spikes.is_spike(loss);
   state_.spikes_in_a_row = spike ? state_.spikes_in_a_row + 1 : 0;
   if (spike) {
     reporter_.warning(fmt::format(
-        "step {} was skipped: its loss of {:.4f} is {:.1f} deviations above the mean, {:.4f}.",
+        "step {} was skipped: its loss {:.4f} is {:.1f} standard deviations above the mean {:.4f} (--skip-spikes).",
         context_.engine().step_count() + 1, loss, spikes.deviations_above_mean(loss), spikes.statistics().mean));
   }
   return spike;
 }
 
-/// The mean validation loss over all ranks' tokens. Collective.
+/// Returns the mean validation loss over the tokens of all ranks. Collective.
 double TrainRun::evaluate() {
   const MemoryAudit::ScopedPhase evaluating(audit_, RunPhase::kEvaluating);
   const TrainOptions& options = context_.options();

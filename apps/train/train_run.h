@@ -19,17 +19,17 @@
 
 namespace aliquot {
 
-/// The training loop. Owns the parts of the run. Made and used by the rank's own thread; all ranks make the same calls. World
-/// and data outlive it. Errors of the parts pass through.
+/// The training loop, which owns all parts of the run. Made and used by the rank's own thread. Every call is
+/// collective. The world and the data must outlive it. Calls throw what the parts throw.
 class TrainRun {
  public:
-  /// `options` are resolved. Makes the model and its plan; allocates nothing large.
-  /// `evaluated`: the validation data; null: there is none.
+  /// `options` must be resolved. Makes the model and its plan, without large allocations. `evaluated` is the validation
+  /// data or null.
   TrainRun(World& world, const TrainOptions& options, const TokenSource& data, const TokenSource* evaluated);
 
-  /// Rank 0 prints options, memory and schedule.
+  /// Prints options, planned memory and schedule, on rank 0.
   void print_plan();
-  /// Trains to the end, or until asked to stop, and reports. Returns the exit code of the command.
+  /// Trains to the last step or to a stop request, then prints the result. Returns the exit code of the command.
   ExitCode run();
 
  private:
@@ -43,7 +43,7 @@ class TrainRun {
   ExitCode finish(ExitCode code);
   ExitCode stop();
 
-  SystemPeak system_peak_;  // first: it measures what the others take
+  SystemPeak system_peak_;  // first, to measure the process before the other members allocate
   TrainData data_;
   TrainContext context_;
   MemoryAudit audit_;
@@ -51,8 +51,8 @@ class TrainRun {
   CheckpointKeeper keeper_;
   RateSchedule rates_;
   RunState state_;
-  int stop_signal_ = 0;           // by which some rank was asked to stop; 0: none was
-  bool saving_disabled_ = false;  // on any rank
+  int stop_signal_ = 0;             // the stop signal that the ranks agreed on; 0 means none
+  bool no_save_in_flight_ = false;  // no rank is writing a checkpoint in the background, as last agreed
 };
 
 }  // namespace aliquot

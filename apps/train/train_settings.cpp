@@ -11,7 +11,7 @@ WorldOptions world_options(const TrainOptions& o) {
 EngineOptions engine_options(const TrainOptions& o) {
   EngineOptions engine = o.engine_options();
   engine.cost.samples_per_micro_batch = static_cast<double>(o.micro_batch * *o.sequence);
-  engine.max_skipped = 0;  // the run counts skipped steps and says more about them
+  engine.max_skipped = 0;  // TrainRun counts skipped steps, and its messages have more detail
   engine.tell_skipped = false;
   return engine;
 }
@@ -30,11 +30,11 @@ RateSchedule rate_schedule(const TrainOptions& o) {
 }
 
 ModelOptions model_options(const TrainOptions& o) {
-  // Summing micro-batches where they are written needs kernels that add.
-  const bool sums_whole = o.engine.accumulate > 1 && o.engine.accumulate_into == AccumulateInto::kFull;
+  // If micro-batches accumulate in the full gradients, kernels must add to them.
+  const bool sums_in_place = o.engine.accumulate > 1 && o.engine.accumulate_into == AccumulateInto::kFull;
   return {.batch = o.micro_batch,
           .sequence = *o.sequence,
-          .gradients = sums_whole ? GradientMode::kAdd : GradientMode::kAssign,
+          .gradients = sums_in_place ? GradientMode::kAdd : GradientMode::kAssign,
           .table_gradients = GradientMode::kAdd,
           .compute = *o.precision,
           .gradient_type = o.engine.precision.gradients};

@@ -1,5 +1,5 @@
 #pragma once
-// What the options mean to the rooms below.
+// Converts the options of `aliquot train` into those of the library and of the model.
 
 #include "apps/models/transformer.h"
 #include "apps/options/train_options.h"
@@ -9,7 +9,7 @@
 
 namespace aliquot {
 
-// All of resolved options, but for world_options().
+// All but world_options() require resolved options.
 
 WorldOptions world_options(const TrainOptions& options);
 EngineOptions engine_options(const TrainOptions& options);

@@ -9,14 +9,15 @@
 namespace aliquot {
 namespace {
 
-// A parameter's place among random numbers: by its name, so that no other change to a model moves it (FNV-1a).
+// The key of a parameter's random numbers (FNV-1a). It depends only on the name, so that other changes to a model do
+// not change the parameter's initial values.
 uint32_t key_of(std::string_view name) {
   uint32_t key = 2166136261u;
   for (const char c : name) key = (key ^ static_cast<unsigned char>(c)) * 16777619u;
   return key;
 }
 
-void draw(const Initializer& initial, const RandomKey& key, int64_t offset, std::span<float> values) {
+void fill_initial_values(const Initializer& initial, const RandomKey& key, int64_t offset, std::span<float> values) {
   switch (initial.kind) {
     case Initializer::Kind::kZero: std::ranges::fill(values, 0.0f); return;
     case Initializer::Kind::kOne: std::ranges::fill(values, 1.0f); return;
@@ -56,11 +57,12 @@ Initialize initial_values(const Model& model, uint64_t seed) {
   for (const ModelUnit& unit : model.units()) {
     for (const ModelTensor& tensor : unit.tensors) initials[unit.name + "." + tensor.name] = tensor.initial;
   }
-  return [initials = std::move(initials), seed](const ParameterSpec& parameter, int64_t offset,
-                                                std::span<float> values) {
-    const std::string& name = parameter.tensor.name;
-    draw(initials.at(name), {.seed = seed, .parameter = key_of(name), .use = RandomUse::kInitialValue}, offset, values);
-  };
+  return
+      [initials = std::move(initials), seed](const ParameterSpec& parameter, int64_t offset, std::span<float> values) {
+        const std::string& name = parameter.tensor.name;
+        const RandomKey key{.seed = seed, .parameter = key_of(name), .use = RandomUse::kInitialValue};
+        fill_initial_values(initials.at(name), key, offset, values);
+      };
 }
 
 void run_micro_batch(Engine& engine, Model& model) {

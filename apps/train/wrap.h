@@ -1,5 +1,5 @@
 #pragma once
-// A model and the engine, introduced to each other: all there is to wrapping.
+// Connects a model to the engine.
 
 #include <cstdint>
 
@@ -8,16 +8,18 @@
 
 namespace aliquot {
 
-/// Declares the model's units, their tensors, the order of use and what each keeps. The model must outlive the engine.
+/// Declares to the engine the model's units, their tensors, the order of uses and the saved activations. The model must
+/// outlive the engine.
 void wrap(Engine& engine, Model& model, bool decay_all = false);
 
-/// The values that the model's declaration asks for, drawn by seed, parameter and element: the same whoever draws them.
+/// Returns a function that computes the declared initial values. Each value depends only on the seed, the parameter's
+/// name and the element, so it is the same for every sharding.
 Initialize initial_values(const Model& model, uint64_t seed);
 
-/// One micro-batch, forward and backward, each use inside its scope. The model has its batch.
+/// Runs forward and backward of one micro-batch. The batch of the model must be set.
 void run_micro_batch(Engine& engine, Model& model);
 
-/// One pass of forward alone, between steps. The model has its batch.
+/// Runs one forward pass without backward, between steps. The batch of the model must be set.
 void run_evaluation(Engine& engine, Model& model);
 
 }  // namespace aliquot

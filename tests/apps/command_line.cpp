@@ -12,13 +12,13 @@
 namespace aliquot::test {
 namespace {
 
-/// A file without a name, to catch what a program prints.
+/// An unlinked temporary file that captures the output of a program.
 class StreamCapture {
  public:
   StreamCapture() {
     std::string name = (std::filesystem::temp_directory_path() / "aliquot-output-XXXXXX").string();
     file_ = ::mkstemp(name.data());
-    if (file_ < 0) throw std::runtime_error("no temporary file");
+    if (file_ < 0) throw std::runtime_error("cannot create the temporary file " + name);
     ::unlink(name.c_str());
   }
   ~StreamCapture() { ::close(file_); }
@@ -28,7 +28,8 @@ class StreamCapture {
   int file() const { return file_; }
   std::string text() const {
     std::string text(static_cast<size_t>(::lseek(file_, 0, SEEK_END)), '\0');
-    if (::pread(file_, text.data(), text.size(), 0) != static_cast<ssize_t>(text.size())) text = "unreadable";
+    if (::pread(file_, text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()))
+      text = "(cannot read the captured output)";
     return text;
   }
 
@@ -72,9 +73,9 @@ CommandResult run_aliquot(const std::vector<std::string>& arguments) {
 
 bool has_mpi() {
   if (run_program("/bin/sh", {"-c", "command -v mpirun >/dev/null"}).code != 0) return false;
-  const std::string offers = run_aliquot({"doctor"}).out;
-  const size_t line = offers.find("\nMPI ") + 1;
-  return offers.substr(line, offers.find('\n', line) - line).find("not in this build") == std::string::npos;
+  const std::string report = run_aliquot({"doctor"}).out;
+  const size_t line = report.find("\nMPI ") + 1;
+  return report.substr(line, report.find('\n', line) - line).find("not in this build") == std::string::npos;
 }
 
 std::string aliquot_program() { return ALIQUOT_PROGRAM; }

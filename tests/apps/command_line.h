@@ -1,5 +1,5 @@
 #pragma once
-// Runs the command as its users do.
+// Runs the `aliquot` command as a child process.
 
 #include <cstdint>
 #include <filesystem>
@@ -9,21 +9,22 @@
 namespace aliquot::test {
 
 struct CommandResult {
-  int code = -1;  // -1: it did not exit by itself
+  int code = -1;  // exit code, or -1 if a signal ended the process
   std::string out, err;
-  int64_t peak_bytes = 0;  // the most memory it was resident with
+  int64_t peak_bytes = 0;  // maximum resident set size
 };
 
-/// `aliquot ARGUMENTS...`, to its end.
+/// Runs `aliquot ARGUMENTS...` and waits until it exits.
 CommandResult run_aliquot(const std::vector<std::string>& arguments);
 
-/// mpirun is here, and the command was built for it.
+/// True if mpirun is in the path and the command was built with MPI.
 bool has_mpi();
 
-/// Where it is.
+/// The path of the `aliquot` program.
 std::string aliquot_program();
 
-/// Any program by its path; `environment` are more variables, "NAME=value".
+/// Runs the program at `path` and waits until it exits. `environment` has additional variables as "NAME=value".
+/// Throws std::runtime_error if the program cannot be started.
 CommandResult run_program(const std::string& path, const std::vector<std::string>& arguments,
                           const std::vector<std::string>& environment = {});
 

@@ -1,4 +1,5 @@
-# Runs aliquot and compares exit code and output: cmake -DPROGRAM=.. -DARGUMENTS=a|b -DCODE=n -DSAYS=text -P command_test.cmake
+# Runs PROGRAM and checks its exit code, and that its output contains the text SAYS:
+#   cmake -DPROGRAM=.. -DARGUMENTS=a|b -DCODE=n -DSAYS=text -P command_test.cmake
 string(REPLACE "|" ";" arguments "${ARGUMENTS}")
 execute_process(COMMAND "${PROGRAM}" ${arguments} RESULT_VARIABLE code OUTPUT_VARIABLE out ERROR_VARIABLE err)
 if(NOT code EQUAL CODE)

@@ -1,4 +1,4 @@
-// The readers of DeepSpeed configurations, of flight records, of models' config.json and of token files, given any bytes.
+// Fuzz targets: the readers of DeepSpeed configurations, flight records, config.json and token files.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -17,7 +17,7 @@
 namespace aliquot::test {
 namespace {
 
-/// A file of this process, in memory where the system has such a place, gone with it.
+/// A temporary file, in /dev/shm if that exists. Removed by the destructor.
 class InputFile {
  public:
   explicit InputFile(const char* ending = ".json") {
@@ -40,15 +40,15 @@ void run_deepspeed(std::string_view input) {
   const std::string path = file.write(input);
   try {
     TrainOptions options;
-    for (const std::string& key : apply_deepspeed_file(options, path)) require(!key.empty(), "a key without a name");
+    for (const std::string& key : apply_deepspeed_file(options, path)) require(!key.empty(), "a key is empty");
     TrainOptions again;
     apply_deepspeed_file(again, path);
     require(again.engine.zero_stage == options.engine.zero_stage && again.engine.clip == options.engine.clip,
-            "the same file says two things");
+            "reading the same file again gives other options");
   } catch (const UsageError& error) {
-    const std::string_view sentence = error.what();
-    require(sentence.find(path) != std::string_view::npos, "an error that does not name the file");
-    require(sentence.size() < 20'000 + input.size(), "an error without an end");
+    const std::string_view message = error.what();
+    require(message.find(path) != std::string_view::npos, "the error message does not name the file");
+    require(message.size() < 20'000 + input.size(), "the error message is too long");
   }
 }
 
@@ -67,19 +67,19 @@ std::vector<std::string> deepspeed_seeds() {
 void run_flight(std::string_view input) {
   try {
     const FlightRecord record = parse_flight(input, "it");
-    require(record.entries.size() <= kMaxFlightEntries, "more collectives than a rank keeps");
+    require(record.entries.size() <= kMaxFlightEntries, "the reader accepts more collectives than a rank keeps");
     const std::string text = flight_text(record);
-    require(flight_text(parse_flight(text, "it")) == text, "a record that reads back as another");
-    const std::string words = explain({record});
+    require(flight_text(parse_flight(text, "it")) == text, "writing and reading a record changes it");
+    const std::string explanation = explain({record});
     const auto is_control = [](char letter) { return static_cast<unsigned char>(letter) < ' ' && letter != '\n'; };
-    require(std::ranges::none_of(words, is_control), "what a terminal would obey");
+    require(std::ranges::none_of(explanation, is_control), "the explanation contains control characters");
   } catch (const UsageError& error) {
-    require(std::string_view(error.what()).starts_with("it is no flight record"),
+    require(std::string_view(error.what()).starts_with("it is not a valid flight record"),
             "an error that does not name the file");
   }
 }
 
-/// Of a host's rank, that waits in its last collective, and of a GPU's, that has no times.
+/// The record of a host rank that waits in its last collective, and the record of a GPU rank, which has no times.
 std::vector<std::string> flight_seeds() {
   std::vector<std::string> seeds;
   for (const bool timed : {true, false}) {
@@ -105,12 +105,12 @@ std::vector<std::string> flight_seeds() {
       if (timed && number < 3) entry.ended = entry.issued + 0.5;
       record.entries.push_back(entry);
     }
-    FlightEntry meeting;
-    meeting.is_rendezvous = true;
-    meeting.sequence = 1;
-    meeting.unit = "save";
-    meeting.issued = meeting.begun = 3.5;
-    record.rendezvous.push_back(meeting);
+    FlightEntry rendezvous;
+    rendezvous.is_rendezvous = true;
+    rendezvous.sequence = 1;
+    rendezvous.unit = "save";
+    rendezvous.issued = rendezvous.begun = 3.5;
+    record.rendezvous.push_back(rendezvous);
     seeds.push_back(flight_text(record));
   }
   return seeds;
@@ -120,12 +120,12 @@ void run_model_config(std::string_view input) {
   try {
     const ModelConfig config = parse_model_config(input, "it");
     const ModelConfig again = parse_model_config(config_text(config.shape, "float32"), "it");
-    require(again.shape == config.shape, "a model that is written as another");
-    require(again.remarks.empty(), "what is written is not known");
+    require(again.shape == config.shape, "writing and reading a configuration changes the model");
+    require(again.remarks.empty(), "the reader does not know a key that config_text writes");
   } catch (const UsageError& error) {
-    const std::string_view sentence = error.what();
-    require(sentence.starts_with("it: "), "an error that does not name the file");
-    require(sentence.size() < 2000, "an error without an end");
+    const std::string_view message = error.what();
+    require(message.starts_with("it: "), "the error message does not name the file");
+    require(message.size() < 2000, "the error message is too long");
   }
 }
 
@@ -140,14 +140,14 @@ std::vector<std::string> model_config_seeds() {
   return seeds;
 }
 
-/// The first byte chooses the name.
+/// The first byte of the input chooses the ending of the file's name; the rest is the file.
 void run_tokens(std::string_view input) {
   static const InputFile files[] = {InputFile(".bin"), InputFile(".u32"), InputFile(".txt")};
   if (input.empty()) return;
   const std::string path = files[static_cast<unsigned char>(input[0]) % 3].write(input.substr(1));
   try {
     const auto source = open_token_source(path);
-    require(source->token_count() > 0, "a source without tokens");
+    require(source->token_count() > 0, "the reader accepts a file without tokens");
     std::vector<int32_t> ends(2);
     source->find_out_of_range(0, source->token_count(), 100);
     source->read(0, std::span(ends).first(1), int64_t{1} << 31);

@@ -1,4 +1,4 @@
-// The umbrella headers, used as the README says: a model of raw pointers, wrapped, trained, saved.
+// Uses the umbrella headers as a user does: wraps a model that has raw pointers, trains it and saves it.
 #include <aliquot/aliquot.h>
 #include <aliquot/checkpoint.h>
 #include <cmath>
@@ -9,11 +9,11 @@
 
 namespace {
 
-/// y = a chain of scalars, each scaled and shifted: enough to have units, values and gradients.
 struct Layer {
   float *weight, *weight_gradient, *bias, *bias_gradient;
 };
 
+/// A model of scalar layers: inputs[l + 1] = inputs[l] * weight + bias.
 struct Chain {
   explicit Chain(int depth) : layers(depth), inputs(depth + 1) {}
   void forward(int l) { inputs[l + 1] = inputs[l] * *layers[l].weight + *layers[l].bias; }
@@ -65,7 +65,7 @@ TEST(Umbrella, AChainOfScalarsLearnsAndIsSaved) {
   std::filesystem::remove_all(directory);
 }
 
-TEST(Umbrella, AUseOutsideAScopeFaultsWithAName) {
+TEST(Umbrella, AccessOutsideAScopeFaultsWithTheParameterName) {
   const auto touch = [] {
     aliquot::install_fault_names();
     aliquot::World::threads(1, [](aliquot::World& world) {
@@ -83,7 +83,7 @@ TEST(Umbrella, AUseOutsideAScopeFaultsWithAName) {
 
 TEST(Umbrella, AScopeOutOfOrderNamesBothUnits) {
   aliquot::World::threads(1, [](aliquot::World& world) {
-    float *value = nullptr, *gradient = nullptr;  // which units that are never used together may share
+    float *value = nullptr, *gradient = nullptr;  // Both units may share them: their scopes are never open together.
     aliquot::Engine engine(world, {});
     engine.add_unit("a").add("w", {1}, &value, &gradient);
     engine.add_unit("b").add("w", {1}, &value, &gradient);
@@ -91,14 +91,14 @@ TEST(Umbrella, AScopeOutOfOrderNamesBothUnits) {
     engine.micro_batch();
     try {
       auto live = engine.units()[1].forward();
-      FAIL() << "opened out of order";
+      FAIL() << "a scope was opened out of order";
     } catch (const aliquot::UsageError& error) {
       EXPECT_STREQ(error.what(), "forward of b was opened where the declared order has forward of a");
     }
   });
 }
 
-TEST(Umbrella, RanksThatWouldRunDifferentThingsAreToldApart) {
+TEST(Umbrella, RanksWithDifferentPlansAreRejected) {
   try {
     aliquot::World::threads(2, [](aliquot::World& world) {
       float *value = nullptr, *gradient = nullptr;
@@ -106,9 +106,9 @@ TEST(Umbrella, RanksThatWouldRunDifferentThingsAreToldApart) {
       engine.add_unit("a").add("w", {world.rank() == 0 ? 10 : 20}, &value, &gradient);
       engine.materialize([](const aliquot::ParameterSpec&, int64_t, std::span<float>) {});
     });
-    FAIL() << "nobody noticed";
+    FAIL() << "the engine accepted different plans";
   } catch (const aliquot::UsageError& error) {
-    EXPECT_NE(std::string(error.what()).find("rank 1 would not run what rank 0 runs"), std::string::npos)
+    EXPECT_NE(std::string(error.what()).find("rank 1 has another plan or other options than rank 0"), std::string::npos)
         << error.what();
     EXPECT_NE(std::string(error.what()).find("[10]"), std::string::npos) << error.what();
   }

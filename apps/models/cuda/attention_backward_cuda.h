@@ -1,11 +1,12 @@
 #pragma once
-// Attention's backward on tensor cores: see attention_tiles_cuda.h. `scratch` holds the deltas: see sum_deltas(). For *.cu files.
+// The backward of attention on tensor cores: see attention_tiles_cuda.h. AttentionBackward::scratch holds the deltas of
+// sum_deltas(). For *.cu files.
 
 #include "apps/models/cuda/attention_tiles_cuda.h"
 
 namespace aliquot::cuda {
 
-/// What a block reads of one head while it goes backward.
+/// The inputs of backward for one head.
 template <class E>
 struct HeadBackward {
   const AttentionBackward& a;
@@ -38,7 +39,7 @@ struct HeadBackward {
   }
 };
 
-/// Of a score and the gradient of its probability: the probability, and the score's own gradient.
+/// Replaces a score by its probability, and the gradient of the probability by the gradient of the score.
 __device__ inline void differentiate(float& score, float& gradient, bool seen, float scale, float log_sum,
                                      float delta) {
   score = seen ? exp2f((score * scale - log_sum) * kLog2E) : 0.0f;
@@ -50,6 +51,7 @@ constexpr unsigned attend_backward_queries_bytes() {
   return 4 * kTileRows * sizeof(TileRow<kWidth>);
 }
 
+/// Computes the gradients of queries.
 template <class E, int kWidth>
 __global__ void __launch_bounds__(kTileThreads) attend_tiles_backward_queries(const AttentionBackward a, bool aligned) {
   const AttentionShape& s = a.shape;
@@ -70,7 +72,7 @@ __global__ void __launch_bounds__(kTileThreads) attend_tiles_backward_queries(co
   }
   Sums sums[kWidth / 8] = {};
   for (int64_t key = 0; key <= first; key += kTileRows) {
-    __syncthreads();  // all have done with the tiles before
+    __syncthreads();  // all threads have finished with the previous tiles
     head.template load_keys<kWidth, kTileRows>(keys, values, key);
     __syncthreads();
     Sums scores[kTileRows / 8], gradients[kTileRows / 8];
@@ -87,7 +89,7 @@ __global__ void __launch_bounds__(kTileThreads) attend_tiles_backward_queries(co
   store_rows<E, kWidth>(static_cast<uint16_t*>(a.to.data) + head.at.query(s, first), own, sums, {scale, scale});
 }
 
-/// Queries at a time: as many as registers have room for beside the sums of a wide head.
+/// Queries in one tile. Wide heads need registers for their sums, so they have fewer.
 template <int kWidth>
 inline constexpr int kQueryTileRows = kWidth > 64 ? 32 : 64;
 
@@ -96,7 +98,7 @@ constexpr unsigned attend_backward_keys_bytes() {
   return 2 * (kTileRows + kQueryTileRows<kWidth>)*sizeof(TileRow<kWidth>) + 2 * kQueryTileRows<kWidth> * sizeof(float);
 }
 
-/// Scores here are transposed: a warp's rows are keys, its columns queries.
+/// Computes the gradients of keys and values. Scores are transposed here: rows are keys, columns are queries.
 template <class E, int kWidth>
 __global__ void __launch_bounds__(kTileThreads) attend_tiles_backward_keys(const AttentionBackward a, bool aligned) {
   constexpr int kQueries = kQueryTileRows<kWidth>;
@@ -115,7 +117,7 @@ __global__ void __launch_bounds__(kTileThreads) attend_tiles_backward_keys(const
     const HeadBackward<E> head(a, first_head + i, aligned);
     for (int64_t query = first; query < s.sequence; query += kQueries) {
       const int count = valid_rows(query, s.sequence, kQueries);
-      __syncthreads();  // all have done with the tiles before
+      __syncthreads();  // all threads have finished with the previous tiles
       head.template load_queries<kWidth, kQueries>(queries, from, query);
       for (int q = static_cast<int>(threadIdx.x); q < count; q += kTileThreads) {
         log_sums[q] = head.log_sums[query + q];

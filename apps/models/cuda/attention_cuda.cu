@@ -1,4 +1,4 @@
-// Which attention a shape takes on a GPU.
+// Selects the attention kernels for a shape.
 #include <string>
 
 #include "apps/models/cuda/attention_backward_cuda.h"
@@ -9,18 +9,20 @@
 namespace aliquot::cuda {
 namespace {
 
-/// The widest head of which four tiles fit a block's shared memory, and sums its registers.
+/// The widest head whose four tiles fit the shared memory of a block and whose sums fit its registers.
 constexpr int64_t kWidestTile = 128;
 
-bool takes_tiles(const AttentionShape& s, DType type) { return type != DType::kFloat32 && s.head_width <= kWidestTile; }
+bool uses_tiles(const AttentionShape& s, DType type) { return type != DType::kFloat32 && s.head_width <= kWidestTile; }
 
-void require_possible(const AttentionShape& s) {
+void require_supported_head_width(const AttentionShape& s) {
   if (s.head_width <= kWidestHead) return;
-  throw UnavailableError("attention on a GPU takes heads of up to " + std::to_string(kWidestHead) + ", and these are " +
-                         std::to_string(s.head_width) + " wide: give more --heads, or --device host.");
+  throw UnavailableError("attention on a GPU supports heads of at most " + std::to_string(kWidestHead) +
+                         " elements, and these have " + std::to_string(s.head_width) +
+                         ": use more --heads, or --device host.");
 }
 
-/// Calls body with the 16-bit element and the least width there is code for, as a type with a `value`.
+/// Calls body with the 16-bit element type and the smallest compiled width that is at least `head_width`, as an
+/// integral_constant.
 template <class Body>
 void as_tiles(DType type, int64_t head_width, Body&& body) {
   const auto by_width = [&]<class E>(E element) {
@@ -46,8 +48,8 @@ Grid tile_grid(const AttentionShape& s, int64_t heads, unsigned shared_bytes) {
 
 void attention_forward(Stream& stream, const AttentionForward& a) {
   const AttentionShape& s = a.shape;
-  require_possible(s);
-  if (!takes_tiles(s, a.qkv.type)) {
+  require_supported_head_width(s);
+  if (!uses_tiles(s, a.qkv.type)) {
     return as_element(a.qkv.type, [&]<class E>(E) {
       start_kernel(stream, "attention", launch_grid(s.batch * s.heads * s.sequence * kLanesPerWarp), attend_rows<E>, a);
     });
@@ -60,11 +62,11 @@ void attention_forward(Stream& stream, const AttentionForward& a) {
 
 void attention_backward(Stream& stream, const AttentionBackward& a) {
   const AttentionShape& s = a.shape;
-  require_possible(s);
+  require_supported_head_width(s);
   const Grid rows = launch_grid(s.batch * s.heads * s.sequence * kLanesPerWarp);
   const bool aligned = aligned_to_packs(s, a.qkv.data);
   as_element(a.qkv.type, [&]<class E>(E) { start_kernel(stream, "attention deltas", rows, sum_deltas<E>, a); });
-  if (!takes_tiles(s, a.qkv.type)) {
+  if (!uses_tiles(s, a.qkv.type)) {
     return as_element(a.qkv.type, [&]<class E>(E) {
       start_kernel(stream, "attention queries", rows, attend_rows_backward_queries<E>, a);
       start_kernel(stream, "attention keys", launch_grid(s.batch * s.kv_heads * s.sequence * kLanesPerWarp),

@@ -1,17 +1,18 @@
 #pragma once
-// Attention's forward on tensor cores: see attention_tiles_cuda.h. For *.cu files.
+// The forward of attention on tensor cores: see attention_tiles_cuda.h. For *.cu files.
 
 #include "apps/models/cuda/attention_tiles_cuda.h"
 
 namespace aliquot::cuda {
 
-/// Of a lane's two rows: the largest score so far, in powers of two, and the sum of exp(score - largest).
+/// The running softmax of a lane's two rows: the largest score so far and the sum of 2^(score - largest). Scores are
+/// scaled by log2(e), so that exp2f() replaces expf().
 struct RunningSoftmax {
   float most[2] = {-INFINITY, -INFINITY}, total[2] = {};
 
-  /// Scores become their exponentials, and `before` what the row's earlier sums shrink by.
+  /// Replaces scores by 2^(score - largest). Sets `before` to the factor by which to multiply earlier sums of each row.
   template <int kRows>
-  __device__ void take(Sums (&scores)[kRows / 8], float (&before)[2]) {
+  __device__ void update(Sums (&scores)[kRows / 8], float (&before)[2]) {
     float now[2] = {most[0], most[1]}, sum[2] = {};
     for (const Sums& of : scores) {
       for (int i = 0; i < 4; ++i) now[i / 2] = fmaxf(now[i / 2], of[i]);
@@ -31,7 +32,7 @@ struct RunningSoftmax {
   }
 };
 
-/// Bytes of shared memory.
+/// Shared memory of attend_tiles(), in bytes.
 template <int kWidth>
 constexpr unsigned attend_bytes() {
   return 3 * kTileRows * sizeof(TileRow<kWidth>);
@@ -43,7 +44,7 @@ __global__ void __launch_bounds__(kTileThreads) attend_tiles(const AttentionForw
   auto* queries = shared_memory<TileRow<kWidth>>();
   TileRow<kWidth>*keys = queries + kTileRows, *values = keys + kTileRows;
   const int64_t tiles = (s.sequence + kTileRows - 1) / kTileRows;
-  // Those with the most keys first.
+  // Blocks with the most keys start first.
   const int64_t tile = tiles - 1 - blockIdx.x % tiles, head = blockIdx.x / tiles, first = tile * kTileRows;
   const HeadOffsets at(s, head);
   const auto* qkv = static_cast<const uint16_t*>(a.qkv.data);
@@ -55,20 +56,20 @@ __global__ void __launch_bounds__(kTileThreads) attend_tiles(const AttentionForw
   RunningSoftmax softmax;
   for (int64_t key = 0; key <= first; key += kTileRows) {
     const HeadRowsView there{s.stride(), valid_rows(key, s.sequence, kTileRows), width, aligned};
-    __syncthreads();  // all have done with the tiles before
+    __syncthreads();  // all threads have finished with the previous tiles
     load_tile<E, kWidth, kTileRows>(keys, qkv + at.key(s, key), there);
     load_tile<E, kWidth, kTileRows>(values, qkv + at.value(s, key), there);
     __syncthreads();
     Sums scores[kTileRows / 8];
     multiply_rows<E, kWidth, kTileRows>(scores, queries, own_row, keys);
     for (int n = 0; n < kTileRows / 8; ++n) {
-      // In the tile of the queries' own keys, those behind a query are not seen.
+      // Only the tile on the diagonal has keys after a query, which are masked.
       for (int i = 0; i < 4; ++i) {
         scores[n][i] = key == first && column_of(n, i) > row_of(i) ? -INFINITY : scores[n][i] * scale;
       }
     }
     float before[2];
-    softmax.template take<kTileRows>(scores, before);
+    softmax.template update<kTileRows>(scores, before);
     for (Sums& sum : sums) {
       for (int i = 0; i < 4; ++i) sum[i] *= before[i / 2];
     }

@@ -1,5 +1,5 @@
 #pragma once
-// Where a head's rows lie. For *.cu files.
+// Offsets of a head's rows. For *.cu files.
 
 #include <cmath>
 #include <cstdint>
@@ -10,7 +10,7 @@ namespace aliquot::cuda {
 
 __device__ inline float score_scale(const AttentionShape& s) { return 1.0f / sqrtf(static_cast<float>(s.head_width)); }
 
-/// One head of one sequence: `head` counts through the batch. Elements of qkv, or of the output.
+/// Offsets of one head, in elements of qkv or of the output. `head` is the index among all heads of all sequences.
 struct HeadOffsets {
   int64_t first_row, own_head, kv_head;
 

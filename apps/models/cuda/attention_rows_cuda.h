@@ -1,6 +1,6 @@
 #pragma once
-// Attention on a GPU row by row, a warp a query or a key, in fp32: of arrays of fp32, and of heads too wide for tensor cores.
-// For *.cu files.
+// Attention in fp32 without tensor cores: one warp for each query or key. Used for fp32 arrays and for heads that are
+// too wide for the tensor-core kernels. For *.cu files.
 
 #include "apps/models/cuda/attention_place_cuda.h"
 #include "apps/models/cuda/elements_cuda.h"
@@ -8,7 +8,7 @@
 
 namespace aliquot::cuda {
 
-/// Of a head's row, a lane has elements lane, lane + 32, ...
+/// A lane holds the elements lane, lane + 32, ... of a head's row.
 inline constexpr int kElementsPerLane = static_cast<int>(kWidestHead) / kLanesPerWarp;
 
 struct WarpRow {
@@ -68,7 +68,7 @@ __global__ void attend_rows(const AttentionForward a) {
   }
 }
 
-/// deltas[i] = the sum over a query's row of output x its gradient; a warp a query.
+/// Stores dot(output, gradient of the output) of each query in `scratch`. One warp for each query.
 template <class E>
 __global__ void sum_deltas(const AttentionBackward a) {
   const AttentionShape& s = a.shape;
@@ -83,7 +83,7 @@ __global__ void sum_deltas(const AttentionBackward a) {
   }
 }
 
-/// Gradients of queries.
+/// Computes the gradients of queries.
 template <class E>
 __global__ void attend_rows_backward_queries(const AttentionBackward a) {
   const AttentionShape& s = a.shape;
@@ -111,7 +111,7 @@ __global__ void attend_rows_backward_queries(const AttentionBackward a) {
   }
 }
 
-/// Gradients of keys and values, over all heads that share them, from first to last.
+/// Computes the gradients of keys and values, summed over the heads that share them from first to last.
 template <class E>
 __global__ void attend_rows_backward_keys(const AttentionBackward a) {
   const AttentionShape& s = a.shape;

@@ -1,7 +1,8 @@
 #pragma once
-// Attention on a GPU's tensor cores: a block of four warps takes 64 queries, or 64 keys, of one head, and goes through the others
-// tile by tile in shared memory; scores stay in registers. Backward goes twice, once for queries and once for keys and values,
-// so that every sum has one owner and one order. For *.cu files, of 16-bit arrays.
+// Attention on tensor cores, for 16-bit arrays. A block of four warps has 64 queries (or keys) of one head and loads
+// the keys (or queries) into shared memory tile by tile. Scores stay in registers. Backward has one kernel for the
+// gradients of queries and one for those of keys and values, so that one block computes each sum, in a fixed order. For
+// *.cu files.
 
 #include "apps/models/cuda/attention_place_cuda.h"
 #include "apps/models/cuda/elements_cuda.h"
@@ -14,18 +15,18 @@ inline constexpr int kTileRows = 64, kTileThreads = 128, kWarpRows = 16;
 static_assert(kTileThreads / kLanesPerWarp * kWarpRows == kTileRows);
 inline constexpr float kLog2E = 1.44269504f;
 
-/// A row in shared memory; eight elements more than it has, so that eight rows lie in different banks.
+/// A row in shared memory. The padding of eight elements puts eight consecutive rows in different banks.
 template <int kWidth>
 using TileRow = uint16_t[kWidth + 8];
 
-/// Rows of a head in global memory, from the tile's first on: `count` of them there, `width` elements each.
+/// Layout of a tile's rows in global memory: `count` valid rows of `width` elements, `stride` elements apart.
 struct HeadRowsView {
   int64_t stride;
   int count, width;
-  bool aligned;  // to eight elements, from row to row
+  bool aligned;  // every row begins at a multiple of eight elements
 };
 
-/// What is not there reads as zero.
+/// Loads a tile and fills the rest of it with zeros.
 template <class E, int kWidth, int kRows>
 __device__ void load_tile(TileRow<kWidth>* to, const uint16_t* from, const HeadRowsView& at) {
   constexpr int kPacks = kWidth / 8;
@@ -44,7 +45,7 @@ __device__ void load_tile(TileRow<kWidth>* to, const uint16_t* from, const HeadR
   }
 }
 
-/// The same of fp32, rounded.
+/// The same for fp32, rounded to E.
 template <class E, int kWidth, int kRows>
 __device__ void load_tile(TileRow<kWidth>* to, const float* from, const HeadRowsView& at) {
   for (int i = static_cast<int>(threadIdx.x); i < kRows * kWidth; i += kTileThreads) {
@@ -54,28 +55,30 @@ __device__ void load_tile(TileRow<kWidth>* to, const float* from, const HeadRows
   }
 }
 
-/// 16 rows from `row` on and 16 columns from `column` on, as the left side of a product.
+/// Loads the 16 x 16 matrix at (`row`, `column`) of a tile as the left operand of a product.
 template <int kWidth>
 __device__ void load_left(LeftWords& words, const TileRow<kWidth>* tile, int row, int column) {
   const int lane = warp_lane();
   load_matrices(words, &tile[row + lane % 16][column + lane / 16 * 8]);
 }
 
-/// As the right side of one whose columns are the tile's rows: words 0 and 1 of the first eight, 2 and 3 of the others.
+/// Loads 16 x 16 elements as the right operands of two products by the transposed tile: words 0 and 1 for its first
+/// eight rows, words 2 and 3 for the others.
 template <int kWidth>
 __device__ void load_right_by_rows(uint32_t (&words)[4], const TileRow<kWidth>* tile, int row, int column) {
   const int lane = warp_lane();
   load_matrices(words, &tile[row + lane % 8 + lane / 16 * 8][column + lane / 8 % 2 * 8]);
 }
 
-/// As the right side of one that sums over the tile's rows: words 0 and 1 of the first eight columns, 2 and 3 of the others.
+/// Loads 16 x 16 elements as the right operands of two products by the tile itself: words 0 and 1 for its first eight
+/// columns, words 2 and 3 for the others.
 template <int kWidth>
 __device__ void load_right_by_columns(uint32_t (&words)[4], const TileRow<kWidth>* tile, int row, int column) {
   const int lane = warp_lane();
   load_matrices_transposed(words, &tile[row + lane % 8 + lane / 8 % 2 * 8][column + lane / 16 * 8]);
 }
 
-/// sums = the warp's 16 rows of `left`, from `row` on, x the transposed rows of `right`.
+/// sums = the warp's 16 rows of `left`, which begin at `row`, x the transpose of `right`.
 template <class E, int kWidth, int kRows>
 __device__ void multiply_rows(Sums (&sums)[kRows / 8], const TileRow<kWidth>* left, int row,
                               const TileRow<kWidth>* right) {
@@ -99,7 +102,7 @@ __device__ uint32_t pair_of(float low, float high) {
   return static_cast<uint32_t>(E::store(low)) | static_cast<uint32_t>(E::store(high)) << 16;
 }
 
-/// sums += weights, which a product of the warp's has left in registers, x the rows of `right`.
+/// sums += weights x `right`. `weights` is the result of multiply_rows() of the same warp.
 template <class E, int kWidth, int kRows>
 __device__ void add_weighted_rows(Sums (&sums)[kWidth / 8], const Sums (&weights)[kRows / 8],
                                   const TileRow<kWidth>* right) {
@@ -118,16 +121,16 @@ __device__ void add_weighted_rows(Sums (&sums)[kWidth / 8], const Sums (&weights
   }
 }
 
-/// The row and the column, within the tiles, of element i of the n-th Sums of a warp's product.
+/// Row and column within the tile of element i of the n-th Sums of a warp's product.
 __device__ inline int row_of(int i) {
   return static_cast<int>(threadIdx.x) / kLanesPerWarp * kWarpRows + warp_lane() / 4 + i / 2 * 8;
 }
 __device__ inline int column_of(int n, int i) { return 8 * n + 2 * (warp_lane() % 4) + i % 2; }
 
-/// Lanes that share a row of a product.
+/// The number of lanes that share a row of a product.
 inline constexpr int kRowLanes = 4;
 
-/// A warp's 16 rows, times a factor a row, to rows of a head.
+/// Stores a warp's 16 rows, multiplied by a factor for each row, in the rows of a head.
 template <class E, int kWidth>
 __device__ void store_rows(uint16_t* to, const HeadRowsView& at, const Sums (&sums)[kWidth / 8],
                            const float (&factor)[2]) {

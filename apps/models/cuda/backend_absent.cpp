@@ -4,7 +4,7 @@
 namespace aliquot {
 
 std::unique_ptr<Backend> make_cuda_backend(Device&) {
-  throw UnavailableError("this build has no GPU parts: give --device host, or configure with -DALIQUOT_CUDA=ON.");
+  throw UnavailableError("this build has no CUDA support: use --device host, or configure with -DALIQUOT_CUDA=ON.");
 }
 
 }  // namespace aliquot

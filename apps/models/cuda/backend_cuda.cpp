@@ -18,17 +18,19 @@
 namespace aliquot {
 namespace {
 
-/// Not for what the stream does later; looks after what could keep it from ever coming.
+/// Waits for one event and not for later work of the stream. Meanwhile polls the watchdogs, which throw if the stream
+/// can no longer finish.
 void wait_for_event(CudaDevice& device, const Event& event) {
   while (!event.passed()) device.poll_watchdogs();
 }
 
-/// Bytes on their way to a GPU and back, in two turns: one can be filled while the GPU still reads the other.
+/// Copies host data to a GPU through two pinned staging buffers: one can be filled while the GPU still reads the other.
 class BatchUploader {
  public:
   explicit BatchUploader(CudaDevice& device) : device_(device) {}
 
-  /// Copies them to GPU memory of its own, good until the call after the next.
+  /// Enqueues a copy and returns the address on the GPU, which is valid until the second-next call. Waits until the GPU
+  /// has read the staging buffer.
   const std::byte* send(Stream& stream, const void* from, int64_t size_bytes) {
     StagingSlot& slot = slots_[next_];
     next_ = 1 - next_;
@@ -45,7 +47,7 @@ class BatchUploader {
     int64_t size_bytes = 0;
     std::unique_ptr<PinnedMemory> pinned;
     std::unique_ptr<GpuMemory> there;
-    std::unique_ptr<Event> sent;  // passed before it is recorded
+    std::unique_ptr<Event> sent;  // passed() is true before the first record
   };
 
   void make(StagingSlot& slot, int64_t size_bytes) {
@@ -59,7 +61,7 @@ class BatchUploader {
   size_t next_ = 0;
 };
 
-/// The tokens, the targets, and the tokens once more in their order, with the row of each.
+/// Tokens, targets, sorted tokens, and the row of each sorted token, one after the other.
 std::vector<int32_t> pack_batch(const TokenBatch& batch) {
   const size_t count = batch.tokens.size();
   std::vector<int32_t> all(4 * count);
@@ -79,12 +81,12 @@ struct CudaLogitLoops {
 
   void multiply(const Product& product) const { products.multiply(stream, product); }
   void begin(const RunningRowStatistics& rows, int64_t count) const { cuda::initialize_logits(stream, rows, count); }
-  void take(const LogitTile& tile, const RunningRowStatistics& rows, const int32_t* targets,
-            float* target_logits) const {
+  void accumulate(const LogitTile& tile, const RunningRowStatistics& rows, const int32_t* targets,
+                  float* target_logits) const {
     cuda::accumulate_logits(stream, tile, rows, targets, target_logits);
   }
-  void keep(const LogitTile& to, const LogitTile& made, const float* tile_maxima) const {
-    cuda::keep_logits(stream, to, made, tile_maxima);
+  void keep(const LogitTile& to, const LogitTile& computed, const float* tile_maxima) const {
+    cuda::keep_logits(stream, to, computed, tile_maxima);
   }
   void backward(const LogitTile& tile, const LossRows& rows, const float* tile_maxima) const {
     cuda::logits_backward(stream, tile, rows, tile_maxima);
@@ -113,7 +115,7 @@ class CudaBackend final : public Backend {
       if (products_.adds_bias(product, l.bias)) return products_.multiply(*stream_, product, l.bias);
     }
     const bool starts = l.bias.data != nullptr || residual != nullptr;
-    // What is added to a product goes first, so that its sum is rounded once.
+    // Stores bias and residual in `to` before the product adds to it, so that the sum is rounded only once.
     if (starts) cuda::add_bias(*stream_, {to, residual, l.bias, l.rows, l.outputs});
     products_.multiply(*stream_, forward_product(l, x, to, starts));
   }
@@ -135,7 +137,7 @@ class CudaBackend final : public Backend {
   }
   void rotary_angles(const ModelShape& shape, int64_t sequence, float* cosines, float* sines) override {
     const auto count = static_cast<size_t>(sequence * shape.head_width() / 2);
-    if (angle_values_.size() != 2 * count) {  // made once; sent again, since each use has memory of its own
+    if (angle_values_.size() != 2 * count) {  // computed and uploaded once, then copied into the scratch of each use
       angle_values_.resize(2 * count);
       compute_rotary_angles(shape, sequence, angle_values_.data(), angle_values_.data() + count);
       const auto size_bytes = static_cast<int64_t>(2 * count * sizeof(float));
@@ -165,7 +167,7 @@ class CudaBackend final : public Backend {
   void attention_backward(const AttentionBackward& a) override { cuda::attention_backward(*stream_, a); }
 
   void loss_forward(const LossForward& a) override {
-    // The sum goes straight to the host's memory, for whoever asks once it is there.
+    // The kernel writes the sum to pinned host memory. loss_sum() reads it after the event.
     tiled_loss_forward(CudaLogitLoops{*stream_, products_, reinterpret_cast<double*>(sum_.data())}, a);
     stream_->record(*loss_event_);
   }

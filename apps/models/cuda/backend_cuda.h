@@ -1,5 +1,5 @@
 #pragma once
-// The reference models' layers on a GPU.
+// The backend of the reference models for GPUs.
 
 #include <memory>
 
@@ -7,8 +7,8 @@
 
 namespace aliquot {
 
-/// For one rank on a GPU, which must outlive it; compute_on() comes before the first layer. Throws UnavailableError where this build has no GPU parts, or
-/// this machine not what they need.
+/// The backend of one rank on `device`, which must outlive it. Call compute_on() before the first layer. Throws
+/// UnavailableError if this build has no CUDA support or the machine lacks a library that it needs.
 std::unique_ptr<Backend> make_cuda_backend(Device& device);
 
 }  // namespace aliquot

@@ -11,20 +11,20 @@ namespace {
 const std::string kFile = "libcublasLt.so." + std::to_string(CUBLAS_VER_MAJOR);
 
 void* opened() {
-  // The loader's own places first, then where it lay when this was built.
+  // First the search path of the dynamic loader, then the folder that the build found.
   for (const std::string& file : {kFile, std::string(ALIQUOT_CUBLASLT_FOLDER) + "/" + kFile}) {
     if (void* library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL)) return library;
   }
-  throw UnavailableError(
-      "products on a GPU need " + kFile +
-      ", which is not found: install cuBLAS of that version, put its folder into LD_LIBRARY_PATH, or "
-      "give --device host.");
+  throw UnavailableError("matrix products on a GPU need " + kFile +
+                         ", which was not found: install this version of cuBLAS, add its folder to LD_LIBRARY_PATH, or "
+                         "use --device host.");
 }
 
 template <class Function>
 void find(void* library, Function& function, const char* name) {
   function = reinterpret_cast<Function>(dlsym(library, name));
-  if (function == nullptr) throw UnavailableError(kFile + " has no " + name + ": install one that is newer.");
+  if (function == nullptr)
+    throw UnavailableError(kFile + " has no function " + name + ": install a newer version of cuBLAS.");
 }
 
 CublasLt load() {

@@ -1,12 +1,11 @@
 #pragma once
-// cuBLASLt, opened when the first product wants it: it takes a third of a second to load, and most calls of the command multiply
-// nothing on a GPU.
+// cuBLASLt, loaded at the first use. Loading takes a third of a second, and most commands compute no products on a GPU.
 
 #include <cublasLt.h>
 
 namespace aliquot {
 
-/// The functions that products use, by their names without the prefix.
+/// Pointers to the functions of cuBLASLt that CudaProducts calls.
 struct CublasLt {
   decltype(&cublasLtCreate) create;
   decltype(&cublasLtDestroy) destroy;
@@ -23,7 +22,8 @@ struct CublasLt {
   decltype(&cublasLtMatmul) multiply;
 };
 
-/// Of the process, never closed. From any thread. Throws UnavailableError, naming the file, where it cannot be opened.
+/// The library, loaded by the first call and never unloaded. May be called from any thread. Throws UnavailableError,
+/// naming the file, if it cannot be loaded.
 const CublasLt& cublaslt();
 
 }  // namespace aliquot

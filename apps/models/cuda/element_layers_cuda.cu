@@ -1,4 +1,4 @@
-// The layers whose elements stand alone.
+// Elementwise layers.
 #include <cmath>
 
 #include "apps/models/cuda/elements_cuda.h"
@@ -11,7 +11,7 @@ namespace {
 constexpr float kGeluScale = 0.79788456f;  // sqrt(2 / pi)
 constexpr float kGeluCubic = 0.044715f;
 
-// (1 + tanh u) / 2 = 1 / (1 + e^-2u) exactly; the right side loses nothing where the left cancels.
+// (1 + tanh u) / 2 = 1 / (1 + e^-2u). The right side has no cancellation.
 __device__ float gelu_gate(float x) {
   const float u = kGeluScale * (x + kGeluCubic * x * x * x);
   return 1.0f / (1.0f + expf(-2.0f * u));
@@ -79,7 +79,7 @@ struct GatedBackward {
   }
 };
 
-/// One pair of elements a thread.
+/// One thread for each pair of elements.
 template <class E>
 __global__ void rotate_pairs(typename E::Storage* x, const Rotary a) {
   const int64_t half = a.head_width / 2, of_row = a.heads * half;
@@ -94,7 +94,7 @@ __global__ void rotate_pairs(typename E::Storage* x, const Rotary a) {
   }
 }
 
-/// Rows of fp32 or of To, whose i-th element is that of the row `i / width`.
+/// to = from + bias. `from` and `bias` may be null, which means zero.
 template <class To, class Bias>
 __global__ void add_bias_to_rows(typename To::Storage* to, const float* from, const typename Bias::Storage* bias,
                                  int64_t count, int64_t width) {
@@ -111,7 +111,7 @@ __global__ void look_up_rows(float* to, const typename Table::Storage* table, co
   }
 }
 
-/// One token's rows belong to the thread that finds the first of them, so that they are added in their order.
+/// The thread of a token's first row adds all rows of that token, so that the order of addition is fixed.
 template <class Table>
 __global__ void add_rows_of_tokens(typename Table::Storage* table, const float* from, const Embedding a,
                                    const TokenSortedRows sorted) {

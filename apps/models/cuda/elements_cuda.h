@@ -1,5 +1,5 @@
 #pragma once
-// Values as what a kernel is compiled for. For *.cu files.
+// Converts Values of runtime type to pointers of a compile-time type. For *.cu files.
 
 #include <cmath>
 #include <cstdint>
@@ -27,7 +27,7 @@ const auto* data_as(const ConstValues& values, Element) {
   return static_cast<const typename Element::Storage*>(values.data);
 }
 
-/// kCount elements as fp32.
+/// Loads kCount elements and converts them to fp32.
 template <class Element, int kCount>
 __device__ Pack<float, kCount> load_floats(const typename Element::Storage* at) {
   const auto pack = load_pack<kCount>(at);
@@ -42,7 +42,7 @@ __device__ void store_floats(typename Element::Storage* at, const Pack<float, kC
   store_pack(at, pack);
 }
 
-/// Over groups of neighbouring lanes, the whole warp unless said; the same in every lane of a group.
+/// The sum over a group of kLaneCount neighbouring lanes, by default the warp. All lanes of a group get the same bits.
 template <int kLaneCount = 32>
 __device__ float sum_of_lanes(float value) {
   for (int apart = kLaneCount / 2; apart > 0; apart /= 2) value += __shfl_xor_sync(0xffffffffu, value, apart);

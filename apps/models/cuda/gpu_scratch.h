@@ -1,5 +1,5 @@
 #pragma once
-// What the layers of a GPU take beside their arrays: asked by the layers themselves, and by plans where there is no GPU.
+// Scratch sizes of the layers on a GPU, for the layers and for plans on machines without a GPU.
 
 #include <cstdint>
 
@@ -7,10 +7,10 @@
 
 namespace aliquot {
 
-/// cuBLASLt's workspace: the size it is tuned for on the newest GPUs.
+/// The workspace of cuBLASLt: the size that NVIDIA recommends for Hopper GPUs.
 inline constexpr int64_t kGpuProductScratchBytes = int64_t{32} << 20;
 
-/// Floats of one attention: a row's delta each, in backward.
+/// The scratch of attention in fp32 elements: a delta for each query of each head, in backward.
 inline int64_t gpu_attention_scratch_elements(const AttentionShape& shape) {
   return shape.batch * shape.heads * shape.sequence;
 }

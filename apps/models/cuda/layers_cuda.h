@@ -1,6 +1,6 @@
 #pragma once
-// The layers of the reference models on a GPU: each as the function of its name in layers.h, attention.h and loss.h says, on
-// a stream. Statistics and sums are fp32, whatever arrays hold; no sum depends on which block of threads comes first.
+// The layers of the reference models on a GPU. Each function enqueues what the function of the same name in layers.h,
+// attention.h or loss.h computes. Statistics and sums are fp32 for arrays of any type. The order of all sums is fixed.
 
 #include <cstdint>
 
@@ -25,7 +25,7 @@ void gated_backward(Stream& stream, ConstValues from, const GatedElements& a);
 void rotate(Stream& stream, const Rotary& a, Values x);
 
 void embedding_forward(Stream& stream, const Embedding& a, ConstValues table, float* to);
-/// The same rows in the order of their tokens, rows of one token from first to last.
+/// The rows of a batch, sorted by token; rows of equal tokens are in ascending order.
 struct TokenSortedRows {
   const int32_t *tokens = nullptr, *rows = nullptr;
 };
@@ -34,19 +34,19 @@ void embedding_backward(Stream& stream, const Embedding& a, const TokenSortedRow
 void positions_forward(Stream& stream, const Positions& a, ConstValues table, const float* from, float* to);
 void positions_backward(Stream& stream, const Positions& a, const float* from, Values table_gradient, bool add);
 
-/// The widest head there is code for.
+/// The widest head that attention supports.
 inline constexpr int64_t kWidestHead = 256;
 void attention_forward(Stream& stream, const AttentionForward& a);
 void attention_backward(Stream& stream, const AttentionBackward& a);
 
-// What loss_tiles.h asks for.
+// The operations of `loops` in loss_tiles.h.
 void initialize_logits(Stream& stream, const RunningRowStatistics& rows, int64_t count);
 void accumulate_logits(Stream& stream, const LogitTile& tile, const RunningRowStatistics& rows, const int32_t* targets,
                        float* target_logits);
-void keep_logits(Stream& stream, const LogitTile& to, const LogitTile& made, const float* tile_maxima);
-/// `tile_maxima` may be null: nothing was taken off.
+void keep_logits(Stream& stream, const LogitTile& to, const LogitTile& computed, const float* tile_maxima);
+/// `tile_maxima` are the values that keep_logits() subtracted; null if it was not called.
 void logits_backward(Stream& stream, const LogitTile& tile, const LossRows& rows, const float* tile_maxima);
-/// *sum = the sum over rows, first to last in pairs of pairs, of log_sum + (maximum - target's logit).
+/// *sum = the sum over rows of log_sum + (maximum - logit of the target), added in a fixed order.
 void reduce_loss(Stream& stream, const LossBuffers& buffers, const float* target_logits, int64_t count, double* sum);
 
 }  // namespace aliquot::cuda

@@ -1,4 +1,4 @@
-// The loops over logits, a warp a row.
+// The loops over logits.
 #include <cmath>
 
 #include "apps/models/cuda/elements_cuda.h"
@@ -8,15 +8,15 @@
 namespace aliquot::cuda {
 namespace {
 
-__global__ void begin_rows(const RunningRowStatistics rows, int64_t count) {
+__global__ void initialize_rows(const RunningRowStatistics rows, int64_t count) {
   for (int64_t row = launch_thread(); row < count; row += launch_stride()) {
     rows.maxima[row] = -INFINITY;
     rows.sums[row] = 0.0f;
   }
 }
 
-__global__ void take_rows(const LogitTile tile, const RunningRowStatistics rows, const int32_t* targets,
-                          float* target_logits) {
+__global__ void accumulate_rows(const LogitTile tile, const RunningRowStatistics rows, const int32_t* targets,
+                                float* target_logits) {
   for (int64_t row = launch_warp(); row < tile.rows; row += launch_warp_stride()) {
     const float* x = static_cast<const float*>(tile.logits.data) + row * tile.stride;
     float tile_most = -INFINITY;
@@ -26,7 +26,7 @@ __global__ void take_rows(const LogitTile tile, const RunningRowStatistics rows,
     float sum = 0.0f;
     for (int64_t c = warp_lane(); c < tile.columns; c += kLanesPerWarp)
       sum += x[c] == -INFINITY ? 0.0f : expf(x[c] - most);
-    sum = sum_of_lanes(sum);  // all lanes have read rows.maxima
+    sum = sum_of_lanes(sum);  // synchronizes: all lanes have read rows.maxima
     if (warp_lane() != 0) continue;
     rows.sums[row] = (rows.sums[row] == 0.0f ? 0.0f : rows.sums[row] * expf(before - most)) + sum;
     rows.maxima[row] = most;
@@ -37,11 +37,12 @@ __global__ void take_rows(const LogitTile tile, const RunningRowStatistics rows,
 }
 
 template <class To>
-__global__ void keep_rows(const LogitTile to, const float* made, int64_t made_stride, const float* tile_maxima) {
+__global__ void keep_rows(const LogitTile to, const float* computed, int64_t computed_stride,
+                          const float* tile_maxima) {
   auto* kept = static_cast<typename To::Storage*>(to.logits.data);
   for (int64_t i = launch_thread(); i < to.rows * to.columns; i += launch_stride()) {
     const int64_t row = i / to.columns, column = i % to.columns;
-    kept[row * to.stride + column] = To::store(made[row * made_stride + column] - tile_maxima[row]);
+    kept[row * to.stride + column] = To::store(computed[row * computed_stride + column] - tile_maxima[row]);
   }
 }
 
@@ -60,9 +61,9 @@ __global__ void differentiate_rows(const LogitTile tile, const LossRows rows, co
 
 constexpr int kFinishThreads = 256;
 
-/// In one block: each thread takes neighbouring rows from first to last, and then pairs of threads are added.
+/// Runs in one block. Each thread adds consecutive rows from first to last; then a tree adds the threads' sums.
 __global__ void __launch_bounds__(kFinishThreads)
-    finish_rows(const LossBuffers buffers, const float* target_logits, int64_t count, double* sum) {
+    reduce_rows(const LossBuffers buffers, const float* target_logits, int64_t count, double* sum) {
   __shared__ double parts[kFinishThreads];
   const int64_t begin = count * threadIdx.x / kFinishThreads, end = count * (threadIdx.x + 1) / kFinishThreads;
   double own = 0;
@@ -82,19 +83,19 @@ __global__ void __launch_bounds__(kFinishThreads)
 }  // namespace
 
 void initialize_logits(Stream& stream, const RunningRowStatistics& rows, int64_t count) {
-  start_kernel(stream, "begin logits", launch_grid(count), begin_rows, rows, count);
+  start_kernel(stream, "initialize logits", launch_grid(count), initialize_rows, rows, count);
 }
 
 void accumulate_logits(Stream& stream, const LogitTile& tile, const RunningRowStatistics& rows, const int32_t* targets,
                        float* target_logits) {
-  start_kernel(stream, "take logits", launch_grid(tile.rows * kLanesPerWarp), take_rows, tile, rows, targets,
-               target_logits);
+  start_kernel(stream, "accumulate logits", launch_grid(tile.rows * kLanesPerWarp), accumulate_rows, tile, rows,
+               targets, target_logits);
 }
 
-void keep_logits(Stream& stream, const LogitTile& to, const LogitTile& made, const float* tile_maxima) {
+void keep_logits(Stream& stream, const LogitTile& to, const LogitTile& computed, const float* tile_maxima) {
   as_element(to.logits.type, [&]<class To>(To) {
-    start_kernel(stream, "keep logits", launch_grid(to.rows * to.columns), keep_rows<To>, to, made.logits.fp32(),
-                 made.stride, tile_maxima);
+    start_kernel(stream, "keep logits", launch_grid(to.rows * to.columns), keep_rows<To>, to, computed.logits.fp32(),
+                 computed.stride, tile_maxima);
   });
 }
 
@@ -106,7 +107,7 @@ void logits_backward(Stream& stream, const LogitTile& tile, const LossRows& rows
 }
 
 void reduce_loss(Stream& stream, const LossBuffers& buffers, const float* target_logits, int64_t count, double* sum) {
-  start_kernel(stream, "finish logits", {1, kFinishThreads}, finish_rows, buffers, target_logits, count, sum);
+  start_kernel(stream, "reduce loss", {1, kFinishThreads}, reduce_rows, buffers, target_logits, count, sum);
 }
 
 }  // namespace aliquot::cuda

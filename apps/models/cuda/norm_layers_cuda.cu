@@ -1,4 +1,4 @@
-// Norms over rows, a warp a row, and sums over columns.
+// Norms of rows, with one warp for each row, and sums of columns.
 #include <cmath>
 
 #include "apps/models/cuda/elements_cuda.h"
@@ -8,7 +8,7 @@
 namespace aliquot::cuda {
 namespace {
 
-/// What a lane sums of its row, in fp32: elements lane, lane + 32, ...
+/// The sum of term(c) over the columns of a row, in fp32. A lane adds columns lane, lane + 32, ...
 template <class Term>
 __device__ float sum_of_row(int64_t width, const Term& term) {
   float sum = 0.0f;
@@ -38,7 +38,7 @@ __global__ void norm_rows(const LayerNormRows a) {
   }
 }
 
-/// With g the gradient of the normalised row n: dx = rstd (g - mean(g) - n mean(g n)); of an RMS norm without mean(g).
+/// With g the gradient of the normalised row n: dx = rstd (g - mean(g) - n mean(g n)). An RMS norm has no mean(g).
 template <class E>
 __global__ void norm_rows_backward(const LayerNormBackwardRows a) {
   const auto* weight = static_cast<const typename E::Storage*>(a.weight.data);
@@ -58,18 +58,19 @@ __global__ void norm_rows_backward(const LayerNormBackwardRows a) {
   }
 }
 
-/// A block sums kColumns columns: each of its threads every kRowsAtOnce-th row of one, and then those in a fixed order.
+/// A block sums kColumns columns. Each thread adds every kRowsAtOnce-th row of one column; then a tree adds the
+/// threads' sums, in a fixed order.
 constexpr int kColumns = 16, kColumnThreads = 1024, kRowsAtOnce = kColumnThreads / kColumns;
 
 __device__ float sum_of_column(float (*parts)[kColumns], float own) {
   const int column = static_cast<int>(threadIdx.x) % kColumns, part = static_cast<int>(threadIdx.x) / kColumns;
-  __syncthreads();  // whoever was here before has read
+  __syncthreads();  // all threads have read the result of the previous call
   parts[part][column] = own;
   for (int half = kRowsAtOnce / 2; half > 0; half /= 2) {
     __syncthreads();
     if (part < half) parts[part][column] += parts[part + half][column];
   }
-  return parts[0][column];  // right for part 0
+  return parts[0][column];  // valid only for part 0
 }
 
 template <class To>

@@ -15,14 +15,14 @@ namespace {
 
 void check_products(cublasStatus_t status, const std::string& what) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
-  const std::string sentence = what + ": cuBLASLt says " + cublaslt().status_name(status);
+  const std::string sentence = what + ": cuBLASLt returned " + cublaslt().status_name(status);
   const bool lacking = status == CUBLAS_STATUS_NOT_INITIALIZED || status == CUBLAS_STATUS_ALLOC_FAILED ||
                        status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_ARCH_MISMATCH;
   if (lacking) throw UnavailableError(sentence);
   throw FaultError(sentence);
 }
 
-/// `destroy`: which of cuBLASLt's functions gives it back.
+/// Owns a handle of cuBLASLt. `destroy` is the function that frees it.
 template <class Handle, auto destroy>
 struct HandleDeleter {
   void operator()(std::remove_pointer_t<Handle>* handle) const { (cublaslt().*destroy)(handle); }
@@ -38,8 +38,8 @@ cudaDataType_t data_type(DType type) {
   return type == DType::kFloat32 ? CUDA_R_32F : type == DType::kFloat16 ? CUDA_R_16F : CUDA_R_16BF;
 }
 
-/// As alike as two products must be to be computed alike. Alignment in bytes, 16 at most, which their shapes decide: arrays
-/// themselves are aligned to more.
+/// The properties of a product that determine its plan: extents, strides, transpositions, types and alignments.
+/// Alignments are in bytes, at most 16.
 using Key = std::array<int64_t, 14>;
 
 int64_t alignment(const void* data, int64_t stride, DType type) {
@@ -94,7 +94,7 @@ OwnedPreference preference_of(const Key& key) {
   OwnedPreference preference(made);
   set_preference_attribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
                            static_cast<uint64_t>(kGpuProductScratchBytes));
-  // A sum that is cut along the depth is put together in one order, not as parts happen to come.
+  // Split-k products must add their parts in a fixed order, not with atomics.
   set_preference_attribute(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
                            static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
   set_preference_attribute(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, static_cast<uint32_t>(key[11]));
@@ -111,12 +111,12 @@ std::string product_text(const Product& p) {
 
 }  // namespace
 
-/// cuBLASLt's matrices stand column after column, so that ours are theirs transposed, and to^T = b^T a^T is computed.
+/// cuBLASLt's matrices are column-major, so it sees ours transposed. It therefore computes to^T = b^T a^T.
 struct CudaProducts::Plan {
   OwnedProduct product;
   OwnedLayout first, second, to;
   cublasLtMatmulAlgo_t algorithm{};
-  bool found = false;  // cuBLASLt has it
+  bool found = false;  // whether cuBLASLt supports the product
 };
 
 struct CudaProducts::PlanCache {
@@ -167,7 +167,7 @@ bool CudaProducts::adds_bias(const Product& p, ConstValues bias) {
 void CudaProducts::multiply(Stream& stream, const Product& p, ConstValues bias) {
   const cudaStream_t queue = cuda_stream(stream);
   const Plan* known = plan_of(p, bias);
-  if (known == nullptr) throw UnavailableError(product_text(p) + ": cuBLASLt has none");
+  if (known == nullptr) throw UnavailableError(product_text(p) + ": not supported by this version of cuBLASLt");
   const Plan& plan = *known;
   if (bias.data != nullptr) set(plan.product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias.data);
   const float factor = p.factor, kept = p.add ? 1.0f : 0.0f;

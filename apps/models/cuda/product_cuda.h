@@ -1,5 +1,5 @@
 #pragma once
-// Matrix products on a GPU, by cuBLASLt.
+// Matrix products on a GPU, computed by cuBLASLt.
 
 #include <cstdint>
 #include <memory>
@@ -9,22 +9,22 @@
 
 namespace aliquot {
 
-/// One rank's products on one GPU. What is found out of a shape stays known, so that it is computed in the same way each time:
-/// the same bits from run to run on the same GPU and cuBLASLt. Sums are fp32, never TF32. Used from one thread.
+/// The products of one rank on one GPU. Caches the algorithm for each shape. Results have the same bits from run to run
+/// on the same GPU and version of cuBLASLt. Sums are fp32, never TF32. Used from one thread.
 class CudaProducts {
  public:
-  /// Each product has kGpuProductScratchBytes of `scratch`, wherever it lies. Throws UnavailableError where cuBLASLt does not start.
+  /// Product::scratch of every product must have kGpuProductScratchBytes. Throws UnavailableError if cuBLASLt cannot be
+  /// initialized.
   CudaProducts();
   ~CudaProducts();
   CudaProducts(const CudaProducts&) = delete;
   CudaProducts& operator=(const CudaProducts&) = delete;
 
-  /// Enqueues it; operands are of one type. Throws UnavailableError where cuBLASLt has no such product.
+  /// Enqueues a product whose operands have one type. Throws UnavailableError if cuBLASLt does not support it.
   void multiply(Stream& stream, const Product& product) { multiply(stream, product, nullptr); }
-  /// And adds `bias`, of the result's type, to each row before it is rounded; what is there is not added to then. Only where
-  /// adds_bias().
+  /// Also adds `bias` to each row before rounding. Requires adds_bias(product, bias), and that product.add is false.
   void multiply(Stream& stream, const Product& product, ConstValues bias);
-  /// Whether cuBLASLt has such a product that adds a bias as it goes.
+  /// Whether `bias` has the type of the result and cuBLASLt supports this product with a bias epilogue.
   bool adds_bias(const Product& product, ConstValues bias);
 
  private:

@@ -1,6 +1,6 @@
 #pragma once
-// Tensor cores' products of 16-bit matrices, a warp at a time (PTX mma.m16n8k16 and ldmatrix). For *.cu files; tests put a
-// simulated one in its stead.
+// Tensor-core products of 16-bit matrices by one warp (PTX mma.m16n8k16 and ldmatrix). For *.cu files. Tests replace
+// this file by a simulation.
 
 #include <cstdint>
 #include <type_traits>
@@ -9,12 +9,15 @@
 
 namespace aliquot::cuda {
 
-/// A warp's 16 x 8 of fp32. A lane has rows lane / 4 and that + 8, columns 2 (lane % 4) and the next: {row, row, row + 8, row + 8}.
+/// A lane's part of a warp's 16 x 8 fp32 matrix. With r = lane / 4 and c = 2 (lane % 4) it holds the elements (r, c),
+/// (r, c + 1), (r + 8, c) and (r + 8, c + 1).
 using Sums = float[4];
-/// Its 16 x 16 on the left of a product: pairs of columns as for Sums, of columns 0 to 7 in words 0 and 1, of 8 to 15 in 2 and 3.
+/// A lane's part of the 16 x 16 left operand. Each word has two 16-bit elements. Words 0 and 1 have the elements of
+/// Sums for columns 0 to 7, words 2 and 3 those for columns 8 to 15.
 using LeftWords = uint32_t[4];
 
-/// sums += left x right. `right` is 16 x 8: a lane has column lane / 4, rows 2 (lane % 4) and the next, and those 8 below.
+/// sums += left x right. `right` is 16 x 8. With r = 2 (lane % 4), a lane holds rows r and r + 1 of column lane / 4 in
+/// `right_low`, and rows r + 8 and r + 9 in `right_high`.
 template <class Element>
 __device__ inline void multiply_add(Sums& sums, const LeftWords& left, uint32_t right_low, uint32_t right_high) {
   if constexpr (std::is_same_v<Element, Bf16Element>) {
@@ -30,8 +33,9 @@ __device__ inline void multiply_add(Sums& sums, const LeftWords& left, uint32_t 
   }
 }
 
-/// Four 8 x 8 matrices from shared memory. Lanes 0 to 7 say where the rows of the first lie, 8 to 15 those of the second, and
-/// so on, each 16 bytes, aligned to that. A lane gets of each the elements 2 (lane % 4) and the next of row lane / 4.
+/// Loads four 8 x 8 matrices from shared memory. Lanes 0 to 7 pass the addresses of the first matrix's rows, lanes 8 to
+/// 15 those of the second, and so on. A row has 16 bytes and is aligned to 16 bytes. With c = 2 (lane % 4), a lane gets
+/// elements c and c + 1 of row lane / 4 of each matrix.
 __device__ inline void load_matrices(uint32_t (&words)[4], const uint16_t* row) {
   const auto at = static_cast<uint32_t>(__cvta_generic_to_shared(row));
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];\n"
@@ -39,7 +43,7 @@ __device__ inline void load_matrices(uint32_t (&words)[4], const uint16_t* row) 
                : "r"(at)
                : "memory");
 }
-/// The same of the transposed matrices.
+/// The same for the transposed matrices.
 __device__ inline void load_matrices_transposed(uint32_t (&words)[4], const uint16_t* row) {
   const auto at = static_cast<uint32_t>(__cvta_generic_to_shared(row));
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];\n"

@@ -17,7 +17,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Above any model, and small enough that no number of bytes overflows.
+// Limits above any known model, so low that computed sizes in bytes cannot overflow.
 constexpr int64_t kMostLayers = 4096, kLargestWidth = int64_t{1} << 20, kLargestCount = int64_t{1} << 24;
 
 std::string shortened(const std::string& text) {
@@ -25,7 +25,7 @@ std::string shortened(const std::string& text) {
   return printable(text.size() > kShown ? text.substr(0, kShown) + "..." : text);
 }
 
-/// The JSON text of a value.
+/// The JSON text of a value, shortened and printable.
 std::string text_of(const Json& value) { return shortened(value.dump(-1, ' ', false, Json::error_handler_t::replace)); }
 
 std::vector<std::string> words_of(std::string_view text) {
@@ -43,7 +43,7 @@ const ConfigFamily& family_of(const Json& json, const std::string& where) {
   throw UsageError(fmt::format("{}: model_type {}: not supported (only {}).", where, found, fmt::join(types, ", ")));
 }
 
-/// Ignores the order of keys, and the base: rope_parameters may hold it, while rope_scaling leaves it to rope_theta.
+/// Compares without the order of keys and without rope_theta, which rope_parameters may have and rope_scaling has not.
 bool same_scaling(const Json& older, const Json& newer) {
   const auto unordered = [](const Json& json) {
     nlohmann::json copy = nlohmann::json::parse(json.dump());
@@ -141,11 +141,12 @@ void ConfigReader::check_keys() {
     } else if (key->use == ConfigKeyUse::kFixed) {
       check_only(*key, value);
     } else if (key->use == ConfigKeyUse::kAlias && value != this->value(key->supported)) {
-      refuse(name, value, fmt::format("it contradicts {}, {}", key->supported, text_of(this->value(key->supported))));
+      refuse(name, value,
+             fmt::format("it contradicts {}, which is {}", key->supported, text_of(this->value(key->supported))));
     } else if (key->use == ConfigKeyUse::kPadding && !value.is_null()) {
       remarks_.push_back(fmt::format(
-          "{}: {} is {}: transformers gives this row of the embedding no gradient as an input; it is trained "
-          "here as any other.",
+          "{}: {} is {}: transformers gives this row of the embedding no gradient from the input; aliquot trains it "
+          "like all others.",
           where_, name, text_of(value)));
     } else if (key->use == ConfigKeyUse::kDropout && !value.is_null() && real(name, value) != 0) {
       dropouts.push_back(fmt::format("{} {}", name, text_of(value)));
@@ -189,7 +190,8 @@ void ConfigReader::refuse_other_head_width(const ModelShape& shape) const {
   const int64_t given = width("head_dim");
   if (given == shape.head_width()) return;
   refuse("head_dim", value("head_dim"),
-         fmt::format("not supported (only {} / {}, {})", family_.names.width, family_.names.heads, shape.head_width()));
+         fmt::format("not supported (only {} / {}, which is {})", family_.names.width, family_.names.heads,
+                     shape.head_width()));
 }
 
 ModelShape ConfigReader::shape() const {
@@ -217,11 +219,12 @@ ModelShape ConfigReader::shape() const {
   return shape;
 }
 
-/// transformers 5 writes rope_parameters, earlier versions rope_theta and rope_scaling. A file may have both if they agree.
+/// transformers 5 writes rope_parameters; earlier versions write rope_theta and rope_scaling. A file may have both if
+/// they agree.
 Rope ConfigReader::rope() const {
   const Json &older = value("rope_scaling"), &newer = value("rope_parameters");
   if (!older.is_null() && !newer.is_null() && !same_scaling(older, newer))
-    refuse("rope_scaling", older, fmt::format("it contradicts rope_parameters, {}", text_of(newer)));
+    refuse("rope_scaling", older, fmt::format("it contradicts rope_parameters, which is {}", text_of(newer)));
   const std::string_view key = newer.is_null() ? "rope_scaling" : "rope_parameters";
   const Json& scaling = newer.is_null() ? older : newer;
   const auto unsupported = [&]() { refuse(key, scaling, R"(not supported (only null, "default", "llama3"))"); };
@@ -231,7 +234,7 @@ Rope ConfigReader::rope() const {
   Json theta = inside("rope_theta");
   const Json& outer_theta = value("rope_theta");
   if (!theta.is_null() && !outer_theta.is_null() && theta != outer_theta)
-    refuse("rope_theta", outer_theta, fmt::format("it contradicts {}, {}", key, text_of(scaling)));
+    refuse("rope_theta", outer_theta, fmt::format("it contradicts {}, which is {}", key, text_of(scaling)));
   if (theta.is_null()) theta = outer_theta;
   Rope rope{.theta = theta.is_null() ? 10000 : real("rope_theta", theta)};
   if (scaling.is_null()) return rope;
@@ -269,7 +272,7 @@ Rope ConfigReader::llama3(std::string_view key, const Json& scaling, double thet
   const char* context = "original_max_position_embeddings";
   const Json inner = scaling.value(context, Json()), &outer = value(context);
   if (!outer.is_null() && !inner.is_null() && outer != inner)
-    refuse(context, outer, fmt::format("it contradicts {}, {}", key, text_of(scaling)));
+    refuse(context, outer, fmt::format("it contradicts {}, which is {}", key, text_of(scaling)));
   const Json& given = inner.is_null() ? outer : inner;
   rope.original_context = integer(fmt::format("{}.{}", key, context), given, kLargestCount);
   return rope;
@@ -284,7 +287,7 @@ ModelConfig parse_model_config(std::string_view text, const std::string& where) 
   } catch (const ManifestFormatError& defect) {
     throw UsageError(fmt::format("{}: the file {}.", where, defect.what()));
   } catch (const Json::out_of_range&) {
-    throw UsageError(fmt::format("{}: it has a number that is larger than any double.", where));
+    throw UsageError(fmt::format("{}: the file has a number that does not fit a double.", where));
   }
   return ConfigReader(json, where).read();
 }

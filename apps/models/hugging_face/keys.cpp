@@ -8,8 +8,8 @@ namespace {
 
 using enum ConfigKeyUse;
 
-/// Keys of all model types. The ignored ones concern the tokenizer, generation, other heads than the language model's, how
-/// transformers runs a model, or what options choose here (dtype: --precision; initial weights: --seed).
+/// Keys of all model types. The ignored keys concern the tokenizer, generation, heads other than the language model's,
+/// the execution in transformers, or settings that are options here (dtype: --precision; initial weights: --seed).
 constexpr auto kCommonKeys = std::to_array<ConfigKey>({
     {"model_type", kRead},
     {"architectures", kRead},
@@ -29,7 +29,7 @@ constexpr auto kCommonKeys = std::to_array<ConfigKey>({
     {"bad_words_ids", kIgnored},
     {"begin_suppress_tokens", kIgnored},
     {"bos_token_id", kIgnored},
-    {"chunk_size_feed_forward", kIgnored},  // splits rows, which are independent
+    {"chunk_size_feed_forward", kIgnored},  // splits rows; the result is the same
     {"cross_attention_hidden_size", kIgnored},
     {"decoder_start_token_id", kIgnored},
     {"diversity_penalty", kIgnored},
@@ -91,7 +91,7 @@ constexpr auto kGpt2Keys = std::to_array<ConfigKey>({
     {"hidden_size", kAlias, "n_embd"},
     {"num_attention_heads", kAlias, "n_head"},
     {"max_position_embeddings", kAlias, "n_positions"},
-    {"pad_token_id", kIgnored},  // its embeddings have no padding row
+    {"pad_token_id", kIgnored},  // transformers' GPT-2 has no padding row in its embedding
     {"n_positions", kRead},
     {"layer_norm_epsilon", kRead},
     // Names of the same tanh approximation of GELU.

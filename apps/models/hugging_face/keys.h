@@ -1,5 +1,5 @@
 #pragma once
-// The keys of Hugging Face's config.json, by model type, and how each is treated.
+// The keys of Hugging Face's config.json for each model type, and their treatment.
 
 #include <span>
 #include <string_view>
@@ -11,9 +11,9 @@ namespace aliquot {
 enum class ConfigKeyUse : uint8_t {
   kRead,     // part of the shape
   kFixed,    // changes the computation: only the values in `supported` are accepted
-  kDropout,  // changes training only: a value other than 0 is reported, because dropout is not supported
-  kPadding,  // a row of the table that transformers does not train: reported where it is set
-  kAlias,    // another name of the key in `supported`: refused where it says something else
+  kDropout,  // changes training only: values other than 0 are reported as unsupported
+  kPadding,  // an embedding row that gets no input gradient in transformers: reported if it is set
+  kAlias,    // another name of the key in `supported`: refused if the values differ
   kIgnored,  // does not change the result
 };
 

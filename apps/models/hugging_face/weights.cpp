@@ -8,8 +8,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int64_t kGpt2Vocabulary = 50257;    // of the tokenizer, whose last token ends a text
-constexpr int64_t kLlamaVocabulary = 128256;  // of Llama 3's, whose texts begin and end with these
+constexpr int64_t kGpt2Vocabulary = 50257;    // of GPT-2's tokenizer; the last token is end-of-text
+constexpr int64_t kLlamaVocabulary = 128256;  // of Llama 3's tokenizer, with these begin and end tokens
 constexpr int64_t kLlamaBegin = 128000, kLlamaEnd = 128001;
 
 const std::vector<int64_t>* find(std::span<const NamedShape> parameters, const std::string& name) {
@@ -66,7 +66,7 @@ Json gpt2_config(const ModelShape& shape) {
                {"n_ctx", shape.context},
                {"vocab_size", shape.vocabulary},
                {"n_inner", shape.hidden == 4 * shape.width ? Json() : Json(shape.hidden)}};
-  // There is no dropout in what was trained.
+  // aliquot trains without dropout, and these keys default to 0.1.
   for (const char* name : {"attn_pdrop", "embd_pdrop", "resid_pdrop"}) json[name] = 0.0;
   const bool has_end = shape.vocabulary == kGpt2Vocabulary;
   for (const char* name : {"bos_token_id", "eos_token_id"}) json[name] = has_end ? Json(kGpt2Vocabulary - 1) : Json();

@@ -1,5 +1,5 @@
 #pragma once
-// What Hugging Face's transformers wants to know about a model.
+// Derives a model's shape from its weights, and writes config.json for Hugging Face's transformers.
 
 #include <optional>
 #include <span>
@@ -12,17 +12,18 @@
 
 namespace aliquot {
 
-/// A parameter's name and extents.
+/// The name and the shape of a parameter.
 using NamedShape = std::pair<std::string, std::vector<int64_t>>;
 
-/// The GPT-2 or Llama that has these parameters; nothing if they are neither's. What does not show in them is 0: the number
-/// of heads; of Llama the context too, and kv_heads is the width of all keys until the heads are known.
+/// The shape of the GPT-2 or Llama model that has these parameters; nothing if they are from another model. Fields that
+/// the parameters do not determine are 0: the number of heads, and for Llama the context. For Llama kv_heads is the
+/// width of all keys; the caller divides it by the head width.
 std::optional<ModelShape> shape_of(std::span<const NamedShape> parameters);
 
-/// The preset of that family, that many layers and that width; null if there is none.
+/// The shape of the preset with the same family, layers and width. Null if there is none.
 const ModelShape* find_similar_preset(const ModelShape& shape);
 
-/// The text of config.json, which parse_model_config() reads back to the same shape. `type` is "float32", "bfloat16" or
+/// The text of a config.json that parse_model_config() reads as this shape. `type` is "float32", "bfloat16" or
 /// "float16".
 std::string config_text(const ModelShape& shape, std::string_view type);
 

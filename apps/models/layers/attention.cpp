@@ -11,9 +11,9 @@
 namespace aliquot {
 namespace {
 
-// The heads of one sequence that share keys and values, and where their elements lie.
+// The query heads of one sequence that share a key and value head, with the offsets of their elements.
 struct Group {
-  int64_t sequence, first_head, kv_head;  // sequence: which of the batch
+  int64_t sequence, first_head, kv_head;  // sequence: index in the batch
 
   int64_t queries(const AttentionShape& s, int64_t head) const {
     return sequence * s.sequence * s.stride() + head * s.head_width;
@@ -37,7 +37,8 @@ float score_scale(const AttentionShape& s) { return 1.0f / std::sqrt(static_cast
 
 ScoreStrip strip_at(const AttentionShape& s, float* scores, int64_t first_query) {
   const int64_t rows = std::min(kAttentionQueries, s.sequence - first_query);
-  // Keys beyond the last query of the strip are not computed at all; within it the softmax zeroes them.
+  // The strip ends with the key of its last query. The softmax zeroes the scores of earlier queries beyond their own
+  // key.
   return {scores, s.sequence, rows, first_query + rows, first_query};
 }
 
@@ -93,13 +94,13 @@ void forward_group(const AttentionForward& a, const Group& group, const Attentio
 struct BackwardHead {
   HeadRows queries, keys, values, d_queries, d_keys, d_values;
   const float* from;   // the head's columns of the output's gradient
-  ConstValues output;  // and of the output
+  ConstValues output;  // the head's columns of the output
   const float* log_sums;
-  bool is_first;  // of its group
+  bool is_first;  // first head of its group
 };
 
-// The gradients of keys and values get their share of one strip. The last strip of a group's first head sees every key and
-// comes first, so it assigns and the others add.
+// Adds the contribution of one strip to the gradients of keys and values. The last strip of a group's first head covers
+// every key and runs first, so it assigns; all others add.
 void backward_keys_and_values(const AttentionShape& s, const BackwardHead& head, const ScoreStrip& strip,
                               const float* d_scores) {
   const bool add = !head.is_first || strip.keys < s.sequence;
@@ -122,7 +123,7 @@ void backward_keys_and_values(const AttentionShape& s, const BackwardHead& head,
                               .add = add});
 }
 
-// Scores become their gradients, in d_scores.
+// Computes the probabilities in strip.scores and the gradients of the scores in d_scores.
 void backward_scores(const AttentionShape& s, const BackwardHead& head, const ScoreStrip& strip, float* d_scores) {
   const float* from = head.from + strip.first_query * s.width();
   compute_scores(s, head.queries, head.keys, strip);
@@ -134,7 +135,7 @@ void backward_scores(const AttentionShape& s, const BackwardHead& head, const Sc
                               .rows = strip.rows,
                               .columns = strip.keys,
                               .depth = s.head_width});
-  float deltas[kAttentionQueries];  // sum of probability x gradient, which is output x its gradient
+  float deltas[kAttentionQueries];  // sum over keys of probability x gradient, which equals dot(output, its gradient)
   for (int64_t row = 0; row < strip.rows; ++row) {
     const ConstValues output = head.output.from((strip.first_query + row) * s.width());
     deltas[row] = row_loops().dot(from + row * s.width(), output, s.head_width);

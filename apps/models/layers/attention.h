@@ -1,6 +1,6 @@
 #pragma once
-// Causal self-attention of the host models: strips of scores, never a whole T x T matrix. Computed in fp32, whatever the
-// arrays hold.
+// Causal self-attention on hosts. Computes strips of scores, never a full T x T matrix. Computes in fp32 for arrays of
+// any type.
 
 #include <cstdint>
 
@@ -10,9 +10,9 @@
 
 namespace aliquot {
 
-/// Rows of queries, keys and values lie in one matrix of `stride` elements a row: `heads` x `head_width` of queries, then
-/// `kv_heads` x `head_width` each of keys and values, which heads / kv_heads heads in a row share. The output has heads x
-/// head_width elements a row.
+/// Queries, keys and values are in one matrix with a row of stride() elements for each token. A row has `heads` x
+/// `head_width` elements of queries, then `kv_heads` x `head_width` each of keys and values. heads / kv_heads
+/// consecutive heads share one key and value head. A row of the output has heads x head_width elements.
 struct AttentionShape {
   int64_t batch = 0, sequence = 0, heads = 0, head_width = 0, kv_heads = 0;
 
@@ -21,23 +21,23 @@ struct AttentionShape {
   ALIQUOT_HOST_DEVICE int64_t stride() const { return width() + 2 * kv_width(); }
 };
 
-/// Queries that share one strip of scores.
+/// Queries in one strip of scores.
 inline constexpr int64_t kAttentionQueries = 64;
 
-/// Scratch elements that one part (thread) needs, forward or backward, for arrays of that type.
+/// Scratch that one thread needs, in forward or backward, in fp32 elements. `type` is the type of the arrays.
 int64_t attention_scratch_elements(const AttentionShape& shape, DType type);
 
-/// to = softmax(queries x keys^T / sqrt(head_width)) x values, each query seeing itself and what came before.
+/// to = softmax(queries x keys^T / sqrt(head_width)) x values. Each query sees its own key and all earlier ones.
 struct AttentionForward {
   AttentionShape shape;
   ConstValues qkv;
   Values to;                  // of qkv's type
-  float* log_sums = nullptr;  // batch x heads x sequence, kept for backward
+  float* log_sums = nullptr;  // batch x heads x sequence, saved for backward
   float* scratch = nullptr;   // attention_scratch_elements() for each thread of the pool
 };
 void attention_forward(ThreadPool& pool, const AttentionForward& a);
 
-/// Assigns the gradient of qkv, given that of the output. Bits do not depend on the number of threads.
+/// Assigns the gradient of qkv, given the gradient of the output. Gives the same bits for any number of threads.
 struct AttentionBackward {
   AttentionShape shape;
   ConstValues qkv, output;

@@ -1,5 +1,5 @@
 #pragma once
-// What attention computes with: one head's rows, in fp32, where they lie or in scratch.
+// Rows of one attention head in fp32: in place if the array is fp32, else converted in scratch.
 
 #include <cstdint>
 
@@ -16,11 +16,12 @@ struct HeadRows {
   float* row(int64_t index) const { return data + index * stride; }
 };
 
-/// A thread's scratch, cut up.
+/// The scratch of one thread. Only 16-bit arrays use the members after d_scores.
 struct AttentionScratch {
-  float *scores, *d_scores;                       // a strip each
-  float *queries, *keys, *values;                 // a head each, and so on: of 16 bits alone
-  float *d_queries, *d_keys, *d_values, *output;  // output: of a strip
+  float *scores, *d_scores;              // a strip each
+  float *queries, *keys, *values;        // all rows of a head each
+  float *d_queries, *d_keys, *d_values;  // all rows of a head each
+  float* output;                         // rows of a strip
 
   static int64_t elements(const AttentionShape& s, DType type) {
     const int64_t strip_rows = s.sequence < kAttentionQueries ? s.sequence : kAttentionQueries;
@@ -43,7 +44,7 @@ struct AttentionScratch {
   }
 };
 
-/// The rows to read as fp32: `from` itself, or widened into `scratch`.
+/// The rows of `from` in fp32: `from` itself, or a copy converted into `scratch`.
 inline HeadRows readable(const AttentionShape& s, ConstValues from, float* scratch) {
   if (from.type == DType::kFloat32) return {const_cast<float*>(from.fp32()), s.stride()};
   for (int64_t row = 0; row < s.sequence; ++row) {
@@ -52,7 +53,7 @@ inline HeadRows readable(const AttentionShape& s, ConstValues from, float* scrat
   return {scratch, s.head_width};
 }
 
-/// Where to write fp32 that is to be in `to`; write_back() puts it there.
+/// fp32 rows to write: `to` itself, or `scratch`, from which write_back() converts them into `to`.
 inline HeadRows writable(const AttentionShape& s, Values to, float* scratch) {
   if (to.type == DType::kFloat32) return {to.fp32(), s.stride()};
   return {scratch, s.head_width};

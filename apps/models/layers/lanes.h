@@ -1,6 +1,6 @@
 #pragma once
-// Sixteen floats at a time, in whatever registers the including file is compiled for, from and to fp32, bf16 or fp16. The
-// same bits everywhere.
+// Vectors of sixteen floats, loaded from and stored to fp32, bf16 or fp16. The compiler maps them to the registers of
+// the processor for which it compiles the including file. All processors give the same bits.
 
 #include <cstdint>
 #include <cstring>
@@ -8,7 +8,7 @@
 #include "kernels/formats/values.h"
 
 namespace aliquot {
-namespace {  // each including file has code of its own, for its own processor: these must never be merged by the linker
+namespace {  // internal linkage: the linker must not merge functions compiled for different processors
 
 constexpr int64_t kLanes = 16;
 using Lanes = float __attribute__((vector_size(64)));
@@ -38,7 +38,8 @@ ALIQUOT_LANES_INLINE Lanes from_bits(BitLanes bits) {
   return x;
 }
 
-/// To and from 16 bits, bf16 or fp16 as the pointer's type says: to the nearest, ties to even; what is no number stays none.
+/// Conversions from and to 16 bits. The type of the unused pointer selects bf16 (uint16_t) or fp16. Rounds to nearest,
+/// ties to even. A NaN stays a NaN.
 ALIQUOT_LANES_INLINE Lanes widened(const uint16_t*, ShortLanes x) {
   return from_bits(__builtin_convertvector(x, BitLanes) << 16);
 }
@@ -48,7 +49,7 @@ ALIQUOT_LANES_INLINE ShortLanes rounded(const uint16_t*, Lanes x) {
   bits = x == x ? nearest : bits | 0x400000u;
   return __builtin_convertvector(bits >> 16, ShortLanes);
 }
-/// As fp16_to_float() and float_to_fp16() of kernels/formats/float16.h, which say why.
+/// The algorithms of fp16_to_float() and float_to_fp16(): see the comments in kernels/formats/float16.h.
 ALIQUOT_LANES_INLINE Lanes widened(const Fp16*, ShortLanes x) {
   const BitLanes wide = __builtin_convertvector(x, BitLanes);
   const BitLanes magnitude = wide & 0x7fffu;
@@ -81,7 +82,7 @@ ALIQUOT_LANES_INLINE void store(Short* to, Lanes x) {
   std::memcpy(to, &y, sizeof(y));
 }
 
-/// The first `count` lanes from memory, the others `beyond`.
+/// Loads the first `count` lanes from memory and sets the others to `beyond`.
 ALIQUOT_LANES_INLINE Lanes load(const float* from, int64_t count, float beyond = 0.0f) {
   Lanes x = all(beyond);
   std::memcpy(&x, from, static_cast<size_t>(count) * sizeof(float));
@@ -102,8 +103,9 @@ ALIQUOT_LANES_INLINE void store(Short* to, Lanes x, int64_t count) {
   std::memcpy(to, &y, static_cast<size_t>(count) * sizeof(Short));
 }
 
-/// Calls body(load, store) for lanes begin, begin + 16, ... of any arrays, so that one body serves whole vectors and
-/// the ragged last one, where lanes beyond the end read as the second argument (zero) and are not written.
+/// Calls body(get, put) for the elements [begin, end), sixteen at a time. get(p) loads lanes of array p; put(p, x)
+/// stores them. In the last, partial vector, get(p, beyond) reads lanes past the end as `beyond` (default 0), and put()
+/// does not write them.
 template <typename Body>
 ALIQUOT_LANES_INLINE void for_lanes(int64_t begin, int64_t end, Body&& body) {
   int64_t i = begin;
@@ -117,7 +119,7 @@ ALIQUOT_LANES_INLINE void for_lanes(int64_t begin, int64_t end, Body&& body) {
   }
 }
 
-/// The sum of the lanes, folded in halves.
+/// The sum of the lanes: adds the upper half to the lower half until one lane is left.
 ALIQUOT_LANES_INLINE float fold_sum(Lanes x) {
   float v[kLanes];
   store(v, x);
@@ -138,11 +140,13 @@ ALIQUOT_LANES_INLINE float fold_max(Lanes x) {
   return largest;
 }
 
-/// e to the x, to about one unit in the last place; x below -87.3 gives the least normal number, above 88 that of 88.
+/// e^x, with an error of about one unit in the last place. Clamps x to [-87.3, 88], where the result is a normal
+/// number.
 ALIQUOT_LANES_INLINE Lanes exponential(Lanes x) {
   x = x < -87.3f ? all(-87.3f) : x;
   x = x > 88.0f ? all(88.0f) : x;
-  // x = n ln 2 + r: adding 1.5 x 2^23 leaves the nearest integer in the low bits; ln 2 in two parts keeps r exact.
+  // x = n ln 2 + r. Adding 1.5 x 2^23 rounds to an integer, which is then in the low bits. ln 2 is split in two parts
+  // to keep r accurate.
   const Lanes shifted = x * 1.44269504f + 12582912.0f;
   const Lanes n = shifted - 12582912.0f;
   const Lanes r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
@@ -155,7 +159,7 @@ ALIQUOT_LANES_INLINE Lanes exponential(Lanes x) {
   p = p * r + 1.0f;
   IntLanes bits;
   std::memcpy(&bits, &shifted, sizeof(bits));
-  const IntLanes power = (bits + 127) << 23;  // of the low bits alone; the shift drops the rest
+  const IntLanes power = (bits + 127) << 23;  // the bits of 2^n; the shift drops the high bits of `shifted`
   Lanes scale;
   std::memcpy(&scale, &power, sizeof(scale));
   return p * scale;

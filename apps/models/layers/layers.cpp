@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t kColumnGrain = 16;  // one vector
 
-// Calls body(begin, end) for ranges of rows. Rows stand alone, so any cut gives the same bits.
+// Calls body(begin, end) in parallel for ranges of rows. Rows are independent, so any partition gives the same bits.
 template <typename Body>
 void for_rows(ThreadPool& pool, int64_t rows, Body&& body) {
   if (pool.thread_count() == 1) return body(int64_t{0}, rows);
@@ -21,7 +21,7 @@ void for_rows(ThreadPool& pool, int64_t rows, Body&& body) {
   for_parts(pool, [&](int64_t part) { body(rows * part / part_count, rows * (part + 1) / part_count); });
 }
 
-// The same for columns: cuts lie between vectors.
+// The same for ranges of columns, whose bounds are multiples of a vector.
 template <typename Body>
 void for_columns(ThreadPool& pool, int64_t width, Body&& body) {
   for_rows(pool, (width + kColumnGrain - 1) / kColumnGrain,
@@ -69,7 +69,7 @@ void layer_norm_backward_weights(ThreadPool& pool, const LayerNormWeightColumns&
 
 namespace {
 
-// What is added to a product goes first, so that its sum is rounded once.
+// Stores bias and residual in `to` before the product adds to it, so that the sum is rounded only once.
 void begin_linear(ThreadPool& pool, const Linear& l, const float* residual, Values to) {
   const ScopedWorkTimer timed(WorkKind::kElementwise);
   for_rows(pool, l.rows, [&](int64_t begin, int64_t end) {
@@ -166,7 +166,7 @@ void embedding_backward(ThreadPool& pool, const Embedding& e, const float* from,
     const Values to = table_gradient.from(begin * e.width);
     std::memset(to.data, 0, static_cast<size_t>((end - begin) * e.width * element_bytes(to.type)));
   });
-  // By columns: one token may stand in many rows, and their order must not depend on the threads.
+  // Threads split columns, not rows: several rows may have the same token, and their order of addition must be fixed.
   for_columns(pool, e.width, [&](int64_t begin, int64_t end) {
     for (int64_t row = 0; row < e.rows; ++row) {
       const Values to = table_gradient.from(e.tokens[row] * e.width + begin);

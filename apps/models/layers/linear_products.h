@@ -1,5 +1,5 @@
 #pragma once
-// The three matrix products of a linear layer, whatever computes them.
+// Describes the three matrix products of a linear layer, for all backends.
 
 #include "apps/models/layers/layers.h"
 #include "kernels/gemm/product.h"
@@ -8,7 +8,7 @@ namespace aliquot {
 
 inline int64_t output_stride(const Linear& l) { return l.output_stride == 0 ? l.outputs : l.output_stride; }
 
-/// to = or += x weight.
+/// to = x * weight, or to += x * weight.
 inline Product forward_product(const Linear& l, ConstValues x, Values to, bool add) {
   return {.a = {x, l.inputs},
           .b = {l.weight, l.outputs_first ? l.inputs : l.outputs, l.outputs_first},
@@ -21,7 +21,7 @@ inline Product forward_product(const Linear& l, ConstValues x, Values to, bool a
           .scratch = l.scratch};
 }
 
-/// to = or += from weight^T.
+/// to = from * weight^T, or to += from * weight^T.
 inline Product input_product(const Linear& l, ConstValues from, Values to, bool add) {
   return {.a = {from, output_stride(l)},
           .b = {l.weight, l.outputs_first ? l.inputs : l.outputs, !l.outputs_first},
@@ -34,7 +34,7 @@ inline Product input_product(const Linear& l, ConstValues from, Values to, bool 
           .scratch = l.scratch};
 }
 
-/// to.weight = or += x^T from, or its transpose, as the weight lies.
+/// to.weight = x^T * from, or += with to.add. With outputs_first the product is from^T * x.
 inline Product weight_product(const Linear& l, ConstValues x, ConstValues from, const LinearGradients& to) {
   const Matrix inputs{x, l.inputs}, outputs{from, output_stride(l)};
   Product product{.a = l.outputs_first ? outputs : inputs,

@@ -20,7 +20,7 @@ LogitTile rows_of(LogitTile tile, int64_t begin, int64_t end) {
   return tile;
 }
 
-// Calls body(begin, end) for ranges of rows.
+// Calls body(begin, end) in parallel for ranges of rows.
 template <typename Body>
 void for_rows(ThreadPool& pool, int64_t rows, Body&& body) {
   const int64_t part_count = pool.thread_count();
@@ -29,7 +29,7 @@ void for_rows(ThreadPool& pool, int64_t rows, Body&& body) {
 
 struct HostLogitLoops {
   ThreadPool& pool;
-  float* scratch;  // a row an element, for backward
+  float* scratch;  // for backward, an element for each row
   double* loss;
 
   void multiply(const Product& product) const { aliquot::multiply(pool, product); }
@@ -39,8 +39,8 @@ struct HostLogitLoops {
     std::fill_n(running.sums, rows, 0.0f);
   }
 
-  void take(const LogitTile& tile, const RunningRowStatistics& rows, const int32_t* targets,
-            float* target_logits) const {
+  void accumulate(const LogitTile& tile, const RunningRowStatistics& rows, const int32_t* targets,
+                  float* target_logits) const {
     for_rows(pool, tile.rows, [&](int64_t begin, int64_t end) {
       row_loops().accumulate_logits(
           rows_of(tile, begin, end),
@@ -52,10 +52,10 @@ struct HostLogitLoops {
     });
   }
 
-  void keep(const LogitTile& to, const LogitTile& made, const float* tile_maxima) const {
+  void keep(const LogitTile& to, const LogitTile& computed, const float* tile_maxima) const {
     for_rows(pool, to.rows, [&](int64_t begin, int64_t end) {
-      row_loops().keep_logits(rows_of(to, begin, end), made.logits.fp32() + begin * made.stride, made.stride,
-                              tile_maxima + begin);
+      row_loops().keep_logits(rows_of(to, begin, end), computed.logits.fp32() + begin * computed.stride,
+                              computed.stride, tile_maxima + begin);
     });
   }
 

@@ -1,5 +1,6 @@
 #pragma once
-// The language model's head: the product with the vocabulary and the cross-entropy, fused in tiles of the vocabulary.
+// The head of a language model: the product with the vocabulary, fused with the cross-entropy by tiles of the
+// vocabulary.
 
 #include <cstdint>
 
@@ -8,33 +9,33 @@
 
 namespace aliquot {
 
-/// Vocabulary entries of one tile, over all rows: measured, tiles of 64 rows over all entries ran 1.7 times slower.
+/// Vocabulary entries in one tile. A tile has all rows: tiles of 64 rows and all entries were measured 1.7 times
+/// slower.
 inline constexpr int64_t kLossTileEntries = 2096;
 
-/// `rows` hidden states of `width`, a table of `entries` x `width`, and the entry each row should have predicted.
+/// `rows` hidden states of `width` elements and an embedding table of `entries` x `width`.
 struct LossShape {
   int64_t rows = 0, width = 0, entries = 0;
-  bool keep_logits = true;  // or make each tile again in backward: one tile of memory, one product more
+  bool keep_logits = true;  // false: needs memory for one tile only, and backward repeats the product
 
   int64_t tile_entries() const { return entries < kLossTileEntries ? entries : kLossTileEntries; }
   int64_t tile_count() const { return (entries + kLossTileEntries - 1) / kLossTileEntries; }
   int64_t logits_elements() const { return rows * (keep_logits ? entries : tile_entries()); }
 };
 
-/// The loss is computed in fp32; logits kept in 16 bits are made in fp32, tile by tile.
+/// The loss is computed in fp32. Logits stored in 16 bits are computed in fp32 first, tile by tile.
 struct LossBuffers {
   Values logits;              // logits_elements(), of the table's type
-  float* maxima = nullptr;    // rows, kept for backward, as are the log_sums
-  float* log_sums = nullptr;  // rows
+  float* maxima = nullptr;    // rows, saved for backward
+  float* log_sums = nullptr;  // rows, saved for backward
   float* scratch = nullptr;   // 2 * rows
-  // Of 16 bits alone:
-  float* tile = nullptr;         // rows x tile_entries()
-  float* tile_maxima = nullptr;  // rows x tile_count(), kept for backward
-  // Of products: see product.h.
-  float* product_scratch = nullptr;
+  // Only for 16-bit logits:
+  float* tile = nullptr;             // rows x tile_entries()
+  float* tile_maxima = nullptr;      // rows x tile_count(), saved for backward
+  float* product_scratch = nullptr;  // of matrix products: see product.h
 };
 
-/// The sum over rows of -log p(target), in double, from first row to last.
+/// Returns the sum over rows of -log p(target), added in double from the first row to the last.
 struct LossForward {
   LossShape shape;
   ConstValues hidden, table;
@@ -43,7 +44,7 @@ struct LossForward {
 };
 double loss_forward(ThreadPool& pool, const LossForward& a);
 
-/// Gradients of factor * that sum: d_hidden is assigned, in fp32; d_table is written once, tile by tile, or added to.
+/// Computes the gradients of factor * loss. Assigns d_hidden in fp32. Assigns d_table, or adds to it with add_table.
 /// Overwrites the logits.
 struct LossBackward {
   LossShape shape;

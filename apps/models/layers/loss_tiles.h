@@ -1,5 +1,5 @@
 #pragma once
-// The head and its loss, tile by tile of the vocabulary, whatever computes them.
+// The sequence of operations of the head and its loss, tile by tile, for all backends.
 
 #include <algorithm>
 
@@ -9,7 +9,7 @@
 
 namespace aliquot {
 
-/// Where a tile's logits are kept.
+/// The logits of a tile in LossBuffers::logits.
 inline LogitTile logit_tile(const LossShape& s, Values logits, int64_t tile) {
   const int64_t first = tile * kLossTileEntries;
   const int64_t columns = std::min(kLossTileEntries, s.entries - first);
@@ -17,7 +17,7 @@ inline LogitTile logit_tile(const LossShape& s, Values logits, int64_t tile) {
   return {logits, columns, s.rows, columns, first};
 }
 
-/// Where they are made: in fp32.
+/// The fp32 memory in which the product computes the logits of a tile.
 inline LogitTile computed_logit_tile(const LossShape& s, const LossBuffers& buffers, int64_t tile) {
   LogitTile kept = logit_tile(s, buffers.logits, tile);
   if (buffers.logits.type == DType::kFloat32) return kept;
@@ -36,13 +36,13 @@ inline Product logits_product(const LossShape& s, ConstValues hidden, ConstValue
           .scratch = scratch};
 }
 
-/// Of a tile: null where logits are kept as they are made.
+/// The row maxima of a tile. Null if logits are stored in fp32.
 inline float* tile_maxima(const LossShape& s, const LossBuffers& buffers, int64_t tile) {
   return buffers.tile_maxima == nullptr ? nullptr : buffers.tile_maxima + tile * s.rows;
 }
 
-/// `loops` has multiply(product), begin(running, rows), take(tile, running, targets, target_logits), keep(to, made,
-/// tile_maxima), backward(tile, loss rows, tile_maxima) and finish(buffers, target_logits, rows).
+/// `loops` provides multiply(product), begin(running, rows), accumulate(tile, running, targets, target_logits),
+/// keep(to, computed, tile_maxima), backward(tile, loss rows, tile_maxima) and finish(buffers, target_logits, rows).
 template <class Loops>
 void tiled_loss_forward(const Loops& loops, const LossForward& a) {
   const LossShape& s = a.shape;
@@ -51,12 +51,12 @@ void tiled_loss_forward(const Loops& loops, const LossForward& a) {
   float* target_logits = buffers.scratch + s.rows;
   loops.begin(running, s.rows);
   for (int64_t t = 0; t < s.tile_count(); ++t) {
-    const LogitTile made = computed_logit_tile(s, buffers, t);
-    loops.multiply(logits_product(s, a.hidden, a.table, made, buffers.product_scratch));
+    const LogitTile computed = computed_logit_tile(s, buffers, t);
+    loops.multiply(logits_product(s, a.hidden, a.table, computed, buffers.product_scratch));
     running.tile_maxima = tile_maxima(s, buffers, t);
-    loops.take(made, running, a.targets, target_logits);
+    loops.accumulate(computed, running, a.targets, target_logits);
     if (s.keep_logits && running.tile_maxima != nullptr) {
-      loops.keep(logit_tile(s, buffers.logits, t), made, running.tile_maxima);
+      loops.keep(logit_tile(s, buffers.logits, t), computed, running.tile_maxima);
     }
   }
   loops.finish(buffers, target_logits, s.rows);
@@ -70,9 +70,9 @@ void tiled_loss_backward(const Loops& loops, const LossBackward& a) {
     const LogitTile tile = logit_tile(s, buffers.logits, t);
     float* maxima = tile_maxima(s, buffers, t);
     if (!s.keep_logits) {
-      const LogitTile made = computed_logit_tile(s, buffers, t);
-      loops.multiply(logits_product(s, a.hidden, a.table, made, buffers.product_scratch));
-      if (maxima != nullptr) loops.keep(tile, made, maxima);
+      const LogitTile computed = computed_logit_tile(s, buffers, t);
+      loops.multiply(logits_product(s, a.hidden, a.table, computed, buffers.product_scratch));
+      if (maxima != nullptr) loops.keep(tile, computed, maxima);
     }
     loops.backward(tile, {buffers.maxima, buffers.log_sums, a.targets, a.factor}, maxima);
     loops.multiply({.a = {tile.logits, tile.stride},

@@ -8,19 +8,21 @@ namespace aliquot {
 
 double rotary_frequency(const ModelShape& shape, int64_t pair) {
   const Rope& rope = shape.rope;
-  const double speed = std::pow(rope.theta, -2.0 * static_cast<double>(pair) / static_cast<double>(shape.head_width()));
-  if (rope.scaling == RopeScaling::kNone) return speed;
-  const double waves = static_cast<double>(rope.original_context) * speed / (2 * std::numbers::pi);
+  const double frequency =
+      std::pow(rope.theta, -2.0 * static_cast<double>(pair) / static_cast<double>(shape.head_width()));
+  if (rope.scaling == RopeScaling::kNone) return frequency;
+  const double waves = static_cast<double>(rope.original_context) * frequency / (2 * std::numbers::pi);
   const double kept =
       std::clamp((waves - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor), 0.0, 1.0);
-  return speed * (kept + (1 - kept) / rope.factor);
+  return frequency * (kept + (1 - kept) / rope.factor);
 }
 
 void compute_rotary_angles(const ModelShape& shape, int64_t sequence, float* cosines, float* sines) {
   const int64_t half = shape.head_width() / 2;
   for (int64_t pair = 0; pair < half; ++pair) {
-    // Each position is the one before, turned once more: in double that is off by 1e-16 a position.
-    const double speed = rotary_frequency(shape, pair), step_cosine = std::cos(speed), step_sine = std::sin(speed);
+    // Rotates the vector of the previous position by one more step. In double the error grows by 1e-16 per position.
+    const double frequency = rotary_frequency(shape, pair), step_cosine = std::cos(frequency),
+                 step_sine = std::sin(frequency);
     double cosine = 1, sine = 0;
     for (int64_t position = 0; position < sequence; ++position) {
       cosines[position * half + pair] = static_cast<float>(cosine);

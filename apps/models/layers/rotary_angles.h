@@ -1,11 +1,11 @@
 #pragma once
-// The angles of rotary positions.
+// The angles of rotary position embeddings.
 
 #include "apps/models/shape.h"
 
 namespace aliquot {
 
-/// Radians a position of pair `pair` of a head.
+/// The rotation of pair `pair` of a head, in radians per position.
 double rotary_frequency(const ModelShape& shape, int64_t pair);
 
 /// Fills `sequence` x head_width / 2 cosines and sines.

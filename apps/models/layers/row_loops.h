@@ -1,6 +1,6 @@
 #pragma once
-// The loops of the host models that are not matrix products, over rows, on one thread. Everything is computed in fp32;
-// arrays declared as Values may hold bf16 or fp16.
+// The loops of the reference models on hosts that are not matrix products. They run on one thread and compute in fp32.
+// Arrays declared as Values may hold bf16 or fp16.
 
 #include <cstdint>
 
@@ -9,9 +9,8 @@
 
 namespace aliquot {
 
-/// Rows of `width` elements, one after the other, from `x` through a layer norm with per-row statistics kept for
-/// backward. weight, bias and to are of one type. Where mean is null, here and below, it is an RMS norm, which takes no mean
-/// off and has no bias.
+/// A layer norm of contiguous rows of `width` elements. Stores `mean` and `rstd` of each row for backward. weight, bias
+/// and to have one type. If mean is null, here and below, it is an RMS norm, which subtracts no mean and has no bias.
 struct LayerNormRows {
   const float* x = nullptr;
   ConstValues weight, bias;
@@ -22,7 +21,7 @@ struct LayerNormRows {
   float epsilon = 1e-5f;
 };
 
-/// to = or += the gradient of `x`, given that of the output. `to` may be `from`.
+/// Assigns the gradient of `x` to `to`, or adds it. `from` is the gradient of the output and may be `to`.
 struct LayerNormBackwardRows {
   const float* x = nullptr;
   ConstValues weight;
@@ -34,24 +33,25 @@ struct LayerNormBackwardRows {
   bool add = false;
 };
 
-/// Columns [begin, end) of the gradients of a layer norm's weight and bias, summed over rows from first to last.
+/// Columns [begin, end) of the gradients of a layer norm's weight and bias. Rows are summed from first to last.
 struct LayerNormWeightColumns {
   const float* x = nullptr;
   const float* mean = nullptr;
   const float* rstd = nullptr;
   const float* from = nullptr;
-  Values weight, bias;  // of one type
+  Values weight, bias;  // both of one type
   int64_t rows = 0, width = 0, begin = 0, end = 0;
   bool add = false;
 };
 
-/// Elements through SwiGLU: silu(gate) * up. Backward needs gate and up again, and assigns their gradients in their place.
+/// SwiGLU: silu(gate) * up. Backward reads gate and up and overwrites them with their gradients.
 struct GatedElements {
-  Values gate, up;  // and `to` and `from`: of one type
+  Values gate, up;  // of one type, which is also that of `to` and `from`
   int64_t count = 0;
 };
 
-/// One head's row turned by an angle a pair of elements, i and i + half; `back`: by the opposite angles.
+/// One row of a head, whose pairs of elements (i, i + half) are rotated, each by its own angle. `back` rotates by the
+/// opposite angles.
 struct RotatedHead {
   Values x;
   const float *cosines = nullptr, *sines = nullptr;
@@ -67,7 +67,7 @@ struct BiasRows {
   int64_t rows = 0, width = 0;
 };
 
-/// to[c] = or += the sum over rows of from[r, c], for columns [begin, end).
+/// Assigns the sum over rows of from[r, c] to to[c], or adds it, for columns [begin, end).
 struct ColumnSums {
   Values to;
   ConstValues from;
@@ -75,15 +75,15 @@ struct ColumnSums {
   bool add = false;
 };
 
-/// What is known of each row while tiles are taken: its maximum and sum of exp(logit - maximum) so far, -infinity and 0
-/// at the start; and the maximum of the last tile taken.
+/// Statistics of each row over the tiles so far: the maximum and the sum of exp(logit - maximum). They start as
+/// -infinity and 0. `tile_maxima` are the row maxima of the last tile.
 struct RunningRowStatistics {
   float *maxima = nullptr, *sums = nullptr;
   float* tile_maxima = nullptr;  // may be null
 };
 
-/// A strip of attention scores: rows are queries first_query, first_query + 1, ..., columns are keys from 0. A query
-/// sees the keys up to itself.
+/// A strip of attention scores. Rows are queries first_query, first_query + 1, ...; columns are keys from 0. A query
+/// sees the keys up to its own position.
 struct ScoreStrip {
   float* scores = nullptr;
   int64_t stride = 0, rows = 0, keys = 0, first_query = 0;
@@ -95,26 +95,26 @@ struct LogitTile {
   int64_t stride = 0, rows = 0, columns = 0, first_entry = 0;
 };
 
-/// What is known of each row of logits once all tiles were taken: its maximum, the log of the sum of exp(logit -
-/// maximum) (apart, because their sum would round away what small probabilities need) and its target.
+/// Statistics of each row of logits over all tiles: the maximum, the log of the sum of exp(logit - maximum), and the
+/// target. Maximum and log are separate because the rounding of their sum would distort small probabilities.
 struct LossRows {
-  const float* maxima = nullptr;  // less what was taken from the tile's logits already
+  const float* maxima = nullptr;  // less the tile maximum that was subtracted from the logits, if any
   const float* log_sums = nullptr;
   const int32_t* targets = nullptr;
   float factor = 1.0f;
 };
 
-/// One implementation a kind of processor; all give the same bits: sixteen lanes in fp32, folded in halves, no
-/// contraction. Values that are not finite stay so.
+/// The loops for one instruction set. All implementations give the same bits: they use sixteen fp32 lanes, fold sums in
+/// halves and do not contract to fused multiply-adds. Non-finite values stay non-finite.
 struct RowLoops {
   void (*layer_norm)(const LayerNormRows&);
   void (*layer_norm_backward)(const LayerNormBackwardRows&);
   void (*layer_norm_weights)(const LayerNormWeightColumns&);
   void (*add_bias)(const BiasRows&);
   void (*sum_columns)(const ColumnSums&);
-  /// to = gelu(x), by tanh's approximation. Both of one type.
+  /// to = gelu(x), by the tanh approximation. Both have one type.
   void (*gelu)(Values to, ConstValues x, int64_t count);
-  /// gradient *= gelu'(x). Both of one type.
+  /// gradient *= gelu'(x). Both have one type.
   void (*gelu_backward)(Values gradient, ConstValues x, int64_t count);
   void (*gated)(Values to, const GatedElements&);
   void (*gated_backward)(ConstValues from, const GatedElements&);
@@ -122,27 +122,28 @@ struct RowLoops {
   void (*convert)(Values to, ConstValues from, int64_t count);
   void (*add)(Values to, ConstValues from, int64_t count);
   float (*dot)(const float* a, ConstValues b, int64_t count);
-  /// Scores become probabilities, zero beyond each query; log_sums[r] = log of the sum of exp(score).
+  /// Overwrites scores with probabilities, which are zero beyond each query. log_sums[r] = log of the sum of
+  /// exp(score).
   void (*softmax)(const ScoreStrip&, float* log_sums);
-  /// Scores become probabilities again, from the log_sums kept.
+  /// Overwrites scores with probabilities, using the log_sums of softmax().
   void (*recompute_softmax)(const ScoreStrip&, const float* log_sums);
   /// gradients = probabilities * (gradients - deltas[row]), zero beyond each query. `gradients` has the strip's stride.
   void (*softmax_backward)(const ScoreStrip& probabilities, float* gradients, const float* deltas);
-  /// Takes a tile, in fp32, into what is known of each row.
+  /// Updates the running statistics of each row with an fp32 tile.
   void (*accumulate_logits)(const LogitTile&, const RunningRowStatistics&);
-  /// to = logits - tile_maxima[row], rounded. In 16 bits that keeps what matters: a logit near the largest is kept nearly
-  /// exactly, and one far below it has next to no probability to be wrong about.
+  /// to = logits - tile_maxima[row], rounded to 16 bits. The error is small for logits near the maximum. It is larger
+  /// for logits far below, but their probability is nearly 0.
   void (*keep_logits)(const LogitTile& to, const float* logits, int64_t logits_stride, const float* tile_maxima);
-  /// Logits become their gradients: (exp(logit - maximum - log_sum) - [entry == target]) * factor.
+  /// Overwrites logits with their gradients: (exp(logit - maximum - log_sum) - [entry == target]) * factor.
   void (*loss_backward)(const LogitTile&, const LossRows&);
 };
 
-/// Those of one kind of processor, one of available_isas().
+/// The loops for `isa`, which must be one of available_isas().
 const RowLoops& row_loops(Isa isa);
-/// Those of best_isa().
+/// The loops for best_isa().
 const RowLoops& row_loops();
 
-// One a source file; for the two above alone.
+// The implementations, each in its own source file. Call row_loops() instead.
 const RowLoops& row_loops_plain();
 const RowLoops& row_loops_avx2();
 const RowLoops& row_loops_avx512();

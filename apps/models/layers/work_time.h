@@ -1,5 +1,5 @@
 #pragma once
-// Where a model's time goes, by kind of work.
+// Time that a model spends on each kind of work.
 
 #include <array>
 #include <cstdint>
@@ -12,10 +12,10 @@ inline constexpr int kWorkKindCount = 5;
 /// "other", "products", ...
 std::string_view name(WorkKind part);
 
-using WorkSeconds = std::array<double, kWorkKindCount>;  // by WorkKind
+using WorkSeconds = std::array<double, kWorkKindCount>;  // indexed by WorkKind
 
-/// Counts the time from here to its end as spent on `part`, for the calling thread; inside another, it takes the time from
-/// that one. Costs two readings of the clock.
+/// Counts the calling thread's time during its lifetime as time spent on `part`. An outer timer does not count the time
+/// of an inner one. Reads the clock twice.
 class ScopedWorkTimer {
  public:
   explicit ScopedWorkTimer(WorkKind part);
@@ -27,7 +27,7 @@ class ScopedWorkTimer {
   WorkKind before_;
 };
 
-/// What the calling thread spent since it asked last; other: on nothing named here.
+/// Seconds that the calling thread spent on each kind of work since its last call. kOther is time without a timer.
 WorkSeconds drain_work_seconds();
 
 }  // namespace aliquot

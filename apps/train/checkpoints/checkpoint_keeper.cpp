@@ -1,4 +1,4 @@
-// Saves a run: blocking, or beside training.
+// Saves a run, either blocking or in the background.
 #include "apps/train/checkpoints/checkpoint_keeper.h"
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 namespace aliquot {
 namespace {
 
-// The snapshot may take this part of the memory that the ranks of a node leave free.
+// With --save auto, snapshots may use at most 1/kMaxAvailableFraction of the node's available memory.
 constexpr int64_t kMaxAvailableFraction = 4;
 
 std::string on_or_off(bool is_on) { return is_on ? "on" : "off"; }
@@ -47,13 +47,13 @@ std::map<std::string, Scalar> optimizer_scalars(const TrainOptions& o) {
   return scalars;
 }
 
-/// Bytes of this rank's part of the fp32 master and of the optimizer's state, at every ZeRO stage. Follows from the plan
-/// alone, so a dry run knows it.
+/// The bytes of this rank's shard of the fp32 masters and of the optimizer state, at any ZeRO stage. Computed from the
+/// plan alone, so that a dry run can print it.
 int64_t snapshot_capacity(const TrainContext& context) {
   const Plan& plan = context.engine().plan();
   int64_t bytes = 0;
   for (const FlatSpec& flat : plan.flats) bytes += flat.layout.shard_count() * element_bytes(DType::kFloat32);
-  int64_t state_bytes = 0;  // in memory or not
+  int64_t state_bytes = 0;  // including offloaded state
   for (const PlannedBuffer& buffer : plan.schedule.buffers) {
     const bool is_state = buffer.role == Role::kOptimizer || buffer.role == Role::kOffloadedOptimizer;
     state_bytes += is_state && buffer.always ? buffer.size_bytes : 0;
@@ -61,15 +61,15 @@ int64_t snapshot_capacity(const TrainContext& context) {
   return bytes + (context.options().engine.zero_stage == 0 ? state_bytes / context.world().rank_count() : state_bytes);
 }
 
-/// Whether a step beside a background save stays within --memory-budget.
+/// Whether a step during a background save stays within --memory-budget.
 bool fits_budget(const TrainContext& context, int64_t capacity_bytes) {
   const auto& budget = context.options().memory_budget;
   if (!budget) return true;
   return account(context.engine().plan().schedule).peak_bytes + kStagingBytes + capacity_bytes <= *budget;
 }
 
-/// Collective. With --save auto: where checkpoints are written during training, and the budget, or else the machine, has
-/// memory for a snapshot on every rank.
+/// Decides between blocking and background saves. --save auto chooses background saves if checkpoints are written
+/// during training, and the budget and the machine have memory for a snapshot on every rank. Collective.
 bool saves_in_background(const TrainContext& context) {
   const TrainOptions& options = context.options();
   if (options.checkpoint_dir.empty() || options.save == "blocking") return false;
@@ -78,11 +78,11 @@ bool saves_in_background(const TrainContext& context) {
   if (options.save == "snapshot") {
     if (fits) return true;
     throw UnavailableError(fmt::format(
-        "--save snapshot: a copy of the shard ({} bytes) and {} bytes to write through do not fit beside a step in "
-        "--memory-budget {}: give more, or --save blocking.",
+        "--save snapshot: a step, a copy of the shard ({} bytes) and write buffers ({} bytes) do not fit together in "
+        "--memory-budget {}: give a larger budget, or use --save blocking.",
         capacity_bytes, kStagingBytes, *options.memory_budget));
   }
-  if (options.checkpoint_every == 0) return false;  // the only save comes when training is over
+  if (options.checkpoint_every == 0) return false;  // the only save is after the last step
   fits = fits && capacity_bytes <= available_memory_bytes() / context.node_rank_count() / kMaxAvailableFraction;
   const auto answers = context.world().communicator().gather_objects(fits ? "yes" : "no");
   return std::ranges::all_of(answers, [](const std::string& answer) { return answer == "yes"; });
@@ -115,8 +115,9 @@ State state_to_save(const TrainContext& context, const RunState& run, int64_t da
   state.scalars["model"] = model_name(options);
   state.scalars.merge(shape_scalars(model_shape(options)));
   if (run.spikes) {
-    const SpikeGuard::Statistics& seen = run.spikes->statistics();
-    state.scalars[kLossStatisticsName] = std::vector<double>{seen.mean, seen.variance, static_cast<double>(seen.count)};
+    const SpikeGuard::Statistics& losses = run.spikes->statistics();
+    state.scalars[kLossStatisticsName] =
+        std::vector<double>{losses.mean, losses.variance, static_cast<double>(losses.count)};
   }
   state.scalars.merge(run_scalars(options, data_tokens));
   return state;
@@ -149,14 +150,14 @@ void CheckpointKeeper::save(const RunState& run) {
   if (options.checkpoint_dir.empty() || saved_step_ == engine.step_count()) return;
   if (has_nonfinite_update(run)) {
     reporter_.warning(
-        fmt::format("step {} is not saved, the checkpoints before it stand: its weights were updated in backward from "
-                    "gradients that are not finite.",
+        fmt::format("step {} was not saved, because backward updated its weights from gradients that are not finite; "
+                    "earlier checkpoints are unchanged.",
                     engine.step_count()));
     return;
   }
   if (claim_) claim_->renew();
   const MemoryAudit::ScopedPhase saving(audit_, RunPhase::kSaving);
-  if (options.check_every > 0) check_copies();  // what is saved is not what one rank alone believes
+  if (options.check_every > 0) check_copies();  // never save state that differs between copies
   World& world = context_.world();
   const State state = state_to_save(context_, run, data_tokens_);
   const SaveOptions how{.keep_count = static_cast<int>(options.keep),
@@ -184,8 +185,8 @@ void CheckpointKeeper::collect() {
   report_save([&] { return saver_->collect(); });
 }
 
-/// Reports how a save ended. A save that fails during training is a warning: the checkpoint before it stands, and the next
-/// save may succeed.
+/// Reports the result of a save. A failure during training is only a warning: the previous checkpoint remains valid,
+/// and the next save may succeed.
 void CheckpointKeeper::report_save(const std::function<std::optional<SaveReport>()>& end) {
   const int64_t step = saved_step_;
   try {
@@ -197,8 +198,8 @@ void CheckpointKeeper::report_save(const std::function<std::optional<SaveReport>
   } catch (const Error& error) {
     saved_step_ = -1;
     if (is_last_) throw;
-    reporter_.warning(
-        fmt::format("the checkpoint of step {} was not written, the ones before it stand: {}", step, error.what()));
+    reporter_.warning(fmt::format("the checkpoint of step {} was not written (earlier checkpoints are unchanged): {}",
+                                  step, error.what()));
   }
 }
 

@@ -15,34 +15,35 @@
 
 namespace aliquot {
 
-/// Loads where a run starts, and saves where it stands. Holds the claim on --checkpoint-dir from load_initial_state() on. Used by
-/// the rank's own thread; every call but has_nonfinite_update() and is_saving() is collective. Context, audit and reporter outlive it.
+/// Loads the state from which a run starts, and saves checkpoints. Claims --checkpoint-dir from load_initial_state()
+/// on. Used by the rank's own thread. Every call except has_nonfinite_update() and is_saving() is collective. Context,
+/// audit and reporter must outlive it.
 class CheckpointKeeper {
  public:
-  /// `data_tokens`: the length of the training data, which checkpoints record.
+  /// `data_tokens` is the length of the training data, which checkpoints record.
   CheckpointKeeper(const TrainContext& context, MemoryAudit& audit, TrainReporter& reporter, int64_t data_tokens);
 
-  /// Decides whether checkpoints are written beside training, and enters the snapshot's memory in the audit's plan. Throws
-  /// UnavailableError where --save snapshot does not fit in --memory-budget.
+  /// Decides whether checkpoints are saved in the background, and if so adds the snapshot to the audit's planned
+  /// memory. Throws UnavailableError if --save snapshot does not fit in --memory-budget.
   void plan_saving();
-  /// Claims --checkpoint-dir and loads what --resume or --init names, if any, into engine and `state`. Returns whether the
-  /// run was resumed. Throws UnavailableError where another run holds the directory, UsageError where the checkpoint
-  /// does not fit the options, and what load() throws.
+  /// Claims --checkpoint-dir, and loads the checkpoint of --resume or the weights of --init, if any, into the engine
+  /// and `state`. Returns whether the run was resumed. Throws UnavailableError if another run has claimed the
+  /// directory, UsageError if the checkpoint contradicts the options, and what load() throws.
   bool load_initial_state(RunState& state);
   /// Allocates the snapshot that plan_saving() planned.
   void prepare_saving();
 
-  /// Saves, unless this step is saved already or spoiled. A save that fails ends with a warning.
+  /// Saves the current step, unless it is already saved or has_nonfinite_update(). A failed save is only a warning.
   void save(const RunState& state);
   /// Saves, waits until the save is on disk, and throws if it fails.
   void save_last(const RunState& state);
-  /// Waits for a save that is still being written beside training, and reports how it ended.
+  /// Waits for the background save in flight, if any, and reports its result.
   void collect();
-  /// Whether this rank's part of a save is still being written beside training. Not collective: ranks end at different times.
+  /// Whether this rank is still writing its part of a background save. Ranks finish at different times.
   bool is_saving() const { return saver_ != nullptr && !saver_->finished(); }
-  /// Whether the weights were updated in backward from gradients that are not finite. Such a step is not saved.
+  /// Whether --update-in-backward applied gradients that are not finite in the last step. Such a step is not saved.
   bool has_nonfinite_update(const RunState& state) const;
-  /// Throws where copies of the same state differ between ranks.
+  /// Throws FaultError if copies of the same state differ between ranks.
   void check_copies();
 
  private:
@@ -55,14 +56,14 @@ class CheckpointKeeper {
   MemoryAudit& audit_;
   TrainReporter& reporter_;
   int64_t data_tokens_;
-  std::optional<DirectoryClaim> claim_;     // rank 0's; outlives the saver
-  std::unique_ptr<BackgroundSaver> saver_;  // null: saves block
-  int64_t saved_step_ = -1;                 // or being saved
-  bool is_last_ = false;                    // no save follows, so this one must succeed
+  std::optional<DirectoryClaim> claim_;     // on rank 0 only; must outlive the saver
+  std::unique_ptr<BackgroundSaver> saver_;  // null: saves are blocking
+  int64_t saved_step_ = -1;                 // the step of the last save, which may be in flight
+  bool is_last_ = false;                    // no save follows, so a failure is an error
 };
 
-/// What a run is made of besides its model; compared on resume. Leaves out the number of ranks and what changes no result:
-/// the same state gives the same file.
+/// The options that affect results, except the model's shape, as scalars of a checkpoint; compared on resume. They do
+/// not include the number of ranks, so that every world writes the same file for the same state.
 std::map<std::string, Scalar> run_scalars(const TrainOptions& options, int64_t data_tokens);
 
 }  // namespace aliquot

@@ -1,4 +1,4 @@
-// Loads where a run starts: a checkpoint, or weights.
+// Loads the initial state of a run from a checkpoint or from weights.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <set>
@@ -17,30 +17,31 @@ namespace {
 
 constexpr std::string_view kParameters = "parameters/";
 
-/// The options whose values in the checkpoint differ from this run's: "seed (there 1, here 2)".
-std::vector<std::string> other_options(const State& state, const std::map<std::string, Scalar>& here) {
-  std::vector<std::string> other;
+/// The options that differ between checkpoint and run, for example "seed (checkpoint 1, this run 2)".
+std::vector<std::string> changed_options(const State& state, const std::map<std::string, Scalar>& here) {
+  std::vector<std::string> changed;
   for (const auto& [name, value] : here) {
     const auto found = state.scalars.find(name);
     if (found != state.scalars.end() && found->second != value)
-      other.push_back(fmt::format("{} (there {}, here {})", name, describe(found->second), describe(value)));
+      changed.push_back(fmt::format("{} (checkpoint {}, this run {})", name, describe(found->second), describe(value)));
   }
-  return other;
+  return changed;
 }
 
-/// The first few, and how many more there are.
-std::string some_of(const std::vector<std::string>& names) {
-  constexpr size_t kMostNamed = 6;
-  const size_t named = std::min(names.size(), kMostNamed);
+/// The first few names and the number of the others: "a, b and 3 more".
+std::string abbreviated_list(const std::vector<std::string>& names) {
+  constexpr size_t kMaxNamed = 6;
+  const size_t named = std::min(names.size(), kMaxNamed);
   const std::string text =
       fmt::format("{}", fmt::join(names.begin(), names.begin() + static_cast<ptrdiff_t>(named), ", "));
   return named == names.size() ? text : fmt::format("{} and {} more", text, names.size() - named);
 }
 
-/// Warns of what differs from the saved state.
-void report_option_changes(const LoadReport& report) {
+/// Warns of tensors that were missing from the file or were converted.
+void report_tensor_changes(const LoadReport& report) {
   const std::string path = report.path.string();
-  if (!report.missing.empty()) warn("{} lacks {}; they start as zeros.", path, some_of(report.missing));
+  if (!report.missing.empty())
+    warn("{} does not contain {}: these tensors start as zeros.", path, abbreviated_list(report.missing));
   if (!report.converted.empty()) warn("converted from {}: {}", path, fmt::join(report.converted, ", "));
 }
 
@@ -52,40 +53,44 @@ std::optional<LoadReport> load_to_resume(const TrainContext& context, State& sta
     return load(state, communicator, require_checkpoint(options.resume), how);
   } catch (const UsageError& error) {
     throw UsageError(
-        fmt::format("--resume {}: {}. Give --model and its shape as they were (aliquot checkpoint show), or "
-                    "--allow-missing where tensors are missing.",
+        fmt::format("--resume {}: {}. Use the model of the saved run (see aliquot checkpoint show), or --allow-missing "
+                    "if tensors are missing.",
                     options.resume, error.what()));
   }
 }
 
-/// Compares the fields of the shape that the shapes of tensors do not determine.
-void refuse_other_shape(const TrainOptions& options, const State& state, const std::filesystem::path& path) {
+/// Compares the fields of the model's shape that do not follow from the shapes of tensors. Throws UsageError if any
+/// differ.
+void check_shape(const TrainOptions& options, const State& state, const std::filesystem::path& path) {
   std::vector<std::string> differences;
   std::set<std::string> remedies;
   for (const ShapeDifference& one : shape_differences(state.scalars, model_shape(options))) {
     const std::string there = describe(one.there);
-    differences.push_back(fmt::format("{} is {} there and {} here", one.name, there, describe(one.here)));
+    differences.push_back(fmt::format("{} (checkpoint {}, this run {})", one.name, there, describe(one.here)));
     const bool has_flag = one.name == "heads" || one.name == "context";
     remedies.insert(has_flag ? fmt::format("--{} {}", one.name, there)
                              : "--model with the config.json that checkpoint export writes");
   }
   if (differences.empty()) return;
-  throw UsageError(fmt::format("{} was saved with another model: {}: give {}.", path.string(),
+  throw UsageError(fmt::format("{} was saved with a different model: {}: use {}.", path.string(),
                                fmt::join(differences, ", "), fmt::join(remedies, " and ")));
 }
 
-/// Rank 0's, once a run was resumed. `other`: options that differ from those of the run that was saved.
-void report_resumed(const TrainContext& context, const LoadReport& report, const std::vector<std::string>& other) {
+/// Called on rank 0 after a resume. `changed` are the options that differ from those of the saved run.
+void report_resumed(const TrainContext& context, const LoadReport& report, const std::vector<std::string>& changed) {
   const TrainOptions& options = context.options();
   for (const std::string& refused : report.refused) warn("{}", refused);
-  report_option_changes(report);
-  if (!report.extra.empty())
-    warn("{} has {} besides, which no optimizer here needs.", report.path.string(), some_of(report.extra));
-  if (!other.empty()) warn("not as in the run that is resumed, so the result differs: {}", fmt::join(other, ", "));
+  report_tensor_changes(report);
+  if (!report.extra.empty()) {
+    warn("{} also contains {}, which the optimizer of this run does not use.", report.path.string(),
+         abbreviated_list(report.extra));
+  }
+  if (!changed.empty())
+    warn("options differ from those of the saved run, so results will differ: {}", fmt::join(changed, ", "));
   if (options.engine.quantize_gradients) {
     warn(
-        "--quantize {}: what rounding had left of the gradients is in no checkpoint, so the result differs a "
-        "little from that of a run that was not interrupted.",
+        "--quantize {}: checkpoints do not contain the error-feedback residuals of gradients, so results differ "
+        "slightly from those of an uninterrupted run.",
         option_text(options, "quantize"));
   }
   if (!options.quiet) write_stdout("resumed {} at step {}\n", report.path.string(), context.engine().step_count());
@@ -102,25 +107,28 @@ LoadReport load_init(const TrainContext& context, State& weights) {
                         .ledger = &context.world().device().ledger()};
   if (is_weights_path(options.init)) return load_weights(weights, communicator, options.init, how);
   const auto path = find_checkpoint(options.init);
-  if (!path) throw UsageError("--init " + options.init + ": there are neither safetensors weights nor a checkpoint.");
+  if (!path)
+    throw UsageError("--init " + options.init + ": expected safetensors weights or a checkpoint, found neither.");
   LoadReport report = load(weights, communicator, *path, how);
-  refuse_other_shape(options, weights, *path);
+  check_shape(options, weights, *path);
   for (const std::string& name : report.extra) {
-    if (name.starts_with(kParameters)) throw UsageError("--init " + options.init + ": " + name + " is only there.");
+    if (name.starts_with(kParameters))
+      throw UsageError("--init " + options.init + ": the checkpoint has " + name +
+                       ", and the model does not: give the --model that was saved.");
   }
   return report;
 }
 
 }  // namespace
 
-// Removes the leftovers of other runs while it holds the claim.
+// Rank 0 claims the directory and removes what interrupted saves left there. Throws on all ranks.
 void CheckpointKeeper::claim_directory() {
   const std::string& directory = context_.options().checkpoint_dir;
   std::string problem;
   if (!directory.empty() && context_.is_rank_zero()) {
     try {
       claim_.emplace(directory);
-      for (const std::string& done : sweep_leftovers(directory)) warn("{}", done);
+      for (const std::string& removed : sweep_leftovers(directory)) warn("{}", removed);
     } catch (const UnavailableError& error) {
       problem = error.what();
     }
@@ -147,14 +155,14 @@ bool CheckpointKeeper::resume(RunState& run) {
                         .replaced = ReplacedState{"optimizer/", "optimizer", option_text(options, "optimizer")}};
   const auto report = load_to_resume(context_, state, how);
   if (!report) return false;
-  refuse_other_shape(options, state, report->path);
-  const auto other = other_options(state, run_scalars(options, data_tokens_));
+  check_shape(options, state, report->path);
+  const auto changed = changed_options(state, run_scalars(options, data_tokens_));
   const ResumePoint from = resume_point(state);
   engine.adopt(state);
   run.sequences_consumed = from.sequences_consumed;
   saved_step_ = engine.step_count();
   if (run.spikes && from.loss_statistics) run.spikes->restore(*from.loss_statistics);
-  if (context_.is_rank_zero()) report_resumed(context_, *report, other);
+  if (context_.is_rank_zero()) report_resumed(context_, *report, changed);
   return true;
 }
 
@@ -165,9 +173,9 @@ void CheckpointKeeper::load_initial_weights() {
     if (tensor.path.starts_with(kParameters)) weights.tensors.push_back(tensor);
   }
   const LoadReport report = load_init(context_, weights);
-  context_.engine().adopt(state);  // with its own step and scalars: a new run begins
+  context_.engine().adopt(state);  // without the step and the scalars of --init: this is a new run
   if (!context_.is_rank_zero()) return;
-  report_option_changes(report);
+  report_tensor_changes(report);
   if (!options.quiet) write_stdout("started from {}: {}\n", report.path.string(), numbers_text(model_shape(options)));
 }
 

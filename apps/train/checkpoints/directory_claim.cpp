@@ -16,9 +16,9 @@ namespace aliquot {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr std::chrono::milliseconds kPatience{5000}, kBetweenLooks{50};
+constexpr std::chrono::milliseconds kMaxWait{5000}, kPollInterval{50};
 
-bool another_has_it(int descriptor) { return flock(descriptor, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK; }
+bool is_locked_by_another(int descriptor) { return flock(descriptor, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK; }
 
 }  // namespace
 
@@ -26,15 +26,15 @@ DirectoryClaim::DirectoryClaim(const std::filesystem::path& directory) : directo
 
 void DirectoryClaim::claim() {
   descriptor_ = open(directory_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (descriptor_ < 0) return;  // whoever writes there will say why
-  for (const auto began = Clock::now(); another_has_it(descriptor_);) {
-    if (Clock::now() - began > kPatience) {
+  if (descriptor_ < 0) return;  // the first write to the directory reports the reason
+  for (const auto began = Clock::now(); is_locked_by_another(descriptor_);) {
+    if (Clock::now() - began > kMaxWait) {
       close(std::exchange(descriptor_, -1));
       throw UnavailableError(fmt::format(
-          "--checkpoint-dir {}: another run saves there; wait until it has ended, or give another directory.",
+          "--checkpoint-dir {}: another run is using the directory: wait until it has ended, or choose another.",
           directory_.string()));
     }
-    std::this_thread::sleep_for(kBetweenLooks);
+    std::this_thread::sleep_for(kPollInterval);
   }
 }
 
@@ -48,7 +48,7 @@ bool DirectoryClaim::holds_current_directory() const {
 void DirectoryClaim::renew() {
   if (holds_current_directory()) return;
   if (descriptor_ >= 0) close(std::exchange(descriptor_, -1));
-  std::error_code failure;  // whoever writes there will say why
+  std::error_code failure;  // ignored: the first write to the directory reports the reason
   std::filesystem::create_directories(directory_, failure);
   claim();
 }

@@ -1,18 +1,19 @@
 #pragma once
-// One run at a time in a checkpoint directory.
+// A lock that lets only one run at a time use a checkpoint directory.
 
 #include <filesystem>
 
 namespace aliquot {
 
-/// Held by one process of a run: while it is, no other run sweeps, saves or prunes there. It leaves nothing in the directory, and
-/// goes with its process, however that ends. Where the file system has no locks it keeps nobody out.
+/// An exclusive flock() on the directory, held by one process of a run. It leaves no file behind, and the kernel
+/// releases it when the process ends. Has no effect on file systems without locks.
 class DirectoryClaim {
  public:
-  /// Waits a few seconds for a run that is just ending; then throws UnavailableError.
+  /// Waits up to 5 seconds for another run to end, then throws UnavailableError.
   explicit DirectoryClaim(const std::filesystem::path& directory);
   ~DirectoryClaim();
-  /// Where the directory was removed or replaced meanwhile: makes it again and claims what lies there now, as the constructor.
+  /// If the directory was removed or replaced since, creates it if needed and claims it again. Throws as the
+  /// constructor.
   void renew();
   DirectoryClaim(const DirectoryClaim&) = delete;
   DirectoryClaim& operator=(const DirectoryClaim&) = delete;

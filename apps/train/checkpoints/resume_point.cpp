@@ -9,8 +9,8 @@
 namespace aliquot {
 namespace {
 
-// Positions in the data are sums of this and a batch, which must not overflow; doubles hold every count up to it.
-constexpr int64_t kMostCounted = int64_t{1} << 53;
+// The largest count that is accepted. Doubles represent every count up to it, and adding a batch to it cannot overflow.
+constexpr int64_t kMaxCount = int64_t{1} << 53;
 
 [[noreturn]] void refuse(const char* name, const Scalar& value, const std::string& expected) {
   throw CheckpointError(fmt::format("the checkpoint's {} is {}: expected {}", name, describe(value), expected));
@@ -26,25 +26,25 @@ int64_t sequences_consumed(const State& state) {
   const auto* count = scalar == nullptr ? nullptr : std::get_if<int64_t>(scalar);
   if (count == nullptr) {
     throw UsageError(fmt::format(
-        "The checkpoint does not say its {}; it was not written by aliquot train: start from its weights with --init.",
+        "the checkpoint has no scalar {}, so aliquot train did not write it: start from its weights with --init.",
         kSequencesConsumed));
   }
-  if (*count < 0 || *count > kMostCounted)
-    refuse(kSequencesConsumed, *scalar, fmt::format("a count from 0 to {}", kMostCounted));
+  if (*count < 0 || *count > kMaxCount)
+    refuse(kSequencesConsumed, *scalar, fmt::format("a count from 0 to {}", kMaxCount));
   return *count;
 }
 
 bool is_count(double value) {
-  return value >= 0 && value <= static_cast<double>(kMostCounted) && value == std::floor(value);
+  return value >= 0 && value <= static_cast<double>(kMaxCount) && value == std::floor(value);
 }
 
 std::optional<SpikeGuard::Statistics> loss_statistics(const State& state) {
   const Scalar* scalar = find(state, kLossStatisticsName);
   if (scalar == nullptr) return std::nullopt;
   const auto* numbers = std::get_if<std::vector<double>>(scalar);
-  const bool sound = numbers != nullptr && numbers->size() == 3 && std::isfinite((*numbers)[0]) &&
+  const bool valid = numbers != nullptr && numbers->size() == 3 && std::isfinite((*numbers)[0]) &&
                      std::isfinite((*numbers)[1]) && (*numbers)[1] >= 0 && is_count((*numbers)[2]);
-  if (!sound) refuse(kLossStatisticsName, *scalar, "a finite mean, a variance from 0, and a count of losses");
+  if (!valid) refuse(kLossStatisticsName, *scalar, "a finite mean, a variance of 0 or more, and a number of losses");
   return SpikeGuard::Statistics{(*numbers)[0], (*numbers)[1], static_cast<int64_t>((*numbers)[2])};
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// How far a run has come, and what a checkpoint says of it.
+// The progress of a run, and its form in a checkpoint.
 
 #include <cstdint>
 #include <optional>
@@ -9,26 +9,26 @@
 
 namespace aliquot {
 
-/// The scalar that counts the sequences that all ranks have taken.
+/// The name of the scalar with the number of sequences that all ranks have consumed.
 inline constexpr const char* kSequencesConsumed = "sequences_consumed";
-/// The scalar that holds SpikeGuard::Statistics.
+/// The name of the scalar with SpikeGuard::Statistics: mean, variance and count.
 inline constexpr const char* kLossStatisticsName = "losses_seen";
 
-/// What a run carries from step to step besides the engine's state. The same on all ranks.
+/// The state of a run that the engine does not hold. The same on all ranks.
 struct RunState {
-  int64_t sequences_consumed = 0;    // by all ranks, before the next step
-  std::optional<SpikeGuard> spikes;  // of --skip-spikes
+  int64_t sequences_consumed = 0;    // by all ranks in all steps so far
+  std::optional<SpikeGuard> spikes;  // set with --skip-spikes
   int64_t not_finite_in_a_row = 0, spikes_in_a_row = 0;
 };
 
-/// What a checkpoint holds of it.
+/// The part of RunState that a checkpoint holds.
 struct ResumePoint {
   int64_t sequences_consumed = 0;
-  std::optional<SpikeGuard::Statistics> loss_statistics;  // nothing where spikes were not skipped
+  std::optional<SpikeGuard::Statistics> loss_statistics;  // unset if the run had no --skip-spikes
 };
 
-/// Reads it from a checkpoint's scalars. Throws UsageError where aliquot train did not write them, and CheckpointError,
-/// naming the scalar and its value, for a value that no run can have.
+/// Reads the scalars of a checkpoint. Throws UsageError if aliquot train did not write the checkpoint, and
+/// CheckpointError, naming the scalar and its value, if a value is out of range.
 ResumePoint resume_point(const State& state);
 
 }  // namespace aliquot

@@ -23,13 +23,13 @@ RankMemory MemoryAudit::planned() const {
   const Schedule& schedule = context_.engine().plan().schedule;
   const Account planned = account(schedule);
   const bool has_checkpoints = !options.checkpoint_dir.empty() || options.resume != "none" || !options.init.empty();
-  // What is staged between steps; planned.peak has the engine's own.
+  // Staging memory between steps. planned.peak contains the staging memory of the engine's own operations.
   const int64_t between_steps =
       std::max(schedule.stream_bytes, !snapshot_bytes_ && has_checkpoints ? kStagingBytes : 0);
   const int64_t background = snapshot_bytes_ ? kStagingBytes + *snapshot_bytes_ : 0;
   RankMemory memory;
   memory.planned = planned.peak;
-  // Slots of what is offloaded are empty between steps.
+  // Offload staging is not in use between steps, so the two uses share memory.
   int64_t& staging = memory.planned[static_cast<size_t>(Category::kStaging)];
   staging = background + std::max(staging, between_steps);
   memory.planned_peak_bytes = background + std::max(planned.peak_bytes, persistent_bytes(schedule) + between_steps);
@@ -40,46 +40,47 @@ void MemoryAudit::require_fit() const {
   const TrainOptions& options = context_.options();
   const int64_t planned_bytes = planned().planned_peak_bytes;
   const int64_t rank_bytes = std::max(planned_bytes, aliquot::rank_bytes(context_.engine().plan()));
-  const int64_t left = available_memory_bytes();
+  const int64_t available = available_memory_bytes();
   const int64_t ranks_here = context_.node_rank_count();
-  std::string complaint;
+  std::string problem;
   if (options.memory_budget && planned_bytes > *options.memory_budget) {
-    complaint = fmt::format(
-        "--memory-budget {}: a step fits, but saving and loading checkpoints takes {} bytes between steps, and then a "
-        "rank "
-        "holds {}: give at least that, or leave out --checkpoint-dir, --resume and --init.",
+    problem = fmt::format(
+        "--memory-budget {} is enough for a step, but not for checkpoints: with {} bytes of staging memory between "
+        "steps, a rank needs {} bytes. Set --memory-budget to at least that, or leave out --checkpoint-dir, --resume "
+        "and --init.",
         *options.memory_budget, kStagingBytes, planned_bytes);
-  } else if (!context_.on_gpu() && rank_bytes > left / ranks_here) {
-    complaint = fmt::format(
-        "A rank would take {}, the {} of this machine {}, and it has {} left: a higher --zero-stage, a smaller "
-        "--micro-batch or --sequence, or --recompute block needs less; aliquot plan says how much.",
+  } else if (!context_.on_gpu() && rank_bytes > available / ranks_here) {
+    problem = fmt::format(
+        "not enough memory: a rank needs {}, {} on this machine {} in all, and {} is available. Use a higher "
+        "--zero-stage, a smaller --micro-batch or --sequence, or --recompute block; aliquot plan prints the memory of "
+        "each choice.",
         format_bytes(rank_bytes), ranks_here == 1 ? "one rank" : fmt::format("{} ranks", ranks_here),
-        format_bytes(rank_bytes * ranks_here), format_bytes(left));
+        format_bytes(rank_bytes * ranks_here), format_bytes(available));
   }
-  for (const std::string& any : context_.world().communicator().gather_objects(complaint)) {
+  for (const std::string& any : context_.world().communicator().gather_objects(problem)) {
     if (!any.empty()) throw UnavailableError(any);
   }
 }
 
-// Ranks that share a GPU share what is taken of it beyond all their ledgers.
+// Memory in use on a GPU that no ledger contains is divided equally among the ranks that share the GPU.
 void MemoryAudit::measure_outside_on_gpu() {
   World& world = context_.world();
   const Topology& topology = world.topology();
   const int own = world.rank();
   int64_t held = 0, sharers = 0;
-  const auto said = world.communicator().gather_objects(std::to_string(world.device().ledger().held_bytes()));
+  const auto held_by_rank = world.communicator().gather_objects(std::to_string(world.device().ledger().held_bytes()));
   for (int r = 0; r < world.rank_count(); ++r) {
     if (topology.node_of_rank[r] != topology.node_of_rank[own] || topology.gpu_of_rank[r] != topology.gpu_of_rank[own])
       continue;
-    held += std::stoll(said[static_cast<size_t>(r)]);
+    held += std::stoll(held_by_rank[static_cast<size_t>(r)]);
     ++sharers;
   }
-  const int64_t taken_bytes = used_gpu_bytes(world.device());
-  system_bytes_ = taken_bytes / sharers;
-  outside_bytes_ = (taken_bytes - held) / sharers;
+  const int64_t used_bytes = used_gpu_bytes(world.device());
+  system_bytes_ = used_bytes / sharers;
+  outside_bytes_ = (used_bytes - held) / sharers;
 }
 
-// Ranks that are threads share what their process holds beyond all their ledgers.
+// Memory of a process that no ledger contains is divided equally among the ranks that are threads of the process.
 void MemoryAudit::measure_outside() {
   if (context_.on_gpu()) return measure_outside_on_gpu();
   double held = static_cast<double>(context_.world().device().ledger().held_bytes());

@@ -1,5 +1,5 @@
 #pragma once
-// The memory of one rank's run: planned, booked in the ledger, and counted by the system.
+// The memory of one rank's run: as planned, as recorded by the ledger, and as counted by the operating system.
 
 #include <cstdint>
 #include <optional>
@@ -12,10 +12,10 @@
 
 namespace aliquot {
 
-/// Compares what a run planned with what it took. Used by the rank's own thread. Context and peak outlive it.
+/// Compares planned and measured memory. Used by the rank's own thread. Context and peak must outlive it.
 class MemoryAudit {
  public:
-  /// The run is in `phase` while the object lives, and afterwards again in the phase before.
+  /// Sets the phase of the run during the object's lifetime, and restores the previous phase afterwards.
   class ScopedPhase {
    public:
     ScopedPhase(MemoryAudit& audit, RunPhase phase) : peak_(audit.system_peak_), before_(peak_.enter(phase)) {}
@@ -28,25 +28,25 @@ class MemoryAudit {
     RunPhase before_;
   };
 
-  /// `system_peak`: made before the run took memory.
+  /// `system_peak` must be constructed before the run allocates memory.
   MemoryAudit(const TrainContext& context, SystemPeak& system_peak) : context_(context), system_peak_(system_peak) {}
 
-  /// From now on the plan includes a snapshot of `bytes` for checkpoints that are written beside training.
+  /// Adds `bytes` for the snapshots of background saves to the planned memory.
   void add_snapshot_to_plan(int64_t bytes) { snapshot_bytes_ = bytes; }
-  /// Nothing where checkpoints are not written beside training.
+  /// Unset if checkpoints are not saved in the background.
   std::optional<int64_t> snapshot_bytes() const { return snapshot_bytes_; }
   /// This rank's planned memory; the measured fields are 0.
   RankMemory planned() const;
-  /// Collective. Throws UnavailableError, on all ranks, where --memory-budget or the machine has too little: the system
-  /// would hand out memory that it does not have, and later end a process.
+  /// Throws UnavailableError, on all ranks, if the planned memory exceeds --memory-budget or the machine's available
+  /// memory. Without this check, overcommit would let allocations succeed and kill a process later. Collective.
   void require_fit() const;
 
   void enter(RunPhase phase) { system_peak_.enter(phase); }
-  /// Measures what the system counts for this rank and the ledger does not. Collective.
+  /// Measures the memory of this rank that the system counts and the ledger does not. Collective.
   void measure_outside();
-  /// The same after the first step, when all memory has been touched. Collective.
+  /// Does the same on the first call only: after the first step, when all memory has been touched. Collective.
   void measure_outside_once();
-  /// The highest figures of all ranks so far. Collective.
+  /// The highest values of all ranks so far. Collective.
   MemoryRecord most() const;
   /// Planned and measured memory by rank. Collective.
   std::vector<RankMemory> by_rank();

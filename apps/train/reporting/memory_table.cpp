@@ -8,10 +8,10 @@
 namespace aliquot {
 namespace {
 
-constexpr size_t kFigure = 8;  // the widest, "1023 MiB"
+constexpr size_t kMinWidth = 8;  // of "1023 MiB", the widest value
 
-// A column takes its name and a gap.
-size_t width_of(std::string_view heading) { return std::max(kFigure, heading.size()) + 1; }
+// Columns are separated by one blank.
+size_t width_of(std::string_view heading) { return std::max(kMinWidth, heading.size()) + 1; }
 
 std::vector<Category> categories_in_use(std::span<const RankMemory> ranks) {
   std::vector<Category> used;
@@ -59,7 +59,7 @@ std::string memory_table(std::span<const RankMemory> ranks, int most_ranks) {
   text += agree ? "planned and measured agree to the byte\n" : "planned and measured differ\n";
   const auto most = std::ranges::max_element(ranks, {}, &RankMemory::system_peak_bytes);
   if (most == ranks.end() || most->system_peak_bytes == 0) return text;
-  return text + fmt::format("the system counted at most {} of host memory a rank, while {}\n",
+  return text + fmt::format("the system counted at most {} of host memory per rank, while {}\n",
                             format_bytes(most->system_peak_bytes), name(most->system_peak_phase));
 }
 

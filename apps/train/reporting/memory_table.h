@@ -1,5 +1,5 @@
 #pragma once
-// Memory by rank and category, planned beside measured, as people read it.
+// The printed table of planned and measured memory by rank and category.
 
 #include <cstdint>
 #include <span>
@@ -11,19 +11,20 @@
 
 namespace aliquot {
 
-/// One rank's peaks.
+/// The memory of one rank.
 struct RankMemory {
-  BytesByCategory planned{}, measured{};
-  int64_t planned_peak_bytes = 0, measured_peak_bytes = 0;  // of the sum, not the sum of peaks
-  int64_t outside_bytes = 0;                                // what the system counts and the ledger does not
-  int64_t system_bytes = 0;                                 // all that the system counts, at the end
-  int64_t system_peak_bytes = 0;                            // the most that it counted
+  BytesByCategory planned{}, measured{};                    // the peak of each category
+  int64_t planned_peak_bytes = 0, measured_peak_bytes = 0;  // the peak of the sum, not the sum of the peaks
+  int64_t outside_bytes = 0;                                // counted by the system, but not in the ledger
+  int64_t system_bytes = 0;                                 // counted by the system, at the end
+  int64_t system_peak_bytes = 0;                            // counted by the system, at most
   RunPhase system_peak_phase = RunPhase::kStart;
-  int64_t system_start_bytes = 0;  // what it counted before the run took anything
+  int64_t system_start_bytes = 0;  // counted by the system, before the run allocates memory
 };
 
-/// A line a rank for its plan and one for what was measured, a column for each category in use, about 100 columns wide;
-/// then whether all figures agree, and the most that the system counted for a rank. Ranks beyond `most_ranks` are counted, not shown.
+/// For each rank a line of planned and a line of measured bytes, with a column for each category in use. Then whether
+/// all values agree, and the highest host memory of a rank as counted by the system. Shows the first `most_ranks`
+/// ranks, and the number of the others.
 std::string memory_table(std::span<const RankMemory> ranks, int most_ranks = 8);
 
 }  // namespace aliquot

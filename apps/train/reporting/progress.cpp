@@ -60,7 +60,7 @@ void Progress::show(const ProgressStep& step, double now_seconds) {
     std::fflush(out_);
     return;
   }
-  if (began_seconds_ < 0) {  // the first step warms caches up: the rate is that of the steps after it
+  if (began_seconds_ < 0) {  // the first step is slower (cold caches), so the estimate leaves it out
     began_seconds_ = now_seconds;
     first_step_ = step.step;
   }
@@ -80,7 +80,7 @@ void Progress::draw() {
   line_is_open_ = true;
 }
 
-// Whatever ends a run, its last step is what stays on the screen.
+// Draws the last step if the rate limit suppressed it, so that it stays on the screen.
 void Progress::finish() {
   if (waiting_) draw();
   if (!line_is_open_) return;

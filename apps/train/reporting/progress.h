@@ -1,5 +1,5 @@
 #pragma once
-// What a run shows of itself while it runs.
+// The progress that a run prints.
 
 #include <cstdint>
 #include <cstdio>
@@ -11,11 +11,11 @@ namespace aliquot {
 
 enum class ProgressStyle : uint8_t { kNone, kLines, kBar };
 
-/// --progress as given, for a run that writes to `out`: auto is a bar on a terminal and lines elsewhere.
+/// The style for the value of --progress, for output to `out`. "auto" is a bar on a terminal and lines otherwise.
 ProgressStyle progress_style(const std::string& choice, bool quiet, std::FILE* out);
 
 struct ProgressStep {
-  int64_t step = 0;  // from 1
+  int64_t step = 0;  // counts from 1
   double loss = 0;
   double tokens_per_second = 0;
   double grad_norm = 0;
@@ -23,21 +23,21 @@ struct ProgressStep {
   bool skipped = false;
 };
 
-/// "step 12/100  loss 3.2104  norm 0.81  lr 0.0003  5120 tokens/s".
+/// Returns "step 12/100  loss 3.2104  norm 0.81  lr 0.0003  5120 tokens/s".
 std::string progress_line(const ProgressStep& step, int64_t step_count);
 /// The same with a bar and the time left, at most `columns` wide.
 std::string progress_bar(const ProgressStep& step, int64_t step_count, double seconds_left, int columns);
-/// "42 s", "3 min 20 s", "2 h 05 min".
+/// Returns "42 s", "3 min 20 s", "2 h 05 min".
 std::string duration_text(double seconds);
 
-/// Writes them to `out`, rank 0's; a bar stays on one line and is drawn at most ten times a second. Time left follows
-/// from the steps of this run, so a resumed run tells the truth.
+/// Prints progress to `out`, on rank 0. A bar stays on one line and is drawn at most ten times a second. The time left
+/// is estimated from the steps of this process only, not from those before a resume.
 class Progress {
  public:
   Progress(ProgressStyle style, int64_t first_step, int64_t step_count, std::FILE* out);
 
   void show(const ProgressStep& step, double now_seconds);
-  /// Leaves the bar's line; anything else may be written to `out` after it.
+  /// Ends the line of the bar, so that other text may be written to `out`.
   void finish();
 
  private:
@@ -47,7 +47,7 @@ class Progress {
   int64_t first_step_, step_count_;
   std::FILE* out_;
   double began_seconds_ = -1, drawn_seconds_ = -1;
-  std::optional<std::pair<ProgressStep, double>> waiting_;  // shown but not drawn yet, and the time left
+  std::optional<std::pair<ProgressStep, double>> waiting_;  // a step to draw, and the seconds left
   bool line_is_open_ = false;
 };
 

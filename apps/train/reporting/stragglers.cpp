@@ -11,7 +11,7 @@ RankSeconds RankSeconds::of(const Timeline& step) {
   return {step.compute_seconds, std::max(0.0, step.step_seconds - step.compute_seconds), step.communication_seconds};
 }
 
-/// The lower median: of two ranks the quicker one is what the other is measured with.
+/// Uses the lower median, so that of two ranks the slower one is compared with the faster.
 StragglerReport straggler_report(int64_t step, std::vector<RankSeconds> ranks) {
   StragglerReport report{.step = step, .ranks = std::move(ranks)};
   std::vector<double> compute;
@@ -59,7 +59,7 @@ std::optional<std::string> StragglerWatch::sentence(const StragglerReport& repor
   for (const int rank : slow) most = std::max(most, report.ranks[static_cast<size_t>(rank)].compute);
   const bool one = slow.size() == 1;
   return fmt::format(
-      "{} {} {:.2f} times as long as the median rank ({:.4g} s of step {}), and the others wait for {}: look at {}.",
+      "{} {} {:.2f} times as long as the median rank ({:.4g} s of step {}), and the other ranks wait for {}: check {}.",
       ranks_text(slow), one ? "computes" : "compute up to", most / report.median_seconds, most, report.step,
       one ? "it" : "them", one ? "its node" : "their nodes");
 }

@@ -1,5 +1,5 @@
 #pragma once
-// Which ranks keep the others waiting.
+// Detects stragglers: ranks for which the others wait.
 
 #include <optional>
 #include <string>
@@ -10,41 +10,43 @@
 
 namespace aliquot {
 
-/// Where a rank's step went.
+/// How a rank spent a step.
 struct RankSeconds {
   double compute = 0;        // the model's code and the updates
-  double waiting = 0;        // the rest of the step, where its own thread had nothing to do
-  double communication = 0;  // of all collectives, their waits for others included; beside the two above
+  double waiting = 0;        // the rest of the step
+  double communication = 0;  // all collectives, including their waits for other ranks; overlaps with the two above
 
   static RankSeconds of(const Timeline& step);
 };
 
-/// What is told of one step, by rank. A rank that computes longer than the others is what they wait for.
+/// The times of one step, by rank. The ranks wait for the one that computes longest.
 struct StragglerReport {
   int64_t step = 0;
   std::vector<RankSeconds> ranks;
-  int slowest = 0;             // by compute
-  double median_seconds = 0;   // that the median rank computed
-  double ratio_to_median = 1;  // what the slowest computed, of that
+  int slowest = 0;             // the rank with the longest compute time
+  double median_seconds = 0;   // the median of the compute times
+  double ratio_to_median = 1;  // the longest compute time divided by the median
 };
 StragglerReport straggler_report(int64_t step, std::vector<RankSeconds> ranks);
 
 /// {"stragglers": {"step": .., "slowest_rank": .., "times_median": .., "compute_seconds": [..], ..}}
 Json json(const StragglerReport& report);
 
-/// Names the ranks that computed more than `threshold` times as long as the median rank in three reports that follow one another,
-/// several in one sentence: one slow step is nobody's fault. Says it of a rank once, until it was not slow.
+/// Warns of ranks that computed more than `threshold` times as long as the median rank in three consecutive reports. A
+/// single slow step is normal. Names a rank again only after a report in which it was not slow.
 class StragglerWatch {
  public:
   explicit StragglerWatch(double threshold) : threshold_(threshold) {}
+  /// Returns the warning, if this report causes one.
   std::optional<std::string> sentence(const StragglerReport& report);
 
  private:
-  /// The ranks whose third report in a row this is.
+  /// Returns the ranks that are slow for the third report in a row.
   std::vector<int> count(const StragglerReport& report);
 
   double threshold_;
-  std::vector<int> in_a_row_;  // by rank: a node's ranks are slow together, and which of them is slowest changes
+  // Slow reports in a row, by rank. Not only for the slowest rank: on a slow node, that rank changes from step to step.
+  std::vector<int> in_a_row_;
 };
 
 }  // namespace aliquot

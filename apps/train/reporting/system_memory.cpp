@@ -9,7 +9,7 @@
 namespace aliquot {
 namespace {
 
-/// Lines "NAME:  NUMBER kB" of a file, in bytes. Other lines are left out.
+/// Parses the lines "NAME:  NUMBER kB" of a file into bytes by name. Skips other lines.
 std::map<std::string, int64_t> kibibyte_lines(const char* path) {
   std::ifstream file(path);
   std::map<std::string, int64_t> lines;

@@ -1,5 +1,5 @@
 #pragma once
-// The memory that the system counts for this process.
+// The memory of this process as counted by the operating system.
 
 #include <array>
 #include <cstdint>
@@ -7,8 +7,8 @@
 
 namespace aliquot {
 
-/// This process's share of the pages it has in memory (Pss), so that shared pages count once over all processes; 0 where
-/// the system does not tell. Walks the page tables: not for every step.
+/// The proportional set size (Pss) of this process, in which shared pages are divided among the processes that map
+/// them. 0 if the system does not provide it. Walks the page tables, so do not call it in every step.
 int64_t process_pss_bytes();
 
 /// The phases of a run.
@@ -23,24 +23,24 @@ enum class RunPhase : uint8_t {
   kDigest
 };
 inline constexpr std::size_t kRunPhaseCount = 8;
-/// "evaluating".
+/// The name in messages and metrics, for example "evaluating".
 std::string_view name(RunPhase phase);
 
-/// The most memory that the system counted for this process, and the phase of the run in which it was counted. The kernel keeps
-/// the highest figure, so no peak between two readings is missed. Pages that processes share are divided among them as
-/// they are at the end of the phase.
+/// The peak resident memory of this process, and the phase of the run in which it occurred. Reads the kernel's
+/// high-water mark, so it misses no peak between two samples. Shared pages are divided among processes as at the end of
+/// the phase.
 class SystemPeak {
  public:
-  /// `shares_pages` says whether other processes map pages of this one.
+  /// `shares_pages`: whether other processes map pages of this one.
   explicit SystemPeak(bool shares_pages) : shares_pages_(shares_pages) { sample(); }
 
   /// Ends the current phase, begins `phase`, and returns the phase that ended.
   RunPhase enter(RunPhase phase);
 
-  /// Of the whole life until now.
+  /// The peak since the process started.
   int64_t bytes();
   RunPhase phase() const { return peak_phase_; }
-  /// When it was made.
+  /// The peak at construction.
   int64_t start_bytes() const { return start_bytes_; }
 
  private:
@@ -48,7 +48,7 @@ class SystemPeak {
 
   bool shares_pages_;
   RunPhase now_ = RunPhase::kStart, peak_phase_ = RunPhase::kStart;
-  int64_t highest_resident_bytes_ = 0;  // shared pages in full
+  int64_t highest_resident_bytes_ = 0;  // with shared pages counted in full
   int64_t peak_bytes_ = 0, start_bytes_ = -1;
 };
 

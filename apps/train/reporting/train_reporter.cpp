@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "apps/console.h"
+#include "apps/options/flag_names.h"
 #include "apps/train/digest.h"
 #include "kernels/system/seconds.h"
 #include "sharding/comm/bootstrap_purpose.h"
@@ -24,15 +25,16 @@ std::string unit_of_parameter(const Plan& plan, const std::string& name) {
   return "unknown";
 }
 
-std::string ranks_or_any(const std::vector<int>& ranks, int rank_count) {
-  return std::cmp_equal(ranks.size(), rank_count) ? "any rank" : fmt::format("rank {}", fmt::join(ranks, ", "));
+std::string ranks_or_all(const std::vector<int>& ranks, int rank_count) {
+  return std::cmp_equal(ranks.size(), rank_count) ? "all ranks" : fmt::format("rank {}", fmt::join(ranks, ", "));
 }
 
 void report_give_up(const RunState& state) {
   if (state.spikes_in_a_row > 0) {
-    warn("the losses of {} steps in a row were spikes (--max-skipped): try a lower --lr.", state.spikes_in_a_row);
+    warn("the last {} losses were spikes: try a lower --lr (--max-skipped is the limit).", state.spikes_in_a_row);
   } else {
-    warn("{} steps in a row were not finite (--max-skipped): try a lower --lr or --clip.", state.not_finite_in_a_row);
+    warn("the gradients of the last {} steps were not finite: try a lower --lr or --clip (--max-skipped is the limit).",
+         state.not_finite_in_a_row);
   }
 }
 
@@ -41,7 +43,7 @@ void report_give_up(const RunState& state) {
 TrainReporter::TrainReporter(const TrainContext& context, MemoryAudit& audit)
     : context_(context), audit_(audit), straggler_watch_(context.options().straggler_threshold) {}
 
-/// The options, with what "auto" came to here.
+/// The options, with "auto" replaced by the value that was chosen.
 TrainOptions TrainReporter::resolved_options() const {
   TrainOptions o = context_.options();
   const Plan& plan = context_.engine().plan();
@@ -85,8 +87,8 @@ void TrainReporter::print_plan() const {
   }
   write_stdout("  {:<14}{:>16}  {}\n\n", "peak", memory.planned_peak_bytes, format_bytes(memory.planned_peak_bytes));
   if (!plan.choice.empty()) {
-    write_stdout("chosen to fit the budget: {}{}\n\n", plan.choice,
-                 context_.keeps_logits() ? "" : "; logits are made tile by tile, twice");
+    write_stdout("chosen to fit the budget: {}{}\n\n", with_flag_names(plan.choice),
+                 context_.keeps_logits() ? "" : "; logits are computed twice, tile by tile");
   }
   write_stdout("{}", text(plan));
 }
@@ -129,7 +131,8 @@ void TrainReporter::end_step(const StepOutcome& step) {
   if (!report.first_not_finite.empty()) report_not_finite(report, step.own_loss);
 }
 
-/// Collective. Names the ranks whose own loss or own gradients are not finite: the cause is their data or their machine.
+/// Names the ranks whose local loss or gradients are not finite, since their data or their machine may be the cause.
+/// Collective.
 void TrainReporter::report_not_finite(const StepReport& report, double own_loss) {
   World& world = context_.world();
   std::vector<int> losses, gradients;
@@ -140,15 +143,15 @@ void TrainReporter::report_not_finite(const StepReport& report, double own_loss)
     if (all[static_cast<size_t>(r)].starts_with("loss")) losses.push_back(r);
     if (all[static_cast<size_t>(r)].ends_with("gradients")) gradients.push_back(r);
   }
-  const std::string also =
-      (losses.empty() ? "" : "; nor is the loss of " + ranks_or_any(losses, world.rank_count())) +
-      (gradients.empty() ? "" : "; nor are the own gradients of " + ranks_or_any(gradients, world.rank_count()));
+  const std::string by_rank =
+      (losses.empty() ? "" : "; loss not finite on " + ranks_or_all(losses, world.rank_count())) +
+      (gradients.empty() ? "" : "; local gradients not finite on " + ranks_or_all(gradients, world.rank_count()));
   warning(fmt::format("step {} was {}: the gradient of {} (unit {}) is not finite{}.", report.step,
-                      report.skipped ? "skipped" : "taken, in backward", report.first_not_finite,
-                      unit_of_parameter(context_.engine().plan(), report.first_not_finite), also));
+                      report.skipped ? "skipped" : "applied in backward", report.first_not_finite,
+                      unit_of_parameter(context_.engine().plan(), report.first_not_finite), by_rank));
 }
 
-/// Collective. The digest is rank 0's alone.
+/// Collective. Only the return value on rank 0 is the digest of the parameters.
 std::string TrainReporter::weight_digest() {
   const MemoryAudit::ScopedPhase digesting(audit_, RunPhase::kDigest);
   WeightDigest digest;
@@ -175,7 +178,7 @@ void TrainReporter::finish(ExitCode code, const RunState& state) {
     write_stdout("digest {}\n", digest);
     if (code == ExitCode::kNotFinite) report_give_up(state);
   }
-  if (!context_.options().trace.empty()) write_trace_file();  // last: a full disk then loses nothing else
+  if (!context_.options().trace.empty()) write_trace_file();  // last, because it throws if the disk is full
 }
 
 }  // namespace aliquot

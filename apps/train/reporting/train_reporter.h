@@ -1,5 +1,5 @@
 #pragma once
-// What one rank's run of `aliquot train` prints and records.
+// The printed output, metrics and trace of `aliquot train`.
 
 #include <array>
 #include <cstdint>
@@ -17,35 +17,35 @@
 
 namespace aliquot {
 
-/// One step of one rank.
+/// The result of one step on one rank.
 struct StepOutcome {
   StepReport report;
   double loss = 0;      // the mean over all tokens of the step
-  double own_loss = 0;  // this rank's sum
+  double own_loss = 0;  // the sum over this rank's tokens
   double seconds = 0;
-  WorkSeconds parts{};  // of the model's computation
+  WorkSeconds parts{};  // seconds of the model's computation by kind of work
   std::optional<double> eval_loss;
 };
 
-/// Prints plan, progress, warnings and result, and writes --metrics and --trace. Rank 0 prints and writes; all ranks make
-/// the same calls. Used by the rank's own thread. Context and audit outlive it.
+/// Prints plan, progress, warnings and result, and writes the files of --metrics and --trace, all on rank 0. All ranks
+/// must make the same calls. Used by the rank's own thread. Context and audit must outlive it.
 class TrainReporter {
  public:
   TrainReporter(const TrainContext& context, MemoryAudit& audit);
 
   /// Prints options, memory and schedule.
   void print_plan() const;
-  /// Opens the file of --metrics, if any, and writes the line of the run. `append`: the run was resumed. Throws UsageError
-  /// where the file cannot be opened, and FaultError where it cannot be written.
+  /// Opens the file of --metrics, if any, and writes the line of the run. Set `append` for a resumed run. Throws
+  /// UsageError if the file cannot be opened, and FaultError if it cannot be written.
   void begin_metrics(bool append);
-  /// Begins the lines, or the bar, of --progress.
+  /// Starts the lines or the bar of --progress.
   void begin_progress();
-  /// Reports a step. Collective. A file of --metrics that cannot be written ends with a warning, and training goes on.
+  /// Reports a step. If --metrics cannot be written, warns and writes no more metrics. Collective.
   void end_step(const StepOutcome& step);
   /// Prints `sentence` on standard error, on a line of its own.
   void warning(const std::string& sentence);
-  /// Prints memory and digest, and writes the last line of --metrics and the file of --trace. Collective. Throws FaultError
-  /// where the trace cannot be written.
+  /// Prints memory and digest, and writes the last line of --metrics and the file of --trace. Throws FaultError if the
+  /// trace cannot be written. Collective.
   void finish(ExitCode code, const RunState& state);
 
  private:
@@ -63,8 +63,8 @@ class TrainReporter {
   std::optional<MetricsFile> metrics_;
   std::optional<Progress> progress_;
   StragglerWatch straggler_watch_;
-  bool stepped_ = false;                       // else the plan of memory was not put to the test
-  std::array<WorkSeconds, 2> work_seconds_{};  // of the last two steps
+  bool stepped_ = false;                       // without a step, measured memory cannot be compared with the plan
+  std::array<WorkSeconds, 2> work_seconds_{};  // of the last two steps, the older first
 };
 
 }  // namespace aliquot

@@ -1,4 +1,4 @@
-// The lines that a run writes to the file of --metrics.
+// The lines in the file of --metrics.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -14,16 +14,16 @@
 namespace aliquot {
 namespace {
 
-constexpr std::size_t kMostOperations = 5000;  // a step of more operations is not recorded: nobody could look at it
+constexpr std::size_t kMaxOperations = 5000;  // larger steps are not recorded: their chart would be unreadable
 
-/// To the nanosecond, which keeps the file small.
+/// Rounds to nanoseconds, to keep the file small.
 double rounded(double seconds) { return std::round(seconds * 1e9) / 1e9; }
 
-/// {"titles": [..], "lanes": [..], "bytes": {"parameters": [..], ..}}, one element an operation, in issue order. Categories
-/// that a step never holds are left out.
+/// {"titles": [..], "lanes": [..], "bytes": {"parameters": [..], ..}}, with one element for each operation, in issue
+/// order. Categories that are always 0 are left out.
 Json step_plan_json(const Plan& plan) {
   const Schedule& schedule = plan.schedule;
-  if (schedule.operations.size() > kMostOperations) return nullptr;
+  if (schedule.operations.size() > kMaxOperations) return nullptr;
   const Account bytes = account(schedule);
   Json titles = Json::array(), lanes = Json::array(), by_category = Json::object();
   for (std::size_t id = 0; id < schedule.operations.size(); ++id) {
@@ -40,10 +40,10 @@ Json step_plan_json(const Plan& plan) {
   return {{"titles", titles}, {"lanes", lanes}, {"bytes", by_category}};
 }
 
-/// {"start_seconds": [..], "end_seconds": [..], "step_seconds": .., "hidden_share": .., "part_seconds": {"products": .., ..}};
-/// null where nothing was recorded. `parts` is of the same step.
+/// {"start_seconds": [..], "end_seconds": [..], "step_seconds": .., "hidden_share": .., "part_seconds": {"products":
+/// .., ..}}; null if no step was recorded or it has too many operations. `parts` must belong to the same step.
 Json step_times_json(const Timeline& timeline, const WorkSeconds& parts) {
-  if (timeline.operations.empty() || timeline.operations.size() > kMostOperations) return nullptr;
+  if (timeline.operations.empty() || timeline.operations.size() > kMaxOperations) return nullptr;
   Json starts = Json::array(), ends = Json::array();
   for (const TimeSpan& span : timeline.operations) {
     starts.push_back(rounded(span.start_seconds));
@@ -59,7 +59,7 @@ Json step_times_json(const Timeline& timeline, const WorkSeconds& parts) {
           {"part_seconds", by_part}};
 }
 
-/// The highest figures of all ranks.
+/// The highest values of all ranks.
 DoneRecord done_record(const std::vector<RankMemory>& memory, const std::string& digest, int64_t steps) {
   DoneRecord done{.digest = digest, .steps = steps};
   for (const RankMemory& rank : memory) {
@@ -85,7 +85,7 @@ bool is_due(int64_t step, int64_t every) { return every > 0 && step % every == 0
 void TrainReporter::begin_metrics(bool append) {
   const std::string& path = context_.options().metrics;
   if (path.empty()) return;
-  const RankMemory memory = audit_.planned();  // a plan that is refused leaves the user's file as it is
+  const RankMemory memory = audit_.planned();  // before the file is truncated, in case it throws
   if (!context_.is_rank_zero()) return;
   metrics_.emplace(path, append ? MetricsFile::Mode::kAppend : MetricsFile::Mode::kTruncate);
   Json planned = json(memory.planned);
@@ -111,18 +111,18 @@ void TrainReporter::begin_metrics(bool append) {
           {{"memory", planned}, {"operations", plan.schedule.operations.size()}, {"step", step_plan_json(plan)}}}}}});
 }
 
-/// A full disk ends the record, not the training.
+/// A write error, such as a full disk, ends the metrics but not the training.
 void TrainReporter::write_metrics(const Json& line) {
   if (!metrics_) return;
   try {
     metrics_->write(line);
   } catch (const FaultError& error) {
     metrics_.reset();
-    warning(fmt::format("{} Training goes on without further metrics.", error.what()));
+    warning(fmt::format("{} Training continues without metrics.", error.what()));
   }
 }
 
-/// Collective: all ranks contribute to a digest and to a report of stragglers.
+/// Collective: all ranks contribute to the digest and to the straggler report.
 void TrainReporter::write_step(const StepRecord& record, const StepOutcome& step) {
   const TrainOptions& options = context_.options();
   if (options.metrics.empty()) return;
@@ -146,7 +146,7 @@ void TrainReporter::write_done(const std::vector<RankMemory>& memory, const std:
   write_metrics(last);
 }
 
-/// Reports the step before this one: how much of its collectives was hidden is known when the next step is done. Collective.
+/// Reports the previous step, because the timeline of a step is complete only when the next step is done. Collective.
 void TrainReporter::report_stragglers() {
   Engine& engine = context_.engine();
   const Timeline own = engine.timeline();

@@ -1,4 +1,4 @@
-// The file of --trace.
+// Writes the file of --trace.
 #include <cstring>
 #include <fmt/format.h>
 #include <fstream>
@@ -23,7 +23,8 @@ std::string packed(const Timeline& timeline, double began) {
   return bytes;
 }
 
-/// Seconds count from the beginning of rank 0's step. The clocks of other machines differ, so their ranks count from their own.
+/// Times of ranks on rank 0's node are relative to the start of rank 0's step. Clocks of other nodes are not
+/// synchronized, so times of their ranks are relative to the start of their own step.
 std::vector<Timeline> unpacked(const std::vector<std::string>& ranks, const Topology& topology) {
   std::vector<Timeline> timelines;
   double first = 0;
@@ -51,12 +52,12 @@ void TrainReporter::write_trace_file() const {
   const auto all = world.communicator().gather_objects(packed(own, began));
   if (!context_.is_rank_zero()) return;
   if (own.operations.empty()) {
-    warn("--trace {}: a run of fewer than three steps leaves nothing to draw.", path);
+    warn("--trace {}: not written, because a trace needs at least three steps.", path);
     return;
   }
   std::ofstream file(path);
   write_trace(file, context_.engine().plan(), unpacked(all, world.topology()));
-  if (!file.flush()) throw FaultError(fmt::format("--trace {}: it could not be written.", path));
+  if (!file.flush()) throw FaultError(fmt::format("--trace {}: the file could not be written.", path));
 }
 
 }  // namespace aliquot

@@ -1,4 +1,4 @@
-// aliquot checkpoint list, show, verify, diff and prune, as a user runs them.
+// Runs aliquot checkpoint list, show, verify, diff and prune.
 #include <cstring>
 #include <gtest/gtest.h>
 
@@ -33,22 +33,22 @@ CommandResult checkpoint(std::vector<std::string> words) {
   return run_aliquot(words);
 }
 
-::testing::AssertionResult says(const std::string& text, const std::string& words) {
+::testing::AssertionResult contains(const std::string& text, const std::string& words) {
   if (text.find(words) != std::string::npos) return ::testing::AssertionSuccess();
   return ::testing::AssertionFailure() << "'" << words << "' is not in\n" << text;
 }
 
-TEST_F(CheckpointCommand, ListsEveryCheckpointOldestFirstAndNamesTheBad) {
+TEST_F(CheckpointCommand, ListsCheckpointsOldestFirstAndMarksInvalidOnes) {
   save(7);
   save(100);
   const CommandResult good = checkpoint({"list", all()});
   EXPECT_EQ(good.code, 0) << good.err;
   EXPECT_LT(good.out.find(at(7)), good.out.find(at(100)));
-  EXPECT_TRUE(says(good.out, "2 ranks"));
+  EXPECT_TRUE(contains(good.out, "2 ranks"));
   test::write_file(at(7) + "/manifest.json", "{}");
   const CommandResult bad = checkpoint({"list", all()});
   EXPECT_EQ(bad.code, 0);
-  EXPECT_TRUE(says(bad.out, "BAD"));
+  EXPECT_TRUE(contains(bad.out, "BAD"));
   EXPECT_EQ(checkpoint({"list", all() + "/none"}).code, 5);
 }
 
@@ -68,7 +68,7 @@ TEST_F(CheckpointCommand, ShowsTensorsScalarsAndTheDigest) {
          {std::string("step        100\n"), std::string("2 ranks"), std::string("parameters/w  float32 13x7\n"),
           std::string("optimizer/w/codes  uint8 91\n"), std::string("loader_position = [1, 2, 4611686018427387904]"),
           "digest " + digest.finish() + "\n"}) {
-      EXPECT_TRUE(says(result.out, words));
+      EXPECT_TRUE(contains(result.out, words));
     }
   }
 }
@@ -80,17 +80,17 @@ TEST_F(CheckpointCommand, VerifiesOneOrAll) {
   damage(7);
   const CommandResult one = checkpoint({"verify", at(7)});
   EXPECT_EQ(one.code, 5);
-  EXPECT_TRUE(says(one.err, "is damaged: the checksum of bytes"));
+  EXPECT_TRUE(contains(one.err, "is damaged: the checksum of bytes"));
   EXPECT_EQ(checkpoint({"verify", at(100)}).code, 0);
   const CommandResult both = checkpoint({"verify", all()});
   EXPECT_EQ(both.code, 5);
-  EXPECT_TRUE(says(both.out, at(100) + ": good"));
+  EXPECT_TRUE(contains(both.out, at(100) + ": good"));
   EXPECT_EQ(checkpoint({"verify", all() + "/nowhere"}).code, 5);
   for (const char* verb : {"show", "verify"}) EXPECT_EQ(checkpoint({verb, at(7)}).code, 5) << verb;
   EXPECT_EQ(checkpoint({"diff", at(7), at(100)}).code, 5);
 }
 
-TEST_F(CheckpointCommand, DiffNamesWhatDiffersAndByHowMuch) {
+TEST_F(CheckpointCommand, DiffReportsDifferencesOfTensorsAndScalars) {
   float a[] = {1, 2, 3, 4}, b[] = {1, 2.5, 3, 4.25};
   const auto save_as = [&](int64_t step, float* values, const char* path) {
     const auto failures = test::on_ranks(1, [&](Communicator& communicator) {
@@ -108,32 +108,32 @@ TEST_F(CheckpointCommand, DiffNamesWhatDiffersAndByHowMuch) {
   const CommandResult differ = checkpoint({"diff", at(1), at(2)});
   EXPECT_EQ(differ.code, 1);
   EXPECT_TRUE(
-      says(differ.out, "parameters/w: 2 of 4 elements differ, by at most 0.5 (element 1: 2 and 2.5), 0.102 of"));
-  EXPECT_TRUE(says(differ.out, "seed: 1 and 2\n"));
+      contains(differ.out, "parameters/w: 2 of 4 elements differ, by at most 0.5 (element 1: 2 and 2.5), 0.102 of"));
+  EXPECT_TRUE(contains(differ.out, "seed: 1 and 2\n"));
   EXPECT_EQ(differ.out.find("parameters/same"), std::string::npos);
   const CommandResult named = checkpoint({"diff", at(1), at(3)});
   EXPECT_EQ(named.code, 1);
-  EXPECT_TRUE(says(named.out, "parameters/same: only in the first"));
-  EXPECT_TRUE(says(named.out, "parameters/other: only in the second"));
+  EXPECT_TRUE(contains(named.out, "parameters/same: only in the first"));
+  EXPECT_TRUE(contains(named.out, "parameters/other: only in the second"));
 }
 
-TEST_F(CheckpointCommand, PrunesWhatIsOlderThanTheNewestThatVerify) {
+TEST_F(CheckpointCommand, PrunesCheckpointsOlderThanTheNewestValidOnes) {
   for (int64_t step : {1, 2, 3, 4}) save(step);
   damage(4);
   const CommandResult result = checkpoint({"prune", all(), "--keep", "2"});
   EXPECT_EQ(result.code, 0) << result.err;
-  EXPECT_TRUE(says(result.err, "is damaged"));  // step 4, which is not counted
-  EXPECT_TRUE(says(result.out, "removed " + at(1)));
+  EXPECT_TRUE(contains(result.err, "is damaged"));  // step 4, which is not counted
+  EXPECT_TRUE(contains(result.out, "removed " + at(1)));
   for (int64_t step : {1, 2, 3, 4}) EXPECT_EQ(std::filesystem::exists(at(step)), step != 1) << step;
   EXPECT_EQ(checkpoint({"prune", all(), "--keep=1"}).code, 0);
   EXPECT_FALSE(std::filesystem::exists(at(2)));
   EXPECT_TRUE(std::filesystem::exists(at(3)));
   damage(3);
   EXPECT_EQ(checkpoint({"prune", all(), "--keep", "1"}).code, 0);
-  EXPECT_TRUE(std::filesystem::exists(at(3))) << "nothing is good, so nothing may go";
+  EXPECT_TRUE(std::filesystem::exists(at(3))) << "without a valid checkpoint none may be removed";
 }
 
-TEST_F(CheckpointCommand, WrongUseIsOneSentenceAndExit1) {
+TEST_F(CheckpointCommand, WrongUseExitsWith1) {
   for (const std::vector<std::string>& words : std::vector<std::vector<std::string>>{{},
                                                                                      {"vrify", all()},
                                                                                      {"verify"},
@@ -146,11 +146,11 @@ TEST_F(CheckpointCommand, WrongUseIsOneSentenceAndExit1) {
     EXPECT_EQ(result.code, 1) << result.out << result.err;
     EXPECT_NE(result.err, "");
   }
-  EXPECT_TRUE(says(checkpoint({"vrify", all()}).err, "Did you mean verify?"));
+  EXPECT_TRUE(contains(checkpoint({"vrify", all()}).err, "Did you mean verify?"));
 }
 
-/// Elements that are made as they are asked for, so that a large tensor takes no memory here.
-class Counted final : public PieceAccess {
+/// Generates elements when they are read, so that a large tensor needs no memory in this process.
+class GeneratedElements final : public PieceAccess {
  public:
   void read(const StatePiece&, int64_t first, int64_t count, std::byte* to) const override {
     for (int64_t i = 0; i < count; ++i) {
@@ -161,12 +161,12 @@ class Counted final : public PieceAccess {
   void write(const StatePiece&, int64_t, int64_t, const std::byte*) const override {}
 };
 
-TEST_F(CheckpointCommand, MemoryStaysFlatWhateverTheModel) {
+TEST_F(CheckpointCommand, MemoryDoesNotGrowWithTheModel) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "a sanitizer's own memory is counted too";
 #endif
-  constexpr int64_t kCount = int64_t{48} << 20, kMostBytes = int64_t{64} << 20;
-  const Counted access;
+  constexpr int64_t kCount = int64_t{48} << 20, kMaxBytes = int64_t{64} << 20;
+  const GeneratedElements access;
   const auto failures = test::on_ranks(1, [&](Communicator& communicator) {
     State state{5, {}, {}};
     state.tensors = {{"parameters/w", {kCount}, DType::kFloat32, {{0, kCount, nullptr}}, &access}};
@@ -177,7 +177,7 @@ TEST_F(CheckpointCommand, MemoryStaysFlatWhateverTheModel) {
            {"list", all()}, {"verify", at(5)}, {"show", at(5)}, {"diff", at(5), at(5)}}) {
     const CommandResult result = checkpoint(words);
     EXPECT_EQ(result.code, 0) << result.err;
-    EXPECT_LT(result.peak_bytes, kMostBytes) << words[0];
+    EXPECT_LT(result.peak_bytes, kMaxBytes) << words[0];
     std::printf("%s: %lld MiB at most for a tensor of %lld MiB\n", words[0].c_str(),
                 static_cast<long long>(result.peak_bytes >> 20), static_cast<long long>(kCount >> 18));
   }

@@ -1,4 +1,5 @@
-// What aliquot train finds by itself: copies that differ, gradients that are not finite, losses that jump.
+// Runs aliquot train with injected faults: replicated state that differs, gradients that are not finite, loss spikes.
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <gtest/gtest.h>
@@ -25,52 +26,54 @@ test::CommandResult run(const std::vector<std::string>& more, const std::string&
                            fault.empty() ? std::vector<std::string>{} : std::vector{"ALIQUOT_FAULT=" + fault});
 }
 
+/// Options of a run, the operation in which a bit flips, and the text that the error must contain.
 struct Flip {
   std::vector<std::string> words;
   const char *operation, *verdict;
 };
 
-TEST(Corruption, OneFlippedBitIsFoundAndItsRankAndUnitNamed) {
-  const char* most = "of unit h.1 the parameters: those of rank 2 differ from those of ranks 0, 1 and 3;";
+TEST(Corruption, AFlippedBitIsReportedWithRankAndUnit) {
+  const char* most = "in unit h.1 the parameters of rank 2 differ from those of ranks 0, 1 and 3;";
   for (const Flip& flip : {Flip{{"--zero-stage", "0"}, "update", most}, Flip{{"--zero-stage", "1"}, "publish", most},
                            Flip{{"--zero-stage", "2"}, "publish", most},
                            Flip{{"--zero-stage", "2", "--precision", "bf16"}, "publish", most},
                            Flip{{"--zero-stage", "3", "--replicas", "4"}, "update", most},
                            Flip{{"--zero-stage", "3", "--replicas", "2"},
                                 "update",
-                                "of unit h.1 the parameters: those of rank 0 and of rank 2 differ, and which are right "
-                                "cannot be told;"}}) {
+                                "in unit h.1 the parameters of rank 0 and of rank 2 differ, and it is unknown which "
+                                "are correct;"}}) {
     std::vector<std::string> words{"--ranks", "4", "--steps", "6", "--check-every", "1"};
     words.insert(words.end(), flip.words.begin(), flip.words.end());
     const test::CommandResult result = run(words, std::string("rank=2,step=3,unit=h.1,kind=flip,op=") + flip.operation);
     EXPECT_EQ(result.code, 3) << result.err;
-    says(result.err, {"silent corruption, found after step 3: ", flip.verdict});
+    expect_contains(result.err, {"silent data corruption, found after step 3: ", flip.verdict});
   }
 }
 
-/// What a rank updates it publishes to itself too, over the flipped bit: the fault would come and change nothing.
-TEST(Corruption, AFlipThatWouldBeWrittenOverIsRefused) {
+/// At ZeRO stages 1 and 2 publish overwrites the updated parameters, so a bit flip in update would have no effect.
+TEST(Corruption, AFlipThatPublishWouldOverwriteIsRejected) {
   for (const char* stage : {"1", "2"}) {
     const test::CommandResult result =
         run({"--ranks", "2", "--steps", "3", "--zero-stage", stage}, "rank=1,step=2,op=update,kind=flip");
     EXPECT_EQ(result.code, 1) << result.out;
-    says(result.err, {"would flip a bit in update that publish then writes over", "op=publish,kind=flip."});
+    expect_contains(result.err, {"publish overwrites the flipped bit", "op=publish,kind=flip."});
   }
 }
 
-TEST(Corruption, NothingIsSavedThatOneRankAloneBelieves) {
+TEST(Corruption, NoCheckpointIsWrittenIfRanksDiffer) {
   const test::TemporaryDirectory saved;
   const test::CommandResult result =
       run({"--ranks", "3", "--zero-stage", "0", "--steps", "8", "--check-every", "1000", "--checkpoint-every", "2",
            "--save", "blocking", "--checkpoint-dir", saved.path().string()},
           "rank=1,step=3,op=update,kind=flip");
   EXPECT_EQ(result.code, 3) << result.err;
-  says(result.err, {"silent corruption, found after step 4: ", "those of rank 1 differ from those of ranks 0 and 2"});
+  expect_contains(result.err,
+                  {"silent data corruption, found after step 4: ", "of rank 1 differ from those of ranks 0 and 2"});
   EXPECT_TRUE(std::filesystem::exists(saved.path() / "step-00000002"));
   EXPECT_FALSE(std::filesystem::exists(saved.path() / "step-00000004"));
 }
 
-TEST(Corruption, CopiesOfAnUndisturbedRunAreTheSame) {
+TEST(Corruption, ChecksPassWithoutAFault) {
   const test::TemporaryDirectory disk;
   for (const std::vector<std::string>& more :
        {std::vector<std::string>{"--zero-stage", "0", "--precision", "bf16", "--state", "bf16"},
@@ -91,7 +94,7 @@ TEST(Corruption, CopiesOfAnUndisturbedRunAreTheSame) {
   }
 }
 
-/// Tensors that fill no block leave padding in offloaded memory, which the heap hands out uncleared.
+/// Tensors smaller than a block leave padding in offloaded buffers, which the heap does not clear.
 TEST(Corruption, PaddingOfOffloadedStateIsTheSameOnAllRanks) {
   for (const char* precision : {"bf16", "fp16"}) {
     for (int round = 0; round < 5; ++round) {
@@ -103,28 +106,28 @@ TEST(Corruption, PaddingOfOffloadedStateIsTheSameOnAllRanks) {
   }
 }
 
-TEST(Corruption, WhereNothingIsHeldTwiceThatIsSaid) {
+TEST(Corruption, CheckEveryNeedsReplicatedState) {
   const test::CommandResult result = run({"--ranks", "2", "--steps", "2", "--check-every", "1"});
   EXPECT_EQ(result.code, 1);
-  says(result.err, {"at --zero-stage 3 without --replicas no rank holds what another does"});
+  expect_contains(result.err, {"--zero-stage 3 without --replicas has no copies"});
 }
 
-TEST(NotFinite, IsToldWithParameterAndUnit) {
+TEST(NotFinite, IsReportedWithParameterAndUnit) {
   const test::CommandResult result =
       run({"--ranks", "2", "--steps", "4"}, "rank=1,step=3,op=backward,unit=h.1,kind=nan");
   EXPECT_EQ(result.code, 0);
-  says(result.err, {"step 3 was skipped: the gradient of h.1.", " (unit h.1) is not finite."});
+  expect_contains(result.err, {"step 3 was skipped: the gradient of h.1.", " (unit h.1) is not finite."});
 }
 
-TEST(NotFinite, EndsTheRunWhenItGoesOn) {
+TEST(NotFinite, EndsTheRunAfterMaxSkippedSteps) {
   const test::CommandResult result =
       run({"--ranks", "2", "--steps", "20", "--lr", "1e15", "--clip", "0", "--max-skipped", "3"});
   EXPECT_EQ(result.code, 4);
-  says(result.err, {"nor is the loss of any rank", "3 steps in a row were not finite (--max-skipped)"});
+  expect_contains(result.err, {"loss not finite on all ranks", "the gradients of the last 3 steps were not finite"});
 }
 
-/// Weights that were updated from no numbers would push out all checkpoints that a run can go on from.
-TEST(NotFinite, UpdatesInBackwardThatSpoiledTheWeightsAreNotSaved) {
+/// If a run saved weights that are not finite, --keep would remove all checkpoints from which it can resume.
+TEST(NotFinite, WeightsThatAreNotFiniteAreNotSaved) {
   const test::TemporaryDirectory folder;
   const std::string saved = folder.path().string();
   const std::vector<std::string> words{"--ranks",
@@ -149,7 +152,8 @@ TEST(NotFinite, UpdatesInBackwardThatSpoiledTheWeightsAreNotSaved) {
     these.insert(these.end(), {"--save", saves});
     const test::CommandResult spoiled = run(these, "rank=1,step=7,op=reduce,kind=nan");
     EXPECT_EQ(spoiled.code, 4) << spoiled.err;
-    says(spoiled.err, {"step 8 is not saved, the checkpoints before it stand"});
+    expect_contains(spoiled.err,
+                    {"step 8 was not saved, because backward updated its weights from gradients that are not finite"});
     const auto left = list_checkpoints(saved);
     ASSERT_EQ(left.size(), 2u) << spoiled.err;
     EXPECT_EQ(left.back().step, 6);
@@ -165,7 +169,7 @@ TEST(NotFinite, UpdatesInBackwardThatSpoiledTheWeightsAreNotSaved) {
   EXPECT_EQ(list_checkpoints(saved).back().step, 6);
 }
 
-/// `steps` batches that are easy to learn, then one of noise, then easy ones again.
+/// Writes tokens for `steps` batches that are easy to learn, one batch of noise, and 40 easy batches.
 std::string write_noise_after(const std::filesystem::path& path, int steps) {
   std::mt19937 random(1);
   std::string text(static_cast<size_t>(steps * 2 * 32), 'a');
@@ -175,39 +179,39 @@ std::string write_noise_after(const std::filesystem::path& path, int steps) {
   return path.string();
 }
 
-TEST(Spikes, AreSkippedAndTheRunGoesOnFromACheckpointAsIfItHadNotStopped) {
+TEST(Spikes, AreSkippedAlsoAfterAResume) {
   const test::TemporaryDirectory folder;
   const std::string data = write_noise_after(folder.path() / "data.txt", 60),
                     saved = (folder.path() / "saved").string();
   const std::vector<std::string> words{"--ranks",   "2",          "--steps",       "70",     "--lr",
                                        "1e-2",      "--schedule", "constant",      "--data", data,
                                        "--shuffle", "off",        "--skip-spikes", "4"};
-  const test::CommandResult whole = run(words);
-  EXPECT_EQ(whole.code, 0) << whole.err;
-  says(whole.err, {"step 61 was skipped: its loss of ", " deviations above the mean, "});
-  EXPECT_EQ(std::count(whole.err.begin(), whole.err.end(), '\n'), 1) << whole.err;
+  const test::CommandResult uninterrupted = run(words);
+  EXPECT_EQ(uninterrupted.code, 0) << uninterrupted.err;
+  expect_contains(uninterrupted.err, {"step 61 was skipped: its loss ", " standard deviations above the mean "});
+  EXPECT_EQ(std::ranges::count(uninterrupted.err, '\n'), 1) << uninterrupted.err;
   std::vector<std::string> part = words;
   part.insert(part.end(), {"--checkpoint-dir", saved, "--stop-after", "58"});
   EXPECT_EQ(run(part).code, 0);
   part = words;
   part.insert(part.end(), {"--checkpoint-dir", saved, "--resume", "auto"});
   const test::CommandResult resumed = run(part);
-  EXPECT_EQ(resumed.err, whole.err);
-  EXPECT_EQ(resumed.out, whole.out);
+  EXPECT_EQ(resumed.err, uninterrupted.err);
+  EXPECT_EQ(resumed.out, uninterrupted.out);
   EXPECT_EQ(run({"--skip-spikes", "4", "--update-in-backward", "--clip", "0"}).code, 1);
 }
 
-TEST(SpikeGuard, MeasuresByWhatItHasSeen) {
+TEST(SpikeGuard, ComparesWithMeanAndVarianceOfEarlierLosses) {
   SpikeGuard guard(3);
-  for (int i = 0; i < 9; ++i) guard.take(i % 2 == 0 ? 4.0 : 5.0);
-  EXPECT_FALSE(guard.is_spike(1000)) << "too few to compare with";
-  for (int i = 0; i < 100; ++i) guard.take(i % 2 == 0 ? 4.0 : 5.0);
-  EXPECT_NEAR(guard.seen().mean, 4.5, 0.02);
-  EXPECT_NEAR(std::sqrt(guard.seen().variance), 0.5, 0.02);
+  for (int i = 0; i < 9; ++i) guard.add(i % 2 == 0 ? 4.0 : 5.0);
+  EXPECT_FALSE(guard.is_spike(1000)) << "fewer than 10 losses were added";
+  for (int i = 0; i < 100; ++i) guard.add(i % 2 == 0 ? 4.0 : 5.0);
+  EXPECT_NEAR(guard.statistics().mean, 4.5, 0.02);
+  EXPECT_NEAR(std::sqrt(guard.statistics().variance), 0.5, 0.02);
   EXPECT_FALSE(guard.is_spike(5.9));
   EXPECT_TRUE(guard.is_spike(6.2));
-  EXPECT_FALSE(guard.is_spike(-100)) << "a fall is none";
-  EXPECT_FALSE(guard.is_spike(std::nan(""))) << "that is another's to tell";
+  EXPECT_FALSE(guard.is_spike(-100)) << "a decrease is not a spike";
+  EXPECT_FALSE(guard.is_spike(std::nan(""))) << "the check of gradients reports values that are not finite";
   EXPECT_FALSE(guard.is_spike(INFINITY));
 }
 

@@ -1,4 +1,4 @@
-// aliquot checkpoint export and import, and training from what they wrote.
+// Runs aliquot checkpoint export and import, and trains from their files.
 #include <cstring>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -13,24 +13,24 @@ namespace {
 using test::CommandResult;
 using test::run_aliquot;
 
-/// The last word of what a run prints: its digest.
+/// The digest that the command printed.
 std::string digest_of(const CommandResult& result) {
   const size_t at = result.out.rfind("digest ");
-  return at == std::string::npos ? "none: " + result.err : result.out.substr(at + 7, 64);
+  return at == std::string::npos ? "no digest: " + result.err : result.out.substr(at + 7, 64);
 }
 
 class Exchange : public ::testing::Test {
  protected:
   std::string at(const char* name) const { return (directory_.path() / name).string(); }
 
-  /// A model that trained for two steps, its digest.
+  /// Trains a model for two steps, saves it in `to` and returns its digest.
   std::string train(const std::string& to) const {
     const CommandResult result = run_aliquot({"train", "--quiet", "--ranks", "2", "--threads", "1", "--steps", "2",
                                               "--layers", "2", "--heads", "8", "--checkpoint-dir", at(to.c_str())});
     EXPECT_EQ(result.code, 0) << result.err;
     return digest_of(result);
   }
-  /// A run that starts from weights and changes none.
+  /// Trains one step from `weights` with a learning rate of 0, so that the digest is that of the weights.
   static CommandResult start_from(const std::string& weights, std::vector<std::string> more = {}) {
     std::vector<std::string> words{"train",    "--quiet", "--ranks", "3", "--threads",      "1",
                                    "--steps",  "1",       "--lr",    "0", "--weight-decay", "0",
@@ -41,7 +41,7 @@ class Exchange : public ::testing::Test {
   test::TemporaryDirectory directory_;
 };
 
-TEST_F(Exchange, ExportedAndImportedWeightsAreTheSameAndCanBeTrainedFrom) {
+TEST_F(Exchange, ExportAndImportKeepTheDigestAndInitLoadsTheWeights) {
   const std::string digest = train("run");
   const CommandResult out = run_aliquot({"checkpoint", "export", at("run"), "--out", at("hf")});
   ASSERT_EQ(out.code, 0) << out.err;
@@ -54,7 +54,7 @@ TEST_F(Exchange, ExportedAndImportedWeightsAreTheSameAndCanBeTrainedFrom) {
   }
 }
 
-TEST_F(Exchange, TheConfigurationSaysWhatTransformersAsks) {
+TEST_F(Exchange, ExportWritesTheConfigurationOfTransformers) {
   train("run");
   ASSERT_EQ(run_aliquot({"checkpoint", "export", at("run"), "--out", at("hf"), "--dtype", "bf16"}).code, 0);
   const auto config = nlohmann::json::parse(test::read_file(at("hf/config.json")));
@@ -72,8 +72,8 @@ TEST_F(Exchange, TheConfigurationSaysWhatTransformersAsks) {
   EXPECT_NE(file.find(R"("__metadata__":{"format":"pt"})"), std::string::npos);
 }
 
-/// Published files hold Llama's names with "model." before them, bare modules without; both are the same model here.
-TEST_F(Exchange, LlamaGoesThereAndBack) {
+/// Names in a safetensors file of a Llama may begin with "model." (published files) or not (modules without a head).
+TEST_F(Exchange, LlamaExportAndImportKeepTheDigest) {
   const std::vector<std::string> shape{"--model", "llama-nano", "--layers", "2", "--threads", "1", "--quiet"};
   const auto run = [&](std::vector<std::string> words) {
     words.insert(words.begin(), "train");
@@ -97,7 +97,7 @@ TEST_F(Exchange, LlamaGoesThereAndBack) {
   EXPECT_EQ(digest_of(run_aliquot({"checkpoint", "show", at("back")})), digest);
   for (size_t name = file.find("\"model."); name != std::string::npos; name = file.find("\"model.", name)) {
     file.replace(name, 7, "\"");
-    file.insert(file.find('{', name), 6, ' ');  // the header keeps its length
+    file.insert(file.find('{', name), 6, ' ');  // keeps the length of the header
   }
   test::write_file(at("bare.safetensors"), file);
   for (const char* weights : {"hf", "bare.safetensors", "back", "run"}) {
@@ -107,7 +107,7 @@ TEST_F(Exchange, LlamaGoesThereAndBack) {
   }
 }
 
-TEST_F(Exchange, NothingIsOverwrittenAndNothingHalfIsLeft) {
+TEST_F(Exchange, ExistingFilesAreKeptAndFailuresLeaveNoFiles) {
   train("run");
   ASSERT_EQ(run_aliquot({"checkpoint", "export", at("run"), "--out", at("hf")}).code, 0);
   EXPECT_EQ(run_aliquot({"checkpoint", "export", at("run"), "--out", at("hf")}).code, 1);
@@ -120,15 +120,15 @@ TEST_F(Exchange, NothingIsOverwrittenAndNothingHalfIsLeft) {
   ASSERT_EQ(run_aliquot({"checkpoint", "import", at("hf"), "--out", at("there")}).code, 0);
   const CommandResult twice = run_aliquot({"checkpoint", "import", at("hf"), "--out", at("there")});
   EXPECT_EQ(twice.code, 1);
-  EXPECT_NE(twice.err.find("step-00000000 is there already: remove it, or write elsewhere."), std::string::npos)
+  EXPECT_NE(twice.err.find("step-00000000 already exists: remove it, or choose another directory."), std::string::npos)
       << twice.err;
   test::write_file(at("bad.safetensors"), "12345678{}");
   EXPECT_EQ(run_aliquot({"checkpoint", "import", at("bad.safetensors"), "--out", at("in")}).code, 1);
   EXPECT_FALSE(std::filesystem::exists(at("in")));
 }
 
-/// Weights from outside without their config.json do not say how their rows are cut into heads.
-TEST_F(Exchange, HeadsAreAskedForWhereNothingTells) {
+/// Imported weights without a config.json do not determine the number of heads.
+TEST_F(Exchange, ExportNeedsHeadsIfNoConfigurationHasThem) {
   const auto refused = [&](const char* from, const std::vector<std::string>& more, std::string_view sentence) {
     std::vector<std::string> words{"checkpoint", "export", at(from), "--out", at("again")};
     words.insert(words.end(), more.begin(), more.end());
@@ -141,7 +141,7 @@ TEST_F(Exchange, HeadsAreAskedForWhereNothingTells) {
   ASSERT_EQ(run_aliquot({"checkpoint", "export", at("run"), "--out", at("hf")}).code, 0);
   std::filesystem::remove(at("hf/config.json"));
   ASSERT_EQ(run_aliquot({"checkpoint", "import", at("hf"), "--out", at("back")}).code, 0);
-  refused("back", {}, "does not say how many heads its 2 layers of width 128 have: give --heads N.");
+  refused("back", {}, "does not record the number of heads (2 layers of width 128): give --heads N.");
   refused("back", {"--heads", "3"}, "--heads 3 does not divide the width 128.");
   ASSERT_EQ(run_aliquot({"train", "--quiet", "--model", "llama-nano", "--layers", "2", "--threads", "1", "--steps", "1",
                          "--checkpoint-dir", at("llama")})
@@ -151,27 +151,27 @@ TEST_F(Exchange, HeadsAreAskedForWhereNothingTells) {
   std::filesystem::remove(at("llama-hf/config.json"));
   ASSERT_EQ(run_aliquot({"checkpoint", "import", at("llama-hf"), "--out", at("llama-back")}).code, 0);
   refused("llama-back", {"--heads", "1"},
-          "--heads 1 makes heads of 128 elements, and keys have 64: give another number.");
-  // Resumed from, they tell nothing of the run either.
+          "--heads 1 gives heads of 128 elements, which do not divide the 64 elements of a key");
+  // A run cannot resume from imported weights either, because they have no state of a run.
   const CommandResult resumed =
       run_aliquot({"train", "--quiet", "--layers", "2", "--heads", "8", "--allow-missing", "--resume", at("back")});
   EXPECT_EQ(resumed.code, 1);
-  EXPECT_NE(resumed.err.find("it was not written by aliquot train: start from its weights with --init."),
+  EXPECT_NE(resumed.err.find("so aliquot train did not write it: start from its weights with --init."),
             std::string::npos)
       << resumed.err;
 }
 
-TEST_F(Exchange, WeightsThatDoNotFitEndTheRunWithASentence) {
+TEST_F(Exchange, InitRejectsWeightsOfOtherShapes) {
   train("run");
   ASSERT_EQ(run_aliquot({"checkpoint", "export", at("run"), "--out", at("hf")}).code, 0);
-  std::filesystem::remove(at("hf/config.json"));  // which the flags would contradict
+  std::filesystem::remove(at("hf/config.json"));  // The flags below would contradict it.
   const CommandResult wider = start_from(at("hf"), {"--vocab", "300"});
   EXPECT_EQ(wider.code, 1);
-  EXPECT_NE(wider.err.find("wte.weight is float32 256x128 there and float32 300x128 here"), std::string::npos)
+  EXPECT_NE(wider.err.find("is float32 256x128 in the file and float32 300x128 in the model"), std::string::npos)
       << wider.err;
   const CommandResult deeper = start_from(at("hf"), {"--layers", "3"});
   EXPECT_EQ(deeper.code, 1);
-  EXPECT_NE(deeper.err.find("h.2.ln_1.weight is missing there"), std::string::npos) << deeper.err;
+  EXPECT_NE(deeper.err.find("h.2.ln_1.weight is missing from the file"), std::string::npos) << deeper.err;
   EXPECT_NE(deeper.err.find("; and 8 more"), std::string::npos) << deeper.err;
   EXPECT_EQ(start_from(at("run"), {"--layers", "1"}).code, 1);
   EXPECT_EQ(start_from(at("nothing")).code, 1);
@@ -188,15 +188,15 @@ TEST_F(Exchange, WhatIsMissingIsZeroWhenAskedFor) {
     EXPECT_EQ(result.code, 0) << result.err;
     EXPECT_NE(result.err.find("h.2.attn.c_proj.weight"), std::string::npos) << result.err;
   }
-  // Two ways to the same weights.
+  // Both start from the same weights.
   EXPECT_EQ(run_aliquot({"checkpoint", "diff", at("deephf"), at("deeprun")}).code, 0);
 }
 
-TEST_F(Exchange, MemoryStaysFlatWhateverTheModel) {
+TEST_F(Exchange, MemoryDoesNotGrowWithTheModel) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "a sanitizer's own memory is counted too";
 #endif
-  constexpr int64_t kMostBytes = int64_t{64} << 20;
+  constexpr int64_t kMaxBytes = int64_t{64} << 20;
   // 128 MiB of bf16 in a sparse file, which becomes 256 MiB of fp32.
   std::string header = R"({"w":{"dtype":"BF16","shape":[67108864],"data_offsets":[0,134217728]}})";
   header.resize((header.size() + 7) / 8 * 8, ' ');
@@ -205,10 +205,10 @@ TEST_F(Exchange, MemoryStaysFlatWhateverTheModel) {
   std::filesystem::resize_file(at("w.safetensors"), 8 + header.size() + 134217728);
   const CommandResult in = run_aliquot({"checkpoint", "import", at("w.safetensors"), "--out", at("in")});
   EXPECT_EQ(in.code, 0) << in.err;
-  EXPECT_LT(in.peak_bytes, kMostBytes);
+  EXPECT_LT(in.peak_bytes, kMaxBytes);
   const CommandResult out = run_aliquot({"checkpoint", "export", at("in"), "--out", at("out"), "--dtype", "bf16"});
   EXPECT_EQ(out.code, 0) << out.err;
-  EXPECT_LT(out.peak_bytes, kMostBytes);
+  EXPECT_LT(out.peak_bytes, kMaxBytes);
   EXPECT_EQ(std::filesystem::file_size(at("out/model.safetensors")) % 8, 0u);
   EXPECT_FALSE(std::filesystem::exists(at("out/config.json")));
   std::printf("import: %lld MiB, export: %lld MiB for a tensor of 256 MiB\n",

@@ -1,5 +1,5 @@
-// Moments that a checkpoint has as eight-bit codes and the state as floats, or the other way round: any cut, any way of loading,
-// the same bits as coding the whole tensor at once.
+// Loads moments that a checkpoint stores as 8-bit codes into a state with floats, and the reverse. For every partition
+// over ranks and every way to load, the result must equal that of converting the full tensor at once.
 #include <cmath>
 #include <cstring>
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ namespace {
 using test::Shard;
 using test::TestTensor;
 using Bytes = std::vector<std::byte>;
-using Contents = std::map<std::string, Bytes>;  // whole tensors by path
+using Contents = std::map<std::string, Bytes>;  // full tensors by path
 
 struct Moment {
   const char* path;
@@ -29,7 +29,7 @@ struct Moment {
   std::string scales() const { return std::string(path) + "_scale"; }
 };
 
-/// More than is coded at once, and no multiple of a block; less than one; exactly one.
+/// Sizes: larger than one conversion and not a multiple of a block, smaller than a block, exactly a block.
 const std::vector<Moment>& moments() {
   static const std::vector<Moment> all{{"optimizer/w/exp_avg", "exp_avg", {1051, 1001}},
                                        {"optimizer/w/exp_avg_sq", "exp_avg_sq", {1051, 1001}},
@@ -58,7 +58,7 @@ Bytes to_bytes(const auto& values) {
   return {bytes.begin(), bytes.end()};
 }
 
-/// Values over several decades; second moments are not negative; the third block of each is zeros.
+/// Values over several orders of magnitude. Second moments are not negative. The third block of each tensor is zero.
 std::vector<float> values_of(const Moment& moment) {
   std::mt19937 random(static_cast<unsigned>(moment.count()) + (moment.state == std::string("exp_avg") ? 1u : 2u));
   std::normal_distribution<float> normal;
@@ -81,7 +81,7 @@ Contents floats(DType dtype) {
   return contents;
 }
 
-/// The reference: block after block of the whole tensor.
+/// The reference: encodes the full tensor block by block.
 Contents coded(const Contents& from, DType dtype) {
   Contents contents;
   for (const Moment& each : moments()) {
@@ -118,18 +118,18 @@ Contents decoded(const Contents& from, DType dtype) {
   return contents;
 }
 
-/// Calls `each` with every piece's bytes and where they are in the whole tensor.
+/// Calls `each` with the tensor, the bytes of each piece, the same elements in `contents`, and their number of bytes.
 void for_each_piece(const State& state, const Contents& contents, const auto& each) {
   for (const StateTensor& tensor : state.tensors) {
     const int64_t width = element_bytes(tensor.dtype);
     for (const StatePiece& piece : tensor.pieces) {
-      const std::byte* whole = contents.at(tensor.path).data() + piece.offset * width;
-      each(tensor, piece.bytes, whole, static_cast<size_t>(piece.count * width));
+      const std::byte* in_full = contents.at(tensor.path).data() + piece.offset * width;
+      each(tensor, piece.bytes, in_full, static_cast<size_t>(piece.count * width));
     }
   }
 }
 
-/// As an engine says it: every moment may come in the other form.
+/// Sets the code of every moment, as the engine does, so that load() may convert it.
 void allow_other_form(State& state) {
   for (StateTensor& tensor : state.tensors) tensor.code = moment_code(tensor.path.substr(tensor.path.rfind('/') + 1));
 }
@@ -148,9 +148,9 @@ void save_contents(const std::vector<TestTensor>& shapes, const Contents& conten
 
 class Recode : public ::testing::TestWithParam<std::tuple<int, bool, test::Partition>> {
  protected:
-  /// Loads as `shapes` and expects `wanted`, byte for byte.
+  /// Loads into a state with `shapes`, expects the bytes of `wanted`, and `message` as the report's first conversion.
   void expect_loaded(const std::vector<TestTensor>& shapes, const Contents& wanted, bool rounds,
-                     const std::string& says) {
+                     const std::string& message) {
     const auto [rank_count, fresh, cut] = GetParam();
     const auto failures = test::on_ranks(rank_count, [&, fresh = fresh, cut = cut](Communicator& ranks) {
       Shard shard(shapes, ranks.rank_count(), ranks.rank(), cut, 3);
@@ -161,7 +161,7 @@ class Recode : public ::testing::TestWithParam<std::tuple<int, bool, test::Parti
       options.allow_rounding = rounds;
       const LoadReport report = load(shard.state(), ranks, directory_.path() / "step-00000100", options);
       EXPECT_EQ(report.converted.size(), moments().size());
-      EXPECT_EQ(report.converted.front(), says);
+      EXPECT_EQ(report.converted.front(), message);
       EXPECT_TRUE(report.extra.empty() && report.missing.empty());
       for_each_piece(shard.state(), wanted,
                      [](const StateTensor& tensor, const std::byte* got, const std::byte* expected, size_t count) {
@@ -174,22 +174,22 @@ class Recode : public ::testing::TestWithParam<std::tuple<int, bool, test::Parti
   test::TemporaryDirectory directory_;
 };
 
-TEST_P(Recode, CodesBecomeFloatsExactly) {
+TEST_P(Recode, CodesAreDecodedExactly) {
   const Contents codes = coded(floats(DType::kFloat32), DType::kFloat32);
   save_contents(as_codes(), codes, directory_.path());
   expect_loaded(as_floats(DType::kFloat32), decoded(codes, DType::kFloat32), false,
-                "optimizer/b/exp_avg (there uint8 with optimizer/b/exp_avg_scale, here float32)");
+                "optimizer/b/exp_avg (checkpoint: uint8 with optimizer/b/exp_avg_scale, state: float32)");
   expect_loaded(as_floats(DType::kBFloat16), decoded(codes, DType::kBFloat16), true,
-                "optimizer/b/exp_avg (there uint8 with optimizer/b/exp_avg_scale, here bfloat16)");
+                "optimizer/b/exp_avg (checkpoint: uint8 with optimizer/b/exp_avg_scale, state: bfloat16)");
 }
 
-TEST_P(Recode, FloatsBecomeCodesAsTheUpdateMakesThem) {
+TEST_P(Recode, FloatsAreEncodedAsInTheUpdate) {
   for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
     const Contents from = floats(dtype);
     save_contents(as_floats(dtype), from, directory_.path());
-    expect_loaded(
-        as_codes(), coded(from, dtype), true,
-        "optimizer/b/exp_avg (there " + std::string(name(dtype)) + ", here uint8 with optimizer/b/exp_avg_scale)");
+    expect_loaded(as_codes(), coded(from, dtype), true,
+                  "optimizer/b/exp_avg (checkpoint: " + std::string(name(dtype)) +
+                      ", state: uint8 with optimizer/b/exp_avg_scale)");
   }
 }
 
@@ -197,9 +197,9 @@ INSTANTIATE_TEST_SUITE_P(Ways, Recode,
                          ::testing::Combine(::testing::Values(1, 3), ::testing::Bool(),
                                             ::testing::Values(test::Partition::kBlocks, test::Partition::kRandom)));
 
-/// The signed code has a 1 and no -1, so a block whose greatest magnitude is a negative value comes back with a lesser scale;
-/// every other block comes back as it was.
-TEST(Recoding, ToFloatsAndBackChangesNoBitOfABlockThatHoldsItsScale) {
+/// The signed code can represent 1 but not -1. A block whose largest magnitude belongs to a negative value gets a
+/// smaller scale when it is encoded again. All other blocks keep their bits.
+TEST(Recoding, ToFloatsAndBackKeepsBlocksWithTheLargestCode) {
   const Contents codes = coded(floats(DType::kFloat32), DType::kFloat32);
   const Contents again = coded(decoded(codes, DType::kFloat32), DType::kFloat32);
   int64_t same = 0, rescaled = 0;
@@ -219,10 +219,10 @@ TEST(Recoding, ToFloatsAndBackChangesNoBitOfABlockThatHoldsItsScale) {
     }
   }
   EXPECT_GT(same, 6000);
-  EXPECT_NEAR(static_cast<double>(rescaled), 4110 / 2.0, 200.0);  // half of the signed ones
+  EXPECT_NEAR(static_cast<double>(rescaled), 4110 / 2.0, 200.0);  // about half of the blocks of first moments
 }
 
-/// What a load of `shapes` says, which is refused with nothing touched.
+/// Expects that load() into a state with `shapes` throws and changes nothing. Returns the message.
 std::string refusal(const std::filesystem::path& directory, const std::vector<TestTensor>& shapes, bool with_code) {
   const auto failures = test::on_ranks(2, [&](Communicator& ranks) {
     Shard shard(shapes, 2, ranks.rank(), test::Partition::kBlocks, 3);
@@ -239,28 +239,29 @@ std::string refusal(const std::filesystem::path& directory, const std::vector<Te
   return failures[0];
 }
 
-TEST(Recoding, IsRefusedWhereItWouldRoundUnaskedOrIsNotKnown) {
+TEST(Recoding, IsRejectedWithoutAllowRoundingOrWithoutACode) {
   test::TemporaryDirectory directory;
   save_contents(as_floats(DType::kFloat32), floats(DType::kFloat32), directory.path());
-  const char* difference = "optimizer/b/exp_avg (there float32 13, here uint8 13)";
+  const char* difference = "optimizer/b/exp_avg (checkpoint: float32 13, state: uint8 13)";
   EXPECT_NE(refusal(directory.path(), as_codes(), true).find(difference), std::string::npos);
   EXPECT_NE(refusal(directory.path(), as_codes(), false).find(difference), std::string::npos);
 }
 
-TEST(Recoding, CodesWithoutTheirScalesAreNoFloats) {
+TEST(Recoding, CodesWithMissingOrMisshapenScalesAreRejected) {
   Contents codes = coded(floats(DType::kFloat32), DType::kFloat32);
   for (const bool without : {true, false}) {
     test::TemporaryDirectory directory;
     std::vector<TestTensor> shapes = as_codes();
     for (TestTensor& shape : shapes) {
-      if (shape.path == "optimizer/b/exp_avg_scale") shape.shape = {2};  // one block has one
+      if (shape.path == "optimizer/b/exp_avg_scale") shape.shape = {2};  // the tensor has one block, so one scale
     }
     codes["optimizer/b/exp_avg_scale"] = Bytes(8);
     if (without) std::erase_if(shapes, [](const auto& shape) { return shape.path == "optimizer/b/exp_avg_scale"; });
     save_contents(shapes, codes, directory.path());
-    const std::string said = refusal(directory.path(), as_floats(DType::kFloat32), true);
-    EXPECT_NE(said.find("optimizer/b/exp_avg (there uint8 13, here float32 13)"), std::string::npos) << said;
-    EXPECT_EQ(said.find("optimizer/w"), std::string::npos) << said;
+    const std::string message = refusal(directory.path(), as_floats(DType::kFloat32), true);
+    EXPECT_NE(message.find("optimizer/b/exp_avg (checkpoint: uint8 13, state: float32 13)"), std::string::npos)
+        << message;
+    EXPECT_EQ(message.find("optimizer/w"), std::string::npos) << message;
   }
 }
 

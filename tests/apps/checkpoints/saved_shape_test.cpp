@@ -1,4 +1,4 @@
-// Shapes in checkpoints: of this version, and of those that wrote less of them down.
+// Tests how the model's shape is saved in checkpoints and read from them, also from checkpoints of older versions.
 #include "apps/checkpoints/saved_shape.h"
 
 #include <gtest/gtest.h>
@@ -38,7 +38,7 @@ ModelShape odd_llama() {
           1e-3};
 }
 
-TEST(SavedShape, WhatIsWrittenReadsBack) {
+TEST(SavedShape, WritingAndReadingKeepsTheShape) {
   ModelShape gpt2 = find_model_preset("gpt2-nano")->shape;
   gpt2.norm_epsilon = 1e-3;
   for (const ModelShape& shape : {odd_llama(), gpt2, find_model_preset("llama-nano")->shape}) {
@@ -52,8 +52,8 @@ TEST(SavedShape, WhatIsWrittenReadsBack) {
   EXPECT_EQ(shape_scalars(odd_llama()), expected);
 }
 
-/// Those had theta 500000, epsilon 1e-5 and Llama 3.1's own ranges, whatever they said.
-TEST(SavedShape, OlderCheckpointsMeanWhatTheyWereTrainedWith) {
+/// Checkpoints without these scalars were trained with theta 500000, epsilon 1e-5 and the ranges of Llama 3.1.
+TEST(SavedShape, OldCheckpointsHaveTheDefaultsOfTheirVersion) {
   ModelShape shape = find_model_preset("llama-nano")->shape;
   std::map<std::string, Scalar> older{{"heads", int64_t{4}}, {"context", int64_t{128}}, {"rotary_factor", int64_t{1}}};
   EXPECT_EQ(saved_shape(manifest_of(shape, older), "it"), shape);
@@ -72,7 +72,7 @@ TEST(SavedShape, OlderCheckpointsMeanWhatTheyWereTrainedWith) {
   EXPECT_EQ(differences[1].there, Scalar(500000.0));
 }
 
-TEST(SavedShape, WhatSaysNoShapeIsThePresetsOrAskedFor) {
+TEST(SavedShape, WithoutScalarsTheShapeIsThatOfAPresetOrNeedsHeads) {
   const ModelShape preset = find_model_preset("llama-8b")->shape;
   EXPECT_EQ(saved_shape(manifest_of(preset, {}), "it"), preset);
   EXPECT_TRUE(shape_differences({}, preset).empty());
@@ -87,7 +87,7 @@ TEST(SavedShape, WhatSaysNoShapeIsThePresetsOrAskedFor) {
   EXPECT_FALSE(saved_shape(other, "it"));
 }
 
-TEST(SavedShape, DamagedScalarsAreRefused) {
+TEST(SavedShape, InvalidScalarsAreRejected) {
   const auto refusal = [](const char* name, const Scalar& value) {
     std::map<std::string, Scalar> scalars = shape_scalars(odd_llama());
     scalars[name] = value;
@@ -96,14 +96,13 @@ TEST(SavedShape, DamagedScalarsAreRefused) {
     } catch (const UsageError& error) {
       return std::string(error.what());
     }
-    return std::string("taken");
+    return std::string("accepted");
   };
-  EXPECT_EQ(refusal("heads", std::string("4")), "it: scalar heads is 4: unexpected type.");
+  EXPECT_EQ(refusal("heads", std::string("4")), "it: scalar heads is 4, which has the wrong type.");
   EXPECT_EQ(refusal("heads", int64_t{0}), "it: heads 0 does not divide the width 32.");
   EXPECT_EQ(refusal("norm_epsilon", -1.0), "it: norm_epsilon is -1: expected a number from 1e-30 to 1.");
   EXPECT_EQ(refusal("rope_theta", 0.0), "it: rope_theta is 0: expected a number from 1 to 1e+30.");
-  EXPECT_EQ(refusal("rope_scaling", std::string("yarn")),
-            "it: scalar rope_scaling is yarn: not supported (only none and llama3).");
+  EXPECT_EQ(refusal("rope_scaling", std::string("yarn")), "it: scalar rope_scaling is yarn: expected none or llama3.");
   EXPECT_EQ(refusal("rope_factor", 0.5), "it: the RoPE scaling's factor is 0.5: expected a number from 1 to 1000000.");
 }
 

@@ -11,7 +11,6 @@
 namespace aliquot::test {
 namespace {
 
-// A file that goes when the test does.
 class TemporaryFile {
  public:
   TemporaryFile(const std::string& ending, const std::string& bytes)
@@ -25,7 +24,7 @@ class TemporaryFile {
   std::filesystem::path path_;
 };
 
-// Token i is i.
+// A source whose token i is i.
 class Counting : public TokenSource {
  public:
   explicit Counting(int64_t count) : count_(count) {}
@@ -41,7 +40,7 @@ class Counting : public TokenSource {
   int64_t count_;
 };
 
-TEST(Permutation, HitsEveryPlaceOnceAndDiffersByKey) {
+TEST(Permutation, IsABijectionThatDependsOnSeedAndEpoch) {
   for (const int64_t count : {1, 2, 3, 4, 5, 17, 64, 1000, 4097}) {
     std::set<int64_t> seen;
     const Permutation permutation(count, 1, 0);
@@ -63,7 +62,7 @@ TEST(Permutation, HitsEveryPlaceOnceAndDiffersByKey) {
   EXPECT_LT(fixed, 10);
 }
 
-TEST(Permutation, LargeCountsStayInside) {
+TEST(Permutation, LargeCountsStayInRange) {
   const int64_t count = (int64_t{1} << 40) + 12345;
   const Permutation permutation(count, 3, 7);
   for (int64_t i = 0; i < 1000; ++i) {
@@ -72,9 +71,9 @@ TEST(Permutation, LargeCountsStayInside) {
   }
 }
 
-TEST(Loader, TakesEverySequenceOnceAnEpochOverAllRanks) {
+TEST(Loader, ReadsEverySequenceOncePerEpochOverAllRanks) {
   const int64_t sequence = 7, micro_batch = 3, accumulate = 2, sequences = 60;
-  const Counting source(sequences * sequence + 5);  // what is left over is dropped
+  const Counting source(sequences * sequence + 5);  // the last 5 tokens are not used
   for (const int ranks : {1, 2, 5}) {
     const int64_t global_batch = ranks * micro_batch * accumulate;
     ASSERT_EQ(sequences * 2 % global_batch, 0);
@@ -100,7 +99,7 @@ TEST(Loader, TakesEverySequenceOnceAnEpochOverAllRanks) {
   }
 }
 
-// The same global batch, whoever takes which part of it.
+// The global batch has the same sequences in the same order for any number of ranks.
 TEST(Loader, TheNumberOfRanksDoesNotChangeTheOrder) {
   const Counting source(1000);
   const auto batch = [&](int ranks, int64_t accumulate) {
@@ -118,7 +117,7 @@ TEST(Loader, TheNumberOfRanksDoesNotChangeTheOrder) {
   EXPECT_EQ(batch(2, 2), batch(4, 1));
 }
 
-TEST(Loader, WithoutShufflingTheOrderIsTheFiles) {
+TEST(Loader, WithoutShufflingTheOrderIsThatOfTheFile) {
   const Counting source(101);
   Loader loader(source, {10, 1, 1 << 20, false, 1, 0, 1});
   for (int64_t position = 0; position < 25; ++position) {
@@ -131,12 +130,12 @@ TEST(Loader, ChecksEveryToken) {
   const Counting source(101);
   Loader loader(source, {10, 1, 50, false, 1, 0, 1});
   EXPECT_NO_THROW(loader.load(3, 0));
-  EXPECT_THROW(loader.load(4, 0), UsageError);  // its last target is 50
+  EXPECT_THROW(loader.load(4, 0), UsageError);  // the last target is 50, and the vocabulary has 50 entries
   EXPECT_THROW(Loader(source, {101, 1, 50, false, 1, 0, 1}), UsageError);
   EXPECT_NO_THROW(Loader(source, {100, 1, 50, false, 1, 0, 1}));
 }
 
-TEST(TokenSource, ReadsBytesAndSixteenBits) {
+TEST(TokenSource, ReadsBytesAnd16BitTokens) {
   const TemporaryFile text(".txt", "ab\xff"), bin(".bin", std::string("\x01\x00\xff\xff\x00\x01", 6)),
       odd("_odd.bin", "abc");
   std::vector<int32_t> tokens(3);
@@ -154,17 +153,17 @@ TEST(TokenSource, ReadsBytesAndSixteenBits) {
   EXPECT_THROW(open_token_source(empty.path()), UsageError);
 }
 
-TEST(SyntheticLanguage, IsTheSameHoweverItIsRead) {
+TEST(SyntheticLanguage, DoesNotDependOnTheRangesThatAreRead) {
   const auto source = make_synthetic_language(256);
-  std::vector<int32_t> whole(500), part(13);
-  source->read(1000, whole, 256);
-  for (size_t at = 0; at + part.size() <= whole.size(); at += 7) {
+  std::vector<int32_t> all(500), part(13);
+  source->read(1000, all, 256);
+  for (size_t at = 0; at + part.size() <= all.size(); at += 7) {
     source->read(1000 + static_cast<int64_t>(at), part, 256);
-    EXPECT_TRUE(std::equal(part.begin(), part.end(), whole.begin() + static_cast<std::ptrdiff_t>(at)));
+    EXPECT_TRUE(std::equal(part.begin(), part.end(), all.begin() + static_cast<std::ptrdiff_t>(at)));
   }
-  EXPECT_TRUE(std::ranges::all_of(whole, [](int32_t t) { return t == '\n' || (' ' <= t && t < 127); }));
+  EXPECT_TRUE(std::ranges::all_of(all, [](int32_t t) { return t == '\n' || (' ' <= t && t < 127); }));
   const auto small = make_synthetic_language(20);
-  EXPECT_NO_THROW(small->read(0, whole, 20));
+  EXPECT_NO_THROW(small->read(0, all, 20));
 }
 
 }  // namespace

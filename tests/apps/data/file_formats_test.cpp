@@ -1,4 +1,4 @@
-// Files that others wrote: read by their headers, or refused by what they are; and every token checked.
+// Reads token files of other programs by their headers, rejects other formats, and checks the range of every token.
 #include <cstring>
 #include <gtest/gtest.h>
 #include <string>
@@ -46,7 +46,7 @@ class FileFormats : public testing::Test {
     source->read(0, all, int64_t{1} << 31);
     return all;
   }
-  /// Without the option and the path.
+  /// The error message of opening the file, without its beginning "--data PATH: "; "accepted" if there is no error.
   std::string refusal(const std::string& name, const std::string& bytes) const {
     const std::string path = write(name, bytes), start = "--data " + path + ": ";
     try {
@@ -56,12 +56,12 @@ class FileFormats : public testing::Test {
       EXPECT_TRUE(sentence.starts_with(start)) << sentence;
       return sentence.substr(std::min(start.size(), sentence.size()));
     }
-    return "taken";
+    return "accepted";
   }
   TemporaryDirectory folder_;
 };
 
-TEST_F(FileFormats, TokensOfLlmcAreReadByTheirHeader) {
+TEST_F(FileFormats, LlmcTokensAreReadAccordingToTheirHeader) {
   const std::vector<int32_t> expected{50256, 7, 300};
   const std::string of_16 = llmc<uint16_t>(20240520, 1, 3, {50256, 7, 300});
   const std::string of_32 = llmc<uint32_t>(20240801, 7, 3, {128000, 7, 300});
@@ -73,22 +73,24 @@ TEST_F(FileFormats, TokensOfLlmcAreReadByTheirHeader) {
             write("a.bin", of_16) + " (3 16-bit tokens of llm.c)");
 }
 
-TEST_F(FileFormats, HeadersOfLlmcAreHeldToTheirPromise) {
-  EXPECT_EQ(refusal("a.bin", llmc<uint16_t>(20240520, 1, 4, {1, 2, 3})),
-            "its header says 4 16-bit tokens of llm.c, so the file should have 1032 bytes, but it has 1030: it is cut "
-            "short.");
-  EXPECT_EQ(refusal("a.bin", llmc<uint32_t>(20240801, 7, 1, {1, 2})),
-            "its header says 1 32-bit tokens of llm.c, so the file should have 1028 bytes, but it has 1032: it is "
-            "followed by other data.");
+TEST_F(FileFormats, InvalidLlmcHeadersAreRejected) {
+  EXPECT_EQ(
+      refusal("a.bin", llmc<uint16_t>(20240520, 1, 4, {1, 2, 3})),
+      "the header declares 4 16-bit tokens of llm.c, which need a file of 1032 bytes, but the file has 1030: it is "
+      "truncated.");
+  EXPECT_EQ(
+      refusal("a.bin", llmc<uint32_t>(20240801, 7, 1, {1, 2})),
+      "the header declares 1 32-bit tokens of llm.c, which need a file of 1028 bytes, but the file has 1032: other "
+      "data follows the tokens.");
   EXPECT_EQ(refusal("a.bin", llmc<uint16_t>(20240520, 2, 1, {1})),
             "version 2 of 16-bit tokens of llm.c is not supported (only 1).");
   EXPECT_EQ(refusal("a.bin", llmc<uint16_t>(20240520, 1, -1, {1})),
-            "its header says -1 16-bit tokens of llm.c: expected 1 or more.");
+            "the header declares -1 16-bit tokens of llm.c: expected 1 or more.");
   EXPECT_EQ(refusal("gpt2.bin", llmc<uint16_t>(20240326, 3, 0, {1})),
-            "this is a file of llm.c's weights, not a file of tokens: give the .bin that holds tokens.");
+            "this is a file of llm.c's weights, not a file of tokens: use a .bin file with tokens.");
 }
 
-TEST_F(FileFormats, NumpysIntegersAreReadByTheirHeader) {
+TEST_F(FileFormats, NumpyIntegersAreReadAccordingToTheirHeader) {
   const std::vector<int32_t> expected{3, 200, 1};
   const auto read = [&](const char* type, const std::string& data, char version) {
     return tokens("a.npy",
@@ -103,7 +105,7 @@ TEST_F(FileFormats, NumpysIntegersAreReadByTheirHeader) {
   EXPECT_EQ(read("<i8", bytes_of<int64_t>({3, 200, 1}), 1), expected);
 }
 
-TEST_F(FileFormats, OtherArraysOfNumpyAreRefused) {
+TEST_F(FileFormats, UnsupportedNumpyArraysAreRejected) {
   const std::string three = bytes_of<uint16_t>({1, 2, 3});
   for (const char* header : {"{'descr': '>u2', 'fortran_order': False, 'shape': (3,), }",
                              "{'descr': '<f2', 'fortran_order': False, 'shape': (3,), }",
@@ -117,15 +119,15 @@ TEST_F(FileFormats, OtherArraysOfNumpyAreRefused) {
         << header;
   }
   const char* four = "{'descr': '<u2', 'fortran_order': False, 'shape': (4,), }";
-  EXPECT_NE(refusal("a.npy", numpy(four, three)).find("it is cut short."), std::string::npos);
-  EXPECT_NE(refusal("a.npy", numpy(four, three + three)).find("it is followed by other data."), std::string::npos);
+  EXPECT_NE(refusal("a.npy", numpy(four, three)).find("it is truncated."), std::string::npos);
+  EXPECT_NE(refusal("a.npy", numpy(four, three + three)).find("other data follows the tokens."), std::string::npos);
   EXPECT_EQ(refusal("a.npy", numpy("{'descr': '<u8', 'shape': (9223372036854775807,)}", three)),
-            "the file is shorter than its header says: it is cut short.");
+            "the header declares 9223372036854775807 tokens, but the file has 66 bytes: it is truncated.");
   EXPECT_EQ(refusal("a.npy", numpy("{'descr': '<u2', 'shape': (0,)}", "")), "the array has no elements.");
-  EXPECT_EQ(refusal("a.npy", "\x93NUMPY\x01\0\xff\xff{"s), "the header of the .npy file is cut short.");
+  EXPECT_EQ(refusal("a.npy", "\x93NUMPY\x01\0\xff\xff{"s), "the header of the .npy file is truncated.");
 }
 
-TEST_F(FileFormats, OtherFormatsAreRefusedByWhatTheyAre) {
+TEST_F(FileFormats, OtherFormatsAreRecognizedAndRejected) {
   const std::string rest(64, '\1');
   const std::vector<std::pair<std::string, const char*>> cases = {
       {"\x1f\x8b\x08\x00"s + rest, "this is a gzip file, not a file of tokens: decompress it first."},
@@ -142,9 +144,9 @@ TEST_F(FileFormats, OtherFormatsAreRefusedByWhatTheyAre) {
       {"ARROW1\0\0"s + rest,
        "this is an arrow file, not a file of tokens: write its tokens as raw integers, .npy or HDF5."},
       {"MMIDIDX\0\0"s + rest,
-       "this is the index of a Megatron data set, not a file of tokens: give the .bin beside it."},
+       "this is the index of a Megatron data set, not a file of tokens: use the .bin file of the same name."},
       {"\x10\0\0\0\0\0\0\0{\"w\":{}}        "s,
-       "this is a safetensors file of weights, not a file of tokens: give it to --init."},
+       "this is a safetensors file of weights, not a file of tokens: load it with --init."},
   };
   for (const auto& [bytes, sentence] : cases) {
     for (const char* name : {"a.bin", "a.u32", "a.txt", "a.h5"}) EXPECT_EQ(refusal(name, bytes), sentence) << name;
@@ -152,18 +154,18 @@ TEST_F(FileFormats, OtherFormatsAreRefusedByWhatTheyAre) {
   const std::string hdf5 = "\x89HDF\r\n\x1a\n" + rest;
   for (const char* name : {"a.bin", "a.u32", "a.txt"})
     EXPECT_EQ(refusal(name, hdf5), "this is an HDF5 file, not a file of tokens: rename it to end in .h5 or .hdf5.");
-  // Tokens that begin with the two bytes of gzip, and a text with the first letters of others.
+  // Tokens may begin with the two magic bytes of gzip, and a text with the first letters of a magic string.
   EXPECT_EQ(tokens("a.bin", bytes_of<uint16_t>({0x8b1f, 0xff08, 3, 4, 5, 6, 7, 8, 9, 10})).size(), 10u);
   EXPECT_EQ(tokens("a.txt", "PARsley").size(), 7u);
 }
 
-TEST_F(FileFormats, RawIntegersOf32BitsHaveAName) {
+TEST_F(FileFormats, RawIntegersOf32BitsHaveTheEndingU32) {
   EXPECT_EQ(tokens("a.u32", bytes_of<uint32_t>({128255, 0, 65536})), (std::vector<int32_t>{128255, 0, 65536}));
   EXPECT_EQ(refusal("a.u32", "12345"),
-            "its 5 bytes do not divide into 32-bit tokens; it is cut short, or not a file of tokens.");
+            "5 bytes are not a whole number of 32-bit tokens: the file is truncated, or it is not a file of tokens.");
 }
 
-TEST_F(FileFormats, WiderIntegersThanTheNameSaysAreRefused) {
+TEST_F(FileFormats, IntegersWiderThanTheFileNameImpliesAreRejected) {
   std::vector<uint16_t> of_16;
   std::vector<uint32_t> of_32;
   std::vector<uint64_t> of_64;
@@ -191,16 +193,17 @@ TEST_F(FileFormats, WiderIntegersThanTheNameSaysAreRefused) {
   of_32.push_back(7);
   std::string cut_short = bytes_of(of_32);
   cut_short.resize(cut_short.size() - 2);
-  EXPECT_NE(refusal("a.bin", cut_short), "taken") << "two bytes too few hide nothing";
-  EXPECT_EQ(refusal("a.int32", bytes_of(of_32)), "expected raw tokens in .u16, .bin (16 bits) or .u32, not .int32.");
-  EXPECT_EQ(refusal("a.u16", bytes_of(of_16)), "taken");
-  // What is as its name says.
-  EXPECT_EQ(refusal("a.bin", bytes_of(of_16)), "taken");
-  EXPECT_EQ(refusal("a.u32", bytes_of(of_32)), "taken");
-  EXPECT_EQ(refusal("a.bin", bytes_of(std::vector<uint16_t>(100, 0))), "taken");
+  EXPECT_NE(refusal("a.bin", cut_short), "accepted") << "a truncated file of 32-bit integers must still be recognized";
+  EXPECT_EQ(refusal("a.int32", bytes_of(of_32)),
+            "unknown format .int32: expected raw tokens as .u16, .bin (16 bits) or .u32.");
+  EXPECT_EQ(refusal("a.u16", bytes_of(of_16)), "accepted");
+  // Files whose contents match their names.
+  EXPECT_EQ(refusal("a.bin", bytes_of(of_16)), "accepted");
+  EXPECT_EQ(refusal("a.u32", bytes_of(of_32)), "accepted");
+  EXPECT_EQ(refusal("a.bin", bytes_of(std::vector<uint16_t>(100, 0))), "accepted");
   std::vector<uint16_t> few_letters;
   for (uint16_t i = 0; i < 100; ++i) few_letters.push_back(i * 7 % 16);
-  EXPECT_EQ(refusal("a.bin", bytes_of(few_letters)), "taken");
+  EXPECT_EQ(refusal("a.bin", bytes_of(few_letters)), "accepted");
 }
 
 std::string check(const TokenSource& source, int64_t vocabulary, int parts, int threads) {
@@ -216,7 +219,7 @@ std::string check(const TokenSource& source, int64_t vocabulary, int parts, int 
   return first;
 }
 
-/// One bad token wherever it lies, whoever looks there: at the first, the last, and the edges of pieces, rounds and parts.
+/// One token out of range is found at any position, also at the edges of the parts that are checked in parallel.
 TEST_F(FileFormats, EveryTokenIsChecked) {
   constexpr size_t kCount = 9'000'001;
   std::vector<uint16_t> tokens(kCount, 99);
@@ -230,7 +233,8 @@ TEST_F(FileFormats, EveryTokenIsChecked) {
         EXPECT_EQ(
             check(*source, 100, parts, threads),
             "Token " + std::to_string(place) + " of " + source->describe() +
-                " is 100, and the model's vocabulary has 100 entries: give --vocab, or data made for this model.");
+                " is 100, but the model's vocabulary has 100 entries: use a larger --vocab, or data tokenized for this "
+                "model.");
       }
     }
     tokens[place] = 99;
@@ -250,7 +254,7 @@ TEST_F(FileFormats, TokensOfEveryWidthAreChecked) {
   EXPECT_TRUE(is_token_1(read("|u1", bytes_of<uint8_t>({1, 100, 2}), 100)));
   EXPECT_EQ(read("|u1", bytes_of<uint8_t>({1, 255, 2}), 256), "");
   EXPECT_EQ(read("|u1", bytes_of<uint8_t>({1, 255, 2}), 50257), "");
-  // Negative ones, which are large ones below a larger vocabulary.
+  // Negative tokens. Read as unsigned, some would be below the size of the vocabulary.
   EXPECT_TRUE(is_token_1(read("|i1", bytes_of<int8_t>({1, -1, 2}), 50257)));
   EXPECT_TRUE(is_token_1(read("<i2", bytes_of<int16_t>({1, -20000, 2}), 50257)));
   EXPECT_TRUE(is_token_1(read("<i4", bytes_of<int32_t>({1, -1, 2}), int64_t{1} << 31)));
@@ -261,7 +265,7 @@ TEST_F(FileFormats, TokensOfEveryWidthAreChecked) {
   EXPECT_EQ(read("<u8", bytes_of<uint64_t>({1, 50256, 2}), 50257), "");
 }
 
-TEST_F(FileFormats, ProgressOfACheckComesToItsEnd) {
+TEST_F(FileFormats, CheckReportsProgressAndCanBeStopped) {
   const auto source = open_token_source(write("a.bin", std::string(20 << 20, '\1')));
   ThreadPool pool(1);
   std::vector<double> shares;
@@ -270,12 +274,12 @@ TEST_F(FileFormats, ProgressOfACheckComesToItsEnd) {
     return true;
   };
   check_tokens(*source, 65536, {}, pool, note);
-  EXPECT_EQ(shares.size(), 3u);  // of 8 MiB
+  EXPECT_EQ(shares.size(), 3u);  // one for each 8 MiB
   EXPECT_TRUE(std::ranges::is_sorted(shares));
   EXPECT_EQ(shares.back(), 1);
   int rounds = 0;
   check_tokens(*source, 65536, {}, pool, [&](double) { return ++rounds < 2; });
-  EXPECT_EQ(rounds, 2) << "asked to stop";
+  EXPECT_EQ(rounds, 2) << "the check did not stop when its callback returned false";
 }
 
 }  // namespace

@@ -10,7 +10,7 @@
 namespace aliquot::test {
 namespace {
 
-// A file with one dataset; gone when the test is.
+// A temporary HDF5 file with one dataset.
 class TokensFile {
  public:
   TokensFile(const char* name, hid_t type, const std::vector<int64_t>& tokens, hsize_t chunk = 0)
@@ -33,7 +33,7 @@ class TokensFile {
   std::string path_;
 };
 
-TEST(Hdf5Tokens, IntegersOfAnyWidth) {
+TEST(Hdf5Tokens, ReadsIntegersOfAnyWidth) {
   const std::vector<int64_t> tokens{0, 7, 100, 3};
   for (const hid_t type : {H5T_STD_U8LE, H5T_STD_I16LE, H5T_STD_U16LE, H5T_STD_I32LE, H5T_STD_I64LE, H5T_STD_U64LE}) {
     const TokensFile file("tokens", type, tokens);
@@ -54,7 +54,7 @@ TEST(Hdf5Tokens, NegativeAndHugeTokensAreRefused) {
   EXPECT_THROW(open_token_source(huge.path())->read(0, read, 1 << 30), UsageError);
 }
 
-TEST(Hdf5Tokens, WhatIsNoTokensFileIsRefused) {
+TEST(Hdf5Tokens, InvalidFilesAreRejected) {
   EXPECT_THROW(open_token_source("/no/such/file.h5"), UsageError);
   const TokensFile other("text", H5T_STD_U8LE, {1});
   EXPECT_THROW(open_token_source(other.path()), UsageError);
@@ -68,7 +68,7 @@ TEST(Hdf5Tokens, WhatIsNoTokensFileIsRefused) {
   EXPECT_THROW(open_token_source(chunked.path()), UsageError);
 }
 
-/// The bytes at that place in the file that links to it are others.
+/// Tokens are read from mapped memory at the dataset's offset, which would be an offset in the wrong file.
 TEST(Hdf5Tokens, ALinkIntoAnotherFileIsRefused) {
   const TokensFile real("tokens", H5T_STD_U16LE, {1, 2, 3});
   const std::string path = testing::TempDir() + "aliquot_links.h5";
@@ -77,15 +77,15 @@ TEST(Hdf5Tokens, ALinkIntoAnotherFileIsRefused) {
   H5Fclose(file);
   try {
     open_token_source(path);
-    FAIL() << "taken";
+    FAIL() << "accepted";
   } catch (const UsageError& error) {
     EXPECT_EQ(error.what(),
-              "--data " + path + ": the dataset 'tokens' is a link into " + real.path() + "; give that file.");
+              "--data " + path + ": the dataset 'tokens' is a link into " + real.path() + ": use that file.");
   }
   std::remove(path.c_str());
 }
 
-/// Every place in a file where `from` stands as eight bytes holds `to` then.
+/// Replaces every occurrence of the 8-byte integer `from` in the file by `to`.
 void replace_everywhere(const std::string& path, int64_t from, int64_t to) {
   std::ifstream read(path, std::ios::binary);
   std::string bytes{std::istreambuf_iterator<char>(read), {}};
@@ -98,7 +98,7 @@ void replace_everywhere(const std::string& path, int64_t from, int64_t to) {
   std::ofstream(path, std::ios::binary) << bytes;
 }
 
-/// A header that tells of more tokens than the file is long is a lie that mapped memory would pay for with a fault.
+/// If a header declares more tokens than the file has, reading mapped memory would fault.
 TEST(Hdf5Tokens, MoreTokensThanTheFileHasAreRefused) {
   const std::vector<int64_t> tokens(12'347, 1);
   const TokensFile file("tokens", H5T_STD_U16LE, tokens);
@@ -106,10 +106,10 @@ TEST(Hdf5Tokens, MoreTokensThanTheFileHasAreRefused) {
   replace_everywhere(file.path(), 2 * 12'347, 2 * 9'000'001);
   try {
     open_token_source(file.path());
-    FAIL() << "taken";
+    FAIL() << "accepted";
   } catch (const UsageError& error) {
     EXPECT_STREQ(error.what(),
-                 ("--data " + file.path() + ": the file is shorter than its tokens; it is cut short.").c_str());
+                 ("--data " + file.path() + ": the file ends before its last token: it is truncated.").c_str());
   }
 }
 

@@ -1,4 +1,4 @@
-// aliquot doctor: what it looks at, and that what is missing comes with what would add it.
+// Tests the report of aliquot doctor: what the build and the machine offer, and how to add what is missing.
 #include <gtest/gtest.h>
 
 #include "apps/models/cuda/backend_cuda.h"
@@ -14,7 +14,7 @@
 namespace aliquot {
 namespace {
 
-/// What stands behind the first line that begins with `what`; empty without one.
+/// The rest of the first line that begins with `what`, or "" if no line does.
 std::string line_of(const std::string& out, const std::string& what) {
   const std::string start = "\n" + what;
   const size_t at = ("\n" + out).find(start);
@@ -24,7 +24,7 @@ std::string line_of(const std::string& out, const std::string& what) {
   return text == std::string::npos ? "" : line.substr(text);
 }
 
-TEST(Doctor, SaysWhatThisBuildAndThisMachineOffer) {
+TEST(Doctor, ReportsTheBuildAndTheMachine) {
   const test::CommandResult result = test::run_aliquot({"doctor"});
   ASSERT_EQ(result.code, 0) << result.err;
   EXPECT_EQ(line_of(result.out, "aliquot"), version());
@@ -36,7 +36,7 @@ TEST(Doctor, SaysWhatThisBuildAndThisMachineOffer) {
   EXPECT_EQ(started, mpi_part().is_available) << result.out;
 }
 
-TEST(Doctor, NamesThePackageThatBringsALauncher) {
+TEST(Doctor, NamesThePackageOfAMissingLauncher) {
   const test::CommandResult result =
       test::run_program("/usr/bin/env", {"PATH=/nowhere", test::aliquot_program(), "doctor"});
   ASSERT_EQ(result.code, 0) << result.err;
@@ -46,21 +46,21 @@ TEST(Doctor, NamesThePackageThatBringsALauncher) {
   EXPECT_NE(missing.find("openmpi-bin"), std::string::npos) << result.out;
 }
 
-TEST(Doctor, RefusesWhatItDoesNotKnowAndFilesThatAreThere) {
+TEST(Doctor, RejectsUnknownOptionsAndExistingFiles) {
   const test::CommandResult unknown = test::run_aliquot({"doctor", "more"});
   EXPECT_EQ(unknown.code, 1);
-  EXPECT_NE(unknown.err.find("'more' is no option of doctor"), std::string::npos) << unknown.err;
+  EXPECT_NE(unknown.err.find("unexpected argument 'more' of doctor"), std::string::npos) << unknown.err;
   const test::CommandResult there = test::run_aliquot({"doctor", "--measure", "/proc/self/status"});
   EXPECT_EQ(there.code, 1);
-  EXPECT_NE(there.err.find("is there already: remove it"), std::string::npos) << there.err;
+  EXPECT_NE(there.err.find("already exists: remove it"), std::string::npos) << there.err;
 }
 
-TEST(WithoutGpuParts, WhateverNeedsThemIsRefusedWithASentence) {
-  if (cuda_part().is_available) GTEST_SKIP() << "this build has them";
+TEST(WithoutGpuParts, FactoriesThrowUnavailableError) {
+  if (cuda_part().is_available) GTEST_SKIP() << "this build has GPU parts";
   const auto host = make_host_device(1);
   EXPECT_THROW(make_cuda_device(0), UnavailableError);
   EXPECT_THROW(wrap_cuda_stream(*host, Lane::kCompute, nullptr), UnavailableError);
-  EXPECT_THROW(cuda_direct_parts(1), UnavailableError);
+  EXPECT_THROW(cuda_direct_transport(1), UnavailableError);
   EXPECT_THROW(make_nccl_communicator(*host, {}), UnavailableError);
   EXPECT_THROW(cuda_update_kernels(), UnavailableError);
   EXPECT_THROW(cuda_matrix_kernels(), UnavailableError);

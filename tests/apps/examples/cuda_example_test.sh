@@ -1,19 +1,21 @@
 #!/usr/bin/env bash
-# tests/apps/examples/cuda_example_test.sh EXAMPLES [SIMULATED]: that the CUDA transformer trains as the C one does, and the same to the bit
-# at every stage. On a GPU where there is one; else that it says why not, and by its copies in SIMULATED, whose CUDA pretends.
+# cuda_example_test.sh EXAMPLES [SIMULATED]: checks that the CUDA transformer trains like the C transformer, and gives
+# equal bits at every ZeRO stage. EXAMPLES and SIMULATED are folders of programs; SIMULATED has builds for the simulated
+# GPU. Without a GPU, the programs in EXAMPLES must report the reason.
 # shellcheck source=tests/scripts/expect.sh
 source "$(dirname "$0")/../../scripts/expect.sh"
 examples=$1 simulated=${2:-}
 
-# same WHAT FILE FILE
+# same WHAT FILE FILE: the files are equal.
 same() { cmp -s "$2" "$3" || { echo "$1: $(diff "$2" "$3" | head -4)" && failures=$((failures + 1)); }; }
-# near WHAT FILE FILE: losses that differ by at most $off of themselves.
+# near WHAT FILE FILE: the losses differ by at most the fraction $off.
 near() {
   paste "$2" "$3" | awk -v what="$1" -v off="$off" '{ d = $4 - $8; if (d < 0) d = -d; if (!($4 > 0 && d <= off * $4)) { print what ": " $0; bad = 1 } }
     END { exit bad || NR == 0 }' || failures=$((failures + 1))
 }
 
-# trains OFF ALONE SHARDED: OFF is how far the losses may be from those of the C programs.
+# trains OFF ALONE SHARDED: compares the CUDA programs ALONE and SHARDED with the C programs. OFF is the relative
+# tolerance.
 trains() {
   local off=$1 alone=$2 sharded=$3 ranks stage
   "$examples/transformer" 4 2 >"$scratch/host"
@@ -31,7 +33,8 @@ trains() {
   done
 }
 
-# What it takes to wrap: the lines that the sharded one has and the other has not; no kernel and no use of one is touched.
+# Wrapping the transformer adds at most 40 lines. It changes no kernel: both programs include the same header of
+# kernels.
 wraps_in_few_lines() {
   local folder=$top/apps/examples program added
   added=$({ diff "$folder/transformer_cuda.cu" "$folder/transformer_cuda_sharded.cu" || true; } | grep -c '^>')
@@ -45,24 +48,24 @@ wraps_in_few_lines() {
   expect fail "" grep -i aliquot "$folder/transformer_kernels_cuda.h"
 }
 
-# The guide's lines for GPUs are the program's.
+# Every line that the section "On a GPU" of docs/wrapping.md quotes is in the program.
 guide_quotes_it() {
   local line quoted=0
   while read -r line; do
     quoted=$((quoted + 1))
     expect pass "" grep -qF "$line" "$top/apps/examples/transformer_cuda_sharded.cu"
   done < <(awk '/^## / { on = $0 == "## On a GPU" } on && sub(/^    /, "")' "$top/docs/wrapping.md")
-  if [ "$quoted" -lt 3 ]; then echo "the guide quotes $quoted lines" && failures=$((failures + 1)); fi
+  if [ "$quoted" -lt 3 ]; then echo "docs/wrapping.md quotes only $quoted lines of the program" && failures=$((failures + 1)); fi
 }
 
 wraps_in_few_lines
 guide_quotes_it
 if compgen -G '/dev/nvidia[0-9]*' >/dev/null; then
-  # Other sums, and a GPU's own exponential.
+  # A GPU adds in another order and has another exponential function.
   trains 1e-4 "$examples/transformer_cuda" "$examples/transformer_cuda_sharded"
 else
   expect fail "transformer_cuda: CUDA driver version is insufficient" "$examples/transformer_cuda"
-  expect fail "the GPU's driver is missing, or older than this build needs" "$examples/transformer_cuda_sharded"
+  expect fail "the GPU driver is missing, or older than this build needs" "$examples/transformer_cuda_sharded"
 fi
 if [ -n "$simulated" ]; then trains 0 "$simulated/transformer_cuda_simulated" "$simulated/transformer_cuda_sharded_simulated"; fi
 exit $((failures > 0))

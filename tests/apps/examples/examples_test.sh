@@ -1,19 +1,18 @@
 #!/usr/bin/env bash
-# tests/apps/examples/examples_test.sh EXAMPLES [MPIEXEC]: that the examples do what they say, by running them as users do. EXAMPLES is
-# the folder of the programs.
+# examples_test.sh EXAMPLES [MPIEXEC]: runs the example programs in the folder EXAMPLES and compares their losses.
 # shellcheck source=tests/scripts/expect.sh
 source "$(dirname "$0")/../../scripts/expect.sh"
 examples=$1 mpiexec=${2:-}
 
-# same WHAT FILE FILE
+# same WHAT FILE FILE: the files are equal.
 same() { cmp -s "$2" "$3" || { echo "$1: $(diff "$2" "$3" | head -4)" && failures=$((failures + 1)); }; }
-# near WHAT FILE FILE: the same losses but for the order of addition.
+# near WHAT FILE FILE: the losses differ by rounding only.
 near() {
   paste "$2" "$3" | awk -v what="$1" '{ d = $4 - $8; if (d < 0) d = -d; if (!($4 > 0 && d < 1e-4 * $4)) { print what ": " $0; bad = 1 } }
     END { exit bad || NR == 0 }' || failures=$((failures + 1))
 }
 
-# The C interface gives the bits of the C++ one, and every stage those of stage 0.
+# The C and C++ programs give equal bits, at every ZeRO stage.
 for ranks in 1 2 3; do
   "$examples/mlp" $ranks 0 60 >"$scratch/mlp"
   grep -q '^step 60 loss 0[.]00' "$scratch/mlp" || { cat "$scratch/mlp" && failures=$((failures + 1)); }
@@ -30,22 +29,23 @@ if [ -n "$mpiexec" ]; then
   same "mlp in C under mpirun" "$scratch/threads" "$scratch/processes"
 fi
 
-# A run that was stopped, and resumed by other ranks at another stage, goes on as one that never was.
-"$examples/mlp_c" 2 1 60 >"$scratch/whole"
+# A run that stops and resumes at another ZeRO stage has the losses of an uninterrupted run.
+"$examples/mlp_c" 2 1 60 >"$scratch/uninterrupted"
 "$examples/mlp_c" 2 3 40 "$scratch/state" >"$scratch/first"
 "$examples/mlp_c" 2 0 60 "$scratch/state" >>"$scratch/first"
-same "mlp in C, resumed" "$scratch/whole" "$scratch/first"
+same "mlp in C, resumed" "$scratch/uninterrupted" "$scratch/first"
 expect pass "" test -e "$scratch/state/step-00000060/state.h5"
-expect fail "the option zero-stage: '5' will not do: give one of 0, 1, 2, 3" "$examples/mlp_c" 2 5
+expect fail "the option zero-stage: invalid value '5': expected one of 0, 1, 2, 3" "$examples/mlp_c" 2 5
 expect fail "a world needs at least one rank" "$examples/mlp_c" 0
 
-# The transformer that knows nothing of ranks, and the same one sharded: on one rank to the bit.
+# On one rank, the sharded transformer gives the same bits as the transformer without Aliquot.
 "$examples/transformer" 4 1 >"$scratch/alone"
 for stage in 0 1 2 3; do
   "$examples/transformer_sharded" 4 1 1 $stage >"$scratch/stage"
   same "transformer, 1 rank, stage $stage" "$scratch/alone" "$scratch/stage"
 done
-# Ranks, or micro-batches, in place of PARTS: other orders of the same additions. Kept whole, they are added in the same one.
+# With several ranks gradients are added in another order, so losses differ by rounding. So they do with two
+# micro-batches at ZeRO stage 3. At stage 1 full gradients are accumulated in the order of the unsharded program.
 for ranks in 2 4; do
   "$examples/transformer" 4 $ranks >"$scratch/alone"
   "$examples/transformer_sharded" 4 1 $ranks 0 >"$scratch/stage0"
@@ -57,18 +57,19 @@ for ranks in 2 4; do
 done
 "$examples/transformer" 4 2 >"$scratch/alone"
 "$examples/transformer_sharded" 4 2 1 1 >"$scratch/full"
-same "transformer, 2 micro-batches added whole" "$scratch/alone" "$scratch/full"
+same "transformer, 2 micro-batches accumulated into full gradients" "$scratch/alone" "$scratch/full"
 "$examples/transformer_sharded" 4 2 1 3 >"$scratch/shard"
-near "transformer, 2 micro-batches added by shard" "$scratch/alone" "$scratch/shard"
+near "transformer, 2 micro-batches accumulated into shards" "$scratch/alone" "$scratch/shard"
 
-# What it takes to wrap: the lines that the sharded one has and the other has not.
+# Wrapping the transformer adds at most 40 lines.
 changes() { { diff "$top/apps/examples/transformer.c" "$top/apps/examples/transformer_sharded.cpp" || true; } | grep -c "^$1"; }
 added=$(changes '>')
 removed=$(changes '<')
 echo "transformer: $added lines added, $removed removed; mlp.cpp: $(wc -l <"$top/apps/examples/mlp.cpp") lines"
 if [ "$added" -gt 40 ]; then echo "wrapping the transformer takes $added lines, more than 40" && failures=$((failures + 1)); fi
 if [ "$(wc -l <"$top/apps/examples/mlp.cpp")" -gt 100 ]; then echo "mlp.cpp is longer than 100 lines" && failures=$((failures + 1)); fi
-# No kernel is touched: both include the same header, which has every function of the model and does not know Aliquot.
+# Wrapping changes no kernel: both programs include the same header, which has all functions of the model and no
+# reference to Aliquot.
 kernels=$top/apps/examples/transformer_kernels.h
 for program in transformer.c transformer_sharded.cpp; do
   expect pass "" grep -qxF '#include "transformer_kernels.h"' "$top/apps/examples/$program"

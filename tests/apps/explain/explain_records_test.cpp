@@ -1,4 +1,5 @@
-// What aliquot doctor --explain makes of records that tell little: of ranks that were only ended, that are cut, of several runs.
+// Tests what aliquot doctor --explain reports for incomplete evidence: ranks that the launcher ended, truncated
+// records, and records of several runs.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <string>
@@ -11,7 +12,7 @@
 namespace aliquot {
 namespace {
 
-constexpr const char* kEnded = "told to end by the launcher (SIGTERM): another rank died, or somebody stopped the job";
+constexpr const char* kEnded = "told to end by the launcher (SIGTERM): another rank died, or the job was stopped";
 
 FlightEntry barrier_number(uint64_t number, double begun, double ended) {
   FlightEntry entry;
@@ -25,7 +26,7 @@ FlightEntry barrier_number(uint64_t number, double begun, double ended) {
   return entry;
 }
 
-/// Of one of three ranks that came to so many collectives; the third ended for nobody.
+/// The record of one of three ranks, which entered `count` collectives. The third collective never ended.
 FlightRecord record_of(int rank, uint64_t count, const std::string& why, double written = 4) {
   FlightRecord record;
   record.run = "0123";
@@ -41,88 +42,91 @@ FlightRecord record_of(int rank, uint64_t count, const std::string& why, double 
   return record;
 }
 
-void add_meeting(FlightRecord& record, std::string_view purpose, double begun, double ended) {
-  FlightEntry meeting;
-  meeting.is_rendezvous = true;
-  meeting.number = record.entries.size();
-  meeting.sequence = record.rendezvous.size() + 1;
-  meeting.unit = purpose;
-  meeting.step = 20;
-  meeting.issued = meeting.begun = begun;
-  meeting.ended = ended;
-  record.rendezvous.push_back(meeting);
+void add_rendezvous(FlightRecord& record, std::string_view purpose, double begun, double ended) {
+  FlightEntry rendezvous;
+  rendezvous.is_rendezvous = true;
+  rendezvous.number = record.entries.size();
+  rendezvous.sequence = record.rendezvous.size() + 1;
+  rendezvous.unit = purpose;
+  rendezvous.step = 20;
+  rendezvous.issued = rendezvous.begun = begun;
+  rendezvous.ended = ended;
+  record.rendezvous.push_back(rendezvous);
 }
 
 bool lacks(const std::string& text, std::string_view part) { return text.find(part) == std::string::npos; }
 
-/// Ranks that a launcher ends are in the middle of a step, one a little before the other.
-TEST(ExplainRecords, WhoWasOnlyEndedIsNotBlamed) {
+/// When the launcher ends the ranks, they are at different places of a step.
+TEST(ExplainRecords, RanksEndedByTheLauncherAreNotBlamed) {
   const std::string text = explain({record_of(0, 3, kEnded), record_of(1, 2, kEnded), record_of(2, 3, kEnded)});
-  says(text,
-       {"3 of 3 ranks left a record.\nThe launcher told all of them to end, and none says that it failed: another rank "
-        "died, or somebody stopped the job.\n"});
-  for (const char* blame : {"never came", "came last", "had given up", "had not come"})
+  expect_contains(
+      text, {"3 of 3 ranks left a record.\nThe launcher ended all of these ranks, and none of them recorded a failure: "
+             "another rank died, or the job was stopped.\n"});
+  for (const char* blame : {"never reached", "was the last", "had given up", "had not reached"})
     EXPECT_TRUE(lacks(text, blame)) << text;
-  says(explain({record_of(0, 3, kEnded), record_of(1, 2, "rank 1 failed: the disk is gone"), record_of(2, 3, kEnded)}),
-       {"Rank 1 never came to collective #3"});
+  expect_contains(
+      explain({record_of(0, 3, kEnded), record_of(1, 2, "rank 1 failed: the disk is gone"), record_of(2, 3, kEnded)}),
+      {"Rank 1 never reached collective #3"});
 }
 
-TEST(ExplainRecords, WhoIsGoneIsNamedAmongThoseThatWereEnded) {
+TEST(ExplainRecords, RankWithoutARecordIsNamedAmongEndedRanks) {
   const std::string text = explain({record_of(0, 3, kEnded), record_of(2, 2, kEnded)});
-  says(text, {"The launcher told all of them to end",
-              "Rank 1 never came to collective #3 of the reduce lane, barrier (h.1, step "
-              "3), where rank 0 waited.\n  rank 1 left no record: it was killed"});
+  expect_contains(text, {"The launcher ended all of these ranks",
+                         "Rank 1 never reached collective #3 of the reduce lane, barrier (h.1, step "
+                         "3), where rank 0 waited.\n  rank 1 left no record: it was killed"});
   EXPECT_TRUE(lacks(text, "anks 1 and 2 never")) << text;
 }
 
-/// A job that hung is stopped by somebody before the deadline.
-TEST(ExplainRecords, ALongWaitBeforeTheEndIsTold) {
+/// A user stops a job that hangs, before its deadline.
+TEST(ExplainRecords, LongWaitBeforeTheJobEndedIsReported) {
   const std::string text =
       explain({record_of(0, 3, kEnded, 90), record_of(1, 2, kEnded, 90), record_of(2, 3, kEnded, 90)});
-  says(text,
-       {"Ranks 0 and 2 had waited 87.0 s by then in collective #3 of the reduce lane, barrier (h.1, step 3), to which "
-        "rank 1 had not come.\n"});
-  EXPECT_TRUE(lacks(text, "never came")) << text;
+  expect_contains(text,
+                  {"Ranks 0 and 2 had waited 87.0 s in collective #3 of the reduce lane, barrier (h.1, step 3), which "
+                   "rank 1 had not reached.\n"});
+  EXPECT_TRUE(lacks(text, "never reached")) << text;
 }
 
-TEST(ExplainRecords, WhatACutRecordLacksIsHeldAgainstNobody) {
+TEST(ExplainRecords, CollectivesLostByTruncationAreNotMissing) {
   const std::string why = "rank 0 waited 1 s";
   FlightRecord cut = record_of(1, 1, why);
   cut.complete = false;
   const std::string text = explain({record_of(0, 3, why), cut, record_of(2, 3, why)});
-  says(text, {"The record of rank 1 is cut short: what it lacks may have come.\n"});
-  EXPECT_TRUE(lacks(text, "never came")) << text;
-  EXPECT_TRUE(lacks(text, "step 1)")) << "its last is not known: " << text;
-  says(explain({record_of(0, 3, why), cut, record_of(2, 2, why)}), {"Rank 2 never came to collective #3"});
+  expect_contains(text, {"The record of rank 1 is truncated: collectives that it lacks are not counted as missed.\n"});
+  EXPECT_TRUE(lacks(text, "never reached")) << text;
+  EXPECT_TRUE(lacks(text, "step 1)")) << "the last collective of the truncated record is unknown: " << text;
+  expect_contains(explain({record_of(0, 3, why), cut, record_of(2, 2, why)}), {"Rank 2 never reached collective #3"});
 }
 
-TEST(ExplainRecords, AMeetingIsNamedWhenRanksEndedOverIt) {
+TEST(ExplainRecords, RendezvousIsReportedIfRanksFailedInIt) {
   const std::string why = "rank 0 waited 1 s for the other ranks to save together (step 20); rank 1 never arrived";
-  const auto flights = [](const std::string& said) {
+  const auto flights = [](const std::string& reason) {
     std::vector<FlightRecord> records;
     for (const int rank : {0, 1, 2}) {
-      FlightRecord& record = records.emplace_back(record_of(rank, 2, said));
-      add_meeting(record, "set up", 0.1, 0.2);
-      if (rank != 1) add_meeting(record, "save", 2.5, -1);
+      FlightRecord& record = records.emplace_back(record_of(rank, 2, reason));
+      add_rendezvous(record, "set up", 0.1, 0.2);
+      if (rank != 1) add_rendezvous(record, "save", 2.5, -1);
     }
     return records;
   };
-  says(explain(flights(why)),
-       {"Rank 1 never came to meeting #2 (save, step 20), where ranks 0 and 2 waited.\n  rank 1 had last "
-        "come to #1 there, meeting (set up, step 20), which it ended 3.8 s before it gave up.\n",
-        "  was in meeting #2 (save, step 20), for 1.5 s\n"});
-  EXPECT_TRUE(lacks(explain(flights("rank 2 failed: the disk is gone")), "never came")) << "they save beside training";
+  expect_contains(explain(flights(why)),
+                  {"Rank 1 never reached rendezvous #2 (save, step 20), where ranks 0 and 2 waited.\n  rank 1 had last "
+                   "reached #1, rendezvous (set up, step 20), which it finished 3.8 s before it gave up.\n",
+                   "  was waiting in rendezvous #2 (save, step 20) for 1.5 s\n"});
+  EXPECT_TRUE(lacks(explain(flights("rank 2 failed: the disk is gone")), "never reached"))
+      << "ranks save in the background, so waiting there is not the failure";
   std::vector<FlightRecord> late = flights(why);
-  add_meeting(late[1], "save", 3.9, -1);
-  says(explain(late), {"Rank 1 came to meeting #2 (save, step 20), when ranks 0 and 2 had given up.\n"});
+  add_rendezvous(late[1], "save", 3.9, -1);
+  expect_contains(explain(late), {"Rank 1 reached rendezvous #2 (save, step 20) after ranks 0 and 2 had given up.\n"});
   late[1].rendezvous.back().unit = "load";
-  says(explain(late),
-       {"Ranks went apart at meeting #2: ranks 0 and 2 came with meeting (save, step 20), rank 1 with meeting "
-        "(load, step 20): another purpose.\n"});
+  expect_contains(
+      explain(late),
+      {"Ranks disagree at rendezvous #2: ranks 0 and 2 issued rendezvous (save, step 20), rank 1 issued rendezvous "
+       "(load, step 20): different purpose.\n"});
 }
 
-/// It waits in one for its parameters and in another for its gradients to be gone.
-TEST(ExplainRecords, WhoWaitsInTwoLanesAtATimeWaitsOnce) {
+/// A rank may wait for parameters in one lane and for gradients in another at the same time.
+TEST(ExplainRecords, SimultaneousWaitsInTwoLanesCountOnce) {
   std::vector<FlightRecord> records;
   for (const int rank : {0, 1, 2}) {
     FlightRecord& record = records.emplace_back(record_of(rank, 0, "rank 0 failed: the disk is gone", 3.2));
@@ -131,29 +135,29 @@ TEST(ExplainRecords, WhoWaitsInTwoLanesAtATimeWaitsOnce) {
     record.entries[1].sequence = 1;
   }
   records[1].entries[0].begun = 1.5;
-  says(
+  expect_contains(
       explain(records),
-      {"Rank 2 came last to 2 of 2 collectives, and the others waited up to 2.0 s of 2.2 s for it: most before barrier "
-       "(h.1, step 1), 2.0 s.\n"});
+      {"Rank 2 was the last to reach 2 of 2 collectives. Another rank waited 2.0 s of its 2.2 s on record for it; the "
+       "longest wait was 2.0 s, in barrier (h.1, step 1).\n"});
 }
 
-/// On GPUs collectives have no times, and meetings have.
-TEST(ExplainRecords, MeetingsOfRanksWithGpusAreTimed) {
+/// On GPUs rendezvous have times, although collectives have none.
+TEST(ExplainRecords, RendezvousOfGpuRanksHaveTimes) {
   std::vector<FlightRecord> records;
   for (const int rank : {0, 1, 2}) {
     FlightRecord& record = records.emplace_back(
         record_of(rank, 2, "rank 0 waited 1 s for the other ranks to save together; rank 1 never arrived"));
     for (FlightEntry& entry : record.entries) entry.begun = entry.ended = -1;
-    if (rank != 1) add_meeting(record, "save", 2.5, -1);
+    if (rank != 1) add_rendezvous(record, "save", 2.5, -1);
   }
   const std::string text = explain(records);
-  says(text,
-       {"Rank 1 never came to meeting #1 (save, step 20), where ranks 0 and 2 waited.\n", "  last issued barrier"});
+  expect_contains(text, {"Rank 1 never reached rendezvous #1 (save, step 20), where ranks 0 and 2 waited.\n",
+                         "  last issued barrier"});
 }
 
 class ExplainRuns : public testing::Test {
  protected:
-  /// Written as `name`, changed so many hours ago.
+  /// Writes a record to the file `name`, with a modification time `hours_ago`.
   void write(const std::string& name, int rank, const std::string& run, const std::string& utc, int hours_ago) const {
     FlightRecord record = record_of(rank, 2, "rank 0 failed");
     record.run = run;
@@ -167,8 +171,8 @@ class ExplainRuns : public testing::Test {
   test::TemporaryDirectory directory_;
 };
 
-/// A copy is new, and what it says is old.
-TEST_F(ExplainRuns, TheNewestIsSaidByTheRecords) {
+/// A copied file has a new modification time, but the record in it is old.
+TEST_F(ExplainRuns, NewestRunIsChosenByTheTimesInRecords) {
   write("flight-0000.txt", 0, "new", "2026-11-22T03:00:12Z", 48);
   write("flight-0001.txt", 1, "new", "2026-11-22T03:00:14Z", 48);
   write("flight-0002.txt", 2, "old", "2025-11-22T03:00:12Z", 0);
@@ -177,33 +181,33 @@ TEST_F(ExplainRuns, TheNewestIsSaidByTheRecords) {
   EXPECT_EQ(flights.records[0].run, "new");
   ASSERT_EQ(flights.skip_messages.size(), 1u);
   EXPECT_EQ(flights.skip_messages[0], (directory_.path() / "flight-0002.txt").string() +
-                                          " is left out: of another run, that ended at 2025-11-22 03:00:12 UTC.");
+                                          " skipped: from another run, which ended at 2025-11-22 03:00:12 UTC.");
 }
 
-TEST_F(ExplainRuns, RecordsOfBeforeTheyHadATimeGoByTheirFiles) {
+TEST_F(ExplainRuns, RecordsWithoutATimeUseTheTimeOfTheirFile) {
   write("flight-0000.txt", 0, "one", "", 2);
   write("flight-0001.txt", 1, "two", "", 1);
   EXPECT_EQ(read().records[0].run, "two");
-  says(read().skip_messages[0], {"flight-0000.txt is left out: of another run, which says no time."});
+  expect_contains(read().skip_messages[0], {"flight-0000.txt skipped: from another run, which recorded no date."});
   write("flight-0002.txt", 2, "three", "2025-11-22T03:00:12Z", 3);
-  EXPECT_EQ(read().records[0].run, "three") << "what says a time is of a later program";
+  EXPECT_EQ(read().records[0].run, "three") << "only newer versions write a time";
   EXPECT_EQ(read().skip_messages.size(), 2u);
 }
 
-TEST_F(ExplainRuns, OfTwoOfTheSameRankOneIsNamed) {
+TEST_F(ExplainRuns, DuplicateOfARankIsSkippedWithAMessage) {
   write("flight-0000.txt", 0, "new", "2026-11-22T03:00:12Z", 1);
   write("flight-copy.txt", 0, "new", "2026-11-22T03:00:11Z", 0);
   const FlightRecords flights = read();
   ASSERT_EQ(flights.records.size(), 1u);
   EXPECT_EQ(flights.records[0].written_utc, "2026-11-22T03:00:12Z");
   ASSERT_EQ(flights.skip_messages.size(), 1u);
-  says(flights.skip_messages[0],
-       {"flight-copy.txt is left out: ", "flight-0000.txt is of the same rank of the same run."});
+  expect_contains(flights.skip_messages[0],
+                  {"flight-copy.txt skipped: ", "flight-0000.txt is from the same rank and run."});
   const auto file = directory_.path() / "flight-0000.txt";
-  EXPECT_TRUE(read_flights({file, file}).skip_messages.empty()) << "named twice is not two";
+  EXPECT_TRUE(read_flights({file, file}).skip_messages.empty()) << "the same file given twice is read once";
 }
 
-TEST_F(ExplainRuns, ManyFilesOfAnotherRunAreCounted) {
+TEST_F(ExplainRuns, FilesOfAnotherRunShareOneMessage) {
   for (int rank = 0; rank < 3; ++rank)
     write(fmt::format("flight-{:04}.txt", rank), rank, "new", "2026-11-22T03:00:12Z", 0);
   for (int copy = 0; copy < 2; ++copy)
@@ -212,8 +216,8 @@ TEST_F(ExplainRuns, ManyFilesOfAnotherRunAreCounted) {
   const FlightRecords flights = read();
   EXPECT_EQ(flights.records.size(), 3u);
   ASSERT_EQ(flights.skip_messages.size(), 2u);
-  says(flights.skip_messages[1],
-       {"flight-110.txt, ", "flight-112.txt are left out: of another run, that ended at 2026-11-21"});
+  expect_contains(flights.skip_messages[1],
+                  {"flight-110.txt, ", "flight-112.txt skipped: from another run, which ended at 2026-11-21"});
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What GPU ranks leave behind when one never comes, and what aliquot doctor --explain makes of it, on GPUs that pretend.
+// Tests what aliquot doctor --explain reports about ranks on simulated GPUs when one rank never arrives.
 #include <chrono>
 #include <filesystem>
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ void barrier(World& world, Label label) {
   stream->synchronize();
 }
 
-TEST_P(ExplainGpus, ARankThatNeverCameIsNamed) {
+TEST_P(ExplainGpus, NamesTheRankThatNeverArrived) {
   const std::filesystem::path records = testing::TempDir() + "aliquot_gpu_flights";
   std::filesystem::remove_all(records);
   std::filesystem::create_directory(records);
@@ -33,8 +33,8 @@ TEST_P(ExplainGpus, ARankThatNeverCameIsNamed) {
   EXPECT_THROW(World::threads(2, body, options), FaultError);
   const std::string text = explain(read_flights({records}).records);
   EXPECT_NE(
-      text.find("Rank 1 never came to collective #2 of the reduce lane, barrier (h.7, step 118), which rank 0 had "
-                "issued.\n  rank 1 had last come to #1 there, barrier (h.3, step 117).\n"),
+      text.find("Rank 1 never reached collective #2 of the reduce lane, barrier (h.7, step 118), which rank 0 had "
+                "issued.\n  rank 1 had last reached #1, barrier (h.3, step 117).\n"),
       std::string::npos)
       << text;
   std::filesystem::remove_all(records);

@@ -1,4 +1,4 @@
-// What a flight record's file says, when it is written, and what is read of it.
+// Tests how flight records are written to files and read from them.
 #include <atomic>
 #include <csignal>
 #include <gtest/gtest.h>
@@ -18,8 +18,8 @@
 namespace aliquot {
 namespace {
 
-/// Others that were told end soon, and then the launcher ends this rank: what it says is still of its own failure.
-TEST(FlightFile, SaysWhatWasTakenFirst) {
+/// After a rank has failed, the launcher may end it before it writes its record. The file must still have the failure.
+TEST(FlightFile, KeepsTheFirstCapture) {
   const test::TemporaryDirectory directory;
   FlightRecorder recorder(1, 2, "0123", directory.path().string());
   const int group = recorder.add_group({0, 1});
@@ -38,14 +38,14 @@ TEST(FlightFile, SaysWhatWasTakenFirst) {
 
 std::atomic<bool> writing{false}, released{false};
 
-/// Stands for a file system that takes its time.
+/// Simulates a slow write: blocks until `released`.
 void write_slowly(std::string_view) noexcept {
   writing = true;
   while (!released) std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
-/// A signal may end the process as soon as its records are said to be written.
-TEST(FlightFile, WhoComesSecondWaitsUntilItIsWritten) {
+/// A signal handler ends the process after write_flight_records() returns, so the file must be complete by then.
+TEST(FlightFile, SecondWriterWaitsUntilTheFileIsWritten) {
   const LogSink before = set_log_sink(write_slowly);
   FlightRecorder recorder(1, 2, "0123", "/no/such/folder");
   std::thread first([&] { recorder.write("rank 1 failed"); });
@@ -63,7 +63,7 @@ TEST(FlightFile, WhoComesSecondWaitsUntilItIsWritten) {
   set_log_sink(before);
 }
 
-TEST(FlightFile, SaysWhenItWasWritten) {
+TEST(FlightFile, HasTheTimeOfWriting) {
   const auto record_of = [](int rank, const std::string& written_utc) {
     FlightRecord record = FlightRecorder(rank, 4, "0123", "").record("");
     EXPECT_TRUE(std::regex_match(record.written_utc, std::regex("20[0-9-]{8}T[0-9:]{8}Z"))) << record.written_utc;
@@ -90,7 +90,7 @@ TEST(FlightFile, SaysWhenItWasWritten) {
   }
 }
 
-/// Of rank 1 of three, with two collectives.
+/// The record of rank 1 of three, with two collectives.
 std::string small_flight() {
   FlightRecorder recorder(1, 3, "0123", "");
   const int group = recorder.add_group({0, 1, 2});
@@ -111,35 +111,35 @@ std::string refusal_of(const std::string& text) {
   } catch (const UsageError& error) {
     return error.what();
   }
-  return "nothing";
+  return "accepted";
 }
 
-TEST(FlightFile, RefusesWhatNoRankWrites) {
+TEST(FlightFile, RejectsInconsistentRecords) {
   const std::string text = small_flight();
-  EXPECT_EQ(refusal_of(text), "nothing");
+  EXPECT_EQ(refusal_of(text), "accepted");
   const auto refused = [&text](std::string_view old, std::string_view other, std::string_view why) {
-    says(refusal_of(with(text, old, other)), {why});
+    expect_contains(refusal_of(with(text, old, other)), {why});
   };
-  refused("ranks\t3", "ranks\t1", "a number was expected");
-  refused("rank\t1\n", "rank\t1\nrank\t1\n", "this was said before");
-  refused("rank\t1\n", "", "the rank comes before the number of ranks");
-  refused("ranks\t3\n", "", "a group comes after the number of ranks");
-  refused("0 1 2", "0 1 3", "a number was expected");
-  refused("0 1 2", "0 1 1", "a group has a rank twice");
-  refused("0 1 2", "0 2", "a group is without the rank that noted it");
-  refused("collective\t2", "collective\t1", "collectives come in the order of their numbers");
-  refused("end\t2\n", "end\t3\n", "there are more or fewer lines than its end says");
-  refused("end\t2\n", "end\t2\nend\t2\n", "nothing comes after its end");
-  refused("end\t2\n", "end\t2\n# more\n", "nothing comes after its end");
-  refused("end\t2\n", "meeting\t2\t0\t1\tsave\t20\t1.5\n", "this line is of no kind");
-  refused("end\t2\n", "meeting\t2\t1\t1\tsave\t20\t1.5\t-\n", "a number was expected");
-  says(refusal_of(text.substr(0, text.find("rank\t"))), {"it ends without a line of its rank"});
+  refused("ranks\t3", "ranks\t1", "expected a number from");
+  refused("rank\t1\n", "rank\t1\nrank\t1\n", "the line 'rank' may appear only once");
+  refused("rank\t1\n", "", "the line 'rank' must precede the line 'ranks'");
+  refused("ranks\t3\n", "", "the line 'ranks' must precede the lines 'group'");
+  refused("0 1 2", "0 1 3", "expected a number from");
+  refused("0 1 2", "0 1 1", "the group contains a rank twice");
+  refused("0 1 2", "0 2", "the group does not contain the rank of this record");
+  refused("collective\t2", "collective\t1", "the numbers of collectives must increase");
+  refused("end\t2\n", "end\t3\n", "the end line does not match the number of collectives and rendezvous, 2");
+  refused("end\t2\n", "end\t2\nend\t2\n", "unexpected line after the end line");
+  refused("end\t2\n", "end\t2\n# more\n", "unexpected line after the end line");
+  refused("end\t2\n", "meeting\t2\t0\t1\tsave\t20\t1.5\n", "unknown kind of line");
+  refused("end\t2\n", "meeting\t2\t1\t1\tsave\t20\t1.5\t-\n", "expected a number from");
+  expect_contains(refusal_of(text.substr(0, text.find("rank\t"))), {"the line 'rank' is missing"});
 }
 
 std::string without_end(const std::string& text) { return text.substr(0, text.find("end\t")); }
 
-/// head -n 20 of a record once counted as all of it, and what was gone as what never came.
-TEST(FlightFile, WithoutItsEndItIsCut) {
+/// A record may be truncated anywhere. Collectives that it lost must not be reported as never issued.
+TEST(FlightFile, ARecordWithoutItsEndLineIsIncomplete) {
   const std::string text = small_flight();
   EXPECT_TRUE(parse_flight(text, "it").complete);
   const std::size_t first = text.find("group\t");
@@ -150,20 +150,20 @@ TEST(FlightFile, WithoutItsEndItIsCut) {
     EXPECT_EQ(cut.why, "rank 2 failed");
   }
   const FlightRecord half = parse_flight(text.substr(0, text.find("collective\t2") + 20), "it");
-  EXPECT_EQ(half.entries.size(), 1u) << "a line that is not whole says nothing";
+  EXPECT_EQ(half.entries.size(), 1u) << "a truncated line must be ignored";
 }
 
-TEST(FlightFile, RecordsOfBeforeTheyHadAnEndAreTakenAtTheirWord) {
+TEST(FlightFile, Version1RecordsAreCompleteWithoutAnEndLine) {
   const std::string text = with(without_end(small_flight()), "flight record 2", "flight record 1");
   EXPECT_TRUE(parse_flight(text, "it").complete);
   EXPECT_EQ(parse_flight(text, "it").entries.size(), 2u);
   EXPECT_FALSE(parse_flight(text.substr(0, text.size() - 1), "it").complete);
   EXPECT_EQ(refusal_of(with(text, "flight record 1", "flight record 3")),
-            "it is no flight record of a rank: line 1: it does not begin as one.");
+            "it is not a valid flight record: line 1: expected the title \"aliquot flight record 2\".");
 }
 
-/// A thread that saves may wait long, beside many collectives.
-TEST(FlightFile, MeetingsAreKeptBesideCollectives) {
+/// A thread that saves may wait for a long time while training issues many collectives.
+TEST(FlightFile, RendezvousAreKeptSeparatelyFromCollectives) {
   FlightRecorder recorder(1, 2, "0123", "");
   const int group = recorder.add_group({0, 1});
   recorder.issue(group, Lane::kReduce, 1, describe_barrier({"h.1"}), {"h.1"});
@@ -178,14 +178,14 @@ TEST(FlightFile, MeetingsAreKeptBesideCollectives) {
   EXPECT_GE(record.rendezvous[0].ended, record.rendezvous[0].begun);
   EXPECT_EQ(record.rendezvous[1].unit, "save");
   EXPECT_EQ(record.rendezvous[1].step, 20);
-  EXPECT_EQ(record.rendezvous[1].number, 1u) << "the collective before it";
+  EXPECT_EQ(record.rendezvous[1].number, 1u) << "number of the last collective before the rendezvous";
   EXPECT_LT(record.rendezvous[1].ended, 0);
   for (uint64_t i = 3; i <= 1000; ++i) recorder.begin_rendezvous(group, i, {"save", 20});
   EXPECT_EQ(recorder.record("").rendezvous.size(), kMaxFlightRendezvous);
   EXPECT_EQ(recorder.record("").rendezvous.back().sequence, 1000u);
 }
 
-TEST(FlightFile, OnAFullDiskNothingIsLeft) {
+TEST(FlightFile, LeavesNoFileOnAFullDisk) {
   const test::TemporaryDirectory directory;
   FlightRecorder recorder(1, 2, "0123", directory.path().string());
   const auto leave_none = [&] {
@@ -198,21 +198,21 @@ TEST(FlightFile, OnAFullDiskNothingIsLeft) {
   EXPECT_EXIT(leave_none(), testing::ExitedWithCode(0), "");
 }
 
-TEST(FlightFile, RefusesMoreThanARankKeeps) {
+TEST(FlightFile, RejectsMoreEntriesThanARankKeeps) {
   std::string text = without_end(small_flight());
   const std::string last = text.substr(text.find("collective\t2\t"));
   for (int number = 3; number <= 256; ++number) text += with(last, "\t2\t", "\t" + std::to_string(number) + "\t");
-  EXPECT_EQ(refusal_of(text), "nothing");
-  says(refusal_of(text + with(last, "\t2\t", "\t257\t")), {"there are more collectives than a rank keeps"});
+  EXPECT_EQ(refusal_of(text), "accepted");
+  expect_contains(refusal_of(text + with(last, "\t2\t", "\t257\t")), {"more than 256 collectives"});
   for (int i = 0; i < 64; ++i) text += "meeting\t2\t0\t1\tsave\t20\t1.5\t-\n";
-  EXPECT_EQ(refusal_of(text), "nothing");
-  says(refusal_of(text + "meeting\t2\t0\t1\tsave\t20\t1.5\t-\n"), {"there are more meetings than a rank keeps"});
+  EXPECT_EQ(refusal_of(text), "accepted");
+  expect_contains(refusal_of(text + "meeting\t2\t0\t1\tsave\t20\t1.5\t-\n"), {"more than 64 rendezvous"});
   std::string groups;
   for (int i = 0; i < (1 << 14); ++i) groups += "group\t1\n";
-  says(refusal_of(with(small_flight(), "group", groups + "group")), {"there are too many groups"});
+  expect_contains(refusal_of(with(small_flight(), "group", groups + "group")), {"more than 16384 groups"});
 }
 
-/// A group may be large, and every collective names it.
+/// A group may be large and have many collectives, so they refer to one list of members.
 TEST(FlightFile, MembersAreNotCopiedForEachCollective) {
   const std::vector<FlightRecord> records{parse_flight(small_flight(), "it")};
   const std::vector<CollectiveRecord> collectives = match_collectives(records);
@@ -220,7 +220,7 @@ TEST(FlightFile, MembersAreNotCopiedForEachCollective) {
   for (const CollectiveRecord& collective : collectives) EXPECT_EQ(collective.members, &records[0].groups[0]);
 }
 
-TEST(FlightFile, NothingInItReachesTheTerminalAsACommand) {
+TEST(FlightFile, ControlCharactersAreReplaced) {
   const std::string text = with(with(small_flight(), "rank 2 failed", "red\x1b[31m \x7f\xc2\x9b!"), "h.1", "h.\x1b");
   const FlightRecord record = parse_flight(text, "it");
   EXPECT_EQ(record.why, "red [31m    !");
@@ -229,11 +229,11 @@ TEST(FlightFile, NothingInItReachesTheTerminalAsACommand) {
   EXPECT_EQ(replace_control_characters("Größe \xc2\xa0€"), "Größe \xc2\xa0€");
 }
 
-TEST(FlightFile, ReadsWhatItWroteAndNothingElse) {
+TEST(FlightFile, RoundTripsAndRejectsDamagedRecords) {
   FlightRecorder recorder(1, 2, "0123", "");
   const int group = recorder.add_group({0, 1});
   for (int i = 1; i <= 300; ++i) {
-    const OperationDescription what{.kind = OperationDescription::Kind::kReduceScatter, .mark = 7, .count = i};
+    const OperationDescription what{.kind = OperationDescription::Kind::kReduceScatter, .fingerprint = 7, .count = i};
     const uint64_t number = recorder.issue(group, Lane::kReduce, static_cast<uint64_t>(i), what, {"h.1\tx\n", i});
     recorder.begin(number);
     if (i < 300) recorder.end(number);
@@ -248,7 +248,7 @@ TEST(FlightFile, ReadsWhatItWroteAndNothingElse) {
   EXPECT_EQ(flight_text(again), text);
   EXPECT_EQ(again.why, "a rank failed");
   EXPECT_EQ(again.entries.back().unit, "h.1 x ");
-  // Cut anywhere, or with any byte another, it is read or refused with a sentence.
+  // A record that is truncated anywhere, or has a changed byte, is either read or rejected with a UsageError.
   int refused = 0;
   for (std::size_t at = 0; at < std::min<std::size_t>(text.size(), 2000); ++at) {
     for (const std::string& bad : {text.substr(0, at), text.substr(0, at) + '\x01' + text.substr(at + 1),
@@ -257,7 +257,7 @@ TEST(FlightFile, ReadsWhatItWroteAndNothingElse) {
         explain({parse_flight(bad, "it")});
       } catch (const UsageError& error) {
         ++refused;
-        EXPECT_TRUE(std::string_view(error.what()).starts_with("it is no flight record")) << error.what();
+        EXPECT_TRUE(std::string_view(error.what()).starts_with("it is not a valid flight record")) << error.what();
       }
     }
   }

@@ -1,4 +1,4 @@
-// The models' layers on a GPU against those of the host.
+// Compares the layers of the models on a GPU with those on the host.
 #include "apps/models/cuda/backend_cuda.h"
 
 #include <cstring>
@@ -14,7 +14,7 @@
 namespace aliquot::test {
 namespace {
 
-/// Both sum in fp32, in orders of their own; 16 bits are rounded where fp32 lay next to each other.
+/// Host and GPU sum in fp32, in different orders. Results in 16 bits may differ by one rounding.
 double tolerance(DType type) {
   if (type == DType::kFloat32) return 3e-6;
   return type == DType::kFloat16 ? 0x1p-10 : 0x1p-7;
@@ -52,7 +52,7 @@ class Array {
     stream_.synchronize();
     return widened(fetched);
   }
-  testing::AssertionResult alike(double within) { return close(on_gpu(), on_host(), within); }
+  testing::AssertionResult alike(double within) { return all_close(on_gpu(), on_host(), within); }
   testing::AssertionResult alike() { return alike(tolerance(type_)); }
 
  private:
@@ -75,7 +75,7 @@ class Array {
 class BackendOnGpu : public testing::TestWithParam<DType> {
  protected:
   void SetUp() override {
-    if (cuda_device_count() == 0) GTEST_SKIP() << "no GPU that this build can use: the layers were compiled, not run";
+    if (cuda_device_count() == 0) GTEST_SKIP() << "no GPU that this build can use, so the layers were only compiled";
     device_ = make_cuda_device(0);
     stream_ = device_->make_stream(Lane::kCompute);
     gpu_ = make_cuda_backend(*device_);
@@ -99,10 +99,6 @@ class BackendOnGpu : public testing::TestWithParam<DType> {
     }
     return {tokens_, targets_};
   }
-  /// Scratch of products on either side.
-  struct Scratch {
-    Array host, there;
-  };
   Array product_scratch() {
     return zeros(
         std::max(gpu_->product_scratch_elements(type(), type()), host_->product_scratch_elements(type(), type())));
@@ -154,7 +150,7 @@ TEST_P(BackendOnGpu, Norms) {
       EXPECT_TRUE(mean.alike());
       EXPECT_TRUE(rstd.alike(1e-5));
       EXPECT_TRUE(to.alike());
-      // At width 1 all that is left of an input's gradient is what rounding leaves.
+      // At width 1 the gradient of the input is zero except for rounding errors.
       if (width > 1) {
         EXPECT_TRUE(dx.alike(1e-5));
       }
@@ -201,14 +197,14 @@ TEST_P(BackendOnGpu, Linear) {
   }
 }
 
-/// A product may add the bias itself; which one is not remembered with its shape.
-TEST_P(BackendOnGpu, LinearWithABiasAlone) {
+/// The matrix product may add the bias. The plan that is cached for a shape must not keep the bias of an earlier call.
+TEST_P(BackendOnGpu, LinearUsesTheBiasOfEachCall) {
   for (const int64_t outputs : {24, 64}) {
     SCOPED_TRACE(outputs);
     const int64_t rows = 33, inputs = 40;
     Array x = random(rows * inputs, type()), weight = random(inputs * outputs, type(), 0.3f);
     Array scratch = product_scratch();
-    for (int turn = 0; turn < 2; ++turn) {
+    for (int call = 0; call < 2; ++call) {
       Array bias = random(outputs, type()), to = random(rows * outputs, type());
       const auto run = [&](Backend& loops, auto at, auto values) {
         const Linear linear{.weight = values(weight),
@@ -223,12 +219,12 @@ TEST_P(BackendOnGpu, LinearWithABiasAlone) {
           *host_, [](Array& a) { return a.host_as<float>(); }, [](Array& a) { return a.host(); });
       run(
           *gpu_, [](Array& a) { return a.there_as<float>(); }, [](Array& a) { return a.there(); });
-      EXPECT_TRUE(to.alike()) << "turn " << turn;
+      EXPECT_TRUE(to.alike()) << "call " << call;
     }
   }
 }
 
-TEST_P(BackendOnGpu, ElementsThatStandAlone) {
+TEST_P(BackendOnGpu, ElementwiseLayers) {
   const int64_t count = 4099;
   Array x = random(count, type(), 6), y = zeros(count, type()), g = random(count, type());
   Array gate = random(count, type(), 6), up = random(count, type()), both = zeros(count, type());
@@ -267,7 +263,7 @@ TEST_P(BackendOnGpu, RotaryPositions) {
   }
 }
 
-TEST_P(BackendOnGpu, TablesOfTokensAndPositions) {
+TEST_P(BackendOnGpu, EmbeddingsAndPositions) {
   const int64_t batch = 3, sequence = 22, width = 37, entries = 29, context = 40, rows = batch * sequence;
   const TokenBatch ids = tokens(rows, entries);
   Array table = random(entries * width, type()), positions = random(context * width, type());
@@ -288,7 +284,7 @@ TEST_P(BackendOnGpu, TablesOfTokensAndPositions) {
         *gpu_, [](Array& a) { return a.there_as<float>(); }, [](Array& a) { return a.there(); });
     EXPECT_TRUE(looked_up.alike(0));
     EXPECT_TRUE(placed.alike(0));
-    // The host rounds a table of 16 bits at each row.
+    // The host rounds a 16-bit gradient after adding each row.
     EXPECT_TRUE(d_table.alike(4 * tolerance(type())));
     EXPECT_TRUE(d_positions.alike(2 * tolerance(type())));
   }
@@ -317,7 +313,7 @@ TEST_P(BackendOnGpu, Attention) {
         *host_, [](Array& a) { return a.host_as<float>(); }, [](Array& a) { return a.host(); });
     run(
         *gpu_, [](Array& a) { return a.there_as<float>(); }, [](Array& a) { return a.there(); });
-    // In tensor cores probabilities, and the gradients of scores, are of 16 bits on their way.
+    // For tensor cores, probabilities and gradients of scores are rounded to 16 bits.
     EXPECT_TRUE(to.alike());
     EXPECT_TRUE(log_sums.alike(1e-5));
     EXPECT_TRUE(d_qkv.alike(type() == DType::kFloat32 ? 1e-5 : 2 * tolerance(type())));
@@ -327,7 +323,7 @@ TEST_P(BackendOnGpu, Attention) {
 TEST_P(BackendOnGpu, LossInTiles) {
   for (const bool keep_logits : {true, false}) {
     for (const int64_t entries : {int64_t{50}, 2 * kLossTileEntries + 7}) {
-      SCOPED_TRACE(testing::Message() << entries << " entries" << (keep_logits ? "" : ", made twice"));
+      SCOPED_TRACE(testing::Message() << entries << " entries" << (keep_logits ? "" : ", logits computed twice"));
       const LossShape shape{.rows = 9, .width = 16, .entries = entries, .keep_logits = keep_logits};
       const TokenBatch ids = tokens(shape.rows, entries);
       const bool rounds = type() != DType::kFloat32;

@@ -1,5 +1,5 @@
-// The layers in bf16 against double, from the same bf16 inputs: what is written in fp32 is as right as in fp32, and what is
-// written in bf16 is off by one rounding.
+// Compares the layers in bf16 with references in double, for the same bf16 inputs. Outputs in fp32 must be as accurate
+// as with fp32 inputs. Outputs in bf16 may have one more rounding error.
 #include <cmath>
 #include <gtest/gtest.h>
 
@@ -21,6 +21,7 @@ constexpr double kRounded = kHalfUlp + kFp32;
 
 Doubles widen(const Bf16& from) { return test::widen(widened(from)); }
 
+/// The dot product of output and direction, a scalar function whose gradient backward computes from `direction`.
 double along(const Doubles& output, const Doubles& direction) {
   double sum = 0;
   for (size_t i = 0; i < output.size(); ++i) sum += output[i] * direction[i];
@@ -111,7 +112,7 @@ TEST_P(Bf16Layers, Linear) {
   linear_backward_weights(pool_, linear, x.data(), from.data(), {dw.data(), db.data(), true});
   Doubles twice = want_weight;
   for (double& value : twice) value *= 2;
-  EXPECT_TRUE(all_close(widened(dw), twice, kHalfUlp / 2 + kRounded));  // the first half was rounded too
+  EXPECT_TRUE(all_close(widened(dw), twice, kHalfUlp / 2 + kRounded));  // the first sum was rounded too
 }
 
 TEST_P(Bf16Layers, Gelu) {
@@ -148,11 +149,11 @@ TEST_P(Bf16Layers, TokensAndPositions) {
     want_table[entry] += static_cast<double>(from[static_cast<size_t>(i)]);
     want_positions[position] += static_cast<double>(from[static_cast<size_t>(i)]);
   }
-  EXPECT_TRUE(all_close(widened(d_table), want_table, 3 * kRounded));  // a token comes three times at most
+  EXPECT_TRUE(all_close(widened(d_table), want_table, 3 * kRounded));  // a token occurs at most three times
   EXPECT_TRUE(all_close(widened(d_positions), want_positions, 2 * kRounded));
 }
 
-// The gradient of `loss`, at every `stride`-th element of x.
+// The gradient of `loss` by finite differences, at every `stride`-th element of x.
 Doubles some_differences(Doubles x, size_t stride, const std::function<double(const Doubles&)>& loss) {
   Doubles gradient;
   for (size_t i = 0; i < x.size(); i += stride) {
@@ -185,12 +186,12 @@ TEST_P(Bf16Layers, Attention) {
       some_differences(widen(qkv), 7, [&](const Doubles& v) { return along(reference(v), direction); });
   std::vector<float> got;
   for (size_t i = 0; i < d_qkv.size(); i += 7) got.push_back(bf16_to_float(d_qkv[i]));
-  // The output, rounded, is used again for every row's mean gradient, which is at most as large as what it is taken from.
+  // Backward reads the rounded output to compute the mean gradient of a row, which adds an error of the same size.
   EXPECT_TRUE(all_close(got, expected, 2 * kRounded));
 }
 
-/// What loss_backward computes, in double, and how far rounding may move it: a kept logit by half an ulp of its distance
-/// to the tile's largest, its gradient by half an ulp more.
+/// The results of loss_backward in double, and bounds of their rounding errors. A stored logit is off by half an ulp of
+/// its distance to the largest logit of its tile. Its gradient is off by another half an ulp.
 struct LossReference {
   Doubles d_hidden, hidden_bound, d_table, table_bound;
 };
@@ -201,17 +202,17 @@ LossReference loss_reference(const Doubles& hidden, const Doubles& table, const 
   LossReference r{Doubles(hidden.size()), Doubles(hidden.size()), Doubles(table.size()), Doubles(table.size())};
   Doubles logits(entries);
   for (size_t row = 0; row < rows; ++row) {
-    double most = -1e300, sum = 0;
+    double maximum = -1e300, sum = 0;
     for (size_t e = 0; e < entries; ++e) {
       logits[e] = 0;
       for (size_t i = 0; i < width; ++i) logits[e] += hidden[row * width + i] * table[e * width + i];
-      most = std::max(most, logits[e]);
+      maximum = std::max(maximum, logits[e]);
     }
-    for (const double logit : logits) sum += std::exp(logit - most);
+    for (const double logit : logits) sum += std::exp(logit - maximum);
     for (size_t e = 0; e < entries; ++e) {
-      const double p = std::exp(logits[e] - most) / sum;
+      const double p = std::exp(logits[e] - maximum) / sum;
       const double g = factor * (p - (static_cast<size_t>(targets[row]) == e ? 1.0 : 0.0));
-      const double bound = kHalfUlp * (factor * p * (most - logits[e]) * 1.01 + std::abs(g)) + kFp32 * factor * p;
+      const double bound = kHalfUlp * (factor * p * (maximum - logits[e]) * 1.01 + std::abs(g)) + kFp32 * factor * p;
       for (size_t i = 0; i < width; ++i) {
         r.d_hidden[row * width + i] += g * table[e * width + i];
         r.hidden_bound[row * width + i] += bound * std::abs(table[e * width + i]);
@@ -244,7 +245,7 @@ TEST_P(Bf16Layers, Loss) {
                               tile.data(),   tile_maxima.data(), scratch_.data()};
     const double loss = loss_forward(pool_, {shape, hidden.data(), table.data(), targets.data(), buffers});
     const double reference = reference_loss(widen(hidden), widen(table), targets);
-    EXPECT_NEAR(loss, reference, 1e-6 * reference);  // as in fp32
+    EXPECT_NEAR(loss, reference, 1e-6 * reference);  // the tolerance of fp32
     auto d_hidden = zeros<float>(rows * width), d_table = zeros<float>(entries * width);
     loss_backward(pool_, {shape, hidden.data(), table.data(), targets.data(), buffers, 0.5f, d_hidden.data(),
                           d_table.data(), false});

@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
-"""compare_transformers.py PROGRAM [--golden FILE] [MODEL...]: our training beside Hugging Face's transformers.
+"""compare_transformers.py PROGRAM [--golden FILE] [MODEL...]: compares training with Hugging Face's transformers.
 
-PROGRAM is aliquot. For each model (all of MODELS below unless named) transformers loads exported weights with the numbers of
-that model in their config.json, and saves them anew; aliquot trains 20 steps on made-up tokens from what it saved, told
-nothing else of the model, and transformers with torch.optim.AdamW the same. Compared are the losses, the norms of the
-gradients (theirs summed in double, as torch's own sum in fp32 is off by more) and the weights at the end; and transformers
-loads what was exported at the end. Exit 0: all within their limits. Exit 1: something is not. Exit 77: no torch or transformers here.
---golden writes transformers' losses and norms as a C++ header.
+PROGRAM is the aliquot command. MODEL names entries of MODELS below; the default is all of them. For each model:
+- aliquot exports initial weights, and the fields of the model are changed in their config.json;
+- transformers loads these weights and saves them again;
+- aliquot trains 20 steps with --init from the saved folder, and exports the result;
+- transformers trains the same steps with torch.optim.AdamW;
+- the script compares losses, gradient norms and final weights. transformers loads the exported result for this.
+The gradient norms of transformers are summed in double, because torch's sum in fp32 is less accurate.
+Exit code: 0 if all differences are within their limits, 1 if not, 77 if torch or transformers is not installed.
+--golden writes the losses and norms of transformers to FILE, a C++ header.
 """
 import json
 import math
@@ -24,12 +27,12 @@ try:
     import torch.nn.functional as F
     from transformers import AutoModelForCausalLM
 except ImportError as missing:
-    print(f"compare_transformers.py: {missing}; make a virtual environment with torch and transformers, and run this with its python")
+    print(f"compare_transformers.py: {missing}: install torch and transformers in a virtual environment and run this script with its python")
     sys.exit(77)
 
 STEPS, BATCH, SEQUENCE = 20, 4, 32
 RATE, DECAY, BETAS, CLIP = 1e-3, 0.1, (0.9, 0.95), 1.0
-# Presets, and what their config.json says otherwise.
+# Names begin with a preset. The values are the fields of its config.json that are changed.
 MODELS = {
     "gpt2-nano": {},
     "llama-nano": {},
@@ -43,7 +46,7 @@ LOSS_LIMIT, NORM_LIMIT, WEIGHT_LIMIT = 2e-6, 5e-6, 1e-5
 
 
 def tokens(count):
-    """The same as golden_tokens() in tests/apps/models/golden_transformers_test.cpp."""
+    """Returns the same tokens as golden_tokens() in tests/apps/models/golden_transformers_test.cpp."""
     state, made = 12345, []
     for _ in range(count):
         state = (state * 1103515245 + 12345) % 2**31
@@ -56,7 +59,7 @@ def aliquot(program, *words):
 
 
 def first_weights(program, name, folder):
-    """Those of the preset, which no number that differs has a part in."""
+    """Exports the initial weights of the preset, which do not depend on the changed fields, and changes config.json."""
     preset = "-".join(name.split("-")[:2])
     aliquot(program, "train", "--model", preset, "--quiet", "--steps", 1, "--lr", 0, "--weight-decay", 0, "--checkpoint-dir", folder / "first")
     aliquot(program, "checkpoint", "export", folder / "first", "--out", folder / "weights")
@@ -104,8 +107,11 @@ def off(ours, theirs):
 
 
 def weights_off(ours, theirs):
-    """The length of the difference against that of the weights. Element by element would say nothing: Adam gives a gradient
-    that is zero but for rounding, as that of a bias of keys, the same steps as any other, to whichever side."""
+    """Returns the norm of the difference divided by the norm of the weights.
+
+    Single elements cannot be compared: a gradient that is zero except for rounding, such as that of a bias of keys, has a
+    random sign, and Adam's step does not depend on its magnitude.
+    """
     mine = dict(ours.named_parameters())
     difference = sum((mine[name] - p).double().square().sum().item() for name, p in theirs.named_parameters())
     return math.sqrt(difference / sum(p.double().square().sum().item() for p in theirs.parameters()))
@@ -126,13 +132,13 @@ def compare(program, name, folder, golden):
         "weights": (weights_off(load(folder / "trained"), model), WEIGHT_LIMIT),
     }
     for what, (deviation, limit) in found.items():
-        print(f"{name:18} {what:8} off by {deviation:.1e} at most over {STEPS} steps (limit {limit:.0e})")
+        print(f"{name:18} {what:8} relative difference at most {deviation:.1e} over {STEPS} steps (limit {limit:.0e})")
     print(f"{name:18} loss     {theirs[0][0]:.6f} to {theirs[-1][0]:.6f}")
     return all(deviation <= limit for deviation, limit in found.values())
 
 
 def header(golden):
-    lines = ["#pragma once", "// Written by tests/apps/models/compare_transformers.py --golden: what transformers gave.", "",
+    lines = ["#pragma once", "// Written by tests/apps/models/compare_transformers.py --golden: results of transformers.", "",
              "namespace aliquot::test {", "", "struct GoldenStep {", "  double loss, gradient_norm;", "};", ""]  # fmt: skip
     for name, steps in golden.items():
         words = "".join(part.capitalize() for part in name.split("-"))

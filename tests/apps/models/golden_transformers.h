@@ -1,5 +1,5 @@
 #pragma once
-// Written by tests/apps/models/compare_transformers.py --golden: what transformers gave.
+// Written by tests/apps/models/compare_transformers.py --golden: results of transformers.
 
 namespace aliquot::test {
 

@@ -1,5 +1,5 @@
-// Whole training against Hugging Face's transformers: losses and norms of 20 steps from the same weights and tokens, as
-// compare_transformers.py wrote them down once.
+// Compares losses and gradient norms of 20 training steps with those of Hugging Face's transformers, which started from
+// the same weights and tokens. compare_transformers.py --golden recorded them.
 #include "tests/apps/models/golden_transformers.h"
 
 #include <fstream>
@@ -15,19 +15,19 @@ namespace {
 constexpr int kSteps = 20;
 constexpr int64_t kBatch = 4, kSequence = 32;
 
-/// The same as tokens() there: 32 tokens of the vocabulary, drawn by the C standard's own example.
+/// The same as tokens() in compare_transformers.py: tokens below 32 from the example of rand() in the C standard.
 std::string golden_tokens() {
   uint64_t state = 12345;
   std::string bytes;
   for (int64_t i = 0; i < kSteps * kBatch * kSequence + 1; ++i) {
     state = (state * 1103515245 + 12345) % (uint64_t{1} << 31);
     bytes += static_cast<char>((state >> 16) % 32);
-    bytes += '\0';  // 16 bits, the low byte first
+    bytes += '\0';  // 16-bit little-endian
   }
   return bytes;
 }
 
-/// `model` as --model takes it.
+/// Trains `model`, a value for --model, and compares with `golden`.
 void expect_golden(const std::string& model, std::span<const GoldenStep> golden) {
   TemporaryDirectory directory;
   const std::string data = directory.path() / "tokens.bin", metrics = directory.path() / "run.jsonl";
@@ -75,7 +75,7 @@ void expect_golden(const std::string& model, std::span<const GoldenStep> golden)
   EXPECT_EQ(step, golden.size());
 }
 
-/// The preset's config.json with `numbers` of its own, as MODELS there has them.
+/// Trains the model of config.json `shape` with the fields of `numbers` changed, as compare_transformers.py does.
 void expect_golden(const char* shape, const char* numbers, std::span<const GoldenStep> golden) {
   const TemporaryDirectory directory;
   nlohmann::ordered_json config = nlohmann::ordered_json::parse(shape);
@@ -91,15 +91,15 @@ constexpr const char* kLlamaShape = R"({"model_type": "llama", "num_hidden_layer
     "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 384, "max_position_embeddings": 128,
     "vocab_size": 256, "rms_norm_eps": 1e-5, "tie_word_embeddings": true})";
 
-TEST(Golden, AnotherEpsilonIsTransformersOwn) {
+TEST(Golden, EpsilonActsAsInTransformers) {
   expect_golden(kGpt2Shape, R"({"layer_norm_epsilon": 1e-3})", kGpt2NanoEpsilon);
 }
 
-TEST(Golden, AnotherThetaIsTransformersOwn) {
+TEST(Golden, ThetaActsAsInTransformers) {
   expect_golden(kLlamaShape, R"({"rope_theta": 100.0, "rms_norm_eps": 1e-3})", kLlamaNanoTheta);
 }
 
-TEST(Golden, AnotherScalingIsTransformersOwn) {
+TEST(Golden, RopeScalingActsAsInTransformers) {
   expect_golden(kLlamaShape, R"({"rope_theta": 10000.0, "rope_scaling": {"rope_type": "llama3", "factor": 8.0,
       "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 16}})",
                 kLlamaNanoScaled);

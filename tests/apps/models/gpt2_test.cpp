@@ -1,4 +1,4 @@
-// What is GPT-2's alone; models_test.cpp has what every model does.
+// Tests what is specific to GPT-2. models_test.cpp tests what all models have in common.
 #include "apps/models/gpt2.h"
 
 #include <gtest/gtest.h>
@@ -27,18 +27,18 @@ TEST(Gpt2, DeclaresHuggingFacesNamesAndShapes) {
   EXPECT_EQ(shapes["h.11.attn.c_attn.weight"], (std::vector<int64_t>{768, 2304}));
   EXPECT_EQ(shapes["h.0.mlp.c_proj.weight"], (std::vector<int64_t>{3072, 768}));
   ASSERT_EQ(model.uses().size(), model.units().size() + 1);
-  EXPECT_EQ(model.uses().front(), model.uses().back());  // the tied table, first and last
+  EXPECT_EQ(model.uses().front(), model.uses().back());  // the tied embedding is the first and the last use
 }
 
-TEST(Gpt2, RefusesWhatDoesNotFit) {
+TEST(Gpt2, RejectsInvalidShapesAndBatches) {
   ThreadPool pool(1);
   const auto loops = make_host_backend(pool);
   const ModelShape nano = find_model_preset("gpt2-nano")->shape;
   EXPECT_THROW(Gpt2(nano, {.sequence = 129}, *loops), UsageError);
   EXPECT_THROW(Gpt2(nano, {.batch = 0}, *loops), UsageError);
-  ModelShape crooked = nano;
-  crooked.heads = crooked.kv_heads = 3;
-  EXPECT_THROW(Gpt2(crooked, {}, *loops), UsageError);
+  ModelShape indivisible = nano;
+  indivisible.heads = indivisible.kv_heads = 3;
+  EXPECT_THROW(Gpt2(indivisible, {}, *loops), UsageError);
   Gpt2 model(nano, {.batch = 1, .sequence = 2}, *loops);
   const std::vector<int32_t> good{1, 2}, high{1, 256}, low{-1, 2}, few{1};
   EXPECT_THROW(model.set_batch({high, good}), UsageError);

@@ -1,4 +1,4 @@
-// config.json as the definition of a model: what is read, what is refused and in which words.
+// Tests how config.json is read, and the messages for invalid and unsupported files.
 #include <fstream>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -27,7 +27,7 @@ Json llama() {
     "num_key_value_heads": 2, "intermediate_size": 96, "max_position_embeddings": 64, "vocab_size": 100})");
 }
 
-/// `base` with `change` laid over it; null takes a key away only where the text says so by "absent".
+/// `base` with the keys of `change` replaced. The value "absent" removes a key.
 Json changed(Json base, const char* change) {
   const Json changes = Json::parse(change);
   for (const auto& [key, value] : changes.items()) {
@@ -48,17 +48,17 @@ std::string refusal(const std::string& text) {
   } catch (const UsageError& error) {
     return error.what();
   }
-  return "taken";
+  return "accepted";
 }
 
-TEST(ModelConfig, WhatIsAbsentIsAsInTransformers) {
+TEST(ModelConfig, AbsentFieldsHaveTheDefaultsOfTransformers) {
   const ModelShape small = parsed(gpt2()).shape;
   EXPECT_EQ(small, (ModelShape{ModelFamily::kGpt2, 2, 32, 4, 4, 128, 64, 100}));
   const ModelShape shape = parsed(changed(llama(), R"({"num_key_value_heads": "absent"})")).shape;
   EXPECT_EQ(shape, (ModelShape{ModelFamily::kLlama, 2, 32, 4, 4, 96, 64, 100, {.theta = 10000}, false, 1e-6}));
 }
 
-TEST(ModelConfig, NumbersAreRead) {
+TEST(ModelConfig, FieldsAreRead) {
   EXPECT_EQ(parsed(changed(gpt2(), R"({"layer_norm_epsilon": 1e-6, "n_inner": 96})")).shape,
             (ModelShape{ModelFamily::kGpt2, 2, 32, 4, 4, 96, 64, 100, {}, true, 1e-6}));
   EXPECT_EQ(parsed(changed(gpt2(), R"({"n_inner": null, "activation_function": "gelu_pytorch_tanh"})")).shape.hidden,
@@ -69,7 +69,7 @@ TEST(ModelConfig, NumbersAreRead) {
   EXPECT_EQ(shape, (ModelShape{ModelFamily::kLlama, 2, 32, 4, 2, 96, 64, 100, {.theta = 10000}, true, 1e-5}));
 }
 
-TEST(ModelConfig, RopeIsReadInBothOfItsPlaces) {
+TEST(ModelConfig, RopeIsReadFromBothOfItsKeys) {
   const Rope slowed{.theta = 500000,
                     .scaling = RopeScaling::kLlama3,
                     .factor = 32,
@@ -87,8 +87,8 @@ TEST(ModelConfig, RopeIsReadInBothOfItsPlaces) {
   EXPECT_EQ(rope(R"({"rope_theta": 5, "rope_scaling": {"type": "default"}})"), Rope{.theta = 5});
 }
 
-/// What is exported reads back to the same model, and by transformers' own names.
-TEST(ModelConfig, WhatIsWrittenReadsBack) {
+/// An exported configuration defines the same model and has only keys that the reader knows.
+TEST(ModelConfig, WritingAndReadingKeepsTheShape) {
   std::vector<ModelShape> shapes;
   for (const ModelPreset& preset : model_presets()) shapes.push_back(preset.shape);
   shapes.push_back(parsed(changed(gpt2(), R"({"layer_norm_epsilon": 3e-7, "n_inner": 96})")).shape);
@@ -112,8 +112,8 @@ TEST(ModelConfig, WhatIsWrittenReadsBack) {
   }
 }
 
-/// As published, with all that says nothing of the model.
-TEST(ModelConfig, PublishedFilesAreTaken) {
+/// Published files have keys that do not affect the model.
+TEST(ModelConfig, PublishedFilesAreAccepted) {
   const ModelConfig gpt2_124m =
       parse_model_config(R"({"activation_function": "gelu_new", "architectures": ["GPT2LMHeadModel"],
     "attn_pdrop": 0.1, "bos_token_id": 50256, "embd_pdrop": 0.1, "eos_token_id": 50256, "initializer_range": 0.02,
@@ -154,7 +154,7 @@ void expect_refusals(const std::vector<Refusal>& cases) {
   }
 }
 
-TEST(ModelConfig, WhatChangesGpt2IsRefusedByName) {
+TEST(ModelConfig, UnsupportedFieldsOfGpt2AreRejectedByName) {
   expect_refusals({
       {gpt2(), R"({"activation_function": "relu"})",
        R"(activation_function is "relu": not supported (only "gelu_new", "gelu_pytorch_tanh",)"},
@@ -175,24 +175,25 @@ TEST(ModelConfig, WhatChangesGpt2IsRefusedByName) {
   });
 }
 
-TEST(ModelConfig, WhatChangesLlamaIsRefusedByName) {
+TEST(ModelConfig, UnsupportedFieldsOfLlamaAreRejectedByName) {
   expect_refusals({
       {llama(), R"({"model_type": "mistral", "sliding_window": 32})",
        R"(model_type is "mistral": not supported (only)"},
       {llama(), R"({"hidden_act": "gelu"})", R"(hidden_act is "gelu": not supported (only "silu", "swish").)"},
       {llama(), R"({"attention_bias": true})", "attention_bias is true: not supported (only false, null)."},
       {llama(), R"({"mlp_bias": true})", "mlp_bias is true: not supported (only false, null)."},
-      {llama(), R"({"head_dim": 16})", "head_dim is 16: not supported (only hidden_size / num_attention_heads, 8)."},
+      {llama(), R"({"head_dim": 16})",
+       "head_dim is 16: not supported (only hidden_size / num_attention_heads, which is 8)."},
       {llama(), R"({"sliding_window": 32})",
        "sliding_window is 32: not supported (only null, or use_sliding_window false)."},
       {llama(), R"({"layer_types": ["full_attention", "sliding_attention"]})",
        R"(layer_types is ["full_attention","sliding_attention"]: not supported (only "full_attention" in every layer).)"},
       {llama(), R"({"partial_rotary_factor": 0.5})", "partial_rotary_factor is 0.5: not supported (only 1, null)."},
   });
-  EXPECT_EQ(refusal(changed(llama(), R"({"sliding_window": 32, "use_sliding_window": false})").dump()), "taken");
+  EXPECT_EQ(refusal(changed(llama(), R"({"sliding_window": 32, "use_sliding_window": false})").dump()), "accepted");
 }
 
-TEST(ModelConfig, OtherRopesAreRefusedByName) {
+TEST(ModelConfig, UnsupportedRopeIsRejectedByName) {
   expect_refusals({
       {llama(), R"({"rope_scaling": {"type": "linear", "factor": 2.0}})",
        R"(rope_scaling is {"type":"linear","factor":2.0}: not supported (only null, "default", "llama3").)"},
@@ -203,7 +204,7 @@ TEST(ModelConfig, OtherRopesAreRefusedByName) {
       {llama(), R"({"rope_parameters": {"full_attention": {"rope_theta": 1e4}}})", "rope_parameters is {"},
       {llama(), R"({"rope_parameters": {"rope_theta": 1e4, "partial_rotary_factor": 0.5}})", "rope_parameters is {"},
       {llama(), R"({"rope_theta": 5e5, "rope_parameters": {"rope_theta": 1e4}})",
-       R"(rope_theta is 500000.0: it contradicts rope_parameters, {"rope_theta":10000.0}.)"},
+       R"(rope_theta is 500000.0: it contradicts rope_parameters, which is {"rope_theta":10000.0}.)"},
       {llama(), R"({"rope_scaling": {"type": "default"}, "rope_parameters": {"rope_theta": 1e4}})",
        R"(rope_scaling is {"type":"default"}: it contradicts rope_parameters)"},
       {llama(), R"({"rope_scaling": {"rope_type": "llama3", "factor": 8.0}})",
@@ -220,19 +221,19 @@ TEST(ModelConfig, OtherRopesAreRefusedByName) {
   });
 }
 
-TEST(ModelConfig, OtherNamesOfAKeyMustAgreeWithIt) {
-  EXPECT_EQ(refusal(changed(gpt2(), R"({"num_attention_heads": 4, "hidden_size": 32})").dump()), "taken");
+TEST(ModelConfig, AliasesOfAKeyMustAgreeWithIt) {
+  EXPECT_EQ(refusal(changed(gpt2(), R"({"num_attention_heads": 4, "hidden_size": 32})").dump()), "accepted");
   EXPECT_EQ(refusal(changed(gpt2(), R"({"num_attention_heads": 8})").dump()),
-            "config.json: num_attention_heads is 8: it contradicts n_head, 4.");
+            "config.json: num_attention_heads is 8: it contradicts n_head, which is 4.");
   EXPECT_EQ(refusal(changed(llama(), R"({"is_causal": false})").dump()),
             "config.json: is_causal is false: not supported (only true, null).");
   const char* both = R"({"rope_scaling": {"rope_type": "default"}, "rope_theta": 1000.0,
                          "rope_parameters": {"rope_theta": 1000.0, "rope_type": "default"}})";
-  EXPECT_EQ(refusal(changed(llama(), both).dump()), "taken");
+  EXPECT_EQ(refusal(changed(llama(), both).dump()), "accepted");
 }
 
-/// transformers trains no such row as an input; here it is trained.
-TEST(ModelConfig, APaddingRowIsTold) {
+/// transformers does not train the embedding of pad_token_id. Aliquot does, and reports the difference.
+TEST(ModelConfig, APaddingTokenIsReported) {
   const ModelConfig padded = parsed(changed(llama(), R"({"pad_token_id": 5})"));
   ASSERT_EQ(padded.remarks.size(), 1u);
   EXPECT_NE(padded.remarks.front().find("pad_token_id is 5: transformers gives this row"), std::string::npos);
@@ -264,17 +265,17 @@ TEST(ModelConfig, TypesAndRangesAreChecked) {
   expect(llama(), R"({"tie_word_embeddings": 1})", "tie_word_embeddings is 1: expected true or false.");
   expect(
       llama(), R"({"hidden_size": 36, "num_attention_heads": 12, "num_key_value_heads": 12})",
-      "hidden_size 36 and num_attention_heads 12 make heads of 3 elements, and rotary positions turn pairs: change one "
-      "of them.");
+      "hidden_size 36 and num_attention_heads 12 make heads of 3 elements, but rotary positions need an even number: "
+      "change one of them.");
 }
 
-TEST(ModelConfig, WhatIsNoConfigurationIsRefused) {
+TEST(ModelConfig, InvalidFilesAreRejected) {
   EXPECT_EQ(refusal(""), "config.json: the file is not JSON.");
   EXPECT_EQ(refusal("[1]"), "config.json: the file is not a JSON object.");
   EXPECT_EQ(refusal(R"({"model_type": "gpt2", "model_type": "llama"})"),
-            "config.json: the file has a key twice in one object.");
+            "config.json: the file has a duplicate key in an object.");
   EXPECT_EQ(refusal(R"({"layer_norm_epsilon": 1e999})"),
-            "config.json: it has a number that is larger than any double.");
+            "config.json: the file has a number that does not fit a double.");
   EXPECT_EQ(refusal(R"({"rope_theta": NaN})"), "config.json: the file is not JSON.");
   std::string deep;
   for (int i = 0; i < 100'000; ++i) deep += R"({"a":)";
@@ -282,20 +283,21 @@ TEST(ModelConfig, WhatIsNoConfigurationIsRefused) {
   EXPECT_LT(refusal(R"({"model_type": ")" + std::string(1'000'000, 'x') + "\"}").size(), 1000u);
 }
 
-TEST(ModelConfig, KeysThatAreNotKnownAreTold) {
+TEST(ModelConfig, UnknownKeysAreReported) {
   const ModelConfig config = parsed(changed(llama(), R"({"my_own": 1, "tab\there": 2})"));
   EXPECT_EQ(config.remarks,
             (std::vector<std::string>{"config.json: unknown keys of model_type llama are ignored: my_own, tab?here."}));
 }
 
-TEST(ModelConfig, FilesAreFoundBesideWeightsAndMustBeFiles) {
+TEST(ModelConfig, FilesAreFoundBesideWeightsAndMustBeRegularFiles) {
   const TemporaryDirectory folder;
   EXPECT_FALSE(find_config_near(folder.path()));
   write_file(folder.path() / "config.json", gpt2().dump());
   EXPECT_EQ(find_config_near(folder.path()), folder.path() / "config.json");
   EXPECT_EQ(find_config_near(folder.path() / "model.safetensors"), folder.path() / "config.json");
   EXPECT_EQ(read_model_config(folder.path() / "config.json").shape.layers, 2);
-  std::filesystem::create_symlink("config.json", folder.path() / "link.json");  // as a cache of downloads has them
+  std::filesystem::create_symlink("config.json",
+                                  folder.path() / "link.json");  // as in the download cache of huggingface_hub
   EXPECT_EQ(read_model_config(folder.path() / "link.json").shape.layers, 2);
   ASSERT_EQ(mkfifo((folder.path() / "pipe.json").c_str(), 0600), 0);
   const int socket = ::socket(AF_UNIX, SOCK_STREAM, 0);

@@ -14,7 +14,7 @@ namespace {
 
 constexpr double kForward = 2e-6, kGradient = 2e-5;
 
-// sum(output x direction): a scalar whose gradient is the layer's backward of `direction`.
+// The dot product of output and direction, a scalar function whose gradient backward computes from `direction`.
 double along(const Doubles& output, const std::vector<float>& direction) {
   double sum = 0;
   for (size_t i = 0; i < output.size(); ++i) sum += output[i] * static_cast<double>(direction[i]);
@@ -125,7 +125,7 @@ TEST_P(Layers, GeluAgainstDifferences) {
   EXPECT_TRUE(all_close(gradient, slope, kGradient));
 }
 
-TEST_P(Layers, TokensAndPositionsSumWhereTheyCameFrom) {
+TEST_P(Layers, TokenAndPositionGradientsAreSummedByRow) {
   const int64_t batch = 2, sequence = 5, context = 7, width = 35, entries = 4;
   const std::vector<int32_t> tokens{3, 1, 1, 0, 3, 3, 3, 1, 0, 1};
   const auto table = random_.floats(entries * width), positions = random_.floats(context * width);
@@ -152,7 +152,7 @@ TEST_P(Layers, TokensAndPositionsSumWhereTheyCameFrom) {
 }
 
 TEST_P(Layers, AttentionAgainstDifferences) {
-  const AttentionShape shape{2, 70, 3, 5, 3};  // more than one strip, nothing a multiple of a vector
+  const AttentionShape shape{2, 70, 3, 5, 3};  // more than one strip, and no extent is a multiple of a vector
   const int64_t rows = shape.batch * shape.sequence;
   const auto qkv = random_.floats(rows * shape.stride(), 2), from = random_.floats(rows * shape.width());
   auto y = zeros(rows * shape.width()), log_sums = zeros(rows * shape.heads),
@@ -164,7 +164,7 @@ TEST_P(Layers, AttentionAgainstDifferences) {
   };
   EXPECT_TRUE(all_close(y, reference(widen(qkv)), kForward));
   attention_backward(pool_, {shape, qkv.data(), y.data(), log_sums.data(), from.data(), d_qkv.data(), scratch.data()});
-  // Every third element is enough, and keeps the test short.
+  // Checks only every third element to save time.
   Doubles x = widen(qkv), expected;
   std::vector<float> got;
   for (size_t i = 0; i < x.size(); i += 3) {

@@ -7,7 +7,7 @@ namespace aliquot::test {
 namespace {
 
 struct Losses {
-  double first = 0, last = 0;  // last: the mean of five steps
+  double first = 0, last = 0;  // loss of the first step, mean loss of the last five steps
 };
 
 Losses learn(const char* model, DType compute, DType gradient_type) {
@@ -43,7 +43,7 @@ TEST(SyntheticLanguage, ANanoLlamaLearnsItWithinAHundredSteps) {
   EXPECT_LT(losses.last, 2.6);
 }
 
-TEST(SyntheticLanguage, In16BitsItIsLearntAsWell) {
+TEST(SyntheticLanguage, ANanoModelLearnsItAsWellIn16Bits) {
   const Losses exact = learn("gpt2-nano", DType::kFloat32, DType::kFloat32);
   for (const auto& [compute, gradient_type] : {std::pair{DType::kBFloat16, DType::kFloat32},
                                                {DType::kBFloat16, DType::kBFloat16},

@@ -1,4 +1,4 @@
-// What is Llama's alone; models_test.cpp has what every model does.
+// Tests what is specific to Llama. models_test.cpp tests what all models have in common.
 #include "apps/models/llama.h"
 
 #include <gtest/gtest.h>
@@ -52,14 +52,14 @@ TEST(Llama, DeclaresHuggingFacesNamesAndShapes) {
   EXPECT_EQ(large.uses, large.units);
 }
 
-TEST(Llama, RefusesHeadsThatCannotBeTurned) {
+TEST(Llama, RejectsOddHeadWidths) {
   ThreadPool pool(1);
   const auto loops = make_host_backend(pool);
   const ModelShape odd{ModelFamily::kLlama, 1, 15, 3, 3, 8, 16, 16};
   EXPECT_THROW(Llama(odd, {}, *loops), UsageError);
 }
 
-TEST(Llama, SlowAnglesAreSlowedAndFastOnesAreNot) {
+TEST(Llama, Llama3ScalingSlowsLowFrequenciesOnly) {
   for (const char* preset : {"llama-nano", "llama-1b", "llama-8b"}) {
     const ModelShape shape = find_model_preset(preset)->shape;
     for (int64_t pair = 0; pair < shape.head_width() / 2; ++pair) {
@@ -83,7 +83,7 @@ TEST(Llama, SlowAnglesAreSlowedAndFastOnesAreNot) {
   EXPECT_NEAR(rotary_frequency(shape, 31) * 32, std::pow(500000.0, -62.0 / 64), 1e-15);
 }
 
-TEST(Llama, AnglesStayRightFarIntoAContext) {
+TEST(Llama, RotaryAnglesAreAccurateForLongContexts) {
   const ModelShape shape = find_model_preset("llama-1b")->shape;
   const int64_t sequence = shape.context, half = shape.head_width() / 2;
   std::vector<float> cosines(static_cast<size_t>(sequence * half)), sines(cosines.size());
@@ -94,7 +94,7 @@ TEST(Llama, AnglesStayRightFarIntoAContext) {
     worst = std::max({worst, std::abs(std::cos(angle) - static_cast<double>(cosines[static_cast<size_t>(i)])),
                       std::abs(std::sin(angle) - static_cast<double>(sines[static_cast<size_t>(i)]))});
   }
-  EXPECT_LT(worst, 1e-7);  // of fp32
+  EXPECT_LT(worst, 1e-7);  // the accuracy of fp32
 }
 
 class LlamaLayers : public testing::TestWithParam<int> {
@@ -163,9 +163,9 @@ TEST_P(LlamaLayers, GatedAgainstDifferences) {
       all_close(up, difference_gradient(u, [&](const Doubles& v) { return along(loss(g, v), from); }), kGradient));
 }
 
-TEST_P(LlamaLayers, RotationTurnsThereAndBack) {
+TEST_P(LlamaLayers, RotationIsInvertible) {
   const ModelShape shape{ModelFamily::kLlama, 1, 5 * 22, 5, 2, 8, 9, 16};
-  const int64_t rows = 2 * 9, heads = 3, stride = heads * 22 + 7;  // what stands beside the heads is left alone
+  const int64_t rows = 2 * 9, heads = 3, stride = heads * 22 + 7;  // 7 more columns, which must stay unchanged
   std::vector<float> cosines(9 * 11), sines(9 * 11);
   compute_rotary_angles(shape, 9, cosines.data(), sines.data());
   const auto before = random_.floats(rows * stride);
@@ -190,7 +190,7 @@ TEST_P(LlamaLayers, RotationTurnsThereAndBack) {
   EXPECT_TRUE(all_close(x, widen(before), kForward));
 }
 
-TEST_P(LlamaLayers, SharedKeysGetTheGradientsOfAllTheirHeads) {
+TEST_P(LlamaLayers, SharedKeysSumTheGradientsOfTheirHeads) {
   const ModelShape model{ModelFamily::kLlama, 1, 6 * 4, 6, 2, 8, 70, 16};
   const AttentionShape shape{1, 70, 6, 4, 2};
   const int64_t rows = shape.sequence;
@@ -208,7 +208,7 @@ TEST_P(LlamaLayers, SharedKeysGetTheGradientsOfAllTheirHeads) {
       static_cast<size_t>(pool_.thread_count() * attention_scratch_elements(shape, DType::kFloat32)));
   attention_forward(pool_, {shape, qkv.data(), y.data(), log_sums.data(), scratch.data()});
   const auto reference = [&](const Doubles& keys, const Doubles& values) {
-    return reference_attention(reference_side_by_side(model, widen(q), keys, values), 1, rows, 6, 4);
+    return reference_attention(reference_concatenate_qkv(model, widen(q), keys, values), 1, rows, 6, 4);
   };
   EXPECT_TRUE(all_close(y, reference(widen(k), widen(v)), kForward));
   attention_backward(pool_, {shape, qkv.data(), y.data(), log_sums.data(), from.data(), d_qkv.data(), scratch.data()});

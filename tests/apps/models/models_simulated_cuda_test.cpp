@@ -1,4 +1,4 @@
-// The reference models, sharded over GPUs that pretend: their layers' kernels, the engine's, and what orders them.
+// Trains the reference models, sharded over simulated GPUs. Tests the kernels of layers and engine, and their order.
 #include <cmath>
 #include <gtest/gtest.h>
 
@@ -89,7 +89,7 @@ Outcome outcome_of(const Setting& setting, DeviceChoice device) {
   return outcome;
 }
 
-/// In fp32 both sum the same numbers in orders of their own; in bf16 roundings that fall apart grow from step to step.
+/// Host and GPU add in different orders. The tolerance for bf16 is larger, because differences grow with every step.
 void expect_like_host(const Outcome& got, const Setting& setting) {
   const Outcome host = outcome_of(setting, DeviceChoice::kHost);
   const double within = setting.compute == DType::kFloat32 ? 2e-5 : 2e-2;
@@ -98,8 +98,8 @@ void expect_like_host(const Outcome& got, const Setting& setting) {
   EXPECT_LT(host.losses.back(), host.losses.front());
 }
 
-/// What these take is nothing to go by; that all is taken, on GPUs, is.
-TEST(RankRates, OfGpusAreMeasured) {
+/// Rates of simulated GPUs have no meaning. The test checks that all rates were measured, so that none is the default.
+TEST(RankRates, AreMeasuredOnGpus) {
   for (const int ranks : {1, 2}) {
     World::threads(ranks,
                    [&](World& world) {
@@ -111,7 +111,8 @@ TEST(RankRates, OfGpusAreMeasured) {
                                                cost.flops_per_second / typical.flops_per_second,
                                                typical.update_seconds_per_element / cost.update_seconds_per_element}) {
                        EXPECT_GT(rate, 0);
-                       EXPECT_LT(rate, 1) << "as fast as a GPU";
+                       EXPECT_LT(rate, 1)
+                           << "the simulated GPU is as fast as a real one, so the rate was probably not measured";
                      }
                      EXPECT_EQ(cost.inside_node.bytes_per_second != typical.inside_node.bytes_per_second, ranks > 1);
                      EXPECT_EQ(cost.cores_per_thread, 0);
@@ -121,14 +122,14 @@ TEST(RankRates, OfGpusAreMeasured) {
   }
 }
 
-class ModelsOnPretendedGpus : public testing::TestWithParam<std::tuple<ModelFamily, DType>> {};
+class ModelsOnSimulatedGpus : public testing::TestWithParam<std::tuple<ModelFamily, DType>> {};
 
-INSTANTIATE_TEST_SUITE_P(FamiliesAndTypes, ModelsOnPretendedGpus,
+INSTANTIATE_TEST_SUITE_P(FamiliesAndTypes, ModelsOnSimulatedGpus,
                          testing::Values(std::tuple(ModelFamily::kGpt2, DType::kFloat32),
                                          std::tuple(ModelFamily::kGpt2, DType::kBFloat16),
                                          std::tuple(ModelFamily::kLlama, DType::kBFloat16)));
 
-TEST_P(ModelsOnPretendedGpus, LearnAsOnAHostAndAlikeAtEveryStage) {
+TEST_P(ModelsOnSimulatedGpus, MatchTheHostAndAreEqualAtEveryStage) {
   Setting setting{.family = std::get<0>(GetParam()), .ranks = 2, .stage = 0, .compute = std::get<1>(GetParam())};
   const Outcome first = outcome_of(setting, DeviceChoice::kCuda);
   expect_like_host(first, setting);

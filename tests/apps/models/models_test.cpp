@@ -1,4 +1,4 @@
-// What every model does: its gradients are those of its loss, its bits depend on nothing but its input, and it learns.
+// Tests all models: gradients match the loss, results depend only on the input, and training reduces the loss.
 #include <cmath>
 #include <gtest/gtest.h>
 
@@ -27,7 +27,7 @@ Tokens some_tokens(int64_t count, int64_t vocabulary, uint64_t seed = 5) {
   return t;
 }
 
-// Larger weights than at the start of training, so that no gradient is lost in the noise of fp32.
+// Makes the weights larger than at the start of training, so that gradients are large compared with rounding errors.
 void scale_up_weights(PlainTraining& training) {
   RandomValues random(11);
   for (auto& [name, tensor] : training.tensors().tensors()) {
@@ -64,8 +64,8 @@ struct ModelCase {
                       const std::vector<int32_t>&);
 };
 
-// Nothing a multiple of a vector, more than one strip of attention; keys of their own, and shared by three heads; epsilons
-// and rotary positions that are not the usual ones, and so large and so fast that they show.
+// Extents are not multiples of a vector, and attention has more than one strip. Keys belong to one head or are shared
+// by three. Epsilons and rotary frequencies differ from the defaults enough to change the results.
 constexpr Rope kScaledRope{
     .theta = 10000, .scaling = RopeScaling::kLlama3, .factor = 8, .high_freq_factor = 3, .original_context = 24};
 const ModelCase kCases[] = {
@@ -97,7 +97,7 @@ class EveryModel : public testing::TestWithParam<ModelCase> {
 INSTANTIATE_TEST_SUITE_P(Models, EveryModel, testing::ValuesIn(kCases),
                          [](const auto& test) { return std::string(test.param.name); });
 
-TEST_P(EveryModel, GradientsAgreeWithDifferencesInDouble) {
+TEST_P(EveryModel, GradientsMatchFiniteDifferences) {
   const PlainOptions options = odd_model();
   PlainTraining training(options);
   scale_up_weights(training);
@@ -111,7 +111,8 @@ TEST_P(EveryModel, GradientsAgreeWithDifferencesInDouble) {
   const double loss = training.pass(t.batch());
   EXPECT_NEAR(loss, reference(), 1e-6 * loss);
 
-  for (auto& [name, values] : parameters) {  // along one random direction a tensor: every element takes part
+  // The derivative of the loss along one random direction for each tensor.
+  for (auto& [name, values] : parameters) {
     const std::vector<float>& gradient = training.tensors()[name].gradient;
     RandomValues random(values.size());
     const Doubles before = values;
@@ -147,14 +148,14 @@ TEST_P(EveryModel, BitsDoNotDependOnThreadsLogitsOrRecomputation) {
   EXPECT_TRUE(same_bits(run(recomputed).gradients, plain.gradients));
 }
 
-TEST_P(EveryModel, BitsDoNotDependOnThreadsAtNano) {
+TEST_P(EveryModel, BitsOfTheNanoPresetDoNotDependOnThreads) {
   PlainOptions options{.shape = find_model_preset(GetParam().preset)->shape, .model = {.batch = 4}};
   const Result one = run(options);
   options.threads = 2;
   EXPECT_TRUE(same_bits(run(options).gradients, one.gradients));
 }
 
-TEST_P(EveryModel, AssignsOrAddsAsDeclared) {
+TEST_P(EveryModel, GradientsAreAssignedOrAdded) {
   const Result once = run(odd_model());
   for (const GradientMode mode : {GradientMode::kAssign, GradientMode::kAdd}) {
     PlainOptions options = odd_model();
@@ -162,7 +163,7 @@ TEST_P(EveryModel, AssignsOrAddsAsDeclared) {
     PlainTraining training(options);
     scale_up_weights(training);
     const Tokens t = some_tokens(training.token_count(), options.shape.vocabulary);
-    if (mode == GradientMode::kAssign) {  // whatever was there
+    if (mode == GradientMode::kAssign) {  // must overwrite previous values
       for (auto& [name, tensor] : training.tensors().tensors()) std::ranges::fill(tensor.gradient, 1e30f);
     }
     training.pass(t.batch());
@@ -186,8 +187,8 @@ double norm(const std::vector<float>& values) {
 float in_bf16(float value) { return bf16_to_float(float_to_bf16(value)); }
 float in_fp16(float value) { return fp16_to_float(float_to_fp16(value)); }
 
-// Two blocks round about 32 times between a token and its gradient, there and back, each time by half an ulp at most and
-// to no side in particular: squares add.
+// In forward and backward of two blocks, a value is rounded about 32 times, each time by at most half an ulp. The
+// errors are independent, so their squares add.
 void expect_gradients_but_for_rounding(PlainOptions options, DType compute, DType gradient_type) {
   PlainTraining exact(options);
   options.model.compute = compute;
@@ -200,7 +201,7 @@ void expect_gradients_but_for_rounding(PlainOptions options, DType compute, DTyp
       for (float& p : tensor.parameter) p = compute == DType::kFloat16 ? in_fp16(p) : in_bf16(p);
     }
   }
-  // What is written is rounded too.
+  // Gradients that are stored in 16 bits are rounded too.
   const double half_ulp = compute == DType::kFloat16 && gradient_type == DType::kFloat32 ? kHalfUlp / 8 : kHalfUlp;
   const Tokens t = some_tokens(exact.token_count(), options.shape.vocabulary);
   const double loss = exact.pass(t.batch());
@@ -210,11 +211,11 @@ void expect_gradients_but_for_rounding(PlainOptions options, DType compute, DTyp
     for (size_t i = 0; i < difference.size(); ++i)
       difference[i] = difference[i] / options.loss_scale - tensor.gradient[i];
     EXPECT_LT(norm(difference), std::sqrt(32.0) * half_ulp * norm(tensor.gradient)) << name;
-    EXPECT_GT(norm(difference), 0) << name;  // it was in 16 bits
+    EXPECT_GT(norm(difference), 0) << name;  // proves that 16 bits were used
   }
 }
 
-TEST_P(EveryModel, In16BitsGradientsAreThoseOfFp32ButForRounding) {
+TEST_P(EveryModel, In16BitsGradientsMatchFp32UpToRounding) {
   for (const DType compute : {DType::kBFloat16, DType::kFloat16}) {
     for (const DType gradient_type : {DType::kFloat32, DType::kBFloat16}) {
       SCOPED_TRACE(std::string(name(compute)) + ", gradients in " + std::string(name(gradient_type)));
@@ -223,7 +224,7 @@ TEST_P(EveryModel, In16BitsGradientsAreThoseOfFp32ButForRounding) {
   }
 }
 
-TEST_P(EveryModel, In16BitsTheyDoNotDependOnThreadsLogitsOrRecomputation) {
+TEST_P(EveryModel, In16BitsResultsDoNotDependOnThreadsLogitsOrRecomputation) {
   for (const DType compute : {DType::kBFloat16, DType::kFloat16}) {
     PlainOptions options = odd_model();
     options.model.compute = compute;
@@ -240,7 +241,7 @@ TEST_P(EveryModel, In16BitsTheyDoNotDependOnThreadsLogitsOrRecomputation) {
   }
 }
 
-TEST_P(EveryModel, ANanoModelLearnsWhatRepeats) {
+TEST_P(EveryModel, NanoPresetLearnsAPeriodicSequence) {
   PlainOptions options{.shape = find_model_preset(GetParam().preset)->shape, .model = {.batch = 2, .sequence = 64}};
   options.learning_rate = 1e-3f;
   PlainTraining training(options);
@@ -250,7 +251,7 @@ TEST_P(EveryModel, ANanoModelLearnsWhatRepeats) {
     t.targets.push_back((i + 1) * 7 % 31);
   }
   const double first = training.pass(t.batch());
-  EXPECT_NEAR(first, std::log(256.0), 0.2);  // at the start every token is about as likely
+  EXPECT_NEAR(first, std::log(256.0), 0.2);  // at the start all tokens have about the same probability
   training.update();
   double last = first;
   for (int step = 1; step < 50; ++step) {

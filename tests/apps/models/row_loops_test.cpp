@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t kRows = 9;
 
-// Everything one implementation computes from one set of inputs, in one array.
+// Runs every loop of one implementation on fixed inputs and returns all results in one array.
 std::vector<float> everything(const RowLoops& loops, int64_t width) {
   RandomValues random(static_cast<uint64_t>(width));
   const int64_t count = kRows * width;
@@ -44,7 +44,7 @@ std::vector<float> everything(const RowLoops& loops, int64_t width) {
   return all;
 }
 
-TEST(RowLoops, GiveTheSameBitsOnEveryKindOfProcessor) {
+TEST(RowLoops, GiveTheSameBitsWithEveryInstructionSet) {
   for (const int64_t width : {1, 5, 16, 31, 64, 100, 257}) {
     const auto plain = everything(row_loops_plain(), width);
     for (const Isa isa : available_isas()) {
@@ -53,14 +53,15 @@ TEST(RowLoops, GiveTheSameBitsOnEveryKindOfProcessor) {
   }
 }
 
-TEST(RowLoops, RoundAsTheHouseDoes) {
+TEST(RowLoops, RoundToBf16LikeTheScalarConversion) {
   RandomValues random(5);
-  std::vector<float> values{0.0f, -0.0f, 1.00390625f, 1.01171875f, 3.4e38f, -3.4e38f, 1e-40f, -1e-45f};  // ties, limits
+  std::vector<float> values{0.0f,    -0.0f,    1.00390625f, 1.01171875f,
+                            3.4e38f, -3.4e38f, 1e-40f,      -1e-45f};  // ties and extreme values
   for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
     values.push_back(bad);
     values.push_back(-bad);
   }
-  values.push_back(float_from_bits(0x7f800001));  // a NaN whose payload rounding would lose
+  values.push_back(float_from_bits(0x7f800001));  // a NaN that truncation of its payload would turn into infinity
   while (values.size() < 1003) values.push_back(float_from_bits(static_cast<uint32_t>(random.bits())));
   for (const Isa isa : available_isas()) {
     std::vector<uint16_t> bf16(values.size());
@@ -78,8 +79,8 @@ std::vector<uint16_t> bits_of(const std::vector<Fp16>& values) {
   return bits;
 }
 
-// All there are, and floats of any size, most of them between the least and the most that fp16 can tell from 0 and infinity.
-TEST(RowLoops, RoundToFp16AsTheHouseDoes) {
+// Converts all values of fp16, and floats of any magnitude, of which most are in the range of fp16.
+TEST(RowLoops, RoundToFp16LikeTheScalarConversion) {
   RandomValues random(6);
   std::vector<Fp16> all(1 << 16);
   std::vector<float> wide(all.size()), values, back(all.size());
@@ -89,7 +90,7 @@ TEST(RowLoops, RoundToFp16AsTheHouseDoes) {
     const auto bits = static_cast<uint32_t>(random.bits());
     values.push_back(float_from_bits(i % 4 == 0 ? bits : (bits & 0x83ffffffu) + 0x31000000u + (bits >> 28 << 26)));
   }
-  for (const Fp16 value : all) {  // halfway to the next, and a little off
+  for (const Fp16 value : all) {  // halfway between two values of fp16, and next to that
     const uint32_t bits = float_bits(fp16_to_float(value.bits));
     for (const uint32_t more : {0x0fffu, 0x1000u, 0x1001u}) values.push_back(float_from_bits(bits + more));
   }
@@ -112,7 +113,7 @@ std::vector<Short> random_short(RandomValues& random, int64_t count) {
   return narrow;
 }
 
-// In 16 bits too: what each loop writes there.
+// The same for loops with inputs and outputs in 16 bits.
 template <typename Short>
 std::vector<Short> everything_in(const RowLoops& loops, int64_t width) {
   RandomValues random(static_cast<uint64_t>(width));
@@ -141,7 +142,7 @@ std::vector<Short> everything_in(const RowLoops& loops, int64_t width) {
   return all;
 }
 
-TEST(RowLoops, GiveTheSameBitsIn16BitsOnEveryKindOfProcessor) {
+TEST(RowLoops, GiveTheSameBitsIn16BitsWithEveryInstructionSet) {
   for (const int64_t width : {1, 5, 16, 31, 64, 100, 257}) {
     const auto bf16 = everything_in<uint16_t>(row_loops_plain(), width);
     const auto fp16 = bits_of(everything_in<Fp16>(row_loops_plain(), width));
@@ -153,8 +154,8 @@ TEST(RowLoops, GiveTheSameBitsIn16BitsOnEveryKindOfProcessor) {
   }
 }
 
-TEST(RowLoops, SoftmaxIsRightAtTheEdges) {
-  // Far apart scores, and a query that sees itself alone.
+TEST(RowLoops, SoftmaxIsCorrectForExtremeScores) {
+  // Scores that are far apart, and a query that attends only to itself.
   std::vector<float> x{-300.0f, 99.0f, 99.0f, 80.0f, 100.0f, -100.0f};
   std::vector<float> log_sums(2);
   row_loops().softmax({x.data(), 3, 2, 3, 0}, log_sums.data());
@@ -166,7 +167,7 @@ TEST(RowLoops, SoftmaxIsRightAtTheEdges) {
   EXPECT_EQ(x[5], 0.0f);
 }
 
-TEST(RowLoops, WhatIsNotFiniteStaysSo) {
+TEST(RowLoops, ValuesThatAreNotFiniteStayNotFinite) {
   for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
     std::vector<float> x(40, 1.0f), y(40);
     x[33] = bad;

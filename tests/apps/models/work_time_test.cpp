@@ -16,7 +16,7 @@ void rest() { std::this_thread::sleep_for(std::chrono::milliseconds(20)); }
 
 double spent(const WorkSeconds& seconds, WorkKind part) { return seconds[static_cast<size_t>(part)]; }
 
-TEST(Parts, EveryMomentIsCountedOnceAndAnInnerPartTakesItFromTheOuter) {
+TEST(WorkTime, AnOuterTimerExcludesTheTimeOfAnInnerOne) {
   drain_work_seconds();
   const double began = now_seconds();
   double outer_alone = 0;
@@ -38,10 +38,10 @@ TEST(Parts, EveryMomentIsCountedOnceAndAnInnerPartTakesItFromTheOuter) {
   EXPECT_NEAR(spent(seconds, WorkKind::kProducts), outer_alone, 0.01);
   EXPECT_EQ(spent(seconds, WorkKind::kLoss), 0);
   EXPECT_NEAR(std::accumulate(seconds.begin(), seconds.end(), 0.0), elapsed, 0.01);
-  EXPECT_LT(spent(drain_work_seconds(), WorkKind::kProducts), 0.001);  // begun anew
+  EXPECT_LT(spent(drain_work_seconds(), WorkKind::kProducts), 0.001);  // the call above reset the times
 }
 
-TEST(Parts, ThreadsCountForThemselves) {
+TEST(WorkTime, EachThreadHasItsOwnTimes) {
   drain_work_seconds();
   std::thread([] {
     const ScopedWorkTimer loss(WorkKind::kLoss);

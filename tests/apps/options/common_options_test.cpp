@@ -19,7 +19,7 @@ using Spellings = std::vector<std::string>;
 
 struct OptionCase {
   std::string name;
-  std::vector<Spellings> values;  // each: spellings of one value
+  std::vector<Spellings> values;  // each element holds the spellings of one value
   Spellings refused;
 };
 
@@ -79,13 +79,13 @@ const std::vector<OptionCase> kCases = {
      {"", "-1", "1.5", "x", "18446744073709551616"}},
 };
 
-/// What an option is set to, or why it is not.
+/// The value of an option after setting it, or the error message.
 struct Outcome {
   OptionValue value;
-  std::string why;  // empty: it is
+  std::string error;  // empty if the option was set
 };
 
-/// Of a table without its command: `check` is none of `aliquot train`.
+/// Sets an option through the table of `aliquot train`, or through the common table if train lacks it (`check`).
 Outcome by_command(const std::string& name, const std::string& text) {
   TrainOptions options;
   const OptionTable train = train_option_table(options), common = common_option_table(options);
@@ -97,9 +97,9 @@ Outcome by_command(const std::string& name, const std::string& text) {
       set_options(common, {{name, flag, text}});
     }
   } catch (const UsageError& error) {
-    const std::string said = error.what();
-    EXPECT_TRUE(said.starts_with(flag + ": ")) << said;
-    return {{}, said.substr(flag.size() + 2)};
+    const std::string message = error.what();
+    EXPECT_TRUE(message.starts_with(flag + ": ")) << message;
+    return {{}, message.substr(flag.size() + 2)};
   }
   return {common.find(name)->get(), ""};
 }
@@ -110,12 +110,12 @@ Outcome by_c(const std::string& name, const std::string& text) {
   const std::unique_ptr<aliquot_options, decltype(&aliquot_options_free)> options(made, aliquot_options_free);
   if (aliquot_options_set(made, name.c_str(), text.c_str()) == ALIQUOT_DONE)
     return {common_option_table(made->options).find(name)->get(), ""};
-  const std::string said = aliquot_message(), start = "the option " + name + ": ";
-  EXPECT_TRUE(said.starts_with(start)) << said;
-  return {{}, said.substr(std::min(start.size(), said.size()))};
+  const std::string message = aliquot_message(), start = "the option " + name + ": ";
+  EXPECT_TRUE(message.starts_with(start)) << message;
+  return {{}, message.substr(std::min(start.size(), message.size()))};
 }
 
-TEST(CommonOptions, EveryOneIsOfTheCommandAndIsTestedHere) {
+TEST(CommonOptions, AllAreOptionsOfTrainAndAreCoveredHere) {
   TrainOptions options;
   const OptionTable train = train_option_table(options), common = common_option_table(options);
   for (const std::string& name : common.names()) {
@@ -135,27 +135,27 @@ TEST(CommonOptions, CommandAndCReadTheSameValues) {
       for (const std::string& text : spellings) {
         SCOPED_TRACE(one.name + " '" + text + "'");
         const Outcome command = by_command(one.name, text), c = by_c(one.name, text);
-        EXPECT_EQ(command.why, "");
-        EXPECT_EQ(c.why, "");
+        EXPECT_EQ(command.error, "");
+        EXPECT_EQ(c.error, "");
         EXPECT_TRUE(command.value == first.value && c.value == first.value);
       }
     }
   }
 }
 
-TEST(CommonOptions, CommandAndCRefuseTheSameInTheSameWords) {
+TEST(CommonOptions, CommandAndCRejectTheSameTextsWithTheSameMessage) {
   for (const OptionCase& one : kCases) {
     for (const std::string& text : one.refused) {
       SCOPED_TRACE(one.name + " '" + text + "'");
       const Outcome command = by_command(one.name, text), c = by_c(one.name, text);
-      EXPECT_NE(command.why, "");
-      EXPECT_EQ(command.why, c.why);
-      EXPECT_EQ(c.why.find("--"), std::string::npos) << c.why;
+      EXPECT_NE(command.error, "");
+      EXPECT_EQ(command.error, c.error);
+      EXPECT_EQ(c.error.find("--"), std::string::npos) << c.error;
     }
   }
 }
 
-/// All of them set, each to another value than its default.
+/// Every option is set to a value other than its default.
 CommonOptions all_set() {
   CommonOptions o;
   const OptionTable table = common_option_table(o);
@@ -193,8 +193,8 @@ CommonOptions all_set() {
   return o;
 }
 
-/// Every field of EngineOptions, so that a new one does not compile before it is an option, or is named as none.
-TEST(CommonOptions, AreTypedAsTheEngineTakesThem) {
+/// The structured binding lists all fields of EngineOptions: a new field fails to compile until it is added here.
+TEST(CommonOptions, SetEveryFieldOfEngineOptions) {
   const CommonOptions o = all_set();
   EXPECT_EQ(o.world.device, DeviceChoice::kCuda);
   EXPECT_EQ(o.world.kind, WorldChoice::kMpi);
@@ -219,14 +219,14 @@ TEST(CommonOptions, AreTypedAsTheEngineTakesThem) {
   EXPECT_EQ(moments, DType::kBFloat16);
   EXPECT_EQ(std::get<Muon>(optimizer).lr, 0.25f);
   EXPECT_EQ(std::get<Muon>(optimizer).rest.lr, 0.5f);
-  // No options: the cost model, loss scaling (a DeepSpeed file's alone) and whether skipped steps are told.
+  // No option sets the cost model, loss scaling (only a DeepSpeed file does) or the reporting of skipped steps.
   EXPECT_EQ(cost.samples_per_micro_batch, EngineOptions().cost.samples_per_micro_batch);
   EXPECT_EQ(loss_scaling.loss_scale, 0);
   EXPECT_TRUE(tell_skipped);
 }
 
-/// Each field of a policy comes from the options, but for `evaluation`.
-TEST(CommonOptions, MakeEveryFieldOfAPolicy) {
+/// The options determine every field of a policy except `evaluation`.
+TEST(CommonOptions, SetEveryFieldOfAPolicy) {
   const Policy made = policy_of(all_set().engine_options()), plain = policy_of({});
   const auto& [zero_stage, replica_count, precision, micro_batch_count, accumulate_into, prefetch, keep_gathered,
                recompute, gather, offload_state, offload_parameters, update_in_backward, reproducible, quantize_weights,

@@ -1,4 +1,4 @@
-// A DeepSpeed configuration, key by key.
+// Tests how aliquot train reads the keys of a DeepSpeed configuration.
 #include "apps/options/deepspeed.h"
 
 #include <algorithm>
@@ -20,7 +20,7 @@ class Deepspeed : public testing::Test {
   ~Deepspeed() override {
     for (const std::string& path : {path_, ini_}) std::filesystem::remove(path);
   }
-  /// What `aliquot train --deepspeed FILE WORDS...` is told.
+  /// The options of `aliquot train --deepspeed FILE WORDS...`, where FILE holds `json`.
   TrainOptions options(const std::string& json, std::vector<std::string> words = {}) {
     std::ofstream(path_) << json;
     words.insert(words.begin(), {"--deepspeed", path_});
@@ -32,7 +32,7 @@ class Deepspeed : public testing::Test {
     TrainOptions o = options(json);
     return text_of(train_option_table(o).find(option)->get());
   }
-  std::string complaint(const std::string& json) {
+  std::string error_message(const std::string& json) {
     try {
       options(json);
     } catch (const UsageError& error) {
@@ -54,14 +54,14 @@ std::string scheduler(const std::string& type, const std::string& params) {
          R"(", "params": {)" + params + "}}}";
 }
 
-TEST_F(Deepspeed, WhatItOmitsIsDeepspeedsDefault) {
+TEST_F(Deepspeed, OmittedKeysHaveDeepspeedsDefaults) {
   const TrainOptions o = options("{}"), ours;
   EXPECT_EQ(o.engine.zero_stage, 0);
   EXPECT_EQ(o.engine.clip, 0);
   EXPECT_EQ(o.schedule, RateShape::kConstant);
   EXPECT_EQ(o.warmup, 0);
   EXPECT_EQ(o.precision, DType::kFloat32);
-  EXPECT_EQ(o.optimizer.kind, ours.optimizer.kind);  // it takes the program's own
+  EXPECT_EQ(o.optimizer.kind, ours.optimizer.kind);  // DeepSpeed has no default optimizer
   EXPECT_EQ(o.optimizer.lr, ours.optimizer.lr);
   EXPECT_EQ(o.micro_batch, ours.micro_batch);
   EXPECT_TRUE(remarks_.empty());
@@ -71,7 +71,7 @@ struct MappedKeyCase {
   std::string json, option, value;
 };
 
-// Tables of what a file says and what an option then is.
+// For each configuration, the value that it must give to an option.
 const std::vector<MappedKeyCase> kMappedKeyCases = {
     {R"({"train_batch_size": 32})", "global-batch", "32"},
     {R"({"train_batch_size": 3.2e1})", "global-batch", "32"},
@@ -89,7 +89,7 @@ const std::vector<MappedKeyCase> kMappedKeyCases = {
     {R"({"fp16": {"enabled": true}})", "precision", "fp16"},
     {R"({"communication_data_type": "bf16"})", "reduce-precision", "bf16"},
     {R"({"data_types": {"grad_accum_dtype": "bf16"}})", "gradients", "bf16"},
-    {adam(""), "optimizer", "adamw"},  // decoupled, as there
+    {adam(""), "optimizer", "adamw"},  // DeepSpeed's Adam decouples weight decay by default
     {adam(R"("adam_w_mode": false)"), "optimizer", "adam"},
     {adam(""), "lr", "0.001"},
     {adam(R"("lr": 6e-4)"), "lr", "0.0006"},
@@ -149,7 +149,7 @@ const std::vector<MappedKeyCase> kMappedKeyCases = {
     {zero(R"("stage3_prefetch_bucket_size": 0)"), "prefetch", "0"},
 };
 
-TEST_F(Deepspeed, KeysThatAreHonoured) {
+TEST_F(Deepspeed, SupportedKeysSetOptions) {
   for (const MappedKeyCase& one : kMappedKeyCases)
     EXPECT_EQ(value(one.json, one.option), one.value) << one.json << " " << one.option;
   const TrainOptions scaled = options(R"({"fp16": {"enabled": true, "loss_scale": 128, "initial_scale_power": 12,
@@ -162,7 +162,7 @@ TEST_F(Deepspeed, KeysThatAreHonoured) {
   EXPECT_EQ(scaled.engine.loss_scaling.min_loss_scale, 2);
 }
 
-TEST_F(Deepspeed, AutoIsOurs) {
+TEST_F(Deepspeed, AutoMeansAliquotsDefault) {
   TrainOptions ours;
   const Json defaults = option_values(train_option_table(ours));
   TrainOptions o = options(R"({
@@ -175,13 +175,13 @@ TEST_F(Deepspeed, AutoIsOurs) {
   Json taken = option_values(train_option_table(o));
   taken["deepspeed"] = nullptr;
   EXPECT_EQ(taken, defaults);
-  // A warm-up to "auto" is one to the optimizer's rate.
+  // If warmup_max_lr is "auto", warm-up ends at the optimizer's rate.
   const TrainOptions warm = options(scheduler("WarmupLR", R"("warmup_max_lr": "auto", "warmup_num_steps": "auto")"));
   EXPECT_EQ(warm.optimizer.lr, 0.5);
   EXPECT_EQ(warm.warmup, 0);
 }
 
-TEST_F(Deepspeed, KeysWithoutMeaningAreSaidOnce) {
+TEST_F(Deepspeed, IgnoredKeysAreListedInOneRemark) {
   for (const std::string key :
        {"contiguous_gradients", "reduce_scatter", "allgather_partitions", "reduce_bucket_size", "allgather_bucket_size",
         "overlap_comm", "stage3_prefetch_bucket_size", "stage3_param_persistence_threshold",
@@ -189,8 +189,7 @@ TEST_F(Deepspeed, KeysWithoutMeaningAreSaidOnce) {
         "ignore_unused_parameters", "stage3_gather_16bit_weights_on_model_save",
         "gather_16bit_weights_on_model_save"}) {
     options(zero("\"" + key + "\": 5e8"));
-    EXPECT_NE(remark().find(": ignored, as having no meaning here: zero_optimization." + key), std::string::npos)
-        << key;
+    EXPECT_NE(remark().find(": ignored keys without effect here: zero_optimization." + key), std::string::npos) << key;
   }
   for (const std::string key : {"pin_memory", "buffer_count", "buffer_size"}) {
     options(zero("\"offload_param\": {\"" + key + "\": 5}, \"offload_optimizer\": {\"" + key + "\": 4}"));
@@ -201,7 +200,7 @@ TEST_F(Deepspeed, KeysWithoutMeaningAreSaidOnce) {
        {"steps_per_print", "wall_clock_breakdown", "prescale_gradients", "gradient_predivide_factor",
         "zero_allow_untested_optimizer", "zero_force_ds_cpu_optimizer"}) {
     options("{\"" + key + "\": 1}");
-    EXPECT_TRUE(remark().ends_with("no meaning here: " + key)) << remark();
+    EXPECT_TRUE(remark().ends_with("without effect here: " + key)) << remark();
   }
   for (
       const std::string block :
@@ -212,50 +211,51 @@ TEST_F(Deepspeed, KeysWithoutMeaningAreSaidOnce) {
        R"("elasticity": {"enabled": false, "max_train_batch_size": 2000})"}) {
     options("{" + block + "}");
     const std::string name = block.substr(1, block.find('"', 1) - 1);
-    EXPECT_NE(remark().find("no meaning here: " + name), std::string::npos) << remark();
+    EXPECT_NE(remark().find("without effect here: " + name), std::string::npos) << remark();
   }
   options(R"({"fp16": {"enabled": false, "opt_level": "O2"}})");
   EXPECT_TRUE(remark().ends_with(": fp16.opt_level")) << remark();
 }
 
-TEST_F(Deepspeed, WhatWouldChangeTheTrainingIsRefused) {
+TEST_F(Deepspeed, UnsupportedKeysThatAffectTrainingAreRejected) {
   const std::vector<std::pair<std::string, std::string>> all = {
-      {zero(R"("zero_hpz_partition_size": 8)"), "zero_optimization.zero_hpz_partition_size: 8 is not to be had here"},
+      {zero(R"("zero_hpz_partition_size": 8)"), "zero_optimization.zero_hpz_partition_size: 8 is not supported"},
       {zero(R"("mics_shard_size": 8)"), "mics_shard_size"},
       {zero(R"("offload_optimizer": {"device": "cpu", "ratio": 0.3})"), "offload_optimizer.ratio: 0.3"},
-      {zero(R"("offload_optimizer": {"device": "nvme"})"), "nvme_path: it is missing"},
-      {zero(R"("offload_optimizer": {"device": "moon"})"), "give none, cpu or nvme"},
-      {zero(R"("stage": 4)"), "zero_optimization.stage: '4' will not do: give one of 0, 1, 2, 3."},
+      {zero(R"("offload_optimizer": {"device": "nvme"})"), "nvme_path: the key is missing"},
+      {zero(R"("offload_optimizer": {"device": "moon"})"), "expected none, cpu or nvme"},
+      {zero(R"("stage": 4)"), "zero_optimization.stage: invalid value '4': expected one of 0, 1, 2, 3."},
       {adam(R"("amsgrad": true)"), "optimizer.params.amsgrad"},
       {adam(R"("bias_correction": false)"), "optimizer.params.bias_correction"},
-      {adam(R"("betas": [0.9])"), "give two numbers"},
-      {adam(R"("lr": "fast")"), "optimizer.params.lr: 'fast' will not do"},
-      {R"({"optimizer": {"type": "Lamb"}})", "'Lamb' is not here: give Adam, AdamW, Lion, SGD or Muon."},
-      {R"({"optimizer": {"type": "OneBitAdam"}})", "'OneBitAdam' is not here"},
-      {R"({"optimizer": {"params": {"lr": 1}}})", "optimizer.type: it is missing"},
-      {R"({"scheduler": {"type": "OneCycle"}})", "'OneCycle' is not here"},
-      {R"({"scheduler": {"params": {"warmup_num_steps": 3}}})", "scheduler.type: it is missing"},
-      {R"({"scheduler": {"type": "WarmupDecayLR"}})", "total_num_steps: it is missing"},
-      {R"({"bf16": {"enabled": true}, "fp16": {"enabled": true}})", "enable one of them"},
-      {R"({"fp16": {"hysteresis": -1}})", "fp16.hysteresis: '-1' will not do"},
-      {R"({"fp16": {"enabled": 1}})", "fp16.enabled: give true or false."},
-      {R"({"data_types": {"grad_accum_dtype": "fp16"}})", "give fp32 or bf16"},
-      {R"({"sparse_gradients": true})", "sparse_gradients: true is not to be had here"},
+      {adam(R"("betas": [0.9])"), "expected two numbers"},
+      {adam(R"("lr": "fast")"), "optimizer.params.lr: invalid value 'fast'"},
+      {R"({"optimizer": {"type": "Lamb"}})", "'Lamb' is not supported: expected Adam, AdamW, Lion, SGD or Muon."},
+      {R"({"optimizer": {"type": "OneBitAdam"}})", "'OneBitAdam' is not supported"},
+      {R"({"optimizer": {"params": {"lr": 1}}})", "optimizer.type: the key is missing"},
+      {R"({"scheduler": {"type": "OneCycle"}})", "'OneCycle' is not supported"},
+      {R"({"scheduler": {"params": {"warmup_num_steps": 3}}})", "scheduler.type: the key is missing"},
+      {R"({"scheduler": {"type": "WarmupDecayLR"}})", "total_num_steps: the key is missing"},
+      {R"({"bf16": {"enabled": true}, "fp16": {"enabled": true}})", "enable only one of them"},
+      {R"({"fp16": {"hysteresis": -1}})", "fp16.hysteresis: invalid value '-1'"},
+      {R"({"fp16": {"enabled": 1}})", "fp16.enabled: invalid value 1: expected true or false."},
+      {R"({"data_types": {"grad_accum_dtype": "fp16"}})", "expected fp32 or bf16"},
+      {R"({"sparse_gradients": true})", "sparse_gradients: true is not supported"},
       {R"({"amp": {"enabled": true}})", "amp.enabled"},
       {R"({"elasticity": {"enabled": true}})", "elasticity.enabled"},
-      {R"({"train_batch_size": 0})", "train_batch_size: '0' will not do"},
-      {R"({"gradient_clipping": -1})", "gradient_clipping: '-1' will not do"},
+      {R"({"train_batch_size": 0})", "train_batch_size: invalid value '0'"},
+      {R"({"gradient_clipping": -1})", "gradient_clipping: invalid value '-1'"},
   };
   for (const auto& [json, text] : all) {
-    const std::string said = complaint(json);
-    EXPECT_NE(said.find(text), std::string::npos) << json << "\n" << said;
-    EXPECT_EQ(said.find('\n'), std::string::npos) << said;
-    EXPECT_TRUE(said.starts_with("--deepspeed " + path_ + ":")) << said;
+    const std::string message = error_message(json);
+    EXPECT_NE(message.find(text), std::string::npos) << json << "\n" << message;
+    EXPECT_EQ(message.find('\n'), std::string::npos) << message;
+    EXPECT_TRUE(message.starts_with("--deepspeed " + path_ + ":")) << message;
   }
 }
 
-/// A share is of the rate that wins, wherever that is given; and a warm-up may be longer than what is trained.
-TEST_F(Deepspeed, RatesMayBeSharesAndWarmUpsLong) {
+/// warmup_min_ratio and cos_min_ratio multiply the final learning rate, also if --lr overrides it. A warm-up may have
+/// more steps than the run.
+TEST_F(Deepspeed, RatesMayBeRatiosAndWarmUpMayExceedSteps) {
   const std::string by_share =
       scheduler("WarmupCosineLR",
                 R"("total_num_steps": 50, "warmup_num_steps": 9, "warmup_min_ratio": 0.25, "cos_min_ratio": 0.5)");
@@ -266,7 +266,7 @@ TEST_F(Deepspeed, RatesMayBeSharesAndWarmUpsLong) {
   for (const char* share : {"-3", "1.5"}) {
     const std::string text = scheduler(
         "WarmupCosineLR", R"("total_num_steps": 50, "warmup_num_steps": 9, "cos_min_ratio": )" + std::string(share));
-    EXPECT_NE(complaint(text).find("scheduler.params.cos_min_ratio: "), std::string::npos) << complaint(text);
+    EXPECT_NE(error_message(text).find("scheduler.params.cos_min_ratio: "), std::string::npos) << error_message(text);
   }
   TrainOptions o = options(scheduler("WarmupLR", ""));
   o.global_batch = 4;
@@ -274,29 +274,29 @@ TEST_F(Deepspeed, RatesMayBeSharesAndWarmUpsLong) {
   EXPECT_NO_THROW(resolve(o, 1, false));
 }
 
-TEST_F(Deepspeed, UnknownKeysAndBadFilesAreSentences) {
-  EXPECT_NE(complaint(R"({"train_batchsize": 4})")
-                .find("train_batchsize: the key is unknown. Did you mean train_batch_size?"),
+TEST_F(Deepspeed, UnknownKeysAndInvalidFilesAreReported) {
+  EXPECT_NE(
+      error_message(R"({"train_batchsize": 4})").find("train_batchsize: unknown key. Did you mean train_batch_size?"),
+      std::string::npos);
+  EXPECT_NE(error_message(zero(R"("stag": 1)")).find("zero_optimization.stag: unknown key. Did you mean stage"),
             std::string::npos);
-  EXPECT_NE(complaint(zero(R"("stag": 1)")).find("zero_optimization.stag: the key is unknown. Did you mean stage"),
-            std::string::npos);
-  EXPECT_NE(complaint(R"({"optimizer": "Adam"})").find("optimizer: this is to be an object"), std::string::npos);
-  EXPECT_NE(complaint(R"({"seed": 1, "seed": 2})").find("seed stands there twice"), std::string::npos);
-  EXPECT_NE(complaint("{\n\"seed\": 1,\n}").find(".json:3: this is no JSON"), std::string::npos);
-  EXPECT_NE(complaint("[]").find("no JSON object"), std::string::npos);
-  EXPECT_NE(complaint("{\"gradient_clipping\": 1e400}").find("larger than any double"), std::string::npos);
-  EXPECT_NE(complaint("").find("the file is empty"), std::string::npos);
+  EXPECT_NE(error_message(R"({"optimizer": "Adam"})").find("expected an object, {...}"), std::string::npos);
+  EXPECT_NE(error_message(R"({"seed": 1, "seed": 2})").find("the key seed occurs twice"), std::string::npos);
+  EXPECT_NE(error_message("{\n\"seed\": 1,\n}").find(".json:3: invalid JSON"), std::string::npos);
+  EXPECT_NE(error_message("[]").find("expected a JSON object"), std::string::npos);
+  EXPECT_NE(error_message("{\"gradient_clipping\": 1e400}").find("too large for a double"), std::string::npos);
+  EXPECT_NE(error_message("").find("the file is empty"), std::string::npos);
   EXPECT_EQ(options("{\"seed\": 3  // a comment\n}").engine.seed, 3u);
 }
 
-TEST_F(Deepspeed, TheCommandLineWinsThenTheConfigurationFile) {
+TEST_F(Deepspeed, CommandLineOverridesConfigFileOverridesDeepspeed) {
   std::ofstream(ini_) << "zero-stage = 2\nclip = 3\n";
   const std::string json = R"({"zero_optimization": {"stage": 1}, "gradient_clipping": 5, "seed": 9})";
   const TrainOptions o = options(json, {"--config", ini_, "--clip", "4"});
   EXPECT_EQ(o.engine.zero_stage, 2);
   EXPECT_EQ(o.engine.clip, 4);
   EXPECT_EQ(o.engine.seed, 9u);
-  // The configuration file may name it too.
+  // The config file may also name the DeepSpeed file.
   std::ofstream(ini_) << "deepspeed = " << path_ << "\nclip = 3\n";
   TrainOptions named;
   parse_train_arguments(named, {"--config", ini_});
@@ -304,7 +304,7 @@ TEST_F(Deepspeed, TheCommandLineWinsThenTheConfigurationFile) {
   EXPECT_EQ(named.engine.clip, 3);
 }
 
-TEST_F(Deepspeed, TheBatchIsSharedAsThere) {
+TEST_F(Deepspeed, BatchSizesAreResolvedAsInDeepspeed) {
   TrainOptions o = options(R"({"train_batch_size": 32, "gradient_accumulation_steps": 2})");
   resolve(o, 4, false);
   EXPECT_EQ(o.micro_batch, 4);
@@ -322,8 +322,8 @@ TEST_F(Deepspeed, TheBatchIsSharedAsThere) {
   EXPECT_EQ(by_flag.engine.accumulate, 8);
 }
 
-/// Each key has one handling, each option that a key sets is there, and none hides behind a block that is passed over.
-TEST_F(Deepspeed, TheTableIsSound) {
+/// No key is listed twice, and every option that a key sets exists.
+TEST_F(Deepspeed, KeysAreUniqueAndMapToExistingOptions) {
   TrainOptions o;
   const OptionTable table = train_option_table(o);
   std::vector<std::string> seen;
@@ -335,7 +335,7 @@ TEST_F(Deepspeed, TheTableIsSound) {
   EXPECT_EQ(std::ranges::adjacent_find(seen), seen.end());
 }
 
-/// The guide names every key that is known, and says of no other that it is.
+/// docs/deepspeed.md names every key that the reader knows. An ignored block may appear as `BLOCK.enabled`.
 TEST_F(Deepspeed, TheGuideNamesEveryKey) {
   std::ifstream file(ALIQUOT_DEEPSPEED_GUIDE);
   const std::string guide{std::istreambuf_iterator<char>(file), {}};
@@ -360,7 +360,7 @@ TEST(ScaledRate, FollowsTheEffectiveBatch) {
   o.scale_lr = RateScaling::kLinear;
   EXPECT_DOUBLE_EQ(rate_schedule(o).lr, 1.6);
   o.scale_lr = RateScaling::kNone;
-  EXPECT_THROW(resolve(o, 2, false), UsageError);  // --base-batch has nothing to do then
+  EXPECT_THROW(resolve(o, 2, false), UsageError);  // --base-batch requires --scale-lr
   o.scale_lr = RateScaling::kSqrt;
   o.base_batch.reset();
   EXPECT_THROW(resolve(o, 2, false), UsageError);

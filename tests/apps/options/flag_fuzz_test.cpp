@@ -1,7 +1,8 @@
-// Random command lines of aliquot train. Each that the command accepts must take the memory that it planned, hold its budget,
-// end in the digest of every other command line that promises the same bits, and resume to the same file.
+// Random command lines of aliquot train. Every run that the command accepts must use exactly the memory that it
+// planned, stay within its budget, and resume to the same checkpoint. Runs that promise the same bits must have the
+// same digest.
 //
-// ALIQUOT_FLAG_FUZZ="SEED COUNT" runs COUNT cases from SEED on; without it a few run. A failure prints the seed of its case.
+// ALIQUOT_FLAG_FUZZ="SEED COUNT" runs COUNT cases, beginning with SEED. The default is 12. A failure prints its seed.
 #include <cstdlib>
 #include <fstream>
 #include <gtest/gtest.h>
@@ -20,7 +21,7 @@ namespace {
 using Json = nlohmann::json;
 using Words = std::vector<std::string>;
 
-/// Draws by seed, so that a case can be run again alone.
+/// Random numbers that depend only on the seed of a case, so that one case can be repeated alone.
 class Draw {
  public:
   explicit Draw(uint64_t seed) : random_(seed) {}
@@ -34,7 +35,7 @@ class Draw {
   std::mt19937_64 random_;
 };
 
-/// How ranks are started, and every option that may change a bit of the result.
+/// How ranks are started, and all options that may change the digest.
 struct Case {
   int ranks = 1, ranks_per_node = 0;
   bool processes = false, quantized = false, quantized_gradients = false, half = false, unclipped = false;
@@ -90,7 +91,7 @@ Case draw_case(Draw& draw, bool has_mpi) {
   return drawn;
 }
 
-/// What changes no bit. `stage`: below 0 a random one.
+/// Options that do not change the digest. A negative `stage` means a random ZeRO stage.
 Words draw_free(Draw& draw, const Case& drawn, int stage, const std::string& scratch) {
   if (stage < 0) stage = draw.chance(40) ? 3 : draw.below(4);
   Words words{"--zero-stage",    std::to_string(stage),         "--prefetch",  std::to_string(draw.below(4)),
@@ -112,7 +113,7 @@ class Runs {
   }
   int accepted() const { return accepted_; }
 
-  /// The `done` object; null where the command refused, with a sentence.
+  /// The `done` object of the metrics, or null if the command rejected the options. Expects an error message then.
   Json run(const Case& drawn, const Words& more) {
     const std::string metrics = scratch_ + "/m.jsonl";
     std::filesystem::remove(metrics);
@@ -140,7 +141,7 @@ class Runs {
     const bool refused = result.code == 1 || result.code == 2;
     if (refused) {
       EXPECT_NE(result.err.find("aliquot: "), std::string::npos) << line << result.err;
-      EXPECT_FALSE(trained(metrics)) << "refused in the middle: " << line << "\n" << result.err;
+      EXPECT_FALSE(trained(metrics)) << "rejected after a step was taken: " << line << "\n" << result.err;
       return nullptr;
     }
     EXPECT_EQ(result.code, 0) << line << "\n" << result.err;
@@ -152,17 +153,16 @@ class Runs {
     expect_as_planned(done["done"]);
     return done["done"];
   }
-  /// A command line that must be accepted, since one like it was.
+  /// Expects that the command accepts the options, because it accepted equivalent ones.
   Json run_again(const Case& drawn, const Words& more) {
     Json done = run(drawn, more);
-    EXPECT_FALSE(done.is_null()) << "refused, though it differs from what was accepted in nothing that matters: "
-                                 << last_line_;
+    EXPECT_FALSE(done.is_null()) << "rejected, although an equivalent command line was accepted: " << last_line_;
     return done;
   }
   const std::string& last_line() const { return last_line_; }
 
  private:
-  /// A step was taken.
+  /// True if the metrics have a step.
   static bool trained(const std::string& metrics) {
     std::ifstream file(metrics);
     for (std::string text; std::getline(file, text);) {
@@ -184,10 +184,10 @@ Words joined(Words words, const Words& more) {
   return words;
 }
 
-/// One run to the end, and one that stops and goes on elsewhere.
+/// Expects that a run that stops and resumes ends with the digest and the checkpoint of an uninterrupted run.
 void expect_resumes(Runs& runs, const Case& drawn, const Words& free, const std::string& scratch, Draw& draw) {
-  const std::string whole = scratch + "/whole", split = scratch + "/split";
-  const Json one = runs.run_again(drawn, joined(free, {"--checkpoint-dir", whole, "--save", "blocking"}));
+  const std::string uninterrupted = scratch + "/uninterrupted", split = scratch + "/split";
+  const Json one = runs.run_again(drawn, joined(free, {"--checkpoint-dir", uninterrupted, "--save", "blocking"}));
   const Words saves{"--checkpoint-dir", split, "--save", draw.one_of({"blocking", "snapshot"})};
   const std::string stop = std::to_string(1 + draw.below(2));
   const Json half = runs.run_again(drawn, joined(free, joined(saves, {"--stop-after", stop})));
@@ -195,9 +195,9 @@ void expect_resumes(Runs& runs, const Case& drawn, const Words& free, const std:
   if (!one.is_null() && !half.is_null() && !two.is_null()) {
     EXPECT_EQ(two["digest"], one["digest"]) << runs.last_line();
     const std::string file = "/" + checkpoint_name(3) + "/state.h5";
-    EXPECT_TRUE(test::read_file(split + file) == test::read_file(whole + file)) << runs.last_line();
+    EXPECT_TRUE(test::read_file(split + file) == test::read_file(uninterrupted + file)) << runs.last_line();
   }
-  std::filesystem::remove_all(whole);
+  std::filesystem::remove_all(uninterrupted);
   std::filesystem::remove_all(split);
 }
 
@@ -224,7 +224,7 @@ void run_case(uint64_t seed, Runs& runs, const std::string& scratch) {
 TEST(FlagFuzz, AcceptedCommandLinesKeepEveryPromise) {
   uint64_t seed = 1;
   int count = 12;
-  if (const char* said = std::getenv("ALIQUOT_FLAG_FUZZ")) std::istringstream(said) >> seed >> count;
+  if (const char* text = std::getenv("ALIQUOT_FLAG_FUZZ")) std::istringstream(text) >> seed >> count;
   const test::TemporaryDirectory directory;
   const std::string scratch = directory.path();
   Runs runs(scratch);
@@ -232,11 +232,11 @@ TEST(FlagFuzz, AcceptedCommandLinesKeepEveryPromise) {
   for (uint64_t at = seed; at < seed + static_cast<uint64_t>(count); ++at, ++cases) {
     run_case(at, runs, scratch);
     if (testing::Test::HasFailure()) {
-      FAIL() << "case of seed " << at << ": run it again with ALIQUOT_FLAG_FUZZ=\"" << at << " 1\"";
+      FAIL() << "case with seed " << at << " failed: repeat it with ALIQUOT_FLAG_FUZZ=\"" << at << " 1\"";
     }
   }
   std::printf("%d cases, %d accepted command lines\n", cases, runs.accepted());
-  EXPECT_GE(runs.accepted(), count) << "most command lines are refused: nothing was tested";
+  EXPECT_GE(runs.accepted(), count) << "too many command lines were rejected for a useful test";
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// aliquot plan: the ZeRO paper's formula, what train then measures, and sentences for what cannot be.
+// Tests aliquot plan: planned memory against the ZeRO paper and against aliquot train, simulation, formats and errors.
 #include <fstream>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -24,7 +24,8 @@ Json planned(std::vector<std::string> words) {
   return Json::parse(result.out).at("plans");
 }
 
-/// 2 bytes of parameter, 2 of gradient, 12 of optimizer; each divided by the ranks where the stage shards it.
+/// The paper counts, for each parameter, 2 bytes of parameters, 2 of gradients and 12 of optimizer state. Each is
+/// divided by the number of ranks if the ZeRO stage shards it.
 TEST(Plan, AgreesWithTheZeroPaper) {
   const double psi = 7.5e9;
   for (const int ranks : {1, 16, 64, 1024}) {
@@ -43,8 +44,8 @@ TEST(Plan, AgreesWithTheZeroPaper) {
   }
 }
 
-/// Two replicas of four ranks hold what four ranks hold, and a little that goes between them.
-TEST(Plan, AReplicaIsShardedAsAWorldOfItsSize) {
+/// With two replicas of four ranks, a rank has the memory of a rank in a world of four ranks, up to 0.1 %.
+TEST(Plan, AReplicaUsesTheMemoryOfAWorldOfItsSize) {
   const auto with = [&](const char* ranks, const char* replicas) {
     return planned({"--params", "1b", "--ranks", ranks, "--replicas", replicas, "--zero-stage", "3"})[0];
   };
@@ -55,7 +56,7 @@ TEST(Plan, AReplicaIsShardedAsAWorldOfItsSize) {
   }
 }
 
-TEST(Plan, OffloadedStateIsCountedApart) {
+TEST(Plan, OffloadedStateIsCountedSeparately) {
   const std::vector<std::string> model = {"--params",     "1b", "--ranks",   "4",
                                           "--zero-stage", "2",  "--machine", "dgx-h100"};
   const auto with = [&](std::vector<std::string> words) {
@@ -72,7 +73,7 @@ TEST(Plan, OffloadedStateIsCountedApart) {
   EXPECT_GT(disk["step_seconds"], host["step_seconds"]);
 }
 
-TEST(Plan, IsWhatTrainMeasures) {
+TEST(Plan, PlannedMemoryEqualsWhatTrainMeasures) {
   test::TemporaryDirectory directory;
   const std::string metrics = directory.path() / "run.jsonl";
   for (const auto& [stage, accumulate] : std::vector<std::pair<std::string, std::string>>{
@@ -100,8 +101,8 @@ TEST(Plan, AccumulatesAtEveryStage) {
     planned({"--zero-stage", "3", "--accumulate", "2", "--accumulate-into", into});
 }
 
-/// One rule says what changing an extent does to the others.
-TEST(Plan, ChangesAShapeAsTrainDoes) {
+/// plan and train derive the same shape from --width, --heads, --layers and --vocab.
+TEST(Plan, ShapeFlagsActAsInTrain) {
   for (const std::vector<std::string>& change :
        {std::vector<std::string>{"--width", "64"}, {"--heads", "8"}, {"--layers", "2", "--vocab", "100"}}) {
     std::vector<std::string> plan = change, train = change;
@@ -115,7 +116,7 @@ TEST(Plan, ChangesAShapeAsTrainDoes) {
   }
 }
 
-TEST(Plan, KnowsGpt2AsTheModelDeclaresIt) {
+TEST(Plan, Gpt2ParametersMatchTheModel) {
   for (const char* name : {"gpt2-nano", "gpt2-124m"}) {
     const ModelShape shape = find_model_preset(name)->shape;
     ThreadPool pool(1);
@@ -138,8 +139,7 @@ TEST(Plan, KnowsGpt2AsTheModelDeclaresIt) {
   }
 }
 
-/// The published counts.
-TEST(Plan, CountsParameters) {
+TEST(Plan, PresetsHaveThePublishedParameterCounts) {
   const std::pair<const char*, int64_t> models[] = {{"gpt2-124m", 124'439'808},
                                                     {"gpt2-1.5b", 1'557'611'200},
                                                     {"llama-1b", 1'235'814'400},
@@ -149,7 +149,7 @@ TEST(Plan, CountsParameters) {
   }
 }
 
-TEST(Plan, TheLargestThatFitsFitsAndOneMoreDoesNot) {
+TEST(Plan, LargestModelFitsAndOneMoreLayerDoesNot) {
   const Json at = planned({"--ranks", "8", "--device-memory", "1GiB", "--model", "gpt2-124m", "--zero-stage", "2",
                            "--micro-batch", "1", "--sequence", "128"})[0];
   const int64_t largest = at["largest_parameters"];
@@ -165,7 +165,7 @@ TEST(Plan, TheLargestThatFitsFitsAndOneMoreDoesNot) {
   EXPECT_GT(bytes(layers + 1), int64_t{1} << 30);
 }
 
-TEST(Plan, SimulatesAndDraws) {
+TEST(Plan, SimulatesAndWritesATrace) {
   test::TemporaryDirectory directory;
   const std::string trace = directory.path() / "trace.json";
   const Json plan = planned(
@@ -181,14 +181,14 @@ TEST(Plan, SimulatesAndDraws) {
   EXPECT_GT(slow["step_seconds"].get<double>(), 5 * fast["step_seconds"].get<double>());
 }
 
-TEST(Plan, ReadsWhatDoctorMeasures) {
+TEST(Plan, ReadsTheMachineFileOfDoctor) {
   test::TemporaryDirectory directory;
   const std::string path = directory.path() / "machine.json";
   const CommandResult measured = test::run_aliquot({"doctor", "--measure", path});
   ASSERT_EQ(measured.code, 0) << measured.err;
   EXPECT_NE(measured.out.find("GFLOP/s"), std::string::npos) << measured.out;
   const Json file = Json::parse(std::ifstream(path));
-  // No core made yet is outside of these.
+  // No processor is outside these ranges.
   const auto within = [](const Json& rate, double least, double most) {
     EXPECT_GT(rate.get<double>(), least);
     EXPECT_LT(rate.get<double>(), most);
@@ -207,8 +207,9 @@ TEST(Plan, ReadsWhatDoctorMeasures) {
   EXPECT_EQ(test::run_aliquot({"doctor", "--measur", path}).code, 1);
 }
 
-/// A link that is slow while ranks compute makes a step longer where they compute on the cores that serve it, and only there.
-TEST(Plan, KnowsWhatComputingAndLinksTakeFromOneAnother) {
+/// A link that is slower while ranks compute lengthens a step only if the computing threads share cores with the
+/// threads that serve the link (cores_per_thread of at most 1).
+TEST(Plan, SlowLinksBesideComputeLengthenTheStep) {
   test::TemporaryDirectory directory;
   const auto seconds = [&](const std::string& more) {
     const std::string path = directory.path() / "machine.json";
@@ -225,8 +226,8 @@ TEST(Plan, KnowsWhatComputingAndLinksTakeFromOneAnother) {
   EXPECT_GT(seconds(slow + R"(, "cores_per_thread": 0.5)"), 1.02 * together);
 }
 
-/// Of a run on one rank, its forward, backward and update are its step, whatever the machine.
-TEST(Plan, TakesWhatTheModelTookFromAProfile) {
+/// With a profile of a run on one rank, the predicted step takes about as long as the measured steps.
+TEST(Plan, ProfilePredictsTheStepTime) {
   test::TemporaryDirectory directory;
   const std::string path = directory.path() / "run.jsonl";
   const CommandResult run = test::run_aliquot(
@@ -251,19 +252,19 @@ TEST(Plan, TakesWhatTheModelTookFromAProfile) {
     EXPECT_EQ(result.code, 1) << result.out;
     EXPECT_NE(result.err.find(sentence), std::string::npos) << result.err;
   };
-  refuses(with_profile("3"), "uses are priced");
+  refuses(with_profile("3"), "CostModel::uses has");
   std::vector<std::string> other_batch = with_profile("2");
   other_batch.insert(other_batch.end(), {"--micro-batch", "3"});
-  refuses(other_batch, "tokens at once; give one of 1 rank and 3 of ");
+  refuses(other_batch, "expected --ranks 1 --micro-batch 3 ");
   refuses({"--profile", "/no/such"}, "cannot be read");
   std::ofstream(path) << "no metrics\n";
-  refuses(with_profile("2"), "no --metrics file");
+  refuses(with_profile("2"), "expected a line of aliquot train --metrics");
   std::ofstream(path) << R"({"step":1,"step_seconds":1})"
                       << "\n";
   refuses(with_profile("2"), "no recorded step");
 }
 
-TEST(Plan, SpeaksTextAndCsvToo) {
+TEST(Plan, PrintsTextAndCsv) {
   const CommandResult text = test::run_aliquot({"plan", "--stages", "1,3", "--ranks", "2", "--schedule"});
   EXPECT_EQ(text.code, 0);
   EXPECT_NE(text.out.find("stage 1 on 2 ranks"), std::string::npos);
@@ -274,47 +275,48 @@ TEST(Plan, SpeaksTextAndCsvToo) {
   EXPECT_NE(csv.out.find("memory.parameters"), std::string::npos);
 }
 
-TEST(Plan, StagesStandSideBySideInAHundredColumns) {
+TEST(Plan, ComparesStagesIn100Columns) {
   const CommandResult table =
       test::run_aliquot({"plan", "--model", "gpt2-1.5b", "--ranks", "1024", "--stages", "all", "--machine", "dgx-h100",
                          "--device-memory", "80GiB", "--offload", "host"});
   EXPECT_EQ(table.code, 0) << table.err;
   for (const char* what :
-       {"stage 0", "stage 3", "offloaded", "  most of it", "sent by a node", "fits in 80.0 GiB", "tokens/s"})
+       {"stage 0", "stage 3", "offloaded", "  largest", "sent by a node", "fits in 80.0 GiB", "tokens/s"})
     EXPECT_NE(table.out.find(what), std::string::npos) << what << "\n" << table.out;
   std::istringstream lines(table.out);
   for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 100u) << line;
 }
 
-TEST(Plan, RefusesWithASentence) {
+TEST(Plan, RejectsInvalidOptions) {
   const auto refuses = [](std::vector<std::string> words, std::string_view sentence) {
     words.insert(words.begin(), "plan");
     const CommandResult result = test::run_aliquot(words);
     EXPECT_EQ(result.code, 1) << result.out;
     EXPECT_NE(result.err.find(sentence), std::string::npos) << result.err;
   };
-  refuses({"--stages", "1-3"}, "as in 1,3");
-  refuses({"--machine", "nowhere"}, "nor a file");
+  refuses({"--stages", "1-3"}, "a list such as 1,3");
+  refuses({"--machine", "nowhere"}, "a JSON file of rates");
   refuses({"--model", "gpt2-124"}, "gpt2-124m");
-  refuses({"--params", "7b", "--recompute", "block"}, "--recompute block: of --params nothing is known");
-  refuses({"--params", "7b", "--optimizer", "muon"}, "--optimizer muon: of --params no matrices are known");
-  refuses({"--trace", "/nowhere/step.json"}, "--trace /nowhere/step.json: it cannot be written");
+  refuses({"--params", "7b", "--recompute", "block"}, "--recompute block needs the layers of a model");
+  refuses({"--params", "7b", "--optimizer", "muon"}, "--optimizer muon needs the matrices of a model");
+  refuses({"--trace", "/nowhere/step.json"}, "--trace /nowhere/step.json: the file could not be written");
   refuses({"--reproducible", "--ranks", "3"}, "powers of two");
   refuses({"--gather", "view", "--ranks", "16", "--ranks-per-node", "8"}, "all ranks on one host");
 }
 
-TEST(Plan, AMachineFileThatSaysNonsenseIsRefused) {
+TEST(Plan, RejectsInvalidMachineFiles) {
   test::TemporaryDirectory directory;
   const std::string path = directory.path() / "machine.json";
   const std::vector<std::pair<const char*, const char*>> cases = {
-      {"[1]", "the file is no JSON object"},
-      {R"({"like": "a-laptop"})", "like is no machine"},
-      {R"({"inside_node": 5})", "inside_node is no link"},
-      {R"({"between_nodes": {"bytes_per_second": 0}})", "bytes_per_second is none; give a number above 0"},
-      {R"({"cores_per_thread": -1})", "cores_per_thread is none; give a number of 0 or more"},
-      {R"({"has_gpus": 8})", "has_gpus is true or false"},
+      {"[1]", "expected a JSON object"},
+      {R"({"like": "a-laptop"})", R"(invalid value "a-laptop" for like: expected host)"},
+      {R"({"inside_node": 5})", "invalid value 5 for inside_node: expected an object"},
+      {R"({"between_nodes": {"bytes_per_second": 0}})",
+       "invalid value 0 for bytes_per_second: expected a number above 0"},
+      {R"({"cores_per_thread": -1})", "invalid value -1 for cores_per_thread: expected a number of 0 or more"},
+      {R"({"has_gpus": 8})", "invalid value 8 for has_gpus: expected true or false"},
       {R"({"flop_per_second": 1})", "unknown key 'flop_per_second'. Did you mean flops_per_second"},
-      {R"({"train_batch_size": 8})", "unknown key 'train_batch_size'. Known are like, has_gpus"},
+      {R"({"train_batch_size": 8})", "unknown key 'train_batch_size'. Known keys are like, has_gpus"},
       {R"({"inside_node": {"latency": 1}})", "inside_node: unknown key 'latency'."}};
   for (const auto& [text, sentence] : cases) {
     test::write_file(path, text);

@@ -8,7 +8,7 @@
 namespace aliquot::test {
 namespace {
 
-TEST(WellFormed, SeesWhatIsNot) {
+TEST(WellFormed, RejectsMalformedXml) {
   EXPECT_EQ(xml_problem("<!DOCTYPE html>\n<a b=\"&lt;1\"><c/>x &amp; y</a>\n"), "");
   for (const char* bad : {"", "x", "<a>", "<a></b>", "<a b=c/>", "<a b=\"1\" b=\"2\"/>", "<a>&</a>", "<a>&nbsp;</a>",
                           "<a/><b/>", "<a b=\"<\"/>", "<a>\x01</a>"}) {
@@ -16,18 +16,18 @@ TEST(WellFormed, SeesWhatIsNot) {
   }
 }
 
-TEST(Axis, PutsValuesInTheirPlaces) {
+TEST(Axis, MapsValuesToPositions) {
   const Axis even(Axis::Scale::kEven, {0, 10}, {100, 0});
   EXPECT_DOUBLE_EQ(even.at(0), 100);
   EXPECT_DOUBLE_EQ(even.at(2.5), 75);
   const Axis logarithmic(Axis::Scale::kLogarithmic, {1, 1e4}, {0, 400});
   EXPECT_DOUBLE_EQ(logarithmic.at(100), 200);
-  const Axis single(Axis::Scale::kEven, {3, 3}, {0, 100});  // no extent: in the middle
+  const Axis single(Axis::Scale::kEven, {3, 3}, {0, 100});  // An empty range maps to the middle.
   EXPECT_DOUBLE_EQ(single.at(3), 50);
   EXPECT_DOUBLE_EQ(Axis(Axis::Scale::kEven, {0, 0}, {0, 100}).at(0), 50);
 }
 
-TEST(Axis, TicksAreRoundFewAndWithin) {
+TEST(Axis, TicksAreRoundFewAndInRange) {
   for (const double most : {0.003, 1., 7., 99., 12345.}) {
     const Axis axis(Axis::Scale::kEven, {0, most}, {0, 1});
     const std::vector<double> ticks = axis.round_ticks(6);
@@ -42,7 +42,7 @@ TEST(Axis, TicksAreRoundFewAndWithin) {
   EXPECT_LE(Axis(Axis::Scale::kLogarithmic, {1, 1e12}, {0, 1}).power_ticks(2, 8).size(), 8u);
 }
 
-TEST(Axis, FiguresAreShort) {
+TEST(Axis, TextsOfNumbersAreShort) {
   EXPECT_EQ(count_text(842496), "842k");
   EXPECT_EQ(count_text(124439808), "124M");
   EXPECT_EQ(count_text(999.7), "1k");
@@ -54,7 +54,7 @@ TEST(Axis, FiguresAreShort) {
   EXPECT_EQ(tick_text(2e6), "2M");
 }
 
-TEST(Svg, IsWellFormedWhateverIsWritten) {
+TEST(Svg, EscapesTexts) {
   Svg svg(100, 50, "a < b & \"c\"");
   svg.text({1, 2}, "<script>&</script>", R"(fill="black")");
   svg.path({{0, 0}, {1, 2}}, R"(stroke="black")");

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# report_browser_test.sh ALIQUOT: the page in a real browser, where there is one: no complaint in its console, and the
-# curves in what it made of the page.
+# report_browser_test.sh ALIQUOT: opens the page of `aliquot report` in Chromium. The console must stay empty and the
+# document must contain the curves. Skipped (77) if no browser is installed.
 set -euo pipefail
 aliquot=$1
 browser=
@@ -8,7 +8,7 @@ for name in chromium chromium-browser google-chrome; do
   if command -v "$name" >/dev/null; then browser=$name; fi
 done
 if [ -z "$browser" ]; then
-  echo "skipped: no chromium here (apt install chromium)"
+  echo "skipped: chromium is not installed (apt install chromium)"
   exit 77
 fi
 scratch=$(mktemp -d)
@@ -18,7 +18,7 @@ trap 'rm -rf "$scratch"' EXIT
 "$browser" --headless --no-sandbox --disable-gpu --user-data-dir="$scratch/profile" --enable-logging=stderr \
   --dump-dom "file://$scratch/page.html" >"$scratch/dom.html" 2>"$scratch/log.txt"
 if grep CONSOLE "$scratch/log.txt"; then
-  echo "the console complains"
+  echo "the browser's console has messages, shown above"
   exit 1
 fi
 curves=$(grep -o 'data-series="[a-z_]*"' "$scratch/dom.html" | sort -u | wc -l)

@@ -1,4 +1,4 @@
-// aliquot report: what the page holds, and that it holds together.
+// Tests the page of aliquot report: its curves and tables, and that it is well-formed.
 #include <algorithm>
 #include <fstream>
 #include <gtest/gtest.h>
@@ -29,7 +29,7 @@ size_t count(const std::string& text, const std::string& part) {
   return found;
 }
 
-/// The places of each line of a curve: SVG's own list of points.
+/// The points of each polyline that belongs to `series`.
 std::vector<std::vector<std::pair<double, double>>> lines_of(const std::string& page, const std::string& series) {
   std::vector<std::vector<std::pair<double, double>>> lines;
   std::istringstream text(page);
@@ -55,20 +55,20 @@ ReportRun run_of(const std::string& name, const std::vector<Json>& losses) {
   return run;
 }
 
-TEST(Report, CurvesLieWhereTheirFiguresAre) {
+TEST(Report, CurvePointsMatchTheirValues) {
   const std::string page = report_page({run_of("a", {4.0, 3.0, 2.0, 2.0})}, {});
   EXPECT_EQ(test::xml_problem(page), "");
   const auto lines = lines_of(page, "loss");
   ASSERT_EQ(lines.size(), 1u);
   ASSERT_EQ(lines[0].size(), 4u);
   const auto& p = lines[0];
-  EXPECT_NEAR(p[1].first - p[0].first, p[3].first - p[2].first, 0.2);  // steps are even
+  EXPECT_NEAR(p[1].first - p[0].first, p[3].first - p[2].first, 0.2);  // steps are equally spaced
   EXPECT_NEAR(p[1].second - p[0].second, p[2].second - p[1].second, 0.2);
-  EXPECT_GT(p[1].second, p[0].second);  // down is more in SVG
+  EXPECT_GT(p[1].second, p[0].second);  // in SVG y grows downwards
   EXPECT_EQ(p[2].second, p[3].second);
 }
 
-TEST(Report, WhatIsNotFiniteLeavesAGap) {
+TEST(Report, ValuesThatAreNotFiniteLeaveAGap) {
   const std::string page = report_page({run_of("a", {4.0, 3.0, nullptr, 2.0, 2.5})}, {});
   EXPECT_EQ(lines_of(page, "loss").size(), 2u);
   EXPECT_EQ(lines_of(page, "lr").size(), 1u);
@@ -76,7 +76,7 @@ TEST(Report, WhatIsNotFiniteLeavesAGap) {
   EXPECT_EQ(test::xml_problem(report_page({run_of("no steps", {})}, {})), "");
 }
 
-TEST(Report, LongRunsAreThinnedAndKeepTheirPeaks) {
+TEST(Report, LongRunsAreDownsampledAndKeepTheirPeaks) {
   std::vector<Json> losses(100'000, 1.0);
   losses[54'321] = 9.0;
   const std::string page = report_page({run_of("a", losses)}, {});
@@ -91,9 +91,9 @@ TEST(Report, LongRunsAreThinnedAndKeepTheirPeaks) {
   EXPECT_GT(most - least, 100);
 }
 
-TEST(Report, RanksOfAStepAreATable) {
+TEST(Report, TableShowsRankTimesOfAStep) {
   ReportRun run = run_of("a", {1.0});
-  EXPECT_NE(report_page({run}, {}).find("its record says nothing of them"), std::string::npos);
+  EXPECT_NE(report_page({run}, {}).find("the record has no straggler report"), std::string::npos);
   run.record.stragglers = {{"step", 19},
                            {"slowest_rank", 1},
                            {"times_median", 2.5},
@@ -107,7 +107,7 @@ TEST(Report, RanksOfAStepAreATable) {
             std::string::npos);
 }
 
-TEST(Report, NamesAndOptionsAreText) {
+TEST(Report, NamesAndOptionsAreEscaped) {
   ReportRun hostile = run_of("<b>&\"name\"", {1.0});
   hostile.record.run["options"]["model"] = "</table><script>alert(1)</script>";
   const std::string page = report_page({hostile, run_of("b", {2.0})}, {"", {{"a<b", "1"}, {"\"&", "2"}}});
@@ -115,26 +115,26 @@ TEST(Report, NamesAndOptionsAreText) {
   EXPECT_EQ(count(page, "<script"), 0u);
 }
 
-TEST(Report, SaysWhatDiffersAndNothingElse) {
+TEST(Report, ListsOnlyOptionsThatDiffer) {
   ReportRun other = run_of("other", {1.0});
   other.record.run["options"]["lr"] = 0.25;
   const std::string page = report_page({run_of("one", {1.0}), other}, {});
   const std::string options = page.substr(page.find("Options that differ"));
   EXPECT_NE(options.find("<td>lr</td><td>0.1</td><td>0.25</td>"), std::string::npos) << options;
   EXPECT_EQ(options.find("zero-stage"), std::string::npos);
-  EXPECT_NE(report_page({run_of("one", {1.0}), run_of("two", {1.0})}, {}).find("none: the runs were told the same"),
+  EXPECT_NE(report_page({run_of("one", {1.0}), run_of("two", {1.0})}, {}).find("none: the runs have the same options"),
             std::string::npos);
 }
 
-TEST(Report, CsvReadsBackQuotes) {
+TEST(Report, CsvUnquotesCells) {
   const auto rows = parse_csv("a,b\r\n\"x, \"\"y\"\"\",\n\n1,2");
   ASSERT_EQ(rows.size(), 3u);
   EXPECT_EQ(rows[1], (std::vector<std::string>{"x, \"y\"", ""}));
   EXPECT_EQ(rows[2], (std::vector<std::string>{"1", "2"}));
 }
 
-/// From real runs, and a sweep: curves, operations, lanes, and nothing that would be fetched.
-TEST(Report, IsThePageOfRealRuns) {
+/// The page of two runs and a sweep has curves, operations and memory bars. It loads nothing from the network.
+TEST(Report, PageOfRealRunsIsComplete) {
   TemporaryDirectory directory;
   const auto path = [&](const char* name) { return (directory.path() / name).string(); };
   const std::vector<std::string> small = {"train",   "--ranks", "2",         "--layers", "1",
@@ -162,26 +162,25 @@ TEST(Report, IsThePageOfRealRuns) {
                            "parameters planned: ", "optimizer measured: ", "<td>zero-stage</td>",
                            "Memory per rank against model size", "backward h.0 m1"})
     EXPECT_GE(count(page, text), 1u) << text;
-  EXPECT_EQ(count(page, "did not end"), 0u);
-  const std::string elsewhere = "http";
-  EXPECT_EQ(count(page, elsewhere), count(page, "xmlns=\"http://www.w3.org/"));
+  EXPECT_EQ(count(page, "not finished"), 0u);
+  EXPECT_EQ(count(page, "http"), count(page, "xmlns=\"http://www.w3.org/"));
   EXPECT_EQ(count(page, "<script"), 0u);
   EXPECT_EQ(count(page, "src="), 0u);
 }
 
-TEST(Report, TakesRunsThatWereCutOff) {
+TEST(Report, AcceptsTruncatedRecords) {
   TemporaryDirectory directory;
   const auto metrics = directory.path() / "run.jsonl", page = directory.path() / "page.html";
   ASSERT_EQ(
       test::run_aliquot({"train", "--layers", "1", "--steps", "4", "--quiet", "--metrics", metrics.string()}).code, 0);
-  const std::string whole = contents(metrics);
-  std::ofstream(metrics) << whole.substr(0, whole.find("{\"step\":3") + 30);
+  const std::string complete = contents(metrics);
+  std::ofstream(metrics) << complete.substr(0, complete.find("{\"step\":3") + 30);
   ASSERT_EQ(test::run_aliquot({"report", metrics.string(), "--out", page.string()}).code, 0);
   EXPECT_EQ(lines_of(contents(page), "loss").at(0).size(), 2u);
-  EXPECT_EQ(count(contents(page), "did not end"), 1u);
+  EXPECT_EQ(count(contents(page), "not finished"), 1u);
 }
 
-TEST(Report, MistakesAreSentences) {
+TEST(Report, WrongUseIsOneLineAndExit1) {
   TemporaryDirectory directory;
   const auto file = directory.path() / "bad.jsonl";
   std::ofstream(file) << "{\"run\":{}}\nnonsense\n";
@@ -219,12 +218,13 @@ TEST(Report, MistakesAreSentences) {
             0);
   const CommandResult nowhere = test::run_aliquot({"report", run.string(), "--out", "/no/such/page.html"});
   EXPECT_EQ(nowhere.code, 1);
-  EXPECT_NE(nowhere.err.find("--out /no/such/page.html: the file cannot be written; give another."), std::string::npos)
+  EXPECT_NE(nowhere.err.find("--out /no/such/page.html: the file cannot be written: name another file."),
+            std::string::npos)
       << nowhere.err;
   const std::string record = contents(run);
   const CommandResult itself = test::run_aliquot({"report", run.string(), "--out", run.string()});
   EXPECT_EQ(itself.code, 1);
-  EXPECT_NE(itself.err.find("is a record that the page is made of: give another."), std::string::npos) << itself.err;
+  EXPECT_NE(itself.err.find("is one of the input files: name another file."), std::string::npos) << itself.err;
   EXPECT_EQ(contents(run), record);
 }
 

@@ -1,4 +1,4 @@
-// The drawing of a soak: what was sampled over time, and what was done to the run.
+// Draws the result of scripts/soak.sh: the samples over time, and the times at which the run was disturbed.
 #include <algorithm>
 #include <fmt/format.h>
 
@@ -11,7 +11,7 @@ namespace {
 constexpr double kWidth = 1000, kLeft = 70, kRight = 20, kTop = 66, kPanelHeight = 92, kGap = 30, kFoot = 40;
 constexpr std::string_view kGrey = R"(fill="#555555" font-size="11")";
 
-// Told apart by colour-blind eyes too (Okabe and Ito's).
+// From the palette of Okabe and Ito, which colour-blind readers can distinguish.
 std::string_view colour_of(const Series& series) {
   if (series.process.empty()) return "#333333";
   return series.world == "mpi" ? "#0072B2" : "#D55E00";
@@ -26,12 +26,12 @@ std::vector<std::string> measures_of(const std::vector<Series>& series) {
 }
 
 void draw_panel(Svg& svg, const std::string& measure, const std::vector<Series>& series, const Axis& x, double top) {
-  double most = 1;
+  double maximum = 1;
   for (const Series& one : series) {
     if (one.measure != measure) continue;
-    for (const Point& p : one.points) most = std::max(most, p.y);
+    for (const Point& p : one.points) maximum = std::max(maximum, p.y);
   }
-  const Axis y(Axis::Scale::kEven, {0, 1.08 * most}, {top + kPanelHeight, top});
+  const Axis y(Axis::Scale::kEven, {0, 1.08 * maximum}, {top + kPanelHeight, top});
   svg.text({kLeft, top - 7}, measure, R"(font-size="12" font-weight="bold")");
   for (const double tick : y.round_ticks(4)) {
     svg.line({kLeft, y.at(tick)}, {kWidth - kRight, y.at(tick)}, R"(stroke="#e4e4e4")");
@@ -45,7 +45,7 @@ void draw_panel(Svg& svg, const std::string& measure, const std::vector<Series>&
   }
 }
 
-/// Kills as red lines over all panels, and all else that was asked of the run as grey ones.
+/// Draws a vertical line over all panels for each event: red for kills, grey for signals and new numbers of ranks.
 void draw_events(Svg& svg, const std::vector<Event>& events, const Axis& x, double bottom) {
   for (const Event& event : events) {
     const bool is_kill = event.what.starts_with("kill");
@@ -69,17 +69,16 @@ std::string soak_picture(const std::vector<Series>& series, const std::vector<Ev
   const std::vector<std::string> measures = measures_of(series);
   const auto panels = static_cast<double>(measures.size());
   const double bottom = kTop + panels * (kPanelHeight + kGap) - kGap;
-  double until = 1;
-  for (const Series& one : series) until = std::max(until, one.points.back().x);
-  const Axis x(Axis::Scale::kEven, {0, until}, {kLeft, kWidth - kRight});
-  Svg svg(kWidth, bottom + kFoot, "What a run held while it was killed, stopped, resized and left alone");
-  svg.text({16, 24}, "What a run held while it was killed, stopped, resized and left alone",
-           R"(font-size="17" font-weight="bold")");
-  svg.text(
-      {16, 42},
-      "Blue: ranks under mpirun, a line a process. Orange: ranks that are threads of one. Red: kills. Grey: signals "
-      "and new numbers of ranks.",
-      kGrey);
+  double end = 1;
+  for (const Series& one : series) end = std::max(end, one.points.back().x);
+  const Axis x(Axis::Scale::kEven, {0, end}, {kLeft, kWidth - kRight});
+  const std::string title = "Resources of a run that is killed, stopped, resized and left undisturbed";
+  Svg svg(kWidth, bottom + kFoot, title);
+  svg.text({16, 24}, title, R"(font-size="17" font-weight="bold")");
+  svg.text({16, 42},
+           "Blue: ranks under mpirun, one line per process. Orange: ranks as threads of one process. Red: kills. "
+           "Grey: signals and new numbers of ranks.",
+           kGrey);
   draw_events(svg, events, x, bottom);
   for (size_t m = 0; m < measures.size(); ++m)
     draw_panel(svg, measures[m], series, x, kTop + static_cast<double>(m) * (kPanelHeight + kGap));

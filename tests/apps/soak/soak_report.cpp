@@ -1,5 +1,6 @@
-// soak_report FOLDER: judges what scripts/soak.sh left there (processes.csv, folders.csv, events.csv), prints what grew most,
-// and draws soak.svg. 1 and a sentence for each thing that grew; 2 if too little was seen to say so.
+// soak_report FOLDER: checks the samples that scripts/soak.sh wrote to FOLDER (processes.csv, folders.csv, events.csv),
+// prints the largest growth of each quantity and writes soak.svg. Exit code 1 if a quantity exceeds its bound, 2 if
+// there are too few samples or disturbances to decide.
 #include <algorithm>
 #include <cstdio>
 #include <exception>
@@ -17,17 +18,20 @@ std::string text_of(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// A save opens a file or two and has a thread while it writes, so a sample more or less may fall on one. What leaks, leaks
-// at each of the saves, of which a process that is judged makes dozens. The allocator's own keeping varies by a megabyte.
+// During a save a process has up to two more open files and one more thread, so medians may differ by that much. A leak
+// in each save exceeds these bounds, because every judged process saves dozens of times. The allocator's cache varies
+// by about 1 MB.
 const std::vector<Bound> kOfProcesses = {{.measure = "descriptors", .growth = 2},
                                          {.measure = "threads", .growth = 1},
                                          {.measure = "memory KiB", .growth = 2048, .share = 0.02}};
 constexpr Patience kOfLives = {.warm_up_seconds = 4, .least_seconds = 6};
-// A process that is left alone for minutes has its allocators settled: what goes on growing then would be gigabytes in a week.
+// After minutes without a disturbance the allocator's cache is stable. Growth above this bound would add up to
+// gigabytes in a week.
 const std::vector<Bound> kOfLongLives = {{.measure = "memory KiB", .growth = 192, .share = 0.01}};
 constexpr Patience kLongLives = {.warm_up_seconds = 60, .least_seconds = 240};
 constexpr double kLongSoakSeconds = 1200;
-// One more checkpoint than are kept while one is written, and its folder; and nothing at all at the end.
+// The run keeps 3 checkpoints. While it writes one, that checkpoint and its temporary folder exist too. At the end no
+// temporary or shared files may be left.
 const std::vector<Bound> kOfFolders = {{.measure = "temporary files", .growth = 0, .at_the_end = 0},
                                        {.measure = "shared files", .growth = 0, .at_the_end = 0},
                                        {.measure = "checkpoints", .most = 5, .at_the_end = 3},
@@ -44,7 +48,7 @@ int judged_all(const std::vector<Series>& series, const std::vector<Bound>& boun
       status = 1;
     }
     if (verdict.judged == 0 && status == 0) {
-      fmt::print("  nothing lived long enough to be judged\n");
+      fmt::print("  no process ran long enough to be judged\n");
       status = 2;
     }
   }
@@ -65,7 +69,7 @@ int report(const std::string& folder) {
   processes.insert(processes.end(), folders.begin(), folders.end());
   std::ofstream picture(folder + "/soak.svg");
   picture << soak_picture(processes, events);
-  if (!picture.flush()) throw std::runtime_error(folder + "/soak.svg could not be written");
+  if (!picture.flush()) throw std::runtime_error("cannot write " + folder + "/soak.svg");
   return std::max({of_processes, of_folders, missing.empty() ? 0 : 2});
 }
 
@@ -73,7 +77,7 @@ int report(const std::string& folder) {
 }  // namespace aliquot::test
 
 int main(int count, char** words) try {
-  if (count != 2) throw std::runtime_error("soak_report FOLDER");
+  if (count != 2) throw std::runtime_error("expected one argument, the folder that scripts/soak.sh wrote");
   return aliquot::test::report(words[1]);
 } catch (const std::exception& error) {
   fmt::print(stderr, "soak_report: {}\n", error.what());

@@ -18,15 +18,17 @@ double number(const std::string& text) try {
   if (used != text.size()) throw std::invalid_argument(text);
   return value;
 } catch (const std::logic_error&) {
-  throw UsageError(fmt::format("'{}' is no number: a sample was not written whole.", text));
+  throw UsageError(fmt::format("invalid sample '{}': expected a number. Its line may be truncated.", text));
 }
 
 Rows rows_of(const std::string& csv, const std::string& first_column) {
   Rows rows = parse_csv(csv);
   if (rows.size() < 2 || rows[0].empty() || rows[0][0] != first_column)
-    throw UsageError(fmt::format("a table of samples begins with the column {} and has lines.", first_column));
+    throw UsageError(
+        fmt::format("invalid table: expected a first column named {} and at least one row.", first_column));
   for (const auto& row : rows) {
-    if (row.size() != rows[0].size()) throw UsageError("a line of the samples has another number of columns.");
+    if (row.size() != rows[0].size())
+      throw UsageError(fmt::format("a row has {} columns: expected {}.", row.size(), rows[0].size()));
   }
   return rows;
 }
@@ -36,8 +38,8 @@ double median_of(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-/// Medians of the first and of the last third of the time.
-std::pair<double, double> ends_of(const std::vector<Point>& points) {
+/// The medians of the samples in the first and in the last third of the time.
+std::pair<double, double> end_medians(const std::vector<Point>& points) {
   const double third = (points.back().x - points.front().x) / 3;
   std::vector<double> first, last;
   for (const Point& p : points) {
@@ -47,17 +49,16 @@ std::pair<double, double> ends_of(const std::vector<Point>& points) {
   return {median_of(first), median_of(last)};
 }
 
-std::string whose(const Series& series) {
+std::string describe(const Series& series) {
   return series.process.empty() ? series.measure
                                 : fmt::format("{} of process {} ({})", series.measure, series.process, series.world);
 }
 
-/// What no sample at all may be, however short its process lived.
+/// Checks the bound that holds for every sample, also of processes that are too short to be judged.
 void judge_samples(const Series& series, const Bound& bound, std::vector<std::string>& problems) {
   for (const Point& p : series.points) {
     if (bound.most <= 0 || p.y <= bound.most) continue;
-    problems.push_back(
-        fmt::format("{}: {} at {:.0f} s, and at most {} are right", whose(series), p.y, p.x, bound.most));
+    problems.push_back(fmt::format("{}: {} at {:.0f} s, expected at most {}", describe(series), p.y, p.x, bound.most));
     return;
   }
 }
@@ -100,36 +101,36 @@ Verdict judge(const std::vector<Series>& series, const Bound& bound, Patience pa
     const double began = one.points.front().x, ended = one.points.back().x, last = one.points.back().y;
     if (bound.at_the_end >= 0 && last > bound.at_the_end)
       verdict.problems.push_back(
-          fmt::format("{}: {} at the end, and at most {} are right", whose(one), last, bound.at_the_end));
+          fmt::format("{}: {} at the end, expected at most {}", describe(one), last, bound.at_the_end));
     std::vector<Point> warm;
     for (const Point& p : one.points) {
       if (p.x >= began + patience.warm_up_seconds) warm.push_back(p);
     }
     if (warm.empty() || ended - warm.front().x < patience.least_seconds) continue;
     verdict.worlds.insert(one.world);
-    const auto [before, after] = ends_of(warm);
+    const auto [before, after] = end_medians(warm);
     if (verdict.judged++ == 0 || after - before > verdict.last - verdict.first)
       verdict.first = before, verdict.last = after;
     verdict.longest_seconds = std::max(verdict.longest_seconds, ended - warm.front().x);
     if (after - before > bound.growth + bound.share * before)
       verdict.problems.push_back(
-          fmt::format("{} grew from {} to {} within {:.0f} s", whose(one), before, after, ended - warm.front().x));
+          fmt::format("{} grew from {} to {} within {:.0f} s", describe(one), before, after, ended - warm.front().x));
   }
   return verdict;
 }
 
 std::vector<std::string> missing_from(const std::vector<Event>& events, const Verdict& of_processes) {
   std::vector<std::string> missing;
-  const auto came = [&](std::string_view what) {
+  const auto has_event = [&](std::string_view what) {
     return std::ranges::find(events, what, &Event::what) != events.end();
   };
   for (const char* kind : {"kill of a rank", "kill of all ranks", "USR1", "TERM"}) {
-    if (!came(kind)) missing.push_back(fmt::format("there was no {}", kind));
+    if (!has_event(kind)) missing.push_back(fmt::format("no event '{}' occurred", kind));
   }
-  if (std::ranges::none_of(events, is_resize)) missing.emplace_back("there was no other number of ranks");
+  if (std::ranges::none_of(events, is_resize)) missing.emplace_back("the number of ranks never changed");
   for (const char* world : {"mpi", "threads"}) {
-    if (came(world) && !of_processes.worlds.contains(world))
-      missing.push_back(fmt::format("no process of {} lived long enough to be judged", world));
+    if (has_event(world) && !of_processes.worlds.contains(world))
+      missing.push_back(fmt::format("no process of world {} ran long enough to be judged", world));
   }
   return missing;
 }

@@ -1,5 +1,5 @@
 #pragma once
-// What scripts/soak.sh wrote down while a run went on, and whether anything in it grew.
+// The samples that scripts/soak.sh takes from a run, and the check that no quantity grows.
 
 #include <set>
 #include <string>
@@ -9,53 +9,54 @@
 
 namespace aliquot::test {
 
-/// One quantity of one process, or of the run as a whole (`process` is empty): its value over seconds.
+/// One quantity of one process, or of the entire run if `process` is empty. Points are (seconds, value).
 struct Series {
   std::string measure, process, world;
   std::vector<Point> points;
 };
 
-/// The columns of a table, but those that say when (`seconds`) and of whom (`process`, `world`): a series for each process
-/// and column, in the order of their first line. Throws UsageError for what is no such table.
+/// Reads a table with the column `seconds` and optionally `process` and `world`. Returns a series for each process and
+/// each other column, in the order of first rows. Throws UsageError for an invalid table.
 std::vector<Series> read_series(const std::string& csv);
 
-/// How a quantity is judged.
+/// The limits of a quantity. The median of the last third of the time may exceed the median of the first third by
+/// `growth` plus `share` times the latter.
 struct Bound {
   std::string measure;
-  double growth = 0;       // the most that the median of the last third may lie above that of the first
-  double share = 0;        // and this part of the first third's
-  double most = 0;         // what no sample may exceed; 0: any
-  double at_the_end = -1;  // what the last sample may not exceed; below 0: any
+  double growth = 0;
+  double share = 0;
+  double most = 0;         // maximum of every sample; 0 means no limit
+  double at_the_end = -1;  // maximum of the last sample; negative means no limit
 };
 
-/// Where a process is judged at all: after it has warmed up, if it then lived long enough.
+/// Growth is judged after `warm_up_seconds`, and only if at least `least_seconds` follow.
 struct Patience {
   double warm_up_seconds = 0, least_seconds = 0;
 };
 
 struct Verdict {
   std::string measure;
-  int judged = 0;                     // series that lived long enough
-  double longest_seconds = 0;         // of those, after warming up
-  double first = 0, last = 0;         // medians of the first and the last third, of the one that grew most
-  std::vector<std::string> problems;  // a sentence for each series that breaks the bound
-  std::set<std::string> worlds;       // of the series that were judged
+  int judged = 0;                     // number of series that were long enough
+  double longest_seconds = 0;         // longest judged time after the warm-up
+  double first = 0, last = 0;         // medians of the first and the last third, for the series with the largest growth
+  std::vector<std::string> problems;  // one message for each bound that a series exceeds
+  std::set<std::string> worlds;       // worlds of the judged series
 };
 
 Verdict judge(const std::vector<Series>& series, const Bound& bound, Patience patience);
 
-/// What was done to the run, and when.
+/// A disturbance of the run, such as "USR1", or the start of a world ("mpi" or "threads").
 struct Event {
   double seconds = 0;
   std::string what;
 };
 std::vector<Event> read_events(const std::string& csv);
 
-/// A soak that shows nothing: a sentence for each kind of disturbance that never came, and for each world that was begun and of
-/// which no process was judged.
+/// Reasons why a soak proves too little: one message for each kind of disturbance that never occurred, and for each
+/// world that started but has no judged process.
 std::vector<std::string> missing_from(const std::vector<Event>& events, const Verdict& of_processes);
 
-/// Panels under one another, one a measure, lines for processes, and marks along the time for the events.
+/// An SVG with one panel per measure and one line per series. Vertical lines mark the events.
 std::string soak_picture(const std::vector<Series>& series, const std::vector<Event>& events);
 
 }  // namespace aliquot::test

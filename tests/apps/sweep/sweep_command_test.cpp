@@ -1,4 +1,4 @@
-// aliquot sweep, as its users run it.
+// Runs aliquot sweep and checks its table, its picture and its exit codes.
 #include <algorithm>
 #include <csignal>
 #include <fstream>
@@ -83,11 +83,12 @@ TEST(Sweep, PlannedEqualsMeasuredInEveryRow) {
   const std::vector<Row> rows = table(directory.path());
   ASSERT_EQ(rows.size(), 8u);
   for (const Row& row : rows) expect_measured(row);
-  EXPECT_GT(std::stoll(rows[4].at("measured_peak")), std::stoll(rows[7].at("measured_peak")));  // stage 0 and 3 of two
+  // ZeRO stages 0 and 3 on 2 ranks.
+  EXPECT_GT(std::stoll(rows[4].at("measured_peak")), std::stoll(rows[7].at("measured_peak")));
   EXPECT_EQ(test::xml_problem(contents(directory.path() / "memory.svg")), "");
 }
 
-TEST(Sweep, EveryFamilyIsMeasured) {
+TEST(Sweep, EveryModelFamilyIsMeasured) {
   test::TemporaryDirectory directory;
   const CommandResult result =
       sweep(directory.path(), {"--models", "gpt2-nano,llama-nano", "--stages", "3", "--ranks", "2"});
@@ -98,7 +99,7 @@ TEST(Sweep, EveryFamilyIsMeasured) {
   EXPECT_NE(rows[0].at("parameters"), rows[1].at("parameters"));
 }
 
-TEST(Sweep, ARunThatIsRefusedIsARow) {
+TEST(Sweep, ARejectedRunHasARow) {
   test::TemporaryDirectory directory;
   const CommandResult result =
       sweep(directory.path(), {"--models", "gpt2-nano", "--stages", "3", "--ranks", "1,3", "--global-batch", "4"});
@@ -112,12 +113,12 @@ TEST(Sweep, ARunThatIsRefusedIsARow) {
   EXPECT_EQ(rows[1].at("measured_peak"), "");
 }
 
-TEST(Sweep, WhatTheMachineHasNotIsPlannedAndRefused) {
+TEST(Sweep, AModelThatDoesNotFitIsPlannedOnly) {
   test::TemporaryDirectory directory;
   const CommandResult result =
       test::run_aliquot({"sweep", "--out", directory.path().string(), "--stages", "0", "--ranks", "2", "--width",
-                         "102400", "--heads", "8", "--threads", "1"});  // of 14 TB of state
-  EXPECT_EQ(result.code, 2) << result.err;                              // nothing was measured
+                         "102400", "--heads", "8", "--threads", "1"});  // a model with 14 TB of state
+  EXPECT_EQ(result.code, 2) << result.err;                              // no run was measured
   EXPECT_NE(result.err.find("no run of the sweep was measured"), std::string::npos) << result.err;
   const std::vector<Row> rows = table(directory.path());
   ASSERT_EQ(rows.size(), 1u);
@@ -126,9 +127,9 @@ TEST(Sweep, WhatTheMachineHasNotIsPlannedAndRefused) {
   EXPECT_NE(contents(directory.path() / "memory.svg").find("does not fit"), std::string::npos);
 }
 
-TEST(Sweep, LaunchersStartTheRuns) {
+TEST(Sweep, LauncherStartsTheRuns) {
   test::TemporaryDirectory directory;
-  // A launcher that is no launcher but shows that it was used.
+  // `env` stands in for a launcher: it runs the command with other variables.
   const CommandResult result =
       sweep(directory.path(), {"--ranks", "1", "--stages", "0", "--launcher", "env 'ALIQUOT_TEST=a b' ranks={ranks}"});
   EXPECT_EQ(result.code, 0) << result.err;
@@ -139,7 +140,7 @@ TEST(Sweep, LaunchersStartTheRuns) {
   EXPECT_NE(table(directory.path()).at(0).at("reason").find("/no/launcher"), std::string::npos);
 }
 
-TEST(Sweep, MistakesAreSentences) {
+TEST(Sweep, WrongUseIsOneLineAndExit1) {
   test::TemporaryDirectory directory;
   for (const std::vector<std::string>& words : {std::vector<std::string>{"sweep", "--models", "gpt3"},
                                                 {"sweep", "--out", "/proc/none"},
@@ -155,20 +156,21 @@ TEST(Sweep, MistakesAreSentences) {
   std::filesystem::create_directories(directory.path() / "taken" / "sweep.csv");
   const CommandResult taken = sweep(directory.path() / "taken", {"--ranks", "1", "--stages", "0"});
   EXPECT_EQ(taken.code, 1);
-  EXPECT_NE(taken.err.find("sweep.csv cannot be written there; give another directory."), std::string::npos)
+  EXPECT_NE(taken.err.find("sweep.csv cannot be written there: choose another directory."), std::string::npos)
       << taken.err;
 }
 
-TEST(Sweep, APictureThatCannotBeWrittenIsAFault) {
+TEST(Sweep, AnUnwritablePictureExitsWith3) {
   test::TemporaryDirectory directory;
   std::filesystem::create_directory(directory.path() / "memory.svg");
   const CommandResult result = sweep(directory.path(), {"--ranks", "1", "--stages", "0", "--steps", "1"});
   EXPECT_EQ(result.code, 3);
-  EXPECT_NE(result.err.find("memory.svg: it could not be written: is the disk full?"), std::string::npos) << result.err;
+  EXPECT_NE(result.err.find("memory.svg: the file could not be written (is the disk full?)"), std::string::npos)
+      << result.err;
 }
 
-/// A table that takes its heading and no row: whoever read it went away.
-TEST(Sweep, ATableThatCannotBeWrittenOnEndsIt) {
+/// sweep.csv is a pipe whose reader exits after the heading, so writing the first row fails.
+TEST(Sweep, AnUnwritableTableExitsWith3) {
   test::TemporaryDirectory directory;
   const auto table_of = directory.path() / "sweep.csv";
   ASSERT_EQ(mkfifo(table_of.c_str(), 0600), 0);
@@ -178,38 +180,39 @@ TEST(Sweep, ATableThatCannotBeWrittenOnEndsIt) {
                   "--stages 0 --layers 1 --width 32 --threads 1",
                   test::aliquot_program(), directory.path().string()});
   EXPECT_EQ(result.code, 3);
-  EXPECT_NE(result.err.find("sweep.csv could not be written: is the disk full?"), std::string::npos) << result.err;
+  EXPECT_NE(result.err.find("sweep.csv: the file could not be written (is the disk full?)"), std::string::npos)
+      << result.err;
 }
 
-TEST(ChildProcess, WithNowhereToWriteIsNotStarted) {
+TEST(ChildProcess, IsNotStartedIfItsOutputCannotBeOpened) {
   try {
-    ChildProcess({"/bin/true"}, "/no/such/said.txt");
+    ChildProcess({"/bin/true"}, "/no/such/output.txt");
     FAIL();
   } catch (const FaultError& error) {
-    EXPECT_STREQ(error.what(), "/no/such/said.txt: the file cannot be written: No such file or directory.");
+    EXPECT_STREQ(error.what(), "/no/such/output.txt: the file cannot be written: No such file or directory.");
   }
 }
 
-/// In a process that the system lets start no other.
+/// Starts a process after clone() has been made to fail.
 [[noreturn]] void start_where_none_starts() {
   try {
     if (!test::fail_system_call(SYS_clone, EAGAIN)) std::exit(9);
     ChildProcess({"/bin/true"}, "/dev/null");
   } catch (const FaultError& error) {
     std::fputs(error.what(), stderr);
-    std::_Exit(3);  // what looks for leaks at an exit wants to start something too
+    std::_Exit(3);  // std::exit would run the leak checker, which needs clone() too
   }
   std::_Exit(0);
 }
 
-TEST(ChildProcessDeathTest, TheSystemsRefusalIsTold) {
-  if (prctl(PR_GET_SECCOMP) < 0) GTEST_SKIP() << "this kernel refuses no calls on demand";
+TEST(ChildProcessDeathTest, ReportsThatNoProcessCanBeStarted) {
+  if (prctl(PR_GET_SECCOMP) < 0) GTEST_SKIP() << "this kernel has no seccomp";
   EXPECT_EXIT(start_where_none_starts(), testing::ExitedWithCode(3),
-              "/bin/true cannot be started: Resource temporarily unavailable\\.");
+              "/bin/true: the program cannot be started: Resource temporarily unavailable\\.");
 }
 
-/// Asked to stop, it stops its run, and leaves what there is.
-TEST(Sweep, StopsWhenAsked) {
+/// On SIGTERM the sweep stops its current run and writes its results so far.
+TEST(Sweep, StopsOnSigterm) {
   test::TemporaryDirectory directory;
   const auto out = directory.path() / "out";
   ChildProcess child({"/bin/sh", "-c",
@@ -217,9 +220,9 @@ TEST(Sweep, StopsWhenAsked) {
                       "until grep -q '\"step\":2' \"$1\"/runs/*.jsonl 2>/dev/null; do sleep 0.05; done\n"
                       "kill $sweep; wait $sweep",
                       test::aliquot_program(), out.string()},
-                     directory.path() / "said.txt");
-  ASSERT_TRUE(child.wait_for_exit(60)) << contents(directory.path() / "said.txt");
-  EXPECT_EQ(child.exit_status().code, 128 + SIGTERM) << contents(directory.path() / "said.txt");
+                     directory.path() / "output.txt");
+  ASSERT_TRUE(child.wait_for_exit(60)) << contents(directory.path() / "output.txt");
+  EXPECT_EQ(child.exit_status().code, 128 + SIGTERM) << contents(directory.path() / "output.txt");
   EXPECT_EQ(test::xml_problem(contents(out / "memory.svg")), "");
 }
 

@@ -32,19 +32,19 @@ TEST(SweepOptions, MakeEveryCombinationOnce) {
   EXPECT_EQ(cases_of(parsed({"--stages", "all"})).size(), 8u);
 }
 
-TEST(SweepOptions, PassOnWhatTrainTakes) {
+TEST(SweepOptions, PassOnTheOptionsOfTrain) {
   SweepOptions o;
   const OptionTable table = sweep_option_table(o);
   parse_arguments(table, {"--micro-batch", "2", "--reproducible", "--steps", "5"});
   EXPECT_EQ(joined(command_of(o, {"gpt2-nano", 2, 4}, "/bin/aliquot", "m.jsonl")),
             "/bin/aliquot train --micro-batch=2 --reproducible=on --model gpt2-nano --zero-stage 2 --steps 5 "
             "--metrics m.jsonl --quiet --ranks 4");
-  // Each of train's options is the sweep's, passed on, or one that would make runs step on one another's feet.
+  // sweep lacks these options of train: it sets some itself, and with the others runs would overwrite files of others.
   for (const char* own : {"--zero-stage", "--model", "--checkpoint-dir", "--metrics", "--resume"})
     EXPECT_EQ(table.find(own + 2), nullptr) << own;
 }
 
-TEST(SweepOptions, LaunchersTakeTheRanksAndQuotes) {
+TEST(SweepOptions, LauncherKeepsQuotesAndSubstitutesRanks) {
   const SweepOptions o = parsed({"--launcher", "mpirun -n {ranks} --host 'a b' -x R={ranks}"});
   const std::vector<std::string> words = command_of(o, {"gpt2-nano", 2, 4}, "/a dir/aliquot", "m.jsonl");
   EXPECT_EQ(words[2], "exec mpirun -n 4 --host 'a b' -x R=4 \"$@\"");
@@ -52,7 +52,7 @@ TEST(SweepOptions, LaunchersTakeTheRanksAndQuotes) {
   EXPECT_EQ(std::ranges::count(words, "--ranks"), 1);
 }
 
-TEST(SweepOptions, ComplainAtOnce) {
+TEST(SweepOptions, RejectInvalidValues) {
   for (const std::vector<std::string>& bad : {std::vector<std::string>{"--models", "gpt2-nan"},
                                               {"--models", "gpt2-nano,,"},
                                               {"--stages", "4"},
@@ -78,7 +78,7 @@ RunRecord record_of(int64_t planned, int64_t measured) {
   return record;
 }
 
-TEST(SweepRow, IsWhatTheRunRecorded) {
+TEST(SweepRow, HasTheResultsOfTheRun) {
   const SweepRow row = row_of({"gpt2-nano", 1, 2}, {}, record_of(60, 60), "");
   EXPECT_TRUE(row.ok());
   EXPECT_TRUE(row.plan_matches);
@@ -94,7 +94,7 @@ TEST(SweepRow, IsWhatTheRunRecorded) {
   EXPECT_EQ(std::ranges::count(header, ','), std::ranges::count(line, ','));
 }
 
-TEST(SweepRow, SaysWhyThereIsNothing) {
+TEST(SweepRow, HasTheReasonIfThereAreNoResults) {
   RunRecord planned = record_of(60, 60);
   planned.steps.clear();
   planned.done = nullptr;
@@ -111,7 +111,8 @@ TEST(SweepRow, SaysWhyThereIsNothing) {
   EXPECT_EQ(row_of({}, {127, 0}, {}, "sh: mpirun: not found\n").reason, "sh: mpirun: not found");
 }
 
-std::vector<SweepRow> fan(const std::vector<std::pair<std::string, int64_t>>& models) {
+/// Rows of a sweep over the models, all ZeRO stages and 1 to 8 ranks. Models that exceed the memory do not fit.
+std::vector<SweepRow> rows_of(const std::vector<std::pair<std::string, int64_t>>& models) {
   std::vector<SweepRow> rows;
   for (const int64_t ranks : {1, 2, 4, 8}) {
     for (const auto& [model, parameters] : models) {
@@ -131,11 +132,11 @@ std::vector<SweepRow> fan(const std::vector<std::pair<std::string, int64_t>>& mo
   return rows;
 }
 
-TEST(MemoryPicture, HasAPanelForRanksALineForStagesAndAMarkForRuns) {
+TEST(MemoryPicture, HasPanelsForRanksLinesForStagesAndMarksForRuns) {
   for (const bool near : {true, false}) {
-    const auto rows = near ? fan({{"gpt2-124m", 124'000'000}, {"gpt2-1.5b", 1'500'000'000}})
-                           : fan({{"gpt2-nano", 800'000}, {"a", 2'000'000}, {"gpt2-1.5b", 1'500'000'000}});
-    const std::string svg = memory_picture(rows, "what they have in common <&>");
+    const auto rows = near ? rows_of({{"gpt2-124m", 124'000'000}, {"gpt2-1.5b", 1'500'000'000}})
+                           : rows_of({{"gpt2-nano", 800'000}, {"a", 2'000'000}, {"gpt2-1.5b", 1'500'000'000}});
+    const std::string svg = memory_picture(rows, "subtitle <&>");
     EXPECT_EQ(xml_problem(svg), "");
     const auto count = [&svg](const std::string& text) {
       size_t found = 0;
@@ -145,7 +146,7 @@ TEST(MemoryPicture, HasAPanelForRanksALineForStagesAndAMarkForRuns) {
     EXPECT_EQ(count("<polyline"), 16u);
     EXPECT_EQ(count("iB, measured "), static_cast<size_t>(std::ranges::count_if(rows, &SweepRow::ok)));
     EXPECT_EQ(count("<title>"), 1 + rows.size());
-    EXPECT_EQ(count("is what the machine has for a rank"), 4u);
+    EXPECT_EQ(count("machine memory per rank: "), 4u);
     for (const char* text : {">1 rank<", ">8 ranks<", ">stage 3<", ">gpt2-1.5b<", "&lt;&amp;&gt;"})
       EXPECT_GE(count(text), 1u) << text;
     EXPECT_EQ(count("nan"), near ? 0u : count("gpt2-nano"));
@@ -153,13 +154,13 @@ TEST(MemoryPicture, HasAPanelForRanksALineForStagesAndAMarkForRuns) {
   }
 }
 
-TEST(MemoryPicture, IsDrawnOfNothingToo) {
+TEST(MemoryPicture, CanBeDrawnWithoutResults) {
   EXPECT_EQ(xml_problem(memory_picture({}, "")), "");
   SweepRow refused;
   refused.status = "refused";
   const std::string svg = memory_picture({refused}, "");
   EXPECT_EQ(xml_problem(svg), "");
-  EXPECT_NE(svg.find("No run came so far"), std::string::npos);
+  EXPECT_NE(svg.find("No run was planned."), std::string::npos);
 }
 
 }  // namespace

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# fault_matrix.sh ALIQUOT few|all|nodes: stages faults (ALIQUOT_FAULT) in runs of the command, kinds by operations by ranks by
-# worlds, and prints a table of how each ended. Each must end as docs/reliability.md promises: by itself, within the deadline,
-# with that exit code, naming rank and operation; the older checkpoint stands and the run that goes on from it has the digest
-# of one that nothing disturbed; no process and no file is left. few: a few dozen in half a minute; all: the whole
-# matrix; nodes: a few over emulated nodes (77 where there can be none).
+# fault_matrix.sh ALIQUOT few|all|nodes: injects faults (ALIQUOT_FAULT) into runs of the command and prints a table of
+# the outcomes. The cases combine worlds, ranks, operations and kinds of faults. Each run must end as
+# docs/reliability.md promises: by itself, within the deadline, with the documented exit code and a message that names
+# rank and operation. Older checkpoints stay valid, and a run that resumes from them has the digest of an undisturbed
+# run. No process and no file is left. few: a few dozen cases in half a minute. all: all cases. nodes: some cases on
+# emulated nodes (exit code 77 if nodes cannot be emulated).
 # shellcheck source=scripts/runs.sh
 source "$(dirname "$0")/../../../scripts/runs.sh"
 own_shared_memory "$@"
@@ -16,10 +17,11 @@ export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_
 mkdir "$TMPDIR"
 declare -A digests
 cases=0 began_all=$SECONDS
-saves=(--save blocking) # what is saved before the fault is there when it comes
+saves=(--save blocking) # so that earlier checkpoints are complete when the fault occurs
 train=("$aliquot" train --quiet --layers 2 --width 32 --sequence 32 --micro-batch 1 --threads 1 --steps 6 --timeout "$deadline")
 
-# launch WORLD WORDS...: "threads2" is two ranks of one process, "mpi4" four of mpirun's, "nodes2" two nodes of one rank.
+# launch WORLD OPTIONS...: trains in a WORLD such as threads2 (two ranks in one process), mpi4 (four ranks under mpirun)
+# or nodes2 (two emulated nodes with one rank each).
 launch() {
   local world=$1 count=${1//[a-z]/}
   shift
@@ -30,20 +32,21 @@ launch() {
   esac
 }
 
-# promised WORLD RANK OPERATION KIND STEP: sets `code`, `sentence` and `limit`, in tenths of a second.
+# promised WORLD RANK OPERATION KIND STEP: sets the expected exit `code`, the expected message `sentence` (an extended
+# regular expression), and the time `limit` in tenths of a second.
 promised() {
   local world=$1 rank=$2 operation=$3 kind=$4 step=$5
   limit=30 code=3
-  if [[ $world != threads* ]]; then limit=60; fi # mpirun takes a second or two to end who is left
+  if [[ $world != threads* ]]; then limit=60; fi # mpirun needs a second or two to end the remaining ranks
   if [[ $world = nodes* ]]; then limit=120; fi
-  limit=$((limit * ${ALIQUOT_TIMES_AS_LONG:-1})) # for programs with instruments
+  limit=$((limit * ${ALIQUOT_TIMES_AS_LONG:-1})) # for builds with sanitizers
   case $kind in
     kill)
       code=137 sentence="process rank $rank .*signal 9"
       if [[ $world = threads* ]]; then sentence=Killed; fi
       ;;
     throw) sentence="ALIQUOT_FAULT asked rank $rank to fail in $operation" ;;
-    stop | slow:2s) sentence="rank $rank (never arrived|to end)|the bytes of rank $rank never came" ;;
+    stop | slow:2s) sentence="rank $rank (never arrived|to end)|the data of rank $rank never arrived" ;;
     slow:0.2s) code=0 sentence="^digest" ;;
     nan) code=0 sentence="step $step was skipped: the gradient of .* is not finite" ;;
     enospc) sentence="rank $rank: .*No space left on device" ;;
@@ -51,53 +54,55 @@ promised() {
   esac
   if [ "$operation" = save ]; then
     if [ "$kind" = throw ]; then sentence="ALIQUOT_FAULT asked rank $rank to fail"; fi
-    # A checkpoint that one rank cannot write is told, and the run goes on; but the last one must be there.
+    # If a rank cannot write a checkpoint, training warns and continues, except at the last step.
     if [[ $kind = throw || $kind = enospc ]] && [ "$step" -lt 6 ]; then
-      code=0 sentence="checkpoint of step $step was not written, the ones before it stand: .*$sentence"
+      code=0 sentence="checkpoint of step $step was not written .earlier checkpoints are unchanged.: .*$sentence"
     fi
   fi
 }
 
-# undisturbed WORLD WORDS...: sets `wanted` to what such a run prints.
+# undisturbed WORLD OPTIONS...: sets `wanted` to the output of a run without a fault.
 undisturbed() {
   if [ -z "${digests[$*]:-}" ]; then digests[$*]=$(launch "$@" 2>&1) || wrong "undisturbed: ${digests[$*]}"; fi
   wanted=${digests[$*]}
 }
 
-# ends_well WORLD WORDS...: what a run leaves can be gone on from, to the digest of an undisturbed one.
+# ends_well WORLD OPTIONS...: checks that the checkpoints are valid, and that a resumed run has the digest of an
+# undisturbed one.
 ends_well() {
   local world=$1 digest wanted
   undisturbed "$@"
   shift
-  "$aliquot" checkpoint verify "$saved" >"$scratch/verified" 2>&1 || wrong "what was saved is not valid: $(tail -n 1 "$scratch/verified")"
-  digest=$(launch "$world" "$@" --checkpoint-dir "$saved" --resume auto 2>"$scratch/resumed") || wrong "not resumed: $(tail -n 1 "$scratch/resumed")"
-  if [ "$digest" != "$wanted" ]; then wrong "resumed to another digest"; fi
-  if compgen -G "$saved/.tmp-*" >/dev/null; then wrong "a half checkpoint is left"; fi
+  "$aliquot" checkpoint verify "$saved" >"$scratch/verified" 2>&1 || wrong "a checkpoint is not valid: $(tail -n 1 "$scratch/verified")"
+  digest=$(launch "$world" "$@" --checkpoint-dir "$saved" --resume auto 2>"$scratch/resumed") || wrong "the run cannot resume: $(tail -n 1 "$scratch/resumed")"
+  if [ "$digest" != "$wanted" ]; then wrong "the resumed run has another digest"; fi
+  if compgen -G "$saved/.tmp-*" >/dev/null; then wrong "an incomplete checkpoint is left"; fi
 }
 
-# left_nothing: no file in /dev/shm or in the temporary directory, no process.
+# left_nothing: checks that no file in /dev/shm or the temporary directory is left, and no process.
 left_nothing() {
   local left file
   for file in $(comm -13 <(echo "$shared_before") <(shared_names)); do wrong "left /dev/shm/$file"; done
-  # Open MPI keeps an empty folder of its own.
+  # Open MPI leaves an empty folder.
   left=$(find "$TMPDIR" ! -type d)
   if [ -n "$left" ]; then wrong "left $left"; fi
   if pgrep -f -- "$saved" >/dev/null; then wrong "a process is left"; fi
 }
 
-# Where ranks wait in several groups, the sentence may name one that waits for the missing one; their records tell them apart.
+# is_explained: with several groups, the message may name a rank that itself waits for the failed rank. Checks that the
+# flight records name the failed rank.
 is_explained() {
   local text
   if [ "$operation" != exchange ]; then return 1; fi
   text=$("$aliquot" doctor --explain "$saved")
-  [[ $text = *"never came to collective"* && $text = *"  rank $rank "* ]]
+  [[ $text = *"never reached collective"* && $text = *"  rank $rank "* ]]
 }
 
 wrong() { problems+=("$*"); }
 
-# stage WORLD RANK OPERATION KIND STEP WORDS...
+# stage WORLD RANK OPERATION KIND STEP OPTIONS...: runs one case and prints its line of the table.
 stage() {
-  local world=$1 rank=$2 operation=$3 kind=$4 step=$5 problems=() status=0 code sentence limit began took wanted
+  local world=$1 rank=$2 operation=$3 kind=$4 step=$5 problems=() status=0 code sentence limit began elapsed wanted
   shift 5
   local saved=$scratch/saved-$cases log=$scratch/log shared_before
   shared_before=$(shared_names)
@@ -108,19 +113,19 @@ stage() {
     launch "$world" "$@" "${saves[@]}" --checkpoint-dir "$saved" --checkpoint-every 2
     exit $?
   ) >"$log" 2>&1 || status=$?
-  took=$((($(date +%s%N) - began) / 100000000))
+  elapsed=$((($(date +%s%N) - began) / 100000000))
   if [[ $status = 137 && $world = threads* ]]; then echo Killed >>"$log"; fi
   if [ $status -ne "$code" ]; then wrong "exit code $status, not $code"; fi
-  if [ "$took" -gt "$limit" ]; then wrong "took more than $((limit / 10)) s"; fi
-  grep -Eq -- "$sentence" "$log" || is_explained || wrong "nobody said: $sentence"
+  if [ "$elapsed" -gt "$limit" ]; then wrong "the run took more than $((limit / 10)) s"; fi
+  grep -Eq -- "$sentence" "$log" || is_explained || wrong "the output does not match: $sentence"
   left_nothing
   if [ "$code" -ne 0 ]; then ends_well "$world" "$@"; fi
   if [ "$kind" = slow:0.2s ]; then
     undisturbed "$world" "$@"
-    grep -qxF -- "$wanted" "$log" || wrong "another digest than undisturbed"
+    grep -qxF -- "$wanted" "$log" || wrong "the digest differs from that of an undisturbed run"
   fi
   printf '%-8s %-4s %-13s %-9s %-4s %-4s %3d.%d  %s\n' "$world" "$rank" "$operation" "$kind" "$step" "$status" \
-    $((took / 10)) $((took % 10)) "$(if [ ${#problems[@]} -eq 0 ]; then echo "as promised"; else echo "WRONG: ${problems[*]}"; fi) ${*//$scratch/DIR}"
+    $((elapsed / 10)) $((elapsed % 10)) "$(if [ ${#problems[@]} -eq 0 ]; then echo "as promised"; else echo "WRONG: ${problems[*]}"; fi) ${*//$scratch/DIR}"
   if [ ${#problems[@]} -gt 0 ]; then
     failures=$((failures + 1))
     sed 's/^/  | /' "$log"
@@ -129,13 +134,13 @@ stage() {
   cases=$((cases + 1))
 }
 
-# Each operation with the options that make it come.
+# For each operation, options of a run that has this operation.
 declare -A options=([gather]="" [forward]="" [backward]="" [release]="" [reduce]="" [norm]="" [update]=""
   [recompute]="--recompute block" [publish]="--zero-stage 2" [spread]="--zero-stage 0" [exchange]="--replicas 2"
   [blend]="--optimizer muon" [collect]="--optimizer muon" [orthogonalize]="--optimizer muon" [scatter]="--optimizer muon"
   [copy-in]="--offload disk:$TMPDIR" [copy-out]="--offload disk:$TMPDIR")
 
-# operation WORLD RANK OPERATION KIND...
+# operation WORLD RANK OPERATION KIND...: runs one case for each kind of fault.
 operation() {
   local world=$1 rank=$2 name=$3 kind words
   shift 3
@@ -149,7 +154,7 @@ every_operation() {
   for name in "${!options[@]}"; do operation "$world" "$rank" "$name" "$@"; done
 }
 
-# While the run goes on, if it is not told otherwise.
+# saving WORLD RANK KIND...: faults in saves. Saves run in the background here, as by default.
 saving() {
   local world=$1 rank=$2 kind saves=()
   shift 2
@@ -166,7 +171,7 @@ spoiled() {
   done
 }
 
-# One bit of a rank's copy: found by comparing.
+# flipped WORLD RANK: a flipped bit in one rank's copy of replicated state, which --check-every detects.
 flipped() {
   local world=$1 rank=$2
   stage "$world" "$rank" update flip 3 --zero-stage 0 --check-every 1

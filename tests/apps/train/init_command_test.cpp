@@ -1,4 +1,4 @@
-// Models that a config.json defines: trained, saved, exported and started from, and everything that contradicts them refused.
+// Trains, saves, exports and initializes models defined by a config.json. Contradictions must be rejected.
 #include <fstream>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -21,7 +21,7 @@ constexpr const char* kGpt2 = R"({"model_type": "gpt2", "n_layer": 2, "n_embd": 
 
 std::string digest_of(const CommandResult& result) {
   const size_t at = result.out.rfind("digest ");
-  return at == std::string::npos ? "none: " + result.err : result.out.substr(at + 7, 64);
+  return at == std::string::npos ? "no digest: " + result.err : result.out.substr(at + 7, 64);
 }
 
 class Init : public testing::Test {
@@ -31,11 +31,12 @@ class Init : public testing::Test {
     words.insert(words.begin(), {"train", "--quiet", "--threads", "1", "--micro-batch", "1"});
     return run_aliquot(words);
   }
+  /// Trains one step from `weights` with a learning rate of 0, so that the digest is that of the weights.
   static CommandResult start(const std::string& weights, std::vector<std::string> words = {}) {
     words.insert(words.end(), {"--init", weights, "--steps", "1", "--lr", "0", "--weight-decay", "0"});
     return train(words);
   }
-  /// Trains what `config` defines for two steps into NAME/run, exports that to NAME/hf, and returns its digest.
+  /// Trains the model of `config` for two steps, saves it in NAME/run, exports it to NAME/hf and returns its digest.
   std::string make(const std::string& name, const std::string& config) const {
     std::filesystem::create_directory(at(name));
     write_file(at(name + "/config.json"), config);
@@ -53,11 +54,11 @@ class Init : public testing::Test {
   TemporaryDirectory folder_;
 };
 
-TEST_F(Init, ConfigurationsGoThereAndBackWithoutAnyFlag) {
+TEST_F(Init, ExportAndInitKeepTheConfigurationWithoutFlags) {
   for (const auto& [name, config] : {std::pair{"llama", kLlama}, std::pair{"gpt2", kGpt2}}) {
     const std::string under = std::string(name) + "/", digest = make(name, config);
     const std::string written = read_file(at(under + "hf/config.json"));
-    // From weights, from one of their files, from the run and its checkpoint; and from what was imported.
+    // Starts from the exported folder, its weights file, the run, its checkpoint, and the imported weights.
     ASSERT_EQ(run_aliquot({"checkpoint", "import", at(under + "hf"), "--out", at(under + "in")}).code, 0);
     int count = 0;
     for (const char* weights : {"hf", "hf/model.safetensors", "run", "run/step-00000002", "in"}) {
@@ -79,8 +80,8 @@ TEST_F(Init, ConfigurationsGoThereAndBackWithoutAnyFlag) {
   EXPECT_EQ(gpt2["n_inner"], 48);
 }
 
-/// From the same weights, whatever config.json says must show in the loss.
-TEST_F(Init, EveryNumberOfTheConfigurationCounts) {
+/// With equal weights, a changed field of config.json must change the loss, unless the field does not affect the model.
+TEST_F(Init, FieldsOfTheConfigurationAffectTheLoss) {
   make("llama", kLlama);
   make("gpt2", kGpt2);
   const auto loss = [&](const std::string& model, const char* key, const Json& value) {
@@ -106,7 +107,7 @@ TEST_F(Init, EveryNumberOfTheConfigurationCounts) {
   EXPECT_EQ(loss("gpt2", "eos_token_id", 7), gpt2);
 }
 
-TEST_F(Init, WhatContradictsTheWeightsIsRefused) {
+TEST_F(Init, FlagsThatContradictTheWeightsAreRejected) {
   make("llama", kLlama);
   make("gpt2", kGpt2);
   const std::string of_llama = at("llama/hf/config.json"), of_gpt2 = at("gpt2/hf/config.json");
@@ -125,19 +126,19 @@ TEST_F(Init, WhatContradictsTheWeightsIsRefused) {
   expect_refusal(
       start(at("llama/hf"), {"--model", "llama-nano"}),
       "--model llama-nano (--layers 4) contradicts " + of_llama + " (num_hidden_layers 2): leave --model out.");
-  // Numbers that no extent shows.
+  // A field that does not change the shape of any tensor.
   write_file(
       at("other.json"),
       Json::parse(kLlama).patch(Json::parse(R"([{"op": "replace", "path": "/rms_norm_eps", "value": 1e-5}])")).dump());
   expect_refusal(start(at("llama/hf"), {"--model", at("other.json")}), "norm epsilon differs; leave --model out.");
-  // What agrees may be said.
+  // Flags that agree with the weights are accepted.
   EXPECT_EQ(start(at("llama/hf"), {"--model", at("llama/config.json"), "--heads", "4", "--sequence", "16"}).code, 0);
-  // A checkpoint that says its heads is exported with no others.
+  // Export rejects another number of heads than the checkpoint records.
   expect_refusal(run_aliquot({"checkpoint", "export", at("gpt2/run"), "--out", at("again"), "--heads", "8"}),
                  "--heads 8 contradicts the checkpoint (heads 4): leave --heads out.");
 }
 
-TEST_F(Init, WhatIsNotSupportedEndsTheRunByName) {
+TEST_F(Init, UnsupportedFieldsAreRejectedByName) {
   make("llama", kLlama);
   const std::string path = at("llama/hf/config.json");
   Json config = Json::parse(read_file(path));
@@ -158,15 +159,15 @@ TEST_F(Init, WhatIsNotSupportedEndsTheRunByName) {
   expect_refusal(start(at("llama/hf")), "do not fit this model");
   config["hidden_size"] = 32;
   config["head_dim"] = 8;
-  config["tie_word_embeddings"] = true;  // where there is a head
+  config["tie_word_embeddings"] = true;  // The weights have a separate head.
   write_file(path, config.dump());
   expect_refusal(run_aliquot({"checkpoint", "import", at("llama/hf"), "--out", at("in")}),
                  "does not describe the weights");
-  expect_refusal(start(at("llama/hf")), "lm_head.weight is only there");
+  expect_refusal(start(at("llama/hf")), "lm_head.weight is only in the file");
   EXPECT_FALSE(std::filesystem::exists(at("in")));
 }
 
-TEST_F(Init, WithoutAConfigurationTheOptionsDefineTheModelAndThatIsTold) {
+TEST_F(Init, WithoutAConfigurationTheOptionsDefineTheModel) {
   const std::string digest = make("gpt2", kGpt2);
   std::filesystem::remove(at("gpt2/hf/config.json"));
   const std::vector<std::string> flags{"--layers", "2",        "--width", "32",        "--heads",
@@ -176,23 +177,24 @@ TEST_F(Init, WithoutAConfigurationTheOptionsDefineTheModelAndThatIsTold) {
   EXPECT_NE(
       from_weights.err.find(
           "--init " + at("gpt2/hf") +
-          ": there is no config.json beside the weights; the options define the model: 4 heads, norm epsilon 1e-05."),
+          ": found no config.json beside the weights, so the options define the model: 4 heads, norm epsilon 1e-05."),
       std::string::npos)
       << from_weights.err;
   ASSERT_EQ(run_aliquot({"checkpoint", "import", at("gpt2/hf"), "--out", at("in")}).code, 0);
   const CommandResult from_checkpoint = start(at("in"), flags);
   EXPECT_EQ(digest_of(from_checkpoint), digest);
-  EXPECT_NE(from_checkpoint.err.find("the checkpoint does not record its model's heads; the options define the model"),
-            std::string::npos)
+  EXPECT_NE(
+      from_checkpoint.err.find("the checkpoint does not record the number of heads, so the options define the model"),
+      std::string::npos)
       << from_checkpoint.err;
   const CommandResult exported = run_aliquot({"checkpoint", "export", at("in"), "--out", at("out"), "--heads", "4"});
   EXPECT_EQ(exported.code, 0);
-  EXPECT_NE(exported.err.find("does not record its norm epsilon: config.json gets 4 heads, norm epsilon 1e-05."),
+  EXPECT_NE(exported.err.find("does not record norm epsilon: assuming 4 heads, norm epsilon 1e-05 in config.json."),
             std::string::npos)
       << exported.err;
 }
 
-TEST_F(Init, ARunGoesOnWithItsOwnModelAlone) {
+TEST_F(Init, ResumeRejectsAnotherModel) {
   make("llama", kLlama);
   const auto resume = [&](const std::string& model) {
     return train(
@@ -202,22 +204,23 @@ TEST_F(Init, ARunGoesOnWithItsOwnModelAlone) {
     return train(
         {"--model", model, "--steps", "3", "--ranks", "2", "--resume", "auto", "--checkpoint-dir", at("llama/run")});
   };
-  EXPECT_EQ(resume(at("llama")).code, 0);  // a folder that holds a config.json will do
+  EXPECT_EQ(resume(at("llama")).code, 0);  // --model accepts a folder with a config.json
   Json other = Json::parse(kLlama);
   other["rms_norm_eps"] = 1e-5;
   other["rope_parameters"]["rope_theta"] = 500000.0;
   write_file(at("other.json"), other.dump());
-  expect_refusal(resume_for_real(at("other.json")),
-                 "was saved with another model: norm_epsilon is 0.001 there and 1e-05 here, rope_theta is 10000 there "
-                 "and 500000 here: give --model with the config.json that checkpoint export writes.");
+  expect_refusal(
+      resume_for_real(at("other.json")),
+      "was saved with a different model: norm_epsilon (checkpoint 0.001, this run 1e-05), rope_theta (checkpoint "
+      "10000, this run 500000): use --model with the config.json that checkpoint export writes.");
   other = Json::parse(kLlama);
   other["max_position_embeddings"] = 128;
   write_file(at("other.json"), other.dump());
-  expect_refusal(resume_for_real(at("other.json")), "context is 64 there and 128 here: give --context 64.");
+  expect_refusal(resume_for_real(at("other.json")), "context (checkpoint 64, this run 128): use --context 64.");
   EXPECT_EQ(resume_for_real(at("llama/hf/config.json")).code, 0);
 }
 
-TEST_F(Init, WhatTheConfigurationHasBesidesIsTold) {
+TEST_F(Init, IgnoredFieldsAreReported) {
   write_file(at("config.json"), kGpt2);
   const CommandResult result = train({"--model", folder_.path(), "--steps", "1"});
   EXPECT_EQ(result.code, 0) << result.err;
@@ -225,7 +228,7 @@ TEST_F(Init, WhatTheConfigurationHasBesidesIsTold) {
       << result.err;
 }
 
-/// What no option says is in what a run prints and records of itself.
+/// A run prints and records the fields of its model that are not options.
 TEST_F(Init, RunsRecordTheirModel) {
   make("llama", kLlama);
   const CommandResult shown = train({"--init", at("llama/hf"), "--dry-run"});
@@ -239,14 +242,14 @@ TEST_F(Init, RunsRecordTheirModel) {
   EXPECT_EQ(Json::parse(first)["run"]["model"], Json::parse(read_file(at("llama/hf/config.json"))));
 }
 
-TEST_F(Init, PlansAndSweepsTakeConfigurationsToo) {
+TEST_F(Init, PlanAndSweepAcceptConfigurations) {
   write_file(
       at("config.json"),
       R"({"model_type": "gpt2", "n_layer": 4, "n_embd": 128, "n_head": 4, "n_positions": 128, "vocab_size": 256})");
   const CommandResult preset = run_aliquot({"plan", "--model", "gpt2-nano"});
   EXPECT_EQ(run_aliquot({"plan", "--model", at("config.json")}).out, preset.out);
   expect_refusal(run_aliquot({"plan", "--model", at("config.json"), "--params", "7b"}),
-                 "--params stands instead of a model");
+                 "--params cannot be combined with --model");
   expect_refusal(run_aliquot({"plan", "--model", at("none.json")}), at("none.json") + ": No such file or directory.");
   expect_refusal(run_aliquot({"plan", "--model", "gpt2-nan"}), "Did you mean gpt2-nano?");
   const CommandResult swept =
@@ -256,14 +259,14 @@ TEST_F(Init, PlansAndSweepsTakeConfigurationsToo) {
   EXPECT_NE(swept.out.find("2 of 2 runs were measured"), std::string::npos) << swept.out;
 }
 
-/// The last token of a file, which no step of this run comes to.
-TEST_F(Init, ABadTokenAnywhereEndsTheRunBeforeItsFirstStep) {
+/// The last token of the file is out of range, although this run does not train on it.
+TEST_F(Init, ATokenOutOfRangeIsRejectedBeforeTheFirstStep) {
   std::string tokens(100'000, 'a');
   write_file(at("good.txt"), tokens);
   tokens.back() = '\xff';
   write_file(at("bad.txt"), tokens);
   const std::string sentence =
-      "Token 99999 of " + at("bad.txt") + " (100000 bytes) is 255, and the model's vocabulary has 200 entries";
+      "Token 99999 of " + at("bad.txt") + " (100000 bytes) is 255, but the model's vocabulary has 200 entries";
   const std::vector<std::string> nano{"--layers", "1",       "--width", "16",      "--heads",
                                       "2",        "--vocab", "200",     "--steps", "1"};
   const auto run = [&](std::vector<std::string> words) {
@@ -277,7 +280,7 @@ TEST_F(Init, ABadTokenAnywhereEndsTheRunBeforeItsFirstStep) {
                    sentence);
     EXPECT_EQ(run({"--ranks", ranks, "--data", at("good.txt")}).code, 0);
   }
-  if (!has_mpi()) GTEST_SKIP() << "without mpirun: each rank as a process of its own";
+  if (!has_mpi()) GTEST_SKIP() << "the part with processes needs mpirun and a build with MPI";
   std::vector<std::string> words{"mpirun",  "-n",        "2", "--oversubscribe", aliquot_program(), "train",
                                  "--quiet", "--threads", "1", "--data",          at("bad.txt")};
   words.insert(words.end(), nano.begin(), nano.end());

@@ -1,4 +1,4 @@
-// aliquot train --quantize: what is promised of it, seen from outside.
+// Runs aliquot train --quantize and checks digests, losses, planned traffic and rejected options.
 #include <fstream>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -27,7 +27,7 @@ test::CommandResult train(Words words, bool processes = false) {
 }
 
 TEST(Quantize, ProcessesGiveTheDigestOfThreads) {
-  if (!test::has_mpi()) GTEST_SKIP() << "no mpirun here, or a build without MPI";
+  if (!test::has_mpi()) GTEST_SKIP() << "no mpirun, or a build without MPI";
   const std::string plain = train({"--layers", "2", "--steps", "3"}).out;
   for (const Words& how : {Words{"--quantize", "weights"},
                            {"--quantize", "gradients", "--zero-stage", "1"},
@@ -58,23 +58,24 @@ double last_loss(const Words& more) {
   return std::accumulate(losses.end() - 10, losses.end(), 0.0) / 10;
 }
 
-TEST(Quantize, LearnsAsMuch) {
+TEST(Quantize, LossIsCloseToThatWithoutQuantization) {
   const double plain = last_loss({});
   EXPECT_LT(plain, 3);
   EXPECT_NEAR(last_loss({"--quantize", "both"}), plain, 0.01 * plain);
   EXPECT_NEAR(last_loss({"--quantize", "gradients", "--replicas", "2"}), plain, 0.01 * plain);
 }
 
-/// What crosses between nodes: in fp32 12 bytes a parameter and step, two gathers (but of the last unit of 32, which stays) and a
-/// reduce; in 8 bits two, and their scales.
-TEST(Quantize, PlansASixthOfTheTraffic) {
+/// Bytes between nodes for each parameter and step. In fp32: 12, for two gathers and one reduce. The last of 32 units
+/// stays gathered, so it is gathered once. With --quantize both: 2 and the scales, because 8-bit weights cross between
+/// nodes only once a step.
+TEST(Quantize, PlannedTrafficBetweenNodesMatchesTheFormula) {
   const auto crossing = [](const char* what) {
     const test::CommandResult plan = test::run_aliquot(
         {"plan", "--params", "1b", "--ranks", "16", "--ranks-per-node", "4", "--quantize", what, "--format", "json"});
     EXPECT_EQ(plan.code, 0) << plan.err;
     return Json::parse(plan.out)["plans"][0]["crossing_bytes"].get<double>();
   };
-  // A node's ranks' shards go to three others; of what they add up three quarters are others'.
+  // With four nodes, each node sends its shards to three others, and three quarters of its gradients.
   constexpr double kSent = 1e9 * 0.75, kCode = 1 + 4.0 / 256;
   constexpr double kGathered = 8 - 4.0 / 32;
   EXPECT_NEAR(crossing("none"), kSent * (kGathered + 4), kSent * 1e-2);
@@ -83,15 +84,15 @@ TEST(Quantize, PlansASixthOfTheTraffic) {
   EXPECT_NEAR(crossing("both"), kSent * 2 * kCode, kSent * 1e-2);
 }
 
-TEST(Quantize, SaysWhatItDoesNotGoWith) {
+TEST(Quantize, RejectsIncompatibleOptions) {
   const auto refuses = [](Words words, std::string_view sentence) {
     words.insert(words.begin(), {"train", "--steps", "1"});
     const test::CommandResult result = test::run_aliquot(words);
     EXPECT_EQ(result.code, 1);
     EXPECT_NE(result.err.find(sentence), std::string::npos) << result.err;
   };
-  refuses({"--quantize", "weights", "--zero-stage", "2"}, "--quantize weights is of what stage 3 gathers");
-  refuses({"--quantize", "gradients", "--reproducible"}, "--reproducible must not");
+  refuses({"--quantize", "weights", "--zero-stage", "2"}, "every rank keeps full parameters, and no gather is needed");
+  refuses({"--quantize", "gradients", "--reproducible"}, "quantized sums depend on the number of nodes");
   refuses({"--quantize", "all"}, "none, weights, gradients");
 }
 

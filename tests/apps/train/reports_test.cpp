@@ -26,7 +26,7 @@ TEST(Metrics, NumbersReadBackToTheSameBits) {
   EXPECT_EQ(back["memory"].size(), 9u);  // seven categories, peak and outside
 }
 
-TEST(Metrics, TheLineIsTheManuals) {
+TEST(Metrics, LineMatchesTheDocumentation) {
   StepRecord record{.step = 1,
                     .loss = 10.82,
                     .grad_norm = 1.2,
@@ -41,7 +41,7 @@ TEST(Metrics, TheLineIsTheManuals) {
       R"("communication":0,"staging":0,"activations":0,"peak":0,"outside":0},"digest":"00"})");
 }
 
-TEST(Metrics, AppendsOrBeginsAnew) {
+TEST(Metrics, AppendsOrTruncates) {
   const std::string path = testing::TempDir() + "aliquot_metrics.jsonl";
   const auto line_count = [&path] {
     std::ifstream file(path);
@@ -58,7 +58,7 @@ TEST(Metrics, AppendsOrBeginsAnew) {
   EXPECT_THROW(full.write(json(DoneRecord{})), FaultError);
 }
 
-/// What read_run_record() makes of a file of that text: its steps, or the line that it refuses.
+/// Writes `text` to `path` and reads it with read_run_record(). Returns the steps, or the error without the path.
 std::string record_of(const std::string& path, const std::string& text) {
   std::ofstream(path) << text;
   try {
@@ -70,8 +70,8 @@ std::string record_of(const std::string& path, const std::string& text) {
   }
 }
 
-/// A run was killed as it wrote, and went on from its checkpoint.
-TEST(Metrics, GoOnAfterALineThatWasCutOff) {
+/// A run was killed while it wrote, and the resumed run appends.
+TEST(Metrics, AppendAfterATruncatedLine) {
   const std::string path = testing::TempDir() + "aliquot_cut_metrics.jsonl";
   const std::string before = "{\"run\":{\"version\":1}}\n{\"step\":1}\n";
   for (const std::string cut : {"", "{", "{\"step\":2,\"lo", "{\"step\":2}\n{\"stragglers\":{\"st"}) {
@@ -86,14 +86,14 @@ TEST(Metrics, GoOnAfterALineThatWasCutOff) {
   std::filesystem::remove(path);
 }
 
-TEST(Metrics, WhatWasCutOffIsLeftOutAndNothingElse) {
+TEST(Metrics, OnlyTruncatedLinesAreSkipped) {
   const std::string path = testing::TempDir() + "aliquot_read_metrics.jsonl";
   const std::string run = "{\"run\":{}}\n", step = "{\"step\":1}\n", cut = "{\"step\":2,\"lo";
-  const std::string no_line = ": this is no line of aliquot train --metrics.";
+  const std::string no_line = ": expected a line of aliquot train --metrics.";
   EXPECT_EQ(record_of(path, run + step + cut), "1 ");
   EXPECT_EQ(record_of(path, run + step + cut + "\n"), "1 ");
   EXPECT_EQ(record_of(path, run + cut + "\n\n" + run + step), "1 ");
-  EXPECT_EQ(record_of(path, run + cut + "\n{\"ru\n{\"run\":{\"ver\n" + run + step), "1 ");  // killed again and again
+  EXPECT_EQ(record_of(path, run + cut + "\n{\"ru\n{\"run\":{\"ver\n" + run + step), "1 ");  // killed three times
   EXPECT_EQ(record_of(path, "{\"ru\n" + run + step), "1 ");
   EXPECT_EQ(record_of(path, cut), ":1" + no_line);
   EXPECT_EQ(record_of(path, run + cut + "\n" + step), ":2" + no_line);
@@ -105,7 +105,7 @@ TEST(Metrics, WhatWasCutOffIsLeftOutAndNothingElse) {
   std::filesystem::remove(path);
 }
 
-TEST(Profile, IsReadFromARunThatWasKilledAsItWrote) {
+TEST(Profile, IsReadFromMetricsWithATruncatedLine) {
   const std::string path = testing::TempDir() + "aliquot_profile.jsonl";
   const std::string run = R"({"run":{"options":{"ranks":1,"micro-batch":4,"sequence":8},)"
                           R"("plan":{"step":{"titles":["forward a","backward a"]}}}})"
@@ -127,7 +127,7 @@ TEST(Profile, IsReadFromARunThatWasKilledAsItWrote) {
   std::filesystem::remove(path);
 }
 
-TEST(Digest, IsThatOfSortedLines) {
+TEST(Digest, IsTheHashOfSortedLines) {
   const auto hash = [](const std::vector<float>& values) {
     Sha256 sha;
     sha.update(std::as_bytes(std::span(values)));
@@ -136,7 +136,7 @@ TEST(Digest, IsThatOfSortedLines) {
   WeightDigest digest;
   digest.add("b.weight", DType::kFloat32, {2, 2}, hash({1, 2, 3, 4}));
   digest.add("a.bias", DType::kFloat32, {3}, hash({0.5f, -0.0f, 1e30f}));
-  // Python's hashlib over the same lines.
+  // Computed with Python's hashlib from the same lines.
   EXPECT_EQ(digest.finish(), "4256f2e50d2d6b25ec6abc93d9544522d1862cf63a1281b88f0238aead17bb7d");
 }
 
@@ -152,7 +152,7 @@ TEST(Progress, LinesAndBarsFit) {
   EXPECT_EQ(duration_text(NAN), "?");
 }
 
-TEST(Progress, IsSilentWhenAsked) {
+TEST(Progress, StyleFollowsTheOptions) {
   EXPECT_EQ(progress_style("lines", true, stdout), ProgressStyle::kNone);
   EXPECT_EQ(progress_style("none", false, stdout), ProgressStyle::kNone);
   EXPECT_EQ(progress_style("bar", false, stdout), ProgressStyle::kBar);
@@ -172,7 +172,7 @@ TEST(MemoryTable, ShowsPlannedBesideMeasured) {
   EXPECT_NE(table.find("agree to the byte"), std::string::npos);
   EXPECT_NE(table.find("and 2 more ranks"), std::string::npos);
   EXPECT_NE(table.find("4.00 MiB"), std::string::npos);
-  EXPECT_EQ(table.find("gradients"), std::string::npos);  // a category that nobody uses
+  EXPECT_EQ(table.find("gradients"), std::string::npos);  // an unused category has no column
   ranks[9].measured[0] += 1;
   EXPECT_NE(memory_table(ranks).find("planned and measured differ"), std::string::npos);
   RankMemory full;

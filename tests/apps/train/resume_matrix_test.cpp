@@ -1,4 +1,4 @@
-// Every ordered pair of worlds and stages: what one trained and saved, the other loads and holds, bit for bit.
+// For every ordered pair of worlds and ZeRO stages, one trains and saves, and the other loads and saves the same bytes.
 #include <iostream>
 
 #include "tests/apps/train/resume_runs.h"
@@ -8,27 +8,27 @@ namespace {
 
 using namespace testing_model;
 
-struct Place {
+struct Configuration {
   int rank_count, stage;
 };
 
-std::vector<Place> places() {
-  std::vector<Place> all;
+std::vector<Configuration> configurations() {
+  std::vector<Configuration> all;
   for (const int rank_count : {1, 2, 3, 4, 5, 7, 8}) {
     for (const int stage : {0, 1, 2, 3}) all.push_back({rank_count, stage});
   }
   return all;
 }
 
-TEST_F(Resume, EveryPairOfWorldsAndStages) {
+TEST_F(Resume, EveryPairOfWorldsAndStagesKeepsTheState) {
   const std::string file = checkpoint_name(2) + "/state.h5";
   int pairs = 0;
-  for (const Place& from : places()) {
-    // Each world trains on data of its own, so each of these files is another.
+  for (const Configuration& from : configurations()) {
+    // The training data depends on the world, so worlds of different sizes save different files.
     in_world(from.rank_count, [&](World& world) { run(world, settings(from.stage), 0, 2, {}, directory_ / "from"); });
     const std::string saved = bytes_of(directory_ / "from" / file);
     ASSERT_FALSE(saved.empty());
-    for (const Place& to : places()) {
+    for (const Configuration& to : configurations()) {
       in_world(to.rank_count,
                [&](World& world) { run(world, settings(to.stage), 2, 2, directory_ / "from", directory_ / "to"); });
       EXPECT_TRUE(bytes_of(directory_ / "to" / file) == saved)

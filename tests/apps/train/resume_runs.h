@@ -1,5 +1,5 @@
 #pragma once
-// What the tests of resuming share: engines of the small model that train, load and save.
+// Shared by the tests of resuming: trains, loads and saves an engine with the small model.
 
 #include <cstdlib>
 #include <filesystem>
@@ -34,14 +34,15 @@ inline Settings settings(int zero_stage, Optimizer optimizer = AdamW{}) {
 
 /// How a run trains and loads.
 struct How {
-  How(Settings of) : settings(std::move(of)) {}  // NOLINT(google-explicit-constructor): as they are
+  // NOLINTNEXTLINE(google-explicit-constructor): so that run() accepts Settings
+  How(Settings of) : settings(std::move(of)) {}
   How(Settings of, LoadOptions with, bool freezes) : settings(std::move(of)), load(with), freezes_a_layer(freezes) {}
   Settings settings;
   LoadOptions load = {};
   bool freezes_a_layer = false;
 };
 
-/// Trains steps [from, to), after loading from and before saving to a directory where given.
+/// Loads from `load_from` unless it is empty, trains steps [from, to), and saves to `save_to` unless it is empty.
 inline void run(World& world, const How& how, int from, int to, const fs::path& load_from, const fs::path& save_to) {
   SmallModel model(how.settings.options.precision);
   Engine engine(world, how.settings.options);

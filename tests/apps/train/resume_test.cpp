@@ -1,4 +1,5 @@
-// An engine's state through a checkpoint: resuming is never having stopped, and any other world and stage holds the same.
+// Saves and loads the state of engines. A resumed run must equal an uninterrupted one, and any other world and ZeRO
+// stage must load the same state.
 #include "checkpoint/background_saver.h"
 #include "checkpoint/difference.h"
 #include "checkpoint/verify.h"
@@ -9,7 +10,7 @@ namespace {
 
 using namespace testing_model;
 
-TEST_F(Resume, IsNeverHavingStopped) {
+TEST_F(Resume, GivesTheStateOfAnUninterruptedRun) {
   for (const Optimizer& optimizer : {Optimizer(AdamW{}), Optimizer(Sgd{}), Optimizer(Lion{}), Optimizer(AdamW8bit{}),
                                      Optimizer(Muon{.lr = 6e-4f})}) {
     for (const int stage : {0, 1, 2, 3}) {
@@ -26,7 +27,7 @@ TEST_F(Resume, IsNeverHavingStopped) {
   }
 }
 
-TEST_F(Resume, AnyWorldAndStageHoldsTheSameState) {
+TEST_F(Resume, AnyWorldAndStageLoadsTheSameState) {
   for (const Optimizer& optimizer : {Optimizer(AdamW{}), Optimizer(Muon{.lr = 6e-4f})}) {
     in_world(4, [&](World& world) { run(world, settings(3, optimizer), 0, 3, {}, directory_ / "first"); });
     const std::string first = bytes_of(directory_ / "first" / checkpoint_name(3) / "state.h5");
@@ -42,7 +43,7 @@ TEST_F(Resume, AnyWorldAndStageHoldsTheSameState) {
   }
 }
 
-/// The precisions whose state is reached in different ways: plain memory, a split master, a whole one.
+/// Precisions that store the master in different ways: as the parameter itself, as a split master, as a full master.
 std::vector<Precision> precisions() {
   return {{},
           {.compute = DType::kBFloat16, .master = MasterForm::kSplit},
@@ -50,7 +51,7 @@ std::vector<Precision> precisions() {
           {.compute = DType::kFloat16}};
 }
 
-/// Steps 0 to 4, saved after the second in the background of the other two.
+/// Trains 4 steps. A background save starts after the second step and runs during the third and fourth.
 void run_with_background_save(World& world, const Settings& settings, const fs::path& at_2, const fs::path& at_4) {
   SmallModel model(settings.options.precision);
   Engine engine(world, settings.options);
@@ -65,7 +66,7 @@ void run_with_background_save(World& world, const Settings& settings, const fs::
   save(engine.state(), world.communicator(), at_4);
 }
 
-TEST_F(Resume, ABackgroundSaveHoldsTheMomentAndDisturbsNothing) {
+TEST_F(Resume, ABackgroundSaveHasTheStateAtItsStartAndDoesNotAffectTraining) {
   for (const Precision& precision : precisions()) {
     for (const int stage : {0, 1, 2, 3}) {
       SCOPED_TRACE(precision.describe() + ", stage " + std::to_string(stage));
@@ -86,22 +87,22 @@ TEST_F(Resume, ABackgroundSaveHoldsTheMomentAndDisturbsNothing) {
   }
 }
 
-TEST_F(Resume, AnotherPrecisionHoldsTheSameMaster) {
-  Settings split = settings(3), whole = settings(2), plain = settings(1);
+TEST_F(Resume, OtherPrecisionsKeepTheMaster) {
+  Settings split = settings(3), full = settings(2), plain = settings(1);
   split.options.precision = {.compute = DType::kBFloat16, .master = MasterForm::kSplit};
-  whole.options.precision = {.compute = DType::kBFloat16, .master = MasterForm::kWhole};
+  full.options.precision = {.compute = DType::kBFloat16, .master = MasterForm::kWhole};
   in_world(4, [&](World& world) { run(world, split, 0, 3, {}, directory_ / "split"); });
   in_world(3, [&](World& world) { run(world, plain, 3, 3, directory_ / "split", directory_ / "plain"); });
-  in_world(2, [&](World& world) { run(world, whole, 3, 3, directory_ / "plain", directory_ / "whole"); });
-  in_world(1, [&](World& world) { run(world, split, 3, 3, directory_ / "whole", directory_ / "again"); });
+  in_world(2, [&](World& world) { run(world, full, 3, 3, directory_ / "plain", directory_ / "full"); });
+  in_world(1, [&](World& world) { run(world, split, 3, 3, directory_ / "full", directory_ / "again"); });
   const std::string file = checkpoint_name(3) + "/state.h5", first = bytes_of(directory_ / "split" / file);
   ASSERT_FALSE(first.empty());
-  for (const char* folder : {"plain", "whole", "again"})
+  for (const char* folder : {"plain", "full", "again"})
     EXPECT_TRUE(bytes_of(directory_ / folder / file) == first) << folder;
 }
 
-/// Moments in bf16, with a layer that is frozen, whose moments are not kept; the model has a tied unit too.
-TEST_F(Resume, KeepsMomentsIn16BitsAndWhatIsFrozen) {
+/// Moments are bf16, one layer is frozen and has no moments, and the model has a unit with shared parameters.
+TEST_F(Resume, KeepsBf16MomentsWithAFrozenLayer) {
   const auto frozen = [](int stage) {
     Settings how = settings(stage);
     how.options.moments = DType::kBFloat16;
@@ -138,9 +139,9 @@ TEST_F(Resume, ReplicasHoldTheSameState) {
   }
 }
 
-/// Second moments come back from floats as they were; of first ones, blocks whose greatest magnitude is negative are scaled
-/// anew, once.
-TEST_F(Resume, EightBitMomentsAreTakenForFloatsAndFloatsForEightBitOnes) {
+/// 8-bit moments are converted to floats exactly. When they are converted back, blocks of first moments whose largest
+/// magnitude is negative get a new scale; second moments keep their bits.
+TEST_F(Resume, MomentsAreConvertedBetween8BitAndFloat) {
   const Settings eight = settings(3, AdamW8bit{}), plain = settings(1);
   const How rounding(eight, {.allow_rounding = true}, false);
   in_world(4, [&](World& world) { run(world, eight, 0, 3, {}, directory_ / "eight"); });
@@ -153,10 +154,10 @@ TEST_F(Resume, EightBitMomentsAreTakenForFloatsAndFloatsForEightBitOnes) {
   const auto file = [&](const char* folder) { return bytes_of(directory_ / folder / checkpoint_name(3) / "state.h5"); };
   ASSERT_FALSE(file("plain").empty());
   EXPECT_TRUE(file("plain") == file("plain again"));
-  const auto difference = compare(open_verified(directory_ / "eight" / checkpoint_name(3)),
-                                  open_verified(directory_ / "coded again" / checkpoint_name(3)));
+  const auto difference = compare_checkpoints(open_verified(directory_ / "eight" / checkpoint_name(3)),
+                                              open_verified(directory_ / "coded again" / checkpoint_name(3)));
   for (const TensorDifference& each : difference.tensors) {
-    EXPECT_EQ(each.why, "") << each.path;
+    EXPECT_EQ(each.reason, "") << each.path;
     EXPECT_TRUE(each.path.ends_with("/exp_avg") || each.path.ends_with("/exp_avg_scale")) << each.path;
   }
   EXPECT_LT(file("eight").size(), file("plain").size());

@@ -1,4 +1,4 @@
-// aliquot train --save: in the background or not, the same checkpoints; a disk that is full does not end the run before its end.
+// Runs aliquot train --save: all modes write equal checkpoints, and a full disk does not end training.
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -20,7 +20,7 @@ std::vector<std::string> training(const std::string& directory, const std::strin
           "lines",   "--layers", "2"};
 }
 
-TEST(Save, EveryWayWritesTheSameAndMemoryIsAsPlanned) {
+TEST(Save, EveryModeWritesEqualFilesAndUsesThePlannedMemory) {
   test::TemporaryDirectory directory;
   for (const char* how : {"blocking", "snapshot", "auto"}) {
     const CommandResult result = test::run_aliquot(training(directory.path() / how, how));
@@ -35,7 +35,7 @@ TEST(Save, EveryWayWritesTheSameAndMemoryIsAsPlanned) {
   }
 }
 
-TEST(Save, InTheBackgroundResumesLikeAnyOther) {
+TEST(Save, InTheBackgroundCanBeResumed) {
   test::TemporaryDirectory directory;
   auto words = training(directory.path() / "run", "snapshot");
   words.insert(words.end(), {"--stop-after", "3"});
@@ -50,10 +50,10 @@ TEST(Save, InTheBackgroundResumesLikeAnyOther) {
               test::read_file(directory.path() / "straight" / last));
 }
 
-TEST(Save, ThatFailsIsToldAndTheRunGoesOnToItsEnd) {
+TEST(Save, FailureIsReportedAndTheRunContinues) {
   for (const char* how : {"blocking", "snapshot"}) {
     test::TemporaryDirectory directory;
-    // Files may grow to 1 MiB and not to a checkpoint.
+    // The limit on file sizes is too small for a checkpoint.
     std::string line = "trap '' XFSZ; ulimit -f 2048; exec \"$0\" \"$@\"";
     std::vector<std::string> words{"-c", line, test::aliquot_program()};
     for (const std::string& word : training(directory.path() / "run", how)) words.push_back(word);
@@ -64,7 +64,7 @@ TEST(Save, ThatFailsIsToldAndTheRunGoesOnToItsEnd) {
           << how << result.err;
     }
     EXPECT_NE(result.out.find("step 6/6"), std::string::npos) << result.out;
-    // What a failed run leaves is what its ranks were doing, and nothing of a checkpoint.
+    // The failed run leaves only the flight records of its ranks.
     std::set<std::string> left;
     for (const auto& entry : std::filesystem::directory_iterator(directory.path() / "run"))
       left.insert(entry.path().filename().string());
@@ -72,7 +72,7 @@ TEST(Save, ThatFailsIsToldAndTheRunGoesOnToItsEnd) {
   }
 }
 
-TEST(Save, OfAnotherOptimizerResumesOnlyWhereMissingStateIsAllowed) {
+TEST(Save, OfAnotherOptimizerResumesOnlyWithAllowMissing) {
   test::TemporaryDirectory directory;
   auto words = training(directory.path(), "blocking");
   words.insert(words.end(), {"--stop-after", "2", "--optimizer", "sgd", "--momentum", "0"});
@@ -81,19 +81,19 @@ TEST(Save, OfAnotherOptimizerResumesOnlyWhereMissingStateIsAllowed) {
   words.insert(words.end(), {"--resume", "auto"});
   const CommandResult refused = test::run_aliquot(words);
   EXPECT_EQ(refused.code, 1) << refused.err;
-  EXPECT_NE(refused.err.find("missing there: optimizer/h.0.attn.c_attn.bias/exp_avg"), std::string::npos)
+  EXPECT_NE(refused.err.find("missing from the checkpoint: optimizer/h.0.attn.c_attn.bias/exp_avg"), std::string::npos)
       << refused.err;
   words.emplace_back("--allow-missing");
   const CommandResult allowed = test::run_aliquot(words);
   EXPECT_EQ(allowed.code, 0) << allowed.err;
-  EXPECT_NE(allowed.err.find("they start as zeros"), std::string::npos) << allowed.err;
+  EXPECT_NE(allowed.err.find("these tensors start as zeros"), std::string::npos) << allowed.err;
   EXPECT_EQ(list_checkpoints(directory.path()).back().step, 6);
 }
 
-TEST(Save, EightBitMomentsResumeAsFloatsAndFloatsAsEightBitOnesAndItIsSaid) {
+TEST(Save, ConversionOf8BitMomentsIsReported) {
   for (const auto& [from, to, says] : std::vector<std::tuple<const char*, const char*, const char*>>{
-           {"adamw8bit", "adamw", "/exp_avg_sq (there uint8 with optimizer/wte.weight/exp_avg_sq_scale, here float32)"},
-           {"adamw", "adamw8bit", "/exp_avg (there float32, here uint8 with optimizer/wte.weight/exp_avg_scale)"}}) {
+           {"adamw8bit", "adamw", "(checkpoint: uint8 with optimizer/wte.weight/exp_avg_sq_scale, state: float32)"},
+           {"adamw", "adamw8bit", "(checkpoint: float32, state: uint8 with optimizer/wte.weight/exp_avg_scale)"}}) {
     test::TemporaryDirectory directory;
     auto words = training(directory.path(), "blocking");
     words.insert(words.end(), {"--stop-after", "2", "--optimizer", from});
@@ -107,7 +107,7 @@ TEST(Save, EightBitMomentsResumeAsFloatsAndFloatsAsEightBitOnesAndItIsSaid) {
   }
 }
 
-/// The bytes of staging that a run planned, by its own metrics.
+/// Runs with the budget, checks measured against planned memory, and returns the planned bytes of staging.
 int64_t planned_staging(const std::filesystem::path& directory, const char* how, int64_t budget_bytes) {
   auto words = training(directory / std::to_string(budget_bytes), how);
   const std::string metrics = (directory / (std::to_string(budget_bytes) + ".jsonl")).string();
@@ -122,7 +122,7 @@ int64_t planned_staging(const std::filesystem::path& directory, const char* how,
   return done.at("planned").at("staging");
 }
 
-TEST(Save, TakesACopyWhereTheBudgetHasRoom) {
+TEST(Save, AutoTakesASnapshotIfTheBudgetAllows) {
   test::TemporaryDirectory directory;
   EXPECT_GT(planned_staging(directory.path(), "auto", int64_t{256} << 20), kStagingBytes);
   EXPECT_EQ(planned_staging(directory.path(), "auto", int64_t{12} << 20), kStagingBytes);
@@ -133,8 +133,8 @@ TEST(Save, TakesACopyWhereTheBudgetHasRoom) {
   EXPECT_NE(refused.err.find("--save blocking"), std::string::npos) << refused.err;
 }
 
-/// A model so small that the staging of a save outweighs a step.
-TEST(Save, ABudgetCountsWhatSavesStage) {
+/// The model is so small that a save needs more memory than a step.
+TEST(Save, BudgetIncludesStagingOfSaves) {
   test::TemporaryDirectory directory;
   const std::string metrics = (directory.path() / "m.jsonl").string();
   const std::vector<std::string> words{"train",   "--layers", "1",         "--width", "32",      "--sequence",    "8",
@@ -151,16 +151,17 @@ TEST(Save, ABudgetCountsWhatSavesStage) {
   within.insert(within.end(), {"--checkpoint-dir", (directory.path() / "runs").string()});
   const CommandResult refused = test::run_aliquot(within);
   EXPECT_EQ(refused.code, 2) << refused.err;
-  EXPECT_NE(refused.err.find("saving and loading checkpoints takes 4194304 bytes"), std::string::npos) << refused.err;
-  EXPECT_NE(refused.err.find("give at least that"), std::string::npos) << refused.err;
+  EXPECT_NE(refused.err.find("is enough for a step, but not for checkpoints: with 4194304 bytes"), std::string::npos)
+      << refused.err;
+  EXPECT_NE(refused.err.find("to at least that"), std::string::npos) << refused.err;
 }
 
-TEST(Save, LeftoversAreSweptAtStartAndOtherOptionsAreSaid) {
+TEST(Save, LeftoversAreRemovedAtStartAndChangedOptionsReported) {
   test::TemporaryDirectory directory;
   auto words = training(directory.path(), "blocking");
   words.insert(words.end(), {"--stop-after", "4"});
   ASSERT_EQ(test::run_aliquot(words).code, 0);
-  // A save was killed in the middle, another while it replaced its step.
+  // Leftovers of two killed saves: one while it wrote, one while it replaced the checkpoint of its step.
   std::filesystem::create_directory(directory.path() / ".tmp-00000006-abc");
   std::filesystem::rename(directory.path() / "step-00000004", directory.path() / ".old-step-00000004");
   words = training(directory.path(), "blocking");
@@ -169,18 +170,18 @@ TEST(Save, LeftoversAreSweptAtStartAndOtherOptionsAreSaid) {
   other.insert(other.end(), {"--heads", "8"});
   const CommandResult refused = test::run_aliquot(other);
   EXPECT_EQ(refused.code, 1);
-  EXPECT_NE(refused.err.find("give --heads 4"), std::string::npos) << refused.err;
-  EXPECT_NE(refused.err.find("is back"), std::string::npos) << refused.err;
+  EXPECT_NE(refused.err.find("use --heads 4"), std::string::npos) << refused.err;
+  EXPECT_NE(refused.err.find("restored "), std::string::npos) << refused.err;
   EXPECT_FALSE(std::filesystem::exists(directory.path() / ".tmp-00000006-abc"));
   words.insert(words.end(), {"--lr", "1e-3"});
   const CommandResult resumed = test::run_aliquot(words);
   EXPECT_EQ(resumed.code, 0) << resumed.err;
-  EXPECT_NE(resumed.err.find("lr (there 0.0003, here 0.001)"), std::string::npos) << resumed.err;
+  EXPECT_NE(resumed.err.find("lr (checkpoint 0.0003, this run 0.001)"), std::string::npos) << resumed.err;
   EXPECT_EQ(list_checkpoints(directory.path()).back().step, 6);
 }
 
-/// A directory that was removed and made again is another, and another run may have come to it.
-TEST(Save, ADirectoryThatWasMadeAgainIsClaimedAgain) {
+/// Another run may have claimed a directory that was removed and created again.
+TEST(Save, ARecreatedDirectoryIsClaimedAgain) {
   test::TemporaryDirectory above;
   const auto directory = above.path() / "checkpoints";
   std::filesystem::create_directory(directory);
@@ -197,8 +198,8 @@ TEST(Save, ADirectoryThatWasMadeAgainIsClaimedAgain) {
   EXPECT_THROW(claim.renew(), UnavailableError);
 }
 
-/// Two at once would sweep, replace and prune each other's checkpoints.
-TEST(Save, ADirectoryIsOneRunsAtATime) {
+/// Two runs in one directory would remove or replace each other's checkpoints.
+TEST(Save, ADirectoryHasOneRunAtATime) {
   test::TemporaryDirectory directory;
   const auto half = directory.path() / ".tmp-00000002-7";
   std::filesystem::create_directory(half);
@@ -207,18 +208,19 @@ TEST(Save, ADirectoryIsOneRunsAtATime) {
     const DirectoryClaim other(directory.path());
     const CommandResult refused = test::run_aliquot(words);
     EXPECT_EQ(refused.code, 2) << refused.err;
-    EXPECT_NE(refused.err.find("another run saves there; wait until it has ended"), std::string::npos) << refused.err;
-    EXPECT_TRUE(std::filesystem::exists(half)) << "what may be the other's was swept";
+    EXPECT_NE(refused.err.find("another run is using the directory: wait until it has ended"), std::string::npos)
+        << refused.err;
+    EXPECT_TRUE(std::filesystem::exists(half)) << "a temporary folder that may belong to the other run was removed";
   }
   EXPECT_EQ(test::run_aliquot(words).code, 0);
   EXPECT_FALSE(std::filesystem::exists(half));
 }
 
-TEST(Save, AFinishedRunIsToldAgainAndABadOneIsExit5) {
+TEST(Save, AFinishedRunPrintsItsDigestAgainAndAnInvalidOneExitsWith5) {
   test::TemporaryDirectory directory;
   auto words = training(directory.path(), "blocking");
   const CommandResult first = test::run_aliquot(words);
-  EXPECT_EQ(test::run_aliquot(words).code, 1) << "checkpoints are there, and --resume none";
+  EXPECT_EQ(test::run_aliquot(words).code, 1) << "the directory has checkpoints, and --resume is not given";
   words.insert(words.end(), {"--resume", "auto"});
   const CommandResult again = test::run_aliquot(words);
   EXPECT_EQ(again.code, 0) << again.err;

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# shared_memory_test.sh ALIQUOT: what others on the machine could reach of a run while it goes on: no name in /dev/shm or in
-# the folder of what is offloaded, every piece of shared memory a memfd of mode 0600. What Open MPI maps is its own affair: it
-# gets a folder of its own here, so that the two are told apart by place. Skipped (77) where a process may not look at the mode of
-# what it maps, which takes a privilege (CAP_CHECKPOINT_RESTORE), once all else was looked at.
+# shared_memory_test.sh ALIQUOT: checks that other users cannot reach the memory of a run. A run must have no named file
+# in /dev/shm or in the folder of offloaded data, and all its shared memory must be memfds of mode 0600. Files that Open
+# MPI maps are in a separate folder, so that they can be distinguished. The mode of a mapping can only be read with the
+# capability CAP_CHECKPOINT_RESTORE. Without it the test is skipped (77), after all other checks.
 # shellcheck source=scripts/runs.sh
 source "$(dirname "$0")/../../../scripts/runs.sh"
 own_shared_memory "$@"
@@ -26,7 +26,8 @@ wrong() {
   failures=$((failures + 1))
 }
 
-# begin RANKS COMMAND...: sets `ranks` to the processes, once all of them train.
+# begin PROCESSES COMMAND...: starts training with COMMAND and waits for its first checkpoint. Sets `ranks` to the ids
+# of its processes, of which there must be PROCESSES.
 begin() {
   local count=$1 saved=$scratch/saved pid round
   shift
@@ -42,19 +43,19 @@ begin() {
   for pid in $(pgrep -f -- "--checkpoint-dir $saved"); do
     if [ "$(readlink "/proc/$pid/exe")" = "$aliquot" ]; then ranks+=("$pid"); fi
   done
-  if [ ${#ranks[@]} -ne "$count" ]; then wrong "${#ranks[@]} processes, not $count: $(cat "$scratch/log")"; fi
+  if [ ${#ranks[@]} -ne "$count" ]; then wrong "expected $count processes, found ${#ranks[@]}: $(cat "$scratch/log")"; fi
 }
 
-# shared PID: address and path of what it maps as shared.
+# shared PID: prints the address range and the path of each shared mapping of a process.
 shared() { awk '$2 ~ /s$/ { path = $6; for (i = 7; i <= NF; ++i) path = path " " $i; print $1, path }' "/proc/$1/maps"; }
 
-# is_private WHAT LINK: neither the group nor others may open what the link leads to.
+# is_private WHAT LINK: checks that the mode of the file to which LINK points is 600.
 is_private() {
   local mode
   if ! mode=$(stat -L -c %a "$2" 2>/dev/null); then
     unread=$1
   elif [ "$mode" != 600 ]; then
-    wrong "$1 has mode $mode"
+    wrong "$1 has mode $mode, expected 600"
   fi
 }
 
@@ -63,33 +64,34 @@ look_at() {
   while read -r address path; do
     case $path in
       "/memfd:aliquot (deleted)") ours=$((ours + 1)) && is_private "a memfd" "/proc/$pid/map_files/$address" ;;
-      "$scratch/mpi/"*/pmix_dstor*) ;; # of the launcher, which puts no weights there
+      "$scratch/mpi/"*/pmix_dstor*) ;; # belongs to the launcher and holds no weights
       "$scratch/mpi/"*) is_private "Open MPI's ${path##*/}" "/proc/$pid/map_files/$address" ;;
-      *) wrong "shared memory that others may reach: $path" ;;
+      *) wrong "a named file is mapped as shared memory: $path" ;;
     esac
   done < <(shared "$pid")
-  if [ $ours -lt "$least" ]; then wrong "$ours memfds are mapped, and at least $least should be"; fi
+  if [ $ours -lt "$least" ]; then wrong "$ours memfds are mapped, expected at least $least"; fi
   for descriptor in "/proc/$pid/fd/"*; do
     path=$(readlink "$descriptor" || true)
     if [[ $path = /dev/shm/* && $path != *"(deleted)" ]]; then wrong "a file in /dev/shm is open: $path"; fi
-    if [[ $path = "$scratch/offload"* ]]; then offloaded=$((offloaded + 1)) && is_private "what is offloaded" "$descriptor"; fi
+    if [[ $path = "$scratch/offload"* ]]; then offloaded=$((offloaded + 1)) && is_private "the file of offloaded data" "$descriptor"; fi
   done
-  if [ $offloaded -eq 0 ]; then wrong "process $pid holds nothing that is offloaded"; fi
+  if [ $offloaded -eq 0 ]; then wrong "process $pid has no open file of offloaded data"; fi
 }
 
+# nothing_named: checks that no file has a name in /dev/shm or in the folder of offloaded data.
 nothing_named() {
   local left
   if [ -n "$(shared_names)" ]; then wrong "names in /dev/shm: $(shared_names)"; fi
   left=$(find "$scratch/offload" -type f)
-  if [ -n "$left" ]; then wrong "what is offloaded has a name: $left"; fi
+  if [ -n "$left" ]; then wrong "offloaded data has a named file: $left"; fi
 }
 
-# look NAME LEAST_MEMFDS RANKS COMMAND...
+# look WORLD LEAST_MEMFDS PROCESSES COMMAND...: checks a run five times while it trains and saves. WORLD is for
+# messages.
 look() {
   local world=$1 least=$2 ranks=() pid round
   shift 2
   begin "$@"
-  # Saves and prunes go on meanwhile.
   for ((round = 0; round < 5; ++round)); do
     for pid in "${ranks[@]}"; do look_at "$pid"; done
     nothing_named
@@ -108,7 +110,7 @@ if has_mpi "$aliquot"; then
   look "mpi with windows" 0 2 mpirun -n 2 "$aliquot"
 fi
 if [ $failures -eq 0 ] && [ -n "$unread" ]; then
-  echo "skipped: the mode of $unread cannot be looked at here"
+  echo "skipped: the mode of $unread cannot be read without CAP_CHECKPOINT_RESTORE"
   exit 77
 fi
 exit $((failures > 0))

@@ -1,4 +1,4 @@
-// Asking a run to stop: by which signal, what it ends with, and what is there afterwards.
+// Sends stop signals to runs and checks exit codes, messages and checkpoints.
 #include <csignal>
 #include <cstdlib>
 #include <fstream>
@@ -24,7 +24,7 @@ std::string contents(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-/// A run of the command, in a directory that goes away.
+/// Runs the command in a temporary directory.
 class Stop : public testing::Test {
  protected:
   std::vector<std::string> train(std::vector<std::string> words) const {
@@ -43,35 +43,35 @@ class Stop : public testing::Test {
     return all;
   }
   std::string metrics() const { return (directory_.path() / "run.jsonl").string(); }
-  std::string said() const { return contents(directory_.path() / "said.txt"); }
+  std::string output() const { return contents(directory_.path() / "output.txt"); }
   std::string checkpoints() const { return (directory_.path() / "checkpoints").string(); }
 
-  /// What a run ends with that is sent `signal` in its third step.
+  /// Starts the command, sends `signal` after its second step and returns its exit status.
   ExitStatus stopped(const std::vector<std::string>& words, int signal) const {
-    ChildProcess child(words, directory_.path() / "said.txt");
+    ChildProcess child(words, directory_.path() / "output.txt");
     for (int i = 0; i < 6000 && contents(metrics()).find("\"step\":2") == std::string::npos; ++i) {
       if (child.wait_for_exit(0.01)) break;
     }
     child.send(signal);
-    EXPECT_TRUE(child.wait_for_exit(60)) << said();
+    EXPECT_TRUE(child.wait_for_exit(60)) << output();
     return child.exit_status();
   }
 
   test::TemporaryDirectory directory_;
 };
 
-TEST_F(Stop, WithNowhereToSaveItEndsAsTheSignalWould) {
+TEST_F(Stop, WithoutACheckpointDirectoryItExitsWithTheCodeOfTheSignal) {
   for (const int signal : {SIGTERM, SIGINT, SIGUSR1, SIGUSR2}) {
     const ExitStatus exit_status = stopped(train({"--ranks", "2", "--steps", "1000000"}), signal);
-    EXPECT_EQ(exit_status.code, 128 + signal) << said();
-    EXPECT_NE(said().find("nothing is saved, since there is no --checkpoint-dir"), std::string::npos) << said();
-    EXPECT_NE(said().find("digest "), std::string::npos) << said();
+    EXPECT_EQ(exit_status.code, 128 + signal) << output();
+    EXPECT_NE(output().find("nothing was saved, because --checkpoint-dir is not set"), std::string::npos) << output();
+    EXPECT_NE(output().find("digest "), std::string::npos) << output();
     std::filesystem::remove(metrics());
   }
 }
 
-/// Ctrl-C in `aliquot train | tee log` ends both: nobody reads any more when the run is asked.
-TEST_F(Stop, ThatWhoeverReadTheOutputWentTooLosesNothing) {
+/// Ctrl-C in `aliquot train | tee log` also ends the reader of the output. The run must still save.
+TEST_F(Stop, SavesAlsoIfTheReaderOfItsOutputHasExited) {
   std::string words;
   for (const std::string& word :
        train({"--steps", "1000000", "--progress", "lines", "--checkpoint-dir", checkpoints()})) {
@@ -80,41 +80,41 @@ TEST_F(Stop, ThatWhoeverReadTheOutputWentTooLosesNothing) {
   const std::string folder = directory_.path().string();
   const std::string line =
       "cd '" + folder + "'; ( sh -c 'echo $$ >pid; exec \"$@\"' run" + words + " 2>&1; echo $? >code ) | head -n 4";
-  ChildProcess shell({"/bin/sh", "-c", line}, directory_.path() / "said.txt");
+  ChildProcess shell({"/bin/sh", "-c", line}, directory_.path() / "output.txt");
   for (int i = 0; i < 6000 && contents(metrics()).find("\"step\":20,") == std::string::npos; ++i)
     std::this_thread::sleep_for(10ms);
   const std::string process = contents(directory_.path() / "pid");
-  ASSERT_FALSE(process.empty()) << said();
+  ASSERT_FALSE(process.empty()) << output();
   kill(std::stoi(process), SIGINT);
-  EXPECT_TRUE(shell.wait_for_exit(60)) << said();
+  EXPECT_TRUE(shell.wait_for_exit(60)) << output();
   EXPECT_EQ(contents(directory_.path() / "code"), "75\n");
   EXPECT_FALSE(list_checkpoints(checkpoints()).empty());
 }
 
-TEST_F(Stop, SavedItSaysStartMeAgainAndGoesOnAsIfItHadNotStopped) {
+TEST_F(Stop, SavesExitsWith75AndResumes) {
   const std::vector<std::string> words = {"--ranks", "2", "--schedule", "constant", "--checkpoint-dir", checkpoints()};
   const auto with = [&words](std::vector<std::string> more) {
     more.insert(more.begin(), words.begin(), words.end());
     return more;
   };
-  EXPECT_EQ(stopped(train(with({"--steps", "1000000"})), SIGTERM).code, 75) << said();
-  EXPECT_EQ(said().find("nothing is saved"), std::string::npos);
+  EXPECT_EQ(stopped(train(with({"--steps", "1000000"})), SIGTERM).code, 75) << output();
+  EXPECT_EQ(output().find("nothing was saved"), std::string::npos);
   const std::string record = contents(metrics());
   const size_t last = record.rfind("{\"step\":");
   const int64_t step = std::stoll(record.substr(last + 8));
   const std::string more = std::to_string(step + 3);
   ChildProcess resumed(train(with({"--steps", more, "--resume", "auto"})), directory_.path() / "resumed.txt");
   ASSERT_TRUE(resumed.wait_for_exit(60));
-  ChildProcess whole(train({"--ranks", "2", "--schedule", "constant", "--steps", more}),
-                     directory_.path() / "whole.txt");
-  ASSERT_TRUE(whole.wait_for_exit(60));
-  EXPECT_EQ(contents(directory_.path() / "resumed.txt"), contents(directory_.path() / "whole.txt"));
+  ChildProcess uninterrupted(train({"--ranks", "2", "--schedule", "constant", "--steps", more}),
+                             directory_.path() / "uninterrupted.txt");
+  ASSERT_TRUE(uninterrupted.wait_for_exit(60));
+  EXPECT_EQ(contents(directory_.path() / "resumed.txt"), contents(directory_.path() / "uninterrupted.txt"));
 }
 
 TEST_F(Stop, ASecondSignalEndsItAtOnce) {
-  // One step of it takes a minute.
-  ChildProcess child(train({"--accumulate", "50000", "--steps", "2"}), directory_.path() / "said.txt");
-  for (int i = 0; i < 6000 && contents(metrics()).empty(); ++i) ASSERT_FALSE(child.wait_for_exit(0.01)) << said();
+  // One step takes about a minute.
+  ChildProcess child(train({"--accumulate", "50000", "--steps", "2"}), directory_.path() / "output.txt");
+  for (int i = 0; i < 6000 && contents(metrics()).empty(); ++i) ASSERT_FALSE(child.wait_for_exit(0.01)) << output();
   child.send(SIGTERM);
   EXPECT_FALSE(child.wait_for_exit(0.3));
   child.send(SIGTERM);
@@ -122,8 +122,8 @@ TEST_F(Stop, ASecondSignalEndsItAtOnce) {
   EXPECT_EQ(child.exit_status().code, 128 + SIGTERM);
 }
 
-/// No handler runs on the stack of a thread that computes. A model's generated code may keep values below the stack pointer
-/// (oneDNN 2.6 does), and a handler would overwrite them.
+/// No handler runs on the stack of a thread that computes. A model's generated code may keep values below the stack
+/// pointer (oneDNN 2.6 does), and a handler would overwrite them.
 TEST(StopRequest, InterruptsNoThreadThatComputes) {
   EXPECT_EXIT(
       {
@@ -143,19 +143,19 @@ TEST(StopRequest, InterruptsNoThreadThatComputes) {
       testing::ExitedWithCode(0), "");
 }
 
-/// Who passes a signal on does not know whether the ranks were sent it too.
-TEST_F(Stop, AskedTwiceBySigusr1ItSavesAllTheSame) {
+/// A supervisor may forward a signal that the ranks also received directly, so a repeated signal must not kill them.
+TEST_F(Stop, RepeatedSigusr1StillSaves) {
   ChildProcess child(train({"--ranks", "2", "--steps", "1000000", "--checkpoint-dir", checkpoints()}),
-                     directory_.path() / "said.txt");
-  for (int i = 0; i < 6000 && contents(metrics()).empty(); ++i) ASSERT_FALSE(child.wait_for_exit(0.01)) << said();
+                     directory_.path() / "output.txt");
+  for (int i = 0; i < 6000 && contents(metrics()).empty(); ++i) ASSERT_FALSE(child.wait_for_exit(0.01)) << output();
   child.send(SIGTERM);
   for (int i = 0; i < 3; ++i) child.send(SIGUSR1);
   EXPECT_TRUE(child.wait_for_exit(60));
-  EXPECT_EQ(child.exit_status().code, 75) << said();
+  EXPECT_EQ(child.exit_status().code, 75) << output();
 }
 
-/// Slurm's srun leaves its tasks time to save after SIGTERM, and mpirun none.
-TEST(StopRequest, BySigtermIsOneUnderSrunAndTheEndUnderMpirun) {
+/// After SIGTERM, Slurm's srun gives its tasks time to save. mpirun does not.
+TEST(StopRequest, SigtermRequestsAStopUnderSrunAndKillsUnderMpirun) {
   const auto terminated = [](StartedBy by) {
     install_stop_handlers(by);
     kill(getpid(), SIGTERM);
@@ -166,15 +166,15 @@ TEST(StopRequest, BySigtermIsOneUnderSrunAndTheEndUnderMpirun) {
   EXPECT_EXIT(terminated(StartedBy::kMpirun), testing::KilledBySignal(SIGTERM), "");
 }
 
-TEST_F(Stop, MpirunPassesTheUsersSignalOn) {
-  if (!test::has_mpi()) GTEST_SKIP() << "no mpirun here, or a build without MPI";
+TEST_F(Stop, MpirunForwardsSigusr1) {
+  if (!test::has_mpi()) GTEST_SKIP() << "no mpirun, or a build without MPI";
   std::vector<std::string> words = train({"--steps", "1000000", "--checkpoint-dir", checkpoints()});
   words.insert(words.begin(), {"mpirun", "--oversubscribe", "-n", "2"});
   const std::vector<std::string> variables = test::mpirun_environment();
   words.insert(words.begin(), variables.begin(), variables.end());
   words.insert(words.begin(), "/usr/bin/env");
-  for (int i = 0; i < 4; ++i) {  // a signal in the middle of a matrix product is a matter of luck
-    EXPECT_EQ(stopped(words, SIGUSR1).code, 75) << said();
+  for (int i = 0; i < 4; ++i) {  // repeated, because the signal should sometimes arrive during a matrix product
+    EXPECT_EQ(stopped(words, SIGUSR1).code, 75) << output();
     std::filesystem::remove_all(checkpoints());
     std::filesystem::remove(metrics());
   }

@@ -1,4 +1,4 @@
-// Where the command speaks, and where it cannot: standard streams that are closed or full, files that will not do.
+// Runs the command with standard streams that are closed or full, and with files that cannot be read or written.
 #include <algorithm>
 #include <filesystem>
 #include <fmt/format.h>
@@ -19,7 +19,7 @@ const std::string kTiny =
 
 class Streams : public testing::Test {
  protected:
-  /// `aliquot WORDS`, as a shell runs it in the folder of the test.
+  /// Runs `aliquot WORDS` with a shell in the folder of the test.
   test::CommandResult shell(const std::string& words) const {
     return test::run_program("/bin/sh", {"-c", fmt::format("cd '{}' && exec '{}' {}", folder_.path().string(),
                                                            test::aliquot_program(), words)});
@@ -37,7 +37,7 @@ class Streams : public testing::Test {
   test::TemporaryDirectory folder_;
 };
 
-TEST_F(Streams, NoFileOfTheRunTakesTheirPlace) {
+TEST_F(Streams, FilesDoNotReuseTheDescriptorsOfClosedStreams) {
   EXPECT_EQ(shell(kTiny + "--metrics run.jsonl --checkpoint-dir saved >&-").code, 0);
   std::ifstream lines(folder_.path() / "run.jsonl");
   int count = 0;
@@ -47,38 +47,38 @@ TEST_F(Streams, NoFileOfTheRunTakesTheirPlace) {
   EXPECT_EQ(shell(kTiny + "<&- >&- 2>&-").code, 0);
 }
 
-TEST_F(Streams, OutputThatIsLostIsAFault) {
+TEST_F(Streams, LostOutputExitsWith3) {
   for (const std::string& words : {std::string("--version"), std::string("doctor"), std::string("plan --stages all"),
                                    kTiny + "--quiet", kTiny + "--dry-run", kTiny + "--checkpoint-dir saved"}) {
     const test::CommandResult result = shell(words + " >/dev/full");
     EXPECT_EQ(result.code, 3) << words;
-    EXPECT_NE(result.err.find("standard output could not be written: No space left on device."), std::string::npos)
+    EXPECT_NE(result.err.find("writing to standard output failed: No space left on device."), std::string::npos)
         << words << "\n"
         << result.err;
   }
-  EXPECT_EQ(shell("checkpoint verify saved").code, 0);  // the run itself went to its end
+  EXPECT_EQ(shell("checkpoint verify saved").code, 0);  // the run with a checkpoint directory completed
   EXPECT_EQ(shell("checkpoint show /nowhere >/dev/full").code, 5);
 }
 
-TEST_F(Streams, WarningsThatAreLostEndNothing) {
+TEST_F(Streams, LostWarningsDoNotChangeTheExitCode) {
   for (const char* lost : {" 2>/dev/full", " 2>&-"}) {
     EXPECT_EQ(shell(kTiny + "--zero-stge 1" + lost).code, 1) << lost;
     EXPECT_EQ(shell(kTiny + "--lr 1e20 --clip 0 --max-skipped 2 --steps 20" + lost).code, 4) << lost;
   }
 }
 
-TEST_F(Streams, FilesThatCannotBeReadAreSentences) {
+TEST_F(Streams, UnreadableFilesAreReported) {
   std::filesystem::create_directory(folder_.path() / "folder");
   std::filesystem::create_symlink("loop", folder_.path() / "loop");
   ASSERT_EQ(mkfifo((folder_.path() / "pipe").c_str(), 0600), 0);
   ASSERT_EQ(mkfifo((folder_.path() / "pipe.h5").c_str(), 0600), 0);
   const std::string too_long(300, 'x');
   expect_refusal(kTiny + "--deepspeed folder", "--deepspeed folder: the file cannot be read (Is a directory)");
-  expect_refusal("plan --machine folder", "--machine folder: the file cannot be read (Is a directory); it is");
-  expect_refusal("plan --machine nowhere", "neither host, dgx-a100, dgx-h100 nor dgx-h200");
+  expect_refusal("plan --machine folder", "--machine folder: the file cannot be read (Is a directory); expected host");
+  expect_refusal("plan --machine nowhere", "expected host, dgx-a100, dgx-h100, dgx-h200 or a JSON file of rates");
   expect_refusal(kTiny + "--config /dev/full", "it is larger than 16 MiB");
   for (const std::string& place : {std::string("loop"), too_long, std::string("folder"), std::string("nowhere")}) {
-    expect_refusal(kTiny + "--init " + place, "there are neither safetensors weights nor a checkpoint");
+    expect_refusal(kTiny + "--init " + place, "expected safetensors weights or a checkpoint, found neither");
     for (const char* verb : {"show ", "verify ", "export --out there "})
       EXPECT_EQ(shell("checkpoint " + (verb + place)).code, 5) << verb << place;
   }
@@ -91,8 +91,8 @@ TEST_F(Streams, FilesThatCannotBeReadAreSentences) {
   EXPECT_EQ(file("there.json").front(), '{');
 }
 
-/// Not the signal that such a limit sends: a save that fails is told, and what there was stands.
-TEST_F(Streams, AFileThatMayGrowNoMoreIsAsAFullDisk) {
+/// Exceeding the limit must not kill the run with SIGXFSZ. The failed save is reported and leaves no temporary file.
+TEST_F(Streams, FileSizeLimitIsHandledAsAFullDisk) {
   const std::string limited =
       fmt::format("cd '{}' && ulimit -f 40 && exec '{}' {} --save blocking --checkpoint-dir saved",
                   folder_.path().string(), test::aliquot_program(), kTiny);
@@ -115,7 +115,7 @@ TEST_F(Streams, SettingsMayComeThroughAPipe) {
   }
 }
 
-TEST_F(Streams, APathNeedBeNoText) {
+TEST_F(Streams, PathsNeedNotBeUtf8) {
   const std::string name = "bad\xff.txt";
   std::ofstream(folder_.path() / name) << std::string(4096, 'a');
   const test::CommandResult result = shell(kTiny + "--metrics run.jsonl --data '" + name + "'");
@@ -123,7 +123,7 @@ TEST_F(Streams, APathNeedBeNoText) {
   EXPECT_TRUE(nlohmann::json::accept(file("run.jsonl").substr(0, file("run.jsonl").find('\n'))));
 }
 
-TEST_F(Streams, DataThatBecomesShorterIsASentence) {
+TEST_F(Streams, TruncatedDataIsReported) {
   std::ofstream(folder_.path() / "text") << std::string(1 << 20, 'a');
   const std::string train =
       fmt::format("'{}' {}--steps 100000 --data text >log 2>&1 & run=$!; ", test::aliquot_program(), kTiny);

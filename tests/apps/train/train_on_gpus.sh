@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# train_on_gpus.sh PROGRAM [nccl]: `aliquot train --device cuda` on GPUs, real or simulated: the same weights at every stage, on ranks
-# that share a GPU, after a resume and, with nccl, which wants a GPU a rank, over NCCL; and losses as on a host.
+# train_on_gpus.sh PROGRAM [nccl]: runs `aliquot train --device cuda` on real or simulated GPUs. The digest must be
+# equal at every ZeRO stage, after a resume and, with the argument nccl (which needs one GPU per rank), over NCCL.
+# Losses must be close to those of a host, and measured memory must equal planned memory. Ranks may share a GPU.
 set -euo pipefail
 program=$1
 folder=$(mktemp -d)
@@ -18,33 +19,33 @@ losses() { sed -n 's/^{"step":[0-9]*,"loss":\([^,]*\),.*/\1/p' "$1"; }
 
 first=$(digest --ranks 2 --zero-stage 0 --metrics "$folder/gpu.jsonl")
 [ ${#first} -eq 64 ] || fail "no digest: '$first'"
-grep -q '"precision":"bf16"' "$folder/gpu.jsonl" || fail "a GPU does not compute in bf16 unless told otherwise"
+grep -q '"precision":"bf16"' "$folder/gpu.jsonl" || fail "the default precision on a GPU is not bf16"
 for stage in 1 2 3; do
   other=$(digest --ranks 2 --zero-stage $stage)
-  [ "$other" = "$first" ] || fail "stage $stage gives $other, stage 0 $first"
+  [ "$other" = "$first" ] || fail "ZeRO stage $stage has digest $other, ZeRO stage 0 has $first"
 done
 if [ "${2:-}" = nccl ]; then
-  # NCCL's own sums are of an order of its own; these are not.
+  # NCCL adds in its own order, so digests are equal only with --reproducible.
   other=$(digest --ranks 2 --zero-stage 3 --world nccl --reproducible)
-  [ "$other" = "$(digest --ranks 2 --zero-stage 3 --reproducible)" ] || fail "NCCL gives other weights"
+  [ "$other" = "$(digest --ranks 2 --zero-stage 3 --reproducible)" ] || fail "over NCCL the digest is $other, without NCCL it differs"
 fi
-[ -n "$(digest --ranks 3 --zero-stage 3)" ] || fail "three ranks on two GPUs do not run"
+[ -n "$(digest --ranks 3 --zero-stage 3)" ] || fail "training with three ranks failed"
 
-# What is planned for GPUs where there are none is what they measure.
+# Memory planned without a GPU must equal the memory measured on GPUs.
 for stage in 0 3; do
-  train --device cuda --ranks 2 --zero-stage $stage --metrics "$folder/memory.jsonl" >"$folder/said"
+  train --device cuda --ranks 2 --zero-stage $stage --metrics "$folder/memory.jsonl" >"$folder/output"
   measured=$(sed -n 's/.*"measured_peak":\([0-9]*\).*/\1/p' "$folder/memory.jsonl")
   planned=$("$program" plan "${shape[@]}" --ranks 2 --stages $stage --precision bf16 --machine dgx-h100 --format json |
     sed -n 's/.*"peak": \([0-9]*\).*/\1/p')
-  [ "$planned" = "$measured" ] || fail "stage $stage was planned to take $planned bytes, and takes $measured"
+  [ "$planned" = "$measured" ] || fail "at ZeRO stage $stage the planned peak is $planned bytes, the measured peak $measured"
 done
 
 digest --ranks 2 --checkpoint-dir "$folder/runs" --stop-after 2 >"$folder/half"
 resumed=$(digest --ranks 2 --checkpoint-dir "$folder/runs" --resume auto)
-[ "$resumed" = "$first" ] || fail "a resumed run gives $resumed, one that was not stopped $first"
+[ "$resumed" = "$first" ] || fail "a resumed run has digest $resumed, an uninterrupted run $first"
 
 train --device cuda --ranks 2 --precision fp32 --metrics "$folder/gpu32.jsonl" >"$folder/gpu32"
 train --device host --ranks 2 --precision fp32 --metrics "$folder/host.jsonl" >"$folder/host"
 paste <(losses "$folder/gpu32.jsonl") <(losses "$folder/host.jsonl") |
   awk '{ if ($1 < 0.9999 * $2 || $1 > 1.0001 * $2) { print; exit 1 } ++n } END { if (n < 3) exit 1 }' ||
-  fail "losses are not the host's"
+  fail "the losses above (GPU, host) differ by more than 1e-4"

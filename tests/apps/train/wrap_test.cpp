@@ -1,4 +1,4 @@
-// GPT-2 through the engine's public face against the plain loop, and every stage against the others.
+// Compares GPT-2 trained by the engine with a plain training loop, and compares the ZeRO stages with one another.
 #include "apps/train/wrap.h"
 
 #include <gtest/gtest.h>
@@ -29,7 +29,7 @@ struct Case {
   int recompute = 0;
 };
 
-/// A vocabulary of several tiles of the loss.
+/// With bf16, a vocabulary that the loss needs several tiles for.
 ModelShape shape_of(const Case& c) {
   ModelShape shape = small_shape();
   if (c.compute == DType::kBFloat16) shape.vocabulary = 5000;
@@ -43,14 +43,15 @@ Outcome train_sharded(const Case& c) {
                  [&](World& world) {
                    const auto stream = world.device().make_stream(Lane::kCompute);
                    const auto loops = make_host_backend(as_host_stream(*stream).pool());
-                   const bool adds =
+                   const bool accumulates_full =
                        c.into == AccumulateInto::kFull || (c.into == AccumulateInto::kAuto && c.stage < 2);
-                   Gpt2 model(shape_of(c),
-                              {.batch = kBatch,
-                               .sequence = kSequence,
-                               .gradients = adds && c.accumulate > 1 ? GradientMode::kAdd : GradientMode::kAssign,
-                               .compute = c.compute},
-                              *loops);
+                   Gpt2 model(
+                       shape_of(c),
+                       {.batch = kBatch,
+                        .sequence = kSequence,
+                        .gradients = accumulates_full && c.accumulate > 1 ? GradientMode::kAdd : GradientMode::kAssign,
+                        .compute = c.compute},
+                       *loops);
                    Engine engine(world, {.zero_stage = c.stage,
                                          .precision = {.compute = c.compute},
                                          .accumulate = c.accumulate,
@@ -93,7 +94,7 @@ void expect_same(const Outcome& got, const Outcome& expected, const std::string&
     EXPECT_TRUE(same_bits(got.weights.at(name), values)) << what << " " << name;
 }
 
-TEST(Wrap, TheEngineTrainsAsThePlainLoopDoes) {
+TEST(Wrap, EngineMatchesThePlainLoop) {
   const Outcome sharded = train_sharded({});
   PlainOptions options{.shape = small_shape(), .model = {.batch = kBatch, .sequence = kSequence}};
   PlainTraining plain(options);
@@ -124,8 +125,8 @@ TEST(Wrap, EveryStageGivesTheSameBits) {
   }
 }
 
-/// Each stage gives the model's arrays other places, so that what one use leaves to another where it must not shows.
-TEST(Wrap, InBf16AndRecomputedEveryStageGivesTheSameBits) {
+/// Each ZeRO stage places arrays at other addresses, so a use that reads stale data of another use changes the bits.
+TEST(Wrap, EveryStageGivesTheSameBitsInBf16AndWithRecompute) {
   for (const DType compute : {DType::kFloat32, DType::kBFloat16}) {
     const Outcome expected = train_sharded({2, 0, 2, AccumulateInto::kShard, compute});
     for (const int stage : {0, 2, 3}) {

@@ -1,4 +1,4 @@
-// Scalars of a checkpoint that was forged, or damaged before it was hashed.
+// Reads the scalars of a run from a checkpoint, also invalid ones with a correct checksum.
 #include "apps/train/checkpoints/resume_point.h"
 
 #include <cmath>
@@ -25,7 +25,7 @@ std::string refusal(const State& state) {
   return "";
 }
 
-TEST(ResumePoint, IsWhatARunWrote) {
+TEST(ResumePoint, ReadsTheScalarsOfARun) {
   State state = state_of(int64_t{640});
   EXPECT_EQ(resume_point(state).sequences_consumed, 640);
   EXPECT_FALSE(resume_point(state).loss_statistics);
@@ -37,7 +37,7 @@ TEST(ResumePoint, IsWhatARunWrote) {
   EXPECT_EQ(seen->count, 40);
 }
 
-TEST(ResumePoint, RefusesCountsThatNoRunHas) {
+TEST(ResumePoint, RejectsInvalidCounts) {
   EXPECT_EQ(refusal(state_of(int64_t{-5})),
             "the checkpoint's sequences_consumed is -5: expected a count from 0 to 9007199254740992");
   EXPECT_NE(refusal(state_of(std::numeric_limits<int64_t>::max())), "");
@@ -46,7 +46,7 @@ TEST(ResumePoint, RefusesCountsThatNoRunHas) {
   EXPECT_THROW(resume_point(state_of(0.5)), UsageError);
 }
 
-TEST(ResumePoint, RefusesStatisticsThatNoRunHas) {
+TEST(ResumePoint, RejectsInvalidStatistics) {
   for (const std::vector<double>& wrong : std::vector<std::vector<double>>{
            {}, {1, 2}, {std::nan(""), 1, 1}, {1, -1, 1}, {1, HUGE_VAL, 1}, {1, 1, -1}, {1, 1, 0.5}, {1, 1, 1e300}}) {
     State state = state_of(int64_t{1});

@@ -19,7 +19,7 @@ StragglerReport report_of(int64_t step, const std::vector<double>& compute) {
   return straggler_report(step, ranks);
 }
 
-TEST(Stragglers, TheSlowestIsMeasuredByTheMedian) {
+TEST(Stragglers, TheSlowestRankIsComparedWithTheMedian) {
   const StragglerReport four = report_of(7, {1.0, 1.1, 3.3, 1.2});
   EXPECT_EQ(four.slowest, 2);
   EXPECT_DOUBLE_EQ(four.ratio_to_median, 3.0);
@@ -31,22 +31,22 @@ TEST(Stragglers, TheSlowestIsMeasuredByTheMedian) {
   EXPECT_EQ(object["compute_seconds"].size(), 4u);
 }
 
-TEST(Stragglers, OneSlowStepIsNobodysFault) {
+TEST(Stragglers, ARankIsNamedAfterThreeSlowReportsInARow) {
   StragglerWatch watch(1.5);
   EXPECT_FALSE(watch.sentence(report_of(10, {1, 1, 2})));
   EXPECT_FALSE(watch.sentence(report_of(20, {1, 1, 2})));
-  EXPECT_FALSE(watch.sentence(report_of(30, {1, 2, 1})));  // another
+  EXPECT_FALSE(watch.sentence(report_of(30, {1, 2, 1})));  // another rank
   EXPECT_FALSE(watch.sentence(report_of(40, {1, 2, 1})));
-  EXPECT_FALSE(watch.sentence(report_of(50, {1, 1.4, 1})));  // not by so much
+  EXPECT_FALSE(watch.sentence(report_of(50, {1, 1.4, 1})));  // below the threshold
   EXPECT_FALSE(watch.sentence(report_of(60, {1, 2, 1})));
   EXPECT_FALSE(watch.sentence(report_of(70, {1, 2, 1})));
   const auto sentence = watch.sentence(report_of(80, {1, 2, 1}));
   ASSERT_TRUE(sentence);
   EXPECT_NE(sentence->find("rank 1 computes 2.00 times"), std::string::npos) << *sentence;
-  EXPECT_FALSE(watch.sentence(report_of(90, {1, 2, 1})));  // it was said
+  EXPECT_FALSE(watch.sentence(report_of(90, {1, 2, 1})));  // already reported
 }
 
-/// Half of a run's ranks share a slow node: another of them is the slowest in each report.
+/// Half of the ranks share a slow node. In each report another of them is the slowest.
 TEST(Stragglers, RanksOfASlowNodeAreNamedTogether) {
   StragglerWatch watch(1.5);
   const auto report = [](int64_t step, size_t slowest) {
@@ -60,9 +60,9 @@ TEST(Stragglers, RanksOfASlowNodeAreNamedTogether) {
   const auto sentence = watch.sentence(report(30, 11));
   ASSERT_TRUE(sentence);
   EXPECT_EQ(*sentence,
-            "ranks 8 to 15 compute up to 2.50 times as long as the median rank (2.5 s of step 30), and the others wait "
-            "for them: look at their nodes.");
-  EXPECT_FALSE(watch.sentence(report(40, 9)));  // it was said
+            "ranks 8 to 15 compute up to 2.50 times as long as the median rank (2.5 s of step 30), and the other ranks "
+            "wait for them: check their nodes.");
+  EXPECT_FALSE(watch.sentence(report(40, 9)));  // already reported
 }
 
 TEST(Stragglers, ARankThatBecomesSlowLaterIsNamedAlone) {
@@ -72,10 +72,10 @@ TEST(Stragglers, ARankThatBecomesSlowLaterIsNamedAlone) {
   EXPECT_EQ(watch.sentence(report_of(30, {1, 3, 1, 1, 2})).value_or("").substr(0, 27), "rank 4 computes 2.00 times ");
   EXPECT_EQ(watch.sentence(report_of(40, {1, 3, 1, 1, 2})).value_or("").substr(0, 27), "rank 1 computes 3.00 times ");
   EXPECT_FALSE(watch.sentence(report_of(50, {1, 1, 1, 1, 2})));
-  EXPECT_FALSE(watch.sentence(report_of(60, {1, 3, 1, 1, 2})));  // counts from one again
+  EXPECT_FALSE(watch.sentence(report_of(60, {1, 3, 1, 1, 2})));  // the count restarts
 }
 
-TEST(RanksText, NamesRunsByTheirEnds) {
+TEST(RanksText, AbbreviatesConsecutiveRanks) {
   EXPECT_EQ(ranks_text({1}), "rank 1");
   EXPECT_EQ(ranks_text({0, 1}), "ranks 0 and 1");
   EXPECT_EQ(ranks_text({0, 1, 2}), "ranks 0 to 2");
@@ -84,9 +84,9 @@ TEST(RanksText, NamesRunsByTheirEnds) {
   EXPECT_EQ(ranks_text({2, 1, 0}), "ranks 2, 1 and 0");
 }
 
-/// A rank whose products know no wide vectors, in a model that is wide enough for products to be what takes the time.
+/// Rank 1 runs without vector instructions. The model is wide enough that matrix products dominate its time.
 TEST(Stragglers, ASlowRankIsNamedInARun) {
-  if (!test::has_mpi()) GTEST_SKIP() << "no mpirun here, or a build without MPI";
+  if (!test::has_mpi()) GTEST_SKIP() << "no mpirun, or a build without MPI";
   test::TemporaryDirectory directory;
   const std::string metrics = directory.path() / "run.jsonl";
   std::vector<std::string> words = {"mpirun", "--oversubscribe"};
@@ -107,7 +107,7 @@ TEST(Stragglers, ASlowRankIsNamedInARun) {
     if (!object.contains("stragglers")) continue;
     ++reports;
     const Json& report = object["stragglers"];
-    // A busy machine may hold up the other for a step.
+    // A busy machine may delay rank 0 in some steps.
     waited_for += report["slowest_rank"] == 1 && report["waiting_seconds"][0] > report["waiting_seconds"][1];
   }
   EXPECT_EQ(reports, 10);

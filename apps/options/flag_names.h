@@ -1,0 +1,16 @@
+#pragma once
+// The flags of the command for the options that messages of the library name.
+
+#include <string>
+#include <string_view>
+
+namespace aliquot {
+
+/// `message` with each "EngineOptions::field" replaced by the flag that sets the field: --memory-budget for
+/// EngineOptions::memory_budget_bytes. A field without a flag is replaced by the environment variable that sets it.
+std::string with_flag_names(std::string_view message);
+
+/// A LogSink that prints with_flag_names(message) on standard error.
+void log_with_flag_names(std::string_view message) noexcept;
+
+}  // namespace aliquot
