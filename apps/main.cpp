@@ -92,7 +92,7 @@ bool wants_help(const Arguments& arguments) {
 
 int main(int argc, char** argv) {
   aliquot::reserve_standard_streams();
-  std::signal(SIGXFSZ, SIG_IGN);  // at the file size limit, writes then fail as they do on a full disk
+  std::signal(SIGXFSZ, SIG_IGN);  // a write beyond the file size limit then returns an error
   aliquot::set_log_sink(aliquot::log_with_flag_names);
   const int code = aliquot::run_and_report({argv + 1, argv + argc});
   const std::string output_error = aliquot::stdout_error();

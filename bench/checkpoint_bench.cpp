@@ -1,5 +1,5 @@
-// A checkpoint of 1.5 GB saved and loaded by two ranks, each time beside a direct-I/O write or read of as many bytes by as
-// many threads. Written beneath the working directory, or ALIQUOT_BENCH_DIR. ratio_to_raw is our time over the raw time.
+// Two ranks save and load a checkpoint of 1.5 GB, compared with direct-I/O writes or reads of as many bytes by as many
+// threads. Files are in the working directory, or in ALIQUOT_BENCH_DIR. ratio_to_raw is our time over the raw time.
 #include <benchmark/benchmark.h>
 #include <chrono>
 #include <cstdlib>
@@ -34,7 +34,7 @@ std::filesystem::path place() {
 }
 
 void check(bool worked, const char* what) {
-  if (!worked) throw std::runtime_error(std::string("the benchmark could not ") + what);
+  if (!worked) throw std::runtime_error("cannot " + std::string(what) + " in " + place().string());
 }
 
 double seconds_of(const std::function<void()>& body) {
@@ -108,35 +108,36 @@ void save_once() {
 
 std::filesystem::path state_file() { return place() / checkpoint_name(1) / "state.h5"; }
 
-/// Puts a file's pages out of the cache, so that the next read comes from the disk.
+/// Removes a file's pages from the page cache, so that the next read comes from the disk.
 void evict_from_page_cache(const std::filesystem::path& path) {
   const int file = ::open(path.c_str(), O_RDONLY);
-  check(file >= 0 && ::fsync(file) == 0 && ::posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED) == 0, "empty the cache");
+  check(file >= 0 && ::fsync(file) == 0 && ::posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED) == 0,
+        "evict the state file from the page cache");
   ::close(file);
 }
 
-/// Each thread moves its half of the file from or to an aligned buffer, past the page cache.
+/// Each thread writes or reads its half of the file with an aligned buffer, bypassing the page cache.
 void raw(const std::filesystem::path& path, int64_t size_bytes, bool writes) {
   const int file = ::open(path.c_str(), O_RDWR | O_CREAT | O_DIRECT, 0600);
-  check(file >= 0, "open a raw file");
-  if (writes) check(::posix_fallocate(file, 0, size_bytes) == 0, "reserve a raw file");
+  check(file >= 0, "open the raw file with O_DIRECT");
+  if (writes) check(::posix_fallocate(file, 0, size_bytes) == 0, "allocate the raw file");
   std::vector<std::thread> threads;
   for (int thread = 0; thread < kRanks; ++thread) {
     threads.emplace_back([=] {
       const std::unique_ptr<void, decltype(&std::free)> buffer(std::aligned_alloc(kHugePageBytes, kChunkBytes),
                                                                &std::free);
-      ::madvise(buffer.get(), kChunkBytes, MADV_HUGEPAGE);  // small pages would make many requests of one
+      ::madvise(buffer.get(), kChunkBytes, MADV_HUGEPAGE);  // with small pages the kernel would split each request
       std::memset(buffer.get(), 0x3c, kChunkBytes);
       const int64_t chunks = size_bytes / kChunkBytes, end = chunks * (thread + 1) / kRanks;
       for (int64_t chunk = chunks * thread / kRanks; chunk < end; ++chunk) {
         const ssize_t moved = writes ? ::pwrite(file, buffer.get(), kChunkBytes, chunk * kChunkBytes)
                                      : ::pread(file, buffer.get(), kChunkBytes, chunk * kChunkBytes);
-        check(moved == kChunkBytes, "move raw bytes");
+        check(moved == kChunkBytes, "transfer a chunk of the raw file");
       }
     });
   }
   for (std::thread& thread : threads) thread.join();
-  if (writes) check(::fsync(file) == 0, "flush a raw file");
+  if (writes) check(::fsync(file) == 0, "flush the raw file");
   ::close(file);
 }
 
@@ -205,7 +206,8 @@ void bench_load(benchmark::State& state, bool fresh) {
   std::filesystem::remove_all(place());
 }
 
-/// What a step loses to a save in the background: start() on all ranks at once, against copying their shards by memcpy.
+/// The time that a background save adds to a step: start() on all ranks at once, compared with a memcpy of their
+/// shards.
 void bench_background(benchmark::State& state) {
   std::filesystem::remove_all(place());
   std::filesystem::create_directories(place());
@@ -261,7 +263,7 @@ void register_load(const char* name, bool fresh) {
       ->Unit(benchmark::kMillisecond);
 }
 
-// In one pass, as a run that starts does; and verified whole before the state is touched.
+// A resumed run loads in one pass. The two-pass load verifies the complete file first.
 const bool kRegistered = [] {
   register_load("load/host/1.5_GB_2_ranks_one_pass", true);
   register_load("load/host/1.5_GB_2_ranks_two_passes", false);

@@ -1,6 +1,7 @@
-// Training over 2 and 4 emulated nodes of 2 ranks with 1 Gbit/s between them, sharded over all ranks (stage 3) and within each
-// node (--replicas), as it is and in 8 bits (--quantize): tokens/s, and the bytes that the first node sends in a step, as the kernel counts them on its link and as
-// the plan has them. ratio_to_plan is what headers, acknowledgements and all that is not in the schedule add.
+// Training over 2 and 4 emulated nodes of 2 ranks with 1 Gbit/s between them, sharded over all ranks (ZeRO stage 3) or
+// within each node (--replicas), with and without 8-bit communication (--quantize). Reports tokens/s and the bytes that
+// the first node sends in a step, as counted by the kernel and as planned. ratio_to_plan includes headers,
+// acknowledgements and all traffic outside the schedule.
 #include <benchmark/benchmark.h>
 #include <exception>
 #include <fmt/format.h>
@@ -15,7 +16,7 @@ constexpr int kRounds = 3;
 constexpr int kFewSteps = 2, kManySteps = 10;
 constexpr const char* kModel = "--layers 4 --width 256 --heads 4 --micro-batch 4";
 
-/// A long run less a short one: starting, and the digest at the end, are in both.
+/// The difference between a long and a short run, which excludes the start and the final digest.
 void measure(benchmark::State& state, const ClusterCase& what) {
   std::vector<double> seconds, sent_bytes;
   double tokens = 0;

@@ -15,9 +15,9 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr int kWarmUp = 2;
-constexpr int kSkipExitCode = 77;  // scripts/cluster.sh: this machine has no namespaces
+constexpr int kSkipExitCode = 77;  // of scripts/cluster.sh, if this machine cannot emulate nodes
 
-/// A file that goes away.
+/// A temporary file, removed by the destructor.
 struct Scratch {
   explicit Scratch(const std::string& name)
       : path(std::filesystem::temp_directory_path() / fmt::format("aliquot-bench-{}-{}", getpid(), name)) {
@@ -41,10 +41,11 @@ void read_metrics(const std::filesystem::path& path, ClusterRun& run) {
     if (json.contains("done") && json["done"]["step"].is_object())
       run.hidden_share = json["done"]["step"]["hidden_share"];
   }
-  if (run.step_seconds.empty()) throw std::runtime_error("no step was measured");
+  if (run.step_seconds.empty())
+    throw std::runtime_error(fmt::format("{} has no step after the {} warm-up steps", path.string(), kWarmUp));
 }
 
-/// "node0,SENT,RECEIVED" is the second line.
+/// Reads SENT from the second line, "node0,SENT,RECEIVED".
 int64_t sent_by_first_node(const std::filesystem::path& path) {
   std::ifstream file(path);
   std::string line;
@@ -57,19 +58,19 @@ int64_t sent_by_first_node(const std::filesystem::path& path) {
 
 std::string output_of(const std::string& command) {
   FILE* pipe = popen(command.c_str(), "r");
-  if (pipe == nullptr) throw std::runtime_error("cannot start " + command);
+  if (pipe == nullptr) throw std::runtime_error("cannot start the command: " + command);
   std::string output;
   std::array<char, 4096> part;
   while (std::fgets(part.data(), static_cast<int>(part.size()), pipe) != nullptr) output += part.data();
   const int status = pclose(pipe);
   if (WIFEXITED(status) && WEXITSTATUS(status) == kSkipExitCode) throw std::runtime_error(output);
-  if (status != 0) throw std::runtime_error("failed: " + command);
+  if (status != 0) throw std::runtime_error(fmt::format("the command failed with wait status {}: {}", status, command));
   return output;
 }
 
 ClusterRun run_on_cluster(const ClusterCase& what, int step_count) {
   const Scratch metrics("metrics"), traffic("traffic");
-  // Daemons that leave the session would leave its share of the processor too.
+  // Open MPI's daemons must stay in this session, because the kernel shares processor time between sessions.
   output_of(
       fmt::format("OMPI_MCA_orte_leave_session_attached=1 {} --nodes {} --ranks-per-node {} --rate {} --traffic {} "
                   "{} train --threads 1 --quiet --steps {} --metrics {} {} 2>&1",

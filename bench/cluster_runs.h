@@ -8,29 +8,30 @@
 
 namespace aliquot {
 
-/// What is run, and where.
+/// A training configuration and the emulated nodes that it runs on.
 struct ClusterCase {
   int nodes = 2, ranks_per_node = 1;
   std::string rate = "1gbit";
-  std::string words;  // of `aliquot train` and of `aliquot plan` alike: the model, the stage, ...
+  std::string words;  // flags that `aliquot train` and `aliquot plan` both accept: model, ZeRO stage, ...
 
   int rank_count() const { return nodes * ranks_per_node; }
 };
 
 struct ClusterRun {
-  std::vector<double> step_seconds;  // after those that warm up
-  double tokens = 0;                 // of a step, of all ranks
-  double hidden_share = 0;           // of one step's communication
-  int64_t sent_bytes = 0;            // by the first node in all the run, as the kernel counted on its link
+  std::vector<double> step_seconds;  // without the warm-up steps
+  double tokens = 0;                 // per step, of all ranks together
+  double hidden_share = 0;           // share of one step's communication time that is hidden under compute
+  int64_t sent_bytes = 0;            // by the first node during the complete run, as counted by the kernel on its link
 };
 
-/// Throws std::runtime_error, with what the machine lacks where it cannot emulate nodes.
+/// Trains for `step_count` steps after the warm-up steps. Throws std::runtime_error if the run fails. If this machine
+/// cannot emulate nodes, the message is the reason that scripts/cluster.sh prints.
 ClusterRun run_on_cluster(const ClusterCase& what, int step_count);
 
-/// What the program says of the case, with --format json: the first plan. `more`: further options.
+/// Runs `aliquot plan --format json` for the case and returns the first plan. `more` has additional flags.
 nlohmann::json plan_of(const ClusterCase& what, const std::string& more = "");
 
-/// What a shell command prints. Throws std::runtime_error where it fails.
+/// Runs a shell command and returns its standard output. Throws std::runtime_error if it fails.
 std::string output_of(const std::string& command);
 
 }  // namespace aliquot

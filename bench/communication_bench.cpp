@@ -1,6 +1,7 @@
-// Collectives on one host, over thread-ranks and over MPI, each beside its references: ratio_to_floor and ratio_to_memcpy
-// to plain loops over the same bytes with as many threads, ratio_to_mpi to Open MPI's own collective. All of one line were
-// measured in turn, round by round, by bench/communication_worker*.cpp, which is started with the ranks it needs.
+// Collectives on one host, over thread ranks and over MPI. ratio_to_floor and ratio_to_memcpy compare with plain loops
+// over the same bytes with as many threads, ratio_to_mpi with Open MPI's own collective.
+// bench/communication_worker*.cpp runs with the required number of ranks and measures the compared variants alternately
+// in each round.
 #include <benchmark/benchmark.h>
 #include <cstdio>
 #include <cstdlib>
@@ -24,7 +25,7 @@ struct Case {
   int rank_count;
 };
 
-/// Seconds of each way of doing it, round by round.
+/// Seconds of each variant, by round.
 using Rounds = std::map<std::string, std::vector<double>>;
 
 Rounds start_worker(const std::string& operation, int rank_count) {
@@ -36,15 +37,15 @@ Rounds start_worker(const std::string& operation, int rank_count) {
         launcher, rank_count, command);
   }
   FILE* pipe = popen(command.c_str(), "r");
-  if (pipe == nullptr) throw std::runtime_error("cannot start " + command);
+  if (pipe == nullptr) throw std::runtime_error("cannot start the command: " + command);
   Rounds rounds;
   char line[512];
   while (std::fgets(line, sizeof line, pipe) != nullptr) {
     std::istringstream words(line);
     double microseconds = 0;
-    for (std::string way; words >> way >> microseconds;) rounds[way].push_back(microseconds * 1e-6);
+    for (std::string variant; words >> variant >> microseconds;) rounds[variant].push_back(microseconds * 1e-6);
   }
-  if (pclose(pipe) != 0) throw std::runtime_error("failed: " + command);
+  if (pclose(pipe) != 0) throw std::runtime_error("the command failed: " + command);
   return rounds;
 }
 
@@ -75,7 +76,7 @@ void measure(benchmark::State& state, const Case& one) {
   }
   const std::vector<double>& ours = rounds[one.world];
   if (ours.empty()) {
-    state.SkipWithError("no figures came");
+    state.SkipWithError(("the worker printed no times for " + one.world).c_str());
     return;
   }
   std::size_t round = 0;
@@ -85,9 +86,9 @@ void measure(benchmark::State& state, const Case& one) {
     return;
   }
   const bool is_sum = one.operation == "reduce_scatter";
-  // Read: every rank's part of every rank. Written: a part each, or a whole each.
-  const double whole = static_cast<double>(bench::kBufferBytes);
-  const double moved = is_sum ? whole * one.rank_count + whole : 2 * whole * one.rank_count;
+  // Each rank reads the parts of all ranks. It writes its part, or the full buffer.
+  const double full = static_cast<double>(bench::kBufferBytes);
+  const double moved = is_sum ? full * one.rank_count + full : 2 * full * one.rank_count;
   state.counters["GB/s"] = moved / median(ours) * 1e-9;
   add_ratio(state, is_sum ? "ratio_to_floor" : "ratio_to_memcpy", ours, rounds, "plain");
   add_ratio(state, "ratio_to_mpi", ours, rounds, "open_mpi");

@@ -10,13 +10,13 @@
 namespace aliquot::bench {
 namespace {
 
-/// What a rank keeps from run to run.
+/// The state that a rank keeps between runs.
 struct Rank {
   SymmetricBuffer from, to;
   std::vector<float> sum;
   Buffer staging;
   uint64_t progress = 0;
-  std::unique_ptr<Stream> stream;  // joined before what its work uses goes
+  std::unique_ptr<Stream> stream;  // last, so that queued work ends before the buffers above are freed
 };
 
 void fill(std::byte* data, int64_t size_bytes, int rank) {
@@ -60,7 +60,7 @@ std::function<void()> set_up_view(World& world) {
   auto rank = std::make_shared<Rank>();
   auto& ranks = world.communicator();
   rank->stream = world.device().make_stream(Lane::kCompute);
-  // A view is there when all ranks have said that their shards are.
+  // A view is available when all ranks have reported that their shards are ready.
   return [rank, &ranks] {
     for (int i = 0; i < kViewCount; ++i) {
       ranks.publish(*rank->stream, ++rank->progress);
@@ -69,7 +69,7 @@ std::function<void()> set_up_view(World& world) {
   };
 }
 
-/// Plain memory of all thread-ranks, made by the first and found by the others.
+/// Memory shared by all thread ranks. The first rank allocates it.
 class Plain {
  public:
   explicit Plain(World& world) : rank_(world.rank()), count_(world.rank_count()) {
@@ -134,7 +134,7 @@ SetUp operation(const std::string& name) {
   if (name == "reduce_scatter") return set_up_reduce_scatter;
   if (name == "all_gather") return set_up_all_gather;
   if (name == "view") return set_up_view;
-  throw UsageError("no benchmark is named " + name);
+  throw UsageError("unknown operation '" + name + "': expected reduce_scatter, all_gather or view");
 }
 
 SetUp plain(const std::string& name) {
@@ -183,7 +183,7 @@ void RankTeam::serve(World& world, const SetUp& set_up) {
     spans_[world.rank()] = time(work);
     end_.arrive_and_wait();
   }
-  world.communicator().gather_objects("nobody reads any more");
+  world.communicator().gather_objects("done");  // other ranks may still read this rank's buffers
 }
 
 double RankTeam::run() {

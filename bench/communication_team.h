@@ -1,5 +1,5 @@
 #pragma once
-// Ranks that do the same thing again and again, to be timed.
+// Thread ranks that repeat one operation, and the operations that communication_bench measures.
 
 #include <barrier>
 #include <cstdint>
@@ -12,23 +12,23 @@
 
 namespace aliquot::bench {
 
-/// Bytes of what one rank brings to a reduce-scatter, or has after an all-gather.
+/// Size of the input of a reduce-scatter and of the output of an all-gather, for one rank.
 inline constexpr int64_t kBufferBytes = int64_t{64} << 20;
-/// Views taken in one run; a single one is too short to be timed.
+/// Number of views per run. A single view is too short to measure.
 inline constexpr int kViewCount = 200;
 
 /// Sets up a rank's buffers and returns one run of its work.
 using SetUp = std::function<std::function<void()>(World&)>;
 
-/// The house's operations, over whichever world they are given: "reduce_scatter", "all_gather", "view".
-/// Throws UsageError for another name.
+/// The measured operation of the world's communicator: "reduce_scatter", "all_gather" or "view". Throws UsageError for
+/// other names.
 SetUp operation(const std::string& name);
 
-/// What they are compared with, done by as many plain threads on memory of their own: for a reduce-scatter, one loop that
-/// reads every rank's part, adds and writes; for an all-gather, memcpy of the same bytes. Empty for others.
+/// The reference for thread ranks, without a communicator. For a reduce-scatter it is one loop that adds the parts of
+/// all ranks. For an all-gather it is a memcpy of the same bytes. Returns an empty function for other names.
 SetUp plain(const std::string& name);
 
-/// When one run began and ended, on one rank.
+/// Start and end of one run on one rank, in seconds of the steady clock.
 struct Span {
   double begin_seconds = 0, end_seconds = 0;
 };
@@ -42,7 +42,7 @@ class RankTeam {
   RankTeam(const RankTeam&) = delete;
   RankTeam& operator=(const RankTeam&) = delete;
 
-  /// From when the first rank began to when the last ended.
+  /// Runs the work once on all ranks. Returns the seconds from the first start to the last end.
   double run();
 
  private:
@@ -54,7 +54,7 @@ class RankTeam {
   std::thread ranks_;
 };
 
-/// The seconds of a run that took `spans`.
+/// Seconds from the first start to the last end in `spans`.
 double seconds_of(const std::vector<Span>& spans);
 
 }  // namespace aliquot::bench

@@ -1,5 +1,5 @@
-// communication_worker OPERATION RANKS ROUNDS: one round a line, "threads T plain T", microseconds, in a build
-// without MPI.
+// communication_worker OPERATION RANKS ROUNDS, in a build without MPI. Prints one line a round, in microseconds:
+// "threads T plain T".
 #include <cstdio>
 #include <cstdlib>
 
@@ -7,7 +7,10 @@
 
 int main(int argc, char** argv) {
   using namespace aliquot::bench;
-  if (argc != 4) return 1;
+  if (argc != 4) {
+    std::fprintf(stderr, "usage: communication_worker OPERATION RANKS ROUNDS\n");
+    return 1;
+  }
   const std::string name = argv[1];
   const int rank_count = std::atoi(argv[2]), round_count = std::atoi(argv[3]);
   RankTeam threads(rank_count, operation(name));
@@ -15,7 +18,7 @@ int main(int argc, char** argv) {
   RankTeam reference(rank_count, has_plain ? plain(name) : operation(name));
   for (int round = -1; round < round_count; ++round) {
     const double ours = threads.run(), theirs = reference.run();
-    if (round < 0) continue;  // pages touched, code loaded
+    if (round < 0) continue;  // warm-up: touches pages and loads code
     std::printf("threads %.3f", ours * 1e6);
     if (has_plain) std::printf(" plain %.3f", theirs * 1e6);
     std::printf("\n");

@@ -1,6 +1,6 @@
-// communication_worker OPERATION RANKS ROUNDS, under mpirun -n RANKS: one round a line, "threads T mpi T plain T
-// open_mpi T", microseconds. In each round every way of doing the same thing runs once: thread-ranks in the first process,
-// while the others sleep; the processes over our communicator; plain threads; the processes over Open MPI's own call.
+// communication_worker OPERATION RANKS ROUNDS, under mpirun -n RANKS. Prints one line a round, in microseconds:
+// "threads T mpi T plain T open_mpi T". Each round runs every variant once: thread ranks in the first process, while
+// the others sleep; the processes over our communicator; plain threads; the processes over Open MPI's collective.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -15,7 +15,7 @@
 namespace aliquot::bench {
 namespace {
 
-// Whoever waits here leaves the cores to the others.
+// Sleeping ranks leave the cores to the others.
 void sleeping_barrier() {
   MPI_Request request = MPI_REQUEST_NULL;
   check_mpi(MPI_Ibarrier(MPI_COMM_WORLD, &request), "MPI_Ibarrier");
@@ -29,7 +29,7 @@ double run_collectively(World& world, const std::function<void()>& work) {
   sleeping_barrier();
   check_mpi(MPI_Barrier(MPI_COMM_WORLD), "MPI_Barrier");
   const Span own = time(work);
-  sleeping_barrier();  // the result below must not disturb those who are still at it
+  sleeping_barrier();  // ranks that have finished sleep until the others finish
   std::vector<Span> all;
   for (const auto& span : world.communicator().gather_objects({reinterpret_cast<const char*>(&own), sizeof own})) {
     all.push_back(*reinterpret_cast<const Span*>(span.data()));
@@ -37,7 +37,7 @@ double run_collectively(World& world, const std::function<void()>& work) {
   return seconds_of(all);
 }
 
-// Open MPI's own collective on the same bytes; empty where it has none.
+// Open MPI's collective on the same bytes; empty if it has no equivalent.
 std::function<void()> open_mpi(const std::string& name, int rank_count) {
   const auto whole = std::make_shared<std::vector<float>>(kBufferBytes / 4, 1.0f);
   const auto part = std::make_shared<std::vector<float>>(kBufferBytes / 4 / rank_count, 1.0f);
@@ -67,15 +67,15 @@ void run(const std::string& name, int rank_count, int round_count) {
   if (first && plain(name)) reference = std::make_unique<RankTeam>(rank_count, plain(name));
   for (int round = -1; round < round_count; ++round) {
     std::string line;
-    const auto say = [&](const char* what, double seconds) {
+    const auto append = [&](const char* what, double seconds) {
       line += std::string(what) + " " + std::to_string(seconds * 1e6) + " ";
     };
     sleeping_barrier();
-    if (threads) say("threads", threads->run());
-    say("mpi", run_collectively(world, ours));
-    if (reference) say("plain", reference->run());
-    if (theirs) say("open_mpi", run_collectively(world, theirs));
-    if (first && round >= 0) std::printf("%s\n", line.c_str());  // the first round touches pages and loads code
+    if (threads) append("threads", threads->run());
+    append("mpi", run_collectively(world, ours));
+    if (reference) append("plain", reference->run());
+    if (theirs) append("open_mpi", run_collectively(world, theirs));
+    if (first && round >= 0) std::printf("%s\n", line.c_str());  // round -1 is warm-up: touches pages and loads code
   }
   sleeping_barrier();
 }
@@ -84,7 +84,10 @@ void run(const std::string& name, int rank_count, int round_count) {
 }  // namespace aliquot::bench
 
 int main(int argc, char** argv) {
-  if (argc != 4) return 1;
+  if (argc != 4) {
+    std::fprintf(stderr, "usage: communication_worker OPERATION RANKS ROUNDS\n");
+    return 1;
+  }
   try {
     aliquot::bench::run(argv[1], std::atoi(argv[2]), std::atoi(argv[3]));
     return 0;

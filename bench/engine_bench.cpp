@@ -1,5 +1,5 @@
-// What the engine costs beside the model's own code: a step against a plain loop over the same kernels, microseconds a unit,
-// communication hidden under compute as it really ran, and the planner.
+// The overhead of the engine: a step compared with a plain loop over the same kernels, microseconds per unit, the share
+// of communication hidden under compute in measured steps, and the time of the planner.
 #include <benchmark/benchmark.h>
 #include <cstdlib>
 #include <cstring>
@@ -45,7 +45,7 @@ struct Subject {
   std::vector<int32_t> tokens, targets;
 };
 
-/// The same training with no engine: every tensor on a block's edge of one array, one update over all of it.
+/// The same training without the engine: one array with tensors aligned to blocks, and one update over all of it.
 class PlainLoop {
  public:
   explicit PlainLoop(Stream& stream) : stream_(stream), subject_(stream) {
@@ -146,7 +146,7 @@ void step_against_plain_loop(benchmark::State& state, int stage) {
                  {.device = DeviceChoice::kHost, .threads_per_rank = 1});
 }
 
-/// Units that do nothing: what is left is the engine's own.
+/// Units without computation, so that the measured time is the engine's.
 void unit_overhead(benchmark::State& state, int stage, int unit_count) {
   World::threads(1,
                  [&](World& world) {
@@ -170,14 +170,15 @@ void unit_overhead(benchmark::State& state, int stage, int unit_count) {
                      steps.push_back(since_start());
                      state.SetIterationTime(steps.back());
                    }
-                   // Closing a scope sets off gathers and reduces, and so they are in its time; updates are in the step's.
+                   // The time of a scope includes starting gathers and reduces when it closes. The time of a step
+                   // includes updates.
                    state.counters["microseconds_per_scope"] = median(scopes) * 1e6 / (2 * unit_count);
                    state.counters["microseconds_per_unit"] = median(steps) * 1e6 / unit_count;
                  },
                  {.device = DeviceChoice::kHost, .threads_per_rank = 1});
 }
 
-/// Two ranks on as many threads; the share is of the communication of the median step.
+/// Two ranks on two threads. The share refers to the communication of the median step.
 void hidden_share(benchmark::State& state, int stage, GatherMode gather) {
   for (auto _ : state) {
     World::threads(2,

@@ -1,5 +1,5 @@
-// What wrapping costs and gives, on the example whose difference is the documentation: apps/examples/transformer.c against
-// transformer_sharded.cpp. Lines, time on one rank, memory a rank and losses at every stage.
+// The cost of wrapping the documentation's example: apps/examples/transformer.c compared with transformer_sharded.cpp.
+// Reports changed lines, time on one rank, and memory per rank and losses at every ZeRO stage.
 #include <algorithm>
 #include <aliquot/aliquot.h>
 #include <cmath>
@@ -18,7 +18,7 @@
 
 #include "bench/paired.h"
 
-// The example as it is, but for the name of its main(); the headers that it includes are already there.
+// The unchanged example, except for the name of main(). The headers that it includes are already included.
 namespace wrapped {
 #define main example_main
 #include "apps/examples/transformer_sharded.cpp"
@@ -86,7 +86,7 @@ class Sharded {
   int step_ = 0;
 };
 
-/// A step of the sharded program on one rank against one of the plain program, in turns.
+/// Alternates a step of the sharded program on one rank with a step of the plain program.
 void step_time(benchmark::State& state, int stage) {
   World::threads(
       1,
@@ -104,12 +104,12 @@ struct Memory {
   int64_t planned_bytes = 0, measured_bytes = 0;
 };
 
-/// Of rank 0: all ranks have the same.
+/// Memory of rank 0; all ranks have the same.
 Memory memory_of(World& world, Engine& engine) {
   return {account(engine.plan().schedule).peak_bytes, world.device().ledger().in_use_peak_bytes()};
 }
 
-/// Losses and memory on some ranks, beside the plain program over the same data.
+/// Losses and memory on several ranks, compared with the plain program on the same data.
 void memory_and_losses(benchmark::State& state, int stage, int rank_count) {
   Plain plain;
   std::vector<double> alone;
@@ -139,12 +139,12 @@ void memory_and_losses(benchmark::State& state, int stage, int rank_count) {
   }
 }
 
-/// What the difference between the two files is, as diff counts it.
+/// Lines added and removed between the two files, as counted by diff.
 void lines(benchmark::State& state) {
   for (auto _ : state) {
     const std::string command = "cd '" ALIQUOT_BENCH_EXAMPLES "' && diff transformer.c transformer_sharded.cpp";
     FILE* const difference = popen(command.c_str(), "r");
-    if (difference == nullptr) return state.SkipWithError("diff could not be run");
+    if (difference == nullptr) return state.SkipWithError("cannot start diff on the two examples");
     char line[512];
     int added = 0, removed = 0;
     while (std::fgets(line, sizeof line, difference) != nullptr) {

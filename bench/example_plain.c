@@ -1,4 +1,4 @@
-/* The example that knows nothing of ranks, step by step, for bench/example_bench.cpp. */
+/* Functions that run the unsharded example transformer.c step by step, for bench/example_bench.cpp. */
 #define main example_main
 #include "apps/examples/transformer.c"
 #undef main
@@ -8,7 +8,7 @@ void* plain_make(void);
 double plain_step(void* model, int step, int parts);
 void plain_free(void* model);
 
-/* Weights, gradients and two moments. */
+/* Bytes of weights, gradients and two moments, all fp32. */
 int64_t plain_state_bytes(void) {
   Tensors weights;
   Tensor list[TENSORS];
@@ -30,7 +30,7 @@ void* plain_make(void) {
   return p;
 }
 
-/* As train() goes, without its printing. */
+/* One step of train() in transformer.c, without its output. */
 double plain_step(void* model, int step, int parts) {
   Plain* p = model;
   Model* m = &p->model;

@@ -1,5 +1,5 @@
-// Each loop over elements as a ratio to memcpy of the same number of bytes, read and written together, on one thread. The
-// arrays are larger than any cache. ALIQUOT_ISA chooses other loops than the processor's best.
+// Each loop over elements as a ratio to memcpy of the same number of bytes, read and written together, on one thread.
+// The arrays are larger than any cache. ALIQUOT_ISA chooses other loops than the processor's best.
 #include <benchmark/benchmark.h>
 #include <cstdint>
 #include <cstring>
@@ -18,7 +18,7 @@ constexpr int64_t kElements = int64_t{64} << 20;
 constexpr int64_t kCopyBytes = int64_t{512} << 20;
 constexpr int kRounds = 11;
 
-// Memory whose pages are there; its start is off a page, as a shard's in an arena mostly is.
+// Memory with resident pages. It starts at an offset within a page, as most shards in an arena do.
 std::byte* memory(int which, int64_t size_bytes) {
   static std::vector<std::vector<std::byte>> kept(4);
   std::vector<std::byte>& bytes = kept[static_cast<std::size_t>(which)];
@@ -33,7 +33,7 @@ float* floats(int which, int64_t count = kElements) { return reinterpret_cast<fl
 
 const HostLoops& loops() { return host_loops(best_isa()); }
 
-// A copy that reads and writes `bytes_moved` in all.
+// A memcpy whose reads and writes together are `bytes_moved` bytes.
 std::function<void()> copy_of(int64_t bytes_moved) {
   std::byte* to = memory(2, bytes_moved / 2);
   const std::byte* from = memory(3, bytes_moved / 2);
@@ -44,7 +44,7 @@ void compare_with_copy(benchmark::State& state, int64_t bytes_moved, std::functi
   PairedBenchmark(state, std::move(ours)).compare_with("copy", copy_of(bytes_moved)).run(bytes_moved);
 }
 
-// Between the reference's own arrays: which pages arrays got was seen to make a tenth of difference.
+// Uses the same arrays as its reference, because different physical pages changed results by up to a tenth.
 void copy(benchmark::State& state) {
   std::byte *to = memory(2, kCopyBytes / 2), *from = memory(3, kCopyBytes / 2);
   compare_with_copy(state, kCopyBytes, [=] { loops().copy(to, from, kCopyBytes / 2); });
@@ -90,7 +90,7 @@ void merge(benchmark::State& state) {
   compare_with_copy(state, kElements * 8, [=] { loops().merge(master, high, low, kElements); });
 }
 
-// For loops that write next to nothing: what a plain loop takes to read as much.
+// Reference for loops that write almost nothing: a plain loop that reads the same bytes.
 std::function<void()> read_of(const void* from, int64_t size_bytes) {
   return [from, size_bytes] {
     const auto* words = static_cast<const uint64_t*>(from);
@@ -118,7 +118,7 @@ void find_nonfinite(benchmark::State& state, DType dtype) {
       .run(kElements * 4);
 }
 
-// What a compiler makes of the sum written down: every source read once, the sum written once.
+// The sum as a plain loop: reads every source once and writes the sum once.
 void read_sum_write(float* __restrict to, const std::vector<const float*>& from, int64_t count) {
   const float *a = from[0], *b = from[1];
   if (from.size() == 2) {
@@ -134,7 +134,7 @@ void read_sum_write(float* __restrict to, const std::vector<const float*>& from,
   for (int64_t i = 0; i < count; ++i) to[i] = a[i] + b[i] + c[i] + d[i] + e[i] + f[i] + g[i] + h[i];
 }
 
-// `source_count` slots of fp32, the sum into a new array, the norm's leaves with it if asked for.
+// Sums `source_count` fp32 arrays into a new one. With `squares` also computes the sum of squares of each block.
 void sum_tree(benchmark::State& state, int source_count, bool squares) {
   const int64_t count = 2 * kElements / source_count;
   std::vector<const std::byte*> bases;
@@ -153,7 +153,7 @@ void sum_tree(benchmark::State& state, int source_count, bool squares) {
       .run(bytes_moved);
 }
 
-// Onto the first source, as a reduce into the rank's own slice does.
+// Sums into the first source, as a reduce into the rank's own shard does.
 void sum_tree_in_place(benchmark::State& state, int source_count) {
   const int64_t count = 2 * kElements / source_count;
   std::vector<const std::byte*> bases;

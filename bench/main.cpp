@@ -1,4 +1,5 @@
-// The main of every benchmark program: Google Benchmark's, with the house's table. Takes its flags (--benchmark_filter, ...).
+// main() of every benchmark program: Google Benchmark's, with the project's table. Accepts its flags
+// (--benchmark_filter, ...).
 
 #include <benchmark/benchmark.h>
 #include <cstdlib>

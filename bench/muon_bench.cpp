@@ -1,5 +1,5 @@
-// Making a matrix orthogonal, which is bound by arithmetic: against the same multiply-adds on factors that stay in the
-// nearest caches.
+// Orthogonalizing a matrix, which is compute-bound: compared with as many multiply-adds on factors that fit into the L1
+// and L2 caches.
 
 #include <algorithm>
 #include <benchmark/benchmark.h>
@@ -35,7 +35,7 @@ void orthogonalize_matrix(benchmark::State& state) {
     orthogonalize_on_host({muon, matrix.data(), shape, reinterpret_cast<std::byte*>(scratch.data())}, pool);
   };
 
-  // Packed factors of 48 KiB and 96 KiB a thread.
+  // Packed factors of 48 KiB and 96 KiB for each thread.
   constexpr int64_t kRows = 48, kDepth = 256, kColumns = 96;
   const ProductLoops& loops = product_loops(SumRounding::kSeparate);
   const std::vector<float> a = noise(kRows * kDepth), b = noise(kDepth * kColumns);
@@ -48,7 +48,8 @@ void orthogonalize_matrix(benchmark::State& state) {
     });
   };
   PairedBenchmark(state, ours).compare_with("floor", floor).run(static_cast<int64_t>(work));
-  state.counters["GFLOP/s"] = 2 * state.counters["GB/s"];  // a multiply-add counted as a byte above
+  // run() received a number of multiply-adds instead of bytes. Each multiply-add is 2 operations.
+  state.counters["GFLOP/s"] = 2 * state.counters["GB/s"];
   state.counters.erase("GB/s");
 }
 

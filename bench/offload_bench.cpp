@@ -1,4 +1,4 @@
-// A step whose optimizer state lies elsewhere, beside one that keeps it in memory, and beside a disk's raw speed.
+// A step with offloaded optimizer state, compared with one that keeps it in memory and with the disk's raw speed.
 #include <benchmark/benchmark.h>
 #include <cstdlib>
 #include <filesystem>
@@ -16,8 +16,8 @@ namespace aliquot {
 namespace {
 
 constexpr int kUnits = 16;
-constexpr int64_t kElements = int64_t{4} << 20;  // 64 Mi parameters; AdamW keeps 512 MiB of them
-constexpr int64_t kStateBytes = kElements * 8;   // of a unit
+constexpr int64_t kElements = int64_t{4} << 20;  // 64 Mi parameters, with 512 MiB of AdamW state
+constexpr int64_t kStateBytes = kElements * 8;   // per unit
 constexpr int kRounds = 5;
 constexpr int64_t kHugePageBytes = int64_t{2} << 20;
 
@@ -26,8 +26,8 @@ std::string scratch() {
   return folder != nullptr ? folder : std::filesystem::temp_directory_path().string();
 }
 
-/// Units that compute nothing: a step is its gradients' sums, the norm, copies and updates. Gradients are written once and
-/// stay; they are no zeros, which a disk might not store.
+/// Units without computation: a step consists of gradient sums, the norm, copies and updates. Gradients are written
+/// once and kept. They are nonzero, because a file system might not store zeros.
 struct Subject {
   Subject(World& world, Offload to)
       : engine(world, {.zero_stage = 0, .offload_state = to, .offload_state_to = scratch()}) {
@@ -50,29 +50,29 @@ struct Subject {
   Engine engine;
 };
 
-/// The same bytes, read and written past the page cache, one unit after the other with nothing beside it.
+/// Reads and writes the same bytes with direct I/O, one unit after the other, without any other work.
 class RawDisk {
  public:
   explicit RawDisk(Device& device)
-      : home_(make_disk_offload_store(FileSystem::system(), scratch(), kUnits * kStateBytes)),
+      : store_(make_disk_offload_store(FileSystem::system(), scratch(), kUnits * kStateBytes)),
         memory_(device.allocate(kStateBytes + kHugePageBytes, Category::kStaging, "raw disk")),
         io_(device.make_stream(Lane::kIo)) {
     pages_ = memory_.data() + (-reinterpret_cast<uintptr_t>(memory_.data())) % kHugePageBytes;
-    madvise(pages_, kStateBytes, MADV_HUGEPAGE);  // as the arena's slots are: small ones take the system longer
+    madvise(pages_, kStateBytes, MADV_HUGEPAGE);  // like the arena's slots; small pages make direct I/O slower
     for (int64_t i = 0; i < kStateBytes; ++i) pages_[i] = static_cast<std::byte>(i * 2654435761u >> 13);
-    for (int u = 0; u < kUnits; ++u) home_->copy_out(*io_, u * kStateBytes, pages_, kStateBytes);
+    for (int u = 0; u < kUnits; ++u) store_->copy_out(*io_, u * kStateBytes, pages_, kStateBytes);
     io_->synchronize();
   }
   void run() {
     for (int u = 0; u < kUnits; ++u) {
-      home_->copy_in(*io_, pages_, u * kStateBytes, kStateBytes);
-      home_->copy_out(*io_, u * kStateBytes, pages_, kStateBytes);
+      store_->copy_in(*io_, pages_, u * kStateBytes, kStateBytes);
+      store_->copy_out(*io_, u * kStateBytes, pages_, kStateBytes);
     }
     io_->synchronize();
   }
 
  private:
-  std::unique_ptr<OffloadStore> home_;
+  std::unique_ptr<OffloadStore> store_;
   Buffer memory_;
   std::byte* pages_;
   std::unique_ptr<Stream> io_;

@@ -1,5 +1,5 @@
-// The whole optimizer step on the host, each rule against the floor of its own streams, and the same step done as
-// separate passes.
+// The complete optimizer step on the host: each rule compared with the floor of its memory streams, and with the same
+// step in separate passes.
 
 #include <benchmark/benchmark.h>
 #include <cstdlib>
@@ -31,8 +31,8 @@ void on_threads(const Body& body) {
   pool.for_ranges(kCount, 16 * kBlockElements, body);
 }
 
-/// Every array a step may use, each starting at another place within 2 MiB: streams that lie a multiple of the page table's
-/// reach apart fight for the same sets of the caches.
+/// All arrays that a step may use. Each starts at a different offset within 2 MiB, because streams with equal offsets
+/// would use the same cache sets and evict each other.
 class Arrays {
  public:
   Arrays() {
@@ -49,7 +49,7 @@ class Arrays {
     base_.reset(static_cast<std::byte*>(std::aligned_alloc(kPage, static_cast<size_t>(total))));
     for (int i = 0; i < 4; ++i) fp32[i] = reinterpret_cast<float*>(base_.get() + at[i]);
     for (int i = 0; i < 3; ++i) half[i] = reinterpret_cast<uint16_t*>(base_.get() + at[4 + i]);
-    // Codes and scales use the places of moments in fp32.
+    // Quantized moments (codes and scales) use the memory of the fp32 moments.
     codes[0] = reinterpret_cast<uint8_t*>(fp32[1]), codes[1] = reinterpret_cast<uint8_t*>(fp32[2]);
     for (int i = 0; i < 2; ++i) scales[i] = reinterpret_cast<float*>(codes[i] + kCount) + 4096;
     fill();
@@ -83,7 +83,7 @@ Arrays& arrays() {
   return arrays;
 }
 
-/// A step over one segment a tensor of 768 * 768, as a transformer has.
+/// An optimizer step over kCount elements. Each segment is one tensor of 768 * 768 elements, a matrix of GPT-2 124M.
 class Step {
  public:
   Step(const Optimizer& optimizer, DType gradient_dtype, bool split, bool copy) {
@@ -127,10 +127,10 @@ struct Case {
   const char* name;
   Optimizer optimizer;
   bool split;
-  int bytes;  // a parameter, at the least
+  int bytes;  // least memory traffic per parameter: bytes read and written
 };
 
-/// After PairedBenchmark has run: what a parameter costs.
+/// Sets the counters per parameter, after PairedBenchmark has run.
 void report(benchmark::State& state, int bytes) {
   state.counters["bytes_per_parameter"] = bytes;
   state.counters["ns_per_parameter"] = bytes / state.counters["GB/s"];
@@ -143,7 +143,7 @@ void whole_step(benchmark::State& state, const Case& of) {
   FloorStreams floor;
   floor.gradient = a.half[0];
   floor.fp32_count = states + (of.split ? 0 : 1);
-  if (states > kMaxPlainStates) {  // codes and scales
+  if (states > kMaxPlainStates) {  // 8-bit codes and their scales
     floor.fp32_count = 1;
     for (int k = 0; k < 2; ++k) floor.bytes[k] = a.codes[k];
   }
@@ -158,7 +158,7 @@ void whole_step(benchmark::State& state, const Case& of) {
   report(state, of.bytes);
 }
 
-/// The first of Muon's passes: the momentum, and what is to be made orthogonal.
+/// The first pass of Muon: updates the momentum and prepares the matrix to be orthogonalized.
 void muon_blend(benchmark::State& state) {
   Step step(Sgd{}, DType::kBFloat16, false, false);
   step.use(muon_blend_rule(Muon{}));
@@ -168,7 +168,7 @@ void muon_blend(benchmark::State& state) {
   report(state, 18);
 }
 
-/// AdamW as a user's own rule.
+/// AdamW as a user-defined rule.
 struct OwnAdamW : AdamWRule {
   static constexpr std::array<std::string_view, kStateCount> kStateNames = {"mean", "square"};
   ALIQUOT_HOST_DEVICE OwnAdamW at(float lr_scale, float decay_scale) const {
@@ -182,7 +182,7 @@ Optimizer own_adamw() {
   });
 }
 
-/// As peers do it: norm, clip, Adam and cast are passes of their own over an fp32 gradient.
+/// The step as other frameworks implement it: norm, clip, Adam and cast are separate passes over an fp32 gradient.
 void separate_passes(benchmark::State& state) {
   const Step fused(AdamW{}, DType::kBFloat16, false, true), adam(AdamW{}, DType::kFloat32, false, false);
   const HostLoops& loops = host_loops(best_isa());
@@ -201,7 +201,7 @@ void separate_passes(benchmark::State& state) {
   report(state, 46);
 }
 
-/// The same job by PyTorch, in a process of its own with as many threads.
+/// The same step by PyTorch, in a separate process with as many threads.
 void by_torch(benchmark::State& state, const char* form) {
   const Step ours(AdamW{}, DType::kBFloat16, false, true);
   TorchProcess torch({ALIQUOT_BENCH_OPTIMIZER_TORCH, std::to_string(kCount), std::to_string(kThreads), form});

@@ -1,5 +1,8 @@
-"""One whole optimizer step as PyTorch does it: bf16 gradient in, clip factor, AdamW over fp32, bf16 copy out. Prints a line when
-ready, and one after each line that it is given. Arguments: COUNT THREADS fused|foreach."""
+"""optimizer_torch.py COUNT THREADS fused|foreach: a complete optimizer step in PyTorch, for optimizer_bench.
+
+A step casts bf16 gradients to fp32, multiplies them by the clip factor, runs AdamW, and casts the parameters to bf16.
+Prints a line when ready. For each line of standard input it runs one step and prints a line.
+"""
 
 import sys
 
@@ -9,7 +12,7 @@ count, threads, form = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 torch.set_num_threads(threads)
 torch.manual_seed(1)
 
-# Tensors as a transformer has them, not one of everything: foreach is made for many.
+# Splits the elements into tensors of a transformer's size, because foreach is optimized for many tensors.
 EACH = 768 * 768
 sizes = [min(EACH, count - at) for at in range(0, count, EACH)]
 parameters = [torch.nn.Parameter(torch.randn(size) * 0.02) for size in sizes]

@@ -1,6 +1,6 @@
 #pragma once
-// Measuring against a reference in the same run: this machine's speed changes from one second to the next, and a ratio of
-// two figures taken a minute apart says little.
+// Measures the benchmarked code and its references alternately, in the same run. The machine's speed may change within
+// seconds, so a ratio of times that were measured a minute apart is unreliable.
 
 #include <algorithm>
 #include <benchmark/benchmark.h>
@@ -19,9 +19,9 @@ inline double median(std::vector<double> values) {
   return *middle;
 }
 
-/// One benchmark whose iterations are rounds: in each, every piece of work runs once, the order turning from round to
-/// round. Reports the median time of ours (register with UseManualTime and Iterations), GB/s of the bytes it moves, and a
-/// counter `ratio_to_NAME` for every reference: the median of the rounds' ratios.
+/// A benchmark whose iterations are rounds. Each round runs our code and every reference once, in rotating order.
+/// Register it with UseManualTime and Iterations. Reports the time of our code and its median GB/s. For each reference,
+/// reports the counter `ratio_to_NAME`: the median over rounds of our time divided by the reference's time.
 class PairedBenchmark {
  public:
   PairedBenchmark(benchmark::State& state, std::function<void()> ours) : state_(state) { add("", std::move(ours)); }
@@ -31,9 +31,9 @@ class PairedBenchmark {
     return *this;
   }
 
-  /// `bytes_moved`: read and written by one run of ours; 0: no figure of it.
+  /// `bytes_moved` is the number of bytes that one run of our code reads and writes. 0 omits the counter GB/s.
   void run(int64_t bytes_moved) {
-    for (Work& work : works_) work.body();  // pages touched, code loaded
+    for (Work& work : works_) work.body();  // warm-up: touches pages and loads code
     std::size_t first = 0;
     for (auto _ : state_) {
       for (std::size_t i = 0; i < works_.size(); ++i) time(works_[(first + i) % works_.size()]);

@@ -1,10 +1,11 @@
-// What aliquot plan says of runs that others have published, on machines that none here is. How fast a GPU computes is taken from
-// one published run of each kind (calibrated: the plan is right there by construction), and the others are then predicted:
-//   torchtitan, docs/performance.md: Llama 3.1 8B, FSDP2, sequences of 8192, 2 a GPU, H100, 400 Gbit/s a GPU, compiled; Llama 3 8B
-//   and 70B on 64 A100, 1 a GPU, the latter recomputing all;
-//   FSDP (Zhao et al., 2023): GPT-175B, sequences of 2048, 1 a GPU, recomputing all, A100, 200 Gbit/s a GPU; linear to 512 GPUs;
-//   ZeRO++ (Wang et al., 2023): up to 2.16 times the throughput of ZeRO-3 on 384 V100. Ours: 18b parameters, 1024 tokens a GPU, 16
-//   GPUs and 100 Gbit/s a node, 5e13 operations/s a GPU, which that figure does not say.
+// Predictions of aliquot plan for published runs on machines that are not available here. The compute rate of a GPU
+// comes from one published run of each kind (calibrated: exact by construction); the other runs are then predicted:
+//   torchtitan (docs/performance.md), FSDP2: Llama 3.1 8B compiled, on H100 with 400 Gbit/s per GPU, 2 sequences of
+//   8192 tokens per GPU; Llama 3 8B and 70B on 64 A100, 1 sequence per GPU, 70B with full recomputation;
+//   FSDP (Zhao et al., 2023): GPT-175B on A100 with 200 Gbit/s per GPU, 1 sequence of 2048 tokens per GPU, full
+//   recomputation, linear scaling to 512 GPUs;
+//   ZeRO++ (Wang et al., 2023): up to 2.16 times the throughput of ZeRO-3 on 384 V100. The paper does not state the
+//   other settings. We assume 18b parameters, 1024 tokens and 5e13 operations/s per GPU, 16 GPUs and 100 Gbit/s a node.
 #include <benchmark/benchmark.h>
 #include <cmath>
 #include <filesystem>
@@ -20,10 +21,10 @@ namespace aliquot {
 namespace {
 
 struct Run {
-  std::string machine;  // a preset
-  std::string words;    // of aliquot plan
+  std::string machine;  // name of a machine preset
+  std::string words;    // flags of aliquot plan
   int gpus;
-  nlohmann::json rates = nlohmann::json::object();  // that are others than the preset's
+  nlohmann::json rates = nlohmann::json::object();  // replace rates of the preset
 };
 
 double tokens_per_gpu(const Run& run, double flops_per_second, const std::string& more = "") {
@@ -38,7 +39,7 @@ double tokens_per_gpu(const Run& run, double flops_per_second, const std::string
   return plan["plans"][0]["tokens_per_second"].get<double>() / run.gpus;
 }
 
-/// What a GPU computes for the plan to say what was published of the run.
+/// The compute rate of a GPU at which the plan predicts the published figure of the run.
 double calibrated(const Run& run, double published) {
   double low = 1e13, high = 2e15;
   for (int i = 0; i < 30; ++i) {
@@ -69,7 +70,8 @@ double a100_flops() {
   static const double flops = calibrated(kA100, 2973);
   return flops;
 }
-/// 173 TFLOP/s of its own count, 8 a parameter and token where all is recomputed, is 124 tokens/s.
+/// The paper reports 173 TFLOP/s per GPU. With full recomputation it counts 8 operations per parameter and token, so
+/// this is 124 tokens/s.
 double a100_flops_with_175b() {
   static const double flops = calibrated(kA100With175b, 173e12 / (8 * 175e9));
   return flops;

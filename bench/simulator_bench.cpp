@@ -1,7 +1,7 @@
-// What aliquot plan says of a step beside what aliquot train took for it, over emulated nodes of one rank: two models, stages 2
-// and 3, gathers late and ahead, 2 and 4 nodes, fast and slow links. The plan knows the links as aliquot doctor --measure saw
-// them between those nodes, and the model from a run on one rank; none of the runs it is held against. spread is how far the
-// repeats of a case lie apart; the summary is of the cases with at most 10 %, which a busy machine may leave few of.
+// Step times predicted by aliquot plan and measured by aliquot train, over emulated nodes of one rank: two models, ZeRO
+// stages 2 and 3, late and early gathers, 2 and 4 nodes, fast and slow links. The plan uses links measured by aliquot
+// doctor --measure between those nodes, and a profile of the model on one rank; it uses none of the compared runs.
+// spread is the relative range of the repeats of a case. The summary covers cases with a spread of at most 10 %.
 #include <algorithm>
 #include <benchmark/benchmark.h>
 #include <cmath>
@@ -36,7 +36,7 @@ struct Case {
   std::string name, model_words;
 };
 
-/// A folder that goes away.
+/// A temporary folder, removed by the destructor.
 struct Scratch {
   Scratch() { std::filesystem::create_directories(path); }
   ~Scratch() {
@@ -53,14 +53,16 @@ const std::filesystem::path& scratch() {
   return folder.path;
 }
 
-/// Of a step. What one leaves under way the next one pays for, so they are taken some at a time; and a quarter of these were
-/// no slower: what else runs on the machine makes a step longer, never shorter.
+/// Time of a step without disturbance by other programs, which only make steps slower: the first quartile of the means
+/// over 4 consecutive steps. Means are used because a step may leave work to the next one.
 double undisturbed_seconds(const std::vector<double>& seconds) {
-  constexpr std::ptrdiff_t kAtATime = 4;
+  constexpr std::ptrdiff_t kWindow = 4;
   std::vector<double> means;
-  for (auto first = seconds.begin(); seconds.end() - first >= kAtATime; ++first)
-    means.push_back(std::accumulate(first, first + kAtATime, 0.0) / kAtATime);
-  if (means.empty()) throw std::runtime_error("too few steps were measured");
+  for (auto first = seconds.begin(); seconds.end() - first >= kWindow; ++first)
+    means.push_back(std::accumulate(first, first + kWindow, 0.0) / kWindow);
+  if (means.empty())
+    throw std::runtime_error(
+        fmt::format("only {} steps were measured: at least {} are needed", seconds.size(), kWindow));
   std::ranges::sort(means);
   return means[means.size() / 4];
 }
@@ -75,7 +77,8 @@ double read_undisturbed_seconds(const std::string& metrics) {
   return undisturbed_seconds(seconds);
 }
 
-/// The quickest of some tries. Two runs at once, each on a core, as ranks of two nodes compute; one is for its company alone.
+/// Metrics file of the fastest of several runs on one rank. A second run on another core accompanies each, as on two
+/// nodes, but is not measured.
 std::string profile_of(const std::string& model_words) {
   static std::map<std::string, std::string> known;
   std::string& best = known[model_words];
@@ -91,7 +94,7 @@ std::string profile_of(const std::string& model_words) {
   return best;
 }
 
-/// Links as measured between these nodes; ranks of more nodes than cores share them.
+/// Machine file with the link rates measured between the emulated nodes. Ranks share cores if nodes outnumber cores.
 std::string machine_of(const std::string& rate, int nodes) {
   static std::map<std::pair<std::string, int>, std::string> known;
   std::string& path = known[{rate, nodes}];

@@ -1,4 +1,4 @@
-// What a stream costs on the host: the way from enqueuing to starting, and events between two streams.
+// The overhead of a host stream: latency from enqueue to start, and events between two streams.
 #include <benchmark/benchmark.h>
 #include <chrono>
 #include <memory>
@@ -16,7 +16,7 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-/// One piece of work at a time; `pause` lets the worker fall asleep before each.
+/// Runs one operation at a time. `pause` lets the worker fall asleep before each.
 void enqueue_to_start(benchmark::State& state, std::chrono::microseconds pause) {
   const auto device = make_host_device(1);
   const auto gather = device->make_stream(Lane::kGather);
@@ -36,8 +36,8 @@ void enqueue_to_start(benchmark::State& state, std::chrono::microseconds pause) 
 void worker_asleep(benchmark::State& state) { enqueue_to_start(state, std::chrono::microseconds(500)); }
 void worker_awake(benchmark::State& state) { enqueue_to_start(state, std::chrono::microseconds(0)); }
 
-/// The caller's side of it: what enqueuing costs who enqueues, while there is room. A stream that is full makes its caller
-/// wait for the worker, which would be the worker's speed.
+/// The cost of enqueuing for the caller while the queue has space. With a full queue the caller waits for the worker,
+/// which would measure the worker's speed.
 void enqueue(benchmark::State& state) {
   constexpr int kOperations = 512;
   static_assert(kOperations < HostQueue::kCapacity);
@@ -55,7 +55,7 @@ void enqueue(benchmark::State& state) {
       1e-6 * kOperations, benchmark::Counter::kIsIterationInvariantRate | benchmark::Counter::kInvert);
 }
 
-/// Two streams that take turns: every piece of work waits for an event of the other.
+/// Two streams that alternate: every operation waits for an event of the other stream.
 void events_between_two_streams(benchmark::State& state) {
   constexpr int kOperations = 100'000;
   const auto device = make_host_device(1);
@@ -77,7 +77,7 @@ void events_between_two_streams(benchmark::State& state) {
       1e-6 * kOperations, benchmark::Counter::kIsIterationInvariantRate | benchmark::Counter::kInvert);
 }
 
-/// One lane doing all of it, the ordinary case: work after work, an event now and then.
+/// The usual case: one lane with many operations and an occasional event.
 void one_stream(benchmark::State& state) {
   constexpr int kOperations = 100'000;
   const auto device = make_host_device(1);

@@ -9,7 +9,7 @@ namespace {
 
 using Run = benchmark::BenchmarkReporter::Run;
 
-// Google Benchmark appends to a name how it was measured ("/manual_time", "/iterations:5"); the names are promises.
+// Removes the suffixes that Google Benchmark appends ("/manual_time", "/iterations:5"), so that names stay stable.
 Run under_plain_name(Run run) {
   run.run_name.min_time.clear();
   run.run_name.iterations.clear();
@@ -18,7 +18,7 @@ Run under_plain_name(Run run) {
   return run;
 }
 
-// Why a run has no figures, or nothing. The library renamed the field in its version 1.8.
+// The reason why a run has no figures, or an empty string. Google Benchmark 1.8 renamed the field.
 template <typename AnyRun>
 std::string error_text(const AnyRun& run) {
   if constexpr (requires { run.error_occurred; }) {
@@ -72,8 +72,8 @@ void TableReporter::ReportRuns(const std::vector<Run>& runs) {
   for (const Run& measured : runs) {
     const Run run = under_plain_name(measured);
     fmt::print("{:<{}}", run.benchmark_name(), name_width_);
-    if (const std::string trouble = error_text(run); !trouble.empty()) {
-      fmt::print("  not measured: {}\n", trouble);
+    if (const std::string reason = error_text(run); !reason.empty()) {
+      fmt::print("  not measured: {}\n", reason);
       continue;
     }
     fmt::print("  {:>9}", time_of(run));

@@ -1,5 +1,5 @@
 #pragma once
-// How a benchmark's figures are shown: a line each, names as they were registered, every counter with its name.
+// Output formats of the benchmark programs. Names are shown as registered, without Google Benchmark's suffixes.
 
 #include <benchmark/benchmark.h>
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace aliquot {
 
-/// A line a benchmark on standard output, as each one ends.
+/// Prints one line on standard output when a benchmark ends: name, time, and each counter with its name.
 class TableReporter final : public benchmark::BenchmarkReporter {
  public:
   bool ReportContext(const Context& context) override;
@@ -17,23 +17,23 @@ class TableReporter final : public benchmark::BenchmarkReporter {
   size_t name_width_ = 0;
 };
 
-/// Prints nothing: for the ranks of a launched job other than the first.
+/// Prints nothing. Used on all ranks but the first when a launcher started the program.
 class SilentReporter final : public benchmark::BenchmarkReporter {
  public:
   bool ReportContext(const Context&) override { return true; }
   void ReportRuns(const std::vector<Run>&) override {}
 };
 
-/// Google Benchmark's JSON, under the names that the table shows.
+/// Google Benchmark's JSON with the names that the table shows.
 class PlainJsonReporter final : public benchmark::JSONReporter {
  public:
   void ReportRuns(const std::vector<Run>& runs) override;
 };
 
-/// 1.23 with the unit of time that suits it, "1.23 ms".
+/// Three digits with a suitable unit of time, for example "1.23 ms".
 std::string readable_seconds(double seconds);
 
-/// A counter's value in few digits, with k, M, G, T from a thousand on.
+/// Three digits of a counter's value, with the suffix k, M, G or T for values of 1000 or more.
 std::string readable_value(double value);
 
 }  // namespace aliquot

@@ -1,7 +1,9 @@
 #include "bench/torch_process.h"
 
+#include <cerrno>
 #include <csignal>
 #include <cstdlib>
+#include <cstring>
 #include <stdexcept>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -11,7 +13,8 @@ namespace {
 
 struct Pipe {
   Pipe() {
-    if (pipe(ends) != 0) throw std::runtime_error("no pipe to PyTorch");
+    if (pipe(ends) != 0)
+      throw std::runtime_error(std::string("cannot create a pipe to the PyTorch process: ") + std::strerror(errno));
   }
   int ends[2];
 };
@@ -28,7 +31,7 @@ TorchProcess::TorchProcess(const std::vector<std::string>& words) {
   arguments.push_back(nullptr);
   const Pipe in, out;
   process_ = fork();
-  if (process_ < 0) throw std::runtime_error("PyTorch could not be started");
+  if (process_ < 0) throw std::runtime_error(std::string("cannot fork the PyTorch process: ") + std::strerror(errno));
   if (process_ == 0) {
     dup2(in.ends[0], STDIN_FILENO);
     dup2(out.ends[1], STDOUT_FILENO);
@@ -42,19 +45,20 @@ TorchProcess::TorchProcess(const std::vector<std::string>& words) {
 }
 
 TorchProcess::~TorchProcess() {
-  close(to_), close(from_);  // it ends when nobody asks any more
+  close(to_), close(from_);  // the process ends at the end of its standard input
   waitpid(process_, nullptr, 0);
 }
 
 void TorchProcess::run() {
   std::signal(SIGPIPE, SIG_IGN);
-  if (write(to_, "run\n", 4) != 4) throw std::runtime_error("PyTorch is gone");
+  if (write(to_, "run\n", 4) != 4) throw std::runtime_error("cannot send a request: the PyTorch process has ended");
   await_line();
 }
 
 void TorchProcess::await_line() {
   for (char letter = 0; letter != '\n';) {
-    if (read(from_, &letter, 1) != 1) throw std::runtime_error("PyTorch ended before it answered");
+    if (read(from_, &letter, 1) != 1)
+      throw std::runtime_error("the PyTorch process ended before it answered: check ALIQUOT_BENCH_PYTHON");
   }
 }
 

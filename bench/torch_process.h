@@ -1,5 +1,5 @@
 #pragma once
-// PyTorch in a process of its own that does one thing each time it is asked, so that it can be measured in turn with ours.
+// A PyTorch process that runs its work once per request, so that PyTorch and our code can be measured alternately.
 
 #include <string>
 #include <sys/types.h>
@@ -7,20 +7,20 @@
 
 namespace aliquot {
 
-/// A program that prints a line when it is ready, and another after each line that it is given. Throws std::runtime_error
-/// where it does not start, or ends before it answers.
+/// A Python script that prints a line when it is ready, and another after each line of its standard input. The
+/// constructor and run() throw std::runtime_error if the process does not start or ends before it answers.
 class TorchProcess {
  public:
-  /// `words`: the script and its arguments, for the Python that ALIQUOT_BENCH_PYTHON names.
+  /// Starts the Python interpreter ALIQUOT_BENCH_PYTHON. `words` has the script and its arguments.
   explicit TorchProcess(const std::vector<std::string>& words);
   ~TorchProcess();
   TorchProcess(const TorchProcess&) = delete;
   TorchProcess& operator=(const TorchProcess&) = delete;
 
-  /// Asks once, and returns when it has answered.
+  /// Requests one run of the work, and returns when the process has answered.
   void run();
 
-  /// Whether ALIQUOT_BENCH_PYTHON names a Python.
+  /// Whether the environment variable ALIQUOT_BENCH_PYTHON is set.
   static bool available();
 
  private:

@@ -1,7 +1,7 @@
-// Whole training: GPT-2 124M, sequence 256, micro-batch 1, 2 ranks of one thread, at every stage, in fp32 and bf16. Each
-// line says tokens/s, memory of a rank (Pss) and where a step went, in milliseconds; ratio_to_products is the step against
-// its matrix products alone, in the same round. With PyTorch (scripts/bench.sh --with-torch) stage 3 is beside FSDP2 and stage
-// 0 beside DDP, round by round: times_fsdp2 is how many times as fast as that.
+// Training of GPT-2 124M, sequence 256, micro-batch 1, 2 ranks of one thread, at every ZeRO stage, in fp32 and bf16.
+// Reports tokens/s, memory per rank (Pss) and milliseconds of each part of a step. ratio_to_products compares the step
+// with its matrix products alone, in the same round. With PyTorch (scripts/bench.sh --with-torch) ZeRO stage 3 is
+// compared with FSDP2 and ZeRO stage 0 with DDP in each round: times_fsdp2 is the speedup over FSDP2.
 #include <algorithm>
 #include <benchmark/benchmark.h>
 #include <exception>
@@ -26,7 +26,7 @@ struct Case {
   std::string peer() const { return zero_stage == 3 ? "fsdp2" : zero_stage == 0 ? "ddp" : ""; }
 };
 
-/// What the rounds of a case gave, a value a round.
+/// Results of a case, one value per round.
 struct Rounds {
   std::vector<double> seconds, to_products, times_peer, peer_seconds, share_gib, peer_gib;
   std::map<std::string, std::vector<double>> parts;

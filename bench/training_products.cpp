@@ -15,7 +15,7 @@ namespace {
 
 using Bytes = std::vector<std::byte>;
 
-/// Arrays large enough for any product of the step. What they hold does not matter; zeros take as long.
+/// Arrays large enough for any product of the step. They contain zeros, because values do not affect the time.
 class Arrays {
  public:
   Arrays(DType compute, int sequence)
@@ -74,7 +74,7 @@ double seconds_of_products(DType compute, int rank_count, int sequence) {
   for (double& own : seconds) {
     ranks.emplace_back([&own, compute, sequence] {
       Arrays arrays(compute, sequence);
-      arrays.step();  // pages touched, code made
+      arrays.step();  // warm-up: touches pages and loads code
       const auto began = std::chrono::steady_clock::now();
       arrays.step();
       own = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();

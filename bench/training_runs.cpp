@@ -17,18 +17,18 @@ using Json = nlohmann::json;
 
 constexpr int kWarmUp = 2;
 
-/// What the command prints, to its end.
+/// Runs a shell command and returns its standard output. Throws std::runtime_error if it fails.
 std::string output_of(const std::string& command) {
   FILE* pipe = popen(command.c_str(), "r");
-  if (pipe == nullptr) throw std::runtime_error("cannot start " + command);
+  if (pipe == nullptr) throw std::runtime_error("cannot start the command: " + command);
   std::string output;
   char line[4096];
   while (std::fgets(line, sizeof line, pipe) != nullptr) output += line;
-  if (pclose(pipe) != 0) throw std::runtime_error("failed: " + command);
+  if (pclose(pipe) != 0) throw std::runtime_error("the command failed: " + command);
   return output;
 }
 
-/// Seconds of the recorded step by the first word of what ran: gather, reduce, update, ...
+/// Seconds of the recorded step, summed over operations with the same first word of their title: gather, reduce, ...
 std::map<std::string, double> seconds_by_verb(const Json& run, const Json& step) {
   std::map<std::string, double> seconds;
   const Json& titles = run["plan"]["step"]["titles"];
@@ -40,7 +40,8 @@ std::map<std::string, double> seconds_by_verb(const Json& run, const Json& step)
   return seconds;
 }
 
-/// Where the recorded step went. Gathers and reduces run beside the rest; waiting is what is left of the rank's own thread.
+/// Seconds of the recorded step by part. Gathers and reduces overlap the other parts. "waiting" is the time of the
+/// rank's own thread that belongs to no other part.
 std::map<std::string, double> parts_of(const Json& run, const Json& step) {
   std::map<std::string, double> parts = step["part_seconds"];
   std::map<std::string, double> verbs = seconds_by_verb(run, step);
@@ -64,7 +65,8 @@ TrainingRun read_metrics(const std::filesystem::path& path) {
     result.share_bytes = json["done"]["system_bytes"];
     result.part_seconds = parts_of(run, json["done"]["step"]);
   }
-  if (result.step_seconds.empty()) throw std::runtime_error("no step was measured");
+  if (result.step_seconds.empty())
+    throw std::runtime_error(fmt::format("{} has no step after the {} warm-up steps", path.string(), kWarmUp));
   return result;
 }
 
@@ -103,7 +105,8 @@ TrainingRun run_torch(const std::string& mode, const std::string& precision, int
     if (word == "step" && ++step > kWarmUp) result.step_seconds.push_back(value);
     if (word == "pss") result.share_bytes = static_cast<int64_t>(value);
   }
-  if (result.step_seconds.empty()) throw std::runtime_error("no step was measured");
+  if (result.step_seconds.empty())
+    throw std::runtime_error(fmt::format("training_torch.py printed no step after the {} warm-up steps", kWarmUp));
   return result;
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// Training runs of other programs, as the bench sees them: started, waited for, and read.
+// Starts training runs of `aliquot train` and of PyTorch as separate processes, and reads their results.
 
 #include <cstdint>
 #include <map>
@@ -8,20 +8,21 @@
 
 namespace aliquot {
 
-/// One run: seconds of each step after those that warm up, memory of the rank with the most (Pss), and where one step went.
 struct TrainingRun {
-  std::vector<double> step_seconds;
-  int64_t share_bytes = 0;
-  std::map<std::string, double>
-      part_seconds;  // products, attention, ..., optimizer, gather, reduce, waiting; ours alone
+  std::vector<double> step_seconds;  // without the warm-up steps
+  int64_t share_bytes = 0;           // largest proportional set size (Pss) of a rank
+  /// Seconds of one step by part (products, attention, optimizer, gather, waiting, ...). Empty for PyTorch.
+  std::map<std::string, double> part_seconds;
 };
 
-/// `aliquot train`, GPT-2 124M on 2 ranks of one thread, as processes where there is MPI. Throws std::runtime_error.
+/// Runs `aliquot train` with GPT-2 124M on 2 ranks of one thread. The ranks are MPI processes, or threads in a build
+/// without MPI. Throws std::runtime_error if the run fails.
 TrainingRun run_aliquot(int zero_stage, const std::string& precision, int step_count);
 
-/// bench/training_torch.py by the python that the environment's ALIQUOT_BENCH_PYTHON names. `mode`: fsdp2 or ddp.
+/// Runs bench/training_torch.py with the interpreter ALIQUOT_BENCH_PYTHON. `mode` is fsdp2 or ddp. Throws
+/// std::runtime_error if the run fails.
 TrainingRun run_torch(const std::string& mode, const std::string& precision, int step_count);
-/// Whether that is asked for.
+/// Whether the environment variable ALIQUOT_BENCH_PYTHON is set.
 bool has_torch();
 
 }  // namespace aliquot

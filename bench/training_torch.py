@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""training_torch.py fsdp2|ddp fp32|bf16 STEPS: PyTorch on the shapes of training_bench, for it to compare with.
+"""training_torch.py fsdp2|ddp fp32|bf16 STEPS: trains the model of training_bench with PyTorch, for comparison.
 
-GPT-2 124M, sequence 256, micro-batch 1, two processes of one thread over gloo, AdamW fused, clipped at 1. Prints a line
-"step SECONDS" a step and at the end "pss BYTES", of the rank with the most. In bf16 FSDP2 holds its parameters in fp32 and
-gathers them in bf16, gradients summed in fp32; DDP runs under autocast.
+GPT-2 124M, sequence 256, micro-batch 1, two processes of one thread over gloo, fused AdamW, gradient norm clipped to 1.
+Prints "step SECONDS" for each step, and at the end "pss BYTES" with the largest Pss of a rank. In bf16, FSDP2 keeps
+parameters in fp32, gathers them in bf16 and sums gradients in fp32; DDP runs under autocast.
 """
 import os
 import sys
@@ -30,7 +30,8 @@ class Block(nn.Module):
 
     def forward(self, x):
         batch, sequence, _ = x.shape
-        heads = [part.view(batch, sequence, HEADS, -1).transpose(1, 2) for part in self.attn(self.ln_1(x)).split(WIDTH, 2)]
+        parts = self.attn(self.ln_1(x)).split(WIDTH, 2)
+        heads = [part.view(batch, sequence, HEADS, -1).transpose(1, 2) for part in parts]
         y = F.scaled_dot_product_attention(*heads, is_causal=True)
         x = x + self.attn_proj(y.transpose(1, 2).reshape(batch, sequence, WIDTH))
         return x + self.proj(F.gelu(self.fc(self.ln_2(x)), approximate="tanh"))

@@ -1,15 +1,15 @@
-# What compiler and linker add against mistakes with memory in our own programs and libraries, in release builds. Nothing of it
-# reaches who links the library: aliquot_flags stays in this tree.
+# Compiler and linker hardening for this project's programs and libraries in release builds. The flags are private:
+# aliquot_flags is not exported, so projects that link the library do not inherit them.
 include(CheckCXXCompilerFlag)
 include(CheckLinkerFlag)
 include(CheckPIESupported)
-# Without the check CMake compiles programs as position independent, and leaves it to the compiler whether they are linked so.
-# It changes how every program of a project is linked, so it is not for us to ask where we are a part of another's.
+# check_pie_supported() makes CMake link programs with -pie; otherwise it only compiles position-independent code. The
+# setting affects every program of a project, so it is left alone where Aliquot is a subproject.
 if(PROJECT_IS_TOP_LEVEL)
   check_pie_supported(LANGUAGES CXX OUTPUT_VARIABLE _why_no_pie)
 endif()
 
-# Sanitizers bring what is stronger, and stand in the way of fortified functions.
+# Sanitizer builds are not hardened: sanitizers make stronger checks and conflict with fortified functions.
 if(NOT ALIQUOT_HARDENING OR ALIQUOT_SANITIZE)
   return()
 endif()
@@ -17,7 +17,8 @@ endif()
 set(_flags "")
 foreach(_flag -fstack-protector-strong -fstack-clash-protection -fcf-protection)
   string(MAKE_C_IDENTIFIER "ALIQUOT_HAS${_flag}" _has)
-  check_cxx_compiler_flag("-Werror ${_flag}" ${_has})  # an error for what the processor has not, as -fcf-protection on Arm
+  # Some flags are an error on some processors, for example -fcf-protection on Arm.
+  check_cxx_compiler_flag("-Werror ${_flag}" ${_has})
   if(${_has})
     list(APPEND _flags ${_flag})
   endif()
@@ -28,16 +29,17 @@ if(_flags)
   target_compile_options(aliquot_flags INTERFACE "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=${_host_flags}>")
 endif()
 
-# Checked copies need the optimizer, and say so with a warning where it is off. Debian's and Ubuntu's compilers may define
-# the macro themselves. Device code knows nothing of it, so not there.
+# _FORTIFY_SOURCE needs the optimizer and warns without it. Debian's and Ubuntu's compilers may predefine the macro.
+# Device code does not support it.
 if(NOT ALIQUOT_COVERAGE)
   check_cxx_compiler_flag("-Werror -O2 -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=3" ALIQUOT_HAS_FORTIFY_3)
   set(_level $<IF:$<BOOL:${ALIQUOT_HAS_FORTIFY_3}>,3,2>)
+  set(_optimized "$<AND:$<COMPILE_LANGUAGE:C,CXX>,$<CONFIG:Release,RelWithDebInfo,MinSizeRel>>")
   target_compile_options(aliquot_flags INTERFACE
-    "$<$<AND:$<COMPILE_LANGUAGE:C,CXX>,$<CONFIG:Release,RelWithDebInfo,MinSizeRel>>:-U_FORTIFY_SOURCE;-D_FORTIFY_SOURCE=${_level}>")
+    "$<${_optimized}:-U_FORTIFY_SOURCE;-D_FORTIFY_SOURCE=${_level}>")
 endif()
 
-# Tables of the linker are read only before main begins, and no stack can be run.
+# Makes the linker's tables read-only before main() and the stack non-executable.
 set(ALIQUOT_HARDENED_LINK "")
 foreach(_word relro now noexecstack)
   check_linker_flag(CXX "-Wl,-z,${_word}" ALIQUOT_HAS_LINK_${_word})

@@ -1,11 +1,12 @@
-# cmake --install: headers, both libraries, a CMake package, a pkg-config file, the command; and cpack: .deb and
-# .tar.gz.
+# Rules for cmake --install (headers, both libraries, a CMake package, a pkg-config file, the command) and for cpack
+# (.deb and .tar.gz).
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 set(_package "${CMAKE_INSTALL_LIBDIR}/cmake/aliquot")
 
-install(DIRECTORY "${aliquot_public_folder}/aliquot" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}" FILES_MATCHING PATTERN *.h)
-# Two exports, so that users of the shared library need not find the dependencies of the static one.
+install(DIRECTORY "${aliquot_public_folder}/aliquot" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}"
+  FILES_MATCHING PATTERN *.h)
+# Two export sets, because only users of the static library need its dependencies.
 install(TARGETS aliquot_library EXPORT aliquotShared INCLUDES DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
 install(TARGETS aliquot_static EXPORT aliquotStatic INCLUDES DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
 install(EXPORT aliquotShared NAMESPACE aliquot:: DESTINATION "${_package}")
@@ -16,7 +17,7 @@ write_basic_package_version_file("${PROJECT_BINARY_DIR}/aliquotConfigVersion.cma
 install(FILES "${PROJECT_BINARY_DIR}/aliquotConfig.cmake" "${PROJECT_BINARY_DIR}/aliquotConfigVersion.cmake"
   cmake/AliquotRules.cmake DESTINATION "${_package}")
 
-# In pkg-config form: full paths unchanged, names prefixed by -l.
+# Libs.private of the pkg-config file. Full paths and options are used unchanged; library names get the prefix -l.
 set(_private "")
 foreach(_need IN LISTS aliquot_static_needs)
   if(NOT _need MATCHES "^[-/]")
@@ -37,7 +38,8 @@ if(ALIQUOT_APPS)
 endif()
 
 set(CPACK_GENERATOR TGZ)
-# What a .deb depends on is found out by Debian's own tools; without them cpack would fail, the archive with it.
+# cpack needs these two programs to compute the dependencies of the .deb. Without them cpack would fail before it
+# writes the .tar.gz, so the .deb is left out.
 find_program(ALIQUOT_DPKG_SHLIBDEPS dpkg-shlibdeps)
 find_program(ALIQUOT_FILE file)
 mark_as_advanced(ALIQUOT_DPKG_SHLIBDEPS ALIQUOT_FILE)

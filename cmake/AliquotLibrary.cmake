@@ -1,30 +1,30 @@
-# The rooms below apps/ as one library that people link: aliquot::aliquot, shared, and aliquot::static. Both are made of the
-# rooms' own objects, so nothing is compiled twice. What the library stands on is its own affair: who links the shared one
-# needs a C++20 compiler and nothing else.
+# The modules below apps/ as one library: aliquot::aliquot (shared) and aliquot::static. Both reuse the modules' object
+# files, so nothing is compiled twice. Dependencies are private: linking the shared library needs only a C++20 compiler.
 include(AliquotPublicHeaders)
 
 set(_objects "")
-foreach(_room kernels sharding optim checkpoint engine capi)
-  list(APPEND _objects $<TARGET_OBJECTS:aliquot_${_room}>)
+foreach(_module kernels sharding optim checkpoint engine capi)
+  list(APPEND _objects $<TARGET_OBJECTS:aliquot_${_module}>)
 endforeach()
-set(_stands_on Threads::Threads fmt::fmt ${HDF5_C_LIBRARIES} ${CMAKE_DL_LIBS})
-# The same as files, for who links the static one: no package of theirs need be found again, and no language but C++ enabled.
+set(_dependencies Threads::Threads fmt::fmt ${HDF5_C_LIBRARIES} ${CMAKE_DL_LIBS})
+# Dependencies as library files, for the static library. Its users need no find_package() and no language besides C++.
 get_target_property(_fmt fmt::fmt LOCATION)
 set(aliquot_static_needs "${_fmt}" ${HDF5_C_LIBRARIES} -pthread ${CMAKE_DL_LIBS})
 if(ALIQUOT_WITH_MPI)
-  list(APPEND _stands_on MPI::MPI_C)
+  list(APPEND _dependencies MPI::MPI_C)
   list(APPEND aliquot_static_needs ${MPI_C_LIBRARIES})
 endif()
 if(ALIQUOT_WITH_CUDA)
   get_target_property(_cudart CUDA::cudart_static LOCATION)
-  list(APPEND _stands_on NCCL::nccl CUDA::cudart_static)
+  list(APPEND _dependencies NCCL::nccl CUDA::cudart_static)
   list(APPEND aliquot_static_needs "${NCCL_LIBRARY}" "${_cudart}" rt)
 endif()
 
 add_library(aliquot_library SHARED ${_objects})
-target_link_libraries(aliquot_library PRIVATE ${_stands_on})
+target_link_libraries(aliquot_library PRIVATE ${_dependencies})
 set(_map "${CMAKE_CURRENT_LIST_DIR}/aliquot.map")
-target_link_options(aliquot_library PRIVATE "LINKER:--version-script=${_map}" LINKER:--as-needed ${ALIQUOT_HARDENED_LINK})
+target_link_options(aliquot_library PRIVATE "LINKER:--version-script=${_map}" LINKER:--as-needed
+  ${ALIQUOT_HARDENED_LINK})
 if(ALIQUOT_SANITIZE)
   target_link_options(aliquot_library PRIVATE -fsanitize=${ALIQUOT_SANITIZE})
 else()
@@ -33,9 +33,9 @@ endif()
 if(ALIQUOT_COVERAGE)
   target_link_options(aliquot_library PRIVATE --coverage)
 endif()
-# Before 1.0 every minor version may change the binary interface.
-set_target_properties(aliquot_library PROPERTIES EXPORT_NAME aliquot OUTPUT_NAME aliquot LINK_DEPENDS "${_map}" VERSION ${PROJECT_VERSION}
-  SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
+# Before version 1.0 every minor version may change the ABI.
+set_target_properties(aliquot_library PROPERTIES EXPORT_NAME aliquot OUTPUT_NAME aliquot LINK_DEPENDS "${_map}"
+  VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
 
 add_library(aliquot_static STATIC ${_objects})
 target_link_libraries(aliquot_static INTERFACE ${aliquot_static_needs})

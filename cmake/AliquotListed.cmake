@@ -1,5 +1,5 @@
-# aliquot_require_listed(PATTERNS... [EXCEPT regex...]): fails if a file of this tree that matches a pattern is a source of no
-# target, the classic way for a test to be forgotten. EXCEPT names files whose backend this build leaves out.
+# aliquot_require_listed(PATTERNS... [EXCEPT regex...]): fails if a file that matches a pattern belongs to no target, so
+# that no test is forgotten. EXCEPT matches files that this build excludes, such as those of backends not found.
 function(_aliquot_sources_of folder result)
   set(found "")
   get_property(targets DIRECTORY "${folder}" PROPERTY BUILDSYSTEM_TARGETS)
@@ -20,15 +20,15 @@ endfunction()
 
 function(aliquot_require_listed)
   cmake_parse_arguments(PARSE_ARGV 0 listed "" "" "EXCEPT")
-  _aliquot_sources_of("${PROJECT_SOURCE_DIR}" known)
+  _aliquot_sources_of("${PROJECT_SOURCE_DIR}" listed_sources)
   list(TRANSFORM listed_UNPARSED_ARGUMENTS PREPEND "${PROJECT_SOURCE_DIR}/")
   file(GLOB_RECURSE files CONFIGURE_DEPENDS ${listed_UNPARSED_ARGUMENTS})
-  list(REMOVE_ITEM files ${known})
+  list(REMOVE_ITEM files ${listed_sources})
   foreach(exception IN LISTS listed_EXCEPT)
     list(FILTER files EXCLUDE REGEX "${exception}")
   endforeach()
   if(files)
     list(JOIN files "\n  " files)
-    message(FATAL_ERROR "No CMakeLists.txt builds these, so they would never run:\n  ${files}")
+    message(FATAL_ERROR "No CMakeLists.txt builds these test or benchmark files. Add each one to a target:\n  ${files}")
   endif()
 endfunction()

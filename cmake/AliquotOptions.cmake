@@ -1,4 +1,4 @@
-# What a person may choose. Everything else follows from it.
+# The build options. All other settings are derived from them.
 if(PROJECT_IS_TOP_LEVEL AND NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "Release, Debug, ..." FORCE)
 endif()
@@ -6,7 +6,7 @@ endif()
 set(ALIQUOT_CUDA AUTO CACHE STRING "GPU parts: ON (required), OFF, AUTO (when a CUDA toolkit and NCCL are found)")
 set(ALIQUOT_MPI AUTO CACHE STRING "MPI world: ON (required), OFF, AUTO (when an MPI is found)")
 set_property(CACHE ALIQUOT_CUDA ALIQUOT_MPI PROPERTY STRINGS AUTO ON OFF)
-# CMake has many words for ON, and "required" must not be lost on one of them.
+# Maps all of CMake's spellings of true (ON, YES, 1, ...) to ON, so that each of them makes the backend required.
 foreach(_switch ALIQUOT_CUDA ALIQUOT_MPI)
   string(TOUPPER "${${_switch}}" _word)
   if(_word MATCHES "^(ON|1|YES|Y|TRUE)$")
@@ -16,28 +16,31 @@ foreach(_switch ALIQUOT_CUDA ALIQUOT_MPI)
   elseif(_word STREQUAL "AUTO")
     set(${_switch} AUTO)
   else()
-    message(FATAL_ERROR "${_switch} is \"${${_switch}}\"; it takes ON, OFF or AUTO")
+    message(FATAL_ERROR "invalid value \"${${_switch}}\" for ${_switch}: expected ON, OFF or AUTO")
   endif()
 endforeach()
-option(ALIQUOT_APPS "Build the command, which alone needs Boost" ${PROJECT_IS_TOP_LEVEL})
-option(ALIQUOT_INSTALL "Install the library, and the command where it is built" ${PROJECT_IS_TOP_LEVEL})
+option(ALIQUOT_APPS "Build the aliquot command; only the command needs Boost" ${PROJECT_IS_TOP_LEVEL})
+option(ALIQUOT_INSTALL "Install the library, and the command if it is built" ${PROJECT_IS_TOP_LEVEL})
 option(ALIQUOT_TESTS "Build the tests" ${PROJECT_IS_TOP_LEVEL})
 option(ALIQUOT_BENCHES "Build the benchmarks" ${PROJECT_IS_TOP_LEVEL})
 option(ALIQUOT_WARNINGS_AS_ERRORS "Treat compiler warnings as errors" OFF)
 if((ALIQUOT_TESTS OR ALIQUOT_BENCHES) AND NOT ALIQUOT_APPS)
-  message(FATAL_ERROR "ALIQUOT_APPS is OFF, and tests and benchmarks use it: set ALIQUOT_TESTS and ALIQUOT_BENCHES to OFF too")
+  message(FATAL_ERROR
+    "ALIQUOT_APPS is OFF, but tests and benchmarks need it: set ALIQUOT_TESTS and ALIQUOT_BENCHES to OFF too")
 endif()
-option(ALIQUOT_HARDENING "Harden programs and libraries: stack protector, checked copies, RELRO; not with sanitizers" ON)
-set(ALIQUOT_SANITIZE "" CACHE STRING "Sanitizers, as -fsanitize= takes them: address,undefined or thread")
-option(ALIQUOT_TORCH "Build and test what wraps LibTorch modules; LibTorch_ROOT says where LibTorch is" OFF)
-option(ALIQUOT_FUZZ "Build the fuzz targets for libFuzzer; needs Clang (scripts/fuzz.sh does it all)" OFF)
+option(ALIQUOT_HARDENING
+  "Harden programs and libraries: stack protector, fortified functions, RELRO; ignored with sanitizers" ON)
+set(ALIQUOT_SANITIZE "" CACHE STRING "Value of -fsanitize=: address,undefined or thread; empty for none")
+option(ALIQUOT_TORCH "Build and test the wrapper for LibTorch modules; set LibTorch_ROOT to the folder of LibTorch" OFF)
+option(ALIQUOT_FUZZ "Build the fuzz targets for libFuzzer; needs Clang (scripts/fuzz.sh builds and runs them)" OFF)
 option(ALIQUOT_COVERAGE "Instrument for gcov" OFF)
 
 if(ALIQUOT_FUZZ)
   if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
-    message(FATAL_ERROR "ALIQUOT_FUZZ needs Clang, for its libFuzzer: -DCMAKE_CXX_COMPILER=clang++")
+    message(FATAL_ERROR
+      "ALIQUOT_FUZZ needs Clang, but the compiler is ${CMAKE_CXX_COMPILER_ID}: set -DCMAKE_CXX_COMPILER=clang++")
   endif()
-  # Everything reports its branches to the fuzzer, under the sanitizers.
+  # All code is instrumented for the fuzzer and the sanitizers.
   set(ALIQUOT_SANITIZE "fuzzer-no-link,address,undefined")
 endif()
 
@@ -45,7 +48,8 @@ set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
 set(CMAKE_CXX_EXTENSIONS OFF)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
-# What a header of cmake/AliquotPublicHeaders.cmake declares is the face of the library, by its pragma; all else stays inside.
+# Symbols are hidden by default. Headers listed in cmake/AliquotPublicHeaders.cmake export their declarations by a
+# visibility pragma.
 set(CMAKE_CXX_VISIBILITY_PRESET hidden)
 set(CMAKE_CUDA_VISIBILITY_PRESET hidden)
 set(CMAKE_C_VISIBILITY_PRESET hidden)

@@ -1,6 +1,6 @@
-# aliquot_rule_sources(SOURCES...): of the calling folder, those that define rules of their own (<aliquot/rule.h>). With these
-# promises, that square roots need not set errno and exceptions' flags are nobody's business, their loops vectorise;
-# without them they are several times slower. Neither changes a value. Unfused products give the same bits on any processor.
+# aliquot_rule_sources(SOURCES...): marks sources of the calling folder that define optimizer rules (<aliquot/rule.h>).
+# Their loops vectorise only without errno of square roots and floating-point exception flags, and are several times
+# slower otherwise. Neither option changes a value. Without fused multiply-add, all processors compute the same bits.
 function(aliquot_rule_sources)
   set_property(SOURCE ${ARGN} APPEND PROPERTY COMPILE_OPTIONS -O3
     "$<$<NOT:$<COMPILE_LANGUAGE:CUDA>>:-fno-math-errno;-fno-trapping-math;-ffp-contract=off>"

@@ -1,4 +1,4 @@
-# The last words of configuring: what is in this build, and why what is not is not.
+# Prints which optional parts this build has, and why others are missing.
 function(_aliquot_line name with why)
   if(with)
     message(STATUS "  ${name}: yes (${why})")
@@ -7,7 +7,8 @@ function(_aliquot_line name with why)
   endif()
 endfunction()
 
-message(STATUS "Aliquot ${PROJECT_VERSION}, ${CMAKE_BUILD_TYPE}, ${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}")
+message(STATUS
+  "Aliquot ${PROJECT_VERSION}, ${CMAKE_BUILD_TYPE}, ${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}")
 _aliquot_line("CUDA " "${ALIQUOT_WITH_CUDA}" "${ALIQUOT_CUDA_WHY}")
 _aliquot_line("MPI  " "${ALIQUOT_WITH_MPI}" "${ALIQUOT_MPI_WHY}")
 set(_with_apps "the library alone (ALIQUOT_APPS is OFF)")
@@ -19,7 +20,7 @@ if(ALIQUOT_SANITIZE)
   message(STATUS "  sanitizers: ${ALIQUOT_SANITIZE}")
 endif()
 
-# The same for scripts: NAME|yes or no|why, a line each.
+# features.txt has the same information for scripts. Each line is NAME|yes or no|reason.
 set(_aliquot_features "")
 foreach(_name CUDA MPI)
   set(_answer no)

@@ -1,6 +1,6 @@
-# LibTorch by its files, so that Debian's and the one in PyPI's torch serve alike (the latter's own CMake files want CUDA):
-# LibTorch::torch, its parts for hosts. LibTorch_ROOT is where it is, for PyPI's .../site-packages/torch; the system's needs
-# none.
+# Finds LibTorch by its files instead of its CMake package, because the CMake package of PyPI's torch needs CUDA. Works
+# with Debian's package and with PyPI's torch. Defines LibTorch::torch without GPU libraries. For PyPI's torch, set
+# LibTorch_ROOT to .../site-packages/torch.
 find_path(LibTorch_API_DIR torch/torch.h PATH_SUFFIXES include/torch/csrc/api/include torch/csrc/api/include)
 find_path(LibTorch_INCLUDE_DIR ATen/ATen.h)
 find_library(LibTorch_LIBRARY torch_cpu)

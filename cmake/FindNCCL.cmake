@@ -1,4 +1,5 @@
-# Finds NVIDIA's NCCL: NCCL_FOUND, NCCL_VERSION and the target NCCL::nccl. NCCL_ROOT, or the CUDA toolkit's folders, say where to look.
+# Finds NVIDIA's NCCL. Sets NCCL_FOUND and NCCL_VERSION, and defines the target NCCL::nccl. Searches NCCL_ROOT and the
+# folders of the CUDA toolkit.
 find_path(NCCL_INCLUDE_DIR nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS} PATH_SUFFIXES include)
 find_library(NCCL_LIBRARY NAMES nccl HINTS ${CUDAToolkit_LIBRARY_DIR} PATH_SUFFIXES lib lib64)
 
@@ -16,5 +17,6 @@ mark_as_advanced(NCCL_INCLUDE_DIR NCCL_LIBRARY)
 
 if(NCCL_FOUND AND NOT TARGET NCCL::nccl)
   add_library(NCCL::nccl UNKNOWN IMPORTED)
-  set_target_properties(NCCL::nccl PROPERTIES IMPORTED_LOCATION "${NCCL_LIBRARY}" INTERFACE_INCLUDE_DIRECTORIES "${NCCL_INCLUDE_DIR}")
+  set_target_properties(NCCL::nccl PROPERTIES IMPORTED_LOCATION "${NCCL_LIBRARY}"
+    INTERFACE_INCLUDE_DIRECTORIES "${NCCL_INCLUDE_DIR}")
 endif()

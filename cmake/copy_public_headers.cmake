@@ -1,5 +1,5 @@
-# -DHEADERS=a.h;b.h -DFROM=TREE -DTO=FOLDER: see AliquotPublicHeaders.cmake. What did not change is not written, and so not
-# compiled again.
+# cmake -DHEADERS=a.h;b.h -DFROM=TREE -DTO=FOLDER -P copy_public_headers.cmake: copies public headers and adapts their
+# includes (see AliquotPublicHeaders.cmake). Unchanged copies keep their time, so nothing is recompiled needlessly.
 file(GLOB_RECURSE stale RELATIVE "${TO}" "${TO}/*.h")
 foreach(header IN LISTS HEADERS)
   string(REGEX REPLACE "^include/aliquot/" "" place "${header}")

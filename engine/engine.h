@@ -95,8 +95,8 @@ class Engine {
   /// recomputable uses; EngineOptions::recompute sets how many. Collective. Call before materialize().
   void declare_activations(ActivationSpec activations, Recompute recompute = {});
 
-  /// Returns the schedule and its memory, before anything is allocated. The reference is valid until the next
-  /// declaration.
+  /// Returns the plan of what has been declared. Can be called before materialize() has allocated memory. The reference
+  /// is valid until the next declaration.
   const Plan& plan();
   /// Checks that all ranks have the same plan and options, allocates memory, and initializes the shards of each rank.
   void materialize(const Initialize& initialize);

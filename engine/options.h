@@ -58,7 +58,7 @@ struct ParameterOptions {
 
 struct StepReport {
   int64_t step = 0;          // from 1; skipped steps count
-  double gradient_norm = 0;  // of the mean gradient over ranks and micro-batches, before clipping
+  double gradient_norm = 0;  // norm of the mean gradient over ranks and micro-batches, before clipping
   double learning_rate = 0;
   double loss_scale = 1;         // the scale that this step used
   bool skipped = false;          // no update: a gradient was not finite, or a rank abandoned the step

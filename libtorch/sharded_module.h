@@ -125,7 +125,7 @@ inline ShardedModule::CallScope::~CallScope() {
     });
   }
   scope_.reset();
-  for_each_parameter([](ParameterHome& home) { home.follow(); });  // to addresses that fault
+  for_each_parameter([](ParameterHome& home) { home.follow(); });  // the closed scope has set guard addresses
 }
 
 inline ShardedModule::ShardedModule(torch::nn::Module& module, Engine& engine, const ShardOptions& options)

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # scripts/analyse.sh [cppcheck | tidy]
-# What reads the sources for mistakes and takes too long for every change: cppcheck, minutes, and clang-tidy over all sources, an
-# hour or more on two cores. A word does one of them alone. What is chosen, and what is left out: .clang-tidy, and below for cppcheck.
-# A complaint that is mistaken is answered where it is made, with a reason. scripts/setup.sh --dev installs the tools.
+# Runs static analysis that is too slow for every change: cppcheck (minutes) and clang-tidy over all sources (an hour or
+# more on two cores). An argument selects one of them. Their checks are configured in .clang-tidy and below for
+# cppcheck. Suppress a false positive in the source, with a reason. scripts/setup.sh --dev installs the tools.
 # shellcheck source=scripts/lib.sh
 source "$(dirname "$0")/lib.sh"
 
@@ -10,21 +10,21 @@ which=${1:-all}
 case $which in
   --help | -h) usage && exit ;;
   all | cppcheck | tidy) ;;
-  *) fail 1 "unknown word $which (see --help)" ;;
+  *) fail 1 "invalid argument '$which': expected cppcheck or tidy (see --help)" ;;
 esac
 bad=()
 
-# Style is other checks' business. cppcheck does not look into systems' headers, and needs none of them. In tests it would take
-# GoogleTest's macros for functions. What it only guesses at, others know: uses of what was moved
-# (`Thing(std::move(other)).swap(*this)` is none) and large things passed by value, of which it sees no size, are clang-tidy's;
-# that what is handed out outlives its view is the address sanitizer's, which follows the bytes.
+# Other checks cover style. cppcheck does not need system headers. It misreads GoogleTest's macros in tests. Its checks
+# of moved-from objects and of large arguments passed by value give false positives; clang-tidy covers both. The address
+# sanitizer covers dangling references.
 run_cppcheck() {
   local folders=(kernels sharding optim checkpoint engine capi apps)
-  # The examples are programs of their own, with names of their own.
-  cppcheck --enable=warning,performance,portability --inline-suppr --std=c++20 --language=c++ --quiet -j "$(core_count)" \
-    -I . -I include -i apps/examples --suppress=missingIncludeSystem --suppress=accessMoved --suppress=passedByValue \
-    --suppress=invalidLifetime --suppress=returnDanglingLifetime --error-exitcode=1 --template='{file}:{line}: {severity}: {message} [{id}]' \
-    "${folders[@]}"
+  # The examples are separate programs that reuse names.
+  cppcheck --enable=warning,performance,portability --inline-suppr --std=c++20 --language=c++ --quiet \
+    -j "$(core_count)" -I . -I include -i apps/examples \
+    --suppress=missingIncludeSystem --suppress=accessMoved --suppress=passedByValue \
+    --suppress=invalidLifetime --suppress=returnDanglingLifetime --error-exitcode=1 \
+    --template='{file}:{line}: {severity}: {message} [{id}]' "${folders[@]}"
 }
 
 if [ "$which" != tidy ]; then
@@ -32,7 +32,9 @@ if [ "$which" != tidy ]; then
   if run_cppcheck; then echo "ok: cppcheck"; else bad+=(cppcheck); fi
 fi
 if [ "$which" != cppcheck ]; then
-  if ! command -v clang-tidy-14 >/dev/null; then fail 2 "clang-tidy-14 is missing; scripts/setup.sh --dev installs it"; fi
+  if ! command -v clang-tidy-14 >/dev/null; then
+    fail 2 "clang-tidy-14 is missing; scripts/setup.sh --dev installs it"
+  fi
   scripts/check.sh --tidy-all || bad+=(clang-tidy)
 fi
-if [ ${#bad[@]} -gt 0 ]; then fail 1 "complaints of ${bad[*]} (above)"; fi
+if [ ${#bad[@]} -gt 0 ]; then fail 1 "findings of ${bad[*]} (see above)"; fi

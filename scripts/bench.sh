@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # scripts/bench.sh [AREA] [--with-torch]
-# Areas: kernels communication optimizer engine checkpoint training cluster simulator; every one that exists when none is named.
-# Prints a table (name, time, and each figure with its name; a ratio is to a reference measured in the same run) and writes
-# build/bench/AREA.json in Google Benchmark's format. BENCHMARK_ARGS adds words to the program's command line, such as
-# --benchmark_filter=copy. Exit 2: that area has no benchmarks yet.
-# --with-torch puts PyTorch beside training and optimizer, by the python that ALIQUOT_PYTHON names; where none is named, by one of a virtual
-# environment that is made on first use in the user's cache folder, with torch from PyPI (several GB).
+# Runs the benchmarks of an area, or of every area: kernels communication optimizer engine checkpoint training cluster
+# simulator. Prints the time and named figures of each benchmark; a ratio compares with a reference of the same run.
+# Writes build/bench/AREA.json in Google Benchmark's format. BENCHMARK_ARGS adds arguments to the program's command
+# line, such as --benchmark_filter=copy. Exit code 2: the area has no benchmarks.
+# --with-torch adds PyTorch to training and optimizer. It uses the Python that ALIQUOT_PYTHON names, or else creates a
+# virtual environment in the user's cache folder on first use, with torch from PyPI (several GB).
 # shellcheck source=scripts/lib.sh
 source "$(dirname "$0")/lib.sh"
 
@@ -21,7 +21,7 @@ for argument in "$@"; do
   esac
 done
 for area in "${areas[@]}"; do
-  if [[ " $known " != *" $area "* ]]; then fail 1 "no area is called $area; there are: $known"; fi
+  if [[ " $known " != *" $area "* ]]; then fail 1 "unknown area '$area': expected one of $known"; fi
 done
 
 scripts/setup.sh
@@ -34,11 +34,11 @@ if [ ${#areas[@]} -eq 0 ]; then
   for area in $known; do
     if has_target release "${area}_bench"; then areas+=("$area"); fi
   done
-  if [ ${#areas[@]} -eq 0 ]; then fail 2 "no area has benchmarks yet"; fi
+  if [ ${#areas[@]} -eq 0 ]; then fail 2 "this build has no benchmarks"; fi
 fi
 
 for area in "${areas[@]}"; do
-  if ! has_target release "${area}_bench"; then fail 2 "the area $area has no benchmarks yet (bench/${area}_bench.cpp is not there)"; fi
+  if ! has_target release "${area}_bench"; then fail 2 "this build has no benchmarks of the area $area"; fi
   cmake --build --preset release -j "$(job_count)" --target "${area}_bench"
   echo
   echo "$area"

@@ -1,4 +1,4 @@
-# Reads GoogleTest's XML reports: how many cases there were, and those that skipped themselves, by suite and reason.
+# Reads GoogleTest's XML reports. Prints the number of cases, and the number skipped by suite and reason.
 function plain(text) {
   gsub(/&#x0A;/, " ", text)
   gsub(/&apos;/, "\047", text)

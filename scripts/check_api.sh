@@ -1,19 +1,21 @@
 #!/usr/bin/env bash
 # scripts/check_api.sh [TREE]
-# docs/api.md names what the public headers declare, no more and no less: the public functions of its classes, the fields of
-# its structs with their defaults, and the functions of the C interface. TREE is this one unless named.
+# Checks that docs/api.md lists exactly what the public headers declare: public functions of classes, fields of structs
+# with their defaults, and functions of the C interface. TREE is the root of the tree (default: this repository).
 set -euo pipefail
 cd "${1:-$(dirname "$0")/..}"
 bad=0
 
-# functions CLASS HEADER: the public ones, without constructors, operators, deprecated names and what only the engine calls.
+# functions CLASS HEADER: public functions except constructors, operators, deprecated names and engine-only functions.
 functions() {
   awk -v class="$1" '
     $1 == "class" && $2 == class { inside = 1; public = 0 }
     /^ public:/ { public = 1 }
     /^ private:/ { public = 0 }
     /^};/ { inside = 0 }
-    inside && public && !/deprecated/ && /^  [^ \/}]/ && match($0, /[A-Za-z_~]+\(/) { print substr($0, RSTART, RLENGTH - 1) }' "$2" |
+    inside && public && !/deprecated/ && /^  [^ \/}]/ && match($0, /[A-Za-z_~]+\(/) {
+      print substr($0, RSTART, RLENGTH - 1)
+    }' "$2" |
     grep -vE "^~|^$1$|^operator|^turns$|^noted$|^flight$" | LC_ALL=C sort -u
 }
 
@@ -29,17 +31,17 @@ fields() {
     sed -E 's/^ +//; s/ +/ /g; s/^([^=]*[ >*])?([a-z_0-9]+)( = .*)?;$/\2\3/' | LC_ALL=C sort
 }
 
-# documented SECTION: what stands in the first column of its table, up to a bracket.
+# documented SECTION: the names in the first column of the section's table, up to a bracket.
 documented() {
   awk -v section="### $1" '$0 == section { inside = 1; next } /^##/ { inside = 0 } inside && /^\| `/' docs/api.md |
     sed -E 's/^[|] .([^\x60]*).*/\1/; /=/!s/\(.*//' | LC_ALL=C sort -u
 }
 
-# same SECTION: the standard input and the section have the same names.
+# same SECTION: compares the names on standard input with those of the section.
 same() {
   local difference
   if ! difference=$(diff <(documented "$1") -); then
-    printf '%s: < stands in docs/api.md alone, > in the header alone\n%s\n' "$1" "$difference"
+    printf '%s: < is only in docs/api.md, > is only in the header\n%s\n' "$1" "$difference"
     bad=1
   fi
 }
@@ -58,5 +60,6 @@ same Precision < <(fields Precision engine/plan/policy.h)
 same SaveOptions < <(fields SaveOptions checkpoint/save.h)
 same LoadOptions < <(fields LoadOptions checkpoint/load.h)
 same ShardOptions < <(fields ShardOptions libtorch/sharded_module.h)
-same C < <(sed -nE 's/^[a-z].*[ *](aliquot_[a-z_]+)\(.*/\1/p' include/aliquot/c.h | grep -v '^typedef' | LC_ALL=C sort -u)
+same C < <(sed -nE 's/^[a-z].*[ *](aliquot_[a-z_]+)\(.*/\1/p' include/aliquot/c.h | grep -v '^typedef' |
+  LC_ALL=C sort -u)
 exit $bad

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # scripts/check_layers.sh [TREE]
-# Fails, naming file and line, on an include that runs the wrong way between rooms or between the folders of one, on a header of CUDA, NCCL, MPI or HDF5
-# outside the files that may hold it, on a path not spelled from the top of the tree, on a backend chosen by the
-# preprocessor, and on a header without #pragma once. TREE is this one unless named. docs/style.md has the rules.
+# Checks the include rules of docs/style.md and prints the file and line of each violation: an include in the wrong
+# direction between modules or between folders of a module; a header of CUDA, NCCL, MPI or HDF5 outside the files of
+# that backend; a path not relative to the root; a backend selected by the preprocessor; a header without #pragma once.
+# TREE is the root of the tree (default: this repository).
 set -euo pipefail
 cd "${1:-$(dirname "$0")/..}"
 
@@ -13,7 +14,7 @@ done
 
 find "${folders[@]}" -type f \( -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' \) | LC_ALL=C sort | awk '
 BEGIN {
-  rooms = "kernels sharding optim checkpoint engine capi libtorch apps"
+  modules = "kernels sharding optim checkpoint engine capi libtorch apps"
   may["kernels"] = "kernels"
   may["sharding"] = "kernels sharding"
   may["optim"] = "kernels optim"
@@ -21,10 +22,10 @@ BEGIN {
   may["engine"] = "kernels sharding optim engine"
   may["capi"] = "kernels sharding optim checkpoint engine capi"
   may["libtorch"] = "kernels sharding optim engine libtorch"
-  may["apps"] = rooms
-  may["bench"] = rooms " bench"
+  may["apps"] = modules
+  may["bench"] = modules " bench"
   may["include"] = "kernels sharding optim checkpoint engine libtorch aliquot"
-  # Folders inside a room: which of that room each may include. A room itself, at its top, may include all of its folders.
+  # The folders of a module that each folder may include. Files at the top of a module may include all of its folders.
   inner["kernels/formats"] = "kernels/formats"
   inner["kernels/gemm"] = "kernels/elementwise kernels/formats kernels/gemm kernels/system"
   inner["kernels/system"] = "kernels/system"
@@ -48,14 +49,14 @@ BEGIN {
 function has(words, word) { return index(" " words " ", " " word " ") > 0 }
 function top(path) { sub(/\/.*/, "", path); return path }
 function folder_of(path) { sub(/\/[^\/]*$/, "", path); return path }
-function complain(why) { printf "%s:%d: %s\n", file, line_number, why; bad++ }
+function report(why) { printf "%s:%d: %s\n", file, line_number, why; bad++ }
 
-# The room whose rules a file keeps: its own folder, or for a test the folder it mirrors.
-function room_of(path,   part) {
+# The module whose rules apply to a file: its own folder, or for a test the folder under test.
+function module_of(path,   part) {
   split(path, part, "/")
-  return part[1] == "tests" && has(rooms, part[2]) ? part[2] : part[1]
+  return part[1] == "tests" && has(modules, part[2]) ? part[2] : part[1]
 }
-# Whether the file name says, as one of its words, that it belongs to the backend: stream_cuda.h, bootstrap_mpi_test.cpp.
+# Whether a word of the file name names the backend: stream_cuda.h, bootstrap_mpi_test.cpp.
 function belongs_to(name, backend) {
   sub(/.*\//, "", name)
   return name ~ ("(^|_)" backend "([_.]|$)") && (in_tests || name ~ ("_" backend "\\."))
@@ -63,45 +64,46 @@ function belongs_to(name, backend) {
 function check_backend(header) {
   if (header ~ /^(cuda|cublas|curand|cub\/|thrust\/|cooperative_groups|nvtx|nccl|device_launch_parameters)/) {
     if (file !~ /\.cuh?$/ && !belongs_to(file, "cuda") && !belongs_to(file, "nccl"))
-      complain(header " may be included by *.cu, *_cuda.* and *_nccl.* alone")
+      report(header " may be included only by *.cu, *_cuda.* and *_nccl.*")
   } else if (header ~ /^mpi/) {
-    if (!belongs_to(file, "mpi")) complain(header " may be included by *_mpi.* alone")
+    if (!belongs_to(file, "mpi")) report(header " may be included only by *_mpi.*")
   } else if (header ~ /^(hdf5|H5)/) {
-    if (room != "checkpoint" && !(room == "apps" && file ~ /(data|tokens|hdf5|h5)[^\/]*$/))
-      complain(header " may be included by checkpoint/ and the data reader of apps/ alone")
+    if (module != "checkpoint" && !(module == "apps" && file ~ /(data|tokens|hdf5|h5)[^\/]*$/))
+      report(header " may be included only by checkpoint/ and the data reader of apps/")
   }
 }
-function check_room(header,   to) {
+function check_module(header,   to) {
   to = top(header)
   if (to == "aliquot") {
-    if (has(rooms, room) && !in_tests && file !~ /^apps\/examples\// && !(room == "capi" && header == "aliquot/c.h"))
-      complain("<aliquot/...> is for installed users; a room names the headers it needs")
-  } else if (has(rooms, to) && room in may && !has(may[room], to))
-    complain(room " may not include " to "/ (it may: " may[room] ")")
+    if (has(modules, module) && !in_tests && file !~ /^apps\/examples\// &&
+        !(module == "capi" && header == "aliquot/c.h"))
+      report("<aliquot/...> is for installed users: include the header of the module instead")
+  } else if (has(modules, to) && module in may && !has(may[module], to))
+    report(module " may not include " to "/ (allowed: " may[module] ")")
   else if (has("tests bench", to) && to != top(file) && !(top(file) == "bench" && folder_of(header) == "tests/support"))
-    complain(to "/ may not be included from " top(file) "/")
+    report(to "/ may not be included from " top(file) "/")
   else if (folder_of(file) in inner && to == top(file) && !has(inner[folder_of(file)], folder_of(header)))
-    complain(folder_of(file) "/ may not include " folder_of(header) "/ (it may: " inner[folder_of(file)] ")")
+    report(folder_of(file) "/ may not include " folder_of(header) "/ (allowed: " inner[folder_of(file)] ")")
 }
 function check_line(text,   header, quoted) {
   if (text ~ /^[ \t]*#[ \t]*(if|ifdef|ifndef|elif)[ \t(!].*(HAVE|WITH|USE|ENABLE|ALIQUOT)_(CUDA|NCCL|MPI)/)
-    complain("a backend is chosen by source file in CMake, never by the preprocessor")
+    report("select a backend by source file in CMake, not by the preprocessor")
   if (text !~ /^[ \t]*#[ \t]*include[ \t]*[<"]/) return
   quoted = text ~ /include[ \t]*"/
   header = text
   sub(/^[ \t]*#[ \t]*include[ \t]*[<"]/, "", header)
   sub(/[>"].*/, "", header)
   check_backend(header)
-  check_room(header)
-  # Examples are compiled as users would, so one names a header that lies beside it.
+  check_module(header)
+  # Examples are compiled as users would, so they may include a header of their own folder by name alone.
   if (file ~ /^apps\/examples\//) header = folder_of(file) "/" header
   if (quoted && (header ~ /\.\.\// || (getline unused < header) < 0))
-    complain("\"" header "\" is no file of this tree; paths are spelled from its top")
+    report("\"" header "\" is not a file of this tree: write the path relative to its root")
   if (quoted) close(header)
 }
 {
   file = $0
-  room = room_of(file)
+  module = module_of(file)
   in_tests = top(file) == "tests" || top(file) == "bench"
   once = 0
   line_number = 0
@@ -111,6 +113,6 @@ function check_line(text,   header, quoted) {
     check_line(text)
   }
   close(file)
-  if (file ~ /\.(h|cuh)$/ && !once) complain("#pragma once is missing")
+  if (file ~ /\.(h|cuh)$/ && !once) report("#pragma once is missing")
 }
 END { exit bad > 0 }'

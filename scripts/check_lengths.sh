@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # scripts/check_lengths.sh [TREE]
-# Names headers over 200 lines and sources over 300, and fails on a function over 60. TREE is this one unless named.
+# Lists headers over 200 lines and sources over 300, and fails if a function exceeds 60 lines. TREE is the root of the
+# tree (default: this repository).
 set -euo pipefail
 cd "${1:-$(dirname "$0")/..}"
 
@@ -10,7 +11,9 @@ for folder in kernels sharding optim checkpoint engine capi libtorch apps includ
 done
 
 find "${folders[@]}" -type f \( -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' \) | LC_ALL=C sort | awk '
-# Follows braces. A brace that opens outside any function, after text with a parameter list, opens a function.
+# Functions are found by counting braces. A brace outside any function, after text with a parameter list, opens one.
+#
+# Removes strings, comments and preprocessor lines from a line.
 function leave_out(text) {
   if (raw != "") {  # inside a raw string, which ends with its own delimiter
     if (!index(text, raw)) return ""
@@ -46,7 +49,7 @@ function close_brace(rest,   length_lines) {
     length_lines = line_number - opened + 1
     if (length_lines > 60) { printf "%s:%d: a function of %d lines (at most 60)\n", file, opened, length_lines; bad++ }
   }
-  # More of the same statement, such as the next member of an initialiser list, may follow on the line.
+  # The line may continue the statement, for example with the next member of an initialiser list.
   statement = rest ~ /^[ \t]*;?[ \t]*$/ ? "" : saved[depth]
   statement_line = saved_line[depth]
   if (depth > 0) --depth
@@ -70,6 +73,6 @@ function walk(text,   i, c) {
   while ((getline text < file) > 0) { ++line_number; walk(leave_out(text)) }
   close(file)
   limit = file ~ /\.(h|cuh)$/ ? 200 : 300
-  if (line_number > limit) printf "%s: %d lines (about %d is the aim; no failure)\n", file, line_number, limit
+  if (line_number > limit) printf "%s: %d lines (recommended: at most %d; not a failure)\n", file, line_number, limit
 }
 END { exit bad > 0 }'

@@ -1,12 +1,11 @@
 #!/usr/bin/env bash
 # scripts/gpu_check.sh --pack     on the build machine: builds for one GPU generation and fills .device/
 # scripts/gpu_check.sh [QUICK]    on a machine with a GPU, which needs no compiler, network, MPI, HDF5 or Boost
-# The check runs, in this order: every GPU test; NCCL's suite again with sums in tree order; the CUDA examples against those
-# for hosts; the command on the GPU; compute-sanitizer over a small part; the benchmarks, which have no GPU cases yet and so measure that machine's
-# processor. With QUICK it leaves out the last two. Results go to $OUT, or build/gpu/: summary.txt, tests.log, sanitizer.log
-# and a JSON file a benchmark. All steps run, whatever becomes of those before; exit 3 if any failed, 2 without a GPU or
-# .device/.
-# ALIQUOT_GPU_GENERATION: what --pack builds for (90: H100 and H200). The folder stays under 64 MiB.
+# The check runs, in this order: every GPU test; the CUDA examples, compared with the host examples; the command on the
+# GPU; compute-sanitizer over some tests; the benchmarks. QUICK omits the last two. Results are in $OUT or build/gpu/:
+# summary.txt, tests.log, sanitizer.log and a JSON file for each benchmark. A failed step does not prevent later steps.
+# Exit code: 3 if a step failed, 2 without a GPU or .device/.
+# ALIQUOT_GPU_GENERATION is the GPU generation for --pack (90: H100 and H200). .device/ must not exceed 64 MiB.
 # shellcheck source=scripts/lib.sh
 source "$(dirname "$0")/lib.sh"
 
@@ -14,11 +13,10 @@ folder=.device
 most_mib=64
 generation=${ALIQUOT_GPU_GENERATION:-90}
 
-# What a GPU machine has already: the C and C++ libraries, the driver, and NVIDIA's libraries in its Python packages.
+# Libraries that a GPU machine already has: C and C++, the driver, and NVIDIA's libraries in its Python packages.
 left_out='linux-vdso|ld-linux|/lib(c|m|dl|rt|pthread|stdc\+\+|gcc_s|cuda|nvidia-ml|nccl|cublas|cublasLt)\.so'
 
-# What is packed, of what the build knows: the tests that run on a GPU where there is one, and the benchmarks of the loops
-# that have a GPU's version, for comparison.
+# The programs to pack, if the build has them: tests that use a GPU, and benchmarks of loops with a GPU version.
 programs="device_cuda_test philox_cuda_test kernels_test lane_events_cuda_test conformance_cuda_threads_test
   conformance_nccl_test optim_update_device_test optim_orthogonalize_device_test examples/transformer
   examples/transformer_sharded examples/transformer_cuda examples/transformer_cuda_sharded
@@ -36,22 +34,25 @@ pack() {
   for name in "${known[@]}"; do
     program=$(find build-gpu -path "*/${name%_command}" -type f -perm -u+x)
     strip -o "$folder/bin/$(basename "$program")" "$program"
-    for library in $(ldd "$program" | awk '$3 ~ "^/" {print $3}' | grep -Ev "$left_out"); do cp -Ln "$library" $folder/lib/; done
+    for library in $(ldd "$program" | awk '$3 ~ "^/" {print $3}' | grep -Ev "$left_out"); do
+      cp -Ln "$library" $folder/lib/
+    done
   done
   du -sh $folder
   if [ "$(du -sm $folder | cut -f1)" -gt $most_mib ]; then fail 1 "$folder is larger than $most_mib MiB"; fi
 }
 
-# The folders of NVIDIA's libraries: the Python packages' and, if there is one, the toolkit's.
+# The folders of NVIDIA's libraries, in Python packages and in the CUDA toolkit.
 nvidia_folders() {
   local site
-  for site in $(python3 -c 'import site, sysconfig; print(sysconfig.get_path("purelib"), *site.getsitepackages())' 2>/dev/null); do
+  for site in $(python3 -c 'import site, sysconfig
+print(sysconfig.get_path("purelib"), *site.getsitepackages())' 2>/dev/null); do
     find "$site/nvidia" \( -name 'libnccl.so.2' -o -name 'libcublas.so.1*' \) -printf '%h\n' 2>/dev/null
   done | sort -u
   if [ -d /usr/local/cuda/lib64 ]; then echo /usr/local/cuda/lib64; fi
 }
 
-# step NAME COMMAND...: runs it, keeps its output in $log, says in one line how it went.
+# step NAME COMMAND...: runs the command, appends its output to $log, and prints one line with its exit code.
 failures=0
 step() {
   local name=$1 status=0 started=$SECONDS last
@@ -59,7 +60,7 @@ step() {
   echo "== $name: $*" >>"$log"
   timeout --kill-after=10 "${step_seconds:-240}" "$@" >"$out/step.txt" 2>&1 || status=$?
   cat "$out/step.txt" >>"$log"
-  # A step may end without such a line: a benchmark, a crash.
+  # The output of a benchmark or a crash may have no such line.
   last=$({ grep -E '^\[  (PASSED|FAILED|SKIPPED)|ERROR SUMMARY' "$out/step.txt" || true; } | tail -2 | tr -s ' \n' ' ')
   if [ $status -ne 0 ]; then failures=$((failures + 1)); fi
   printf '%-44s exit %-3d %4d s  %s\n' "$name" $status $((SECONDS - started)) "$last" | tee -a "$out/summary.txt"
@@ -77,23 +78,27 @@ tests() {
 
 examples() {
   log=$out/tests.log
-  if [ -x $folder/bin/transformer_cuda ]; then step "the CUDA examples" tests/apps/examples/cuda_example_test.sh $folder/bin; fi
-  if [ -x $folder/bin/aliquot ]; then step "aliquot train --device cuda" tests/apps/train/train_on_gpus.sh $folder/bin/aliquot; fi
-  if [ -x $folder/bin/aliquot ]; then step "aliquot doctor --measure" $folder/bin/aliquot doctor --measure "$out/machine.json"; fi
+  if [ -x $folder/bin/transformer_cuda ]; then
+    step "the CUDA examples" tests/apps/examples/cuda_example_test.sh $folder/bin
+  fi
+  if [ -x $folder/bin/aliquot ]; then
+    step "aliquot train --device cuda" tests/apps/train/train_on_gpus.sh $folder/bin/aliquot
+    step "aliquot doctor --measure" $folder/bin/aliquot doctor --measure "$out/machine.json"
+  fi
 }
 
 sanitize() {
   log=$out/sanitizer.log
   if ! command -v compute-sanitizer >/dev/null; then
-    echo "compute-sanitizer is not here: left out" | tee -a "$out/summary.txt"
+    echo "skipped: compute-sanitizer is not installed" | tee -a "$out/summary.txt"
     return
   fi
   local test check=(compute-sanitizer --error-exitcode 9)
   for test in "$folder"/bin/*cuda*_test "$folder"/bin/{kernels,optim_update_device,optim_orthogonalize_device}_test; do
     if [ ! -x "$test" ]; then continue; fi
-    # A few ranks and small counts: a checked kernel is tens of times slower.
+    # compute-sanitizer slows kernels down tens of times, hence few ranks and small counts.
     step "memcheck $(basename "$test")" "${check[@]}" --tool memcheck "$test" --gtest_brief=1 \
-      '--gtest_filter=*:-*8Ranks*:*1000003:*ManySmall*:*WhatDoesNotFit*'
+      '--gtest_filter=*:-*8Ranks*:*1000003:*ManySmall*:*AFailedAllocation*'
   done
   step "racecheck kernels_test" "${check[@]}" --tool racecheck $folder/bin/kernels_test --gtest_brief=1
 }
@@ -109,13 +114,15 @@ benches() {
 }
 
 check() {
-  if [ ! -d $folder/bin ]; then fail 2 "there is no $folder/bin here; make it with scripts/gpu_check.sh --pack where it builds"; fi
-  if ! nvidia-smi >/dev/null 2>&1; then fail 2 "this machine shows no GPU (nvidia-smi)"; fi
+  if [ ! -d $folder/bin ]; then
+    fail 2 "$folder/bin does not exist: run scripts/gpu_check.sh --pack on the build machine"
+  fi
+  if ! nvidia-smi >/dev/null 2>&1; then fail 2 "nvidia-smi found no GPU on this machine"; fi
   out=${OUT:-build/gpu}
   mkdir -p "$out"
   : >"$out/summary.txt"
   LD_LIBRARY_PATH=$PWD/$folder/lib:$(nvidia_folders | paste -sd:)${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
-  # Several ranks of four lanes share the GPU: with the usual 8 queues their streams would wait for each other.
+  # Several ranks with four lanes each share the GPU. With the default 8 queues their streams would wait for each other.
   export LD_LIBRARY_PATH CUDA_DEVICE_MAX_CONNECTIONS=32
   nvidia-smi --query-gpu=name,driver_version,memory.total,memory.used --format=csv,noheader | tee -a "$out/summary.txt"
   tests
@@ -132,5 +139,5 @@ case ${1:-} in
   --help | -h) usage ;;
   --pack) pack ;;
   '' | QUICK) check "$@" ;;
-  *) fail 1 "unknown word $1 (see --help)" ;;
+  *) fail 1 "invalid argument '$1': expected --pack or QUICK (see --help)" ;;
 esac

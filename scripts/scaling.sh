@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # scripts/scaling.sh [ALIQUOT]
-# Writes docs/scaling.md: what a rank holds, as aliquot plan says it, for models of 7, 70, 405 and 1,000 billion parameters on 1 to
-# 16,384 ranks in nodes of 8, at every stage and sharded within a node. ALIQUOT: the program, if it is not to be built.
+# Writes docs/scaling.md: the memory of a rank that aliquot plan reports for models of 7, 70, 405 and 1,000 billion
+# parameters on 1 to 16,384 ranks in nodes of 8, at every ZeRO stage and sharded within a node. ALIQUOT: path of the
+# program (default: build it).
 called_from=$PWD
 # shellcheck source=scripts/lib.sh
 source "$(dirname "$0")/lib.sh"
@@ -13,17 +14,19 @@ case ${1:-} in
 esac
 ranks_list="1 8 64 512 4096 16384"
 
-# peak PARAMS UNITS RANKS OPTION...: of a rank, in GiB.
+# peak PARAMS UNITS RANKS OPTION...: peak memory of a rank in GiB.
 peak() {
   local params=$1 units=$2 ranks=$3
   shift 3
   "$program" plan --params "$params" --units "$units" --ranks "$ranks" --precision bf16 --format csv "$@" |
-    awk -F, 'NR == 1 { for (i = 1; i <= NF; ++i) if ($i == "memory.peak") at = i } NR > 1 { printf " %.5g |", $at / 2 ^ 30 }'
+    awk -F, 'NR == 1 { for (i = 1; i <= NF; ++i) if ($i == "memory.peak") at = i }
+      NR > 1 { printf " %.5g |", $at / 2 ^ 30 }'
 }
 
 table() { # NAME PARAMS UNITS
   printf '\n## %s\n\n' "$1"
-  echo "| ranks | ZeRO stage 0 | ZeRO stage 1 | ZeRO stage 2 | ZeRO stage 3 | ZeRO stage 3, one replica a node | ZeRO stage 3, 8 bits between nodes |"
+  echo -n "| ranks | ZeRO stage 0 | ZeRO stage 1 | ZeRO stage 2 | ZeRO stage 3 | ZeRO stage 3, one replica a node "
+  echo "| ZeRO stage 3, 8 bits between nodes |"
   echo "| --- | --- | --- | --- | --- | --- | --- |"
   local ranks
   for ranks in $ranks_list; do
@@ -43,15 +46,15 @@ table() { # NAME PARAMS UNITS
   cat <<'TEXT'
 # Memory at scale
 
-The tables show the peak memory of a rank in GiB. `scripts/scaling.sh` writes this page with `aliquot plan`. In runs that were
-measured, the plan equals the ledger to the byte.
+The tables show the peak memory of a rank in GiB. `scripts/scaling.sh` writes this page with `aliquot plan`. In runs
+that were measured, the plan equals the ledger to the byte.
 
 - Models are given by `--params`, which defines only the number of parameters. Activations are therefore not included.
 - Precision: bf16 with split masters, fp32 gradients, AdamW in fp32.
 - Nodes have 8 ranks.
 - One replica a node: each node shards its own replica, so more nodes do not reduce the memory of a rank.
-- 8 bits between nodes (`--quantize both`): each node holds the encoded weights and the error-feedback residuals of the gradients,
-  sharded over its ranks.
+- 8 bits between nodes (`--quantize both`): each node holds the encoded weights and the error-feedback residuals of the
+  gradients, sharded over its ranks.
 TEXT
   table "7 billion parameters, 32 units" 7b 32
   table "70 billion parameters, 80 units" 70b 80

@@ -1,9 +1,8 @@
 #!/usr/bin/env bash
 # scripts/setup.sh [--dev] [--torch]
-# Installs with apt what building and testing need and this machine lacks, and nothing else; as root, or with sudo. When
-# nothing is missing it is done at once. --dev adds what scripts/check.sh uses, --torch a LibTorch. Written for Debian 12;
-# Ubuntu 24.04 has packages of the same names. A CUDA toolkit is never installed: the build uses one, with its NCCL, where it
-# finds it.
+# Installs missing packages for building and testing with apt, as root or with sudo. Returns at once if none is missing.
+# --dev adds the tools of scripts/check.sh, --torch adds LibTorch. Written for Debian 12; Ubuntu 24.04 has packages of
+# the same names. Does not install a CUDA toolkit; the build uses an installed one, with its NCCL.
 # shellcheck source=scripts/lib.sh
 source "$(dirname "$0")/lib.sh"
 
@@ -11,7 +10,7 @@ packages=(build-essential cmake ninja-build git
   libopenmpi-dev openmpi-bin libhdf5-dev hdf5-tools libboost-program-options-dev
   nlohmann-json3-dev libfmt-dev libgtest-dev libgmock-dev libbenchmark-dev
   iproute2 procps)
-# The formatter's version is pinned: others lay some lines out differently.
+# The formatter's version is fixed because versions format differently.
 dev_packages=(clang-format-14 clang-tidy-14 cppcheck shellcheck g++-aarch64-linux-gnu)
 
 for argument in "$@"; do
@@ -24,7 +23,7 @@ for argument in "$@"; do
 done
 
 if ! command -v dpkg-query >/dev/null; then
-  echo "This system has no dpkg, so nothing was looked for or installed. Needed are what Debian calls: ${packages[*]}"
+  echo "This system has no dpkg, so no packages were checked or installed. Required Debian packages: ${packages[*]}"
   exit 0
 fi
 
@@ -38,7 +37,7 @@ if [ ${#missing[@]} -eq 0 ]; then exit 0; fi
 as_root=()
 if [ "$(id -u)" -ne 0 ]; then
   if ! command -v sudo >/dev/null; then
-    echo "Not installed: ${missing[*]}. That takes root or sudo, and here is neither; going on with what there is."
+    echo "Missing packages: ${missing[*]}. Installing them requires root or sudo; continuing without them."
     exit 0
   fi
   as_root=(sudo)
@@ -50,5 +49,5 @@ trap 'rm -f "$log"' EXIT
 apt() { "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get "$@" </dev/null >>"$log" 2>&1; }
 if ! { apt update && apt install -y --no-install-recommends "${missing[@]}"; }; then
   tail -n 30 "$log" >&2
-  fail 1 "apt could not install: ${missing[*]} (its last words are above)"
+  fail 1 "apt could not install ${missing[*]} (the end of its output is above)"
 fi

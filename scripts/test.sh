@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # scripts/test.sh [--long] [--with-torch]
-# Installs what is missing, builds in build/, and runs every test this machine can run; says at the end what it skipped and
-# why. --long adds the tests labelled long, the whole suite under the sanitizers (build-asan/, which looks for undefined
-# behaviour too, and build-tsan/), and scripts/analyse.sh where its tools are here.
-# --with-torch installs a LibTorch with apt and adds the tests of what wraps its modules, and comparisons with PyTorch, by the
-# python that ALIQUOT_PYTHON names; where none is named, by one of a virtual environment that is made on first use in the user's
-# cache folder, with torch from PyPI (several GB). With --long those tests are built once more, in build-torch/, against the
-# LibTorch of that python.
+# Installs missing packages, builds in build/, and runs every test that this machine can run. At the end it prints what
+# it skipped, and why.
+#   --long        adds the tests labelled long, the suite under sanitizers (build-asan/, which includes undefined
+#                 behaviour, and build-tsan/), and scripts/analyse.sh if its tools are installed
+#   --with-torch  installs LibTorch with apt, and adds the tests of LibTorch modules and comparisons with PyTorch. They
+#                 use the Python that ALIQUOT_PYTHON names, or else create a virtual environment in the user's cache
+#                 folder on first use, with torch from PyPI (several GB). With --long these tests also run in
+#                 build-torch/, with the LibTorch of that Python
 # shellcheck source=scripts/lib.sh
 source "$(dirname "$0")/lib.sh"
 
@@ -21,7 +22,7 @@ for argument in "$@"; do
   esac
 done
 
-# Tests run one a core; those about threads or ranks ask for theirs by name, and idle OpenMP threads must not spin meanwhile.
+# Tests run in parallel, one a core. Tests of threads or ranks set their own counts. Idle OpenMP threads must not spin.
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
 build_seconds=0
 test_seconds=0
@@ -29,7 +30,7 @@ failed=()
 results=$(mktemp -d)
 trap 'rm -rf "$results"' EXIT
 
-# timed VARIABLE COMMAND...: runs it and adds its seconds to the variable.
+# timed VARIABLE COMMAND...: runs the command and adds its duration in seconds to the variable.
 timed() {
   local -n total=$1
   local started=$SECONDS status=0
@@ -39,7 +40,7 @@ timed() {
   return $status
 }
 
-# run_suite TEST_PRESET BUILD_PRESET [COMMAND...]: ctest, under COMMAND if given.
+# run_suite TEST_PRESET BUILD_PRESET [COMMAND...]: runs ctest, through COMMAND if given.
 run_suite() {
   local name=$1 folder
   folder=$(build_folder "$2")
@@ -51,7 +52,7 @@ run_suite() {
 
 run_sanitized() {
   local preset=$1 fixed=()
-  # The thread sanitizer wants its addresses where they always were; a kernel that scatters them widely breaks it.
+  # The thread sanitizer needs fixed address ranges and fails on kernels with strong address randomization.
   if [ "$preset" = tsan ] && setarch -R true 2>/dev/null; then fixed=(setarch -R); fi
   if ! timed build_seconds build "$preset"; then
     failed+=("$preset")
@@ -62,20 +63,20 @@ run_sanitized() {
 
 has_analysers() { command -v cppcheck >/dev/null && command -v clang-tidy-14 >/dev/null; }
 
-# What this machine lacks, whether or not a test asked for it.
+# Prints what this machine lacks, including what no test reports.
 lacks() {
   sed -n 's/^\([^|]*\)|no|/  no \1 in this build: /p' build/features.txt
-  if ! compgen -G '/dev/nvidia[0-9]*' >/dev/null; then echo "  no GPU here: what runs on one was not run"; fi
+  if ! compgen -G '/dev/nvidia[0-9]*' >/dev/null; then echo "  GPU tests: this machine has no GPU"; fi
   scripts/cluster.sh true 2>&1 | sed -n 's/^cluster.sh: /  /p' || true
-  if [ -z "$with_torch" ]; then echo "  LibTorch modules, and comparison with PyTorch: they run with --with-torch"; fi
+  if [ -z "$with_torch" ]; then echo "  LibTorch modules, and comparison with PyTorch: require --with-torch"; fi
   if [ -z "$long" ]; then
-    echo "  long tests, sanitizers, static analysis: they run with --long"
+    echo "  long tests, sanitizers, static analysis: require --long"
   elif ! has_analysers; then
-    echo "  static analysis: scripts/setup.sh --dev installs its tools"
+    echo "  static analysis: its tools are missing; scripts/setup.sh --dev installs them"
   fi
 }
 
-# compare_with NAME SCRIPT PROGRAM: a script that ends with 77 where the python lacks what it compares with.
+# compare_with NAME SCRIPT PROGRAM: runs a comparison script. Its exit code 77 means that the Python lacks a package.
 compare_with() {
   local status=0
   echo
@@ -88,7 +89,7 @@ compare_with_torch() {
   compare_with transformers tests/apps/models/compare_transformers.py build/aliquot
 }
 
-# The tests of what wraps LibTorch modules, against the LibTorch that PyPI's torch carries.
+# The tests of LibTorch modules, built with the LibTorch of PyPI's torch.
 test_newer_libtorch() {
   local folder
   folder=$("$python" -c 'import os, torch; print(os.path.dirname(torch.__file__))')
@@ -118,7 +119,7 @@ if [ -n "$long" ]; then
 fi
 
 echo
-echo "Not run here, and why"
+echo "Skipped, with the reason:"
 lacks
 for log in "$results"/*.log; do
   printf '\nThe suite %s: ' "$(basename "$log" .log)"

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # scripts/train.sh [ARGUMENTS OF aliquot train]
-# Installs what is missing, builds the command, and trains: GPT-2 nano at ZeRO stage 3 on 2 ranks, unless the arguments say
-# otherwise. With --config or --deepspeed the file decides what the command line leaves open.
+# Installs missing packages, builds the command, and trains. Defaults: GPT-2 nano at ZeRO stage 3 on 2 ranks. With
+# --config or --deepspeed the file replaces these defaults.
 # shellcheck source=scripts/lib.sh
 source "$(dirname "$0")/lib.sh"
 
-# given OPTION: whether the user's own arguments hold it.
+# given OPTION: whether the user's arguments contain the option.
 arguments=("$@")
 given() {
   local argument
@@ -23,6 +23,6 @@ fi
 
 scripts/setup.sh
 configure release
-if ! has_target release aliquot_command; then fail 2 "this tree does not hold the aliquot command yet, so there is nothing to train with"; fi
+if ! has_target release aliquot_command; then fail 2 "this build has no target aliquot_command"; fi
 cmake --build --preset release -j "$(job_count)" --target aliquot_command
 exec build/aliquot train "${defaults[@]}" "$@"

@@ -29,7 +29,8 @@ LauncherInfo find_launcher() {
   constexpr std::array kSizes = {std::pair{"mpirun", "OMPI_COMM_WORLD_SIZE"},
                                  std::pair{"mpirun", "MV2_COMM_WORLD_SIZE"}, std::pair{"mpiexec", "PMI_SIZE"},
                                  std::pair{"srun", "SLURM_STEP_NUM_TASKS"}};
-  // srun also sets PMI_SIZE. If mpiexec started its daemons with srun, PMI_SIZE differs from the number of daemons.
+  // srun sets PMI_SIZE and SLURM_STEP_NUM_TASKS to the number of ranks. If mpiexec started its daemons with srun,
+  // PMI_SIZE is the number of ranks and SLURM_STEP_NUM_TASKS the number of daemons.
   if (const int count = environment_int("PMI_SIZE"); count > 0 && count == environment_int("SLURM_STEP_NUM_TASKS"))
     return {"srun", count};
   for (const auto& [name, variable] : kSizes) {

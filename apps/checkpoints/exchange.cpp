@@ -33,8 +33,8 @@ std::string config_of(const Manifest& manifest, const std::string& where, const 
   return config_text(*shape, name(options.dtype));
 }
 
-/// The shape in the config.json beside weights of a GPT-2 or Llama, as scalars; empty for other weights or without the
-/// file.
+/// The shape in the config.json next to weights of a GPT-2 or Llama, as scalars. Empty for other weights, and if there
+/// is no such file.
 std::map<std::string, Scalar> scalars_of_config(const std::filesystem::path& path) {
   const auto config = find_config_near(path);
   if (!config) return {};
@@ -47,7 +47,7 @@ std::map<std::string, Scalar> scalars_of_config(const std::filesystem::path& pat
   const ModelShape& shape = read.shape;
   if (shape.family != extents->family || shape.layers != extents->layers || shape.width != extents->width ||
       shape.hidden != extents->hidden || shape.vocabulary != extents->vocabulary || shape.tied != extents->tied) {
-    throw UsageError(fmt::format("{} does not describe the weights beside it, which have {} layers of width {}.",
+    throw UsageError(fmt::format("{} does not describe the weights next to it, which have {} layers of width {}.",
                                  config->string(), extents->layers, extents->width));
   }
   for (const std::string& remark : read.remarks) warn("{}", remark);

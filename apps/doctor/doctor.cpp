@@ -110,7 +110,7 @@ int run_doctor(const Arguments& arguments) {
     rates = measure_machine(device);
     if (!rates.is_rank_zero) return 0;  // only the process of rank 0 prints
   }
-  // Not under a launcher: print_machine() initializes MPI in a child process, which the launcher would count as a rank.
+  // Skipped under a launcher, which would count the child process in which print_machine() initializes MPI as a rank.
   if (!rates.launched) print_machine();
   if (!measure.empty()) write_rates(rates, measure);
   return 0;

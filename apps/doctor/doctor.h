@@ -40,10 +40,10 @@ MachineRates measure_machine(DeviceChoice device);
 
 /// Problem sizes of the measurements, large enough that the start of an operation does not matter.
 struct MeasuredSizes {
-  int64_t elements;              // of each array, many more than caches hold
-  int64_t rows, columns, depth;  // of the product, whose matrices must fit in these arrays
+  int64_t elements;              // elements per array, many more than caches hold
+  int64_t rows, columns, depth;  // sizes of the product; its matrices must fit in these arrays
   int repeats;                   // operations between two readings of the clock
-  int rounds;                    // measurements, of which the fastest counts
+  int rounds;                    // number of measurements; the fastest one counts
 
   static MeasuredSizes of(DeviceKind device);
 };

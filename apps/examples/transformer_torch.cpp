@@ -10,7 +10,7 @@
 #include <mutex>
 
 namespace nn = torch::nn;
-constexpr int64_t kVocabulary = 256, kContext = 128, kHeads = 4, kSequences = 8;  // of the global batch
+constexpr int64_t kVocabulary = 256, kContext = 128, kHeads = 4, kSequences = 8;  // kSequences: global batch
 
 struct BlockImpl : nn::Module {
   int64_t width;

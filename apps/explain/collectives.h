@@ -13,7 +13,7 @@ namespace aliquot {
 /// One collective or one rendezvous, as each rank recorded it.
 struct CollectiveRecord {
   int group = 0;                              // number of the group, the same for all ranks
-  const std::vector<int>* members = nullptr;  // of the group, as ranks in the world
+  const std::vector<int>* members = nullptr;  // ranks of the group, as ranks in the world
   Lane lane = Lane::kCompute;
   uint64_t sequence = 0;  // from 1, within the group's lane or among the group's rendezvous
   bool is_rendezvous = false;

@@ -134,8 +134,8 @@ std::string explain(std::vector<FlightRecord> records) {
   std::string text = record_count_text(evidence) + truncated_records_text(evidence);
   if (evidence.ended_by_launcher)
     text +=
-        "The launcher ended all of these ranks, and none of them recorded a failure: another rank died, or somebody "
-        "stopped the job.\n";
+        "The launcher ended all of these ranks, and none of them recorded a failure: another rank died, or "
+        "the job was stopped.\n";
   std::string found = mismatch_text(evidence);
   if (found.empty()) found = missing_ranks_text(evidence);
   found += late_ranks_text(evidence);

@@ -14,7 +14,7 @@ using Span = std::pair<double, double>;
 
 /// The waits that one rank caused by arriving last, over all collectives that every member reached.
 struct StragglerWaits {
-  std::map<int, std::vector<Span>> waits;  // by the rank that waited
+  std::map<int, std::vector<Span>> waits;  // keyed by the rank that waited
   int count = 0;                           // collectives at which this rank was last
   double most_seconds = 0;
   const FlightEntry* most = nullptr;
@@ -40,7 +40,7 @@ double recorded_seconds(const FlightRecord& record) {
 }
 
 void add_wait_times(const Evidence& evidence, const CollectiveRecord& collective, std::map<int, StragglerWaits>& late) {
-  // A thread beside training may wait in a rendezvous without a cost, for instance during an asynchronous save.
+  // A background thread may wait in a rendezvous without delaying training, for instance during an asynchronous save.
   if (collective.is_rendezvous || collective.members->size() < 2 ||
       collective.by_rank.size() < collective.members->size())
     return;

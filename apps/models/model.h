@@ -17,7 +17,7 @@ namespace aliquot {
 struct Initializer {
   enum class Kind : uint8_t { kZero, kOne, kNormal };
   Kind kind = Kind::kZero;
-  float deviation = 0.0f;  // of kNormal, whose mean is 0
+  float deviation = 0.0f;  // standard deviation of kNormal; its mean is 0
 
   friend bool operator==(const Initializer&, const Initializer&) = default;
 };
@@ -68,8 +68,8 @@ class Model {
   /// The unit of each use, in order of forward. A tied unit appears twice.
   virtual const std::vector<int>& uses() const = 0;
 
-  /// The bytes of activations, their gradients and scratch, by use. Known before the first pass. The model allocates no
-  /// other memory.
+  /// The sizes in bytes of activations, their gradients and scratch, for each use. Available before the first pass. The
+  /// model allocates no other memory.
   virtual ActivationSpec activations() const = 0;
   /// Sets the addresses of these buffers, aligned to 64 bytes. Call it before every forward(), recompute() and
   /// backward() of `memory.use`.

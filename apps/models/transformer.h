@@ -14,8 +14,8 @@ namespace aliquot {
 struct ModelOptions {
   int64_t batch = 1;
   int64_t sequence = 0;                               // 0 means the shape's context
-  GradientMode gradients = GradientMode::kAssign;     // of all units except a tied token embedding
-  GradientMode table_gradients = GradientMode::kAdd;  // of a tied token embedding
+  GradientMode gradients = GradientMode::kAssign;     // mode of all units except a tied token embedding
+  GradientMode table_gradients = GradientMode::kAdd;  // mode of a tied token embedding
   bool keep_logits = true;                            // false: backward recomputes the logits tile by tile
   DType compute = DType::kFloat32;                    // type of parameters and matrix products: fp32, bf16 or fp16
   DType gradient_type = DType::kFloat32;              // type of parameter gradients: fp32 or bf16
@@ -92,7 +92,7 @@ class Transformer : public Model {
 
   // Memory of the current use.
   UseMemory memory_;
-  float* gradient_ = nullptr;         // of the residual stream
+  float* gradient_ = nullptr;         // gradient of the residual stream
   Values normed_;                     // output of a norm
   float* normed_gradient_ = nullptr;  // gradient of that output; with fp32 the same memory as normed_
   Values wide_scratch_;

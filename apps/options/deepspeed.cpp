@@ -13,7 +13,7 @@
 namespace aliquot {
 namespace {
 
-constexpr double kDeepspeedDefaultLr = 1e-3;  // of DeepSpeed's optimizers, and of warmup_max_lr
+constexpr double kDeepspeedDefaultLr = 1e-3;  // default of DeepSpeed's optimizers and of warmup_max_lr
 
 /// Formats a number as the options of Aliquot accept it: 5e8 and "1_000_000" become integers.
 std::string number_text(const Json& value) {
@@ -271,7 +271,7 @@ void DeepspeedTranslator::translate_scheduler() {
 /// The learning rates at which the warm-up begins and ends, and the final one.
 void DeepspeedTranslator::translate_rates(const std::string& type) {
   const std::string params = "scheduler.params.";
-  if (type == "WarmupCosineLR") {  // gives ratios to the optimizer's learning rate
+  if (type == "WarmupCosineLR") {  // its parameters are fractions of the optimizer's learning rate
     const double rate = ratio_base_lr_.value_or(*options_.optimizer.lr);
     options_.warmup_from = real(params + "warmup_min_ratio", 0, kRatio) * rate;
     options_.min_lr = real(params + "cos_min_ratio", 1e-4, kRatio) * rate;
@@ -279,7 +279,7 @@ void DeepspeedTranslator::translate_rates(const std::string& type) {
   }
   set_number(params + "warmup_max_lr", "lr", kDeepspeedDefaultLr);
   if (options_.optimizer.kind == OptimizerKind::kMuon)
-    set_number(params + "warmup_max_lr", "muon-lr", kDeepspeedDefaultLr);  // the schedule sets both rates of Muon
+    set_number(params + "warmup_max_lr", "muon-lr", kDeepspeedDefaultLr);  // the learning-rate schedule scales both
   set_number(params + "warmup_min_lr", "warmup-from", 0);
   options_.min_lr = type == "WarmupDecayLR" ? options_.warmup_from : 0;
 }
@@ -332,14 +332,14 @@ std::vector<std::string> apply_deepspeed_file(TrainOptions& options, const std::
 
 // Each file is read only once, because it may be a pipe. Its values are applied several times.
 std::vector<std::string> parse_train_arguments(TrainOptions& options, const std::vector<std::string>& arguments) {
-  TrainOptions named;  // only for the name of the DeepSpeed file, which must be applied before the other options
+  TrainOptions named;  // gives only the name of the DeepSpeed file, which must be applied before the other options
   const OptionTable names = train_option_table(named);
   const std::vector<GivenOption> given = read_arguments(names, arguments);
   set_options(names, given);
   std::vector<std::string> remarks;
   if (!named.deepspeed.empty()) {
     const DeepspeedFile file = read_deepspeed_file(named.deepspeed);
-    TrainOptions trial;  // to find the final learning rate, to which ratios in the file refer
+    TrainOptions trial;  // gives the final learning rate, which the fractions in the file refer to
     translate(trial, file);
     set_options(train_option_table(trial), given);
     const std::vector<std::string> ignored_keys = translate(options, file, trial.optimizer.lr);

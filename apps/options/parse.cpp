@@ -85,7 +85,7 @@ void read_config_file(const OptionTable& table, const std::string& path, std::ve
   std::string line;
   for (int number = 1; std::getline(file, line); ++number) {
     line = trimmed(line.substr(0, line.find('#')));
-    const bool is_section = line.starts_with('[') && line.ends_with(']');  // of INI files; ignored
+    const bool is_section = line.starts_with('[') && line.ends_with(']');  // a section header of an INI file; ignored
     if (!line.empty() && !is_section) read_config_line(table, line, path + ":" + std::to_string(number), given);
   }
 }

@@ -79,7 +79,7 @@ void check_combinations(const TrainOptions& o) {
   if (o.min_lr > *o.optimizer.lr)
     throw UsageError("--min-lr " + exact_text(o.min_lr) + " is above --lr " + exact_text(*o.optimizer.lr) +
                      ": expected at most --lr.");
-  // Not with a DeepSpeed file: DeepSpeed's default warm-up of 1000 steps may be longer than the run.
+  // Skipped with a DeepSpeed file: DeepSpeed's default warm-up of 1000 steps may be longer than the run.
   if (o.warmup > o.steps && o.deepspeed.empty())
     throw UsageError("--warmup " + std::to_string(o.warmup) + " is longer than --steps " + std::to_string(o.steps) +
                      ": expected at most --steps.");

@@ -18,7 +18,7 @@ struct PlannedRun {
   Account account;
   Timeline timeline;
   int64_t parameters = 0;
-  double tokens = 0;               // per step, of all ranks
+  double tokens = 0;               // tokens per step over all ranks
   std::optional<int64_t> largest;  // parameters of the largest model that fits in --device-memory
 };
 

@@ -11,7 +11,7 @@ namespace {
 
 struct ProfiledRun {
   Json options;
-  Json titles, times;  // of the operations of the recorded step
+  Json titles, times;  // titles and times of the operations of the recorded step
   std::vector<double> step_seconds;
 };
 

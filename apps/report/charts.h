@@ -12,7 +12,7 @@ namespace aliquot {
 struct ReportRun {
   std::string name;  // name of the metrics file without its extension, or its path if two runs have the same name
   RunRecord record;
-  std::string_view colour, dashes;  // of the run's lines
+  std::string_view colour, dashes;  // style of the run's lines
 };
 
 /// An SVG with two bars, planned and measured, for each memory category and for the peak. A run that did not finish has

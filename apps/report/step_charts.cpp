@@ -15,7 +15,7 @@ constexpr double kWidth = 980, kLeft = 74, kRight = 130, kTop = 34;
 constexpr double kMemoryHeight = 270, kMemoryBottom = 38;
 constexpr double kLaneRow = 34, kLaneBar = 22;
 
-/// The bytes of one memory category at each operation.
+/// The size in bytes of one memory category at each operation.
 struct Layer {
   std::string category;
   std::vector<double> bytes;

@@ -102,7 +102,7 @@ int Sweep::run() {
 
 SweepRow Sweep::run_one(const SweepCase& one, size_t number) {
   const fs::path metrics = runs_ / (one.name() + ".jsonl"), output = runs_ / (one.name() + ".txt");
-  fs::remove(metrics);  // of an earlier sweep
+  fs::remove(metrics);  // an earlier sweep may have written it
   ExitStatus exit_status;
   {
     ChildProcess child(command_of(options_, one, program_, metrics.string()), output.string());

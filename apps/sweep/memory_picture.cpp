@@ -24,7 +24,7 @@ constexpr std::array<StageStyle, 4> kStages = {
     StageStyle{"#0072B2", "none", Mark::kCircle, 6.5}, StageStyle{"#D55E00", "7 3", Mark::kSquare, 4.6},
     StageStyle{"#009E73", "2 2.5", Mark::kTriangle, 3.6}, StageStyle{"#AA3377", "9 3 2 3", Mark::kDiamond, 2.6}};
 
-constexpr double kPanelWidth = 252, kPanelHeight = 264;  // of the plot itself
+constexpr double kPanelWidth = 252, kPanelHeight = 264;  // size of the plot without labels
 constexpr double kLeft = 66, kRight = 118, kTop = 88, kGap = 24, kBelow = 84, kFoot = 26;
 constexpr size_t kPanelsInARow = 3;
 constexpr std::string_view kGrey = R"(fill="#555555" font-size="11")";

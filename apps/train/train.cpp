@@ -119,7 +119,7 @@ std::string options_define_model(const TrainOptions& options, const std::string&
 
 std::vector<std::string> read_config_shape(TrainOptions& options) {
   const auto path = find_config_near(options.init);
-  if (!path) return {options_define_model(options, "found no config.json beside the weights")};
+  if (!path) return {options_define_model(options, "found no config.json next to the weights")};
   const ModelConfig config = read_model_config(*path);
   set_file_shape(options, config.shape, path->string(), config.names);
   return config.remarks;
@@ -137,7 +137,7 @@ std::vector<std::string> read_checkpoint_shape(TrainOptions& options, const std:
   return {};
 }
 
-/// Sets options.file_shape to the model of --init: from the config.json beside weights, or from the checkpoint. Leaves
+/// Sets options.file_shape to the model of --init: from the config.json next to weights, or from the checkpoint. Leaves
 /// it unset if neither describes a model. Also leaves it unset if --init does not exist; reading the weights reports
 /// that. Returns warnings. Throws UsageError if the file is not supported or an option contradicts it, and
 /// CheckpointError if the manifest is corrupt.

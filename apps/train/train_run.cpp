@@ -137,7 +137,7 @@ void TrainRun::step() {
   engine.set_learning_rate(rates_.rate(engine.step_count() + 1));
   const std::vector<double> own_losses = run_micro_batches();
   std::optional<SpikeGuard>& spikes = state_.spikes;
-  // --skip-spikes needs the loss before the update. Otherwise it is exchanged after engine.step().
+  // --skip-spikes needs the loss before the update. Otherwise ranks sum it after engine.step().
   std::optional<double> early_loss;
   if (spikes) early_loss = agree(own_losses, engine.step_count() + 1);
   if (spikes && skips_spike(*early_loss)) engine.abandon();
@@ -157,8 +157,8 @@ void TrainRun::step() {
 }
 
 /// Returns the mean loss over all tokens of the step. Also makes all ranks agree on the stop signal and on whether any
-/// rank still saves: ranks observe both at different times and must act together. All three share one exchange, because
-/// every exchange waits for the step's traffic on the link.
+/// rank still saves: ranks observe both at different times and must act together. All three share one all-reduce,
+/// because every all-reduce waits for the step's traffic on the link.
 double TrainRun::agree(std::span<const double> own_losses, int64_t step) {
   std::array<double, 1 + kStopSignals.size()> flags{keeper_.is_saving() ? 1.0 : 0.0};
   const int signal = stop_signal();

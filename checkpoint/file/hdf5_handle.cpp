@@ -12,7 +12,7 @@ std::mutex& library_mutex() {
   return mutex;
 }
 
-/// HDF5 calls this for each entry of its error stack, innermost call first. Keeps the first description: it is the cause.
+/// HDF5 calls this for each entry of its error stack, innermost call first. Keeps the first description, the cause.
 herr_t record_reason(unsigned, const H5E_error2_t* error, void* context) {
   auto& reason = *static_cast<std::string*>(context);
   if (reason.empty() && error->desc != nullptr) reason = error->desc;

@@ -25,10 +25,10 @@ class EventSimulator {
   /// An index of operations that continues through all steps.
   using OperationIndex = int64_t;
   struct LaneState {
-    std::vector<OperationId> operations;  // of the lane in one step, in order
+    std::vector<OperationId> operations;  // operations of the lane in one step, in order
     OperationIndex next = 0;              // index into `operations`, continued through all steps
     bool running = false;
-    double left_seconds = 0, speed = 1, since = 0, end = 0;  // of the running operation
+    double left_seconds = 0, speed = 1, since = 0, end = 0;  // state of the running operation
   };
 
   int64_t count() const { return static_cast<int64_t>(operations_.size()); }

@@ -243,7 +243,7 @@ class Pricing {
     double elements = 0;
     for (const int32_t f : plan_.flats_of_unit[unit]) {
       if (!plan_.flats[f].trainable) continue;
-      // kMuonMomentum does the other half for matrices. Each half moves about half the bytes of AdamW.
+      // kMuonMomentum does the other half for matrices. Each half moves about half as many bytes as AdamW.
       elements += static_cast<double>(plan_.updated_count(f)) * (plan_.flats[f].matrices ? 0.5 : 1);
     }
     return elements * cost_.update_seconds_per_element;

@@ -127,7 +127,7 @@ void add_precision(OptionTable& t, CommonOptions& o) {
   t.choice("reduce-precision", precision.reduce, kGradientWords,
            "Type in which ranks send gradients; default: that of --gradients.");
   t.choice("master", precision.master, kMasterWords,
-           "Master values beside bf16 parameters: the 16 missing bits (split) or fp32; results are the same.");
+           "Master values of bf16 parameters: only the 16 missing bits (split) or fp32; results are the same.");
   t.choice("state", o.engine.moments, kGradientWords, "Type of optimizer moments.");
 }
 
@@ -165,7 +165,7 @@ void add_optimizer(OptionTable& t, CommonOptions& o) {
   t.real("momentum", o.optimizer.momentum, {0, 1}, "Momentum of sgd (default 0.9) and muon (default 0.95).");
   t.toggle("nesterov", o.optimizer.nesterov, "Nesterov momentum for sgd (default off) and muon (default on).");
   t.real("muon-lr", o.optimizer.muon_lr, kRate,
-         "Learning rate of matrices with muon; --lr applies to other parameters. The schedule scales both.");
+         "Learning rate of matrices with muon; --lr applies to other parameters. --schedule scales both.");
   t.real("clip", o.engine.clip, {.least = 0}, "Maximum global gradient norm; 0: no clipping.");
   add_seed(t, o.engine.seed);
 }

@@ -23,7 +23,7 @@ int edit_distance(std::string_view from, std::string_view to) {
 }
 
 std::vector<std::string> nearest_names(std::string_view word, const std::vector<std::string>& names) {
-  if (word.size() < 2) return {};  // for one letter, all names are equally near
+  if (word.size() < 2) return {};  // all names are equally near to a single letter
   std::vector<std::pair<int, std::string>> near;
   const int limit = std::max(2, static_cast<int>(word.size()) / 3);
   for (const std::string& name : names) {

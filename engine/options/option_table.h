@@ -63,7 +63,7 @@ class OptionTable {
   void add(const OptionTable& other, std::string_view name, std::string meaning);
 
   struct Entry {
-    std::string heading;  // of the group that begins with this option; else empty
+    std::string heading;  // heading of the group that begins with this option; else empty
     Option option;
     OptionValue default_value;
   };

@@ -134,7 +134,7 @@ void Accesses::gather(int32_t flat) {
   add({.role = Role::kGathered, .flat = flat, .writes = true, .read_by_others = several_nodes_});
 }
 
-/// Ranks at the same place on other nodes read the own part. Their parts are written here, and this node's ranks read
+/// Ranks with the same index on other nodes read the own part. Their parts are written here, and this node's ranks read
 /// them.
 void Accesses::gather_quantized_shards(int32_t flat) {
   add({.role = Role::kParameters, .flat = flat});
@@ -154,8 +154,8 @@ void Accesses::gather_quantized(int32_t flat) {
   add({.role = Role::kGathered, .flat = flat, .writes = true});
 }
 
-/// Other replicas also read these buffers. They have finished when the exchange ends, so the accesses need no
-/// read_by_others, which is about the shard group.
+/// Other replicas also read these buffers, but they have finished when the all-reduce over replicas ends. The accesses
+/// need no read_by_others, which is about the shard group.
 void Accesses::replica_all_reduce(int32_t flat) {
   add({.role = Role::kReplicaPartialSums, .flat = flat});
   if (has_exchange_staging_) add({.role = Role::kExchangeStaging, .flat = -1, .writes = true});

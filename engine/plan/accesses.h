@@ -49,10 +49,10 @@ class Accesses {
   const Plan& plan_;
   bool several_nodes_;                                   // ranks of a node then forward received parts to one another
   bool reduces_in_place_;                                // see Schedule::reduces_in_place
-  bool has_exchange_staging_;                            // for exchanges between host nodes
-  std::vector<ReduceRecipe> recipes_;                    // by operation
+  bool has_exchange_staging_;                            // replica all-reduces between host nodes need staging
+  std::vector<ReduceRecipe> recipes_;                    // indexed by operation
   std::vector<std::vector<UnitId>> accumulating_units_;  // by operation: units whose gradient a backward adds to
-  std::vector<std::vector<BufferId>> copies_;            // by operation
+  std::vector<std::vector<BufferId>> copies_;            // result of copied_slots(), indexed by operation
   std::vector<Access> accesses_;
 };
 

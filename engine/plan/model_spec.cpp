@@ -24,7 +24,7 @@ constexpr int64_t kMaxElements = int64_t{1} << 58;
 /// Throws UsageError for names and shapes that a checkpoint cannot store, so that training does not fail at its first
 /// save.
 void check_savable(const TensorSpec& tensor) {
-  constexpr std::size_t kPathOverheadBytes = 64;  // for the prefix and suffix that a checkpoint adds to the name
+  constexpr std::size_t kPathOverheadBytes = 64;  // longest prefix and suffix that a checkpoint adds
   std::string defect = path_defect(tensor.name);
   if (tensor.name.size() > kPathBytesLimit - kPathOverheadBytes)
     defect = fmt::format("is longer than {} bytes", kPathBytesLimit - kPathOverheadBytes);
@@ -45,7 +45,7 @@ void check_groups(const std::unordered_set<std::string_view>& names) {
     for (std::size_t slash = name.find('/'); slash != std::string_view::npos; slash = name.find('/', slash + 1)) {
       if (!names.contains(name.substr(0, slash))) continue;
       throw UsageError(
-          fmt::format("no checkpoint can hold parameter {} beside {}: the part of a name before '/' is a group",
+          fmt::format("no checkpoint can hold parameter {} in addition to {}: the part of a name before '/' is a group",
                       shortened(name), shortened(name.substr(0, slash))));
     }
   }

@@ -52,7 +52,7 @@ class LifetimeIndex {
 
 /// Counts the pairs of buffers with overlapping lifetimes, which determine the run time of place_largest_first().
 int64_t count_overlaps(const std::vector<DraftBuffer>& buffers, const std::vector<std::size_t>& in_order) {
-  std::priority_queue<OperationId, std::vector<OperationId>, std::greater<>> alive;  // by their last operations
+  std::priority_queue<OperationId, std::vector<OperationId>, std::greater<>> alive;  // last operations of live buffers
   int64_t pairs = 0;
   for (const std::size_t index : in_order) {
     while (!alive.empty() && alive.top() < buffers[index].buffer.first) alive.pop();
@@ -107,7 +107,7 @@ int64_t place_largest_first(std::vector<DraftBuffer>& buffers, const std::vector
 /// time; place_largest_first() takes quadratic time.
 int64_t place_in_order(std::vector<DraftBuffer>& buffers, const std::vector<std::size_t>& transient, int64_t base,
                        Alignment aligned) {
-  std::multimap<OperationId, std::size_t> ending;  // by last operation
+  std::multimap<OperationId, std::size_t> ending;  // live buffers, keyed by their last operation
   FreeSpans free(base);
   int64_t end = base;
   for (const std::size_t index : transient) {
@@ -125,8 +125,8 @@ int64_t place_in_order(std::vector<DraftBuffer>& buffers, const std::vector<std:
   return end;
 }
 
-/// Makes the first operation of each buffer wait for the ends of the buffers that held its bytes before. Walks the step
-/// twice, so that in the second walk the earlier holder may be one of the previous step.
+/// Makes the first operation of each buffer wait for the ends of the buffers that held its bytes before. Traverses the
+/// buffers twice, so that the second traversal also finds earlier holders in the previous step.
 void wait_for_earlier_holders(const std::vector<DraftBuffer>& buffers, const std::vector<std::size_t>& transient,
                               std::vector<Operation>& operations) {
   ByteHolders holders;

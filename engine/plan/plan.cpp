@@ -195,7 +195,7 @@ Schedule resolve(const ModelSpec& model, const Policy& policy, const Topology& t
 /// peak. Bounded below and above, and by the size of the largest tensor.
 int64_t stream_bytes(const Plan& plan) {
   constexpr int64_t kLeast = 64 << 10, kMost = 1 << 20, kValueBytes = element_bytes(DType::kFloat32);
-  constexpr int64_t kMostRounds = 1024;  // aim at no more exchanges than this for the largest tensor
+  constexpr int64_t kMostRounds = 1024;  // aim at no more gathers than this for the largest tensor
   int64_t largest = 0;
   for (const FlatSpec& flat : plan.flats) {
     for (const TensorSpec& tensor : flat.layout.tensors()) largest = std::max(largest, tensor.element_count());

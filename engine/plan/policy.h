@@ -26,8 +26,8 @@ enum class AccumulateInto : uint8_t { kAuto, kFull, kShard };
 /// Where offloaded data is stored while it is not in use: in host memory, or in a file.
 enum class Offload : uint8_t { kNone, kHost, kDisk };
 
-/// How the fp32 master is stored beside a 16-bit working copy. kSplit stores only the 16 bits that the copy lacks,
-/// kWhole stores all 32 bits. Results are bit-identical.
+/// How the fp32 master is stored in addition to a 16-bit working copy. kSplit stores only the 16 bits that the copy
+/// lacks, kWhole stores all 32 bits. Results are bitwise identical.
 enum class MasterForm : uint8_t { kSplit, kWhole };
 
 /// The element types. The master is always fp32. A model that computes in fp32 reads the master directly.
@@ -40,7 +40,7 @@ struct Precision {
   DType sent() const { return reduce.value_or(gradients); }
   bool has_master() const { return compute != DType::kFloat32; }
   bool split() const { return compute == DType::kBFloat16 && master == MasterForm::kSplit; }
-  /// Bytes per element that the master needs beside the working copy.
+  /// Bytes per element that the master needs in addition to the working copy.
   int64_t master_bytes() const { return !has_master() ? 0 : split() ? 2 : 4; }
   /// "bfloat16, gradients float32 sent in bfloat16, split master".
   std::string describe() const;

@@ -17,7 +17,7 @@ DType partial_dtype(const Plan& plan);
 /// written to `sum`. Otherwise it is written to kMicroBatchSum, the earlier sums are added one after another, and the
 /// last addition writes `sum`.
 struct ReduceRecipe {
-  DType gradient_dtype = DType::kFloat32;  // of kGradients
+  DType gradient_dtype = DType::kFloat32;  // type of kGradients
   DType sent_dtype = DType::kFloat32;      // sent between ranks; if it differs, gradients are cast to kSentGradients
   bool encoded = false;                    // 8-bit sums are sent to other nodes
   bool peers_read = true;                  // other ranks read the gradients of this rank
@@ -53,7 +53,7 @@ std::vector<ReduceRecipe> reduce_recipes(const Plan& plan);
 /// Appends the accesses of the reduce of a flat, in order.
 void append_accesses(const ReduceRecipe& recipe, int32_t flat, std::vector<Access>& to);
 
-/// Whether such buffers are needed only until the end of a reduce, or of an exchange between replicas.
+/// Whether buffers with this role are needed only until the end of a reduce, or of an all-reduce over replicas.
 constexpr bool ends_with_reduce(Role role) {
   return role == Role::kGradients || role == Role::kSentGradients || role == Role::kNodePartialSums ||
          role == Role::kFp32Sums || role == Role::kQuantizedSums || role == Role::kQuantizedReceived ||

@@ -17,14 +17,14 @@ namespace aliquot {
 /// of updated values hold all elements in place of a shard.
 enum class Role : uint8_t {
   kParameters,            // compute-type values: own shard at ZeRO stage 3, else all elements. Persistent
-  kMaster,                // master bits of the own shard beside a 16-bit copy. Persistent
+  kMaster,                // fp32 masters of the own shard, or the bits that the 16-bit copy lacks. Persistent
   kOptimizer,             // all optimizer states of the own shard. Persistent
   kSegments,              // on GPUs: the update kernel's table of the pieces of the own shard. Persistent
   kGathered,              // slot: full parameters of a unit, from its gather to its release
   kGradients,             // full gradients, from the first backward to the reduce. Persistent at ZeRO stages 0 and 1
   kReducedGradients,      // own shard of the sum over ranks, from the first reduce to the update
   kSentGradients,         // full gradients in the type in which ranks send them, if it is another type
-  kReplicaPartialSums,    // with replicas: own shard of this replica's sum, fp32, until the exchange between replicas
+  kReplicaPartialSums,    // with replicas: own shard of this replica's sum, fp32, until the replica all-reduce
   kMicroBatchSum,         // own shard of the sum of one micro-batch, before it is added to earlier ones
   kBlockSquares,          // sums of squares of the blocks of the own shard, for the norm
   kNormParts,             // the parts of the norm from all ranks
@@ -39,15 +39,15 @@ enum class Role : uint8_t {
   kMuonDirections,        // update directions of the matrices of the own shard, fp32, from the momentum to the update
   kOwnedMatrices,         // owned by a matrix group: the full matrices that this rank owns
   kOrthogonalizeScratch,  // owned by a matrix group: temporary memory of kOrthogonalize
-  kQuantizedShards,       // 8-bit shards of the ranks at this rank's place on each node, own one included. Persistent
+  kQuantizedShards,       // 8-bit shards of the ranks with this rank's index on each node, own one included. Persistent
   kQuantizedParameters,   // 8-bit shards of all ranks, while a gather decodes them
-  kNodePartialSums,       // parts of the gradients of this node's ranks, which this rank adds
-  kFp32Sums,              // fp32 sums of those, one part per node; then the decoded parts. With replicas: decoded parts
+  kNodePartialSums,       // gradients of the ranks of this node, for the parts that this rank adds
+  kFp32Sums,              // fp32 sums over this node, one part per node; later decoded parts. With replicas: only these
   kQuantizedSums,         // 8-bit sums to send, one part per node (with replicas: per replica)
   kQuantizedReceived,     // 8-bit sums received, one part per node (with replicas: per replica)
-  kErrorFeedbackResidual,  // what quantizing sums lost, to be added to the next sums. Persistent
+  kErrorFeedbackResidual,  // rounding errors of quantized sums, added to the next sums. Persistent
   kReduceStaging,          // no owner: staging of all reduces between host nodes (ReduceStaging)
-  kExchangeStaging,        // no owner: staging of all exchanges between host nodes
+  kExchangeStaging,        // no owner: staging of all replica all-reduces between host nodes
   kTreeLevel0,  // reproducible: waiting sum of 1 micro-batch; the next 19 values: of 2, 4, 8, ... micro-batches
 };
 inline constexpr int kTreeLevelCount = 20;

@@ -48,7 +48,7 @@ struct PlannedBuffer {
   Category category;
   int32_t flat;  // owner: a flat, use or matrix group, as RoleInfo::owner tells; -1: no owner
   Space space = Space::kArena;
-  bool booked = true;   // in the ledger of the rank's device; false for files, and for host memory beside a GPU
+  bool booked = true;   // counted in the ledger of the rank's device; not so for files and, with a GPU, host memory
   bool always = false;  // persistent: exists during the whole step and between steps
   int64_t size_bytes = 0;
   int64_t offset_bytes = 0;
@@ -96,7 +96,7 @@ Topology topology_of_replicate_group(const Topology& world, int replica_count, i
 struct Plan;
 /// Whether reduces between nodes send 8-bit values. With replicas, encodes_exchanges() applies in place of this.
 bool encodes_gradients(const Plan& plan);
-/// Whether replicas exchange their sums as 8-bit values.
+/// Whether replicas send one another their sums as 8-bit values.
 bool encodes_exchanges(const Plan& plan);
 /// Whether nodes have several ranks. If so, quantized collectives have a step within the node.
 bool has_several_ranks_per_node(const Plan& plan);
@@ -147,24 +147,24 @@ std::string_view owner(const Plan& plan, const PlannedBuffer& buffer);
 /// Prints one operation per line: number, verb, units, micro-batch, lane, buffers that begin and end, waits.
 std::string text(const Plan& plan);
 
-/// Maximum number of copies of a chunk while ranks stream a tensor: packed by this rank, passed to the exchange,
+/// Maximum number of copies of a chunk while ranks stream a tensor: packed by this rank, passed to the gather,
 /// received from all ranks, split by rank, assembled, and the scratch memory of a PieceAccess.
 inline constexpr int64_t kStreamCopies = 6;
 
 /// The planned memory in use, by category, at each operation in issue order, and its peaks. Peaks include the staging
 /// memory between steps.
 struct Account {
-  BytesByCategory peak{};       // of each category separately
-  int64_t peak_bytes = 0;       // of the sum of all categories
-  int64_t step_peak_bytes = 0;  // of the sum, during operations only
+  BytesByCategory peak{};       // the peak of each category
+  int64_t peak_bytes = 0;       // the peak of the sum of all categories
+  int64_t step_peak_bytes = 0;  // the peak of that sum during operations
   OperationId peak_operation = 0;
-  std::vector<BytesByCategory> at;  // by operation
-  int64_t elsewhere_bytes = 0;      // in files, or in host memory beside a GPU
+  std::vector<BytesByCategory> at;  // memory in use, indexed by operation
+  int64_t elsewhere_bytes = 0;      // size of data in files or, with a GPU, in host memory
 
   bool peaks_between_steps() const { return peak_bytes > step_peak_bytes; }
 };
 Account account(const Schedule& schedule);
-/// Returns the bytes of the persistent buffers that the ledger counts.
+/// Returns the total size in bytes of the persistent buffers that the ledger counts.
 int64_t persistent_bytes(const Schedule& schedule);
 
 /// Returns when memory use peaks: the title of an operation, or "between steps".

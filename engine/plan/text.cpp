@@ -25,7 +25,7 @@ class SlotNames {
   }
 
  private:
-  std::map<Role, std::map<int64_t, int>> numbers_;  // by offset
+  std::map<Role, std::map<int64_t, int>> numbers_;  // number of each offset, per role
 };
 
 std::string operand_name(const Plan& plan, const Operation& operation) {

@@ -19,7 +19,7 @@ enum class Verb : uint8_t {
   kReduce,              // reduce-scatter a unit's gradients
   kReplicaAllReduce,    // add the gradient shards of all replicas
   kAllGatherGradients,  // all-gather the reduced gradients (ZeRO stage 0)
-  kNorm,                // exchange the parts of the gradient norm; decide the clip factor and whether to skip
+  kNorm,                // all-gather the parts of the gradient norm; decide the clip factor and whether to skip
   kMuonMomentum,        // update the momentum of a matrix group, and compute the matrices to orthogonalize
   kGatherMatrices,      // send each matrix of a group to its owner
   kOrthogonalize,       // orthogonalize the matrices that this rank owns

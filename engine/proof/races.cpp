@@ -17,7 +17,8 @@ struct LastAccesses {
   std::array<Moment, kLaneCount> here, elsewhere;  // later reads by this rank, and by other ranks
 };
 
-/// Walks two steps in issue order. The first establishes the accesses of a previous step, and the second is checked.
+/// Traverses the schedule twice in issue order. The first traversal records the accesses of a previous step, and the
+/// second one checks a step after it.
 class RaceChecker {
  public:
   explicit RaceChecker(const Proof& proof)
@@ -66,7 +67,7 @@ class RaceChecker {
     for (const Access& access : proof_.accesses.of(id)) touch(access, now);
     for (const BufferId b : ends_[id]) {
       BufferId& now_in_use = current(schedule_.buffers[b].role, schedule_.buffers[b].flat);
-      if (now_in_use == b) now_in_use = kNoBuffer;  // else the next micro-batch already uses another buffer
+      if (now_in_use == b) now_in_use = kNoBuffer;  // otherwise the next micro-batch already uses another buffer
     }
   }
 
@@ -165,8 +166,8 @@ class RaceChecker {
                                    before ? " of the previous step" : "", may));
   }
 
-  /// Reported in the first walk: afterwards the bytes of a persistent buffer are assigned to the buffer that overlaps
-  /// it.
+  /// Reports overlaps only in the first traversal. There, a buffer that overlaps a persistent one takes over its bytes,
+  /// so the second traversal would not find the overlap again.
   void report_overlap(BufferId a, BufferId b, Moment now) {
     if (reporting_) return;
     const OperationId id = proof_.order.operation(now);

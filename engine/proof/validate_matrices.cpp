@@ -12,7 +12,7 @@ constexpr OperationId kNone = -1;
 constexpr std::array<Verb, 4> kMatrixVerbs = {Verb::kMuonMomentum, Verb::kGatherMatrices, Verb::kOrthogonalize,
                                               Verb::kScatterMatrices};
 
-/// The operations of a group that the walk has passed, by index of kMatrixVerbs.
+/// The operations of a group that the traversal of the schedule has passed, by index of kMatrixVerbs.
 struct GroupProgress {
   std::array<OperationId, kMatrixVerbs.size()> done = {kNone, kNone, kNone, kNone};
 };

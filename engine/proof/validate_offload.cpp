@@ -10,8 +10,8 @@ namespace {
 
 constexpr OperationId kNone = -1;
 
-/// Walks a step and tracks the slots of offloaded data: a copy-in fills a slot, operations use it, and a copy-out
-/// follows each change.
+/// Traverses the schedule and tracks the slots of offloaded data: a copy-in fills a slot, operations use it, and a
+/// copy-out follows each change.
 class OffloadChecker {
  public:
   explicit OffloadChecker(const Proof& proof) : proof_(proof) {}

@@ -136,7 +136,7 @@ class BufferSizes {
     }
   }
 
-  /// The bytes of an fp32 value that the working copy lacks.
+  /// The number of bytes per element that the master stores in addition to the working copy.
   int64_t master_element_bytes() const {
     if (precision_.compute == DType::kFloat32) return 0;
     return precision_.compute == DType::kBFloat16 && precision_.master == MasterForm::kSplit ? 2 : 4;

@@ -54,7 +54,7 @@ void check_model_code(const Proof& proof) {
 /// The state of a unit at ZeRO stage 3.
 struct GatheredUnit {
   OperationId gather = kNone;    // kNone: the unit is not gathered
-  OperationId last_use = kNone;  // since the gather
+  OperationId last_use = kNone;  // last use since the gather
 };
 
 class GatherChecker {
@@ -111,7 +111,7 @@ class GatherChecker {
 
 /// How far the gradient of a unit has been processed in the step.
 struct GradientProgress {
-  int32_t backward_count = 0;  // since the last reduce
+  int32_t backward_count = 0;  // backwards since the last reduce
   OperationId last_backward = kNone, last_reduce = kNone;
   int32_t reduce_count = 0, exchange_count = 0, spread_count = 0, update_count = 0, publish_count = 0;
 };
@@ -182,14 +182,15 @@ class GradientChecker {
   }
   void replica_all_reduce(OperationId id, GradientProgress& unit) {
     if (unit.reduce_count != reduces_wanted() || !ended(unit.last_reduce, id))
-      add(DefectKind::kGradient, id, fmt::format("{} exchanges a gradient that is not reduced yet", describe(id)));
+      add(DefectKind::kGradient, id,
+          fmt::format("{} sums over replicas a gradient that is not reduced yet", describe(id)));
     if (norm_ != kNone) add(DefectKind::kGradient, id, fmt::format("{} comes after the norm", describe(id)));
     unit.last_reduce = id;
     ++unit.exchange_count;
   }
   void all_gather_gradients(OperationId id, GradientProgress& unit) {
     if (unit.reduce_count != reduces_wanted()) {
-      add(DefectKind::kGradient, id, fmt::format("{} spreads a gradient that is not reduced yet", describe(id)));
+      add(DefectKind::kGradient, id, fmt::format("{} gathers a gradient that is not reduced yet", describe(id)));
     }
     ++unit.spread_count;
   }
@@ -233,11 +234,11 @@ class GradientChecker {
     const int32_t updates = trains ? 1 : 0, publishes = trains && (stage == 1 || stage == 2) ? 1 : 0;
     if (unit.exchange_count != (trains ? exchanges_wanted() : 0)) {
       add(DefectKind::kGradient, kNone,
-          fmt::format("the gradient of {} is exchanged {} times between replicas", name, unit.exchange_count));
+          fmt::format("the gradient of {} is summed over replicas {} times", name, unit.exchange_count));
     }
     if (unit.reduce_count != reduces || unit.spread_count != spreads) {
       add(DefectKind::kGradient, kNone,
-          fmt::format("the gradient of {} is reduced {} times and spread {} times, not {} and {}", name,
+          fmt::format("the gradient of {} is reduced {} times and gathered {} times: expected {} and {}", name,
                       unit.reduce_count, unit.spread_count, reduces, spreads));
     }
     if (unit.update_count != updates || unit.publish_count != publishes) {

@@ -134,7 +134,7 @@ void Executor::begin(OperationId id) {
   Stream& lane = stream(what.lane);
   for (const Wait& wait : what.after) {
     const int64_t step = wait.of_previous_step ? step_ - 1 : step_;
-    if (step < first_step_) continue;  // a barrier has followed since
+    if (step < first_step_) continue;  // a barrier has followed it since
     if (!wait.on_all) {
       lane.wait(*events_[wait.operation]);
       continue;

@@ -112,7 +112,7 @@ NormResult GlobalNorm::finish(const StepMemory& memory) {
   for (std::size_t r = 0; r < value_counts_.size(); ++r) {
     const auto* part = reinterpret_cast<const double*>(parts + static_cast<int64_t>(r) * part_bytes_);
     const bool has_flag =
-        plan_.policy.replica_count == 1;  // with replicas, the all-reduce over the world has the flags
+        plan_.policy.replica_count == 1;  // with replicas, the flags are in the all-reduce over the world
     if (has_flag && part[0] != 0 && result.abandoned_by < 0) result.abandoned_by = static_cast<int>(r);
     std::copy_n(part + 1, value_counts_[r], values_.begin() + next);
     next += value_counts_[r];

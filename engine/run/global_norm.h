@@ -19,14 +19,14 @@ struct NormResult {
   int abandoned_by = -1;         // lowest rank that abandons the step; -1: none
 };
 
-/// Computes the norm. All replicas have the same block sums, so each replica combines its own; only the abandon flag is
-/// exchanged over the world. Block sums are combined on the host; those of a GPU are copied through pinned memory. The
-/// plan and the groups must outlive it.
+/// Computes the norm. All replicas have the same block sums, so each replica combines its own; only the abandon flag
+/// needs an all-reduce over the world. Block sums are combined on the host; those of a GPU are copied through pinned
+/// memory. The plan and the groups must outlive it.
 class GlobalNorm {
  public:
   GlobalNorm(const Plan& plan, const ReplicaGroups& groups);
 
-  /// Enqueues the exchange of all ranks' parts and of the abandon flags on `reduce`. kBlockSquares and kNormParts must
+  /// Enqueues the collectives for all ranks' parts and the abandon flags on `reduce`. kBlockSquares and kNormParts must
   /// be in use.
   void exchange(Stream& reduce, const StepMemory& memory, bool abandons, Label label);
   /// Returns the norm, with the same bits on every rank. Call after the work of exchange() has run.

@@ -18,7 +18,7 @@ class QuantizedCollectives {
  public:
   QuantizedCollectives(const Plan& plan, const StepMemory& memory, Communicator& ranks, const Kernels& kernels);
 
-  /// Quantizes the own shard, and exchanges quantized shards with the ranks at the same place on other nodes.
+  /// Quantizes the own shard, and all-gathers quantized shards over the ranks with the same index on each node.
   void gather_quantized_shards(Stream& lane, int32_t flat, Label label);
   /// Gathers the quantized shards of all ranks from the ranks of this node, and decodes them.
   void gather(Stream& lane, int32_t flat, Label label);
@@ -30,7 +30,7 @@ class QuantizedCollectives {
   void begin_step() { next_sources_ = 0; }
 
  private:
-  /// The transfers of a collective in which this rank takes part, and the bytes of all its transfers.
+  /// The transfers of a collective in which this rank takes part, and the total size of all its transfers.
   struct RankTransfers {
     std::vector<Transfer> own;
     int64_t all_bytes = 0;

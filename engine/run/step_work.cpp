@@ -173,7 +173,7 @@ void StepWork::replica_all_reduce(Stream& lane, const Operation& operation, Labe
          .staging = memory_.address(Role::kExchangeStaging, -1, AccessMode::kWrites)},
         label);
     peers.all_gather_in_place(lane, memory_.range(Role::kReducedGradients, f, AccessMode::kWrites), part_bytes, label);
-    // One double per 256 elements. With it, the norm needs only an exchange within the replica.
+    // One double per 256 elements. With it, the norm needs messages only within the replica.
     peers.all_gather_in_place(lane, memory_.range(Role::kBlockSquares, f, AccessMode::kWrites),
                               part_squares * static_cast<int64_t>(sizeof(double)), label);
   }

@@ -69,13 +69,13 @@ class StepWork {
   StepMemory& memory_;
   const OffloadStores& offload_stores_;
   Updater& updater_;
-  std::optional<GlobalNorm> norm_;                        // not in an evaluation
-  std::optional<QuantizedCollectives> quantized_;         // if weights or gradients are quantized
-  std::optional<MatrixWork> matrices_;                    // with Muon; not in an evaluation
-  std::vector<std::vector<BufferId>> copies_;             // by operation: see copied_slots()
-  std::vector<ReduceRecipe> recipes_;                     // by operation
-  std::optional<RedZones> red_zones_;                     // in the checking mode
-  std::vector<std::vector<Gap>> padding_;                 // by flat
+  std::optional<GlobalNorm> norm_;                        // empty in an evaluation
+  std::optional<QuantizedCollectives> quantized_;         // empty unless weights or gradients are quantized
+  std::optional<MatrixWork> matrices_;                    // empty without Muon and in an evaluation
+  std::vector<std::vector<BufferId>> copies_;             // result of copied_slots(), indexed by operation
+  std::vector<ReduceRecipe> recipes_;                     // indexed by operation
+  std::optional<RedZones> red_zones_;                     // empty outside the checking mode
+  std::vector<std::vector<Gap>> padding_;                 // padding of each flat
   std::vector<std::vector<int32_t>> first_writes_;        // by operation: flats whose gradients a backward writes first
   std::vector<std::vector<int32_t>> accumulating_flats_;  // by operation: flats with gradients of earlier uses
   std::deque<std::array<const std::byte*, 2>> addition_sources_;  // the sources of this step's additions, in order

@@ -58,8 +58,8 @@ class Updater {
   std::vector<int32_t> parameter_name_order_;  // by first_of_unit_ + parameter: index in the order of names
   std::vector<int32_t> first_of_unit_;
   std::vector<std::vector<Segment>> segments_;  // by flat
-  std::vector<UpdateArgs> args_;                // by flat; for matrices: of the momentum
-  std::vector<UpdateArgs> apply_;               // by flat, for matrices: of the update
+  std::vector<UpdateArgs> args_;                // arguments of each flat; for matrices, those of the momentum
+  std::vector<UpdateArgs> apply_;               // for flats of matrices: arguments of the update
 };
 
 }  // namespace aliquot

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# enter.sh NODE COMMAND...: runs the command, words of a shell, on an emulated node, on the cores that are its share. mpirun
-# calls it where it would call ssh.
+# enter.sh NODE COMMAND...: runs a shell command on an emulated node, on that node's share of the cores. mpirun calls
+# this script instead of ssh.
 set -eu
 node=${1#node}
 shift

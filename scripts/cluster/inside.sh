@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# inside.sh NAME=VALUE... -- COMMAND...: what scripts/cluster.sh runs as the first process of a process namespace: builds the
-# nodes and the switch, runs the command on them, and ends as it does. This namespace's network is the switch.
+# inside.sh NAME=VALUE... -- COMMAND...: first process of the process namespace that scripts/cluster.sh creates. Creates
+# the nodes and the switch, runs the command on them, and returns its exit code. The switch is in this namespace.
 set -euo pipefail
 here=$(dirname "$(realpath "$0")")
 nodes='' ranks_per_node='' rate='' delay='' shell='' traffic='' called_from='' faults=''
@@ -10,7 +10,8 @@ while [ "$1" != -- ]; do
 done
 shift
 
-# shared_cores: of each node, the cores it may use, as taskset lists them: a part of ours, or one where there are too few.
+# shared_cores: prints for each node the cores it may use, as a list for taskset. Nodes share cores if there are fewer
+# cores than nodes.
 shared_cores() {
   local list range cores=() node
   list=$(awk '/^Cpus_allowed_list:/ {print $2}' /proc/self/status)
@@ -33,8 +34,8 @@ on() { # NODE COMMAND...
   nsenter --target "${holders[node]}" --net --uts --ipc --mount -- "$@"
 }
 
-# burst_of RATE: bytes of a quarter of a millisecond: what comes after a pause may pass at once, and on a wire it may not. Less
-# than 16 KB would cost more of the processor than a network card does.
+# burst_of RATE: the bytes sent in a quarter of a millisecond, at least 16 KB. A larger burst would let more data pass
+# at once after a pause than a wire does; a smaller one would cost more processor time than a network card does.
 burst_of() {
   awk -v number="${1%%[a-z]*}" -v unit="${1##*[0-9.]}" 'BEGIN {
     bits = number * (unit == "gbit" ? 1e9 : unit == "mbit" ? 1e6 : unit == "kbit" ? 1e3 : 1)
@@ -43,8 +44,9 @@ burst_of() {
   }'
 }
 
-# shaped LINK RATE COMMAND...: the command, which runs tc or ip, holds what leaves by the link to the rate, with a queue of 20 ms.
-# TCP hands down packets of half a burst at most: with larger ones the switch drops some, and a step waits for them.
+# shaped LINK RATE COMMAND...: runs COMMAND (tc or ip) to limit what leaves by the link to the rate, with a queue of 20
+# ms. TCP packets are at most half a burst: the switch would drop larger ones, and a step would wait for their
+# retransmission.
 shaped() {
   local link=$1 link_rate=$2 burst largest
   burst=$(burst_of "$link_rate")
@@ -68,7 +70,7 @@ make_node() { # NODE
   on "$1" ip link set lo up
   on "$1" ip addr add "10.0.0.$(($1 + 1))/24" dev eth0
   on "$1" ip link set eth0 up
-  # What most clusters run, where this kernel lets a namespace choose it; without pacing, bbr stalls on a shaped link.
+  # Uses cubic, as most clusters do, if the kernel allows it. Without pacing, bbr stalls on a shaped link.
   on "$1" sysctl -qw net.ipv4.tcp_congestion_control=cubic 2>/dev/null ||
     on "$1" sysctl -qw net.ipv4.tcp_congestion_control=reno
   shape "$1" "$rate"
@@ -77,7 +79,7 @@ make_node() { # NODE
 make_nodes() {
   local node
   if [ -n "$delay" ] && ! tc qdisc add dev lo root netem delay "$delay" 2>/dev/null; then
-    echo "cluster.sh: cannot emulate nodes here: this kernel has no netem that makes --delay $delay" >&2
+    echo "cluster.sh: cannot emulate nodes here: --delay $delay requires netem, which this kernel lacks" >&2
     exit 77
   fi
   mount -t tmpfs -o mode=1777 switch /dev/shm
@@ -90,16 +92,17 @@ make_nodes() {
   for ((node = 0; node < nodes; ++node)); do
     unshare --net --uts --ipc --mount sleep infinity &
     holders[node]=$!
-    disown  # the shell need not say that it was killed
+    disown  # suppresses the shell's message when the process is killed
   done
   for ((node = 0; node < nodes; ++node)); do
-    # Before it is somewhere else, what is meant for it would happen here.
+    # Wait until the process is in its own namespaces. Until then, commands for the node would run in this one.
     while [ "$(readlink "/proc/${holders[node]}/ns/mnt")" = "$(readlink /proc/self/ns/mnt)" ]; do sleep 0.01; done
     make_node "$node"
   done
 }
 
-# Of a machine that loses its power the others hear nothing, not even that its connections ended.
+# After a power failure the other nodes receive nothing, not even the end of a connection. So the link is cut before the
+# processes are killed.
 lose() { # NODE
   local its process
   its=$(readlink "/proc/${holders[$1]}/ns/net")
@@ -114,7 +117,7 @@ tenth() { # RATE
   awk -v number="$number" -v unit="${1#"$number"}" 'BEGIN { print number / 10 unit }'
 }
 
-# bring FAULT: waits until it is time, then does it.
+# bring FAULT: waits for the time of the fault, then causes it.
 bring() {
   local what=${1%%:*} node=${1#*:} when=${1#*@}
   node=${node%%@*}
@@ -137,8 +140,9 @@ report_traffic() {
   local node
   echo "node,sent_bytes,received_bytes"
   for ((node = 0; node < nodes; ++node)); do
-    # The port's own words are about the switch: what it receives, the node has sent.
-    ip -s link show "port$node" | awk -v node="node$node" '/RX:/ { getline; rx = $1 } /TX:/ { getline; print node "," rx "," $1 }'
+    # The counters belong to the switch's port: bytes that the port received are bytes that the node sent.
+    ip -s link show "port$node" |
+      awk -v node="node$node" '/RX:/ { getline; rx = $1 } /TX:/ { getline; print node "," rx "," $1 }'
   done
 }
 
@@ -158,14 +162,16 @@ run() { # COMMAND...
   fi
 }
 
-# What mpirun needs to know, however it is called.
+# Configures mpirun by environment variables, which also apply if COMMAND calls mpirun itself.
 tell_mpirun() {
-  for ((node = 0; node < nodes; ++node)); do echo "node$node slots=$ranks_per_node"; done | on 0 tee /dev/shm/nodes >/dev/null
-  export OMPI_MCA_orte_default_hostfile=/dev/shm/nodes OMPI_MCA_plm_rsh_agent=$here/enter.sh OMPI_MCA_plm_rsh_no_tree_spawn=1
+  for ((node = 0; node < nodes; ++node)); do echo "node$node slots=$ranks_per_node"; done |
+    on 0 tee /dev/shm/nodes >/dev/null
+  export OMPI_MCA_orte_default_hostfile=/dev/shm/nodes
+  export OMPI_MCA_plm_rsh_agent=$here/enter.sh OMPI_MCA_plm_rsh_no_tree_spawn=1
   export OMPI_MCA_btl_tcp_if_include=eth0 OMPI_MCA_oob_tcp_if_include=eth0
-  # enter.sh has given a node its cores; Open MPI would give every node the first ones.
+  # enter.sh binds each node to its cores. Open MPI would bind the ranks of every node to the first cores.
   export OMPI_MCA_hwloc_base_binding_policy=none
-  # Nodes may share a core, which none of them can know: a rank that waits must let others run.
+  # Open MPI does not detect that nodes share a core, so a waiting rank must yield.
   export OMPI_MCA_mpi_yield_when_idle=1
 }
 

@@ -1,5 +1,6 @@
-# awk -f lines.awk: reads what gcov --stdout says of all objects, and prints a table of the lines that were reached, by folder.
-# -v unhit=FILE: the lines that were not go there, each with its text. A line of a header counts once, reached if any object's was.
+# awk -f lines.awk: reads the output of gcov --stdout for all objects, and prints a table of reached lines by folder.
+# -v unhit=FILE: writes the unreached lines to FILE. A line of a header counts once, as reached if any object reached
+# it.
 BEGIN { FS = ":" }
 {
   count = $1
@@ -27,7 +28,10 @@ END {
     if (!reached[key] && unhit) print key ":" text[key] | ("sort -t : -k 1,1 -k 2,2n >" unhit)
   }
   printf "%-22s %8s %8s %8s\n", "folder", "lines", "reached", "%"
-  for (folder in lines) printf "%-22s %8d %8d %8.1f\n", folder, lines[folder], hits[folder], 100 * hits[folder] / lines[folder] | "LC_ALL=C sort"
+  for (folder in lines) {
+    percent = 100 * hits[folder] / lines[folder]
+    printf "%-22s %8d %8d %8.1f\n", folder, lines[folder], hits[folder], percent | "LC_ALL=C sort"
+  }
   close("LC_ALL=C sort")
   if (all) printf "%-22s %8d %8d %8.1f\n", "all", all, all_hits, 100 * all_hits / all
 }

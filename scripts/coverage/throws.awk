@@ -1,15 +1,16 @@
-# awk -f throws.awk -v table=FILE HITS EXCEPTIONS SOURCE...: each place of the sources that throws, with its exit code and a test
-# that came there. HITS has lines "TEST FILE LINE"; EXCEPTIONS has lines "FILE | words of the place | why no test comes there".
-# The whole goes to FILE as a table; places that neither a test reaches nor EXCEPTIONS names are printed, and fail it, as do
-# exceptions that a test does reach or that name no place.
+# awk -f throws.awk -v table=FILE HITS EXCEPTIONS SOURCE...: writes FILE, a table of the throwing statements in the
+# sources, each with its exit code and a test that reaches it. HITS has lines "TEST FILE LINE". EXCEPTIONS has lines
+# "FILE | part of the statement | reason why no test reaches it". Prints each statement that no test reaches and that
+# EXCEPTIONS does not list, and fails. Also fails if a test reaches a listed statement, or if a line of EXCEPTIONS
+# matches no statement.
 function code_of(kind) {
   sub(/^.*::/, "", kind)
   if (kind == "UsageError" || kind == "SafetensorsFormatError") return 1
   if (kind == "UnavailableError") return 2
   if (kind == "FaultError" || kind == "CommunicationError") return 3
   if (kind == "CheckpointError" || kind == "ManifestFormatError") return 5
-  if (kind == "Error") return "its own"
-  if (kind == "WorkCancelled") return "that of who failed"
+  if (kind == "Error") return "of the error"
+  if (kind == "WorkCancelled") return "of the failed rank"
   return "a bug"
 }
 FNR == 1 { ++part; if (part > 2) { file = FILENAME; open = 0 } }
@@ -56,18 +57,21 @@ function why(p,   e) {
   return ""
 }
 END {
-  print "| place | error | exit code | test | what |\n| --- | --- | --- | --- | --- |" >table
+  print "| place | error | exit code | test | statement |\n| --- | --- | --- | --- | --- |" >table
   for (p = 1; p <= places; ++p) {
     listed = why(p)
     if (p in test) {
       ++hit
-      if (listed != "") { printf "%s is excepted (%s), and %s comes there\n", place[p], listed, test[p]; ++bad }
+      if (listed != "") {
+        printf "%s is listed as unreachable (%s), but %s reaches it\n", place[p], listed, test[p]
+        ++bad
+      }
       by = test[p] (others[p] > 0 ? " and " others[p] " more" : "")
     } else if (listed != "") {
       ++excepted
       by = "none: " listed
     } else {
-      printf "%s: no test comes here: %s\n", place[p], substr(text[p], 1, 150)
+      printf "%s: no test reaches this statement: %s\n", place[p], substr(text[p], 1, 150)
       ++bad
       by = "NONE"
     }
@@ -76,8 +80,11 @@ END {
     printf "| %s | %s | %s | %s | `%s` |\n", place[p], kind[p], code_of(kind[p]), by, what >table
   }
   for (e = 1; e <= exceptions; ++e) {
-    if (!(e in used)) { printf "an exception names no place: %s | %s\n", exception_file[e], exception_words[e]; ++bad }
+    if (!(e in used)) {
+      printf "this exception matches no statement: %s | %s\n", exception_file[e], exception_words[e]
+      ++bad
+    }
   }
-  printf "%d places throw; tests come to %d, %d are excepted with a reason\n", places, hit, excepted
+  printf "%d throwing statements: tests reach %d, %d are listed as unreachable\n", places, hit, excepted
   exit bad > 0
 }

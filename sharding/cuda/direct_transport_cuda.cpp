@@ -8,7 +8,7 @@ namespace aliquot {
 DirectTransport cuda_direct_transport(double timeout_seconds) {
   DirectTransport transport;
   transport.name = "threads, GPU memory";
-  transport.make_node_memory = make_heap_node_memory;  // for the board and the mailboxes, which are in host memory
+  transport.make_node_memory = make_heap_node_memory;  // the board and the mailboxes are in host memory
   transport.make_signals = [](Bootstrap& bootstrap, NodeMemory& memory, const SignalsOptions& options) {
     return make_cuda_signals(memory.map(Board::size_bytes(options.rank_count), "signals"), bootstrap, options);
   };

@@ -7,10 +7,10 @@
 
 namespace aliquot {
 
-/// The routes of one rank. A rank s sends data for another node to one rank of that node, its proxy, and the node's
-/// ranks copy it from the proxy. Each byte is thus sent once. In a reduction the proxy adds its node's contributions
-/// for s and sends the sum to s. Ranks with different indices on their node have different proxies, if the node has
-/// enough ranks. Nodes may differ in size.
+/// The routes of messages of one rank. A rank s has one proxy on every other node. It sends data for that node to the
+/// proxy only, and the other ranks of the node copy the data from there, so each byte is sent once per node. In a
+/// reduction, the proxy adds the contributions of its node for s and sends the sum to s. Ranks with different indices
+/// on their node have different proxies, if the other node has enough ranks. Nodes may differ in size.
 struct NodeRoutes {
   NodeRoutes(const Topology& topology, int rank);
 
@@ -22,7 +22,7 @@ struct NodeRoutes {
   int node;                             // node of `rank`
   std::vector<std::vector<int>> nodes;  // the ranks of each node
   std::vector<int> node_of_rank;
-  std::vector<int> index_on_node;   // of each rank
+  std::vector<int> index_on_node;   // index of each rank among the ranks of its node
   std::vector<int> members;         // ranks of this node
   std::vector<int> remote_ranks;    // ranks of other nodes
   std::vector<int> served_ranks;    // remote ranks whose proxy on this node is `rank`

@@ -74,7 +74,7 @@ World make_mpi_world(const WorldOptions& options, const LauncherInfo& launch) {
   start_mpi();
   auto bootstrap = std::make_unique<MpiBootstrap>(MPI_COMM_WORLD, options.timeout_seconds);
   const int rank = bootstrap->rank();
-  const auto channels = bootstrap->channels();  // for an abort after the bootstrap has been moved from
+  const auto channels = bootstrap->channels();  // needed for an abort after `bootstrap` has been moved from
   try {
     return finish_world_setup(make_unrecorded_world(options, launch, std::move(bootstrap)), options);
   } catch (...) {

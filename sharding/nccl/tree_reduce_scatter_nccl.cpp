@@ -46,7 +46,7 @@ void TreeReduceScatter::reduce_scatter(Stream& stream, const ReduceScatter& what
   std::byte* from = what.from.buffer->local() + what.from.offset_bytes;
   for (int64_t done = 0; done < what.part_count; done += piece_count) {
     const int64_t count = std::min(piece_count, what.part_count - done);
-    // The scratch buffer is free, because the sum of the previous piece precedes this exchange in the stream.
+    // The scratch buffer is free, because the sum of the previous piece precedes these transfers in the stream.
     exchange_parts(handle_, cuda_stream(stream), {from + done * from_bytes, what.part_count * from_bytes},
                    {scratch_.data(), stride_bytes_}, count * from_bytes, call);
     sum_in_groups(

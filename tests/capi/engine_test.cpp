@@ -1,4 +1,4 @@
-// Worlds, engines and steps through the C interface: what it returns, and that what fails leaves a sentence.
+// Worlds, engines and steps through the C interface: return values, and the messages of failures.
 #include <aliquot/c.h>
 #include <array>
 #include <cmath>
@@ -78,7 +78,7 @@ struct Rank {
   }
 };
 
-/// Runs `body` on ranks with a declared engine each.
+/// Runs `body` on several ranks, each with a declared engine.
 void on_ranks(int count, const std::function<void(Rank&)>& body,
               std::vector<std::pair<const char*, const char*>> set = {}) {
   aliquot_options* options = nullptr;
@@ -91,10 +91,10 @@ void on_ranks(int count, const std::function<void(Rank&)>& body,
   const auto run = [](aliquot_world* world, void* of) -> int {
     Rank rank;
     rank.world = world;
-    const auto* whole = static_cast<Context*>(of);
-    if (const int status = aliquot_engine_create(world, whole->options, &rank.engine); status != 0) return status;
+    const auto* given = static_cast<Context*>(of);
+    if (const int status = aliquot_engine_create(world, given->options, &rank.engine); status != 0) return status;
     rank.declare();
-    (*whole->body)(rank);
+    (*given->body)(rank);
     aliquot_engine_free(rank.engine);
     return ALIQUOT_DONE;
   };
@@ -102,7 +102,7 @@ void on_ranks(int count, const std::function<void(Rank&)>& body,
   aliquot_options_free(options);
 }
 
-TEST(Capi, AStepIsReported) {
+TEST(Capi, StepFillsTheReport) {
   on_ranks(2, [](Rank& rank) {
     ASSERT_DONE(aliquot_materialize(rank.engine, fill_with_half, nullptr));
     EXPECT_DONE(aliquot_set_learning_rate(rank.engine, 0.25));
@@ -121,7 +121,7 @@ TEST(Capi, AStepIsReported) {
     EXPECT_DONE(aliquot_loss_scale(rank.engine, &scale));
     EXPECT_EQ(steps, 1);
     EXPECT_EQ(scale, 1.0);
-    // Adam's first update is the rate, the decay aside; lr_scale halves that of the bias.
+    // Without weight decay, Adam's first update equals the learning rate. lr_scale halves it for the bias.
     EXPECT_NEAR(rank.read("layer.2.weight"), 0.5 * (1 - 0.25 * 0.1) + 0.25, 1e-5);
     EXPECT_NEAR(rank.read("layer.2.bias"), 0.5 + 0.125, 1e-5);
     double sums[] = {1, static_cast<double>(aliquot_rank(rank.world))};
@@ -131,7 +131,7 @@ TEST(Capi, AStepIsReported) {
   });
 }
 
-TEST(Capi, PlannedMemoryIsMeasured) {
+TEST(Capi, PlannedMemoryEqualsMeasuredMemory) {
   on_ranks(2, [](Rank& rank) {
     aliquot_memory planned, measured;
     ASSERT_DONE(aliquot_planned_memory(rank.engine, &planned));
@@ -141,7 +141,7 @@ TEST(Capi, PlannedMemoryIsMeasured) {
       ASSERT_DONE(aliquot_step(rank.engine, nullptr));
     }
     ASSERT_DONE(aliquot_measured_memory(rank.engine, &measured));
-    // Three units of two blocks, a block of each a rank; two moments.
+    // Three units of two blocks. Each rank owns one block of each unit. AdamW keeps two moments.
     EXPECT_EQ(planned.parameters, 3 * 256 * 4);
     EXPECT_EQ(planned.optimizer, 2 * planned.parameters);
     EXPECT_EQ(planned.parameters, measured.parameters);
@@ -152,8 +152,8 @@ TEST(Capi, PlannedMemoryIsMeasured) {
   });
 }
 
-/// Two of the three layers can be made again; "block" asks for all that can.
-TEST(Capi, ActivationsLieInTheEnginesMemoryAndAreRecomputed) {
+/// Two of the three layers can be recomputed. recompute=block recomputes all of those.
+TEST(Capi, EngineAllocatesActivationsAndRecomputesThem) {
   struct RecomputeContext {
     Rank* rank;
     int count = 0, status = ALIQUOT_DONE;
@@ -206,7 +206,7 @@ TEST(Capi, ActivationsLieInTheEnginesMemoryAndAreRecomputed) {
   on_ranks(2, body, {{"recompute", "block"}});
 }
 
-TEST(Capi, EvaluationAndUsesTogetherAndPassedOver) {
+TEST(Capi, EvaluatesSeveralUnitsInOneUseAndPassesOverUses) {
   on_ranks(2, [](Rank& rank) {
     const int counts[] = {2, 1}, units[] = {0, 1, 2};
     EXPECT_USAGE(aliquot_declare_order(rank.engine, 2, counts, std::array{0, 1, 7}.data()), "invalid unit number 7");
@@ -237,7 +237,7 @@ TEST(Capi, EvaluationAndUsesTogetherAndPassedOver) {
   });
 }
 
-TEST(Capi, AnAbandonedStepIsSkippedByAll) {
+TEST(Capi, AllRanksSkipAnAbandonedStep) {
   on_ranks(2, [](Rank& rank) {
     ASSERT_DONE(aliquot_materialize(rank.engine, fill_with_half, nullptr));
     if (aliquot_rank(rank.world) == 1) {
@@ -259,8 +259,8 @@ TEST(Capi, AnAbandonedStepIsSkippedByAll) {
   });
 }
 
-/// Where nobody looks at the report, it is a status.
-TEST(Capi, SoManySkippedStepsAreAStatus) {
+/// Callers that ignore the report still get a status.
+TEST(Capi, TooManySkippedStepsInARowReturnAnError) {
   on_ranks(1,
            [](Rank& rank) {
              ASSERT_DONE(aliquot_materialize(rank.engine, fill_with_half, nullptr));
@@ -274,7 +274,7 @@ TEST(Capi, SoManySkippedStepsAreAStatus) {
            {{"max-skipped", "1"}});
 }
 
-TEST(Capi, TheCheckingModeIsAnOption) {
+TEST(Capi, CheckOptionReportsWritesBeyondAGradient) {
   on_ranks(1,
            [](Rank& rank) {
              ASSERT_DONE(aliquot_materialize(rank.engine, fill_with_half, nullptr));
@@ -289,7 +289,7 @@ TEST(Capi, TheCheckingModeIsAnOption) {
            {{"check", "on"}});
 }
 
-TEST(Capi, FrozenIsNotTrained) {
+TEST(Capi, FrozenUnitsAreNotUpdated) {
   on_ranks(1, [](Rank& rank) {
     ASSERT_DONE(aliquot_materialize(rank.engine, fill_with_half, nullptr));
     ASSERT_DONE(aliquot_set_trainable(rank.engine, "layer.2", 0));
@@ -306,7 +306,7 @@ TEST(Capi, FrozenIsNotTrained) {
   });
 }
 
-TEST(Capi, WhatWasSavedIsLoaded) {
+TEST(Capi, SavedCheckpointsLoadOnOtherRankCounts) {
   std::string folder = (std::filesystem::temp_directory_path() / "aliquot-capi-XXXXXX").string();
   ASSERT_NE(mkdtemp(folder.data()), nullptr);
   float trained = 0;
@@ -345,13 +345,13 @@ TEST(Capi, WhatWasSavedIsLoaded) {
   std::filesystem::remove_all(folder);
 }
 
-TEST(Capi, CopiesThatDifferAreTold) {
+TEST(Capi, ReportsReplicasThatDiffer) {
   const auto body = [](Rank& rank) {
     ASSERT_DONE(aliquot_materialize(rank.engine, fill_with_half, nullptr));
     rank.run_forward_and_backward();
     ASSERT_DONE(aliquot_step(rank.engine, nullptr));
     EXPECT_DONE(aliquot_check_copies(rank.engine));
-    // A model that writes where it should read, on one rank.
+    // On one rank, the model wrongly modifies a parameter.
     for (int l = 0; l < Chain::kLayers; ++l) {
       ASSERT_DONE(aliquot_open(rank.engine, ALIQUOT_EVALUATE, 1, &l));
       if (l == 1 && aliquot_rank(rank.world) == 1) *rank.chain.layers[l].weight += 1;
@@ -364,7 +364,7 @@ TEST(Capi, CopiesThatDifferAreTold) {
   EXPECT_USAGE(aliquot_check_copies(nullptr), "the argument engine must not be null");
 }
 
-TEST(Capi, WrongCallsAreTold) {
+TEST(Capi, InvalidArgumentsAreReported) {
   on_ranks(1, [](Rank& rank) {
     EXPECT_USAGE(aliquot_micro_batch(rank.engine), "call materialize() before");
     EXPECT_USAGE(aliquot_add_parameter(rank.engine, 9, nullptr), "the argument parameter must not be null");
@@ -377,11 +377,11 @@ TEST(Capi, WrongCallsAreTold) {
                  "use_count is 0: expected the number of uses");
     const aliquot_parameter shapeless = {"w", 2, nullptr, nullptr, nullptr, 0, 0, 0, 0, 0};
     EXPECT_USAGE(aliquot_add_parameter(rank.engine, 0, &shapeless), "parameter w: shape is null: expected 2 extents");
-    const int64_t one[] = {1}, none_of_it[] = {0};
+    const int64_t one[] = {1}, zero[] = {0};
     float *value = nullptr, *gradient = nullptr;
     const aliquot_parameter placeless = {"w", 1, one, nullptr, &gradient, 0, 0, 0, 0, 0};
     EXPECT_USAGE(aliquot_add_parameter(rank.engine, 0, &placeless), "layer.0.w has no pointer to its values");
-    const aliquot_parameter empty = {"w", 1, none_of_it, &value, &gradient, 0, 0, 0, 0, 0};
+    const aliquot_parameter empty = {"w", 1, zero, &value, &gradient, 0, 0, 0, 0, 0};
     EXPECT_USAGE(aliquot_add_parameter(rank.engine, 0, &empty), "layer.0.w has the extent 0 in its shape [0]");
     const aliquot_parameter shared = {"w", 1, one, &value, &value, 0, 0, 0, 0, 0};
     EXPECT_USAGE(aliquot_add_parameter(rank.engine, 0, &shared),
@@ -403,7 +403,7 @@ TEST(Capi, WrongCallsAreTold) {
   EXPECT_STREQ(aliquot_version(), ALIQUOT_EXPECTED_VERSION);
 }
 
-TEST(Capi, PointersSayWhatTheyLeadTo) {
+TEST(Capi, RejectsPointersToElementsOfTheWrongSize) {
   const auto declare = [](Rank& rank, int value_bytes) {
     static thread_local uint16_t* value;
     static thread_local float* gradient;
@@ -429,24 +429,24 @@ TEST(Capi, PointersSayWhatTheyLeadTo) {
   });
 }
 
-TEST(Capi, AUnitIsOpenOneAtATime) {
+TEST(Capi, RejectsOpeningASecondUnit) {
   on_ranks(1, [](Rank& rank) {
     ASSERT_DONE(aliquot_materialize(rank.engine, fill_with_half, nullptr));
     ASSERT_DONE(aliquot_micro_batch(rank.engine));
     ASSERT_DONE(aliquot_forward(rank.engine, 0));
     EXPECT_USAGE(aliquot_forward(rank.engine, 1), "unit layer.0 is still live");
     rank.chain.inputs[0] = 1;
-    rank.chain.forward(0);  // it still is
+    rank.chain.forward(0);  // unit 0 is still open
     EXPECT_EQ(rank.chain.inputs[1], 1.0f);
     ASSERT_DONE(aliquot_close(rank.engine));
   });
 }
 
-TEST(Capi, ARankThatFailsEndsAllWithItsSentence) {
+TEST(Capi, FailureOfOneRankIsReportedToTheCaller) {
   const auto body = [](aliquot_world* world, void*) -> int {
     if (aliquot_rank(world) == 1) return aliquot_add_unit(nullptr, "x", nullptr);
     double value = 1;
-    return aliquot_sum(world, &value, 1);  // never met by the other
+    return aliquot_sum(world, &value, 1);  // the other rank never joins this sum
   };
   EXPECT_EQ(aliquot_world_run(2, body, nullptr, nullptr), ALIQUOT_USAGE);
   EXPECT_STREQ(aliquot_message(), "the argument engine must not be null");
@@ -455,7 +455,7 @@ TEST(Capi, ARankThatFailsEndsAllWithItsSentence) {
   EXPECT_STREQ(aliquot_message(), "the body of rank 0 returned 42");
 }
 
-TEST(Capi, AnInitialValueThatFailsIsNamed) {
+TEST(Capi, FailingInitializeCallbackIsReportedWithTheParameter) {
   const auto body = [](aliquot_world* world, void*) -> int {
     Rank rank;
     aliquot_engine* engine = nullptr;
@@ -464,15 +464,15 @@ TEST(Capi, AnInitialValueThatFailsIsNamed) {
     rank.declare();
     const auto fails = [](void*, const char*, int64_t, int64_t, float*) -> int { return ALIQUOT_FAULT; };
     const int status = aliquot_materialize(engine, fails, nullptr);
-    const std::string said = aliquot_message();
-    EXPECT_EQ(said, "the initialize callback for layer.0.weight returned 3");
+    const std::string message = aliquot_message();
+    EXPECT_EQ(message, "the initialize callback for layer.0.weight returned 3");
     aliquot_engine_free(engine);
     return status;
   };
   EXPECT_EQ(aliquot_world_threads(1, body, nullptr, nullptr), ALIQUOT_FAULT);
 }
 
-TEST(Capi, AWorldFromTheEnvironmentIsThisProcess) {
+TEST(Capi, WorldFromEnvironmentWithoutALauncherHasOneRank) {
   aliquot_world* world = nullptr;
   ASSERT_DONE(aliquot_world_from_environment(nullptr, &world));
   EXPECT_EQ(aliquot_rank(world), 0);

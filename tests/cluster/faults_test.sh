@@ -1,26 +1,26 @@
 #!/usr/bin/env bash
-# faults_test.sh FAILING_RANKS [all]: what ranks on emulated nodes do when a link is cut or slow, or a node is gone.
+# faults_test.sh FAILING_RANKS [all]: ranks on emulated nodes when a link is cut or slow, or a node has failed.
 # shellcheck source=tests/cluster/nodes.sh
 source "$(dirname "$0")/nodes.sh"
 ranks=$1
 
-# Open MPI takes 300 + 9 x 20 s to miss a node, and mpirun does not end before, unless told.
+# By default Open MPI notices a lost node only after 300 + 9 x 20 s, and mpirun does not end before.
 keepalive=(OMPI_MCA_oob_tcp_keepalive_time=1 OMPI_MCA_oob_tcp_keepalive_intvl=1 OMPI_MCA_oob_tcp_keepalive_probes=2)
 
-# stamped: each line, after the second in which it came.
+# stamped: prefixes each line with the second in which it arrived.
 stamped() {
   local line
   while IFS= read -r line; do echo "$SECONDS $line"; done
 }
 
-# ends FAULT RANKS_PER_NODE DEADLINE REGEX: the job ends by itself within 15 s of the fault, not well, and says that; no rank
-# outlives it by 1 s, not even on the other side of a cut. How long the start takes is the machine's affair.
+# ends FAULT RANKS_PER_NODE DEADLINE REGEX: the job fails within 15 s of the fault with a message that matches, and no
+# rank outlives it by 1 s, not even on the other side of a cut. The time before the fault does not count.
 ends() {
   local log=$scratch/log fault_at ended_at
-  # Processes of all nodes are seen from each.
+  # All processes are visible on every node.
   local after="echo ended \$?; sleep 1; ps -e -o comm= | grep -c ^${ranks##*/} | sed s/^/left:/"
   { env "${keepalive[@]}" timeout --kill-after=5 90 "$cluster" --ranks-per-node "$2" --fault "$1:1@/met 50 /" \
-    --shell sh -c "mpirun -n $((2 * $2)) '$ranks' goes_on $3; $after" 2>&1 || true; } | stamped >"$log"
+    --shell sh -c "mpirun -n $((2 * $2)) '$ranks' runs_until_stopped $3; $after" 2>&1 || true; } | stamped >"$log"
   fault_at=$(awk -v said="cluster.sh: $1 node1" 'index($0, said) { print $1; exit }' "$log")
   ended_at=$(awk '$2 == "ended" { print $1; exit }' "$log")
   local took=$((${ended_at:-999} - ${fault_at:-0}))
@@ -29,11 +29,12 @@ ends() {
   says "$log" "^[0-9]+ ended [1-9]"
   says "$log" "$4"
   says "$log" "^[0-9]+ left:0$"
-  if [ "$took" -gt 15 ]; then complain "it took $took s" "$log"; fi
+  if [ "$took" -gt 15 ]; then complain "the job ended $took s after the fault, expected at most 15" "$log"; fi
 }
 
-# The ranks' own deadline comes first, or the launcher's. A rank of the node that is away is named, or the node.
-missing="waited 2 s in all-gather of 262144 bytes in place #[0-9]+ .h.1, step [0-9]+.; (rank [0-3] never arrived|the bytes of rank [0-3] never came)"
+# Either the ranks' deadline or the launcher's expires first. The message names a rank of the failed node, or the node.
+missing="waited 2 s in all-gather of 262144 bytes in place #[0-9]+ .h.1, step [0-9]+.; "
+missing+="(rank [0-3] never arrived|the data of rank [0-3] never arrived)"
 ends cut 1 2 "$missing"
 ends gone 2 20 "Remote daemon: .* on node node1"
 if [ "${2:-}" = all ]; then
@@ -42,24 +43,26 @@ if [ "${2:-}" = all ]; then
   ends cut 1 20 "Remote daemon: .* on node node1"
 fi
 
-# A link that is slow, or away for less than the deadline, is no fault: within 5 s of it the ranks have met as often again as
-# before it.
+# A slow link, or a cut shorter than the deadline, is not a failure. The fault begins after 50 collectives, and the
+# ranks must complete the next 50 within 5 s.
 goes_on_after() { # FAULT...
   local log=$scratch/log words=() fault status=0 met=0 fault_at=''
   for fault in "$@"; do words+=(--fault "$fault"); done
-  timeout --kill-after=5 90 "$cluster" "${words[@]}" "$ranks" goes_on 20 >"$log" 2>&1 &
+  timeout --kill-after=5 90 "$cluster" "${words[@]}" "$ranks" runs_until_stopped 20 >"$log" 2>&1 &
   while kill -0 $! 2>/dev/null && [ "$met" -lt 100 ]; do
     sleep 0.2
     met=$(grep -c '^met ' "$log" || true)
     if [ -z "$fault_at" ] && [ "$met" -ge 50 ]; then fault_at=$SECONDS; fi
   done
   local took=$((SECONDS - ${fault_at:-0}))
-  kill $! 2>/dev/null || complain "after $* the job ended by itself" "$log"
+  kill $! 2>/dev/null || complain "after $* the job ended before it was stopped" "$log"
   wait $! || status=$?
-  echo "$*: met $met times, the last 50 of them in $took s"
-  if [ "$took" -gt 5 ]; then complain "after $* the ranks took $took s to meet 50 times" "$log"; fi
-  if [ $status -ne 124 ] && [ $status -ne 143 ]; then complain "after $*: exit code $status" "$log"; fi
-  if [ "$met" -lt 100 ]; then complain "after $* the ranks met $met times" "$log"; fi
+  echo "$*: $met collectives, the last 50 of them in $took s"
+  if [ "$took" -gt 5 ]; then complain "after $* 50 collectives took $took s, expected at most 5" "$log"; fi
+  if [ $status -ne 124 ] && [ $status -ne 143 ]; then
+    complain "after $*: exit code $status, expected 124 or 143" "$log"
+  fi
+  if [ "$met" -lt 100 ]; then complain "after $* the ranks completed $met collectives, expected 100" "$log"; fi
   if grep -q '^aliquot: ' "$log"; then complain "after $* ranks failed" "$log"; fi
 }
 goes_on_after "slow:1@/met 50 /"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# training_test.sh ALIQUOT NODES RANKS_PER_NODE: training over emulated nodes gives the bits of as many threads, at every stage,
-# with replicas, and when it goes on elsewhere from what it saved.
+# training_test.sh ALIQUOT NODES RANKS_PER_NODE: training over emulated nodes gives the same bits as on as many threads,
+# at every ZeRO stage, with replicas, and when a run resumes elsewhere from a checkpoint.
 # shellcheck source=tests/cluster/nodes.sh
 source "$(dirname "$0")/nodes.sh"
 aliquot=$1 nodes=$2 each=$3 ranks=$(($2 * $3))
@@ -8,15 +8,19 @@ train=(train --quiet --layers 2 --threads 1 --timeout 60)
 
 over_nodes() { "$cluster" --nodes "$nodes" --ranks-per-node "$each" "$aliquot" "${train[@]}" "$@"; }
 
-# same DIGEST WHAT COMMAND...
+# same DIGEST CASE COMMAND...: checks that the command prints the digest.
 same() {
   local wanted=$1 what=$2 got
   shift 2
   got=$("$@" 2>"$scratch/err") || complain "$what: exit code $?" "$scratch/err"
-  if [ "$got" = "$wanted" ]; then echo "$what: the same"; else complain "$what: $got, not $wanted" "$scratch/err"; fi
+  if [ "$got" = "$wanted" ]; then
+    echo "$what: the same"
+  else
+    complain "$what: digest $got, expected $wanted" "$scratch/err"
+  fi
 }
 
-# Accumulation in the shard of a replica is another order of sums; in one micro-batch there is none.
+# Accumulation in a replica's shard changes the order of sums. With one micro-batch there is no accumulation.
 wanted=$("$aliquot" "${train[@]}" --steps 4 --ranks "$ranks")
 for stage in 0 1 2 3; do same "$wanted" "stage $stage" over_nodes --steps 4 --zero-stage $stage; done
 for replicas in $nodes $ranks; do
@@ -24,27 +28,32 @@ for replicas in $nodes $ranks; do
     same "$wanted" "stage $stage, $replicas replicas" over_nodes --steps 4 --zero-stage $stage --replicas "$replicas"
   done
 done
-same "$wanted" "blocks recomputed, two ahead" over_nodes --steps 4 --recompute block --prefetch 2
+same "$wanted" "--recompute block --prefetch 2" over_nodes --steps 4 --recompute block --prefetch 2
 
-# Eight bits between nodes: threads that are told how many are a node.
+# With 8 bits between nodes, the run on threads needs the number of ranks per node, because the result depends on it.
 for quantize in weights gradients both; do
   rounded=$(ALIQUOT_RANKS_PER_NODE=$each "$aliquot" "${train[@]}" --steps 4 --ranks "$ranks" --quantize $quantize)
-  if [ "$rounded" = "$wanted" ]; then complain "$quantize in 8 bits changed nothing"; fi
+  if [ "$rounded" = "$wanted" ]; then complain "--quantize $quantize gives the digest of the run without it"; fi
   same "$rounded" "$quantize in 8 bits" over_nodes --steps 4 --quantize $quantize
 done
-rounded=$(ALIQUOT_RANKS_PER_NODE=$each "$aliquot" "${train[@]}" --steps 4 --ranks "$ranks" --quantize gradients --replicas "$nodes")
+rounded=$(ALIQUOT_RANKS_PER_NODE=$each "$aliquot" "${train[@]}" --steps 4 --ranks "$ranks" --quantize gradients \
+  --replicas "$nodes")
 same "$rounded" "a replica a node, gradients in 8 bits" over_nodes --steps 4 --quantize gradients --replicas "$nodes"
 
-# A file that several nodes wrote, and go on from; threads go on from it too, and nodes from what threads wrote.
+# Threads and nodes each resume from a checkpoint that several nodes wrote, and nodes from one that threads wrote.
 saved=$scratch/saved
 over_nodes --steps 4 --stop-after 2 --checkpoint-dir "$saved" >/dev/null || complain "saving: exit code $?"
 cp -r "$saved" "$saved.threads"
 same "$wanted" "resumed over nodes" over_nodes --steps 4 --checkpoint-dir "$saved" --resume auto
-same "$wanted" "resumed by threads" "$aliquot" "${train[@]}" --steps 4 --ranks "$ranks" --checkpoint-dir "$saved.threads" --resume auto
+same "$wanted" "resumed by threads" \
+  "$aliquot" "${train[@]}" --steps 4 --ranks "$ranks" --checkpoint-dir "$saved.threads" --resume auto
 "$aliquot" "${train[@]}" --steps 4 --stop-after 2 --ranks "$ranks" --checkpoint-dir "$saved.there" >/dev/null
-same "$wanted" "resumed from what threads saved" over_nodes --steps 4 --zero-stage 2 --checkpoint-dir "$saved.there" --resume auto
-"$aliquot" checkpoint verify "$saved" >"$scratch/verify" || complain "what the nodes saved is not valid" "$scratch/verify"
+same "$wanted" "resumed from a checkpoint of threads" \
+  over_nodes --steps 4 --zero-stage 2 --checkpoint-dir "$saved.there" --resume auto
+"$aliquot" checkpoint verify "$saved" >"$scratch/verify" ||
+  complain "the checkpoint that the nodes saved is not valid" "$scratch/verify"
 for folder in step-00000002 step-00000004; do
-  cmp "$saved/$folder/state.h5" "$saved.threads/$folder/state.h5" || complain "$folder: nodes and threads wrote different files"
+  cmp "$saved/$folder/state.h5" "$saved.threads/$folder/state.h5" ||
+    complain "$folder: nodes and threads wrote different files"
 done
 exit $((failures > 0))

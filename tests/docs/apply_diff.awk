@@ -1,5 +1,5 @@
-# awk -f apply_diff.awk PROGRAM DIFF: the program with the diff's hunks applied. A hunk is lines that begin with ' ', '-' or
-# '+'; @@ stands between two. The lines that are not new must stand in the program, one after the other, and only once.
+# awk -f apply_diff.awk PROGRAM DIFF: applies the diff's hunks to the program. Lines of a hunk begin with ' ', '-' or
+# '+'; @@ separates hunks. The old lines of a hunk must occur in the program consecutively, and exactly once.
 function fail(why) { print "apply_diff: " why > "/dev/stderr"; exit failed = 1 }
 function matches(at,   i) {
   for (i = 1; i <= olds; ++i) if (program[at + i - 1] != old[i]) return 0
@@ -8,7 +8,7 @@ function matches(at,   i) {
 function apply_hunk(   at, found, places, i, tail) {
   if (olds + news == 0) return
   for (at = 1; at + olds - 1 <= count; ++at) if (matches(at)) { found = at; ++places }
-  if (places != 1) fail("the lines from \"" old[1] "\" stand in the program " places + 0 " times")
+  if (places != 1) fail("the lines from \"" old[1] "\" occur " places + 0 " times in the program, expected once")
   tail = 0
   for (i = found + olds; i <= count; ++i) rest[++tail] = program[i]
   count = found - 1

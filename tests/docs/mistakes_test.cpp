@@ -1,4 +1,4 @@
-// What users get wrong, one test a mistake: that it ends in the sentence which docs/wrapping.md shows for it.
+// Mistakes of users, one test for each: the exception has the message that docs/wrapping.md shows.
 #include <aliquot/aliquot.h>
 #include <chrono>
 #include <fstream>
@@ -10,7 +10,7 @@
 
 namespace {
 
-/// The guide's table has the sentence, word for word.
+/// The guide's table contains the message word for word.
 void expect_in_guide(const std::string& sentence) {
   std::ifstream file(ALIQUOT_GUIDE);
   const std::string guide{std::istreambuf_iterator<char>(file), {}};
@@ -62,7 +62,7 @@ void with_pair(Body body, const aliquot::EngineOptions& options = {}) {
   });
 }
 
-/// Reads what a pointer leads to, whatever the compiler thinks of it.
+/// Reads the memory behind a pointer; the compiler cannot remove the read.
 float touch(const float* at) { return *static_cast<const volatile float*>(at); }
 
 TEST(Mistakes, AWeightUsedOutsideItsScope) {
@@ -126,8 +126,10 @@ TEST(Mistakes, TwoUnitsOpenAtOnce) {
 }
 
 TEST(Mistakes, NoMicroBatch) {
-  with_pair(
-      [](Pair& pair) { expect_told("open a micro-batch before a unit", [&] { auto live = pair.a().forward(); }); });
+  with_pair([](Pair& pair) {
+    expect_told("a unit was opened outside of a micro-batch: call micro_batch() first",
+                [&] { auto live = pair.a().forward(); });
+  });
 }
 
 TEST(Mistakes, MoreMicroBatchesThanDeclared) {
@@ -135,7 +137,8 @@ TEST(Mistakes, MoreMicroBatchesThanDeclared) {
       [](Pair& pair) {
         pair.passes();
         pair.passes();
-        expect_told("this step has had its 2 micro-batches; call step()", [&] { pair.engine.micro_batch(); });
+        expect_told("this step already has 2 micro-batches (EngineOptions::accumulate): call step()",
+                    [&] { pair.engine.micro_batch(); });
       },
       {.accumulate = 2});
 }
@@ -144,8 +147,7 @@ TEST(Mistakes, AMicroBatchWithoutItsBackward) {
   with_pair(
       [](Pair& pair) {
         pair.forward();
-        expect_told("micro-batch 0 is not finished: backward of b is still to come",
-                    [&] { pair.engine.micro_batch(); });
+        expect_told("micro-batch 0 is not finished: backward of b comes next", [&] { pair.engine.micro_batch(); });
       },
       {.accumulate = 2});
 }
@@ -156,7 +158,8 @@ TEST(Mistakes, AGradientWithoutAPointer) {
     aliquot::Engine engine(world, {});
     engine.add_unit("a").add("w", {300}, &value, nullptr);
     expect_told(
-        "a.w is trained, and the model gives no pointer for its gradient: hand one over, or declare it {.trainable = "
+        "a.w is trainable, but has no pointer to its gradient: pass one to Unit::add(), or declare the parameter with "
+        "{.trainable = "
         "false}",
         [&] { engine.materialize(zeros); });
   });
@@ -170,7 +173,8 @@ TEST(Mistakes, AFrozenParameterNeedsNoGradientUntilItIsThawed) {
     engine.add_unit("b").add("w", {300}, &other, &gradient);
     engine.materialize(zeros);
     expect_told(
-        "a.w is trained, and the model gives no pointer for its gradient: hand one over, or declare it {.trainable = "
+        "a.w is trainable, but has no pointer to its gradient: pass one to Unit::add(), or declare the parameter with "
+        "{.trainable = "
         "false}",
         [&] { engine.set_trainable("a.", true); });
     engine.micro_batch();  // as before
@@ -192,7 +196,7 @@ TEST(Mistakes, ATiedTensorDeclaredTwice) {
 }
 
 TEST(Mistakes, APointerOfAnotherType) {
-  expect_told("the model's pointer to the values of a.w is to elements of 4 bytes, but they are kept in bfloat16",
+  expect_told("the model's pointer to the values of a.w points to elements of 4 bytes, but the engine stores bfloat16",
               [] { with_pair([](Pair&) {}, {.precision = {.compute = aliquot::DType::kBFloat16}}); });
 }
 
@@ -206,14 +210,17 @@ TEST(Mistakes, KernelsThatAssignAreAddedUp) {
   aliquot::World::threads(1, [](aliquot::World& world) {
     Pair pair(world, {.zero_stage = 1, .accumulate = 2});
     pair.a().assigns_gradients();
-    expect_told("unit a assigns its gradients: accumulate into the shard, or let its kernels add",
-                [&] { pair.engine.plan(); });
+    expect_told(
+        "unit a assigns its gradients, so micro-batches cannot be summed in full gradients: set "
+        "EngineOptions::accumulate_into to shard, or do not call Unit::assigns_gradients()",
+        [&] { pair.engine.plan(); });
   });
 }
 
 TEST(Mistakes, RanksThatDeclareDifferentModels) {
   expect_told(
-      "rank 1 would not run what rank 0 runs: rank 0 has \"unit a: a.w float32 [10] lr x 1\", rank 1 has \"unit a: a.w "
+      "rank 1 has another plan or other options than rank 0: rank 0 has \"unit a: a.w float32 [10] lr x 1\", rank 1 "
+      "has \"unit a: a.w "
       "float32 [20] lr x 1\"",
       [] {
         aliquot::World::threads(2, [](aliquot::World& world) {
@@ -267,7 +274,7 @@ TEST(Mistakes, ValuesAndGradientAtOnePointer) {
 TEST(Mistakes, AnEvaluationLeftHalfWay) {
   with_pair([](Pair& pair) {
     { const auto live = pair.a().evaluate(); }
-    expect_told("an evaluation is not finished: evaluate of b is still to come", [&] { pair.engine.micro_batch(); });
+    expect_told("an evaluation is not finished: evaluate of b comes next", [&] { pair.engine.micro_batch(); });
   });
 }
 
@@ -307,7 +314,7 @@ TEST(Mistakes, AParameterWrittenByTheModel) {
 TEST(Mistakes, ACheckpointInTheMiddleOfAStep) {
   with_pair([](Pair& pair) {
     pair.passes();
-    expect_told("state() is for between steps: this one is not finished", [&] { pair.engine.state(); });
+    expect_told("state() must be called between steps: the current step is not finished", [&] { pair.engine.state(); });
   });
 }
 

@@ -223,16 +223,16 @@ TEST(Misuse, DifferentOptionsOfRanksAreRefused) {
       EXPECT_NE(std::string_view(error.what()).find(sentence), std::string_view::npos) << error.what();
     }
   };
-  differing([](EngineOptions& o) { o.clip = 0.5; }, "runs: rank 0 has \"clip 1\", rank 1 has \"clip 0.5\"");
+  differing([](EngineOptions& o) { o.clip = 0.5; }, "rank 0: rank 0 has \"clip 1\", rank 1 has \"clip 0.5\"");
   differing([](EngineOptions& o) { o.optimizer = AdamW{.beta1 = 0.8f}; },
-            "runs: rank 0 has \"optimizer.beta1 0.9\", rank 1 has \"optimizer.beta1 0.8\"");
+            "rank 0: rank 0 has \"optimizer.beta1 0.9\", rank 1 has \"optimizer.beta1 0.8\"");
   differing([](EngineOptions& o) { o.optimizer = Lion{}; },
-            "runs: rank 0 has \"optimizer adamw\", rank 1 has \"optimizer lion\"");
-  differing([](EngineOptions& o) { o.seed = 7; }, "runs: rank 0 has \"seed 1\", rank 1 has \"seed 7\"");
+            "rank 0: rank 0 has \"optimizer adamw\", rank 1 has \"optimizer lion\"");
+  differing([](EngineOptions& o) { o.seed = 7; }, "rank 0: rank 0 has \"seed 1\", rank 1 has \"seed 7\"");
   differing([](EngineOptions& o) { o.zero_stage = 1; },
-            "runs: rank 0 has \"zero_stage 3\", rank 1 has \"zero_stage 1\"");
+            "rank 0: rank 0 has \"zero_stage 3\", rank 1 has \"zero_stage 1\"");
   differing([](EngineOptions& o) { o.gather = GatherMode::kCopy; },
-            "runs: rank 0 has \"gather auto\", rank 1 has \"gather copy\"");
+            "rank 0: rank 0 has \"gather auto\", rank 1 has \"gather copy\"");
   World::threads(
       2,
       [&](World& world) {

@@ -127,7 +127,7 @@ TEST(Muon, AdversarialSchedulingChangesNoBit) {
 TEST(Muon, GivesTheSameBitsWithReplicas) {
   for (const int stage : {1, 2, 3}) {
     Settings settings = with_muon(stage);
-    settings.options.accumulate = 1;  // with two, replicas would add in another order
+    settings.options.accumulate = 1;  // two micro-batches would change the order in which replicas add
     const Outcome reference = train_without_engine(4, settings);
     settings.options.replicas = 2;
     EXPECT_EQ(train_on(4, settings), reference) << stage;
@@ -135,7 +135,8 @@ TEST(Muon, GivesTheSameBitsWithReplicas) {
 }
 
 /// Trains six units with equal matrices and one bias each, so that there are several matrix groups, two of them in
-/// progress at a time. Every rank has the same gradient, so a power of two of ranks gives the bits of one rank.
+/// progress at a time. Every rank has the same gradient, so results on a power of two of ranks are bitwise identical to
+/// those on one rank.
 std::vector<float> train_squares(World& world, EngineOptions options) {
   constexpr int kUnits = 6, kSteps = 3;
   constexpr int64_t kSide = 48;

@@ -12,8 +12,8 @@ using namespace testing_model;
 
 // Reproducible --------------------------------------------------------------------------------------------------------
 
-/// Trains on one global batch of 8 micro-batches, spread over 1 to 8 ranks. Micro-batch a of rank r is number a * ranks
-/// + r of the batch. The samples depend on this number alone, so every world trains on the same data.
+/// Trains on one global batch of 8 micro-batches, divided among 1 to 8 ranks. Micro-batch a of rank r has the number
+/// a * ranks + r. The samples depend on this number alone, so every world trains on the same data.
 Outcome train_batch_of_8(int ranks, Settings settings) {
   settings.options.accumulate = 8 / ranks;
   Outcome outcome;

@@ -274,7 +274,7 @@ TEST(QuantizedGradients, AdoptResetsTheResidual) {
 TEST(QuantizedGradients, OfReplicasThatSpanNodesMatchTheReference) {
   Settings settings;
   settings.options = {.replicas = 2, .quantize_weights = true, .quantize_gradients = true};
-  settings.nodes = 2;  // only the exchange between the two replicas is rounded
+  settings.nodes = 2;  // only the all-reduce over the two replicas rounds
   for (const int ranks_per_node : {1, 2}) {
     const ScopedRanksPerNode nodes(ranks_per_node);
     EXPECT_EQ(train_on(4 * ranks_per_node, settings), train_without_engine(4 * ranks_per_node, settings))

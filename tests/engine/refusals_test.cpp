@@ -63,7 +63,7 @@ TEST_F(Refusals, NamesThatNoCheckpointCanHold) {
   declare_named("x");
   declare_named("x/exp_avg");
   EXPECT_EQ(usage_error_message([&] { engine.plan(); }),
-            "no checkpoint can hold parameter x/exp_avg beside x: the part of a name before '/' is a group");
+            "no checkpoint can hold parameter x/exp_avg in addition to x: the part of a name before '/' is a group");
 }
 
 TEST_F(Refusals, EmptyAndTooLargeShapes) {

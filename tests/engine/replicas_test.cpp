@@ -1,4 +1,4 @@
-// Replicas give the bits of sharding without replicas over the same ranks. Memory use equals the plan.
+// Results with and without replicas over the same ranks are bitwise identical. Memory use equals the plan.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <limits>
@@ -29,7 +29,7 @@ const Precision kPrecisions[] = {{},
                                  {.compute = DType::kFloat16}};
 
 /// Each replica has a power of two of contiguous ranks. Their sum is then a subtree of the sum over all ranks, so
-/// replicas change no bit.
+/// results with and without replicas are bitwise identical.
 TEST(Replicas, ChangeNoBit) {
   for (const auto& [ranks, replicas] : kLayouts) {
     for (const int stage : {1, 2, 3}) {

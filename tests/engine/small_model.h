@@ -79,7 +79,7 @@ struct Settings {
 };
 
 struct Outcome {
-  std::vector<double> losses, norms;  // per step; losses are those of rank 0's samples
+  std::vector<double> losses, norms;  // one value per step; losses are those of rank 0's samples
   std::vector<float> parameters;      // full fp32 parameters in the order of shapes()
   friend bool operator==(const Outcome&, const Outcome&) = default;
 };

@@ -227,7 +227,7 @@ SummedGradients sum_gradients(SmallModel& model, const Settings& settings, const
   const Precision& precision = options.precision;
   const bool into_shard = accumulates_into_shard(options);
   std::vector<Bytes> own(rank_count, zero_bytes(precision.gradients));
-  std::vector<Store> leaves;  // of all micro-batches if reproducible, otherwise of the current one
+  std::vector<Store> leaves;  // gradients of all micro-batches if reproducible, otherwise of the current one
   SummedGradients sums{zeros()};
   for (int m = 0; m < options.accumulate; ++m) {
     for (int r = 0; r < rank_count; ++r) {

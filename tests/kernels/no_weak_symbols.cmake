@@ -9,7 +9,8 @@ foreach(object IN LISTS OBJECTS)
   # Sanitizer builds add a weak pointer to the unwinder's routine. It is not code of this file.
   string(REGEX REPLACE "[^\n]* V DW\\.ref\\.[^\n]*" "" symbols "${symbols}")
   if(symbols MATCHES "[^\n]* [WVu] [^\n]*")
-    message(FATAL_ERROR "${object} is compiled with AVX flags and defines a weak symbol, which the linker may choose for "
+    message(FATAL_ERROR
+      "${object} is compiled with AVX flags and defines a weak symbol, which the linker may choose for "
       "the whole program: ${CMAKE_MATCH_0}")
   endif()
   list(APPEND seen "${object}")

@@ -1,4 +1,4 @@
-// What users do with a sharded LibTorch module beside training it straight on, and what they get wrong.
+// Sharded LibTorch modules: repeated calls, several outputs, frozen layers, evaluation, exceptions and usage errors.
 #include <filesystem>
 #include <gtest/gtest.h>
 
@@ -36,7 +36,7 @@ void fill(torch::nn::Module& module) {
   for (auto& each : module.parameters()) each.copy_(values(each.sizes().vec()));
 }
 
-/// One step of the module's loss on its own input, and the parameter then.
+/// Shards the module, runs one step on its loss, and returns the values of `parameter`.
 template <typename M, typename Loss>
 std::vector<float> parameter_after_step(World& world, M& module, const char* parameter, const ShardOptions& how,
                                         const Loss& loss) {
@@ -48,7 +48,7 @@ std::vector<float> parameter_after_step(World& world, M& module, const char* par
   return engine.read(parameter);
 }
 
-/// The same by hand: lr 0.1 and the gradient that LibTorch finds.
+/// Returns the parameter minus 0.1 times the gradient that LibTorch computes: the expected result of one step.
 template <typename M, typename Loss>
 std::vector<float> parameter_after_manual_step(M& module, const char* parameter, const Loss& loss) {
   loss(module).backward();
@@ -62,7 +62,7 @@ void expect_near(const std::vector<float>& a, const std::vector<float>& b) {
   for (size_t i = 0; i < a.size(); ++i) EXPECT_NEAR(a[i], b[i], 1e-6) << i;
 }
 
-/// Two linear layers, the first of which is called twice.
+/// Two linear layers. forward() calls the first one twice.
 struct TwoLayerModule : torch::nn::Module {
   torch::nn::Linear a{4, 4}, b{4, 2};
   TwoLayerModule() {
@@ -72,7 +72,7 @@ struct TwoLayerModule : torch::nn::Module {
   torch::Tensor forward(const torch::Tensor& x) { return call(b, torch::tanh(call(a, torch::tanh(call(a, x))))); }
 };
 
-TEST(ModuleUse, AModuleThatIsCalledTwiceIsNamedTwice) {
+TEST(ModuleUse, SubmoduleCalledTwiceIsListedTwice) {
   const auto loss = [](TwoLayerModule& m) { return m.forward(values({3, 4})).square().sum(); };
   TwoLayerModule alone;
   fill(alone);
@@ -84,7 +84,7 @@ TEST(ModuleUse, AModuleThatIsCalledTwiceIsNamedTwice) {
   });
 }
 
-TEST(ModuleUse, TheLayersOfASequentialAreCalledOneByOne) {
+TEST(ModuleUse, LayersOfASequentialAreSeparateUnits) {
   const auto make = [] {
     torch::nn::Sequential layers(torch::nn::Linear(4, 8), torch::nn::Tanh(), torch::nn::Linear(8, 1));
     fill(*layers);
@@ -99,7 +99,7 @@ TEST(ModuleUse, TheLayersOfASequentialAreCalledOneByOne) {
   });
 }
 
-/// Returns two tensors, of which the loss may use one.
+/// Its submodule returns two tensors. The loss may use only one.
 struct TwoOutputModule : torch::nn::Module {
   struct PartImpl : torch::nn::Module {
     torch::nn::Linear left{4, 4}, right{4, 4};
@@ -112,7 +112,7 @@ struct TwoOutputModule : torch::nn::Module {
   std::shared_ptr<PartImpl> part = register_module("part", std::make_shared<PartImpl>());
 };
 
-TEST(ModuleUse, ForwardsMayReturnSeveralTensorsAndLeaveSomeUnused) {
+TEST(ModuleUse, ForwardMayReturnTensorsThatTheLossDoesNotUse) {
   for (const bool both : {true, false}) {
     const auto loss = [both](TwoOutputModule& m) {
       const auto [left, right] = call(m.part, values({3, 4}));
@@ -129,7 +129,7 @@ TEST(ModuleUse, ForwardsMayReturnSeveralTensorsAndLeaveSomeUnused) {
   }
 }
 
-TEST(ModuleUse, WhatIsFrozenStaysAndThePassGoesOn) {
+TEST(ModuleUse, FrozenLayersKeepTheirValuesAndOthersTrain) {
   in_world(2, [&](World& world) {
     for (const char* frozen : {"a", "b"}) {
       TwoLayerModule module;
@@ -146,7 +146,7 @@ TEST(ModuleUse, WhatIsFrozenStaysAndThePassGoesOn) {
   });
 }
 
-TEST(ModuleUse, WithoutGradientsItIsAnEvaluationBetweenSteps) {
+TEST(ModuleUse, ForwardWithoutGradientsIsAnEvaluation) {
   in_world(2, [&](World& world) {
     TwoLayerModule module;
     fill(module);
@@ -169,7 +169,7 @@ TEST(ModuleUse, WithoutGradientsItIsAnEvaluationBetweenSteps) {
   });
 }
 
-TEST(ModuleUse, AnExceptionInForwardOrBackwardSkipsTheStepAndTheNextIsClean) {
+TEST(ModuleUse, ExceptionInForwardOrBackwardSkipsOnlyThatStep) {
   in_world(2, [&](World& world) {
     TwoLayerModule module;
     fill(module);
@@ -181,13 +181,13 @@ TEST(ModuleUse, AnExceptionInForwardOrBackwardSkipsTheStepAndTheNextIsClean) {
       try {
         const Pass pass = engine.micro_batch();
         torch::Tensor x = values({3, 4});
-        if (own && where == Where::kFirstCall) x = values({3, 5});  // does not fit
+        if (own && where == Where::kFirstCall) x = values({3, 5});  // wrong number of inputs
         if (own && where == Where::kBetweenCalls) {
           call(module.a, x);
           throw std::runtime_error("a bad sample");
         }
         torch::Tensor y = module.forward(x);
-        if (own) y.register_hook([](const at::Tensor&) { throw std::runtime_error("a kernel of the user's"); });
+        if (own) y.register_hook([](const at::Tensor&) { throw std::runtime_error("the user's kernel failed"); });
         sharded->backward(y.square().sum());
         EXPECT_FALSE(own);
       } catch (const std::exception&) {
@@ -203,7 +203,7 @@ TEST(ModuleUse, AnExceptionInForwardOrBackwardSkipsTheStepAndTheNextIsClean) {
   });
 }
 
-TEST(ModuleUse, ComputesIn16BitsWithGradientsIn32) {
+TEST(ModuleUse, ComputesInBf16WithFp32Gradients) {
   in_world(2, [&](World& world) {
     EngineOptions how = options();
     how.precision = {.compute = DType::kBFloat16};
@@ -227,20 +227,20 @@ TEST(ModuleUse, ComputesIn16BitsWithGradientsIn32) {
   });
 }
 
-/// What fully_shard() or a step with its module says.
+/// Returns the message of the UsageError that `body` throws on one rank, or an empty string.
 std::string usage_error(const std::function<void(World&)>& body) {
-  std::string said;
+  std::string message;
   in_world(1, [&](World& world) {
     try {
       body(world);
     } catch (const UsageError& error) {
-      said = error.what();
+      message = error.what();
     }
   });
-  return said;
+  return message;
 }
 
-TEST(ModuleUse, MistakesAreNamed) {
+TEST(ModuleUse, UsageErrorsNameTheSubmodule) {
   const auto sharding = [](ShardOptions how, bool half = false) {
     return usage_error([&](World& world) {
       TwoLayerModule module;
@@ -280,7 +280,7 @@ TEST(ModuleUse, MistakesAreNamed) {
             "forward of a was opened where the declared order has step()");
 }
 
-TEST(ModuleUse, AGradientThatIsReplacedIsNamed) {
+TEST(ModuleUse, ReplacedGradientIsReported) {
   EXPECT_NE(usage_error([](World& world) {
               TwoLayerModule module;
               fill(module);
@@ -288,12 +288,12 @@ TEST(ModuleUse, AGradientThatIsReplacedIsNamed) {
               const auto sharded = fully_shard(module, engine, {.calls = {"a", "a", "b"}});
               engine.micro_batch();
               const torch::Tensor loss = module.forward(values({3, 4})).square().sum();
-              loss.backward({}, true, true);  // of which autograd makes a graph, and so new gradients
+              loss.backward({}, true, true);  // create_graph makes autograd allocate new gradients
             }).find("was replaced during backward"),
             std::string::npos);
 }
 
-TEST(ModuleUseDeathTest, ATouchOutsideACallIsNamed) {
+TEST(ModuleUseDeathTest, AccessOutsideACallNamesTheParameter) {
   testing::FLAGS_gtest_death_test_style = "threadsafe";
   EXPECT_DEATH(in_world(1,
                         [](World& world) {

@@ -1,4 +1,4 @@
-// A LibTorch module, sharded, against the same module trained by LibTorch alone.
+// Trains a sharded LibTorch module, and compares it with the same module trained by LibTorch alone.
 #include <atomic>
 #include <cmath>
 #include <filesystem>
@@ -16,9 +16,9 @@ namespace {
 
 using namespace testing_torch;
 
-constexpr int kSteps = 4, kSequences = 12;  // of the global batch
+constexpr int kSteps = 4, kSequences = 12;  // kSequences is the size of the global batch
 
-const std::string kTied = "head.weight";  // is wte.weight, whose name it has in the engine
+const std::string kTied = "head.weight";  // shares wte.weight; the engine lists it under that name only
 
 struct Trained {
   std::vector<double> losses;
@@ -30,7 +30,7 @@ torch::Tensor tokens_of(int step) {
   return (tokens * tokens * 31 % 101 % kVocabulary).view({kSequences, kContext + 1});
 }
 
-/// The mean over `rows` of the batch.
+/// Mean loss over `rows` sequences of the batch, starting at `first`.
 torch::Tensor loss_of(Gpt& model, const torch::Tensor& tokens, int64_t first, int64_t rows) {
   const torch::Tensor own = tokens.narrow(0, first, rows);
   const torch::Tensor logits = model.forward(own.narrow(1, 0, kContext));
@@ -41,7 +41,7 @@ torch::Tensor loss_of(Gpt& model, const torch::Tensor& tokens, int64_t first, in
 enum class Rule { kSgd, kAdamW };
 
 std::unique_ptr<torch::optim::Optimizer> optimizer_of(Gpt& model, Rule rule) {
-  std::vector<torch::Tensor> parameters;  // the tied one once: LibTorch's optimizer would step it twice
+  std::vector<torch::Tensor> parameters;  // without the tied weight, which LibTorch's optimizer would update twice
   for (const auto& each : model.named_parameters()) {
     if (each.key() != kTied) parameters.push_back(each.value());
   }
@@ -98,8 +98,8 @@ Trained train_sharded(int rank_count, const EngineOptions& options, int accumula
                    }
                    for (const auto& each : model.named_parameters()) {
                      if (each.key() == kTied) continue;
-                     const std::vector<float> whole = engine.read(each.key());
-                     if (world.rank() == 0) trained.parameters[each.key()] = whole;
+                     const std::vector<float> values = engine.read(each.key());
+                     if (world.rank() == 0) trained.parameters[each.key()] = values;
                    }
                  },
                  {.device = DeviceChoice::kHost, .timeout_seconds = 60});
@@ -133,32 +133,34 @@ void expect_near(const Trained& a, const Trained& b) {
   }
 }
 
-TEST(ShardedModule, TrainsAsTheModuleDoesAlone) {
+TEST(ShardedModule, MatchesUnshardedTraining) {
   const Trained plain = train_plain(Rule::kSgd);
-  EXPECT_LT(plain.losses.back(), plain.losses.front() - 0.1) << "nothing was learnt, so nothing is compared";
+  EXPECT_LT(plain.losses.back(), plain.losses.front() - 0.1)
+      << "the loss did not fall by 0.1, so the comparison below is meaningless";
   for (const int rank_count : {1, 2, 3}) {
-    const Trained whole = train_sharded(rank_count, options_at(0));
-    expect_near(plain, whole);
+    const Trained replicated = train_sharded(rank_count, options_at(0));
+    expect_near(plain, replicated);
     for (const int stage : {1, 2, 3}) {
       const Trained sharded = train_sharded(rank_count, options_at(stage));
-      EXPECT_EQ(sharded.losses, whole.losses) << "stage " << stage << " on " << rank_count;
-      EXPECT_EQ(sharded.parameters, whole.parameters) << "stage " << stage << " on " << rank_count;
+      EXPECT_EQ(sharded.losses, replicated.losses) << "ZeRO stage " << stage << " on " << rank_count;
+      EXPECT_EQ(sharded.parameters, replicated.parameters) << "ZeRO stage " << stage << " on " << rank_count;
     }
   }
 }
 
-/// Losses alone: Adam makes steps of its full size of the rounding errors that are the gradient of a key's bias.
-TEST(ShardedModule, TrainsWithAdamWAsTheModuleDoesAlone) {
+/// Compares losses only. The gradient of the attention keys' bias is rounding error, which Adam turns into full-size
+/// updates.
+TEST(ShardedModule, MatchesUnshardedTrainingWithAdamW) {
   const Trained plain = train_plain(Rule::kAdamW);
   expect_near(plain.losses, train_sharded(2, options_at(3, Rule::kAdamW)).losses, 2e-4);
 }
 
-TEST(ShardedModule, AddsMicroBatchesUp) {
+TEST(ShardedModule, AccumulatesMicroBatches) {
   const Trained plain = train_plain(Rule::kSgd);
   for (const int stage : {0, 2, 3}) expect_near(plain, train_sharded(2, options_at(stage), 3));
 }
 
-TEST(ShardedModule, ComputesFromCopiesToo) {
+TEST(ShardedModule, CopyGatherMatchesViewGather) {
   EngineOptions copies = options_at(3);
   copies.gather = GatherMode::kCopy;
   const Trained viewed = train_sharded(2, options_at(3)), copied = train_sharded(2, copies);

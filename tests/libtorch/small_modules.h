@@ -1,5 +1,5 @@
 #pragma once
-// Modules of users, for the tests of libtorch/.
+// LibTorch modules as users write them, for the tests of libtorch/.
 
 #include <cmath>
 #include <torch/torch.h>
@@ -45,23 +45,23 @@ struct TiedHeadImpl : torch::nn::Module {
 };
 TORCH_MODULE(TiedHead);
 
-/// A small GPT, its head tied to its embedding.
+/// A small GPT. Its head shares the weights of its embedding.
 struct Gpt : torch::nn::Module {
-  torch::nn::Embedding tokens{kVocabulary, kWidth}, places{kContext, kWidth};
+  torch::nn::Embedding tokens{kVocabulary, kWidth}, positions{kContext, kWidth};
   torch::nn::ModuleList blocks;
   torch::nn::LayerNorm last{torch::nn::LayerNormOptions({kWidth})};
   TiedHead head{tokens->weight};
 
   Gpt() {
     register_module("wte", tokens);
-    register_module("wpe", places);
+    register_module("wpe", positions);
     for (int64_t l = 0; l < kLayers; ++l) blocks->push_back(Block());
     register_module("h", blocks);
     register_module("ln_f", last);
     register_module("head", head);
   }
 
-  /// The same values on every rank, whatever the state of any generator.
+  /// Sets the same values on every rank, independent of any random generator.
   void initialize() {
     const torch::NoGradGuard none;
     for (auto& each : named_parameters()) {
@@ -75,8 +75,8 @@ struct Gpt : torch::nn::Module {
   }
 
   torch::Tensor forward(const torch::Tensor& ids) {
-    torch::Tensor x = call(tokens, ids);  // a statement each: the order within one is the compiler's
-    x = x + call(places, torch::arange(ids.size(1)).expand_as(ids));
+    torch::Tensor x = call(tokens, ids);  // one call per statement, because C++ does not define the order within one
+    x = x + call(positions, torch::arange(ids.size(1)).expand_as(ids));
     for (const auto& block : *blocks) x = call(*block->as<Block>(), x);
     return call(head, call(last, x));
   }

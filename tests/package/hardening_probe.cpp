@@ -1,5 +1,5 @@
-// Compiled as everything is, for hardening_test.sh: a copy that _FORTIFY_SOURCE checks from level 3 on, because the room there is
-// is known only while the program runs.
+// Compiled with the project's flags for hardening_test.sh. _FORTIFY_SOURCE checks this copy from level 3 on, because
+// the size of the destination is known only at run time.
 #include <cstdlib>
 #include <cstring>
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# tests/package/package_test.sh TREE BUILD PREFIX CASE: what somebody gets who installs Aliquot, seen from a folder outside the
-# tree. The first case is install, which fills PREFIX from BUILD; the others look at that.
+# tests/package/package_test.sh TREE BUILD PREFIX CASE: uses an installed Aliquot from a folder outside the tree. The
+# case install runs first and fills PREFIX from BUILD; the other cases use PREFIX.
 set -euo pipefail
 tree=$1 build=$2 prefix=$3 case=$4
 scratch=$(mktemp -d)
@@ -8,33 +8,35 @@ trap 'rm -rf "$scratch"' EXIT
 
 fail() { echo "$case: $*" >&2 && exit 1; }
 
-# says TEXT PART
-says() { if [[ $1 != *"$2"* ]]; then fail "no $2 in: $1"; fi; }
+# contains TEXT PART: fails unless the text contains the part.
+contains() { if [[ $1 != *"$2"* ]]; then fail "expected '$2' in: $1"; fi; }
 
-# configure_consumer WORDS...: a copy of the consumer, without the tree's settings.
+# configure_consumer ARGUMENTS...: copies the consumer outside the tree and configures it with these cmake arguments.
 configure_consumer() {
   cp -r "$tree/tests/package/consumer" "$scratch/source"
   cp "$tree"/apps/examples/mlp.{c,f90} "$scratch/source"
-  cmake -S "$scratch/source" -B "$scratch/build" -G Ninja -DCMAKE_BUILD_TYPE=Release "$@" >"$scratch/configure.log" 2>&1 ||
+  cmake -S "$scratch/source" -B "$scratch/build" -G Ninja -DCMAKE_BUILD_TYPE=Release "$@" \
+    >"$scratch/configure.log" 2>&1 ||
     { cat "$scratch/configure.log" && fail "the consumer does not configure"; }
 }
 
-# runs COMMAND...: the consumer trains to the end, and catches our error by its type.
+# runs COMMAND...: checks that the consumer finishes training, and catches the library's exception by its type.
 runs() {
   local said
-  said=$("$@") || fail "the consumer ended with $?: $said"
-  [[ $said == *"y = 2.000 x + 1.000"*"told: "* ]] || fail "the consumer says: $said"
+  said=$("$@") || fail "the consumer exited with code $?: $said"
+  [[ $said == *"y = 2.000 x + 1.000"*"told: "* ]] || fail "unexpected output of the consumer: $said"
 }
 
 build_and_run() {
-  cmake --build "$scratch/build" >"$scratch/build.log" 2>&1 || { cat "$scratch/build.log" && fail "the consumer does not build"; }
+  cmake --build "$scratch/build" >"$scratch/build.log" 2>&1 ||
+    { cat "$scratch/build.log" && fail "the consumer does not build"; }
   runs "$scratch/build/consumer"
 }
 
-# What Aliquot stands on was not even looked for.
+# Checks that configuring the consumer did not search for Aliquot's own dependencies.
 found_nothing() {
   if grep -E '^(HDF5|MPI|Boost|fmt|nlohmann_json|CUDA|NCCL)[A-Za-z0-9_]*:' "$scratch/build/CMakeCache.txt"; then
-    fail "the consumer looked for the above"
+    fail "the consumer searched for the packages above"
   fi
 }
 
@@ -50,34 +52,37 @@ case $case in
     configure_consumer -DHOW=shared "-DCMAKE_PREFIX_PATH=$prefix"
     found_nothing
     build_and_run
-    says "$(ldd "$scratch/build/consumer")" "$prefix/lib"
+    contains "$(ldd "$scratch/build/consumer")" "$prefix/lib"
     ;;
   static)
     configure_consumer -DHOW=static "-DCMAKE_PREFIX_PATH=$prefix"
     found_nothing
     build_and_run
-    if ldd "$scratch/build/consumer" | grep libaliquot; then fail "it is linked with the shared library"; fi
+    if ldd "$scratch/build/consumer" | grep libaliquot; then fail "the consumer is linked with the shared library"; fi
     ;;
   version)
-    # Another minor version may have another interface, so it is not taken for the one that was asked for.
+    # Another minor version may have another interface, so find_package() rejects it.
     cp -r "$tree/tests/package/consumer" "$scratch/source"
     for version in 0.0 0.2 1.0; do
-      if said=$(cmake -S "$scratch/source" -B "$scratch/build-$version" -G Ninja "-DCMAKE_PREFIX_PATH=$prefix" "-DVERSION=$version" 2>&1); then
-        fail "version $version was found"
+      if said=$(cmake -S "$scratch/source" -B "$scratch/build-$version" -G Ninja "-DCMAKE_PREFIX_PATH=$prefix" \
+        "-DVERSION=$version" 2>&1); then
+        fail "find_package() accepted version $version"
       fi
-      says "$said" "requested version"
+      contains "$said" "requested version"
     done
     ;;
   C | Fortran)
     if [ "$case" = Fortran ] && ! command -v gfortran >/dev/null; then echo "gfortran is not installed" && exit 77; fi
     configure_consumer "-DHOW=$case" "-DCMAKE_PREFIX_PATH=$prefix"
     found_nothing
-    cmake --build "$scratch/build" >"$scratch/build.log" 2>&1 || { cat "$scratch/build.log" && fail "the consumer does not build"; }
-    # The same numbers, however the languages write them.
+    cmake --build "$scratch/build" >"$scratch/build.log" 2>&1 ||
+      { cat "$scratch/build.log" && fail "the consumer does not build"; }
+    # The programs print the same numbers, in the format of each language.
     for run in "1 0 40" "2 3 40"; do
       read -ra words <<<"$run"
       paste <("$scratch/build/consumer" "${words[@]}") <("$build/examples/mlp" "${words[@]}") >"$scratch/both"
-      awk '$2 != $6 || $4 + 0 != $8 + 0 { bad = 1; print } END { exit bad || NR != 2 }' "$scratch/both" || fail "other losses than in C++"
+      awk '$2 != $6 || $4 + 0 != $8 + 0 { bad = 1; print } END { exit bad || NR != 2 }' "$scratch/both" ||
+        fail "the losses differ from those of the C++ program"
     done
     ;;
   pkg-config)
@@ -86,18 +91,24 @@ case $case in
     read -ra flags < <(pkg-config --cflags --libs aliquot)
     ${CXX:-c++} -std=c++20 -O1 "$tree/tests/package/consumer/main.cpp" -o "$scratch/consumer" "${flags[@]}"
     LD_LIBRARY_PATH=$prefix/lib runs "$scratch/consumer"
-    # An installed example compiles where it lies.
-    ${CXX:-c++} -std=c++20 -O1 "$(find "$prefix/share" -name transformer_sharded.cpp)" -o "$scratch/example" "${flags[@]}"
+    # An installed example compiles in its folder.
+    ${CXX:-c++} -std=c++20 -O1 "$(find "$prefix/share" -name transformer_sharded.cpp)" \
+      -o "$scratch/example" "${flags[@]}"
     ;;
   subdirectory | fetch)
-    # Up to the consumer's own object, which shows that packages are found and headers are there; compiling the library once
-    # more is for the long tests.
+    # Compiles only the consumer's own object, which requires the packages and headers. The long tests also compile the
+    # library.
     configure_consumer "-DHOW=$case" "-DALIQUOT_TREE=$tree" -DALIQUOT_CUDA=OFF
-    if grep -E '^Boost_DIR:' "$scratch/build/CMakeCache.txt"; then fail "a library needs no such thing"; fi
-    if grep -E '^CMAKE_[A-Z]+_LINK_(NO_)?PIE_SUPPORTED' "$scratch/build/CMakeCache.txt"; then fail "the consumer's own programs are linked otherwise"; fi
-    # A header that changes is copied, and what includes it compiled again, in one run: the build knows where copies come from.
+    if grep -E '^Boost_DIR:' "$scratch/build/CMakeCache.txt"; then
+      fail "the consumer searched for Boost, which only the command requires"
+    fi
+    if grep -E '^CMAKE_[A-Z]+_LINK_(NO_)?PIE_SUPPORTED' "$scratch/build/CMakeCache.txt"; then
+      fail "Aliquot changed how the consumer's own programs are linked"
+    fi
+    # The build has a rule for each header copy. So after a change of a header, one build copies it and recompiles the
+    # sources that include it.
     for header in engine/engine.h checkpoint/io_lane.h optim/update_loop.h; do
-      says "$(ninja -C "$scratch/build" -t query "aliquot/public/aliquot/$header" 2>&1 ||
+      contains "$(ninja -C "$scratch/build" -t query "aliquot/public/aliquot/$header" 2>&1 ||
         ninja -C "$scratch/build" -t query "_deps/aliquot-build/public/aliquot/$header")" "input: CUSTOM_COMMAND"
     done
     cmake --build "$scratch/build" --target CMakeFiles/consumer.dir/main.cpp.o >"$scratch/build.log" 2>&1 ||
@@ -108,49 +119,56 @@ case $case in
     build_and_run
     ;;
   headers)
-    # Each compiles alone, with nothing of ours or of others before it. The case CUDA compiles *_cuda.h. Headers for LibTorch
-    # need a LibTorch: tests/libtorch/ compiles them, where the build has one.
+    # Each header compiles without any other before it. The case CUDA compiles *_cuda.h. tests/libtorch/ compiles the
+    # headers for LibTorch, if the build has LibTorch.
     # shellcheck disable=SC2016  # the inner shell expands it
-    public_headers | grep -vE '_cuda[.]h|aliquot/(torch[.]h|libtorch/)' | xargs -P "$(nproc)" -I{} sh -c 'echo "#include <{}>" |
-      ${CXX:-c++} -x c++ -std=c++20 -fsyntax-only -Wall -Wextra -Wpedantic -Werror -I"$0/include" - || { echo "{} does not compile alone" && exit 255; }' "$prefix"
-    if (cd "$prefix/include" && grep -rnE --exclude='*_cuda.h' 'MPI_|nccl[A-Z]|cuda[A-Z].*\(|H5[A-Z]?[a-z]*_|#include <(mpi|cuda|nccl|hdf5|fmt|nlohmann|boost)' aliquot); then
-      fail "the above is not for users to see"
+    public_headers | grep -vE '_cuda[.]h|aliquot/(torch[.]h|libtorch/)' |
+      xargs -P "$(nproc)" -I{} sh -c 'echo "#include <{}>" |
+      ${CXX:-c++} -x c++ -std=c++20 -fsyntax-only -Wall -Wextra -Wpedantic -Werror -I"$0/include" - ||
+      { echo "{} does not compile alone" && exit 255; }' "$prefix"
+    private='MPI_|nccl[A-Z]|cuda[A-Z].*\(|H5[A-Z]?[a-z]*_|#include <(mpi|cuda|nccl|hdf5|fmt|nlohmann|boost)'
+    if (cd "$prefix/include" && grep -rnE --exclude='*_cuda.h' "$private" aliquot); then
+      fail "the public headers above use a dependency of Aliquot"
     fi
     ;;
   CUDA)
-    # A user's rule for GPUs, and each *_cuda.h alone. Running it takes no GPU.
+    # Compiles each *_cuda.h alone, and a user's update rule for GPUs. Running the program needs no GPU.
     nvcc=$(sed -n 's/^CMAKE_CUDA_COMPILER:[A-Z]*=//p' "$build/CMakeCache.txt")
-    if [ -z "$nvcc" ]; then echo "this build has no GPU parts" && exit 77; fi
+    if [ -z "$nvcc" ]; then echo "skipped: this build has no CUDA backend" && exit 77; fi
     flags=(-std=c++20 --fmad=false -Xcompiler=-ffp-contract=off -arch=sm_90 "-I$prefix/include")
     for header in $(public_headers | grep '_cuda[.]h'); do
       echo "#include <$header>" >"$scratch/alone.cu"
       "$nvcc" "${flags[@]}" -c "$scratch/alone.cu" -o "$scratch/alone.o" || fail "$header does not compile alone"
     done
     "$nvcc" "${flags[@]}" "$tree/tests/package/consumer/rule.cu" -o "$scratch/rule" "-L$prefix/lib" -laliquot
-    says "$(LD_LIBRARY_PATH=$prefix/lib "$scratch/rule")" "signum"
+    contains "$(LD_LIBRARY_PATH=$prefix/lib "$scratch/rule")" "signum"
     ;;
   symbols)
     nm -DC --defined-only "$prefix"/lib*/libaliquot.so >"$scratch/symbols"
-    if grep -vE ' (aliquot::|aliquot_|(typeinfo|typeinfo name|vtable|VTT) for aliquot::)' "$scratch/symbols" | grep -vE ' A '; then
-      fail "the above is not ours to offer"
+    if grep -vE ' (aliquot::|aliquot_|(typeinfo|typeinfo name|vtable|VTT) for aliquot::)' "$scratch/symbols" |
+      grep -vE ' A '; then
+      fail "libaliquot.so exports the symbols above, which do not belong to aliquot"
     fi
     for inside in Executor HostView BoardClient StagedWriter Weights update_avx2; do
-      if grep -E "aliquot::$inside(::|\()" "$scratch/symbols"; then fail "the above is nobody's business"; fi
+      if grep -E "aliquot::$inside(::|\()" "$scratch/symbols"; then
+        fail "libaliquot.so exports the internal symbols above"
+      fi
     done
-    grep -q ' T aliquot::Engine::step()' "$scratch/symbols" || fail "Engine::step() is not there"
+    grep -q ' T aliquot::Engine::step()' "$scratch/symbols" || fail "libaliquot.so does not export Engine::step()"
     ;;
   packages)
-    # In a build folder's own words, without compiling: the objects are there.
-    (cd "$scratch" && cpack --config "$build/CPackConfig.cmake" -B "$scratch/out" >"$scratch/log" 2>&1) || { cat "$scratch/log" && fail "cpack failed"; }
+    # Packages the existing build folder, without compiling.
+    (cd "$scratch" && cpack --config "$build/CPackConfig.cmake" -B "$scratch/out" >"$scratch/log" 2>&1) ||
+      { cat "$scratch/log" && fail "cpack failed"; }
     if command -v file >/dev/null && command -v dpkg-shlibdeps >/dev/null; then
       deb=$(echo "$scratch"/out/*.deb)
-      says "$(dpkg-deb --field "$deb" Package Version Depends)" "libhdf5"
-      says "$(dpkg-deb --contents "$deb")" "./usr/include/aliquot/aliquot.h"
+      contains "$(dpkg-deb --field "$deb" Package Version Depends)" "libhdf5"
+      contains "$(dpkg-deb --contents "$deb")" "./usr/include/aliquot/aliquot.h"
     else
-      echo "no .deb: that takes file and dpkg-shlibdeps (packages file and dpkg-dev)"
+      echo "skipped: .deb, which requires the packages file and dpkg-dev"
     fi
-    says "$(tar -tzf "$scratch"/out/*.tar.gz)" "lib/cmake/aliquot/aliquotConfig.cmake"
+    contains "$(tar -tzf "$scratch"/out/*.tar.gz)" "lib/cmake/aliquot/aliquotConfig.cmake"
     du -h --apparent-size "$scratch"/out/aliquot* | sed "s|$scratch/out/||"
     ;;
-  *) fail "no such case" ;;
+  *) fail "unknown case" ;;
 esac

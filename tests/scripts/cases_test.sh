@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What test.sh says of GoogleTest's reports.
+# cases.awk counts the cases in GoogleTest's reports, and the skipped ones by reason.
 # shellcheck source=tests/scripts/expect.sh
 source "$(dirname "$0")/expect.sh"
 

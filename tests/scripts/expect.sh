@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Sourced by the tests of scripts: a scratch folder that goes away, and one way to say what a command must do.
+# Sourced by the tests of scripts: a temporary folder that is removed at exit, and a function that checks a command.
 set -euo pipefail
 export top
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
@@ -7,7 +7,7 @@ scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 failures=0
 
-# expect pass|fail TEXT COMMAND...: the command ends so, and what it prints holds the text.
+# expect pass|fail TEXT COMMAND...: the command succeeds or fails, and its output contains the text.
 expect() {
   local wanted=$1 text=$2 ended=pass output
   shift 2

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# gpu_check.sh runs all its steps, whatever they print and however they end, on a tree and a machine that only pretend.
+# gpu_check.sh runs all its steps, whatever they print or return. The tree and the machine are simulated.
 # shellcheck source=tests/scripts/expect.sh
 source "$(dirname "$0")/expect.sh"
 
 mkdir -p "$scratch/scripts" "$scratch/.device/bin" "$scratch/bin"
 cp "$top"/scripts/{gpu_check,lib}.sh "$scratch/scripts/"
-# program NAME STATUS LINE: what it prints and how it ends.
+# program NAME STATUS LINE: creates a program that prints the line and exits with the status.
 program() {
   printf '#!/bin/sh\necho "%s"\nexit %s\n' "$3" "$2" >"$scratch/$1"
   chmod +x "$scratch/$1"

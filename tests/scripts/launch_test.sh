@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# The templates for clusters: the batch script against an srun and an scontrol that pretend, the others as far as they can be read
-# here.
+# The job templates for clusters: runs the batch script with simulated srun and scontrol, and checks the texts of the
+# others.
 # shellcheck source=tests/scripts/expect.sh
 source "$(dirname "$0")/expect.sh"
 batch=$top/scripts/slurm/train.sbatch
 
-# srun runs the command as one task, and passes signals on as Slurm's does; what scontrol was asked is written down.
+# srun runs the command as one task and forwards signals as Slurm does. The requests to scontrol are recorded.
 mkdir "$scratch/bin"
 cat >"$scratch/bin/srun" <<'TEXT'
 #!/usr/bin/env bash
@@ -25,7 +25,7 @@ cat >"$scratch/bin/scontrol" <<'TEXT'
 #!/usr/bin/env bash
 echo "$*" >>"$SCONTROL_LOG"
 TEXT
-# A command that ends as its first argument says: done, broken, or saved when it is told by SIGUSR1.
+# The command's first argument selects how it ends: done exits with 0, broken with 3, others with 75 after SIGUSR1.
 cat >"$scratch/command" <<'TEXT'
 #!/usr/bin/env bash
 echo "$*"
@@ -39,12 +39,12 @@ for _ in $(seq 300); do sleep 0.1; done
 exit 9
 TEXT
 chmod +x "$scratch/bin/srun" "$scratch/bin/scontrol" "$scratch/command"
-export PATH="$scratch/bin:$PATH" SLURM_JOB_ID=17 SCONTROL_LOG=$scratch/asked STARTED=$scratch/started SRUN_LOG=$scratch/srun
-export SLURM_CPUS_PER_TASK=8
-unset SLURM_SUBMIT_DIR # as from elsewhere
+export PATH="$scratch/bin:$PATH" SCONTROL_LOG=$scratch/asked STARTED=$scratch/started SRUN_LOG=$scratch/srun
+export SLURM_JOB_ID=17 SLURM_CPUS_PER_TASK=8
+unset SLURM_SUBMIT_DIR # as if the job was submitted outside the tree
 
 expect fail "no command" "$batch"
-expect fail "names no --checkpoint-dir" "$batch" "$scratch/command" "done"
+expect fail "has no --checkpoint-dir" "$batch" "$scratch/command" "done"
 expect pass "done --checkpoint-dir runs --resume auto" "$batch" "$scratch/command" "done" --checkpoint-dir runs
 expect pass "srun with 8 cores a task: --mpi=pmix --kill-on-bad-exit=1 $scratch/command done" cat "$scratch/srun"
 ended=0
@@ -52,7 +52,7 @@ ended=0
 expect pass "" test "$ended" -eq 3
 expect fail "" test -e "$scratch/asked"
 
-# told SIGNAL: sets `ended` to how the script ends when that comes while the command runs.
+# told SIGNAL: sends the signal while the command runs, and sets `ended` to the script's exit code.
 told() {
   rm -f "$STARTED"
   "$batch" "$scratch/command" waits --checkpoint-dir runs >"$scratch/log" &
@@ -65,13 +65,13 @@ told() {
   wait $! || ended=$?
 }
 
-# Asked to stop by Slurm, it saves and queues again.
+# When Slurm asks it to stop, it saves and requeues.
 told USR1
 expect pass "" test "$ended" -eq 0
 expect pass "requeue 17" cat "$scratch/asked"
-expect pass "job 17 queues again" cat "$scratch/log"
+expect pass "requeueing job 17" cat "$scratch/log"
 
-# Also where srun had no tasks yet, and handed the signal to none.
+# The same if srun had no tasks yet and lost the signal.
 rm "$scratch/asked"
 export TASKS_AFTER=6
 told USR1
@@ -79,13 +79,14 @@ unset TASKS_AFTER
 expect pass "" test "$ended" -eq 0
 expect pass "requeue 17" cat "$scratch/asked"
 
-# Told to end by scancel, it saves and does not queue again.
+# When cancelled by scancel, it saves and does not requeue.
 rm "$scratch/asked"
 told TERM
 expect pass "" test "$ended" -eq 75
 expect fail "" test -e "$scratch/asked"
 
-# From the top of the tree a run that crashes is started again on the same nodes, until it comes no further; signals get through.
+# In a job submitted from the root of the tree, a run that crashes restarts on the same nodes until a number of failures
+# in a row adds no checkpoint. Signals still reach the run.
 export SLURM_SUBMIT_DIR=$top ALIQUOT_WAIT=0 ALIQUOT_TRIES=2
 rm -f "$SRUN_LOG"
 cat >"$scratch/once" <<'TEXT'
@@ -99,7 +100,7 @@ rm -f "$STARTED"
 expect pass "starting again on 1 ranks" "$batch" "$scratch/once" --checkpoint-dir "$scratch/runs"
 expect pass "" test "$(wc -l <"$SRUN_LOG")" -eq 2
 expect fail "gave up after 2 failures" "$batch" "$scratch/command" broken --checkpoint-dir "$scratch/runs"
-# Whether the tasks that are there share the batch, the command says itself.
+# The command itself checks that the number of tasks divides the batch.
 SLURM_NTASKS=4 expect pass "done --checkpoint-dir $scratch/runs --global-batch 6 --resume auto" \
   "$batch" "$scratch/command" "done" --checkpoint-dir "$scratch/runs" --global-batch 6
 rm -f "$SRUN_LOG"
@@ -114,14 +115,14 @@ expect pass "" test "$ended" -eq 75
 expect fail "" test -e "$scratch/asked"
 unset SLURM_SUBMIT_DIR
 
-# A run that saved without being asked (it was told otherwise) does not queue again.
+# A run that exits with 75 without a signal through the script is not requeued.
 printf '#!/bin/sh\nexit 75\n' >"$scratch/command"
 ended=0
 "$batch" "$scratch/command" --checkpoint-dir runs >/dev/null || ended=$?
 expect pass "" test "$ended" -eq 75
 expect fail "" test -e "$scratch/asked"
 
-# Every option that a template gives the program is one of its own; the packages that the image installs are Debian's.
+# The scripts that the templates name exist, the templates are valid YAML, and aliquot train has the options they use.
 for file in "$top"/scripts/kubernetes/*.yaml; do
   while read -r script; do
     expect pass "" test -x "$top/scripts/$script"
@@ -135,13 +136,13 @@ for document in yaml.safe_load_all(open(sys.argv[1])):
   fi
   expect fail "" grep -nP '\t' "$file"
 done
-# What trying again would not mend ends the job: the codes at which the supervisor does not try either.
+# Exit codes that a retry cannot fix end the job: the same codes at which the supervisor gives up.
 expect pass "" grep -qE '^ +values: \[1, 2, 4, 5\]$' "$top/scripts/kubernetes/job.yaml"
 if [ $# -gt 0 ]; then
   help=$("$1" train --help)
   while read -r option; do
     if ! grep -qE -- "^ *$option( |\$)" <<<"$help"; then
-      echo "job.yaml: $option is none of aliquot train's"
+      echo "job.yaml: aliquot train has no option $option"
       failures=$((failures + 1))
     fi
   done < <(grep -hoE -- '--[a-z]+(-[a-z]+)*' "$top"/scripts/kubernetes/job.yaml | sort -u)

@@ -1,20 +1,22 @@
 #!/usr/bin/env bash
-# Every rule of check_layers.sh, broken once in a tree that keeps the others, and kept once where it nearly looks broken.
+# For every rule of check_layers.sh: one violation in an otherwise valid tree, and one valid case that resembles it.
 # shellcheck source=tests/scripts/expect.sh
 source "$(dirname "$0")/expect.sh"
 
-# fresh: a small tree that keeps every rule.
+# fresh: creates a small valid tree.
 fresh() {
   rm -rf "${scratch:?}"/*
   mkdir -p "$scratch"/{kernels,sharding,optim,checkpoint,capi,apps/examples,tests/optim,bench,include/aliquot} \
     "$scratch"/engine/{plan,proof,cost,choose,run} "$scratch"/checkpoint/{file,weights}
   for folder in file weights; do echo '#pragma once' >"$scratch/checkpoint/$folder/a.h"; done
   for folder in plan cost run; do echo '#pragma once' >"$scratch/engine/$folder/a.h"; done
-  for room in kernels sharding optim checkpoint engine capi apps; do echo '#pragma once' >"$scratch/$room/$room.h"; done
+  for module in kernels sharding optim checkpoint engine capi apps; do
+    echo '#pragma once' >"$scratch/$module/$module.h"
+  done
   for folder in include/aliquot apps/examples; do echo '#pragma once' >"$scratch/$folder/aliquot.h"; done
 }
 
-# rule pass|fail TEXT FILE LINE...: the tree with the file added is judged so.
+# rule pass|fail TEXT FILE LINE...: checks the tree after adding the file.
 rule() {
   local wanted=$1 text=$2 file=$3
   shift 3
@@ -40,8 +42,8 @@ rule fail "capi may not include apps/" capi/a.cpp '#include "apps/apps.h"'
 rule fail "installed users" capi/a.cpp '#include <aliquot/aliquot.h>'
 rule pass "" capi/a.cpp '#include <aliquot/c.h>' '#include "engine/engine.h"'
 rule fail "installed users" engine/a.cpp '#include <aliquot/aliquot.h>'
-rule fail "is no file of this tree" kernels/a.cpp '#include "kernels.h"'
-rule fail "is no file of this tree" sharding/a.cpp '#include "../kernels/kernels.h"'
+rule fail "is not a file of this tree" kernels/a.cpp '#include "kernels.h"'
+rule fail "is not a file of this tree" sharding/a.cpp '#include "../kernels/kernels.h"'
 rule fail "kernels/a.cpp:2: cuda_runtime.h" kernels/a.cpp '// first' '#include <cuda_runtime.h>'
 rule fail "cub/cub.cuh" kernels/cuda.cpp '#include <cub/cub.cuh>'
 rule fail "nccl.h" sharding/nccl_exchange.cpp '#include <nccl.h>'
@@ -60,6 +62,6 @@ rule pass "" checkpoint/file.cpp '#include <hdf5.h>'
 rule pass "" apps/data_reader.cpp '#include <hdf5.h>'
 rule pass "" apps/examples/a.cpp '#include <aliquot/aliquot.h>'
 rule pass "" apps/examples/a.cpp '#include "aliquot.h"'
-rule fail "is no file of this tree" apps/examples/a.cpp '#include "beside.h"'
+rule fail "is not a file of this tree" apps/examples/a.cpp '#include "beside.h"'
 rule pass "" kernels/a.cpp '// #include "engine/engine.h"' '#ifdef __CUDACC__' '#endif'
 exit $((failures > 0))

@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# check_lengths.sh measures functions of every shape, and is not led astray by braces in text.
+# check_lengths.sh measures functions of every shape, and ignores braces in literals and comments.
 # shellcheck source=tests/scripts/expect.sh
 source "$(dirname "$0")/expect.sh"
 
-# body OPENING LINES [CLOSING]: a function of that many lines in all.
+# body OPENING LINES [CLOSING]: prints a function of that many lines.
 body() {
   echo "$1"
   for ((i = 2; i < $2; ++i)); do echo '    if (x) { y(); }  // }}'; done
   echo "${3:-\}}"
 }
 
-# lengths pass|fail TEXT: judges the tree whose one source is standard input.
+# lengths pass|fail TEXT: checks a tree whose only source is standard input.
 lengths() {
   mkdir -p "$scratch/kernels"
   cat >"$scratch/kernels/a.cpp"
@@ -19,7 +19,8 @@ lengths() {
 
 lengths pass "" < <(body 'void f() {' 60)
 lengths fail "kernels/a.cpp:1: a function of 61 lines" < <(body 'void f() {' 61)
-lengths fail "a.cpp:2: a function of 61" < <(echo 'namespace a {' && body 'int f(int a) const noexcept {' 61 && echo '}')
+lengths fail "a.cpp:2: a function of 61" \
+  < <(echo 'namespace a {' && body 'int f(int a) const noexcept {' 61 && echo '}')
 lengths fail "a.cpp:2: a function of 61" < <(echo 'class A {' && body 'A(int x) : a_{x}, b_(x) {' 61 && echo '};')
 lengths fail "a.cpp:1: a function of 61" < <(echo 'int f(int a,' && body '    int b) {' 60)
 lengths fail "a function of 70" < <(body 'TEST(Suite, Case) {' 70)

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Every rule of check_public.sh, broken once in a tree that keeps the others.
+# For every rule of check_public.sh: one violation in an otherwise valid tree.
 # shellcheck source=tests/scripts/expect.sh
 source "$(dirname "$0")/expect.sh"
 
-# fresh: a small tree that keeps every rule.
+# fresh: creates a small valid tree.
 fresh() {
   rm -rf "${scratch:?}"/*
   mkdir -p "$scratch"/{kernels,engine,include/aliquot,cmake}
@@ -12,14 +12,16 @@ fresh() {
   printf '%s\n' '#include "kernels/macros.h"' >"$scratch/kernels/stream.h"
   local header
   for header in engine/engine.h kernels/stream.h; do
-    printf '%s\n' '#pragma GCC visibility push(default)' 'namespace aliquot {' '}' '#pragma GCC visibility pop' >>"$scratch/$header"
+    printf '%s\n' '#pragma GCC visibility push(default)' 'namespace aliquot {' '}' '#pragma GCC visibility pop' \
+      >>"$scratch/$header"
   done
   echo '#define ALIQUOT_NOTHING' >"$scratch/kernels/macros.h"
   echo 'namespace aliquot {}' >"$scratch/engine/inside.h"
-  printf 'set(aliquot_public_headers\n  kernels/macros.h kernels/stream.h\n  engine/engine.h)\n' >"$scratch/cmake/AliquotPublicHeaders.cmake"
+  printf 'set(aliquot_public_headers\n  kernels/macros.h kernels/stream.h\n  engine/engine.h)\n' \
+    >"$scratch/cmake/AliquotPublicHeaders.cmake"
 }
 
-# rule pass|fail TEXT FILE LINE...: the tree with the lines at the end of the file is judged so.
+# rule pass|fail TEXT FILE LINE...: checks the tree after appending the lines to the file.
 rule() {
   local wanted=$1 text=$2 file=$3
   shift 3
@@ -29,8 +31,8 @@ rule() {
 }
 
 rule pass "" engine/inside.h ''
-rule fail "engine/inside.h: is reached from include/aliquot/ and so installed" kernels/macros.h '#include "engine/inside.h"'
+rule fail "engine/inside.h: is included from include/aliquot/" kernels/macros.h '#include "engine/inside.h"'
 rule fail "engine/other.h: is listed" cmake/AliquotPublicHeaders.cmake 'set(aliquot_public_headers engine/other.h)'
-rule fail "engine/inside.h: exports what it declares, and is no public header" engine/inside.h '#pragma GCC visibility push(default)'
+rule fail "engine/inside.h: exports its declarations" engine/inside.h '#pragma GCC visibility push(default)'
 rule fail "kernels/macros.h: is a public header: put #pragma" kernels/macros.h 'namespace aliquot {'
 exit $((failures > 0))

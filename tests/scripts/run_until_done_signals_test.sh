@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
-# run_until_done_signals_test.sh ALIQUOT: that what signals ask of scripts/run_until_done.sh comes about, whenever they come.
+# run_until_done_signals_test.sh ALIQUOT: scripts/run_until_done.sh obeys signals at every moment of a run.
 # shellcheck source=tests/scripts/supervised.sh
 source "$(dirname "$0")/supervised.sh"
 aliquot=$1
 for tool in pgrep pkill; do command -v $tool >/dev/null || { echo "$tool is missing: install procps" && exit 1; }; done
 
-# Nothing is started after a signal where the run crashes on it, or none is there at the time.
-asked() { # SIGNAL CODE CHECKPOINT: what it ends with when a run that is asked crashes, and when it is asked while it waits
+# After a signal the supervisor starts nothing, even if the run crashes on the signal or no run exists at that time.
+# asked SIGNAL CODE CHECKPOINT: the supervisor exits with CODE if a run crashes on the signal, and if the signal arrives
+# while the supervisor waits to restart. CHECKPOINT exists from the start; empty for none.
+asked() {
   local status supervisor
   for when in running waiting; do
     rm -rf "$saved" "$scratch/starts" "$scratch/log"
@@ -22,14 +24,15 @@ asked() { # SIGNAL CODE CHECKPOINT: what it ends with when a run that is asked c
     kill -s "$1" $supervisor || true
     wait $supervisor || status=$?
     if [ $status -ne "$2" ] || [ "$(wc -l <"$scratch/starts")" -ne 1 ]; then
-      echo "SIG$1 while $when: code $status, not $2, after $(wc -l <"$scratch/starts") starts" && cat "$scratch/log"
+      echo "SIG$1 while $when: exit code $status, expected $2, after $(wc -l <"$scratch/starts") starts"
+      cat "$scratch/log"
       failures=$((failures + 1))
     fi
   done
 }
 cat >"$scratch/crash.sh" <<'CRASH'
 #!/usr/bin/env bash
-# Crashes when it is asked to stop, or at once.
+# Crashes when asked to stop, or at once.
 trap 'exit 3' TERM USR1
 echo start >>"$1/starts"
 if [ "$2" = running ]; then while true; do sleep 0.1; done; fi
@@ -48,30 +51,36 @@ exit 3
 MORE
 chmod +x "$scratch/once_more.sh"
 
-# A signal that comes while the ranks are still being counted starts none, and is not kept waiting by that.
+# A signal during the count of available ranks prevents the start, and does not wait for the count.
 rm -rf "$saved" "$scratch/starts"
 status=0
-"${supervise[@]}" --available "touch $scratch/counting; sleep 100; echo 1" -- "$scratch/play.sh" "$scratch" --checkpoint-dir "$saved" 1 \
-  >"$scratch/log" 2>&1 &
+"${supervise[@]}" --available "touch $scratch/counting; sleep 100; echo 1" -- \
+  "$scratch/play.sh" "$scratch" --checkpoint-dir "$saved" 1 >"$scratch/log" 2>&1 &
 supervisor=$!
 for ((round = 0; round < 300; ++round)); do if [ -e "$scratch/counting" ]; then break; fi; sleep 0.1; done
 asked_at=$SECONDS
 kill $supervisor
 wait $supervisor || status=$?
 if [ $status -ne 143 ] || [ -e "$scratch/starts" ] || [ $((SECONDS - asked_at)) -ge 30 ]; then
-  echo "SIGTERM while ranks were counted: code $status, not 143, or a start, or after $((SECONDS - asked_at)) s" && cat "$scratch/log"
+  echo "SIGTERM while --available ran: exit code $status after $((SECONDS - asked_at)) s; expected 143 within 30 s"
+  cat "$scratch/log"
   failures=$((failures + 1))
 fi
-for ((round = 0; round < 300; ++round)); do if ! pgrep -f "touch $scratch/counting" >/dev/null; then break; fi; sleep 0.1; done
-if [ $round -eq 300 ]; then echo "what counts ranks outlived SIGTERM" && failures=$((failures + 1)); fi
+for ((round = 0; round < 300; ++round)); do
+  if ! pgrep -f "touch $scratch/counting" >/dev/null; then break; fi
+  sleep 0.1
+done
+if [ $round -eq 300 ]; then echo "the command of --available still runs after SIGTERM" && failures=$((failures + 1)); fi
 
-# What a launcher loses because its ranks are not there yet comes again; what would weigh more the second time does not.
+# A launcher loses SIGUSR1 if its ranks have not started, so the supervisor repeats it. It does not repeat SIGTERM,
+# which launchers treat as more urgent the second time.
 mkdir "$scratch/launcher"
 cat >"$scratch/launcher/mpirun" <<'LAUNCHER'
 #!/bin/bash
-# mpirun FOLDER --checkpoint-dir SAVED SIGNAL: ends with 75 at the second SIGUSR1, or where 5 s after a SIGTERM there was no other.
+# mpirun FOLDER --checkpoint-dir SAVED SIGNAL: exits with 75 at the second SIGUSR1, or 5 s after the first SIGTERM if no
+# second one arrived.
 heard=0 last=
-trap '' USR1 # bash does not tell two signals apart that come at once
+trap '' USR1 # bash merges signals that arrive at once
 trap 'heard=$((heard + 1))' "$4"
 touch "$1/launched"
 for ((round = 0; round < 600; ++round)); do
@@ -83,18 +92,20 @@ done
 exit 9
 LAUNCHER
 chmod +x "$scratch/launcher/mpirun"
-launched() { # HEARD SIGNAL [SECONDS SIGNAL]: that the launcher heard that often enough, and not too often
+# launched HEARD SIGNAL [SECONDS SIGNAL]: sends the signals to the supervisor, and checks that the launcher received
+# HEARD as often as it requires.
+launched() {
   local status=0 supervisor
   rm -rf "$saved" "$scratch/launched"
   "${supervise[@]}" -- "$scratch/launcher/mpirun" "$scratch" --checkpoint-dir "$saved" "$1" >"$scratch/log" 2>&1 &
   supervisor=$!
   for ((round = 0; round < 300; ++round)); do if [ -e "$scratch/launched" ]; then break; fi; sleep 0.1; done
-  sleep 1 # while the supervisor still looks whether it is there, a signal is sent twice anyway
+  sleep 1 # a signal during the start of the command is always sent twice
   kill -s "$2" $supervisor
   if [ $# -gt 2 ]; then sleep "$3" && kill -s "$4" $supervisor; fi
   wait $supervisor || status=$?
   if [ $status -ne 75 ]; then
-    echo "SIG$2 to a launcher without ranks, which listens for SIG$1: code $status, not 75" && cat "$scratch/log"
+    echo "SIG$2 to a launcher without ranks, which expects SIG$1: exit code $status, expected 75" && cat "$scratch/log"
     failures=$((failures + 1))
   fi
 }
@@ -104,13 +115,19 @@ if has_mpi "$aliquot"; then
   for after in 0.1 0.3; do
     rm -rf "$saved"
     status=0
-    "${supervise[@]}" -- mpirun -n 2 "$aliquot" train --quiet --layers 1 --width 32 --sequence 32 --threads 1 --steps 1000000 \
-      --checkpoint-dir "$saved" >"$scratch/log" 2>&1 &
+    "${supervise[@]}" -- mpirun -n 2 "$aliquot" train --quiet --layers 1 --width 32 --sequence 32 --threads 1 \
+      --steps 1000000 --checkpoint-dir "$saved" >"$scratch/log" 2>&1 &
     supervisor=$!
-    for ((round = 0; round < 300; ++round)); do if pgrep -f "^mpirun .*$saved" >/dev/null; then break; fi; sleep 0.1; done
+    for ((round = 0; round < 300; ++round)); do
+      if pgrep -f "^mpirun .*$saved" >/dev/null; then break; fi
+      sleep 0.1
+    done
     sleep $after
     kill -s USR1 $supervisor
-    for ((round = 0; round < 300; ++round)); do if ! kill -0 $supervisor 2>/dev/null; then break; fi; sleep 0.1; done
+    for ((round = 0; round < 300; ++round)); do
+      if ! kill -0 $supervisor 2>/dev/null; then break; fi
+      sleep 0.1
+    done
     if [ $round -eq 300 ]; then
       echo "SIGUSR1 $after s after mpirun's start was lost" && cat "$scratch/log"
       failures=$((failures + 1))
@@ -120,15 +137,15 @@ if has_mpi "$aliquot"; then
   done
 fi
 
-# A signal that comes as a run is started, or is about to be, is not lost on the shell that starts it. A folder by another name is looked
-# into all the same.
+# A signal during the start of a run is not lost, although a shell starts the run. The checkpoint folder may be a
+# symbolic link.
 mkdir -p "$scratch/slow" "$scratch/real"
 ln -sfn "$scratch/real" "$scratch/link"
 printf '#!/usr/bin/env bash\nsleep 0.2\nexec %s "$@"\n' "$(command -v find)" >"$scratch/slow/find"
 chmod +x "$scratch/slow/find"
 cat >"$scratch/asked.sh" <<'ASKED'
 #!/usr/bin/env bash
-# Goes on until it is asked to stop.
+# Runs until asked to stop.
 trap 'exit 75' TERM USR1
 mkdir -p "$2/step-01"
 for ((round = 0; round < 100; ++round)); do sleep 0.1; done
@@ -137,7 +154,8 @@ ASKED
 chmod +x "$scratch/asked.sh"
 for after in 0.25 0.45 0.55 0.65 0.85; do
   status=0
-  PATH=$scratch/slow:$PATH "${supervise[@]}" -- "$scratch/asked.sh" --checkpoint-dir "$scratch/link" >"$scratch/log" 2>&1 &
+  PATH=$scratch/slow:$PATH "${supervise[@]}" -- "$scratch/asked.sh" --checkpoint-dir "$scratch/link" \
+    >"$scratch/log" 2>&1 &
   supervisor=$!
   sleep $after
   kill -s USR1 $supervisor
@@ -149,27 +167,34 @@ for after in 0.25 0.45 0.55 0.65 0.85; do
 done
 ends 0 "the newest checkpoint is step-02" "${supervise[@]}" -- "$scratch/once_more.sh" --checkpoint-dir "$scratch/link"
 
-# Signals reach the run: it saves, and nothing is started after it.
-stopped() { # SIGNAL [--group|--all] COMMAND...: as a terminal does it, or timeout, to the group and its leader; as systemd, to all there are
+# Signals reach the run: it saves, and the supervisor starts nothing after it.
+# stopped SIGNAL [--group|--all] COMMAND...: sends the signal to the supervisor; with --group also to its process group,
+# as a terminal or timeout does; with --all also to every rank, as systemd does.
+stopped() {
   local signal=$1 status=0 whom=
   shift
   if [[ $1 = --* ]]; then whom=$1 && shift; fi
   rm -rf "$saved"
-  # Without job control a shell has what it starts beside itself ignore SIGINT, and in its own group.
+  # Without job control, background commands ignore SIGINT and share the process group of the shell.
   set -m
   "${supervise[@]}" -- "$@" --steps 1000000 --checkpoint-dir "$saved" >"$scratch/log" 2>&1 &
   local supervisor=$!
   set +m
-  for ((round = 0; round < 300; ++round)); do if compgen -G "$saved/step-*" >/dev/null; then break; fi; sleep 0.1; done
+  for ((round = 0; round < 300; ++round)); do
+    if compgen -G "$saved/step-*" >/dev/null; then break; fi
+    sleep 0.1
+  done
   kill -s "$signal" $supervisor || true
   if [ "$whom" = --group ]; then kill -s "$signal" -- "-$supervisor" || true; fi
   if [ "$whom" = --all ]; then pkill -"$signal" -f -- "^$aliquot train .*$saved" || true; fi
   wait $supervisor || status=$?
   if [ $status -ne 75 ]; then
-    echo "SIG$signal ended $* with code $status, not 75" && cat "$scratch/log"
+    echo "SIG$signal ended $* with exit code $status, expected 75" && cat "$scratch/log"
     failures=$((failures + 1))
   fi
-  if pgrep -f -- "$saved" >/dev/null; then echo "a process outlived SIG$signal" && failures=$((failures + 1)); fi
+  if pgrep -f -- "$saved" >/dev/null; then
+    echo "a process still runs after SIG$signal" && failures=$((failures + 1))
+  fi
 }
 small=("$aliquot" train --quiet --layers 1 --width 32 --sequence 32 --threads 1 --checkpoint-every 20)
 stopped TERM "${small[@]}"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Sourced by the tests of scripts/run_until_done.sh: a stand-in for training, and ways to say what the supervisor must make of it.
+# Sourced by the tests of scripts/run_until_done.sh: a substitute for training, and checks of the supervisor.
 # shellcheck source=tests/scripts/expect.sh
 source "$(dirname "${BASH_SOURCE[0]}")/expect.sh"
 # shellcheck source=scripts/runs.sh
@@ -7,7 +7,7 @@ source "$top/scripts/runs.sh"
 supervise=("$top/scripts/run_until_done.sh" --wait 0)
 saved=$scratch/saved
 
-# ends CODE TEXT COMMAND...: it ends with that code, and what it prints holds the text.
+# ends CODE TEXT COMMAND...: the command exits with that code, and its output contains the text.
 ends() {
   local code=$1 text=$2 status=0
   shift 2
@@ -18,7 +18,7 @@ ends() {
   fi
 }
 
-# A stand-in for training: its n-th start does what the n-th line of the plan says: a code, and a step that it saves.
+# Substitute for training. Its n-th start follows the n-th line of the plan: an exit code, and a step that it saves.
 cat >"$scratch/play.sh" <<'PLAY'
 #!/usr/bin/env bash
 # play.sh FOLDER --checkpoint-dir SAVED RANKS ...
@@ -28,7 +28,7 @@ if [ -n "$step" ]; then mkdir -p "$3/step-$step"; fi
 exit "$code"
 PLAY
 chmod +x "$scratch/play.sh"
-# plays LINES OPTIONS... -- WORDS...: sets `starts` up and runs the stand-in under the supervisor.
+# plays LINES OPTIONS... -- ARGUMENTS...: sets `starts` and runs the substitute under the supervisor.
 # shellcheck disable=SC2317 # called by ends
 plays() {
   local lines=$1
@@ -40,7 +40,7 @@ plays() {
   shift
   "${supervise[@]}" "${options[@]}" -- "$scratch/play.sh" "$scratch" --checkpoint-dir "$saved" "{ranks}" "$@"
 }
-# started COUNT TEXT: so many times, and the last so.
+# started COUNT TEXT: there were COUNT starts, and the last one was TEXT.
 started() {
   if [ "$(wc -l <"$scratch/starts")" -ne "$1" ] || [[ $(tail -n 1 "$scratch/starts") != *"$2"* ]]; then
     echo "expected $1 starts, the last with \"$2\":" && cat "$scratch/starts" "$scratch/log"

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# What train.sh hands to the command: its own choices, unless the user or a file has chosen.
+# The arguments that train.sh passes to the command: its defaults, unless the user or a file sets them.
 # shellcheck source=tests/scripts/expect.sh
 source "$(dirname "$0")/expect.sh"
 
-# A tree with the real script, and with everything it calls replaced by something that says how it was called.
+# A tree with the real script. Each program it calls is replaced by one that prints its arguments.
 mkdir -p "$scratch/scripts" "$scratch/build" "$scratch/bin"
 cp "$top"/scripts/{train,lib}.sh "$scratch/scripts/"
 printf '#!/bin/sh\n' | tee "$scratch/scripts/setup.sh" "$scratch/bin/cmake" "$scratch/bin/ninja" >/dev/null
@@ -18,5 +18,5 @@ expect pass "called: train --zero-stage 3 --ranks=4." "$train" --ranks=4
 expect pass "called: train --ranks 2 --deepspeed d.json." "$train" --deepspeed d.json
 expect pass "called: train --config run.ini." "$train" --config run.ini
 printf '#!/bin/sh\nexit 1\n' >"$scratch/bin/ninja"
-expect fail "does not hold the aliquot command" "$train"
+expect fail "has no target aliquot_command" "$train"
 exit $((failures > 0))

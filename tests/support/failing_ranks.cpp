@@ -109,7 +109,7 @@ void throws_under_queued_work(World& world) {
   const auto stream = world.device().make_stream(Lane::kGather);
   const auto gathered = world.communicator().allocate(1 << 20, Category::kSlots, "whole");
   if (world.rank() == 1) world.communicator().all_gather_in_place(*stream, {&gathered, 0}, 1 << 16, {"never"});
-  if (world.rank() == 1) throw std::runtime_error("thrown beside it");
+  if (world.rank() == 1) throw std::runtime_error("thrown with queued work");
   barrier(world, Lane::kCompute, {});
 }
 

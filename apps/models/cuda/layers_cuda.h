@@ -25,7 +25,7 @@ void gated_backward(Stream& stream, ConstValues from, const GatedElements& a);
 void rotate(Stream& stream, const Rotary& a, Values x);
 
 void embedding_forward(Stream& stream, const Embedding& a, ConstValues table, float* to);
-/// The rows of a batch, sorted by token; rows of equal tokens are in ascending order.
+/// The tokens of a batch in ascending order, and the row of each. Rows with the same token are in ascending order.
 struct TokenSortedRows {
   const int32_t *tokens = nullptr, *rows = nullptr;
 };

@@ -30,7 +30,7 @@ ModelConfig parse_model_config(std::string_view text, const std::string& where);
 /// file or larger than 16 MiB.
 ModelConfig read_model_config(const std::filesystem::path& file);
 
-/// The path of the config.json in the directory `weights`, or beside the file `weights`. Nothing if there is none.
+/// The path of the config.json in the directory `weights`, or next to the file `weights`. Nothing if there is none.
 std::optional<std::filesystem::path> find_config_near(const std::filesystem::path& weights);
 
 }  // namespace aliquot

@@ -31,7 +31,7 @@ int64_t attention_scratch_elements(const AttentionShape& shape, DType type);
 struct AttentionForward {
   AttentionShape shape;
   ConstValues qkv;
-  Values to;                  // of qkv's type
+  Values to;                  // with the type of qkv
   float* log_sums = nullptr;  // batch x heads x sequence, saved for backward
   float* scratch = nullptr;   // attention_scratch_elements() for each thread of the pool
 };

@@ -19,7 +19,7 @@ struct Linear {
   ConstValues weight, bias;
   int64_t rows = 0, inputs = 0, outputs = 0;
   bool outputs_first = false;  // true: weight is [outputs, inputs]; false: [inputs, outputs]
-  float* scratch = nullptr;    // of the matrix product: see product.h
+  float* scratch = nullptr;    // scratch memory of the matrix product: see product.h
   int64_t output_stride = 0;   // elements between rows of the output; 0 means `outputs`
 };
 

@@ -29,7 +29,7 @@ void for_rows(ThreadPool& pool, int64_t rows, Body&& body) {
 
 struct HostLogitLoops {
   ThreadPool& pool;
-  float* scratch;  // for backward, an element for each row
+  float* scratch;  // backward uses one element per row
   double* loss;
 
   void multiply(const Product& product) const { aliquot::multiply(pool, product); }

@@ -32,7 +32,7 @@ struct LossBuffers {
   // Only for 16-bit logits:
   float* tile = nullptr;             // rows x tile_entries()
   float* tile_maxima = nullptr;      // rows x tile_count(), saved for backward
-  float* product_scratch = nullptr;  // of matrix products: see product.h
+  float* product_scratch = nullptr;  // scratch memory of matrix products: see product.h
 };
 
 /// Returns the sum over rows of -log p(target), added in double from the first row to the last.

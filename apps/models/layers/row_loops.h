@@ -39,14 +39,14 @@ struct LayerNormWeightColumns {
   const float* mean = nullptr;
   const float* rstd = nullptr;
   const float* from = nullptr;
-  Values weight, bias;  // both of one type
+  Values weight, bias;  // both with the same type
   int64_t rows = 0, width = 0, begin = 0, end = 0;
   bool add = false;
 };
 
 /// SwiGLU: silu(gate) * up. Backward reads gate and up and overwrites them with their gradients.
 struct GatedElements {
-  Values gate, up;  // of one type, which is also that of `to` and `from`
+  Values gate, up;  // both with the same type as `to` and `from`
   int64_t count = 0;
 };
 

@@ -47,8 +47,8 @@ std::map<std::string, Scalar> optimizer_scalars(const TrainOptions& o) {
   return scalars;
 }
 
-/// The bytes of this rank's shard of the fp32 masters and of the optimizer state, at any ZeRO stage. Computed from the
-/// plan alone, so that a dry run can print it.
+/// The size in bytes of this rank's shard of the fp32 masters and of the optimizer state, at any ZeRO stage. Computed
+/// from the plan alone, so that a dry run can print it.
 int64_t snapshot_capacity(const TrainContext& context) {
   const Plan& plan = context.engine().plan();
   int64_t bytes = 0;

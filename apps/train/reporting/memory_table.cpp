@@ -8,7 +8,7 @@
 namespace aliquot {
 namespace {
 
-constexpr size_t kMinWidth = 8;  // of "1023 MiB", the widest value
+constexpr size_t kMinWidth = 8;  // width of "1023 MiB", the widest value
 
 // Columns are separated by one blank.
 size_t width_of(std::string_view heading) { return std::max(kMinWidth, heading.size()) + 1; }

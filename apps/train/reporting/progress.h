@@ -30,8 +30,8 @@ std::string progress_bar(const ProgressStep& step, int64_t step_count, double se
 /// Returns "42 s", "3 min 20 s", "2 h 05 min".
 std::string duration_text(double seconds);
 
-/// Prints progress to `out`, on rank 0. A bar stays on one line and is drawn at most ten times a second. The time left
-/// is estimated from the steps of this process only, not from those before a resume.
+/// Prints progress to `out`, on rank 0. A bar stays on one line and is drawn at most ten times per second. The time
+/// left is estimated from the steps of this process only, not from those before a resume.
 class Progress {
  public:
   Progress(ProgressStyle style, int64_t first_step, int64_t step_count, std::FILE* out);

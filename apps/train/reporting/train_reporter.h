@@ -63,8 +63,8 @@ class TrainReporter {
   std::optional<MetricsFile> metrics_;
   std::optional<Progress> progress_;
   StragglerWatch straggler_watch_;
-  bool stepped_ = false;                       // without a step, measured memory cannot be compared with the plan
-  std::array<WorkSeconds, 2> work_seconds_{};  // of the last two steps, the older first
+  bool stepped_ = false;                       // if no step ran, measured memory cannot be compared with the plan
+  std::array<WorkSeconds, 2> work_seconds_{};  // work in the last two steps, the older step first
 };
 
 }  // namespace aliquot

@@ -56,7 +56,7 @@ void StepWriter::add_reduce_buffers(UnitId unit, OperationId reduce, const Reduc
   }
 }
 
-/// When the exchange ends, the other replicas have finished reading, so the buffers end with it.
+/// When the all-reduce over replicas ends, the other replicas have finished reading, so the buffers end with it.
 void StepWriter::replica_all_reduce(UnitId unit, int32_t micro_batch) {
   UnitState& state = units_[unit];
   const OperationId exchange = add(Verb::kReplicaAllReduce, unit, micro_batch, {{state.last_reduce}});
@@ -114,7 +114,7 @@ void StepWriter::add_reduced_buffers(UnitId unit, OperationId norm) {
     if (!flats_[f].trainable) continue;
     add_buffer(Role::kBlockSquares, f, {complete, norm}, {{norm}});
     if (schedule_.reduces_in_place) continue;
-    // When the exchange ends, the other replicas have finished reading it.
+    // When the all-reduce over replicas ends, the other replicas have finished reading the partial sums.
     if (has_replicas())
       add_buffer(Role::kReplicaPartialSums, f, {state.first_reduce, state.exchange}, {{state.exchange}});
     const bool spread = state.spread != kNone, added_up_elsewhere = has_replicas() || schedule_.sums_in_levels;
@@ -151,7 +151,7 @@ void StepWriter::add_waits_on_previous_step() {
   }
   for (UnitState& state : units_) wait(state.update, {state.publish, true, true});
   for (const PersistentGradientWrite& write : persistent_gradient_writes_) {
-    if (write.reduce_before != kNone) {  // a later micro-batch
+    if (write.reduce_before != kNone) {  // the write is in a later micro-batch
       wait(write.backward, {write.reduce_before, true});
       continue;
     }

@@ -16,7 +16,7 @@ struct DraftBuffer {
 struct ScheduleDraft {
   std::vector<Operation> operations;
   std::vector<DraftBuffer> buffers;
-  int64_t alignment_bytes = 256;  // of all offsets
+  int64_t alignment_bytes = 256;  // all offsets are multiples of this
 };
 
 /// Groups the flats of matrices, in the order of units. The result is the same on every rank.

@@ -80,7 +80,7 @@ std::byte* ModelAddresses::gradients(int32_t flat) const { return at(Role::kGrad
 UseMemory ModelAddresses::memory_of_use(int32_t use, bool backward) const {
   if (plan_.model.activations.uses.empty()) return {.use = use};  // the model allocates its activations
   const UseActivations& declared = plan_.model.activations.uses[use];
-  const AccessMode made = backward ? AccessMode::kReads : AccessMode::kWrites;  // of buffers that forward writes
+  const AccessMode made = backward ? AccessMode::kReads : AccessMode::kWrites;  // for buffers that forward writes
   // A buffer that this backward does not declare may still exist for another use: see peek().
   const bool reads_input = use > 0 && (!backward || declared.input_in_backward);
   const bool has_output = !backward || declared.output_in_backward;

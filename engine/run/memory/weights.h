@@ -12,7 +12,7 @@
 namespace aliquot {
 
 /// The working copy is what the model reads. If the model computes in fp32, it is also the master. Otherwise the master
-/// is stored beside it, split or in full (Precision). Frozen parameters, and shards that another rank updates, have
+/// is stored separately, split or in full (Precision). Frozen parameters, and shards that another rank updates, have
 /// only a working copy here. Used between steps, from the rank's own thread. The plan, memory and view must outlive it.
 class Weights {
  public:

@@ -147,7 +147,8 @@ TEST_F(ConfigFile, IsReadBeforeTheCommandLine) {
 TEST_F(ConfigFile, ErrorsNameFileAndLine) {
   EXPECT_TRUE(one_line_contains(error_message({"--config", write("steps = 3\nzero_stge = 2\n")}),
                                 path_ + ":2: unknown key 'zero-stge'. Did you mean zero-stage?"));
-  EXPECT_TRUE(one_line_contains(error_message({"--config", write("steps = many\n")}), path_ + ":1: steps: 'many'"));
+  EXPECT_TRUE(one_line_contains(error_message({"--config", write("steps = many\n")}),
+                                path_ + ":1: steps: invalid value 'many'"));
   EXPECT_TRUE(one_line_contains(error_message({"--config", write("steps\n")}), "write steps = VALUE"));
   EXPECT_TRUE(one_line_contains(error_message({"--config", write("config = more.ini\n")}),
                                 "give --config on the command line"));

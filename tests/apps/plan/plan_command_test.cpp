@@ -202,7 +202,7 @@ TEST(Plan, ReadsTheMachineFileOfDoctor) {
   EXPECT_GT(plan["step_seconds"].get<double>(), 0);
   const CommandResult again = test::run_aliquot({"doctor", "--measure", path});
   EXPECT_EQ(again.code, 1);
-  EXPECT_NE(again.err.find("is there already"), std::string::npos) << again.err;
+  EXPECT_NE(again.err.find("already exists"), std::string::npos) << again.err;
   EXPECT_EQ(Json::parse(std::ifstream(path)), file);
   EXPECT_EQ(test::run_aliquot({"doctor", "--measur", path}).code, 1);
 }

@@ -155,7 +155,7 @@ TEST_F(Init, UnsupportedFieldsAreRejectedByName) {
   config["head_dim"] = 16;
   write_file(path, config.dump());
   expect_refusal(run_aliquot({"checkpoint", "import", at("llama/hf"), "--out", at("in")}),
-                 "does not describe the weights beside it, which have 2 layers of width 32.");
+                 "does not describe the weights next to it, which have 2 layers of width 32.");
   expect_refusal(start(at("llama/hf")), "do not fit this model");
   config["hidden_size"] = 32;
   config["head_dim"] = 8;
@@ -177,7 +177,7 @@ TEST_F(Init, WithoutAConfigurationTheOptionsDefineTheModel) {
   EXPECT_NE(
       from_weights.err.find(
           "--init " + at("gpt2/hf") +
-          ": found no config.json beside the weights, so the options define the model: 4 heads, norm epsilon 1e-05."),
+          ": found no config.json next to the weights, so the options define the model: 4 heads, norm epsilon 1e-05."),
       std::string::npos)
       << from_weights.err;
   ASSERT_EQ(run_aliquot({"checkpoint", "import", at("gpt2/hf"), "--out", at("in")}).code, 0);

@@ -92,8 +92,10 @@ TEST(Save, OfAnotherOptimizerResumesOnlyWithAllowMissing) {
 
 TEST(Save, ConversionOf8BitMomentsIsReported) {
   for (const auto& [from, to, says] : std::vector<std::tuple<const char*, const char*, const char*>>{
-           {"adamw8bit", "adamw", "(checkpoint: uint8 with optimizer/wte.weight/exp_avg_sq_scale, state: float32)"},
-           {"adamw", "adamw8bit", "(checkpoint: float32, state: uint8 with optimizer/wte.weight/exp_avg_scale)"}}) {
+           {"adamw8bit", "adamw",
+            "/exp_avg_sq (checkpoint: uint8 with optimizer/wte.weight/exp_avg_sq_scale, state: float32)"},
+           {"adamw", "adamw8bit",
+            "/exp_avg (checkpoint: float32, state: uint8 with optimizer/wte.weight/exp_avg_scale)"}}) {
     test::TemporaryDirectory directory;
     auto words = training(directory.path(), "blocking");
     words.insert(words.end(), {"--stop-after", "2", "--optimizer", from});

@@ -53,7 +53,7 @@ TEST(Simulate, Stage2OverlapsAReduceWithTheNextBackward) {
   const Timeline timeline = simulate(p, cost_model(10, 20));
   constexpr double kUpdates = 61 + kNorm;
   expect_spans(p, timeline,
-               {{0, 10},                         // forward h.0, beside all-gather h.1 of the previous step
+               {{0, 10},                         // forward h.0, during all-gather h.1 of the previous step
                 {10, 20},                        // forward h.1
                 {20, 40},                        // backward h.1
                 {40, 41},                        // reduce h.1, hidden by backward h.0
@@ -128,8 +128,8 @@ TEST(Simulate, BytesBetweenNodesAreSentOnce) {
 
 /// Bytes that leave a node, for two units with shards of 1,024 bytes. A reduce sends one sum for each rank on another
 /// node, or, from a node of one rank, its own parts. An all-gather sends the node's parts once to each other node. If
-/// each replica has its own node, the replicas exchange each shard in two parts, one in each direction, and the sum of
-/// squares of a block.
+/// each replica has its own node, the all-reduce over the replicas sends the size of a shard in each direction, and the
+/// sum of squares of one block.
 TEST(Simulate, CountsBytesThatLeaveANode) {
   const auto crossing = [](const Policy& policy, const Topology& topology) {
     const Plan p = plan(two_units(), policy, topology);
@@ -159,7 +159,7 @@ TEST(Simulate, PartialSumsOfReplicasAreAddedInFp32) {
   const Plan p = plan(two_units(), policy, Topology::one_host(4));
   const CostModel cost = cost_model(0, 0);
   const std::vector<Price> priced = prices(p, cost);
-  std::vector<double> seconds;  // of the reduces of unit 0
+  std::vector<double> seconds;  // duration of each reduce of unit 0
   for (std::size_t id = 0; id < priced.size(); ++id) {
     const Operation& operation = p.schedule.operations[id];
     if (operation.verb == Verb::kReduce && operation.operand == 0) seconds.push_back(priced[id].seconds);

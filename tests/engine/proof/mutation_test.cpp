@@ -255,7 +255,7 @@ std::optional<Plan> planned(const testing::RandomCase& drawn) {
   }
 }
 
-/// Simulates an undercount of the bytes of a role: by 1 byte, by 256 bytes, or by half.
+/// Makes the buffers of a role too small: by 1 byte, by 256 bytes, or by half.
 void shrink(Schedule& schedule, Role role, int by) {
   for (PlannedBuffer& buffer : schedule.buffers) {
     if (buffer.role != role) continue;

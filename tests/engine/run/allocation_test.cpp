@@ -15,7 +15,7 @@ std::atomic<int64_t> allocation_count = 0;
 
 // AddressSanitizer replaces these operators itself and reports a mix of both as an error.
 #ifndef __SANITIZE_ADDRESS__
-// Not inlined: if GCC inlines only one operator of a pair, it warns of malloc and delete as a mismatch.
+// These operators must not be inlined: if GCC inlines only one of a pair, it warns that malloc and delete mismatch.
 [[gnu::noinline]] void* operator new(std::size_t size) {
   if (counting) ++allocation_count;
   if (void* data = std::malloc(size > 0 ? size : 1)) return data;

@@ -1,4 +1,4 @@
-// Offload changes no bit, and memory use equals the plan.
+// Results with and without offload are bitwise identical, and memory use equals the plan.
 #include <filesystem>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -334,7 +334,7 @@ TEST(DiskOffloadStore, AFullDiskIsReportedAtCreation) {
     make_disk_offload_store(full, std::filesystem::temp_directory_path(), 1 << 20);
     FAIL();
   } catch (const FaultError& error) {
-    EXPECT_THAT(error.what(), testing::HasSubstr("cannot reserve 1.00 MiB for"));
+    EXPECT_THAT(error.what(), testing::HasSubstr("cannot reserve 1.00 MiB of disk space for"));
   }
 }
 

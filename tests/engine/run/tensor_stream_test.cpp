@@ -10,7 +10,7 @@
 namespace aliquot {
 namespace {
 
-constexpr int64_t kCount = 21;  // of a tensor whose element i has the value i
+constexpr int64_t kCount = 21;  // elements of the tensor; element i has the value i
 constexpr int64_t kStagingBytes = 6 * 8;
 
 /// Pieces whose elements are computed. Expects that it reads into aligned memory, as loops over floats require.

@@ -1,4 +1,5 @@
-// Somebody else's program: a line is fitted with a rule of his own on two ranks at stage 3, saved, and read back.
+// An external program: fits a line with its own optimizer rule on two ranks at ZeRO stage 3, saves it, and reads it
+// back.
 #include <aliquot/aliquot.h>
 #include <aliquot/checkpoint.h>
 #include <aliquot/rule.h>

@@ -1,4 +1,5 @@
-// A user's rule for hosts and GPUs, in one file that nvcc compiles. Without a GPU it only describes the optimizer.
+// A user's optimizer rule for hosts and GPUs, in one file for nvcc. Without a GPU it only prints the optimizer's
+// description.
 #include <aliquot/rule.h>
 #include <aliquot/rule_cuda.h>
 #include <array>

@@ -1,4 +1,4 @@
-// A sum in two steps, over groups first, has the bits of one sum.
+// A sum in two steps, over groups first, is bitwise identical to a sum in one step.
 #include "sharding/comm/sum_in_groups.h"
 
 #include <gtest/gtest.h>

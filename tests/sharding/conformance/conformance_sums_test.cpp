@@ -15,7 +15,7 @@ struct Format {
   DType from, to;
   float factor;
   bool in_place;
-  int64_t offset_bytes = 0;  // of the first part in its buffer
+  int64_t offset_bytes = 0;  // offset of the first part in its buffer
 };
 
 /// Converts values to bytes of `dtype`.

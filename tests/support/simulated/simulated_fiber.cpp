@@ -36,7 +36,7 @@ void* allocate_stack() {
     void* memory = spare_stacks.memory.back();
     spare_stacks.memory.pop_back();
 #if defined(__SANITIZE_ADDRESS__)
-    // A fiber is destroyed within its body, whose frames are still poisoned.
+    // The body of the previous fiber on this stack never returned, so AddressSanitizer still has its frames poisoned.
     __asan_unpoison_memory_region(static_cast<std::byte*>(memory) + kGuardBytes, kStackBytes);
 #endif
     return memory;

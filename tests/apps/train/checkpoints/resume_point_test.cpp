@@ -51,7 +51,7 @@ TEST(ResumePoint, RejectsInvalidStatistics) {
            {}, {1, 2}, {std::nan(""), 1, 1}, {1, -1, 1}, {1, HUGE_VAL, 1}, {1, 1, -1}, {1, 1, 0.5}, {1, 1, 1e300}}) {
     State state = state_of(int64_t{1});
     state.scalars[kLossStatisticsName] = wrong;
-    EXPECT_NE(refusal(state).find("the checkpoint's loss_statistics is "), std::string::npos);
+    EXPECT_NE(refusal(state).find("the checkpoint's losses_seen is "), std::string::npos);
   }
 }
 
