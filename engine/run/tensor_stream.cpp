@@ -11,6 +11,12 @@
 namespace aliquot {
 namespace {
 
+/// Elements are written in place, so each run of them begins at a multiple of this.
+constexpr std::size_t kAlignment = alignof(int64_t);
+static_assert(sizeof(Overlap) % kAlignment == 0);
+
+constexpr std::size_t aligned(std::size_t size) { return (size + kAlignment - 1) / kAlignment * kAlignment; }
+
 void append(std::string& to, const Overlap& part) { to.append(reinterpret_cast<const char*>(&part), sizeof part); }
 
 }  // namespace
@@ -28,7 +34,7 @@ std::string TensorStream::packed(std::string bytes, const StateTensor& tensor, i
     if (piece.copy || part.empty()) continue;
     append(bytes, part);
     const std::size_t at = bytes.size(), size = static_cast<std::size_t>(part.count * each);
-    bytes.resize(at + size);
+    bytes.resize(at + aligned(size));
     read_piece(tensor, piece, (part.first - piece.offset) * each,
                {reinterpret_cast<std::byte*>(bytes.data() + at), size});
   }
@@ -39,7 +45,8 @@ void TensorStream::run(std::string_view what, const StateTensor& tensor, const T
   const int64_t each = element_bytes(tensor.dtype), count = tensor.element_count();
   const int64_t most = std::max<int64_t>(1, chunk_bytes_ / each);
   const ExchangePurpose purpose("gather values");
-  const std::string heading = fmt::format("{}\n", what);
+  std::string heading = fmt::format("{}\n", what);
+  heading.resize(aligned(heading.size()));
   for (int64_t begin = 0; begin == 0 || begin < count; begin += most) {
     const int64_t end = std::min(count, begin + most);
     const auto all = ranks_.gather_objects(packed(heading, tensor, begin, end));
@@ -55,7 +62,7 @@ void TensorStream::run(std::string_view what, const StateTensor& tensor, const T
         std::memcpy(&part, rank.data() + at, sizeof part);
         const auto size = static_cast<std::size_t>(part.count * each);
         std::memcpy(chunk_.data() + (part.first - begin) * each, rank.data() + at + sizeof part, size);
-        at += sizeof part + size;
+        at += sizeof part + aligned(size);
       }
     }
     take(begin, chunk_);

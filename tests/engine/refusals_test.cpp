@@ -37,7 +37,8 @@ class Refusals : public testing::Test {
   }
 
   World world = World::from_environment(kHosts);
-  float *value = nullptr, *gradient = nullptr;
+  // Before the engine, which sets them to null when it is destroyed.
+  float *value = nullptr, *gradient = nullptr, *other = nullptr, *other_gradient = nullptr;
   Engine engine{world, {}};
 };
 
@@ -84,7 +85,6 @@ TEST_F(Refusals, ShapesOfNothingAndOfTooMuch) {
 }
 
 TEST_F(Refusals, PointersThatAreMissingOrShared) {
-  float *other = nullptr, *other_gradient = nullptr;
   Unit& unit = engine.add_unit("u");
   const auto said = [&](PointerSlot values, PointerSlot gradients) {
     return refusal([&] { unit.add("w", {3}, values, gradients); });
