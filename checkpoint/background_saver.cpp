@@ -15,7 +15,7 @@ BackgroundSaver::BackgroundSaver(Communicator& communicator, int64_t capacity_by
       background_communicator_(communicator.split(0, communicator.rank())),
       snapshot_(capacity_bytes, ledger),
       staging_(ledger) {
-  // Touch the pages now, as Snapshot does, so that the recorded memory exists and no save pays for page faults.
+  // Touches the pages now, as Snapshot does. The memory in the ledger is then resident, and saves have no page faults.
   for (int64_t i = 0; i < StagingRing::kChunks; ++i) std::ranges::fill(staging_.chunk(i), std::byte{0});
 }
 

@@ -128,7 +128,7 @@ class Session {
   Executor executor_, evaluator_;
   std::optional<TimelineRecorder> recorder_;
   int64_t recorded_from_ = 0;
-  LaneStreams lanes_;  // one for every lane of either plan
+  LaneStreams lanes_;  // one for each lane that plan_ or evaluation_ uses
 
   // Progress of the current step or evaluation.
   Executor* active_ = &executor_;

@@ -88,7 +88,7 @@ void ShardedState::clear_residuals() const {
   }
 }
 
-/// This rank in replica 0, which saves its pieces; -1 in other replicas.
+/// This rank's number in its shard group, if the group is replica 0; otherwise -1. Only replica 0 saves pieces.
 int ShardedState::saving_rank() const {
   return parts_.groups.replica_index() == 0 ? parts_.groups.shard_group().rank() : -1;
 }

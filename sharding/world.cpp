@@ -140,7 +140,7 @@ void abort_and_write_flight_record(World& world) noexcept {
 
 Topology threads_topology(int rank_count) {
   Topology topology = Topology::one_host(rank_count);
-  // The ranks are threads and run on any core of the process.
+  // The ranks are threads. Each may run on any core that the process may use.
   topology.numa_of_rank.assign(static_cast<std::size_t>(rank_count), numa_node_of(allowed_cores()));
   if (const int on_each = said_ranks_per_node(); on_each > 0) {
     for (int r = 0; r < rank_count; ++r) topology.node_of_rank[r] = r / on_each;

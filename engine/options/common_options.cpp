@@ -10,7 +10,7 @@ namespace aliquot {
 namespace {
 
 constexpr IntegerRange kUses{0, 1 << 20};
-constexpr RealRange kRate{.least = 0, .most = 1e29};  // optimizers accept less than 1e30
+constexpr RealRange kRate{.least = 0, .most = 1e29};  // optimizers reject learning rates of 1e30 or more
 constexpr std::string_view kDisk = "disk:";
 
 /// Adds an option that needs its own functions to set and to get the value.

@@ -119,7 +119,8 @@ class BufferSizes {
     }
   }
 
-  /// Without replicas there is one part per node. With replicas, a shard is divided into one part per replica.
+  /// Bytes of a buffer of quantized communication. Without replicas, the buffer has a part of `shard` elements for each node.
+  /// With replicas, it has a part of shard / replicas elements for each replica.
   int64_t of_encoded(int64_t shard) const {
     const bool exchanges = replicas_ > 1;
     const int64_t parts = exchanges ? replicas_ : nodes_, count = exchanges ? shard / replicas_ : shard;

@@ -70,7 +70,7 @@ __global__ void encode_blocks(const Encode args, int64_t part_bytes) {
     }
     encode_block(values, {args.to, part_bytes, args.count, element});
     if (args.carried == nullptr) continue;
-    __syncwarp();  // every lane has read the scale of the carried block, which lane 0 overwrites
+    __syncwarp();  // all threads of the warp have read the residual, which is overwritten next
     encode_block(values, {args.carried, part_bytes, args.count, element});
   }
 }

@@ -26,8 +26,8 @@ struct DirectTransport {
 /// and `make_node_memory`.
 DirectTransport host_direct_transport(double timeout_seconds);
 
-/// The complete transport for thread ranks on the GPUs of one node, which they may share. Peers' kernels read the
-/// buffers in GPU memory. Throws UnavailableError in a build without CUDA.
+/// The transport for ranks that are threads, on the GPUs of one node. Several ranks may use one GPU. Kernels of other
+/// ranks read the buffers in GPU memory. Throws UnavailableError in a build without CUDA.
 DirectTransport cuda_direct_transport(double timeout_seconds);
 
 /// Gathers copy from the peers' memory. Reductions read the peers' memory and write the rank's own part, without an

@@ -34,8 +34,8 @@ class FlightRecorder {
   /// Adds a group and returns its number. `members` are world ranks, in the order of the group.
   int add_group(std::vector<int> members);
 
-  /// Records that collective number `sequence` of the group's lane, counted from 1, was issued. Returns the number for
-  /// begin() and end().
+  /// Records that collective number `sequence` of the group's lane, counted from 1, was issued. Returns the number of
+  /// the record's entry, for begin() and end().
   uint64_t issue(int group, Lane lane, uint64_t sequence, const OperationDescription& what, Label label) noexcept;
   void begin(uint64_t number) noexcept;
   void end(uint64_t number) noexcept;

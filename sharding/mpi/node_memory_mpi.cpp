@@ -123,8 +123,8 @@ class WindowNodeMemory final : public NodeMemory {
     return std::make_unique<WindowMapping>(name);
   }
 
-  // Returns the first page boundary in the window, which must be at the same offset on all ranks. MPI implementations
-  // map complete pages, so it is.
+  // Returns the first page boundary in the window. Its offset must be the same on all ranks. MPI implementations map
+  // whole pages, which guarantees this.
   std::byte* page_aligned_base(MPI_Win window) {
     MPI_Aint size_bytes = 0;
     int unit = 0;

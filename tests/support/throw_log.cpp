@@ -1,6 +1,6 @@
-// scripts/coverage.sh preloads this into tests (LD_PRELOAD). Adds a line to the file ALIQUOT_THROW_LOG for each code
-// location that throws, once per process: the test, the program or library, and the offset in it. Writes each line at
-// once, so a process killed later has logged it.
+// scripts/coverage.sh preloads this into tests (LD_PRELOAD). Logs each code location that throws, once per
+// process, to the file that the variable ALIQUOT_THROW_LOG names. A line has the test, the program or library, and the
+// offset in it. Each line is written immediately, so that it survives if the process is killed.
 #include <atomic>
 #include <cstdint>
 #include <cstdio>

@@ -46,7 +46,7 @@ class FileFormats : public testing::Test {
     source->read(0, all, int64_t{1} << 31);
     return all;
   }
-  /// The error message of opening the file, without its beginning "--data PATH: "; "accepted" if there is no error.
+  /// Opens the file. Returns the error message without the prefix "--data PATH: ", or "accepted" if there is no error.
   std::string refusal(const std::string& name, const std::string& bytes) const {
     const std::string path = write(name, bytes), start = "--data " + path + ": ";
     try {

@@ -13,7 +13,7 @@ std::atomic<bool> counting = false;
 std::atomic<int64_t> allocation_count = 0;
 }  // namespace
 
-// AddressSanitizer replaces these operators itself and reports a mix of both as an error.
+// AddressSanitizer replaces these operators itself. It reports memory allocated by one version and freed by the other.
 #ifndef __SANITIZE_ADDRESS__
 // These operators must not be inlined: if GCC inlines only one of a pair, it warns that malloc and delete mismatch.
 [[gnu::noinline]] void* operator new(std::size_t size) {
