@@ -119,8 +119,8 @@ class BufferSizes {
     }
   }
 
-  /// Bytes of a buffer of quantized communication. Without replicas, the buffer has a part of `shard` elements for each node.
-  /// With replicas, it has a part of shard / replicas elements for each replica.
+  /// Bytes of a buffer of quantized communication. Without replicas, the buffer has a part of `shard` elements for each
+  /// node. With replicas, it has a part of shard / replicas elements for each replica.
   int64_t of_encoded(int64_t shard) const {
     const bool exchanges = replicas_ > 1;
     const int64_t parts = exchanges ? replicas_ : nodes_, count = exchanges ? shard / replicas_ : shard;

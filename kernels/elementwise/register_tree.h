@@ -6,8 +6,8 @@
 
 namespace aliquot {
 
-/// Returns the sum of leaves [first, min(first + 8, count)). The range must not be empty, and `first` must be a multiple
-/// of 8. Loads all leaves before the first addition.
+/// Returns the sum of leaves [first, min(first + 8, count)). The range must not be empty, and `first` must be a
+/// multiple of 8. Loads all leaves before the first addition.
 template <class Value, class Leaf>
 ALIQUOT_HOST_DEVICE Value sum_of_8(int first, int count, const Leaf& leaf) {
   Value v[8] = {};

@@ -16,7 +16,7 @@ namespace aliquot {
 struct Segment {
   int64_t offset;         // in elements of the shard; a multiple of kBlockElements
   int64_t count;          // in elements; only a parameter's last segment may end within a block
-  int64_t global_offset;  // in elements of the full parameter; a multiple of kBlockElements; also the key of random numbers
+  int64_t global_offset;  // in elements of the full parameter, in whole blocks; also the key of random numbers
   int32_t parameter;      // index in the order of parameter names, the same for every world and ZeRO stage
   float lr_scale = 1.0f;
   float decay_scale = 1.0f;  // 0 disables weight decay

@@ -163,8 +163,8 @@ void StepWriter::add_waits_of_refreshes() {
   }
 }
 
-/// Whether to release the unit after visit `v`, a forward or backward of one use. If prefetch would gather the unit again
-/// right away, it stays gathered.
+/// Whether to release the unit after visit `v`, a forward or backward of one use. If prefetch would gather the unit
+/// again right away, it stays gathered.
 bool StepWriter::should_release(UnitId unit, int32_t v) const {
   const UnitState& state = units_[unit];
   if (state.next_need == state.needs.size()) return true;
