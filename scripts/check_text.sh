@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # scripts/check_text.sh [TREE]
-# Checks the text of the repository: comments of at most 120 columns, no phrase and no identifier of the lists below, and
-# commit subjects of one imperative clause of at most 72 characters. TREE is this one unless named. Prints each finding
-# with its replacement. docs/style.md explains the rules.
+# Checks the text of the repository: comments of at most 120 columns, no phrase and no identifier of the lists below,
+# and commit subjects of one imperative clause of at most 72 characters. TREE is this one unless named. Prints each
+# finding with its replacement. docs/style.md explains the rules.
 set -euo pipefail
 cd "${1:-$(dirname "$0")/..}"
 bad=0
