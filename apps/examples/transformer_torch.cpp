@@ -67,7 +67,8 @@ struct Transformer : nn::Module {
   }
 };
 
-/// The loss of rows [first, first + rows) of a batch. Most letters are a function of the two letters before them.
+/// The loss of rows [first, first + rows) of a synthetic batch, in which most letters are a function of the two letters
+/// before them.
 torch::Tensor loss_of(Transformer& model, int step, int64_t first, int64_t rows) {
   auto ids = torch::empty({rows, kContext + 1}, torch::kLong);
   for (int64_t row = 0; row < rows; ++row) {

@@ -59,7 +59,7 @@ struct Policy {
   Precision precision = {};
   int micro_batch_count = 1;                               // per step
   AccumulateInto accumulate_into = AccumulateInto::kAuto;  // auto: see accumulates_into_shard()
-  int prefetch = 1;                                        // how many uses ahead of compute units are gathered
+  int prefetch = 1;                                        // units are gathered this many uses before they are needed
   int keep_gathered = 0;               // last uses of forward whose units stay gathered for backward
   int recompute = kRecomputeAsNeeded;  // how many recomputable uses, from the first, are recomputed
   GatherMode gather = GatherMode::kAuto;

@@ -68,7 +68,8 @@ class Executor {
   /// Begins the next operation, which is model code: enqueues its waits and prepares the memory that it writes
   /// (StepWork::open_use). `skips_model_code`: the caller will not run the model code.
   void open(bool skips_model_code = false);
-  /// Ends the model code: finishes the memory that it wrote (StepWork::close_use), then calls run_to_model_code().
+  /// Ends the model code: clears the padding of gradients that it wrote (StepWork::close_use), then calls
+  /// run_to_model_code().
   void close();
   /// Issues the rest of the step after the passes: norm, decision and updates. Moves to the start of the next step.
   void finish_step(bool abandons = false);

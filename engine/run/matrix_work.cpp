@@ -92,7 +92,7 @@ void MatrixWork::transfer(Stream& lane, int32_t group, bool back, Label label) {
 void MatrixWork::orthogonalize(Stream& lane, int32_t group) {
   const MatrixGroup& what = plan_.matrix_groups[group];
   std::byte* scratch = memory_.address(Role::kOrthogonalizeScratch, group, AccessMode::kWrites);
-  // Every rank declares the access to all matrices, also to those that it does not own.
+  // Every rank declares access to all matrices, including those that it does not own.
   if (what.in_place) {
     for (const int32_t flat : what.flats)
       memory_.declare_access(Role::kMuonDirections, flat, AccessMode::kReadsAndWrites);

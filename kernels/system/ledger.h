@@ -57,7 +57,7 @@ class Ledger {
   /// Counts `size_bytes` as held by `owner` until let_go(). Throws UnavailableError, with owner, limit and held bytes,
   /// if the total would exceed the limit.
   EntryId hold(Category category, int64_t size_bytes, std::string_view owner);
-  /// Removes an entry of hold(). A second call for the same entry is logged and ignored.
+  /// Removes an entry that hold() added. A second call for the same entry is logged and otherwise ignored.
   void let_go(EntryId entry) noexcept;
 
   /// The maximum of held bytes. 0 means no limit.

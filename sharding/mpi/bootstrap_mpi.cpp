@@ -96,7 +96,7 @@ class MpiBootstrap::Wait {
     return ranks;
   }
 
-  // Runs on the other ranks.
+  // Records the ranks of a missing_ranks_message() that another rank sent.
   void set_missing(const std::string& message) {
     missing_.assign(missing_.size(), false);
     std::istringstream ranks(message.substr(1));

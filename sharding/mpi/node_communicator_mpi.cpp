@@ -14,8 +14,8 @@
 namespace aliquot {
 namespace {
 
-// A rank that waits for another node knows which rank is missing. Ranks of the same node that wait for it give it this
-// much more time to report.
+// Only a rank that waits for another node knows which rank is missing. Ranks of its own node that wait for it time out
+// this much later, so that it reports first.
 constexpr double kGraceSeconds = 0.5;
 
 // Owns a buffer of the node. After a failure the memory is leaked, because messages may still arrive in it.

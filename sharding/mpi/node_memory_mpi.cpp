@@ -15,7 +15,8 @@
 namespace aliquot {
 namespace {
 
-// Identifies a window, equally on all its ranks: the rank in MPI_COMM_WORLD that created it, and that rank's counter.
+// Identifies a window, with the same value on all its ranks: the rank in MPI_COMM_WORLD that created it, and that
+// rank's counter.
 struct WindowId {
   int creator = 0, number = 0;
   friend auto operator<=>(const WindowId&, const WindowId&) = default;

@@ -29,8 +29,8 @@ class NcclMemory final : public SymmetricBuffer::Backing {
         booking_(handle_->device().ledger(), size_bytes, category, owner) {
     if (size_bytes == 0) return;
     handle_->device().make_current();
-    // ncclMemAlloc() fails without the driver's virtual memory (NCCL_CUMEM_ENABLE=0), and if memory is short. In the
-    // latter case the plain allocation throws a clear error.
+    // ncclMemAlloc() fails if CUDA's virtual memory management is off (NCCL_CUMEM_ENABLE=0), or if memory is short. In
+    // the latter case the plain allocation throws a clear error.
     if (ncclMemAlloc(&nccl_memory_, static_cast<std::size_t>(size_bytes)) == ncclSuccess) return;
     (void)cudaGetLastError();
     nccl_memory_ = nullptr;

@@ -177,7 +177,7 @@ TEST(Mistakes, AFrozenParameterNeedsNoGradientUntilItIsThawed) {
         "{.trainable = "
         "false}",
         [&] { engine.set_trainable("a.", true); });
-    engine.micro_batch();  // as before
+    engine.micro_batch();
     for (auto& unit : engine.units()) auto live = unit.forward();
     for (auto& unit : reversed(engine.units())) auto live = unit.backward();
     EXPECT_FALSE(engine.step().skipped);

@@ -104,7 +104,8 @@ TEST_F(Refusals, NullPointersAndPointersSharedWithinAUnit) {
   EXPECT_NO_THROW(train_a_step());
 }
 
-/// Units may share a pointer unless they are used together, because only one of them has an open scope.
+/// Units that are not used together may share a pointer, because only one of them has an open scope at a time. Units of
+/// one use may not.
 TEST_F(Refusals, PointersSharedByUnitsOfOneUse) {
   for (const bool together : {false, true}) {
     Engine one(world, {});

@@ -29,7 +29,7 @@ struct Case {
   int recompute = 0;
 };
 
-/// With bf16, a vocabulary that the loss needs several tiles for.
+/// The shape of the model. With bf16 the vocabulary is so large that the loss needs several tiles.
 ModelShape shape_of(const Case& c) {
   ModelShape shape = small_shape();
   if (c.compute == DType::kBFloat16) shape.vocabulary = 5000;

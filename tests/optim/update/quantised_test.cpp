@@ -1,4 +1,4 @@
-// Compares AdamW with 8-bit moments with its published formulas in double, and with AdamW in fp32.
+// Checks AdamW with 8-bit moments against the published formulas in double, and against AdamW in fp32.
 
 #include <gtest/gtest.h>
 #include <iostream>
