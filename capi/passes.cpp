@@ -60,13 +60,17 @@ int aliquot_memory_of_use(aliquot_engine* engine, aliquot_use_memory* memory) {
   });
 }
 
-int aliquot_pass_over(aliquot_engine* engine, int unit_count, const int* units) {
+int aliquot_skip(aliquot_engine* engine, int unit_count, const int* units) {
   return catch_as_status([&] {
     aliquot_engine& handle = require_not_null(engine, "engine");
     std::vector<aliquot::UnitId> ids;
     for (int i = 0; i < unit_count; ++i) ids.push_back(handle.unit((&require_not_null(units, "units"))[i]).index());
     handle.engine.skip(ids);
   });
+}
+
+int aliquot_pass_over(aliquot_engine* engine, int unit_count, const int* units) {
+  return aliquot_skip(engine, unit_count, units);
 }
 
 int aliquot_abandon(aliquot_engine* engine) {

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <new>
 
+#include "engine/options/option_names.h"
 #include "engine/run/memory/guard_range.h"
 #include "kernels/system/log.h"
 
@@ -24,7 +25,8 @@ LastError& last_error() {
 
 int store_error(int status, const char* text) noexcept {
   try {
-    last_error().text = text;
+    last_error().text =
+        with_option_names(text, [](std::string_view option) { return fmt::format("option {}", option); });
   } catch (...) {
     last_error().text.clear();
   }

@@ -5,7 +5,7 @@
 #include <exception>
 #include <system_error>
 
-#include "sharding/comm/bootstrap_purpose.h"
+#include "sharding/comm/collective_purpose.h"
 #include "sharding/comm/run_on_all_or_throw.h"
 
 namespace aliquot {
@@ -25,7 +25,7 @@ BackgroundSaver::~BackgroundSaver() {
 
 std::optional<SaveReport> BackgroundSaver::start(const State& state, const std::filesystem::path& directory,
                                                  SaveOptions options) {
-  const ScopedBootstrapPurpose purpose("save", state.step);
+  const ScopedCollectivePurpose purpose("save", state.step);
   std::optional<SaveReport> before = collect();
   // After this barrier every rank starts its save, whatever else fails in training. So no saving thread waits for a
   // rank that never starts one.
@@ -48,7 +48,7 @@ std::optional<SaveReport> BackgroundSaver::start(const State& state, const std::
 
 SaveReport BackgroundSaver::write(const std::filesystem::path& directory, const SaveOptions& options,
                                   const std::exception_ptr& copy_failure) {
-  const ScopedBootstrapPurpose purpose("save");
+  const ScopedCollectivePurpose purpose("save");
   run_on_all_or_throw(*background_communicator_, [&] {
     if (copy_failure) std::rethrow_exception(copy_failure);
   });

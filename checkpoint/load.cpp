@@ -11,7 +11,7 @@
 #include "checkpoint/reader.h"
 #include "checkpoint/save.h"
 #include "checkpoint/single_pass_loader.h"
-#include "sharding/comm/bootstrap_purpose.h"
+#include "sharding/comm/collective_purpose.h"
 #include "sharding/comm/run_on_all_or_throw.h"
 #include "sharding/state_pieces.h"
 
@@ -57,7 +57,7 @@ void agree_on_path(Communicator& communicator, const std::filesystem::path& path
 
 LoadReport load(State& state, Communicator& communicator, const std::filesystem::path& path,
                 const LoadOptions& options) {
-  const ScopedBootstrapPurpose purpose("load");
+  const ScopedCollectivePurpose purpose("load");
   const auto begun = std::chrono::steady_clock::now();
   agree_on_path(communicator, path);
   FileSystem& file_system = options.file_system != nullptr ? *options.file_system : FileSystem::system();
@@ -97,7 +97,7 @@ LoadReport load(State& state, Communicator& communicator, const std::filesystem:
 
 std::optional<LoadReport> load_newest(State& state, Communicator& communicator, const std::filesystem::path& directory,
                                       const LoadOptions& options) {
-  const ScopedBootstrapPurpose purpose("load");
+  const ScopedCollectivePurpose purpose("load");
   const std::string encoded_steps = broadcast_from_rank_0(communicator, [&] {
     if (std::filesystem::exists(directory) && !std::filesystem::is_directory(directory))
       throw UsageError(fmt::format("{} is not a directory: expected a directory of checkpoints", directory.string()));

@@ -19,7 +19,7 @@
 #include "kernels/system/file.h"
 #include "kernels/system/file_system.h"
 #include "kernels/system/injected_fault.h"
-#include "sharding/comm/bootstrap_purpose.h"
+#include "sharding/comm/collective_purpose.h"
 #include "sharding/comm/run_on_all_or_throw.h"
 
 namespace aliquot {
@@ -129,7 +129,7 @@ Manifest make_manifest(const State& state, const Catalogue& catalogue, const Sav
 
 SaveReport save(const State& state, Communicator& communicator, const std::filesystem::path& directory,
                 const SaveOptions& options) {
-  const ScopedBootstrapPurpose purpose("save", state.step);
+  const ScopedCollectivePurpose purpose("save", state.step);
   const auto begun = std::chrono::steady_clock::now();
   if (options.keep_count < 0)
     throw UsageError(fmt::format("invalid SaveOptions::keep_count {}: expected 1 or more, or 0 to keep all checkpoints",

@@ -20,7 +20,7 @@ set(aliquot_public_headers
   engine/plan/plan_line.h engine/run/memory/pointer_slot.h engine/plan/policy.h
   engine/plan/roles.h engine/plan/schedule.h engine/plan/verbs.h engine/scope.h engine/cost/simulate.h
   engine/plan/timeline.h
-  libtorch/call.h libtorch/module_registry.h libtorch/module_units.h libtorch/parameter_home.h
+  libtorch/call.h libtorch/module_registry.h libtorch/module_units.h libtorch/engine_parameter.h
   libtorch/sharded_module.h)
 
 # The headers are copied to build/public/aliquot/, and each #include "engine/engine.h" in a copy becomes

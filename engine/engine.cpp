@@ -9,15 +9,15 @@
 #include "engine/choose/budget.h"
 #include "engine/options/policy_of.h"
 #include "engine/session.h"
-#include "sharding/comm/bootstrap_purpose.h"
+#include "sharding/comm/collective_purpose.h"
 #include "sharding/state.h"
 #include "sharding/state_names.h"
 
 namespace aliquot {
 namespace {
 
-/// Ranks with different numbers of threads may need different scratch sizes. All ranks plan with the maximum of each
-/// size.
+/// Ranks with different thread counts may need scratch memory of different sizes. All ranks plan with the maximum of
+/// each size.
 ActivationSpec max_over_ranks(ActivationSpec own, Communicator& ranks) {
   std::string bytes;
   const auto append = [&bytes](int64_t value) { bytes.append(reinterpret_cast<const char*>(&value), sizeof value); };
@@ -25,7 +25,7 @@ ActivationSpec max_over_ranks(ActivationSpec own, Communicator& ranks) {
     append(use.output_bytes), append(use.kept_bytes), append(use.scratch_bytes);
   append(own.backward_bytes);
   for (const std::string& all : ranks.gather_objects(bytes)) {
-    if (all.size() != bytes.size()) break;  // the models differ: materialize() reports how
+    if (all.size() != bytes.size()) break;  // materialize() reports how the models of the ranks differ
     const char* at = all.data();
     const auto most = [&at](int64_t& value) {
       int64_t other = 0;
@@ -52,7 +52,7 @@ void refuse_shape(const std::string& parameter, const std::vector<int64_t>& shap
   }
 }
 
-/// Throws UsageError if two slots share a pointer: the second assignment would overwrite the first.
+/// Throws UsageError if two slots share a pointer, because the second address would overwrite the first.
 void refuse_pointers(const std::string& parameter, const PointerSlots& slots, const std::vector<ParameterSpec>& others,
                      const std::vector<PointerSlots>& others_slots) {
   if (slots.value.empty()) {
@@ -62,12 +62,13 @@ void refuse_pointers(const std::string& parameter, const PointerSlots& slots, co
   const void *value = slots.value.where(), *gradient = slots.gradient.where();
   if (value == gradient)
     throw UsageError(
-        fmt::format("one pointer is given for the values and the gradient of {}: expected two", parameter));
+        fmt::format("the values and the gradient of {} use one pointer: expected two pointers", parameter));
   for (std::size_t i = 0; i < others.size(); ++i) {
     for (const void* taken : {others_slots[i].value.where(), others_slots[i].gradient.where()}) {
       if (taken == nullptr || (taken != value && taken != gradient)) continue;
-      throw UsageError(fmt::format("one pointer is given for {} and for {}: expected one for each parameter of a unit",
-                                   others[i].tensor.name, parameter));
+      throw UsageError(
+          fmt::format("{} and {} use the same pointer: expected a different pointer for each parameter of a unit",
+                      others[i].tensor.name, parameter));
     }
   }
 }
@@ -151,7 +152,7 @@ void Engine::declare_activations(ActivationSpec activations, Recompute recompute
   if (can && !recompute)
     throw UsageError(
         "a use is declared recomputable, but declare_activations() was called without a recompute function");
-  const ScopedBootstrapPurpose purpose("declare activations");
+  const ScopedCollectivePurpose purpose("declare activations");
   activations_ = max_over_ranks(std::move(activations), world_.communicator());
   recompute_ = std::move(recompute);
   plan_.reset();

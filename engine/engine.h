@@ -31,8 +31,8 @@ class StepDecider;
 using ValuesCallback = std::function<void(int64_t first, std::span<const float> values)>;
 using TakeValues [[deprecated("use ValuesCallback")]] = ValuesCallback;
 
-/// A set of parameters that is gathered, reduced and updated together. Made by Engine::add_unit() and owned by the
-/// engine.
+/// A set of parameters that is gathered, reduced and updated together. Engine::add_unit() creates it, and the engine
+/// owns it.
 class Unit {
  public:
   Unit(Engine& engine, UnitId index) : engine_(engine), index_(index) {}
@@ -62,7 +62,7 @@ class Unit {
   [[nodiscard]] Scope evaluate();
   /// Skips the unit's next use, forward or backward, on this rank. The rank contributes zeros to the gradients.
   void skip();
-  [[deprecated("use skip()")]] void pass_over() { skip(); }
+  [[deprecated("use skip()")]] void pass_over();
 
  private:
   Engine& engine_;
@@ -95,7 +95,7 @@ class Engine {
   /// recomputable uses; EngineOptions::recompute sets how many. Collective. Call before materialize().
   void declare_activations(ActivationSpec activations, Recompute recompute = {});
 
-  /// Returns the plan of what has been declared. Can be called before materialize() has allocated memory. The reference
+  /// Returns the plan for the declared model. Can be called before materialize(), which allocates memory. The reference
   /// is valid until the next declaration.
   const Plan& plan();
   /// Checks that all ranks have the same plan and options, allocates memory, and initializes the shards of each rank.
@@ -113,15 +113,15 @@ class Engine {
   Scope backward(std::initializer_list<int> units) = delete;
   Scope evaluate(std::initializer_list<int> units) = delete;
   void skip(std::initializer_list<int> units) = delete;
-  /// The same with unit ids.
+  /// Overloads that take unit ids.
   [[nodiscard]] Scope forward(std::span<const UnitId> units) { return open(units, UseKind::kForward); }
   [[nodiscard]] Scope backward(std::span<const UnitId> units) { return open(units, UseKind::kBackward); }
   [[nodiscard]] Scope evaluate(std::span<const UnitId> units) { return open(units, UseKind::kEvaluate); }
   void skip(std::span<const UnitId> units);
-  [[deprecated("use skip()")]] void pass_over(std::initializer_list<const Unit*> units) { skip(units); }
-  [[deprecated("use skip()")]] void pass_over(std::span<const UnitId> units) { skip(units); }
-  /// Abandons the step, as an exception that leaves a Scope or a Pass does. For errors outside of scopes, or before the
-  /// first micro-batch.
+  [[deprecated("use skip()")]] void pass_over(std::initializer_list<const Unit*> units);
+  [[deprecated("use skip()")]] void pass_over(std::span<const UnitId> units);
+  /// Abandons the step, as an exception that leaves a Scope or a Pass does. Call it after an error outside of scopes or
+  /// before the first micro-batch.
   void abandon();
   /// Ends the step after its last micro-batch, or after it was abandoned: computes the norm, clips, updates and
   /// all-gathers parameters. A skipped step changes nothing, and StepReport::skipped is true. If
@@ -137,11 +137,11 @@ class Engine {
   int64_t step_count() const;
   /// The stream on which the model must enqueue its kernels while a scope is open. Call after materialize().
   Stream& compute_stream();
-  /// Makes the engine use `stream` for the model's kernels, for example a CUDA stream from wrap_cuda_stream(). The
-  /// stream must belong to the world's device and have lane kCompute. Call before materialize().
+  /// Sets the stream for the model's kernels, for example a CUDA stream from wrap_cuda_stream(). The stream must belong
+  /// to the world's device and have lane kCompute. Call before materialize().
   void compute_on(std::unique_ptr<Stream> stream);
 
-  /// Records from the next step on when each operation runs.
+  /// From the next step on, records the times at which each operation begins and ends.
   void record_timelines();
   /// The timeline of this rank for the second-last step. Empty before three steps were recorded. `began`, if not null,
   /// receives the steady-clock time of second 0 of the timeline. Call between steps; waits for this rank's streams.
@@ -186,7 +186,7 @@ class Engine {
   void refuse_if_materialized(std::string_view what) const;
   /// Throws UsageError, naming `call`, if materialize() was not called.
   Session& session(std::string_view call) const;
-  /// The same, and throws UsageError within a step. Waits until this rank's streams are idle.
+  /// Like session(), but also throws UsageError during a step, and waits until this rank's streams are idle.
   Session& idle_session(std::string_view call) const;
   std::unique_ptr<Session> make_session(Plan evaluation);
   void switch_session(std::vector<UnitDeclaration> declared, std::shared_ptr<const Plan> plan, Plan evaluation);

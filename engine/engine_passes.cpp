@@ -10,7 +10,7 @@ std::vector<UnitId> ids_of(std::initializer_list<const Unit*> units) {
   std::vector<UnitId> ids;
   for (const Unit* unit : units) {
     if (unit == nullptr)
-      throw UsageError("a unit is given as a null pointer: expected the address of one of engine.units()");
+      throw UsageError("a unit pointer is null: expected the address of one of engine.units()");
     ids.push_back(unit->index());
   }
   return ids;
@@ -52,6 +52,10 @@ Scope Engine::open(std::span<const UnitId> units, UseKind kind) {
 }
 
 void Engine::skip(std::span<const UnitId> units) { session("skip()").skip(units); }
+
+void Unit::pass_over() { skip(); }
+void Engine::pass_over(std::initializer_list<const Unit*> units) { skip(units); }
+void Engine::pass_over(std::span<const UnitId> units) { skip(units); }
 void Engine::abandon() { session("abandon()").abandon(); }
 StepReport Engine::step() { return session("step()").step(); }
 

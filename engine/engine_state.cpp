@@ -5,7 +5,7 @@
 #include "engine/run/memory/fault_names.h"
 #include "engine/session.h"
 #include "kernels/system/error.h"
-#include "sharding/comm/bootstrap_purpose.h"
+#include "sharding/comm/collective_purpose.h"
 
 namespace aliquot {
 
@@ -39,11 +39,11 @@ std::unique_ptr<Session> Engine::make_session(Plan evaluation) {
 void Engine::materialize(const Initialize& initialize) {
   refuse_if_materialized("materialize");
   if (!initialize) throw UsageError("materialize() needs a function that sets the initial values of parameters");
-  const ScopedBootstrapPurpose purpose("materialize an engine");
+  const ScopedCollectivePurpose purpose("materialize an engine");
   session_ = make_session(agreed_evaluation(plan()));
   try {
     session_->state().initialize(initialize);
-  } catch (...) {  // a session that is partly initialized must not train
+  } catch (...) {  // a partly initialized session must not be used for training
     compute_stream_ = session_->release_compute_stream();
     session_.reset();
     throw;
@@ -61,14 +61,14 @@ State Engine::state() {
 
 void Engine::adopt(const State& state) {
   session("adopt()").require_between_steps("adopt()");
-  const ScopedBootstrapPurpose purpose("adopt a state");
+  const ScopedCollectivePurpose purpose("adopt a state");
   const StepDecider::Counts counts = decider_->counts_in(state);
-  // A barrier, so that no rank reads a shard before it is loaded; and a check that all ranks resume from the same step.
+  // Checks that all ranks resume from the same step. It is also a barrier: no rank reads a shard before it is loaded.
   const auto all = world_.communicator().gather_objects(counts.text());
   for (std::size_t r = 1; r < all.size(); ++r) {
     if (all[r] == all[0]) continue;
     throw UsageError(
-        fmt::format("adopt() got different states: rank {} has \"{}\", rank 0 has \"{}\"", r, all[r], all[0]));
+        fmt::format("the states passed to adopt() differ: rank {} has \"{}\", rank 0 has \"{}\"", r, all[r], all[0]));
   }
   decider_->resume(counts);
   session_->wait_until_idle();
@@ -77,13 +77,13 @@ void Engine::adopt(const State& state) {
 
 void Engine::check_copies() {
   const Session& session = idle_session("check_copies()");
-  const ScopedBootstrapPurpose purpose("compare copies", step_count());
+  const ScopedCollectivePurpose purpose("compare copies", step_count());
   world_.communicator().gather_objects("at rest");  // barrier: other ranks have finished writing to this rank's memory
   const std::string difference = session.state().difference();
   if (difference.empty()) return;
   throw FaultError(
       fmt::format("silent data corruption, found after step {}: {}; resume from an earlier checkpoint, and test the "
-                  "memory of that machine",
+                  "memory of the affected machine",
                   step_count(), difference));
 }
 

@@ -1,4 +1,4 @@
-// Freezing and unfreezing between steps: makes a session with a new plan, and copies the state to it.
+// Freezing and unfreezing of parameters between steps: creates a session with a new plan and copies the state to it.
 #include <algorithm>
 #include <fmt/format.h>
 #include <map>
@@ -6,7 +6,7 @@
 
 #include "engine/engine.h"
 #include "engine/session.h"
-#include "sharding/comm/bootstrap_purpose.h"
+#include "sharding/comm/collective_purpose.h"
 #include "sharding/state_pieces.h"
 
 namespace aliquot {
@@ -17,7 +17,7 @@ void copy_state(const State& before, const State& after, TensorStream stream) {
   for (const StateTensor& tensor : after.tensors) by_path[tensor.path] = &tensor;
   for (const StateTensor& tensor : before.tensors) {
     const auto found = by_path.find(tensor.path);
-    if (found == by_path.end()) continue;  // moments of a parameter that is frozen now, on every rank
+    if (found == by_path.end()) continue;  // moments of a newly frozen parameter, on every rank
     stream.run("copying " + tensor.path, tensor, [&](int64_t first, std::span<const std::byte> elements) {
       write_elements(*found->second, first, elements);
     });
@@ -28,7 +28,7 @@ void copy_state(const State& before, const State& after, TensorStream stream) {
 
 void Engine::set_trainable(std::string_view prefix, bool trainable) {
   session("set_trainable()").require_between_steps("set_trainable()");
-  const ScopedBootstrapPurpose purpose("change what is trainable", step_count());
+  const ScopedCollectivePurpose purpose("change trainable parameters", step_count());
   std::vector<UnitDeclaration> changed = declared_;
   int count = 0;
   for (UnitDeclaration& declared : changed) {
@@ -44,7 +44,7 @@ void Engine::set_trainable(std::string_view prefix, bool trainable) {
   switch_session(std::move(changed), std::move(plan), std::move(evaluation));
 }
 
-/// Replaces the session by one with the new plan, and copies the state. If it throws, the engine keeps the old session.
+/// Replaces the session with one for the new plan and copies the state. If it throws, the engine keeps the old session.
 void Engine::switch_session(std::vector<UnitDeclaration> declared, std::shared_ptr<const Plan> plan, Plan evaluation) {
   const State before = state();
   std::unique_ptr<Session> old = std::move(session_);

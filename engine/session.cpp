@@ -1,4 +1,4 @@
-// Construction of a session, the change between training and evaluation, streams and timelines.
+// Construction of a session, switches between training and evaluation, streams and timelines.
 #include "engine/session.h"
 
 #include <algorithm>
@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "kernels/system/error.h"
-#include "sharding/comm/bootstrap_purpose.h"
+#include "sharding/comm/collective_purpose.h"
 
 namespace aliquot {
 
@@ -39,7 +39,7 @@ Session::Session(Parts parts)
       if (operation.lane != Lane::kCompute) make_lane(operation.lane);
     }
   }
-  // Last, so that the caller keeps the user's stream if the creation of another stream throws.
+  // The compute stream is moved last, so that the caller still owns it if the creation of another stream throws.
   if (parts.compute_stream) {
     compute_lane() = std::move(parts.compute_stream);
   } else {
@@ -50,9 +50,9 @@ Session::Session(Parts parts)
 }
 
 Session::~Session() {
-  World::Turns& turns = world_.turns();
-  if (turns.holder != &executor_ && turns.holder != &evaluator_) return;
-  turns = {.base = std::max(turns.base, active_->progress_end())};
+  World::ProgressPublisher& publisher = world_.progress_publisher();
+  if (publisher.executor != &executor_ && publisher.executor != &evaluator_) return;
+  publisher = {.base = std::max(publisher.base, active_->progress_end())};
 }
 
 StepMemory::Parts Session::memory_of(const Plan& plan) const {
@@ -63,7 +63,7 @@ Executor::Parts Session::executor_of(const Plan& plan, StepMemory& memory) {
   return {plan, groups_, lanes_, memory, offload_stores_, updater_, decider_, options_.optimizer};
 }
 
-/// On a host each stream has a thread, so only lanes with operations get one.
+/// Creates the stream of a lane. On hosts a stream has a thread, so lanes without operations get no stream.
 void Session::make_lane(Lane lane) {
   auto& stream = lanes_[static_cast<std::size_t>(lane)];
   if (!stream) stream = world_.device().make_stream(lane);
@@ -76,20 +76,21 @@ void Session::resume(std::unique_ptr<Stream> compute_stream) {
   guard_pointers();
 }
 
-/// Training and evaluation of all engines of a world use the communicator in turns. A change waits until all ranks have
-/// finished the previous work. Throws UsageError if another engine of the world is within a step.
+/// Only one executor of a world, for training or evaluation of any of its engines, uses the communicator at a time.
+/// Makes `next` that executor after all ranks have finished the previous work. Throws UsageError if another engine of
+/// the world has an unfinished step.
 Executor& Session::activate(Executor& next) {
-  World::Turns& turns = world_.turns();
-  if (turns.holder == &next) return next;
-  if (turns.finish) {
-    const ScopedBootstrapPurpose purpose(&next == &evaluator_ ? "begin an evaluation" : "begin a step");
-    turns.base = std::max(turns.base, turns.finish());
+  World::ProgressPublisher& publisher = world_.progress_publisher();
+  if (publisher.executor == &next) return next;
+  if (publisher.finish) {
+    const ScopedCollectivePurpose purpose(&next == &evaluator_ ? "begin an evaluation" : "begin a step");
+    publisher.base = std::max(publisher.base, publisher.finish());
     world_.communicator().gather_objects("turn");
   }
-  next.start_after_barrier(turns.base);
-  turns.holder = &next;
-  turns.finish = [this, &next] {
-    if (!next.at_start_of_step()) throw UsageError("another engine of this world is within a step: finish it first");
+  next.start_after_barrier(publisher.base);
+  publisher.executor = &next;
+  publisher.finish = [this, &next] {
+    if (!next.at_start_of_step()) throw UsageError("another engine of this world is in a step: finish that step first");
     wait_until_idle();
     return next.progress_end();
   };
@@ -106,7 +107,7 @@ void Session::wait_until_idle() const {
 void Session::require_nothing_live() const {
   if (live_units_.empty()) return;
   throw UsageError(
-      fmt::format("unit {} is still live: close its scope first", plan_->model.units[live_units_.front()].name));
+      fmt::format("the scope of unit {} is still open: close it first", plan_->model.units[live_units_.front()].name));
 }
 
 void Session::require_between_steps(std::string_view call) const {
@@ -116,7 +117,7 @@ void Session::require_between_steps(std::string_view call) const {
 }
 
 void Session::finish_pending() {
-  if (unusable_) throw FaultError("this engine cannot be used after a failure: make a new engine");
+  if (unusable_) throw FaultError("this engine cannot be used after a failure: create a new engine");
   unusable_ = failure_ != nullptr;
   if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
   if (!evaluates() || !abandoned_) return;

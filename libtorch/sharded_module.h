@@ -11,9 +11,9 @@
 #include <utility>
 #include <vector>
 
+#include "libtorch/engine_parameter.h"
 #include "libtorch/module_registry.h"
 #include "libtorch/module_units.h"
-#include "libtorch/parameter_home.h"
 
 #include "engine/engine.h"
 
@@ -95,7 +95,7 @@ class ShardedModule {
 
   Engine& engine_;
   ModuleUnits module_units_;
-  std::vector<std::vector<std::unique_ptr<ParameterHome>>> parameters_by_unit_;
+  std::vector<std::vector<std::unique_ptr<EngineParameter>>> parameters_by_unit_;
   std::vector<size_t> pending_calls_;        // calls of this micro-batch whose backward has not begun
   int64_t pending_calls_step_ = 0;           // Engine::step_count() when these calls were made
   std::optional<CallScope> backward_scope_;  // scope of the call whose backward runs
@@ -106,26 +106,28 @@ class ShardedModule {
 template <typename Each>
 void ShardedModule::CallScope::for_each_parameter(const Each& each) const {
   for (const UnitId unit : owner_.module_units_.called[called_].units) {
-    for (const auto& home : owner_.parameters_by_unit_[static_cast<size_t>(unit)]) each(*home);
+    for (const auto& engine_parameter : owner_.parameters_by_unit_[static_cast<size_t>(unit)]) each(*engine_parameter);
   }
 }
 
 inline ShardedModule::CallScope::CallScope(ShardedModule& owner, size_t called, Scope scope, bool backward)
     : owner_(owner), called_(called), is_backward_(backward), scope_(std::move(scope)) {
-  for_each_parameter([&](ParameterHome& home) {
-    home.follow();
-    if (is_backward_) home.begin_gradient();
+  for_each_parameter([&](EngineParameter& engine_parameter) {
+    engine_parameter.follow();
+    if (is_backward_) engine_parameter.begin_gradient();
   });
 }
 
 inline ShardedModule::CallScope::~CallScope() {
   if (is_backward_) {
-    for_each_parameter([&](const ParameterHome& home) {
-      if (!home.end_gradient()) owner_.replaced_gradient_ = home.name();
+    for_each_parameter([&](const EngineParameter& engine_parameter) {
+      if (!engine_parameter.end_gradient()) owner_.replaced_gradient_ = engine_parameter.name();
     });
   }
   scope_.reset();
-  for_each_parameter([](ParameterHome& home) { home.follow(); });  // the closed scope has set guard addresses
+  for_each_parameter([](EngineParameter& engine_parameter) {
+    engine_parameter.follow();
+  });  // the closed scope has set guard addresses
 }
 
 inline ShardedModule::ShardedModule(torch::nn::Module& module, Engine& engine, const ShardOptions& options)
@@ -139,14 +141,16 @@ inline ShardedModule::ShardedModule(torch::nn::Module& module, Engine& engine, c
 inline void ShardedModule::declare(const ShardOptions& options) {
   for (const ModuleUnit& each : module_units_.units) {
     Unit& unit = engine_.add_unit(each.name);
-    auto& homes = parameters_by_unit_.emplace_back();
+    auto& engine_parameters = parameters_by_unit_.emplace_back();
     for (const auto& [name, parameter] : each.members) {
-      ParameterHome& home = *homes.emplace_back(std::make_unique<ParameterHome>(name, parameter));
+      EngineParameter& engine_parameter =
+          *engine_parameters.emplace_back(std::make_unique<EngineParameter>(name, parameter));
       const ParameterOptions default_options{.matrix =
                                                  module_units_.tables.count(parameter.unsafeGetTensorImpl()) == 0};
       ParameterOptions how = options.parameter ? options.parameter(name, parameter) : default_options;
       how.trainable = parameter.requires_grad();
-      unit.add("." + name, parameter.sizes().vec(), home.value_slot(), home.gradient_slot(), how);
+      unit.add("." + name, parameter.sizes().vec(), engine_parameter.value_slot(), engine_parameter.gradient_slot(),
+               how);
     }
   }
   std::vector<std::vector<UnitId>> uses;
@@ -158,18 +162,18 @@ inline void ShardedModule::declare(const ShardOptions& options) {
 inline void ShardedModule::materialize() {
   const Precision& precision = engine_.plan().policy.precision;
   std::map<std::string, at::Tensor> values;
-  for (const auto& homes : parameters_by_unit_) {
-    for (const auto& home : homes) {
-      home->check(torch_dtype(precision.compute));
-      values[home->name()] = home->parameter().detach().contiguous().view({-1});
+  for (const auto& engine_parameters : parameters_by_unit_) {
+    for (const auto& engine_parameter : engine_parameters) {
+      engine_parameter->check(torch_dtype(precision.compute));
+      values[engine_parameter->name()] = engine_parameter->parameter().detach().contiguous().view({-1});
     }
   }
   engine_.materialize([&](const ParameterSpec& parameter, int64_t offset, std::span<float> to) {
     const auto count = static_cast<int64_t>(to.size());
     at::from_blob(to.data(), {count}, at::kFloat).copy_(values.at(parameter.tensor.name).narrow(0, offset, count));
   });
-  for (const auto& homes : parameters_by_unit_) {
-    for (const auto& home : homes) home->move_in(torch_dtype(precision.gradients));
+  for (const auto& engine_parameters : parameters_by_unit_) {
+    for (const auto& engine_parameter : engine_parameters) engine_parameter->move_in(torch_dtype(precision.gradients));
   }
 }
 

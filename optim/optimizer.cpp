@@ -11,10 +11,6 @@
 namespace aliquot {
 namespace {
 
-/// In the order of the alternatives of Optimizer, without CustomOptimizer.
-constexpr std::string_view kNames[] = {"adamw", "adam", "sgd", "lion", "adamw8bit", "muon"};
-static_assert(std::variant_size_v<Optimizer> == std::size(kNames) + 1);
-
 void check_range(std::string_view optimizer_name, std::string_view option, float value, bool good,
                  std::string_view range) {
   if (!good)
@@ -81,7 +77,7 @@ void check_options(std::string_view optimizer_name, const CustomOptimizer& custo
 
 CustomOptimizer described(CustomDescription description) {
   if (description.name.empty()) throw UsageError("custom_optimizer(): the name is empty");
-  if (std::ranges::count(kNames, description.name) > 0) {
+  if (std::ranges::count(kOptimizerNames, description.name) > 0) {
     throw UsageError(fmt::format("custom_optimizer(): '{}' is the name of a built-in optimizer; choose another name",
                                  description.name));
   }
@@ -136,7 +132,7 @@ std::string_view name(const Optimizer& optimizer) {
   if (const auto* custom = std::get_if<CustomOptimizer>(&optimizer)) {
     return custom->description == nullptr ? "custom optimizer" : std::string_view(custom->description->name);
   }
-  return kNames[optimizer.index()];
+  return kOptimizerNames[optimizer.index()];
 }
 
 double decimal(float value) {

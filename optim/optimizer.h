@@ -1,6 +1,7 @@
 #pragma once
 // The optimizers with their options, and the state that each of them has.
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -77,6 +78,10 @@ struct CustomOptimizer {
 };
 
 using Optimizer = std::variant<AdamW, Adam, Sgd, Lion, AdamW8bit, Muon, CustomOptimizer>;
+
+/// The names of the built-in optimizers, in the order of the alternatives of Optimizer.
+inline constexpr std::array<std::string_view, 6> kOptimizerNames{"adamw", "adam", "sgd", "lion", "adamw8bit", "muon"};
+static_assert(std::variant_size_v<Optimizer> == kOptimizerNames.size() + 1);
 
 /// The maximum number of state tensors: two moments and, if they are quantised, the scales of each. At most
 /// kMaxRoundedStates may be bf16, because one random word rounds two values.

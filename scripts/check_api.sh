@@ -16,7 +16,7 @@ functions() {
     inside && public && !/deprecated/ && /^  [^ \/}]/ && match($0, /[A-Za-z_~]+\(/) {
       print substr($0, RSTART, RLENGTH - 1)
     }' "$2" |
-    grep -vE "^~|^$1$|^operator|^turns$|^noted$|^flight$" | LC_ALL=C sort -u
+    grep -vE "^~|^$1$|^operator|^progress_publisher$|^with_flight_recorder$|^flight$" | LC_ALL=C sort -u
 }
 
 # fields STRUCT HEADER: "name = default", or the name alone.
@@ -60,6 +60,6 @@ same Precision < <(fields Precision engine/plan/policy.h)
 same SaveOptions < <(fields SaveOptions checkpoint/save.h)
 same LoadOptions < <(fields LoadOptions checkpoint/load.h)
 same ShardOptions < <(fields ShardOptions libtorch/sharded_module.h)
-same C < <(sed -nE 's/^[a-z].*[ *](aliquot_[a-z_]+)\(.*/\1/p' include/aliquot/c.h | grep -v '^typedef' |
+same C < <(sed -nE 's/^[a-z].*[ *](aliquot_[a-z_]+)\(.*/\1/p' include/aliquot/c.h | grep -vE '^typedef|^aliquot_pass_over$' |
   LC_ALL=C sort -u)
 exit $bad

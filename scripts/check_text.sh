@@ -49,6 +49,10 @@ take_optimizer => apply_optimizer
 standing_bytes => persistent_bytes
 '
 
+# All files that git tracks. Fails outside a repository, so that the checks below do not pass on an empty list.
+tracked=$(git ls-files) || { echo "check_text.sh: git ls-files failed in $PWD: run it in a checkout" >&2; exit 1; }
+if [ -z "$tracked" ]; then echo "check_text.sh: git tracks no files in $PWD" >&2; exit 1; fi
+
 sources() { git ls-files -- '*.h' '*.c' '*.cpp' '*.cu' '*.cuh' '*.inc' '*.sh' '*.cmake' '*CMakeLists.txt' '*.py' '*.awk'; }
 
 report_matches() { # LIST OPTIONS...: every match of a list's entries in the files that are standard input

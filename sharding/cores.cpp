@@ -15,7 +15,7 @@
 namespace aliquot {
 namespace {
 
-// Whether the file `list`, a node's cpulist, contains all of `cores`.
+// Whether the file `list`, which is the cpulist of a node, contains all of `cores`.
 bool contains_all_cores(const std::vector<bool>& cores, const std::filesystem::path& list) {
   std::string text;
   std::getline(std::ifstream(list), text);
@@ -30,7 +30,7 @@ bool contains_all_cores(const std::vector<bool>& cores, const std::filesystem::p
 
 std::vector<bool> allowed_cores() {
   constexpr std::size_t kMaxCores = std::size_t{1} << 20;
-  // The kernel returns EINVAL if the set is smaller than its own set, whose size is unknown. Try larger sets.
+  // The kernel returns EINVAL if the set is smaller than the kernel's own set, whose size is unknown. Try larger sets.
   for (std::size_t count = CPU_SETSIZE; count <= kMaxCores; count *= 2) {
     const auto free_set = [](cpu_set_t* set) { CPU_FREE(set); };
     const std::unique_ptr<cpu_set_t, decltype(free_set)> set(CPU_ALLOC(count), free_set);

@@ -7,15 +7,16 @@
 
 namespace aliquot {
 
-/// Element c of the result tells whether the calling thread may run on core c. Throws FaultError if the system call
-/// fails.
+/// Returns the cores on which the calling thread may run: element c is true if core c is one of them. Throws FaultError
+/// if the system call fails.
 std::vector<bool> allowed_cores();
 
-/// The number of the NUMA node that contains all of `cores`. -1 if there is none, or if it is unknown. The cores of
-/// each node are read from `folder`/node<number>/cpulist.
+/// Returns the number of the NUMA node that contains all of `cores`, or -1 if no known node does. Reads the cores of
+/// each node from `folder`/node<number>/cpulist.
 int numa_node_of(const std::vector<bool>& cores, const std::string& folder = "/sys/devices/system/node");
 
-/// Parses a list such as "0-3,8" to 0, 1, 2, 3, 8. Stops at the first character that does not fit the format.
+/// Parses a list of cores: "0-3,8" results in 0, 1, 2, 3, 8. Stops at the first character that does not match the
+/// format.
 std::vector<int> parse_core_list(std::string_view text);
 
 }  // namespace aliquot

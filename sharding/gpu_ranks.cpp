@@ -26,7 +26,7 @@ bool agree_on_gpus(Bootstrap& bootstrap, const std::function<bool()>& use_gpus) 
   if (!with.empty() && !without.empty()) {
     throw UsageError(fmt::format(
         "all ranks must compute on the same kind of device, but there is a GPU for rank {} and none for rank {}: start "
-        "the ranks on nodes that all have GPUs, or set WorldOptions::device to kHost",
+        "the ranks on nodes that all have GPUs, or set WorldOptions::device to host",
         fmt::join(with, ", "), fmt::join(without, ", ")));
   }
   return !with.empty();

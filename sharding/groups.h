@@ -1,5 +1,5 @@
 #pragma once
-// Splitting ranks into groups.
+// Functions that split ranks into groups.
 
 #include <vector>
 
@@ -8,19 +8,19 @@
 
 namespace aliquot {
 
-/// The group of one rank.
+/// The group to which this rank belongs.
 struct RankGroup {
-  int rank = 0;              // this rank's number in the group
-  std::vector<int> members;  // ranks of the parent, by their number in the group
+  int rank = 0;              // number of this rank in the group
+  std::vector<int> members;  // the parent's rank number of each member, indexed by rank in the group
 
-  /// The members' numbers in the world, for messages.
+  /// Returns the members' rank numbers in the world, for messages.
   std::vector<int> global_ranks(const Bootstrap& parent) const;
 };
 
 /// Returns the group of ranks with the same color, ordered by key, then by rank. Collective; blocks.
 RankGroup agree_on_group(Bootstrap& bootstrap, int color, int key);
 
-/// The topology of a group of ranks of `parent`. Nodes are renumbered from 0.
+/// Returns the topology of a group, whose `members` are ranks of `parent`. Nodes are renumbered from 0.
 Topology topology_of_group(const Topology& parent, const std::vector<int>& members);
 
 }  // namespace aliquot

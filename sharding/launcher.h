@@ -9,7 +9,7 @@ namespace aliquot {
 /// ranks are alive, but not enough to wait for the timeout of a failed rank.
 enum class StartedBy : uint8_t { kItself, kMpirun, kSrun };
 
-/// Determined from environment variables. A launcher with a single process counts as kItself.
+/// Determines the launcher from environment variables. Also returns kItself if a launcher started only this process.
 StartedBy started_by();
 
 }  // namespace aliquot

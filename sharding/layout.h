@@ -1,5 +1,5 @@
 #pragma once
-// The layout of flat buffers, and which rank owns which elements.
+// The layout of flat buffers, and the assignment of their elements to ranks.
 
 #include <cstdint>
 #include <string>
@@ -17,12 +17,13 @@ struct TensorSpec {
   DType dtype = DType::kFloat32;
   bool trainable = true;
 
-  /// The product of the shape; 1 for a scalar. Throws UsageError for a negative extent or a product beyond 2^62.
+  /// Returns the product of the extents; 1 for a scalar. Throws UsageError for a negative extent or a product beyond
+  /// 2^62.
   int64_t element_count() const;
 };
 
-/// `count` elements of tensor number `tensor`. They start at element `tensor_offset` of the tensor and are stored at
-/// element `shard_offset` of the shard.
+/// `count` elements of tensor number `tensor`. The first one is element `tensor_offset` of the tensor and element
+/// `shard_offset` of the shard.
 struct Piece {
   int32_t tensor;
   int64_t tensor_offset, shard_offset, count;
@@ -47,9 +48,9 @@ struct Place {
 };
 
 /// Assigns the tensors of a unit to positions in a flat buffer, and the flat buffer's elements to ranks. Tensors are
-/// stored in the given order, each from a block boundary. Padding at the end makes all shards equal. Rank r owns
-/// elements [r * shard_count(), (r + 1) * shard_count()). Immutable, and the same on every rank. All other code uses
-/// pieces() or place() to find owners, instead of dividing by the number of ranks.
+/// stored in the given order, each starting at a block boundary. Padding at the end makes all shards equally long. Rank
+/// r owns elements [r * shard_count(), (r + 1) * shard_count()). Immutable, and the same on every rank. All other code
+/// uses pieces() or place() to find owners, instead of dividing by the number of ranks.
 class FlatLayout {
  public:
   /// Each shard consists of `parts_per_shard` equal parts, each a multiple of the block size. `red_zone_blocks` empty
@@ -62,7 +63,7 @@ class FlatLayout {
 
   int64_t shard_count() const { return shard_count_; }  // elements per shard, a multiple of the block size
   int64_t flat_count() const { return shard_count_ * rank_count_; }
-  int64_t element_count() const { return element_count_; }                         // without padding
+  int64_t element_count() const { return element_count_; }                         // excludes padding
   int64_t tensor_offset(int32_t tensor) const { return tensor_offsets_[tensor]; }  // in the flat buffer
 
   /// The pieces that `rank` owns, in order of shard_offset. The pieces of all ranks contain every element exactly once.

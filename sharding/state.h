@@ -16,21 +16,22 @@
 #pragma GCC visibility push(default)
 namespace aliquot {
 
-inline constexpr int kShapeRankLimit = 32;  // limit of HDF5
+inline constexpr int kShapeRankLimit = 32;  // the limit of HDF5
 inline constexpr std::string_view kScaleSuffix = "_scale";
 
-/// The product of the extents. Nothing if an extent is negative, if there are more than kShapeRankLimit extents, or if
-/// an extent or the product of the nonzero extents exceeds 2^58.
+/// Returns the product of the extents. Returns nullopt if an extent is negative, if there are more than kShapeRankLimit
+/// extents, or if an extent or the product of the nonzero extents exceeds 2^58.
 std::optional<int64_t> checked_element_count(std::span<const int64_t> shape);
 
-/// `count` elements of a tensor from element `offset`. They are stored at `bytes` in the tensor's dtype, or where the
-/// tensor's PieceAccess reads and writes them. The caller owns the memory, which must outlive calls that use the piece.
+/// A piece of a tensor: `count` elements, starting at element `offset`. They are stored at `bytes` in the tensor's
+/// dtype, unless the tensor has a PieceAccess, which then reads and writes them. The caller owns the memory. It must
+/// stay valid during calls that use the piece.
 struct StatePiece {
   int64_t offset = 0;
   int64_t count = 0;
   std::byte* bytes = nullptr;
-  /// True if another rank stores the same elements and saves them. A load fills copies; a save skips them. The pieces
-  /// of all ranks that are not copies must contain every element of the tensor exactly once.
+  /// True if another rank also stores these elements and saves them. A load fills copies, and a save skips them.
+  /// Without the copies, the pieces of all ranks must contain every element of the tensor exactly once.
   bool copy = false;
 };
 
@@ -49,26 +50,25 @@ class PieceAccess {
   virtual void write(const StatePiece& piece, int64_t first, int64_t count, const std::byte* from) const = 0;
 };
 
-/// The most bytes in one call of a PieceAccess.
+/// The maximum number of bytes that one call of a PieceAccess reads or writes.
 inline constexpr int64_t kStagingChunkBytes = int64_t{4} << 20;
 
 class BlockCode;
 
-/// One tensor of the checkpoint, and the pieces of it that this rank stores. Every rank lists every tensor, also if it
-/// stores no piece of it. The order may differ between ranks.
+/// One tensor of the checkpoint, and its pieces on this rank. Every rank lists every tensor, even one without pieces on
+/// this rank. The order may differ between ranks.
 struct StateTensor {
-  std::string path;  // "parameters/h.0.attn.c_attn.weight", "optimizer/h.0.attn.c_attn.weight/exp_avg"
+  std::string path;  // e.g. "parameters/h.0.attn.c_attn.weight", "optimizer/h.0.attn.c_attn.weight/exp_avg"
   std::vector<int64_t> shape;
   DType dtype = DType::kFloat32;
   std::vector<StatePiece> pieces;
-  const PieceAccess* access = nullptr;  // null: host memory in the tensor's dtype
-  /// The 8-bit code between whose codes and floats a load converts, if this state stores one form and the checkpoint
-  /// the other. Codes are stored under `path`, and their scales, one per block, under `path` + kScaleSuffix. Null: no
-  /// conversion.
+  const PieceAccess* access = nullptr;  // null: pieces are in host memory in the tensor's dtype
+  /// Converts between 8-bit codes and floats during a load, if this state stores one form and the checkpoint the other.
+  /// Codes are stored under `path`, and their scales, one per block, under `path` + kScaleSuffix. Null: no conversion.
   const BlockCode* code = nullptr;
 
-  /// The product of the extents; 1 for a scalar. Throws UsageError, naming the tensor, where checked_element_count()
-  /// returns nothing.
+  /// Returns the product of the extents; 1 for a scalar. Throws UsageError, naming the tensor, if
+  /// checked_element_count() returns nullopt.
   int64_t element_count() const;
   int64_t size_bytes() const { return element_count() * element_bytes(dtype); }
 };
@@ -77,10 +77,10 @@ struct StateTensor {
 using Scalar = std::variant<int64_t, double, std::string, std::vector<int64_t>, std::vector<double>>;
 inline constexpr int64_t kScalarBytesLimit = 32 << 10;
 
-/// Everything that a run needs to continue bit for bit. `step` becomes part of the checkpoint's name. `scalars`
-/// contains the seed, the schedule, the position of the loader, the loss scale and values of the caller, and must be
-/// the same on every rank. Each scalar becomes an attribute of the file's root group. The names "step" and
-/// "format_version" are reserved.
+/// Everything that a run needs to continue with identical results, bit for bit. `step` becomes part of the checkpoint's
+/// name. `scalars` contains the seed, the schedule, the position of the loader, the loss scale and values of the
+/// caller, and must be the same on every rank. Each scalar becomes an attribute of the file's root group. The names
+/// "step" and "format_version" are reserved.
 struct State {
   int64_t step = 0;
   std::vector<StateTensor> tensors;

@@ -6,7 +6,7 @@
 namespace aliquot {
 namespace {
 
-/// The length in bytes of the first UTF-8 character of `text`; 0 if it is not valid UTF-8.
+/// Returns the length in bytes of the first character of `text`, or 0 if it is not valid UTF-8.
 size_t utf8_length(std::string_view text) {
   const auto at = [&](size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
   const auto follows = [&](size_t i) { return (at(i) & 0xc0u) == 0x80u; };

@@ -1,5 +1,5 @@
 #pragma once
-// Rules for names of tensors and scalars, which also apply to names read from files.
+// Checks of the names of tensors and scalars, including names that are read from files.
 
 #include <cstddef>
 #include <string>
@@ -9,11 +9,12 @@ namespace aliquot {
 
 inline constexpr std::size_t kPathBytesLimit = 1024;
 
-/// The reason why `path` is not a valid tensor name, to follow the name in a message, such as "is not UTF-8". Empty if
-/// it is valid. Invalid: too long; not UTF-8; a control character; an empty, "." or ".." component.
+/// Returns the reason why `path` is not a valid tensor name, such as "is not UTF-8", or "" if it is valid. A message
+/// has the reason after the name. Valid names are UTF-8 of at most kPathBytesLimit bytes, without control characters
+/// and without empty, "." or ".." components.
 std::string path_defect(std::string_view path);
 
-/// Whether `text` is UTF-8 without NUL characters, as attributes and JSON require.
+/// Returns whether `text` is UTF-8 without NUL characters, as HDF5 attributes and JSON require.
 bool is_plain_text(std::string_view text);
 
 /// Returns `text` for use in a message: control and non-ASCII characters become '?', and the text is truncated to

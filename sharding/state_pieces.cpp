@@ -8,8 +8,8 @@
 namespace aliquot {
 namespace {
 
-/// Reads part of one element, for ranges of bytes that begin or end inside an element. Returns the number of bytes
-/// read.
+/// Reads part of one element. This is required if a range of bytes begins or ends inside an element. Returns the number
+/// of bytes read.
 int64_t read_cut_element(const StateTensor& tensor, const StatePiece& piece, int64_t first_byte,
                          std::span<std::byte> to) {
   std::byte element[8];

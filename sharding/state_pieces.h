@@ -1,5 +1,5 @@
 #pragma once
-// Reading and writing pieces, in host memory or through their PieceAccess.
+// Functions that read and write pieces, in host memory or through the tensor's PieceAccess.
 
 #include <algorithm>
 #include <cstddef>
@@ -10,26 +10,26 @@
 
 namespace aliquot {
 
-/// Copies bytes [first_byte, first_byte + to.size()) of the piece to `to`, as a file stores them. Calls the PieceAccess
-/// for complete elements only, at most kStagingChunkBytes at a time.
+/// Copies bytes [first_byte, first_byte + to.size()) of the piece to `to`, in the tensor's dtype. Calls of the
+/// PieceAccess read complete elements, at most kStagingChunkBytes at a time.
 void read_piece(const StateTensor& tensor, const StatePiece& piece, int64_t first_byte, std::span<std::byte> to);
 
-/// Writes complete elements to the piece, from its element `first` on.
+/// Writes complete elements to the piece, starting at its element `first`.
 void write_piece(const StateTensor& tensor, const StatePiece& piece, int64_t first, std::span<const std::byte> from);
 
-/// Consecutive elements of a tensor within one piece. `first` is an index in the tensor.
+/// Consecutive elements of a tensor in one piece. `first` is an index in the tensor.
 struct Overlap {
   int64_t first, count;
 
   bool empty() const { return count <= 0; }
 };
-/// The elements of the piece that are in [first, last) of the tensor.
+/// Returns the elements of the piece that are in [first, last) of the tensor.
 inline Overlap overlap(const StatePiece& piece, int64_t first, int64_t last) {
   const int64_t begin = std::max(first, piece.offset);
   return {begin, std::min(last, piece.offset + piece.count) - begin};
 }
 
-/// Writes complete elements, from element `first` of the tensor on, to the pieces that contain them.
+/// Writes complete elements to the pieces that contain them, starting at element `first` of the tensor.
 void write_elements(const StateTensor& tensor, int64_t first, std::span<const std::byte> from);
 
 }  // namespace aliquot

@@ -49,7 +49,7 @@ std::string Topology::describe() const {
   return fmt::format("{} ranks on {} nodes ({} to {} each)", rank_count(), nodes, *sizes.begin(), *sizes.rbegin());
 }
 
-int said_ranks_per_node() {
+int ranks_per_node_from_environment() {
   const char* variable = std::getenv("ALIQUOT_RANKS_PER_NODE");
   if (variable == nullptr) return 0;
   const std::string_view text = variable;

@@ -11,11 +11,11 @@ namespace aliquot {
 /// Describes where the ranks of one group run. The planner and the communicators depend on it. All vectors are indexed
 /// by rank.
 struct Topology {
-  std::vector<int> node_of_rank;    // from 0, in order of the lowest rank of each node
-  std::vector<int> gpu_of_rank;     // number of the GPU on its node; -1: computes on the host
-  std::vector<int> numa_of_rank{};  // NUMA node of all cores of the rank; -1: several, or unknown
+  std::vector<int> node_of_rank;    // nodes are numbered from 0, by their lowest rank
+  std::vector<int> gpu_of_rank;     // GPU number on the rank's node; -1: the rank computes on the host
+  std::vector<int> numa_of_rank{};  // NUMA node of the rank's cores; -1: several nodes, or unknown
 
-  /// A topology of `rank_count` ranks on one host without GPUs. The NUMA nodes are unknown.
+  /// Returns the topology of `rank_count` ranks on one host without GPUs. The NUMA nodes are unknown.
   static Topology one_host(int rank_count);
 
   int rank_count() const { return static_cast<int>(node_of_rank.size()); }
@@ -26,19 +26,21 @@ struct Topology {
   }
   std::vector<int> ranks_of_node(int node) const;
   /// True if every node has the same number of consecutive ranks, a power of two (the last node may have fewer). Each
-  /// node is then a subtree of the tree over ranks, so adding its ranks first gives the same bits.
+  /// node is then a subtree of the summation tree over ranks. Adding the data of each node first therefore gives the
+  /// same bits.
   bool nodes_are_aligned() const;
   /// Whether the ranks of a node add their data before they send it to other nodes, which saves traffic.
   bool nodes_add_first() const { return nodes_are_aligned() && ranks_of_node(0).size() > 1; }
-  /// "4 ranks on 2 nodes (2 each)".
+  /// Returns a text such as "4 ranks on 2 nodes (2 each)".
   std::string describe() const;
 
   friend bool operator==(const Topology&, const Topology&) = default;
 };
 
-/// The value of the environment variable ALIQUOT_RANKS_PER_NODE, or 0 if it is not set. It divides the ranks into nodes
-/// of that many ranks, wherever they run. Throws UsageError if the value is not a positive integer.
-int said_ranks_per_node();
+/// Returns the value of the environment variable ALIQUOT_RANKS_PER_NODE, or 0 if it is not set. The variable divides
+/// the ranks into nodes of that many ranks, regardless of the machines on which they run. Throws UsageError if the
+/// value is not a positive integer.
+int ranks_per_node_from_environment();
 
 }  // namespace aliquot
 #pragma GCC visibility pop

@@ -46,8 +46,8 @@ World make_threads_world(const std::shared_ptr<ThreadsBootstrapStore>& store, in
   return finish_world_setup(make_unrecorded_threads_world(store, rank, rank_count, options), options);
 }
 
-/// Collects how the ranks of a world of threads end. Keeps the first failure; failures of other ranks are consequences
-/// of it.
+/// Collects the results of the ranks in a world of threads. Keeps only the first failure, because it causes the
+/// failures of other ranks.
 class ThreadRankResults {
  public:
   explicit ThreadRankResults(int rank_count) : returned_(static_cast<std::size_t>(rank_count), false) {}
@@ -64,8 +64,8 @@ class ThreadRankResults {
     returned_[static_cast<std::size_t>(rank)] = true;
     changed_.notify_all();
   }
-  /// Called by the rank that failed first. Waits until all others have returned; after a time limit, calls on_stuck
-  /// with the ranks that have not.
+  /// Called by the rank that failed first. Waits until all other ranks have returned. After a time limit, calls
+  /// on_stuck with a list of the ranks that have not returned.
   void wait_for_other_ranks(int own_rank, const WorldOptions& options) {
     constexpr double kMaxSeconds = 10;
     const std::chrono::duration<double> wait_limit(std::min(options.timeout_seconds + 1, kMaxSeconds));
@@ -101,12 +101,12 @@ std::unique_ptr<Device> make_rank_device(const WorldOptions& options, int rank, 
 WorldOptions validated_options(WorldOptions options) {
   constexpr double kMaxSeconds = 1e9;
   if (!(options.timeout_seconds > 0.0))
-    throw UsageError(fmt::format("timeout_seconds is {}: expected more than 0", options.timeout_seconds));
+    throw UsageError(fmt::format("WorldOptions::timeout_seconds is {}: expected more than 0", options.timeout_seconds));
   options.timeout_seconds = std::min(options.timeout_seconds, kMaxSeconds);
   if (options.kind == WorldChoice::kNccl && options.device == DeviceChoice::kHost)
-    throw UsageError("WorldChoice::kNccl requires GPUs: set WorldOptions::device to kCuda or kAuto");
+    throw UsageError("WorldOptions::kind is nccl, which requires GPUs: set WorldOptions::device to cuda or auto");
   if (options.kind == WorldChoice::kMpi && options.device == DeviceChoice::kCuda)
-    throw UsageError("WorldChoice::kMpi supports hosts only: with GPUs, set WorldOptions::kind to kNccl or kAuto");
+    throw UsageError("WorldOptions::kind is mpi, which supports hosts only: with GPUs, set WorldOptions::kind to nccl or auto");
   return options;
 }
 
@@ -116,21 +116,21 @@ World finish_world_setup(World made, const WorldOptions& options) {
   const char* elsewhere = std::getenv("ALIQUOT_FLIGHT_DIR");
   const std::string directory = elsewhere != nullptr ? elsewhere : options.flight_directory;
   auto flight = std::make_shared<FlightRecorder>(made.rank(), made.rank_count(), run, directory);
-  World world = World::noted(std::move(made), std::move(flight));
+  World world = World::with_flight_recorder(std::move(made), std::move(flight));
   world.device().on_failed_work([&ranks = world.communicator()] { ranks.abort(failure_text(ranks.rank())); });
   return world;
 }
 
-World World::noted(World made, std::shared_ptr<FlightRecorder> flight) {
-  const bool timed = made.device_->kind() == DeviceKind::kHost;
-  made.communicator_ = record_collectives(std::move(made.communicator_), flight, timed);
-  made.flight_ = std::move(flight);
-  return made;
+World World::with_flight_recorder(World world, std::shared_ptr<FlightRecorder> flight) {
+  const bool timed = world.device_->kind() == DeviceKind::kHost;
+  world.communicator_ = record_collectives(std::move(world.communicator_), flight, timed);
+  world.flight_ = std::move(flight);
+  return world;
 }
 
-// Captures the record first, so that it describes this failure even if a signal handler writes it. Then aborts the
-// other ranks, which wait for this one, and writes the file last, because the file system may hang. With MPI, other
-// ranks end this process kExitGracePeriod after they exit, with a signal whose handler completes the file.
+// Captures the record first, so that it describes this failure even if a signal handler writes the file. Then aborts
+// the other ranks, which wait for this one. Writes the file last, because the file system may hang. With MPI, the exit
+// of another rank ends this process after kExitGracePeriod, by a signal whose handler completes the file.
 void abort_and_write_flight_record(World& world) noexcept {
   const std::string why = failure_text(world.rank());
   if (world.flight() != nullptr) world.flight()->capture(why);
@@ -142,7 +142,7 @@ Topology threads_topology(int rank_count) {
   Topology topology = Topology::one_host(rank_count);
   // The ranks are threads. Each may run on any core that the process may use.
   topology.numa_of_rank.assign(static_cast<std::size_t>(rank_count), numa_node_of(allowed_cores()));
-  if (const int on_each = said_ranks_per_node(); on_each > 0) {
+  if (const int on_each = ranks_per_node_from_environment(); on_each > 0) {
     for (int r = 0; r < rank_count; ++r) topology.node_of_rank[r] = r / on_each;
   }
   return topology;
@@ -156,7 +156,7 @@ std::string failure_text(int rank) {
   try {
     throw;
   } catch (const CommunicationError& error) {
-    return error.what();  // already names the rank
+    return error.what();  // the message already names the rank
   } catch (const std::exception& error) {
     return fmt::format("rank {} failed: {}", rank, error.what());
   } catch (...) {
@@ -201,7 +201,7 @@ void World::threads(int rank_count, const std::function<void(World&)>& body, con
     for (int r = 1; r < rank_count; ++r)
       ranks.push_back(start_thread(fmt::format("rank {} of {}", r, rank_count), [&run_rank, r] { run_rank(r); }));
     run_rank(0);
-  } catch (...) {  // a thread could not be started: abort the ranks that wait for it
+  } catch (...) {  // a thread could not be started: abort the ranks that wait for its rank
     results.record_failure(std::current_exception());
     abort(*store, failure_text(0));
   }

@@ -1,5 +1,5 @@
 #pragma once
-// The ranks of a program: as threads, or as processes that a launcher started.
+// The ranks of a program, which are threads of one process, or processes that a launcher started.
 
 #include <exception>
 #include <functional>
@@ -21,16 +21,18 @@ enum class WorldChoice : uint8_t { kAuto, kThreads, kMpi, kNccl };
 
 struct WorldOptions {
   DeviceChoice device = DeviceChoice::kAuto;  // kAuto: a GPU if the machine has one
-  /// kAuto: processes if a launcher started this one, otherwise threads. NCCL if each rank has its own GPU.
+  /// kAuto: the ranks are processes if a launcher started this process, and otherwise threads. They use NCCL if each
+  /// rank has its own GPU.
   WorldChoice kind = WorldChoice::kAuto;
   int threads_per_rank = 0;      // 0: the cores of the node divided by its ranks, at least 1
   double timeout_seconds = 600;  // deadline of every collective; INFINITY: no deadline
-  /// An existing directory in which a rank that fails writes its flight record. Empty: none is written. The environment
-  /// variable ALIQUOT_FLIGHT_DIR overrides it.
+  /// An existing directory in which a rank writes its flight record if it fails. Empty: no flight record is written.
+  /// The environment variable ALIQUOT_FLIGHT_DIR overrides it.
   std::string flight_directory = {};
-  /// For ranks that are threads. Called on the thread that failed first, with its exception, if others have not
-  /// returned one second after the timeout, or after 10 seconds; `who` lists them. It should end the process, because a
-  /// single thread cannot be ended. If not set, World::threads() continues to wait.
+  /// Only for ranks that are threads. Called if some ranks have not returned timeout_seconds + 1, or at most 10,
+  /// seconds after another rank failed. The thread that failed first calls it with its exception; `who` lists the ranks
+  /// that have not returned. The function should end the process, because a single thread cannot be ended. If it is not
+  /// set, World::threads() continues to wait.
   std::function<void(std::exception_ptr first, const std::string& who)> on_stuck = nullptr;
   /// For tests: creates each rank's device. Ranks are then threads.
   std::function<std::unique_ptr<Device>(int rank)> make_device = nullptr;
@@ -44,17 +46,17 @@ class World {
   World(World&&) = default;
   World& operator=(World&& other) noexcept {
     if (this == &other) return *this;
-    communicator_.reset();  // refers to the device
+    communicator_.reset();  // first, because it refers to the device
     device_ = std::move(other.device_);
     flight_ = std::move(other.flight_);
     communicator_ = std::move(other.communicator_);
-    turns_ = std::move(other.turns_);
+    progress_publisher_ = std::move(other.progress_publisher_);
     return *this;
   }
   ~World() = default;
 
-  /// Joins the world of the processes that a launcher (mpirun, srun) started. Without a launcher, a world of one rank.
-  /// Throws UnavailableError, with advice, if MPI did not connect the processes.
+  /// Joins the world of the processes that a launcher (mpirun, srun) started. Without a launcher, creates a world of
+  /// one rank. Throws UnavailableError, with advice, if MPI did not connect the processes.
   static World from_environment(const WorldOptions& options = {});
 
   /// Runs `body` on `rank_count` threads, one per rank, and returns when all have returned. If a rank throws, the
@@ -63,7 +65,7 @@ class World {
   static void threads(int rank_count, const std::function<void(World&)>& body, const WorldOptions& options = {});
 
   /// Runs `body` on all ranks; intended for main(). Under a launcher this process is one rank, and `rank_count` has no
-  /// effect. Otherwise the same as threads(). If a rank throws, its process rethrows the failure, and the other
+  /// effect. Otherwise it behaves like threads(). If a rank throws, its process rethrows the failure, and the other
   /// processes throw CommunicationError with the failed rank and the reason.
   static void run(int rank_count, const std::function<void(World&)>& body, const WorldOptions& options = {});
 
@@ -72,34 +74,34 @@ class World {
   const Topology& topology() const { return communicator_->topology(); }
   Device& device() { return *device_; }
   Communicator& communicator() { return *communicator_; }
-  /// Replaces each value by its sum over all ranks, for example losses. At most Communicator::kSmallCount values in
-  /// host memory. Collective; blocks.
+  /// Replaces each value, for example a loss, by its sum over all ranks. Accepts at most Communicator::kSmallCount
+  /// values in host memory. Collective; blocks.
   void sum(std::span<double> values);
 
-  /// The progress that ranks publish must increase as long as the communicator exists, so executors use it one after
-  /// the other. A new one calls `finish`, waits for all ranks, and starts at `base`. The order is the same on all
-  /// ranks.
-  struct Turns {
-    const void* holder = nullptr;                // the executor that currently publishes
-    std::function<uint64_t()> finish = nullptr;  // makes the holder idle, and returns a bound above its progress
+  /// The executor that currently publishes progress through the communicator. Published progress must only increase. A
+  /// new executor therefore calls `finish` of the previous one, waits for all ranks, and starts at `base`. The order of
+  /// executors is the same on all ranks.
+  struct ProgressPublisher {
+    const void* executor = nullptr;              // null: no executor
+    std::function<uint64_t()> finish = nullptr;  // makes the executor idle and returns a value above its progress
     uint64_t base = 0;                           // greater than all published progress
   };
-  Turns& turns() { return turns_; }
+  ProgressPublisher& progress_publisher() { return progress_publisher_; }
 
-  /// Returns `made` with a flight recorder, which records its collectives from now on. Collective.
-  static World noted(World made, std::shared_ptr<FlightRecorder> flight);
-  /// The flight recorder. Null if the World was made by its constructor.
+  /// Returns `world` with a flight recorder, which records its collectives from now on. Collective.
+  static World with_flight_recorder(World world, std::shared_ptr<FlightRecorder> flight);
+  /// Returns the flight recorder. Null if the world was created with the constructor above.
   FlightRecorder* flight() { return flight_.get(); }
 
  private:
   std::shared_ptr<FlightRecorder> flight_;
   std::unique_ptr<Device> device_;
   std::unique_ptr<Communicator> communicator_;
-  Turns turns_;
+  ProgressPublisher progress_publisher_;
 };
 
-/// The number of processes that the launcher started, from its environment variables. 1 without a launcher, or if
-/// unknown.
+/// Returns the number of processes that the launcher started, according to its environment variables. Returns 1 without
+/// a launcher, or if the number is unknown.
 int launched_process_count();
 
 }  // namespace aliquot

@@ -1,4 +1,4 @@
-// Detection of the launcher from environment variables, and worlds that depend on it.
+// Detects the launcher from environment variables, and creates worlds that depend on the launcher.
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -36,10 +36,10 @@ LauncherInfo find_launcher() {
   for (const auto& [name, variable] : kSizes) {
     if (const int count = environment_int(variable); count > 0) return {std::string(name), count};
   }
-  // Batch scripts and shells of an allocation also have SLURM_NTASKS, but srun did not start them.
+  // SLURM also sets SLURM_NTASKS for batch scripts and for shells of an allocation, which srun did not start.
   const bool only_a_job = is_set("SLURM_JOB_ID") && !is_set("SLURM_STEP_ID") && !is_set("SLURM_STEPID");
   if (const int count = environment_int("SLURM_NTASKS"); count > 0 && !only_a_job) return {"srun", count};
-  // Some launchers set the rank but not the number of processes, which only MPI knows.
+  // Some launchers set the rank but not the number of processes, which is then available only from MPI.
   if (is_set("PMIX_RANK") || is_set("PMI_RANK"))
     return {"the launcher", 0, std::max(environment_int("PMIX_RANK"), environment_int("PMI_RANK")) + 1};
   return {};

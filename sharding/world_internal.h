@@ -1,5 +1,5 @@
 #pragma once
-// Shared parts of the functions that create worlds.
+// Common parts of the functions that create worlds.
 
 #include <memory>
 #include <string>
@@ -9,7 +9,7 @@
 namespace aliquot {
 
 /// Returns the device of options.make_device, if set. Otherwise a host device with options.threads_per_rank threads, or
-/// with `share` threads if that is 0.
+/// with `share` threads if that option is 0.
 std::unique_ptr<Device> make_rank_device(const WorldOptions& options, int rank, int share);
 
 /// Checks the options, and limits the timeout to 1e9 seconds, which clocks can represent. Throws UsageError if the
@@ -20,28 +20,29 @@ WorldOptions validated_options(WorldOptions options);
 /// the flight recorder, and makes failures of work on a stream abort all ranks. Collective.
 World finish_world_setup(World made, const WorldOptions& options);
 
-/// Call while an exception is handled. Aborts all ranks with its message, and writes the flight record of this rank.
+/// Aborts all ranks with the message of the current exception, and writes the flight record of this rank. Must be
+/// called from a catch block.
 void abort_and_write_flight_record(World& world) noexcept;
 
-/// The topology of ranks that are threads of this process, without GPUs.
+/// Returns the topology of ranks that are threads of this process, without GPUs.
 Topology threads_topology(int rank_count);
 
-/// "rank 2 failed: REASON", for the exception that is being handled.
+/// Returns a text such as "rank 2 failed: REASON" for the exception that is being handled.
 std::string failure_text(int rank);
 
-/// A world with this thread as its only rank.
+/// Returns a world whose only rank is this thread.
 World make_single_rank_world(const WorldOptions& options);
 
 struct LauncherInfo {
-  std::string by;         // "mpirun", "srun", ...
+  std::string by;         // e.g. "mpirun" or "srun"
   int process_count = 1;  // 0: unknown
   int least_count = 1;    // lower bound if process_count is unknown
 
-  std::string text() const;  // "srun started 4 processes"
+  std::string text() const;  // e.g. "srun started 4 processes"
 };
 
-/// The world of the processes that MPI connects. Throws UnavailableError, with advice, if MPI connects fewer processes
-/// than the launcher started, or if this build has no MPI.
+/// Returns the world of the processes that MPI connects. Throws UnavailableError, with advice, if MPI connects fewer
+/// processes than the launcher started, or if this build has no MPI.
 World make_mpi_world(const WorldOptions& options, const LauncherInfo& launch);
 
 }  // namespace aliquot

@@ -8,6 +8,7 @@
 
 #include "apps/options/deepspeed_json.h"
 #include "apps/options/deepspeed_keys.h"
+#include "apps/options/settings_json.h"
 #include "kernels/system/error.h"
 
 namespace aliquot {
@@ -107,13 +108,13 @@ class DeepspeedTranslator {
   bool flag(const std::string& key, bool default_value = false) const {
     const Json* value = find(key);
     if (value == nullptr) return default_value;
-    if (!value->is_boolean()) refuse(key, fmt::format("invalid value {}: expected true or false.", value->dump()));
+    if (!value->is_boolean()) refuse(key, fmt::format("invalid value {}: expected true or false.", value_text(*value)));
     return value->get<bool>();
   }
   std::string word(const std::string& key) const {
     const Json* value = find(key);
     if (value == nullptr) return "";
-    if (!value->is_string()) refuse(key, fmt::format("invalid value {}: expected a string.", value->dump()));
+    if (!value->is_string()) refuse(key, fmt::format("invalid value {}: expected a string.", value_text(*value)));
     return value->get<std::string>();
   }
 
@@ -148,7 +149,7 @@ void DeepspeedTranslator::translate_key(const DeepspeedKey& key) {
     }
   }
   if (key.handling == KeyHandling::kFixed && value != nullptr && number_text(*value) != key.what) {
-    refuse(path, fmt::format("{} is not supported: leave the key out{}.", value->dump(),
+    refuse(path, fmt::format("{} is not supported: leave the key out{}.", value_text(*value),
                              key.what == "null" ? "" : fmt::format(" or set it to {}", key.what)));
   }
 }
@@ -206,7 +207,7 @@ void DeepspeedTranslator::translate_betas(double first, double second) {
   if (is_auto(key) || (value != nullptr && *value == Json{"auto", "auto"})) return;
   if (value == nullptr) return set(key, "betas", fmt::format("{},{}", first, second));
   if (!value->is_array() || value->size() != 2)
-    refuse(key, fmt::format("invalid value {}: expected two numbers, as in [0.9, 0.999].", value->dump()));
+    refuse(key, fmt::format("invalid value {}: expected two numbers, as in [0.9, 0.999].", value_text(*value)));
   set(key, "betas", number_text((*value)[0]) + "," + number_text((*value)[1]));
 }
 

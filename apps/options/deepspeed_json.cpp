@@ -5,7 +5,7 @@
 #include <set>
 
 #include "apps/options/deepspeed_keys.h"
-#include "apps/options/settings_file.h"
+#include "apps/options/settings_json.h"
 #include "engine/options/nearest.h"
 #include "kernels/system/error.h"
 
@@ -52,7 +52,7 @@ class JsonFlattener {
     } else if (path == "zero_optimization" && value.is_boolean()) {  // the format of old DeepSpeed versions
       file_.values["zero_optimization.stage"] = value.get<bool>() ? 1 : 0;
     } else if (is_block(path)) {
-      if (!is_absent) refuse(path, "invalid value " + value.dump() + ": expected an object, {...}");
+      if (!is_absent) refuse(path, "invalid value " + value_text(value) + ": expected an object, {...}");
     } else if (in_ignored_block(path)) {
       file_.ignored_keys.push_back(path);
     } else {
@@ -75,42 +75,10 @@ class JsonFlattener {
   DeepspeedFile& file_;
 };
 
-/// Finds a key that occurs twice in an object. DeepSpeed rejects such a file; the JSON parser would use the last value.
-class DuplicateKeyFinder {
- public:
-  bool operator()(int, Json::parse_event_t event, Json& parsed) {
-    if (event == Json::parse_event_t::object_start) seen_.emplace_back();
-    if (event == Json::parse_event_t::object_end) seen_.pop_back();
-    if (event == Json::parse_event_t::key && !seen_.back().insert(parsed.get<std::string>()).second)
-      duplicate = parsed.get<std::string>();
-    return true;
-  }
-  std::string duplicate;
-
- private:
-  std::vector<std::set<std::string>> seen_;
-};
-
 }  // namespace
 
 DeepspeedFile read_deepspeed_file(const std::string& path) {
-  const std::string text = read_settings_file("--deepspeed", path);
-  if (text.empty()) throw UsageError("--deepspeed " + path + ": the file is empty.");
-  DuplicateKeyFinder finder;
-  Json json;
-  try {
-    json = Json::parse(text, std::ref(finder), true, true);
-  } catch (const Json::parse_error& error) {
-    const auto line =
-        std::count(text.begin(), text.begin() + static_cast<ptrdiff_t>(std::min(error.byte, text.size())), '\n');
-    throw UsageError(
-        fmt::format("--deepspeed {}:{}: invalid JSON: check the quotes, commas and braces.", path, line + 1));
-  } catch (const Json::out_of_range&) {
-    throw UsageError("--deepspeed " + path + ": a number is too large for a double.");
-  }
-  if (!json.is_object()) throw UsageError("--deepspeed " + path + ": expected a JSON object.");
-  if (!finder.duplicate.empty())
-    throw UsageError(fmt::format("--deepspeed {}: the key {} occurs twice: remove one.", path, finder.duplicate));
+  const Json json = read_settings_json("--deepspeed", path);
   DeepspeedFile file{path, {}, {}};
   JsonFlattener(file).flatten("", json);
   return file;

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "apps/options/settings_file.h"
+#include "apps/options/settings_json.h"
 #include "checkpoint/file/tensor_entry.h"
 #include "engine/options/nearest.h"
 #include "kernels/system/error.h"
@@ -16,7 +16,7 @@
 namespace aliquot {
 namespace {
 
-using Json = nlohmann::json;
+using Json = nlohmann::ordered_json;
 
 /// Rates of a node with 8 GPUs, in bytes or operations per second: `network` of the whole node, the others of one GPU.
 CostModel eight_gpus(double link, double network, double memory, double flops) {
@@ -62,7 +62,7 @@ void read_field(const Json& object, const char* field, double& value, const std:
   if (!object.contains(field)) return;
   const double given = object[field].is_number() ? object[field].get<double>() : -1;
   if (!(given >= 0) || (given == 0 && zero_policy == ZeroPolicy::kRejectZero)) {
-    throw UsageError(fmt::format("{}: invalid value {} for {}: expected a number {}.", path, object[field].dump(),
+    throw UsageError(fmt::format("{}: invalid value {} for {}: expected a number {}.", path, value_text(object[field]),
                                  field, zero_policy == ZeroPolicy::kAllowZero ? "of 0 or more" : "above 0"));
   }
   value = given;
@@ -71,8 +71,8 @@ void read_field(const Json& object, const char* field, double& value, const std:
 void read_field(const Json& object, const char* field, LinkCost& link, const std::string& path) {
   if (!object.contains(field)) return;
   if (!object[field].is_object()) {
-    throw UsageError(fmt::format("{}: invalid value {} for {}: expected an object with {}.", path, object[field].dump(),
-                                 field, fmt::join(kLinkKeys, " and ")));
+    throw UsageError(fmt::format("{}: invalid value {} for {}: expected an object with {}.", path,
+                                 value_text(object[field]), field, fmt::join(kLinkKeys, " and ")));
   }
   refuse_unknown_keys(object[field], kLinkKeys, path + ": " + field);
   read_field(object[field], "bytes_per_second", link.bytes_per_second, path);
@@ -89,17 +89,15 @@ std::optional<Machine> find_preset_machine(const std::string& name) {
 }
 
 Machine read_machine(const std::string& path) {
-  const std::string text =
-      read_settings_file("--machine", path, "; expected host, dgx-a100, dgx-h100, dgx-h200 or a JSON file of rates");
-  const Json json = Json::parse(text, nullptr, false);
-  if (!json.is_object()) throw UsageError(fmt::format("--machine {}: expected a JSON object.", path));
+  const Json json =
+      read_settings_json("--machine", path, "; expected host, dgx-a100, dgx-h100, dgx-h200 or a JSON file of rates");
   refuse_unknown_keys(json, kMachineKeys, path);
   Machine machine{path, false, CostModel::typical_host()};
   if (json.contains("like")) {
     const auto like = json["like"].is_string() ? find_preset_machine(json["like"]) : std::nullopt;
     if (!like)
       throw UsageError(fmt::format("{}: invalid value {} for like: expected host, dgx-a100, dgx-h100 or dgx-h200.",
-                                   path, json["like"].dump()));
+                                   path, value_text(json["like"])));
     machine = *like;
   }
   read_field(json, "inside_node", machine.cost.inside_node, path);
@@ -115,8 +113,8 @@ Machine read_machine(const std::string& path) {
   read_field(json, "flops_per_second", machine.cost.flops_per_second, path);
   if (json.contains("has_gpus")) {
     if (!json["has_gpus"].is_boolean()) {
-      throw UsageError(
-          fmt::format("{}: invalid value {} for has_gpus: expected true or false.", path, json["has_gpus"].dump()));
+      throw UsageError(fmt::format("{}: invalid value {} for has_gpus: expected true or false.", path,
+                                   value_text(json["has_gpus"])));
     }
     machine.has_gpus = json["has_gpus"];
   }

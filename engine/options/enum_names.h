@@ -25,7 +25,7 @@ inline constexpr std::array kOffloadWords{EnumName{"none", Offload::kNone}, Enum
 inline constexpr std::array kComputeWords{EnumName{"fp32", DType::kFloat32}, EnumName{"bf16", DType::kBFloat16},
                                           EnumName{"fp16", DType::kFloat16}};
 inline constexpr std::array kGradientWords{EnumName{"fp32", DType::kFloat32}, EnumName{"bf16", DType::kBFloat16}};
-inline constexpr std::array kMasterWords{EnumName{"split", MasterForm::kSplit}, EnumName{"fp32", MasterForm::kWhole}};
+inline constexpr std::array kMasterWords{EnumName{"split", MasterForm::kSplit}, EnumName{"fp32", MasterForm::kFp32}};
 
 /// The value of the option "quantize".
 struct Quantized {

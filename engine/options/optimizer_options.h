@@ -9,14 +9,17 @@
 
 namespace aliquot {
 
-enum class OptimizerKind : uint8_t { kAdamW, kAdam, kAdamW8bit, kLion, kSgd, kMuon };
+/// The built-in optimizers, in the order of kOptimizerNames.
+enum class OptimizerKind : uint8_t { kAdamW, kAdam, kSgd, kLion, kAdamW8bit, kMuon };
 
-inline constexpr std::array kOptimizerWords{EnumName{"adamw", OptimizerKind::kAdamW},
-                                            EnumName{"adam", OptimizerKind::kAdam},
-                                            EnumName{"adamw8bit", OptimizerKind::kAdamW8bit},
-                                            EnumName{"lion", OptimizerKind::kLion},
-                                            EnumName{"sgd", OptimizerKind::kSgd},
-                                            EnumName{"muon", OptimizerKind::kMuon}};
+constexpr EnumName<OptimizerKind> optimizer_word(OptimizerKind kind) {
+  return {kOptimizerNames[static_cast<size_t>(kind)], kind};
+}
+
+/// In the order of --help.
+inline constexpr std::array kOptimizerWords{
+    optimizer_word(OptimizerKind::kAdamW), optimizer_word(OptimizerKind::kAdam), optimizer_word(OptimizerKind::kAdamW8bit),
+    optimizer_word(OptimizerKind::kLion),  optimizer_word(OptimizerKind::kSgd),  optimizer_word(OptimizerKind::kMuon)};
 
 struct OptimizerOptions {
   OptimizerKind kind = OptimizerKind::kAdamW;

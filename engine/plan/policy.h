@@ -27,15 +27,15 @@ enum class AccumulateInto : uint8_t { kAuto, kFull, kShard };
 enum class Offload : uint8_t { kNone, kHost, kDisk };
 
 /// How the fp32 master is stored in addition to a 16-bit working copy. kSplit stores only the 16 bits that the copy
-/// lacks, kWhole stores all 32 bits. Results are bitwise identical.
-enum class MasterForm : uint8_t { kSplit, kWhole };
+/// lacks, kFp32 stores all 32 bits. Results are bitwise identical.
+enum class MasterForm : uint8_t { kSplit, kFp32, kWhole [[deprecated("use kFp32")]] = kFp32 };
 
 /// The element types. The master is always fp32. A model that computes in fp32 reads the master directly.
 struct Precision {
   DType compute = DType::kFloat32;         // parameters that the model reads: fp32, bf16 or fp16
   DType gradients = DType::kFloat32;       // gradients that the model writes, and their sums: fp32 or bf16
   std::optional<DType> reduce = {};        // gradients sent between ranks; unset: same as `gradients`. Added in fp32
-  MasterForm master = MasterForm::kSplit;  // applies to bf16; the master of fp16 is always kWhole
+  MasterForm master = MasterForm::kSplit;  // applies to bf16; the master of fp16 is always kFp32
 
   DType sent() const { return reduce.value_or(gradients); }
   bool has_master() const { return compute != DType::kFloat32; }

@@ -5,13 +5,13 @@
 #include <fmt/format.h>
 
 #include "kernels/system/error.h"
-#include "sharding/comm/bootstrap_purpose.h"
+#include "sharding/comm/collective_purpose.h"
 #include "sharding/state_pieces.h"
 
 namespace aliquot {
 namespace {
 
-/// Elements are stored directly into the message, so each run of elements begins at a multiple of this.
+/// Elements are read directly into the message, so each run of elements begins at a multiple of this alignment.
 constexpr std::size_t kAlignment = alignof(int64_t);
 static_assert(sizeof(Overlap) % kAlignment == 0);
 
@@ -26,7 +26,7 @@ TensorStream::TensorStream(Communicator& ranks, Ledger& ledger, int64_t staging_
       booking_(ledger, staging_bytes, Category::kStaging, "tensors streamed over ranks"),
       chunk_bytes_(staging_bytes / kStreamCopies) {}
 
-/// Appends to `bytes` this rank's elements in [begin, end). Each run of elements follows an Overlap with its position.
+/// Appends this rank's elements in [begin, end) to `bytes`. An Overlap with the position precedes each run of elements.
 std::string TensorStream::packed(std::string bytes, const StateTensor& tensor, int64_t begin, int64_t end) {
   const int64_t each = element_bytes(tensor.dtype);
   for (const StatePiece& piece : tensor.pieces) {
@@ -44,7 +44,7 @@ std::string TensorStream::packed(std::string bytes, const StateTensor& tensor, i
 void TensorStream::run(std::string_view what, const StateTensor& tensor, const ElementsCallback& take) {
   const int64_t each = element_bytes(tensor.dtype), count = tensor.element_count();
   const int64_t most = std::max<int64_t>(1, chunk_bytes_ / each);
-  const ScopedBootstrapPurpose purpose("gather values");
+  const ScopedCollectivePurpose purpose("gather values");
   std::string heading = fmt::format("{}\n", what);
   heading.resize(aligned(heading.size()));
   for (int64_t begin = 0; begin == 0 || begin < count; begin += most) {

@@ -178,6 +178,8 @@ enum { ALIQUOT_FORWARD = 0, ALIQUOT_BACKWARD = 1, ALIQUOT_EVALUATE = 2 };
  * ALIQUOT_EVALUATE. */
 int aliquot_open(aliquot_engine* engine, int use, int unit_count, const int* units);
 /** Skips the next use, forward or backward, on this rank. The same as Engine::skip() in C++. */
+int aliquot_skip(aliquot_engine* engine, int unit_count, const int* units);
+/** Deprecated: the same as aliquot_skip(). */
 int aliquot_pass_over(aliquot_engine* engine, int unit_count, const int* units);
 /** Closes the open use and abandons the step. This rank must next call aliquot_step(), without further micro-batches.
  * All ranks then skip the update. */

@@ -251,7 +251,11 @@ bool Directory::exists(const std::string& name) const {
 
 std::vector<std::string> Directory::names() const {
   std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(path())) names.push_back(entry.path().filename());
+  std::error_code error;
+  std::filesystem::directory_iterator entry(path(), error);
+  for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error))
+    names.push_back(entry->path().filename());
+  if (error) throw_system_error("list directory", path(), error.value());
   std::sort(names.begin(), names.end());
   return names;
 }

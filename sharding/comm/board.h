@@ -14,20 +14,20 @@
 
 namespace aliquot {
 
-/// Writes and reads text that other ranks may access at the same time. There is no data race, but a reader may see
-/// parts of the old and of the new text. Text longer than `words` is truncated.
+/// These functions write and read text that other ranks may access at the same time. There is no data race, but a
+/// reader may get parts of both the old and the new text. Text that does not fit into `words` is truncated.
 void write_shared(std::span<std::atomic<uint64_t>> words, std::string_view text) noexcept;
 std::string read_shared(std::span<const std::atomic<uint64_t>> words);
 using SharedText = std::array<std::atomic<uint64_t>, 5>;
 
-/// State of one rank on one lane. A rank arrives at collective n only after it has passed n - 1, so a peer may still
-/// compare the description of n - 1: at least two descriptions must be kept.
+/// State of one rank on one lane. A rank arrives at collective n only after it has passed n - 1. A peer may still
+/// compare the description of n - 1, so the board must keep at least two descriptions.
 struct alignas(64) LaneBoard {
   static constexpr uint64_t kDescriptionDepth = 4;
   SharedCounter arrived;   // sequence number of the last collective at which the rank arrived
   SharedCounter progress;  // highest value passed to publish()
-  /// Sequence number of the collective in which the rank waits for ranks of other nodes before it arrives; 0 means
-  /// none.
+  /// Sequence number of the collective in which the rank waits for ranks of other nodes before it arrives. 0 if it does
+  /// not wait for other nodes.
   std::atomic<uint64_t> waiting_for_other_nodes{0};
   std::array<std::atomic<uint64_t>, kDescriptionDepth> descriptions{}, fingerprints{};
   std::atomic<int64_t> step{0};
@@ -67,7 +67,8 @@ class Board {
   /// Posts the reason and wakes all waiting threads.
   void abort(std::string_view why) const noexcept;
 
-  /// The last collective at which `rank` arrived on any lane: "all-gather of 4096 bytes #12 (h.3, step 118)".
+  /// Describes the last collective at which `rank` arrived on any lane, e.g. "all-gather of 4096 bytes #12 (h.3, step
+  /// 118)".
   std::string last_operation(int rank) const;
 
  private:

@@ -84,9 +84,10 @@ void AllRanksArrived::check_same_operation(int rank) const {
   throw CommunicationError(why);
 }
 
-/// Called while a rank is missing. Throws if an abort was posted, a missing rank cannot arrive, or the deadline passed.
+/// Called while a rank is missing. Throws if an abort was posted, if a missing rank cannot arrive, or after the
+/// deadline.
 void AllRanksArrived::check_failures_and_timeout() const {
-  constexpr double kSecondsBeforeSlowChecks = 0.01;  // the checks below cost more than a look at the board
+  constexpr double kSecondsBeforeSlowChecks = 0.01;  // the checks below cost more than reading the board
   client->throw_if_aborted();
   const double waited_seconds = static_cast<double>(now_nanoseconds() - started_nanoseconds) * 1e-9;
   if (waited_seconds > kSecondsBeforeSlowChecks) {
@@ -96,17 +97,17 @@ void AllRanksArrived::check_failures_and_timeout() const {
     }
     check_ranks_in_bootstrap();
   }
-  // A lane that does not publish usually waits in a collective itself, perhaps of another group. That collective knows
-  // which rank is missing, so give it time to report first.
+  // A lane that does not publish usually waits in a collective itself, perhaps of another group. That collective can
+  // name the missing rank, so give it time to report first.
   constexpr double kGraceSeconds = 0.5;
   const double limit_seconds = client->options().timeout_seconds + (is_arrival ? 0 : kGraceSeconds);
   if (waited_seconds <= limit_seconds) return;
-  // A rank that waits for another node knows which rank is missing there, and reports it at its own deadline.
+  // A rank that waits for another node can name the missing rank of that node, and reports it at its own deadline.
   if (any_rank_missing() || waited_seconds > 2 * limit_seconds) throw_timeout(client->options().timeout_seconds);
 }
 
-/// Whether this rank can blame another one: its own counter is at `value`, and a missing rank is not waiting for
-/// another node.
+/// Whether this rank can report another rank as missing: its own counter has reached `value`, and a rank whose counter
+/// has not is not waiting for another node.
 bool AllRanksArrived::any_rank_missing() const {
   if (!counter(client->options().rank).reached(value)) return false;
   for (int r = 0; r < client->board().rank_count(); ++r) {
@@ -120,16 +121,17 @@ bool AllRanksArrived::waits_for_other_node(int rank) const {
          client->board().lane(rank, lane).waiting_for_other_nodes.load(std::memory_order_relaxed) >= value;
 }
 
-/// Whether the rank's function returned before it arrived here. The counter is read again after has_returned(), because
-/// the rank may have arrived and returned in between. The first read is a shortcut: most ranks have arrived.
+/// Whether the rank's function returned before the rank arrived. The first read of the counter avoids the call of
+/// has_returned() for most ranks. The counter is read again after that call, because the rank may have arrived and
+/// returned in between.
 bool AllRanksArrived::returned_before_arriving(int rank) const {
   const SignalsOptions& options = client->options();
   if (!options.has_returned || counter(rank).reached(value)) return false;
   return options.has_returned(rank) && !counter(rank).reached(value);
 }
 
-/// Detects a deadlock. On hosts, the compute lane is the rank's own thread. If it waits here for a rank whose own
-/// thread waits for this rank in a rendezvous, neither can continue.
+/// Detects a deadlock. On hosts, a rank's own thread executes its compute lane. If it waits here for a rank whose own
+/// thread waits for this rank in a rendezvous, neither rank can continue.
 void AllRanksArrived::check_ranks_in_bootstrap() const {
   const SignalsOptions& options = client->options();
   if (!is_arrival || lane != Lane::kCompute || !options.awaited_by || !client->on_rank_thread()) return;

@@ -26,11 +26,11 @@ class BoardClient {
 
   const Board& board() const { return board_; }
   const SignalsOptions& options() const { return options_; }
-  /// Whether the calling thread is the rank's own, which constructed this object.
+  /// Whether the calling thread is the rank's thread, on which this object was constructed.
   bool on_rank_thread() const { return std::this_thread::get_id() == rank_thread_; }
   /// Throws CommunicationError with the reason if a rank has posted an abort on the board.
   void throw_if_aborted() const;
-  /// The same for aborts that SignalsOptions::aborted_elsewhere reports.
+  /// Throws CommunicationError with the reason if SignalsOptions::aborted_elsewhere reports an abort.
   void throw_if_aborted_elsewhere() const;
 
  private:
@@ -40,16 +40,16 @@ class BoardClient {
   std::thread::id rank_thread_ = std::this_thread::get_id();
 };
 
-/// The condition that every rank's counter has reached `value`. Copyable, so that a Gate can hold it. The deadline
-/// counts from the first call of open(). open() and block() throw CommunicationError, and post its reason on the board:
+/// The condition that every rank's counter has reached `value`. Copyable, so that a Gate can store it. The timeout
+/// starts at the first call of open(). open() and block() throw CommunicationError, and post its reason on the board:
 /// - after an abort, and if a rank arrived with a different operation;
 /// - if a missing rank has returned from its function, or waits for this rank in a rendezvous;
-/// - at the deadline. It is doubled while all missing ranks wait for another node, or while this rank's own counter is
-///   below `value`.
+/// - at the deadline. The timeout is doubled while all missing ranks wait for another node, or while this rank's own
+///   counter is below `value`.
 struct AllRanksArrived {
   const BoardClient* client;
   Lane lane;
-  bool is_arrival;  // waits for arrivals; false: for published progress
+  bool is_arrival;  // true: waits for arrivals; false: waits for published progress
   int next_rank = 0;
   uint64_t value;
   OperationDescription what;

@@ -1,5 +1,5 @@
 #pragma once
-// Exchange of small messages between ranks while a world is set up, before shared memory exists.
+// The exchange of small messages between ranks during the setup of a world, before shared memory exists.
 
 #include <memory>
 #include <string>
@@ -27,24 +27,24 @@ class Bootstrap {
   /// Returns every rank's object, if the ranks are threads of one process. Otherwise throws std::logic_error.
   virtual std::vector<std::shared_ptr<void>> all_gather_objects(std::shared_ptr<void> own);
 
-  /// Whether the rank's function has returned. False if this is not known. Not collective; from any thread.
+  /// Returns whether the function of `rank` has returned; false if unknown. Not collective; callable from any thread.
   virtual bool has_returned(int /*rank*/) const { return false; }
 
-  /// If `rank` is known to wait for this rank in all_gather(), returns its purpose (ScopedBootstrapPurpose); otherwise
-  /// "". Not collective; from any thread.
+  /// If `rank` is known to wait for this rank in all_gather(), returns the purpose of that call (see
+  /// ScopedCollectivePurpose). Otherwise returns "". Not collective; callable from any thread.
   virtual std::string awaited_by(int /*rank*/) const { return {}; }
 
-  /// The rank's number in the world from which this group was split. Messages use it.
+  /// Returns the rank's number in the world, for messages.
   virtual int global_rank(int rank) const { return rank; }
 
   /// Returns a bootstrap for the ranks with the same color, ordered by key, then by rank. An abort of this bootstrap
   /// also aborts the new one, but not the reverse.
   virtual std::unique_ptr<Bootstrap> split(int color, int key) = 0;
 
-  /// Makes current and later calls of all_gather() throw on every rank. Not collective; from any thread.
+  /// Makes current and later calls of all_gather() throw on every rank. Not collective; callable from any thread.
   virtual void abort(std::string_view why) noexcept = 0;
-  /// Whether a rank of this bootstrap, or of one from which it was split, has called abort(). If so, stores the reason
-  /// in `why` unless it is null. Not collective; from any thread.
+  /// Returns whether a rank has called abort() of this bootstrap, or of a bootstrap from which it was split. If so,
+  /// stores the reason in `why` unless `why` is null. Not collective; callable from any thread.
   virtual bool aborted(std::string* why) const = 0;
 };
 

@@ -8,7 +8,7 @@
 #include <numeric>
 #include <utility>
 
-#include "sharding/comm/bootstrap_purpose.h"
+#include "sharding/comm/collective_purpose.h"
 #include "sharding/comm/communicator.h"
 #include "sharding/comm/gather_from_threads.h"
 #include "sharding/groups.h"
@@ -27,7 +27,8 @@ struct Contribution {
 
 }  // namespace
 
-/// Performs all-gathers in rounds. Each rank stores its contribution; the last one publishes all and wakes the others.
+/// Performs all-gathers in rounds. Each rank stores its contribution. The last rank publishes all contributions and
+/// wakes the other ranks.
 class ThreadsBootstrapStore {
  public:
   /// `parent` is the store from which these ranks were split, or null.
@@ -48,7 +49,7 @@ class ThreadsBootstrapStore {
     std::unique_lock lock(mutex_);
     throw_if_aborted();
     const uint64_t round = round_;
-    own.purpose = bootstrap_purpose().what;
+    own.purpose = collective_purpose().what;
     contributions_[rank] = std::move(own);
     has_contributed_[rank] = true;
     check_same_purpose(rank);
@@ -75,7 +76,7 @@ class ThreadsBootstrapStore {
     return has_returned(rank);
   }
 
-  /// The purpose of `rank`, while it waits for `missing`; otherwise "".
+  /// The purpose for which `rank` waits for `missing`, or "" if it does not wait for it.
   std::string purpose_of_wait(int rank, int missing) const {
     const std::lock_guard lock(mutex_);
     return has_contributed_[rank] && !has_contributed_[missing] ? contributions_[rank].purpose : std::string();
@@ -137,7 +138,7 @@ class ThreadsBootstrapStore {
     return static_cast<int>(std::find(global_ranks_.begin(), global_ranks_.end(), number) - global_ranks_.begin());
   }
 
-  /// Throws if ranks came for different purposes, since they would misinterpret each other's bytes.
+  /// Throws if ranks have different purposes, because they would misinterpret each other's bytes.
   void check_same_purpose(int rank) {
     for (int r = 0; r < rank_count(); ++r) {
       if (!has_contributed_[r] || contributions_[r].purpose == contributions_[rank].purpose) continue;
@@ -165,7 +166,7 @@ class ThreadsBootstrapStore {
 
   [[noreturn]] void throw_rank_returned(int rank, int missing) {
     record_abort(fmt::format("rank {} waits {}, but rank {} has returned from its function", global_rank(rank),
-                             bootstrap_wait_text(bootstrap_purpose().what), global_rank(missing)));
+                             bootstrap_wait_text(collective_purpose().what), global_rank(missing)));
     throw CommunicationError(why_);
   }
 
@@ -176,8 +177,8 @@ class ThreadsBootstrapStore {
   std::condition_variable changed_;
   uint64_t round_ = 0;
   int contribution_count_ = 0, read_count_ = 0;
-  // published_ is read by all ranks before it is overwritten: a rank contributes to the next round only after it has
-  // read.
+  // All ranks read published_ before it is overwritten, because a rank contributes to the next round only after it has
+  // read the previous one.
   std::vector<Contribution> contributions_, published_;
   std::vector<bool> has_contributed_;
   std::vector<bool> returned_;

@@ -28,7 +28,7 @@ class CommunicationError : public FaultError {
 
 /// Identifies a collective in messages and flight records. `what` must outlive the collective.
 struct Label {
-  std::string_view what;  // "h.7"
+  std::string_view what;  // e.g. "h.7"
   int64_t step = -1;
 };
 
@@ -38,8 +38,8 @@ struct SymmetricRange {
   int64_t offset_bytes = 0;
 };
 
-/// Sums `from` over all ranks and writes part rank() of the sum to `to`. `from` has rank_count() parts of `part_count`
-/// elements.
+/// Sums `from` over all ranks and writes part number rank() of the sum to `to`. `from` consists of rank_count() parts
+/// of `part_count` elements each.
 struct ReduceScatter {
   SymmetricRange from;
   DType from_dtype = DType::kFloat32;  // fp32 or a 16-bit type; the sum is computed in fp32
@@ -48,13 +48,14 @@ struct ReduceScatter {
   int64_t part_count = 0;
   float factor = 1.0f;              // multiplies the complete sum; 1 / rank_count() gives the mean
   double* block_squares = nullptr;  // see TreeSum
-  bool in_tree_order = false;       // NCCL only: adds in tree order, as all other worlds do, for equal bits
-  /// reduce_staging(topology(), part_count).size_bytes() bytes, reserved for this call until its work has run.
+  bool in_tree_order = false;       // only for NCCL: adds in tree order, which gives the same bits as other worlds
+  /// Memory of reduce_staging(topology(), part_count).size_bytes() bytes. Reserved for this call until its work has
+  /// finished.
   std::byte* staging = nullptr;
 };
 
-/// A copy of contiguous bytes from rank `source` to rank `target`, which may be equal. Offsets are relative to the
-/// ranges of the collective.
+/// A copy of contiguous bytes from rank `source` to rank `target`, which may be the same rank. Offsets are relative to
+/// the ranges of the collective.
 struct Transfer {
   int32_t source, target;
   int64_t from_bytes, to_bytes, size_bytes;
@@ -62,26 +63,26 @@ struct Transfer {
   friend bool operator==(const Transfer&, const Transfer&) = default;
 };
 
-/// A collective of several transfers. `own` lists those that this rank sends or receives, in an order that is the same
-/// on all ranks, and must stay alive until the work has run. No transfer may read or write bytes that another one
-/// writes.
+/// A collective of several transfers. `own` lists the transfers that this rank sends or receives, in an order that is
+/// consistent across ranks. It must stay alive until the work has finished. No transfer may read or write bytes that
+/// another transfer writes.
 struct Transfers {
   SymmetricRange to, from;
   std::span<const Transfer> own;
   int64_t all_bytes = 0;  // sum over the transfers of all ranks
-  bool back = false;      // distinguishes the return direction in messages, when the same bytes travel back
+  bool back = false;      // marks the return direction in messages, if the same bytes are later sent back
 };
 
 enum class Reduction : uint8_t { kSum, kMax, kMin };
 
 /// Collectives over the ranks of one group. All ranks must make the same calls with the same arguments, in the same
-/// order on each lane; with NCCL, in the same order over all lanes. Each rank calls from its own thread.
+/// order on each lane. With NCCL, the order over all lanes must also be the same. Each rank calls from its own thread.
 ///
 /// Calls with a stream only enqueue work. Their buffers must stay alive, and `from` unchanged, until the work has
 /// finished on every rank; publish() and await() synchronize this.
 ///
 /// Errors: CommunicationError names the operation, its sequence number and the ranks that are missing or differ. The
-/// call throws it, or the stream on which the work runs. Ranks compare their calls before data moves, except with NCCL
+/// call throws it, or the stream that executes the work. Ranks compare their calls before data moves, except with NCCL
 /// between nodes. After an error, only abort() and the destructor may be called.
 ///
 /// Sums use a fixed binary tree over ranks with fp32 partial sums. Only NCCL adds in its own order, unless
@@ -96,7 +97,7 @@ class Communicator {
   virtual int rank() const = 0;
   virtual int rank_count() const = 0;
   virtual const Topology& topology() const = 0;
-  virtual std::string describe() const = 0;  // "threads", "mpi, shared memory inside a node", ...
+  virtual std::string describe() const = 0;  // e.g. "threads, one heap"
 
   /// Allocates page-aligned, uninitialised memory on every rank, and counts it in the rank's ledger. Collective;
   /// blocks. Throws on all ranks: UnavailableError if an allocation fails, CommunicationError if the sizes differ.
@@ -108,7 +109,7 @@ class Communicator {
 
   /// Writes the `from` of all ranks, `part_bytes` each, to `to` in rank order. `to` must not overlap `from`.
   virtual void all_gather(Stream& stream, SymmetricRange to, SymmetricRange from, int64_t part_bytes, Label label) = 0;
-  /// The same if every rank's part is already at its position in `whole`.
+  /// Does the same if every rank's part is already at its position in `whole`.
   virtual void all_gather_in_place(Stream& stream, SymmetricRange whole, int64_t part_bytes, Label label) = 0;
   virtual void reduce_scatter(Stream& stream, const ReduceScatter& what, Label label) = 0;
   /// Copies part p of rank r's `from` to part r of rank p's `to`.
@@ -133,7 +134,7 @@ class Communicator {
   /// Returns the group of ranks with the same color, ordered by key, then by rank. Blocks.
   virtual std::unique_ptr<Communicator> split(int color, int key) = 0;
 
-  /// Makes all waiting calls of the group throw, with `why` as the reason. From any thread, at any time.
+  /// Makes all waiting calls of the group throw, with `why` as the reason. Callable from any thread at any time.
   virtual void abort(std::string_view why) noexcept = 0;
 };
 

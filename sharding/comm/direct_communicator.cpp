@@ -155,7 +155,7 @@ class DirectCommunicator final : public Communicator {
             .awaited_by = [this](int of_rank) { return bootstrap_->awaited_by(of_rank); }};
   }
 
-  /// This rank's share of the group's shared memory, for its ledger.
+  /// This rank's part of the group's shared memory, in bytes, for its ledger.
   static int64_t own_bytes(int rank_count) {
     return Mailboxes::kBytesPerRank + Board::size_bytes(rank_count) / rank_count;
   }
@@ -167,7 +167,8 @@ class DirectCommunicator final : public Communicator {
     signals_->await_arrivals(stream, sequence, what, label);
   }
 
-  /// Calls `body` for every rank, starting with the next one, so that the ranks do not all read from one rank at once.
+  /// Calls `body` for every rank, starting with the next one, so that the ranks do not all read from the same rank at
+  /// the same time.
   template <typename Body>
   void for_peers(Body body) const {
     for (int i = 1; i <= rank_count(); ++i) body((rank() + i) % rank_count());

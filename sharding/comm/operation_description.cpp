@@ -9,7 +9,8 @@ namespace {
 
 using Kind = OperationDescription::Kind;
 
-// Packed bits: kind 4, dtype 4, detail 8, fingerprint (its highest bits) 8, count 40.
+// Number of bits for each member of a packed description: kind 4, dtype 4, detail 8, fingerprint 8 (its highest bits),
+// count 40.
 constexpr int kKindShift = 60, kDtypeShift = 56, kDetailShift = 48, kFingerprintShift = 40, kKeptFingerprintShift = 56;
 constexpr uint64_t kCountMask = (uint64_t{1} << kFingerprintShift) - 1;
 

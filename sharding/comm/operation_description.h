@@ -1,5 +1,5 @@
 #pragma once
-// Descriptions of collectives, which ranks compare before data moves and which messages print.
+// Descriptions of collectives. Ranks compare them before data moves, and messages print them.
 
 #include <cstdint>
 #include <string>
@@ -25,13 +25,13 @@ struct OperationDescription {
   };
   Kind kind = Kind::kNone;
   DType dtype = DType::kUInt8;
-  uint8_t detail = 0;  // root of a broadcast, Reduction of an all-reduce, or 1: all-gather in place, transfer back
+  uint8_t detail = 0;  // root of a broadcast; Reduction of an all-reduce; 1: all-gather in place, transfer back
   uint64_t fingerprint = 0;  // hash of the label and the buffer offsets
   int64_t count = 0;         // elements; bytes for operations that copy bytes
 
   uint64_t packed() const;  // contains only the highest 8 bits of the fingerprint
   static OperationDescription unpack(uint64_t packed);
-  std::string text() const;  // "reduce-scatter of 4096 float32"
+  std::string text() const;  // e.g. "reduce-scatter of 4096 float32"
 };
 std::string_view name(OperationDescription::Kind kind);
 
@@ -44,16 +44,16 @@ OperationDescription describe_broadcast(SymmetricRange range, int64_t size_bytes
 OperationDescription describe_all_reduce(int64_t count, Reduction reduction, Label label);
 OperationDescription describe_barrier(Label label);
 
-/// " (h.7, step 118)", or "" for an empty label.
+/// Returns text such as " (h.7, step 118)", or "" for an empty label.
 std::string label_text(std::string_view what, int64_t step);
 
-/// The collective in which a rank is.
+/// The collective that a rank has entered.
 struct RankOperation {
   int rank = 0;  // global rank
   OperationDescription what;
   std::string label;  // from label_text()
 };
-/// The error message for two ranks that arrived at collective `sequence` of a lane with different descriptions.
+/// Returns the error message for two ranks that arrived at collective `sequence` of a lane with different descriptions.
 std::string mismatch_text(Lane lane, uint64_t sequence, const RankOperation& own, const RankOperation& theirs);
 
 }  // namespace aliquot

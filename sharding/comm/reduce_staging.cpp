@@ -9,7 +9,7 @@
 namespace aliquot {
 namespace {
 
-/// Maps a number of ranks to the number of nodes that have so many ranks.
+/// Maps each number of ranks to the number of nodes with that many ranks.
 std::map<int64_t, int64_t> nodes_by_size(const Topology& topology) {
   std::vector<int64_t> sizes(static_cast<std::size_t>(topology.node_count()), 0);
   for (const int node : topology.node_of_rank) ++sizes[static_cast<std::size_t>(node)];
@@ -18,8 +18,8 @@ std::map<int64_t, int64_t> nodes_by_size(const Topology& topology) {
   return nodes;
 }
 
-/// The largest number of ranks of other nodes that one rank serves. The first rank of a node serves the most: see
-/// NodeRoutes::proxy().
+/// The largest number of ranks of other nodes for which one rank is the proxy. The first rank of a node serves the most
+/// ranks: see NodeRoutes::proxy().
 int64_t max_served_ranks(const std::map<int64_t, int64_t>& nodes) {
   int64_t most = 0;
   for (const auto& [own, own_count] : nodes) {
@@ -32,8 +32,8 @@ int64_t max_served_ranks(const std::map<int64_t, int64_t>& nodes) {
 
 }  // namespace
 
-/// The largest number of pieces that a slot holds on any rank. If nodes add first: one partial sum to send for each
-/// served rank, and one received from each node. Otherwise: one piece from each rank of other nodes.
+/// The largest number of pieces in a slot on any rank. If nodes add first, a slot has one partial sum to send for each
+/// served rank, and one received from each node. Otherwise it has one piece from each rank of other nodes.
 int64_t reduce_staging_places(const Topology& topology) {
   if (topology.one_node() || topology.has_gpus()) return 0;
   const std::map<int64_t, int64_t> nodes = nodes_by_size(topology);
@@ -47,7 +47,7 @@ ReduceStaging reduce_staging(int64_t place_count, int64_t part_count) {
   if (place_count == 0 || part_count == 0) return {};
   const int64_t padded_count = (part_count + kBlockElements - 1) / kBlockElements * kBlockElements;
   const auto fitting = [&](int64_t slots) {
-    const int64_t elements = ReduceStaging::kMostBytes / (slots * place_count * element_bytes(DType::kFloat32));
+    const int64_t elements = ReduceStaging::kMaxBytes / (slots * place_count * element_bytes(DType::kFloat32));
     return std::max(elements / kBlockElements, int64_t{1}) * kBlockElements;
   };
   if (padded_count <= fitting(2)) return {.piece_elements = padded_count, .place_count = place_count, .slot_count = 1};

@@ -12,8 +12,9 @@ namespace aliquot {
 /// Size of the staging memory. A part is sent in pieces, and one piece is added while the next is received. The size
 /// depends only on the topology and the length of a part, so that all ranks agree and a plan can include it.
 struct ReduceStaging {
-  /// The most staging memory of a rank, for any length of a part, unless two slots of one block per place need more.
-  static constexpr int64_t kMostBytes = int64_t{16} << 20;
+  /// Maximum size of a rank's staging memory, for parts of any length. Exceeded only if two slots of one block per
+  /// place need more.
+  static constexpr int64_t kMaxBytes = int64_t{16} << 20;
 
   int64_t piece_elements = 0;  // a multiple of the block size
   int64_t place_count = 0;     // number of fp32 pieces in a slot
@@ -23,16 +24,18 @@ struct ReduceStaging {
   int64_t size_bytes() const { return slot_count * slot_bytes(); }
 };
 
-/// The number of fp32 pieces in a slot. 0 on a single node and on GPUs. Takes time linear in the number of ranks.
+/// Returns the number of fp32 pieces in a slot; 0 on a single node and on GPUs. Takes time linear in the number of
+/// ranks.
 int64_t reduce_staging_places(const Topology& topology);
-/// The staging for parts of `part_count` elements. All zero if `place_count` is 0.
+/// Returns the staging for parts of `part_count` elements. All members are 0 if `place_count` is 0.
 ReduceStaging reduce_staging(int64_t place_count, int64_t part_count);
 inline ReduceStaging reduce_staging(const Topology& topology, int64_t part_count) {
   return reduce_staging(reduce_staging_places(topology), part_count);
 }
 
-/// Allocates staging for tests and benchmarks; empty if none is needed. After an error, messages may still arrive in
-/// it, so the process must end before it is freed. Throws UnavailableError if there is not enough memory.
+/// Allocates staging for tests and benchmarks. Returns an empty buffer if no staging is necessary. After an error,
+/// messages may still arrive in the buffer, so the process must end before the buffer is freed. Throws UnavailableError
+/// if there is not enough memory.
 Buffer allocate_reduce_staging(Device& device, const Topology& topology, int64_t part_count);
 
 }  // namespace aliquot

@@ -17,7 +17,7 @@ inline double combine(Reduction reduction, double a, double b) {
   return a;
 }
 
-/// Sets values[i] to the reduction of the i-th values of all ranks. `of(rank)` returns a pointer to a rank's values.
+/// Sets values[i] to the reduction of value i over all ranks. `of(rank)` returns a pointer to the values of that rank.
 template <typename Of>
 void reduce_in_tree(std::span<double> values, int rank_count, Reduction reduction, Of of) {
   for (std::size_t i = 0; i < values.size(); ++i) {

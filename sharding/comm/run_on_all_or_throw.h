@@ -5,9 +5,9 @@
 // - The type, and thus the exit code, is that of the lowest rank that failed. An exception that is not an Error becomes
 //   a FaultError.
 // - The message is "rank R: MESSAGE" for each failed rank, at most eight, joined by "; ". If all ranks failed with the
-//   same error, it is that error's message alone.
-// - An error on which a smaller group already agreed in this way appears once, unchanged.
-// - A CommunicationError is rethrown at once, because the ranks can no longer communicate.
+//   same error, the message is that of the error, without ranks.
+// - If a smaller group already agreed on an error in this way, its message appears once, unchanged.
+// - A CommunicationError is rethrown immediately, because the ranks can no longer communicate.
 //
 // All calls are collective and block. Each rank calls from its own thread.
 
@@ -31,7 +31,7 @@ class StepGroup {
   StepGroup(Bootstrap& ranks) : bootstrap_(&ranks) {}        // NOLINT(google-explicit-constructor)
 
   int rank() const { return bootstrap_ != nullptr ? bootstrap_->rank() : communicator_->rank(); }
-  /// The rank's number for messages.
+  /// Returns the number of the rank in messages.
   int global_rank(int rank) const { return bootstrap_ != nullptr ? bootstrap_->global_rank(rank) : rank; }
   /// Returns every rank's string, in rank order.
   std::vector<std::string> gather(std::string_view own) const {
@@ -46,7 +46,7 @@ class StepGroup {
 /// Runs `step` on this rank and returns every rank's result, in rank order.
 std::vector<std::string> gather_or_throw(const StepGroup& ranks, const std::function<std::string()>& step);
 
-/// The same for a step with no result.
+/// Runs `step` on this rank, for a step without a result.
 void run_on_all_or_throw(const StepGroup& ranks, const std::function<void()>& step);
 
 /// Runs `step` on rank 0 only and returns its result on every rank.
@@ -56,7 +56,7 @@ std::string broadcast_from_rank_0(const StepGroup& ranks, const std::function<st
 /// names the buffer in the message.
 void expect_same_sizes(const StepGroup& ranks, const std::vector<std::string>& gathered, std::string_view owner);
 
-/// Convert values to bytes, and back, for other ranks of the same program.
+/// These functions convert values to bytes and back, for messages between ranks of the same program.
 template <typename T>
 std::string to_bytes(std::span<const T> values) {
   static_assert(std::is_trivially_copyable_v<T>);

@@ -40,11 +40,11 @@ struct SignalsOptions {
   int rank = 0;
   int rank_count = 1;
   double timeout_seconds = 600;
-  std::vector<int> global_ranks{};  // numbers of the ranks in the world, for messages; empty: the same numbers
-  // Optional functions, called while a rank has waited for some time.
-  /// Whether an abort occurred that is not on the board; stores the reason in `why`.
+  std::vector<int> global_ranks{};  // the ranks' numbers in the world, for messages; empty: equal to the ranks
+  // The functions below are optional. They are called after a rank has waited for some time.
+  /// Returns whether an abort occurred that is not on the board, and stores its reason in `why`.
   std::function<bool(std::string* why)> aborted_elsewhere{};
-  /// Whether the function of a rank has returned, so that it will not arrive.
+  /// Returns whether the function of a rank has returned, so that the rank cannot arrive.
   std::function<bool(int rank)> has_returned{};
   /// Bootstrap::awaited_by(). Called only on a rank's own thread.
   std::function<std::string(int rank)> awaited_by{};

@@ -13,7 +13,8 @@ void LaneEvents::record(CudaStream& stream, uint64_t number) {
   last_stream_id_ = stream_id;
   NumberedEvent& point = events_[recorded_count_++ % kDepth];
   if (point.event == nullptr) point.event = std::make_unique<CudaEvent>(stream.device().ordinal());
-  // Store the number after recording, so that a thread that reads the number waits for this record or a later one.
+  // Store the number after recording the event. A thread that reads the number then waits for this event or a later
+  // one.
   stream.record(*point.event);
   point.number.store(number, std::memory_order_release);
 }

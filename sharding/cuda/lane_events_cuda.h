@@ -10,13 +10,13 @@
 
 namespace aliquot {
 
-/// A ring of events with increasing numbers. The owner records them. Any thread may wait for a number after the board
-/// has told it that the owner has recorded the number.
+/// A ring of events with increasing numbers. The owner records the events. Any other thread may wait for a number after
+/// it has read on the board that the owner has recorded the number.
 ///
-/// If the event of a number has been overwritten, wait() uses a later event of the lane. This is correct: a lane is in
-/// order, and if the lane changes its stream, the new stream waits for the last event of the old one. It cannot
-/// deadlock: a wait depends only on work that was enqueued earlier. A deeper ring only makes such longer waits less
-/// frequent.
+/// If the event of a number has been overwritten, wait() uses a later event of the lane. This is correct, because a
+/// lane executes in order: if the lane changes its stream, the new stream waits for the last event of the old one. It
+/// cannot deadlock, because a wait depends only on work that was enqueued earlier. A deeper ring makes such longer
+/// waits less frequent, but is not required.
 class LaneEvents {
  public:
   static constexpr std::size_t kDepth = 32;

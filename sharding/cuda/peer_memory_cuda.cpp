@@ -22,21 +22,21 @@ void enable_access(const CudaDevice& device, int other) {
   check(cudaDeviceCanAccessPeer(&possible, device.ordinal(), other), "cudaDeviceCanAccessPeer()");
   if (possible == 0) {
     throw UnavailableError(
-        fmt::format("GPU {} cannot read the memory of GPU {}: set WorldOptions::kind to WorldChoice::kNccl",
+        fmt::format("GPU {} cannot read the memory of GPU {}: set WorldOptions::kind to nccl",
                     device.ordinal(), other));
   }
   device.make_current();
   const cudaError_t result = cudaDeviceEnablePeerAccess(other, 0);
   if (result == cudaErrorPeerAccessAlreadyEnabled) {
-    (void)cudaGetLastError();  // another rank or group has enabled it already; clears the error
+    (void)cudaGetLastError();  // clears the error: another rank or group has already enabled access
     return;
   }
   check(result, "cudaDeviceEnablePeerAccess()");
 }
 
-/// GPU memory that is shared by all ranks that may read it, and freed by the last one. A rank that ends early, with an
-/// exception, thus cannot free memory that a peer's kernel still reads. The allocating rank's Device may be destroyed
-/// first.
+/// GPU memory, owned jointly by all ranks that may read it. The last rank frees it, so a rank that ends early with an
+/// exception does not free memory that a peer's kernel still reads. The Device of the rank that allocated it may be
+/// destroyed earlier.
 class SharedGpuMemory {
  public:
   explicit SharedGpuMemory(std::byte* data) : data_(data) {}
@@ -49,7 +49,7 @@ class SharedGpuMemory {
   std::byte* data_;
 };
 
-/// Keeps the memory of this rank and its peers alive, and this rank's memory in the ledger.
+/// Keeps the memory of this rank and of its peers allocated, and this rank's memory counted in the ledger.
 struct PeerMemoryBacking final : SymmetricBuffer::Backing {
   PeerMemoryBacking(Booking line, std::vector<std::shared_ptr<SharedGpuMemory>> held)
       : booking(std::move(line)), memories(std::move(held)) {}

@@ -1,5 +1,5 @@
 #pragma once
-// GPU memory for ranks that are threads of one process, on one GPU or on several with peer access.
+// GPU memory for ranks that are threads of one process. The ranks use one GPU, or several GPUs with peer access.
 
 #include <memory>
 
@@ -10,8 +10,8 @@ namespace aliquot {
 
 /// Allocates each rank's buffers on its own GPU, where the peers' kernels read them. Shared ranges exist only if all
 /// ranks share one GPU. Memory is aligned to kBufferAlignmentBytes. Collective over `bootstrap`; blocks. Throws
-/// UnavailableError on all ranks if a GPU cannot read another's memory. `device` and `bootstrap` must outlive it and
-/// its buffers.
+/// UnavailableError on all ranks if one GPU cannot read the memory of another. `device` and `bootstrap` must outlive
+/// the result and its buffers.
 std::unique_ptr<PeerMemory> make_cuda_peer_memory(Device& device, Bootstrap& bootstrap);
 
 }  // namespace aliquot

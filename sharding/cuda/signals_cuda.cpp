@@ -14,7 +14,7 @@ struct RankEvents {
   std::array<LaneEvents, kLaneCount> arrivals, progress;
 };
 
-/// The events of all ranks. Every rank shares ownership, so that an event outlives the ranks that may wait for it.
+/// The events of all ranks. All ranks own them jointly, so that an event exists while another rank may wait for it.
 using AllRankEvents = std::vector<std::shared_ptr<RankEvents>>;
 
 CudaStream& as_cuda_stream(Stream& stream) {

@@ -10,11 +10,11 @@
 namespace aliquot {
 
 /// Returns signals for CUDA streams. arrive() records an event in the stream and posts the arrival on the board.
-/// await_arrivals() blocks the calling thread until all ranks have posted theirs, compares the descriptions, and makes
-/// the stream wait for the events. Host threads never wait for a GPU, and GPUs never poll.
+/// await_arrivals() blocks the calling thread until all ranks have posted their arrivals, compares the descriptions,
+/// and makes the stream wait for the events. Host threads never wait for a GPU, and GPUs never poll memory.
 ///
-/// Ranks must therefore make their calls in the same order over all lanes, as with NCCL: a call blocks until the other
-/// ranks have issued the same collective. If a rank is missing, the call itself throws.
+/// Because a call blocks until the other ranks have issued the same collective, ranks must make their calls in the same
+/// order over all lanes, as with NCCL. If a rank is missing, the call itself throws.
 ///
 /// `board` has Board::size_bytes() zeroed bytes. Collective over `bootstrap`; blocks.
 std::unique_ptr<Signals> make_cuda_signals(std::unique_ptr<NodeMapping> board, Bootstrap& bootstrap,

@@ -14,7 +14,7 @@ namespace aliquot {
 namespace {
 
 constexpr std::string_view kTitle = "aliquot flight record 2";
-constexpr std::string_view kTitleWithoutEnd = "aliquot flight record 1";  // has neither an end line nor rendezvous
+constexpr std::string_view kTitleWithoutEnd = "aliquot flight record 1";  // version 1 has no end line and no rendezvous
 constexpr std::string_view kColumns =
     "#\tnumber\tgroup\tlane\tsequence\toperation\tpacked\tunit\tstep\tissued\tbegun\tended";
 constexpr std::string_view kRendezvousColumns = "#\tafter\tgroup\tsequence\tpurpose\tstep\tbegun\tended";
@@ -42,7 +42,7 @@ class Reader {
   FlightRecord read() {
     const std::string_view title = next();
     if (title != kTitle && title != kTitleWithoutEnd) fail(fmt::format("expected the title \"{}\"", kTitle));
-    const std::size_t end_of_lines = rest_.rfind('\n') + 1;  // drops an incomplete last line; 0 if there is no newline
+    const std::size_t end_of_lines = rest_.rfind('\n') + 1;  // excludes an incomplete last line; 0 without a newline
     record_.complete = title == kTitleWithoutEnd && end_of_lines == rest_.size();
     rest_ = rest_.substr(0, end_of_lines);
     while (!rest_.empty()) read_line(split_fields(next(), '\t'));

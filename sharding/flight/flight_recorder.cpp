@@ -22,7 +22,7 @@ int64_t now_nanoseconds() {
 
 double seconds(int64_t nanoseconds) { return nanoseconds == 0 ? -1 : static_cast<double>(nanoseconds) * 1e-9; }
 
-/// All recorders of the process, for write_flight_records().
+/// The list of all recorders of the process, for write_flight_records().
 struct RecorderRegistry {
   std::mutex mutex;
   std::vector<FlightRecorder*> recorders;
@@ -113,7 +113,7 @@ void FlightRecorder::set_failure_location(std::string_view place) {
   if (place_.empty()) place_ = place;
 }
 
-/// The recorded rendezvous, in order.
+/// Returns the recorded rendezvous, in order.
 std::vector<FlightEntry> FlightRecorder::recorded_rendezvous() const {
   std::vector<std::pair<uint64_t, FlightEntry>> numbered;
   for (const Slot& slot : rendezvous_slots_) {
@@ -163,7 +163,7 @@ FlightRecord FlightRecorder::record(std::string_view why) const {
   record.rendezvous = recorded_rendezvous();
   const std::lock_guard lock(mutex_);
   record.place = place_;
-  record.groups = groups_;  // read after the entries, so that it contains every group that they refer to
+  record.groups = groups_;  // read after the entries, to include every group to which an entry refers
   return record;
 }
 
@@ -207,7 +207,7 @@ void FlightRecorder::write_file(const std::string& text) const {
     directory.remove(name);  // left by a previous run
     directory.rename(temporary_name, name);
   } catch (...) {
-    directory.remove(temporary_name);  // an incomplete file is useless, and the disk may be full
+    directory.remove(temporary_name);  // an incomplete file has no use, and the disk may be full
     throw;
   }
 }

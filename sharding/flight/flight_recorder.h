@@ -17,14 +17,14 @@
 namespace aliquot {
 
 /// Keeps the last kDepth collectives that one rank issued in all its groups, with the times at which each was issued,
-/// begun (its stream reached it) and ended (its work was done). Keeps the last rendezvous in a separate ring, because
-/// one may last for many collectives. Recording neither locks nor allocates. Thread-safe. write_flight_records() finds
-/// every recorder.
+/// began (its stream reached it) and ended (its work was done). Keeps the last rendezvous in a separate ring, because a
+/// rendezvous may last as long as many collectives. Recording neither locks nor allocates. Thread-safe. Each recorder
+/// registers itself for write_flight_records().
 class FlightRecorder {
  public:
   static constexpr std::size_t kDepth = kMaxFlightEntries;
 
-  /// `run` identifies the run and is the same on all ranks. If `directory` is empty, nothing is written.
+  /// `run` identifies the run and is the same on all ranks. If `directory` is empty, no file is written.
   FlightRecorder(int rank, int rank_count, std::string run, std::string directory);
   ~FlightRecorder();
   FlightRecorder(const FlightRecorder&) = delete;
@@ -34,36 +34,36 @@ class FlightRecorder {
   /// Adds a group and returns its number. `members` are world ranks, in the order of the group.
   int add_group(std::vector<int> members);
 
-  /// Records that collective number `sequence` of the group's lane, counted from 1, was issued. Returns the number of
-  /// the record's entry, for begin() and end().
+  /// Records that collective number `sequence` of the group's lane, counted from 1, was issued. Returns its number on
+  /// this rank, which begin() and end() require.
   uint64_t issue(int group, Lane lane, uint64_t sequence, const OperationDescription& what, Label label) noexcept;
   void begin(uint64_t number) noexcept;
   void end(uint64_t number) noexcept;
 
-  /// Records that the rank began rendezvous number `sequence` of the group, counted from 1. Returns the number for
-  /// end_rendezvous().
+  /// Records that the rank began rendezvous number `sequence` of the group, counted from 1. Returns the number that
+  /// end_rendezvous() requires.
   uint64_t begin_rendezvous(int group, uint64_t sequence, Label purpose) noexcept;
   void end_rendezvous(uint64_t number) noexcept;
 
-  /// Sets the position of the rank's own thread at a failure: "backward h.3 (operation 41 of 87, micro-batch 0, step
-  /// 118)". Later calls have no effect.
+  /// Sets what the rank's own thread was executing at a failure, e.g. "backward h.3 (operation 41 of 87, micro-batch 0,
+  /// step 118)". Later calls have no effect.
   void set_failure_location(std::string_view place);
 
   FlightRecord record(std::string_view why) const;
-  /// Stores the record in memory for write(), with the reason of the failure. Later calls have no effect.
+  /// Stores the record in memory for write(), with the reason for the failure. Later calls have no effect.
   void capture(std::string_view why) noexcept;
-  /// Writes the captured record, or a current one, to flight-RANK.txt in the directory. Only the first call writes;
-  /// calls during the write wait for it. Logs errors instead of throwing them.
+  /// Writes the captured record, or a current one, to flight-RANK.txt in the directory. Only the first call writes a
+  /// file. Calls during the write wait until it is finished. Logs errors instead of throwing them.
   void write(std::string_view why) noexcept;
 
  private:
   struct Slot {
     std::atomic<uint64_t> number{0};  // number of the collective or rendezvous; 0 while the slot changes
-    std::atomic<uint64_t> after{0};   // rendezvous only: number of collectives issued before it
+    std::atomic<uint64_t> after{0};   // rendezvous only: number of collectives that were issued before it
     std::atomic<int> group{0};
     std::atomic<Lane> lane{Lane::kCompute};
     std::atomic<uint64_t> sequence{0}, what{0};
-    std::atomic<int64_t> step{-1}, issued{0}, begun{0}, ended{0};  // nanoseconds; 0: not yet
+    std::atomic<int64_t> step{-1}, issued{0}, begun{0}, ended{0};  // nanoseconds; 0: has not happened
     SharedText unit{};
   };
   Slot& slot(uint64_t number) { return slots_[number % kDepth]; }
@@ -85,10 +85,11 @@ class FlightRecorder {
   bool written_ = false;
 };
 
-/// Calls write() of every recorder of this process, for ends that no rank reports itself, such as signals.
+/// Calls write() of every recorder of this process. Used if the process ends without an error on a rank, such as by a
+/// signal.
 void write_flight_records(std::string_view why) noexcept;
 
-/// The name of a rank's record in the directory.
+/// Returns the file name of a rank's record in the directory.
 std::string flight_file_name(int rank);
 
 }  // namespace aliquot

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "sharding/comm/bootstrap_purpose.h"
+#include "sharding/comm/collective_purpose.h"
 #include "sharding/comm/operation_description.h"
 
 namespace aliquot {
@@ -66,7 +66,7 @@ class RecordingCommunicator final : public Communicator {
     ranks_->await(stream, lane, progress, label);
   }
   std::vector<std::string> gather_objects(std::string_view own) override {
-    const uint64_t number = recorder_->begin_rendezvous(group_, ++rendezvous_count_, bootstrap_purpose());
+    const uint64_t number = recorder_->begin_rendezvous(group_, ++rendezvous_count_, collective_purpose());
     std::vector<std::string> all = ranks_->gather_objects(own);
     recorder_->end_rendezvous(number);
     return all;

@@ -8,9 +8,9 @@
 
 namespace aliquot {
 
-/// Wraps `ranks` so that `recorder` records every collective and every gather_objects(), also of groups split from it.
-/// If `timed`, it records when each collective begins and ends, with two short tasks on the stream. Use this only for
-/// host streams, because such tasks stall a GPU. Collective.
+/// Wraps `ranks` so that `recorder` records every collective and every gather_objects(), including those of groups that
+/// are later split from it. If `timed`, two short tasks on the stream record when each collective begins and ends. Set
+/// `timed` only for host streams, because such tasks stall a GPU. Collective.
 std::unique_ptr<Communicator> record_collectives(std::unique_ptr<Communicator> ranks,
                                                  std::shared_ptr<FlightRecorder> recorder, bool timed);
 

@@ -25,7 +25,7 @@ class AnonymousPages {
     data_ = static_cast<std::byte*>(mapped_);
     if (!large) return;
     data_ += -reinterpret_cast<uintptr_t>(mapped_) % kHugePageBytes;
-    madvise(data_, static_cast<std::size_t>(size_bytes), MADV_HUGEPAGE);  // a hint: may fail
+    madvise(data_, static_cast<std::size_t>(size_bytes), MADV_HUGEPAGE);  // only a hint, so errors are ignored
   }
   ~AnonymousPages() {
     if (data_ != nullptr) munmap(mapped_, mapped_bytes_);

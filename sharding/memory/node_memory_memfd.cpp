@@ -1,4 +1,5 @@
-// Node memory for processes: one memfd, opened by the node's other processes through /proc.
+// Node memory for ranks that are processes. One process creates a memfd, and the other processes of the node open it
+// through /proc.
 
 #include <cerrno>
 #include <cstdio>
@@ -67,8 +68,8 @@ struct MemfdMapping final : NodeMapping {
   Mapping write_side_, read_side_;
 };
 
-// Identifies the memfd of the first rank. Device and inode are checked, because in another container the same process
-// id may belong to another process.
+// Identifies the memfd of the first rank. Other ranks check the device and inode numbers, because the same process id
+// may belong to a different process in their container.
 struct MemfdLocation {
   long process = 0;
   int descriptor = -1;
@@ -87,7 +88,8 @@ struct MemfdLocation {
 
 std::string errno_message(std::string_view call) { return fmt::format("{}: {}", call, std::strerror(errno)); }
 
-// Creates a memfd of fixed size that only this user can open. The kernel frees it with the last process that uses it.
+// Creates a memfd of fixed size that only this user can open. The kernel frees it when the last process that uses it
+// exits.
 Descriptor create_memfd(int64_t size_bytes, std::string* problem) {
   if (const int64_t available = available_memory_bytes(); size_bytes > available) {
     *problem = fmt::format("{} bytes are available", available);
@@ -141,7 +143,7 @@ class MemfdNodeMemory final : public NodeMemory {
 
   std::string_view describe() const override { return "memfd"; }
 
-  /// If it fails on any rank, returns null on all ranks and sets `problem` to the same text.
+  /// Like map(), but if it fails on any rank, it returns null on all ranks and sets `problem` to the same text.
   std::unique_ptr<NodeMapping> try_map(int64_t size_bytes, std::string* problem) {
     const std::size_t mapped_bytes = round_to_pages(size_bytes);
     const bool first = bootstrap_.rank() == 0;
@@ -152,7 +154,7 @@ class MemfdNodeMemory final : public NodeMemory {
     if (!first && location.descriptor >= 0) memory = open_peer_memfd(location, &own_problem);
     Mapping write_side = map_side(memory, mapped_bytes, PROT_READ | PROT_WRITE, &own_problem);
     Mapping read_side = map_side(memory, mapped_bytes, PROT_READ, &own_problem);
-    // The first rank keeps its descriptor open until all ranks have opened and mapped it.
+    // The first rank keeps its descriptor open until all ranks have opened and mapped the memfd.
     const auto answers = bootstrap_.all_gather(own_problem);
     for (int rank = 0; rank < bootstrap_.rank_count(); ++rank) {
       if (answers[rank].empty()) continue;

@@ -1,5 +1,5 @@
 #pragma once
-// Device memory of a rank that its peers' kernels can read.
+// Device memory that belongs to one rank and that kernels of other ranks can read.
 
 #include <memory>
 #include <optional>
@@ -11,7 +11,7 @@
 namespace aliquot {
 
 /// Implements Communicator::allocate() and allocate_shared(). Calls are collective and block. If an allocation fails on
-/// a rank, all ranks throw UnavailableError. If the sizes differ, all throw CommunicationError.
+/// a rank, all ranks throw UnavailableError. If the sizes differ, all ranks throw CommunicationError.
 class PeerMemory {
  public:
   PeerMemory() = default;
@@ -25,7 +25,7 @@ class PeerMemory {
 };
 
 /// Returns peer memory on the host, counted in `ledger`. `bootstrap` connects the ranks that share `memory`. All three
-/// must outlive the result. `ledger` must also outlive its buffers.
+/// arguments must outlive the result. `ledger` must also outlive the buffers.
 std::unique_ptr<PeerMemory> make_host_peer_memory(NodeMemory& memory, Ledger& ledger, Bootstrap& bootstrap);
 
 }  // namespace aliquot

@@ -47,8 +47,8 @@ class HostPeerMemory final : public PeerMemory {
   }
 
  private:
-  /// Counts the bytes in the ledger on all ranks, or throws on all. If one rank exceeds its limit, the others must not
-  /// wait for it in map().
+  /// Counts the bytes in the ledger on all ranks, or throws on all of them. Otherwise, if one rank exceeded its limit,
+  /// the other ranks would wait for it in map().
   Booking book(int64_t size_bytes, int64_t own_bytes, Category category, std::string_view owner) {
     std::optional<Booking> booking;
     const auto sizes = gather_or_throw(bootstrap_, [&] {

@@ -1,5 +1,5 @@
 #pragma once
-// Buffers that peers can read.
+// Buffers that other ranks can read.
 
 #include <cstddef>
 #include <cstdint>
@@ -11,8 +11,9 @@
 namespace aliquot {
 
 /// A buffer of equal size on every rank of a group. A rank reads and writes its own part at local(), and reads the part
-/// of rank r on the same node at peer(r). Communicator::allocate() creates it collectively. The destructor frees it
-/// without waiting for other ranks, so no rank may still read it. Move-only. The communicator must outlive it.
+/// of rank r on the same node at peer(r). Communicator::allocate() creates the buffer collectively. The destructor
+/// frees the memory without waiting, so other ranks must have finished reading it. Move-only. The communicator must
+/// outlive the buffer.
 class SymmetricBuffer {
  public:
   /// Owns the memory and its entry in the ledger. Implemented by communicators.
@@ -26,10 +27,10 @@ class SymmetricBuffer {
       : backing_(std::move(backing)), local_(local), peers_(std::move(peers)), size_bytes_(size_bytes) {}
 
   std::byte* local() const { return local_; }
-  /// The address at which this rank reads the bytes of `rank`. Null if they are not addressable, such as on another
-  /// node.
+  /// Returns the address at which this rank reads the bytes of `rank`. Null if this rank cannot address them, for
+  /// example because `rank` is on another node.
   const std::byte* peer(int rank) const { return peers_[rank]; }
-  /// peer(r) for all ranks r. The span stays valid until the buffer is destroyed, also if the buffer is moved.
+  /// Returns peer(r) for all ranks r. The span stays valid until the buffer is destroyed, even if the buffer is moved.
   std::span<const std::byte* const> peers() const { return peers_; }
   int64_t size_bytes() const { return size_bytes_; }
 
@@ -42,7 +43,7 @@ class SymmetricBuffer {
 
 /// One memory range that all ranks of a group share, possibly at different addresses. If all shards of a unit are
 /// stored in it, every rank can read the full parameters without a copy. Each rank writes only its own part, through
-/// writable(). Lifetime as for SymmetricBuffer.
+/// writable(). The rules for the lifetime are those of SymmetricBuffer.
 class SharedRange {
  public:
   SharedRange() = default;
@@ -51,7 +52,8 @@ class SharedRange {
       : backing_(std::move(backing)), writable_(writable), readable_(readable), size_bytes_(size_bytes) {}
 
   std::byte* writable() const { return writable_; }
-  /// The same bytes; mapped read-only if possible, so that writes fault.
+  /// Returns the address for reading the same memory. The memory is mapped read-only there if possible, so that writes
+  /// fault.
   const std::byte* readable() const { return readable_; }
   int64_t size_bytes() const { return size_bytes_; }
 

@@ -8,7 +8,7 @@
 #include <numeric>
 #include <sstream>
 
-#include "sharding/comm/bootstrap_purpose.h"
+#include "sharding/comm/collective_purpose.h"
 #include "sharding/comm/communicator.h"
 #include "sharding/groups.h"
 

@@ -15,7 +15,7 @@ Topology find_topology(MpiBootstrap& world) {
   const auto numa = world.all_gather(std::to_string(numa_node_of(allowed_cores())));
   std::transform(numa.begin(), numa.end(), topology.numa_of_rank.begin(),
                  [](const auto& text) { return std::stoi(text); });
-  if (const int ranks = said_ranks_per_node(); ranks > 0) {
+  if (const int ranks = ranks_per_node_from_environment(); ranks > 0) {
     for (int r = 0; r < world.rank_count(); ++r) topology.node_of_rank[r] = r / ranks;
     return topology;
   }

@@ -22,7 +22,7 @@ std::size_t to_size(int64_t count) { return static_cast<std::size_t>(count); }
 
 class NcclCommunicator final : public Communicator {
  public:
-  /// If `parent` is not null, splits the NCCL communicator of the parent with `color`.
+  /// If `parent` is not null, splits the parent's NCCL communicator by `color`.
   NcclCommunicator(CudaDevice& device, NcclSetup setup, NcclCommunicator* parent = nullptr, int color = 0)
       : device_(device),
         topology_(setup.topology),
@@ -52,7 +52,7 @@ class NcclCommunicator final : public Communicator {
     return allocate_for_nccl(handle_, size_bytes, category, owner);
   }
 
-  /// Ranks do not read each other's memory: gathers copy data.
+  /// Returns nullopt, because with NCCL ranks do not read each other's memory directly.
   std::optional<SharedRange> allocate_shared(int64_t, int64_t, Category, std::string_view) override {
     return std::nullopt;
   }
@@ -130,7 +130,7 @@ class NcclCommunicator final : public Communicator {
                     .topology = topology_of_group(topology_, group.members),
                     .make_node_memory = make_node_memory_,
                     .options = options_};
-    // NCCL requires nonnegative colors, so each new group uses the rank of its first member in this group.
+    // NCCL requires nonnegative colors, so the color of each new group is the rank of its first member in this group.
     return std::make_unique<NcclCommunicator>(device_, std::move(setup), this, group.members.front());
   }
 
@@ -164,13 +164,14 @@ class NcclCommunicator final : public Communicator {
     watchdog_.end(cuda);
   }
 
-  /// Adds in NCCL's own order. Then applies the factor and computes the norm in one pass over this rank's part.
+  /// Adds in an order that NCCL chooses. Then applies the factor and computes the norm in one pass over this rank's
+  /// part.
   void reduce_scatter_with_nccl(Stream& stream, const ReduceScatter& what, const CollectiveCall& call) {
     handle_->await_result(ncclReduceScatter(at(what.from), what.to, to_size(what.part_count), ncclFloat32, ncclSum,
                                             handle_->get(), cuda_stream(stream)),
                           call.text());
     if (what.factor == 1.0f && what.block_squares == nullptr) return;
-    const auto* sum = static_cast<const std::byte*>(what.to);  // sum_tree() reads `bases` before it returns
+    const auto* sum = static_cast<const std::byte*>(what.to);  // may be local, because sum_tree() reads `bases` before it returns
     device_.kernels().sum_tree(stream, {.bases = {&sum, 1},
                                         .to = what.to,
                                         .count = what.part_count,
@@ -191,8 +192,8 @@ class NcclCommunicator final : public Communicator {
   std::array<uint64_t, kLaneCount> issued_counts_{};
 };
 
-/// Throws if two ranks use one GPU, because NCCL reports only "invalid usage". For tests, ranks with different values
-/// of NCCL_HOSTID count as ranks of different nodes and may share a GPU.
+/// Throws a clear error if two ranks use the same GPU. NCCL itself would report only "invalid usage". For tests, ranks
+/// with different values of NCCL_HOSTID count as ranks of different nodes and may share a GPU.
 void refuse_shared_gpus(CudaDevice& device, const Topology& topology, Bootstrap& bootstrap) {
   std::array<char, 32> bus{};
   check(cudaDeviceGetPCIBusId(bus.data(), static_cast<int>(bus.size()), device.ordinal()), "cudaDeviceGetPCIBusId()");
@@ -204,7 +205,7 @@ void refuse_shared_gpus(CudaDevice& device, const Topology& topology, Bootstrap&
     if (first == r) continue;
     throw UnavailableError(
         fmt::format("ranks {} and {} share the GPU {}, but NCCL requires one GPU per rank: start fewer ranks, or set "
-                    "WorldOptions::kind to WorldChoice::kThreads",
+                    "WorldOptions::kind to threads",
                     bootstrap.global_rank(static_cast<int>(first)), bootstrap.global_rank(r),
                     all[r].substr(all[r].rfind(' ') + 1)));
   }

@@ -1,5 +1,5 @@
 #pragma once
-// The communicator for ranks with one GPU each, over NCCL.
+// The communicator that uses NCCL, for ranks with one GPU each.
 
 #include <functional>
 #include <memory>
@@ -15,23 +15,23 @@ struct NcclOptions {
 
   /// The number of thread blocks of a collective (minCTAs and maxCTAs of NCCL). 0: NCCL decides.
   ///
-  /// The order in which NCCL adds fp32 values depends on its algorithm and channels. For the same bits in every run,
+  /// The order in which NCCL adds fp32 values depends on its algorithm and channels. To get the same bits in every run,
   /// set this count, and set NCCL_ALGO, NCCL_PROTO (for example Ring and Simple) and NCCL_NVLS_ENABLE=0 in the
   /// environment of every rank before it starts.
   int channel_count = 0;
 
   /// Lets NCCL gather with the GPU's copy engines, so that all multiprocessors remain free for computation. NCCL uses
-  /// them only within an NVLink domain and for memory that is registered as a symmetric window.
+  /// copy engines only inside an NVLink domain, and only for memory that is registered as a symmetric window.
   bool copy_engine_gathers = false;
 
-  /// Size of the GPU buffer that receives parts for sums in tree order. Allocated at the first such sum. Larger parts
-  /// are sent in pieces.
+  /// Size of the GPU buffer that receives parts for sums in tree order. The first such sum allocates the buffer. Larger
+  /// parts are sent in pieces.
   int64_t scratch_bytes = int64_t{64} << 20;
 };
 
 /// The arguments of make_nccl_communicator().
 struct NcclSetup {
-  std::unique_ptr<Bootstrap> bootstrap;  // exchanges NCCL's id, objects and aborts
+  std::unique_ptr<Bootstrap> bootstrap;  // exchanges the NCCL id, objects and aborts
   Topology topology;
   /// Optional. Creates memory that the ranks of a node share. Groups on one node then use a board to compare
   /// collectives before they issue them to NCCL, so that missing and differing ranks are reported before a GPU waits
@@ -42,7 +42,7 @@ struct NcclSetup {
 
 /// Returns a communicator that uses one NCCL communicator for the ranks of the bootstrap. Buffers are registered with
 /// NCCL as symmetric windows if possible, otherwise as plain buffers or not at all. publish() and await() synchronize
-/// only this rank's own lanes, because peers never read its memory directly.
+/// only the lanes of this rank, because its peers never read its memory directly.
 ///
 /// Ranks must make their calls in the same order over all lanes. A collective that does not complete before the
 /// deadline is aborted; the next call, or synchronize() of any stream of the device, then throws.

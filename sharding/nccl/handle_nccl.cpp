@@ -83,7 +83,8 @@ void NcclHandle::close() noexcept {
   if (result != ncclSuccess) log_message("ncclCommDestroy() failed: {}", std::string_view(ncclGetErrorString(result)));
 }
 
-/// Waits with a timeout until the other ranks have also finished, because one of them may have died. Returns success.
+/// Waits until the other ranks have also finished. Has a timeout, because a rank may have died. Returns whether it
+/// succeeded.
 bool NcclHandle::finalize() noexcept {
   const Stopwatch waited;
   bool abandoned = false;
@@ -147,7 +148,7 @@ NcclGroup::NcclGroup(NcclHandle& handle) : handle_(handle) {
 }
 
 NcclGroup::~NcclGroup() {
-  if (open_) (void)ncclGroupEnd();  // an exception is being thrown: its error is reported instead
+  if (open_) (void)ncclGroupEnd();  // an exception is active and reports its own error instead
 }
 
 void NcclGroup::add(ncclResult_t result) {

@@ -17,7 +17,7 @@ namespace aliquot {
 /// thrown. Used only by the rank's own thread.
 class NcclHandle {
  public:
-  /// Collective over the peers. Rank 0 creates the NCCL id. `device` must outlive it.
+  /// Collective over the peers. Rank 0 creates the NCCL id. `device` must outlive this object.
   NcclHandle(CudaDevice& device, std::shared_ptr<NcclPeers> peers, const NcclOptions& options);
   /// Splits `parent`. `peers` are the ranks with the same color, in the order of the new group. Collective over
   /// `parent`.
@@ -26,8 +26,8 @@ class NcclHandle {
   NcclHandle(const NcclHandle&) = delete;
   NcclHandle& operator=(const NcclHandle&) = delete;
 
-  /// Ends NCCL's work. After an abort and during exception handling, aborts the communicator; otherwise waits for all
-  /// ranks to finish and destroys it.
+  /// Ends NCCL's work. After an abort or while an exception propagates, aborts the communicator. Otherwise waits until
+  /// all ranks have finished, and destroys the communicator.
   void close() noexcept;
 
   ncclComm_t get() const { return comm_; }
@@ -36,8 +36,8 @@ class NcclHandle {
   NcclPeers& peers() const { return *peers_; }
   const NcclOptions& options() const { return options_; }
 
-  /// Waits until NCCL has accepted the call that returned `result`. Error messages contain `place`, the current
-  /// operation.
+  /// Waits until NCCL has accepted the call that returned `result`. Error messages contain `place`, which names the
+  /// current operation.
   void await_result(ncclResult_t result, std::string_view place);
   /// Throws if NCCL or another rank has reported a failure. Never blocks.
   void throw_if_failed(std::string_view place);
@@ -56,7 +56,8 @@ class NcclHandle {
   int unwinding_count_;
 };
 
-/// Groups NCCL calls (ncclGroupStart() to ncclGroupEnd()): calls between the constructor and end() start together.
+/// Groups NCCL calls between ncclGroupStart(), in the constructor, and ncclGroupEnd(), in end(). The calls start
+/// together.
 class NcclGroup {
  public:
   explicit NcclGroup(NcclHandle& handle);

@@ -1,5 +1,5 @@
 #pragma once
-// All-reduce of values in host memory, over NCCL.
+// All-reduce of values in host memory with NCCL.
 
 #include <span>
 
@@ -8,7 +8,7 @@
 namespace aliquot {
 
 /// Performs all-reduces of values in host memory, in stream order. NCCL gathers the values and the host reduces them in
-/// tree order, so the bits are the same as in every other world.
+/// tree order, so the bits are the same as in all other worlds.
 class HostAllReduce {
  public:
   explicit HostAllReduce(NcclHandle& handle);
@@ -22,7 +22,7 @@ class HostAllReduce {
   void gather(Stream& stream, int64_t count, const CollectiveCall& call);
 
   NcclHandle& handle_;
-  // For each lane, values of all ranks. The pinned memory also has this rank's values before them.
+  // Both contain the values of all ranks for each lane. In the pinned memory, this rank's own values precede them.
   PinnedMemory pinned_;
   GpuMemory gpu_;
 };

@@ -29,8 +29,8 @@ class NcclMemory final : public SymmetricBuffer::Backing {
         booking_(handle_->device().ledger(), size_bytes, category, owner) {
     if (size_bytes == 0) return;
     handle_->device().make_current();
-    // ncclMemAlloc() fails if CUDA's virtual memory management is off (NCCL_CUMEM_ENABLE=0), or if memory is short. In
-    // the latter case the plain allocation throws a clear error.
+    // ncclMemAlloc() fails if CUDA's virtual memory management is disabled (NCCL_CUMEM_ENABLE=0), or if there is not
+    // enough memory. In the latter case, the plain allocation below throws a clear error.
     if (ncclMemAlloc(&nccl_memory_, static_cast<std::size_t>(size_bytes)) == ncclSuccess) return;
     (void)cudaGetLastError();
     nccl_memory_ = nullptr;
@@ -57,7 +57,7 @@ class NcclMemory final : public SymmetricBuffer::Backing {
            (kAlignmentBytes - static_cast<int64_t>(address % kAlignmentBytes)) % kAlignmentBytes;
   }
 
-  /// Whether NCCL can register the memory. Memory of the plain allocation has no handle that ranks could share.
+  /// Whether NCCL can register the memory. Plainly allocated memory has no handle that ranks could share.
   bool can_register() const { return nccl_memory_ != nullptr; }
 
   /// Registers the memory as a symmetric window, or as a plain buffer if NCCL has no such windows. Collective.

@@ -1,5 +1,5 @@
 #pragma once
-// GPU memory registered with NCCL, which NCCL transfers without intermediate copies.
+// GPU memory that is registered with NCCL. NCCL transfers it without intermediate copies.
 
 #include <memory>
 #include <string_view>

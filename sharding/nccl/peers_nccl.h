@@ -1,5 +1,5 @@
 #pragma once
-// Communication between the ranks of an NCCL group without NCCL, for set-up and failures.
+// Communication between the ranks of an NCCL group that does not use NCCL. It serves set-up and error handling.
 
 #include <memory>
 #include <optional>
@@ -14,15 +14,16 @@ namespace aliquot {
 /// Identifies a collective that a rank issues.
 struct CollectiveCall {
   OperationDescription what;
-  uint64_t sequence = 0;  // counts the collectives of a lane from 1
+  uint64_t sequence = 0;  // number of the collective in its lane, from 1
   Lane lane = Lane::kCompute;
   Label label;
 
-  std::string text() const;  // "reduce-scatter of 4096 float32 #12 (h.7, step 118)"
+  std::string text() const;  // e.g. "reduce-scatter of 4096 float32 #12 (h.7, step 118)"
 };
 
 /// A bootstrap and, if the group is on one node with shared memory, a board. Ranks compare their collectives on the
-/// board before they issue them to NCCL, which hangs if a rank is missing and transfers wrong data if the calls differ.
+/// board before they issue them to NCCL. NCCL itself would hang if a rank is missing, and transfer wrong data if the
+/// calls differ.
 class NcclPeers {
  public:
   /// Collective; blocks.
@@ -31,14 +32,14 @@ class NcclPeers {
   Bootstrap& bootstrap() { return *bootstrap_; }
   int rank() const { return bootstrap_->rank(); }
   int rank_count() const { return bootstrap_->rank_count(); }
-  int global_rank() const { return bootstrap_->global_rank(rank()); }  // of this rank, for messages
+  int global_rank() const { return bootstrap_->global_rank(rank()); }  // this rank's number in the world, for messages
   bool has_board() const { return client_.has_value(); }
 
-  /// With a board, blocks until all ranks have arrived at the same collective. Throws CommunicationError, naming the
-  /// ranks that are missing or differ, as Signals do. Without a board, does nothing.
+  /// With a board, blocks until all ranks have arrived at the same collective. Throws CommunicationError, like Signals,
+  /// and names the ranks that are missing or differ. Without a board, does nothing.
   void arrive_and_wait(const CollectiveCall& call);
 
-  /// As the functions of Bootstrap, but also use the board. From any thread.
+  /// Like the functions of Bootstrap, but these also use the board. Callable from any thread.
   void abort(std::string_view why) noexcept;
   bool aborted(std::string* why) const;
 

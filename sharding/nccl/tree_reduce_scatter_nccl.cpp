@@ -42,11 +42,12 @@ void TreeReduceScatter::reduce_scatter(Stream& stream, const ReduceScatter& what
   allocate_scratch();
   stream.wait(last_use_);
   const int64_t from_bytes = element_bytes(what.from_dtype), to_bytes = element_bytes(what.to_dtype);
-  const int64_t piece_count = stride_bytes_ / from_bytes;  // a multiple of the block size, as the stride is
+  const int64_t piece_count = stride_bytes_ / from_bytes;  // a multiple of the block size, like the stride
   std::byte* from = what.from.buffer->local() + what.from.offset_bytes;
   for (int64_t done = 0; done < what.part_count; done += piece_count) {
     const int64_t count = std::min(piece_count, what.part_count - done);
-    // The scratch buffer is free, because the sum of the previous piece precedes these transfers in the stream.
+    // The transfers may overwrite the scratch buffer, because the sum of the previous piece precedes them in the
+    // stream.
     exchange_parts(handle_, cuda_stream(stream), {from + done * from_bytes, what.part_count * from_bytes},
                    {scratch_.data(), stride_bytes_}, count * from_bytes, call);
     sum_in_groups(
@@ -70,7 +71,7 @@ void TreeReduceScatter::allocate_scratch() {
   const int group_count = rank_count <= max_sources ? 0 : (rank_count + max_sources - 1) / max_sources;
   constexpr int64_t kBlockBytes = kBlockElements * static_cast<int64_t>(sizeof(float));
   stride_bytes_ = std::max(handle_.options().scratch_bytes / rank_count / kBlockBytes, int64_t{1}) * kBlockBytes;
-  // A stride of 16-bit elements needs twice as many bytes for its fp32 sums.
+  // If the stride contains 16-bit elements, their fp32 sums need twice as many bytes.
   const int64_t partial_bytes = 2 * stride_bytes_;
   scratch_ = handle_.device().allocate(stride_bytes_ * rank_count + partial_bytes * group_count,
                                        Category::kCommunication, "reduce-scatter scratch");

@@ -1,5 +1,5 @@
 #pragma once
-// Reduce-scatter over NCCL in tree order.
+// Reduce-scatter that transfers data with NCCL and adds in tree order.
 
 #include <optional>
 #include <vector>
@@ -21,11 +21,11 @@ void exchange_parts(NcclHandle& handle, cudaStream_t stream, StridedParts from, 
 /// See Communicator::transfer().
 void transfer_runs(NcclHandle& handle, Stream& stream, const Transfers& what, const CollectiveCall& call);
 
-/// Performs reduce-scatters with the same bits as in every other world. Each rank receives its part from all ranks and
-/// adds them in tree order in fp32, with the factor and the norm in the same pass. This sends as many bytes as a ring,
-/// but cannot use switches that add. 16-bit data always uses this class, because NCCL may round it after each addition.
-/// Parts are received in pieces in a scratch buffer. Pieces consist of complete blocks, so the buffer size does not
-/// affect the bits.
+/// Performs reduce-scatters with the same bits as in all other worlds. Each rank receives its part from all ranks and
+/// adds the received parts in tree order in fp32, with the factor and the norm in the same pass. This sends as many
+/// bytes as a ring algorithm, but cannot use reductions in network switches. 16-bit data always uses this class,
+/// because NCCL may round it after each addition. Parts are received in pieces in a scratch buffer. Pieces consist of
+/// complete blocks, so the buffer size does not affect the bits.
 class TreeReduceScatter {
  public:
   static constexpr std::size_t kMaxSources = 256;  // sources per kernel; a power of two, so that groups are subtrees
@@ -38,7 +38,7 @@ class TreeReduceScatter {
   void allocate_scratch();
 
   NcclHandle& handle_;
-  Buffer scratch_;      // one stride for each rank, then the partial sums
+  Buffer scratch_;      // one received part for each rank, followed by the partial sums
   CudaEvent last_use_;  // last use of the scratch buffer, on any lane
   int64_t stride_bytes_ = 0;
   std::vector<const std::byte*> received_parts_;  // the piece of each rank, in the scratch buffer

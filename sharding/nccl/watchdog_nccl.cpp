@@ -26,7 +26,7 @@ void NcclWatchdog::begin(CudaStream& stream, const CollectiveCall& call) {
 void NcclWatchdog::end(CudaStream& stream) {
   PendingRing& lane = of(stream);
   stream.record(lane.ring[(lane.oldest + lane.count) % kCapacity]->after);
-  ++lane.count;  // only now, because the event `after` of the previous use of the slot has already passed
+  ++lane.count;  // not earlier: until now, `after` is the passed event of the slot's previous use
 }
 
 void NcclWatchdog::poll() {
@@ -47,7 +47,7 @@ bool NcclWatchdog::idle() {
   return idle;
 }
 
-// Waits instead of issuing a collective without a watch: such a collective could hang unnoticed.
+// Waits instead of issuing a collective that the watchdog does not check, because that collective could hang unnoticed.
 void NcclWatchdog::wait_for_free_slot(PendingRing& lane) {
   const auto has_free_slot = [&] {
     retire(lane);

@@ -10,9 +10,9 @@
 
 namespace aliquot {
 
-/// The watchdog of one NCCL communicator. Records an event before and after each collective. The deadline counts from
-/// the event before, so that earlier work in the stream does not count. Polled whenever the rank waits for a stream of
-/// its device. Fails the handle if a collective exceeds the deadline.
+/// The watchdog of one NCCL communicator. Records one event before and one after each collective. The timeout starts
+/// when the first event has passed, so that it excludes earlier work in the stream. Polled whenever the rank waits for
+/// a stream of its device. Calls NcclHandle::fail() if a collective exceeds the timeout.
 class NcclWatchdog final : public Watchdog {
  public:
   explicit NcclWatchdog(NcclHandle& handle);
@@ -35,8 +35,8 @@ class NcclWatchdog final : public Watchdog {
     bool seen_running = false;
     Clock::time_point since;
   };
-  /// Ring of the pending collectives of one lane, from the oldest. A collective that hangs blocks all later ones, so
-  /// only the oldest is checked and reported.
+  /// Ring of the pending collectives of one lane, oldest first. A collective that hangs blocks all later ones, so only
+  /// the oldest one is checked and reported.
   struct PendingRing {
     std::vector<std::unique_ptr<PendingCollective>> ring;
     std::size_t oldest = 0, count = 0;

@@ -114,6 +114,8 @@ TEST_F(CapiOptions, EngineRejectsConflictingOptions) {
   EXPECT_EQ(create_engine(), ALIQUOT_DONE) << aliquot_message();
   EXPECT_EQ(set("update-in-backward", "on"), ALIQUOT_DONE);
   EXPECT_EQ(create_engine(), ALIQUOT_USAGE);
+  EXPECT_EQ(std::string(aliquot_message()).rfind("option update-in-backward updates units", 0), 0u)
+      << aliquot_message();
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <iostream>
 #include <map>
 #include <set>
+#include <sys/resource.h>
 
 #include "checkpoint/checkpoint_directory.h"
 #include "checkpoint/load.h"
@@ -351,6 +352,20 @@ TEST(Failure, ALoadListsAllTensorsThatDoNotFit) {
   EXPECT_NE(attempt(options)[0].find("different shape or dtype"), std::string::npos);
   wanted[0].shape = {13, 7};
   EXPECT_EQ(attempt(options), std::vector<std::string>(2));
+}
+
+TEST(Directory, ReportsThatItCannotBeListed) {
+  const TemporaryDirectory folder;
+  const Directory directory = Directory::open(FileSystem::system(), folder.path());
+  directory.make_directory("b");
+  directory.make_directory("a");
+  EXPECT_EQ(directory.names(), (std::vector<std::string>{"a", "b"}));
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit exhausted{0, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &exhausted), 0);
+  EXPECT_THROW(static_cast<void>(directory.names()), FaultError);
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Muon through the engine matches a reference loop over full matrices bit for bit: at every ZeRO stage, on every world,
-// with offload and in 16 bits. Memory use equals the plan, and owners have about equal work.
+// Training with Muon gives the same bits as a reference loop over full matrices, for every ZeRO stage and world size,
+// with offload and in 16 bits. Memory use equals the plan, and the owners of matrices have about equal work.
 #include <algorithm>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -35,7 +35,7 @@ struct Row {
 };
 class Matrices : public testing::TestWithParam<Row> {};
 
-TEST_P(Matrices, MatchTheReferenceBitForBit) {
+TEST_P(Matrices, AreBitwiseIdenticalToTheReference) {
   const auto [ranks, stage] = GetParam();
   for (const auto gather : {GatherMode::kCopy, GatherMode::kView}) {
     Settings settings = with_muon(stage);
@@ -66,7 +66,7 @@ TEST_P(Matrices, UseThePlannedMemory) {
 
 TEST_P(Matrices, MatchTheReferenceIn16Bits) {
   const auto [ranks, stage] = GetParam();
-  for (const auto form : {MasterForm::kSplit, MasterForm::kWhole}) {
+  for (const auto form : {MasterForm::kSplit, MasterForm::kFp32}) {
     Settings settings = with_muon(stage, {.lr = 6e-4f, .products = DType::kBFloat16});
     settings.options.precision = {.compute = DType::kBFloat16, .gradients = DType::kBFloat16, .master = form};
     const Outcome reference = train_without_engine(ranks, settings);
@@ -74,7 +74,7 @@ TEST_P(Matrices, MatchTheReferenceIn16Bits) {
   }
 }
 
-TEST_P(Matrices, GiveTheSameBitsWithOffload) {
+TEST_P(Matrices, OffloadDoesNotChangeResults) {
   const auto [ranks, stage] = GetParam();
   Settings settings = with_muon(stage);
   settings.options.moments = DType::kBFloat16;  // stochastic rounding does not depend on where the state is stored
@@ -101,7 +101,7 @@ INSTANTIATE_TEST_SUITE_P(Worlds, Matrices, testing::ValuesIn(rows()), [](const a
   return fmt::format("{}Ranks_Stage{}", test.param.ranks, test.param.stage);
 });
 
-TEST(Muon, AdversarialSchedulingChangesNoBit) {
+TEST(Muon, AdversarialSchedulingDoesNotChangeResults) {
   for (const int ranks : {2, 3}) {
     for (const int stage : {0, 1, 2, 3}) {
       for (const Offload offload : {Offload::kNone, Offload::kHost}) {
@@ -124,19 +124,19 @@ TEST(Muon, AdversarialSchedulingChangesNoBit) {
   }
 }
 
-TEST(Muon, GivesTheSameBitsWithReplicas) {
+TEST(Muon, ReplicasDoNotChangeResults) {
   for (const int stage : {1, 2, 3}) {
     Settings settings = with_muon(stage);
-    settings.options.accumulate = 1;  // two micro-batches would change the order in which replicas add
+    settings.options.accumulate = 1;  // with two micro-batches, replicas would add gradients in another order
     const Outcome reference = train_without_engine(4, settings);
     settings.options.replicas = 2;
     EXPECT_EQ(train_on(4, settings), reference) << stage;
   }
 }
 
-/// Trains six units with equal matrices and one bias each, so that there are several matrix groups, two of them in
-/// progress at a time. Every rank has the same gradient, so results on a power of two of ranks are bitwise identical to
-/// those on one rank.
+/// Trains six units, each with one bias and one matrix of the same shape. The matrices form several groups, and two
+/// groups are in progress at a time. All ranks compute the same gradients. If their number is a power of two, the
+/// result is therefore bitwise identical to the result on one rank.
 std::vector<float> train_squares(World& world, EngineOptions options) {
   constexpr int kUnits = 6, kSteps = 3;
   constexpr int64_t kSide = 48;
@@ -178,7 +178,7 @@ std::vector<float> train_squares(World& world, EngineOptions options) {
   return all;
 }
 
-TEST(Muon, SuccessiveGroupsGiveTheBitsOfOneRank) {
+TEST(Muon, SeveralMatrixGroupsGiveTheResultsOfOneRank) {
   std::vector<float> alone;
   World::threads(
       1, [&](World& world) { alone = train_squares(world, {.zero_stage = 0}); }, kHosts);
@@ -226,7 +226,7 @@ TEST(Muon, ASkippedStepChangesNothing) {
   }
 }
 
-TEST(Muon, SavesMomentumOfMatricesAndMomentsOfTheRest) {
+TEST(Muon, SavesMomentumOfMatricesAndMomentsOfOtherParameters) {
   World::threads(
       2,
       [](World& world) {
@@ -243,7 +243,7 @@ TEST(Muon, SavesMomentumOfMatricesAndMomentsOfTheRest) {
       kHosts);
 }
 
-TEST(Muon, IsRefusedWithUpdatesInBackward) {
+TEST(Muon, ThrowsWithUpdatesInBackward) {
   Policy policy{.update_in_backward = true};
   policy.matrix_updates.emplace();
   const ModelSpec model{.units = {{"a", {{.tensor = {"a.weight", {8, 8}}}}}}, .uses = {{0}}};
@@ -284,7 +284,7 @@ TEST(MatrixGroups, OwnersHaveAboutEqualWork) {
     }
     EXPECT_EQ(matrices, 4u * 48u);
     const double share = all / ranks;
-    fmt::print("{} ranks: {} groups, the busiest owners have {:.2f} of their share\n", ranks,
+    fmt::print("{} ranks: {} groups, the busiest owners have {:.2f} times the average work\n", ranks,
                planned.matrix_groups.size(), busiest / share);
     EXPECT_LE(busiest, share * (ranks > 16 ? 1.4 : 1.15)) << ranks;
     EXPECT_TRUE(validate(planned).empty());

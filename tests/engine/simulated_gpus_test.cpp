@@ -1,4 +1,4 @@
-// The engine on simulated GPUs, on machines without a GPU.
+// Tests of the engine on simulated GPUs. They need no GPU.
 #include <gtest/gtest.h>
 
 #include "tests/engine/blocks_model.h"
@@ -24,12 +24,12 @@ Settings settings_of(int stage, const Precision& precision, int accumulate) {
 const Precision kPrecisions[] = {
     {},
     {.compute = DType::kBFloat16},
-    {.compute = DType::kBFloat16, .master = MasterForm::kWhole},
+    {.compute = DType::kBFloat16, .master = MasterForm::kFp32},
     {.compute = DType::kBFloat16, .gradients = DType::kBFloat16},
     {.compute = DType::kFloat16, .reduce = DType::kBFloat16},
 };
 
-TEST(SimulatedGpus, MatchTheReferenceBitForBit) {
+TEST(SimulatedGpus, AreBitwiseIdenticalToTheReference) {
   for (const int ranks : {1, 2, 4}) {
     for (const Precision& precision : kPrecisions) {
       for (const int accumulate : {1, 2}) {
@@ -50,7 +50,7 @@ TEST(SimulatedGpus, MatchTheReferenceBitForBit) {
   }
 }
 
-TEST(SimulatedGpus, MatchTheReferenceWithUpdateInBackwardAndReproducible) {
+TEST(SimulatedGpus, UpdateInBackwardAndReproducibleMatchTheReference) {
   for (const int stage : {0, 1, 2, 3}) {
     for (const bool in_backward : {false, true}) {
       Settings settings = settings_of(stage, {}, in_backward ? 1 : 4);
@@ -65,7 +65,7 @@ TEST(SimulatedGpus, MatchTheReferenceWithUpdateInBackwardAndReproducible) {
   }
 }
 
-TEST(SimulatedGpus, OffloadToHostMemory) {
+TEST(SimulatedGpus, OffloadToHostMemoryMatchesTheReference) {
   for (const int stage : {0, 1, 2, 3}) {
     for (const Precision& precision : kPrecisions) {
       Settings settings = settings_of(stage, precision, 2);
@@ -84,7 +84,7 @@ TEST(SimulatedGpus, OffloadToHostMemory) {
   }
 }
 
-/// Matrices move to their owners and back by kernels that read peer memory, or by NCCL sends.
+/// Kernels that read peer memory, or NCCL sends, transfer matrices to their owners and back.
 TEST(SimulatedGpus, MuonMatchesTheReference) {
   for (const int ranks : {1, 2, 4}) {
     for (const int stage : {0, 1, 3}) {
@@ -105,7 +105,7 @@ TEST(SimulatedGpus, MuonMatchesTheReference) {
   }
 }
 
-/// Quantized collectives use kernels that read peer memory, or NCCL sends. Both add in tree order.
+/// Quantized collectives use kernels that read peer memory, or NCCL sends. In both cases they add in tree order.
 TEST(SimulatedGpus, QuantizedTrainingMatchesTheReference) {
   for (const auto& [nodes, ranks_per_node] : {std::pair(2, 1), {2, 2}, {4, 1}}) {
     const test::ScopedRanksPerNode emulated_nodes(ranks_per_node);
@@ -132,7 +132,7 @@ TEST(SimulatedGpus, UseThePlannedMemory) {
   }
 }
 
-TEST(SimulatedGpus, TheCheckingModeChangesNoBit) {
+TEST(SimulatedGpus, CheckingModeDoesNotChangeResults) {
   for (const int stage : {0, 1, 2, 3}) {
     Settings settings = settings_of(stage, kPrecisions[1], 2);
     const Outcome reference = train_without_engine(2, settings);
@@ -143,7 +143,7 @@ TEST(SimulatedGpus, TheCheckingModeChangesNoBit) {
   }
 }
 
-TEST(SimulatedGpus, TheCheckingModeFindsWritesBeyondGradients) {
+TEST(SimulatedGpus, CheckingModeFindsWritesBeyondGradients) {
   for (const int stage : {0, 2, 3}) {
     World::threads(
         1,
@@ -164,9 +164,9 @@ TEST(SimulatedGpus, TheCheckingModeFindsWritesBeyondGradients) {
   }
 }
 
-/// NCCL chooses the order of its sums. All ZeRO stages give the same bits, but losses only approximate those of the
-/// reference.
-TEST(SimulatedGpus, AllStagesGiveTheSameBitsOverNccl) {
+/// NCCL chooses the order in which it adds. All ZeRO stages give the same bits, but losses agree with the reference
+/// only approximately.
+TEST(SimulatedGpus, AllStagesGiveTheSameResultsOverNccl) {
   for (const int ranks : {1, 2, 4}) {
     Outcome stage0;
     for (const int stage : {0, 1, 2, 3}) {
@@ -187,7 +187,7 @@ TEST(SimulatedGpus, AllStagesGiveTheSameBitsOverNccl) {
   }
 }
 
-TEST(SimulatedGpus, ReplicasChangeNoBit) {
+TEST(SimulatedGpus, ReplicasDoNotChangeResults) {
   for (const int stage : {1, 2, 3}) {
     for (const Precision& precision : kPrecisions) {
       Settings settings = settings_of(stage, precision, 1);
@@ -198,7 +198,7 @@ TEST(SimulatedGpus, ReplicasChangeNoBit) {
           world_options(WorldChoice::kThreads));
       World::threads(
           4,
-          [&](World& world) {  // NCCL chooses the order of its sums, so losses agree only approximately
+          [&](World& world) {  // NCCL chooses the order in which it adds, so losses agree only approximately
             const Outcome outcome = train(world, settings);
             for (std::size_t i = 0; i < reference.losses.size(); ++i)
               EXPECT_NEAR(outcome.losses[i], reference.losses[i], 1e-2 * reference.losses[i]);
@@ -208,7 +208,7 @@ TEST(SimulatedGpus, ReplicasChangeNoBit) {
   }
 }
 
-/// With `reproducible`, sums over NCCL follow the tree order as well.
+/// With `reproducible`, sums over NCCL are also in tree order.
 TEST(SimulatedGpus, ReproducibleOverNcclMatchesTheReference) {
   for (const int ranks : {2, 4}) {
     for (const int stage : {1, 3}) {
@@ -250,7 +250,7 @@ TEST(SimulatedGpus, RecomputeMatchesHosts) {
 }
 
 /// Only hosts support views of peer memory.
-TEST(SimulatedGpus, RefuseViews) {
+TEST(SimulatedGpus, ViewsThrow) {
   World::threads(
       2,
       [](World& world) {

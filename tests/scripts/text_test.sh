@@ -54,4 +54,7 @@ subject fail "of 73 characters" "Add $(printf 'y%.0s' {1..69})"
 subject fail "is not an imperative clause: added a test" "added a test"
 subject fail "is not an imperative clause: Add a test." "Add a test."
 subject fail "is not an imperative clause" "Tests"
+
+mkdir "$scratch/no_repository"
+expect fail "git ls-files failed" env GIT_CEILING_DIRECTORIES="$scratch" "$checker" "$scratch/no_repository"
 exit $((failures > 0))

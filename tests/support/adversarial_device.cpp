@@ -22,12 +22,12 @@ enum class RunPreference : uint8_t { kLate, kEarly, kRandom };
 constexpr int kPreferenceCount = 3;
 
 struct Piece {
-  std::optional<Gate> gate;  // if empty, the piece is `work`
+  std::optional<Gate> gate;  // if empty, the piece consists of `work`
   Task work;
 };
 
-/// The queued work of one stream. The adversary's lock protects all members except the timeline, which the device owns
-/// and which may be read without the lock.
+/// The queued work of one stream. State::mutex protects all members except the timeline. The device owns the timeline,
+/// which may be read without the mutex.
 struct Queue {
   explicit Queue(HostTimeline& owned_by_device) : timeline(owned_by_device) {}
   std::deque<Piece> pieces;
@@ -41,8 +41,8 @@ struct AdversarialScheduler::State {
   State(uint64_t seed, Compute compute_lane)
       : random(seed), preference(static_cast<RunPreference>(seed % kPreferenceCount)), compute(compute_lane) {}
 
-  /// Runs the first piece of `queue` if its gate allows. After a failure, drops it. Returns whether the piece was
-  /// removed.
+  /// Runs the first piece of `queue` if its gate is open. If the queue has failed, drops the piece instead. Returns
+  /// whether the piece was removed.
   bool run_next(Queue& queue) {
     if (queue.pieces.empty()) return false;
     Piece& piece = queue.pieces.front();
@@ -60,7 +60,7 @@ struct AdversarialScheduler::State {
     return true;
   }
 
-  /// Runs one piece of any queue except `excluded`, starting the search at a random queue. Returns whether one could
+  /// Runs one piece of any queue except `excluded`. Starts the search at a random queue. Returns false if no piece can
   /// run.
   bool run_from_any_queue(const Queue* excluded) {
     if (queues.empty()) return false;
@@ -72,7 +72,7 @@ struct AdversarialScheduler::State {
     return false;
   }
 
-  /// Runs work after an enqueue, as far as the preference says: none, all that can run, or a few random pieces.
+  /// Runs work after an enqueue, depending on the preference: no work, as much as possible, or a few random pieces.
   void run_after_enqueue(Queue& queue) {
     if (preference == RunPreference::kEarly) {
       while (run_next(queue) || (random() % 2 == 0 && run_from_any_queue(nullptr))) {
@@ -82,8 +82,8 @@ struct AdversarialScheduler::State {
     }
   }
 
-  /// Runs work until `done`, and little else if the preference is kLate. May have to wait until other ranks enqueue
-  /// work.
+  /// Runs work until done() is true. Prefers the work of `wanted`: always if the preference is kLate, and otherwise at
+  /// random. If no work can run, waits until other ranks enqueue work.
   template <typename Done>
   void run_until(const Queue* wanted, Done done) {
     std::unique_lock lock(mutex);
@@ -91,11 +91,11 @@ struct AdversarialScheduler::State {
       const bool prefer_wanted = preference == RunPreference::kLate || random() % 2 == 0;
       if (wanted != nullptr && prefer_wanted && run_next(*const_cast<Queue*>(wanted))) continue;
       if (run_from_any_queue(prefer_wanted ? wanted : nullptr)) continue;
-      changed.wait_for(lock, std::chrono::milliseconds(1));  // a gate may open with time or by a rank's thread
+      changed.wait_for(lock, std::chrono::milliseconds(1));  // polls, because a gate may open without a notification
     }
   }
 
-  /// The queue that has this timeline, or null.
+  /// Returns the queue that has this timeline, or null.
   const Queue* owner(const HostTimeline* timeline) {
     const std::lock_guard lock(mutex);
     for (const Queue* queue : queues) {
@@ -157,7 +157,8 @@ class AdversarialStream final : public HostStream {
   int exceptions_at_start_ = std::uncaught_exceptions();
 };
 
-/// Compute on the rank's own thread. Work runs at once, and a wait runs only the work that it needs.
+/// The compute stream with kInline. Work runs immediately, on the rank's thread. A wait runs queued work until its
+/// condition is true.
 class AdversarialCompute final : public HostStream {
  public:
   AdversarialCompute(ThreadPool& pool, std::shared_ptr<AdversarialScheduler::State> state)
@@ -165,7 +166,7 @@ class AdversarialCompute final : public HostStream {
 
   void run(Task work) override {
     const std::lock_guard lock(
-        state_->mutex);  // one piece at a time, so a missing wait gives a wrong result and no data race
+        state_->mutex);  // one piece at a time, so a missing wait gives a wrong result instead of a data race
     work();
   }
   void wait_for(Gate gate) override {
@@ -191,7 +192,7 @@ class AdversarialDevice final : public HostDeviceBase {
 
   std::string describe() const override { return "host, adversarial"; }
 
-  /// New memory has random bytes, so a result that depends on them differs between runs and ranks.
+  /// New memory has random bytes, so a result that depends on uninitialized memory differs between runs and ranks.
   Buffer allocate(int64_t size_bytes, Category category, std::string_view owner) override {
     Buffer buffer = HostDeviceBase::allocate(size_bytes, category, owner);
     const std::lock_guard lock(state_->mutex);

@@ -8,15 +8,18 @@
 
 namespace aliquot {
 
-/// Holds the queued work of all thread ranks and runs it in an order chosen by the seed: as late, as early or as random
-/// as the recorded waits allow. Runs one piece at a time, so a missing wait gives a wrong result and no data race. All
-/// ranks of one world share it. It must outlive their devices.
+/// Stores the queued work of all thread ranks. Depending on the seed, it runs work as late as possible, as early as
+/// possible or in random order, within the limits of the recorded waits. It runs one piece at a time, so a missing wait
+/// gives a wrong result instead of a data race. All ranks of a world share one scheduler, which must outlive their
+/// devices.
 class AdversarialScheduler {
  public:
   enum class Compute : uint8_t {
-    kInline,  // the rank's thread runs it before the call returns, as on a host: events have always passed
-    kQueued,  // queued as on a GPU: other lanes must wait for it, and the rank's thread must call synchronize()
-              // before it reads results
+    /// The rank's thread runs compute work before the call returns, as on a host. Its events have always passed.
+    kInline,
+    /// Compute work is queued, as on a GPU. Other lanes must wait for it. The rank's thread must call synchronize()
+    /// before it reads results.
+    kQueued,
   };
 
   explicit AdversarialScheduler(uint64_t seed, Compute compute = Compute::kInline);
@@ -24,8 +27,8 @@ class AdversarialScheduler {
   AdversarialScheduler(const AdversarialScheduler&) = delete;
   AdversarialScheduler& operator=(const AdversarialScheduler&) = delete;
 
-  /// A host device with one thread, whose streams belong to this adversary. With kInline the compute stream does not.
-  /// New memory has random bytes.
+  /// Makes a host device with one thread. This scheduler runs the work of its streams, except compute work if the
+  /// scheduler was constructed with kInline. New memory has random bytes.
   std::unique_ptr<Device> make_device();
 
   struct State;

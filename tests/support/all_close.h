@@ -1,5 +1,5 @@
 #pragma once
-// Comparisons of arrays that report the position of the difference.
+// Comparisons of arrays that report the position of a difference.
 
 #include <cmath>
 #include <cstring>
@@ -27,7 +27,7 @@ testing::AssertionResult all_close(const std::vector<Real>& got, const std::vect
   }
   if (worst <= tolerance * largest) return testing::AssertionSuccess();
   return testing::AssertionFailure() << "element " << where << " is " << got[where] << ", expected " << expected[where]
-                                     << ": off by " << worst / largest << " of the largest";
+                                     << ": off by " << worst / largest << " times the largest value";
 }
 
 /// Succeeds if all elements are equal bit for bit.

@@ -9,7 +9,7 @@
 
 namespace aliquot::test {
 
-/// Half a unit in the last place of bf16, relative to the value: the largest relative error of rounding to nearest.
+/// Half a unit in the last place of bf16, relative to the value: the maximum relative error of rounding to nearest.
 inline constexpr double kHalfUlp = 0x1p-8;
 
 inline std::vector<uint16_t> rounded(const std::vector<float>& values) {

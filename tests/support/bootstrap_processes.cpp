@@ -9,7 +9,7 @@
 
 #include "kernels/system/shared_counter.h"
 #include "sharding/comm/board.h"
-#include "sharding/comm/bootstrap_purpose.h"
+#include "sharding/comm/collective_purpose.h"
 #include "sharding/groups.h"
 
 namespace aliquot {
@@ -112,7 +112,7 @@ ProcessesBootstrapStore::ProcessesBootstrapStore(int rank_count, double timeout_
   void* memory =
       mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) throw std::bad_alloc();
-  // Zeroed memory is a valid Shared, except that group 0 exists already.
+  // Zeroed memory is a valid Shared object, except for group_count, which must include group 0.
   shared_ = static_cast<Shared*>(memory);
   shared_->group_count.store(1);
 }

@@ -7,7 +7,7 @@
 
 namespace aliquot {
 
-/// Memory shared with processes that are forked after its construction. Sized for the worlds and groups of tests.
+/// Memory shared with processes that are forked after its construction. Large enough for the worlds of tests.
 class ProcessesBootstrapStore {
  public:
   explicit ProcessesBootstrapStore(int rank_count, double timeout_seconds = 60);

@@ -1,11 +1,11 @@
 #pragma once
-// CPU time of a function, which other load on the machine does not affect.
+// Measures the CPU time of a function, which does not depend on other load on the machine.
 
 #include <ctime>
 
 namespace aliquot::test {
 
-/// The CPU time of the calling thread while it runs `body`.
+/// Returns the CPU time of the calling thread while it runs `body`.
 template <typename Body>
 double cpu_seconds(Body body) {
   const auto now = [] {

@@ -41,11 +41,11 @@ class DelayingStream final : public HostStream {
  private:
   std::unique_ptr<Stream> inner_;
   std::chrono::microseconds max_delay_;
-  std::mt19937_64 random_;  // used only by the rank's thread, which enqueues
+  std::mt19937_64 random_;  // used only by the rank's thread, in run()
 };
 
-/// Forwards everything but streams to an inner host device. The ledger of the inner device counts the memory, and this
-/// one's stays empty.
+/// Forwards all calls except make_stream() to an inner host device. The ledger of the inner device counts the memory,
+/// and the ledger of this device remains empty.
 class DelayingDevice final : public Device {
  public:
   DelayingDevice(std::vector<Lane> delayed_lanes, std::chrono::microseconds max_delay, uint64_t seed)

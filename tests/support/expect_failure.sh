@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# expect_failure.sh CODE SECONDS SENTENCE COMMAND...: runs the command and checks that it
-# - ends with exit code CODE within SECONDS seconds,
-# - prints a line that matches the extended regular expression SENTENCE (not checked if empty),
-# - prints nothing that matches ALIQUOT_FORBIDDEN_OUTPUT, if that is set,
-# - if it prints "killed at NANOSECONDS", ends within ALIQUOT_GONE_MS milliseconds (default 3000) of that time,
-# - leaves no file in /dev/shm.
+# expect_failure.sh CODE SECONDS SENTENCE COMMAND...: runs COMMAND and checks these conditions:
+# - COMMAND ends with exit code CODE within SECONDS seconds.
+# - A line of its output matches the extended regular expression SENTENCE. This is not checked if SENTENCE is empty.
+# - No line of its output matches ALIQUOT_FORBIDDEN_OUTPUT, if that variable is set.
+# - If COMMAND prints "killed at NANOSECONDS", it ends within ALIQUOT_GONE_MS milliseconds (default 3000) of that time.
+# - COMMAND leaves no file in /dev/shm.
 set -u
 # shellcheck source=scripts/runs.sh
 source "$(dirname "$0")/../../scripts/runs.sh"
@@ -26,7 +26,7 @@ complain() {
   failed=1
 }
 [ "$ended" = "$code" ] || complain "exit code $ended, expected $code"
-[ "$ended" != 124 ] || complain "still running after $limit s"
+[ "$ended" != 124 ] || complain "the command was still running after $limit s"
 if [ -n "$sentence" ] && [ "$sentence" != '.*' ] && ! grep -Eq -- "$sentence" "$log"; then
   complain "no line of the output matches: $sentence"
 fi
@@ -34,7 +34,7 @@ if [ -n "${ALIQUOT_FORBIDDEN_OUTPUT:-}" ] && grep -Eq -- "$ALIQUOT_FORBIDDEN_OUT
   complain "a line of the output must not match: $ALIQUOT_FORBIDDEN_OUTPUT"
 fi
 if grep -q 'bytes were touched' "$log"; then complain "a rank used the data of a failed collective"; fi
-for file in $(comm -13 <(echo "$before") <(shared_names)); do complain "left /dev/shm/$file"; done
+for file in $(comm -13 <(echo "$before") <(shared_names)); do complain "the command left /dev/shm/$file"; done
 killed=$(sed -n 's/^killed at //p' "$log")
 if [ -n "$killed" ]; then
   after_kill=$(((now - killed) / 1000000))

@@ -9,8 +9,8 @@
 
 namespace aliquot::test {
 
-/// From now on the system call `number` fails with `error` in this process and its children, even for root. This cannot
-/// be undone, so call it in a separate process. Returns false if it is not possible.
+/// Makes the system call `number` fail with `error` in this process and its children, even for root. This cannot be
+/// undone, so call it in a separate process. Returns false if it is not possible.
 inline bool fail_system_call(long number, int error) {
   const auto action = static_cast<uint32_t>(SECCOMP_RET_ERRNO | (static_cast<uint32_t>(error) & SECCOMP_RET_DATA));
   sock_filter filter[] = {

@@ -1,5 +1,5 @@
-// A program whose ranks fail as its first argument says. The second argument is the deadline of collectives in seconds.
-// tests/support/expect_failure.sh runs it under mpirun and checks its output, its exit code and what it leaves behind.
+// A program whose first argument selects how its ranks fail. The second argument is the deadline of collectives in
+// seconds. tests/support/expect_failure.sh runs it under mpirun and checks its exit code, its output and /dev/shm.
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -49,7 +49,7 @@ void misses_a_group(World& world) {
   sleep_seconds(60);
 }
 
-// Rank 3 never arrives. The others arrive one after another, so some of them wait for ranks that wait themselves.
+// Rank 3 never arrives. The other ranks arrive one after another, so ranks 0 and 2 also wait for rank 1, which is late.
 void never_arrives_others_late(World& world) {
   barrier(world, Lane::kReduce, {"h.3", 117});
   constexpr std::array kSeconds = {0.0, 1.2, 0.3, 60.0};
@@ -158,8 +158,7 @@ void differ_in_operation(World& world) {
   stream->synchronize();
 }
 
-// Runs until something ends it from outside, or for longer than any test waits. Sends enough bytes that a slow link
-// shows.
+// Runs until a test stops it, or for longer than any test waits. Sends so many bytes that a slow link has an effect.
 void runs_until_stopped(World& world) {
   constexpr int64_t kPartBytes = 1 << 18;
   auto& ranks = world.communicator();
@@ -179,7 +178,7 @@ void gathers_too_much(World& world) {
   world.communicator().gather_objects(std::string(world.rank() == 1 ? std::size_t{1} << 30 : 1, 'x'));
 }
 
-/// Called before the world exists. Then the ranks cannot open one another's files in /proc, even as root.
+/// After this call, ranks cannot open one another's files in /proc, even as root. Call it before the world exists.
 void deny_proc_access() {
   const __user_cap_header_struct header{.version = _LINUX_CAPABILITY_VERSION_3, .pid = 0};
   const __user_cap_data_struct none[_LINUX_CAPABILITY_U32S_3] = {};

@@ -1,5 +1,5 @@
 #pragma once
-// Fuzz targets: the parsers of untrusted input, each behind one function that accepts any bytes.
+// Fuzz targets. Each is a function that passes any bytes to a parser of untrusted input.
 
 #include <cstddef>
 #include <cstdio>
@@ -11,8 +11,8 @@
 
 namespace aliquot::test {
 
-/// `run` must return for every input without an exception. It aborts if accepted input breaks a guarantee of the
-/// parser. `seeds` are initial inputs. `words` are strings that mutation inserts.
+/// `run` must return without an exception for every input. It aborts if accepted input violates a guarantee of the
+/// parser. `seeds` returns initial inputs. `words` are strings that mutations insert.
 struct FuzzTarget {
   std::string_view name;
   void (*run)(std::string_view input);
@@ -27,8 +27,8 @@ inline void require(bool holds, const char* guarantee) {
   std::abort();
 }
 
-/// The targets of the module under test. tests/checkpoint/ has manifest, checkpoint, safetensors and weight_index.
-/// tests/apps/ has deepspeed and flight.
+/// The targets of the module under test: manifest, checkpoint, safetensors and weight_index in tests/checkpoint/, and
+/// deepspeed and flight in tests/apps/.
 std::span<const FuzzTarget> fuzz_targets();
 
 }  // namespace aliquot::test

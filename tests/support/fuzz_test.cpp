@@ -1,5 +1,5 @@
-// A short deterministic run of every fuzz target of a module. scripts/fuzz.sh makes long runs. ALIQUOT_FUZZ_RUNS sets
-// the number of mutated inputs per target.
+// Runs every fuzz target of a module briefly and deterministically. scripts/fuzz.sh runs the targets for a longer time.
+// ALIQUOT_FUZZ_RUNS sets the number of mutated inputs per target.
 #include <chrono>
 #include <cstdlib>
 #include <gtest/gtest.h>
@@ -50,7 +50,7 @@ int runs_of(const FuzzTarget& target) {
 
 class Fuzz : public ::testing::TestWithParam<size_t> {};
 
-TEST_P(Fuzz, AcceptsAnyInput) {
+TEST_P(Fuzz, TargetReturnsForAnyInput) {
   const FuzzTarget& target = test::fuzz_targets()[GetParam()];
   const std::vector<std::string> seeds = target.seeds();
   const auto begun = std::chrono::steady_clock::now();

@@ -17,8 +17,8 @@ inline constexpr bool kCanLimitMemory = false;  // sanitizers reserve far more a
 inline constexpr bool kCanLimitMemory = true;
 #endif
 
-/// Limits the address space of the process to its present size plus `spare_bytes`, which has room for the stacks of a
-/// few threads. This cannot be undone, so call it in a separate process. Returns false if it is not possible.
+/// Limits the address space of the process to its current size plus `spare_bytes`. This cannot be undone, so call it in
+/// a separate process. Returns false if it is not possible.
 inline bool limit_memory(int64_t spare_bytes) {
   std::FILE* file = std::fopen("/proc/self/statm", "r");
   if (file == nullptr) return false;
@@ -30,8 +30,8 @@ inline bool limit_memory(int64_t spare_bytes) {
   return read && setrlimit(RLIMIT_AS, &both) == 0;
 }
 
-/// Runs `body` with limited memory and ends the process. The exit code is 2 for an UnavailableError, whose message goes
-/// to standard error, 0 otherwise, and 9 if memory could not be limited.
+/// Runs `body` with limited memory and ends the process. The exit code is 2 if `body` throws UnavailableError, 9 if
+/// memory cannot be limited, and 0 otherwise. The message of an exception goes to standard error.
 template <typename Body>
 [[noreturn]] void exit_after_running_in_limited_memory(int64_t spare_bytes, const Body& body) {
   if (!limit_memory(spare_bytes)) std::exit(9);

@@ -26,7 +26,7 @@ int main(int argc, char** argv) {
   aliquot::start_mpi();
   int rank = 0;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  if (rank != 0) unsetenv("GTEST_OUTPUT");  // only rank 0 writes a report
+  if (rank != 0) unsetenv("GTEST_OUTPUT");  // only rank 0 writes a report file
   testing::InitGoogleTest(&argc, argv);
   if (rank != 0) {
     auto& listeners = testing::UnitTest::GetInstance()->listeners();

@@ -1,5 +1,5 @@
-// A program that initializes MPI itself and then creates a world. The argument "multiple" asks for MPI_THREAD_MULTIPLE,
-// any other for MPI_THREAD_SERIALIZED.
+// A program that initializes MPI itself and then creates a world. It requests MPI_THREAD_MULTIPLE if its argument is
+// "multiple", and MPI_THREAD_SERIALIZED otherwise.
 #include <fmt/format.h>
 #include <mpi.h>
 #include <string_view>

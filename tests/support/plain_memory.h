@@ -1,6 +1,6 @@
 #pragma once
-// Memory for the activations of a model without an engine. One allocation has separate outputs and saved activations
-// for each use.
+// Memory for the activations of a model without an engine. One allocation contains separate output and saved
+// activations for each use.
 
 #include <cstdint>
 #include <cstring>
@@ -36,7 +36,7 @@ class PlainMemory {
             .scratch = memory_.get() + scratch_,
             .backward = memory_.get() + backward_};
   }
-  /// Like of(), but fills scratch with NaN first, because a use may not rely on its contents.
+  /// Like of(), but fills scratch with NaN first, because a use must not depend on the contents of scratch.
   UseMemory with_poisoned_scratch(int use) const {
     std::memset(memory_.get() + scratch_, 0xFF,
                 static_cast<std::size_t>(spec_.uses[static_cast<std::size_t>(use)].scratch_bytes));

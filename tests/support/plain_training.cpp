@@ -111,7 +111,7 @@ double PlainTraining::pass(const TokenBatch& batch) {
     if (options_.recompute) recompute_use(use, memory);
     const int64_t scratch_bytes = activations_.spec().uses[static_cast<size_t>(use)].scratch_bytes;
     std::memset(memory.scratch, 0xFF,
-                static_cast<size_t>(scratch_bytes));  // NaN: backward may not rely on scratch of earlier code
+                static_cast<size_t>(scratch_bytes));  // NaN, because backward must not read earlier contents
     model_->backward(use);
   }
   tensors_->widen_gradients();
@@ -121,7 +121,7 @@ double PlainTraining::pass(const TokenBatch& batch) {
 void PlainTraining::recompute_use(int use, const UseMemory& memory) {
   const UseActivations& of = activations_.spec().uses[static_cast<size_t>(use)];
   if (!of.recomputable) return;
-  std::memset(memory.kept, 0xFF, static_cast<size_t>(of.kept_bytes));  // NaN
+  std::memset(memory.kept, 0xFF, static_cast<size_t>(of.kept_bytes));  // 0xFF bytes are NaN
   model_->recompute(use);
 }
 

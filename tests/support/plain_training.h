@@ -1,5 +1,5 @@
 #pragma once
-// Reference training on one rank without an engine. The engine must agree with it.
+// Reference training on one rank without an engine. Tests compare results of the engine with it.
 
 #include <cstdint>
 #include <map>
@@ -13,22 +13,23 @@
 
 namespace aliquot::test {
 
-/// Memory for every tensor of a model, one array each. The model points to it, so it must exist while the model runs.
+/// Owns the tensors of a model, in separate arrays. The model stores pointers to the arrays, so this object must exist
+/// while the model runs.
 class OwnedTensors {
  public:
-  /// Parameters get the initial values of their declaration, random ones by seed and name. Gradients are zero.
+  /// Parameters get their declared initial values. Random values depend on the seed and the name. Gradients are zero.
   OwnedTensors(Model& model, uint64_t seed);
 
   struct Tensor {
     std::vector<int64_t> shape;
     std::vector<float> parameter, gradient;
     std::vector<uint16_t> rounded_parameter, rounded_gradient;  // 16-bit tensors that the model reads and writes
-    bool in_fp16 = false;                                       // type of rounded_parameter: fp16, otherwise bf16
+    bool in_fp16 = false;                                       // rounded_parameter is fp16 if true, and bf16 if false
   };
   std::map<std::string, Tensor>& tensors() { return tensors_; }  // keyed by full name
   Tensor& operator[](const std::string& name) { return tensors_.at(name); }
   void zero_gradients();
-  /// Copy between the fp32 arrays and the model's 16-bit ones, if it has them.
+  /// Copy between the fp32 arrays and the model's 16-bit arrays, if it has any.
   void round_parameters();
   void widen_gradients();
 
@@ -39,10 +40,10 @@ class OwnedTensors {
 struct PlainOptions {
   ModelShape shape;
   ModelOptions model;
-  bool recompute = false;  // recompute uses before their backward, after their activations were overwritten with NaN
+  bool recompute = false;  // before a use's backward, overwrite its saved activations with NaN and recompute them
   int threads = 1;
   uint64_t seed = 1;
-  float loss_scale = 1;  // factor of all gradients until update()
+  float loss_scale = 1;  // factor of all gradients, which update() removes
   float learning_rate = 3e-4f, beta_1 = 0.9f, beta_2 = 0.95f, epsilon = 1e-8f, weight_decay = 0.1f, clip = 1.0f;
 };
 
@@ -51,11 +52,11 @@ class PlainTraining {
  public:
   explicit PlainTraining(const PlainOptions& options);
 
-  /// Runs forward and backward of one micro-batch and returns the mean loss over its tokens. Adds the gradients of that
-  /// mean to the previous gradients if all units add.
+  /// Runs forward and backward of one micro-batch and returns the mean loss over its tokens. Adds the gradients of the
+  /// mean loss to the previous gradients if all units have GradientMode::kAdd.
   double pass(const TokenBatch& batch);
   double evaluate(const TokenBatch& batch);
-  /// Clips by the global norm and updates. Returns the norm before clipping.
+  /// Clips the gradients by their global norm and updates the parameters. Returns the norm before clipping.
   double update();
 
   Model& model() { return *model_; }

@@ -17,9 +17,9 @@ class RandomValues {
     z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
     return z ^ (z >> 31);
   }
-  /// Uniform in [-1, 1).
+  /// Returns a uniformly distributed value in [-1, 1).
   double uniform() { return static_cast<double>(bits() >> 11) * 0x1p-52 - 1.0; }
-  /// Approximately normal with variance 1: the sum of twelve uniform values.
+  /// Returns an approximately normally distributed value with variance 1, from the sum of twelve uniform values.
   double normal() {
     double sum = 0;
     for (int i = 0; i < 12; ++i) sum += uniform();

@@ -32,7 +32,7 @@ inline Doubles reference_layer_norm(const Doubles& x, const Doubles& weight, con
   return y;
 }
 
-/// weight is [inputs, outputs].
+/// `weight` has the shape [inputs, outputs].
 inline Doubles reference_linear(const Doubles& x, const Doubles& weight, const Doubles& bias) {
   const size_t outputs = bias.size(), inputs = weight.size() / outputs, rows = x.size() / inputs;
   Doubles y(rows * outputs);
@@ -49,7 +49,7 @@ inline double reference_gelu(double x) {
   return 0.5 * x * (1 + std::tanh(std::sqrt(2 / 3.14159265358979323846) * (x + 0.044715 * x * x * x)));
 }
 
-/// qkv is [batch, sequence, 3, heads, head_width].
+/// `qkv` has the shape [batch, sequence, 3, heads, head_width].
 inline Doubles reference_attention(const Doubles& qkv, int64_t batch, int64_t sequence, int64_t heads,
                                    int64_t head_width) {
   const int64_t width = heads * head_width;
@@ -81,7 +81,7 @@ inline Doubles reference_attention(const Doubles& qkv, int64_t batch, int64_t se
   return y;
 }
 
-/// The sum over rows of -log softmax(hidden table^T)[target].
+/// Returns the sum over rows of -log softmax(hidden table^T)[target].
 inline double reference_loss(const Doubles& hidden, const Doubles& table, const std::vector<int32_t>& targets) {
   const size_t width = hidden.size() / targets.size(), entries = table.size() / width;
   double loss = 0;
@@ -99,7 +99,7 @@ inline double reference_loss(const Doubles& hidden, const Doubles& table, const 
   return loss;
 }
 
-/// The loss of the full model. Parameters have their Hugging Face names.
+/// Returns the loss of the full model. Parameters have their Hugging Face names.
 inline double reference_gpt2_loss(const ModelShape& shape, const std::map<std::string, Doubles>& parameters,
                                   int64_t batch, const std::vector<int32_t>& tokens,
                                   const std::vector<int32_t>& targets) {
@@ -131,7 +131,7 @@ inline double reference_gpt2_loss(const ModelShape& shape, const std::map<std::s
       parameters.at("wte.weight"), targets);
 }
 
-/// The gradient of `loss` by central differences, element by element.
+/// Computes the gradient of `loss` by central differences, element by element.
 inline Doubles difference_gradient(Doubles x, const std::function<double(const Doubles&)>& loss, double step = 1e-5) {
   Doubles gradient(x.size());
   for (size_t i = 0; i < x.size(); ++i) {

@@ -18,7 +18,7 @@ inline Doubles reference_rms_norm(const Doubles& x, const Doubles& weight, doubl
   return y;
 }
 
-/// weight is [outputs, inputs].
+/// `weight` has the shape [outputs, inputs].
 inline Doubles reference_linear_without_bias(const Doubles& x, const Doubles& weight, int64_t inputs) {
   const auto in = static_cast<size_t>(inputs);
   const size_t outputs = weight.size() / in, rows = x.size() / in;
@@ -31,7 +31,8 @@ inline Doubles reference_linear_without_bias(const Doubles& x, const Doubles& we
 
 inline double reference_silu(double x) { return x / (1 + std::exp(-x)); }
 
-/// The rotation per position. Llama 3.1 slows it for long contexts, depending on the wavelength in three ranges.
+/// The rotation angle per position. For long contexts, Llama 3.1 reduces it. The reduction differs between three ranges
+/// of the wavelength.
 inline double reference_rotary_speed(int64_t pair, int64_t head_width, const Rope& rope) {
   const double speed = 1 / std::pow(rope.theta, 2.0 * static_cast<double>(pair) / static_cast<double>(head_width));
   if (rope.scaling == RopeScaling::kNone) return speed;
@@ -42,7 +43,7 @@ inline double reference_rotary_speed(int64_t pair, int64_t head_width, const Rop
   return (1 - smooth) * speed / rope.factor + smooth * speed;
 }
 
-/// Rotates the heads of every row by their position. A pair is i and i + head_width / 2.
+/// Rotates pairs of elements i and i + head_width / 2 of each head. The angle depends on the position of the row.
 inline void reference_rotate(Doubles& x, const ModelShape& shape, int64_t heads, int64_t sequence) {
   const int64_t width = shape.head_width(), half = width / 2;
   for (size_t i = 0; i < x.size(); i += static_cast<size_t>(width)) {
@@ -57,7 +58,7 @@ inline void reference_rotate(Doubles& x, const ModelShape& shape, int64_t heads,
   }
 }
 
-/// Concatenates q, k and v as reference_attention() expects them. Repeats keys and values that several heads share.
+/// Concatenates q, k and v as reference_attention() expects them. Repeats keys and values that several query heads use.
 inline Doubles reference_concatenate_qkv(const ModelShape& s, const Doubles& q, const Doubles& k, const Doubles& v) {
   const size_t rows = q.size() / static_cast<size_t>(s.width);
   Doubles qkv;
@@ -74,7 +75,7 @@ inline Doubles reference_concatenate_qkv(const ModelShape& s, const Doubles& q, 
   return qkv;
 }
 
-/// The loss of the full model. Parameters have their Hugging Face names.
+/// Returns the loss of the full model. Parameters have their Hugging Face names.
 inline double reference_llama_loss(const ModelShape& shape, const std::map<std::string, Doubles>& parameters,
                                    int64_t batch, const std::vector<int32_t>& tokens,
                                    const std::vector<int32_t>& targets) {

@@ -6,7 +6,7 @@
 
 namespace aliquot::test {
 
-/// While it exists, new worlds treat each `ranks_per_node` consecutive ranks as a node.
+/// While an instance exists, new worlds treat every `ranks_per_node` consecutive ranks as one node.
 class ScopedRanksPerNode {
  public:
   explicit ScopedRanksPerNode(int ranks_per_node) {

@@ -5,7 +5,7 @@
 
 namespace aliquot::test {
 
-/// The factor for time limits in instrumented builds, as for the time limits of ctest (ALIQUOT_TIMES_AS_LONG).
+/// Returns the factor for time limits: ALIQUOT_TIMES_AS_LONG, which CMake sets for instrumented builds, or 1.
 inline double test_time_scale() {
   const char* scale = std::getenv("ALIQUOT_TIMES_AS_LONG");
   return scale != nullptr ? std::atof(scale) : 1;

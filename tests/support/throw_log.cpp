@@ -1,6 +1,6 @@
-// scripts/coverage.sh preloads this into tests (LD_PRELOAD). Logs each code location that throws, once per
-// process, to the file that the variable ALIQUOT_THROW_LOG names. A line has the test, the program or library, and the
-// offset in it. Each line is written immediately, so that it survives if the process is killed.
+// scripts/coverage.sh preloads this library into tests (LD_PRELOAD). It logs each code location that throws, once per
+// process, to the file in the environment variable ALIQUOT_THROW_LOG. A line has the test, the program or library, and
+// the offset in it. Each line is written immediately, so that no line is lost if the process is killed.
 #include <atomic>
 #include <cstdint>
 #include <cstdio>
@@ -13,7 +13,7 @@
 
 namespace {
 
-/// The name of the test, from the path of the report that ctest makes it write.
+/// Returns the name of the test, which is part of the report's path in GTEST_OUTPUT.
 std::string_view test_name() {
   const char* report = std::getenv("GTEST_OUTPUT");
   if (report == nullptr) return "-";
@@ -55,14 +55,14 @@ void log_throw(void* address) {
 
 }  // namespace
 
-// In a build with AddressSanitizer this library is loaded before the sanitizer's, which must accept that.
+// In AddressSanitizer builds, this library is loaded before the sanitizer. This option makes the sanitizer accept that.
 extern "C" [[gnu::visibility("default")]] const char* __asan_default_options() { return "verify_asan_link_order=0"; }
 
 extern "C" [[noreturn, gnu::visibility("default")]] void __cxa_throw(void* exception, std::type_info* type,
                                                                      void (*destroy)(void*)) {
   using Throw = void (*)(void*, std::type_info*, void (*)(void*));
   static const auto real = reinterpret_cast<Throw>(dlsym(RTLD_NEXT, "__cxa_throw"));
-  // The return address is that of the next instruction, which may belong to the next line, so this subtracts 1.
+  // The return address is the next instruction, which may belong to another line. The byte before is part of the call.
   log_throw(static_cast<char*>(__builtin_return_address(0)) - 1);
   real(exception, type, destroy);
   std::abort();

@@ -1,5 +1,5 @@
 #pragma once
-// The message of a refused call.
+// Error messages of rejected calls.
 
 #include <string>
 
@@ -7,7 +7,7 @@
 
 namespace aliquot::test {
 
-/// The message of the UsageError that `call` throws, or "nothing was refused".
+/// Returns the message of the UsageError that `call` throws, or "nothing was refused".
 template <typename Call>
 std::string usage_error_message(const Call& call) {
   try {

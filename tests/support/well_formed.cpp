@@ -79,7 +79,7 @@ class Reader {
     if (accept("<!DOCTYPE") || accept("<?xml")) return skip_past(">");
     if (accept("</")) {
       const std::string closed = name();
-      if (open_.empty() || open_.back() != closed) fail("</" + closed + "> closes nothing");
+      if (open_.empty() || open_.back() != closed) fail("no open element for </" + closed + ">");
       open_.pop_back();
       if (!accept(">")) fail("no >");
       return;

@@ -9,7 +9,7 @@
 #include "apps/options/flag_names.h"
 #include "apps/train/digest.h"
 #include "kernels/system/seconds.h"
-#include "sharding/comm/bootstrap_purpose.h"
+#include "sharding/comm/collective_purpose.h"
 
 namespace aliquot {
 namespace {
@@ -29,11 +29,15 @@ std::string ranks_or_all(const std::vector<int>& ranks, int rank_count) {
   return std::cmp_equal(ranks.size(), rank_count) ? "all ranks" : fmt::format("rank {}", fmt::join(ranks, ", "));
 }
 
-void report_give_up(const RunState& state) {
-  if (state.spikes_in_a_row > 0) {
+void report_give_up(const TrainOptions& options, const RunState& state) {
+  const int64_t limit = options.engine.max_skipped;
+  if (state.spikes_in_a_row > 0 && state.spikes_in_a_row >= limit) {
     warn("the last {} losses were spikes: try a lower --lr (--max-skipped is the limit).", state.spikes_in_a_row);
-  } else {
+  } else if (limit > 0 && state.not_finite_in_a_row >= limit) {
     warn("the gradients of the last {} steps were not finite: try a lower --lr or --clip (--max-skipped is the limit).",
+         state.not_finite_in_a_row);
+  } else {
+    warn("--update-in-backward applied gradients that were not finite, in the last {} steps: try a lower --lr.",
          state.not_finite_in_a_row);
   }
 }
@@ -136,7 +140,7 @@ void TrainReporter::end_step(const StepOutcome& step) {
 void TrainReporter::report_not_finite(const StepReport& report, double own_loss) {
   World& world = context_.world();
   std::vector<int> losses, gradients;
-  const ScopedBootstrapPurpose purpose("report", report.step);
+  const ScopedCollectivePurpose purpose("report", report.step);
   const auto all = world.communicator().gather_objects(
       fmt::format("{}{}", std::isfinite(own_loss) ? "" : "loss ", report.own_not_finite ? "gradients" : ""));
   for (int r = 0; r < world.rank_count(); ++r) {
@@ -176,7 +180,7 @@ void TrainReporter::finish(ExitCode code, const RunState& state) {
     write_done(memory, digest);
     if (!context_.options().quiet && stepped_) write_stdout("{}", memory_table(memory));
     write_stdout("digest {}\n", digest);
-    if (code == ExitCode::kNotFinite) report_give_up(state);
+    if (code == ExitCode::kNotFinite) report_give_up(context_.options(), state);
   }
   if (!context_.options().trace.empty()) write_trace_file();  // last, because it throws if the disk is full
 }

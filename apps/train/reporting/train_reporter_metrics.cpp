@@ -9,7 +9,7 @@
 #include "apps/version.h"
 #include "engine/cost/simulate.h"
 #include "kernels/system/machine_memory.h"
-#include "sharding/comm/bootstrap_purpose.h"
+#include "sharding/comm/collective_purpose.h"
 
 namespace aliquot {
 namespace {
@@ -153,7 +153,7 @@ void TrainReporter::report_stragglers() {
   const RankSeconds seconds = RankSeconds::of(own);
   const std::string bytes(reinterpret_cast<const char*>(&seconds), sizeof seconds);
   std::vector<RankSeconds> ranks;
-  const ScopedBootstrapPurpose purpose("report", engine.step_count());
+  const ScopedCollectivePurpose purpose("report", engine.step_count());
   for (const std::string& from : context_.world().communicator().gather_objects(bytes))
     std::memcpy(&ranks.emplace_back(), from.data(), sizeof(RankSeconds));
   if (!context_.is_rank_zero() || own.operations.empty()) return;

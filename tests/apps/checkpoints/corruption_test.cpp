@@ -165,7 +165,10 @@ TEST(NotFinite, WeightsThatAreNotFiniteAreNotSaved) {
   }
   std::vector<std::string> last = words;
   last.insert(last.end(), {"--stop-after", "7"});
-  EXPECT_EQ(run(last, "rank=1,step=7,op=reduce,kind=nan").code, 4);
+  const test::CommandResult spoiled = run(last, "rank=1,step=7,op=reduce,kind=nan");
+  EXPECT_EQ(spoiled.code, 4);
+  expect_contains(spoiled.err, {"--update-in-backward applied gradients that were not finite, in the last 1 steps"});
+  EXPECT_EQ(spoiled.err.find("--max-skipped"), std::string::npos) << "the limit of 6 was not reached";
   EXPECT_EQ(list_checkpoints(saved).back().step, 6);
 }
 

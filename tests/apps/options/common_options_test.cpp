@@ -215,7 +215,7 @@ TEST(CommonOptions, SetEveryFieldOfEngineOptions) {
   EXPECT_EQ(precision.compute, DType::kFloat16);
   EXPECT_EQ(precision.gradients, DType::kBFloat16);
   EXPECT_EQ(precision.reduce, DType::kFloat32);
-  EXPECT_EQ(precision.master, MasterForm::kWhole);
+  EXPECT_EQ(precision.master, MasterForm::kFp32);
   EXPECT_EQ(moments, DType::kBFloat16);
   EXPECT_EQ(std::get<Muon>(optimizer).lr, 0.25f);
   EXPECT_EQ(std::get<Muon>(optimizer).rest.lr, 0.5f);

@@ -16,6 +16,10 @@ TEST(FlagNames, ReplaceFieldsOfEngineOptions) {
   EXPECT_EQ(with_flag_names("raise EngineOptions::memory_budget_bytes."), "raise --memory-budget.");
   EXPECT_EQ(with_flag_names("EngineOptions::precision.reduce is fp32"), "--reduce-precision is fp32");
   EXPECT_EQ(with_flag_names("Engine::step() of EngineOptions"), "Engine::step() of EngineOptions");
+  EXPECT_EQ(with_flag_names("WorldOptions::kind is nccl: set WorldOptions::device"), "--world is nccl: set --device");
+  EXPECT_EQ(with_flag_names("set WorldOptions::threads_per_rank to 1. EngineOptions::check"),
+            "set --threads to 1. ALIQUOT_CHECK");
+  EXPECT_EQ(with_flag_names("EngineOptions::"), "--");
   EXPECT_EQ(with_flag_names(""), "");
 }
 
@@ -51,6 +55,10 @@ TEST(FlagNames, EveryFlagIsAnOptionOfTrain) {
     std::string flag = with_flag_names(std::string("EngineOptions::") + field);
     flag = flag.substr(0, flag.find(' '));
     ASSERT_TRUE(flag.starts_with("--")) << field << ": " << flag;
+    EXPECT_NE(table.find(flag.substr(2)), nullptr) << field << ": " << flag;
+  }
+  for (const char* field : {"device", "kind", "threads_per_rank", "timeout_seconds"}) {
+    const std::string flag = with_flag_names(std::string("WorldOptions::") + field);
     EXPECT_NE(table.find(flag.substr(2)), nullptr) << field << ": " << flag;
   }
 }

@@ -307,6 +307,8 @@ TEST(Plan, RejectsInvalidOptions) {
 TEST(Plan, RejectsInvalidMachineFiles) {
   test::TemporaryDirectory directory;
   const std::string path = directory.path() / "machine.json";
+  const std::string deep = R"({"has_gpus": )" + std::string(1 << 20, '[');
+  const std::string wide = R"({"has_gpus": ")" + std::string(1 << 20, 'a') + "\"}";
   const std::vector<std::pair<const char*, const char*>> cases = {
       {"[1]", "expected a JSON object"},
       {R"({"like": "a-laptop"})", R"(invalid value "a-laptop" for like: expected host)"},
@@ -317,12 +319,17 @@ TEST(Plan, RejectsInvalidMachineFiles) {
       {R"({"has_gpus": 8})", "invalid value 8 for has_gpus: expected true or false"},
       {R"({"flop_per_second": 1})", "unknown key 'flop_per_second'. Did you mean flops_per_second"},
       {R"({"train_batch_size": 8})", "unknown key 'train_batch_size'. Known keys are like, has_gpus"},
-      {R"({"inside_node": {"latency": 1}})", "inside_node: unknown key 'latency'."}};
+      {R"({"inside_node": {"latency": 1}})", "inside_node: unknown key 'latency'."},
+      {R"({"like": "host", "like": "host"})", "the key like occurs twice"},
+      {"{\n\"like\": ", "machine.json:2: invalid JSON"},
+      {deep.c_str(), "nested more than 16 deep"},
+      {wide.c_str(), "invalid value \"aaaaaaaa"}};
   for (const auto& [text, sentence] : cases) {
     test::write_file(path, text);
     const CommandResult result = test::run_aliquot({"plan", "--machine", path});
     EXPECT_EQ(result.code, 1) << text;
     EXPECT_NE(result.err.find(sentence), std::string::npos) << result.err;
+    EXPECT_LT(result.err.size(), 1000u);
   }
 }
 

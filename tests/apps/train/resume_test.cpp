@@ -47,7 +47,7 @@ TEST_F(Resume, AnyWorldAndStageLoadsTheSameState) {
 std::vector<Precision> precisions() {
   return {{},
           {.compute = DType::kBFloat16, .master = MasterForm::kSplit},
-          {.compute = DType::kBFloat16, .master = MasterForm::kWhole},
+          {.compute = DType::kBFloat16, .master = MasterForm::kFp32},
           {.compute = DType::kFloat16}};
 }
 
@@ -90,7 +90,7 @@ TEST_F(Resume, ABackgroundSaveHasTheStateAtItsStartAndDoesNotAffectTraining) {
 TEST_F(Resume, OtherPrecisionsKeepTheMaster) {
   Settings split = settings(3), full = settings(2), plain = settings(1);
   split.options.precision = {.compute = DType::kBFloat16, .master = MasterForm::kSplit};
-  full.options.precision = {.compute = DType::kBFloat16, .master = MasterForm::kWhole};
+  full.options.precision = {.compute = DType::kBFloat16, .master = MasterForm::kFp32};
   in_world(4, [&](World& world) { run(world, split, 0, 3, {}, directory_ / "split"); });
   in_world(3, [&](World& world) { run(world, plain, 3, 3, directory_ / "split", directory_ / "plain"); });
   in_world(2, [&](World& world) { run(world, full, 3, 3, directory_ / "plain", directory_ / "full"); });

@@ -10,11 +10,11 @@
 namespace aliquot::testing {
 namespace {
 
-/// Does not use the standard distributions, whose results differ between standard libraries.
+/// Random numbers. The class does not use standard distributions, whose results differ between standard libraries.
 class Dice {
  public:
   explicit Dice(uint64_t seed) : engine_(seed) {}
-  /// A number in [least, most].
+  /// Returns a number in [least, most].
   int roll(int least, int most) {
     return least + static_cast<int>(engine_() % static_cast<uint64_t>(most - least + 1));
   }
@@ -56,7 +56,7 @@ void draw_uses(Dice& dice, ModelSpec& model) {
       model.uses.push_back({unit});
     }
   }
-  for (int again = dice.one_in(2) ? 0 : dice.roll(1, 3); again > 0; --again) {  // units that are used again
+  for (int again = dice.one_in(2) ? 0 : dice.roll(1, 3); again > 0; --again) {  // adds more uses of some units
     const auto unit = static_cast<UnitId>(dice.roll(0, count - 1));
     const auto at = static_cast<std::size_t>(dice.roll(0, static_cast<int>(model.uses.size())));
     if (at < model.uses.size() && dice.one_in(2)) {
@@ -83,13 +83,13 @@ Precision draw_precision(Dice& dice) {
   static constexpr DType kCompute[] = {DType::kFloat32, DType::kBFloat16, DType::kFloat16};
   Precision precision;
   precision.compute = kCompute[dice.roll(0, 2)];
-  precision.master = dice.one_in(2) ? MasterForm::kSplit : MasterForm::kWhole;
+  precision.master = dice.one_in(2) ? MasterForm::kSplit : MasterForm::kFp32;
   precision.gradients = dice.one_in(3) ? DType::kBFloat16 : DType::kFloat32;
   if (dice.one_in(3)) precision.reduce = DType::kBFloat16;
   return precision;
 }
 
-/// A replica count for which all replicas have the same topology, or 1.
+/// Returns a replica count with which all replicas have the same topology, or 1.
 int draw_replica_count(Dice& dice, const Topology& topology) {
   const int count = dice.roll(2, 4);
   try {

@@ -1,4 +1,4 @@
-// The exact number of collectives, and the peak of the arena by a formula.
+// Compares the number of collectives and the peak memory of plans with formulas.
 #include <gtest/gtest.h>
 
 #include "engine/plan/happens_before.h"
@@ -9,7 +9,7 @@ namespace aliquot {
 namespace {
 
 constexpr int kUnits = 5;
-constexpr int64_t kElements = 4 * 3 * 2 * kBlockElements;  // per unit: full blocks on 1, 2, 3, 4 and 8 ranks
+constexpr int64_t kElements = 4 * 3 * 2 * kBlockElements;  // per unit: complete blocks on 1, 2, 3, 4 and 8 ranks
 
 int count(const Plan& plan, Verb verb) {
   int found = 0;
@@ -23,7 +23,7 @@ int collectives(const Plan& plan) {
   return found;
 }
 
-TEST(Collectives, CountMatchesTheStage) {
+TEST(Collectives, CountMatchesTheFormulaAtEveryStage) {
   for (const int accumulate : {1, 2, 5}) {
     for (const auto into : {AccumulateInto::kFull, AccumulateInto::kShard}) {
       for (const int stage : {0, 1, 2, 3}) {
@@ -38,8 +38,8 @@ TEST(Collectives, CountMatchesTheStage) {
         EXPECT_EQ(count(p, Verb::kAllGatherGradients), stage == 0 ? kUnits : 0);
         EXPECT_EQ(count(p, Verb::kAllGatherParameters), stage == 1 || stage == 2 ? kUnits : 0);
         EXPECT_EQ(count(p, Verb::kNorm), 1);
-        // Forward and backward each gather every unit. But the last unit stays gathered from forward to backward, and
-        // the first from one micro-batch to the next.
+        // Forward and backward each gather every unit, with two exceptions: the last unit stays gathered from forward
+        // to backward, and the first unit stays gathered from one micro-batch to the next.
         const int gathers = stage == 3 ? accumulate * (2 * kUnits - 2) + 1 : 0;
         EXPECT_EQ(count(p, Verb::kGather), gathers) << "accumulate " << accumulate;
         EXPECT_EQ(collectives(p),
@@ -58,7 +58,7 @@ TEST(Collectives, KeepingUnitsGatheredSavesGathers) {
   }
 }
 
-TEST(Collectives, AViewNeedsNoGatherCollectives) {
+TEST(Collectives, ViewsNeedNoGatherCollectives) {
   const Plan p =
       plan(testing::chain(kUnits, kElements), {.zero_stage = 3, .gather = GatherMode::kView}, Topology::one_host(2));
   EXPECT_EQ(collectives(p), kUnits + 1) << "one reduce per unit, and the norm";
@@ -69,8 +69,8 @@ struct Row {
   Precision precision;
 };
 const Row kRows[] = {{"Fp32", {}},
-                     {"Bf16Split", {.compute = DType::kBFloat16}},
-                     {"Bf16Whole", {.compute = DType::kBFloat16, .master = MasterForm::kWhole}},
+                     {"Bf16SplitMaster", {.compute = DType::kBFloat16}},
+                     {"Bf16FullMaster", {.compute = DType::kBFloat16, .master = MasterForm::kFp32}},
                      {"Bf16Gradients", {.compute = DType::kBFloat16, .gradients = DType::kBFloat16}},
                      {"Bf16Sent", {.compute = DType::kBFloat16, .reduce = DType::kBFloat16}},
                      {"Fp16", {.compute = DType::kFloat16}}};
@@ -93,8 +93,8 @@ TEST_P(PeakFormula, MatchesTheAccount) {
       EXPECT_EQ(of(Category::kParameters), (stage == 3 ? all / ranks : all) * c);
       EXPECT_EQ(of(Category::kOptimizer), (stage == 0 ? all : all / ranks) * (8 + m));
       EXPECT_EQ(of(Category::kGradients), (stage >= 2 ? all / ranks : all) * g);
-      // Slots: ZeRO stages 2 and 3 have a gradient slot for the current unit and one for the concurrent reduce. Stage 3
-      // also has a slot for the full parameters of the current unit and of the next one.
+      // ZeRO stages 2 and 3 have one gradient slot for the current unit and one for the concurrent reduce. ZeRO stage 3
+      // also has one slot for the full parameters of the current unit and one for those of the next unit.
       const int64_t gradient_slots = stage >= 2 ? 2 * kElements * g : 0;
       const int64_t unit_slots = stage == 3 ? 2 * kElements * c : 0;
       EXPECT_EQ(of(Category::kSlots), gradient_slots + unit_slots) << ranks << " ranks, ZeRO stage " << stage;

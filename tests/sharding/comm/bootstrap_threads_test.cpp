@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "sharding/comm/bootstrap_purpose.h"
+#include "sharding/comm/collective_purpose.h"
 #include "sharding/comm/communicator.h"
 #include "sharding/comm/gather_from_threads.h"
 #include "sharding/gpu_ranks.h"
@@ -51,7 +51,7 @@ TEST(ThreadsBootstrap, ColorsMayBeNegative) {
   run(4, 20, [](Bootstrap& world) { EXPECT_EQ(world.split(world.rank() % 2 == 0 ? -1 : -2, 0)->rank_count(), 2); });
 }
 
-TEST(ThreadsBootstrap, AMissingRankOfAGroupIsNamedByItsGlobalRank) {
+TEST(ThreadsBootstrap, ErrorNamesTheGlobalRankOfAMissingRankInAGroup) {
   const auto thrown = run(4, 0.3, [](Bootstrap& world) {
     const auto group = world.split(world.rank() % 2, 0);
     if (world.rank() == 1) group->all_gather("here");
@@ -59,29 +59,29 @@ TEST(ThreadsBootstrap, AMissingRankOfAGroupIsNamedByItsGlobalRank) {
   EXPECT_EQ(thrown[1], "rank 1 waited 0.3 s for the other ranks to set up together; rank 3 never arrived");
 }
 
-TEST(ThreadsBootstrap, TheTimeoutMessageStatesThePurpose) {
+TEST(ThreadsBootstrap, TimeoutMessageStatesThePurpose) {
   const auto thrown = run(2, 0.3, [](Bootstrap& world) {
-    const ScopedBootstrapPurpose load("load");
+    const ScopedCollectivePurpose load("load");
     world.all_gather("here");
     {
-      const ScopedBootstrapPurpose save("save", 20);
+      const ScopedCollectivePurpose save("save", 20);
       world.all_gather("here");
     }
     if (world.rank() == 1) world.all_gather("here");
   });
   EXPECT_EQ(thrown[1], "rank 1 waited 0.3 s for the other ranks to load together; rank 0 never arrived");
   const auto saving = run(2, 0.3, [](Bootstrap& world) {
-    const ScopedBootstrapPurpose save("save", 20);
+    const ScopedCollectivePurpose save("save", 20);
     if (world.rank() == 0) world.all_gather("here");
   });
   EXPECT_EQ(saving[0], "rank 0 waited 0.3 s for the other ranks to save together (step 20); rank 1 never arrived");
-  EXPECT_EQ(bootstrap_purpose().what, "set up");
+  EXPECT_EQ(collective_purpose().what, "set up");
 }
 
-/// Without this check each rank would use the data of the other rank's call.
+/// Without the check of the purpose, each rank would use data that another rank sent for a different call.
 TEST(ThreadsBootstrap, RanksWithDifferentPurposesThrow) {
   const auto thrown = run(3, 600, [](Bootstrap& world) {
-    const ScopedBootstrapPurpose purpose(world.rank() == 1 ? "save" : "load");
+    const ScopedCollectivePurpose purpose(world.rank() == 1 ? "save" : "load");
     world.all_gather("here");
   });
   for (const std::string& what : thrown) {
@@ -92,7 +92,7 @@ TEST(ThreadsBootstrap, RanksWithDifferentPurposesThrow) {
   }
 }
 
-TEST(ThreadsBootstrap, AnAbortOfTheWorldReachesItsGroups) {
+TEST(ThreadsBootstrap, AbortOfTheWorldAbortsItsGroups) {
   const auto thrown = run(3, 20, [](Bootstrap& world) {
     const auto group = world.split(0, 0)->split(0, 0);
     if (world.rank() == 2) {
@@ -105,7 +105,7 @@ TEST(ThreadsBootstrap, AnAbortOfTheWorldReachesItsGroups) {
   EXPECT_EQ(thrown[1], "rank 2 was asked to stop");
 }
 
-TEST(ThreadsBootstrap, AnAbortOfAGroupDoesNotReachTheWorld) {
+TEST(ThreadsBootstrap, AbortOfAGroupDoesNotAbortTheWorld) {
   run(2, 20, [](Bootstrap& world) {
     const auto group = world.split(0, 0);
     group->abort("only the group");
@@ -130,7 +130,7 @@ TEST(ThreadsBootstrap, ObjectsAreFreedWithTheirLastReference) {
   });
 }
 
-/// A bootstrap that returns late from its first round.
+/// A bootstrap whose first round returns with a delay.
 class SlowAfterFirstRound final : public Bootstrap {
  public:
   explicit SlowAfterFirstRound(Bootstrap& inner) : inner_(inner) {}
@@ -154,8 +154,8 @@ class SlowAfterFirstRound final : public Bootstrap {
   int round_count_ = 0;
 };
 
-// A sanitizer build checks this: memory that another rank still has to copy must not be freed early.
-TEST(ThreadsBootstrap, AnAbortBetweenTwoRoundsFreesNoMemoryInUse) {
+// After an abort, memory that another rank has yet to copy must not be freed. Sanitizer builds detect a violation.
+TEST(ThreadsBootstrap, AbortBetweenTwoRoundsFreesNoMemoryInUse) {
   run(3, 20, [](Bootstrap& world) {
     SlowAfterFirstRound slow(world);
     Bootstrap& own = world.rank() == 2 ? static_cast<Bootstrap&>(slow) : world;
@@ -171,7 +171,7 @@ TEST(ThreadsBootstrap, AnAbortBetweenTwoRoundsFreesNoMemoryInUse) {
   });
 }
 
-TEST(AgreeOnGpus, SomeRanksWithoutAGpuIsAnErrorOnAllRanks) {
+TEST(AgreeOnGpus, ThrowsOnAllRanksIfSomeHaveNoGpu) {
   for (const bool have : {false, true}) {
     run(3, 20, [have](Bootstrap& world) { EXPECT_EQ(agree_on_gpus(world, [have] { return have; }), have); });
   }
@@ -181,7 +181,7 @@ TEST(AgreeOnGpus, SomeRanksWithoutAGpuIsAnErrorOnAllRanks) {
   }
 }
 
-TEST(AgreeOnGpus, AnErrorOnOneRankReachesTheOthers) {
+TEST(AgreeOnGpus, ErrorOnOneRankIsThrownOnAllRanks) {
   const auto thrown = run(2, 20, [](Bootstrap& world) {
     agree_on_gpus(world, [&]() -> bool {
       if (world.rank() == 1) throw UnavailableError("no GPU was found");

@@ -20,7 +20,7 @@ const std::vector<std::vector<int>> kWorlds = {
 TEST(NodeRoutesTest, EveryRankHasOneProxyOnEachOtherNode) {
   for (const auto& world : kWorlds) {
     const Topology topology = nodes_of(world);
-    std::map<std::pair<int, int>, int> servings;  // how many ranks of the node serve the rank, by (rank, node)
+    std::map<std::pair<int, int>, int> servings;  // number of ranks of the node that serve the rank, per (rank, node)
     for (int r = 0; r < topology.rank_count(); ++r) {
       const NodeRoutes routes(topology, r);
       for (const int rank : routes.served_ranks) {
@@ -39,7 +39,7 @@ TEST(NodeRoutesTest, EveryRankHasOneProxyOnEachOtherNode) {
   }
 }
 
-TEST(NodeRoutesTest, MembersAndRemoteRanksAreTheWorld) {
+TEST(NodeRoutesTest, MembersAndRemoteRanksTogetherAreTheWorld) {
   for (const auto& world : kWorlds) {
     for (int r = 0; r < static_cast<int>(world.size()); ++r) {
       const NodeRoutes routes(nodes_of(world), r);
@@ -57,7 +57,7 @@ TEST(NodeRoutesTest, ProxiesAreSpreadOverTheRanksOfANode) {
   for (int r = 0; r < 12; ++r) EXPECT_EQ(NodeRoutes(topology, r).served_ranks.size(), 2u);
 }
 
-TEST(NodeRoutesTest, NodesReduceFirstIfTheyAreSubtreesOfSeveralRanks) {
+TEST(NodeRoutesTest, NodesReduceFirstIfTheirRanksFormSubtrees) {
   EXPECT_TRUE(NodeRoutes(nodes_of({0, 0, 1, 1}), 0).nodes_reduce_first);
   EXPECT_TRUE(NodeRoutes(nodes_of({0, 0, 1, 1, 2}), 0).nodes_reduce_first);
   EXPECT_FALSE(NodeRoutes(nodes_of({0, 1, 2, 3}), 0).nodes_reduce_first);
@@ -65,7 +65,7 @@ TEST(NodeRoutesTest, NodesReduceFirstIfTheyAreSubtreesOfSeveralRanks) {
   EXPECT_FALSE(NodeRoutes(nodes_of({0, 1, 0, 1}), 0).nodes_reduce_first);
 }
 
-/// The largest number of pieces that any rank must hold at once.
+/// Returns the largest number of pieces that a rank must store at the same time.
 int64_t most_places(const Topology& topology) {
   int64_t most = 0;
   for (int r = 0; r < topology.rank_count(); ++r) {
@@ -94,11 +94,11 @@ TEST(ReduceStagingTest, SizeGrowsWithThePartUpToItsLimit) {
   for (int64_t count = 256; count < int64_t{1} << 28; count += count / 3) {
     const ReduceStaging staging = reduce_staging(topology, count);
     EXPECT_GE(staging.size_bytes(), before);
-    EXPECT_LE(staging.size_bytes(), ReduceStaging::kMostBytes);
+    EXPECT_LE(staging.size_bytes(), ReduceStaging::kMaxBytes);
     EXPECT_EQ(staging.slot_count, staging.piece_elements >= count ? 1 : 2);
     before = staging.size_bytes();
   }
-  EXPECT_GT(before, ReduceStaging::kMostBytes - 2 * 3 * 256 * 4);
+  EXPECT_GT(before, ReduceStaging::kMaxBytes - 2 * 3 * 256 * 4);
 }
 
 TEST(ReduceStagingTest, IsEmptyOnOneNodeAndOnGpus) {

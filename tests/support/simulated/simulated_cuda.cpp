@@ -200,8 +200,8 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   return stream->faulted ? cudaErrorLaunchFailure : cudaSuccess;
 }
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t work, void* argument) {
-  // The CUDA driver may run the host functions of all streams on one thread. With this lock, a host function that waits
-  // for one of another stream deadlocks here as well.
+  // The CUDA driver may run the host functions of all streams on one thread. With this mutex, a host function that
+  // waits for a host function of another stream deadlocks here as well.
   static std::mutex one_thread;
   stream->enqueue([=] {
     if (stream->faulted) return;

@@ -14,21 +14,21 @@
 namespace aliquot::simulated {
 namespace {
 
-/// A fiber that runs kernel threads one after another. It continues with the next one unless a thread has to wait.
+/// A fiber that runs kernel threads one after another. While one of them waits, another runner starts the next threads.
 struct Runner {
   std::unique_ptr<Fiber> fiber;
   unsigned thread = 0;
-  bool second = false;  // which of the two slot sets the next exchange uses
+  bool second = false;  // whether the last exchange used the second of the two sets of slots
 };
 
 struct Warp {
-  // Exchanges alternate between two sets. A lane can write a set again only after all lanes have read it.
+  // Exchanges alternate between two sets. A lane can write to a set again only after all lanes have read that set.
   alignas(16) std::byte slots[2][kWarpLanes][kLaneBytes];
   std::vector<Runner*> waiting;
   unsigned live_lanes = 0;
 };
 
-/// Runs the blocks of one grid one after another on the host thread that created it.
+/// Runs the blocks of one grid one after another, on the host thread that created this object.
 class Grid {
  public:
   Grid(const GridShape& shape, const std::function<void()>& thread)
@@ -39,7 +39,7 @@ class Grid {
 
   void run_block(unsigned block) {
     blockIdx = dim3(block);
-    // Uninitialized shared memory is NaN.
+    // Shared memory is initially NaN.
     shared_ = std::make_unique<std::byte[]>(shape_.shared_bytes);
     std::fill_n(shared_.get(), shape_.shared_bytes, std::byte{0xff});
     order_threads();
@@ -119,7 +119,7 @@ class Grid {
     runner.fiber->enter();
   }
 
-  /// Releases warps whose lanes all wait. Lanes that have returned do not count.
+  /// Releases warps in which all lanes wait. Ignores lanes that have returned.
   bool release_warps() {
     for (Warp& warp : warps_) {
       if (warp.waiting.empty() || warp.waiting.size() != warp.live_lanes) continue;
@@ -139,8 +139,8 @@ class Grid {
   [[noreturn]] void abort_on_deadlock() {
     std::fprintf(
         stderr,
-        "kernel %s, block %u of %u: %u of %u threads live, %zu at the block's barrier, the others in warps whose "
-        "lanes have diverged: deadlock\n",
+        "deadlock in kernel %s, block %u of %u: %u of %u threads are live, %zu wait at the block's barrier, and the "
+        "others wait in warps with diverged lanes\n",
         shape_.kernel, blockIdx.x, shape_.blocks, live_threads_, shape_.threads, at_barrier_.size());
     std::abort();
   }

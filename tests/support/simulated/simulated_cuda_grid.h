@@ -1,8 +1,8 @@
 #pragma once
-// Runs kernels compiled as C++. The threads of a block are fibers of one host thread. They really wait for one another
-// and start in a random order at each launch. This finds missing barriers, warps that diverge before a shuffle, and
-// wrong indices without a GPU. It does not find errors that depend on the interleaving of warps between barriers or on
-// the GPU's memory model.
+// Runs kernels that are compiled as C++. The threads of a block are fibers of one host thread. They start in a random
+// order, and wait for one another at barriers and shuffles. So tests without a GPU find missing barriers, warps that
+// diverge before a shuffle, and wrong indices. They do not find errors that depend on the interleaving of warps between
+// barriers or on the GPU's memory model.
 
 #include <cstdint>
 #include <cstring>
@@ -22,7 +22,7 @@
 #define __grid_constant__
 #define __launch_bounds__(...)
 
-/// Indices of the kernel thread that runs now.
+/// Indices and dimensions of the kernel thread that currently runs.
 inline thread_local dim3 blockIdx, threadIdx, blockDim, gridDim;
 
 namespace aliquot::simulated {
@@ -36,12 +36,12 @@ struct GridShape {
 /// block deadlock.
 void run_grid(const GridShape& shape, const std::function<void()>& thread);
 
-/// The functions below are for kernel threads.
+/// Only kernel threads may call the following functions.
 void* shared_memory();
 void wait_for_block();
 void wait_for_warp();
 
-/// Waits for all lanes of the warp and returns their values, at intervals of kLaneBytes. Valid until the next exchange.
+/// Waits for all lanes of the warp. Returns their values at a stride of kLaneBytes, valid until the next exchange.
 inline constexpr int kWarpLanes = 32, kLaneBytes = 64;
 const std::byte* exchange_in_warp(const void* value, std::size_t bytes);
 
@@ -82,7 +82,7 @@ inline uint32_t __reduce_max_sync(unsigned mask, uint32_t value) {
   return value;
 }
 
-/// Not atomic: blocks of a grid run one after another, and kernels of other streams must not access the same word.
+/// Not atomic, because blocks of a grid run one after another. Kernels of other streams must not access the same word.
 template <class T>
 T atomicMin(T* at, T value) {
   const T before = *at;

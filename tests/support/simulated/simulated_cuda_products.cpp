@@ -40,7 +40,7 @@ void put(const Layout& m, void* data, int64_t row, int64_t column, float value) 
   }
 }
 
-/// op(matrix) as fp32 in row-major order.
+/// Returns op(matrix) as fp32 in row-major order.
 std::vector<float> row_major(const Layout& m, const void* data, bool transposed) {
   const int64_t rows = transposed ? m.columns : m.rows, columns = transposed ? m.rows : m.columns;
   std::vector<float> values(static_cast<size_t>(rows * columns));
@@ -114,8 +114,8 @@ cublasStatus_t set_preference(cublasLtMatmulPreference_t, cublasLtMatmulPreferen
   return CUBLAS_STATUS_SUCCESS;
 }
 
-/// Refuses products that no GPU supports: operands of two types, or a 16-bit result of another type. Finds no algorithm
-/// for a bias with 48 or more rows, so that tests also cover the caller's fallback.
+/// Rejects products that no GPU supports: operands of two types, or a 16-bit result of another type than the operands.
+/// Finds no algorithm for a bias with 48 or more rows, so that tests also cover the caller's fallback.
 cublasStatus_t find_algorithm(cublasLtHandle_t, cublasLtMatmulDesc_t description, cublasLtMatrixLayout_t a,
                               cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t d,
                               cublasLtMatmulPreference_t, int, cublasLtMatmulHeuristicResult_t* result, int* count) {
@@ -141,14 +141,14 @@ cublasStatus_t multiply(cublasLtHandle_t, cublasLtMatmulDesc_t description, cons
   const Description how = of(description);
   aliquot::simulated::launch(stream, [=] {
     const std::vector<float> left = row_major(first, a, how.transposed[0]);
-    const std::vector<float> right = row_major(second, b, !how.transposed[1]);  // its columns are contiguous
+    const std::vector<float> right = row_major(second, b, !how.transposed[1]);  // makes the columns contiguous
     const int64_t depth = how.transposed[0] ? first.rows : first.columns;
     for (int64_t column = 0; column < to.columns; ++column) {
       for (int64_t row = 0; row < to.rows; ++row) {
         const float *l = left.data() + row * depth, *r = right.data() + column * depth;
         float sum = 0;
         for (int64_t k = 0; k < depth; ++k) sum += l[k] * r[k];
-        // The output may be uninitialized if beta is 0, so it is not read then.
+        // If beta is 0, the output may be uninitialized and is not read.
         const float more = kept == 0 ? 0.0f : kept * get(to, d, row, column);
         const float bias = how.adds_bias ? get({to.type, to.rows, 1, to.rows}, how.bias, row, 0) : 0.0f;
         put(to, d, row, column, factor * sum + more + bias);

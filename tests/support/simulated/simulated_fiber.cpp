@@ -1,4 +1,4 @@
-// The checks of the C library report a jump to another stack as an overflow.
+// With _FORTIFY_SOURCE, the C library reports a jump to another stack as an error.
 #undef _FORTIFY_SOURCE
 #include "tests/support/simulated/simulated_fiber.h"
 
@@ -36,7 +36,7 @@ void* allocate_stack() {
     void* memory = spare_stacks.memory.back();
     spare_stacks.memory.pop_back();
 #if defined(__SANITIZE_ADDRESS__)
-    // The body of the previous fiber on this stack never returned, so AddressSanitizer still has its frames poisoned.
+    // The body of the previous fiber on this stack never returned, so its frames are still poisoned.
     __asan_unpoison_memory_region(static_cast<std::byte*>(memory) + kGuardBytes, kStackBytes);
 #endif
     return memory;
@@ -77,7 +77,7 @@ Fiber::Fiber(std::function<void()> body) : body_(std::move(body)), memory_(alloc
   getcontext(&inside_.context);
   inside_.context.uc_stack.ss_sp = const_cast<void*>(inside_.bottom);
   inside_.context.uc_stack.ss_size = kStackBytes;
-  const auto self = reinterpret_cast<uintptr_t>(this);  // arguments are ints
+  const auto self = reinterpret_cast<uintptr_t>(this);  // makecontext() passes ints
   makecontext(&inside_.context, reinterpret_cast<void (*)()>(&Fiber::begin), 2, static_cast<unsigned>(self >> 32),
               static_cast<unsigned>(self));
 }

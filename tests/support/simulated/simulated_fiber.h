@@ -1,6 +1,6 @@
 #pragma once
-// A coroutine with its own stack: its body can leave and be resumed. Reports its stack switches to AddressSanitizer and
-// ThreadSanitizer.
+// A coroutine with its own stack, whose body can be suspended and resumed. Reports stack switches to AddressSanitizer
+// and ThreadSanitizer.
 
 #include <csetjmp>
 #include <cstddef>
@@ -17,14 +17,14 @@ class Fiber {
   Fiber(const Fiber&) = delete;
   Fiber& operator=(const Fiber&) = delete;
 
-  /// Runs the body, from its begin or from its last leave(), until it calls leave(). Always call it from the same
-  /// thread.
+  /// Runs the body until it calls leave(). The body starts at its beginning, or continues after its last leave().
+  /// Always call enter() from the same thread.
   void enter();
-  /// Returns from enter(). Only the body calls it.
+  /// Suspends the body, so that enter() returns. Only the body may call it.
   void leave();
 
  private:
-  /// A stack and its sanitizer state, for the thread or the fiber.
+  /// The stack of the thread or of the fiber, and its sanitizer state.
   struct StackContext {
     ucontext_t context{};
     jmp_buf left{};

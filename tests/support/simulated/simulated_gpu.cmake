@@ -1,8 +1,8 @@
-# Simulated GPUs: the code of GPU ranks runs, also under sanitizers, on machines without a GPU.
+# Simulated GPUs run the code of GPU ranks on machines without a GPU, also under sanitizers.
 
-# aliquot_use_simulated_gpus(TARGET GPUS): links simulated_cuda.cpp as the CUDA runtime, with GPUS devices. A target
-# also links the simulated libraries that it needs (simulated_kernels, simulated_optim, simulated_nccl) and the host
-# sources of the modules that it tests.
+# aliquot_use_simulated_gpus(TARGET GPUS): links simulated_cuda.cpp as the CUDA runtime, with GPUS devices.
+# TARGET must also link the host sources of the modules that it tests.
+# It links the simulated libraries that it needs, such as simulated_kernels, simulated_optim and simulated_nccl.
 function(aliquot_use_simulated_gpus target gpus)
   if(NOT TARGET simulated_runtime_${gpus})
     add_library(simulated_runtime_${gpus} OBJECT "${PROJECT_SOURCE_DIR}/tests/support/simulated/simulated_cuda.cpp")
@@ -25,8 +25,8 @@ function(aliquot_simulated_sources target)
   target_compile_options(${target} PRIVATE -Wno-unknown-pragmas)  # unroll
 endfunction()
 
-# aliquot_simulated_kernels(FOLDER): adds the library simulated_NAME of all kernels of the folder, where NAME is its
-# last path component.
+# aliquot_simulated_kernels(FOLDER): adds the library simulated_NAME, which has all kernels of FOLDER.
+# NAME is the last path component of FOLDER.
 function(aliquot_simulated_kernels folder)
   file(GLOB_RECURSE sources RELATIVE "${PROJECT_SOURCE_DIR}" CONFIGURE_DEPENDS
     "${PROJECT_SOURCE_DIR}/${folder}/*_cuda.cu")

@@ -1,5 +1,5 @@
 #pragma once
-// For a program of one .cu file that is compiled as C++: launches kernels on the simulated CUDA runtime.
+// Launches kernels on the simulated CUDA runtime, for a program of one .cu file that is compiled as C++.
 
 #include <type_traits>
 

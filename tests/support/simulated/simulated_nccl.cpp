@@ -1,5 +1,5 @@
 // The simulated NCCL for thread ranks on simulated GPUs. As in NCCL, collectives wait in their streams for all ranks,
-// sums follow the order of a ring, and every call is in progress for a while.
+// sums are computed in the order of a ring, and calls return ncclInProgress at first.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -17,7 +17,7 @@
 
 namespace {
 
-/// The ranks of a message and its number among their messages.
+/// The source and target rank of a message, and its number among the messages from this source to this target.
 struct MessageKey {
   int source, target;
   uint64_t number;
@@ -41,7 +41,7 @@ struct Part {
   const void* from = nullptr;
 };
 
-/// One collective: each rank arrives with its input, reads the inputs of the others, and leaves when all have finished.
+/// One collective. Each rank arrives with its input, reads the inputs of the others and waits until all have finished.
 struct CollectiveState {
   std::vector<Part> parts;
   int arrived_count = 0, done_count = 0;
@@ -56,7 +56,7 @@ struct World {
   bool aborted = false;
   std::map<uint64_t, CollectiveState> collectives;
   std::map<MessageKey, Message> messages;
-  // Splits by their number: color and key of each rank, and the resulting worlds.
+  // Splits by number: the color and key of each rank, and the new world of each color.
   std::map<uint64_t, std::map<int, std::pair<int, int>>> split_requests;
   std::map<std::pair<uint64_t, int>, std::shared_ptr<World>> split_worlds;
 };
@@ -71,9 +71,9 @@ struct ncclComm {
   std::shared_ptr<World> world;
   int rank;
   uint64_t issued_count = 0, split_count = 0;
-  std::map<int, uint64_t> sent_count = {}, received_count = {};  // by peer
+  std::map<int, uint64_t> sent_count = {}, received_count = {};  // per peer
   int polls_in_progress = 0;
-  int running = 0;  // under the world's mutex
+  int running = 0;  // protected by the world's mutex
 };
 
 namespace {
@@ -86,7 +86,7 @@ struct Grouped {
 thread_local bool grouping = false;
 thread_local Grouped grouped;
 
-/// Enqueues work on the stream. It runs under the world's lock.
+/// Enqueues work on the stream. The work runs while the world's mutex is locked.
 ncclResult_t enqueue(ncclComm_t comm, cudaStream_t stream, std::function<void(std::unique_lock<std::mutex>&)> work) {
   comm->polls_in_progress = 3;
   const auto world = comm->world;
@@ -103,7 +103,7 @@ ncclResult_t enqueue(ncclComm_t comm, cudaStream_t stream, std::function<void(st
   return ncclInProgress;
 }
 
-/// Enqueues a collective. `finish(collective)` runs after all ranks have arrived. All leave when all have finished.
+/// Enqueues a collective. `finish(collective)` runs after all ranks have arrived. Then waits until all have finished.
 ncclResult_t enqueue_collective(ncclComm_t comm, cudaStream_t stream, Part part,
                                 std::function<void(CollectiveState&)> finish) {
   const uint64_t number = comm->issued_count++;
@@ -215,7 +215,7 @@ ncclResult_t ncclMemAlloc(void** data, std::size_t size_bytes) {
 ncclResult_t ncclMemFree(void* data) { return cudaFree(data) == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError; }
 ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* data, std::size_t, ncclWindow_t* window, int) {
   comm->polls_in_progress = 3;
-  // NCCL windows are unavailable on some machines, so here worlds with an odd number of ranks have none.
+  // NCCL windows are unavailable on some machines. To test this, worlds with an odd number of ranks have no windows.
   *window = comm->world->rank_count % 2 == 0 ? static_cast<ncclWindow_t>(data) : nullptr;
   return ncclInProgress;
 }
@@ -284,7 +284,7 @@ ncclResult_t ncclRecv(void* data, std::size_t count, ncclDataType_t, int peer, n
   grouped.receives.push_back({key, data, count});
   return ncclSuccess;
 }
-/// Each rank waits only for its partners. Ranks without a send or receive need not call this.
+/// Each rank waits only for its peers. Ranks that neither send nor receive need not call this function.
 ncclResult_t ncclGroupEnd() {
   grouping = false;
   ncclComm_t comm = grouped.comm;

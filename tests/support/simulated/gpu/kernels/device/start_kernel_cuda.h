@@ -1,5 +1,5 @@
 #pragma once
-// Replaces kernels/device/start_kernel_cuda.h for *.cu files that are compiled as C++: runs kernels on a simulated GPU.
+// Replaces kernels/device/start_kernel_cuda.h for *.cu files that are compiled as C++. Runs kernels on a simulated GPU.
 
 #include <type_traits>
 
@@ -17,7 +17,7 @@ struct Grid {
 template <class... Parameters>
 void start_kernel(Stream& stream, const char* name, const Grid& grid, void (*kernel)(Parameters...),
                   const std::type_identity_t<Parameters>&... arguments) {
-  // Copies the arguments at the call, like a CUDA launch.
+  // The lambda copies the arguments now, as a CUDA launch does.
   simulated::launch(cuda_stream(stream), [=] {
     simulated::run_grid({name, grid.blocks, grid.threads, grid.shared_bytes}, [&] { kernel(arguments...); });
   });

@@ -1,6 +1,6 @@
 #pragma once
-// Replaces apps/models/cuda/tensor_core_cuda.h in simulations: computes the tensor core instructions lane by lane, as
-// the PTX manual defines them.
+// Replaces apps/models/cuda/tensor_core_cuda.h on simulated GPUs. Computes the results of tensor core instructions lane
+// by lane, as the PTX manual defines them.
 
 #include <cstdint>
 

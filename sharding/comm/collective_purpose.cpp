@@ -1,4 +1,4 @@
-#include "sharding/comm/bootstrap_purpose.h"
+#include "sharding/comm/collective_purpose.h"
 
 #include <fmt/format.h>
 
@@ -11,13 +11,13 @@ thread_local Label purpose{"set up"};
 
 }  // namespace
 
-ScopedBootstrapPurpose::ScopedBootstrapPurpose(std::string_view what, int64_t step) noexcept : before_(purpose) {
+ScopedCollectivePurpose::ScopedCollectivePurpose(std::string_view what, int64_t step) noexcept : before_(purpose) {
   purpose = {what, step};
 }
 
-ScopedBootstrapPurpose::~ScopedBootstrapPurpose() { purpose = before_; }
+ScopedCollectivePurpose::~ScopedCollectivePurpose() { purpose = before_; }
 
-Label bootstrap_purpose() noexcept { return purpose; }
+Label collective_purpose() noexcept { return purpose; }
 
 std::string bootstrap_wait_text(std::string_view what) {
   return fmt::format("for the other ranks to {} together", what);

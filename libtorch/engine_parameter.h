@@ -27,12 +27,12 @@ inline at::ScalarType torch_dtype(DType dtype) {
 /// to the engine's memory; otherwise to addresses that fault (engine/run/memory/guard_range.h). Tensors that autograd
 /// saved share these storages and therefore follow. Not movable, because the engine writes to its slots. For one
 /// thread.
-class ParameterHome {
+class EngineParameter {
  public:
-  ParameterHome(std::string full_name, at::Tensor parameter)
+  EngineParameter(std::string full_name, at::Tensor parameter)
       : name_(std::move(full_name)), parameter_(std::move(parameter)) {}
-  ParameterHome(const ParameterHome&) = delete;
-  ParameterHome& operator=(const ParameterHome&) = delete;
+  EngineParameter(const EngineParameter&) = delete;
+  EngineParameter& operator=(const EngineParameter&) = delete;
 
   const std::string& name() const { return name_; }
   const at::Tensor& parameter() const { return parameter_; }
