@@ -1,0 +1,128 @@
+#include "engine/plan/pass_order.h"
+
+#include <algorithm>
+#include <charconv>
+#include <fmt/format.h>
+#include <optional>
+
+#include "kernels/system/error.h"
+#include "sharding/state_names.h"
+
+namespace aliquot {
+namespace {
+
+constexpr std::string_view kLetters = "FBIW";  // in the order of PassKind
+
+std::vector<PipelineAction> gpipe(int rank, int micro_batches) {
+  std::vector<PipelineAction> actions;
+  for (const PassKind pass : {PassKind::kForward, PassKind::kBackward}) {
+    for (int m = 0; m < micro_batches; ++m) actions.push_back({rank, pass, m});
+  }
+  return actions;
+}
+
+/// The rank runs enough forward passes ahead that the first backward arrives when it has finished them.
+std::vector<PipelineAction> one_forward_one_backward(int rank, int ranks, int micro_batches) {
+  const int ahead = std::min(ranks - 1 - rank, micro_batches);
+  std::vector<PipelineAction> actions;
+  for (int m = 0; m < ahead; ++m) actions.push_back({rank, PassKind::kForward, m});
+  for (int m = 0; m < micro_batches; ++m) {
+    if (m + ahead < micro_batches) actions.push_back({rank, PassKind::kForward, m + ahead});
+    actions.push_back({rank, PassKind::kBackward, m});
+  }
+  return actions;
+}
+
+std::string_view without_blanks(std::string_view text) {
+  constexpr std::string_view kBlanks = " \t\r";
+  const auto begin = text.find_first_not_of(kBlanks);
+  if (begin == std::string_view::npos) return {};
+  return text.substr(begin, text.find_last_not_of(kBlanks) - begin + 1);
+}
+
+/// Removes a decimal number from the front of `text`.
+std::optional<int32_t> take_number(std::string_view& text) {
+  int32_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || number < 0) return std::nullopt;
+  text.remove_prefix(static_cast<size_t>(end - text.data()));
+  return number;
+}
+
+std::optional<PipelineAction> parse_action(std::string_view text) {
+  const auto stage = take_number(text);
+  const auto letter = text.empty() ? std::string_view::npos : kLetters.find(text.front());
+  if (!stage || letter == std::string_view::npos) return std::nullopt;
+  text.remove_prefix(1);
+  const auto micro_batch = take_number(text);
+  if (!micro_batch || !text.empty()) return std::nullopt;
+  return PipelineAction{*stage, static_cast<PassKind>(letter), *micro_batch};
+}
+
+/// Calls `each` for the parts of `text` between separators.
+template <typename Each>
+void split(std::string_view text, char separator, const Each& each) {
+  while (true) {
+    const auto end = std::min(text.find(separator), text.size());
+    each(text.substr(0, end));
+    if (end == text.size()) return;
+    text.remove_prefix(end + 1);
+  }
+}
+
+}  // namespace
+
+PassOrder pass_order(PipelineSchedule schedule, int ranks, int micro_batches) {
+  PassOrder order;
+  for (int rank = 0; rank < ranks; ++rank) {
+    order.push_back(schedule == PipelineSchedule::kGpipe ? gpipe(rank, micro_batches)
+                                                         : one_forward_one_backward(rank, ranks, micro_batches));
+  }
+  return order;
+}
+
+std::string name(const PipelineAction& action) {
+  return fmt::format("{}{}{}", action.stage, kLetters[static_cast<size_t>(action.pass)], action.micro_batch);
+}
+
+std::string text(const PassOrder& order) {
+  std::string lines;
+  for (const auto& actions : order) {
+    for (size_t i = 0; i < actions.size(); ++i) lines += (i > 0 ? "," : "") + name(actions[i]);
+    lines += '\n';
+  }
+  return lines;
+}
+
+PassOrder parse_pass_order(std::string_view text) {
+  PassOrder order;
+  int line_number = 0;
+  split(text, '\n', [&](std::string_view line) {
+    ++line_number;
+    if (without_blanks(line).empty()) return;
+    auto& actions = order.emplace_back();
+    split(line, ',', [&](std::string_view cell) {
+      const std::string_view word = without_blanks(cell);
+      if (word.empty()) return;
+      const auto action = parse_action(word);
+      if (!action)
+        throw UsageError(
+            fmt::format("line {}: invalid action '{}': expected a virtual stage, one of F, B, I and W, "
+                        "and a micro-batch, such as 2F0",
+                        line_number, printable(word.substr(0, 40))));
+      actions.push_back(*action);
+    });
+  });
+  return order;
+}
+
+int max_in_flight(const std::vector<PipelineAction>& actions) {
+  int in_flight = 0, most = 0;
+  for (const PipelineAction& action : actions) {
+    if (action.pass == PassKind::kForward) most = std::max(most, ++in_flight);
+    if (action.pass == PassKind::kBackward || action.pass == PassKind::kBackwardWeights) --in_flight;
+  }
+  return most;
+}
+
+}  // namespace aliquot

@@ -1,0 +1,63 @@
+#pragma once
+// The order in which the ranks of a pipeline run forward and backward passes.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#pragma GCC visibility push(default)
+namespace aliquot {
+
+enum class PipelineSchedule : uint8_t {
+  kGpipe,  // all forward passes, then all backward passes
+  k1F1B,   // each rank alternates between forward and backward as soon as its pipeline stage is full
+};
+
+/// A backward pass runs at once (kBackward), or in two parts: gradients of the input, then gradients of the weights.
+enum class PassKind : uint8_t { kForward, kBackward, kBackwardInput, kBackwardWeights };
+
+/// One pass of one micro-batch through one virtual stage. With one virtual stage per rank, its number is the rank.
+struct PipelineAction {
+  int32_t stage;
+  PassKind pass;
+  int32_t micro_batch;
+
+  friend bool operator==(const PipelineAction&, const PipelineAction&) = default;
+};
+
+/// The number of ranks of the pipeline, of micro-batches, and of virtual stages per rank. Virtual stage s is on rank
+/// s % ranks.
+struct PipelineShape {
+  int ranks = 1, micro_batches = 1, virtual_stages = 1;
+
+  int stage_count() const { return ranks * virtual_stages; }
+};
+
+/// The actions of each rank, in order.
+using PassOrder = std::vector<std::vector<PipelineAction>>;
+
+/// Returns the order of the schedule. Each rank runs the backward passes of each stage with ascending micro-batches.
+PassOrder pass_order(PipelineSchedule schedule, int ranks, int micro_batches);
+
+/// "2F0": virtual stage 2, forward, micro-batch 0. The letters are F, B, I (input) and W (weights).
+std::string name(const PipelineAction& action);
+
+/// Formats the order as PyTorch's pipelining does: one line per rank, actions separated by commas.
+std::string text(const PassOrder& order);
+
+/// Parses the output of text(). Blanks and empty actions, which stand for idle time, are ignored. Throws UsageError with
+/// line and text of the first action that is malformed.
+PassOrder parse_pass_order(std::string_view text);
+
+/// Checks that each virtual stage runs each micro-batch once forward and once backward, on its rank, with ascending
+/// micro-batches, and that the ranks cannot deadlock if each runs its actions in order. Throws UsageError that names the
+/// first action at fault.
+void check(const PassOrder& order, const PipelineShape& shape);
+
+/// The maximum number of micro-batches of which one rank has run forward but not yet the complete backward, summed over
+/// its virtual stages.
+int max_in_flight(const std::vector<PipelineAction>& actions);
+
+}  // namespace aliquot
+#pragma GCC visibility pop

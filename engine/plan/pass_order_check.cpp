@@ -1,0 +1,166 @@
+// Checks of a pass order that a user supplies.
+#include <algorithm>
+#include <fmt/format.h>
+#include <optional>
+#include <utility>
+
+#include "engine/plan/pass_order.h"
+#include "kernels/system/error.h"
+
+namespace aliquot {
+namespace {
+
+[[noreturn]] void refuse(int rank, const PipelineAction& action, std::string_view why) {
+  throw UsageError(fmt::format("pass order of rank {}: {} {}", rank, name(action), why));
+}
+
+/// Which passes of each virtual stage and micro-batch a rank, or the whole pipeline, has run.
+class PassesDone {
+ public:
+  explicit PassesDone(const PipelineShape& shape)
+      : micro_batches_(shape.micro_batches),
+        done_(static_cast<size_t>(shape.stage_count()) * static_cast<size_t>(shape.micro_batches) * kPasses) {}
+
+  bool has(int stage, PassKind pass, int micro_batch) const { return done_[index({stage, pass, micro_batch})]; }
+  bool has(const PipelineAction& action) const { return done_[index(action)]; }
+  void add(const PipelineAction& action) { done_[index(action)] = true; }
+  /// Whether the gradient of the stage's input is complete.
+  bool has_input_gradient(int stage, int micro_batch) const {
+    return has(stage, PassKind::kBackward, micro_batch) || has(stage, PassKind::kBackwardInput, micro_batch);
+  }
+
+ private:
+  static constexpr size_t kPasses = 4;
+
+  size_t index(const PipelineAction& action) const {
+    return (static_cast<size_t>(action.stage) * static_cast<size_t>(micro_batches_) +
+            static_cast<size_t>(action.micro_batch)) *
+               kPasses +
+           static_cast<size_t>(action.pass);
+  }
+
+  int micro_batches_;
+  std::vector<bool> done_;
+};
+
+/// Checks the actions of one rank, without regard to other ranks.
+class RankCheck {
+ public:
+  RankCheck(int rank, const PipelineShape& shape)
+      : rank_(rank), shape_(shape), done_(shape), last_(static_cast<size_t>(shape.stage_count()), {-1, -1, -1}) {}
+
+  void run(const std::vector<PipelineAction>& actions) {
+    for (const PipelineAction& action : actions) {
+      check_range(action);
+      check_pass(action);
+      check_ascending(action);
+      done_.add(action);
+    }
+    for (int stage = rank_; stage < shape_.stage_count(); stage += shape_.ranks) {
+      for (int m = 0; m < shape_.micro_batches; ++m) check_complete(stage, m);
+    }
+  }
+
+ private:
+  /// The last micro-batch of each pass. kWeights: of the passes that add to the gradients of the weights.
+  struct Last {
+    int forward, input, weights;
+  };
+
+  void check_range(const PipelineAction& action) const {
+    if (action.stage >= shape_.stage_count())
+      refuse(rank_, action, fmt::format("names virtual stage {} of {}", action.stage, shape_.stage_count()));
+    if (action.stage % shape_.ranks != rank_)
+      refuse(rank_, action, fmt::format("belongs to rank {}", action.stage % shape_.ranks));
+    if (action.micro_batch >= shape_.micro_batches)
+      refuse(rank_, action, fmt::format("names micro-batch {} of {}", action.micro_batch, shape_.micro_batches));
+  }
+
+  void check_pass(const PipelineAction& action) const {
+    const auto [stage, pass, m] = action;
+    const bool is_input = pass == PassKind::kBackward || pass == PassKind::kBackwardInput;
+    if (done_.has(action) || (is_input && done_.has_input_gradient(stage, m)))
+      refuse(rank_, action, "repeats a pass that has run");
+    if (is_input && !done_.has(stage, PassKind::kForward, m))
+      refuse(rank_, action, fmt::format("precedes {}", name({stage, PassKind::kForward, m})));
+    if (pass == PassKind::kBackwardWeights && !done_.has(stage, PassKind::kBackwardInput, m))
+      refuse(rank_, action, fmt::format("does not follow {}", name({stage, PassKind::kBackwardInput, m})));
+  }
+
+  /// Results then do not depend on the order of passes, because each sum of gradients adds micro-batches ascending.
+  void check_ascending(const PipelineAction& action) {
+    const auto advance = [&](int& last) {
+      if (action.micro_batch < last)
+        refuse(rank_, action, fmt::format("follows micro-batch {}: expected ascending micro-batches", last));
+      last = action.micro_batch;
+    };
+    Last& last = last_[static_cast<size_t>(action.stage)];
+    if (action.pass == PassKind::kForward) advance(last.forward);
+    if (action.pass == PassKind::kBackward || action.pass == PassKind::kBackwardInput) advance(last.input);
+    if (action.pass == PassKind::kBackward || action.pass == PassKind::kBackwardWeights) advance(last.weights);
+  }
+
+  void check_complete(int stage, int m) const {
+    const auto require = [&](PassKind pass) {
+      if (!done_.has(stage, pass, m)) refuse(rank_, {stage, pass, m}, "is missing");
+    };
+    require(PassKind::kForward);
+    if (done_.has(stage, PassKind::kBackwardInput, m))
+      require(PassKind::kBackwardWeights);
+    else
+      require(PassKind::kBackward);
+  }
+
+  int rank_;
+  PipelineShape shape_;
+  PassesDone done_;
+  std::vector<Last> last_;  // by virtual stage
+};
+
+/// The pass on another virtual stage that the action waits for.
+std::optional<PipelineAction> missing_input(const PipelineAction& action, const PassesDone& done, int stage_count) {
+  const auto [stage, pass, m] = action;
+  if (pass == PassKind::kForward && stage > 0 && !done.has(stage - 1, PassKind::kForward, m))
+    return PipelineAction{stage - 1, PassKind::kForward, m};
+  const bool is_input = pass == PassKind::kBackward || pass == PassKind::kBackwardInput;
+  if (is_input && stage + 1 < stage_count && !done.has_input_gradient(stage + 1, m))
+    return PipelineAction{stage + 1, PassKind::kBackward, m};
+  return std::nullopt;
+}
+
+/// Runs each rank's actions in order until all are done, or each unfinished rank waits for another one.
+void check_progress(const PassOrder& order, const PipelineShape& shape) {
+  PassesDone done(shape);
+  std::vector<size_t> next(order.size(), 0);
+  for (bool progressed = true; progressed;) {
+    progressed = false;
+    for (size_t rank = 0; rank < order.size(); ++rank) {
+      while (next[rank] < order[rank].size() && !missing_input(order[rank][next[rank]], done, shape.stage_count())) {
+        done.add(order[rank][next[rank]++]);
+        progressed = true;
+      }
+    }
+  }
+  std::string waits;
+  std::optional<std::pair<int, PipelineAction>> first;
+  for (size_t rank = 0; rank < order.size(); ++rank) {
+    if (next[rank] == order[rank].size()) continue;
+    const PipelineAction& action = order[rank][next[rank]];
+    if (!first) first = {static_cast<int>(rank), action};
+    waits += fmt::format("{}rank {} waits in {} for {}", waits.empty() ? "" : ", ", rank, name(action),
+                         name(*missing_input(action, done, shape.stage_count())));
+  }
+  if (first) refuse(first->first, first->second, fmt::format("never starts, because of a deadlock: {}", waits));
+}
+
+}  // namespace
+
+void check(const PassOrder& order, const PipelineShape& shape) {
+  if (std::cmp_not_equal(order.size(), shape.ranks))
+    throw UsageError(
+        fmt::format("the pass order has lines for {} ranks, but the pipeline has {}", order.size(), shape.ranks));
+  for (int rank = 0; rank < shape.ranks; ++rank) RankCheck(rank, shape).run(order[static_cast<size_t>(rank)]);
+  check_progress(order, shape);
+}
+
+}  // namespace aliquot

@@ -1,0 +1,105 @@
+// Tests of pass orders in pipelines: published examples, text form, check, and the number of micro-batches in flight.
+#include "engine/plan/pass_order.h"
+
+#include <algorithm>
+#include <gtest/gtest.h>
+
+#include "tests/support/usage_error_message.h"
+
+namespace aliquot {
+namespace {
+
+// Derived by hand from figure 2 of the GPipe paper and figure 4 of the PipeDream-2BW and Megatron-LM papers.
+constexpr const char* kGpipe4x8 =
+    "0F0,0F1,0F2,0F3,0F4,0F5,0F6,0F7,0B0,0B1,0B2,0B3,0B4,0B5,0B6,0B7\n"
+    "1F0,1F1,1F2,1F3,1F4,1F5,1F6,1F7,1B0,1B1,1B2,1B3,1B4,1B5,1B6,1B7\n"
+    "2F0,2F1,2F2,2F3,2F4,2F5,2F6,2F7,2B0,2B1,2B2,2B3,2B4,2B5,2B6,2B7\n"
+    "3F0,3F1,3F2,3F3,3F4,3F5,3F6,3F7,3B0,3B1,3B2,3B3,3B4,3B5,3B6,3B7\n";
+constexpr const char* k1F1B4x8 =
+    "0F0,0F1,0F2,0F3,0B0,0F4,0B1,0F5,0B2,0F6,0B3,0F7,0B4,0B5,0B6,0B7\n"
+    "1F0,1F1,1F2,1B0,1F3,1B1,1F4,1B2,1F5,1B3,1F6,1B4,1F7,1B5,1B6,1B7\n"
+    "2F0,2F1,2B0,2F2,2B1,2F3,2B2,2F4,2B3,2F5,2B4,2F6,2B5,2F7,2B6,2B7\n"
+    "3F0,3B0,3F1,3B1,3F2,3B2,3F3,3B3,3F4,3B4,3F5,3B5,3F6,3B6,3F7,3B7\n";
+
+std::string refusal(std::string_view lines, const PipelineShape& shape) {
+  return test::usage_error_message([&] { check(parse_pass_order(lines), shape); });
+}
+
+TEST(PassOrder, EqualsThePublishedFigures) {
+  EXPECT_EQ(text(pass_order(PipelineSchedule::kGpipe, 4, 8)), kGpipe4x8);
+  EXPECT_EQ(text(pass_order(PipelineSchedule::k1F1B, 4, 8)), k1F1B4x8);
+}
+
+TEST(PassOrder, OneRankAlternatesOrSeparatesPasses) {
+  EXPECT_EQ(text(pass_order(PipelineSchedule::kGpipe, 1, 2)), "0F0,0F1,0B0,0B1\n");
+  EXPECT_EQ(text(pass_order(PipelineSchedule::k1F1B, 1, 2)), "0F0,0B0,0F1,0B1\n");
+}
+
+TEST(PassOrder, EveryScheduleIsValidAndBoundsMicroBatchesInFlight) {
+  for (int ranks = 1; ranks <= 9; ++ranks) {
+    for (int m = 1; m <= 20; ++m) {
+      const PassOrder gpipe = pass_order(PipelineSchedule::kGpipe, ranks, m);
+      const PassOrder one = pass_order(PipelineSchedule::k1F1B, ranks, m);
+      EXPECT_NO_THROW(check(gpipe, {ranks, m}));
+      EXPECT_NO_THROW(check(one, {ranks, m}));
+      for (int r = 0; r < ranks; ++r) {
+        EXPECT_EQ(max_in_flight(gpipe[static_cast<size_t>(r)]), m);
+        EXPECT_EQ(max_in_flight(one[static_cast<size_t>(r)]), std::min(m, ranks - r));
+      }
+    }
+  }
+}
+
+TEST(PassOrder, TextIsParsedBack) {
+  const PassOrder order = pass_order(PipelineSchedule::k1F1B, 3, 5);
+  EXPECT_EQ(parse_pass_order(text(order)), order);
+  // The input has empty actions, which PyTorch writes for idle time, and line ends of Windows.
+  EXPECT_EQ(parse_pass_order("0F0,,,0B0\r\n\n,1F0, 1B0 ,\r\n"), pass_order(PipelineSchedule::k1F1B, 2, 1));
+}
+
+TEST(PassOrder, TwoPartBackwardsAreAccepted) {
+  EXPECT_NO_THROW(check(parse_pass_order("0F0,0F1,0I0,0I1,0W0,0W1\n1F0,1I0,1F1,1W0,1B1\n"), {2, 2}));
+}
+
+TEST(PassOrder, VirtualStagesAreDistributedOverRanks) {
+  EXPECT_NO_THROW(check(parse_pass_order("0F0,2F0,2B0,0B0\n1F0,3F0,3B0,1B0\n"), {2, 1, 2}));
+  EXPECT_EQ(refusal("0F0,1F0,1B0,0B0\n2F0,3F0,3B0,2B0\n", {2, 1, 2}), "pass order of rank 0: 1F0 belongs to rank 1");
+}
+
+TEST(PassOrder, MalformedTextIsRefused) {
+  for (const std::string word : {"F0", "0F", "0X0", "0F0x", "-1F0", "0F-1", "0f0", "99999999999F0", "0F0 0F1"}) {
+    const std::string message = test::usage_error_message([&] { parse_pass_order("0F0\n0B0," + word + "\n"); });
+    EXPECT_EQ(message.rfind("line 2: invalid action '" + word + "': expected", 0), 0u) << message;
+  }
+}
+
+TEST(PassOrder, TheFirstInvalidActionIsNamed) {
+  const auto expect = [](std::string_view lines, std::string_view message) {
+    EXPECT_EQ(refusal(lines, {2, 2}), message) << lines;
+  };
+  constexpr std::string_view kSecond = "1F0,1B0,1F1,1B1\n";
+  const auto with = [&](const std::string& first) { return first + "\n" + std::string(kSecond); };
+  expect("0F0,0B0,0F1,0B1\n", "the pass order has lines for 1 ranks, but the pipeline has 2");
+  expect(with("0F0,0F1,0B0"), "pass order of rank 0: 0B1 is missing");
+  expect(with("0F0,0B0,0B1"), "pass order of rank 0: 0B1 precedes 0F1");
+  expect(with("0F0,0F0,0B0,0F1,0B1"), "pass order of rank 0: 0F0 repeats a pass that has run");
+  expect(with("0F0,0F1,0B0,0B1,0I1"), "pass order of rank 0: 0I1 repeats a pass that has run");
+  expect(with("0F0,0F1,0B0,0W1,0I1"), "pass order of rank 0: 0W1 does not follow 0I1");
+  expect(with("0F0,0F1,0B0,0I1"), "pass order of rank 0: 0W1 is missing");
+  expect(with("0F0,0F2,0B0,0B2"), "pass order of rank 0: 0F2 names micro-batch 2 of 2");
+  expect(with("0F0,2F0,0B0"), "pass order of rank 0: 2F0 names virtual stage 2 of 2");
+  expect(with("0F0,0F1,0B1,0B0"), "pass order of rank 0: 0B0 follows micro-batch 1: expected ascending micro-batches");
+  expect(with("0F1,0F0,0B0,0B1"), "pass order of rank 0: 0F0 follows micro-batch 1: expected ascending micro-batches");
+  expect(with("0F0,0F1,0I0,0B1,0W0"),
+         "pass order of rank 0: 0W0 follows micro-batch 1: expected ascending micro-batches");
+}
+
+TEST(PassOrder, ADeadlockIsReportedWithTheActionsThatWait) {
+  // Rank 0 requires the gradient of micro-batch 0 before it sends micro-batch 1, which rank 1 requires first.
+  EXPECT_EQ(refusal("0F0,0B0,0F1,0B1\n1F0,1F1,1B0,1B1\n", {2, 2}),
+            "pass order of rank 0: 0B0 never starts, because of a deadlock: rank 0 waits in 0B0 for 1B0, rank 1 waits "
+            "in 1F1 for 0F1");
+}
+
+}  // namespace
+}  // namespace aliquot
