@@ -1,4 +1,4 @@
-// Checks that all ranks have the same schedule and the same options, before any rank waits for another.
+// Checks that all ranks have the same plan and options before a difference can cause a deadlock.
 #include <algorithm>
 #include <fmt/format.h>
 
@@ -9,7 +9,7 @@
 namespace aliquot {
 namespace {
 
-/// Describes the first line in which the texts of rank 0 and of another rank differ.
+/// Describes the first line that differs between the texts of rank 0 and `rank`.
 std::string first_difference(std::string_view of_0, int rank, std::string_view of_rank) {
   while (!of_0.empty() || !of_rank.empty()) {
     const std::string_view line_0 = of_0.substr(0, of_0.find('\n')), line = of_rank.substr(0, of_rank.find('\n'));
@@ -17,7 +17,7 @@ std::string first_difference(std::string_view of_0, int rank, std::string_view o
     of_0.remove_prefix(std::min(of_0.size(), line_0.size() + 1));
     of_rank.remove_prefix(std::min(of_rank.size(), line.size() + 1));
   }
-  return "they differ only in sizes or offsets of buffers";
+  return "only sizes or offsets of buffers differ";
 }
 
 /// All hyperparameters of an optimizer, one per line.
@@ -46,7 +46,7 @@ std::string optimizer_text(const Optimizer& optimizer, const std::string& of) {
       optimizer);
 }
 
-/// The options that determine the schedule, with the names of EngineOptions, one per line.
+/// The options that determine the schedule, one per line, under their names in EngineOptions.
 std::string schedule_options_text(const EngineOptions& o) {
   return fmt::format("zero_stage {}\nreplicas {}\nprecision {}\naccumulate {}\naccumulate_into {}\n", o.zero_stage,
                      o.replicas, o.precision.describe(), o.accumulate,

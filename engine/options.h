@@ -21,20 +21,20 @@ struct EngineOptions {
   Precision precision = {};
   int accumulate = 1;  // micro-batches per step
   AccumulateInto accumulate_into = AccumulateInto::kAuto;
-  int prefetch = 1;                    // how many uses ahead of compute units are gathered
-  int keep_gathered = 0;               // number of last uses in forward whose units stay gathered for backward
-  int recompute = kRecomputeAsNeeded;  // number of recomputable uses, from the first, that repeat forward in backward
+  int prefetch = 1;                    // number of uses whose units are gathered ahead of compute
+  int keep_gathered = 0;               // number of uses at the end of forward whose units stay gathered for backward
+  int recompute = kRecomputeAsNeeded;  // the first this many recomputable uses repeat their forward in backward
   GatherMode gather = GatherMode::kAuto;
   Offload offload_state = Offload::kNone;       // where optimizer state and masters are stored between updates
   std::string offload_state_to = {};            // directory for Offload::kDisk; ranks may share it
-  Offload offload_parameters = Offload::kNone;  // ZeRO stage 3: where shards are stored between gathers and updates
+  Offload offload_parameters = Offload::kNone;  // ZeRO stage 3: where shards are stored while no operation uses them
   std::string offload_parameters_to = {};       // directory for Offload::kDisk; ranks may share it
   bool update_in_backward = false;              // update a unit as soon as its gradient is reduced; requires clip 0
-  bool reproducible = false;                    // same bits on any power-of-two number of ranks, for one global batch
+  bool reproducible = false;                    // same bits for any power-of-two rank count with equal global batches
   bool quantize_weights = false;    // ZeRO stage 3: gather 8-bit weights; one transfer between nodes per step
-  bool quantize_gradients = false;  // send sums of a node's gradients to other nodes in 8 bits
+  bool quantize_gradients = false;  // send sums of gradients between nodes as 8-bit values
   int64_t memory_budget_bytes = 0;  // per rank, for engine memory; 0: no budget. See plan_within()
-  CostModel cost = CostModel::typical_host();  // rates by which a plan within the budget is chosen
+  CostModel cost = CostModel::typical_host();  // machine rates for the choice of a plan within memory_budget_bytes
   Optimizer optimizer = AdamW{};
   DType moments = DType::kFloat32;  // fp32, or bf16 with stochastic rounding
   double clip = 1.0;                // maximum global gradient norm; 0: no clipping
@@ -42,9 +42,9 @@ struct EngineOptions {
   uint64_t seed = 1;                // for stochastic rounding
   int max_skipped = 0;              // step() throws after this many skipped steps in a row; 0: never
   bool tell_skipped = true;         // rank 0 logs each skipped step and the reason
-  /// Checking mode (docs/wrapping.md): red zones around parameters and activations, and on hosts memory that faults
-  /// when used outside of its scope. ALIQUOT_CHECK=1 in the environment enables it too. Results do not change. It costs
-  /// time, and memory that the plan includes.
+  /// Checking mode (docs/wrapping.md): puts red zones around parameters and activations. On hosts, memory also faults
+  /// when it is used outside of its scope. ALIQUOT_CHECK=1 in the environment enables it too. Results do not change. It
+  /// costs time and memory. The plan includes this memory.
   bool check = false;
 };
 
@@ -57,20 +57,20 @@ struct ParameterOptions {
 };
 
 struct StepReport {
-  int64_t step = 0;          // from 1; skipped steps count
+  int64_t step = 0;          // number of the step, from 1; skipped steps are counted
   double gradient_norm = 0;  // norm of the mean gradient over ranks and micro-batches, before clipping
   double learning_rate = 0;
   double loss_scale = 1;         // the scale that this step used
   bool skipped = false;          // no update: a gradient was not finite, or a rank abandoned the step
   std::string first_not_finite;  // first parameter in name order whose gradient was not finite; empty: none
   int abandoned_by = -1;         // lowest rank that abandoned the step; -1: none
-  /// Whether this rank's gradients were already not finite before the reduction. Checked only on hosts, and only in a
-  /// step that follows a step with a gradient that was not finite.
+  /// Whether this rank's gradients were not finite even before the reduction. Checked only on hosts, and only in the
+  /// step after a step with a gradient that was not finite.
   bool own_not_finite = false;
 };
 
-/// Fills `values` with the initial values of elements [offset, offset + values.size()) of the parameter. Called for the
-/// elements that this rank stores. Must return the same value for an element on every rank.
+/// Fills `values` with the initial values of elements [offset, offset + values.size()) of the parameter. The engine
+/// calls it for the elements that this rank stores. The value of an element must be the same on every rank.
 using Initialize = std::function<void(const ParameterSpec& parameter, int64_t offset, std::span<float> values)>;
 
 }  // namespace aliquot

@@ -12,7 +12,7 @@ namespace aliquot {
 
 class Engine;
 
-/// Tells whether an object is being destroyed by an exception that was thrown after its construction.
+/// Detects whether an object is being destroyed because of an exception that was thrown after its construction.
 class Unwinding {
  public:
   bool now() const { return std::uncaught_exceptions() > before_; }
@@ -41,8 +41,8 @@ class Scope {
   Unwinding unwinding_;
 };
 
-/// Represents one micro-batch. If an exception destroys it before step() ran, that step is abandoned. It has no other
-/// effect, so a caller that needs no exception handling may discard it.
+/// Represents one micro-batch. If an exception destroys it before step() has run, the step is abandoned. It has no
+/// other effect, so a caller that needs no exception handling may discard it.
 class Pass {
  public:
   Pass(Engine* engine, int64_t step) : engine_(engine), step_(step) {}

@@ -1,5 +1,5 @@
 #pragma once
-// A materialized engine: the memory and executors of a plan, and the progress of the current step.
+// The state of a materialized engine: memory and executors of a plan, and the progress of the current step.
 
 #include <exception>
 #include <memory>
@@ -22,9 +22,9 @@ namespace aliquot {
 /// Runs one plan, from materialize() or set_trainable() until set_trainable() replaces the session. Construction is
 /// collective. Used from the rank's own thread. Everything passed by reference must outlive it.
 ///
-/// Its members form layers: groups; memory (arena and offload stores); views of that memory (weights, updater,
-/// bindings); executors; streams. Each layer refers to the layers declared before it. The streams are destroyed first:
-/// the destructor of a stream waits for its work, which uses all other layers.
+/// Its members form layers: groups, memory (arena and offload stores), views of that memory (weights, updater,
+/// bindings), executors, and streams. Each layer refers to the layers declared before it. The streams are destroyed
+/// first, because the destructor of a stream waits for work that uses all other layers.
 class Session {
  public:
   struct Parts {
@@ -35,50 +35,50 @@ class Session {
     std::shared_ptr<const Plan> plan;
     Plan evaluation;
     std::vector<std::vector<PointerSlots>> slots;  // by unit, then parameter
-    std::unique_ptr<Stream>& compute_stream;       // the user's, or null; moved from if the constructor succeeds
+    std::unique_ptr<Stream>& compute_stream;       // the user's stream or null; moved from if the constructor succeeds
   };
   explicit Session(Parts parts);
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  /// Every public call of the engine calls this first. Rethrows an exception stored by close(), and ends an evaluation
-  /// that an exception interrupted.
+  /// Every public function of the engine calls this first. Rethrows an exception that close() stored. Completes an
+  /// evaluation that an exception interrupted.
   void finish_pending();
 
-  // A step consists of micro-batches, each of which opens and closes every use, and of step(). These functions throw
-  // UsageError if they are called out of order.
+  // In each micro-batch, every use is opened and closed. step() ends the step. These functions throw UsageError if they
+  // are called out of order.
   void begin_micro_batch();
   void open(std::span<const UnitId> units, UseKind kind);
-  /// Stores an exception, which finish_pending() rethrows.
+  /// Closes the open use. If that throws, stores the exception, which finish_pending() rethrows.
   void close(bool by_exception) noexcept;
   void skip(std::span<const UnitId> units);
   const UseMemory& use_memory() const { return use_memory_; }
   StepReport step();
   /// Makes all ranks skip the update of this step.
   void abandon();
-  /// The same, for an exception that left a micro-batch of `step`. Has no effect if that step is already finished.
+  /// Like abandon(), after an exception left a micro-batch of `step`. Has no effect if that step is already finished.
   void abandon_micro_batch(int64_t step) noexcept;
 
   /// Throws UsageError, naming `call`, if a step or an evaluation is not finished or a scope is open.
   void require_between_steps(std::string_view call) const;
   /// Waits for all work that this rank has enqueued.
   void wait_until_idle() const;
-  /// Use it only between steps and after wait_until_idle().
+  /// May be used only between steps and after wait_until_idle().
   const ShardedState& state() const { return state_; }
 
   Stream& compute_stream() { return executor_.stream(Lane::kCompute); }
-  /// Releases the compute stream for another session. This session must not run anything until resume().
+  /// Moves the compute stream out for another session. This session must not run anything until resume().
   std::unique_ptr<Stream> release_compute_stream();
-  /// Undoes release_compute_stream(), and guards the model's pointers again.
+  /// Undoes release_compute_stream() and calls guard_pointers().
   void resume(std::unique_ptr<Stream> compute_stream);
   /// Sets the model's pointers to this session's guard addresses.
   void guard_pointers() { bindings_.guard_all(); }
 
-  /// As Engine::record_timelines().
+  /// See Engine::record_timelines().
   void record_timelines();
   bool is_recording() const { return recorder_.has_value(); }
-  /// As Engine::timeline().
+  /// See Engine::timeline().
   Timeline timeline(double* began);
 
  private:
@@ -128,16 +128,16 @@ class Session {
   Executor executor_, evaluator_;
   std::optional<TimelineRecorder> recorder_;
   int64_t recorded_from_ = 0;
-  LaneStreams lanes_;  // one for each lane that plan_ or evaluation_ uses
+  LaneStreams lanes_;  // a stream for each lane that plan_ or evaluation_ uses
 
   // Progress of the current step or evaluation.
   Executor* active_ = &executor_;
-  int micro_batch_ = -1;            // the last one that this step has begun; -1: none
+  int micro_batch_ = -1;            // index of the last micro-batch begun in this step; -1: none
   std::vector<UnitId> live_units_;  // units of the open scope
   UseMemory use_memory_;            // memory of the open scope
-  std::vector<bool> recomputed_;    // by use
-  bool abandoned_ = false;          // this step, or this evaluation
-  bool unusable_ = false;           // a failure was thrown; the streams cannot be used any more
+  std::vector<bool> recomputed_;    // by use: whether its forward is repeated before its backward
+  bool abandoned_ = false;          // the current step or evaluation is abandoned
+  bool unusable_ = false;           // a failure was thrown, and the streams can no longer be used
   std::exception_ptr failure_;      // stored by close()
 };
 

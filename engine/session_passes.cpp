@@ -1,4 +1,4 @@
-// The calls of a step: checks their order, and runs the operations between them.
+// The calls of a step or evaluation. Checks their order and runs the operations between uses.
 #include <algorithm>
 #include <fmt/format.h>
 
@@ -27,7 +27,7 @@ std::string Session::unit_names(std::span<const UnitId> units) const {
 
 std::string Session::use_text(const Operation& operation) const {
   if (!is_model_code(operation.verb)) return "step()";
-  const bool forward = operation.verb == Verb::kForward;  // a recompute belongs to the backward that follows it
+  const bool forward = operation.verb == Verb::kForward;  // a recompute counts as part of the backward after it
   const UseKind kind = !forward ? UseKind::kBackward : evaluates() ? UseKind::kEvaluate : UseKind::kForward;
   return fmt::format("{} of {}", name(kind), unit_names(plan_->model.uses[operation.operand]));
 }
@@ -37,10 +37,10 @@ bool Session::is_next(std::span<const UnitId> units) const {
 }
 
 void Session::refuse_abandoned() const {
-  if (abandoned_) throw UsageError("this step was abandoned: call step() first, which skips it on all ranks");
+  if (abandoned_) throw UsageError("this step was abandoned: call step() first, which skips the update on all ranks");
 }
 
-/// Throws UsageError if a pass of evaluation is not finished.
+/// Throws UsageError if an evaluation is not finished.
 void Session::refuse_unfinished_evaluation() const {
   if (!evaluates() || evaluator_.at_start_of_step()) return;
   throw UsageError(fmt::format("an evaluation is not finished: {} comes next", use_text(next_operation())));
@@ -65,14 +65,14 @@ void Session::begin_micro_batch() {
 void Session::require_in_order(std::span<const UnitId> units, UseKind kind) const {
   if (!live_units_.empty()) {
     throw UsageError(fmt::format(
-        "unit {} is still live: close its scope before another is opened; units used together are opened by one scope",
+        "the scope of unit {} is still open: close it before you open another, or open both units with one call",
         plan_->model.units[live_units_.front()].name));
   }
   const Operation& next = next_operation();
   const bool in_order = is_next(units) && (next.verb != Verb::kForward) == (kind == UseKind::kBackward) &&
                         (kind == UseKind::kEvaluate || next.micro_batch == micro_batch_);
   if (in_order) return;
-  throw UsageError(fmt::format("{} of {} was opened where the declared order has {}", name(kind), unit_names(units),
+  throw UsageError(fmt::format("{} of {} was opened, but the declared order expects {}", name(kind), unit_names(units),
                                use_text(next)));
 }
 
@@ -102,7 +102,7 @@ void Session::make_live(std::span<const UnitId> units, UseKind kind) {
   use_memory_.recomputed = kind != UseKind::kEvaluate && recomputed_[place];
 }
 
-/// Runs the operation kRecompute, which precedes a backward: the model's code repeats its forward.
+/// Runs the operation kRecompute, which precedes a backward. The model's code repeats the forward of the use.
 void Session::recompute(std::span<const UnitId> units) {
   make_live(units, UseKind::kForward);
   try {
@@ -120,7 +120,7 @@ void Session::begin_evaluation(std::span<const UnitId> units) {
   const bool begins = !evaluates() || evaluator_.at_start_of_step();
   const auto& first = plan_->model.uses.front();
   if (begins && live_units_.empty() && !std::ranges::is_permutation(first, units)) {
-    throw UsageError(fmt::format("evaluate of {} was opened where the declared order has evaluate of {}",
+    throw UsageError(fmt::format("evaluate of {} was opened, but the declared order expects evaluate of {}",
                                  unit_names(units), unit_names(first)));
   }
   if (begins) require_between_steps("evaluate()");
@@ -129,7 +129,7 @@ void Session::begin_evaluation(std::span<const UnitId> units) {
   evaluator_.run_to_model_code();
 }
 
-/// Runs the operation without the model's code.
+/// Runs the next operation without the model's code.
 void Session::skip_use() {
   active_->open(true);
   active_->close();
@@ -140,7 +140,8 @@ void Session::skip(std::span<const UnitId> units) {
   if (micro_batch_ < 0) throw UsageError("skip() was called outside of a micro-batch: call micro_batch() first");
   const Operation& next = next_operation();
   if (!is_next(units) || next.micro_batch != micro_batch_) {
-    throw UsageError(fmt::format("{} was skipped where the declared order has {}", unit_names(units), use_text(next)));
+    throw UsageError(
+        fmt::format("{} was skipped, but the declared order expects {}", unit_names(units), use_text(next)));
   }
   if (next.verb == Verb::kRecompute) skip_use();
   skip_use();
@@ -156,7 +157,7 @@ void Session::close(bool by_exception) noexcept {
     active_->close();
     // The last operations of an evaluation release the gathered units.
     if (evaluates() && active_->at_end_of_passes()) active_->finish_step();
-  } catch (...) {  // a destructor must not throw: the next call of the engine rethrows it
+  } catch (...) {  // a destructor calls this function and must not throw, so the next call of the engine rethrows
     failure_ = std::current_exception();
   }
 }
@@ -171,7 +172,8 @@ void Session::abandon() {
   abandoned_ = true;
 }
 
-/// An abandoned step must still run all operations, because other ranks wait for them.
+/// Runs the remaining passes without model code. Other ranks wait for these operations, so even an abandoned step must
+/// run them.
 void Session::skip_rest_of_passes() {
   active_->run_to_model_code();
   while (!active_->at_end_of_passes()) skip_use();
@@ -183,7 +185,7 @@ StepReport Session::step() {
     if (options_.update_in_backward) {
       unusable_ = true;
       throw FaultError(
-          "a step with EngineOptions::update_in_backward cannot be abandoned: some units are updated already");
+          "a step with EngineOptions::update_in_backward cannot be abandoned, because some units are already updated");
     }
     if (micro_batch_ < 0) executor_.set_reported_step(decider_.step_count() + 1);
     skip_rest_of_passes();
@@ -191,7 +193,7 @@ StepReport Session::step() {
   refuse_unfinished_evaluation();
   if (micro_batch_ < 0 && !abandoned_) throw UsageError("step() was called before micro_batch()");
   if (evaluates() || !executor_.at_end_of_passes()) {
-    throw UsageError(fmt::format("step() was called where the declared order has {}",
+    throw UsageError(fmt::format("step() was called, but the declared order expects {}",
                                  use_text(executor_.operation(executor_.next()))));
   }
   executor_.finish_step(abandoned_);

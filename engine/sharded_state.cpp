@@ -13,11 +13,11 @@
 namespace aliquot {
 namespace {
 
-/// The ranks whose shards of a flat this rank holds. `at` returns the address of the value for element `first` of the
-/// flat.
+/// The range of ranks whose shards of a flat buffer this rank stores. `at` returns the address of the value for element
+/// `first` of the flat buffer.
 struct HeldShards {
   int first_rank, last_rank;
-  int own_rank;                    // the rank whose pieces this rank saves; -1: another replica saves them
+  int own_rank;                    // the rank whose pieces this rank saves; -1: a rank of another replica saves them
   int64_t elements_per_value = 1;  // more than 1 for scales of quantized blocks
   std::function<std::byte*(int64_t first)> at;
 };
@@ -37,7 +37,7 @@ std::vector<StatePiece> pieces_of(const FlatLayout& layout, int32_t tensor, cons
 
 }  // namespace
 
-/// Also clears padding, which difference() compares and no other code writes.
+/// Also clears padding, because difference() compares it and no other code writes it.
 void ShardedState::clear_masters_and_optimizer() const {
   for (int32_t f = 0; f < flat_count(); ++f) {
     for (const Role role : {Role::kMaster, Role::kOptimizer}) {
@@ -50,7 +50,7 @@ void ShardedState::clear_masters_and_optimizer() const {
 }
 
 void ShardedState::initialize(const Initialize& initialize) const {
-  // The staging memory holds the values and their conversions.
+  // The staging memory holds the values and their converted copies.
   const int64_t staging_bytes = plan().schedule.stream_bytes;
   const Booking booking(parts_.view.device().ledger(), staging_bytes, Category::kStaging, "initial values");
   const int64_t chunk = std::max<int64_t>(1, staging_bytes / kStreamCopies / static_cast<int64_t>(sizeof(float)));

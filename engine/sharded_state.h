@@ -14,9 +14,8 @@
 
 namespace aliquot {
 
-/// Access to parameters, masters and optimizer state: initialization, the tensors of a checkpoint, and the comparison
-/// of copies. Used between steps, while all streams are idle, from the rank's own thread. Everything passed must
-/// outlive it.
+/// Initializes parameters, masters and optimizer state, lists them as tensors for checkpoints, and compares copies.
+/// Used between steps, while all streams are idle, from the rank's own thread. Everything passed must outlive it.
 class ShardedState {
  public:
   struct Parts {
@@ -32,17 +31,17 @@ class ShardedState {
 
   /// Sets parameters to the values of `initialize`, and all other state to zero.
   void initialize(const Initialize& initialize) const;
-  /// Clears the error-feedback residuals, which belong to the previous state.
+  /// Clears the error-feedback residuals. Call after loading a state, which the residuals do not belong to.
   void clear_residuals() const;
 
   /// All tensors of the state, each with the pieces that this rank holds.
   std::vector<StateTensor> tensors() const;
   std::optional<StateTensor> parameter(std::string_view name) const;
 
-  /// Collective. Describes the first difference between copies on different ranks. The same text on every rank; empty
-  /// if all copies are equal.
+  /// Collective. Describes the first difference between copies on different ranks. Returns the same text on every rank,
+  /// or an empty text if all copies are equal.
   std::string difference() const;
-  /// A stream whose staging memory is Schedule::stream_bytes.
+  /// Returns a TensorStream with Schedule::stream_bytes of staging memory.
   TensorStream stream() const;
 
  private:

@@ -72,7 +72,8 @@ UpdateSteps StepDecider::decide(const NormResult& norm) {
   UpdateSteps steps = update_steps(factor);
   LossScaler next = scaler_;
   next.step_done(!finite);
-  // The residual of a skipped step may have any size, and one of another loss scale would have the wrong scale.
+  // The error-feedback residual of a skipped step may be arbitrarily large. After a change of the loss scale, the
+  // residual has the old scale.
   steps.resets_residual = report_.skipped || next.scale() != scaler_.scale();
   return steps;
 }
@@ -127,12 +128,12 @@ StepDecider::Counts StepDecider::counts_in(const State& state) const {
   const LossScaler::State scale = {.scale = number(state, "loss_scale", now.scale),
                                    .chances = static_cast<int32_t>(chances),
                                    .good_steps = number(state, "loss_scale_good_steps", now.good_steps)};
-  if (state.step < 0) refuse("step", state.step, "a count of steps");
+  if (state.step < 0) refuse("step", state.step, "a number of steps, at least 0");
   if (update_count < 0 || update_count > state.step)
-    refuse("update_count", update_count, fmt::format("a count from 0 to its step, {}", state.step));
+    refuse("update_count", update_count, fmt::format("a number from 0 to {}, the state's step", state.step));
   if (!(scale.scale > 0) || !std::isfinite(scale.scale)) refuse("loss_scale", scale.scale, "a positive number");
-  if (chances < 0 || chances != scale.chances) refuse("loss_scale_chances", chances, "a count of 31 bits");
-  if (scale.good_steps < 0) refuse("loss_scale_good_steps", scale.good_steps, "a count");
+  if (chances < 0 || chances != scale.chances) refuse("loss_scale_chances", chances, "an integer from 0 to 2^31 - 1");
+  if (scale.good_steps < 0) refuse("loss_scale_good_steps", scale.good_steps, "an integer, at least 0");
   return {state.step, update_count, scale};
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// The decision at the end of each step, and the counts that persist between steps.
+// The decision about the update of each step, and the counters that persist between steps.
 
 #include "engine/options.h"
 #include "engine/run/executor.h"
@@ -8,11 +8,11 @@
 namespace aliquot {
 
 /// Decides the update of each step from the gradient norm: learning rate, clip factor, loss scale, and whether to skip.
-/// Counts steps. The engine keeps it when set_trainable() replaces the session. Used from the rank's own thread. The
-/// options must outlive it.
+/// Counts steps. The engine keeps this object when set_trainable() replaces the session. Used from the rank's own
+/// thread. The options must outlive it.
 class StepDecider final : public StepDecision {
  public:
-  /// Throws UsageError if set_learning_rate() would reject the learning rate of the optimizer.
+  /// Throws UsageError if the optimizer has a learning rate that set_learning_rate() rejects.
   StepDecider(const EngineOptions& options, int rank_count);
 
   /// Applies from the next step on. Throws UsageError unless 0 <= rate < 1e30.
@@ -26,11 +26,11 @@ class StepDecider final : public StepDecision {
   /// The report of the last step that was decided.
   const StepReport& report() const { return report_; }
 
-  /// Counts the step. `own_not_finite` is StepReport::own_not_finite. `logs`: log a skipped step. Throws if
+  /// Counts the step. `own_not_finite` is StepReport::own_not_finite. `logs`: whether to log a skipped step. Throws if
   /// EngineOptions::max_skipped steps in a row were skipped.
   const StepReport& end_step(bool own_not_finite, bool logs);
 
-  /// The counts and the loss scale, which a checkpoint saves.
+  /// The counters and the loss scale, which a checkpoint saves.
   struct Counts {
     int64_t step_count, update_count;
     LossScaler::State scale;
@@ -38,8 +38,8 @@ class StepDecider final : public StepDecision {
     std::string text() const;
   };
   void save(State& state) const;
-  /// Reads the counts of a state. Scalars that the state lacks keep their current values. Throws UsageError, naming the
-  /// scalar, for an invalid value.
+  /// Reads the counters of a state. A scalar that the state lacks keeps its current value. Throws UsageError, which
+  /// names the scalar, for an invalid value.
   Counts counts_in(const State& state) const;
   void resume(const Counts& counts);
 

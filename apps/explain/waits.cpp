@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "apps/explain/findings.h"
-#include "sharding/comm/bootstrap_purpose.h"
+#include "sharding/comm/collective_purpose.h"
 
 namespace aliquot {
 namespace {

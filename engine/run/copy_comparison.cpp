@@ -21,8 +21,8 @@ uint64_t mixed(uint64_t hash, uint64_t word) {
   return hash ^ hash >> 29;
 }
 
-/// A hash with four independent lanes, so that memory bandwidth limits it. Each step is invertible, so a change of a
-/// single word always changes the hash.
+/// Computes a hash in four independent lanes, so that its speed is limited by memory bandwidth and not by the latency
+/// of multiplications. Each step is invertible, so a change of a single word always changes the hash.
 uint64_t hash_of(uint64_t seed, std::span<const std::byte> bytes) {
   std::array<uint64_t, 4> lanes = {seed, seed + 1, seed + 2, seed + 3};
   std::array<uint64_t, 4> words;
@@ -43,7 +43,7 @@ std::string ranks_text(const std::vector<int>& ranks) {
   return text;
 }
 
-/// Names the ranks whose hash differs from that of the majority.
+/// Describes which ranks have a hash that differs from the hash of the majority.
 std::string describe_difference(std::string_view kind, const std::map<uint64_t, std::vector<int>>& ranks_by_hash) {
   const auto by_size = [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); };
   const auto most = std::ranges::max_element(ranks_by_hash, by_size);
@@ -75,7 +75,7 @@ uint64_t CopyComparison::hash(uint64_t seed, const std::byte* at, int64_t size_b
   return seed;
 }
 
-/// Excludes padding, which model code may change.
+/// Excludes padding, because model code may change it.
 uint64_t CopyComparison::hash_of_parameters(uint64_t seed, int32_t flat, const std::byte* at) const {
   const FlatLayout& layout = plan_.flats[flat].layout;
   const int own = groups_.shard_group().rank();
@@ -89,8 +89,8 @@ uint64_t CopyComparison::hash_of_parameters(uint64_t seed, int32_t flat, const s
   return seed;
 }
 
-/// Hashes by unit, then by kind. `of_shards`: of the data that other replicas also hold; otherwise of the data that all
-/// ranks of the replica hold.
+/// Returns hashes, ordered by unit, then by kind. If `of_shards`, of data that other replicas also hold. Otherwise, of
+/// data that all ranks of the shard group hold.
 std::vector<uint64_t> CopyComparison::hashes(bool of_shards) const {
   const int stage = plan_.schedule.zero_stage;
   std::vector<uint64_t> hashes(plan_.model.units.size() * kKinds.size(), 0);

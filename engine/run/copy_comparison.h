@@ -1,5 +1,5 @@
 #pragma once
-// The comparison of data that several ranks hold.
+// Comparison of data that several ranks hold.
 
 #include <cstdint>
 #include <string>
@@ -12,15 +12,16 @@
 
 namespace aliquot {
 
-/// Finds ranks whose copies have different bits. Below ZeRO stage 3 it compares full parameters; at stage 0 also
-/// masters and optimizer state; with replicas also all shards. At stage 3 without replicas there are no copies. Used
-/// between steps, while all streams are idle, from the rank's own thread. Everything passed must outlive it.
+/// Finds ranks whose copies have different bits. Compares full parameters below ZeRO stage 3, masters and optimizer
+/// state at ZeRO stage 0, and all shards if there are replicas. At ZeRO stage 3 without replicas there are no copies.
+/// Used between steps, while all streams are idle, from the rank's own thread. Everything passed must outlive it.
 class CopyComparison {
  public:
   CopyComparison(const Plan& plan, const ReplicaGroups& groups, const StepMemory& memory, const HostView& view)
       : plan_(plan), groups_(groups), memory_(memory), view_(view) {}
 
-  /// Collective. Describes the first difference, with the same text on every rank. Empty if all copies are equal.
+  /// Collective. Describes the first difference. Returns the same text on every rank, or an empty text if all copies
+  /// are equal.
   std::string difference() const;
 
  private:

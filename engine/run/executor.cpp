@@ -99,8 +99,8 @@ void Executor::issue(OperationId id) {
   });
 }
 
-/// Records the position if `work` throws. After a communication error, each rank also logs its position: the positions
-/// of all ranks show which rank waited for which.
+/// Records the position if `work` throws. After a communication error, each rank also logs its position, because the
+/// positions of all ranks show which rank waited for which.
 template <typename Work>
 void Executor::report_position_on_failure(const Work& work) {
   try {
@@ -123,7 +123,8 @@ std::string Executor::note_position() const {
   return place;
 }
 
-/// The progress value of an operation. Increases from operation to operation and from step to step, as lanes require.
+/// The progress value of an operation. It increases from operation to operation and from step to step, because waits
+/// compare progress values.
 uint64_t Executor::progress(OperationId id, int64_t step) const {
   return progress_base_ + static_cast<uint64_t>(step - first_step_ + 1) * plan_.schedule.operations.size() +
          static_cast<uint64_t>(id);
@@ -134,7 +135,7 @@ void Executor::begin(OperationId id) {
   Stream& lane = stream(what.lane);
   for (const Wait& wait : what.after) {
     const int64_t step = wait.of_previous_step ? step_ - 1 : step_;
-    if (step < first_step_) continue;  // a barrier has followed it since
+    if (step < first_step_) continue;  // a barrier after that step makes the wait unnecessary
     if (!wait.on_all) {
       lane.wait(*events_[wait.operation]);
       continue;
@@ -174,7 +175,7 @@ void Executor::run(OperationId id) {
     case Verb::kCopyIn:
     case Verb::kCopyOut: return work_.copy(lane, id);
     case Verb::kNorm: update_steps_ = decision_.decide(work_.norm(lane, abandons_, label(id))); return;
-    default:  // kRelease: model code makes the accesses that it declares
+    default:  // kRelease: has no work, and the model code has made the accesses that it declares
       assert(info(what.verb).actor != Actor::kEngine);
       return memory_.skip_operation();
   }

@@ -1,5 +1,5 @@
 #pragma once
-// The executor of schedules on the streams of a device.
+// Executes the schedule of a plan on the streams of a device.
 
 #include <array>
 #include <memory>
@@ -12,17 +12,17 @@
 
 namespace aliquot {
 
-/// The decision about the updates of a step, from the gradient norm.
+/// Decides the updates of a step from the gradient norm.
 class StepDecision {
  public:
   virtual ~StepDecision() = default;
-  /// Called once per step on the rank's own thread. Must give the same result on every rank.
+  /// Called once per step on the rank's own thread. Must return the same result on every rank.
   virtual UpdateSteps decide(const NormResult& norm) = 0;
-  /// With update_in_backward: called before the first update of a step. decide() follows at the end of the step.
+  /// With update_in_backward, called before the first update of a step, and decide() at the end of the step.
   virtual UpdateSteps decide_before_norm() = 0;
 };
 
-/// The streams by lane; null for lanes without operations. Two executors may use them in turns.
+/// The stream of each lane, or null if the lane has no operations. Two executors may use the streams alternately.
 using LaneStreams = std::array<std::unique_ptr<Stream>, kLaneCount>;
 
 /// Issues the operations of a plan in order, step after step. It stops before model code (forward, recompute,
@@ -42,7 +42,7 @@ class Executor {
   };
   explicit Executor(const Parts& parts);
 
-  /// The next operation. After the last one comes operation 0 of the next step.
+  /// The next operation. After the last operation of a step, it is operation 0 of the next step.
   OperationId next() const { return cursor_; }
   const Operation& operation(OperationId id) const { return plan_.schedule.operations[id]; }
   bool at_model_code() const { return !at_end_of_passes() && is_model_code(operation(cursor_).verb); }
@@ -50,28 +50,28 @@ class Executor {
   bool at_end_of_passes() const { return cursor_ == first_after_passes_; }
   bool at_start_of_step() const { return cursor_ == 0; }
 
-  /// Declares that all ranks are idle and have passed a barrier. The next step needs no waits for previous steps, and
-  /// its progress values are greater than `base`.
+  /// Called when all ranks are idle and have passed a barrier. The next step does not wait for previous steps, and its
+  /// progress values are greater than `base`.
   void start_after_barrier(uint64_t base);
   /// Null disables recording.
   void set_recorder(TimelineRecorder* recorder) { recorder_ = recorder; }
   /// Null disables fault injection.
   void set_faults(FaultInjector* faults) { faults_ = faults; }
   void set_gradient_detector(NonFiniteGradientDetector* detector) { gradient_detector_ = detector; }
-  /// The step number in messages, from the step that begins next.
+  /// Sets the step number that messages show for the step that begins next.
   void set_reported_step(int64_t step) { reported_step_ = step; }
-  /// Greater than all progress values published so far.
+  /// Returns a value greater than all progress values published so far.
   uint64_t progress_end() const { return progress(0, step_ + 1); }
 
   /// Issues operations up to the next model code or the end of the passes.
   void run_to_model_code();
-  /// Begins the next operation, which is model code: enqueues its waits and prepares the memory that it writes
-  /// (StepWork::open_use). `skips_model_code`: the caller will not run the model code.
+  /// Begins the next operation, which is model code. Enqueues its waits and prepares the memory that it writes
+  /// (StepWork::open_use). `skips_model_code`: whether the caller will skip the model code.
   void open(bool skips_model_code = false);
-  /// Ends the model code: clears the padding of gradients that it wrote (StepWork::close_use), then calls
-  /// run_to_model_code().
+  /// Ends the operation after its model code. Clears the padding of the gradients that the model code wrote
+  /// (StepWork::close_use), and calls run_to_model_code().
   void close();
-  /// Issues the rest of the step after the passes: norm, decision and updates. Moves to the start of the next step.
+  /// Issues the operations after the passes, such as norm and updates, and moves to the start of the next step.
   void finish_step(bool abandons = false);
 
   /// The number of the current step, from 1, counted by this executor.
@@ -102,7 +102,7 @@ class Executor {
   FaultInjector* faults_ = nullptr;
   NonFiniteGradientDetector* gradient_detector_ = nullptr;
   UpdateSteps update_steps_;
-  bool decided_ = false;   // with update_in_backward: decide_before_norm() was called in this step
+  bool decided_ = false;   // decide_before_norm() was called in this step; only with update_in_backward
   bool abandons_ = false;  // this rank abandons the current step
   OperationId cursor_ = 0;
   OperationId first_after_passes_ = 0;
@@ -111,10 +111,10 @@ class Executor {
   uint64_t progress_base_ = 0;  // not less than any progress value published before first_step_
 
   // Derived from the schedule, by operation.
-  std::vector<bool> observed_here_, observed_by_all_;  // another operation waits for it, on this rank or on all ranks
+  std::vector<bool> observed_here_, observed_by_all_;  // an operation waits for it on this rank, or on all ranks
   std::vector<std::vector<BufferId>> begins_, ends_;
   std::vector<std::unique_ptr<Event>> events_;  // set if observed_here_
-  std::vector<std::string_view> labels_;        // the name of its first unit
+  std::vector<std::string_view> labels_;        // name of the operation's first unit, or of its verb
 };
 
 }  // namespace aliquot

@@ -15,7 +15,7 @@ bool is_of(const Plan& plan, const Operation& operation, std::string_view unit) 
   return unit.empty() || std::ranges::any_of(units_of(plan, operation), named);
 }
 
-/// The unit whose data the fault changes: the named one, or the first of the operation.
+/// The unit whose data the fault changes: the unit with this name, or otherwise the first unit of the operation.
 UnitId unit_of(const Plan& plan, const Operation& operation, std::string_view unit) {
   const auto units = units_of(plan, operation);
   const auto named = [&](UnitId id) { return plan.model.units[id].name == unit; };
@@ -23,14 +23,14 @@ UnitId unit_of(const Plan& plan, const Operation& operation, std::string_view un
   return found == units.end() ? units.front() : *found;
 }
 
-/// Throws UsageError for a bit flip in an update that the following all-gather of parameters would overwrite.
+/// Throws UsageError for a bit flip after an update, if the all-gather of parameters would overwrite the flipped bit.
 void refuse_flip_before_publish(const InjectedFault& fault, const Plan& plan) {
   const bool publishes = std::ranges::any_of(
       plan.schedule.operations, [](const Operation& each) { return each.verb == Verb::kAllGatherParameters; });
   if (!publishes || fault.kind != FaultKind::kFlip || fault.operation != name(Verb::kUpdate)) return;
   throw UsageError(
-      "ALIQUOT_FAULT has op=update,kind=flip, but at ZeRO stages 1 and 2 publish overwrites the flipped bit: use "
-      "op=publish,kind=flip.");
+      "ALIQUOT_FAULT has op=update,kind=flip, but at ZeRO stages 1 and 2 the operation publish overwrites the flipped "
+      "bit: use op=publish,kind=flip.");
 }
 
 void refuse_unreachable_fault(const InjectedFault& fault, const Plan& plan, const World& world) {
@@ -112,7 +112,7 @@ void FaultInjector::write_nan_gradient(Stream& lane, UnitId unit) const {
   }
 }
 
-/// Flips a low bit of the working copy of the first element of the unit that this rank holds.
+/// Flips a low bit in the working copy of the unit's first element on this rank.
 void FaultInjector::flip_bit(Stream& lane, UnitId unit) const {
   lane.synchronize();
   for (const int32_t f : parts_.plan.flats_of_unit[unit]) {

@@ -1,5 +1,5 @@
 #pragma once
-// Injection of the fault in ALIQUOT_FAULT into the operations of a step.
+// Injection of the fault that ALIQUOT_FAULT describes into the operations of a step.
 
 #include <memory>
 #include <string>
@@ -27,7 +27,7 @@ class FaultInjector {
 
   /// Enqueues the fault on the lane of the operation, after its waits and before its work.
   void before(Stream& lane, OperationId operation, int64_t step);
-  /// The same after its work. FaultKind::kFlip blocks until the lane is idle.
+  /// Enqueues the fault after the work of the operation. FaultKind::kFlip blocks until the lane is idle.
   void after(Stream& lane, OperationId operation, int64_t step);
 
  private:
@@ -44,8 +44,8 @@ class FaultInjector {
 /// The operations that ALIQUOT_FAULT can name: the verbs of schedules.
 const std::vector<FaultPoint>& fault_points();
 
-/// Returns null unless ALIQUOT_FAULT is for this rank and an operation of the plan. Throws the same UsageError on all
-/// ranks if the world lacks the rank, the plan lacks the operation, or the fault would stop the process of all ranks.
+/// Returns null unless ALIQUOT_FAULT specifies this rank and an operation of the plan. Throws the same UsageError on
+/// all ranks if the rank or the operation does not exist, or if the fault would stop the process of all ranks.
 std::unique_ptr<FaultInjector> make_fault_injector(World& world, const FaultInjector::Parts& parts);
 
 }  // namespace aliquot

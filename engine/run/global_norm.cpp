@@ -11,7 +11,7 @@ namespace {
 
 int64_t block_count(int64_t elements) { return (elements + kBlockElements - 1) / kBlockElements; }
 
-/// The blocks of one flat in the shard of `rank`, with offsets from the start of the shard.
+/// The blocks of one flat buffer in the shard of `rank`, with offsets from the start of the shard.
 std::vector<NormSpan> spans_of(const Plan& plan, int32_t f, int32_t first_tensor, int rank) {
   std::vector<NormSpan> spans;
   for (const Piece& piece : plan.flats[f].layout.pieces(rank)) {
@@ -112,7 +112,7 @@ NormResult GlobalNorm::finish(const StepMemory& memory) {
   for (std::size_t r = 0; r < value_counts_.size(); ++r) {
     const auto* part = reinterpret_cast<const double*>(parts + static_cast<int64_t>(r) * part_bytes_);
     const bool has_flag =
-        plan_.policy.replica_count == 1;  // with replicas, the flags are in the all-reduce over the world
+        plan_.policy.replica_count == 1;  // with replicas, an all-reduce over the world combines the flags
     if (has_flag && part[0] != 0 && result.abandoned_by < 0) result.abandoned_by = static_cast<int>(r);
     std::copy_n(part + 1, value_counts_[r], values_.begin() + next);
     next += value_counts_[r];

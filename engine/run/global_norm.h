@@ -19,21 +19,21 @@ struct NormResult {
   int abandoned_by = -1;         // lowest rank that abandons the step; -1: none
 };
 
-/// Computes the norm. All replicas have the same block sums, so each replica combines its own; only the abandon flag
-/// needs an all-reduce over the world. Block sums are combined on the host; those of a GPU are copied through pinned
-/// memory. The plan and the groups must outlive it.
+/// Computes the norm. All replicas have equal block sums, so each replica combines them separately, and only the
+/// abandon flag needs an all-reduce over the world. The host combines the block sums. Those of a GPU are copied to
+/// pinned host memory first. The plan and the groups must outlive it.
 class GlobalNorm {
  public:
   GlobalNorm(const Plan& plan, const ReplicaGroups& groups);
 
-  /// Enqueues the collectives for all ranks' parts and the abandon flags on `reduce`. kBlockSquares and kNormParts must
-  /// be in use.
+  /// Enqueues on `reduce` the collectives that exchange the parts and the abandon flags of all ranks. The buffers
+  /// kBlockSquares and kNormParts must exist.
   void exchange(Stream& reduce, const StepMemory& memory, bool abandons, Label label);
   /// Returns the norm, with the same bits on every rank. Call after the work of exchange() has run.
   NormResult finish(const StepMemory& memory);
 
  private:
-  /// The part of the norm that this rank computes for one flat.
+  /// The part of the norm that this rank computes for one flat buffer.
   struct FlatParts {
     int32_t flat;
     std::unique_ptr<LocalNormSums> parts;
@@ -52,9 +52,9 @@ class GlobalNorm {
   Buffer squares_mirror_, parts_mirror_;  // on GPUs: copies in pinned host memory
   std::unique_ptr<NormTree> tree_;
   std::vector<FlatParts> own_;
-  std::vector<int32_t> first_tensor_;  // by flat: its first tensor in the tree
-  std::vector<int64_t> value_counts_;  // by rank, without the abandon flag
-  double abandoned_by_ = 0;            // with replicas: lowest rank of the world that abandons, or the number of ranks
+  std::vector<int32_t> first_tensor_;  // index in the tree of each flat buffer's first tensor
+  std::vector<int64_t> value_counts_;  // number of values per rank, without the abandon flag
+  double abandoned_by_ = 0;            // with replicas: lowest rank that abandons the step, or the rank count
   std::unique_ptr<GlobalNormSum> total_;
   std::vector<double> values_, tensor_sums_;
   int64_t part_bytes_;

@@ -17,7 +17,7 @@ MatrixWork::MatrixWork(const Plan& plan, const StepMemory& memory, Communicator&
       matrices_offsets_(plan.matrix_groups.size()),
       collect_(plan.matrix_groups.size()),
       scatter_(plan.matrix_groups.size()) {
-  for (const PlannedBuffer& buffer : plan.schedule.buffers) {  // a step has one buffer of each role and owner
+  for (const PlannedBuffer& buffer : plan.schedule.buffers) {  // one buffer per role and flat buffer or group
     if (buffer.role == Role::kMuonDirections) direction_offsets_[buffer.flat] = buffer.offset_bytes;
     if (buffer.role == Role::kOwnedMatrices) matrices_offsets_[buffer.flat] = buffer.offset_bytes;
   }
@@ -29,8 +29,8 @@ int64_t MatrixWork::matrix_offset_bytes(const OwnedMatrix& matrix) const {
   return plan_.flats[matrix.flat].layout.tensor_offset(matrix.tensor) * kElementBytes;
 }
 
-/// The parts of a matrix that this rank sends or receives: all parts if it owns the matrix, otherwise its own part. In
-/// the order of elements, so that two ranks list the transfers between them in the same order.
+/// The parts of a matrix that this rank sends or receives: all parts if it owns the matrix, otherwise the parts in its
+/// shard. They are in the order of elements, so that two ranks list the transfers between them in the same order.
 std::vector<MatrixWork::Part> MatrixWork::parts_of_interest(const OwnedMatrix& matrix) const {
   const FlatLayout& layout = plan_.flats[matrix.flat].layout;
   const int64_t count = matrix.shape.rows * matrix.shape.columns;
@@ -64,7 +64,7 @@ void MatrixWork::list_transfers(int32_t group) {
   all_bytes_.push_back(bytes);
 }
 
-/// Transfers from the owner of an in-place matrix to all other ranks.
+/// Lists the transfers from the owner of an in-place matrix to all other ranks.
 void MatrixWork::list_copies(int32_t group, const OwnedMatrix& matrix) {
   const int64_t at = direction_offsets_[matrix.flat] + matrix_offset_bytes(matrix);
   for (int32_t r = 0; r < ranks_.rank_count(); ++r) {

@@ -1,5 +1,5 @@
 #pragma once
-// Detection of ranks whose own gradients are not finite.
+// Detection of ranks whose gradients are not finite before the reduction.
 
 #include <atomic>
 
@@ -7,9 +7,10 @@
 
 namespace aliquot {
 
-/// Checks the gradients of this rank before the reduction, to find the rank that causes values that are not finite. The
-/// check reads all gradients, so it runs only in a step that follows a non-finite one: a faulty machine tends to fail
-/// again. Hosts only. Used from the rank's own thread. Everything passed must outlive it.
+/// Checks this rank's gradients before the reduction, to find the rank that causes values that are not finite. The
+/// check reads all gradients, which takes time. It therefore runs only in a step after a step with such values, because
+/// a faulty machine tends to fail again. Supported on hosts only. Used from the rank's own thread. Everything passed
+/// must outlive it.
 class NonFiniteGradientDetector {
  public:
   NonFiniteGradientDetector(const Plan& plan, const StepMemory& memory, const Device& device);
@@ -18,7 +19,7 @@ class NonFiniteGradientDetector {
   void begin_step(bool enabled);
   /// Enqueues the check if the operation is a reduce. Called before the work of the operation.
   void before(Stream& lane, OperationId operation);
-  /// The result. Valid when the lane of reductions is idle.
+  /// Whether a value is not finite. Valid when the reduce lane is idle.
   bool found() const { return found_; }
 
  private:

@@ -146,7 +146,8 @@ void QuantizedCollectives::replica_all_reduce(Stream& lane, int32_t flat, Commun
        .block_squares = reinterpret_cast<double*>(memory_.address(Role::kBlockSquares, flat, AccessMode::kWrites))});
 }
 
-/// Stores the sources until the work has run. The norm waits for the lane, so begin_step() may reuse them.
+/// Returns a list of addresses that exists until the work has run. The norm waits for the lane before the step ends, so
+/// begin_step() may reuse the lists.
 std::span<const std::byte* const> QuantizedCollectives::sources(const std::byte* first, int count,
                                                                 int64_t stride_bytes) {
   if (next_sources_ == sources_.size()) sources_.emplace_back();

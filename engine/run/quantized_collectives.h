@@ -11,31 +11,33 @@
 namespace aliquot {
 
 /// Enqueues quantized gathers and reduces. Every node has the same number of contiguous ranks. Between nodes, a rank
-/// communicates only with the ranks at its own place on other nodes, so each byte is sent once; within a node all ranks
-/// communicate. Allocates nothing after the first step. Used from the rank's own thread. Everything passed must outlive
-/// it.
+/// communicates only with the ranks that have its index on their node, so each byte is sent to a node once. Within a
+/// node, all ranks communicate. Allocates nothing after the first step. Used from the rank's own thread. Everything
+/// passed must outlive it.
 class QuantizedCollectives {
  public:
   QuantizedCollectives(const Plan& plan, const StepMemory& memory, Communicator& ranks, const Kernels& kernels);
 
-  /// Quantizes the own shard, and all-gathers quantized shards over the ranks with the same index on each node.
+  /// Quantizes this rank's shard, and all-gathers quantized shards over the ranks that have the same index on their
+  /// node.
   void gather_quantized_shards(Stream& lane, int32_t flat, Label label);
-  /// Gathers the quantized shards of all ranks from the ranks of this node, and decodes them.
+  /// Gathers all quantized shards from the ranks of this node, which hold them after gather_quantized_shards(), and
+  /// decodes them.
   void gather(Stream& lane, int32_t flat, Label label);
-  /// As Communicator::reduce_scatter(), but the sums of a node are quantized before they are sent to other nodes.
+  /// Like Communicator::reduce_scatter(), but quantizes the sums of a node before sending them to other nodes.
   void reduce_scatter(Stream& lane, int32_t flat, const ReduceScatter& what, Label label);
-  /// Sums kReplicaPartialSums over all replicas into kReducedGradients, and computes its squares. Each rank of `peers`
-  /// sums one part from quantized inputs, and quantizes the sum for all.
+  /// Sums kReplicaPartialSums over all replicas into kReducedGradients, and computes the sums of squares of its blocks.
+  /// Each rank of `peers` sums quantized inputs for one part, and sends the quantized sum to the other ranks.
   void replica_all_reduce(Stream& lane, int32_t flat, Communicator& peers, Label label);
   void begin_step() { next_sources_ = 0; }
 
  private:
-  /// The transfers of a collective in which this rank takes part, and the total size of all its transfers.
+  /// The transfers of a collective that this rank sends or receives, and the total size of the transfers of all ranks.
   struct RankTransfers {
     std::vector<Transfer> own;
     int64_t all_bytes = 0;
   };
-  /// The transfers of one flat.
+  /// The transfers of one flat buffer.
   struct FlatTransfers {
     RankTransfers refresh, gather, within_node, between_nodes;
   };
@@ -52,7 +54,7 @@ class QuantizedCollectives {
   const Kernels& kernels_;
   int nodes_, ranks_per_node_;
   std::vector<FlatTransfers> transfers_;               // by flat
-  std::deque<std::vector<const std::byte*>> sources_;  // the sources of this step's sums, in order
+  std::deque<std::vector<const std::byte*>> sources_;  // addresses that each sum of this step reads, in order
   std::size_t next_sources_ = 0;
 };
 

@@ -9,7 +9,8 @@
 namespace aliquot {
 namespace {
 
-/// A small number in every type, so that an addition changes it, not only an assignment.
+/// In every type, this pattern is a number of small magnitude, so an addition to it changes its bits, as an assignment
+/// does.
 constexpr std::byte kPattern{0xA5};
 
 std::byte red_zone_of_values(const Policy& policy) { return std::byte(policy.quantize_weights ? 0x00 : 0xFF); }
@@ -120,8 +121,9 @@ void RedZones::compare(const Zone& zone, const std::byte* bytes, OperationId ope
                                defect(zone, first - bytes, last - bytes)));
 }
 
-/// Attributes a write to a tensor. Most writes run beyond the end of the tensor before the gap. A write that ends
-/// directly before the next tensor, and does not begin at the start of the gap, is attributed to the next tensor.
+/// Describes a write to a red zone and names the tensor whose bounds it exceeds. Most such writes exceed the end of the
+/// tensor before the gap. The tensor after the gap is named if the write ends directly before it and does not begin at
+/// the start of the gap.
 std::string RedZones::defect(const Zone& zone, int64_t first_byte, int64_t last_byte) const {
   if (zone.role != Role::kGradients && zone.role != Role::kParameters) {
     const int64_t declared = declared_bytes(plan_.model, zone.role, zone.whose);

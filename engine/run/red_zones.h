@@ -1,5 +1,5 @@
 #pragma once
-// Red zones of the checking mode: padding with a known pattern, in which writes are detected.
+// Red zones of the checking mode: padding with a known pattern, so that writes to it are detected.
 
 #include <memory>
 #include <vector>
@@ -10,8 +10,8 @@
 
 namespace aliquot {
 
-/// Fills the padding of this rank's parameters, once. The pattern is NaN, so that a read beyond the end becomes
-/// visible, or zero if weights are quantized, since blocks include padding. Call between steps.
+/// Fills the padding of this rank's parameters, once. The pattern is NaN, so that a read beyond the end affects the
+/// result. If weights are quantized, it is zero, because quantized blocks include padding. Call between steps.
 void fill_red_zones_of_values(const Plan& plan, const Weights& weights, const HostView& view);
 
 /// Fills the red zones of gradients and activations when a use opens. Compares all red zones of the use when it closes,
@@ -20,10 +20,10 @@ class RedZones {
  public:
   RedZones(const Plan& plan, const StepMemory& memory, const Device& device);
 
-  /// Enqueued before the model code of the operation, on its lane.
+  /// Call before the model code of the operation is enqueued on the same lane.
   void fill(Stream& compute, OperationId operation) const;
-  /// Enqueued after the model code. This function, or the lane, throws UsageError that names the use, the tensor and
-  /// the element that was written.
+  /// Call after the model code is enqueued. If a red zone was written, this function or the lane throws UsageError,
+  /// which names the use, the tensor and the element.
   void compare(Stream& compute, OperationId operation) const;
 
  private:
@@ -31,10 +31,10 @@ class RedZones {
     std::byte* at;
     int64_t size_bytes;
     std::byte expected;
-    bool begins;  // its buffer begins with this operation, so the zone must be filled
+    bool begins;  // whether its buffer begins with this operation, so the zone must be filled
     Role role;
     int32_t whose;  // PlannedBuffer::flat
-    Gap gap;        // for parameters and gradients: its position in the flat
+    Gap gap;        // position in the flat buffer, for parameters and gradients
   };
 
   std::vector<Zone> zones(OperationId operation) const;

@@ -139,8 +139,8 @@ SymmetricRange StepWork::sent(Stream& lane, const ReduceRecipe& recipe, int32_t 
   return memory_.range(recipe.sent(), flat, AccessMode::kReads);
 }
 
-/// Stores the sources until the work has run. The norm waits for the lane of reductions, so begin_step() may reuse
-/// them.
+/// Returns a list of two addresses that exists until the work has run. The norm waits for the reduce lane before the
+/// step ends, so begin_step() may reuse the lists.
 std::span<const std::byte* const> StepWork::addition_sources(const void* left, const void* right) {
   if (next_addition_ == addition_sources_.size()) addition_sources_.emplace_back();
   auto& sources = addition_sources_[next_addition_++];
@@ -148,8 +148,8 @@ std::span<const std::byte* const> StepWork::addition_sources(const void* left, c
   return sources;
 }
 
-/// Each rank of the replicate group sums one part over all replicas, in rank order, and all ranks gather all parts. The
-/// barrier at the end ensures that no rank still reads this rank's buffers.
+/// Each rank of the replicate group sums one part over all replicas, in rank order. All ranks then gather all parts.
+/// The barrier at the end ensures that no rank still reads this rank's buffers.
 void StepWork::replica_all_reduce(Stream& lane, const Operation& operation, Label label) {
   Communicator& peers = groups_.replicate_group();
   const DType dtype = plan_.policy.precision.gradients;
@@ -173,7 +173,8 @@ void StepWork::replica_all_reduce(Stream& lane, const Operation& operation, Labe
          .staging = memory_.address(Role::kExchangeStaging, -1, AccessMode::kWrites)},
         label);
     peers.all_gather_in_place(lane, memory_.range(Role::kReducedGradients, f, AccessMode::kWrites), part_bytes, label);
-    // One double per 256 elements. With it, the norm needs messages only within the replica.
+    // Gathers the sums of squares, one double per 256 elements, so that the norm needs messages only within the
+    // replica.
     peers.all_gather_in_place(lane, memory_.range(Role::kBlockSquares, f, AccessMode::kWrites),
                               part_squares * static_cast<int64_t>(sizeof(double)), label);
   }
@@ -225,7 +226,7 @@ void StepWork::update(Stream& lane, UnitId unit, const UpdateSteps& steps) {
 
 NormResult StepWork::norm(Stream& lane, bool abandons, Label label) {
   norm_->exchange(lane, memory_, abandons, label);
-  lane.synchronize();  // the host needs the norm to decide about the updates
+  lane.synchronize();  // because the host decides the updates from the norm
   return norm_->finish(memory_);
 }
 

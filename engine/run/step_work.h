@@ -39,18 +39,18 @@ class StepWork {
   void all_gather_gradients(Stream& lane, const Operation& operation, Label label);
   void all_gather_parameters(Stream& lane, const Operation& operation, Label label);
   void update(Stream& lane, UnitId unit, const UpdateSteps& steps);
-  /// Any operation of a matrix group. Enqueues nothing if the step is skipped.
+  /// Enqueues any operation of a matrix group. Does nothing if the step is skipped.
   void matrices(Stream& lane, const Operation& operation, const UpdateSteps& steps, Label label);
-  /// Copies between slots and offload stores.
+  /// Enqueues copies between slots and offload stores.
   void copy(Stream& io, OperationId id);
-  /// Blocks until the parts of all ranks have arrived.
+  /// Computes the gradient norm. Blocks until the parts of all ranks have arrived.
   NormResult norm(Stream& lane, bool abandons, Label label);
 
-  /// Called before model code. Clears gradients that this use is the first to write, if the unit's kernels add to them.
-  /// With `all`, clears them in any case, because the model code will not run. Fills red zones.
+  /// Called before model code. Fills red zones, and clears gradients that this use writes first. If the unit's kernels
+  /// overwrite gradients, clears them only if `all` is true, which means that the model code will not run.
   void open_use(Stream& compute, OperationId use, bool all);
-  /// Called after model code. Compares red zones (RedZones::compare), and clears the padding of gradients, which
-  /// operations on complete shards read.
+  /// Called after model code. Checks red zones (RedZones::compare). Clears the padding of gradients, because operations
+  /// on complete shards also read padding.
   void close_use(Stream& compute, OperationId use);
   void begin_step();
 
@@ -76,9 +76,9 @@ class StepWork {
   std::vector<ReduceRecipe> recipes_;                     // indexed by operation
   std::optional<RedZones> red_zones_;                     // empty outside the checking mode
   std::vector<std::vector<Gap>> padding_;                 // padding of each flat
-  std::vector<std::vector<int32_t>> first_writes_;        // by operation: flats whose gradients a backward writes first
-  std::vector<std::vector<int32_t>> accumulating_flats_;  // by operation: flats with gradients of earlier uses
-  std::deque<std::array<const std::byte*, 2>> addition_sources_;  // the sources of this step's additions, in order
+  std::vector<std::vector<int32_t>> first_writes_;        // by backward: flats whose gradients no earlier use wrote
+  std::vector<std::vector<int32_t>> accumulating_flats_;  // by backward: flats with gradients of earlier uses
+  std::deque<std::array<const std::byte*, 2>> addition_sources_;  // the operands of this step's additions, in order
   std::size_t next_addition_ = 0;
 };
 

@@ -16,18 +16,18 @@
 
 namespace aliquot {
 
-/// Receives consecutive elements of a tensor in its dtype. `first` is the index of the first one.
+/// Receives consecutive elements of a tensor in its dtype. `first` is the index of the first element.
 using ElementsCallback = std::function<void(int64_t first, std::span<const std::byte> elements)>;
 
-/// Passes all elements of sharded tensors to every rank of a group, chunk by chunk. Books `staging_bytes` in the ledger
-/// while it exists. Collective; blocks. Used between steps, from the rank's own thread. The group and the ledger must
+/// Sends all elements of sharded tensors to every rank of a group, in chunks. Adds `staging_bytes` to the ledger while
+/// it exists. Collective and blocking. Used between steps, from the rank's own thread. The group and the ledger must
 /// outlive it.
 class TensorStream {
  public:
   TensorStream(Communicator& ranks, Ledger& ledger, int64_t staging_bytes);
 
-  /// `what` describes the purpose ("reading h.0.weight"). If the purposes of ranks differ, throws UsageError on all
-  /// ranks.
+  /// Calls `take` with consecutive chunks of the tensor. `what` describes the purpose, such as "reading h.0.weight". If
+  /// the purposes of ranks differ, throws UsageError on all ranks.
   void run(std::string_view what, const StateTensor& tensor, const ElementsCallback& take);
 
  private:

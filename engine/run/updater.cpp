@@ -8,8 +8,8 @@
 namespace aliquot {
 namespace {
 
-/// Returns the index of each parameter in the order of names. It does not depend on units or ranks, so it can be the
-/// key of random numbers.
+/// Returns the index of each parameter in the order of names. The index does not depend on units or ranks, so it is
+/// used as the key of random numbers.
 std::vector<int32_t> order_by_name(const ModelSpec& model) {
   std::vector<const std::string*> names;
   for (const UnitSpec& unit : model.units) {
@@ -73,7 +73,7 @@ int64_t Updater::state_offset(int32_t flat, std::size_t state) const {
   return offset;
 }
 
-/// Sets the addresses of the optimizer states. Offloaded states have a slot only during the update.
+/// Sets the addresses of the optimizer states before each update, because offloaded states have a slot only then.
 void Updater::bind_states(int32_t flat) {
   std::byte* at = memory_.address(Role::kOptimizer, flat, AccessMode::kReadsAndWrites);
   for (std::size_t s = 0; s < states(flat).size(); ++s) args_[flat].states[s] = at + state_offset(flat, s);

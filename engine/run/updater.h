@@ -1,5 +1,5 @@
 #pragma once
-// The optimizer updates of a plan.
+// Optimizer updates of the parameters of a plan.
 
 #include <vector>
 
@@ -11,13 +11,14 @@
 
 namespace aliquot {
 
-/// The parameters of all updates of a step: of elements, and of whole matrices before and after orthogonalization.
+/// The parameters of a step's updates: `elements` for elementwise updates, `blend` and `apply` for the matrices of Muon
+/// before and after orthogonalization.
 struct UpdateSteps {
   UpdateStep elements, blend, apply;
-  bool resets_residual = false;  // clear error-feedback residuals: the step is skipped, or the loss scale changes
+  bool resets_residual = false;  // clear error-feedback residuals, because of a skipped step or a new loss scale
 };
 
-/// Enqueues the fused updates of flats. The plan, memory and weights must outlive it.
+/// Enqueues the fused updates of flat buffers. The plan, memory and weights must outlive it.
 class Updater {
  public:
   struct Parts {
@@ -29,13 +30,13 @@ class Updater {
   };
   Updater(const Parts& parts, const Optimizer& optimizer, DType moments);
 
-  /// Enqueues the update of all flats of `unit` on `lane`.
+  /// Enqueues the update of all flat buffers of `unit` on `lane`.
   void update(Stream& lane, UnitId unit, const UpdateSteps& steps);
-  /// Enqueues kMuonMomentum for a flat: updates the momentum, and computes the matrices to orthogonalize.
+  /// Enqueues kMuonMomentum for a flat buffer. It updates the momentum, and computes the matrices to orthogonalize.
   void muon_momentum(Stream& lane, int32_t flat, const UpdateSteps& steps);
 
-  /// The address of optimizer state `state` of the flat between steps: of the own shard, or of all elements at ZeRO
-  /// stage 0.
+  /// The address between steps of optimizer state `state` of a flat buffer. It has all elements at ZeRO stage 0, and
+  /// otherwise those of this rank's shard.
   std::byte* state(int32_t flat, std::size_t state) const;
   const std::vector<StateSpec>& states(int32_t flat) const {
     return plan_.flats[flat].matrices ? matrix_states_ : states_;
@@ -58,8 +59,8 @@ class Updater {
   std::vector<int32_t> parameter_name_order_;  // by first_of_unit_ + parameter: index in the order of names
   std::vector<int32_t> first_of_unit_;
   std::vector<std::vector<Segment>> segments_;  // by flat
-  std::vector<UpdateArgs> args_;                // arguments of each flat; for matrices, those of the momentum
-  std::vector<UpdateArgs> apply_;               // for flats of matrices: arguments of the update
+  std::vector<UpdateArgs> args_;                // by flat: arguments of its update; for matrices, of the momentum
+  std::vector<UpdateArgs> apply_;               // by flat of matrices: arguments of its update
 };
 
 }  // namespace aliquot

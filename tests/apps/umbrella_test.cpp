@@ -93,7 +93,7 @@ TEST(Umbrella, AScopeOutOfOrderNamesBothUnits) {
       auto live = engine.units()[1].forward();
       FAIL() << "a scope was opened out of order";
     } catch (const aliquot::UsageError& error) {
-      EXPECT_STREQ(error.what(), "forward of b was opened where the declared order has forward of a");
+      EXPECT_STREQ(error.what(), "forward of b was opened, but the declared order expects forward of a");
     }
   });
 }

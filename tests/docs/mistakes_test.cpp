@@ -95,7 +95,7 @@ TEST(Mistakes, AGradientUsedInForward) {
 TEST(Mistakes, AUnitLeftOut) {
   with_pair([](Pair& pair) {
     pair.engine.micro_batch();
-    expect_told("forward of b was opened where the declared order has forward of a",
+    expect_told("forward of b was opened, but the declared order expects forward of a",
                 [&] { auto live = pair.b().forward(); });
   });
 }
@@ -103,7 +103,7 @@ TEST(Mistakes, AUnitLeftOut) {
 TEST(Mistakes, BackwardInTheOrderOfForward) {
   with_pair([](Pair& pair) {
     pair.forward();
-    expect_told("backward of a was opened where the declared order has backward of b",
+    expect_told("backward of a was opened, but the declared order expects backward of b",
                 [&] { auto live = pair.a().backward(); });
   });
 }
@@ -111,7 +111,7 @@ TEST(Mistakes, BackwardInTheOrderOfForward) {
 TEST(Mistakes, AStepTakenTooSoon) {
   with_pair([](Pair& pair) {
     pair.forward();
-    expect_told("step() was called where the declared order has backward of b", [&] { (void)pair.engine.step(); });
+    expect_told("step() was called, but the declared order expects backward of b", [&] { (void)pair.engine.step(); });
   });
 }
 
@@ -120,7 +120,7 @@ TEST(Mistakes, TwoUnitsOpenAtOnce) {
     pair.engine.micro_batch();
     const auto live = pair.a().forward();
     expect_told(
-        "unit a is still live: close its scope before another is opened; units used together are opened by one scope",
+        "the scope of unit a is still open: close it before you open another, or open both units with one call",
         [&] { auto another = pair.b().forward(); });
   });
 }
@@ -266,7 +266,7 @@ TEST(Mistakes, ValuesAndGradientAtOnePointer) {
   aliquot::World::threads(1, [](aliquot::World& world) {
     float* value = nullptr;
     aliquot::Engine engine(world, {});
-    expect_told("one pointer is given for the values and the gradient of a.w: expected two",
+    expect_told("the values and the gradient of a.w use one pointer: expected two pointers",
                 [&] { engine.add_unit("a").add("w", {300}, &value, &value); });
   });
 }

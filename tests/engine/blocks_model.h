@@ -20,8 +20,8 @@ inline float blocks_value(const std::string& parameter, int64_t element) {
   return 0.4f * initial_value(parameter, element);
 }
 
-/// Blocks y = x + B tanh(A x), one unit and one use each. The loss is |y|^2 / 2 of the last block's y. All saved
-/// activations are in memory that the engine allocates.
+/// Blocks y = x + B tanh(A x). Each block has one unit and one use. The loss is |y|^2 / 2 for the y of the last block.
+/// All saved activations are in memory that the engine allocates.
 class Blocks {
  public:
   float *a[kBlocks], *b[kBlocks], *d_a[kBlocks], *d_b[kBlocks];
@@ -43,7 +43,7 @@ class Blocks {
       run(engine, memory, [this, memory, p = a[memory.use]] { compute_saved(p, memory); });
     });
   }
-  /// The engine does not preserve scratch between runs of a use, so this fills it with NaN before each run.
+  /// Fills the scratch with NaN before each run of a use, because the engine does not preserve scratch between runs.
   static void fill_scratch_with_nan(const UseMemory& memory) {
     std::fill_n(static_cast<float*>(memory.scratch), kRows * kMiddle, std::nanf(""));
   }
@@ -60,7 +60,7 @@ class Blocks {
       fill_scratch_with_nan(memory);
       compute_saved(p, memory, sample);
       compute_output(q, memory, sample);
-      // Recompute overwrites these activations, so nothing may read the values of this first run.
+      // Backward must read the recomputed activations. NaN reveals a read of the values of this first run.
       if (memory.recomputed) std::fill_n(static_cast<float*>(memory.kept), kRows * kMiddle, std::nanf(""));
     });
   }
@@ -139,7 +139,7 @@ class Blocks {
       }
     }
   }
-  double sample_ = 0;  // input of block 0, which has no input buffer of the engine
+  double sample_ = 0;  // determines the input of block 0, which has no buffer of the engine
 };
 
 struct EngineWithBlocks {

@@ -1,4 +1,4 @@
-// Exceptions within steps and evaluations, calls at the wrong time, and engines that alternate.
+// Exceptions during steps and evaluations, calls at the wrong time, and two engines whose steps alternate.
 #include <cmath>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -35,7 +35,7 @@ void train_and_throw(Engine& engine, SmallModel& model, int step, int rank, Wher
 }
 
 /// In step 2 one rank, or every rank, throws. All ranks skip the step, and the following steps are unaffected.
-TEST(Exceptions, OnOneRankSkipTheStepOnAllRanks) {
+TEST(Exceptions, SkipTheStepOnAllRanks) {
   for (const bool all_throw : {false, true}) {
     for (const Where where : {Where::kForward, Where::kBackward, Where::kBetween}) {
       for (const int stage : {0, 1, 2, 3}) {
@@ -76,7 +76,7 @@ TEST(Exceptions, OnOneRankSkipTheStepOnAllRanks) {
   }
 }
 
-TEST(Exceptions, InAnEvaluationChangeNoLaterStep) {
+TEST(Exceptions, DuringEvaluationDoNotAffectLaterSteps) {
   for (const int stage : {0, 3}) {
     Settings settings;
     settings.options = {.zero_stage = stage, .gather = GatherMode::kCopy};
@@ -115,8 +115,8 @@ TEST(Exceptions, AfterAnUpdateInBackwardAreFatal) {
       kHosts);
 }
 
-/// Rank 1 throws in one micro-batch of several, or before the first. The code that catches the exception calls step(),
-/// and in the second case abandon() before.
+/// Rank 1 throws in one of four micro-batches, or before the first. The code that catches the exception calls step().
+/// If no micro-batch has started, it calls abandon() before step().
 TEST(Exceptions, InAnyMicroBatchSkipTheStep) {
   for (const int at : {-1, 0, 1, 2, 3}) {
     for (const int stage : {0, 2, 3}) {
@@ -141,7 +141,7 @@ TEST(Exceptions, InAnyMicroBatchSkipTheStep) {
                     }
                   } catch (const std::runtime_error&) {
                     if (at < 0) engine.abandon();
-                    EXPECT_THROW(engine.micro_batch(), UsageError) << "step() must come first";
+                    EXPECT_THROW(engine.micro_batch(), UsageError) << "step() must be called first";
                   }
                   const StepReport report = engine.step();
                   EXPECT_EQ(report.skipped, faulty);
@@ -158,8 +158,8 @@ TEST(Exceptions, InAnyMicroBatchSkipTheStep) {
   }
 }
 
-/// An exception after step() does not affect the finished step, although its Pass object still exists.
-TEST(Exceptions, AfterStepChangeNothing) {
+/// An exception after step() does not affect the finished step, although the Pass object of the step still exists.
+TEST(Exceptions, AfterStepDoNotAffectTheFinishedStep) {
   World::threads(
       1,
       [](World& world) {
@@ -181,7 +181,7 @@ TEST(Exceptions, AfterStepChangeNothing) {
       kHosts);
 }
 
-TEST(Misuse, CallsAreRefusedWhileAScopeIsOpen) {
+TEST(Misuse, CallsThrowWhileAScopeIsOpen) {
   for (const int stage : {0, 2, 3}) {
     World::threads(
         1,
@@ -205,7 +205,7 @@ TEST(Misuse, CallsAreRefusedWhileAScopeIsOpen) {
   }
 }
 
-TEST(Misuse, DifferentOptionsOfRanksAreRefused) {
+TEST(Misuse, OptionsThatDifferBetweenRanksThrow) {
   const auto differing = [](const std::function<void(EngineOptions&)>& change, std::string_view sentence) {
     try {
       World::threads(
@@ -264,8 +264,8 @@ TEST(GuardRange, ThrowsIfTheAddressSpaceIsTooSmall) {
   EXPECT_THROW(GuardRange({{"w", int64_t{1} << 50}}), UnavailableError);
 }
 
-/// Two engines on the same ranks, whose steps alternate in several patterns.
-TEST(Engines, AlternateBetweenSteps) {
+/// Runs the steps of two engines on the same ranks in an irregular order.
+TEST(Engines, StepsOfTwoEnginesMayAlternate) {
   for (const int stage : {0, 1, 2, 3}) {
     Settings settings;
     settings.options = {.zero_stage = stage};
@@ -301,7 +301,7 @@ TEST(Engines, AlternateBetweenSteps) {
   }
 }
 
-TEST(Engines, RefuseToStartWithinAnothersStep) {
+TEST(Engines, MicroBatchThrowsDuringTheStepOfAnotherEngine) {
   World::threads(
       1,
       [](World& world) {

@@ -1,4 +1,4 @@
-// Which rank produced gradients that are not finite.
+// StepReport::own_not_finite identifies the rank whose gradients are not finite.
 #include <gtest/gtest.h>
 #include <limits>
 
@@ -9,8 +9,8 @@ namespace {
 
 using namespace testing_model;
 
-/// A rank that produces non-finite gradients in several successive steps reports itself from the second such step on.
-TEST(NotFinite, TheFaultyRankReportsItself) {
+/// If a rank has non-finite gradients in several successive steps, own_not_finite is true from the second of them on.
+TEST(NotFinite, IsReportedByTheRankWithNonFiniteGradients) {
   for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
     for (const int stage : {0, 1, 2, 3}) {
       Settings settings;

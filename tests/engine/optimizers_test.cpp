@@ -1,5 +1,6 @@
-// Special optimizers through the engine. A custom rule matches a reference loop bit for bit at every ZeRO stage and on
-// every world, and its states are saved under their own names. 8-bit moments give the same bits at every stage.
+// Tests of custom rules and of 8-bit moments. A custom rule gives the same bits as a reference loop at every ZeRO
+// stage and world size. Its states are saved under the names that the rule declares. 8-bit moments give the same bits
+// at every ZeRO stage.
 #include <gtest/gtest.h>
 
 #include "optim/custom_rule.h"
@@ -10,7 +11,8 @@ namespace {
 
 using namespace testing_model;
 
-/// A test rule: steps by a decaying sum of gradients. The second state shortens steps where gradients change sign.
+/// A rule for tests. Its update is proportional to its first state, a decaying sum of gradients. Its second state makes
+/// the update smaller where gradients change sign.
 struct Steadied {
   static constexpr int kStateCount = 2;
   static constexpr std::array<std::string_view, kStateCount> kStateNames = {"sum", "steadiness"};
@@ -69,7 +71,7 @@ TEST(EightBitMoments, GiveTheSameBitsAtEveryStage) {
   }
 }
 
-TEST(CustomOptimizer, SavesStatesUnderTheirOwnNames) {
+TEST(CustomOptimizer, SavesStatesUnderTheNamesOfTheRule) {
   World::threads(2,
                  [](World& world) {
                    SmallModel model;
@@ -92,8 +94,8 @@ TEST(CustomOptimizer, SavesStatesUnderTheirOwnNames) {
                  {.device = DeviceChoice::kHost, .timeout_seconds = 60});
 }
 
-/// With zero gradients AdamW only decays the weights, here with a separate factor for each parameter.
-TEST(ParameterOptions, ScaleRateAndDecay) {
+/// With zero gradients, AdamW only decays the weights. Each parameter has different scales of learning rate and decay.
+TEST(ParameterOptions, ScaleLearningRateAndWeightDecay) {
   World::threads(
       2,
       [](World& world) {

@@ -1,4 +1,4 @@
-// Reproducible sums, updates in the backward pass, evaluation and skipped uses.
+// Tests of reproducible sums, updates in the backward pass, evaluation and skipped uses.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -35,7 +35,7 @@ Outcome train_batch_of_8(int ranks, Settings settings) {
   return outcome;
 }
 
-TEST(Reproducible, OneGlobalBatchGivesTheSameBitsOnAnyWorldSize) {
+TEST(Reproducible, ResultsDoNotDependOnTheWorldSize) {
   for (const Precision& precision : {Precision{}, Precision{.compute = DType::kBFloat16, .gradients = DType::kBFloat16},
                                      Precision{.compute = DType::kBFloat16, .reduce = DType::kBFloat16}}) {
     Settings settings;
@@ -55,8 +55,8 @@ TEST(Reproducible, OneGlobalBatchGivesTheSameBitsOnAnyWorldSize) {
   }
 }
 
-/// The control for the test above: without `reproducible`, the world size does change bits.
-TEST(Reproducible, WithoutItTheWorldSizeChangesBits) {
+/// Control for the test above: without `reproducible`, the result depends on the world size.
+TEST(Reproducible, WorldSizeChangesResultsIfDisabled) {
   Settings settings;
   settings.options = {.zero_stage = 2, .clip = 0.5};
   EXPECT_FALSE(train_batch_of_8(1, settings) == train_batch_of_8(4, settings));
@@ -99,7 +99,7 @@ TEST(Reproducible, HoldsOneShardPerTreeLevel) {
 
 // Update in backward --------------------------------------------------------------------------------------------------
 
-TEST(UpdateInBackward, GivesTheBitsOfUpdatesAfterBackward) {
+TEST(UpdateInBackward, MatchesUpdatesAfterBackward) {
   for (const int ranks : {1, 2, 3}) {
     for (const int stage : {0, 1, 2, 3}) {
       for (const int accumulate : {1, 3}) {
@@ -116,7 +116,7 @@ TEST(UpdateInBackward, GivesTheBitsOfUpdatesAfterBackward) {
   }
 }
 
-TEST(UpdateInBackward, AdversarialSchedulingChangesNoBit) {
+TEST(UpdateInBackward, AdversarialSchedulingDoesNotChangeResults) {
   for (const int stage : {0, 1, 2, 3}) {
     Settings settings;
     settings.options = {.zero_stage = stage, .gather = GatherMode::kCopy, .update_in_backward = true, .clip = 0};
@@ -152,7 +152,7 @@ TEST(UpdateInBackward, HoldsAtMostTwoGradientShards) {
 
 // Evaluation ----------------------------------------------------------------------------------------------------------
 
-/// The expected result of evaluate(): the loss computed without an engine from the full parameters.
+/// Returns the expected result of evaluate(): the loss computed without an engine, from the full parameters.
 double plain_loss(Engine& engine, int64_t batch, int rank) {
   SmallModel model;
   std::vector<std::vector<float>> parameters;
@@ -163,7 +163,7 @@ double plain_loss(Engine& engine, int64_t batch, int rank) {
   return model.loss();
 }
 
-TEST(Evaluation, ChangesNoBitOfTheTraining) {
+TEST(Evaluation, DoesNotAffectTraining) {
   for (const int ranks : {1, 2, 3}) {
     for (const int stage : {0, 1, 2, 3}) {
       for (const auto gather : {GatherMode::kCopy, GatherMode::kView}) {
@@ -215,7 +215,7 @@ TEST(Evaluation, MatchesTheReferenceUnderAdversarialScheduling) {
   }
 }
 
-TEST(Evaluation, IsRefusedOutOfOrderAndInsideAStep) {
+TEST(Evaluation, ThrowsOutOfOrderAndInsideAStep) {
   World::threads(
       1,
       [](World& world) {
@@ -232,18 +232,18 @@ TEST(Evaluation, IsRefusedOutOfOrderAndInsideAStep) {
           return "nothing was thrown";
         };
         EXPECT_EQ(error_of([&] { auto live = units[1].evaluate(); }),
-                  "evaluate of layer.0 was opened where the declared order has evaluate of scale");
+                  "evaluate of layer.0 was opened, but the declared order expects evaluate of scale");
         { auto live = units[0].evaluate(); }
         const std::string unfinished = "an evaluation is not finished: evaluate of layer.0 comes next";
         EXPECT_EQ(error_of([&] { engine.micro_batch(); }), unfinished);
         EXPECT_EQ(error_of([&] { (void)engine.step(); }), unfinished);
         EXPECT_EQ(error_of([&] { auto live = units[2].evaluate(); }),
-                  "evaluate of layer.1 was opened where the declared order has evaluate of layer.0");
+                  "evaluate of layer.1 was opened, but the declared order expects evaluate of layer.0");
         { auto live = units[1].evaluate(); }
         { auto live = units[2].evaluate(); }
         { auto live = engine.evaluate({&units[3], &units[0]}); }
         engine.micro_batch();
-        EXPECT_THROW(static_cast<void>(units[0].evaluate()), UsageError) << "evaluation within a step";
+        EXPECT_THROW(static_cast<void>(units[0].evaluate()), UsageError) << "evaluation during a step";
         auto live = units[0].forward();
       },
       kHosts);
@@ -251,7 +251,8 @@ TEST(Evaluation, IsRefusedOutOfOrderAndInsideAStep) {
 
 // Skipped uses --------------------------------------------------------------------------------------------------------
 
-/// Like train_micro_batch, but a rank with `skips` skips layer 1, whose gradients are then zero on that rank.
+/// Runs one micro-batch. If `skips` is true, the rank skips layer 1 and computes nothing in the other uses, so that all
+/// its gradients are zero.
 void train_without_layer_1(Engine& engine, SmallModel& model, int step, bool skips, int rank) {
   auto& units = engine.units();
   const auto data = testing_model::samples(step, 0, rank);
@@ -284,8 +285,8 @@ TEST(Skip, LeavesZeroGradients) {
           declare(engine, model);
           const auto before = engine.read("layer.1.weight");
           const auto other = engine.read("layer.0.weight");
-          // If all ranks skip the layer, its weight does not change. If only rank 1 skips it, the gradients of the
-          // others count.
+          // If all ranks skip the layer, its weight does not change. If only rank 1 skips the layer, the gradients of
+          // the other ranks change the weight.
           train_without_layer_1(engine, model, 0, true, world.rank());
           EXPECT_EQ(engine.step().gradient_norm, 0.0);
           EXPECT_TRUE(engine.read("layer.1.weight") == before);
@@ -298,7 +299,7 @@ TEST(Skip, LeavesZeroGradients) {
   }
 }
 
-TEST(Skip, IsRefusedOutOfOrder) {
+TEST(Skip, ThrowsOutOfOrder) {
   World::threads(
       1,
       [](World& world) {

@@ -1,5 +1,5 @@
-// Quantized weights and gradients match, on every world, a reference loop that rounds at the same points. Memory use
-// equals the plan.
+// Training with quantized weights and gradients matches a reference loop that rounds at the same points, for every
+// number of nodes and ranks. Memory use equals the plan.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -87,7 +87,7 @@ TEST_P(Quantized, UsesThePlannedMemory) {
   }
 }
 
-TEST_P(Quantized, AdversarialSchedulingChangesNoBit) {
+TEST_P(Quantized, AdversarialSchedulingDoesNotChangeResults) {
   for (uint64_t seed = 0; seed < 6; ++seed) {
     AdversarialScheduler adversary(
         seed, seed % 2 == 0 ? AdversarialScheduler::Compute::kInline : AdversarialScheduler::Compute::kQueued);
@@ -105,8 +105,9 @@ INSTANTIATE_TEST_SUITE_P(Nodes, Quantized,
                            return fmt::format("{}x{}", test.param.nodes, test.param.ranks_per_node);
                          });
 
-/// One replica per node. Gradients are rounded on the way to the rank that adds them, and again on the way back.
-TEST(QuantizedGradients, OfReplicasMatchTheReference) {
+/// Each node is one replica. Gradients are quantized before they are sent to the rank that adds them, and the sum is
+/// quantized before it is sent back.
+TEST(QuantizedGradients, MatchTheReferenceWithOneReplicaPerNode) {
   for (const auto& [nodes, ranks_per_node] : {std::pair(2, 1), {2, 2}, {3, 1}, {4, 2}}) {
     const ScopedRanksPerNode emulated_nodes(ranks_per_node);
     for (const int stage : {1, 2, 3}) {
@@ -173,8 +174,8 @@ TEST(QuantizedWeights, AreUsedByEvaluation) {
   EXPECT_EQ(losses(4, 2), one);
 }
 
-/// A non-finite gradient on one rank skips the step on all ranks, and nothing of it enters the error-feedback residual.
-TEST(QuantizedGradients, ThatAreNotFiniteSkipTheStepOnAllRanks) {
+/// A non-finite gradient on one rank skips the step on all ranks and does not enter the error-feedback residual.
+TEST(QuantizedGradients, NonFiniteValuesSkipTheStepOnAllRanks) {
   const ScopedRanksPerNode nodes(1);
   Settings settings;
   settings.options = {.zero_stage = 2, .quantize_gradients = true};
@@ -195,8 +196,8 @@ TEST(QuantizedGradients, ThatAreNotFiniteSkipTheStepOnAllRanks) {
       kHosts);
 }
 
-/// In a skipped step some gradients may be finite and huge. Their rounding errors must not enter the next step.
-TEST(QuantizedGradients, ASkippedStepResetsTheResidual) {
+/// In a skipped step, some gradients may be finite but huge. Their rounding errors must not enter the next step.
+TEST(QuantizedGradients, SkippedStepResetsTheResidual) {
   for (const int replicas : {1, 2}) {
     const ScopedRanksPerNode nodes(1);
     Settings settings;
@@ -208,7 +209,7 @@ TEST(QuantizedGradients, ASkippedStepResetsTheResidual) {
           [&](World& world) {
             EngineWithModel setup(world, settings);
             if (skips_one) {
-              // Gradients of rank 1 are finite in most blocks, those of rank 0 are not.
+              // In most blocks, the gradients of rank 1 are finite and the gradients of rank 0 are not.
               train_micro_batch(setup.engine, setup.model, 0, 0, world.rank(), world.rank() == 1 ? 1e30f : HUGE_VALF);
               EXPECT_TRUE(setup.engine.step().skipped);
             }
@@ -224,8 +225,8 @@ TEST(QuantizedGradients, ASkippedStepResetsTheResidual) {
   }
 }
 
-/// The residual has the old loss scale, so a change of the scale must reset it.
-TEST(QuantizedGradients, AChangedLossScaleResetsTheResidual) {
+/// The residual includes the old loss scale as a factor, so a change of the loss scale must reset the residual.
+TEST(QuantizedGradients, ChangedLossScaleResetsTheResidual) {
   const ScopedRanksPerNode nodes(1);
   Settings settings;
   settings.options = {.zero_stage = 2,
@@ -237,7 +238,7 @@ TEST(QuantizedGradients, AChangedLossScaleResetsTheResidual) {
   EXPECT_EQ(train_on(2, settings), train_without_engine(2, settings));
 }
 
-/// After adopt() training continues as in a new engine, with an empty residual.
+/// After adopt(), training continues as in a new engine, with a residual of zero.
 TEST(QuantizedGradients, AdoptResetsTheResidual) {
   for (const int replicas : {1, 2}) {
     const ScopedRanksPerNode nodes(1);
@@ -270,11 +271,11 @@ TEST(QuantizedGradients, AdoptResetsTheResidual) {
   }
 }
 
-/// Two replicas on four nodes: each spans two nodes.
-TEST(QuantizedGradients, OfReplicasThatSpanNodesMatchTheReference) {
+/// With two replicas on four nodes, each replica spans two nodes.
+TEST(QuantizedGradients, MatchTheReferenceIfReplicasSpanNodes) {
   Settings settings;
   settings.options = {.replicas = 2, .quantize_weights = true, .quantize_gradients = true};
-  settings.nodes = 2;  // only the all-reduce over the two replicas rounds
+  settings.nodes = 2;  // only the all-reduce over the two replicas quantizes gradients
   for (const int ranks_per_node : {1, 2}) {
     const ScopedRanksPerNode nodes(ranks_per_node);
     EXPECT_EQ(train_on(4 * ranks_per_node, settings), train_without_engine(4 * ranks_per_node, settings))
@@ -294,7 +295,7 @@ TEST(Quantized, SupportsFreezingAndEvaluation) {
   }
 }
 
-TEST(Quantized, IncompatibleOptionsAreRefused) {
+TEST(Quantized, IncompatibleOptionsThrow) {
   const auto refused = [](const EngineOptions& options, int ranks, int ranks_per_node) -> std::string {
     const ScopedRanksPerNode nodes(ranks_per_node);
     try {

@@ -1,4 +1,4 @@
-// Activations in memory of the engine, and uses recomputed before their backward. Results with and without are bitwise
+// Tests of activations in memory of the engine, and of recompute. Results with and without recompute are bitwise
 // identical, and memory use equals the plan.
 #include <cmath>
 #include <fmt/format.h>
@@ -41,7 +41,8 @@ Trained train(int ranks, const EngineOptions& options, const WorldOptions& world
   return trained;
 }
 
-/// The same model without an engine has the same loss bit for bit. Its norm agrees up to the order of the sum.
+/// Without an engine, the model has the same loss bit for bit. Its gradient norm may differ slightly, because it is
+/// summed in another order.
 TEST(Recompute, MatchesTheModelWithoutAnEngine) {
   Blocks blocks;
   std::vector<std::vector<float>> values, gradients;
@@ -75,8 +76,8 @@ TEST(Recompute, MatchesTheModelWithoutAnEngine) {
   }
 }
 
-/// Recompute with other options of the policy.
-TEST(Recompute, ChangesNoBitWithOtherOptions) {
+/// Combines recompute with other options.
+TEST(Recompute, DoesNotChangeResultsWithOtherOptions) {
   const EngineOptions all[] = {{.zero_stage = 3, .gather = GatherMode::kCopy, .update_in_backward = true, .clip = 0},
                                {.zero_stage = 2, .accumulate = 2, .reproducible = true},
                                {.zero_stage = 2, .replicas = 2, .accumulate = 2},
@@ -96,7 +97,7 @@ TEST(Recompute, ChangesNoBitWithOtherOptions) {
 }
 
 /// train() also checks that the ledger equals the plan in every case.
-TEST(Recompute, ChangesNoBit) {
+TEST(Recompute, DoesNotChangeResults) {
   for (const int ranks : {1, 2, 3}) {
     for (const int accumulate : {1, 2}) {
       for (const int stage : {0, 1, 2, 3}) {
@@ -121,7 +122,7 @@ TEST(Recompute, ChangesNoBit) {
   }
 }
 
-TEST(Recompute, AdversarialSchedulingChangesNoBit) {
+TEST(Recompute, AdversarialSchedulingDoesNotChangeResults) {
   for (const int stage : {1, 3}) {
     EngineOptions options = {.zero_stage = stage, .accumulate = 2};
     if (stage == 3) options.gather = GatherMode::kCopy;
@@ -152,7 +153,8 @@ int64_t activation_peak(const EngineOptions& options) {
   return peak;
 }
 
-/// Outputs stay until the backward of the next use. The last use is not recomputed, because its backward comes next.
+/// The output of a use is needed until the backward of the next use. The last use is not recomputed, because its
+/// backward directly follows its forward.
 TEST(Recompute, PeakActivationsMatchTheFormula) {
   constexpr int64_t kAlways =
       kBlocks * kStreamBytes + kStreamBytes + kKeptBytes;  // outputs, activation gradients, scratch
@@ -192,7 +194,7 @@ TEST(Recompute, EvaluationLeavesNoActivations) {
 }
 
 /// The recompute function of the model throws on one rank. All ranks skip the step, and the next step is unaffected.
-TEST(Recompute, AnExceptionAbandonsTheStep) {
+TEST(Recompute, ExceptionAbandonsTheStep) {
   World::threads(
       2,
       [&](World& world) {
@@ -231,7 +233,7 @@ TEST(Recompute, SupportsSkippedUses) {
             blocks.forward(engine, live.memory(), 0.5);
           }
           for (int i = kBlocks - 1; i >= 0; --i) {
-            if (i == 1 && world.rank() == 1) {  // its gradients are zero
+            if (i == 1 && world.rank() == 1) {  // rank 1 skips block 1, so its gradients are zero
               engine.units()[i].skip();
               continue;
             }
@@ -263,7 +265,7 @@ TEST(Recompute, UsesTheLargestSizesOfAllRanks) {
       kHosts);
 }
 
-TEST(Recompute, InvalidDeclarationsAreRefused) {
+TEST(Recompute, InvalidDeclarationsThrow) {
   World::threads(
       1,
       [](World& world) {

@@ -1,4 +1,4 @@
-// The engine refuses invalid declarations and calls before it trains with them. It remains usable after a refusal.
+// The engine rejects invalid declarations and calls before training, and remains usable afterwards.
 #include <cmath>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -71,7 +71,7 @@ TEST_F(Refusals, EmptyAndTooLargeShapes) {
     Engine one(world, {});
     Unit& unit = one.add_unit("u");
     std::string sentence = usage_error_message([&] { unit.add("w", shape, &value, &gradient); });
-    unit.add("w", {3}, &value, &gradient);  // the refused call declared nothing
+    unit.add("w", {3}, &value, &gradient);  // the rejected call has declared nothing
     EXPECT_NO_THROW(one.plan());
     return sentence;
   };
@@ -93,9 +93,10 @@ TEST_F(Refusals, NullPointersAndPointersSharedWithinAUnit) {
             "u.w has no pointer to its values: expected the address of one of the model's pointers");
   EXPECT_EQ(error_of(static_cast<float**>(nullptr), &gradient),
             "u.w has no pointer to its values: expected the address of one of the model's pointers");
-  EXPECT_EQ(error_of(&value, &value), "one pointer is given for the values and the gradient of u.w: expected two");
+  EXPECT_EQ(error_of(&value, &value), "the values and the gradient of u.w use one pointer: expected two pointers");
   unit.add("v", {3}, &value, &gradient);
-  const std::string shared = "one pointer is given for u.v and for u.w: expected one for each parameter of a unit";
+  const std::string shared =
+      "u.v and u.w use the same pointer: expected a different pointer for each parameter of a unit";
   EXPECT_EQ(error_of(&value, &other_gradient), shared);
   EXPECT_EQ(error_of(&other, &gradient), shared);
   EXPECT_EQ(error_of(&gradient, &other_gradient), shared);
@@ -112,9 +113,10 @@ TEST_F(Refusals, PointersSharedByUnitsOfOneUse) {
     for (const char* name : {"a", "b"}) one.add_unit(name).add("w", {3}, &value, &gradient);
     if (together) one.declare_order({{0, 1}});
     const std::string message = usage_error_message([&] { one.materialize(ones); });
-    EXPECT_EQ(message, together
-                           ? "one pointer is given for a.w and for b.w, which are used together: expected one for each"
-                           : "nothing was refused");
+    EXPECT_EQ(message,
+              together
+                  ? "a.w and b.w use the same pointer, but are used together: expected a different pointer for each"
+                  : "nothing was refused");
   }
 }
 
@@ -131,7 +133,7 @@ TEST_F(Refusals, NullUnitPointers) {
   const Pass pass = engine.micro_batch();
   const Unit* none = nullptr;
   EXPECT_EQ(usage_error_message([&] { const Scope live = engine.forward({none}); }),
-            "a unit is given as a null pointer: expected the address of one of engine.units()");
+            "a unit pointer is null: expected the address of one of engine.units()");
 }
 
 TEST_F(Refusals, ValidNamesAreAccepted) {
@@ -171,8 +173,8 @@ TEST_F(Refusals, NullFunctions) {
             "a world needs a function for its ranks to run");
 }
 
-/// Regression test: after a failed callback the engine counted as materialized and trained on zeros.
-TEST_F(Refusals, AFailedMaterializeLeavesTheEngineUnmaterialized) {
+/// Regression test: after a failed callback, the engine was treated as materialized and trained on zeros.
+TEST_F(Refusals, FailedMaterializeCanBeRepeated) {
   declare_named("w");
   const auto fails = [](const ParameterSpec&, int64_t, std::span<float>) { throw std::runtime_error("no file"); };
   EXPECT_THROW(engine.materialize(fails), std::runtime_error);
@@ -205,10 +207,10 @@ TEST_F(Refusals, CallsOutOfOrder) {
     const Pass pass = engine.micro_batch();
     {
       const Scope live = unit.forward();
-      EXPECT_EQ(usage_error_message([&] { unit.skip(); }), "unit unit 0 is still live: close its scope first");
+      EXPECT_EQ(usage_error_message([&] { unit.skip(); }), "the scope of unit unit 0 is still open: close it first");
     }
     EXPECT_EQ(usage_error_message([&] { (void)engine.step(); }),
-              "step() was called where the declared order has backward of unit 0");
+              "step() was called, but the declared order expects backward of unit 0");
     const Scope live = unit.backward();
   }
   EXPECT_NO_THROW(engine.step());
@@ -226,7 +228,7 @@ TEST_F(Refusals, InvalidDeadlines) {
   }
 }
 
-/// Regression test: a deadline beyond the range of the clock expired at once.
+/// Regression test: a deadline beyond the range of the clock expired immediately.
 TEST_F(Refusals, HugeAndInfiniteDeadlinesAreAccepted) {
   for (const double seconds : {1e10, 1e300, kInfinity}) {
     const auto all_reduce = [](World& ranks) {
@@ -239,9 +241,9 @@ TEST_F(Refusals, HugeAndInfiniteDeadlinesAreAccepted) {
   }
 }
 
-// Reads that all ranks take part in -----------------------------------------------------------------------------------
+// Collective reads ----------------------------------------------------------------------------------------------------
 
-TEST(Reading, OfDifferentNamesIsRefusedOnAllRanks) {
+TEST(Reading, DifferentNamesThrowOnAllRanks) {
   World::threads(
       3,
       [](World& world) {
@@ -255,7 +257,7 @@ TEST(Reading, OfDifferentNamesIsRefusedOnAllRanks) {
       kHosts);
 }
 
-/// A tensor whose runs of five elements are owned by the ranks in turn. Each rank also has a full copy, which must not
+/// A tensor in runs of five elements, which the ranks own alternately. Each rank also lists a full copy, which must not
 /// be read.
 StateTensor interleaved_tensor(std::vector<float>& values, int rank, int rank_count) {
   constexpr int64_t kRun = 5;
@@ -297,7 +299,7 @@ TEST(Reading, StreamsEveryElementOnceInOrderForAnyStagingSize) {
   }
 }
 
-/// A tensor of 6 MiB is read, and copied by set_trainable(), in several parts.
+/// read() and set_trainable() process a tensor of 6 MiB in several parts.
 TEST(Reading, ReturnsLargeTensorsInFull) {
   World::threads(
       2,

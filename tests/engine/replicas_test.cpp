@@ -1,4 +1,4 @@
-// Results with and without replicas over the same ranks are bitwise identical. Memory use equals the plan.
+// On the same number of ranks, results with and without replicas are bitwise identical. Memory use equals the plan.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <limits>
@@ -28,9 +28,9 @@ const Precision kPrecisions[] = {{},
                                  {.compute = DType::kBFloat16, .reduce = DType::kBFloat16},
                                  {.compute = DType::kFloat16}};
 
-/// Each replica has a power of two of contiguous ranks. Their sum is then a subtree of the sum over all ranks, so
-/// results with and without replicas are bitwise identical.
-TEST(Replicas, ChangeNoBit) {
+/// Each replica has contiguous ranks, and their number is a power of two. The sum over a replica is then a subtree of
+/// the sum over all ranks, so results with and without replicas are bitwise identical.
+TEST(Replicas, DoNotChangeResults) {
   for (const auto& [ranks, replicas] : kLayouts) {
     for (const int stage : {1, 2, 3}) {
       for (const Precision& precision : kPrecisions) {
@@ -49,7 +49,7 @@ TEST(Replicas, ChangeNoBit) {
 }
 
 /// Micro-batches accumulate in the full gradients, so the sum over ranks is the same as without replicas.
-TEST(Replicas, AccumulateInFullChangesNoBit) {
+TEST(Replicas, AccumulationInFullGradientsDoesNotChangeResults) {
   for (const int stage : {1, 2, 3}) {
     Settings settings;
     settings.options = {.zero_stage = stage, .accumulate = 3, .accumulate_into = AccumulateInto::kFull};
@@ -57,9 +57,9 @@ TEST(Replicas, AccumulateInFullChangesNoBit) {
   }
 }
 
-/// With accumulation into the shard, each replica first sums its own micro-batches. This order differs from sharding
-/// without replicas, but is the same at every ZeRO stage.
-TEST(Replicas, AccumulateIntoTheShardGivesTheSameBitsAtEveryStage) {
+/// With accumulation into the shard, each replica first sums its own micro-batches. The order of this sum differs from
+/// the order without replicas, but is the same at every ZeRO stage.
+TEST(Replicas, AccumulationIntoTheShardGivesTheSameResultsAtEveryStage) {
   for (const Precision& precision : kPrecisions) {
     Settings settings;
     settings.options = {.zero_stage = 3,
@@ -89,8 +89,8 @@ TEST(Replicas, SupportUpdatesInBackwardAndOffload) {
   }
 }
 
-/// With updates in backward, buffers are reused within a step, and other replicas must have finished reading them.
-TEST(Replicas, AdversarialSchedulingChangesNoBit) {
+/// With updates in backward, a step reuses buffers. A buffer may be reused only after the other replicas have read it.
+TEST(Replicas, AdversarialSchedulingDoesNotChangeResults) {
   for (const int stage : {1, 2, 3}) {
     for (const bool in_backward : {false, true}) {
       Settings settings;
@@ -114,8 +114,8 @@ TEST(Replicas, AdversarialSchedulingChangesNoBit) {
   }
 }
 
-/// Trains two units of which the second in backward is the larger. Its sum reuses the memory from which other replicas
-/// read the sum of the first. Returns the parameters after three steps.
+/// Trains two units. The larger unit is the second in backward. The sum of its gradients reuses the memory from which
+/// other replicas read the sum of the smaller unit. Returns the parameters after three steps.
 std::vector<float> train_growing_units(const WorldOptions& world_options, int replicas) {
   constexpr int64_t kCounts[] = {64 * kBlockElements, 16 * kBlockElements};
   std::vector<float> parameters;
@@ -150,7 +150,7 @@ std::vector<float> train_growing_units(const WorldOptions& world_options, int re
   return parameters;
 }
 
-TEST(Replicas, ABufferIsReusedAfterOtherReplicasHaveReadIt) {
+TEST(Replicas, BufferIsReusedOnlyAfterOtherReplicasHaveReadIt) {
   const std::vector<float> reference = train_growing_units(kHosts, 1);
   for (uint64_t seed = 0; seed < 20; ++seed) {
     AdversarialScheduler adversary(seed, AdversarialScheduler::Compute::kQueued);
@@ -183,7 +183,7 @@ TEST(Replicas, UseThePlannedMemory) {
 }
 
 /// Exactly one rank in the world saves each element.
-TEST(Replicas, OneReplicaIsSaved) {
+TEST(Replicas, OnlyOneReplicaIsSaved) {
   World::threads(
       4,
       [](World& world) {
@@ -207,7 +207,7 @@ TEST(Replicas, OneReplicaIsSaved) {
 }
 
 /// A non-finite gradient or abandon() on one rank skips the step on every rank of every replica.
-TEST(Replicas, SkipAStepOnAllRanks) {
+TEST(Replicas, AllSkipAFailedStep) {
   for (const bool abandons : {false, true}) {
     World::threads(
         4,
@@ -239,7 +239,7 @@ TEST(Replicas, SupportEvaluationAndFreezing) {
   EXPECT_EQ(freeze_and_evaluate(4, with_replicas(settings, 2)), freeze_and_evaluate(4, settings));
 }
 
-TEST(Replicas, InvalidConfigurationsAreRefused) {
+TEST(Replicas, InvalidConfigurationsThrow) {
   const auto refused = [](const Policy& policy, const Topology& topology) -> std::string {
     ModelSpec model;
     model.units = {{"u", {{.tensor = {"u.w", {1000}}}}, GradientMode::kAdd}};

@@ -1,5 +1,5 @@
-// Known failures of other sharded trainers: odd shapes, gradients on some ranks only, sums and means, non-finite
-// values. The gradients are scripted, so each result can be computed by hand.
+// Cases in which other sharded trainers have failed: odd shapes, gradients on some ranks only, sums and means, and
+// non-finite values. The gradients are scripted, so each result can be computed by hand.
 #include <cmath>
 #include <fmt/format.h>
 #include <functional>
@@ -95,7 +95,7 @@ int64_t owned_elements(Engine& engine) {
 
 // Sharding ------------------------------------------------------------------------------------------------------------
 
-TEST(Sharding, ThreeByFiveOnTwoRanksBelongsToTheFirst) {
+TEST(Sharding, Rank0OwnsAThreeByFiveTensorOnTwoRanks) {
   on_ranks(2, [](World& world) {
     Scripted model(world, plain_sgd(3), {{3, 5}});
     EXPECT_EQ(owned_elements(model.engine), world.rank() == 0 ? 15 : 0);
@@ -115,7 +115,7 @@ TEST(Sharding, TwoParametersOnThreeRanksAreUpdated) {
   });
 }
 
-TEST(Sharding, FifteenElementsOnEightRanksBelongToTheFirst) {
+TEST(Sharding, Rank0OwnsFifteenElementsOnEightRanks) {
   on_ranks(8, [](World& world) {
     Scripted model(world, plain_sgd(2), {{15}});
     EXPECT_EQ(owned_elements(model.engine), world.rank() == 0 ? 15 : 0);
@@ -137,7 +137,7 @@ TEST(Sharding, EveryElementHasOneOwner) {
   }
 }
 
-TEST(Sharding, OddShapesGiveTheBitsOfOneRank) {
+TEST(Sharding, OddShapesGiveTheResultsOfOneRank) {
   const auto script = [](int unit, int64_t i, int) { return static_cast<float>((i * 5 + unit) % 9 - 4); };
   std::vector<std::vector<float>> alone;
   for (int ranks = 1; ranks <= 8; ++ranks) {
@@ -155,7 +155,7 @@ TEST(Sharding, OddShapesGiveTheBitsOfOneRank) {
   }
 }
 
-TEST(Sharding, AHundredLayersWithoutWeightDecay) {
+TEST(Sharding, WeightDecayIsNotAppliedToParametersWithoutDecay) {
   const std::vector<std::vector<int64_t>> shapes(100, {3, 3});
   on_ranks(2, [&](World& world) {
     EngineOptions options = plain_sgd(3);
@@ -169,7 +169,7 @@ TEST(Sharding, AHundredLayersWithoutWeightDecay) {
   });
 }
 
-/// An embedding of 4 * ranks + 1 rows, used first and last. Rows at the edges of shards need both gradients too.
+/// An embedding of 4 * ranks + 1 rows, used first and last. Rows at shard borders must get the gradients of both uses.
 TEST(Sharding, EveryRowOfATiedEmbeddingGetsBothGradients) {
   for (const int ranks : {1, 2, 3, 4}) {
     for (const int stage : {0, 2, 3}) {
@@ -260,7 +260,7 @@ std::vector<std::byte> bytes_of(Engine& engine) {
   return bytes;
 }
 
-TEST(Norms, ANonFiniteGradientSkipsTheStepOnAllRanks) {
+TEST(Norms, NonFiniteGradientSkipsTheStepOnAllRanks) {
   for (const float bad : {std::numeric_limits<float>::infinity(), std::nanf("")}) {
     for (const int stage : {0, 1, 2, 3}) {
       on_ranks(3, [&](World& world) {
@@ -279,7 +279,7 @@ TEST(Norms, ANonFiniteGradientSkipsTheStepOnAllRanks) {
   }
 }
 
-TEST(Norms, ClippingScalesAllRanksAlike) {
+TEST(Norms, ClippingUsesTheSameFactorOnAllRanks) {
   for (const int ranks : {1, 2, 3}) {
     on_ranks(ranks, [&](World& world) {
       EngineOptions options = plain_sgd(3);
@@ -313,7 +313,7 @@ TEST(Norms, ExcludeFrozenParameters) {
 
 // Determinism ---------------------------------------------------------------------------------------------------------
 
-TEST(Determinism, TwoRunsGiveTheSameBits) {
+TEST(Determinism, TwoRunsGiveTheSameResults) {
   for (const int stage : {0, 1, 2, 3}) {
     testing_model::Settings settings;
     settings.options = {.zero_stage = stage, .accumulate = 2, .moments = DType::kBFloat16};

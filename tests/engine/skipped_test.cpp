@@ -1,4 +1,4 @@
-// The engine reports every skipped step.
+// The engine logs every skipped step.
 #include <gtest/gtest.h>
 #include <limits>
 #include <mutex>
@@ -27,7 +27,7 @@ class Skipped : public testing::Test {
   void TearDown() override { set_log_sink(nullptr); }
 };
 
-/// A good step, one with non-finite gradients on rank 1, or one that rank 1 abandons.
+/// A good step, a step with non-finite gradients on rank 1, or a step that rank 1 abandons.
 enum class Kind { kGood, kNotFinite, kAbandoned };
 
 StepReport run_step(EngineWithModel& setup, int rank, Kind kind) {
@@ -52,7 +52,7 @@ std::string error_of_step(EngineWithModel& setup, int rank, Kind kind) {
   return "nothing was thrown";
 }
 
-TEST_F(Skipped, StepsAreReportedByRank0WithTheReason) {
+TEST_F(Skipped, StepsAreLoggedOnRank0WithTheReason) {
   World::threads(
       2,
       [](World& world) {
@@ -65,7 +65,7 @@ TEST_F(Skipped, StepsAreReportedByRank0WithTheReason) {
                                                 "step 3 was skipped: rank 1 abandoned it"}));
 }
 
-TEST_F(Skipped, NonFiniteGradientsAreReportedIfUpdatesCannotBeSkipped) {
+TEST_F(Skipped, NonFiniteGradientsAreLoggedIfUpdatesCannotBeSkipped) {
   World world = World::from_environment(kHosts);
   Settings settings;
   settings.options = {.update_in_backward = true, .clip = 0};
@@ -77,7 +77,7 @@ TEST_F(Skipped, NonFiniteGradientsAreReportedIfUpdatesCannotBeSkipped) {
                                       "layer.0.bias is not finite"}));
 }
 
-TEST_F(Skipped, StepsAreNotReportedIfTurnedOff) {
+TEST_F(Skipped, StepsAreNotLoggedIfTellSkippedIsFalse) {
   World world = World::from_environment(kHosts);
   Settings settings;
   settings.options.tell_skipped = false;
@@ -87,7 +87,7 @@ TEST_F(Skipped, StepsAreNotReportedIfTurnedOff) {
   EXPECT_TRUE(messages.empty());
 }
 
-TEST_F(Skipped, TooManyInARowThrow) {
+TEST_F(Skipped, TooManyStepsInARowThrow) {
   World::threads(
       2,
       [](World& world) {
@@ -100,7 +100,7 @@ TEST_F(Skipped, TooManyInARowThrow) {
         EXPECT_EQ(error_of_step<NotFiniteError>(setup, rank, Kind::kNotFinite),
                   "step 4 was skipped: the gradient of layer.0.bias is not finite; skipped steps in a row: 2 "
                   "(limit EngineOptions::max_skipped)");
-        // The error did not prevent the step, and the engine remains usable.
+        // The step that threw is counted, and the engine remains usable.
         EXPECT_EQ(setup.engine.step_count(), 4);
         EXPECT_FALSE(run_step(setup, rank, Kind::kGood).skipped);
         EXPECT_TRUE(run_step(setup, rank, Kind::kNotFinite).skipped);
@@ -111,7 +111,7 @@ TEST_F(Skipped, TooManyInARowThrow) {
       kHosts);
 }
 
-TEST_F(Skipped, ANegativeLimitIsRefused) {
+TEST_F(Skipped, NegativeLimitThrows) {
   World world = World::from_environment(kHosts);
   try {
     Engine engine(world, {.max_skipped = -1});

@@ -7,7 +7,7 @@
 namespace aliquot::testing_model {
 namespace {
 
-/// The tensors of a use: the weight and bias of its layer, and the scale in the first and last use.
+/// The tensors of a use: the weight and bias of its layer. The first and last use also have the scale.
 std::vector<int> tensors_of(int use) {
   std::vector<int> tensors;
   if (use == 0 || use == kLayers) tensors.push_back(0);

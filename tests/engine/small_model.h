@@ -1,6 +1,6 @@
 #pragma once
-// A small network for tests of the engine: several tensors per unit, odd sizes, a unit used first and last, and a use
-// of two units. SmallModel works on raw pointers and does not use the engine.
+// A small network for tests of the engine. Its tensors have odd sizes, the first and the last use share a unit, and the
+// last use has two units. SmallModel works on raw pointers and does not use the engine.
 
 #include <cstdint>
 #include <functional>
@@ -14,7 +14,7 @@ namespace aliquot::testing_model {
 
 constexpr int64_t kWidths[] = {7, 19, 33, 7};
 constexpr int kLayers = 3;
-constexpr int kUses = 4;  // scale; layer 0; layer 1; layer 2 and scale
+constexpr int kUses = 4;  // units of the uses: {scale}, {layer 0}, {layer 1}, {layer 2, scale}
 
 constexpr int kTensors = 1 + 2 * kLayers;
 
@@ -30,12 +30,12 @@ class SmallModel {
   explicit SmallModel(const Precision& precision = {}) : precision_(precision) {}
 
   Tensors value, gradient;
-  bool frozen[kTensors] = {};  // has no gradient
+  bool frozen[kTensors] = {};  // frozen tensors have no gradient
 
   void forward(int use, std::span<const float> samples) { forward(use, samples, value); }
   /// Adds the gradients of the loss times `loss_scale`.
   void backward(int use, float loss_scale = 1.0f) { backward(use, loss_scale, value, gradient); }
-  /// With pointers copied when the work was queued, for a stream that runs it later.
+  /// Overloads with copies of the pointers, for a stream that runs the work later.
   void forward(int use, std::span<const float> samples, const Tensors& values);
   void backward(int use, float loss_scale, const Tensors& values, const Tensors& gradients);
   double loss() const { return loss_; }
@@ -46,7 +46,7 @@ class SmallModel {
   void layer_forward(int layer);
   void layer_backward(int layer);
   Precision precision_;
-  float* v_[kTensors] = {};  // tensors of the current use
+  float* v_[kTensors] = {};  // values and gradients of the current use
   float* g_[kTensors] = {};
   std::vector<float> wide_[kTensors], sums_[kTensors];
   int64_t samples_ = 0;
@@ -64,34 +64,34 @@ struct Shape {
 std::vector<Shape> shapes();
 float initial_value(const std::string& name, int64_t element);
 
-/// Inputs and targets of one micro-batch: two samples.
+/// The inputs and then the targets of one micro-batch of two samples.
 std::vector<float> samples(int64_t step, int micro_batch, int rank);
 
 int64_t element_count(int tensor);
-/// Whether Muon treats the tensor as a matrix: all weights except that of the last layer.
+/// True if Muon updates the tensor as a matrix. This applies to the weights of all layers except the last.
 constexpr bool is_matrix(int tensor) { return tensor % 2 == 1 && tensor < kTensors - 2; }
 
 struct Settings {
   EngineOptions options;
   int steps = 4;
   double learning_rate = 0.01;
-  int nodes = 1;  // number of nodes between which gradients are quantized
+  int nodes = 1;  // number of nodes, for the reference with quantized gradients
 };
 
 struct Outcome {
-  std::vector<double> losses, norms;  // one value per step; losses are those of rank 0's samples
+  std::vector<double> losses, norms;  // one value per step; losses are computed on rank 0's samples
   std::vector<float> parameters;      // full fp32 parameters in the order of shapes()
   friend bool operator==(const Outcome&, const Outcome&) = default;
 };
 
 /// Declares the model to the engine and materializes it. Units are in the order of shapes().
 void declare(Engine& engine, SmallModel& model);
-/// Runs forward and backward of one micro-batch. `blow_up` multiplies the loss in addition to the engine's loss scale.
+/// Runs forward and backward of one micro-batch. Multiplies the loss by the engine's loss scale and by `blow_up`.
 void train_micro_batch(Engine& engine, SmallModel& model, int64_t step, int micro_batch, int rank,
                        float blow_up = 1.0f);
-/// The full fp32 parameters in the order of shapes(). Collective.
+/// Returns the full fp32 parameters in the order of shapes(). All ranks must call it.
 std::vector<float> read_all(Engine& engine);
-/// The loss of one evaluation. Its batches differ from those of training.
+/// Returns the loss of one evaluation, on a batch that training does not use.
 double evaluate(Engine& engine, SmallModel& model, int64_t batch, int rank);
 Outcome train(World& world, const Settings& settings);
 
@@ -102,8 +102,8 @@ Outcome train_on(int ranks, const Settings& settings, const WorldOptions& option
 /// Trains two steps of two micro-batches and expects that the ledger's peaks equal the plan's.
 void expect_planned_memory(World& world, const Settings& settings);
 
-/// Trains four steps with an evaluation after each. Layer 0 is frozen in the second and third step. Returns the norms
-/// and losses of rank 0.
+/// Trains four steps with an evaluation after each. Layer 0 is frozen in the second and third step. Returns the
+/// gradient norm and the evaluation loss of rank 0 after each step.
 std::vector<double> freeze_and_evaluate(int ranks, const Settings& settings);
 
 /// A SmallModel and the engine that trains it.
@@ -117,8 +117,8 @@ struct EngineWithModel {
   Engine engine;
 };
 
-/// The reference: the same training without engine and ranks. Runs the ranks one after another and adds their gradients
-/// in tree order.
+/// The reference: the same training without the engine, in one thread. Computes the gradients of one rank after another
+/// and adds them in tree order.
 Outcome train_without_engine(int rank_count, const Settings& settings);
 
 }  // namespace aliquot::testing_model

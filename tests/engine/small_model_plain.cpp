@@ -1,4 +1,4 @@
-// The reference training of the small model, without engine and ranks.
+// The reference training of the small model, without the engine and in one thread.
 #include <cmath>
 
 #include "kernels/elementwise/encoding_host.h"
@@ -23,7 +23,7 @@ Store zeros() {
 
 const HostLoops& loops() { return host_loops(Isa::kPlain); }
 
-/// Tensors in the type that the model computes in.
+/// Like Store, but with values of any type.
 using Bytes = std::vector<std::vector<std::byte>>;
 
 Bytes zero_bytes(DType dtype) {
@@ -38,7 +38,7 @@ Tensors pointers(Bytes& bytes) {
   return tensors;
 }
 
-/// Makes the working copy: rounds to bf16 half away from zero, or to fp16 half to even.
+/// Rounds the masters to the working copy. Rounds halfway cases away from zero for bf16, and to even for fp16.
 void round_working(Bytes& to, const Store& masters, DType dtype) {
   for (int t = 0; t < kTensors; ++t) {
     if (dtype == DType::kBFloat16) {
@@ -49,7 +49,7 @@ void round_working(Bytes& to, const Store& masters, DType dtype) {
   }
 }
 
-/// Quantizes and dequantizes the values. If `residual` is given, adds it first and stores the new rounding error in it.
+/// Quantizes and dequantizes the values. If `residual` is set, adds it first and stores the new rounding error in it.
 std::vector<float> quantize_and_dequantize(std::vector<float> values, std::vector<float>* residual = nullptr) {
   const std::size_t count = values.size();
   values.resize((count + kBlockElements - 1) / kBlockElements * kBlockElements);
@@ -153,7 +153,7 @@ void update(std::vector<float>& values, const std::vector<float>& gradients, std
       rule);
 }
 
-/// Muon for one matrix: momentum, orthogonalization, update.
+/// Updates one matrix with Muon: momentum, orthogonalization, update.
 void update_matrix(const Muon& muon, double lr, std::vector<float>& weights, const std::vector<float>& gradients,
                    std::vector<float>& momentum, const Shape& of, float factor) {
   const MatrixShape shape{of.shape[0], of.shape[1]};
@@ -192,8 +192,8 @@ bool accumulates_into_shard(const EngineOptions& options) {
   return options.accumulate_into == AccumulateInto::kShard;
 }
 
-/// Sums the ranks of each node, quantizes these sums with error feedback and adds them. If `residual` has one more
-/// entry than nodes, the nodes are replicas, whose total is quantized again.
+/// Sums the gradients of each node, quantizes these sums with error feedback and adds them. If `residual` has more
+/// entries than there are nodes, each node is a replica, and the total is quantized again.
 Store add_between_nodes(const std::vector<Store>& leaves, std::size_t node_count, std::vector<Store>& residual) {
   const std::size_t ranks_per_node = leaves.size() / node_count;
   std::vector<Store> nodes;
@@ -217,7 +217,7 @@ struct SummedGradients {
 struct StepInputs {
   int rank_count, step;
   float loss_scale;
-  std::vector<Store>* residual;  // one entry per node; null if gradients are not quantized
+  std::vector<Store>* residual;  // error-feedback residuals; null if gradients are not quantized
 };
 
 /// Sums the gradients of one step over ranks and micro-batches in the order of the engine.
@@ -227,7 +227,7 @@ SummedGradients sum_gradients(SmallModel& model, const Settings& settings, const
   const Precision& precision = options.precision;
   const bool into_shard = accumulates_into_shard(options);
   std::vector<Bytes> own(rank_count, zero_bytes(precision.gradients));
-  std::vector<Store> leaves;  // gradients of all micro-batches if reproducible, otherwise of the current one
+  std::vector<Store> leaves;  // one per rank; if reproducible, one per rank and micro-batch
   SummedGradients sums{zeros()};
   for (int m = 0; m < options.accumulate; ++m) {
     for (int r = 0; r < rank_count; ++r) {

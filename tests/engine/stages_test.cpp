@@ -1,5 +1,5 @@
-// For every ZeRO stage, world size, accumulation, prefetch depth and gather mode, training matches the reference
-// without an engine bit for bit, and the ledger matches the plan.
+// For every ZeRO stage, world size, accumulation, prefetch depth and gather mode, training gives the same bits as the
+// reference without an engine, and memory use equals the plan.
 #include <gtest/gtest.h>
 
 #include "tests/engine/small_model.h"
@@ -57,7 +57,7 @@ Settings settings_of(const Row& row) {
 
 class EveryStage : public testing::TestWithParam<Row> {};
 
-TEST_P(EveryStage, MatchesTheReferenceBitForBit) {
+TEST_P(EveryStage, IsBitwiseIdenticalToTheReference) {
   const Settings settings = settings_of(GetParam());
   const Outcome reference = train_without_engine(GetParam().rank_count, settings);
   EXPECT_GT(reference.norms[0], settings.options.clip) << "clipping is not exercised";
@@ -92,8 +92,8 @@ TEST_P(EveryStage, UsesThePlannedMemory) {
 INSTANTIATE_TEST_SUITE_P(Stages, EveryStage, testing::ValuesIn(rows()),
                          [](const auto& test) { return row_name(test.param); });
 
-/// Progress counters that the first engine published must not satisfy waits of the second.
-TEST(Stages, ASecondEngineInTheSameWorldGivesTheSameBits) {
+/// Progress counters that the first engine published must not satisfy waits of the second engine.
+TEST(Stages, SecondEngineInTheSameWorldGivesTheSameResults) {
   for (const int stage : {0, 1, 2, 3}) {
     const Settings settings = settings_of({3, stage, 1, AccumulateInto::kFull, 1, GatherMode::kCopy});
     const Outcome reference = train_without_engine(3, settings);
@@ -107,7 +107,7 @@ TEST(Stages, ASecondEngineInTheSameWorldGivesTheSameBits) {
 }
 
 /// The adversarial device runs queued work in any order that the waits of the schedule allow.
-TEST(Stages, AdversarialSchedulingChangesNoBit) {
+TEST(Stages, AdversarialSchedulingDoesNotChangeResults) {
   for (const int rank_count : {2, 3}) {
     for (const int stage : {0, 1, 2, 3}) {
       for (const auto gather : {GatherMode::kCopy, GatherMode::kView}) {
@@ -115,7 +115,7 @@ TEST(Stages, AdversarialSchedulingChangesNoBit) {
         settings.steps = 3;
         const Outcome reference = train_without_engine(rank_count, settings);
         for (uint64_t seed = 0; seed < 40; ++seed) {
-          // For odd seeds compute is a queue as well, as on a GPU.
+          // For odd seeds, compute work is queued too, as on a GPU.
           AdversarialScheduler adversary(
               seed, seed % 2 == 0 ? AdversarialScheduler::Compute::kInline : AdversarialScheduler::Compute::kQueued);
           World::threads(rank_count,
@@ -130,8 +130,8 @@ TEST(Stages, AdversarialSchedulingChangesNoBit) {
   }
 }
 
-/// Delays gathers, reduces, compute, or everything, on all ranks or on one.
-TEST(Stages, DelaysChangeNoBit) {
+/// Delays the gather, reduce or compute lane, or all lanes, on all ranks or on one rank.
+TEST(Stages, DelaysDoNotChangeResults) {
   const std::vector<std::vector<Lane>> delayed_lanes = {
       {Lane::kGather}, {Lane::kReduce}, {Lane::kCompute}, {Lane::kGather, Lane::kReduce, Lane::kCompute, Lane::kIo}};
   uint64_t seed = 0;
@@ -154,7 +154,7 @@ TEST(Stages, DelaysChangeNoBit) {
                                                           seed * 31 + static_cast<uint64_t>(rank));
           };
           EXPECT_EQ(train_on(3, settings, {.timeout_seconds = 60, .make_device = make_device}), reference)
-              << "ZeRO stage " << stage << ", late " << which << ", seed " << seed;
+              << "ZeRO stage " << stage << ", delays " << which << ", seed " << seed;
         }
       }
     }

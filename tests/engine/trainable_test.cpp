@@ -1,4 +1,4 @@
-// Frozen parameters, and set_trainable() between steps.
+// Tests of frozen parameters, and of set_trainable() between steps.
 #include <array>
 #include <gtest/gtest.h>
 
@@ -24,8 +24,8 @@ void set_trainable(Engine& engine, SmallModel& model, const std::string& prefix,
   }
 }
 
-/// Trains one step for each entry of `changes`. Before the step, "-layer.0" freezes and "+layer.0" unfreezes
-/// parameters.
+/// Trains one step for each entry of `changes`. Before the step, "-layer.0" freezes the parameters whose names begin
+/// with layer.0, and "+layer.0" unfreezes them.
 Trained train_with(int ranks, const EngineOptions& options, const std::vector<std::vector<std::string>>& changes) {
   Trained trained;
   World::threads(
@@ -67,7 +67,7 @@ void declare_frozen_layer_0(Engine& engine, SmallModel& model) {
   });
 }
 
-TEST(Trainable, FreezingAndUnfreezingBetweenStepsChangesNoBit) {
+TEST(Trainable, FreezingAndUnfreezingBetweenStepsDoesNotChangeResults) {
   for (const int ranks : {1, 2, 3}) {
     for (const int stage : {0, 1, 2, 3}) {
       for (const auto gather : {GatherMode::kCopy, GatherMode::kView}) {
@@ -82,7 +82,7 @@ TEST(Trainable, FreezingAndUnfreezingBetweenStepsChangesNoBit) {
   }
 }
 
-TEST(Trainable, OtherParametersKeepTheirMoments) {
+TEST(Trainable, ChangesKeepTheMomentsOfOtherParameters) {
   for (const int stage : {0, 3}) {
     const EngineOptions options = {.zero_stage = stage};
     const Trained never = train_with(2, options, {{"-layer.0"}, {}, {}, {}});
@@ -91,7 +91,7 @@ TEST(Trainable, OtherParametersKeepTheirMoments) {
   }
 }
 
-TEST(Trainable, ChangesGiveTheSameBitsAtEveryStage) {
+TEST(Trainable, ChangesGiveTheSameResultsAtEveryStage) {
   const std::vector<std::vector<std::string>> changes = {
       {"-layer.0", "-scale"}, {}, {"+layer.0.bias"}, {"+"}, {"-layer.2"}};
   for (const Precision& precision : {Precision{}, Precision{.compute = DType::kBFloat16}}) {
@@ -104,7 +104,7 @@ TEST(Trainable, ChangesGiveTheSameBitsAtEveryStage) {
   }
 }
 
-TEST(Trainable, FrozenParametersStayAndHaveNoState) {
+TEST(Trainable, FrozenParametersDoNotChangeAndHaveNoState) {
   for (const int stage : {0, 1, 2, 3}) {
     World::threads(
         2,
@@ -128,14 +128,14 @@ TEST(Trainable, FrozenParametersStayAndHaveNoState) {
           EXPECT_EQ(engine.step_count(), 2);
           EXPECT_THROW(engine.set_trainable("nothing", true), UsageError);
           engine.micro_batch();
-          EXPECT_THROW(engine.set_trainable("layer.1", true), UsageError) << "within a step";
+          EXPECT_THROW(engine.set_trainable("layer.1", true), UsageError) << "during a step";
         },
         kHosts);
   }
 }
 
-/// A refused change leaves the engine, its stream and its weights unchanged.
-TEST(Trainable, ARefusedChangeHasNoEffect) {
+/// A rejected change leaves the engine, its stream and its weights unchanged.
+TEST(Trainable, RejectedChangeHasNoEffect) {
   World::threads(
       2,
       [&](World& world) {
@@ -168,7 +168,7 @@ TEST(Trainable, ARefusedChangeHasNoEffect) {
       kHosts);
 }
 
-/// A host device that refuses to make reduce streams while `refuses` is true.
+/// A host device that cannot make reduce streams while `refuses` is true.
 class StreamlessDevice final : public Device {
  public:
   explicit StreamlessDevice(const bool& refuses) : refuses_(refuses) {}
@@ -193,7 +193,7 @@ class StreamlessDevice final : public Device {
   std::unique_ptr<Device> inner_ = make_host_device(1);
 };
 
-TEST(Trainable, AFailureToMakeStreamsKeepsTheUsersStream) {
+TEST(Trainable, FailureToMakeStreamsKeepsTheCallersStream) {
   bool refuses = false;
   const auto make_device = [&](int) { return std::make_unique<StreamlessDevice>(refuses); };
   World::threads(1,

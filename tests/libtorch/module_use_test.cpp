@@ -268,7 +268,7 @@ TEST(ModuleUse, UsageErrorsNameTheSubmodule) {
               engine.micro_batch();
               module.forward(values({3, 4}));
             }),
-            "forward of a was opened where the declared order has forward of b");
+            "forward of a was opened, but the declared order expects forward of b");
   EXPECT_EQ(usage_error([](World& world) {
               TwoLayerModule module;
               Engine engine(world, options());
@@ -277,7 +277,7 @@ TEST(ModuleUse, UsageErrorsNameTheSubmodule) {
               sharded->backward(module.forward(values({3, 4})).sum());
               sharded->backward(module.forward(values({3, 4})).sum());
             }),
-            "forward of a was opened where the declared order has step()");
+            "forward of a was opened, but the declared order expects step()");
 }
 
 TEST(ModuleUse, ReplacedGradientIsReported) {

@@ -16,7 +16,7 @@ FlatLayout layout(std::vector<std::vector<int64_t>> shapes, int rank_count, int6
   return FlatLayout(std::move(tensors), rank_count, 1, red_zone_blocks);
 }
 
-/// Expects that tensors and the gaps between them cover the flat buffer exactly, and that gaps have the red zones.
+/// Expects that the tensors and gaps cover the flat buffer exactly, and that each gap has space for its red zone.
 void expect_gaps(const FlatLayout& layout, int64_t red_zone_blocks) {
   const std::vector<Gap> gaps = layout.gaps();
   auto gap = gaps.begin();
@@ -60,8 +60,8 @@ void expect_pieces_cover_tensors(const FlatLayout& layout) {
 }
 
 TEST(FlatLayout, TwoTensorsOnTwoRanksMatchALayoutComputedByHand) {
-  // The 3 x 5 tensor needs one block and the 300 elements two. So each rank has two blocks, and the last block of rank
-  // 1 is padding.
+  // The 3 x 5 tensor needs one block, and the tensor of 300 elements needs two. Each rank has two blocks, so the last
+  // block of rank 1 is padding.
   const auto flat = layout({{3, 5}, {300}}, 2);
   EXPECT_EQ(flat.shard_count(), 512);
   EXPECT_EQ(flat.flat_count(), 1024);
@@ -70,7 +70,7 @@ TEST(FlatLayout, TwoTensorsOnTwoRanksMatchALayoutComputedByHand) {
   EXPECT_EQ(flat.pieces(1), (std::vector<Piece>{{1, 256, 0, 44}}));
 }
 
-TEST(FlatLayout, FewerBlocksThanRanksLeavesEmptyShards) {
+TEST(FlatLayout, ShardsAreEmptyIfThereAreFewerBlocksThanRanks) {
   const auto flat = layout({{7}, {1}}, 8);
   EXPECT_EQ(flat.shard_count(), 256);
   EXPECT_EQ(flat.pieces(0).size(), 1u);
@@ -79,7 +79,7 @@ TEST(FlatLayout, FewerBlocksThanRanksLeavesEmptyShards) {
   expect_pieces_cover_tensors(flat);
 }
 
-TEST(FlatLayout, NoTensorsAndEmptyTensorsAreValid) {
+TEST(FlatLayout, AllowsNoTensorsAndEmptyTensors) {
   const auto none = layout({}, 3);
   EXPECT_EQ(none.shard_count(), 0);
   EXPECT_TRUE(none.pieces(2).empty());
@@ -137,7 +137,7 @@ TEST(StateTensors, RejectNegativeAndOverflowingShapes) {
   EXPECT_EQ((StateTensor{"parameters/w", {3, 5}, DType::kFloat32, {}}).element_count(), 15);
 }
 
-TEST(FlatLayout, AZeroExtentGivesNoElementsWithoutOverflow) {
+TEST(FlatLayout, ZeroExtentGivesZeroElementsWithoutOverflow) {
   constexpr int64_t kLarge = int64_t{1} << 40;
   for (const auto& shape : {std::vector{kLarge, kLarge, int64_t{0}}, std::vector{int64_t{0}, kLarge, kLarge}})
     EXPECT_EQ(layout({shape}, 3).element_count(), 0);

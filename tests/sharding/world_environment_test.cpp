@@ -1,4 +1,4 @@
-// Tests of the environment variables of launchers and of the worlds that follow from them, without MPI.
+// Tests that environment variables of launchers determine the world. The tests do not use MPI.
 #include <atomic>
 #include <cstdlib>
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@ namespace {
 
 class LauncherTest : public testing::Test {
  protected:
-  // Removes the variables of a launcher that may have started this test.
+  // Unsets the variables of launchers, because a launcher may have started this test.
   void SetUp() override {
     for (const char* variable :
          {"OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "PMI_SIZE", "PMI_RANK", "PMIX_RANK", "SLURM_STEP_NUM_TASKS",
@@ -32,7 +32,7 @@ TEST_F(LauncherTest, ReadsTheProcessCountOfMpirun) {
 
 TEST_F(LauncherTest, MpirunTakesPrecedenceOverSlurm) {
   set("SLURM_JOB_ID", "7");
-  set("SLURM_STEP_NUM_TASKS", "2");  // the daemons that mpirun started with srun
+  set("SLURM_STEP_NUM_TASKS", "2");  // the number of daemons that mpirun started with srun
   set("OMPI_COMM_WORLD_SIZE", "16");
   EXPECT_EQ(launched_process_count(), 16);
 }
@@ -61,7 +61,7 @@ TEST_F(LauncherTest, DistinguishesSrunFromMpirun) {
   EXPECT_EQ(started_by(), StartedBy::kMpirun);
 }
 
-TEST_F(LauncherTest, ABatchScriptIsOneProcess) {
+TEST_F(LauncherTest, BatchScriptIsOneProcess) {
   set("SLURM_JOB_ID", "7");
   set("SLURM_NTASKS", "8");
   EXPECT_EQ(launched_process_count(), 1);
@@ -84,7 +84,7 @@ TEST_F(LauncherTest, ThreadsUnderALauncherThrow) {
   }
 }
 
-TEST_F(LauncherTest, ThreadsThrowIfTheLauncherGivesNoProcessCount) {
+TEST_F(LauncherTest, ThreadsThrowIfTheLauncherSetsNoProcessCount) {
   for (const char* variable : {"PMIX_RANK", "PMI_RANK"}) {
     SetUp();
     set(variable, "0");
@@ -105,7 +105,7 @@ TEST_F(LauncherTest, ContradictoryOptionsThrow) {
   EXPECT_THROW(World::threads(0, [](World&) {}), UsageError);
 }
 
-TEST_F(LauncherTest, AWorldMayBeReplacedByMoveAssignment) {
+TEST_F(LauncherTest, WorldSupportsMoveAssignment) {
   World world = World::from_environment({.device = DeviceChoice::kHost});
   world = World::from_environment({.device = DeviceChoice::kHost});
   EXPECT_EQ(world.communicator().gather_objects("here").size(), 1u);
@@ -117,7 +117,7 @@ TEST_F(LauncherTest, WithoutALauncherTheWorldHasOneRank) {
   EXPECT_EQ(world.communicator().gather_objects("here"), std::vector<std::string>{"here"});
 }
 
-TEST_F(LauncherTest, RunMakesThreadsWithoutALauncher) {
+TEST_F(LauncherTest, RunStartsThreadsWithoutALauncher) {
   std::atomic<int> ranks{0};
   World::run(3, [&](World& world) { ranks += world.rank() + world.rank_count(); }, {.device = DeviceChoice::kHost});
   EXPECT_EQ(ranks, 3 + 9);

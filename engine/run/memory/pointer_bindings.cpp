@@ -75,7 +75,7 @@ void PointerBindings::refuse_shared_pointers() const {
           const auto [other, first] = taken.emplace(pointer, &parameter);
           if (first) continue;
           throw UsageError(
-              fmt::format("one pointer is given for {} and for {}, which are used together: expected one for each",
+              fmt::format("{} and {} use the same pointer, but are used together: expected a different pointer for each",
                           *other->second, parameter));
         }
       }

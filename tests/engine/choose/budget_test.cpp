@@ -22,8 +22,8 @@ int64_t smallest_budget(const ModelSpec& model, const Policy& policy, const Topo
   return -1;
 }
 
-/// On GPUs the planner offloads optimizer state to host memory as a last resort. On hosts this would save nothing.
-TEST(Budget, OffloadsStateOfGpusAsALastResort) {
+/// On GPUs the planner offloads optimizer state to host memory as a last resort. On hosts this would save no memory.
+TEST(Budget, OffloadsStateOnGpusAsALastResort) {
   const ModelSpec model = testing::chain(12, 1 << 24);
   Topology gpus = testing::hosts(2, 2);
   gpus.gpu_of_rank = {0, 1};
@@ -39,9 +39,9 @@ TEST(Budget, OffloadsStateOfGpusAsALastResort) {
                UnavailableError);
 }
 
-TEST(Budget, IsKeptAndALargerOneIsNeverSlower) {
+TEST(Budget, IsNotExceededAndALargerBudgetIsNeverSlower) {
   const ModelSpec model = testing::chain(12, 1 << 16);
-  // Gathers run once per pass and reduces once per step, so memory can save gathers only.
+  // Gathers run once per pass and reduces once per step, so more memory can only save gathers.
   const Policy policy = {
       .zero_stage = 3, .micro_batch_count = 4, .accumulate_into = AccumulateInto::kFull, .gather = GatherMode::kCopy};
   const Topology topology = testing::hosts(4, 2);
@@ -66,7 +66,7 @@ TEST(Budget, IsKeptAndALargerOneIsNeverSlower) {
   EXPECT_EQ(least, rank_bytes(plan(model, without, topology)));
 }
 
-/// The step of this model needs hardly more than the persistent buffers, so staging between steps determines the peak.
+/// A step of this model needs little more than the persistent buffers, so staging between steps determines the peak.
 TEST(Budget, CountsStagingBetweenSteps) {
   const ModelSpec model = testing::chain(2, 1 << 16);
   const Topology topology = Topology::one_host(1);
@@ -105,7 +105,7 @@ TEST(Budget, StatesTheMemoryThatFasterSchedulesNeed) {
   EXPECT_EQ(wide.choice.find("would need"), std::string::npos) << wide.choice;
 }
 
-TEST(Budget, ChangesNoBitOfTheTraining) {
+TEST(Budget, DoesNotChangeResults) {
   using namespace testing_model;
   Settings settings;
   settings.options = {.zero_stage = 3, .gather = GatherMode::kCopy};
@@ -129,7 +129,7 @@ ModelSpec model_with_saved_activations(int use_count) {
   return model;
 }
 
-/// The planner recomputes the fewest uses that fit the budget: one use less exceeds it.
+/// The planner recomputes as few uses as the budget allows: with one use less, the plan exceeds the budget.
 TEST(Budget, RecomputesTheFewestUsesThatFit) {
   const ModelSpec model = model_with_saved_activations(23);
   const Topology topology = Topology::one_host(2);
@@ -145,7 +145,7 @@ TEST(Budget, RecomputesTheFewestUsesThatFit) {
     const Plan chosen = plan_within(budget, model, {.zero_stage = 2}, topology, cost);
     const int count = chosen.policy.recompute;
     EXPECT_LE(rank_bytes(chosen), budget);
-    EXPECT_LE(count, before) << "a larger budget recomputes more uses";
+    EXPECT_LE(count, before) << "a larger budget should not recompute more uses";
     if (count > 0) {
       Policy one_less = chosen.policy;
       --one_less.recompute;

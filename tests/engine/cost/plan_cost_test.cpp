@@ -1,5 +1,5 @@
-// CPU time of planning and validation. The limits are far above what an idle machine needs and far below what a
-// quadratic planner would need.
+// Measures the CPU time of planning and validation. The limits are far above the time on an idle machine, and far below
+// the time of a planner with quadratic complexity.
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 namespace aliquot {
 namespace {
 
-/// A model like a transformer: twelve tensors per unit, and unit 0 is used twice.
+/// A model like a transformer, with twelve tensors per unit. Unit 0 is used twice.
 ModelSpec model_of(int unit_count) {
   ModelSpec model;
   for (int u = 0; u < unit_count; ++u) {
@@ -28,7 +28,7 @@ ModelSpec model_of(int unit_count) {
   return model;
 }
 
-/// Plans and validates a model for 1024 ranks. Prints both times and expects each below the limit.
+/// Plans and validates a model for 1024 ranks. Prints both times and expects that each is below the limit.
 void expect_within(int unit_count, const Policy& policy, double limit_seconds) {
   const ModelSpec model = model_of(unit_count);
   const Topology topology = testing::hosts(1024, 8);

@@ -1,5 +1,5 @@
-// Timelines are compared with values computed by hand. The rates make every time exact: for a unit of 512 elements on
-// two ranks, a gather, reduce or all-gather takes 1 s, and an update takes 1 s.
+// Compares timelines with values computed by hand. The rates are chosen so that all times are exact: for a unit of 512
+// elements on two ranks, a gather, reduce, all-gather or update takes 1 s.
 
 #include "engine/cost/simulate.h"
 
@@ -19,7 +19,7 @@
 namespace aliquot {
 namespace {
 
-constexpr double kNorm = 3.0 / 128;  // 24 bytes: partial sums of two units and the flag of an abandoned step
+constexpr double kNorm = 3.0 / 128;  // seconds for 24 bytes: two partial sums and the flag of an abandoned step
 
 ModelSpec two_units() {
   ModelSpec model;
@@ -77,8 +77,8 @@ TEST(Simulate, Stage3PrefetchOverlapsTheGatherOfTheNextUnit) {
   const Topology ranks = Topology::one_host(2);
   const Plan with_prefetch = plan(two_units(), {.zero_stage = 3, .prefetch = 1, .gather = GatherMode::kCopy}, ranks);
   const Plan without_prefetch = plan(two_units(), {.zero_stage = 3, .prefetch = 0, .gather = GatherMode::kCopy}, ranks);
-  // The exposed time is gather h.0, both forwards and backwards, reduce h.0, the norm and two updates. Without prefetch
-  // it also has gather h.1 and, before its backward, the second gather h.0.
+  // The exposed time consists of gather h.0, both forwards and backwards, reduce h.0, the norm and two updates. Without
+  // prefetch, gather h.1, the second gather h.0 and reduce h.1 are exposed as well.
   const double exposed = 1 + 60 + 1 + kNorm + 2;
   EXPECT_DOUBLE_EQ(simulate(with_prefetch, cost_model(10, 20)).step_seconds, exposed);
   EXPECT_DOUBLE_EQ(simulate(without_prefetch, cost_model(10, 20)).step_seconds, exposed + 2 + 1)
@@ -96,14 +96,15 @@ TEST(Simulate, IssuingAheadOverlapsTheFirstGather) {
   EXPECT_LT(simulate(p, cost).step_seconds, on_host) << text(p);
 }
 
-TEST(Simulate, AViewSendsNoBytes) {
+TEST(Simulate, ViewsSendNoBytes) {
   const Plan p = plan(two_units(), {.zero_stage = 3, .gather = GatherMode::kView}, Topology::one_host(2));
   const Timeline timeline = simulate(p, cost_model(10, 20));
   EXPECT_DOUBLE_EQ(timeline.step_seconds, 60 + 1 + kNorm + 2);
   EXPECT_EQ(timeline.sent_bytes, 2 * 1024 + 24);  // two reduces and the norm
 }
 
-/// The sum of the second micro-batch is added to the first: 3 x 1,024 bytes of memory traffic at 3 x 1,024 bytes/s.
+/// The sum of the second micro-batch is added to the sum of the first. This is 3 x 1,024 bytes of memory traffic at
+/// 3 x 1,024 bytes/s.
 TEST(Simulate, PricesAccumulationIntoTheShard) {
   const Plan p = plan(two_units(), {.zero_stage = 2, .micro_batch_count = 2}, Topology::one_host(2));
   const Timeline timeline = simulate(p, cost_model(10, 20));
@@ -111,8 +112,8 @@ TEST(Simulate, PricesAccumulationIntoTheShard) {
   EXPECT_DOUBLE_EQ(timeline.communication_seconds, 4 + 2 + 2 + kNorm);
 }
 
-/// Two nodes of two ranks. The 2 of 4 parts that come from the other node cross the network once. Then 3 of 4 parts
-/// move between the ranks of a node.
+/// There are two nodes of two ranks. Two of the four parts come from the other node and cross the network once. Then
+/// three of the four parts are moved between the ranks of a node.
 TEST(Simulate, BytesBetweenNodesAreSentOnce) {
   const Plan p = plan(two_units(), {.zero_stage = 2}, testing::hosts(4, 2));
   CostModel cost = cost_model(0, 0);
@@ -126,10 +127,10 @@ TEST(Simulate, BytesBetweenNodesAreSentOnce) {
   }
 }
 
-/// Bytes that leave a node, for two units with shards of 1,024 bytes. A reduce sends one sum for each rank on another
-/// node, or, from a node of one rank, its own parts. An all-gather sends the node's parts once to each other node. If
-/// each replica has its own node, the all-reduce over the replicas sends the size of a shard in each direction, and the
-/// sum of squares of one block.
+/// The expected values are the bytes that leave a node, for two units with shards of 1,024 bytes. A reduce sends one
+/// sum to each rank of another node, or, from a node of one rank, the gradients of that rank. An all-gather sends the
+/// shards of the node once to each other node. If each replica is on a separate node, the all-reduce over the replicas
+/// sends one shard in each direction, and the sum of squares of one block.
 TEST(Simulate, CountsBytesThatLeaveANode) {
   const auto crossing = [](const Policy& policy, const Topology& topology) {
     const Plan p = plan(two_units(), policy, topology);
@@ -140,17 +141,17 @@ TEST(Simulate, CountsBytesThatLeaveANode) {
   const auto [nodes_of_one, norm_of_one] = crossing({.zero_stage = 2}, testing::hosts(4, 1));
   EXPECT_EQ(nodes_of_one, 2 * (3 * 1024 + 3 * 1024) + 3 * norm_of_one);
   const auto [unequal, norm_of_unequal] = crossing({.zero_stage = 2}, testing::hosts(5, 3));
-  EXPECT_EQ(unequal, 2 * (2 * 3 * 1024 + 3 * 1024) + 3 * norm_of_unequal);  // three ranks are no subtree of the sum
+  EXPECT_EQ(unequal, 2 * (2 * 3 * 1024 + 3 * 1024) + 3 * norm_of_unequal);  // three ranks do not form a subtree
   EXPECT_EQ(crossing({.zero_stage = 2}, testing::hosts(4, 4)).first, 0);
   EXPECT_EQ(crossing({.zero_stage = 3, .replica_count = 2}, testing::hosts(4, 2)).first, 2 * 2 * (1024 + 1024 + 8));
-  // Four replicas of two ranks on two nodes. A rank sends its quantized part to the two ranks of its replicate group on
+  // There are four replicas of two ranks on two nodes. A rank sends its quantized part to the two ranks of its group on
   // the other node, and the quantized sum once to the other node.
   const Policy exchanged{.zero_stage = 3, .replica_count = 4, .quantize_gradients = true};
   EXPECT_EQ(crossing(exchanged, testing::hosts(8, 4)).first,
             2 * 2 * (2 * 2 * encoded_bytes(256) + 2 * encoded_bytes(256)));
 }
 
-/// A replica adds micro-batches in fp32 for any gradient type: each element is read twice and written once.
+/// For any gradient type, a replica adds micro-batches in fp32. Each addition reads two values and writes one.
 TEST(Simulate, PartialSumsOfReplicasAreAddedInFp32) {
   const Policy policy{.zero_stage = 2,
                       .replica_count = 2,
@@ -187,14 +188,14 @@ TEST(EventSimulator, ConcurrentCollectivesShareTheLink) {
   EXPECT_DOUBLE_EQ(spans[1].end_seconds, 4);  // the reduce has half of the link
   EXPECT_DOUBLE_EQ(spans[0].end_seconds, 8);  // the gather shares the link with the next step's reduce
   const auto apart = simulated({{.seconds = 4, .link_seconds = 2}, {.seconds = 2, .link_seconds = 1}, {}});
-  EXPECT_DOUBLE_EQ(apart[0].end_seconds, 4);  // each needs half of the link
+  EXPECT_DOUBLE_EQ(apart[0].end_seconds, 4);  // each collective needs half of the link
 }
 
-TEST(EventSimulator, ComputeAndCommunicationSlowEachOther) {
+TEST(EventSimulator, ComputeAndCommunicationSlowEachOtherDown) {
   const Price gather{.seconds = 2, .seconds_while_computing = 6, .core_share = 0.25};
   const auto spans = simulated({gather, {}, {.seconds = 10}});
   EXPECT_DOUBLE_EQ(spans[0].end_seconds, 6);
-  EXPECT_DOUBLE_EQ(spans[2].end_seconds, 6 + 5.5);  // at 75 % of its speed, the first 6 s do 4.5 s of work
+  EXPECT_DOUBLE_EQ(spans[2].end_seconds, 6 + 5.5);  // in the first 6 s, at 75 % of its speed, 4.5 s of work are done
   const auto idle = simulated({gather, {}, {}});
   EXPECT_DOUBLE_EQ(idle[0].end_seconds, 2);
 }
@@ -211,7 +212,7 @@ TEST(Simulate, OneRankSendsNoBytes) {
   EXPECT_DOUBLE_EQ(timeline.hidden_share(), 1);
 }
 
-TEST(Simulate, PricesUsesByFlopsUnlessGiven) {
+TEST(Simulate, PricesUsesByFlopsWithoutMeasuredTimes) {
   const Plan p = plan(two_units(), {.zero_stage = 3}, Topology::one_host(1));
   CostModel cost = cost_model(0, 0);
   cost.uses.clear();

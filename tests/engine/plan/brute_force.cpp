@@ -11,7 +11,7 @@ namespace {
 constexpr int kSteps = 3;
 constexpr int64_t kSpace = int64_t{1} << 40, kPointers = int64_t{1} << 50, kDecision = int64_t{1} << 51;
 
-/// Events of an operation on a rank: it starts, all ranks have started it (collectives only), it ends.
+/// Events of an operation on a rank: the start, the start on all ranks (for collectives only) and the end.
 enum Event { kStart, kAllStarted, kEnd };
 
 /// All events in a topological order, with the set of events that happen before each.
@@ -86,11 +86,11 @@ class Graph {
 };
 
 struct RecordedAccess {
-  int step, op, rank;  // the operation that accesses
-  int64_t begin, end;  // bytes of the memory under which this access is listed
+  int step, op, rank;  // the operation that makes the access
+  int64_t begin, end;  // byte range in the memory of the rank that owns it
   bool writes;
-  int after, until;  // events
-  bool internal;     // transfer between ranks of a node, which the communicator orders within the operation
+  int after, until;  // events between which the access happens
+  bool internal;     // transfer between ranks, which the communicator orders within the operation
 };
 
 class Search {
@@ -163,8 +163,8 @@ class Search {
       if (q != rank_) access_parts(q, role, flat, {}, false, kAllStarted, true);
     }
   }
-  /// A virtual byte for each pointer of the model: a gather or release writes it, and model code reads it. Each gather
-  /// creates a new one.
+  /// Records an access to a virtual byte that represents the model's pointers to a unit. A gather or release writes the
+  /// byte, and model code reads it. Each gather uses a new byte.
   void pointer(UnitId unit, bool writes) {
     const auto units = static_cast<int64_t>(plan_.model.units.size());
     const int64_t at = kPointers + gather_count_[unit] * units + unit;
@@ -272,7 +272,7 @@ class Search {
 
   void gather_quantized_shards(int32_t f) {
     access_own(Role::kParameters, f, false);
-    // This rank quantizes its shard before it announces its arrival.
+    // This rank quantizes its shard before it arrives at the collective.
     access_parts(rank_, Role::kQuantizedShards, f, {node(rank_), 1, nodes()}, true, kStart, false, kStart);
     for (int q = 0; q < ranks_; ++q) {
       if (q == rank_ || rank_in_node(q) != rank_in_node(rank_)) continue;
@@ -291,8 +291,8 @@ class Search {
     access_own(Role::kGathered, f, true);
   }
 
-  /// A reduce quantizes sums between two barriers, and ranks read them after the second. The graph has no event for the
-  /// second, so these reads count as internal.
+  /// A reduce quantizes sums between two barriers, and other ranks read the sums after the second barrier. The graph
+  /// has no event for the second barrier, so these reads are recorded as internal.
   void reduce_between_nodes(int32_t f) {
     const bool several_ranks_per_node = nodes() < ranks_;
     if (several_ranks_per_node) access_own(Role::kNodePartialSums, f, true, kAllStarted);
@@ -306,7 +306,7 @@ class Search {
     }
   }
 
-  /// Copies the buffers of one unit, or of all units of a matrix group.
+  /// Records the copies of the buffers of one unit, or of all units of a matrix group.
   void copy() {
     const bool in = operation().verb == Verb::kCopyIn;
     const std::pair<Role, Role> roles[] = {{Role::kStagedShard, Role::kOffloadedParameters},
@@ -326,8 +326,8 @@ class Search {
     const bool cast = plan_.policy.precision.sent() != plan_.policy.precision.gradients;
     if (cast) {
       access_own(Role::kGradients, f, false);
-      // The cast ends before this rank announces its arrival. kAllStarted is when all have arrived, so the write ends
-      // at kStart.
+      // The cast ends before this rank arrives at the collective, and other ranks read the result after kAllStarted. So
+      // the write is recorded as if it ended at kStart.
       access_parts(rank_, Role::kSentGradients, f, {}, true, kStart, false, kStart);
     }
     const Role sent = cast ? Role::kSentGradients : Role::kGradients;
@@ -350,7 +350,7 @@ class Search {
     }
   }
 
-  /// Host nodes write their staging if a reduced flat buffer has elements.
+  /// Records a write to the staging, which host nodes use if a reduced flat buffer has elements.
   void access_staging(Role role) {
     const auto reduced = [](const FlatSpec& flat) { return flat.trainable && flat.layout.flat_count() > 0; };
     if (!plan_.world.has_gpus() && std::ranges::any_of(plan_.flats, reduced)) access_own(role, -1, true, kAllStarted);
@@ -359,7 +359,7 @@ class Search {
   void add_up(int32_t f) {
     const int before = reduce_count_[plan_.flats[f].unit];
     if (plan_.policy.reproducible && plan_.policy.micro_batch_count > 1) {
-      int level = 0;  // as in a binary counter: each trailing 1 merges one level
+      int level = 0;  // as in a binary counter: each trailing 1 of `before` merges one level
       for (; (before >> level) & 1; ++level) access_own(tree_level_role(level), f, false);
       if (level > 0) access_own(Role::kMicroBatchSum, f, true);
       access_own(before + 1 == plan_.policy.micro_batch_count ? Role::kReducedGradients : tree_level_role(level), f,
@@ -372,10 +372,10 @@ class Search {
     }
   }
 
-  /// The reads of other replicas have ended when this operation ends, so they are not recorded.
+  /// Reads by other replicas end before this operation ends, so they are not recorded.
   void replica_all_reduce(int32_t f) {
     access_own(Role::kReplicaPartialSums, f, false);
-    bool spans_nodes = false;  // whether any replicate group spans nodes
+    bool spans_nodes = false;  // true if any replicate group spans nodes
     for (int r = 0; r < plan_.world.rank_count(); ++r)
       spans_nodes = spans_nodes || plan_.world.node_of_rank[r] != plan_.world.node_of_rank[r % ranks_];
     if (spans_nodes && !plan_.policy.quantize_gradients) access_staging(Role::kExchangeStaging);
@@ -447,8 +447,8 @@ class Search {
       matrix_group.in_place ? access_in_place(matrix) : access_between_shards(matrix);
   }
 
-  /// Records accesses to whole buffers, against which other operations are compared. Byte ranges matter only between
-  /// ranks within one operation.
+  /// Records accesses to complete buffers, for the comparison with other operations. Byte ranges matter only for the
+  /// accesses of several ranks in one operation.
   void access_whole_buffers(const MatrixGroup& matrix_group) {
     const Verb verb = operation().verb;
     const int32_t group = operation().operand;
@@ -537,9 +537,9 @@ class Search {
   int ranks_, stage_;
   bool several_nodes_, in_place_;
   int step_ = 0, op_ = 0, rank_ = 0;
-  std::vector<int> reduce_count_;                    // by unit, in this step
-  std::vector<int> gather_count_;                    // by unit, in all
-  std::vector<std::vector<RecordedAccess>> memory_;  // by owning rank
+  std::vector<int> reduce_count_;                    // per unit, in this step
+  std::vector<int> gather_count_;                    // per unit, in all steps
+  std::vector<std::vector<RecordedAccess>> memory_;  // per owning rank
   std::string race_;
 };
 

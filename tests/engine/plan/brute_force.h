@@ -9,8 +9,8 @@
 namespace aliquot::testing {
 
 /// Describes the first race found: two operations access the same byte of one rank's memory, at least one of them
-/// writes, and nothing orders them. Empty if there is none. Waits must point to earlier operations. Only for small
-/// plans, because it compares all pairs.
+/// writes, and nothing orders them. Returns an empty string if there is no race. Waits must refer to earlier
+/// operations. Suitable for small plans only, because all pairs of accesses are compared.
 std::string find_race(const Plan& plan);
 
 }  // namespace aliquot::testing

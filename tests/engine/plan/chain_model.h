@@ -7,7 +7,7 @@
 
 namespace aliquot::testing {
 
-/// A model of `unit_count` units h.0, h.1, ... Each has one tensor, such as h.0.w.
+/// Returns a model of `unit_count` units h.0, h.1, ... Each unit has one tensor, such as h.0.w.
 inline ModelSpec chain(int unit_count, int64_t element_count = 1000) {
   ModelSpec model;
   for (int u = 0; u < unit_count; ++u) {

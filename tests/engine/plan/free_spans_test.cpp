@@ -1,4 +1,4 @@
-// FreeSpans is compared with one flag per byte, and ByteHolders with an array of holders.
+// Compares FreeSpans with one flag per byte, and ByteHolders with an array of holders.
 
 #include "engine/plan/free_spans.h"
 
@@ -30,7 +30,7 @@ class PlainBytes {
   std::vector<bool> taken_ = std::vector<bool>(200'000);
 };
 
-/// Enough spans at a time that there are several blocks of them, which grow, split and disappear.
+/// Allocates so many spans that FreeSpans has several blocks, which grow, split and disappear.
 TEST(FreeSpans, AllocatesAtTheLowestOffset) {
   constexpr int64_t kBase = 4096;
   std::mt19937 random(7);

@@ -27,7 +27,7 @@ ModelSpec four_units() {
   return model;
 }
 
-/// The same model with activations. Its blocks can be recomputed.
+/// four_units() with activations. The two blocks can be recomputed.
 ModelSpec four_units_with_activations() {
   ModelSpec model = four_units();
   model.activations = {

@@ -1,4 +1,4 @@
-// The memory of plans is compared with formulas.
+// Compares the memory of plans with formulas.
 
 #include <algorithm>
 #include <fmt/format.h>
@@ -25,13 +25,13 @@ class PeakMemory : public ::testing::TestWithParam<int> {
   int64_t parameters() const { return kUnits * unit(); }
   int64_t states() const { return parameters() / 4 * kStateBytes; }
   int64_t shard(int64_t bytes) const { return bytes / ranks(); }
-  int64_t squares() const { return shard(parameters()) / 4 / kBlockElements * 8; }  // one double per block, all units
+  int64_t squares() const { return shard(parameters()) / 4 / kBlockElements * 8; }  // one double per block of all units
 
   Plan planned(Policy policy) const {
     policy.state_bytes_per_block = kStateBytes * kBlockElements;
     return plan(testing::chain(kUnits, unit() / 4), policy, Topology::one_host(static_cast<int>(ranks())));
   }
-  /// Memory at the norm: the squares of all units, and the norm parts of every rank.
+  /// Memory during the norm: the squares of all units, and the norm parts of all ranks.
   int64_t norm(const Plan& plan) const { return squares() + norm_part_bytes(plan.flats) * ranks(); }
 
   struct Expected {
@@ -59,7 +59,7 @@ TEST_P(PeakMemory, Stage1ShardsOptimizerState) {
   expect_peaks(p, {parameters(), parameters(), shard(states()), 0, norm(p)});
 }
 
-/// Full gradients are in slots: one that backward writes and, with prefetch, one that is reduced at the same time.
+/// Full gradients are in slots. Backward writes one slot. With prefetch, another slot is reduced at the same time.
 TEST_P(PeakMemory, Stage2ShardsGradients) {
   for (const int prefetch : {0, 1, 3}) {
     const Plan p = planned({.zero_stage = 2, .prefetch = prefetch});
@@ -68,7 +68,7 @@ TEST_P(PeakMemory, Stage2ShardsGradients) {
   }
 }
 
-/// ZeRO stage 2 with accumulation of full gradients keeps each gradient slot for the whole step.
+/// With accumulation in full gradients, ZeRO stage 2 keeps each gradient slot for the entire step.
 TEST_P(PeakMemory, Stage2AccumulatingInFullHoldsFullGradients) {
   const Plan p =
       planned({.zero_stage = 2, .micro_batch_count = 3, .accumulate_into = AccumulateInto::kFull, .prefetch = 0});
@@ -79,7 +79,7 @@ TEST_P(PeakMemory, Stage2AccumulatingInFullHoldsFullGradients) {
 TEST_P(PeakMemory, AccumulatingIntoTheShardAddsOneShardOfAUnit) {
   const Plan p = planned({.zero_stage = 2, .micro_batch_count = 3, .prefetch = 0});
   const int64_t partial = shard(unit());
-  const int64_t last_reduce = squares() + partial;  // alive with the squares, before the norm
+  const int64_t last_reduce = squares() + partial;  // the partial sum exists together with the squares, before the norm
   expect_peaks(p, {parameters(), shard(parameters()), shard(states()), unit(), std::max(norm(p), last_reduce)});
 }
 
@@ -89,8 +89,8 @@ TEST_P(PeakMemory, Stage3ByCopyHoldsShardsAndSlots) {
       const Plan p =
           planned({.zero_stage = 3, .prefetch = prefetch, .keep_gathered = keep, .gather = GatherMode::kCopy});
       const int64_t gradient_slots = prefetch == 0 ? 1 : 2;
-      // In the first backward all kept units are gathered and one gradient is written. From the second on, one unit
-      // less is kept. The unit in use and the prefetched ones are always gathered.
+      // During the first backward, all kept units are gathered and one gradient is written. From the second backward
+      // on, one unit less is kept. The unit in use and the prefetched units are always gathered.
       const int64_t first = std::max(keep, prefetch + 1) + 1;
       const int64_t second = std::max(keep - 1, prefetch + 1) + gradient_slots;
       expect_peaks(
@@ -106,7 +106,7 @@ TEST_P(PeakMemory, Stage3ByViewHoldsShardsOnly) {
   EXPECT_EQ(p.schedule.bytes(Space::kSharedRange), parameters());
 }
 
-/// The arena has no gaps at its peak: its size equals the bytes that are alive at once, up to alignment.
+/// The arena has no gaps at its peak: its size equals the sum of the buffers that exist at the peak, up to alignment.
 TEST_P(PeakMemory, ArenaSizeEqualsThePeak) {
   for (const int stage : {0, 1, 2, 3}) {
     const Plan p = planned({.zero_stage = stage, .gather = GatherMode::kCopy});
@@ -116,8 +116,8 @@ TEST_P(PeakMemory, ArenaSizeEqualsThePeak) {
   }
 }
 
-/// The staging between steps is as large as the memory that a step leaves free, within bounds, and no larger than the
-/// largest tensor needs.
+/// The staging between steps uses memory that is free between steps. Its size is bounded below and above, and is at
+/// most what the largest tensor needs.
 TEST_P(PeakMemory, StagingBetweenStepsDoesNotRaiseALargePeak) {
   constexpr int64_t kKiB = 1024;
   const Plan slots = planned({.zero_stage = 3, .gather = GatherMode::kCopy});  // the slots exceed 1 MiB
@@ -132,8 +132,8 @@ TEST_P(PeakMemory, StagingBetweenStepsDoesNotRaiseALargePeak) {
   EXPECT_EQ(small.schedule.stream_bytes, kStreamCopies * 100 * 4);
 }
 
-/// The replicate group of shard 0 (ranks 0 and 2) is on one node. The group of shard 1 is not.
-TEST(Staging, OfExchangesSufficesForEveryReplicateGroup) {
+/// The replicate group of shard 0 (ranks 0 and 2) is on one node. The group of shard 1 (ranks 1 and 3) spans two nodes.
+TEST(Staging, OfReplicaAllReduceFitsEveryReplicateGroup) {
   Topology topology = Topology::one_host(4);
   topology.node_of_rank = {0, 1, 0, 2};
   const Plan p = plan(testing::chain(2, 1 << 14), {.zero_stage = 2, .replica_count = 2}, topology);
@@ -149,7 +149,7 @@ TEST(Staging, OfExchangesSufficesForEveryReplicateGroup) {
 
 INSTANTIATE_TEST_SUITE_P(Ranks, PeakMemory, ::testing::Values(1, 2, 3, 4, 8), ::testing::PrintToStringParamName());
 
-/// The table of the ZeRO paper: model states per rank for 7.5 billion parameters. Here all is fp32, so each parameter
+/// The table of the ZeRO paper: model states per rank for 7.5 billion parameters. Here all values are fp32: a parameter
 /// has 4 bytes, its gradient 4 and its optimizer state 8.
 TEST(ZeroTable, ModelStatesMatchThePaper) {
   constexpr int kCount = 75;

@@ -1,5 +1,5 @@
 #pragma once
-// Random models, policies and topologies, including unusual ones.
+// Random models, policies and topologies, including unusual combinations.
 
 #include <cstdint>
 #include <string>
@@ -17,10 +17,10 @@ struct RandomCase {
 /// Draws a case that plan() must accept. The same seed gives the same case on every platform.
 RandomCase draw(uint64_t seed, int most_ranks = 8, int most_units = 9);
 
-/// `rank_count` host ranks, assigned in order to nodes of up to `ranks_per_node` ranks.
+/// Returns a topology of `rank_count` host ranks, assigned in order to nodes of up to `ranks_per_node` ranks.
 Topology hosts(int rank_count, int ranks_per_node);
 
-/// For failure messages: the seed that reproduces the case, and its parameters.
+/// Returns the seed that reproduces the case, and its parameters, for failure messages.
 std::string describe(uint64_t seed, const RandomCase& drawn);
 
 }  // namespace aliquot::testing

@@ -1,4 +1,4 @@
-// The validator must reject a schedule with one mistake. Each kind of mistake is applied to many schedules.
+// The validator must reject a schedule with one defect. Each kind of mutation is applied to many schedules.
 
 #include <algorithm>
 #include <fmt/format.h>
@@ -20,8 +20,8 @@ namespace {
 
 using Operations = std::vector<Operation>;
 
-/// Moves operation from[i] to position i and adjusts waits and buffers. Drops waits that would then point forward,
-/// because a planner would not write them for this order.
+/// Moves operation from[i] to position i and adjusts waits and buffers. Drops waits that would then refer to later
+/// operations, because a planner would not write them for this order.
 void reorder(Schedule& schedule, const std::vector<OperationId>& from) {
   std::vector<OperationId> to(schedule.operations.size(), -1);
   for (std::size_t i = 0; i < from.size(); ++i) to[from[i]] = static_cast<OperationId>(i);
@@ -67,15 +67,15 @@ void mutate_waits(const Plan& plan, Mutants& mutants) {
   for (std::size_t id = 0; id < plan.schedule.operations.size(); ++id) {
     const auto& after = plan.schedule.operations[id].after;
     for (std::size_t w = 0; w < after.size(); ++w) {
-      auto& without = add(mutants, after[w].of_previous_step ? "drop a wait for the step before" : "drop a wait", plan)
+      auto& without = add(mutants, after[w].of_previous_step ? "drop wait for previous step" : "drop a wait", plan)
                           .schedule.operations[id]
                           .after;
       without.erase(without.begin() + static_cast<std::ptrdiff_t>(w));
       if (after[w].on_all) {
-        add(mutants, "wait for the own rank only", plan).schedule.operations[id].after[w].on_all = false;
+        add(mutants, "wait for this rank only", plan).schedule.operations[id].after[w].on_all = false;
       }
       if (!after[w].of_previous_step) {
-        add(mutants, "wait for the step before instead", plan).schedule.operations[id].after[w].of_previous_step = true;
+        add(mutants, "wait for previous step instead", plan).schedule.operations[id].after[w].of_previous_step = true;
       }
     }
   }
@@ -113,14 +113,14 @@ void mutate_operations(const Plan& plan, Mutants& mutants) {
   }
 }
 
-/// Removes both copies of an offloaded buffer and shortens the slot's lifetime, so the update uses a slot that nothing
-/// filled.
+/// Removes both copies of an offloaded buffer and shortens the slot's lifetime, so that the update uses a slot without
+/// data.
 void mutate_copies(const Plan& plan, Mutants& mutants) {
   const auto& operations = plan.schedule.operations;
   for (OperationId id = 0; id < static_cast<OperationId>(operations.size()); ++id) {
     const bool is_momentum = operations[id].verb == Verb::kMuonMomentum;
     if (operations[id].verb != Verb::kUpdate && !is_momentum) continue;
-    Schedule& schedule = add(mutants, "forget both copies", plan).schedule;
+    Schedule& schedule = add(mutants, "remove both copies", plan).schedule;
     bool any = false;
     for (PlannedBuffer& buffer : schedule.buffers) {
       const bool slot = offloaded_role_of(buffer.role) && buffer.role != Role::kStagedShard && !buffer.always;
@@ -139,7 +139,7 @@ void mutate_copies(const Plan& plan, Mutants& mutants) {
   }
 }
 
-/// A matrix at a wrong offset, without owner, listed twice, or missing.
+/// A matrix is at a wrong offset, has no owner, is listed twice or is missing, or a group has too little memory.
 void mutate_matrices(const Plan& plan, Mutants& mutants) {
   for (std::size_t g = 0; g < plan.matrix_groups.size(); ++g) {
     const auto group = [&](const char* kind) -> MatrixGroup& { return add(mutants, kind, plan).matrix_groups[g]; };
@@ -155,13 +155,12 @@ void mutate_matrices(const Plan& plan, Mutants& mutants) {
   }
 }
 
-/// Replicas read buffers in kReplicateGroup from one another. This moves such a buffer to kArena, which they cannot
-/// read.
+/// Moves each buffer of kReplicateGroup to kArena. The other replicas read these buffers, but cannot read kArena.
 void mutate_spaces(const Plan& plan, Mutants& mutants) {
   for (std::size_t b = 0; b < plan.schedule.buffers.size(); ++b) {
     const Space space = plan.schedule.buffers[b].space;
     if (space != Space::kReplicateGroup) continue;
-    add(mutants, "in the memory of another group", plan).schedule.buffers[b].space = Space::kArena;
+    add(mutants, "move a buffer to the arena", plan).schedule.buffers[b].space = Space::kArena;
   }
 }
 
@@ -179,15 +178,15 @@ void mutate_buffers(const Plan& plan, Mutants& mutants) {
       break;
     }
     if (buffers[b].always || buffers[b].first == buffers[b].last) continue;
-    add(mutants, "begin a lifetime late", plan).schedule.buffers[b].first += 1;
-    // An early end is no mistake for a spare gradient slot, which stays alive only for the slot after it.
-    add(mutants, "end a lifetime early", plan).schedule.buffers[b].last -= 1;
+    add(mutants, "begin a lifetime later", plan).schedule.buffers[b].first += 1;
+    // For a spare gradient slot, which exists longer than it is accessed, an earlier end is harmless.
+    add(mutants, "end a lifetime earlier", plan).schedule.buffers[b].last -= 1;
   }
 }
 
-/// Counts the results of mutations. Equivalent: the happens-before relation is unchanged, because other waits implied
-/// the removed one. Harmless: the relation changed, but the brute-force reference finds no race. Caught: the mutation
-/// is a defect, and the validator rejects it.
+/// Counts the results of mutations. Equivalent: the happens-before relation is unchanged, because other waits imply the
+/// removed wait. Harmless: the relation changed, but the brute-force reference finds no race. Caught: the mutation is a
+/// defect, and the validator rejects it.
 struct Tally {
   int made = 0, equivalent = 0, harmless = 0, caught = 0;
 };
@@ -228,7 +227,7 @@ TEST(Mutations, EveryDefectIsCaught) {
     // With four ranks, the case may have two replicas of two ranks.
     const testing::RandomCase drawn = testing::draw(seed, seed % 2 == 0 ? 4 : 3, 4);
     const Plan original = plan(drawn.model, drawn.policy, drawn.topology);
-    // On one rank many mutations are harmless. With many operations, comparing all pairs takes too long.
+    // On one rank, many mutations are harmless. With many operations, the comparison of all pairs takes too long.
     const std::size_t most = original.matrix_groups.empty() ? 50 : 60;
     if (original.topology.rank_count() == 1 || original.schedule.operations.size() > most) continue;
     const HappensBefore order(original);
@@ -246,7 +245,7 @@ TEST(Mutations, EveryDefectIsCaught) {
   for (const auto& [kind, tally] : table) EXPECT_GT(tally.caught, 0) << kind;
 }
 
-/// The plan, or nothing if plan() refuses the policy.
+/// Returns the plan, or nullopt if plan() rejects the policy.
 std::optional<Plan> planned(const testing::RandomCase& drawn) {
   try {
     return plan(drawn.model, drawn.policy, drawn.topology);
@@ -255,7 +254,7 @@ std::optional<Plan> planned(const testing::RandomCase& drawn) {
   }
 }
 
-/// Makes the buffers of a role too small: by 1 byte, by 256 bytes, or by half.
+/// Makes the buffers of a role too small: by 1 byte if `by` is 0, by up to 256 if it is 1, and by half if it is 2.
 void shrink(Schedule& schedule, Role role, int by) {
   for (PlannedBuffer& buffer : schedule.buffers) {
     if (buffer.role != role) continue;
@@ -264,7 +263,7 @@ void shrink(Schedule& schedule, Role role, int by) {
   }
 }
 
-TEST(Mutations, ATooSmallBufferOfAnyRoleIsCaught) {
+TEST(Mutations, TooSmallBuffersOfEveryRoleAreCaught) {
   std::map<Role, int> caught;
   for (uint64_t seed = 0; seed < 600; ++seed) {
     testing::RandomCase drawn = testing::draw(seed, 8, 3);
@@ -294,7 +293,7 @@ TEST(Mutations, ATooSmallBufferOfAnyRoleIsCaught) {
   for (const RoleInfo& role : kRoleTable) EXPECT_GT(caught[role.role], 0) << name(role.role) << " was never planned";
 }
 
-/// If two collectives are swapped on one rank, the comparison with another rank reports the first one that differs.
+/// If two collectives are swapped on one rank, the comparison with another rank reports the first difference.
 TEST(Mutations, SwappedCollectivesOnOneRankAreCaught) {
   int swapped = 0, detected = 0;
   for (uint64_t seed = 0; seed < 300; ++seed) {

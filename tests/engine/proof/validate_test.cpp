@@ -55,8 +55,8 @@ TEST(Validate, AgreesWithTheBruteForceReference) {
   EXPECT_GT(compared, 200);
 }
 
-/// The next three tests each drop a wait across ranks that no other wait implies.
-TEST(Validate, ReportsAViewDuringAnUpdateOfAnotherRank) {
+/// Each of the next three tests removes waits for other ranks that no other waits imply.
+TEST(Validate, ReportsAViewDuringAnUpdateOnAnotherRank) {
   Plan planned = plan_chain({.zero_stage = 3, .gather = GatherMode::kView});
   Operation& gather = planned.schedule.operations[find(planned, Verb::kGather, 0)];
   ASSERT_EQ(gather.after.size(), 1u);
@@ -69,7 +69,7 @@ TEST(Validate, ReportsAViewDuringAnUpdateOfAnotherRank) {
             "previous step may on another rank still be writing");
 }
 
-TEST(Validate, ReportsAnUpdateDuringAViewOfAnotherRank) {
+TEST(Validate, ReportsAnUpdateDuringAViewOnAnotherRank) {
   Plan planned = plan_chain({.zero_stage = 3, .gather = GatherMode::kView});
   for (Operation& operation : planned.schedule.operations) {
     if (operation.verb == Verb::kUpdate) std::erase_if(operation.after, [](const Wait& wait) { return wait.on_all; });
@@ -80,7 +80,7 @@ TEST(Validate, ReportsAnUpdateDuringAViewOfAnotherRank) {
   EXPECT_NE(defects[0].sentence.find("on another rank still be reading"), std::string::npos) << defects[0].sentence;
 }
 
-TEST(Validate, ReportsABackwardDuringAReduceOfAnotherRank) {
+TEST(Validate, ReportsABackwardDuringAReduceOnAnotherRank) {
   Plan planned = plan_chain({.zero_stage = 2, .prefetch = 0});
   Operation& backward = planned.schedule.operations[find(planned, Verb::kBackward, 1)];
   for (Wait& wait : backward.after) wait.on_all = false;
@@ -102,8 +102,7 @@ TEST(Validate, ReportsACycle) {
 
 TEST(Validate, ReportsTheFirstCollectiveMismatch) {
   const Plan ours = plan_chain({.zero_stage = 2}), theirs = plan_chain({.zero_stage = 1});
-  EXPECT_FALSE(
-      first_collective_mismatch(ours, theirs));  // they differ in where gradients are stored, not in their collectives
+  EXPECT_FALSE(first_collective_mismatch(ours, theirs));  // ZeRO stages 1 and 2 have the same collectives
   const auto difference = first_collective_mismatch(ours, plan_chain({.zero_stage = 2}, 2));
   ASSERT_TRUE(difference);
   EXPECT_EQ(difference->sentence,
@@ -111,7 +110,7 @@ TEST(Validate, ReportsTheFirstCollectiveMismatch) {
             "reduce lane, 4096 bytes in the other");
 }
 
-TEST(Validate, RefusesInvalidIndices) {
+TEST(Validate, ReportsInvalidIndices) {
   Plan planned = plan_chain({.zero_stage = 3});
   planned.schedule.operations[2].operand = 77;
   planned.schedule.operations[3].after.push_back({1000});
@@ -121,7 +120,7 @@ TEST(Validate, RefusesInvalidIndices) {
   for (const Defect& defect : defects) EXPECT_EQ(defect.kind, DefectKind::kMalformed) << defect.sentence;
 }
 
-/// Returns `wanted` if the planner's error contains it, otherwise the full error, or "nothing" if the planner accepts.
+/// Returns `wanted` if the error of plan() contains it, the full error if not, and "nothing" if plan() does not throw.
 std::string refusal(const ModelSpec& model, const Policy& policy, std::string_view wanted) {
   try {
     plan(model, policy, Topology::one_host(2));
@@ -132,13 +131,13 @@ std::string refusal(const ModelSpec& model, const Policy& policy, std::string_vi
   return "nothing";
 }
 
-TEST(Plan, RefusesAUseWithAUnitTwice) {
+TEST(Plan, RejectsAUseThatListsAUnitTwice) {
   ModelSpec model = chain(2);
   model.uses[1] = {1, 0, 1};
   EXPECT_THROW(plan(model, {}, Topology::one_host(2)), UsageError);
 }
 
-TEST(Plan, RefusesInvalidModels) {
+TEST(Plan, RejectsInvalidModels) {
   using Alter = std::function<void(ModelSpec&)>;
   const std::vector<std::pair<const char*, Alter>> cases = {
       {"the model declares no unit", [](ModelSpec& model) { model = {}; }},
@@ -159,7 +158,7 @@ TEST(Plan, RefusesInvalidModels) {
   }
 }
 
-TEST(Plan, RefusesInvalidPolicies) {
+TEST(Plan, RejectsInvalidPolicies) {
   ModelSpec assigning = chain(2);
   for (UnitSpec& unit : assigning.units) unit.gradients = GradientMode::kAssign;
   constexpr const char* kAssigns =
@@ -176,7 +175,7 @@ TEST(Plan, RefusesInvalidPolicies) {
   for (const auto& [sentence, policy] : cases) EXPECT_EQ(refusal(chain(2), policy, sentence), sentence);
 }
 
-TEST(Plan, RefusesParametersThatAreNotFp32) {
+TEST(Plan, RejectsParametersThatAreNotFp32) {
   ModelSpec model = chain(2);
   model.units[1].parameters.push_back({.tensor = {"h.1.b", {8}, DType::kBFloat16}});
   EXPECT_THROW(plan(model, {}, Topology::one_host(2)), UsageError);

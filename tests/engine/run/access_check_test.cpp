@@ -1,4 +1,4 @@
-// AccessCheck reports operations that make undeclared accesses or omit declared ones.
+// AccessCheck reports operations that make undeclared accesses or omit declared accesses.
 #include "engine/run/memory/access_check.h"
 
 #include <algorithm>
@@ -28,7 +28,7 @@ OperationId find(const Plan& plan, Verb verb) {
   return static_cast<OperationId>(found - plan.schedule.operations.begin());
 }
 
-/// The error that `body` throws, or an empty string.
+/// Returns the message of the std::logic_error that `body` throws, or an empty string.
 template <typename Body>
 std::string error_of(const Body& body) {
   try {
@@ -80,7 +80,7 @@ TEST(AccessCheck, ReportsOmittedAccesses) {
       error_of([&] { check.end(); }),
       fmt::format("operation {} (gather h.0): read of parameters buffer 0 is declared by Accesses, but did not happen",
                   gather));
-  // An update declares both a read and a write of parameters. This omits the read.
+  // An update declares both a read and a write of parameters. The test omits the read.
   const OperationId update = find(plan, Verb::kUpdate);
   Accesses accesses(plan);
   check.begin(update);
@@ -91,7 +91,7 @@ TEST(AccessCheck, ReportsOmittedAccesses) {
   EXPECT_NE(error_of([&] { check.end(); }).find("read of parameters"), std::string::npos);
 }
 
-TEST(AccessCheck, ASkippedOperationMayOmitAccesses) {
+TEST(AccessCheck, SkippedOperationMayOmitAccesses) {
   const Plan plan = two_units(3);
   AccessCheck check(plan);
   check.begin(find(plan, Verb::kGather));
@@ -101,14 +101,14 @@ TEST(AccessCheck, ASkippedOperationMayOmitAccesses) {
   EXPECT_NE(error_of([&] { check.end(); }), "");
 }
 
-TEST(AccessCheck, RefusesAccessesOutsideAnOperation) {
+TEST(AccessCheck, ReportsAccessesOutsideAnOperation) {
   const Plan plan = two_units(3);
   AccessCheck check(plan);
   EXPECT_NE(error_of([&] { check.declare_access(Role::kParameters, 0, AccessMode::kReads); }), "");
 }
 
-/// Debug and sanitizer builds check the accesses of every operation and throw std::logic_error for a wrong one. A use
-/// may read its output again in backward although the next use does not read it as input, and the reverse.
+/// Debug and sanitizer builds check the accesses of every operation and throw std::logic_error for a wrong access. In
+/// backward, a use may read its own output or not, and the next use may read the same memory as its input or not.
 TEST(AccessCheck, AcceptsEveryDeclarationOfActivations) {
   for (const bool output_in_backward : {false, true}) {
     for (const bool input_in_backward : {false, true}) {

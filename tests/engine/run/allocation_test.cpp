@@ -13,9 +13,10 @@ std::atomic<bool> counting = false;
 std::atomic<int64_t> allocation_count = 0;
 }  // namespace
 
-// AddressSanitizer replaces these operators itself. It reports memory allocated by one version and freed by the other.
+// AddressSanitizer has its own versions of these operators and reports memory that one version allocates and another
+// frees.
 #ifndef __SANITIZE_ADDRESS__
-// These operators must not be inlined: if GCC inlines only one of a pair, it warns that malloc and delete mismatch.
+// These operators must not be inlined. If GCC inlines only one of a pair, it warns that malloc and delete do not match.
 [[gnu::noinline]] void* operator new(std::size_t size) {
   if (counting) ++allocation_count;
   if (void* data = std::malloc(size > 0 ? size : 1)) return data;
@@ -39,7 +40,7 @@ namespace {
 constexpr int kUnits = 6;
 constexpr int64_t kElements = 3000;
 
-/// Adds one to every gradient, without allocations.
+/// Adds one to every gradient, or sets it to one if it is bf16. Makes no allocations.
 struct Model {
   std::array<void*, kUnits> value = {}, gradient = {};
   DType gradients;
@@ -136,8 +137,7 @@ TEST_F(Allocation, DoesNotHappenWithUpdatesInBackward) {
   }
 }
 
-/// A switch between training and evaluation exchanges small messages between ranks, which allocates. The count is
-/// bounded.
+/// At a switch between training and evaluation, ranks exchange small messages, which requires a few allocations.
 TEST_F(Allocation, IsRareForAnEvaluation) {
   const int64_t count = allocations_after_the_first_step({.zero_stage = 3, .gather = GatherMode::kCopy}, true);
   EXPECT_GT(count, 0) << "the counter should count allocations of the engine";

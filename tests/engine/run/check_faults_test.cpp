@@ -1,4 +1,4 @@
-// Accesses that fault in the checking mode, and the messages of the process.
+// In the checking mode, invalid accesses to tensors fault, and the process prints a message.
 #include <csignal>
 #include <functional>
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@ namespace {
 
 using namespace testing_model;
 
-TEST(Check, MemoryThatCannotBeAliasedIsRefused) {
+TEST(Check, MemoryThatCannotBeAliasedThrows) {
   constexpr int64_t kBytes = 4 * kPlacePageBytes;
   void* own = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   auto* at = static_cast<std::byte*>(own);
@@ -40,7 +40,7 @@ void expect_fault(const std::function<void(Pair&)>& wrong, const std::string& se
   for (const EngineOptions& options : every_stage(true)) {
     EXPECT_EXIT(
         {
-          std::signal(SIGSEGV, SIG_DFL);  // the handler of a sanitizer would exit
+          std::signal(SIGSEGV, SIG_DFL);  // a sanitizer's handler would exit instead
           World world = World::from_environment(kHosts);
           Pair pair(world, options);
           wrong(pair);
@@ -103,7 +103,7 @@ TEST(CheckDeathTest, WritesToParametersFault) {
       "^aliquot: parameter a.w was written: a model only reads its parameters");
 }
 
-TEST(CheckDeathTest, AFaultFarBeyondATensorNamesIt) {
+TEST(CheckDeathTest, FaultFarBeyondATensorNamesTheTensor) {
   expect_fault(
       [](Pair& pair) {
         pair.forward();
@@ -128,8 +128,8 @@ TEST(CheckDeathTest, ActivationsFaultAfterTheirScope) {
       "^aliquot: scratch memory of a was touched outside a live scope");
 }
 
-/// A loss may read saved activations and outputs between scopes.
-TEST(Check, ActivationsAreReadableWhilePlanned) {
+/// Code that computes a loss may read saved activations and outputs between scopes.
+TEST(Check, ActivationsAreReadableBetweenScopes) {
   World world = World::from_environment(kHosts);
   Pair pair(world, {.check = true});
   pair.engine.micro_batch();

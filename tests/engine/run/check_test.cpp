@@ -1,4 +1,4 @@
-// The checking mode: what it changes, and the defects that it finds when a scope closes.
+// The checking mode does not change results. It finds defects when a scope closes.
 #include <cmath>
 #include <cstdlib>
 #include <functional>
@@ -14,9 +14,9 @@ namespace {
 
 using namespace testing_model;
 
-// The checking mode: what it changes ----------------------------------------------------------------------------------
+// Effects of the checking mode ----------------------------------------------------------------------------------------
 
-TEST(Check, ChangesNoBit) {
+TEST(Check, DoesNotChangeResults) {
   std::vector<Settings> all;
   for (const int stage : {0, 1, 2, 3}) {
     for (const GatherMode gather : {GatherMode::kCopy, GatherMode::kView}) {
@@ -40,7 +40,7 @@ TEST(Check, ChangesNoBit) {
   }
 }
 
-TEST(Check, ChangesNoBitOfQuantizedTraining) {
+TEST(Check, DoesNotChangeResultsOfQuantizedTraining) {
   const test::ScopedRanksPerNode emulated_nodes(2);
   Settings settings;
   settings.nodes = 2;
@@ -50,9 +50,9 @@ TEST(Check, ChangesNoBitOfQuantizedTraining) {
   EXPECT_TRUE(train_on(4, settings) == reference);
 }
 
-/// Under adversarial scheduling the model's code may run after its scope has closed. The changes of page protection at
-/// the begin and end of the scope are delayed with it.
-TEST(Check, ChangesNoBitUnderAdversarialScheduling) {
+/// Under adversarial scheduling, the model's code may run after its scope has closed. The changes of page protection at
+/// the begin and end of the scope are delayed in the same way.
+TEST(Check, DoesNotChangeResultsUnderAdversarialScheduling) {
   for (const int stage : {0, 2, 3}) {
     Settings settings;
     settings.options = {.zero_stage = stage, .gather = GatherMode::kCopy};
@@ -111,7 +111,7 @@ TEST(Check, MustBeTheSameOnAllRanks) {
       "rank 1 has another plan or other options than rank 0: rank 0 has \"check false\", rank 1 has \"check true\"");
 }
 
-TEST(Check, AScheduleWithoutRedZonesIsRefused) {
+TEST(Check, ScheduleWithoutRedZonesIsRejected) {
   ModelSpec model;
   model.units.push_back({"a", {{.tensor = {"a.v", {256}}}, {.tensor = {"a.w", {256}}}}, GradientMode::kAdd});
   model.uses = {{0}};
@@ -141,10 +141,10 @@ TEST(Check, AScheduleWithoutRedZonesIsRefused) {
   EXPECT_TRUE(finds(shared_page, "begin within a page"));
 }
 
-// What it finds when a scope closes -----------------------------------------------------------------------------------
+// Defects found when a scope closes -----------------------------------------------------------------------------------
 
-/// Expects that, after `write` in the backward of b, the next call of the engine throws `sentence`. Covers every ZeRO
-/// stage.
+/// Calls `write` in the backward of b and expects that the next call of the engine throws `sentence`. Does so at every
+/// ZeRO stage.
 void expect_found_in_backward(const std::function<void(Pair&, const Scope&)>& write, const std::string& sentence) {
   for (const EngineOptions& options : every_stage(true)) {
     World world = World::from_environment(kHosts);
@@ -168,7 +168,7 @@ TEST(Check, FindsWritesBeyondGradients) {
   }
 }
 
-TEST(Check, FindsWritesBeforeGradientsAndBeyondTheLast) {
+TEST(Check, FindsWritesBeforeGradientsAndBeyondTheLastGradient) {
   expect_found_in_backward([](Pair& pair, const Scope&) { pair.gradient[1][-1] = 0; },
                            "backward b wrote before the gradient of b.w: to its element -1, but it is declared with "
                            "elements 0 to 63 (found by EngineOptions::check)");
@@ -201,7 +201,7 @@ TEST(Check, FindsWritesBeyondActivations) {
   }
 }
 
-/// The next call of the engine throws, which may be step().
+/// If the write is in the last scope, step() is the call that throws.
 TEST(Check, FindsWritesOfTheLastScope) {
   World world = World::from_environment(kHosts);
   Pair pair(world, {.check = true});

@@ -19,7 +19,7 @@ inline constexpr int64_t kCount = 64;
 
 inline void ones(const ParameterSpec&, int64_t, std::span<float> values) { std::ranges::fill(values, 1.0f); }
 
-/// Units a with one tensor and b with two, with activations. Backward sets all gradients to 1.
+/// A model of unit a with one tensor and unit b with two tensors. It has activations. Backward sets all gradients to 1.
 struct Pair {
   Pair(World& world, const EngineOptions& options, bool assigns = false,
        std::vector<UseActivations> uses = {{40, 40, 40}, {40, 0, 0}})

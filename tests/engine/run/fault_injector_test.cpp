@@ -1,4 +1,4 @@
-// Fault injection in a step: each fault occurs once, at the chosen operation. This program sets ALIQUOT_FAULT itself.
+// An injected fault occurs once, at the chosen operation of a step. This program sets ALIQUOT_FAULT itself.
 #include "engine/run/fault_injector.h"
 
 #include <cstdlib>
@@ -20,7 +20,7 @@ TEST(FaultInjector, AcceptsEveryOperationOfASchedule) {
   }
 }
 
-TEST(FaultInjector, RefusesKindsThatAnOperationCannotHave) {
+TEST(FaultInjector, RejectsKindsThatAnOperationDoesNotSupport) {
   const auto refused = [](const char* text) -> std::string {
     try {
       parse_injected_fault(text, fault_points());
@@ -55,7 +55,7 @@ TEST(FaultInjector, CausesOneFaultAtTheChosenOperation) {
   }
 }
 
-TEST(FaultInjector, RefusesARankOutOfRange) {
+TEST(FaultInjector, RejectsARankOutOfRange) {
   try {
     World::threads(
         1,

@@ -1,5 +1,5 @@
-// Aliquot's fault handler names the tensor and then calls the handler that was installed before. Signal handlers belong
-// to a process, so each test runs in its own process.
+// Aliquot's fault handler names the tensor and then calls the handler that was installed before. Signal handlers apply
+// to the entire process, so each test runs in a separate process.
 #include "engine/run/memory/guard_range.h"
 
 #include <array>
@@ -30,8 +30,8 @@ void handle(int signal, void (*handler)(int, siginfo_t*, void*), int flags) {
   sigaction(signal, &action, nullptr);
 }
 
-/// The handler of a program that maps pages on demand: makes `page` readable. Exits with 7 if its arguments are not
-/// those of a fault in `page`.
+/// The handler of a program that maps pages on demand. Makes `page` readable, or exits with 7 if its arguments do not
+/// describe a fault in `page`.
 void map_on_fault(int signal, siginfo_t* info, void* context) {
   if (signal != SIGSEGV || info->si_code != SEGV_ACCERR || info->si_addr != page || context == nullptr) _exit(7);
   mprotect(page, kPageBytes, PROT_READ);
@@ -41,7 +41,7 @@ void map_page() {
   page = static_cast<std::byte*>(mmap(nullptr, kPageBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
 }
 
-/// Causes two faults that the program's own handler resolves, then one at a guard address.
+/// Causes two faults that the program's own handler resolves, and then a fault at a guard address.
 [[noreturn]] void fault_beside_own_handler() {
   map_page();
   handle(SIGSEGV, map_on_fault, 0);
@@ -50,11 +50,11 @@ void map_page() {
   mprotect(page, kPageBytes, PROT_NONE);
   touch(page);
   static const GuardRange weights({{"h.1.weight", 4}});
-  touch(weights.address(0));  // not in `page`, so map_on_fault() exits with 7
+  touch(weights.address(0));  // outside `page`, so map_on_fault() exits with 7
   _exit(1);
 }
 
-TEST(GuardRangeDeathTest, ThePreviousHandlerGetsTheArgumentsOfTheKernel) {
+TEST(GuardRangeDeathTest, PreviousHandlerReceivesTheArgumentsOfTheKernel) {
   EXPECT_EXIT(fault_beside_own_handler(), testing::ExitedWithCode(7), "parameter h.1.weight was touched");
 }
 
@@ -66,7 +66,7 @@ TEST(GuardRangeDeathTest, ThePreviousHandlerGetsTheArgumentsOfTheKernel) {
   _exit(1);
 }
 
-TEST(GuardRangeDeathTest, APreviousHandlerWithoutSigInfoIsCalled) {
+TEST(GuardRangeDeathTest, PreviousHandlerWithoutSigInfoIsCalled) {
   EXPECT_EXIT(fault_with_simple_handler(), testing::ExitedWithCode(9), "^$");
 }
 
@@ -77,8 +77,8 @@ void fault_after_installing(int times) {
   touch(weights.address(0));
 }
 
-/// Regression test: a second installation stored the first handler as the previous one, which looped forever.
-TEST(GuardRangeDeathTest, ASecondInstallationChangesNothing) {
+/// Regression test: a second installation stored Aliquot's handler as the previous handler, which looped forever.
+TEST(GuardRangeDeathTest, SecondInstallationHasNoEffect) {
   for (const int times : {1, 2, 3}) {
     EXPECT_EXIT(
         {
@@ -89,8 +89,8 @@ TEST(GuardRangeDeathTest, ASecondInstallationChangesNothing) {
   }
 }
 
-/// A signal from kill() has no faulting instruction that would run again, so the handler must end the process itself.
-TEST(GuardRangeDeathTest, ASignalFromKillEndsTheProcess) {
+/// After a signal from kill() no faulting instruction runs again, so the handler must end the process itself.
+TEST(GuardRangeDeathTest, SignalFromKillEndsTheProcess) {
   const auto send_signal = [] {
     std::signal(SIGBUS, SIG_DFL);
     install_fault_names();
@@ -110,7 +110,7 @@ TEST(GuardRangeDeathTest, ASignalFromKillEndsTheProcess) {
   _exit(1);
 }
 
-TEST(GuardRangeDeathTest, AOneShotHandlerIsCalledOnce) {
+TEST(GuardRangeDeathTest, OneShotHandlerIsCalledOnce) {
   EXPECT_EXIT(fault_twice_with_one_shot_handler(), testing::KilledBySignal(SIGSEGV), "^$");
 }
 
@@ -120,7 +120,7 @@ int recurse_forever(int depth) {
   return depth < 0 ? 0 : recurse_forever(depth + 1) + frame[0];
 }
 
-/// After a stack overflow a handler needs an alternate stack.
+/// After a stack overflow, a handler can run only on an alternate stack.
 [[noreturn]] void overflow_the_stack() {
   stack_t stack{};
   stack.ss_sp = stack_of_handlers.data();
@@ -132,12 +132,12 @@ int recurse_forever(int depth) {
   _exit(recurse_forever(0) == 0 ? 1 : 2);
 }
 
-TEST(GuardRangeDeathTest, AStackOverflowIsHandledOnTheAlternateStack) {
+TEST(GuardRangeDeathTest, StackOverflowIsHandledOnTheAlternateStack) {
   EXPECT_EXIT(overflow_the_stack(), testing::ExitedWithCode(11), "^$");
 }
 
 /// Regression test: an index beyond a parameter was attributed to the next parameter.
-TEST(GuardRangeDeathTest, AnOverrunNamesTheParameterBeforeIt) {
+TEST(GuardRangeDeathTest, OverrunNamesTheParameterThatWasOverrun) {
   const auto overrun = [] {
     std::signal(SIGSEGV, SIG_DFL);
     install_fault_names();
@@ -149,7 +149,7 @@ TEST(GuardRangeDeathTest, AnOverrunNamesTheParameterBeforeIt) {
 }
 
 /// A pipe in packet mode returns one write per read.
-TEST(FaultLine, IsOneWrite) {
+TEST(FaultLine, IsWrittenInOneCall) {
   std::array<int, 2> ends{};
   ASSERT_EQ(pipe2(ends.data(), O_DIRECT | O_NONBLOCK), 0);
   const int before = dup(STDERR_FILENO);

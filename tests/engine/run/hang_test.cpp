@@ -1,4 +1,4 @@
-// One rank stalls within a step. The others stop at the deadline, name it and report their own position.
+// One rank stalls during a step. The other ranks stop at the deadline, name this rank and report their own position.
 #include <chrono>
 #include <gtest/gtest.h>
 #include <thread>
@@ -16,7 +16,7 @@ struct Outcome {
   double seconds;
 };
 
-/// Runs two steps with a deadline of 0.5 s. Rank 1 sleeps for 1.5 s before the second.
+/// Runs two steps with a deadline of 0.5 s. Rank 1 sleeps for 1.5 s before the second step.
 Outcome hang(int stage, int ranks) {
   set_log_sink(log_to_standard_error);
   testing::internal::CaptureStderr();

@@ -1,4 +1,4 @@
-// Writes of a model to the padding after a tensor must not affect any result.
+// If a model writes to the padding after a tensor, results must not change.
 #include <cmath>
 #include <gtest/gtest.h>
 
@@ -47,7 +47,7 @@ TEST(Padding, DoesNotAffectTheNorm) {
   }
 }
 
-/// A quantized block has one scale. A large value in the padding would round the 64 elements of value 1 to zero.
+/// A quantized block has one scale. If it depended on a large value in the padding, the other values would become 0.
 TEST(Padding, DoesNotAffectQuantization) {
   const test::ScopedRanksPerNode emulated_nodes(1);
   for (const int stage : {0, 2, 3}) {
@@ -69,8 +69,8 @@ TEST(Padding, DoesNotAffectQuantization) {
   }
 }
 
-/// Regression test: check_copies() reported the padding that a model wrote on one rank as a memory failure.
-TEST(Padding, IsNotComparedBetweenCopies) {
+/// Regression test: if a model wrote to the padding on one rank, check_copies() reported a memory failure.
+TEST(Padding, IsIgnoredByCheckCopies) {
   for (const int stage : {0, 1, 2}) {
     World::threads(
         2,

@@ -1,4 +1,4 @@
-// Streaming a sharded tensor to all ranks of a group.
+// TensorStream streams a sharded tensor to all ranks of a group.
 #include "engine/run/tensor_stream.h"
 
 #include <cstring>
@@ -13,7 +13,7 @@ namespace {
 constexpr int64_t kCount = 21;  // elements of the tensor; element i has the value i
 constexpr int64_t kStagingBytes = 6 * 8;
 
-/// Pieces whose elements are computed. Expects that it reads into aligned memory, as loops over floats require.
+/// Computes the elements of a piece in read(). Expects that `to` is aligned, because loops over floats require it.
 class ComputedElements final : public PieceAccess {
  public:
   void read(const StatePiece& piece, int64_t first, int64_t count, std::byte* to) const override {
@@ -26,7 +26,7 @@ class ComputedElements final : public PieceAccess {
   void write(const StatePiece&, int64_t, int64_t, const std::byte*) const override { ADD_FAILURE(); }
 };
 
-/// Each rank owns two pieces of odd lengths. The purposes have all lengths modulo the alignment.
+/// Each rank owns a piece of 3 and a piece of 4 elements. The purpose strings have all lengths modulo the alignment.
 TEST(TensorStream, ReadsEveryElementIntoAlignedMemory) {
   World::threads(
       3,

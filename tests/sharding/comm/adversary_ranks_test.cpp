@@ -1,5 +1,5 @@
-// Tests of AdversarialScheduler with several ranks. A missing wait gives wrong values for some seeds; with all waits no
-// seed does.
+// Tests of AdversarialScheduler with several ranks. If a wait is missing, some seeds give wrong values. With all waits,
+// all seeds give the expected values.
 #include <atomic>
 #include <gtest/gtest.h>
 
@@ -12,7 +12,7 @@ namespace aliquot {
 namespace {
 
 constexpr int kSeeds = 20;
-// At least this many seeds must expose a missing wait. How many do depends also on the timing of the ranks' threads.
+// The minimum number of seeds that must expose a missing wait. The actual number also depends on the timing of threads.
 constexpr int kMinExposingSeeds = 2;
 constexpr int kRounds = 6;
 constexpr int64_t kCount = 512;
@@ -23,8 +23,8 @@ struct Waits {
   bool writer_waits_for_all_gathers = true;
 };
 
-/// In each round every rank writes a number, gathers the numbers of all ranks and reads them, as a unit is updated,
-/// gathered and used. Returns whether all numbers read were correct.
+/// In each round, every rank writes a number, gathers the numbers of all ranks and reads them. This corresponds to the
+/// update, gather and use of a unit. Returns true if all ranks have read the expected numbers.
 bool gathers_expected_values(uint64_t seed, int rank_count, Waits waits, AdversarialScheduler::Compute compute_lane) {
   AdversarialScheduler adversary(seed, compute_lane);
   std::atomic<int> wrong_count{0};
@@ -74,7 +74,7 @@ TEST_P(AdversaryOverRanks, AllWaitsGiveTheExpectedValues) {
   for (const int ranks : {1, 2, 3}) EXPECT_EQ(failing_seed_count(ranks, {}, GetParam()), 0) << ranks << " ranks";
 }
 
-// With kInline the compute lane runs at once, so only kQueued can miss this wait.
+// With kInline, compute work runs immediately, so only kQueued can expose a missing wait for it.
 TEST(AdversaryOverQueuedRanks, ExposesAMissingWaitForTheComputeLane) {
   EXPECT_GE(failing_seed_count(2, {.gather_waits_for_compute = false}, AdversarialScheduler::Compute::kQueued),
             kMinExposingSeeds);

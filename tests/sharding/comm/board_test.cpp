@@ -1,5 +1,5 @@
-// Tests of the data in memory that ranks share (abort notices, texts, descriptions of operations), and of waits for a
-// rank through it.
+// Tests of the data structures in memory that ranks share (abort notices, texts, descriptions of operations), and of
+// waits that read them.
 #include "sharding/comm/board.h"
 
 #include <chrono>
@@ -26,7 +26,7 @@ TEST(AbortNotice, KeepsTheFirstReason) {
   EXPECT_EQ(notice.why(), "first");
 }
 
-TEST(AbortNotice, ANoticeOfAWriterThatDiedIsReplaced) {
+TEST(AbortNotice, NoticeOfAWriterThatDiedIsReplaced) {
   AbortNotice notice;
   notice.state.store(AbortNotice::kBeingWritten);
   notice.post("rank 1 was told to stop");
@@ -57,7 +57,6 @@ TEST(OperationDescription, UnpackRestoresAPackedDescription) {
   EXPECT_EQ(back.text(), "all-gather of 1099511627775 bytes in place");
 }
 
-/// The fingerprints of many units must all differ.
 TEST(OperationDescription, EveryUnitHasADifferentFingerprint) {
   std::set<uint64_t> fingerprints;
   for (int unit = 0; unit < 1000; ++unit)
@@ -77,7 +76,7 @@ TEST(OperationDescription, DiffersByUnitOffsetAndOperation) {
   EXPECT_NE(one, describe_all_gather_in_place({nullptr, 0}, 4096, {"h.1", 3}).packed());
 }
 
-/// The board of two ranks in memory of the test.
+/// A board of two ranks, in the test's own memory.
 struct BoardOfTwo final : NodeMapping {
   BoardOfTwo() {
     writable = reinterpret_cast<std::byte*>(&layout);
@@ -90,8 +89,8 @@ struct BoardOfTwo final : NodeMapping {
   } layout;
 };
 
-/// An exception unwinds the program while one of its streams waits for a rank that never arrives. The wait must end at
-/// once and not at the deadline.
+/// An exception unwinds the stack while a stream waits for a rank that never arrives. The wait must end immediately and
+/// not at the deadline.
 TEST(Signals, UnwindingEndsAWaitForAnotherRank) {
   const auto device = make_host_device(1);
   const auto signals = make_host_signals(std::make_unique<BoardOfTwo>(), {.rank_count = 2});

@@ -1,4 +1,4 @@
-// Tests of cores and NUMA nodes with a folder laid out like /sys/devices/system/node.
+// Tests of cores and NUMA nodes, with a directory that has the structure of /sys/devices/system/node.
 #include "sharding/cores.h"
 
 #include <algorithm>
@@ -45,7 +45,7 @@ TEST_F(NumaNodes, CoresOfOneNodeGiveThatNode) {
 
 TEST_F(NumaNodes, CoresOfSeveralNodesGiveNoNode) { EXPECT_EQ(node_of({3, 4}), -1); }
 
-TEST(Cores, AMissingSystemFolderGivesNoNode) { EXPECT_EQ(numa_node_of({true}, "/nowhere/to/be/found"), -1); }
+TEST(Cores, MissingSystemDirectoryGivesNoNode) { EXPECT_EQ(numa_node_of({true}, "/nowhere/to/be/found"), -1); }
 
 }  // namespace
 }  // namespace aliquot

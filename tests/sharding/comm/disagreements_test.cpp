@@ -1,4 +1,4 @@
-// Tests of the errors of thread ranks that issue different collectives. They must be detected before data is exchanged.
+// Tests of thread ranks that issue different collectives. The error must be detected before data is exchanged.
 #include <algorithm>
 #include <atomic>
 #include <functional>
@@ -51,7 +51,7 @@ TEST(Disagreements, DifferentOperationsAreDetected) {
   expect_contains(message, {"disagree", "barrier", "all-reduce of 1 numbers"});
 }
 
-TEST(Disagreements, TheErrorNamesDifferentSizes) {
+TEST(Disagreements, ErrorNamesTheDifferentSizes) {
   const auto message = failure_of(
       3,
       [](World& world) {
@@ -92,8 +92,8 @@ TEST(Disagreements, DifferentUnitsAreDetected) {
                   {"disagree", "all-gather of 4096 bytes (h.1, step 3)", "all-gather of 4096 bytes (h.2, step 3)"});
 }
 
-/// Finds two units with equal packed descriptions, which keep only 8 bits of the fingerprint. The full fingerprints
-/// must still expose the disagreement.
+/// Finds two units with equal packed descriptions, which contain only 8 bits of the fingerprint. The full fingerprints
+/// must still reveal the disagreement.
 TEST(Disagreements, UnitsWithEqualPackedDescriptionsAreDetected) {
   const auto packed = [](const std::string& unit) {
     return describe_all_gather_in_place({nullptr, 0}, 4096, {unit, 3}).packed();
@@ -121,7 +121,7 @@ TEST(Disagreements, DifferentOffsetsAreDetected) {
   expect_contains(message, {"disagree", "at a different offset in its buffer"});
 }
 
-TEST(Disagreements, InPlaceAndOutOfPlaceAreDetected) {
+TEST(Disagreements, InPlaceAndOutOfPlaceOperationsAreDetected) {
   const auto message = disagreement_of([](Communicator& ranks, Stream& stream, int rank) {
     const auto gathered = ranks.allocate(8192, Category::kSlots, "gathered");
     const auto own = ranks.allocate(4096, Category::kSlots, "own");

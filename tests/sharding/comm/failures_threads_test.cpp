@@ -1,5 +1,5 @@
-// Tests of what thread ranks report and do when one of them fails. tests/support/expect_failure.sh does the same with
-// processes of mpirun.
+// Tests how thread ranks behave when one of them fails. tests/support/failing_ranks.cpp has such tests for processes
+// under mpirun.
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
@@ -18,7 +18,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-TEST(Failures, ARankThatNeverArrivesIsNamedAtTheDeadline) {
+TEST(Failures, DeadlineErrorNamesTheRankThatNeverArrived) {
   for (const Lane lane : {Lane::kCompute, Lane::kReduce}) {
     const auto message = failure_of(3, [&](World& world) {
       barrier(world, lane, {"h.3", 117});
@@ -32,8 +32,8 @@ TEST(Failures, ARankThatNeverArrivesIsNamedAtTheDeadline) {
   }
 }
 
-/// A rank that returns early must be reported at once, not at the deadline.
-TEST(Failures, ARankThatReturnedIsNamedAtOnce) {
+/// A rank that returns early must be reported immediately and not at the deadline.
+TEST(Failures, RankThatReturnsEarlyIsNamedImmediately) {
   const auto start = Clock::now();
   for (const Lane lane : {Lane::kCompute, Lane::kReduce}) {
     const auto collective = failure_of(
@@ -68,8 +68,8 @@ TEST(Failures, ARankThatReturnedIsNamedAtOnce) {
   EXPECT_LT(std::chrono::duration<double>(Clock::now() - start).count(), 20);
 }
 
-/// One rank waits at a rendezvous and the others in a barrier, so neither can ever continue.
-TEST(Failures, RanksThatWaitInDifferentCallsFailAtOnce) {
+/// One rank waits at a rendezvous and the others wait in a barrier, so no rank can ever continue.
+TEST(Failures, RanksThatWaitInDifferentCallsFailImmediately) {
   const auto start = Clock::now();
   for (const bool in_a_group : {false, true}) {
     const auto message = failure_of(
@@ -91,8 +91,8 @@ TEST(Failures, RanksThatWaitInDifferentCallsFailAtOnce) {
   EXPECT_LT(std::chrono::duration<double>(Clock::now() - start).count(), 20);
 }
 
-/// A rank that took part in all collectives may return before the others have seen its arrival.
-TEST(Failures, ReturningSoonAfterTheLastCollectiveIsNoFailure) {
+/// A rank that took part in all collectives may return before the other ranks have detected its arrival.
+TEST(Failures, ReturnRightAfterTheLastCollectiveIsNotAFailure) {
   for (int round = 0; round < 20; ++round) {
     World::threads(3,
                    [](World& world) {
@@ -105,7 +105,7 @@ TEST(Failures, ReturningSoonAfterTheLastCollectiveIsNoFailure) {
   }
 }
 
-/// A single thread cannot be ended, so on_stuck is called once and decides.
+/// A single thread cannot be terminated. World::threads() calls on_stuck once instead, which decides what happens.
 TEST(Failures, OnStuckReceivesTheRanksThatDoNotReturn) {
   std::string stuck_ranks, first_error;
   std::atomic<bool> released = false;
@@ -127,7 +127,7 @@ TEST(Failures, OnStuckReceivesTheRanksThatDoNotReturn) {
   EXPECT_EQ(first_error, "the disk is gone");
 }
 
-TEST(Failures, ARankThatThrowsEndsTheOthers) {
+TEST(Failures, ExceptionOnOneRankStopsAllRanks) {
   const auto message = failure_of(
       4,
       [](World& world) {
@@ -138,7 +138,7 @@ TEST(Failures, ARankThatThrowsEndsTheOthers) {
   EXPECT_EQ(message, "the disk is gone");
 }
 
-TEST(Failures, TheErrorOfTheOthersNamesTheFailedRank) {
+TEST(Failures, ErrorsOfOtherRanksNameTheFailedRank) {
   std::string other_error;
   failure_of(
       2,
@@ -165,7 +165,7 @@ void hang_in_the_file_system(std::string_view message) noexcept {
   other_failed_first = other_has_failed.load();
 }
 
-TEST(Failures, TheOthersFailBeforeAFlightRecordIsWritten) {
+TEST(Failures, OtherRanksFailBeforeAFlightRecordIsWritten) {
   const LogSink before = set_log_sink(hang_in_the_file_system);
   const auto body = [](World& world) {
     if (world.rank() == 1) throw std::runtime_error("the disk is gone");
@@ -197,9 +197,9 @@ TEST(Failures, ThrowingWithWorkQueuedOnAStreamDoesNotHang) {
   EXPECT_EQ(message, "thrown with queued work");
 }
 
-/// A failed stream rethrows only when its own rank synchronizes with it. This rank's thread waits for other ranks, so
-/// the failure must abort the world.
-TEST(Failures, WorkThatThrowsOnAStreamEndsAllRanksAtOnce) {
+/// A failed stream rethrows its error only when the rank synchronizes with the stream. Here the rank's thread waits for
+/// other ranks, so the failure of the stream must abort the world.
+TEST(Failures, ExceptionOnAStreamStopsAllRanksImmediately) {
   const auto start = Clock::now();
   const auto message = failure_of(
       3,
@@ -215,7 +215,7 @@ TEST(Failures, WorkThatThrowsOnAStreamEndsAllRanksAtOnce) {
   EXPECT_LT(Clock::now() - start, std::chrono::seconds(5));
 }
 
-TEST(Failures, AnAbortReachesARankThatWaits) {
+TEST(Failures, AbortStopsARankThatWaits) {
   const auto message = failure_of(
       2,
       [](World& world) {
@@ -230,7 +230,7 @@ TEST(Failures, AnAbortReachesARankThatWaits) {
   expect_contains(message, {"rank 1 was told to stop"});
 }
 
-TEST(Failures, ARankThatMissesARendezvousIsNamed) {
+TEST(Failures, RankThatMissesARendezvousIsNamed) {
   const auto message = failure_of(3, [](World& world) {
     if (world.rank() == 2)
       std::this_thread::sleep_for(std::chrono::milliseconds(800));
@@ -240,7 +240,7 @@ TEST(Failures, ARankThatMissesARendezvousIsNamed) {
   expect_contains(message, {"waited 0.3 s", "rank 2 never arrived"});
 }
 
-/// Starts more ranks than the process can have threads. No rank may be left waiting.
+/// Starts more ranks than the process can have threads. No rank may wait forever.
 [[noreturn]] void start_too_many_ranks() {
   exit_after_running_in_limited_memory(int64_t{400} << 20, [] {
     World::threads(1000, [](World& world) { barrier(world, Lane::kCompute, {"start"}); },
@@ -248,12 +248,12 @@ TEST(Failures, ARankThatMissesARendezvousIsNamed) {
   });
 }
 
-TEST(FailuresDeathTest, ARankWhoseThreadCannotStartIsNamed) {
+TEST(FailuresDeathTest, RankWhoseThreadCannotStartIsNamed) {
   if (!kCanLimitMemory) GTEST_SKIP() << "the memory of a process cannot be limited under this sanitizer";
   EXPECT_EXIT(start_too_many_ranks(), testing::ExitedWithCode(2), "cannot start a thread for rank [0-9]+ of 1000: ");
 }
 
-TEST(Failures, ARankThatThrowsEndsTheOthersInAGroup) {
+TEST(Failures, ExceptionOnOneRankStopsAllRanksOfAGroup) {
   const auto start = Clock::now();
   const auto message = failure_of(
       2,
@@ -267,7 +267,7 @@ TEST(Failures, ARankThatThrowsEndsTheOthersInAGroup) {
   EXPECT_LT(std::chrono::duration<double>(Clock::now() - start).count(), 2);
 }
 
-TEST(Failures, ARankMissingInAGroupIsNamedByItsGlobalRank) {
+TEST(Failures, ErrorNamesTheGlobalRankOfAMissingRankInAGroup) {
   const auto message = failure_of(4, [](World& world) {
     const auto group = world.communicator().split(world.rank() % 2, 0);
     if (world.rank() == 3) std::this_thread::sleep_for(std::chrono::milliseconds(800));
@@ -277,7 +277,7 @@ TEST(Failures, ARankMissingInAGroupIsNamedByItsGlobalRank) {
 }
 
 /// Rank 0 waits for rank 1, which waits in another group for rank 2. The error must name rank 2.
-TEST(Failures, TheErrorNamesTheRankAtTheEndOfAChainOfWaits) {
+TEST(Failures, ErrorNamesTheRankAtTheEndOfAChainOfWaits) {
   const auto message = failure_of(3, [](World& world) {
     const auto first = world.communicator().split(world.rank() == 2 ? 1 : 0, 0);
     const auto second = world.communicator().split(world.rank() == 0 ? 1 : 0, 0);
@@ -293,19 +293,19 @@ TEST(Failures, TheErrorNamesTheRankAtTheEndOfAChainOfWaits) {
   expect_contains(message, {"rank 1 waited 0.3 s in barrier #1 (h.1, step 3); rank 2 never arrived"});
 }
 
-TEST(Failures, AnAllocationThatFailsOnOneRankFailsOnAll) {
+TEST(Failures, AllocationFailureOnOneRankThrowsOnAllRanks) {
   const auto message = failure_of(
       3,
       [](World& world) {
         if (world.rank() == 1) world.device().ledger().set_limit_bytes(world.device().ledger().held_bytes() + 4096);
         EXPECT_THROW(world.communicator().allocate(1 << 20, Category::kOptimizer, "the moments"), UnavailableError);
-        barrier(world, Lane::kCompute, {});  // the world is still usable
+        barrier(world, Lane::kCompute, {});  // the world remains usable
       },
       20);
   EXPECT_EQ(message, "");
 }
 
-TEST(Failures, AnErrorWhileOneRankSetsUpEndsTheOthers) {
+TEST(Failures, ErrorDuringSetupOnOneRankStopsAllRanks) {
   const auto start = Clock::now();
   std::string message;
   try {

@@ -1,4 +1,4 @@
-// Tests of errors that all ranks throw together: type, message, and errors that are passed on unchanged.
+// Tests of errors that all ranks throw together: type, message, and errors that are rethrown unchanged.
 #include "sharding/comm/run_on_all_or_throw.h"
 
 #include <functional>
@@ -18,7 +18,7 @@ namespace {
 
 using Body = std::function<void(const StepGroup& ranks)>;
 
-/// What a rank threw: exit code and message. Empty if it threw nothing.
+/// Exit code and message of the error that a rank threw, or nullopt if it threw no error.
 using Thrown = std::optional<std::pair<ExitCode, std::string>>;
 
 Thrown thrown_by(const Body& body, const StepGroup& ranks) {
@@ -67,8 +67,8 @@ TEST(RunOnAllOrThrow, GathersResultsInRankOrder) {
   });
 }
 
-/// An error on one rank becomes an error with the same exit code on all ranks, and the group stays usable.
-TEST(RunOnAllOrThrow, AnErrorOfOneRankIsThrownOnAllWithItsExitCode) {
+/// An error on one rank becomes an error with the same exit code on all ranks, and the group remains usable.
+TEST(RunOnAllOrThrow, ErrorOfOneRankIsThrownOnAllRanksWithItsExitCode) {
   for (const ExitCode code :
        {ExitCode::kUsage, ExitCode::kUnavailable, ExitCode::kFault, ExitCode::kCheckpoint, ExitCode::kNotFinite}) {
     expect_on_all_ranks(3, std::pair{code, std::string("rank 1: no")}, [&](const StepGroup& ranks) {
@@ -106,7 +106,7 @@ TEST(RunOnAllOrThrow, OtherExceptionsBecomeFaults) {
                       });
 }
 
-TEST(RunOnAllOrThrow, BadAllocMeansUnavailable) {
+TEST(RunOnAllOrThrow, BadAllocBecomesUnavailable) {
   expect_on_all_ranks(2, std::pair{ExitCode::kUnavailable, std::string("rank 1: out of memory")},
                       [](const StepGroup& ranks) {
                         run_on_all_or_throw(ranks, [&] {
@@ -115,7 +115,7 @@ TEST(RunOnAllOrThrow, BadAllocMeansUnavailable) {
                       });
 }
 
-TEST(RunOnAllOrThrow, TheMessageListsEightFailedRanksAndTheFirstDecidesTheType) {
+TEST(RunOnAllOrThrow, MessageListsEightFailedRanksAndTheFirstDeterminesTheExitCode) {
   const std::string named = "rank 1: 1; rank 2: 2; rank 3: 3; rank 4: 4; rank 5: 5; rank 6: 6; rank 7: 7; rank 8: 8";
   expect_on_all_ranks(11, std::pair{ExitCode::kUsage, named + "; and 2 more ranks"}, [](const StepGroup& ranks) {
     run_on_all_or_throw(ranks, [&] {
@@ -125,12 +125,12 @@ TEST(RunOnAllOrThrow, TheMessageListsEightFailedRanksAndTheFirstDecidesTheType) 
   });
 }
 
-TEST(RunOnAllOrThrow, AnErrorCommonToAllRanksNamesNoRank) {
+TEST(RunOnAllOrThrow, ErrorOfAllRanksNamesNoRank) {
   expect_on_all_ranks(3, std::pair{ExitCode::kUsage, std::string("no")},
                       [](const StepGroup& ranks) { run_on_all_or_throw(ranks, [] { throw UsageError("no"); }); });
 }
 
-/// An error on which a smaller group has agreed appears once, with that group's rank numbers.
+/// If a smaller group has thrown an error together, the message contains it once, with the rank numbers of that group.
 TEST(RunOnAllOrThrow, NestedFailuresAppearOnce) {
   std::vector<Thrown> thrown(4);
   World::threads(4,
@@ -159,8 +159,8 @@ TEST(RunOnAllOrThrow, DifferentSizesThrow) {
                       });
 }
 
-TEST(RunOnAllOrThrow, ACommunicationErrorIsRethrownWithoutCommunication) {
-  // Nothing is gathered, so the call returns although rank 1 never makes it.
+TEST(RunOnAllOrThrow, CommunicationErrorIsRethrownWithoutCommunication) {
+  // The call does not communicate, so it returns although rank 1 never makes the same call.
   const auto store = make_threads_bootstrap_store(2, 20);
   const auto bootstrap = make_threads_bootstrap(store, 0);
   EXPECT_THROW(run_on_all_or_throw(*bootstrap, [] { throw CommunicationError("lost"); }), CommunicationError);

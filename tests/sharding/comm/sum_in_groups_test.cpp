@@ -1,4 +1,4 @@
-// A sum in two steps, over groups first, is bitwise identical to a sum in one step.
+// A sum over groups, followed by a sum of the results, is bitwise identical to a sum in one step.
 #include "sharding/comm/sum_in_groups.h"
 
 #include <gtest/gtest.h>
@@ -40,7 +40,7 @@ Summed sum(Device& device, const std::vector<std::vector<uint16_t>>& leaves, std
   return result;
 }
 
-TEST(SumInGroups, HasTheBitsOfASingleSum) {
+TEST(SumInGroups, IsBitwiseIdenticalToASingleSum) {
   const auto device = make_host_device(1);
   std::mt19937 random(7);
   for (const std::size_t rank_count : {1, 3, 4, 5, 8, 13, 16, 31}) {

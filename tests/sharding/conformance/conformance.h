@@ -1,6 +1,6 @@
 #pragma once
-// The test suite that every communicator must pass. Each backend is a small file that defines its world sizes and how
-// to run a body in a world. Its program links the suite.
+// The test suite that every communicator must pass. Each backend is a small file that defines world sizes and how to
+// run a function in a world. The test program of a backend links this suite.
 
 #include <algorithm>
 #include <functional>
@@ -11,11 +11,11 @@
 
 namespace aliquot::conformance {
 
-/// Defined by the backend: the world sizes to test.
+/// Defined by the backend: returns the world sizes to test.
 std::vector<int> world_sizes();
 /// Defined by the backend: runs `body` on every rank of a world of `rank_count` ranks, or fails or skips the test.
 void run_world(int rank_count, const std::function<void(World&)>& body);
-/// Defined by the backend: whether sums have exactly the bits of the aligned tree by default.
+/// Defined by the backend: returns whether default sums have exactly the bits of sums in the order of the aligned tree.
 bool sums_are_exact();
 
 struct Case {
@@ -24,16 +24,16 @@ struct Case {
 };
 void PrintTo(const Case& test_case, std::ostream* out);
 
-/// Tests with one world size and one element count. Bodies run on all ranks and own their streams and buffers.
+/// Tests with one world size and one element count. Test bodies run on all ranks and own their streams and buffers.
 class EveryWorld : public testing::TestWithParam<Case> {
  protected:
   void run(const std::function<void(World&)>& body) { run_world(GetParam().rank_count, body); }
   int64_t count() const { return GetParam().count; }
-  /// The count for tests that run in several groups, with a smaller maximum to save time.
+  /// The count for tests that run in several groups. Its maximum is smaller, to save time.
   int64_t group_count() const { return std::min<int64_t>(count(), 5003); }
 };
 
-/// Tests with one world size and without a count.
+/// Tests with one world size and no element count.
 class EveryWorldOnce : public testing::TestWithParam<int> {
  protected:
   void run(const std::function<void(World&)>& body) { run_world(GetParam(), body); }
@@ -42,7 +42,7 @@ class EveryWorldOnce : public testing::TestWithParam<int> {
 /// A number that depends on rank, part and element. Sums of such numbers depend on the order of addition.
 float value(int rank, int part, int64_t element);
 
-/// Runs `body` in two kinds of groups: neighbouring ranks, and every other rank in descending order.
+/// Runs `body` in two kinds of groups: two adjacent ranks, and every other rank in descending order.
 void for_each_test_group(World& world, const std::function<void(Communicator&)>& body);
 
 /// Copy between host memory and the rank's device, and wait for the copy.

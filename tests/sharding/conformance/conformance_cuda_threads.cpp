@@ -1,4 +1,4 @@
-// Backend: thread ranks on the GPUs of the machine, which ranks share if there are fewer GPUs.
+// Backend: thread ranks on the GPUs of the machine. Ranks share GPUs if there are fewer GPUs than ranks.
 #include "tests/sharding/conformance/conformance.h"
 
 namespace aliquot::conformance {

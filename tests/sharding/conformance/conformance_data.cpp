@@ -16,7 +16,7 @@ float value(int rank, int part, int64_t element) {
   bits ^= bits >> 31;
   bits *= 0xD6E8FEB86659FD93u;
   bits ^= bits >> 32;
-  // 23 random bits and sixteen exponents, so that sums are rounded, differently in each order.
+  // 23 random bits and one of 16 exponents, so that each order of addition rounds differently.
   const auto sign = static_cast<uint32_t>(bits >> 63) << 31;
   const uint32_t exponent = (127 - 8 + static_cast<uint32_t>(bits >> 24 & 0xF)) << 23;
   return std::bit_cast<float>(sign | exponent | static_cast<uint32_t>(bits & 0x7FFFFF));

@@ -1,4 +1,4 @@
-// Conformance tests of objects, barriers and sub-groups. Also instantiates the suites.
+// Conformance tests of objects, barriers and groups. Also instantiates the test suites.
 #include <atomic>
 #include <numeric>
 
@@ -22,11 +22,11 @@ TEST_P(EveryWorldOnce, ObjectsOfAnyLengthAreGathered) {
   });
 }
 
-TEST_P(EveryWorldOnce, AnAllocationThatCannotFitThrowsOnEveryRank) {
+TEST_P(EveryWorldOnce, TooLargeAllocationThrowsOnAllRanks) {
   run([&](World& world) {
     auto& ranks = world.communicator();
     EXPECT_THROW(ranks.allocate(int64_t{1} << 50, Category::kSlots, "1 PiB"), UnavailableError);
-    // The communicator must still be usable.
+    // The communicator must remain usable.
     const auto small = ranks.allocate(4096, Category::kSlots, "enough");
     const auto stream = world.device().make_stream(Lane::kCompute);
     ranks.barrier(*stream, {"after"});
@@ -57,7 +57,7 @@ TEST_P(EveryWorldOnce, ManySmallOperationsOnAllLanes) {
   });
 }
 
-/// Sums the members' ranks in the world, which shows whether the group has the expected members.
+/// Returns the sum of the world ranks of the members, which shows whether the group has the expected members.
 double sum_of_world_ranks(World& world, Communicator& group) {
   double number = world.rank();
   const auto stream = world.device().make_stream(Lane::kCompute);
@@ -72,17 +72,17 @@ TEST_P(EveryWorldOnce, SplitGroupsByColorAndOrdersByKey) {
     const auto group = world.communicator().split(r % 2, -r);
     const int members = (n - r % 2 + 1) / 2;
     ASSERT_EQ(group->rank_count(), members);
-    EXPECT_EQ(group->rank(), members - 1 - r / 2);  // keys descend with the rank
+    EXPECT_EQ(group->rank(), members - 1 - r / 2);  // keys are in descending order of the ranks
     EXPECT_EQ(group->topology().rank_count(), members);
     double expected = 0;
     for (int i = r % 2; i < n; i += 2) expected += i;
     EXPECT_EQ(sum_of_world_ranks(world, *group), expected);
-    EXPECT_EQ(sum_of_world_ranks(world, world.communicator()), n * (n - 1) / 2.0);  // the parent still works
+    EXPECT_EQ(sum_of_world_ranks(world, world.communicator()), n * (n - 1) / 2.0);  // the parent remains usable
     world.communicator().gather_objects("end");
   });
 }
 
-TEST_P(EveryWorldOnce, AGroupMayBeSplitAgain) {
+TEST_P(EveryWorldOnce, GroupsCanBeSplitAgain) {
   run([&](World& world) {
     const auto half = world.communicator().split(world.rank() / 2, 0);
     const auto alone = half->split(half->rank(), 0);
@@ -92,7 +92,7 @@ TEST_P(EveryWorldOnce, AGroupMayBeSplitAgain) {
   });
 }
 
-TEST_P(EveryWorldOnce, AnAllReduceAboveTheMaximumCountThrows) {
+TEST_P(EveryWorldOnce, AllReduceAboveTheMaximumCountThrows) {
   run([](World& world) {
     std::vector<double> values(static_cast<size_t>(Communicator::kSmallCount) + 1, 1.0);
     const auto stream = world.device().make_stream(Lane::kCompute);

@@ -41,7 +41,7 @@ void finish(Communicator& ranks, Stream& stream) {
   stream.synchronize();
 }
 
-/// Offsets of a collective in its buffers, in bytes. The two differ on purpose.
+/// Byte offsets of a collective in its two buffers.
 struct Offsets {
   int64_t to = 0, from = 0;
 };
@@ -65,7 +65,7 @@ void check_all_gather_in_place(World& world, Communicator& ranks, int64_t count,
   const int64_t own = offset + ranks.rank() * part_bytes;
   write_part(world, gathered.local() + own, ranks.rank(), 3, count);
   const auto stream = world.device().make_stream(Lane::kGather);
-  // Ranks pass the offset of the full range, which is equal on all ranks; the offset of the rank's own part is not.
+  // Each rank passes the offset of the full range, which is the same on all ranks, instead of the offset of its part.
   ranks.all_gather_in_place(*stream, {&gathered, offset}, part_bytes, {"test"});
   finish(ranks, *stream);
   for (int r = 0; r < ranks.rank_count(); ++r)
@@ -85,8 +85,8 @@ void check_all_to_all(World& world, Communicator& ranks, int64_t count, Offsets 
     expect_part(world, to.local() + offset.to + r * part_bytes, r, ranks.rank(), count);
 }
 
-/// The bytes that rank s sends to rank t: nothing if (s + t) % 3 is 2, otherwise `count` plus s + t elements. So
-/// lengths differ between pairs of ranks.
+/// Rank s sends no bytes to rank t if (s + t) % 3 is 2, and `count` + s + t elements otherwise. So lengths differ
+/// between pairs of ranks.
 struct TransferSizes {
   explicit TransferSizes(int ranks, int64_t count) : rank_count(ranks), size_bytes(count * 4) {}
   int64_t bytes(int source, int target) const {
@@ -168,13 +168,13 @@ TEST_P(EveryWorld, GroupsMoveDataAmongTheirMembers) {
   });
 }
 
-TEST_P(EveryWorld, ASharedRangeShowsEveryPartWithoutACollective) {
+TEST_P(EveryWorld, SharedRangeHasEveryPartWithoutACollective) {
   run([&](World& world) {
     auto& ranks = world.communicator();
     const int64_t part_bytes = count() * 4;
     const auto range =
         ranks.allocate_shared(part_bytes * ranks.rank_count(), part_bytes, Category::kParameters, "shards");
-    if (!range) return;  // ranks that do not share memory
+    if (!range) return;  // the ranks do not share memory
     write_part(world, range->writable() + ranks.rank() * part_bytes, ranks.rank(), 2, count());
     const auto stream = world.device().make_stream(Lane::kGather);
     finish(ranks, *stream);
@@ -183,7 +183,7 @@ TEST_P(EveryWorld, ASharedRangeShowsEveryPartWithoutACollective) {
   });
 }
 
-TEST_P(EveryWorld, AwaitProtectsABufferUntilAllRanksHaveRead) {
+TEST_P(EveryWorld, AwaitProtectsABufferUntilAllRanksHaveReadIt) {
   run([&](World& world) {
     auto& ranks = world.communicator();
     const int64_t part_bytes = count() * 4;
@@ -192,7 +192,7 @@ TEST_P(EveryWorld, AwaitProtectsABufferUntilAllRanksHaveRead) {
     const auto gather = world.device().make_stream(Lane::kGather);
     const auto compute = world.device().make_stream(Lane::kCompute);
     for (int round = 0; round < 3; ++round) {
-      // Before a rank overwrites its part, all ranks must have gathered the part of the last round.
+      // Before a rank overwrites its part, all ranks must have gathered the part of the previous round.
       ranks.await(*compute, Lane::kGather, round, {"all gathered", round});
       compute->synchronize();  // on a GPU only the stream waits, and write_part() uses another stream
       write_part(world, own.local(), ranks.rank(), round, count());

@@ -4,8 +4,8 @@
 
 namespace aliquot::conformance {
 
-// The world is the ranks that mpirun started. ALIQUOT_RANKS_PER_NODE and ALIQUOT_NODE_MEMORY vary its nodes and their
-// memory.
+// The world consists of the ranks that mpirun started. ALIQUOT_RANKS_PER_NODE sets the size of its nodes, and
+// ALIQUOT_NODE_MEMORY sets the kind of memory that the ranks of a node share.
 std::vector<int> world_sizes() {
   int rank_count = 1;
   MPI_Comm_size(MPI_COMM_WORLD, &rank_count);

@@ -1,7 +1,7 @@
-// Backend: NCCL between processes that this program forks, with one world for all tests. With fewer GPUs than ranks
-// each process reports a different host to NCCL. NCCL then communicates through sockets, and several ranks may share a
-// GPU.
-// ALIQUOT_NCCL_RANKS="1 2 4" sets the world sizes. The default is "1 2 3 4 8", or "1 2" without a GPU, where all tests
+// Backend: NCCL between processes that this program forks, with one world for all tests. If there are fewer GPUs than
+// ranks, each process reports a different host to NCCL. NCCL then communicates through sockets, and several ranks may
+// share a GPU.
+// ALIQUOT_NCCL_RANKS="1 2 4" sets the world sizes. The default is "1 2 3 4 8". Without a GPU it is "1 2", and all tests
 // are skipped.
 #include <cstdlib>
 #include <optional>
@@ -35,7 +35,7 @@ World make_world(ProcessesBootstrapStore& store, int rank) {
   return World(std::move(device), std::move(communicator));
 }
 
-/// Prints the failures of ranks other than 0, which prints the complete report.
+/// Prints only the failures of a rank. All ranks use it except rank 0, which prints the complete report.
 class FailuresOnly : public testing::EmptyTestEventListener {
  public:
   explicit FailuresOnly(int rank) : rank_(rank) {}
@@ -55,7 +55,7 @@ void set_distinct_host_id(int rank) {
   setenv("NCCL_IB_DISABLE", "1", 0);
 }
 
-/// Runs all tests on one rank, in the same order as on the others.
+/// Runs all tests on one rank. All ranks run the tests in the same order.
 int run_rank(ProcessesBootstrapStore& store, int rank, int argc, char** argv) {
   if (rank_count > gpu_count) set_distinct_host_id(rank);
   if (rank != 0) unsetenv("GTEST_OUTPUT");  // only rank 0 writes the report file
@@ -71,7 +71,7 @@ int run_rank(ProcessesBootstrapStore& store, int rank, int argc, char** argv) {
   return result;
 }
 
-/// Counts GPUs in a child process, because a process that has used CUDA cannot fork.
+/// Counts GPUs in a child process, because CUDA does not work in a process that was forked after CUDA was used.
 int count_gpus() {
   const pid_t child = fork();
   if (child == 0) _exit(cuda_device_count());

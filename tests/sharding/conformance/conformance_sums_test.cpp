@@ -39,7 +39,7 @@ std::vector<float> leaf(int rank, int part, int64_t count, DType dtype) {
   return decode(encode(values, dtype), dtype);
 }
 
-/// Part `part` of the sum over ranks in the order of the aligned tree, in fp32.
+/// Returns part `part` of the sum over ranks, in fp32 and in the order of the aligned tree.
 std::vector<float> expected_sum(int rank_count, int part, int64_t count, const Format& format) {
   std::vector<std::vector<float>> leaves;
   for (int r = 0; r < rank_count; ++r) leaves.push_back(leaf(r, part, count, format.from));
@@ -103,12 +103,12 @@ void check_reduce_scatter(World& world, Communicator& ranks, int64_t count, cons
   const float tolerance = sums_are_exact() || in_tree_order ? 0.0f : 1e-3f * static_cast<float>(ranks.rank_count());
   const auto found = decode(read(world, to, count * element_bytes(format.to)), format.to);
   expect_equal(ranks.rank(), found, decode(encode(sum, format.to), format.to), tolerance);
-  // The squares are of the fp32 sum. If the result is fp32, compare with the result found, whose order of addition may
-  // differ.
+  // The squares are computed from the fp32 sum. If the result is fp32, compute the expected squares from the result,
+  // because its order of addition may differ from that of `sum`.
   expect_squares(world, squares, format.to == DType::kFloat32 ? found : sum);
 }
 
-/// Checks the world's default order, if that is not the tree's, and the order of the tree.
+/// Checks sums in tree order, and in the default order of the world if it is a different one.
 void check_reduce_scatter(World& world, Communicator& ranks, int64_t count, const Format& format) {
   if (!sums_are_exact()) check_reduce_scatter(world, ranks, count, format, false);
   check_reduce_scatter(world, ranks, count, format, true);
@@ -172,7 +172,7 @@ TEST_P(EveryWorldOnce, AllReduceGivesSumMaxAndMin) {
   });
 }
 
-TEST_P(EveryWorldOnce, ANanOnOneRankIsNanOnAll) {
+TEST_P(EveryWorldOnce, AllReduceOfANanIsNanOnAllRanks) {
   run([&](World& world) {
     auto& ranks = world.communicator();
     const auto stream = world.device().make_stream(Lane::kCompute);

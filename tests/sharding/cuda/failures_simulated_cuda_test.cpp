@@ -1,4 +1,4 @@
-// Tests of what ranks report and do when one of them fails, on simulated GPUs, without NCCL and with it.
+// Tests how ranks on simulated GPUs behave when one of them fails, with and without NCCL.
 #include <chrono>
 #include <gtest/gtest.h>
 #include <stdexcept>
@@ -15,7 +15,7 @@ using Clock = std::chrono::steady_clock;
 
 class GpuFailures : public testing::TestWithParam<WorldChoice> {
  protected:
-  /// Runs `body` in a world and returns what World::threads threw.
+  /// Runs `body` in a world and returns the message of the exception from World::threads, or "".
   std::string failure_of(int rank_count, const std::function<void(World&)>& body, double timeout_seconds = 20) {
     const auto start = Clock::now();
     std::string message;
@@ -42,7 +42,7 @@ void barrier(World& world, Label label) {
   stream->synchronize();
 }
 
-TEST_P(GpuFailures, ARankThatNeverArrivesIsNamedAtTheDeadline) {
+TEST_P(GpuFailures, DeadlineErrorNamesTheRankThatNeverArrived) {
   const auto message = failure_of(
       3,
       [](World& world) {
@@ -58,7 +58,7 @@ TEST_P(GpuFailures, ARankThatNeverArrivesIsNamedAtTheDeadline) {
                   {"waited 0.7 s in barrier #2 (h.7, step 118)", "rank 1 never arrived", "barrier #1 (h.3, step 117)"});
 }
 
-TEST_P(GpuFailures, ARankThatThrowsEndsTheOthers) {
+TEST_P(GpuFailures, ExceptionOnOneRankStopsAllRanks) {
   const auto message = failure_of(4, [](World& world) {
     if (world.rank() == 2) throw std::runtime_error("the disk is gone");
     barrier(world, {});
@@ -66,7 +66,7 @@ TEST_P(GpuFailures, ARankThatThrowsEndsTheOthers) {
   EXPECT_EQ(message, "the disk is gone");
 }
 
-TEST_P(GpuFailures, AThrowWithWorkInFlightIsReported) {
+TEST_P(GpuFailures, ExceptionWithWorkInFlightIsReported) {
   const auto message = failure_of(2, [](World& world) {
     auto& ranks = world.communicator();
     double number = 1;
@@ -97,7 +97,7 @@ TEST_P(GpuFailures, DifferentAllocationSizesThrow) {
   expect_contains(message, {"disagree about the size of the slot: 4096 bytes on rank 0, 8192 on rank 1"});
 }
 
-TEST_P(GpuFailures, ARankThatThrowsEndsTheOthersInAGroup) {
+TEST_P(GpuFailures, ExceptionOnOneRankStopsAllRanksOfAGroup) {
   const auto message = failure_of(3, [](World& world) {
     const auto group = world.communicator().split(world.rank() == 2 ? 1 : 0, 0);
     const auto all_ranks = world.communicator().split(0, 0);
@@ -109,7 +109,7 @@ TEST_P(GpuFailures, ARankThatThrowsEndsTheOthersInAGroup) {
   EXPECT_EQ(message, "the disk is gone");
 }
 
-TEST_P(GpuFailures, AnAllocationThatFailsOnOneRankFailsOnAll) {
+TEST_P(GpuFailures, AllocationFailureOnOneRankThrowsOnAllRanks) {
   const auto message = failure_of(2, [](World& world) {
     if (world.rank() == 1) world.device().ledger().set_limit_bytes(4096);
     world.communicator().allocate(1 << 20, Category::kOptimizer, "the moments");
@@ -121,7 +121,7 @@ INSTANTIATE_TEST_SUITE_P(Worlds, GpuFailures, testing::Values(WorldChoice::kThre
                          [](const auto& test) { return test.param == WorldChoice::kNccl ? "Nccl" : "Threads"; });
 
 /// Runs two ranks without shared memory, as on two nodes, so that only the wait for the GPU detects the error. Rank 0
-/// issues `issued_count` barriers, rank 1 only `matched_count`. Returns the error message of rank 0.
+/// issues `issued_count` barriers and rank 1 issues `matched_count`. Returns the error message of rank 0.
 std::string hang_message(int issued_count, int matched_count) {
   const auto store = make_threads_bootstrap_store(2, 20);
   std::string message;
@@ -148,12 +148,12 @@ std::string hang_message(int issued_count, int matched_count) {
   return message;
 }
 
-TEST(NcclWatchdogTest, ACollectiveThatNeverEndsOnTheGpuIsAborted) {
+TEST(NcclWatchdogTest, CollectiveThatNeverCompletesOnTheGpuIsAborted) {
   expect_contains(hang_message(1, 0), {"rank 0 waited 0.5 s for the GPU to complete barrier #1 (h.2, step 0)",
                                        "another rank never issued it"});
 }
 
-TEST(NcclWatchdogTest, TheFirstUnmatchedOfManyCollectivesIsNamed) {
+TEST(NcclWatchdogTest, ErrorNamesTheFirstUnmatchedCollective) {
   expect_contains(hang_message(100, 80), {"rank 0 waited 0.5 s for the GPU to complete barrier #81 (h.2, step 80)",
                                           "another rank never issued it"});
 }
@@ -167,7 +167,7 @@ TEST(GpuWorlds, NcclRejectsRanksThatShareAGpu) {
   }
 }
 
-TEST(GpuWorlds, NcclIsUsedIfEachOfSeveralRanksHasItsOwnGpu) {
+TEST(GpuWorlds, NcclIsUsedIfSeveralRanksDoNotShareGpus) {
   const auto describe_world = [](int rank_count) {
     std::string description;
     World::threads(rank_count, [&](World& world) {

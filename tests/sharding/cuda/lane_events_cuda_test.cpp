@@ -40,7 +40,7 @@ TEST_F(LaneEventsTest, WaitingForAnUnrecordedNumberThrows) {
   EXPECT_THROW(events.wait(*waiter, 1), std::logic_error);
 }
 
-TEST_F(LaneEventsTest, AWaitDoesNotIncludeLaterEvents) {
+TEST_F(LaneEventsTest, WaitDoesNotIncludeLaterEvents) {
   LaneEvents events;
   std::atomic<bool> go{false};
   const auto owner = stream(Lane::kGather), waiter = stream(Lane::kCompute);
@@ -48,12 +48,12 @@ TEST_F(LaneEventsTest, AWaitDoesNotIncludeLaterEvents) {
   block_stream(*owner, go);
   events.record(*owner, 2);
   events.wait(*waiter, 1);
-  waiter->synchronize();  // would hang if it waited for number 2
+  waiter->synchronize();  // would hang if the wait included number 2
   go = true;
   owner->synchronize();
 }
 
-TEST_F(LaneEventsTest, AWaitForAnOverwrittenEventUsesALaterOne) {
+TEST_F(LaneEventsTest, WaitForAnOverwrittenEventUsesALaterEvent) {
   LaneEvents events;
   std::atomic<bool> go{false};
   const auto owner = stream(Lane::kGather), waiter = stream(Lane::kCompute);
@@ -70,7 +70,7 @@ TEST_F(LaneEventsTest, AWaitForAnOverwrittenEventUsesALaterOne) {
   owner->synchronize();
 }
 
-TEST_F(LaneEventsTest, AfterAChangeOfStreamAWaitCoversTheOldStream) {
+TEST_F(LaneEventsTest, WaitIncludesThePreviousStreamAfterAChangeOfStream) {
   LaneEvents events;
   std::atomic<bool> go{false};
   const auto first = stream(Lane::kGather), second = stream(Lane::kGather), waiter = stream(Lane::kCompute);

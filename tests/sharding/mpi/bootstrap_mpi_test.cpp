@@ -1,4 +1,4 @@
-// Tests of the bootstrap of MPI processes: exchange of strings, and memory that the ranks of a node share.
+// Tests of the bootstrap of MPI processes: exchange of strings, and memory that the ranks of one node share.
 #include "sharding/mpi/bootstrap_mpi.h"
 
 #include <csetjmp>
@@ -17,7 +17,7 @@
 namespace aliquot {
 namespace {
 
-// The limit that Open MPI reports, or 0 if it has no TCP transport.
+// Returns the limit that Open MPI reports, or 0 if it has no TCP transport.
 std::size_t tcp_eager_limit() {
   int provided = 0, index = 0, count = 0;
   std::size_t limit = 0;
@@ -32,8 +32,8 @@ std::size_t tcp_eager_limit() {
   return limit;
 }
 
-// Without eager sends, a message would wait for an answer of the other rank, whose cores may be busy. Values that the
-// user set in the environment must be kept.
+// Without eager sends, a message would wait for a reply from the other rank, whose cores may be busy. Values that the
+// user has set in the environment must not change.
 TEST(MpiBootstrapTest, MessagesOverTcpAreSentEagerlyUnlessConfigured) {
   const std::size_t limit = tcp_eager_limit();
   if (limit == 0) GTEST_SKIP() << "this MPI does not have Open MPI's TCP transport";
@@ -125,7 +125,7 @@ TEST_P(EveryNodeMemory, RanksMayFreeMappingsAtDifferentTimes) {
   bootstrap.all_gather("done");
 }
 
-TEST_P(EveryNodeMemory, AMappingThatCannotFitThrowsOnAllRanks) {
+TEST_P(EveryNodeMemory, TooLargeMappingThrowsOnAllRanks) {
   MpiBootstrap bootstrap(MPI_COMM_WORLD, 60);
   const auto memory = GetParam()(bootstrap);
   try {
@@ -168,7 +168,7 @@ TEST(WindowNodeMemory, WindowsOfDestroyedGroupsAreFreed) {
 sigjmp_buf before_write;
 volatile bool did_fault = false;
 
-TEST(MemfdNodeMemory, AWriteToTheReadOnlyMappingFaults) {
+TEST(MemfdNodeMemory, WriteToTheReadOnlyMappingFaults) {
   MpiBootstrap bootstrap(MPI_COMM_WORLD, 60);
   const auto memory = make_memfd_node_memory(bootstrap);
   const auto mapping = memory->map(4096, "test");
@@ -185,7 +185,7 @@ TEST(MemfdNodeMemory, AWriteToTheReadOnlyMappingFaults) {
   bootstrap.all_gather("done");
 }
 
-TEST(MemfdNodeMemory, LeavesNoFileNameAndNoDescriptor) {
+TEST(MemfdNodeMemory, LeavesNoFileAndNoDescriptor) {
   const auto descriptors = [] {
     const std::filesystem::directory_iterator all("/proc/self/fd");
     return std::distance(begin(all), end(all));
@@ -201,9 +201,9 @@ TEST(MemfdNodeMemory, LeavesNoFileNameAndNoDescriptor) {
   bootstrap.all_gather("done");
 }
 
-// Must be the last test, because an abort marks the process permanently.
+// The next test must be the last, because an abort affects the rest of the process.
 
-TEST(AbortedMpiBootstrapTest, AMissingRankIsNamedOnAllRanks) {
+TEST(AbortedMpiBootstrapTest, ErrorOnEveryRankNamesTheMissingRank) {
   MpiBootstrap bootstrap(MPI_COMM_WORLD, 0.3);
   if (bootstrap.rank_count() < 3) GTEST_SKIP() << "needs three ranks";
   if (bootstrap.rank() == 2) {
