@@ -17,7 +17,7 @@ Session::Session(Parts parts)
       decider_(parts.decider),
       plan_(std::move(parts.plan)),
       evaluation_(std::move(parts.evaluation)),
-      groups_(world_, plan_->policy.replica_count),
+      groups_(world_, plan_->mesh()),
       offload_stores_(*plan_, world_, {options_.offload_state_to, options_.offload_parameters_to}),
       view_(world_.device(), offload_stores_),
       arena_(*plan_, evaluation_, groups_),

@@ -110,7 +110,7 @@ class Session {
   const std::shared_ptr<const Plan> plan_;
   const Plan evaluation_;
 
-  ReplicaGroups groups_;
+  MeshGroups groups_;
 
   OffloadStores offload_stores_;
   HostView view_;

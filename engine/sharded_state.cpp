@@ -90,7 +90,7 @@ void ShardedState::clear_residuals() const {
 
 /// This rank's number in its shard group, if the group is replica 0; otherwise -1. Only replica 0 saves pieces.
 int ShardedState::saving_rank() const {
-  return parts_.groups.replica_index() == 0 ? parts_.groups.shard_group().rank() : -1;
+  return parts_.groups.coordinates().replica == 0 ? parts_.groups.shard_group().rank() : -1;
 }
 
 StateTensor ShardedState::parameter(int32_t flat, int32_t tensor) const {

@@ -7,7 +7,7 @@
 
 #include "engine/options.h"
 #include "engine/run/memory/weights.h"
-#include "engine/run/replica_groups.h"
+#include "engine/run/mesh_groups.h"
 #include "engine/run/tensor_stream.h"
 #include "engine/run/updater.h"
 #include "sharding/state.h"
@@ -20,7 +20,7 @@ class ShardedState {
  public:
   struct Parts {
     const Plan& plan;
-    const ReplicaGroups& groups;
+    const MeshGroups& groups;
     const OffloadStores& offload_stores;
     const HostView& view;
     const StepMemory& memory;

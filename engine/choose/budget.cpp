@@ -158,7 +158,7 @@ int64_t rank_bytes(const Plan& plan) {
   const auto home = [&](Offload to, Space space) {  // the budget of a GPU does not include host memory
     return to == Offload::kHost && !plan.topology.has_gpus() ? plan.schedule.bytes(space) : 0;
   };
-  const int64_t step_bytes = plan.schedule.bytes(Space::kArena) + plan.schedule.bytes(Space::kReplicateGroup) +
+  const int64_t step_bytes = plan.schedule.bytes(Space::kArena) +
                              plan.schedule.bytes(Space::kSharedRange) / plan.topology.rank_count() +
                              home(plan.policy.offload_state, Space::kOffloadedState) +
                              home(plan.policy.offload_parameters, Space::kOffloadedParameters);

@@ -42,7 +42,7 @@ class Pricing {
       case Verb::kAllGatherGradients: return of_flats(operation.operand, true, precision().gradients);
       case Verb::kAllGatherParameters: return of_flats(operation.operand, true, precision().compute);
       case Verb::kReduce: return reduce(operation.operand, recipes_[id]);
-      case Verb::kReplicaAllReduce: return replica_all_reduce(operation.operand);
+      case Verb::kReplicaAllReduce: return replica_all_reduce(operation.operand, recipes_[id].into);
       case Verb::kNorm: return norm();
       case Verb::kMuonMomentum: return {muon_momentum(operation.operand), 0};
       case Verb::kGatherMatrices:
@@ -129,14 +129,18 @@ class Pricing {
     return links_.collective(shard_bytes(flat, recipe.sent_dtype), crossing_bytes);
   }
 
+  /// An addition reads two values and writes one.
+  static int64_t copied_bytes(const Accumulation& into, const FlatSpec& flat) {
+    return 3 * into.additions * shard_bytes(flat, into.partial_dtype);
+  }
+
   Price reduce(UnitId unit, const ReduceRecipe& recipe) const {
     Price price;
     int64_t copied = 0;
     for (const int32_t f : plan_.flats_of_unit[unit]) {
       if (!plan_.flats[f].trainable) continue;
       add(price, reduce_scatter(plan_.flats[f], recipe));
-      // An addition reads two values and writes one.
-      copied += 3 * recipe.additions * shard_bytes(plan_.flats[f], recipe.partial_dtype);
+      copied += copied_bytes(recipe.into, plan_.flats[f]);
       if (!recipe.casts()) continue;
       const int64_t whole = plan_.flats[f].layout.flat_count();
       copied += whole * (element_bytes(recipe.gradient_dtype) + element_bytes(recipe.sent_dtype));
@@ -179,25 +183,27 @@ class Pricing {
 
   /// Sums each shard over the replicate group: a reduce-scatter, then an all-gather. All replicate groups of a node use
   /// its link at the same time.
-  Price replica_all_reduce(UnitId unit) const {
+  Price replica_all_reduce(UnitId unit, const Accumulation& into) const {
     if (encodes_exchanges(plan_)) return quantized_replica_all_reduce(unit);
     Price sum;
     const int peers = plan_.policy.replica_count;
     for (const int32_t f : plan_.flats_of_unit[unit]) {
       if (!plan_.flats[f].trainable) continue;
       const int64_t part_count = plan_.flats[f].layout.shard_count() / peers;
-      const int64_t gathered_bytes =
-          part_count * element_bytes(precision().gradients) + needed_bytes(plan_, Role::kBlockSquares, f) / peers;
+      const int64_t squares_bytes = into.result_has_squares() ? needed_bytes(plan_, Role::kBlockSquares, f) : 0;
+      const int64_t gathered_bytes = part_count * element_bytes(into.result_dtype()) + squares_bytes / peers;
       int64_t crossing_bytes = 0;
       for (const GroupPlacement& of : links_.crossings().peers)
         crossing_bytes += of.reduced_bytes(part_count, DType::kFloat32) + of.gathered_bytes(gathered_bytes);
       const int64_t bytes = (part_count * element_bytes(DType::kFloat32) + gathered_bytes) * (peers - 1);
-      constexpr int kRounds = 3;
+      const int rounds = into.result_has_squares() ? 3 : 2;
       const double inside =
-          kRounds * cost_.inside_node.latency_seconds + static_cast<double>(bytes) / cost_.inside_node.bytes_per_second;
-      Price one = links_.move(inside, crossing_bytes, !links_.world().one_node, kRounds);
+          rounds * cost_.inside_node.latency_seconds + static_cast<double>(bytes) / cost_.inside_node.bytes_per_second;
+      Price one = links_.move(inside, crossing_bytes, !links_.world().one_node, rounds);
       one.bytes = bytes;
       add(sum, one);
+      const auto copied = static_cast<double>(copied_bytes(into, plan_.flats[f]));
+      if (copied > 0) add(sum, links_.move(copied / cost_.copy_bytes_per_second, 0, false));
     }
     return sum;
   }

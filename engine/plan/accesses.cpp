@@ -69,15 +69,15 @@ const std::vector<Access>& Accesses::of(OperationId id) {
     if (operation.verb == Verb::kRelease) {  // the model may read the parameters until the release
       add({.role = plan_.schedule.view ? Role::kParameters : Role::kGathered,
            .flat = flat,
-           .read_by_others = plan_.schedule.view});
+           .readers = shard_group_if(plan_.schedule.view)});
     }
     if (!trainable) continue;
     if (operation.verb == Verb::kReduce) append_accesses(recipes_[id], flat, accesses_);
-    if (operation.verb == Verb::kReplicaAllReduce) replica_all_reduce(flat);
+    if (operation.verb == Verb::kReplicaAllReduce) replica_all_reduce(recipes_[id].into, flat);
     if (operation.verb == Verb::kAllGatherGradients) all_gather_gradients(flat);
     if (operation.verb == Verb::kUpdate) update(flat);
     if (operation.verb == Verb::kAllGatherParameters) {
-      add({.role = Role::kParameters, .flat = flat, .read_by_others = true, .after_all_arrived = true});
+      add({.role = Role::kParameters, .flat = flat, .readers = GroupId::kShard, .after_all_arrived = true});
       add({.role = Role::kParameters, .flat = flat, .writes = true, .after_all_arrived = true});
     }
   }
@@ -89,7 +89,9 @@ void Accesses::use(OperationId id) {
   for (const UnitId unit : plan_.model.uses[operation.operand]) {
     for (const int32_t flat : plan_.flats_of_unit[unit]) {
       const bool slot = plan_.schedule.zero_stage == 3 && !plan_.schedule.view;
-      add({.role = slot ? Role::kGathered : Role::kParameters, .flat = flat, .read_by_others = plan_.schedule.view});
+      add({.role = slot ? Role::kGathered : Role::kParameters,
+           .flat = flat,
+           .readers = shard_group_if(plan_.schedule.view)});
       if (operation.verb == Verb::kBackward && plan_.flats[flat].trainable) {
         // The backward adds to the gradients of an earlier backward.
         if (std::ranges::find(accumulating_units_[id], unit) != accumulating_units_[id].end())
@@ -122,16 +124,16 @@ void Accesses::activations(const Operation& operation) {
 void Accesses::gather(int32_t flat) {
   if (plan_.policy.quantize_weights) return gather_quantized(flat);
   if (plan_.schedule.view) {
-    add({.role = Role::kParameters, .flat = flat, .read_by_others = true});
+    add({.role = Role::kParameters, .flat = flat, .readers = GroupId::kShard});
     return;
   }
   const bool offloaded =
       plan_.policy.offload_parameters != Offload::kNone && needed_bytes(plan_, Role::kStagedShard, flat) > 0;
   add({.role = offloaded ? Role::kStagedShard : Role::kParameters,
        .flat = flat,
-       .read_by_others = true,
+       .readers = GroupId::kShard,
        .after_all_arrived = true});
-  add({.role = Role::kGathered, .flat = flat, .writes = true, .read_by_others = several_nodes_});
+  add({.role = Role::kGathered, .flat = flat, .writes = true, .readers = shard_group_if(several_nodes_)});
 }
 
 /// Ranks with the same index on other nodes read the own part. Their parts are written here, and this node's ranks read
@@ -140,13 +142,16 @@ void Accesses::gather_quantized_shards(int32_t flat) {
   add({.role = Role::kParameters, .flat = flat});
   add({.role = Role::kQuantizedShards, .flat = flat, .writes = true});
   if (!several_nodes_) return;
-  add({.role = Role::kQuantizedShards, .flat = flat, .read_by_others = true, .after_all_arrived = true});
+  add({.role = Role::kQuantizedShards, .flat = flat, .readers = GroupId::kShard, .after_all_arrived = true});
   add({.role = Role::kQuantizedShards, .flat = flat, .writes = true, .after_all_arrived = true});
 }
 
 void Accesses::gather_quantized(int32_t flat) {
   const bool collective = has_several_ranks_per_node(plan_);
-  add({.role = Role::kQuantizedShards, .flat = flat, .read_by_others = collective, .after_all_arrived = collective});
+  add({.role = Role::kQuantizedShards,
+       .flat = flat,
+       .readers = shard_group_if(collective),
+       .after_all_arrived = collective});
   if (collective) {
     add({.role = Role::kQuantizedParameters, .flat = flat, .writes = true});
     add({.role = Role::kQuantizedParameters, .flat = flat});
@@ -154,30 +159,37 @@ void Accesses::gather_quantized(int32_t flat) {
   add({.role = Role::kGathered, .flat = flat, .writes = true});
 }
 
-/// Other replicas also read these buffers, but they have finished when the all-reduce over replicas ends. The accesses
-/// need no read_by_others, which is about the shard group.
-void Accesses::replica_all_reduce(int32_t flat) {
-  add({.role = Role::kReplicaPartialSums, .flat = flat});
-  if (has_exchange_staging_) add({.role = Role::kExchangeStaging, .flat = -1, .writes = true});
+void Accesses::replica_all_reduce(const Accumulation& into, int32_t flat) {
+  const auto share = [&](Role role) {  // written here, then read by the other replicas
+    add({.role = role, .flat = flat, .writes = true});
+    add({.role = role, .flat = flat, .readers = GroupId::kReplica, .after_all_arrived = true});
+  };
   if (encodes_exchanges(plan_)) {
+    add({.role = Role::kReplicaPartialSums, .flat = flat});
     add_read_and_write(Role::kErrorFeedbackResidual, flat);
-    for (const Role role : {Role::kQuantizedSums, Role::kQuantizedReceived, Role::kFp32Sums}) {
-      add({.role = role, .flat = flat, .writes = true});
-      add({.role = role, .flat = flat});
-    }
+    share(Role::kQuantizedSums);
+    share(Role::kQuantizedReceived);
+    add({.role = Role::kFp32Sums, .flat = flat, .writes = true});
+    add({.role = Role::kFp32Sums, .flat = flat});
+    add({.role = Role::kReducedGradients, .flat = flat, .writes = true});
+    add({.role = Role::kBlockSquares, .flat = flat, .writes = true});
+    return;
   }
-  add({.role = Role::kReducedGradients, .flat = flat, .writes = true});
-  add({.role = Role::kBlockSquares, .flat = flat, .writes = true});
+  add({.role = Role::kReplicaPartialSums, .flat = flat, .readers = GroupId::kReplica, .after_all_arrived = true});
+  if (has_exchange_staging_) add({.role = Role::kExchangeStaging, .flat = -1, .writes = true});
+  share(into.result());
+  if (into.result_has_squares()) share(Role::kBlockSquares);
+  append_accesses(into, flat, accesses_);
 }
 
 void Accesses::all_gather_gradients(int32_t flat) {
   const Role sum = reduces_in_place_ ? Role::kGradients : Role::kReducedGradients;
-  add({.role = sum, .flat = flat, .read_by_others = true, .after_all_arrived = true});
+  add({.role = sum, .flat = flat, .readers = GroupId::kShard, .after_all_arrived = true});
   // A part is written after its owner has sent it, so its owner has finished reading here.
   add({.role = Role::kGradients,
        .flat = flat,
        .writes = true,
-       .read_by_others = several_nodes_,
+       .readers = shard_group_if(several_nodes_),
        .after_all_arrived = true});
 }
 
@@ -185,7 +197,7 @@ void Accesses::norm() {
   for (std::size_t f = 0; f < plan_.flats.size(); ++f) {
     if (plan_.flats[f].trainable) add({.role = Role::kBlockSquares, .flat = static_cast<int32_t>(f)});
   }
-  add({.role = Role::kNormParts, .flat = -1, .writes = true, .read_by_others = true});
+  add({.role = Role::kNormParts, .flat = -1, .writes = true, .readers = GroupId::kShard});
 }
 
 void Accesses::gradient_to_update(int32_t flat) {
@@ -232,14 +244,14 @@ void Accesses::move_matrices(int32_t group, bool in_place, Verb verb) {
       add({.role = Role::kMuonDirections,
            .flat = flat,
            .writes = writes,
-           .read_by_others = read_by_others,
+           .readers = shard_group_if(read_by_others),
            .after_all_arrived = after_all_arrived});
   };
   const auto matrices = [&](bool writes, bool after_all_arrived, bool read_by_others) {
     add({.role = Role::kOwnedMatrices,
          .flat = group,
          .writes = writes,
-         .read_by_others = read_by_others,
+         .readers = shard_group_if(read_by_others),
          .after_all_arrived = after_all_arrived});
   };
   if (verb == Verb::kGatherMatrices) {

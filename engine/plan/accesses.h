@@ -8,12 +8,12 @@
 namespace aliquot {
 
 /// One access of an operation to the buffer of `role` that is in use for `flat` (PlannedBuffer::flat). The same on
-/// every rank. Only the own rank writes a buffer. `read_by_others`: the same operation on other ranks reads it too.
+/// every rank. Only the own rank writes a buffer. `readers`: the ranks whose same operation reads it.
 struct Access {
   Role role;
   int32_t flat;
   bool writes = false;
-  bool read_by_others = false;
+  GroupId readers = GroupId::kRank;
   bool after_all_arrived = false;  // the access begins only after all ranks have started the collective
 };
 
@@ -36,7 +36,7 @@ class Accesses {
   void gather_quantized_shards(int32_t flat);
   void gather(int32_t flat);
   void gather_quantized(int32_t flat);
-  void replica_all_reduce(int32_t flat);
+  void replica_all_reduce(const Accumulation& into, int32_t flat);
   void all_gather_gradients(int32_t flat);
   void norm();
   void group(const Operation& operation);

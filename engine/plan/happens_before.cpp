@@ -6,28 +6,36 @@ namespace aliquot {
 namespace {
 
 using Clock = HappensBefore::Clock;
+using LaneMoments = HappensBefore::LaneMoments;
 
 Clock nothing() {
   Clock clock;
   clock.here.fill(kNever);
-  clock.elsewhere.fill(kNever);
+  for (LaneMoments& group : clock.elsewhere) group.fill(kNever);
   return clock;
 }
 
-/// The same clock as seen by another rank, for which this rank is "elsewhere".
-Clock mirrored(const Clock& clock) { return {clock.elsewhere, clock.here}; }
+void merge(LaneMoments& into, const LaneMoments& from) {
+  for (std::size_t lane = 0; lane < kLaneCount; ++lane) into[lane] = std::max(into[lane], from[lane]);
+}
 
 void merge(Clock& into, const Clock& from) {
-  for (std::size_t lane = 0; lane < kLaneCount; ++lane) {
-    into.here[lane] = std::max(into.here[lane], from.here[lane]);
-    into.elsewhere[lane] = std::max(into.elsewhere[lane], from.elsewhere[lane]);
-  }
+  merge(into.here, from.here);
+  for (std::size_t group = 0; group < kPeerGroupCount; ++group) merge(into.elsewhere[group], from.elsewhere[group]);
+}
+
+/// Merges the clocks that the other ranks of `group` have at the same place of the schedule. For them, this rank is
+/// elsewhere. What they know of other groups concerns other ranks.
+void merge_peers(Clock& into, const Clock& from, GroupId group) {
+  const std::size_t index = peer_index(group);
+  merge(into.here, from.elsewhere[index]);
+  merge(into.elsewhere[index], from.here);
 }
 
 }  // namespace
 
 bool is_collective(const Plan& plan, const Operation& operation) {
-  if (info(operation.verb).group != GroupId::kShard) return false;
+  if (!is_peer_group(operation.group)) return false;
   const bool gathers = operation.verb == Verb::kGather, refreshes = operation.verb == Verb::kGatherQuantizedShards;
   if (!gathers && !refreshes) return true;
   if (plan.model.units[operation.operand].parameters.empty()) return false;  // nothing to gather
@@ -35,16 +43,17 @@ bool is_collective(const Plan& plan, const Operation& operation) {
   return !plan.schedule.view && (!plan.policy.quantize_weights || has_several_ranks_per_node(plan));
 }
 
-bool communicates(const Plan& plan, const Operation& operation) {
-  return info(operation.verb).group == GroupId::kReplica || is_collective(plan, operation);
-}
-
 HappensBefore::HappensBefore(const Plan& plan) : count_(static_cast<int32_t>(plan.schedule.operations.size())) {
+  const Mesh mesh = plan.mesh();
   const auto& operations = plan.schedule.operations;
-  for (const Operation& operation : operations) lane_.push_back(operation.lane);
+  const auto has_peers = [&](GroupId group) { return is_peer_group(group) && mesh.size(group) > 1; };
+  for (const Operation& operation : operations) {
+    lane_.push_back(operation.lane);
+    const bool ends_together = info(operation.verb).ends_with_barrier && has_peers(operation.group);
+    finishing_group_.push_back(ends_together ? operation.group : GroupId::kRank);
+  }
   start_.resize(static_cast<std::size_t>(count_) * 2);
   all_arrived_.resize(start_.size());
-  const bool alone = plan.topology.rank_count() == 1;
   std::array<Clock, kLaneCount> lane_end;
   lane_end.fill(nothing());
   for (Moment now = 0; now < count_ * 2; ++now) {
@@ -55,10 +64,10 @@ HappensBefore::HappensBefore(const Plan& plan) : count_(static_cast<int32_t>(pla
       if (earlier < 0) continue;
       const Clock end = at_end(earlier);
       merge(start, end);
-      if (wait.on_all && !alone) merge(start, mirrored(end));
+      if (has_peers(wait.of)) merge_peers(start, end, wait.of);
     }
     all_arrived_[now] = start;
-    if (is_collective(plan, what) && !alone) merge(all_arrived_[now], mirrored(start));
+    if (is_collective(plan, what) && has_peers(what.group)) merge_peers(all_arrived_[now], start, what.group);
     lane_end[lane(now)] = at_end(now);
   }
 }
@@ -66,6 +75,8 @@ HappensBefore::HappensBefore(const Plan& plan) : count_(static_cast<int32_t>(pla
 Clock HappensBefore::at_end(Moment moment) const {
   Clock clock = all_arrived_[moment];
   clock.here[lane(moment)] = moment;
+  const GroupId group = finishing_group_[operation(moment)];
+  if (group != GroupId::kRank) clock.elsewhere[peer_index(group)][lane(moment)] = moment;
   return clock;
 }
 

@@ -12,21 +12,21 @@ namespace aliquot {
 using Moment = int32_t;
 inline constexpr Moment kNever = -1;
 
-/// Whether no rank of the shard group can finish the operation before all of them have started it.
+/// Whether no rank of the operation's group can finish the operation before all of them have started it.
 bool is_collective(const Plan& plan, const Operation& operation);
-/// Whether the operation is such a collective, or one of the replicate group.
-bool communicates(const Plan& plan, const Operation& operation);
 
 /// The transitive happens-before relation from lanes, waits and collectives. All ranks run the same schedule, so it
-/// suffices to model two ranks: this one ("here") and any other ("elsewhere"). Every wait must refer to an operation
-/// that was issued earlier. The order of the issuing host thread is not used, so the result also holds if compute is a
-/// CUDA stream.
+/// suffices to model this rank ("here") and, for each group of the mesh, any other rank of the group ("elsewhere").
+/// Every wait must refer to an operation that was issued earlier. The order of the issuing host thread is not used, so
+/// the result also holds if compute is a CUDA stream.
 class HappensBefore {
  public:
-  /// For each lane, the last operation that has certainly ended: on this rank, and on every other rank. A lane ends its
-  /// operations in order.
+  using LaneMoments = std::array<Moment, kLaneCount>;
+  /// For each lane, the last operation that has certainly ended: on this rank, and, by peer_index(), on every other rank
+  /// of a group. A lane ends its operations in order.
   struct Clock {
-    std::array<Moment, kLaneCount> here, elsewhere;
+    LaneMoments here;
+    std::array<LaneMoments, kPeerGroupCount> elsewhere;
     friend bool operator==(const Clock&, const Clock&) = default;
   };
 
@@ -42,8 +42,9 @@ class HappensBefore {
   bool ended_here(Moment earlier, const Clock& clock) const {
     return earlier < 0 || earlier <= clock.here[lane(earlier)];
   }
-  bool ended_elsewhere(Moment earlier, const Clock& clock) const {
-    return earlier < 0 || earlier <= clock.elsewhere[lane(earlier)];
+  /// Whether `earlier` has ended on all other ranks of `group`.
+  bool ended_elsewhere(GroupId group, Moment earlier, const Clock& clock) const {
+    return earlier < 0 || earlier <= clock.elsewhere[peer_index(group)][lane(earlier)];
   }
 
   Moment moment(int step, OperationId operation) const { return step * count_ + operation; }
@@ -56,7 +57,8 @@ class HappensBefore {
   Clock at_end(Moment moment) const;
 
   int32_t count_;
-  std::vector<Lane> lane_;  // by operation
+  std::vector<Lane> lane_;                // by operation
+  std::vector<GroupId> finishing_group_;  // by operation: the group with which it ends in a barrier; else kRank
   std::vector<Clock> start_, all_arrived_;
 };
 

@@ -30,18 +30,6 @@ void refuse_precision(const Policy& policy) {
         "gradients in fp32 gains nothing; use the same type for both");
 }
 
-void refuse_replicas(const Policy& policy) {
-  if (policy.replica_count == 1) return;
-  if (policy.zero_stage == 0)
-    throw UsageError(
-        fmt::format("EngineOptions::replicas is {}, but EngineOptions::zero_stage 0 shards nothing: every "
-                    "rank is a replica; use 1 replica, or ZeRO stage 1, 2 or 3",
-                    policy.replica_count));
-  if (policy.reproducible)
-    throw UsageError(fmt::format("EngineOptions::reproducible requires EngineOptions::replicas 1, but it is {}",
-                                 policy.replica_count));
-}
-
 void refuse_recompute(const ModelSpec& model, const Policy& policy) {
   if (policy.recompute < kRecomputeAsNeeded)
     throw UsageError(
@@ -100,7 +88,6 @@ void refuse_incompatible_options(const ModelSpec& model, const Policy& policy, c
                     policy.prefetch, policy.keep_gathered));
   refuse_recompute(model, policy);
   refuse_precision(policy);
-  refuse_replicas(policy);
   if (policy.offload_parameters != Offload::kNone && policy.zero_stage < 3)
     throw UsageError(
         fmt::format("EngineOptions::offload_parameters requires EngineOptions::zero_stage 3, but it is {}: every rank "

@@ -16,7 +16,7 @@ void append_quantized(const ReduceRecipe& recipe, int32_t flat, std::vector<Acce
   to.push_back({.role = Role::kErrorFeedbackResidual, .flat = flat});
   to.push_back({.role = Role::kErrorFeedbackResidual, .flat = flat, .writes = true});
   to.push_back({.role = Role::kQuantizedSums, .flat = flat, .writes = true});
-  to.push_back({.role = Role::kQuantizedSums, .flat = flat, .read_by_others = true, .after_all_arrived = true});
+  to.push_back({.role = Role::kQuantizedSums, .flat = flat, .readers = GroupId::kShard, .after_all_arrived = true});
   to.push_back({.role = Role::kQuantizedReceived, .flat = flat, .writes = true});
   to.push_back({.role = Role::kQuantizedReceived, .flat = flat});
   to.push_back({.role = Role::kFp32Sums, .flat = flat});
@@ -29,27 +29,44 @@ DType partial_dtype(const Plan& plan) {
   return wide ? DType::kFloat32 : plan.policy.precision.gradients;
 }
 
+bool exchanges_each_micro_batch(const Plan& plan) {
+  return plan.schedule.sums_in_levels && plan.policy.replica_count > 1;
+}
+
 ReduceRecipes::ReduceRecipes(const Plan& plan)
     : plan_(plan),
       common_{.gradient_dtype = plan.policy.precision.gradients,
               .sent_dtype = plan.policy.precision.sent(),
               .encoded = encodes_gradients(plan),
               .peers_read = !encodes_gradients(plan) || has_several_ranks_per_node(plan),
-              .staged = needed_bytes(plan, Role::kReduceStaging, -1) > 0,
-              .in_levels = plan.schedule.sums_in_levels,
-              .partial_dtype = aliquot::partial_dtype(plan)} {}
+              .staged = needed_bytes(plan, Role::kReduceStaging, -1) > 0} {}
+
+Accumulation ReduceRecipes::over_micro_batches(bool first, bool last, int32_t micro_batch) const {
+  Accumulation into{.in_levels = plan_.schedule.sums_in_levels, .partial_dtype = partial_dtype(plan_), .squares = last};
+  into.additions = into.in_levels ? closed_levels(micro_batch) : first ? 0 : 1;
+  const bool waits = into.in_levels && !last;
+  into.sum = plan_.schedule.reduces_in_place ? Role::kGradients
+             : waits                         ? tree_level_role(into.additions)
+                                             : Role::kReducedGradients;
+  into.sum_dtype = waits ? DType::kFloat32 : plan_.policy.precision.gradients;
+  return into;
+}
 
 ReduceRecipe ReduceRecipes::at(bool first, bool last, int32_t micro_batch) const {
   ReduceRecipe recipe = common_;
-  const bool replicated = plan_.policy.replica_count > 1, waits = recipe.in_levels && !last;
-  recipe.additions = recipe.in_levels ? closed_levels(micro_batch) : first ? 0 : 1;
-  recipe.sum = plan_.schedule.reduces_in_place ? Role::kGradients
-               : waits                         ? tree_level_role(recipe.additions)
-               : replicated                    ? Role::kReplicaPartialSums
-                                               : Role::kReducedGradients;
-  recipe.sum_dtype = waits || replicated ? DType::kFloat32 : recipe.gradient_dtype;
-  recipe.squares = last && !replicated;
+  recipe.into = over_micro_batches(first, last, micro_batch);
+  if (plan_.policy.replica_count == 1) return recipe;
+  if (exchanges_each_micro_batch(plan_)) recipe.into.additions = 0;
+  recipe.into.in_levels = false;
+  recipe.into.sum = Role::kReplicaPartialSums;
+  recipe.into.sum_dtype = DType::kFloat32;
+  recipe.into.squares = false;
   return recipe;
+}
+
+Accumulation ReduceRecipes::over_replicas(bool last, int32_t micro_batch) const {
+  // An all-reduce once per step has no earlier sums: the reduces have added the micro-batches.
+  return over_micro_batches(true, last, micro_batch);
 }
 
 std::vector<ReduceRecipe> reduce_recipes(const Plan& plan) {
@@ -64,8 +81,10 @@ std::vector<ReduceRecipe> reduce_recipes(const Plan& plan) {
   std::vector<ReduceRecipe> all(operations.size());
   for (OperationId id = 0; id < static_cast<OperationId>(operations.size()); ++id) {
     const Operation& operation = operations[id];
-    if (operation.verb != Verb::kReduce) continue;
-    all[id] = recipes.at(id == first[operation.operand], id == last[operation.operand], operation.micro_batch);
+    if (operation.verb == Verb::kReduce)
+      all[id] = recipes.at(id == first[operation.operand], id == last[operation.operand], operation.micro_batch);
+    if (operation.verb == Verb::kReplicaAllReduce)
+      all[id].into = recipes.over_replicas(id > last[operation.operand], operation.micro_batch);
   }
   return all;
 }
@@ -77,14 +96,20 @@ void append_accesses(const ReduceRecipe& recipe, int32_t flat, std::vector<Acces
   }
   to.push_back({.role = recipe.sent(),
                 .flat = flat,
-                .read_by_others = recipe.peers_read,
+                .readers = shard_group_if(recipe.peers_read),
                 .after_all_arrived = recipe.peers_read});
   if (recipe.encoded) append_quantized(recipe, flat, to);
   if (recipe.staged) to.push_back({.role = Role::kReduceStaging, .flat = -1, .writes = true});
-  if (recipe.additions > 0) to.push_back({.role = Role::kMicroBatchSum, .flat = flat, .writes = true});
-  for (int i = 0; i < recipe.additions; ++i) to.push_back({.role = recipe.waiting(i), .flat = flat});
-  to.push_back({.role = recipe.sum, .flat = flat, .writes = true});
-  if (recipe.squares) to.push_back({.role = Role::kBlockSquares, .flat = flat, .writes = true});
+  to.push_back({.role = recipe.into.result(), .flat = flat, .writes = true});
+  if (recipe.into.result_has_squares()) to.push_back({.role = Role::kBlockSquares, .flat = flat, .writes = true});
+  append_accesses(recipe.into, flat, to);
+}
+
+void append_accesses(const Accumulation& into, int32_t flat, std::vector<Access>& to) {
+  if (into.additions == 0) return;
+  for (int i = 0; i < into.additions; ++i) to.push_back({.role = into.waiting(i), .flat = flat});
+  to.push_back({.role = into.sum, .flat = flat, .writes = true});
+  if (into.squares) to.push_back({.role = Role::kBlockSquares, .flat = flat, .writes = true});
 }
 
 }  // namespace aliquot

@@ -13,27 +13,42 @@ struct Access;
 /// The type of kMicroBatchSum and of the partial sums to which it is added.
 DType partial_dtype(const Plan& plan);
 
-/// How one reduce treats each trainable flat of its unit. If there are no earlier partial sums, the sum over ranks is
-/// written to `sum`. Otherwise it is written to kMicroBatchSum, the earlier sums are added one after another, and the
-/// last addition writes `sum`.
+/// How the sum of one micro-batch is combined with the sums of earlier ones. Without earlier sums, it is written to
+/// `sum`. Otherwise it is written to kMicroBatchSum, the earlier sums are added one after another, and the last addition
+/// writes `sum`.
+struct Accumulation {
+  bool in_levels = false;  // earlier sums are at levels of a tree; false: in `sum`
+  int additions = 0;       // number of earlier sums to add
+  DType partial_dtype = DType::kFloat32;
+  Role sum = Role::kReducedGradients;
+  DType sum_dtype = DType::kFloat32;
+  bool squares = false;  // the sum is complete, so its squares are computed for the norm
+
+  /// The buffer and type in which the collective writes the sum of the micro-batch.
+  Role result() const { return additions > 0 ? Role::kMicroBatchSum : sum; }
+  DType result_dtype() const { return additions > 0 ? partial_dtype : sum_dtype; }
+  /// Whether the collective computes the squares, and not the last addition.
+  bool result_has_squares() const { return squares && additions == 0; }
+  /// The buffer of the i-th earlier sum.
+  Role waiting(int i) const { return in_levels ? tree_level_role(i) : sum; }
+};
+
+/// How one reduce treats each trainable flat of its unit. Of an all-reduce over replicas, only `into` is meaningful.
 struct ReduceRecipe {
   DType gradient_dtype = DType::kFloat32;  // type of kGradients
   DType sent_dtype = DType::kFloat32;      // sent between ranks; if it differs, gradients are cast to kSentGradients
   bool encoded = false;                    // 8-bit sums are sent to other nodes
   bool peers_read = true;                  // other ranks read the gradients of this rank
   bool staged = false;                     // uses kReduceStaging, between host nodes
-  bool in_levels = false;                  // earlier sums are at levels of a tree; false: in `sum`
-  int additions = 0;                       // number of earlier sums to add
-  DType partial_dtype = DType::kFloat32;
-  Role sum = Role::kReducedGradients;
-  DType sum_dtype = DType::kFloat32;
-  bool squares = false;  // the sum is complete, so its squares are computed for the norm
+  Accumulation into = {};
 
   bool casts() const { return sent_dtype != gradient_dtype; }
   Role sent() const { return casts() ? Role::kSentGradients : Role::kGradients; }
-  /// The buffer of the i-th earlier sum.
-  Role waiting(int i) const { return in_levels ? tree_level_role(i) : sum; }
 };
+
+/// Whether each micro-batch is summed over replicas before it is added to earlier ones. Otherwise replicas sum once per
+/// step.
+bool exchanges_each_micro_batch(const Plan& plan);
 
 /// The recipes of a plan's reduces. `plan` must outlive it.
 class ReduceRecipes {
@@ -41,17 +56,24 @@ class ReduceRecipes {
   explicit ReduceRecipes(const Plan& plan);
   /// The recipe of a reduce in `micro_batch`. `first`, `last`: it is the unit's first, or last, reduce of the step.
   ReduceRecipe at(bool first, bool last, int32_t micro_batch) const;
+  /// The accumulation of an all-reduce over replicas after that reduce.
+  Accumulation over_replicas(bool last, int32_t micro_batch) const;
 
  private:
+  /// The accumulation over micro-batches without replicas.
+  Accumulation over_micro_batches(bool first, bool last, int32_t micro_batch) const;
+
   const Plan& plan_;
   ReduceRecipe common_;
 };
 
-/// The recipes by operation. Entries of operations that are not reduces are unspecified.
+/// The recipes by operation, of reduces and of all-reduces over replicas. Other entries are unspecified.
 std::vector<ReduceRecipe> reduce_recipes(const Plan& plan);
 
 /// Appends the accesses of the reduce of a flat, in order.
 void append_accesses(const ReduceRecipe& recipe, int32_t flat, std::vector<Access>& to);
+/// Appends those of the additions, and of the squares if the additions compute them.
+void append_accesses(const Accumulation& into, int32_t flat, std::vector<Access>& to);
 
 /// Whether buffers with this role are needed only until the end of a reduce, or of an all-reduce over replicas.
 constexpr bool ends_with_reduce(Role role) {

@@ -53,9 +53,9 @@ enum class Role : uint8_t {
 inline constexpr int kTreeLevelCount = 20;
 
 /// The memory in which a buffer has its offset. In kSharedRange it is the offset of the flat, which holds the shards of
-/// all ranks. kReplicateGroup is separate from kArena because the group whose ranks read a range must allocate it.
-enum class Space : uint8_t { kArena, kSharedRange, kOffloadedState, kOffloadedParameters, kReplicateGroup };
-inline constexpr int kSpaceCount = 5;
+/// all ranks.
+enum class Space : uint8_t { kArena, kSharedRange, kOffloadedState, kOffloadedParameters };
+inline constexpr int kSpaceCount = 4;
 
 /// What PlannedBuffer::flat is an index of. kNone: the index is -1.
 enum class Owner : uint8_t { kFlat, kUse, kMatrixGroup, kNone };
@@ -71,9 +71,8 @@ struct RoleInfo {
   std::string_view name;  // in messages and in the ledger
   char letter;            // prefix of its buffers in the text of a schedule; 0: the text omits them
   Owner owner;
-  Category category;  // the default; StepWriter::category_of() has the exceptions
-  /// The default. Without replicas, kArena replaces kReplicateGroup. With views, parameters are in kSharedRange.
-  Space space = Space::kArena;
+  Category category;            // the default; StepWriter::category_of() has the exceptions
+  Space space = Space::kArena;  // the default; with views, parameters are in kSharedRange
   /// kOther: needed_bytes() has a special rule for the role.
   ElementCount count = ElementCount::kOther;
   ElementType type = ElementType::kOther;
@@ -92,15 +91,15 @@ inline constexpr std::array kRoleTable = {
              ElementType::kCompute},
     RoleInfo{Role::kGradients, "gradients", 'g', Owner::kFlat, Category::kSlots, Space::kArena, ElementCount::kAll,
              ElementType::kGradients},
-    RoleInfo{Role::kReducedGradients, "reduced gradients", 'r', Owner::kFlat, Category::kGradients,
-             Space::kReplicateGroup, ElementCount::kShard, ElementType::kGradients},
+    RoleInfo{Role::kReducedGradients, "reduced gradients", 'r', Owner::kFlat, Category::kGradients, Space::kArena,
+             ElementCount::kShard, ElementType::kGradients},
     RoleInfo{Role::kSentGradients, "sent gradients", 's', Owner::kFlat, Category::kCommunication, Space::kArena,
              ElementCount::kAll, ElementType::kSent},
     RoleInfo{Role::kReplicaPartialSums, "replica partial sums", 'x', Owner::kFlat, Category::kCommunication,
-             Space::kReplicateGroup, ElementCount::kShard, ElementType::kFloat32},
+             Space::kArena, ElementCount::kShard, ElementType::kFloat32},
     RoleInfo{Role::kMicroBatchSum, "micro-batch sum", 't', Owner::kFlat, Category::kCommunication, Space::kArena,
              ElementCount::kShard, ElementType::kPartial},
-    RoleInfo{Role::kBlockSquares, "block squares", 0, Owner::kFlat, Category::kCommunication, Space::kReplicateGroup},
+    RoleInfo{Role::kBlockSquares, "block squares", 0, Owner::kFlat, Category::kCommunication},
     RoleInfo{Role::kNormParts, "norm parts", 'n', Owner::kNone, Category::kCommunication},
     RoleInfo{Role::kStagedShard, "staged shard", 'f', Owner::kFlat, Category::kStaging, Space::kArena,
              ElementCount::kStored, ElementType::kCompute, Role::kOffloadedParameters},
@@ -122,14 +121,11 @@ inline constexpr std::array kRoleTable = {
     RoleInfo{Role::kQuantizedParameters, "quantized parameters", 'e', Owner::kFlat, Category::kCommunication},
     RoleInfo{Role::kNodePartialSums, "node partial sums", 'j', Owner::kFlat, Category::kCommunication},
     RoleInfo{Role::kFp32Sums, "fp32 sums", 'h', Owner::kFlat, Category::kCommunication},
-    RoleInfo{Role::kQuantizedSums, "quantized sums", 'c', Owner::kFlat, Category::kCommunication,
-             Space::kReplicateGroup},
-    RoleInfo{Role::kQuantizedReceived, "quantized received", 'v', Owner::kFlat, Category::kCommunication,
-             Space::kReplicateGroup},
+    RoleInfo{Role::kQuantizedSums, "quantized sums", 'c', Owner::kFlat, Category::kCommunication},
+    RoleInfo{Role::kQuantizedReceived, "quantized received", 'v', Owner::kFlat, Category::kCommunication},
     RoleInfo{Role::kErrorFeedbackResidual, "error-feedback residual", 'C', Owner::kFlat, Category::kCommunication},
     RoleInfo{Role::kReduceStaging, "reduce staging", 'R', Owner::kNone, Category::kCommunication},
-    RoleInfo{Role::kExchangeStaging, "exchange staging", 'X', Owner::kNone, Category::kCommunication,
-             Space::kReplicateGroup},
+    RoleInfo{Role::kExchangeStaging, "exchange staging", 'X', Owner::kNone, Category::kCommunication},
     RoleInfo{Role::kTreeLevel0, "tree level", 'l', Owner::kFlat, Category::kCommunication, Space::kArena,
              ElementCount::kShard, ElementType::kFloat32},
 };

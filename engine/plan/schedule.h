@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/plan/matrix_groups.h"
+#include "engine/plan/mesh.h"
 #include "engine/plan/model_spec.h"
 #include "engine/plan/policy.h"
 #include "engine/plan/roles.h"
@@ -26,7 +27,7 @@ inline constexpr BufferId kNoBuffer = -1;
 /// listed, because a lane runs its operations in order.
 struct Wait {
   OperationId operation;
-  bool on_all = false;            // wait for all ranks of the shard group, not only for this rank
+  GroupId of = GroupId::kRank;    // whose operation: of this rank, or of all ranks of a group
   bool of_previous_step = false;  // wait for the operation of the previous step
 
   friend bool operator==(const Wait&, const Wait&) = default;
@@ -35,6 +36,7 @@ struct Wait {
 /// One operation. VerbInfo::operand tells what `operand` is an index of; it is 0 for the norm.
 struct Operation {
   Verb verb;
+  GroupId group;  // the ranks that take part
   Lane lane;
   int32_t operand;
   int32_t micro_batch;
@@ -122,6 +124,7 @@ struct Plan {
     return flats[flat].matrices ? policy.matrix_updates->state_bytes_per_block : policy.state_bytes_per_block;
   }
 
+  Mesh mesh() const { return {.replica = policy.replica_count, .shard = topology.rank_count()}; }
   /// Greater than every PlannedBuffer::flat. (There are never more matrix groups than flats.)
   std::size_t owner_count() const { return std::max(flats.size(), model.uses.size()); }
 };

@@ -41,7 +41,8 @@ std::string operand_name(const Plan& plan, const Operation& operation) {
 std::string waits(const Operation& operation) {
   std::string line;
   for (const Wait& wait : operation.after) {
-    line += fmt::format(" {}{}{}", wait.operation, wait.on_all ? "*" : "", wait.of_previous_step ? "'" : "");
+    line +=
+        fmt::format(" {}{}{}", wait.operation, wait.of == GroupId::kRank ? "" : "*", wait.of_previous_step ? "'" : "");
   }
   return line.empty() ? line : "after" + line;
 }

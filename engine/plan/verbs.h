@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "engine/plan/mesh.h"
 #include "kernels/device/stream.h"
 
 #pragma GCC visibility push(default)
@@ -34,13 +35,6 @@ enum class Verb : uint8_t {
 /// What Operation::operand is an index of.
 enum class Operand : uint8_t { kNone, kUse, kUnit, kMatrixGroup };
 
-/// The ranks that take part in an operation.
-enum class GroupId : uint8_t {
-  kRank,     // this rank alone
-  kShard,    // the shard group; is_collective() tells whether the operation is a collective
-  kReplica,  // the replicate group: the ranks that hold the same shard, one of each replica
-};
-
 /// The code that an operation runs. kNone: it only waits, and begins and ends buffers.
 enum class Actor : uint8_t { kNone, kModel, kEngine };
 
@@ -48,9 +42,11 @@ struct VerbInfo {
   Verb verb;
   std::string_view name;  // in schedules, messages and ALIQUOT_FAULT
   Operand operand;
-  GroupId group;
-  Lane lane;  // the default; StepWriter::lane_of() has the exceptions
+  GroupId group;  // the ranks that take part; is_collective() tells whether they synchronize
+  Lane lane;      // the default; StepWriter::lane_of() has the exceptions
   Actor actor;
+  /// The operation ends on no rank of its group before all ranks have finished reading the memory of peers.
+  bool ends_with_barrier = false;
 };
 
 inline constexpr std::array kVerbTable = {
@@ -60,7 +56,8 @@ inline constexpr std::array kVerbTable = {
     VerbInfo{Verb::kBackward, "backward", Operand::kUse, GroupId::kRank, Lane::kCompute, Actor::kModel},
     VerbInfo{Verb::kRelease, "release", Operand::kUnit, GroupId::kRank, Lane::kCompute, Actor::kNone},
     VerbInfo{Verb::kReduce, "reduce", Operand::kUnit, GroupId::kShard, Lane::kReduce, Actor::kEngine},
-    VerbInfo{Verb::kReplicaAllReduce, "exchange", Operand::kUnit, GroupId::kReplica, Lane::kExchange, Actor::kEngine},
+    VerbInfo{Verb::kReplicaAllReduce, "exchange", Operand::kUnit, GroupId::kReplica, Lane::kExchange, Actor::kEngine,
+             true},
     VerbInfo{Verb::kAllGatherGradients, "spread", Operand::kUnit, GroupId::kShard, Lane::kReduce, Actor::kEngine},
     VerbInfo{Verb::kNorm, "norm", Operand::kNone, GroupId::kShard, Lane::kReduce, Actor::kEngine},
     VerbInfo{Verb::kMuonMomentum, "blend", Operand::kMatrixGroup, GroupId::kRank, Lane::kCompute, Actor::kEngine},

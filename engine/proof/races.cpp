@@ -9,12 +9,13 @@ namespace {
 /// The last accesses to a buffer. A lane ends its operations in order, so one moment per lane is sufficient.
 struct LastAccesses {
   LastAccesses() {
-    for (auto& reads : here) reads = kNever;
-    for (auto& reads : elsewhere) reads = kNever;
+    here.fill(kNever);
+    for (auto& reads : elsewhere) reads.fill(kNever);
   }
-  Moment taken = kNever;                           // when the lifetime of the buffer began
-  Moment write = kNever;                           // last write; earlier writes have ended, or were reported
-  std::array<Moment, kLaneCount> here, elsewhere;  // later reads by this rank, and by other ranks
+  Moment taken = kNever;            // when the lifetime of the buffer began
+  Moment write = kNever;            // last write; earlier writes have ended, or were reported
+  HappensBefore::LaneMoments here;  // later reads by this rank
+  std::array<HappensBefore::LaneMoments, kPeerGroupCount> elsewhere;  // and by other ranks of each peer group
 };
 
 /// Traverses the schedule twice in issue order. The first traversal records the accesses of a previous step, and the
@@ -24,7 +25,7 @@ class RaceChecker {
   explicit RaceChecker(const Proof& proof)
       : proof_(proof),
         schedule_(proof.plan.schedule),
-        has_peers_(proof.plan.topology.rank_count() > 1),
+        mesh_(proof.plan.mesh()),
         last_accesses_(schedule_.buffers.size()),
         begins_(schedule_.operations.size()),
         ends_(schedule_.operations.size()) {
@@ -108,17 +109,19 @@ class RaceChecker {
       check_read(b, now, clock);
       last.here[lane] = now;
     }
-    if (!access.read_by_others || !has_peers_) return;
-    check_other_ranks_read(b, now, all_arrived);
-    last.elsewhere[lane] = now;
+    if (!is_peer_group(access.readers) || mesh_.size(access.readers) == 1) return;
+    check_other_ranks_read(b, access.readers, now, all_arrived);
+    last.elsewhere[peer_index(access.readers)][lane] = now;
   }
 
   /// All accesses before a write have ended, except those of the same operation on other ranks.
   static void clear_ended(LastAccesses& last, std::size_t lane, Moment now) {
-    const Moment taken = last.taken, meanwhile = last.elsewhere[lane];
-    last = {};
-    last.taken = taken;
-    if (meanwhile == now) last.elsewhere[lane] = now;
+    LastAccesses meanwhile;
+    meanwhile.taken = last.taken;
+    for (std::size_t group = 0; group < kPeerGroupCount; ++group) {
+      if (last.elsewhere[group][lane] == now) meanwhile.elsewhere[group][lane] = now;
+    }
+    last = meanwhile;
   }
 
   void check_write(BufferId b, Moment now, const HappensBefore::Clock& clock) {
@@ -127,10 +130,12 @@ class RaceChecker {
       report_race(b, last.write, now, "still be writing");
     }
     for (std::size_t lane = 0; lane < kLaneCount; ++lane) {
-      const Moment own = last.here[lane], peers = last.elsewhere[lane];
+      const Moment own = last.here[lane];
       if (own != now && !proof_.order.ended_here(own, clock)) report_race(b, own, now, "still be reading");
-      if (peers != now && !proof_.order.ended_elsewhere(peers, clock)) {
-        report_race(b, peers, now, "on another rank still be reading");
+      for (const GroupId group : kPeerGroups) {
+        const Moment peers = last.elsewhere[peer_index(group)][lane];
+        if (peers != now && !proof_.order.ended_elsewhere(group, peers, clock))
+          report_race(b, peers, now, "on another rank still be reading");
       }
     }
   }
@@ -148,10 +153,10 @@ class RaceChecker {
     }
   }
 
-  /// The same operation on another rank reads this buffer. For that rank, this rank is "elsewhere".
-  void check_other_ranks_read(BufferId b, Moment now, const HappensBefore::Clock& clock) {
+  /// The same operation on another rank of `group` reads this buffer. For that rank, this rank is "elsewhere".
+  void check_other_ranks_read(BufferId b, GroupId group, Moment now, const HappensBefore::Clock& clock) {
     const Moment write = last_accesses_[b].write;
-    if (write != now && !proof_.order.ended_elsewhere(write, clock)) {
+    if (write != now && !proof_.order.ended_elsewhere(group, write, clock)) {
       report_race(b, write, now, "on another rank still be writing");
     }
   }
@@ -196,7 +201,7 @@ class RaceChecker {
 
   const Proof& proof_;
   const Schedule& schedule_;
-  bool has_peers_;
+  Mesh mesh_;
   bool reporting_ = false;
   std::array<ByteHolders, kSpaceCount> holders_;
   std::vector<LastAccesses> last_accesses_;

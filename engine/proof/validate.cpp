@@ -17,6 +17,7 @@ bool has_valid_operand(const Plan& plan, const Operation& operation) {
   if (!in_range(static_cast<int64_t>(operation.lane), kLaneCount)) return false;
   if (!in_range(operation.micro_batch, static_cast<std::size_t>(plan.schedule.micro_batch_count))) return false;
   if (!in_range(static_cast<int64_t>(operation.verb), kVerbTable.size())) return false;
+  if (operation.group != info(operation.verb).group) return false;
   switch (info(operation.verb).operand) {
     case Operand::kNone: return operation.operand == 0;
     case Operand::kUse: return in_range(operation.operand, plan.model.uses.size());
@@ -28,11 +29,9 @@ bool has_valid_operand(const Plan& plan, const Operation& operation) {
 
 /// Stored copies of offloaded data are persistent and in an offload store. The shared range holds only parameters.
 /// Other buffers are in the space of their role.
-bool has_valid_space(const Plan& plan, const PlannedBuffer& buffer) {
+bool has_valid_space(const PlannedBuffer& buffer) {
   if (buffer.space == Space::kSharedRange) return buffer.always && buffer.role == Role::kParameters;
-  const Space space = info(buffer.role).space;
-  if (space == Space::kReplicateGroup && plan.policy.replica_count == 1) return buffer.space == Space::kArena;
-  return buffer.space == space && (buffer.always || !is_offloaded_role(buffer.role));
+  return buffer.space == info(buffer.role).space && (buffer.always || !is_offloaded_role(buffer.role));
 }
 
 std::size_t owner_count(const Plan& plan, Owner owner) {
@@ -50,7 +49,7 @@ void check_buffer(const Plan& plan, const PlannedBuffer& buffer, Defects& defect
   const bool lives = in_range(buffer.first, count) && in_range(buffer.last, count) && buffer.first <= buffer.last;
   const Owner owner = info(buffer.role).owner;
   const bool owned = owner == Owner::kNone ? buffer.flat == -1 : in_range(buffer.flat, owner_count(plan, owner));
-  if (lives && owned && has_valid_space(plan, buffer) && buffer.size_bytes >= 0) return;
+  if (lives && owned && has_valid_space(buffer) && buffer.size_bytes >= 0) return;
   defects.add(DefectKind::kMalformed, {},
               fmt::format("a buffer of role {} from operation {} to {} has an invalid owner, space, size or lifetime",
                           name(buffer.role), buffer.first, buffer.last));
@@ -62,10 +61,11 @@ std::vector<std::pair<OperationId, std::string>> collectives(const Plan& plan) {
   Accesses accesses(plan);
   for (OperationId id = 0; id < static_cast<OperationId>(plan.schedule.operations.size()); ++id) {
     const Operation& operation = plan.schedule.operations[id];
-    if (!communicates(plan, operation)) continue;
+    if (!is_collective(plan, operation)) continue;
     std::string line = fmt::format("{} on the {} lane", title(plan, id), name(operation.lane));
     for (const Access& access : accesses.of(id)) {
-      if (access.read_by_others) line += fmt::format(", {} bytes", needed_bytes(plan, access.role, access.flat));
+      if (access.readers != GroupId::kRank)
+        line += fmt::format(", {} bytes", needed_bytes(plan, access.role, access.flat));
     }
     lines.emplace_back(id, std::move(line));
   }
@@ -92,7 +92,7 @@ void check_well_formed(const Plan& plan, Defects& defects) {
   for (OperationId id = 0; id < static_cast<OperationId>(operations.size()); ++id) {
     if (!has_valid_operand(plan, operations[id])) {
       defects.add(DefectKind::kMalformed, {id},
-                  fmt::format("operation {} has an invalid verb, operand, lane or micro-batch", id));
+                  fmt::format("operation {} has an invalid verb, operand, group, lane or micro-batch", id));
       continue;
     }
     for (const Wait& wait : operations[id].after) {
@@ -100,6 +100,10 @@ void check_well_formed(const Plan& plan, Defects& defects) {
         defects.add(
             DefectKind::kMalformed, {id},
             fmt::format("{} waits for operation {}, which does not exist", defects.describe(id), wait.operation));
+      } else if (wait.of != GroupId::kRank && !is_peer_group(wait.of)) {
+        defects.add(DefectKind::kMalformed, {id},
+                    fmt::format("{} waits for the ranks of group {}, which publish no progress", defects.describe(id),
+                                name(wait.of)));
       } else if (!wait.of_previous_step && wait.operation >= id) {
         defects.add(DefectKind::kWait, {id, wait.operation},
                     fmt::format("{} waits for {}, which is issued after it", defects.describe(id),

@@ -162,7 +162,14 @@ class GradientChecker {
   bool evaluates() const { return proof_.plan.policy.evaluation; }
   int32_t reduces_wanted() const { return schedule_.accumulate_into_shard ? schedule_.micro_batch_count : 1; }
 
-  int32_t exchanges_wanted() const { return proof_.plan.policy.replica_count > 1 ? 1 : 0; }
+  /// A reproducible step sums each micro-batch over all ranks before it adds the micro-batches.
+  bool sums_micro_batches_over_replicas() const {
+    return proof_.plan.policy.reproducible && schedule_.accumulate_into_shard;
+  }
+  int32_t exchanges_wanted() const {
+    if (proof_.plan.policy.replica_count == 1) return 0;
+    return sums_micro_batches_over_replicas() ? reduces_wanted() : 1;
+  }
 
   void reduce(OperationId id, const Operation& operation) {
     GradientProgress& unit = units_[operation.operand];
@@ -181,7 +188,9 @@ class GradientChecker {
     ++unit.reduce_count;
   }
   void replica_all_reduce(OperationId id, GradientProgress& unit) {
-    if (unit.reduce_count != reduces_wanted() || !ended(unit.last_reduce, id))
+    const int32_t reduces = sums_micro_batches_over_replicas() ? unit.exchange_count + 1 : reduces_wanted();
+    if (unit.reduce_count != reduces || !ended(unit.last_reduce, id) ||
+        micro_batch_of(id) != micro_batch_of(unit.last_reduce))
       add(DefectKind::kGradient, id,
           fmt::format("{} sums over replicas a gradient that is not reduced yet", describe(id)));
     if (norm_ != kNone) add(DefectKind::kGradient, id, fmt::format("{} comes after the norm", describe(id)));
@@ -189,7 +198,7 @@ class GradientChecker {
     ++unit.exchange_count;
   }
   void all_gather_gradients(OperationId id, GradientProgress& unit) {
-    if (unit.reduce_count != reduces_wanted()) {
+    if (unit.reduce_count != reduces_wanted() || unit.exchange_count != exchanges_wanted()) {
       add(DefectKind::kGradient, id, fmt::format("{} gathers a gradient that is not reduced yet", describe(id)));
     }
     ++unit.spread_count;

@@ -108,10 +108,10 @@ std::vector<uint64_t> CopyComparison::hashes(bool of_shards) const {
   return hashes;
 }
 
-std::string CopyComparison::compare(Communicator& ranks, const std::vector<uint64_t>& own,
-                                    const std::vector<int>& global_ranks) const {
+std::string CopyComparison::compare(GroupId group, const std::vector<uint64_t>& own) const {
   const std::string bytes(reinterpret_cast<const char*>(own.data()), own.size() * sizeof(uint64_t));
-  const auto all = ranks.gather_objects(bytes);
+  const auto all = groups_.at(group).gather_objects(bytes);
+  const std::vector<int> global_ranks = groups_.mesh().members(group, groups_.world().rank());
   for (std::size_t i = 0; i < own.size(); ++i) {
     std::map<uint64_t, std::vector<int>> ranks_by_hash;
     for (std::size_t r = 0; r < all.size(); ++r) {
@@ -126,25 +126,10 @@ std::string CopyComparison::compare(Communicator& ranks, const std::vector<uint6
   return {};
 }
 
-std::vector<int> CopyComparison::global_ranks_of_shard_group() const {
-  const int ranks = groups_.shard_group().rank_count();
-  std::vector<int> global_ranks;
-  for (int r = 0; r < ranks; ++r) global_ranks.push_back(groups_.replica_index() * ranks + r);
-  return global_ranks;
-}
-
-std::vector<int> CopyComparison::global_ranks_of_replicate_group() const {
-  const int ranks = groups_.shard_group().rank_count();
-  std::vector<int> global_ranks;
-  for (int r = 0; r < groups_.replicate_group().rank_count(); ++r)
-    global_ranks.push_back(r * ranks + groups_.shard_group().rank());
-  return global_ranks;
-}
-
 std::string CopyComparison::difference() const {
-  std::string own = compare(groups_.shard_group(), hashes(false), global_ranks_of_shard_group());
+  std::string own = compare(GroupId::kShard, hashes(false));
   if (plan_.policy.replica_count > 1) {
-    const std::string across = compare(groups_.replicate_group(), hashes(true), global_ranks_of_replicate_group());
+    const std::string across = compare(GroupId::kReplica, hashes(true));
     if (own.empty()) own = across;
   }
   for (const std::string& found : groups_.world().communicator().gather_objects(own)) {

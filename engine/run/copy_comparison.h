@@ -8,7 +8,7 @@
 #include "engine/run/memory/host_view.h"
 #include "engine/run/memory/offload_stores.h"
 #include "engine/run/memory/step_memory.h"
-#include "engine/run/replica_groups.h"
+#include "engine/run/mesh_groups.h"
 
 namespace aliquot {
 
@@ -17,7 +17,7 @@ namespace aliquot {
 /// Used between steps, while all streams are idle, from the rank's own thread. Everything passed must outlive it.
 class CopyComparison {
  public:
-  CopyComparison(const Plan& plan, const ReplicaGroups& groups, const StepMemory& memory, const HostView& view)
+  CopyComparison(const Plan& plan, const MeshGroups& groups, const StepMemory& memory, const HostView& view)
       : plan_(plan), groups_(groups), memory_(memory), view_(view) {}
 
   /// Collective. Describes the first difference. Returns the same text on every rank, or an empty text if all copies
@@ -26,15 +26,12 @@ class CopyComparison {
 
  private:
   std::vector<uint64_t> hashes(bool of_shards) const;
-  std::string compare(Communicator& ranks, const std::vector<uint64_t>& own,
-                      const std::vector<int>& global_ranks) const;
+  std::string compare(GroupId group, const std::vector<uint64_t>& own) const;
   uint64_t hash(uint64_t seed, const std::byte* at, int64_t size_bytes) const;
   uint64_t hash_of_parameters(uint64_t seed, int32_t flat, const std::byte* at) const;
-  std::vector<int> global_ranks_of_shard_group() const;
-  std::vector<int> global_ranks_of_replicate_group() const;
 
   const Plan& plan_;
-  const ReplicaGroups& groups_;
+  const MeshGroups& groups_;
   const StepMemory& memory_;
   const HostView& view_;
 };

@@ -11,7 +11,7 @@ namespace aliquot {
 Executor::Executor(const Parts& parts)
     : plan_(parts.plan),
       world_(parts.groups.world()),
-      ranks_(parts.groups.shard_group()),
+      groups_(parts.groups),
       lanes_(parts.lanes),
       memory_(parts.memory),
       decision_(parts.decision),
@@ -35,9 +35,11 @@ Executor::Executor(const Parts& parts)
 void Executor::note_observed_operations() {
   const auto& operations = plan_.schedule.operations;
   observed_here_.assign(operations.size(), false);
-  observed_by_all_.assign(operations.size(), false);
+  for (auto& observed : observed_by_peers_) observed.assign(operations.size(), false);
   for (const Operation& operation : operations) {
-    for (const Wait& wait : operation.after) (wait.on_all ? observed_by_all_ : observed_here_)[wait.operation] = true;
+    for (const Wait& wait : operation.after) {
+      (wait.of == GroupId::kRank ? observed_here_ : observed_by_peers_[peer_index(wait.of)])[wait.operation] = true;
+    }
   }
   events_.resize(operations.size());
   for (std::size_t i = 0; i < operations.size(); ++i) {
@@ -136,11 +138,11 @@ void Executor::begin(OperationId id) {
   for (const Wait& wait : what.after) {
     const int64_t step = wait.of_previous_step ? step_ - 1 : step_;
     if (step < first_step_) continue;  // a barrier after that step makes the wait unnecessary
-    if (!wait.on_all) {
+    if (wait.of == GroupId::kRank) {
       lane.wait(*events_[wait.operation]);
       continue;
     }
-    ranks_.await(lane, operation(wait.operation).lane, progress(wait.operation, step), label(id));
+    groups_.at(wait.of).await(lane, operation(wait.operation).lane, progress(wait.operation, step), label(id));
   }
   for (const BufferId buffer : begins_[id]) memory_.acquire(buffer);
   if (recorder_ != nullptr) recorder_->begin(lane, id, step_);
@@ -153,7 +155,9 @@ void Executor::end(OperationId id) {
   if (faults_ != nullptr) faults_->after(lane, id, reported_step_);
   if (recorder_ != nullptr) recorder_->end(lane, id, step_);
   if (observed_here_[id]) lane.record(*events_[id]);
-  if (observed_by_all_[id]) ranks_.publish(lane, progress(id, step_));
+  for (const GroupId group : kPeerGroups) {
+    if (observed_by_peers_[peer_index(group)][id]) groups_.at(group).publish(lane, progress(id, step_));
+  }
   for (const BufferId buffer : ends_[id]) memory_.release(buffer);
 }
 
@@ -164,7 +168,7 @@ void Executor::run(OperationId id) {
     case Verb::kGatherQuantizedShards: return work_.gather_quantized_shards(lane, what, label(id));
     case Verb::kGather: return work_.gather(lane, what, label(id));
     case Verb::kReduce: return work_.reduce(lane, id, label(id));
-    case Verb::kReplicaAllReduce: return work_.replica_all_reduce(lane, what, label(id));
+    case Verb::kReplicaAllReduce: return work_.replica_all_reduce(lane, id, label(id));
     case Verb::kAllGatherGradients: return work_.all_gather_gradients(lane, what, label(id));
     case Verb::kAllGatherParameters: return work_.all_gather_parameters(lane, what, label(id));
     case Verb::kMuonMomentum:

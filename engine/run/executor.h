@@ -32,7 +32,7 @@ class Executor {
  public:
   struct Parts {
     const Plan& plan;
-    const ReplicaGroups& groups;
+    const MeshGroups& groups;
     LaneStreams& lanes;
     StepMemory& memory;
     const OffloadStores& offload_stores;
@@ -93,7 +93,7 @@ class Executor {
 
   const Plan& plan_;
   World& world_;
-  Communicator& ranks_;  // the shard group
+  const MeshGroups& groups_;
   LaneStreams& lanes_;
   StepMemory& memory_;
   StepDecision& decision_;
@@ -111,7 +111,8 @@ class Executor {
   uint64_t progress_base_ = 0;  // not less than any progress value published before first_step_
 
   // Derived from the schedule, by operation.
-  std::vector<bool> observed_here_, observed_by_all_;  // an operation waits for it on this rank, or on all ranks
+  std::vector<bool> observed_here_;                                   // an operation waits for it on this rank
+  std::array<std::vector<bool>, kPeerGroupCount> observed_by_peers_;  // by group: on all its ranks
   std::vector<std::vector<BufferId>> begins_, ends_;
   std::vector<std::unique_ptr<Event>> events_;  // set if observed_here_
   std::vector<std::string_view> labels_;        // name of the operation's first unit, or of its verb

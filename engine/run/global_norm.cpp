@@ -23,7 +23,7 @@ std::vector<NormSpan> spans_of(const Plan& plan, int32_t f, int32_t first_tensor
 
 }  // namespace
 
-GlobalNorm::GlobalNorm(const Plan& plan, const ReplicaGroups& groups)
+GlobalNorm::GlobalNorm(const Plan& plan, const MeshGroups& groups)
     : plan_(plan),
       groups_(groups),
       ranks_(groups.shard_group()),

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "engine/run/memory/step_memory.h"
-#include "engine/run/replica_groups.h"
+#include "engine/run/mesh_groups.h"
 #include "optim/norm_tree.h"
 #include "sharding/world.h"
 
@@ -24,7 +24,7 @@ struct NormResult {
 /// pinned host memory first. The plan and the groups must outlive it.
 class GlobalNorm {
  public:
-  GlobalNorm(const Plan& plan, const ReplicaGroups& groups);
+  GlobalNorm(const Plan& plan, const MeshGroups& groups);
 
   /// Enqueues on `reduce` the collectives that exchange the parts and the abandon flags of all ranks. The buffers
   /// kBlockSquares and kNormParts must exist.
@@ -46,7 +46,7 @@ class GlobalNorm {
   void sum_own(double* own) const;
 
   const Plan& plan_;
-  const ReplicaGroups& groups_;
+  const MeshGroups& groups_;
   Communicator& ranks_;  // the shard group
   Device& device_;
   Buffer squares_mirror_, parts_mirror_;  // on GPUs: copies in pinned host memory

@@ -116,8 +116,8 @@ void QuantizedCollectives::replica_all_reduce(Stream& lane, int32_t flat, Commun
   const int parts = peers.rank_count();
   const int64_t shard_count = plan_.flats[flat].layout.shard_count(), count = shard_count / parts;
   const int64_t part = encoded_bytes(count);
-  const SymmetricRange sent = memory_.range(Role::kQuantizedSums, flat, AccessMode::kReads),
-                       got = memory_.range(Role::kQuantizedReceived, flat, AccessMode::kWrites);
+  const SymmetricRange sent = memory_.range(Role::kQuantizedSums, flat, AccessMode::kReads, GroupId::kReplica),
+                       got = memory_.range(Role::kQuantizedReceived, flat, AccessMode::kWrites, GroupId::kReplica);
   std::byte* sums = memory_.address(Role::kFp32Sums, flat, AccessMode::kReadsAndWrites);
   std::byte* codes = memory_.address(Role::kQuantizedReceived, flat, AccessMode::kReads);
   std::byte* carried = memory_.address(Role::kErrorFeedbackResidual, flat, AccessMode::kReadsAndWrites);

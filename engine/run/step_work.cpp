@@ -96,21 +96,16 @@ void StepWork::reduce(Stream& lane, OperationId id, Label label) {
 }
 
 void StepWork::reduce_flat(Stream& lane, const ReduceRecipe& recipe, int32_t flat, Label label) {
+  const Accumulation& into = recipe.into;
   const int64_t count = plan_.flats[flat].layout.shard_count();
-  const bool adds = recipe.additions > 0;
-  std::byte* sum =
-      memory_.address(recipe.sum, flat, adds && !recipe.in_levels ? AccessMode::kReadsAndWrites : AccessMode::kWrites);
-  if (recipe.sum == Role::kGradients) sum += ranks_.rank() * count * element_bytes(recipe.sum_dtype);
-  std::byte* partial = adds ? memory_.address(Role::kMicroBatchSum, flat, AccessMode::kWrites) : nullptr;
-  auto* squares = recipe.squares
-                      ? reinterpret_cast<double*>(memory_.address(Role::kBlockSquares, flat, AccessMode::kWrites))
-                      : nullptr;
+  std::byte* result = memory_.address(into.result(), flat, AccessMode::kWrites);
+  if (into.result() == Role::kGradients) result += ranks_.rank() * count * element_bytes(into.result_dtype());
   const ReduceScatter what{.from = sent(lane, recipe, flat),
                            .from_dtype = recipe.sent_dtype,
-                           .to = adds ? partial : sum,
-                           .to_dtype = adds ? recipe.partial_dtype : recipe.sum_dtype,
+                           .to = result,
+                           .to_dtype = into.result_dtype(),
                            .part_count = count,
-                           .block_squares = adds ? nullptr : squares,
+                           .block_squares = into.result_has_squares() ? squares(flat, AccessMode::kWrites) : nullptr,
                            .in_tree_order = plan_.policy.reproducible,
                            .staging = memory_.address(Role::kReduceStaging, -1, AccessMode::kWrites)};
   if (recipe.encoded) {
@@ -118,15 +113,27 @@ void StepWork::reduce_flat(Stream& lane, const ReduceRecipe& recipe, int32_t fla
   } else {
     ranks_.reduce_scatter(lane, what, label);
   }
-  for (int i = 0; i < recipe.additions; ++i) {
-    const bool done = i == recipe.additions - 1;
-    const std::byte* waiting = recipe.in_levels ? memory_.address(recipe.waiting(i), flat, AccessMode::kReads) : sum;
+  add_earlier_sums(lane, into, flat);
+}
+
+double* StepWork::squares(int32_t flat, AccessMode how) const {
+  return reinterpret_cast<double*>(memory_.address(Role::kBlockSquares, flat, how));
+}
+
+void StepWork::add_earlier_sums(Stream& lane, const Accumulation& into, int32_t flat) {
+  if (into.additions == 0) return;
+  std::byte* partial = memory_.peek(into.result(), flat);
+  std::byte* sum = memory_.address(into.sum, flat, into.in_levels ? AccessMode::kWrites : AccessMode::kReadsAndWrites);
+  double* block_squares = into.squares ? squares(flat, AccessMode::kWrites) : nullptr;
+  for (int i = 0; i < into.additions; ++i) {
+    const bool done = i == into.additions - 1;
+    const std::byte* waiting = into.in_levels ? memory_.address(into.waiting(i), flat, AccessMode::kReads) : sum;
     kernels_.sum_tree(lane, {.bases = addition_sources(waiting, partial),
-                             .from_dtype = recipe.partial_dtype,
+                             .from_dtype = into.partial_dtype,
                              .to = done ? sum : partial,
-                             .to_dtype = done ? recipe.sum_dtype : recipe.partial_dtype,
-                             .count = count,
-                             .block_squares = done ? squares : nullptr});
+                             .to_dtype = done ? into.sum_dtype : into.partial_dtype,
+                             .count = plan_.flats[flat].layout.shard_count(),
+                             .block_squares = done ? block_squares : nullptr});
   }
 }
 
@@ -148,37 +155,44 @@ std::span<const std::byte* const> StepWork::addition_sources(const void* left, c
   return sources;
 }
 
-/// Each rank of the replicate group sums one part over all replicas, in rank order. All ranks then gather all parts.
-/// The barrier at the end ensures that no rank still reads this rank's buffers.
-void StepWork::replica_all_reduce(Stream& lane, const Operation& operation, Label label) {
-  Communicator& peers = groups_.replicate_group();
-  const DType dtype = plan_.policy.precision.gradients;
-  for (const int32_t f : plan_.flats_of_unit[operation.operand]) {
-    if (!plan_.flats[f].trainable) continue;
-    if (encodes_exchanges(plan_)) {
-      quantized_->replica_all_reduce(lane, f, peers, label);
-      continue;
+/// The barrier ensures that no rank still reads this rank's buffers: the additions write to them, as do later operations.
+void StepWork::replica_all_reduce(Stream& lane, OperationId id, Label label) {
+  const Accumulation& into = recipes_[id].into;
+  const auto for_trained = [&](const auto& work) {
+    for (const int32_t f : plan_.flats_of_unit[plan_.schedule.operations[id].operand]) {
+      if (plan_.flats[f].trainable) work(f);
     }
-    const int64_t part_count = plan_.flats[f].layout.shard_count() / peers.rank_count();
-    const int64_t part_bytes = part_count * element_bytes(dtype);
-    const int64_t part_squares = part_count / kBlockElements;
-    peers.reduce_scatter(
-        lane,
-        {.from = memory_.range(Role::kReplicaPartialSums, f, AccessMode::kReads),
-         .to = memory_.address(Role::kReducedGradients, f, AccessMode::kWrites) + peers.rank() * part_bytes,
-         .to_dtype = dtype,
-         .part_count = part_count,
-         .block_squares = reinterpret_cast<double*>(memory_.address(Role::kBlockSquares, f, AccessMode::kWrites)) +
-                          peers.rank() * part_squares,
-         .staging = memory_.address(Role::kExchangeStaging, -1, AccessMode::kWrites)},
-        label);
-    peers.all_gather_in_place(lane, memory_.range(Role::kReducedGradients, f, AccessMode::kWrites), part_bytes, label);
-    // Gathers the sums of squares, one double per 256 elements, so that the norm needs messages only within the
-    // replica.
-    peers.all_gather_in_place(lane, memory_.range(Role::kBlockSquares, f, AccessMode::kWrites),
+  };
+  for_trained([&](int32_t f) { replica_all_reduce_flat(lane, into, f, label); });
+  groups_.at(GroupId::kReplica).barrier(lane, label);
+  for_trained([&](int32_t f) { add_earlier_sums(lane, into, f); });
+}
+
+/// Each rank of the replicate group sums one part over all replicas, in rank order, and all ranks gather all parts.
+void StepWork::replica_all_reduce_flat(Stream& lane, const Accumulation& into, int32_t flat, Label label) {
+  constexpr GroupId kGroup = GroupId::kReplica;
+  Communicator& peers = groups_.at(kGroup);
+  if (encodes_exchanges(plan_)) return quantized_->replica_all_reduce(lane, flat, peers, label);
+  const int64_t part_count = plan_.flats[flat].layout.shard_count() / peers.rank_count();
+  const int64_t part_bytes = part_count * element_bytes(into.result_dtype());
+  const int64_t part_squares = part_count / kBlockElements;
+  const SymmetricRange result = memory_.range(into.result(), flat, AccessMode::kReadsAndWrites, kGroup);
+  const bool has_squares = into.result_has_squares();
+  peers.reduce_scatter(
+      lane,
+      {.from = memory_.range(Role::kReplicaPartialSums, flat, AccessMode::kReads, kGroup),
+       .to = memory_.peek(into.result(), flat) + peers.rank() * part_bytes,
+       .to_dtype = into.result_dtype(),
+       .part_count = part_count,
+       .block_squares = has_squares ? squares(flat, AccessMode::kWrites) + peers.rank() * part_squares : nullptr,
+       .in_tree_order = plan_.policy.reproducible,
+       .staging = memory_.address(Role::kExchangeStaging, -1, AccessMode::kWrites)},
+      label);
+  peers.all_gather_in_place(lane, result, part_bytes, label);
+  if (has_squares) {  // one double per 256 elements; with them, the norm needs messages only within the replica
+    peers.all_gather_in_place(lane, memory_.range(Role::kBlockSquares, flat, AccessMode::kReadsAndWrites, kGroup),
                               part_squares * static_cast<int64_t>(sizeof(double)), label);
   }
-  peers.barrier(lane, label);
 }
 
 void StepWork::all_gather_gradients(Stream& lane, const Operation& operation, Label label) {

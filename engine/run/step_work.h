@@ -10,9 +10,9 @@
 #include "engine/run/global_norm.h"
 #include "engine/run/matrix_work.h"
 #include "engine/run/memory/step_memory.h"
+#include "engine/run/mesh_groups.h"
 #include "engine/run/quantized_collectives.h"
 #include "engine/run/red_zones.h"
-#include "engine/run/replica_groups.h"
 #include "engine/run/updater.h"
 #include "kernels/elementwise/kernels.h"
 
@@ -24,7 +24,7 @@ class StepWork {
  public:
   struct Parts {
     const Plan& plan;
-    const ReplicaGroups& groups;
+    const MeshGroups& groups;
     StepMemory& memory;
     const OffloadStores& offload_stores;
     Updater& updater;
@@ -35,7 +35,7 @@ class StepWork {
   void gather_quantized_shards(Stream& lane, const Operation& operation, Label label);
   void gather(Stream& lane, const Operation& operation, Label label);
   void reduce(Stream& lane, OperationId id, Label label);
-  void replica_all_reduce(Stream& lane, const Operation& operation, Label label);
+  void replica_all_reduce(Stream& lane, OperationId id, Label label);
   void all_gather_gradients(Stream& lane, const Operation& operation, Label label);
   void all_gather_parameters(Stream& lane, const Operation& operation, Label label);
   void update(Stream& lane, UnitId unit, const UpdateSteps& steps);
@@ -56,7 +56,10 @@ class StepWork {
 
  private:
   void note_first_writes();
+  void replica_all_reduce_flat(Stream& lane, const Accumulation& into, int32_t flat, Label label);
+  void add_earlier_sums(Stream& lane, const Accumulation& into, int32_t flat);
   void reduce_flat(Stream& lane, const ReduceRecipe& recipe, int32_t flat, Label label);
+  double* squares(int32_t flat, AccessMode how) const;
   SymmetricRange sent(Stream& lane, const ReduceRecipe& recipe, int32_t flat);
   std::span<const std::byte* const> addition_sources(const void* left, const void* right);
   void clear_gradients(Stream& compute, OperationId backward, bool all);
@@ -64,7 +67,7 @@ class StepWork {
 
   const Plan& plan_;
   Communicator& ranks_;  // the shard group
-  const ReplicaGroups& groups_;
+  const MeshGroups& groups_;
   const Kernels& kernels_;
   StepMemory& memory_;
   const OffloadStores& offload_stores_;

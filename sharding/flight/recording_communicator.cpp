@@ -25,6 +25,9 @@ class RecordingCommunicator final : public Communicator {
   SymmetricBuffer allocate(int64_t size_bytes, Category category, std::string_view owner) override {
     return ranks_->allocate(size_bytes, category, owner);
   }
+  SymmetricBuffer attach(const SymmetricBuffer& whole, std::span<const int> ranks) override {
+    return ranks_->attach(whole, ranks);
+  }
   std::optional<SharedRange> allocate_shared(int64_t size_bytes, int64_t own_bytes, Category category,
                                              std::string_view owner) override {
     return ranks_->allocate_shared(size_bytes, own_bytes, category, owner);

@@ -33,6 +33,14 @@ class SymmetricBuffer {
   /// Returns peer(r) for all ranks r. The span stays valid until the buffer is destroyed, even if the buffer is moved.
   std::span<const std::byte* const> peers() const { return peers_; }
   int64_t size_bytes() const { return size_bytes_; }
+  const Backing* backing() const { return backing_.get(); }
+
+  /// The same memory with the ranks `ranks` as peers, without ownership of it.
+  SymmetricBuffer view(std::span<const int> ranks, std::unique_ptr<Backing> backing = nullptr) const {
+    std::vector<const std::byte*> peers;
+    for (const int rank : ranks) peers.push_back(peers_[static_cast<std::size_t>(rank)]);
+    return {std::move(backing), local_, std::move(peers), size_bytes_};
+  }
 
  private:
   std::unique_ptr<Backing> backing_;

@@ -51,6 +51,9 @@ class NcclCommunicator final : public Communicator {
   SymmetricBuffer allocate(int64_t size_bytes, Category category, std::string_view owner) override {
     return allocate_for_nccl(handle_, size_bytes, category, owner);
   }
+  SymmetricBuffer attach(const SymmetricBuffer& whole, std::span<const int> ranks) override {
+    return attach_to_nccl(handle_, whole, ranks);
+  }
 
   /// Returns nullopt, because with NCCL ranks do not read each other's memory directly.
   std::optional<SharedRange> allocate_shared(int64_t, int64_t, Category, std::string_view) override {
@@ -171,7 +174,8 @@ class NcclCommunicator final : public Communicator {
                                             handle_->get(), cuda_stream(stream)),
                           call.text());
     if (what.factor == 1.0f && what.block_squares == nullptr) return;
-    const auto* sum = static_cast<const std::byte*>(what.to);  // may be local, because sum_tree() reads `bases` before it returns
+    const auto* sum =
+        static_cast<const std::byte*>(what.to);  // may be local, because sum_tree() reads `bases` before it returns
     device_.kernels().sum_tree(stream, {.bases = {&sum, 1},
                                         .to = what.to,
                                         .count = what.part_count,

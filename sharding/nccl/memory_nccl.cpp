@@ -20,6 +20,37 @@ void log_nccl_error(ncclResult_t result, const char* call) noexcept {
   }
 }
 
+/// The registration of memory with one NCCL communicator.
+class NcclRegistration final : public SymmetricBuffer::Backing {
+ public:
+  /// Registers the memory as a symmetric window, or as a plain buffer if NCCL has no such windows. Collective.
+  NcclRegistration(std::shared_ptr<NcclHandle> handle, void* memory, int64_t size_bytes) : handle_(std::move(handle)) {
+    const auto rounded =
+        static_cast<std::size_t>((size_bytes + kAlignmentBytes - 1) / kAlignmentBytes * kAlignmentBytes);
+    handle_->await_result(ncclCommWindowRegister(handle_->get(), memory, rounded, &window_, NCCL_WIN_COLL_SYMMETRIC),
+                          "ncclCommWindowRegister()");
+    if (window_ != nullptr) return;
+    const ncclResult_t result = ncclCommRegister(handle_->get(), memory, rounded, &registration_);
+    if (result == ncclInProgress) handle_->await_result(result, "ncclCommRegister()");
+    if (result != ncclSuccess && result != ncclInProgress)
+      registration_ = nullptr;  // NCCL then copies through its own buffers
+  }
+
+  ~NcclRegistration() override {
+    handle_->device().wait_until_watchdogs_idle();
+    if (handle_->broken()) return;  // aborting a communicator has already removed its registrations
+    if (window_ != nullptr)
+      log_nccl_error(ncclCommWindowDeregister(handle_->get(), window_), "ncclCommWindowDeregister()");
+    if (registration_ != nullptr)
+      log_nccl_error(ncclCommDeregister(handle_->get(), registration_), "ncclCommDeregister()");
+  }
+
+ private:
+  std::shared_ptr<NcclHandle> handle_;
+  ncclWindow_t window_ = nullptr;
+  void* registration_ = nullptr;
+};
+
 /// One rank's memory, its registration with NCCL, and its entry in the ledger.
 class NcclMemory final : public SymmetricBuffer::Backing {
  public:
@@ -39,13 +70,7 @@ class NcclMemory final : public SymmetricBuffer::Backing {
 
   ~NcclMemory() override {
     handle_->device().wait_until_watchdogs_idle();
-    // Aborting a communicator has already removed its registrations.
-    if (window_ != nullptr && !handle_->broken()) {
-      log_nccl_error(ncclCommWindowDeregister(handle_->get(), window_), "ncclCommWindowDeregister()");
-    }
-    if (registration_ != nullptr && !handle_->broken()) {
-      log_nccl_error(ncclCommDeregister(handle_->get(), registration_), "ncclCommDeregister()");
-    }
+    registration_.reset();
     if (nccl_memory_ != nullptr) log_nccl_error(ncclMemFree(nccl_memory_), "ncclMemFree()");
   }
 
@@ -60,18 +85,11 @@ class NcclMemory final : public SymmetricBuffer::Backing {
   /// Whether NCCL can register the memory. Plainly allocated memory has no handle that ranks could share.
   bool can_register() const { return nccl_memory_ != nullptr; }
 
-  /// Registers the memory as a symmetric window, or as a plain buffer if NCCL has no such windows. Collective.
-  void register_with_nccl() {
-    const auto rounded =
-        static_cast<std::size_t>((size_bytes_ + kAlignmentBytes - 1) / kAlignmentBytes * kAlignmentBytes);
-    handle_->await_result(
-        ncclCommWindowRegister(handle_->get(), nccl_memory_, rounded, &window_, NCCL_WIN_COLL_SYMMETRIC),
-        "ncclCommWindowRegister()");
-    if (window_ != nullptr) return;
-    const ncclResult_t result = ncclCommRegister(handle_->get(), nccl_memory_, rounded, &registration_);
-    if (result == ncclInProgress) handle_->await_result(result, "ncclCommRegister()");
-    if (result != ncclSuccess && result != ncclInProgress)
-      registration_ = nullptr;  // NCCL then copies through its own buffers
+  /// Collective.
+  void register_with_nccl() { registration_ = std::make_unique<NcclRegistration>(handle_, nccl_memory_, size_bytes_); }
+  /// Also registers the memory with the communicator of a group, if the ranks have registered it. Collective.
+  std::unique_ptr<NcclRegistration> register_with(const std::shared_ptr<NcclHandle>& group) const {
+    return registration_ ? std::make_unique<NcclRegistration>(group, nccl_memory_, size_bytes_) : nullptr;
   }
 
  private:
@@ -80,8 +98,7 @@ class NcclMemory final : public SymmetricBuffer::Backing {
   Booking booking_;
   void* nccl_memory_ = nullptr;
   std::optional<GpuMemory> fallback_memory_;
-  ncclWindow_t window_ = nullptr;
-  void* registration_ = nullptr;
+  std::unique_ptr<NcclRegistration> registration_;
 };
 
 }  // namespace
@@ -107,6 +124,12 @@ SymmetricBuffer allocate_for_nccl(const std::shared_ptr<NcclHandle>& handle, int
   std::vector<const std::byte*> peers(static_cast<std::size_t>(handle->peers().rank_count()), nullptr);
   peers[static_cast<std::size_t>(handle->peers().rank())] = local;
   return SymmetricBuffer(std::move(memory), local, std::move(peers), size_bytes);
+}
+
+SymmetricBuffer attach_to_nccl(const std::shared_ptr<NcclHandle>& handle, const SymmetricBuffer& whole,
+                               std::span<const int> ranks) {
+  const auto* memory = dynamic_cast<const NcclMemory*>(whole.backing());
+  return whole.view(ranks, memory == nullptr ? nullptr : memory->register_with(handle));
 }
 
 }  // namespace aliquot

@@ -2,6 +2,7 @@
 // GPU memory that is registered with NCCL. NCCL transfers it without intermediate copies.
 
 #include <memory>
+#include <span>
 #include <string_view>
 
 #include "sharding/nccl/handle_nccl.h"
@@ -13,5 +14,9 @@ namespace aliquot {
 /// UnavailableError on all ranks if an allocation fails.
 SymmetricBuffer allocate_for_nccl(const std::shared_ptr<NcclHandle>& handle, int64_t size_bytes, Category category,
                                   std::string_view owner);
+
+/// Returns memory of allocate_for_nccl() as memory of a group of ranks; see Communicator::attach(). Collective.
+SymmetricBuffer attach_to_nccl(const std::shared_ptr<NcclHandle>& handle, const SymmetricBuffer& whole,
+                               std::span<const int> ranks);
 
 }  // namespace aliquot

@@ -27,12 +27,16 @@ void StepWriter::reduce(UnitId unit, int32_t micro_batch, bool last_micro_batch)
     persistent_gradient_writes_.push_back({state.first_backward, unit, state.last_reduce});
   state.last_reduce = reduce;
   add_reduce_buffers(unit, reduce, recipe);
-  if (recipe.in_levels) merge_levels(unit, reduce, recipe, last_micro_batch);
   state.first_backward = kNone;
+  Accumulation into = recipe.into;
+  OperationId sum = reduce;
+  if (has_replicas() && (last_micro_batch || exchanges_each_micro_batch(plan_))) {
+    into = recipes_.over_replicas(last_micro_batch, micro_batch);
+    sum = replica_all_reduce(unit, micro_batch, into);
+  }
+  if (into.in_levels) merge_levels(unit, sum, into, last_micro_batch);
   if (!last_micro_batch) return;
-  // On its own lane, in parallel with the next unit's reduce, which uses other links.
-  if (has_replicas()) replica_all_reduce(unit, micro_batch);
-  if (schedule_.zero_stage == 0) state.spread = add(Verb::kAllGatherGradients, unit, micro_batch);
+  if (schedule_.zero_stage == 0) state.spread = add(Verb::kAllGatherGradients, unit, micro_batch, {{sum}});
   if (policy_.update_in_backward) update(unit, micro_batch, {});
 }
 
@@ -48,40 +52,48 @@ void StepWriter::add_reduce_buffers(UnitId unit, OperationId reduce, const Reduc
       const auto is_same = [role](const Access& other) { return other.role == role; };
       if (!ends_with_reduce(role) || std::any_of(accesses.begin(), access, is_same)) continue;
       if (role == Role::kGradients && has_persistent_gradients()) continue;
-      const bool peers_read = std::any_of(access, accesses.end(),
-                                          [&](const Access& other) { return is_same(other) && other.read_by_others; });
+      const bool peers_read = std::any_of(access, accesses.end(), [&](const Access& other) {
+        return is_same(other) && other.readers == GroupId::kShard;
+      });
       const OperationId first = role == Role::kGradients ? units_[unit].first_backward : reduce;
-      add_buffer(role, f, {first, reduce}, {{reduce, peers_read}});
+      add_buffer(role, f, {first, reduce}, {{reduce, shard_group_if(peers_read)}});
     }
   }
 }
 
-/// When the all-reduce over replicas ends, the other replicas have finished reading, so the buffers end with it.
-void StepWriter::replica_all_reduce(UnitId unit, int32_t micro_batch) {
+/// Runs on its own lane, in parallel with the next unit's reduce, which uses other links. When it ends, the other
+/// replicas have finished reading, so the buffers end with it.
+OperationId StepWriter::replica_all_reduce(UnitId unit, int32_t micro_batch, const Accumulation& into) {
   UnitState& state = units_[unit];
   const OperationId exchange = add(Verb::kReplicaAllReduce, unit, micro_batch, {{state.last_reduce}});
   state.exchange = last_exchange_ = exchange;
   for (const int32_t f : flats_of_[unit]) {
-    if (!encodes_exchanges(plan_) || !flats_[f].trainable) continue;
+    if (!flats_[f].trainable) continue;
+    const OperationId partial = exchanges_each_micro_batch(plan_) ? state.last_reduce : state.first_reduce;
+    add_buffer(Role::kReplicaPartialSums, f, {partial, exchange}, {{exchange}});
+    if (into.additions > 0) add_buffer(Role::kMicroBatchSum, f, {exchange, exchange}, {{exchange}});
+    if (!encodes_exchanges(plan_)) continue;
     for (const Role role : {Role::kFp32Sums, Role::kQuantizedSums, Role::kQuantizedReceived})
       add_buffer(role, f, {exchange, exchange}, {{exchange}});
   }
+  return exchange;
 }
 
 /// Merges partial sums like a binary counter: after micro-batch m, as many waiting sums are merged as the binary number
 /// m ends in ones. The result waits at the next level. The last micro-batch writes the total to kReducedGradients.
-void StepWriter::merge_levels(UnitId unit, OperationId reduce, const ReduceRecipe& recipe, bool last_micro_batch) {
+/// `sum` is the operation that merges.
+void StepWriter::merge_levels(UnitId unit, OperationId sum, const Accumulation& into, bool last_micro_batch) {
   UnitState& state = units_[unit];
-  const auto closed = static_cast<std::size_t>(recipe.additions);
+  const auto closed = static_cast<std::size_t>(into.additions);
   state.levels.resize(std::max(state.levels.size(), closed + 1), kNone);
   for (std::size_t level = 0; level < closed; ++level) {
     for (const int32_t f : flats_of_[unit]) {
       if (flats_[f].trainable)
-        add_buffer(tree_level_role(static_cast<int>(level)), f, {state.levels[level], reduce}, {{reduce}});
+        add_buffer(tree_level_role(static_cast<int>(level)), f, {state.levels[level], sum}, {{sum}});
     }
     state.levels[level] = kNone;
   }
-  if (!last_micro_batch) state.levels[closed] = reduce;
+  if (!last_micro_batch) state.levels[closed] = sum;
 }
 
 void StepWriter::finish_step() {
@@ -92,17 +104,19 @@ void StepWriter::finish_step() {
   for (UnitId unit = 0; unit < static_cast<UnitId>(units_.size()); ++unit) {
     if (trains(unit)) add_reduced_buffers(unit, norm);
   }
-  add_buffer(Role::kNormParts, -1, {norm, norm}, {{norm, true}});
+  add_buffer(Role::kNormParts, -1, {norm, norm}, {{norm, GroupId::kShard}});
 }
 
 void StepWriter::update(UnitId unit, int32_t micro_batch, std::vector<Wait> after) {
   UnitState& state = units_[unit];
   state.update = add(Verb::kUpdate, unit, micro_batch, std::move(after));
+  wait(state.update, {state.spread});
   // Other ranks must have finished reading the parameters that the update writes.
   if (is_zero_stage_3() && policy_.quantize_weights) {
     wait(state.update, {state.refresh});
   } else if (is_zero_stage_3()) {
-    wait(state.update, schedule_.view ? Wait{state.last_release, true} : Wait{state.last_gather, true});
+    wait(state.update,
+         schedule_.view ? Wait{state.last_release, GroupId::kShard} : Wait{state.last_gather, GroupId::kShard});
   }
   if (all_gathers_parameters()) state.publish = add(Verb::kAllGatherParameters, unit, micro_batch, {{state.update}});
 }
@@ -114,14 +128,11 @@ void StepWriter::add_reduced_buffers(UnitId unit, OperationId norm) {
     if (!flats_[f].trainable) continue;
     add_buffer(Role::kBlockSquares, f, {complete, norm}, {{norm}});
     if (schedule_.reduces_in_place) continue;
-    // When the all-reduce over replicas ends, the other replicas have finished reading the partial sums.
-    if (has_replicas())
-      add_buffer(Role::kReplicaPartialSums, f, {state.first_reduce, state.exchange}, {{state.exchange}});
     const bool spread = state.spread != kNone, added_up_elsewhere = has_replicas() || schedule_.sums_in_levels;
     const OperationId used = flats_[f].matrices ? group_states_[group_of_unit_[unit]].blend : state.update;
     const OperationId last = spread ? state.spread : used;
     add_buffer(Role::kReducedGradients, f, {added_up_elsewhere ? complete : state.first_reduce, last},
-               {{last, spread}});
+               {{last, shard_group_if(spread)}});
   }
 }
 
@@ -138,28 +149,28 @@ void StepWriter::add_staging(Verb verb, Role role) {
 }
 
 void StepWriter::add_waits_on_previous_step() {
-  for (const auto& [gather, unit] : first_gathers_) wait(gather, {units_[unit].update, true, true});
+  for (const auto& [gather, unit] : first_gathers_) wait(gather, {units_[unit].update, GroupId::kShard, true});
   std::vector<bool> seen(units_.size(), false);
   for (OperationId id = 0; id < static_cast<OperationId>(draft_.operations.size()); ++id) {
     const Operation& operation = draft_.operations[id];
     if (operation.verb != Verb::kForward) continue;
     for (const UnitId unit : model_.uses[operation.operand]) {
       if (!seen[unit] && !is_zero_stage_3())
-        wait(id, {all_gathers_parameters() ? units_[unit].publish : units_[unit].update, false, true});
+        wait(id, {all_gathers_parameters() ? units_[unit].publish : units_[unit].update, GroupId::kRank, true});
       seen[unit] = true;
     }
   }
-  for (UnitState& state : units_) wait(state.update, {state.publish, true, true});
+  for (UnitState& state : units_) wait(state.update, {state.publish, GroupId::kShard, true});
   for (const PersistentGradientWrite& write : persistent_gradient_writes_) {
     if (write.reduce_before != kNone) {  // the write is in a later micro-batch
-      wait(write.backward, {write.reduce_before, true});
+      wait(write.backward, {write.reduce_before, GroupId::kShard});
       continue;
     }
-    wait(write.backward, {units_[write.unit].last_reduce, true, true});
-    wait(write.backward, {units_[write.unit].spread, true, true});
-    wait(write.backward, {units_[write.unit].update, false, true});
+    wait(write.backward, {units_[write.unit].last_reduce, GroupId::kShard, true});
+    wait(write.backward, {units_[write.unit].spread, GroupId::kShard, true});
+    wait(write.backward, {units_[write.unit].update, GroupId::kRank, true});
     if (const int32_t group = group_of_unit_[write.unit]; group != kNone)
-      wait(write.backward, {group_states_[group].blend, false, true});
+      wait(write.backward, {group_states_[group].blend, GroupId::kRank, true});
   }
 }
 

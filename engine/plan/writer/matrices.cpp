@@ -53,10 +53,12 @@ void StepWriter::add_matrix_buffers(int32_t group) {
   for (const int32_t f : what.flats) {
     const OperationId update = units_[flats_[f].unit].update;
     std::vector<Wait> ends = {{update}};
-    if (what.in_place && state.scatter != kNone) ends.push_back({state.scatter, true});  // peers read it in place
+    if (what.in_place && state.scatter != kNone)
+      ends.push_back({state.scatter, GroupId::kShard});  // peers read it in place
     add_buffer(Role::kMuonDirections, f, {state.blend, update}, std::move(ends));
   }
-  if (!what.in_place) add_buffer(Role::kOwnedMatrices, group, {state.collect, state.scatter}, {{state.scatter, true}});
+  if (!what.in_place)
+    add_buffer(Role::kOwnedMatrices, group, {state.collect, state.scatter}, {{state.scatter, GroupId::kShard}});
   add_buffer(Role::kOrthogonalizeScratch, group, {state.orthogonalize, state.orthogonalize}, {{state.orthogonalize}});
 }
 

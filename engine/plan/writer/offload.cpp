@@ -120,7 +120,7 @@ class OffloadWriter {
 
   /// All copies run on the io lane, in order, so copies of the same bytes need no waits for one another.
   OperationId add_copy(Verb verb, const OffloadedAccess& need, const Operation& what) {
-    draft_.operations.push_back({verb, info(verb).lane, need.unit, what.micro_batch, {}});
+    draft_.operations.push_back({verb, info(verb).group, info(verb).lane, need.unit, what.micro_batch, {}});
     return static_cast<OperationId>(draft_.operations.size()) - 1;
   }
 
@@ -154,7 +154,7 @@ class OffloadWriter {
                         .size_bytes = buffer.size_bytes,
                         .first = need.copy_in,
                         .last = last},
-                       {{last, !need.writes}}});  // other ranks read the slot of a gather
+                       {{last, shard_group_if(!need.writes)}}});  // other ranks read the slot of a gather
     }
   }
 

@@ -1,31 +1,54 @@
 #include <algorithm>
+#include <array>
 
 #include "engine/plan/writer/writer.h"
 
 namespace aliquot {
 namespace {
+
 constexpr OperationId kNone = -1;
-}
+
+/// The last operations of one lane that another lane has waited for, by the group of the wait.
+class Waited {
+ public:
+  Waited() { last_.fill(kNone); }
+
+  /// The last operation that has ended on all ranks of `group`.
+  OperationId of(GroupId group) const {
+    OperationId last = kNone;
+    for (std::size_t wide = 0; wide < last_.size(); ++wide) {
+      if (covers(static_cast<GroupId>(wide), group)) last = std::max(last, last_[wide]);
+    }
+    return last;
+  }
+  void add(const Wait& wait) {
+    OperationId& last = last_[static_cast<std::size_t>(wait.of)];
+    last = std::max(last, wait.operation);
+  }
+
+ private:
+  std::array<OperationId, kGroupCount> last_;
+};
+
+}  // namespace
 
 void prune(std::vector<Operation>& operations) {
-  // seen[lane][source lane].operation[of_previous_step][on_all]: the last operation that the lane has waited for.
-  struct Seen {
-    OperationId operation[2][2] = {{kNone, kNone}, {kNone, kNone}};
-  };
-  Seen seen[kLaneCount][kLaneCount];
+  struct {
+    Waited this_step, previous_step;
+  } waited[kLaneCount][kLaneCount];  // by waiting lane, then source lane
   for (Operation& operation : operations) {
     std::vector<Wait> kept;
     std::stable_sort(operation.after.begin(), operation.after.end(),
                      [](const Wait& a, const Wait& b) { return a.operation > b.operation; });
     for (const Wait& wait : operation.after) {
       const Lane source = operations[wait.operation].lane;
-      auto& latest = seen[static_cast<int>(operation.lane)][static_cast<int>(source)].operation[wait.of_previous_step];
-      const bool kept_by_order = !wait.on_all && source == operation.lane;
-      if (kept_by_order || latest[1] >= wait.operation || (!wait.on_all && latest[0] >= wait.operation)) continue;
+      auto& [this_step, previous_step] = waited[static_cast<int>(operation.lane)][static_cast<int>(source)];
+      if (wait.of == GroupId::kRank && source == operation.lane) continue;  // a lane runs its operations in order
+      Waited& same_step = wait.of_previous_step ? previous_step : this_step;
+      if (same_step.of(wait.of) >= wait.operation) continue;
       // A wait for an operation of this step implies that the same lane has finished the previous step.
-      const auto& now = seen[static_cast<int>(operation.lane)][static_cast<int>(source)].operation[0];
-      if (wait.of_previous_step && (now[1] != kNone || (!wait.on_all && now[0] != kNone))) continue;
-      latest[wait.on_all] = std::max(latest[wait.on_all], wait.operation);
+      if (wait.of_previous_step && this_step.of(wait.of) != kNone) continue;
+      same_step.add(wait);
       kept.push_back(wait);
     }
     std::sort(kept.begin(), kept.end(), [](const Wait& a, const Wait& b) { return a.operation < b.operation; });

@@ -86,8 +86,8 @@ class StepWriter {
   void reduce_complete_units(int32_t v);
   void reduce(UnitId unit, int32_t micro_batch, bool last_micro_batch);
   void add_reduce_buffers(UnitId unit, OperationId reduce, const ReduceRecipe& recipe);
-  void replica_all_reduce(UnitId unit, int32_t micro_batch);
-  void merge_levels(UnitId unit, OperationId reduce, const ReduceRecipe& recipe, bool last_micro_batch);
+  OperationId replica_all_reduce(UnitId unit, int32_t micro_batch, const Accumulation& into);
+  void merge_levels(UnitId unit, OperationId sum, const Accumulation& into, bool last_micro_batch);
   void finish_step();
   void update_all(OperationId norm);
   void update_group(int32_t group, OperationId norm);

@@ -59,7 +59,7 @@ Lane StepWriter::lane_of(Verb verb) const {
 }
 
 OperationId StepWriter::add(Verb verb, int32_t operand, int32_t micro_batch, std::vector<Wait> after) {
-  draft_.operations.push_back({verb, lane_of(verb), operand, micro_batch, std::move(after)});
+  draft_.operations.push_back({verb, info(verb).group, lane_of(verb), operand, micro_batch, std::move(after)});
   return static_cast<OperationId>(draft_.operations.size()) - 1;
 }
 
@@ -74,8 +74,7 @@ Category StepWriter::category_of(Role role) const {
 }
 
 Space StepWriter::space_of(Role role) const {
-  if (role == Role::kParameters && schedule_.view) return Space::kSharedRange;
-  return info(role).space == Space::kReplicateGroup && !has_replicas() ? Space::kArena : info(role).space;
+  return role == Role::kParameters && schedule_.view ? Space::kSharedRange : info(role).space;
 }
 
 void StepWriter::add_buffer(Role role, int32_t flat, Lifetime life, std::vector<Wait> ends) {
@@ -159,7 +158,7 @@ void StepWriter::gather_quantized_shards(UnitId unit, int32_t micro_batch) {
 /// Other ranks must have finished reading the quantized shards of the previous step.
 void StepWriter::add_waits_of_refreshes() {
   for (const UnitState& state : units_) {
-    if (state.refresh != kNone) wait(state.refresh, {state.last_gather, true, true});
+    if (state.refresh != kNone) wait(state.refresh, {state.last_gather, GroupId::kShard, true});
   }
 }
 
@@ -181,7 +180,7 @@ void StepWriter::release(UnitId unit, int32_t v) {
   if (schedule_.view) return;
   std::vector<Wait> ends = {{state.last_release}};
   if (!one_node_ && !policy_.quantize_weights)
-    ends.push_back({state.last_gather, true});  // ranks of a node read parts from one another's slots
+    ends.push_back({state.last_gather, GroupId::kShard});  // ranks of a node read parts from one another's slots
   for (const int32_t f : flats_of_[unit]) add_buffer(Role::kGathered, f, {state.last_gather, state.last_release}, ends);
 }
 

@@ -1,28 +1,33 @@
 #pragma once
 // The memory of a plan's buffers.
 
+#include <array>
 #include <optional>
 
 #include "engine/plan/schedule.h"
-#include "engine/run/replica_groups.h"
+#include "engine/run/mesh_groups.h"
 
 namespace aliquot {
 
-/// Allocates the spaces of a plan: a range that the shard group can read, one that the replicate group can read, and,
-/// if gathers are views, a range that ranks share. They are large enough for training and for evaluation, which use
-/// them in turns. In the checking mode on hosts, the ranges can be aliased (AliasedPages). Construction is collective.
-/// The groups must outlive it.
+/// Allocates the spaces of a plan: the arena of all ranks and, if gathers are views, a range that the ranks of a shard
+/// group share. They are large enough for training and for evaluation, which never run at the same time. In the checking
+/// mode on hosts, the ranges can be aliased (AliasedPages). Construction is collective. The groups must outlive it.
 class Arena {
  public:
-  Arena(const Plan& training, const Plan& evaluation, const ReplicaGroups& groups);
+  Arena(const Plan& training, const Plan& evaluation, const MeshGroups& groups);
 
-  /// `space` is kArena or kReplicateGroup.
-  const SymmetricBuffer& buffer(Space space) const { return space == Space::kReplicateGroup ? peers_ : own_; }
+  /// The arena with the ranks of `group` as peers.
+  const SymmetricBuffer& buffer(GroupId group) const {
+    const auto& view = views_[peer_index(group)];
+    return view ? *view : world_;
+  }
+  std::byte* local() const { return world_.local(); }
   /// Call only if gathers are views.
   const SharedRange& shared() const { return *shared_; }
 
  private:
-  SymmetricBuffer own_, peers_;
+  SymmetricBuffer world_;
+  std::array<std::optional<SymmetricBuffer>, kPeerGroupCount> views_;  // empty if the group is the world
   std::optional<SharedRange> shared_;
 };
 

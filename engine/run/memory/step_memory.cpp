@@ -87,7 +87,7 @@ std::byte* StepMemory::peek(BufferId buffer) const {
     return arena_.shared().writable() + plan.offset_bytes + rank_ * plan.size_bytes;
   if (const OffloadStore* home = is_offloaded_role(plan.role) ? offload_stores_.of(plan.space) : nullptr)
     return home->base() + plan.offset_bytes;
-  return arena_.buffer(plan.space).local() + plan.offset_bytes;
+  return arena_.local() + plan.offset_bytes;
 }
 
 std::byte* StepMemory::address_between_steps(Role role, int32_t flat) const {
@@ -96,10 +96,10 @@ std::byte* StepMemory::address_between_steps(Role role, int32_t flat) const {
   return peek(offloaded ? *home : role, flat);
 }
 
-SymmetricRange StepMemory::range(Role role, int32_t flat, AccessMode how) const {
+SymmetricRange StepMemory::range(Role role, int32_t flat, AccessMode how, GroupId group) const {
   declare_access(role, flat, how);
   const PlannedBuffer& plan = planned(current(role, flat));
-  return {&arena_.buffer(plan.space), plan.offset_bytes};
+  return {&arena_.buffer(group), plan.offset_bytes};
 }
 
 std::byte* StepMemory::own_shard(int32_t flat) const {

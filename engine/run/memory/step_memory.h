@@ -44,8 +44,8 @@ class StepMemory {
   /// The address on this rank of the buffer in use, for an access of the current operation. Null if none is in use. In
   /// the shared range: the part of this rank. In an offload store: see OffloadStore::base().
   std::byte* address(Role role, int32_t flat, AccessMode how) const;
-  /// The same as a range for collectives.
-  SymmetricRange range(Role role, int32_t flat, AccessMode how) const;
+  /// The same as a range for collectives of `group`.
+  SymmetricRange range(Role role, int32_t flat, AccessMode how, GroupId group = GroupId::kShard) const;
   /// Declares an access of the current operation without returning the address.
   void declare_access(Role role, int32_t flat, AccessMode how) const;
 

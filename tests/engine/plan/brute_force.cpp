@@ -11,33 +11,43 @@ namespace {
 constexpr int kSteps = 3;
 constexpr int64_t kSpace = int64_t{1} << 40, kPointers = int64_t{1} << 50, kDecision = int64_t{1} << 51;
 
-/// Events of an operation on a rank: the start, the start on all ranks (for collectives only) and the end.
-enum Event { kStart, kAllStarted, kEnd };
+/// Events of an operation on a rank: the start, the start on all ranks of its group (for collectives only), the end of its
+/// accesses, and the end (for operations with a final barrier: after the accesses of all ranks of the group).
+enum Event { kStart, kAllStarted, kDone, kEnd };
+constexpr int kEventCount = 4;
 
 /// All events in a topological order, with the set of events that happen before each.
 class Graph {
  public:
   explicit Graph(const Plan& plan)
       : plan_(plan),
-        ranks_(plan.topology.rank_count()),
+        mesh_(plan.mesh()),
+        ranks_(mesh_.rank_count()),
         count_(static_cast<int>(plan.schedule.operations.size())),
-        words_((static_cast<std::size_t>(kSteps * count_ * 3 * ranks_) + 63) / 64),
-        before_(static_cast<std::size_t>(kSteps * count_ * 3 * ranks_) * words_, 0) {
+        words_((static_cast<std::size_t>(kSteps * count_ * kEventCount * ranks_) + 63) / 64),
+        before_(static_cast<std::size_t>(kSteps * count_ * kEventCount * ranks_) * words_, 0) {
     std::vector<int> lane_end(static_cast<std::size_t>(ranks_) * kLaneCount, -1);
     for (int step = 0; step < kSteps; ++step) {
       for (int op = 0; op < count_; ++op) {
         for (int r = 0; r < ranks_; ++r) start(step, op, r, lane_end);
+        const Verb verb = plan_.schedule.operations[op].verb;
+        const GroupId group = plan_.schedule.operations[op].group;
         for (int r = 0; r < ranks_; ++r) {
-          for (int q = 0; q < ranks_; ++q) {
-            if (q == r || waits_for_all(op)) edge(at(step, op, kStart, q), at(step, op, kAllStarted, r));
-          }
-          edge(at(step, op, kAllStarted, r), at(step, op, kEnd, r));
+          for (const int q : waits_for_all(op) ? mesh_.members(group, r) : std::vector{r})
+            edge(at(step, op, kStart, q), at(step, op, kAllStarted, r));
+          edge(at(step, op, kAllStarted, r), at(step, op, kDone, r));
+        }
+        for (int r = 0; r < ranks_; ++r) {
+          for (const int q : verb == Verb::kReplicaAllReduce ? mesh_.members(group, r) : std::vector{r})
+            edge(at(step, op, kDone, q), at(step, op, kEnd, r));
         }
       }
     }
   }
 
-  int at(int step, int op, Event event, int rank) const { return ((step * count_ + op) * 3 + event) * ranks_ + rank; }
+  int at(int step, int op, Event event, int rank) const {
+    return ((step * count_ + op) * kEventCount + event) * ranks_ + rank;
+  }
   bool before(int a, int b) const {
     return (before_[static_cast<std::size_t>(b) * words_ + static_cast<std::size_t>(a) / 64] >> (a % 64)) & 1;
   }
@@ -47,11 +57,12 @@ class Graph {
     const Operation& operation = plan_.schedule.operations[op];
     switch (operation.verb) {
       case Verb::kGather:
-        if (plan_.policy.quantize_weights && plan_.topology.node_count() == ranks_) return false;
+        if (plan_.policy.quantize_weights && plan_.topology.node_count() == mesh_.shard) return false;
         return !plan_.schedule.view && !plan_.model.units[operation.operand].parameters.empty();
       case Verb::kGatherQuantizedShards:
         return plan_.topology.node_count() > 1 && !plan_.model.units[operation.operand].parameters.empty();
       case Verb::kReduce:
+      case Verb::kReplicaAllReduce:
       case Verb::kAllGatherGradients:
       case Verb::kNorm:
       case Verb::kGatherMatrices:
@@ -66,9 +77,9 @@ class Graph {
     if (last >= 0) edge(last, at(step, op, kStart, rank));
     for (const Wait& wait : operation.after) {
       const int of = step - (wait.of_previous_step ? 1 : 0);
-      for (int q = 0; q < ranks_ && of >= 0; ++q) {
-        if (q == rank || wait.on_all) edge(at(of, wait.operation, kEnd, q), at(step, op, kStart, rank));
-      }
+      if (of < 0) continue;
+      for (const int q : mesh_.members(wait.of, rank))
+        edge(at(of, wait.operation, kEnd, q), at(step, op, kStart, rank));
     }
     last = at(step, op, kEnd, rank);
   }
@@ -80,6 +91,7 @@ class Graph {
   }
 
   const Plan& plan_;
+  Mesh mesh_;
   int ranks_, count_;
   std::size_t words_;
   std::vector<uint64_t> before_;
@@ -100,21 +112,24 @@ class Search {
         graph_(plan),
         ranks_(plan.topology.rank_count()),
         stage_(plan.schedule.zero_stage),
+        replicas_(plan.policy.replica_count),
         several_nodes_(!plan.topology.one_node()),
         in_place_(stage_ <= 1 && !plan.schedule.accumulate_into_shard && plan.policy.replica_count == 1),
         gather_count_(plan.model.units.size(), 0),
-        memory_(static_cast<std::size_t>(ranks_)) {}
+        memory_(static_cast<std::size_t>(ranks_ * replicas_)) {}
 
   std::string find() {
     for (step_ = 0; step_ < kSteps; ++step_) {
       reduce_count_.assign(plan_.model.units.size(), 0);
       for (op_ = 0; op_ < static_cast<int>(plan_.schedule.operations.size()); ++op_) {
         if (operation().verb == Verb::kGather) ++gather_count_[operation().operand];
-        for (rank_ = 0; rank_ < ranks_; ++rank_) access_all();
+        for (replica_ = 0; replica_ < replicas_; ++replica_) {
+          for (rank_ = 0; rank_ < ranks_; ++rank_) access_all();
+        }
         if (operation().verb == Verb::kReduce) ++reduce_count_[operation().operand];
       }
     }
-    for (int m = 0; m < ranks_ && race_.empty(); ++m) compare(m);
+    for (int m = 0; m < ranks_ * replicas_ && race_.empty(); ++m) compare(m);
     return race_;
   }
 
@@ -136,7 +151,7 @@ class Search {
     int first = 0, count = 1, of = 1;
   };
   void access_parts(int memory, Role role, int32_t flat, Parts parts, bool writes, Event after, bool internal = false,
-                    Event until = kEnd) {
+                    Event until = kDone) {
     const PlannedBuffer* b = buffer(role, flat);
     if (!b || b->size_bytes == 0) return;
     const int64_t base = b->offset_bytes + kSpace * static_cast<int64_t>(b->space);
@@ -144,9 +159,20 @@ class Search {
     record(memory, base + part * parts.first, base + part * (parts.first + parts.count), writes, after, internal,
            until);
   }
-  void record(int memory, int64_t begin, int64_t end, bool writes, Event after, bool internal, Event until = kEnd) {
-    memory_[memory].push_back({step_, op_, rank_, begin, end, writes, graph_.at(step_, op_, after, rank_),
-                               graph_.at(step_, op_, until, rank_), internal});
+  /// `memory` is a rank of this rank's replica.
+  void record(int memory, int64_t begin, int64_t end, bool writes, Event after, bool internal, Event until = kDone) {
+    const int rank = replica_ * ranks_ + rank_;
+    memory_[memory_replica() * ranks_ + memory].push_back({step_, op_, rank, begin, end, writes,
+                                                           graph_.at(step_, op_, after, rank),
+                                                           graph_.at(step_, op_, until, rank), internal});
+  }
+  int memory_replica() const { return other_replica_ < 0 ? replica_ : other_replica_; }
+  /// Records that this rank reads the buffer of the same rank of each other replica, after all have started.
+  void read_of_other_replicas(Role role, int32_t flat) {
+    for (other_replica_ = 0; other_replica_ < replicas_; ++other_replica_) {
+      if (other_replica_ != replica_) access_parts(rank_, role, flat, {}, false, kAllStarted, true);
+    }
+    other_replica_ = -1;
   }
   void access_own(Role role, int32_t flat, bool writes, Event after = kStart) {
     access_parts(rank_, role, flat, {}, writes, after);
@@ -356,23 +382,32 @@ class Search {
     if (!plan_.world.has_gpus() && std::ranges::any_of(plan_.flats, reduced)) access_own(role, -1, true, kAllStarted);
   }
 
+  bool in_levels() const { return plan_.policy.reproducible && plan_.policy.micro_batch_count > 1; }
+
   void add_up(int32_t f) {
     const int before = reduce_count_[plan_.flats[f].unit];
-    if (plan_.policy.reproducible && plan_.policy.micro_batch_count > 1) {
-      int level = 0;  // as in a binary counter: each trailing 1 of `before` merges one level
-      for (; (before >> level) & 1; ++level) access_own(tree_level_role(level), f, false);
-      if (level > 0) access_own(Role::kMicroBatchSum, f, true);
-      access_own(before + 1 == plan_.policy.micro_batch_count ? Role::kReducedGradients : tree_level_role(level), f,
-                 true);
+    if (in_levels() && replicas_ > 1) {
+      access_own(Role::kReplicaPartialSums, f, true);
+    } else if (in_levels()) {
+      add_levels(f, before);
     } else if (in_place_) {
       access_parts(rank_, Role::kGradients, f, {rank_, 1, ranks_}, true, kAllStarted);
     } else {
-      access_own(plan_.policy.replica_count > 1 ? Role::kReplicaPartialSums : Role::kReducedGradients, f, true);
+      access_own(replicas_ > 1 ? Role::kReplicaPartialSums : Role::kReducedGradients, f, true);
       if (before > 0) access_own(Role::kMicroBatchSum, f, true);
     }
   }
 
-  /// Reads by other replicas end before this operation ends, so they are not recorded.
+  /// As in a binary counter: each trailing 1 of `before` merges one level. With replicas, all read the first result.
+  void add_levels(int32_t f, int before) {
+    int level = 0;
+    for (; (before >> level) & 1; ++level) access_own(tree_level_role(level), f, false);
+    const Role sum = before + 1 == plan_.policy.micro_batch_count ? Role::kReducedGradients : tree_level_role(level);
+    if (level > 0) access_own(Role::kMicroBatchSum, f, true);
+    access_own(sum, f, true);
+    read_of_other_replicas(level > 0 ? Role::kMicroBatchSum : sum, f);
+  }
+
   void replica_all_reduce(int32_t f) {
     access_own(Role::kReplicaPartialSums, f, false);
     bool spans_nodes = false;  // true if any replicate group spans nodes
@@ -383,9 +418,19 @@ class Search {
       for (const Role role :
            {Role::kErrorFeedbackResidual, Role::kQuantizedSums, Role::kQuantizedReceived, Role::kFp32Sums})
         access_own(role, f, true);
+      read_of_other_replicas(Role::kQuantizedSums, f);
+      read_of_other_replicas(Role::kQuantizedReceived, f);
+      access_own(Role::kReducedGradients, f, true);
+      access_own(Role::kBlockSquares, f, true);
+      return;
     }
-    access_own(Role::kReducedGradients, f, true);
-    access_own(Role::kBlockSquares, f, true);
+    read_of_other_replicas(Role::kReplicaPartialSums, f);
+    const int reduced = reduce_count_[plan_.flats[f].unit];
+    if (in_levels()) return add_levels(f, reduced - 1);
+    for (const Role role : {Role::kReducedGradients, Role::kBlockSquares}) {
+      access_own(role, f, true);
+      read_of_other_replicas(role, f);
+    }
   }
 
   void all_gather_gradients(int32_t f) {
@@ -534,11 +579,13 @@ class Search {
 
   const Plan& plan_;
   Graph graph_;
-  int ranks_, stage_;
+  int ranks_, stage_;  // ranks of one replica
+  int replicas_;
   bool several_nodes_, in_place_;
-  int step_ = 0, op_ = 0, rank_ = 0;
-  std::vector<int> reduce_count_;                    // per unit, in this step
-  std::vector<int> gather_count_;                    // per unit, in all steps
+  int step_ = 0, op_ = 0, rank_ = 0, replica_ = 0;
+  int other_replica_ = -1;         // the replica of the recorded memory, if it is not that of the rank
+  std::vector<int> reduce_count_;  // per unit, in this step
+  std::vector<int> gather_count_;  // per unit, in all steps
   std::vector<std::vector<RecordedAccess>> memory_;  // per owning rank
   std::string race_;
 };

@@ -121,8 +121,7 @@ Policy draw_policy(Dice& dice, const Topology& topology) {
   const bool powers_of_two =
       (topology.rank_count() & (topology.rank_count() - 1)) == 0 && policy.micro_batch_count != 3;
   if (powers_of_two && policy.accumulate_into != AccumulateInto::kFull) policy.reproducible = dice.one_in(2);
-  if (policy.zero_stage > 0 && !policy.reproducible && dice.one_in(3))
-    policy.replica_count = draw_replica_count(dice, topology);
+  if (dice.one_in(3)) policy.replica_count = draw_replica_count(dice, topology);
   if (dice.one_in(3)) policy.offload_state = static_cast<Offload>(dice.roll(1, 2));
   if (policy.zero_stage == 3 && policy.gather != GatherMode::kView && dice.one_in(4))
     policy.offload_parameters = static_cast<Offload>(dice.roll(1, 2));

@@ -71,9 +71,10 @@ void mutate_waits(const Plan& plan, Mutants& mutants) {
                           .schedule.operations[id]
                           .after;
       without.erase(without.begin() + static_cast<std::ptrdiff_t>(w));
-      if (after[w].on_all) {
-        add(mutants, "wait for this rank only", plan).schedule.operations[id].after[w].on_all = false;
-      }
+      if (after[w].of != GroupId::kRank)
+        add(mutants, "wait for this rank only", plan).schedule.operations[id].after[w].of = GroupId::kRank;
+      if (after[w].of == GroupId::kShard && plan.policy.replica_count > 1)
+        add(mutants, "wait for another group", plan).schedule.operations[id].after[w].of = GroupId::kReplica;
       if (!after[w].of_previous_step) {
         add(mutants, "wait for previous step instead", plan).schedule.operations[id].after[w].of_previous_step = true;
       }
@@ -155,12 +156,13 @@ void mutate_matrices(const Plan& plan, Mutants& mutants) {
   }
 }
 
-/// Moves each buffer of kReplicateGroup to kArena. The other replicas read these buffers, but cannot read kArena.
-void mutate_spaces(const Plan& plan, Mutants& mutants) {
-  for (std::size_t b = 0; b < plan.schedule.buffers.size(); ++b) {
-    const Space space = plan.schedule.buffers[b].space;
-    if (space != Space::kReplicateGroup) continue;
-    add(mutants, "move a buffer to the arena", plan).schedule.buffers[b].space = Space::kArena;
+/// Moves each operation to the other groups, whose ranks do not take part in it.
+void mutate_groups(const Plan& plan, Mutants& mutants) {
+  for (std::size_t id = 0; id < plan.schedule.operations.size(); ++id) {
+    for (int group = 0; group < kGroupCount; ++group) {
+      if (static_cast<GroupId>(group) == plan.schedule.operations[id].group) continue;
+      add(mutants, "move to another group", plan).schedule.operations[id].group = static_cast<GroupId>(group);
+    }
   }
 }
 
@@ -237,7 +239,7 @@ TEST(Mutations, EveryDefectIsCaught) {
     mutate_operations(original, mutants);
     mutate_buffers(original, mutants);
     mutate_copies(original, mutants);
-    mutate_spaces(original, mutants);
+    mutate_groups(original, mutants);
     mutate_matrices(original, mutants);
     for (const Mutant& mutant : mutants) check_mutant(original, order, mutant, table[mutant.kind]);
   }

@@ -60,7 +60,7 @@ TEST(Validate, ReportsAViewDuringAnUpdateOnAnotherRank) {
   Plan planned = plan_chain({.zero_stage = 3, .gather = GatherMode::kView});
   Operation& gather = planned.schedule.operations[find(planned, Verb::kGather, 0)];
   ASSERT_EQ(gather.after.size(), 1u);
-  gather.after[0].on_all = false;
+  gather.after[0].of = GroupId::kRank;
   const auto defects = validate(planned);
   ASSERT_FALSE(defects.empty());
   EXPECT_EQ(defects[0].kind, DefectKind::kRace);
@@ -72,7 +72,8 @@ TEST(Validate, ReportsAViewDuringAnUpdateOnAnotherRank) {
 TEST(Validate, ReportsAnUpdateDuringAViewOnAnotherRank) {
   Plan planned = plan_chain({.zero_stage = 3, .gather = GatherMode::kView});
   for (Operation& operation : planned.schedule.operations) {
-    if (operation.verb == Verb::kUpdate) std::erase_if(operation.after, [](const Wait& wait) { return wait.on_all; });
+    if (operation.verb == Verb::kUpdate)
+      std::erase_if(operation.after, [](const Wait& wait) { return wait.of != GroupId::kRank; });
   }
   const auto defects = validate(planned);
   ASSERT_FALSE(defects.empty());
@@ -83,7 +84,7 @@ TEST(Validate, ReportsAnUpdateDuringAViewOnAnotherRank) {
 TEST(Validate, ReportsABackwardDuringAReduceOnAnotherRank) {
   Plan planned = plan_chain({.zero_stage = 2, .prefetch = 0});
   Operation& backward = planned.schedule.operations[find(planned, Verb::kBackward, 1)];
-  for (Wait& wait : backward.after) wait.on_all = false;
+  for (Wait& wait : backward.after) wait.of = GroupId::kRank;
   const auto defects = validate(planned);
   ASSERT_FALSE(defects.empty());
   EXPECT_NE(defects[0].sentence.find("backward h.1"), std::string::npos) << defects[0].sentence;

@@ -168,6 +168,29 @@ TEST_P(EveryWorld, GroupsMoveDataAmongTheirMembers) {
   });
 }
 
+TEST_P(EveryWorld, GroupsMoveDataInMemoryOfTheWorld) {
+  run([&](World& world) {
+    const int64_t part_bytes = group_count() * 4, offset = (part_bytes + 255) / 256 * 256;
+    for_each_test_group(world, [&](Communicator& group) {
+      const SymmetricBuffer whole = world.communicator().allocate(offset + part_bytes * world.rank_count(),
+                                                                  Category::kSlots, "memory of the world");
+      std::vector<int> members;
+      for (const std::string& rank : group.gather_objects(std::to_string(world.rank())))
+        members.push_back(std::stoi(rank));
+      const SymmetricBuffer view = group.attach(whole, members);
+      EXPECT_EQ(view.local(), whole.local());
+      EXPECT_EQ(view.size_bytes(), whole.size_bytes());
+      write_part(world, view.local(), group.rank(), 3, group_count());
+      const auto stream = world.device().make_stream(Lane::kGather);
+      group.all_gather(*stream, {&view, offset}, {&view, 0}, part_bytes, {"test"});
+      finish(group, *stream);
+      for (int r = 0; r < group.rank_count(); ++r)
+        expect_part(world, view.local() + offset + r * part_bytes, r, 3, group_count());
+      finish(world.communicator(), *stream);
+    });
+  });
+}
+
 TEST_P(EveryWorld, SharedRangeHasEveryPartWithoutACollective) {
   run([&](World& world) {
     auto& ranks = world.communicator();

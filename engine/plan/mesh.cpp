@@ -1,0 +1,61 @@
+#include "engine/plan/mesh.h"
+
+namespace aliquot {
+namespace {
+
+/// Whether the ranks of a group differ in the coordinate.
+struct Varies {
+  bool pipeline, replica, shard, tensor;
+};
+
+constexpr Varies varies(GroupId group) {
+  const bool world = group == GroupId::kWorld, stage = world || group == GroupId::kStage;
+  return {.pipeline = world || group == GroupId::kPipeline,
+          .replica = stage || group == GroupId::kReplica,
+          .shard = stage || group == GroupId::kShard,
+          .tensor = stage || group == GroupId::kTensor};
+}
+
+}  // namespace
+
+std::string_view name(GroupId group) {
+  static constexpr std::array<std::string_view, kGroupCount> kNames = {"rank",     "shard", "replica", "tensor",
+                                                                       "pipeline", "stage", "world"};
+  return kNames[static_cast<std::size_t>(group)];
+}
+
+int Mesh::size(GroupId group) const {
+  const Varies in = varies(group);
+  return (in.pipeline ? pipeline : 1) * (in.replica ? replica : 1) * (in.shard ? shard : 1) * (in.tensor ? tensor : 1);
+}
+
+MeshCoordinates Mesh::coordinates(int rank) const {
+  MeshCoordinates at;
+  at.tensor = rank % tensor;
+  rank /= tensor;
+  at.shard = rank % shard;
+  rank /= shard;
+  at.replica = rank % replica;
+  at.pipeline = rank / replica;
+  return at;
+}
+
+int Mesh::rank(const MeshCoordinates& at) const {
+  return ((at.pipeline * replica + at.replica) * shard + at.shard) * tensor + at.tensor;
+}
+
+std::vector<int> Mesh::members(GroupId group, int rank) const {
+  const Varies in = varies(group);
+  const MeshCoordinates own = coordinates(rank);
+  const auto matches = [&](const MeshCoordinates& other) {
+    return (in.pipeline || other.pipeline == own.pipeline) && (in.replica || other.replica == own.replica) &&
+           (in.shard || other.shard == own.shard) && (in.tensor || other.tensor == own.tensor);
+  };
+  std::vector<int> members;
+  for (int other = 0; other < rank_count(); ++other) {
+    if (matches(coordinates(other))) members.push_back(other);
+  }
+  return members;
+}
+
+}  // namespace aliquot

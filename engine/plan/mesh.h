@@ -1,0 +1,68 @@
+#pragma once
+// The mesh of ranks, and the groups of ranks that communicate.
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#pragma GCC visibility push(default)
+namespace aliquot {
+
+/// The ranks that take part in an operation, or that a wait or an access concerns. Seen from one rank:
+enum class GroupId : uint8_t {
+  kRank,      // this rank alone
+  kShard,     // the ranks over which one copy of the model is partitioned
+  kReplica,   // the replicate group: the ranks that hold the same shard, one of each replica
+  kTensor,    // the ranks that split the tensors of one pipeline stage and one shard
+  kPipeline,  // one rank of each pipeline stage, with equal other coordinates
+  kStage,     // all ranks of one pipeline stage
+  kWorld,
+};
+inline constexpr int kGroupCount = 7;
+
+std::string_view name(GroupId group);
+
+/// The groups along one dimension of the mesh, whose operations can read memory of peers.
+inline constexpr std::array kPeerGroups{GroupId::kShard, GroupId::kReplica};
+inline constexpr std::size_t kPeerGroupCount = kPeerGroups.size();
+/// The index of `group` in kPeerGroups.
+constexpr std::size_t peer_index(GroupId group) {
+  return static_cast<std::size_t>(group) - static_cast<std::size_t>(GroupId::kShard);
+}
+constexpr bool is_peer_group(GroupId group) { return group != GroupId::kRank && peer_index(group) < kPeerGroupCount; }
+
+/// `kShard` if `peers`, else the rank alone.
+constexpr GroupId shard_group_if(bool peers) { return peers ? GroupId::kShard : GroupId::kRank; }
+
+/// Whether a wait for all ranks of `wide` includes one for all ranks of `narrow`.
+constexpr bool covers(GroupId wide, GroupId narrow) {
+  return wide == narrow || narrow == GroupId::kRank || wide == GroupId::kWorld ||
+         (wide == GroupId::kStage && narrow != GroupId::kPipeline && narrow != GroupId::kWorld);
+}
+
+struct MeshCoordinates {
+  int pipeline = 0, replica = 0, shard = 0, tensor = 0;
+
+  friend bool operator==(const MeshCoordinates&, const MeshCoordinates&) = default;
+};
+
+/// The numbers of ranks in each dimension. The tensor coordinate varies fastest with the rank, because tensor groups
+/// need the fastest links; then shard, replica and pipeline.
+struct Mesh {
+  int pipeline = 1, replica = 1, shard = 1, tensor = 1;
+
+  int rank_count() const { return pipeline * replica * shard * tensor; }
+  /// The number of ranks of a group.
+  int size(GroupId group) const;
+  MeshCoordinates coordinates(int rank) const;
+  int rank(const MeshCoordinates& at) const;
+  /// The global ranks of the group that contains `rank`, ascending.
+  std::vector<int> members(GroupId group, int rank) const;
+
+  friend bool operator==(const Mesh&, const Mesh&) = default;
+};
+
+}  // namespace aliquot
+#pragma GCC visibility pop

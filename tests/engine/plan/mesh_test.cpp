@@ -1,0 +1,96 @@
+// Coordinates of ranks in a mesh, and the members of its groups.
+#include "engine/plan/mesh.h"
+
+#include <algorithm>
+#include <gtest/gtest.h>
+#include <set>
+
+namespace aliquot {
+namespace {
+
+constexpr GroupId kGroups[] = {GroupId::kRank,     GroupId::kShard, GroupId::kReplica, GroupId::kTensor,
+                               GroupId::kPipeline, GroupId::kStage, GroupId::kWorld};
+
+std::vector<Mesh> meshes() {
+  std::vector<Mesh> all;
+  for (const int p : {1, 2, 3}) {
+    for (const int r : {1, 2}) {
+      for (const int s : {1, 2, 5}) {
+        for (const int t : {1, 3}) all.push_back({p, r, s, t});
+      }
+    }
+  }
+  return all;
+}
+
+TEST(Mesh, TensorVariesFastestAndPipelineSlowest) {
+  const Mesh mesh{2, 3, 4, 5};
+  EXPECT_EQ(mesh.rank_count(), 120);
+  EXPECT_EQ(mesh.coordinates(0), (MeshCoordinates{0, 0, 0, 0}));
+  EXPECT_EQ(mesh.coordinates(1), (MeshCoordinates{0, 0, 0, 1}));
+  EXPECT_EQ(mesh.coordinates(5), (MeshCoordinates{0, 0, 1, 0}));
+  EXPECT_EQ(mesh.coordinates(20), (MeshCoordinates{0, 1, 0, 0}));
+  EXPECT_EQ(mesh.coordinates(60), (MeshCoordinates{1, 0, 0, 0}));
+  EXPECT_EQ(mesh.coordinates(119), (MeshCoordinates{1, 2, 3, 4}));
+}
+
+TEST(Mesh, GroupsOfAMeshOfEachDimension) {
+  const Mesh mesh{2, 2, 2, 2};
+  EXPECT_EQ(mesh.members(GroupId::kRank, 5), (std::vector{5}));
+  EXPECT_EQ(mesh.members(GroupId::kTensor, 5), (std::vector{4, 5}));
+  EXPECT_EQ(mesh.members(GroupId::kShard, 5), (std::vector{5, 7}));
+  EXPECT_EQ(mesh.members(GroupId::kReplica, 5), (std::vector{1, 5}));
+  EXPECT_EQ(mesh.members(GroupId::kPipeline, 5), (std::vector{5, 13}));
+  EXPECT_EQ(mesh.members(GroupId::kStage, 5), (std::vector{0, 1, 2, 3, 4, 5, 6, 7}));
+  EXPECT_EQ(mesh.members(GroupId::kWorld, 5).size(), 16u);
+}
+
+/// Without pipeline and tensor dimensions: contiguous shard groups, and equal shards of all replicas.
+TEST(Mesh, ShardGroupsAreContiguous) {
+  const Mesh mesh{.replica = 2, .shard = 3};
+  EXPECT_EQ(mesh.members(GroupId::kShard, 4), (std::vector{3, 4, 5}));
+  EXPECT_EQ(mesh.members(GroupId::kReplica, 4), (std::vector{1, 4}));
+}
+
+TEST(Mesh, EachGroupPartitionsTheRanks) {
+  for (const Mesh& mesh : meshes()) {
+    for (const GroupId group : kGroups) {
+      std::set<std::vector<int>> groups;
+      for (int rank = 0; rank < mesh.rank_count(); ++rank) {
+        const auto members = mesh.members(group, rank);
+        EXPECT_EQ(static_cast<int>(members.size()), mesh.size(group)) << name(group);
+        EXPECT_TRUE(std::ranges::count(members, rank) == 1) << name(group);
+        EXPECT_EQ(mesh.rank(mesh.coordinates(rank)), rank);
+        groups.insert(members);
+      }
+      EXPECT_EQ(static_cast<int>(groups.size()) * mesh.size(group), mesh.rank_count()) << name(group);
+    }
+  }
+}
+
+TEST(Mesh, AGroupCoversThoseThatItContains) {
+  for (const GroupId wide : kGroups) {
+    for (const GroupId narrow : kGroups) {
+      bool contains = true;
+      for (const Mesh& mesh : meshes()) {
+        for (int rank = 0; rank < mesh.rank_count(); ++rank) {
+          const auto all = mesh.members(wide, rank), some = mesh.members(narrow, rank);
+          contains = contains && std::ranges::includes(all, some);
+        }
+      }
+      EXPECT_EQ(covers(wide, narrow), contains) << name(wide) << " " << name(narrow);
+    }
+  }
+}
+
+TEST(Mesh, PeerGroupsHaveConsecutiveIndices) {
+  for (std::size_t i = 0; i < kPeerGroupCount; ++i) {
+    EXPECT_EQ(peer_index(kPeerGroups[i]), i);
+    EXPECT_TRUE(is_peer_group(kPeerGroups[i]));
+  }
+  EXPECT_FALSE(is_peer_group(GroupId::kRank));
+  EXPECT_FALSE(is_peer_group(GroupId::kWorld));
+}
+
+}  // namespace
+}  // namespace aliquot
