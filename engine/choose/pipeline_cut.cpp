@@ -1,0 +1,109 @@
+#include "engine/choose/pipeline_cut.h"
+
+#include <algorithm>
+#include <bit>
+#include <charconv>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <limits>
+#include <numeric>
+#include <utility>
+
+#include "kernels/system/error.h"
+#include "sharding/state_names.h"
+
+namespace aliquot {
+namespace {
+
+/// Limits on each stage.
+struct Limits {
+  double seconds;
+  int64_t bytes;
+};
+
+/// Fills the stages from the last to the first, each with as many uses as the limits allow. Any cut within the limits
+/// can be changed into this one by moving uses to later stages, so the result is nullopt only if there is no such cut.
+std::optional<PipelineCut> fill(const CutProblem& problem, const Limits& limits) {
+  const auto stages = static_cast<int>(problem.in_flight.size());
+  PipelineCut cut(problem.in_flight.size(), 0);
+  auto next = static_cast<int>(problem.uses.size()) - 1;
+  for (int stage = stages - 1; stage >= 0; --stage) {
+    double seconds = 0;
+    int64_t bytes = 0;
+    int& count = cut[static_cast<std::size_t>(stage)];
+    for (; next >= stage; --next, ++count) {  // leaves at least one use for each earlier stage
+      const UseLoad& use = problem.uses[static_cast<std::size_t>(next)];
+      seconds += use.seconds;
+      bytes += use.persistent_bytes + use.saved_bytes * problem.in_flight[static_cast<std::size_t>(stage)];
+      if (seconds > limits.seconds || bytes > limits.bytes) break;
+    }
+    if (count == 0) return std::nullopt;
+  }
+  return next < 0 ? std::optional(cut) : std::nullopt;
+}
+
+/// The smallest of the non-negative numbers below `high` for which fill() succeeds with limits_of(number), or `high`.
+/// The order of non-negative doubles is the order of their bits, so the same search serves bytes and seconds.
+template <typename LimitsOf>
+uint64_t smallest(const CutProblem& problem, uint64_t high, const LimitsOf& limits_of) {
+  uint64_t low = 0;
+  while (low < high) {
+    const uint64_t middle = low + (high - low) / 2;
+    if (fill(problem, limits_of(middle))) {
+      high = middle;
+    } else {
+      low = middle + 1;
+    }
+  }
+  return high;
+}
+
+}  // namespace
+
+PipelineCut cut_pipeline(const CutProblem& problem) {
+  if (problem.uses.size() < problem.in_flight.size())
+    throw UsageError(
+        fmt::format("{} pipeline stages, but the model has only {} uses: expected at most one stage per use",
+                    problem.in_flight.size(), problem.uses.size()));
+  constexpr double kNoLimit = std::numeric_limits<double>::infinity();
+  constexpr int64_t kMaxBytes = std::numeric_limits<int64_t>::max();
+  const int64_t budget = problem.budget_bytes.value_or(kMaxBytes);
+  if (!fill(problem, {kNoLimit, budget})) {
+    const uint64_t least = smallest(problem, static_cast<uint64_t>(kMaxBytes), [&](uint64_t bytes) {
+      return Limits{kNoLimit, static_cast<int64_t>(bytes)};
+    });
+    throw UsageError(
+        fmt::format("no cut into {} pipeline stages fits in {} bytes per rank: the smallest sufficient "
+                    "budget is {} bytes",
+                    problem.in_flight.size(), budget, least));
+  }
+  const uint64_t seconds = smallest(problem, std::bit_cast<uint64_t>(kNoLimit), [&](uint64_t bits) {
+    return Limits{std::bit_cast<double>(bits), budget};
+  });
+  return *fill(problem, {std::bit_cast<double>(seconds), budget});
+}
+
+PipelineCut parse_pipeline_cut(std::string_view text, int stages, int use_count) {
+  PipelineCut cut;
+  const char* at = text.data();
+  const char* end = at + text.size();
+  const auto refuse = [&](std::string_view why) {
+    throw UsageError(fmt::format("invalid pipeline cut '{}': {}", printable(text.substr(0, 80)), why));
+  };
+  while (true) {
+    int count = 0;
+    const auto [rest, error] = std::from_chars(at, end, count);
+    if (error != std::errc() || count < 1) refuse("expected positive numbers of uses, such as 3,2,3");
+    cut.push_back(count);
+    if (rest == end) break;
+    if (*rest != ',') refuse("expected numbers separated by commas");
+    at = rest + 1;
+  }
+  if (std::cmp_not_equal(cut.size(), stages))
+    refuse(fmt::format("it has {} numbers: expected one for each of {} pipeline stages", cut.size(), stages));
+  const int64_t sum = std::accumulate(cut.begin(), cut.end(), int64_t{0});
+  if (sum != use_count) refuse(fmt::format("its sum is {}: expected the number of uses, {}", sum, use_count));
+  return cut;
+}
+
+}  // namespace aliquot

@@ -1,0 +1,40 @@
+#pragma once
+// The division of a model's uses into pipeline stages.
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace aliquot {
+
+/// The load of one use on its pipeline stage.
+struct UseLoad {
+  double seconds = 0;            // forward and backward of one micro-batch
+  int64_t persistent_bytes = 0;  // parameters, gradients and optimizer state per rank
+  int64_t saved_bytes = 0;       // activations that one micro-batch keeps from forward to backward
+};
+
+/// The number of consecutive uses on each pipeline stage. Every stage has at least one.
+using PipelineCut = std::vector<int>;
+
+/// The uses of all stages are divided among `stages`. `in_flight`: for each stage, the maximum number of micro-batches
+/// whose activations it keeps. `budget_bytes`: limit on the bytes of a stage; none if not set.
+struct CutProblem {
+  std::span<const UseLoad> uses;
+  std::vector<int> in_flight;
+  std::optional<int64_t> budget_bytes = {};
+};
+
+/// Returns a cut with the smallest possible maximum of the stages' seconds, among the cuts within the budget. Of these
+/// cuts, returns the one whose last stages have the most uses, because early stages keep more micro-batches in flight.
+/// Throws UsageError if there are fewer uses than stages, or if no cut is within the budget; the message names the
+/// smallest sufficient budget. Takes time linear in the number of uses.
+PipelineCut cut_pipeline(const CutProblem& problem);
+
+/// Parses "2,3,2". Throws UsageError unless the numbers are positive, there is one for each stage, and their sum is
+/// `use_count`.
+PipelineCut parse_pipeline_cut(std::string_view text, int stages, int use_count);
+
+}  // namespace aliquot

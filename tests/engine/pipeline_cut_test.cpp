@@ -1,0 +1,128 @@
+// Cuts of models into pipeline stages, compared with all possible cuts.
+#include "engine/choose/pipeline_cut.h"
+
+#include <algorithm>
+#include <cmath>
+#include <gtest/gtest.h>
+#include <limits>
+#include <numeric>
+#include <random>
+
+#include "tests/support/usage_error_message.h"
+
+namespace aliquot {
+namespace {
+
+struct StageLoad {
+  double seconds = 0;
+  int64_t bytes = 0;
+};
+
+/// The maxima over all stages. Sums of seconds go from the last use to the first, as in cut_pipeline().
+StageLoad largest_load(const CutProblem& problem, const PipelineCut& cut) {
+  StageLoad largest;
+  auto next = problem.uses.size();
+  for (std::size_t stage = cut.size(); stage-- > 0;) {
+    StageLoad load;
+    for (int i = 0; i < cut[stage]; ++i) {
+      const UseLoad& use = problem.uses[--next];
+      load.seconds += use.seconds;
+      load.bytes += use.persistent_bytes + use.saved_bytes * problem.in_flight[stage];
+    }
+    largest = {std::max(largest.seconds, load.seconds), std::max(largest.bytes, load.bytes)};
+  }
+  return largest;
+}
+
+std::vector<PipelineCut> all_cuts(int uses, int stages) {
+  if (stages == 1) return {{uses}};
+  std::vector<PipelineCut> cuts;
+  for (int first = 1; first <= uses - stages + 1; ++first) {
+    for (PipelineCut cut : all_cuts(uses - first, stages - 1)) {
+      cut.insert(cut.begin(), first);
+      cuts.push_back(std::move(cut));
+    }
+  }
+  return cuts;
+}
+
+std::vector<UseLoad> random_uses(std::mt19937& random, int count) {
+  std::vector<UseLoad> uses(static_cast<std::size_t>(count));
+  for (UseLoad& use : uses) {
+    use.seconds = static_cast<double>(random() % 8) * 0.1;
+    use.persistent_bytes = static_cast<int64_t>(random() % 100);
+    use.saved_bytes = static_cast<int64_t>(random() % 20);
+  }
+  return uses;
+}
+
+TEST(PipelineCut, IsTheBestOfAllCuts) {
+  std::mt19937 random(1);
+  int within_budget = 0, refused = 0;
+  for (int trial = 0; trial < 500; ++trial) {
+    const int stages = 1 + static_cast<int>(random() % 4), count = stages + static_cast<int>(random() % 6);
+    const auto uses = random_uses(random, count);
+    CutProblem problem{.uses = uses, .in_flight = {}};
+    for (int stage = 0; stage < stages; ++stage) problem.in_flight.push_back(stages - stage);
+    if (trial % 2 == 0) problem.budget_bytes = static_cast<int64_t>(random() % 400);
+    double seconds = std::numeric_limits<double>::infinity();
+    int64_t bytes = std::numeric_limits<int64_t>::max();
+    for (const PipelineCut& cut : all_cuts(count, stages)) {
+      const StageLoad load = largest_load(problem, cut);
+      bytes = std::min(bytes, load.bytes);
+      if (!problem.budget_bytes || load.bytes <= *problem.budget_bytes) seconds = std::min(seconds, load.seconds);
+    }
+    if (std::isinf(seconds)) {
+      ++refused;
+      const std::string message = test::usage_error_message([&] { cut_pipeline(problem); });
+      EXPECT_NE(message.find("smallest sufficient budget is " + std::to_string(bytes) + " bytes"), std::string::npos)
+          << message;
+      continue;
+    }
+    ++within_budget;
+    const PipelineCut cut = cut_pipeline(problem);
+    ASSERT_EQ(std::ranges::count_if(cut, [](int uses_of_stage) { return uses_of_stage < 1; }), 0);
+    ASSERT_EQ(std::accumulate(cut.begin(), cut.end(), 0), count);
+    EXPECT_EQ(largest_load(problem, cut).seconds, seconds);
+    EXPECT_LE(largest_load(problem, cut).bytes, problem.budget_bytes.value_or(bytes + (int64_t{1} << 40)));
+  }
+  EXPECT_GT(within_budget, 100);
+  EXPECT_GT(refused, 50);
+}
+
+TEST(PipelineCut, AnExpensiveHeadGetsFewerBlocks) {
+  std::vector<UseLoad> uses(12, {.seconds = 1});
+  uses.front().seconds = 0.1;  // embedding
+  uses.back().seconds = 4;     // head
+  EXPECT_EQ(cut_pipeline({.uses = uses, .in_flight = {2, 1}}), (PipelineCut{8, 4}));
+}
+
+TEST(PipelineCut, AStagePerUse) {
+  const std::vector<UseLoad> uses(3, {.seconds = 1});
+  EXPECT_EQ(cut_pipeline({.uses = uses, .in_flight = {1, 1, 1}}), (PipelineCut{1, 1, 1}));
+  EXPECT_EQ(test::usage_error_message([&] {
+              cut_pipeline({.uses = uses, .in_flight = {1, 1, 1, 1}});
+            }),
+            "4 pipeline stages, but the model has only 3 uses: expected at most one stage per use");
+}
+
+TEST(PipelineCut, TenThousandUsesTakeLittleTime) {
+  std::mt19937 random(2);
+  const auto uses = random_uses(random, 10000);
+  const PipelineCut cut = cut_pipeline({.uses = uses, .in_flight = std::vector<int>(16, 16)});
+  EXPECT_EQ(std::accumulate(cut.begin(), cut.end(), 0), 10000);
+}
+
+TEST(PipelineCut, IsParsedAndRefused) {
+  EXPECT_EQ(parse_pipeline_cut("2,3,2", 3, 7), (PipelineCut{2, 3, 2}));
+  const auto refusal = [](std::string_view text) {
+    return test::usage_error_message([&] { parse_pipeline_cut(text, 3, 7); });
+  };
+  EXPECT_EQ(refusal("2,5"), "invalid pipeline cut '2,5': it has 2 numbers: expected one for each of 3 pipeline stages");
+  EXPECT_EQ(refusal("2,3,3"), "invalid pipeline cut '2,3,3': its sum is 8: expected the number of uses, 7");
+  for (const char* text : {"", "2,,5", "0,3,4", "-1,4,4", "2;3;2", "2,3,2,", "a,b,c", "2 ,3,2", "99999999999,1,1"})
+    EXPECT_NE(refusal(text).find("invalid pipeline cut '"), std::string::npos) << text;
+}
+
+}  // namespace
+}  // namespace aliquot
