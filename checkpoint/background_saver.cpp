@@ -15,7 +15,8 @@ BackgroundSaver::BackgroundSaver(Communicator& communicator, int64_t capacity_by
       background_communicator_(communicator.split(0, communicator.rank())),
       snapshot_(capacity_bytes, ledger),
       staging_(ledger) {
-  // Touches the pages now, as Snapshot does. The memory in the ledger is then resident, and saves have no page faults.
+  // Touches the pages now, as Snapshot does. The memory that the ledger counts is then resident, and saves cause no
+  // page faults.
   for (int64_t i = 0; i < StagingRing::kChunks; ++i) std::ranges::fill(staging_.chunk(i), std::byte{0});
 }
 
@@ -27,21 +28,21 @@ std::optional<SaveReport> BackgroundSaver::start(const State& state, const std::
                                                  SaveOptions options) {
   const ScopedCollectivePurpose purpose("save", state.step);
   std::optional<SaveReport> before = collect();
-  // After this barrier every rank starts its save, whatever else fails in training. So no saving thread waits for a
-  // rank that never starts one.
+  // After this barrier every rank starts its save, even if training fails. No saving thread can therefore wait for a
+  // rank that does not start a save.
   communicator_.gather_objects("save");
   std::exception_ptr failure;
   try {
     snapshot_.take(state);
   } catch (...) {
-    failure = std::current_exception();  // the saving thread throws it, on all ranks
+    failure = std::current_exception();  // the saving thread throws this failure, on all ranks
   }
   options.staging = &staging_;
   const auto job = [this, directory, options, failure] { return write(directory, options, failure); };
   try {
     pending_save_ = std::async(std::launch::async, job);
   } catch (const std::system_error&) {
-    pending_save_ = std::async(std::launch::deferred, job);  // no thread can be created: collect() runs the save
+    pending_save_ = std::async(std::launch::deferred, job);  // without a thread, collect() runs the save
   }
   return before;
 }

@@ -16,7 +16,8 @@ namespace aliquot {
 
 /// Runs at most one save at a time. The saving thread uses its own communicator, so its collectives do not mix with
 /// those of training. The constructor allocates all memory and records it in the ledger. Use it from the rank's own
-/// thread. Every call except finished() and in_flight() is collective, and all ranks must make them in the same order.
+/// thread. All functions except finished() and in_flight() are collective, and all ranks must call them in the same
+/// order.
 class BackgroundSaver {
  public:
   /// `capacity_bytes` is the size of this rank's snapshot, see snapshot_bytes(). Communicator and ledger must outlive
@@ -32,13 +33,13 @@ class BackgroundSaver {
   /// the copy fails on one rank, the save fails on all ranks.
   std::optional<SaveReport> start(const State& state, const std::filesystem::path& directory, SaveOptions options);
 
-  /// Whether a save was started whose result neither start() nor collect() has returned.
+  /// Returns whether a save was started and neither start() nor collect() has returned its result yet.
   bool in_flight() const { return pending_save_.valid(); }
   /// Whether this rank's part of the save in flight has ended. Ranks may get different answers at the same step, so
   /// they must agree before they act on it.
   bool finished() const;
-  /// Waits for the save in flight and returns its report, or throws what save() throws, the same on every rank. A
-  /// failed save leaves older checkpoints intact. Returns nothing if no save is in flight.
+  /// Waits for the save in flight and returns its report, or throws the error of save(), which is the same on every
+  /// rank. A failed save leaves older checkpoints intact. Returns nothing if no save is in flight.
   std::optional<SaveReport> collect();
 
  private:
@@ -49,7 +50,7 @@ class BackgroundSaver {
   std::unique_ptr<Communicator> background_communicator_;  // used by the saving thread
   Snapshot snapshot_;
   StagingRing staging_;
-  std::future<SaveReport> pending_save_;  // last member: its destructor waits for the thread that uses the others
+  std::future<SaveReport> pending_save_;  // last: its destructor waits for the thread that uses the other members
 };
 
 }  // namespace aliquot

@@ -85,7 +85,7 @@ std::vector<std::string> remove_checkpoints(const std::filesystem::path& directo
       const auto opened = Directory::open(file_system != nullptr ? *file_system : FileSystem::system(), directory);
       if (!opened.remove(aside)) throw FaultError(fmt::format("cannot remove {}", (directory / aside).string()));
       opened.rename(name, aside);
-      opened.sync();  // otherwise the name could reappear after a power loss, with some of the files removed
+      opened.sync();  // otherwise a power loss could restore the name without some of the files
       // cppcheck-suppress identicalConditionAfterEarlyExit ; the rename gave `aside` to another directory
       if (!opened.remove(aside)) throw FaultError(fmt::format("cannot remove {}", (directory / aside).string()));
     } catch (const FaultError& error) {

@@ -20,8 +20,8 @@ struct FoundCheckpoint {
 /// checkpoint_name().
 std::optional<int64_t> checkpoint_step(const std::string& name);
 
-/// All checkpoints of the directory, recognized by name and sorted by step. Verifies none. Empty if the directory does
-/// not exist.
+/// All checkpoints of the directory, recognized by name and sorted by step. Does not verify them. Empty if the
+/// directory does not exist.
 std::vector<FoundCheckpoint> list_checkpoints(const std::filesystem::path& directory);
 
 struct NewestValidResult {
@@ -29,7 +29,7 @@ struct NewestValidResult {
   std::vector<std::string> refused;  // one message for each newer checkpoint that cannot be used
 };
 
-/// Finds the newest checkpoint whose every byte passes verification. Not collective: load_newest() is for ranks.
+/// Finds the newest checkpoint whose every byte passes verification. Not collective: ranks call load_newest() instead.
 NewestValidResult find_newest_valid(const std::filesystem::path& directory);
 
 /// Removes checkpoints of the directory. Renames each one first, so that no partly removed checkpoint is visible.
@@ -38,8 +38,8 @@ std::vector<std::string> remove_checkpoints(const std::filesystem::path& directo
                                             const std::vector<FoundCheckpoint>& which,
                                             FileSystem* file_system = nullptr);
 
-/// Removes all but the newest `keep_count` checkpoints, and never that of step `always_keep`. Verifies none: save()
-/// calls it after it has written the newest one.
+/// Removes all but the newest `keep_count` checkpoints, and never removes the checkpoint of step `always_keep`.
+/// Verifies no checkpoint: save() calls this function after it has written the newest one.
 std::vector<std::string> prune_checkpoints(const std::filesystem::path& directory, int keep_count,
                                            std::optional<int64_t> always_keep = std::nullopt,
                                            FileSystem* file_system = nullptr);
@@ -55,7 +55,7 @@ struct PruneReport {
 PruneReport prune_verified(const std::filesystem::path& directory, int64_t keep_count);
 
 /// Removes the temporary files and directories of killed runs, including partly written flight records. Restores a
-/// checkpoint whose replacement was interrupted. No rank may be saving into the directory meanwhile. Returns one
+/// checkpoint whose replacement was interrupted. No rank may save into the directory during the call. Returns one
 /// message for each action and each failure.
 std::vector<std::string> sweep_leftovers(const std::filesystem::path& directory);
 

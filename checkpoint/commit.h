@@ -9,7 +9,8 @@
 
 namespace aliquot {
 
-/// Rank 0 calls prepare(), publish() and abandon(); every rank calls open(). All but abandon() throw FaultError.
+/// Rank 0 calls prepare(), publish() and abandon(); every rank calls open(). All functions except abandon() throw
+/// FaultError.
 class CheckpointCommit {
  public:
   CheckpointCommit(FileSystem& file_system, std::filesystem::path directory, int64_t step, const std::string& attempt);
@@ -18,9 +19,9 @@ class CheckpointCommit {
   void prepare(int64_t file_bytes);
   /// Opens state.h5, for this rank to write its pages. `direct` requests direct I/O.
   File open(bool direct) const;
-  /// Writes the manifest, makes everything durable, and renames the directory to its final name. On failure the
-  /// checkpoints in the directory are as before. Returns a warning about a leftover to remove by hand, or an empty
-  /// string.
+  /// Writes the manifest, makes everything durable, and renames the directory to its final name. If it fails, the
+  /// checkpoints in the directory are unchanged. Returns a warning if the user must remove a leftover directory by
+  /// hand, and otherwise an empty string.
   std::string publish(const std::string& manifest);
   /// Removes the temporary directory if possible.
   void abandon() noexcept;

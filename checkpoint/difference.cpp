@@ -56,7 +56,8 @@ class TensorComparer {
   double squares_ = 0, difference_squares_ = 0;
 };
 
-/// Compares a tensor that has the same shape and dtype in both. If all bits are equal, different_count is 0.
+/// Compares a tensor that has the same shape and dtype in both checkpoints. If all bits are equal, different_count is
+/// 0.
 TensorDifference compare_elements(const CheckpointReader& a, const CheckpointReader& b, const TensorEntry& in_a,
                                   const TensorEntry& in_b) {
   TensorDifference result{

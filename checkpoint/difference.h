@@ -11,12 +11,12 @@ namespace aliquot {
 
 struct TensorDifference {
   std::string path;
-  std::string reason;  // set if one lacks the tensor, or if shape or dtype differ; empty if elements differ
+  std::string reason;  // empty if elements differ; otherwise that the tensor is missing, or its shape or dtype differs
   int64_t element_count = 0;
-  int64_t different_count = 0;  // elements whose bits differ
-  int64_t worst_element = -1;   // flat index of the largest |a - b|, or of the first one that is NaN
-  double max_difference = 0;    // |a - b| of that element, which may be NaN
-  double a = 0, b = 0;          // the two values of that element
+  int64_t different_count = 0;  // number of elements whose bits differ
+  int64_t worst_element = -1;   // flat index of the largest |a - b|, or of the first NaN
+  double max_difference = 0;    // |a - b| of the worst element; may be NaN
+  double a = 0, b = 0;          // the two values of the worst element
   double relative_norm = 0;     // norm of a - b divided by the norm of a
 };
 
@@ -25,15 +25,15 @@ struct CheckpointDifference {
   std::vector<std::string> scalars;       // one line for each difference in the step and the scalars
 };
 
-/// Compares two verified checkpoints bit by bit, in a fixed amount of memory. Throws CheckpointError if one cannot be
-/// read.
+/// Compares two verified checkpoints bit by bit, in a fixed amount of memory. Throws CheckpointError if a checkpoint
+/// cannot be read.
 CheckpointDifference compare_checkpoints(const CheckpointReader& a, const CheckpointReader& b);
 
-/// One line without the path, such as
-/// "12 of 91 elements differ, by at most 0.5 (element 3: 1 and 1.5), 0.01 of the norm".
+/// Returns one line without the path, such as "12 of 91 elements differ, by at most 0.5 (element 3: 1 and 1.5), 0.01 of
+/// the norm".
 std::string describe(const TensorDifference& difference);
 
-/// A scalar as readable text: "cosine", "0.1", "[1, 2]".
+/// Returns a scalar as readable text, such as "cosine", "0.1" or "[1, 2]".
 std::string describe(const Scalar& scalar);
 
 }  // namespace aliquot

@@ -19,8 +19,8 @@ namespace aliquot {
 class FileSystem;
 
 /// Ignores tensors that only the checkpoint has, if their path begins with `prefix` and the checkpoint's scalar
-/// `scalar` differs from `value`. Used when a run continues with another optimizer: the state of the old one is not
-/// loaded.
+/// `scalar` differs from `value`. Used if a run continues with another optimizer, because the state of the old
+/// optimizer is then not loaded.
 struct ReplacedState {
   std::string prefix, scalar;
   Scalar value;
@@ -30,9 +30,9 @@ struct LoadOptions {
   bool allow_missing = false;   // fill tensors that the checkpoint lacks with zeros
   bool allow_extra = false;     // ignore tensors that only the checkpoint has, such as optimizer state
   bool allow_rounding = false;  // convert tensors to narrower dtypes too, rounding to nearest
-  /// Whether the contents of the state may be lost, as at the start of a run. The load then writes data while it
-  /// verifies it, in one pass over the file instead of two. After a CheckpointError the contents are undefined, but the
-  /// state may be loaded again.
+  /// True if the contents of the state may be overwritten even if the load fails, as at the start of a run. The load
+  /// then writes data while it verifies it, in one pass over the file instead of two. After a CheckpointError the
+  /// contents are undefined, but the state may be loaded again.
   bool state_is_fresh = false;
   Ledger* ledger = nullptr;           // records the staging memory, if given
   FileSystem* file_system = nullptr;  // null means FileSystem::system()
@@ -53,9 +53,9 @@ struct LoadReport {
 /// Collective. The number of ranks and the partition may differ from those of the save; pieces marked as copies are
 /// filled too.
 ///
-/// Each rank reads its own ranges and verifies its share of the file, with kStagingBytes of memory besides the state.
-/// Unless `state_is_fresh`, the state is not modified before every byte of the checkpoint is verified. Floating-point
-/// tensors of another dtype are converted if that is exact or `allow_rounding` is set.
+/// Each rank reads its own ranges and verifies its part of the file. This needs kStagingBytes of memory in addition to
+/// the state. Unless `state_is_fresh`, the state is not modified before every byte of the checkpoint is verified.
+/// Floating-point tensors of another dtype are converted if that is exact or `allow_rounding` is set.
 ///
 /// Throws the same error on every rank. CheckpointError: the checkpoint is absent, damaged or malicious. UsageError:
 /// tensors are missing, extra, or of another shape or dtype; the message names some of each kind.
@@ -64,7 +64,7 @@ LoadReport load(State& state, Communicator& communicator, const std::filesystem:
 
 /// Loads the newest valid checkpoint of `directory`. Collective. Checkpoints that cannot be used are reported in
 /// `refused`, and the next older one is tried. Returns nothing if the directory is absent or has no checkpoint. Throws
-/// CheckpointError, with the defect of each, if none can be used.
+/// CheckpointError, with the defect of each checkpoint, if none can be used.
 std::optional<LoadReport> load_newest(State& state, Communicator& communicator, const std::filesystem::path& directory,
                                       const LoadOptions& options = {});
 

@@ -16,7 +16,7 @@ constexpr int64_t kChunkElements = 32 << 10;
 std::string_view path_of(const TensorEntry& tensor) { return tensor.path; }
 std::string_view path_of(const StateTensor* tensor) { return tensor->path; }
 
-/// The tensor with this path in a list sorted by path, or null.
+/// Returns the tensor with this path in a list sorted by path, or null.
 template <typename T>
 const T* find(const std::vector<T>& tensors, std::string_view path) {
   const auto found = std::lower_bound(tensors.begin(), tensors.end(), path,
@@ -78,7 +78,7 @@ class LoadPlanner {
     return is_convertible(to, from) && (options_.allow_rounding || is_exactly_convertible(to, from));
   }
 
-  /// The scales of `have`, if `have` holds 8-bit codes that the state needs as floats; otherwise null.
+  /// Returns the scales of `have` if it has 8-bit codes that the state needs as floats, and otherwise null.
   const TensorEntry* scales_of(const StateTensor& want, const TensorEntry& have) const {
     if (want.code == nullptr || !is_convertible(want.dtype, DType::kFloat32)) return nullptr;
     const TensorEntry* scales = find(manifest_.tensors, want.path + std::string(kScaleSuffix));
@@ -119,7 +119,7 @@ std::string format_list(std::string_view title, const std::vector<std::string>& 
   return text.empty() ? text : fmt::format("; {}: {}", title, text);
 }
 
-/// `paths` without those that options.replaced allows to ignore.
+/// Returns `paths` without the paths that options.replaced allows to ignore.
 std::vector<std::string> without_replaced_state(const std::vector<std::string>& paths, const LoadOptions& options,
                                                 const Manifest& manifest) {
   const auto& replaced = options.replaced;

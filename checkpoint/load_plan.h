@@ -14,9 +14,9 @@
 
 namespace aliquot {
 
-/// Replaces `target` while it is loaded from a checkpoint that has it in dtype `from`: elements written to tensor() are
-/// converted and written to the pieces of the target. The target must outlive this object, which cannot be moved.
-/// Requires is_convertible(target.dtype, from).
+/// Takes the place of `target` during a load from a checkpoint in which the tensor has dtype `from`. Elements written
+/// to tensor() are converted and written to the pieces of `target`. The target must outlive this object, which cannot
+/// be moved. Requires is_convertible(target.dtype, from).
 class ConvertingTensor final : public PieceAccess {
  public:
   ConvertingTensor(const StateTensor& target, DType from);
@@ -31,10 +31,11 @@ class ConvertingTensor final : public PieceAccess {
   StateTensor tensor_;
 };
 
-/// How each tensor of the state is filled. Points into the state, the manifest and itself, so it must not be moved.
+/// Describes how each tensor of the state is filled. Has pointers into the state, the manifest and itself, so it must
+/// not be moved.
 struct LoadPlan {
   std::vector<TensorMatch> matches;                        // tensors to read or to set to zero
-  std::vector<QuantizedConversion> quantized_conversions;  // done after the file is verified
+  std::vector<QuantizedConversion> quantized_conversions;  // performed after the file is verified
   std::vector<std::string> missing, extra;                 // paths
   std::vector<std::string> different, converted;           // paths with both dtypes, for messages
   std::deque<ConvertingTensor> converting;

@@ -9,10 +9,10 @@
 namespace aliquot {
 namespace {
 
-// Blocks converted at once: as many elements as fill a chunk if they are float64.
+// Number of blocks that are converted together. Their elements fill one chunk if they are float64.
 constexpr int64_t kBlocksAtOnce = StagingRing::kChunkBytes / 8 / kBlockElements;
 
-// The use of each chunk of the ring.
+// Numbers of the chunks of the ring, by their use.
 constexpr int64_t kRawChunk = 0, kFloatsChunk = 1, kScalesChunk = 2, kResultChunk = 3;
 
 int64_t block_count(int64_t element_count) { return (element_count + kBlockElements - 1) / kBlockElements; }

@@ -10,17 +10,17 @@
 
 namespace aliquot {
 
-/// How a tensor of the state is computed from tensors of the checkpoint.
+/// Describes how a tensor of the state is computed from tensors of the checkpoint.
 struct QuantizedConversion {
   enum class Kind : uint8_t { kDecode, kEncode, kScales };
   Kind kind = Kind::kDecode;
   const StateTensor* target = nullptr;
   const BlockCode* code = nullptr;
-  const TensorEntry* values = nullptr;  // kDecode: the codes; else the floats to encode
+  const TensorEntry* values = nullptr;  // kDecode: the codes; otherwise the floats to encode
   const TensorEntry* scales = nullptr;  // kDecode only: one scale for each block
 };
 
-/// Whether `codes` holds 8-bit codes and `scales`, which may be null, holds one float32 scale for each of their blocks.
+/// Whether `codes` has 8-bit codes, and `scales`, which may be null, has one float32 scale for each block of them.
 bool is_quantized_with(const TensorEntry& codes, const TensorEntry* scales);
 
 /// Fills targets from a verified checkpoint. Every block that a piece touches is read and converted in full, so the

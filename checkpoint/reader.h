@@ -29,20 +29,20 @@ using ConsumeChunk = std::function<void(std::size_t index, std::span<const std::
 /// read. If a range begins on a page boundary, so do its chunks. Throws what `read` or `consume` throws.
 void read_ahead(std::span<const FileRange> ranges, const ReadChunk& read, const ConsumeChunk& consume, Ledger* ledger);
 
-/// The text of path/manifest.json, not yet verified. Throws CheckpointError if it is absent, not a regular file, or too
-/// large.
+/// Returns the text of path/manifest.json without verifying it. Throws CheckpointError if it is absent, not a regular
+/// file, or too large.
 std::string read_manifest_text(FileSystem& file_system, const std::filesystem::path& path);
 
 /// The open state.h5 of one checkpoint. The same descriptor is used for verification and reads, so that the file cannot
-/// be exchanged in between. All calls throw CheckpointError.
+/// be replaced between them. All calls throw CheckpointError.
 class CheckpointReader {
  public:
-  /// Opens the file and checks that it is a regular file of the size that the manifest gives.
+  /// Opens the file and checks that it is a regular file of the size in the manifest.
   CheckpointReader(FileSystem& file_system, const std::filesystem::path& path, Manifest manifest);
 
   const Manifest& manifest() const { return manifest_; }
 
-  /// Verifies this rank's share of the tiles, which is 1/rank_count of them. Calls `progress` with the size of each
+  /// Verifies this rank's part of the tiles, which is 1/rank_count of all tiles. Calls `progress` with the size of each
   /// verified tile, on the calling thread.
   void verify_tiles(int rank, int rank_count, Ledger* ledger, const std::function<void(int64_t)>& progress = {});
 
@@ -52,10 +52,10 @@ class CheckpointReader {
   /// Reads ranges of whole pages with read_ahead(). Uses direct I/O for large files if the file system supports it.
   void read_direct(std::span<const FileRange> ranges, const ConsumeChunk& consume, Ledger* ledger);
 
-  /// Compares all bytes outside the tensors with those that this build would write for the manifest. So no link, filter
-  /// or external storage can be hidden in the file, and HDF5 never parses untrusted bytes. Does nothing if another
-  /// version of HDF5 laid out the file, since its bytes may differ; tensors are then read at the offsets of the
-  /// verified manifest.
+  /// Compares all bytes outside the tensors with those that this build would write for the manifest. This ensures that
+  /// no link, filter or external storage is hidden in the file, and that HDF5 never parses untrusted bytes. Does
+  /// nothing if another version of HDF5 laid out the file, because its bytes may differ. Tensors are then read at the
+  /// offsets in the verified manifest.
   void verify_structure() const;
 
   /// Reads bytes [offset, offset + to.size()), which must be within the file.

@@ -27,7 +27,7 @@ namespace {
 
 static_assert(StagingRing::kChunks * StagingRing::kChunkBytes == kStagingBytes);
 
-/// Behaves like a full disk: writes and reservations fail with ENOSPC. For fault injection.
+/// Behaves like a full disk, for fault injection: writes and reservations fail with ENOSPC.
 class FullDisk final : public FileSystem {
  public:
   ssize_t pwrite(int, const void*, size_t, off_t) override { return refuse(); }

@@ -20,7 +20,7 @@ class StagingRing;
 struct SaveOptions {
   /// After the commit, save() removes all but the newest `keep_count` checkpoints of the directory. 0 keeps all.
   int keep_count = 0;
-  /// Facts about the run (zero_stage, device, ...). save() adds the number of ranks. Stored in the manifest only.
+  /// Properties of the run (zero_stage, device, ...). save() adds the number of ranks. Stored in the manifest only.
   std::map<std::string, Scalar> written_by = {};
   bool direct_io = true;              // use direct I/O if the file system supports it
   Ledger* ledger = nullptr;           // records the staging memory, if given
@@ -36,7 +36,7 @@ struct SaveReport {
   std::vector<std::string> warnings;  // failures after the commit, such as old checkpoints that could not be removed
 };
 
-/// The most host memory that a save or a load uses on each rank besides the state, for any model.
+/// Maximum host memory that a save or a load uses on each rank in addition to the state, for any model.
 inline constexpr int64_t kStagingBytes = int64_t{4} << 20;
 
 /// Writes `state` to directory/step-STEP. Collective over `communicator`. Returns when the checkpoint is durable and
@@ -44,9 +44,9 @@ inline constexpr int64_t kStagingBytes = int64_t{4} << 20;
 /// message names tensors and ranks. FaultError: a rank could not write; the message names all ranks that failed.
 ///
 /// After an error the partial save is removed, and older checkpoints are intact. An existing checkpoint of the same
-/// step is replaced by an atomic exchange of names. On file systems without it two renames are used, and
-/// sweep_leftovers() restores the old checkpoint after a crash in between. Equal states give byte-identical state.h5
-/// files, for any number of ranks and any partition.
+/// step is replaced by an atomic exchange of names. On file systems without such an exchange, save() renames twice, and
+/// sweep_leftovers() restores the old checkpoint after a crash between the two renames. Equal states give
+/// byte-identical state.h5 files, for any number of ranks and any partition.
 SaveReport save(const State& state, Communicator& communicator, const std::filesystem::path& directory,
                 const SaveOptions& options = {});
 

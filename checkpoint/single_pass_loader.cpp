@@ -113,7 +113,8 @@ void SinglePassLoader::scatter(std::span<const std::byte> bytes, int64_t offset)
   for (size_t i = first_target_; i < targets_.size() && targets_[i].begin < end; ++i) {
     Target& target = targets_[i];
     const int64_t width = element_bytes(target.tensor->dtype);
-    // Whole elements only. read_remaining() reads elements that the chunk splits, and those that other ranks read here.
+    // Copies only complete elements. read_remaining() reads the elements that the chunk splits and those that other
+    // ranks verify.
     const int64_t first = (std::max(offset, target.begin) - target.begin + width - 1) / width;
     const int64_t last = (std::min(end, target.end) - target.begin) / width;
     if (first >= last) continue;

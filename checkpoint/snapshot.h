@@ -18,16 +18,17 @@ int64_t snapshot_bytes(const State& state);
 /// Not thread-safe.
 class Snapshot {
  public:
-  /// Throws UnavailableError if the memory cannot be allocated. `ledger` may be null, else it must outlive the
-  /// snapshot.
+  /// Throws UnavailableError if the memory cannot be allocated. If `ledger` is not null, it must outlive the snapshot.
   Snapshot(int64_t capacity_bytes, Ledger* ledger);
   Snapshot(const Snapshot&) = delete;
   Snapshot& operator=(const Snapshot&) = delete;
 
   /// Copies the pieces that a save would write, through their PieceAccess if they have one. Throws UsageError if the
-  /// state is larger than the capacity, and what the PieceAccess throws. After an exception the copy is invalid.
+  /// state is larger than the capacity. Exceptions of the PieceAccess propagate. After an exception the copy is
+  /// invalid.
   void take(const State& state);
-  /// The copy: the same tensors and scalars, with the pieces in host memory. Valid until the next take().
+  /// Returns the copy, which has the same tensors and scalars, with the pieces in host memory. Valid until the next
+  /// take().
   const State& state() const { return state_; }
 
  private:

@@ -10,7 +10,7 @@
 
 namespace aliquot {
 
-/// Receives the number of bytes done and the total.
+/// Receives the number of verified bytes and the total number of bytes.
 using VerifyProgress = std::function<void(int64_t, int64_t)>;
 
 /// Reads every byte of the checkpoint, compares it with the manifest, and returns the manifest. Then lets HDF5 open the
@@ -19,7 +19,7 @@ using VerifyProgress = std::function<void(int64_t, int64_t)>;
 /// fixed amount of memory. Throws CheckpointError with the defect.
 Manifest verify_checkpoint(const std::filesystem::path& path, const VerifyProgress& progress = {});
 
-/// The same, but returns the verified file, open for reading.
+/// Like verify_checkpoint(), but returns the verified checkpoint, open for reading.
 CheckpointReader open_verified(const std::filesystem::path& path, const VerifyProgress& progress = {});
 
 /// Returns the manifest, after a check of its own hash and of the size of state.h5. Reads no tensor data. Throws

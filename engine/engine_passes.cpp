@@ -9,8 +9,7 @@ namespace {
 std::vector<UnitId> ids_of(std::initializer_list<const Unit*> units) {
   std::vector<UnitId> ids;
   for (const Unit* unit : units) {
-    if (unit == nullptr)
-      throw UsageError("a unit pointer is null: expected the address of one of engine.units()");
+    if (unit == nullptr) throw UsageError("a unit pointer is null: expected the address of one of engine.units()");
     ids.push_back(unit->index());
   }
   return ids;

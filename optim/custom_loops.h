@@ -1,5 +1,5 @@
 #pragma once
-// The interface between the update and custom rules, whose types the update does not know.
+// Tables of functions through which the update calls custom rules without their types.
 
 #include <functional>
 #include <string>
@@ -30,7 +30,7 @@ struct CustomDescription {
   std::function<CustomRule(double lr, int64_t step)> rule_at;
 };
 
-/// Makes an optimizer from its description. Throws UsageError like custom_optimizer().
+/// Creates an optimizer from its description. Throws UsageError like custom_optimizer().
 CustomOptimizer described(CustomDescription description);
 
 }  // namespace aliquot

@@ -15,13 +15,14 @@
 //     return Signum{static_cast<float>(lr), 0.9f};
 //   });
 //
-// Custom rules have the features of built-in rules: one pass that also unscales, clips and writes the working copy;
-// every form of master; moments in fp32 or bf16; any sharding; and states in checkpoints under their names.
+// Custom rules have the features of built-in rules: one pass that also unscales, clips and writes the working copy, all
+// kinds of masters, moments in fp32 or bf16, any sharding, and states in checkpoints under their names.
 //
-// The file that includes this header compiles the loops for each instruction set; one is selected at run time. All give
-// the same bits if the file is compiled with -ffp-contract=off and without -march and -ffast-math. Also use
-// -fno-math-errno and -fno-trapping-math: loops with square roots or conditions then vectorise, and run several times
-// faster. These options change no value. In CMake, aliquot_rule_sources(FILE) sets all of them.
+// The file that includes this header compiles the loops for each instruction set, and one version is selected at run
+// time. All versions give the same bits if the file is compiled with -ffp-contract=off and without -march and
+// -ffast-math. Also use -fno-math-errno and -fno-trapping-math. The compiler can then vectorize loops with square roots
+// or conditions, which makes them several times faster. These options do not change results. In CMake,
+// aliquot_rule_sources(FILE) sets all of them.
 //
 // For GPUs, call custom_cuda<Rule>() of <aliquot/rule_cuda.h> in a .cu file, and pass its result to custom_optimizer().
 
@@ -41,7 +42,7 @@
 #pragma GCC visibility push(default)
 namespace aliquot {
 
-/// The requirements of custom_optimizer(): a trivially copyable struct of constants with the functions of a rule.
+/// The requirements of custom_optimizer() on R: a trivially copyable struct of constants with the functions of a rule.
 template <typename R>
 concept UpdateRule = std::is_trivially_copyable_v<R> && sizeof(R) <= kMaxRuleBytes &&
                      alignof(R) <= alignof(double) && R::kStateCount >= 0 &&
@@ -53,7 +54,7 @@ concept UpdateRule = std::is_trivially_copyable_v<R> && sizeof(R) <= kMaxRuleByt
 
 namespace {
 
-/// The loop compiled for a wider instruction set, which also applies to all functions that are always inlined into it.
+/// The loop compiled for a wider instruction set. The target also applies to all functions that are always inlined.
 struct Avx2Entry {
   using Blocks = PlainBlocks;
   template <typename R, typename Gradient, typename Weights, typename States>
@@ -97,12 +98,11 @@ struct LoopsOf {
 
 }  // namespace
 
-/// Makes an optimizer. `name` appears in logs and errors. `lr` is the learning rate before a schedule changes it.
+/// Creates an optimizer. `name` appears in logs and errors. `lr` is the learning rate before a schedule changes it.
 /// `rule_of_step(lr, step)` returns the rule of a step, like rule_at() for built-in optimizers. It is called once for
 /// each step, on the thread that enqueues the step. `cuda` is the result of custom_cuda<R>(), or null for a rule that
-/// supports only hosts. Throws UsageError if `name` is empty or the name of a built-in optimizer, two states have the
-/// same name, or
-/// `rule_of_step` is empty.
+/// supports only hosts. Throws UsageError if `name` is empty or the name of a built-in optimizer, if two states have
+/// the same name, or if `rule_of_step` is empty.
 template <UpdateRule R>
 static CustomOptimizer custom_optimizer(std::string name, double lr,
                                         std::function<R(double lr, int64_t step)> rule_of_step,

@@ -106,7 +106,8 @@ WorldOptions validated_options(WorldOptions options) {
   if (options.kind == WorldChoice::kNccl && options.device == DeviceChoice::kHost)
     throw UsageError("WorldOptions::kind is nccl, which requires GPUs: set WorldOptions::device to cuda or auto");
   if (options.kind == WorldChoice::kMpi && options.device == DeviceChoice::kCuda)
-    throw UsageError("WorldOptions::kind is mpi, which supports hosts only: with GPUs, set WorldOptions::kind to nccl or auto");
+    throw UsageError(
+        "WorldOptions::kind is mpi, which supports hosts only: with GPUs, set WorldOptions::kind to nccl or auto");
   return options;
 }
 

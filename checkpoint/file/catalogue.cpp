@@ -76,7 +76,7 @@ std::string scalar_text(const Scalar& scalar) {
   return text;
 }
 
-/// Everything that must be equal on all ranks, one line for each item.
+/// Returns a description of everything that must be equal on all ranks, with one line for each item.
 std::string shared_description(const State& state, const Catalogue& catalogue, const std::filesystem::path& directory) {
   std::string text = fmt::format("directory {}\nstep {}\n", directory.string(), state.step);
   for (const auto& [name, value] : state.scalars) text += fmt::format("scalar {} = {}\n", name, scalar_text(value));
@@ -86,7 +86,7 @@ std::string shared_description(const State& state, const Catalogue& catalogue, c
   return text;
 }
 
-/// Every rank has all texts, so every rank throws the same error.
+/// Every rank has the texts of all ranks, so every rank throws the same error.
 [[noreturn]] void throw_first_difference(const std::vector<std::string>& texts) {
   const auto rank = static_cast<size_t>(
       std::find_if(texts.begin(), texts.end(), [&](const std::string& text) { return text != texts[0]; }) -

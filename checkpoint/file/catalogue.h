@@ -1,5 +1,5 @@
 #pragma once
-// The catalogue of a save: which rank holds which elements of each tensor.
+// The catalogue of a save. It lists the elements of each tensor that each rank has.
 
 #include <cstdint>
 #include <filesystem>
@@ -19,7 +19,7 @@ struct HeldPiece {
   int64_t offset = 0, count = 0;
 };
 
-/// Identical on every rank, except for `own`.
+/// All members except `own` are identical on every rank.
 struct Catalogue {
   std::vector<TensorEntry> tensors;     // sorted by path
   std::vector<const StateTensor*> own;  // this rank's tensors, in the order of `tensors`

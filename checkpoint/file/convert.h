@@ -21,7 +21,7 @@ bool is_exactly_convertible(DType to, DType from);
 /// is_convertible(to_dtype, from_dtype).
 void convert(DType to_dtype, std::byte* to, DType from_dtype, const std::byte* from, int64_t count);
 
-/// The value of the element at `at`, which need not be aligned. Exact for every dtype.
+/// Returns the value of the element at `at`, which does not have to be aligned. Exact for every dtype.
 inline double element_value(DType dtype, const std::byte* at) {
   const auto load = [at](auto value) {
     std::memcpy(&value, at, sizeof value);

@@ -1,5 +1,5 @@
 #pragma once
-// The contents of state.h5 as seen by one rank, before the file exists.
+// The contents of state.h5 on one rank, before the file exists.
 
 #include <cstdint>
 #include <map>
@@ -24,7 +24,7 @@ class FileImage {
   /// Sends the parts of pages that one rank holds to the rank that writes the page. Collective.
   void exchange_fragments(Communicator& communicator);
 
-  /// The pages this rank writes.
+  /// Returns the pages that this rank writes.
   std::vector<PageRun> own_runs() const;
   /// Copies bytes [offset, offset + to.size()) of the file to `to`. Each byte must be held by this rank or be in a page
   /// that this rank writes.

@@ -1,5 +1,5 @@
 #pragma once
-// Owning HDF5 handles, and HDF5 errors as exceptions. Only hdf5_*.cpp include this file.
+// RAII handles of HDF5, and conversion of HDF5 errors to exceptions. Only hdf5_*.cpp include this file.
 
 #include <hdf5.h>
 #include <mutex>
@@ -10,8 +10,8 @@
 
 namespace aliquot {
 
-/// Hold one during every use of HDF5, since the library may be built without thread safety. Also suppresses the error
-/// messages that HDF5 prints.
+/// A lock that must be held during every use of HDF5, because the library may be built without thread safety. Also
+/// suppresses the error messages that HDF5 prints.
 class Hdf5Lock {
  public:
   Hdf5Lock();
@@ -29,7 +29,7 @@ class Hdf5Lock {
 /// gives.
 hid_t hdf5_checked(hid_t result, const std::string& what);
 
-/// Owns an HDF5 handle of any kind. The destructor ignores errors of the close; call close() to have them thrown.
+/// Owns an HDF5 handle of any kind. The destructor ignores errors; close() throws them.
 class Hdf5Handle {
  public:
   using Close = herr_t (*)(hid_t);

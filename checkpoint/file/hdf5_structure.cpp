@@ -17,7 +17,7 @@ constexpr unsigned kCompactAttributes = 4096;
 
 Hdf5Handle creation_list(hid_t kind) {
   Hdf5Handle list(H5Pcreate(kind), H5Pclose, "create a property list");
-  // With object times in the file, two saves of the same state would differ.
+  // Disables object times, because with them two saves of the same state would differ.
   hdf5_checked(H5Pset_obj_track_times(list.get(), false), "disable object times");
   return list;
 }

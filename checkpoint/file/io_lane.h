@@ -18,7 +18,7 @@
 namespace aliquot {
 
 /// Runs jobs one at a time, in order of submission, on its own thread. After a job that threw, no further job runs.
-/// Used by one thread. The destructor drops jobs that have not begun and waits for the running one.
+/// Used by one thread. The destructor drops jobs that have not started and waits for the running job.
 class IoLane {
  public:
   using Ticket = int64_t;
@@ -30,8 +30,8 @@ class IoLane {
 
   /// Returns the ticket of the job. The first ticket is 1.
   Ticket submit(std::function<void()> job);
-  /// Blocks until the job with this ticket, and thus every earlier one, is done. Rethrows the exception of the first
-  /// job that failed.
+  /// Blocks until the job with this ticket and all earlier jobs are done. Rethrows the exception of the first job that
+  /// failed.
   void wait(Ticket ticket);
 
  private:

@@ -21,7 +21,7 @@ inline constexpr int64_t kTileBytes = int64_t{4} << 20;
 struct Manifest {
   int64_t step = 0;
   std::string attempt;       // identifies the save that wrote the checkpoint
-  std::string hdf5_version;  // of the library that laid out state.h5
+  std::string hdf5_version;  // version of the HDF5 library that laid out state.h5
   int64_t file_bytes = 0;
   std::vector<uint32_t> tile_crcs;   // CRC-32C of each tile of state.h5; the last tile may be shorter
   std::vector<TensorEntry> tensors;  // sorted by path

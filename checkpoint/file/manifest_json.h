@@ -8,7 +8,8 @@
 
 namespace aliquot {
 
-/// A defect of a JSON file. what() is a predicate such as "is not JSON": the catcher puts the path before it.
+/// A defect of a JSON file. what() is a predicate such as "is not JSON": the code that catches it puts the path before
+/// it.
 struct ManifestFormatError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -20,7 +21,8 @@ nlohmann::ordered_json parse_json(std::string_view text);
 /// The value as a 64-bit integer. Throws ManifestFormatError if it is not an integer or does not fit.
 int64_t json_integer(const nlohmann::ordered_json& value);
 
-/// Return `value` itself. Throw ManifestFormatError if it is not an array or not an object, respectively.
+/// Both functions return `value` itself. They throw ManifestFormatError if it is not an array (json_list) or not an
+/// object.
 const nlohmann::ordered_json& json_list(const nlohmann::ordered_json& value);
 const nlohmann::ordered_json& json_object(const nlohmann::ordered_json& value);
 

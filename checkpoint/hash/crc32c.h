@@ -7,11 +7,11 @@
 
 namespace aliquot {
 
-/// Continues the CRC-32C `before` over `bytes`; 0 starts a new one. Uses the processor's CRC instruction if it has one,
-/// which is detected at run time.
+/// Continues the CRC-32C `before` over `bytes`. If `before` is 0, starts a new CRC. Uses the processor's CRC
+/// instruction if it has one, which is detected at run time.
 uint32_t crc32c(std::span<const std::byte> bytes, uint32_t before = 0);
 
-/// The same without special instructions, from tables. The reference implementation.
+/// The reference implementation of crc32c(). Uses tables instead of special instructions.
 uint32_t crc32c_portable(std::span<const std::byte> bytes, uint32_t before = 0);
 
 /// The CRC-32C of the concatenation of two ranges, from their CRCs `a` and `b` and the length of the second.

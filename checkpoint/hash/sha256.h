@@ -21,7 +21,7 @@ class Sha256 {
 
   void update(std::span<const std::byte> bytes);
   void update(std::string_view text) { update(std::as_bytes(std::span(text))); }
-  /// Returns the digest of all bytes. Call it once, and no update() after it.
+  /// Returns the digest of all bytes. Must be called only once, and update() must not be called afterwards.
   Digest finish();
 
  private:

@@ -19,7 +19,7 @@ namespace aliquot {
 int64_t export_weights(const CheckpointReader& checkpoint, const std::filesystem::path& directory,
                        const std::string& file_name, DType dtype, const VerifyProgress& progress = {});
 
-/// Writes `text` to directory/file_name, with the same atomicity and errors.
+/// Writes `text` to directory/file_name, with the same atomicity and errors as export_weights().
 void write_file_atomically(const std::filesystem::path& directory, const std::string& file_name, std::string_view text);
 
 }  // namespace aliquot

@@ -1,5 +1,5 @@
 #pragma once
-// Loading weights that another program saved into the shards of any number of ranks.
+// Loads weights that another program saved, into the shards of any number of ranks.
 
 #include <filesystem>
 

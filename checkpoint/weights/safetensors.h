@@ -45,7 +45,7 @@ std::string safetensors_prefix(std::vector<SafetensorsEntry>& tensors,
 /// A safetensors file opened for reading. Move-only.
 class SafetensorsFile {
  public:
-  /// Follows symbolic links, since the user chose the path. Throws UsageError if the file is absent, not a regular
+  /// Follows symbolic links, because the user chose the path. Throws UsageError if the file is absent, not a regular
   /// file, or malformed.
   static SafetensorsFile open(FileSystem& file_system, const std::filesystem::path& path);
 

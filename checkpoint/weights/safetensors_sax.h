@@ -11,8 +11,8 @@
 
 namespace aliquot {
 
-/// A defect of a header. what() is a predicate such as "has two entries named w": the catcher puts the file name in
-/// front.
+/// A defect of a header. what() is a predicate such as "has two entries named w": the code that catches it puts the
+/// file name before it.
 struct SafetensorsFormatError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -23,7 +23,7 @@ class SafetensorsSax {
  public:
   using Json = nlohmann::json;
 
-  /// The tensors in the order of the header. Call it after parsing; throws if the header is incomplete.
+  /// The tensors in the order of the header. Must be called after parsing. Throws if the header is incomplete.
   SafetensorsHeader finish();
 
   bool null() { throw_unexpected_value(); }

@@ -1,5 +1,6 @@
 #pragma once
-// Weights that another program saved, as one safetensors file or as an index of several, with canonical names.
+// Weights that another program saved, as one safetensors file or as an index of several files. Names are converted to
+// canonical names.
 
 #include <filesystem>
 #include <memory>
@@ -19,7 +20,7 @@ struct WeightTensor {
   const SafetensorsFile* file = nullptr;
 };
 
-/// Weight files opened for reading. Move-only. The tensors point into it.
+/// Weight files opened for reading. Move-only. The tensors point into this object.
 class WeightFiles {
  public:
   /// `path` is a .safetensors file, a .safetensors.index.json file, or a directory with model.safetensors or its index.
@@ -46,7 +47,8 @@ class WeightFiles {
 /// the same directory.
 std::set<std::string> parse_weight_index(std::string_view text, const std::string& where);
 
-/// Whether the path names such weights: decided by its suffix or, for a directory, by the files in it.
+/// Returns whether WeightFiles::open() can open the path, according to its suffix or, for a directory, to the files in
+/// it.
 bool is_weights_path(const std::filesystem::path& path);
 
 /// Reads a tensor of the files as elements of `dtype`, converting them. Not thread-safe; write() always throws.
@@ -72,8 +74,8 @@ struct ImportReport {
 };
 
 /// Writes the tensors of the files as a checkpoint of step 0, in fp32 and without optimizer state, to
-/// directory/step-00000000. `scalars` become the scalars of the checkpoint. One rank only. Throws as
-/// WeightFiles::open() and save() do.
+/// directory/step-00000000. `scalars` become the scalars of the checkpoint. Requires a communicator of one rank. Throws
+/// like WeightFiles::open() and save().
 ImportReport import_weights(Communicator& communicator, const std::filesystem::path& file,
                             const std::filesystem::path& directory, const std::map<std::string, Scalar>& scalars = {});
 

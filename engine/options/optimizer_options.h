@@ -18,8 +18,9 @@ constexpr EnumName<OptimizerKind> optimizer_word(OptimizerKind kind) {
 
 /// In the order of --help.
 inline constexpr std::array kOptimizerWords{
-    optimizer_word(OptimizerKind::kAdamW), optimizer_word(OptimizerKind::kAdam), optimizer_word(OptimizerKind::kAdamW8bit),
-    optimizer_word(OptimizerKind::kLion),  optimizer_word(OptimizerKind::kSgd),  optimizer_word(OptimizerKind::kMuon)};
+    optimizer_word(OptimizerKind::kAdamW),     optimizer_word(OptimizerKind::kAdam),
+    optimizer_word(OptimizerKind::kAdamW8bit), optimizer_word(OptimizerKind::kLion),
+    optimizer_word(OptimizerKind::kSgd),       optimizer_word(OptimizerKind::kMuon)};
 
 struct OptimizerOptions {
   OptimizerKind kind = OptimizerKind::kAdamW;

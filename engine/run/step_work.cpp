@@ -155,7 +155,8 @@ std::span<const std::byte* const> StepWork::addition_sources(const void* left, c
   return sources;
 }
 
-/// The barrier ensures that no rank still reads this rank's buffers: the additions write to them, as do later operations.
+/// The barrier ensures that no rank still reads this rank's buffers: the additions write to them, as do later
+/// operations.
 void StepWork::replica_all_reduce(Stream& lane, OperationId id, Label label) {
   const Accumulation& into = recipes_[id].into;
   const auto for_trained = [&](const auto& work) {

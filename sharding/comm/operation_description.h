@@ -25,7 +25,7 @@ struct OperationDescription {
   };
   Kind kind = Kind::kNone;
   DType dtype = DType::kUInt8;
-  uint8_t detail = 0;  // root of a broadcast; Reduction of an all-reduce; 1: all-gather in place, transfer back
+  uint8_t detail = 0;        // root (broadcast), Reduction (all-reduce), or 1 (all-gather in place, transfer back)
   uint64_t fingerprint = 0;  // hash of the label and the buffer offsets
   int64_t count = 0;         // elements; bytes for operations that copy bytes
 

@@ -21,9 +21,8 @@ void enable_access(const CudaDevice& device, int other) {
   int possible = 0;
   check(cudaDeviceCanAccessPeer(&possible, device.ordinal(), other), "cudaDeviceCanAccessPeer()");
   if (possible == 0) {
-    throw UnavailableError(
-        fmt::format("GPU {} cannot read the memory of GPU {}: set WorldOptions::kind to nccl",
-                    device.ordinal(), other));
+    throw UnavailableError(fmt::format("GPU {} cannot read the memory of GPU {}: set WorldOptions::kind to nccl",
+                                       device.ordinal(), other));
   }
   device.make_current();
   const cudaError_t result = cudaDeviceEnablePeerAccess(other, 0);

@@ -15,10 +15,10 @@ namespace aliquot {
 /// One collective or one rendezvous. Times are in seconds of the rank's steady clock. A negative time means that the
 /// event did not happen.
 struct FlightEntry {
-  uint64_t number = 0;         // number of a collective on this rank, from 1; rendezvous: number of collectives before it
+  uint64_t number = 0;         // collectives of this rank, counted from 1; rendezvous: collectives before it
   int group = 0;               // index in FlightRecord::groups
   Lane lane = Lane::kCompute;  // unused for rendezvous
-  uint64_t sequence = 0;       // number in the group's lane, or among the group's rendezvous, from 1
+  uint64_t sequence = 0;       // counted from 1 in each lane of the group; rendezvous: in the group
   OperationDescription what = {};
   std::string unit;  // for rendezvous: the purpose, such as "save"
   int64_t step = -1;

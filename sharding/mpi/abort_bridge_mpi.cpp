@@ -15,7 +15,7 @@ AbortBridge::~AbortBridge() {
   }
   stop_condition_.notify_one();
   thread_.join();
-  forward_abort();  // an abort since the last poll must still reach the other nodes
+  forward_abort();  // an abort after the last poll must also be forwarded
 }
 
 void AbortBridge::abort(std::string_view why) noexcept {

@@ -1,5 +1,5 @@
 #pragma once
-// Forwards aborts between the boards of a node and the other nodes.
+// Forwards aborts between the boards of a node and other nodes.
 
 #include <condition_variable>
 #include <memory>
@@ -12,9 +12,10 @@
 
 namespace aliquot {
 
-/// Ranks that wait for ranks of their node poll the boards; ranks that wait for other nodes poll messages. This object
-/// polls both every 20 ms, on its own thread, and forwards an abort from one to the other. It also polls channels to
-/// which it does not forward: those of the bootstrap within the node, and of the groups from which this one was split.
+/// Ranks that wait for ranks of their node poll the boards. Ranks that wait for other nodes poll messages. This object
+/// polls boards and messages every 20 ms on its own thread, and forwards aborts in both directions. It also polls
+/// channels to which it does not forward aborts: the channels of the node's bootstrap and of the groups from which this
+/// group was split.
 class AbortBridge {
  public:
   using Channels = std::vector<std::shared_ptr<AbortChannel>>;
@@ -24,7 +25,7 @@ class AbortBridge {
   AbortBridge(const AbortBridge&) = delete;
   AbortBridge& operator=(const AbortBridge&) = delete;
 
-  /// Posts an abort to the boards and to the other nodes at once. From any thread.
+  /// Posts an abort to the boards and to the other nodes immediately. Callable from any thread.
   void abort(std::string_view why) noexcept;
 
  private:

@@ -15,7 +15,7 @@ void AbortChannel::post(std::string_view why) noexcept {
   int rank = 0, rank_count = 0;
   MPI_Comm_rank(comm_.get(), &rank);
   MPI_Comm_size(comm_.get(), &rank_count);
-  // Never freed: MPI may still send the messages after this object has been destroyed.
+  // Never freed, because MPI may still send the messages after this object has been destroyed.
   const auto* reason = new std::string(why_);
   for (int to = 0; to < rank_count; ++to) {
     if (to == rank) continue;

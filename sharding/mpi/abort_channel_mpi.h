@@ -1,5 +1,5 @@
 #pragma once
-// Abort messages between the ranks of a group, over MPI.
+// Abort messages between the ranks of a group, sent with MPI.
 
 #include <atomic>
 #include <mutex>
@@ -10,18 +10,19 @@
 
 namespace aliquot {
 
-/// An MPI communicator that only carries reasons for aborts. Ranks that wait for other messages poll it. The
-/// constructor is collective. post() and posted() are thread-safe.
+/// An MPI communicator that is used only to send reasons for aborts. Ranks poll it while they wait for other messages.
+/// The constructor is collective. post() and posted() are thread-safe.
 class AbortChannel {
  public:
   explicit AbortChannel(MPI_Comm parent) : comm_(MpiComm::duplicate(parent)) {}
   AbortChannel(const AbortChannel&) = delete;
   AbortChannel& operator=(const AbortChannel&) = delete;
 
-  /// Sends `why` to every other rank without blocking. Does nothing if this rank already has a reason.
+  /// Sends the reason `why` to every other rank without blocking. Does nothing if this rank has already posted or
+  /// received a reason.
   void post(std::string_view why) noexcept;
 
-  /// Whether a rank has posted a reason. If so, stores it in `why` unless that is null.
+  /// Returns whether a rank has posted a reason. If so, stores it in `why` unless `why` is null.
   bool posted(std::string* why) noexcept;
 
   /// Throws CommunicationError if a rank has posted a reason.

@@ -17,10 +17,11 @@ namespace {
 
 constexpr int kToRootTag = 1, kFromRootTag = 2;
 
-// The first byte of messages from rank 0: the gathered strings follow, or the ranks that are missing.
+// The first byte of a message from rank 0. It indicates whether the gathered strings or the missing ranks follow.
 constexpr char kResult = 's', kMissing = 'm';
 
-// A frame is the string of one rank, preceded by its length. The gathered strings of all ranks are concatenated frames.
+// A frame is the string of one rank with its length before it. The gathered strings of all ranks are sent as
+// concatenated frames.
 std::string add_length_prefix(std::string_view own) {
   const uint64_t length = own.size();
   std::string frame(reinterpret_cast<const char*>(&length), sizeof length);
@@ -40,7 +41,7 @@ std::vector<std::string> split_frames(std::string_view total, int count) {
   return parts;
 }
 
-/// Bytes that MPI reads or writes. They are leaked if the requests have not completed when this object is destroyed.
+/// Bytes that MPI reads or writes. The destructor leaks them if the requests are not complete.
 struct PendingMessage {
   PendingMessage() = default;
   PendingMessage(const PendingMessage&) = delete;
@@ -56,13 +57,13 @@ struct PendingMessage {
 
 }  // namespace
 
-// A wait for other ranks, which throws at the deadline or after an abort.
+// A wait for other ranks. Throws at the deadline or after an abort.
 class MpiBootstrap::Wait {
  public:
   explicit Wait(MpiBootstrap& bootstrap)
       : bootstrap_(bootstrap), missing_(bootstrap.rank_count_, bootstrap.rank_ == 0) {
     missing_[0] = bootstrap.rank_ != 0;
-    // Rank 0 knows which ranks are missing, so it reports the timeout first.
+    // Rank 0 can name all missing ranks, so its timeout is the shortest and it reports first.
     limit_seconds_ = bootstrap.timeout_seconds_ + (bootstrap.rank_ == 0 ? 0.0 : 0.5);
     next_update_seconds_ = update_period_seconds();
   }
@@ -75,8 +76,8 @@ class MpiBootstrap::Wait {
     if (waited_seconds() > limit_seconds_) throw_timeout();
   }
 
-  // The following functions run on rank 0. It sends the missing ranks to the others. Otherwise, if it arrives late,
-  // they would report rank 0 as missing.
+  // The following functions run on rank 0, which sends the list of missing ranks to the other ranks. Otherwise, if rank
+  // 0 arrived late, the others would report only rank 0 as missing.
   void arrived(int rank) {
     missing_[rank] = false;
     has_update_ = true;
@@ -162,13 +163,12 @@ std::vector<std::string> MpiBootstrap::all_gather(std::string_view own) {
 void MpiBootstrap::check_size_limit(std::size_t size_bytes) {
   constexpr std::size_t kFrameBytes = 64;
   if (size_bytes + kFrameBytes < static_cast<std::size_t>(MpiRequests::kMaxMessageBytes)) return;
-  const std::string why =
-      fmt::format("ranks exchange {} bytes in one bootstrap message: expected less than 1 GiB", size_bytes);
+  const std::string why = fmt::format("a bootstrap message has {} bytes: expected less than 1 GiB", size_bytes);
   abort(why);
   throw FaultError(why);
 }
 
-// If a matching message has arrived, receives it completely and returns true.
+// Receives a matching message completely and returns true, if one has arrived.
 bool MpiBootstrap::try_receive(const MpiEnvelope& from, Wait& wait, std::string* bytes, int* source) {
   int found = 0, length = 0;
   MPI_Message message = MPI_MESSAGE_NULL;

@@ -10,8 +10,8 @@
 
 namespace aliquot {
 
-/// Rank 0 of the group collects and distributes all strings. It knows which ranks are missing, and reports them to the
-/// others. The strings of one all_gather() must be smaller than 1 GiB in total.
+/// Rank 0 of the group collects and distributes all strings. It also informs the other ranks which ranks are missing.
+/// All strings of one all_gather() together must be smaller than 1 GiB.
 class MpiBootstrap final : public Bootstrap {
  public:
   /// Duplicates `parent`. Collective; blocks without a timeout until all ranks have called it.
@@ -25,20 +25,20 @@ class MpiBootstrap final : public Bootstrap {
   void abort(std::string_view why) noexcept override { aborts().post(why); }
   bool aborted(std::string* why) const override;
 
-  /// Returns a bootstrap for the ranks that can share memory with this one, in the same order. Collective.
+  /// Returns a bootstrap for the ranks that can share memory with this rank, in the same order. Collective.
   std::unique_ptr<MpiBootstrap> split_by_node();
   std::unique_ptr<MpiBootstrap> split_mpi(int color, int key);
 
   MPI_Comm comm() const { return comm_.get(); }
   double timeout_seconds() const { return timeout_seconds_; }
 
-  /// The abort channels: first its own, then that of the bootstrap from which it was split, and so on.
+  /// The abort channels of this bootstrap, of the bootstrap from which it was split, and so on, in this order.
   const std::vector<std::shared_ptr<AbortChannel>>& channels() const { return channels_; }
   AbortChannel& aborts() const { return *channels_.front(); }
 
  private:
   class Wait;
-  /// A group of `parent`. `parent` is used only during the call.
+  /// Creates the bootstrap of `group`, a group of ranks of `parent`. `parent` is used only during the call.
   MpiBootstrap(const MpiBootstrap& parent, const MpiComm& group);
   std::unique_ptr<MpiBootstrap> make_group(const MpiComm& group) const;
 

@@ -8,12 +8,12 @@
 
 namespace aliquot {
 
-/// Determines the topology with MPI. For tests, the environment variable ALIQUOT_RANKS_PER_NODE=k makes every k ranks a
-/// node. Collective. Throws UsageError if k is not a positive integer.
+/// Determines the topology with MPI. For tests, the environment variable ALIQUOT_RANKS_PER_NODE=k assigns every k
+/// consecutive ranks to one node. Collective. Throws UsageError if k is not a positive integer.
 Topology find_topology(MpiBootstrap& world);
 
-/// Returns a communicator that uses shared memory within a node and MPI between nodes. Each byte is sent to a node
-/// once. Results have the same bits for any distribution of the ranks over nodes. Collective. `device` must be a host
+/// Returns a communicator that uses shared memory inside a node and MPI between nodes. Each byte is sent to a node only
+/// once. The bits of results do not depend on the distribution of ranks over nodes. Collective. `device` must be a host
 /// device and outlive the communicator. Between nodes:
 /// - the work of a collective starts only after all ranks have arrived, so every collective is also a barrier;
 /// - publish() and await() synchronize only the ranks of a node. This suffices for reusing a buffer, because other

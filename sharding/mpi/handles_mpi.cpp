@@ -17,11 +17,11 @@ namespace {
 
 std::atomic<bool> failed{false};
 
-// Used at exit. Created by start_mpi() and never freed.
+// The communicator for exiting. start_mpi() creates it, and it is never freed.
 MPI_Comm exit_comm = MPI_COMM_NULL;
 
-// All ranks exit with the code of the rank that caused the failure. The other ranks then report kFault, so kFault has
-// the lowest severity of all errors.
+// All ranks exit with the code of the rank that caused the failure. The other ranks exit with kFault as a consequence,
+// so kFault has the lowest severity of all errors.
 int severity_of_code(int code) { return code == 0 ? 0 : code == static_cast<int>(ExitCode::kFault) ? 1 : 1 + code; }
 int code_of_severity(int severity) {
   return severity <= 1 ? severity * static_cast<int>(ExitCode::kFault) : severity - 1;
@@ -36,7 +36,7 @@ int agree_on_exit_code(int status, bool wait_forever) noexcept {
   if (MPI_Iallreduce(&own, &most, 1, MPI_INT, MPI_MAX, exit_comm, &request) != MPI_SUCCESS) return -1;
   int rank = 0;
   MPI_Comm_rank(exit_comm, &rank);
-  // Staggers the ranks, because mpirun 4.1 may crash if several ranks abort the job at once.
+  // The deadlines of ranks differ, because mpirun 4.1 may crash if several ranks abort the job at the same time.
   const auto stagger = std::chrono::milliseconds(25) * std::min(rank, 40);
   const auto deadline = std::chrono::steady_clock::now() + kExitGracePeriod + stagger;
   for (;;) {
@@ -68,11 +68,11 @@ void require_thread_multiple(int provided) {
 }
 
 // Tunes the TCP transport of Open MPI for collectives at which all ranks have already arrived.
-// - Raises the eager limit from 64 KiB. Above the limit, the sender waits for an answer from the receiver, whose lane
-//   may not be running. Eager messages are copied, so the limit keeps the copies for all ranks below kCopiesBytes.
-// - Disables emulated remote writes (put). They leave the link idle half of the time while ranks compute.
-// All ranks must have the same settings, so a job of several programs is left unchanged. Settings of the user in the
-// environment take precedence.
+// - Raises the eager limit from 64 KiB. For longer messages, the sender waits for an answer from the receiver, whose
+//   lane may be idle. MPI copies eager messages, so the limit keeps the copies for all ranks below kCopiesBytes.
+// - Disables emulated remote writes (put), because with them the link is idle half of the time while ranks compute. All
+//   ranks must have the same settings, so the function does nothing if the job consists of several programs. Settings
+//   that the user made in the environment take precedence.
 void configure_tcp_eager_limits() {
   constexpr std::array kLimits{"OMPI_MCA_btl_tcp_eager_limit", "OMPI_MCA_btl_tcp_rndv_eager_limit",
                                "OMPI_MCA_btl_tcp_max_send_size"};
@@ -156,7 +156,8 @@ int MpiComm::rank_count() const {
 
 int MpiComm::reset() noexcept {
   const MPI_Comm comm = std::exchange(comm_, MPI_COMM_NULL);
-  // After a failure, do not free it: messages may be in flight, and MPI_Comm_free() may wait for the other ranks.
+  // After a failure, do not free the communicator: messages may be in flight, and MPI_Comm_free() may wait for other
+  // ranks.
   if (comm == MPI_COMM_NULL || failed) return MPI_SUCCESS;
   int finalized = 0;
   MPI_Finalized(&finalized);
@@ -258,7 +259,7 @@ void MpiBackoff::pause() {
   ++round_;
   const auto waited = Clock::now() - started_;
   if (waited <= kSpinPhase) return;
-  // Yield before sleeping: while a message is transferred in pieces, the sender waits for this rank's answers.
+  // Yield before sleeping, because the sender of a message in several pieces waits for answers from this rank.
   if (waited <= kYieldPhase) return std::this_thread::yield();
   std::this_thread::sleep_for(kSleep);
 }

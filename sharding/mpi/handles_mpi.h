@@ -1,5 +1,5 @@
 #pragma once
-// Wrappers of MPI: initialization, errors as exceptions, and RAII handles.
+// Wrappers for MPI: initialization, conversion of errors to exceptions, and RAII handles.
 
 #include <chrono>
 #include <cstdint>
@@ -10,24 +10,24 @@
 
 namespace aliquot {
 
-/// MPI's description of an error code.
+/// Returns MPI's description of an error code.
 std::string mpi_error_text(int code) noexcept;
 /// Throws FaultError, naming the call, unless `code` is MPI_SUCCESS.
 void check_mpi(int code, const char* call);
 
-/// Initializes MPI with MPI_THREAD_MULTIPLE, unless it is already initialized. Throws UnavailableError if the thread
-/// level is lower. Call on the main thread.
+/// Initializes MPI with MPI_THREAD_MULTIPLE, unless it is already initialized. Throws UnavailableError if MPI provides
+/// a lower thread level. Must be called on the main thread.
 ///
 /// If this function initialized MPI, a handler finalizes it when the process exits:
-/// - An exiting rank waits for the others, so that mpirun does not kill a rank that still prints an error. All ranks
-///   then exit with the code of the rank that caused the failure.
+/// - A rank that exits waits for the other ranks, because mpirun could otherwise kill a rank that is still printing an
+///   error. All ranks then exit with the code of the rank that caused the failure.
 /// - A rank that failed, or has a nonzero exit code, waits only for kExitGracePeriod, and then ends all ranks with
 ///   MPI_Abort() and its code.
 void start_mpi();
 inline constexpr std::chrono::milliseconds kExitGracePeriod{1000};
 
-/// Records that a collective was abandoned and its messages may never complete. Memory that MPI may still access is
-/// then leaked instead of freed. Thread-safe.
+/// Records that a collective was abandoned, so that its messages may never complete. Memory that MPI may still access
+/// is leaked afterwards instead of freed. Thread-safe.
 void mark_mpi_failed() noexcept;
 bool mpi_failed() noexcept;
 
@@ -43,10 +43,11 @@ class MpiComm {
   }
   ~MpiComm() { (void)reset(); }
 
-  // Collective over `parent`. They block without a timeout, so the ranks must synchronize first.
+  // These functions are collective over `parent`. They block without a timeout, so the ranks must synchronize before
+  // they call them.
   static MpiComm duplicate(MPI_Comm parent);
   static MpiComm split(MPI_Comm parent, int color, int key);
-  /// The ranks of `parent` that can share memory with this one.
+  /// Returns a communicator of the ranks of `parent` that can share memory with this rank.
   static MpiComm split_by_node(MPI_Comm parent);
 
   MPI_Comm get() const { return comm_; }
@@ -70,8 +71,8 @@ struct MpiEnvelope {
   int tag = 0;
 };
 
-/// A set of messages in flight. Reuses its memory, so that a training step allocates nothing. The caller owns the
-/// message buffers, which must stay alive until done() returns true, or until cancel(). One thread at a time.
+/// A set of messages in flight. Reuses its memory, so that training steps do not allocate. The caller owns the message
+/// buffers, which must stay alive until done() returns true, or until cancel() returns. Used by one thread at a time.
 class MpiRequests {
  public:
   MpiRequests() = default;
@@ -79,21 +80,21 @@ class MpiRequests {
   MpiRequests& operator=(MpiRequests&&) = default;
   ~MpiRequests() { cancel(); }
 
-  /// Data longer than kMaxMessageBytes is split into several messages, in the same way on both sides.
+  /// Both functions split data longer than kMaxMessageBytes into several messages, in the same way.
   void send(const MpiEnvelope& to, const void* data, int64_t size_bytes);
   void receive(const MpiEnvelope& from, void* data, int64_t size_bytes);
   /// Receives a message of `size_bytes` from `rank` that MPI_Improbe() has matched.
   void receive(MPI_Message message, int rank, void* data, int size_bytes);
   static constexpr int64_t kMaxMessageBytes = int64_t{1} << 30;
 
-  /// Makes progress without blocking. Returns true when all messages are complete; the set is then empty. Throws
+  /// Makes progress without blocking. Returns true if all messages are complete; the set is then empty. Throws
   /// FaultError if a message failed or has an unexpected length.
   bool done();
   bool empty() const { return requests_.empty(); }
   /// The ranks from which messages have not arrived, for error messages.
   std::vector<int> pending_sources();
 
-  /// Abandons incomplete messages. Receives that have not begun will not write to their buffers.
+  /// Abandons incomplete messages. Receives that have not started do not write to their buffers afterwards.
   void cancel() noexcept;
 
  private:
@@ -101,16 +102,16 @@ class MpiRequests {
 
   std::vector<MPI_Request> requests_;
   std::vector<MPI_Status> statuses_;
-  std::vector<int> expected_bytes_;  // length of a receive; -1 for a send
+  std::vector<int> expected_bytes_;  // the length of a received message; -1 for a send
   std::vector<int> ranks_;
 };
 
-/// Paces a loop that polls for messages. pause() returns at once for kSpinPhase, then yields the core until
-/// kYieldPhase, and then sleeps for kSleep.
+/// Limits the rate of a loop that polls for messages. In the first kSpinPhase, pause() returns immediately. Until
+/// kYieldPhase, it yields the core. Afterwards, it sleeps for kSleep.
 class MpiBackoff {
  public:
   void pause();
-  /// Whether to do slow checks (clock, abort messages) in this round.
+  /// Whether the loop should perform its slow checks (clock, abort messages) in this round.
   bool slow_checks_due() const { return round_ % kSlowCheckInterval == 0; }
 
  private:

@@ -1,5 +1,5 @@
 #pragma once
-// Communication of one lane of a rank with other nodes.
+// Communication between one lane of a rank and other nodes.
 
 #include <array>
 #include <functional>
@@ -17,15 +17,15 @@ namespace aliquot {
 /// Identifies one collective of a lane.
 struct Collective {
   Lane lane = Lane::kCompute;
-  uint64_t sequence = 0;  // from 1, per lane
+  uint64_t sequence = 0;  // counted from 1 in each lane
   OperationDescription what;
   Label label;
 };
 
-/// Has its own MPI communicator, so that lanes never wait for each other. Waits throw CommunicationError at the
-/// deadline and after an abort, and end when the stream is destroyed. Before it throws an error of its own, it aborts
-/// all ranks. The constructor is collective and runs on the rank's thread. Afterwards only the lane's worker uses the
-/// object.
+/// Each lane has its own MPI communicator, so that lanes never wait for each other. Waits throw CommunicationError at
+/// the deadline and after an abort, and end when the stream is destroyed. If the lane detects an error itself, it
+/// aborts all ranks before it throws. The constructor is collective and runs on the rank's thread. After that, only the
+/// lane's worker thread uses the object.
 class MpiLane {
  public:
   struct Options {
@@ -33,15 +33,16 @@ class MpiLane {
     AbortChannel* aborts = nullptr;
     std::function<void(std::string_view)> abort;
     double timeout_seconds = 600;
-    std::vector<int> global_ranks;  // numbers of the ranks in the world, for messages
+    std::vector<int> global_ranks;  // the ranks' numbers in the world, for messages
   };
   MpiLane(Options options, const NodeRoutes& routes);
 
-  /// Waits until the ranks of other nodes that this rank serves have arrived at the same collective. After the ranks of
-  /// the node have then synchronized, all ranks are known to have arrived. No data of the collective has moved yet.
+  /// Waits until the ranks of other nodes that this rank serves have arrived at the same collective. If the ranks of
+  /// the node then synchronize, all ranks of all nodes have arrived. No data of the collective is transferred before
+  /// that.
   void match_other_nodes(const Collective& collective);
 
-  /// The envelope for data of collectives to or from `rank`.
+  /// Returns the envelope for data of a collective that is sent to or received from `rank`.
   MpiEnvelope envelope_for(int rank) const { return {comm_.get(), rank, kDataTag}; }
 
   /// Waits until all messages are complete.
@@ -50,7 +51,7 @@ class MpiLane {
   /// Makes progress without blocking.
   void progress(MpiRequests& messages) { (void)done(messages); }
 
-  /// Whether a message of match_other_nodes() is in flight. If so, MPI may still access members of this object.
+  /// Returns whether a message of match_other_nodes() is in flight. If so, MPI may still access members of this object.
   bool busy() const { return !headers_.empty(); }
 
  private:
@@ -74,7 +75,7 @@ class MpiLane {
   MpiComm comm_;
   Header own_header_;
   std::vector<Header> received_headers_, previous_headers_;  // one for each of routes_.served_ranks
-  MpiRequests headers_;                                      // declared last: destroyed before the headers it accesses
+  MpiRequests headers_;                                      // last, so that it is destroyed before the headers
 };
 
 }  // namespace aliquot

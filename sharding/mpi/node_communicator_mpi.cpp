@@ -14,11 +14,11 @@
 namespace aliquot {
 namespace {
 
-// Only a rank that waits for another node knows which rank is missing. Ranks of its own node that wait for it time out
-// this much later, so that it reports first.
+// If a rank of another node is missing, only a rank that waits for that node can name it. Ranks that wait for a rank of
+// their own node time out this much later, so that the rank with the name reports first.
 constexpr double kGraceSeconds = 0.5;
 
-// Owns a buffer of the node. After a failure the memory is leaked, because messages may still arrive in it.
+// Owns a buffer in the node's memory. After a failure the memory is leaked, because messages may still arrive in it.
 struct NodeBuffer final : SymmetricBuffer::Backing {
   explicit NodeBuffer(SymmetricBuffer owned) : buffer(std::make_unique<SymmetricBuffer>(std::move(owned))) {}
   ~NodeBuffer() override {
@@ -27,7 +27,7 @@ struct NodeBuffer final : SymmetricBuffer::Backing {
   std::unique_ptr<SymmetricBuffer> buffer;
 };
 
-/// This rank's share of the boards of make_signals(), for the ledger.
+/// This rank's part of the boards that make_signals() creates, in bytes, for the ledger.
 int64_t own_board_bytes(const MpiBootstrap& node) {
   return 2 * Board::size_bytes(node.rank_count()) / node.rank_count();
 }
@@ -86,7 +86,7 @@ std::string NodeCommunicator::describe() const {
 }
 
 SymmetricBuffer NodeCommunicator::allocate(int64_t size_bytes, Category category, std::string_view owner) {
-  // The ranks of each node agree on the size first, and then all ranks do.
+  // First the ranks of each node check that their sizes are equal, then all ranks do.
   SymmetricBuffer mine;
   const auto sizes = gather_or_throw(*world_, [&] {
     mine = peer_memory_->allocate(size_bytes, category, owner);
@@ -129,7 +129,7 @@ void NodeCommunicator::all_gather_in_place(Stream& stream, SymmetricRange whole,
   gather(stream, collective, whole, {}, part_bytes);
 }
 
-// If `from` has no buffer, every rank's part is already at its position in `to`.
+// If `from` has no buffer, the part of every rank is already at its position in `to`.
 void NodeCommunicator::gather(Stream& stream, const Collective& collective, SymmetricRange to, SymmetricRange from,
                               int64_t part_bytes) {
   const bool in_place = from.buffer == nullptr;
@@ -147,7 +147,7 @@ void NodeCommunicator::gather(Stream& stream, const Collective& collective, Symm
     const int proxy = routes_.proxy(source, routes_.node);
     if (proxy != rank()) copy(stream, gathered + source * part_bytes, to, proxy, source * part_bytes, part_bytes);
   }
-  // Wait until the other ranks have copied the received parts, because the caller may then reuse the buffer.
+  // Wait until the other ranks have copied the received parts, because the caller may reuse the buffer afterwards.
   arrive_and_wait_on_node(stream, collective);
 }
 
@@ -242,8 +242,8 @@ void NodeCommunicator::broadcast(Stream& stream, SymmetricRange range, int64_t s
   arrive_and_wait_on_node(stream, collective);
 }
 
-// Broadcasts in a binomial tree over nodes, numbered from the root's node. Node v receives from node v with its lowest
-// set bit cleared.
+// Broadcasts in a binomial tree over the nodes, which are numbered from the root's node. Node v receives the data from
+// the node whose number is v with its lowest set bit cleared.
 void NodeCommunicator::broadcast_between_nodes(LaneState& lane_state, const PartMove& move, int root,
                                                const Collective& collective) {
   const int nodes = routes_.node_count();

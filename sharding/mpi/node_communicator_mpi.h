@@ -1,5 +1,5 @@
 #pragma once
-// The communicator for ranks of several nodes: shared memory within a node, MPI messages between nodes.
+// The communicator for ranks on several nodes. It uses shared memory inside a node and MPI messages between nodes.
 
 #include <array>
 #include <memory>
@@ -19,9 +19,9 @@
 
 namespace aliquot {
 
-/// See make_mpi_communicator(). A collective has these phases: exchange headers with other nodes; synchronize the node;
-/// transfer data between nodes; synchronize the node, copy received data from its other ranks, and synchronize again.
-/// The last phase is omitted if ranks use only data that they received themselves.
+/// See make_mpi_communicator(). A collective has four phases: (1) exchange headers with other nodes; (2) synchronize
+/// the node; (3) transfer data between nodes; (4) synchronize the node, copy received data from its other ranks, and
+/// synchronize again. Phase 4 is omitted if ranks use only data that they received themselves.
 class NodeCommunicator final : public Communicator {
  public:
   NodeCommunicator(Device& device, std::unique_ptr<MpiBootstrap> world, Topology topology);
@@ -61,9 +61,9 @@ class NodeCommunicator final : public Communicator {
     bool busy() const { return lane.busy() || !messages.empty() || reducer.busy(); }
     MpiLane lane;
     MpiRequests messages;
-    uint64_t issued_count = 0, phase_count = 0;  // collectives, and synchronizations of the node within them
+    uint64_t issued_count = 0, phase_count = 0;  // numbers of collectives, and of the node synchronizations in them
     NodeReducer reducer;
-    Transfers transfers;  // of the running collective
+    Transfers transfers;  // arguments of the running transfer
   };
   struct PartMove {
     std::byte* to = nullptr;
@@ -98,7 +98,7 @@ class NodeCommunicator final : public Communicator {
   std::unique_ptr<AbortBridge> bridge_;
   std::array<std::unique_ptr<LaneState>, kLaneCount> lane_states_;
   std::unique_ptr<NodeMapping> all_reduce_table_;  // for each lane, the values of all ranks; shared by the node
-  std::optional<Booking> booked_memory_;           // this rank's share of that table and of the boards
+  std::optional<Booking> booked_memory_;           // this rank's part of the table and of the boards
 };
 
 }  // namespace aliquot

@@ -15,15 +15,16 @@
 namespace aliquot {
 namespace {
 
-// Identifies a window, with the same value on all its ranks: the rank in MPI_COMM_WORLD that created it, and that
-// rank's counter.
+// Identifies a window. Consists of the rank in MPI_COMM_WORLD that created the window, and of that rank's counter. All
+// ranks of the window have the same value.
 struct WindowId {
   int creator = 0, number = 0;
   friend auto operator<=>(const WindowId&, const WindowId&) = default;
 };
 
-// The windows of this process. MPI_Win_free() is collective, but each rank destroys its mapping independently. Unused
-// windows stay here until all their ranks have released them, possibly longer than their communicator exists.
+// The windows of this process. MPI_Win_free() is collective, but each rank destroys its mapping independently. An
+// unused window therefore stays in the registry until all its ranks have released it, even if its communicator no
+// longer exists.
 struct WindowRegistry {
   struct Entry {
     MPI_Win window = MPI_WIN_NULL;
@@ -51,10 +52,10 @@ struct WindowMapping final : NodeMapping {
 
 std::size_t page_bytes() { return static_cast<std::size_t>(sysconf(_SC_PAGESIZE)); }
 
-// The reason why a window of this size cannot be allocated, or "". Checked in advance, because MPI reports the error on
-// the first rank only, and the other ranks hang.
+// Returns the reason why a window of this size cannot be allocated, or "". Must be called before the allocation. MPI
+// would report the error only on the first rank, and the other ranks would hang.
 std::string insufficient_memory_reason(std::size_t size_bytes) {
-  constexpr std::size_t kMpiOverheadBytes = std::size_t{1} << 20;  // upper bound of what MPI adds
+  constexpr std::size_t kMpiOverheadBytes = std::size_t{1} << 20;  // upper bound of the memory that MPI adds
   size_bytes += kMpiOverheadBytes;
   const int64_t available = available_memory_bytes();
   if (size_bytes > static_cast<std::size_t>(available)) return fmt::format("{} bytes are available", available);
@@ -71,7 +72,7 @@ class WindowNodeMemory final : public NodeMemory {
   std::unique_ptr<NodeMapping> map(int64_t size_bytes, std::string_view owner) override {
     free_unused_windows();
     const bool first = bootstrap_.rank() == 0;
-    // MPI does not align the base, so allocate one page more.
+    // MPI does not align the window to a page, so allocate one additional page.
     const std::size_t wanted = static_cast<std::size_t>(size_bytes) + page_bytes();
     const WindowId name =
         agree_on_window(first ? insufficient_memory_reason(wanted) : std::string(), size_bytes, owner);
@@ -93,7 +94,8 @@ class WindowNodeMemory final : public NodeMemory {
   std::string_view describe() const override { return "MPI-3 window"; }
 
  private:
-  // Before the allocation: checks on all ranks that memory is available, and agrees on the id from the first rank.
+  // Called before the allocation. Checks on all ranks that memory is available, and returns the id that the first rank
+  // created.
   WindowId agree_on_window(const std::string& problem, int64_t size_bytes, std::string_view owner) {
     WindowId own;
     {
@@ -124,8 +126,8 @@ class WindowNodeMemory final : public NodeMemory {
     return std::make_unique<WindowMapping>(name);
   }
 
-  // Returns the first page boundary in the window. Its offset must be the same on all ranks. MPI implementations map
-  // whole pages, which guarantees this.
+  // Returns the first page boundary in the window. Its offset must be the same on all ranks. This is true for MPI
+  // implementations because they map complete pages.
   std::byte* page_aligned_base(MPI_Win window) {
     MPI_Aint size_bytes = 0;
     int unit = 0;
@@ -135,12 +137,12 @@ class WindowNodeMemory final : public NodeMemory {
     const std::size_t skipped = (page_bytes() - into_page) % page_bytes();
     for (const std::string& theirs : bootstrap_.all_gather(std::to_string(skipped))) {
       if (theirs != std::to_string(skipped))
-        throw UnavailableError("MPI's shared window has different alignment on the ranks of this node");
+        throw UnavailableError("the alignment of MPI's shared window differs between the ranks of this node");
     }
     return base + skipped;
   }
 
-  // Frees the windows that all their ranks have released, if all these ranks take part in this call. The windows may
+  // Frees each window that all its ranks have released, if all these ranks participate in this call. The windows may
   // belong to other communicators. All ranks free them in the same order, by id.
   void free_unused_windows() {
     std::map<WindowId, int> votes;
@@ -156,7 +158,8 @@ class WindowNodeMemory final : public NodeMemory {
     }
   }
 
-  // Removes the window from the registry and returns it, if this rank has it and all its ranks have released it.
+  // Removes the window from the registry and returns it, if it is registered on this rank and all its ranks have
+  // released it.
   static MPI_Win remove_if_unused(const WindowId& name, int vote_count) {
     const std::lock_guard lock(window_registry().mutex);
     const auto found = window_registry().entries.find(name);

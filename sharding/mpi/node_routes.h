@@ -7,14 +7,15 @@
 
 namespace aliquot {
 
-/// The routes of messages of one rank. A rank s has one proxy on every other node. It sends data for that node to the
-/// proxy only, and the other ranks of the node copy the data from there, so each byte is sent once per node. In a
-/// reduction, the proxy adds the contributions of its node for s and sends the sum to s. Ranks with different indices
-/// on their node have different proxies, if the other node has enough ranks. Nodes may differ in size.
+/// The routes of one rank's messages. Every rank has one proxy on each other node. The rank sends data for that node
+/// only to the proxy, and the other ranks of the node copy the data from the proxy. Each byte is therefore sent once
+/// per node. In a reduction, the proxy adds the contributions of its node for the rank and sends the sum to the rank.
+/// Ranks with different indices on their node have different proxies if the other node has enough ranks. Nodes may have
+/// different numbers of ranks.
 struct NodeRoutes {
   NodeRoutes(const Topology& topology, int rank);
 
-  /// The rank of `node` that serves `rank`. On its own node, a rank is its own proxy.
+  /// Returns the proxy of `rank` on `node`. On its own node, a rank is its own proxy.
   int proxy(int rank, int node) const;
   int node_count() const { return static_cast<int>(nodes.size()); }
 

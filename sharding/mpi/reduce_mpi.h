@@ -13,34 +13,35 @@
 
 namespace aliquot {
 
-/// Performs the reduce-scatters of one lane after all ranks have arrived. Works in pieces of the size from
-/// reduce_staging(), in the caller's staging memory.
+/// Performs the reduce-scatters of one lane after all ranks have arrived. Processes pieces of the size that
+/// reduce_staging() returns, in the caller's staging memory.
 ///
-/// If Topology::nodes_add_first(), each rank adds its node's contributions for the remote ranks that it serves, and
-/// sends them one sum. Otherwise every rank sends its contribution to every remote rank, and the receiver adds.
+/// If Topology::nodes_add_first(), each rank adds its node's contributions for every remote rank that it serves, and
+/// sends that rank one sum. Otherwise every rank sends its contribution to every remote rank, which adds the
+/// contributions.
 class NodeReducer {
  public:
-  /// `routes` and `lane` must outlive it.
+  /// `routes` and `lane` must outlive this object.
   NodeReducer(int64_t staging_places, const NodeRoutes& routes, MpiLane& lane);
 
-  /// prepare() stores the arguments and run() performs the reduce-scatter. Both are called in stream order.
+  /// prepare() stores the arguments and run() performs the reduce-scatter. Both must be called in stream order.
   void prepare(const ReduceScatter& what);
   void run(ThreadPool& pool, const Collective& collective);
 
-  /// Whether messages of run() are in flight. If so, MPI may still access the staging memory.
+  /// Returns whether messages of run() are in flight. If so, MPI may still access the staging memory.
   bool busy() const {
     return std::any_of(slots_.begin(), slots_.end(), [](const Slot& slot) { return !slot.messages.empty(); });
   }
 
  private:
-  /// Staging memory for one piece, which is being transferred or added.
+  /// Staging memory for one piece that is being transferred or added.
   struct Slot {
     std::byte* staging = nullptr;
     MpiRequests messages;
     std::vector<const std::byte*> sources;  // operands of the final sum
   };
   struct Piece {
-    int64_t begin = 0, count = 0;  // elements within a part
+    int64_t begin = 0, count = 0;  // elements of a part
   };
 
   void start(Slot& slot, Piece piece);

@@ -21,11 +21,12 @@ void refuse_separate_worlds(const LauncherInfo& launch, int rank_count) {
           ? fmt::format("use srun --mpi=pmix (srun --mpi=list prints the supported types), or mpirun -n {}",
                         launch.process_count)
           : "use the mpirun of the MPI with which aliquot was built";
-  throw UnavailableError(fmt::format("{}, but the world of MPI has only {}, so each would train alone: {}",
+  throw UnavailableError(fmt::format("{}, but MPI_COMM_WORLD has only {}, so each process would train alone: {}",
                                      launch.text(), rank_count, advice));
 }
 
-// The number of cores for this rank. A core on which k ranks of the node may run counts 1/k for each of them.
+// Returns the number of cores for this rank. If k ranks of the node may run on a core, each of them counts 1/k of that
+// core.
 double share_of_cores(Bootstrap& node) {
   const std::vector<bool> own = allowed_cores();
   std::vector<int> rank_counts(own.size(), 0);
@@ -36,10 +37,10 @@ double share_of_cores(Bootstrap& node) {
   for (std::size_t core = 0; core < own.size(); ++core) {
     if (own[core]) share += 1.0 / rank_counts[core];
   }
-  return share + 1e-6;  // rounding must not make the sum of fractions such as 1/3 less than an integer
+  return share + 1e-6;  // prevents sums such as 1/3 + 1/3 + 1/3 from being rounded below an integer
 }
 
-/// Returns a world with one GPU per rank. Collectives use NCCL; MPI is used only for set-up.
+/// Returns a world with one GPU per rank. Collectives use NCCL. MPI is used only for set-up.
 World make_gpu_world(const WorldOptions& options, std::unique_ptr<MpiBootstrap> world) {
   Topology topology = find_topology(*world);
   std::vector<int> ranks_on_node(static_cast<std::size_t>(topology.node_count()), 0);
@@ -74,7 +75,7 @@ World make_mpi_world(const WorldOptions& options, const LauncherInfo& launch) {
   start_mpi();
   auto bootstrap = std::make_unique<MpiBootstrap>(MPI_COMM_WORLD, options.timeout_seconds);
   const int rank = bootstrap->rank();
-  const auto channels = bootstrap->channels();  // needed for an abort after `bootstrap` has been moved from
+  const auto channels = bootstrap->channels();  // for an abort after `bootstrap` has been moved from
   try {
     return finish_world_setup(make_unrecorded_world(options, launch, std::move(bootstrap)), options);
   } catch (...) {

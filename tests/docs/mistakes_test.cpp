@@ -119,9 +119,8 @@ TEST(Mistakes, TwoUnitsOpenAtOnce) {
   with_pair([](Pair& pair) {
     pair.engine.micro_batch();
     const auto live = pair.a().forward();
-    expect_told(
-        "the scope of unit a is still open: close it before you open another, or open both units with one call",
-        [&] { auto another = pair.b().forward(); });
+    expect_told("the scope of unit a is still open: close it before you open another, or open both units with one call",
+                [&] { auto another = pair.b().forward(); });
   });
 }
 

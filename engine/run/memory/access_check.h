@@ -1,5 +1,5 @@
 #pragma once
-// The check that operations make exactly the accesses that Accesses declares.
+// A check that operations make exactly the accesses that Accesses declares.
 
 #include <vector>
 
@@ -10,9 +10,9 @@ namespace aliquot {
 /// How an operation accesses a buffer, as bits. An operation that writes may also read what it wrote.
 enum class AccessMode : uint8_t { kReads = 1, kWrites = 2, kReadsAndWrites = 3 };
 
-/// Checks that each operation accesses the buffers of Accesses::of(), in the declared mode, and no others. A violation
-/// throws std::logic_error, which names the operation and the buffer. Only debug and sanitizer builds use it
-/// (StepMemory). Allocates nothing after the first step. Used from the rank's own thread. The plan must outlive it.
+/// Checks that each operation accesses exactly the buffers that Accesses::of() lists, in the declared mode. A violation
+/// throws std::logic_error, which names the operation and the buffer. StepMemory uses it only in debug and sanitizer
+/// builds. Allocates nothing after the first step. Used from the rank's own thread. The plan must outlive it.
 class AccessCheck {
  public:
   explicit AccessCheck(const Plan& plan) : plan_(plan), accesses_(plan) {}

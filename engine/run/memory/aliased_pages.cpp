@@ -10,12 +10,12 @@
 namespace aliquot {
 namespace {
 
-constexpr int64_t kGuardBytes = int64_t{1} << 20;  // before and after the pages
+constexpr int64_t kGuardBytes = int64_t{1} << 20;  // size of each guard range, before and after the pages
 
 [[noreturn]] void refuse(const char* call) {
   throw UnavailableError(
-      fmt::format("the system refused a second mapping of a buffer, which the checking mode needs ({}: {}): turn "
-                  "checking off (EngineOptions::check, ALIQUOT_CHECK), or raise vm.max_map_count",
+      fmt::format("the system refused a second mapping of a buffer, which the checking mode needs ({}: {}): disable "
+                  "the checking mode (EngineOptions::check, ALIQUOT_CHECK), or raise vm.max_map_count",
                   call, std::strerror(errno)));
 }
 
@@ -25,7 +25,8 @@ std::size_t length(int64_t size_bytes) { return static_cast<std::size_t>(size_by
 
 void make_aliasable(std::byte* at, int64_t size_bytes) {
   if (size_bytes == 0) return;
-  // An old size of 0 requests a second mapping, which the kernel refuses for private memory.
+  // An old size of 0 requests a second mapping. The kernel refuses it only for private memory, so memory for which it
+  // succeeds is already shared.
   if (void* second = mremap(at, 0, 1, MREMAP_MAYMOVE); second != MAP_FAILED) {
     munmap(second, 1);
     return;

@@ -1,5 +1,5 @@
 #pragma once
-// Second mappings of memory, whose protection can change without affecting the first mapping.
+// Second mappings of memory. Their protection can change without affecting the first mapping.
 
 #include <atomic>
 #include <cstddef>
@@ -9,8 +9,8 @@
 
 namespace aliquot {
 
-/// Prepares [at, at + size_bytes) for AliasedPages. The range must consist of whole pages to which nothing was written
-/// yet. Private memory is replaced by shared memory at the same addresses. Throws UnavailableError on failure.
+/// Prepares [at, at + size_bytes) for AliasedPages. The range must consist of complete pages that were not yet written.
+/// Replaces private memory with shared memory at the same addresses. Throws UnavailableError on failure.
 void make_aliasable(std::byte* at, int64_t size_bytes);
 
 /// A second mapping of a buffer's pages, between guard ranges that always fault. Uses address space but no memory. Not
@@ -30,7 +30,7 @@ class AliasedPages {
   /// Throws UnavailableError if the system refuses the change.
   void protect(Protection what);
 
-  /// As FaultExplainer::Explain.
+  /// See FaultExplainer::Explain.
   bool explain(const void* address, FaultLine& line) const noexcept;
 
  private:

@@ -23,14 +23,14 @@ Arena::Arena(const Plan& training, const Plan& evaluation, const MeshGroups& gro
   const auto allocate = [&] {
     shared_ = replica.allocate_shared(shared, shared / replica.rank_count(), Category::kArena, "parameter shards");
   };
-  // If one group fails to allocate, all ranks must throw. Otherwise the other groups would wait for it.
+  // If one group fails to allocate, all ranks must throw. Otherwise the other groups would wait for the failed group.
   if (&replica == &world) {
     allocate();
   } else {
     run_on_all_or_throw(world, allocate);
   }
   if (!aliases) return;
-  // If ranks are threads, they have the same range at the same address, so one rank prepares it.
+  // If ranks are threads, they share one mapping of the range, so only one rank prepares it.
   if (replica.rank() == 0) make_aliasable(shared_->writable(), shared_->size_bytes());
   replica.gather_objects("aliasable");
 }

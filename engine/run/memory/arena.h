@@ -1,5 +1,5 @@
 #pragma once
-// The memory of a plan's buffers.
+// The allocations for a plan's buffers.
 
 #include <array>
 #include <optional>
@@ -10,8 +10,9 @@
 namespace aliquot {
 
 /// Allocates the spaces of a plan: the arena of all ranks and, if gathers are views, a range that the ranks of a shard
-/// group share. They are large enough for training and for evaluation, which never run at the same time. In the checking
-/// mode on hosts, the ranges can be aliased (AliasedPages). Construction is collective. The groups must outlive it.
+/// group share. They are large enough for training and for evaluation, which never run at the same time. In the
+/// checking mode on hosts, the ranges can be aliased (AliasedPages). Construction is collective. The groups must
+/// outlive it.
 class Arena {
  public:
   Arena(const Plan& training, const Plan& evaluation, const MeshGroups& groups);

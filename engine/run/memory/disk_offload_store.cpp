@@ -18,7 +18,7 @@ constexpr int64_t kBounceBytes = int64_t{4} << 20;
 int64_t page_begin(int64_t offset) { return offset / kPageBytes * kPageBytes; }
 int64_t page_end(int64_t offset) { return page_begin(offset + kPageBytes - 1); }
 
-/// Reserved addresses that identify bytes of the file. They fault if they are dereferenced.
+/// A reserved address range, in which each address identifies a byte of the file. Accesses to the range fault.
 class ReservedAddresses {
  public:
   explicit ReservedAddresses(int64_t size_bytes) : size_bytes_(static_cast<std::size_t>(size_bytes)) {
@@ -55,12 +55,12 @@ class DiskOffloadStore final : public OffloadStore {
  public:
   DiskOffloadStore(File file, int64_t size_bytes)
       : file_(std::move(file)), size_bytes_(page_end(size_bytes)), addresses_(size_bytes_) {
-    // Reserve the space now, so that a full disk does not cause a failure within a step.
+    // Reserves disk space now, so that a full disk does not cause a failure during a step.
     if (!file_.allocate(size_bytes_)) file_.resize(size_bytes_);
     file_.set_direct(true);
   }
 
-  // One call per slot: the system splits direct I/O into requests that run in parallel.
+  // One call per slot is enough, because the system splits direct I/O into requests that run in parallel.
   void copy_in(Stream& io, std::byte* slot, int64_t offset, int64_t size_bytes) override {
     io.run([this, slot, offset, size_bytes] { file_.read(whole_pages(slot, size_bytes), offset); });
   }
@@ -85,7 +85,7 @@ class DiskOffloadStore final : public OffloadStore {
     for_each_window(to - base(), size_bytes, [&](Window window, std::byte* bytes) {
       const std::span pages(window.pages, static_cast<std::size_t>(window.page_bytes));
       if (window.page_bytes != window.size_bytes)
-        file_.read(pages, window.page_offset);  // keeps the other bytes of the pages
+        file_.read(pages, window.page_offset);  // the write must preserve the other bytes of the pages
       if (from == nullptr) {
         std::memset(bytes, 0, static_cast<std::size_t>(window.size_bytes));
       } else {
@@ -98,7 +98,7 @@ class DiskOffloadStore final : public OffloadStore {
   void clear(std::byte* at, int64_t size_bytes) const override { store(at, nullptr, size_bytes); }
 
  private:
-  /// A part of the requested bytes, and the pages that contain it.
+  /// A part of the requested bytes and the file pages that contain this part.
   struct Window {
     int64_t done, size_bytes;
     int64_t page_offset, page_bytes;

@@ -14,8 +14,8 @@
 namespace aliquot {
 namespace {
 
-/// The explainers of this process, in a fixed array without a lock, since a signal handler reads it. When the array is
-/// full, faults of further explainers are not explained.
+/// The explainers of this process. A signal handler reads them, so the array has a fixed length and no lock. If the
+/// array is full, further explainers are not called.
 constexpr std::size_t kMaxExplainers = 1024;
 std::array<std::atomic<const FaultExplainer*>, kMaxExplainers> sources{};
 std::array<struct sigaction, 2> previous_actions{};
@@ -24,7 +24,7 @@ struct sigaction& previous_action(int signal) {
   return previous_actions[signal == SIGBUS];
 }
 
-/// Calls the previous handler with the arguments from the kernel. It may repair the fault and return.
+/// Calls the previous handler with the arguments from the kernel. The previous handler may repair the fault and return.
 void call_previous_handler(int signal, siginfo_t* info, void* context) {
   const struct sigaction before = previous_action(signal);
   const bool sent = info->si_code <= 0;  // sent by a process, not caused by an instruction
@@ -42,9 +42,9 @@ void call_previous_handler(int signal, siginfo_t* info, void* context) {
   }
 }
 
-/// SA_ONSTACK: previous handlers for stack overflow need the alternate stack.
+/// Sets SA_ONSTACK, because a previous handler for stack overflow needs the alternate stack.
 void install_handler(int signal, void (*handler)(int, siginfo_t*, void*)) {
-  sigaction(signal, nullptr, &previous_action(signal));  // must be stored before the new handler can run
+  sigaction(signal, nullptr, &previous_action(signal));  // stored before the new handler can run
   const struct sigaction& before = previous_action(signal);
   struct sigaction action {};
   action.sa_mask = before.sa_mask;
@@ -71,7 +71,7 @@ void explain_and_forward(int signal, siginfo_t* info, void* context) {
 }  // namespace
 
 void FaultLine::add(std::string_view text) noexcept {
-  const std::size_t length = std::min(text.size(), text_.size() - 1 - length_);  // leaves space for the newline
+  const std::size_t length = std::min(text.size(), text_.size() - 1 - length_);  // one byte is for the newline
   std::memcpy(text_.data() + length_, text.data(), length);
   length_ += length;
 }
@@ -122,7 +122,7 @@ FaultExplainer::~FaultExplainer() {
 }
 
 void install_fault_names() {
-  static std::once_flag once;  // a second installation would store this handler as its own previous handler
+  static std::once_flag once;  // a second installation would store this handler as the previous handler
   std::call_once(once, [] {
     install_handler(SIGSEGV, explain_and_forward);
     install_handler(SIGBUS, explain_and_forward);

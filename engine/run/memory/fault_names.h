@@ -1,5 +1,5 @@
 #pragma once
-// Messages about memory faults. They are composed in a signal handler, without allocation.
+// Messages about memory faults. A signal handler composes them without allocation.
 
 #include <array>
 #include <cstdint>
@@ -9,12 +9,12 @@
 
 namespace aliquot {
 
-/// One line for standard error. All functions are async-signal-safe. A line that is too long is truncated.
+/// A line of text for standard error. All functions are async-signal-safe. Text beyond the maximum length is dropped.
 class FaultLine {
  public:
   void add(std::string_view text) noexcept;
   void add(int64_t number) noexcept;
-  /// Writes the line with a single system call, so that lines of several threads do not mix.
+  /// Writes the line with a single system call, so that lines of several threads are not interleaved.
   void write() const noexcept;
 
  private:
@@ -22,14 +22,14 @@ class FaultLine {
   std::size_t length_ = 0;
 };
 
-/// The tensors of an address range, by their offsets.
+/// The tensors of an address range. Call add() in the order of offsets.
 class TensorRanges {
  public:
   void add(std::string name, int64_t offset_bytes, int64_t size_bytes);
   int64_t offset_bytes(std::size_t tensor) const { return tensors_[tensor].offset_bytes; }
 
-  /// Adds "NAME was WHAT" for the last tensor that begins at or before the offset, and the distance beyond its end if
-  /// the offset is not inside. An offset before all tensors is described relative to the first one.
+  /// Adds "NAME was WHAT" to the line, for the last tensor that begins at or before the offset. If the offset is beyond
+  /// the tensor's end, also adds the distance. An offset before all tensors is described relative to the first tensor.
   void describe(FaultLine& line, int64_t offset_bytes, std::string_view what) const noexcept;
 
  private:
@@ -40,7 +40,7 @@ class TensorRanges {
   std::vector<Tensor> tensors_;
 };
 
-/// While it exists, the handler of install_fault_names() calls it for every fault. `owner` must outlive it.
+/// While this object exists, the handler of install_fault_names() calls it for every fault. `owner` must outlive it.
 class FaultExplainer {
  public:
   /// Returns false, without changing `line`, if the address does not belong to the owner. Called in a signal handler,

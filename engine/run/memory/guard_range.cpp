@@ -11,7 +11,7 @@ namespace aliquot {
 namespace {
 
 constexpr int64_t kPageBytes = 4096;
-/// Minimum distance after each tensor, so that an access beyond its end is not attributed to the next tensor.
+/// Minimum distance between tensors, so that an access beyond the end of one is not attributed to the next.
 constexpr int64_t kLeastBeyondBytes = int64_t{1} << 20;
 
 }  // namespace

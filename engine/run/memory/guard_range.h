@@ -1,5 +1,5 @@
 #pragma once
-// Addresses that fault. The model's pointers hold them while their unit is not gathered.
+// Guard addresses: the values of the model's pointers while no scope of their unit is open. Accesses to them fault.
 
 #include <cstddef>
 #include <cstdint>
@@ -10,8 +10,9 @@
 #pragma GCC visibility push(default)
 namespace aliquot {
 
-/// An address range that faults on access. Each parameter has its own part, longer than the parameter, so that the
-/// address of a fault identifies the parameter and the distance beyond its end. Uses address space but no memory.
+/// An address range that faults on access. Each parameter has a separate part that is longer than the parameter, so
+/// that the address of a fault identifies the parameter and the distance beyond its end. Uses address space but no
+/// memory.
 class GuardRange {
  public:
   struct Tensor {
@@ -33,9 +34,9 @@ class GuardRange {
   int64_t size_bytes_ = 0;
 };
 
-/// Installs a handler for SIGSEGV and SIGBUS. For a fault inside a guard range, it prints the parameter that was
-/// accessed outside of a scope. It then calls the previous handler, for every fault. Later calls have no effect. For
-/// programs; the library installs no handler, except in the checking mode.
+/// Installs a handler for SIGSEGV and SIGBUS. For a fault in a guard range, it prints the parameter that was accessed
+/// outside of a scope. After every fault, it calls the previous handler. Later calls have no effect. Programs may call
+/// it. The library itself calls it only in the checking mode.
 void install_fault_names();
 
 }  // namespace aliquot

@@ -1,5 +1,5 @@
 #pragma once
-// Access of the host to device memory and offload stores.
+// Host access to device memory and offload stores.
 
 #include <cstdint>
 #include <memory>
@@ -8,8 +8,8 @@
 
 namespace aliquot {
 
-/// For initialization, and between steps. The caller must first wait for work on other streams. All functions block.
-/// Used from the rank's own thread. The device and the offload stores must outlive it.
+/// Reads and writes memory during initialization and between steps. The caller must first wait for work on other
+/// streams. All functions block. Used from the rank's own thread. The device and the offload stores must outlive it.
 class HostView {
  public:
   HostView(Device& device, const OffloadStores& offload_stores);

@@ -81,7 +81,7 @@ UseMemory ModelAddresses::memory_of_use(int32_t use, bool backward) const {
   if (plan_.model.activations.uses.empty()) return {.use = use};  // the model allocates its activations
   const UseActivations& declared = plan_.model.activations.uses[use];
   const AccessMode made = backward ? AccessMode::kReads : AccessMode::kWrites;  // for buffers that forward writes
-  // A buffer that this backward does not declare may still exist for another use: see peek().
+  // A buffer that this backward does not declare may still exist, so peek() returns its address without AccessCheck.
   const bool reads_input = use > 0 && (!backward || declared.input_in_backward);
   const bool has_output = !backward || declared.output_in_backward;
   const bool first_of_backward = use + 1 == static_cast<int32_t>(plan_.model.uses.size());
@@ -118,7 +118,7 @@ void ModelAddresses::open(Stream& compute, OperationId operation) {
   apply_changes(compute, std::move(changes));
 }
 
-/// Activations stay accessible until the end of their lifetime, because programs read them between scopes.
+/// Leaves activations accessible until the end of their lifetime, because programs read them between scopes.
 void ModelAddresses::close(Stream& compute, OperationId operation) {
   if (!protects_) return;
   const Operation& what = plan_.schedule.operations[operation];
@@ -137,7 +137,7 @@ void ModelAddresses::close(Stream& compute, OperationId operation) {
   apply_changes(compute, std::move(changes));
 }
 
-/// Enqueues the changes, because the lane runs the model code asynchronously.
+/// Enqueues the changes on the compute lane, which runs the model code asynchronously.
 void ModelAddresses::apply_changes(Stream& compute, std::vector<Change> changes) {
   compute.run([all = std::make_shared<const std::vector<Change>>(std::move(changes))] {
     for (const Change& each : *all) each.pages->protect(each.to);

@@ -15,7 +15,7 @@ class HostOffloadStore final : public OffloadStore {
  public:
   HostOffloadStore(Device& device, int64_t size_bytes, std::string_view owner)
       : kernels_(device.kernels()),
-        // On hosts, the store counts as allocated memory in the ledger, and its buffers are booked separately.
+        // On hosts, the ledger counts the store as allocated memory, and the buffers in it as separate entries.
         buffer_(device.kind() == DeviceKind::kHost ? device.allocate(size_bytes, Category::kArena, owner)
                                                    : device.allocate_host(size_bytes, owner)) {}
 

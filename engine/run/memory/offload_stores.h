@@ -18,10 +18,10 @@ struct OffloadDirectories {
 };
 
 /// The storage of one rank for optimizer state or for parameters: host memory, or an unnamed file that is deleted when
-/// it is closed. Used from the rank's own thread. During steps, copy_in() and copy_out() enqueue copies. Offsets are
-/// planned offsets. With a file, slots must extend to the next page boundary. Between steps, fetch(), store() and
-/// clear() access any bytes, and block. They identify bytes by addresses from base() on. Such addresses can be
-/// dereferenced only if is_host_addressable().
+/// it is closed. During steps, copy_in() and copy_out() enqueue copies between a slot and a planned offset. With a
+/// file, slots must extend to the next page boundary. Between steps, fetch(), store() and clear() access any bytes, and
+/// block. Addresses from base() on identify these bytes, but can be dereferenced only if is_host_addressable() is true.
+/// Used from the rank's own thread.
 class OffloadStore {
  public:
   OffloadStore() = default;
@@ -35,7 +35,7 @@ class OffloadStore {
   virtual std::byte* base() const = 0;
   virtual int64_t size_bytes() const = 0;
   virtual bool is_host_addressable() const = 0;
-  /// Whether a new store contains zeros.
+  /// Whether a new store contains only zeros.
   virtual bool is_zero_initialized() const = 0;
   virtual void fetch(void* to, const std::byte* from, int64_t size_bytes) const = 0;
   virtual void store(std::byte* to, const void* from, int64_t size_bytes) const = 0;
@@ -46,7 +46,8 @@ class OffloadStore {
 
 /// Allocates host memory, pinned if the device is a GPU. Throws UnavailableError if there is not enough memory.
 std::unique_ptr<OffloadStore> make_host_offload_store(Device& device, int64_t size_bytes, std::string_view owner);
-/// Creates a file in `directory` and reserves its disk space. Throws FaultError, naming the directory, on failure.
+/// Creates a file in `directory` and reserves disk space for it. On failure, throws FaultError, which names the
+/// directory.
 std::unique_ptr<OffloadStore> make_disk_offload_store(FileSystem& file_system, const std::string& directory,
                                                       int64_t size_bytes);
 
@@ -59,7 +60,7 @@ class OffloadStores {
 
   /// The store for a space, or null if the plan has none.
   OffloadStore* of(Space space) const;
-  /// The store to which the address belongs, or null.
+  /// The store that contains the address, or null.
   OffloadStore* find_store_of(const std::byte* address) const;
 
  private:

@@ -74,9 +74,9 @@ void PointerBindings::refuse_shared_pointers() const {
           if (pointer == nullptr) continue;
           const auto [other, first] = taken.emplace(pointer, &parameter);
           if (first) continue;
-          throw UsageError(
-              fmt::format("{} and {} use the same pointer, but are used together: expected a different pointer for each",
-                          *other->second, parameter));
+          throw UsageError(fmt::format(
+              "{} and {} use the same pointer, but are used together: expected a different pointer for each",
+              *other->second, parameter));
         }
       }
     }

@@ -1,5 +1,5 @@
 #pragma once
-// The model's pointers: set when a scope of their unit opens, and set to guard addresses when it closes.
+// Sets the model's pointers to parameters when a scope of their unit opens, and to guard addresses when it closes.
 
 #include <vector>
 
@@ -9,18 +9,18 @@
 
 namespace aliquot {
 
-/// Sets the model's pointers. Used from the rank's own thread. The plan must outlive it.
+/// Owns the guard addresses. Used from the rank's own thread. The plan must outlive it.
 class PointerBindings {
  public:
-  /// `slots` by unit, then parameter. Sets all pointers to guard addresses. Throws UsageError if the element size of a
-  /// pointer differs from that of the plan's precision, if a trainable parameter has no pointer to its gradient, or if
-  /// two parameters of a use have the same pointer.
+  /// `slots` is indexed by unit, then parameter. Sets all pointers to guard addresses. Throws UsageError if a pointer's
+  /// element size differs from that of the plan's precision, if a trainable parameter has no pointer to its gradient,
+  /// or if two parameters of a use have the same pointer.
   PointerBindings(const Plan& plan, std::vector<std::vector<PointerSlots>> slots);
   ~PointerBindings();
   PointerBindings(const PointerBindings&) = delete;
   PointerBindings& operator=(const PointerBindings&) = delete;
 
-  /// Sets the pointers of a gathered unit: to its values, and, in backward, to its gradients.
+  /// Sets the pointers of a gathered unit to its full parameters and, in backward, to its gradients.
   void open(UnitId unit, bool backward, const ModelAddresses& addresses);
   void guard_all();
   /// Sets the pointers of the unit to guard addresses.

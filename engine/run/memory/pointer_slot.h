@@ -6,9 +6,9 @@
 #pragma GCC visibility push(default)
 namespace aliquot {
 
-/// The address of a model's pointer to parameters or gradients. The element type must have the size of the engine's:
-/// float** for fp32, a pointer to any 16-bit type (uint16_t, the model's bf16 type) for 16 bits. void** fits both. An
-/// empty slot means that the model has no such pointer.
+/// The address of a model's pointer to parameters or gradients. The elements that the pointer points to must have the
+/// size of the engine's elements: float for fp32, and any 16-bit type, such as uint16_t or the model's bf16 type, for
+/// 16 bits. A void** is accepted for both. An empty slot means that the model has no such pointer.
 class PointerSlot {
  public:
   PointerSlot(std::nullptr_t = nullptr) {}  // NOLINT(google-explicit-constructor): converts as a pointer does
@@ -29,7 +29,7 @@ class PointerSlot {
   void set(std::byte* to) const {
     if (set_ != nullptr) set_(at_, to);
   }
-  /// Size of the element type that the pointer points to; 0 for void.
+  /// The size of the elements that the pointer points to, or 0 for void.
   int element_bytes() const { return element_bytes_; }
 
  private:

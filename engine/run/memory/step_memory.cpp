@@ -47,7 +47,7 @@ void StepMemory::acquire(BufferId buffer) {
 
 void StepMemory::release(BufferId buffer) {
   BufferId& current = current_slot(planned(buffer));
-  if (current == buffer) current = kNoBuffer;  // otherwise the next micro-batch already uses another buffer
+  if (current == buffer) current = kNoBuffer;  // otherwise the current buffer is already that of the next micro-batch
   if (entries_[buffer] >= 0) ledger_.release(entries_[buffer]);
   entries_[buffer] = -1;
 }

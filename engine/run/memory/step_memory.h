@@ -1,5 +1,5 @@
 #pragma once
-// The addresses of a plan's buffers during a step.
+// Addresses and lifetimes of a plan's buffers during a step.
 
 #include <memory>
 #include <vector>
@@ -10,12 +10,11 @@
 
 namespace aliquot {
 
-/// Tracks which buffers are in use, and books them in the ledger. Operations pass the mode of each access; debug and
-/// sanitizer builds compare it with Accesses (AccessCheck). Used from the rank's own thread. Everything passed must
-/// outlive it.
+/// Tracks which buffers exist, and counts them in the ledger. Operations pass the mode of each access. Debug and
+/// sanitizer builds compare the accesses with those that Accesses declares (AccessCheck). Used from the rank's own
+/// thread. Everything passed must outlive it.
 class StepMemory {
  public:
-  /// `books_persistent`: book the persistent buffers. Exactly one StepMemory of an arena must do so.
   struct Parts {
     const Plan& plan;
     const Arena& arena;
@@ -23,41 +22,43 @@ class StepMemory {
     Ledger& ledger;
     int rank;
   };
+  /// `books_persistent`: whether to count persistent buffers in the ledger. Exactly one StepMemory of an arena must do
+  /// so.
   explicit StepMemory(const Parts& parts, bool books_persistent = true);
 
   ~StepMemory();
   StepMemory(const StepMemory&) = delete;
   StepMemory& operator=(const StepMemory&) = delete;
 
-  /// Begins the lifetime of a buffer. Until release(), current() returns it for its role and flat.
+  /// Begins the lifetime of a buffer. Until release(), current() returns the buffer for its role and flat.
   void acquire(BufferId buffer);
   void release(BufferId buffer);
 
-  /// The buffer with that role that is in use for the flat, or kNoBuffer.
+  /// The current buffer of the flat with this role, or kNoBuffer.
   BufferId current(Role role, int32_t flat) const;
-  /// Following accesses belong to this operation, until end_operation(). For AccessCheck.
+  /// Until end_operation(), AccessCheck attributes accesses to this operation.
   void begin_operation(OperationId operation) const;
   void end_operation() const;
-  /// The current operation does not make its accesses.
+  /// Declares that the current operation does not make its accesses.
   void skip_operation() const;
 
-  /// The address on this rank of the buffer in use, for an access of the current operation. Null if none is in use. In
-  /// the shared range: the part of this rank. In an offload store: see OffloadStore::base().
+  /// The address of the current buffer on this rank, for an access of the current operation. Null if there is no such
+  /// buffer. In the shared range, it is the address of this rank's part. For offload stores, see OffloadStore::base().
   std::byte* address(Role role, int32_t flat, AccessMode how) const;
   /// The same as a range for collectives of `group`.
   SymmetricRange range(Role role, int32_t flat, AccessMode how, GroupId group = GroupId::kShard) const;
   /// Declares an access of the current operation without returning the address.
   void declare_access(Role role, int32_t flat, AccessMode how) const;
 
-  /// The address without AccessCheck, for initialization and other code outside of operations.
+  /// Like address() without AccessCheck, for initialization and other code outside of operations.
   std::byte* peek(BufferId buffer) const;
   std::byte* peek(Role role, int32_t flat) const { return peek(current(role, flat)); }
-  /// The address between steps: of the stored copy if the role is offloaded.
+  /// The address between steps. If the role is offloaded, it is the address in the offload store.
   std::byte* address_between_steps(Role role, int32_t flat) const;
 
-  /// The own shard of the working copy of the parameters.
+  /// This rank's shard of the working copy of the parameters.
   std::byte* own_shard(int32_t flat) const;
-  /// The full parameters: the persistent copy, the slot of the gather, or the view. Null if the flat is not gathered.
+  /// The full parameters: the persistent copy, the slot of the gather, or the view. Null if they are not gathered.
   std::byte* full_parameters(int32_t flat) const;
 
  private:
@@ -69,9 +70,9 @@ class StepMemory {
   const OffloadStores& offload_stores_;
   int rank_;
   Ledger& ledger_;
-  std::vector<std::vector<BufferId>> current_;  // by role, then owner; the last entry is for no owner
+  std::vector<std::vector<BufferId>> current_;  // by role, then owner; the last entry is for buffers without owner
   std::vector<Ledger::EntryId> entries_;        // by buffer
-  std::vector<std::string> owners_;             // by buffer: text for the ledger, made once
+  std::vector<std::string> owners_;             // by buffer: description in the ledger
   std::unique_ptr<AccessCheck> check_;          // only in debug and sanitizer builds
 };
 

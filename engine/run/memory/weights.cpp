@@ -11,8 +11,8 @@ const HostLoops& loops() { return host_loops(best_isa()); }
 
 }  // namespace
 
-/// StatePiece::bytes points into the working copy. Its distance from the start of the working copy gives the element
-/// index.
+/// StatePiece::bytes points into the working copy. The element index is computed from the distance to the start of the
+/// working copy.
 class Weights::Access final : public PieceAccess {
  public:
   Access(const Weights& weights, int32_t flat) : weights_(weights), flat_(flat) {}
@@ -87,7 +87,7 @@ void Weights::read_master(int32_t flat, const OwnedRange& own, float* to) const 
   loops().merge(to, high.data(), low.data(), count);
 }
 
-/// write_working() has written the high half already, if the master is split.
+/// Call after write_working(), which writes the high half of a split master.
 void Weights::write_master(int32_t flat, const OwnedRange& own, const float* from) const {
   const int64_t count = own.last - own.first;
   std::byte* master =
@@ -108,8 +108,7 @@ void Weights::read_working(int32_t flat, int64_t first, int64_t count, float* to
   loops().cast(to, DType::kFloat32, narrow.data(), dtype, count);
 }
 
-/// Rounds like every cast from a master: to bf16 to the nearest, ties away from zero; to fp16 to the nearest, ties to
-/// even.
+/// Rounds as all casts from a master do: to the nearest value, with ties away from zero for bf16 and to even for fp16.
 void Weights::write_working(int32_t flat, int64_t first, int64_t count, const float* from) const {
   if (count <= 0) return;
   const DType dtype = plan_.policy.precision.compute;

@@ -1,5 +1,5 @@
 #pragma once
-// Access to parameters as fp32 values, for all forms of the master.
+// Access to parameters as fp32 values, independent of how the master is stored.
 
 #include <memory>
 #include <vector>
@@ -11,27 +11,28 @@
 
 namespace aliquot {
 
-/// The working copy is what the model reads. If the model computes in fp32, it is also the master. Otherwise the master
-/// is stored separately, split or in full (Precision). Frozen parameters, and shards that another rank updates, have
-/// only a working copy here. Used between steps, from the rank's own thread. The plan, memory and view must outlive it.
+/// The model reads the working copy. If the model computes in fp32, the working copy is also the master. Otherwise the
+/// master is stored separately, split or in full (Precision). For frozen parameters and for shards that another rank
+/// updates, this rank has only a working copy. Used between steps, from the rank's own thread. The plan, memory and
+/// view must outlive it.
 class Weights {
  public:
   Weights(const Plan& plan, const StepMemory& memory, const HostView& view, int rank);
   ~Weights();
 
-  /// Reads elements [first, first + count) of the flat as fp32. At ZeRO stage 3 they must be in the own shard.
+  /// Reads elements [first, first + count) of the flat as fp32. At ZeRO stage 3 they must be in this rank's shard.
   void read(int32_t flat, int64_t first, int64_t count, float* to) const;
   /// Writes the master and the working copy.
   void write(int32_t flat, int64_t first, int64_t count, const float* from) const;
 
-  /// The ranks whose shards of the working copy this rank holds: only the own at ZeRO stage 3, otherwise all.
+  /// The ranks whose shards of the working copy this rank holds: only this rank at ZeRO stage 3, otherwise all ranks.
   int first_rank() const { return holds_full_parameters_ ? 0 : rank_; }
   int last_rank() const { return holds_full_parameters_ ? plan_.topology.rank_count() - 1 : rank_; }
 
-  /// The addresses for the fused update of the flat, during its update operation.
+  /// The addresses that the fused update of the flat reads and writes. Call during its update operation.
   Master master(int32_t flat) const;
-  /// The access of a checkpoint to pieces of the flat, whose StatePiece::bytes point into the working copy. Null if the
-  /// host can read these bytes directly and they are the master.
+  /// The object through which a checkpoint accesses pieces of the flat, whose StatePiece::bytes point into the working
+  /// copy. Null if the host can read these bytes directly and they are the master.
   const PieceAccess* access(int32_t flat) const;
   /// The address of element `first` of the flat in the working copy between steps.
   std::byte* working_copy(int32_t flat, int64_t first) const;

@@ -78,7 +78,7 @@ TEST(AccessCheck, ReportsOmittedAccesses) {
   check.declare_access(Role::kGathered, 0, AccessMode::kWrites);
   EXPECT_EQ(
       error_of([&] { check.end(); }),
-      fmt::format("operation {} (gather h.0): read of parameters buffer 0 is declared by Accesses, but did not happen",
+      fmt::format("operation {} (gather h.0): read of parameters buffer 0 is declared by Accesses, but was not made",
                   gather));
   // An update declares both a read and a write of parameters. The test omits the read.
   const OperationId update = find(plan, Verb::kUpdate);
