@@ -18,7 +18,8 @@ set(aliquot_public_headers
   engine/plan/activations.h
   engine/engine.h engine/run/memory/guard_range.h engine/plan/matrix_groups.h engine/plan/model_spec.h engine/options.h
   engine/plan/plan_line.h engine/run/memory/pointer_slot.h engine/plan/policy.h
-  engine/plan/mesh.h engine/plan/roles.h engine/plan/schedule.h engine/plan/verbs.h engine/scope.h engine/cost/simulate.h
+  engine/plan/mesh.h engine/plan/pass_order.h engine/plan/roles.h engine/plan/schedule.h engine/plan/verbs.h
+  engine/scope.h engine/cost/simulate.h
   engine/plan/timeline.h
   libtorch/call.h libtorch/module_registry.h libtorch/module_units.h libtorch/engine_parameter.h
   libtorch/sharded_module.h)

@@ -101,6 +101,10 @@ class Engine {
   /// Checks that all ranks have the same plan and options, allocates memory, and initializes the shards of each rank.
   void materialize(const Initialize& initialize);
 
+  /// Opens the next use of the step, in the planned order of passes. Returns nullopt after the last one: then call
+  /// step(). Close the returned Work, by its destruction, before the next call. Replaces micro_batch(), forward() and
+  /// backward(), and may be mixed with them.
+  [[nodiscard]] std::optional<Work> next();
   /// Begins a micro-batch. Throws UsageError if the previous micro-batch is not finished.
   Pass micro_batch();
   /// Opens the next use, which must contain exactly these units.

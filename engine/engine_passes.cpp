@@ -50,6 +50,14 @@ Scope Engine::open(std::span<const UnitId> units, UseKind kind) {
   return Scope(this);
 }
 
+std::optional<Work> Engine::next() {
+  Session& open = session("next()");
+  if (!open.open_next()) return std::nullopt;
+  const Operation& operation = open.open_operation();
+  const UseKind kind = operation.verb == Verb::kForward ? UseKind::kForward : UseKind::kBackward;
+  return Work{kind, operation.operand, operation.micro_batch, plan_->model.uses[operation.operand], Scope(this)};
+}
+
 void Engine::skip(std::span<const UnitId> units) { session("skip()").skip(units); }
 
 void Unit::pass_over() { skip(); }

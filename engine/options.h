@@ -19,7 +19,8 @@ struct EngineOptions {
   int zero_stage = 3;
   int replicas = 1;  // number of shard groups; each has contiguous ranks and holds one copy of the model
   Precision precision = {};
-  int accumulate = 1;  // micro-batches per step
+  int accumulate = 1;         // micro-batches per step
+  PassOrder pass_order = {};  // order of passes, with one rank; empty: each micro-batch runs forward, then backward
   AccumulateInto accumulate_into = AccumulateInto::kAuto;
   int prefetch = 1;                    // number of uses whose units are gathered ahead of compute
   int keep_gathered = 0;               // number of uses at the end of forward whose units stay gathered for backward

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <exception>
+#include <span>
 #include <utility>
 
 #include "engine/plan/activations.h"
@@ -39,6 +40,17 @@ class Scope {
  private:
   Engine* engine_;
   Unwinding unwinding_;
+};
+
+/// One use that the engine asks the model to run, from Engine::next(). Its Scope is open until it is destroyed.
+struct Work {
+  UseKind kind = UseKind::kForward;
+  int32_t use = 0;             // in the declared order
+  int32_t micro_batch = 0;     // from 0 within the step
+  std::span<const int> units;  // ids of the units of the use
+  Scope scope;
+
+  UseMemory memory() const { return scope.memory(); }
 };
 
 /// Represents one micro-batch. If an exception destroys it before step() has run, the step is abandoned. It has no

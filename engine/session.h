@@ -50,6 +50,10 @@ class Session {
   // are called out of order.
   void begin_micro_batch();
   void open(std::span<const UnitId> units, UseKind kind);
+  /// Opens the next use of the step, and begins its micro-batch if necessary. Returns false after the last use.
+  bool open_next();
+  /// The operation of the open use.
+  const Operation& open_operation() const { return next_operation(); }
   /// Closes the open use. If that throws, stores the exception, which finish_pending() rethrows.
   void close(bool by_exception) noexcept;
   void skip(std::span<const UnitId> units);

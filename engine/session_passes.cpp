@@ -70,7 +70,7 @@ void Session::require_in_order(std::span<const UnitId> units, UseKind kind) cons
   }
   const Operation& next = next_operation();
   const bool in_order = is_next(units) && (next.verb != Verb::kForward) == (kind == UseKind::kBackward) &&
-                        (kind == UseKind::kEvaluate || next.micro_batch == micro_batch_);
+                        (kind != UseKind::kForward || next.micro_batch == micro_batch_);
   if (in_order) return;
   throw UsageError(fmt::format("{} of {} was opened, but the declared order expects {}", name(kind), unit_names(units),
                                use_text(next)));
@@ -88,6 +88,18 @@ void Session::open(std::span<const UnitId> units, UseKind kind) {
   require_in_order(units, kind);
   if (next_operation().verb == Verb::kRecompute) recompute(units);
   make_live(units, kind);
+}
+
+bool Session::open_next() {
+  require_nothing_live();
+  refuse_abandoned();
+  if (micro_batch_ < 0) begin_micro_batch();
+  if (executor_.at_end_of_passes()) return false;
+  const Operation& next = next_operation();
+  const bool forward = next.verb == Verb::kForward;
+  if (forward && next.micro_batch != micro_batch_) begin_micro_batch();
+  open(plan_->model.uses[next.operand], forward ? UseKind::kForward : UseKind::kBackward);
+  return true;
 }
 
 void Session::make_live(std::span<const UnitId> units, UseKind kind) {
@@ -139,7 +151,7 @@ void Session::skip(std::span<const UnitId> units) {
   require_nothing_live();
   if (micro_batch_ < 0) throw UsageError("skip() was called outside of a micro-batch: call micro_batch() first");
   const Operation& next = next_operation();
-  if (!is_next(units) || next.micro_batch != micro_batch_) {
+  if (!is_next(units) || (next.verb == Verb::kForward && next.micro_batch != micro_batch_)) {
     throw UsageError(
         fmt::format("{} was skipped, but the declared order expects {}", unit_names(units), use_text(next)));
   }

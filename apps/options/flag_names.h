@@ -6,8 +6,9 @@
 
 namespace aliquot {
 
-/// Returns `message` with each field of EngineOptions and WorldOptions replaced by the flag that sets it: --memory-budget
-/// for EngineOptions::memory_budget_bytes. A field without a flag is replaced by the environment variable that sets it.
+/// Returns `message` with each field of EngineOptions and WorldOptions replaced by the flag that sets it:
+/// --memory-budget for EngineOptions::memory_budget_bytes. A field without a flag is replaced by the environment
+/// variable that sets it.
 std::string with_flag_names(std::string_view message);
 
 /// A LogSink that prints with_flag_names(message) on standard error.

@@ -109,7 +109,9 @@ void Accesses::activations(const Operation& operation) {
   const int32_t use = operation.operand;
   const bool backward = operation.verb == Verb::kBackward;
   const auto touch = [&](Role role, int32_t whose, bool writes) {
-    if (needed_bytes(plan_, role, whose) > 0) add({.role = role, .flat = whose, .writes = writes});
+    if (needed_bytes(plan_, role, whose) == 0) return;
+    const int32_t micro_batch = info(role).per_micro_batch ? operation.micro_batch : -1;
+    add({.role = role, .flat = whose, .writes = writes, .micro_batch = micro_batch});
   };
   const UseActivations& of = spec.uses[use];
   touch(Role::kScratch, use, true);

@@ -14,6 +14,7 @@ struct Access {
   int32_t flat;
   bool writes = false;
   GroupId readers = GroupId::kRank;
+  int32_t micro_batch = -1;        // PlannedBuffer::micro_batch
   bool after_all_arrived = false;  // the access begins only after all ranks have started the collective
 };
 

@@ -22,8 +22,8 @@ bool is_collective(const Plan& plan, const Operation& operation);
 class HappensBefore {
  public:
   using LaneMoments = std::array<Moment, kLaneCount>;
-  /// For each lane, the last operation that has certainly ended: on this rank, and, by peer_index(), on every other rank
-  /// of a group. A lane ends its operations in order.
+  /// For each lane, the last operation that has certainly ended: on this rank, and, by peer_index(), on every other
+  /// rank of a group. A lane ends its operations in order.
   struct Clock {
     LaneMoments here;
     std::array<LaneMoments, kPeerGroupCount> elsewhere;

@@ -46,13 +46,13 @@ std::string name(const PipelineAction& action);
 /// Formats the order as PyTorch's pipelining does: one line per rank, actions separated by commas.
 std::string text(const PassOrder& order);
 
-/// Parses the output of text(). Blanks and empty actions, which stand for idle time, are ignored. Throws UsageError with
-/// line and text of the first action that is malformed.
+/// Parses the output of text(). Blanks and empty actions, which stand for idle time, are ignored. Throws UsageError
+/// with line and text of the first action that is malformed.
 PassOrder parse_pass_order(std::string_view text);
 
 /// Checks that each virtual stage runs each micro-batch once forward and once backward, on its rank, with ascending
-/// micro-batches, and that the ranks cannot deadlock if each runs its actions in order. Throws UsageError that names the
-/// first action at fault.
+/// micro-batches, and that the ranks cannot deadlock if each runs its actions in order. Throws UsageError that names
+/// the first action at fault.
 void check(const PassOrder& order, const PipelineShape& shape);
 
 /// The maximum number of micro-batches of which one rank has run forward but not yet the complete backward, summed over

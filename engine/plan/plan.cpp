@@ -145,6 +145,15 @@ void refuse_overwritten_gradients(const ModelSpec& model, bool into_shard, int m
 
 bool can_view(const Topology& topology) { return topology.one_node() && !topology.has_gpus(); }
 
+void refuse_invalid_passes(const std::vector<PipelineAction>& passes, int micro_batch_count) {
+  check({passes}, {.micro_batches = micro_batch_count});
+  for (const PipelineAction& action : passes) {
+    if (action.pass != PassKind::kForward && action.pass != PassKind::kBackward)
+      throw UsageError(
+          fmt::format("pass order of rank 0: {} splits a backward pass, which is not supported yet", name(action)));
+  }
+}
+
 Schedule resolve(const ModelSpec& model, const Policy& policy, const Topology& topology) {
   Schedule schedule;
   schedule.zero_stage = policy.zero_stage;
@@ -161,6 +170,10 @@ Schedule resolve(const ModelSpec& model, const Policy& policy, const Topology& t
         fmt::format("EngineOptions::reproducible allows at most {} micro-batches, but "
                     "EngineOptions::accumulate is {}",
                     1 << (kTreeLevelCount - 1), policy.micro_batch_count));
+  if (!policy.passes.empty()) {
+    refuse_invalid_passes(policy.passes, policy.micro_batch_count);
+    schedule.micro_batches_in_flight = max_in_flight(policy.passes);
+  }
   schedule.accumulate_into_shard = wants_shard && policy.micro_batch_count > 1;
   schedule.reduces_in_place = policy.zero_stage <= 1 && !schedule.accumulate_into_shard && policy.replica_count == 1;
   schedule.sums_in_levels = schedule.accumulate_into_shard && policy.reproducible;

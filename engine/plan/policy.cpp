@@ -17,6 +17,12 @@ bool accumulates_into_shard(const Policy& policy) {
   return policy.zero_stage >= 2 || policy.reproducible;
 }
 
+std::vector<PipelineAction> passes_of(const Policy& policy) {
+  if (policy.evaluation) return {{0, PassKind::kForward, 0}};
+  if (!policy.passes.empty()) return policy.passes;
+  return pass_order(PipelineSchedule::k1F1B, 1, policy.micro_batch_count).front();
+}
+
 void apply_optimizer(Policy& policy, const Optimizer& optimizer, DType moments) {
   policy.state_bytes_per_block = state_bytes(optimizer, moments, kBlockElements);
   policy.matrix_updates.reset();

@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "engine/plan/pass_order.h"
 #include "kernels/formats/dtype.h"
 #include "optim/optimizer.h"
 
@@ -58,6 +59,7 @@ struct Policy {
   int replica_count = 1;  // number of shard groups; each has contiguous ranks and shards one copy of the model
   Precision precision = {};
   int micro_batch_count = 1;                               // per step
+  std::vector<PipelineAction> passes = {};                 // order of passes; empty: see passes_of()
   AccumulateInto accumulate_into = AccumulateInto::kAuto;  // auto: see accumulates_into_shard()
   int prefetch = 1;                                        // units are gathered this many uses before they are needed
   int keep_gathered = 0;               // last uses of forward whose units stay gathered for backward
@@ -78,6 +80,10 @@ struct Policy {
 /// Whether several micro-batches are summed in the shards, after each reduce. Otherwise they are summed in the full
 /// gradients, before the reduce.
 bool accumulates_into_shard(const Policy& policy);
+
+/// Returns Policy::passes. By default, each micro-batch runs forward, then backward. An evaluation runs one forward
+/// pass.
+std::vector<PipelineAction> passes_of(const Policy& policy);
 
 /// Sets the policy's sizes of optimizer state.
 void apply_optimizer(Policy& policy, const Optimizer& optimizer, DType moments);

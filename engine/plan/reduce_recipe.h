@@ -14,8 +14,8 @@ struct Access;
 DType partial_dtype(const Plan& plan);
 
 /// How the sum of one micro-batch is combined with the sums of earlier ones. Without earlier sums, it is written to
-/// `sum`. Otherwise it is written to kMicroBatchSum, the earlier sums are added one after another, and the last addition
-/// writes `sum`.
+/// `sum`. Otherwise it is written to kMicroBatchSum, the earlier sums are added one after another, and the last
+/// addition writes `sum`.
 struct Accumulation {
   bool in_levels = false;  // earlier sums are at levels of a tree; false: in `sum`
   int additions = 0;       // number of earlier sums to add

@@ -77,6 +77,7 @@ struct RoleInfo {
   ElementCount count = ElementCount::kOther;
   ElementType type = ElementType::kOther;
   std::optional<Role> home = {};  // role of the stored copy, if the data is offloaded
+  bool per_micro_batch = false;   // one buffer for each micro-batch in flight
 };
 
 inline constexpr std::array kRoleTable = {
@@ -109,8 +110,18 @@ inline constexpr std::array kRoleTable = {
              Space::kOffloadedState, ElementCount::kUpdated, ElementType::kMaster},
     RoleInfo{Role::kOffloadedOptimizer, "offloaded optimizer", 'O', Owner::kFlat, Category::kOptimizer,
              Space::kOffloadedState},
-    RoleInfo{Role::kOutputActivations, "output", 'a', Owner::kUse, Category::kActivations},
-    RoleInfo{Role::kSavedActivations, "kept", 'k', Owner::kUse, Category::kActivations},
+    RoleInfo{.role = Role::kOutputActivations,
+             .name = "output",
+             .letter = 'a',
+             .owner = Owner::kUse,
+             .category = Category::kActivations,
+             .per_micro_batch = true},
+    RoleInfo{.role = Role::kSavedActivations,
+             .name = "kept",
+             .letter = 'k',
+             .owner = Owner::kUse,
+             .category = Category::kActivations,
+             .per_micro_batch = true},
     RoleInfo{Role::kScratch, "scratch", 'z', Owner::kUse, Category::kActivations},
     RoleInfo{Role::kActivationGradients, "backward", 'b', Owner::kNone, Category::kActivations},
     RoleInfo{Role::kMuonDirections, "Muon directions", 'd', Owner::kFlat, Category::kCommunication, Space::kArena,

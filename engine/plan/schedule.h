@@ -48,7 +48,8 @@ struct Operation {
 struct PlannedBuffer {
   Role role;
   Category category;
-  int32_t flat;  // owner: a flat, use or matrix group, as RoleInfo::owner tells; -1: no owner
+  int32_t flat;              // owner: a flat, use or matrix group, as RoleInfo::owner tells; -1: no owner
+  int32_t micro_batch = -1;  // of RoleInfo::per_micro_batch; -1: the buffer is not for one micro-batch
   Space space = Space::kArena;
   bool booked = true;   // counted in the ledger of the rank's device; not so for files and, with a GPU, host memory
   bool always = false;  // persistent: exists during the whole step and between steps
@@ -68,6 +69,7 @@ struct Schedule {
   bool sums_in_levels = false;    // micro-batches are added in a binary tree, not one after another
   int zero_stage = 0;
   int micro_batch_count = 1;
+  int micro_batches_in_flight = 1;  // maximum number whose activations exist at the same time
 
   int64_t bytes(Space space) const { return space_bytes[static_cast<std::size_t>(space)]; }
   int64_t& bytes(Space space) { return space_bytes[static_cast<std::size_t>(space)]; }

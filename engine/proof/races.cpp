@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include "engine/plan/buffers_in_use.h"
 #include "engine/plan/byte_holders.h"
 #include "engine/proof/validate_parts.h"
 
@@ -28,8 +29,8 @@ class RaceChecker {
         mesh_(proof.plan.mesh()),
         last_accesses_(schedule_.buffers.size()),
         begins_(schedule_.operations.size()),
-        ends_(schedule_.operations.size()) {
-    current_.assign(kRoleCount, std::vector<BufferId>(proof.plan.owner_count() + 1, kNoBuffer));
+        ends_(schedule_.operations.size()),
+        in_use_(proof.plan) {
     for (BufferId b = 0; b < static_cast<BufferId>(schedule_.buffers.size()); ++b) {
       const PlannedBuffer& buffer = schedule_.buffers[b];
       if (!buffer.always) {
@@ -37,7 +38,7 @@ class RaceChecker {
         ends_[buffer.last].push_back(b);
         continue;
       }
-      current(buffer.role, buffer.flat) = b;
+      in_use_.at(buffer) = b;
       if (buffer.space != Space::kSharedRange && buffer.size_bytes > 0) assign_bytes(b, [](BufferId) {});
     }
   }
@@ -51,11 +52,6 @@ class RaceChecker {
   }
 
  private:
-  BufferId& current(Role role, int32_t flat) {
-    auto& of_role = current_[static_cast<std::size_t>(role)];
-    return of_role[flat < 0 ? of_role.size() - 1 : static_cast<std::size_t>(flat)];
-  }
-
   template <typename Visit>
   void assign_bytes(BufferId b, Visit visit) {
     const PlannedBuffer& buffer = schedule_.buffers[b];
@@ -67,7 +63,7 @@ class RaceChecker {
     for (const BufferId b : begins_[id]) begin(b, now);
     for (const Access& access : proof_.accesses.of(id)) touch(access, now);
     for (const BufferId b : ends_[id]) {
-      BufferId& now_in_use = current(schedule_.buffers[b].role, schedule_.buffers[b].flat);
+      BufferId& now_in_use = in_use_.at(schedule_.buffers[b]);
       if (now_in_use == b) now_in_use = kNoBuffer;  // otherwise the next micro-batch already uses another buffer
     }
   }
@@ -75,7 +71,7 @@ class RaceChecker {
   /// The buffer overwrites earlier buffers at its bytes, so all accesses to those must have ended.
   void begin(BufferId b, Moment now) {
     const PlannedBuffer& buffer = schedule_.buffers[b];
-    current(buffer.role, buffer.flat) = b;
+    in_use_.at(buffer) = b;
     if (buffer.size_bytes > 0) {
       assign_bytes(b, [&](BufferId earlier) {
         if (alive(earlier, now)) report_overlap(earlier, b, now);
@@ -93,8 +89,8 @@ class RaceChecker {
   }
 
   void touch(const Access& access, Moment now) {
-    const BufferId b = current(access.role, access.flat);
-    if (b == kNoBuffer) return report_no_buffer(access, now);
+    const BufferId b = in_use_.at(access.role, access.flat, access.micro_batch);
+    if (b == kNoBuffer || schedule_.buffers[b].micro_batch != access.micro_batch) return report_no_buffer(access, now);
     if (schedule_.buffers[b].size_bytes == 0) return;
     const HappensBefore::Clock& all_arrived = proof_.order.at_all_arrived(now);
     const HappensBefore::Clock& clock = access.after_all_arrived ? all_arrived : proof_.order.at_start(now);
@@ -206,7 +202,7 @@ class RaceChecker {
   std::array<ByteHolders, kSpaceCount> holders_;
   std::vector<LastAccesses> last_accesses_;
   std::vector<std::vector<BufferId>> begins_, ends_;  // by operation
-  std::vector<std::vector<BufferId>> current_;        // by role, then owner; the last entry is for no owner
+  BuffersInUse in_use_;
 };
 
 }  // namespace

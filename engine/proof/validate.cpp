@@ -49,10 +49,15 @@ void check_buffer(const Plan& plan, const PlannedBuffer& buffer, Defects& defect
   const bool lives = in_range(buffer.first, count) && in_range(buffer.last, count) && buffer.first <= buffer.last;
   const Owner owner = info(buffer.role).owner;
   const bool owned = owner == Owner::kNone ? buffer.flat == -1 : in_range(buffer.flat, owner_count(plan, owner));
-  if (lives && owned && has_valid_space(buffer) && buffer.size_bytes >= 0) return;
-  defects.add(DefectKind::kMalformed, {},
-              fmt::format("a buffer of role {} from operation {} to {} has an invalid owner, space, size or lifetime",
-                          name(buffer.role), buffer.first, buffer.last));
+  const auto batches = static_cast<std::size_t>(plan.schedule.micro_batch_count);
+  const bool keyed =
+      info(buffer.role).per_micro_batch ? in_range(buffer.micro_batch, batches) : buffer.micro_batch == -1;
+  if (lives && owned && keyed && has_valid_space(buffer) && buffer.size_bytes >= 0) return;
+  defects.add(
+      DefectKind::kMalformed, {},
+      fmt::format(
+          "a buffer of role {} from operation {} to {} has an invalid owner, micro-batch, space, size or lifetime",
+          name(buffer.role), buffer.first, buffer.last));
 }
 
 /// Describes each collective in one line, with the bytes that other ranks read.

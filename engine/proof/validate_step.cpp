@@ -13,15 +13,18 @@ struct ModelCode {
   int32_t use, micro_batch;
 };
 
-/// The model code in the declared order: for each micro-batch forward in order, then backward in reverse order, with a
-/// recompute before the backward of each recomputed use.
+/// The model code in the order of passes. A forward pass runs the uses in the declared order, a backward pass in
+/// reverse order, with a recompute before the backward of each recomputed use.
 std::vector<ModelCode> declared_code(const Plan& plan) {
   const auto use_count = static_cast<int32_t>(plan.model.uses.size());
   const std::vector<bool> recomputed = recomputed_uses(plan.model, plan.policy);
   std::vector<ModelCode> code;
-  for (int32_t m = 0; m < plan.schedule.micro_batch_count; ++m) {
-    for (int32_t use = 0; use < use_count; ++use) code.push_back({Verb::kForward, use, m});
-    for (int32_t use = use_count - 1; use >= 0 && !plan.policy.evaluation; --use) {
+  for (const auto& [stage, pass, m] : passes_of(plan.policy)) {
+    if (pass == PassKind::kForward) {
+      for (int32_t use = 0; use < use_count; ++use) code.push_back({Verb::kForward, use, m});
+      continue;
+    }
+    for (int32_t use = use_count - 1; use >= 0; --use) {
       if (recomputed[use]) code.push_back({Verb::kRecompute, use, m});
       code.push_back({Verb::kBackward, use, m});
     }

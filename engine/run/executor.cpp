@@ -101,12 +101,12 @@ void Executor::issue(OperationId id) {
   });
 }
 
-/// Records the position if `work` throws. After a communication error, each rank also logs its position, because the
+/// Records the position if `body` throws. After a communication error, each rank also logs its position, because the
 /// positions of all ranks show which rank waited for which.
-template <typename Work>
-void Executor::report_position_on_failure(const Work& work) {
+template <typename Body>
+void Executor::report_position_on_failure(const Body& body) {
   try {
-    work();
+    body();
   } catch (const CommunicationError&) {
     log_message("rank {} was at {}", world_.rank(), note_position());
     throw;

@@ -81,8 +81,8 @@ class Executor {
  private:
   void note_observed_operations();
   void issue(OperationId id);
-  template <typename Work>
-  void report_position_on_failure(const Work& work);
+  template <typename Body>
+  void report_position_on_failure(const Body& body);
   std::string note_position() const;
   void begin(OperationId id);
   void run(OperationId id);

@@ -55,6 +55,10 @@ class Blocks {
     return spec;
   }
 
+  /// Sets the input that later recomputes and backwards read. Enqueued like them.
+  void select_sample(Engine& engine, double sample) {
+    engine.compute_stream().run([this, sample] { sample_ = sample; });
+  }
   void forward(Engine& engine, const UseMemory& memory, double sample) {
     run(engine, memory, [this, memory, sample, p = a[memory.use], q = b[memory.use]] {
       fill_scratch_with_nan(memory);

@@ -17,26 +17,32 @@ std::vector<bool> recomputed_uses(const ModelSpec& model, const Policy& policy) 
   return recomputed;
 }
 
+StepWriter::KeptActivations& StepWriter::kept(const Visit& visit, int32_t use) {
+  const auto slot = static_cast<std::size_t>(visit.micro_batch % schedule_.micro_batches_in_flight);
+  return kept_activations_[slot * model_.uses.size() + static_cast<std::size_t>(use)];
+}
+
 void StepWriter::track_activations(int32_t v, OperationId compute) {
   const ActivationSpec& spec = model_.activations;
   if (spec.uses.empty()) return;
   const Visit& visit = visits_[v];
   const auto use = visit.use, last_use = static_cast<int32_t>(spec.uses.size()) - 1;
   const UseActivations& of = spec.uses[use];
-  add_activation_buffer(Role::kScratch, use, {compute, compute});
+  KeptActivations& own = kept(visit, use);
+  add_activation_buffer(Role::kScratch, use, visit, {compute, compute});
   const bool backward = visit.verb == Verb::kBackward;
-  if (use > 0 && (!backward || of.input_in_backward)) outputs_[use - 1].last = compute;
+  if (use > 0 && (!backward || of.input_in_backward)) kept(visit, use - 1).output.last = compute;
   if (visit.verb == Verb::kForward) {
-    outputs_[use] = {compute, compute};
+    own.output = {compute, compute};
     const bool discarded = recomputed_[use] || policy_.evaluation;
-    if (discarded) add_activation_buffer(Role::kSavedActivations, use, {compute, compute});
+    if (discarded) add_activation_buffer(Role::kSavedActivations, use, visit, {compute, compute});
   }
-  if (!backward) saved_activations_from_[use] = compute;
+  if (!backward) own.saved_from = compute;
   if (backward) {
-    if (of.output_in_backward) outputs_[use].last = compute;
-    add_activation_buffer(Role::kSavedActivations, use, {saved_activations_from_[use], compute});
+    if (of.output_in_backward) own.output.last = compute;
+    add_activation_buffer(Role::kSavedActivations, use, visit, {own.saved_from, compute});
     if (use == last_use) activation_gradients_from_ = compute;
-    if (use == 0) add_activation_buffer(Role::kActivationGradients, -1, {activation_gradients_from_, compute});
+    if (use == 0) add_activation_buffer(Role::kActivationGradients, -1, visit, {activation_gradients_from_, compute});
   }
   add_finished_outputs(visit);
 }
@@ -45,15 +51,19 @@ void StepWriter::track_activations(int32_t v, OperationId compute) {
 /// forward of the next use.
 void StepWriter::add_finished_outputs(const Visit& visit) {
   const auto last_use = static_cast<int32_t>(model_.uses.size()) - 1;
-  const auto end = [&](int32_t use) { add_activation_buffer(Role::kOutputActivations, use, outputs_[use]); };
+  const auto end = [&](int32_t use) {
+    add_activation_buffer(Role::kOutputActivations, use, visit, kept(visit, use).output);
+  };
   if (visit.verb == Verb::kBackward) return end(visit.use);
   if (!policy_.evaluation) return;
   if (visit.use > 0) end(visit.use - 1);
   if (visit.use == last_use) end(last_use);
 }
 
-void StepWriter::add_activation_buffer(Role role, int32_t use, Lifetime life) {
-  if (needed_bytes(plan_, role, use) > 0) add_buffer(role, use, life, {{life.last}});
+void StepWriter::add_activation_buffer(Role role, int32_t use, const Visit& visit, Lifetime life) {
+  if (needed_bytes(plan_, role, use) == 0) return;
+  add_buffer(role, use, life, {{life.last}});
+  if (info(role).per_micro_batch) draft_.buffers.back().buffer.micro_batch = visit.micro_batch;
 }
 
 }  // namespace aliquot

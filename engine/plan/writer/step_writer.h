@@ -23,6 +23,12 @@ class StepWriter {
     OperationId first = kNone, last = kNone;
   };
 
+  /// The activations of one use and micro-batch that exist between operations.
+  struct KeptActivations {
+    Lifetime output = {};
+    OperationId saved_from = kNone;
+  };
+
   /// One execution of a use. A recompute and its backward have the same `position` in the passes.
   struct Visit {
     Verb verb;
@@ -81,7 +87,9 @@ class StepWriter {
 
   void track_activations(int32_t v, OperationId compute);
   void add_finished_outputs(const Visit& visit);
-  void add_activation_buffer(Role role, int32_t use, Lifetime life);
+  void add_activation_buffer(Role role, int32_t use, const Visit& visit, Lifetime life);
+  /// The activations of `use` in the micro-batch of the visit.
+  KeptActivations& kept(const Visit& visit, int32_t use);
 
   void reduce_complete_units(int32_t v);
   void reduce(UnitId unit, int32_t micro_batch, bool last_micro_batch);
@@ -120,8 +128,7 @@ class StepWriter {
   std::vector<GroupState> group_states_;
   std::vector<std::pair<OperationId, UnitId>> first_gathers_;
   std::vector<PersistentGradientWrite> persistent_gradient_writes_;
-  std::vector<Lifetime> outputs_;  // by use, in this micro-batch
-  std::vector<OperationId> saved_activations_from_;
+  std::vector<KeptActivations> kept_activations_;  // by micro-batch in flight, then use
   OperationId activation_gradients_from_ = kNone;
   OperationId last_exchange_ = kNone;
   ScheduleDraft draft_;

@@ -21,8 +21,7 @@ StepWriter::StepWriter(const Plan& plan)
       units_(plan.model.units.size()),
       group_of_unit_(plan.model.units.size(), kNone),
       group_states_(plan.matrix_groups.size()),
-      outputs_(plan.model.uses.size()),
-      saved_activations_from_(plan.model.uses.size(), kNone) {
+      kept_activations_(plan.model.uses.size() * static_cast<std::size_t>(schedule_.micro_batches_in_flight)) {
   for (int32_t group = 0; group < static_cast<int32_t>(plan.matrix_groups.size()); ++group) {
     for (const int32_t f : plan.matrix_groups[group].flats) group_of_unit_[flats_[f].unit] = group;
   }
@@ -90,9 +89,10 @@ void StepWriter::add_buffer(Role role, int32_t flat, Lifetime life, std::vector<
 
 void StepWriter::list_visits() {
   const auto uses = static_cast<int32_t>(model_.uses.size());
-  for (int32_t m = 0; m < policy_.micro_batch_count; ++m) {
-    for (int32_t u = 0; u < uses; ++u) add_visit(Verb::kForward, u, m);
-    for (int32_t u = uses - 1; u >= 0 && !policy_.evaluation; --u) {
+  for (const PipelineAction& pass : passes_of(policy_)) {
+    const int32_t m = pass.micro_batch;
+    for (int32_t u = 0; u < uses && pass.pass == PassKind::kForward; ++u) add_visit(Verb::kForward, u, m);
+    for (int32_t u = uses - 1; u >= 0 && pass.pass == PassKind::kBackward; --u) {
       if (recomputed_[u]) add_visit(Verb::kRecompute, u, m);
       add_visit(Verb::kBackward, u, m);
     }

@@ -15,7 +15,7 @@ StepMemory::StepMemory(const Parts& parts, bool books_persistent)
       offload_stores_(parts.offload_stores),
       rank_(parts.rank),
       ledger_(parts.ledger),
-      current_(kRoleCount, std::vector<BufferId>(plan_.owner_count() + 1, kNoBuffer)),
+      in_use_(plan_),
       entries_(plan_.schedule.buffers.size(), -1) {
   if (kChecksAccesses) check_ = std::make_unique<AccessCheck>(plan_);
   for (const PlannedBuffer& buffer : plan_.schedule.buffers) {
@@ -23,7 +23,7 @@ StepMemory::StepMemory(const Parts& parts, bool books_persistent)
   }
   for (BufferId b = 0; b < static_cast<BufferId>(plan_.schedule.buffers.size()); ++b) {
     if (!planned(b).always) continue;
-    current_slot(planned(b)) = b;
+    in_use_.at(planned(b)) = b;
     if (books_persistent) acquire(b);
   }
 }
@@ -34,29 +34,23 @@ StepMemory::~StepMemory() {
   }
 }
 
-BufferId& StepMemory::current_slot(const PlannedBuffer& buffer) {
-  auto& of_role = current_[static_cast<std::size_t>(buffer.role)];
-  return of_role[buffer.flat < 0 ? of_role.size() - 1 : static_cast<std::size_t>(buffer.flat)];
-}
-
 void StepMemory::acquire(BufferId buffer) {
-  current_slot(planned(buffer)) = buffer;
+  in_use_.at(planned(buffer)) = buffer;
   if (!planned(buffer).booked) return;
   entries_[buffer] = ledger_.acquire(planned(buffer).category, planned(buffer).size_bytes, owners_[buffer]);
 }
 
 void StepMemory::release(BufferId buffer) {
-  BufferId& current = current_slot(planned(buffer));
+  BufferId& current = in_use_.at(planned(buffer));
   if (current == buffer) current = kNoBuffer;  // otherwise the current buffer is already that of the next micro-batch
   if (entries_[buffer] >= 0) ledger_.release(entries_[buffer]);
   entries_[buffer] = -1;
 }
 
-BufferId StepMemory::current(Role role, int32_t flat) const {
-  return current_[static_cast<std::size_t>(role)][flat < 0 ? current_[0].size() - 1 : flat];
-}
+BufferId StepMemory::current(Role role, int32_t flat) const { return in_use_.at(role, flat, micro_batch_); }
 
-void StepMemory::begin_operation(OperationId operation) const {
+void StepMemory::begin_operation(OperationId operation) {
+  micro_batch_ = plan_.schedule.operations[operation].micro_batch;
   if constexpr (kChecksAccesses) check_->begin(operation);
 }
 

@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "engine/plan/buffers_in_use.h"
 #include "engine/run/memory/access_check.h"
 #include "engine/run/memory/arena.h"
 #include "engine/run/memory/offload_stores.h"
@@ -34,10 +35,11 @@ class StepMemory {
   void acquire(BufferId buffer);
   void release(BufferId buffer);
 
-  /// The current buffer of the flat with this role, or kNoBuffer.
+  /// The current buffer of the flat with this role, or kNoBuffer. Of activations, that of the current operation's
+  /// micro-batch.
   BufferId current(Role role, int32_t flat) const;
-  /// Until end_operation(), AccessCheck attributes accesses to this operation.
-  void begin_operation(OperationId operation) const;
+  /// Until end_operation(), accesses belong to this operation and its micro-batch.
+  void begin_operation(OperationId operation);
   void end_operation() const;
   /// Declares that the current operation does not make its accesses.
   void skip_operation() const;
@@ -63,17 +65,17 @@ class StepMemory {
 
  private:
   const PlannedBuffer& planned(BufferId buffer) const { return plan_.schedule.buffers[buffer]; }
-  BufferId& current_slot(const PlannedBuffer& buffer);
 
   const Plan& plan_;
   const Arena& arena_;
   const OffloadStores& offload_stores_;
   int rank_;
   Ledger& ledger_;
-  std::vector<std::vector<BufferId>> current_;  // by role, then owner; the last entry is for buffers without owner
-  std::vector<Ledger::EntryId> entries_;        // by buffer
-  std::vector<std::string> owners_;             // by buffer: description in the ledger
-  std::unique_ptr<AccessCheck> check_;          // only in debug and sanitizer builds
+  BuffersInUse in_use_;
+  int32_t micro_batch_ = 0;               // of the current operation
+  std::vector<Ledger::EntryId> entries_;  // by buffer
+  std::vector<std::string> owners_;       // by buffer: description in the ledger
+  std::unique_ptr<AccessCheck> check_;    // only in debug and sanitizer builds
 };
 
 }  // namespace aliquot

@@ -225,12 +225,12 @@ TEST(CommonOptions, SetEveryFieldOfEngineOptions) {
   EXPECT_TRUE(tell_skipped);
 }
 
-/// The options determine every field of a policy except `evaluation`.
+/// The options determine every field of a policy except `passes`, which no option sets yet, and `evaluation`.
 TEST(CommonOptions, SetEveryFieldOfAPolicy) {
   const Policy made = policy_of(all_set().engine_options()), plain = policy_of({});
-  const auto& [zero_stage, replica_count, precision, micro_batch_count, accumulate_into, prefetch, keep_gathered,
-               recompute, gather, offload_state, offload_parameters, update_in_backward, reproducible, quantize_weights,
-               quantize_gradients, state_bytes_per_block, matrix_updates, check, evaluation] = made;
+  const auto& [zero_stage, replica_count, precision, micro_batch_count, passes, accumulate_into, prefetch,
+               keep_gathered, recompute, gather, offload_state, offload_parameters, update_in_backward, reproducible,
+               quantize_weights, quantize_gradients, state_bytes_per_block, matrix_updates, check, evaluation] = made;
   EXPECT_NE(zero_stage, plain.zero_stage);
   EXPECT_NE(replica_count, plain.replica_count);
   EXPECT_NE(precision.describe(), plain.precision.describe());
@@ -249,6 +249,7 @@ TEST(CommonOptions, SetEveryFieldOfAPolicy) {
   EXPECT_NE(state_bytes_per_block, plain.state_bytes_per_block);
   EXPECT_NE(matrix_updates.has_value(), plain.matrix_updates.has_value());
   EXPECT_NE(check, plain.check);
+  EXPECT_TRUE(passes.empty());
   EXPECT_FALSE(evaluation);
 }
 

@@ -11,8 +11,8 @@ namespace {
 constexpr int kSteps = 3;
 constexpr int64_t kSpace = int64_t{1} << 40, kPointers = int64_t{1} << 50, kDecision = int64_t{1} << 51;
 
-/// Events of an operation on a rank: the start, the start on all ranks of its group (for collectives only), the end of its
-/// accesses, and the end (for operations with a final barrier: after the accesses of all ranks of the group).
+/// Events of an operation on a rank: the start, the start on all ranks of its group (for collectives only), the end of
+/// its accesses, and the end (for operations with a final barrier: after the accesses of all ranks of the group).
 enum Event { kStart, kAllStarted, kDone, kEnd };
 constexpr int kEventCount = 4;
 
@@ -140,7 +140,8 @@ class Search {
     const PlannedBuffer* found = nullptr;
     for (const PlannedBuffer& b : plan_.schedule.buffers) {
       const bool alive = b.always || (b.first <= op_ && op_ <= b.last);
-      if (b.role == role && b.flat == flat && alive && (!found || b.first > found->first)) found = &b;
+      const bool of_micro_batch = b.micro_batch < 0 || b.micro_batch == operation().micro_batch;
+      if (b.role == role && b.flat == flat && alive && of_micro_batch && (!found || b.first > found->first)) found = &b;
     }
     if (!found) race_ = fmt::format("operation {} accesses a buffer that does not exist", op_);
     return found;

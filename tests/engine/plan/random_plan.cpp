@@ -100,6 +100,18 @@ int draw_replica_count(Dice& dice, const Topology& topology) {
   }
 }
 
+/// A valid order of passes in which up to all micro-batches are in flight.
+std::vector<PipelineAction> draw_passes(Dice& dice, int micro_batches) {
+  std::vector<PipelineAction> passes;
+  for (int forward = 0, backward = 0; backward < micro_batches;) {
+    if (forward < micro_batches && (forward == backward || dice.one_in(2)))
+      passes.push_back({0, PassKind::kForward, forward++});
+    else
+      passes.push_back({0, PassKind::kBackward, backward++});
+  }
+  return passes;
+}
+
 bool nodes_are_even(const Topology& topology) {
   const int ranks_per_node = topology.rank_count() / topology.node_count();
   return topology == hosts(topology.rank_count(), ranks_per_node);
@@ -109,6 +121,7 @@ Policy draw_policy(Dice& dice, const Topology& topology) {
   Policy policy;
   policy.zero_stage = dice.roll(0, 3);
   policy.micro_batch_count = dice.roll(1, 4);
+  if (dice.one_in(3)) policy.passes = draw_passes(dice, policy.micro_batch_count);
   policy.accumulate_into = static_cast<AccumulateInto>(dice.roll(0, 2));
   policy.prefetch = dice.roll(0, 4);
   policy.keep_gathered = dice.roll(0, 3);

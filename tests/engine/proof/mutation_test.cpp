@@ -166,6 +166,19 @@ void mutate_groups(const Plan& plan, Mutants& mutants) {
   }
 }
 
+void mutate_micro_batches(const Plan& plan, Mutants& mutants) {
+  for (std::size_t b = 0; b < plan.schedule.buffers.size(); ++b) {
+    const int32_t own = plan.schedule.buffers[b].micro_batch;
+    if (own < 0) continue;
+    for (int32_t other = 0; other < plan.schedule.micro_batch_count; ++other) {
+      if (other != own)
+        add(mutants, "activations of another micro-batch", plan).schedule.buffers[b].micro_batch = other;
+    }
+  }
+  if (plan.schedule.micro_batches_in_flight > 1)
+    --add(mutants, "fewer micro-batches in flight", plan).schedule.micro_batches_in_flight;
+}
+
 void mutate_buffers(const Plan& plan, Mutants& mutants) {
   const auto& buffers = plan.schedule.buffers;
   for (std::size_t b = 0; b < buffers.size(); ++b) {
@@ -240,6 +253,7 @@ TEST(Mutations, EveryDefectIsCaught) {
     mutate_buffers(original, mutants);
     mutate_copies(original, mutants);
     mutate_groups(original, mutants);
+    mutate_micro_batches(original, mutants);
     mutate_matrices(original, mutants);
     for (const Mutant& mutant : mutants) check_mutant(original, order, mutant, table[mutant.kind]);
   }
