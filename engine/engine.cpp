@@ -115,6 +115,11 @@ Engine::Engine(World& world, const EngineOptions& options) : world_(world), opti
   options_.check = options_.check || environment_checks();
   check(options.optimizer, options.moments);
   decider_ = std::make_unique<StepDecider>(options_, world.rank_count());
+  if (options.pass_order.size() > 1)
+    throw UsageError(
+        fmt::format("EngineOptions::pass_order has lines for {} ranks: expected one line, because pipelines "
+                    "are not supported yet",
+                    options.pass_order.size()));
   if (!(options.clip >= 0.0) || !std::isfinite(options.clip))
     throw UsageError(
         fmt::format("EngineOptions::clip is {}: expected 0 (no clipping) or a positive number", options.clip));

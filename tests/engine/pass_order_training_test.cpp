@@ -217,6 +217,9 @@ TEST(PassOrderTraining, InvalidOrdersAreRefused) {
               [&] { EngineWithBlocks setup(world, {.accumulate = 2, .pass_order = parse_pass_order(lines)}); });
         };
         EXPECT_EQ(refusal("0F0,0B0,0F1"), "pass order of rank 0: 0B1 is missing");
+        EXPECT_EQ(refusal("0F0,0B0,0F1,0B1\n1F0,1B0,1F1,1B1"),
+                  "EngineOptions::pass_order has lines for 2 ranks: expected one line, because pipelines are not "
+                  "supported yet");
         EXPECT_EQ(refusal("0F0,0I0,0W0,0F1,0B1"),
                   "pass order of rank 0: 0I0 splits a backward pass, which is not supported yet");
       },

@@ -201,10 +201,10 @@ TEST(CommonOptions, SetEveryFieldOfEngineOptions) {
   EXPECT_EQ(o.world.threads_per_rank, 3);
   EXPECT_EQ(o.world.timeout_seconds, 9);
   const EngineOptions e = o.engine_options();
-  const auto& [zero_stage, replicas, precision, accumulate, accumulate_into, prefetch, keep_gathered, recompute, gather,
-               offload_state, offload_state_to, offload_parameters, offload_parameters_to, update_in_backward,
-               reproducible, quantize_weights, quantize_gradients, memory_budget_bytes, cost, optimizer, moments, clip,
-               loss_scaling, seed, max_skipped, tell_skipped, check] = e;
+  const auto& [zero_stage, replicas, precision, accumulate, pass_order, accumulate_into, prefetch, keep_gathered,
+               recompute, gather, offload_state, offload_state_to, offload_parameters, offload_parameters_to,
+               update_in_backward, reproducible, quantize_weights, quantize_gradients, memory_budget_bytes, cost,
+               optimizer, moments, clip, loss_scaling, seed, max_skipped, tell_skipped, check] = e;
   EXPECT_EQ(std::tie(zero_stage, replicas, accumulate, prefetch, keep_gathered), std::tuple(2, 4, 5, 6, 7));
   EXPECT_EQ(std::tie(accumulate_into, gather, recompute),
             std::tuple(AccumulateInto::kFull, GatherMode::kCopy, kRecomputeAll));
@@ -219,10 +219,11 @@ TEST(CommonOptions, SetEveryFieldOfEngineOptions) {
   EXPECT_EQ(moments, DType::kBFloat16);
   EXPECT_EQ(std::get<Muon>(optimizer).lr, 0.25f);
   EXPECT_EQ(std::get<Muon>(optimizer).rest.lr, 0.5f);
-  // No option sets the cost model, loss scaling (only a DeepSpeed file does) or the reporting of skipped steps.
+  // No option sets the order of passes, the cost model, loss scaling (only a DeepSpeed file does) or the reporting of skipped steps.
   EXPECT_EQ(cost.samples_per_micro_batch, EngineOptions().cost.samples_per_micro_batch);
   EXPECT_EQ(loss_scaling.loss_scale, 0);
   EXPECT_TRUE(tell_skipped);
+  EXPECT_TRUE(pass_order.empty());
 }
 
 /// The options determine every field of a policy except `passes`, which no option sets yet, and `evaluation`.
