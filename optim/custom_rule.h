@@ -1,5 +1,5 @@
 #pragma once
-// Custom update rules. A custom rule is a struct as described in optim/rule.h, with names for its states:
+// Custom update rules. A custom rule is a struct as described in optim/rule.h that also names its states:
 //
 //   struct Signum {                                             // moves along the sign of the momentum
 //     static constexpr int kStateCount = 1;
@@ -15,14 +15,15 @@
 //     return Signum{static_cast<float>(lr), 0.9f};
 //   });
 //
-// Custom rules have the features of built-in rules: one pass that also unscales, clips and writes the working copy, all
-// kinds of masters, moments in fp32 or bf16, any sharding, and states in checkpoints under their names.
+// Custom rules have all features of built-in rules. One pass over memory updates, unscales, clips and writes the
+// working copy. All kinds of masters, moments in fp32 or bf16, and any sharding are supported. Checkpoints contain the
+// states under their names.
 //
 // The file that includes this header compiles the loops for each instruction set, and one version is selected at run
-// time. All versions give the same bits if the file is compiled with -ffp-contract=off and without -march and
+// time. All versions compute the same bits if the file is compiled with -ffp-contract=off and without -march and
 // -ffast-math. Also use -fno-math-errno and -fno-trapping-math. The compiler can then vectorize loops with square roots
-// or conditions, which makes them several times faster. These options do not change results. In CMake,
-// aliquot_rule_sources(FILE) sets all of them.
+// or conditions, which makes them several times faster. The last two options do not change results. In CMake,
+// aliquot_rule_sources(FILE) sets all three options.
 //
 // For GPUs, call custom_cuda<Rule>() of <aliquot/rule_cuda.h> in a .cu file, and pass its result to custom_optimizer().
 
@@ -42,7 +43,7 @@
 #pragma GCC visibility push(default)
 namespace aliquot {
 
-/// The requirements of custom_optimizer() on R: a trivially copyable struct of constants with the functions of a rule.
+/// What custom_optimizer() requires of R: a trivially copyable struct of constants with the functions of a rule.
 template <typename R>
 concept UpdateRule = std::is_trivially_copyable_v<R> && sizeof(R) <= kMaxRuleBytes &&
                      alignof(R) <= alignof(double) && R::kStateCount >= 0 &&
@@ -54,7 +55,8 @@ concept UpdateRule = std::is_trivially_copyable_v<R> && sizeof(R) <= kMaxRuleByt
 
 namespace {
 
-/// The loop compiled for a wider instruction set. The target also applies to all functions that are always inlined.
+/// The loop compiled for a wider instruction set. The target attribute also applies to always-inlined functions that
+/// the loop calls.
 struct Avx2Entry {
   using Blocks = PlainBlocks;
   template <typename R, typename Gradient, typename Weights, typename States>
@@ -98,11 +100,11 @@ struct LoopsOf {
 
 }  // namespace
 
-/// Creates an optimizer. `name` appears in logs and errors. `lr` is the learning rate before a schedule changes it.
-/// `rule_of_step(lr, step)` returns the rule of a step, like rule_at() for built-in optimizers. It is called once for
-/// each step, on the thread that enqueues the step. `cuda` is the result of custom_cuda<R>(), or null for a rule that
-/// supports only hosts. Throws UsageError if `name` is empty or the name of a built-in optimizer, if two states have
-/// the same name, or if `rule_of_step` is empty.
+/// Creates an optimizer. `name` appears in logs and error messages. `lr` is the learning rate before a schedule changes
+/// it. `rule_of_step(lr, step)` returns the rule of a step, as rule_at() does for built-in optimizers. It is called
+/// once per step, on the thread that enqueues the step. `cuda` is the result of custom_cuda<R>(), or null for a rule
+/// that supports only hosts. Throws UsageError if `name` is empty or is the name of a built-in optimizer, if two states
+/// have the same name, or if `rule_of_step` is empty.
 template <UpdateRule R>
 static CustomOptimizer custom_optimizer(std::string name, double lr,
                                         std::function<R(double lr, int64_t step)> rule_of_step,

@@ -7,9 +7,9 @@
 #pragma GCC visibility push(default)
 namespace aliquot {
 
-/// Returns a function that launches the update of rule R, for the parameter `cuda` of custom_optimizer<R>(). R::at()
-/// and R::update() must be ALIQUOT_HOST_DEVICE. Compile the file with --fmad=false and -Xcompiler=-ffp-contract=off,
-/// which aliquot_rule_sources(FILE) sets in CMake.
+/// Returns a function that launches the update of rule R. Pass it to custom_optimizer<R>() as `cuda`. R::at() and
+/// R::update() must be declared ALIQUOT_HOST_DEVICE. Compile the file with --fmad=false and
+/// -Xcompiler=-ffp-contract=off. In CMake, aliquot_rule_sources(FILE) sets these options.
 template <typename R>
 CustomCuda custom_cuda() {
   return [](Stream& stream, const UpdateArgs& args, const UpdateStep& step, const void* constants) {

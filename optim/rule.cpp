@@ -9,7 +9,7 @@ namespace {
 
 float rounded(double value) { return static_cast<float>(value); }
 
-/// 1 - beta^t and 1 - beta, in double to avoid the cancellation that floats would have.
+/// Compute 1 - beta^t and 1 - beta in double, because the subtraction in float would lose precision.
 double bias_correction(float beta, int64_t step) { return 1.0 - std::pow(decimal(beta), static_cast<double>(step)); }
 float one_minus(float beta) { return rounded(1.0 - decimal(beta)); }
 

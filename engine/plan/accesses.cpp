@@ -241,19 +241,19 @@ void Accesses::group(const Operation& operation) {
 
 /// Moves matrices between their owners and the shards, or, at ZeRO stage 0, the full buffers of all ranks.
 void Accesses::move_matrices(int32_t group, bool in_place, Verb verb) {
-  const auto directions = [&](bool writes, bool after_all_arrived, bool read_by_others) {
+  const auto directions = [&](bool writes, bool after_all_arrived, bool peers_read) {
     for (const int32_t flat : plan_.matrix_groups[group].flats)
       add({.role = Role::kMuonDirections,
            .flat = flat,
            .writes = writes,
-           .readers = shard_group_if(read_by_others),
+           .readers = shard_group_if(peers_read),
            .after_all_arrived = after_all_arrived});
   };
-  const auto matrices = [&](bool writes, bool after_all_arrived, bool read_by_others) {
+  const auto matrices = [&](bool writes, bool after_all_arrived, bool peers_read) {
     add({.role = Role::kOwnedMatrices,
          .flat = group,
          .writes = writes,
-         .readers = shard_group_if(read_by_others),
+         .readers = shard_group_if(peers_read),
          .after_all_arrived = after_all_arrived});
   };
   if (verb == Verb::kGatherMatrices) {

@@ -219,7 +219,8 @@ TEST(CommonOptions, SetEveryFieldOfEngineOptions) {
   EXPECT_EQ(moments, DType::kBFloat16);
   EXPECT_EQ(std::get<Muon>(optimizer).lr, 0.25f);
   EXPECT_EQ(std::get<Muon>(optimizer).rest.lr, 0.5f);
-  // No option sets the order of passes, the cost model, loss scaling (only a DeepSpeed file does) or the reporting of skipped steps.
+  // No option sets the order of passes, the cost model or the reporting of skipped steps. Only a DeepSpeed file sets
+  // loss scaling.
   EXPECT_EQ(cost.samples_per_micro_batch, EngineOptions().cost.samples_per_micro_batch);
   EXPECT_EQ(loss_scaling.loss_scale, 0);
   EXPECT_TRUE(tell_skipped);

@@ -84,7 +84,7 @@ TEST(SimulatedGridDeathTest, ADivergentWarpAbortsWithItsState) {
                           else
                             __syncthreads();
                         }),
-               "kernel part, block 0 of 1: 32 of 32 threads live, 16 at the block's barrier");
+               "kernel part, block 0 of 1: 32 of 32 threads are live, 16 wait at the block's barrier");
 }
 
 TEST(SimulatedGrid, UnwrittenSharedMemoryReadsAsNan) {
