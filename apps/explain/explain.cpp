@@ -87,8 +87,8 @@ std::string record_count_text(const Evidence& evidence) {
   for (int rank = 0; rank < rank_count; ++rank) {
     if (!evidence.has(rank)) none.push_back(rank);
   }
-  return fmt::format("{} of {} ranks left a record{}{}.\n", evidence.records.size(), rank_count,
-                     write_time_text(evidence), none.empty() ? "" : fmt::format("; {} left none", ranks_text(none)));
+  return fmt::format("{} of {} ranks wrote a flight record{}{}.\n", evidence.records.size(), rank_count,
+                     write_time_text(evidence), none.empty() ? "" : fmt::format("; {} wrote none", ranks_text(none)));
 }
 
 std::string truncated_records_text(const Evidence& evidence) {

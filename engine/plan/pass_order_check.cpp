@@ -62,7 +62,7 @@ class RankCheck {
   }
 
  private:
-  /// The last micro-batch of each pass. kWeights: of the passes that add to the gradients of the weights.
+  /// The last micro-batch of each kind of pass. `weights` counts all passes that add to the gradients of weights.
   struct Last {
     int forward, input, weights;
   };

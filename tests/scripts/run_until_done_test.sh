@@ -127,23 +127,23 @@ ends 1 "--available took longer than 1 s (--available-within): echo 1; sleep 100
   plays "0" --available "echo 1; sleep 100" --available-within 01 --
 ends 0 "" plays "0" --available "echo 1; sleep 20 &" --
 # After the first start, --available runs again if it fails, prints no number, or prints too few ranks.
-cat >"$scratch/moods" <<'MOODS'
+cat >"$scratch/replies" <<'REPLIES'
 #!/usr/bin/env bash
-# moods FILE: the n-th call prints the n-th line of FILE, or fails if that line is "fails".
+# replies FILE: the n-th call prints the n-th line of FILE, or fails if that line is "fails".
 echo >>"$1.asked"
 word=$(sed -n "$(wc -l <"$1.asked")p" "$1")
 if [ "$word" = fails ]; then exit 4; fi
 echo "$word"
-MOODS
-chmod +x "$scratch/moods"
+REPLIES
+chmod +x "$scratch/replies"
 printf '08\nfails\nmany\n0\n4\n' >"$scratch/words"
 ends 0 "no number of ranks from 4 to 0 is valid for --global-batch 32 in micro-batches of 4; waiting" \
-  plays "3\n0" --ranks 8 --least 4 --available "$scratch/moods $scratch/words" -- --global-batch 32
+  plays "3\n0" --ranks 8 --least 4 --available "$scratch/replies $scratch/words" -- --global-batch 32
 started 2 "4 --global-batch 32"
 rm -f "$scratch/words.asked"
 { echo 8 && printf 'fails\n%.0s' {1..50}; } >"$scratch/words"
-ends 3 "--available failed: $scratch/moods $scratch/words; gave up after running --available 40 times in a row" \
-  plays "3" --tries 2 --ranks 8 --available "$scratch/moods $scratch/words" --
+ends 3 "--available failed: $scratch/replies $scratch/words; gave up after running --available 40 times in a row" \
+  plays "3" --tries 2 --ranks 8 --available "$scratch/replies $scratch/words" --
 
 # A run that loses half of its ranks ends with the same bits as an undisturbed run.
 train=("$aliquot" train --quiet --layers 1 --width 32 --sequence 32 --micro-batch 1 --threads 1 --steps 8 --reproducible

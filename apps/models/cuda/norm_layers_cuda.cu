@@ -70,7 +70,7 @@ __device__ float sum_of_column(float (*parts)[kColumns], float own) {
     __syncthreads();
     if (part < half) parts[part][column] += parts[part + half][column];
   }
-  return parts[0][column];  // valid only for part 0
+  return parts[0][column];  // only the threads of part 0 have the sum
 }
 
 template <class To>

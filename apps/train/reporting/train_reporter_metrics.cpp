@@ -59,7 +59,7 @@ Json step_times_json(const Timeline& timeline, const WorkSeconds& parts) {
           {"part_seconds", by_part}};
 }
 
-/// The highest values of all ranks.
+/// The record at the end of a run, with the maximum of each value over all ranks.
 DoneRecord done_record(const std::vector<RankMemory>& memory, const std::string& digest, int64_t steps) {
   DoneRecord done{.digest = digest, .steps = steps};
   for (const RankMemory& rank : memory) {

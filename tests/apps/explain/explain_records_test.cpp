@@ -59,9 +59,9 @@ bool lacks(const std::string& text, std::string_view part) { return text.find(pa
 /// When the launcher ends the ranks, they are at different places of a step.
 TEST(ExplainRecords, RanksEndedByTheLauncherAreNotBlamed) {
   const std::string text = explain({record_of(0, 3, kEnded), record_of(1, 2, kEnded), record_of(2, 3, kEnded)});
-  expect_contains(
-      text, {"3 of 3 ranks left a record.\nThe launcher ended all of these ranks, and none of them recorded a failure: "
-             "another rank died, or the job was stopped.\n"});
+  expect_contains(text, {"3 of 3 ranks wrote a flight record.\nThe launcher ended all of these ranks, and none of them "
+                         "recorded a failure: "
+                         "another rank died, or the job was stopped.\n"});
   for (const char* blame : {"never reached", "was the last", "had given up", "had not reached"})
     EXPECT_TRUE(lacks(text, blame)) << text;
   expect_contains(

@@ -51,8 +51,9 @@ TEST_F(Explain, NamesTheRankWithAnotherCount) {
     stream->synchronize();
   });
   const std::string text = explained();
-  EXPECT_TRUE(std::regex_search(text, std::regex("^4 of 4 ranks left a record, (at|from) [0-9]{4}-[0-9]{2}-[0-9]{2} "
-                                                 "[0-9:]{8} UTC[^\n]*\\.\n")))
+  EXPECT_TRUE(
+      std::regex_search(text, std::regex("^4 of 4 ranks wrote a flight record, (at|from) [0-9]{4}-[0-9]{2}-[0-9]{2} "
+                                         "[0-9:]{8} UTC[^\n]*\\.\n")))
       << text;
   expect_contains(
       text, {".\n"
@@ -212,7 +213,7 @@ TEST_F(Explain, SkipsFilesInAFolderThatAreNotRecords) {
                          "flight-0008.txt is not a valid flight record: line 1: expected the title \"aliquot flight "
                          "record 2\". The file is skipped.\n",
                          "flight-0009.txt: cannot open ", "flight- [2J.txt is not a valid flight record",
-                         "2 of 2 ranks left a record", "rank 1 failed: the machine is gone"});
+                         "2 of 2 ranks wrote a flight record", "rank 1 failed: the machine is gone"});
   EXPECT_EQ(text.find('\x1b'), std::string::npos);
   const test::CommandResult named = test::run_aliquot({"doctor", "--explain", pipe.string()});
   EXPECT_EQ(named.code, 1);

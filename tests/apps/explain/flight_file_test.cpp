@@ -78,11 +78,11 @@ TEST(FlightFile, HasTheTimeOfWriting) {
     return text.substr(0, text.find('\n'));
   };
   EXPECT_EQ(first_line({record_of(0, three), record_of(1, three), record_of(2, ""), record_of(3, three)}),
-            "4 of 4 ranks left a record, at 2026-11-22 03:00:12 UTC.");
-  EXPECT_EQ(
-      first_line({record_of(0, later), record_of(2, three)}),
-      "2 of 4 ranks left a record, from 2026-11-22 03:00:12 UTC to 2026-11-22 03:00:14 UTC; ranks 1 and 3 left none.");
-  EXPECT_EQ(first_line({record_of(1, "")}), "1 of 4 ranks left a record; ranks 0, 2 and 3 left none.");
+            "4 of 4 ranks wrote a flight record, at 2026-11-22 03:00:12 UTC.");
+  EXPECT_EQ(first_line({record_of(0, later), record_of(2, three)}),
+            "2 of 4 ranks wrote a flight record, from 2026-11-22 03:00:12 UTC to 2026-11-22 03:00:14 UTC; ranks 1 and "
+            "3 wrote none.");
+  EXPECT_EQ(first_line({record_of(1, "")}), "1 of 4 ranks wrote a flight record; ranks 0, 2 and 3 wrote none.");
   for (const std::string bad : {"", "today", "2026-11-22T03:00:12", "2026-11-22T03:00:12+01:00"}) {
     std::string text = flight_text(record_of(0, three));
     text.replace(text.find(three), three.size(), bad);

@@ -25,7 +25,7 @@ TEST(Stuck, ARankThatHangsDoesNotKeepTheProcessAlive) {
         << result.err;
     EXPECT_LT(elapsed.count(), 60);
     const test::CommandResult explained = test::run_aliquot({"doctor", "--explain", saved.path().string()});
-    EXPECT_EQ(explained.out.rfind("2 of 2 ranks left a record", 0), 0u) << explained.out << explained.err;
+    EXPECT_EQ(explained.out.rfind("2 of 2 ranks wrote a flight record", 0), 0u) << explained.out << explained.err;
     EXPECT_NE(explained.out.find("Rank " + rank), std::string::npos) << explained.out;
   }
 }

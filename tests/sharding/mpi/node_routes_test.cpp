@@ -86,7 +86,8 @@ TEST(ReduceStagingTest, HasAPlaceForEveryPieceOfEveryRank) {
 }
 
 TEST(ReduceStagingTest, SizeGrowsWithThePartUpToItsLimit) {
-  const Topology topology = nodes_of({0, 0, 1, 1});  // 3 places: 1 served rank and 2 nodes
+  // The staging memory has 3 places: 1 for the rank that this rank serves, and 2 for the nodes.
+  const Topology topology = nodes_of({0, 0, 1, 1});
   EXPECT_EQ(reduce_staging(topology, 0).size_bytes(), 0);
   EXPECT_EQ(reduce_staging(topology, 1).size_bytes(), 3 * 256 * 4);
   EXPECT_EQ(reduce_staging(topology, 257).size_bytes(), 3 * 512 * 4);
