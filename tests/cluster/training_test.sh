@@ -24,7 +24,7 @@ same() {
 wanted=$("$aliquot" "${train[@]}" --steps 4 --ranks "$ranks")
 for stage in 0 1 2 3; do same "$wanted" "stage $stage" over_nodes --steps 4 --zero-stage $stage; done
 for replicas in $nodes $ranks; do
-  for stage in 1 3; do
+  for stage in 0 1 3; do
     same "$wanted" "stage $stage, $replicas replicas" over_nodes --steps 4 --zero-stage $stage --replicas "$replicas"
   done
 done

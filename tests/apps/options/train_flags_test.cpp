@@ -244,6 +244,7 @@ TEST(TrainFlags, ReplicasDoNotChangeDigestOrCheckpoints) {
   const std::string plain = digest({"--ranks", "4"});
   EXPECT_EQ(digest({"--ranks", "4", "--replicas", "2"}), plain);
   EXPECT_EQ(digest({"--ranks", "4", "--replicas", "4", "--zero-stage", "1"}), plain);
+  EXPECT_EQ(digest({"--ranks", "4", "--replicas", "2", "--zero-stage", "0"}), plain);
   const test::CommandResult stopped =
       test::run_aliquot({"train", "--steps", "3", "--layers", "2", "--threads", "1", "--ranks", "4", "--replicas", "2",
                          "--stop-after", "2", "--quiet", "--checkpoint-dir", runs});
@@ -257,17 +258,25 @@ TEST(TrainFlags, ReplicasDoNotChangeDigestOrCheckpoints) {
 /// Four processes on two emulated nodes.
 TEST(TrainFlags, ReplicasOnSeveralNodesDoNotChangeTheDigest) {
   if (!test::has_mpi()) GTEST_SKIP() << "no mpirun, or a build without MPI";
+  const auto on_two_nodes = [](std::vector<std::string> more) {
+    std::vector<std::string> words = {"mpirun",  "--oversubscribe", "-n", "4",        test::aliquot_program(),
+                                      "train",   "--steps",         "3",  "--layers", "2",
+                                      "--quiet", "--threads",       "1"};
+    words.insert(words.end(), more.begin(), more.end());
+    const test::CommandResult result =
+        test::run_program("/usr/bin/env", words, test::mpirun_environment({"ALIQUOT_RANKS_PER_NODE=2"}));
+    EXPECT_EQ(result.code, 0) << result.err;
+    return result.out;
+  };
   const std::string plain = digest({"--ranks", "4"});
+  const std::string reproducible = digest({"--ranks", "4", "--reproducible", "--accumulate", "4"});
   for (const char* replicas : {"2", "4"}) {
-    for (const char* stage : {"1", "3"}) {
-      const test::CommandResult result = test::run_program(
-          "/usr/bin/env",
-          {"mpirun", "--oversubscribe", "-n", "4", test::aliquot_program(), "train", "--steps", "3", "--layers", "2",
-           "--quiet", "--threads", "1", "--replicas", replicas, "--zero-stage", stage},
-          test::mpirun_environment({"ALIQUOT_RANKS_PER_NODE=2"}));
-      EXPECT_EQ(result.code, 0) << result.err;
-      EXPECT_EQ(result.out, plain) << replicas << " replicas, stage " << stage;
+    for (const char* stage : {"0", "1", "3"}) {
+      EXPECT_EQ(on_two_nodes({"--replicas", replicas, "--zero-stage", stage}), plain)
+          << replicas << " replicas, stage " << stage;
     }
+    EXPECT_EQ(on_two_nodes({"--replicas", replicas, "--reproducible", "--accumulate", "4"}), reproducible)
+        << replicas << " replicas";
   }
 }
 

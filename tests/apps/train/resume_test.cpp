@@ -129,7 +129,7 @@ TEST_F(Resume, KeepsBf16MomentsWithAFrozenLayer) {
 TEST_F(Resume, ReplicasHoldTheSameState) {
   in_world(3, [&](World& world) { run(world, settings(3), 0, 2, {}, directory_ / "first"); });
   const std::string file = checkpoint_name(2) + "/state.h5", first = bytes_of(directory_ / "first" / file);
-  for (const int stage : {1, 2, 3}) {
+  for (const int stage : {0, 1, 2, 3}) {
     Settings replicas = settings(stage);
     replicas.options.replicas = 2;
     in_world(4, [&](World& world) { run(world, replicas, 2, 2, directory_ / "first", directory_ / "replicas"); });
