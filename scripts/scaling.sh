@@ -25,7 +25,7 @@ peak() {
 
 table() { # NAME PARAMS UNITS
   printf '\n## %s\n\n' "$1"
-  echo -n "| ranks | ZeRO stage 0 | ZeRO stage 1 | ZeRO stage 2 | ZeRO stage 3 | ZeRO stage 3, one replica a node "
+  echo -n "| ranks | ZeRO stage 0 | ZeRO stage 1 | ZeRO stage 2 | ZeRO stage 3 | ZeRO stage 3, one replica per node "
   echo "| ZeRO stage 3, 8 bits between nodes |"
   echo "| --- | --- | --- | --- | --- | --- | --- |"
   local ranks
@@ -46,13 +46,13 @@ table() { # NAME PARAMS UNITS
   cat <<'TEXT'
 # Memory at scale
 
-The tables show the peak memory of a rank in GiB. `scripts/scaling.sh` writes this page with `aliquot plan`. In runs
-that were measured, the plan equals the ledger to the byte.
+The tables show the peak memory of a rank in GiB. `scripts/scaling.sh` writes this page with `aliquot plan`. In
+measured runs, the plan equals the ledger to the byte.
 
-- Models are given by `--params`, which defines only the number of parameters. Activations are therefore not included.
+- `--params` specifies the models. It defines only the number of parameters, so the tables do not include activations.
 - Precision: bf16 with split masters, fp32 gradients, AdamW in fp32.
 - Nodes have 8 ranks.
-- One replica a node: each node shards its own replica, so more nodes do not reduce the memory of a rank.
+- One replica per node: each node shards one replica, so more nodes do not reduce the memory of a rank.
 - 8 bits between nodes (`--quantize both`): each node holds the encoded weights and the error-feedback residuals of the
   gradients, sharded over its ranks.
 TEXT

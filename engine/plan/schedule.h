@@ -27,7 +27,7 @@ inline constexpr BufferId kNoBuffer = -1;
 /// listed, because a lane runs its operations in order.
 struct Wait {
   OperationId operation;
-  GroupId of = GroupId::kRank;    // whose operation: of this rank, or of all ranks of a group
+  GroupId of = GroupId::kRank;    // the ranks whose operation must have ended: this rank, or a group
   bool of_previous_step = false;  // wait for the operation of the previous step
 
   friend bool operator==(const Wait&, const Wait&) = default;

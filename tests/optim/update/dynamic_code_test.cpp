@@ -92,7 +92,8 @@ TEST(DynamicCode, StochasticRoundingIsUnbiased) {
 }
 
 TEST(DynamicCode, ValuesOfTheCodeRoundToThemselves) {
-  for (const uint32_t word : {0x0800u, 0x8000u, 0xf000u}) {  // excludes the smallest and the largest word, because positions have small rounding errors
+  // Excludes the smallest and the largest word, because positions have small rounding errors.
+  for (const uint32_t word : {0x0800u, 0x8000u, 0xf000u}) {
     for (int c = 0; c < 256; ++c) {
       const auto code = static_cast<uint8_t>(c);
       ASSERT_EQ(SignedCode::of(SignedCode::value(code), rise_of(word, 0)), code);
