@@ -103,7 +103,8 @@ void resolve(TrainOptions& o, int rank_count, bool on_gpu) {
   }
   if (o.memory_budget && *o.memory_budget < 1)
     throw UsageError("invalid value '0' for --memory-budget: expected the bytes that a rank may use, at least 1.");
-  if (o.engine.max_skipped < 1) throw UsageError("invalid value '0' for --max-skipped: expected an integer from 1.");
+  if (o.engine.max_skipped < 1)
+    throw UsageError("invalid value '0' for --max-skipped: expected an integer of at least 1.");
   if (o.engine.seed > uint64_t{INT64_MAX}) {
     throw UsageError("invalid value '" + std::to_string(o.engine.seed) +
                      "' for --seed: expected at most 9223372036854775807.");

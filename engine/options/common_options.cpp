@@ -1,9 +1,11 @@
 #include "engine/options/common_options.h"
 
 #include <array>
+#include <fmt/format.h>
 #include <limits>
 
 #include "engine/options/enum_names.h"
+#include "engine/options/nearest.h"
 #include "kernels/system/error.h"
 
 namespace aliquot {
@@ -51,8 +53,11 @@ void add_recompute(OptionTable& t, int& count) {
   static const std::vector<std::string> words = {"auto", "none", "block"};
   const auto set = [&count](std::string_view text) {
     const bool is_number = !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
-    count = is_number ? static_cast<int>(parse_count(text, {0, std::numeric_limits<int>::max()}))
-                      : *recompute_count(parse_choice(text, words));
+    const auto named = recompute_count(text);
+    if (!is_number && !named)
+      throw UsageError(fmt::format("invalid value '{}': expected auto, none, block or a number of uses.{}", text,
+                                   did_you_mean(std::string(text), words, "")));
+    count = is_number ? static_cast<int>(parse_count(text, {0, std::numeric_limits<int>::max()})) : *named;
   };
   const auto get = [&count]() -> OptionValue {
     for (const std::string& word : words) {
@@ -62,8 +67,7 @@ void add_recompute(OptionTable& t, int& count) {
   };
   add(t, "recompute", joined(words) + "|N",
       "What repeats forward in backward in place of saving activations: nothing (none), all blocks (block) or the "
-      "first N; "
-      "auto: as few as --memory-budget needs.",
+      "first N; auto: as few as --memory-budget needs.",
       set, get);
 }
 

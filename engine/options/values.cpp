@@ -61,14 +61,14 @@ int64_t parse_scaled(std::string_view given, const std::array<Suffix, N>& suffix
 }
 
 std::string range_text(IntegerRange range) {
-  if (range.most == std::numeric_limits<int64_t>::max()) return "an integer from " + std::to_string(range.least);
+  if (range.most == std::numeric_limits<int64_t>::max()) return "an integer of at least " + std::to_string(range.least);
   return "an integer from " + std::to_string(range.least) + " to " + std::to_string(range.most);
 }
 
 std::string range_text(RealRange range) {
   const bool floor = std::isfinite(range.least), ceiling = std::isfinite(range.most);
   if (floor && ceiling) return "a number from " + exact_text(range.least) + " to " + exact_text(range.most);
-  return floor ? "a number from " + exact_text(range.least) : "a number";
+  return floor ? "a number of at least " + exact_text(range.least) : "a number";
 }
 
 template <typename Real>

@@ -96,11 +96,11 @@ void refuse_incompatible_options(const ModelSpec& model, const Policy& policy, c
   if (policy.update_in_backward && policy.precision.compute == DType::kFloat16)
     throw UsageError(
         "EngineOptions::update_in_backward cannot skip a step, which fp16 may need: compute in bf16, or leave "
-        "update_in_backward off");
+        "EngineOptions::update_in_backward off");
   if (policy.update_in_backward && policy.matrix_updates)
     throw UsageError(
         "EngineOptions::update_in_backward updates single units, but Muon updates matrices of several units at the end "
-        "of the step: use another optimizer, or leave update_in_backward off");
+        "of the step: use another optimizer, or leave EngineOptions::update_in_backward off");
   if (policy.reproducible && !(is_power_of_two(topology.rank_count()) && is_power_of_two(policy.micro_batch_count))) {
     throw UsageError(
         fmt::format("EngineOptions::reproducible requires powers of two, but there are {} ranks with {} micro-batches "
