@@ -134,7 +134,7 @@ case $case in
   CUDA)
     # Compiles each *_cuda.h alone, and a user's update rule for GPUs. Running the program needs no GPU.
     nvcc=$(sed -n 's/^CMAKE_CUDA_COMPILER:[A-Z]*=//p' "$build/CMakeCache.txt")
-    if [ -z "$nvcc" ]; then echo "skipped: this build has no CUDA backend" && exit 77; fi
+    if ! command -v "${nvcc:-none}" >/dev/null; then echo "skipped: this build has no CUDA backend" && exit 77; fi
     flags=(-std=c++20 --fmad=false -Xcompiler=-ffp-contract=off -arch=sm_90 "-I$prefix/include")
     for header in $(public_headers | grep '_cuda[.]h'); do
       echo "#include <$header>" >"$scratch/alone.cu"
