@@ -13,7 +13,7 @@ void reserve_standard_streams() {
   // open() returns the lowest free descriptor, so in this order each call returns `stream`.
   for (int stream = STDIN_FILENO; stream <= STDERR_FILENO; ++stream) {
     if (fcntl(stream, F_GETFD) != -1 || errno != EBADF) continue;
-    if (open("/dev/null", O_RDWR) != stream) return;  // /dev/null is missing: there is no other remedy
+    if (open("/dev/null", O_RDWR) != stream) return;  // without /dev/null, the streams stay closed
   }
 }
 

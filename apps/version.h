@@ -10,11 +10,11 @@ std::string_view version();
 /// The version of HDF5 at build time.
 std::string_view hdf5_version();
 
-/// An optional feature, as CMake found it.
+/// An optional feature of this build, as CMake configured it.
 struct BuildFeature {
   std::string_view name;
   bool is_available = false;
-  std::string_view why;  // the versions if available, otherwise what was not found
+  std::string_view why;  // the versions if available, otherwise why the feature is missing
 };
 BuildFeature cuda_part();  // with NCCL
 BuildFeature mpi_part();

@@ -16,7 +16,8 @@ constexpr int kRounds = 3;
 constexpr int kFewSteps = 2, kManySteps = 10;
 constexpr const char* kModel = "--layers 4 --width 256 --heads 4 --micro-batch 4";
 
-/// The difference between a long and a short run, which excludes the start and the final digest.
+/// Measures the bytes sent per step as the difference between a long and a short run. This excludes the bytes of the
+/// start and of the final digest.
 void measure(benchmark::State& state, const ClusterCase& what) {
   std::vector<double> seconds, sent_bytes;
   double tokens = 0;

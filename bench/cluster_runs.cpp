@@ -70,7 +70,7 @@ std::string output_of(const std::string& command) {
 
 ClusterRun run_on_cluster(const ClusterCase& what, int step_count) {
   const Scratch metrics("metrics"), traffic("traffic");
-  // Open MPI's daemons must stay in this session, because the kernel shares processor time between sessions.
+  // Open MPI's daemons must stay in this session, because the kernel divides processor time among sessions.
   output_of(
       fmt::format("OMPI_MCA_orte_leave_session_attached=1 {} --nodes {} --ranks-per-node {} --rate {} --traffic {} "
                   "{} train --threads 1 --quiet --steps {} --metrics {} {} 2>&1",

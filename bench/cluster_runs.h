@@ -21,7 +21,7 @@ struct ClusterRun {
   std::vector<double> step_seconds;  // without the warm-up steps
   double tokens = 0;                 // per step, of all ranks together
   double hidden_share = 0;           // share of one step's communication time that is hidden under compute
-  int64_t sent_bytes = 0;            // by the first node during the complete run, as counted by the kernel on its link
+  int64_t sent_bytes = 0;            // sent by the first node in the complete run, as the kernel counts on its link
 };
 
 /// Trains for `step_count` steps after the warm-up steps. Throws std::runtime_error if the run fails. If this machine

@@ -1,5 +1,5 @@
-// Collectives on one host, over thread ranks and over MPI. ratio_to_floor and ratio_to_memcpy compare with plain loops
-// over the same bytes with as many threads, ratio_to_mpi with Open MPI's own collective.
+// Collectives on one host, with ranks as threads and as MPI processes. ratio_to_floor and ratio_to_memcpy compare them
+// with plain loops over the same bytes with as many threads. ratio_to_mpi compares with Open MPI's own collective.
 // bench/communication_worker*.cpp runs with the required number of ranks and measures the compared variants alternately
 // in each round.
 #include <benchmark/benchmark.h>

@@ -69,7 +69,7 @@ std::function<void()> set_up_view(World& world) {
   };
 }
 
-/// Memory shared by all thread ranks. The first rank allocates it.
+/// The reference on one thread rank: its arrays, and the addresses of the input arrays of all ranks.
 class Plain {
  public:
   explicit Plain(World& world) : rank_(world.rank()), count_(world.rank_count()) {

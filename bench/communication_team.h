@@ -17,7 +17,7 @@ inline constexpr int64_t kBufferBytes = int64_t{64} << 20;
 /// Number of views per run. A single view is too short to measure.
 inline constexpr int kViewCount = 200;
 
-/// Sets up a rank's buffers and returns one run of its work.
+/// Sets up a rank's buffers and returns a function that runs the rank's work once.
 using SetUp = std::function<std::function<void()>(World&)>;
 
 /// The measured operation of the world's communicator: "reduce_scatter", "all_gather" or "view". Throws UsageError for
@@ -34,7 +34,7 @@ struct Span {
 };
 Span time(const std::function<void()>& work);
 
-/// Thread-ranks that sleep between runs.
+/// Ranks as threads that sleep between runs.
 class RankTeam {
  public:
   RankTeam(int rank_count, SetUp set_up);

@@ -1,4 +1,4 @@
-// communication_worker OPERATION RANKS ROUNDS, in a build without MPI. Prints one line a round, in microseconds:
+// communication_worker OPERATION RANKS ROUNDS, in a build without MPI. Prints one line per round, in microseconds:
 // "threads T plain T".
 #include <cstdio>
 #include <cstdlib>

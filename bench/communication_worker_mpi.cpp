@@ -1,6 +1,7 @@
-// communication_worker OPERATION RANKS ROUNDS, under mpirun -n RANKS. Prints one line a round, in microseconds:
+// communication_worker OPERATION RANKS ROUNDS, under mpirun -n RANKS. Prints one line per round, in microseconds:
 // "threads T mpi T plain T open_mpi T". Each round runs every variant once: thread ranks in the first process, while
-// the others sleep; the processes over our communicator; plain threads; the processes over Open MPI's collective.
+// the other processes sleep; the processes over Aliquot's communicator; plain threads in the first process; the
+// processes over Open MPI's collective.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -15,7 +16,7 @@
 namespace aliquot::bench {
 namespace {
 
-// Sleeping ranks leave the cores to the others.
+// Waiting ranks sleep, so that the other ranks can use the cores.
 void sleeping_barrier() {
   MPI_Request request = MPI_REQUEST_NULL;
   check_mpi(MPI_Ibarrier(MPI_COMM_WORLD, &request), "MPI_Ibarrier");

@@ -41,7 +41,7 @@ struct Subject {
   }
   std::unique_ptr<Backend> loops;
   Gpt2 model;
-  PlainMemory activations;  // of the plain loop alone
+  PlainMemory activations;  // used only by the plain loop
   std::vector<int32_t> tokens, targets;
 };
 
@@ -178,7 +178,7 @@ void unit_overhead(benchmark::State& state, int stage, int unit_count) {
                  {.device = DeviceChoice::kHost, .threads_per_rank = 1});
 }
 
-/// Two ranks on two threads. The share refers to the communication of the median step.
+/// Trains with two ranks on two threads. Reports medians over the timed steps.
 void hidden_share(benchmark::State& state, int stage, GatherMode gather) {
   for (auto _ : state) {
     World::threads(2,
@@ -223,7 +223,7 @@ void planning(benchmark::State& state, int unit_count, int rank_count) {
   for (auto _ : state) {
     const Plan planned = plan(model, {.zero_stage = 3}, topology);
     const auto start = std::chrono::steady_clock::now();
-    if (!validate(planned).empty()) state.SkipWithError("the plan does not hold");
+    if (!validate(planned).empty()) state.SkipWithError("the validator rejected the plan");
     proving.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
     state.counters["operations"] = static_cast<double>(planned.schedule.operations.size());
   }

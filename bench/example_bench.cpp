@@ -52,7 +52,7 @@ class Plain {
   int step_ = 0;
 };
 
-/// The loop of the sharded example, step by step.
+/// Runs the training loop of the sharded example one step at a time.
 class Sharded {
  public:
   Sharded(World& world, int stage)

@@ -1,5 +1,5 @@
-// Each loop over elements as a ratio to memcpy of the same number of bytes, read and written together, on one thread.
-// The arrays are larger than any cache. ALIQUOT_ISA chooses other loops than the processor's best.
+// Compares each elementwise loop on one thread with a memcpy that reads and writes as many bytes in total. The arrays
+// are larger than any cache. ALIQUOT_ISA selects the loops of another instruction set than the processor's best.
 #include <benchmark/benchmark.h>
 #include <cstdint>
 #include <cstring>

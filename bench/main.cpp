@@ -1,5 +1,5 @@
-// main() of every benchmark program: Google Benchmark's, with the project's table. Accepts its flags
-// (--benchmark_filter, ...).
+// main() of every benchmark program. Like Google Benchmark's main(), but prints the project's table. Accepts Google
+// Benchmark's flags (--benchmark_filter, ...).
 
 #include <benchmark/benchmark.h>
 #include <cstdlib>

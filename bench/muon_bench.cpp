@@ -1,5 +1,5 @@
-// Orthogonalizing a matrix, which is compute-bound: compared with as many multiply-adds on factors that fit into the L1
-// and L2 caches.
+// Compares the orthogonalization of a matrix, which is compute-bound, with as many multiply-adds on factors that fit
+// into the L1 and L2 caches.
 
 #include <algorithm>
 #include <benchmark/benchmark.h>
@@ -35,7 +35,7 @@ void orthogonalize_matrix(benchmark::State& state) {
     orthogonalize_on_host({muon, matrix.data(), shape, reinterpret_cast<std::byte*>(scratch.data())}, pool);
   };
 
-  // Packed factors of 48 KiB and 96 KiB for each thread.
+  // Packed factors of 48 KiB and 96 KiB, which all threads read.
   constexpr int64_t kRows = 48, kDepth = 256, kColumns = 96;
   const ProductLoops& loops = product_loops(SumRounding::kSeparate);
   const std::vector<float> a = noise(kRows * kDepth), b = noise(kDepth * kColumns);

@@ -1,5 +1,5 @@
-// The complete optimizer step on the host: each rule compared with the floor of its memory streams, and with the same
-// step in separate passes.
+// The complete optimizer step on the host. Compares each rule with a lower bound, the floor, which reads and writes the
+// same memory. Compares AdamW also with a step in separate passes and with PyTorch.
 
 #include <benchmark/benchmark.h>
 #include <cstdlib>
@@ -58,7 +58,7 @@ class Arrays {
   float* fp32[4];  // master, states 0 and 1, gradient
   uint8_t* codes[2];
   float* scales[2];
-  uint16_t* half[3];  // gradient, copy or high, low
+  uint16_t* half[3];  // gradient; bf16 copy or high half of a split master; low half
 
  private:
   void fill() {
@@ -127,7 +127,7 @@ struct Case {
   const char* name;
   Optimizer optimizer;
   bool split;
-  int bytes;  // least memory traffic per parameter: bytes read and written
+  int bytes;  // minimum memory traffic per parameter: bytes read plus bytes written
 };
 
 /// Sets the counters per parameter, after PairedBenchmark has run.

@@ -5,7 +5,8 @@
 //   FSDP (Zhao et al., 2023): GPT-175B on A100 with 200 Gbit/s per GPU, 1 sequence of 2048 tokens per GPU, full
 //   recomputation, linear scaling to 512 GPUs;
 //   ZeRO++ (Wang et al., 2023): up to 2.16 times the throughput of ZeRO-3 on 384 V100. The paper does not state the
-//   other settings. We assume 18b parameters, 1024 tokens and 5e13 operations/s per GPU, 16 GPUs and 100 Gbit/s a node.
+//   other settings. We assume 18b parameters, 1024 tokens and 5e13 operations/s per GPU, 16 GPUs and 100 Gbit/s per
+//   node.
 #include <benchmark/benchmark.h>
 #include <cmath>
 #include <filesystem>

@@ -77,7 +77,7 @@ void events_between_two_streams(benchmark::State& state) {
       1e-6 * kOperations, benchmark::Counter::kIsIterationInvariantRate | benchmark::Counter::kInvert);
 }
 
-/// The usual case: one lane with many operations and an occasional event.
+/// One lane with many operations and no events.
 void one_stream(benchmark::State& state) {
   constexpr int kOperations = 100'000;
   const auto device = make_host_device(1);

@@ -18,7 +18,7 @@ Run under_plain_name(Run run) {
   return run;
 }
 
-// The reason why a run has no figures, or an empty string. Google Benchmark 1.8 renamed the field.
+// The reason why a run has no results, or an empty string. Google Benchmark 1.8 renamed the field.
 template <typename AnyRun>
 std::string error_text(const AnyRun& run) {
   if constexpr (requires { run.error_occurred; }) {

@@ -15,7 +15,7 @@ namespace {
 
 using Bytes = std::vector<std::byte>;
 
-/// Arrays large enough for any product of the step. They contain zeros, because values do not affect the time.
+/// Arrays large enough for any product of the step. They contain zeros. The time is assumed not to depend on values.
 class Arrays {
  public:
   Arrays(DType compute, int sequence)

@@ -93,7 +93,7 @@ int aliquot_declare_order(aliquot_engine* engine, int use_count, const int* unit
 int aliquot_declare_activations(aliquot_engine* engine, int use_count, const aliquot_activations* uses,
                                 int64_t backward_bytes, aliquot_recompute recompute, void* context) {
   return catch_as_status([&] {
-    if (use_count < 1) throw UsageError(fmt::format("use_count is {}: expected the number of uses", use_count));
+    if (use_count < 1) throw UsageError(fmt::format("use_count is {}: expected at least 1", use_count));
     aliquot::ActivationSpec spec;
     for (int use = 0; use < use_count; ++use) {
       const aliquot_activations& activations = (&require_not_null(uses, "uses"))[use];

@@ -25,7 +25,7 @@ struct aliquot_engine {
 
   aliquot::Engine engine;
   std::optional<aliquot::Scope> open_scope;  // destroyed before the engine
-  aliquot::StepReport report;                // of the last step; owns the string that the C report points to
+  aliquot::StepReport report;                // report of the last step; owns the string to which the C report points
 
   /// Throws UsageError if no unit has this number.
   aliquot::Unit& unit(int number);

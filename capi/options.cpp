@@ -11,7 +11,7 @@ void Options::set(std::string_view name, std::string_view value) {
   const OptionTable table = common_option_table(*this);
   const Option* option = table.find(name);
   if (option == nullptr)
-    throw UsageError(fmt::format("unknown option \"{}\": valid are {}", name, fmt::join(table.names(), ", ")));
+    throw UsageError(fmt::format("unknown option \"{}\": valid options are {}", name, fmt::join(table.names(), ", ")));
   try {
     option->set(value);
   } catch (const UsageError& error) {

@@ -27,7 +27,7 @@ aliquot::Scope open(aliquot_engine& handle, int use, int unit_count, const int* 
 }  // namespace
 
 int aliquot_micro_batch(aliquot_engine* engine) {
-  // The returned Pass only serves to detect exceptions, which C code does not throw.
+  // The returned Pass only detects exceptions, and C code throws none, so it is discarded.
   return catch_as_status([&] { require_not_null(engine, "engine").engine.micro_batch(); });
 }
 
@@ -46,7 +46,7 @@ int aliquot_evaluate(aliquot_engine* engine, int unit) { return aliquot_open(eng
 int aliquot_close(aliquot_engine* engine) {
   return catch_as_status([&] {
     aliquot_engine& handle = require_not_null(engine, "engine");
-    if (!handle.open_scope) throw UsageError("aliquot_close() was called while no unit is open");
+    if (!handle.open_scope) throw UsageError("aliquot_close() was called while no unit is open: open a unit first");
     handle.open_scope.reset();
   });
 }

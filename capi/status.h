@@ -9,10 +9,11 @@
 
 namespace aliquot::capi {
 
-/// Stores the message of the exception that is being handled for aliquot_message(), and returns its status.
+/// Stores the message of the exception that is being handled, so that aliquot_message() returns it. Returns the status
+/// of the exception. Call only in a catch block.
 int store_current_exception() noexcept;
 
-/// Runs `body` and converts an exception to a status.
+/// Runs `body`. Returns ALIQUOT_DONE, or the status of the exception that `body` throws.
 template <typename Body>
 int catch_as_status(Body body) noexcept {
   try {

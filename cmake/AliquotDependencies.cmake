@@ -1,5 +1,5 @@
-# Finds every dependency by its own config or a find module. CUDA and MPI are optional, the others are required.
-# Sets ALIQUOT_WITH_CUDA and ALIQUOT_WITH_MPI, and the reasons in ALIQUOT_CUDA_WHY and ALIQUOT_MPI_WHY.
+# Finds every dependency by its own config or a find module. CUDA and MPI are optional, the others are required. Sets
+# ALIQUOT_WITH_CUDA and ALIQUOT_WITH_MPI. ALIQUOT_CUDA_WHY and ALIQUOT_MPI_WHY have the version or the reason for OFF.
 set(THREADS_PREFER_PTHREAD_FLAG ON)
 find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)
@@ -46,13 +46,13 @@ if(ALIQUOT_CUDA)
     list(APPEND _missing "nvcc")
   endif()
   if(CMAKE_CUDA_COMPILER AND NOT CUDAToolkit_FOUND)
-    list(APPEND _missing "the CUDA toolkit beside nvcc (its headers and libcudart)")
+    list(APPEND _missing "the CUDA toolkit of nvcc (headers and libcudart)")
   endif()
   if(CMAKE_CUDA_COMPILER AND NOT NCCL_FOUND)
     list(APPEND _missing "NCCL (nccl.h and libnccl)")
   endif()
   if(CUDAToolkit_FOUND AND ALIQUOT_APPS AND NOT TARGET CUDA::cublasLt)
-    list(APPEND _missing "cuBLASLt (cublasLt.h and libcublasLt), needed by the command's models")
+    list(APPEND _missing "cuBLASLt (cublasLt.h and libcublasLt), which the models of the command need")
   endif()
   if(_missing STREQUAL "")
     if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)

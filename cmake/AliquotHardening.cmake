@@ -4,7 +4,7 @@ include(CheckCXXCompilerFlag)
 include(CheckLinkerFlag)
 include(CheckPIESupported)
 # check_pie_supported() makes CMake link programs with -pie; otherwise it only compiles position-independent code. The
-# setting affects every program of a project, so it is left alone where Aliquot is a subproject.
+# setting affects every program of a project, so it is not changed if Aliquot is a subproject.
 if(PROJECT_IS_TOP_LEVEL)
   check_pie_supported(LANGUAGES CXX OUTPUT_VARIABLE _why_no_pie)
 endif()

@@ -1,5 +1,6 @@
-# The modules below apps/ as one library: aliquot::aliquot (shared) and aliquot::static. Both reuse the modules' object
-# files, so nothing is compiled twice. Dependencies are private: linking the shared library needs only a C++20 compiler.
+# Combines all modules except apps/ and the header-only libtorch/ into one library: aliquot::aliquot (shared) and
+# aliquot::static. Both reuse the modules' object files, so nothing is compiled twice. Dependencies are private: linking
+# the shared library needs only a C++20 compiler.
 include(AliquotPublicHeaders)
 
 set(_objects "")

@@ -1,6 +1,7 @@
 # aliquot_rule_sources(SOURCES...): marks sources of the calling folder that define optimizer rules (<aliquot/rule.h>).
-# Their loops vectorise only without errno of square roots and floating-point exception flags, and are several times
-# slower otherwise. Neither option changes a value. Without fused multiply-add, all processors compute the same bits.
+# Compilers vectorize their loops only if square roots need not set errno and operations need not set floating-point
+# exception flags. Otherwise the loops are several times slower. Neither option changes a value. Without fused
+# multiply-add, all processors compute the same bits.
 function(aliquot_rule_sources)
   set_property(SOURCE ${ARGN} APPEND PROPERTY COMPILE_OPTIONS -O3
     "$<$<NOT:$<COMPILE_LANGUAGE:CUDA>>:-fno-math-errno;-fno-trapping-math;-ffp-contract=off>"

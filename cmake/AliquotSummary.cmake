@@ -11,7 +11,7 @@ message(STATUS
   "Aliquot ${PROJECT_VERSION}, ${CMAKE_BUILD_TYPE}, ${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}")
 _aliquot_line("CUDA " "${ALIQUOT_WITH_CUDA}" "${ALIQUOT_CUDA_WHY}")
 _aliquot_line("MPI  " "${ALIQUOT_WITH_MPI}" "${ALIQUOT_MPI_WHY}")
-set(_with_apps "the library alone (ALIQUOT_APPS is OFF)")
+set(_with_apps "only the library (ALIQUOT_APPS is OFF)")
 if(ALIQUOT_APPS)
   set(_with_apps "Boost: ${Boost_VERSION}")
 endif()

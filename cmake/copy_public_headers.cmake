@@ -1,5 +1,6 @@
 # cmake -DHEADERS=a.h;b.h -DFROM=TREE -DTO=FOLDER -P copy_public_headers.cmake: copies public headers and adapts their
-# includes (see AliquotPublicHeaders.cmake). Unchanged copies keep their time, so nothing is recompiled needlessly.
+# includes (see AliquotPublicHeaders.cmake). Unchanged copies keep their modification time, so that sources which
+# include them are not recompiled.
 file(GLOB_RECURSE stale RELATIVE "${TO}" "${TO}/*.h")
 foreach(header IN LISTS HEADERS)
   string(REGEX REPLACE "^include/aliquot/" "" place "${header}")

@@ -15,7 +15,7 @@
 namespace aliquot {
 
 /// Shards the module's parameters with `engine`, as fully_shard() of FSDP2 does. Declares submodules as units, copies
-/// the module's values, which must be equal on all ranks, to shards, and frees the module's own parameter memory.
+/// the module's values to shards, and frees the module's own parameter memory. The values must be equal on all ranks.
 /// Afterwards, call submodules through call(), and call engine.step() instead of an optimizer; loss.backward() adds to
 /// the engine's gradients. Collective. The engine must have no other units. Module buffers are not sharded.
 inline std::unique_ptr<ShardedModule> fully_shard(torch::nn::Module& module, Engine& engine,

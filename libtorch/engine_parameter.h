@@ -23,10 +23,10 @@ inline at::ScalarType torch_dtype(DType dtype) {
   }
 }
 
-/// A parameter and its gradient, as tensors whose storages change their address. While the unit is gathered, they point
-/// to the engine's memory; otherwise to addresses that fault (engine/run/memory/guard_range.h). Tensors that autograd
-/// saved share these storages and therefore follow. Not movable, because the engine writes to its slots. For one
-/// thread.
+/// A parameter and its gradient, as tensors whose storages change their address. While a scope of the unit is open,
+/// they point to the engine's memory; otherwise to guard addresses (engine/run/memory/guard_range.h). Tensors that
+/// autograd saved share these storages, so their address changes too. Not movable, because the engine writes to its
+/// pointers. Not thread-safe.
 class EngineParameter {
  public:
   EngineParameter(std::string full_name, at::Tensor parameter)
@@ -60,7 +60,7 @@ class EngineParameter {
     if (parameter_.requires_grad()) gradient_tensor_ = tensor_over(gradient_, gradients);
   }
 
-  /// Updates the storages to the pointers that the engine wrote to the slots.
+  /// Makes the storages point to the addresses that the engine has set.
   void follow() {
     set_data_pointer(parameter_, value_);
     if (gradient_tensor_.defined()) set_data_pointer(gradient_tensor_, gradient_);
@@ -69,7 +69,7 @@ class EngineParameter {
   void begin_gradient() const {
     if (gradient_tensor_.defined()) parameter_.mutable_grad() = gradient_tensor_;
   }
-  /// Returns false if grad() was replaced by another tensor in between.
+  /// Ends begin_gradient(). Returns false if grad() was replaced by another tensor in between.
   bool end_gradient() const {
     if (!gradient_tensor_.defined()) return true;
     const bool stayed = parameter_.grad().is_same(gradient_tensor_);

@@ -122,7 +122,7 @@ inline void add_units(CalledModule& called, const Holders& holders, ModuleUnits&
 
 /// `calls` lists submodules in the order in which forward calls them. If it is empty, all children with parameters are
 /// used, and containers are replaced by their children. A parameter that several submodules share is a separate unit,
-/// which is gathered in each of their calls. Throws UsageError, naming the parameter, if one belongs to no listed
+/// which is gathered in each of their calls. Throws UsageError with the name of a parameter that belongs to no listed
 /// submodule.
 inline ModuleUnits module_units(const torch::nn::Module& module, std::vector<std::string> calls) {
   if (calls.empty()) libtorch::add_children(module, std::string(), calls);

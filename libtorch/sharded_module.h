@@ -100,7 +100,7 @@ class ShardedModule {
   int64_t pending_calls_step_ = 0;           // Engine::step_count() when these calls were made
   std::optional<CallScope> backward_scope_;  // scope of the call whose backward runs
   bool in_backward_ = false;
-  std::string replaced_gradient_;  // a parameter whose gradient the model replaced during backward; or empty
+  std::string replaced_gradient_;  // name of a parameter whose gradient the model replaced during backward, or empty
 };
 
 template <typename Each>

@@ -6,8 +6,8 @@
 
 namespace aliquot {
 
-/// Returns the norm before clipping. `sum_of_squares` is the sum over the reduced gradients, which are still multiplied
-/// by the loss scale. The norm is not finite if a gradient is not finite.
+/// Returns the norm before clipping. `sum_of_squares` is over all elements of the reduced gradients, which are still
+/// multiplied by the loss scale. The norm is not finite if a gradient is not finite.
 inline double gradient_norm(double sum_of_squares, double loss_scale = 1.0) {
   return std::sqrt(sum_of_squares) / loss_scale;
 }

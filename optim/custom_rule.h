@@ -15,12 +15,12 @@
 //     return Signum{static_cast<float>(lr), 0.9f};
 //   });
 //
-// Custom rules have all features of built-in rules. One pass over memory updates, unscales, clips and writes the
-// working copy. All kinds of masters, moments in fp32 or bf16, and any sharding are supported. Checkpoints contain the
-// states under their names.
+// Custom rules have all features of built-in rules. One pass over memory unscales and clips the gradients, updates the
+// weights and writes the working copy. All kinds of masters, moments in fp32 or bf16, and any sharding are supported.
+// Checkpoints contain the states under their names.
 //
 // The file that includes this header compiles the loops for each instruction set, and one version is selected at run
-// time. All versions compute the same bits if the file is compiled with -ffp-contract=off and without -march and
+// time. All versions compute the same bits if the file is compiled with -ffp-contract=off and without -march or
 // -ffast-math. Also use -fno-math-errno and -fno-trapping-math. The compiler can then vectorize loops with square roots
 // or conditions, which makes them several times faster. The last two options do not change results. In CMake,
 // aliquot_rule_sources(FILE) sets all three options.

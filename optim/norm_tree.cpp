@@ -51,7 +51,7 @@ std::vector<NormNode> NormTree::nodes(std::span<const NormSpan> spans) const {
     }
     if (begin == end) continue;
     const int32_t root = root_level(blocks);
-    // The missing blocks after the last one count as part of the span, so that one subtree can cover its tail.
+    // Count the missing leaves after the last block as part of the span, so that one subtree can cover its end.
     if (end == blocks) end = int64_t{1} << root;
     while (begin < end) {
       int32_t level = 0;

@@ -32,7 +32,7 @@ struct NormNode {
 
 /// The tree. Within a tensor, a node is the sum of its left and its right child, in double; a child without blocks is
 /// left out. The root is the lowest node that contains all blocks. The roots of the tensors are added to 0 one after
-/// another, in bytewise order of their names. A tensor without blocks is 0.
+/// another, in bytewise order of their names. A tensor without blocks contributes 0.
 class NormTree {
  public:
   /// Throws std::invalid_argument if two tensors have the same name.

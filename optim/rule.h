@@ -7,9 +7,9 @@
 //   float update(float weight, float gradient, float* state) const;  // returns the new weight; updates `state`
 // `gradient` is already unscaled and clipped. Both functions are ALIQUOT_HOST_DEVICE: host loops, CUDA kernels and
 // tests use the same source. They use only + - * / sqrt and comparisons, which IEEE 754 rounds correctly, so all give
-// the same bits. Other functions, as for bias correction, are computed once for each step on the host, in double, and
-// rounded once. 8-bit moments use the same rules: each block is decoded before, and encoded after. Muon's computations
-// on full matrices are in optim/muon/muon.h.
+// the same bits. Other functions, such as those for bias correction, are computed once for each step on the host, in
+// double, and rounded once. 8-bit moments use the same rules: each block is decoded before the update and encoded after
+// it. Muon's computations on full matrices are in optim/muon/muon.h.
 
 #include <cstddef>
 #include <cstdint>
@@ -112,7 +112,7 @@ struct LionRule {
   }
 };
 
-/// Part 1 of a step of Muon (optim/muon/muon.h): replaces "weight" by the value to orthogonalize.
+/// Part 1 of a step of Muon (optim/muon/muon.h): replaces `weight` by the value to orthogonalize.
 struct MuonBlendRule {
   static constexpr int kStateCount = 1;
   float momentum, of_gradient;        // coefficients of the new momentum
@@ -125,7 +125,7 @@ struct MuonBlendRule {
   }
 };
 
-/// Part 3 of a step of Muon: its gradient is the orthogonalized value.
+/// Part 3 of a step of Muon: `gradient` is the orthogonalized value.
 struct MuonApplyRule {
   static constexpr int kStateCount = 0;
   float lr;
@@ -148,7 +148,7 @@ using CustomCuda = void (*)(Stream&, const UpdateArgs&, const UpdateStep&, const
 inline constexpr size_t kMaxRuleBytes = 64;
 
 /// One step of a custom rule (optim/custom_rule.h): its constants as bytes, and functions that know its type. at() and
-/// update() call those of the rule, one call for each element. They are for tests, not for speed.
+/// update() call those of the rule. They are meant for tests, because one call for each element is slow.
 struct CustomRule {
   const CustomLoops* loops;  // has static lifetime
   CustomCuda cuda;           // null if the rule supports only hosts
@@ -162,9 +162,8 @@ using Rule =
     std::variant<AdamWRule, AdamRule, SgdRule, MomentumRule, LionRule, MuonBlendRule, MuonApplyRule, CustomRule>;
 inline constexpr size_t kBuiltInRules = std::variant_size_v<Rule> - 1;
 
-/// The rule of a step with the scheduled learning rate `lr`. Steps count from 1, without skipped steps. For Muon, the
-/// rule of
-/// `rest`.
+/// The rule of a step with the scheduled learning rate `lr`. `step` counts from 1 and excludes skipped steps. For Muon,
+/// returns the rule of `rest`.
 Rule rule_at(const Optimizer& optimizer, double lr, int64_t step);
 
 }  // namespace aliquot

@@ -27,7 +27,7 @@ double cosine(const RateSchedule& schedule, int64_t done, int64_t of) {
   return schedule.min_lr + (schedule.lr - schedule.min_lr) * (1.0 + std::cos(std::numbers::pi * p)) / 2.0;
 }
 
-/// The rate of a step before step N = warmup_steps. Then N is at least 2.
+/// The rate of a step before step N = warmup_steps. Steps begin at 1, so N is at least 2.
 double warmup(const RateSchedule& schedule, int64_t step) {
   const auto t = static_cast<double>(step), n = static_cast<double>(schedule.warmup_steps);
   const double height = schedule.lr - schedule.warmup_from;

@@ -15,7 +15,7 @@ enum class WarmupShape : uint8_t { kLinear, kLog };
 ///   constant      lr
 ///   linear        lr + (min_lr - lr) * p
 ///   cosine        min_lr + (lr - min_lr) * (1 + cos(pi * p)) / 2
-///   wsd           lr, then linear to min_lr over the last wsd_fraction of all steps (or all steps after the warm-up)
+///   wsd           lr, then linear to min_lr over the last wsd_fraction of all steps, but never during the warm-up
 ///   inverse-sqrt  lr * sqrt(max(N, 1) / t), never below min_lr
 /// Later steps have the rate of the last step.
 struct RateSchedule {
@@ -32,7 +32,7 @@ struct RateSchedule {
 };
 
 /// The learning rate for a batch size: lr, lr * batch / base_batch, or lr * sqrt(batch / base_batch). Scale both lr and
-/// min_lr. Throws UsageError if a batch size is not positive.
+/// min_lr. Unless `scaling` is kNone, throws UsageError if a batch size is not positive.
 double scaled_learning_rate(double lr, RateScaling scaling, int64_t batch, int64_t base_batch);
 
 }  // namespace aliquot

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # scripts/analyse.sh [cppcheck | tidy]
 # Runs static analysis that is too slow for every change: cppcheck (minutes) and clang-tidy over all sources (an hour or
-# more on two cores). An argument selects one of them. Their checks are configured in .clang-tidy and below for
+# more on two cores). An argument selects one of them. .clang-tidy configures clang-tidy, and this script configures
 # cppcheck. Suppress a false positive in the source, with a reason. scripts/setup.sh --dev installs the tools.
 # shellcheck source=scripts/lib.sh
 source "$(dirname "$0")/lib.sh"
@@ -14,9 +14,9 @@ case $which in
 esac
 bad=()
 
-# Other checks cover style. cppcheck does not need system headers. It misreads GoogleTest's macros in tests. Its checks
-# of moved-from objects and of large arguments passed by value give false positives; clang-tidy covers both. The address
-# sanitizer covers dangling references.
+# Other tools check style. cppcheck does not need system headers. Tests are excluded, because it misreads GoogleTest's
+# macros. Its checks of moved-from objects and of large arguments passed by value give false positives, and clang-tidy
+# covers both. The address sanitizer covers dangling references.
 run_cppcheck() {
   local folders=(kernels sharding optim checkpoint engine capi apps)
   # The examples are separate programs that reuse names.

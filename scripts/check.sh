@@ -3,7 +3,7 @@
 # Runs the project's checks, as CI does: format, include directions, lengths, names of types, public headers and their
 # description in docs/api.md, text, absence of machine-specific paths, and shellcheck over the scripts.
 #   --fix       formats files in place
-#   --tidy      adds clang-tidy over the sources that differ from branch main (10 to 30 seconds a source; not in CI)
+#   --tidy      adds clang-tidy over the sources that differ from branch main (10 to 30 seconds per source; not in CI)
 #   --tidy-all  adds clang-tidy over all sources
 # scripts/setup.sh --dev installs the tools.
 # shellcheck source=scripts/lib.sh
@@ -70,7 +70,7 @@ run_tidy() {
   local chosen file compiled=()
   configure release
   chosen=$(to_tidy)
-  # clang-tidy needs compile flags, which sources of a backend outside this build do not have.
+  # clang-tidy needs compile flags. Sources of a backend that this build does not include have none.
   for file in $chosen; do
     if grep -qF "\"file\": \"$PWD/$file\"" build/compile_commands.json; then
       compiled+=("$file")

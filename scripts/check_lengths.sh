@@ -11,7 +11,8 @@ for folder in kernels sharding optim checkpoint engine capi libtorch apps includ
 done
 
 find "${folders[@]}" -type f \( -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' \) | LC_ALL=C sort | awk '
-# Functions are found by counting braces. A brace outside any function, after text with a parameter list, opens one.
+# Functions are found by counting braces. A brace that is outside any function and follows a parameter list opens a
+# function.
 #
 # Removes strings, comments and preprocessor lines from a line.
 function leave_out(text) {

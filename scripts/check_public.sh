@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # scripts/check_public.sh [TREE]
 # Checks that the installed headers (cmake/AliquotPublicHeaders.cmake) are exactly those that include/aliquot/ includes,
-# directly or not, and that only they export their declarations, by a visibility pragma around the namespace. TREE is
-# the root of the tree (default: this repository).
+# directly or not. Also checks that only these headers export their declarations, by a visibility pragma around the
+# namespace. TREE is the root of the tree (default: this repository).
 set -euo pipefail
 cd "${1:-$(dirname "$0")/..}"
 
@@ -46,7 +46,7 @@ complain "is listed in cmake/AliquotPublicHeaders.cmake, but no header of includ
   < <(comm -23 <(listed) <(reached))
 complain "exports its declarations, but is not a public header: remove #pragma GCC visibility" \
   < <(comm -13 <(listed) <(exporting))
-# A header that has only macros has nothing to export.
+# Listed headers with declarations. A header that has only macros has nothing to export.
 declaring() {
   listed | while read -r file; do
     if [ -f "$file" ] && grep -q '^namespace aliquot' "$file"; then echo "$file"; fi

@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
 # scripts/check_text.sh [TREE]
 # Checks the text of the repository: comments of at most 120 columns, no phrase and no identifier of the lists below,
-# and commit subjects of one imperative clause of at most 72 characters. TREE is this one unless named. Prints each
-# finding with its replacement. docs/style.md explains the rules.
+# and commit subjects of one imperative clause of at most 72 characters. Prints each finding, and the replacement of a
+# listed phrase or identifier. TREE is the root of the tree (default: this repository). docs/style.md has the rules.
 set -euo pipefail
 cd "${1:-$(dirname "$0")/..}"
 bad=0
 
-# Subjects of commits after this one are checked, where the history has it.
+# The script checks the subjects of commits after this one, if the history contains it.
 subjects_base=a009bf84be852a6031dcbbf15d6b93981ad19b80
 
-# Regular expression => replacement. Matched without regard to case in prose, comments and messages.
+# Regular expression => replacement. Matched case-insensitively in prose, comments and messages.
 phrases='
 will not do => say what is invalid and what is expected
 nobody[^ ]s => name the owner, or write "unused"
@@ -26,7 +26,7 @@ pretend(s|ed|ing)? => simulates
 who is at fault => which rank failed
 '
 
-# Identifiers that were renamed, and their names now.
+# Old names of identifiers => current names.
 identifiers='
 Clockwork => EventSimulator
 Homes => OffloadStores
@@ -55,7 +55,8 @@ if [ -z "$tracked" ]; then echo "check_text.sh: git tracks no files in $PWD" >&2
 
 sources() { git ls-files -- '*.h' '*.c' '*.cpp' '*.cu' '*.cuh' '*.inc' '*.sh' '*.cmake' '*CMakeLists.txt' '*.py' '*.awk'; }
 
-report_matches() { # LIST OPTIONS...: every match of a list's entries in the files that are standard input
+# report_matches LIST OPTIONS...: prints each match of an entry of LIST in the files that standard input names.
+report_matches() {
   local list=$1 files entry pattern replacement found
   shift
   mapfile -t files
@@ -97,7 +98,7 @@ check_subjects() {
 }
 
 check_width < <(sources)
-# This list itself names the phrases.
+# This script and its test contain the phrases and identifiers, so they are excluded.
 report_matches "$phrases" -i < <(git ls-files -- '*.h' '*.c' '*.cpp' '*.cu' '*.cuh' '*.inc' '*.sh' '*.cmake' '*CMakeLists.txt' '*.md' '*.py' |
   grep -vE '^(scripts/check_text.sh|tests/scripts/text_test.sh)$')
 report_matches "$identifiers" -w < <(sources | grep -vE '^(scripts/check_text.sh|tests/scripts/text_test.sh)$')

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # scripts/check_types.sh [TREE]
-# Fails if two files define types of the same qualified name outside anonymous namespaces. A program that links both
-# mixes up their functions, and compilers do not diagnose it. TREE is the root of the tree (default: this repository).
+# Fails if two files define types of the same qualified name outside anonymous namespaces. In a program that links both
+# files, the inline functions of one type can replace those of the other, and compilers do not diagnose it. TREE is the
+# root of the tree (default: this repository).
 set -euo pipefail
 cd "${1:-$(dirname "$0")/..}"
 

@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
 # scripts/cluster.sh [--nodes N] [--ranks-per-node R] [--rate RATE] [--delay TIME] [--fault FAULT]... [--traffic FILE]
 #                    [--shell] COMMAND...
-# Runs COMMAND under mpirun on N nodes of R ranks (2 of 1) that are emulated on this machine. Each node is a
-# network namespace with its own host name, /dev/shm and share of the cores. A switch joins the nodes. Files are shared,
-# as by a network file system. Exit code: COMMAND's, or 77 with the reason if this machine cannot emulate nodes. Needs
-# root, or a kernel that permits user namespaces. Nothing outside the namespaces changes, and the kernel removes them
-# when the script ends, however it ends.
+# Runs COMMAND under mpirun on N nodes with R ranks each (default: 2 nodes with 1 rank). This machine emulates the
+# nodes. Each node is a network namespace with its own host name, /dev/shm and share of the cores. A switch joins the
+# nodes. They share files, as on a network file system. Exit code: COMMAND's, or 77 with the reason if this machine
+# cannot emulate nodes. Requires root, or a kernel that permits user namespaces. Nothing outside the namespaces changes,
+# and the kernel removes them when the script ends for any reason.
 #   --rate RATE             rate of each link in each direction (1gbit)
-#   --delay TIME            delay of each link, where the kernel has netem
-#   --fault WHAT:NODE@WHEN  fails a node (counted from 0) while COMMAND runs. WHEN is a time after the start (3s), or a
-#                           /REGEX/ for a line of COMMAND's output, all of which then goes to stdout. WHAT is one of:
-#                           cut (the link carries nothing), slow (a tenth of the rate), mend (ends cut and slow),
-#                           gone (cut, and all processes of the node are killed)
+#   --delay TIME            delay of each link (requires netem in the kernel)
+#   --fault WHAT:NODE@WHEN  fails a node (counted from 0) while COMMAND runs. WHEN is a time after the start, such as
+#                           3s, or a /REGEX/ that a line of COMMAND's output must match. With a /REGEX/, COMMAND's
+#                           stderr goes to stdout. WHAT is one of: cut (the link carries nothing), slow (a tenth of the
+#                           rate), mend (ends cut and slow), gone (cut, and all processes of the node are killed)
 #   --traffic FILE          writes the bytes that the kernel counted on each node's link, as CSV
 #   --shell                 runs COMMAND once, on the first node, from which mpirun can reach the others
 # shellcheck source=scripts/lib.sh
@@ -32,7 +32,7 @@ count() {
   echo "$2"
 }
 
-# Faults are checked before the start, because COMMAND may end before an invalid one is detected.
+# check_fault FAULT: fails if FAULT is invalid. Called before the start, because COMMAND may end before the fault.
 check_fault() {
   if [[ ! $1 =~ ^(cut|slow|mend|gone):([0-9]+)@([0-9.]+s|/.+/)$ ]]; then
     fail 1 "invalid value '$1' for --fault: expected cut, slow, mend or gone, as in cut:1@3s or gone:1@/step 5/"
@@ -78,7 +78,7 @@ if ! problem=$(unshare "${namespaces[@]}" true 2>&1); then
   cannot "this kernel permits no namespaces (${problem#unshare: })"
 fi
 
-# unshare kills the processes inside when it ends, and it ends with this script.
+# When this script ends, unshare is killed. When unshare ends, the kernel kills all processes in the namespaces.
 settings=("nodes=$nodes" "ranks_per_node=$ranks_per_node" "rate=$rate" "delay=$delay" "shell=$shell" "traffic=$traffic"
   "called_from=$called_from" "faults=$(printf "%s\n" "${faults[@]}")")
 setpriv --pdeathsig KILL unshare "${namespaces[@]}" scripts/cluster/inside.sh "${settings[@]}" -- "$@" </dev/null &

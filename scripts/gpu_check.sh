@@ -71,7 +71,7 @@ tests() {
   log=$out/tests.log
   for test in "$folder"/bin/*_test; do
     local step_seconds=240
-    case $test in *nccl*) step_seconds=480 ;; esac  # five worlds, of up to eight processes
+    case $test in *nccl*) step_seconds=480 ;; esac  # starts five worlds of up to eight processes
     step "$(basename "$test")" "$test" --gtest_brief=1
   done
 }
@@ -96,7 +96,7 @@ sanitize() {
   local test check=(compute-sanitizer --error-exitcode 9)
   for test in "$folder"/bin/*cuda*_test "$folder"/bin/{kernels,optim_update_device,optim_orthogonalize_device}_test; do
     if [ ! -x "$test" ]; then continue; fi
-    # compute-sanitizer slows kernels down tens of times, hence few ranks and small counts.
+    # compute-sanitizer makes kernels tens of times slower. So omit tests with many ranks or large counts.
     step "memcheck $(basename "$test")" "${check[@]}" --tool memcheck "$test" --gtest_brief=1 \
       '--gtest_filter=*:-*8Ranks*:*1000003:*ManySmall*:*AFailedAllocation*'
   done

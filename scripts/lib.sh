@@ -18,7 +18,7 @@ usage() { sed -n '2,/^[^#]/{/^# shellcheck /d;s/^# \{0,1\}//p}' "$script_path"; 
 # The number of usable cores. nproc alone would return OMP_NUM_THREADS, which the tests set.
 core_count() { env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc; }
 
-# The number of parallel compilations: one a core, limited by about 1.5 GiB of memory for each C++20 or CUDA source.
+# The number of parallel compilations: one per core, limited by about 1.5 GiB of memory for each C++20 or CUDA source.
 job_count() {
   local by_cores by_memory
   by_cores=$(core_count)
@@ -44,7 +44,7 @@ configure() {
   sed -n '/^-- Aliquot /,/^-- Configuring done/{/Configuring done/d;s/^-- //p}' "$log"
 }
 
-# build PRESET [TARGET...]: all targets when none is named.
+# build PRESET [TARGET...]: configures the preset and builds the targets, or all targets if none is given.
 build() {
   local preset=$1
   shift
@@ -55,8 +55,9 @@ build() {
 # has_target PRESET TARGET: whether the configured build has the target.
 has_target() { ninja -C "$(build_folder "$1")" -t query "$2" >/dev/null 2>&1; }
 
-# torch_python: prints the path of a Python with torch: the one that ALIQUOT_PYTHON names, or else that of a virtual
-# environment in the user's cache folder, created on first use with torch from PyPI (several GB).
+# torch_python: prints the path of a Python interpreter with torch. This is the value of ALIQUOT_PYTHON or, if it is not
+# set, the interpreter of a virtual environment in the user's cache folder. The first use creates the environment, with
+# torch from PyPI (several GB).
 torch_python() {
   local folder=${XDG_CACHE_HOME:-$HOME/.cache}/aliquot/torch
   if [ -n "${ALIQUOT_PYTHON:-}" ]; then

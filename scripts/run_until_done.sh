@@ -8,20 +8,20 @@
 #
 #   --ranks N              number of ranks at the start (1)
 #   --least M              smallest number of ranks to continue with (N)
-#   --available CMD        CMD prints how many ranks can start now. It runs before each start, and again while there
-#                          are too few ranks, at most 20 x K times. Without CMD the number is N, and is halved, down
-#                          to M, whenever two starts in a row end without a new checkpoint
+#   --available CMD        CMD prints the number of ranks that can start now. It runs before each start, and again while
+#                          there are too few ranks, at most 20 x K times. Without CMD the number is N. It is then
+#                          halved, down to M, whenever two starts in a row end without a new checkpoint
 #   --available-within S   seconds after which CMD is treated as failed (60)
 #   --tries K              give up after K failures in a row without a new checkpoint (5)
 #   --wait S               seconds until the first restart, doubled at each failure in a row, at most 5 minutes (1)
 #   --again                also restart a run that was asked to stop and saved (exit code 75). If the request did not
 #                          come through this script and there is no new checkpoint, the exit counts as a failure
 #
-# The command must contain --checkpoint-dir. If fewer than N ranks are allowed and the command has --global-batch, only
-# numbers of ranks are used that divide the batch into complete micro-batches (--micro-batch, default 4), so that every
-# step has the same batch. With --reproducible only powers of two are used, so that results have the same bits. The
-# number must be a multiple of --replicas. Without --global-batch the batch depends on the number of ranks; a message
-# says so.
+# The command must contain --checkpoint-dir. If fewer than N ranks are allowed and the command has --global-batch, the
+# script uses only numbers of ranks that divide the batch into complete micro-batches (--micro-batch, default 4). Every
+# step then has the same batch. With --reproducible it uses only powers of two, so that results have the same bits. The
+# number must be a multiple of --replicas. Without --global-batch the batch depends on the number of ranks, and the
+# script prints a message when that number changes.
 #
 # Exit codes are the command's: 0 done; 75 stopped on request, after saving. Code 4 (a loss or gradient is not finite)
 # ends the script at once, because it would recur. Codes 1 (usage), 2 (not possible here) and 5 (no valid checkpoint)
@@ -49,9 +49,9 @@ require_integer() { # OPTION VALUE LEAST
 }
 
 ranks=1 least='' available='' within=60 tries=5 first_wait=1 again=''
-# Requests by signals. `ended` is TERM, INT, HUP or QUIT if one of them arrived; `paused` is USR1 or USR2. `told_by` is
-# the signal sent to the command. `first` is the time of the first TERM, INT or HUP, and `insisted` is set if another
-# arrived at least 2 s later.
+# Requests by signals. `ended` is TERM, INT, HUP or QUIT if that signal arrived. `paused` is USR1 or USR2 if that signal
+# arrived. `told_by` is the signal sent to the command. `first` is the time of the first TERM, INT or HUP. `insisted` is
+# set if another one arrived at least 2 s later.
 ended='' paused='' told_by='' first='' insisted='' child=''
 while [ $# -gt 0 ] && [ "$1" != -- ]; do
   case $1 in
@@ -173,7 +173,7 @@ sleep_until_signal() {
 }
 
 own_name=$(cat /proc/$$/comm)
-# Waits until the child has executed the command. Before that it is a shell, which loses signals.
+# Waits until the child has called exec. Before that it is a copy of this shell, which loses signals.
 until_started() {
   local is round
   for ((round = 0; round < 300; ++round)); do
@@ -239,7 +239,7 @@ wait_or_give_up() {
   pause_for "$1"
 }
 
-# wait_for_ranks WHY: more ranks may become available later, since a node takes minutes to come back.
+# wait_for_ranks WHY: waits for more ranks, because a node takes minutes to restart. Gives up after --tries x 20 calls.
 wait_for_ranks() {
   asked_for_ranks=$((asked_for_ranks + 1))
   if [ $asked_for_ranks -ge $((tries * 20)) ]; then
@@ -249,7 +249,7 @@ wait_for_ranks() {
   pause_for "$1"
 }
 
-# pause_for WHY
+# pause_for WHY: prints the reason and waits. Each call doubles the next wait, up to 5 minutes.
 pause_for() {
   say "$1; waiting $pause s"
   sleep_until_signal "$pause"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Helpers for scripts and tests that start ranks and inspect what remains afterwards. Source this file; do not run it.
+# Helpers for scripts and tests that start ranks, and check for leftover shared memory. Source this file; do not run it.
 
 # own_shared_memory ARGUMENTS...: restarts the running script with these arguments in a private /dev/shm, so that all
 # names in it belong to the script. Where this is not permitted, the script continues. Sets ALIQUOT_OWN_SHM to 1, or

@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # scripts/soak.sh [MINUTES] [BUILD]
-# Trains for MINUTES (30) under scripts/run_until_done.sh, alternately with thread ranks and under mpirun. Each period
-# begins with a disturbance every few seconds (one rank or all killed, SIGUSR1, SIGTERM, another number of ranks) and
-# ends undisturbed. The run saves every few steps and keeps three checkpoints. The script samples the descriptors,
-# threads and memory of each process, the files in /dev/shm and in the temporary folder, and the size of the
-# checkpoints. Exit code 1, with a report: a quantity grew; a kind of disturbance did not happen; no process of a world
-# lived long enough to be judged; or a period saved no new checkpoint. BUILD is an existing build folder (default:
-# builds build/). Results in BUILD/soak-MINUTES: processes.csv, folders.csv, events.csv, soak.svg, log.
+# Trains for MINUTES (30) under scripts/run_until_done.sh, alternately with thread ranks and under mpirun. In the first
+# part of each period, a disturbance occurs every few seconds: it kills one rank or all ranks, sends SIGUSR1 or SIGTERM,
+# or changes the number of ranks. The rest of the period is undisturbed. The run saves every few steps and keeps three
+# checkpoints. The script samples the descriptors, threads and memory of each process, the files in /dev/shm and in the
+# temporary folder, and the size of the checkpoints. Exit code 1, with a report: a quantity grew; a kind of disturbance
+# did not happen; no process of a world lived long enough to be judged; or a period saved no new checkpoint. BUILD is an
+# existing build folder (default: builds build/). Results are in BUILD/soak-MINUTES: processes.csv, folders.csv,
+# events.csv, soak.svg, log.
 # shellcheck source=scripts/runs.sh
 source "$(dirname "$0")/runs.sh"
 own_shared_memory "$@"
@@ -54,7 +55,7 @@ fi
 now() { echo $((($(date +%s%N) - began) / 100000000)); } # tenths of a second
 seconds() { echo "$(($1 / 10)).$(($1 % 10))"; }
 event() { echo "$(seconds "$(now)"),$*" >>"$results/events.csv"; }
-# count_of ARGUMENTS...: the number of files that find lists. Files may disappear meanwhile.
+# count_of ARGUMENTS...: the number of files that find lists. Files that disappear meanwhile are not errors.
 count_of() { { find "$@" 2>/dev/null || true; } | wc -l; }
 newest() { { find -H "$saved" -maxdepth 1 -name 'step-*' -printf '%f\n' 2>/dev/null || true; } | sort | tail -n 1; }
 
@@ -151,9 +152,10 @@ echo "seconds,process,world,descriptors,threads,memory KiB" >"$results/processes
 echo "seconds,temporary files,shared files,checkpoints,checkpoint KiB" >"$results/folders.csv"
 echo "seconds,event" >"$results/events.csv"
 
-# An even number of periods; each has an end and a time until which it is disturbed, in tenths of a second. A short soak
-# disturbs the first half of each period. A long soak has two periods disturbed throughout, and two of twice that length
-# with few disturbances, so that a process lives long enough to show a slow leak.
+# There is an even number of periods. `ends` has the end of each period, and `calms` the end of its disturbances, in
+# tenths of a second. A short soak disturbs the first half of each period. A long soak disturbs two periods except their
+# last 20 s. Two more periods are twice as long and disturbed only at the beginning, so that a process lives long enough
+# to show a slow leak.
 whole=$((minutes * 600))
 if [ "$minutes" -lt 10 ]; then
   ends=($((whole / 2)) "$whole") calms=($((whole / 4)) $((whole * 3 / 4)))

@@ -6,8 +6,8 @@
 #                 behaviour, and build-tsan/), and scripts/analyse.sh if its tools are installed
 #   --with-torch  installs LibTorch with apt, and adds the tests of LibTorch modules and comparisons with PyTorch. They
 #                 use the Python that ALIQUOT_PYTHON names, or else create a virtual environment in the user's cache
-#                 folder on first use, with torch from PyPI (several GB). With --long these tests also run in
-#                 build-torch/, with the LibTorch of that Python
+#                 folder on first use, with torch from PyPI (several GB). With --long the tests of LibTorch modules also
+#                 run in build-torch/, with the LibTorch of that Python
 # shellcheck source=scripts/lib.sh
 source "$(dirname "$0")/lib.sh"
 
@@ -22,7 +22,8 @@ for argument in "$@"; do
   esac
 done
 
-# Tests run in parallel, one a core. Tests of threads or ranks set their own counts. Idle OpenMP threads must not spin.
+# Tests run in parallel, one per core, so idle OpenMP threads must not spin. Tests of threads or ranks set their own
+# thread counts.
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
 build_seconds=0
 test_seconds=0
@@ -76,7 +77,8 @@ lacks() {
   fi
 }
 
-# compare_with NAME SCRIPT PROGRAM: runs a comparison script. Its exit code 77 means that the Python lacks a package.
+# compare_with NAME SCRIPT PROGRAM: runs a comparison script. Exit code 77 of the script means that a Python package is
+# missing.
 compare_with() {
   local status=0
   echo

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # scripts/train.sh [ARGUMENTS OF aliquot train]
 # Installs missing packages, builds the command, and trains. Defaults: GPT-2 nano at ZeRO stage 3 on 2 ranks. With
-# --config or --deepspeed the file replaces these defaults.
+# --config, neither default of this script applies. With --deepspeed, the default ZeRO stage does not apply.
 # shellcheck source=scripts/lib.sh
 source "$(dirname "$0")/lib.sh"
 

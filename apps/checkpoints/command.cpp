@@ -25,7 +25,7 @@ void import_flags(OptionTable& table, CheckpointOptions& options) {
 void export_flags(OptionTable& table, CheckpointOptions& options) {
   import_flags(table, options);
   table.choice("dtype", options.dtype, kComputeWords, "Data type of the written weights.");
-  table.count("heads", options.heads, {.least = 1}, "Attention heads, if the checkpoint does not record them.");
+  table.count("heads", options.heads, {.least = 1}, "Number of attention heads, if the checkpoint does not record it.");
 }
 
 std::string help() {
@@ -34,8 +34,8 @@ std::string help() {
     text += fmt::format("  {:<36}{}\n", verb.name + " " + verb.usage, verb.summary);
   }
   text +=
-      "\nPATH is a checkpoint (DIR/step-00000100), or a directory of checkpoints, which means the newest. Exit codes:\n"
-      "0 success; 1 wrong usage, or diff found a difference; 5 a checkpoint is missing or invalid.\n";
+      "\nPATH is a checkpoint (DIR/step-00000100) or a directory of checkpoints. In a directory, the newest is used.\n"
+      "Exit codes: 0 success; 1 wrong usage, or diff found a difference; 5 a checkpoint is missing or invalid.\n";
   for (const CheckpointSubcommand& verb : checkpoint_subcommands()) {
     CheckpointOptions options;
     OptionTable table;
@@ -61,12 +61,12 @@ const std::vector<CheckpointSubcommand>& checkpoint_subcommands() {
   static const std::vector<CheckpointSubcommand> verbs{
       {"list", "DIR", "list the checkpoints of a directory, oldest first", 1, no_flags, list_command},
       {"show", "PATH", "print step, writer, scalars, tensors and the digest of the weights", 1, no_flags, show_command},
-      {"verify", "PATH", "check every byte against the manifest; of a directory, all checkpoints", 1, no_flags,
+      {"verify", "PATH", "check every byte against the manifest; in a directory, verify all checkpoints", 1, no_flags,
        verify_command},
       {"diff", "A B", "print the tensors that differ, and by how much", 2, no_flags, diff_command},
       {"export", "PATH --out DIR", "write model.safetensors and config.json for transformers", 1, export_flags,
        export_command},
-      {"import", "FILE.safetensors --out DIR", "write a checkpoint of weights, without optimizer state", 1,
+      {"import", "FILE.safetensors --out DIR", "convert weights to a checkpoint without optimizer state", 1,
        import_flags, import_command},
       {"prune", "DIR --keep K", "remove all checkpoints older than the newest K valid ones", 1, prune_flags,
        prune_command}};

@@ -1,6 +1,6 @@
 #pragma once
 // The verbs of `aliquot checkpoint`. Each runs in one process with a fixed amount of memory, prints its result and
-// returns the exit code. They throw CheckpointError if a checkpoint is missing or invalid.
+// returns the exit code of the command. Throws CheckpointError if a checkpoint is missing or invalid.
 
 #include <cstdint>
 #include <filesystem>

@@ -17,7 +17,7 @@ namespace {
 
 constexpr const char* kWeightsFile = "model.safetensors";
 
-/// The text of config.json; empty if the parameters are not those of a GPT-2 or Llama.
+/// The text of config.json; empty if the parameters are not those of a GPT-2 or Llama model.
 std::string config_of(const Manifest& manifest, const std::string& where, const CheckpointOptions& options) {
   const auto shape = saved_shape(manifest, where, options.heads);
   if (!shape) return {};
@@ -33,8 +33,8 @@ std::string config_of(const Manifest& manifest, const std::string& where, const 
   return config_text(*shape, name(options.dtype));
 }
 
-/// The shape in the config.json next to weights of a GPT-2 or Llama, as scalars. Empty for other weights, and if there
-/// is no such file.
+/// Returns the model shape in the config.json next to the weights, as scalars. Empty if there is no config.json, or if
+/// the weights are not those of a GPT-2 or Llama model.
 std::map<std::string, Scalar> scalars_of_config(const std::filesystem::path& path) {
   const auto config = find_config_near(path);
   if (!config) return {};

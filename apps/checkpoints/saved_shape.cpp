@@ -51,7 +51,7 @@ void read_rope(const Scalars& scalars, Rope& rope) {
   read_scalar(scalars, "rope_original_context", rope.original_context);
 }
 
-/// Missing scalars get the values that older versions, which did not write them, trained with.
+/// Older versions did not write all scalars. A missing scalar gets the value with which these versions trained.
 void read_scalars(const Scalars& scalars, ModelShape& shape) {
   read_scalar(scalars, "heads", shape.heads);
   shape.norm_epsilon = ModelShape().norm_epsilon;
@@ -71,16 +71,16 @@ std::vector<NamedShape> parameters_of(const Manifest& manifest) {
   return parameters;
 }
 
-/// Converts shape.kv_heads from the total width of the keys to a number of heads. `name` is the name of the heads in
-/// messages.
+/// Converts shape.kv_heads from the total width of the keys to a number of heads. `name` is the name that messages use
+/// for the number of heads.
 void split_into_heads(ModelShape& shape, const char* name) {
   const int64_t key_width = shape.kv_heads;
   if (shape.heads < 1 || shape.width % shape.heads != 0)
     throw UsageError(fmt::format("{} {} does not divide the width {}.", name, shape.heads, shape.width));
   if (shape.family == ModelFamily::kLlama && key_width % shape.head_width() != 0) {
     throw UsageError(fmt::format(
-        "{} {} gives heads of {} elements, which do not divide the {} elements of a key: use another number.", name,
-        shape.heads, shape.head_width(), key_width));
+        "{} {} gives heads of {} elements, which do not divide the {} elements of a key: use another number of heads.",
+        name, shape.heads, shape.head_width(), key_width));
   }
   shape.kv_heads = shape.family == ModelFamily::kLlama ? key_width / shape.head_width() : shape.heads;
 }

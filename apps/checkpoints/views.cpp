@@ -18,10 +18,10 @@ constexpr std::string_view kParameters = "parameters/";
 
 [[noreturn]] void throw_not_found(const std::string& path) {
   throw CheckpointError(
-      fmt::format("found no checkpoint at {}: expected a directory step-... or a directory that contains some", path));
+      fmt::format("found no checkpoint at {}: expected a checkpoint step-... or a directory of checkpoints", path));
 }
 
-/// False on errors too, such as a loop of links.
+/// Also returns false on errors, such as a loop of links.
 bool path_exists(const std::filesystem::path& path) {
   std::error_code error;
   return std::filesystem::exists(path, error);
@@ -35,7 +35,7 @@ std::filesystem::path find_checkpoint_directory(const std::string& path) {
   return path;
 }
 
-/// For example "4 ranks, stage 3, threads, host". Leaves out what the manifest does not contain.
+/// For example "4 ranks, ZeRO stage 3, threads, host". Omits fields that the manifest does not contain.
 std::string writer_of(const Manifest& manifest) {
   std::string text;
   const auto add = [&](const char* name, const char* before, const char* after) {
@@ -46,7 +46,7 @@ std::string writer_of(const Manifest& manifest) {
   const auto ranks = manifest.written_by.find("ranks");
   const bool alone = ranks != manifest.written_by.end() && describe(ranks->second) == "1";
   add("ranks", "", alone ? " rank" : " ranks");
-  add("zero_stage", "stage ", "");
+  add("zero_stage", "ZeRO stage ", "");
   add("world", "", "");
   add("device", "", "");
   return text;

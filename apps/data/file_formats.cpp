@@ -94,7 +94,7 @@ void check_payload_size(const MappedFile& file, const std::filesystem::path& pat
 TokenLayout llmc_layout(const MappedFile& file, const std::filesystem::path& path, const LlmcKind& kind) {
   const auto version = at<int32_t>(file, 4), count = at<int32_t>(file, 8);
   if (version != kind.version)
-    refuse(path, fmt::format("version {1} of {0} is not supported (only {2})", kind.what, version, kind.version));
+    refuse(path, fmt::format("version {1} of {0} is not supported: expected {2}", kind.what, version, kind.version));
   if (count < 1) refuse(path, fmt::format("the header declares {} {}: expected 1 or more", count, kind.what));
   TokenLayout layout{.offset_bytes = kLlmcHeaderBytes,
                      .count = count,
@@ -203,18 +203,17 @@ std::optional<TokenLayout> layout_of_header(const MappedFile& file, const std::f
 void refuse_wider_integers(const MappedFile& file, const std::filesystem::path& path, const TokenLayout& layout) {
   constexpr uint32_t kLargestVocabulary = (1 << 20) - 1;  // no known tokenizer has more entries
   const auto refuse_as = [&](int bits, std::string_view advice) {
-    refuse(
-        path,
-        fmt::format(
-            "expected {}, but the file looks like {}-bit integers (the upper half of every one is 0 or nearly 0): {}",
-            layout.unit, bits, advice));
+    refuse(path,
+           fmt::format(
+               "expected {}, but the file looks like {}-bit integers (the upper half of each is 0 or nearly 0): {}",
+               layout.unit, bits, advice));
   };
   if (layout.bytes_per_token < 8 && looks_like<uint64_t>(file, kLargestVocabulary))
     refuse_as(64, "write 16-bit tokens to a .bin file or 32-bit tokens to a .u32 file, or save them as .npy");
   if (layout.bytes_per_token < 4 && looks_like<uint32_t>(file, kLargestVocabulary))
-    refuse_as(32, "rename it to end in .u32; if they are 16-bit tokens, save them as .npy");
+    refuse_as(32, "rename it to end in .u32; if it has 16-bit tokens, save them as .npy");
   if (layout.bytes_per_token < 2 && looks_like<uint16_t>(file, 255))
-    refuse_as(16, "rename it to end in .bin; if they are bytes, save them as .npy of 16 bits");
+    refuse_as(16, "rename it to end in .bin; if it has 8-bit tokens, save them as 16-bit .npy");
 }
 
 }  // namespace aliquot

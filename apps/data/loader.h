@@ -9,8 +9,9 @@
 
 namespace aliquot {
 
-/// A pseudo-random permutation of [0, count), keyed by seed and epoch, whose elements are computed independently. It is
-/// a Feistel network on the next even power of two, applied until the result is below count. count is at least 1.
+/// A pseudo-random permutation of [0, count), keyed by seed and epoch, whose elements are computed independently. A
+/// Feistel network permutes the values below a power of four that is at least count. It is repeated until the result
+/// is below count. count is at least 1.
 class Permutation {
  public:
   Permutation(int64_t count, uint64_t seed, uint64_t epoch);
@@ -29,8 +30,8 @@ class Permutation {
   uint64_t keys_[kRounds] = {};
 };
 
-/// The order of the n sequences over a run. Position i has sequence i mod n, or with shuffling that element of the
-/// permutation for (seed, epoch i / n). The order does not depend on the number of ranks.
+/// The order of the n sequences over a run. Without shuffling, position i has sequence i mod n. With shuffling, it has
+/// element i mod n of the permutation for the seed and epoch i / n. The order does not depend on the number of ranks.
 class SequenceOrder {
  public:
   SequenceOrder(int64_t sequence_count, bool shuffle, uint64_t seed);
@@ -56,8 +57,8 @@ struct LoaderOptions {
 
 /// Loads the micro-batches of one rank. With T tokens in a sequence, sequence s has tokens s T to s T + T - 1, and its
 /// targets are one token later. A remainder at the end of the source is not used. With B sequences in a micro-batch,
-/// sequence b of micro-batch a of rank r is at position (a x ranks + r) x B + b of the batch. The source must outlive
-/// the loader.
+/// sequence b of micro-batch a of rank r is at position (a x ranks + r) x B + b of the global batch. The source must
+/// outlive the loader.
 class Loader {
  public:
   /// Throws UsageError if the source is shorter than one sequence and its last target.
@@ -66,7 +67,7 @@ class Loader {
   int64_t sequence_count() const { return sequence_count_; }  // in an epoch
 
   /// Loads this rank's part of micro-batch `micro_batch`. `consumed` is the number of sequences that all ranks have
-  /// used before this batch. tokens() and targets() are valid until the next call. Throws UsageError for a token
+  /// used in earlier steps. tokens() and targets() are valid until the next call. Throws UsageError for a token
   /// outside the vocabulary.
   void load(int64_t consumed, int64_t micro_batch);
   const std::vector<int32_t>& tokens() const { return tokens_; }

@@ -27,7 +27,7 @@ class MappedFile {
   void drop_pages(int64_t offset, int64_t count_bytes) const;
 
  private:
-  // A member of its own, so that it is closed if the constructor throws.
+  // A class with a destructor, so that the file is closed if the constructor of MappedFile throws.
   struct Descriptor {
     int number;
     ~Descriptor();

@@ -10,9 +10,9 @@
 namespace aliquot {
 namespace {
 
-/// The index of the first of `count` tokens that is at least `bound`; `count` if there is none. Tokens need not be
-/// aligned. Computes the maximum of a chunk without branches, so that the compiler vectorises it. Searches only a chunk
-/// that fails.
+/// Returns the index of the first of `count` tokens that is at least `bound`, or `count` if all are below it. Tokens
+/// need not be aligned. Computes the maximum of each chunk without branches, so that the compiler vectorises the loop.
+/// Searches a chunk only if its maximum is at least `bound`.
 template <typename Token>
 int64_t first_at_least(const std::byte* from, int64_t count, uint64_t bound) {
   if (bound > uint64_t{std::numeric_limits<Token>::max()}) return count;
@@ -60,7 +60,7 @@ class MappedTokens : public TokenSource {
     const int64_t width = layout_.bytes_per_token, offset = layout_.offset_bytes + first * width;
     const std::byte* from = file_.data() + offset;
     file_.prefetch(offset, count * width);
-    // Tokens are compared as unsigned integers, so negative ones are at least 2^(bits - 1).
+    // Tokens are compared as unsigned integers, so a negative token is at least 2^(bits - 1).
     const auto positive = layout_.is_signed ? int64_t{1} << std::min<int64_t>(8 * width - 1, 62) : INT64_MAX;
     const auto limit = static_cast<uint64_t>(std::min(vocabulary, positive));
     const int64_t found = width == 1   ? first_at_least<uint8_t>(from, count, limit)

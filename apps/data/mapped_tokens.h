@@ -19,7 +19,7 @@ struct TokenLayout {
   int64_t count = -1;
   int bytes_per_token = 1;  // 1, 2, 4 or 8
   bool is_signed = false;
-  std::string unit = "bytes";  // what describe() calls them
+  std::string unit = "bytes";  // the name of the tokens in messages
 };
 
 /// Throws UsageError if the file cannot be mapped, is shorter than the layout, or ends within a token.

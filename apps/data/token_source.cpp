@@ -19,7 +19,7 @@ std::optional<int64_t> TokenSource::find_out_of_range(int64_t, int64_t, int64_t)
 void TokenSource::refuse(int64_t position, int64_t vocabulary) const {
   int32_t found = 0;
   fetch(position, {&found, 1});
-  const std::string value = found < 0 ? "negative or beyond 32 bits" : std::to_string(found);
+  const std::string value = found < 0 ? "negative or above 2147483647" : std::to_string(found);
   throw UsageError("Token " + std::to_string(position) + " of " + describe() + " is " + value +
                    ", but the model's vocabulary has " + std::to_string(vocabulary) +
                    " entries: use a larger --vocab, or data tokenized for this model.");
@@ -37,7 +37,7 @@ std::unique_ptr<TokenSource> open_by_name(const std::filesystem::path& file) {
   for (const char* integers :
        {".i16", ".i32", ".i64", ".u64", ".int16", ".int32", ".int64", ".uint16", ".uint32", ".uint64"}) {
     if (extension != integers) continue;
-    throw UsageError(fmt::format("{}: unknown format {}: expected raw tokens as .u16, .bin (16 bits) or .u32.",
+    throw UsageError(fmt::format("{}: unknown suffix {}: expected raw tokens as .u16, .bin (16 bits) or .u32.",
                                  file.string(), integers));
   }
   TokenLayout layout;

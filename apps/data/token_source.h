@@ -10,8 +10,8 @@
 
 namespace aliquot {
 
-/// Random access to tokens, which are the same for every rank and run. read() may be called from several threads at
-/// once.
+/// Random access to tokens, which are the same for every rank and run. Several threads may call read() and
+/// find_out_of_range() at the same time.
 class TokenSource {
  public:
   TokenSource() = default;
@@ -36,14 +36,15 @@ class TokenSource {
   [[noreturn]] void refuse(int64_t position, int64_t vocabulary) const;
 
  protected:
-  /// Reads tokens without a check. A token that does not fit in 32 bits becomes some negative number.
+  /// Reads tokens without a check. A token that does not fit in an int32_t becomes a negative number.
   virtual void fetch(int64_t first, std::span<int32_t> to) const = 0;
 };
 
-/// Opens a file of tokens. A header (llm.c, .npy) determines the format, else the suffix: `.bin` and `.u16` have
+/// Opens a file of tokens. A header (llm.c, .npy) determines the format, otherwise the suffix: `.bin` and `.u16` have
 /// unsigned 16-bit tokens, `.u32` unsigned 32-bit tokens, `.h5` and `.hdf5` the dataset `tokens`. In all other files
 /// each byte is a token. Files are mapped, so ranks of one host share pages. Throws UsageError, whose message begins
-/// with `option`, if the file is missing or malformed, has another format, or has wider integers than its suffix means.
+/// with `option`, if the file is missing or malformed, has another format, or has wider integers than its suffix
+/// implies.
 std::unique_ptr<TokenSource> open_token_source(const std::filesystem::path& file, const std::string& option = "--data");
 
 /// A synthetic language of 2^30 tokens: bytes of English-like sentences with so few words and rules that a small model

@@ -18,9 +18,9 @@ namespace {
 
 constexpr std::string_view kHelp =
     "aliquot doctor [--measure FILE [--device host|cuda] | --explain FILE...]\n\n"
-    "  Reports what this build and this machine have: cores, memory, vector instructions, GPUs, MPI, network links.\n"
-    "  Also reports what is missing and how to add it. If mpirun starts it on several nodes, --measure also measures\n"
-    "  the links between them.\n\n";
+    "  Reports the features of this build and this machine: cores, memory, vector instructions, GPUs, MPI and network\n"
+    "  links. Also reports what is missing and how to add it. With --measure, measures the rates of this machine. If\n"
+    "  mpirun starts the command on several nodes, --measure also measures the links between the nodes.\n\n";
 
 void print_machine() {
   const MachineReport report = report_machine();
@@ -30,7 +30,7 @@ void print_machine() {
 }
 
 void check_not_existing(const std::string& file) {
-  std::error_code ignored;  // a path that cannot be examined cannot be written either, which is reported later
+  std::error_code ignored;  // if the path cannot be examined, writing the file fails later and reports the error
   if (std::filesystem::exists(file, ignored))
     throw UsageError("--measure " + file + " already exists: remove it, or name another file.");
 }
@@ -91,7 +91,7 @@ int run_doctor(const Arguments& arguments) {
   OptionTable table;
   table.text("measure", "FILE", measure,
              "Measure copies, collectives and matrix products, and write the machine file for plan --machine.");
-  table.choice("device", device, kDeviceWords, "The device to measure. auto: GPUs if there are any.");
+  table.choice("device", device, kDeviceWords, "Device to measure; auto: GPUs if there are any.");
   table.text("explain", "FILE...", flight,
              "Explain a failed run from the flight records of its ranks (files or directories).");
   if (wants_help(arguments)) {
@@ -110,7 +110,7 @@ int run_doctor(const Arguments& arguments) {
     rates = measure_machine(device);
     if (!rates.is_rank_zero) return 0;  // only the process of rank 0 prints
   }
-  // Skipped under a launcher, which would count the child process in which print_machine() initializes MPI as a rank.
+  // Skipped under a launcher: print_machine() initializes MPI in a child process, which would count as another rank.
   if (!rates.launched) print_machine();
   if (!measure.empty()) write_rates(rates, measure);
   return 0;

@@ -30,18 +30,18 @@ struct MachineRates {
   bool several_nodes = false;                // the links between nodes were measured too
   bool launched = false;                     // a launcher started the ranks as processes
   bool is_rank_zero = false;                 // this process has rank 0; other processes have no rates
-  CostModel cost;                            // the rates of rank 0; rates not measured have their default
+  CostModel cost;                            // the rates of rank 0; rates that were not measured have their default
 };
 
-/// Measures the ranks that a launcher started, or else threads: one for each GPU, or two on a host. Runs for a few
-/// seconds and allocates a few hundred MiB, or 2 GiB on each GPU. Throws UnavailableError if there is not enough
-/// memory, if threads cannot be started, or if `device` requires GPUs and there are none.
+/// Measures with the ranks that a launcher started. Without a launcher, starts ranks as threads: one for each GPU, or
+/// two on a host. Runs for a few seconds and allocates a few hundred MiB, or 2 GiB on each GPU. Throws UnavailableError
+/// if there is not enough memory, if threads cannot be started, or if `device` requires GPUs and there are none.
 MachineRates measure_machine(DeviceChoice device);
 
-/// Problem sizes of the measurements, large enough that the start of an operation does not matter.
+/// Problem sizes of the measurements, large enough that the start-up time of an operation is negligible.
 struct MeasuredSizes {
   int64_t elements;              // elements per array, many more than caches hold
-  int64_t rows, columns, depth;  // sizes of the product; its matrices must fit in these arrays
+  int64_t rows, columns, depth;  // dimensions of the matrix product; each matrix must fit in one array
   int repeats;                   // operations between two readings of the clock
   int rounds;                    // number of measurements; the fastest one counts
 
@@ -58,8 +58,8 @@ struct LinkRates {
   double compute_share = 0;  // fraction by which concurrent communication slows down computation
 };
 
-/// Measures the links between nodes; all ranks of a world of several nodes must call it. `compute` runs about a
-/// millisecond of a rank's computation and waits for its end. Takes seconds, or longer for slow links.
+/// Measures the links between nodes; all ranks of a world of several nodes must call it. `compute` computes for about a
+/// millisecond and returns when the computation has ended. Takes several seconds, or longer on slow links.
 LinkRates measure_links(World& world, const std::function<void()>& compute);
 
 }  // namespace aliquot

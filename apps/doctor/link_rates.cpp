@@ -10,7 +10,8 @@
 namespace aliquot {
 namespace {
 
-// Bytes of each rank's part, of the order found in models. A line through the two times gives latency and rate.
+// Bytes of each rank's part, similar to the sizes in models. The line through the times of both sizes gives latency
+// and rate.
 constexpr int64_t kSmallPart = int64_t{64} << 10, kLargePart = int64_t{2} << 20;
 constexpr int kRounds = 25, kMaxAttempts = 6;
 constexpr double kBurstSeconds = 0.005, kOverlapSeconds = 0.3;
@@ -64,8 +65,9 @@ class LinkBenchmark {
     return value;
   }
 
-  /// Seconds of one collective: half the time of an all-gather and a reduce-scatter. Computes before each, because in a
-  /// step lanes also sleep while their rank computes, and ranks arrive at slightly different times.
+  /// Seconds of one collective: half the time of an all-gather and a reduce-scatter. Computes before each measurement
+  /// to reproduce the conditions of a step: lanes sleep while their rank computes, and ranks arrive at slightly
+  /// different times.
   double alone_seconds(int64_t part_bytes) {
     std::vector<double> seconds;
     for (int round = 0; round <= kRounds; ++round) {
@@ -84,7 +86,8 @@ class LinkBenchmark {
     double seconds = 0, lost_share = 0;
   };
 
-  /// Measures collectives while the rank's thread computes, and the slowdown of that computation.
+  /// Measures collectives while the rank's thread computes, and the slowdown of that computation. Returns the attempt
+  /// with the fastest collectives.
   OverlapSample measure_overlap(int64_t part_bytes, double alone) {
     OverlapSample best{.seconds = 1e9};
     for (int attempt = 0; attempt < kMaxAttempts; ++attempt) {

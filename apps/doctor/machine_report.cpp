@@ -164,7 +164,7 @@ void report_links(MachineReport& report) {
 MachineReport report_machine() {
   MachineReport report;
   report_host(report);
-  report_mpi(report);  // forks, so it must run before the others start threads
+  report_mpi(report);  // forks, so it must run before the calls below, which may start threads
   report_gpus(report);
   report_links(report);
   return report;

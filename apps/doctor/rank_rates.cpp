@@ -14,10 +14,10 @@
 namespace aliquot {
 namespace {
 
-constexpr int64_t kSmallPart = 256;  // elements; for the latency
+constexpr int64_t kSmallPart = 256;  // elements per rank in the measurement of latency
 
-/// Words that are small numbers both as one fp32 and as two bf16. They are random, because processors use less power,
-/// and so run faster, on equal numbers.
+/// 32-bit words that are small numbers both as one fp32 and as two bf16. They are random, because processors use less
+/// power and therefore run faster if all numbers are equal.
 std::vector<uint32_t> random_words(int64_t count) {
   std::vector<uint32_t> all(static_cast<size_t>(count));
   uint32_t random = 1;
@@ -80,8 +80,8 @@ class RankRates {
     stream_->synchronize();
   }
 
-  /// The least time of `work` over the rounds. All ranks begin each round together. The first round is a warm-up. The
-  /// minimum counts, because other load on the machine only adds time.
+  /// The minimum time of `work` over the rounds, because other load on the machine only adds time. All ranks begin each
+  /// round together. The first round is a warm-up and does not count.
   double least_seconds(const std::function<void()>& work) { return least_seconds(work, sizes_.repeats); }
   double least_seconds(const std::function<void()>& work, int repeats) {
     double least = 1e9;
@@ -169,7 +169,7 @@ MeasuredSizes MeasuredSizes::of(DeviceKind device) {
 CostModel measure_rank(World& world, const MeasuredSizes& sizes) {
   RankRates rank(world, sizes);
   const CostModel cost = rank.measure();
-  world.communicator().gather_objects("measured");  // waits until no rank reads the memory of this one
+  world.communicator().gather_objects("measured");  // waits until no other rank reads the memory of this rank
   return cost;
 }
 

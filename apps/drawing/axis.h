@@ -20,9 +20,9 @@ class Axis {
 
   double at(double value) const;
   Span values() const { return values_; }
-  /// At most about `most` multiples of a step that is 1, 2 or 5 times a power of ten.
+  /// All multiples, at most `most` + 1, of a step that is 1, 2 or 5 times a power of ten.
   std::vector<double> round_ticks(int most) const;
-  /// At most `most` powers of `base`, with exponents evenly spaced.
+  /// At most `most` powers of `base`, with evenly spaced exponents.
   std::vector<double> power_ticks(double base, int most) const;
 
  private:

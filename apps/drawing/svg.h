@@ -15,7 +15,7 @@ struct Point {
 /// Shapes of data points, so that series can be distinguished without colour.
 enum class Mark : uint8_t { kCircle, kSquare, kTriangle, kDiamond, kCross };
 
-/// `text` with the special characters of XML escaped. Control characters become '?'.
+/// `text` with the special characters of XML escaped. Control characters except newline and tab become '?'.
 std::string escaped(std::string_view text);
 
 /// Later elements cover earlier ones. `style` is a list of SVG attributes: R"(stroke="black")". Texts are escaped,

@@ -1,5 +1,5 @@
-/* mlp.cpp in C. It computes the same bits through the C interface: mlp_c [RANKS [STAGE [STEPS [FOLDER]]]], or under
- * mpirun. With FOLDER it resumes from the newest checkpoint there, if any, and saves one at the end. */
+/* mlp.cpp in C. It computes the same bits through the C interface: mlp_c [RANKS [ZERO_STAGE [STEPS [FOLDER]]]], or
+ * under mpirun. With FOLDER it resumes from the newest checkpoint there, if any, and saves one at the end. */
 #include <aliquot/c.h>
 #include <stdint.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-// Trains a small sharded network to approximate a function: mlp [RANKS [STAGE [STEPS]]], or under mpirun.
+// Trains a small sharded network to approximate a function: mlp [RANKS [ZERO_STAGE [STEPS]]], or under mpirun.
 #include <aliquot/aliquot.h>
 #include <array>
 #include <cstdint>
@@ -13,7 +13,7 @@ struct Layer {
 struct Network {  // holds pointers to the weights, which Aliquot owns
   std::array<Layer, kLayers> layers;
   std::array<std::array<float, kBatch * kWidth>, kLayers + 1> values{};  // the input of each layer, then the output
-  std::array<float, kBatch * kWidth> slopes{};                           // gradient of the loss by the current values
+  std::array<float, kBatch * kWidth> slopes{};                           // loss gradient for one layer's values
 };
 
 void forward(Network& n, int l) {
@@ -44,7 +44,7 @@ void backward(Network& n, int l) {
   n.slopes = before;
 }
 
-/// Loads batch number `batch`: a point between -1 and 1 in the first value of each row.
+/// Loads batch number `batch`. The first value of each row is a sample point in [-1, 1).
 void load(Network& n, int batch) {
   for (int b = 0; b < kBatch; ++b) {
     const uint32_t hash = (static_cast<uint32_t>(batch * kBatch + b) + 1) * 2654435761u;

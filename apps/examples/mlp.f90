@@ -1,4 +1,5 @@
-! mlp.cpp in Fortran. It computes the same bits through the C interface: mlp_f [RANKS [STAGE [STEPS]]], or under mpirun.
+! mlp.cpp in Fortran. It computes the same bits through the C interface: mlp_f [RANKS [ZERO_STAGE [STEPS]]], or under
+! mpirun.
 
 ! The part of <aliquot/c.h> that this program uses.
 module aliquot
@@ -8,7 +9,7 @@ module aliquot
   type, bind(C) :: aliquot_parameter
     type(c_ptr) :: name
     integer(c_int) :: dimensions
-    type(c_ptr) :: shape, value, gradient  ! value, gradient: addresses of pointers, set during a use
+    type(c_ptr) :: shape, value, gradient  ! value, gradient: addresses of pointers that Aliquot sets
     integer(c_int) :: frozen = 0, not_decayed = 0
     real(c_float) :: lr_scale = 0
     integer(c_int) :: value_bytes = 0, gradient_bytes = 0
@@ -226,7 +227,7 @@ contains
     status = aliquot_materialize(engine, c_funloc(initial), c_null_ptr)
   end function
 
-  ! Runs one step. A status other than 0 ends the rank, and with it all ranks.
+  ! Runs one step. If a rank returns a status other than 0, all ranks end.
   integer(c_int) function step_taken(world, engine, m, step) result(status)
     type(c_ptr), intent(in) :: world, engine
     type(model), intent(inout) :: m
@@ -270,7 +271,7 @@ contains
     do step = 1, steps
       if (body == 0) body = step_taken(world, engine, m, step)
     end do
-    call aliquot_engine_free(engine)  ! before the model, whose pointers it sets
+    call aliquot_engine_free(engine)  ! must precede deallocate: the engine sets pointers in the model
     deallocate (m)
   end function
 end module

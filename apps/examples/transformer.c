@@ -1,4 +1,4 @@
-/* A small transformer in plain C, on one rank. All weights and optimizer state are in one allocation.
+/* A small transformer in plain C, on one rank. Weights, gradients and optimizer state are in one allocation.
  *
  *   transformer [STEPS [PARTS]]      each step accumulates the gradients of PARTS micro-batches
  */
@@ -7,7 +7,7 @@
 
 #include "transformer_kernels.h"
 
-/* The arrays of the optimizer, in one allocation. */
+/* The weights, their gradients and the moments of AdamW, in one allocation. */
 typedef struct {
   float *weights, *gradients, *mean, *square;
   int64_t count;

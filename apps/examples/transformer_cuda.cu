@@ -1,5 +1,5 @@
 /* The transformer of transformer.c in plain CUDA, on one rank. It runs on its own stream.
- * All weights and optimizer state are in one allocation.
+ * Weights, gradients and optimizer state are in one allocation.
  *
  *   transformer_cuda [STEPS [PARTS]]      each step accumulates the gradients of PARTS micro-batches
  */
@@ -10,7 +10,7 @@
 
 #include "transformer_kernels_cuda.h"
 
-/* The arrays of the optimizer, in one allocation on the GPU. */
+/* The weights, their gradients and the moments of AdamW, in one allocation on the GPU. */
 struct Memory {
   float *weights = nullptr, *gradients, *mean, *square;
   int64_t count = 0;

@@ -1,6 +1,6 @@
 /* transformer_cuda.cu, sharded with Aliquot. Compare the two files to see all changes.
  *
- *   transformer_cuda_sharded [STEPS [PARTS [RANKS [STAGE]]]]      or under mpirun; ranks share GPUs if there are fewer
+ *   transformer_cuda_sharded [STEPS [PARTS [RANKS [ZERO_STAGE]]]]      or under mpirun; ranks can share a GPU
  */
 #include <aliquot/aliquot.h>
 #include <cstdio>
@@ -64,7 +64,7 @@ int main(int count, char** words) {
     aliquot::World::run(number(3, 2), run_rank, {.device = aliquot::DeviceChoice::kCuda});
     return 0;
   } catch (const std::exception& failure) {
-    fprintf(stderr, "transformer_cuda: %s\n", failure.what());
+    fprintf(stderr, "transformer_cuda_sharded: %s\n", failure.what());
     return 2;
   }
 }

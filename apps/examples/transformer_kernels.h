@@ -1,6 +1,6 @@
 #pragma once
 /* The model of transformer.c and transformer_sharded.cpp: tensors, kernels and data in plain C. The model has pointers
- * to its weights, which the program allocates, and no code for several ranks.
+ * to its weights, which the program allocates. It has no code for several ranks.
  */
 #include <math.h>
 #include <stdint.h>
@@ -78,7 +78,7 @@ static void list_tensors(Tensors* of, Tensor list[TENSORS]) {
   memcpy(list + TENSORS - 3, last, sizeof last);
 }
 
-/* The initial value of element i of tensor number `tensor`: 1 for gains, 0 for other vectors, a hash for matrices. */
+/* Initial value of element i of tensor `tensor`: 1 for gains, 0 for other vectors, pseudo-random for matrices. */
 static float initial(const Tensor* t, int tensor, int64_t i) {
   if (t->columns == 0) return strncmp(t->name, "norm", 4) == 0 ? 1.0f : 0.0f;
   uint64_t h = ((uint64_t)tensor << 32) + (uint64_t)i + 1;
@@ -113,7 +113,7 @@ static void linear_backward(float* dx, float* dw, float* db, const float* dy, co
   }
 }
 
-/* Layer norm: `normed` is x scaled to mean 0 and deviation 1; y = normed * gain + shift. */
+/* Layer norm: `normed` is x with mean 0 and standard deviation 1; y = normed * gain + shift. */
 static void normalize(float* y, float* normed, float* scale, const float* x, const float* gain, const float* shift) {
   for (int t = 0; t < TOKENS; ++t) {
     float mean = 0, variance = 0;

@@ -42,7 +42,7 @@ struct Saved {
   float normed2[TOKENS * WIDTH], scale2[TOKENS], hidden[TOKENS * HIDDEN], active[TOKENS * HIDDEN];
 };
 
-/* In GPU memory: the host must not access the values. */
+/* Activations and data, in GPU memory. The host must not access them. */
 struct Values {
   Saved saved[LAYERS];
   float x[TOKENS * WIDTH], dx[TOKENS * WIDTH], normed[TOKENS * WIDTH], scale[TOKENS],
@@ -102,7 +102,7 @@ static void list_tensors(Tensors* of, Tensor list[TENSORS]) {
   memcpy(list + TENSORS - 3, last, sizeof last);
 }
 
-/* The initial value of element i of tensor number `tensor`: 1 for gains, 0 for other vectors, a hash for matrices. */
+/* Initial value of element i of tensor `tensor`: 1 for gains, 0 for other vectors, pseudo-random for matrices. */
 static float initial(const Tensor& t, int tensor, int64_t i) {
   if (t.columns == 0) return strncmp(t.name, "norm", 4) == 0 ? 1.0f : 0.0f;
   uint64_t h = ((uint64_t)tensor << 32) + (uint64_t)i + 1;
@@ -147,7 +147,7 @@ __global__ static void linear_weights(float* dw, float* db, const float* dy, con
   for (int t = 0; i == 0 && db != nullptr && t < TOKENS; ++t) db[o] += dy[t * out + o];
 }
 
-/* Layer norm: `normed` is x scaled to mean 0 and deviation 1; y = normed * gain + shift. */
+/* Layer norm: `normed` is x with mean 0 and standard deviation 1; y = normed * gain + shift. */
 __global__ static void normalize(float* y, float* normed, float* scale, const float* x, const float* gain,
                                  const float* shift) {
   const int t = element();
@@ -226,7 +226,7 @@ __global__ static void attend(float* attended, float* attention, const float* qk
   }
 }
 
-/* The gradients of the queries, and those of the scores, which attend_keys() reads. */
+/* Computes the gradients of the queries, and those of the scores for attend_keys(). */
 __global__ static void attend_queries(float* dqkv, float* dscore, const float* dattended, const float* attention,
                                       const float* qkv) {
   const int b = element() / LENGTH / HEADS, h = element() / LENGTH % HEADS, t = element() % LENGTH;
@@ -245,7 +245,7 @@ __global__ static void attend_queries(float* dqkv, float* dscore, const float* d
   }
 }
 
-/* The gradients of the keys and the values: sums over the later tokens. */
+/* Computes the gradients of the keys and values of token s: sums over token s and all later tokens. */
 __global__ static void attend_keys(float* dqkv, const float* dscore, const float* dattended, const float* attention,
                                    const float* qkv) {
   const int bh = element() / LENGTH, b = bh / HEADS, h = bh % HEADS, s = element() % LENGTH;

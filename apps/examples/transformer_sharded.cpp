@@ -1,6 +1,6 @@
 /* transformer.c, sharded with Aliquot. Compare the two files to see all changes.
  *
- *   transformer_sharded [STEPS [PARTS [RANKS [STAGE]]]]      or under mpirun
+ *   transformer_sharded [STEPS [PARTS [RANKS [ZERO_STAGE]]]]      or under mpirun
  */
 #include <aliquot/aliquot.h>
 #include <memory>

@@ -1,5 +1,5 @@
-// Trains a LibTorch module, sharded with Aliquot: transformer_torch RANKS [STAGE [STEPS [WIDTH [LAYERS]]]], or under
-// mpirun. RANKS 0 trains on the same batches without Aliquot, on one rank with LibTorch's optimizer.
+// Trains a LibTorch module, sharded with Aliquot: transformer_torch RANKS [ZERO_STAGE [STEPS [WIDTH [LAYERS]]]], or
+// under mpirun. RANKS 0 trains on the same batches without Aliquot, on one rank with LibTorch's optimizer.
 #include <aliquot/aliquot.h>
 #include <aliquot/torch.h>
 #include <chrono>
@@ -10,7 +10,7 @@
 #include <mutex>
 
 namespace nn = torch::nn;
-constexpr int64_t kVocabulary = 256, kContext = 128, kHeads = 4, kSequences = 8;  // kSequences: global batch
+constexpr int64_t kVocabulary = 256, kContext = 128, kHeads = 4, kSequences = 8;  // kSequences is the global batch
 
 struct BlockImpl : nn::Module {
   int64_t width;
@@ -67,8 +67,8 @@ struct Transformer : nn::Module {
   }
 };
 
-/// The loss of rows [first, first + rows) of a synthetic batch, in which most letters are a function of the two letters
-/// before them.
+/// The loss of rows [first, first + rows) of a synthetic batch. Most of its letters are a function of the two preceding
+/// letters.
 torch::Tensor loss_of(Transformer& model, int step, int64_t first, int64_t rows) {
   auto ids = torch::empty({rows, kContext + 1}, torch::kLong);
   for (int64_t row = 0; row < rows; ++row) {

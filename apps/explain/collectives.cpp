@@ -12,9 +12,9 @@ struct MembersLess {
   bool operator()(Members a, Members b) const { return *a < *b; }
 };
 
-/// Gives each group a number that is the same for all ranks. Ranks number their groups on their own, so two groups are
-/// equal if they have the same members and are the n-th group with these members on each rank. Holds pointers to the
-/// member lists: copies would be large.
+/// Gives each group a number that is the same for all ranks. Each rank numbers its groups independently. Groups in two
+/// records are the same if they have the same members and each is the n-th group with these members in its record.
+/// Stores pointers to the member lists, because copies would be large.
 class Groups {
  public:
   /// The common number of each group of the record.

@@ -20,7 +20,7 @@ struct Evidence {
   bool has(int rank) const { return by_rank.contains(rank); }
   /// Whether the rank's record is truncated. The rank may then have issued more collectives than its record has.
   bool is_truncated(int rank) const { return has(rank) && !of(rank).complete; }
-  /// Whether the records have the start and end times of this collective, not only its issue.
+  /// Whether the records have the start and end times of this collective, not only the time of issue.
   bool is_timed(const CollectiveRecord& collective) const { return timed || collective.is_rendezvous; }
   /// Whether the rank started the operation. Without times an operation that was issued counts as started.
   bool has_reached(const FlightEntry& entry) const { return !timed || entry.begun >= 0; }
@@ -28,9 +28,9 @@ struct Evidence {
   std::vector<FlightRecord> records;  // sorted by rank
   std::map<int, const FlightRecord*> by_rank;
   std::vector<CollectiveRecord> collectives;
-  /// Whether collectives have start and end times. Ranks on GPUs record only when a collective was issued.
+  /// Whether collectives have start and end times. Ranks on GPUs record only the time of issue.
   bool timed;
-  bool ended_by_launcher;  // every rank with a record was ended by the launcher, none by a failure of its own
+  bool ended_by_launcher;  // the launcher ended every rank that has a record; none recorded a failure
 };
 
 }  // namespace aliquot

@@ -102,7 +102,7 @@ std::string truncated_records_text(const Evidence& evidence) {
                      one ? "" : "s", ranks_text(cut), one ? "is" : "are", one ? "it lacks" : "they lack");
 }
 
-/// A line for each rendezvous that the rank was in, which may be several: each thread may be in one.
+/// A line for each rendezvous in which a thread of the rank was waiting.
 std::string host_waits_text(const FlightRecord& record) {
   std::string text;
   for (const FlightEntry& entry : record.rendezvous) {
@@ -113,7 +113,7 @@ std::string host_waits_text(const FlightRecord& record) {
   return text;
 }
 
-/// The lines about one rank. `said` is the first rank with the same message, or this rank.
+/// The lines about one rank. `said` is the lowest rank with the same message, which may be this rank.
 std::string line_of(const Evidence& evidence, const FlightRecord& record, int said) {
   const std::string why = record.why.empty() ? "no message" : record.why;
   std::string text = fmt::format("\nrank {}: {}\n", record.rank,

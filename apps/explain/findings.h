@@ -15,23 +15,27 @@ struct PendingCollective {
   std::vector<int> waiting, missing, late;
 };
 
-/// The first pending collective of each lane of each group, and the first pending rendezvous of each group, in the
-/// order of issue. Ranks that gave up there could not reach later ones.
+/// Returns the first pending collective of each lane of each group, and the first pending rendezvous of each group.
+/// Later ones are omitted, because ranks that gave up at the first one could not reach them.
 ///
 /// Without times, a rank is missing if its record shows that it did not issue the collective, and the ranks that issued
 /// it count as waiting. A rank without a record is missing from the last collective that another rank issued.
 ///
-/// Rendezvous come first. A rendezvous counts only if ranks failed because of it, or if the launcher ended all ranks.
+/// Rendezvous come first, then collectives, each in the order of issue. A rendezvous counts only if ranks failed
+/// because of it, or if the launcher ended all ranks.
 std::vector<PendingCollective> find_pending_collectives(const Evidence& evidence);
 
-/// Describes ranks that never arrived, ranks that arrived late, or a deadlock. Empty if no rank was waiting. If the
-/// launcher ended all ranks with a record, only ranks without a record are blamed, because a rank ended in the middle
-/// of a step is missing from some collective too. Otherwise only waits that were already long are reported.
+/// Describes ranks that never arrived, ranks that arrived late, or a deadlock. Empty if no rank was waiting.
+///
+/// If the launcher ended all ranks with a record, reports only ranks without a record as the cause. A rank that was
+/// ended in the middle of a step is also missing from some collective. If no such rank is found, reports only long
+/// waits.
 std::string missing_ranks_text(const Evidence& evidence);
 
-/// A line for each straggler: a rank for which another waited at least 10 % of its recorded time. Collectives end on
-/// all ranks at once, so the rank that waited least came last; clocks of different ranks are not compared. The line has
-/// the time of the rank that waited longest, by its own clock. Simultaneous waits in two lanes count once.
+/// A line for each straggler: a rank for which another rank waited at least 10 % of that other rank's recorded time.
+/// A collective ends on all ranks at the same time, so the rank that waited least arrived last. Clocks of different
+/// ranks are not compared. The line has the time of the rank that waited longest, by the clock of that rank.
+/// Simultaneous waits in two lanes count once.
 std::string late_ranks_text(const Evidence& evidence);
 
 }  // namespace aliquot

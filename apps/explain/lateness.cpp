@@ -12,7 +12,7 @@ namespace {
 /// Begin and end of a wait in seconds, on one rank's clock.
 using Span = std::pair<double, double>;
 
-/// The waits that one rank caused by arriving last, over all collectives that every member reached.
+/// The waits that one rank caused because it arrived last, over all collectives that every member reached.
 struct StragglerWaits {
   std::map<int, std::vector<Span>> waits;  // keyed by the rank that waited
   int count = 0;                           // collectives at which this rank was last
@@ -82,9 +82,8 @@ std::string late_ranks_text(const Evidence& evidence) {
     }
     if (seconds < std::max(kMinimumSeconds, kMinimumShare * recorded)) continue;
     text += fmt::format(
-        "Rank {} was the last to reach {} of {} collectives. Another rank waited {:.1f} s of its {:.1f} s on record "
-        "for "
-        "it; the longest wait was {:.1f} s, in {}.\n",
+        "Rank {} was the last to reach {} of {} collectives. Another rank waited for it for {:.1f} s of {:.1f} s on "
+        "record; the longest wait was {:.1f} s, in {}.\n",
         rank, of_rank.count, count, seconds, recorded, of_rank.most_seconds, operation_text(*of_rank.most));
   }
   return text;

@@ -24,7 +24,7 @@ std::string missing_rank_text(const Evidence& evidence, const PendingCollective&
   const FlightRecord& record = evidence.of(rank);
   std::string text = fmt::format("  rank {} ", rank);
   const FlightEntry* last = last_before(evidence, *wait.collective, rank);
-  text += last == nullptr ? "had reached none before it"
+  text += last == nullptr ? "had reached no earlier one"
                           : fmt::format("had last reached #{}, {}", last->sequence, operation_text(*last));
   if (last != nullptr && last->ended >= 0)
     text += fmt::format(", which it finished {:.1f} s before it gave up", record.written - last->ended);
@@ -70,8 +70,9 @@ std::string late_arrival_text(const PendingCollective& wait) {
   return text;
 }
 
-/// The missing ranks that do not wait in another collective themselves: all others wait for these in the end. A rank
-/// that waits in a collective may still be the cause of a pending rendezvous, whose thread is another one.
+/// The missing ranks of `wait` that do not wait in another collective or rendezvous. All other ranks wait for these,
+/// directly or indirectly. For a rendezvous, waits in collectives do not count: another thread of the rank may enter
+/// the rendezvous while the training thread waits in a collective.
 std::vector<int> root_causes(const std::vector<PendingCollective>& waits, const PendingCollective& wait) {
   std::set<int> waiting;
   for (const PendingCollective& each : waits) {
@@ -83,8 +84,8 @@ std::vector<int> root_causes(const std::vector<PendingCollective>& waits, const 
   return roots;
 }
 
-/// Without times a rank may wait without a trace, so ranks that left no record are blamed first. If the launcher ended
-/// all others, only ranks that left no record are blamed.
+/// Without times, the records do not show all waits, so ranks without a record are reported first. If the launcher
+/// ended all other ranks, only ranks without a record are reported.
 std::string never_arrived_text(const Evidence& evidence, const std::vector<PendingCollective>& waits) {
   const auto has_no_record = [&](int rank) { return !evidence.has(rank); };
   for (const bool require_no_record : {true, false}) {
@@ -99,8 +100,8 @@ std::string never_arrived_text(const Evidence& evidence, const std::vector<Pendi
   return {};
 }
 
-/// Reports waits of at least kLongSeconds without blaming a rank: a job that somebody stopped may have hung or have
-/// been slow.
+/// Reports the first wait of at least kLongSeconds, but names no rank as the cause. A job that was stopped may have
+/// hung, or it may only have been slow.
 std::string long_waits_text(const Evidence& evidence, const std::vector<PendingCollective>& waits) {
   constexpr double kLongSeconds = 5;
   for (const PendingCollective& wait : waits) {

@@ -17,13 +17,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kMaxBytes = 1 << 20;  // room for all entries of a rank and a group for each rank
+constexpr int64_t kMaxBytes = 1 << 20;  // enough for all entries of a rank and one group per rank
 
 UsageError refusal(const fs::path& path, std::string_view why) {
   return UsageError(replace_control_characters(fmt::format("--explain {}: {}.", path.string(), why)));
 }
 
-/// Reports errors of the file system as errors of the path that the user named.
+/// Converts a FaultError of the file system to a UsageError that names the path.
 template <typename Call>
 auto with_usage_errors(const fs::path& path, Call&& call) {
   try {
@@ -43,14 +43,14 @@ std::vector<fs::path> files_of(const fs::path& folder) {
   return files;
 }
 
-/// Neither follows links nor blocks on pipes, because the directory may be writable by others.
+/// Does not follow links or block on pipes, because other users may be able to write to the directory.
 std::string text_of(const fs::path& path) {
   const fs::path folder = path.has_parent_path() ? path.parent_path() : ".";
   const File file = Directory::open(FileSystem::system(), folder).open_for_reading(path.filename());
   if (!file.is_regular()) throw refusal(path, "it is not a regular file");
   const int64_t size_bytes = file.size_bytes();
   if (size_bytes > kMaxBytes)
-    throw refusal(path, fmt::format("its {} bytes are more than a flight record has (at most 1 MiB)", size_bytes));
+    throw refusal(path, fmt::format("it has {} bytes, but a flight record has at most 1 MiB", size_bytes));
   std::string text(static_cast<size_t>(size_bytes), '\0');
   file.read(std::as_writable_bytes(std::span(text)), 0);
   return text;
@@ -68,8 +68,8 @@ struct Found {
   fs::path file;
   fs::file_time_type changed;
 
-  /// Orders records by age. The time in the record comes first, because a copied file looks new. Records of older
-  /// versions have none, which makes them older than all others.
+  /// Orders records by age. The time in the record comes first, because a copied file has a new modification time.
+  /// Records of older versions of Aliquot have no time. They count as older than all others.
   std::pair<std::string, fs::file_time_type> time() const { return {record.written_utc, changed}; }
 };
 

@@ -10,8 +10,8 @@
 namespace aliquot {
 namespace {
 
-/// Moves ranks from `waiting` to `late` if they waited less than half as long as the first. A rendezvous that others
-/// have given up ends on no rank, so a late rank shows only by its short wait.
+/// Moves ranks from `waiting` to `late` if they waited less than half as long as the rank that waited longest. After
+/// ranks have given up a rendezvous, it ends on no rank. Only its short wait then shows that a rank arrived late.
 void find_late(const Evidence& evidence, PendingCollective& wait) {
   const auto waited = [&](int rank) { return waited_seconds(*wait.collective->by_rank.at(rank), evidence.of(rank)); };
   double most = 0;
@@ -21,7 +21,7 @@ void find_late(const Evidence& evidence, PendingCollective& wait) {
   std::erase_if(wait.waiting, is_late);
 }
 
-/// The wait in a collective whose start and end each rank recorded.
+/// Finds the waits in a collective from the start and end times that each rank recorded.
 PendingCollective wait_by_times(const Evidence& evidence, const CollectiveRecord& collective) {
   PendingCollective wait{&collective, {}, {}, {}};
   for (const int member : *collective.members) {
@@ -61,8 +61,8 @@ class IssueOrder {
   }
 
  private:
-  /// Whether a member whose record lacks the collective did not issue it. A record has only the last 256 entries, so an
-  /// older entry may have been overwritten.
+  /// Whether a member whose record lacks the collective certainly did not issue it. A record has only the last 256
+  /// entries, so the entry of an older collective may have been overwritten.
   bool never_issued(const CollectiveRecord& collective, int member) const {
     if (!evidence_.has(member)) return is_last_of_a_rank(collective);
     if (evidence_.is_truncated(member)) return false;
@@ -70,14 +70,14 @@ class IssueOrder {
     return last != last_.end() ? last->second < collective.sequence : reaches_back_before(collective, member);
   }
 
-  /// Whether the member's record reaches back beyond this collective. All ranks issue in one order, so it does if it
-  /// has a collective that another rank issued earlier.
+  /// Whether the member's record begins before this collective. All ranks issue collectives in the same order, so the
+  /// record does if it contains one that another rank issued before this collective.
   bool reaches_back_before(const CollectiveRecord& collective, int member) const {
     const auto& entries = evidence_.of(member).entries;
     if (entries.empty() || entries.front().number == 1) return true;  // nothing has been overwritten
     const auto& [other, here] = *collective.by_rank.begin();
     return std::ranges::any_of(evidence_.collectives, [&, other = other, here = here](const CollectiveRecord& before) {
-      if (before.is_rendezvous) return false;  // other threads issue some of these, in no order with collectives
+      if (before.is_rendezvous) return false;  // other threads enter some rendezvous, so their order may differ
       const auto found = before.by_rank.find(other);
       return found != before.by_rank.end() && found->second->number < here->number && before.by_rank.contains(member);
     });
@@ -94,7 +94,7 @@ class IssueOrder {
 };
 
 /// Whether this rendezvous is a cause of the failure: a rank's message names it, or a missing rank left no record.
-/// After a failure elsewhere, threads that save still wait here for one another, which is no fault.
+/// After another failure, threads that save may still wait for one another in a rendezvous, which is not a cause.
 bool is_cause(const Evidence& evidence, const PendingCollective& wait) {
   const auto& [rank, entry] = *wait.collective->by_rank.begin();
   const std::string waited_text = bootstrap_wait_text(entry->unit);

@@ -37,14 +37,14 @@ struct DoneRecord {
   BytesByCategory planned{}, measured{};  // each category's peak
   int64_t planned_peak_bytes = 0, measured_peak_bytes = 0;
   int64_t system_bytes = 0;            // per rank, counted by the system at the end
-  int64_t system_peak_bytes = 0;       // per rank, counted by the system at most
+  int64_t system_peak_bytes = 0;       // per rank, the peak counted by the system
   std::string system_peak_phase = {};  // the phase of the run in which system_peak_bytes occurred
   int64_t system_start_bytes = 0;      // per rank, counted by the system before the run allocates memory
 };
 
 /// {"parameters": .., ..}, with all categories except the arena, which contains the others.
 Json json(const BytesByCategory& bytes);
-/// The documented objects. The members of `extra`, if any, are appended (eval_loss, digest, loss_scale).
+/// Returns the object of one line. Appends the members of `extra`, if any: eval_loss, digest, loss_scale.
 Json json(const StepRecord& record, const Json& extra = nullptr);
 Json json(const DoneRecord& record);
 

@@ -16,7 +16,7 @@ bool starts_with_run(const Json& object, std::string_view line) {
 }  // namespace
 
 int read_metrics_lines(std::istream& file, const std::function<bool(const Json&)>& accept) {
-  int number = 0, truncated = 0;  // the number of a truncated line, until a run follows it
+  int number = 0, truncated = 0;  // truncated: line number of a truncated line, until a run line follows
   for (std::string line; std::getline(file, line);) {
     ++number;
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;

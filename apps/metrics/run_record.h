@@ -8,11 +8,11 @@
 
 namespace aliquot {
 
-/// The content of a --metrics file. If the run was resumed, `run` and `done` are from the last part, and of a step that
-/// was repeated the last record is kept.
+/// The content of a --metrics file. If the run was resumed, `run` and `done` are from its last part. If a step was
+/// repeated, `steps` contains only its last record.
 struct RunRecord {
   std::string path;
-  Json run;                 // null if the file has no such line
+  Json run;                 // null if the file has no {"run": ...} line
   std::vector<Json> steps;  // in the order of steps
   Json done;                // null if the run has not finished
   Json stragglers;          // the last report, or null

@@ -8,7 +8,8 @@
 
 namespace aliquot {
 
-/// A bump allocator. Make the same calls of allocate() twice: without memory, to learn the size, and then with memory.
+/// A bump allocator. Make the same calls of allocate() twice: first without memory to compute the size, then with
+/// memory of that size.
 class ActivationArena {
  public:
   static constexpr int64_t kAlignmentBytes = 64;

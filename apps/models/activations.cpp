@@ -5,7 +5,7 @@
 namespace aliquot {
 
 ActivationSpec activations_of(const ModelShape& shape, const ModelOptions& options, DeviceKind device, int threads) {
-  ThreadPool pool(1);  // required by the backend; runs nothing
+  ThreadPool pool(1);  // required by the backend, but runs no work
   const auto loops = device == DeviceKind::kHost ? make_host_backend(pool, threads) : make_planned_gpu_backend(pool);
   return make_model(shape, options, *loops)->activations();
 }

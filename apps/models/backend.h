@@ -17,9 +17,9 @@ struct StagedTokens {
   const int32_t *tokens = nullptr, *targets = nullptr;
 };
 
-/// The layers of one rank. Each call does what the function of the same name in layers.h, attention.h or loss.h does.
-/// On a GPU it enqueues the work on the rank's compute stream, and all pointers are device pointers. Used from one
-/// thread.
+/// The layers of one rank. layers.h, attention.h and loss.h define the result of each layer in a function of the same
+/// name. On a GPU, a call enqueues the work on the rank's compute stream, and all pointers are device pointers. Call
+/// all functions from one thread.
 class Backend {
  public:
   Backend() = default;
@@ -27,7 +27,7 @@ class Backend {
   Backend& operator=(const Backend&) = delete;
   virtual ~Backend() = default;
 
-  /// Sets the stream of all later calls: the engine's compute stream. Call it before the first layer and before
+  /// Sets the stream of all later calls to the engine's compute stream. Call it before the first layer and before
   /// stage_tokens(). Host backends ignore the stream and compute on the calling thread and its pool.
   virtual void compute_on(Stream& stream) = 0;
 
@@ -55,12 +55,13 @@ class Backend {
   virtual void loss_forward(const LossForward& a) = 0;
   virtual void loss_backward(const LossBackward& a) = 0;
 
-  /// The result of the last loss_forward(). Waits until it has been computed.
+  /// Waits for the last loss_forward() and returns its result.
   virtual double loss_sum() = 0;
-  /// Addresses of these ids for the layers, valid until the next call. On a GPU the ids are copied to the device.
+  /// Returns addresses at which the layers can read these token ids until the next call. On a GPU, copies the ids to
+  /// the device.
   virtual StagedTokens stage_tokens(const TokenBatch& batch) = 0;
 
-  /// Sizes of the `scratch` of an attention and of a matrix product, in fp32 elements.
+  /// The required sizes of `scratch` for attention and for a matrix product, in fp32 elements.
   virtual int64_t attention_scratch_elements(const AttentionShape& shape, DType type) const = 0;
   virtual int64_t product_scratch_elements(DType operands, DType result) const = 0;
   /// Whether logits are computed in an fp32 tile before they are stored in 16 bits: see LossBuffers.

@@ -39,7 +39,8 @@ void Gpt2::declare_block(int64_t layer) {
   Gpt2Block& p = parameters_.blocks[static_cast<size_t>(layer)];
   Gpt2Block& g = gradients_.blocks[static_cast<size_t>(layer)];
   const int64_t width = shape_.width, hidden = shape_.hidden;
-  // The residual stream sums 2 x layers outputs of these matrices. The factor keeps the variance of the sum.
+  // The residual stream is the sum of 2 x layers outputs of these matrices. The factor makes the variance of the sum
+  // independent of the number of layers.
   const Initializer residual{Initializer::Kind::kNormal,
                              kDeviation / std::sqrt(2.0f * static_cast<float>(shape_.layers))};
   units_.push_back({"h." + std::to_string(layer),
@@ -58,7 +59,7 @@ void Gpt2::declare_block(int64_t layer) {
                      tensor("mlp.c_proj.bias", {width}, kZero, p.proj_bias, g.proj_bias)}});
 }
 
-/// The backward of a use never reads its output. The backward of an embedding reads only the tokens, not its input.
+/// Backward never reads the output of its use. The backward of the two embeddings does not read the input either.
 UseActivations Gpt2::use_of(int use) const {
   const bool embeds = use<2, is_norm = use == 2 + shape_.layers, is_head = use> 2 + shape_.layers;
   return {.output_bytes = is_head   ? 0

@@ -23,7 +23,7 @@ struct Gpt2Tensors {
   Values ln_f_weight, ln_f_bias;
 };
 
-/// Units: wte, wpe, h.0, ..., ln_f. Uses: the same, and wte once more as the head.
+/// The units are wte, wpe, h.0, ..., ln_f. Each has one use, in this order. The last use is wte again, as the head.
 class Gpt2 final : public Transformer {
  public:
   Gpt2(const ModelShape& shape, const ModelOptions& options, Backend& backend);
@@ -62,7 +62,7 @@ class Gpt2 final : public Transformer {
   void backward_final_norm();
 
   Gpt2Tensors parameters_, gradients_;
-  BlockActivations block_;  // of the current use
+  BlockActivations block_;  // saved activations of the current use
   float *final_mean_ = nullptr, *final_rstd_ = nullptr;
 };
 

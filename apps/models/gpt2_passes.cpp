@@ -1,4 +1,4 @@
-// Forward, recompute and backward of GPT-2, use by use.
+// Forward, recompute and backward of each use of GPT-2.
 #include "apps/models/gpt2.h"
 
 namespace aliquot {
@@ -11,7 +11,7 @@ void Gpt2::forward(int use) {
   forward_head(parameters_.wte);
 }
 
-/// Repeats the block without its last GELU and product, whose results backward does not read.
+/// Repeats the forward of the block without the GELU and the last matrix product, because their results are not saved.
 void Gpt2::recompute(int use) {
   const Gpt2Block& w = parameters_.blocks[static_cast<size_t>(use - 2)];
   forward_attention(w);
@@ -19,7 +19,7 @@ void Gpt2::recompute(int use) {
 }
 
 void Gpt2::backward(int use) {
-  // The head's backward ran before and has assigned the table's gradient or added to it, so this always adds.
+  // The head's backward has already written the gradient of the shared table, so this backward always adds to it.
   if (use == 0) return backend_.embedding_backward(embedding(), gradient_, gradients_.wte);
   if (use == 1) return backend_.positions_backward(positions(), gradient_, gradients_.wpe, adds());
   const auto layer = static_cast<size_t>(use - 2);

@@ -37,7 +37,8 @@ void Llama::declare_block(int64_t layer) {
   LlamaBlock& p = parameters_.blocks[static_cast<size_t>(layer)];
   LlamaBlock& g = gradients_.blocks[static_cast<size_t>(layer)];
   const int64_t width = shape_.width, hidden = shape_.hidden, kv_width = shape_.kv_heads * shape_.head_width();
-  // The residual stream sums 2 x layers outputs of these matrices. The factor keeps the variance of the sum.
+  // The residual stream is the sum of 2 x layers outputs of these matrices. The factor makes the variance of the sum
+  // independent of the number of layers.
   const Initializer residual{Initializer::Kind::kNormal,
                              kDeviation / std::sqrt(2.0f * static_cast<float>(shape_.layers))};
   units_.push_back({"model.layers." + std::to_string(layer),
@@ -53,7 +54,7 @@ void Llama::declare_block(int64_t layer) {
                      tensor("mlp.down_proj.weight", {width, hidden}, residual, p.down_proj, g.down_proj)}});
 }
 
-/// The backward of a use never reads its output. The backward of the embedding reads only the tokens, not its input.
+/// Backward never reads the output of its use. The backward of the embedding does not read the input either.
 UseActivations Llama::use_of(int use) const {
   const bool is_norm = use == 1 + shape_.layers, is_head = use > 1 + shape_.layers;
   return {.output_bytes = is_head   ? 0
@@ -98,7 +99,8 @@ Linear Llama::qkv_weight(ConstValues matrix, int64_t outputs) const {
   return l;
 }
 
-// Each block writes the angles into its scratch again, because saving them would need memory during the whole step.
+// Each block fills the cosines and sines in its scratch again, because keeping them would need memory during the whole
+// step.
 void Llama::apply_rotary(Values qkv, bool back) {
   backend_.rotary_angles(shape_, options_.sequence, cosines_, sines_);
   backend_.rotate({.batch = options_.batch,

@@ -22,8 +22,8 @@ struct LlamaTensors {
   Values lm_head;  // unused if the token embedding is tied to the head
 };
 
-/// Units: model.embed_tokens, model.layers.0, ..., model.norm, and lm_head. If the shape ties the head, there is no
-/// lm_head, and the last use is model.embed_tokens again.
+/// The units are model.embed_tokens, model.layers.0, ..., model.norm and lm_head. Each has one use, in this order. If
+/// the head is tied, there is no lm_head, and the last use is model.embed_tokens again.
 class Llama final : public Transformer {
  public:
   Llama(const ModelShape& shape, const ModelOptions& options, Backend& backend);
@@ -37,7 +37,7 @@ class Llama final : public Transformer {
   // gradients.
   struct BlockActivations {
     float* rstd_1 = nullptr;
-    Values qkv, attention;  // queries and keys after the rotation
+    Values qkv, attention;  // qkv has rotated queries and keys
     float *log_sums = nullptr, *middle = nullptr, *rstd_2 = nullptr;
     Values gate, up;
   };
@@ -49,7 +49,7 @@ class Llama final : public Transformer {
   void allocate_block(ActivationArena& kept, ActivationArena& scratch);
   bool is_block(int use) const { return use >= 1 && use <= shape_.layers; }
   Linear weight(ConstValues matrix, int64_t inputs, int64_t outputs) const;
-  /// One of the three projections whose outputs are column ranges of the qkv matrix.
+  /// The projection to queries, keys or values. Its output is a range of columns of the qkv matrix.
   Linear qkv_weight(ConstValues matrix, int64_t outputs) const;
   void apply_rotary(Values qkv, bool back);
   Norm norm_1(const LlamaBlock& w) const;
@@ -67,7 +67,7 @@ class Llama final : public Transformer {
   ConstValues head() const { return shape_.tied ? parameters_.embed_tokens : parameters_.lm_head; }
 
   LlamaTensors parameters_, gradients_;
-  BlockActivations block_;  // of the current use
+  BlockActivations block_;  // saved activations of the current use
   float* final_rstd_ = nullptr;
   float *cosines_ = nullptr, *sines_ = nullptr;  // scratch, sequence x head_width / 2
 };

@@ -1,4 +1,4 @@
-// Forward, recompute and backward of Llama, use by use.
+// Forward, recompute and backward of each use of Llama.
 #include "apps/models/llama.h"
 
 namespace aliquot {
@@ -10,7 +10,8 @@ void Llama::forward(int use) {
   forward_head(head());
 }
 
-/// Repeats the block without its last SwiGLU and product, whose results backward does not read.
+/// Repeats the forward of the block without the SwiGLU and the last matrix product, because their results are not
+/// saved.
 void Llama::recompute(int use) {
   const LlamaBlock& w = parameters_.blocks[static_cast<size_t>(use - 1)];
   forward_attention(w);
@@ -19,7 +20,7 @@ void Llama::recompute(int use) {
 
 void Llama::backward(int use) {
   if (use == 0) {
-    // The backward of a tied head ran before and has assigned the table's gradient or added to it, so this adds.
+    // The backward of a tied head has already written the gradient of the shared table, so this backward adds to it.
     return backend_.embedding_backward(embedding(), gradient_, gradients_.embed_tokens, shape_.tied || adds());
   }
   const auto layer = static_cast<size_t>(use - 1);
@@ -93,8 +94,9 @@ void Llama::backward_attention(const LlamaBlock& w, const LlamaBlock& g) {
   norm_backward(norm_1(w), normed_gradient_, g.input_norm, nullptr);
 }
 
-// Reads the gradients of qkv in wide_scratch_ and the norm's output in normed_, and assigns the gradient of that output
-// in normed_gradient_. In fp32 normed_ and normed_gradient_ are the same memory, so the weight gradients come first.
+// Reads the gradient of qkv from wide_scratch_ and the norm's output from normed_. Assigns the gradient of the norm's
+// output to normed_gradient_. In fp32, normed_ and normed_gradient_ are the same memory, so the weight gradients must
+// be computed first.
 void Llama::backward_qkv(const LlamaBlock& w, const LlamaBlock& g) {
   const AttentionShape s = attention_shape();
   const Linear q = qkv_weight(w.q_proj, s.width()), k = qkv_weight(w.k_proj, s.kv_width()),

@@ -1,6 +1,6 @@
 #pragma once
-// The interface of the reference models: units of tensors, and uses of units in an order. The trainer sets the pointers
-// of the tensors; a model owns neither parameters nor gradients nor activations.
+// The interface of the reference models. A model declares units of tensors and the order in which it uses them. It does
+// not own parameters, gradients or activations: the trainer sets the pointers to them.
 
 #include <cstddef>
 #include <cstdint>
@@ -25,12 +25,12 @@ struct Initializer {
 /// One tensor. `parameter` and `gradient` point to members of the model. The owner of the memory sets their `data`
 /// before each use of the unit. The model sets their `type` when it is created.
 struct ModelTensor {
-  std::string name;  // within its unit: "attn.c_attn.weight"
+  std::string name;  // without the name of the unit: "attn.c_attn.weight"
   std::vector<int64_t> shape;
   Initializer initial;
   Values* parameter = nullptr;
   Values* gradient = nullptr;
-  bool is_table = false;  // an embedding of tokens or positions, which an optimizer does not treat as a matrix
+  bool is_table = false;  // an embedding or a head, which Muon does not update as a matrix
 
   int64_t element_count() const {
     int64_t count = 1;
@@ -42,8 +42,8 @@ struct ModelTensor {
 /// Tensors that are gathered together. A tensor's full name is `name + "." + tensor.name`: "h.0.attn.c_attn.weight".
 struct ModelUnit {
   std::string name;
-  /// With kAssign the backward of a unit's first use in a pass assigns the gradient, and that of its later uses adds to
-  /// it. The gradient must stay in place between them.
+  /// With kAssign, the first backward of the unit in a pass assigns the gradient. If the unit has more uses, their
+  /// backwards add to it, so the gradient must stay at its address with its contents until then.
   GradientMode gradients = GradientMode::kAssign;
   std::vector<ModelTensor> tensors;
 };
@@ -55,8 +55,8 @@ struct TokenBatch {
 };
 
 /// The model of one rank. Uses are numbered in the order of forward; backward runs each once, from last to first. Each
-/// call accesses the parameters of only one unit. Used from one thread; the backend computes. All results have the same
-/// bits for any number of threads and any addresses.
+/// call accesses the parameters of only one unit. Call all functions from one thread; the backend may use more threads.
+/// The bits of results do not depend on the number of threads or on the addresses of buffers.
 class Model {
  public:
   Model() = default;
@@ -75,8 +75,8 @@ class Model {
   /// backward() of `memory.use`.
   virtual void set_memory(const UseMemory& memory) = 0;
 
-  /// Throws UsageError if a token is outside the vocabulary (the message has its position) or if there are not batch x
-  /// sequence tokens and targets.
+  /// Throws UsageError if a token is outside the vocabulary (the message has its position) or if the number of
+  /// tokens or targets is not batch x sequence.
   virtual void set_batch(const TokenBatch& batch) = 0;
 
   virtual void forward(int use) = 0;
@@ -87,7 +87,7 @@ class Model {
 
   /// The loss summed over the tokens of the micro-batch. Valid after the forward of the last use.
   virtual double loss_sum() const = 0;
-  /// Backward computes the gradients of factor * loss_sum(). A factor of 1 / token count gives those of the mean loss.
+  /// Backward computes the gradients of factor * loss_sum(). Use 1 / token count for the mean loss.
   virtual void set_loss_factor(float factor) = 0;
 };
 

@@ -9,8 +9,8 @@ namespace aliquot {
 /// Units, tensors and order of uses of a model of this shape. Tensors have the names used in checkpoints.
 ModelSpec parameters_of(const ModelShape& shape);
 
-/// `parameter_count` parameters in `unit_count` equal units, used one after the other. The last unit also has the
-/// remainder.
+/// A model of `unit_count` equal units, used one after the other, with `parameter_count` parameters in total. The last
+/// unit also has the remainder of the division.
 ModelSpec make_equal_units(int64_t parameter_count, int64_t unit_count);
 
 /// The number of parameters of all units, each counted once.

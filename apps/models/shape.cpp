@@ -89,12 +89,13 @@ void check(const ModelShape& shape, const ShapeNames& names) {
   check_multiple(names.heads, shape.heads, names.kv_heads, shape.kv_heads);
   if (shape.family == ModelFamily::kLlama && shape.head_width() % 2 != 0) {
     throw UsageError(std::string(names.width) + " " + std::to_string(shape.width) + " and " + std::string(names.heads) +
-                     " " + std::to_string(shape.heads) + " make heads of " + std::to_string(shape.head_width()) +
-                     " elements, but rotary positions need an even number: change one of them.");
+                     " " + std::to_string(shape.heads) + " give a head width of " + std::to_string(shape.head_width()) +
+                     ", but rotary position embedding needs an even one: change one of them.");
   }
   if (shape.family == ModelFamily::kGpt2 && shape.kv_heads != shape.heads) {
-    throw UsageError(std::string(names.kv_heads) + " " + std::to_string(shape.kv_heads) + " with a gpt2 model: only " +
-                     std::to_string(shape.heads) + " is supported, because each head has its own keys; omit the flag.");
+    throw UsageError(std::string(names.kv_heads) + " " + std::to_string(shape.kv_heads) + " does not fit " +
+                     std::string(names.heads) + " " + std::to_string(shape.heads) +
+                     ": omit the flag, because gpt2 has no grouped-query attention.");
   }
 }
 

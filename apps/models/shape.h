@@ -27,7 +27,7 @@ struct Rope {
   friend bool operator==(const Rope&, const Rope&) = default;
 };
 
-/// Everything except the weights that defines what a transformer computes.
+/// The properties of a transformer that determine its computation, except the weights.
 struct ModelShape {
   ModelFamily family = ModelFamily::kGpt2;
   int64_t layers = 0;
@@ -55,14 +55,14 @@ std::span<const ModelPreset> model_presets();
 /// Null if no preset has this name.
 const ModelPreset* find_model_preset(std::string_view name);
 
-/// What error messages call the fields of a shape: flags, or keys of a file.
+/// Names of a shape's fields in error messages: flags, or keys of config.json.
 struct ShapeNames {
   std::string_view layers, width, heads, kv_heads, hidden, context, vocabulary, norm_epsilon, rope_theta;
 };
 inline constexpr ShapeNames kShapeFlags{"--layers",  "--width", "--heads",      "--kv-heads", "--hidden",
                                         "--context", "--vocab", "norm_epsilon", "rope_theta"};
 
-/// The hyperparameters that tensor shapes do not determine: "4 heads, norm epsilon 1e-05, RoPE theta 10000".
+/// Hyperparameters that the shapes of the tensors do not determine: "4 heads, norm epsilon 1e-05, RoPE theta 10000".
 std::string numbers_text(const ModelShape& shape);
 
 /// Throws UsageError, naming the field, if a number is out of range or if fields do not fit together. For example,

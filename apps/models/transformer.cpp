@@ -54,7 +54,7 @@ void Transformer::allocate_block_scratch(ActivationArena& scratch, int64_t wide_
 void Transformer::allocate_head(ActivationArena& kept, ActivationArena& scratch) {
   const LossShape loss = loss_shape();
   const bool rounds = backend_.makes_tiles_in_fp32(options_.compute);
-  // Logits that backward recomputes need not be kept between forward and backward.
+  // If backward recomputes the logits, they need no memory between forward and backward.
   loss_.logits = (loss.keep_logits ? kept : scratch).allocate(loss.logits_elements(), options_.compute);
   loss_.maxima = kept.allocate(rows());
   loss_.log_sums = kept.allocate(rows());
@@ -71,8 +71,8 @@ float* Transformer::allocate_product_scratch(ActivationArena& scratch) const {
 void Transformer::set_batch(const TokenBatch& batch) {
   for (const auto& [ids, what] : {std::pair{batch.tokens, "token"}, std::pair{batch.targets, "target"}}) {
     if (static_cast<int64_t>(ids.size()) != rows()) {
-      throw UsageError("a micro-batch has " + std::to_string(ids.size()) + " " + what +
-                       "s: expected batch x sequence, " + std::to_string(rows()) + ".");
+      throw UsageError("a micro-batch has " + std::to_string(ids.size()) + " " + what + "s: expected " +
+                       std::to_string(rows()) + " (batch x sequence).");
     }
     const auto bad = std::ranges::find_if(ids, [&](int32_t id) { return id < 0 || id >= shape_.vocabulary; });
     if (bad == ids.end()) continue;

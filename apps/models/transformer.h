@@ -10,7 +10,7 @@
 
 namespace aliquot {
 
-/// Options of a run that a model needs besides its shape.
+/// Options of a run that determine a model's memory and computation, in addition to its shape.
 struct ModelOptions {
   int64_t batch = 1;
   int64_t sequence = 0;                               // 0 means the shape's context
@@ -21,8 +21,8 @@ struct ModelOptions {
   DType gradient_type = DType::kFloat32;              // type of parameter gradients: fp32 or bf16
 };
 
-/// The residual stream and its gradient, statistics, softmax and loss are fp32. Other activations have the compute
-/// type. Only the models themselves use this class.
+/// The base class of Gpt2 and Llama. Other code uses Model. The residual stream and its gradient, the statistics, the
+/// softmax and the loss are fp32. Other activations have the compute type.
 class Transformer : public Model {
  public:
   const std::vector<ModelUnit>& units() const override { return units_; }
@@ -38,14 +38,14 @@ class Transformer : public Model {
   /// model.
   Transformer(const ModelShape& shape, const ModelOptions& options, Backend& backend);
 
-  /// Declares one use of every unit in order, then a second use of unit `head` as the head. `head` is -1 if the head is
-  /// a unit of its own. Computes the memory of each use with use_of() and allocate_use().
+  /// Declares one use of every unit in order, then a second use of unit `head` as the head. `head` is -1 if the head
+  /// has its own unit. Computes the memory of each use with use_of() and allocate_use().
   void finish_declaration(int head);
   /// The properties of a use except kept_bytes and scratch_bytes, which follow from allocate_use().
   virtual UseActivations use_of(int use) const = 0;
   /// Allocates the saved activations and the scratch of a use: see ActivationArena. Runs before every use.
   virtual void allocate_use(int use, ActivationArena& kept, ActivationArena& scratch) = 0;
-  /// `wide_elements` is the size of the largest array between two products of a block.
+  /// `wide_elements` is the number of elements of the largest array between two matrix products of a block.
   void allocate_block_scratch(ActivationArena& scratch, int64_t wide_elements);
   void allocate_head(ActivationArena& kept, ActivationArena& scratch);
   int64_t stream_bytes() const { return stream_elements() * element_bytes(DType::kFloat32); }
@@ -79,9 +79,9 @@ class Transformer : public Model {
   /// Adds the gradient of the norm's input to gradient_, or assigns it. `from` is the gradient of the output.
   void norm_backward(const Norm& norm, const float* from, Values d_weight, Values d_bias, bool add = true);
 
-  /// Reads the input of the current use.
+  /// Computes the loss from the input of the current use and the table of the head.
   void forward_head(ConstValues table);
-  /// Assigns gradient_.
+  /// Assigns gradient_. Assigns the gradient of the table, or adds to it.
   void backward_head(ConstValues table, Values d_table, bool add);
 
   ModelShape shape_;

@@ -188,7 +188,7 @@ void DeepspeedTranslator::translate_loss_scaling() {
   }
 }
 
-/// The types in which gradients are accumulated and reduced.
+/// Sets the types in which gradients are accumulated and reduced.
 void DeepspeedTranslator::translate_types() {
   const auto translate_type = [this](const std::string& key, std::string_view option) {
     const std::string type = lower(word(key));
@@ -223,7 +223,7 @@ void DeepspeedTranslator::translate_muon(const std::string& params) {
   translate_betas(0.9, 0.95);
 }
 
-/// Without this block DeepSpeed uses the optimizer of the program, so the options of Aliquot apply.
+/// Without the block `optimizer`, DeepSpeed uses an optimizer that the program creates, so Aliquot's options apply.
 void DeepspeedTranslator::translate_optimizer() {
   const std::string params = "optimizer.params.", type = lower(word("optimizer.type"));
   if (type.empty()) {
@@ -239,7 +239,7 @@ void DeepspeedTranslator::translate_optimizer() {
   if (type == "muon") return translate_muon(params);
   set_number(params + "lr", "lr", kDeepspeedDefaultLr);
   set_number(params + "eps", "eps", 1e-8);
-  const bool is_torch_adamw = flag(params + "torch_adam") && decoupled;  // its default weight decay is not 0
+  const bool is_torch_adamw = flag(params + "torch_adam") && decoupled;  // PyTorch's default weight decay is 0.01
   set_number(params + "weight_decay", "weight-decay", is_torch_adamw && type.starts_with("adam") ? 0.01 : 0);
   if (type == "sgd") set_number(params + "momentum", "momentum", 0);
   if (type == "sgd") options_.optimizer.nesterov = flag(params + "nesterov");
@@ -269,7 +269,7 @@ void DeepspeedTranslator::translate_scheduler() {
   translate_rates(type);
 }
 
-/// The learning rates at which the warm-up begins and ends, and the final one.
+/// Sets the learning rates at the start and the end of the warm-up, and the minimum learning rate.
 void DeepspeedTranslator::translate_rates(const std::string& type) {
   const std::string params = "scheduler.params.";
   if (type == "WarmupCosineLR") {  // its parameters are fractions of the optimizer's learning rate
@@ -317,7 +317,7 @@ void DeepspeedTranslator::translate_prefetch() {
   }
 }
 
-/// `ratio_base_lr` is the learning rate to which the file's ratios refer, if an option replaces that of the file.
+/// `ratio_base_lr` is the learning rate that the ratios in the file refer to. By default, it is that of the file.
 std::vector<std::string> translate(TrainOptions& options, const DeepspeedFile& file,
                                    std::optional<double> ratio_base_lr = {}) {
   DeepspeedTranslator translation(options, file, ratio_base_lr);
@@ -333,20 +333,20 @@ std::vector<std::string> apply_deepspeed_file(TrainOptions& options, const std::
 
 // Each file is read only once, because it may be a pipe. Its values are applied several times.
 std::vector<std::string> parse_train_arguments(TrainOptions& options, const std::vector<std::string>& arguments) {
-  TrainOptions named;  // gives only the name of the DeepSpeed file, which must be applied before the other options
+  TrainOptions named;  // used only for the name of the DeepSpeed file, which must be applied before the other options
   const OptionTable names = train_option_table(named);
   const std::vector<GivenOption> given = read_arguments(names, arguments);
   set_options(names, given);
   std::vector<std::string> remarks;
   if (!named.deepspeed.empty()) {
     const DeepspeedFile file = read_deepspeed_file(named.deepspeed);
-    TrainOptions trial;  // gives the final learning rate, which the fractions in the file refer to
+    TrainOptions trial;  // used only for the final learning rate, which the ratios in the file refer to
     translate(trial, file);
     set_options(train_option_table(trial), given);
     const std::vector<std::string> ignored_keys = translate(options, file, trial.optimizer.lr);
     if (!ignored_keys.empty())
       remarks.push_back(
-          fmt::format("{}: ignored keys without effect here: {}", named.deepspeed, fmt::join(ignored_keys, ", ")));
+          fmt::format("{}: these keys have no effect in Aliquot: {}", named.deepspeed, fmt::join(ignored_keys, ", ")));
   }
   set_options(train_option_table(options), given);
   return remarks;

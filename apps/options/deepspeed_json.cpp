@@ -63,7 +63,7 @@ class JsonFlattener {
   }
 
  private:
-  /// Whether `path` is in a block that is ignored as a whole.
+  /// Whether the top-level block that contains `path` is ignored.
   static bool in_ignored_block(const std::string& path) {
     const DeepspeedKey* block = find_key(path.substr(0, path.find('.')));
     return block != nullptr && block->handling == KeyHandling::kIgnored;

@@ -1,5 +1,5 @@
 #pragma once
-// The flags of the command for the options that messages of the library name.
+// Replaces names of options in messages of the library by flags of the command.
 
 #include <string>
 #include <string_view>
@@ -8,7 +8,7 @@ namespace aliquot {
 
 /// Returns `message` with each field of EngineOptions and WorldOptions replaced by the flag that sets it:
 /// --memory-budget for EngineOptions::memory_budget_bytes. A field without a flag is replaced by the environment
-/// variable that sets it.
+/// variable that sets it, or by a description.
 std::string with_flag_names(std::string_view message);
 
 /// A LogSink that prints with_flag_names(message) on standard error.

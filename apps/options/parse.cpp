@@ -73,7 +73,7 @@ void read_config_line(const OptionTable& table, const std::string& line, const s
                      " Keys are the options of --help without the leading dashes.");
   }
   const std::string value = equals == std::string::npos ? "" : trimmed(line.substr(equals + 1));
-  if (equals != std::string::npos && value.empty()) return;  // --dry-run prints unset options so
+  if (equals != std::string::npos && value.empty()) return;  // --dry-run prints unset options in this form
   if (equals == std::string::npos && !option->is_switch) {
     throw UsageError(where + ": '" + name + "' has no value: write " + name + " = VALUE.");
   }

@@ -13,7 +13,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Json::dump() is recursive, so it would overflow the stack for a deep value.
+// Json::dump() is recursive, so a deeply nested value would overflow the stack.
 constexpr int kMaxDepth = 16;
 
 }  // namespace
@@ -25,7 +25,7 @@ Json read_settings_json(const std::string& option, const std::string& path, cons
   std::vector<std::set<std::string>> keys;  // of each enclosing object, outermost first
   const auto check = [&](int depth, Json::parse_event_t event, Json& parsed) {
     if (depth > kMaxDepth)
-      throw UsageError(fmt::format("{}: objects and lists are nested more than {} deep.", source, kMaxDepth));
+      throw UsageError(fmt::format("{}: objects and lists are nested more than {} levels deep.", source, kMaxDepth));
     if (event == Json::parse_event_t::object_start) keys.emplace_back();
     if (event == Json::parse_event_t::object_end) keys.pop_back();
     if (event == Json::parse_event_t::key && !keys.back().insert(parsed.get<std::string>()).second)

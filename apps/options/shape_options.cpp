@@ -87,8 +87,8 @@ void add_shape_options(OptionTable& t, ShapeOptions& o) {
            if (!o.model.empty()) return o.model;
            return o.file_shape ? OptionValue() : OptionValue(kDefaultModel);
          }});
-  t.count("layers", o.layers, kExtentRange, "Number of transformer blocks; default that of the model.");
-  t.count("width", o.width, kExtentRange, "Elements of the residual stream.");
+  t.count("layers", o.layers, kExtentRange, "Number of transformer blocks; default: that of the model.");
+  t.count("width", o.width, kExtentRange, "Width of the residual stream, in elements.");
   t.count("heads", o.heads, kExtentRange, "Attention heads; must divide the width.");
   t.count("kv-heads", o.kv_heads, kExtentRange, "Heads of keys and values (llama); must divide the heads.");
   t.count("hidden", o.hidden, kExtentRange, "Hidden elements of a feed-forward layer.");

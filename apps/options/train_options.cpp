@@ -6,13 +6,13 @@ namespace {
 constexpr IntegerRange kNonNegative{0, int64_t{1} << 62};
 constexpr IntegerRange kPositive{1, int64_t{1} << 62};
 constexpr IntegerRange kExtentRange{1, int64_t{1} << 31};
-constexpr RealRange kLrRange{.least = 0, .most = 1e29};  // the optimizers take less than 1e30
+constexpr RealRange kLrRange{.least = 0, .most = 1e29};  // the optimizers require less than 1e30
 
 void add_world(OptionTable& t, TrainOptions& o, const OptionTable& common) {
   t.heading("Sharding");
   t.add(common, {"zero-stage"});
   t.count("ranks", o.ranks, {1, 4096},
-          "Number of ranks, as threads of this process, if there is no launcher; default one per GPU, or 1.");
+          "Number of ranks (threads of this process) without a launcher; default: one per GPU, or 1 without a GPU.");
   t.add(common, {"device", "world", "threads", "replicas"});
 }
 
@@ -34,16 +34,16 @@ void add_data(OptionTable& t, TrainOptions& o, const OptionTable& common) {
   t.choice("shuffle", o.shuffle, kShuffleWords, "Read sequences in a random order, which differs in each epoch.");
   t.count("data-seed", o.data_seed, kNonNegative, "Seed of the random order.");
   t.text("eval-data", "FILE", o.eval_data, "Tokens for the validation loss.");
-  t.count("eval-every", o.eval_every, kNonNegative, "Steps between validations; 0 means never.");
-  t.count("eval-batches", o.eval_batches, kPositive, "Micro-batches of each rank in a validation.");
+  t.count("eval-every", o.eval_every, kNonNegative, "Steps between validations; 0 means no validation.");
+  t.count("eval-batches", o.eval_batches, kPositive, "Micro-batches per rank in each validation.");
   t.heading("Steps");
   t.count("steps", o.steps, kPositive,
-          "Total number of steps, including those before a resume; the end of --schedule.");
+          "Total number of steps, including those before a resume. --schedule ends at the last one.");
   t.count("micro-batch", o.micro_batch, {1, 1 << 20}, "Sequences that a rank computes at once.");
   t.add(common, {"accumulate"});
-  t.count("sequence", o.sequence, kExtentRange, "Tokens per sequence; default the context.");
+  t.count("sequence", o.sequence, kExtentRange, "Tokens per sequence; default: the model's context.");
   t.count("global-batch", o.global_batch, kPositive, "Sequences per step over all ranks; determines --accumulate.");
-  t.count("stop-after", o.stop_after, kPositive, "Save and end this run at that step.");
+  t.count("stop-after", o.stop_after, kPositive, "Save a checkpoint and end this run after that step.");
 }
 
 void add_optimizer(OptionTable& t, TrainOptions& o, const OptionTable& common) {
@@ -58,7 +58,7 @@ void add_optimizer(OptionTable& t, TrainOptions& o, const OptionTable& common) {
   t.count("warmup", o.warmup, kNonNegative, "Steps in which the learning rate rises to --lr.");
   t.choice("warmup-shape", o.warmup_shape, kWarmupWords, "Shape of the rise.");
   t.real("warmup-from", o.warmup_from, kLrRange, "Learning rate at the start of the rise.");
-  t.choice("scale-lr", o.scale_lr, kScalingWords, "Scale learning rates by the global batch / --base-batch.");
+  t.choice("scale-lr", o.scale_lr, kScalingWords, "Scale learning rates with the ratio global batch / --base-batch.");
   t.count("base-batch", o.base_batch, kPositive, "Global batch for which --lr was chosen.");
   t.add(common, {"clip"});
 }
@@ -73,33 +73,33 @@ void add_precision_and_memory(OptionTable& t, const OptionTable& common) {
 
 void add_checkpoints(OptionTable& t, TrainOptions& o) {
   t.heading("Checkpoints");
-  t.text("checkpoint-dir", "DIR", o.checkpoint_dir, "Directory for checkpoints; the end of the run is always saved.");
+  t.text("checkpoint-dir", "DIR", o.checkpoint_dir, "Directory for checkpoints; the last step is always saved.");
   t.count("checkpoint-every", o.checkpoint_every, kNonNegative, "Steps between checkpoints; 0 saves only at the end.");
   t.count("keep", o.keep, {0, 1 << 30}, "Number of newest checkpoints to keep; 0 keeps all.");
   t.choice("save", o.save, {"auto", "snapshot", "blocking"},
            "snapshot: copy the shard and write it while training continues; blocking: wait for the disk.");
   t.text("resume", "none|auto|PATH", o.resume,
          "Checkpoint to continue from; auto: the newest valid one in --checkpoint-dir, if any.");
-  t.toggle("allow-missing", o.allow_missing, "Start tensors that --resume or --init does not contain as zeros.");
+  t.toggle("allow-missing", o.allow_missing, "Set tensors that --resume or --init does not contain to zero.");
 }
 
 void add_reports(OptionTable& t, TrainOptions& o, const OptionTable& common) {
   t.heading("Reports");
   t.text("metrics", "FILE.jsonl", o.metrics, "Write one JSON object per step.");
-  t.text("trace", "FILE.json", o.trace, "Write the operations of each lane and rank, for Perfetto.");
+  t.text("trace", "FILE.json", o.trace, "Write the times of all operations on each lane of each rank, for Perfetto.");
   t.toggle("quiet", o.quiet, "Print only the digest, warnings and errors.");
   t.choice("progress", o.progress, {"auto", "bar", "lines", "none"}, "auto: a bar on a terminal, lines elsewhere.");
   t.count("stragglers-every", o.stragglers_every, kNonNegative,
-          "Steps between records, in the metrics, of the compute and waiting time of each rank; 0 means never.");
+          "Steps between records of each rank's compute and waiting time in the metrics; 0 means no records.");
   t.real("straggler-threshold", o.straggler_threshold, {.least = 1},
          "Warn of a rank whose compute time exceeds the median by this factor.");
-  t.count("digest-every", o.digest_every, kNonNegative, "Steps between digests in the metrics; 0 means never.");
+  t.count("digest-every", o.digest_every, kNonNegative, "Steps between digests in the metrics; 0 means no digests.");
   t.heading("Running");
   t.add(common, {"timeout", "max-skipped"});
   t.real("skip-spikes", o.skip_spikes, {.least = 1},
-         "Skip steps whose loss is this many standard deviations above the mean of earlier steps; default never.");
+         "Skip steps whose loss is this many standard deviations above the mean of earlier steps; default: never.");
   t.count("check-every", o.check_every, kNonNegative,
-          "Steps between comparisons of state that several ranks hold copies of; 0 means never.");
+          "Steps between checks that all copies of the same state are equal on the ranks; 0 means no checks.");
   t.add(common, {"seed"});
   t.toggle("dry-run", o.dry_run, "Print the options, the memory plan and the schedule; run nothing.");
   t.text("deepspeed", "FILE", o.deepspeed, "Read settings from a DeepSpeed JSON configuration.");

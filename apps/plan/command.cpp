@@ -44,7 +44,7 @@ ModelSpec model_of(const PlanOptions& o, const Machine& machine) {
   return make_equal_units(*o.params, o.units);
 }
 
-/// Plans as `aliquot train` does: its kernels add to gradients if micro-batches accumulate in the full gradients.
+/// Plans as `aliquot train` does. If micro-batches accumulate in the full gradients, its models add to the gradients.
 Plan plan_of(ModelSpec model, const Policy& policy, const Topology& topology) {
   if (policy.micro_batch_count > 1 && !accumulates_into_shard(policy)) {
     for (UnitSpec& unit : model.units) unit.gradients = GradientMode::kAdd;
@@ -148,8 +148,8 @@ int run_plan(const Arguments& arguments) {
     write_stdout(
         "aliquot plan [--option value ...]\n\n"
         "Predicts the memory of a rank by category and its traffic per step. With --machine, also simulates the time\n"
-        "of a step. Runs nothing. Activations are those of the built-in models, on GPUs if the machine has them and\n"
-        "otherwise on a host. With --params they are unknown and not counted.\n\n{}",
+        "of a step. Does not train. Counts the activations of the built-in models, for GPUs if --machine has GPUs and\n"
+        "otherwise for a host. With --params the activations are unknown and not counted.\n\n{}",
         option_help(table));
     return 0;
   }

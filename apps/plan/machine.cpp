@@ -18,7 +18,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// Rates of a node with 8 GPUs, in bytes or operations per second: `network` of the whole node, the others of one GPU.
+/// Rates of a node with 8 GPUs, in bytes or floating-point operations per second. `network` is the rate of the node.
+/// The others are rates of one GPU.
 CostModel eight_gpus(double link, double network, double memory, double flops) {
   CostModel cost;
   cost.inside_node = {link, 1e-5};
@@ -56,7 +57,7 @@ void refuse_unknown_keys(const Json& object, const std::vector<std::string>& kno
 
 enum class ZeroPolicy : uint8_t { kAllowZero, kRejectZero };
 
-/// Reads an optional number into `value`. A rate of 0 would take forever and is rejected by default.
+/// Reads an optional number into `value`. Rejects 0 by default, because a transfer at rate 0 never ends.
 void read_field(const Json& object, const char* field, double& value, const std::string& path,
                 ZeroPolicy zero_policy = ZeroPolicy::kRejectZero) {
   if (!object.contains(field)) return;
@@ -79,7 +80,8 @@ void read_field(const Json& object, const char* field, LinkCost& link, const std
   read_field(object[field], "latency_seconds", link.latency_seconds, path, ZeroPolicy::kAllowZero);
 }
 
-/// Links and memory at about 90 % of their published rates; arithmetic at the rate that large models reach.
+/// The presets have about 90 % of the published rates of links and memory, and the rate of arithmetic that large models
+/// reach.
 std::optional<Machine> find_preset_machine(const std::string& name) {
   if (name == "host") return Machine{name, false, CostModel::typical_host()};
   if (name == "dgx-a100") return Machine{name, true, eight_gpus(2.3e11, 1.8e11, 1.6e12, 1.5e14)};

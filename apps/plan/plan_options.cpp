@@ -25,7 +25,7 @@ void add_sharding(OptionTable& t, PlanOptions& o, const OptionTable& common) {
   t.add(common, {"replicas", "zero-stage"});
   t.text("stages", "all|LIST", o.stages, "Compare several ZeRO stages: all, or a list such as 1,3.");
   t.add(common, {"accumulate-into", "prefetch", "keep-gathered"});
-  t.add(common, "recompute", "Units whose forward pass is repeated in backward; auto means none here.");
+  t.add(common, "recompute", "Uses whose forward pass is repeated in backward; auto: none in plans.");
   t.add(common, {"gather", "offload", "offload-parameters"});
   t.add(common, "update-in-backward", "Update a unit as soon as its gradient is reduced.");
   t.add(common, {"quantize", "reproducible"});
@@ -54,15 +54,16 @@ OptionTable plan_option_table(PlanOptions& o) {
   t.heading("Batch");
   t.count("micro-batch", o.micro_batch, {1, 1 << 20}, "Sequences that a rank computes at once.");
   t.add(common, {"accumulate"});
-  t.count("sequence", o.sequence, kExtentRange, "Tokens per sequence; default the context.");
+  t.count("sequence", o.sequence, kExtentRange,
+          "Tokens per sequence; default: the model's context, 1024 with --params.");
   t.add(common, "threads",
         "Host threads of a rank, each with its own scratch memory; default 1 (in train: cores / ranks).");
   t.heading("Output");
-  t.bytes("device-memory", o.device_memory, "Memory of a rank: prints the largest model of this kind that fits.");
+  t.bytes("device-memory", o.device_memory, "Memory per rank; also prints the size of the largest model that fits.");
   t.text("machine", "NAME|FILE", o.machine,
          "Simulate a step with the rates of host, dgx-a100, dgx-h100, dgx-h200, or of a JSON file.");
   t.text("profile", "FILE", o.profile,
-         "Measured times of forward and backward: the --metrics file of a run of this model on one rank.");
+         "Use measured times of forward and backward from the --metrics file of a run of this model on one rank.");
   t.toggle("schedule", o.schedule, "List the operations of the schedule.");
   t.text("trace", "FILE", o.trace, "Write the simulated step of the last ZeRO stage, for Perfetto.");
   t.choice("format", o.format, {"text", "json", "csv"}, "Format of the output.");

@@ -19,7 +19,7 @@ std::string largest_categories_text(const Account& account) {
 }
 
 std::string heading(const PlanOptions& o, const PlannedRun& outcome) {
-  return fmt::format("stage {} on {} rank{}, {} parameters, {}\n", outcome.plan.schedule.zero_stage, o.ranks,
+  return fmt::format("ZeRO stage {} on {} rank{}, {} parameters, {}\n", outcome.plan.schedule.zero_stage, o.ranks,
                      o.ranks == 1 ? "" : "s", outcome.parameters, outcome.plan.policy.precision.describe());
 }
 
@@ -91,7 +91,8 @@ std::string comparison_table(const PlanOptions& o, std::span<const PlannedRun> o
   Table table(outcomes);
   table.text = fmt::format("{} parameters on {} rank{}, {}; values per rank\n", outcomes[0].parameters, o.ranks,
                            o.ranks == 1 ? "" : "s", outcomes[0].plan.policy.precision.describe());
-  table.row("", [](const PlannedRun& outcome) { return fmt::format("stage {}", outcome.plan.schedule.zero_stage); });
+  table.row("",
+            [](const PlannedRun& outcome) { return fmt::format("ZeRO stage {}", outcome.plan.schedule.zero_stage); });
   add_memory(table);
   table.bytes("sent per step", [](const PlannedRun& outcome) { return outcome.timeline.sent_bytes; });
   table.bytes("received per step", [](const PlannedRun& outcome) { return outcome.timeline.received_bytes; });
@@ -104,7 +105,7 @@ std::string comparison_table(const PlanOptions& o, std::span<const PlannedRun> o
   table.text += fmt::format("  simulated on {}\n", o.machine);
   table.row("seconds per step",
             [](const PlannedRun& outcome) { return fmt::format("{:.4g}", outcome.timeline.step_seconds); });
-  table.row("hidden",
+  table.row("hidden traffic",
             [](const PlannedRun& outcome) { return fmt::format("{:.0f} %", 100 * outcome.timeline.hidden_share()); });
   table.row("tokens/s", [](const PlannedRun& outcome) {
     return fmt::format("{:.0f}", outcome.tokens / outcome.timeline.step_seconds);

@@ -22,7 +22,7 @@ struct PlannedRun {
   std::optional<int64_t> largest;  // parameters of the largest model that fits in --device-memory
 };
 
-/// One ZeRO stage as a list, several as a table of at most 100 columns. `outcomes` must not be empty.
+/// Returns a list for one ZeRO stage, or a table of at most 100 columns for several. `outcomes` must not be empty.
 std::string plan_text(const PlanOptions& options, std::span<const PlannedRun> outcomes);
 
 }  // namespace aliquot

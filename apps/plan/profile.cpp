@@ -20,7 +20,7 @@ ProfiledRun read(const std::string& path) {
   std::ifstream file(path);
   if (!file) throw UsageError(fmt::format("--profile {}: the file cannot be read.", path));
   const int bad_line = read_metrics_lines(file, [&run](const Json& json) {
-    // A resumed run writes this line again.
+    // A resumed run writes this line again. Only the lines after the last one count.
     if (json.contains("run"))
       run = {json["run"].at("options"), json["run"].at("plan").at("step").at("titles"), Json(), {}};
     if (json.contains("step")) run.step_seconds.push_back(json.at("step_seconds"));
@@ -32,8 +32,8 @@ ProfiledRun read(const std::string& path) {
   return run;
 }
 
-/// The factor that scales the recorded step to the 25th percentile of all steps. Other programs on the machine only
-/// ever make a step longer, so a low percentile is closest to an undisturbed step.
+/// The factor that scales the recorded step to the 25th percentile of all steps after the first. Other programs on the
+/// machine can only make a step longer, so a low percentile is close to the time of an undisturbed step.
 double undisturbed_ratio(const ProfiledRun& run) {
   std::vector<double> seconds(run.step_seconds.begin() + 1, run.step_seconds.end());  // without the warm-up step
   std::ranges::sort(seconds);

@@ -17,8 +17,8 @@ double forward_flops(const ModelSpec& model, std::size_t use, const ModelShape& 
   }
   const bool is_block = elements > static_cast<double>(2 * shape.width);  // otherwise a norm
   if (tables > 0 || !is_block) return 0;
-  // Scores, and their products with values: 2 operations each per feature and earlier token; on average length / 2
-  // tokens are earlier.
+  // The attention scores and their products with the values each cost 2 operations per feature and earlier token. On
+  // average, length / 2 tokens are earlier.
   return 2.0 * elements + 2.0 * static_cast<double>(length * shape.width);
 }
 

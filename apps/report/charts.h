@@ -29,8 +29,9 @@ struct Curve {
   bool from_zero = false;  // the axis begins at zero
   bool marks = false;      // draw points too, for metrics that only some steps have
 };
-/// An SVG with a line for each run. Steps without the metric, or with a value that is not finite, leave a gap, except
-/// with `marks`. If there are more steps than points, each interval of steps shows its minimum and its maximum.
+/// An SVG with a line for each run. The line has a gap at steps without the metric or with a value that is not finite.
+/// With `marks`, it continues across these steps. If a run has more than about 1000 steps, the line shows the minimum
+/// and the maximum of each interval of steps.
 std::string curve_chart(const Curve& curve, const std::vector<ReportRun>& runs);
 
 /// Whether any step of any run has the metric.
@@ -42,7 +43,7 @@ std::string rank_table(const ReportRun& run);
 /// An SVG of the bytes in use at each operation, stacked by category. Empty if the record has no operations.
 std::string step_memory_chart(const ReportRun& run);
 
-/// An SVG of the operations of each lane over time, for the step that was timed. Empty if none was.
+/// An SVG of the operations of each lane over time, for the step that was timed. Empty if no step was timed.
 std::string step_lanes_chart(const ReportRun& run);
 
 }  // namespace aliquot

@@ -22,7 +22,7 @@ constexpr std::string_view kHelp =
     "aliquot report RUN.jsonl [OTHER.jsonl ...] [--sweep DIR] --out FILE.html\n\n"
     "Writes one HTML page that compares runs recorded by aliquot train --metrics: loss, gradient norm,\n"
     "learning rate, tokens/s, planned and measured memory, the operations of one step, and the options\n"
-    "that differ. The page needs no network.\n\n";
+    "that differ. The page loads nothing from the network.\n\n";
 
 struct ReportOptions {
   std::string sweep, out = "report.html";

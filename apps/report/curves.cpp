@@ -12,7 +12,7 @@ namespace {
 
 constexpr double kWidth = 480, kHeight = 250, kLeft = 58, kRight = 14, kTop = 34, kBottom = 36;
 constexpr size_t kMostPoints = 1000;
-constexpr double kLogarithmicRatio = 200;  // maximum / minimum above which the axis is logarithmic
+constexpr double kLogarithmicRatio = 200;  // the axis is logarithmic if maximum / minimum is larger than this
 
 struct Sample {
   double step, value;

@@ -166,9 +166,9 @@ std::string report_page(const std::vector<ReportRun>& runs, const SweepResults& 
   if (!runs.empty()) {
     page += summary(runs) + curves(runs) + memory(runs);
     page += charts("Memory at each operation of one step", "the record has no operations.", step_memory_chart, runs);
-    page += charts("Lanes of one step", "no step was timed, which requires a finished run of at least three steps.",
+    page += charts("Lanes of one step", "no step was timed: this requires a finished run of at least three steps.",
                    step_lanes_chart, runs);
-    page += charts("Ranks of one step", "the record has no straggler report (--stragglers-every), or one rank only.",
+    page += charts("Ranks of one step", "the record has no straggler report (--stragglers-every), or only one rank.",
                    rank_table, runs);
     page += options(runs);
   }

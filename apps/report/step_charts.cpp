@@ -26,7 +26,7 @@ std::vector<Layer> layers_of(const Json& run) {
   const Json& plan = run.at("plan");
   const Json& step = plan.at("step");
   for (const auto& [category, bytes] : step.at("bytes").items()) layers.push_back({category, bytes});
-  // In old records activations are not part of the plan. They have one number for the whole step.
+  // Records of older versions do not plan activations by operation. They have one number for the step.
   const double lasting = step.at("bytes").contains("activations") ? 0.0 : plan.at("memory").value("activations", 0.0);
   if (lasting > 0) layers.push_back({"activations", std::vector<double>(step.at("titles").size(), lasting)});
   return layers;
@@ -56,7 +56,7 @@ void draw_memory_frame(Svg& svg, const Axis& x, const Axis& y, const Json& title
   }
   const double bottom = kMemoryHeight - kMemoryBottom;
   double end = 0;
-  for (size_t i = 0; i < titles.size(); ++i) {  // skips titles for which there is no room
+  for (size_t i = 0; i < titles.size(); ++i) {  // skips titles that would overlap another title
     const std::string title = titles[i].get<std::string>();
     const double at = x.at(static_cast<double>(i) + 0.5), half = 2.9 * static_cast<double>(title.size());
     if (!title.starts_with("forward") && !title.starts_with("backward") && !title.starts_with("norm")) continue;

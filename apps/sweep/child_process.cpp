@@ -18,11 +18,11 @@ namespace {
 constexpr int kCannotRun = 127;
 constexpr auto kPollInterval = std::chrono::milliseconds(10);
 
-// Runs in the child between fork and exec, so it must not take locks (async-signal-safe calls only).
+// Runs in the child between fork and exec. May only call functions that take no locks and allocate no memory.
 [[noreturn]] void exec_program(char* const* words, int output, int dev_null, pid_t parent) {
   unblock_stop_signals();
   prctl(PR_SET_PDEATHSIG, SIGTERM);
-  if (getppid() != parent) _exit(kCannotRun);  // the parent died before prctl()
+  if (getppid() != parent) _exit(kCannotRun);  // the parent ended before prctl(), so no SIGTERM will arrive
   dup2(dev_null, STDIN_FILENO);
   dup2(output, STDOUT_FILENO);
   dup2(output, STDERR_FILENO);

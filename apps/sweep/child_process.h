@@ -13,12 +13,12 @@ struct ExitStatus {
   int signal = 0;  // 0 means not by a signal
 };
 
-/// A child process with an empty standard input, whose output and errors go to a file. Receives SIGTERM if this process
-/// dies. Used from one thread.
+/// A child process with an empty standard input. A file receives its standard output and standard error. The child
+/// receives SIGTERM if this process ends first. Not thread-safe.
 class ChildProcess {
  public:
   /// `words` are the path of the program and its arguments. Throws FaultError if the process cannot be created or the
-  /// output file cannot be written. If the program cannot be executed, the process ends with code 127.
+  /// output file cannot be opened. If the program cannot be executed, the process ends with code 127.
   ChildProcess(const std::vector<std::string>& words, const std::string& output_path);
   /// Kills the process if it is still running.
   ~ChildProcess();

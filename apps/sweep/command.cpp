@@ -24,12 +24,10 @@ namespace fs = std::filesystem;
 constexpr std::string_view kHelp =
     "aliquot sweep [--option value ...]\n\n"
     "  aliquot sweep --models gpt2-nano,gpt2-124m --stages all --ranks 1,2 --out results\n\n"
-    "Trains every combination of model, ZeRO stage and ranks for a few steps, each in its own process. Writes to "
-    "--out\n"
-    "the table sweep.csv, with one row per run, and the chart memory.svg, memory per rank against model size. A run "
-    "that\n"
-    "does not fit in memory also gets a row. The metrics and the output of the runs are in --out/runs. Options of\n"
-    "aliquot train apply to all runs.\n\n";
+    "Trains every combination of model, ZeRO stage and number of ranks for a few steps. Each run has its own process.\n"
+    "Writes two files to the directory --out: the table sweep.csv has one row per run, and the chart memory.svg shows\n"
+    "memory per rank against model size. A run that does not fit in memory also has a row. The metrics and the output\n"
+    "of the runs are in --out/runs. Options of aliquot train apply to all runs.\n\n";
 
 constexpr double kPollSeconds = 0.2;
 
@@ -89,7 +87,7 @@ Sweep::Sweep(SweepOptions options)
 int Sweep::run() {
   for (size_t i = 0; i < cases_.size() && !stop_requested(); ++i) {
     const SweepRow row = run_one(cases_[i], i);
-    if (stop_requested() && !row.ok()) break;  // the run failed because it was stopped: no row
+    if (stop_requested() && !row.ok()) break;  // the stop request ended this run, so the run gets no row
     rows_.push_back(row);
     table_ << csv_line(row) << '\n' << std::flush;
     if (!table_) throw FaultError(options_.out + "/sweep.csv: the file could not be written (is the disk full?).");
@@ -145,7 +143,7 @@ void Sweep::clear_progress_line() {
   line_is_open_ = false;
 }
 
-/// The settings that all runs share, for the chart. Read from the first run that was planned.
+/// Returns the text under the chart's title: the settings that all runs share, from the first run that has a plan.
 std::string Sweep::common_settings_text() const {
   for (const SweepRow& row : rows_) {
     if (!row.planned_peak_bytes) continue;
@@ -192,7 +190,7 @@ int run_sweep(const Arguments& arguments) {
   for (const std::string& model : options.models) {
     ShapeOptions shape = options.common;
     set_model(shape, model);
-    model_shape(shape);  // throws now if the options contradict each other
+    model_shape(shape);  // throws before the first run if the options contradict each other
   }
   install_stop_handlers(StartedBy::kItself);
   return Sweep(options).run();

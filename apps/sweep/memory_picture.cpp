@@ -14,7 +14,7 @@
 namespace aliquot {
 namespace {
 
-// Colours from the palette of Okabe and Ito, for colour-blind readers. Marks and dashes also differ without colour.
+// Colours that colour-blind readers can distinguish, mostly of the Okabe-Ito palette. Marks and dashes also differ.
 struct StageStyle {
   std::string_view colour, dashes;
   Mark mark;
@@ -29,7 +29,8 @@ constexpr double kLeft = 66, kRight = 118, kTop = 88, kGap = 24, kBelow = 84, kF
 constexpr size_t kPanelsInARow = 3;
 constexpr std::string_view kGrey = R"(fill="#555555" font-size="11")";
 constexpr double kLineHeight = 13;
-// A limit beyond this factor times the highest planned value is written as text: drawn, it would compress the lines.
+// A linear axis extends to the memory limit only up to this factor times the highest planned value. A higher limit
+// would compress the lines of planned memory, so the chart states it only as text.
 constexpr double kVisibleLimitFactor = 1.25;
 
 struct Panel {
@@ -55,8 +56,8 @@ std::vector<Panel> panels_of(const std::vector<SweepRow>& rows) {
   return panels;
 }
 
-/// Linear axes, unless most models have less than a tenth of the parameters of the largest one: their marks would
-/// overlap near zero.
+/// Returns the logarithmic scale if most models have less than a tenth of the parameters of the largest one. On linear
+/// axes, their marks would overlap near zero.
 Axis::Scale scale_for(const std::set<double>& parameters) {
   const double most = parameters.empty() ? 0 : *parameters.rbegin();
   const auto large = std::ranges::count_if(parameters, [most](double p) { return p >= most / 10; });
@@ -127,7 +128,7 @@ std::string Picture::draw() {
   }
   const double foot = kTop + static_cast<double>(line + 1) * (kPanelHeight + kBelow);
   svg_->text({16, foot + 12},
-             "Lines: planned before the run.  Marks: measured.  Crosses: did not run (the reason is in sweep.csv).",
+             "Lines: planned before the run.  Marks: measured.  Crosses: run failed (the reason is in sweep.csv).",
              kGrey);
   return svg_->finish();
 }
@@ -144,7 +145,7 @@ void Picture::draw_panel(const Panel& panel, Point corner, bool is_first) {
   draw_labels(panel, x, y);
 }
 
-/// Round numbers of KiB, MiB and so on, or powers of two.
+/// Ticks at round numbers of KiB, MiB and so on. On a logarithmic scale: ticks at powers of two.
 std::vector<double> byte_ticks(const Axis& y, Axis::Scale scale) {
   if (scale == Axis::Scale::kLogarithmic) return y.power_ticks(2, 8);
   double unit = 1;
@@ -171,7 +172,8 @@ void Picture::draw_frame(const Axis& x, const Axis& y, bool with_bytes) {
   svg_->text({(left + right) / 2, bottom + 62}, "parameters", R"(text-anchor="middle")");
 }
 
-/// Writes the names of the models under the axis, in two lines if they would overlap in one.
+/// Writes the names of the models under the axis, in two lines if they would overlap in one. Omits a name that would
+/// overlap in both lines.
 void Picture::draw_models(const Panel& panel, const Axis& x, const Axis& y) {
   std::map<int64_t, std::string> models;
   for (const SweepRow* row : panel.rows) models[row->parameters] = row->run.model;
@@ -200,7 +202,7 @@ void Picture::draw_limit(const Panel& panel, const Axis& x, const Axis& y) {
 }
 
 std::string point_text(const SweepRow& row) {
-  return fmt::format("{}, stage {}, {} rank{}: planned {}, {}", row.run.model, row.run.zero_stage, row.run.ranks,
+  return fmt::format("{}, ZeRO stage {}, {} rank{}: planned {}, {}", row.run.model, row.run.zero_stage, row.run.ranks,
                      row.run.ranks == 1 ? "" : "s", format_bytes(*row.planned_peak_bytes),
                      row.measured_peak_bytes ? "measured " + format_bytes(*row.measured_peak_bytes) : row.status);
 }
@@ -228,7 +230,8 @@ void Picture::draw_stage(const Panel& panel, int stage, const Axis& x, const Axi
   }
 }
 
-/// Writes the stage and the last value at the end of each line, and moves labels apart where they would overlap.
+/// Writes the ZeRO stage and the last planned value at the end of each line. Moves labels apart where they would
+/// overlap.
 void Picture::draw_labels(const Panel& panel, const Axis& x, const Axis& y) {
   struct Label {
     double at;
@@ -252,7 +255,7 @@ void Picture::draw_labels(const Panel& panel, const Axis& x, const Axis& y) {
     const StageStyle& style = kStages[static_cast<size_t>(label.stage)];
     svg_->mark(style.mark, {end + 10, label.at}, 3.4, fmt::format(R"(fill="{}")", style.colour));
     const std::string colour = fmt::format(R"(fill="{}" font-size="11.5")", style.colour);
-    svg_->text({end + 18, label.at + 4}, fmt::format("stage {}", label.stage), colour);
+    svg_->text({end + 18, label.at + 4}, fmt::format("ZeRO {}", label.stage), colour);
     svg_->text({end + 64, label.at + 4}, format_bytes(label.bytes), colour);
   }
 }

@@ -11,8 +11,8 @@
 namespace aliquot {
 namespace {
 
-// Options of `aliquot train` that a sweep does not accept: it sets them itself, or they would make its runs write to
-// the same files.
+// Options of `aliquot train` that a sweep does not accept: the sweep sets them, they have no use in short runs that
+// measure memory and speed, or they would make all runs write to the same files.
 constexpr std::array<std::string_view, 18> kExcluded = {
     "zero-stage",   "ranks",   "model",  "steps",      "stop-after", "checkpoint-dir", "checkpoint-every",
     "keep",         "save",    "resume", "metrics",    "trace",      "quiet",          "progress",
@@ -69,15 +69,15 @@ OptionTable sweep_option_table(SweepOptions& o) {
   for (const ModelPreset& preset : model_presets()) models.emplace_back(preset.name);
   t.heading("Runs");
   add_list(t, "models", o.models, models, check_model,
-           "Comma-separated models, as for --model of aliquot train; all means all presets.");
-  add_list(t, "stages", o.stages, {"0", "1", "2", "3"}, check_choice, "Comma-separated ZeRO stages, or all.");
+           "Comma-separated models, as for --model of aliquot train; 'all' means all presets.");
+  add_list(t, "stages", o.stages, {"0", "1", "2", "3"}, check_choice, "Comma-separated ZeRO stages, or 'all'.");
   add_ranks(t, o);
   t.count("steps", o.steps, {1, 1 << 20}, "Steps of each run; reported rates are medians without the first step.");
   t.text("out", "DIR", o.out, "Directory for sweep.csv, memory.svg and the files of the runs.");
   t.text("launcher", "WORDS", o.launcher,
          "Command that starts ranks as processes, such as 'mpirun -n {ranks}'; default: threads of one process.");
   t.bytes("device-memory", o.device_memory,
-          "Memory of a rank, drawn in the chart; default the machine's memory divided by its ranks.");
+          "Memory per rank that the chart marks as the limit; default: the machine's memory divided by its ranks.");
   t.text("config", "FILE", o.config,
          "Read options from a file with lines 'name = value'; the command line takes precedence.");
   const OptionTable train = train_option_table(o.common);

@@ -16,10 +16,10 @@ struct SweepOptions {
   std::vector<int64_t> ranks = {1, 2};
   int64_t steps = 3;
   std::string out = "results", launcher, config;
-  std::optional<int64_t> device_memory;  // drawn as the limit of a rank; if unset, the value that the runs record
+  std::optional<int64_t> device_memory;  // the memory limit in the chart; if unset, the value that the runs record
 
-  TrainOptions common;                       // the common options; its model, ZeRO stage, ranks and steps are not used
-  std::vector<std::string> train_arguments;  // the common options as arguments of `aliquot train`
+  TrainOptions common;                       // options of all runs; its model, ZeRO stage, ranks and steps are not used
+  std::vector<std::string> train_arguments;  // the same options as arguments of `aliquot train`
 };
 
 /// One run of a sweep.
@@ -39,7 +39,7 @@ OptionTable sweep_option_table(SweepOptions& options);
 /// All combinations, ordered by model, then ranks, then ZeRO stage.
 std::vector<SweepCase> cases_of(const SweepOptions& options);
 
-/// The program and arguments of one run, which writes its metrics to `metrics`.
+/// The program and arguments of one run. The run writes its metrics to the file `metrics`.
 std::vector<std::string> command_of(const SweepOptions& options, const SweepCase& one, const std::string& program,
                                     const std::string& metrics);
 

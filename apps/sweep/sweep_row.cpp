@@ -34,7 +34,7 @@ std::string status_of(const ExitStatus& exit_status, bool was_planned) {
   return exit_status.code == 128 + SIGKILL ? "killed" : fmt::format("exit {}", exit_status.code);
 }
 
-/// The last message of aliquot, or else the last line of text.
+/// Returns the last message of aliquot, or the last line of text if there is no message.
 std::string last_message(const std::string& printed) {
   constexpr std::string_view kPrefix = "aliquot: ";
   std::istringstream lines(printed);
@@ -61,7 +61,8 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-/// The median over all steps but the first, which is slower (cold caches, page faults). With one step, its value.
+/// Returns the median over all steps but the first, which is slower (cold caches, page faults). If there is only one
+/// step, returns its value.
 std::optional<double> median_of(const std::vector<Json>& steps, const char* field) {
   if (steps.empty()) return std::nullopt;
   std::vector<double> values;
@@ -135,8 +136,8 @@ std::string csv_line(const SweepRow& r) {
 }
 
 std::string text_line(const SweepRow& r) {
-  const std::string head = fmt::format("{:<10}  stage {}  {:>2} rank{} ", r.run.model, r.run.zero_stage, r.run.ranks,
-                                       r.run.ranks == 1 ? " " : "s");
+  const std::string head = fmt::format("{:<10}  ZeRO stage {}  {:>2} rank{} ", r.run.model, r.run.zero_stage,
+                                       r.run.ranks, r.run.ranks == 1 ? " " : "s");
   const std::string planned = r.planned_peak_bytes ? format_bytes(*r.planned_peak_bytes) : "?";
   if (!r.ok()) return fmt::format("{} {}: {}", head, r.status, r.reason);
   return fmt::format("{} planned {:>8}  measured {:>8}{}  system {:>8}  {:>7.0f} tokens/s", head, planned,

@@ -12,7 +12,7 @@
 
 namespace aliquot {
 
-/// Byte counts are the highest of all ranks. Optional values are unset if the run ended before they were recorded.
+/// Each byte count is the maximum over all ranks. Optional values are unset if the run ended before it recorded them.
 struct SweepRow {
   SweepCase run;
   int64_t parameters = 0;
@@ -20,7 +20,7 @@ struct SweepRow {
   std::optional<int64_t> planned_peak_bytes, measured_peak_bytes, system_bytes;
   std::optional<double> tokens_per_second, step_seconds;
   std::optional<BytesByCategory> measured;
-  std::optional<int64_t> limit_bytes;  // memory of the machine per rank; not in sweep.csv
+  std::optional<int64_t> limit_bytes;  // --device-memory, or the memory of the machine per rank; not in sweep.csv
 
   bool ok() const { return status == "ok"; }
   /// Whether the planned peaks of all categories and of the sum equal the measured ones.

@@ -1,5 +1,5 @@
 #pragma once
-// Detects losses that are far above those of the steps before.
+// Detects a loss that is far above the losses of earlier steps.
 
 #include <algorithm>
 #include <cmath>
@@ -20,8 +20,8 @@ class SpikeGuard {
     int64_t count = 0;
   };
 
-  /// By how many standard deviations the loss exceeds the mean. 0 if it does not exceed it, is not finite, or fewer
-  /// than kMinSamples losses have been added.
+  /// Returns by how many standard deviations the loss exceeds the mean. Returns 0 if the loss is not above the mean or
+  /// not finite, or if fewer than kMinSamples losses have been added.
   double deviations_above_mean(double loss) const {
     if (statistics_.count < kMinSamples || !std::isfinite(loss) || loss <= statistics_.mean) return 0;
     return (loss - statistics_.mean) /
@@ -45,7 +45,8 @@ class SpikeGuard {
   static constexpr int64_t kMinSamples = 10, kWindow = 50;
 
  private:
-  // The least standard deviation, relative to the mean: with nearly equal losses any small rise would be a spike.
+  // A lower bound on the standard deviation, relative to the mean. Without it, any small rise after nearly equal losses
+  // would be a spike.
   static constexpr double kMinRelativeDeviation = 1e-3;
 
   double deviations_;

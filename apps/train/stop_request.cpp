@@ -24,7 +24,8 @@ sigset_t signals(bool with_terminal) {
   return set;
 }
 
-/// mpirun sends SIGTERM to all ranks when one of them died. There is no time to save, but enough for the flight record.
+/// Under mpirun, SIGTERM usually means that another rank died. The remaining time is too short to save a checkpoint,
+/// but long enough to write the flight records.
 [[noreturn]] void exit_by_launcher() {
   write_flight_records(std::string(kEndedByLauncher) + " (SIGTERM): another rank died, or the job was stopped");
   sigset_t set;

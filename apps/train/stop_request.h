@@ -8,7 +8,7 @@
 
 namespace aliquot {
 
-/// Signals that request a stop. If ranks received different ones, the last of this list decides.
+/// Signals that request a stop. If ranks received different signals, the one that is last in this list takes effect.
 inline constexpr std::array kStopSignals{SIGUSR1, SIGUSR2, SIGTERM, SIGINT};
 
 /// Makes SIGUSR1, SIGUSR2, SIGTERM and SIGINT request a stop. A second SIGTERM or SIGINT ends the process at once.
@@ -20,10 +20,10 @@ void install_stop_handlers(StartedBy by);
 int stop_signal() noexcept;
 inline bool stop_requested() noexcept { return stop_signal() != 0; }
 
-/// Restores the default handling of signals. For a child process between fork and exec.
+/// Unblocks the stop signals and restores the default action of SIGPIPE. For a child process between fork and exec.
 void unblock_stop_signals() noexcept;
 
-/// The exit code that shells report for a process ended by `signal`. Used when a stopped run has saved nothing.
+/// The exit code that shells report for a process ended by `signal`.
 constexpr int exit_code_of_signal(int signal) { return 128 + signal; }
 
 }  // namespace aliquot

@@ -45,11 +45,12 @@ std::string help(const OptionTable& table) {
   return "aliquot train [--option value ...]\n\n"
          "  aliquot train --zero-stage 3 --ranks 4          4 ranks as threads, no launcher\n"
          "  mpirun -n 4 aliquot train --zero-stage 2        4 processes\n\n"
-         "Sizes accept the suffixes KiB MiB GiB KB MB GB, counts k m b. Defaults are in parentheses.\n\n" +
+         "Sizes accept the suffixes KiB, MiB, GiB, KB, MB and GB; counts accept k, m and b. Defaults are in "
+         "parentheses.\n\n" +
          option_help(table);
 }
 
-// Checks at the start that output can be written at the end. `given` is the option with its value, for the message.
+// Checks before training that `directory` is writable. `given` is the option with its value, for the message.
 void require_writable(const std::string& given, const std::string& directory, std::error_code failure = {}) {
   if (!failure && !std::filesystem::is_directory(directory, failure) && !failure)
     failure = std::make_error_code(std::errc::not_a_directory);
@@ -57,7 +58,8 @@ void require_writable(const std::string& given, const std::string& directory, st
   if (failure) throw UsageError(fmt::format("{}: the directory cannot be written: {}.", given, failure.message()));
 }
 
-// Leaves no new file behind. Does not open pipes and devices.
+// Checks before training that the file is writable, because it is written only at the end. Removes the file if the
+// check created it. Does not open pipes and devices.
 void require_writable_file(const std::string& given, const std::string& path) {
   std::error_code unknown;
   const auto status = std::filesystem::status(path, unknown);
@@ -83,17 +85,17 @@ void check_output_paths(const TrainOptions& options) {
   if (!options.trace.empty()) require_writable_file("--trace " + options.trace, options.trace);
 }
 
-/// --ranks; by default one rank for each GPU, or one on a host.
+/// Returns --ranks if given. Otherwise returns the number of GPUs, or 1 without a GPU or with --device host.
 int default_rank_count(const TrainOptions& options) {
   const int gpus = options.world.device == DeviceChoice::kHost ? 0 : cuda_device_count();
   return static_cast<int>(options.ranks.value_or(std::max(1, gpus)));
 }
 
-// The checks that do not need the world.
+// Makes the checks that do not need the world.
 void check_before_launch(const TrainOptions& options) {
   injected_fault(fault_points());
   TrainOptions copy = options;
-  copy.global_batch.reset();  // checked later: a launcher may start another number of ranks
+  copy.global_batch.reset();  // checked later: a launcher may start a different number of ranks
   resolve(copy, default_rank_count(options), false);
   if (options.resume == "none" && !options.checkpoint_dir.empty() &&
       !list_checkpoints(options.checkpoint_dir).empty()) {
@@ -130,7 +132,7 @@ std::vector<std::string> read_checkpoint_shape(TrainOptions& options, const std:
   const Manifest manifest =
       parse_manifest(read_manifest_text(FileSystem::system(), path), (path / kManifestFile).string());
   const auto shape = saved_shape(manifest, where);
-  if (!shape) return {};  // loading the tensors will fail with a message
+  if (!shape) return {};  // loading the tensors will report the error
   if (!records_shape(manifest.scalars))
     return {options_define_model(options, "the checkpoint does not record the number of heads")};
   set_file_shape(options, *shape, where, kNamesOfCheckpoints);
@@ -138,9 +140,9 @@ std::vector<std::string> read_checkpoint_shape(TrainOptions& options, const std:
 }
 
 /// Sets options.file_shape to the model of --init: from the config.json next to weights, or from the checkpoint. Leaves
-/// it unset if neither describes a model. Also leaves it unset if --init does not exist; reading the weights reports
-/// that. Returns warnings. Throws UsageError if the file is not supported or an option contradicts it, and
-/// CheckpointError if the manifest is corrupt.
+/// it unset if neither describes a model. Also leaves it unset if the path of --init does not exist; loading the
+/// weights reports that error. Returns warnings. Throws UsageError if the file is not supported or an option
+/// contradicts it, and CheckpointError if the manifest is corrupt.
 std::vector<std::string> read_init_shape(TrainOptions& options) {
   if (options.init.empty()) return {};
   if (is_weights_path(options.init)) return read_config_shape(options);
@@ -153,8 +155,8 @@ std::unique_ptr<TokenSource> open_data(const TrainOptions& options) {
   return open_token_source(options.data);
 }
 
-/// Called if a rank's thread does not return after another rank failed, for example because it waits for a disk. A
-/// thread cannot be ended on its own, so this ends the process. `first` is the error of the failed rank.
+/// Called if a rank's thread does not return after another rank failed, for example because it waits for a disk. Ends
+/// the process, because a single thread cannot be ended safely. `first` is the error of the failed rank.
 [[noreturn]] void exit_with_stuck_threads(std::exception_ptr first, const std::string& who) {
   write_flight_records(who + " did not return after another rank failed");
   auto code = ExitCode::kFault;
@@ -173,7 +175,7 @@ std::unique_ptr<TokenSource> open_data(const TrainOptions& options) {
 
 ExitCode train_rank(World& world, TrainOptions options, const TokenSource& data, const TokenSource* evaluated) {
   if (options.ranks && *options.ranks != world.rank_count()) {
-    throw UsageError("--ranks " + std::to_string(*options.ranks) + ", but the launcher started " +
+    throw UsageError("--ranks " + std::to_string(*options.ranks) + " was given, but the launcher started " +
                      std::to_string(world.rank_count()) + " ranks: leave --ranks out.");
   }
   resolve(options, world.rank_count(), world.device().kind() == DeviceKind::kCuda);

@@ -17,8 +17,8 @@ namespace aliquot {
 /// Owns the options, the model and the engine of a rank. Used by the rank's own thread. The world must outlive it.
 class TrainContext {
  public:
-  /// `options` must be resolved. Makes the model and its plan, without large allocations. Collective. Throws
-  /// UnavailableError, on all ranks, if no plan meets --memory-budget.
+  /// `options` must be resolved. Makes the model and the engine, without large allocations. Collective. If no plan
+  /// meets --memory-budget, the next call of engine().plan() throws UnavailableError on all ranks.
   TrainContext(World& world, const TrainOptions& options);
   TrainContext(const TrainContext&) = delete;
   TrainContext& operator=(const TrainContext&) = delete;

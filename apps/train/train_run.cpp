@@ -65,8 +65,8 @@ ExitCode TrainRun::run() {
       return finish(ExitCode::kNotFinite);
     if (is_due(options.check_every)) keeper_.check_copies();
     const bool saves = is_due(options.checkpoint_every);
-    // Agree again after a long evaluation or before a save: a stop requested meanwhile takes effect now, and one save
-    // serves both.
+    // Agree again after an evaluation, which may be long, and before a save. A stop requested in the meantime then
+    // takes effect now, and stop() makes the only save of this step.
     if (saves || is_due(options.eval_every)) agree({}, engine.step_count());
     if (no_save_in_flight_) keeper_.collect();
     if (stop_signal_ != 0) return stop();
@@ -157,8 +157,8 @@ void TrainRun::step() {
 }
 
 /// Returns the mean loss over all tokens of the step. Also makes all ranks agree on the stop signal and on whether any
-/// rank still saves: ranks observe both at different times and must act together. All three share one all-reduce,
-/// because every all-reduce waits for the step's traffic on the link.
+/// rank is still saving: ranks observe both at different times and must act together. All three values share one
+/// all-reduce, because every all-reduce waits for the step's traffic on the link.
 double TrainRun::agree(std::span<const double> own_losses, int64_t step) {
   std::array<double, 1 + kStopSignals.size()> flags{keeper_.is_saving() ? 1.0 : 0.0};
   const int signal = stop_signal();

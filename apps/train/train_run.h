@@ -20,11 +20,11 @@
 namespace aliquot {
 
 /// The training loop, which owns all parts of the run. Made and used by the rank's own thread. Every call is
-/// collective. The world and the data must outlive it. Calls throw what the parts throw.
+/// collective and throws what its members throw. The world and the data must outlive it.
 class TrainRun {
  public:
-  /// `options` must be resolved. Makes the model and its plan, without large allocations. `evaluated` is the validation
-  /// data or null.
+  /// `options` must be resolved. Makes the model and the engine, without large allocations. `evaluated` is the
+  /// validation data or null.
   TrainRun(World& world, const TrainOptions& options, const TokenSource& data, const TokenSource* evaluated);
 
   /// Prints options, planned memory and schedule, on rank 0.
@@ -52,7 +52,7 @@ class TrainRun {
   RateSchedule rates_;
   RunState state_;
   int stop_signal_ = 0;             // the stop signal that the ranks agreed on; 0 means none
-  bool no_save_in_flight_ = false;  // no rank is writing a checkpoint in the background, as last agreed
+  bool no_save_in_flight_ = false;  // at the last agree(), no rank was saving in the background
 };
 
 }  // namespace aliquot

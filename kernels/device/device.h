@@ -79,8 +79,8 @@ class Device {
   /// and, unless the category is kArena, as in use.
   virtual Buffer allocate(int64_t size_bytes, Category category, std::string_view owner) = 0;
 
-  /// Returns host memory for fast copies to and from this device. For a GPU it is pinned, and the ledger does not count
-  /// it.
+  /// Returns host memory for fast copies to and from this device. For a GPU, the memory is pinned, and the ledger does
+  /// not count it.
   virtual Buffer allocate_host(int64_t size_bytes, std::string_view owner) = 0;
 
   virtual std::unique_ptr<Stream> make_stream(Lane lane) = 0;
@@ -90,7 +90,7 @@ class Device {
   virtual const Kernels& kernels() const = 0;
 
   /// Sets a callback for exceptions of work on host streams. The stream's worker thread calls it inside the catch
-  /// block, so that it can end a wait of the rank's thread that would otherwise never end. Set it before any stream
+  /// block. The callback can end a wait of the rank's thread that would otherwise never end. Set it before any stream
   /// exists. It must not throw. Streams of a GPU never call it.
   void on_failed_work(std::function<void()> callback) { failed_work_callback_ = std::move(callback); }
 

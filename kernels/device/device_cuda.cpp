@@ -17,7 +17,7 @@ std::string cuda_error_message(cudaError_t result, std::string_view action) {
   return fmt::format("{} failed with CUDA error {} ({})", action, cudaGetErrorName(result), cudaGetErrorString(result));
 }
 
-/// What the user can change on the machine. Empty if the machine is not the cause.
+/// Advice to the user for errors that the machine or the build causes. Empty for all other errors.
 std::string_view remedy_for(cudaError_t result) {
   switch (result) {
     case cudaErrorNoDevice: return "no GPU is visible; check nvidia-smi and CUDA_VISIBLE_DEVICES";
@@ -200,7 +200,7 @@ PinnedMemory::~PinnedMemory() { log_cuda_error(cudaFreeHost(data_), "freeing pin
 
 Buffer allocate_pinned(Device& accounting_device, int64_t size_bytes, Category category, std::string_view owner) {
   // Without a current device CUDA would create a context on GPU 0, even for a rank that uses another GPU. A context
-  // takes some hundred MiB.
+  // takes several hundred MiB.
   if (const auto* gpu = dynamic_cast<CudaDevice*>(&accounting_device)) gpu->make_current();
   auto booked = std::make_unique<BookedPinned>(accounting_device.ledger(), size_bytes, category, owner);
   std::byte* data = booked->memory.data();

@@ -61,9 +61,9 @@ class CudaStream final : public Stream {
   /// Polls the device's watchdogs while it waits. If there are none, it sleeps in the driver.
   void synchronize() override;
 
-  /// Runs `work` on a thread of the driver. If it throws, the device drops host work that has not begun, and
-  /// synchronize() of every stream of the device throws the exception. Waits while 256 tasks are queued. Throws
-  /// FaultError if the GPU faults during that wait.
+  /// Runs `work` on a thread of the CUDA driver. If it throws, the device drops host work that has not begun, and
+  /// synchronize() of every stream of the device throws the exception. run() waits while 256 tasks are queued, and
+  /// throws FaultError if the GPU faults during that wait.
   void run(Task work) override;
 
   CudaDevice& device() { return device_; }
@@ -95,7 +95,7 @@ class CudaDevice final : public Device {
   /// Calls cudaSetDevice() for the calling thread.
   void make_current() const;
 
-  /// Memory of the whole GPU as the driver reports it, including use by other processes.
+  /// The free and total memory of the GPU, as the driver reports them. Memory that other processes use is not free.
   struct Memory {
     int64_t free_bytes, total_bytes;
   };
@@ -105,8 +105,8 @@ class CudaDevice final : public Device {
   void remove_watchdog(Watchdog& watchdog) noexcept;
   bool has_watchdogs() const { return !watchdogs_.empty(); }
   void poll_watchdogs();
-  /// Polls until all watchdogs are idle. Call it before the driver waits for the device, as when it frees memory or
-  /// destroys a stream: it would wait forever for hung work.
+  /// Polls until all watchdogs are idle. Call it before a CUDA call that waits for the device, for example to free
+  /// memory. That call would never return if work on the device hangs.
   void wait_until_watchdogs_idle() noexcept;
 
   /// Stores an exception of host work, which throw_if_failed() rethrows. Later calls are ignored. Any thread may call
@@ -130,7 +130,7 @@ class CudaDevice final : public Device {
 /// and free memory, when memory is exhausted.
 std::byte* allocate_gpu_memory(const CudaDevice& device, int64_t size_bytes, std::string_view owner);
 
-/// Owns GPU memory that no ledger counts: the owner of this object does. The rank's thread must destroy it.
+/// Owns GPU memory. It does not update the ledger; its owner must. The rank's thread must destroy it.
 class GpuMemory {
  public:
   GpuMemory(CudaDevice& device, int64_t size_bytes, std::string_view owner)
@@ -146,8 +146,8 @@ class GpuMemory {
   std::byte* data_;
 };
 
-/// Owns pinned host memory, which every GPU of the process can access and no ledger counts. The calling thread must
-/// have made its GPU current. Throws UnavailableError, with owner and size, when host memory is exhausted.
+/// Owns pinned host memory, which every GPU of the process can access. It does not update the ledger. The calling
+/// thread must have made its GPU current. Throws UnavailableError, with owner and size, when host memory is exhausted.
 class PinnedMemory {
  public:
   PinnedMemory(int64_t size_bytes, std::string_view owner);

@@ -12,7 +12,7 @@
 
 namespace aliquot {
 
-/// The progress of a host stream, and the exception of its work if any threw.
+/// The progress of a host stream, and the exception that its work threw, if any.
 struct HostTimeline {
   SharedCounter completed;   // tasks finished or dropped since the stream was created
   std::exception_ptr error;  // set once, before `failed`
@@ -56,8 +56,8 @@ class HostEvent final : public Event {
   uint64_t ticket_ = 0;
 };
 
-/// The gate condition that an event has passed. Rethrows an exception of the event's stream. block() throws
-/// WorkCancelled if work_cancelled().
+/// A gate condition that holds when the event has passed. open() and block() rethrow an exception of the event's
+/// stream. block() throws WorkCancelled if work_cancelled().
 struct EventPassed {
   const HostTimeline* timeline;
   uint64_t ticket;

@@ -6,8 +6,8 @@
 
 namespace aliquot {
 
-/// Polls until `finished()` returns true: without sleep for 200 us, which keeps short waits short, then with a sleep of
-/// 50 us after each poll. Calls `between_polls` after each poll; it may throw to end the wait.
+/// Polls until `finished()` returns true. It does not sleep for the first 200 us, so that short waits end promptly.
+/// Afterwards it sleeps for 50 us after each poll. Calls `between_polls` after each poll; it may throw to end the wait.
 template <typename Finished, typename BetweenPolls>
 void poll_until(Finished&& finished, BetweenPolls&& between_polls) {
   using Clock = std::chrono::steady_clock;

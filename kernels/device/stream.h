@@ -41,9 +41,9 @@ class Event {
   virtual bool passed() const = 0;
 };
 
-/// An in-order queue of work on one device. All calls come from the rank's thread, and calls other than synchronize()
-/// only enqueue. The compute lane of a host device has no thread: its work runs before the call returns, and wait()
-/// blocks.
+/// An in-order queue of work on one device. All calls come from the rank's thread. Calls other than synchronize() only
+/// enqueue, and block only while the queue is full. The compute lane of a host device has no thread: its work runs
+/// before the call returns, and wait() blocks.
 ///
 /// On a host, work that throws on a worker thread fails its stream. Later work of the stream is dropped and its events
 /// still pass. synchronize() rethrows the exception, also on streams that wait for this one. On a GPU, host work that

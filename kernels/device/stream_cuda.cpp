@@ -8,8 +8,8 @@
 namespace aliquot {
 namespace {
 
-/// True if the queried work has finished. Throws for a fault. Clears "not ready", which check_launch() would otherwise
-/// report as an error.
+/// True if the queried work has finished. Throws if `query` is an error. Clears cudaErrorNotReady, which check_launch()
+/// would otherwise report as an error.
 bool query_finished(cudaError_t query, std::string_view what) {
   if (query == cudaErrorNotReady) {
     (void)cudaGetLastError();
@@ -30,7 +30,7 @@ CudaEvent::~CudaEvent() { log_cuda_error(cudaEventDestroy(event_), "destroying a
 
 bool CudaEvent::passed() const {
   const cudaError_t result = cudaEventQuery(event_);
-  if (result != cudaErrorNotReady) return true;  // also after a fault, which synchronize() throws
+  if (result != cudaErrorNotReady) return true;  // also after a fault, which synchronize() reports
   (void)cudaGetLastError();
   return false;
 }
@@ -67,8 +67,8 @@ CudaStream::CudaStream(Lane lane, CudaDevice& device, cudaStream_t user_stream)
     : Stream(lane), device_(device), stream_(user_stream), owned_(false) {}
 
 CudaStream::~CudaStream() {
-  // Wait for the tasks: they may use memory that the caller frees next, and their slots belong to this object. Failures
-  // are not reported here but by synchronize().
+  // Wait for the tasks: they may use memory that the caller frees next, and their slots belong to this object.
+  // synchronize(), not this destructor, reports their exceptions.
   if (host_work_ != nullptr) {
     device_.wait_until_watchdogs_idle();
     log_cuda_error(cudaStreamSynchronize(stream_), "waiting for a stream's host work");

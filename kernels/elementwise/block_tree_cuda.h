@@ -8,8 +8,8 @@
 
 namespace aliquot {
 
-/// A lane's elements of its warp's block: 4 * lane to 4 * lane + 3 (low), and those 128 elements later (high). Each
-/// pack is one load, and the first addition of the halving tree needs no data of another lane.
+/// The elements of a warp's block that one lane holds: 4 * lane to 4 * lane + 3 (low), and the elements 128 later
+/// (high). One instruction loads each pack. The first addition of the halving tree needs no data from other lanes.
 struct BlockPart {
   Pack<float, kPackElements> low, high;
 };
@@ -22,7 +22,7 @@ __device__ inline int64_t launch_warp() { return launch_thread() / kLanesPerWarp
 __device__ inline int64_t launch_warp_stride() { return launch_stride() / kLanesPerWarp; }
 __device__ inline int warp_lane() { return static_cast<int>(threadIdx.x) % kLanesPerWarp; }
 
-/// The squares of the first `remaining` elements of the pack, and zeros.
+/// The squares of the first `remaining` elements of the pack, and zeros for the rest.
 __device__ inline Pack<float, kPackElements> squares(const Pack<float, kPackElements>& x, int64_t remaining) {
   Pack<float, kPackElements> result;
   for (int k = 0; k < kPackElements; ++k) result.lane[k] = k < remaining ? x.lane[k] * x.lane[k] : 0.0f;

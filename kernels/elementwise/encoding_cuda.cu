@@ -1,4 +1,4 @@
-// The CUDA kernels encode and decode. A warp processes one block, and each of its lanes eight elements.
+// The CUDA kernels encode and decode. Each warp processes one block, with eight elements per lane.
 #include <stdexcept>
 #include <string>
 

@@ -6,7 +6,7 @@
 namespace aliquot {
 namespace {
 
-// __builtin_cpu_supports("f16c") needs a newer GCC than the names of AVX.
+// Older versions of GCC do not support "f16c" in __builtin_cpu_supports(), although they support the names below.
 bool has_f16c() {
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
   return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;

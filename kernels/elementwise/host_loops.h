@@ -1,6 +1,6 @@
 #pragma once
 // Element-wise loops over host memory on the calling thread, for the host's Kernels table, communicators and tests.
-// There is one table for each instruction set. The first use selects one.
+// There is one table for each instruction set. best_isa() selects the table to use.
 
 #include <cstdint>
 #include <span>

@@ -20,8 +20,8 @@ namespace {
   throw std::logic_error(std::string(loop) + " does not support dtype " + std::string(name(dtype)));
 }
 
-/// Conversion with defined results: 0 for NaN, and the nearest limit for values out of range. In C++ both are
-/// undefined.
+/// Conversion with defined results: 0 for NaN, and the nearest limit for values out of range. A plain C++ conversion is
+/// undefined in both cases.
 template <typename Integer>
 Integer to_integer(float value) {
   using Limits = std::numeric_limits<Integer>;

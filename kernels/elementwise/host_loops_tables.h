@@ -27,7 +27,7 @@ struct TreeSources {
 };
 TreeSources tree_sources(const TreeSum& sum);
 
-/// Eight bytes that contain `value`, converted to `dtype`, repeatedly.
+/// Eight bytes filled with copies of `value`, converted to `dtype`.
 uint64_t fill_pattern(DType dtype, float value);
 
 }  // namespace aliquot

@@ -2,9 +2,9 @@
 // The vector loops as templates over a vector type V. Only host_loops_avx2.cpp and host_loops_avx512.cpp include this.
 // They are compiled with AVX flags, and define V before they use the templates.
 //
-// Nothing here has external linkage: V is in an unnamed namespace, and so is all code here. Otherwise the linker could
-// choose a copy with AVX instructions for other files. For the same reason, the code calls no function of the standard
-// library. Elements before and after whole vectors go to the plain loops.
+// V and all code here are in unnamed namespaces, so nothing has external linkage. Otherwise the linker could use a copy
+// with AVX instructions in files without AVX flags. For the same reason, the code calls no function of the standard
+// library. The plain loops process elements that do not fill a vector.
 //
 // V::F is a register of V::kLanes floats. load(p), store(p, F) and stream(p, F) access float, Bf16 and Fp16 elements;
 // stream() uses non-temporal stores and needs p aligned to the size of the stored vector. add(), mul() and broadcast()
@@ -26,8 +26,8 @@ struct Fp16 {
   uint16_t bits;
 };
 
-// Outputs of at least this size are written with non-temporal stores. They would not stay in the caches, and these
-// stores do not read a cache line before they overwrite it.
+// Outputs of at least this size are written with non-temporal stores. Such outputs would not stay in the caches.
+// Non-temporal stores do not read a cache line before they overwrite it.
 constexpr int64_t kNonTemporalThresholdBytes = int64_t{4} << 20;
 
 constexpr int64_t bytes_of(DType dtype) {
@@ -42,7 +42,7 @@ void prefetch_ahead(const void* at) {
 
 bool is_aligned(const void* p) { return reinterpret_cast<uintptr_t>(p) % 64 == 0; }
 
-// The number of elements before the first one at the start of a cache line.
+// The number of elements before the first element that is aligned to a cache line.
 template <class T>
 int64_t elements_before_aligned(const T* to) {
   return static_cast<int64_t>(-reinterpret_cast<uintptr_t>(to) % 64 / sizeof(T));

@@ -1,6 +1,6 @@
 #pragma once
-// The vector sums as templates over a vector type V, and the complete table of loops. Like host_loops_vector.h, only
-// for the files that are compiled with AVX flags; its rules apply here.
+// The vector sums as templates over a vector type V, and the complete table of loops. Only the files that are compiled
+// with AVX flags include this. The rules in host_loops_vector.h apply here too.
 
 #include <cstdint>
 
@@ -10,7 +10,7 @@
 namespace aliquot {
 namespace {
 
-// Elements of a sum that are computed at once. All partial sums of a chunk fit in the second-level cache.
+// Sums are computed in chunks of this length. All partial sums of a chunk fit in the second-level cache.
 constexpr int64_t kChunkElements = 4 * kBlockElements;
 // 4096 sources are 512 groups of 8. A binary counter up to 512 has 10 levels; one more holds the current group.
 constexpr int kMaxStackDepth = 11;
@@ -98,7 +98,7 @@ struct SumLoops {
     for (int64_t i = 0; i < count; i += kLanes) V::store(left + i, V::add(V::load(left + i), V::load(right + i)));
   }
 
-  // True if the output is large and overlaps no source: the cache would already have the lines of a source.
+  // True if the output is large and overlaps no source. If it overlaps one, its cache lines are in the cache already.
   template <class To, class From>
   static bool should_store_non_temporal(const TreeSum& sum, const TreeSources& sources, const To* to) {
     const auto begin = reinterpret_cast<uintptr_t>(to);
@@ -111,8 +111,8 @@ struct SumLoops {
     return true;
   }
 
-  // Sums chunk by chunk. Scaling and block_squares work on a chunk's fp32 sums. These are in `to` if it is fp32 and
-  // written with normal stores, and otherwise on the stack.
+  // Sums chunk by chunk. Scaling and block_squares work on the fp32 sums of a chunk. These sums are in `to` if it is
+  // fp32 and written with normal stores, and otherwise on the stack.
   template <class To, class From>
   static void sum_chunks(const TreeSum& sum, To* to, int64_t begin, int64_t end) {
     alignas(64) float staged[kChunkElements];
@@ -130,8 +130,8 @@ struct SumLoops {
     if (non_temporal) V::fence();
   }
 
-  // Non-temporal stores must be aligned. If the ends of the row are not, normal stores write them, and overlap the
-  // first and the last aligned vector. Elements written twice get the same value, because `from` does not overlap `to`.
+  // Non-temporal stores must be aligned. Normal stores write the unaligned ends of the row, and overlap the first and
+  // the last aligned vector. Elements written twice get the same value, because `from` does not overlap `to`.
   template <class To>
   static void store_row(To* to, const float* from, int64_t count, bool non_temporal) {
     if (non_temporal) {

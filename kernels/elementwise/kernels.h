@@ -38,7 +38,7 @@ struct Encode {
   DType from_dtype = DType::kFloat32;  // fp32, bf16 or fp16
   std::byte* to = nullptr;
   /// If set, the error-feedback residual as encoded parts. It is added before encoding and replaced by the new rounding
-  /// error, which is zero for a block with a non-finite element. Must be zero at first.
+  /// error, which is zero for a block with a non-finite element. All its bytes must be zero before the first call.
   std::byte* carried = nullptr;
   int64_t part_count = 0, count = 0;
 };
@@ -62,9 +62,8 @@ struct Kernels {
   void (*axpy)(Stream&, float* y, float a, const float* x, int64_t count);  // y += a * x, without fused multiply-add
   /// Converts between fp32, bf16 and fp16. Rounds to nearest, ties to even. NaN stays NaN.
   void (*cast)(Stream&, void* to, DType, const void* from, DType, int64_t count);
-  /// Splits fp32 into a bf16 high half, rounded half up in magnitude, and a 16-bit remainder. merge() is the exact
-  /// inverse.
-  /// `low` may be null, for the working copy of a full master.
+  /// Splits fp32 into a bf16 high half, rounded to nearest with ties away from zero, and a 16-bit remainder. merge() is
+  /// the exact inverse. If `low` is null, only the high half is stored, as for the working copy of an fp32 master.
   void (*split)(Stream&, uint16_t* high, int16_t* low, const float* master, int64_t count);
   void (*merge)(Stream&, float* master, const uint16_t* high, const int16_t* low, int64_t count);
   /// Adds the sources in a binary tree over their index, with partial sums in fp32. A subtree of 2^n sources begins at

@@ -9,14 +9,14 @@
 #pragma GCC visibility push(default)
 namespace aliquot {
 
-/// The working copy of a master: bf16, rounded half up in magnitude (like round to nearest even, except for ties). All
-/// arithmetic is modulo 2^32, so split and merge are exact inverses for all 2^32 bit patterns. Where rounding carries
-/// beyond the finite numbers, the result is:
+/// The working copy of a master: bf16, rounded to nearest, ties away from zero. All arithmetic is modulo 2^32, so split
+/// and merge are exact inverses for all 2^32 bit patterns. Where rounding carries beyond the finite numbers, the result
+/// is:
 ///   |x| from 0x7f7f8000 (3.3961775e38) to the largest finite number   infinity with the sign of x
 ///   NaN 0x7f800001 to 0x7f807fff, with either sign                    infinity with the same sign
 ///   NaN 0x7fff8000 to 0x7fffffff, with either sign                    ZERO with the other sign
 ///   any other NaN                                                     NaN
-/// NaN results of CUDA are 0x7fffffff, which becomes zero. So search the master for NaN, never the working copy.
+/// CUDA arithmetic gives NaN as 0x7fffffff, which becomes zero. So search the master for NaN, never the working copy.
 ALIQUOT_HOST_DEVICE uint16_t master_high(float master) {
   return static_cast<uint16_t>((float_bits(master) + 0x8000u) >> 16);
 }

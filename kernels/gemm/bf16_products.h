@@ -6,10 +6,10 @@
 
 namespace aliquot {
 
-/// All methods multiply exactly and sum in fp32, each in another order. kPairs and kTiles treat subnormals as zero.
+/// All methods multiply exactly and sum in fp32, each in a different order. kPairs and kTiles treat subnormals as zero.
 enum class Bf16ProductMethod : uint8_t {
   kWidened,  // converts the operands to fp32 and uses the fp32 loops
-  kPairs,    // AVX512_BF16, which adds two products to a sum; on Intel processors not faster than kWidened
+  kPairs,    // AVX512_BF16, which adds two products to each sum; not faster than kWidened on Intel processors
   kTiles,    // AMX, which multiplies tiles
 };
 

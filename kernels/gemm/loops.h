@@ -33,7 +33,7 @@ struct SliverProduct {
 
 /// The rounding of a sum of products in fp32.
 enum class SumRounding : uint8_t {
-  /// Uses fused multiply-adds if the processor has them. A call sums from zero, and then adds the sum to `to`.
+  /// Uses fused multiply-adds if the processor has them. Each call sums from zero, and then adds the sums to `to`.
   kFused,
   /// Computes ((to + a0 b0) + a1 b1) + ... and rounds each operation, so all processors and GPUs give the same bits.
   /// The factor must be 1.
@@ -67,7 +67,7 @@ struct SmallProduct {
   bool add = false;
 };
 
-/// The number of columns of a transposed block of b.
+/// The number of columns in a copied block of b.
 inline constexpr int kSmallColumns = 64;
 
 struct SmallLoops {
@@ -78,7 +78,7 @@ struct SmallLoops {
   void (*transpose)(const float* from, int64_t stride, int64_t depth, float* to);
 };
 
-/// The loops for small fp32 products of the best instruction set of this processor, and of a given one.
+/// The loops for small fp32 products, for the best instruction set of this processor or for a given one.
 const SmallLoops& small_loops();
 const SmallLoops& small_loops(Isa isa);
 

@@ -109,7 +109,8 @@ void store_tile(const SliverProduct& p, int64_t row, int64_t column, const float
   }
 }
 
-/// Gets the sliver that begins at row or column `first`, and the next one. For the last sliver, gets it twice.
+/// Gets the sliver that begins at row or column `first`, and the next sliver. If there is no next sliver, gets the same
+/// sliver twice.
 [[gnu::always_inline]] inline void get_sliver_pair(const void* operand, int64_t first, int64_t count, int64_t lanes,
                                                    const float* (&slivers)[2]) {
   slivers[0] = static_cast<const float*>(operand) + first * lanes;

@@ -20,7 +20,7 @@ namespace aliquot {
 namespace {
 
 // All arm64 processors have fused multiply-add, but not all x86-64 processors. Without it, the product is rounded
-// first.
+// before the addition.
 [[gnu::always_inline]] inline Register fused_multiply_add(Register to, float factor, Register x) {
 #if defined(__aarch64__)
   return (Register)vfmaq_n_f32((float32x4_t)to, (float32x4_t)x, factor);

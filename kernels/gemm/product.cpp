@@ -76,8 +76,8 @@ class BlockedProduct {
   void pack_b(int64_t k, int64_t column) {
     loops_.pack_b(strip_of(part_of(p_.b, k, column), !p_.b.transposed, columns_from(column)), b_);
   }
-  // The operand of the outer loop is packed once, and the other operand once for each block of it. Chooses the order
-  // that packs less.
+  // The operand of the outer loop is packed once. The other operand is packed again for each block of the outer loop.
+  // Chooses the order that packs fewer elements.
   void multiply_at(int64_t k) {
     const int64_t row_blocks = (p_.rows + block_.rows - 1) / block_.rows;
     const int64_t column_blocks = (p_.columns + block_.columns - 1) / block_.columns;
@@ -115,7 +115,8 @@ class BlockedProduct {
   int64_t depth_ = 0;
 };
 
-// Adds or assigns `count` fp32 sums to elements of 16 bits, and rounds once. Overwrites `sum` if it adds.
+// Stores `count` fp32 sums in 16-bit elements or, if `add`, adds them to these elements. Rounds once. Overwrites `sum`
+// if `add`.
 void round_row(const Values& to, float* sum, bool add, int64_t count) {
   const HostLoops& loops = host_loops(best_isa());
   if (add) {

@@ -37,10 +37,11 @@ struct Product {
 /// `result`.
 int64_t product_scratch_elements(DType operands, DType result, Bf16ProductMethod method);
 
-/// Computes the product on all threads of the pool, with the fused loops of this processor. Each thread computes a tile
-/// of rows and columns over the whole depth, so the bits do not depend on the number of threads. fp32 products, and
-/// products of widened operands, have the same bits on every processor with fused multiply-add. Throws FaultError if
-/// the operands have different types. supports_bf16_product_method(method) must be true.
+/// Computes the product on all threads of the pool, with SumRounding::kFused and the best loops for this processor.
+/// Each thread computes a tile of rows and columns over the full depth, so the bits do not depend on the number of
+/// threads. fp32 products, and products of widened operands, have the same bits on every processor with fused
+/// multiply-add. Throws FaultError if the operands have different types. supports_bf16_product_method(method) must be
+/// true.
 void multiply(ThreadPool& pool, const Product& product);
 void multiply(ThreadPool& pool, const Product& product, Bf16ProductMethod method);
 
@@ -50,7 +51,8 @@ void multiply(ThreadPool& pool, const Product& product, Bf16ProductMethod method
 void multiply(ThreadPool& pool, const Product& product, const ProductLoops& loops);
 
 /// Computes an fp32 product on the calling thread, for code that distributes many small products over threads. Operands
-/// are not packed, but a transposed b is copied block by block to the stack. Bits do not depend on strides or extents.
+/// are not packed, but a transposed b is copied block by block to the stack. The bits of an element do not depend on
+/// strides or extents.
 void multiply_on_calling_thread(const Product& product);
 void multiply_on_calling_thread(const Product& product, const SmallLoops& loops);
 

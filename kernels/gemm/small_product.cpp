@@ -7,12 +7,12 @@
 namespace aliquot {
 namespace {
 
-// Sums over the depth are computed in blocks of this length both if b is read in place and if it is copied, so both
-// give the same bits. A block of b takes 64 KiB of stack.
+// Sums over the depth are computed in blocks of this length, whether b is read in place or copied. So both ways give
+// the same bits. A copied block of b takes 64 KiB of stack.
 constexpr int64_t kDepthBlock = 256;
 
-// With narrower vectors, a block of 64 columns needs several passes over rows of b, which are pages apart. Then a copy
-// is faster.
+// With narrower vectors, 64 columns need several passes over the rows of b, which may be in different memory pages. A
+// copy of b is then faster.
 constexpr int64_t kMinInPlaceWidth = 16;
 
 struct BlockOfB {

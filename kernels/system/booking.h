@@ -12,7 +12,7 @@
 namespace aliquot {
 
 /// Counts bytes as held while it exists and, unless the category is kArena, also as in use. Move-only. Must not outlive
-/// the ledger. The constructor throws like Ledger::hold(), and then counts nothing.
+/// the ledger. The constructor throws like Ledger::hold() and Ledger::acquire(). If it throws, nothing is counted.
 class Booking {
  public:
   Booking(Ledger& ledger, int64_t size_bytes, Category category, std::string_view owner)

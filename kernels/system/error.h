@@ -1,5 +1,5 @@
 #pragma once
-// The exceptions for errors that concern the user. The message is one sentence: what failed, where, and what to do.
+// Exceptions for errors that are reported to the user. The message is one sentence: what failed, where, and what to do.
 // exit_code() is the exit code of a command that ends with the error.
 
 #include <stdexcept>

@@ -43,8 +43,8 @@ File::~File() {
 
 void File::fail(const char* action, int error) const { throw_system_error(action, path_, error); }
 
-/// A file system may accept O_DIRECT and later reject a transfer with EINVAL: its blocks are larger, or a short
-/// transfer left an unaligned remainder.
+/// A file system may accept O_DIRECT and later reject a transfer with EINVAL. The reason may be that its blocks are
+/// larger than the alignment of the transfer, or that a short transfer left an unaligned remainder.
 bool File::disable_direct_io() const {
   if (!direct_) return false;
   const int flags = ::fcntl(descriptor_, F_GETFL);
@@ -208,14 +208,14 @@ void Directory::rename(const std::string& from, const std::string& to) const {
   int result = call(RENAME_NOREPLACE);
   // EINVAL: this file system has no RENAME_NOREPLACE. Plain rename never replaces a directory that is not empty.
   if (result != 0 && errno == EINVAL) result = call(0);
-  if (result != 0) throw_system_error(fmt::format("rename to {}", to).c_str(), path() / from, errno);
+  if (result != 0) throw_system_error(fmt::format("create {} by renaming", to).c_str(), path() / from, errno);
 }
 
 void Directory::exchange(const std::string& from, const std::string& to, const std::string& aside) const {
   const int result = retry_on_interrupt(
       [&] { return file_.file_system_->rename_at(file_.descriptor_, from.c_str(), to.c_str(), RENAME_EXCHANGE); });
   if (result == 0) return;
-  if (errno != EINVAL) throw_system_error(fmt::format("exchange with {}", to).c_str(), path() / from, errno);
+  if (errno != EINVAL) throw_system_error(fmt::format("exchange {} with", to).c_str(), path() / from, errno);
   rename(to, aside);
   try {
     rename(from, to);

@@ -31,7 +31,7 @@ class File {
   bool direct() const { return direct_; }
 
   void write(std::span<const std::byte> bytes, int64_t offset);
-  /// Fills `to`. Throws if the file ends before.
+  /// Fills `to`. Throws if the file has too few bytes.
   void read(std::span<std::byte> to, int64_t offset) const;
   /// Reserves disk space, so that later writes cannot fail for lack of space. False if the file system has no
   /// fallocate().
@@ -57,8 +57,8 @@ class File {
   std::filesystem::path path_;
 };
 
-/// An open directory. Names are relative to it, and symbolic links in it are not followed. open() and functions that
-/// change or open something throw FaultError on failure, except remove().
+/// An open directory. Names are relative to it, and symbolic links in it are not followed. All functions throw
+/// FaultError on failure, except remove(), exists() and is_directory().
 class Directory {
  public:
   static Directory open(FileSystem& file_system, const std::filesystem::path& path);

@@ -8,8 +8,8 @@
 
 namespace aliquot {
 
-/// Each function makes the system call of its name and returns its result: -1 with errno for a failure, and possibly
-/// fewer bytes than requested. Thread-safe. Derived classes can simulate failures.
+/// Each function makes one system call and returns its result. The result is -1 with errno for a failure. pread() and
+/// pwrite() may transfer fewer bytes than requested. Thread-safe. Derived classes can simulate failures.
 class FileSystem {
  public:
   FileSystem() = default;

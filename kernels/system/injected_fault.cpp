@@ -48,7 +48,7 @@ void set_kind(InjectedFault& fault, std::string_view text, std::string_view valu
   fault.kind = found->second;
   const bool slow = fault.kind == FaultKind::kSlow;
   if (slow != (name.size() < value.size()) || (slow && !value.ends_with('s')))
-    throw_invalid_fault(text, "kind=slow requires a time in seconds, as in kind=slow:2s, and other kinds have none");
+    throw_invalid_fault(text, "kind=slow requires a time in seconds, as in kind=slow:2s, and other kinds accept none");
   if (slow) fault.seconds = parse_number<double>(text, value.substr(5, value.size() - 6), "slow", 0.0);
 }
 

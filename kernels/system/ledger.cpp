@@ -20,7 +20,7 @@ void require_non_negative(int64_t size_bytes, std::string_view owner) {
   }
 }
 
-// The call is ignored, so the counts stay correct. But the caller may have freed the memory itself twice.
+// The call is ignored, so the counts stay correct. It is logged, because the caller may also have freed memory twice.
 void log_double_release(const char* function) noexcept {
   log_message("Ledger::{}() was called twice for one entry, or for an entry that never existed: a bug in the caller",
               std::string_view(function));
@@ -64,7 +64,7 @@ Ledger::EntryId Ledger::hold(Category category, int64_t size_bytes, std::string_
   require_non_negative(size_bytes, owner);
   const std::lock_guard lock(mutex_);
   const int64_t limit_bytes = limit_bytes_ > 0 ? limit_bytes_ : kMaxBytes;
-  if (size_bytes > limit_bytes - held_bytes_) {  // a sum could overflow
+  if (size_bytes > limit_bytes - held_bytes_) {  // subtracts, because a sum could overflow
     throw UnavailableError(fmt::format("cannot allocate {} bytes for {}: the limit is {} bytes, and {} are allocated",
                                        size_bytes, owner, limit_bytes, held_bytes_));
   }

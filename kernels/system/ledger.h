@@ -51,7 +51,7 @@ class Ledger {
   /// Counts `size_bytes` as in use by `owner` until release(). Allocates heap memory only if the number of entries
   /// reaches a new maximum.
   EntryId acquire(Category category, int64_t size_bytes, std::string_view owner);
-  /// Removes an entry of acquire(). A second call for the same entry is logged and ignored.
+  /// Removes an entry that acquire() added. A second call for the same entry is logged and otherwise ignored.
   void release(EntryId entry) noexcept;
 
   /// Counts `size_bytes` as held by `owner` until let_go(). Throws UnavailableError, with owner, limit and held bytes,
@@ -75,7 +75,7 @@ class Ledger {
   std::vector<Entry> entries() const;
 
  private:
-  /// Entries in slots that are reused. Each use of a slot has another id.
+  /// Entries in slots that are reused. Each use of a slot has a different id.
   class EntryTable {
    public:
     EntryId add(Category category, int64_t size_bytes, std::string_view owner);
@@ -90,7 +90,7 @@ class Ledger {
     }
 
    private:
-    static constexpr std::size_t kOwnerCapacity = 63;  // longer names of owners need a heap allocation
+    static constexpr std::size_t kOwnerCapacity = 63;  // longer owner names need a heap allocation
     struct Slot {
       Entry entry;
       uint32_t uses;

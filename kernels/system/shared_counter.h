@@ -29,7 +29,7 @@ class SharedCounter {
 
  private:
   std::atomic<uint64_t> value_{0};
-  mutable std::atomic<uint32_t> has_sleepers_{0};  // may stay 1 after a timeout, when nobody sleeps any more
+  mutable std::atomic<uint32_t> has_sleepers_{0};  // may stay 1 after the last sleeper timed out
 };
 
 }  // namespace aliquot

@@ -9,7 +9,7 @@
 
 namespace aliquot {
 
-/// Starts a thread that runs `work`. If that fails, throws UnavailableError with `purpose` in its message.
+/// Starts a thread that runs `work`. Throws UnavailableError, with `purpose` in its message, if that is not possible.
 template <typename Work>
 std::thread start_thread(std::string_view purpose, Work&& work) {
   try {

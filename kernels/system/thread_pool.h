@@ -7,8 +7,8 @@
 
 namespace aliquot {
 
-/// Splits loops over elements between a fixed number of threads. Boundaries are multiples of a grain that the caller
-/// chooses. The split does not change results if elements are independent, or sums stay within one grain.
+/// Splits loops over elements among a fixed number of threads. Boundaries are multiples of a grain that the caller
+/// chooses. The split does not change results if elements are independent or no sum spans several grains.
 class ThreadPool {
  public:
   /// `thread_count` includes the calling thread; with 1 no thread is started. Throws UnavailableError if a thread

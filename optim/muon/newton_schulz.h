@@ -15,9 +15,8 @@ struct ConstMatrix {
   int64_t rows, columns;
 };
 
-/// The layout of the scratch memory: sums of squares, `x` and `across` with the size of the matrix, and the square
-/// matrices
-/// `gram` and `product`, whose edge is the shorter side of the matrix.
+/// The layout of the scratch memory: sums of squares, then `x`, `across`, `gram` and `product`. `x` and `across` have
+/// the size of the matrix. `gram` and `product` are square, and their edge is the shorter side of the matrix.
 struct NewtonSchulzScratch {
   static constexpr int64_t kAlign = 64;
   static int64_t aligned(int64_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
@@ -51,7 +50,8 @@ void newton_schulz(const OrthogonalizeArgs& args, const Loops& loops) {
   auto* across = x + layout.matrix_bytes / 4;
   auto* gram = across + layout.matrix_bytes / 4;
   auto* product = gram + layout.gram_bytes / 4;
-  // A tall matrix is transposed, because the iteration multiplies by square matrices with the number of rows as edge.
+  // The iteration multiplies by square matrices whose edge is the number of rows. Transposing a tall matrix makes them
+  // smaller.
   const bool tall = args.shape.rows > args.shape.columns;
   const int64_t n = layout.small, length = std::max(args.shape.rows, args.shape.columns), count = n * length;
   const auto round_if_bf16 = [&](float* values, int64_t of) {
@@ -84,7 +84,7 @@ void newton_schulz(const OrthogonalizeArgs& args, const Loops& loops) {
   }
 }
 
-/// The factor with which normalize() multiplies each element: 1 / max(norm, eps).
+/// The factor by which normalize() multiplies each element: 1 / max(norm, eps).
 ALIQUOT_HOST_DEVICE float inverse_norm(double sum_of_squares, float eps) {
   const double norm = sqrt(sum_of_squares), least = static_cast<double>(eps);
   return static_cast<float>(1.0 / (norm > least ? norm : least));

@@ -78,7 +78,7 @@ __global__ void __launch_bounds__(kLaunchThreads) transpose_tiles(float* to, con
   }
 }
 
-/// Pairwise summation in one block, in the same order as on the host: sums of pairs, then sums of pairs of them.
+/// Pairwise summation in one thread block, in the same order as on the host: adds adjacent values, then adjacent sums.
 __global__ void __launch_bounds__(kLaunchThreads) sum_pairwise(double* sums, int64_t count) {
   for (int64_t half = 1; half < count; half *= 2) {
     for (int64_t i = 2 * half * threadIdx.x; i + half < count; i += 2 * half * kLaunchThreads)

@@ -1,8 +1,9 @@
 #pragma once
-// Encodes and decodes whole blocks of 8-bit codes with AVX-512. optim/update/dynamic_code.h computes the minimum or
-// maximum of all lines. This code computes only the lines that can be the result: the exponent selects them from tables
-// of 16 entries in registers. The operations on these lines are the same, so the bits are the same. Part of
-// update_avx512.cpp.
+// Encodes and decodes whole blocks of 8-bit codes with AVX-512. Part of update_avx512.cpp.
+//
+// optim/update/dynamic_code.h describes the lines of a code, and computes the minimum or maximum of all lines. This
+// code computes only the lines that can be the result. The exponent selects them from tables of 16 entries in
+// registers. The operations on these lines are the same, so the bits are the same.
 
 #include <immintrin.h>
 
@@ -20,7 +21,7 @@ struct EncodeTables {
   alignas(64) float slope[kCandidateLines][16] = {};
   alignas(64) float offset[kCandidateLines][16] = {};
 
-  /// All lines in order of decreasing slope. Only the last one, which ends at 1, is steeper than the line before it.
+  /// The lines are in order of decreasing slope, except the last one. It ends at 1 and is steeper than the line before.
   static constexpr CodeLine line(int index) {
     if (index == 0) return Magnitudes::below_all();
     return index % 2 == 1 ? Magnitudes::within(index / 2) : Magnitudes::beyond(index / 2 - 1);
@@ -51,8 +52,8 @@ struct EncodeTables {
   }
 };
 
-/// The line of each number. Within a decade, number + kCells - 1 has one exponent as a float. The table index is the
-/// low four bits of the biased exponent: 15 for an exponent of 0, and e - 1 for an exponent of e.
+/// The line of each number. For all numbers of a decade, number + kCells - 1 has the same exponent as a float. The
+/// table index is the low four bits of the biased exponent: 15 for an exponent of 0, and e - 1 for an exponent of e.
 template <typename Magnitudes, int kCells>
 struct DecodeTables {
   alignas(64) float slope[16] = {};

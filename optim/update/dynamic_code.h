@@ -1,5 +1,5 @@
 #pragma once
-// 8-bit codes for moments: the dynamic code with zero of block-wise quantisation (Dettmers, Lewis, Shleifer and
+// 8-bit codes for moments: the dynamic code with zero of block-wise quantization (Dettmers, Lewis, Shleifer and
 // Zettlemoyer, "8-bit Optimizers via Block-wise Quantization", 2022). Codes have the same values in the same order as
 // in bitsandbytes and torchao, so their tables also decode the codes of a checkpoint.
 //
@@ -26,8 +26,8 @@ struct CodeLine {
   float slope, offset;
 };
 
-/// The minimum and maximum of two floats that are not NaN and not both negative. They compare integers, which compilers
-/// vectorise.
+/// The minimum and maximum of two floats that are not NaN and not both negative. They compare bit patterns as integers,
+/// which compilers can vectorize.
 ALIQUOT_HOST_DEVICE float lesser(float a, float b) {
   const auto x = static_cast<int32_t>(float_bits(a)), y = static_cast<int32_t>(float_bits(b));
   return float_from_bits(static_cast<uint32_t>(x < y ? x : y));
@@ -50,7 +50,7 @@ struct CodeMagnitudes {
   }
   /// The number of the first cell of a decade.
   static constexpr int first(int decade) { return kCells * ((1 << decade) - 1) + 1; }
-  /// How many cells a decade has, and their width.
+  /// The number of cells in a decade, and their width.
   static constexpr int cells(int decade) { return kCells << decade; }
   static constexpr double width(int decade) { return 0.9 * power_of_ten(decade - 6) / cells(decade); }
   /// The middle of cell k of a decade.
@@ -89,7 +89,7 @@ struct CodeMagnitudes {
     if constexpr (kDecade < kDecades) {
       constexpr CodeLine in = kWithin<kDecade>, out = kBeyond<kDecade>;
       number = lesser(number, in.slope * magnitude + in.offset);
-      // The last middle is half a cell below 1, so only this line is steeper than the line before it.
+      // The middle of the last cell is half a cell below 1. So only the last line is steeper than the line before it.
       const float after = out.slope * magnitude + out.offset;
       number = kDecade + 1 < kDecades ? lesser(number, after) : greater(number, after);
       return least_of<kDecade + 1>(magnitude, number);
@@ -136,8 +136,8 @@ struct SignedCode {
   }
 };
 
-/// The code for values that are never negative. A value above 0 never becomes 0. If a second moment became 0 and its
-/// first moment did not, the update would divide by eps alone, and the weight would change by far too much.
+/// The code for values that are never negative. A value above 0 never becomes 0. If only the second moment of an
+/// element became 0, the update would divide by eps alone, and the weight would change by far too much.
 struct UnsignedCode {
   using Magnitudes = CodeMagnitudes<2>;
 

@@ -1,7 +1,7 @@
 #pragma once
 // Operations on whole blocks of the working copy and of 8-bit codes, as loops that compilers vectorise. This struct is
-// the default for the template parameter `Blocks` of update_loop.h. Sources for one instruction set may use a faster
-// one.
+// the default for the template parameter `Blocks` of update_loop.h. Source files for one instruction set may use a
+// faster struct.
 
 #include <cstdint>
 

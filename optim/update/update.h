@@ -22,11 +22,11 @@ struct Segment {
   float decay_scale = 1.0f;  // 0 disables weight decay
 };
 
-/// The fp32 weights: a full master with an optional working copy, or a split master, whose high half is the bf16
-/// working copy. Both give the same bits. A bf16 copy is rounded half up in magnitude, an fp16 copy to nearest, ties to
-/// even.
+/// The fp32 weights: an fp32 master with an optional working copy, or a split master, whose high half is the bf16
+/// working copy. Both give the same bits. Copies are rounded to nearest, with ties away from zero in bf16 and ties to
+/// even in fp16.
 struct Master {
-  float* whole = nullptr;  // the full master; null for a split master
+  float* whole = nullptr;  // the fp32 master; null for a split master
   void* copy = nullptr;    // written, never read; null if there is no working copy
   DType copy_dtype = DType::kBFloat16;
 
@@ -34,8 +34,8 @@ struct Master {
   int16_t* low = nullptr;
 };
 
-/// The arrays of an update, in memory of the stream's device. On CUDA the segments are there too. Arrays must not
-/// overlap and must be aligned to their elements. The update is fastest if they are aligned to 64 bytes.
+/// The arrays of an update, including the segments. They are in memory of the stream's device. Arrays must not overlap
+/// and must be aligned to their elements. The update is fastest if they are aligned to 64 bytes.
 struct UpdateArgs {
   const void* gradient = nullptr;  // fp32 or bf16
   DType gradient_dtype = DType::kFloat32;

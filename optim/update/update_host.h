@@ -27,7 +27,7 @@ struct UpdateRun {
 using RunFunction = void (*)(const void* rule, const UpdateRun&);
 
 using RunsByMoments = std::array<RunFunction, 3>;   // fp32, bf16, 8-bit codes; null if the rule does not support them
-using RunsByMaster = std::array<RunsByMoments, 4>;  // full, full with bf16 copy, full with fp16 copy, split
+using RunsByMaster = std::array<RunsByMoments, 4>;  // fp32, fp32 with bf16 copy, fp32 with fp16 copy, split
 using RunsOfRule = std::array<RunsByMaster, 2>;     // fp32 gradient, bf16 gradient
 /// Indexed like the alternatives of Rule.
 using UpdateRuns = std::array<RunsOfRule, kBuiltInRules>;

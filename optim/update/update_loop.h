@@ -45,7 +45,7 @@ ALIQUOT_HOST_INLINE void update_block(const R& rule, float factor, const Gradien
 
 template <typename Blocks, typename R, typename Gradient, typename Weights, typename States>
 ALIQUOT_HOST_INLINE void run_all(const void* rule_of_step, const UpdateRun& run) {
-  // Local copies without aliases, so that the compiler keeps them in registers.
+  // Make local copies without aliases, so that the compiler keeps them in registers.
   const R rule = static_cast<const R*>(rule_of_step)->at(run.lr_scale, run.decay_scale);
   const Gradient gradient(run);
   Weights weights(run);

@@ -8,7 +8,7 @@
 namespace aliquot {
 namespace {
 
-/// Decodes any number of elements. Whole blocks use Blocks::decode() instead, which is faster.
+/// Decodes any number of elements. Full blocks use Blocks::decode() instead, which is faster.
 template <typename Code>
 ALIQUOT_HOST_INLINE void decode_partial(float* values, const uint8_t* codes, float scale, int64_t count) {
   for (int64_t i = 0; i < count; ++i) values[i] = Code::value(codes[i]) * scale;

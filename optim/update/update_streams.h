@@ -20,13 +20,13 @@ namespace aliquot {
 namespace {
 
 /// The loop works on chunks of kChunk elements and prefetches the chunk that is kPrefetchDistance elements ahead. The
-/// arithmetic of a rule is so long that hardware prefetching is late. In measurements the update took 1.0 times the
-/// minimum that memory bandwidth allows with this prefetch, and 1.2 times without.
+/// arithmetic of a rule takes so long that hardware prefetching is late. In measurements, the update took the minimum
+/// time that memory bandwidth allows, and 1.2 times that without this prefetch.
 constexpr int64_t kChunk = 32, kPrefetchDistance = 512;
 
 template <typename T>
 ALIQUOT_HOST_INLINE void ask_ahead(const T* chunk) {
-  // Integer arithmetic, because the address may be beyond the array. A prefetch of an invalid address does nothing.
+  // Use integer arithmetic, because the address may be beyond the array. A prefetch of an invalid address does nothing.
   const uintptr_t from = reinterpret_cast<uintptr_t>(chunk) + kPrefetchDistance * sizeof(T);
   for (uintptr_t line = 0; line < kChunk * sizeof(T); line += 64) {
     __builtin_prefetch(reinterpret_cast<const void*>(from + line));
@@ -56,7 +56,7 @@ struct WholeMaster {
   ALIQUOT_HOST_INLINE void end_block(int64_t, int64_t) {}
 };
 
-/// A full master with a working copy. The update never reads the copy, so `Blocks` writes it with non-temporal stores,
+/// An fp32 master with a working copy. The update never reads the copy, so `Blocks` writes it with non-temporal stores,
 /// one block at a time.
 template <typename Format, typename Blocks>
 struct CopiedMaster {

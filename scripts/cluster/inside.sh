@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# inside.sh NAME=VALUE... -- COMMAND...: first process of the process namespace that scripts/cluster.sh creates. Creates
-# the nodes and the switch, runs the command on them, and returns its exit code. The switch is in this namespace.
+# inside.sh NAME=VALUE... -- COMMAND...: first process in the namespaces that scripts/cluster.sh creates. Creates the
+# nodes and the switch, runs the command on the nodes, and returns its exit code. The switch is in the network namespace
+# of this script.
 set -euo pipefail
 here=$(dirname "$(realpath "$0")")
 nodes='' ranks_per_node='' rate='' delay='' shell='' traffic='' called_from='' faults=''
@@ -10,7 +11,7 @@ while [ "$1" != -- ]; do
 done
 shift
 
-# shared_cores: prints for each node the cores it may use, as a list for taskset. Nodes share cores if there are fewer
+# shared_cores: prints the cores that each node may use, as lists for taskset. Nodes share cores if there are fewer
 # cores than nodes.
 shared_cores() {
   local list range cores=() node
@@ -34,8 +35,9 @@ on() { # NODE COMMAND...
   nsenter --target "${holders[node]}" --net --uts --ipc --mount -- "$@"
 }
 
-# burst_of RATE: the bytes sent in a quarter of a millisecond, at least 16 KB. A larger burst would let more data pass
-# at once after a pause than a wire does; a smaller one would cost more processor time than a network card does.
+# burst_of RATE: prints the bytes sent in a quarter of a millisecond, at least 16 KB. With a larger burst, a link would
+# carry more data at once after a pause than a real link. A smaller burst would need more processor time than a network
+# card does.
 burst_of() {
   awk -v number="${1%%[a-z]*}" -v unit="${1##*[0-9.]}" 'BEGIN {
     bits = number * (unit == "gbit" ? 1e9 : unit == "mbit" ? 1e6 : unit == "kbit" ? 1e3 : 1)
@@ -44,9 +46,9 @@ burst_of() {
   }'
 }
 
-# shaped LINK RATE COMMAND...: runs COMMAND (tc or ip) to limit what leaves by the link to the rate, with a queue of 20
-# ms. TCP packets are at most half a burst: the switch would drop larger ones, and a step would wait for their
-# retransmission.
+# shaped LINK RATE PREFIX...: limits the data sent on LINK to RATE, with a queue of 20 ms. PREFIX is the command that
+# runs ip and tc, such as `on NODE`. TCP packets are at most half a burst. The switch would drop larger packets, and a
+# step would wait for their retransmission.
 shaped() {
   local link=$1 link_rate=$2 burst largest
   burst=$(burst_of "$link_rate")
@@ -101,8 +103,8 @@ make_nodes() {
   done
 }
 
-# After a power failure the other nodes receive nothing, not even the end of a connection. So the link is cut before the
-# processes are killed.
+# Emulates a power failure. The other nodes must receive nothing, not even the end of a connection. So the link is cut
+# before the processes are killed.
 lose() { # NODE
   local its process
   its=$(readlink "/proc/${holders[$1]}/ns/net")

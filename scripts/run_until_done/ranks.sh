@@ -4,7 +4,7 @@
 # shellcheck disable=SC2154 # run_until_done.sh sets them
 
 # is_valid_count COUNT: whether COUNT is a multiple of --replicas, a power of two with --reproducible, and divides
-# --global-batch into complete micro-batches. --accumulate A above 1 requires exactly A micro-batches a rank.
+# --global-batch into complete micro-batches. --accumulate A above 1 requires exactly A micro-batches per rank.
 is_valid_count() {
   if [ $(($1 % replicas)) -ne 0 ]; then return 1; fi
   if has_option --reproducible && [ $(($1 & ($1 - 1))) -ne 0 ]; then return 1; fi

@@ -44,7 +44,7 @@ void run_deepspeed(std::string_view input) {
     TrainOptions again;
     apply_deepspeed_file(again, path);
     require(again.engine.zero_stage == options.engine.zero_stage && again.engine.clip == options.engine.clip,
-            "reading the same file again gives other options");
+            "reading the same file again gives different options");
   } catch (const UsageError& error) {
     const std::string_view message = error.what();
     require(message.find(path) != std::string_view::npos, "the error message does not name the file");
@@ -75,11 +75,12 @@ void run_flight(std::string_view input) {
     require(std::ranges::none_of(explanation, is_control), "the explanation contains control characters");
   } catch (const UsageError& error) {
     require(std::string_view(error.what()).starts_with("it is not a valid flight record"),
-            "an error that does not name the file");
+            "the error message does not name the file");
   }
 }
 
-/// The record of a host rank that waits in its last collective, and the record of a GPU rank, which has no times.
+/// The record of a host rank that waits in its last collective, and the record of a GPU rank, whose collectives have
+/// no begin and end times.
 std::vector<std::string> flight_seeds() {
   std::vector<std::string> seeds;
   for (const bool timed : {true, false}) {
@@ -140,7 +141,7 @@ std::vector<std::string> model_config_seeds() {
   return seeds;
 }
 
-/// The first byte of the input chooses the ending of the file's name; the rest is the file.
+/// The first byte of the input selects the file extension. The remaining bytes are the contents of the file.
 void run_tokens(std::string_view input) {
   static const InputFile files[] = {InputFile(".bin"), InputFile(".u32"), InputFile(".txt")};
   if (input.empty()) return;
@@ -154,7 +155,7 @@ void run_tokens(std::string_view input) {
     source->read(source->token_count() - 1, std::span(ends).last(1), int64_t{1} << 31);
   } catch (const UsageError& error) {
     require(std::string_view(error.what()).find(path) != std::string_view::npos,
-            "an error that does not name the file");
+            "the error message does not name the file");
   }
 }
 

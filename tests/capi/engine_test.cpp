@@ -152,7 +152,7 @@ TEST(Capi, PlannedMemoryEqualsMeasuredMemory) {
   });
 }
 
-/// Two of the three layers can be recomputed. recompute=block recomputes all of those.
+/// Two of the three layers can be recomputed. recompute=block recomputes both.
 TEST(Capi, EngineAllocatesActivationsAndRecomputesThem) {
   struct RecomputeContext {
     Rank* rank;
@@ -259,7 +259,7 @@ TEST(Capi, AllRanksSkipAnAbandonedStep) {
   });
 }
 
-/// Callers that ignore the report still get a status.
+/// The status informs a caller that ignores the report.
 TEST(Capi, TooManySkippedStepsInARowReturnAnError) {
   on_ranks(1,
            [](Rank& rank) {
@@ -374,7 +374,7 @@ TEST(Capi, InvalidArgumentsAreReported) {
     const int none = 0;
     EXPECT_USAGE(aliquot_declare_order(rank.engine, 1, &none, &none), "unit_counts[0] is 0: expected at least 1");
     EXPECT_USAGE(aliquot_declare_activations(rank.engine, 0, nullptr, 0, nullptr, nullptr),
-                 "use_count is 0: expected the number of uses");
+                 "use_count is 0: expected at least 1");
     const aliquot_parameter shapeless = {"w", 2, nullptr, nullptr, nullptr, 0, 0, 0, 0, 0};
     EXPECT_USAGE(aliquot_add_parameter(rank.engine, 0, &shapeless), "parameter w: shape is null: expected 2 extents");
     const int64_t one[] = {1}, zero[] = {0};

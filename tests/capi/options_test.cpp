@@ -1,4 +1,4 @@
-// Options set by name and text: accepted values, and the messages for invalid ones.
+// Sets options by name and text: tests the accepted values, and the messages for invalid ones.
 #include <aliquot/c.h>
 #include <gtest/gtest.h>
 #include <string>
@@ -88,7 +88,7 @@ TEST_F(CapiOptions, EveryOptimizerIsCreated) {
 }
 
 TEST_F(CapiOptions, InvalidValuesAreReportedWithTheOptionName) {
-  expect_rejected("zero-stge", "3", "unknown option \"zero-stge\": valid are device, world, threads");
+  expect_rejected("zero-stge", "3", "unknown option \"zero-stge\": valid options are device, world, threads");
   expect_rejected("zero-stage", "three", "the option zero-stage: invalid value 'three': expected one of 0, 1, 2, 3.");
   expect_rejected("zero-stage", "33", "invalid value '33'");
   expect_rejected("offload", "disk", "expected one of none, host, disk:DIR");

@@ -166,7 +166,7 @@ TEST_F(Background, ACopyThatFailsOnOneRankFailsTheSaveOnAll) {
     } catch (const FaultError& error) {
       EXPECT_STREQ(error.what(), "rank 1: the device is lost");
     }
-    // A state that is larger than the snapshot fails in the same way.
+    // A state that is larger than the snapshot on one rank also fails the save on all ranks, with UsageError.
     std::vector<std::byte> more(1 << 20);
     state = shard.state();
     if (communicator.rank() == 0) {

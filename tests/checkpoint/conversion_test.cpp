@@ -1,4 +1,5 @@
-// Loading into tensors of another dtype: converted if that is exact or allow_rounding is set, in every mode of load().
+// Loads into tensors of another dtype, in every mode of load(). A load converts if the conversion is exact or
+// allow_rounding is set.
 #include <cstring>
 #include <gtest/gtest.h>
 

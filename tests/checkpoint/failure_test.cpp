@@ -126,7 +126,7 @@ void run_case(const Scenario& scenario, int rank, const Fault& fault, Tally& tal
   }
   const uint64_t expected = succeeded ? 2 : scenario.step == 90 ? 1 : 0;
   EXPECT_EQ(seed_of(directory.path(), scenario.step), expected);
-  // What could not be removed after the commit is hidden, and sweep_leftovers() removes it.
+  // Files that could not be removed after the commit are hidden. sweep_leftovers() removes them.
   if (fault.call == SystemCall::kUnlink || succeeded) sweep_leftovers(directory.path());
   std::set<std::string> names = names_in(directory.path());
   const bool pruned = succeeded && scenario.keep_count == 1 && !names.contains("step-00000090");
@@ -175,7 +175,7 @@ TEST(Failure, EveryCallOfASaveOfANewStep) { run_all(kAddingStep); }
 TEST(Failure, EveryCallOfASaveThatReplacesItsStep) { run_all(kReplacing); }
 TEST(Failure, EveryCallOfASaveThatPrunes) { run_all(kPruning); }
 
-TEST(Failure, ALoadThatCannotReadThrowsTheSameErrorOnAllRanksAndLeavesTheState) {
+TEST(Failure, AFailedReadInALoadThrowsTheSameErrorOnAllRanks) {
   TemporaryDirectory directory;
   test::save_test_state(directory.path(), test::small_tensors());
   const auto path = directory.path() / "step-00000100";

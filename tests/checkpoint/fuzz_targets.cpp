@@ -98,8 +98,9 @@ std::string crc_text(std::string_view bytes) {
   return text;
 }
 
-/// The input alters a valid checkpoint. Its first byte holds switches. Each further four bytes select a position (three
-/// bytes) and a value to add to the byte there. Afterwards checksums and hash are made valid again.
+/// Alters a valid checkpoint as the input specifies, and loads it. Each group of four bytes after the first byte has a
+/// position (three bytes) and a value to add to the byte there. Three bits of the first byte truncate state.h5, change
+/// the HDF5 version and omit the hash. The checksum and any hash are made valid again.
 void run_checkpoint(std::string_view input) {
   if (input.empty()) return;
   const auto byte = [&](size_t i) { return static_cast<size_t>(static_cast<unsigned char>(input[i])); };

@@ -1,5 +1,5 @@
-// The memory that a load and a save use besides the state, as measured by the kernel, is the staging buffer of each
-// rank. It does not depend on the size of the file.
+// Checks that besides the state, a load and a save use only the staging buffer of each rank. The kernel measures the
+// peak memory of the process. It does not depend on the size of the file.
 #include <cstdio>
 #include <cstring>
 #include <fcntl.h>
@@ -36,8 +36,8 @@ bool reset_peak() {
   return worked;
 }
 
-/// Two tensors. Each rank holds one third of each, or with `with_copies` all of it, marked as copies on ranks other
-/// than 0.
+/// A state of two tensors. Each rank holds one third of each tensor. If `with_copies` is true, each rank holds the full
+/// tensors, marked as copies on all ranks but 0.
 class LargeState {
  public:
   LargeState(int rank, DType dtype, bool with_copies)
@@ -104,7 +104,7 @@ class Memory : public ::testing::Test {
   test::TemporaryDirectory directory_;
 };
 
-TEST_F(Memory, OfASaveAndALoadIsTheStagingForAnySizeOfState) {
+TEST_F(Memory, OfASaveAndALoadIsBoundedByTheStagingBuffers) {
   const auto failures = test::on_ranks(kRanks, [&](Communicator& ranks) {
     LargeState large(ranks.rank(), DType::kFloat32, false);
     EXPECT_LE(growth(ranks, [&] { save(large.state(), ranks, directory_.path()); }), kMaxBytes);

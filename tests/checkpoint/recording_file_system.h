@@ -87,8 +87,8 @@ class RecordingFileSystem final : public FileSystem {
 enum class WriteOutcome { kLost, kWritten, kTorn };  // kTorn: only the first half of a write reached the disk
 
 /// The disk after the first `count` calls, if the power fails then. A change is durable if the same rank synced its
-/// node afterwards, with a call other than `ignored`. `outcome` decides about all other changes. All changes that
-/// reached the disk are applied in order.
+/// node afterwards, with a call other than `ignored`. `outcome` returns the outcome of each other change. All changes
+/// that reached the disk are applied in order.
 Disk after_power_loss(const std::vector<DiskCall>& calls, size_t count, size_t ignored,
                       const std::function<WriteOutcome(size_t)>& outcome);
 

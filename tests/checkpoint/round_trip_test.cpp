@@ -88,7 +88,7 @@ TEST(RoundTrip, TheSameStateGivesTheSameFileForAnyNumberOfRanks) {
   }
 }
 
-TEST(RoundTrip, AnyNumberOfRanksLoadsWhatAnyNumberSaved) {
+TEST(RoundTrip, ACheckpointOfAnyWorldLoadsOnAnyNumberOfRanks) {
   for (int writers : {1, 2, 3, 4, 5, 7, 8}) {
     TemporaryDirectory directory;
     save_from(writers, directory.path(), writers % 2 == 0 ? Partition::kBlocks : Partition::kRandom);

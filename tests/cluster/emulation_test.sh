@@ -42,7 +42,7 @@ if [ "$(cat "$scratch/bytes")" -ne 25000000 ]; then complain "$(cat "$scratch/by
 if [ $took -lt 1000 ]; then complain "25 MB took $took ms at 200 Mbit/s, expected at least 1000"; fi
 awk -F, '$1 == "node1" { sent = $2 } $1 == "node0" { received = $3 }
   END { exit !(sent >= 25e6 && sent < 27e6 && received > 0.99 * sent && received < 1.01 * sent) }' "$scratch/traffic" ||
-  complain "--traffic counted other than the 25 MB sent" "$scratch/traffic"
+  complain "--traffic did not count about 25 MB sent and received" "$scratch/traffic"
 
 # When killed, the script leaves no process, link or file.
 mark=9$$.5

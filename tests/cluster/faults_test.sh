@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# faults_test.sh FAILING_RANKS [all]: ranks on emulated nodes when a link is cut or slow, or a node has failed.
+# faults_test.sh FAILING_RANKS [all]: tests ranks on emulated nodes when a link is cut or slow, or a node fails.
 # shellcheck source=tests/cluster/nodes.sh
 source "$(dirname "$0")/nodes.sh"
 ranks=$1
@@ -13,8 +13,8 @@ stamped() {
   while IFS= read -r line; do echo "$SECONDS $line"; done
 }
 
-# ends FAULT RANKS_PER_NODE DEADLINE REGEX: the job fails within 15 s of the fault with a message that matches, and no
-# rank outlives it by 1 s, not even on the other side of a cut. The time before the fault does not count.
+# ends FAULT RANKS_PER_NODE DEADLINE REGEX: checks that the job fails within 15 s of the fault with a message that
+# matches, and that 1 s later no rank runs on any node. The time before the fault does not count.
 ends() {
   local log=$scratch/log fault_at ended_at
   # All processes are visible on every node.
@@ -24,7 +24,7 @@ ends() {
   fault_at=$(awk -v said="cluster.sh: $1 node1" 'index($0, said) { print $1; exit }' "$log")
   ended_at=$(awk '$2 == "ended" { print $1; exit }' "$log")
   local took=$((${ended_at:-999} - ${fault_at:-0}))
-  echo "$1, $2 a node, deadline $3 s: $took s, $(grep -oE '(ended|aliquot:).*' "$log" | head -n 2 | tr '\n' ' ')"
+  echo "$1, $2 ranks/node, deadline $3 s: $took s, $(grep -oE '(ended|aliquot:).*' "$log" | head -n 2 | tr '\n' ' ')"
   says "$log" "cluster.sh: $1 node1"
   says "$log" "^[0-9]+ ended [1-9]"
   says "$log" "$4"

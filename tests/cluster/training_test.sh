@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# training_test.sh ALIQUOT NODES RANKS_PER_NODE: training over emulated nodes gives the same bits as on as many threads,
-# at every ZeRO stage, with replicas, and when a run resumes elsewhere from a checkpoint.
+# training_test.sh ALIQUOT NODES RANKS_PER_NODE: checks that training on emulated nodes gives the same bits as training
+# on an equal number of threads: at every ZeRO stage, with replicas, and when a run resumes from a checkpoint.
 # shellcheck source=tests/cluster/nodes.sh
 source "$(dirname "$0")/nodes.sh"
 aliquot=$1 nodes=$2 each=$3 ranks=$(($2 * $3))
@@ -14,7 +14,7 @@ same() {
   shift 2
   got=$("$@" 2>"$scratch/err") || complain "$what: exit code $?" "$scratch/err"
   if [ "$got" = "$wanted" ]; then
-    echo "$what: the same"
+    echo "$what: equal digests"
   else
     complain "$what: digest $got, expected $wanted" "$scratch/err"
   fi
@@ -22,15 +22,16 @@ same() {
 
 # Accumulation in a replica's shard changes the order of sums. With one micro-batch there is no accumulation.
 wanted=$("$aliquot" "${train[@]}" --steps 4 --ranks "$ranks")
-for stage in 0 1 2 3; do same "$wanted" "stage $stage" over_nodes --steps 4 --zero-stage $stage; done
+for stage in 0 1 2 3; do same "$wanted" "ZeRO stage $stage" over_nodes --steps 4 --zero-stage $stage; done
 for replicas in $nodes $ranks; do
   for stage in 0 1 3; do
-    same "$wanted" "stage $stage, $replicas replicas" over_nodes --steps 4 --zero-stage $stage --replicas "$replicas"
+    same "$wanted" "ZeRO stage $stage, $replicas replicas" \
+      over_nodes --steps 4 --zero-stage $stage --replicas "$replicas"
   done
 done
 same "$wanted" "--recompute block --prefetch 2" over_nodes --steps 4 --recompute block --prefetch 2
 
-# With 8 bits between nodes, the run on threads needs the number of ranks per node, because the result depends on it.
+# The result of quantization depends on the number of ranks per node, so the run on threads needs that number.
 for quantize in weights gradients both; do
   rounded=$(ALIQUOT_RANKS_PER_NODE=$each "$aliquot" "${train[@]}" --steps 4 --ranks "$ranks" --quantize $quantize)
   if [ "$rounded" = "$wanted" ]; then complain "--quantize $quantize gives the digest of the run without it"; fi
@@ -38,11 +39,13 @@ for quantize in weights gradients both; do
 done
 rounded=$(ALIQUOT_RANKS_PER_NODE=$each "$aliquot" "${train[@]}" --steps 4 --ranks "$ranks" --quantize gradients \
   --replicas "$nodes")
-same "$rounded" "a replica a node, gradients in 8 bits" over_nodes --steps 4 --quantize gradients --replicas "$nodes"
+same "$rounded" "one replica per node, gradients in 8 bits" \
+  over_nodes --steps 4 --quantize gradients --replicas "$nodes"
 
 # Threads and nodes each resume from a checkpoint that several nodes wrote, and nodes from one that threads wrote.
 saved=$scratch/saved
-over_nodes --steps 4 --stop-after 2 --checkpoint-dir "$saved" >/dev/null || complain "saving: exit code $?"
+over_nodes --steps 4 --stop-after 2 --checkpoint-dir "$saved" >/dev/null ||
+  complain "saving a checkpoint over nodes: exit code $?"
 cp -r "$saved" "$saved.threads"
 same "$wanted" "resumed over nodes" over_nodes --steps 4 --checkpoint-dir "$saved" --resume auto
 same "$wanted" "resumed by threads" \

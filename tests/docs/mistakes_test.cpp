@@ -1,4 +1,4 @@
-// Mistakes of users, one test for each: the exception has the message that docs/wrapping.md shows.
+// Tests of mistakes that users make. The exception must have the message that docs/wrapping.md shows.
 #include <aliquot/aliquot.h>
 #include <chrono>
 #include <fstream>
@@ -10,7 +10,7 @@
 
 namespace {
 
-/// The guide's table contains the message word for word.
+/// Expects the exact message in the table of the guide.
 void expect_in_guide(const std::string& sentence) {
   std::ifstream file(ALIQUOT_GUIDE);
   const std::string guide{std::istreambuf_iterator<char>(file), {}};
@@ -21,7 +21,7 @@ template <typename Body>
 void expect_told(const std::string& sentence, Body body) {
   try {
     body();
-    ADD_FAILURE() << "nothing was said where this was expected: " << sentence;
+    ADD_FAILURE() << "no exception was thrown, expected one with the message: " << sentence;
   } catch (const aliquot::UsageError& error) {
     EXPECT_EQ(error.what(), sentence);
   }
@@ -164,7 +164,7 @@ TEST(Mistakes, AGradientWithoutAPointer) {
   });
 }
 
-TEST(Mistakes, AFrozenParameterNeedsNoGradientUntilItIsThawed) {
+TEST(Mistakes, AFrozenParameterNeedsNoGradientUntilItIsTrainable) {
   aliquot::World::threads(1, [](aliquot::World& world) {
     float *value = nullptr, *other = nullptr, *gradient = nullptr;
     aliquot::Engine engine(world, {});
@@ -205,7 +205,7 @@ TEST(Mistakes, AUnitAddedTooLate) {
   });
 }
 
-TEST(Mistakes, KernelsThatAssignAreAddedUp) {
+TEST(Mistakes, AssignedGradientsSummedOverMicroBatches) {
   aliquot::World::threads(1, [](aliquot::World& world) {
     Pair pair(world, {.zero_stage = 1, .accumulate = 2});
     pair.a().assigns_gradients();
@@ -231,7 +231,7 @@ TEST(Mistakes, RanksThatDeclareDifferentModels) {
       });
 }
 
-TEST(Mistakes, ARankThatStoppedSooner) {
+TEST(Mistakes, ARankThatStopsBeforeTheStep) {
   std::string said;
   try {
     aliquot::World::threads(2,
@@ -243,7 +243,7 @@ TEST(Mistakes, ARankThatStoppedSooner) {
                               EXPECT_FALSE(pair.engine.step().skipped);
                             },
                             {.timeout_seconds = 0.3});
-    ADD_FAILURE() << "nobody noticed";
+    ADD_FAILURE() << "rank 0 did not report that rank 1 stopped";
   } catch (const aliquot::CommunicationError& error) {
     said = error.what();
   }
@@ -270,7 +270,7 @@ TEST(Mistakes, ValuesAndGradientAtOnePointer) {
   });
 }
 
-TEST(Mistakes, AnEvaluationLeftHalfWay) {
+TEST(Mistakes, AnUnfinishedEvaluation) {
   with_pair([](Pair& pair) {
     { const auto live = pair.a().evaluate(); }
     expect_told("an evaluation is not finished: evaluate of b comes next", [&] { pair.engine.micro_batch(); });

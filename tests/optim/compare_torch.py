@@ -4,8 +4,8 @@
 PROGRAM is optim_trajectory, which prints Aliquot's weights. A rule that torch.optim lacks is compared with its formula
 in float64. Installs nothing.
 Exit status: 0 if all deviations are within their limits, 1 if one is not, 77 if torch is not installed.
-A deviation is relative to the largest change of a weight. The limits allow for another order of fp32 roundings, or
-for bf16 where torch computes in bf16.
+A deviation is relative to the largest change of a weight. The limits allow for fp32 operations in another order, or for
+bf16 where torch computes in bf16.
 """
 import subprocess
 import sys

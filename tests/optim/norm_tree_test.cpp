@@ -1,4 +1,4 @@
-// The norm has the same bits for every partition of the blocks.
+// Checks that the norm has the same bits for every partition of the blocks.
 
 #include "optim/norm_tree.h"
 

@@ -49,8 +49,8 @@ struct Reference {
   }
 };
 
-/// The fp32 rule rounds about ten times a step, each with an error of at most 2^-24 of a value below 4. Over 30 steps
-/// that is at most 30 * 10 * 4 * 2^-24 = 7e-5. Errors of random sign add up to far less.
+/// The fp32 rule rounds about ten times per step. Each rounding has an error of at most 2^-24 of a value below 4. Over
+/// 30 steps that is at most 30 * 10 * 4 * 2^-24 = 7e-5. Errors of random sign add up to far less.
 void expect_near_formula(const Optimizer& optimizer, double tolerance) {
   constexpr int kSteps = 30;
   std::mt19937 random(5);

@@ -89,7 +89,7 @@ TEST(Schedule, ScalesTheRateWithTheBatch) {
   EXPECT_THROW(scaled_learning_rate(0.1, RateScaling::kSqrt, 64, 0), UsageError);
 }
 
-TEST(Clip, FactorLimitsTheNormAndKeepsNonfiniteVisible) {
+TEST(Clip, FactorLimitsTheNormAndIsNanForANonfiniteNorm) {
   EXPECT_EQ(clip_factor(0.5, 1.0), 1.0);
   EXPECT_DOUBLE_EQ(clip_factor(4.0, 1.0), 1.0 / 4.000001);
   EXPECT_DOUBLE_EQ(clip_factor(1.0, 1.0), 1.0 / 1.000001);
@@ -116,11 +116,12 @@ TEST(LossScaler, HalvesAndDoublesAfterScriptedOverflows) {
   const LossScaling scaling{.initial_scale_power = 4, .loss_scale_window = 3, .hysteresis = 2, .min_loss_scale = 4.0};
   using Scales = std::vector<double>;
   EXPECT_EQ(LossScaler(scaling).scale(), 16.0);
-  // Doubles after the third good step. The first overflow uses the extra chance, and the next two halve the scale.
+  // The scale doubles after the third good step. The first overflow decrements State::chances. The next two halve the
+  // scale.
   EXPECT_EQ(scales(LossScaler(scaling), "...ooo"), (Scales{16, 16, 32, 32, 16, 8}));
-  // An overflow restarts the window. A full window restores the chances.
+  // An overflow restarts the window. A full window resets State::chances.
   EXPECT_EQ(scales(LossScaler(scaling), "..o...o...oo"), (Scales{16, 16, 16, 16, 16, 32, 32, 32, 32, 64, 64, 32}));
-  // A window that is not full does not restore a chance.
+  // A window that is not full does not reset State::chances.
   EXPECT_EQ(scales(LossScaler(scaling), "o..o..o"), (Scales{16, 16, 16, 8, 8, 8, 4}));
   EXPECT_EQ(scales(LossScaler(scaling), "ooooo"), (Scales{16, 8, 4, 4, 4}));  // never below min_loss_scale
   LossScaling consecutive = scaling;

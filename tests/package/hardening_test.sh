@@ -28,8 +28,8 @@ lacks() {
   if grep -E -- "$pattern" <<<"$(readelf -W "$@" "$file")"; then wrong "$file: $what"; fi
 }
 
-# touches FILE: a large stack frame is touched page by page, so that no guard page is skipped. Checked on two
-# processors.
+# touches FILE: checks that the code touches large stack frames page by page, so that it does not skip a guard page.
+# Supports x86-64 and arm64.
 touches() {
   local touch
   case $(uname -m) in

@@ -7,7 +7,7 @@ scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 failures=0
 
-# expect pass|fail TEXT COMMAND...: the command succeeds or fails, and its output contains the text.
+# expect pass|fail TEXT COMMAND...: checks that the command succeeds or fails, and that its output contains the text.
 expect() {
   local wanted=$1 text=$2 ended=pass output
   shift 2

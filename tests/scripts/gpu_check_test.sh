@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# gpu_check.sh runs all its steps, whatever they print or return. The tree and the machine are simulated.
+# Checks that gpu_check.sh runs all its steps, independent of their output and exit codes. The tree and the machine are
+# simulated.
 # shellcheck source=tests/scripts/expect.sh
 source "$(dirname "$0")/expect.sh"
 

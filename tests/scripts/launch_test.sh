@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The job templates for clusters: runs the batch script with simulated srun and scontrol, and checks the texts of the
-# others.
+# Tests the job templates for clusters: runs the batch script with simulated srun and scontrol, and checks the text of
+# the Kubernetes templates.
 # shellcheck source=tests/scripts/expect.sh
 source "$(dirname "$0")/expect.sh"
 batch=$top/scripts/slurm/train.sbatch
@@ -9,7 +9,7 @@ batch=$top/scripts/slurm/train.sbatch
 mkdir "$scratch/bin"
 cat >"$scratch/bin/srun" <<'TEXT'
 #!/usr/bin/env bash
-echo "srun with ${SRUN_CPUS_PER_TASK:-no} cores a task: $*" >>"$SRUN_LOG"
+echo "srun with ${SRUN_CPUS_PER_TASK:-no} cores per task: $*" >>"$SRUN_LOG"
 while [[ ${1:-} == --* ]]; do shift; done
 "$@" &
 trap 'if [ $SECONDS -ge "${TASKS_AFTER:-0}" ]; then kill -USR1 $!; fi' USR1
@@ -46,7 +46,7 @@ unset SLURM_SUBMIT_DIR # as if the job was submitted outside the tree
 expect fail "no command" "$batch"
 expect fail "has no --checkpoint-dir" "$batch" "$scratch/command" "done"
 expect pass "done --checkpoint-dir runs --resume auto" "$batch" "$scratch/command" "done" --checkpoint-dir runs
-expect pass "srun with 8 cores a task: --mpi=pmix --kill-on-bad-exit=1 $scratch/command done" cat "$scratch/srun"
+expect pass "srun with 8 cores per task: --mpi=pmix --kill-on-bad-exit=1 $scratch/command done" cat "$scratch/srun"
 ended=0
 "$batch" "$scratch/command" broken --checkpoint-dir runs >/dev/null || ended=$?
 expect pass "" test "$ended" -eq 3
@@ -65,13 +65,13 @@ told() {
   wait $! || ended=$?
 }
 
-# When Slurm asks it to stop, it saves and requeues.
+# If Slurm requests a stop (SIGUSR1), the script requeues the job.
 told USR1
 expect pass "" test "$ended" -eq 0
 expect pass "requeue 17" cat "$scratch/asked"
 expect pass "requeueing job 17" cat "$scratch/log"
 
-# The same if srun had no tasks yet and lost the signal.
+# It also does so if srun had no tasks yet and lost the signal.
 rm "$scratch/asked"
 export TASKS_AFTER=6
 told USR1
@@ -79,14 +79,14 @@ unset TASKS_AFTER
 expect pass "" test "$ended" -eq 0
 expect pass "requeue 17" cat "$scratch/asked"
 
-# When cancelled by scancel, it saves and does not requeue.
+# If scancel stops the job (SIGTERM), the script does not requeue it.
 rm "$scratch/asked"
 told TERM
 expect pass "" test "$ended" -eq 75
 expect fail "" test -e "$scratch/asked"
 
-# In a job submitted from the root of the tree, a run that crashes restarts on the same nodes until a number of failures
-# in a row adds no checkpoint. Signals still reach the run.
+# In a job submitted from the root of the tree, a run that crashes restarts on the same nodes. It ends after
+# ALIQUOT_TRIES failures in a row without a new checkpoint. Signals still reach the run.
 export SLURM_SUBMIT_DIR=$top ALIQUOT_WAIT=0 ALIQUOT_TRIES=2
 rm -f "$SRUN_LOG"
 cat >"$scratch/once" <<'TEXT'
@@ -136,7 +136,8 @@ for document in yaml.safe_load_all(open(sys.argv[1])):
   fi
   expect fail "" grep -nP '\t' "$file"
 done
-# Exit codes that a retry cannot fix end the job: the same codes at which the supervisor gives up.
+# Failures that would recur end the job. The supervisor does not restart a run without a checkpoint after these exit
+# codes.
 expect pass "" grep -qE '^ +values: \[1, 2, 4, 5\]$' "$top/scripts/kubernetes/job.yaml"
 if [ $# -gt 0 ]; then
   help=$("$1" train --help)

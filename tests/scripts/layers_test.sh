@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# For every rule of check_layers.sh: one violation in an otherwise valid tree, and one valid case that resembles it.
+# Tests every rule of check_layers.sh with one violation in an otherwise valid tree, and with a similar valid case.
 # shellcheck source=tests/scripts/expect.sh
 source "$(dirname "$0")/expect.sh"
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Configuring fails when a test is a source of no target.
+# Checks that configuring fails if a test file is not a source of any target.
 # shellcheck source=tests/scripts/expect.sh
 source "$(dirname "$0")/expect.sh"
 

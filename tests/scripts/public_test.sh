@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# For every rule of check_public.sh: one violation in an otherwise valid tree.
+# Tests every rule of check_public.sh with one violation in an otherwise valid tree.
 # shellcheck source=tests/scripts/expect.sh
 source "$(dirname "$0")/expect.sh"
 

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# run_until_done_signals_test.sh ALIQUOT: scripts/run_until_done.sh obeys signals at every moment of a run.
+# run_until_done_signals_test.sh ALIQUOT: checks that scripts/run_until_done.sh obeys signals at any time in a run.
 # shellcheck source=tests/scripts/supervised.sh
 source "$(dirname "$0")/supervised.sh"
 aliquot=$1
 for tool in pgrep pkill; do command -v $tool >/dev/null || { echo "$tool is missing: install procps" && exit 1; }; done
 
 # After a signal the supervisor starts nothing, even if the run crashes on the signal or no run exists at that time.
-# asked SIGNAL CODE CHECKPOINT: the supervisor exits with CODE if a run crashes on the signal, and if the signal arrives
-# while the supervisor waits to restart. CHECKPOINT exists from the start; empty for none.
+# asked SIGNAL CODE CHECKPOINT: checks that the supervisor exits with CODE if a run crashes on the signal, and if the
+# signal arrives while the supervisor waits to restart. CHECKPOINT exists from the start. It may be empty.
 asked() {
   local status supervisor
   for when in running waiting; do

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# run_until_done_test.sh ALIQUOT: scripts/run_until_done.sh restarts a run that may succeed later, and no other.
+# run_until_done_test.sh ALIQUOT: checks that scripts/run_until_done.sh restarts only runs that may succeed later.
 # shellcheck source=tests/scripts/supervised.sh
 source "$(dirname "$0")/supervised.sh"
 aliquot=$1
@@ -98,7 +98,7 @@ ends 3 "no number of ranks from 5 to 7 is valid for --global-batch 16 in micro-b
   plays "0" --ranks 8 --least 5 --available "echo 7" -- --global-batch=16
 ends 0 "" plays "3\n0" --ranks 8 --least 1 --available "echo 7" -- --global-batch 48 --replicas 2
 started 2 "6 --global-batch 48 --replicas 2"
-# With a fixed number of micro-batches, no other number of ranks has the same batch.
+# With a fixed number of micro-batches, no other number of ranks gives the same global batch.
 echo 8 >"$scratch/available"
 ends 3 "from 1 to 3 is valid for --global-batch 64 in micro-batches of 4, --accumulate 2; gave up" \
   plays "3\n0" --ranks 8 --least 1 --available "cat $scratch/available; echo 3 >$scratch/available" -- \

@@ -7,7 +7,7 @@ source "$top/scripts/runs.sh"
 supervise=("$top/scripts/run_until_done.sh" --wait 0)
 saved=$scratch/saved
 
-# ends CODE TEXT COMMAND...: the command exits with that code, and its output contains the text.
+# ends CODE TEXT COMMAND...: checks that the command exits with that code, and that its output contains the text.
 ends() {
   local code=$1 text=$2 status=0
   shift 2
@@ -40,7 +40,8 @@ plays() {
   shift
   "${supervise[@]}" "${options[@]}" -- "$scratch/play.sh" "$scratch" --checkpoint-dir "$saved" "{ranks}" "$@"
 }
-# started COUNT TEXT: there were COUNT starts, and the last one was TEXT.
+# started COUNT TEXT: checks that the substitute was started COUNT times, the last time with arguments that contain
+# TEXT.
 started() {
   if [ "$(wc -l <"$scratch/starts")" -ne "$1" ] || [[ $(tail -n 1 "$scratch/starts") != *"$2"* ]]; then
     echo "expected $1 starts, the last with \"$2\":" && cat "$scratch/starts" "$scratch/log"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Values of ALIQUOT_CUDA and ALIQUOT_MPI are obeyed, or configuring fails with a reason. All packages are simulated.
+# Checks that configuring obeys ALIQUOT_CUDA and ALIQUOT_MPI, or fails with a reason. All packages are simulated.
 # shellcheck source=tests/scripts/expect.sh
 source "$(dirname "$0")/expect.sh"
 
@@ -43,8 +43,8 @@ expect pass "MPI ON:" configured -DALIQUOT_MPI=true -DSIMULATED_MPI=ON
 expect pass "MPI OFF: no MPI was found" configured -DALIQUOT_MPI=auto
 expect fail 'invalid value "maybe" for ALIQUOT_CUDA: expected ON, OFF or AUTO' configured -DALIQUOT_CUDA=maybe
 expect fail 'invalid value "2" for ALIQUOT_MPI: expected ON, OFF or AUTO' configured -DALIQUOT_MPI=2
-expect pass "CUDA OFF: not found: the CUDA toolkit beside nvcc" \
+expect pass "CUDA OFF: not found: the CUDA toolkit of nvcc" \
   configured -DALIQUOT_CUDA=AUTO -DSIMULATED_nvcc=nvcc -DSIMULATED_NCCL=ON
-expect fail "not found: the CUDA toolkit beside nvcc" \
+expect fail "not found: the CUDA toolkit of nvcc" \
   configured -DALIQUOT_CUDA=ON -DSIMULATED_nvcc=nvcc -DSIMULATED_NCCL=ON
 exit $((failures > 0))

@@ -8,7 +8,7 @@ git -C "$tree" config user.name a
 git -C "$tree" config user.email a@b
 git -C "$tree" config commit.gpgsign false
 
-# text pass|fail TEXT FILE: judges a tree with one tracked file, whose content is standard input.
+# text pass|fail TEXT FILE: checks a tree with one tracked file, whose content is standard input.
 text() {
   local file=$3
   rm -rf "${tree:?}"/*
@@ -17,7 +17,7 @@ text() {
   expect "$1" "$2" "$checker" "$tree"
 }
 
-# The checker as it is, and a copy whose base is the first commit of the scratch tree.
+# Tests of comments and identifiers use the checker of this tree.
 checker=$top/scripts/check_text.sh
 columns=$(printf 'x%.0s' {1..117})
 text pass "" a.cpp <<<"// $columns"
@@ -34,6 +34,7 @@ text fail 'a.md:1: "nobody[^ ]s"' a.md <<<"The lock is nobody's."
 text fail "write instead: EventSimulator" a.cpp <<<"Clockwork clock;"
 text pass "" a.cpp <<<"ClockworkOrange clock;"
 
+# Tests of subjects use a copy of the checker, whose base is the first commit of the scratch tree.
 checker=$scratch/check_text.sh
 echo 'int x;' >"$tree/a.cpp"
 git -C "$tree" add -A
@@ -41,7 +42,7 @@ git -C "$tree" commit -qm "First"
 sed "s/^subjects_base=.*/subjects_base=$(git -C "$tree" rev-parse HEAD)/" "$top/scripts/check_text.sh" >"$checker"
 chmod +x "$checker"
 
-# subject pass|fail TEXT SUBJECT: judges a commit with that subject.
+# subject pass|fail TEXT SUBJECT: checks a commit with that subject.
 subject() {
   git -C "$tree" commit -q --allow-empty -m "$3"
   expect "$1" "$2" "$checker" "$tree"

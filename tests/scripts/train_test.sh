@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The arguments that train.sh passes to the command: its defaults, unless the user or a file sets them.
+# Checks the arguments that train.sh passes to the command: its defaults, unless the user or a file sets them.
 # shellcheck source=tests/scripts/expect.sh
 source "$(dirname "$0")/expect.sh"
 

@@ -1,6 +1,6 @@
 #pragma once
-// The backward of attention on tensor cores: see attention_tiles_cuda.h. AttentionBackward::scratch holds the deltas of
-// sum_deltas(). For *.cu files.
+// The backward of attention on tensor cores: see attention_tiles_cuda.h. AttentionBackward::scratch holds the deltas
+// that sum_deltas() computes. Use it in *.cu files only.
 
 #include "apps/models/cuda/attention_tiles_cuda.h"
 
@@ -89,7 +89,8 @@ __global__ void __launch_bounds__(kTileThreads) attend_tiles_backward_queries(co
   store_rows<E, kWidth>(static_cast<uint16_t*>(a.to.data) + head.at.query(s, first), own, sums, {scale, scale});
 }
 
-/// Queries in one tile. Wide heads need registers for their sums, so they have fewer.
+/// The number of queries in one tile. Heads wider than 64 elements need more registers for sums, so their tiles are
+/// smaller.
 template <int kWidth>
 inline constexpr int kQueryTileRows = kWidth > 64 ? 32 : 64;
 
@@ -98,7 +99,7 @@ constexpr unsigned attend_backward_keys_bytes() {
   return 2 * (kTileRows + kQueryTileRows<kWidth>)*sizeof(TileRow<kWidth>) + 2 * kQueryTileRows<kWidth> * sizeof(float);
 }
 
-/// Computes the gradients of keys and values. Scores are transposed here: rows are keys, columns are queries.
+/// Computes the gradients of keys and values. Scores are transposed: rows are keys and columns are queries.
 template <class E, int kWidth>
 __global__ void __launch_bounds__(kTileThreads) attend_tiles_backward_keys(const AttentionBackward a, bool aligned) {
   constexpr int kQueries = kQueryTileRows<kWidth>;

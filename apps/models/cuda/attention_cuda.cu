@@ -9,16 +9,15 @@
 namespace aliquot::cuda {
 namespace {
 
-/// The widest head whose four tiles fit the shared memory of a block and whose sums fit its registers.
+/// The widest head for which four tiles fit in the shared memory of a block and the sums fit in registers.
 constexpr int64_t kWidestTile = 128;
 
 bool uses_tiles(const AttentionShape& s, DType type) { return type != DType::kFloat32 && s.head_width <= kWidestTile; }
 
 void require_supported_head_width(const AttentionShape& s) {
   if (s.head_width <= kWidestHead) return;
-  throw UnavailableError("attention on a GPU supports heads of at most " + std::to_string(kWidestHead) +
-                         " elements, and these have " + std::to_string(s.head_width) +
-                         ": use more --heads, or --device host.");
+  throw UnavailableError("attention on a GPU does not support a head width of " + std::to_string(s.head_width) +
+                         ", only up to " + std::to_string(kWidestHead) + ": use more --heads, or --device host.");
 }
 
 /// Calls body with the 16-bit element type and the smallest compiled width that is at least `head_width`, as an

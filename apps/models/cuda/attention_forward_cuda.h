@@ -1,5 +1,5 @@
 #pragma once
-// The forward of attention on tensor cores: see attention_tiles_cuda.h. For *.cu files.
+// The forward of attention on tensor cores: see attention_tiles_cuda.h. Use it in *.cu files only.
 
 #include "apps/models/cuda/attention_tiles_cuda.h"
 

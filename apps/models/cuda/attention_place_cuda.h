@@ -1,5 +1,5 @@
 #pragma once
-// Offsets of a head's rows. For *.cu files.
+// Offsets of a head's rows. Use it in *.cu files only.
 
 #include <cmath>
 #include <cstdint>

@@ -1,6 +1,6 @@
 #pragma once
 // Attention in fp32 without tensor cores: one warp for each query or key. Used for fp32 arrays and for heads that are
-// too wide for the tensor-core kernels. For *.cu files.
+// too wide for the tensor-core kernels. Use it in *.cu files only.
 
 #include "apps/models/cuda/attention_place_cuda.h"
 #include "apps/models/cuda/elements_cuda.h"
@@ -8,7 +8,7 @@
 
 namespace aliquot::cuda {
 
-/// A lane holds the elements lane, lane + 32, ... of a head's row.
+/// Each lane holds elements lane, lane + 32, ... of a head's row.
 inline constexpr int kElementsPerLane = static_cast<int>(kWidestHead) / kLanesPerWarp;
 
 struct WarpRow {

@@ -1,8 +1,8 @@
 #pragma once
-// Attention on tensor cores, for 16-bit arrays. A block of four warps has 64 queries (or keys) of one head and loads
-// the keys (or queries) into shared memory tile by tile. Scores stay in registers. Backward has one kernel for the
-// gradients of queries and one for those of keys and values, so that one block computes each sum, in a fixed order. For
-// *.cu files.
+// Attention on tensor cores, for 16-bit arrays. A thread block of four warps computes 64 queries (or keys) of one head
+// and loads the keys (or queries) into shared memory tile by tile. Scores stay in registers. Backward has one kernel
+// for the gradients of queries and one for those of keys and values, so that one block computes each sum, in a fixed
+// order. Use it in *.cu files only.
 
 #include "apps/models/cuda/attention_place_cuda.h"
 #include "apps/models/cuda/elements_cuda.h"
@@ -26,7 +26,7 @@ struct HeadRowsView {
   bool aligned;  // every row begins at a multiple of eight elements
 };
 
-/// Loads a tile and fills the rest of it with zeros.
+/// Loads the valid elements of a tile and sets its other elements to zero.
 template <class E, int kWidth, int kRows>
 __device__ void load_tile(TileRow<kWidth>* to, const uint16_t* from, const HeadRowsView& at) {
   constexpr int kPacks = kWidth / 8;
@@ -62,23 +62,23 @@ __device__ void load_left(LeftWords& words, const TileRow<kWidth>* tile, int row
   load_matrices(words, &tile[row + lane % 16][column + lane / 16 * 8]);
 }
 
-/// Loads 16 x 16 elements as the right operands of two products by the transposed tile: words 0 and 1 for its first
-/// eight rows, words 2 and 3 for the others.
+/// Loads 16 x 16 elements of the transposed tile as the right operands of two products. Words 0 and 1 hold the first
+/// eight rows of the tile, words 2 and 3 the others.
 template <int kWidth>
 __device__ void load_right_by_rows(uint32_t (&words)[4], const TileRow<kWidth>* tile, int row, int column) {
   const int lane = warp_lane();
   load_matrices(words, &tile[row + lane % 8 + lane / 16 * 8][column + lane / 8 % 2 * 8]);
 }
 
-/// Loads 16 x 16 elements as the right operands of two products by the tile itself: words 0 and 1 for its first eight
-/// columns, words 2 and 3 for the others.
+/// Loads 16 x 16 elements of the tile, not transposed, as the right operands of two products. Words 0 and 1 hold the
+/// first eight columns of the tile, words 2 and 3 the others.
 template <int kWidth>
 __device__ void load_right_by_columns(uint32_t (&words)[4], const TileRow<kWidth>* tile, int row, int column) {
   const int lane = warp_lane();
   load_matrices_transposed(words, &tile[row + lane % 8 + lane / 8 % 2 * 8][column + lane / 16 * 8]);
 }
 
-/// sums = the warp's 16 rows of `left`, which begin at `row`, x the transpose of `right`.
+/// sums = l x right^T, where l is the warp's 16 rows of `left` from `row` on.
 template <class E, int kWidth, int kRows>
 __device__ void multiply_rows(Sums (&sums)[kRows / 8], const TileRow<kWidth>* left, int row,
                               const TileRow<kWidth>* right) {
@@ -121,7 +121,7 @@ __device__ void add_weighted_rows(Sums (&sums)[kWidth / 8], const Sums (&weights
   }
 }
 
-/// Row and column within the tile of element i of the n-th Sums of a warp's product.
+/// The row and the column, within the tile, of element i of the n-th Sums of a warp's product.
 __device__ inline int row_of(int i) {
   return static_cast<int>(threadIdx.x) / kLanesPerWarp * kWarpRows + warp_lane() / 4 + i / 2 * 8;
 }
@@ -130,7 +130,7 @@ __device__ inline int column_of(int n, int i) { return 8 * n + 2 * (warp_lane() 
 /// The number of lanes that share a row of a product.
 inline constexpr int kRowLanes = 4;
 
-/// Stores a warp's 16 rows, multiplied by a factor for each row, in the rows of a head.
+/// Multiplies each of a warp's 16 rows by its factor and stores them in the rows of a head.
 template <class E, int kWidth>
 __device__ void store_rows(uint16_t* to, const HeadRowsView& at, const Sums (&sums)[kWidth / 8],
                            const float (&factor)[2]) {

@@ -18,8 +18,8 @@
 namespace aliquot {
 namespace {
 
-/// Waits for one event and not for later work of the stream. Meanwhile polls the watchdogs, which throw if the stream
-/// can no longer finish.
+/// Waits for one event, not for later work of the stream. Meanwhile polls the watchdogs, which throw if the stream can
+/// no longer finish.
 void wait_for_event(CudaDevice& device, const Event& event) {
   while (!event.passed()) device.poll_watchdogs();
 }
@@ -29,8 +29,8 @@ class BatchUploader {
  public:
   explicit BatchUploader(CudaDevice& device) : device_(device) {}
 
-  /// Enqueues a copy and returns the address on the GPU, which is valid until the second-next call. Waits until the GPU
-  /// has read the staging buffer.
+  /// Enqueues a copy and returns the address on the GPU. The data is valid until the call after the next. First waits
+  /// until the GPU has read the previous contents of the staging buffer.
   const std::byte* send(Stream& stream, const void* from, int64_t size_bytes) {
     StagingSlot& slot = slots_[next_];
     next_ = 1 - next_;
@@ -61,7 +61,7 @@ class BatchUploader {
   size_t next_ = 0;
 };
 
-/// Tokens, targets, sorted tokens, and the row of each sorted token, one after the other.
+/// Returns one array with the tokens, the targets, the sorted tokens, and the row of each sorted token.
 std::vector<int32_t> pack_batch(const TokenBatch& batch) {
   const size_t count = batch.tokens.size();
   std::vector<int32_t> all(4 * count);
@@ -137,7 +137,7 @@ class CudaBackend final : public Backend {
   }
   void rotary_angles(const ModelShape& shape, int64_t sequence, float* cosines, float* sines) override {
     const auto count = static_cast<size_t>(sequence * shape.head_width() / 2);
-    if (angle_values_.size() != 2 * count) {  // computed and uploaded once, then copied into the scratch of each use
+    if (angle_values_.size() != 2 * count) {  // compute and upload once, then copy into the scratch of each use
       angle_values_.resize(2 * count);
       compute_rotary_angles(shape, sequence, angle_values_.data(), angle_values_.data() + count);
       const auto size_bytes = static_cast<int64_t>(2 * count * sizeof(float));
@@ -167,7 +167,7 @@ class CudaBackend final : public Backend {
   void attention_backward(const AttentionBackward& a) override { cuda::attention_backward(*stream_, a); }
 
   void loss_forward(const LossForward& a) override {
-    // The kernel writes the sum to pinned host memory. loss_sum() reads it after the event.
+    // A kernel writes the sum to pinned host memory. loss_sum() waits for the event and then reads it.
     tiled_loss_forward(CudaLogitLoops{*stream_, products_, reinterpret_cast<double*>(sum_.data())}, a);
     stream_->record(*loss_event_);
   }

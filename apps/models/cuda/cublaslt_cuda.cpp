@@ -11,7 +11,7 @@ namespace {
 const std::string kFile = "libcublasLt.so." + std::to_string(CUBLAS_VER_MAJOR);
 
 void* opened() {
-  // First the search path of the dynamic loader, then the folder that the build found.
+  // Tries the search path of the dynamic loader first, then the folder of cuBLASLt that CMake found.
   for (const std::string& file : {kFile, std::string(ALIQUOT_CUBLASLT_FOLDER) + "/" + kFile}) {
     if (void* library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL)) return library;
   }

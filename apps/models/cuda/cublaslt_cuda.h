@@ -1,5 +1,6 @@
 #pragma once
-// cuBLASLt, loaded at the first use. Loading takes a third of a second, and most commands compute no products on a GPU.
+// Loads cuBLASLt when it is first needed. Loading takes about a third of a second, and most commands compute no matrix
+// products on a GPU.
 
 #include <cublasLt.h>
 
@@ -22,8 +23,8 @@ struct CublasLt {
   decltype(&cublasLtMatmul) multiply;
 };
 
-/// The library, loaded by the first call and never unloaded. May be called from any thread. Throws UnavailableError,
-/// naming the file, if it cannot be loaded.
+/// The functions of the library. The first call loads it, and it is never unloaded. Thread-safe. Throws
+/// UnavailableError with the name of the file if it cannot be loaded.
 const CublasLt& cublaslt();
 
 }  // namespace aliquot

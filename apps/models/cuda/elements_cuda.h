@@ -1,5 +1,5 @@
 #pragma once
-// Converts Values of runtime type to pointers of a compile-time type. For *.cu files.
+// Converts Values of runtime type to pointers of a compile-time type. Use it in *.cu files only.
 
 #include <cmath>
 #include <cstdint>

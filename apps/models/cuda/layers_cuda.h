@@ -1,6 +1,7 @@
 #pragma once
-// The layers of the reference models on a GPU. Each function enqueues what the function of the same name in layers.h,
-// attention.h or loss.h computes. Statistics and sums are fp32 for arrays of any type. The order of all sums is fixed.
+// The layers of the reference models on a GPU. layers.h and attention.h define the result of each layer in a function
+// of the same name; a function here enqueues that computation. Statistics and sums are fp32 for arrays of any type. The
+// order of all sums is fixed.
 
 #include <cstdint>
 
@@ -34,7 +35,7 @@ void embedding_backward(Stream& stream, const Embedding& a, const TokenSortedRow
 void positions_forward(Stream& stream, const Positions& a, ConstValues table, const float* from, float* to);
 void positions_backward(Stream& stream, const Positions& a, const float* from, Values table_gradient, bool add);
 
-/// The widest head that attention supports.
+/// The widest head that attention supports, in elements.
 inline constexpr int64_t kWidestHead = 256;
 void attention_forward(Stream& stream, const AttentionForward& a);
 void attention_backward(Stream& stream, const AttentionBackward& a);
@@ -44,7 +45,8 @@ void initialize_logits(Stream& stream, const RunningRowStatistics& rows, int64_t
 void accumulate_logits(Stream& stream, const LogitTile& tile, const RunningRowStatistics& rows, const int32_t* targets,
                        float* target_logits);
 void keep_logits(Stream& stream, const LogitTile& to, const LogitTile& computed, const float* tile_maxima);
-/// `tile_maxima` are the values that keep_logits() subtracted; null if it was not called.
+/// `tile_maxima` are the values that keep_logits() subtracted, and null if it was not called. Unlike in
+/// RowLoops::loss_backward(), they are not subtracted from `rows.maxima`.
 void logits_backward(Stream& stream, const LogitTile& tile, const LossRows& rows, const float* tile_maxima);
 /// *sum = the sum over rows of log_sum + (maximum - logit of the target), added in a fixed order.
 void reduce_loss(Stream& stream, const LossBuffers& buffers, const float* target_logits, int64_t count, double* sum);

@@ -1,4 +1,4 @@
-// The loops over logits.
+// Kernels over rows and tiles of logits.
 #include <cmath>
 
 #include "apps/models/cuda/elements_cuda.h"

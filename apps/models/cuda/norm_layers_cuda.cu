@@ -8,7 +8,7 @@
 namespace aliquot::cuda {
 namespace {
 
-/// The sum of term(c) over the columns of a row, in fp32. A lane adds columns lane, lane + 32, ...
+/// The sum of term(c) over the columns c of a row, in fp32. Each lane adds columns lane, lane + 32, ...
 template <class Term>
 __device__ float sum_of_row(int64_t width, const Term& term) {
   float sum = 0.0f;
@@ -38,7 +38,7 @@ __global__ void norm_rows(const LayerNormRows a) {
   }
 }
 
-/// With g the gradient of the normalised row n: dx = rstd (g - mean(g) - n mean(g n)). An RMS norm has no mean(g).
+/// For the normalized row n and its gradient g: dx = rstd (g - mean(g) - n mean(g n)). An RMS norm has no term mean(g).
 template <class E>
 __global__ void norm_rows_backward(const LayerNormBackwardRows a) {
   const auto* weight = static_cast<const typename E::Storage*>(a.weight.data);

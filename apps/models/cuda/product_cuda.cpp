@@ -22,7 +22,7 @@ void check_products(cublasStatus_t status, const std::string& what) {
   throw FaultError(sentence);
 }
 
-/// Owns a handle of cuBLASLt. `destroy` is the function that frees it.
+/// Frees a handle of cuBLASLt with the function `destroy`.
 template <class Handle, auto destroy>
 struct HandleDeleter {
   void operator()(std::remove_pointer_t<Handle>* handle) const { (cublaslt().*destroy)(handle); }
@@ -69,13 +69,14 @@ OwnedLayout layout(const Matrix& m, int64_t rows, int64_t columns) {
   if (m.transposed) std::swap(rows, columns);
   check_products(cublaslt().create_layout(&made, data_type(m.data.type), static_cast<uint64_t>(columns),
                                           static_cast<uint64_t>(rows), m.stride),
-                 "describing a matrix");
+                 "cannot create a matrix layout");
   return OwnedLayout(made);
 }
 
 template <class Value>
 void set(const OwnedProduct& product, cublasLtMatmulDescAttributes_t which, Value value) {
-  check_products(cublaslt().set_product(product.get(), which, &value, sizeof value), "describing a product");
+  check_products(cublaslt().set_product(product.get(), which, &value, sizeof value),
+                 "cannot configure a matrix product");
 }
 
 void set_transposed(const OwnedProduct& product, cublasLtMatmulDescAttributes_t which, bool transposed) {
@@ -85,12 +86,13 @@ void set_transposed(const OwnedProduct& product, cublasLtMatmulDescAttributes_t 
 template <class Value>
 void set_preference_attribute(const OwnedPreference& preference, cublasLtMatmulPreferenceAttributes_t which,
                               Value value) {
-  check_products(cublaslt().set_preference(preference.get(), which, &value, sizeof value), "choosing a product");
+  check_products(cublaslt().set_preference(preference.get(), which, &value, sizeof value),
+                 "cannot set preferences of a matrix product");
 }
 
 OwnedPreference preference_of(const Key& key) {
   cublasLtMatmulPreference_t made = nullptr;
-  check_products(cublaslt().create_preference(&made), "choosing a product");
+  check_products(cublaslt().create_preference(&made), "cannot set preferences of a matrix product");
   OwnedPreference preference(made);
   set_preference_attribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
                            static_cast<uint64_t>(kGpuProductScratchBytes));
@@ -105,13 +107,15 @@ OwnedPreference preference_of(const Key& key) {
 }
 
 std::string product_text(const Product& p) {
-  return "a product of " + std::string(name(p.a.data.type)) + " into " + std::string(name(p.to.type)) + ", " +
-         std::to_string(p.rows) + " x " + std::to_string(p.depth) + " x " + std::to_string(p.columns);
+  return "a matrix product of " + std::string(name(p.a.data.type)) + " operands with " + std::string(name(p.to.type)) +
+         " result, " + std::to_string(p.rows) + " x " + std::to_string(p.depth) + " x " + std::to_string(p.columns) +
+         " (rows x depth x columns)";
 }
 
 }  // namespace
 
-/// cuBLASLt's matrices are column-major, so it sees ours transposed. It therefore computes to^T = b^T a^T.
+/// cuBLASLt's matrices are column-major, so it reads a row-major matrix as its transpose. It therefore computes
+/// to^T = b^T a^T.
 struct CudaProducts::Plan {
   OwnedProduct product;
   OwnedLayout first, second, to;
@@ -130,7 +134,7 @@ const CudaProducts::Plan* CudaProducts::plan_of(const Product& p, ConstValues bi
   Plan& plan = at->second;
   if (!is_new) return plan.found ? &plan : nullptr;
   cublasLtMatmulDesc_t made = nullptr;
-  check_products(cublaslt().create_product(&made, CUBLAS_COMPUTE_32F, CUDA_R_32F), "describing a product");
+  check_products(cublaslt().create_product(&made, CUBLAS_COMPUTE_32F, CUDA_R_32F), "cannot configure a matrix product");
   plan.product.reset(made);
   set_transposed(plan.product, CUBLASLT_MATMUL_DESC_TRANSA, p.b.transposed);
   set_transposed(plan.product, CUBLASLT_MATMUL_DESC_TRANSB, p.a.transposed);
@@ -146,7 +150,7 @@ const CudaProducts::Plan* CudaProducts::plan_of(const Product& p, ConstValues bi
   const cublasStatus_t status =
       cublaslt().find_algorithm(plan_cache_->library.get(), plan.product.get(), plan.first.get(), plan.second.get(),
                                 plan.to.get(), plan.to.get(), preference_of(key).get(), 1, &found, &count);
-  if (status != CUBLAS_STATUS_NOT_SUPPORTED) check_products(status, product_text(p));
+  if (status != CUBLAS_STATUS_NOT_SUPPORTED) check_products(status, "cannot compute " + product_text(p));
   plan.found = status == CUBLAS_STATUS_SUCCESS && count > 0;
   plan.algorithm = found.algo;
   return plan.found ? &plan : nullptr;
@@ -154,7 +158,7 @@ const CudaProducts::Plan* CudaProducts::plan_of(const Product& p, ConstValues bi
 
 CudaProducts::CudaProducts() : plan_cache_(std::make_unique<PlanCache>()) {
   cublasLtHandle_t library = nullptr;
-  check_products(cublaslt().create(&library), "starting cuBLASLt");
+  check_products(cublaslt().create(&library), "cannot initialize cuBLASLt");
   plan_cache_->library.reset(library);
 }
 
@@ -167,7 +171,8 @@ bool CudaProducts::adds_bias(const Product& p, ConstValues bias) {
 void CudaProducts::multiply(Stream& stream, const Product& p, ConstValues bias) {
   const cudaStream_t queue = cuda_stream(stream);
   const Plan* known = plan_of(p, bias);
-  if (known == nullptr) throw UnavailableError(product_text(p) + ": not supported by this version of cuBLASLt");
+  if (known == nullptr)
+    throw UnavailableError(product_text(p) + " is not supported by this version of cuBLASLt: use --device host");
   const Plan& plan = *known;
   if (bias.data != nullptr) set(plan.product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias.data);
   const float factor = p.factor, kept = p.add ? 1.0f : 0.0f;
@@ -175,7 +180,7 @@ void CudaProducts::multiply(Stream& stream, const Product& p, ConstValues bias) 
       cublaslt().multiply(plan_cache_->library.get(), plan.product.get(), &factor, p.b.data.data, plan.first.get(),
                           p.a.data.data, plan.second.get(), &kept, p.to.data, plan.to.get(), p.to.data, plan.to.get(),
                           &plan.algorithm, p.scratch, static_cast<size_t>(kGpuProductScratchBytes), queue),
-      product_text(p));
+      "cannot compute " + product_text(p));
 }
 
 }  // namespace aliquot

@@ -9,12 +9,12 @@
 
 namespace aliquot {
 
-/// The products of one rank on one GPU. Caches the algorithm for each shape. Results have the same bits from run to run
-/// on the same GPU and version of cuBLASLt. Sums are fp32, never TF32. Used from one thread.
+/// The matrix products of one rank on one GPU. Caches the algorithm for each shape. Results have the same bits in every
+/// run with the same GPU and version of cuBLASLt. Sums are fp32, never TF32. Call all functions from one thread.
 class CudaProducts {
  public:
-  /// Product::scratch of every product must have kGpuProductScratchBytes. Throws UnavailableError if cuBLASLt cannot be
-  /// initialized.
+  /// Product::scratch of every product must have kGpuProductScratchBytes bytes. Throws UnavailableError if cuBLASLt
+  /// cannot be initialized.
   CudaProducts();
   ~CudaProducts();
   CudaProducts(const CudaProducts&) = delete;

@@ -1,6 +1,6 @@
 #pragma once
-// Tensor-core products of 16-bit matrices by one warp (PTX mma.m16n8k16 and ldmatrix). For *.cu files. Tests replace
-// this file by a simulation.
+// Tensor-core products of 16-bit matrices by one warp (PTX mma.m16n8k16 and ldmatrix). Use it in *.cu files
+// only. Tests replace it with a simulation.
 
 #include <cstdint>
 #include <type_traits>

@@ -17,7 +17,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Limits above any known model, so low that computed sizes in bytes cannot overflow.
+// These limits exceed every known model and are low enough that sizes in bytes cannot overflow.
 constexpr int64_t kMostLayers = 4096, kLargestWidth = int64_t{1} << 20, kLargestCount = int64_t{1} << 24;
 
 std::string shortened(const std::string& text) {
@@ -43,7 +43,7 @@ const ConfigFamily& family_of(const Json& json, const std::string& where) {
   throw UsageError(fmt::format("{}: model_type {}: not supported (only {}).", where, found, fmt::join(types, ", ")));
 }
 
-/// Compares without the order of keys and without rope_theta, which rope_parameters may have and rope_scaling has not.
+/// Ignores the order of keys. Ignores rope_theta, which rope_parameters may contain and rope_scaling does not.
 bool same_scaling(const Json& older, const Json& newer) {
   const auto unordered = [](const Json& json) {
     nlohmann::json copy = nlohmann::json::parse(json.dump());
@@ -144,10 +144,10 @@ void ConfigReader::check_keys() {
       refuse(name, value,
              fmt::format("it contradicts {}, which is {}", key->supported, text_of(this->value(key->supported))));
     } else if (key->use == ConfigKeyUse::kPadding && !value.is_null()) {
-      remarks_.push_back(fmt::format(
-          "{}: {} is {}: transformers gives this row of the embedding no gradient from the input; aliquot trains it "
-          "like all others.",
-          where_, name, text_of(value)));
+      remarks_.push_back(
+          fmt::format("{}: {} is {}: transformers gives this row of the embedding no gradient from its use as input; "
+                      "aliquot trains it like any other row.",
+                      where_, name, text_of(value)));
     } else if (key->use == ConfigKeyUse::kDropout && !value.is_null() && real(name, value) != 0) {
       dropouts.push_back(fmt::format("{} {}", name, text_of(value)));
     }
@@ -219,8 +219,8 @@ ModelShape ConfigReader::shape() const {
   return shape;
 }
 
-/// transformers 5 writes rope_parameters; earlier versions write rope_theta and rope_scaling. A file may have both if
-/// they agree.
+/// transformers 5 writes rope_parameters, and earlier versions write rope_theta and rope_scaling. A file may have both
+/// forms if they agree.
 Rope ConfigReader::rope() const {
   const Json &older = value("rope_scaling"), &newer = value("rope_parameters");
   if (!older.is_null() && !newer.is_null() && !same_scaling(older, newer))

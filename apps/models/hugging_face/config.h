@@ -16,7 +16,7 @@ inline constexpr const char* kConfigFile = "config.json";
 struct ModelConfig {
   ModelShape shape;
   ShapeNames names;                  // config.json keys of the shape's fields
-  std::vector<std::string> remarks;  // warnings, one sentence each: unsupported dropout, unknown keys
+  std::vector<std::string> remarks;  // warnings, one sentence each, for example about unknown keys
 };
 
 /// Parses the text of config.json. Missing keys have the defaults of transformers' configuration class, but sizes are
@@ -26,11 +26,11 @@ struct ModelConfig {
 /// not supported, or a value changes the computation in an unsupported way. The message begins with `where`.
 ModelConfig parse_model_config(std::string_view text, const std::string& where);
 
-/// Reads and parses a file, as parse_model_config() does. Follows links. Also throws UsageError if it is not a regular
-/// file or larger than 16 MiB.
+/// Reads and parses a file, as parse_model_config() does. Follows symbolic links. Also throws UsageError if it is not a
+/// regular file or larger than 16 MiB.
 ModelConfig read_model_config(const std::filesystem::path& file);
 
-/// The path of the config.json in the directory `weights`, or next to the file `weights`. Nothing if there is none.
+/// The path of the config.json in the directory `weights`, or next to the file `weights`, if it exists.
 std::optional<std::filesystem::path> find_config_near(const std::filesystem::path& weights);
 
 }  // namespace aliquot

@@ -17,7 +17,7 @@ constexpr int64_t kConfigBytesLimit = int64_t{16} << 20;
 std::optional<std::filesystem::path> find_config_near(const std::filesystem::path& weights) {
   std::error_code error;
   const auto config = (std::filesystem::is_directory(weights, error) ? weights : weights.parent_path()) / kConfigFile;
-  // A dangling link counts as present, so that reading it reports an error.
+  // A dangling symbolic link counts as present, so that reading it reports an error.
   const bool is_there = std::filesystem::exists(std::filesystem::symlink_status(config, error));
   return is_there ? std::optional(config) : std::nullopt;
 }

@@ -8,8 +8,9 @@ namespace {
 
 using enum ConfigKeyUse;
 
-/// Keys of all model types. The ignored keys concern the tokenizer, generation, heads other than the language model's,
-/// the execution in transformers, or settings that are options here (dtype: --precision; initial weights: --seed).
+/// Keys of all model types. The ignored keys concern the tokenizer, text generation, heads other than the language
+/// model's, or execution in transformers. aliquot replaces some with flags: --precision for dtype, --seed for initial
+/// weights.
 constexpr auto kCommonKeys = std::to_array<ConfigKey>({
     {"model_type", kRead},
     {"architectures", kRead},

@@ -9,7 +9,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int64_t kGpt2Vocabulary = 50257;    // tokens of GPT-2's tokenizer; the last one is end-of-text
-constexpr int64_t kLlamaVocabulary = 128256;  // tokens of Llama 3's tokenizer, with these begin and end tokens
+constexpr int64_t kLlamaVocabulary = 128256;  // tokens of Llama 3's tokenizer
 constexpr int64_t kLlamaBegin = 128000, kLlamaEnd = 128001;
 
 const std::vector<int64_t>* find(std::span<const NamedShape> parameters, const std::string& name) {

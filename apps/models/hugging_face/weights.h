@@ -15,9 +15,9 @@ namespace aliquot {
 /// The name and the shape of a parameter.
 using NamedShape = std::pair<std::string, std::vector<int64_t>>;
 
-/// The shape of the GPT-2 or Llama model that has these parameters; nothing if they are from another model. Fields that
-/// the parameters do not determine are 0: the number of heads, and for Llama the context. For Llama kv_heads is the
-/// width of all keys; the caller divides it by the head width.
+/// The shape of the GPT-2 or Llama model that has these parameters, or nullopt if they are from another model. The
+/// parameters do not determine the number of heads and, for Llama, the context: these fields are 0. For Llama, kv_heads
+/// is the width of all keys together, and the caller divides it by the head width.
 std::optional<ModelShape> shape_of(std::span<const NamedShape> parameters);
 
 /// The shape of the preset with the same family, layers and width. Null if there is none.

@@ -37,8 +37,7 @@ float score_scale(const AttentionShape& s) { return 1.0f / std::sqrt(static_cast
 
 ScoreStrip strip_at(const AttentionShape& s, float* scores, int64_t first_query) {
   const int64_t rows = std::min(kAttentionQueries, s.sequence - first_query);
-  // The strip ends with the key of its last query. The softmax zeroes the scores of earlier queries beyond their own
-  // key.
+  // The strip has columns up to the key of its last query. The softmax zeroes the entries of keys after a row's query.
   return {scores, s.sequence, rows, first_query + rows, first_query};
 }
 
@@ -99,8 +98,8 @@ struct BackwardHead {
   bool is_first;  // first head of its group
 };
 
-// Adds the contribution of one strip to the gradients of keys and values. The last strip of a group's first head covers
-// every key and runs first, so it assigns; all others add.
+// Adds the contribution of one strip to the gradients of keys and values. The last strip of a group's first head has
+// every key and runs first, so it assigns. All other strips add.
 void backward_keys_and_values(const AttentionShape& s, const BackwardHead& head, const ScoreStrip& strip,
                               const float* d_scores) {
   const bool add = !head.is_first || strip.keys < s.sequence;
@@ -135,7 +134,7 @@ void backward_scores(const AttentionShape& s, const BackwardHead& head, const Sc
                               .rows = strip.rows,
                               .columns = strip.keys,
                               .depth = s.head_width});
-  float deltas[kAttentionQueries];  // sum over keys of probability x gradient, which equals dot(output, its gradient)
+  float deltas[kAttentionQueries];  // sums over keys of probability x gradient, computed as dot(output, its gradient)
   for (int64_t row = 0; row < strip.rows; ++row) {
     const ConstValues output = head.output.from((strip.first_query + row) * s.width());
     deltas[row] = row_loops().dot(from + row * s.width(), output, s.head_width);

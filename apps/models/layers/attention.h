@@ -1,6 +1,6 @@
 #pragma once
-// Causal self-attention on hosts. Computes strips of scores, never a full T x T matrix. Computes in fp32 for arrays of
-// any type.
+// Causal self-attention on hosts. Computes scores in strips of queries and never stores a full T x T matrix. Computes
+// in fp32 for arrays of any type.
 
 #include <cstdint>
 
@@ -21,13 +21,14 @@ struct AttentionShape {
   ALIQUOT_HOST_DEVICE int64_t stride() const { return width() + 2 * kv_width(); }
 };
 
-/// Queries in one strip of scores.
+/// The number of queries in one strip of scores.
 inline constexpr int64_t kAttentionQueries = 64;
 
 /// Scratch that one thread needs, in forward or backward, in fp32 elements. `type` is the type of the arrays.
 int64_t attention_scratch_elements(const AttentionShape& shape, DType type);
 
-/// to = softmax(queries x keys^T / sqrt(head_width)) x values. Each query sees its own key and all earlier ones.
+/// to = softmax(queries x keys^T / sqrt(head_width)) x values. Each query attends to its own position and all earlier
+/// ones.
 struct AttentionForward {
   AttentionShape shape;
   ConstValues qkv;
@@ -43,7 +44,7 @@ struct AttentionBackward {
   ConstValues qkv, output;
   const float* log_sums = nullptr;
   const float* from = nullptr;  // gradient of the output
-  Values to;                    // gradient of qkv, of its type
+  Values to;                    // gradient of qkv, with the type of qkv
   float* scratch = nullptr;
 };
 void attention_backward(ThreadPool& pool, const AttentionBackward& a);

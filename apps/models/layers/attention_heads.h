@@ -18,10 +18,10 @@ struct HeadRows {
 
 /// The scratch of one thread. Only 16-bit arrays use the members after d_scores.
 struct AttentionScratch {
-  float *scores, *d_scores;              // a strip each
-  float *queries, *keys, *values;        // all rows of a head each
-  float *d_queries, *d_keys, *d_values;  // all rows of a head each
-  float* output;                         // rows of a strip
+  float *scores, *d_scores;              // one strip each
+  float *queries, *keys, *values;        // all rows of one head each
+  float *d_queries, *d_keys, *d_values;  // all rows of one head each
+  float* output;                         // the rows of one strip
 
   static int64_t elements(const AttentionShape& s, DType type) {
     const int64_t strip_rows = s.sequence < kAttentionQueries ? s.sequence : kAttentionQueries;

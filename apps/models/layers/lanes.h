@@ -1,6 +1,6 @@
 #pragma once
-// Vectors of sixteen floats, loaded from and stored to fp32, bf16 or fp16. The compiler maps them to the registers of
-// the processor for which it compiles the including file. All processors give the same bits.
+// Vectors of sixteen floats, loaded from and stored to fp32, bf16 or fp16. The compiler maps them to the vector
+// registers of the instruction set for which it compiles the including file. All instruction sets give the same bits.
 
 #include <cstdint>
 #include <cstring>
@@ -8,7 +8,7 @@
 #include "kernels/formats/values.h"
 
 namespace aliquot {
-namespace {  // internal linkage: the linker must not merge functions compiled for different processors
+namespace {  // internal linkage: the linker must not merge functions compiled for different instruction sets
 
 constexpr int64_t kLanes = 16;
 using Lanes = float __attribute__((vector_size(64)));
@@ -145,12 +145,12 @@ ALIQUOT_LANES_INLINE float fold_max(Lanes x) {
 ALIQUOT_LANES_INLINE Lanes exponential(Lanes x) {
   x = x < -87.3f ? all(-87.3f) : x;
   x = x > 88.0f ? all(88.0f) : x;
-  // x = n ln 2 + r. Adding 1.5 x 2^23 rounds to an integer, which is then in the low bits. ln 2 is split in two parts
-  // to keep r accurate.
+  // x = n ln 2 + r with an integer n. Adding 1.5 x 2^23 rounds to an integer and leaves n in the low bits. ln 2 is
+  // split into two parts to keep r accurate.
   const Lanes shifted = x * 1.44269504f + 12582912.0f;
   const Lanes n = shifted - 12582912.0f;
   const Lanes r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
-  Lanes p = r * (1.0f / 5040) + (1.0f / 720);  // Taylor: |r| <= 0.35 leaves an error of 5e-9
+  Lanes p = r * (1.0f / 5040) + (1.0f / 720);  // Taylor series; the error is 5e-9 for |r| <= 0.35
   p = p * r + (1.0f / 120);
   p = p * r + (1.0f / 24);
   p = p * r + (1.0f / 6);

@@ -21,7 +21,7 @@ void for_rows(ThreadPool& pool, int64_t rows, Body&& body) {
   for_parts(pool, [&](int64_t part) { body(rows * part / part_count, rows * (part + 1) / part_count); });
 }
 
-// The same for ranges of columns, whose bounds are multiples of a vector.
+// The same for ranges of columns. Each range begins at a multiple of kColumnGrain.
 template <typename Body>
 void for_columns(ThreadPool& pool, int64_t width, Body&& body) {
   for_rows(pool, (width + kColumnGrain - 1) / kColumnGrain,

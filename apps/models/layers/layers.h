@@ -20,13 +20,13 @@ struct Linear {
   int64_t rows = 0, inputs = 0, outputs = 0;
   bool outputs_first = false;  // true: weight is [outputs, inputs]; false: [inputs, outputs]
   float* scratch = nullptr;    // scratch memory of the matrix product: see product.h
-  int64_t output_stride = 0;   // elements between rows of the output; 0 means `outputs`
+  int64_t output_stride = 0;   // elements from one row of the output to the next; 0 means `outputs`
 };
 
 /// to = x * weight + bias + residual. The residual may be null and must not be `to`. With an output_stride there must
 /// be neither residual nor bias.
 void linear_forward(ThreadPool& pool, const Linear& linear, ConstValues x, const float* residual, Values to);
-/// The gradient of x: to = from * weight^T, or to += with `add`.
+/// Computes the gradient of x: to = from * weight^T. With `add`, to += from * weight^T.
 void linear_backward_input(ThreadPool& pool, const Linear& linear, ConstValues from, Values to, bool add = false);
 
 /// The gradients of a linear layer's weight and bias, to assign or to add to.
@@ -61,7 +61,7 @@ struct Embedding {
   int64_t rows = 0, width = 0, entries = 0;
 };
 void embedding_forward(ThreadPool& pool, const Embedding& embedding, ConstValues table, float* to);
-/// Adds the rows of `from` to the table rows of their tokens. With add = false zeroes the whole table gradient first.
+/// Adds the rows of `from` to the table rows of their tokens. With add = false, first zeroes the table gradient.
 void embedding_backward(ThreadPool& pool, const Embedding& embedding, const float* from, Values table_gradient,
                         bool add = true);
 
@@ -70,8 +70,8 @@ struct Positions {
   int64_t batch = 0, sequence = 0, width = 0, context = 0;
 };
 void positions_forward(ThreadPool& pool, const Positions& positions, ConstValues table, const float* from, float* to);
-/// Sums the gradients over the sequences of the batch. With add = false it assigns, and zeroes rows `sequence` to
-/// `context`.
+/// Sums the gradients over the sequences of the batch. With add = false, assigns them and zeroes rows
+/// [sequence, context).
 void positions_backward(ThreadPool& pool, const Positions& positions, const float* from, Values table_gradient,
                         bool add);
 

@@ -34,7 +34,7 @@ inline Product input_product(const Linear& l, ConstValues from, Values to, bool 
           .scratch = l.scratch};
 }
 
-/// to.weight = x^T * from, or += with to.add. With outputs_first the product is from^T * x.
+/// to.weight = x^T * from or, with to.add, to.weight += x^T * from. With outputs_first the product is from^T * x.
 inline Product weight_product(const Linear& l, ConstValues x, ConstValues from, const LinearGradients& to) {
   const Matrix inputs{x, l.inputs}, outputs{from, output_stride(l)};
   Product product{.a = l.outputs_first ? outputs : inputs,

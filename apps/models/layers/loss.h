@@ -1,6 +1,5 @@
 #pragma once
-// The head of a language model: the product with the vocabulary, fused with the cross-entropy by tiles of the
-// vocabulary.
+// The head of a language model. Computes the logits and their cross-entropy one tile of the vocabulary at a time.
 
 #include <cstdint>
 
@@ -9,21 +8,21 @@
 
 namespace aliquot {
 
-/// Vocabulary entries in one tile. A tile has all rows: tiles of 64 rows and all entries were measured 1.7 times
-/// slower.
+/// The number of vocabulary entries in one tile. A tile has all rows: in a measurement, tiles of 64 rows and all
+/// entries were 1.7 times slower.
 inline constexpr int64_t kLossTileEntries = 2096;
 
 /// `rows` hidden states of `width` elements and an embedding table of `entries` x `width`.
 struct LossShape {
   int64_t rows = 0, width = 0, entries = 0;
-  bool keep_logits = true;  // false: needs memory for one tile only, and backward repeats the product
+  bool keep_logits = true;  // false: backward recomputes the logits, and only one tile needs memory
 
   int64_t tile_entries() const { return entries < kLossTileEntries ? entries : kLossTileEntries; }
   int64_t tile_count() const { return (entries + kLossTileEntries - 1) / kLossTileEntries; }
   int64_t logits_elements() const { return rows * (keep_logits ? entries : tile_entries()); }
 };
 
-/// The loss is computed in fp32. Logits stored in 16 bits are computed in fp32 first, tile by tile.
+/// Logits are computed in fp32. If they are stored in 16 bits, each tile is computed in `tile` and then rounded.
 struct LossBuffers {
   Values logits;              // logits_elements(), of the table's type
   float* maxima = nullptr;    // rows, saved for backward

@@ -17,7 +17,7 @@ inline LogitTile logit_tile(const LossShape& s, Values logits, int64_t tile) {
   return {logits, columns, s.rows, columns, first};
 }
 
-/// The fp32 memory in which the product computes the logits of a tile.
+/// The fp32 memory to which the product writes the logits of a tile.
 inline LogitTile computed_logit_tile(const LossShape& s, const LossBuffers& buffers, int64_t tile) {
   LogitTile kept = logit_tile(s, buffers.logits, tile);
   if (buffers.logits.type == DType::kFloat32) return kept;

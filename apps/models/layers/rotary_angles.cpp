@@ -20,7 +20,8 @@ double rotary_frequency(const ModelShape& shape, int64_t pair) {
 void compute_rotary_angles(const ModelShape& shape, int64_t sequence, float* cosines, float* sines) {
   const int64_t half = shape.head_width() / 2;
   for (int64_t pair = 0; pair < half; ++pair) {
-    // Rotates the vector of the previous position by one more step. In double the error grows by 1e-16 per position.
+    // Rotates the vector (cosine, sine) of each position to get that of the next. In double, the error grows by about
+    // 1e-16 per position.
     const double frequency = rotary_frequency(shape, pair), step_cosine = std::cos(frequency),
                  step_sine = std::sin(frequency);
     double cosine = 1, sine = 0;

@@ -1,6 +1,6 @@
 #pragma once
-// The loops of the reference models on hosts that are not matrix products. They run on one thread and compute in fp32.
-// Arrays declared as Values may hold bf16 or fp16.
+// The host loops of the reference models, except matrix products. They run on one thread and compute in fp32. Arrays
+// declared as Values may hold fp32, bf16 or fp16.
 
 #include <cstdint>
 
@@ -9,8 +9,9 @@
 
 namespace aliquot {
 
-/// A layer norm of contiguous rows of `width` elements. Stores `mean` and `rstd` of each row for backward. weight, bias
-/// and to have one type. If mean is null, here and below, it is an RMS norm, which subtracts no mean and has no bias.
+/// A layer norm of contiguous rows of `width` elements. Stores `mean` and `rstd` of each row for backward. `weight`,
+/// `bias` and `to` have the same type. If `mean` is null, here and below, the layer is an RMS norm, which subtracts no
+/// mean and has no bias.
 struct LayerNormRows {
   const float* x = nullptr;
   ConstValues weight, bias;
@@ -50,8 +51,8 @@ struct GatedElements {
   int64_t count = 0;
 };
 
-/// One row of a head, whose pairs of elements (i, i + half) are rotated, each by its own angle. `back` rotates by the
-/// opposite angles.
+/// One row of a head. Rotates each pair of elements (i, i + half) by its own angle or, with `back`, by the opposite
+/// angle.
 struct RotatedHead {
   Values x;
   const float *cosines = nullptr, *sines = nullptr;
@@ -59,7 +60,7 @@ struct RotatedHead {
   bool back = false;
 };
 
-/// to[r, c] = from[r, c] + bias[c]; either may be null (zero), and `from` may be `to`.
+/// to[r, c] = from[r, c] + bias[c]. `from` or `bias` may be null, which means zero. `from` may be `to`.
 struct BiasRows {
   Values to;
   const float* from = nullptr;
@@ -67,7 +68,7 @@ struct BiasRows {
   int64_t rows = 0, width = 0;
 };
 
-/// Assigns the sum over rows of from[r, c] to to[c], or adds it, for columns [begin, end).
+/// Assigns the sum over r of from[r, c] to to[c], or adds it, for columns c in [begin, end).
 struct ColumnSums {
   Values to;
   ConstValues from;
@@ -75,15 +76,15 @@ struct ColumnSums {
   bool add = false;
 };
 
-/// Statistics of each row over the tiles so far: the maximum and the sum of exp(logit - maximum). They start as
-/// -infinity and 0. `tile_maxima` are the row maxima of the last tile.
+/// Statistics of each row over the tiles so far: the maximum and the sum of exp(logit - maximum). Their initial values
+/// are -infinity and 0. `tile_maxima` are the row maxima of the last tile.
 struct RunningRowStatistics {
   float *maxima = nullptr, *sums = nullptr;
   float* tile_maxima = nullptr;  // may be null
 };
 
 /// A strip of attention scores. Rows are queries first_query, first_query + 1, ...; columns are keys from 0. A query
-/// sees the keys up to its own position.
+/// attends to the keys up to its own position.
 struct ScoreStrip {
   float* scores = nullptr;
   int64_t stride = 0, rows = 0, keys = 0, first_query = 0;
@@ -98,14 +99,15 @@ struct LogitTile {
 /// Statistics of each row of logits over all tiles: the maximum, the log of the sum of exp(logit - maximum), and the
 /// target. Maximum and log are separate because the rounding of their sum would distort small probabilities.
 struct LossRows {
-  const float* maxima = nullptr;  // less the tile maximum that was subtracted from the logits, if any
+  const float* maxima = nullptr;  // RowLoops: minus the tile maximum that keep_logits() subtracted, if any
   const float* log_sums = nullptr;
   const int32_t* targets = nullptr;
   float factor = 1.0f;
 };
 
-/// The loops for one instruction set. All implementations give the same bits: they use sixteen fp32 lanes, fold sums in
-/// halves and do not contract to fused multiply-adds. Non-finite values stay non-finite.
+/// The loops for one instruction set. All implementations give the same bits: they use sixteen fp32 lanes, add lanes in
+/// the same order and use no fused multiply-add. NaN and infinite inputs give NaN or infinite results, except that a
+/// score or logit of -infinity gets a probability of about 0.
 struct RowLoops {
   void (*layer_norm)(const LayerNormRows&);
   void (*layer_norm_backward)(const LayerNormBackwardRows&);
@@ -122,17 +124,18 @@ struct RowLoops {
   void (*convert)(Values to, ConstValues from, int64_t count);
   void (*add)(Values to, ConstValues from, int64_t count);
   float (*dot)(const float* a, ConstValues b, int64_t count);
-  /// Overwrites scores with probabilities, which are zero beyond each query. log_sums[r] = log of the sum of
+  /// Overwrites scores with probabilities, which are zero for keys after the query. log_sums[r] = log of the sum of
   /// exp(score).
   void (*softmax)(const ScoreStrip&, float* log_sums);
   /// Overwrites scores with probabilities, using the log_sums of softmax().
   void (*recompute_softmax)(const ScoreStrip&, const float* log_sums);
-  /// gradients = probabilities * (gradients - deltas[row]), zero beyond each query. `gradients` has the strip's stride.
+  /// gradients = probabilities * (gradients - deltas[row]), or zero for keys after the query. `gradients` has the
+  /// strip's stride.
   void (*softmax_backward)(const ScoreStrip& probabilities, float* gradients, const float* deltas);
   /// Updates the running statistics of each row with an fp32 tile.
   void (*accumulate_logits)(const LogitTile&, const RunningRowStatistics&);
-  /// to = logits - tile_maxima[row], rounded to 16 bits. The error is small for logits near the maximum. It is larger
-  /// for logits far below, but their probability is nearly 0.
+  /// to = logits - tile_maxima[row], rounded to 16 bits. The rounding error is small for logits near the maximum. It is
+  /// larger for logits far below the maximum, but their probability is nearly 0.
   void (*keep_logits)(const LogitTile& to, const float* logits, int64_t logits_stride, const float* tile_maxima);
   /// Overwrites logits with their gradients: (exp(logit - maximum - log_sum) - [entry == target]) * factor.
   void (*loss_backward)(const LogitTile&, const LossRows&);

@@ -9,13 +9,13 @@ namespace aliquot {
 
 enum class WorkKind : uint8_t { kOther, kProducts, kAttention, kLoss, kElementwise };
 inline constexpr int kWorkKindCount = 5;
-/// "other", "products", ...
+/// The name in metrics: "other", "products", ...
 std::string_view name(WorkKind part);
 
 using WorkSeconds = std::array<double, kWorkKindCount>;  // indexed by WorkKind
 
-/// Counts the calling thread's time during its lifetime as time spent on `part`. An outer timer does not count the time
-/// of an inner one. Reads the clock twice.
+/// Counts the calling thread's time during the lifetime of the object as time spent on `part`. If timers are nested,
+/// only the innermost counts. The constructor and the destructor each read the clock once.
 class ScopedWorkTimer {
  public:
   explicit ScopedWorkTimer(WorkKind part);
@@ -27,7 +27,8 @@ class ScopedWorkTimer {
   WorkKind before_;
 };
 
-/// Seconds that the calling thread spent on each kind of work since its last call. kOther is time without a timer.
+/// Seconds that the calling thread spent on each kind of work since it last called this function. kOther is the time
+/// without a timer.
 WorkSeconds drain_work_seconds();
 
 }  // namespace aliquot

@@ -62,8 +62,9 @@ class CheckpointKeeper {
   bool is_last_ = false;                    // no save follows, so a failure is an error
 };
 
-/// The options that affect results, except the model's shape, as scalars of a checkpoint; compared on resume. They do
-/// not include the number of ranks, so that every world writes the same file for the same state.
+/// Returns the options that affect results, except the model's shape, as scalars of a checkpoint. A resumed run warns
+/// if they differ. They do not include the number of ranks, so that every world writes the same file for the same
+/// state.
 std::map<std::string, Scalar> run_scalars(const TrainOptions& options, int64_t data_tokens);
 
 }  // namespace aliquot

@@ -42,7 +42,7 @@ void report_tensor_changes(const LoadReport& report) {
   const std::string path = report.path.string();
   if (!report.missing.empty())
     warn("{} does not contain {}: these tensors start as zeros.", path, abbreviated_list(report.missing));
-  if (!report.converted.empty()) warn("converted from {}: {}", path, fmt::join(report.converted, ", "));
+  if (!report.converted.empty()) warn("tensors of {} were converted: {}", path, fmt::join(report.converted, ", "));
 }
 
 std::optional<LoadReport> load_to_resume(const TrainContext& context, State& state, const LoadOptions& how) {
@@ -114,14 +114,14 @@ LoadReport load_init(const TrainContext& context, State& weights) {
   for (const std::string& name : report.extra) {
     if (name.starts_with(kParameters))
       throw UsageError("--init " + options.init + ": the checkpoint has " + name +
-                       ", and the model does not: give the --model that was saved.");
+                       ", but the model of this run does not: set --model to the saved model.");
   }
   return report;
 }
 
 }  // namespace
 
-// Rank 0 claims the directory and removes what interrupted saves left there. Throws on all ranks.
+// Rank 0 claims the directory and removes files that interrupted saves left in it. A failure throws on all ranks.
 void CheckpointKeeper::claim_directory() {
   const std::string& directory = context_.options().checkpoint_dir;
   std::string problem;

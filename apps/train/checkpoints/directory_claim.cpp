@@ -31,7 +31,8 @@ void DirectoryClaim::claim() {
     if (Clock::now() - began > kMaxWait) {
       close(std::exchange(descriptor_, -1));
       throw UnavailableError(fmt::format(
-          "--checkpoint-dir {}: another run is using the directory: wait until it has ended, or choose another.",
+          "--checkpoint-dir {}: another run is using the directory: wait until it has ended, or choose another "
+          "directory.",
           directory_.string()));
     }
     std::this_thread::sleep_for(kPollInterval);

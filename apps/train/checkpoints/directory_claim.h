@@ -12,7 +12,7 @@ class DirectoryClaim {
   /// Waits up to 5 seconds for another run to end, then throws UnavailableError.
   explicit DirectoryClaim(const std::filesystem::path& directory);
   ~DirectoryClaim();
-  /// If the directory was removed or replaced since, creates it if needed and claims it again. Throws as the
+  /// If the directory has been removed or replaced, creates it if necessary and claims it again. Throws like the
   /// constructor.
   void renew();
   DirectoryClaim(const DirectoryClaim&) = delete;

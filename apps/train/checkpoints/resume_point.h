@@ -1,5 +1,5 @@
 #pragma once
-// The progress of a run, and its form in a checkpoint.
+// The state of a run outside the engine, and its representation in a checkpoint.
 
 #include <cstdint>
 #include <optional>

@@ -51,9 +51,9 @@ void MemoryAudit::require_fit() const {
         *options.memory_budget, kStagingBytes, planned_bytes);
   } else if (!context_.on_gpu() && rank_bytes > available / ranks_here) {
     problem = fmt::format(
-        "not enough memory: a rank needs {}, {} on this machine {} in all, and {} is available. Use a higher "
-        "--zero-stage, a smaller --micro-batch or --sequence, or --recompute block; aliquot plan prints the memory of "
-        "each choice.",
+        "not enough memory: a rank needs {}, the total for {} on this machine is {}, and {} is available. Use a "
+        "higher --zero-stage, a smaller --micro-batch or --sequence, or --recompute block; aliquot plan prints the "
+        "memory of each choice.",
         format_bytes(rank_bytes), ranks_here == 1 ? "one rank" : fmt::format("{} ranks", ranks_here),
         format_bytes(rank_bytes * ranks_here), format_bytes(available));
   }

@@ -44,9 +44,9 @@ class MemoryAudit {
   void enter(RunPhase phase) { system_peak_.enter(phase); }
   /// Measures the memory of this rank that the system counts and the ledger does not. Collective.
   void measure_outside();
-  /// Does the same on the first call only: after the first step, when all memory has been touched. Collective.
+  /// Calls measure_outside() on the first call only. Call after a step, when all memory has been touched. Collective.
   void measure_outside_once();
-  /// The highest values of all ranks so far. Collective.
+  /// The highest values so far over all ranks. Collective.
   MemoryRecord most() const;
   /// Planned and measured memory by rank. Collective.
   std::vector<RankMemory> by_rank();

@@ -17,14 +17,14 @@ struct RankMemory {
   int64_t planned_peak_bytes = 0, measured_peak_bytes = 0;  // the peak of the sum, not the sum of the peaks
   int64_t outside_bytes = 0;                                // counted by the system, but not in the ledger
   int64_t system_bytes = 0;                                 // counted by the system, at the end
-  int64_t system_peak_bytes = 0;                            // counted by the system, at most
+  int64_t system_peak_bytes = 0;                            // the peak counted by the system
   RunPhase system_peak_phase = RunPhase::kStart;
   int64_t system_start_bytes = 0;  // counted by the system, before the run allocates memory
 };
 
-/// For each rank a line of planned and a line of measured bytes, with a column for each category in use. Then whether
-/// all values agree, and the highest host memory of a rank as counted by the system. Shows the first `most_ranks`
-/// ranks, and the number of the others.
+/// Returns the table. Each rank has a line of planned and a line of measured bytes, with a column for each category in
+/// use. Lines below the table state whether all values agree, and the highest host memory of a rank as counted by the
+/// system. Shows the first `most_ranks` ranks and the number of the others.
 std::string memory_table(std::span<const RankMemory> ranks, int most_ranks = 8);
 
 }  // namespace aliquot

@@ -47,7 +47,7 @@ class Progress {
   int64_t first_step_, step_count_;
   std::FILE* out_;
   double began_seconds_ = -1, drawn_seconds_ = -1;
-  std::optional<std::pair<ProgressStep, double>> waiting_;  // a step to draw, and the seconds left
+  std::optional<std::pair<ProgressStep, double>> waiting_;  // the step to draw next, and the seconds left
   bool line_is_open_ = false;
 };
 

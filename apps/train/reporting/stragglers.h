@@ -10,7 +10,7 @@
 
 namespace aliquot {
 
-/// How a rank spent a step.
+/// How a rank spent the time of one step.
 struct RankSeconds {
   double compute = 0;        // the model's code and the updates
   double waiting = 0;        // the rest of the step
@@ -45,7 +45,8 @@ class StragglerWatch {
   std::vector<int> count(const StragglerReport& report);
 
   double threshold_;
-  // Slow reports in a row, by rank. Not only for the slowest rank: on a slow node, that rank changes from step to step.
+  // Consecutive slow reports, by rank. Counted for every rank, because on a slow node the slowest rank changes from
+  // step to step.
   std::vector<int> in_a_row_;
 };
 

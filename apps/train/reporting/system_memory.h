@@ -27,8 +27,8 @@ inline constexpr std::size_t kRunPhaseCount = 8;
 std::string_view name(RunPhase phase);
 
 /// The peak resident memory of this process, and the phase of the run in which it occurred. Reads the kernel's
-/// high-water mark, so it misses no peak between two samples. Shared pages are divided among processes as at the end of
-/// the phase.
+/// high-water mark, so it misses no peak between two samples. The share of this process in shared pages is measured at
+/// the end of the phase.
 class SystemPeak {
  public:
   /// `shares_pages`: whether other processes map pages of this one.

@@ -122,7 +122,7 @@ TEST_F(CheckpointCommand, PrunesCheckpointsOlderThanTheNewestValidOnes) {
   damage(4);
   const CommandResult result = checkpoint({"prune", all(), "--keep", "2"});
   EXPECT_EQ(result.code, 0) << result.err;
-  EXPECT_TRUE(contains(result.err, "is damaged"));  // step 4, which is not counted
+  EXPECT_TRUE(contains(result.err, "is damaged"));  // step 4, which --keep does not count
   EXPECT_TRUE(contains(result.out, "removed " + at(1)));
   for (int64_t step : {1, 2, 3, 4}) EXPECT_EQ(std::filesystem::exists(at(step)), step != 1) << step;
   EXPECT_EQ(checkpoint({"prune", all(), "--keep=1"}).code, 0);
@@ -130,10 +130,10 @@ TEST_F(CheckpointCommand, PrunesCheckpointsOlderThanTheNewestValidOnes) {
   EXPECT_TRUE(std::filesystem::exists(at(3)));
   damage(3);
   EXPECT_EQ(checkpoint({"prune", all(), "--keep", "1"}).code, 0);
-  EXPECT_TRUE(std::filesystem::exists(at(3))) << "without a valid checkpoint none may be removed";
+  EXPECT_TRUE(std::filesystem::exists(at(3))) << "prune must remove nothing if no checkpoint is valid";
 }
 
-TEST_F(CheckpointCommand, WrongUseExitsWith1) {
+TEST_F(CheckpointCommand, InvalidArgumentsExitWith1) {
   for (const std::vector<std::string>& words : std::vector<std::vector<std::string>>{{},
                                                                                      {"vrify", all()},
                                                                                      {"verify"},
@@ -163,7 +163,7 @@ class GeneratedElements final : public PieceAccess {
 
 TEST_F(CheckpointCommand, MemoryDoesNotGrowWithTheModel) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "a sanitizer's own memory is counted too";
+  GTEST_SKIP() << "the peak memory includes the memory of the sanitizer";
 #endif
   constexpr int64_t kCount = int64_t{48} << 20, kMaxBytes = int64_t{64} << 20;
   const GeneratedElements access;
@@ -178,7 +178,7 @@ TEST_F(CheckpointCommand, MemoryDoesNotGrowWithTheModel) {
     const CommandResult result = checkpoint(words);
     EXPECT_EQ(result.code, 0) << result.err;
     EXPECT_LT(result.peak_bytes, kMaxBytes) << words[0];
-    std::printf("%s: %lld MiB at most for a tensor of %lld MiB\n", words[0].c_str(),
+    std::printf("%s: peak memory of %lld MiB for a tensor of %lld MiB\n", words[0].c_str(),
                 static_cast<long long>(result.peak_bytes >> 20), static_cast<long long>(kCount >> 18));
   }
 }

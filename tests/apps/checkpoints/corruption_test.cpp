@@ -1,4 +1,5 @@
-// Runs aliquot train with injected faults: replicated state that differs, gradients that are not finite, loss spikes.
+// Tests how aliquot train handles replicated state that differs between ranks, gradients that are not finite, and loss
+// spikes.
 #include <algorithm>
 #include <cmath>
 #include <fstream>
@@ -94,7 +95,7 @@ TEST(Corruption, ChecksPassWithoutAFault) {
   }
 }
 
-/// Tensors smaller than a block leave padding in offloaded buffers, which the heap does not clear.
+/// Tensors smaller than a block leave padding in offloaded buffers. The heap does not clear the memory of the padding.
 TEST(Corruption, PaddingOfOffloadedStateIsTheSameOnAllRanks) {
   for (const char* precision : {"bf16", "fp16"}) {
     for (int round = 0; round < 5; ++round) {
@@ -126,7 +127,8 @@ TEST(NotFinite, EndsTheRunAfterMaxSkippedSteps) {
   expect_contains(result.err, {"loss not finite on all ranks", "the gradients of the last 3 steps were not finite"});
 }
 
-/// If a run saved weights that are not finite, --keep would remove all checkpoints from which it can resume.
+/// If a run saved weights that are not finite, --keep would remove the older checkpoints, the only ones from which the
+/// run can resume.
 TEST(NotFinite, WeightsThatAreNotFiniteAreNotSaved) {
   const test::TemporaryDirectory folder;
   const std::string saved = folder.path().string();
@@ -214,7 +216,7 @@ TEST(SpikeGuard, ComparesWithMeanAndVarianceOfEarlierLosses) {
   EXPECT_FALSE(guard.is_spike(5.9));
   EXPECT_TRUE(guard.is_spike(6.2));
   EXPECT_FALSE(guard.is_spike(-100)) << "a decrease is not a spike";
-  EXPECT_FALSE(guard.is_spike(std::nan(""))) << "the check of gradients reports values that are not finite";
+  EXPECT_FALSE(guard.is_spike(std::nan(""))) << "the gradient check, not the guard, reports values that are not finite";
   EXPECT_FALSE(guard.is_spike(INFINITY));
 }
 

@@ -72,7 +72,8 @@ TEST_F(Exchange, ExportWritesTheConfigurationOfTransformers) {
   EXPECT_NE(file.find(R"("__metadata__":{"format":"pt"})"), std::string::npos);
 }
 
-/// Names in a safetensors file of a Llama may begin with "model." (published files) or not (modules without a head).
+/// In published safetensors files of Llama, tensor names begin with "model.". In files of a module without a
+/// language-model head, they do not. Both must load.
 TEST_F(Exchange, LlamaExportAndImportKeepTheDigest) {
   const std::vector<std::string> shape{"--model", "llama-nano", "--layers", "2", "--threads", "1", "--quiet"};
   const auto run = [&](std::vector<std::string> words) {
@@ -128,7 +129,7 @@ TEST_F(Exchange, ExistingFilesAreKeptAndFailuresLeaveNoFiles) {
 }
 
 /// Imported weights without a config.json do not determine the number of heads.
-TEST_F(Exchange, ExportNeedsHeadsIfNoConfigurationHasThem) {
+TEST_F(Exchange, ExportNeedsHeadsIfTheCheckpointDoesNotRecordThem) {
   const auto refused = [&](const char* from, const std::vector<std::string>& more, std::string_view sentence) {
     std::vector<std::string> words{"checkpoint", "export", at(from), "--out", at("again")};
     words.insert(words.end(), more.begin(), more.end());
@@ -152,7 +153,7 @@ TEST_F(Exchange, ExportNeedsHeadsIfNoConfigurationHasThem) {
   ASSERT_EQ(run_aliquot({"checkpoint", "import", at("llama-hf"), "--out", at("llama-back")}).code, 0);
   refused("llama-back", {"--heads", "1"},
           "--heads 1 gives heads of 128 elements, which do not divide the 64 elements of a key");
-  // A run cannot resume from imported weights either, because they have no state of a run.
+  // A run cannot resume from imported weights either, because they contain no run state.
   const CommandResult resumed =
       run_aliquot({"train", "--quiet", "--layers", "2", "--heads", "8", "--allow-missing", "--resume", at("back")});
   EXPECT_EQ(resumed.code, 1);
@@ -179,7 +180,7 @@ TEST_F(Exchange, InitRejectsWeightsOfOtherShapes) {
   EXPECT_EQ(start_from(at("hf"), {"--resume", at("run")}).code, 1);
 }
 
-TEST_F(Exchange, WhatIsMissingIsZeroWhenAskedFor) {
+TEST_F(Exchange, AllowMissingSetsMissingWeightsToZero) {
   train("run");
   ASSERT_EQ(run_aliquot({"checkpoint", "export", at("run"), "--out", at("hf")}).code, 0);
   for (const char* weights : {"hf", "run"}) {
@@ -194,7 +195,7 @@ TEST_F(Exchange, WhatIsMissingIsZeroWhenAskedFor) {
 
 TEST_F(Exchange, MemoryDoesNotGrowWithTheModel) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "a sanitizer's own memory is counted too";
+  GTEST_SKIP() << "the peak memory includes the memory of the sanitizer";
 #endif
   constexpr int64_t kMaxBytes = int64_t{64} << 20;
   // 128 MiB of bf16 in a sparse file, which becomes 256 MiB of fp32.
@@ -211,7 +212,7 @@ TEST_F(Exchange, MemoryDoesNotGrowWithTheModel) {
   EXPECT_LT(out.peak_bytes, kMaxBytes);
   EXPECT_EQ(std::filesystem::file_size(at("out/model.safetensors")) % 8, 0u);
   EXPECT_FALSE(std::filesystem::exists(at("out/config.json")));
-  std::printf("import: %lld MiB, export: %lld MiB for a tensor of 256 MiB\n",
+  std::printf("peak memory: import %lld MiB, export %lld MiB, for a tensor of 256 MiB\n",
               static_cast<long long>(in.peak_bytes >> 20), static_cast<long long>(out.peak_bytes >> 20));
 }
 

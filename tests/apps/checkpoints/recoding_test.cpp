@@ -1,5 +1,5 @@
 // Loads moments that a checkpoint stores as 8-bit codes into a state with floats, and the reverse. For every partition
-// over ranks and every way to load, the result must equal that of converting the full tensor at once.
+// over ranks, with and without `state_is_fresh`, the result must equal that of converting the full tensor at once.
 #include <cmath>
 #include <cstring>
 #include <gtest/gtest.h>
@@ -29,7 +29,8 @@ struct Moment {
   std::string scales() const { return std::string(path) + "_scale"; }
 };
 
-/// Sizes: larger than one conversion and not a multiple of a block, smaller than a block, exactly a block.
+/// The tensors are larger than one conversion chunk and not a multiple of a block, smaller than a block, and exactly
+/// one block.
 const std::vector<Moment>& moments() {
   static const std::vector<Moment> all{{"optimizer/w/exp_avg", "exp_avg", {1051, 1001}},
                                        {"optimizer/w/exp_avg_sq", "exp_avg_sq", {1051, 1001}},

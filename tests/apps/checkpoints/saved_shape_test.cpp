@@ -1,4 +1,4 @@
-// Tests how the model's shape is saved in checkpoints and read from them, also from checkpoints of older versions.
+// Tests how the model's shape is saved in checkpoints and read from them, including checkpoints of older versions.
 #include "apps/checkpoints/saved_shape.h"
 
 #include <gtest/gtest.h>
@@ -52,7 +52,8 @@ TEST(SavedShape, WritingAndReadingKeepsTheShape) {
   EXPECT_EQ(shape_scalars(odd_llama()), expected);
 }
 
-/// Checkpoints without these scalars were trained with theta 500000, epsilon 1e-5 and the ranges of Llama 3.1.
+/// Checkpoints without these scalars were trained with theta 500000, epsilon 1e-5 and the frequency factors of
+/// Llama 3.1.
 TEST(SavedShape, OldCheckpointsHaveTheDefaultsOfTheirVersion) {
   ModelShape shape = find_model_preset("llama-nano")->shape;
   std::map<std::string, Scalar> older{{"heads", int64_t{4}}, {"context", int64_t{128}}, {"rotary_factor", int64_t{1}}};
@@ -72,7 +73,7 @@ TEST(SavedShape, OldCheckpointsHaveTheDefaultsOfTheirVersion) {
   EXPECT_EQ(differences[1].there, Scalar(500000.0));
 }
 
-TEST(SavedShape, WithoutScalarsTheShapeIsThatOfAPresetOrNeedsHeads) {
+TEST(SavedShape, WithoutScalarsThePresetOrTheCallerGivesTheHeads) {
   const ModelShape preset = find_model_preset("llama-8b")->shape;
   EXPECT_EQ(saved_shape(manifest_of(preset, {}), "it"), preset);
   EXPECT_TRUE(shape_differences({}, preset).empty());

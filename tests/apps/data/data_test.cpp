@@ -73,7 +73,7 @@ TEST(Permutation, LargeCountsStayInRange) {
 
 TEST(Loader, ReadsEverySequenceOncePerEpochOverAllRanks) {
   const int64_t sequence = 7, micro_batch = 3, accumulate = 2, sequences = 60;
-  const Counting source(sequences * sequence + 5);  // the last 5 tokens are not used
+  const Counting source(sequences * sequence + 5);  // the last 5 tokens do not fill a sequence
   for (const int ranks : {1, 2, 5}) {
     const int64_t global_batch = ranks * micro_batch * accumulate;
     ASSERT_EQ(sequences * 2 % global_batch, 0);

@@ -1,4 +1,5 @@
-// Reads token files of other programs by their headers, rejects other formats, and checks the range of every token.
+// Reads token files of other programs according to their headers, rejects other formats, and checks the range of every
+// token.
 #include <cstring>
 #include <gtest/gtest.h>
 #include <string>
@@ -83,7 +84,7 @@ TEST_F(FileFormats, InvalidLlmcHeadersAreRejected) {
       "the header declares 1 32-bit tokens of llm.c, which need a file of 1028 bytes, but the file has 1032: other "
       "data follows the tokens.");
   EXPECT_EQ(refusal("a.bin", llmc<uint16_t>(20240520, 2, 1, {1})),
-            "version 2 of 16-bit tokens of llm.c is not supported (only 1).");
+            "version 2 of 16-bit tokens of llm.c is not supported: expected 1.");
   EXPECT_EQ(refusal("a.bin", llmc<uint16_t>(20240520, 1, -1, {1})),
             "the header declares -1 16-bit tokens of llm.c: expected 1 or more.");
   EXPECT_EQ(refusal("gpt2.bin", llmc<uint16_t>(20240326, 3, 0, {1})),
@@ -154,7 +155,7 @@ TEST_F(FileFormats, OtherFormatsAreRecognizedAndRejected) {
   const std::string hdf5 = "\x89HDF\r\n\x1a\n" + rest;
   for (const char* name : {"a.bin", "a.u32", "a.txt"})
     EXPECT_EQ(refusal(name, hdf5), "this is an HDF5 file, not a file of tokens: rename it to end in .h5 or .hdf5.");
-  // Tokens may begin with the two magic bytes of gzip, and a text with the first letters of a magic string.
+  // Raw tokens may begin with the two magic bytes of gzip, and text with the first letters of a magic string.
   EXPECT_EQ(tokens("a.bin", bytes_of<uint16_t>({0x8b1f, 0xff08, 3, 4, 5, 6, 7, 8, 9, 10})).size(), 10u);
   EXPECT_EQ(tokens("a.txt", "PARsley").size(), 7u);
 }
@@ -176,28 +177,27 @@ TEST_F(FileFormats, IntegersWiderThanTheFileNameImpliesAreRejected) {
   }
   const auto looks_like = [](const char* as, int bits) {
     return "expected "s + as + ", but the file looks like " + std::to_string(bits) +
-           "-bit integers (the upper half of every one is 0 or nearly 0): ";
+           "-bit integers (the upper half of each is 0 or nearly 0): ";
   };
-  EXPECT_EQ(
-      refusal("a.bin", bytes_of(of_32)),
-      looks_like("16-bit tokens", 32) + "rename it to end in .u32; if they are 16-bit tokens, save them as .npy.");
+  EXPECT_EQ(refusal("a.bin", bytes_of(of_32)),
+            looks_like("16-bit tokens", 32) + "rename it to end in .u32; if it has 16-bit tokens, save them as .npy.");
   EXPECT_EQ(refusal("a.dat", bytes_of(of_32)),
-            looks_like("bytes", 32) + "rename it to end in .u32; if they are 16-bit tokens, save them as .npy.");
+            looks_like("bytes", 32) + "rename it to end in .u32; if it has 16-bit tokens, save them as .npy.");
   const std::string advice =
       "write 16-bit tokens to a .bin file or 32-bit tokens to a .u32 file, or save them as .npy.";
   EXPECT_EQ(refusal("a.bin", bytes_of(of_64)), looks_like("16-bit tokens", 64) + advice);
   EXPECT_EQ(refusal("a.u32", bytes_of(of_64)), looks_like("32-bit tokens", 64) + advice);
   EXPECT_EQ(refusal("a.dat", bytes_of(of_64)), looks_like("bytes", 64) + advice);
   EXPECT_EQ(refusal("a.txt", bytes_of(std::vector<uint16_t>(40, 'x'))),
-            looks_like("bytes", 16) + "rename it to end in .bin; if they are bytes, save them as .npy of 16 bits.");
+            looks_like("bytes", 16) + "rename it to end in .bin; if it has 8-bit tokens, save them as 16-bit .npy.");
   of_32.push_back(7);
   std::string cut_short = bytes_of(of_32);
   cut_short.resize(cut_short.size() - 2);
   EXPECT_NE(refusal("a.bin", cut_short), "accepted") << "a truncated file of 32-bit integers must still be recognized";
   EXPECT_EQ(refusal("a.int32", bytes_of(of_32)),
-            "unknown format .int32: expected raw tokens as .u16, .bin (16 bits) or .u32.");
+            "unknown suffix .int32: expected raw tokens as .u16, .bin (16 bits) or .u32.");
   EXPECT_EQ(refusal("a.u16", bytes_of(of_16)), "accepted");
-  // Files whose contents match their names.
+  // The contents of these files match their names.
   EXPECT_EQ(refusal("a.bin", bytes_of(of_16)), "accepted");
   EXPECT_EQ(refusal("a.u32", bytes_of(of_32)), "accepted");
   EXPECT_EQ(refusal("a.bin", bytes_of(std::vector<uint16_t>(100, 0))), "accepted");
@@ -219,7 +219,7 @@ std::string check(const TokenSource& source, int64_t vocabulary, int parts, int 
   return first;
 }
 
-/// One token out of range is found at any position, also at the edges of the parts that are checked in parallel.
+/// One token out of range is found at any position, including the boundaries of the parts that are checked in parallel.
 TEST_F(FileFormats, EveryTokenIsChecked) {
   constexpr size_t kCount = 9'000'001;
   std::vector<uint16_t> tokens(kCount, 99);
@@ -239,7 +239,7 @@ TEST_F(FileFormats, EveryTokenIsChecked) {
     }
     tokens[place] = 99;
   }
-  tokens[7] = tokens[8'000'000] = 100;  // the first is named
+  tokens[7] = tokens[8'000'000] = 100;  // the error names the first
   const auto source = open_token_source(write("a.bin", bytes_of(tokens)));
   EXPECT_EQ(check(*source, 100, 1, 2).substr(0, 10), "Token 7 of");
 }
@@ -254,7 +254,7 @@ TEST_F(FileFormats, TokensOfEveryWidthAreChecked) {
   EXPECT_TRUE(is_token_1(read("|u1", bytes_of<uint8_t>({1, 100, 2}), 100)));
   EXPECT_EQ(read("|u1", bytes_of<uint8_t>({1, 255, 2}), 256), "");
   EXPECT_EQ(read("|u1", bytes_of<uint8_t>({1, 255, 2}), 50257), "");
-  // Negative tokens. Read as unsigned, some would be below the size of the vocabulary.
+  // These tokens are negative. If they were read as unsigned integers, some would be below the size of the vocabulary.
   EXPECT_TRUE(is_token_1(read("|i1", bytes_of<int8_t>({1, -1, 2}), 50257)));
   EXPECT_TRUE(is_token_1(read("<i2", bytes_of<int16_t>({1, -20000, 2}), 50257)));
   EXPECT_TRUE(is_token_1(read("<i4", bytes_of<int32_t>({1, -1, 2}), int64_t{1} << 31)));

@@ -46,7 +46,7 @@ TEST(Hdf5Tokens, ReadsIntegersOfAnyWidth) {
   }
 }
 
-TEST(Hdf5Tokens, NegativeAndHugeTokensAreRefused) {
+TEST(Hdf5Tokens, NegativeAndHugeTokensAreRejected) {
   std::vector<int32_t> read(2);
   const TokensFile file("tokens", H5T_STD_I32LE, {-1, 5});
   EXPECT_THROW(open_token_source(file.path())->read(0, read, 1 << 30), UsageError);
@@ -68,8 +68,9 @@ TEST(Hdf5Tokens, InvalidFilesAreRejected) {
   EXPECT_THROW(open_token_source(chunked.path()), UsageError);
 }
 
-/// Tokens are read from mapped memory at the dataset's offset, which would be an offset in the wrong file.
-TEST(Hdf5Tokens, ALinkIntoAnotherFileIsRefused) {
+/// The reader maps the file and reads the tokens at the dataset's offset. With a link, the offset belongs to another
+/// file.
+TEST(Hdf5Tokens, ALinkIntoAnotherFileIsRejected) {
   const TokensFile real("tokens", H5T_STD_U16LE, {1, 2, 3});
   const std::string path = testing::TempDir() + "aliquot_links.h5";
   const hid_t file = H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
@@ -77,7 +78,7 @@ TEST(Hdf5Tokens, ALinkIntoAnotherFileIsRefused) {
   H5Fclose(file);
   try {
     open_token_source(path);
-    FAIL() << "accepted";
+    FAIL() << "the reader accepted the link";
   } catch (const UsageError& error) {
     EXPECT_EQ(error.what(),
               "--data " + path + ": the dataset 'tokens' is a link into " + real.path() + ": use that file.");
@@ -99,14 +100,14 @@ void replace_everywhere(const std::string& path, int64_t from, int64_t to) {
 }
 
 /// If a header declares more tokens than the file has, reading mapped memory would fault.
-TEST(Hdf5Tokens, MoreTokensThanTheFileHasAreRefused) {
+TEST(Hdf5Tokens, MoreTokensThanTheFileHasAreRejected) {
   const std::vector<int64_t> tokens(12'347, 1);
   const TokensFile file("tokens", H5T_STD_U16LE, tokens);
   replace_everywhere(file.path(), 12'347, 9'000'001);
   replace_everywhere(file.path(), 2 * 12'347, 2 * 9'000'001);
   try {
     open_token_source(file.path());
-    FAIL() << "accepted";
+    FAIL() << "the reader accepted the file";
   } catch (const UsageError& error) {
     EXPECT_STREQ(error.what(),
                  ("--data " + file.path() + ": the file ends before its last token: it is truncated.").c_str());

@@ -1,4 +1,4 @@
-// Tests the report of aliquot doctor: what the build and the machine offer, and how to add what is missing.
+// Tests the report of aliquot doctor: the features of the build and the machine, and how to install missing ones.
 #include <gtest/gtest.h>
 
 #include "apps/models/cuda/backend_cuda.h"
@@ -55,8 +55,8 @@ TEST(Doctor, RejectsUnknownOptionsAndExistingFiles) {
   EXPECT_NE(there.err.find("already exists: remove it"), std::string::npos) << there.err;
 }
 
-TEST(WithoutGpuParts, FactoriesThrowUnavailableError) {
-  if (cuda_part().is_available) GTEST_SKIP() << "this build has GPU parts";
+TEST(WithoutCuda, FactoriesThrowUnavailableError) {
+  if (cuda_part().is_available) GTEST_SKIP() << "this build includes CUDA support";
   const auto host = make_host_device(1);
   EXPECT_THROW(make_cuda_device(0), UnavailableError);
   EXPECT_THROW(wrap_cuda_stream(*host, Lane::kCompute, nullptr), UnavailableError);

@@ -6,9 +6,9 @@
 source "$(dirname "$0")/../../scripts/expect.sh"
 examples=$1 simulated=${2:-}
 
-# same WHAT FILE FILE: the files are equal.
+# same WHAT FILE FILE: checks that the files are equal.
 same() { cmp -s "$2" "$3" || { echo "$1: $(diff "$2" "$3" | head -4)" && failures=$((failures + 1)); }; }
-# near WHAT FILE FILE: the losses differ by at most the fraction $off.
+# near WHAT FILE FILE: checks that the losses in the files differ by at most the relative tolerance $off.
 near() {
   paste "$2" "$3" | awk -v what="$1" -v off="$off" '{ d = $4 - $8; if (d < 0) d = -d; if (!($4 > 0 && d <= off * $4)) { print what ": " $0; bad = 1 } }
     END { exit bad || NR == 0 }' || failures=$((failures + 1))
@@ -20,16 +20,16 @@ trains() {
   local off=$1 alone=$2 sharded=$3 ranks stage
   "$examples/transformer" 4 2 >"$scratch/host"
   "$alone" 4 2 >"$scratch/alone"
-  near "the CUDA transformer against the C one" "$scratch/host" "$scratch/alone"
+  near "the CUDA transformer against the C transformer" "$scratch/host" "$scratch/alone"
   "$sharded" 4 2 1 1 >"$scratch/stage"
-  same "1 rank, stage 1 against the transformer alone" "$scratch/alone" "$scratch/stage"
+  same "1 rank, ZeRO stage 1 against the unsharded transformer" "$scratch/alone" "$scratch/stage"
   for ranks in 1 2 4; do
     "$examples/transformer_sharded" 4 1 $ranks 0 >"$scratch/host"
     for stage in 0 1 2 3; do
       "$sharded" 4 1 $ranks $stage >"$scratch/stage$stage"
-      same "$ranks ranks, stage $stage against 0" "$scratch/stage0" "$scratch/stage$stage"
+      same "$ranks ranks, ZeRO stage $stage against 0" "$scratch/stage0" "$scratch/stage$stage"
     done
-    near "$ranks ranks against as many on a host" "$scratch/host" "$scratch/stage0"
+    near "$ranks CUDA ranks against $ranks host ranks" "$scratch/host" "$scratch/stage0"
   done
 }
 
@@ -39,7 +39,7 @@ wraps_in_few_lines() {
   local folder=$top/apps/examples program added
   added=$({ diff "$folder/transformer_cuda.cu" "$folder/transformer_cuda_sharded.cu" || true; } | grep -c '^>')
   echo "transformer_cuda: $added lines added"
-  if [ "$added" -gt 40 ]; then echo "wrapping it takes $added lines, more than 40" && failures=$((failures + 1)); fi
+  if [ "$added" -gt 40 ]; then echo "wrapping transformer_cuda adds $added lines: expected at most 40" && failures=$((failures + 1)); fi
   for program in transformer_cuda transformer_cuda_sharded; do
     expect pass "" grep -qxF '#include "transformer_kernels_cuda.h"' "$folder/$program.cu"
     expect fail "" grep __global__.*linear "$folder/$program.cu"
@@ -48,20 +48,20 @@ wraps_in_few_lines() {
   expect fail "" grep -i aliquot "$folder/transformer_kernels_cuda.h"
 }
 
-# Every line that the section "On a GPU" of docs/wrapping.md quotes is in the program.
+# Checks that the program contains every line that the section "On a GPU" of docs/wrapping.md quotes.
 guide_quotes_it() {
   local line quoted=0
   while read -r line; do
     quoted=$((quoted + 1))
     expect pass "" grep -qF "$line" "$top/apps/examples/transformer_cuda_sharded.cu"
   done < <(awk '/^## / { on = $0 == "## On a GPU" } on && sub(/^    /, "")' "$top/docs/wrapping.md")
-  if [ "$quoted" -lt 3 ]; then echo "docs/wrapping.md quotes only $quoted lines of the program" && failures=$((failures + 1)); fi
+  if [ "$quoted" -lt 3 ]; then echo "docs/wrapping.md quotes $quoted lines of the program: expected 3 or more" && failures=$((failures + 1)); fi
 }
 
 wraps_in_few_lines
 guide_quotes_it
 if compgen -G '/dev/nvidia[0-9]*' >/dev/null; then
-  # A GPU adds in another order and has another exponential function.
+  # A GPU sums in a different order and has a different exponential function.
   trains 1e-4 "$examples/transformer_cuda" "$examples/transformer_cuda_sharded"
 else
   expect fail "transformer_cuda: CUDA driver version is insufficient" "$examples/transformer_cuda"

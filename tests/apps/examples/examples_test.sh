@@ -4,9 +4,9 @@
 source "$(dirname "$0")/../../scripts/expect.sh"
 examples=$1 mpiexec=${2:-}
 
-# same WHAT FILE FILE: the files are equal.
+# same WHAT FILE FILE: checks that the files are equal.
 same() { cmp -s "$2" "$3" || { echo "$1: $(diff "$2" "$3" | head -4)" && failures=$((failures + 1)); }; }
-# near WHAT FILE FILE: the losses differ by rounding only.
+# near WHAT FILE FILE: checks that the losses in the files differ by rounding only.
 near() {
   paste "$2" "$3" | awk -v what="$1" '{ d = $4 - $8; if (d < 0) d = -d; if (!($4 > 0 && d < 1e-4 * $4)) { print what ": " $0; bad = 1 } }
     END { exit bad || NR == 0 }' || failures=$((failures + 1))
@@ -18,9 +18,9 @@ for ranks in 1 2 3; do
   grep -q '^step 60 loss 0[.]00' "$scratch/mlp" || { cat "$scratch/mlp" && failures=$((failures + 1)); }
   for stage in 0 1 2 3; do
     "$examples/mlp" $ranks $stage 60 >"$scratch/stage"
-    same "mlp, $ranks ranks, stage $stage against 0" "$scratch/mlp" "$scratch/stage"
+    same "mlp, $ranks ranks, ZeRO stage $stage against 0" "$scratch/mlp" "$scratch/stage"
     "$examples/mlp_c" $ranks $stage 60 >"$scratch/c"
-    same "mlp in C, $ranks ranks, stage $stage" "$scratch/mlp" "$scratch/c"
+    same "mlp in C, $ranks ranks, ZeRO stage $stage" "$scratch/mlp" "$scratch/c"
   done
 done
 if [ -n "$mpiexec" ]; then
@@ -42,17 +42,17 @@ expect fail "a world needs at least one rank" "$examples/mlp_c" 0
 "$examples/transformer" 4 1 >"$scratch/alone"
 for stage in 0 1 2 3; do
   "$examples/transformer_sharded" 4 1 1 $stage >"$scratch/stage"
-  same "transformer, 1 rank, stage $stage" "$scratch/alone" "$scratch/stage"
+  same "transformer, 1 rank, ZeRO stage $stage" "$scratch/alone" "$scratch/stage"
 done
-# With several ranks gradients are added in another order, so losses differ by rounding. So they do with two
-# micro-batches at ZeRO stage 3. At stage 1 full gradients are accumulated in the order of the unsharded program.
+# With several ranks, gradients are added in a different order, so losses differ by rounding. The same holds for two
+# micro-batches at ZeRO stage 3. At ZeRO stage 1, full gradients are accumulated in the order of the unsharded program.
 for ranks in 2 4; do
   "$examples/transformer" 4 $ranks >"$scratch/alone"
   "$examples/transformer_sharded" 4 1 $ranks 0 >"$scratch/stage0"
   near "transformer, $ranks ranks" "$scratch/alone" "$scratch/stage0"
   for stage in 1 2 3; do
     "$examples/transformer_sharded" 4 1 $ranks $stage >"$scratch/stage"
-    same "transformer, $ranks ranks, stage $stage against 0" "$scratch/stage0" "$scratch/stage"
+    same "transformer, $ranks ranks, ZeRO stage $stage against 0" "$scratch/stage0" "$scratch/stage"
   done
 done
 "$examples/transformer" 4 2 >"$scratch/alone"
@@ -66,7 +66,7 @@ changes() { { diff "$top/apps/examples/transformer.c" "$top/apps/examples/transf
 added=$(changes '>')
 removed=$(changes '<')
 echo "transformer: $added lines added, $removed removed; mlp.cpp: $(wc -l <"$top/apps/examples/mlp.cpp") lines"
-if [ "$added" -gt 40 ]; then echo "wrapping the transformer takes $added lines, more than 40" && failures=$((failures + 1)); fi
+if [ "$added" -gt 40 ]; then echo "wrapping the transformer adds $added lines: expected at most 40" && failures=$((failures + 1)); fi
 if [ "$(wc -l <"$top/apps/examples/mlp.cpp")" -gt 100 ]; then echo "mlp.cpp is longer than 100 lines" && failures=$((failures + 1)); fi
 # Wrapping changes no kernel: both programs include the same header, which has all functions of the model and no
 # reference to Aliquot.

@@ -5,9 +5,9 @@
 source "$(dirname "$0")/../../scripts/expect.sh"
 program=$1/transformer_torch mpiexec=${2:-}
 
-# losses COMMAND...: prints the lines of steps.
+# losses COMMAND...: prints the lines of the command's output that report a step.
 losses() { "$@" | grep '^step'; }
-# near WHAT FILE FILE: the files have 6 losses, which differ by rounding only.
+# near WHAT FILE FILE: checks that each file has 6 losses and that the losses differ by rounding only.
 near() {
   paste "$2" "$3" | awk -v what="$1" '{ d = $4 - $8; if (d < 0) d = -d; if (!($4 > 0 && d < 1e-4 * $4)) { print what ": " $0; bad = 1 } }
     END { exit bad || NR != 6 }' || failures=$((failures + 1))
@@ -17,10 +17,10 @@ same() { cmp -s "$2" "$3" || { echo "$1: $(diff "$2" "$3" | head -4)" && failure
 losses "$program" 0 0 6 32 2 >"$scratch/alone"
 for ranks in 1 2; do
   losses "$program" $ranks 0 6 32 2 >"$scratch/stage0"
-  near "LibTorch alone against $ranks ranks" "$scratch/alone" "$scratch/stage0"
+  near "LibTorch without Aliquot against $ranks ranks" "$scratch/alone" "$scratch/stage0"
   for stage in 1 2 3; do
     losses "$program" $ranks $stage 6 32 2 >"$scratch/stage"
-    same "$ranks ranks, stage $stage against 0" "$scratch/stage0" "$scratch/stage"
+    same "$ranks ranks, ZeRO stage $stage against 0" "$scratch/stage0" "$scratch/stage"
   done
 done
 if [ -n "$mpiexec" ]; then

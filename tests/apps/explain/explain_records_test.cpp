@@ -56,7 +56,7 @@ void add_rendezvous(FlightRecord& record, std::string_view purpose, double begun
 
 bool lacks(const std::string& text, std::string_view part) { return text.find(part) == std::string::npos; }
 
-/// When the launcher ends the ranks, they are at different places of a step.
+/// When the launcher ends the ranks, they may be at different operations of a step.
 TEST(ExplainRecords, RanksEndedByTheLauncherAreNotBlamed) {
   const std::string text = explain({record_of(0, 3, kEnded), record_of(1, 2, kEnded), record_of(2, 3, kEnded)});
   expect_contains(text, {"3 of 3 ranks wrote a flight record.\nThe launcher ended all of these ranks, and none of them "
@@ -77,7 +77,7 @@ TEST(ExplainRecords, RankWithoutARecordIsNamedAmongEndedRanks) {
   EXPECT_TRUE(lacks(text, "anks 1 and 2 never")) << text;
 }
 
-/// A user stops a job that hangs, before its deadline.
+/// A job hangs, and a user stops it before the deadline has passed.
 TEST(ExplainRecords, LongWaitBeforeTheJobEndedIsReported) {
   const std::string text =
       explain({record_of(0, 3, kEnded, 90), record_of(1, 2, kEnded, 90), record_of(2, 3, kEnded, 90)});
@@ -114,7 +114,7 @@ TEST(ExplainRecords, RendezvousIsReportedIfRanksFailedInIt) {
                    "reached #1, rendezvous (set up, step 20), which it finished 3.8 s before it gave up.\n",
                    "  was waiting in rendezvous #2 (save, step 20) for 1.5 s\n"});
   EXPECT_TRUE(lacks(explain(flights("rank 2 failed: the disk is gone")), "never reached"))
-      << "ranks save in the background, so waiting there is not the failure";
+      << "ranks save in the background, so a wait in the rendezvous is not the cause of the failure";
   std::vector<FlightRecord> late = flights(why);
   add_rendezvous(late[1], "save", 3.9, -1);
   expect_contains(explain(late), {"Rank 1 reached rendezvous #2 (save, step 20) after ranks 0 and 2 had given up.\n"});
@@ -137,11 +137,11 @@ TEST(ExplainRecords, SimultaneousWaitsInTwoLanesCountOnce) {
   records[1].entries[0].begun = 1.5;
   expect_contains(
       explain(records),
-      {"Rank 2 was the last to reach 2 of 2 collectives. Another rank waited 2.0 s of its 2.2 s on record for it; the "
+      {"Rank 2 was the last to reach 2 of 2 collectives. Another rank waited for it for 2.0 s of 2.2 s on record; the "
        "longest wait was 2.0 s, in barrier (h.1, step 1).\n"});
 }
 
-/// On GPUs rendezvous have times, although collectives have none.
+/// Records of GPU ranks contain the begin and end times of rendezvous, but not those of collectives.
 TEST(ExplainRecords, RendezvousOfGpuRanksHaveTimes) {
   std::vector<FlightRecord> records;
   for (const int rank : {0, 1, 2}) {
@@ -190,7 +190,7 @@ TEST_F(ExplainRuns, RecordsWithoutATimeUseTheTimeOfTheirFile) {
   EXPECT_EQ(read().records[0].run, "two");
   expect_contains(read().skip_messages[0], {"flight-0000.txt skipped: from another run, which recorded no date."});
   write("flight-0002.txt", 2, "three", "2025-11-22T03:00:12Z", 3);
-  EXPECT_EQ(read().records[0].run, "three") << "only newer versions write a time";
+  EXPECT_EQ(read().records[0].run, "three") << "a record that contains a time is from a newer version";
   EXPECT_EQ(read().skip_messages.size(), 2u);
 }
 

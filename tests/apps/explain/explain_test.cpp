@@ -62,9 +62,9 @@ TEST_F(Explain, NamesTheRankWithAnotherCount) {
              "count.\n"});
 }
 
-/// A rank that is killed while it writes leaves a temporary file. The next record of that rank removes it; the
-/// temporary files of other ranks stay.
-TEST_F(Explain, WritingARecordRemovesATruncatedOne) {
+/// A rank that is killed while it writes its record leaves a temporary file. The rank's next write removes this file.
+/// Temporary files of other ranks stay.
+TEST_F(Explain, WritingARecordRemovesTheTemporaryFileOfTheRank) {
   test::write_file(directory_.path() / ".tmp-flight-0001.txt-4711", "half");
   test::write_file(directory_.path() / ".tmp-flight-0021.txt-4711", "another rank's");
   fail(2, [](World& world) {
@@ -167,7 +167,7 @@ TEST_F(Explain, NamesTheRankThatNeverArrivedAtASave) {
 }
 
 TEST_F(Explain, NamesTheKilledRankWithoutARecord) {
-  if (!test::has_mpi()) GTEST_SKIP() << "no mpirun, or a build without MPI";
+  if (!test::has_mpi()) GTEST_SKIP() << "mpirun is not installed, or the build does not include MPI";
   const std::string records = directory_.path().string();
   test::run_program("/usr/bin/env",
                     {"mpirun", "-n", "3", test::aliquot_program(), "train", "--layers", "1", "--width", "32", "--steps",
@@ -192,7 +192,7 @@ TEST_F(Explain, RejectsFilesThatAreNotRecords) {
                   {"is not a valid flight record: line 1: expected the title \"aliquot flight record 2\"."});
   expect_contains(refused({other + ".gone"}), {"there is no such file"});
   std::filesystem::resize_file(other, (1 << 20) + 1);
-  expect_contains(refused({other}), {"its 1048577 bytes are more than a flight record has (at most 1 MiB)."});
+  expect_contains(refused({other}), {"it has 1048577 bytes, but a flight record has at most 1 MiB."});
   const test::TemporaryDirectory empty;
   expect_contains(refused({empty.path().string()}), {"the directory has no file named flight-RANK.txt"});
 }
@@ -224,7 +224,8 @@ TEST_F(Explain, SkipsFilesInAFolderThatAreNotRecords) {
   expect_contains(none.err, {"flight- [2J.txt is not a valid flight record: line 1"});
 }
 
-/// Records keep only 8 bits of an operation's fingerprint. If these are equal for two units, the names are compared.
+/// A record keeps only 8 bits of an operation's fingerprint. If these are equal for two units, explain() compares the
+/// names.
 TEST(ExplainUnits, WithEqualFingerprintsAreDistinguishedByName) {
   const auto gather = [](std::string_view unit) { return describe_all_gather_in_place({nullptr, 0}, 4096, {unit, 3}); };
   std::string alike = "h.1";
@@ -302,9 +303,9 @@ TEST_F(ExplainOnGpus, NamesRanksWithoutARecord) {
        "directory.\n"});
 }
 
-/// A record keeps the last 256 collectives. A collective that was dropped from one record and not from another was
-/// issued by both ranks.
-TEST_F(ExplainOnGpus, CollectivesThatLeftTheRecordAreNotMissing) {
+/// A record keeps the last 256 collectives. If an old collective is in one record and was dropped from another, both
+/// ranks issued it.
+TEST_F(ExplainOnGpus, DroppedCollectivesAreNotReportedAsMissing) {
   all_issue(Lane::kCompute, 2);
   all_issue(Lane::kGather, 254);
   ranks_[1].issue(Lane::kGather, 2);
@@ -326,7 +327,7 @@ TEST_F(ExplainOnGpus, RanksThatWaitInOtherGroupsAreNotBlamed) {
   expect_contains(
       explained(),
       {"Rank 1 never reached collective #1 of the gather lane, barrier (h.1, step 1), which rank 0 had issued.\n"
-       "  rank 1 had reached none before it.\n"});
+       "  rank 1 had reached no earlier one.\n"});
 }
 
 TEST_F(ExplainOnGpus, ReportsThatEqualRecordsAgree) {

@@ -18,7 +18,8 @@
 namespace aliquot {
 namespace {
 
-/// After a rank has failed, the launcher may end it before it writes its record. The file must still have the failure.
+/// After a rank has failed, the launcher may end it before it writes its record. The file must still contain the
+/// failure.
 TEST(FlightFile, KeepsTheFirstCapture) {
   const test::TemporaryDirectory directory;
   FlightRecorder recorder(1, 2, "0123", directory.path().string());
@@ -212,7 +213,7 @@ TEST(FlightFile, RejectsMoreEntriesThanARankKeeps) {
   expect_contains(refusal_of(with(small_flight(), "group", groups + "group")), {"more than 16384 groups"});
 }
 
-/// A group may be large and have many collectives, so they refer to one list of members.
+/// A group may be large and have many collectives, so all its collectives refer to one list of members.
 TEST(FlightFile, MembersAreNotCopiedForEachCollective) {
   const std::vector<FlightRecord> records{parse_flight(small_flight(), "it")};
   const std::vector<CollectiveRecord> collectives = match_collectives(records);

@@ -75,7 +75,7 @@ class Array {
 class BackendOnGpu : public testing::TestWithParam<DType> {
  protected:
   void SetUp() override {
-    if (cuda_device_count() == 0) GTEST_SKIP() << "no GPU that this build can use, so the layers were only compiled";
+    if (cuda_device_count() == 0) GTEST_SKIP() << "this build finds no usable GPU, so the layers were only compiled";
     device_ = make_cuda_device(0);
     stream_ = device_->make_stream(Lane::kCompute);
     gpu_ = make_cuda_backend(*device_);
@@ -197,7 +197,8 @@ TEST_P(BackendOnGpu, Linear) {
   }
 }
 
-/// The matrix product may add the bias. The plan that is cached for a shape must not keep the bias of an earlier call.
+/// The matrix product may add the bias. The cached cuBLASLt descriptor of a shape must not keep the bias of an earlier
+/// call.
 TEST_P(BackendOnGpu, LinearUsesTheBiasOfEachCall) {
   for (const int64_t outputs : {24, 64}) {
     SCOPED_TRACE(outputs);
@@ -297,7 +298,7 @@ TEST_P(BackendOnGpu, Attention) {
   for (const Case& c : {Case{1, 1, 1, 8}, Case{17, 2, 2, 20}, Case{64, 2, 1, 32}, Case{65, 4, 2, 64},
                         Case{130, 3, 1, 80}, Case{97, 2, 2, 128}, Case{40, 2, 1, 136}, Case{33, 1, 1, 33}}) {
     SCOPED_TRACE(testing::Message() << c.sequence << " tokens, " << c.heads << " heads of " << c.head_width << ", "
-                                    << c.kv_heads << " of keys");
+                                    << c.kv_heads << " key/value heads");
     const AttentionShape shape{2, c.sequence, c.heads, c.head_width, c.kv_heads};
     const int64_t rows = shape.batch * shape.sequence;
     Array qkv = random(rows * shape.stride(), type(), 2), to = zeros(rows * shape.width(), type());

@@ -21,7 +21,8 @@ constexpr double kRounded = kHalfUlp + kFp32;
 
 Doubles widen(const Bf16& from) { return test::widen(widened(from)); }
 
-/// The dot product of output and direction, a scalar function whose gradient backward computes from `direction`.
+/// The dot product of output and direction. Given `direction` as the output gradient, backward computes the gradient of
+/// this scalar.
 double along(const Doubles& output, const Doubles& direction) {
   double sum = 0;
   for (size_t i = 0; i < output.size(); ++i) sum += output[i] * direction[i];
@@ -153,7 +154,7 @@ TEST_P(Bf16Layers, TokensAndPositions) {
   EXPECT_TRUE(all_close(widened(d_positions), want_positions, 2 * kRounded));
 }
 
-// The gradient of `loss` by finite differences, at every `stride`-th element of x.
+// Computes the gradient of `loss` by finite differences, at every `stride`-th element of x.
 Doubles some_differences(Doubles x, size_t stride, const std::function<double(const Doubles&)>& loss) {
   Doubles gradient;
   for (size_t i = 0; i < x.size(); i += stride) {
@@ -190,8 +191,8 @@ TEST_P(Bf16Layers, Attention) {
   EXPECT_TRUE(all_close(got, expected, 2 * kRounded));
 }
 
-/// The results of loss_backward in double, and bounds of their rounding errors. A stored logit is off by half an ulp of
-/// its distance to the largest logit of its tile. Its gradient is off by another half an ulp.
+/// The results of loss_backward in double, and bounds of their rounding errors. The error of a stored logit is at most
+/// half an ulp of its distance to the largest logit of its tile. Rounding of its gradient adds at most half an ulp.
 struct LossReference {
   Doubles d_hidden, hidden_bound, d_table, table_bound;
 };

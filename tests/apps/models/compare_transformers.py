@@ -2,7 +2,7 @@
 """compare_transformers.py PROGRAM [--golden FILE] [MODEL...]: compares training with Hugging Face's transformers.
 
 PROGRAM is the aliquot command. MODEL names entries of MODELS below; the default is all of them. For each model:
-- aliquot exports initial weights, and the fields of the model are changed in their config.json;
+- aliquot exports initial weights, and the script changes the fields of the model in their config.json;
 - transformers loads these weights and saves them again;
 - aliquot trains 20 steps with --init from the saved folder, and exports the result;
 - transformers trains the same steps with torch.optim.AdamW;
@@ -109,8 +109,8 @@ def off(ours, theirs):
 def weights_off(ours, theirs):
     """Returns the norm of the difference divided by the norm of the weights.
 
-    Single elements cannot be compared: a gradient that is zero except for rounding, such as that of a bias of keys, has a
-    random sign, and Adam's step does not depend on its magnitude.
+    Single elements cannot be compared. A gradient that is zero except for rounding, such as that of a key bias, has a
+    random sign. Adam's step does not depend on its magnitude.
     """
     mine = dict(ours.named_parameters())
     difference = sum((mine[name] - p).double().square().sum().item() for name, p in theirs.named_parameters())
@@ -138,7 +138,8 @@ def compare(program, name, folder, golden):
 
 
 def header(golden):
-    lines = ["#pragma once", "// Written by tests/apps/models/compare_transformers.py --golden: results of transformers.", "",
+    lines = ["#pragma once", "// Losses and gradient norms of Hugging Face's transformers. Written by",
+             "// tests/apps/models/compare_transformers.py --golden.", "",
              "namespace aliquot::test {", "", "struct GoldenStep {", "  double loss, gradient_norm;", "};", ""]  # fmt: skip
     for name, steps in golden.items():
         words = "".join(part.capitalize() for part in name.split("-"))

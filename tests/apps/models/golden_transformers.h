@@ -1,5 +1,6 @@
 #pragma once
-// Written by tests/apps/models/compare_transformers.py --golden: results of transformers.
+// Losses and gradient norms of Hugging Face's transformers. Written by
+// tests/apps/models/compare_transformers.py --golden.
 
 namespace aliquot::test {
 

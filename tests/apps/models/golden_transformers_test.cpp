@@ -15,7 +15,8 @@ namespace {
 constexpr int kSteps = 20;
 constexpr int64_t kBatch = 4, kSequence = 32;
 
-/// The same as tokens() in compare_transformers.py: tokens below 32 from the example of rand() in the C standard.
+/// Returns the same tokens as tokens() in compare_transformers.py. The generator is the example of rand() in the C
+/// standard. All tokens are below 32.
 std::string golden_tokens() {
   uint64_t state = 12345;
   std::string bytes;
@@ -27,7 +28,7 @@ std::string golden_tokens() {
   return bytes;
 }
 
-/// Trains `model`, a value for --model, and compares with `golden`.
+/// Trains with --model `model` and compares losses and gradient norms with `golden`.
 void expect_golden(const std::string& model, std::span<const GoldenStep> golden) {
   TemporaryDirectory directory;
   const std::string data = directory.path() / "tokens.bin", metrics = directory.path() / "run.jsonl";

@@ -1,4 +1,4 @@
-// Tests what is specific to GPT-2. models_test.cpp tests what all models have in common.
+// Tests the parts of GPT-2 that other models do not have. models_test.cpp has the tests of all models.
 #include "apps/models/gpt2.h"
 
 #include <gtest/gtest.h>

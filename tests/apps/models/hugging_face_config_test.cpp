@@ -263,10 +263,9 @@ TEST(ModelConfig, TypesAndRangesAreChecked) {
          "num_attention_heads 4 is not a multiple of num_key_value_heads 3: change one of them.");
   expect(llama(), R"({"rope_theta": -5})", "rope_theta is -5: expected a number from 1 to 1e+30.");
   expect(llama(), R"({"tie_word_embeddings": 1})", "tie_word_embeddings is 1: expected true or false.");
-  expect(
-      llama(), R"({"hidden_size": 36, "num_attention_heads": 12, "num_key_value_heads": 12})",
-      "hidden_size 36 and num_attention_heads 12 make heads of 3 elements, but rotary positions need an even number: "
-      "change one of them.");
+  expect(llama(), R"({"hidden_size": 36, "num_attention_heads": 12, "num_key_value_heads": 12})",
+         "hidden_size 36 and num_attention_heads 12 give a head width of 3, but rotary position embedding needs "
+         "an even one: change one of them.");
 }
 
 TEST(ModelConfig, InvalidFilesAreRejected) {
@@ -315,7 +314,7 @@ TEST(ModelConfig, FilesAreFoundBesideWeightsAndMustBeRegularFiles) {
     const std::string path = folder.path() / name;
     try {
       read_model_config(path);
-      FAIL() << name;
+      FAIL() << "the reader accepted " << name;
     } catch (const UsageError& error) {
       EXPECT_EQ(error.what(), path + ": " + why);
     }

@@ -14,7 +14,8 @@ namespace {
 
 constexpr double kForward = 2e-6, kGradient = 2e-5;
 
-// The dot product of output and direction, a scalar function whose gradient backward computes from `direction`.
+// The dot product of output and direction. Given `direction` as the output gradient, backward computes the gradient of
+// this scalar.
 double along(const Doubles& output, const std::vector<float>& direction) {
   double sum = 0;
   for (size_t i = 0; i < output.size(); ++i) sum += output[i] * static_cast<double>(direction[i]);
@@ -152,7 +153,7 @@ TEST_P(Layers, TokenAndPositionGradientsAreSummedByRow) {
 }
 
 TEST_P(Layers, AttentionAgainstDifferences) {
-  const AttentionShape shape{2, 70, 3, 5, 3};  // more than one strip, and no extent is a multiple of a vector
+  const AttentionShape shape{2, 70, 3, 5, 3};  // two strips; no extent is a multiple of the SIMD width
   const int64_t rows = shape.batch * shape.sequence;
   const auto qkv = random_.floats(rows * shape.stride(), 2), from = random_.floats(rows * shape.width());
   auto y = zeros(rows * shape.width()), log_sums = zeros(rows * shape.heads),

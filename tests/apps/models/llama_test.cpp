@@ -1,4 +1,4 @@
-// Tests what is specific to Llama. models_test.cpp tests what all models have in common.
+// Tests the parts of Llama that other models do not have. models_test.cpp has the tests of all models.
 #include "apps/models/llama.h"
 
 #include <gtest/gtest.h>

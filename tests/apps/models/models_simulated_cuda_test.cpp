@@ -1,4 +1,5 @@
-// Trains the reference models, sharded over simulated GPUs. Tests the kernels of layers and engine, and their order.
+// Trains the reference models, sharded over simulated GPUs. Tests the kernels of the layers and of the engine, and the
+// order in which they run.
 #include <cmath>
 #include <gtest/gtest.h>
 
@@ -98,7 +99,7 @@ void expect_like_host(const Outcome& got, const Setting& setting) {
   EXPECT_LT(host.losses.back(), host.losses.front());
 }
 
-/// Rates of simulated GPUs have no meaning. The test checks that all rates were measured, so that none is the default.
+/// Rates of simulated GPUs have no meaning. The test checks that each rate was measured and differs from the default.
 TEST(RankRates, AreMeasuredOnGpus) {
   for (const int ranks : {1, 2}) {
     World::threads(ranks,
@@ -129,16 +130,16 @@ INSTANTIATE_TEST_SUITE_P(FamiliesAndTypes, ModelsOnSimulatedGpus,
                                          std::tuple(ModelFamily::kGpt2, DType::kBFloat16),
                                          std::tuple(ModelFamily::kLlama, DType::kBFloat16)));
 
-TEST_P(ModelsOnSimulatedGpus, MatchTheHostAndAreEqualAtEveryStage) {
+TEST_P(ModelsOnSimulatedGpus, MatchTheHostAndAreEqualAtEveryZeroStage) {
   Setting setting{.family = std::get<0>(GetParam()), .ranks = 2, .stage = 0, .compute = std::get<1>(GetParam())};
   const Outcome first = outcome_of(setting, DeviceChoice::kCuda);
   expect_like_host(first, setting);
   for (const int stage : {2, 3}) {
     setting.stage = stage;
-    EXPECT_TRUE(outcome_of(setting, DeviceChoice::kCuda) == first) << "stage " << stage;
+    EXPECT_TRUE(outcome_of(setting, DeviceChoice::kCuda) == first) << "ZeRO stage " << stage;
   }
   setting.recompute = 2;
-  EXPECT_TRUE(outcome_of(setting, DeviceChoice::kCuda) == first) << "blocks recomputed";
+  EXPECT_TRUE(outcome_of(setting, DeviceChoice::kCuda) == first) << "with recomputation";
 }
 
 }  // namespace

@@ -64,22 +64,22 @@ struct ModelCase {
                       const std::vector<int32_t>&);
 };
 
-// Extents are not multiples of a vector, and attention has more than one strip. Keys belong to one head or are shared
-// by three. Epsilons and rotary frequencies differ from the defaults enough to change the results.
+// Most extents are not multiples of the SIMD width, and attention has more than one strip. Each key head serves one,
+// two or three query heads. Epsilons and rotary frequencies differ from the defaults enough to change the results.
 constexpr Rope kScaledRope{
     .theta = 10000, .scaling = RopeScaling::kLlama3, .factor = 8, .high_freq_factor = 3, .original_context = 24};
 const ModelCase kCases[] = {
     {"Gpt2", "gpt2-nano", {ModelFamily::kGpt2, 2, 21, 3, 3, 35, 80, 37}, reference_gpt2_loss},
     {"Llama", "llama-nano", {ModelFamily::kLlama, 2, 36, 6, 2, 35, 80, 37}, reference_llama_loss},
-    {"LlamaWithAHead",
+    {"LlamaWithSeparateHead",
      "llama-nano",
      {ModelFamily::kLlama, 1, 24, 2, 1, 19, 80, 37, kScaledRope, false},
      reference_llama_loss},
-    {"Gpt2OfAnotherEpsilon",
+    {"Gpt2WithAnotherEpsilon",
      "gpt2-nano",
      {ModelFamily::kGpt2, 2, 21, 3, 3, 35, 80, 37, {}, true, 1e-2},
      reference_gpt2_loss},
-    {"LlamaOfAnotherTheta",
+    {"LlamaWithAnotherTheta",
      "llama-nano",
      {ModelFamily::kLlama, 2, 36, 6, 2, 35, 80, 37, {.theta = 100}, true, 1e-2},
      reference_llama_loss},
@@ -111,7 +111,7 @@ TEST_P(EveryModel, GradientsMatchFiniteDifferences) {
   const double loss = training.pass(t.batch());
   EXPECT_NEAR(loss, reference(), 1e-6 * loss);
 
-  // The derivative of the loss along one random direction for each tensor.
+  // Compares the derivative of the loss along one random direction per tensor with a finite difference.
   for (auto& [name, values] : parameters) {
     const std::vector<float>& gradient = training.tensors()[name].gradient;
     RandomValues random(values.size());
@@ -187,8 +187,8 @@ double norm(const std::vector<float>& values) {
 float in_bf16(float value) { return bf16_to_float(float_to_bf16(value)); }
 float in_fp16(float value) { return fp16_to_float(float_to_fp16(value)); }
 
-// In forward and backward of two blocks, a value is rounded about 32 times, each time by at most half an ulp. The
-// errors are independent, so their squares add.
+// In forward and backward of two transformer blocks, a value is rounded about 32 times, each time by at most half an
+// ulp. The errors are independent, so their squares add.
 void expect_gradients_but_for_rounding(PlainOptions options, DType compute, DType gradient_type) {
   PlainTraining exact(options);
   options.model.compute = compute;
@@ -251,7 +251,7 @@ TEST_P(EveryModel, NanoPresetLearnsAPeriodicSequence) {
     t.targets.push_back((i + 1) * 7 % 31);
   }
   const double first = training.pass(t.batch());
-  EXPECT_NEAR(first, std::log(256.0), 0.2);  // at the start all tokens have about the same probability
+  EXPECT_NEAR(first, std::log(256.0), 0.2);  // before training, all tokens have about the same probability
   training.update();
   double last = first;
   for (int step = 1; step < 50; ++step) {

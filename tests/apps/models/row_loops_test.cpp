@@ -79,7 +79,8 @@ std::vector<uint16_t> bits_of(const std::vector<Fp16>& values) {
   return bits;
 }
 
-// Converts all values of fp16, and floats of any magnitude, of which most are in the range of fp16.
+// Converts all values of fp16 to float, and converts floats of all magnitudes to fp16. Most of these are in the range
+// of fp16.
 TEST(RowLoops, RoundToFp16LikeTheScalarConversion) {
   RandomValues random(6);
   std::vector<Fp16> all(1 << 16);
@@ -90,7 +91,7 @@ TEST(RowLoops, RoundToFp16LikeTheScalarConversion) {
     const auto bits = static_cast<uint32_t>(random.bits());
     values.push_back(float_from_bits(i % 4 == 0 ? bits : (bits & 0x83ffffffu) + 0x31000000u + (bits >> 28 << 26)));
   }
-  for (const Fp16 value : all) {  // halfway between two values of fp16, and next to that
+  for (const Fp16 value : all) {  // midpoints between adjacent normal values of fp16, and their neighbors
     const uint32_t bits = float_bits(fp16_to_float(value.bits));
     for (const uint32_t more : {0x0fffu, 0x1000u, 0x1001u}) values.push_back(float_from_bits(bits + more));
   }
@@ -113,7 +114,7 @@ std::vector<Short> random_short(RandomValues& random, int64_t count) {
   return narrow;
 }
 
-// The same for loops with inputs and outputs in 16 bits.
+// Runs the loops that have inputs and outputs in 16 bits, and returns all results in one array.
 template <typename Short>
 std::vector<Short> everything_in(const RowLoops& loops, int64_t width) {
   RandomValues random(static_cast<uint64_t>(width));
@@ -155,7 +156,7 @@ TEST(RowLoops, GiveTheSameBitsIn16BitsWithEveryInstructionSet) {
 }
 
 TEST(RowLoops, SoftmaxIsCorrectForExtremeScores) {
-  // Scores that are far apart, and a query that attends only to itself.
+  // The first query attends only to its own key. The scores of the second query are far apart.
   std::vector<float> x{-300.0f, 99.0f, 99.0f, 80.0f, 100.0f, -100.0f};
   std::vector<float> log_sums(2);
   row_loops().softmax({x.data(), 3, 2, 3, 0}, log_sums.data());

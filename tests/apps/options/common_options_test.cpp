@@ -1,4 +1,4 @@
-// The command and the C interface accept the same text for every option that they share, and read the same value.
+// Checks that the command and the C interface accept the same texts for every shared option and read the same values.
 #include <algorithm>
 #include <aliquot/c.h>
 #include <gtest/gtest.h>

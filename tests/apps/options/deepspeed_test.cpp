@@ -20,7 +20,7 @@ class Deepspeed : public testing::Test {
   ~Deepspeed() override {
     for (const std::string& path : {path_, ini_}) std::filesystem::remove(path);
   }
-  /// The options of `aliquot train --deepspeed FILE WORDS...`, where FILE holds `json`.
+  /// The options of `aliquot train --deepspeed FILE WORDS...`, where FILE contains `json`.
   TrainOptions options(const std::string& json, std::vector<std::string> words = {}) {
     std::ofstream(path_) << json;
     words.insert(words.begin(), {"--deepspeed", path_});
@@ -71,7 +71,7 @@ struct MappedKeyCase {
   std::string json, option, value;
 };
 
-// For each configuration, the value that it must give to an option.
+// The configuration `json` must set `option` to `value`.
 const std::vector<MappedKeyCase> kMappedKeyCases = {
     {R"({"train_batch_size": 32})", "global-batch", "32"},
     {R"({"train_batch_size": 3.2e1})", "global-batch", "32"},
@@ -175,7 +175,7 @@ TEST_F(Deepspeed, AutoMeansAliquotsDefault) {
   Json taken = option_values(train_option_table(o));
   taken["deepspeed"] = nullptr;
   EXPECT_EQ(taken, defaults);
-  // If warmup_max_lr is "auto", warm-up ends at the optimizer's rate.
+  // If warmup_max_lr is "auto", warm-up ends at the optimizer's learning rate.
   const TrainOptions warm = options(scheduler("WarmupLR", R"("warmup_max_lr": "auto", "warmup_num_steps": "auto")"));
   EXPECT_EQ(warm.optimizer.lr, 0.5);
   EXPECT_EQ(warm.warmup, 0);
@@ -189,7 +189,8 @@ TEST_F(Deepspeed, IgnoredKeysAreListedInOneRemark) {
         "ignore_unused_parameters", "stage3_gather_16bit_weights_on_model_save",
         "gather_16bit_weights_on_model_save"}) {
     options(zero("\"" + key + "\": 5e8"));
-    EXPECT_NE(remark().find(": ignored keys without effect here: zero_optimization." + key), std::string::npos) << key;
+    EXPECT_NE(remark().find(": these keys have no effect in Aliquot: zero_optimization." + key), std::string::npos)
+        << key;
   }
   for (const std::string key : {"pin_memory", "buffer_count", "buffer_size"}) {
     options(zero("\"offload_param\": {\"" + key + "\": 5}, \"offload_optimizer\": {\"" + key + "\": 4}"));
@@ -253,7 +254,7 @@ TEST_F(Deepspeed, UnsupportedKeysThatAffectTrainingAreRejected) {
   }
 }
 
-/// warmup_min_ratio and cos_min_ratio multiply the final learning rate, also if --lr overrides it. A warm-up may have
+/// warmup_min_ratio and cos_min_ratio are factors of the learning rate, even if --lr overrides it. A warm-up may have
 /// more steps than the run.
 TEST_F(Deepspeed, RatesMayBeRatiosAndWarmUpMayExceedSteps) {
   const std::string by_share =
@@ -350,7 +351,7 @@ TEST_F(Deepspeed, TheGuideNamesEveryKey) {
   }
 }
 
-TEST(ScaledRate, FollowsTheEffectiveBatch) {
+TEST(ScaledRate, FollowsTheGlobalBatch) {
   TrainOptions o;
   parse_arguments(train_option_table(o), {"--lr", "0.1", "--min-lr", "0.01", "--schedule", "linear", "--scale-lr",
                                           "sqrt", "--base-batch", "2", "--global-batch", "32"});

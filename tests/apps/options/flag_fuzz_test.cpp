@@ -1,8 +1,9 @@
-// Random command lines of aliquot train. Every run that the command accepts must use exactly the memory that it
-// planned, stay within its budget, and resume to the same checkpoint. Runs that promise the same bits must have the
-// same digest.
+// Runs random command lines of aliquot train. Every run that the command accepts must use exactly the memory that it
+// planned, stay within its budget, and resume to the same checkpoint. Runs that differ only in options without effect
+// on the result must have the same digest.
 //
-// ALIQUOT_FLAG_FUZZ="SEED COUNT" runs COUNT cases, beginning with SEED. The default is 12. A failure prints its seed.
+// ALIQUOT_FLAG_FUZZ="SEED COUNT" runs COUNT cases, beginning with SEED. The default is 12 cases, beginning with seed 1.
+// A failure prints its seed.
 #include <cstdlib>
 #include <fstream>
 #include <gtest/gtest.h>
@@ -35,7 +36,7 @@ class Draw {
   std::mt19937_64 random_;
 };
 
-/// How ranks are started, and all options that may change the digest.
+/// How ranks are started, and the options that may change the digest.
 struct Case {
   int ranks = 1, ranks_per_node = 0;
   bool processes = false, quantized = false, quantized_gradients = false, half = false, unclipped = false;
@@ -113,7 +114,8 @@ class Runs {
   }
   int accepted() const { return accepted_; }
 
-  /// The `done` object of the metrics, or null if the command rejected the options. Expects an error message then.
+  /// Returns the `done` object of the metrics. If the command rejects the options, expects an error message and returns
+  /// null.
   Json run(const Case& drawn, const Words& more) {
     const std::string metrics = scratch_ + "/m.jsonl";
     std::filesystem::remove(metrics);
@@ -141,7 +143,7 @@ class Runs {
     const bool refused = result.code == 1 || result.code == 2;
     if (refused) {
       EXPECT_NE(result.err.find("aliquot: "), std::string::npos) << line << result.err;
-      EXPECT_FALSE(trained(metrics)) << "rejected after a step was taken: " << line << "\n" << result.err;
+      EXPECT_FALSE(trained(metrics)) << "the run was rejected after its first step: " << line << "\n" << result.err;
       return nullptr;
     }
     EXPECT_EQ(result.code, 0) << line << "\n" << result.err;
@@ -162,7 +164,7 @@ class Runs {
   const std::string& last_line() const { return last_line_; }
 
  private:
-  /// True if the metrics have a step.
+  /// True if the metrics contain a step.
   static bool trained(const std::string& metrics) {
     std::ifstream file(metrics);
     for (std::string text; std::getline(file, text);) {
@@ -221,7 +223,7 @@ void run_case(uint64_t seed, Runs& runs, const std::string& scratch) {
   if (!drawn.quantized_gradients && draw.chance(30)) expect_resumes(runs, drawn, free, scratch, draw);
 }
 
-TEST(FlagFuzz, AcceptedCommandLinesKeepEveryPromise) {
+TEST(FlagFuzz, AcceptedRunsMatchPlanBudgetAndDigest) {
   uint64_t seed = 1;
   int count = 12;
   if (const char* text = std::getenv("ALIQUOT_FLAG_FUZZ")) std::istringstream(text) >> seed >> count;

@@ -1,4 +1,4 @@
-// Messages of the library name fields of EngineOptions. The command replaces them by flags.
+// Messages of the library name fields of EngineOptions and WorldOptions. The command replaces these names by flags.
 #include "apps/options/flag_names.h"
 
 #include <gtest/gtest.h>

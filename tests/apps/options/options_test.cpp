@@ -99,7 +99,7 @@ TEST(TrainOptions, ErrorsAreOneLineWithFlagAndRemedy) {
   EXPECT_TRUE(one_line_contains(error_message({"--betas", "0.9,1"}), "expected numbers below 1"));
   EXPECT_TRUE(one_line_contains(error_message({"--trace="}), "--trace"));
   EXPECT_TRUE(one_line_contains(error_message({"-z"}), "-z"));
-  EXPECT_TRUE(one_line_contains(error_message({"--steps", "5", "--steps", "6"}), "none"));  // the last one wins
+  EXPECT_TRUE(one_line_contains(error_message({"--steps", "5", "--steps", "6"}), "none"));  // the last value applies
 }
 
 TEST(TrainOptions, EveryChoiceInAHintParses) {
@@ -214,7 +214,7 @@ TEST(TrainOptions, RefusesOptionsThatContradictEachOther) {
     TrainOptions options = parsed(wrong.arguments);
     try {
       resolve(options, 2, false);
-      ADD_FAILURE() << "accepted, expected the error: " << wrong.message;
+      ADD_FAILURE() << "the options were accepted, expected the error: " << wrong.message;
     } catch (const UsageError& error) {
       EXPECT_TRUE(one_line_contains(error.what(), wrong.message));
     }

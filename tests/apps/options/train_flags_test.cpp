@@ -1,4 +1,4 @@
-// Runs aliquot train and checks what its flags promise: digests, losses, metrics, memory and exit codes.
+// Runs aliquot train and checks the effects of its flags on digests, losses, metrics, memory and exit codes.
 #include <filesystem>
 #include <fstream>
 #include <gtest/gtest.h>
@@ -44,13 +44,14 @@ std::pair<std::vector<double>, std::vector<double>> losses(const std::string& me
   return found;
 }
 
-/// Results of a run: its losses, and the state.h5 of its last checkpoint, which also holds the statistics of losses.
+/// Results of a run: its losses, and the state.h5 of its last checkpoint, which also contains the loss statistics of
+/// --skip-spikes.
 struct RunResults {
   std::pair<std::vector<double>, std::vector<double>> losses;
   std::string state;
 };
 
-/// Trains with 16 micro-batches a step, on threads or, if `launched`, under mpirun.
+/// Trains with 16 micro-batches per step, on threads or, if `launched`, under mpirun.
 RunResults train_reproducibly(int ranks, bool launched) {
   const test::TemporaryDirectory directory;
   const std::string metrics = directory.path() / "m.jsonl", data = directory.path() / "d.bytes";
@@ -127,9 +128,9 @@ TEST(TrainFlags, LossesOfManyMicroBatchesAreAddedInSeveralExchanges) {
   EXPECT_EQ(sums[0], sums[1]);
 }
 
-/// Every model family, with every precision that hosts support, has one digest at all ZeRO stages, on threads and under
-/// mpirun. Different precisions and models have different digests.
-TEST(TrainFlags, EveryModelAndPrecisionHasOneDigestAtAllStages) {
+/// Every model family, with every precision that hosts support, has the same digest at all ZeRO stages, on threads and
+/// under mpirun. Different precisions and models have different digests.
+TEST(TrainFlags, DigestIsEqualAtAllZeroStagesForEveryModelAndPrecision) {
   std::set<std::string> digests;
   for (const std::vector<std::string>& precision : {std::vector<std::string>{"--precision", "fp32"},
                                                     {"--precision", "bf16"},
@@ -147,7 +148,7 @@ TEST(TrainFlags, EveryModelAndPrecisionHasOneDigestAtAllStages) {
     for (const char* stage : {"0", "1", "2"}) {
       std::vector<std::string> staged = words;
       staged.insert(staged.end(), {"--zero-stage", stage});
-      EXPECT_EQ(digest(staged), plain) << precision.back() << ", stage " << stage;
+      EXPECT_EQ(digest(staged), plain) << precision.back() << ", ZeRO stage " << stage;
     }
     std::vector<std::string> launched{"mpirun",  "--oversubscribe", "-n", "2",        test::aliquot_program(),
                                       "train",   "--steps",         "3",  "--layers", "2",
@@ -255,9 +256,9 @@ TEST(TrainFlags, ReplicasDoNotChangeDigestOrCheckpoints) {
   EXPECT_NE(odd.err.find("--replicas is 3"), std::string::npos) << odd.err;
 }
 
-/// Four processes on two emulated nodes.
+/// Trains with four processes on two emulated nodes.
 TEST(TrainFlags, ReplicasOnSeveralNodesDoNotChangeTheDigest) {
-  if (!test::has_mpi()) GTEST_SKIP() << "no mpirun, or a build without MPI";
+  if (!test::has_mpi()) GTEST_SKIP() << "mpirun is not installed, or the build does not include MPI";
   const auto on_two_nodes = [](std::vector<std::string> more) {
     std::vector<std::string> words = {"mpirun",  "--oversubscribe", "-n", "4",        test::aliquot_program(),
                                       "train",   "--steps",         "3",  "--layers", "2",
@@ -273,16 +274,17 @@ TEST(TrainFlags, ReplicasOnSeveralNodesDoNotChangeTheDigest) {
   for (const char* replicas : {"2", "4"}) {
     for (const char* stage : {"0", "1", "3"}) {
       EXPECT_EQ(on_two_nodes({"--replicas", replicas, "--zero-stage", stage}), plain)
-          << replicas << " replicas, stage " << stage;
+          << replicas << " replicas, ZeRO stage " << stage;
     }
     EXPECT_EQ(on_two_nodes({"--replicas", replicas, "--reproducible", "--accumulate", "4"}), reproducible)
         << replicas << " replicas";
   }
 }
 
-/// Matrices go to their owners and back through shared memory, and between two emulated nodes.
+/// Ranks send matrices to the ranks that own them, and receive them back, in shared memory and between two emulated
+/// nodes.
 TEST(TrainFlags, MuonDigestIsEqualForThreadsAndProcesses) {
-  if (!test::has_mpi()) GTEST_SKIP() << "no mpirun, or a build without MPI";
+  if (!test::has_mpi()) GTEST_SKIP() << "mpirun is not installed, or the build does not include MPI";
   for (const char* stage : {"0", "3"}) {
     // The matrices of six transformer blocks form two groups, which are orthogonalized one after the other.
     std::vector<std::string> words{"train", "--steps",     "2",    "--layers",     "6",  "--quiet", "--threads",
@@ -296,12 +298,12 @@ TEST(TrainFlags, MuonDigestIsEqualForThreadsAndProcesses) {
       const test::CommandResult result = test::run_program(
           "/usr/bin/env", words, test::mpirun_environment({std::string("ALIQUOT_RANKS_PER_NODE=") + per_node}));
       EXPECT_EQ(result.code, 0) << result.err;
-      EXPECT_EQ(result.out, plain.out) << per_node << " ranks a node, stage " << stage;
+      EXPECT_EQ(result.out, plain.out) << per_node << " ranks per node, ZeRO stage " << stage;
     }
   }
 }
 
-/// For both targets of offload and both ways to save: measured memory equals planned memory, and all checkpoints exist.
+/// For both offload targets and both modes of --save, measured memory equals planned memory, and all checkpoints exist.
 TEST(TrainFlags, OffloadedRunsUseThePlannedMemoryAndSave) {
   for (const char* where : {"host", "disk"}) {
     for (const char* save : {"snapshot", "blocking"}) {
@@ -347,7 +349,7 @@ TEST(TrainFlags, OffloadDoesNotChangeDigestOrCheckpoints) {
   EXPECT_NE(nowhere.err.find("/nonexistent/of/course"), std::string::npos) << nowhere.err;
 }
 
-TEST(TrainFlags, PrecisionOfStateAndTrafficChangesTheDigest) {
+TEST(TrainFlags, ReducePrecisionStateAndOptimizerChangeTheDigest) {
   const std::string plain = digest({"--ranks", "2"});
   for (const std::vector<std::string>& words : {std::vector<std::string>{"--reduce-precision", "bf16"},
                                                 {"--state", "bf16"},
@@ -398,7 +400,7 @@ TEST(TrainFlags, TraceHasOperationsOfEveryRank) {
 }
 
 /// All ranks contribute to a digest, and one rank writes it.
-TEST(TrainFlags, DigestsInMetricsAreEqualForAllRankCountsAndStages) {
+TEST(TrainFlags, DigestsInMetricsAreEqualForAllRankCountsAndZeroStages) {
   std::set<std::string> digests;
   for (const char* ranks : {"1", "2"}) {
     for (const char* stage : {"0", "1", "2", "3"}) {
@@ -432,7 +434,7 @@ TEST(TrainFlags, DigestsInMetricsAreEqualForAllRankCountsAndStages) {
                                                             path,
                                                             "--timeout",
                                                             "20"});
-      ASSERT_EQ(result.code, 0) << ranks << " ranks, stage " << stage << ": " << result.err;
+      ASSERT_EQ(result.code, 0) << ranks << " ranks, ZeRO stage " << stage << ": " << result.err;
       std::ifstream file(path);
       std::vector<std::string> found;
       for (std::string line; std::getline(file, line);) {

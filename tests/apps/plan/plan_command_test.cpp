@@ -44,7 +44,8 @@ TEST(Plan, AgreesWithTheZeroPaper) {
   }
 }
 
-/// With two replicas of four ranks, a rank has the memory of a rank in a world of four ranks, up to 0.1 %.
+/// With two replicas of four ranks, each rank stores as many parameters and as much optimizer state as in a world of
+/// four ranks, within 0.1 %.
 TEST(Plan, AReplicaUsesTheMemoryOfAWorldOfItsSize) {
   const auto with = [&](const char* ranks, const char* replicas) {
     return planned({"--params", "1b", "--ranks", ranks, "--replicas", replicas, "--zero-stage", "3"})[0];
@@ -73,7 +74,7 @@ TEST(Plan, OffloadedStateIsCountedSeparately) {
   EXPECT_GT(disk["step_seconds"], host["step_seconds"]);
 }
 
-TEST(Plan, PlannedMemoryEqualsWhatTrainMeasures) {
+TEST(Plan, PlannedMemoryEqualsTheMeasuredMemoryOfTrain) {
   test::TemporaryDirectory directory;
   const std::string metrics = directory.path() / "run.jsonl";
   for (const auto& [stage, accumulate] : std::vector<std::pair<std::string, std::string>>{
@@ -89,12 +90,12 @@ TEST(Plan, PlannedMemoryEqualsWhatTrainMeasures) {
     Json done;
     for (std::string line; std::getline(file, line);) done = Json::parse(line);
     for (const char* category : {"parameters", "gradients", "optimizer", "slots", "communication", "activations"})
-      EXPECT_EQ(memory[category], done["done"]["measured"][category]) << "stage " << stage << " " << category;
-    EXPECT_EQ(memory["peak"], done["done"]["measured_peak"]) << "stage " << stage;
+      EXPECT_EQ(memory[category], done["done"]["measured"][category]) << "ZeRO stage " << stage << " " << category;
+    EXPECT_EQ(memory["peak"], done["done"]["measured_peak"]) << "ZeRO stage " << stage;
   }
 }
 
-TEST(Plan, AccumulatesAtEveryStage) {
+TEST(Plan, AccumulatesAtEveryZeroStage) {
   EXPECT_EQ(planned({"--stages", "all", "--accumulate", "4"}).size(), 4u);
   EXPECT_EQ(planned({"--params", "7b", "--ranks", "8", "--stages", "all", "--accumulate", "4"}).size(), 4u);
   for (const char* into : {"full", "shard"})
@@ -188,7 +189,7 @@ TEST(Plan, ReadsTheMachineFileOfDoctor) {
   ASSERT_EQ(measured.code, 0) << measured.err;
   EXPECT_NE(measured.out.find("GFLOP/s"), std::string::npos) << measured.out;
   const Json file = Json::parse(std::ifstream(path));
-  // No processor is outside these ranges.
+  // The ranges include all processors.
   const auto within = [](const Json& rate, double least, double most) {
     EXPECT_GT(rate.get<double>(), least);
     EXPECT_LT(rate.get<double>(), most);
@@ -207,8 +208,8 @@ TEST(Plan, ReadsTheMachineFileOfDoctor) {
   EXPECT_EQ(test::run_aliquot({"doctor", "--measur", path}).code, 1);
 }
 
-/// A link that is slower while ranks compute lengthens a step only if the computing threads share cores with the
-/// threads that serve the link (cores_per_thread of at most 1).
+/// `beside_compute` is the cost of the link while ranks compute. It lengthens a step only if compute and data movement
+/// share cores (`cores_per_thread` above 0 and at most 1).
 TEST(Plan, SlowLinksBesideComputeLengthenTheStep) {
   test::TemporaryDirectory directory;
   const auto seconds = [&](const std::string& more) {
@@ -226,7 +227,7 @@ TEST(Plan, SlowLinksBesideComputeLengthenTheStep) {
   EXPECT_GT(seconds(slow + R"(, "cores_per_thread": 0.5)"), 1.02 * together);
 }
 
-/// With a profile of a run on one rank, the predicted step takes about as long as the measured steps.
+/// With a profile of a run on one rank, the predicted step time is close to the measured step times.
 TEST(Plan, ProfilePredictsTheStepTime) {
   test::TemporaryDirectory directory;
   const std::string path = directory.path() / "run.jsonl";
@@ -275,7 +276,7 @@ TEST(Plan, PrintsTextAndCsv) {
   EXPECT_NE(csv.out.find("memory.parameters"), std::string::npos);
 }
 
-TEST(Plan, ComparesStagesIn100Columns) {
+TEST(Plan, ComparesZeroStagesIn100Columns) {
   const CommandResult table =
       test::run_aliquot({"plan", "--model", "gpt2-1.5b", "--ranks", "1024", "--stages", "all", "--machine", "dgx-h100",
                          "--device-memory", "80GiB", "--offload", "host"});
@@ -322,7 +323,7 @@ TEST(Plan, RejectsInvalidMachineFiles) {
       {R"({"inside_node": {"latency": 1}})", "inside_node: unknown key 'latency'."},
       {R"({"like": "host", "like": "host"})", "the key like occurs twice"},
       {"{\n\"like\": ", "machine.json:2: invalid JSON"},
-      {deep.c_str(), "nested more than 16 deep"},
+      {deep.c_str(), "nested more than 16 levels deep"},
       {wide.c_str(), "invalid value \"aaaaaaaa"}};
   for (const auto& [text, sentence] : cases) {
     test::write_file(path, text);

@@ -22,7 +22,7 @@ TEST(Axis, MapsValuesToPositions) {
   EXPECT_DOUBLE_EQ(even.at(2.5), 75);
   const Axis logarithmic(Axis::Scale::kLogarithmic, {1, 1e4}, {0, 400});
   EXPECT_DOUBLE_EQ(logarithmic.at(100), 200);
-  const Axis single(Axis::Scale::kEven, {3, 3}, {0, 100});  // An empty range maps to the middle.
+  const Axis single(Axis::Scale::kEven, {3, 3}, {0, 100});  // an empty range maps to the middle
   EXPECT_DOUBLE_EQ(single.at(3), 50);
   EXPECT_DOUBLE_EQ(Axis(Axis::Scale::kEven, {0, 0}, {0, 100}).at(0), 50);
 }

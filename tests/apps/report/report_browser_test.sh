@@ -18,7 +18,7 @@ trap 'rm -rf "$scratch"' EXIT
 "$browser" --headless --no-sandbox --disable-gpu --user-data-dir="$scratch/profile" --enable-logging=stderr \
   --dump-dom "file://$scratch/page.html" >"$scratch/dom.html" 2>"$scratch/log.txt"
 if grep CONSOLE "$scratch/log.txt"; then
-  echo "the browser's console has messages, shown above"
+  echo "the browser's console printed the messages above: expected none"
   exit 1
 fi
 curves=$(grep -o 'data-series="[a-z_]*"' "$scratch/dom.html" | sort -u | wc -l)

@@ -180,7 +180,7 @@ TEST(Report, AcceptsTruncatedRecords) {
   EXPECT_EQ(count(contents(page), "not finished"), 1u);
 }
 
-TEST(Report, WrongUseIsOneLineAndExit1) {
+TEST(Report, InvalidUsePrintsOneLineAndExitsWith1) {
   TemporaryDirectory directory;
   const auto file = directory.path() / "bad.jsonl";
   std::ofstream(file) << "{\"run\":{}}\nnonsense\n";

@@ -54,7 +54,7 @@ std::string describe(const Series& series) {
                                 : fmt::format("{} of process {} ({})", series.measure, series.process, series.world);
 }
 
-/// Checks the bound that holds for every sample, also of processes that are too short to be judged.
+/// Checks the bound of every sample, including samples of processes that ended too early to be judged.
 void judge_samples(const Series& series, const Bound& bound, std::vector<std::string>& problems) {
   for (const Point& p : series.points) {
     if (bound.most <= 0 || p.y <= bound.most) continue;

@@ -52,7 +52,7 @@ struct Event {
 };
 std::vector<Event> read_events(const std::string& csv);
 
-/// Reasons why a soak proves too little: one message for each kind of disturbance that never occurred, and for each
+/// Reasons why a soak test is inconclusive: one message for each kind of disturbance that never occurred, and for each
 /// world that started but has no judged process.
 std::vector<std::string> missing_from(const std::vector<Event>& events, const Verdict& of_processes);
 

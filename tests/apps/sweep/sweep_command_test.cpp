@@ -79,11 +79,11 @@ TEST(Sweep, PlannedEqualsMeasuredInEveryRow) {
   const CommandResult result = sweep(directory.path(), {"--ranks", "1,2"});
   EXPECT_EQ(result.code, 0) << result.err;
   EXPECT_NE(result.out.find("planned equals measured, to the byte, in 8 of them"), std::string::npos) << result.out;
-  EXPECT_NE(result.out.find("8/8  gpt2-nano   stage 3   2 ranks  planned"), std::string::npos) << result.out;
+  EXPECT_NE(result.out.find("8/8  gpt2-nano   ZeRO stage 3   2 ranks  planned"), std::string::npos) << result.out;
   const std::vector<Row> rows = table(directory.path());
   ASSERT_EQ(rows.size(), 8u);
   for (const Row& row : rows) expect_measured(row);
-  // ZeRO stages 0 and 3 on 2 ranks.
+  // On 2 ranks, ZeRO stage 0 uses more memory than ZeRO stage 3.
   EXPECT_GT(std::stoll(rows[4].at("measured_peak")), std::stoll(rows[7].at("measured_peak")));
   EXPECT_EQ(test::xml_problem(contents(directory.path() / "memory.svg")), "");
 }
@@ -129,7 +129,7 @@ TEST(Sweep, AModelThatDoesNotFitIsPlannedOnly) {
 
 TEST(Sweep, LauncherStartsTheRuns) {
   test::TemporaryDirectory directory;
-  // `env` stands in for a launcher: it runs the command with other variables.
+  // `env` replaces a launcher: it runs the command with additional environment variables.
   const CommandResult result =
       sweep(directory.path(), {"--ranks", "1", "--stages", "0", "--launcher", "env 'ALIQUOT_TEST=a b' ranks={ranks}"});
   EXPECT_EQ(result.code, 0) << result.err;
@@ -140,7 +140,7 @@ TEST(Sweep, LauncherStartsTheRuns) {
   EXPECT_NE(table(directory.path()).at(0).at("reason").find("/no/launcher"), std::string::npos);
 }
 
-TEST(Sweep, WrongUseIsOneLineAndExit1) {
+TEST(Sweep, InvalidUsePrintsOneLineAndExitsWith1) {
   test::TemporaryDirectory directory;
   for (const std::vector<std::string>& words : {std::vector<std::string>{"sweep", "--models", "gpt3"},
                                                 {"sweep", "--out", "/proc/none"},
@@ -193,7 +193,7 @@ TEST(ChildProcess, IsNotStartedIfItsOutputCannotBeOpened) {
   }
 }
 
-/// Starts a process after clone() has been made to fail.
+/// Makes clone() fail, and then tries to start a process.
 [[noreturn]] void start_where_none_starts() {
   try {
     if (!test::fail_system_call(SYS_clone, EAGAIN)) std::exit(9);

@@ -39,7 +39,8 @@ TEST(SweepOptions, PassOnTheOptionsOfTrain) {
   EXPECT_EQ(joined(command_of(o, {"gpt2-nano", 2, 4}, "/bin/aliquot", "m.jsonl")),
             "/bin/aliquot train --micro-batch=2 --reproducible=on --model gpt2-nano --zero-stage 2 --steps 5 "
             "--metrics m.jsonl --quiet --ranks 4");
-  // sweep lacks these options of train: it sets some itself, and with the others runs would overwrite files of others.
+  // sweep does not accept these options of train: it sets some itself, and with the others all runs would use the same
+  // files.
   for (const char* own : {"--zero-stage", "--model", "--checkpoint-dir", "--metrics", "--resume"})
     EXPECT_EQ(table.find(own + 2), nullptr) << own;
 }
@@ -82,7 +83,7 @@ TEST(SweepRow, HasTheResultsOfTheRun) {
   const SweepRow row = row_of({"gpt2-nano", 1, 2}, {}, record_of(60, 60), "");
   EXPECT_TRUE(row.ok());
   EXPECT_TRUE(row.plan_matches);
-  EXPECT_EQ(row.step_seconds, 2);  // the median of all but the first
+  EXPECT_EQ(row.step_seconds, 2);  // the median of all steps but the first
   EXPECT_EQ(row.limit_bytes, 1000);
   EXPECT_EQ(csv_line(row), "gpt2-nano,0,1,2,host,ok,60,60,77,3,2,,5,0,0,0,0,0,0");
   EXPECT_FALSE(row_of({"gpt2-nano", 1, 2}, {}, record_of(60, 61), "").plan_matches);
@@ -111,7 +112,8 @@ TEST(SweepRow, HasTheReasonIfThereAreNoResults) {
   EXPECT_EQ(row_of({}, {127, 0}, {}, "sh: mpirun: not found\n").reason, "sh: mpirun: not found");
 }
 
-/// Rows of a sweep over the models, all ZeRO stages and 1 to 8 ranks. Models that exceed the memory do not fit.
+/// Rows of a sweep over the models, all ZeRO stages and 1 to 8 ranks. Rows of models that exceed the memory have the
+/// status "does not fit".
 std::vector<SweepRow> rows_of(const std::vector<std::pair<std::string, int64_t>>& models) {
   std::vector<SweepRow> rows;
   for (const int64_t ranks : {1, 2, 4, 8}) {
@@ -132,7 +134,7 @@ std::vector<SweepRow> rows_of(const std::vector<std::pair<std::string, int64_t>>
   return rows;
 }
 
-TEST(MemoryPicture, HasPanelsForRanksLinesForStagesAndMarksForRuns) {
+TEST(MemoryPicture, HasPanelsForRanksLinesForZeroStagesAndMarksForRuns) {
   for (const bool near : {true, false}) {
     const auto rows = near ? rows_of({{"gpt2-124m", 124'000'000}, {"gpt2-1.5b", 1'500'000'000}})
                            : rows_of({{"gpt2-nano", 800'000}, {"a", 2'000'000}, {"gpt2-1.5b", 1'500'000'000}});
@@ -147,7 +149,7 @@ TEST(MemoryPicture, HasPanelsForRanksLinesForStagesAndMarksForRuns) {
     EXPECT_EQ(count("iB, measured "), static_cast<size_t>(std::ranges::count_if(rows, &SweepRow::ok)));
     EXPECT_EQ(count("<title>"), 1 + rows.size());
     EXPECT_EQ(count("machine memory per rank: "), 4u);
-    for (const char* text : {">1 rank<", ">8 ranks<", ">stage 3<", ">gpt2-1.5b<", "&lt;&amp;&gt;"})
+    for (const char* text : {">1 rank<", ">8 ranks<", ">ZeRO 3<", ">gpt2-1.5b<", "&lt;&amp;&gt;"})
       EXPECT_GE(count(text), 1u) << text;
     EXPECT_EQ(count("nan"), near ? 0u : count("gpt2-nano"));
     EXPECT_EQ(count("inf"), 0u);

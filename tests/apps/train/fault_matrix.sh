@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # fault_matrix.sh ALIQUOT few|all|nodes: injects faults (ALIQUOT_FAULT) into runs of the command and prints a table of
 # the outcomes. The cases combine worlds, ranks, operations and kinds of faults. Each run must end as
-# docs/reliability.md promises: by itself, within the deadline, with the documented exit code and a message that names
-# rank and operation. Older checkpoints stay valid, and a run that resumes from them has the digest of an undisturbed
-# run. No process and no file is left. few: a few dozen cases in half a minute. all: all cases. nodes: some cases on
-# emulated nodes (exit code 77 if nodes cannot be emulated).
+# docs/reliability.md describes: on its own, within the deadline, with the documented exit code and a message that
+# names rank and operation. Older checkpoints must stay valid, and a run that resumes from them must have the digest of
+# an undisturbed run. No process and no file may be left. few: a few dozen cases in half a minute. all: all cases.
+# nodes: some cases on emulated nodes (exit code 77 if nodes cannot be emulated).
 # shellcheck source=scripts/runs.sh
 source "$(dirname "$0")/../../../scripts/runs.sh"
 own_shared_memory "$@"
@@ -63,7 +63,7 @@ promised() {
 
 # undisturbed WORLD OPTIONS...: sets `wanted` to the output of a run without a fault.
 undisturbed() {
-  if [ -z "${digests[$*]:-}" ]; then digests[$*]=$(launch "$@" 2>&1) || wrong "undisturbed: ${digests[$*]}"; fi
+  if [ -z "${digests[$*]:-}" ]; then digests[$*]=$(launch "$@" 2>&1) || wrong "the run without a fault failed: ${digests[$*]}"; fi
   wanted=${digests[$*]}
 }
 
@@ -75,18 +75,18 @@ ends_well() {
   shift
   "$aliquot" checkpoint verify "$saved" >"$scratch/verified" 2>&1 || wrong "a checkpoint is not valid: $(tail -n 1 "$scratch/verified")"
   digest=$(launch "$world" "$@" --checkpoint-dir "$saved" --resume auto 2>"$scratch/resumed") || wrong "the run cannot resume: $(tail -n 1 "$scratch/resumed")"
-  if [ "$digest" != "$wanted" ]; then wrong "the resumed run has another digest"; fi
-  if compgen -G "$saved/.tmp-*" >/dev/null; then wrong "an incomplete checkpoint is left"; fi
+  if [ "$digest" != "$wanted" ]; then wrong "the digest of the resumed run differs from that of an undisturbed run"; fi
+  if compgen -G "$saved/.tmp-*" >/dev/null; then wrong "the run left an incomplete checkpoint"; fi
 }
 
 # left_nothing: checks that no file in /dev/shm or the temporary directory is left, and no process.
 left_nothing() {
   local left file
-  for file in $(comm -13 <(echo "$shared_before") <(shared_names)); do wrong "left /dev/shm/$file"; done
+  for file in $(comm -13 <(echo "$shared_before") <(shared_names)); do wrong "the run left /dev/shm/$file"; done
   # Open MPI leaves an empty folder.
   left=$(find "$TMPDIR" ! -type d)
-  if [ -n "$left" ]; then wrong "left $left"; fi
-  if pgrep -f -- "$saved" >/dev/null; then wrong "a process is left"; fi
+  if [ -n "$left" ]; then wrong "the run left $left"; fi
+  if pgrep -f -- "$saved" >/dev/null; then wrong "a process of the run still exists"; fi
 }
 
 # is_explained: with several groups, the message may name a rank that itself waits for the failed rank. Checks that the
@@ -115,7 +115,7 @@ stage() {
   ) >"$log" 2>&1 || status=$?
   elapsed=$((($(date +%s%N) - began) / 100000000))
   if [[ $status = 137 && $world = threads* ]]; then echo Killed >>"$log"; fi
-  if [ $status -ne "$code" ]; then wrong "exit code $status, not $code"; fi
+  if [ $status -ne "$code" ]; then wrong "exit code $status, expected $code"; fi
   if [ "$elapsed" -gt "$limit" ]; then wrong "the run took more than $((limit / 10)) s"; fi
   grep -Eq -- "$sentence" "$log" || is_explained || wrong "the output does not match: $sentence"
   left_nothing
@@ -125,7 +125,7 @@ stage() {
     grep -qxF -- "$wanted" "$log" || wrong "the digest differs from that of an undisturbed run"
   fi
   printf '%-8s %-4s %-13s %-9s %-4s %-4s %3d.%d  %s\n' "$world" "$rank" "$operation" "$kind" "$step" "$status" \
-    $((elapsed / 10)) $((elapsed % 10)) "$(if [ ${#problems[@]} -eq 0 ]; then echo "as promised"; else echo "WRONG: ${problems[*]}"; fi) ${*//$scratch/DIR}"
+    $((elapsed / 10)) $((elapsed % 10)) "$(if [ ${#problems[@]} -eq 0 ]; then echo "passed"; else echo "FAILED: ${problems[*]}"; fi) ${*//$scratch/DIR}"
   if [ ${#problems[@]} -gt 0 ]; then
     failures=$((failures + 1))
     sed 's/^/  | /' "$log"
@@ -154,7 +154,7 @@ every_operation() {
   for name in "${!options[@]}"; do operation "$world" "$rank" "$name" "$@"; done
 }
 
-# saving WORLD RANK KIND...: faults in saves. Saves run in the background here, as by default.
+# saving WORLD RANK KIND...: runs cases with faults in saves. Saves run in the background here, as by default.
 saving() {
   local world=$1 rank=$2 kind saves=()
   shift 2
@@ -171,7 +171,7 @@ spoiled() {
   done
 }
 
-# flipped WORLD RANK: a flipped bit in one rank's copy of replicated state, which --check-every detects.
+# flipped WORLD RANK: runs cases with a flipped bit in one rank's copy of replicated state. --check-every detects it.
 flipped() {
   local world=$1 rank=$2
   stage "$world" "$rank" update flip 3 --zero-stage 0 --check-every 1
@@ -223,5 +223,5 @@ case $which in
     fi
     ;;
 esac
-echo "$cases cases in $((SECONDS - began_all)) s, $failures not as promised"
+echo "$cases cases in $((SECONDS - began_all)) s, $failures failed"
 exit $((failures > 0))

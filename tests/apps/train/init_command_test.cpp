@@ -1,4 +1,4 @@
-// Trains, saves, exports and initializes models defined by a config.json. Contradictions must be rejected.
+// Trains, saves, exports and initializes models defined by a config.json. Flags that contradict it must be rejected.
 #include <fstream>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -126,14 +126,14 @@ TEST_F(Init, FlagsThatContradictTheWeightsAreRejected) {
   expect_refusal(
       start(at("llama/hf"), {"--model", "llama-nano"}),
       "--model llama-nano (--layers 4) contradicts " + of_llama + " (num_hidden_layers 2): leave --model out.");
-  // A field that does not change the shape of any tensor.
+  // This field does not change the shape of any tensor.
   write_file(
       at("other.json"),
       Json::parse(kLlama).patch(Json::parse(R"([{"op": "replace", "path": "/rms_norm_eps", "value": 1e-5}])")).dump());
   expect_refusal(start(at("llama/hf"), {"--model", at("other.json")}), "norm epsilon differs; leave --model out.");
   // Flags that agree with the weights are accepted.
   EXPECT_EQ(start(at("llama/hf"), {"--model", at("llama/config.json"), "--heads", "4", "--sequence", "16"}).code, 0);
-  // Export rejects another number of heads than the checkpoint records.
+  // Export rejects a number of heads that differs from the number in the checkpoint.
   expect_refusal(run_aliquot({"checkpoint", "export", at("gpt2/run"), "--out", at("again"), "--heads", "8"}),
                  "--heads 8 contradicts the checkpoint (heads 4): leave --heads out.");
 }

@@ -1,4 +1,5 @@
-// Compares the memory that a run planned, that the ledger counted and that the system counted, from start to end.
+// Compares the planned memory of a run with the memory that the ledger and the operating system measure, from start to
+// end.
 #include <algorithm>
 #include <cstring>
 #include <fstream>
@@ -18,7 +19,8 @@ namespace {
 using Json = nlohmann::json;
 using Words = std::vector<std::string>;
 
-/// How a run is started: as threads, or as processes that take every `ranks_per_node` of them for a node.
+/// How a run is started: as threads or as processes. If `ranks_per_node` is not 0, the run emulates nodes of that many
+/// ranks.
 struct Launch {
   int ranks = 2;
   bool processes = false;
@@ -49,7 +51,7 @@ Json lines_of(const std::string& path) {
   return lines;
 }
 
-/// The `done` object of a run that must end with 0.
+/// The `done` object of a run that must exit with code 0.
 Json done_of(const Launch& launch, const Words& words) {
   const test::TemporaryDirectory directory;
   const std::string metrics = directory.path() / "m.jsonl";
@@ -61,7 +63,7 @@ Json done_of(const Launch& launch, const Words& words) {
 
 std::string text_of(const Launch& launch, const Words& words) {
   std::string text = std::to_string(launch.ranks) + (launch.processes ? " processes, " : " threads, ") +
-                     std::to_string(launch.ranks_per_node) + " a node:";
+                     std::to_string(launch.ranks_per_node) + " per node:";
   for (const std::string& word : words) text += " " + word;
   return text;
 }
@@ -104,9 +106,10 @@ TEST(MemoryLife, SystemPeakExceedsThePlanByAtMost32MiB) {
   }
 }
 
-/// Reductions between nodes stage what other nodes send. The plan and the budget count this staging.
+/// Reductions between nodes need staging for the data that other nodes send. The plan and the budget count this
+/// staging.
 TEST(MemoryLife, OnSeveralNodesMeasuredEqualsPlannedAndBudgetsHold) {
-  if (!test::has_mpi()) GTEST_SKIP() << "no mpirun, or a build without MPI";
+  if (!test::has_mpi()) GTEST_SKIP() << "mpirun is not installed, or the build does not include MPI";
   const std::vector<Words> all = {{},
                                   {"--zero-stage", "0", "--precision", "bf16"},
                                   {"--zero-stage", "2", "--optimizer", "muon"},
@@ -135,7 +138,7 @@ TEST(SystemPeak, NamesThePhaseOfThePeak) {
   SystemPeak peak(false);
   EXPECT_GT(peak.start_bytes(), 0);
   EXPECT_EQ(peak.enter(RunPhase::kTraining), RunPhase::kStart);
-  // A mapping, because sanitizers keep memory of the heap after it is freed.
+  // Uses a mapping, because sanitizers keep heap memory after it is freed.
   constexpr std::size_t kBytes = 256 * kMiB;
   void* const mapping = ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   ASSERT_NE(mapping, MAP_FAILED);
@@ -145,7 +148,7 @@ TEST(SystemPeak, NamesThePhaseOfThePeak) {
   EXPECT_EQ(peak.phase(), RunPhase::kTraining);
   EXPECT_GE(peak.bytes(), peak.start_bytes() + 200 * kMiB);
   EXPECT_EQ(peak.enter(RunPhase::kDigest), RunPhase::kSaving);
-  EXPECT_EQ(peak.phase(), RunPhase::kTraining) << "memory that was given back still counts";
+  EXPECT_EQ(peak.phase(), RunPhase::kTraining) << "the peak must include memory that was freed later";
   EXPECT_EQ(name(peak.phase()), "training");
 }
 

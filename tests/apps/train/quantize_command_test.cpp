@@ -27,7 +27,7 @@ test::CommandResult train(Words words, bool processes = false) {
 }
 
 TEST(Quantize, ProcessesGiveTheDigestOfThreads) {
-  if (!test::has_mpi()) GTEST_SKIP() << "no mpirun, or a build without MPI";
+  if (!test::has_mpi()) GTEST_SKIP() << "mpirun is not installed, or the build does not include MPI";
   const std::string plain = train({"--layers", "2", "--steps", "3"}).out;
   for (const Words& how : {Words{"--quantize", "weights"},
                            {"--quantize", "gradients", "--zero-stage", "1"},
@@ -65,9 +65,9 @@ TEST(Quantize, LossIsCloseToThatWithoutQuantization) {
   EXPECT_NEAR(last_loss({"--quantize", "gradients", "--replicas", "2"}), plain, 0.01 * plain);
 }
 
-/// Bytes between nodes for each parameter and step. In fp32: 12, for two gathers and one reduce. The last of 32 units
-/// stays gathered, so it is gathered once. With --quantize both: 2 and the scales, because 8-bit weights cross between
-/// nodes only once a step.
+/// Expected bytes between nodes per parameter and step. fp32: 12, because two gathers and one reduce send 4 bytes each.
+/// The last of 32 units stays gathered, so it is gathered once. With --quantize both: 2 plus the scales, because 8-bit
+/// weights cross between nodes only once per step.
 TEST(Quantize, PlannedTrafficBetweenNodesMatchesTheFormula) {
   const auto crossing = [](const char* what) {
     const test::CommandResult plan = test::run_aliquot(

@@ -70,7 +70,7 @@ std::string record_of(const std::string& path, const std::string& text) {
   }
 }
 
-/// A run was killed while it wrote, and the resumed run appends.
+/// A run was killed while it wrote a line, and the resumed run appends to the file.
 TEST(Metrics, AppendAfterATruncatedLine) {
   const std::string path = testing::TempDir() + "aliquot_cut_metrics.jsonl";
   const std::string before = "{\"run\":{\"version\":1}}\n{\"step\":1}\n";

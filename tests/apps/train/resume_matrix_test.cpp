@@ -1,4 +1,5 @@
-// For every ordered pair of worlds and ZeRO stages, one trains and saves, and the other loads and saves the same bytes.
+// For every ordered pair of configurations (number of ranks and ZeRO stage), the first trains and saves, and the second
+// loads and saves again. The second must save the same bytes.
 #include <iostream>
 
 #include "tests/apps/train/resume_runs.h"
@@ -20,7 +21,7 @@ std::vector<Configuration> configurations() {
   return all;
 }
 
-TEST_F(Resume, EveryPairOfWorldsAndStagesKeepsTheState) {
+TEST_F(Resume, EveryPairOfWorldsAndZeroStagesKeepsTheState) {
   const std::string file = checkpoint_name(2) + "/state.h5";
   int pairs = 0;
   for (const Configuration& from : configurations()) {
@@ -32,7 +33,8 @@ TEST_F(Resume, EveryPairOfWorldsAndStagesKeepsTheState) {
       in_world(to.rank_count,
                [&](World& world) { run(world, settings(to.stage), 2, 2, directory_ / "from", directory_ / "to"); });
       EXPECT_TRUE(bytes_of(directory_ / "to" / file) == saved)
-          << from.rank_count << " ranks at stage " << from.stage << " to " << to.rank_count << " at " << to.stage;
+          << from.rank_count << " ranks at ZeRO stage " << from.stage << " to " << to.rank_count
+          << " ranks at ZeRO stage " << to.stage;
       ++pairs;
     }
   }

@@ -1,5 +1,5 @@
 #pragma once
-// Shared by the tests of resuming: trains, loads and saves an engine with the small model.
+// Helpers of the resume tests. They train, load and save an engine with the small model.
 
 #include <cstdlib>
 #include <filesystem>
@@ -32,7 +32,7 @@ inline Settings settings(int zero_stage, Optimizer optimizer = AdamW{}) {
   return settings;
 }
 
-/// How a run trains and loads.
+/// Settings of a run: how it trains and loads.
 struct How {
   // NOLINTNEXTLINE(google-explicit-constructor): so that run() accepts Settings
   How(Settings of) : settings(std::move(of)) {}

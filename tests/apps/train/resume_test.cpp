@@ -1,5 +1,5 @@
-// Saves and loads the state of engines. A resumed run must equal an uninterrupted one, and any other world and ZeRO
-// stage must load the same state.
+// Saves and loads the state of engines. A resumed run must end with the state of an uninterrupted run, and any other
+// world and ZeRO stage must load the same state.
 #include "checkpoint/background_saver.h"
 #include "checkpoint/difference.h"
 #include "checkpoint/verify.h"
@@ -22,12 +22,12 @@ TEST_F(Resume, GivesTheStateOfAnUninterruptedRun) {
       });
       const std::string file = checkpoint_name(5) + "/state.h5";
       EXPECT_TRUE(bytes_of(directory_ / "straight" / file) == bytes_of(directory_ / "resumed" / file))
-          << name(optimizer) << ", stage " << stage;
+          << name(optimizer) << ", ZeRO stage " << stage;
     }
   }
 }
 
-TEST_F(Resume, AnyWorldAndStageLoadsTheSameState) {
+TEST_F(Resume, AnyWorldAndZeroStageLoadsTheSameState) {
   for (const Optimizer& optimizer : {Optimizer(AdamW{}), Optimizer(Muon{.lr = 6e-4f})}) {
     in_world(4, [&](World& world) { run(world, settings(3, optimizer), 0, 3, {}, directory_ / "first"); });
     const std::string first = bytes_of(directory_ / "first" / checkpoint_name(3) / "state.h5");
@@ -37,13 +37,13 @@ TEST_F(Resume, AnyWorldAndStageLoadsTheSameState) {
         const Settings how = settings(stage, optimizer);
         in_world(rank_count, [&](World& world) { run(world, how, 3, 3, directory_ / "first", directory_ / "again"); });
         EXPECT_TRUE(bytes_of(directory_ / "again" / checkpoint_name(3) / "state.h5") == first)
-            << name(optimizer) << ", " << rank_count << " ranks, stage " << stage;
+            << name(optimizer) << ", " << rank_count << " ranks, ZeRO stage " << stage;
       }
     }
   }
 }
 
-/// Precisions that store the master in different ways: as the parameter itself, as a split master, as a full master.
+/// Precisions that store the master in different ways: as the parameter itself, as a split master, as an fp32 master.
 std::vector<Precision> precisions() {
   return {{},
           {.compute = DType::kBFloat16, .master = MasterForm::kSplit},
@@ -69,7 +69,7 @@ void run_with_background_save(World& world, const Settings& settings, const fs::
 TEST_F(Resume, ABackgroundSaveHasTheStateAtItsStartAndDoesNotAffectTraining) {
   for (const Precision& precision : precisions()) {
     for (const int stage : {0, 1, 2, 3}) {
-      SCOPED_TRACE(precision.describe() + ", stage " + std::to_string(stage));
+      SCOPED_TRACE(precision.describe() + ", ZeRO stage " + std::to_string(stage));
       Settings how = settings(stage);
       how.options.precision = precision;
       in_world(3, [&](World& world) {
@@ -122,7 +122,7 @@ TEST_F(Resume, KeepsBf16MomentsWithAFrozenLayer) {
     in_world(rank_count, [&, stage = stage](World& world) {
       run(world, frozen(stage), 2, 2, directory_ / "stopped", directory_ / "again");
     });
-    EXPECT_TRUE(bytes_of(directory_ / "again" / middle) == stopped) << rank_count << " ranks, stage " << stage;
+    EXPECT_TRUE(bytes_of(directory_ / "again" / middle) == stopped) << rank_count << " ranks, ZeRO stage " << stage;
   }
 }
 
@@ -133,9 +133,9 @@ TEST_F(Resume, ReplicasHoldTheSameState) {
     Settings replicas = settings(stage);
     replicas.options.replicas = 2;
     in_world(4, [&](World& world) { run(world, replicas, 2, 2, directory_ / "first", directory_ / "replicas"); });
-    EXPECT_TRUE(bytes_of(directory_ / "replicas" / file) == first) << "stage " << stage;
+    EXPECT_TRUE(bytes_of(directory_ / "replicas" / file) == first) << "ZeRO stage " << stage;
     in_world(2, [&](World& world) { run(world, settings(stage), 2, 2, directory_ / "replicas", directory_ / "back"); });
-    EXPECT_TRUE(bytes_of(directory_ / "back" / file) == first) << "stage " << stage;
+    EXPECT_TRUE(bytes_of(directory_ / "back" / file) == first) << "ZeRO stage " << stage;
   }
 }
 

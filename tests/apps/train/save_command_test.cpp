@@ -109,7 +109,7 @@ TEST(Save, ConversionOf8BitMomentsIsReported) {
   }
 }
 
-/// Runs with the budget, checks measured against planned memory, and returns the planned bytes of staging.
+/// Trains with the budget, compares measured with planned memory, and returns the planned staging bytes.
 int64_t planned_staging(const std::filesystem::path& directory, const char* how, int64_t budget_bytes) {
   auto words = training(directory / std::to_string(budget_bytes), how);
   const std::string metrics = (directory / (std::to_string(budget_bytes) + ".jsonl")).string();
@@ -163,7 +163,7 @@ TEST(Save, LeftoversAreRemovedAtStartAndChangedOptionsReported) {
   auto words = training(directory.path(), "blocking");
   words.insert(words.end(), {"--stop-after", "4"});
   ASSERT_EQ(test::run_aliquot(words).code, 0);
-  // Leftovers of two killed saves: one while it wrote, one while it replaced the checkpoint of its step.
+  // Creates the leftovers of two killed saves: one was writing, and one was replacing the checkpoint of its step.
   std::filesystem::create_directory(directory.path() / ".tmp-00000006-abc");
   std::filesystem::rename(directory.path() / "step-00000004", directory.path() / ".old-step-00000004");
   words = training(directory.path(), "blocking");
@@ -218,7 +218,7 @@ TEST(Save, ADirectoryHasOneRunAtATime) {
   EXPECT_FALSE(std::filesystem::exists(half));
 }
 
-TEST(Save, AFinishedRunPrintsItsDigestAgainAndAnInvalidOneExitsWith5) {
+TEST(Save, AFinishedRunPrintsItsDigestAgainAndAnInvalidCheckpointExitsWith5) {
   test::TemporaryDirectory directory;
   auto words = training(directory.path(), "blocking");
   const CommandResult first = test::run_aliquot(words);

@@ -27,7 +27,7 @@ wrong() {
 }
 
 # begin PROCESSES COMMAND...: starts training with COMMAND and waits for its first checkpoint. Sets `ranks` to the ids
-# of its processes, of which there must be PROCESSES.
+# of its processes and checks that there are PROCESSES of them.
 begin() {
   local count=$1 saved=$scratch/saved pid round
   shift
@@ -86,8 +86,8 @@ nothing_named() {
   if [ -n "$left" ]; then wrong "offloaded data has a named file: $left"; fi
 }
 
-# look WORLD LEAST_MEMFDS PROCESSES COMMAND...: checks a run five times while it trains and saves. WORLD is for
-# messages.
+# look WORLD LEAST_MEMFDS PROCESSES COMMAND...: checks a run five times while it trains and saves. Messages begin with
+# WORLD.
 look() {
   local world=$1 least=$2 ranks=() pid round
   shift 2

@@ -167,7 +167,7 @@ TEST(StopRequest, SigtermRequestsAStopUnderSrunAndKillsUnderMpirun) {
 }
 
 TEST_F(Stop, MpirunForwardsSigusr1) {
-  if (!test::has_mpi()) GTEST_SKIP() << "no mpirun, or a build without MPI";
+  if (!test::has_mpi()) GTEST_SKIP() << "mpirun is not installed, or the build does not include MPI";
   std::vector<std::string> words = train({"--steps", "1000000", "--checkpoint-dir", checkpoints()});
   words.insert(words.begin(), {"mpirun", "--oversubscribe", "-n", "2"});
   const std::vector<std::string> variables = test::mpirun_environment();

@@ -1,4 +1,4 @@
-// A rank that is a thread hangs. The other rank fails at its deadline, and then the process exits.
+// Tests a run on threads in which one rank hangs. The other rank fails at its deadline, and then the process exits.
 #include <chrono>
 #include <gtest/gtest.h>
 

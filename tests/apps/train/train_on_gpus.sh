@@ -18,7 +18,7 @@ digest() { train --device cuda "$@" | sed -n 's/^digest //p'; }
 losses() { sed -n 's/^{"step":[0-9]*,"loss":\([^,]*\),.*/\1/p' "$1"; }
 
 first=$(digest --ranks 2 --zero-stage 0 --metrics "$folder/gpu.jsonl")
-[ ${#first} -eq 64 ] || fail "no digest: '$first'"
+[ ${#first} -eq 64 ] || fail "the first run printed no valid digest: '$first'"
 grep -q '"precision":"bf16"' "$folder/gpu.jsonl" || fail "the default precision on a GPU is not bf16"
 for stage in 1 2 3; do
   other=$(digest --ranks 2 --zero-stage $stage)
@@ -27,7 +27,7 @@ done
 if [ "${2:-}" = nccl ]; then
   # NCCL adds in its own order, so digests are equal only with --reproducible.
   other=$(digest --ranks 2 --zero-stage 3 --world nccl --reproducible)
-  [ "$other" = "$(digest --ranks 2 --zero-stage 3 --reproducible)" ] || fail "over NCCL the digest is $other, without NCCL it differs"
+  [ "$other" = "$(digest --ranks 2 --zero-stage 3 --reproducible)" ] || fail "the digest $other over NCCL differs from the digest without NCCL"
 fi
 [ -n "$(digest --ranks 3 --zero-stage 3)" ] || fail "training with three ranks failed"
 

@@ -113,26 +113,26 @@ TEST(Wrap, EngineMatchesThePlainLoop) {
   }
 }
 
-TEST(Wrap, EveryStageGivesTheSameBits) {
+TEST(Wrap, EveryZeroStageGivesTheSameBits) {
   for (const int ranks : {1, 2, 3}) {
     for (const AccumulateInto into : {AccumulateInto::kFull, AccumulateInto::kShard}) {
       const Outcome expected = train_sharded({ranks, 0, 2, into});
       for (const int stage : {1, 2, 3}) {
         expect_same(train_sharded({ranks, stage, 2, into}), expected,
-                    std::to_string(ranks) + " ranks, stage " + std::to_string(stage));
+                    std::to_string(ranks) + " ranks, ZeRO stage " + std::to_string(stage));
       }
     }
   }
 }
 
 /// Each ZeRO stage places arrays at other addresses, so a use that reads stale data of another use changes the bits.
-TEST(Wrap, EveryStageGivesTheSameBitsInBf16AndWithRecompute) {
+TEST(Wrap, EveryZeroStageGivesTheSameBitsInBf16AndWithRecompute) {
   for (const DType compute : {DType::kFloat32, DType::kBFloat16}) {
     const Outcome expected = train_sharded({2, 0, 2, AccumulateInto::kShard, compute});
     for (const int stage : {0, 2, 3}) {
       for (const int recompute : {0, 1, 100}) {
         expect_same(train_sharded({2, stage, 2, AccumulateInto::kShard, compute, recompute}), expected,
-                    "stage " + std::to_string(stage) + ", " + std::to_string(recompute) + " recomputed");
+                    "ZeRO stage " + std::to_string(stage) + ", recompute " + std::to_string(recompute));
       }
     }
   }

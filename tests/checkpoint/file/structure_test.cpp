@@ -20,7 +20,7 @@ namespace {
 
 using test::TemporaryDirectory;
 
-/// A file with the dataset /w, created with HDF5, and the result of check_structure() for it.
+/// Creates a file with the dataset /w through the HDF5 library, and calls check_structure() on it.
 class StructureCheck : public ::testing::Test {
  protected:
   void SetUp() override { file_ = H5Fcreate(path().c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT); }

@@ -30,7 +30,7 @@ std::string file_of(const std::string& header, const std::string& data) {
 std::string header(const std::string& name, const std::string& fields) { return "{\"" + name + "\":{" + fields + "}}"; }
 constexpr const char* kValidFields = R"("dtype":"F32","shape":[2],"data_offsets":[0,8])";
 
-TEST(Safetensors, ReadsWhatItWrites) {
+TEST(Safetensors, AWrittenHeaderIsParsedToTheSameEntries) {
   std::vector<SafetensorsEntry> entries(3);
   entries[0].name = "b", entries[0].type = "F32", entries[0].shape = {2, 3};
   entries[1].name = "a \"quoted\" \xc3\xa9", entries[1].type = "BF16", entries[1].shape = {};
@@ -194,7 +194,7 @@ std::string bytes_of(T value) {
   return std::string(reinterpret_cast<const char*>(&value), sizeof value);
 }
 
-TEST(Convert, Every16BitFloatSurvivesTheWayToFp32AndBack) {
+TEST(Convert, Every16BitFloatIsUnchangedByConversionToFp32AndBack) {
   for (const DType half : {DType::kBFloat16, DType::kFloat16}) {
     ASSERT_TRUE(is_exactly_convertible(DType::kFloat32, half));
     ASSERT_FALSE(is_exactly_convertible(half, DType::kFloat32));
@@ -233,7 +233,7 @@ TEST(Convert, RoundsToNearestAndReportsUnsupportedPairs) {
   EXPECT_FALSE(is_exactly_convertible(DType::kBFloat16, DType::kFloat16));
 }
 
-/// A file with fp32, bf16 and fp64 tensors, loaded as fp32: the values are the same for any number of ranks.
+/// Loads a file with fp32, bf16 and fp64 tensors as fp32. The values must be the same for any number of ranks.
 TEST(Weights, LoadIntoTheShardsOfAnyWorld) {
   TemporaryDirectory directory;
   const auto path = directory.path() / "w.safetensors";
@@ -297,7 +297,7 @@ TEST(Weights, ThatDoNotFitAreListedAndTheStateIsUnmodified) {
   }
 }
 
-/// An index that is absent, a pipe or a socket, and a tensor of a type that cannot be converted.
+/// Tries an index that is absent, a pipe or a socket, and a tensor of a type that cannot be converted.
 TEST(Weights, ThatCannotBeReadAreRejected) {
   TemporaryDirectory directory;
   const auto index = directory.path() / "model.safetensors.index.json";

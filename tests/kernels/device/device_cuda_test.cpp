@@ -174,7 +174,7 @@ TEST_F(CudaDeviceTest, PinnedMemoryIsWritableByTheHost) {
   EXPECT_EQ(device().ledger().current()[static_cast<std::size_t>(Category::kStaging)], 4096);
 }
 
-TEST_F(CudaDeviceTest, TheErrorOfAPinnedAllocationBlamesHostMemory) {
+TEST_F(CudaDeviceTest, TheErrorOfAPinnedAllocationNamesHostMemory) {
   try {
     allocate_pinned(device(), int64_t{1} << 50, Category::kStaging, "the staging ring");
     FAIL() << "pinned 1 PiB";
@@ -203,7 +203,7 @@ TEST_F(CudaDeviceTest, SeveralDevicesMayShareOneGpu) {
   for (auto& rank : ranks) rank.join();
 }
 
-/// Throws at its third poll, as a watchdog does for a collective that hangs.
+/// Throws at its third poll, like a watchdog that detects a hanging collective.
 class FailingWatchdog final : public Watchdog {
  public:
   explicit FailingWatchdog(StreamBlocker& blocker) : blocker_(blocker) {}

@@ -151,8 +151,8 @@ TEST_F(HostStreams, UnwindingDropsQueuedWorkAndCancelsAGate) {
   EXPECT_EQ(ran, 0);
 }
 
-/// Two streams. `waiter` has a queued wait for an event of `other`. `first` is destroyed first, and waiter_goes_first
-/// says whether that is the waiter.
+/// Two streams. `waiter` has a queued wait for an event of `other`. `first` is destroyed before `last`. `first` is the
+/// waiter if waiter_goes_first is true.
 struct WaitingPair {
   explicit WaitingPair(Device& device, bool waiter_goes_first)
       : last(device.make_stream(Lane::kGather)), first(device.make_stream(Lane::kReduce)), event(device.make_event()) {
@@ -217,7 +217,7 @@ TEST_F(HostStreams, EventsOrderManyRoundsOfTwoStreams) {
   EXPECT_EQ(value, 3 * kRounds);
 }
 
-// Lanes run rarely but must start at once, even beside threads that compute without a pause.
+// Lanes run rarely but must start at once, even while other threads keep all cores busy.
 TEST_F(HostStreams, LanesHaveShortTimeSlicesAndTheNiceValueOfTheRank) {
   struct {
     uint32_t size = 48, policy = 0;

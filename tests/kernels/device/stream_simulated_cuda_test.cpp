@@ -1,4 +1,4 @@
-// Tests of streams of a faulty GPU. They use the simulated GPU, because a fault of a real one would harm its other
+// Tests of streams of a faulty GPU. They use the simulated GPU, because a fault of a real GPU would affect its other
 // users.
 #include <gtest/gtest.h>
 

@@ -45,7 +45,7 @@ std::vector<float> decoded(const Bytes& from, int64_t part_count, int64_t count)
   return x;
 }
 
-TEST(Encoding, SizeIsOneByteAnElementAndOneScaleABlock) {
+TEST(Encoding, SizeIsOneBytePerElementAndOneScalePerBlock) {
   EXPECT_EQ(encoded_bytes(0), 0);
   EXPECT_EQ(encoded_bytes(256), 320);
   EXPECT_EQ(encoded_bytes(256 * 16), 256 * 16 + 64);

@@ -14,7 +14,7 @@
 
 namespace aliquot {
 
-/// Counts around the sizes of vectors and blocks, and one that is large.
+/// Counts near multiples of the vector and block sizes, and a large count.
 inline constexpr int64_t kCounts[] = {0, 1, 15, 16, 17, 255, 256, 257, 1023, 1025, 5000, 1'000'003};
 
 inline constexpr DType kFloatTypes[] = {DType::kFloat32, DType::kBFloat16, DType::kFloat16};

@@ -95,7 +95,7 @@ TEST(Philox, NormalHasTheMomentsOfItsDistribution) {
 
 // Every machine, and the GPU, must draw exactly these bits. Otherwise a run that resumes on another machine would
 // diverge.
-TEST(Philox, NormalsArePinnedToTheBit) {
+TEST(Philox, NormalsHaveTheExpectedBits) {
   const RandomKey key{.seed = 0x0123456789abcdefu, .step = 7, .parameter = 11};
   uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a
   for (int64_t element = 0; element < 100'000; ++element) {

@@ -51,7 +51,7 @@ struct Sources {
   static constexpr int64_t kOffsetBytes = 64;
   std::vector<Elements> arrays;
   std::vector<const std::byte*> bases;
-  mutable std::vector<float> leaves;  // scratch of sum(), kept because millions of calls would allocate it
+  mutable std::vector<float> leaves;  // scratch of sum(), a member to avoid millions of allocations
 };
 
 class SumTree : public testing::TestWithParam<Isa> {

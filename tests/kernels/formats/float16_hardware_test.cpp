@@ -1,4 +1,4 @@
-// Compares the software conversions with the processor's instructions, where it has them.
+// Compares the software conversions with the instructions of the processor, if it has them.
 #include <cpuid.h>
 #include <cstdint>
 #include <gtest/gtest.h>

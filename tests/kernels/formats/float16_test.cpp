@@ -27,8 +27,8 @@ class EveryFormat : public testing::TestWithParam<Format> {
  protected:
   uint32_t infinity() const { return ((1u << (15 - GetParam().mantissa_bits)) - 1) << GetParam().mantissa_bits; }
 
-  // The magnitude of a finite bit pattern. For the pattern of infinity, the number that would follow the largest finite
-  // one.
+  // Returns the magnitude of a finite bit pattern. For the pattern of infinity, returns the value that would follow the
+  // largest finite number.
   double magnitude(uint32_t pattern) const {
     const Format& format = GetParam();
     const int exponent = static_cast<int>(pattern >> format.mantissa_bits);

@@ -57,7 +57,7 @@ TEST(SplitMaster, WorkingCopyIsRoundedToNearestExceptForTies) {
   }
 }
 
-// The table in split_master.h. A change of the rounding that affects infinity or NaN fails here.
+// Checks the table in split_master.h. A change of the rounding that affects infinity or NaN fails here.
 TEST(SplitMaster, WorkingCopyBeyondTheFiniteNumbersFollowsTheTable) {
   EXPECT_EQ(master_high(float_from_bits(0x7f7f7fffu)), 0x7f7fu);
   EXPECT_EQ(master_high(float_from_bits(0x7f7f8000u)), 0x7f80u);

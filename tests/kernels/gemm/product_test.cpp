@@ -70,8 +70,8 @@ TEST(Product, IsCorrectAndIndependentOfTheThreadCount) {
   }
 }
 
-// The same product by multiply_on_calling_thread(). `gap` NaN elements lie between the rows of each matrix. Checks that
-// those of `to` are not written.
+// Computes the same product with multiply_on_calling_thread(). `gap` NaN elements separate the rows of each matrix.
+// Checks that those in `to` are not written.
 std::vector<float> small_product(const Extents& e, bool transpose_a, bool transpose_b, int64_t gap,
                                  const SmallLoops& loops, bool add = true) {
   const auto spread = [gap](const std::vector<float>& rows, int64_t width) {
@@ -111,7 +111,7 @@ std::vector<float> small_product(const Extents& e, bool transpose_a, bool transp
   return product;
 }
 
-// The product by the definition of SumRounding::kSeparate.
+// Computes the product by the definition of SumRounding::kSeparate.
 std::vector<float> reference_separate_rounding(const Extents& e, const std::vector<float>& a,
                                                const std::vector<float>& b, std::vector<float> to) {
   for (int64_t r = 0; r < e.rows; ++r) {
@@ -243,7 +243,7 @@ class ProductInBf16 : public testing::TestWithParam<Bf16ProductMethod> {
     if (!supports_bf16_product_method(GetParam())) GTEST_SKIP() << "this processor does not support the method";
   }
 
-  // Computes the product twice, the second time with `add`. `gap` elements lie between rows: NaN in the operands, and
+  // Computes the product twice, the second time with `add`. `gap` elements separate the rows: NaN in the operands, and
   // zeros in the result, which must not be written.
   template <typename Real>
   std::vector<Real> product_of(ThreadPool& pool, const Extents& e, bool transpose_a, bool transpose_b,
@@ -315,7 +315,7 @@ INSTANTIATE_TEST_SUITE_P(Methods, ProductInBf16,
                                          Bf16ProductMethod::kTiles),
                          [](const auto& how) { return std::string(name(how.param)); });
 
-// The depths leave every kind of remainder of the vector and tile sizes.
+// Divided by the vector and tile sizes, the depths leave every kind of remainder.
 TEST_P(ProductInBf16, IsCorrectAndIndependentOfThreadsAndStrides) {
   ThreadPool one(1), five(5);
   for (const Extents e : {Extents{1, 1, 1},
@@ -335,7 +335,7 @@ TEST_P(ProductInBf16, IsCorrectAndIndependentOfThreadsAndStrides) {
         EXPECT_TRUE(same_bits(product_of<float>(five, e, a, b), wide));
         EXPECT_TRUE(same_bits(product_of<float>(five, e, a, b, 7), wide));
         const auto narrow = product_of<uint16_t>(one, e, a, b);
-        // The first product, half of the result, was rounded to bf16, and then the sum.
+        // The first product, which is half of the result, was rounded to bf16, and then the sum was rounded.
         EXPECT_TRUE(all_close(widened(narrow), expected_of(e, a, b), 1.5 * kHalfUlp + 2e-6));
         EXPECT_EQ(product_of<uint16_t>(five, e, a, b), narrow);
         EXPECT_EQ(product_of<uint16_t>(one, e, a, b, 3), narrow);

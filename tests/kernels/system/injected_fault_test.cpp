@@ -1,4 +1,4 @@
-// Tests of valid and invalid values of ALIQUOT_FAULT, and of the faults.
+// Tests the parser of ALIQUOT_FAULT with valid and invalid values, and the effects of the faults.
 #include "kernels/system/injected_fault.h"
 
 #include <array>

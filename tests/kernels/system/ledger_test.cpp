@@ -171,7 +171,7 @@ TEST(HostDevice, CountsAllocationsInItsLedger) {
   EXPECT_EQ(device->ledger().in_use_bytes(), 0);
 }
 
-TEST(HostDevice, LogsWhatIsStillHeldAtItsDestruction) {
+TEST(HostDevice, LogsUnreleasedMemoryAtItsDestruction) {
   auto device = make_host_device(1);
   (void)device->allocate(77, Category::kSlots, "released at once");
   Ledger& ledger = device->ledger();

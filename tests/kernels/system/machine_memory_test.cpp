@@ -6,7 +6,7 @@
 namespace aliquot::test {
 namespace {
 
-TEST(MachineMemory, IsPositiveAndWithinWhatSysinfoReports) {
+TEST(MachineMemory, IsPositiveAndAtMostTheTotalOfSysinfo) {
   struct sysinfo info = {};
   ASSERT_EQ(sysinfo(&info), 0);
   const int64_t total = static_cast<int64_t>(info.totalram) * info.mem_unit;

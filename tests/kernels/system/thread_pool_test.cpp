@@ -15,7 +15,7 @@
 namespace aliquot {
 namespace {
 
-TEST(ThreadPool, RangesCoverTheCountOnceAndStartOnGrains) {
+TEST(ThreadPool, RangesCoverTheCountOnceAndStartAtMultiplesOfTheGrain) {
   for (const int threads : {1, 2, 3, 5}) {
     ThreadPool pool(threads);
     for (const int64_t count : {0, 1, 255, 256, 4096, 4097, 100'003}) {

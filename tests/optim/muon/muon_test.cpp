@@ -93,14 +93,14 @@ TEST(Muon, OrthogonalizationFollowsItsFormula) {
       for (size_t i = 0; i < matrix.size(); ++i) {
         error_squares += std::pow(double{matrix[i]} - expected.data[i], 2), squares += std::pow(expected.data[i], 2);
       }
-      // Each rounding has a relative error of 2^-24. Each of five iterations increases it at most 3.45-fold.
+      // Each rounding has a relative error of 2^-24. Each of the five iterations multiplies it by at most 3.45.
       EXPECT_LT(std::sqrt(error_squares / squares), 1e-4) << shape.rows << " x " << shape.columns;
     }
   }
 }
 
-/// Results between products are stored with 8 significant bits. Their error must stay far below the deviation of the
-/// singular values from one that the iteration itself leaves.
+/// Intermediate products are stored in bf16, with 8 significant bits. The relative error must be small compared with
+/// the distance of the singular values from 1 after the iteration.
 TEST(Muon, ProductsInBf16StayNearTheFormula) {
   const MatrixShape shape{64, 200};
   const Muon muon{.products = DType::kBFloat16};
@@ -123,13 +123,13 @@ TEST(Muon, ProductsInBf16StayNearTheFormula) {
   for (const float value : matrix) ASSERT_EQ(bf16_to_float(float_to_bf16(value)), value);
 }
 
-TEST(Muon, SingularValuesEndNearOne) {
+TEST(Muon, OrthogonalizationMakesSingularValuesNearOne) {
   const MatrixShape shape{64, 160};
   auto matrix = normals(shape.rows * shape.columns, 4);
   ThreadPool pool(1);
   orthogonalize(matrix, shape, Muon{}, pool);
-  // |X^T v| of a unit vector v is between the least and the greatest singular value, which are 0.68 to 1.13 after this
-  // iteration.
+  // For a unit vector v, |X^T v| is between the least and the greatest singular value. After this iteration all
+  // singular values are between 0.68 and 1.13.
   const DoubleMatrix x{shape.rows, shape.columns, {matrix.begin(), matrix.end()}};
   for (unsigned trial = 0; trial < 20; ++trial) {
     const auto direction = normals(shape.rows, 100 + trial);
@@ -252,7 +252,7 @@ TEST(Muon, ReducesTheLossOfASmallProblem) {
 }
 
 TEST(Muon, AssignmentBalancesTheWorkOfOwners) {
-  // The matrices of GPT-2 124M: 12 blocks of four.
+  // The matrices of GPT-2 124M: 12 blocks with four matrices each.
   std::vector<MatrixShape> shapes;
   for (int layer = 0; layer < 12; ++layer) {
     for (const MatrixShape& shape : std::vector<MatrixShape>{{768, 2304}, {768, 768}, {768, 3072}, {3072, 768}}) {

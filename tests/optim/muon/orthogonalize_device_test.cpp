@@ -1,4 +1,4 @@
-// Orthogonalization gives the same bits on host streams, on worker streams and on GPUs.
+// Checks that orthogonalization gives the same bits on the calling thread, on worker threads and on GPUs.
 
 #include <cmath>
 #include <functional>

@@ -17,8 +17,8 @@ void expect_published_values(bool is_signed) {
   ASSERT_EQ(code.size(), 256u);
   for (int c = 0; c < 256; ++c) {
     const double value = double{Code::value(static_cast<uint8_t>(c))}, published = code[static_cast<size_t>(c)];
-    // The line of a decade is a difference that cancels nine tenths of its larger term, so 9 roundings of 2^-24 may
-    // show.
+    // The value is slope * number + offset, where the offset cancels up to eight ninths of the product. So a rounding
+    // error of 2^-24 in the product can be nine times as large relative to the value.
     ASSERT_NEAR(value, published, std::abs(published) * 9 * 0x1p-23) << c;
     ASSERT_EQ(Code::of(static_cast<float>(published), kNearestRise), c);
     ASSERT_EQ(Code::of(static_cast<float>(value), kNearestRise), c);
@@ -67,7 +67,7 @@ TEST(DynamicCode, RoundsToTheNearestValue) {
 }
 
 /// The mean over all values of `rise` must be the ratio. The tolerance allows for the error of the position between two
-/// values (2^-14 of their distance) and for the grid of rises.
+/// values (2^-14 of their distance) and for the spacing of the rises.
 template <typename Code>
 void expect_unbiased(bool is_signed) {
   const auto code = published_code(is_signed);

@@ -1,4 +1,4 @@
-// The update gives the same bits on every device as the plain loop: on host threads and on a GPU.
+// Checks that the update gives the bits of the plain loop on every device: on host threads and on a GPU.
 
 #include <functional>
 #include <gtest/gtest.h>

@@ -1,4 +1,5 @@
-// The fused update gives the same bits for every instruction set, form of master and partition into shards.
+// Checks that the fused update gives the same bits for every instruction set, form of the master and partition into
+// shards.
 
 #include "optim/update/update.h"
 
@@ -178,8 +179,9 @@ TEST(Update, EveryPartitionIntoBlocksGivesTheSameBits) {
 }
 
 TEST(Update, RoundingOfBf16MomentsIsUnbiased) {
-  // One step from zero: exp_avg should be 0.1 g, which lies between two bf16 values. The tolerance of the mean is four
-  // standard deviations of fair coins worth one unit in the last place (2^-8 of the value).
+  // One step from zero with gradient 1: exp_avg should be 0.1. The nearest bf16 values are 2^-11 apart, and 80 % of the
+  // values round up. So the standard deviation is sqrt(0.8 * 0.2) * 2^-11 = 0.1 * 2^-8 * 0.5. The tolerance is four
+  // standard errors of the mean.
   constexpr int64_t kCount = 1 << 16;
   const auto segments = segments_of({kCount});
   Shard shard(segments, kCount, MasterForm::kWhole, DType::kFloat32, DType::kBFloat16);

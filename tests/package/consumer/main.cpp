@@ -76,7 +76,7 @@ int main(int, char** arguments) {
   try {
     aliquot::World::threads(2, [&](aliquot::World& world) { run(world, folder); });
     aliquot::World::threads(1, [](aliquot::World& world) { aliquot::Engine(world, {}).materialize(nullptr); });
-  } catch (const aliquot::UsageError& error) {  // thrown inside the library, known here by its type
+  } catch (const aliquot::UsageError& error) {  // the library threw it, and this program catches it by its type
     std::printf("told: %s\n", error.what());
   }
   std::filesystem::remove_all(folder);

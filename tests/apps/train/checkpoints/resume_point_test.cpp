@@ -1,4 +1,5 @@
-// Reads the scalars of a run from a checkpoint, also invalid ones with a correct checksum.
+// Reads the scalars of a run from a checkpoint. Invalid scalars must be rejected, because a checkpoint with a correct
+// checksum may contain them.
 #include "apps/train/checkpoints/resume_point.h"
 
 #include <cmath>

@@ -46,7 +46,7 @@ TEST(Stragglers, ARankIsNamedAfterThreeSlowReportsInARow) {
   EXPECT_FALSE(watch.sentence(report_of(90, {1, 2, 1})));  // already reported
 }
 
-/// Half of the ranks share a slow node. In each report another of them is the slowest.
+/// Half of the ranks share a slow node. In each report, a different rank of this node is the slowest.
 TEST(Stragglers, RanksOfASlowNodeAreNamedTogether) {
   StragglerWatch watch(1.5);
   const auto report = [](int64_t step, size_t slowest) {
@@ -86,7 +86,7 @@ TEST(RanksText, AbbreviatesConsecutiveRanks) {
 
 /// Rank 1 runs without vector instructions. The model is wide enough that matrix products dominate its time.
 TEST(Stragglers, ASlowRankIsNamedInARun) {
-  if (!test::has_mpi()) GTEST_SKIP() << "no mpirun, or a build without MPI";
+  if (!test::has_mpi()) GTEST_SKIP() << "mpirun is not installed, or the build does not include MPI";
   test::TemporaryDirectory directory;
   const std::string metrics = directory.path() / "run.jsonl";
   std::vector<std::string> words = {"mpirun", "--oversubscribe"};
