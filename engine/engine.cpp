@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "engine/choose/budget.h"
+#include "engine/choose/pipeline_cut.h"
 #include "engine/options/policy_of.h"
 #include "engine/session.h"
 #include "sharding/comm/collective_purpose.h"
@@ -89,7 +90,7 @@ const std::string& Unit::name() const { return engine_.declared_[index_].spec.na
 Unit& Unit::add(std::string_view name, std::vector<int64_t> shape, PointerSlot value, PointerSlot gradient,
                 const ParameterOptions& options) {
   engine_.refuse_if_materialized("add a parameter");
-  engine_.plan_.reset();
+  engine_.stages_.reset();
   const bool bare = name.starts_with('.');
   std::string full_name = bare ? std::string(name.substr(1)) : fmt::format("{}.{}", this->name(), name);
   auto& declared = engine_.declared_[index_];
@@ -106,7 +107,7 @@ Unit& Unit::add(std::string_view name, std::vector<int64_t> shape, PointerSlot v
 
 Unit& Unit::assigns_gradients() {
   engine_.refuse_if_materialized("change a unit");
-  engine_.plan_.reset();
+  engine_.stages_.reset();
   engine_.declared_[index_].spec.gradients = GradientMode::kAssign;
   return *this;
 }
@@ -114,12 +115,10 @@ Unit& Unit::assigns_gradients() {
 Engine::Engine(World& world, const EngineOptions& options) : world_(world), options_(options) {
   options_.check = options_.check || environment_checks();
   check(options.optimizer, options.moments);
-  decider_ = std::make_unique<StepDecider>(options_, world.rank_count());
-  if (options.pass_order.size() > 1)
-    throw UsageError(
-        fmt::format("EngineOptions::pass_order has lines for {} ranks: expected one line, because pipelines "
-                    "are not supported yet",
-                    options.pass_order.size()));
+  if (options.pipeline < 1 || world.rank_count() % options.pipeline != 0)
+    throw UsageError(fmt::format("EngineOptions::pipeline is {}: expected a divisor of the number of ranks, {}",
+                                 options.pipeline, world.rank_count()));
+  decider_ = std::make_unique<StepDecider>(options_, world.rank_count() / options.pipeline);
   if (!(options.clip >= 0.0) || !std::isfinite(options.clip))
     throw UsageError(
         fmt::format("EngineOptions::clip is {}: expected 0 (no clipping) or a positive number", options.clip));
@@ -141,14 +140,14 @@ std::deque<Unit>& Engine::units() { return units_; }
 Unit& Engine::add_unit(std::string name) {
   refuse_if_materialized("add a unit");
   declared_.emplace_back().spec.name = std::move(name);
-  plan_.reset();
+  stages_.reset();
   return units_.emplace_back(*this, static_cast<UnitId>(units_.size()));
 }
 
 void Engine::declare_order(std::vector<std::vector<UnitId>> uses) {
   refuse_if_materialized("declare an order");
   uses_ = std::move(uses);
-  plan_.reset();
+  stages_.reset();
 }
 
 void Engine::declare_activations(ActivationSpec activations, Recompute recompute) {
@@ -160,7 +159,7 @@ void Engine::declare_activations(ActivationSpec activations, Recompute recompute
   const ScopedCollectivePurpose purpose("declare activations");
   activations_ = max_over_ranks(std::move(activations), world_.communicator());
   recompute_ = std::move(recompute);
-  plan_.reset();
+  stages_.reset();
 }
 
 void Engine::refuse_if_materialized(std::string_view what) const {
@@ -178,15 +177,31 @@ ModelSpec Engine::model(const std::vector<UnitDeclaration>& declared) const {
   return model;
 }
 
-Plan Engine::make_plan(const std::vector<UnitDeclaration>& declared) const {
-  const Policy policy = policy_of(options_);
-  if (options_.memory_budget_bytes == 0) return aliquot::plan(model(declared), policy, world_.topology());
-  return plan_within(options_.memory_budget_bytes, model(declared), policy, world_.topology(), options_.cost);
+std::shared_ptr<const std::vector<Plan>> Engine::make_plans(const std::vector<UnitDeclaration>& declared) const {
+  Policy policy = policy_of(options_);
+  const ModelSpec model = this->model(declared);
+  std::vector<Plan> stages;
+  if (options_.memory_budget_bytes == 0) {
+    if (policy.pipeline > 1 && policy.pipeline_cut.empty()) policy.pipeline_cut = cut_pipeline(model, policy);
+    stages = plan_pipeline(model, policy, world_.topology());
+  } else if (policy.pipeline > 1) {
+    throw UsageError("EngineOptions::memory_budget_bytes and EngineOptions::pipeline cannot be combined yet");
+  } else {
+    stages.push_back(
+        plan_within(options_.memory_budget_bytes, model, policy, world_.topology(), options_.cost));
+  }
+  return std::make_shared<const std::vector<Plan>>(std::move(stages));
 }
 
-const Plan& Engine::plan() {
-  if (!plan_) plan_ = std::make_shared<const Plan>(make_plan(declared_));
-  return *plan_;
+const std::vector<Plan>& Engine::pipeline_plans() {
+  if (!stages_) stages_ = make_plans(declared_);
+  return *stages_;
+}
+
+const Plan& Engine::plan() { return pipeline_plans()[own_stage()]; }
+
+std::size_t Engine::own_stage() const {
+  return static_cast<std::size_t>(world_.rank() / (world_.rank_count() / options_.pipeline));
 }
 
 void Engine::compute_on(std::unique_ptr<Stream> stream) {

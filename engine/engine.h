@@ -98,6 +98,8 @@ class Engine {
   /// Returns the plan for the declared model. Can be called before materialize(), which allocates memory. The reference
   /// is valid until the next declaration.
   const Plan& plan();
+  /// Returns the plans of all pipeline stages, in order. plan() returns that of this rank's stage.
+  const std::vector<Plan>& pipeline_plans();
   /// Checks that all ranks have the same plan and options, allocates memory, and initializes the shards of each rank.
   void materialize(const Initialize& initialize);
 
@@ -105,6 +107,9 @@ class Engine {
   /// step(). Close the returned Work, by its destruction, before the next call. Replaces micro_batch(), forward() and
   /// backward(), and may be mixed with them.
   [[nodiscard]] std::optional<Work> next();
+  /// Opens the next use of an evaluation, a forward pass between steps that saves nothing for backward. Returns nullopt
+  /// after the last use. The next call then begins another evaluation.
+  [[nodiscard]] std::optional<Work> next_evaluation();
   /// Begins a micro-batch. Throws UsageError if the previous micro-batch is not finished.
   Pass micro_batch();
   /// Opens the next use, which must contain exactly these units.
@@ -182,18 +187,21 @@ class Engine {
   };
 
   ModelSpec model(const std::vector<UnitDeclaration>& declared) const;
-  Plan make_plan(const std::vector<UnitDeclaration>& declared) const;
+  std::shared_ptr<const std::vector<Plan>> make_plans(const std::vector<UnitDeclaration>& declared) const;
+  std::size_t own_stage() const;
   std::string options_text() const;
-  void check_agreement(const Plan& plan, const Plan& evaluation) const;
-  /// Returns the evaluation plan for `plan`. Checks that all ranks agree on both plans, and validates them.
-  Plan agreed_evaluation(const Plan& plan) const;
+  void check_agreement(const std::vector<Plan>& stages, const std::vector<Plan>& evaluations) const;
+  /// Returns the evaluation plan of this rank's stage. Checks that all ranks agree on the plans of all stages and on
+  /// their evaluation plans, and validates them.
+  Plan agreed_evaluation(const std::vector<Plan>& stages) const;
   void refuse_if_materialized(std::string_view what) const;
   /// Throws UsageError, naming `call`, if materialize() was not called.
   Session& session(std::string_view call) const;
   /// Like session(), but also throws UsageError during a step, and waits until this rank's streams are idle.
   Session& idle_session(std::string_view call) const;
   std::unique_ptr<Session> make_session(Plan evaluation);
-  void switch_session(std::vector<UnitDeclaration> declared, std::shared_ptr<const Plan> plan, Plan evaluation);
+  void switch_session(std::vector<UnitDeclaration> declared, std::shared_ptr<const std::vector<Plan>> stages,
+                      Plan evaluation);
   Scope open(std::span<const UnitId> units, UseKind kind);
 
   World& world_;
@@ -203,7 +211,7 @@ class Engine {
   std::vector<std::vector<UnitId>> uses_;
   ActivationSpec activations_;
   Recompute recompute_;
-  std::shared_ptr<const Plan> plan_;        // null until plan() is called, and after each declaration
+  std::shared_ptr<const std::vector<Plan>> stages_;  // null until plan() is called, and after each declaration
   std::unique_ptr<Stream> compute_stream_;  // from compute_on(); moved into the session by materialize()
   std::unique_ptr<StepDecider> decider_;
   std::unique_ptr<Session> session_;  // refers to the members above; null until materialize()

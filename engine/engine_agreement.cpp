@@ -1,6 +1,8 @@
 // Checks that all ranks have the same plan and options before a difference can cause a deadlock.
 #include <algorithm>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <ranges>
 
 #include "engine/engine.h"
 #include "engine/options/enum_names.h"
@@ -46,9 +48,18 @@ std::string optimizer_text(const Optimizer& optimizer, const std::string& of) {
       optimizer);
 }
 
+std::string one_line(const std::vector<PipelineAction>& actions) {
+  std::string line = text(PassOrder{actions});
+  line.pop_back();
+  return line;
+}
+
 /// The options that determine the schedule, one per line, under their names in EngineOptions.
 std::string schedule_options_text(const EngineOptions& o) {
-  return fmt::format("zero_stage {}\nreplicas {}\nprecision {}\naccumulate {}\naccumulate_into {}\n", o.zero_stage,
+  return fmt::format("pipeline {}\npipeline_schedule {}\npipeline_cut {}\npass_order {}\n", o.pipeline,
+                     static_cast<int>(o.pipeline_schedule), fmt::join(o.pipeline_cut, ","),
+                     fmt::join(std::views::transform(o.pass_order, one_line), "; ")) +
+         fmt::format("zero_stage {}\nreplicas {}\nprecision {}\naccumulate {}\naccumulate_into {}\n", o.zero_stage,
                      o.replicas, o.precision.describe(), o.accumulate,
                      enum_name(kAccumulateIntoWords, o.accumulate_into)) +
          fmt::format(
@@ -73,13 +84,17 @@ std::string Engine::options_text() const {
                      scaling.consecutive_hysteresis, scaling.min_loss_scale);
 }
 
-void Engine::check_agreement(const Plan& plan, const Plan& evaluation) const {
+void Engine::check_agreement(const std::vector<Plan>& stages, const std::vector<Plan>& evaluations) const {
   auto& ranks = world_.communicator();
-  const std::string own = fmt::format("{:016x} {:016x} {}", hash(plan), hash(evaluation), options_text());
+  std::string own = options_text();
+  for (std::size_t s = 0; s < stages.size(); ++s)
+    own += fmt::format("{:016x} {:016x}\n", hash(stages[s]), hash(evaluations[s]));
   const auto all = ranks.gather_objects(own);
   const bool same = std::all_of(all.begin(), all.end(), [&](const std::string& theirs) { return theirs == all[0]; });
   if (same) return;
-  const auto texts = ranks.gather_objects(options_text() + schedule_options_text(options_) + description(plan));
+  std::string plans;
+  for (const Plan& stage : stages) plans += description(stage);
+  const auto texts = ranks.gather_objects(options_text() + schedule_options_text(options_) + plans);
   for (int r = 1; r < ranks.rank_count(); ++r) {
     if (all[r] == all[0]) continue;
     throw UsageError(fmt::format("rank {} has another plan or other options than rank 0: {}", r,
@@ -87,12 +102,14 @@ void Engine::check_agreement(const Plan& plan, const Plan& evaluation) const {
   }
 }
 
-Plan Engine::agreed_evaluation(const Plan& plan) const {
-  Plan evaluation = evaluation_of(plan);
-  check_agreement(plan, evaluation);
-  prove(plan);
-  prove(evaluation);
-  return evaluation;
+Plan Engine::agreed_evaluation(const std::vector<Plan>& stages) const {
+  std::vector<Plan> evaluations;
+  for (const Plan& stage : stages) evaluations.push_back(evaluation_of(stage));
+  link_stages(evaluations);
+  check_agreement(stages, evaluations);
+  prove(stages);
+  prove(evaluations);
+  return std::move(evaluations[own_stage()]);
 }
 
 }  // namespace aliquot

@@ -55,7 +55,15 @@ std::optional<Work> Engine::next() {
   if (!open.open_next()) return std::nullopt;
   const Operation& operation = open.open_operation();
   const UseKind kind = operation.verb == Verb::kForward ? UseKind::kForward : UseKind::kBackward;
-  return Work{kind, operation.operand, operation.micro_batch, plan_->model.uses[operation.operand], Scope(this)};
+  return Work{kind, operation.operand, operation.micro_batch, (*stages_)[own_stage()].model.uses[operation.operand], Scope(this)};
+}
+
+std::optional<Work> Engine::next_evaluation() {
+  Session& open = session("next_evaluation()");
+  if (!open.open_next_evaluation()) return std::nullopt;
+  const Operation& operation = open.open_operation();
+  return Work{UseKind::kEvaluate, operation.operand, operation.micro_batch,
+              (*stages_)[own_stage()].model.uses[operation.operand], Scope(this)};
 }
 
 void Engine::skip(std::span<const UnitId> units) { session("skip()").skip(units); }

@@ -30,7 +30,7 @@ std::unique_ptr<Session> Engine::make_session(Plan evaluation) {
                                                   .options = options_,
                                                   .recompute = recompute_,
                                                   .decider = *decider_,
-                                                  .plan = plan_,
+                                                  .plan = {stages_, &(*stages_)[own_stage()]},
                                                   .evaluation = std::move(evaluation),
                                                   .slots = std::move(slots),
                                                   .compute_stream = compute_stream_});
@@ -40,7 +40,7 @@ void Engine::materialize(const Initialize& initialize) {
   refuse_if_materialized("materialize");
   if (!initialize) throw UsageError("materialize() needs a function that sets the initial values of parameters");
   const ScopedCollectivePurpose purpose("materialize an engine");
-  session_ = make_session(agreed_evaluation(plan()));
+  session_ = make_session(agreed_evaluation(pipeline_plans()));
   try {
     session_->state().initialize(initialize);
   } catch (...) {  // a partly initialized session must not be used for training

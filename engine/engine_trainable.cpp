@@ -39,17 +39,18 @@ void Engine::set_trainable(std::string_view prefix, bool trainable) {
     }
   }
   if (count == 0) throw UsageError(fmt::format("set_trainable(): no parameter name begins with \"{}\"", prefix));
-  auto plan = std::make_shared<const Plan>(make_plan(changed));
-  Plan evaluation = agreed_evaluation(*plan);
-  switch_session(std::move(changed), std::move(plan), std::move(evaluation));
+  auto stages = make_plans(changed);
+  Plan evaluation = agreed_evaluation(*stages);
+  switch_session(std::move(changed), std::move(stages), std::move(evaluation));
 }
 
 /// Replaces the session with one for the new plan and copies the state. If it throws, the engine keeps the old session.
-void Engine::switch_session(std::vector<UnitDeclaration> declared, std::shared_ptr<const Plan> plan, Plan evaluation) {
+void Engine::switch_session(std::vector<UnitDeclaration> declared, std::shared_ptr<const std::vector<Plan>> stages,
+                            Plan evaluation) {
   const State before = state();
   std::unique_ptr<Session> old = std::move(session_);
   std::swap(declared_, declared);
-  std::swap(plan_, plan);
+  std::swap(stages_, stages);
   compute_stream_ = old->release_compute_stream();
   try {
     session_ = make_session(std::move(evaluation));
@@ -59,7 +60,7 @@ void Engine::switch_session(std::vector<UnitDeclaration> declared, std::shared_p
   } catch (...) {
     if (session_) compute_stream_ = session_->release_compute_stream();
     std::swap(declared_, declared);
-    std::swap(plan_, plan);
+    std::swap(stages_, stages);
     session_ = std::move(old);
     session_->resume(std::move(compute_stream_));
     throw;

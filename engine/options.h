@@ -20,7 +20,10 @@ struct EngineOptions {
   int replicas = 1;  // number of shard groups; each has contiguous ranks and holds one copy of the model
   Precision precision = {};
   int accumulate = 1;         // micro-batches per step
-  PassOrder pass_order = {};  // order of passes, with one rank; empty: each micro-batch runs forward, then backward
+  int pipeline = 1;           // number of pipeline stages; each has contiguous ranks and runs a part of the uses
+  PipelineSchedule pipeline_schedule = PipelineSchedule::k1F1B;
+  std::vector<int> pipeline_cut = {};  // number of consecutive uses on each pipeline stage; empty: see cut_pipeline()
+  PassOrder pass_order = {};           // replaces `pipeline_schedule` if not empty; one line for each pipeline stage
   AccumulateInto accumulate_into = AccumulateInto::kAuto;
   int prefetch = 1;                    // number of uses whose units are gathered ahead of compute
   int keep_gathered = 0;               // number of uses at the end of forward whose units stay gathered for backward

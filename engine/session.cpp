@@ -60,7 +60,7 @@ StepMemory::Parts Session::memory_of(const Plan& plan) const {
 }
 
 Executor::Parts Session::executor_of(const Plan& plan, StepMemory& memory) {
-  return {plan, groups_, lanes_, memory, offload_stores_, updater_, decider_, options_.optimizer};
+  return {plan, groups_, lanes_, arena_, memory, offload_stores_, updater_, decider_, options_.optimizer};
 }
 
 /// Creates the stream of a lane. On hosts a stream has a thread, so lanes without operations get no stream.

@@ -52,6 +52,8 @@ class Session {
   void open(std::span<const UnitId> units, UseKind kind);
   /// Opens the next use of the step, and begins its micro-batch if necessary. Returns false after the last use.
   bool open_next();
+  /// The same for an evaluation. After the last use, returns false once; the next call begins another evaluation.
+  bool open_next_evaluation();
   /// The operation of the open use.
   const Operation& open_operation() const { return next_operation(); }
   /// Closes the open use. If that throws, stores the exception, which finish_pending() rethrows.
@@ -141,6 +143,7 @@ class Session {
   UseMemory use_memory_;            // memory of the open scope
   std::vector<bool> recomputed_;    // by use: whether its forward is repeated before its backward
   bool abandoned_ = false;          // the current step or evaluation is abandoned
+  bool in_evaluation_ = false;      // open_next_evaluation() has opened a use, and has not returned false since
   bool unusable_ = false;           // a failure was thrown, and the streams can no longer be used
   std::exception_ptr failure_;      // stored by close()
 };

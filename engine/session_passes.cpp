@@ -57,7 +57,7 @@ void Session::begin_micro_batch() {
   if (micro_batch_ < 0) executor.set_reported_step(decider_.step_count() + 1);
   executor.run_to_model_code();
   const Operation& next = next_operation();
-  if (next.micro_batch != micro_batch_ + 1 || next.verb != Verb::kForward || next.operand != 0)
+  if (next.micro_batch != micro_batch_ + 1 || next.verb != Verb::kForward || next.operand != plan_->stage.first_use)
     throw UsageError(fmt::format("micro-batch {} is not finished: {} comes next", micro_batch_, use_text(next)));
   ++micro_batch_;
 }
@@ -102,6 +102,15 @@ bool Session::open_next() {
   return true;
 }
 
+bool Session::open_next_evaluation() {
+  require_nothing_live();
+  const bool at_start = !evaluates() || evaluator_.at_start_of_step();
+  if (in_evaluation_ && at_start) return in_evaluation_ = false;
+  const int32_t use = at_start ? plan_->stage.first_use : next_operation().operand;
+  open(plan_->model.uses[use], UseKind::kEvaluate);
+  return in_evaluation_ = true;
+}
+
 void Session::make_live(std::span<const UnitId> units, UseKind kind) {
   const OperationId next = active_->next();
   const int32_t place = active_->operation(next).operand;
@@ -130,7 +139,7 @@ void Session::recompute(std::span<const UnitId> units) {
 /// Checks the first unit of a pass before the evaluation gathers anything.
 void Session::begin_evaluation(std::span<const UnitId> units) {
   const bool begins = !evaluates() || evaluator_.at_start_of_step();
-  const auto& first = plan_->model.uses.front();
+  const auto& first = plan_->model.uses[plan_->stage.first_use];
   if (begins && live_units_.empty() && !std::ranges::is_permutation(first, units)) {
     throw UsageError(fmt::format("evaluate of {} was opened, but the declared order expects evaluate of {}",
                                  unit_names(units), unit_names(first)));
@@ -162,7 +171,10 @@ void Session::skip(std::span<const UnitId> units) {
 void Session::close(bool by_exception) noexcept {
   for (const UnitId unit : live_units_) bindings_.close(unit);
   live_units_.clear();
-  if (by_exception) abandoned_ = true;
+  if (by_exception) {
+    abandoned_ = true;
+    in_evaluation_ = false;
+  }
   try {
     ModelAddresses& addresses = evaluates() ? evaluation_addresses_ : addresses_;
     addresses.close(active_->stream(Lane::kCompute), active_->next());

@@ -57,6 +57,7 @@ void ShardedState::initialize(const Initialize& initialize) const {
   std::vector<float> values;
   clear_masters_and_optimizer();
   for (int32_t f = 0; f < flat_count(); ++f) {
+    if (!plan().is_here(f)) continue;
     for (int r = parts_.weights.first_rank(); r <= parts_.weights.last_rank(); ++r)
       initialize_shard(initialize, f, r, chunk, values);
   }
@@ -88,7 +89,8 @@ void ShardedState::clear_residuals() const {
   }
 }
 
-/// This rank's number in its shard group, if the group is replica 0; otherwise -1. Only replica 0 saves pieces.
+/// This rank's number in its shard group, if the group is replica 0; otherwise -1. Only replica 0 saves pieces. Of
+/// tensors that its pipeline stage does not use, a rank has no pieces.
 int ShardedState::saving_rank() const {
   return parts_.groups.coordinates().replica == 0 ? parts_.groups.shard_group().rank() : -1;
 }
@@ -100,7 +102,9 @@ StateTensor ShardedState::parameter(int32_t flat, int32_t tensor) const {
   return {.path = "parameters/" + layout.tensors()[tensor].name,
           .shape = layout.tensors()[tensor].shape,
           .dtype = DType::kFloat32,
-          .pieces = pieces_of(layout, tensor, {weights.first_rank(), weights.last_rank(), saving_rank(), 1, weight}),
+          .pieces = plan().is_here(flat) ? pieces_of(layout, tensor,
+                                                     {weights.first_rank(), weights.last_rank(), saving_rank(), 1, weight})
+                                         : std::vector<StatePiece>{},
           .access = weights.access(flat)};
 }
 
@@ -111,7 +115,7 @@ StateTensor ShardedState::optimizer_state(int32_t flat, int32_t tensor, std::siz
   const int rank = parts_.groups.shard_group().rank();
   const bool whole = plan().schedule.zero_stage == 0;
   const int first_rank = whole ? 0 : rank, last_rank = whole ? plan().topology.rank_count() - 1 : rank;
-  std::byte* begin = parts_.updater.state(flat, state);
+  std::byte* begin = plan().is_here(flat) ? parts_.updater.state(flat, state) : nullptr;
   const auto value = [&](int64_t first) {
     return begin + (first - first_rank * layout.shard_count()) / kept.elements_per_value * element_bytes(kept.dtype);
   };
@@ -119,8 +123,10 @@ StateTensor ShardedState::optimizer_state(int32_t flat, int32_t tensor, std::siz
   return {.path = fmt::format("optimizer/{}/{}", what.name, kept.name),
           .shape = kept.elements_per_value > 1 ? std::vector<int64_t>{values} : what.shape,
           .dtype = kept.dtype,
-          .pieces = pieces_of(layout, tensor, {first_rank, last_rank, saving_rank(), kept.elements_per_value, value}),
-          .access = raw_access(begin, kept.dtype),
+          .pieces = begin != nullptr ? pieces_of(layout, tensor,
+                                                 {first_rank, last_rank, saving_rank(), kept.elements_per_value, value})
+                                     : std::vector<StatePiece>{},
+          .access = begin != nullptr ? raw_access(begin, kept.dtype) : nullptr,
           .code = moment_code(kept.name)};
 }
 

@@ -83,6 +83,18 @@ PipelineCut cut_pipeline(const CutProblem& problem) {
   return *fill(problem, {std::bit_cast<double>(seconds), budget});
 }
 
+PipelineCut cut_pipeline(const ModelSpec& model, const Policy& policy) {
+  std::vector<UseLoad> loads;
+  for (const auto& use : model.uses) {
+    int64_t elements = 0;
+    for (const UnitId unit : use) {
+      for (const ParameterSpec& parameter : model.units[unit].parameters) elements += parameter.tensor.element_count();
+    }
+    loads.push_back({.seconds = static_cast<double>(elements)});
+  }
+  return cut_pipeline({.uses = loads, .in_flight = std::vector<int>(static_cast<std::size_t>(policy.pipeline), 1)});
+}
+
 PipelineCut parse_pipeline_cut(std::string_view text, int stages, int use_count) {
   PipelineCut cut;
   const char* at = text.data();

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "engine/plan/schedule.h"
+
 namespace aliquot {
 
 /// The load of one use on its pipeline stage.
@@ -32,6 +34,10 @@ struct CutProblem {
 /// Throws UsageError if there are fewer uses than stages, or if no cut is within the budget; the message names the
 /// smallest sufficient budget. Takes time linear in the number of uses.
 PipelineCut cut_pipeline(const CutProblem& problem);
+
+/// Returns the cut for a model whose uses take time in proportion to the elements of their parameters. A stage's memory
+/// is not considered.
+PipelineCut cut_pipeline(const ModelSpec& model, const Policy& policy);
 
 /// Parses "2,3,2". Throws UsageError unless the numbers are positive, there is one for each stage, and their sum is
 /// `use_count`.

@@ -12,10 +12,11 @@ GroupExtent::GroupExtent(const Topology& topology)
 }
 
 LinkPrices::LinkPrices(const Plan& plan, const CostModel& cost)
-    : cost_(cost),
+    : plan_(plan),
+      cost_(cost),
       replica_(plan.topology),
-      world_(plan.world),
-      crossings_(plan.world, plan.policy.replica_count),
+      world_(plan.stage_topology),
+      crossings_(plan.stage_topology, plan.policy.replica_count),
       node_count_(plan.topology.node_count()) {}
 
 Price LinkPrices::move(double inside_seconds, int64_t crossing_bytes, bool crosses, int rounds) const {
@@ -38,6 +39,21 @@ Price LinkPrices::collective(int64_t part_bytes, int64_t crossing_bytes) const {
   const double inside =
       cost_.inside_node.latency_seconds + static_cast<double>(bytes) / cost_.inside_node.bytes_per_second;
   Price price = move(inside, crossing_bytes, !replica_.one_node);
+  price.bytes = bytes;
+  return price;
+}
+
+Price LinkPrices::transfer(int64_t bytes, GroupId group) const {
+  const auto& nodes = plan_.world.node_of_rank;
+  const int ranks = plan_.stage_topology.rank_count(), first = plan_.stage.index * ranks;
+  const int distance = group == GroupId::kNextStage ? ranks : -ranks;
+  int crossing_ranks = 0;  // ranks on the node of the first one whose neighbor is on another node
+  for (int r = first; r < first + ranks; ++r)
+    crossing_ranks += nodes[r] == nodes[first] && nodes[r] != nodes[r + distance] ? 1 : 0;
+  const double inside =
+      cost_.inside_node.latency_seconds +
+      (crossing_ranks > 0 ? 0 : static_cast<double>(bytes) / cost_.inside_node.bytes_per_second);
+  Price price = move(inside, bytes * crossing_ranks, crossing_ranks > 0);
   price.bytes = bytes;
   return price;
 }

@@ -34,6 +34,9 @@ class LinkPrices {
   /// it.
   Price collective(int64_t part_bytes, int64_t crossing_bytes) const;
   int64_t inter_node_gather_bytes(int64_t part_bytes) const;
+  /// The price of sending or receiving `bytes` between this stage and the one of `group`, by all ranks at once. It
+  /// assumes that the other stage is ready.
+  Price transfer(int64_t bytes, GroupId group) const;
   /// The price of a loop that reads and writes this many bytes.
   Price memory_traffic(double bytes) const { return move(bytes / cost_.copy_bytes_per_second, 0, false); }
   /// The price of receiving `bytes` from each of `peers` ranks of this node, or, with `across`, of other nodes. With
@@ -41,6 +44,7 @@ class LinkPrices {
   Price receive_from(int peers, int64_t bytes, bool across) const;
 
  private:
+  const Plan& plan_;
   const CostModel& cost_;
   GroupExtent replica_, world_;
   InterNodeGroups crossings_;

@@ -35,6 +35,10 @@ class Pricing {
       case Verb::kForward:
       case Verb::kRecompute:
       case Verb::kBackward: return {model_code(operation), 0};
+      case Verb::kSendActivations:
+      case Verb::kReceiveActivations:
+      case Verb::kSendGradients:
+      case Verb::kReceiveGradients: return links_.transfer(transfer_bytes(plan_.model, operation), operation.group);
       case Verb::kGatherQuantizedShards: return gather_quantized_shards(operation.operand);
       case Verb::kGather:
         if (plan_.policy.quantize_weights) return gather_quantized(operation.operand);
@@ -210,7 +214,7 @@ class Pricing {
 
   /// An all-gather within the replica, and, with replicas, an all-reduce of the abandon flag over the world.
   Price norm() const {
-    const int64_t part_bytes = norm_part_bytes(plan_.flats);
+    const int64_t part_bytes = norm_part_bytes(plan_);
     Price price = links_.collective(part_bytes, links_.inter_node_gather_bytes(part_bytes));
     if (plan_.policy.replica_count > 1)
       add(price, links_.move(cost_.inside_node.latency_seconds, 0, !links_.world().one_node));

@@ -47,9 +47,10 @@ Timeline simulate(const Plan& plan, const CostModel& cost) {
   for (std::size_t id = 0; id < operations.size(); ++id) {
     const TimeSpan& span = simulator.spans(kStep)[id];
     timeline.operations.push_back({span.start_seconds - begin, span.end_seconds - begin});
-    timeline.sent_bytes += simulator.prices()[id].bytes;
-    timeline.received_bytes += simulator.prices()[id].bytes;
-    timeline.crossing_bytes += simulator.prices()[id].crossing_bytes;
+    const Price& price = simulator.prices()[id];
+    const Verb verb = operations[id].verb;
+    if (!is_receive(verb)) timeline.sent_bytes += price.bytes, timeline.crossing_bytes += price.crossing_bytes;
+    if (!is_send(verb)) timeline.received_bytes += price.bytes;
   }
   for (TimeSpan& span : busy) span = {span.start_seconds - begin, span.end_seconds - begin};
   add_up(plan, busy, timeline);

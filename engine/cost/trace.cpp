@@ -1,5 +1,6 @@
 #include "engine/cost/trace.h"
 
+#include <algorithm>
 #include <fmt/format.h>
 
 namespace aliquot {
@@ -47,7 +48,11 @@ void write_trace(std::ostream& out, const Plan& plan, const std::vector<Timeline
   out << "{\"traceEvents\":[\n";
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
     out << (rank == 0 ? "" : ",\n") << process(rank);
-    for (int lane = 0; lane < kLaneCount; ++lane) out << ",\n" << track(rank, static_cast<Lane>(lane));
+    for (int lane = 0; lane < kLaneCount; ++lane) {
+      const auto is_on_lane = [lane](const Operation& operation) { return static_cast<int>(operation.lane) == lane; };
+      if (std::ranges::any_of(plan.schedule.operations, is_on_lane))
+        out << ",\n" << track(rank, static_cast<Lane>(lane));
+    }
     for (std::size_t id = 0; id < ranks[rank].operations.size(); ++id) {
       // A release takes no time, so it needs no box.
       if (info(plan.schedule.operations[id].verb).actor == Actor::kNone) continue;

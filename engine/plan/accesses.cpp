@@ -50,6 +50,10 @@ const std::vector<Access>& Accesses::of(OperationId id) {
     activations(operation);
     return accesses_;
   }
+  if (is_transfer(operation.verb)) {
+    transfer(operation);
+    return accesses_;
+  }
   if (operation.verb == Verb::kNorm) {
     norm();
     return accesses_;
@@ -121,6 +125,15 @@ void Accesses::activations(const Operation& operation) {
   if (!backward) return;
   if (use + 1 < static_cast<int32_t>(spec.uses.size())) touch(Role::kActivationGradients, -1, false);
   touch(Role::kActivationGradients, -1, true);
+}
+
+/// The receiving rank writes its own buffer and reads that of the sender, which waits for it in the final barrier.
+void Accesses::transfer(const Operation& operation) {
+  const bool activations = transfers_activations(operation.verb);
+  add({.role = activations ? Role::kOutputActivations : Role::kActivationGradients,
+       .flat = activations ? operation.operand : -1,
+       .writes = is_receive(operation.verb),
+       .micro_batch = operation.micro_batch});
 }
 
 void Accesses::gather(int32_t flat) {
@@ -197,7 +210,8 @@ void Accesses::all_gather_gradients(int32_t flat) {
 
 void Accesses::norm() {
   for (std::size_t f = 0; f < plan_.flats.size(); ++f) {
-    if (plan_.flats[f].trainable) add({.role = Role::kBlockSquares, .flat = static_cast<int32_t>(f)});
+    const auto flat = static_cast<int32_t>(f);
+    if (plan_.trains(flat)) add({.role = Role::kBlockSquares, .flat = flat});
   }
   add({.role = Role::kNormParts, .flat = -1, .writes = true, .readers = GroupId::kShard});
 }

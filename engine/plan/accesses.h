@@ -33,6 +33,7 @@ class Accesses {
  private:
   void use(OperationId operation);
   void activations(const Operation& operation);
+  void transfer(const Operation& operation);
   void copy(OperationId operation);
   void gather_quantized_shards(int32_t flat);
   void gather(int32_t flat);

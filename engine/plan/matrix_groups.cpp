@@ -16,15 +16,16 @@ constexpr std::size_t kManyMatricesPerOwner = 8;
 
 class MatrixGrouper {
  public:
-  MatrixGrouper(const std::vector<FlatSpec>& flats, const Policy& policy, int rank_count)
-      : flats_(flats),
-        rank_count_(rank_count),
-        iterations_(policy.matrix_updates->iterations),
-        in_place_(policy.zero_stage == 0 || rank_count == 1) {}
+  explicit MatrixGrouper(const Plan& plan)
+      : plan_(plan),
+        flats_(plan.flats),
+        rank_count_(plan.topology.rank_count()),
+        iterations_(plan.policy.matrix_updates->iterations),
+        in_place_(plan.policy.zero_stage == 0 || rank_count_ == 1) {}
 
   std::vector<MatrixGroup> group() {
     for (int32_t f = 0; f < static_cast<int32_t>(flats_.size()); ++f) {
-      if (!flats_[f].matrices) continue;
+      if (!flats_[f].matrices || !plan_.is_here(f)) continue;
       add(f);
       if (is_balanced()) close();
     }
@@ -90,6 +91,7 @@ class MatrixGrouper {
     next_check_count_ = 0;
   }
 
+  const Plan& plan_;
   const std::vector<FlatSpec>& flats_;
   int rank_count_, iterations_;
   bool in_place_;
@@ -100,9 +102,9 @@ class MatrixGrouper {
 
 }  // namespace
 
-std::vector<MatrixGroup> matrix_groups(const std::vector<FlatSpec>& flats, const Policy& policy, int rank_count) {
-  if (!policy.matrix_updates) return {};
-  return MatrixGrouper(flats, policy, rank_count).group();
+std::vector<MatrixGroup> matrix_groups(const Plan& plan) {
+  if (!plan.policy.matrix_updates) return {};
+  return MatrixGrouper(plan).group();
 }
 
 }  // namespace aliquot

@@ -19,12 +19,13 @@ constexpr Varies varies(GroupId group) {
 }  // namespace
 
 std::string_view name(GroupId group) {
-  static constexpr std::array<std::string_view, kGroupCount> kNames = {"rank",     "shard", "replica", "tensor",
-                                                                       "pipeline", "stage", "world"};
+  static constexpr std::array<std::string_view, kGroupCount> kNames = {
+      "rank", "shard", "replica", "tensor", "pipeline", "stage", "world", "previous stage", "next stage"};
   return kNames[static_cast<std::size_t>(group)];
 }
 
 int Mesh::size(GroupId group) const {
+  if (is_stage_pair(group)) return pipeline > 1 ? 2 : 1;
   const Varies in = varies(group);
   return (in.pipeline ? pipeline : 1) * (in.replica ? replica : 1) * (in.shard ? shard : 1) * (in.tensor ? tensor : 1);
 }
@@ -45,6 +46,11 @@ int Mesh::rank(const MeshCoordinates& at) const {
 }
 
 std::vector<int> Mesh::members(GroupId group, int rank) const {
+  if (is_stage_pair(group)) {
+    const int each = rank_count() / pipeline, first = group == GroupId::kNextStage ? rank : rank - each;
+    if (first < 0 || first + each >= rank_count()) return {rank};
+    return {first, first + each};
+  }
   const Varies in = varies(group);
   const MeshCoordinates own = coordinates(rank);
   const auto matches = [&](const MeshCoordinates& other) {

@@ -19,8 +19,10 @@ enum class GroupId : uint8_t {
   kPipeline,  // one rank of each pipeline stage, with equal other coordinates
   kStage,     // all ranks of one pipeline stage
   kWorld,
+  kPreviousStage,  // this rank, and the rank with equal other coordinates on the previous pipeline stage
+  kNextStage,      // the same for the next pipeline stage
 };
-inline constexpr int kGroupCount = 7;
+inline constexpr int kGroupCount = 9;
 
 std::string_view name(GroupId group);
 
@@ -32,6 +34,8 @@ constexpr std::size_t peer_index(GroupId group) {
   return static_cast<std::size_t>(group) - static_cast<std::size_t>(GroupId::kShard);
 }
 constexpr bool is_peer_group(GroupId group) { return group != GroupId::kRank && peer_index(group) < kPeerGroupCount; }
+/// Whether `group` is a pair of ranks on neighboring pipeline stages.
+constexpr bool is_stage_pair(GroupId group) { return group == GroupId::kPreviousStage || group == GroupId::kNextStage; }
 
 /// `kShard` if `peers`, else the rank alone.
 constexpr GroupId shard_group_if(bool peers) { return peers ? GroupId::kShard : GroupId::kRank; }
@@ -39,7 +43,8 @@ constexpr GroupId shard_group_if(bool peers) { return peers ? GroupId::kShard : 
 /// Whether a wait for all ranks of `wide` includes one for all ranks of `narrow`.
 constexpr bool covers(GroupId wide, GroupId narrow) {
   return wide == narrow || narrow == GroupId::kRank || wide == GroupId::kWorld ||
-         (wide == GroupId::kStage && narrow != GroupId::kPipeline && narrow != GroupId::kWorld);
+         (wide == GroupId::kPipeline && is_stage_pair(narrow)) ||
+         (wide == GroupId::kStage && (is_peer_group(narrow) || narrow == GroupId::kTensor));
 }
 
 struct MeshCoordinates {
@@ -54,11 +59,12 @@ struct Mesh {
   int pipeline = 1, replica = 1, shard = 1, tensor = 1;
 
   int rank_count() const { return pipeline * replica * shard * tensor; }
-  /// The number of ranks of a group.
+  /// The number of ranks of a group. Of a pair of stages, 1 if the pipeline has one stage.
   int size(GroupId group) const;
   MeshCoordinates coordinates(int rank) const;
   int rank(const MeshCoordinates& at) const;
-  /// The global ranks of the group that contains `rank`, ascending.
+  /// The global ranks of the group that contains `rank`, ascending. The first stage has no previous one, and the last
+  /// stage no next one; the pair is then the rank alone.
   std::vector<int> members(GroupId group, int rank) const;
 
   friend bool operator==(const Mesh&, const Mesh&) = default;

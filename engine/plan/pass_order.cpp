@@ -117,10 +117,24 @@ PassOrder parse_pass_order(std::string_view text) {
 }
 
 int max_in_flight(const std::vector<PipelineAction>& actions) {
-  int in_flight = 0, most = 0;
-  for (const PipelineAction& action : actions) {
-    if (action.pass == PassKind::kForward) most = std::max(most, ++in_flight);
-    if (action.pass == PassKind::kBackward || action.pass == PassKind::kBackwardWeights) --in_flight;
+  return max_in_flight(actions, Receives(actions.size()));
+}
+
+int max_in_flight(const std::vector<PipelineAction>& actions, const Receives& receives) {
+  int in_flight = 0, most = 0, received_ahead = 0;
+  for (size_t i = 0; i < actions.size(); ++i) {
+    const bool forward = actions[i].pass == PassKind::kForward;
+    for (const PipelineAction& input : receives[i]) {
+      if (input.pass != PassKind::kForward) continue;
+      most = std::max(most, ++in_flight);
+      ++received_ahead;
+    }
+    if (forward && received_ahead > 0) {
+      --received_ahead;
+    } else if (forward) {
+      most = std::max(most, ++in_flight);
+    }
+    if (actions[i].pass == PassKind::kBackward || actions[i].pass == PassKind::kBackwardWeights) --in_flight;
   }
   return most;
 }

@@ -55,9 +55,21 @@ PassOrder parse_pass_order(std::string_view text);
 /// the first action at fault.
 void check(const PassOrder& order, const PipelineShape& shape);
 
+/// Where a rank issues its receives. receives[i] has the actions whose input from another rank it receives right before
+/// it runs its i-th action, in order. No input is received after its action.
+///
+/// If every rank issues its receives there, and its sends right after the actions that produce the data, then all ranks
+/// issue the transfers in an order that agrees with one order of all transfers. So there is no deadlock, even if a rank
+/// runs its transfers one after another in a single queue. That order is by the time at which the data is produced, if
+/// a forward pass takes 1 unit of time, a complete backward pass 2, and a half of one 1.
+using Receives = std::vector<std::vector<PipelineAction>>;
+Receives receives_of(const PassOrder& order, int rank);
+
 /// The maximum number of micro-batches of which one rank has run forward but not yet the complete backward, summed over
 /// its virtual stages.
 int max_in_flight(const std::vector<PipelineAction>& actions);
+/// The same, but counts a micro-batch as soon as the input of its forward has been received.
+int max_in_flight(const std::vector<PipelineAction>& actions, const Receives& receives);
 
 }  // namespace aliquot
 #pragma GCC visibility pop

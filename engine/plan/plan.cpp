@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <numeric>
 
+#include "engine/plan/pipeline.h"
 #include "engine/plan/schedule.h"
 #include "engine/plan/writer/writer.h"
 #include "kernels/system/error.h"
@@ -145,16 +146,18 @@ void refuse_overwritten_gradients(const ModelSpec& model, bool into_shard, int m
 
 bool can_view(const Topology& topology) { return topology.one_node() && !topology.has_gpus(); }
 
-void refuse_invalid_passes(const std::vector<PipelineAction>& passes, int micro_batch_count) {
-  check({passes}, {.micro_batches = micro_batch_count});
-  for (const PipelineAction& action : passes) {
-    if (action.pass != PassKind::kForward && action.pass != PassKind::kBackward)
-      throw UsageError(
-          fmt::format("pass order of rank 0: {} splits a backward pass, which is not supported yet", name(action)));
+void refuse_invalid_order(const Policy& policy) {
+  check(policy.pass_order, {.ranks = policy.pipeline, .micro_batches = policy.micro_batch_count});
+  for (std::size_t rank = 0; rank < policy.pass_order.size(); ++rank) {
+    for (const PipelineAction& action : policy.pass_order[rank]) {
+      if (action.pass != PassKind::kForward && action.pass != PassKind::kBackward)
+        throw UsageError(fmt::format("pass order of rank {}: {} splits a backward pass, which is not supported yet",
+                                     rank, name(action)));
+    }
   }
 }
 
-Schedule resolve(const ModelSpec& model, const Policy& policy, const Topology& topology) {
+Schedule resolve(const ModelSpec& model, const Policy& policy, const Topology& topology, int stage) {
   Schedule schedule;
   schedule.zero_stage = policy.zero_stage;
   schedule.micro_batch_count = policy.micro_batch_count;
@@ -170,10 +173,10 @@ Schedule resolve(const ModelSpec& model, const Policy& policy, const Topology& t
         fmt::format("EngineOptions::reproducible allows at most {} micro-batches, but "
                     "EngineOptions::accumulate is {}",
                     1 << (kTreeLevelCount - 1), policy.micro_batch_count));
-  if (!policy.passes.empty()) {
-    refuse_invalid_passes(policy.passes, policy.micro_batch_count);
-    schedule.micro_batches_in_flight = max_in_flight(policy.passes);
-  }
+  if (!policy.pass_order.empty()) refuse_invalid_order(policy);
+  const PassOrder order = pass_order_of(policy);
+  schedule.micro_batches_in_flight =
+      max_in_flight(order[static_cast<std::size_t>(stage)], receives_of(order, stage));
   schedule.accumulate_into_shard = wants_shard && policy.micro_batch_count > 1;
   schedule.reduces_in_place = policy.zero_stage <= 1 && !schedule.accumulate_into_shard && policy.replica_count == 1;
   schedule.sums_in_levels = schedule.accumulate_into_shard && policy.reproducible;
@@ -220,22 +223,32 @@ bool encodes_gradients(const Plan& plan) {
   return plan.policy.quantize_gradients && plan.policy.replica_count == 1 && !plan.topology.one_node();
 }
 bool encodes_exchanges(const Plan& plan) {
-  return plan.policy.quantize_gradients && plan.policy.replica_count > 1 && !plan.world.one_node();
+  return plan.policy.quantize_gradients && plan.policy.replica_count > 1 && !plan.stage_topology.one_node();
 }
 
 bool has_several_ranks_per_node(const Plan& plan) { return plan.topology.node_count() < plan.topology.rank_count(); }
 
 int closed_levels(int32_t micro_batch) { return std::countr_one(static_cast<uint32_t>(micro_batch)); }
 
-Topology topology_of_shard_group(const Topology& world, int replica_count) {
-  const int ranks = world.rank_count() / std::max(replica_count, 1);
-  if (replica_count < 1 || ranks * replica_count != world.rank_count())
+Topology topology_of_stage(const Topology& world, int stage_count, int stage) {
+  const int ranks = world.rank_count() / std::max(stage_count, 1);
+  if (stage_count < 1 || ranks * stage_count != world.rank_count())
+    throw UsageError(fmt::format("EngineOptions::pipeline is {}: expected a divisor of the number of ranks, {}",
+                                 stage_count, world.rank_count()));
+  std::vector<int> members(static_cast<std::size_t>(ranks));
+  std::iota(members.begin(), members.end(), stage * ranks);
+  return topology_of_group(world, members);
+}
+
+Topology topology_of_shard_group(const Topology& stage, int replica_count) {
+  const int ranks = stage.rank_count() / std::max(replica_count, 1);
+  if (replica_count < 1 || ranks * replica_count != stage.rank_count())
     throw UsageError(fmt::format("EngineOptions::replicas is {}: expected a divisor of the number of ranks, {}",
-                                 replica_count, world.rank_count()));
+                                 replica_count, stage.rank_count()));
   const auto replica = [&](int index) {
     std::vector<int> members(static_cast<std::size_t>(ranks));
     std::iota(members.begin(), members.end(), index * ranks);
-    return topology_of_group(world, members);
+    return topology_of_group(stage, members);
   };
   const Topology first = replica(0);
   for (int index = 1; index < replica_count; ++index) {
@@ -249,33 +262,65 @@ Topology topology_of_shard_group(const Topology& world, int replica_count) {
   return first;
 }
 
-Topology topology_of_replicate_group(const Topology& world, int replica_count, int shard) {
+Topology topology_of_replicate_group(const Topology& stage, int replica_count, int shard) {
   std::vector<int> members(static_cast<std::size_t>(replica_count));
   for (int index = 0; index < replica_count; ++index)
-    members[static_cast<std::size_t>(index)] = index * (world.rank_count() / replica_count) + shard;
-  return topology_of_group(world, members);
+    members[static_cast<std::size_t>(index)] = index * (stage.rank_count() / replica_count) + shard;
+  return topology_of_group(stage, members);
 }
 
-Plan plan(const ModelSpec& model, const Policy& policy, const Topology& topology) {
-  model.check();
-  refuse_incompatible_options(model, policy, topology);
-  const Topology replica = topology_of_shard_group(topology, policy.replica_count);
+namespace {
+
+/// The plan of one pipeline stage, without the offsets of other stages. The model and the pipeline are checked.
+Plan plan_stage(const ModelSpec& model, const Policy& policy, const Topology& world, const PipelineStage& stage) {
+  const Topology ranks = topology_of_stage(world, stage.count, stage.index);
+  refuse_incompatible_options(model, policy, ranks);
+  const Topology replica = topology_of_shard_group(ranks, policy.replica_count);
   refuse_quantization(policy, replica);
   Plan plan{.model = model,
             .policy = policy,
             .topology = replica,
-            .world = topology,
+            .world = world,
+            .stage = stage,
+            .stage_topology = ranks,
+            .unit_is_here = std::vector<bool>(model.units.size(), false),
             .flats = flats(model, replica.rank_count(), policy.replica_count, policy.matrix_updates.has_value(),
                            policy.check ? kRedZoneBlocks : 0),
             .flats_of_unit = {},
             .matrix_groups = {},
-            .schedule = resolve(model, policy, replica)};
+            .schedule = resolve(model, policy, replica, stage.index)};
+  for (int32_t use = stage.first_use; use < stage.end_use; ++use) {
+    for (const UnitId unit : model.uses[use]) plan.unit_is_here[unit] = true;
+  }
   plan.flats_of_unit.resize(model.units.size());
   for (std::size_t f = 0; f < plan.flats.size(); ++f)
     plan.flats_of_unit[plan.flats[f].unit].push_back(static_cast<int32_t>(f));
-  plan.matrix_groups = matrix_groups(plan.flats, policy, replica.rank_count());
+  plan.matrix_groups = matrix_groups(plan);
   lay_out(plan);
   return plan;
+}
+
+}  // namespace
+
+std::vector<Plan> plan_pipeline(const ModelSpec& model, const Policy& policy, const Topology& topology) {
+  model.check();
+  std::vector<Plan> plans;
+  for (const PipelineStage& stage : pipeline_stages(model, policy))
+    plans.push_back(plan_stage(model, policy, topology, stage));
+  // All ranks stream tensors in chunks of one size.
+  int64_t stream_bytes = plans.front().schedule.stream_bytes;
+  for (const Plan& plan : plans) stream_bytes = std::min(stream_bytes, plan.schedule.stream_bytes);
+  for (Plan& plan : plans) plan.schedule.stream_bytes = stream_bytes;
+  link_stages(plans);
+  return plans;
+}
+
+Plan plan(const ModelSpec& model, const Policy& policy, const Topology& topology) {
+  if (policy.pipeline > 1)
+    throw UsageError(
+        fmt::format("EngineOptions::pipeline is {}, but this plan has one pipeline stage: use plan_pipeline()",
+                    policy.pipeline));
+  return std::move(plan_pipeline(model, policy, topology).front());
 }
 
 Plan evaluation_of(const Plan& training) {
@@ -286,6 +331,7 @@ Plan evaluation_of(const Plan& training) {
                    .reduces_in_place = training.schedule.reduces_in_place,
                    .zero_stage = training.schedule.zero_stage};
   lay_out(plan);
+  plan.schedule.stream_bytes = training.schedule.stream_bytes;
   return plan;
 }
 

@@ -17,10 +17,12 @@ bool accumulates_into_shard(const Policy& policy) {
   return policy.zero_stage >= 2 || policy.reproducible;
 }
 
-std::vector<PipelineAction> passes_of(const Policy& policy) {
-  if (policy.evaluation) return {{0, PassKind::kForward, 0}};
-  if (!policy.passes.empty()) return policy.passes;
-  return pass_order(PipelineSchedule::k1F1B, 1, policy.micro_batch_count).front();
+PassOrder pass_order_of(const Policy& policy) {
+  if (!policy.evaluation && !policy.pass_order.empty()) return policy.pass_order;
+  if (!policy.evaluation) return pass_order(policy.pipeline_schedule, policy.pipeline, policy.micro_batch_count);
+  PassOrder order;
+  for (int stage = 0; stage < policy.pipeline; ++stage) order.push_back({{stage, PassKind::kForward, 0}});
+  return order;
 }
 
 void apply_optimizer(Policy& policy, const Optimizer& optimizer, DType moments) {

@@ -59,7 +59,10 @@ struct Policy {
   int replica_count = 1;  // number of shard groups; each has contiguous ranks and shards one copy of the model
   Precision precision = {};
   int micro_batch_count = 1;                               // per step
-  std::vector<PipelineAction> passes = {};                 // order of passes; empty: see passes_of()
+  int pipeline = 1;                                        // number of pipeline stages
+  PipelineSchedule pipeline_schedule = PipelineSchedule::k1F1B;
+  std::vector<int> pipeline_cut = {};  // number of consecutive uses on each pipeline stage; needed if there are several
+  PassOrder pass_order = {};           // replaces the order of `pipeline_schedule` if not empty; a line per stage
   AccumulateInto accumulate_into = AccumulateInto::kAuto;  // auto: see accumulates_into_shard()
   int prefetch = 1;                                        // units are gathered this many uses before they are needed
   int keep_gathered = 0;               // last uses of forward whose units stay gathered for backward
@@ -81,9 +84,9 @@ struct Policy {
 /// gradients, before the reduce.
 bool accumulates_into_shard(const Policy& policy);
 
-/// Returns Policy::passes. By default, each micro-batch runs forward, then backward. An evaluation runs one forward
-/// pass.
-std::vector<PipelineAction> passes_of(const Policy& policy);
+/// The order of passes of all pipeline stages. With one stage and 1F1B, each micro-batch runs forward, then backward. An
+/// evaluation runs one forward pass.
+PassOrder pass_order_of(const Policy& policy);
 
 /// Sets the policy's sizes of optimizer state.
 void apply_optimizer(Policy& policy, const Optimizer& optimizer, DType moments);

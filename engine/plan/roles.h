@@ -32,10 +32,10 @@ enum class Role : uint8_t {
   kOffloadedParameters,   // stored copy of offloaded parameters. kParameters is then a slot. Persistent
   kOffloadedMaster,       // the same for kMaster
   kOffloadedOptimizer,    // the same for kOptimizer
-  kOutputActivations,     // owned by a use: output of its forward, input of the next use
+  kOutputActivations,     // owned by a use: output of its forward, also on the stage that received it as input
   kSavedActivations,      // owned by a use: written by its forward or recompute, read by its backward
   kScratch,               // owned by a use: temporary memory while it runs
-  kActivationGradients,   // no owner: gradients of activations, passed from use to use within a micro-batch
+  kActivationGradients,   // no owner: gradients of activations, passed from use to use and from stage to stage
   kMuonDirections,        // update directions of the matrices of the own shard, fp32, from the momentum to the update
   kOwnedMatrices,         // owned by a matrix group: the full matrices that this rank owns
   kOrthogonalizeScratch,  // owned by a matrix group: temporary memory of kOrthogonalize
@@ -123,7 +123,12 @@ inline constexpr std::array kRoleTable = {
              .category = Category::kActivations,
              .per_micro_batch = true},
     RoleInfo{Role::kScratch, "scratch", 'z', Owner::kUse, Category::kActivations},
-    RoleInfo{Role::kActivationGradients, "backward", 'b', Owner::kNone, Category::kActivations},
+    RoleInfo{.role = Role::kActivationGradients,
+             .name = "backward",
+             .letter = 'b',
+             .owner = Owner::kNone,
+             .category = Category::kActivations,
+             .per_micro_batch = true},
     RoleInfo{Role::kMuonDirections, "Muon directions", 'd', Owner::kFlat, Category::kCommunication, Space::kArena,
              ElementCount::kUpdated, ElementType::kFloat32},
     RoleInfo{Role::kOwnedMatrices, "owned matrices", 'y', Owner::kMatrixGroup, Category::kCommunication},

@@ -41,6 +41,7 @@ struct Operation {
   int32_t operand;
   int32_t micro_batch;
   std::vector<Wait> after;
+  int64_t peer_offset_bytes = -1;  // of a send or receive: offset in the arena of the other stage; -1: not known yet
 };
 
 /// A range of memory with a lifetime: it is in use from operation `first` to operation `last`, in issue order. A
@@ -90,12 +91,16 @@ std::vector<std::vector<BufferId>> copied_slots(const Schedule& schedule);
 /// With Schedule::sums_in_levels: how many waiting partial sums are merged after micro-batch `micro_batch`.
 int closed_levels(int32_t micro_batch);
 
-/// Returns the topology of one shard group, if `replica_count` groups of contiguous ranks divide the world. Throws
-/// UsageError if they do not have equal size, or if their placements on nodes differ.
-Topology topology_of_shard_group(const Topology& world, int replica_count);
+/// Returns the topology of one pipeline stage, if `stage_count` groups of contiguous ranks divide the world. Throws
+/// UsageError if they do not have equal size.
+Topology topology_of_stage(const Topology& world, int stage_count, int stage);
 
-/// Returns the topology of the ranks that hold shard `shard`, one of each replica.
-Topology topology_of_replicate_group(const Topology& world, int replica_count, int shard);
+/// Returns the topology of one shard group, if `replica_count` groups of contiguous ranks divide the stage. Throws
+/// UsageError if they do not have equal size, or if their placements on nodes differ.
+Topology topology_of_shard_group(const Topology& stage, int replica_count);
+
+/// Returns the topology of the ranks of a stage that hold shard `shard`, one of each replica.
+Topology topology_of_replicate_group(const Topology& stage, int replica_count, int shard);
 
 struct Plan;
 /// Whether reduces between nodes send 8-bit values. With replicas, encodes_exchanges() applies in place of this.
@@ -105,12 +110,27 @@ bool encodes_exchanges(const Plan& plan);
 /// Whether nodes have several ranks. If so, quantized collectives have a step within the node.
 bool has_several_ranks_per_node(const Plan& plan);
 
-/// Everything that is decided before a step: the layout, the schedule and its buffers, for a checked model and policy.
+/// The uses that one pipeline stage runs: [first_use, end_use).
+struct PipelineStage {
+  int32_t index = 0, count = 1;
+  int32_t first_use = 0, end_use = 0;
+
+  bool is_first() const { return index == 0; }
+  bool is_last() const { return index + 1 == count; }
+  int32_t last_use() const { return end_use - 1; }
+};
+
+/// Everything that is decided before a step, for the ranks of one pipeline stage: the layout, the schedule and its
+/// buffers, for a checked model and policy. The plan has the flats of all units, but buffers and operations only for
+/// the units that its stage uses.
 struct Plan {
   ModelSpec model;
   Policy policy;
-  Topology topology;  // of one replica (all are alike); without replicas, the same as `world`
-  Topology world;
+  Topology topology;  // of one replica of the stage (all are alike)
+  Topology world;     // of all ranks
+  PipelineStage stage;
+  Topology stage_topology;         // of all ranks of the stage
+  std::vector<bool> unit_is_here;  // by unit: whether the stage uses it
   std::vector<FlatSpec> flats;
   std::vector<std::vector<int32_t>> flats_of_unit;
   std::vector<MatrixGroup> matrix_groups;
@@ -126,18 +146,34 @@ struct Plan {
     return flats[flat].matrices ? policy.matrix_updates->state_bytes_per_block : policy.state_bytes_per_block;
   }
 
-  Mesh mesh() const { return {.replica = policy.replica_count, .shard = topology.rank_count()}; }
+  Mesh mesh() const {
+    return {.pipeline = policy.pipeline, .replica = policy.replica_count, .shard = topology.rank_count()};
+  }
+  /// Whether the stage uses the unit of the flat.
+  bool is_here(int32_t flat) const { return unit_is_here[flats[flat].unit]; }
+  /// Whether the stage updates the flat.
+  bool trains(int32_t flat) const { return flats[flat].trainable && is_here(flat); }
   /// Greater than every PlannedBuffer::flat. (There are never more matrix groups than flats.)
   std::size_t owner_count() const { return std::max(flats.size(), model.uses.size()); }
 };
 
-/// Makes a plan. Depends on nothing but its arguments. Throws UsageError if options of the policy exclude one another.
+/// Makes a plan without a pipeline. Depends on nothing but its arguments. Throws UsageError if options of the policy
+/// exclude one another, or if the policy has several pipeline stages.
 Plan plan(const ModelSpec& model, const Policy& policy, const Topology& topology);
+
+/// Makes the plans of all pipeline stages, in order. Throws like plan().
+std::vector<Plan> plan_pipeline(const ModelSpec& model, const Policy& policy, const Topology& topology);
 
 /// Returns the plan of an evaluation, whose step is one forward pass. It uses the persistent buffers of `training` at
 /// the same offsets. Its gathers have their own slots in the arena, since training and evaluation never run at the same
-/// time.
+/// time. With several pipeline stages, call link_stages() with the results of all stages.
 Plan evaluation_of(const Plan& training);
+
+/// Sets Operation::peer_offset_bytes of all sends and receives. `stages` are the plans of all pipeline stages, in order.
+void link_stages(std::vector<Plan>& stages);
+
+/// The number of bytes that a send or receive transfers.
+int64_t transfer_bytes(const ModelSpec& model, const Operation& operation);
 
 /// Returns the units of the operation's operand, in order. Empty for the norm.
 std::vector<UnitId> units_of(const Plan& plan, const Operation& operation);

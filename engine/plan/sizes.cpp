@@ -13,8 +13,8 @@ namespace {
 
 int64_t longest_shard(const Plan& plan) {
   int64_t longest = 0;
-  for (const FlatSpec& flat : plan.flats) {
-    if (flat.trainable) longest = std::max(longest, flat.layout.shard_count());
+  for (int32_t f = 0; f < static_cast<int32_t>(plan.flats.size()); ++f) {
+    if (plan.trains(f)) longest = std::max(longest, plan.flats[f].layout.shard_count());
   }
   return longest;
 }
@@ -32,7 +32,7 @@ int64_t exchange_staging_bytes(const Plan& plan) {
   int64_t most = 0;
   for (int shard = 0; shard < plan.topology.rank_count(); ++shard)
     most =
-        std::max(most, reduce_staging(topology_of_replicate_group(plan.world, replicas, shard), longest).size_bytes());
+        std::max(most, reduce_staging(topology_of_replicate_group(plan.stage_topology, replicas, shard), longest).size_bytes());
   return most;
 }
 
@@ -119,7 +119,7 @@ int64_t declared_bytes(const ModelSpec& model, Role role, int32_t use) {
 }
 
 int64_t needed_bytes(const Plan& plan, Role role, int32_t flat) {
-  if (role == Role::kNormParts) return norm_part_bytes(plan.flats) * plan.topology.rank_count();
+  if (role == Role::kNormParts) return norm_part_bytes(plan) * plan.topology.rank_count();
   if (role == Role::kReduceStaging) return reduce_staging_bytes(plan);
   if (role == Role::kExchangeStaging) return exchange_staging_bytes(plan);
   if (is_activation(role)) return activation_bytes(plan, role, flat);
@@ -130,12 +130,13 @@ int64_t needed_bytes(const Plan& plan, Role role, int32_t flat) {
   return element_count(plan, what.count, flat) * type_bytes(plan, what.type);
 }
 
-int64_t norm_part_bytes(const std::vector<FlatSpec>& flats) {
+int64_t norm_part_bytes(const Plan& plan) {
   // A complete tensor is one subtree. At each end, a shard cuts a tensor into at most one subtree per level, and no
   // subtree is smaller than a block.
   int64_t node_count = 0;
-  for (const FlatSpec& flat : flats) {
-    if (!flat.trainable) continue;
+  for (int32_t f = 0; f < static_cast<int32_t>(plan.flats.size()); ++f) {
+    if (!plan.trains(f)) continue;
+    const FlatSpec& flat = plan.flats[f];
     const int64_t blocks = flat.layout.shard_count() / kBlockElements;
     const auto levels = static_cast<int64_t>(std::bit_width(static_cast<uint64_t>(blocks)));
     node_count += std::min(blocks, static_cast<int64_t>(flat.layout.tensors().size()) + 2 * levels);

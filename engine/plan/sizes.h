@@ -16,6 +16,6 @@ int64_t needed_bytes(const Plan& plan, Role role, int32_t flat);
 
 /// Bytes that each rank contributes to the norm: the flag whether it abandons the step, and one sum for each subtree
 /// that its shards may contain. An upper bound, the same for all ranks.
-int64_t norm_part_bytes(const std::vector<FlatSpec>& flats);
+int64_t norm_part_bytes(const Plan& plan);
 
 }  // namespace aliquot

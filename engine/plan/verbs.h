@@ -30,9 +30,14 @@ enum class Verb : uint8_t {
   kCopyIn,                 // copy offloaded data of a unit into the slots that begin with this operation
   kCopyOut,                // copy the slots that end with this operation back to the offload store
   kGatherQuantizedShards,  // quantize the own shard, and receive the quantized shards of the same place on other nodes
+  kSendActivations,        // send the output of the stage's last use to the next pipeline stage
+  kReceiveActivations,     // receive the input of the stage's first use
+  kSendGradients,          // send the gradient of the input of the stage's first use to the previous pipeline stage
+  kReceiveGradients,       // receive the gradient of the output of the stage's last use
 };
 
-/// What Operation::operand is an index of.
+/// What Operation::operand is an index of. A send or receive names the use whose output, or gradient of the output, is
+/// transferred. That use is on the earlier one of the two stages.
 enum class Operand : uint8_t { kNone, kUse, kUnit, kMatrixGroup };
 
 /// The code that an operation runs. kNone: it only waits, and begins and ends buffers.
@@ -70,6 +75,13 @@ inline constexpr std::array kVerbTable = {
     VerbInfo{Verb::kCopyIn, "copy-in", Operand::kUnit, GroupId::kRank, Lane::kIo, Actor::kEngine},
     VerbInfo{Verb::kCopyOut, "copy-out", Operand::kUnit, GroupId::kRank, Lane::kIo, Actor::kEngine},
     VerbInfo{Verb::kGatherQuantizedShards, "refresh", Operand::kUnit, GroupId::kShard, Lane::kGather, Actor::kEngine},
+    VerbInfo{Verb::kSendActivations, "send", Operand::kUse, GroupId::kNextStage, Lane::kForward0, Actor::kEngine, true},
+    VerbInfo{Verb::kReceiveActivations, "receive", Operand::kUse, GroupId::kPreviousStage, Lane::kForward0,
+             Actor::kEngine, true},
+    VerbInfo{Verb::kSendGradients, "send-gradient", Operand::kUse, GroupId::kPreviousStage, Lane::kBackward0,
+             Actor::kEngine, true},
+    VerbInfo{Verb::kReceiveGradients, "receive-gradient", Operand::kUse, GroupId::kNextStage, Lane::kBackward0,
+             Actor::kEngine, true},
 };
 
 constexpr const VerbInfo& info(Verb verb) { return kVerbTable[static_cast<std::size_t>(verb)]; }
@@ -86,6 +98,23 @@ constexpr std::string_view name(Verb verb) { return info(verb).name; }
 /// Whether the operand of such operations is a matrix group.
 constexpr bool belongs_to_matrix_group(Verb verb) { return info(verb).operand == Operand::kMatrixGroup; }
 constexpr bool is_model_code(Verb verb) { return info(verb).actor == Actor::kModel; }
+constexpr bool is_send(Verb verb) { return verb == Verb::kSendActivations || verb == Verb::kSendGradients; }
+constexpr bool is_receive(Verb verb) { return verb == Verb::kReceiveActivations || verb == Verb::kReceiveGradients; }
+/// Whether the operation transfers data between two pipeline stages.
+constexpr bool is_transfer(Verb verb) { return is_stage_pair(info(verb).group); }
+/// Whether the transfer is of activations, and not of their gradients.
+constexpr bool transfers_activations(Verb verb) {
+  return verb == Verb::kSendActivations || verb == Verb::kReceiveActivations;
+}
+/// The verb of the same transfer on the other stage.
+constexpr Verb counterpart(Verb verb) {
+  switch (verb) {
+    case Verb::kSendActivations: return Verb::kReceiveActivations;
+    case Verb::kReceiveActivations: return Verb::kSendActivations;
+    case Verb::kSendGradients: return Verb::kReceiveGradients;
+    default: return Verb::kSendGradients;
+  }
+}
 
 }  // namespace aliquot
 #pragma GCC visibility pop

@@ -80,8 +80,8 @@ std::vector<std::pair<OperationId, std::string>> collectives(const Plan& plan) {
 }  // namespace
 
 std::string_view name(DefectKind kind) {
-  static constexpr std::array<std::string_view, 9> kNames = {"malformed", "wait",  "use",  "gathered",   "gradient",
-                                                             "update",    "place", "race", "collectives"};
+  static constexpr std::array<std::string_view, 10> kNames = {"malformed", "wait",  "use",  "gathered",    "gradient",
+                                                              "update",    "place", "race", "collectives", "transfer"};
   return kNames[static_cast<std::size_t>(kind)];
 }
 
@@ -129,6 +129,7 @@ std::vector<Defect> validate(const Plan& plan) {
   Accesses accesses(plan);
   const Proof proof{plan, order, accesses, defects};
   check_uses(proof);
+  check_transfers(proof);
   check_quantized(proof);
   check_gradients(proof);
   check_matrices(proof);
@@ -138,12 +139,22 @@ std::vector<Defect> validate(const Plan& plan) {
   return defects.take();
 }
 
-void prove(const Plan& plan) {
-  const auto defects = validate(plan);
+namespace {
+
+void throw_if_any(const std::vector<Defect>& defects) {
   if (defects.empty()) return;
   throw FaultError(
       fmt::format("the planner wrote an invalid schedule: {}. This is an error of Aliquot; please report it",
                   defects.front().sentence));
+}
+
+}  // namespace
+
+void prove(const Plan& plan) { throw_if_any(validate(plan)); }
+
+void prove(const std::vector<Plan>& stages) {
+  for (const Plan& stage : stages) prove(stage);
+  throw_if_any(validate_stages(stages));
 }
 
 std::optional<Defect> first_collective_mismatch(const Plan& a, const Plan& b) {

@@ -19,6 +19,7 @@ enum class DefectKind : uint8_t {
   kPlace,        // buffers overlap, are outside of their memory or too small, or are accessed outside of their lifetime
   kRace,         // bytes are written while another operation, on this or another rank, may still access them
   kCollectives,  // ranks do not issue the same collectives in the same order
+  kTransfer,     // pipeline stages do not send and receive the same data, or not in an order without deadlock
 };
 std::string_view name(DefectKind kind);
 
@@ -33,8 +34,17 @@ struct Defect {
 /// number of operations, not of ranks.
 std::vector<Defect> validate(const Plan& plan);
 
+/// Returns the defects of the sends and receives between pipeline stages, at most 200. `stages` are the plans of all
+/// stages, in order, without defects of their own. An empty result proves that both stages of each transfer name the
+/// same data and memory, and that all stages together cannot deadlock. Two executions are modelled: each lane is a queue
+/// of its own, or each rank runs all its transfers in one queue, as a GPU with one communication stream does. Takes time
+/// linear in the number of operations and waits.
+std::vector<Defect> validate_stages(const std::vector<Plan>& stages);
+
 /// Throws FaultError, with the first defect, if validate() finds any. The engine calls it before it runs a plan.
 void prove(const Plan& plan);
+/// The same for all pipeline stages, with validate_stages().
+void prove(const std::vector<Plan>& stages);
 
 /// Returns the first difference if ranks with these two plans would not issue the same collectives in the same order.
 std::optional<Defect> first_collective_mismatch(const Plan& a, const Plan& b);

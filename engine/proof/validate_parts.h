@@ -42,6 +42,8 @@ void check_well_formed(const Plan& plan, Defects& defects);
 void check_uses(const Proof& proof);
 /// Quantized shards are made once in each step, before they are gathered.
 void check_quantized(const Proof& proof);
+/// Each micro-batch is received once before its pass and sent once after it, with the neighbors of the stage.
+void check_transfers(const Proof& proof);
 /// Every gradient is reduced, included in the norm and applied exactly once.
 void check_gradients(const Proof& proof);
 /// Every matrix group is sent to its owners and back exactly once, between the norm and the updates of its units.

@@ -68,9 +68,10 @@ class BufferSizes {
     std::set<int64_t> places;
     if (role_ == Role::kReduceStaging) places.insert(reduce_staging_places(plan_.topology));
     for (int shard = 0; shard < ranks_ && role_ == Role::kExchangeStaging; ++shard)
-      places.insert(reduce_staging_places(topology_of_replicate_group(plan_.world, replicas_, shard)));
+      places.insert(reduce_staging_places(topology_of_replicate_group(plan_.stage_topology, replicas_, shard)));
     int64_t bytes = 0;
     for (const FlatSpec& flat : plan_.flats) {
+      if (!plan_.unit_is_here[flat.unit]) continue;
       const int64_t count = flat.layout.shard_count() / (role_ == Role::kExchangeStaging ? replicas_ : 1);
       for (const int64_t place_count : places) {
         if (flat.trainable) bytes = std::max(bytes, reduce_staging(place_count, count).size_bytes());
@@ -87,7 +88,7 @@ class BufferSizes {
       const int64_t blocks = flat.layout.shard_count() / kBlockElements;
       auto subtrees = static_cast<int64_t>(flat.layout.tensors().size());
       for (int64_t left = blocks; left > 0; left /= 2) subtrees += 2;
-      if (flat.trainable) sums += std::min(blocks, subtrees);
+      if (flat.trainable && plan_.unit_is_here[flat.unit]) sums += std::min(blocks, subtrees);
     }
     return sums * static_cast<int64_t>(sizeof(double));
   }

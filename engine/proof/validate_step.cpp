@@ -13,18 +13,19 @@ struct ModelCode {
   int32_t use, micro_batch;
 };
 
-/// The model code in the order of passes. A forward pass runs the uses in the declared order, a backward pass in
-/// reverse order, with a recompute before the backward of each recomputed use.
+/// The model code of the stage in the order of passes. A forward pass runs the uses in the declared order, a backward
+/// pass in reverse order, with a recompute before the backward of each recomputed use.
 std::vector<ModelCode> declared_code(const Plan& plan) {
-  const auto use_count = static_cast<int32_t>(plan.model.uses.size());
+  const auto [index, count, first_use, end_use] = plan.stage;
   const std::vector<bool> recomputed = recomputed_uses(plan.model, plan.policy);
   std::vector<ModelCode> code;
-  for (const auto& [stage, pass, m] : passes_of(plan.policy)) {
+  const PassOrder order = pass_order_of(plan.policy);
+  for (const auto& [stage, pass, m] : order[static_cast<std::size_t>(index)]) {
     if (pass == PassKind::kForward) {
-      for (int32_t use = 0; use < use_count; ++use) code.push_back({Verb::kForward, use, m});
+      for (int32_t use = first_use; use < end_use; ++use) code.push_back({Verb::kForward, use, m});
       continue;
     }
-    for (int32_t use = use_count - 1; use >= 0; --use) {
+    for (int32_t use = end_use - 1; use >= first_use; --use) {
       if (recomputed[use]) code.push_back({Verb::kRecompute, use, m});
       code.push_back({Verb::kBackward, use, m});
     }
@@ -126,8 +127,8 @@ class GradientChecker {
         schedule_(proof.plan.schedule),
         use_count_(proof.plan.model.units.size(), 0),
         units_(proof.plan.model.units.size()) {
-    for (const auto& use : proof.plan.model.uses) {
-      for (const UnitId unit : use) ++use_count_[unit];
+    for (int32_t use = proof.plan.stage.first_use; use < proof.plan.stage.end_use; ++use) {
+      for (const UnitId unit : proof.plan.model.uses[use]) ++use_count_[unit];
     }
   }
 
@@ -239,7 +240,7 @@ class GradientChecker {
 
   void finish(UnitId id) {
     const GradientProgress& unit = units_[id];
-    const bool trains = proof_.accesses.trains(id) && !evaluates();
+    const bool trains = proof_.accesses.trains(id) && proof_.plan.unit_is_here[id] && !evaluates();
     const int stage = schedule_.zero_stage;
     const std::string& name = proof_.plan.model.units[id].name;
     const int32_t reduces = trains ? reduces_wanted() : 0, spreads = trains && stage == 0 ? 1 : 0;

@@ -15,7 +15,7 @@ Executor::Executor(const Parts& parts)
       lanes_(parts.lanes),
       memory_(parts.memory),
       decision_(parts.decision),
-      work_({parts.plan, parts.groups, parts.memory, parts.offload_stores, parts.updater, parts.optimizer}) {
+      work_({parts.plan, parts.groups, parts.arena, parts.memory, parts.offload_stores, parts.updater, parts.optimizer}) {
   const std::size_t count = plan_.schedule.operations.size();
   begins_.resize(count);
   ends_.resize(count);
@@ -167,6 +167,10 @@ void Executor::run(OperationId id) {
   switch (what.verb) {
     case Verb::kGatherQuantizedShards: return work_.gather_quantized_shards(lane, what, label(id));
     case Verb::kGather: return work_.gather(lane, what, label(id));
+    case Verb::kSendActivations:
+    case Verb::kReceiveActivations:
+    case Verb::kSendGradients:
+    case Verb::kReceiveGradients: return work_.transfer(lane, id, label(id));
     case Verb::kReduce: return work_.reduce(lane, id, label(id));
     case Verb::kReplicaAllReduce: return work_.replica_all_reduce(lane, id, label(id));
     case Verb::kAllGatherGradients: return work_.all_gather_gradients(lane, what, label(id));

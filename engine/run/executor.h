@@ -34,6 +34,7 @@ class Executor {
     const Plan& plan;
     const MeshGroups& groups;
     LaneStreams& lanes;
+    const Arena& arena;
     StepMemory& memory;
     const OffloadStores& offload_stores;
     Updater& updater;

@@ -28,13 +28,14 @@ GlobalNorm::GlobalNorm(const Plan& plan, const MeshGroups& groups)
       groups_(groups),
       ranks_(groups.shard_group()),
       device_(groups.world().device()),
-      part_bytes_(norm_part_bytes(plan.flats)) {
+      part_bytes_(norm_part_bytes(plan)) {
   std::vector<NormTensor> tensors;
-  for (const FlatSpec& flat : plan.flats) {
+  for (int32_t f = 0; f < static_cast<int32_t>(plan.flats.size()); ++f) {
+    const FlatSpec& flat = plan.flats[f];
     first_tensor_.push_back(static_cast<int32_t>(tensors.size()));
     if (!flat.trainable) continue;
     for (const TensorSpec& tensor : flat.layout.tensors())
-      tensors.push_back({tensor.name, block_count(tensor.element_count())});
+      tensors.push_back({tensor.name, plan.is_here(f) ? block_count(tensor.element_count()) : 0});
   }
   tensor_sums_.resize(tensors.size());
   tree_ = std::make_unique<NormTree>(std::move(tensors));
@@ -50,7 +51,7 @@ GlobalNorm::GlobalNorm(const Plan& plan, const MeshGroups& groups)
 
   int64_t first_value = 1, mirrored = 0;
   for (int32_t f = 0; f < static_cast<int32_t>(plan.flats.size()); ++f) {
-    if (!plan.flats[f].trainable) continue;
+    if (!plan.trains(f)) continue;
     auto parts = std::make_unique<LocalNormSums>(*tree_, spans_of(plan, f, first_tensor_[f], ranks_.rank()));
     const auto count = static_cast<int64_t>(parts->nodes().size());
     const int64_t blocks = plan.flats[f].layout.shard_count() / kBlockElements;
@@ -66,7 +67,7 @@ GlobalNorm::GlobalNorm(const Plan& plan, const MeshGroups& groups)
 std::vector<NormNode> GlobalNorm::nodes_of(int rank) const {
   std::vector<NormNode> nodes;
   for (std::size_t f = 0; f < plan_.flats.size(); ++f) {
-    if (!plan_.flats[f].trainable) continue;
+    if (!plan_.trains(static_cast<int32_t>(f))) continue;
     const auto own = tree_->nodes(spans_of(plan_, static_cast<int32_t>(f), first_tensor_[f], rank));
     nodes.insert(nodes.end(), own.begin(), own.end());
   }
@@ -99,27 +100,40 @@ void GlobalNorm::exchange(Stream& reduce, const StepMemory& memory, bool abandon
   if (mirrors) kernels.copy(reduce, parts + ranks_.rank() * part_bytes_, own_part, part_bytes_);
   ranks_.all_gather_in_place(reduce, memory.range(Role::kNormParts, -1, AccessMode::kWrites), part_bytes_, label);
   if (mirrors) kernels.copy(reduce, parts_mirror_.data(), parts, part_bytes_ * ranks_.rank_count());
-  if (plan_.policy.replica_count == 1) return;
+  if (!flags_need_world()) return;
   Communicator& world = groups_.world().communicator();
   abandoned_by_ = abandons ? world.rank() : world.rank_count();
   world.all_reduce(reduce, {&abandoned_by_, 1}, Reduction::kMin, label);
 }
 
-NormResult GlobalNorm::finish(const StepMemory& memory) {
+void GlobalNorm::sum_tensors(const StepMemory& memory) {
   const std::byte* parts = parts_mirror_.data() != nullptr ? parts_mirror_.data() : memory.peek(Role::kNormParts, -1);
   int64_t next = 0;
-  NormResult result;
+  if (!flags_need_world()) abandoned_by_ = ranks_.rank_count();
   for (std::size_t r = 0; r < value_counts_.size(); ++r) {
     const auto* part = reinterpret_cast<const double*>(parts + static_cast<int64_t>(r) * part_bytes_);
-    const bool has_flag =
-        plan_.policy.replica_count == 1;  // with replicas, an all-reduce over the world combines the flags
-    if (has_flag && part[0] != 0 && result.abandoned_by < 0) result.abandoned_by = static_cast<int>(r);
+    // If the shard group is not the world, an all-reduce over the world has combined the flags.
+    if (!flags_need_world() && part[0] != 0) abandoned_by_ = std::min(abandoned_by_, static_cast<double>(r));
     std::copy_n(part + 1, value_counts_[r], values_.begin() + next);
     next += value_counts_[r];
   }
-  if (plan_.policy.replica_count > 1 && abandoned_by_ < groups_.world().rank_count())
-    result.abandoned_by = static_cast<int>(abandoned_by_);
-  result.sum_of_squares = total_->finish(values_, tensor_sums_);
+  total_->finish(values_, tensor_sums_);
+}
+
+/// A tensor has its sum on one stage and 0 on the others, so the additions are exact.
+void GlobalNorm::exchange_between_stages(Stream& reduce, Label label) {
+  Communicator& stages = groups_.at(GroupId::kPipeline);
+  constexpr auto kMost = static_cast<std::size_t>(Communicator::kSmallCount);
+  for (std::size_t first = 0; first < tensor_sums_.size(); first += kMost) {
+    const std::size_t count = std::min(kMost, tensor_sums_.size() - first);
+    stages.all_reduce(reduce, {tensor_sums_.data() + first, count}, Reduction::kSum, label);
+  }
+}
+
+NormResult GlobalNorm::finish() const {
+  NormResult result;
+  if (abandoned_by_ < groups_.world().rank_count()) result.abandoned_by = static_cast<int>(abandoned_by_);
+  for (const int32_t tensor : tree_->name_order()) result.sum_of_squares += tensor_sums_[tensor];
   if (std::isfinite(result.sum_of_squares)) return result;
   for (const int32_t tensor : tree_->name_order()) {
     if (std::isfinite(tensor_sums_[tensor])) continue;

@@ -21,7 +21,8 @@ struct NormResult {
 
 /// Computes the norm. All replicas have equal block sums, so each replica combines them separately, and only the
 /// abandon flag needs an all-reduce over the world. The host combines the block sums. Those of a GPU are copied to
-/// pinned host memory first. The plan and the groups must outlive it.
+/// pinned host memory first. Each pipeline stage sums its own tensors, then stages exchange the sums of all tensors. So
+/// the norm does not depend on the number of stages. The plan and the groups must outlive it.
 class GlobalNorm {
  public:
   GlobalNorm(const Plan& plan, const MeshGroups& groups);
@@ -29,8 +30,13 @@ class GlobalNorm {
   /// Enqueues on `reduce` the collectives that exchange the parts and the abandon flags of all ranks. The buffers
   /// kBlockSquares and kNormParts must exist.
   void exchange(Stream& reduce, const StepMemory& memory, bool abandons, Label label);
-  /// Returns the norm, with the same bits on every rank. Call after the work of exchange() has run.
-  NormResult finish(const StepMemory& memory);
+  /// Sums the tensors of this stage. Call after the work of exchange() has run.
+  void sum_tensors(const StepMemory& memory);
+  /// With several pipeline stages: enqueues on `reduce` the exchange of the sums of all tensors. Call after
+  /// sum_tensors().
+  void exchange_between_stages(Stream& reduce, Label label);
+  /// Returns the norm, with the same bits on every rank. Call after the work of all exchanges has run.
+  NormResult finish() const;
 
  private:
   /// The part of the norm that this rank computes for one flat buffer.
@@ -45,18 +51,20 @@ class GlobalNorm {
   std::vector<NormNode> nodes_of(int rank) const;
   void sum_own(double* own) const;
 
+  bool flags_need_world() const { return groups_.mesh().size(GroupId::kShard) < groups_.world().rank_count(); }
+
   const Plan& plan_;
   const MeshGroups& groups_;
   Communicator& ranks_;  // the shard group
   Device& device_;
   Buffer squares_mirror_, parts_mirror_;  // on GPUs: copies in pinned host memory
-  std::unique_ptr<NormTree> tree_;
+  std::unique_ptr<NormTree> tree_;      // of the tensors of all stages; those of other stages have no blocks
   std::vector<FlatParts> own_;
   std::vector<int32_t> first_tensor_;  // index in the tree of each flat buffer's first tensor
   std::vector<int64_t> value_counts_;  // number of values per rank, without the abandon flag
-  double abandoned_by_ = 0;            // with replicas: lowest rank that abandons the step, or the rank count
+  double abandoned_by_ = 0;            // lowest rank that abandons the step, or the rank count
   std::unique_ptr<GlobalNormSum> total_;
-  std::vector<double> values_, tensor_sums_;
+  std::vector<double> values_, tensor_sums_;  // tensor_sums_: by tensor; 0 for tensors of other stages
   int64_t part_bytes_;
 };
 

@@ -1,19 +1,42 @@
 #include "engine/run/mesh_groups.h"
 
+#include <algorithm>
+
 namespace aliquot {
 
 MeshGroups::MeshGroups(World& world, const Mesh& mesh)
     : world_(world), mesh_(mesh), coordinates_(mesh.coordinates(world.rank())) {
-  for (const GroupId group : kPeerGroups) {
+  for (std::size_t i = 0; i < kSplitGroups.size(); ++i) {
+    const GroupId group = kSplitGroups[i];
     if (mesh.size(group) == world.rank_count()) continue;
+    if (group == GroupId::kPipeline && mesh.pipeline == 1) continue;  // not used
     const int first = mesh.members(group, world.rank()).front();
-    groups_[peer_index(group)] = world.communicator().split(first, world.rank());
+    groups_[i] = world.communicator().split(first, world.rank());
+  }
+  if (mesh.pipeline > 1) split_pairs();
+}
+
+/// A stage has a previous and a next neighbor, so the boundaries between stages are split in two rounds: those after an
+/// even stage, then those after an odd one.
+void MeshGroups::split_pairs() {
+  for (const Verb direction : kDirections) {
+    for (const int odd : {0, 1}) {
+      const bool precedes = coordinates_.pipeline % 2 == odd;  // this stage is the earlier one of the pair
+      const GroupId group = precedes ? GroupId::kNextStage : GroupId::kPreviousStage;
+      const int first = mesh_.members(group, world_.rank()).front();
+      auto pair = world_.communicator().split(first, world_.rank());
+      if (!has_neighbor(group)) continue;
+      const Verb verb = info(direction).group == group ? direction : counterpart(direction);
+      pairs_[pair_index(verb)] = std::move(pair);
+    }
   }
 }
 
 Communicator& MeshGroups::at(GroupId group) const {
-  if (!is_peer_group(group) || !groups_[peer_index(group)]) return world_.communicator();
-  return *groups_[peer_index(group)];
+  const auto found = std::ranges::find(kSplitGroups, group);
+  if (found == kSplitGroups.end()) return world_.communicator();
+  const auto& split = groups_[static_cast<std::size_t>(found - kSplitGroups.begin())];
+  return split ? *split : world_.communicator();
 }
 
 }  // namespace aliquot

@@ -21,6 +21,7 @@ void fill_red_zones_of_values(const Plan& plan, const Weights& weights, const Ho
   const int64_t bytes = element_bytes(plan.policy.precision.compute);
   std::vector<std::byte> filling;
   for (int32_t f = 0; f < static_cast<int32_t>(plan.flats.size()); ++f) {
+    if (!plan.is_here(f)) continue;
     const FlatLayout& layout = plan.flats[f].layout;
     const int64_t held_begin = weights.first_rank() * layout.shard_count(),
                   held_end = (weights.last_rank() + 1) * layout.shard_count();
@@ -72,19 +73,29 @@ void RedZones::add_activations(std::vector<Zone>& zones, OperationId operation) 
   const auto add = [&](Role role, int32_t whose) {
     const BufferId buffer = memory_.current(role, whose);
     if (buffer == kNoBuffer) return;
-    const PlannedBuffer& planned = plan_.schedule.buffers[buffer];
-    const int64_t declared = declared_bytes(plan_.model, role, whose);
-    zones.push_back({.at = memory_.peek(buffer) + declared,
-                     .size_bytes = planned.size_bytes - declared,
-                     .expected = kPattern,
-                     .begins = planned.first == operation,
-                     .role = role,
-                     .whose = whose,
-                     .gap = {}});
+    zones.push_back(activation_zone(buffer));
+    zones.back().begins = plan_.schedule.buffers[buffer].first == operation;
   };
   if (use > 0) add(Role::kOutputActivations, use - 1);
   for (const Role role : {Role::kOutputActivations, Role::kSavedActivations, Role::kScratch}) add(role, use);
   add(Role::kActivationGradients, -1);
+}
+
+RedZones::Zone RedZones::activation_zone(BufferId buffer) const {
+  const PlannedBuffer& planned = plan_.schedule.buffers[buffer];
+  const int64_t declared = declared_bytes(plan_.model, planned.role, planned.flat);
+  return {.at = memory_.peek(buffer) + declared,
+          .size_bytes = planned.size_bytes - declared,
+          .expected = kPattern,
+          .begins = true,
+          .role = planned.role,
+          .whose = planned.flat,
+          .gap = {}};
+}
+
+void RedZones::fill_received(Stream& lane, Role role, int32_t whose) const {
+  const Zone zone = activation_zone(memory_.current(role, whose));
+  device_.kernels().fill(lane, zone.at, DType::kUInt8, static_cast<float>(zone.expected), zone.size_bytes);
 }
 
 void RedZones::fill(Stream& compute, OperationId operation) const {

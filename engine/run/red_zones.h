@@ -22,6 +22,8 @@ class RedZones {
 
   /// Call before the model code of the operation is enqueued on the same lane.
   void fill(Stream& compute, OperationId operation) const;
+  /// Fills the red zone of a buffer that is received from another pipeline stage. Call during the receive, on its lane.
+  void fill_received(Stream& lane, Role role, int32_t whose) const;
   /// Call after the model code is enqueued. If a red zone was written, this function or the lane throws UsageError,
   /// which names the use, the tensor and the element.
   void compare(Stream& compute, OperationId operation) const;
@@ -40,6 +42,7 @@ class RedZones {
   std::vector<Zone> zones(OperationId operation) const;
   void add_gaps(std::vector<Zone>& zones, int32_t flat, Role role) const;
   void add_activations(std::vector<Zone>& zones, OperationId operation) const;
+  Zone activation_zone(BufferId buffer) const;
   void compare(const Zone& zone, const std::byte* bytes, OperationId operation) const;
   std::string defect(const Zone& zone, int64_t first_byte, int64_t last_byte) const;
 

@@ -1,6 +1,8 @@
 #include "engine/run/step_work.h"
 
 #include <cmath>
+#include <map>
+#include <tuple>
 
 #include "engine/plan/sizes.h"
 #include "kernels/elementwise/kernels.h"
@@ -12,6 +14,7 @@ StepWork::StepWork(const Parts& parts)
       ranks_(parts.groups.shard_group()),
       groups_(parts.groups),
       kernels_(parts.groups.world().device().kernels()),
+      arena_(parts.arena),
       memory_(parts.memory),
       offload_stores_(parts.offload_stores),
       updater_(parts.updater),
@@ -26,6 +29,7 @@ StepWork::StepWork(const Parts& parts)
   if (plan_.policy.check) red_zones_.emplace(plan_, memory_, groups_.world().device());
   for (const FlatSpec& flat : plan_.flats) padding_.push_back(flat.layout.gaps());
   note_first_writes();
+  if (plan_.stage.count > 1) note_transfers();
 }
 
 void StepWork::begin_step() {
@@ -65,6 +69,43 @@ void StepWork::note_first_writes() {
       written[unit] = true;
     }
   }
+}
+
+/// The pair's ranks are 0 on the earlier stage and 1 on the later one.
+void StepWork::note_transfers() {
+  const auto& operations = plan_.schedule.operations;
+  transfers_.resize(operations.size());
+  std::map<std::tuple<Role, int32_t, int32_t>, int64_t> offsets;  // role, owner and micro-batch
+  for (const PlannedBuffer& buffer : plan_.schedule.buffers)
+    if (is_activation(buffer.role)) offsets[{buffer.role, buffer.flat, buffer.micro_batch}] = buffer.offset_bytes;
+  for (OperationId id = 0; id < static_cast<OperationId>(operations.size()); ++id) {
+    const Operation& operation = operations[id];
+    if (!is_transfer(operation.verb)) continue;
+    const bool activations = transfers_activations(operation.verb), sends = is_send(operation.verb);
+    const Role role = activations ? Role::kOutputActivations : Role::kActivationGradients;
+    const int64_t own = offsets.at({role, activations ? operation.operand : -1, operation.micro_batch});
+    const int64_t other = operation.peer_offset_bytes;
+    transfers_[id] = {.source = activations ? 0 : 1,
+                      .target = activations ? 1 : 0,
+                      .from_bytes = sends ? own : other,
+                      .to_bytes = sends ? other : own,
+                      .size_bytes = transfer_bytes(plan_.model, operation)};
+  }
+}
+
+void StepWork::transfer(Stream& lane, OperationId id, Label label) {
+  const Operation& operation = plan_.schedule.operations[id];
+  const bool activations = transfers_activations(operation.verb), sends = is_send(operation.verb);
+  const Role role = activations ? Role::kOutputActivations : Role::kActivationGradients;
+  const int32_t owner = activations ? operation.operand : -1;
+  memory_.declare_access(role, owner, sends ? AccessMode::kReads : AccessMode::kWrites);
+  if (red_zones_ && !sends) red_zones_->fill_received(lane, role, owner);
+  Communicator& pair = groups_.pair(operation.verb);
+  const SymmetricRange arena{&arena_.pair(operation.verb), 0};
+  pair.transfer(lane,
+                {.to = arena, .from = arena, .own = {&transfers_[id], 1}, .all_bytes = transfers_[id].size_bytes},
+                label);
+  pair.barrier(lane, label);  // the sender must keep the data until it has been read
 }
 
 void StepWork::gather_quantized_shards(Stream& lane, const Operation& operation, Label label) {
@@ -242,7 +283,12 @@ void StepWork::update(Stream& lane, UnitId unit, const UpdateSteps& steps) {
 NormResult StepWork::norm(Stream& lane, bool abandons, Label label) {
   norm_->exchange(lane, memory_, abandons, label);
   lane.synchronize();  // because the host decides the updates from the norm
-  return norm_->finish(memory_);
+  norm_->sum_tensors(memory_);
+  if (plan_.stage.count > 1) {
+    norm_->exchange_between_stages(lane, label);
+    lane.synchronize();
+  }
+  return norm_->finish();
 }
 
 void StepWork::open_use(Stream& compute, OperationId use, bool all) {

@@ -25,6 +25,7 @@ class StepWork {
   struct Parts {
     const Plan& plan;
     const MeshGroups& groups;
+    const Arena& arena;
     StepMemory& memory;
     const OffloadStores& offload_stores;
     Updater& updater;
@@ -34,6 +35,8 @@ class StepWork {
 
   void gather_quantized_shards(Stream& lane, const Operation& operation, Label label);
   void gather(Stream& lane, const Operation& operation, Label label);
+  /// Enqueues any send or receive. When it has run, both stages have finished the transfer.
+  void transfer(Stream& lane, OperationId id, Label label);
   void reduce(Stream& lane, OperationId id, Label label);
   void replica_all_reduce(Stream& lane, OperationId id, Label label);
   void all_gather_gradients(Stream& lane, const Operation& operation, Label label);
@@ -56,6 +59,7 @@ class StepWork {
 
  private:
   void note_first_writes();
+  void note_transfers();
   void replica_all_reduce_flat(Stream& lane, const Accumulation& into, int32_t flat, Label label);
   void add_earlier_sums(Stream& lane, const Accumulation& into, int32_t flat);
   void reduce_flat(Stream& lane, const ReduceRecipe& recipe, int32_t flat, Label label);
@@ -69,6 +73,7 @@ class StepWork {
   Communicator& ranks_;  // the shard group
   const MeshGroups& groups_;
   const Kernels& kernels_;
+  const Arena& arena_;
   StepMemory& memory_;
   const OffloadStores& offload_stores_;
   Updater& updater_;
@@ -77,6 +82,7 @@ class StepWork {
   std::optional<MatrixWork> matrices_;                    // empty without Muon and in an evaluation
   std::vector<std::vector<BufferId>> copies_;             // result of copied_slots(), indexed by operation
   std::vector<ReduceRecipe> recipes_;                     // indexed by operation
+  std::vector<Transfer> transfers_;                       // by operation, of sends and receives
   std::optional<RedZones> red_zones_;                     // empty outside the checking mode
   std::vector<std::vector<Gap>> padding_;                 // padding of each flat
   std::vector<std::vector<int32_t>> first_writes_;        // by backward: flats whose gradients no earlier use wrote

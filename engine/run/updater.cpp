@@ -42,7 +42,7 @@ Updater::Updater(const Parts& parts, const Optimizer& optimizer, DType moments)
     next += static_cast<int32_t>(unit.parameters.size());
   }
   for (int32_t f = 0; f < static_cast<int32_t>(plan_.flats.size()); ++f) {
-    if (!plan_.flats[f].trainable) continue;
+    if (!plan_.trains(f)) continue;
     args_[f] = apply_[f] = constant_args(f, parts);
     args_[f].gradient_dtype = plan_.policy.precision.gradients;
     args_[f].moments = moment_dtype(optimizer, moments);

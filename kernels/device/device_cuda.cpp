@@ -119,7 +119,11 @@ CudaDevice::Memory CudaDevice::memory() const {
 // start as soon as a multiprocessor is free. Copies of the io lane need no priority: they use separate copy engines.
 int CudaDevice::priority(Lane lane) const {
   switch (lane) {
-    case Lane::kGather: return greatest_priority_;
+    case Lane::kGather:
+    case Lane::kForward0:
+    case Lane::kForward1:
+    case Lane::kBackward0:
+    case Lane::kBackward1: return greatest_priority_;
     case Lane::kReduce:
     case Lane::kExchange: return std::min(greatest_priority_ + 1, least_priority_);
     case Lane::kCompute:

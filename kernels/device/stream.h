@@ -11,8 +11,22 @@ namespace aliquot {
 
 /// The purpose of a stream. A rank has one stream for each lane. Within a lane, all ranks issue collectives in the same
 /// order.
-enum class Lane : uint8_t { kCompute, kGather, kReduce, kExchange, kIo };
-inline constexpr int kLaneCount = 5;
+///
+/// Neighboring pipeline stages exchange activations on the lanes kForward0 and kForward1, and their gradients on
+/// kBackward0 and kBackward1. The boundaries between stages use the two lanes of a direction alternately, so that a
+/// stage can receive and send in one direction at the same time.
+enum class Lane : uint8_t {
+  kCompute,
+  kGather,
+  kReduce,
+  kExchange,
+  kIo,
+  kForward0,
+  kForward1,
+  kBackward0,
+  kBackward1,
+};
+inline constexpr int kLaneCount = 9;
 
 constexpr std::string_view name(Lane lane) {
   switch (lane) {
@@ -21,6 +35,10 @@ constexpr std::string_view name(Lane lane) {
     case Lane::kReduce: return "reduce";
     case Lane::kExchange: return "exchange";
     case Lane::kIo: return "io";
+    case Lane::kForward0: return "forward-0";
+    case Lane::kForward1: return "forward-1";
+    case Lane::kBackward0: return "backward-0";
+    case Lane::kBackward1: return "backward-1";
   }
   return "unknown";
 }

@@ -17,21 +17,25 @@ std::vector<bool> recomputed_uses(const ModelSpec& model, const Policy& policy) 
   return recomputed;
 }
 
-StepWriter::KeptActivations& StepWriter::kept(const Visit& visit, int32_t use) {
-  const auto slot = static_cast<std::size_t>(visit.micro_batch % schedule_.micro_batches_in_flight);
+StepWriter::KeptActivations& StepWriter::kept(int32_t micro_batch, int32_t use) {
+  const auto slot = static_cast<std::size_t>(micro_batch % schedule_.micro_batches_in_flight);
   return kept_activations_[slot * model_.uses.size() + static_cast<std::size_t>(use)];
+}
+
+StepWriter::Lifetime& StepWriter::activation_gradients(int32_t micro_batch) {
+  return activation_gradients_[static_cast<std::size_t>(micro_batch % schedule_.micro_batches_in_flight)];
 }
 
 void StepWriter::track_activations(int32_t v, OperationId compute) {
   const ActivationSpec& spec = model_.activations;
   if (spec.uses.empty()) return;
   const Visit& visit = visits_[v];
-  const auto use = visit.use, last_use = static_cast<int32_t>(spec.uses.size()) - 1;
+  const int32_t use = visit.use, m = visit.micro_batch;
   const UseActivations& of = spec.uses[use];
-  KeptActivations& own = kept(visit, use);
+  KeptActivations& own = kept(m, use);
   add_activation_buffer(Role::kScratch, use, visit, {compute, compute});
   const bool backward = visit.verb == Verb::kBackward;
-  if (use > 0 && (!backward || of.input_in_backward)) kept(visit, use - 1).output.last = compute;
+  if (use > 0 && (!backward || of.input_in_backward)) kept(m, use - 1).output.last = compute;
   if (visit.verb == Verb::kForward) {
     own.output = {compute, compute};
     const bool discarded = recomputed_[use] || policy_.evaluation;
@@ -41,29 +45,82 @@ void StepWriter::track_activations(int32_t v, OperationId compute) {
   if (backward) {
     if (of.output_in_backward) own.output.last = compute;
     add_activation_buffer(Role::kSavedActivations, use, visit, {own.saved_from, compute});
-    if (use == last_use) activation_gradients_from_ = compute;
-    if (use == 0) add_activation_buffer(Role::kActivationGradients, -1, visit, {activation_gradients_from_, compute});
+    Lifetime& gradients = activation_gradients(m);
+    if (use == stage_.last_use() && stage_.is_last()) gradients.first = compute;
+    gradients.last = compute;
   }
+  if (visit.ends_pass) send(visit, compute);
   add_finished_outputs(visit);
 }
 
 /// Ends the lifetime of outputs after their last reader: the backward of the same use, or, in an evaluation, the
-/// forward of the next use.
+/// forward of the next use. The input of the stage ends with the backward of the first use. A stage that sends data
+/// keeps it at least until it is sent.
 void StepWriter::add_finished_outputs(const Visit& visit) {
-  const auto last_use = static_cast<int32_t>(model_.uses.size()) - 1;
+  const int32_t m = visit.micro_batch;
   const auto end = [&](int32_t use) {
-    add_activation_buffer(Role::kOutputActivations, use, visit, kept(visit, use).output);
+    const KeptActivations& of = kept(m, use);
+    add_activation_buffer(Role::kOutputActivations, use, visit, of.output, of.sent);
   };
-  if (visit.verb == Verb::kBackward) return end(visit.use);
+  if (visit.verb == Verb::kBackward) {
+    end(visit.use);
+    if (visit.use != stage_.first_use) return;
+    if (!stage_.is_first()) end(visit.use - 1);
+    const Lifetime& gradients = activation_gradients(m);
+    add_activation_buffer(Role::kActivationGradients, -1, visit, gradients);
+  }
   if (!policy_.evaluation) return;
   if (visit.use > 0) end(visit.use - 1);
-  if (visit.use == last_use) end(last_use);
+  if (visit.use == stage_.last_use()) end(visit.use);
 }
 
-void StepWriter::add_activation_buffer(Role role, int32_t use, const Visit& visit, Lifetime life) {
+/// `sent`: an operation that sends the buffer, or kNone. It and the last operation of `life` must both end before the
+/// memory is used again.
+void StepWriter::add_activation_buffer(Role role, int32_t use, const Visit& visit, Lifetime life, OperationId sent) {
   if (needed_bytes(plan_, role, use) == 0) return;
-  add_buffer(role, use, life, {{life.last}});
+  std::vector<Wait> ends = {{life.last}};
+  if (sent != kNone && sent != life.last) ends.push_back({sent});
+  add_buffer(role, use, {life.first, std::max(life.last, sent)}, std::move(ends));
   if (info(role).per_micro_batch) draft_.buffers.back().buffer.micro_batch = visit.micro_batch;
+}
+
+OperationId StepWriter::transfer(Verb verb, int32_t micro_batch, std::vector<Wait> after) {
+  const bool to_next = info(verb).group == GroupId::kNextStage;
+  return add(verb, to_next ? stage_.last_use() : stage_.first_use - 1, micro_batch, std::move(after));
+}
+
+/// Receives the input of a pass. The memory of the input is in use from here on.
+void StepWriter::receive(const PipelineAction& pass) {
+  const int32_t m = pass.micro_batch;
+  if (pass.pass == PassKind::kForward) {
+    KeptActivations& input = kept(m, stage_.first_use - 1);
+    input = {};
+    const OperationId receive = transfer(Verb::kReceiveActivations, m);
+    input.output = {receive, receive};
+    input.received = receive;
+  } else {
+    const OperationId receive = transfer(Verb::kReceiveGradients, m);
+    activation_gradients(m) = {receive, receive};
+    kept(m, stage_.last_use()).gradient_received = receive;
+  }
+}
+
+/// The first visit of a pass waits until the input of the pass has been received.
+void StepWriter::wait_for_input(const Visit& visit, OperationId compute) {
+  const int32_t m = visit.micro_batch;
+  if (visit.verb == Verb::kForward && visit.use == stage_.first_use && !stage_.is_first())
+    wait(compute, {kept(m, visit.use - 1).received});
+  if (visit.verb == Verb::kBackward && visit.use == stage_.last_use() && !stage_.is_last())
+    wait(compute, {kept(m, visit.use).gradient_received});
+}
+
+/// Sends the result of the pass that ends with this visit.
+void StepWriter::send(const Visit& visit, OperationId compute) {
+  const int32_t m = visit.micro_batch;
+  if (visit.verb == Verb::kForward && !stage_.is_last())
+    kept(m, visit.use).sent = transfer(Verb::kSendActivations, m, {{compute}});
+  if (visit.verb == Verb::kBackward && !stage_.is_first())
+    activation_gradients(m).last = transfer(Verb::kSendGradients, m, {{compute}});
 }
 
 }  // namespace aliquot

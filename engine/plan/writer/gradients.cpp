@@ -189,6 +189,7 @@ void StepWriter::add_spare_gradient_slot() {
 
 void StepWriter::add_persistent_buffers() {
   for (int32_t f = 0; f < static_cast<int32_t>(flats_.size()); ++f) {
+    if (!plan_.is_here(f)) continue;
     add_persistent_buffer(Role::kParameters, f);
     if (policy_.quantize_weights) add_persistent_buffer(Role::kQuantizedShards, f);
     if (!flats_[f].trainable) continue;  // frozen parameters have only a working copy

@@ -27,6 +27,9 @@ class StepWriter {
   struct KeptActivations {
     Lifetime output = {};
     OperationId saved_from = kNone;
+    OperationId sent = kNone;               // sends the output to the next pipeline stage
+    OperationId received = kNone;           // received the output from the previous pipeline stage
+    OperationId gradient_received = kNone;  // receives the gradient of the output from the next pipeline stage
   };
 
   /// One execution of a use. A recompute and its backward have the same `position` in the passes.
@@ -35,6 +38,8 @@ class StepWriter {
     int32_t use;
     int32_t micro_batch;
     int32_t position;
+    bool ends_pass = false;                      // the last visit of a pass
+    std::vector<PipelineAction> receives = {};  // the passes whose input is received right before this visit
   };
 
   struct UnitState {
@@ -78,7 +83,12 @@ class StepWriter {
   void add_buffer(Role role, int32_t flat, Lifetime life, std::vector<Wait> ends);
 
   void list_visits();
+  void list_pass(const PipelineAction& pass);
   void add_visit(Verb verb, int32_t use, int32_t micro_batch);
+  void receive(const PipelineAction& pass);
+  void wait_for_input(const Visit& visit, OperationId compute);
+  void send(const Visit& visit, OperationId compute);
+  OperationId transfer(Verb verb, int32_t micro_batch, std::vector<Wait> after = {});
   void write_visit(int32_t v);
   void gather_for(int32_t v);
   void gather_quantized_shards(UnitId unit, int32_t micro_batch);
@@ -87,9 +97,11 @@ class StepWriter {
 
   void track_activations(int32_t v, OperationId compute);
   void add_finished_outputs(const Visit& visit);
-  void add_activation_buffer(Role role, int32_t use, const Visit& visit, Lifetime life);
-  /// The activations of `use` in the micro-batch of the visit.
-  KeptActivations& kept(const Visit& visit, int32_t use);
+  void add_activation_buffer(Role role, int32_t use, const Visit& visit, Lifetime life, OperationId sent = kNone);
+  /// The activations of `use` in a micro-batch.
+  KeptActivations& kept(int32_t micro_batch, int32_t use);
+  /// The gradients of activations in a micro-batch.
+  Lifetime& activation_gradients(int32_t micro_batch);
 
   void reduce_complete_units(int32_t v);
   void reduce(UnitId unit, int32_t micro_batch, bool last_micro_batch);
@@ -116,6 +128,7 @@ class StepWriter {
   const ModelSpec& model_;
   const Policy& policy_;
   const Schedule& schedule_;
+  const PipelineStage& stage_;
   const std::vector<FlatSpec>& flats_;
   const std::vector<std::vector<int32_t>>& flats_of_;
   bool one_node_;
@@ -129,7 +142,7 @@ class StepWriter {
   std::vector<std::pair<OperationId, UnitId>> first_gathers_;
   std::vector<PersistentGradientWrite> persistent_gradient_writes_;
   std::vector<KeptActivations> kept_activations_;  // by micro-batch in flight, then use
-  OperationId activation_gradients_from_ = kNone;
+  std::vector<Lifetime> activation_gradients_;     // by micro-batch in flight
   OperationId last_exchange_ = kNone;
   ScheduleDraft draft_;
 };

@@ -12,6 +12,7 @@ StepWriter::StepWriter(const Plan& plan)
       model_(plan.model),
       policy_(plan.policy),
       schedule_(plan.schedule),
+      stage_(plan.stage),
       flats_(plan.flats),
       flats_of_(plan.flats_of_unit),
       one_node_(plan.topology.one_node()),
@@ -21,7 +22,8 @@ StepWriter::StepWriter(const Plan& plan)
       units_(plan.model.units.size()),
       group_of_unit_(plan.model.units.size(), kNone),
       group_states_(plan.matrix_groups.size()),
-      kept_activations_(plan.model.uses.size() * static_cast<std::size_t>(schedule_.micro_batches_in_flight)) {
+      kept_activations_(plan.model.uses.size() * static_cast<std::size_t>(schedule_.micro_batches_in_flight)),
+      activation_gradients_(static_cast<std::size_t>(schedule_.micro_batches_in_flight)) {
   for (int32_t group = 0; group < static_cast<int32_t>(plan.matrix_groups.size()); ++group) {
     for (const int32_t f : plan.matrix_groups[group].flats) group_of_unit_[flats_[f].unit] = group;
   }
@@ -44,10 +46,16 @@ ScheduleDraft StepWriter::write() {
 }
 
 bool StepWriter::trains(UnitId unit) const {
-  return std::any_of(flats_of_[unit].begin(), flats_of_[unit].end(), [&](int32_t f) { return flats_[f].trainable; });
+  return std::any_of(flats_of_[unit].begin(), flats_of_[unit].end(), [&](int32_t f) { return plan_.trains(f); });
 }
 
 Lane StepWriter::lane_of(Verb verb) const {
+  if (is_transfer(verb)) {
+    const bool to_next = info(verb).group == GroupId::kNextStage;
+    const int boundary = stage_.index - (to_next ? 0 : 1);
+    if (transfers_activations(verb)) return boundary % 2 == 0 ? Lane::kForward0 : Lane::kForward1;
+    return boundary % 2 == 0 ? Lane::kBackward0 : Lane::kBackward1;
+  }
   // A gather as a view only waits for the writers, which needs no other thread.
   if (verb == Verb::kGather && schedule_.view) return Lane::kCompute;
   // At the end of the step, the compute lane is idle and runs updates. In backward, the lane of the reduction runs
@@ -88,17 +96,29 @@ void StepWriter::add_buffer(Role role, int32_t flat, Lifetime life, std::vector<
 }
 
 void StepWriter::list_visits() {
-  const auto uses = static_cast<int32_t>(model_.uses.size());
-  for (const PipelineAction& pass : passes_of(policy_)) {
-    const int32_t m = pass.micro_batch;
-    for (int32_t u = 0; u < uses && pass.pass == PassKind::kForward; ++u) add_visit(Verb::kForward, u, m);
-    for (int32_t u = uses - 1; u >= 0 && pass.pass == PassKind::kBackward; --u) {
-      if (recomputed_[u]) add_visit(Verb::kRecompute, u, m);
-      add_visit(Verb::kBackward, u, m);
-    }
+  const PassOrder order = pass_order_of(policy_);
+  const Receives receives = receives_of(order, stage_.index);
+  const auto& passes = order[static_cast<std::size_t>(stage_.index)];
+  for (std::size_t i = 0; i < passes.size(); ++i) {
+    const std::size_t first = visits_.size();
+    list_pass(passes[i]);
+    visits_[first].receives = receives[i];
+    visits_.back().ends_pass = true;
   }
   for (int32_t v = 0; v < static_cast<int32_t>(visits_.size()); ++v) {
     for (const UnitId unit : model_.uses[visits_[v].use]) units_[unit].needs.push_back(v);
+  }
+}
+
+void StepWriter::list_pass(const PipelineAction& pass) {
+  const int32_t m = pass.micro_batch;
+  if (pass.pass == PassKind::kForward) {
+    for (int32_t u = stage_.first_use; u < stage_.end_use; ++u) add_visit(Verb::kForward, u, m);
+    return;
+  }
+  for (int32_t u = stage_.last_use(); u >= stage_.first_use; --u) {
+    if (recomputed_[u]) add_visit(Verb::kRecompute, u, m);
+    add_visit(Verb::kBackward, u, m);
   }
 }
 
@@ -110,12 +130,14 @@ void StepWriter::add_visit(Verb verb, int32_t use, int32_t micro_batch) {
 
 void StepWriter::write_visit(int32_t v) {
   const Visit& visit = visits_[v];
+  for (const PipelineAction& pass : visit.receives) receive(pass);
   if (is_zero_stage_3()) {
     // A view transfers no data, so there is nothing to prefetch.
     const int32_t last = visit.position + (schedule_.view ? 0 : policy_.prefetch);
     for (int32_t w = v; w < static_cast<int32_t>(visits_.size()) && visits_[w].position <= last; ++w) gather_for(w);
   }
   const OperationId compute = add(visit.verb, visit.use, visit.micro_batch);
+  wait_for_input(visit, compute);
   for (const UnitId unit : model_.uses[visit.use]) {
     UnitState& state = units_[unit];
     if (is_zero_stage_3()) wait(compute, {state.last_gather});
@@ -167,9 +189,8 @@ void StepWriter::add_waits_of_refreshes() {
 bool StepWriter::should_release(UnitId unit, int32_t v) const {
   const UnitState& state = units_[unit];
   if (state.next_need == state.needs.size()) return true;
-  const auto uses = static_cast<int32_t>(model_.uses.size());
   const Visit& visit = visits_[v];
-  const bool kept = visit.verb == Verb::kForward && visit.use >= uses - policy_.keep_gathered;
+  const bool kept = visit.verb == Verb::kForward && visit.use >= stage_.end_use - policy_.keep_gathered;
   return !kept && visits_[state.needs[state.next_need]].position > visit.position + std::max(policy_.prefetch, 1);
 }
 

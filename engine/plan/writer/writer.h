@@ -19,8 +19,9 @@ struct ScheduleDraft {
   int64_t alignment_bytes = 256;  // all offsets are multiples of this
 };
 
-/// Groups the flats of matrices, in the order of units. The result is the same on every rank.
-std::vector<MatrixGroup> matrix_groups(const std::vector<FlatSpec>& flats, const Policy& policy, int rank_count);
+/// Groups the flats of matrices of a plan's stage, in the order of units. The result is the same on every rank of the
+/// stage.
+std::vector<MatrixGroup> matrix_groups(const Plan& plan);
 
 /// Writes the operations of one step and the lifetimes of its buffers. Reads the model, policy, flats and matrix groups
 /// of `plan`, and the resolved options in Plan::schedule (view, accumulate_into_shard).

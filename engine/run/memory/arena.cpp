@@ -6,14 +6,33 @@
 #include "sharding/comm/run_on_all_or_throw.h"
 
 namespace aliquot {
+namespace {
+
+/// The size of the largest arena of all pipeline stages.
+int64_t largest(int64_t own, const MeshGroups& groups) {
+  if (groups.mesh().pipeline == 1) return own;
+  int64_t most = own;
+  for (const std::string& other : groups.at(GroupId::kPipeline).gather_objects(std::to_string(own)))
+    most = std::max<int64_t>(most, std::stoll(other));
+  return most;
+}
+
+}  // namespace
 
 Arena::Arena(const Plan& training, const Plan& evaluation, const MeshGroups& groups) {
   Communicator& world = groups.world().communicator();
-  world_ = world.allocate(std::max(training.schedule.bytes(Space::kArena), evaluation.schedule.bytes(Space::kArena)),
-                          Category::kArena, "arena");
+  const int64_t own = std::max(training.schedule.bytes(Space::kArena), evaluation.schedule.bytes(Space::kArena));
+  world_ = world.allocate(largest(own, groups), Category::kArena, "arena");
   for (const GroupId group : kPeerGroups) {
     Communicator& ranks = groups.at(group);
     if (&ranks != &world) views_[peer_index(group)] = ranks.attach(world_, groups.mesh().members(group, world.rank()));
+  }
+  for (const Verb direction : MeshGroups::kDirections) {
+    for (const Verb verb : {direction, counterpart(direction)}) {
+      if (groups.mesh().pipeline == 1 || !groups.has_neighbor(info(verb).group)) continue;
+      const auto ranks = groups.mesh().members(info(verb).group, world.rank());
+      pairs_[MeshGroups::pair_index(verb)] = groups.pair(verb).attach(world_, ranks);
+    }
   }
   const bool aliases = training.policy.check && !training.topology.has_gpus();
   if (aliases) make_aliasable(world_.local(), world_.size_bytes());

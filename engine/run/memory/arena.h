@@ -13,10 +13,14 @@ namespace aliquot {
 /// group share. They are large enough for training and for evaluation, which never run at the same time. In the
 /// checking mode on hosts, the ranges can be aliased (AliasedPages). Construction is collective. The groups must
 /// outlive it.
+///
+/// All ranks reserve the same size. Pipeline stages that need less do not touch the rest of their arena.
 class Arena {
  public:
   Arena(const Plan& training, const Plan& evaluation, const MeshGroups& groups);
 
+  /// The arenas of the two ranks that make a transfer.
+  const SymmetricBuffer& pair(Verb verb) const { return *pairs_[MeshGroups::pair_index(verb)]; }
   /// The arena with the ranks of `group` as peers.
   const SymmetricBuffer& buffer(GroupId group) const {
     const auto& view = views_[peer_index(group)];
@@ -28,7 +32,8 @@ class Arena {
 
  private:
   SymmetricBuffer world_;
-  std::array<std::optional<SymmetricBuffer>, kPeerGroupCount> views_;  // empty if the group is the world
+  std::array<std::optional<SymmetricBuffer>, kPeerGroupCount> views_;          // empty if the group is the world
+  std::array<std::optional<SymmetricBuffer>, MeshGroups::kPairCount> pairs_;  // empty without such a neighbor
   std::optional<SharedRange> shared_;
 };
 

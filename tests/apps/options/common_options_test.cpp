@@ -201,10 +201,11 @@ TEST(CommonOptions, SetEveryFieldOfEngineOptions) {
   EXPECT_EQ(o.world.threads_per_rank, 3);
   EXPECT_EQ(o.world.timeout_seconds, 9);
   const EngineOptions e = o.engine_options();
-  const auto& [zero_stage, replicas, precision, accumulate, pass_order, accumulate_into, prefetch, keep_gathered,
-               recompute, gather, offload_state, offload_state_to, offload_parameters, offload_parameters_to,
-               update_in_backward, reproducible, quantize_weights, quantize_gradients, memory_budget_bytes, cost,
-               optimizer, moments, clip, loss_scaling, seed, max_skipped, tell_skipped, check] = e;
+  const auto& [zero_stage, replicas, precision, accumulate, pipeline, pipeline_schedule, pipeline_cut, pass_order,
+               accumulate_into, prefetch, keep_gathered, recompute, gather, offload_state, offload_state_to,
+               offload_parameters, offload_parameters_to, update_in_backward, reproducible, quantize_weights,
+               quantize_gradients, memory_budget_bytes, cost, optimizer, moments, clip, loss_scaling, seed, max_skipped,
+               tell_skipped, check] = e;
   EXPECT_EQ(std::tie(zero_stage, replicas, accumulate, prefetch, keep_gathered), std::tuple(2, 4, 5, 6, 7));
   EXPECT_EQ(std::tie(accumulate_into, gather, recompute),
             std::tuple(AccumulateInto::kFull, GatherMode::kCopy, kRecomputeAll));
@@ -224,14 +225,16 @@ TEST(CommonOptions, SetEveryFieldOfEngineOptions) {
   EXPECT_EQ(cost.samples_per_micro_batch, EngineOptions().cost.samples_per_micro_batch);
   EXPECT_EQ(loss_scaling.loss_scale, 0);
   EXPECT_TRUE(tell_skipped);
-  EXPECT_TRUE(pass_order.empty());
+  EXPECT_EQ(pipeline, 1);
+  EXPECT_EQ(pipeline_schedule, PipelineSchedule::k1F1B);
+  EXPECT_TRUE(pipeline_cut.empty() && pass_order.empty());
 }
 
-/// The options determine every field of a policy except `passes`, which no option sets yet, and `evaluation`.
+/// The options determine every field of a policy except those of pipelines, which no option sets yet, and `evaluation`.
 TEST(CommonOptions, SetEveryFieldOfAPolicy) {
   const Policy made = policy_of(all_set().engine_options()), plain = policy_of({});
-  const auto& [zero_stage, replica_count, precision, micro_batch_count, passes, accumulate_into, prefetch,
-               keep_gathered, recompute, gather, offload_state, offload_parameters, update_in_backward, reproducible,
+  const auto& [zero_stage, replica_count, precision, micro_batch_count, pipeline, pipeline_schedule, pipeline_cut,
+               pass_order, accumulate_into, prefetch, keep_gathered, recompute, gather, offload_state, offload_parameters, update_in_backward, reproducible,
                quantize_weights, quantize_gradients, state_bytes_per_block, matrix_updates, check, evaluation] = made;
   EXPECT_NE(zero_stage, plain.zero_stage);
   EXPECT_NE(replica_count, plain.replica_count);
@@ -251,7 +254,10 @@ TEST(CommonOptions, SetEveryFieldOfAPolicy) {
   EXPECT_NE(state_bytes_per_block, plain.state_bytes_per_block);
   EXPECT_NE(matrix_updates.has_value(), plain.matrix_updates.has_value());
   EXPECT_NE(check, plain.check);
-  EXPECT_TRUE(passes.empty());
+  EXPECT_EQ(pipeline, 1);
+  EXPECT_EQ(pipeline_schedule, PipelineSchedule::k1F1B);
+  EXPECT_TRUE(pipeline_cut.empty());
+  EXPECT_TRUE(pass_order.empty());
   EXPECT_FALSE(evaluation);
 }
 

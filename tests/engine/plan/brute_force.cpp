@@ -380,7 +380,7 @@ class Search {
   /// Records a write to the staging, which host nodes use if a reduced flat buffer has elements.
   void access_staging(Role role) {
     const auto reduced = [](const FlatSpec& flat) { return flat.trainable && flat.layout.flat_count() > 0; };
-    if (!plan_.world.has_gpus() && std::ranges::any_of(plan_.flats, reduced)) access_own(role, -1, true, kAllStarted);
+    if (!plan_.stage_topology.has_gpus() && std::ranges::any_of(plan_.flats, reduced)) access_own(role, -1, true, kAllStarted);
   }
 
   bool in_levels() const { return plan_.policy.reproducible && plan_.policy.micro_batch_count > 1; }
@@ -412,10 +412,10 @@ class Search {
   void replica_all_reduce(int32_t f) {
     access_own(Role::kReplicaPartialSums, f, false);
     bool spans_nodes = false;  // true if any replicate group spans nodes
-    for (int r = 0; r < plan_.world.rank_count(); ++r)
-      spans_nodes = spans_nodes || plan_.world.node_of_rank[r] != plan_.world.node_of_rank[r % ranks_];
+    for (int r = 0; r < plan_.stage_topology.rank_count(); ++r)
+      spans_nodes = spans_nodes || plan_.stage_topology.node_of_rank[r] != plan_.stage_topology.node_of_rank[r % ranks_];
     if (spans_nodes && !plan_.policy.quantize_gradients) access_staging(Role::kExchangeStaging);
-    if (plan_.policy.quantize_gradients && !plan_.world.one_node()) {
+    if (plan_.policy.quantize_gradients && !plan_.stage_topology.one_node()) {
       for (const Role role :
            {Role::kErrorFeedbackResidual, Role::kQuantizedSums, Role::kQuantizedReceived, Role::kFp32Sums})
         access_own(role, f, true);
@@ -460,7 +460,7 @@ class Search {
     }
     if (plan_.policy.precision.compute != DType::kFloat32) access_own(Role::kMaster, f, true);
     const bool rounds =
-        plan_.policy.quantize_gradients && (plan_.policy.replica_count > 1 ? !plan_.world.one_node() : several_nodes_);
+        plan_.policy.quantize_gradients && (plan_.policy.replica_count > 1 ? !plan_.stage_topology.one_node() : several_nodes_);
     if (rounds && !plan_.policy.update_in_backward)
       access_own(Role::kErrorFeedbackResidual, f, true);  // a skipped step resets it
     access_parts(rank_, Role::kParameters, f, own_part(), true, kStart);

@@ -121,7 +121,7 @@ Policy draw_policy(Dice& dice, const Topology& topology) {
   Policy policy;
   policy.zero_stage = dice.roll(0, 3);
   policy.micro_batch_count = dice.roll(1, 4);
-  if (dice.one_in(3)) policy.passes = draw_passes(dice, policy.micro_batch_count);
+  if (dice.one_in(3)) policy.pass_order = {draw_passes(dice, policy.micro_batch_count)};
   policy.accumulate_into = static_cast<AccumulateInto>(dice.roll(0, 2));
   policy.prefetch = dice.roll(0, 4);
   policy.keep_gathered = dice.roll(0, 3);

@@ -1,0 +1,251 @@
+// The proof that pipeline stages fit together: they transfer the same data, and cannot deadlock.
+#include <algorithm>
+#include <deque>
+#include <fmt/format.h>
+#include <map>
+#include <tuple>
+
+#include "engine/plan/sizes.h"
+#include "engine/proof/validate_parts.h"
+
+namespace aliquot {
+namespace {
+
+/// An operation of one stage.
+struct StageOperation {
+  int32_t stage;
+  OperationId operation;
+};
+
+using Pairs = std::vector<std::vector<StageOperation>>;  // by stage, then operation: the other side of a transfer
+
+/// Collects the first 200 defects of all stages.
+class StageDefects {
+ public:
+  explicit StageDefects(const std::vector<Plan>& stages) : stages_(stages) {}
+
+  void add(std::vector<StageOperation> at, std::string sentence) {
+    constexpr std::size_t kMost = 200;
+    std::vector<OperationId> operations;
+    for (const StageOperation& each : at) operations.push_back(each.operation);
+    if (found_.size() < kMost) found_.push_back({DefectKind::kTransfer, std::move(operations), std::move(sentence)});
+  }
+  std::string describe(const StageOperation& at) const {
+    const Plan& plan = stages_[static_cast<std::size_t>(at.stage)];
+    return fmt::format("{} of micro-batch {} (operation {} of pipeline stage {})", title(plan, at.operation),
+                       plan.schedule.operations[at.operation].micro_batch, at.operation, at.stage);
+  }
+  bool empty() const { return found_.empty(); }
+  std::vector<Defect> take() { return std::move(found_); }
+
+ private:
+  const std::vector<Plan>& stages_;
+  std::vector<Defect> found_;
+};
+
+const Operation& operation_of(const std::vector<Plan>& stages, const StageOperation& at) {
+  return stages[static_cast<std::size_t>(at.stage)].schedule.operations[at.operation];
+}
+
+/// Pairs the n-th send of each boundary and direction with the n-th receive, as communicators do. Both must be of the
+/// same use and micro-batch, on the same lane.
+Pairs pair_transfers(const std::vector<Plan>& stages, StageDefects& defects) {
+  Pairs pairs(stages.size());
+  std::map<std::tuple<int32_t, bool, bool>, std::vector<StageOperation>> sides;  // boundary, forward, sends
+  for (int32_t s = 0; s < static_cast<int32_t>(stages.size()); ++s) {
+    const auto& operations = stages[static_cast<std::size_t>(s)].schedule.operations;
+    pairs[static_cast<std::size_t>(s)].assign(operations.size(), {-1, -1});
+    for (OperationId id = 0; id < static_cast<OperationId>(operations.size()); ++id) {
+      const Operation& operation = operations[id];
+      if (!is_transfer(operation.verb)) continue;
+      const int32_t boundary = operation.group == GroupId::kNextStage ? s : s - 1;
+      sides[{boundary, transfers_activations(operation.verb), is_send(operation.verb)}].push_back({s, id});
+    }
+  }
+  for (const auto& [key, own] : sides) {
+    const auto& [boundary, forward, sends] = key;
+    const auto& others = sides[{boundary, forward, !sends}];
+    for (std::size_t i = 0; i < own.size(); ++i) {
+      if (i >= others.size()) {
+        defects.add({own[i]}, fmt::format("{} has no counterpart on the other stage", defects.describe(own[i])));
+        continue;
+      }
+      const Operation &a = operation_of(stages, own[i]), &b = operation_of(stages, others[i]);
+      if (a.operand != b.operand || a.micro_batch != b.micro_batch || a.lane != b.lane)
+        defects.add({own[i], others[i]},
+                    fmt::format("{} meets {}", defects.describe(own[i]), defects.describe(others[i])));
+      pairs[static_cast<std::size_t>(own[i].stage)][static_cast<std::size_t>(own[i].operation)] = others[i];
+    }
+  }
+  return pairs;
+}
+
+/// The offset of the buffer that a transfer reads or writes on its own stage, or -1.
+int64_t own_offset(const Plan& plan, OperationId id) {
+  const Operation& operation = plan.schedule.operations[id];
+  const bool activations = transfers_activations(operation.verb);
+  for (const PlannedBuffer& buffer : plan.schedule.buffers) {
+    const bool is_it = buffer.role == (activations ? Role::kOutputActivations : Role::kActivationGradients) &&
+                       (!activations || buffer.flat == operation.operand);
+    if (is_it && buffer.micro_batch == operation.micro_batch && buffer.first <= id && id <= buffer.last)
+      return buffer.offset_bytes;
+  }
+  return -1;
+}
+
+/// Each stage must know the offset at which the other one reads or writes.
+void check_offsets(const std::vector<Plan>& stages, const Pairs& pairs, StageDefects& defects) {
+  for (int32_t s = 0; s < static_cast<int32_t>(stages.size()); ++s) {
+    const auto& operations = stages[static_cast<std::size_t>(s)].schedule.operations;
+    for (OperationId id = 0; id < static_cast<OperationId>(operations.size()); ++id) {
+      const StageOperation other = pairs[static_cast<std::size_t>(s)][static_cast<std::size_t>(id)];
+      if (other.stage < 0) continue;
+      const int64_t offset = own_offset(stages[static_cast<std::size_t>(other.stage)], other.operation);
+      if (offset >= 0 && operations[id].peer_offset_bytes == offset) continue;
+      defects.add({{s, id}, other},
+                  fmt::format("{} uses offset {} of the other stage, but the buffer of {} is at {}",
+                              defects.describe({s, id}), operations[id].peer_offset_bytes, defects.describe(other),
+                              offset));
+    }
+  }
+}
+
+/// Runs two steps of all stages, as far as they get. An operation can end if the operations before it in its queue and
+/// those that it waits for have ended. A transfer also needs the other side to have come that far. No stage goes on
+/// before all stages have reached the norm.
+class Execution {
+ public:
+  /// `one_queue`: all transfers of a rank run in one queue.
+  Execution(const std::vector<Plan>& stages, const Pairs& pairs, bool one_queue)
+      : stages_(stages), pairs_(pairs), one_queue_(one_queue) {
+    for (const Plan& stage : stages) {
+      counts_.push_back(static_cast<int32_t>(stage.schedule.operations.size()));
+      first_.push_back(total_);
+      total_ += counts_.back() * kSteps;
+    }
+    operations_end_ = total_;
+    total_ += kSteps;  // for each step, a node that ends when all stages have reached the norm
+    waits_left_.assign(static_cast<std::size_t>(total_), 0);
+    followers_.resize(static_cast<std::size_t>(total_));
+    arrived_.assign(static_cast<std::size_t>(total_), false);
+    for (int32_t s = 0; s < static_cast<int32_t>(stages.size()); ++s) add_edges(s);
+  }
+
+  void run() {
+    std::deque<int32_t> ready;
+    for (int32_t node = 0; node < total_; ++node) {
+      if (waits_left_[static_cast<std::size_t>(node)] == 0) ready.push_back(node);
+    }
+    while (!ready.empty()) {
+      const int32_t node = ready.front();
+      ready.pop_front();
+      arrived_[static_cast<std::size_t>(node)] = true;
+      const int32_t other = other_side(node);
+      if (other >= 0 && !arrived_[static_cast<std::size_t>(other)]) continue;
+      for (const int32_t ended : {node, other}) {
+        if (ended < 0) continue;
+        ++ended_count_;
+        for (const int32_t next : followers_[static_cast<std::size_t>(ended)]) {
+          if (--waits_left_[static_cast<std::size_t>(next)] == 0) ready.push_back(next);
+        }
+      }
+    }
+  }
+
+  bool complete() const { return ended_count_ == total_; }
+  /// The transfers that have started and wait for their other side.
+  std::vector<StageOperation> stuck() const {
+    std::vector<StageOperation> stuck;
+    for (int32_t node = 0; node < operations_end_; ++node) {
+      const int32_t other = other_side(node);
+      if (arrived_[static_cast<std::size_t>(node)] && other >= 0 && !arrived_[static_cast<std::size_t>(other)])
+        stuck.push_back(at(node));
+    }
+    return stuck;
+  }
+
+ private:
+  static constexpr int32_t kSteps = 2;
+
+  int32_t node(int32_t stage, int32_t step, OperationId id) const {
+    return first_[static_cast<std::size_t>(stage)] + step * counts_[static_cast<std::size_t>(stage)] + id;
+  }
+  StageOperation at(int32_t node) const {
+    const auto stage = static_cast<int32_t>(std::ranges::upper_bound(first_, node) - first_.begin()) - 1;
+    return {stage, (node - first_[static_cast<std::size_t>(stage)]) % counts_[static_cast<std::size_t>(stage)]};
+  }
+  int32_t other_side(int32_t node) const {
+    if (node >= operations_end_) return -1;
+    const auto [stage, id] = at(node);
+    const StageOperation other = pairs_[static_cast<std::size_t>(stage)][static_cast<std::size_t>(id)];
+    if (other.stage < 0) return -1;
+    const int32_t step = (node - first_[static_cast<std::size_t>(stage)]) / counts_[static_cast<std::size_t>(stage)];
+    return this->node(other.stage, step, other.operation);
+  }
+  void add_edge(int32_t from, int32_t to) {
+    followers_[static_cast<std::size_t>(from)].push_back(to);
+    ++waits_left_[static_cast<std::size_t>(to)];
+  }
+  void add_edges(int32_t stage) {
+    const auto& operations = stages_[static_cast<std::size_t>(stage)].schedule.operations;
+    constexpr int32_t kNone = -1;
+    std::array<int32_t, kLaneCount> last;
+    last.fill(kNone);
+    int32_t last_model_code = kNone;
+    for (int32_t step = 0; step < kSteps; ++step) {
+      for (OperationId id = 0; id < static_cast<OperationId>(operations.size()); ++id) {
+        const Operation& operation = operations[id];
+        const int32_t now = node(stage, step, id);
+        const bool queued = one_queue_ && is_transfer(operation.verb);
+        int32_t& before = last[static_cast<std::size_t>(queued ? Lane::kForward0 : operation.lane)];
+        if (before != kNone) add_edge(before, now);
+        before = now;
+        // On hosts, model code and the norm run on the thread that issues all operations.
+        if (last_model_code != kNone) add_edge(last_model_code, now);
+        if (operation.lane == Lane::kCompute) last_model_code = now;
+        if (operation.verb == Verb::kNorm) {
+          last_model_code = operations_end_ + step;
+          add_edge(now, last_model_code);
+        }
+        for (const Wait& wait : operation.after) {
+          const int32_t of = step - (wait.of_previous_step ? 1 : 0);
+          if (of >= 0) add_edge(node(stage, of, wait.operation), now);
+        }
+      }
+    }
+  }
+
+  const std::vector<Plan>& stages_;
+  const Pairs& pairs_;
+  bool one_queue_;
+  int32_t total_ = 0, operations_end_ = 0, ended_count_ = 0;
+  std::vector<int32_t> counts_, first_;  // by stage: operations of a step, and the first node
+  std::vector<int32_t> waits_left_;      // by node
+  std::vector<std::vector<int32_t>> followers_;
+  std::vector<bool> arrived_;  // all that the operation waits for on its own stage has ended
+};
+
+void check_deadlock(const std::vector<Plan>& stages, const Pairs& pairs, bool one_queue, StageDefects& defects) {
+  Execution execution(stages, pairs, one_queue);
+  execution.run();
+  if (execution.complete()) return;
+  const std::vector<StageOperation> stuck = execution.stuck();
+  std::string waiting;
+  for (std::size_t i = 0; i < std::min<std::size_t>(stuck.size(), 2); ++i)
+    waiting += fmt::format("{}{}", i == 0 ? "" : " and ", defects.describe(stuck[i]));
+  defects.add(stuck, fmt::format("a deadlock{}: {} never meet their other side",
+                                 one_queue ? " if a rank runs all transfers in one queue" : "", waiting));
+}
+
+}  // namespace
+
+std::vector<Defect> validate_stages(const std::vector<Plan>& stages) {
+  StageDefects defects(stages);
+  const Pairs pairs = pair_transfers(stages, defects);
+  if (!defects.empty()) return defects.take();
+  check_offsets(stages, pairs, defects);
+  for (const bool one_queue : {false, true}) check_deadlock(stages, pairs, one_queue, defects);
+  return defects.take();
+}
+
+}  // namespace aliquot

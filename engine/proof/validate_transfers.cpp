@@ -1,0 +1,107 @@
+// Checks of the sends and receives of one pipeline stage.
+#include <array>
+#include <fmt/format.h>
+
+#include "engine/proof/validate_parts.h"
+
+namespace aliquot {
+namespace {
+
+constexpr OperationId kNone = -1;
+
+class TransferChecker {
+ public:
+  explicit TransferChecker(const Proof& proof)
+      : proof_(proof),
+        stage_(proof.plan.stage),
+        operations_(proof.plan.schedule.operations),
+        batches_(static_cast<std::size_t>(proof.plan.policy.evaluation ? 1 : proof.plan.schedule.micro_batch_count)) {}
+
+  void walk() {
+    for (OperationId id = 0; id < static_cast<OperationId>(operations_.size()); ++id) {
+      if (is_transfer(operations_[id].verb)) transfer(id);
+      if (operations_[id].verb == Verb::kForward || operations_[id].verb == Verb::kBackward) pass(id);
+    }
+    const bool trains = !proof_.plan.policy.evaluation;
+    expect(Verb::kReceiveActivations, !stage_.is_first());
+    expect(Verb::kSendActivations, !stage_.is_last());
+    expect(Verb::kReceiveGradients, trains && !stage_.is_last());
+    expect(Verb::kSendGradients, trains && !stage_.is_first());
+  }
+
+ private:
+  /// By micro-batch: the sends and receives, and the ends of the passes that make the data.
+  struct Batch {
+    OperationId of(Verb verb) const { return transfers[index(verb)]; }
+    OperationId& of(Verb verb) { return transfers[index(verb)]; }
+    static std::size_t index(Verb verb) {
+      return static_cast<std::size_t>(verb) - static_cast<std::size_t>(Verb::kSendActivations);
+    }
+    std::array<OperationId, 4> transfers = {kNone, kNone, kNone, kNone};
+    OperationId forward_end = kNone, backward_end = kNone;
+  };
+
+  void transfer(OperationId id) {
+    const Operation& operation = operations_[id];
+    const bool to_next = operation.group == GroupId::kNextStage;
+    if (operation.operand != (to_next ? stage_.last_use() : stage_.first_use - 1))
+      add(id, "transfers the activations of a use that is not at the boundary of the stage");
+    const int boundary = stage_.index - (to_next ? 0 : 1);
+    const Lane even = transfers_activations(operation.verb) ? Lane::kForward0 : Lane::kBackward0;
+    const Lane odd = transfers_activations(operation.verb) ? Lane::kForward1 : Lane::kBackward1;
+    if (operation.lane != (boundary % 2 == 0 ? even : odd)) add(id, "is not on the lane of the boundary");
+    Batch& batch = batches_[static_cast<std::size_t>(operation.micro_batch)];
+    if (batch.of(operation.verb) != kNone) add(id, "repeats a transfer");
+    batch.of(operation.verb) = id;
+    if (!is_send(operation.verb)) return;
+    const bool forward = transfers_activations(operation.verb);
+    const OperationId made = forward ? batch.forward_end : batch.backward_end;
+    if (made == kNone || !ended(made, id)) add(id, "does not wait for the pass that makes the data");
+  }
+
+  /// The first use of a pass waits for its input. The last one makes what is sent.
+  void pass(OperationId id) {
+    const Operation& operation = operations_[id];
+    Batch& batch = batches_[static_cast<std::size_t>(operation.micro_batch)];
+    const bool forward = operation.verb == Verb::kForward;
+    if (forward && operation.operand == stage_.last_use()) batch.forward_end = id;
+    if (!forward && operation.operand == stage_.first_use) batch.backward_end = id;
+    const bool needs_activations = forward && operation.operand == stage_.first_use && !stage_.is_first();
+    const bool needs_gradients = !forward && operation.operand == stage_.last_use() && !stage_.is_last();
+    if (!needs_activations && !needs_gradients) return;
+    const OperationId input = batch.of(needs_activations ? Verb::kReceiveActivations : Verb::kReceiveGradients);
+    if (input == kNone || !ended(input, id)) add(id, "does not wait for its input from the neighboring stage");
+  }
+
+  void expect(Verb verb, bool wanted) {
+    for (std::size_t m = 0; m < batches_.size(); ++m) {
+      const OperationId id = batches_[m].of(verb);
+      if ((id != kNone) == wanted) continue;
+      if (wanted) {
+        proof_.defects.add(DefectKind::kTransfer, {},
+                           fmt::format("the step has no {} of micro-batch {}", name(verb), m));
+      } else {
+        add(id, "transfers data that no other stage needs or has");
+      }
+    }
+  }
+
+  bool ended(OperationId earlier, OperationId id) const {
+    const Moment now = proof_.order.moment(1, id);
+    return proof_.order.ended_here(proof_.order.moment(1, earlier), proof_.order.at_start(now));
+  }
+  void add(OperationId id, std::string_view what) {
+    proof_.defects.add(DefectKind::kTransfer, {id}, fmt::format("{} {}", proof_.defects.describe(id), what));
+  }
+
+  const Proof& proof_;
+  const PipelineStage& stage_;
+  const std::vector<Operation>& operations_;
+  std::vector<Batch> batches_;
+};
+
+}  // namespace
+
+void check_transfers(const Proof& proof) { TransferChecker(proof).walk(); }
+
+}  // namespace aliquot

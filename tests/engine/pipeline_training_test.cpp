@@ -1,0 +1,218 @@
+// Training on several pipeline stages. Results are bitwise identical to those of one stage, for every number of stages,
+// order of passes and ZeRO stage, and memory use equals the plan on every rank.
+#include <cmath>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <gtest/gtest.h>
+
+#include "tests/engine/blocks_model.h"
+#include "tests/support/adversarial_device.h"
+#include "tests/support/usage_error_message.h"
+
+namespace aliquot {
+namespace {
+
+using namespace testing_model;
+
+struct Trained {
+  std::vector<double> losses, norms;
+  std::vector<float> parameters;
+  friend bool operator==(const Trained&, const Trained&) = default;
+};
+
+/// Five blocks on the stages of a pipeline.
+std::vector<int> cut_of(int stages) {
+  return stages == 1   ? std::vector<int>{}
+         : stages == 2 ? std::vector{2, 3}
+         : stages == 3 ? std::vector{1, 3, 1}
+         : stages == 4 ? std::vector{1, 2, 1, 1}
+                       : std::vector{1, 1, 1, 1, 1};
+}
+
+/// Runs one step. All ranks with the same data coordinate use the same samples.
+void run_step(EngineWithBlocks& setup, double first_sample) {
+  auto& [blocks, engine] = setup;
+  const PassOrder order = pass_order_of(engine.plan().policy);
+  for (const auto& [stage, pass, micro_batch] : order[static_cast<std::size_t>(engine.plan().stage.index)]) {
+    const double sample = first_sample + 0.1 * micro_batch;
+    const int uses = engine.plan().stage.end_use - engine.plan().stage.first_use;
+    for (int i = 0; i < uses; ++i) {
+      blocks.select_sample(engine, sample);
+      const auto work = engine.next();
+      ASSERT_TRUE(work);
+      EXPECT_EQ(work->micro_batch, micro_batch);
+      if (work->kind == UseKind::kForward)
+        blocks.forward(engine, work->memory(), sample);
+      else
+        blocks.backward(engine, work->memory());
+    }
+  }
+  EXPECT_FALSE(engine.next());
+}
+
+/// Trains three steps on `data_ranks` ranks per stage. Returns the losses of the last stage, and expects that all ranks
+/// have the same norms and parameters, and that their ledgers equal their accounts.
+Trained train(int data_ranks, const EngineOptions& options, const WorldOptions& world_options = kHosts) {
+  Trained trained;
+  World::threads(
+      data_ranks * options.pipeline,
+      [&](World& world) {
+        EngineWithBlocks setup(world, options);
+        auto& [blocks, engine] = setup;
+        Trained own;
+        for (int step = 0; step < 3; ++step) {
+          run_step(setup, step + 0.01 * (world.rank() % data_ranks));
+          const StepReport report = engine.step();
+          engine.compute_stream().synchronize();
+          own.losses.push_back(blocks.loss), own.norms.push_back(report.gradient_norm);
+        }
+        EXPECT_EQ(world.device().ledger().peak(), account(engine.plan().schedule).peak);
+        for (int i = 0; i < kBlocks; ++i) {
+          for (const char* name : {"a", "b"}) {
+            const auto full = engine.read(fmt::format("h.{}.{}", i, name));
+            own.parameters.insert(own.parameters.end(), full.begin(), full.end());
+          }
+        }
+        if (world.rank() == data_ranks * (options.pipeline - 1)) trained = own;
+      },
+      world_options);
+  return trained;
+}
+
+std::string describe(const EngineOptions& options) {
+  return fmt::format("{} stages, {}, ZeRO stage {}, {} micro-batches", options.pipeline,
+                     options.pipeline_schedule == PipelineSchedule::kGpipe ? "gpipe" : "1f1b", options.zero_stage,
+                     options.accumulate);
+}
+
+TEST(PipelineTraining, DoesNotChangeResults) {
+  int cases = 0;
+  for (const int zero_stage : {0, 1, 2, 3}) {
+    for (const int micro_batches : {1, 2, 4, 5, 8}) {
+      for (const int data_ranks : {1, 2}) {
+        EngineOptions options{
+            .zero_stage = zero_stage, .accumulate = micro_batches, .accumulate_into = AccumulateInto::kShard};
+        const Trained reference = train(data_ranks, options);
+        ASSERT_TRUE(std::isfinite(reference.norms.back()) && reference.losses.back() > 0);
+        for (const int stages : {2, 3, 4}) {
+          for (const auto schedule : {PipelineSchedule::k1F1B, PipelineSchedule::kGpipe}) {
+            options.pipeline = stages;
+            options.pipeline_cut = cut_of(stages);
+            options.pipeline_schedule = schedule;
+            EXPECT_TRUE(train(data_ranks, options) == reference) << describe(options);
+            ++cases;
+          }
+        }
+      }
+    }
+  }
+  EXPECT_EQ(cases, 240);
+}
+
+TEST(PipelineTraining, DoesNotChangeResultsWithOtherOptions) {
+  const EngineOptions all[] = {
+      {.recompute = 3},
+      {.reproducible = true},
+      {.replicas = 2, .reproducible = true},
+      {.zero_stage = 2, .replicas = 2},
+      {.accumulate_into = AccumulateInto::kFull},
+      {.zero_stage = 3, .prefetch = 3, .keep_gathered = 3, .gather = GatherMode::kCopy},
+      {.zero_stage = 3, .gather = GatherMode::kCopy, .update_in_backward = true, .clip = 0},
+      {.zero_stage = 3, .quantize_weights = true},
+      {.zero_stage = 3, .optimizer = Muon{}},
+      {.zero_stage = 0, .optimizer = Muon{}},
+      {.zero_stage = 3, .check = true},
+      {.zero_stage = 3, .offload_state = Offload::kHost, .offload_parameters = Offload::kHost}};
+  for (EngineOptions options : all) {
+    options.accumulate = 4;
+    const Trained reference = train(4, options);
+    for (const int stages : {2, 5}) {
+      options.pipeline = stages;
+      options.pipeline_cut = cut_of(stages);
+      EXPECT_TRUE(train(4, options) == reference) << describe(options);
+    }
+  }
+}
+
+TEST(PipelineTraining, AdversarialSchedulingDoesNotChangeResults) {
+  for (const int zero_stage : {0, 2, 3}) {
+    EngineOptions options{.zero_stage = zero_stage,
+                          .accumulate = 4,
+                          .accumulate_into = AccumulateInto::kShard,
+                          .recompute = 2};
+    const Trained reference = train(2, options);
+    for (const auto schedule : {PipelineSchedule::k1F1B, PipelineSchedule::kGpipe}) {
+      options.pipeline = 3;
+      options.pipeline_cut = cut_of(3);
+      options.pipeline_schedule = schedule;
+      for (uint64_t seed = 0; seed < 8; ++seed) {
+        AdversarialScheduler adversary(
+            seed, seed % 2 == 0 ? AdversarialScheduler::Compute::kInline : AdversarialScheduler::Compute::kQueued);
+        EXPECT_TRUE(
+            train(2, options, {.timeout_seconds = 60, .make_device = [&](int) { return adversary.make_device(); }}) ==
+            reference)
+            << "seed " << seed << ", " << describe(options);
+      }
+    }
+  }
+}
+
+/// 1F1B keeps min(m, p - s) micro-batches on stage s, GPipe keeps m. A stage may have received the input of one more.
+TEST(PipelineTraining, SavedActivationsAreThoseOfTheMicroBatchesInFlight) {
+  for (const int stages : {2, 3, 5}) {
+    for (const int micro_batches : {1, 2, 4, 9}) {
+      for (const auto schedule : {PipelineSchedule::k1F1B, PipelineSchedule::kGpipe}) {
+        World::threads(
+            stages,
+            [&](World& world) {
+              EngineWithBlocks setup(world, {.accumulate = micro_batches,
+                                             .pipeline = stages,
+                                             .pipeline_schedule = schedule,
+                                             .pipeline_cut = cut_of(stages),
+                                             .recompute = 0});
+              const Plan& plan = setup.engine.plan();
+              int most = 0, saved = 0;
+              for (OperationId id = 0; id < static_cast<OperationId>(plan.schedule.operations.size()); ++id) {
+                saved = static_cast<int>(std::ranges::count_if(plan.schedule.buffers, [&](const PlannedBuffer& buffer) {
+                  return buffer.role == Role::kSavedActivations && buffer.first <= id && id <= buffer.last;
+                }));
+                most = std::max(most, saved);
+              }
+              const int uses = plan.stage.end_use - plan.stage.first_use;
+              const int in_flight = schedule == PipelineSchedule::kGpipe
+                                        ? micro_batches
+                                        : std::min(micro_batches, stages - plan.stage.index);
+              EXPECT_EQ(most, in_flight * uses);
+              EXPECT_LE(plan.schedule.micro_batches_in_flight, in_flight + 1);
+            },
+            kHosts);
+      }
+    }
+  }
+}
+
+std::string refusal(int ranks, const EngineOptions& options) {
+  std::string message;
+  World::threads(
+      ranks,
+      [&](World& world) {
+        const std::string own = test::usage_error_message([&] { EngineWithBlocks setup(world, options); });
+        if (world.rank() == 0) message = own;
+      },
+      kHosts);
+  return message;
+}
+
+TEST(PipelineTraining, InvalidPipelinesAreRefused) {
+  EXPECT_NE(refusal(2, {.pipeline = 3}).find("EngineOptions::pipeline is 3: expected a divisor of the number of ranks"),
+            std::string::npos);
+  EXPECT_NE(refusal(2, {.pipeline = 2, .pipeline_cut = {2, 2}}).find("has 4 uses in all, but the model has 5"),
+            std::string::npos);
+  EXPECT_NE(refusal(2, {.pipeline = 2, .pipeline_cut = {5, 0}}).find("gives a pipeline stage 0 uses"),
+            std::string::npos);
+  EXPECT_NE(refusal(2, {.pipeline = 2, .pipeline_cut = {5}}).find("has 1 numbers, but EngineOptions::pipeline is 2"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace aliquot
