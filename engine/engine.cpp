@@ -187,8 +187,7 @@ std::shared_ptr<const std::vector<Plan>> Engine::make_plans(const std::vector<Un
   } else if (policy.pipeline > 1) {
     throw UsageError("EngineOptions::memory_budget_bytes and EngineOptions::pipeline cannot be combined yet");
   } else {
-    stages.push_back(
-        plan_within(options_.memory_budget_bytes, model, policy, world_.topology(), options_.cost));
+    stages.push_back(plan_within(options_.memory_budget_bytes, model, policy, world_.topology(), options_.cost));
   }
   return std::make_shared<const std::vector<Plan>>(std::move(stages));
 }

@@ -105,7 +105,8 @@ class Engine {
 
   /// Opens the next use of the step, in the planned order of passes. Returns nullopt after the last one: then call
   /// step(). Close the returned Work, by its destruction, before the next call. Replaces micro_batch(), forward() and
-  /// backward(), and may be mixed with them.
+  /// backward(), and may be mixed with them. If an exception is thrown while no Work is open, call abandon(), so that the
+  /// step can be completed.
   [[nodiscard]] std::optional<Work> next();
   /// Opens the next use of an evaluation, a forward pass between steps that saves nothing for backward. Returns nullopt
   /// after the last use. The next call then begins another evaluation.
@@ -138,6 +139,10 @@ class Engine {
   /// last step was not finite, otherwise FaultError. That step is counted, and training may continue with another step.
   [[nodiscard]] StepReport step();
 
+  /// Replaces each value, for example a loss, by its sum over the ranks of the last pipeline stage, on all ranks. Ignores
+  /// the values of other stages. Accepts at most Communicator::kSmallCount values in host memory. Collective; blocks.
+  /// Call outside of scopes.
+  void sum_losses(std::span<double> values);
   /// Applies from the next step on. Must be the same on every rank. Throws UsageError unless 0 <= rate < 1e30.
   void set_learning_rate(double rate);
   /// The factor by which the model must multiply the loss of this step. 1 unless the model computes in fp16.
@@ -212,7 +217,7 @@ class Engine {
   ActivationSpec activations_;
   Recompute recompute_;
   std::shared_ptr<const std::vector<Plan>> stages_;  // null until plan() is called, and after each declaration
-  std::unique_ptr<Stream> compute_stream_;  // from compute_on(); moved into the session by materialize()
+  std::unique_ptr<Stream> compute_stream_;           // from compute_on(); moved into the session by materialize()
   std::unique_ptr<StepDecider> decider_;
   std::unique_ptr<Session> session_;  // refers to the members above; null until materialize()
 };

@@ -55,7 +55,8 @@ std::optional<Work> Engine::next() {
   if (!open.open_next()) return std::nullopt;
   const Operation& operation = open.open_operation();
   const UseKind kind = operation.verb == Verb::kForward ? UseKind::kForward : UseKind::kBackward;
-  return Work{kind, operation.operand, operation.micro_batch, (*stages_)[own_stage()].model.uses[operation.operand], Scope(this)};
+  return Work{kind, operation.operand, operation.micro_batch, (*stages_)[own_stage()].model.uses[operation.operand],
+              Scope(this)};
 }
 
 std::optional<Work> Engine::next_evaluation() {
@@ -65,6 +66,8 @@ std::optional<Work> Engine::next_evaluation() {
   return Work{UseKind::kEvaluate, operation.operand, operation.micro_batch,
               (*stages_)[own_stage()].model.uses[operation.operand], Scope(this)};
 }
+
+void Engine::sum_losses(std::span<double> values) { session("sum_losses()").sum_losses(values); }
 
 void Engine::skip(std::span<const UnitId> units) { session("skip()").skip(units); }
 

@@ -19,8 +19,8 @@ struct EngineOptions {
   int zero_stage = 3;
   int replicas = 1;  // number of shard groups; each has contiguous ranks and holds one copy of the model
   Precision precision = {};
-  int accumulate = 1;         // micro-batches per step
-  int pipeline = 1;           // number of pipeline stages; each has contiguous ranks and runs a part of the uses
+  int accumulate = 1;  // micro-batches per step
+  int pipeline = 1;    // number of pipeline stages; each has contiguous ranks and runs a part of the uses
   PipelineSchedule pipeline_schedule = PipelineSchedule::k1F1B;
   std::vector<int> pipeline_cut = {};  // number of consecutive uses on each pipeline stage; empty: see cut_pipeline()
   PassOrder pass_order = {};           // replaces `pipeline_schedule` if not empty; one line for each pipeline stage

@@ -65,6 +65,8 @@ class Session {
   void abandon();
   /// Like abandon(), after an exception left a micro-batch of `step`. Has no effect if that step is already finished.
   void abandon_micro_batch(int64_t step) noexcept;
+  /// See Engine::sum_losses().
+  void sum_losses(std::span<double> values);
 
   /// Throws UsageError, naming `call`, if a step or an evaluation is not finished or a scope is open.
   void require_between_steps(std::string_view call) const;

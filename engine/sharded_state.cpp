@@ -99,13 +99,14 @@ StateTensor ShardedState::parameter(int32_t flat, int32_t tensor) const {
   const FlatLayout& layout = plan().flats[flat].layout;
   const Weights& weights = parts_.weights;
   const auto weight = [&](int64_t first) { return weights.working_copy(flat, first); };
-  return {.path = "parameters/" + layout.tensors()[tensor].name,
-          .shape = layout.tensors()[tensor].shape,
-          .dtype = DType::kFloat32,
-          .pieces = plan().is_here(flat) ? pieces_of(layout, tensor,
-                                                     {weights.first_rank(), weights.last_rank(), saving_rank(), 1, weight})
-                                         : std::vector<StatePiece>{},
-          .access = weights.access(flat)};
+  return {
+      .path = "parameters/" + layout.tensors()[tensor].name,
+      .shape = layout.tensors()[tensor].shape,
+      .dtype = DType::kFloat32,
+      .pieces = plan().is_here(flat)
+                    ? pieces_of(layout, tensor, {weights.first_rank(), weights.last_rank(), saving_rank(), 1, weight})
+                    : std::vector<StatePiece>{},
+      .access = weights.access(flat)};
 }
 
 StateTensor ShardedState::optimizer_state(int32_t flat, int32_t tensor, std::size_t state) const {

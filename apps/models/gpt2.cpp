@@ -17,7 +17,7 @@ constexpr Initializer kOne{Initializer::Kind::kOne};
 Gpt2::Gpt2(const ModelShape& shape, const ModelOptions& options, Backend& backend)
     : Transformer(shape, options, backend) {
   declare_units();
-  finish_declaration(0);
+  finish_declaration(shape_.tied ? 0 : -1);
 }
 
 void Gpt2::declare_units() {
@@ -26,13 +26,16 @@ void Gpt2::declare_units() {
   Gpt2Tensors &p = parameters_, &g = gradients_;
   p.blocks.resize(static_cast<size_t>(shape_.layers));
   g.blocks.resize(static_cast<size_t>(shape_.layers));
-  units_.push_back({"wte", options_.table_gradients, {table({shape_.vocabulary, width}, kNormal, p.wte, g.wte)}});
+  const std::vector<int64_t> of_tokens{shape_.vocabulary, width};
+  units_.push_back({"wte", shape_.tied ? options_.table_gradients : write, {table(of_tokens, kNormal, p.wte, g.wte)}});
   units_.push_back({"wpe", write, {table({shape_.context, width}, kNormal, p.wpe, g.wpe)}});
   for (int64_t layer = 0; layer < shape_.layers; ++layer) declare_block(layer);
   units_.push_back({"ln_f",
                     write,
                     {tensor("weight", {width}, kOne, p.ln_f_weight, g.ln_f_weight),
                      tensor("bias", {width}, kZero, p.ln_f_bias, g.ln_f_bias)}});
+  if (shape_.tied) return;
+  units_.push_back({"lm_head", write, {table(of_tokens, kNormal, p.lm_head, g.lm_head)}});
 }
 
 void Gpt2::declare_block(int64_t layer) {

@@ -21,9 +21,11 @@ struct Gpt2Tensors {
   Values wte, wpe;
   std::vector<Gpt2Block> blocks;
   Values ln_f_weight, ln_f_bias;
+  Values lm_head;  // unused if the token embedding is tied to the head
 };
 
-/// The units are wte, wpe, h.0, ..., ln_f. Each has one use, in this order. The last use is wte again, as the head.
+/// The units are wte, wpe, h.0, ..., ln_f, lm_head. Each has one use, in this order. If the head is tied, there is no
+/// lm_head, and the last use is wte again.
 class Gpt2 final : public Transformer {
  public:
   Gpt2(const ModelShape& shape, const ModelOptions& options, Backend& backend);
@@ -48,6 +50,7 @@ class Gpt2 final : public Transformer {
   void allocate_block(ActivationArena& kept, ActivationArena& scratch);
   bool is_block(int use) const { return use >= 2 && use < 2 + shape_.layers; }
   Positions positions() const;
+  ConstValues head() const { return shape_.tied ? parameters_.wte : parameters_.lm_head; }
 
   void forward_block(const Gpt2Block& w);
   void forward_attention(const Gpt2Block& w);

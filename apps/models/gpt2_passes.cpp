@@ -8,7 +8,7 @@ void Gpt2::forward(int use) {
   if (use == 1) return backend_.positions_forward(positions(), parameters_.wpe, input(), output());
   if (is_block(use)) return forward_block(parameters_.blocks[static_cast<size_t>(use - 2)]);
   if (use == 2 + shape_.layers) return forward_final_norm();
-  forward_head(parameters_.wte);
+  forward_head(head());
 }
 
 /// Repeats the forward of the block without the GELU and the last matrix product, because their results are not saved.
@@ -19,13 +19,16 @@ void Gpt2::recompute(int use) {
 }
 
 void Gpt2::backward(int use) {
-  // The head's backward has already written the gradient of the shared table, so this backward always adds to it.
-  if (use == 0) return backend_.embedding_backward(embedding(), gradient_, gradients_.wte);
+  if (use == 0) {
+    // The backward of a tied head has already written the gradient of the shared table, so this backward adds to it.
+    return backend_.embedding_backward(embedding(), gradient_, gradients_.wte, shape_.tied || adds());
+  }
   if (use == 1) return backend_.positions_backward(positions(), gradient_, gradients_.wpe, adds());
   const auto layer = static_cast<size_t>(use - 2);
   if (is_block(use)) return backward_block(parameters_.blocks[layer], gradients_.blocks[layer]);
   if (use == 2 + shape_.layers) return backward_final_norm();
-  backward_head(parameters_.wte, gradients_.wte, options_.table_gradients == GradientMode::kAdd);
+  if (shape_.tied) return backward_head(head(), gradients_.wte, options_.table_gradients == GradientMode::kAdd);
+  backward_head(head(), gradients_.lm_head, adds());
 }
 
 void Gpt2::forward_block(const Gpt2Block& w) {

@@ -31,7 +31,15 @@ class Builder {
     tensor(name + ".weight", {inputs, outputs});
     tensor(name + ".bias", {outputs});
   }
-  void use_again(UnitId unit) { model_.uses.push_back({unit}); }
+  /// A tied head uses the unit `embedding` again.
+  void head(const ModelShape& shape, UnitId embedding) {
+    if (shape.tied) {
+      model_.uses.push_back({embedding});
+      return;
+    }
+    unit("lm_head");
+    table(shape.vocabulary, shape.width);
+  }
   ModelSpec take() { return std::move(model_); }
 
  private:
@@ -40,7 +48,7 @@ class Builder {
 
 ModelSpec gpt2(const ModelShape& s) {
   Builder b;
-  b.unit("wte", GradientMode::kAdd);
+  b.unit("wte", s.tied ? GradientMode::kAdd : GradientMode::kAssign);
   b.table(s.vocabulary, s.width);
   b.unit("wpe");
   b.table(s.context, s.width);
@@ -56,7 +64,7 @@ ModelSpec gpt2(const ModelShape& s) {
   b.unit("ln_f");
   b.tensor("weight", {s.width});
   b.tensor("bias", {s.width});
-  b.use_again(0);  // the head is tied to the token embedding
+  b.head(s, 0);
   return b.take();
 }
 
@@ -80,12 +88,7 @@ ModelSpec llama(const ModelShape& s) {
   }
   b.unit("model.norm");
   b.tensor("weight", {s.width});
-  if (tied) {
-    b.use_again(0);
-  } else {
-    b.unit("lm_head");
-    b.table(s.vocabulary, s.width);
-  }
+  b.head(s, 0);
   return b.take();
 }
 

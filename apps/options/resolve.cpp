@@ -8,7 +8,8 @@
 namespace aliquot {
 namespace {
 
-/// Computes the micro-batch from the global batch of a DeepSpeed file.
+/// Computes the micro-batch from the global batch of a DeepSpeed file. Here and below, `rank_count` is the number of
+/// ranks with different data: those of one pipeline stage.
 void resolve_micro_batch(TrainOptions& o, int rank_count) {
   const int64_t micro_batches = int64_t{rank_count} * o.engine.accumulate;
   o.micro_batch = o.global_batch ? *o.global_batch / micro_batches : 1;
@@ -87,6 +88,13 @@ void check_combinations(const TrainOptions& o) {
 
 }  // namespace
 
+int data_rank_count(const EngineOptions& options, int rank_count) {
+  if (rank_count % options.pipeline != 0)
+    throw UsageError("--pipeline " + std::to_string(options.pipeline) + " does not divide the number of ranks, " +
+                     std::to_string(rank_count) + ": every pipeline stage needs the same number of ranks.");
+  return rank_count / options.pipeline;
+}
+
 void resolve(TrainOptions& o, int rank_count, bool on_gpu) {
   const ModelShape shape = model_shape(o);
   o.layers = shape.layers;
@@ -121,7 +129,7 @@ void resolve(TrainOptions& o, int rank_count, bool on_gpu) {
   if (!engine.precision.reduce) engine.precision.reduce = engine.precision.gradients;
   const bool into_shard = accumulates_into_shard(policy_of(engine));
   engine.accumulate_into = into_shard ? AccumulateInto::kShard : AccumulateInto::kFull;
-  resolve_batch(o, rank_count);
+  resolve_batch(o, data_rank_count(engine, rank_count));
   check_combinations(o);
 }
 

@@ -7,6 +7,7 @@
 
 #include "apps/options/settings_file.h"
 #include "kernels/system/error.h"
+#include "sharding/state_names.h"
 
 namespace aliquot {
 namespace {
@@ -15,6 +16,8 @@ using Json = nlohmann::ordered_json;
 
 // Json::dump() is recursive, so a deeply nested value would overflow the stack.
 constexpr int kMaxDepth = 16;
+// ordered_json finds a key in linear time.
+constexpr size_t kMaxKeys = 1000;
 
 }  // namespace
 
@@ -28,9 +31,12 @@ Json read_settings_json(const std::string& option, const std::string& path, cons
       throw UsageError(fmt::format("{}: objects and lists are nested more than {} levels deep.", source, kMaxDepth));
     if (event == Json::parse_event_t::object_start) keys.emplace_back();
     if (event == Json::parse_event_t::object_end) keys.pop_back();
-    if (event == Json::parse_event_t::key && !keys.back().insert(parsed.get<std::string>()).second)
-      throw UsageError(
-          fmt::format("{}: the key {} occurs twice: remove one.", source, parsed.get<std::string>().substr(0, 80)));
+    if (event != Json::parse_event_t::key) return true;
+    if (!keys.back().insert(parsed.get<std::string>()).second)
+      throw UsageError(fmt::format("{}: the key {} occurs twice: remove one.", source,
+                                   printable(parsed.get<std::string>().substr(0, 80))));
+    if (keys.back().size() > kMaxKeys)
+      throw UsageError(fmt::format("{}: an object has more than {} keys.", source, kMaxKeys));
     return true;
   };
   try {

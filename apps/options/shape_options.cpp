@@ -11,6 +11,7 @@ namespace aliquot {
 namespace {
 
 constexpr IntegerRange kExtentRange{1, int64_t{1} << 31};
+constexpr std::array kTiedWords{EnumName{"on", true}, EnumName{"off", false}};
 
 struct ExtentFlag {
   std::optional<int64_t> ShapeOptions::*given;
@@ -94,10 +95,11 @@ void add_shape_options(OptionTable& t, ShapeOptions& o) {
   t.count("hidden", o.hidden, kExtentRange, "Hidden elements of a feed-forward layer.");
   t.count("context", o.context, kExtentRange, "Maximum length of a sequence.");
   t.count("vocab", o.vocabulary, kExtentRange, "Size of the vocabulary.");
+  t.choice("tied", o.tied, kTiedWords, "Whether the head uses the token embedding; off: it has a table of its own.");
 }
 
 bool ShapeOptions::has_shape_options() const {
-  return !model.empty() || layers || width || heads || kv_heads || hidden || context || vocabulary;
+  return !model.empty() || layers || width || heads || kv_heads || hidden || context || vocabulary || tied;
 }
 
 ModelShape model_shape(const ShapeOptions& o) {
@@ -111,6 +113,7 @@ ModelShape model_shape(const ShapeOptions& o) {
   shape.hidden = o.hidden.value_or(hidden_is_4x ? 4 * shape.width : shape.hidden);
   shape.context = o.context.value_or(shape.context);
   shape.vocabulary = o.vocabulary.value_or(shape.vocabulary);
+  shape.tied = o.tied.value_or(shape.tied);
   check(shape);
   return shape;
 }
@@ -130,6 +133,9 @@ void check_consistent(const ShapeOptions& given, const ModelShape& shape, const 
     throw UsageError(fmt::format("{} {} contradicts {} ({} {}): leave {} out, or give {} {}.", name, *here, where,
                                  names.*flag.name, there, name, name, there));
   }
+  if (given.tied && *given.tied != shape.tied)
+    throw UsageError(fmt::format("--tied {} contradicts {} (tie_word_embeddings {}): leave --tied out.",
+                                 *given.tied ? "on" : "off", where, shape.tied));
   if (!given.model.empty()) check_same_model(given, shape, where, names, allow_more_layers);
 }
 

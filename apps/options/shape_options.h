@@ -16,6 +16,7 @@ inline constexpr const char* kDefaultModel = "gpt2-nano";
 struct ShapeOptions {
   std::string model;  // empty: the model of --init if it defines one, otherwise kDefaultModel
   std::optional<int64_t> layers, width, heads, kv_heads, hidden, context, vocabulary;
+  std::optional<bool> tied;
 
   /// The shape from a file instead of a preset: the config.json of --model, or the model of --init.
   std::optional<ModelShape> file_shape;

@@ -75,6 +75,10 @@ OptionTable train_option_table(TrainOptions& options);
 /// The value of one option, as a configuration file accepts it.
 std::string option_text(TrainOptions options, std::string_view name);
 
+/// The number of ranks that read different data: those of one pipeline stage. Throws UsageError if stages cannot have
+/// equal numbers of ranks.
+int data_rank_count(const EngineOptions& options, int rank_count);
+
 /// Sets the options that depend on others and on the world: shape, sequence, accumulate from --global-batch, precision
 /// and its dependents. Throws UsageError, naming the flags, for invalid combinations.
 void resolve(TrainOptions& options, int rank_count, bool on_gpu);

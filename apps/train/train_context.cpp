@@ -46,6 +46,14 @@ int64_t TrainContext::node_rank_count() const {
 
 int64_t TrainContext::process_rank_count() const { return launched_process_count() > 1 ? 1 : world_.rank_count(); }
 
+/// The order of additions does not depend on the number of pipeline stages.
+void TrainContext::sum_losses(std::span<double> losses, Label label) const {
+  if (options_.engine.pipeline == 1) return all_reduce(losses, Reduction::kSum, label);
+  constexpr auto kMaxCount = static_cast<size_t>(Communicator::kSmallCount);
+  for (; !losses.empty(); losses = losses.subspan(std::min(losses.size(), kMaxCount)))
+    engine_->sum_losses(losses.first(std::min(losses.size(), kMaxCount)));
+}
+
 void TrainContext::all_reduce(std::span<double> values, Reduction reduction, Label label) const {
   constexpr auto kMaxCount = static_cast<size_t>(Communicator::kSmallCount);
   while (!values.empty()) {

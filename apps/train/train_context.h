@@ -41,6 +41,10 @@ class TrainContext {
 
   /// Reduces `values` over all ranks in place. Collective. Returns when the result is available on the host.
   void all_reduce(std::span<double> values, Reduction reduction, Label label) const;
+  /// Whether this rank's pipeline stage computes the loss.
+  bool has_loss() const { return engine_->plan().stage.is_last(); }
+  /// Replaces losses by their sums over the ranks of the last pipeline stage, on all ranks. Collective.
+  void sum_losses(std::span<double> losses, Label label) const;
 
  private:
   void make_engine(bool keeps_logits);

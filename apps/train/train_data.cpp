@@ -46,14 +46,16 @@ class CheckProgress {
   bool progress_shown_ = false, line_is_open_ = false;
 };
 
+/// Ranks at the same place of different pipeline stages read the same data.
 LoaderOptions loader_options(const World& world, const TrainOptions& o) {
+  const int data_ranks = data_rank_count(o.engine, world.rank_count());
   return {.sequence = *o.sequence,
           .micro_batch = o.micro_batch,
           .vocabulary = *o.vocabulary,
           .shuffle = o.shuffle,
           .seed = static_cast<uint64_t>(o.data_seed),
-          .rank = world.rank(),
-          .rank_count = world.rank_count()};
+          .rank = world.rank() % data_ranks,
+          .rank_count = data_ranks};
 }
 
 TokenBatch loaded(const Loader& loader) { return {loader.tokens(), loader.targets()}; }

@@ -119,15 +119,9 @@ std::vector<double> TrainRun::run_micro_batches() {
   const TrainOptions& options = context_.options();
   Engine& engine = context_.engine();
   Model& model = context_.model();
-  std::vector<double> losses;
   const auto tokens = static_cast<double>(options.micro_batch * *options.sequence);
   model.set_loss_factor(static_cast<float>(engine.loss_scale() / tokens));  // the fp16 loss scale varies by step
-  for (int64_t micro = 0; micro < options.engine.accumulate; ++micro) {
-    model.set_batch(data_.batch(state_.sequences_consumed, micro));
-    run_micro_batch(engine, model);
-    losses.push_back(model.loss_sum());
-  }
-  return losses;
+  return run_passes(engine, model, [&](int micro) { model.set_batch(data_.batch(state_.sequences_consumed, micro)); });
 }
 
 void TrainRun::step() {
@@ -165,7 +159,13 @@ double TrainRun::agree(std::span<const double> own_losses, int64_t step) {
   for (size_t i = 0; i < kStopSignals.size(); ++i) flags[1 + i] = signal == kStopSignals[i] ? 1 : 0;
   std::vector<double> sums(flags.begin(), flags.end());
   sums.insert(sums.end(), own_losses.begin(), own_losses.end());
-  context_.all_reduce(sums, Reduction::kSum, {"loss", step});
+  if (context_.options().engine.pipeline == 1) {
+    context_.all_reduce(sums, Reduction::kSum, {"loss", step});
+  } else {
+    const std::span all(sums);
+    context_.all_reduce(all.first(flags.size()), Reduction::kSum, {"flags", step});
+    context_.sum_losses(all.subspan(flags.size()), {"loss", step});
+  }
   no_save_in_flight_ = sums[0] == 0;
   for (size_t i = 0; i < kStopSignals.size(); ++i) {
     if (sums[1 + i] > 0) stop_signal_ = kStopSignals[i];
@@ -197,11 +197,12 @@ double TrainRun::evaluate() {
   for (int64_t batch = 0; batch < options.eval_batches; ++batch) {
     model.set_batch(data_.eval_batch(batch));
     run_evaluation(context_.engine(), model);
-    losses.push_back(model.loss_sum());
+    losses.push_back(context_.has_loss() ? model.loss_sum() : 0);
   }
-  context_.all_reduce(losses, Reduction::kSum, {"validation loss", context_.engine().step_count()});
+  context_.sum_losses(losses, {"validation loss", context_.engine().step_count()});
   const int64_t rank_tokens = options.eval_batches * options.micro_batch * *options.sequence;
-  return sum_of_micro_batches(losses) / static_cast<double>(rank_tokens * context_.world().rank_count());
+  const int data_ranks = data_rank_count(options.engine, context_.world().rank_count());
+  return sum_of_micro_batches(losses) / static_cast<double>(rank_tokens * data_ranks);
 }
 
 }  // namespace aliquot

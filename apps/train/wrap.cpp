@@ -80,11 +80,35 @@ void run_micro_batch(Engine& engine, Model& model) {
   }
 }
 
+std::vector<double> run_passes(Engine& engine, Model& model, const std::function<void(int micro_batch)>& set_batch) {
+  std::vector<double> losses(static_cast<size_t>(engine.plan().policy.micro_batch_count), 0.0);
+  const auto last_use = static_cast<int32_t>(model.uses().size()) - 1;
+  int current = -1, with_loss = -1;
+  // A loss is read as late as possible, because that waits for the device.
+  const auto read_loss = [&] {
+    if (with_loss >= 0) losses[static_cast<size_t>(with_loss)] = model.loss_sum();
+  };
+  while (const auto work = engine.next()) {
+    if (work->micro_batch != current) set_batch(current = work->micro_batch);
+    model.set_memory(work->memory());
+    if (work->kind == UseKind::kBackward) {
+      model.backward(work->use);
+      continue;
+    }
+    if (work->use == last_use) {
+      read_loss();
+      with_loss = current;
+    }
+    model.forward(work->use);
+  }
+  read_loss();
+  return losses;
+}
+
 void run_evaluation(Engine& engine, Model& model) {
-  for (int use = 0; use < static_cast<int>(model.uses().size()); ++use) {
-    const Scope live = unit_of(engine, model, use).evaluate();
-    model.set_memory(live.memory());
-    model.forward(use);
+  while (const auto work = engine.next_evaluation()) {
+    model.set_memory(work->memory());
+    model.forward(work->use);
   }
 }
 

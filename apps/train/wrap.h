@@ -2,6 +2,8 @@
 // Connects a model to the engine.
 
 #include <cstdint>
+#include <functional>
+#include <vector>
 
 #include "apps/models/model.h"
 #include "engine/engine.h"
@@ -16,10 +18,16 @@ void wrap(Engine& engine, Model& model, bool decay_all = false);
 /// name and the element, so it is the same for every sharding.
 Initialize initial_values(const Model& model, uint64_t seed);
 
-/// Runs forward and backward of one micro-batch. The batch of the model must be set.
+/// Runs forward and backward of one micro-batch, without a pipeline. The batch of the model must be set.
 void run_micro_batch(Engine& engine, Model& model);
 
-/// Runs one forward pass without backward, between steps. The batch of the model must be set.
+/// Runs all passes of a step, in the order that the engine gives. Calls set_batch(m) before the model runs a use of
+/// micro-batch m after one of another micro-batch. Returns the sum of the loss of each micro-batch; zeros if this
+/// rank's pipeline stage does not run the last use.
+std::vector<double> run_passes(Engine& engine, Model& model, const std::function<void(int micro_batch)>& set_batch);
+
+/// Runs one forward pass without backward, between steps: the uses of this rank's pipeline stage. The batch of the model
+/// must be set.
 void run_evaluation(Engine& engine, Model& model);
 
 }  // namespace aliquot

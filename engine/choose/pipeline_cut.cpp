@@ -2,15 +2,10 @@
 
 #include <algorithm>
 #include <bit>
-#include <charconv>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <limits>
-#include <numeric>
-#include <utility>
 
 #include "kernels/system/error.h"
-#include "sharding/state_names.h"
 
 namespace aliquot {
 namespace {
@@ -61,6 +56,7 @@ uint64_t smallest(const CutProblem& problem, uint64_t high, const LimitsOf& limi
 }  // namespace
 
 PipelineCut cut_pipeline(const CutProblem& problem) {
+  if (problem.in_flight.empty()) throw UsageError("a pipeline has no stages: expected 1 or more");
   if (problem.uses.size() < problem.in_flight.size())
     throw UsageError(
         fmt::format("{} pipeline stages, but the model has only {} uses: expected at most one stage per use",
@@ -93,29 +89,6 @@ PipelineCut cut_pipeline(const ModelSpec& model, const Policy& policy) {
     loads.push_back({.seconds = static_cast<double>(elements)});
   }
   return cut_pipeline({.uses = loads, .in_flight = std::vector<int>(static_cast<std::size_t>(policy.pipeline), 1)});
-}
-
-PipelineCut parse_pipeline_cut(std::string_view text, int stages, int use_count) {
-  PipelineCut cut;
-  const char* at = text.data();
-  const char* end = at + text.size();
-  const auto refuse = [&](std::string_view why) {
-    throw UsageError(fmt::format("invalid pipeline cut '{}': {}", printable(text.substr(0, 80)), why));
-  };
-  while (true) {
-    int count = 0;
-    const auto [rest, error] = std::from_chars(at, end, count);
-    if (error != std::errc() || count < 1) refuse("expected positive numbers of uses, such as 3,2,3");
-    cut.push_back(count);
-    if (rest == end) break;
-    if (*rest != ',') refuse("expected numbers separated by commas");
-    at = rest + 1;
-  }
-  if (std::cmp_not_equal(cut.size(), stages))
-    refuse(fmt::format("it has {} numbers: expected one for each of {} pipeline stages", cut.size(), stages));
-  const int64_t sum = std::accumulate(cut.begin(), cut.end(), int64_t{0});
-  if (sum != use_count) refuse(fmt::format("its sum is {}: expected the number of uses, {}", sum, use_count));
-  return cut;
 }
 
 }  // namespace aliquot

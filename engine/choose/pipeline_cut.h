@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <optional>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "engine/plan/schedule.h"
@@ -38,9 +37,5 @@ PipelineCut cut_pipeline(const CutProblem& problem);
 /// Returns the cut for a model whose uses take time in proportion to the elements of their parameters. A stage's memory
 /// is not considered.
 PipelineCut cut_pipeline(const ModelSpec& model, const Policy& policy);
-
-/// Parses "2,3,2". Throws UsageError unless the numbers are positive, there is one for each stage, and their sum is
-/// `use_count`.
-PipelineCut parse_pipeline_cut(std::string_view text, int stages, int use_count);
 
 }  // namespace aliquot

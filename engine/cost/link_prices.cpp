@@ -50,9 +50,8 @@ Price LinkPrices::transfer(int64_t bytes, GroupId group) const {
   int crossing_ranks = 0;  // ranks on the node of the first one whose neighbor is on another node
   for (int r = first; r < first + ranks; ++r)
     crossing_ranks += nodes[r] == nodes[first] && nodes[r] != nodes[r + distance] ? 1 : 0;
-  const double inside =
-      cost_.inside_node.latency_seconds +
-      (crossing_ranks > 0 ? 0 : static_cast<double>(bytes) / cost_.inside_node.bytes_per_second);
+  const double inside = cost_.inside_node.latency_seconds +
+                        (crossing_ranks > 0 ? 0 : static_cast<double>(bytes) / cost_.inside_node.bytes_per_second);
   Price price = move(inside, bytes * crossing_ranks, crossing_ranks > 0);
   price.bytes = bytes;
   return price;

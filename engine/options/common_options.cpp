@@ -2,6 +2,7 @@
 
 #include <array>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <limits>
 
 #include "engine/options/enum_names.h"
@@ -95,11 +96,33 @@ void add_quantize(OptionTable& t, bool& weights, bool& gradients) {
       });
 }
 
+/// An empty cut, the default, is reported as no value.
+void add_pipeline_cut(OptionTable& t, std::vector<int>& cut) {
+  const auto set = [&cut](std::string_view text) {
+    std::vector<int> counts;
+    for (std::string_view rest = text; !rest.empty() || counts.empty();) {
+      const auto end = std::min(rest.find(','), rest.size());
+      counts.push_back(static_cast<int>(parse_count(rest.substr(0, end), {1, kUses.most})));
+      if (end + 1 == rest.size()) throw UsageError(fmt::format("invalid value '{}': it ends with a comma.", text));
+      rest.remove_prefix(std::min(end + 1, rest.size()));
+    }
+    cut = std::move(counts);
+  };
+  add(t, "pipeline-cut", "N,N,...",
+      "Number of consecutive uses on each pipeline stage; default: a cut with about equal times.", set,
+      [&cut] { return cut.empty() ? OptionValue() : OptionValue(fmt::format("{}", fmt::join(cut, ","))); });
+}
+
 void add_schedule(OptionTable& t, EngineOptions& o) {
   t.choice("zero-stage", o.zero_stage, kStageWords,
            "What is sharded: 0 nothing, 1 optimizer state, 2 gradients too, 3 parameters too.");
   t.count("replicas", o.replicas, {1, 1 << 20},
           "Hybrid sharding: number of copies of the model, each sharded over a group of contiguous ranks.");
+  t.count("pipeline", o.pipeline, {1, 1 << 16},
+          "Number of pipeline stages; each runs a part of the model, with an equal number of contiguous ranks.");
+  t.choice("pipeline-schedule", o.pipeline_schedule, kPipelineScheduleWords,
+           "Order of passes: all forward passes first (gpipe), or alternately forward and backward (1f1b).");
+  add_pipeline_cut(t, o.pipeline_cut);
   t.count("accumulate", o.accumulate, {1, kMaxMicroBatches}, "Micro-batches per step.");
   add_accumulate_into(t, o.accumulate_into);
   t.count("prefetch", o.prefetch, kUses, "How many uses ahead of compute units are gathered, at ZeRO stage 3.");

@@ -10,6 +10,9 @@
 namespace aliquot {
 namespace {
 
+/// In a smaller order, the message names the first missing action instead of the number of actions.
+constexpr int64_t kMaxMissingActions = 1 << 20;
+
 [[noreturn]] void refuse(int rank, const PipelineAction& action, std::string_view why) {
   throw UsageError(fmt::format("pass order of rank {}: {} {}", rank, name(action), why));
 }
@@ -68,6 +71,11 @@ class RankCheck {
   };
 
   void check_range(const PipelineAction& action) const {
+    if (action.stage < 0 || action.micro_batch < 0)
+      throw UsageError(
+          fmt::format("pass order of rank {}: an action has virtual stage {} and micro-batch {}: expected "
+                      "0 or more",
+                      rank_, action.stage, action.micro_batch));
     if (action.stage >= shape_.stage_count())
       refuse(rank_, action, fmt::format("names virtual stage {} of {}", action.stage, shape_.stage_count()));
     if (action.stage % shape_.ranks != rank_)
@@ -153,12 +161,24 @@ void check_progress(const PassOrder& order, const PipelineShape& shape) {
   if (first) refuse(first->first, first->second, fmt::format("never starts, because of a deadlock: {}", waits));
 }
 
-}  // namespace
-
-void check(const PassOrder& order, const PipelineShape& shape) {
+/// Each rank has a forward and a backward pass for each of its virtual stages and micro-batches, and up to one action
+/// more if the backward is split. Checked first, because the other checks use memory in proportion to the shape.
+void check_counts(const PassOrder& order, const PipelineShape& shape) {
   if (std::cmp_not_equal(order.size(), shape.ranks))
     throw UsageError(
         fmt::format("the pass order has lines for {} ranks, but the pipeline has {}", order.size(), shape.ranks));
+  const int64_t least = 2 * int64_t{shape.virtual_stages} * shape.micro_batches;
+  for (size_t rank = 0; rank < order.size(); ++rank) {
+    if (std::cmp_less(order[rank].size(), least) && least > kMaxMissingActions)
+      throw UsageError(fmt::format("pass order of rank {}: it has {} actions: expected at least {}", rank,
+                                   order[rank].size(), least));
+  }
+}
+
+}  // namespace
+
+void check(const PassOrder& order, const PipelineShape& shape) {
+  check_counts(order, shape);
   for (int rank = 0; rank < shape.ranks; ++rank) RankCheck(rank, shape).run(order[static_cast<size_t>(rank)]);
   check_progress(order, shape);
 }

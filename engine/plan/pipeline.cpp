@@ -29,13 +29,14 @@ void refuse_cut(const ModelSpec& model, const Policy& policy) {
           fmt::format("EngineOptions::pipeline_cut gives a pipeline stage {} uses: expected 1 or more", count));
   }
   if (std::cmp_not_equal(cut.size(), policy.pipeline))
-    throw UsageError(fmt::format("EngineOptions::pipeline_cut has {} numbers, but EngineOptions::pipeline is {}: "
-                                 "expected one number of uses for each pipeline stage",
-                                 cut.size(), policy.pipeline));
+    throw UsageError(
+        fmt::format("EngineOptions::pipeline_cut has {} numbers, but EngineOptions::pipeline is {}: "
+                    "expected one number of uses for each pipeline stage",
+                    cut.size(), policy.pipeline));
   const int64_t uses = std::accumulate(cut.begin(), cut.end(), int64_t{0});
   if (std::cmp_not_equal(uses, model.uses.size()))
-    throw UsageError(fmt::format("EngineOptions::pipeline_cut has {} uses in all, but the model has {}", uses,
-                                 model.uses.size()));
+    throw UsageError(
+        fmt::format("EngineOptions::pipeline_cut has {} uses in all, but the model has {}", uses, model.uses.size()));
 }
 
 /// The engine sends only activations that it allocates.

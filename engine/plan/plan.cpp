@@ -175,8 +175,7 @@ Schedule resolve(const ModelSpec& model, const Policy& policy, const Topology& t
                     1 << (kTreeLevelCount - 1), policy.micro_batch_count));
   if (!policy.pass_order.empty()) refuse_invalid_order(policy);
   const PassOrder order = pass_order_of(policy);
-  schedule.micro_batches_in_flight =
-      max_in_flight(order[static_cast<std::size_t>(stage)], receives_of(order, stage));
+  schedule.micro_batches_in_flight = max_in_flight(order[static_cast<std::size_t>(stage)], receives_of(order, stage));
   schedule.accumulate_into_shard = wants_shard && policy.micro_batch_count > 1;
   schedule.reduces_in_place = policy.zero_stage <= 1 && !schedule.accumulate_into_shard && policy.replica_count == 1;
   schedule.sums_in_levels = schedule.accumulate_into_shard && policy.reproducible;
@@ -317,9 +316,8 @@ std::vector<Plan> plan_pipeline(const ModelSpec& model, const Policy& policy, co
 
 Plan plan(const ModelSpec& model, const Policy& policy, const Topology& topology) {
   if (policy.pipeline > 1)
-    throw UsageError(
-        fmt::format("EngineOptions::pipeline is {}, but this plan has one pipeline stage: use plan_pipeline()",
-                    policy.pipeline));
+    throw UsageError(fmt::format(
+        "EngineOptions::pipeline is {}, but this plan has one pipeline stage: use plan_pipeline()", policy.pipeline));
   return std::move(plan_pipeline(model, policy, topology).front());
 }
 

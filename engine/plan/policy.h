@@ -58,8 +58,8 @@ struct Policy {
   int zero_stage = 3;
   int replica_count = 1;  // number of shard groups; each has contiguous ranks and shards one copy of the model
   Precision precision = {};
-  int micro_batch_count = 1;                               // per step
-  int pipeline = 1;                                        // number of pipeline stages
+  int micro_batch_count = 1;  // per step
+  int pipeline = 1;           // number of pipeline stages
   PipelineSchedule pipeline_schedule = PipelineSchedule::k1F1B;
   std::vector<int> pipeline_cut = {};  // number of consecutive uses on each pipeline stage; needed if there are several
   PassOrder pass_order = {};           // replaces the order of `pipeline_schedule` if not empty; a line per stage

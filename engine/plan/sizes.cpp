@@ -31,8 +31,8 @@ int64_t exchange_staging_bytes(const Plan& plan) {
   const int64_t longest = longest_shard(plan) / replicas;
   int64_t most = 0;
   for (int shard = 0; shard < plan.topology.rank_count(); ++shard)
-    most =
-        std::max(most, reduce_staging(topology_of_replicate_group(plan.stage_topology, replicas, shard), longest).size_bytes());
+    most = std::max(
+        most, reduce_staging(topology_of_replicate_group(plan.stage_topology, replicas, shard), longest).size_bytes());
   return most;
 }
 

@@ -93,6 +93,10 @@ std::string Defects::describe(const PlannedBuffer& buffer) const {
 }
 
 void check_well_formed(const Plan& plan, Defects& defects) {
+  if (plan.schedule.micro_batches_in_flight < 1) {
+    defects.add(DefectKind::kMalformed, {}, "the step has no micro-batch in flight");
+    return;
+  }
   const auto& operations = plan.schedule.operations;
   for (OperationId id = 0; id < static_cast<OperationId>(operations.size()); ++id) {
     if (!has_valid_operand(plan, operations[id])) {

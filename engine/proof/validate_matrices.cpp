@@ -51,7 +51,7 @@ class MatrixChecker {
   /// Every matrix is in exactly one group, and does not overlap other matrices of its owner in the planned memory.
   void check_groups() {
     std::vector<std::vector<bool>> seen;
-    for (const FlatSpec& flat : plan_.flats) 
+    for (const FlatSpec& flat : plan_.flats)
       seen.emplace_back(flat.layout.tensors().size(), !flat.matrices || !proof_.plan.unit_is_here[flat.unit]);
     for (const MatrixGroup& group : plan_.matrix_groups) {
       std::vector<int64_t> held(static_cast<std::size_t>(plan_.topology.rank_count()), 0);

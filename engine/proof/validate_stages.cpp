@@ -102,10 +102,9 @@ void check_offsets(const std::vector<Plan>& stages, const Pairs& pairs, StageDef
       if (other.stage < 0) continue;
       const int64_t offset = own_offset(stages[static_cast<std::size_t>(other.stage)], other.operation);
       if (offset >= 0 && operations[id].peer_offset_bytes == offset) continue;
-      defects.add({{s, id}, other},
-                  fmt::format("{} uses offset {} of the other stage, but the buffer of {} is at {}",
-                              defects.describe({s, id}), operations[id].peer_offset_bytes, defects.describe(other),
-                              offset));
+      defects.add({{s, id}, other}, fmt::format("{} uses offset {} of the other stage, but the buffer of {} is at {}",
+                                                defects.describe({s, id}), operations[id].peer_offset_bytes,
+                                                defects.describe(other), offset));
     }
   }
 }

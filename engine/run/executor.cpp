@@ -15,7 +15,8 @@ Executor::Executor(const Parts& parts)
       lanes_(parts.lanes),
       memory_(parts.memory),
       decision_(parts.decision),
-      work_({parts.plan, parts.groups, parts.arena, parts.memory, parts.offload_stores, parts.updater, parts.optimizer}) {
+      work_(
+          {parts.plan, parts.groups, parts.arena, parts.memory, parts.offload_stores, parts.updater, parts.optimizer}) {
   const std::size_t count = plan_.schedule.operations.size();
   begins_.resize(count);
   ends_.resize(count);

@@ -1,6 +1,7 @@
 #include "engine/run/mesh_groups.h"
 
 #include <algorithm>
+#include <cassert>
 
 namespace aliquot {
 
@@ -9,7 +10,8 @@ MeshGroups::MeshGroups(World& world, const Mesh& mesh)
   for (std::size_t i = 0; i < kSplitGroups.size(); ++i) {
     const GroupId group = kSplitGroups[i];
     if (mesh.size(group) == world.rank_count()) continue;
-    if (group == GroupId::kPipeline && mesh.pipeline == 1) continue;  // not used
+    const bool used = group == GroupId::kShard || mesh.size(group) > 1;
+    if (!used) continue;
     const int first = mesh.members(group, world.rank()).front();
     groups_[i] = world.communicator().split(first, world.rank());
   }
@@ -36,6 +38,7 @@ Communicator& MeshGroups::at(GroupId group) const {
   const auto found = std::ranges::find(kSplitGroups, group);
   if (found == kSplitGroups.end()) return world_.communicator();
   const auto& split = groups_[static_cast<std::size_t>(found - kSplitGroups.begin())];
+  assert(split || mesh_.size(group) == world_.rank_count());
   return split ? *split : world_.communicator();
 }
 

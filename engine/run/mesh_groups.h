@@ -19,7 +19,8 @@ class MeshGroups {
   World& world() const { return world_; }
   const Mesh& mesh() const { return mesh_; }
   const MeshCoordinates& coordinates() const { return coordinates_; }
-  /// The group kWorld, kShard, kReplica or kPipeline. A group with all ranks is the communicator of the world.
+  /// The group kWorld, kStage or kShard, or kReplica or kPipeline if it has several ranks. A group with all ranks is the
+  /// communicator of the world.
   Communicator& at(GroupId group) const;
   Communicator& shard_group() const { return at(GroupId::kShard); }
 
@@ -37,7 +38,7 @@ class MeshGroups {
   bool has_neighbor(GroupId pair) const { return mesh_.members(pair, world_.rank()).size() == 2; }
 
  private:
-  static constexpr std::array kSplitGroups{GroupId::kShard, GroupId::kReplica, GroupId::kPipeline};
+  static constexpr std::array kSplitGroups{GroupId::kShard, GroupId::kReplica, GroupId::kPipeline, GroupId::kStage};
 
   void split_pairs();
 

@@ -102,8 +102,7 @@ void StepWork::transfer(Stream& lane, OperationId id, Label label) {
   if (red_zones_ && !sends) red_zones_->fill_received(lane, role, owner);
   Communicator& pair = groups_.pair(operation.verb);
   const SymmetricRange arena{&arena_.pair(operation.verb), 0};
-  pair.transfer(lane,
-                {.to = arena, .from = arena, .own = {&transfers_[id], 1}, .all_bytes = transfers_[id].size_bytes},
+  pair.transfer(lane, {.to = arena, .from = arena, .own = {&transfers_[id], 1}, .all_bytes = transfers_[id].size_bytes},
                 label);
   pair.barrier(lane, label);  // the sender must keep the data until it has been read
 }

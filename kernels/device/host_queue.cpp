@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <stdexcept>
 
+#include "kernels/device/gate.h"
 #include "kernels/system/short_time_slice.h"
 #include "kernels/system/start_thread.h"
 
@@ -73,6 +74,8 @@ void HostQueue::work() {
     Task task = std::move(ring_[(next - 1) % kCapacity]);
     try {
       if (!timeline_.failed && !cancelled_) task();
+    } catch (const WorkCancelled&) {  // of another stream; it is not the reason of a failure
+      timeline_.fail(std::current_exception());
     } catch (...) {
       timeline_.fail(std::current_exception());
       if (on_failure_ && !cancelled_) on_failure_();

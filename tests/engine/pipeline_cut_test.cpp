@@ -113,16 +113,5 @@ TEST(PipelineCut, TenThousandUsesTakeLittleTime) {
   EXPECT_EQ(std::accumulate(cut.begin(), cut.end(), 0), 10000);
 }
 
-TEST(PipelineCut, IsParsedAndRefused) {
-  EXPECT_EQ(parse_pipeline_cut("2,3,2", 3, 7), (PipelineCut{2, 3, 2}));
-  const auto refusal = [](std::string_view text) {
-    return test::usage_error_message([&] { parse_pipeline_cut(text, 3, 7); });
-  };
-  EXPECT_EQ(refusal("2,5"), "invalid pipeline cut '2,5': it has 2 numbers: expected one for each of 3 pipeline stages");
-  EXPECT_EQ(refusal("2,3,3"), "invalid pipeline cut '2,3,3': its sum is 8: expected the number of uses, 7");
-  for (const char* text : {"", "2,,5", "0,3,4", "-1,4,4", "2;3;2", "2,3,2,", "a,b,c", "2 ,3,2", "99999999999,1,1"})
-    EXPECT_NE(refusal(text).find("invalid pipeline cut '"), std::string::npos) << text;
-}
-
 }  // namespace
 }  // namespace aliquot

@@ -136,10 +136,8 @@ TEST(PipelineTraining, DoesNotChangeResultsWithOtherOptions) {
 
 TEST(PipelineTraining, AdversarialSchedulingDoesNotChangeResults) {
   for (const int zero_stage : {0, 2, 3}) {
-    EngineOptions options{.zero_stage = zero_stage,
-                          .accumulate = 4,
-                          .accumulate_into = AccumulateInto::kShard,
-                          .recompute = 2};
+    EngineOptions options{
+        .zero_stage = zero_stage, .accumulate = 4, .accumulate_into = AccumulateInto::kShard, .recompute = 2};
     const Trained reference = train(2, options);
     for (const auto schedule : {PipelineSchedule::k1F1B, PipelineSchedule::kGpipe}) {
       options.pipeline = 3;

@@ -174,12 +174,12 @@ void StepWriter::add_waits_on_previous_step() {
   }
 }
 
-/// Extends the buffers of a reduce until after the next forward or backward. That operation then gets another slot, so
-/// it does not wait for the reduce and runs in parallel with it.
+/// Extends the buffers of a reduce, or of an all-reduce over replicas, until after the next forward or backward. That
+/// operation then gets another slot, so it does not wait for the communication and runs in parallel with it.
 void StepWriter::add_spare_gradient_slot() {
   const auto count = static_cast<OperationId>(draft_.operations.size());
   for (auto& [buffer, ends] : draft_.buffers) {
-    if (!ends_with_reduce(buffer.role)) continue;
+    if (!ends_with_reduce(buffer.role) && buffer.role != Role::kReplicaPartialSums) continue;
     OperationId next = buffer.last;
     const auto overlaps = [](Verb verb) { return verb == Verb::kForward || verb == Verb::kBackward; };
     while (next < count && !overlaps(draft_.operations[next].verb)) ++next;

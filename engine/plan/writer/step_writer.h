@@ -38,7 +38,7 @@ class StepWriter {
     int32_t use;
     int32_t micro_batch;
     int32_t position;
-    bool ends_pass = false;                      // the last visit of a pass
+    bool ends_pass = false;                     // the last visit of a pass
     std::vector<PipelineAction> receives = {};  // the passes whose input is received right before this visit
   };
 

@@ -24,6 +24,7 @@ Arena::Arena(const Plan& training, const Plan& evaluation, const MeshGroups& gro
   const int64_t own = std::max(training.schedule.bytes(Space::kArena), evaluation.schedule.bytes(Space::kArena));
   world_ = world.allocate(largest(own, groups), Category::kArena, "arena");
   for (const GroupId group : kPeerGroups) {
+    if (group != GroupId::kShard && groups.mesh().size(group) == 1) continue;
     Communicator& ranks = groups.at(group);
     if (&ranks != &world) views_[peer_index(group)] = ranks.attach(world_, groups.mesh().members(group, world.rank()));
   }

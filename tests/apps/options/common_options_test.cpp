@@ -188,6 +188,9 @@ CommonOptions all_set() {
                                                                                    {"lr", "0.5"},
                                                                                    {"muon-lr", "0.25"},
                                                                                    {"clip", "0.75"},
+                                                                                   {"pipeline", "2"},
+                                                                                   {"pipeline-schedule", "gpipe"},
+                                                                                   {"pipeline-cut", "3,1"},
                                                                                    {"seed", "11"}})
     table.find(name)->set(text);
   return o;
@@ -225,17 +228,19 @@ TEST(CommonOptions, SetEveryFieldOfEngineOptions) {
   EXPECT_EQ(cost.samples_per_micro_batch, EngineOptions().cost.samples_per_micro_batch);
   EXPECT_EQ(loss_scaling.loss_scale, 0);
   EXPECT_TRUE(tell_skipped);
-  EXPECT_EQ(pipeline, 1);
-  EXPECT_EQ(pipeline_schedule, PipelineSchedule::k1F1B);
-  EXPECT_TRUE(pipeline_cut.empty() && pass_order.empty());
+  EXPECT_EQ(pipeline, 2);
+  EXPECT_EQ(pipeline_schedule, PipelineSchedule::kGpipe);
+  EXPECT_EQ(pipeline_cut, (std::vector{3, 1}));
+  EXPECT_TRUE(pass_order.empty());
 }
 
-/// The options determine every field of a policy except those of pipelines, which no option sets yet, and `evaluation`.
+/// The options determine every field of a policy except `pass_order`, which a file sets, and `evaluation`.
 TEST(CommonOptions, SetEveryFieldOfAPolicy) {
   const Policy made = policy_of(all_set().engine_options()), plain = policy_of({});
   const auto& [zero_stage, replica_count, precision, micro_batch_count, pipeline, pipeline_schedule, pipeline_cut,
-               pass_order, accumulate_into, prefetch, keep_gathered, recompute, gather, offload_state, offload_parameters, update_in_backward, reproducible,
-               quantize_weights, quantize_gradients, state_bytes_per_block, matrix_updates, check, evaluation] = made;
+               pass_order, accumulate_into, prefetch, keep_gathered, recompute, gather, offload_state,
+               offload_parameters, update_in_backward, reproducible, quantize_weights, quantize_gradients,
+               state_bytes_per_block, matrix_updates, check, evaluation] = made;
   EXPECT_NE(zero_stage, plain.zero_stage);
   EXPECT_NE(replica_count, plain.replica_count);
   EXPECT_NE(precision.describe(), plain.precision.describe());
@@ -254,9 +259,9 @@ TEST(CommonOptions, SetEveryFieldOfAPolicy) {
   EXPECT_NE(state_bytes_per_block, plain.state_bytes_per_block);
   EXPECT_NE(matrix_updates.has_value(), plain.matrix_updates.has_value());
   EXPECT_NE(check, plain.check);
-  EXPECT_EQ(pipeline, 1);
-  EXPECT_EQ(pipeline_schedule, PipelineSchedule::k1F1B);
-  EXPECT_TRUE(pipeline_cut.empty());
+  EXPECT_NE(pipeline, plain.pipeline);
+  EXPECT_NE(pipeline_schedule, plain.pipeline_schedule);
+  EXPECT_NE(pipeline_cut, plain.pipeline_cut);
   EXPECT_TRUE(pass_order.empty());
   EXPECT_FALSE(evaluation);
 }

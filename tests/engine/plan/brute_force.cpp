@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <map>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -11,56 +12,161 @@ namespace {
 constexpr int kSteps = 3;
 constexpr int64_t kSpace = int64_t{1} << 40, kPointers = int64_t{1} << 50, kDecision = int64_t{1} << 51;
 
+using Stages = std::vector<const Plan*>;
+
 /// Events of an operation on a rank: the start, the start on all ranks of its group (for collectives only), the end of
 /// its accesses, and the end (for operations with a final barrier: after the accesses of all ranks of the group).
 enum Event { kStart, kAllStarted, kDone, kEnd };
 constexpr int kEventCount = 4;
 
-/// All events in a topological order, with the set of events that happen before each.
+/// All events of all pipeline stages in a topological order, with the set of events that happen before each. Every stage
+/// issues its operations in order, and a send or receive is issued at the same time as its counterpart. If a stage
+/// waits forever for a counterpart, deadlock() describes that, and the graph is not complete.
 class Graph {
  public:
-  explicit Graph(const Plan& plan)
-      : plan_(plan),
-        mesh_(plan.mesh()),
-        ranks_(mesh_.rank_count()),
-        count_(static_cast<int>(plan.schedule.operations.size())),
-        words_((static_cast<std::size_t>(kSteps * count_ * kEventCount * ranks_) + 63) / 64),
-        before_(static_cast<std::size_t>(kSteps * count_ * kEventCount * ranks_) * words_, 0) {
-    std::vector<int> lane_end(static_cast<std::size_t>(ranks_) * kLaneCount, -1);
-    for (int step = 0; step < kSteps; ++step) {
-      for (int op = 0; op < count_; ++op) {
-        for (int r = 0; r < ranks_; ++r) start(step, op, r, lane_end);
-        const Verb verb = plan_.schedule.operations[op].verb;
-        const GroupId group = plan_.schedule.operations[op].group;
-        for (int r = 0; r < ranks_; ++r) {
-          for (const int q : waits_for_all(op) ? mesh_.members(group, r) : std::vector{r})
-            edge(at(step, op, kStart, q), at(step, op, kAllStarted, r));
-          edge(at(step, op, kAllStarted, r), at(step, op, kDone, r));
-        }
-        for (int r = 0; r < ranks_; ++r) {
-          for (const int q : verb == Verb::kReplicaAllReduce ? mesh_.members(group, r) : std::vector{r})
-            edge(at(step, op, kDone, q), at(step, op, kEnd, r));
-        }
+  explicit Graph(const Stages& stages) : stages_(stages), mesh_(stages.front()->mesh()) {
+    ranks_ = mesh_.rank_count() / mesh_.pipeline;
+    int events = 0;
+    for (const Plan* stage : stages) {
+      first_.push_back(events);
+      counts_.push_back(static_cast<int>(stage->schedule.operations.size()));
+      events += kSteps * counts_.back() * kEventCount * ranks_;
+    }
+    words_ = (static_cast<std::size_t>(events) + 63) / 64;
+    before_.assign(static_cast<std::size_t>(events) * words_, 0);
+    pair_transfers();
+    std::vector<Cursor> cursors(stages.size(), Cursor{0, 0, std::vector<int>(lane_count(), -1)});
+    for (bool progressed = true; progressed;) {
+      progressed = false;
+      for (int s = 0; s < static_cast<int>(stages.size()); ++s) {
+        while (advance(s, cursors)) progressed = true;
       }
+    }
+    for (int s = 0; s < static_cast<int>(stages.size()); ++s) {
+      const Cursor& at = cursors[static_cast<std::size_t>(s)];
+      if (at.step < kSteps && deadlock_.empty())
+        deadlock_ = fmt::format("operation {} of step {} of stage {} never meets its counterpart", at.op, at.step, s);
     }
   }
 
-  int at(int step, int op, Event event, int rank) const {
-    return ((step * count_ + op) * kEventCount + event) * ranks_ + rank;
+  int at(int stage, int step, int op, Event event, int rank) const {
+    const auto s = static_cast<std::size_t>(stage);
+    return first_[s] + ((step * counts_[s] + op) * kEventCount + event) * ranks_ + rank;
   }
   bool before(int a, int b) const {
     return (before_[static_cast<std::size_t>(b) * words_ + static_cast<std::size_t>(a) / 64] >> (a % 64)) & 1;
   }
+  const std::string& deadlock() const { return deadlock_; }
 
  private:
-  bool waits_for_all(int op) const {
-    const Operation& operation = plan_.schedule.operations[op];
+  struct Cursor {
+    int step, op;
+    std::vector<int> lane_end;  // by rank and lane
+  };
+  struct Side {
+    int stage = -1, op = -1;
+  };
+
+  std::size_t lane_count() const { return static_cast<std::size_t>(ranks_) * kLaneCount; }
+  const Operation& operation(int stage, int op) const {
+    return stages_[static_cast<std::size_t>(stage)]->schedule.operations[static_cast<std::size_t>(op)];
+  }
+
+  /// The n-th send of a boundary and direction meets the n-th receive.
+  void pair_transfers() {
+    std::map<std::tuple<int, bool, bool>, std::vector<Side>> sides;
+    for (int s = 0; s < static_cast<int>(stages_.size()); ++s) {
+      others_.emplace_back(static_cast<std::size_t>(counts_[static_cast<std::size_t>(s)]));
+      for (int op = 0; op < counts_[static_cast<std::size_t>(s)] && stages_.size() > 1; ++op) {
+        const Verb verb = operation(s, op).verb;
+        if (!is_transfer(verb)) continue;
+        const int boundary = info(verb).group == GroupId::kNextStage ? s : s - 1;
+        sides[{boundary, transfers_activations(verb), is_send(verb)}].push_back({s, op});
+      }
+    }
+    for (const auto& [key, own] : sides) {
+      const auto& [boundary, forward, sends] = key;
+      const auto other = sides.find({boundary, forward, !sends});
+      for (std::size_t i = 0; i < own.size(); ++i) {
+        if (other != sides.end() && i < other->second.size())
+          others_[static_cast<std::size_t>(own[i].stage)][static_cast<std::size_t>(own[i].op)] = other->second[i];
+      }
+    }
+  }
+
+  /// Adds the next operation of a stage. Returns false if there is none, or if its counterpart is not issued yet.
+  bool advance(int stage, std::vector<Cursor>& cursors) {
+    Cursor& cursor = cursors[static_cast<std::size_t>(stage)];
+    if (cursor.step == kSteps) return false;
+    if (counts_[static_cast<std::size_t>(stage)] == 0) return cursor.step = kSteps, false;
+    const bool meets = stages_.size() > 1 && is_transfer(operation(stage, cursor.op).verb);
+    const Side other = others_[static_cast<std::size_t>(stage)][static_cast<std::size_t>(cursor.op)];
+    if (meets) {
+      if (other.stage < 0) return false;
+      const Cursor& there = cursors[static_cast<std::size_t>(other.stage)];
+      if (there.step != cursor.step || there.op != other.op) return false;
+      add_starts(other.stage, cursors[static_cast<std::size_t>(other.stage)]);
+    }
+    add_starts(stage, cursor);
+    if (meets) {
+      add_meeting(stage, cursor, other);
+      move_on(other.stage, cursors[static_cast<std::size_t>(other.stage)]);
+    } else {
+      add_rest(stage, cursor);
+    }
+    move_on(stage, cursor);
+    return true;
+  }
+  void move_on(int stage, Cursor& cursor) {
+    if (++cursor.op < counts_[static_cast<std::size_t>(stage)]) return;
+    cursor.op = 0;
+    ++cursor.step;
+  }
+  void add_starts(int stage, Cursor& cursor) {
+    for (int r = 0; r < ranks_; ++r) start(stage, cursor, r);
+  }
+  void add_rest(int stage, const Cursor& cursor) {
+    const auto& [step, op, lane_end] = cursor;
+    const Verb verb = operation(stage, op).verb;
+    const GroupId group = operation(stage, op).group;
+    for (int r = 0; r < ranks_; ++r) {
+      for (const int q : waits_for_all(stage, op) ? members(group, r) : std::vector{r})
+        edge(at(stage, step, op, kStart, q), at(stage, step, op, kAllStarted, r));
+      edge(at(stage, step, op, kAllStarted, r), at(stage, step, op, kDone, r));
+    }
+    for (int r = 0; r < ranks_; ++r) {
+      for (const int q : verb == Verb::kReplicaAllReduce ? members(group, r) : std::vector{r})
+        edge(at(stage, step, op, kDone, q), at(stage, step, op, kEnd, r));
+    }
+  }
+  /// A transfer starts on both ranks before either accesses memory, and ends on neither before both are done.
+  void add_meeting(int stage, const Cursor& cursor, const Side& other) {
+    const Side both[] = {{stage, cursor.op}, other};
+    for (int r = 0; r < ranks_; ++r) {
+      for (const Side& a : both) {
+        for (const Side& b : both)
+          edge(at(b.stage, cursor.step, b.op, kStart, r), at(a.stage, cursor.step, a.op, kAllStarted, r));
+        edge(at(a.stage, cursor.step, a.op, kAllStarted, r), at(a.stage, cursor.step, a.op, kDone, r));
+      }
+      for (const Side& a : both) {
+        for (const Side& b : both)
+          edge(at(b.stage, cursor.step, b.op, kDone, r), at(a.stage, cursor.step, a.op, kEnd, r));
+      }
+    }
+  }
+
+  /// The ranks of a group, numbered within the stage. All stages have the same mesh.
+  std::vector<int> members(GroupId group, int rank) const { return mesh_.members(group, rank); }
+
+  bool waits_for_all(int stage, int op) const {
+    const Plan& plan = *stages_[static_cast<std::size_t>(stage)];
+    const Operation& operation = plan.schedule.operations[static_cast<std::size_t>(op)];
     switch (operation.verb) {
       case Verb::kGather:
-        if (plan_.policy.quantize_weights && plan_.topology.node_count() == mesh_.shard) return false;
-        return !plan_.schedule.view && !plan_.model.units[operation.operand].parameters.empty();
+        if (plan.policy.quantize_weights && plan.topology.node_count() == mesh_.shard) return false;
+        return !plan.schedule.view && !plan.model.units[operation.operand].parameters.empty();
       case Verb::kGatherQuantizedShards:
-        return plan_.topology.node_count() > 1 && !plan_.model.units[operation.operand].parameters.empty();
+        return plan.topology.node_count() > 1 && !plan.model.units[operation.operand].parameters.empty();
       case Verb::kReduce:
       case Verb::kReplicaAllReduce:
       case Verb::kAllGatherGradients:
@@ -71,17 +177,18 @@ class Graph {
       default: return false;
     }
   }
-  void start(int step, int op, int rank, std::vector<int>& lane_end) {
-    const Operation& operation = plan_.schedule.operations[op];
-    int& last = lane_end[static_cast<std::size_t>(rank * kLaneCount + static_cast<int>(operation.lane))];
-    if (last >= 0) edge(last, at(step, op, kStart, rank));
+  void start(int stage, Cursor& cursor, int rank) {
+    const auto& [step, op, lane_end] = cursor;
+    const Operation& operation = this->operation(stage, op);
+    int& last = cursor.lane_end[static_cast<std::size_t>(rank * kLaneCount + static_cast<int>(operation.lane))];
+    if (last >= 0) edge(last, at(stage, step, op, kStart, rank));
     for (const Wait& wait : operation.after) {
       const int of = step - (wait.of_previous_step ? 1 : 0);
       if (of < 0) continue;
-      for (const int q : mesh_.members(wait.of, rank))
-        edge(at(of, wait.operation, kEnd, q), at(step, op, kStart, rank));
+      for (const int q : members(wait.of, rank))
+        edge(at(stage, of, wait.operation, kEnd, q), at(stage, step, op, kStart, rank));
     }
-    last = at(step, op, kEnd, rank);
+    last = at(stage, step, op, kEnd, rank);
   }
   void edge(int from, int to) {
     uint64_t* into = &before_[static_cast<std::size_t>(to) * words_];
@@ -90,16 +197,19 @@ class Graph {
     into[from / 64] |= uint64_t{1} << (from % 64);
   }
 
-  const Plan& plan_;
+  const Stages& stages_;
   Mesh mesh_;
-  int ranks_, count_;
-  std::size_t words_;
+  int ranks_ = 0;                          // of one stage
+  std::vector<int> first_, counts_;        // by stage: first event and number of operations
+  std::vector<std::vector<Side>> others_;  // by stage and operation: the counterpart of a transfer
+  std::size_t words_ = 0;
   std::vector<uint64_t> before_;
+  std::string deadlock_;
 };
 
 struct RecordedAccess {
-  int step, op, rank;  // the operation that makes the access
-  int64_t begin, end;  // byte range in the memory of the rank that owns it
+  int stage, step, op, rank;  // the operation that makes the access, and the rank in its stage
+  int64_t begin, end;         // byte range in the memory of the rank that owns it
   bool writes;
   int after, until;  // events between which the access happens
   bool internal;     // transfer between ranks, which the communicator orders within the operation
@@ -107,18 +217,22 @@ struct RecordedAccess {
 
 class Search {
  public:
-  explicit Search(const Plan& plan)
-      : plan_(plan),
-        graph_(plan),
-        ranks_(plan.topology.rank_count()),
-        stage_(plan.schedule.zero_stage),
-        replicas_(plan.policy.replica_count),
-        several_nodes_(!plan.topology.one_node()),
-        in_place_(stage_ <= 1 && !plan.schedule.accumulate_into_shard && plan.policy.replica_count == 1),
-        gather_count_(plan.model.units.size(), 0),
-        memory_(static_cast<std::size_t>(ranks_ * replicas_)) {}
+  /// `memory`: by pipeline stage and rank in the stage.
+  Search(const Stages& stages, int index, const Graph& graph, std::vector<std::vector<RecordedAccess>>& memory)
+      : plan_(*stages[static_cast<std::size_t>(index)]),
+        stages_(stages),
+        index_(index),
+        graph_(graph),
+        ranks_(plan_.topology.rank_count()),
+        stage_(plan_.schedule.zero_stage),
+        replicas_(plan_.policy.replica_count),
+        several_nodes_(!plan_.topology.one_node()),
+        in_place_(stage_ <= 1 && !plan_.schedule.accumulate_into_shard && plan_.policy.replica_count == 1),
+        gather_count_(plan_.model.units.size(), 0),
+        memory_(memory) {}
 
-  std::string find() {
+  /// Records all accesses of the stage. Returns a description of an access to a buffer that does not exist, if any.
+  std::string record_all() {
     for (step_ = 0; step_ < kSteps; ++step_) {
       reduce_count_.assign(plan_.model.units.size(), 0);
       for (op_ = 0; op_ < static_cast<int>(plan_.schedule.operations.size()); ++op_) {
@@ -129,7 +243,6 @@ class Search {
         if (operation().verb == Verb::kReduce) ++reduce_count_[operation().operand];
       }
     }
-    for (int m = 0; m < ranks_ * replicas_ && race_.empty(); ++m) compare(m);
     return race_;
   }
 
@@ -162,10 +275,15 @@ class Search {
   }
   /// `memory` is a rank of this rank's replica.
   void record(int memory, int64_t begin, int64_t end, bool writes, Event after, bool internal, Event until = kDone) {
+    record_at(index_, memory_replica() * ranks_ + memory, {begin, end}, writes, {after, until}, internal);
+  }
+  /// Records an access to the memory of rank `memory` of stage `stage`.
+  void record_at(int stage, int memory, std::pair<int64_t, int64_t> bytes, bool writes, std::pair<Event, Event> during,
+                 bool internal) {
     const int rank = replica_ * ranks_ + rank_;
-    memory_[memory_replica() * ranks_ + memory].push_back({step_, op_, rank, begin, end, writes,
-                                                           graph_.at(step_, op_, after, rank),
-                                                           graph_.at(step_, op_, until, rank), internal});
+    memory_[static_cast<std::size_t>(stage * replicas_ * ranks_ + memory)].push_back(
+        {index_, step_, op_, rank, bytes.first, bytes.second, writes, graph_.at(index_, step_, op_, during.first, rank),
+         graph_.at(index_, step_, op_, during.second, rank), internal});
   }
   int memory_replica() const { return other_replica_ < 0 ? replica_ : other_replica_; }
   /// Records that this rank reads the buffer of the same rank of each other replica, after all have started.
@@ -205,6 +323,7 @@ class Search {
         record(rank_, begin, begin + b.size_bytes, true, kStart, false, kStart);
       }
     }
+    if (is_transfer(operation().verb)) return transfer();
     if (operation().verb == Verb::kNorm) return norm();
     if (is_model_code(operation().verb)) {
       activations();
@@ -219,6 +338,19 @@ class Search {
     const UnitId unit = operation().operand;
     if (operation().verb == Verb::kGather || operation().verb == Verb::kRelease) pointer(unit, true);
     for_flats(unit, [&](int32_t f) { access_flat(f); });
+  }
+
+  /// The receiving rank writes its own buffer, and reads the memory of the sender at the planned offset.
+  void transfer() {
+    const bool forward = transfers_activations(operation().verb), sends = is_send(operation().verb);
+    const Role role = forward ? Role::kOutputActivations : Role::kActivationGradients;
+    access_own(role, forward ? operation().operand : -1, !sends, kAllStarted);
+    if (sends || stages_.size() == 1) return;
+    const int64_t begin = operation().peer_offset_bytes;
+    const int sender = index_ + (forward ? -1 : 1);
+    if (sender < 0 || sender >= static_cast<int>(stages_.size())) return;
+    record_at(sender, replica_ * ranks_ + rank_, {begin, begin + transfer_bytes(plan_.model, operation())}, false,
+              {kAllStarted, kDone}, true);
   }
 
   void activations() {
@@ -257,7 +389,7 @@ class Search {
 
   void norm() {
     for (std::size_t f = 0; f < plan_.flats.size(); ++f) {
-      if (plan_.flats[f].trainable) access_own(Role::kBlockSquares, static_cast<int32_t>(f), false);
+      if (plan_.trains(static_cast<int32_t>(f))) access_own(Role::kBlockSquares, static_cast<int32_t>(f), false);
     }
     for (int q = 0; q < ranks_; ++q) {
       if (q != rank_) access_parts(q, Role::kNormParts, -1, {q, 1, ranks_}, false, kAllStarted, true);
@@ -379,8 +511,11 @@ class Search {
 
   /// Records a write to the staging, which host nodes use if a reduced flat buffer has elements.
   void access_staging(Role role) {
-    const auto reduced = [](const FlatSpec& flat) { return flat.trainable && flat.layout.flat_count() > 0; };
-    if (!plan_.stage_topology.has_gpus() && std::ranges::any_of(plan_.flats, reduced)) access_own(role, -1, true, kAllStarted);
+    const auto reduced = [&](const FlatSpec& flat) {
+      return flat.trainable && plan_.unit_is_here[flat.unit] && flat.layout.flat_count() > 0;
+    };
+    if (!plan_.stage_topology.has_gpus() && std::ranges::any_of(plan_.flats, reduced))
+      access_own(role, -1, true, kAllStarted);
   }
 
   bool in_levels() const { return plan_.policy.reproducible && plan_.policy.micro_batch_count > 1; }
@@ -413,7 +548,8 @@ class Search {
     access_own(Role::kReplicaPartialSums, f, false);
     bool spans_nodes = false;  // true if any replicate group spans nodes
     for (int r = 0; r < plan_.stage_topology.rank_count(); ++r)
-      spans_nodes = spans_nodes || plan_.stage_topology.node_of_rank[r] != plan_.stage_topology.node_of_rank[r % ranks_];
+      spans_nodes =
+          spans_nodes || plan_.stage_topology.node_of_rank[r] != plan_.stage_topology.node_of_rank[r % ranks_];
     if (spans_nodes && !plan_.policy.quantize_gradients) access_staging(Role::kExchangeStaging);
     if (plan_.policy.quantize_gradients && !plan_.stage_topology.one_node()) {
       for (const Role role :
@@ -459,8 +595,8 @@ class Search {
       if (plan_.policy.state_bytes_per_block > 0) access_own(Role::kOptimizer, f, true);
     }
     if (plan_.policy.precision.compute != DType::kFloat32) access_own(Role::kMaster, f, true);
-    const bool rounds =
-        plan_.policy.quantize_gradients && (plan_.policy.replica_count > 1 ? !plan_.stage_topology.one_node() : several_nodes_);
+    const bool rounds = plan_.policy.quantize_gradients &&
+                        (plan_.policy.replica_count > 1 ? !plan_.stage_topology.one_node() : several_nodes_);
     if (rounds && !plan_.policy.update_in_backward)
       access_own(Role::kErrorFeedbackResidual, f, true);  // a skipped step resets it
     access_parts(rank_, Role::kParameters, f, own_part(), true, kStart);
@@ -562,24 +698,10 @@ class Search {
     }
   }
 
-  void compare(int memory) {
-    const auto& accesses = memory_[memory];
-    for (std::size_t i = 0; i < accesses.size(); ++i) {
-      for (std::size_t j = i + 1; j < accesses.size(); ++j) {
-        const RecordedAccess &a = accesses[i], &b = accesses[j];
-        if (!(a.writes || b.writes) || a.begin >= b.end || b.begin >= a.end) continue;
-        const bool same = a.step == b.step && a.op == b.op;
-        if (same && (a.rank == b.rank || a.internal || b.internal)) continue;
-        if (graph_.before(a.until, b.after) || graph_.before(b.until, a.after)) continue;
-        race_ = fmt::format("operation {} of step {} on rank {} and operation {} of step {} on rank {}, memory of {}",
-                            a.op, a.step, a.rank, b.op, b.step, b.rank, memory);
-        return;
-      }
-    }
-  }
-
   const Plan& plan_;
-  Graph graph_;
+  const Stages& stages_;
+  int index_;  // of the pipeline stage
+  const Graph& graph_;
   int ranks_, stage_;  // ranks of one replica
   int replicas_;
   bool several_nodes_, in_place_;
@@ -587,12 +709,50 @@ class Search {
   int other_replica_ = -1;         // the replica of the recorded memory, if it is not that of the rank
   std::vector<int> reduce_count_;  // per unit, in this step
   std::vector<int> gather_count_;  // per unit, in all steps
-  std::vector<std::vector<RecordedAccess>> memory_;  // per owning rank
+  std::vector<std::vector<RecordedAccess>>& memory_;
   std::string race_;
 };
 
+/// Describes the first pair of accesses to the memory of one rank that race.
+std::string compare(const std::vector<RecordedAccess>& accesses, const Graph& graph) {
+  for (std::size_t i = 0; i < accesses.size(); ++i) {
+    for (std::size_t j = i + 1; j < accesses.size(); ++j) {
+      const RecordedAccess &a = accesses[i], &b = accesses[j];
+      if (!(a.writes || b.writes) || a.begin >= b.end || b.begin >= a.end) continue;
+      const bool same = a.stage == b.stage && a.step == b.step && a.op == b.op;
+      if (same && (a.rank == b.rank || a.internal || b.internal)) continue;
+      if (graph.before(a.until, b.after) || graph.before(b.until, a.after)) continue;
+      return fmt::format(
+          "operation {} of step {} on rank {} of stage {} and operation {} of step {} on rank {} of "
+          "stage {}",
+          a.op, a.step, a.rank, a.stage, b.op, b.step, b.rank, b.stage);
+    }
+  }
+  return {};
+}
+
+std::string find_race(const Stages& stages) {
+  const Graph graph(stages);
+  if (!graph.deadlock().empty()) return graph.deadlock();
+  const int ranks = stages.front()->mesh().rank_count() / stages.front()->mesh().pipeline;
+  std::vector<std::vector<RecordedAccess>> memory(stages.size() * static_cast<std::size_t>(ranks));
+  for (int s = 0; s < static_cast<int>(stages.size()); ++s) {
+    if (const std::string missing = Search(stages, s, graph, memory).record_all(); !missing.empty()) return missing;
+  }
+  for (const auto& accesses : memory) {
+    if (const std::string race = compare(accesses, graph); !race.empty()) return race;
+  }
+  return {};
+}
+
 }  // namespace
 
-std::string find_race(const Plan& plan) { return Search(plan).find(); }
+std::string find_race(const Plan& plan) { return find_race(Stages{&plan}); }
+
+std::string find_race(const std::vector<Plan>& stages) {
+  Stages all;
+  for (const Plan& stage : stages) all.push_back(&stage);
+  return find_race(all);
+}
 
 }  // namespace aliquot::testing

@@ -1,6 +1,6 @@
 #pragma once
-// A brute-force reference for the validator's race check: all ranks, three steps, every byte and every pair of
-// accesses.
+// A brute-force reference for the validator's checks of races and deadlocks: all ranks of all pipeline stages, three
+// steps, every byte and every pair of accesses.
 
 #include <string>
 
@@ -12,5 +12,8 @@ namespace aliquot::testing {
 /// writes, and nothing orders them. Returns an empty string if there is no race. Waits must refer to earlier
 /// operations. Suitable for small plans only, because all pairs of accesses are compared.
 std::string find_race(const Plan& plan);
+/// The same for all pipeline stages, in order. Also describes a deadlock if the stages, each of which issues its sends
+/// and receives in order, wait for each other forever.
+std::string find_race(const std::vector<Plan>& stages);
 
 }  // namespace aliquot::testing

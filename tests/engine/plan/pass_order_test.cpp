@@ -94,6 +94,43 @@ TEST(PassOrder, TheFirstInvalidActionIsNamed) {
          "pass order of rank 0: 0W0 follows micro-batch 1: expected ascending micro-batches");
 }
 
+TEST(PassOrder, NegativeNumbersAndMissingActionsAreRefused) {
+  const auto expect = [](const PassOrder& order, const PipelineShape& shape, std::string_view message) {
+    EXPECT_EQ(test::usage_error_message([&] { check(order, shape); }), message);
+  };
+  expect({{{0, PassKind::kForward, -1}}}, {1, 1},
+         "pass order of rank 0: an action has virtual stage 0 and micro-batch -1: expected 0 or more");
+  expect({{{-1, PassKind::kForward, 0}}}, {1, 1},
+         "pass order of rank 0: an action has virtual stage -1 and micro-batch 0: expected 0 or more");
+  expect({{}}, {1, 1}, "pass order of rank 0: 0F0 is missing");
+  expect({{{0, PassKind::kForward, 0}}}, {1, 1 << 30},
+         "pass order of rank 0: it has 1 actions: expected at least 2147483648");
+}
+
+/// Every input is received exactly once, and not after its pass. 1F1B receives at most one micro-batch ahead.
+TEST(PassOrder, EveryInputIsReceivedOnce) {
+  for (const auto schedule : {PipelineSchedule::kGpipe, PipelineSchedule::k1F1B}) {
+    for (int ranks = 1; ranks <= 6; ++ranks) {
+      for (int m = 1; m <= 12; ++m) {
+        const PassOrder order = pass_order(schedule, ranks, m);
+        for (int r = 0; r < ranks; ++r) {
+          const auto& actions = order[static_cast<size_t>(r)];
+          const Receives receives = receives_of(order, r);
+          ASSERT_EQ(receives.size(), actions.size());
+          std::vector<PipelineAction> received;
+          for (size_t i = 0; i < actions.size(); ++i) {
+            received.insert(received.end(), receives[i].begin(), receives[i].end());
+            const bool needs_input = actions[i].pass == PassKind::kForward ? r > 0 : r + 1 < ranks;
+            EXPECT_EQ(std::ranges::count(received, actions[i]), needs_input ? 1 : 0);
+          }
+          EXPECT_EQ(received.size(), static_cast<size_t>(m * ((r > 0) + (r + 1 < ranks))));
+          EXPECT_LE(max_in_flight(actions, receives), max_in_flight(actions) + 1);
+        }
+      }
+    }
+  }
+}
+
 TEST(PassOrder, ADeadlockIsReportedWithTheActionsThatWait) {
   // Rank 0 requires the gradient of micro-batch 0 before it sends micro-batch 1, which rank 1 requires first.
   EXPECT_EQ(refusal("0F0,0B0,0F1,0B1\n1F0,1F1,1B0,1B1\n", {2, 2}),

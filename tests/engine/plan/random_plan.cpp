@@ -177,18 +177,81 @@ RandomCase draw(uint64_t seed, int most_ranks, int most_units) {
   return drawn;
 }
 
+namespace {
+
+/// A valid order of passes: repeatedly runs a pass on a random rank that can run one.
+PassOrder draw_pass_order(Dice& dice, int ranks, int micro_batches) {
+  PassOrder order(static_cast<std::size_t>(ranks));
+  std::vector<int> forward(order.size(), 0), backward(order.size(), 0);
+  for (int left = 2 * ranks * micro_batches; left > 0;) {
+    const int rank = dice.roll(0, ranks - 1);
+    const auto r = static_cast<std::size_t>(rank);
+    const bool can_forward = forward[r] < micro_batches && (rank == 0 || forward[r - 1] > forward[r]);
+    const bool can_backward = backward[r] < forward[r] && (rank + 1 == ranks || backward[r + 1] > backward[r]);
+    if (!can_forward && !can_backward) continue;
+    const bool runs_forward = can_forward && (!can_backward || dice.one_in(2));
+    order[r].push_back(
+        {rank, runs_forward ? PassKind::kForward : PassKind::kBackward, runs_forward ? forward[r]++ : backward[r]++});
+    --left;
+  }
+  return order;
+}
+
+/// The ranks of all stages. Either all stages are on the same nodes, or each has nodes of its own.
+Topology repeated(const Topology& stage, int stages, bool on_own_nodes) {
+  Topology world;
+  for (int s = 0; s < stages; ++s) {
+    for (const int node : stage.node_of_rank)
+      world.node_of_rank.push_back(node + (on_own_nodes ? s * stage.node_count() : 0));
+    world.gpu_of_rank.insert(world.gpu_of_rank.end(), stage.gpu_of_rank.begin(), stage.gpu_of_rank.end());
+  }
+  world.numa_of_rank.assign(world.node_of_rank.size(), -1);
+  return world;
+}
+
+}  // namespace
+
+RandomCase draw_pipeline(uint64_t seed, int most_stages, int most_ranks) {
+  RandomCase drawn = draw(seed, most_ranks, 6);
+  Dice dice(seed * 7919 + 1);
+  ModelSpec& model = drawn.model;
+  Policy& policy = drawn.policy;
+  if (model.units.size() < 2) {
+    model.units.push_back(model.units.front());
+    model.units.back().name += "b";
+    for (ParameterSpec& parameter : model.units.back().parameters) parameter.tensor.name += "b";
+  }
+  model.uses.clear();
+  for (UnitId unit = 0; unit < static_cast<UnitId>(model.units.size()); ++unit) model.uses.push_back({unit});
+  model.activations = {};
+  policy.recompute = kRecomputeAsNeeded;
+  draw_activations(dice, drawn);
+  for (UseActivations& use : model.activations.uses) use.output_bytes += 64;
+  model.activations.backward_bytes += 64;
+  const auto uses = static_cast<int>(model.uses.size());
+  policy.pipeline = dice.roll(2, std::min(uses, most_stages));
+  policy.pipeline_cut.assign(static_cast<std::size_t>(policy.pipeline), 1);
+  for (int left = uses - policy.pipeline; left > 0; --left)
+    ++policy.pipeline_cut[static_cast<std::size_t>(dice.roll(0, policy.pipeline - 1))];
+  policy.pipeline_schedule = dice.one_in(2) ? PipelineSchedule::kGpipe : PipelineSchedule::k1F1B;
+  policy.pass_order.clear();
+  if (dice.one_in(2)) policy.pass_order = draw_pass_order(dice, policy.pipeline, policy.micro_batch_count);
+  drawn.topology = repeated(drawn.topology, policy.pipeline, dice.one_in(2));
+  return drawn;
+}
+
 std::string describe(uint64_t seed, const RandomCase& drawn) {
   const Policy& policy = drawn.policy;
   return fmt::format(
       "seed {}: {} units, {} uses, {}, ZeRO stage {}, {} micro-batches, accumulate {}, prefetch {}, keep {}, "
-      "gather {}, {}{}{}{}{}{}, offload {} and {}, {} replicas, {} recomputed",
+      "gather {}, {}{}{}{}{}{}, offload {} and {}, {} replicas, {} recomputed, {} pipeline stages",
       seed, drawn.model.units.size(), drawn.model.uses.size(), drawn.topology.describe(), policy.zero_stage,
       policy.micro_batch_count, static_cast<int>(policy.accumulate_into), policy.prefetch, policy.keep_gathered,
       static_cast<int>(policy.gather), policy.precision.describe(),
       policy.update_in_backward ? ", update in backward" : "", policy.reproducible ? ", reproducible" : "",
       policy.matrix_updates ? ", Muon for matrices" : "", policy.quantize_weights ? ", weights in 8 bits" : "",
       policy.quantize_gradients ? ", gradients in 8 bits" : "", static_cast<int>(policy.offload_state),
-      static_cast<int>(policy.offload_parameters), policy.replica_count, policy.recompute);
+      static_cast<int>(policy.offload_parameters), policy.replica_count, policy.recompute, policy.pipeline);
 }
 
 }  // namespace aliquot::testing

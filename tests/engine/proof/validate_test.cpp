@@ -121,6 +121,24 @@ TEST(Validate, ReportsInvalidIndices) {
   for (const Defect& defect : defects) EXPECT_EQ(defect.kind, DefectKind::kMalformed) << defect.sentence;
 }
 
+/// Communication between replicas runs in parallel with the next backward, which has memory of its own.
+TEST(Plan, ABackwardDoesNotWaitForTheLastAllReduceOverReplicas) {
+  for (const int zero_stage : {2, 3}) {
+    const Plan planned =
+        plan(chain(8, 4096), {.zero_stage = zero_stage, .replica_count = 2, .gather = GatherMode::kCopy},
+             testing::hosts(4, 2));
+    OperationId last = -1;
+    for (const Operation& operation : planned.schedule.operations) {
+      if (is_model_code(operation.verb)) {
+        for (const Wait& wait : operation.after) EXPECT_FALSE(!wait.of_previous_step && wait.operation == last);
+      }
+      if (operation.verb == Verb::kReplicaAllReduce)
+        last = static_cast<OperationId>(&operation - planned.schedule.operations.data());
+    }
+    EXPECT_GT(last, 0);
+  }
+}
+
 /// Returns `wanted` if the error of plan() contains it, the full error if not, and "nothing" if plan() does not throw.
 std::string refusal(const ModelSpec& model, const Policy& policy, std::string_view wanted) {
   try {

@@ -1,0 +1,15 @@
+#pragma once
+// Files with the order of passes of a pipeline.
+
+#include <string>
+
+#include "apps/options/arguments.h"
+#include "engine/plan/pass_order.h"
+
+namespace aliquot {
+
+/// Adds the option --pipeline-order-from, which reads a file into `order`. `order` must outlive the table and must not
+/// move.
+void add_pipeline_order_from(OptionTable& table, PassOrder& order);
+
+}  // namespace aliquot
