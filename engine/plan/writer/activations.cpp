@@ -105,13 +105,16 @@ void StepWriter::receive(const PipelineAction& pass) {
   }
 }
 
-/// The first visit of a pass waits until the input of the pass has been received.
-void StepWriter::wait_for_input(const Visit& visit, OperationId compute) {
+/// The first visit of a pass waits until the input of the pass has been received. A recompute may rewrite the output,
+/// so it waits until the output has been sent.
+void StepWriter::wait_for_transfers(const Visit& visit, OperationId compute) {
   const int32_t m = visit.micro_batch;
   if (visit.verb == Verb::kForward && visit.use == stage_.first_use && !stage_.is_first())
     wait(compute, {kept(m, visit.use - 1).received});
   if (visit.verb == Verb::kBackward && visit.use == stage_.last_use() && !stage_.is_last())
     wait(compute, {kept(m, visit.use).gradient_received});
+  if (visit.verb == Verb::kRecompute && model_.activations.uses[visit.use].output_in_backward)
+    wait(compute, {kept(m, visit.use).sent});
 }
 
 /// Sends the result of the pass that ends with this visit.

@@ -86,7 +86,7 @@ class StepWriter {
   void list_pass(const PipelineAction& pass);
   void add_visit(Verb verb, int32_t use, int32_t micro_batch);
   void receive(const PipelineAction& pass);
-  void wait_for_input(const Visit& visit, OperationId compute);
+  void wait_for_transfers(const Visit& visit, OperationId compute);
   void send(const Visit& visit, OperationId compute);
   OperationId transfer(Verb verb, int32_t micro_batch, std::vector<Wait> after = {});
   void write_visit(int32_t v);

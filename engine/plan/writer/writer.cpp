@@ -137,7 +137,7 @@ void StepWriter::write_visit(int32_t v) {
     for (int32_t w = v; w < static_cast<int32_t>(visits_.size()) && visits_[w].position <= last; ++w) gather_for(w);
   }
   const OperationId compute = add(visit.verb, visit.use, visit.micro_batch);
-  wait_for_input(visit, compute);
+  wait_for_transfers(visit, compute);
   for (const UnitId unit : model_.uses[visit.use]) {
     UnitState& state = units_[unit];
     if (is_zero_stage_3()) wait(compute, {state.last_gather});
