@@ -182,7 +182,8 @@ std::shared_ptr<const std::vector<Plan>> Engine::make_plans(const std::vector<Un
   const ModelSpec model = this->model(declared);
   std::vector<Plan> stages;
   if (options_.memory_budget_bytes == 0) {
-    if (policy.pipeline > 1 && policy.pipeline_cut.empty()) policy.pipeline_cut = cut_pipeline(model, policy);
+    if (policy.pipeline > 1 && policy.pipeline_cut.empty())
+      policy.pipeline_cut = cut_pipeline(model, policy.pipeline, options_.cost);
     stages = plan_pipeline(model, policy, world_.topology());
   } else if (policy.pipeline > 1) {
     throw UsageError("EngineOptions::memory_budget_bytes and EngineOptions::pipeline cannot be combined yet");

@@ -132,11 +132,11 @@ void Session::sum_losses(std::span<double> values) {
   require_nothing_live();
   Stream& stream = compute_stream();
   if (!plan_->stage.is_last()) std::ranges::fill(values, 0.0);
-  groups_.at(GroupId::kStage).all_reduce(stream, values, Reduction::kSum, {"losses"});
-  stream.synchronize();
-  if (plan_->stage.count == 1) return;
-  groups_.at(GroupId::kPipeline).all_reduce(stream, values, Reduction::kSum, {"losses"});
-  stream.synchronize();
+  for (const GroupId group : {GroupId::kStage, GroupId::kPipeline}) {
+    if (groups_.mesh().size(group) == 1) continue;
+    groups_.at(group).all_reduce(stream, values, Reduction::kSum, {"losses"});
+    stream.synchronize();
+  }
 }
 
 void Session::record_timelines() {

@@ -45,17 +45,23 @@ Json json(const StepRecord& r, const Json& extra) {
 }
 
 Json json(const DoneRecord& r) {
-  return {{"done",
-           {{"digest", r.digest},
-            {"steps", r.steps},
-            {"planned", json(r.planned)},
-            {"measured", json(r.measured)},
-            {"planned_peak", r.planned_peak_bytes},
-            {"measured_peak", r.measured_peak_bytes},
-            {"system_bytes", r.system_bytes},
-            {"system_peak", r.system_peak_bytes},
-            {"system_peak_phase", r.system_peak_phase},
-            {"system_start", r.system_start_bytes}}}};
+  Json done = {{"digest", r.digest},
+               {"steps", r.steps},
+               {"planned", json(r.planned)},
+               {"measured", json(r.measured)},
+               {"planned_peak", r.planned_peak_bytes},
+               {"measured_peak", r.measured_peak_bytes},
+               {"system_bytes", r.system_bytes},
+               {"system_peak", r.system_peak_bytes},
+               {"system_peak_phase", r.system_peak_phase},
+               {"system_start", r.system_start_bytes}};
+  for (const DoneRecord::Stage& stage : r.stages) {
+    done["stages"].push_back({{"planned", json(stage.planned)},
+                              {"measured", json(stage.measured)},
+                              {"planned_peak", stage.planned_peak_bytes},
+                              {"measured_peak", stage.measured_peak_bytes}});
+  }
+  return {{"done", done}};
 }
 
 MetricsFile::MetricsFile(std::string path, Mode mode)

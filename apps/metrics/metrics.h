@@ -5,6 +5,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "kernels/system/ledger.h"
 
@@ -40,6 +41,12 @@ struct DoneRecord {
   int64_t system_peak_bytes = 0;       // per rank, the peak counted by the system
   std::string system_peak_phase = {};  // the phase of the run in which system_peak_bytes occurred
   int64_t system_start_bytes = 0;      // per rank, counted by the system before the run allocates memory
+  /// The maxima over the ranks of one pipeline stage.
+  struct Stage {
+    BytesByCategory planned{}, measured{};
+    int64_t planned_peak_bytes = 0, measured_peak_bytes = 0;
+  };
+  std::vector<Stage> stages = {};  // empty without a pipeline
 };
 
 /// {"parameters": .., ..}, with all categories except the arena, which contains the others.

@@ -13,6 +13,7 @@
 #include "apps/plan/use_costs.h"
 #include "apps/train/reporting/memory_table.h"
 #include "engine/choose/budget.h"
+#include "engine/choose/pipeline_cut.h"
 #include "engine/cost/trace.h"
 #include "kernels/system/error.h"
 
@@ -44,12 +45,20 @@ ModelSpec model_of(const PlanOptions& o, const Machine& machine) {
   return make_equal_units(*o.params, o.units);
 }
 
-/// Plans as `aliquot train` does. If micro-batches accumulate in the full gradients, its models add to the gradients.
-Plan plan_of(ModelSpec model, const Policy& policy, const Topology& topology) {
+/// Plans all pipeline stages as `aliquot train` does. If micro-batches accumulate in the full gradients, its models add
+/// to the gradients.
+std::vector<Plan> plans_of(ModelSpec model, Policy policy, const Topology& topology, const CostModel& cost) {
   if (policy.micro_batch_count > 1 && !accumulates_into_shard(policy)) {
     for (UnitSpec& unit : model.units) unit.gradients = GradientMode::kAdd;
   }
-  return plan(model, policy, topology);
+  if (policy.pipeline > 1 && policy.pipeline_cut.empty())
+    policy.pipeline_cut = cut_pipeline(model, policy.pipeline, cost);
+  return plan_pipeline(model, policy, topology);
+}
+
+/// The plan with the highest peak. Of equal ones, the first.
+const Plan& largest(const std::vector<Plan>& stages) {
+  return *std::ranges::max_element(stages, {}, [](const Plan& plan) { return account(plan.schedule).peak_bytes; });
 }
 
 /// The model with `scale` layers; with --params, `scale` million parameters in the same number of units.
@@ -65,7 +74,8 @@ ModelSpec scaled(const PlanOptions& o, const Machine& machine, int64_t scale) {
 int64_t largest_that_fits(const PlanOptions& o, const Machine& machine, const Policy& policy) {
   const Topology topology = topology_of(o, machine.has_gpus);
   const auto fits = [&](int64_t scale) {
-    return rank_bytes(plan_of(scaled(o, machine, scale), policy, topology)) <= *o.device_memory;
+    const auto stages = plans_of(scaled(o, machine, scale), policy, topology, {});
+    return std::ranges::all_of(stages, [&](const Plan& plan) { return rank_bytes(plan) <= *o.device_memory; });
   };
   const int64_t limit = o.params ? 100'000'000 : 10'000;
   int64_t fit = 0, next = 1;
@@ -86,10 +96,15 @@ PlannedRun plan_run(const PlanOptions& o, const Machine& machine, int stage) {
   cost.samples_per_micro_batch = static_cast<double>(o.micro_batch * sequence);
   if (!o.params) cost.uses = estimate_use_costs(model_shape(o), o.micro_batch, sequence, cost.flops_per_second);
   if (!o.profile.empty()) cost.uses = read_profile(o.profile, o.micro_batch, sequence);
-  PlannedRun outcome{plan_of(model, policy, topology_of(o, machine.has_gpus)), {}, {}, parameter_count(model), 0, {}};
+  std::vector<Plan> stages = plans_of(model, policy, topology_of(o, machine.has_gpus), cost);
+  PlannedRun outcome{.plan = largest(stages),
+                     .account = {},
+                     .timeline = {},
+                     .stages = std::move(stages),
+                     .parameters = parameter_count(model)};
   outcome.account = account(outcome.plan.schedule);
   outcome.timeline = simulate(outcome.plan, cost);
-  outcome.tokens = static_cast<double>(o.micro_batch * sequence * o.engine.accumulate * o.ranks);
+  outcome.tokens = static_cast<double>(o.micro_batch * sequence * o.engine.accumulate * o.ranks / o.engine.pipeline);
   if (o.device_memory) outcome.largest = largest_that_fits(o, machine, policy);
   return outcome;
 }
@@ -109,7 +124,17 @@ Json to_json(const PlanOptions& o, const PlannedRun& outcome) {
               {"crossing_bytes", outcome.timeline.crossing_bytes},
               {"operations", outcome.plan.schedule.operations.size()}};
   if (outcome.largest) one["largest_parameters"] = *outcome.largest;
-  if (!o.machine.empty()) {
+  for (const Plan& plan : outcome.stages) {
+    if (outcome.stages.size() == 1) break;
+    const Account stage = account(plan.schedule);
+    Json memory_of_stage = json(stage.peak);
+    memory_of_stage["peak"] = stage.peak_bytes;
+    one["stages"].push_back({{"uses", plan.stage.end_use - plan.stage.first_use},
+                             {"memory", memory_of_stage},
+                             {"rank_bytes", rank_bytes(plan)},
+                             {"operations", plan.schedule.operations.size()}});
+  }
+  if (!o.machine.empty() && outcome.stages.size() == 1) {
     one["step_seconds"] = outcome.timeline.step_seconds;
     one["hidden_share"] = outcome.timeline.hidden_share();
     one["tokens_per_second"] = outcome.tokens / outcome.timeline.step_seconds;
@@ -139,6 +164,12 @@ void write_trace_file(const PlanOptions& o, const PlannedRun& outcome) {
   if (!file.flush()) throw UsageError("--trace " + o.trace + ": the file could not be written.");
 }
 
+void write_order_file(const PlanOptions& o, const PlannedRun& outcome) {
+  std::ofstream file(o.pipeline_order);
+  file << text(pass_order_of(outcome.plan.policy));
+  if (!file.flush()) throw UsageError("--pipeline-order " + o.pipeline_order + ": the file could not be written.");
+}
+
 }  // namespace
 
 int run_plan(const Arguments& arguments) {
@@ -164,6 +195,7 @@ int run_plan(const Arguments& arguments) {
   if (options.format == "text") write_stream(stdout, plan_text(options, outcomes));
   if (options.format == "json") write_stdout("{}\n", Json{{"plans", plans}}.dump(2));
   if (options.format == "csv") print_csv(plans);
+  if (!options.pipeline_order.empty()) write_order_file(options, outcomes.back());
   if (!options.trace.empty()) write_trace_file(options, outcomes.back());
   return 0;
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "apps/options/pipeline_order.h"
 #include "engine/options/policy_of.h"
 #include "kernels/system/error.h"
 
@@ -22,7 +23,8 @@ void add_sharding(OptionTable& t, PlanOptions& o, const OptionTable& common) {
   t.heading("Sharding");
   t.count("ranks", o.ranks, {1, 1 << 20}, "Number of ranks.");
   t.count("ranks-per-node", o.ranks_per_node, {1, 1 << 20}, "Ranks on each node; default --ranks, at most 8.");
-  t.add(common, {"replicas", "zero-stage"});
+  t.add(common, {"replicas", "zero-stage", "pipeline", "pipeline-schedule", "pipeline-cut"});
+  add_pipeline_order_from(t, o.engine.pass_order);
   t.text("stages", "all|LIST", o.stages, "Compare several ZeRO stages: all, or a list such as 1,3.");
   t.add(common, {"accumulate-into", "prefetch", "keep-gathered"});
   t.add(common, "recompute", "Uses whose forward pass is repeated in backward; auto: none in plans.");
@@ -65,6 +67,8 @@ OptionTable plan_option_table(PlanOptions& o) {
   t.text("profile", "FILE", o.profile,
          "Use measured times of forward and backward from the --metrics file of a run of this model on one rank.");
   t.toggle("schedule", o.schedule, "List the operations of the schedule.");
+  t.text("pipeline-order", "FILE", o.pipeline_order,
+         "Write the order of passes of all pipeline stages, for --pipeline-order-from.");
   t.text("trace", "FILE", o.trace, "Write the simulated step of the last ZeRO stage, for Perfetto.");
   t.choice("format", o.format, {"text", "json", "csv"}, "Format of the output.");
   return t;

@@ -27,6 +27,7 @@ struct PlanOptions : ShapeOptions, CommonOptions {
   std::optional<int64_t> device_memory;
   std::string machine, profile;
   bool schedule = false;
+  std::string pipeline_order;
   std::string trace;
   std::string format = "text";
 };

@@ -23,6 +23,17 @@ std::string heading(const PlanOptions& o, const PlannedRun& outcome) {
                      o.ranks == 1 ? "" : "s", outcome.parameters, outcome.plan.policy.precision.describe());
 }
 
+/// One line for each pipeline stage. The values above it are those of the stage with the highest peak.
+std::string stage_table(const PlannedRun& outcome) {
+  std::string text = fmt::format("  {:<15}{:>8}{:>12}{:>16}\n", "pipeline stage", "uses", "peak", "in bytes");
+  for (const Plan& plan : outcome.stages) {
+    const int64_t peak = account(plan.schedule).peak_bytes;
+    text += fmt::format("  {:<15}{:>8}{:>12}{:>16}\n", plan.stage.index, plan.stage.end_use - plan.stage.first_use,
+                        format_bytes(peak), peak);
+  }
+  return text + "  the times of a step with a pipeline are not simulated yet\n";
+}
+
 std::string list(const PlanOptions& o, const PlannedRun& outcome) {
   const Account& account = outcome.account;
   std::string text = heading(o, outcome);
@@ -44,7 +55,8 @@ std::string list(const PlanOptions& o, const PlannedRun& outcome) {
   if (outcome.largest)
     text += fmt::format("  largest model that fits in {}: {} parameters\n", format_bytes(*o.device_memory),
                         *outcome.largest);
-  if (!o.machine.empty()) {
+  if (outcome.stages.size() > 1) text += stage_table(outcome);
+  if (!o.machine.empty() && outcome.stages.size() == 1) {
     text += fmt::format("  simulated on {}: {:.4g} s per step, {:.0f} % of communication hidden, {:.0f} tokens/s\n",
                         o.machine, outcome.timeline.step_seconds, 100 * outcome.timeline.hidden_share(),
                         outcome.tokens / outcome.timeline.step_seconds);
@@ -101,7 +113,7 @@ std::string comparison_table(const PlanOptions& o, std::span<const PlannedRun> o
     table.row("fits in " + format_bytes(*o.device_memory),
               [](const PlannedRun& outcome) { return std::to_string(*outcome.largest); });
   }
-  if (o.machine.empty()) return table.text;
+  if (o.machine.empty() || outcomes[0].stages.size() > 1) return table.text;
   table.text += fmt::format("  simulated on {}\n", o.machine);
   table.row("seconds per step",
             [](const PlannedRun& outcome) { return fmt::format("{:.4g}", outcome.timeline.step_seconds); });
@@ -120,7 +132,10 @@ std::string plan_text(const PlanOptions& options, std::span<const PlannedRun> ou
   if (options.schedule) {
     for (const PlannedRun& outcome : outcomes) {
       if (outcomes.size() > 1) all += fmt::format("\n{}", heading(options, outcome));
-      all += fmt::format("\n{}", text(outcome.plan));
+      for (const Plan& stage : outcome.stages) {
+        all += outcome.stages.size() > 1 ? fmt::format("\npipeline stage {}\n", stage.stage.index) : "\n";
+        all += text(stage);
+      }
     }
   }
   return all + "\n";

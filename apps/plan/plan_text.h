@@ -5,6 +5,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "apps/plan/plan_options.h"
 #include "engine/cost/simulate.h"
@@ -14,12 +15,13 @@ namespace aliquot {
 
 /// A plan at one ZeRO stage, with its memory and its simulated step.
 struct PlannedRun {
-  Plan plan;
+  Plan plan;  // of the pipeline stage with the highest peak
   Account account;
-  Timeline timeline;
+  Timeline timeline;         // of a step; without times if there are several pipeline stages
+  std::vector<Plan> stages;  // the plans of all pipeline stages
   int64_t parameters = 0;
-  double tokens = 0;               // tokens per step over all ranks
-  std::optional<int64_t> largest;  // parameters of the largest model that fits in --device-memory
+  double tokens = 0;                    // tokens per step over all ranks
+  std::optional<int64_t> largest = {};  // parameters of the largest model that fits in --device-memory
 };
 
 /// Returns a list for one ZeRO stage, or a table of at most 100 columns for several. `outcomes` must not be empty.

@@ -95,7 +95,9 @@ int default_rank_count(const TrainOptions& options) {
 void check_before_launch(const TrainOptions& options) {
   injected_fault(fault_points());
   TrainOptions copy = options;
-  copy.global_batch.reset();  // checked later: a launcher may start a different number of ranks
+  // These depend on the number of ranks, and a launcher may start a different one, so they are checked later.
+  copy.global_batch.reset();
+  copy.engine.pipeline = 1;
   resolve(copy, default_rank_count(options), false);
   if (options.resume == "none" && !options.checkpoint_dir.empty() &&
       !list_checkpoints(options.checkpoint_dir).empty()) {

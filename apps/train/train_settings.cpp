@@ -1,5 +1,7 @@
 #include "apps/train/train_settings.h"
 
+#include "apps/plan/use_costs.h"
+
 namespace aliquot {
 
 WorldOptions world_options(const TrainOptions& o) {
@@ -11,6 +13,8 @@ WorldOptions world_options(const TrainOptions& o) {
 EngineOptions engine_options(const TrainOptions& o) {
   EngineOptions engine = o.engine_options();
   engine.cost.samples_per_micro_batch = static_cast<double>(o.micro_batch * *o.sequence);
+  if (engine.pipeline > 1)
+    engine.cost.uses = estimate_use_costs(model_shape(o), o.micro_batch, *o.sequence, engine.cost.flops_per_second);
   engine.max_skipped = 0;  // TrainRun counts skipped steps, and its messages have more detail
   engine.tell_skipped = false;
   return engine;

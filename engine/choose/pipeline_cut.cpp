@@ -79,16 +79,21 @@ PipelineCut cut_pipeline(const CutProblem& problem) {
   return *fill(problem, {std::bit_cast<double>(seconds), budget});
 }
 
-PipelineCut cut_pipeline(const ModelSpec& model, const Policy& policy) {
+PipelineCut cut_pipeline(const ModelSpec& model, int stages, const CostModel& cost) {
   std::vector<UseLoad> loads;
-  for (const auto& use : model.uses) {
-    int64_t elements = 0;
-    for (const UnitId unit : use) {
-      for (const ParameterSpec& parameter : model.units[unit].parameters) elements += parameter.tensor.element_count();
+  for (std::size_t use = 0; use < model.uses.size(); ++use) {
+    double seconds = 0;
+    if (use < cost.uses.size()) {
+      seconds = cost.uses[use].forward_seconds + cost.uses[use].backward_seconds;
+    } else {
+      for (const UnitId unit : model.uses[use]) {
+        for (const ParameterSpec& parameter : model.units[unit].parameters)
+          seconds += static_cast<double>(parameter.tensor.element_count());
+      }
     }
-    loads.push_back({.seconds = static_cast<double>(elements)});
+    loads.push_back({.seconds = seconds});
   }
-  return cut_pipeline({.uses = loads, .in_flight = std::vector<int>(static_cast<std::size_t>(policy.pipeline), 1)});
+  return cut_pipeline({.uses = loads, .in_flight = std::vector<int>(static_cast<std::size_t>(stages), 1)});
 }
 
 }  // namespace aliquot

@@ -6,7 +6,8 @@
 #include <span>
 #include <vector>
 
-#include "engine/plan/schedule.h"
+#include "engine/cost/simulate.h"
+#include "engine/plan/model_spec.h"
 
 namespace aliquot {
 
@@ -34,8 +35,8 @@ struct CutProblem {
 /// smallest sufficient budget. Takes time linear in the number of uses.
 PipelineCut cut_pipeline(const CutProblem& problem);
 
-/// Returns the cut for a model whose uses take time in proportion to the elements of their parameters. A stage's memory
-/// is not considered.
-PipelineCut cut_pipeline(const ModelSpec& model, const Policy& policy);
+/// Returns the cut of a model into `stages` by the times of its uses in `cost`. If `cost` has none, uses take time in
+/// proportion to the elements of their parameters. Memory is not considered.
+PipelineCut cut_pipeline(const ModelSpec& model, int stages, const CostModel& cost);
 
 }  // namespace aliquot

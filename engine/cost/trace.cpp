@@ -41,22 +41,24 @@ std::string box(const Plan& plan, std::size_t rank, OperationId id, const TimeSp
 }  // namespace
 
 void write_trace(std::ostream& out, const Plan& plan, const Timeline& timeline) {
-  write_trace(out, plan, std::vector<Timeline>{timeline});
+  write_trace(out, {{&plan, timeline}});
 }
 
-void write_trace(std::ostream& out, const Plan& plan, const std::vector<Timeline>& ranks) {
+void write_trace(std::ostream& out, const std::vector<RankTrace>& ranks) {
   out << "{\"traceEvents\":[\n";
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    const Plan& plan = *ranks[rank].plan;
+    const auto& spans = ranks[rank].timeline.operations;
     out << (rank == 0 ? "" : ",\n") << process(rank);
     for (int lane = 0; lane < kLaneCount; ++lane) {
       const auto is_on_lane = [lane](const Operation& operation) { return static_cast<int>(operation.lane) == lane; };
       if (std::ranges::any_of(plan.schedule.operations, is_on_lane))
         out << ",\n" << track(rank, static_cast<Lane>(lane));
     }
-    for (std::size_t id = 0; id < ranks[rank].operations.size(); ++id) {
+    for (std::size_t id = 0; id < spans.size(); ++id) {
       // A release takes no time, so it needs no box.
       if (info(plan.schedule.operations[id].verb).actor == Actor::kNone) continue;
-      out << ",\n" << box(plan, rank, static_cast<OperationId>(id), ranks[rank].operations[id]);
+      out << ",\n" << box(plan, rank, static_cast<OperationId>(id), spans[id]);
     }
   }
   out << "\n],\"displayTimeUnit\":\"ms\"}\n";

@@ -11,7 +11,13 @@ namespace aliquot {
 /// in microseconds.
 void write_trace(std::ostream& out, const Plan& plan, const Timeline& timeline);
 
+/// The timeline of a rank, and the plan of its pipeline stage, which must outlive it.
+struct RankTrace {
+  const Plan* plan;
+  Timeline timeline;
+};
+
 /// The same for several ranks. Each rank is a process of the trace.
-void write_trace(std::ostream& out, const Plan& plan, const std::vector<Timeline>& ranks);
+void write_trace(std::ostream& out, const std::vector<RankTrace>& ranks);
 
 }  // namespace aliquot

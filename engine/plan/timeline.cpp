@@ -25,7 +25,7 @@ void add_up(const Plan& plan, const std::vector<TimeSpan>& busy, Timeline& timel
     const TimeSpan& span = timeline.operations[id];
     const Operation& operation = plan.schedule.operations[id];
     if (operation.lane == Lane::kCompute) timeline.compute_seconds += span.seconds();
-    if (!is_collective(plan, operation)) continue;
+    if (!is_collective(plan, operation) && !is_transfer(operation.verb)) continue;
     timeline.communication_seconds += span.seconds();
     timeline.hidden_seconds += overlap(span, busy);
   }

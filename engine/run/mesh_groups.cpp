@@ -1,7 +1,9 @@
 #include "engine/run/mesh_groups.h"
 
 #include <algorithm>
-#include <cassert>
+#include <fmt/format.h>
+
+#include "kernels/system/error.h"
 
 namespace aliquot {
 
@@ -38,7 +40,8 @@ Communicator& MeshGroups::at(GroupId group) const {
   const auto found = std::ranges::find(kSplitGroups, group);
   if (found == kSplitGroups.end()) return world_.communicator();
   const auto& split = groups_[static_cast<std::size_t>(found - kSplitGroups.begin())];
-  assert(split || mesh_.size(group) == world_.rank_count());
+  if (!split && mesh_.size(group) != world_.rank_count())
+    throw FaultError(fmt::format("the group {} has one rank, which needs no communicator", name(group)));
   return split ? *split : world_.communicator();
 }
 

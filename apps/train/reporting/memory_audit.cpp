@@ -93,7 +93,8 @@ void MemoryAudit::measure_outside() {
 }
 
 void MemoryAudit::measure_outside_once() {
-  if (outside_bytes_ == 0) measure_outside();
+  if (!measured_outside_) measure_outside();
+  measured_outside_ = true;
 }
 
 MemoryRecord MemoryAudit::most() const {

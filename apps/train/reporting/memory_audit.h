@@ -57,6 +57,7 @@ class MemoryAudit {
   const TrainContext& context_;
   SystemPeak& system_peak_;
   std::optional<int64_t> snapshot_bytes_;
+  bool measured_outside_ = false;  // on all ranks alike, because the measurement is collective
   int64_t outside_bytes_ = 0, system_bytes_ = 0;
 };
 

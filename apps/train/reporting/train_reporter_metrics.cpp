@@ -59,16 +59,24 @@ Json step_times_json(const Timeline& timeline, const WorkSeconds& parts) {
           {"part_seconds", by_part}};
 }
 
-/// The record at the end of a run, with the maximum of each value over all ranks.
-DoneRecord done_record(const std::vector<RankMemory>& memory, const std::string& digest, int64_t steps) {
+/// Sets the planned and measured values of a record to the maximum of them and those of a rank.
+void include(auto& record, const RankMemory& rank) {
+  for (size_t i = 0; i < record.planned.size(); ++i) {
+    record.planned[i] = std::max(record.planned[i], rank.planned[i]);
+    record.measured[i] = std::max(record.measured[i], rank.measured[i]);
+  }
+  record.planned_peak_bytes = std::max(record.planned_peak_bytes, rank.planned_peak_bytes);
+  record.measured_peak_bytes = std::max(record.measured_peak_bytes, rank.measured_peak_bytes);
+}
+
+/// The record at the end of a run, with the maximum of each value over all ranks, and over those of each pipeline stage.
+DoneRecord done_record(const std::vector<RankMemory>& memory, int stages, const std::string& digest, int64_t steps) {
   DoneRecord done{.digest = digest, .steps = steps};
-  for (const RankMemory& rank : memory) {
-    for (size_t i = 0; i < done.planned.size(); ++i) {
-      done.planned[i] = std::max(done.planned[i], rank.planned[i]);
-      done.measured[i] = std::max(done.measured[i], rank.measured[i]);
-    }
-    done.planned_peak_bytes = std::max(done.planned_peak_bytes, rank.planned_peak_bytes);
-    done.measured_peak_bytes = std::max(done.measured_peak_bytes, rank.measured_peak_bytes);
+  if (stages > 1) done.stages.resize(static_cast<size_t>(stages));
+  for (size_t i = 0; i < memory.size(); ++i) {
+    const RankMemory& rank = memory[i];
+    include(done, rank);
+    if (stages > 1) include(done.stages[i / (memory.size() / static_cast<size_t>(stages))], rank);
     done.system_bytes = std::max(done.system_bytes, rank.system_bytes);
     done.system_start_bytes = std::max(done.system_start_bytes, rank.system_start_bytes);
     if (rank.system_peak_bytes <= done.system_peak_bytes) continue;
@@ -141,7 +149,7 @@ void TrainReporter::write_step(const StepRecord& record, const StepOutcome& step
 void TrainReporter::write_done(const std::vector<RankMemory>& memory, const std::string& digest) {
   if (!metrics_) return;
   Engine& engine = context_.engine();
-  Json last = json(done_record(memory, digest, engine.step_count()));
+  Json last = json(done_record(memory, context_.options().engine.pipeline, digest, engine.step_count()));
   last["done"]["step"] = step_times_json(engine.timeline(), work_seconds_[0]);
   write_metrics(last);
 }

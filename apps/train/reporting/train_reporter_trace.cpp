@@ -25,8 +25,9 @@ std::string packed(const Timeline& timeline, double began) {
 
 /// Times of ranks on rank 0's node are relative to the start of rank 0's step. Clocks of other nodes are not
 /// synchronized, so times of their ranks are relative to the start of their own step.
-std::vector<Timeline> unpacked(const std::vector<std::string>& ranks, const Topology& topology) {
-  std::vector<Timeline> timelines;
+std::vector<RankTrace> unpacked(const std::vector<std::string>& ranks, const Topology& topology,
+                                const std::vector<Plan>& stages) {
+  std::vector<RankTrace> traces;
   double first = 0;
   for (std::size_t r = 0; r < ranks.size(); ++r) {
     RankTimeline head;
@@ -37,9 +38,9 @@ std::vector<Timeline> unpacked(const std::vector<std::string>& ranks, const Topo
     std::memcpy(timeline.operations.data(), ranks[r].data() + sizeof head, ranks[r].size() - sizeof head);
     const double shift = topology.node_of_rank[r] == topology.node_of_rank[0] ? head.began - first : 0;
     for (TimeSpan& span : timeline.operations) span = {span.start_seconds + shift, span.end_seconds + shift};
-    timelines.push_back(std::move(timeline));
+    traces.push_back({&stages[r / (ranks.size() / stages.size())], std::move(timeline)});
   }
-  return timelines;
+  return traces;
 }
 
 }  // namespace
@@ -56,7 +57,7 @@ void TrainReporter::write_trace_file() const {
     return;
   }
   std::ofstream file(path);
-  write_trace(file, context_.engine().plan(), unpacked(all, world.topology()));
+  write_trace(file, unpacked(all, world.topology(), context_.engine().pipeline_plans()));
   if (!file.flush()) throw FaultError(fmt::format("--trace {}: the file could not be written.", path));
 }
 

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <sstream>
 
 #include "engine/cost/event_simulator.h"
@@ -134,7 +135,7 @@ TEST(Simulate, BytesBetweenNodesAreSentOnce) {
 TEST(Simulate, CountsBytesThatLeaveANode) {
   const auto crossing = [](const Policy& policy, const Topology& topology) {
     const Plan p = plan(two_units(), policy, topology);
-    return std::pair(simulate(p, cost_model(10, 20)).crossing_bytes, norm_part_bytes(p.flats));
+    return std::pair(simulate(p, cost_model(10, 20)).crossing_bytes, norm_part_bytes(p));
   };
   const auto [nodes_of_two, norm] = crossing({.zero_stage = 2}, testing::hosts(4, 2));
   EXPECT_EQ(nodes_of_two, 2 * (2 * 1024 + 2 * 1024) + 2 * norm);
@@ -268,7 +269,9 @@ TEST(Trace, IsJsonWithOneTrackPerLane) {
     EXPECT_EQ(event["tid"], static_cast<int>(p.schedule.operations[id].lane));
     EXPECT_NEAR(event["dur"].get<double>(), timeline.operations[id].seconds() * 1e6, 1e-3);
   }
-  EXPECT_EQ(tracks, kLaneCount);
+  std::set<Lane> lanes;
+  for (const Operation& operation : p.schedule.operations) lanes.insert(operation.lane);
+  EXPECT_EQ(tracks, static_cast<int>(lanes.size()));
   EXPECT_GT(spans, 10);
 }
 

@@ -1,0 +1,166 @@
+// aliquot train and plan with pipelines: one digest for every number of stages, order of passes, ZeRO stage and kind of
+// world; the same losses; planned memory equal to measured memory on every stage.
+#include <fstream>
+#include <gtest/gtest.h>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
+
+#include "checkpoint/save.h"
+#include "tests/apps/command_line.h"
+#include "tests/checkpoint/support.h"
+#include "tests/support/mpirun.h"
+
+namespace aliquot {
+namespace {
+
+using Json = nlohmann::json;
+
+std::vector<std::string> words_of(const std::string& text) {
+  std::istringstream all(text);
+  return {std::istream_iterator<std::string>(all), {}};
+}
+
+struct RunResults {
+  std::string digest;
+  std::vector<double> losses, eval_losses, norms;
+  Json done;
+};
+
+/// Trains a small untied model on `ranks` ranks with a global batch of 16.
+RunResults train(int ranks, const std::string& options, bool launched = false) {
+  const test::TemporaryDirectory directory;
+  const std::string metrics = directory.path() / "m.jsonl", data = directory.path() / "d.bytes";
+  std::ofstream(data) << std::string(2000, 'a') << std::string(2000, 'b');
+  std::vector<std::string> words = words_of(
+      "train --steps 3 --layers 3 --width 16 --heads 2 --vocab 251 --context 16 --micro-batch 1 --threads 1 --quiet "
+      "--tied off --global-batch 16 --accumulate-into shard --eval-every 2 --eval-batches 2");
+  words.insert(words.end(), {"--eval-data", data, "--metrics", metrics});
+  const auto more = words_of(options);
+  words.insert(words.end(), more.begin(), more.end());
+  if (launched) {
+    words.insert(words.begin(), {"mpirun", "--oversubscribe", "-n", std::to_string(ranks), test::aliquot_program()});
+  } else {
+    words.insert(words.end(), {"--ranks", std::to_string(ranks)});
+  }
+  const test::CommandResult result =
+      launched ? test::run_program("/usr/bin/env", words, test::mpirun_environment()) : test::run_aliquot(words);
+  EXPECT_EQ(result.code, 0) << options << "\n" << result.err;
+  RunResults found;
+  found.digest = result.out;
+  std::ifstream file(metrics);
+  for (std::string line; std::getline(file, line);) {
+    const Json object = Json::parse(line);
+    if (object.contains("loss")) found.losses.push_back(object["loss"]);
+    if (object.contains("eval_loss")) found.eval_losses.push_back(object["eval_loss"]);
+    if (object.contains("grad_norm")) found.norms.push_back(object["grad_norm"]);
+    if (object.contains("done")) found.done = object["done"];
+  }
+  return found;
+}
+
+void expect_equal(const RunResults& a, const RunResults& b, const std::string& what) {
+  EXPECT_EQ(a.digest, b.digest) << what;
+  EXPECT_EQ(a.losses, b.losses) << what;
+  EXPECT_EQ(a.eval_losses, b.eval_losses) << what;
+  EXPECT_EQ(a.norms, b.norms) << what;
+}
+
+void expect_planned_is_measured(const RunResults& run, std::size_t stages, const std::string& what) {
+  EXPECT_EQ(run.done["planned"], run.done["measured"]) << what;
+  ASSERT_EQ(run.done["stages"].size(), stages) << what;
+  for (const Json& stage : run.done["stages"]) {
+    EXPECT_EQ(stage["planned"], stage["measured"]) << what;
+    EXPECT_EQ(stage["planned_peak"], stage["measured_peak"]) << what;
+  }
+}
+
+TEST(PipelineCommand, HasOneDigestOnThreads) {
+  for (const std::string model : {"gpt2-nano", "llama-nano"}) {
+    for (const std::string zero_stage : {"0", "3"}) {
+      const std::string common = "--model " + model + " --zero-stage " + zero_stage;
+      const RunResults alone = train(2, common);
+      EXPECT_EQ(alone.losses.size(), 3u);
+      EXPECT_EQ(alone.eval_losses.size(), 1u);
+      for (const std::string pipeline : {"--pipeline 2", "--pipeline 2 --pipeline-schedule gpipe",
+                                         "--pipeline 3 --pipeline-cut 1,3,2", "--pipeline 4 --recompute block"}) {
+        const int stages = pipeline[11] - '0';
+        const std::string options =
+            common + (model == "gpt2-nano" && stages == 3 ? " --pipeline 3 --pipeline-cut 2,3,2" : " " + pipeline);
+        const RunResults run = train(2 * stages, options);
+        expect_equal(run, alone, options);
+        expect_planned_is_measured(run, static_cast<std::size_t>(stages), options);
+      }
+    }
+  }
+}
+
+TEST(PipelineCommand, HasTheSameDigestUnderMpirun) {
+  if (!test::has_mpi()) GTEST_SKIP() << "this build has no MPI";
+  const std::string common = "--model llama-nano --zero-stage 2";
+  const RunResults alone = train(1, common);
+  for (const std::string pipeline : {"--pipeline 2", "--pipeline 4 --pipeline-schedule gpipe"}) {
+    const int stages = pipeline[11] - '0';
+    const std::string options = common + " " + pipeline;
+    const RunResults run = train(stages, options, true);
+    expect_equal(run, alone, options);
+    expect_planned_is_measured(run, static_cast<std::size_t>(stages), options);
+  }
+}
+
+/// A checkpoint has the same bytes for any number of stages, and any number of stages loads it.
+TEST(PipelineCommand, CheckpointsDoNotDependOnThePipeline) {
+  const std::string common =
+      "train --model llama-nano --tied off --steps 4 --layers 2 --width 16 --heads 2 --context 16 "
+      "--global-batch 8 --micro-batch 1 --threads 1 --quiet --accumulate-into shard";
+  const auto run = [&](const std::string& options) {
+    std::vector<std::string> words = words_of(common + " " + options);
+    const test::CommandResult result = test::run_aliquot(words);
+    EXPECT_EQ(result.code, 0) << options << "\n" << result.err;
+    return result.out;
+  };
+  const test::TemporaryDirectory directory;
+  const std::string a = directory.path() / "a", b = directory.path() / "b";
+  const std::string whole = run("--ranks 2 --zero-stage 3");
+  run("--ranks 2 --zero-stage 3 --stop-after 2 --checkpoint-dir " + a);
+  run("--ranks 4 --pipeline 2 --zero-stage 1 --stop-after 2 --checkpoint-dir " + b);
+  const std::string file = "/" + checkpoint_name(2) + "/state.h5";
+  EXPECT_TRUE(test::read_file(a + file) == test::read_file(b + file));
+  EXPECT_EQ(run("--ranks 6 --pipeline 3 --zero-stage 2 --resume auto --checkpoint-dir " + a), whole);
+  EXPECT_EQ(run("--ranks 2 --zero-stage 0 --resume auto --checkpoint-dir " + b), whole);
+}
+
+TEST(PipelineCommand, PlanWritesAnOrderThatTrainReads) {
+  const test::TemporaryDirectory directory;
+  const std::string file = directory.path() / "order";
+  const std::string model = " --model llama-nano --tied off --layers 3 --width 16 --heads 2 --context 16";
+  const test::CommandResult planned =
+      test::run_aliquot(words_of("plan --ranks 2 --pipeline 2 --accumulate 4 --pipeline-order " + file + model));
+  ASSERT_EQ(planned.code, 0) << planned.err;
+  EXPECT_EQ(test::read_file(file), "0F0,0F1,0B0,0F2,0B1,0F3,0B2,0B3\n1F0,1B0,1F1,1B1,1F2,1B2,1F3,1B3\n");
+  EXPECT_NE(planned.out.find("pipeline stage"), std::string::npos) << planned.out;
+  const std::string train = "train --steps 2 --quiet --threads 1 --micro-batch 1 --accumulate 4 --ranks 2 --pipeline 2";
+  const std::string plain = test::run_aliquot(words_of(train + model)).out;
+  EXPECT_EQ(test::run_aliquot(words_of(train + model + " --pipeline-order-from " + file)).out, plain);
+  std::ofstream(file) << "0F0,0F1,0B0,0F2,0B1,0F3,0B2,0B3\n1F0,1B0,1F1,1B1,1F2,1B3,1F3,1B2\n";
+  const test::CommandResult refused = test::run_aliquot(words_of(train + model + " --pipeline-order-from " + file));
+  EXPECT_EQ(refused.code, 1);
+  EXPECT_NE(refused.err.find("pass order of rank 1: 1B3 precedes 1F3"), std::string::npos) << refused.err;
+}
+
+TEST(PipelineCommand, InvalidPipelinesAreRefused) {
+  const auto refusal = [](const std::string& options) {
+    const test::CommandResult result = test::run_aliquot(words_of("train --steps 1 --quiet --threads 1 " + options));
+    EXPECT_EQ(result.code, 1) << options;
+    return result.err;
+  };
+  EXPECT_NE(refusal("--ranks 3 --pipeline 2").find("--pipeline 2 does not divide the number of ranks, 3"),
+            std::string::npos);
+  EXPECT_NE(refusal("--ranks 2 --pipeline 2").find("unit wte is used on pipeline stages 0 and 1"), std::string::npos);
+  EXPECT_NE(refusal("--ranks 2 --pipeline 2 --tied off --pipeline-cut 1,1").find("--pipeline-cut has 2 uses in all"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace aliquot
