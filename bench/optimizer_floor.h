@@ -6,8 +6,9 @@
 
 namespace aliquot {
 
-/// The memory streams of a step. The bf16 gradient is read. The fp32 and byte streams are read and written. Then either
-/// the bf16 copy is written, or the two 16-bit halves of a split master are read and written, or neither.
+/// The arrays that an optimizer step streams through memory. It reads the bf16 gradient, and reads and writes the fp32
+/// and 8-bit arrays of optimizer state. With an fp32 master it also writes the bf16 copy. With a split master it reads
+/// and writes both 16-bit halves.
 struct FloorStreams {
   const uint16_t* gradient = nullptr;
   float* fp32[3] = {};

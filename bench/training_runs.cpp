@@ -28,7 +28,7 @@ std::string output_of(const std::string& command) {
   return output;
 }
 
-/// Seconds of the recorded step, summed over operations with the same first word of their title: gather, reduce, ...
+/// Seconds of the recorded step by verb, such as gather or reduce: the first word of an operation's title.
 std::map<std::string, double> seconds_by_verb(const Json& run, const Json& step) {
   std::map<std::string, double> seconds;
   const Json& titles = run["plan"]["step"]["titles"];

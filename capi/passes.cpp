@@ -1,5 +1,6 @@
 // Functions that run training steps: micro-batches, scopes, and the step itself.
 #include <fmt/format.h>
+#include <optional>
 #include <vector>
 
 #include "capi/handles.h"
@@ -22,6 +23,25 @@ aliquot::Scope open(aliquot_engine& handle, int use, int unit_count, const int* 
       throw UsageError(fmt::format(
           "invalid use {}: expected ALIQUOT_FORWARD (0), ALIQUOT_BACKWARD (1) or ALIQUOT_EVALUATE (2)", use));
   }
+}
+
+int kind_of(aliquot::UseKind kind) {
+  return kind == aliquot::UseKind::kForward    ? ALIQUOT_FORWARD
+         : kind == aliquot::UseKind::kBackward ? ALIQUOT_BACKWARD
+                                               : ALIQUOT_EVALUATE;
+}
+
+/// Opens the use that `next` returns, if any, and keeps its scope open until aliquot_close().
+void open_work(aliquot_engine& handle, std::optional<aliquot::Work> (aliquot::Engine::*next)(), aliquot_work* to) {
+  aliquot_work& work = require_not_null(to, "work");
+  std::optional<aliquot::Work> opened = (handle.engine.*next)();  // throws if a scope is open already
+  work = {};
+  work.kind = ALIQUOT_NO_WORK;
+  if (!opened) return;
+  work = {kind_of(opened->kind), opened->use,
+          opened->micro_batch,   static_cast<int>(opened->units.size()),
+          opened->units.data(),  aliquot::capi::use_memory(opened->memory())};
+  handle.open_scope.emplace(std::move(opened->scope));
 }
 
 }  // namespace
@@ -57,6 +77,25 @@ int aliquot_memory_of_use(aliquot_engine* engine, aliquot_use_memory* memory) {
     if (!handle.open_scope)
       throw UsageError("aliquot_memory_of_use() was called while no unit is open: open a unit first");
     require_not_null(memory, "memory") = aliquot::capi::use_memory(handle.open_scope->memory());
+  });
+}
+
+int aliquot_next(aliquot_engine* engine, aliquot_work* work) {
+  return catch_as_status([&] { open_work(require_not_null(engine, "engine"), &aliquot::Engine::next, work); });
+}
+
+int aliquot_next_evaluation(aliquot_engine* engine, aliquot_work* work) {
+  return catch_as_status(
+      [&] { open_work(require_not_null(engine, "engine"), &aliquot::Engine::next_evaluation, work); });
+}
+
+int aliquot_sum_losses(aliquot_engine* engine, int count, double* values) {
+  return catch_as_status([&] {
+    if (count < 0 || count > aliquot::Communicator::kSmallCount)
+      throw UsageError(
+          fmt::format("invalid count {}: expected 0 to {} values", count, aliquot::Communicator::kSmallCount));
+    require_not_null(engine, "engine")
+        .engine.sum_losses({&require_not_null(values, "values"), static_cast<std::size_t>(count)});
   });
 }
 

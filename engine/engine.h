@@ -105,8 +105,8 @@ class Engine {
 
   /// Opens the next use of the step, in the planned order of passes. Returns nullopt after the last one: then call
   /// step(). Close the returned Work, by its destruction, before the next call. Replaces micro_batch(), forward() and
-  /// backward(), and may be mixed with them. If an exception is thrown while no Work is open, call abandon(), so that the
-  /// step can be completed.
+  /// backward(), and may be mixed with them. If an exception is thrown while no Work is open, call abandon(), so that
+  /// the step can be completed.
   [[nodiscard]] std::optional<Work> next();
   /// Opens the next use of an evaluation, a forward pass between steps that saves nothing for backward. Returns nullopt
   /// after the last use. The next call then begins another evaluation.
@@ -139,9 +139,9 @@ class Engine {
   /// last step was not finite, otherwise FaultError. That step is counted, and training may continue with another step.
   [[nodiscard]] StepReport step();
 
-  /// Replaces each value, for example a loss, by its sum over the ranks of the last pipeline stage, on all ranks. Ignores
-  /// the values of other stages. Accepts at most Communicator::kSmallCount values in host memory. Collective; blocks.
-  /// Call outside of scopes.
+  /// Replaces each value, for example a loss, by its sum over the ranks of the last pipeline stage, on all ranks.
+  /// Ignores the values of other stages. Accepts at most Communicator::kSmallCount values in host memory. Collective;
+  /// blocks. Call outside of scopes.
   void sum_losses(std::span<double> values);
   /// Applies from the next step on. Must be the same on every rank. Throws UsageError unless 0 <= rate < 1e30.
   void set_learning_rate(double rate);

@@ -38,6 +38,19 @@ def of_source(path, lines):
         i += 1
 
 
+def of_script(path, lines):
+    """Comment blocks with the line that follows."""
+    i = 0
+    while i < len(lines):
+        end = i
+        while end < len(lines) and re.match(r"\s*# \S", lines[end]) and "shellcheck" not in lines[end]:
+            end += 1
+        text = " ".join(re.sub(r"^\s*# ", "", line) for line in lines[i:end])
+        if len(text) >= 20:
+            yield "comment", path, i + 1, text, next((line.strip() for line in lines[end:] if line.strip()), "")
+        i = max(end, i + 1)
+
+
 def of_document(path, text):
     """Sentences, without code blocks and tables of numbers."""
     body = re.sub(r"```.*?```", "", text, flags=re.S)
@@ -64,10 +77,7 @@ def units():
         elif path.rsplit(".", 1)[-1] in SOURCES:
             yield from of_source(path, lines)
         elif path.endswith((".sh", ".cmake", "CMakeLists.txt")):
-            for number, line in enumerate(lines, 1):
-                comment = re.match(r"\s*# (.{20,})", line)
-                if comment and "shellcheck" not in line:
-                    yield "comment", path, number, comment.group(1), ""
+            yield from of_script(path, lines)
 
 
 def main():

@@ -10,7 +10,7 @@ packages=(build-essential cmake ninja-build git
   libopenmpi-dev openmpi-bin libhdf5-dev hdf5-tools libboost-program-options-dev
   nlohmann-json3-dev libfmt-dev libgtest-dev libgmock-dev libbenchmark-dev
   iproute2 procps)
-# The formatter's version is fixed because versions format differently.
+# The version of the formatter is pinned, because other versions format code differently.
 dev_packages=(clang-format-14 clang-tidy-14 cppcheck shellcheck g++-aarch64-linux-gnu)
 
 for argument in "$@"; do

@@ -101,9 +101,11 @@ PlannedRun plan_run(const PlanOptions& o, const Machine& machine, int stage) {
                      .account = {},
                      .timeline = {},
                      .stages = std::move(stages),
+                     .timelines = {},
                      .parameters = parameter_count(model)};
   outcome.account = account(outcome.plan.schedule);
-  outcome.timeline = simulate(outcome.plan, cost);
+  outcome.timelines = simulate(outcome.stages, cost);
+  outcome.timeline = outcome.timelines[static_cast<std::size_t>(outcome.plan.stage.index)];
   outcome.tokens = static_cast<double>(o.micro_batch * sequence * o.engine.accumulate * o.ranks / o.engine.pipeline);
   if (o.device_memory) outcome.largest = largest_that_fits(o, machine, policy);
   return outcome;
@@ -129,12 +131,15 @@ Json to_json(const PlanOptions& o, const PlannedRun& outcome) {
     const Account stage = account(plan.schedule);
     Json memory_of_stage = json(stage.peak);
     memory_of_stage["peak"] = stage.peak_bytes;
-    one["stages"].push_back({{"uses", plan.stage.end_use - plan.stage.first_use},
-                             {"memory", memory_of_stage},
-                             {"rank_bytes", rank_bytes(plan)},
-                             {"operations", plan.schedule.operations.size()}});
+    Json of_stage = {{"uses", plan.stage.end_use - plan.stage.first_use},
+                     {"memory", memory_of_stage},
+                     {"rank_bytes", rank_bytes(plan)},
+                     {"operations", plan.schedule.operations.size()}};
+    if (!o.machine.empty())
+      of_stage["idle_share"] = outcome.timelines[static_cast<std::size_t>(plan.stage.index)].idle_share();
+    one["stages"].push_back(std::move(of_stage));
   }
-  if (!o.machine.empty() && outcome.stages.size() == 1) {
+  if (!o.machine.empty()) {
     one["step_seconds"] = outcome.timeline.step_seconds;
     one["hidden_share"] = outcome.timeline.hidden_share();
     one["tokens_per_second"] = outcome.tokens / outcome.timeline.step_seconds;
@@ -160,7 +165,9 @@ void print_csv(const std::vector<Json>& plans) {
 
 void write_trace_file(const PlanOptions& o, const PlannedRun& outcome) {
   std::ofstream file(o.trace);
-  write_trace(file, outcome.plan, outcome.timeline);
+  std::vector<RankTrace> stages;
+  for (std::size_t s = 0; s < outcome.stages.size(); ++s) stages.push_back({&outcome.stages[s], outcome.timelines[s]});
+  write_trace(file, stages);
   if (!file.flush()) throw UsageError("--trace " + o.trace + ": the file could not be written.");
 }
 

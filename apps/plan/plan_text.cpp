@@ -24,14 +24,20 @@ std::string heading(const PlanOptions& o, const PlannedRun& outcome) {
 }
 
 /// One line for each pipeline stage. The values above it are those of the stage with the highest peak.
-std::string stage_table(const PlannedRun& outcome) {
-  std::string text = fmt::format("  {:<15}{:>8}{:>12}{:>16}\n", "pipeline stage", "uses", "peak", "in bytes");
+std::string stage_table(const PlanOptions& o, const PlannedRun& outcome) {
+  const bool timed = !o.machine.empty();
+  std::string text = fmt::format("  {:<15}{:>8}{:>12}{:>16}{}\n", "pipeline stage", "uses", "peak", "in bytes",
+                                 timed ? "    idle" : "");
   for (const Plan& plan : outcome.stages) {
     const int64_t peak = account(plan.schedule).peak_bytes;
-    text += fmt::format("  {:<15}{:>8}{:>12}{:>16}\n", plan.stage.index, plan.stage.end_use - plan.stage.first_use,
+    text += fmt::format("  {:<15}{:>8}{:>12}{:>16}", plan.stage.index, plan.stage.end_use - plan.stage.first_use,
                         format_bytes(peak), peak);
+    if (timed)
+      text +=
+          fmt::format("{:>6.0f} %", 100 * outcome.timelines[static_cast<std::size_t>(plan.stage.index)].idle_share());
+    text += "\n";
   }
-  return text + "  the times of a step with a pipeline are not simulated yet\n";
+  return text;
 }
 
 std::string list(const PlanOptions& o, const PlannedRun& outcome) {
@@ -55,8 +61,8 @@ std::string list(const PlanOptions& o, const PlannedRun& outcome) {
   if (outcome.largest)
     text += fmt::format("  largest model that fits in {}: {} parameters\n", format_bytes(*o.device_memory),
                         *outcome.largest);
-  if (outcome.stages.size() > 1) text += stage_table(outcome);
-  if (!o.machine.empty() && outcome.stages.size() == 1) {
+  if (outcome.stages.size() > 1) text += stage_table(o, outcome);
+  if (!o.machine.empty()) {
     text += fmt::format("  simulated on {}: {:.4g} s per step, {:.0f} % of communication hidden, {:.0f} tokens/s\n",
                         o.machine, outcome.timeline.step_seconds, 100 * outcome.timeline.hidden_share(),
                         outcome.tokens / outcome.timeline.step_seconds);
@@ -113,7 +119,7 @@ std::string comparison_table(const PlanOptions& o, std::span<const PlannedRun> o
     table.row("fits in " + format_bytes(*o.device_memory),
               [](const PlannedRun& outcome) { return std::to_string(*outcome.largest); });
   }
-  if (o.machine.empty() || outcomes[0].stages.size() > 1) return table.text;
+  if (o.machine.empty()) return table.text;
   table.text += fmt::format("  simulated on {}\n", o.machine);
   table.row("seconds per step",
             [](const PlannedRun& outcome) { return fmt::format("{:.4g}", outcome.timeline.step_seconds); });

@@ -17,8 +17,9 @@ namespace aliquot {
 struct PlannedRun {
   Plan plan;  // of the pipeline stage with the highest peak
   Account account;
-  Timeline timeline;         // of a step; without times if there are several pipeline stages
-  std::vector<Plan> stages;  // the plans of all pipeline stages
+  Timeline timeline;                // of a step on that stage
+  std::vector<Plan> stages;         // the plans of all pipeline stages
+  std::vector<Timeline> timelines;  // of a step on each
   int64_t parameters = 0;
   double tokens = 0;                    // tokens per step over all ranks
   std::optional<int64_t> largest = {};  // parameters of the largest model that fits in --device-memory

@@ -2,62 +2,93 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
+#include <tuple>
 
 namespace aliquot {
 
-EventSimulator::EventSimulator(const Plan& plan, std::vector<Price> prices, bool compute_issues, double compute_speed)
-    : operations_(plan.schedule.operations),
-      prices_(std::move(prices)),
-      compute_issues_(compute_issues),
-      compute_speed_(compute_speed) {
-  for (OperationId id = 0; id < count(); ++id)
-    lanes_[static_cast<std::size_t>(operations_[id].lane)].operations.push_back(id);
-  for (int step = 0; step < kSteps; ++step) {
-    spans_[step].resize(operations_.size());
-    done_[step].resize(operations_.size(), false);
+EventSimulator::EventSimulator(std::vector<StagePrices> stages, bool compute_issues, double compute_speed)
+    : compute_issues_(compute_issues), compute_speed_(compute_speed) {
+  for (StagePrices& from : stages) {
+    Stage stage{.operations = &from.plan->schedule.operations, .prices = std::move(from.prices)};
+    for (OperationId id = 0; id < stage.count(); ++id) stage.lane_of(id).operations.push_back(id);
+    for (int step = 0; step < kSteps; ++step) {
+      stage.spans[step].resize(stage.operations->size());
+      stage.done[step].resize(stage.operations->size(), false);
+    }
+    stage.counterparts.resize(stage.operations->size());
+    stages_.push_back(std::move(stage));
   }
+  pair_transfers();
   run();
 }
 
-int EventSimulator::step_of(const LaneState& lane) const {
+/// Without the plans of other stages, a send or receive has no counterpart and runs alone.
+void EventSimulator::pair_transfers() {
+  std::map<std::tuple<Verb, int32_t, int32_t>, Participant> sides;
+  for (int s = 0; s < static_cast<int>(stages_.size()); ++s) {
+    for (OperationId id = 0; id < stages_[s].count(); ++id) {
+      const Operation& operation = stages_[s].operation(id);
+      if (is_transfer(operation.verb)) sides[{operation.verb, operation.operand, operation.micro_batch}] = {s, id};
+    }
+  }
+  for (const auto& [key, own] : sides) {
+    const auto& [verb, use, micro_batch] = key;
+    const auto other = sides.find({counterpart(verb), use, micro_batch});
+    if (other != sides.end()) stages_[own.stage].counterparts[own.operation] = other->second;
+  }
+}
+
+int EventSimulator::step_of(const LaneState& lane) {
   return static_cast<int>(lane.next / static_cast<OperationIndex>(lane.operations.size()));
 }
 
-OperationId EventSimulator::operation_of(const LaneState& lane) const {
+OperationId EventSimulator::operation_of(const LaneState& lane) {
   return lane.operations[static_cast<std::size_t>(lane.next % static_cast<OperationIndex>(lane.operations.size()))];
 }
 
 /// Whether later operations are issued only after this one: the host waits for the norm, and compute may run on the
 /// issuing thread.
-bool EventSimulator::blocks_issue(OperationId id) const {
-  return operations_[id].verb == Verb::kNorm || (compute_issues_ && operations_[id].lane == Lane::kCompute);
+bool EventSimulator::blocks_issue(const Stage& stage, OperationId id) const {
+  const Operation& operation = stage.operation(id);
+  return operation.verb == Verb::kNorm || (compute_issues_ && operation.lane == Lane::kCompute);
 }
 
-bool EventSimulator::can_start(const LaneState& lane) const {
+void EventSimulator::advance_issue(Stage& stage) const {
+  const OperationIndex end = kSteps * stage.count();
+  while (stage.first_blocked < end &&
+         (!blocks_issue(stage, static_cast<OperationId>(stage.first_blocked % stage.count())) ||
+          stage.done[stage.first_blocked / stage.count()][stage.first_blocked % stage.count()]))
+    ++stage.first_blocked;
+}
+
+bool EventSimulator::can_start(const Stage& stage, const LaneState& lane) const {
+  if (lane.running || lane.operations.empty() || step_of(lane) == kSteps) return false;
   const int step = step_of(lane);
   const OperationId id = operation_of(lane);
-  if (step * count() + id > first_blocked_) return false;
-  return std::ranges::all_of(operations_[id].after, [&](const Wait& wait) {
+  if (step * stage.count() + id > stage.first_blocked) return false;
+  return std::ranges::all_of(stage.operation(id).after, [&](const Wait& wait) {
     const int of = step - (wait.of_previous_step ? 1 : 0);
-    return of < 0 || done_[of][wait.operation];
+    return of < 0 || stage.done[of][wait.operation];
   });
 }
 
 void EventSimulator::run() {
-  const OperationIndex end = kSteps * count();
   for (;;) {
-    while (first_blocked_ < end && (!blocks_issue(static_cast<OperationId>(first_blocked_ % count())) ||
-                                    done_[first_blocked_ / count()][first_blocked_ % count()]))
-      ++first_blocked_;
+    for (Stage& stage : stages_) advance_issue(stage);
     if (start_ready()) continue;
     double next = std::numeric_limits<double>::infinity();
-    set_speeds();
-    for (const LaneState& lane : lanes_) {
-      if (lane.running) next = std::min(next, lane.end);
+    for (Stage& stage : stages_) {
+      set_speeds(stage);
+      for (const LaneState& lane : stage.lanes) {
+        if (lane.running) next = std::min(next, lane.end);
+      }
     }
     if (next == std::numeric_limits<double>::infinity()) return;
-    for (LaneState& lane : lanes_) {
-      if (lane.running && lane.end <= next) finish(lane, next);
+    for (Stage& stage : stages_) {
+      for (LaneState& lane : stage.lanes) {
+        if (lane.running && lane.end <= next) finish(stage, lane, next);
+      }
     }
     now_ = next;
   }
@@ -66,47 +97,80 @@ void EventSimulator::run() {
 /// Starts operations that can start. Returns true if an operation of duration 0 finished, so that more may start.
 bool EventSimulator::start_ready() {
   bool done = false;
-  for (LaneState& lane : lanes_) {
-    const bool over = lane.operations.empty() || step_of(lane) == kSteps;
-    if (lane.running || over || !can_start(lane)) continue;
-    const double seconds = prices_[operation_of(lane)].seconds;
-    spans_[step_of(lane)][operation_of(lane)].start_seconds = now_;
-    lane = {.operations = std::move(lane.operations),
-            .next = lane.next,
-            .running = true,
-            .left_seconds = seconds,
-            .speed = 1,
-            .since = now_,
-            .end = now_ + seconds};
-    if (seconds > 0) continue;
-    finish(lane, now_);
-    done = true;
+  for (int s = 0; s < static_cast<int>(stages_.size()); ++s) {
+    for (const LaneState& lane : stages_[s].lanes) {
+      if (!can_start(stages_[s], lane)) continue;
+      const auto participants = participants_of(s, operation_of(lane));
+      if (all_can_start(participants, step_of(lane)) && start(participants)) done = true;
+    }
   }
   return done;
 }
 
-void EventSimulator::finish(LaneState& lane, double now) {
+/// The operations that start together with this one, and it.
+std::vector<EventSimulator::Participant> EventSimulator::participants_of(int stage, OperationId id) const {
+  std::vector<Participant> all = {{stage, id}};
+  if (const Participant other = stages_[stage].counterparts[id]; other.stage >= 0) all.push_back(other);
+  if (stages_[stage].operation(id).verb != Verb::kNorm) return all;
+  for (int s = 0; s < static_cast<int>(stages_.size()); ++s) {
+    const auto norm = std::ranges::find(*stages_[s].operations, Verb::kNorm, &Operation::verb);
+    if (s != stage) all.push_back({s, static_cast<OperationId>(norm - stages_[s].operations->begin())});
+  }
+  return all;
+}
+
+bool EventSimulator::all_can_start(const std::vector<Participant>& participants, int step) {
+  return std::ranges::all_of(participants, [&](const Participant& each) {
+    Stage& stage = stages_[each.stage];
+    const LaneState& lane = stage.lane_of(each.operation);
+    return can_start(stage, lane) && operation_of(lane) == each.operation && step_of(lane) == step;
+  });
+}
+
+/// Returns true if the operations have also finished, because they take no time.
+bool EventSimulator::start(const std::vector<Participant>& participants) {
+  double seconds = 0;
+  for (const Participant& each : participants)
+    seconds = std::max(seconds, stages_[each.stage].prices[each.operation].seconds);
+  for (const Participant& each : participants) {
+    Stage& stage = stages_[each.stage];
+    LaneState& lane = stage.lane_of(each.operation);
+    stage.spans[step_of(lane)][each.operation].start_seconds = now_;
+    lane = {.operations = std::move(lane.operations),
+            .next = lane.next,
+            .running = true,
+            .slows = participants.size() == 1,
+            .left_seconds = seconds,
+            .speed = 1,
+            .since = now_,
+            .end = now_ + seconds};
+    if (seconds == 0) finish(stage, lane, now_);
+  }
+  return seconds == 0;
+}
+
+void EventSimulator::finish(Stage& stage, LaneState& lane, double now) {
   const int step = step_of(lane);
   const OperationId id = operation_of(lane);
-  spans_[step][id].end_seconds = now;
-  done_[step][id] = true;
-  if (operations_[id].lane == Lane::kCompute) compute_end_[step] = now;
+  stage.spans[step][id].end_seconds = now;
+  stage.done[step][id] = true;
+  if (stage.operation(id).lane == Lane::kCompute) stage.compute_end[step] = now;
   lane.running = false;
   ++lane.next;
 }
 
-void EventSimulator::set_speeds() {
+void EventSimulator::set_speeds(Stage& stage) const {
   double link_demand = 0, core_share = 0;
-  for (const LaneState& lane : lanes_) {
+  for (const LaneState& lane : stage.lanes) {
     if (!lane.running) continue;
-    const Price& price = prices_[operation_of(lane)];
-    link_demand += price.link_seconds / price.seconds;
+    const Price& price = stage.prices[operation_of(lane)];
+    if (price.seconds > 0) link_demand += price.link_seconds / price.seconds;
     core_share += price.core_share;
   }
-  const bool computing = lanes_[static_cast<std::size_t>(Lane::kCompute)].running;
-  for (LaneState& lane : lanes_) {
-    if (!lane.running) continue;
-    const double speed = speed_of(lane, computing, link_demand, core_share);
+  const bool computing = stage.lanes[static_cast<std::size_t>(Lane::kCompute)].running;
+  for (LaneState& lane : stage.lanes) {
+    if (!lane.running || !lane.slows) continue;
+    const double speed = speed_of(stage, lane, computing, link_demand, core_share);
     if (speed == lane.speed) continue;
     lane.left_seconds -= (now_ - lane.since) * lane.speed;
     lane.since = now_;
@@ -115,11 +179,12 @@ void EventSimulator::set_speeds() {
   }
 }
 
-double EventSimulator::speed_of(const LaneState& lane, bool computing, double link_demand, double core_share) const {
+double EventSimulator::speed_of(const Stage& stage, const LaneState& lane, bool computing, double link_demand,
+                                double core_share) const {
   constexpr double kLeast = 0.1;  // the operating system schedules every thread sometimes
   const OperationId id = operation_of(lane);
-  const Price& price = prices_[id];
-  if (operations_[id].lane == Lane::kCompute) return compute_speed_ * std::max(1 - core_share, kLeast);
+  const Price& price = stage.prices[id];
+  if (stage.operation(id).lane == Lane::kCompute) return compute_speed_ * std::max(1 - core_share, kLeast);
   const double beside =
       computing && price.seconds_while_computing > 0 ? price.seconds / price.seconds_while_computing : 1;
   const double on_link = price.link_seconds > 0 && link_demand > 1 ? 1 / link_demand : 1;

@@ -8,18 +8,28 @@
 
 namespace aliquot {
 
-/// Simulates kSteps consecutive steps, enough that the last ones do not depend on the start. An operation starts when
-/// its lane is free and its waits are satisfied. Operations that run at the same time share the link of the node.
-/// Compute and data movement slow each other down, as Price tells.
+/// Simulates kSteps consecutive steps, enough that the last ones do not depend on the start. One rank of each pipeline
+/// stage is simulated, because all ranks of a stage behave identically. An operation starts when its lane is free and
+/// its waits are satisfied. A send and its receive start together, and so do the norms of all stages. Operations that
+/// run at the same time on a stage share the link of its node. Compute and data movement slow each other down, as Price
+/// tells. Sends, receives and norms of several stages are never slowed down.
 class EventSimulator {
  public:
   static constexpr int kSteps = 4;
-  /// `compute_speed`: relative speed of compute, less than 1 if a rank has less than one core per thread.
-  EventSimulator(const Plan& plan, std::vector<Price> prices, bool compute_issues, double compute_speed);
+  /// The plan of a pipeline stage, which must outlive the simulator, and the prices of its operations.
+  struct StagePrices {
+    const Plan* plan;
+    std::vector<Price> prices;
+  };
+  /// `stages`: all pipeline stages, in order. `compute_speed`: relative speed of compute, less than 1 if a rank has
+  /// less than one core per thread.
+  EventSimulator(std::vector<StagePrices> stages, bool compute_issues, double compute_speed);
+  EventSimulator(const Plan& plan, std::vector<Price> prices, bool compute_issues, double compute_speed)
+      : EventSimulator({{&plan, std::move(prices)}}, compute_issues, compute_speed) {}
 
-  const std::vector<Price>& prices() const { return prices_; }
-  const std::vector<TimeSpan>& spans(int step) const { return spans_[step]; }
-  double compute_end(int step) const { return compute_end_[step]; }
+  const std::vector<Price>& prices(int stage = 0) const { return stages_[stage].prices; }
+  const std::vector<TimeSpan>& spans(int step, int stage = 0) const { return stages_[stage].spans[step]; }
+  double compute_end(int step, int stage = 0) const { return stages_[stage].compute_end[step]; }
 
  private:
   /// An index of operations that continues through all steps.
@@ -28,29 +38,48 @@ class EventSimulator {
     std::vector<OperationId> operations;  // operations of the lane in one step, in order
     OperationIndex next = 0;              // index into `operations`, continued through all steps
     bool running = false;
+    bool slows = true;                                       // whether other operations slow it down
     double left_seconds = 0, speed = 1, since = 0, end = 0;  // state of the running operation
   };
+  /// An operation of a stage.
+  struct Participant {
+    int stage = -1;
+    OperationId operation = -1;
+  };
+  struct Stage {
+    const std::vector<Operation>* operations;
+    std::vector<Price> prices;
+    std::vector<Participant> counterparts = {};  // by operation: the other side of a send or receive
+    std::array<LaneState, kLaneCount> lanes = {};
+    std::array<std::vector<TimeSpan>, kSteps> spans = {};
+    std::array<std::vector<bool>, kSteps> done = {};
+    std::array<double, kSteps> compute_end{};
+    OperationIndex first_blocked = 0;  // this unfinished operation blocks the issue of all later ones
 
-  int64_t count() const { return static_cast<int64_t>(operations_.size()); }
-  int step_of(const LaneState& lane) const;
-  OperationId operation_of(const LaneState& lane) const;
-  bool blocks_issue(OperationId id) const;
-  bool can_start(const LaneState& lane) const;
+    int64_t count() const { return static_cast<int64_t>(operations->size()); }
+    const Operation& operation(OperationId id) const { return (*operations)[static_cast<std::size_t>(id)]; }
+    LaneState& lane_of(OperationId id) { return lanes[static_cast<std::size_t>(operation(id).lane)]; }
+  };
+
+  static int step_of(const LaneState& lane);
+  static OperationId operation_of(const LaneState& lane);
+  void pair_transfers();
+  bool blocks_issue(const Stage& stage, OperationId id) const;
+  void advance_issue(Stage& stage) const;
+  bool can_start(const Stage& stage, const LaneState& lane) const;
   void run();
   bool start_ready();
-  void finish(LaneState& lane, double now);
-  void set_speeds();
-  double speed_of(const LaneState& lane, bool computing, double link_demand, double core_share) const;
+  std::vector<Participant> participants_of(int stage, OperationId id) const;
+  bool all_can_start(const std::vector<Participant>& participants, int step);
+  bool start(const std::vector<Participant>& participants);
+  void finish(Stage& stage, LaneState& lane, double now);
+  void set_speeds(Stage& stage) const;
+  double speed_of(const Stage& stage, const LaneState& lane, bool computing, double link_demand,
+                  double core_share) const;
 
-  const std::vector<Operation>& operations_;
-  std::vector<Price> prices_;
+  std::vector<Stage> stages_;
   bool compute_issues_;
   double compute_speed_;
-  std::array<LaneState, kLaneCount> lanes_;
-  std::array<std::vector<TimeSpan>, kSteps> spans_;
-  std::array<std::vector<bool>, kSteps> done_;
-  std::array<double, kSteps> compute_end_{};
-  OperationIndex first_blocked_ = 0;  // this unfinished operation blocks the issue of all later ones
   double now_ = 0;
 };
 

@@ -29,25 +29,26 @@ CostModel CostModel::typical_gpu() {
   return cost;
 }
 
-Timeline simulate(const Plan& plan, const CostModel& cost) {
-  const double compute_speed = cost.cores_per_thread > 0 ? std::min(cost.cores_per_thread, 1.0) : 1;
-  const EventSimulator simulator(plan, prices(plan, cost), cost.compute_issues, compute_speed);
+namespace {
+
+/// A step in the middle of the simulation, on one pipeline stage.
+Timeline timeline_of(const Plan& plan, const EventSimulator& simulator, int stage) {
   const auto& operations = plan.schedule.operations;
   constexpr int kStep = EventSimulator::kSteps - 2;
   std::vector<TimeSpan> busy;  // compute that may hide a collective, including the neighbouring steps
   for (int step = kStep - 1; step <= kStep + 1; ++step) {
     for (std::size_t id = 0; id < operations.size(); ++id) {
-      const TimeSpan& span = simulator.spans(step)[id];
+      const TimeSpan& span = simulator.spans(step, stage)[id];
       if (operations[id].lane == Lane::kCompute && span.seconds() > 0) busy.push_back(span);
     }
   }
   Timeline timeline;
-  const double begin = simulator.compute_end(kStep - 1);
-  timeline.step_seconds = simulator.compute_end(kStep) - begin;
+  const double begin = simulator.compute_end(kStep - 1, stage);
+  timeline.step_seconds = simulator.compute_end(kStep, stage) - begin;
   for (std::size_t id = 0; id < operations.size(); ++id) {
-    const TimeSpan& span = simulator.spans(kStep)[id];
+    const TimeSpan& span = simulator.spans(kStep, stage)[id];
     timeline.operations.push_back({span.start_seconds - begin, span.end_seconds - begin});
-    const Price& price = simulator.prices()[id];
+    const Price& price = simulator.prices(stage)[id];
     const Verb verb = operations[id].verb;
     if (!is_receive(verb)) timeline.sent_bytes += price.bytes, timeline.crossing_bytes += price.crossing_bytes;
     if (!is_send(verb)) timeline.received_bytes += price.bytes;
@@ -55,6 +56,24 @@ Timeline simulate(const Plan& plan, const CostModel& cost) {
   for (TimeSpan& span : busy) span = {span.start_seconds - begin, span.end_seconds - begin};
   add_up(plan, busy, timeline);
   return timeline;
+}
+
+}  // namespace
+
+std::vector<Timeline> simulate(const std::vector<Plan>& stages, const CostModel& cost) {
+  const double compute_speed = cost.cores_per_thread > 0 ? std::min(cost.cores_per_thread, 1.0) : 1;
+  std::vector<EventSimulator::StagePrices> with_prices;
+  for (const Plan& plan : stages) with_prices.push_back({&plan, prices(plan, cost)});
+  const EventSimulator simulator(std::move(with_prices), cost.compute_issues, compute_speed);
+  std::vector<Timeline> timelines;
+  for (std::size_t s = 0; s < stages.size(); ++s)
+    timelines.push_back(timeline_of(stages[s], simulator, static_cast<int>(s)));
+  return timelines;
+}
+
+Timeline simulate(const Plan& plan, const CostModel& cost) {
+  const double compute_speed = cost.cores_per_thread > 0 ? std::min(cost.cores_per_thread, 1.0) : 1;
+  return timeline_of(plan, EventSimulator(plan, prices(plan, cost), cost.compute_issues, compute_speed), 0);
 }
 
 }  // namespace aliquot

@@ -47,6 +47,8 @@ struct CostModel {
 /// Simulates a step. An operation starts when its lane is free and its waits are satisfied. All ranks behave
 /// identically. Throws UsageError if the number of CostModel::uses differs from that of the model.
 Timeline simulate(const Plan& plan, const CostModel& cost);
+/// Simulates a step of all pipeline stages together, and returns the timeline of each. Sends wait for their receives.
+std::vector<Timeline> simulate(const std::vector<Plan>& stages, const CostModel& cost);
 
 }  // namespace aliquot
 #pragma GCC visibility pop

@@ -54,9 +54,9 @@ class HappensBefore {
   friend bool operator==(const HappensBefore&, const HappensBefore&) = default;
 
  private:
-  /// A final barrier proves only that the accesses of the collective to memory of peers have ended on all ranks. Work that
-  /// a rank does after the barrier may still run there. So `elsewhere` of a replicate group may be used only together
-  /// with `here`, which is never earlier.
+  /// A final barrier proves only that the accesses of the collective to memory of peers have ended on all ranks. Work
+  /// that a rank does after the barrier may still run there. So `elsewhere` of a replicate group may be used only
+  /// together with `here`, which is never earlier.
   Clock at_end(Moment moment) const;
 
   int32_t count_;

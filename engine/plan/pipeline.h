@@ -7,8 +7,9 @@
 
 namespace aliquot {
 
-/// Returns the uses of each pipeline stage, as Policy::pipeline_cut says. Throws UsageError if the cut is invalid, or if
-/// the model cannot be divided there: a unit is used on two stages, or the activations at a boundary are not declared.
+/// Returns the uses of each pipeline stage, as Policy::pipeline_cut says. Throws UsageError if the cut is invalid, or
+/// if the model cannot be divided there: a unit is used on two stages, or the activations at a boundary are not
+/// declared.
 std::vector<PipelineStage> pipeline_stages(const ModelSpec& model, const Policy& policy);
 
 }  // namespace aliquot

@@ -84,8 +84,8 @@ struct Policy {
 /// gradients, before the reduce.
 bool accumulates_into_shard(const Policy& policy);
 
-/// The order of passes of all pipeline stages. With one stage and 1F1B, each micro-batch runs forward, then backward. An
-/// evaluation runs one forward pass.
+/// The order of passes of all pipeline stages. With one stage and 1F1B, each micro-batch runs forward, then backward.
+/// An evaluation runs one forward pass.
 PassOrder pass_order_of(const Policy& policy);
 
 /// Sets the policy's sizes of optimizer state.

@@ -169,7 +169,8 @@ std::vector<Plan> plan_pipeline(const ModelSpec& model, const Policy& policy, co
 /// time. With several pipeline stages, call link_stages() with the results of all stages.
 Plan evaluation_of(const Plan& training);
 
-/// Sets Operation::peer_offset_bytes of all sends and receives. `stages` are the plans of all pipeline stages, in order.
+/// Sets Operation::peer_offset_bytes of all sends and receives. `stages` are the plans of all pipeline stages, in
+/// order.
 void link_stages(std::vector<Plan>& stages);
 
 /// The number of bytes that a send or receive transfers.

@@ -23,6 +23,8 @@ struct Timeline {
   int64_t sent_bytes = 0, received_bytes = 0;  // by one rank
   int64_t crossing_bytes = 0;                  // sent by the first node to other nodes, through hosts
 
+  /// The part of the step in which the compute lane is idle: the bubble of a pipeline, and waits for communication.
+  double idle_share() const { return step_seconds > 0 ? 1 - compute_seconds / step_seconds : 0; }
   /// The part of communication that is hidden by compute. 1 if there is no communication.
   double hidden_share() const { return communication_seconds > 0 ? hidden_seconds / communication_seconds : 1; }
 };

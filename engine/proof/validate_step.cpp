@@ -210,7 +210,7 @@ class GradientChecker {
   void norm(OperationId id) {
     norm_ = id;
     ++norm_count_;
-    if (proof_.plan.policy.update_in_backward) return;  // updates do not use its decision
+    if (proof_.plan.policy.update_in_backward) return;  // updates do not wait for the norm
     const HappensBefore::Clock& start = proof_.order.at_start(proof_.order.moment(1, id));
     for (OperationId other = 0; other < static_cast<OperationId>(schedule_.operations.size()); ++other) {
       const Verb verb = schedule_.operations[other].verb;

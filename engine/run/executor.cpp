@@ -28,9 +28,19 @@ Executor::Executor(const Parts& parts)
   }
   for (const Operation& operation : plan_.schedule.operations) {
     const auto units = units_of(plan_, operation);
-    labels_.push_back(units.empty() ? name(operation.verb) : plan_.model.units[units.front()].name);
+    std::string_view label = units.empty() ? name(operation.verb) : plan_.model.units[units.front()].name;
+    if (is_transfer(operation.verb)) label = transfer_labels_.emplace_back(transfer_label(operation, label));
+    labels_.push_back(label);
   }
   note_observed_operations();
+}
+
+/// Names both pipeline stages and the micro-batch. A long unit name comes last, because boards shorten labels.
+std::string Executor::transfer_label(const Operation& operation, std::string_view unit) const {
+  const int own = plan_.stage.index, other = own + (operation.group == GroupId::kNextStage ? 1 : -1);
+  const bool sends = is_send(operation.verb);
+  return fmt::format("stage {} to {}, micro-batch {}, {}", sends ? own : other, sends ? other : own,
+                     operation.micro_batch, unit);
 }
 
 void Executor::note_observed_operations() {

@@ -2,7 +2,9 @@
 // Executes the schedule of a plan on the streams of a device.
 
 #include <array>
+#include <deque>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "engine/run/fault_injector.h"
@@ -81,6 +83,7 @@ class Executor {
 
  private:
   void note_observed_operations();
+  std::string transfer_label(const Operation& operation, std::string_view unit) const;
   void issue(OperationId id);
   template <typename Body>
   void report_position_on_failure(const Body& body);
@@ -112,11 +115,12 @@ class Executor {
   uint64_t progress_base_ = 0;  // not less than any progress value published before first_step_
 
   // Derived from the schedule, by operation.
-  std::vector<bool> observed_here_;                                   // an operation waits for it on this rank
-  std::array<std::vector<bool>, kPeerGroupCount> observed_by_peers_;  // by group: on all its ranks
+  std::vector<bool> observed_here_;                                   // whether an operation of this rank waits for it
+  std::array<std::vector<bool>, kPeerGroupCount> observed_by_peers_;  // by group: whether operations of its ranks do
   std::vector<std::vector<BufferId>> begins_, ends_;
   std::vector<std::unique_ptr<Event>> events_;  // set if observed_here_
-  std::vector<std::string_view> labels_;        // name of the operation's first unit, or of its verb
+  std::vector<std::string_view> labels_;  // name of the operation's first unit, or of its verb; see transfer_label()
+  std::deque<std::string> transfer_labels_;
 };
 
 }  // namespace aliquot

@@ -44,6 +44,7 @@ void refuse_unreachable_fault(const InjectedFault& fault, const Plan& plan, cons
         "kind=slow:2s, or start ranks with mpirun.");
   }
   refuse_flip_before_publish(fault, plan);
+  if (plan.stage.count > 1 && world.rank() != fault.rank) return;  // other pipeline stages have other operations
   const bool comes = std::ranges::any_of(plan.schedule.operations, [&](const Operation& operation) {
     return name(operation.verb) == fault.operation && is_of(plan, operation, fault.unit);
   });

@@ -19,8 +19,8 @@ class MeshGroups {
   World& world() const { return world_; }
   const Mesh& mesh() const { return mesh_; }
   const MeshCoordinates& coordinates() const { return coordinates_; }
-  /// The group kWorld or kShard, or kStage, kReplica or kPipeline if it has several ranks; otherwise throws FaultError. A
-  /// group with all ranks is the communicator of the world.
+  /// The group kWorld or kShard, or kStage, kReplica or kPipeline if it has several ranks; otherwise throws FaultError.
+  /// A group with all ranks is the communicator of the world.
   Communicator& at(GroupId group) const;
   Communicator& shard_group() const { return at(GroupId::kShard); }
 

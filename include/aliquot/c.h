@@ -177,6 +177,26 @@ enum { ALIQUOT_FORWARD = 0, ALIQUOT_BACKWARD = 1, ALIQUOT_EVALUATE = 2 };
 /** Opens the next use, which must consist of these units. `use` is ALIQUOT_FORWARD, ALIQUOT_BACKWARD or
  * ALIQUOT_EVALUATE. */
 int aliquot_open(aliquot_engine* engine, int use, int unit_count, const int* units);
+
+/** One use that the engine asks the model to run. */
+typedef struct aliquot_work {
+  int kind;                  /* ALIQUOT_FORWARD, ALIQUOT_BACKWARD, ALIQUOT_EVALUATE, or ALIQUOT_NO_WORK */
+  int use;                   /* in the declared order */
+  int micro_batch;           /* from 0 within the step */
+  int unit_count;            /* of the units of the use */
+  const int* units;          /* valid until the next call with this engine */
+  aliquot_use_memory memory; /* buffers of the use, if activations were declared */
+} aliquot_work;
+enum { ALIQUOT_NO_WORK = -1 };
+/** Opens the next use of the step, in the planned order of passes, as Engine::next() in C++. Close it with
+ * aliquot_close() before the next call. After the last use, opens nothing and sets work->kind to ALIQUOT_NO_WORK: then
+ * call aliquot_step(). Needed with a pipeline, and replaces aliquot_micro_batch() and aliquot_open() without one. */
+int aliquot_next(aliquot_engine* engine, aliquot_work* work);
+/** The same for an evaluation, between steps. The call after ALIQUOT_NO_WORK begins another evaluation. */
+int aliquot_next_evaluation(aliquot_engine* engine, aliquot_work* work);
+/** Replaces each value by its sum over the ranks of the last pipeline stage, on all ranks. Ignores the values of other
+ * stages. At most 512 values. */
+int aliquot_sum_losses(aliquot_engine* engine, int count, double* values);
 /** Skips the next use, forward or backward, on this rank. The same as Engine::skip() in C++. */
 int aliquot_skip(aliquot_engine* engine, int unit_count, const int* units);
 /** Deprecated: the same as aliquot_skip(). */

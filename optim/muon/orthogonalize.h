@@ -8,8 +8,8 @@
 
 namespace aliquot {
 
-/// One matrix, row-major and without padding, and scratch memory of orthogonalize_scratch_bytes(), aligned to 64 bytes.
-/// Both are in memory of the device.
+/// One matrix, row-major and without padding, and orthogonalize_scratch_bytes() bytes of scratch memory, aligned to 64
+/// bytes. Both are in device memory.
 struct OrthogonalizeArgs {
   OrthogonalizeArgs(const Muon& muon, float* at, const MatrixShape& of, std::byte* scratch_memory)
       : matrix(at),

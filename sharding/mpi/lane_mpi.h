@@ -37,9 +37,9 @@ class MpiLane {
   };
   MpiLane(Options options, const NodeRoutes& routes);
 
-  /// Waits until the ranks of other nodes that this rank serves have arrived at the same collective. If the ranks of
-  /// the node then synchronize, all ranks of all nodes have arrived. No data of the collective is transferred before
-  /// that.
+  /// Waits until certain ranks of other nodes, with which this rank exchanges messages, have arrived at the same
+  /// collective. If the ranks of the node then synchronize, all ranks of all nodes have arrived. No data of the
+  /// collective is transferred before that.
   void match_other_nodes(const Collective& collective);
 
   /// Returns the envelope for data of a collective that is sent to or received from `rank`.

@@ -102,6 +102,74 @@ void on_ranks(int count, const std::function<void(Rank&)>& body,
   aliquot_options_free(options);
 }
 
+/// Trains two steps of four micro-batches through aliquot_next(), and returns the parameters and the loss.
+std::vector<double> train_with_next(int stages) {
+  std::vector<double> results;
+  on_ranks(
+      stages,
+      [&](Rank& rank) {
+        aliquot_activations uses[Chain::kLayers] = {};
+        for (auto& use : uses) use.output = sizeof(float);
+        ASSERT_DONE(aliquot_declare_activations(rank.engine, Chain::kLayers, uses, sizeof(float), nullptr, nullptr));
+        ASSERT_DONE(aliquot_materialize(rank.engine, fill_with_half, nullptr));
+        double loss = 0;
+        for (int step = 0; step < 2; ++step) {
+          loss = 0;
+          aliquot_work work;
+          for (;;) {
+            ASSERT_DONE(aliquot_next(rank.engine, &work));
+            if (work.kind == ALIQUOT_NO_WORK) break;
+            ASSERT_EQ(work.unit_count, 1);
+            ASSERT_EQ(work.units[0], work.use);
+            auto& layer = rank.chain.layers[static_cast<std::size_t>(work.use)];
+            const float x = work.use == 0 ? 1.0f + static_cast<float>(work.micro_batch)
+                                          : *static_cast<const float*>(work.memory.input);
+            auto* output = static_cast<float*>(work.memory.output);
+            auto* slope = static_cast<float*>(work.memory.backward);
+            const bool last = work.use == Chain::kLayers - 1;
+            if (work.kind == ALIQUOT_FORWARD) {
+              *output = x * *layer.weight + *layer.bias;
+              if (last) loss += *output - 3;
+            } else {
+              if (last) *slope = *output - 3;
+              *layer.weight_gradient += *slope * x;
+              *layer.bias_gradient += *slope;
+              *slope *= *layer.weight;
+            }
+            ASSERT_DONE(aliquot_close(rank.engine));
+          }
+          ASSERT_DONE(aliquot_step(rank.engine, nullptr));
+        }
+        int evaluated = 0;
+        aliquot_work work;
+        do {
+          ASSERT_DONE(aliquot_next_evaluation(rank.engine, &work));
+          if (work.kind == ALIQUOT_NO_WORK) break;
+          EXPECT_EQ(work.kind, ALIQUOT_EVALUATE);
+          ++evaluated;
+          ASSERT_DONE(aliquot_close(rank.engine));
+        } while (true);
+        EXPECT_GE(evaluated, 1);
+        ASSERT_DONE(aliquot_sum_losses(rank.engine, 1, &loss));
+        EXPECT_USAGE(aliquot_sum_losses(rank.engine, 513, &loss), "invalid count 513");
+        std::vector<double> own = {loss};
+        for (const char* name : {"layer.0.weight", "layer.1.bias", "layer.2.weight"}) own.push_back(rank.read(name));
+        if (aliquot_rank(rank.world) == 0) results = own;
+      },
+      {{"accumulate", "4"},
+       {"pipeline", stages == 1   ? "1"
+                    : stages == 2 ? "2"
+                                  : "3"}});
+  return results;
+}
+
+TEST(Capi, PipelinesRunThroughNext) {
+  const std::vector<double> alone = train_with_next(1);
+  ASSERT_EQ(alone.size(), 4u);
+  EXPECT_EQ(train_with_next(2), alone);
+  EXPECT_EQ(train_with_next(3), alone);
+}
+
 TEST(Capi, StepFillsTheReport) {
   on_ranks(2, [](Rank& rank) {
     ASSERT_DONE(aliquot_materialize(rank.engine, fill_with_half, nullptr));

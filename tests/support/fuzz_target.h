@@ -1,5 +1,5 @@
 #pragma once
-// Fuzz targets. Each is a function that passes any bytes to a parser of untrusted input.
+// Fuzz targets. Each is a function that passes arbitrary bytes to a parser of untrusted input.
 
 #include <cstddef>
 #include <cstdio>

@@ -29,7 +29,7 @@ void linear_forward(ThreadPool& pool, const Linear& linear, ConstValues x, const
 /// Computes the gradient of x: to = from * weight^T. With `add`, to += from * weight^T.
 void linear_backward_input(ThreadPool& pool, const Linear& linear, ConstValues from, Values to, bool add = false);
 
-/// The gradients of a linear layer's weight and bias, to assign or to add to.
+/// The gradients of a linear layer's weight and bias. Backward overwrites them, or adds to them if `add` is set.
 struct LinearGradients {
   Values weight, bias;  // bias is null if the layer has none
   bool add = false;

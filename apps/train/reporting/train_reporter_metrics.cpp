@@ -69,7 +69,8 @@ void include(auto& record, const RankMemory& rank) {
   record.measured_peak_bytes = std::max(record.measured_peak_bytes, rank.measured_peak_bytes);
 }
 
-/// The record at the end of a run, with the maximum of each value over all ranks, and over those of each pipeline stage.
+/// The record at the end of a run, with the maximum of each value over all ranks, and over those of each pipeline
+/// stage.
 DoneRecord done_record(const std::vector<RankMemory>& memory, int stages, const std::string& digest, int64_t steps) {
   DoneRecord done{.digest = digest, .steps = steps};
   if (stages > 1) done.stages.resize(static_cast<size_t>(stages));

@@ -50,6 +50,8 @@ void StepWriter::track_activations(int32_t v, OperationId compute) {
     gradients.last = compute;
   }
   if (visit.ends_pass) send(visit, compute);
+  if (backward && use == stage_.first_use)
+    add_activation_buffer(Role::kActivationGradients, -1, visit, activation_gradients(m));
   add_finished_outputs(visit);
 }
 
@@ -64,10 +66,7 @@ void StepWriter::add_finished_outputs(const Visit& visit) {
   };
   if (visit.verb == Verb::kBackward) {
     end(visit.use);
-    if (visit.use != stage_.first_use) return;
-    if (!stage_.is_first()) end(visit.use - 1);
-    const Lifetime& gradients = activation_gradients(m);
-    add_activation_buffer(Role::kActivationGradients, -1, visit, gradients);
+    if (visit.use == stage_.first_use && !stage_.is_first()) end(visit.use - 1);
   }
   if (!policy_.evaluation) return;
   if (visit.use > 0) end(visit.use - 1);

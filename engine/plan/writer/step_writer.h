@@ -52,7 +52,7 @@ class StepWriter {
     OperationId last_backward = kNone;
     OperationId first_reduce = kNone, last_reduce = kNone, exchange = kNone, spread = kNone, update = kNone,
                 publish = kNone;
-    std::vector<OperationId> levels;  // reproducible: by tree level, the reduce that made the waiting sum
+    std::vector<OperationId> levels;  // with `reproducible`, by tree level: the reduce whose sum waits at that level
   };
 
   /// The operations of a matrix group.

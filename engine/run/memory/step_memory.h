@@ -35,7 +35,7 @@ class StepMemory {
   void acquire(BufferId buffer);
   void release(BufferId buffer);
 
-  /// The current buffer of the flat with this role, or kNoBuffer. Of activations, that of the current operation's
+  /// The current buffer with this role and owner, or kNoBuffer. For activations, the buffer of the current operation's
   /// micro-batch.
   BufferId current(Role role, int32_t flat) const;
   /// Until end_operation(), accesses belong to this operation and its micro-batch.

@@ -91,7 +91,7 @@ TEST(FlightFile, HasTheTimeOfWriting) {
   }
 }
 
-/// The record of rank 1 of three, with two collectives.
+/// The flight record of rank 1 in a world of three ranks, with two collectives.
 std::string small_flight() {
   FlightRecorder recorder(1, 3, "0123", "");
   const int group = recorder.add_group({0, 1, 2});

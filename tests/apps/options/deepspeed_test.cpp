@@ -201,7 +201,7 @@ TEST_F(Deepspeed, IgnoredKeysAreListedInOneRemark) {
        {"steps_per_print", "wall_clock_breakdown", "prescale_gradients", "gradient_predivide_factor",
         "zero_allow_untested_optimizer", "zero_force_ds_cpu_optimizer"}) {
     options("{\"" + key + "\": 1}");
-    EXPECT_TRUE(remark().ends_with("without effect here: " + key)) << remark();
+    EXPECT_TRUE(remark().ends_with("no effect in Aliquot: " + key)) << remark();
   }
   for (
       const std::string block :
@@ -212,7 +212,7 @@ TEST_F(Deepspeed, IgnoredKeysAreListedInOneRemark) {
        R"("elasticity": {"enabled": false, "max_train_batch_size": 2000})"}) {
     options("{" + block + "}");
     const std::string name = block.substr(1, block.find('"', 1) - 1);
-    EXPECT_NE(remark().find("without effect here: " + name), std::string::npos) << remark();
+    EXPECT_NE(remark().find("no effect in Aliquot: " + name), std::string::npos) << remark();
   }
   options(R"({"fp16": {"enabled": false, "opt_level": "O2"}})");
   EXPECT_TRUE(remark().ends_with(": fp16.opt_level")) << remark();

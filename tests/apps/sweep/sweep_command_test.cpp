@@ -200,7 +200,7 @@ TEST(ChildProcess, IsNotStartedIfItsOutputCannotBeOpened) {
     ChildProcess({"/bin/true"}, "/dev/null");
   } catch (const FaultError& error) {
     std::fputs(error.what(), stderr);
-    std::_Exit(3);  // std::exit would run the leak checker, which needs clone() too
+    std::_Exit(3);  // std::exit would run the leak checker, which calls clone()
   }
   std::_Exit(0);
 }

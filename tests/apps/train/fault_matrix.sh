@@ -93,7 +93,7 @@ left_nothing() {
 # flight records name the failed rank.
 is_explained() {
   local text
-  if [ "$operation" != exchange ]; then return 1; fi
+  case $operation in exchange | send | receive | send-gradient | receive-gradient) ;; *) return 1 ;; esac
   text=$("$aliquot" doctor --explain "$saved")
   [[ $text = *"never reached collective"* && $text = *"  rank $rank "* ]]
 }
@@ -154,6 +154,18 @@ every_operation() {
   for name in "${!options[@]}"; do operation "$world" "$rank" "$name" "$@"; done
 }
 
+# piped WORLD KIND...: runs cases with faults in the sends and receives of two pipeline stages.
+piped() {
+  local world=$1 second=$((${1//[a-z]/} / 2)) kind
+  shift
+  for kind in "$@"; do
+    stage "$world" 0 send "$kind" 3 --pipeline 2 --tied off --accumulate 2
+    stage "$world" "$second" receive "$kind" 3 --pipeline 2 --tied off --accumulate 2
+    stage "$world" "$second" send-gradient "$kind" 3 --pipeline 2 --tied off --accumulate 2
+    stage "$world" 0 receive-gradient "$kind" 3 --pipeline 2 --tied off --accumulate 2
+  done
+}
+
 # saving WORLD RANK KIND...: runs cases with faults in saves. Saves run in the background here, as by default.
 saving() {
   local world=$1 rank=$2 kind saves=()
@@ -194,6 +206,7 @@ case $which in
     for world in threads2 threads4; do
       every_operation $world 0 kill throw slow:2s slow:0.2s
       every_operation $world 1 kill throw slow:2s slow:0.2s
+      piped $world kill throw slow:2s slow:0.2s
       spoiled $world 1
       flipped $world 1
       saving $world 0 kill throw slow:2s slow:0.2s enospc
@@ -203,6 +216,8 @@ case $which in
       every_operation mpi2 0 kill throw slow:2s
       every_operation mpi2 1 kill stop throw slow:2s slow:0.2s
       every_operation mpi4 2 kill stop throw
+      piped mpi2 kill stop throw slow:2s slow:0.2s
+      piped mpi4 kill stop throw
       spoiled mpi2 1
       flipped mpi2 1
       saving mpi2 0 kill stop throw enospc
@@ -214,6 +229,7 @@ case $which in
     operation threads2 0 reduce kill throw slow:2s nan
     operation threads2 1 backward throw nan
     for name in exchange update publish spread collect copy-in; do operation threads2 1 $name throw; done
+    piped threads2 throw
     saving threads2 1 kill throw enospc
     stage threads2 1 publish flip 3 --zero-stage 2 --check-every 1
     if has_mpi "$aliquot"; then

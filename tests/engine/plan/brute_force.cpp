@@ -19,9 +19,9 @@ using Stages = std::vector<const Plan*>;
 enum Event { kStart, kAllStarted, kDone, kEnd };
 constexpr int kEventCount = 4;
 
-/// All events of all pipeline stages in a topological order, with the set of events that happen before each. Every stage
-/// issues its operations in order, and a send or receive is issued at the same time as its counterpart. If a stage
-/// waits forever for a counterpart, deadlock() describes that, and the graph is not complete.
+/// All events of all pipeline stages in a topological order, with the set of events that happen before each. Every
+/// stage issues its operations in order, and a send or receive is issued at the same time as its counterpart. If a
+/// stage waits forever for a counterpart, deadlock() describes that, and the graph is not complete.
 class Graph {
  public:
   explicit Graph(const Stages& stages) : stages_(stages), mesh_(stages.front()->mesh()) {

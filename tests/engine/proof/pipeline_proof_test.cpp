@@ -181,8 +181,8 @@ void check_mutant(const Stages& original, const Mutant& mutant, Tally& tally) {
   const bool compares =
       std::ranges::all_of(defects, [](const Defect& defect) { return defect.kind == DefectKind::kRace; });
   if (compares) {
-    // The validator proves races stage by stage, without the order that other stages add. So it agrees with the reference
-    // for each stage alone, and reports at least what the reference finds for all stages together.
+    // The validator proves races stage by stage, without the order that other stages add. So it agrees with the
+    // reference for each stage alone, and reports at least what the reference finds for all stages together.
     std::string alone;
     for (const Plan& stage : mutant.stages) alone += testing::find_race(stage);
     const std::string together = testing::find_race(mutant.stages);

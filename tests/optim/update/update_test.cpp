@@ -180,8 +180,8 @@ TEST(Update, EveryPartitionIntoBlocksGivesTheSameBits) {
 
 TEST(Update, RoundingOfBf16MomentsIsUnbiased) {
   // One step from zero with gradient 1: exp_avg should be 0.1. The nearest bf16 values are 2^-11 apart, and 80 % of the
-  // values round up. So the standard deviation is sqrt(0.8 * 0.2) * 2^-11 = 0.1 * 2^-8 * 0.5. The tolerance is four
-  // standard errors of the mean.
+  // elements round up. So the standard deviation is sqrt(0.8 * 0.2) * 2^-11. The tolerance is four standard errors of
+  // the mean.
   constexpr int64_t kCount = 1 << 16;
   const auto segments = segments_of({kCount});
   Shard shard(segments, kCount, MasterForm::kWhole, DType::kFloat32, DType::kBFloat16);

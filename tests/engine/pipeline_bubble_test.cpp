@@ -1,0 +1,101 @@
+// The idle time of pipeline stages, measured with a model whose computation only waits, compared with the formula
+// (p - 1) / (m + p - 1) for p stages and m micro-batches, and with the simulator.
+#include <chrono>
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <thread>
+
+#include "engine/cost/simulate.h"
+#include "engine/engine.h"
+
+namespace aliquot {
+namespace {
+
+using Seconds = std::chrono::duration<double>;
+using Clock = std::chrono::steady_clock;
+
+constexpr int kUses = 4, kSteps = 4;
+// Long enough that the time of messages between threads, about 0.1 ms per pass, is small.
+constexpr double kForwardSeconds = 0.01, kBackwardSeconds = 0.02;
+
+/// Four units. Their forward and backward wait, without using a core.
+class WaitingModel {
+ public:
+  void declare(Engine& engine) {
+    ActivationSpec activations{.uses = {}, .backward_bytes = 256};
+    for (int u = 0; u < kUses; ++u) {
+      engine.add_unit(fmt::format("h.{}", u)).add("w", {256}, &values_[u], &gradients_[u]);
+      activations.uses.push_back({.output_bytes = 256});
+    }
+    engine.declare_activations(activations);
+  }
+  void run(const Work& work) {
+    const auto began = Clock::now();
+    std::this_thread::sleep_for(Seconds(work.kind == UseKind::kForward ? kForwardSeconds : kBackwardSeconds));
+    waited_ += Clock::now() - began;
+  }
+  double take_waited_seconds() { return std::exchange(waited_, Seconds(0)).count(); }
+
+ private:
+  float *values_[kUses], *gradients_[kUses];
+  Seconds waited_{0};
+};
+
+EngineOptions options_of(PipelineSchedule schedule, int stages, int micro_batches) {
+  return {.zero_stage = 2,
+          .accumulate = micro_batches,
+          .pipeline = stages,
+          .pipeline_schedule = schedule,
+          .pipeline_cut = std::vector<int>(static_cast<std::size_t>(stages), kUses / stages)};
+}
+
+struct IdleShares {
+  double measured = 0, simulated = 0;
+};
+
+/// The smallest idle share of the first stage over several steps, because other programs can only add idle time.
+IdleShares idle_shares(const EngineOptions& options) {
+  IdleShares shares{.measured = 1};
+  World::threads(options.pipeline,
+                 [&](World& world) {
+                   WaitingModel model;
+                   Engine engine(world, options);
+                   model.declare(engine);
+                   engine.materialize(
+                       [](const ParameterSpec&, int64_t, std::span<float> values) { std::ranges::fill(values, 0.0f); });
+                   for (int step = 0; step < kSteps; ++step) {
+                     const auto began = Clock::now();
+                     while (const auto work = engine.next()) model.run(*work);
+                     (void)engine.step();
+                     const double seconds = Seconds(Clock::now() - began).count();
+                     const double idle = 1 - model.take_waited_seconds() / seconds;
+                     if (world.rank() == 0 && step > 0) shares.measured = std::min(shares.measured, idle);
+                   }
+                   if (world.rank() != 0) return;
+                   CostModel cost = CostModel::typical_host();
+                   cost.uses.assign(kUses, {kForwardSeconds, kBackwardSeconds});
+                   shares.simulated = simulate(engine.pipeline_plans(), cost)[0].idle_share();
+                 },
+                 {.device = DeviceChoice::kHost, .threads_per_rank = 1});
+  return shares;
+}
+
+TEST(PipelineBubble, IsThatOfTheFormulaAndOfTheSimulator) {
+  for (const auto schedule : {PipelineSchedule::k1F1B, PipelineSchedule::kGpipe}) {
+    for (const int stages : {2, 4}) {
+      for (const int micro_batches : {4, 8}) {
+        if (schedule == PipelineSchedule::kGpipe && micro_batches == 4) continue;
+        const double formula = (stages - 1.0) / (micro_batches + stages - 1.0);
+        const auto [measured, simulated] = idle_shares(options_of(schedule, stages, micro_batches));
+        fmt::print("{} stages, {} micro-batches, {}: formula {:.4f}, simulated {:.4f}, measured {:.4f}\n", stages,
+                   micro_batches, schedule == PipelineSchedule::kGpipe ? "gpipe" : "1f1b", formula, simulated,
+                   measured);
+        EXPECT_NEAR(measured, formula, 0.05 * formula);
+        EXPECT_NEAR(measured, simulated, 0.05 * simulated);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace aliquot
