@@ -180,16 +180,12 @@ ModelSpec Engine::model(const std::vector<UnitDeclaration>& declared) const {
 std::shared_ptr<const std::vector<Plan>> Engine::make_plans(const std::vector<UnitDeclaration>& declared) const {
   Policy policy = policy_of(options_);
   const ModelSpec model = this->model(declared);
-  std::vector<Plan> stages;
-  if (options_.memory_budget_bytes == 0) {
-    if (policy.pipeline > 1 && policy.pipeline_cut.empty())
-      policy.pipeline_cut = cut_pipeline(model, policy.pipeline, options_.cost);
-    stages = plan_pipeline(model, policy, world_.topology());
-  } else if (policy.pipeline > 1) {
-    throw UsageError("EngineOptions::memory_budget_bytes and EngineOptions::pipeline cannot be combined yet");
-  } else {
-    stages.push_back(plan_within(options_.memory_budget_bytes, model, policy, world_.topology(), options_.cost));
-  }
+  if (policy.pipeline > 1 && policy.pipeline_cut.empty())
+    policy.pipeline_cut = cut_pipeline(model, policy.pipeline, options_.cost);
+  const int64_t budget = options_.memory_budget_bytes;
+  std::vector<Plan> stages = budget == 0
+                                 ? plan_pipeline(model, policy, world_.topology())
+                                 : plan_pipeline_within(budget, model, policy, world_.topology(), options_.cost);
   return std::make_shared<const std::vector<Plan>>(std::move(stages));
 }
 

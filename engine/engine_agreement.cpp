@@ -63,8 +63,9 @@ std::string schedule_options_text(const EngineOptions& o) {
                      o.replicas, o.precision.describe(), o.accumulate,
                      enum_name(kAccumulateIntoWords, o.accumulate_into)) +
          fmt::format(
-             "prefetch {}\nkeep_gathered {}\nrecompute {}\ngather {}\noffload_state {}\noffload_parameters {}\n",
-             o.prefetch, o.keep_gathered, o.recompute, enum_name(kGatherWords, o.gather),
+             "prefetch {}\nkeep_gathered {}\ngather_for {}\nrecompute {}\ngather {}\noffload_state "
+             "{}\noffload_parameters {}\n",
+             o.prefetch, o.keep_gathered, o.gather_for, o.recompute, enum_name(kGatherWords, o.gather),
              enum_name(kOffloadWords, o.offload_state), enum_name(kOffloadWords, o.offload_parameters)) +
          fmt::format("update_in_backward {}\nreproducible {}\nquantize_weights {}\nquantize_gradients {}\n",
                      o.update_in_backward, o.reproducible, o.quantize_weights, o.quantize_gradients) +

@@ -25,8 +25,9 @@ struct EngineOptions {
   std::vector<int> pipeline_cut = {};  // number of consecutive uses on each pipeline stage; empty: see cut_pipeline()
   PassOrder pass_order = {};           // replaces `pipeline_schedule` if not empty; one line for each pipeline stage
   AccumulateInto accumulate_into = AccumulateInto::kAuto;
-  int prefetch = 1;                    // number of uses whose units are gathered ahead of compute
-  int keep_gathered = 0;               // number of uses at the end of forward whose units stay gathered for backward
+  int prefetch = 1;                 // number of uses whose units are gathered ahead of compute
+  int keep_gathered = 0;            // number of uses at the end of forward whose units stay gathered for backward
+  int gather_for = kGatherForAuto;  // number of micro-batches that use one gather; also kGatherForPass, kGatherForStep
   int recompute = kRecomputeAsNeeded;  // the first this many recomputable uses repeat their forward in backward
   GatherMode gather = GatherMode::kAuto;
   Offload offload_state = Offload::kNone;       // where optimizer state and masters are stored between updates

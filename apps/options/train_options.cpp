@@ -70,8 +70,8 @@ void add_precision_and_memory(OptionTable& t, const OptionTable& common) {
   t.heading("Precision");
   t.add(common, {"precision", "gradients", "reduce-precision", "master", "state", "accumulate-into"});
   t.heading("Memory and overlap");
-  t.add(common, {"prefetch", "keep-gathered", "gather", "memory-budget", "offload", "offload-parameters", "quantize",
-                 "recompute", "update-in-backward", "reproducible"});
+  t.add(common, {"prefetch", "keep-gathered", "gather-for", "gather", "memory-budget", "offload", "offload-parameters",
+                 "quantize", "recompute", "update-in-backward", "reproducible"});
 }
 
 void add_checkpoints(OptionTable& t, TrainOptions& o) {

@@ -20,6 +20,7 @@ std::string choices(const Policy& policy, const Schedule& schedule, std::size_t 
     parts.push_back(fmt::format("{}, prefetch {}, {} of {} uses kept gathered after forward",
                                 schedule.view ? "gathers as views" : "gathers as copies", policy.prefetch,
                                 policy.keep_gathered, use_count));
+    if (policy.gather_for == kGatherForStep) parts.emplace_back("units gathered once per step");
   }
   if (policy.offload_state == Offload::kHost) parts.emplace_back("optimizer state in the host's memory");
   if (policy.recompute > 0) {
@@ -50,6 +51,12 @@ std::vector<int> keep_gathered_counts(const Policy& policy, std::size_t use_coun
   return counts;
 }
 
+std::vector<int> gather_for_choices(const Policy& policy) {
+  const bool chooses = policy.gather_for == kGatherForAuto && policy.zero_stage == 3 && policy.micro_batch_count > 1;
+  if (chooses) return {kGatherForPass, kGatherForStep};
+  return {policy.gather_for};
+}
+
 std::vector<GatherMode> gather_modes(const Policy& policy) {
   if (policy.zero_stage < 3 || policy.gather != GatherMode::kAuto) return {policy.gather};
   return {GatherMode::kAuto, GatherMode::kCopy};
@@ -67,12 +74,16 @@ std::vector<Policy> candidates(const Policy& policy, const Topology& topology, s
   for (const Offload state : state_offload_choices(policy, topology)) {
     for (const GatherMode gather : gather_modes(policy)) {
       for (const int prefetch : kPrefetch) {
-        for (const int kept : keep_gathered_counts(policy, use_count)) {
-          all.push_back(policy);
-          all.back().gather = gather;
-          all.back().prefetch = prefetch;
-          all.back().keep_gathered = kept;
-          all.back().offload_state = state;
+        for (const int gather_for : gather_for_choices(policy)) {
+          for (const int kept : keep_gathered_counts(policy, use_count)) {
+            if (gather_for == kGatherForStep && kept > 0) continue;  // units stay gathered anyway
+            all.push_back(policy);
+            all.back().gather = gather;
+            all.back().prefetch = prefetch;
+            all.back().keep_gathered = kept;
+            all.back().gather_for = gather_for;
+            all.back().offload_state = state;
+          }
         }
       }
     }
@@ -81,10 +92,16 @@ std::vector<Policy> candidates(const Policy& policy, const Topology& topology, s
 }
 
 struct Candidate {
-  Plan plan;
-  int64_t bytes;
+  std::vector<Plan> stages;
+  int64_t bytes;  // the maximum over the pipeline stages
   double seconds;
 };
+
+int64_t most_rank_bytes(const std::vector<Plan>& stages) {
+  int64_t most = 0;
+  for (const Plan& plan : stages) most = std::max(most, rank_bytes(plan));
+  return most;
+}
 
 bool better(const Candidate& a, const std::optional<Candidate>& b) {
   if (!b) return true;
@@ -115,10 +132,10 @@ class BudgetSearch {
 
  private:
   Candidate candidate(const Policy& policy) const {
-    Plan planned = plan(model_, policy, topology_);
-    const double seconds = simulate(planned, cost_).step_seconds;
-    Candidate made{std::move(planned), 0, seconds};
-    made.bytes = rank_bytes(made.plan);
+    Candidate made{plan_pipeline(model_, policy, topology_), 0, 0};
+    made.bytes = most_rank_bytes(made.stages);
+    for (const Timeline& stage : simulate(made.stages, cost_))
+      made.seconds = std::max(made.seconds, stage.step_seconds);
     return made;
   }
 
@@ -132,8 +149,8 @@ class BudgetSearch {
   /// Tries only plans without prefetch and without kept units, which are the smallest.
   bool anything_fits(const Policy& policy) const {
     return std::ranges::any_of(candidates(policy, topology_, model_.uses.size()), [&](const Policy& each) {
-      return each.prefetch == 0 && each.keep_gathered == 0 &&
-             rank_bytes(plan(model_, each, topology_)) <= budget_bytes_;
+      return each.prefetch == 0 && each.keep_gathered == 0 && each.gather_for != kGatherForStep &&
+             most_rank_bytes(plan_pipeline(model_, each, topology_)) <= budget_bytes_;
     });
   }
 
@@ -167,11 +184,17 @@ int64_t rank_bytes(const Plan& plan) {
 
 Plan plan_within(int64_t budget_bytes, const ModelSpec& model, const Policy& policy, const Topology& topology,
                  const CostModel& cost) {
+  return std::move(plan_pipeline_within(budget_bytes, model, policy, topology, cost).front());
+}
+
+std::vector<Plan> plan_pipeline_within(int64_t budget_bytes, const ModelSpec& model, const Policy& policy,
+                                       const Topology& topology, const CostModel& cost) {
   BudgetSearch search(budget_bytes, model, topology, cost);
   search.run(policy);
   std::optional<Candidate>&best = search.best, &fastest = search.fastest, &smallest = search.smallest;
   const auto describe = [&](const Candidate& c) {
-    return choices(c.plan.policy, c.plan.schedule, model.uses.size(), recomputable_uses(model));
+    const Plan& first = c.stages.front();
+    return choices(first.policy, first.schedule, model.uses.size(), recomputable_uses(model));
   };
   if (!best) {
     throw UnavailableError(
@@ -181,14 +204,16 @@ Plan plan_within(int64_t budget_bytes, const ModelSpec& model, const Policy& pol
                     model.activations.uses.empty() ? " or" : ",",
                     model.activations.uses.empty() ? "" : " or a smaller micro-batch"));
   }
-  best->plan.choice = fmt::format(
+  std::string& choice = best->stages.front().choice;
+  choice = fmt::format(
       "{}: {} of {} per rank, {:.3g} s per step by simulation (with EngineOptions::cost; default: a typical machine)",
       describe(*best), format_bytes(best->bytes), format_bytes(budget_bytes), best->seconds);
   if (fastest->bytes > budget_bytes && fastest->seconds < best->seconds) {
-    best->plan.choice += fmt::format("; {} would need {} and {:.3g} s", describe(*fastest),
-                                     format_bytes(fastest->bytes), fastest->seconds);
+    choice += fmt::format("; {} would need {} and {:.3g} s", describe(*fastest), format_bytes(fastest->bytes),
+                          fastest->seconds);
   }
-  return std::move(best->plan);
+  for (Plan& plan : best->stages) plan.choice = best->stages.front().choice;
+  return std::move(best->stages);
 }
 
 }  // namespace aliquot

@@ -72,6 +72,34 @@ void add_recompute(OptionTable& t, int& count) {
       set, get);
 }
 
+void add_gather_for(OptionTable& t, int& micro_batches) {
+  struct Word {
+    const char* text;
+    int value;
+  };
+  static constexpr Word kWords[] = {{"auto", kGatherForAuto}, {"pass", kGatherForPass}, {"step", kGatherForStep}};
+  static const std::vector<std::string> words = {"auto", "pass", "step"};
+  const auto set = [&micro_batches](std::string_view text) {
+    for (const Word& word : kWords) {
+      if (text == word.text) return static_cast<void>(micro_batches = word.value);
+    }
+    if (text.empty() || text.front() < '0' || text.front() > '9')
+      throw UsageError(fmt::format("invalid value '{}': expected auto, pass, step or a number of micro-batches.{}",
+                                   text, did_you_mean(std::string(text), words, "")));
+    micro_batches = static_cast<int>(parse_count(text, {1, kMaxMicroBatches}));
+  };
+  const auto get = [&micro_batches]() -> OptionValue {
+    for (const Word& word : kWords) {
+      if (micro_batches == word.value) return std::string(word.text);
+    }
+    return std::to_string(micro_batches);
+  };
+  add(t, "gather-for", joined(words) + "|N",
+      "How long units stay gathered at ZeRO stage 3: one pass, the whole step, or the passes of N micro-batches; auto: "
+      "the fastest that --memory-budget allows, else pass.",
+      set, get);
+}
+
 /// "auto", the default, is reported as no value.
 void add_accumulate_into(OptionTable& t, AccumulateInto& into) {
   constexpr EnumNames<AccumulateInto> kAll = kAccumulateIntoWords;
@@ -128,6 +156,7 @@ void add_schedule(OptionTable& t, EngineOptions& o) {
   t.count("prefetch", o.prefetch, kUses, "How many uses ahead of compute units are gathered, at ZeRO stage 3.");
   t.count("keep-gathered", o.keep_gathered, kUses,
           "How many of the last uses in forward keep their units gathered for backward, at ZeRO stage 3.");
+  add_gather_for(t, o.gather_for);
   add_recompute(t, o.recompute);
   t.choice("gather", o.gather, kGatherWords,
            "How ranks gather shards at ZeRO stage 3: copy them, or view them in shared memory (one host); auto: view "

@@ -6,7 +6,7 @@ Policy policy_of(const EngineOptions& options) {
   Policy policy;
   // The structured binding lists all fields of Policy, so that a new field does not compile until it is handled here.
   auto& [zero_stage, replica_count, precision, micro_batch_count, pipeline, pipeline_schedule, pipeline_cut, pass_order,
-         accumulate_into, prefetch, keep_gathered, recompute, gather, offload_state, offload_parameters,
+         accumulate_into, prefetch, keep_gathered, gather_for, recompute, gather, offload_state, offload_parameters,
          update_in_backward, reproducible, quantize_weights, quantize_gradients, state_bytes_per_block, matrix_updates,
          check, evaluation] = policy;
   zero_stage = options.zero_stage;
@@ -20,6 +20,7 @@ Policy policy_of(const EngineOptions& options) {
   accumulate_into = options.accumulate_into;
   prefetch = options.prefetch;
   keep_gathered = options.keep_gathered;
+  gather_for = options.gather_for;
   recompute = options.recompute;
   gather = options.gather;
   offload_state = options.offload_state;

@@ -87,6 +87,11 @@ void refuse_incompatible_options(const ModelSpec& model, const Policy& policy, c
         fmt::format("EngineOptions::prefetch is {} and EngineOptions::keep_gathered is {}: expected 0 or "
                     "more",
                     policy.prefetch, policy.keep_gathered));
+  if (policy.gather_for < kGatherForAuto)
+    throw UsageError(
+        fmt::format("EngineOptions::gather_for is {}: expected a number of micro-batches, {} (pass) or {} "
+                    "(auto)",
+                    policy.gather_for, kGatherForPass, kGatherForAuto));
   refuse_recompute(model, policy);
   refuse_precision(policy);
   if (policy.offload_parameters != Offload::kNone && policy.zero_stage < 3)

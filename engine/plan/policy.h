@@ -18,6 +18,12 @@ namespace aliquot {
 inline constexpr int kRecomputeAsNeeded = -1;
 /// Recompute all uses that are declared recomputable.
 inline constexpr int kRecomputeAll = std::numeric_limits<int>::max();
+/// How long units stay gathered at ZeRO stage 3, as a number of micro-batches. kGatherForAuto: kGatherForPass, or, with a
+/// memory budget, the fastest choice that meets the budget.
+inline constexpr int kGatherForAuto = -1;
+inline constexpr int kGatherForPass = 0;                                // each pass gathers its units
+inline constexpr int kGatherForStep = std::numeric_limits<int>::max();  // each unit is gathered once per step
+
 /// Parses "auto" (kRecomputeAsNeeded), "block" (kRecomputeAll) and "none" (0). Returns nullopt for other words.
 std::optional<int> recompute_count(std::string_view word);
 
@@ -66,6 +72,7 @@ struct Policy {
   AccumulateInto accumulate_into = AccumulateInto::kAuto;  // auto: see accumulates_into_shard()
   int prefetch = 1;                                        // units are gathered this many uses before they are needed
   int keep_gathered = 0;               // last uses of forward whose units stay gathered for backward
+  int gather_for = kGatherForAuto;     // forward and backward passes of how many micro-batches use one gather
   int recompute = kRecomputeAsNeeded;  // how many recomputable uses, from the first, are recomputed
   GatherMode gather = GatherMode::kAuto;
   Offload offload_state = Offload::kNone;       // optimizer state and masters

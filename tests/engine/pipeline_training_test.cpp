@@ -117,6 +117,8 @@ TEST(PipelineTraining, DoesNotChangeResultsWithOtherOptions) {
       {.zero_stage = 2, .replicas = 2},
       {.accumulate_into = AccumulateInto::kFull},
       {.zero_stage = 3, .prefetch = 3, .keep_gathered = 3, .gather = GatherMode::kCopy},
+      {.zero_stage = 3, .gather_for = kGatherForStep, .gather = GatherMode::kCopy},
+      {.zero_stage = 3, .gather_for = 2, .gather = GatherMode::kCopy},
       {.zero_stage = 3, .gather = GatherMode::kCopy, .update_in_backward = true, .clip = 0},
       {.zero_stage = 3, .quantize_weights = true},
       {.zero_stage = 3, .optimizer = Muon{}},
@@ -187,6 +189,32 @@ TEST(PipelineTraining, SavedActivationsAreThoseOfTheMicroBatchesInFlight) {
       }
     }
   }
+}
+
+/// A step gathers each unit of the stage once, or once for each group of passes. Results do not depend on it.
+TEST(PipelineTraining, GatherForSetsTheNumberOfGathers) {
+  constexpr int kMicroBatches = 6;
+  std::vector<std::ptrdiff_t> gathers;
+  for (const int gather_for : {kGatherForPass, 1, 2, 3, kGatherForStep}) {
+    World::threads(
+        2,
+        [&](World& world) {
+          EngineWithBlocks setup(world, {.zero_stage = 3,
+                                         .accumulate = kMicroBatches,
+                                         .pipeline = 2,
+                                         .pipeline_cut = cut_of(2),
+                                         .gather_for = gather_for,
+                                         .gather = GatherMode::kCopy});
+          if (world.rank() == 1) return;
+          const auto& operations = setup.engine.plan().schedule.operations;
+          gathers.push_back(std::ranges::count(operations, Verb::kGather, &Operation::verb));
+        },
+        kHosts);
+  }
+  constexpr int kUnits = 2;  // of stage 0
+  EXPECT_EQ(gathers.back(), kUnits);
+  for (std::size_t i = 1; i < gathers.size(); ++i) EXPECT_LT(gathers[i], gathers[i - 1]) << i;
+  EXPECT_LE(gathers.front(), 2 * kMicroBatches * kUnits);
 }
 
 std::string refusal(int ranks, const EngineOptions& options) {

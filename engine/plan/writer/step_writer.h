@@ -38,6 +38,7 @@ class StepWriter {
     int32_t use;
     int32_t micro_batch;
     int32_t position;
+    int32_t pass = 0;                           // index of the pass in the step
     bool ends_pass = false;                     // the last visit of a pass
     std::vector<PipelineAction> receives = {};  // the passes whose input is received right before this visit
   };
@@ -46,7 +47,8 @@ class StepWriter {
     std::vector<int32_t> needs;  // indices of the visits that use the unit, in order
     std::size_t next_need = 0;   // index into `needs` of the first visit that is not yet written
     bool gathered = false;
-    bool gathered_before = false;  // at least once in this step
+    int32_t gathered_for_pass = 0;  // index of the first pass that the last gather serves
+    bool gathered_before = false;   // at least once in this step
     OperationId refresh = kNone, last_gather = kNone, last_release = kNone;
     OperationId first_backward = kNone;  // first one since the last reduce
     OperationId last_backward = kNone;

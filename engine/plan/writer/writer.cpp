@@ -102,6 +102,7 @@ void StepWriter::list_visits() {
   for (std::size_t i = 0; i < passes.size(); ++i) {
     const std::size_t first = visits_.size();
     list_pass(passes[i]);
+    for (std::size_t v = first; v < visits_.size(); ++v) visits_[v].pass = static_cast<int32_t>(i);
     visits_[first].receives = receives[i];
     visits_.back().ends_pass = true;
   }
@@ -159,6 +160,7 @@ void StepWriter::gather_for(int32_t v) {
     UnitState& state = units_[unit];
     if (state.gathered) continue;
     state.gathered = true;
+    state.gathered_for_pass = visits_[v].pass;
     if (policy_.quantize_weights && !state.gathered_before) gather_quantized_shards(unit, visits_[v].micro_batch);
     state.last_gather = add(Verb::kGather, unit, visits_[v].micro_batch);
     const OperationId gather = state.last_gather;
@@ -185,11 +187,13 @@ void StepWriter::add_waits_of_refreshes() {
 }
 
 /// Whether to release the unit after visit `v`, a forward or backward of one use. If prefetch would gather the unit
-/// again right away, it stays gathered.
+/// again right away, it stays gathered. With `gather_for`, it stays gathered for that many forward and backward passes.
 bool StepWriter::should_release(UnitId unit, int32_t v) const {
   const UnitState& state = units_[unit];
   if (state.next_need == state.needs.size()) return true;
   const Visit& visit = visits_[v];
+  const int64_t passes = visit.pass - state.gathered_for_pass + 1;
+  if (passes < 2 * int64_t{policy_.gather_for}) return false;
   const bool kept = visit.verb == Verb::kForward && visit.use >= stage_.end_use - policy_.keep_gathered;
   return !kept && visits_[state.needs[state.next_need]].position > visit.position + std::max(policy_.prefetch, 1);
 }

@@ -47,6 +47,7 @@ const std::vector<OptionCase> kCases = {
     {"accumulate-into", {{"auto"}, {"full"}, {"shard"}}, {"", "both", "Full"}},
     {"prefetch", {{"0"}, {"1"}, {"12k", "12000"}, {"1048576"}}, kNoCount},
     {"keep-gathered", {{"0"}, {"1"}, {"12k", "12000"}, {"1048576"}}, kNoCount},
+    {"gather-for", {{"auto"}, {"pass"}, {"step"}, {"1"}, {"12k", "12000"}}, {"", "0", "all", "-1", "1.5"}},
     {"recompute", {{"auto"}, {"none", "0"}, {"block", "2147483647"}, {"5"}}, {"", "all", "-1", "1.5", "2147483648"}},
     {"gather", {{"auto"}, {"view"}, {"copy"}}, {"", "views", "Copy"}},
     {"offload", {{"none"}, {"host"}, {"disk:/tmp"}, {"disk:a b"}}, kNoOffload},
@@ -191,6 +192,7 @@ CommonOptions all_set() {
                                                                                    {"lr", "0.5"},
                                                                                    {"muon-lr", "0.25"},
                                                                                    {"clip", "0.75"},
+                                                                                   {"gather-for", "3"},
                                                                                    {"pipeline", "2"},
                                                                                    {"pipeline-schedule", "gpipe"},
                                                                                    {"pipeline-cut", "3,1"},
@@ -208,13 +210,13 @@ TEST(CommonOptions, SetEveryFieldOfEngineOptions) {
   EXPECT_EQ(o.world.timeout_seconds, 9);
   const EngineOptions e = o.engine_options();
   const auto& [zero_stage, replicas, precision, accumulate, pipeline, pipeline_schedule, pipeline_cut, pass_order,
-               accumulate_into, prefetch, keep_gathered, recompute, gather, offload_state, offload_state_to,
+               accumulate_into, prefetch, keep_gathered, gather_for, recompute, gather, offload_state, offload_state_to,
                offload_parameters, offload_parameters_to, update_in_backward, reproducible, quantize_weights,
                quantize_gradients, memory_budget_bytes, cost, optimizer, moments, clip, loss_scaling, seed, max_skipped,
                tell_skipped, check] = e;
   EXPECT_EQ(std::tie(zero_stage, replicas, accumulate, prefetch, keep_gathered), std::tuple(2, 4, 5, 6, 7));
-  EXPECT_EQ(std::tie(accumulate_into, gather, recompute),
-            std::tuple(AccumulateInto::kFull, GatherMode::kCopy, kRecomputeAll));
+  EXPECT_EQ(std::tie(accumulate_into, gather, gather_for, recompute),
+            std::tuple(AccumulateInto::kFull, GatherMode::kCopy, 3, kRecomputeAll));
   EXPECT_EQ(std::tie(offload_state, offload_parameters), std::tuple(Offload::kDisk, Offload::kHost));
   EXPECT_EQ(std::tie(offload_state_to, offload_parameters_to), std::tuple("d", ""));
   EXPECT_TRUE(update_in_backward && reproducible && quantize_weights && quantize_gradients && check);
@@ -241,7 +243,7 @@ TEST(CommonOptions, SetEveryFieldOfEngineOptions) {
 TEST(CommonOptions, SetEveryFieldOfAPolicy) {
   const Policy made = policy_of(all_set().engine_options()), plain = policy_of({});
   const auto& [zero_stage, replica_count, precision, micro_batch_count, pipeline, pipeline_schedule, pipeline_cut,
-               pass_order, accumulate_into, prefetch, keep_gathered, recompute, gather, offload_state,
+               pass_order, accumulate_into, prefetch, keep_gathered, gather_for, recompute, gather, offload_state,
                offload_parameters, update_in_backward, reproducible, quantize_weights, quantize_gradients,
                state_bytes_per_block, matrix_updates, check, evaluation] = made;
   EXPECT_NE(zero_stage, plain.zero_stage);
@@ -251,6 +253,7 @@ TEST(CommonOptions, SetEveryFieldOfAPolicy) {
   EXPECT_NE(accumulate_into, plain.accumulate_into);
   EXPECT_NE(prefetch, plain.prefetch);
   EXPECT_NE(keep_gathered, plain.keep_gathered);
+  EXPECT_NE(gather_for, plain.gather_for);
   EXPECT_NE(recompute, plain.recompute);
   EXPECT_NE(gather, plain.gather);
   EXPECT_NE(offload_state, plain.offload_state);

@@ -125,6 +125,7 @@ Policy draw_policy(Dice& dice, const Topology& topology) {
   policy.accumulate_into = static_cast<AccumulateInto>(dice.roll(0, 2));
   policy.prefetch = dice.roll(0, 4);
   policy.keep_gathered = dice.roll(0, 3);
+  if (dice.one_in(4)) policy.gather_for = dice.one_in(2) ? kGatherForStep : dice.roll(kGatherForAuto, 3);
   policy.gather = topology.one_node() ? static_cast<GatherMode>(dice.roll(0, 2)) : GatherMode::kAuto;
   policy.state_bytes_per_block = 1024 * dice.roll(0, 3);
   policy.precision = draw_precision(dice);
@@ -243,11 +244,11 @@ RandomCase draw_pipeline(uint64_t seed, int most_stages, int most_ranks) {
 std::string describe(uint64_t seed, const RandomCase& drawn) {
   const Policy& policy = drawn.policy;
   return fmt::format(
-      "seed {}: {} units, {} uses, {}, ZeRO stage {}, {} micro-batches, accumulate {}, prefetch {}, keep {}, "
+      "seed {}: {} units, {} uses, {}, ZeRO stage {}, {} micro-batches, accumulate {}, prefetch {}, keep {} and {}, "
       "gather {}, {}{}{}{}{}{}, offload {} and {}, {} replicas, {} recomputed, {} pipeline stages",
       seed, drawn.model.units.size(), drawn.model.uses.size(), drawn.topology.describe(), policy.zero_stage,
       policy.micro_batch_count, static_cast<int>(policy.accumulate_into), policy.prefetch, policy.keep_gathered,
-      static_cast<int>(policy.gather), policy.precision.describe(),
+      policy.gather_for, static_cast<int>(policy.gather), policy.precision.describe(),
       policy.update_in_backward ? ", update in backward" : "", policy.reproducible ? ", reproducible" : "",
       policy.matrix_updates ? ", Muon for matrices" : "", policy.quantize_weights ? ", weights in 8 bits" : "",
       policy.quantize_gradients ? ", gradients in 8 bits" : "", static_cast<int>(policy.offload_state),
