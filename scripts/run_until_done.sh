@@ -20,7 +20,8 @@
 # The command must contain --checkpoint-dir. If fewer than N ranks are allowed and the command has --global-batch, the
 # script uses only numbers of ranks that divide the batch into complete micro-batches (--micro-batch, default 4). Every
 # step then has the same batch. With --reproducible it uses only powers of two, so that results have the same bits. The
-# number must be a multiple of --replicas. Without --global-batch the batch depends on the number of ranks, and the
+# number must be a multiple of --pipeline x --replicas. These two stay as they are, so only shard groups become smaller.
+# The batch is divided among the ranks of one pipeline stage. Without --global-batch the batch depends on the number of ranks, and the
 # script prints a message when that number changes.
 #
 # Exit codes are the command's: 0 done; 75 stopped on request, after saving. Code 4 (a loss or gradient is not finite)
@@ -96,6 +97,7 @@ global_batch=$(option_value --global-batch)
 micro_batch=$(option_value --micro-batch)
 accumulate=$(option_value --accumulate)
 replicas=$(option_value --replicas)
+pipeline=$(option_value --pipeline)
 if [ -z "$saved" ]; then
   refuse "the command has no --checkpoint-dir, so a restart could not resume: add --checkpoint-dir DIR"
 fi
@@ -105,8 +107,8 @@ if [ "$least" -lt "$ranks" ] && [ -n "$global_batch" ] && [ -z "$micro_batch" ] 
   refuse "cannot determine which numbers of ranks divide --global-batch $global_batch, because the micro-batch may be" \
     "in a configuration file, which this script does not read: add --micro-batch to the command, or omit --least"
 fi
-micro_batch=${micro_batch:-4} accumulate=${accumulate:-1} replicas=${replicas:-1}
-for name in global_batch micro_batch accumulate replicas; do
+micro_batch=${micro_batch:-4} accumulate=${accumulate:-1} replicas=${replicas:-1} pipeline=${pipeline:-1}
+for name in global_batch micro_batch accumulate replicas pipeline; do
   number=${!name:-1}
   if [[ ! $number =~ ^0*[1-9][0-9]{0,8}$ ]]; then
     refuse "invalid value '$number' for the command's --${name//_/-}: expected a positive integer"

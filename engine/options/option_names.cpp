@@ -12,6 +12,7 @@ struct FieldOption {
 
 /// Fields whose option is not the name of the field with dashes.
 constexpr std::array kOptions{
+    FieldOption{"EngineOptions::pass_order", "pipeline-order-from"},
     FieldOption{"EngineOptions::offload_state", "offload"},
     FieldOption{"EngineOptions::offload_state_to", "offload disk:DIR"},
     FieldOption{"EngineOptions::offload_parameters_to", "offload-parameters disk:DIR"},

@@ -18,8 +18,8 @@ namespace aliquot {
 inline constexpr int kRecomputeAsNeeded = -1;
 /// Recompute all uses that are declared recomputable.
 inline constexpr int kRecomputeAll = std::numeric_limits<int>::max();
-/// How long units stay gathered at ZeRO stage 3, as a number of micro-batches. kGatherForAuto: kGatherForPass, or, with a
-/// memory budget, the fastest choice that meets the budget.
+/// How long units stay gathered at ZeRO stage 3, as a number of micro-batches. kGatherForAuto: kGatherForPass, or, with
+/// a memory budget, the fastest choice that meets the budget.
 inline constexpr int kGatherForAuto = -1;
 inline constexpr int kGatherForPass = 0;                                // each pass gathers its units
 inline constexpr int kGatherForStep = std::numeric_limits<int>::max();  // each unit is gathered once per step

@@ -3,13 +3,15 @@
 # scripts/run_until_done.sh, which sets the variables.
 # shellcheck disable=SC2154 # run_until_done.sh sets them
 
-# is_valid_count COUNT: whether COUNT is a multiple of --replicas, a power of two with --reproducible, and divides
-# --global-batch into complete micro-batches. --accumulate A above 1 requires exactly A micro-batches per rank.
+# is_valid_count COUNT: whether COUNT is a multiple of --pipeline x --replicas. The number of ranks in a pipeline stage
+# must be a power of two with --reproducible, and must divide --global-batch into complete micro-batches. --accumulate A
+# above 1 requires exactly A micro-batches per rank.
 is_valid_count() {
-  if [ $(($1 % replicas)) -ne 0 ]; then return 1; fi
-  if has_option --reproducible && [ $(($1 & ($1 - 1))) -ne 0 ]; then return 1; fi
+  if [ $(($1 % (pipeline * replicas))) -ne 0 ]; then return 1; fi
+  local stage=$(($1 / pipeline))
+  if has_option --reproducible && [ $((stage & (stage - 1))) -ne 0 ]; then return 1; fi
   if [ -z "$global_batch" ]; then return; fi
-  local at_once=$(($1 * micro_batch))
+  local at_once=$((stage * micro_batch))
   if [ $((global_batch % at_once)) -ne 0 ]; then return 1; fi
   [ "$accumulate" -eq 1 ] || [ $((at_once * accumulate)) -eq "$global_batch" ]
 }
@@ -29,6 +31,7 @@ restrictions() {
   if [ -n "$global_batch" ]; then echo -n " for --global-batch $global_batch in micro-batches of $micro_batch"; fi
   if [ "$accumulate" -ne 1 ]; then echo -n ", --accumulate $accumulate"; fi
   if [ "$replicas" -ne 1 ]; then echo -n ", --replicas $replicas"; fi
+  if [ "$pipeline" -ne 1 ]; then echo -n ", --pipeline $pipeline"; fi
   if has_option --reproducible; then echo -n ", --reproducible"; fi
 }
 

@@ -98,6 +98,8 @@ ends 3 "no number of ranks from 5 to 7 is valid for --global-batch 16 in micro-b
   plays "0" --ranks 8 --least 5 --available "echo 7" -- --global-batch=16
 ends 0 "" plays "3\n0" --ranks 8 --least 1 --available "echo 7" -- --global-batch 48 --replicas 2
 started 2 "6 --global-batch 48 --replicas 2"
+ends 0 "" plays "3\n0" --ranks 12 --least 1 --available "echo 11" -- --global-batch 48 --pipeline 3 --replicas 2
+started 2 "6 --global-batch 48 --pipeline 3 --replicas 2"
 # With a fixed number of micro-batches, no other number of ranks gives the same global batch.
 echo 8 >"$scratch/available"
 ends 3 "from 1 to 3 is valid for --global-batch 64 in micro-batches of 4, --accumulate 2; gave up" \
