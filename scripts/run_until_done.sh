@@ -21,8 +21,8 @@
 # script uses only numbers of ranks that divide the batch into complete micro-batches (--micro-batch, default 4). Every
 # step then has the same batch. With --reproducible it uses only powers of two, so that results have the same bits. The
 # number must be a multiple of --pipeline x --replicas. These two stay as they are, so only shard groups become smaller.
-# The batch is divided among the ranks of one pipeline stage. Without --global-batch the batch depends on the number of ranks, and the
-# script prints a message when that number changes.
+# The batch is divided among the ranks of one pipeline stage. Without --global-batch the batch depends on the number of
+# ranks, and the script prints a message when that number changes.
 #
 # Exit codes are the command's: 0 done; 75 stopped on request, after saving. Code 4 (a loss or gradient is not finite)
 # ends the script at once, because it would recur. Codes 1 (usage), 2 (not possible here) and 5 (no valid checkpoint)

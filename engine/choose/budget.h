@@ -13,10 +13,10 @@ int64_t rank_bytes(const Plan& plan);
 
 /// Returns the fastest plan, by simulation with `cost`, that needs at most `budget_bytes` per rank. Of equally fast
 /// plans, returns the smallest. Considers plans whose results are bitwise identical to those of `policy`: they differ
-/// in prefetch, keep_gathered, gather_for if that is kGatherForAuto, gathers as views or copies, and, on GPUs, offload of
-/// optimizer state to host memory. If Policy::recompute is kRecomputeAsNeeded, recomputes the smallest number of uses with which a plan fits. Plan::choice
-/// describes the result. Throws UnavailableError, with the smallest possible budget, if no plan fits. Also throws what
-/// plan() throws.
+/// in prefetch, keep_gathered, gather_for if that is kGatherForAuto, gathers as views or copies, and, on GPUs, offload
+/// of optimizer state to host memory. If Policy::recompute is kRecomputeAsNeeded, recomputes the smallest number of
+/// uses with which a plan fits. Plan::choice describes the result. Throws UnavailableError, with the smallest possible
+/// budget, if no plan fits. Also throws what plan() throws.
 Plan plan_within(int64_t budget_bytes, const ModelSpec& model, const Policy& policy, const Topology& topology,
                  const CostModel& cost);
 
