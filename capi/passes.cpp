@@ -66,7 +66,7 @@ int aliquot_evaluate(aliquot_engine* engine, int unit) { return aliquot_open(eng
 int aliquot_close(aliquot_engine* engine) {
   return catch_as_status([&] {
     aliquot_engine& handle = require_not_null(engine, "engine");
-    if (!handle.open_scope) throw UsageError("aliquot_close() was called while no unit is open: open a unit first");
+    if (!handle.open_scope) throw UsageError("aliquot_close() was called while no unit was open: open a unit first");
     handle.open_scope.reset();
   });
 }
@@ -75,7 +75,7 @@ int aliquot_memory_of_use(aliquot_engine* engine, aliquot_use_memory* memory) {
   return catch_as_status([&] {
     aliquot_engine& handle = require_not_null(engine, "engine");
     if (!handle.open_scope)
-      throw UsageError("aliquot_memory_of_use() was called while no unit is open: open a unit first");
+      throw UsageError("aliquot_memory_of_use() was called while no unit was open: open a unit first");
     require_not_null(memory, "memory") = aliquot::capi::use_memory(handle.open_scope->memory());
   });
 }

@@ -150,7 +150,7 @@ void Session::begin_evaluation(std::span<const UnitId> units) {
   evaluator_.run_to_model_code();
 }
 
-/// Runs the next operation without the model's code.
+/// Moves past the next use without running the model's code.
 void Session::skip_use() {
   active_->open(true);
   active_->close();

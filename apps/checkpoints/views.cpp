@@ -18,7 +18,9 @@ constexpr std::string_view kParameters = "parameters/";
 
 [[noreturn]] void throw_not_found(const std::string& path) {
   throw CheckpointError(
-      fmt::format("found no checkpoint at {}: expected a checkpoint step-... or a directory of checkpoints", path));
+      fmt::format("found no checkpoint at {}: expected the directory of a checkpoint (step-N), or one that contains "
+                  "such directories",
+                  path));
 }
 
 /// Also returns false on errors, such as a loop of links.
@@ -167,7 +169,7 @@ int diff_command(const CheckpointOptions& options) {
 int prune_command(const CheckpointOptions& options) {
   if (!options.keep) throw UsageError("checkpoint prune needs --keep K, the number of newest checkpoints to keep.");
   const PruneReport report = prune_verified(find_checkpoint_directory(options.paths[0]), *options.keep);
-  for (const std::string& sentence : report.bad) warn("{}; not counted in --keep", sentence);
+  for (const std::string& sentence : report.bad) warn("{}; it does not count toward --keep", sentence);
   for (const FoundCheckpoint& each : report.removed) write_stdout("removed {}\n", each.path.string());
   if (report.removed.empty() && report.failures.empty()) write_stdout("nothing to remove\n");
   for (const std::string& sentence : report.failures) warn("{}", sentence);

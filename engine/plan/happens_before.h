@@ -12,7 +12,7 @@ namespace aliquot {
 using Moment = int32_t;
 inline constexpr Moment kNever = -1;
 
-/// Whether no rank of the operation's group can finish the operation before all of them have started it.
+/// Whether all ranks of the operation's group must start the operation before any of them can finish it.
 bool is_collective(const Plan& plan, const Operation& operation);
 
 /// The transitive happens-before relation from lanes, waits and collectives. All ranks run the same schedule, so it
@@ -61,7 +61,7 @@ class HappensBefore {
 
   int32_t count_;
   std::vector<Lane> lane_;                // by operation
-  std::vector<GroupId> finishing_group_;  // by operation: the group with which it ends in a barrier; else kRank
+  std::vector<GroupId> finishing_group_;  // by operation: the group of its final barrier, else kRank
   std::vector<Clock> start_, all_arrived_;
 };
 

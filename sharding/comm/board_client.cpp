@@ -67,7 +67,7 @@ const SharedCounter& AllRanksArrived::counter(int rank) const {
   return is_arrival ? board.arrived : board.progress;
 }
 
-/// Throws if `rank`, which has arrived, arrived with a different operation.
+/// Throws if `rank` has arrived with another operation than this rank.
 void AllRanksArrived::check_same_operation(int rank) const {
   const SignalsOptions& options = client->options();
   if (!is_arrival || rank == options.rank) return;

@@ -107,9 +107,9 @@ class Communicator {
   virtual std::optional<SharedRange> allocate_shared(int64_t size_bytes, int64_t own_bytes, Category category,
                                                      std::string_view owner) = 0;
 
-  /// Returns `whole`, a buffer of the communicator from which this one was split, with the ranks of this group as
-  /// peers. `ranks` are their numbers in that communicator. Does not own memory: `whole` must outlive the result.
-  /// Collective.
+  /// Returns a view of `whole` whose peers are the ranks of this group. `whole` belongs to the communicator from which
+  /// this one was split, and `ranks` are the numbers of the peers there. The view does not own memory, so `whole` must
+  /// outlive it. Collective.
   virtual SymmetricBuffer attach(const SymmetricBuffer& whole, std::span<const int> ranks) { return whole.view(ranks); }
 
   /// Writes the `from` of all ranks, `part_bytes` each, to `to` in rank order. `to` must not overlap `from`.

@@ -246,7 +246,7 @@ void MpiRequests::cancel() noexcept {
   for (std::size_t i = 0; i < requests_.size() && finalized == 0; ++i) {
     if (requests_[i] == MPI_REQUEST_NULL) continue;
     mark_mpi_failed();
-    // A send cannot be cancelled. Its owner must keep the memory alive if mpi_failed().
+    // A send cannot be cancelled. If mpi_failed() returns true, the caller must keep the memory of the message alive.
     if (expected_bytes_[i] >= 0) MPI_Cancel(&requests_[i]);
     MPI_Request_free(&requests_[i]);
   }

@@ -1,5 +1,5 @@
 #pragma once
-// Communication between the ranks of an NCCL group that does not use NCCL. It serves set-up and error handling.
+// Communication, without NCCL, between the ranks of an NCCL group. Used for set-up and error handling.
 
 #include <memory>
 #include <optional>

@@ -1,5 +1,5 @@
-// The libFuzzer entry points of the target ALIQUOT_FUZZ_TARGET, which CMake defines. LLVMFuzzerInitialize() writes the
-// target's seeds to the directory in the environment variable ALIQUOT_FUZZ_SEEDS, if it is set.
+// The libFuzzer entry points of one fuzz target. CMake defines ALIQUOT_FUZZ_TARGET as its name. LLVMFuzzerInitialize()
+// writes the target's seeds to the directory in the environment variable ALIQUOT_FUZZ_SEEDS, if it is set.
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>

@@ -1,5 +1,5 @@
 #pragma once
-// The checkpoints of one rank's run of `aliquot train`.
+// Saves and loads the checkpoints of a run of `aliquot train`.
 
 #include <cstdint>
 #include <functional>

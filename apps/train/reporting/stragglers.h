@@ -12,7 +12,7 @@ namespace aliquot {
 
 /// How a rank spent the time of one step.
 struct RankSeconds {
-  double compute = 0;        // the model's code and the updates
+  double compute = 0;        // seconds in the model's code and in updates
   double waiting = 0;        // the rest of the step
   double communication = 0;  // all collectives, including their waits for other ranks; overlaps with the two above
 

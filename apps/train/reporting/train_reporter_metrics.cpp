@@ -1,4 +1,4 @@
-// The lines in the file of --metrics.
+// Writes the lines of the --metrics file.
 #include <algorithm>
 #include <cmath>
 #include <cstring>

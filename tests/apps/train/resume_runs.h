@@ -1,5 +1,5 @@
 #pragma once
-// Helpers of the resume tests. They train, load and save an engine with the small model.
+// Helpers for the resume tests. They train the small model, and save and load its state.
 
 #include <cstdlib>
 #include <filesystem>

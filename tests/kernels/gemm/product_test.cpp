@@ -335,7 +335,8 @@ TEST_P(ProductInBf16, IsCorrectAndIndependentOfThreadsAndStrides) {
         EXPECT_TRUE(same_bits(product_of<float>(five, e, a, b), wide));
         EXPECT_TRUE(same_bits(product_of<float>(five, e, a, b, 7), wide));
         const auto narrow = product_of<uint16_t>(one, e, a, b);
-        // The first product, which is half of the result, was rounded to bf16, and then the sum was rounded.
+        // The tolerance is 1.5 half units: the first product, about half of the result, is rounded to bf16, then the
+        // sum is.
         EXPECT_TRUE(all_close(widened(narrow), expected_of(e, a, b), 1.5 * kHalfUlp + 2e-6));
         EXPECT_EQ(product_of<uint16_t>(five, e, a, b), narrow);
         EXPECT_EQ(product_of<uint16_t>(one, e, a, b, 3), narrow);
