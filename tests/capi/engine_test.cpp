@@ -243,7 +243,7 @@ TEST(Capi, EngineAllocatesActivationsAndRecomputesThem) {
     ASSERT_DONE(aliquot_declare_activations(rank.engine, 3, uses, 4, fill, &again));
     ASSERT_DONE(aliquot_materialize(rank.engine, fill_with_half, nullptr));
     aliquot_use_memory memory;
-    EXPECT_USAGE(aliquot_memory_of_use(rank.engine, &memory), "no unit is open");
+    EXPECT_USAGE(aliquot_memory_of_use(rank.engine, &memory), "no unit was open");
     ASSERT_DONE(aliquot_micro_batch(rank.engine));
     void* output[3] = {};
     for (int l = 0; l < 3; ++l) {
@@ -455,7 +455,7 @@ TEST(Capi, InvalidArgumentsAreReported) {
     EXPECT_USAGE(aliquot_add_parameter(rank.engine, 0, &shared),
                  "the values and the gradient of layer.0.w use one pointer");
     ASSERT_DONE(aliquot_materialize(rank.engine, fill_with_half, nullptr));
-    EXPECT_USAGE(aliquot_close(rank.engine), "no unit is open");
+    EXPECT_USAGE(aliquot_close(rank.engine), "no unit was open");
     EXPECT_USAGE(aliquot_open(rank.engine, 5, 0, nullptr), "invalid use 5");
     float values[2];
     EXPECT_USAGE(aliquot_read(rank.engine, "layer.0.weight", 2, values),
