@@ -1,6 +1,7 @@
 // Training over 2 and 4 emulated nodes of 2 ranks with 1 Gbit/s between them, sharded over all ranks (ZeRO stage 3) or
-// within each node (--replicas), with and without 8-bit communication (--quantize). Reports tokens/s and the bytes that
-// the first node sends in a step, as counted by the kernel and as planned. ratio_to_plan includes headers,
+// within each node (--replicas), with and without 8-bit communication (--quantize), or on a pipeline with one stage per
+// node. stage3_accumulate_4 and pipeline have the same model and the same tokens per step. Reports tokens/s and the
+// bytes that the first node sends in a step, as counted by the kernel and as planned. ratio_to_plan includes headers,
 // acknowledgements and all traffic outside the schedule.
 #include <benchmark/benchmark.h>
 #include <exception>
@@ -42,11 +43,14 @@ void measure(benchmark::State& state, const ClusterCase& what) {
 const bool registered = [] {
   for (const int nodes : {2, 4}) {
     const std::string replicas = fmt::format(" --replicas {}", nodes);
-    for (const auto& [name, words] : {std::pair<const char*, std::string>{"stage3", ""},
-                                      {"hybrid", replicas},
-                                      {"stage3_weights_in_8_bits", " --quantize weights"},
-                                      {"stage3_both_in_8_bits", " --quantize both"},
-                                      {"hybrid_gradients_in_8_bits", replicas + " --quantize gradients"}}) {
+    for (const auto& [name, words] :
+         {std::pair<const char*, std::string>{"stage3", ""},
+          {"hybrid", replicas},
+          {"stage3_accumulate_4", " --tied off --accumulate 4"},
+          {"pipeline", fmt::format(" --tied off --pipeline {} --accumulate {}", nodes, 4 * nodes)},
+          {"stage3_weights_in_8_bits", " --quantize weights"},
+          {"stage3_both_in_8_bits", " --quantize both"},
+          {"hybrid_gradients_in_8_bits", replicas + " --quantize gradients"}}) {
       const ClusterCase what{nodes, 2, "1gbit", kModel + words};
       benchmark::RegisterBenchmark(fmt::format("cluster/{}_nodes/{}", nodes, name).c_str(),
                                    [what](benchmark::State& state) { measure(state, what); })

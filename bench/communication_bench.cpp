@@ -86,7 +86,7 @@ void measure(benchmark::State& state, const Case& one) {
     return;
   }
   const bool is_sum = one.operation == "reduce_scatter";
-  // Each rank reads the parts of all ranks. It writes its part, or the full buffer.
+  // The bytes that all ranks read and write. In a reduction a rank writes its part, in a gather the full buffer.
   const double full = static_cast<double>(bench::kBufferBytes);
   const double moved = is_sum ? full * one.rank_count + full : 2 * full * one.rank_count;
   state.counters["GB/s"] = moved / median(ours) * 1e-9;

@@ -24,7 +24,7 @@ struct Adam {
   float lr = 3e-4f, beta1 = 0.9f, beta2 = 0.95f, eps = 1e-8f, weight_decay = 0.0f;
 };
 
-/// Stochastic gradient descent. Like torch.optim.SGD, the first step sets the momentum buffer to the gradient, without
+/// Stochastic gradient descent. As in torch.optim.SGD, the first step sets the momentum buffer to the gradient, without
 /// dampening. There is no state if momentum is 0.
 struct Sgd {
   float lr = 1e-2f, momentum = 0.9f, dampening = 0.0f, weight_decay = 0.0f;

@@ -106,6 +106,13 @@ PlannedRun plan_run(const PlanOptions& o, const Machine& machine, int stage) {
   outcome.account = account(outcome.plan.schedule);
   outcome.timelines = simulate(outcome.stages, cost);
   outcome.timeline = outcome.timelines[static_cast<std::size_t>(outcome.plan.stage.index)];
+  // The first node may have ranks of several pipeline stages.
+  outcome.timeline.crossing_bytes = 0;
+  for (std::size_t s = 0; s < outcome.stages.size(); ++s) {
+    const Plan& plan = outcome.stages[s];
+    const std::size_t first = s * static_cast<std::size_t>(plan.stage_topology.rank_count());
+    if (plan.world.node_of_rank[first] == 0) outcome.timeline.crossing_bytes += outcome.timelines[s].crossing_bytes;
+  }
   outcome.tokens = static_cast<double>(o.micro_batch * sequence * o.engine.accumulate * o.ranks / o.engine.pipeline);
   if (o.device_memory) outcome.largest = largest_that_fits(o, machine, policy);
   return outcome;

@@ -107,7 +107,7 @@ bool EventSimulator::start_ready() {
   return done;
 }
 
-/// The operations that start together with this one, and it.
+/// The operation, and those that start together with it.
 std::vector<EventSimulator::Participant> EventSimulator::participants_of(int stage, OperationId id) const {
   std::vector<Participant> all = {{stage, id}};
   if (const Participant other = stages_[stage].counterparts[id]; other.stage >= 0) all.push_back(other);

@@ -15,7 +15,7 @@ inline constexpr int64_t kMaxMicroBatches = 1 << 20;  // per step
 
 struct CommonOptions {
   WorldOptions world;
-  EngineOptions engine;  // all except the following fields
+  EngineOptions engine;  // engine_options() replaces the precision, the budget and the optimizer
   std::optional<DType> precision;
   std::optional<int64_t> memory_budget;
   OptimizerOptions optimizer;

@@ -33,7 +33,7 @@ class FreeSpans {
   /// Updates a block after its spans changed: removes it if it is empty, and splits it if it has too many spans.
   void update_block(std::size_t block);
 
-  std::vector<Block> blocks_;  // by offset; the last span of the last block is unbounded
+  std::vector<Block> blocks_;  // sorted by offset; the last span has no end
 };
 
 }  // namespace aliquot

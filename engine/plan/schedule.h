@@ -52,7 +52,7 @@ struct PlannedBuffer {
   int32_t flat;              // owner: a flat, use or matrix group, as RoleInfo::owner tells; -1: no owner
   int32_t micro_batch = -1;  // of RoleInfo::per_micro_batch; -1: the buffer is not for one micro-batch
   Space space = Space::kArena;
-  bool booked = true;   // counted in the ledger of the rank's device; not so for files and, with a GPU, host memory
+  bool booked = true;   // counted in the ledger of the rank's device; false for files and, with a GPU, for host memory
   bool always = false;  // persistent: exists during the whole step and between steps
   int64_t size_bytes = 0;
   int64_t offset_bytes = 0;

@@ -20,8 +20,8 @@ class CopyComparison {
   CopyComparison(const Plan& plan, const MeshGroups& groups, const StepMemory& memory, const HostView& view)
       : plan_(plan), groups_(groups), memory_(memory), view_(view) {}
 
-  /// Collective. Describes the first difference. Returns the same text on every rank, or an empty text if all copies
-  /// are equal.
+  /// Collective. Returns a description of the first difference, or an empty string if all copies are equal. The result
+  /// is the same on every rank.
   std::string difference() const;
 
  private:

@@ -89,9 +89,9 @@ class Device {
   /// The element-wise kernels for streams of this device.
   virtual const Kernels& kernels() const = 0;
 
-  /// Sets a callback for exceptions of work on host streams. The stream's worker thread calls it inside the catch
-  /// block. The callback can end a wait of the rank's thread that would otherwise never end. Set it before any stream
-  /// exists. It must not throw. Streams of a GPU never call it.
+  /// Sets a callback for exceptions that work on a host stream throws. The stream's worker thread calls it while it
+  /// handles the exception. The rank's own thread may wait for that work, and the callback can end this wait. Set it
+  /// before any stream exists. It must not throw. Streams of a GPU never call it.
   void on_failed_work(std::function<void()> callback) { failed_work_callback_ = std::move(callback); }
 
   Ledger& ledger() { return ledger_; }

@@ -27,7 +27,7 @@ struct ReduceStaging {
 /// Returns the number of fp32 pieces in a slot; 0 on a single node and on GPUs. Takes time linear in the number of
 /// ranks.
 int64_t reduce_staging_places(const Topology& topology);
-/// Returns the staging for parts of `part_count` elements. All members are 0 if `place_count` is 0.
+/// Returns the sizes of the staging buffers for parts of `part_count` elements. All are 0 if `place_count` is 0.
 ReduceStaging reduce_staging(int64_t place_count, int64_t part_count);
 inline ReduceStaging reduce_staging(const Topology& topology, int64_t part_count) {
   return reduce_staging(reduce_staging_places(topology), part_count);

@@ -18,7 +18,7 @@ struct CollectiveCall {
   Lane lane = Lane::kCompute;
   Label label;
 
-  std::string text() const;  // e.g. "reduce-scatter of 4096 float32 #12 (h.7, step 118)"
+  std::string text() const;  // e.g. "reduce-scatter of 4096 float32 #12 (h.7, step 118)": the 12th
 };
 
 /// A bootstrap and, if the group is on one node with shared memory, a board. Ranks compare their collectives on the

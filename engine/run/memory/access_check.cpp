@@ -30,7 +30,8 @@ void AccessCheck::declare_access(Role role, int32_t flat, AccessMode how) {
     throw std::logic_error(fmt::format("{} buffer {} is accessed while no operation runs", name(role), flat));
   DeclaredAccess& what = entry(role, flat);
   what.touched |= bits(how);
-  if (const uint8_t more = what.touched & ~what.declared; more != 0) fail(what, more, "is not declared by Accesses");
+  if (const uint8_t more = what.touched & ~what.declared; more != 0)
+    fail(what, more, "is missing in the declared accesses of the operation");
 }
 
 void AccessCheck::end() {

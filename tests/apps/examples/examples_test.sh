@@ -61,6 +61,19 @@ same "transformer, 2 micro-batches accumulated into full gradients" "$scratch/al
 "$examples/transformer_sharded" 4 2 1 3 >"$scratch/shard"
 near "transformer, 2 micro-batches accumulated into shards" "$scratch/alone" "$scratch/shard"
 
+# On a pipeline, the transformer gives the same bits as without Aliquot if micro-batches accumulate in full gradients.
+# Into shards, it gives the same bits for any number of stages.
+for stages in 1 2 3; do
+  "$examples/transformer_pipeline" 4 2 $stages 1 >"$scratch/pipeline"
+  same "transformer on $stages pipeline stages" "$scratch/alone" "$scratch/pipeline"
+  "$examples/transformer_pipeline" 4 2 $stages 3 >"$scratch/pipeline"
+  same "transformer on $stages pipeline stages at ZeRO stage 3" "$scratch/shard" "$scratch/pipeline"
+done
+if [ -n "$mpiexec" ]; then
+  "$mpiexec" -n 2 --oversubscribe "$examples/transformer_pipeline" 4 2 2 3 >"$scratch/pipeline"
+  same "transformer on 2 pipeline stages under mpirun" "$scratch/shard" "$scratch/pipeline"
+fi
+
 # Wrapping the transformer adds at most 40 lines.
 changes() { { diff "$top/apps/examples/transformer.c" "$top/apps/examples/transformer_sharded.cpp" || true; } | grep -c "^$1"; }
 added=$(changes '>')

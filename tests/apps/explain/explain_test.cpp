@@ -119,7 +119,7 @@ TEST_F(Explain, NamesTheSlowRank) {
                                 "rank 0 failed: the disk is gone"});
 }
 
-/// In a save ranks wait for one another in a rendezvous on the host, not in a collective.
+/// During a save, ranks wait for one another in a rendezvous on the host, not in a collective.
 TEST_F(Explain, NamesTheRankThatNeverArrivedAtASave) {
   for (const bool under_mpi : {false, true}) {
     if (under_mpi && !test::has_mpi()) continue;

@@ -59,8 +59,11 @@ TEST(AccessCheck, ReportsUndeclaredAccesses) {
   const OperationId gather = find(plan, Verb::kGather);
   check.begin(gather);
   check.declare_access(Role::kGathered, 0, AccessMode::kWrites);
-  EXPECT_EQ(error_of([&] { check.declare_access(Role::kGradients, 0, AccessMode::kReads); }),
-            fmt::format("operation {} (gather h.0): read of gradients buffer 0 is not declared by Accesses", gather));
+  EXPECT_EQ(
+      error_of([&] { check.declare_access(Role::kGradients, 0, AccessMode::kReads); }),
+      fmt::format(
+          "operation {} (gather h.0): read of gradients buffer 0 is missing in the declared accesses of the operation",
+          gather));
   check.begin(gather);
   EXPECT_NE(
       error_of([&] { check.declare_access(Role::kGathered, 0, AccessMode::kReadsAndWrites); }).find("read of gathered"),

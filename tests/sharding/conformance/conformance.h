@@ -29,7 +29,7 @@ class EveryWorld : public testing::TestWithParam<Case> {
  protected:
   void run(const std::function<void(World&)>& body) { run_world(GetParam().rank_count, body); }
   int64_t count() const { return GetParam().count; }
-  /// The count for tests that run in several groups. Its maximum is smaller, to save time.
+  /// count(), but at most 5003, for tests that repeat their collectives in several groups.
   int64_t group_count() const { return std::min<int64_t>(count(), 5003); }
 };
 
