@@ -130,7 +130,7 @@ struct Case {
   int bytes;  // minimum memory traffic per parameter: bytes read plus bytes written
 };
 
-/// Sets the counters per parameter, after PairedBenchmark has run.
+/// Sets the counters of bytes and nanoseconds per parameter. Call after PairedBenchmark has run.
 void report(benchmark::State& state, int bytes) {
   state.counters["bytes_per_parameter"] = bytes;
   state.counters["ns_per_parameter"] = bytes / state.counters["GB/s"];

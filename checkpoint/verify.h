@@ -15,8 +15,8 @@ using VerifyProgress = std::function<void(int64_t, int64_t)>;
 
 /// Reads every byte of the checkpoint, compares it with the manifest, and returns the manifest. Then lets HDF5 open the
 /// verified file and checks that it finds the same tensors. That step is skipped if another version of HDF5 laid out
-/// the file: its metadata cannot be verified first, and HDF5 must not parse untrusted metadata. Not collective. Uses a
-/// fixed amount of memory. Throws CheckpointError with the defect.
+/// the file. The metadata of such a file cannot be verified, and HDF5 must not parse unverified metadata. Not
+/// collective. Uses a fixed amount of memory. Throws CheckpointError, which describes the defect.
 Manifest verify_checkpoint(const std::filesystem::path& path, const VerifyProgress& progress = {});
 
 /// Like verify_checkpoint(), but returns the verified checkpoint, open for reading.

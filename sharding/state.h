@@ -35,8 +35,9 @@ struct StatePiece {
   bool copy = false;
 };
 
-/// Reads and writes pieces that are not stored in host memory in the tensor's dtype: device memory, split masters,
-/// packed state. Called on the thread that called save() or load(), for at most kStagingChunkBytes at a time.
+/// Reads and writes pieces that the host cannot access directly in the tensor's dtype: pieces in device memory, split
+/// masters and packed state. Called on the thread that called save() or load(), for at most kStagingChunkBytes at a
+/// time.
 class PieceAccess {
  public:
   PieceAccess() = default;

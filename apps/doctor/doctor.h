@@ -48,9 +48,9 @@ struct MeasuredSizes {
   static MeasuredSizes of(DeviceKind device);
 };
 
-/// Measures one rank; all ranks must call it. Runs for seconds and allocates five arrays. Products are fp32 on hosts
-/// and bf16 on GPUs. Rates that cannot be measured are those of a typical machine. Throws UnavailableError if there is
-/// not enough memory.
+/// Measures one rank; all ranks must call it. Takes several seconds and allocates five arrays. Matrix products are fp32
+/// on hosts and bf16 on GPUs. Rates that cannot be measured are set to those of a typical machine. Throws
+/// UnavailableError if there is not enough memory.
 CostModel measure_rank(World& world, const MeasuredSizes& sizes);
 
 struct LinkRates {

@@ -1,5 +1,5 @@
-/* transformer_sharded.cpp on a pipeline: each stage runs a part of the units. The kernels are unchanged. The engine owns
- * the activations that a micro-batch keeps between passes, and sends them between stages.
+/* transformer_sharded.cpp on a pipeline: each stage runs a part of the units. The kernels are unchanged. The engine
+ * owns the activations that a micro-batch keeps between passes, and sends them between stages.
  *
  *   transformer_pipeline [STEPS [PARTS [STAGES [ZERO_STAGE]]]]      or under mpirun with STAGES ranks
  */

@@ -167,8 +167,10 @@ int Sweep::finish() {
   write_file(picture, memory_picture(rows_, common_settings_text()));
   const auto ran = std::ranges::count_if(rows_, &SweepRow::ok);
   const auto equal = std::ranges::count_if(rows_, &SweepRow::plan_matches);
-  write_stdout("{} of {} runs were measured; planned equals measured, to the byte, in {} of them.\n{}/sweep.csv\n{}\n",
-               ran, cases_.size(), equal, options_.out, picture.string());
+  write_stdout(
+      "{} of {} runs were measured; planned and measured memory are equal to the byte in {} of "
+      "them.\n{}/sweep.csv\n{}\n",
+      ran, cases_.size(), equal, options_.out, picture.string());
   if (rows_.size() < cases_.size()) {
     warn("stopped on request after {} of {} runs; the results so far are written.", rows_.size(), cases_.size());
     return exit_code_of_signal(stop_signal());

@@ -221,8 +221,9 @@ class Pricing {
     return price;
   }
 
-  /// A rank sends its shards of the matrices and receives the matrices that it owns, or the reverse. In place (ZeRO
-  /// stage 0), it receives the results of other owners. The larger direction determines the time.
+  /// A rank sends its shards of the matrices and receives the matrices that it owns, or the reverse. At ZeRO stage 0,
+  /// matrices stay in place, and a rank receives the results of the other ranks. The larger direction determines the
+  /// time.
   Price move_matrices(int32_t group) const {
     if (links_.replica().rank_count == 1) return {};
     const MatrixGroup& what = plan_.matrix_groups[group];

@@ -155,7 +155,7 @@ void add_schedule(OptionTable& t, EngineOptions& o) {
   add_accumulate_into(t, o.accumulate_into);
   t.count("prefetch", o.prefetch, kUses, "How many uses ahead of compute units are gathered, at ZeRO stage 3.");
   t.count("keep-gathered", o.keep_gathered, kUses,
-          "How many of the last uses in forward keep their units gathered for backward, at ZeRO stage 3.");
+          "Number of uses at the end of forward whose units stay gathered for backward, at ZeRO stage 3.");
   add_gather_for(t, o.gather_for);
   add_recompute(t, o.recompute);
   t.choice("gather", o.gather, kGatherWords,

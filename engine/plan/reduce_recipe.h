@@ -33,7 +33,7 @@ struct Accumulation {
   Role waiting(int i) const { return in_levels ? tree_level_role(i) : sum; }
 };
 
-/// How one reduce treats each trainable flat of its unit. Of an all-reduce over replicas, only `into` is meaningful.
+/// How one reduce treats each trainable flat buffer of its unit. For an all-reduce over replicas, only `into` is used.
 struct ReduceRecipe {
   DType gradient_dtype = DType::kFloat32;  // type of kGradients
   DType sent_dtype = DType::kFloat32;      // sent between ranks; if it differs, gradients are cast to kSentGradients

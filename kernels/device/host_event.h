@@ -56,8 +56,8 @@ class HostEvent final : public Event {
   uint64_t ticket_ = 0;
 };
 
-/// A gate condition that holds when the event has passed. open() and block() rethrow an exception of the event's
-/// stream. block() throws WorkCancelled if work_cancelled().
+/// A gate condition that holds when the event has passed. open() and block() rethrow an exception that was
+/// thrown on the event's stream. block() throws WorkCancelled if work_cancelled() returns true.
 struct EventPassed {
   const HostTimeline* timeline;
   uint64_t ticket;

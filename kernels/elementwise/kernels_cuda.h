@@ -1,5 +1,6 @@
 #pragma once
-// Internal: the functions of the CUDA table. kernels/elementwise/kernels.h describes them; *_cuda.cu files define them.
+// Internal: the functions of `Kernels` on CUDA devices. kernels/elementwise/kernels.h describes them, and *_cuda.cu
+// files define them.
 
 #include <cstdint>
 

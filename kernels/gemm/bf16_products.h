@@ -16,8 +16,8 @@ enum class Bf16ProductMethod : uint8_t {
 /// The value of ALIQUOT_BF16_PRODUCTS: "widened", "pairs", "tiles".
 std::string_view name(Bf16ProductMethod method);
 
-/// True if the processor, the Linux kernel and ALIQUOT_ISA permit the method. The first call with kTiles requests
-/// permission to use tiles from the kernel, for the whole process.
+/// True if the processor, the Linux kernel and ALIQUOT_ISA permit the method. The first call with kTiles asks the
+/// kernel for permission to use tiles, for the whole process.
 bool supports_bf16_product_method(Bf16ProductMethod method);
 
 /// The fastest method for this processor, or the one in the environment variable ALIQUOT_BF16_PRODUCTS, which is read

@@ -1,7 +1,7 @@
 #pragma once
 // The innermost loops of matrix products, on one thread, with sums in fp32. Operands are first packed into slivers. A
-// sliver holds a few rows of a, or a few columns of b, in the order in which registers load them: all elements of one
-// depth index, then those of the next.
+// sliver holds a few rows of the left operand, or a few columns of the right one, in the order in which registers load
+// them: all elements of one depth index, then those of the next.
 
 #include <cstdint>
 

@@ -52,7 +52,8 @@ struct EncodeTables {
   }
 };
 
-/// The line of each number. For all numbers of a decade, number + kCells - 1 has the same exponent as a float. The
+/// Decodes an 8-bit number by linear interpolation within its power of ten: value = slope * number + offset. All
+/// numbers of one power of ten have, after kCells - 1 is added, the same binary exponent when converted to float. The
 /// table index is the low four bits of the biased exponent: 15 for an exponent of 0, and e - 1 for an exponent of e.
 template <typename Magnitudes, int kCells>
 struct DecodeTables {

@@ -59,8 +59,8 @@ ALIQUOT_HOST_INLINE void run_all(const void* rule_of_step, const UpdateRun& run)
   Blocks::end_stream();
 }
 
-/// An entry of the tables: a loop compiled for the instruction set of the including file. Other kinds of entries, such
-/// as those of custom_rule.h, have the same two members.
+/// An entry of the tables of update loops: a loop that is compiled for the instruction set of the file that includes
+/// this header. Entries of other kinds, such as those of custom_rule.h, have the same two members.
 template <typename FileBlocks = PlainBlocks>
 struct PlainEntry {
   using Blocks = FileBlocks;

@@ -29,7 +29,8 @@ void LaneEvents::wait(CudaStream& stream, uint64_t number) const {
     earliest = &point;
     earliest_number = found;
   }
-  if (earliest == nullptr) throw std::logic_error("LaneEvents::wait(): the number was not recorded");
+  if (earliest == nullptr)
+    throw std::logic_error("LaneEvents::wait(): no event with this sequence number was recorded");
   stream.wait(earliest->event->get());
 }
 
