@@ -241,7 +241,8 @@ wait_or_give_up() {
   pause_for "$1"
 }
 
-# wait_for_ranks WHY: waits for more ranks, because a node takes minutes to restart. Gives up after --tries x 20 calls.
+# wait_for_ranks WHY: waits for more ranks, because a node takes minutes to restart. Ends the script after it has been
+# called --tries x 20 times in a row.
 wait_for_ranks() {
   asked_for_ranks=$((asked_for_ranks + 1))
   if [ $asked_for_ranks -ge $((tries * 20)) ]; then

@@ -11,7 +11,7 @@ struct Span {
   double from = 0, to = 0;
 };
 
-/// A linear or logarithmic axis. Widens a range of values that is empty.
+/// A linear or logarithmic axis. If all values are equal, the axis covers a wider range.
 class Axis {
  public:
   enum class Scale : uint8_t { kEven, kLogarithmic };

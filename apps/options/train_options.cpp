@@ -59,8 +59,8 @@ void add_optimizer(OptionTable& t, TrainOptions& o, const OptionTable& common) {
   t.choice("schedule", o.schedule, kScheduleWords,
            "How the learning rate falls from --lr towards --min-lr over --steps.");
   t.count("warmup", o.warmup, kNonNegative, "Steps in which the learning rate rises to --lr.");
-  t.choice("warmup-shape", o.warmup_shape, kWarmupWords, "Shape of the rise.");
-  t.real("warmup-from", o.warmup_from, kLrRange, "Learning rate at the start of the rise.");
+  t.choice("warmup-shape", o.warmup_shape, kWarmupWords, "Shape of the warm-up.");
+  t.real("warmup-from", o.warmup_from, kLrRange, "Learning rate at the start of the warm-up.");
   t.choice("scale-lr", o.scale_lr, kScalingWords, "Scale learning rates with the ratio global batch / --base-batch.");
   t.count("base-batch", o.base_batch, kPositive, "Global batch for which --lr was chosen.");
   t.add(common, {"clip"});

@@ -18,7 +18,7 @@ std::vector<UseCost> estimate_use_costs(const ModelShape& shape, int64_t sequenc
 /// Reads the time of each use from the recorded step of a --metrics file, scaled to the 25th percentile of the step
 /// times. The run must have had one rank, so that communication does not slow down computation. Throws UsageError if
 /// the file cannot be read, was recorded with another number of ranks, --micro-batch or --sequence, or has no recorded
-/// step with exactly one forward and one backward of each use. --accumulate and --recompute repeat them.
+/// step with exactly one forward and one backward of each use. So runs with --accumulate or --recompute are rejected.
 std::vector<UseCost> read_profile(const std::string& path, int64_t micro_batch, int64_t sequence);
 
 }  // namespace aliquot

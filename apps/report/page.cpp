@@ -33,7 +33,7 @@ std::string cell(const std::string& text, std::string_view kind = "td", bool fig
   return fmt::format("<{0}{1}>{2}</{0}>", kind, figure ? " class=\"figure\"" : "", escaped(text));
 }
 
-/// A sample of the line with which the charts draw the run.
+/// The legend entry of a run: a short line in the style in which the charts draw the run.
 std::string swatch(const ReportRun& run) {
   return fmt::format(
       "<svg width=\"34\" height=\"10\" role=\"img\"><title>{}</title><line x1=\"0\" y1=\"5\" x2=\"34\" y2=\"5\" "

@@ -15,7 +15,7 @@ class FreeSpans {
   /// Everything from `begin` on is free.
   explicit FreeSpans(int64_t begin) : blocks_{{{{begin, INT64_MAX}}, INT64_MAX - begin}} {}
 
-  /// Allocates `size` bytes at the lowest free offset. For size 0, returns the begin of the first span.
+  /// Allocates `size` bytes at the lowest free offset. For size 0, returns the start of the first span.
   int64_t allocate(int64_t size);
 
   /// Frees [begin, end), which must be allocated completely.

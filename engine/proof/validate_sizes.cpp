@@ -148,7 +148,8 @@ class BufferSizes {
     return flat.matrices ? plan_.policy.matrix_updates->state_bytes_per_block : plan_.policy.state_bytes_per_block;
   }
 
-  /// A shard has at most one piece of each tensor. A rank that updates all shards has one more piece per shard.
+  /// A shard has at most one piece of each tensor. A rank that updates all shards may have one more piece at each
+  /// boundary between shards.
   int64_t segment_bytes(const FlatSpec& flat) const {
     auto pieces = static_cast<int64_t>(flat.layout.tensors().size());
     if (plan_.schedule.zero_stage == 0) pieces += ranks_;

@@ -20,7 +20,8 @@ class StepDecision {
   virtual ~StepDecision() = default;
   /// Called once per step on the rank's own thread. Must return the same result on every rank.
   virtual UpdateSteps decide(const NormResult& norm) = 0;
-  /// With update_in_backward, called before the first update of a step, and decide() at the end of the step.
+  /// With update_in_backward, the first update of a step calls this function, because the norm is not known yet. At the
+  /// end of the step, decide() is called too.
   virtual UpdateSteps decide_before_norm() = 0;
 };
 

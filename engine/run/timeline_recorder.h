@@ -23,7 +23,7 @@ class TimelineRecorder {
   /// communication of step `last` - 1. All streams must be idle. Second 0 is the time at which the compute lane
   /// finished step `last` - 2. Empty before three steps are finished.
   Timeline timeline(int64_t last) const;
-  /// The steady-clock time of second 0 of timeline(last).
+  /// The steady-clock time at which the times of timeline(last) begin.
   double began(int64_t last) const;
 
  private:

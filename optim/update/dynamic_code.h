@@ -63,7 +63,7 @@ struct CodeMagnitudes {
   static constexpr CodeLine within(int decade) {
     return number_line(1.0 / width(decade), middle(decade, 0), first(decade));
   }
-  /// The line from the last cell of a decade to the first cell of the next decade, or to 1.
+  /// The linear interpolation between the last value of a decade and the first value of the next decade, or 1.
   static constexpr CodeLine beyond(int decade) {
     const double from = middle(decade, cells(decade) - 1), to = decade + 1 < kDecades ? middle(decade + 1, 0) : 1.0;
     return number_line(1.0 / (to - from), to, first(decade + 1));

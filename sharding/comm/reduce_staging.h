@@ -24,8 +24,8 @@ struct ReduceStaging {
   int64_t size_bytes() const { return slot_count * slot_bytes(); }
 };
 
-/// Returns the number of fp32 pieces in a slot; 0 on a single node and on GPUs. Takes time linear in the number of
-/// ranks.
+/// Returns for how many parts in fp32 the staging has memory; 0 on a single node and on GPUs. Takes time linear in the
+/// number of ranks.
 int64_t reduce_staging_places(const Topology& topology);
 /// Returns the sizes of the staging buffers for parts of `part_count` elements. All are 0 if `place_count` is 0.
 ReduceStaging reduce_staging(int64_t place_count, int64_t part_count);

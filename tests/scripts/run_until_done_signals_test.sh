@@ -77,8 +77,8 @@ if [ $round -eq 300 ]; then echo "the command of --available still runs after SI
 mkdir "$scratch/launcher"
 cat >"$scratch/launcher/mpirun" <<'LAUNCHER'
 #!/bin/bash
-# mpirun FOLDER --checkpoint-dir SAVED SIGNAL: exits with 75 at the second SIGUSR1, or 5 s after the first SIGTERM if no
-# second one arrived.
+# A stand-in for mpirun, called as: mpirun FOLDER --checkpoint-dir SAVED SIGNAL. It counts the signals SIGNAL that arrive.
+# It exits with 75 at the second SIGUSR1, or 5 s after the first SIGTERM if no second one arrived.
 heard=0 last=
 trap '' USR1 # bash merges signals that arrive at once
 trap 'heard=$((heard + 1))' "$4"

@@ -157,8 +157,8 @@ class AdversarialStream final : public HostStream {
   int exceptions_at_start_ = std::uncaught_exceptions();
 };
 
-/// The compute stream with kInline. Work runs immediately, on the rank's thread. A wait runs queued work until its
-/// condition is true.
+/// The compute stream with kInline. Work of this stream runs immediately, on the rank's thread. A wait runs queued work
+/// of other streams until its condition is true.
 class AdversarialCompute final : public HostStream {
  public:
   AdversarialCompute(ThreadPool& pool, std::shared_ptr<AdversarialScheduler::State> state)

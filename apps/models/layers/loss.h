@@ -26,7 +26,7 @@ struct LossShape {
 struct LossBuffers {
   Values logits;              // logits_elements(), of the table's type
   float* maxima = nullptr;    // rows, saved for backward
-  float* log_sums = nullptr;  // rows, saved for backward
+  float* log_sums = nullptr;  // one per row, saved for backward
   float* scratch = nullptr;   // 2 * rows
   // Only for 16-bit logits:
   float* tile = nullptr;             // rows x tile_entries()

@@ -143,7 +143,7 @@ class StepWriter {
   std::vector<GroupState> group_states_;
   std::vector<std::pair<OperationId, UnitId>> first_gathers_;
   std::vector<PersistentGradientWrite> persistent_gradient_writes_;
-  std::vector<KeptActivations> kept_activations_;  // by micro-batch in flight, then use
+  std::vector<KeptActivations> kept_activations_;  // indexed by micro-batch in flight and use
   std::vector<Lifetime> activation_gradients_;     // by micro-batch in flight
   OperationId last_exchange_ = kNone;
   ScheduleDraft draft_;
