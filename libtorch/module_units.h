@@ -31,7 +31,7 @@ struct CalledModule {
 struct ModuleUnits {
   std::vector<ModuleUnit> units;
   std::vector<CalledModule> called;
-  std::vector<size_t> order;               // the calls of forward, as indices in `called`; may contain an index twice
+  std::vector<size_t> order;               // calls made by forward, as indices into `called`; an index may occur twice
   std::set<const at::TensorImpl*> tables;  // weights of Embedding and EmbeddingBag
 };
 

@@ -11,7 +11,7 @@ namespace aliquot {
 namespace {
 
 /// Moves ranks from `waiting` to `late` if they waited less than half as long as the rank that waited longest. After
-/// ranks have given up a rendezvous, it ends on no rank. Only its short wait then shows that a rank arrived late.
+/// ranks have given up a rendezvous, it ends on no rank. Then only a short wait shows that a rank arrived late.
 void find_late(const Evidence& evidence, PendingCollective& wait) {
   const auto waited = [&](int rank) { return waited_seconds(*wait.collective->by_rank.at(rank), evidence.of(rank)); };
   double most = 0;

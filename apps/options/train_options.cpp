@@ -61,7 +61,7 @@ void add_optimizer(OptionTable& t, TrainOptions& o, const OptionTable& common) {
   t.count("warmup", o.warmup, kNonNegative, "Steps in which the learning rate rises to --lr.");
   t.choice("warmup-shape", o.warmup_shape, kWarmupWords, "Shape of the warm-up.");
   t.real("warmup-from", o.warmup_from, kLrRange, "Learning rate at the start of the warm-up.");
-  t.choice("scale-lr", o.scale_lr, kScalingWords, "Scale learning rates with the ratio global batch / --base-batch.");
+  t.choice("scale-lr", o.scale_lr, kScalingWords, "Scale learning rates by the ratio global batch / --base-batch.");
   t.count("base-batch", o.base_batch, kPositive, "Global batch for which --lr was chosen.");
   t.add(common, {"clip"});
 }

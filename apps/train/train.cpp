@@ -91,11 +91,11 @@ int default_rank_count(const TrainOptions& options) {
   return static_cast<int>(options.ranks.value_or(std::max(1, gpus)));
 }
 
-// Makes the checks that do not need the world.
+// Runs the checks that do not need the world.
 void check_before_launch(const TrainOptions& options) {
   injected_fault(fault_points());
   TrainOptions copy = options;
-  // These depend on the number of ranks, and a launcher may start a different one, so they are checked later.
+  // These depend on the number of ranks, and a launcher may start a different number, so they are checked later.
   copy.global_batch.reset();
   copy.engine.pipeline = 1;
   resolve(copy, default_rank_count(options), false);

@@ -17,7 +17,8 @@ struct Price {
   double core_share = 0;               // fraction by which it slows down compute meanwhile
 };
 
-/// Returns the prices by operation. Throws UsageError if the number of CostModel::uses differs from that of the model.
+/// Returns the prices by operation. Throws UsageError if the number of CostModel::uses differs from the number of uses
+/// of the model.
 std::vector<Price> prices(const Plan& plan, const CostModel& cost);
 
 }  // namespace aliquot

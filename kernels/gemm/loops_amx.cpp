@@ -32,7 +32,7 @@ constexpr TileConfig kTileConfig;
 /// Compilers do not know that tile instructions read and write memory.
 [[gnu::always_inline]] inline void compiler_barrier() { __asm__ volatile("" ::: "memory"); }
 
-/// Packs a tile of a: 16 rows of 16 lanes. It is the transpose of a packed tile of b.
+/// Packs a tile of the left operand: 16 rows of 16 lanes. It is the transpose of a packed tile of the right operand.
 void pack_a_tile(const OperandStrip& strip, int64_t row, int64_t lane, float* to) {
   const bool whole = row + kTileEdge <= strip.count && 2 * (lane + kTileEdge) <= strip.depth;
   if (whole && !strip.depth_major) {

@@ -265,7 +265,7 @@ TEST(Mistakes, ValuesAndGradientAtOnePointer) {
   aliquot::World::threads(1, [](aliquot::World& world) {
     float* value = nullptr;
     aliquot::Engine engine(world, {});
-    expect_told("the values and the gradient of a.w use one pointer: expected two pointers",
+    expect_told("the values and the gradient of a.w share one pointer: expected two pointers",
                 [&] { engine.add_unit("a").add("w", {300}, &value, &value); });
   });
 }

@@ -10,7 +10,8 @@ body() {
   echo "${3:-\}}"
 }
 
-# lengths pass|fail TEXT: checks a tree whose only source is standard input.
+# lengths pass|fail TEXT: expects that the check of a tree passes, or fails with a message that contains TEXT. The only
+# source file of the tree has the contents of standard input.
 lengths() {
   mkdir -p "$scratch/kernels"
   cat >"$scratch/kernels/a.cpp"

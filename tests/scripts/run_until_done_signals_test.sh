@@ -77,7 +77,7 @@ if [ $round -eq 300 ]; then echo "the command of --available still runs after SI
 mkdir "$scratch/launcher"
 cat >"$scratch/launcher/mpirun" <<'LAUNCHER'
 #!/bin/bash
-# A stand-in for mpirun, called as: mpirun FOLDER --checkpoint-dir SAVED SIGNAL. It counts the signals SIGNAL that arrive.
+# A stand-in for mpirun: mpirun FOLDER --checkpoint-dir SAVED SIGNAL. It counts how often SIGNAL arrives.
 # It exits with 75 at the second SIGUSR1, or 5 s after the first SIGTERM if no second one arrived.
 heard=0 last=
 trap '' USR1 # bash merges signals that arrive at once

@@ -1,5 +1,5 @@
 #pragma once
-// Scratch sizes of the layers on a GPU, for the layers and for plans on machines without a GPU.
+// Sizes of the scratch memory of layers on a GPU. Plans need them on machines without a GPU too.
 
 #include <cstdint>
 

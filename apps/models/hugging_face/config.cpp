@@ -287,7 +287,7 @@ ModelConfig parse_model_config(std::string_view text, const std::string& where) 
   } catch (const ManifestFormatError& defect) {
     throw UsageError(fmt::format("{}: the file {}.", where, defect.what()));
   } catch (const Json::out_of_range&) {
-    throw UsageError(fmt::format("{}: the file has a number that does not fit a double.", where));
+    throw UsageError(fmt::format("{}: the file has a number that does not fit in a double.", where));
   }
   return ConfigReader(json, where).read();
 }

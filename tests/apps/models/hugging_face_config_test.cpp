@@ -274,7 +274,7 @@ TEST(ModelConfig, InvalidFilesAreRejected) {
   EXPECT_EQ(refusal(R"({"model_type": "gpt2", "model_type": "llama"})"),
             "config.json: the file has a duplicate key in an object.");
   EXPECT_EQ(refusal(R"({"layer_norm_epsilon": 1e999})"),
-            "config.json: the file has a number that does not fit a double.");
+            "config.json: the file has a number that does not fit in a double.");
   EXPECT_EQ(refusal(R"({"rope_theta": NaN})"), "config.json: the file is not JSON.");
   std::string deep;
   for (int i = 0; i < 100'000; ++i) deep += R"({"a":)";
