@@ -97,7 +97,7 @@ make_nodes() {
     disown  # suppresses the shell's message when the process is killed
   done
   for ((node = 0; node < nodes; ++node)); do
-    # Wait until the process is in namespaces of its own. Until then, commands for the node would run in those of this script.
+    # Wait until the process is in its own namespaces. Until then, its commands would run in those of this script.
     while [ "$(readlink "/proc/${holders[node]}/ns/mnt")" = "$(readlink /proc/self/ns/mnt)" ]; do sleep 0.01; done
     make_node "$node"
   done
