@@ -141,7 +141,7 @@ class Engine {
 
   /// Replaces each value, for example a loss, by its sum over the ranks of the last pipeline stage, on all ranks.
   /// Ignores the values of other stages. Accepts at most Communicator::kSmallCount values in host memory. Collective;
-  /// blocks. Call outside of scopes.
+  /// blocks. Call between steps, or after the last pass of a step.
   void sum_losses(std::span<double> values);
   /// Applies from the next step on. Must be the same on every rank. Throws UsageError unless 0 <= rate < 1e30.
   void set_learning_rate(double rate);

@@ -47,6 +47,7 @@ void Session::refuse_unfinished_evaluation() const {
 }
 
 void Session::begin_micro_batch() {
+  in_evaluation_ = false;
   require_nothing_live();
   refuse_abandoned();
   refuse_unfinished_evaluation();
@@ -194,6 +195,7 @@ void Session::abandon() {
   require_nothing_live();
   if (active_->at_start_of_step()) activate(executor_);
   abandoned_ = true;
+  in_evaluation_ = false;
 }
 
 /// Runs the remaining passes without model code. Other ranks wait for these operations, so even an abandoned step must

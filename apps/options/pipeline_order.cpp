@@ -3,23 +3,26 @@
 #include <fmt/format.h>
 #include <fstream>
 #include <memory>
-#include <sstream>
 
 #include "kernels/system/error.h"
 
 namespace aliquot {
 namespace {
 
-constexpr std::streamoff kMaxFileBytes = 64 << 20;
+constexpr size_t kMaxFileBytes = size_t{16} << 20;
 
 PassOrder read_order(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  text << file.rdbuf();
-  if (!file || text.tellp() > kMaxFileBytes)
-    throw UsageError(fmt::format("{} cannot be read, or is larger than {} bytes.", path, kMaxFileBytes));
+  std::string text(kMaxFileBytes + 1, '\0');
+  file.read(text.data(), kMaxFileBytes + 1);
+  text.resize(static_cast<size_t>(file.gcount()));
+  if (file.bad() || text.empty() || text.size() > kMaxFileBytes)
+    throw UsageError(
+        fmt::format("{}: the file cannot be read, is empty, or is larger than {} bytes.", path, kMaxFileBytes));
   try {
-    return parse_pass_order(text.str());
+    PassOrder order = parse_pass_order(text);
+    if (order.empty()) throw UsageError("the file has no action such as 0F0");
+    return order;
   } catch (const UsageError& error) {
     throw UsageError(fmt::format("{}: {}", path, error.what()));
   }

@@ -1,6 +1,7 @@
 // aliquot plan: predicts memory, traffic and step time of a run, without running it.
 #include <fmt/format.h>
 #include <fstream>
+#include <utility>
 
 #include "apps/commands.h"
 #include "apps/console.h"
@@ -69,12 +70,28 @@ ModelSpec scaled(const PlanOptions& o, const Machine& machine, int64_t scale) {
   return model_of(o, machine, shape);
 }
 
+/// The machine's rates, and the times of the uses of a model.
+CostModel cost_of(const PlanOptions& o, const Machine& machine, const ModelShape& shape) {
+  CostModel cost = machine.cost;
+  const int64_t sequence = o.sequence.value_or(shape.context);
+  cost.samples_per_micro_batch = static_cast<double>(o.micro_batch * sequence);
+  cost.uses = estimate_use_costs(shape, o.micro_batch, sequence, cost.flops_per_second);
+  return cost;
+}
+
 /// The parameters of the largest model that fits in --device-memory; 0 if none does. Memory grows with the model, so a
-/// binary search finds it.
-int64_t largest_that_fits(const PlanOptions& o, const Machine& machine, const Policy& policy) {
+/// binary search finds it. A pipeline is cut for each model by the times of its uses.
+int64_t largest_that_fits(const PlanOptions& o, const Machine& machine, Policy policy) {
   const Topology topology = topology_of(o, machine.has_gpus);
+  policy.pipeline_cut.clear();
   const auto fits = [&](int64_t scale) {
-    const auto stages = plans_of(scaled(o, machine, scale), policy, topology, {});
+    ModelShape shape = o.params ? ModelShape{} : model_shape(o);
+    shape.layers = scale;
+    const CostModel cost = o.params ? machine.cost : cost_of(o, machine, shape);
+    const ModelSpec model = scaled(o, machine, scale);
+    if (std::cmp_less(model.uses.size(), policy.pipeline))
+      return true;  // too small for the pipeline, but not too large
+    const auto stages = plans_of(model, policy, topology, cost);
     return std::ranges::all_of(stages, [&](const Plan& plan) { return rank_bytes(plan) <= *o.device_memory; });
   };
   const int64_t limit = o.params ? 100'000'000 : 10'000;
@@ -85,16 +102,17 @@ int64_t largest_that_fits(const PlanOptions& o, const Machine& machine, const Po
     (fits(middle) ? low : high) = middle;
     fit = low;
   }
-  return fit == 0 ? 0 : parameter_count(scaled(o, machine, fit));
+  if (fit == 0) return 0;
+  const ModelSpec largest = scaled(o, machine, fit);
+  return std::cmp_less(largest.uses.size(), policy.pipeline) ? 0 : parameter_count(largest);
 }
 
 PlannedRun plan_run(const PlanOptions& o, const Machine& machine, int stage) {
   const Policy policy = policy_of(o, stage);
   const ModelSpec model = model_of(o, machine);
-  CostModel cost = machine.cost;
   const int64_t sequence = o.sequence.value_or(o.params ? 1024 : model_shape(o).context);
+  CostModel cost = o.params ? machine.cost : cost_of(o, machine, model_shape(o));
   cost.samples_per_micro_batch = static_cast<double>(o.micro_batch * sequence);
-  if (!o.params) cost.uses = estimate_use_costs(model_shape(o), o.micro_batch, sequence, cost.flops_per_second);
   if (!o.profile.empty()) cost.uses = read_profile(o.profile, o.micro_batch, sequence);
   std::vector<Plan> stages = plans_of(model, policy, topology_of(o, machine.has_gpus), cost);
   PlannedRun outcome{.plan = largest(stages),

@@ -27,8 +27,8 @@ double sum_of_micro_batches(std::span<const double> by_micro_batch) {
 }
 
 void check_has_copies(const TrainOptions& options, int rank_count) {
-  if (options.check_every == 0 || options.engine.zero_stage < 3 || options.engine.replicas > 1 || rank_count == 1)
-    return;
+  const bool one_rank = data_rank_count(options.engine, rank_count) == 1;
+  if (options.check_every == 0 || options.engine.zero_stage < 3 || options.engine.replicas > 1 || one_rank) return;
   throw UsageError(
       "--check-every compares copies of the same state, and --zero-stage 3 without --replicas has no copies: use "
       "--zero-stage 2 or lower, or --replicas 2.");

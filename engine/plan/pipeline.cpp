@@ -102,23 +102,15 @@ int64_t transfer_bytes(const ModelSpec& model, const Operation& operation) {
 }
 
 void link_stages(std::vector<Plan>& stages) {
+  if (stages.size() == 1) return;
   std::map<TransferId, int64_t> offsets;
-  const auto offset_of = [](const Schedule& schedule, OperationId id) {
-    const Operation& operation = schedule.operations[id];
-    const bool activations = transfers_activations(operation.verb);
-    for (const PlannedBuffer& buffer : schedule.buffers) {
-      const bool has_role = activations ? buffer.role == Role::kOutputActivations && buffer.flat == operation.operand
-                                        : buffer.role == Role::kActivationGradients;
-      if (has_role && buffer.micro_batch == operation.micro_batch && buffer.first <= id && id <= buffer.last)
-        return buffer.offset_bytes;
-    }
-    return int64_t{-1};
-  };
   for (const Plan& stage : stages) {
-    const auto& operations = stage.schedule.operations;
-    for (OperationId id = 0; id < static_cast<OperationId>(operations.size()); ++id) {
-      const auto& [verb, group, lane, use, micro_batch, after, peer_offset] = operations[id];
-      if (is_transfer(verb)) offsets[{verb, use, micro_batch}] = offset_of(stage.schedule, id);
+    const TransferBuffers buffers(stage.schedule);
+    for (const Operation& operation : stage.schedule.operations) {
+      if (!is_transfer(operation.verb)) continue;
+      const PlannedBuffer* buffer = buffers.of(operation);
+      offsets[{operation.verb, operation.operand, operation.micro_batch}] =
+          buffer != nullptr ? buffer->offset_bytes : -1;
     }
   }
   for (Plan& stage : stages) {
@@ -128,6 +120,19 @@ void link_stages(std::vector<Plan>& stages) {
       if (found != offsets.end()) operation.peer_offset_bytes = found->second;
     }
   }
+}
+
+TransferBuffers::TransferBuffers(const Schedule& schedule) {
+  for (const PlannedBuffer& buffer : schedule.buffers) {
+    if (buffer.role == Role::kOutputActivations || buffer.role == Role::kActivationGradients)
+      buffers_[{buffer.flat, buffer.micro_batch}] = &buffer;
+  }
+}
+
+const PlannedBuffer* TransferBuffers::of(const Operation& operation) const {
+  const int32_t owner = transfers_activations(operation.verb) ? operation.operand : -1;
+  const auto found = buffers_.find({owner, operation.micro_batch});
+  return found == buffers_.end() ? nullptr : found->second;
 }
 
 }  // namespace aliquot

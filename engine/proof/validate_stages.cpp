@@ -80,27 +80,40 @@ Pairs pair_transfers(const std::vector<Plan>& stages, StageDefects& defects) {
   return pairs;
 }
 
-/// The offset of the buffer that a transfer reads or writes on its own stage, or -1.
-int64_t own_offset(const Plan& plan, OperationId id) {
-  const Operation& operation = plan.schedule.operations[id];
-  const bool activations = transfers_activations(operation.verb);
+/// By owner (the use of an output, or -1 for gradients) and micro-batch: the only buffer that a transfer may access.
+using SentBuffers = std::map<std::pair<int32_t, int32_t>, const PlannedBuffer*>;
+
+SentBuffers sent_buffers(const Plan& plan, StageDefects& defects) {
+  SentBuffers buffers;
   for (const PlannedBuffer& buffer : plan.schedule.buffers) {
-    const bool is_it = buffer.role == (activations ? Role::kOutputActivations : Role::kActivationGradients) &&
-                       (!activations || buffer.flat == operation.operand);
-    if (is_it && buffer.micro_batch == operation.micro_batch && buffer.first <= id && id <= buffer.last)
-      return buffer.offset_bytes;
+    if (buffer.role != Role::kOutputActivations && buffer.role != Role::kActivationGradients) continue;
+    if (!buffers.emplace(std::pair(buffer.flat, buffer.micro_batch), &buffer).second)
+      defects.add({}, fmt::format("pipeline stage {} has two buffers {} of micro-batch {}", plan.stage.index,
+                                  name(buffer.role), buffer.micro_batch));
   }
-  return -1;
+  return buffers;
+}
+
+/// The offset of the buffer that a transfer reads or writes on its own stage, or -1 if the buffer does not exist then.
+int64_t own_offset(const Plan& plan, const SentBuffers& buffers, OperationId id) {
+  const Operation& operation = plan.schedule.operations[id];
+  const int32_t owner = transfers_activations(operation.verb) ? operation.operand : -1;
+  const auto found = buffers.find({owner, operation.micro_batch});
+  if (found == buffers.end() || id < found->second->first || found->second->last < id) return -1;
+  return found->second->offset_bytes;
 }
 
 /// Each stage must know the offset at which the other one reads or writes.
 void check_offsets(const std::vector<Plan>& stages, const Pairs& pairs, StageDefects& defects) {
+  std::vector<SentBuffers> buffers;
+  for (const Plan& stage : stages) buffers.push_back(sent_buffers(stage, defects));
   for (int32_t s = 0; s < static_cast<int32_t>(stages.size()); ++s) {
     const auto& operations = stages[static_cast<std::size_t>(s)].schedule.operations;
     for (OperationId id = 0; id < static_cast<OperationId>(operations.size()); ++id) {
       const StageOperation other = pairs[static_cast<std::size_t>(s)][static_cast<std::size_t>(id)];
       if (other.stage < 0) continue;
-      const int64_t offset = own_offset(stages[static_cast<std::size_t>(other.stage)], other.operation);
+      const int64_t offset = own_offset(stages[static_cast<std::size_t>(other.stage)],
+                                        buffers[static_cast<std::size_t>(other.stage)], other.operation);
       if (offset >= 0 && operations[id].peer_offset_bytes == offset) continue;
       defects.add({{s, id}, other}, fmt::format("{} uses offset {} of the other stage, but the buffer of {} is at {}",
                                                 defects.describe({s, id}), operations[id].peer_offset_bytes,

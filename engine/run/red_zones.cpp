@@ -78,7 +78,8 @@ void RedZones::add_activations(std::vector<Zone>& zones, OperationId operation) 
   };
   if (use > 0) add(Role::kOutputActivations, use - 1);
   for (const Role role : {Role::kOutputActivations, Role::kSavedActivations, Role::kScratch}) add(role, use);
-  add(Role::kActivationGradients, -1);
+  // During a recompute, another lane may still receive this buffer.
+  if (plan_.schedule.operations[operation].verb == Verb::kBackward) add(Role::kActivationGradients, -1);
 }
 
 RedZones::Zone RedZones::activation_zone(BufferId buffer) const {

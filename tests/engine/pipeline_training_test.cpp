@@ -124,6 +124,7 @@ TEST(PipelineTraining, DoesNotChangeResultsWithOtherOptions) {
       {.zero_stage = 3, .optimizer = Muon{}},
       {.zero_stage = 0, .optimizer = Muon{}},
       {.zero_stage = 3, .check = true},
+      {.zero_stage = 3, .recompute = 3, .gather = GatherMode::kCopy, .check = true},
       {.zero_stage = 3, .offload_state = Offload::kHost, .offload_parameters = Offload::kHost}};
   for (EngineOptions options : all) {
     options.accumulate = 4;
@@ -215,6 +216,36 @@ TEST(PipelineTraining, GatherForSetsTheNumberOfGathers) {
   EXPECT_EQ(gathers.back(), kUnits);
   for (std::size_t i = 1; i < gathers.size(); ++i) EXPECT_LT(gathers[i], gathers[i - 1]) << i;
   EXPECT_LE(gathers.front(), 2 * kMicroBatches * kUnits);
+}
+
+/// An evaluation that was abandoned, or whose end was not asked for, does not end the next one at once.
+TEST(PipelineTraining, EveryEvaluationRunsAllUses) {
+  World::threads(
+      2,
+      [&](World& world) {
+        EngineWithBlocks setup(world, {.pipeline = 2, .pipeline_cut = cut_of(2)});
+        auto& [blocks, engine] = setup;
+        const int uses = engine.plan().stage.end_use - engine.plan().stage.first_use;
+        const auto evaluate = [&](int most) {
+          int count = 0;
+          while (count < most) {
+            const auto work = engine.next_evaluation();
+            if (!work) break;
+            blocks.forward(engine, work->memory(), 0.5);
+            ++count;
+          }
+          return count;
+        };
+        EXPECT_EQ(evaluate(100), uses);
+        EXPECT_EQ(evaluate(1), 1);
+        engine.abandon();
+        EXPECT_EQ(evaluate(100), uses);
+        EXPECT_EQ(evaluate(uses), uses);  // without the call that returns nothing
+        run_step(setup, 0.25);
+        EXPECT_FALSE(engine.step().skipped);
+        EXPECT_EQ(evaluate(100), uses);
+      },
+      kHosts);
 }
 
 std::string refusal(int ranks, const EngineOptions& options) {

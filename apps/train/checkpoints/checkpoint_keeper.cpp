@@ -47,18 +47,19 @@ std::map<std::string, Scalar> optimizer_scalars(const TrainOptions& o) {
   return scalars;
 }
 
-/// The size in bytes of this rank's shard of the fp32 masters and of the optimizer state, at any ZeRO stage. Computed
-/// from the plan alone, so that a dry run can print it.
-int64_t snapshot_capacity(const TrainContext& context) {
-  const Plan& plan = context.engine().plan();
+/// The size in bytes of one shard of the fp32 masters and of the optimizer state of a pipeline stage, at any ZeRO
+/// stage. Computed from the plan alone, so that a dry run can print it.
+int64_t snapshot_capacity(const Plan& plan) {
   int64_t bytes = 0;
-  for (const FlatSpec& flat : plan.flats) bytes += flat.layout.shard_count() * element_bytes(DType::kFloat32);
+  for (int32_t f = 0; f < static_cast<int32_t>(plan.flats.size()); ++f) {
+    if (plan.is_here(f)) bytes += plan.flats[f].layout.shard_count() * element_bytes(DType::kFloat32);
+  }
   int64_t state_bytes = 0;  // including offloaded state
   for (const PlannedBuffer& buffer : plan.schedule.buffers) {
     const bool is_state = buffer.role == Role::kOptimizer || buffer.role == Role::kOffloadedOptimizer;
     state_bytes += is_state && buffer.always ? buffer.size_bytes : 0;
   }
-  return bytes + (context.options().engine.zero_stage == 0 ? state_bytes / context.world().rank_count() : state_bytes);
+  return bytes + (plan.policy.zero_stage == 0 ? state_bytes / plan.topology.rank_count() : state_bytes);
 }
 
 /// Whether a step during a background save stays within --memory-budget.
@@ -73,7 +74,7 @@ bool fits_budget(const TrainContext& context, int64_t capacity_bytes) {
 bool saves_in_background(const TrainContext& context) {
   const TrainOptions& options = context.options();
   if (options.checkpoint_dir.empty() || options.save == "blocking") return false;
-  const int64_t capacity_bytes = snapshot_capacity(context);
+  const int64_t capacity_bytes = snapshot_capacity(context.engine().plan());
   bool fits = fits_budget(context, capacity_bytes);
   if (options.save == "snapshot") {
     if (fits) return true;
@@ -130,7 +131,10 @@ CheckpointKeeper::CheckpointKeeper(const TrainContext& context, MemoryAudit& aud
     : context_(context), audit_(audit), reporter_(reporter), data_tokens_(data_tokens) {}
 
 void CheckpointKeeper::plan_saving() {
-  if (saves_in_background(context_)) audit_.add_snapshot_to_plan(snapshot_capacity(context_));
+  if (!saves_in_background(context_)) return;
+  std::vector<int64_t> bytes_by_stage;
+  for (const Plan& plan : context_.engine().pipeline_plans()) bytes_by_stage.push_back(snapshot_capacity(plan));
+  audit_.add_snapshots_to_plan(std::move(bytes_by_stage));
 }
 
 void CheckpointKeeper::prepare_saving() {

@@ -18,15 +18,15 @@ constexpr size_t kMemoryFigures = kCategoryCount + 2;
 
 }  // namespace
 
-RankMemory MemoryAudit::planned() const {
+RankMemory MemoryAudit::planned(const Plan& stage) const {
   const TrainOptions& options = context_.options();
-  const Schedule& schedule = context_.engine().plan().schedule;
+  const Schedule& schedule = stage.schedule;
+  const std::optional<int64_t> snapshot = snapshot_bytes(stage);
   const Account planned = account(schedule);
   const bool has_checkpoints = !options.checkpoint_dir.empty() || options.resume != "none" || !options.init.empty();
   // Staging memory between steps. planned.peak contains the staging memory of the engine's own operations.
-  const int64_t between_steps =
-      std::max(schedule.stream_bytes, !snapshot_bytes_ && has_checkpoints ? kStagingBytes : 0);
-  const int64_t background = snapshot_bytes_ ? kStagingBytes + *snapshot_bytes_ : 0;
+  const int64_t between_steps = std::max(schedule.stream_bytes, !snapshot && has_checkpoints ? kStagingBytes : 0);
+  const int64_t background = snapshot ? kStagingBytes + *snapshot : 0;
   RankMemory memory;
   memory.planned = planned.peak;
   // Offload staging is not in use between steps, so the two uses share memory.
@@ -34,6 +34,21 @@ RankMemory MemoryAudit::planned() const {
   staging = background + std::max(staging, between_steps);
   memory.planned_peak_bytes = background + std::max(planned.peak_bytes, persistent_bytes(schedule) + between_steps);
   return memory;
+}
+
+/// The planned memory of all ranks on this rank's node.
+int64_t MemoryAudit::node_bytes() const {
+  const World& world = context_.world();
+  const auto& nodes = world.topology().node_of_rank;
+  const std::vector<Plan>& stages = context_.engine().pipeline_plans();
+  const int ranks_per_stage = world.rank_count() / static_cast<int>(stages.size());
+  int64_t bytes = 0;
+  for (int r = 0; r < world.rank_count(); ++r) {
+    const Plan& stage = stages[static_cast<size_t>(r / ranks_per_stage)];
+    if (nodes[r] == nodes[world.rank()])
+      bytes += std::max(planned(stage).planned_peak_bytes, aliquot::rank_bytes(stage));
+  }
+  return bytes;
 }
 
 void MemoryAudit::require_fit() const {
@@ -49,13 +64,13 @@ void MemoryAudit::require_fit() const {
         "steps, a rank needs {} bytes. Set --memory-budget to at least that, or leave out --checkpoint-dir, --resume "
         "and --init.",
         *options.memory_budget, kStagingBytes, planned_bytes);
-  } else if (!context_.on_gpu() && rank_bytes > available / ranks_here) {
+  } else if (const int64_t total = node_bytes(); !context_.on_gpu() && total > available) {
     problem = fmt::format(
         "not enough memory: a rank needs {}, the total for {} on this machine is {}, and {} is available. Use a "
         "higher --zero-stage, a smaller --micro-batch or --sequence, or --recompute block; aliquot plan prints the "
         "memory of each choice.",
         format_bytes(rank_bytes), ranks_here == 1 ? "one rank" : fmt::format("{} ranks", ranks_here),
-        format_bytes(rank_bytes * ranks_here), format_bytes(available));
+        format_bytes(total), format_bytes(available));
   }
   for (const std::string& any : context_.world().communicator().gather_objects(problem)) {
     if (!any.empty()) throw UnavailableError(any);

@@ -31,12 +31,15 @@ class MemoryAudit {
   /// `system_peak` must be constructed before the run allocates memory.
   MemoryAudit(const TrainContext& context, SystemPeak& system_peak) : context_(context), system_peak_(system_peak) {}
 
-  /// Adds `bytes` for the snapshots of background saves to the planned memory.
-  void add_snapshot_to_plan(int64_t bytes) { snapshot_bytes_ = bytes; }
-  /// Unset if checkpoints are not saved in the background.
-  std::optional<int64_t> snapshot_bytes() const { return snapshot_bytes_; }
-  /// This rank's planned memory; the measured fields are 0.
-  RankMemory planned() const;
+  /// Adds the snapshots of background saves to the planned memory. `bytes` has the size of a snapshot on each pipeline
+  /// stage.
+  void add_snapshots_to_plan(std::vector<int64_t> bytes) { snapshot_bytes_ = std::move(bytes); }
+  /// The size on this rank's stage. Unset if checkpoints are not saved in the background.
+  std::optional<int64_t> snapshot_bytes() const { return snapshot_bytes(context_.engine().plan()); }
+  /// The planned memory of a rank of this rank's stage; the measured fields are 0.
+  RankMemory planned() const { return planned(context_.engine().plan()); }
+  /// The same for any stage.
+  RankMemory planned(const Plan& stage) const;
   /// Throws UnavailableError, on all ranks, if the planned memory exceeds --memory-budget or the machine's available
   /// memory. Without this check, overcommit would let allocations succeed and kill a process later. Collective.
   void require_fit() const;
@@ -52,12 +55,17 @@ class MemoryAudit {
   std::vector<RankMemory> by_rank();
 
  private:
+  std::optional<int64_t> snapshot_bytes(const Plan& stage) const {
+    if (snapshot_bytes_.empty()) return std::nullopt;
+    return snapshot_bytes_[static_cast<size_t>(stage.stage.index)];
+  }
+  int64_t node_bytes() const;
   void measure_outside_on_gpu();
 
   const TrainContext& context_;
   SystemPeak& system_peak_;
-  std::optional<int64_t> snapshot_bytes_;
-  bool measured_outside_ = false;  // on all ranks alike, because the measurement is collective
+  std::vector<int64_t> snapshot_bytes_;  // by pipeline stage; empty without background saves
+  bool measured_outside_ = false;        // on all ranks alike, because the measurement is collective
   int64_t outside_bytes_ = 0, system_bytes_ = 0;
 };
 

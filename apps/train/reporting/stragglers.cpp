@@ -12,15 +12,19 @@ RankSeconds RankSeconds::of(const Timeline& step) {
 }
 
 /// Uses the lower median, so that of two ranks the slower one is compared with the faster.
-StragglerReport straggler_report(int64_t step, std::vector<RankSeconds> ranks) {
-  StragglerReport report{.step = step, .ranks = std::move(ranks)};
-  std::vector<double> compute;
-  for (const RankSeconds& rank : report.ranks) compute.push_back(rank.compute);
-  report.slowest = static_cast<int>(std::ranges::max_element(compute) - compute.begin());
-  const double most = compute[report.slowest];
-  std::ranges::sort(compute);
-  report.median_seconds = compute[(compute.size() - 1) / 2];
-  report.ratio_to_median = report.median_seconds > 0 ? most / report.median_seconds : 1;
+StragglerReport straggler_report(int64_t step, std::vector<RankSeconds> ranks, int stages) {
+  StragglerReport report{.step = step, .ranks = std::move(ranks), .medians = {}};
+  const size_t each = report.ranks.size() / static_cast<size_t>(stages);
+  for (size_t first = 0; first < report.ranks.size(); first += each) {
+    std::vector<double> compute;
+    for (size_t rank = first; rank < first + each; ++rank) compute.push_back(report.ranks[rank].compute);
+    std::ranges::sort(compute);
+    report.medians.insert(report.medians.end(), each, compute[(each - 1) / 2]);
+  }
+  for (size_t rank = 1; rank < report.ranks.size(); ++rank) {
+    if (report.ratio(rank) > report.ratio(static_cast<size_t>(report.slowest))) report.slowest = static_cast<int>(rank);
+  }
+  report.ratio_to_median = report.ratio(static_cast<size_t>(report.slowest));
   return report;
 }
 
@@ -45,8 +49,7 @@ std::vector<int> StragglerWatch::count(const StragglerReport& report) {
   std::vector<int> slow;
   in_a_row_.resize(report.ranks.size());
   for (size_t rank = 0; rank < report.ranks.size(); ++rank) {
-    const bool is_slow = report.median_seconds > 0 && report.ranks[rank].compute / report.median_seconds > threshold_;
-    in_a_row_[rank] = is_slow ? in_a_row_[rank] + 1 : 0;
+    in_a_row_[rank] = report.ratio(rank) > threshold_ ? in_a_row_[rank] + 1 : 0;
     if (in_a_row_[rank] == kReports) slow.push_back(static_cast<int>(rank));
   }
   return slow;
@@ -55,13 +58,13 @@ std::vector<int> StragglerWatch::count(const StragglerReport& report) {
 std::optional<std::string> StragglerWatch::sentence(const StragglerReport& report) {
   const std::vector<int> slow = count(report);
   if (slow.empty()) return std::nullopt;
-  double most = 0;
-  for (const int rank : slow) most = std::max(most, report.ranks[static_cast<size_t>(rank)].compute);
+  const auto worst = static_cast<size_t>(
+      *std::ranges::max_element(slow, {}, [&](int rank) { return report.ratio(static_cast<size_t>(rank)); }));
   const bool one = slow.size() == 1;
   return fmt::format(
       "{} {} {:.2f} times as long as the median rank ({:.4g} s of step {}), and the other ranks wait for {}: check {}.",
-      ranks_text(slow), one ? "computes" : "compute up to", most / report.median_seconds, most, report.step,
-      one ? "it" : "them", one ? "its node" : "their nodes");
+      ranks_text(slow), one ? "computes" : "compute up to", report.ratio(worst), report.ranks[worst].compute,
+      report.step, one ? "it" : "them", one ? "its node" : "their nodes");
 }
 
 }  // namespace aliquot

@@ -23,17 +23,21 @@ struct RankSeconds {
 struct StragglerReport {
   int64_t step = 0;
   std::vector<RankSeconds> ranks;
-  int slowest = 0;             // the rank with the longest compute time
-  double median_seconds = 0;   // the median of the compute times
-  double ratio_to_median = 1;  // the longest compute time divided by the median
+  std::vector<double> medians;  // by rank: the median of the compute times of its pipeline stage
+  int slowest = 0;              // the rank with the highest ratio of compute time to median
+  double ratio_to_median = 1;   // that ratio
+
+  double ratio(size_t rank) const { return medians[rank] > 0 ? ranks[rank].compute / medians[rank] : 1; }
 };
-StragglerReport straggler_report(int64_t step, std::vector<RankSeconds> ranks);
+/// `stages`: the number of pipeline stages, whose ranks are contiguous. Stages have different work, so a rank is
+/// compared only with ranks of its stage.
+StragglerReport straggler_report(int64_t step, std::vector<RankSeconds> ranks, int stages = 1);
 
 /// {"stragglers": {"step": .., "slowest_rank": .., "times_median": .., "compute_seconds": [..], ..}}
 Json json(const StragglerReport& report);
 
-/// Warns of ranks that computed more than `threshold` times as long as the median rank in three consecutive reports. A
-/// single slow step is normal. Names a rank again only after a report in which it was not slow.
+/// Warns of ranks that computed more than `threshold` times as long as the median rank of their pipeline stage in three
+/// consecutive reports. A single slow step is normal. Names a rank again only after a report in which it was not slow.
 class StragglerWatch {
  public:
   explicit StragglerWatch(double threshold) : threshold_(threshold) {}

@@ -58,6 +58,7 @@ TrainOptions TrainReporter::resolved_options() const {
                    : on_gpu                      ? WorldChoice::kNccl
                                                  : WorldChoice::kMpi;
   }
+  if (o.engine.pipeline > 1) o.engine.pipeline_cut = plan.policy.pipeline_cut;
   if (o.engine.gather == GatherMode::kAuto)
     o.engine.gather = plan.schedule.view ? GatherMode::kView : GatherMode::kCopy;
   if (o.save == "auto") o.save = audit_.snapshot_bytes() ? "snapshot" : "blocking";
@@ -75,8 +76,8 @@ TrainOptions TrainReporter::resolved_options() const {
 
 void TrainReporter::print_plan() const {
   if (!context_.is_rank_zero()) return;
-  const RankMemory memory = audit_.planned();
-  const Plan& plan = context_.engine().plan();
+  const std::vector<Plan>& stages = context_.engine().pipeline_plans();
+  const Plan& plan = stages.front();
   const TrainOptions& options = context_.options();
   TrainOptions shown = resolved_options();
   const Json values = option_values(train_option_table(shown));
@@ -84,17 +85,25 @@ void TrainReporter::print_plan() const {
     if (name != "config" && name != "dry-run") write_stdout("{} = {}\n", name, text_of(value));
   }
   write_stdout("\nmodel {}: {}\n", model_name(options), numbers_text(model_shape(options)));
-  write_stdout("\nplanned memory of each rank\n");
-  for (int i = 0; i < kCategoryCount; ++i) {
-    const int64_t bytes = memory.planned[static_cast<size_t>(i)];
-    if (bytes > 0) write_stdout("  {:<14}{:>16}  {}\n", name(static_cast<Category>(i)), bytes, format_bytes(bytes));
+  for (const Plan& stage : stages) {
+    const RankMemory memory = audit_.planned(stage);
+    write_stdout("\nplanned memory of each rank{}\n",
+                 stages.size() == 1 ? "" : fmt::format(" of pipeline stage {}", stage.stage.index));
+    for (int c = 0; c < kCategoryCount; ++c) {
+      const int64_t bytes = memory.planned[static_cast<size_t>(c)];
+      if (bytes > 0) write_stdout("  {:<14}{:>16}  {}\n", name(static_cast<Category>(c)), bytes, format_bytes(bytes));
+    }
+    write_stdout("  {:<14}{:>16}  {}\n", "peak", memory.planned_peak_bytes, format_bytes(memory.planned_peak_bytes));
   }
-  write_stdout("  {:<14}{:>16}  {}\n\n", "peak", memory.planned_peak_bytes, format_bytes(memory.planned_peak_bytes));
+  write_stdout("\n");
   if (!plan.choice.empty()) {
     write_stdout("chosen to fit the budget: {}{}\n\n", with_flag_names(plan.choice),
                  context_.keeps_logits() ? "" : "; logits are computed twice, tile by tile");
   }
-  write_stdout("{}", text(plan));
+  for (const Plan& stage : stages) {
+    if (stages.size() > 1) write_stdout("pipeline stage {}\n", stage.stage.index);
+    write_stdout("{}", text(stage));
+  }
 }
 
 void TrainReporter::begin_progress() {

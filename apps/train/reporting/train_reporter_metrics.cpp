@@ -94,9 +94,15 @@ bool is_due(int64_t step, int64_t every) { return every > 0 && step % every == 0
 void TrainReporter::begin_metrics(bool append) {
   const std::string& path = context_.options().metrics;
   if (path.empty()) return;
-  const RankMemory memory = audit_.planned();  // before the file is truncated, in case it throws
+  RankMemory memory = audit_.planned();  // before the file is truncated, in case it throws
   if (!context_.is_rank_zero()) return;
   metrics_.emplace(path, append ? MetricsFile::Mode::kAppend : MetricsFile::Mode::kTruncate);
+  for (const Plan& stage : context_.engine().pipeline_plans()) {  // the maximum over the pipeline stages
+    const RankMemory other = audit_.planned(stage);
+    for (size_t i = 0; i < memory.planned.size(); ++i)
+      memory.planned[i] = std::max(memory.planned[i], other.planned[i]);
+    memory.planned_peak_bytes = std::max(memory.planned_peak_bytes, other.planned_peak_bytes);
+  }
   Json planned = json(memory.planned);
   planned["peak"] = memory.planned_peak_bytes;
   World& world = context_.world();
@@ -166,7 +172,8 @@ void TrainReporter::report_stragglers() {
   for (const std::string& from : context_.world().communicator().gather_objects(bytes))
     std::memcpy(&ranks.emplace_back(), from.data(), sizeof(RankSeconds));
   if (!context_.is_rank_zero() || own.operations.empty()) return;
-  const StragglerReport report = straggler_report(engine.step_count() - 1, std::move(ranks));
+  const StragglerReport report =
+      straggler_report(engine.step_count() - 1, std::move(ranks), context_.options().engine.pipeline);
   write_metrics(json(report));
   if (const auto sentence = straggler_watch_.sentence(report)) warning(*sentence);
 }

@@ -149,12 +149,43 @@ TEST(PipelineCommand, PlanWritesAnOrderThatTrainReads) {
   EXPECT_NE(refused.err.find("pass order of rank 1: 1B3 precedes 1F3"), std::string::npos) << refused.err;
 }
 
+/// Background saves reserve the memory of a snapshot, which depends on the ranks of a shard group.
+TEST(PipelineCommand, BackgroundSavesHaveTheirMemory) {
+  for (const std::string zero_stage : {"0", "1", "3"}) {
+    for (const std::string groups : {"--pipeline 2", "--replicas 2", "--pipeline 2 --replicas 2"}) {
+      const test::TemporaryDirectory directory;
+      const test::CommandResult result = test::run_aliquot(
+          words_of("train --model llama-nano --tied off --layers 3 --width 16 --heads 2 --context 16 --micro-batch 1 "
+                   "--threads 1 --steps 3 --ranks 4 --accumulate 2 --checkpoint-every 1 --save snapshot --zero-stage " +
+                   zero_stage + " " + groups + " --checkpoint-dir " + (directory.path() / "c").string()));
+      EXPECT_EQ(result.code, 0) << zero_stage << " " << groups << "\n" << result.err;
+      EXPECT_NE(result.out.find("agree to the byte"), std::string::npos) << result.out;
+    }
+  }
+}
+
+TEST(PipelineCommand, PlanFindsTheLargestModelOfAPipeline) {
+  for (const std::string cut : {"", " --pipeline-cut 3,4", " --pipeline-schedule gpipe"}) {
+    const test::CommandResult result =
+        test::run_aliquot(words_of("plan --model llama-nano --tied off --ranks 2 --pipeline 2 --accumulate 4 "
+                                   "--device-memory 10MiB --machine host" +
+                                   cut));
+    EXPECT_EQ(result.code, 0) << cut << result.err;
+    EXPECT_NE(result.out.find("largest model that fits"), std::string::npos) << result.out;
+  }
+}
+
 TEST(PipelineCommand, InvalidPipelinesAreRefused) {
+  const test::TemporaryDirectory directory;
+  std::ofstream(directory.path() / "empty").flush();
   const auto refusal = [](const std::string& options) {
     const test::CommandResult result = test::run_aliquot(words_of("train --steps 1 --quiet --threads 1 " + options));
     EXPECT_EQ(result.code, 1) << options;
     return result.err;
   };
+  EXPECT_NE(refusal("--pipeline-order-from " + (directory.path() / "empty").string()).find("is empty"),
+            std::string::npos);
+  EXPECT_NE(refusal("--pipeline-order-from " + directory.path().string()).find("cannot be read"), std::string::npos);
   EXPECT_NE(refusal("--ranks 3 --pipeline 2").find("--pipeline 2 does not divide the number of ranks, 3"),
             std::string::npos);
   EXPECT_NE(refusal("--ranks 2 --pipeline 2").find("unit wte is used on pipeline stages 0 and 1"), std::string::npos);

@@ -31,6 +31,17 @@ TEST(Stragglers, TheSlowestRankIsComparedWithTheMedian) {
   EXPECT_EQ(object["compute_seconds"].size(), 4u);
 }
 
+/// Pipeline stages have different work, so their ranks are compared among themselves.
+TEST(Stragglers, RanksAreComparedWithinTheirPipelineStage) {
+  std::vector<RankSeconds> ranks(6);
+  for (const auto& [rank, compute] : {std::pair{0, 1.0}, {1, 1.0}, {2, 2.0}, {3, 10.0}, {4, 10.0}, {5, 11.0}})
+    ranks[static_cast<size_t>(rank)].compute = compute;
+  const StragglerReport report = straggler_report(1, ranks, 2);
+  EXPECT_EQ(report.slowest, 2);
+  EXPECT_DOUBLE_EQ(report.ratio_to_median, 2.0);
+  EXPECT_DOUBLE_EQ(report.ratio(5), 1.1);
+}
+
 TEST(Stragglers, ARankIsNamedAfterThreeSlowReportsInARow) {
   StragglerWatch watch(1.5);
   EXPECT_FALSE(watch.sentence(report_of(10, {1, 1, 2})));
