@@ -14,9 +14,9 @@ namespace {
 using Seconds = std::chrono::duration<double>;
 using Clock = std::chrono::steady_clock;
 
-constexpr int kUses = 4, kSteps = 4;
+constexpr int kUses = 4, kSteps = 3;
 // Long enough that the time of messages between threads, about 0.1 ms per pass, is small.
-constexpr double kForwardSeconds = 0.01, kBackwardSeconds = 0.02;
+constexpr double kForwardSeconds = 0.02, kBackwardSeconds = 0.04;
 
 /// Four units. Their forward and backward wait, without using a core.
 class WaitingModel {
