@@ -52,8 +52,9 @@ void Session::begin_micro_batch() {
   refuse_abandoned();
   refuse_unfinished_evaluation();
   if (micro_batch_ + 1 == options_.accumulate)
-    throw UsageError(fmt::format("this step already has {} micro-batches (EngineOptions::accumulate): call step()",
-                                 options_.accumulate));
+    throw UsageError(
+        fmt::format("EngineOptions::accumulate is {}, and this step already has that many micro-batches: call step()",
+                    options_.accumulate));
   Executor& executor = activate(executor_);
   if (micro_batch_ < 0) executor.set_reported_step(decider_.step_count() + 1);
   executor.run_to_model_code();

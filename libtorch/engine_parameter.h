@@ -23,10 +23,10 @@ inline at::ScalarType torch_dtype(DType dtype) {
   }
 }
 
-/// A parameter and its gradient, as tensors whose storages change their address. While a scope of the unit is open,
-/// they point to the engine's memory; otherwise to guard addresses (engine/run/memory/guard_range.h). Tensors that
-/// autograd saved share these storages, so their address changes too. Not movable, because the engine writes to its
-/// pointers. Not thread-safe.
+/// A parameter and its gradient, as tensors. While a scope of the unit is open, the storages of both point to the
+/// engine's memory. Otherwise they point to guard addresses (engine/run/memory/guard_range.h). Tensors that autograd
+/// saved share these storages, so their address changes too. Not movable, because the engine writes to the pointers in
+/// this object. Not thread-safe.
 class EngineParameter {
  public:
   EngineParameter(std::string full_name, at::Tensor parameter)

@@ -67,8 +67,8 @@ struct Transformer : nn::Module {
   }
 };
 
-/// The loss of rows [first, first + rows) of a synthetic batch. Most of its letters are a function of the two preceding
-/// letters.
+/// Returns the model's loss for the rows [first, first + rows) of a synthetic batch. In each row, most letters are
+/// determined by the two letters before them, so the model can learn to predict them.
 torch::Tensor loss_of(Transformer& model, int step, int64_t first, int64_t rows) {
   auto ids = torch::empty({rows, kContext + 1}, torch::kLong);
   for (int64_t row = 0; row < rows; ++row) {

@@ -27,9 +27,9 @@ std::vector<PendingCollective> find_pending_collectives(const Evidence& evidence
 
 /// Describes ranks that never arrived, ranks that arrived late, or a deadlock. Empty if no rank was waiting.
 ///
-/// If the launcher ended all ranks with a record, reports only ranks without a record as the cause. A rank that was
-/// ended in the middle of a step is also missing from some collective. If no such rank is found, reports only long
-/// waits.
+/// If the launcher ended every rank that wrote a record, only a rank without a record is reported as the cause. The
+/// other ranks were ended in the middle of a step, so they too can be missing from a collective. If no rank without a
+/// record is missing, only long waits are reported.
 std::string missing_ranks_text(const Evidence& evidence);
 
 /// A line for each straggler: a rank for which another rank waited at least 10 % of that other rank's recorded time.

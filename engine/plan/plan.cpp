@@ -109,8 +109,8 @@ void refuse_incompatible_options(const ModelSpec& model, const Policy& policy, c
         "of the step: use another optimizer, or leave EngineOptions::update_in_backward off");
   if (policy.reproducible && !(is_power_of_two(topology.rank_count()) && is_power_of_two(policy.micro_batch_count))) {
     throw UsageError(
-        fmt::format("EngineOptions::reproducible requires powers of two, but there are {} ranks with {} micro-batches "
-                    "each",
+        fmt::format("EngineOptions::reproducible requires powers of two, but there are {} ranks, and "
+                    "EngineOptions::accumulate is {}",
                     topology.rank_count(), policy.micro_batch_count));
   }
   for (const UnitSpec& unit : model.units) {

@@ -7,8 +7,8 @@
 
 namespace aliquot {
 
-/// Splits loops over elements among a fixed number of threads. Boundaries are multiples of a grain that the caller
-/// chooses. The split does not change results if elements are independent or no sum spans several grains.
+/// Splits loops over elements among a fixed number of threads. The caller chooses a grain, and the loop is divided only
+/// at multiples of it. If no sum of the loop spans several grains, the result does not depend on the number of threads.
 class ThreadPool {
  public:
   /// `thread_count` includes the calling thread; with 1 no thread is started. Throws UnavailableError if a thread

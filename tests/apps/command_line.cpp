@@ -9,6 +9,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "tests/support/mpirun.h"
+
 namespace aliquot::test {
 namespace {
 
@@ -69,6 +71,13 @@ CommandResult run_program(const std::string& path, const std::vector<std::string
 
 CommandResult run_aliquot(const std::vector<std::string>& arguments) {
   return run_program(aliquot_program(), arguments);
+}
+
+CommandResult run_aliquot_under_mpirun(int ranks, const std::vector<std::string>& arguments,
+                                       const std::vector<std::string>& environment) {
+  std::vector<std::string> words{"mpirun", "--oversubscribe", "-n", std::to_string(ranks), aliquot_program()};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  return run_program("/usr/bin/env", words, mpirun_environment(environment));
 }
 
 bool has_mpi() {

@@ -28,4 +28,8 @@ std::string aliquot_program();
 CommandResult run_program(const std::string& path, const std::vector<std::string>& arguments,
                           const std::vector<std::string>& environment = {});
 
+/// Runs `aliquot ARGUMENTS` under mpirun with `ranks` ranks, which may exceed the number of cores.
+CommandResult run_aliquot_under_mpirun(int ranks, const std::vector<std::string>& arguments,
+                                       const std::vector<std::string>& environment = {});
+
 }  // namespace aliquot::test

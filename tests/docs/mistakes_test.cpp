@@ -136,7 +136,7 @@ TEST(Mistakes, MoreMicroBatchesThanDeclared) {
       [](Pair& pair) {
         pair.passes();
         pair.passes();
-        expect_told("this step already has 2 micro-batches (EngineOptions::accumulate): call step()",
+        expect_told("EngineOptions::accumulate is 2, and this step already has that many micro-batches: call step()",
                     [&] { pair.engine.micro_batch(); });
       },
       {.accumulate = 2});

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <gtest/gtest.h>
 
-#include "tests/engine/blocks_model.h"
+#include "tests/engine/blocks_training.h"
 #include "tests/support/adversarial_device.h"
 #include "tests/support/usage_error_message.h"
 
@@ -12,12 +12,6 @@ namespace {
 
 using namespace testing_model;
 
-struct Trained {
-  std::vector<double> losses, norms;
-  std::vector<float> parameters;
-  friend bool operator==(const Trained&, const Trained&) = default;
-};
-
 constexpr int kMicroBatches = 4;
 
 /// The orders to compare with the default one: GPipe, 1F1B with two and with three micro-batches in flight, and one
@@ -25,51 +19,6 @@ constexpr int kMicroBatches = 4;
 std::vector<PassOrder> orders() {
   return {pass_order(PipelineSchedule::kGpipe, 1, kMicroBatches), parse_pass_order("0F0,0F1,0B0,0F2,0B1,0F3,0B2,0B3"),
           parse_pass_order("0F0,0F1,0F2,0B0,0F3,0B1,0B2,0B3"), parse_pass_order("0F0,0B0,0F1,0F2,0F3,0B1,0B2,0B3")};
-}
-
-/// Runs one step and checks that the engine asks for the passes in the given order.
-void run_passes(EngineWithBlocks& setup, const std::vector<PipelineAction>& passes, double first_sample) {
-  auto& [blocks, engine] = setup;
-  for (const auto& [stage, pass, micro_batch] : passes) {
-    const double sample = first_sample + 0.1 * micro_batch;
-    const bool forward = pass == PassKind::kForward;
-    for (int i = 0; i < kBlocks; ++i) {
-      blocks.select_sample(engine, sample);
-      const auto work = engine.next();
-      ASSERT_TRUE(work);
-      EXPECT_EQ(work->kind, forward ? UseKind::kForward : UseKind::kBackward);
-      EXPECT_EQ(work->micro_batch, micro_batch);
-      EXPECT_EQ(work->use, forward ? i : kBlocks - 1 - i);
-      EXPECT_EQ(std::vector(work->units.begin(), work->units.end()), std::vector{work->use});
-      if (forward)
-        blocks.forward(engine, work->memory(), sample);
-      else
-        blocks.backward(engine, work->memory());
-    }
-  }
-  EXPECT_FALSE(engine.next());
-}
-
-/// Trains three steps and returns the results of rank 0. Expects that the ledger of every rank equals the account.
-Trained train(int ranks, const EngineOptions& options, const WorldOptions& world_options = kHosts) {
-  Trained trained;
-  World::threads(
-      ranks,
-      [&](World& world) {
-        EngineWithBlocks setup(world, options);
-        auto& [blocks, engine] = setup;
-        for (int step = 0; step < 3; ++step) {
-          const PassOrder order = pass_order_of(engine.plan().policy);
-          run_passes(setup, order.front(), step + 0.01 * world.rank());
-          const StepReport report = engine.step();
-          if (world.rank() == 0) trained.losses.push_back(blocks.loss), trained.norms.push_back(report.gradient_norm);
-        }
-        EXPECT_EQ(world.device().ledger().peak(), account(engine.plan().schedule).peak);
-        const auto full = engine.read("h.1.a");
-        if (world.rank() == 0) trained.parameters = full;
-      },
-      world_options);
-  return trained;
 }
 
 TEST(PassOrderTraining, DoesNotChangeResults) {
@@ -83,11 +32,11 @@ TEST(PassOrderTraining, DoesNotChangeResults) {
                                 .accumulate_into = into,
                                 .recompute = recompute,
                                 .gather = gather};
-          const Trained reference = train(2, options);
+          const Trained reference = train_by_passes(2, options);
           ASSERT_TRUE(std::isfinite(reference.norms.back()));
           for (const PassOrder& order : orders()) {
             options.pass_order = order;
-            EXPECT_TRUE(train(2, options) == reference) << "ZeRO stage " << stage << ", " << text(order);
+            EXPECT_TRUE(train_by_passes(2, options) == reference) << "ZeRO stage " << stage << ", " << text(order);
           }
         }
       }
@@ -105,10 +54,11 @@ TEST(PassOrderTraining, DoesNotChangeResultsWithOtherOptions) {
       {.zero_stage = 3, .offload_state = Offload::kHost, .offload_parameters = Offload::kHost}};
   for (EngineOptions options : all) {
     options.accumulate = kMicroBatches;
-    const Trained reference = train(4, options);
+    const Trained reference = train_by_passes(4, options);
     for (const PassOrder& order : orders()) {
       options.pass_order = order;
-      EXPECT_TRUE(train(4, options) == reference) << "ZeRO stage " << options.zero_stage << ", " << text(order);
+      EXPECT_TRUE(train_by_passes(4, options) == reference)
+          << "ZeRO stage " << options.zero_stage << ", " << text(order);
     }
   }
 }
@@ -117,15 +67,15 @@ TEST(PassOrderTraining, AdversarialSchedulingDoesNotChangeResults) {
   for (const int stage : {0, 2, 3}) {
     EngineOptions options{.zero_stage = stage, .accumulate = kMicroBatches, .recompute = 2};
     if (stage == 3) options.gather = GatherMode::kCopy;
-    const Trained reference = train(2, options);
+    const Trained reference = train_by_passes(2, options);
     for (const PassOrder& order : orders()) {
       options.pass_order = order;
       for (uint64_t seed = 0; seed < 6; ++seed) {
         AdversarialScheduler adversary(
             seed, seed % 2 == 0 ? AdversarialScheduler::Compute::kInline : AdversarialScheduler::Compute::kQueued);
-        EXPECT_TRUE(
-            train(2, options, {.timeout_seconds = 60, .make_device = [&](int) { return adversary.make_device(); }}) ==
-            reference)
+        EXPECT_TRUE(train_by_passes(2, options,
+                                    {.timeout_seconds = 60,
+                                     .make_device = [&](int) { return adversary.make_device(); }}) == reference)
             << "seed " << seed << ", ZeRO stage " << stage << ", " << text(order);
       }
     }
@@ -201,7 +151,7 @@ TEST(PassOrderTraining, AnExceptionInOpenWorkAbandonsTheStep) {
         EXPECT_NE(test::usage_error_message([&] { (void)engine.next(); }).find("this step was abandoned"),
                   std::string::npos);
         EXPECT_TRUE(engine.step().skipped);
-        run_passes(setup, orders().front().front(), 0.5);
+        run_step(setup, 0.5);
         EXPECT_FALSE(engine.step().skipped);
       },
       kHosts);

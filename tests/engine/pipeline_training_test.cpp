@@ -5,7 +5,7 @@
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
-#include "tests/engine/blocks_model.h"
+#include "tests/engine/blocks_training.h"
 #include "tests/support/adversarial_device.h"
 #include "tests/support/usage_error_message.h"
 
@@ -14,12 +14,6 @@ namespace {
 
 using namespace testing_model;
 
-struct Trained {
-  std::vector<double> losses, norms;
-  std::vector<float> parameters;
-  friend bool operator==(const Trained&, const Trained&) = default;
-};
-
 /// Five blocks on the stages of a pipeline.
 std::vector<int> cut_of(int stages) {
   return stages == 1   ? std::vector<int>{}
@@ -27,56 +21,6 @@ std::vector<int> cut_of(int stages) {
          : stages == 3 ? std::vector{1, 3, 1}
          : stages == 4 ? std::vector{1, 2, 1, 1}
                        : std::vector{1, 1, 1, 1, 1};
-}
-
-/// Runs one step. All ranks with the same data coordinate use the same samples.
-void run_step(EngineWithBlocks& setup, double first_sample) {
-  auto& [blocks, engine] = setup;
-  const PassOrder order = pass_order_of(engine.plan().policy);
-  for (const auto& [stage, pass, micro_batch] : order[static_cast<std::size_t>(engine.plan().stage.index)]) {
-    const double sample = first_sample + 0.1 * micro_batch;
-    const int uses = engine.plan().stage.end_use - engine.plan().stage.first_use;
-    for (int i = 0; i < uses; ++i) {
-      blocks.select_sample(engine, sample);
-      const auto work = engine.next();
-      ASSERT_TRUE(work);
-      EXPECT_EQ(work->micro_batch, micro_batch);
-      if (work->kind == UseKind::kForward)
-        blocks.forward(engine, work->memory(), sample);
-      else
-        blocks.backward(engine, work->memory());
-    }
-  }
-  EXPECT_FALSE(engine.next());
-}
-
-/// Trains three steps on `data_ranks` ranks per stage. Returns the losses of the last stage, and expects that all ranks
-/// have the same norms and parameters, and that their ledgers equal their accounts.
-Trained train(int data_ranks, const EngineOptions& options, const WorldOptions& world_options = kHosts) {
-  Trained trained;
-  World::threads(
-      data_ranks * options.pipeline,
-      [&](World& world) {
-        EngineWithBlocks setup(world, options);
-        auto& [blocks, engine] = setup;
-        Trained own;
-        for (int step = 0; step < 3; ++step) {
-          run_step(setup, step + 0.01 * (world.rank() % data_ranks));
-          const StepReport report = engine.step();
-          engine.compute_stream().synchronize();
-          own.losses.push_back(blocks.loss), own.norms.push_back(report.gradient_norm);
-        }
-        EXPECT_EQ(world.device().ledger().peak(), account(engine.plan().schedule).peak);
-        for (int i = 0; i < kBlocks; ++i) {
-          for (const char* name : {"a", "b"}) {
-            const auto full = engine.read(fmt::format("h.{}.{}", i, name));
-            own.parameters.insert(own.parameters.end(), full.begin(), full.end());
-          }
-        }
-        if (world.rank() == data_ranks * (options.pipeline - 1)) trained = own;
-      },
-      world_options);
-  return trained;
 }
 
 std::string describe(const EngineOptions& options) {
@@ -92,14 +36,14 @@ TEST(PipelineTraining, DoesNotChangeResults) {
       for (const int data_ranks : {1, 2}) {
         EngineOptions options{
             .zero_stage = zero_stage, .accumulate = micro_batches, .accumulate_into = AccumulateInto::kShard};
-        const Trained reference = train(data_ranks, options);
+        const Trained reference = train_by_passes(data_ranks, options);
         ASSERT_TRUE(std::isfinite(reference.norms.back()) && reference.losses.back() > 0);
         for (const int stages : {2, 3, 4}) {
           for (const auto schedule : {PipelineSchedule::k1F1B, PipelineSchedule::kGpipe}) {
             options.pipeline = stages;
             options.pipeline_cut = cut_of(stages);
             options.pipeline_schedule = schedule;
-            EXPECT_TRUE(train(data_ranks, options) == reference) << describe(options);
+            EXPECT_TRUE(train_by_passes(data_ranks, options) == reference) << describe(options);
             ++cases;
           }
         }
@@ -128,11 +72,11 @@ TEST(PipelineTraining, DoesNotChangeResultsWithOtherOptions) {
       {.zero_stage = 3, .offload_state = Offload::kHost, .offload_parameters = Offload::kHost}};
   for (EngineOptions options : all) {
     options.accumulate = 4;
-    const Trained reference = train(4, options);
+    const Trained reference = train_by_passes(4, options);
     for (const int stages : {2, 5}) {
       options.pipeline = stages;
       options.pipeline_cut = cut_of(stages);
-      EXPECT_TRUE(train(4, options) == reference) << describe(options);
+      EXPECT_TRUE(train_by_passes(4, options) == reference) << describe(options);
     }
   }
 }
@@ -141,7 +85,7 @@ TEST(PipelineTraining, AdversarialSchedulingDoesNotChangeResults) {
   for (const int zero_stage : {0, 2, 3}) {
     EngineOptions options{
         .zero_stage = zero_stage, .accumulate = 4, .accumulate_into = AccumulateInto::kShard, .recompute = 2};
-    const Trained reference = train(2, options);
+    const Trained reference = train_by_passes(2, options);
     for (const auto schedule : {PipelineSchedule::k1F1B, PipelineSchedule::kGpipe}) {
       options.pipeline = 3;
       options.pipeline_cut = cut_of(3);
@@ -149,9 +93,9 @@ TEST(PipelineTraining, AdversarialSchedulingDoesNotChangeResults) {
       for (uint64_t seed = 0; seed < 8; ++seed) {
         AdversarialScheduler adversary(
             seed, seed % 2 == 0 ? AdversarialScheduler::Compute::kInline : AdversarialScheduler::Compute::kQueued);
-        EXPECT_TRUE(
-            train(2, options, {.timeout_seconds = 60, .make_device = [&](int) { return adversary.make_device(); }}) ==
-            reference)
+        EXPECT_TRUE(train_by_passes(2, options,
+                                    {.timeout_seconds = 60,
+                                     .make_device = [&](int) { return adversary.make_device(); }}) == reference)
             << "seed " << seed << ", " << describe(options);
       }
     }

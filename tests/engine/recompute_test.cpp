@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "tests/engine/blocks_model.h"
+#include "tests/engine/blocks_training.h"
 #include "tests/support/adversarial_device.h"
 #include "tests/support/usage_error_message.h"
 
@@ -12,12 +12,6 @@ namespace aliquot {
 namespace {
 
 using namespace testing_model;
-
-struct Trained {
-  std::vector<double> losses, norms;
-  std::vector<float> parameters;
-  friend bool operator==(const Trained&, const Trained&) = default;
-};
 
 /// Trains three steps and returns the results of rank 0. Expects that the ledger of every rank equals the account.
 Trained train(int ranks, const EngineOptions& options, const WorldOptions& world_options = kHosts) {

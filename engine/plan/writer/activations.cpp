@@ -104,8 +104,8 @@ void StepWriter::receive(const PipelineAction& pass) {
   }
 }
 
-/// The first visit of a pass waits until the input of the pass has been received. A recompute may rewrite the output,
-/// so it waits until the output has been sent.
+/// Adds the waits of a use for transfers between pipeline stages. The first use of a pass needs the received input or
+/// gradient. A recompute that writes the stage's output again must wait until the first output has been sent.
 void StepWriter::wait_for_transfers(const Visit& visit, OperationId compute) {
   const int32_t m = visit.micro_batch;
   if (visit.verb == Verb::kForward && visit.use == stage_.first_use && !stage_.is_first())

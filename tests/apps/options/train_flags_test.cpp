@@ -11,7 +11,6 @@
 #include "checkpoint/save.h"
 #include "tests/apps/command_line.h"
 #include "tests/checkpoint/support.h"
-#include "tests/support/mpirun.h"
 
 namespace aliquot {
 namespace {
@@ -68,13 +67,8 @@ RunResults train_reproducibly(int ranks, bool launched) {
   }
   words.insert(words.end(), {"--accumulate", each, "--eval-batches", each, "--eval-data", data, "--metrics", metrics,
                              "--checkpoint-dir", runs});
-  if (launched) {
-    words.insert(words.begin(), {"mpirun", "--oversubscribe", "-n", std::to_string(ranks), test::aliquot_program()});
-  } else {
-    words.insert(words.end(), {"--ranks", std::to_string(ranks)});
-  }
-  const test::CommandResult result =
-      launched ? test::run_program("/usr/bin/env", words, test::mpirun_environment()) : test::run_aliquot(words);
+  if (!launched) words.insert(words.end(), {"--ranks", std::to_string(ranks)});
+  const test::CommandResult result = launched ? test::run_aliquot_under_mpirun(ranks, words) : test::run_aliquot(words);
   EXPECT_EQ(result.code, 0) << result.err;
   return {losses(metrics), test::read_file(runs + "/" + checkpoint_name(6) + "/state.h5")};
 }
@@ -150,12 +144,10 @@ TEST(TrainFlags, DigestIsEqualAtAllZeroStagesForEveryModelAndPrecision) {
       staged.insert(staged.end(), {"--zero-stage", stage});
       EXPECT_EQ(digest(staged), plain) << precision.back() << ", ZeRO stage " << stage;
     }
-    std::vector<std::string> launched{"mpirun",  "--oversubscribe", "-n", "2",        test::aliquot_program(),
-                                      "train",   "--steps",         "3",  "--layers", "2",
-                                      "--quiet", "--threads",       "1"};
+    std::vector<std::string> launched{"train", "--steps", "3", "--layers", "2", "--quiet", "--threads", "1"};
     launched.insert(launched.end(), precision.begin(), precision.end());
     if (!test::has_mpi()) continue;
-    const test::CommandResult result = test::run_program("/usr/bin/env", launched, test::mpirun_environment());
+    const test::CommandResult result = test::run_aliquot_under_mpirun(2, launched);
     EXPECT_EQ(result.out, plain) << precision.back() << " " << result.err;
   }
   EXPECT_EQ(digests.size(), 9u);
@@ -260,12 +252,9 @@ TEST(TrainFlags, ReplicasDoNotChangeDigestOrCheckpoints) {
 TEST(TrainFlags, ReplicasOnSeveralNodesDoNotChangeTheDigest) {
   if (!test::has_mpi()) GTEST_SKIP() << "mpirun is not installed, or the build does not include MPI";
   const auto on_two_nodes = [](std::vector<std::string> more) {
-    std::vector<std::string> words = {"mpirun",  "--oversubscribe", "-n", "4",        test::aliquot_program(),
-                                      "train",   "--steps",         "3",  "--layers", "2",
-                                      "--quiet", "--threads",       "1"};
+    std::vector<std::string> words{"train", "--steps", "3", "--layers", "2", "--quiet", "--threads", "1"};
     words.insert(words.end(), more.begin(), more.end());
-    const test::CommandResult result =
-        test::run_program("/usr/bin/env", words, test::mpirun_environment({"ALIQUOT_RANKS_PER_NODE=2"}));
+    const test::CommandResult result = test::run_aliquot_under_mpirun(4, words, {"ALIQUOT_RANKS_PER_NODE=2"});
     EXPECT_EQ(result.code, 0) << result.err;
     return result.out;
   };
@@ -293,10 +282,9 @@ TEST(TrainFlags, MuonDigestIsEqualForThreadsAndProcesses) {
     as_threads.insert(as_threads.end(), {"--ranks", "4"});
     const test::CommandResult plain = test::run_aliquot(as_threads);
     EXPECT_EQ(plain.code, 0) << plain.err;
-    words.insert(words.begin(), {"mpirun", "--oversubscribe", "-n", "4", test::aliquot_program()});
     for (const char* per_node : {"4", "2"}) {
-      const test::CommandResult result = test::run_program(
-          "/usr/bin/env", words, test::mpirun_environment({std::string("ALIQUOT_RANKS_PER_NODE=") + per_node}));
+      const test::CommandResult result =
+          test::run_aliquot_under_mpirun(4, words, {std::string("ALIQUOT_RANKS_PER_NODE=") + per_node});
       EXPECT_EQ(result.code, 0) << result.err;
       EXPECT_EQ(result.out, plain.out) << per_node << " ranks per node, ZeRO stage " << stage;
     }

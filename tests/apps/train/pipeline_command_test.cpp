@@ -10,7 +10,6 @@
 #include "checkpoint/save.h"
 #include "tests/apps/command_line.h"
 #include "tests/checkpoint/support.h"
-#include "tests/support/mpirun.h"
 
 namespace aliquot {
 namespace {
@@ -39,13 +38,8 @@ RunResults train(int ranks, const std::string& options, bool launched = false) {
   words.insert(words.end(), {"--eval-data", data, "--metrics", metrics});
   const auto more = words_of(options);
   words.insert(words.end(), more.begin(), more.end());
-  if (launched) {
-    words.insert(words.begin(), {"mpirun", "--oversubscribe", "-n", std::to_string(ranks), test::aliquot_program()});
-  } else {
-    words.insert(words.end(), {"--ranks", std::to_string(ranks)});
-  }
-  const test::CommandResult result =
-      launched ? test::run_program("/usr/bin/env", words, test::mpirun_environment()) : test::run_aliquot(words);
+  if (!launched) words.insert(words.end(), {"--ranks", std::to_string(ranks)});
+  const test::CommandResult result = launched ? test::run_aliquot_under_mpirun(ranks, words) : test::run_aliquot(words);
   EXPECT_EQ(result.code, 0) << options << "\n" << result.err;
   RunResults found;
   found.digest = result.out;

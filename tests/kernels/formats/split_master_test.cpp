@@ -57,7 +57,7 @@ TEST(SplitMaster, WorkingCopyIsRoundedToNearestExceptForTies) {
   }
 }
 
-// Checks the table in split_master.h. A change of the rounding that affects infinity or NaN fails here.
+// Checks the results for infinity, NaN and values that round to infinity, as the table in split_master.h lists them.
 TEST(SplitMaster, WorkingCopyBeyondTheFiniteNumbersFollowsTheTable) {
   EXPECT_EQ(master_high(float_from_bits(0x7f7f7fffu)), 0x7f7fu);
   EXPECT_EQ(master_high(float_from_bits(0x7f7f8000u)), 0x7f80u);
