@@ -168,7 +168,8 @@ class Reader {
     entry.lane = lane(words[3]);
     entry.sequence = number<uint64_t>(words[4], 1, UINT64_MAX);
     entry.what = OperationDescription::unpack(number<uint64_t>(words[6], 0, UINT64_MAX, 16));
-    if (words[5] != entry.what.text()) fail("the name of the operation and its encoding differ, so the record is damaged");
+    if (words[5] != entry.what.text())
+      fail("the name of the operation and its encoding differ, so the record is damaged");
     entry.unit = replace_control_characters(words[7]);
     entry.step = number<int64_t>(words[8], -1, INT64_MAX);
     entry.issued = time(words[9]);

@@ -78,7 +78,8 @@ TEST(Sweep, PlannedEqualsMeasuredInEveryRow) {
   test::TemporaryDirectory directory;
   const CommandResult result = sweep(directory.path(), {"--ranks", "1,2"});
   EXPECT_EQ(result.code, 0) << result.err;
-  EXPECT_NE(result.out.find("planned and measured memory are equal to the byte in 8 of them"), std::string::npos) << result.out;
+  EXPECT_NE(result.out.find("planned and measured memory are equal to the byte in 8 of them"), std::string::npos)
+      << result.out;
   EXPECT_NE(result.out.find("8/8  gpt2-nano   ZeRO stage 3   2 ranks  planned"), std::string::npos) << result.out;
   const std::vector<Row> rows = table(directory.path());
   ASSERT_EQ(rows.size(), 8u);
