@@ -59,7 +59,7 @@ void Session::begin_micro_batch() {
   if (micro_batch_ < 0) executor.set_reported_step(decider_.step_count() + 1);
   executor.run_to_model_code();
   const Operation& next = next_operation();
-  if (next.micro_batch != micro_batch_ + 1 || next.verb != Verb::kForward || next.operand != plan_->stage.first_use)
+  if (next.micro_batch != micro_batch_ + 1 || next.verb != Verb::kForward || next.operand != plan_->stage.first_use())
     throw UsageError(fmt::format("micro-batch {} is not finished: {} comes next", micro_batch_, use_text(next)));
   ++micro_batch_;
 }
@@ -72,7 +72,7 @@ void Session::require_in_order(std::span<const UnitId> units, UseKind kind) cons
   }
   const Operation& next = next_operation();
   const bool in_order = is_next(units) && (next.verb != Verb::kForward) == (kind == UseKind::kBackward) &&
-                        (kind != UseKind::kForward || next.micro_batch == micro_batch_);
+                        (kind != UseKind::kForward || next.micro_batch <= micro_batch_);
   if (in_order) return;
   throw UsageError(fmt::format("{} of {} was opened, but the declared order expects {}", name(kind), unit_names(units),
                                use_text(next)));
@@ -99,7 +99,7 @@ bool Session::open_next() {
   if (executor_.at_end_of_passes()) return false;
   const Operation& next = next_operation();
   const bool forward = next.verb == Verb::kForward;
-  if (forward && next.micro_batch != micro_batch_) begin_micro_batch();
+  if (forward && next.micro_batch > micro_batch_) begin_micro_batch();
   open(plan_->model.uses[next.operand], forward ? UseKind::kForward : UseKind::kBackward);
   return true;
 }
@@ -108,7 +108,7 @@ bool Session::open_next_evaluation() {
   require_nothing_live();
   const bool at_start = !evaluates() || evaluator_.at_start_of_step();
   if (in_evaluation_ && at_start) return in_evaluation_ = false;
-  const int32_t use = at_start ? plan_->stage.first_use : next_operation().operand;
+  const int32_t use = at_start ? plan_->stage.first_use() : next_operation().operand;
   open(plan_->model.uses[use], UseKind::kEvaluate);
   return in_evaluation_ = true;
 }
@@ -141,7 +141,7 @@ void Session::recompute(std::span<const UnitId> units) {
 /// Checks the first unit of a pass before the evaluation gathers anything.
 void Session::begin_evaluation(std::span<const UnitId> units) {
   const bool begins = !evaluates() || evaluator_.at_start_of_step();
-  const auto& first = plan_->model.uses[plan_->stage.first_use];
+  const auto& first = plan_->model.uses[plan_->stage.first_use()];
   if (begins && live_units_.empty() && !std::ranges::is_permutation(first, units)) {
     throw UsageError(fmt::format("evaluate of {} was opened, but the declared order expects evaluate of {}",
                                  unit_names(units), unit_names(first)));
@@ -162,7 +162,7 @@ void Session::skip(std::span<const UnitId> units) {
   require_nothing_live();
   if (micro_batch_ < 0) throw UsageError("skip() was called outside of a micro-batch: call micro_batch() first");
   const Operation& next = next_operation();
-  if (!is_next(units) || (next.verb == Verb::kForward && next.micro_batch != micro_batch_)) {
+  if (!is_next(units) || (next.verb == Verb::kForward && next.micro_batch > micro_batch_)) {
     throw UsageError(
         fmt::format("{} was skipped, but the declared order expects {}", unit_names(units), use_text(next)));
   }

@@ -156,7 +156,7 @@ Json to_json(const PlanOptions& o, const PlannedRun& outcome) {
     const Account stage = account(plan.schedule);
     Json memory_of_stage = json(stage.peak);
     memory_of_stage["peak"] = stage.peak_bytes;
-    Json of_stage = {{"uses", plan.stage.end_use - plan.stage.first_use},
+    Json of_stage = {{"uses", plan.stage.use_count()},
                      {"memory", memory_of_stage},
                      {"rank_bytes", rank_bytes(plan)},
                      {"operations", plan.schedule.operations.size()}};

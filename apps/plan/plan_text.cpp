@@ -30,8 +30,8 @@ std::string stage_table(const PlanOptions& o, const PlannedRun& outcome) {
                                  timed ? "    idle" : "");
   for (const Plan& plan : outcome.stages) {
     const int64_t peak = account(plan.schedule).peak_bytes;
-    text += fmt::format("  {:<15}{:>8}{:>12}{:>16}", plan.stage.index, plan.stage.end_use - plan.stage.first_use,
-                        format_bytes(peak), peak);
+    text +=
+        fmt::format("  {:<15}{:>8}{:>12}{:>16}", plan.stage.index, plan.stage.use_count(), format_bytes(peak), peak);
     if (timed)
       text +=
           fmt::format("{:>6.0f} %", 100 * outcome.timelines[static_cast<std::size_t>(plan.stage.index)].idle_share());

@@ -46,10 +46,10 @@ Price LinkPrices::collective(int64_t part_bytes, int64_t crossing_bytes) const {
 Price LinkPrices::transfer(int64_t bytes, GroupId group) const {
   const auto& nodes = plan_.world.node_of_rank;
   const int ranks = plan_.stage_topology.rank_count(), first = plan_.stage.index * ranks;
-  const int distance = group == GroupId::kNextStage ? ranks : -ranks;
+  const int distance = group == GroupId::kNextStage ? ranks : -ranks, all = plan_.world.rank_count();
   int crossing_ranks = 0;  // ranks on the first rank's node that have a neighbor on another node
   for (int r = first; r < first + ranks; ++r)
-    crossing_ranks += nodes[r] == nodes[first] && nodes[r] != nodes[r + distance] ? 1 : 0;
+    crossing_ranks += nodes[r] == nodes[first] && nodes[r] != nodes[(r + distance + all) % all] ? 1 : 0;
   const double inside = cost_.inside_node.latency_seconds +
                         (crossing_ranks > 0 ? 0 : static_cast<double>(bytes) / cost_.inside_node.bytes_per_second);
   Price price = move(inside, bytes * crossing_ranks, crossing_ranks > 0);

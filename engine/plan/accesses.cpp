@@ -12,19 +12,29 @@ Accesses::Accesses(const Plan& plan)
       reduces_in_place_(plan.schedule.reduces_in_place),
       has_exchange_staging_(needed_bytes(plan, Role::kExchangeStaging, -1) > 0),
       recipes_(reduce_recipes(plan)),
-      copies_(copied_slots(plan.schedule)) {
-  accumulating_units_.resize(plan.schedule.operations.size());
-  std::vector<bool> begun(plan.model.units.size(), false);
-  for (std::size_t id = 0; id < plan.schedule.operations.size(); ++id) {
-    const Operation& operation = plan.schedule.operations[id];
-    if (operation.verb == Verb::kBackward) {
-      for (const UnitId unit : plan.model.uses[operation.operand]) {
-        if (begun[unit]) accumulating_units_[id].push_back(unit);
-        begun[unit] = true;
+      accumulating_units_(accumulating_units(plan)),
+      copies_(copied_slots(plan.schedule)) {}
+
+std::vector<std::vector<UnitId>> accumulating_units(const Plan& plan) {
+  const auto& operations = plan.schedule.operations;
+  std::vector<std::vector<UnitId>> units(operations.size());
+  std::vector<std::vector<int32_t>> begun(
+      plan.model.units.size());  // micro-batches with a gradient that is not reduced
+  for (std::size_t id = 0; id < operations.size(); ++id) {
+    const Operation& operation = operations[id];
+    const int32_t sum_of = plan.schedule.accumulate_into_shard ? operation.micro_batch : 0;
+    if (operation.verb == Verb::kReduce) std::erase(begun[operation.operand], sum_of);
+    if (operation.verb != Verb::kBackward) continue;
+    for (const UnitId unit : plan.model.uses[operation.operand]) {
+      const bool adds = std::ranges::find(begun[unit], sum_of) != begun[unit].end();
+      if (adds) {
+        units[id].push_back(unit);
+      } else {
+        begun[unit].push_back(sum_of);
       }
     }
-    if (operation.verb == Verb::kReduce) begun[operation.operand] = false;
   }
+  return units;
 }
 
 void Accesses::copy(OperationId id) {
@@ -44,28 +54,23 @@ bool Accesses::trains(UnitId unit) const {
 
 const std::vector<Access>& Accesses::of(OperationId id) {
   accesses_.clear();
+  list(id);
+  for (Access& access : accesses_) {
+    if (info(access.role).per_micro_batch) access.micro_batch = plan_.schedule.operations[id].micro_batch;
+  }
+  return accesses_;
+}
+
+void Accesses::list(OperationId id) {
   const Operation& operation = plan_.schedule.operations[id];
   if (is_model_code(operation.verb)) {
     use(id);
-    activations(operation);
-    return accesses_;
+    return activations(operation);
   }
-  if (is_transfer(operation.verb)) {
-    transfer(operation);
-    return accesses_;
-  }
-  if (operation.verb == Verb::kNorm) {
-    norm();
-    return accesses_;
-  }
-  if (operation.verb == Verb::kCopyIn || operation.verb == Verb::kCopyOut) {
-    copy(id);
-    return accesses_;
-  }
-  if (belongs_to_matrix_group(operation.verb)) {
-    group(operation);
-    return accesses_;
-  }
+  if (is_transfer(operation.verb)) return transfer(operation);
+  if (operation.verb == Verb::kNorm) return norm();
+  if (operation.verb == Verb::kCopyIn || operation.verb == Verb::kCopyOut) return copy(id);
+  if (belongs_to_matrix_group(operation.verb)) return group(operation);
   for (const int32_t flat : plan_.flats_of_unit[operation.operand]) {
     const bool trainable = plan_.flats[flat].trainable;
     if (operation.verb == Verb::kGatherQuantizedShards) gather_quantized_shards(flat);
@@ -85,7 +90,6 @@ const std::vector<Access>& Accesses::of(OperationId id) {
       add({.role = Role::kParameters, .flat = flat, .writes = true, .after_all_arrived = true});
     }
   }
-  return accesses_;
 }
 
 void Accesses::use(OperationId id) {
@@ -114,8 +118,7 @@ void Accesses::activations(const Operation& operation) {
   const bool backward = operation.verb == Verb::kBackward;
   const auto touch = [&](Role role, int32_t whose, bool writes) {
     if (needed_bytes(plan_, role, whose) == 0) return;
-    const int32_t micro_batch = info(role).per_micro_batch ? operation.micro_batch : -1;
-    add({.role = role, .flat = whose, .writes = writes, .micro_batch = micro_batch});
+    add({.role = role, .flat = whose, .writes = writes});
   };
   const UseActivations& of = spec.uses[use];
   touch(Role::kScratch, use, true);
@@ -132,8 +135,7 @@ void Accesses::transfer(const Operation& operation) {
   const bool activations = transfers_activations(operation.verb);
   add({.role = activations ? Role::kOutputActivations : Role::kActivationGradients,
        .flat = activations ? operation.operand : -1,
-       .writes = is_receive(operation.verb),
-       .micro_batch = operation.micro_batch});
+       .writes = is_receive(operation.verb)});
 }
 
 void Accesses::gather(int32_t flat) {

@@ -14,9 +14,13 @@ struct Access {
   int32_t flat;
   bool writes = false;
   GroupId readers = GroupId::kRank;
-  int32_t micro_batch = -1;        // PlannedBuffer::micro_batch
+  int32_t micro_batch = -1;        // of the operation, if buffers of the role may be for one micro-batch
   bool after_all_arrived = false;  // the access begins only after all ranks have started the collective
 };
+
+/// By backward operation: the units whose gradient the backward adds to that of an earlier one. Other backward
+/// operations write the gradient first. Empty for other operations.
+std::vector<std::vector<UnitId>> accumulating_units(const Plan& plan);
 
 /// The contract between the schedule and the executor: an operation must access these buffers and no others. The
 /// validator checks schedules by this contract, and AccessCheck checks the executor.
@@ -31,6 +35,7 @@ class Accesses {
   bool trains(UnitId unit) const;
 
  private:
+  void list(OperationId operation);
   void use(OperationId operation);
   void activations(const Operation& operation);
   void transfer(const Operation& operation);
@@ -53,7 +58,7 @@ class Accesses {
   bool reduces_in_place_;                                // see Schedule::reduces_in_place
   bool has_exchange_staging_;                            // replica all-reduces between host nodes need staging
   std::vector<ReduceRecipe> recipes_;                    // indexed by operation
-  std::vector<std::vector<UnitId>> accumulating_units_;  // by operation: units whose gradient a backward adds to
+  std::vector<std::vector<UnitId>> accumulating_units_;  // result of accumulating_units()
   std::vector<std::vector<BufferId>> copies_;            // result of copied_slots(), indexed by operation
   std::vector<Access> accesses_;
 };

@@ -7,8 +7,8 @@
 
 namespace aliquot {
 
-/// By role, owner and, for activations, micro-batch: the buffer in use, or kNoBuffer. Micro-batches that are never in
-/// flight at the same time share an entry.
+/// By role, owner and, for roles with RoleInfo::per_micro_batch, micro-batch: the buffer in use, or kNoBuffer.
+/// Micro-batches that are never in flight at the same time share an entry.
 class BuffersInUse {
  public:
   explicit BuffersInUse(const Plan& plan)
@@ -16,23 +16,28 @@ class BuffersInUse {
         in_flight_(static_cast<std::size_t>(plan.schedule.micro_batches_in_flight)),
         buffers_(kRoleCount) {
     for (std::size_t role = 0; role < kRoleCount; ++role)
-      buffers_[role].assign(owners_ * (info(static_cast<Role>(role)).per_micro_batch ? in_flight_ : 1), kNoBuffer);
+      buffers_[role].assign(owners_ * (info(static_cast<Role>(role)).per_micro_batch ? in_flight_ + 1 : 1), kNoBuffer);
   }
 
-  BufferId& at(Role role, int32_t flat, int32_t micro_batch) {
-    return buffers_[static_cast<std::size_t>(role)][index(role, flat, micro_batch)];
+  /// The entry of the buffer.
+  BufferId& at(const PlannedBuffer& buffer) {
+    return buffers_[static_cast<std::size_t>(buffer.role)][index(buffer.role, buffer.flat, buffer.micro_batch)];
   }
-  BufferId at(Role role, int32_t flat, int32_t micro_batch) const {
-    return buffers_[static_cast<std::size_t>(role)][index(role, flat, micro_batch)];
+  /// The buffer that an operation of `micro_batch` accesses: the one of its micro-batch, or else the common one.
+  BufferId find(Role role, int32_t flat, int32_t micro_batch) const {
+    const auto& of_role = buffers_[static_cast<std::size_t>(role)];
+    if (!info(role).per_micro_batch || micro_batch < 0) return of_role[index(role, flat, -1)];
+    const BufferId own = of_role[index(role, flat, micro_batch)];
+    return own != kNoBuffer ? own : of_role[index(role, flat, -1)];
   }
-  BufferId& at(const PlannedBuffer& buffer) { return at(buffer.role, buffer.flat, buffer.micro_batch); }
 
  private:
-  /// The last entry is for buffers without owner.
+  /// The last owner is for buffers without owner, and the last row for buffers that are not for one micro-batch.
   std::size_t index(Role role, int32_t flat, int32_t micro_batch) const {
     const std::size_t owner = flat < 0 ? owners_ - 1 : static_cast<std::size_t>(flat);
     if (!info(role).per_micro_batch) return owner;
-    return static_cast<std::size_t>(micro_batch) % in_flight_ * owners_ + owner;
+    const std::size_t row = micro_batch < 0 ? in_flight_ : static_cast<std::size_t>(micro_batch) % in_flight_;
+    return row * owners_ + owner;
   }
 
   std::size_t owners_, in_flight_;

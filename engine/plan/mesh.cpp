@@ -48,8 +48,9 @@ int Mesh::rank(const MeshCoordinates& at) const {
 std::vector<int> Mesh::members(GroupId group, int rank) const {
   if (is_stage_pair(group)) {
     const int each = rank_count() / pipeline, first = group == GroupId::kNextStage ? rank : rank - each;
-    if (first < 0 || first + each >= rank_count()) return {rank};
-    return {first, first + each};
+    const bool wraps = first < 0 || first + each >= rank_count();
+    if (wraps && !(ring && pipeline > 1)) return {rank};
+    return {(first + rank_count()) % rank_count(), (first + each) % rank_count()};
   }
   const Varies in = varies(group);
   const MeshCoordinates own = coordinates(rank);

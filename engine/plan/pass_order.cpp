@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <charconv>
 #include <fmt/format.h>
+#include <iterator>
 #include <optional>
+#include <utility>
 
 #include "kernels/system/error.h"
 #include "sharding/state_names.h"
@@ -135,6 +137,27 @@ int max_in_flight(const std::vector<PipelineAction>& actions, const Receives& re
       most = std::max(most, ++in_flight);
     }
     if (actions[i].pass == PassKind::kBackward || actions[i].pass == PassKind::kBackwardWeights) --in_flight;
+  }
+  return most;
+}
+
+int max_in_flight_of_a_stage(const std::vector<PipelineAction>& actions, const Receives& receives) {
+  int most = 0;
+  std::vector<int32_t> seen;
+  for (const PipelineAction& each : actions) {
+    const int32_t stage = each.stage;
+    if (std::ranges::find(seen, stage) != seen.end()) continue;
+    seen.push_back(stage);
+    std::vector<PipelineAction> own;
+    Receives own_receives;
+    std::vector<PipelineAction> waiting;  // receives before an action of another virtual stage
+    for (size_t i = 0; i < actions.size(); ++i) {
+      std::ranges::copy_if(receives[i], std::back_inserter(waiting), [&](auto& input) { return input.stage == stage; });
+      if (actions[i].stage != stage) continue;
+      own.push_back(actions[i]);
+      own_receives.push_back(std::exchange(waiting, {}));
+    }
+    most = std::max(most, max_in_flight(own, own_receives));
   }
   return most;
 }

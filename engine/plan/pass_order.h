@@ -26,12 +26,16 @@ struct PipelineAction {
   friend bool operator==(const PipelineAction&, const PipelineAction&) = default;
 };
 
-/// The number of ranks of the pipeline, of micro-batches, and of virtual stages per rank. Virtual stage s is on rank
-/// s % ranks.
+/// The number of ranks of the pipeline, of micro-batches, and of virtual stages per rank. Consecutive virtual stages are
+/// on consecutive ranks, beginning with virtual stage 0 on rank 0.
 struct PipelineShape {
   int ranks = 1, micro_batches = 1, virtual_stages = 1;
+  /// The last rank runs one more virtual stage, number 0, because its uses share parameters with those of the last
+  /// virtual stage. Rank 0 then begins with virtual stage 1.
+  bool tied_ends = false;
 
-  int stage_count() const { return ranks * virtual_stages; }
+  int stage_count() const { return ranks * virtual_stages + (tied_ends ? 1 : 0); }
+  int rank_of(int stage) const { return (stage + (tied_ends ? ranks - 1 : 0)) % ranks; }
 };
 
 /// The actions of each rank, in order.
@@ -39,6 +43,12 @@ using PassOrder = std::vector<std::vector<PipelineAction>>;
 
 /// Returns the order of the schedule. Each rank runs the backward passes of each stage with ascending micro-batches.
 PassOrder pass_order(PipelineSchedule schedule, int ranks, int micro_batches);
+
+/// Adds the passes of a virtual stage 0 on the last rank (PipelineShape::tied_ends) to an order without them, and
+/// increases the numbers of the other virtual stages by 1. Each added pass runs at the latest time that delays no other
+/// rank, if passes take the time that Receives assumes. With `backward_last`, its backward passes run after all other
+/// passes of the rank, so that gradients of shared parameters are added in the same order for every number of ranks.
+PassOrder with_tied_ends(const PassOrder& order, bool backward_last);
 
 /// "2F0": virtual stage 2, forward, micro-batch 0. The letters are F, B, I (input) and W (weights).
 std::string name(const PipelineAction& action);
@@ -61,15 +71,17 @@ void check(const PassOrder& order, const PipelineShape& shape);
 /// If every rank issues its receives there, and its sends right after the actions that produce the data, then all ranks
 /// issue the transfers in an order that agrees with one order of all transfers. So there is no deadlock, even if a rank
 /// runs its transfers one after another in a single queue. That order is by the time at which the data is produced, if
-/// a forward pass takes 1 unit of time, a complete backward pass 2, and a half of one 1.
+/// a forward pass takes 1 unit of time, a complete backward pass 2, and a half of one 1. Passes of tied ends take 1/16.
 using Receives = std::vector<std::vector<PipelineAction>>;
-Receives receives_of(const PassOrder& order, int rank);
+Receives receives_of(const PassOrder& order, int rank, bool tied_ends = false);
 
 /// The maximum number of micro-batches of which one rank has run forward but not yet the complete backward, summed over
 /// its virtual stages.
 int max_in_flight(const std::vector<PipelineAction>& actions);
 /// The same, but counts a micro-batch as soon as the input of its forward has been received.
 int max_in_flight(const std::vector<PipelineAction>& actions, const Receives& receives);
+/// The maximum over the virtual stages of the rank of the number for one of them.
+int max_in_flight_of_a_stage(const std::vector<PipelineAction>& actions, const Receives& receives);
 
 }  // namespace aliquot
 #pragma GCC visibility pop

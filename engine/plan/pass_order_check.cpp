@@ -59,7 +59,8 @@ class RankCheck {
       check_ascending(action);
       done_.add(action);
     }
-    for (int stage = rank_; stage < shape_.stage_count(); stage += shape_.ranks) {
+    for (int stage = 0; stage < shape_.stage_count(); ++stage) {
+      if (shape_.rank_of(stage) != rank_) continue;
       for (int m = 0; m < shape_.micro_batches; ++m) check_complete(stage, m);
     }
   }
@@ -78,8 +79,8 @@ class RankCheck {
                       rank_, action.stage, action.micro_batch));
     if (action.stage >= shape_.stage_count())
       refuse(rank_, action, fmt::format("names virtual stage {} of {}", action.stage, shape_.stage_count()));
-    if (action.stage % shape_.ranks != rank_)
-      refuse(rank_, action, fmt::format("belongs to rank {}", action.stage % shape_.ranks));
+    if (const int owner = shape_.rank_of(action.stage); owner != rank_)
+      refuse(rank_, action, fmt::format("belongs to rank {}", owner));
     if (action.micro_batch >= shape_.micro_batches)
       refuse(rank_, action, fmt::format("names micro-batch {} of {}", action.micro_batch, shape_.micro_batches));
   }

@@ -1,4 +1,4 @@
-// Where ranks of a pipeline issue their receives.
+// The times of passes, and what follows from them: where ranks issue their receives, and run the passes of tied ends.
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -14,12 +14,13 @@ using TransferKey = std::tuple<int64_t, PassKind, int32_t>;
 
 bool is_backward_of_input(PassKind pass) { return pass == PassKind::kBackward || pass == PassKind::kBackwardInput; }
 
-int64_t duration(PassKind pass) { return pass == PassKind::kBackward ? 2 : 1; }
+/// The time of a forward pass. A pass of tied ends takes 1: it only looks up or adds rows of a table.
+constexpr int64_t kForwardTime = 16;
 
 /// The times at which the actions of a valid order end, if transfers take no time.
 class EndTimes {
  public:
-  explicit EndTimes(const PassOrder& order) : stage_count_(0) {
+  explicit EndTimes(const PassOrder& order, bool tied_ends) : stage_count_(0), tied_ends_(tied_ends) {
     for (const auto& actions : order) {
       for (const PipelineAction& action : actions) stage_count_ = std::max(stage_count_, action.stage + 1);
     }
@@ -32,7 +33,7 @@ class EndTimes {
           const PipelineAction& action = order[rank][next[rank]];
           const auto produced = input_time(action);
           if (!produced) break;
-          now[rank] = std::max(now[rank], *produced) + duration(action.pass);
+          now[rank] = std::max(now[rank], *produced) + duration(action);
           end_[{action.stage, action.pass, action.micro_batch}] = now[rank];
         }
       }
@@ -40,6 +41,7 @@ class EndTimes {
   }
 
   int64_t end(const PipelineAction& action) const { return end_.at({action.stage, action.pass, action.micro_batch}); }
+  int64_t start(const PipelineAction& action) const { return end(action) - duration(action); }
   /// Whether another stage produces the input of the action.
   bool has_input(const PipelineAction& action) const {
     if (action.pass == PassKind::kForward) return action.stage > 0;
@@ -58,15 +60,70 @@ class EndTimes {
   }
 
  private:
+  int64_t duration(const PipelineAction& action) const {
+    if (tied_ends_ && action.stage == 0) return 1;
+    return action.pass == PassKind::kBackward ? 2 * kForwardTime : kForwardTime;
+  }
+
   int32_t stage_count_;
+  bool tied_ends_;
   std::map<std::tuple<int32_t, PassKind, int32_t>, int64_t> end_;
+};
+
+/// The passes of virtual stage 0 that run before the action at an index; those at the end run after all actions.
+class AddedPasses {
+ public:
+  explicit AddedPasses(const std::vector<PipelineAction>& actions) : before_(actions.size() + 1) {}
+
+  void add(std::size_t before, PassKind pass, int32_t micro_batch) {
+    before_[before].push_back({0, pass, micro_batch});
+  }
+  std::vector<PipelineAction> merged(const std::vector<PipelineAction>& actions) const {
+    std::vector<PipelineAction> all = before_.front();
+    for (std::size_t i = 0; i < actions.size(); ++i) {
+      all.push_back(actions[i]);
+      all.insert(all.end(), before_[i + 1].begin(), before_[i + 1].end());
+    }
+    return all;
+  }
+
+ private:
+  std::vector<std::vector<PipelineAction>> before_;
 };
 
 }  // namespace
 
-Receives receives_of(const PassOrder& order, int rank) {
+PassOrder with_tied_ends(const PassOrder& order, bool backward_last) {
+  const EndTimes times(order, false);
+  PassOrder all = order;
+  for (auto& actions : all) {
+    for (PipelineAction& action : actions) ++action.stage;
+  }
+  const auto& last = order.back();
+  AddedPasses added(last);
+  // The index of the first action of the last rank that satisfies `is_after`.
+  const auto first = [&](const auto& is_after) {
+    return static_cast<std::size_t>(std::ranges::find_if(last, is_after) - last.begin());
+  };
+  for (const PipelineAction& action : order.front()) {
+    if (action.stage != 0) continue;
+    if (action.pass == PassKind::kForward) {
+      // The transfer to rank 0 may take as long as a forward pass.
+      const int64_t needed = times.start(action) - kForwardTime;
+      added.add(first([&](auto& own) { return times.end(own) > needed; }), action.pass, action.micro_batch);
+    } else if (is_backward_of_input(action.pass)) {
+      const int64_t produced = times.end(action);
+      const auto at = backward_last ? last.size() : first([&](auto& own) { return times.start(own) >= produced; });
+      added.add(at, PassKind::kBackward, action.micro_batch);
+    }
+  }
+  all.back() = added.merged(all.back());
+  return all;
+}
+
+Receives receives_of(const PassOrder& order, int rank, bool tied_ends) {
   const auto& actions = order[static_cast<size_t>(rank)];
-  const EndTimes times(order);
+  const EndTimes times(order, tied_ends);
   std::vector<std::pair<TransferKey, PipelineAction>> inputs;
   for (const PipelineAction& action : actions) {
     if (!times.has_input(action)) continue;

@@ -1,5 +1,6 @@
 #include "engine/plan/pipeline.h"
 
+#include <algorithm>
 #include <fmt/format.h>
 #include <map>
 #include <numeric>
@@ -39,6 +40,13 @@ void refuse_cut(const ModelSpec& model, const Policy& policy) {
         fmt::format("EngineOptions::pipeline_cut has {} uses in all, but the model has {}", uses, model.uses.size()));
 }
 
+template <typename Visit>
+void for_each_use(const PipelineStage& stage, const Visit& visit) {
+  for (const VirtualStage& run : stage.runs) {
+    for (int32_t use = run.first_use; use < run.end_use; ++use) visit(use);
+  }
+}
+
 /// The engine sends only activations that it allocates.
 void refuse_undeclared_activations(const ModelSpec& model, const std::vector<PipelineStage>& stages) {
   if (model.activations.uses.empty())
@@ -52,32 +60,96 @@ void refuse_undeclared_activations(const ModelSpec& model, const std::vector<Pip
                     "which a backward pass passes gradients from use to use, because stages send it",
                     stages.size()));
   for (const PipelineStage& stage : stages) {
-    if (stage.is_last() || model.activations.uses[stage.last_use()].output_bytes > 0) continue;
-    throw UsageError(
-        fmt::format("pipeline stage {} ends with use {} ({}), which declares an output of 0 bytes: cut the pipeline "
-                    "after another use",
-                    stage.index, stage.last_use(), model.units[model.uses[stage.last_use()].front()].name));
+    for (const VirtualStage& run : stage.runs) {
+      const int32_t use = run.last_use();
+      if (stage.is_last(run) || model.activations.uses[use].output_bytes > 0) continue;
+      throw UsageError(
+          fmt::format("pipeline stage {} sends the output of use {} ({}), which declares an output of 0 bytes: cut the "
+                      "pipeline after another use",
+                      stage.index, use, model.units[model.uses[use].front()].name));
+    }
   }
 }
 
 void refuse_units_on_two_stages(const ModelSpec& model, const std::vector<PipelineStage>& stages) {
   std::vector<int32_t> stage_of_unit(model.units.size(), -1);
   for (const PipelineStage& stage : stages) {
-    for (int32_t use = stage.first_use; use < stage.end_use; ++use) {
+    for_each_use(stage, [&](int32_t use) {
       for (const UnitId unit : model.uses[use]) {
         int32_t& first = stage_of_unit[unit];
         if (first < 0) first = stage.index;
         if (first == stage.index) continue;
         throw UsageError(
-            fmt::format("unit {} is used on pipeline stages {} and {}, which is not supported yet: declare a unit of "
-                        "its own for each, or cut the pipeline elsewhere",
+            fmt::format("unit {} is used on pipeline stages {} and {}: only the first uses of the model may share a "
+                        "unit with another stage, the last one; declare a unit of its own for each, or cut the "
+                        "pipeline elsewhere",
                         model.units[unit].name, first, stage.index));
       }
-    }
+    });
   }
 }
 
+/// Moves the tied uses to the last stage, unless the first stage would have no use left.
+void move_tied_uses(const ModelSpec& model, std::vector<PipelineStage>& stages) {
+  VirtualStage& first = stages.front().runs.front();
+  const int32_t count = tied_uses(model, first.end_use, stages.back().first_use());
+  if (count == 0 || count == first.end_use) return;
+  first.first_use = count;
+  for (PipelineStage& stage : stages) {
+    stage.tied_ends = true;
+    ++stage.runs.front().index;
+  }
+  auto& last = stages.back().runs;
+  last.insert(last.begin(), {.index = 0, .first_use = 0, .end_use = count});
+}
+
 }  // namespace
+
+int32_t PipelineStage::use_count() const {
+  int32_t uses = 0;
+  for (const VirtualStage& run : runs) uses += run.end_use - run.first_use;
+  return uses;
+}
+
+const VirtualStage& PipelineStage::run_of_use(int32_t use) const {
+  const auto next = std::ranges::upper_bound(runs, use, {}, &VirtualStage::first_use);
+  return *(next == runs.begin() ? next : next - 1);
+}
+
+const VirtualStage& PipelineStage::run(int32_t virtual_stage) const {
+  return *std::ranges::find(runs, virtual_stage, &VirtualStage::index);
+}
+
+int32_t tied_uses(const ModelSpec& model, int32_t end, int32_t first_of_last) {
+  std::vector<bool> is_on_last(model.units.size(), false);
+  for (auto use = static_cast<std::size_t>(first_of_last); use < model.uses.size(); ++use) {
+    for (const UnitId unit : model.uses[use]) is_on_last[unit] = true;
+  }
+  int32_t count = 0;
+  while (count < end && std::ranges::any_of(model.uses[count], [&](UnitId unit) { return is_on_last[unit]; })) ++count;
+  return count;
+}
+
+PassOrder pass_order_of(const Policy& policy, const PipelineStage& stage) {
+  const PassOrder order = pass_order_of(policy);
+  return stage.tied_ends ? with_tied_ends(order, !accumulates_into_shard(policy)) : order;
+}
+
+std::vector<bool> units_with_interleaved_gradients(const ModelSpec& model, const Policy& policy,
+                                                   const PipelineStage& stage) {
+  std::vector<bool> interleaved(model.units.size(), false);
+  if (stage.runs.size() < 2 || policy.micro_batch_count == 1 || !accumulates_into_shard(policy)) return interleaved;
+  std::vector<int32_t> run_of_unit(model.units.size(), -1);
+  for (const VirtualStage& run : stage.runs) {
+    for (int32_t use = run.first_use; use < run.end_use; ++use) {
+      for (const UnitId unit : model.uses[use]) {
+        if (run_of_unit[unit] >= 0 && run_of_unit[unit] != run.index) interleaved[unit] = true;
+        run_of_unit[unit] = run.index;
+      }
+    }
+  }
+  return interleaved;
+}
 
 std::vector<PipelineStage> pipeline_stages(const ModelSpec& model, const Policy& policy) {
   refuse_cut(model, policy);
@@ -86,10 +158,11 @@ std::vector<PipelineStage> pipeline_stages(const ModelSpec& model, const Policy&
   for (int32_t index = 0; index < policy.pipeline; ++index) {
     const auto uses = policy.pipeline == 1 ? static_cast<int32_t>(model.uses.size())
                                            : policy.pipeline_cut[static_cast<std::size_t>(index)];
-    stages.push_back({.index = index, .count = policy.pipeline, .first_use = next, .end_use = next + uses});
+    stages.push_back({.index = index, .count = policy.pipeline, .runs = {{index, next, next + uses}}});
     next += uses;
   }
   if (policy.pipeline == 1) return stages;
+  move_tied_uses(model, stages);
   refuse_undeclared_activations(model, stages);
   refuse_units_on_two_stages(model, stages);
   return stages;
@@ -106,9 +179,10 @@ void link_stages(std::vector<Plan>& stages) {
   std::map<TransferId, int64_t> offsets;
   for (const Plan& stage : stages) {
     const TransferBuffers buffers(stage.schedule);
-    for (const Operation& operation : stage.schedule.operations) {
+    for (OperationId id = 0; id < static_cast<OperationId>(stage.schedule.operations.size()); ++id) {
+      const Operation& operation = stage.schedule.operations[id];
       if (!is_transfer(operation.verb)) continue;
-      const PlannedBuffer* buffer = buffers.of(operation);
+      const PlannedBuffer* buffer = buffers.of(id);
       offsets[{operation.verb, operation.operand, operation.micro_batch}] =
           buffer != nullptr ? buffer->offset_bytes : -1;
     }
@@ -122,17 +196,21 @@ void link_stages(std::vector<Plan>& stages) {
   }
 }
 
-TransferBuffers::TransferBuffers(const Schedule& schedule) {
+TransferBuffers::TransferBuffers(const Schedule& schedule) : schedule_(schedule) {
   for (const PlannedBuffer& buffer : schedule.buffers) {
     if (buffer.role == Role::kOutputActivations || buffer.role == Role::kActivationGradients)
-      buffers_[{buffer.flat, buffer.micro_batch}] = &buffer;
+      buffers_[{buffer.flat, buffer.micro_batch}].push_back(&buffer);
   }
 }
 
-const PlannedBuffer* TransferBuffers::of(const Operation& operation) const {
+const PlannedBuffer* TransferBuffers::of(OperationId id) const {
+  const Operation& operation = schedule_.operations[id];
   const int32_t owner = transfers_activations(operation.verb) ? operation.operand : -1;
   const auto found = buffers_.find({owner, operation.micro_batch});
-  return found == buffers_.end() ? nullptr : found->second;
+  if (found == buffers_.end()) return nullptr;
+  const auto exists = [id](const PlannedBuffer* buffer) { return buffer->first <= id && id <= buffer->last; };
+  const auto buffer = std::ranges::find_if(found->second, exists);
+  return buffer == found->second.end() ? nullptr : *buffer;
 }
 
 }  // namespace aliquot

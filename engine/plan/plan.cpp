@@ -162,7 +162,7 @@ void refuse_invalid_order(const Policy& policy) {
   }
 }
 
-Schedule resolve(const ModelSpec& model, const Policy& policy, const Topology& topology, int stage) {
+Schedule resolve(const ModelSpec& model, const Policy& policy, const Topology& topology, const PipelineStage& stage) {
   Schedule schedule;
   schedule.zero_stage = policy.zero_stage;
   schedule.micro_batch_count = policy.micro_batch_count;
@@ -179,8 +179,9 @@ Schedule resolve(const ModelSpec& model, const Policy& policy, const Topology& t
                     "EngineOptions::accumulate is {}",
                     1 << (kTreeLevelCount - 1), policy.micro_batch_count));
   if (!policy.pass_order.empty()) refuse_invalid_order(policy);
-  const PassOrder order = pass_order_of(policy);
-  schedule.micro_batches_in_flight = max_in_flight(order[static_cast<std::size_t>(stage)], receives_of(order, stage));
+  const PassOrder order = pass_order_of(policy, stage);
+  schedule.micro_batches_in_flight = max_in_flight_of_a_stage(order[static_cast<std::size_t>(stage.index)],
+                                                              receives_of(order, stage.index, stage.tied_ends));
   schedule.accumulate_into_shard = wants_shard && policy.micro_batch_count > 1;
   schedule.reduces_in_place = policy.zero_stage <= 1 && !schedule.accumulate_into_shard && policy.replica_count == 1;
   schedule.sums_in_levels = schedule.accumulate_into_shard && policy.reproducible;
@@ -292,9 +293,11 @@ Plan plan_stage(const ModelSpec& model, const Policy& policy, const Topology& wo
                            policy.check ? kRedZoneBlocks : 0),
             .flats_of_unit = {},
             .matrix_groups = {},
-            .schedule = resolve(model, policy, replica, stage.index)};
-  for (int32_t use = stage.first_use; use < stage.end_use; ++use) {
-    for (const UnitId unit : model.uses[use]) plan.unit_is_here[unit] = true;
+            .schedule = resolve(model, policy, replica, stage)};
+  for (const VirtualStage& run : stage.runs) {
+    for (int32_t use = run.first_use; use < run.end_use; ++use) {
+      for (const UnitId unit : model.uses[use]) plan.unit_is_here[unit] = true;
+    }
   }
   plan.flats_of_unit.resize(model.units.size());
   for (std::size_t f = 0; f < plan.flats.size(); ++f)

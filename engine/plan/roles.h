@@ -77,7 +77,9 @@ struct RoleInfo {
   ElementCount count = ElementCount::kOther;
   ElementType type = ElementType::kOther;
   std::optional<Role> home = {};  // role of the stored copy, if the data is offloaded
-  bool per_micro_batch = false;   // one buffer for each micro-batch in flight
+  /// There may be one buffer for each micro-batch in flight. Activations always have one for each. Gradients do where
+  /// backward passes of several micro-batches interleave.
+  bool per_micro_batch = false;
 };
 
 inline constexpr std::array kRoleTable = {
@@ -91,7 +93,7 @@ inline constexpr std::array kRoleTable = {
     RoleInfo{Role::kGathered, "gathered", 'w', Owner::kFlat, Category::kSlots, Space::kArena, ElementCount::kAll,
              ElementType::kCompute},
     RoleInfo{Role::kGradients, "gradients", 'g', Owner::kFlat, Category::kSlots, Space::kArena, ElementCount::kAll,
-             ElementType::kGradients},
+             ElementType::kGradients, std::nullopt, true},
     RoleInfo{Role::kReducedGradients, "reduced gradients", 'r', Owner::kFlat, Category::kGradients, Space::kArena,
              ElementCount::kShard, ElementType::kGradients},
     RoleInfo{Role::kSentGradients, "sent gradients", 's', Owner::kFlat, Category::kCommunication, Space::kArena,

@@ -50,7 +50,7 @@ struct PlannedBuffer {
   Role role;
   Category category;
   int32_t flat;              // owner: a flat, use or matrix group, as RoleInfo::owner tells; -1: no owner
-  int32_t micro_batch = -1;  // of RoleInfo::per_micro_batch; -1: the buffer is not for one micro-batch
+  int32_t micro_batch = -1;  // see RoleInfo::per_micro_batch; -1: the buffer is not for one micro-batch
   Space space = Space::kArena;
   bool booked = true;   // counted in the ledger of the rank's device; false for files and, with a GPU, for host memory
   bool always = false;  // persistent: exists during the whole step and between steps
@@ -110,14 +110,31 @@ bool encodes_exchanges(const Plan& plan);
 /// Whether nodes have several ranks. If so, quantized collectives have a step within the node.
 bool has_several_ranks_per_node(const Plan& plan);
 
-/// The uses that one pipeline stage runs: [first_use, end_use).
-struct PipelineStage {
-  int32_t index = 0, count = 1;
+/// Consecutive uses of the model that a pipeline stage runs in one pass: [first_use, end_use).
+struct VirtualStage {
+  int32_t index = 0;
   int32_t first_use = 0, end_use = 0;
 
   bool is_first() const { return index == 0; }
-  bool is_last() const { return index + 1 == count; }
   int32_t last_use() const { return end_use - 1; }
+};
+
+/// One of `count` pipeline stages. Each runs one virtual stage. With `tied_ends`, the model's first uses share a unit
+/// with its last ones, so the last pipeline stage also runs virtual stage 0 (see PipelineShape::tied_ends).
+struct PipelineStage {
+  int32_t index = 0, count = 1;
+  bool tied_ends = false;
+  std::vector<VirtualStage> runs = {};  // the virtual stages that this pipeline stage runs, ascending
+
+  bool is_last() const { return index + 1 == count; }
+  bool is_last(const VirtualStage& run) const { return run.index + 1 == count + (tied_ends ? 1 : 0); }
+  /// The first and the last use that the stage runs in a step with one micro-batch.
+  int32_t first_use() const { return runs.front().first_use; }
+  int32_t last_use() const { return runs.back().last_use(); }
+  int32_t use_count() const;
+  const VirtualStage& run_of_use(int32_t use) const;
+  /// `virtual_stage`: VirtualStage::index of a run of this stage.
+  const VirtualStage& run(int32_t virtual_stage) const;
 };
 
 /// Everything that is decided before a step, for the ranks of one pipeline stage: the layout, the schedule and its
@@ -147,7 +164,10 @@ struct Plan {
   }
 
   Mesh mesh() const {
-    return {.pipeline = policy.pipeline, .replica = policy.replica_count, .shard = topology.rank_count()};
+    return {.pipeline = policy.pipeline,
+            .replica = policy.replica_count,
+            .shard = topology.rank_count(),
+            .ring = stage.tied_ends};
   }
   /// Whether the stage uses the unit of the flat.
   bool is_here(int32_t flat) const { return unit_is_here[flats[flat].unit]; }

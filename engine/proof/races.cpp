@@ -89,8 +89,10 @@ class RaceChecker {
   }
 
   void touch(const Access& access, Moment now) {
-    const BufferId b = in_use_.at(access.role, access.flat, access.micro_batch);
-    if (b == kNoBuffer || schedule_.buffers[b].micro_batch != access.micro_batch) return report_no_buffer(access, now);
+    const BufferId b = in_use_.find(access.role, access.flat, access.micro_batch);
+    if (b == kNoBuffer) return report_no_buffer(access, now);
+    const int32_t micro_batch = schedule_.buffers[b].micro_batch;
+    if (micro_batch >= 0 && micro_batch != access.micro_batch) return report_no_buffer(access, now);
     if (schedule_.buffers[b].size_bytes == 0) return;
     const HappensBefore::Clock& all_arrived = proof_.order.at_all_arrived(now);
     const HappensBefore::Clock& clock = access.after_all_arrived ? all_arrived : proof_.order.at_start(now);

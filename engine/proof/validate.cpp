@@ -50,8 +50,8 @@ void check_buffer(const Plan& plan, const PlannedBuffer& buffer, Defects& defect
   const Owner owner = info(buffer.role).owner;
   const bool owned = owner == Owner::kNone ? buffer.flat == -1 : in_range(buffer.flat, owner_count(plan, owner));
   const auto batches = static_cast<std::size_t>(plan.schedule.micro_batch_count);
-  const bool keyed =
-      info(buffer.role).per_micro_batch ? in_range(buffer.micro_batch, batches) : buffer.micro_batch == -1;
+  const bool may = info(buffer.role).per_micro_batch, must = may && is_activation(buffer.role);
+  const bool keyed = buffer.micro_batch == -1 ? !must : may && in_range(buffer.micro_batch, batches);
   if (lives && owned && keyed && has_valid_space(buffer) && buffer.size_bytes >= 0) return;
   defects.add(
       DefectKind::kMalformed, {},

@@ -58,7 +58,8 @@ Pairs pair_transfers(const std::vector<Plan>& stages, StageDefects& defects) {
     for (OperationId id = 0; id < static_cast<OperationId>(operations.size()); ++id) {
       const Operation& operation = operations[id];
       if (!is_transfer(operation.verb)) continue;
-      const int32_t boundary = operation.group == GroupId::kNextStage ? s : s - 1;
+      const auto count = static_cast<int32_t>(stages.size());
+      const int32_t boundary = operation.group == GroupId::kNextStage ? s : (s + count - 1) % count;
       sides[{boundary, transfers_activations(operation.verb), is_send(operation.verb)}].push_back({s, id});
     }
   }
@@ -80,16 +81,22 @@ Pairs pair_transfers(const std::vector<Plan>& stages, StageDefects& defects) {
   return pairs;
 }
 
-/// By owner (the use of an output, or -1 for gradients) and micro-batch: the only buffer that a transfer may access.
-using SentBuffers = std::map<std::pair<int32_t, int32_t>, const PlannedBuffer*>;
+/// By owner (the use of an output, or -1 for gradients) and micro-batch: the buffers that a transfer may access, one at
+/// a time.
+using SentBuffers = std::map<std::pair<int32_t, int32_t>, std::vector<const PlannedBuffer*>>;
 
 SentBuffers sent_buffers(const Plan& plan, StageDefects& defects) {
   SentBuffers buffers;
   for (const PlannedBuffer& buffer : plan.schedule.buffers) {
     if (buffer.role != Role::kOutputActivations && buffer.role != Role::kActivationGradients) continue;
-    if (!buffers.emplace(std::pair(buffer.flat, buffer.micro_batch), &buffer).second)
+    auto& others = buffers[std::pair(buffer.flat, buffer.micro_batch)];
+    const auto overlaps = [&](const PlannedBuffer* other) {
+      return buffer.first <= other->last && other->first <= buffer.last;
+    };
+    if (std::ranges::any_of(others, overlaps))
       defects.add({}, fmt::format("pipeline stage {} has two buffers {} of micro-batch {}", plan.stage.index,
                                   name(buffer.role), buffer.micro_batch));
+    others.push_back(&buffer);
   }
   return buffers;
 }
@@ -99,8 +106,11 @@ int64_t own_offset(const Plan& plan, const SentBuffers& buffers, OperationId id)
   const Operation& operation = plan.schedule.operations[id];
   const int32_t owner = transfers_activations(operation.verb) ? operation.operand : -1;
   const auto found = buffers.find({owner, operation.micro_batch});
-  if (found == buffers.end() || id < found->second->first || found->second->last < id) return -1;
-  return found->second->offset_bytes;
+  if (found == buffers.end()) return -1;
+  for (const PlannedBuffer* buffer : found->second) {
+    if (buffer->first <= id && id <= buffer->last) return buffer->offset_bytes;
+  }
+  return -1;
 }
 
 /// Each stage must know the offset at which the other one reads or writes.

@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <fmt/format.h>
+#include <map>
 
+#include "engine/plan/pipeline.h"
 #include "engine/proof/validate_parts.h"
 
 namespace aliquot {
@@ -16,16 +18,16 @@ struct ModelCode {
 /// The model code of the stage in the order of passes. A forward pass runs the uses in the declared order, a backward
 /// pass in reverse order, with a recompute before the backward of each recomputed use.
 std::vector<ModelCode> declared_code(const Plan& plan) {
-  const auto [index, count, first_use, end_use] = plan.stage;
   const std::vector<bool> recomputed = recomputed_uses(plan.model, plan.policy);
   std::vector<ModelCode> code;
-  const PassOrder order = pass_order_of(plan.policy);
-  for (const auto& [stage, pass, m] : order[static_cast<std::size_t>(index)]) {
+  const PassOrder order = pass_order_of(plan.policy, plan.stage);
+  for (const auto& [virtual_stage, pass, m] : order[static_cast<std::size_t>(plan.stage.index)]) {
+    const VirtualStage& run = plan.stage.run(virtual_stage);
     if (pass == PassKind::kForward) {
-      for (int32_t use = first_use; use < end_use; ++use) code.push_back({Verb::kForward, use, m});
+      for (int32_t use = run.first_use; use < run.end_use; ++use) code.push_back({Verb::kForward, use, m});
       continue;
     }
-    for (int32_t use = end_use - 1; use >= first_use; --use) {
+    for (int32_t use = run.last_use(); use >= run.first_use; --use) {
       if (recomputed[use]) code.push_back({Verb::kRecompute, use, m});
       code.push_back({Verb::kBackward, use, m});
     }
@@ -113,10 +115,16 @@ class GatherChecker {
   std::vector<GatheredUnit> units_;
 };
 
+/// The backward operations whose gradients one reduce sums.
+struct Backwards {
+  int32_t count = 0;
+  OperationId last = kNone;
+};
+
 /// How far the gradient of a unit has been processed in the step.
 struct GradientProgress {
-  int32_t backward_count = 0;  // backwards since the last reduce
-  OperationId last_backward = kNone, last_reduce = kNone;
+  std::map<int32_t, Backwards> backwards;  // not reduced yet, by micro-batch; by 0 if micro-batches are summed first
+  OperationId last_reduce = kNone;
   int32_t reduce_count = 0, exchange_count = 0, spread_count = 0, update_count = 0, publish_count = 0;
 };
 
@@ -127,8 +135,13 @@ class GradientChecker {
         schedule_(proof.plan.schedule),
         use_count_(proof.plan.model.units.size(), 0),
         units_(proof.plan.model.units.size()) {
-    for (int32_t use = proof.plan.stage.first_use; use < proof.plan.stage.end_use; ++use) {
-      for (const UnitId unit : proof.plan.model.uses[use]) ++use_count_[unit];
+    for (const VirtualStage& run : proof.plan.stage.runs) {
+      for (int32_t use = run.first_use; use < run.end_use; ++use) {
+        for (const UnitId unit : proof.plan.model.uses[use]) ++use_count_[unit];
+      }
+    }
+    for (const PlannedBuffer& buffer : schedule_.buffers) {
+      if (buffer.role == Role::kGradients && buffer.micro_batch < 0) common_gradients_.push_back(&buffer);
     }
   }
 
@@ -144,10 +157,7 @@ class GradientChecker {
     const Operation& operation = schedule_.operations[id];
     switch (operation.verb) {
       case Verb::kBackward:
-        for (const UnitId unit : proof_.plan.model.uses[operation.operand]) {
-          ++units_[unit].backward_count;
-          units_[unit].last_backward = id;
-        }
+        for (const UnitId unit : proof_.plan.model.uses[operation.operand]) backward(id, unit);
         return;
       case Verb::kReduce: return reduce(id, operation);
       case Verb::kReplicaAllReduce: return replica_all_reduce(id, units_[operation.operand]);
@@ -175,19 +185,41 @@ class GradientChecker {
     return sums_micro_batches_over_replicas() ? reduces_wanted() : 1;
   }
 
+  /// The micro-batch whose gradient a backward or reduce processes, or 0 if micro-batches are summed first.
+  int32_t sum_of(const Operation& operation) const {
+    return schedule_.accumulate_into_shard ? operation.micro_batch : 0;
+  }
+
+  /// Gradients of several micro-batches that exist at the same time need separate buffers.
+  void backward(OperationId id, UnitId unit) {
+    auto& backwards = units_[unit].backwards;
+    Backwards& own = backwards[sum_of(schedule_.operations[id])];
+    ++own.count;
+    own.last = id;
+    if (backwards.size() == 1 || !proof_.accesses.trains(unit)) return;
+    for (const PlannedBuffer* buffer : common_gradients_) {
+      if (proof_.plan.flats[buffer->flat].unit == unit && buffer->first <= id && id <= buffer->last)
+        add(DefectKind::kGradient, id,
+            fmt::format("{} adds to the gradients of another micro-batch, which are not reduced yet", describe(id)));
+    }
+  }
+
   void reduce(OperationId id, const Operation& operation) {
     GradientProgress& unit = units_[operation.operand];
     const int32_t batches = schedule_.accumulate_into_shard ? 1 : schedule_.micro_batch_count;
-    const bool complete = unit.backward_count == use_count_[operation.operand] * batches;
+    const Backwards own = unit.backwards[sum_of(operation)];
+    const bool complete = own.count == use_count_[operation.operand] * batches;
     if (!complete) {
       add(DefectKind::kGradient, id,
-          fmt::format("{} sums {} of {} backward uses", describe(id), unit.backward_count,
+          fmt::format("{} sums {} of {} backward uses", describe(id), own.count,
                       use_count_[operation.operand] * batches));
-    } else if (!ended(unit.last_backward, id) || operation.micro_batch != micro_batch_of(unit.last_backward)) {
+    } else if (!ended(own.last, id) || operation.micro_batch != micro_batch_of(own.last)) {
       add(DefectKind::kGradient, id, fmt::format("{} does not wait for its backward", describe(id)));
     }
     if (norm_ != kNone) add(DefectKind::kGradient, id, fmt::format("{} comes after the norm", describe(id)));
-    unit.backward_count = 0;
+    if (unit.last_reduce != kNone && micro_batch_of(unit.last_reduce) > operation.micro_batch)
+      add(DefectKind::kGradient, id, fmt::format("{} comes after a later micro-batch", describe(id)));
+    unit.backwards.erase(sum_of(operation));
     unit.last_reduce = id;
     ++unit.reduce_count;
   }
@@ -277,6 +309,7 @@ class GradientChecker {
   const Proof& proof_;
   const Schedule& schedule_;
   std::vector<int32_t> use_count_;
+  std::vector<const PlannedBuffer*> common_gradients_;  // buffers of gradients that are not for one micro-batch
   std::vector<GradientProgress> units_;
   OperationId norm_ = kNone;
   int32_t norm_count_ = 0;

@@ -1,4 +1,5 @@
 // Checks of the sends and receives of one pipeline stage.
+#include <algorithm>
 #include <array>
 #include <fmt/format.h>
 
@@ -15,7 +16,8 @@ class TransferChecker {
       : proof_(proof),
         stage_(proof.plan.stage),
         operations_(proof.plan.schedule.operations),
-        batches_(static_cast<std::size_t>(proof.plan.policy.evaluation ? 1 : proof.plan.schedule.micro_batch_count)) {}
+        batches_(stage_.runs.size(), std::vector<Batch>(static_cast<std::size_t>(
+                                         proof.plan.policy.evaluation ? 1 : proof.plan.schedule.micro_batch_count))) {}
 
   void walk() {
     for (OperationId id = 0; id < static_cast<OperationId>(operations_.size()); ++id) {
@@ -23,14 +25,16 @@ class TransferChecker {
       if (operations_[id].verb == Verb::kForward || operations_[id].verb == Verb::kBackward) pass(id);
     }
     const bool trains = !proof_.plan.policy.evaluation;
-    expect(Verb::kReceiveActivations, !stage_.is_first());
-    expect(Verb::kSendActivations, !stage_.is_last());
-    expect(Verb::kReceiveGradients, trains && !stage_.is_last());
-    expect(Verb::kSendGradients, trains && !stage_.is_first());
+    for (const VirtualStage& run : stage_.runs) {
+      expect(run, Verb::kReceiveActivations, !run.is_first());
+      expect(run, Verb::kSendActivations, !stage_.is_last(run));
+      expect(run, Verb::kReceiveGradients, trains && !stage_.is_last(run));
+      expect(run, Verb::kSendGradients, trains && !run.is_first());
+    }
   }
 
  private:
-  /// By micro-batch: the sends and receives, and the ends of the passes that make the data.
+  /// The sends and receives of a virtual stage and micro-batch, and the ends of the passes that make the data.
   struct Batch {
     OperationId of(Verb verb) const { return transfers[index(verb)]; }
     OperationId& of(Verb verb) { return transfers[index(verb)]; }
@@ -41,16 +45,24 @@ class TransferChecker {
     OperationId forward_end = kNone, backward_end = kNone;
   };
 
+  Batch& batch(const VirtualStage& run, int32_t micro_batch) {
+    return batches_[static_cast<std::size_t>(&run - stage_.runs.data())][static_cast<std::size_t>(micro_batch)];
+  }
+
   void transfer(OperationId id) {
     const Operation& operation = operations_[id];
     const bool to_next = operation.group == GroupId::kNextStage;
-    if (operation.operand != (to_next ? stage_.last_use() : stage_.first_use - 1))
-      add(id, "transfers the activations of a use that is not at the boundary of the stage");
-    const int boundary = stage_.index - (to_next ? 0 : 1);
+    const auto at_boundary = [&](const VirtualStage& run) {
+      return operation.operand == (to_next ? run.last_use() : run.first_use - 1);
+    };
+    const auto run = std::ranges::find_if(stage_.runs, at_boundary);
+    if (run == stage_.runs.end())
+      return add(id, "transfers the activations of a use that is not at the boundary of the stage");
+    const int boundary = (stage_.index + (to_next ? 0 : stage_.count - 1)) % stage_.count;
     const Lane even = transfers_activations(operation.verb) ? Lane::kForward0 : Lane::kBackward0;
     const Lane odd = transfers_activations(operation.verb) ? Lane::kForward1 : Lane::kBackward1;
     if (operation.lane != (boundary % 2 == 0 ? even : odd)) add(id, "is not on the lane of the boundary");
-    Batch& batch = batches_[static_cast<std::size_t>(operation.micro_batch)];
+    Batch& batch = this->batch(*run, operation.micro_batch);
     if (batch.of(operation.verb) != kNone) add(id, "repeats a transfer");
     batch.of(operation.verb) = id;
     if (!is_send(operation.verb)) return;
@@ -62,24 +74,27 @@ class TransferChecker {
   /// The first use of a pass waits for its input. The last one makes what is sent.
   void pass(OperationId id) {
     const Operation& operation = operations_[id];
-    Batch& batch = batches_[static_cast<std::size_t>(operation.micro_batch)];
+    const VirtualStage& run = stage_.run_of_use(operation.operand);
+    Batch& batch = this->batch(run, operation.micro_batch);
     const bool forward = operation.verb == Verb::kForward;
-    if (forward && operation.operand == stage_.last_use()) batch.forward_end = id;
-    if (!forward && operation.operand == stage_.first_use) batch.backward_end = id;
-    const bool needs_activations = forward && operation.operand == stage_.first_use && !stage_.is_first();
-    const bool needs_gradients = !forward && operation.operand == stage_.last_use() && !stage_.is_last();
+    if (forward && operation.operand == run.last_use()) batch.forward_end = id;
+    if (!forward && operation.operand == run.first_use) batch.backward_end = id;
+    const bool needs_activations = forward && operation.operand == run.first_use && !run.is_first();
+    const bool needs_gradients = !forward && operation.operand == run.last_use() && !stage_.is_last(run);
     if (!needs_activations && !needs_gradients) return;
     const OperationId input = batch.of(needs_activations ? Verb::kReceiveActivations : Verb::kReceiveGradients);
     if (input == kNone || !ended(input, id)) add(id, "does not wait for its input from the neighboring stage");
   }
 
-  void expect(Verb verb, bool wanted) {
-    for (std::size_t m = 0; m < batches_.size(); ++m) {
-      const OperationId id = batches_[m].of(verb);
+  void expect(const VirtualStage& run, Verb verb, bool wanted) {
+    const auto count = static_cast<int32_t>(batches_.front().size());
+    for (int32_t m = 0; m < count; ++m) {
+      const OperationId id = batch(run, m).of(verb);
       if ((id != kNone) == wanted) continue;
       if (wanted) {
         proof_.defects.add(DefectKind::kTransfer, {},
-                           fmt::format("the step has no {} of micro-batch {}", name(verb), m));
+                           fmt::format("the step has no {} of micro-batch {} for uses {} to {}", name(verb), m,
+                                       run.first_use, run.last_use()));
       } else {
         add(id, "transfers data that no other stage needs or has");
       }
@@ -97,7 +112,7 @@ class TransferChecker {
   const Proof& proof_;
   const PipelineStage& stage_;
   const std::vector<Operation>& operations_;
-  std::vector<Batch> batches_;
+  std::vector<std::vector<Batch>> batches_;  // by run of the stage, then micro-batch
 };
 
 }  // namespace

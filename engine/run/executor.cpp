@@ -37,7 +37,8 @@ Executor::Executor(const Parts& parts)
 
 /// Names both pipeline stages and the micro-batch. A long unit name comes last, because boards shorten labels.
 std::string Executor::transfer_label(const Operation& operation, std::string_view unit) const {
-  const int own = plan_.stage.index, other = own + (operation.group == GroupId::kNextStage ? 1 : -1);
+  const int own = plan_.stage.index, count = plan_.stage.count;
+  const int other = (own + (operation.group == GroupId::kNextStage ? 1 : count - 1)) % count;
   const bool sends = is_send(operation.verb);
   return fmt::format("stage {} to {}, micro-batch {}, {}", sends ? own : other, sends ? other : own,
                      operation.micro_batch, unit);

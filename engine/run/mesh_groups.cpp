@@ -20,20 +20,26 @@ MeshGroups::MeshGroups(World& world, const Mesh& mesh)
   if (mesh.pipeline > 1) split_pairs();
 }
 
-/// A stage has a previous and a next neighbor, so the boundaries between stages are split in two rounds: those after an
-/// even stage, then those after an odd one.
+/// A stage has a previous and a next neighbor, so the boundaries between stages are split in rounds: those after an even
+/// stage, those after an odd one, and in a ring the one after the last stage.
 void MeshGroups::split_pairs() {
+  const int last = mesh_.pipeline - 1, stage = coordinates_.pipeline;
   for (const Verb direction : kDirections) {
-    for (const int odd : {0, 1}) {
-      const bool precedes = coordinates_.pipeline % 2 == odd;  // this stage is the earlier one of the pair
-      const GroupId group = precedes ? GroupId::kNextStage : GroupId::kPreviousStage;
-      const int first = mesh_.members(group, world_.rank()).front();
-      auto pair = world_.communicator().split(first, world_.rank());
-      if (!has_neighbor(group)) continue;
-      const Verb verb = info(direction).group == group ? direction : counterpart(direction);
-      pairs_[pair_index(verb)] = std::move(pair);
-    }
+    for (const int odd : {0, 1})
+      split_pairs(direction, stage % 2 == odd && stage < last, stage % 2 != odd && stage > 0);
+    if (mesh_.ring) split_pairs(direction, stage == last, stage == 0);
   }
+}
+
+/// `precedes`, `follows`: this stage is the earlier, or the later, stage of a boundary that is split. Of all other
+/// stages, each rank gets a communicator of its own, which it discards.
+void MeshGroups::split_pairs(Verb direction, bool precedes, bool follows) {
+  const GroupId group = precedes ? GroupId::kNextStage : follows ? GroupId::kPreviousStage : GroupId::kRank;
+  const int first = mesh_.members(group, world_.rank()).front();
+  auto pair = world_.communicator().split(first, follows ? 1 : 0);
+  if (group == GroupId::kRank) return;
+  const Verb verb = info(direction).group == group ? direction : counterpart(direction);
+  pairs_[pair_index(verb)] = std::move(pair);
 }
 
 Communicator& MeshGroups::at(GroupId group) const {

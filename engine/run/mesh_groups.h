@@ -28,7 +28,7 @@ class MeshGroups {
   /// communicator may run its operations one after another, and opposite transfers would then wait for each other.
   static constexpr std::array kDirections{Verb::kSendActivations, Verb::kSendGradients};
   /// The communicator of the two ranks that make a transfer, and its index in all transfers' communicators. The rank on
-  /// the earlier stage is rank 0.
+  /// the earlier stage is rank 0. In a ring, the last stage is the earlier one of the pair with the first stage.
   Communicator& pair(Verb verb) const { return *pairs_[pair_index(verb)]; }
   static constexpr std::size_t kPairCount = 4;
   static constexpr std::size_t pair_index(Verb verb) {
@@ -41,6 +41,7 @@ class MeshGroups {
   static constexpr std::array kSplitGroups{GroupId::kShard, GroupId::kReplica, GroupId::kPipeline, GroupId::kStage};
 
   void split_pairs();
+  void split_pairs(Verb direction, bool precedes, bool follows);
 
   World& world_;
   Mesh mesh_;

@@ -1,9 +1,10 @@
 #include "engine/run/step_work.h"
 
+#include <algorithm>
 #include <cmath>
-#include <map>
-#include <tuple>
 
+#include "engine/plan/accesses.h"
+#include "engine/plan/pipeline.h"
 #include "engine/plan/sizes.h"
 #include "kernels/elementwise/kernels.h"
 
@@ -57,16 +58,15 @@ void StepWork::note_first_writes() {
   const auto& operations = plan_.schedule.operations;
   first_writes_.resize(operations.size());
   accumulating_flats_.resize(operations.size());
-  std::vector<bool> written(plan_.model.units.size(), false);
+  const auto accumulating = accumulating_units(plan_);
   for (OperationId id = 0; id < static_cast<OperationId>(operations.size()); ++id) {
     const Operation& operation = operations[id];
-    if (operation.verb == Verb::kReduce) written[operation.operand] = false;
     if (operation.verb != Verb::kBackward) continue;
     for (const UnitId unit : plan_.model.uses[operation.operand]) {
+      const bool adds = std::ranges::find(accumulating[id], unit) != accumulating[id].end();
       for (const int32_t f : plan_.flats_of_unit[unit]) {
-        if (plan_.flats[f].trainable) (written[unit] ? accumulating_flats_ : first_writes_)[id].push_back(f);
+        if (plan_.flats[f].trainable) (adds ? accumulating_flats_ : first_writes_)[id].push_back(f);
       }
-      written[unit] = true;
     }
   }
 }
@@ -75,16 +75,12 @@ void StepWork::note_first_writes() {
 void StepWork::note_transfers() {
   const auto& operations = plan_.schedule.operations;
   transfers_.resize(operations.size());
-  std::map<std::tuple<Role, int32_t, int32_t>, int64_t> offsets;  // role, owner and micro-batch
-  for (const PlannedBuffer& buffer : plan_.schedule.buffers)
-    if (is_activation(buffer.role)) offsets[{buffer.role, buffer.flat, buffer.micro_batch}] = buffer.offset_bytes;
+  const TransferBuffers buffers(plan_.schedule);
   for (OperationId id = 0; id < static_cast<OperationId>(operations.size()); ++id) {
     const Operation& operation = operations[id];
     if (!is_transfer(operation.verb)) continue;
     const bool activations = transfers_activations(operation.verb), sends = is_send(operation.verb);
-    const Role role = activations ? Role::kOutputActivations : Role::kActivationGradients;
-    const int64_t own = offsets.at({role, activations ? operation.operand : -1, operation.micro_batch});
-    const int64_t other = operation.peer_offset_bytes;
+    const int64_t own = buffers.of(id)->offset_bytes, other = operation.peer_offset_bytes;
     transfers_[id] = {.source = activations ? 0 : 1,
                       .target = activations ? 1 : 0,
                       .from_bytes = sends ? own : other,

@@ -20,27 +20,37 @@ inline float blocks_value(const std::string& parameter, int64_t element) {
   return 0.4f * initial_value(parameter, element);
 }
 
-/// Blocks y = x + B tanh(A x). Each block has one unit and one use. The loss is |y|^2 / 2 for the y of the last block.
-/// All saved activations are in memory that the engine allocates.
+/// Blocks y = x + B tanh(A x). Each block has one use. It has a unit of its own, except that a tied model's last block
+/// shares the unit of the first one. The loss is |y|^2 / 2 for the y of the last block. All saved activations are in
+/// memory that the engine allocates.
 class Blocks {
  public:
   float *a[kBlocks], *b[kBlocks], *d_a[kBlocks], *d_b[kBlocks];
   double loss = 0;
   int recomputed = 0;
   int throws_at = -1;
+  bool tied = false;
+
+  int unit_count() const { return kBlocks - (tied ? 1 : 0); }
+  int unit_of(int use) const { return use % unit_count(); }
 
   void declare(Engine& engine) {
-    for (int i = 0; i < kBlocks; ++i) {
+    for (int i = 0; i < unit_count(); ++i) {
       engine.add_unit(fmt::format("h.{}", i))
           .add("a", {kMiddle, kIn}, &a[i], &d_a[i])
           .add("b", {kIn, kMiddle}, &b[i], &d_b[i]);
+    }
+    if (tied) {
+      std::vector<std::vector<UnitId>> order;
+      for (int use = 0; use < kBlocks; ++use) order.push_back({unit_of(use)});
+      engine.declare_order(std::move(order));
     }
     engine.declare_activations(spec(), [this, &engine](const UseMemory& memory) {
       ++recomputed;
       if (memory.use == throws_at) throw std::runtime_error("injected failure in recompute");
       EXPECT_TRUE(memory.recomputed);
       EXPECT_EQ(memory.backward, nullptr);
-      run(engine, memory, [this, memory, p = a[memory.use]] { compute_saved(p, memory); });
+      run(engine, memory, [this, memory, p = a[unit_of(memory.use)]] { compute_saved(p, memory); });
     });
   }
   /// Fills the scratch with NaN before each run of a use, because the engine does not preserve scratch between runs.
@@ -60,7 +70,7 @@ class Blocks {
     engine.compute_stream().run([this, sample] { sample_ = sample; });
   }
   void forward(Engine& engine, const UseMemory& memory, double sample) {
-    run(engine, memory, [this, memory, sample, p = a[memory.use], q = b[memory.use]] {
+    run(engine, memory, [this, memory, sample, p = a[unit_of(memory.use)], q = b[unit_of(memory.use)]] {
       fill_scratch_with_nan(memory);
       compute_saved(p, memory, sample);
       compute_output(q, memory, sample);
@@ -69,8 +79,9 @@ class Blocks {
     });
   }
   void backward(Engine& engine, const UseMemory& memory) {
-    const int i = memory.use;
-    EXPECT_EQ(memory.output != nullptr, i == kBlocks - 1) << "only the last block reads its own output in backward";
+    const int i = unit_of(memory.use);
+    EXPECT_EQ(memory.output != nullptr, memory.use == kBlocks - 1)
+        << "only the last block reads its own output in backward";
     run(engine, memory, [this, memory, p = a[i], q = b[i], dp = d_a[i], dq = d_b[i]] {
       fill_scratch_with_nan(memory);
       run_backward(p, q, dp, dq, memory);
@@ -147,7 +158,8 @@ class Blocks {
 };
 
 struct EngineWithBlocks {
-  EngineWithBlocks(World& world, const EngineOptions& options) : engine(world, options) {
+  EngineWithBlocks(World& world, const EngineOptions& options, bool tied = false) : engine(world, options) {
+    blocks.tied = tied;
     blocks.declare(engine);
     engine.materialize([](const ParameterSpec& parameter, int64_t offset, std::span<float> values) {
       for (std::size_t i = 0; i < values.size(); ++i)
@@ -157,11 +169,11 @@ struct EngineWithBlocks {
   void micro_batch(double sample) {
     engine.micro_batch();
     for (int i = 0; i < kBlocks; ++i) {
-      const Scope live = engine.units()[i].forward();
+      const Scope live = engine.units()[blocks.unit_of(i)].forward();
       blocks.forward(engine, live.memory(), sample);
     }
     for (int i = kBlocks - 1; i >= 0; --i) {
-      const Scope live = engine.units()[i].backward();
+      const Scope live = engine.units()[blocks.unit_of(i)].backward();
       blocks.backward(engine, live.memory());
     }
   }

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <vector>
 
+#include "engine/plan/pipeline.h"
 #include "tests/engine/blocks_model.h"
 
 namespace aliquot::testing_model {
@@ -20,18 +21,19 @@ struct Trained {
 inline void run_step(EngineWithBlocks& setup, double first_sample) {
   auto& [blocks, engine] = setup;
   const auto& stage = engine.plan().stage;
-  const PassOrder order = pass_order_of(engine.plan().policy);
-  for (const auto& [stage_of_pass, pass, micro_batch] : order[static_cast<std::size_t>(stage.index)]) {
+  const PassOrder order = pass_order_of(engine.plan().policy, stage);
+  for (const auto& [virtual_stage, pass, micro_batch] : order[static_cast<std::size_t>(stage.index)]) {
     const double sample = first_sample + 0.1 * micro_batch;
     const bool forward = pass == PassKind::kForward;
-    for (int i = 0; i < stage.end_use - stage.first_use; ++i) {
+    const VirtualStage& run = stage.run(virtual_stage);
+    for (int i = 0; i < run.end_use - run.first_use; ++i) {
       blocks.select_sample(engine, sample);
       const auto work = engine.next();
       ASSERT_TRUE(work);
       EXPECT_EQ(work->kind, forward ? UseKind::kForward : UseKind::kBackward);
       EXPECT_EQ(work->micro_batch, micro_batch);
-      EXPECT_EQ(work->use, forward ? stage.first_use + i : stage.last_use() - i);
-      EXPECT_EQ(std::vector(work->units.begin(), work->units.end()), std::vector{work->use});
+      EXPECT_EQ(work->use, forward ? run.first_use + i : run.last_use() - i);
+      EXPECT_EQ(std::vector(work->units.begin(), work->units.end()), std::vector{blocks.unit_of(work->use)});
       if (forward)
         blocks.forward(engine, work->memory(), sample);
       else
@@ -43,13 +45,13 @@ inline void run_step(EngineWithBlocks& setup, double first_sample) {
 
 /// Trains three steps on `data_ranks` ranks per pipeline stage. Returns the results of the first rank of the last
 /// stage. Expects that the ledger of every rank equals the account.
-inline Trained train_by_passes(int data_ranks, const EngineOptions& options,
-                               const WorldOptions& world_options = kHosts) {
+inline Trained train_by_passes(int data_ranks, const EngineOptions& options, const WorldOptions& world_options = kHosts,
+                               bool tied = false) {
   Trained trained;
   World::threads(
       data_ranks * options.pipeline,
       [&](World& world) {
-        EngineWithBlocks setup(world, options);
+        EngineWithBlocks setup(world, options, tied);
         auto& [blocks, engine] = setup;
         Trained own;
         for (int step = 0; step < 3; ++step) {
@@ -59,7 +61,7 @@ inline Trained train_by_passes(int data_ranks, const EngineOptions& options,
           own.losses.push_back(blocks.loss), own.norms.push_back(report.gradient_norm);
         }
         EXPECT_EQ(world.device().ledger().peak(), account(engine.plan().schedule).peak);
-        for (int i = 0; i < kBlocks; ++i) {
+        for (int i = 0; i < blocks.unit_count(); ++i) {
           for (const char* name : {"a", "b"}) {
             const auto full = engine.read(fmt::format("h.{}.{}", i, name));
             own.parameters.insert(own.parameters.end(), full.begin(), full.end());

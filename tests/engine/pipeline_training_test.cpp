@@ -123,7 +123,7 @@ TEST(PipelineTraining, SavedActivationsAreThoseOfTheMicroBatchesInFlight) {
                 }));
                 most = std::max(most, saved);
               }
-              const int uses = plan.stage.end_use - plan.stage.first_use;
+              const int uses = plan.stage.use_count();
               const int in_flight = schedule == PipelineSchedule::kGpipe
                                         ? micro_batches
                                         : std::min(micro_batches, stages - plan.stage.index);
@@ -169,7 +169,7 @@ TEST(PipelineTraining, EveryEvaluationRunsAllUses) {
       [&](World& world) {
         EngineWithBlocks setup(world, {.pipeline = 2, .pipeline_cut = cut_of(2)});
         auto& [blocks, engine] = setup;
-        const int uses = engine.plan().stage.end_use - engine.plan().stage.first_use;
+        const int uses = engine.plan().stage.use_count();
         const auto evaluate = [&](int most) {
           int count = 0;
           while (count < most) {

@@ -46,11 +46,11 @@ void StepWriter::track_activations(int32_t v, OperationId compute) {
     if (of.output_in_backward) own.output.last = compute;
     add_activation_buffer(Role::kSavedActivations, use, visit, {own.saved_from, compute});
     Lifetime& gradients = activation_gradients(m);
-    if (use == stage_.last_use() && stage_.is_last()) gradients.first = compute;
+    if (use == visit.run->last_use() && stage_.is_last(*visit.run)) gradients.first = compute;
     gradients.last = compute;
   }
   if (visit.ends_pass) send(visit, compute);
-  if (backward && use == stage_.first_use)
+  if (backward && use == visit.run->first_use)
     add_activation_buffer(Role::kActivationGradients, -1, visit, activation_gradients(m));
   add_finished_outputs(visit);
 }
@@ -66,11 +66,11 @@ void StepWriter::add_finished_outputs(const Visit& visit) {
   };
   if (visit.verb == Verb::kBackward) {
     end(visit.use);
-    if (visit.use == stage_.first_use && !stage_.is_first()) end(visit.use - 1);
+    if (visit.use == visit.run->first_use && !visit.run->is_first()) end(visit.use - 1);
   }
   if (!policy_.evaluation) return;
   if (visit.use > 0) end(visit.use - 1);
-  if (visit.use == stage_.last_use()) end(visit.use);
+  if (visit.use == visit.run->last_use()) end(visit.use);
 }
 
 /// `sent`: an operation that sends the buffer, or kNone. It and the last operation of `life` must both end before the
@@ -83,24 +83,25 @@ void StepWriter::add_activation_buffer(Role role, int32_t use, const Visit& visi
   if (info(role).per_micro_batch) draft_.buffers.back().buffer.micro_batch = visit.micro_batch;
 }
 
-OperationId StepWriter::transfer(Verb verb, int32_t micro_batch, std::vector<Wait> after) {
+OperationId StepWriter::transfer(Verb verb, const VirtualStage& run, int32_t micro_batch, std::vector<Wait> after) {
   const bool to_next = info(verb).group == GroupId::kNextStage;
-  return add(verb, to_next ? stage_.last_use() : stage_.first_use - 1, micro_batch, std::move(after));
+  return add(verb, to_next ? run.last_use() : run.first_use - 1, micro_batch, std::move(after));
 }
 
 /// Receives the input of a pass. The memory of the input is in use from here on.
 void StepWriter::receive(const PipelineAction& pass) {
   const int32_t m = pass.micro_batch;
+  const VirtualStage& run = stage_.run(pass.stage);
   if (pass.pass == PassKind::kForward) {
-    KeptActivations& input = kept(m, stage_.first_use - 1);
+    KeptActivations& input = kept(m, run.first_use - 1);
     input = {};
-    const OperationId receive = transfer(Verb::kReceiveActivations, m);
+    const OperationId receive = transfer(Verb::kReceiveActivations, run, m);
     input.output = {receive, receive};
     input.received = receive;
   } else {
-    const OperationId receive = transfer(Verb::kReceiveGradients, m);
+    const OperationId receive = transfer(Verb::kReceiveGradients, run, m);
     activation_gradients(m) = {receive, receive};
-    kept(m, stage_.last_use()).gradient_received = receive;
+    kept(m, run.last_use()).gradient_received = receive;
   }
 }
 
@@ -108,9 +109,10 @@ void StepWriter::receive(const PipelineAction& pass) {
 /// gradient. A recompute that writes the stage's output again must wait until the first output has been sent.
 void StepWriter::wait_for_transfers(const Visit& visit, OperationId compute) {
   const int32_t m = visit.micro_batch;
-  if (visit.verb == Verb::kForward && visit.use == stage_.first_use && !stage_.is_first())
+  const VirtualStage& run = *visit.run;
+  if (visit.verb == Verb::kForward && visit.use == run.first_use && !run.is_first())
     wait(compute, {kept(m, visit.use - 1).received});
-  if (visit.verb == Verb::kBackward && visit.use == stage_.last_use() && !stage_.is_last())
+  if (visit.verb == Verb::kBackward && visit.use == run.last_use() && !stage_.is_last(run))
     wait(compute, {kept(m, visit.use).gradient_received});
   if (visit.verb == Verb::kRecompute && model_.activations.uses[visit.use].output_in_backward)
     wait(compute, {kept(m, visit.use).sent});
@@ -119,10 +121,11 @@ void StepWriter::wait_for_transfers(const Visit& visit, OperationId compute) {
 /// Sends the result of the pass that ends with this visit.
 void StepWriter::send(const Visit& visit, OperationId compute) {
   const int32_t m = visit.micro_batch;
-  if (visit.verb == Verb::kForward && !stage_.is_last())
-    kept(m, visit.use).sent = transfer(Verb::kSendActivations, m, {{compute}});
-  if (visit.verb == Verb::kBackward && !stage_.is_first())
-    activation_gradients(m).last = transfer(Verb::kSendGradients, m, {{compute}});
+  const VirtualStage& run = *visit.run;
+  if (visit.verb == Verb::kForward && !stage_.is_last(run))
+    kept(m, visit.use).sent = transfer(Verb::kSendActivations, run, m, {{compute}});
+  if (visit.verb == Verb::kBackward && !run.is_first())
+    activation_gradients(m).last = transfer(Verb::kSendGradients, run, m, {{compute}});
 }
 
 }  // namespace aliquot

@@ -6,28 +6,31 @@
 
 namespace aliquot {
 
+StepWriter::Lifetime& StepWriter::gradients(UnitId unit, int32_t micro_batch) {
+  std::vector<Lifetime>& all = units_[unit].gradients;
+  if (all.empty()) all.resize(interleaved_[unit] ? static_cast<std::size_t>(schedule_.micro_batches_in_flight) : 1);
+  return all[static_cast<std::size_t>(micro_batch) % all.size()];
+}
+
 void StepWriter::reduce_complete_units(int32_t v) {
   const Visit& visit = visits_[v];
   const bool last_micro_batch = visit.micro_batch == policy_.micro_batch_count - 1;
   if (!last_micro_batch && !schedule_.accumulate_into_shard) return;
   for (const UnitId unit : model_.uses[visit.use]) {
-    UnitState& state = units_[unit];
-    const bool needed_again =
-        state.next_need < state.needs.size() && visits_[state.needs[state.next_need]].micro_batch == visit.micro_batch;
-    if (!needed_again && trains(unit)) reduce(unit, visit.micro_batch, last_micro_batch);
+    if (visit.use == units_[unit].first_use && trains(unit)) reduce(unit, visit.micro_batch, last_micro_batch);
   }
 }
 
 void StepWriter::reduce(UnitId unit, int32_t micro_batch, bool last_micro_batch) {
   UnitState& state = units_[unit];
-  const OperationId reduce = add(Verb::kReduce, unit, micro_batch, {{state.last_backward}});
+  Lifetime& written = gradients(unit, micro_batch);
+  const OperationId reduce = add(Verb::kReduce, unit, micro_batch, {{written.last}});
   const ReduceRecipe recipe = recipes_.at(state.first_reduce == kNone, last_micro_batch, micro_batch);
   if (state.first_reduce == kNone) state.first_reduce = reduce;
-  if (has_persistent_gradients())
-    persistent_gradient_writes_.push_back({state.first_backward, unit, state.last_reduce});
+  if (has_persistent_gradients(unit)) persistent_gradient_writes_.push_back({written.first, unit, state.last_reduce});
   state.last_reduce = reduce;
   add_reduce_buffers(unit, reduce, recipe);
-  state.first_backward = kNone;
+  written = {};
   Accumulation into = recipe.into;
   OperationId sum = reduce;
   if (has_replicas() && (last_micro_batch || exchanges_each_micro_batch(plan_))) {
@@ -51,12 +54,15 @@ void StepWriter::add_reduce_buffers(UnitId unit, OperationId reduce, const Reduc
       const Role role = access->role;
       const auto is_same = [role](const Access& other) { return other.role == role; };
       if (!ends_with_reduce(role) || std::any_of(accesses.begin(), access, is_same)) continue;
-      if (role == Role::kGradients && has_persistent_gradients()) continue;
+      const bool gradients = role == Role::kGradients;
+      if (gradients && has_persistent_gradients(unit)) continue;
       const bool peers_read = std::any_of(access, accesses.end(), [&](const Access& other) {
         return is_same(other) && other.readers == GroupId::kShard;
       });
-      const OperationId first = role == Role::kGradients ? units_[unit].first_backward : reduce;
+      const int32_t micro_batch = draft_.operations[reduce].micro_batch;
+      const OperationId first = gradients ? this->gradients(unit, micro_batch).first : reduce;
       add_buffer(role, f, {first, reduce}, {{reduce, shard_group_if(peers_read)}});
+      if (gradients && interleaved_[unit]) draft_.buffers.back().buffer.micro_batch = micro_batch;
     }
   }
 }
@@ -131,6 +137,8 @@ void StepWriter::add_reduced_buffers(UnitId unit, OperationId norm) {
     const bool spread = state.spread != kNone, added_up_elsewhere = has_replicas() || schedule_.sums_in_levels;
     const OperationId used = flats_[f].matrices ? group_states_[group_of_unit_[unit]].blend : state.update;
     const OperationId last = spread ? state.spread : used;
+    if (spread && !has_persistent_gradients(unit))  // ranks of several nodes read parts from one another's buffers
+      add_buffer(Role::kGradients, f, {state.spread, used}, {{used}, {state.spread, shard_group_if(!one_node_)}});
     add_buffer(Role::kReducedGradients, f, {added_up_elsewhere ? complete : state.first_reduce, last},
                {{last, shard_group_if(spread)}});
   }
@@ -180,6 +188,7 @@ void StepWriter::add_spare_gradient_slot() {
   const auto count = static_cast<OperationId>(draft_.operations.size());
   for (auto& [buffer, ends] : draft_.buffers) {
     if (!ends_with_reduce(buffer.role) && buffer.role != Role::kReplicaPartialSums) continue;
+    if (buffer.micro_batch >= 0) continue;  // the next backward of the unit has another buffer already
     OperationId next = buffer.last;
     const auto overlaps = [](Verb verb) { return verb == Verb::kForward || verb == Verb::kBackward; };
     while (next < count && !overlaps(draft_.operations[next].verb)) ++next;
@@ -197,7 +206,7 @@ void StepWriter::add_persistent_buffers() {
     if (plan_.state_bytes_per_block(f) > 0) add_persistent_buffer(Role::kOptimizer, f);
     if (encodes_gradients(plan_) || encodes_exchanges(plan_)) add_persistent_buffer(Role::kErrorFeedbackResidual, f);
     if (needed_bytes(plan_, Role::kSegments, f) > 0) add_persistent_buffer(Role::kSegments, f);
-    if (has_persistent_gradients()) add_persistent_buffer(Role::kGradients, f);
+    if (has_persistent_gradients(flats_[f].unit)) add_persistent_buffer(Role::kGradients, f);
   }
 }
 

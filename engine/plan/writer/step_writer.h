@@ -38,20 +38,21 @@ class StepWriter {
     int32_t use;
     int32_t micro_batch;
     int32_t position;
-    int32_t pass = 0;                           // index of the pass in the step
-    bool ends_pass = false;                     // the last visit of a pass
+    const VirtualStage* run;
+    int32_t pass = 0;        // number of earlier passes in the step; those of the first of two runs do not count
+    bool ends_pass = false;  // the last visit of a pass
     std::vector<PipelineAction> receives = {};  // the passes whose input is received right before this visit
   };
 
   struct UnitState {
+    int32_t first_use = kNone;   // the unit's first use in the pipeline stage, whose backward is its last
     std::vector<int32_t> needs;  // indices of the visits that use the unit, in order
     std::size_t next_need = 0;   // index into `needs` of the first visit that is not yet written
     bool gathered = false;
     int32_t gathered_for_pass = 0;  // index of the first pass that the last gather serves
     bool gathered_before = false;   // at least once in this step
     OperationId refresh = kNone, last_gather = kNone, last_release = kNone;
-    OperationId first_backward = kNone;  // first one since the last reduce
-    OperationId last_backward = kNone;
+    std::vector<Lifetime> gradients;  // see gradients(): the backward operations since the last reduce
     OperationId first_reduce = kNone, last_reduce = kNone, exchange = kNone, spread = kNone, update = kNone,
                 publish = kNone;
     std::vector<OperationId> levels;  // with `reproducible`, by tree level: the reduce whose sum waits at that level
@@ -72,6 +73,7 @@ class StepWriter {
 
   bool is_zero_stage_3() const { return schedule_.zero_stage == 3; }
   bool has_persistent_gradients() const { return schedule_.zero_stage <= 1; }
+  bool has_persistent_gradients(UnitId unit) const { return has_persistent_gradients() && !interleaved_[unit]; }
   bool has_replicas() const { return policy_.replica_count > 1; }
   bool all_gathers_parameters() const { return schedule_.zero_stage == 1 || schedule_.zero_stage == 2; }
   bool trains(UnitId unit) const;
@@ -86,11 +88,11 @@ class StepWriter {
 
   void list_visits();
   void list_pass(const PipelineAction& pass);
-  void add_visit(Verb verb, int32_t use, int32_t micro_batch);
+  void add_visit(Verb verb, int32_t use, const PipelineAction& pass);
   void receive(const PipelineAction& pass);
   void wait_for_transfers(const Visit& visit, OperationId compute);
   void send(const Visit& visit, OperationId compute);
-  OperationId transfer(Verb verb, int32_t micro_batch, std::vector<Wait> after = {});
+  OperationId transfer(Verb verb, const VirtualStage& run, int32_t micro_batch, std::vector<Wait> after = {});
   void write_visit(int32_t v);
   void gather_for(int32_t v);
   void gather_quantized_shards(UnitId unit, int32_t micro_batch);
@@ -105,6 +107,8 @@ class StepWriter {
   /// The gradients of activations in a micro-batch.
   Lifetime& activation_gradients(int32_t micro_batch);
 
+  /// The first and the last backward that write the gradient which the next reduce of the micro-batch sums.
+  Lifetime& gradients(UnitId unit, int32_t micro_batch);
   void reduce_complete_units(int32_t v);
   void reduce(UnitId unit, int32_t micro_batch, bool last_micro_batch);
   void add_reduce_buffers(UnitId unit, OperationId reduce, const ReduceRecipe& recipe);
@@ -136,7 +140,8 @@ class StepWriter {
   bool one_node_;
   int rank_count_;
   ReduceRecipes recipes_;
-  std::vector<bool> recomputed_;  // by use
+  std::vector<bool> recomputed_;   // by use
+  std::vector<bool> interleaved_;  // result of units_with_interleaved_gradients()
   std::vector<Visit> visits_;
   std::vector<UnitState> units_;
   std::vector<int32_t> group_of_unit_;

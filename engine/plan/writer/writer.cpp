@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "engine/plan/pipeline.h"
 #include "engine/plan/sizes.h"
 #include "engine/plan/writer/step_writer.h"
 
@@ -19,6 +20,7 @@ StepWriter::StepWriter(const Plan& plan)
       rank_count_(plan.topology.rank_count()),
       recipes_(plan),
       recomputed_(recomputed_uses(plan.model, plan.policy)),
+      interleaved_(units_with_interleaved_gradients(plan.model, plan.policy, plan.stage)),
       units_(plan.model.units.size()),
       group_of_unit_(plan.model.units.size(), kNone),
       group_states_(plan.matrix_groups.size()),
@@ -52,7 +54,7 @@ bool StepWriter::trains(UnitId unit) const {
 Lane StepWriter::lane_of(Verb verb) const {
   if (is_transfer(verb)) {
     const bool to_next = info(verb).group == GroupId::kNextStage;
-    const int boundary = stage_.index - (to_next ? 0 : 1);
+    const int boundary = (stage_.index + (to_next ? 0 : stage_.count - 1)) % stage_.count;
     if (transfers_activations(verb)) return boundary % 2 == 0 ? Lane::kForward0 : Lane::kForward1;
     return boundary % 2 == 0 ? Lane::kBackward0 : Lane::kBackward1;
   }
@@ -96,37 +98,44 @@ void StepWriter::add_buffer(Role role, int32_t flat, Lifetime life, std::vector<
 }
 
 void StepWriter::list_visits() {
-  const PassOrder order = pass_order_of(policy_);
-  const Receives receives = receives_of(order, stage_.index);
+  const PassOrder order = pass_order_of(policy_, stage_);
+  const Receives receives = receives_of(order, stage_.index, stage_.tied_ends);
   const auto& passes = order[static_cast<std::size_t>(stage_.index)];
+  int32_t earlier = 0;
   for (std::size_t i = 0; i < passes.size(); ++i) {
     const std::size_t first = visits_.size();
     list_pass(passes[i]);
-    for (std::size_t v = first; v < visits_.size(); ++v) visits_[v].pass = static_cast<int32_t>(i);
+    for (std::size_t v = first; v < visits_.size(); ++v) visits_[v].pass = earlier;
     visits_[first].receives = receives[i];
     visits_.back().ends_pass = true;
+    if (visits_.back().run == &stage_.runs.back()) ++earlier;
   }
   for (int32_t v = 0; v < static_cast<int32_t>(visits_.size()); ++v) {
-    for (const UnitId unit : model_.uses[visits_[v].use]) units_[unit].needs.push_back(v);
+    const int32_t use = visits_[v].use;
+    for (const UnitId unit : model_.uses[use]) {
+      UnitState& state = units_[unit];
+      state.needs.push_back(v);
+      if (state.first_use == kNone || use < state.first_use) state.first_use = use;
+    }
   }
 }
 
 void StepWriter::list_pass(const PipelineAction& pass) {
-  const int32_t m = pass.micro_batch;
+  const VirtualStage& run = stage_.run(pass.stage);
   if (pass.pass == PassKind::kForward) {
-    for (int32_t u = stage_.first_use; u < stage_.end_use; ++u) add_visit(Verb::kForward, u, m);
+    for (int32_t u = run.first_use; u < run.end_use; ++u) add_visit(Verb::kForward, u, pass);
     return;
   }
-  for (int32_t u = stage_.last_use(); u >= stage_.first_use; --u) {
-    if (recomputed_[u]) add_visit(Verb::kRecompute, u, m);
-    add_visit(Verb::kBackward, u, m);
+  for (int32_t u = run.last_use(); u >= run.first_use; --u) {
+    if (recomputed_[u]) add_visit(Verb::kRecompute, u, pass);
+    add_visit(Verb::kBackward, u, pass);
   }
 }
 
-void StepWriter::add_visit(Verb verb, int32_t use, int32_t micro_batch) {
+void StepWriter::add_visit(Verb verb, int32_t use, const PipelineAction& pass) {
   const bool with_last = !visits_.empty() && visits_.back().verb == Verb::kRecompute;
   const int32_t place = visits_.empty() ? 0 : visits_.back().position + (with_last ? 0 : 1);
-  visits_.push_back({verb, use, micro_batch, place});
+  visits_.push_back({verb, use, pass.micro_batch, place, &stage_.run(pass.stage)});
 }
 
 void StepWriter::write_visit(int32_t v) {
@@ -144,8 +153,9 @@ void StepWriter::write_visit(int32_t v) {
     if (is_zero_stage_3()) wait(compute, {state.last_gather});
     ++state.next_need;
     if (visit.verb == Verb::kBackward && trains(unit)) {
-      if (state.first_backward == kNone) state.first_backward = compute;
-      state.last_backward = compute;
+      Lifetime& written = gradients(unit, visit.micro_batch);
+      if (written.first == kNone) written.first = compute;
+      written.last = compute;
     }
   }
   for (const UnitId unit : model_.uses[visit.use]) {
@@ -194,7 +204,7 @@ bool StepWriter::should_release(UnitId unit, int32_t v) const {
   const Visit& visit = visits_[v];
   const int64_t passes = visit.pass - state.gathered_for_pass + 1;
   if (passes < 2 * int64_t{policy_.gather_for}) return false;
-  const bool kept = visit.verb == Verb::kForward && visit.use >= stage_.end_use - policy_.keep_gathered;
+  const bool kept = visit.verb == Verb::kForward && visit.use >= stage_.runs.back().end_use - policy_.keep_gathered;
   return !kept && visits_[state.needs[state.next_need]].position > visit.position + std::max(policy_.prefetch, 1);
 }
 

@@ -47,7 +47,7 @@ void StepMemory::release(BufferId buffer) {
   entries_[buffer] = -1;
 }
 
-BufferId StepMemory::current(Role role, int32_t flat) const { return in_use_.at(role, flat, micro_batch_); }
+BufferId StepMemory::current(Role role, int32_t flat) const { return in_use_.find(role, flat, micro_batch_); }
 
 void StepMemory::begin_operation(OperationId operation) {
   micro_batch_ = plan_.schedule.operations[operation].micro_batch;

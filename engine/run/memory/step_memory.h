@@ -35,8 +35,8 @@ class StepMemory {
   void acquire(BufferId buffer);
   void release(BufferId buffer);
 
-  /// The current buffer with this role and owner, or kNoBuffer. For activations, the buffer of the current operation's
-  /// micro-batch.
+  /// The current buffer with this role and owner, or kNoBuffer. If there is a buffer for each micro-batch, that of the
+  /// current operation's micro-batch.
   BufferId current(Role role, int32_t flat) const;
   /// Until end_operation(), accesses belong to this operation and its micro-batch.
   void begin_operation(OperationId operation);

@@ -80,7 +80,8 @@ class Graph {
       for (int op = 0; op < counts_[static_cast<std::size_t>(s)] && stages_.size() > 1; ++op) {
         const Verb verb = operation(s, op).verb;
         if (!is_transfer(verb)) continue;
-        const int boundary = info(verb).group == GroupId::kNextStage ? s : s - 1;
+        const int count = static_cast<int>(stages_.size());
+        const int boundary = info(verb).group == GroupId::kNextStage ? s : (s + count - 1) % count;
         sides[{boundary, transfers_activations(verb), is_send(verb)}].push_back({s, op});
       }
     }
@@ -249,12 +250,17 @@ class Search {
  private:
   const Operation& operation() const { return plan_.schedule.operations[op_]; }
 
+  /// The newest buffer that is alive. A buffer for the operation's micro-batch comes before a common one.
   const PlannedBuffer* buffer(Role role, int32_t flat) {
     const PlannedBuffer* found = nullptr;
+    const auto is_better = [&](const PlannedBuffer& b) {
+      if (!found || b.micro_batch != found->micro_batch) return !found || b.micro_batch > found->micro_batch;
+      return b.first > found->first;
+    };
     for (const PlannedBuffer& b : plan_.schedule.buffers) {
       const bool alive = b.always || (b.first <= op_ && op_ <= b.last);
       const bool of_micro_batch = b.micro_batch < 0 || b.micro_batch == operation().micro_batch;
-      if (b.role == role && b.flat == flat && alive && of_micro_batch && (!found || b.first > found->first)) found = &b;
+      if (b.role == role && b.flat == flat && alive && of_micro_batch && is_better(b)) found = &b;
     }
     if (!found) race_ = fmt::format("operation {} accesses a buffer that does not exist", op_);
     return found;
@@ -347,8 +353,8 @@ class Search {
     access_own(role, forward ? operation().operand : -1, !sends, kAllStarted);
     if (sends || stages_.size() == 1) return;
     const int64_t begin = operation().peer_offset_bytes;
-    const int sender = index_ + (forward ? -1 : 1);
-    if (sender < 0 || sender >= static_cast<int>(stages_.size())) return;
+    const int count = static_cast<int>(stages_.size());
+    const int sender = (index_ + (forward ? count - 1 : 1)) % count;
     record_at(sender, replica_ * ranks_ + rank_, {begin, begin + transfer_bytes(plan_.model, operation())}, false,
               {kAllStarted, kDone}, true);
   }

@@ -224,16 +224,22 @@ RandomCase draw_pipeline(uint64_t seed, int most_stages, int most_ranks) {
   }
   model.uses.clear();
   for (UnitId unit = 0; unit < static_cast<UnitId>(model.units.size()); ++unit) model.uses.push_back({unit});
+  const bool tied = Dice(seed * 104729 + 3).one_in(2);  // the last use is of the first unit, as a tied head
+  if (tied) {
+    model.uses.push_back({0});
+    model.units.front().gradients = GradientMode::kAdd;
+  }
   model.activations = {};
   policy.recompute = kRecomputeAsNeeded;
   draw_activations(dice, drawn);
   for (UseActivations& use : model.activations.uses) use.output_bytes += 64;
   model.activations.backward_bytes += 64;
-  const auto uses = static_cast<int>(model.uses.size());
+  const int uses = static_cast<int>(model.uses.size()) - (tied ? 1 : 0);  // without that which moves to the last stage
   policy.pipeline = dice.roll(2, std::min(uses, most_stages));
   policy.pipeline_cut.assign(static_cast<std::size_t>(policy.pipeline), 1);
   for (int left = uses - policy.pipeline; left > 0; --left)
     ++policy.pipeline_cut[static_cast<std::size_t>(dice.roll(0, policy.pipeline - 1))];
+  if (tied) ++policy.pipeline_cut.front();
   policy.pipeline_schedule = dice.one_in(2) ? PipelineSchedule::kGpipe : PipelineSchedule::k1F1B;
   policy.pass_order.clear();
   if (dice.one_in(2)) policy.pass_order = draw_pass_order(dice, policy.pipeline, policy.micro_batch_count);

@@ -1,0 +1,209 @@
+// Training on a pipeline whose first and last use share a unit, as a token embedding that is tied to the head.
+#include <cmath>
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "tests/engine/blocks_training.h"
+#include "tests/support/adversarial_device.h"
+#include "tests/support/usage_error_message.h"
+
+namespace aliquot {
+namespace {
+
+using namespace testing_model;
+
+/// Five uses on the stages of a pipeline. The first use counts for the first stage, but the last stage runs it.
+std::vector<int> cut_of(int stages) {
+  return stages == 1   ? std::vector<int>{}
+         : stages == 2 ? std::vector{3, 2}
+         : stages == 3 ? std::vector{2, 2, 1}
+                       : std::vector{2, 1, 1, 1};
+}
+
+std::string describe(const EngineOptions& options) {
+  return fmt::format("{} stages, {}, ZeRO stage {}, {} micro-batches", options.pipeline,
+                     options.pipeline_schedule == PipelineSchedule::kGpipe ? "gpipe" : "1f1b", options.zero_stage,
+                     options.accumulate);
+}
+
+Trained train(int data_ranks, const EngineOptions& options, const WorldOptions& world = kHosts) {
+  return train_by_passes(data_ranks, options, world, true);
+}
+
+/// Calls `with` for pipelines of 2, 3 and 4 stages with both schedules.
+template <typename With>
+void for_pipelines(EngineOptions options, const With& with) {
+  for (const int stages : {2, 3, 4}) {
+    for (const auto schedule : {PipelineSchedule::k1F1B, PipelineSchedule::kGpipe}) {
+      options.pipeline = stages;
+      options.pipeline_cut = cut_of(stages);
+      options.pipeline_schedule = schedule;
+      with(options);
+    }
+  }
+}
+
+/// If each micro-batch is reduced, the gradients of both uses of a micro-batch are added as without a pipeline.
+TEST(TiedPipeline, DoesNotChangeResultsIfMicroBatchesAreAddedInTheShard) {
+  int cases = 0;
+  for (const int zero_stage : {0, 1, 2, 3}) {
+    for (const int micro_batches : {1, 2, 5, 8}) {
+      for (const int data_ranks : {1, 2}) {
+        const EngineOptions options{
+            .zero_stage = zero_stage, .accumulate = micro_batches, .accumulate_into = AccumulateInto::kShard};
+        const Trained reference = train(data_ranks, options);
+        ASSERT_TRUE(std::isfinite(reference.norms.back()) && reference.losses.back() > 0);
+        for_pipelines(options, [&](const EngineOptions& pipelined) {
+          EXPECT_TRUE(train(data_ranks, pipelined) == reference) << describe(pipelined);
+          ++cases;
+        });
+      }
+    }
+  }
+  EXPECT_EQ(cases, 192);
+}
+
+/// If micro-batches are added in the full gradients, those of the first use are added after those of the last use. The
+/// result does not depend on the pipeline, but may differ in its last bits from that without one.
+TEST(TiedPipeline, GivesOneResultForAllPipelinesIfMicroBatchesAreAddedInFullGradients) {
+  for (const int zero_stage : {0, 1, 2, 3}) {
+    const EngineOptions options{.zero_stage = zero_stage, .accumulate = 5, .accumulate_into = AccumulateInto::kFull};
+    const Trained alone = train(2, options);
+    std::optional<Trained> first;
+    for_pipelines(options, [&](const EngineOptions& pipelined) {
+      const Trained own = train(2, pipelined);
+      if (!first) first = own;
+      EXPECT_TRUE(own == *first) << describe(pipelined);
+    });
+    ASSERT_EQ(first->parameters.size(), alone.parameters.size());
+    for (std::size_t i = 0; i < alone.parameters.size(); ++i)
+      EXPECT_NEAR(first->parameters[i], alone.parameters[i], 1e-5f);
+  }
+}
+
+TEST(TiedPipeline, DoesNotChangeResultsWithOtherOptions) {
+  const EngineOptions all[] = {
+      {.recompute = 3},
+      {.zero_stage = 0, .reproducible = true},
+      {.replicas = 2, .reproducible = true},
+      {.zero_stage = 0, .replicas = 2},
+      {.zero_stage = 2, .replicas = 2},
+      {.zero_stage = 3, .prefetch = 3, .keep_gathered = 3, .gather = GatherMode::kCopy},
+      {.zero_stage = 3, .gather_for = kGatherForStep, .gather = GatherMode::kCopy},
+      {.zero_stage = 3, .gather_for = 2, .gather = GatherMode::kCopy},
+      {.zero_stage = 1, .update_in_backward = true, .clip = 0},
+      {.zero_stage = 3, .gather = GatherMode::kCopy, .update_in_backward = true, .clip = 0},
+      {.zero_stage = 3, .quantize_weights = true},
+      {.zero_stage = 3, .optimizer = Muon{}},
+      {.zero_stage = 0, .optimizer = Muon{}},
+      {.zero_stage = 3, .check = true},
+      {.zero_stage = 0, .recompute = 3, .check = true},
+      {.zero_stage = 3,
+       .precision = {.compute = DType::kFloat32, .gradients = DType::kFloat32, .reduce = DType::kBFloat16}},
+      {.zero_stage = 3, .offload_state = Offload::kHost, .offload_parameters = Offload::kHost}};
+  for (EngineOptions options : all) {
+    options.accumulate = 4;
+    options.accumulate_into = AccumulateInto::kShard;
+    const Trained reference = train(4, options);
+    for_pipelines(options, [&](const EngineOptions& pipelined) {
+      EXPECT_TRUE(train(4, pipelined) == reference) << describe(pipelined);
+    });
+  }
+}
+
+TEST(TiedPipeline, AdversarialSchedulingDoesNotChangeResults) {
+  for (const int zero_stage : {0, 1, 3}) {
+    const EngineOptions options{.zero_stage = zero_stage,
+                                .accumulate = 4,
+                                .accumulate_into = AccumulateInto::kShard,
+                                .recompute = 2,
+                                .gather = GatherMode::kCopy};
+    const Trained reference = train(2, options);
+    for_pipelines(options, [&](const EngineOptions& pipelined) {
+      for (uint64_t seed = 0; seed < 4; ++seed) {
+        AdversarialScheduler adversary(
+            seed, seed % 2 == 0 ? AdversarialScheduler::Compute::kInline : AdversarialScheduler::Compute::kQueued);
+        const WorldOptions world{.timeout_seconds = 60, .make_device = [&](int) { return adversary.make_device(); }};
+        EXPECT_TRUE(train(2, pipelined, world) == reference) << "seed " << seed << ", " << describe(pipelined);
+      }
+    });
+  }
+}
+
+/// The last stage keeps the full gradients of the shared unit for the micro-batches between the backward of the last
+/// use and that of the first one: at most one for each stage. The plan has no other table on other stages.
+TEST(TiedPipeline, OnlyTheLastStageHoldsTheSharedUnit) {
+  for (const int stages : {2, 3, 4}) {
+    World::threads(
+        stages,
+        [&](World& world) {
+          EngineWithBlocks setup(
+              world,
+              {.zero_stage = 3, .accumulate = 9, .pipeline = stages, .pipeline_cut = cut_of(stages), .prefetch = 0},
+              true);
+          const Plan& plan = setup.engine.plan();
+          EXPECT_EQ(plan.unit_is_here[0], plan.stage.is_last());
+          EXPECT_TRUE(plan.stage.tied_ends);
+          int most = 0;
+          for (OperationId id = 0; id < static_cast<OperationId>(plan.schedule.operations.size()); ++id) {
+            const auto exists = [&](const PlannedBuffer& buffer) {
+              return buffer.role == Role::kGradients && plan.flats[buffer.flat].unit == 0 && buffer.first <= id &&
+                     id <= buffer.last;
+            };
+            most = std::max(most, static_cast<int>(std::ranges::count_if(plan.schedule.buffers, exists)));
+          }
+          EXPECT_LE(most, plan.stage.is_last() ? stages : 0);
+          EXPECT_GE(most, plan.stage.is_last() ? 2 : 0);
+        },
+        kHosts);
+  }
+}
+
+TEST(TiedPipeline, EvaluationRunsBothEnds) {
+  World::threads(
+      2,
+      [&](World& world) {
+        EngineWithBlocks setup(world, {.pipeline = 2, .pipeline_cut = cut_of(2)}, true);
+        auto& [blocks, engine] = setup;
+        std::vector<int> uses;
+        while (const auto work = engine.next_evaluation()) {
+          uses.push_back(work->use);
+          blocks.forward(engine, work->memory(), 0.5);
+        }
+        EXPECT_EQ(uses, world.rank() == 0 ? (std::vector{1, 2}) : (std::vector{0, 3, 4}));
+        run_step(setup, 0.25);
+        EXPECT_FALSE(engine.step().skipped);
+      },
+      kHosts);
+}
+
+std::string refusal(const EngineOptions& options) {
+  std::string message;
+  World::threads(
+      2,
+      [&](World& world) {
+        const std::string own = test::usage_error_message([&] { EngineWithBlocks setup(world, options, true); });
+        if (world.rank() == 0) message = own;
+      },
+      kHosts);
+  return message;
+}
+
+TEST(TiedPipeline, ACutThatLeavesNoUseForTheFirstStageIsRefused) {
+  EXPECT_NE(refusal({.pipeline = 2, .pipeline_cut = {1, 4}}).find("unit h.0 is used on pipeline stages 0 and 1"),
+            std::string::npos);
+}
+
+/// The default cut leaves the first stage a use of its own.
+TEST(TiedPipeline, TheDefaultCutIsPossible) {
+  World::threads(
+      4,
+      [&](World& world) {
+        EngineWithBlocks setup(world, {.pipeline = 4}, true);
+        EXPECT_EQ(setup.engine.plan().stage.use_count(), world.rank() == 3 ? 2 : 1);
+      },
+      kHosts);
+}
+
+}  // namespace
+}  // namespace aliquot
