@@ -94,10 +94,12 @@ PipelineCut cut_pipeline(const ModelSpec& model, int stages, const CostModel& co
     }
     loads.push_back({.seconds = seconds});
   }
-  // Tied uses count as part of the first stage, but the last stage runs them.
+  // Tied uses count as part of the first stage, but the last stage runs them. It has the elements of their parameters
+  // already.
   const auto uses = static_cast<int32_t>(loads.size());
   const int32_t tied = stages > 1 ? tied_uses(model, std::max(uses - stages, 0), uses - 1) : 0;
-  for (int32_t use = 0; use < tied; ++use) loads.back().seconds += loads[static_cast<std::size_t>(use)].seconds;
+  for (int32_t use = 0; use < tied && !cost.uses.empty(); ++use)
+    loads.back().seconds += loads[static_cast<std::size_t>(use)].seconds;
   const std::span<const UseLoad> others = std::span(loads).subspan(static_cast<std::size_t>(tied));
   PipelineCut cut = cut_pipeline({.uses = others, .in_flight = std::vector<int>(static_cast<std::size_t>(stages), 1)});
   cut.front() += tied;

@@ -53,20 +53,20 @@ struct MeshCoordinates {
   friend bool operator==(const MeshCoordinates&, const MeshCoordinates&) = default;
 };
 
-/// The numbers of ranks in each dimension, and the neighbors of pipeline stages. The tensor coordinate varies fastest with the rank, because tensor groups
-/// need the fastest links; then shard, replica and pipeline.
+/// The numbers of ranks in each dimension, and the neighbors of pipeline stages. The tensor coordinate varies fastest
+/// with the rank, because tensor groups need the fastest links; then shard, replica and pipeline.
 struct Mesh {
   int pipeline = 1, replica = 1, shard = 1, tensor = 1;
-  bool ring = false;  // the first pipeline stage is the next one of the last
+  bool ring = false;  // the stage after the last pipeline stage is the first one
 
   int rank_count() const { return pipeline * replica * shard * tensor; }
   /// The number of ranks of a group. Of a pair of stages, 1 if the pipeline has one stage.
   int size(GroupId group) const;
   MeshCoordinates coordinates(int rank) const;
   int rank(const MeshCoordinates& at) const;
-  /// The global ranks of the group that contains `rank`, ascending. Of a pair of stages: the rank on the earlier stage,
-  /// then that on the next one. Without `ring`, the first stage has no previous one, and the last stage no next one; the
-  /// pair is then the rank alone.
+  /// The global ranks of the group that contains `rank`, ascending. Of a pair of stages: the rank on the earlier one,
+  /// then the one on the later stage. Without `ring`, the first stage has no previous stage, and the last one no next
+  /// stage. The pair is then the rank alone.
   std::vector<int> members(GroupId group, int rank) const;
 
   friend bool operator==(const Mesh&, const Mesh&) = default;

@@ -135,14 +135,13 @@ PassOrder pass_order_of(const Policy& policy, const PipelineStage& stage) {
   return stage.tied_ends ? with_tied_ends(order, !accumulates_into_shard(policy)) : order;
 }
 
-std::vector<bool> units_with_interleaved_gradients(const ModelSpec& model, const Policy& policy,
-                                                   const PipelineStage& stage) {
-  std::vector<bool> interleaved(model.units.size(), false);
-  if (stage.runs.size() < 2 || policy.micro_batch_count == 1 || !accumulates_into_shard(policy)) return interleaved;
-  std::vector<int32_t> run_of_unit(model.units.size(), -1);
-  for (const VirtualStage& run : stage.runs) {
+std::vector<bool> units_with_interleaved_gradients(const Plan& plan) {
+  std::vector<bool> interleaved(plan.model.units.size(), false);
+  if (plan.stage.runs.size() < 2 || !plan.schedule.accumulate_into_shard) return interleaved;
+  std::vector<int32_t> run_of_unit(plan.model.units.size(), -1);
+  for (const VirtualStage& run : plan.stage.runs) {
     for (int32_t use = run.first_use; use < run.end_use; ++use) {
-      for (const UnitId unit : model.uses[use]) {
+      for (const UnitId unit : plan.model.uses[use]) {
         if (run_of_unit[unit] >= 0 && run_of_unit[unit] != run.index) interleaved[unit] = true;
         run_of_unit[unit] = run.index;
       }

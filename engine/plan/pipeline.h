@@ -13,8 +13,8 @@ namespace aliquot {
 /// if the model cannot be divided there: a unit is used on two stages, or the activations at a boundary are not
 /// declared.
 ///
-/// If the first uses of the model share a unit with uses of the last stage (a tied embedding), the last stage runs these
-/// first uses too. The table then stays on one stage: only activations and their gradients are sent.
+/// If the first uses of the model share a unit with uses of the last stage (a tied embedding), the last stage also runs
+/// these first uses. The table then stays on one stage: only activations and their gradients are sent.
 std::vector<PipelineStage> pipeline_stages(const ModelSpec& model, const Policy& policy);
 
 /// How many of the first `end` uses, without a gap, share a unit with a use from `first_of_last` on.
@@ -24,9 +24,8 @@ int32_t tied_uses(const ModelSpec& model, int32_t end, int32_t first_of_last);
 PassOrder pass_order_of(const Policy& policy, const PipelineStage& stage);
 
 /// The units whose gradients of several micro-batches exist at the same time, before they are reduced: units with uses
-/// in two virtual stages of the stage, if each micro-batch is reduced.
-std::vector<bool> units_with_interleaved_gradients(const ModelSpec& model, const Policy& policy,
-                                                   const PipelineStage& stage);
+/// in two virtual stages of the stage, if each micro-batch is reduced (Schedule::accumulate_into_shard).
+std::vector<bool> units_with_interleaved_gradients(const Plan& plan);
 
 /// The buffers that the sends and receives of a stage read or write. The schedule must outlive it.
 class TransferBuffers {

@@ -2,6 +2,7 @@
 #include <bit>
 #include <fmt/format.h>
 #include <numeric>
+#include <tuple>
 
 #include "engine/plan/pipeline.h"
 #include "engine/plan/schedule.h"
@@ -329,15 +330,35 @@ Plan plan(const ModelSpec& model, const Policy& policy, const Topology& topology
   return std::move(plan_pipeline(model, policy, topology).front());
 }
 
+namespace {
+
+/// Training and evaluation use the same memory.
+void require_same_persistent_buffers(const Schedule& training, const Schedule& evaluation) {
+  const auto persistent = [](const Schedule& schedule) {
+    std::vector<std::tuple<Role, int32_t, Space, int64_t, int64_t>> buffers;
+    for (const PlannedBuffer& b : schedule.buffers) {
+      if (b.always) buffers.emplace_back(b.role, b.flat, b.space, b.offset_bytes, b.size_bytes);
+    }
+    std::ranges::sort(buffers);
+    return buffers;
+  };
+  if (persistent(training) != persistent(evaluation))
+    throw FaultError("the plan of the evaluation has other persistent buffers than the plan of training");
+}
+
+}  // namespace
+
 Plan evaluation_of(const Plan& training) {
   Plan plan = training;
   plan.policy.evaluation = true;
   plan.policy.micro_batch_count = 1;
   plan.schedule = {.view = training.schedule.view,
+                   .accumulate_into_shard = training.schedule.accumulate_into_shard,
                    .reduces_in_place = training.schedule.reduces_in_place,
                    .zero_stage = training.schedule.zero_stage};
   lay_out(plan);
   plan.schedule.stream_bytes = training.schedule.stream_bytes;
+  require_same_persistent_buffers(training.schedule, plan.schedule);
   return plan;
 }
 

@@ -20,8 +20,8 @@ MeshGroups::MeshGroups(World& world, const Mesh& mesh)
   if (mesh.pipeline > 1) split_pairs();
 }
 
-/// A stage has a previous and a next neighbor, so the boundaries between stages are split in rounds: those after an even
-/// stage, those after an odd one, and in a ring the one after the last stage.
+/// A stage has a previous and a next neighbor, so the boundaries between stages are split in rounds: those after an
+/// even stage, those after an odd one, and in a ring the one after the last stage.
 void MeshGroups::split_pairs() {
   const int last = mesh_.pipeline - 1, stage = coordinates_.pipeline;
   for (const Verb direction : kDirections) {
@@ -31,8 +31,8 @@ void MeshGroups::split_pairs() {
   }
 }
 
-/// `precedes`, `follows`: this stage is the earlier, or the later, stage of a boundary that is split. Of all other
-/// stages, each rank gets a communicator of its own, which it discards.
+/// `precedes`, `follows`: this stage is the earlier, or the later, stage of a boundary that is split. Other ranks take
+/// part in the split, because it is collective, and discard the communicator.
 void MeshGroups::split_pairs(Verb direction, bool precedes, bool follows) {
   const GroupId group = precedes ? GroupId::kNextStage : follows ? GroupId::kPreviousStage : GroupId::kRank;
   const int first = mesh_.members(group, world_.rank()).front();

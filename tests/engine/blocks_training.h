@@ -1,8 +1,11 @@
 #pragma once
 // Training of the model in blocks_model.h, pass by pass, and the results that tests compare.
 
+#include <cmath>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <map>
+#include <string>
 #include <vector>
 
 #include "engine/plan/pipeline.h"
@@ -71,6 +74,57 @@ inline Trained train_by_passes(int data_ranks, const EngineOptions& options, con
       },
       world_options);
   return trained;
+}
+
+inline std::string describe(const EngineOptions& options) {
+  return fmt::format("{} stages, {}, ZeRO stage {}, {} micro-batches", options.pipeline,
+                     options.pipeline_schedule == PipelineSchedule::kGpipe ? "gpipe" : "1f1b", options.zero_stage,
+                     options.accumulate);
+}
+
+/// Five uses on the stages of a pipeline. In a tied model, the first use counts for the first stage, but the last stage
+/// runs it.
+inline std::vector<int> cut_of(int stages, bool tied) {
+  const std::vector<int> cuts[] = {{}, {2, 3}, {1, 3, 1}, {1, 2, 1, 1}, {1, 1, 1, 1, 1}};
+  const std::vector<int> tied_cuts[] = {{}, {3, 2}, {2, 2, 1}, {2, 1, 1, 1}};
+  return (tied ? tied_cuts : cuts)[stages - 1];
+}
+
+/// Calls `with` for both orders of passes.
+template <typename With>
+void for_schedules(EngineOptions options, int stages, bool tied, const With& with) {
+  options.pipeline = stages;
+  options.pipeline_cut = cut_of(stages, tied);
+  for (const auto schedule : {PipelineSchedule::k1F1B, PipelineSchedule::kGpipe}) {
+    options.pipeline_schedule = schedule;
+    with(options);
+  }
+}
+
+/// Expects that pipelines of 2, 3 and 4 stages give the results of one stage, with both orders of passes, all ZeRO
+/// stages, 1 and 2 ranks per stage, and, on p stages, 1, p, 2 p + 1 and 4 p micro-batches. Returns the number of
+/// pipelines.
+inline int expect_one_result(bool tied) {
+  int cases = 0;
+  for (const int zero_stage : {0, 1, 2, 3}) {
+    for (const int data_ranks : {1, 2}) {
+      std::map<int, Trained> alone;  // by number of micro-batches
+      for (const int stages : {2, 3, 4}) {
+        for (const int micro_batches : {1, stages, 2 * stages + 1, 4 * stages}) {
+          const EngineOptions options{
+              .zero_stage = zero_stage, .accumulate = micro_batches, .accumulate_into = AccumulateInto::kShard};
+          auto& reference = alone[micro_batches];
+          if (reference.losses.empty()) reference = train_by_passes(data_ranks, options, kHosts, tied);
+          EXPECT_TRUE(std::isfinite(reference.norms.back()) && reference.losses.back() > 0);
+          for_schedules(options, stages, tied, [&](const EngineOptions& pipelined) {
+            EXPECT_TRUE(train_by_passes(data_ranks, pipelined, kHosts, tied) == reference) << describe(pipelined);
+            ++cases;
+          });
+        }
+      }
+    }
+  }
+  return cases;
 }
 
 }  // namespace aliquot::testing_model

@@ -1,7 +1,6 @@
 // Training on a pipeline whose first and last use share a unit, as a token embedding that is tied to the head.
-#include <cmath>
-#include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <optional>
 
 #include "tests/engine/blocks_training.h"
 #include "tests/support/adversarial_device.h"
@@ -12,19 +11,7 @@ namespace {
 
 using namespace testing_model;
 
-/// Five uses on the stages of a pipeline. The first use counts for the first stage, but the last stage runs it.
-std::vector<int> cut_of(int stages) {
-  return stages == 1   ? std::vector<int>{}
-         : stages == 2 ? std::vector{3, 2}
-         : stages == 3 ? std::vector{2, 2, 1}
-                       : std::vector{2, 1, 1, 1};
-}
-
-std::string describe(const EngineOptions& options) {
-  return fmt::format("{} stages, {}, ZeRO stage {}, {} micro-batches", options.pipeline,
-                     options.pipeline_schedule == PipelineSchedule::kGpipe ? "gpipe" : "1f1b", options.zero_stage,
-                     options.accumulate);
-}
+std::vector<int> cut_of(int stages) { return testing_model::cut_of(stages, true); }
 
 Trained train(int data_ranks, const EngineOptions& options, const WorldOptions& world = kHosts) {
   return train_by_passes(data_ranks, options, world, true);
@@ -32,36 +19,12 @@ Trained train(int data_ranks, const EngineOptions& options, const WorldOptions& 
 
 /// Calls `with` for pipelines of 2, 3 and 4 stages with both schedules.
 template <typename With>
-void for_pipelines(EngineOptions options, const With& with) {
-  for (const int stages : {2, 3, 4}) {
-    for (const auto schedule : {PipelineSchedule::k1F1B, PipelineSchedule::kGpipe}) {
-      options.pipeline = stages;
-      options.pipeline_cut = cut_of(stages);
-      options.pipeline_schedule = schedule;
-      with(options);
-    }
-  }
+void for_pipelines(const EngineOptions& options, const With& with) {
+  for (const int stages : {2, 3, 4}) for_schedules(options, stages, true, with);
 }
 
 /// If each micro-batch is reduced, the gradients of both uses of a micro-batch are added as without a pipeline.
-TEST(TiedPipeline, DoesNotChangeResultsIfMicroBatchesAreAddedInTheShard) {
-  int cases = 0;
-  for (const int zero_stage : {0, 1, 2, 3}) {
-    for (const int micro_batches : {1, 2, 5, 8}) {
-      for (const int data_ranks : {1, 2}) {
-        const EngineOptions options{
-            .zero_stage = zero_stage, .accumulate = micro_batches, .accumulate_into = AccumulateInto::kShard};
-        const Trained reference = train(data_ranks, options);
-        ASSERT_TRUE(std::isfinite(reference.norms.back()) && reference.losses.back() > 0);
-        for_pipelines(options, [&](const EngineOptions& pipelined) {
-          EXPECT_TRUE(train(data_ranks, pipelined) == reference) << describe(pipelined);
-          ++cases;
-        });
-      }
-    }
-  }
-  EXPECT_EQ(cases, 192);
-}
+TEST(TiedPipeline, DoesNotChangeResultsIfMicroBatchesAreAddedInTheShard) { EXPECT_EQ(expect_one_result(true), 192); }
 
 /// If micro-batches are added in the full gradients, those of the first use are added after those of the last use. The
 /// result does not depend on the pipeline, but may differ in its last bits from that without one.

@@ -20,7 +20,7 @@ StepWriter::StepWriter(const Plan& plan)
       rank_count_(plan.topology.rank_count()),
       recipes_(plan),
       recomputed_(recomputed_uses(plan.model, plan.policy)),
-      interleaved_(units_with_interleaved_gradients(plan.model, plan.policy, plan.stage)),
+      interleaved_(units_with_interleaved_gradients(plan)),
       units_(plan.model.units.size()),
       group_of_unit_(plan.model.units.size(), kNone),
       group_states_(plan.matrix_groups.size()),

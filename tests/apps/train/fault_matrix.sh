@@ -163,6 +163,8 @@ piped() {
     stage "$world" "$second" receive "$kind" 3 --pipeline 2 --tied off --accumulate 2
     stage "$world" "$second" send-gradient "$kind" 3 --pipeline 2 --tied off --accumulate 2
     stage "$world" 0 receive-gradient "$kind" 3 --pipeline 2 --tied off --accumulate 2
+    stage "$world" "$second" send "$kind" 3 --pipeline 2 --tied on --accumulate 2
+    stage "$world" 0 send-gradient "$kind" 3 --pipeline 2 --tied on --accumulate 2
   done
 }
 
