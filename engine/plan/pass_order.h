@@ -26,8 +26,8 @@ struct PipelineAction {
   friend bool operator==(const PipelineAction&, const PipelineAction&) = default;
 };
 
-/// The numbers of ranks of the pipeline, of micro-batches, and of virtual stages per rank. Virtual stage 0 is on rank 0.
-/// Each next virtual stage is on the next rank, and after the last rank on rank 0 again.
+/// The numbers of ranks of the pipeline, of micro-batches, and of virtual stages per rank. Virtual stage s is on rank
+/// s % ranks.
 struct PipelineShape {
   int ranks = 1, micro_batches = 1, virtual_stages = 1;
   /// The last rank runs one more virtual stage, number 0, because its uses share parameters with those of the last
