@@ -118,6 +118,13 @@ constexpr auto kKeys = std::to_array<DeepspeedKey>({
     {"zero_optimization.cpu_offload_params", kRead},
     {"zero_optimization.cpu_offload_use_pin_memory", kIgnored},
 
+    {"pipeline.stages", kMapped, "pipeline"},
+    {"pipeline.partition", kIgnored},
+    {"pipeline.seed_layers", kIgnored},
+    {"pipeline.activation_checkpoint_interval", kIgnored},
+    {"pipeline.pipe_partitioned", kIgnored},
+    {"pipeline.grad_partitioned", kIgnored},
+
     {"sparse_gradients", kFixed, "false"},
     {"prescale_gradients", kIgnored},
     {"gradient_predivide_factor", kIgnored},

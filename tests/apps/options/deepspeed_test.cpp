@@ -147,6 +147,9 @@ const std::vector<MappedKeyCase> kMappedKeyCases = {
     {zero(R"("zero_quantized_gradients": true)"), "quantize", "gradients"},
     {zero(R"("zero_quantized_weights": true, "zero_quantized_gradients": true)"), "quantize", "both"},
     {zero(R"("stage3_prefetch_bucket_size": 0)"), "prefetch", "0"},
+    {R"({"pipeline": {"stages": 4}})", "pipeline", "4"},
+    {R"({"pipeline": {"stages": "auto"}})", "pipeline", "1"},
+    {R"({"pipeline": {"partition": "uniform"}})", "pipeline", "1"},
 };
 
 TEST_F(Deepspeed, SupportedKeysSetOptions) {
@@ -213,6 +216,11 @@ TEST_F(Deepspeed, IgnoredKeysAreListedInOneRemark) {
     options("{" + block + "}");
     const std::string name = block.substr(1, block.find('"', 1) - 1);
     EXPECT_NE(remark().find("no effect in Aliquot: " + name), std::string::npos) << remark();
+  }
+  for (const std::string key :
+       {"partition", "seed_layers", "activation_checkpoint_interval", "pipe_partitioned", "grad_partitioned"}) {
+    options(R"({"pipeline": {"stages": 2, ")" + key + "\": 1}}");
+    EXPECT_TRUE(remark().ends_with("no effect in Aliquot: pipeline." + key)) << remark();
   }
   options(R"({"fp16": {"enabled": false, "opt_level": "O2"}})");
   EXPECT_TRUE(remark().ends_with(": fp16.opt_level")) << remark();
