@@ -2,6 +2,7 @@
 // The flight records of a failed run.
 
 #include <map>
+#include <string>
 #include <vector>
 
 #include "apps/explain/collectives.h"
@@ -17,6 +18,8 @@ struct Evidence {
   Evidence& operator=(const Evidence&) = delete;
 
   const FlightRecord& of(int rank) const { return *by_rank.at(rank); }
+  /// "rank 3", or "rank 3 (pipeline stage 1 of 2, shard 1 of 2)" if there are several pipeline stages or replicas.
+  std::string rank_text(int rank) const;
   bool has(int rank) const { return by_rank.contains(rank); }
   /// Whether the rank's record is truncated. The rank may then have issued more collectives than its record has.
   bool is_truncated(int rank) const { return has(rank) && !of(rank).complete; }

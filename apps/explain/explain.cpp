@@ -116,7 +116,7 @@ std::string host_waits_text(const FlightRecord& record) {
 /// The lines about one rank. `said` is the lowest rank with the same message, which may be this rank.
 std::string line_of(const Evidence& evidence, const FlightRecord& record, int said) {
   const std::string why = record.why.empty() ? "no message" : record.why;
-  std::string text = fmt::format("\nrank {}: {}\n", record.rank,
+  std::string text = fmt::format("\n{}: {}\n", evidence.rank_text(record.rank),
                                  said == record.rank ? why : fmt::format("same message as rank {}", said));
   if (!record.place.empty()) text += fmt::format("  training thread was at {}\n", record.place);
   return text + (record.complete ? last_collective_text(evidence, record) : "") + host_waits_text(record);

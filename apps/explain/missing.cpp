@@ -22,7 +22,7 @@ const FlightEntry* last_before(const Evidence& evidence, const CollectiveRecord&
 
 std::string missing_rank_text(const Evidence& evidence, const PendingCollective& wait, int rank) {
   const FlightRecord& record = evidence.of(rank);
-  std::string text = fmt::format("  rank {} ", rank);
+  std::string text = "  " + evidence.rank_text(rank) + " ";
   const FlightEntry* last = last_before(evidence, *wait.collective, rank);
   text += last == nullptr ? "had reached no earlier one"
                           : fmt::format("had last reached #{}, {}", last->sequence, operation_text(*last));
@@ -32,12 +32,12 @@ std::string missing_rank_text(const Evidence& evidence, const PendingCollective&
   return text + ".\n";
 }
 
-std::string missing_records_text(const std::vector<int>& ranks) {
+std::string missing_records_text(const Evidence& evidence, const std::vector<int>& ranks) {
   if (ranks.empty()) return {};
   const bool one = ranks.size() == 1;
-  return fmt::format("  {} left no record: {} killed, {} failed, or {} in another directory.\n", ranks_text(ranks),
-                     one ? "it was" : "they were", one ? "its node" : "their nodes",
-                     one ? "its file is" : "their files are");
+  return fmt::format("  {} left no record: {} killed, {} failed, or {} in another directory.\n",
+                     one ? evidence.rank_text(ranks.front()) : ranks_text(ranks), one ? "it was" : "they were",
+                     one ? "its node" : "their nodes", one ? "its file is" : "their files are");
 }
 
 /// "collective #13 of the reduce lane, reduce-scatter of 256 float32 (h.1, step 3)", "rendezvous #7 (save, step 20)".
@@ -60,7 +60,7 @@ std::string never_arrived_text(const Evidence& evidence, const PendingCollective
       without_records.push_back(rank);
     }
   }
-  return text + missing_records_text(without_records);
+  return text + missing_records_text(evidence, without_records);
 }
 
 std::string late_arrival_text(const PendingCollective& wait) {

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "kernels/system/error.h"
+#include "sharding/flight/flight_recorder.h"
 
 namespace aliquot {
 
@@ -18,6 +19,7 @@ MeshGroups::MeshGroups(World& world, const Mesh& mesh)
     groups_[i] = world.communicator().split(first, world.rank());
   }
   if (mesh.pipeline > 1) split_pairs();
+  if (world.flight() != nullptr) world.flight()->set_mesh({mesh.pipeline, mesh.replica, mesh.shard, mesh.tensor});
 }
 
 /// A stage has a previous and a next neighbor, so the boundaries between stages are split in rounds: those after an

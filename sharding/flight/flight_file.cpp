@@ -121,6 +121,8 @@ class Reader {
       record_.written = time(value);
     } else if (name == "utc") {
       record_.written_utc = utc(value);
+    } else if (name == "mesh") {
+      set_mesh(value);
     } else if (name == "end") {
       const std::size_t count = record_.entries.size() + record_.rendezvous.size();
       if (number<std::size_t>(value, 0, SIZE_MAX) != count)
@@ -137,6 +139,18 @@ class Reader {
     for (const std::string_view name : {"run", "rank", "ranks"}) {
       if (!seen_keys_.contains(name)) fail(fmt::format("the line '{}' is missing", name));
     }
+  }
+
+  void set_mesh(std::string_view value) {
+    if (!seen_keys_.contains("ranks")) fail("the line 'ranks' must precede the line 'mesh'");
+    const auto fields = split_fields(value, ' ');
+    if (fields.size() != record_.mesh.size()) fail(fmt::format("expected {} numbers", record_.mesh.size()));
+    int64_t product = 1;
+    for (std::size_t i = 0; i < fields.size(); ++i) {
+      record_.mesh[i] = number(fields[i], 1, record_.rank_count);
+      product *= record_.mesh[i];
+    }
+    if (product != record_.rank_count) fail(fmt::format("the mesh does not have {} ranks", record_.rank_count));
   }
 
   void add_group(std::string_view value) {
@@ -217,6 +231,7 @@ std::string flight_text(const FlightRecord& record) {
                                  replace_control_characters(record.why), replace_control_characters(record.place),
                                  seconds(record.written));
   if (!record.written_utc.empty()) text += fmt::format("utc\t{}\n", record.written_utc);
+  if (record.mesh[0] > 0) text += fmt::format("mesh\t{}\n", fmt::join(record.mesh, " "));
   for (const std::vector<int>& members : record.groups) text += fmt::format("group\t{}\n", fmt::join(members, " "));
   text += fmt::format("{}\n", kColumns);
   for (const FlightEntry& entry : record.entries) {

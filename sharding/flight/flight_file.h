@@ -1,6 +1,7 @@
 #pragma once
 // Flight records: text files that ranks write after a failure, for people and for `aliquot doctor --explain`.
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -35,9 +36,12 @@ inline constexpr std::string_view kEndedByLauncher = "told to end by the launche
 struct FlightRecord {
   std::string run;  // identifier of the run; the same on all ranks
   int rank = 0, rank_count = 1;
-  std::string why;                       // the error message with which the rank ended
-  std::string place;                     // what the rank's own thread was executing, if known
-  double written = 0;                    // when the record was written, on the clock of the entries
+  std::string why;     // the error message with which the rank ended
+  std::string place;   // what the rank's own thread was executing, if known
+  double written = 0;  // when the record was written, on the clock of the entries
+  /// The numbers of pipeline stages, of replicas, of shards and of tensor ranks. Rank numbers vary fastest with the
+  /// last one. Zeros if unknown.
+  std::array<int, 4> mesh = {};
   std::string written_utc;               // the same time, such as "2026-11-22T03:00:12Z"; empty in version 1
   std::vector<std::vector<int>> groups;  // world ranks of each group, which contains this rank
   std::vector<FlightEntry> entries;      // at most kMaxFlightEntries, by increasing number

@@ -113,6 +113,11 @@ void FlightRecorder::set_failure_location(std::string_view place) {
   if (place_.empty()) place_ = place;
 }
 
+void FlightRecorder::set_mesh(const std::array<int, 4>& mesh) {
+  const std::lock_guard lock(mutex_);
+  mesh_ = mesh;
+}
+
 /// Returns the recorded rendezvous, in order.
 std::vector<FlightEntry> FlightRecorder::recorded_rendezvous() const {
   std::vector<std::pair<uint64_t, FlightEntry>> numbered;
@@ -163,6 +168,7 @@ FlightRecord FlightRecorder::record(std::string_view why) const {
   record.rendezvous = recorded_rendezvous();
   const std::lock_guard lock(mutex_);
   record.place = place_;
+  record.mesh = mesh_;
   record.groups = groups_;  // read after the entries, to include every group to which an entry refers
   return record;
 }

@@ -49,6 +49,9 @@ class FlightRecorder {
   /// step 118)". Later calls have no effect.
   void set_failure_location(std::string_view place);
 
+  /// Sets FlightRecord::mesh. A later call replaces it.
+  void set_mesh(const std::array<int, 4>& mesh);
+
   FlightRecord record(std::string_view why) const;
   /// Stores the record in memory for write(), with the reason for the failure. Later calls have no effect.
   void capture(std::string_view why) noexcept;
@@ -76,8 +79,9 @@ class FlightRecorder {
   std::array<Slot, kDepth> slots_;
   std::array<Slot, kMaxFlightRendezvous> rendezvous_slots_;
   std::atomic<uint64_t> issued_count_{0}, rendezvous_count_{0};
-  mutable std::mutex mutex_;  // guards groups_ and place_
+  mutable std::mutex mutex_;  // guards groups_, mesh_ and place_
   std::vector<std::vector<int>> groups_;
+  std::array<int, 4> mesh_ = {};
   std::string place_;
   std::mutex capture_mutex_;  // guards captured_text_
   std::string captured_text_;

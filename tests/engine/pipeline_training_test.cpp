@@ -168,6 +168,39 @@ std::string refusal(int ranks, const EngineOptions& options) {
   return message;
 }
 
+/// The message for a model of two units and the given activations on two stages.
+std::string refusal_of(const ActivationSpec& activations) {
+  std::string message;
+  World::threads(
+      2,
+      [&](World& world) {
+        const std::string own = test::usage_error_message([&] {
+          float* pointers[4] = {};
+          Engine engine(world, {.pipeline = 2});
+          engine.add_unit("a").add("w", {8}, &pointers[0], &pointers[1]);
+          engine.add_unit("b").add("w", {8}, &pointers[2], &pointers[3]);
+          if (!activations.uses.empty()) engine.declare_activations(activations);
+          engine.materialize([](const ParameterSpec&, int64_t, std::span<float> to) { std::ranges::fill(to, 0.0f); });
+        });
+        if (world.rank() == 0) message = own;
+      },
+      kHosts);
+  return message;
+}
+
+TEST(PipelineTraining, ActivationsThatTheEngineCannotSendAreRefused) {
+  const std::string undeclared = refusal_of({});
+  EXPECT_NE(undeclared.find("declare them with Engine::declare_activations()"), std::string::npos) << undeclared;
+  EXPECT_NE(undeclared.find("a LibTorch module cannot do so"), std::string::npos) << undeclared;
+  ActivationSpec spec;
+  spec.uses = {{.output_bytes = 0}, {.output_bytes = 64}};
+  EXPECT_NE(refusal_of(spec).find("ActivationSpec::backward_bytes is 0"), std::string::npos) << refusal_of(spec);
+  spec.backward_bytes = 64;
+  EXPECT_NE(refusal_of(spec).find("sends the output of use 0 (a), which declares an output of 0 bytes"),
+            std::string::npos)
+      << refusal_of(spec);
+}
+
 TEST(PipelineTraining, InvalidPipelinesAreRefused) {
   EXPECT_NE(refusal(2, {.pipeline = 3}).find("EngineOptions::pipeline is 3: expected a divisor of the number of ranks"),
             std::string::npos);

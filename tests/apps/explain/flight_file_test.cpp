@@ -1,4 +1,5 @@
 // Tests how flight records are written to files and read from them.
+#include <array>
 #include <atomic>
 #include <csignal>
 #include <gtest/gtest.h>
@@ -113,6 +114,19 @@ std::string refusal_of(const std::string& text) {
     return error.what();
   }
   return "accepted";
+}
+
+TEST(FlightFile, HasTheMesh) {
+  FlightRecorder recorder(5, 12, "0123", "");
+  EXPECT_EQ(flight_text(recorder.record("")).find("mesh"), std::string::npos);
+  recorder.set_mesh({3, 2, 2, 1});
+  const std::string text = flight_text(recorder.record("rank 5 failed"));
+  EXPECT_EQ(parse_flight(text, "it").mesh, (std::array{3, 2, 2, 1}));
+  EXPECT_EQ(flight_text(parse_flight(text, "it")), text);
+  expect_contains(explain({parse_flight(text, "it")}),
+                  {"\nrank 5 (pipeline stage 1 of 3, replica 0 of 2, shard 1 of 2): rank 5 failed\n"});
+  for (const std::string bad : {"3 2 2", "3 2 2 1 1", "3 2 1 1", "0 2 2 1", "12 -1 1 1", "a 2 2 1", ""})
+    EXPECT_NE(refusal_of(with(text, "mesh\t3 2 2 1", "mesh\t" + bad)), "accepted") << bad;
 }
 
 TEST(FlightFile, RejectsInconsistentRecords) {

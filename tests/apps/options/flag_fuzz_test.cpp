@@ -4,6 +4,7 @@
 //
 // ALIQUOT_FLAG_FUZZ="SEED COUNT" runs COUNT cases, beginning with SEED. The default is 12 cases, beginning with seed 1.
 // A failure prints its seed.
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <gtest/gtest.h>
@@ -36,11 +37,12 @@ class Draw {
   std::mt19937_64 random_;
 };
 
-/// How ranks are started, and the options that may change the digest.
+/// How ranks are started, and the options that may change the digest. `ranks`: of one pipeline stage.
 struct Case {
   int ranks = 1, ranks_per_node = 0;
   bool processes = false, quantized = false, quantized_gradients = false, half = false, unclipped = false;
   bool accumulates_shards = false;
+  bool pipelined = false;  // the digest does not depend on the number of pipeline stages
   Words words;
 };
 
@@ -89,7 +91,24 @@ Case draw_case(Draw& draw, bool has_mpi) {
     drawn.quantized_gradients = what != "weights";
     add(drawn.words, {"--quantize", what});
   }
+  // Stages on other nodes would change how many ranks of a stage are on each node.
+  drawn.pipelined = drawn.ranks <= 2 && drawn.ranks_per_node == 0;
+  const bool adds_in_full = std::ranges::find(drawn.words, "full") != drawn.words.end();
+  if (drawn.pipelined && (adds_in_full || draw.chance(50))) add(drawn.words, {"--tied", "off"});
   return drawn;
+}
+
+/// Every model has at least three uses.
+void draw_pipeline(Draw& draw, Words& words) {
+  const int stages = 2 + draw.below(2);
+  add(words, {"--pipeline", std::to_string(stages), "--pipeline-schedule", draw.one_of({"1f1b", "gpipe"}),
+              "--gather-for", draw.one_of({"auto", "pass", "step", "2"})});
+}
+
+/// The number of pipeline stages in the options.
+int stages_in(const Words& words) {
+  const auto found = std::ranges::find(words, "--pipeline");
+  return found == words.end() ? 1 : std::stoi(*(found + 1));
 }
 
 /// Options that do not change the digest. A negative `stage` means a random ZeRO stage.
@@ -104,6 +123,7 @@ Words draw_free(Draw& draw, const Case& drawn, int stage, const std::string& scr
   if (drawn.unclipped && !drawn.half && draw.chance(40)) add(words, {"--update-in-backward"});
   if (stage < 3 && drawn.ranks > 1 && draw.chance(40)) add(words, {"--check-every", "1"});
   if (draw.chance(25)) add(words, {"--eval-data", scratch + "/data.bytes", "--eval-every", "2"});
+  if (drawn.pipelined && draw.chance(60)) draw_pipeline(draw, words);
   return words;
 }
 
@@ -125,7 +145,7 @@ class Runs {
     const Words nodes =
         drawn.ranks_per_node > 0 ? Words{"ALIQUOT_RANKS_PER_NODE=" + std::to_string(drawn.ranks_per_node)} : Words{};
     test::CommandResult result;
-    const std::string ranks = std::to_string(drawn.ranks);
+    const std::string ranks = std::to_string(drawn.ranks * stages_in(more));
     if (drawn.processes) {
       Words launched{"mpirun", "--oversubscribe", "-n", ranks, test::aliquot_program()};
       add(launched, words);
