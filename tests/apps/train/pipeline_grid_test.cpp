@@ -1,0 +1,52 @@
+// All ZeRO stages, orders of passes and several numbers of micro-batches on 2 and 4 pipeline stages, as threads and under
+// mpirun, with tied and untied embeddings: each model has one digest, which is that of one stage, and planned memory is
+// equal to measured memory.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <map>
+
+#include "tests/apps/train/pipeline_runs.h"
+
+namespace aliquot {
+namespace {
+
+using namespace testing;
+
+/// Returns the number of runs on pipelines.
+int compare_with_one_stage(const std::string& model, bool launched) {
+  int runs = 0;
+  std::map<int, RunResults> alone;  // by number of micro-batches
+  for (const int stages : {2, 4}) {
+    for (const int micro_batches : {1, stages, 2 * stages + 1, 4 * stages}) {
+      const std::string common = fmt::format("{} --accumulate {}", model, micro_batches);
+      if (!alone.contains(micro_batches)) alone[micro_batches] = train(1, common + " --zero-stage 3");
+      for (const int zero_stage : {0, 1, 2, 3}) {
+        for (const char* schedule : {"1f1b", "gpipe"}) {
+          const std::string options = fmt::format("{} --zero-stage {} --pipeline {} --pipeline-schedule {}", common,
+                                                  zero_stage, stages, schedule);
+          const RunResults run = train(stages, options, launched);
+          expect_equal(run, alone[micro_batches], options);
+          expect_planned_is_measured(run, static_cast<std::size_t>(stages), options);
+          ++runs;
+        }
+      }
+    }
+  }
+  return runs;
+}
+
+class PipelineGrid : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(PipelineGrid, HasOneDigestOnThreads) { EXPECT_EQ(compare_with_one_stage(GetParam(), false), 64); }
+
+TEST_P(PipelineGrid, HasOneDigestUnderMpirun) {
+  if (!test::has_mpi()) GTEST_SKIP() << "this build has no MPI";
+  EXPECT_EQ(compare_with_one_stage(GetParam(), true), 64);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, PipelineGrid,
+                         ::testing::Values("--model gpt2-nano --tied on", "--model gpt2-nano --tied off",
+                                           "--model llama-nano --tied on", "--model llama-nano --tied off"));
+
+}  // namespace
+}  // namespace aliquot
