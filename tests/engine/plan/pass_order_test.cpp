@@ -86,8 +86,8 @@ TEST(PassOrder, TheFirstInvalidActionIsNamed) {
   expect(with("0F0,0F1,0B0,0B1,0I1"), "pass order of rank 0: 0I1 repeats a pass that has run");
   expect(with("0F0,0F1,0B0,0W1,0I1"), "pass order of rank 0: 0W1 does not follow 0I1");
   expect(with("0F0,0F1,0B0,0I1"), "pass order of rank 0: 0W1 is missing");
-  expect(with("0F0,0F2,0B0,0B2"), "pass order of rank 0: 0F2 names micro-batch 2 of 2");
-  expect(with("0F0,2F0,0B0"), "pass order of rank 0: 2F0 names virtual stage 2 of 2");
+  expect(with("0F0,0F2,0B0,0B2"), "pass order of rank 0: 0F2 names micro-batch 2: expected 0 to 1");
+  expect(with("0F0,2F0,0B0"), "pass order of rank 0: 2F0 names virtual stage 2: expected 0 to 1");
   expect(with("0F0,0F1,0B1,0B0"), "pass order of rank 0: 0B0 follows micro-batch 1: expected ascending micro-batches");
   expect(with("0F1,0F0,0B0,0B1"), "pass order of rank 0: 0F0 follows micro-batch 1: expected ascending micro-batches");
   expect(with("0F0,0F1,0I0,0B1,0W0"),
