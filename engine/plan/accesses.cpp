@@ -100,7 +100,7 @@ void Accesses::use(OperationId id) {
            .flat = flat,
            .readers = shard_group_if(plan_.schedule.view)});
       if (operation.verb == Verb::kBackward && plan_.flats[flat].trainable) {
-        // The backward adds to the gradients of an earlier backward.
+        // Adding to the gradients of an earlier backward also reads them.
         if (std::ranges::find(accumulating_units_[id], unit) != accumulating_units_[id].end())
           add({.role = Role::kGradients, .flat = flat});
         add({.role = Role::kGradients, .flat = flat, .writes = true});

@@ -144,11 +144,11 @@ struct PipelineStage {
 struct Plan {
   ModelSpec model;
   Policy policy;
-  Topology topology;  // of one replica of the stage (all are alike)
-  Topology world;     // of all ranks
+  Topology topology;  // the ranks of one replica of the stage (all replicas are alike)
+  Topology world;     // all ranks
   PipelineStage stage;
-  Topology stage_topology;         // of all ranks of the stage
-  std::vector<bool> unit_is_here;  // by unit: whether the stage uses it
+  Topology stage_topology;         // all ranks of the stage
+  std::vector<bool> unit_is_here;  // indexed by unit: whether the stage uses it
   std::vector<FlatSpec> flats;
   std::vector<std::vector<int32_t>> flats_of_unit;
   std::vector<MatrixGroup> matrix_groups;

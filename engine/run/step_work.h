@@ -85,8 +85,8 @@ class StepWork {
   std::vector<Transfer> transfers_;                       // indexed by operation, for sends and receives
   std::optional<RedZones> red_zones_;                     // empty outside the checking mode
   std::vector<std::vector<Gap>> padding_;                 // padding of each flat buffer
-  std::vector<std::vector<int32_t>> first_writes_;        // by backward: flat buffers that it is the first to write
-  std::vector<std::vector<int32_t>> accumulating_flats_;  // by backward: flat buffers that it adds to
+  std::vector<std::vector<int32_t>> first_writes_;        // by operation: flat buffers that a backward writes first
+  std::vector<std::vector<int32_t>> accumulating_flats_;  // by operation: flat buffers that a backward adds to
   std::deque<std::array<const std::byte*, 2>> addition_sources_;  // the operands of this step's additions, in order
   std::size_t next_addition_ = 0;
 };

@@ -50,7 +50,7 @@ class StepWriter {
     std::size_t next_need = 0;   // index into `needs` of the first visit that is not yet written
     bool gathered = false;
     int32_t gathered_for_pass = 0;  // index of the first pass that the last gather serves
-    bool gathered_before = false;   // at least once in this step
+    bool gathered_before = false;   // whether the unit was gathered before in this step
     OperationId refresh = kNone, last_gather = kNone, last_release = kNone;
     std::vector<Lifetime> gradients;  // see gradients(): the backward operations since the last reduce
     OperationId first_reduce = kNone, last_reduce = kNone, exchange = kNone, spread = kNone, update = kNone,

@@ -50,7 +50,7 @@ class ModelAddresses {
   bool protects_;
   std::vector<std::shared_ptr<AliasedPages>>
       aliases_;  // indexed by buffer; buffers with the same role, owner and offset share an alias
-  std::optional<FaultExplainer> source_;  // for all aliases
+  std::optional<FaultExplainer> source_;  // explains faults in all aliases
 };
 
 }  // namespace aliquot
