@@ -200,7 +200,7 @@ class Graph {
 
   const Stages& stages_;
   Mesh mesh_;
-  int ranks_ = 0;                          // of one stage
+  int ranks_ = 0;                          // ranks of one pipeline stage
   std::vector<int> first_, counts_;        // indexed by stage: first event and number of operations
   std::vector<std::vector<Side>> others_;  // indexed by stage and operation: the counterpart of a transfer
   std::size_t words_ = 0;
@@ -303,7 +303,7 @@ class Search {
   void access_own(Role role, int32_t flat, bool writes, Event after = kStart) {
     access_parts(rank_, role, flat, {}, writes, after);
   }
-  /// Writes the parts of all other ranks in this rank's memory.
+  /// Records that this rank writes, in its own memory, the parts of all other ranks.
   void write_others(Role role, int32_t flat) {
     access_parts(rank_, role, flat, {0, rank_, ranks_}, true, kAllStarted);
     access_parts(rank_, role, flat, {rank_ + 1, ranks_ - rank_ - 1, ranks_}, true, kAllStarted);
@@ -708,7 +708,7 @@ class Search {
 
   const Plan& plan_;
   const Stages& stages_;
-  int index_;  // of the pipeline stage
+  int index_;  // index of the pipeline stage
   const Graph& graph_;
   int ranks_, stage_;  // ranks of one replica
   int replicas_;

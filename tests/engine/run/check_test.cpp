@@ -51,7 +51,7 @@ TEST(Check, DoesNotChangeResultsOfQuantizedTraining) {
 }
 
 /// Under adversarial scheduling, the model's code may run after its scope has closed. The changes of page protection at
-/// the begin and end of the scope are delayed in the same way.
+/// the beginning and the end of the scope are delayed in the same way.
 TEST(Check, DoesNotChangeResultsUnderAdversarialScheduling) {
   for (const int stage : {0, 2, 3}) {
     Settings settings;
