@@ -74,7 +74,7 @@ class Unit {
 /// (kernels/system/error.h).
 ///
 /// If an exception leaves a Scope or a Pass, the rank abandons the step. It must then call step() without further
-/// micro-batches: the call completes the collectives that other ranks wait for, all ranks skip the update, and the next
+/// micro-batches. The call completes the collectives that other ranks wait for. All ranks skip the update, and the next
 /// step starts normally.
 class Engine {
  public:
@@ -157,7 +157,7 @@ class Engine {
 
   /// From the next step on, records the times at which each operation begins and ends.
   void record_timelines();
-  /// The timeline of this rank for the second-last step. Empty before three steps were recorded. `began`, if not null,
+  /// This rank's timeline of the second-to-last step. Empty before three steps were recorded. `began`, if not null,
   /// receives the steady-clock time of second 0 of the timeline. Call between steps; waits for this rank's streams.
   Timeline timeline(double* began = nullptr);
 

@@ -98,7 +98,7 @@ void Engine::check_agreement(const std::vector<Plan>& stages, const std::vector<
   const auto texts = ranks.gather_objects(options_text() + schedule_options_text(options_) + plans);
   for (int r = 1; r < ranks.rank_count(); ++r) {
     if (all[r] == all[0]) continue;
-    throw UsageError(fmt::format("rank {} has another plan or other options than rank 0: {}", r,
+    throw UsageError(fmt::format("the plan or options of rank {} differ from those of rank 0: {}", r,
                                  first_difference(texts[0], r, texts[r])));
   }
 }

@@ -1,4 +1,4 @@
-// The calls of a step, which the engine forwards to its session.
+// Functions of a step, which forward each call to the session.
 #include "engine/engine.h"
 #include "engine/session.h"
 #include "kernels/system/error.h"

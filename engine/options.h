@@ -28,7 +28,7 @@ struct EngineOptions {
   int prefetch = 1;                 // number of uses whose units are gathered ahead of compute
   int keep_gathered = 0;            // number of uses at the end of forward whose units stay gathered for backward
   int gather_for = kGatherForAuto;  // number of micro-batches that use one gather; also kGatherForPass, kGatherForStep
-  int recompute = kRecomputeAsNeeded;  // the first this many recomputable uses repeat their forward in backward
+  int recompute = kRecomputeAsNeeded;  // number of recomputable uses, from the first, that are recomputed
   GatherMode gather = GatherMode::kAuto;
   Offload offload_state = Offload::kNone;       // where optimizer state and masters are stored between updates
   std::string offload_state_to = {};            // directory for Offload::kDisk; ranks may share it
@@ -36,7 +36,7 @@ struct EngineOptions {
   std::string offload_parameters_to = {};       // directory for Offload::kDisk; ranks may share it
   bool update_in_backward = false;              // update a unit as soon as its gradient is reduced; requires clip 0
   bool reproducible = false;                    // same bits for any power-of-two rank count with equal global batches
-  bool quantize_weights = false;    // ZeRO stage 3: gather 8-bit weights; one transfer between nodes per step
+  bool quantize_weights = false;    // ZeRO stage 3: gather weights in 8 bits, between nodes only once per step
   bool quantize_gradients = false;  // send sums of gradients between nodes as 8-bit values
   int64_t memory_budget_bytes = 0;  // per rank, for engine memory; 0: no budget. See plan_within()
   CostModel cost = CostModel::typical_host();  // machine rates for the choice of a plan within memory_budget_bytes

@@ -45,8 +45,8 @@ class Scope {
 /// One use that the engine asks the model to run, from Engine::next(). Its Scope is open until it is destroyed.
 struct Work {
   UseKind kind = UseKind::kForward;
-  int32_t use = 0;             // in the declared order
-  int32_t micro_batch = 0;     // from 0 within the step
+  int32_t use = 0;             // index in the declared order
+  int32_t micro_batch = 0;     // index in the step, from 0
   std::span<const int> units;  // ids of the units of the use
   Scope scope;
 

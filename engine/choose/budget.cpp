@@ -31,7 +31,7 @@ std::string choices(const Policy& policy, const Schedule& schedule, std::size_t 
 }
 
 /// The numbers of recomputed uses to try: 0, and each quarter of the recomputable uses. If the policy sets a number,
-/// only that number.
+/// returns only that number.
 std::vector<int> recompute_counts(const ModelSpec& model, const Policy& policy) {
   if (policy.recompute != kRecomputeAsNeeded) return {policy.recompute};
   const int most = recomputable_uses(model);
@@ -62,7 +62,8 @@ std::vector<GatherMode> gather_modes(const Policy& policy) {
   return {GatherMode::kAuto, GatherMode::kCopy};
 }
 
-/// On GPUs, the budget does not include host memory, so offload to the host helps. On hosts it does not.
+/// On GPUs, the budget does not include host memory, so offload to the host helps to meet it. On hosts, the budget
+/// includes that memory.
 std::vector<Offload> state_offload_choices(const Policy& policy, const Topology& topology) {
   if (policy.offload_state != Offload::kNone || !topology.has_gpus()) return {policy.offload_state};
   return {Offload::kNone, Offload::kHost};
@@ -76,7 +77,7 @@ std::vector<Policy> candidates(const Policy& policy, const Topology& topology, s
       for (const int prefetch : kPrefetch) {
         for (const int gather_for : gather_for_choices(policy)) {
           for (const int kept : keep_gathered_counts(policy, use_count)) {
-            if (gather_for == kGatherForStep && kept > 0) continue;  // units stay gathered anyway
+            if (gather_for == kGatherForStep && kept > 0) continue;  // all units stay gathered, so `kept` has no effect
             all.push_back(policy);
             all.back().gather = gather;
             all.back().prefetch = prefetch;

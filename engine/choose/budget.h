@@ -12,15 +12,16 @@ namespace aliquot {
 int64_t rank_bytes(const Plan& plan);
 
 /// Returns the fastest plan, by simulation with `cost`, that needs at most `budget_bytes` per rank. Of equally fast
-/// plans, returns the smallest. Considers plans whose results are bitwise identical to those of `policy`: they differ
-/// in prefetch, keep_gathered, gather_for if that is kGatherForAuto, gathers as views or copies, and, on GPUs, offload
-/// of optimizer state to host memory. If Policy::recompute is kRecomputeAsNeeded, recomputes the smallest number of
-/// uses with which a plan fits. Plan::choice describes the result. Throws UnavailableError, with the smallest possible
-/// budget, if no plan fits. Also throws what plan() throws.
+/// plans, returns the smallest. Considers only plans whose results are bitwise identical to those of `policy`. They
+/// differ in prefetch, in keep_gathered, and in gathers as views or copies. They also differ in gather_for if that is
+/// kGatherForAuto, and, on GPUs, in offload of optimizer state to host memory. If Policy::recompute is
+/// kRecomputeAsNeeded, recomputes the smallest number of uses with which a plan fits. Plan::choice describes the
+/// result. Throws UnavailableError, with the smallest possible budget, if no plan fits. Also throws what plan() throws.
 Plan plan_within(int64_t budget_bytes, const ModelSpec& model, const Policy& policy, const Topology& topology,
                  const CostModel& cost);
 
-/// The same for all pipeline stages, whose maximum must meet the budget. The policy must have a cut.
+/// The same for all pipeline stages. The stage that needs the most memory must meet the budget. The policy must have a
+/// cut.
 std::vector<Plan> plan_pipeline_within(int64_t budget_bytes, const ModelSpec& model, const Policy& policy,
                                        const Topology& topology, const CostModel& cost);
 

@@ -94,8 +94,8 @@ PipelineCut cut_pipeline(const ModelSpec& model, int stages, const CostModel& co
     }
     loads.push_back({.seconds = seconds});
   }
-  // Tied uses count as part of the first stage, but the last stage runs them. It has the elements of their parameters
-  // already.
+  // The cut counts tied uses as part of the first stage, but the last stage runs them. Times of uses therefore add to
+  // the load of the last use. Numbers of elements do not, because the last use already counts the shared parameters.
   const auto uses = static_cast<int32_t>(loads.size());
   const int32_t tied = stages > 1 ? tied_uses(model, std::max(uses - stages, 0), uses - 1) : 0;
   for (int32_t use = 0; use < tied && !cost.uses.empty(); ++use)

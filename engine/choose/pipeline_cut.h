@@ -21,8 +21,9 @@ struct UseLoad {
 /// The number of consecutive uses on each pipeline stage. Every stage has at least one.
 using PipelineCut = std::vector<int>;
 
-/// The uses of all stages are divided among `stages`. `in_flight`: for each stage, the maximum number of micro-batches
-/// whose activations it keeps. `budget_bytes`: limit on the bytes of a stage; none if not set.
+/// The uses of a model, to be divided into pipeline stages. `in_flight` has one entry for each stage: the maximum
+/// number of micro-batches whose activations the stage keeps. `budget_bytes` limits the bytes of each stage, if it is
+/// set.
 struct CutProblem {
   std::span<const UseLoad> uses;
   std::vector<int> in_flight;

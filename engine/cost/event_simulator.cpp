@@ -47,8 +47,8 @@ OperationId EventSimulator::operation_of(const LaneState& lane) {
   return lane.operations[static_cast<std::size_t>(lane.next % static_cast<OperationIndex>(lane.operations.size()))];
 }
 
-/// Whether later operations are issued only after this one: the host waits for the norm, and compute may run on the
-/// issuing thread.
+/// Whether later operations are issued only after this one has ended. This applies to the norm, because the host waits
+/// for it, and to compute that runs on the issuing thread.
 bool EventSimulator::blocks_issue(const Stage& stage, OperationId id) const {
   const Operation& operation = stage.operation(id);
   return operation.verb == Verb::kNorm || (compute_issues_ && operation.lane == Lane::kCompute);
@@ -127,7 +127,7 @@ bool EventSimulator::all_can_start(const std::vector<Participant>& participants,
   });
 }
 
-/// Returns true if the operations have also finished, because they take no time.
+/// Starts the operations. Returns true if they take no time, and have therefore already finished.
 bool EventSimulator::start(const std::vector<Participant>& participants) {
   double seconds = 0;
   for (const Participant& each : participants)
@@ -181,7 +181,7 @@ void EventSimulator::set_speeds(Stage& stage) const {
 
 double EventSimulator::speed_of(const Stage& stage, const LaneState& lane, bool computing, double link_demand,
                                 double core_share) const {
-  constexpr double kLeast = 0.1;  // the operating system schedules every thread sometimes
+  constexpr double kLeast = 0.1;  // minimum share: the operating system lets every thread run at times
   const OperationId id = operation_of(lane);
   const Price& price = stage.prices[id];
   if (stage.operation(id).lane == Lane::kCompute) return compute_speed_ * std::max(1 - core_share, kLeast);

@@ -11,8 +11,8 @@ namespace aliquot {
 /// Simulates kSteps consecutive steps, enough that the last ones do not depend on the start. One rank of each pipeline
 /// stage is simulated, because all ranks of a stage behave identically. An operation starts when its lane is free and
 /// its waits are satisfied. A send and its receive start together, and so do the norms of all stages. Operations that
-/// run at the same time on a stage share the link of its node. Compute and data movement slow each other down, as Price
-/// tells. Sends, receives and norms of several stages are never slowed down.
+/// run at the same time on a stage share the link of its node. Compute and data movement slow each other down by the
+/// amounts in Price. Nothing slows down sends, receives, or norms over several stages.
 class EventSimulator {
  public:
   static constexpr int kSteps = 4;
@@ -49,7 +49,7 @@ class EventSimulator {
   struct Stage {
     const std::vector<Operation>* operations;
     std::vector<Price> prices;
-    std::vector<Participant> counterparts = {};  // by operation: the other side of a send or receive
+    std::vector<Participant> counterparts = {};  // indexed by operation: the other side of a send or receive
     std::array<LaneState, kLaneCount> lanes = {};
     std::array<std::vector<TimeSpan>, kSteps> spans = {};
     std::array<std::vector<bool>, kSteps> done = {};

@@ -9,15 +9,16 @@
 
 namespace aliquot {
 
-/// The placement of one group's ranks on nodes, and the bytes that its ranks on the first node send to other nodes,
-/// with the algorithms of the communicator for several nodes.
+/// The placement of one group's ranks on nodes, and the bytes that its ranks on the first node send to other nodes. The
+/// bytes are those of the algorithms in the communicator for several nodes.
 struct GroupPlacement {
   int rank_count = 0, ranks_on_node = 0, other_nodes = 0;
   bool sums_on_node = false;  // a node adds the parts of its ranks before it sends them
 
-  /// The node sends each of its parts once to each other node.
+  /// The bytes of an all-gather: the node sends the part of each of its ranks once to each other node.
   int64_t gathered_bytes(int64_t part_bytes) const { return part_bytes * ranks_on_node * other_nodes; }
-  /// The node sends to each rank elsewhere the fp32 sum of that rank's part, or one part from each of its own ranks.
+  /// The bytes of a reduce-scatter. To each rank on another node, the node sends the fp32 sum of that rank's part.
+  /// Without `sums_on_node`, it sends one part from each of its ranks.
   int64_t reduced_bytes(int64_t part_count, DType sent) const {
     const int64_t parts = rank_count - ranks_on_node;
     return sums_on_node ? parts * part_count * element_bytes(DType::kFloat32)

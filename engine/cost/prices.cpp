@@ -109,7 +109,7 @@ class Pricing {
     return sum;
   }
 
-  /// Sums within the node, quantizes, and sums between nodes.
+  /// The price of a reduce that sums gradients within the node, quantizes these sums, and adds them between nodes.
   Price reduce_quantized(const FlatSpec& flat, DType sent) const {
     const int64_t count = flat.layout.shard_count(), code = encoded_bytes(count);
     Price sum;
@@ -119,8 +119,9 @@ class Pricing {
       add(sum, links_.memory_traffic(static_cast<double>(links_.ranks_per_node() * met + links_.nodes() * count * 4)));
     }
     add(sum, links_.receive_from(links_.nodes() - 1, code, true));
-    // Per node: fp32 sums are read; decoded sums are written and read. Of codes, the residual is read; sums, residual
-    // and received parts are written; received parts are read.
+    // For each node, three accesses to fp32 values: sums are read, and decoded parts are written and read. Five
+    // accesses to 8-bit codes: the residual is read and written, sums are written, and received parts are written and
+    // read.
     add(sum, links_.memory_traffic(static_cast<double>(links_.nodes() * (3 * 4 * count + 5 * code))));
     return sum;
   }
@@ -165,7 +166,8 @@ class Pricing {
     return seconds;
   }
 
-  /// Each rank of the replicate group quantizes one part for each other rank, and its own sum for all.
+  /// Each rank of the replicate group sends one quantized part to each other rank. It sums the parts that it receives,
+  /// and sends the quantized sum to all.
   Price quantized_replica_all_reduce(UnitId unit) const {
     Price sum;
     const int peers = plan_.policy.replica_count;
@@ -212,7 +214,8 @@ class Pricing {
     return sum;
   }
 
-  /// An all-gather within the replica, and, with replicas, an all-reduce of the abandon flag over the world.
+  /// The norm is an all-gather within the replica. With several replicas, an all-reduce of the abandon flag over the
+  /// world follows.
   Price norm() const {
     const int64_t part_bytes = norm_part_bytes(plan_);
     Price price = links_.collective(part_bytes, links_.inter_node_gather_bytes(part_bytes));
@@ -254,7 +257,8 @@ class Pricing {
     double elements = 0;
     for (const int32_t f : plan_.flats_of_unit[unit]) {
       if (!plan_.flats[f].trainable) continue;
-      // kMuonMomentum does the other half for matrices. Each half moves about half as many bytes as AdamW.
+      // For matrices, this operation does half of the update, and kMuonMomentum does the other half. Each half moves
+      // about half as many bytes as an AdamW update.
       elements += static_cast<double>(plan_.updated_count(f)) * (plan_.flats[f].matrices ? 0.5 : 1);
     }
     return elements * cost_.update_seconds_per_element;
@@ -265,8 +269,8 @@ class Pricing {
   const Plan& plan_;
   const CostModel& cost_;
   LinkPrices links_;
-  std::vector<std::vector<BufferId>> copies_;  // by operation
-  std::vector<ReduceRecipe> recipes_;          // by operation
+  std::vector<std::vector<BufferId>> copies_;  // indexed by operation
+  std::vector<ReduceRecipe> recipes_;          // indexed by operation
 };
 
 }  // namespace

@@ -9,16 +9,16 @@ namespace aliquot {
 
 /// The price of one operation.
 struct Price {
-  double seconds = 0;                  // duration without contention
-  int64_t bytes = 0;                   // sent by a rank, and also received
-  int64_t crossing_bytes = 0;          // sent by a node to other nodes
-  double link_seconds = 0;             // part of `seconds` during which the link of the node is busy
+  double seconds = 0;          // duration without contention
+  int64_t bytes = 0;           // sent by a rank, and as many received; in a send or receive, only one of the two
+  int64_t crossing_bytes = 0;  // sent by a node to other nodes
+  double link_seconds = 0;     // part of `seconds` during which the link of the node is busy
   double seconds_while_computing = 0;  // duration while the rank computes; 0: the same as `seconds`
-  double core_share = 0;               // fraction by which it slows down compute meanwhile
+  double core_share = 0;               // fraction by which the operation slows down compute
 };
 
-/// Returns the prices by operation. Throws UsageError if the number of CostModel::uses differs from the number of uses
-/// of the model.
+/// Returns the prices, indexed by operation. Throws UsageError if the number of CostModel::uses differs from the number
+/// of uses of the model.
 std::vector<Price> prices(const Plan& plan, const CostModel& cost);
 
 }  // namespace aliquot

@@ -23,8 +23,8 @@ struct UseCost {
 struct CostModel {
   LinkCost inside_node, between_nodes;
   /// Cores per thread of a rank. 0: data movement does not use the cores (GPUs). At 1 or less, compute and data
-  /// movement share cores: while both run, copies, sums and compute take twice as long, messages have the cost
-  /// `beside_compute`, and slow down compute by `beside_compute_share`.
+  /// movement share cores. While both run, copies, sums and compute take twice as long. Messages between nodes then
+  /// have the rates `beside_compute`, and slow down compute by the fraction `beside_compute_share`.
   double cores_per_thread = 0;
   LinkCost beside_compute;
   double beside_compute_share = 0;
@@ -33,9 +33,9 @@ struct CostModel {
   double host_bytes_per_second = 1e10;    // offload copies to and from host memory
   double disk_bytes_per_second = 2e9;     // offload copies to and from disk
   double flops_per_second = 1e11;         // if `uses` is empty: 2 flops per parameter and sample forward, 4 backward
-  double matrix_flops_per_second = 5e10;  // orthogonalization, whose order of additions is fixed
-  double samples_per_micro_batch = 1;     // per rank; for language models, tokens
-  std::vector<UseCost> uses;              // by use; empty: estimated from flops_per_second
+  double matrix_flops_per_second = 5e10;  // of orthogonalization, which adds in a fixed order
+  double samples_per_micro_batch = 1;     // per rank; for language models, the number of tokens
+  std::vector<UseCost> uses;              // indexed by use; empty: estimated from flops_per_second
   bool compute_issues = true;             // the issuing thread runs compute (hosts); false: compute has its own stream
 
   /// Rounded rates of a host whose ranks share memory, with 10 Gbit/s Ethernet between nodes.

@@ -10,7 +10,8 @@ struct FieldOption {
   std::string_view field, option;
 };
 
-/// Fields whose option is not the name of the field with dashes.
+/// Fields whose option has another name than the field. All other options have the name of the field, with dashes in
+/// place of underscores.
 constexpr std::array kOptions{
     FieldOption{"EngineOptions::pass_order", "pipeline-order-from"},
     FieldOption{"EngineOptions::offload_state", "offload"},

@@ -43,7 +43,7 @@ void OptionTable::choice(std::string name, std::string& value, std::vector<std::
 void OptionTable::text(std::string name, std::string hint, std::string& value, std::string meaning) {
   add({std::move(name), std::move(hint), std::move(meaning), false,
        [&value](std::string_view text) {
-         if (text.empty()) throw UsageError("invalid value '': expected a text that is not empty.");
+         if (text.empty()) throw UsageError("invalid value '': expected text that is not empty.");
          value = text;
        },
        [&value] { return value.empty() ? OptionValue() : OptionValue(value); }});

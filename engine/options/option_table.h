@@ -18,7 +18,7 @@ namespace aliquot {
 /// The current value of an option. Empty if the option is not set and has no fixed default.
 using OptionValue = std::variant<std::monostate, bool, int64_t, uint64_t, double, std::string>;
 
-/// One option. It refers to a variable, whose value when the option is added is the default.
+/// One option. It refers to a variable. The value of the variable when the option is added is the default.
 struct Option {
   std::string name;     // without dashes
   std::string hint;     // the form of the value, for example "N" or "a|b"; empty for a switch
@@ -33,7 +33,7 @@ class OptionTable {
   /// Starts a group of options with a heading in --help.
   void heading(std::string title);
 
-  // Each option refers to `value`, which must outlive the table and must not move.
+  // Each of these functions adds an option that refers to `value`, which must outlive the table and must not move.
   template <typename T>
   void count(std::string name, T& value, IntegerRange range, std::string meaning) {
     bind(std::move(name), "N", value, std::move(meaning), [range](auto text) { return parse_count(text, range); });
@@ -43,9 +43,9 @@ class OptionTable {
   void real(std::string name, T& value, RealRange range, std::string meaning) {
     bind(std::move(name), "X", value, std::move(meaning), [range](auto text) { return parse_real(text, range); });
   }
-  /// One of `names`.
+  /// The option takes one of `names`.
   void choice(std::string name, std::string& value, std::vector<std::string> names, std::string meaning);
-  /// The enumerator for one of `words`.
+  /// The option takes one of `words`, and `value` becomes its enumerator.
   template <typename E>
   void choice(std::string name, E& value, std::type_identity_t<EnumNames<E>> words, std::string meaning);
   template <typename E>

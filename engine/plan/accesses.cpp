@@ -18,8 +18,7 @@ Accesses::Accesses(const Plan& plan)
 std::vector<std::vector<UnitId>> accumulating_units(const Plan& plan) {
   const auto& operations = plan.schedule.operations;
   std::vector<std::vector<UnitId>> units(operations.size());
-  std::vector<std::vector<int32_t>> begun(
-      plan.model.units.size());  // micro-batches with a gradient that is not reduced
+  std::vector<std::vector<int32_t>> begun(plan.model.units.size());  // micro-batches with an unreduced gradient
   for (std::size_t id = 0; id < operations.size(); ++id) {
     const Operation& operation = operations[id];
     const int32_t sum_of = plan.schedule.accumulate_into_shard ? operation.micro_batch : 0;
@@ -101,7 +100,7 @@ void Accesses::use(OperationId id) {
            .flat = flat,
            .readers = shard_group_if(plan_.schedule.view)});
       if (operation.verb == Verb::kBackward && plan_.flats[flat].trainable) {
-        // The backward adds to the gradients of an earlier backward.
+        // Adding to the gradients of an earlier backward also reads them.
         if (std::ranges::find(accumulating_units_[id], unit) != accumulating_units_[id].end())
           add({.role = Role::kGradients, .flat = flat});
         add({.role = Role::kGradients, .flat = flat, .writes = true});
@@ -130,7 +129,8 @@ void Accesses::activations(const Operation& operation) {
   touch(Role::kActivationGradients, -1, true);
 }
 
-/// The receiving rank writes its own buffer and reads that of the sender, which waits for it in the final barrier.
+/// The receiving rank writes its own buffer and reads the buffer of the sender. The sender waits for it in the final
+/// barrier.
 void Accesses::transfer(const Operation& operation) {
   const bool activations = transfers_activations(operation.verb);
   add({.role = activations ? Role::kOutputActivations : Role::kActivationGradients,
@@ -153,8 +153,8 @@ void Accesses::gather(int32_t flat) {
   add({.role = Role::kGathered, .flat = flat, .writes = true, .readers = shard_group_if(several_nodes_)});
 }
 
-/// Ranks with the same index on other nodes read the own part. Their parts are written here, and this node's ranks read
-/// them.
+/// Ranks with this rank's index on other nodes read its part. This rank also writes a copy of their parts, which the
+/// ranks of this node read later.
 void Accesses::gather_quantized_shards(int32_t flat) {
   add({.role = Role::kParameters, .flat = flat});
   add({.role = Role::kQuantizedShards, .flat = flat, .writes = true});
@@ -202,7 +202,8 @@ void Accesses::replica_all_reduce(const Accumulation& into, int32_t flat) {
 void Accesses::all_gather_gradients(int32_t flat) {
   const Role sum = reduces_in_place_ ? Role::kGradients : Role::kReducedGradients;
   add({.role = sum, .flat = flat, .readers = GroupId::kShard, .after_all_arrived = true});
-  // A part is written after its owner has sent it, so its owner has finished reading here.
+  // A part of the gradients is overwritten only after the owner of the part has sent its sum. The owner has then
+  // finished reading this rank's gradients.
   add({.role = Role::kGradients,
        .flat = flat,
        .writes = true,
@@ -223,7 +224,7 @@ void Accesses::gradient_to_update(int32_t flat) {
   add({.role = whole ? Role::kGradients : Role::kReducedGradients, .flat = flat});
 }
 
-/// An update in place.
+/// Adds the accesses of an operation that changes a buffer in place.
 void Accesses::add_read_and_write(Role role, int32_t flat) {
   add({.role = role, .flat = flat});
   add({.role = role, .flat = flat, .writes = true});

@@ -1,5 +1,5 @@
 #pragma once
-// The buffers that each operation reads and writes, on its own rank and on peers.
+// The buffers that each operation reads and writes, on this rank and on peers.
 
 #include <vector>
 
@@ -8,18 +8,19 @@
 namespace aliquot {
 
 /// One access of an operation to the buffer of `role` that is in use for `flat` (PlannedBuffer::flat). The same on
-/// every rank. Only the own rank writes a buffer. `readers`: the ranks whose same operation reads it.
+/// every rank. A rank writes only its own buffers. `readers`: the ranks that read this rank's buffer, in the same
+/// operation.
 struct Access {
   Role role;
   int32_t flat;
   bool writes = false;
   GroupId readers = GroupId::kRank;
-  int32_t micro_batch = -1;        // of the operation, if buffers of the role may be for one micro-batch
+  int32_t micro_batch = -1;        // the operation's, if the role may have one buffer for each micro-batch
   bool after_all_arrived = false;  // the access begins only after all ranks have started the collective
 };
 
-/// By backward operation: the units whose gradient the backward adds to that of an earlier one. Other backward
-/// operations write the gradient first. Empty for other operations.
+/// Returns for each backward operation the units whose gradients it adds to those of an earlier backward. The gradients
+/// of its other units have no earlier value. Empty for other operations.
 std::vector<std::vector<UnitId>> accumulating_units(const Plan& plan);
 
 /// The contract between the schedule and the executor: an operation must access these buffers and no others. The
@@ -54,7 +55,7 @@ class Accesses {
   void add(Access access) { accesses_.push_back(access); }
 
   const Plan& plan_;
-  bool several_nodes_;                                   // ranks of a node then forward received parts to one another
+  bool several_nodes_;                                   // if so, ranks of a node forward received parts to one another
   bool reduces_in_place_;                                // see Schedule::reduces_in_place
   bool has_exchange_staging_;                            // replica all-reduces between host nodes need staging
   std::vector<ReduceRecipe> recipes_;                    // indexed by operation

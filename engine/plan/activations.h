@@ -36,7 +36,7 @@ struct UseMemory {
   void* output = nullptr;
   void* kept = nullptr;
   void* scratch = nullptr;
-  void* backward = nullptr;  // only in backward
+  void* backward = nullptr;  // null except in backward
   bool recomputed = false;   // `kept` is freed after forward, and recomputed before backward
 };
 

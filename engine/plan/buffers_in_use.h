@@ -7,8 +7,8 @@
 
 namespace aliquot {
 
-/// By role, owner and, for roles with RoleInfo::per_micro_batch, micro-batch: the buffer in use, or kNoBuffer.
-/// Micro-batches that are never in flight at the same time share an entry.
+/// The buffer in use, or kNoBuffer, for each role and owner, and for each micro-batch if the role has
+/// RoleInfo::per_micro_batch. Micro-batches that are never in flight at the same time share an entry.
 class BuffersInUse {
  public:
   explicit BuffersInUse(const Plan& plan)
@@ -23,7 +23,8 @@ class BuffersInUse {
   BufferId& at(const PlannedBuffer& buffer) {
     return buffers_[static_cast<std::size_t>(buffer.role)][index(buffer.role, buffer.flat, buffer.micro_batch)];
   }
-  /// The buffer that an operation of `micro_batch` accesses: the one of its micro-batch, or else the common one.
+  /// The buffer that an operation of `micro_batch` accesses: the buffer of that micro-batch, or, if there is none, the
+  /// buffer that all micro-batches share.
   BufferId find(Role role, int32_t flat, int32_t micro_batch) const {
     const auto& of_role = buffers_[static_cast<std::size_t>(role)];
     if (!info(role).per_micro_batch || micro_batch < 0) return of_role[index(role, flat, -1)];
@@ -32,7 +33,8 @@ class BuffersInUse {
   }
 
  private:
-  /// The last owner is for buffers without owner, and the last row for buffers that are not for one micro-batch.
+  /// Each row has one entry per owner, and one more for buffers without an owner. The last row is for buffers that all
+  /// micro-batches share.
   std::size_t index(Role role, int32_t flat, int32_t micro_batch) const {
     const std::size_t owner = flat < 0 ? owners_ - 1 : static_cast<std::size_t>(flat);
     if (!info(role).per_micro_batch) return owner;

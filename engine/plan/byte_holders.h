@@ -6,7 +6,7 @@
 
 namespace aliquot {
 
-/// Disjoint byte ranges, each with one holder. Both the planner and the validator track with it which buffer last
+/// Disjoint byte ranges, each with one holder. The planner and the validator both use it to track which buffer last
 /// occupied a byte. They share only this map, so that the validator stays independent of the planner.
 class ByteHolders {
  public:
@@ -35,7 +35,7 @@ class ByteHolders {
     it->second.end = at;
     held_.emplace(at, upper);
   }
-  std::map<int64_t, Held> held_;  // by first byte
+  std::map<int64_t, Held> held_;  // keyed by first byte
 };
 
 }  // namespace aliquot

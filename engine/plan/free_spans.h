@@ -27,7 +27,7 @@ class FreeSpans {
     int64_t size() const { return end - begin; }
   };
   struct Block {
-    std::vector<Span> spans;  // at least one
+    std::vector<Span> spans;  // never empty
     int64_t longest;
   };
   /// Updates a block after its spans changed: removes it if it is empty, and splits it if it has too many spans.

@@ -24,8 +24,9 @@ void merge(Clock& into, const Clock& from) {
   for (std::size_t group = 0; group < kPeerGroupCount; ++group) merge(into.elsewhere[group], from.elsewhere[group]);
 }
 
-/// Merges the clocks that the other ranks of `group` have at the same place of the schedule. For them, this rank is
-/// elsewhere. What they know of other groups concerns other ranks.
+/// Adds to `into` what the other ranks of `group` know at the point of the schedule where this rank has the clock
+/// `from`. Their clock is the same, seen from their side: their `here` is elsewhere for this rank, and this rank is
+/// elsewhere for them. What they know of other groups is about other ranks, so it is not added.
 void merge_peers(Clock& into, const Clock& from, GroupId group) {
   const std::size_t index = peer_index(group);
   merge(into.here, from.elsewhere[index]);

@@ -22,8 +22,8 @@ bool is_collective(const Plan& plan, const Operation& operation);
 class HappensBefore {
  public:
   using LaneMoments = std::array<Moment, kLaneCount>;
-  /// For each lane, the last operation that has certainly ended: on this rank, and, by peer_index(), on every other
-  /// rank of a group. A lane ends its operations in order.
+  /// For each lane, the last operation that has certainly ended on this rank (`here`), and on every other rank of a
+  /// group (`elsewhere`, indexed by peer_index()). A lane ends its operations in order.
   struct Clock {
     LaneMoments here;
     std::array<LaneMoments, kPeerGroupCount> elsewhere;
@@ -54,14 +54,14 @@ class HappensBefore {
   friend bool operator==(const HappensBefore&, const HappensBefore&) = default;
 
  private:
-  /// A final barrier proves only that the accesses of the collective to memory of peers have ended on all ranks. Work
-  /// that a rank does after the barrier may still run there. So `elsewhere` of a replicate group may be used only
-  /// together with `here`, which is never earlier.
+  /// A final barrier proves only that all ranks have ended the collective's accesses to memory of peers. Another rank
+  /// may still run work that follows the barrier. So `elsewhere` of a replicate group may be used only together with
+  /// `here`, which is never earlier.
   Clock at_end(Moment moment) const;
 
   int32_t count_;
-  std::vector<Lane> lane_;                // by operation
-  std::vector<GroupId> finishing_group_;  // by operation: the group of its final barrier, else kRank
+  std::vector<Lane> lane_;                // indexed by operation
+  std::vector<GroupId> finishing_group_;  // indexed by operation: the group of its final barrier, or kRank
   std::vector<Clock> start_, all_arrived_;
 };
 

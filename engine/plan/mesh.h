@@ -26,7 +26,7 @@ inline constexpr int kGroupCount = 9;
 
 std::string_view name(GroupId group);
 
-/// The groups along one dimension of the mesh, whose operations can read memory of peers.
+/// The groups whose operations can read memory of peers. Each extends along one dimension of the mesh.
 inline constexpr std::array kPeerGroups{GroupId::kShard, GroupId::kReplica};
 inline constexpr std::size_t kPeerGroupCount = kPeerGroups.size();
 /// The index of `group` in kPeerGroups.
@@ -57,16 +57,16 @@ struct MeshCoordinates {
 /// with the rank, because tensor groups need the fastest links; then shard, replica and pipeline.
 struct Mesh {
   int pipeline = 1, replica = 1, shard = 1, tensor = 1;
-  bool ring = false;  // the stage after the last pipeline stage is the first one
+  bool ring = false;  // the last pipeline stage is followed by the first
 
   int rank_count() const { return pipeline * replica * shard * tensor; }
-  /// The number of ranks of a group. Of a pair of stages, 1 if the pipeline has one stage.
+  /// The number of ranks of a group. A pair of stages has two ranks, or one if the pipeline has one stage.
   int size(GroupId group) const;
   MeshCoordinates coordinates(int rank) const;
   int rank(const MeshCoordinates& at) const;
-  /// The global ranks of the group that contains `rank`, ascending. Of a pair of stages: the rank on the earlier one,
-  /// then the one on the later stage. Without `ring`, the first stage has no previous stage, and the last one no next
-  /// stage. The pair is then the rank alone.
+  /// The global ranks of the group that contains `rank`, ascending. For a pair of stages, the rank on the earlier stage
+  /// comes first. Without `ring`, the first stage has no previous stage, and the last stage has no next stage. The pair
+  /// is then the rank alone.
   std::vector<int> members(GroupId group, int rank) const;
 
   friend bool operator==(const Mesh&, const Mesh&) = default;

@@ -37,9 +37,9 @@ struct ModelSpec {
   std::vector<std::vector<UnitId>> uses;
   ActivationSpec activations = {};
 
-  /// Throws UsageError, naming unit and parameter, if a name occurs twice, a unit is never used, a use is empty,
-  /// contains an undeclared unit or contains a unit twice, or if the number of uses differs from that of the
-  /// activations.
+  /// Throws UsageError, which names unit and parameter, in these cases: a name occurs twice; a unit is never used; a
+  /// use is empty, or contains an undeclared unit, or contains a unit twice; activations are declared for another
+  /// number of uses.
   void check() const;
 };
 

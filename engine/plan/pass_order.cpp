@@ -23,7 +23,8 @@ std::vector<PipelineAction> gpipe(int rank, int micro_batches) {
   return actions;
 }
 
-/// The rank runs enough forward passes ahead that the first backward arrives when it has finished them.
+/// Before the rank alternates between forward and backward, it runs one forward pass for each later rank of the
+/// pipeline.
 std::vector<PipelineAction> one_forward_one_backward(int rank, int ranks, int micro_batches) {
   const int ahead = std::min(ranks - 1 - rank, micro_batches);
   std::vector<PipelineAction> actions;

@@ -41,13 +41,14 @@ struct PipelineShape {
 /// The actions of each rank, in order.
 using PassOrder = std::vector<std::vector<PipelineAction>>;
 
-/// Returns the order of the schedule. Each rank runs the backward passes of each stage with ascending micro-batches.
+/// Returns the order of the schedule. Each rank runs the backward passes of a virtual stage in ascending order of
+/// micro-batches.
 PassOrder pass_order(PipelineSchedule schedule, int ranks, int micro_batches);
 
 /// Adds the passes of a virtual stage 0 on the last rank (PipelineShape::tied_ends) to an order without them, and
 /// increases the numbers of the other virtual stages by 1. Each added pass runs at the latest time that delays no other
-/// rank, if passes take the time that Receives assumes. With `backward_last`, its backward passes run after all other
-/// passes of the rank, so that gradients of shared parameters are added in the same order for every number of ranks.
+/// rank, if passes take the time that Receives assumes. With `backward_last`, the added backward passes run after all
+/// other passes of the rank. Gradients of shared parameters are then added in the same order for every number of ranks.
 PassOrder with_tied_ends(const PassOrder& order, bool backward_last);
 
 /// "2F0": virtual stage 2, forward, micro-batch 0. The letters are F, B, I (input) and W (weights).
@@ -61,26 +62,26 @@ std::string text(const PassOrder& order);
 PassOrder parse_pass_order(std::string_view text);
 
 /// Checks that each virtual stage runs each micro-batch once forward and once backward, on its rank, with ascending
-/// micro-batches, and that the ranks cannot deadlock if each runs its actions in order. Throws UsageError that names
-/// the first action at fault.
+/// micro-batches. Also checks that the ranks cannot deadlock if each runs its actions in order. Throws UsageError that
+/// names the first action at fault.
 void check(const PassOrder& order, const PipelineShape& shape);
 
-/// Where a rank issues its receives. receives[i] has the actions whose input from another rank it receives right before
-/// it runs its i-th action, in order. No input is received after its action.
+/// Where a rank issues its receives. receives[i] lists actions whose input comes from another rank. The rank receives
+/// these inputs, in this order, right before its i-th action. Each input is received before the action that needs it.
 ///
-/// If every rank issues its receives there, and its sends right after the actions that produce the data, then all ranks
-/// issue the transfers in an order that agrees with one order of all transfers. So there is no deadlock, even if a rank
-/// runs its transfers one after another in a single queue. That order is by the time at which the data is produced, if
-/// a forward pass takes 1 unit of time, a complete backward pass 2, and a half of one 1. Passes of tied ends take 1/16.
+/// Every rank issues its receives there, and its sends right after the actions that produce the data. There is then one
+/// order of all transfers that all ranks follow. So there is no deadlock, even if a rank runs its transfers one after
+/// another in a single queue. This order is that of the times at which the data is produced. A forward pass takes 1
+/// unit of time, a complete backward pass 2, half a backward pass 1, and a pass of tied ends 1/16.
 using Receives = std::vector<std::vector<PipelineAction>>;
 Receives receives_of(const PassOrder& order, int rank, bool tied_ends = false);
 
-/// The maximum number of micro-batches of which one rank has run forward but not yet the complete backward, summed over
-/// its virtual stages.
+/// The maximum number of micro-batches for which one rank has run forward, but not yet the complete backward. Counts
+/// each virtual stage of the rank separately, and adds them.
 int max_in_flight(const std::vector<PipelineAction>& actions);
 /// The same, but counts a micro-batch as soon as the input of its forward has been received.
 int max_in_flight(const std::vector<PipelineAction>& actions, const Receives& receives);
-/// The maximum over the virtual stages of the rank of the number for one of them.
+/// The same for a single virtual stage: the maximum over the virtual stages of the rank.
 int max_in_flight_of_a_stage(const std::vector<PipelineAction>& actions, const Receives& receives);
 
 }  // namespace aliquot

@@ -10,7 +10,8 @@
 namespace aliquot {
 namespace {
 
-/// In a smaller order, the message names the first missing action instead of the number of actions.
+/// Up to this number of expected actions per rank, the message names the first missing action. Above it, the message
+/// only compares the numbers of actions.
 constexpr int64_t kMaxMissingActions = 1 << 20;
 
 [[noreturn]] void refuse(int rank, const PipelineAction& action, std::string_view why) {
@@ -78,11 +79,13 @@ class RankCheck {
                       "0 or more",
                       rank_, action.stage, action.micro_batch));
     if (action.stage >= shape_.stage_count())
-      refuse(rank_, action, fmt::format("names virtual stage {} of {}", action.stage, shape_.stage_count()));
+      refuse(rank_, action,
+             fmt::format("names virtual stage {}: expected 0 to {}", action.stage, shape_.stage_count() - 1));
     if (const int owner = shape_.rank_of(action.stage); owner != rank_)
       refuse(rank_, action, fmt::format("belongs to rank {}", owner));
     if (action.micro_batch >= shape_.micro_batches)
-      refuse(rank_, action, fmt::format("names micro-batch {} of {}", action.micro_batch, shape_.micro_batches));
+      refuse(rank_, action,
+             fmt::format("names micro-batch {}: expected 0 to {}", action.micro_batch, shape_.micro_batches - 1));
   }
 
   void check_pass(const PipelineAction& action) const {
@@ -96,7 +99,8 @@ class RankCheck {
       refuse(rank_, action, fmt::format("does not follow {}", name({stage, PassKind::kBackwardInput, m})));
   }
 
-  /// Results then do not depend on the order of passes, because each sum of gradients adds micro-batches ascending.
+  /// Checks that each kind of pass has ascending micro-batches. Each sum of gradients then adds micro-batches in the
+  /// same order, so results do not depend on the order of passes.
   void check_ascending(const PipelineAction& action) {
     const auto advance = [&](int& last) {
       if (action.micro_batch < last)
@@ -123,7 +127,7 @@ class RankCheck {
   int rank_;
   PipelineShape shape_;
   PassesDone done_;
-  std::vector<Last> last_;  // by virtual stage
+  std::vector<Last> last_;  // indexed by virtual stage
 };
 
 /// The pass on another virtual stage that the action waits for.

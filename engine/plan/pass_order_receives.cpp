@@ -1,4 +1,5 @@
-// The times of passes, and what follows from them: where ranks issue their receives, and run the passes of tied ends.
+// Computes the times of passes. From these times follow the places where ranks issue receives and run the passes of
+// tied ends.
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -70,7 +71,7 @@ class EndTimes {
   std::map<std::tuple<int32_t, PassKind, int32_t>, int64_t> end_;
 };
 
-/// The passes of virtual stage 0 that run before the action at an index; those at the end run after all actions.
+/// The passes of virtual stage 0 to insert before each action of a rank, and after the last action.
 class AddedPasses {
  public:
   explicit AddedPasses(const std::vector<PipelineAction>& actions) : before_(actions.size() + 1) {}

@@ -9,22 +9,23 @@
 
 namespace aliquot {
 
-/// Returns the uses of each pipeline stage, as Policy::pipeline_cut says. Throws UsageError if the cut is invalid, or
-/// if the model cannot be divided there: a unit is used on two stages, or the activations at a boundary are not
-/// declared.
+/// Returns the uses of each pipeline stage, as Policy::pipeline_cut says. Throws UsageError if the cut is invalid, if a
+/// unit is used on two stages, or if the activations at a boundary are not declared.
 ///
 /// If the first uses of the model share a unit with uses of the last stage (a tied embedding), the last stage also runs
 /// these first uses. The table then stays on one stage: only activations and their gradients are sent.
 std::vector<PipelineStage> pipeline_stages(const ModelSpec& model, const Policy& policy);
 
-/// How many of the first `end` uses, without a gap, share a unit with a use from `first_of_last` on.
+/// Returns the number of tied uses at the start of the model: consecutive uses before `end` that share a unit with a
+/// use from `first_of_last` on.
 int32_t tied_uses(const ModelSpec& model, int32_t end, int32_t first_of_last);
 
 /// The order of the passes of all stages, including those of tied ends. All stages of a pipeline give the same order.
 PassOrder pass_order_of(const Policy& policy, const PipelineStage& stage);
 
-/// The units whose gradients of several micro-batches exist at the same time, before they are reduced: units with uses
-/// in two virtual stages of the stage, if each micro-batch is reduced (Schedule::accumulate_into_shard).
+/// Returns by unit whether unreduced gradients of several micro-batches exist at the same time. This applies to units
+/// with uses in two virtual stages of the pipeline stage, if each micro-batch is reduced
+/// (Schedule::accumulate_into_shard).
 std::vector<bool> units_with_interleaved_gradients(const Plan& plan);
 
 /// The buffers that the sends and receives of a stage read or write. The schedule must outlive it.
@@ -36,7 +37,8 @@ class TransferBuffers {
 
  private:
   const Schedule& schedule_;
-  /// By owner (the use of an output, or -1 for gradients) and micro-batch. Their lifetimes do not overlap.
+  /// Keyed by owner (the use of an output, or -1 for gradients) and micro-batch. The lifetimes of the buffers of one
+  /// key do not overlap.
   std::map<std::pair<int32_t, int32_t>, std::vector<const PlannedBuffer*>> buffers_;
 };
 

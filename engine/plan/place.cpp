@@ -69,7 +69,7 @@ void place_persistent(ScheduleDraft& draft, Schedule& schedule, int rank_count) 
     if (!buffer.always) continue;
     int64_t& cursor = schedule.bytes(buffer.space);
     buffer.offset_bytes = cursor;
-    // In the shared range the shards of a flat are adjacent, so that together they form the full parameters.
+    // In the shared range the shards of a flat buffer are adjacent, so that together they form the full parameters.
     cursor += aligned(buffer.size_bytes * (buffer.space == Space::kSharedRange ? rank_count : 1));
   }
 }

@@ -58,10 +58,10 @@ void refuse_quantization(const Policy& policy, const Topology& replica) {
         "EngineOptions::quantize_weights decodes gathered copies, but EngineOptions::gather is view: use copy or auto");
   if (policy.quantize_weights && policy.offload_parameters != Offload::kNone)
     throw UsageError(
-        "EngineOptions::quantize_weights and EngineOptions::offload_parameters exclude each other: set only one");
+        "EngineOptions::quantize_weights and EngineOptions::offload_parameters cannot be combined: set only one");
   if (policy.quantize_gradients && policy.reproducible)
     throw UsageError(
-        "EngineOptions::quantize_gradients and EngineOptions::reproducible exclude each other: quantized sums depend "
+        "EngineOptions::quantize_gradients and EngineOptions::reproducible cannot be combined: quantized sums depend "
         "on "
         "the number of nodes");
   const int on_each = replica.rank_count() / replica.node_count();
@@ -315,7 +315,7 @@ std::vector<Plan> plan_pipeline(const ModelSpec& model, const Policy& policy, co
   std::vector<Plan> plans;
   for (const PipelineStage& stage : pipeline_stages(model, policy))
     plans.push_back(plan_stage(model, policy, topology, stage));
-  // All ranks stream tensors in chunks of one size.
+  // All ranks must stream tensors in chunks of the same size.
   int64_t stream_bytes = plans.front().schedule.stream_bytes;
   for (const Plan& plan : plans) stream_bytes = std::min(stream_bytes, plan.schedule.stream_bytes);
   for (Plan& plan : plans) plan.schedule.stream_bytes = stream_bytes;
@@ -343,7 +343,7 @@ void require_same_persistent_buffers(const Schedule& training, const Schedule& e
     return buffers;
   };
   if (persistent(training) != persistent(evaluation))
-    throw FaultError("the plan of the evaluation has other persistent buffers than the plan of training");
+    throw FaultError("the plan of the evaluation does not have the persistent buffers of the plan of training");
 }
 
 }  // namespace

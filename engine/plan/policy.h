@@ -37,11 +37,12 @@ enum class Offload : uint8_t { kNone, kHost, kDisk };
 /// lacks, kFp32 stores all 32 bits. Results are bitwise identical.
 enum class MasterForm : uint8_t { kSplit, kFp32, kWhole [[deprecated("use kFp32")]] = kFp32 };
 
-/// The element types. The master is always fp32. A model that computes in fp32 reads the master directly.
+/// The element types. The master is always fp32, and gradients of ranks are added in fp32. A model that computes in
+/// fp32 reads the master directly.
 struct Precision {
   DType compute = DType::kFloat32;         // parameters that the model reads: fp32, bf16 or fp16
   DType gradients = DType::kFloat32;       // gradients that the model writes, and their sums: fp32 or bf16
-  std::optional<DType> reduce = {};        // gradients sent between ranks; unset: same as `gradients`. Added in fp32
+  std::optional<DType> reduce = {};        // gradients sent between ranks; unset: same as `gradients`
   MasterForm master = MasterForm::kSplit;  // applies to bf16; the master of fp16 is always kFp32
 
   DType sent() const { return reduce.value_or(gradients); }
@@ -68,7 +69,7 @@ struct Policy {
   int pipeline = 1;           // number of pipeline stages
   PipelineSchedule pipeline_schedule = PipelineSchedule::k1F1B;
   std::vector<int> pipeline_cut = {};  // number of consecutive uses on each pipeline stage; needed if there are several
-  PassOrder pass_order = {};           // replaces the order of `pipeline_schedule` if not empty; a line per stage
+  PassOrder pass_order = {};           // replaces the order of `pipeline_schedule` if not empty
   AccumulateInto accumulate_into = AccumulateInto::kAuto;  // auto: see accumulates_into_shard()
   int prefetch = 1;                                        // units are gathered this many uses before they are needed
   int keep_gathered = 0;               // last uses of forward whose units stay gathered for backward

@@ -65,7 +65,8 @@ ReduceRecipe ReduceRecipes::at(bool first, bool last, int32_t micro_batch) const
 }
 
 Accumulation ReduceRecipes::over_replicas(bool last, int32_t micro_batch) const {
-  // An all-reduce once per step has no earlier sums: the reduces have added the micro-batches.
+  // If the all-reduce runs once per step, the reduces have already added the micro-batches, so there are no earlier
+  // sums.
   return over_micro_batches(true, last, micro_batch);
 }
 

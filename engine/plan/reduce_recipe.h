@@ -17,7 +17,7 @@ DType partial_dtype(const Plan& plan);
 /// `sum`. Otherwise it is written to kMicroBatchSum, the earlier sums are added one after another, and the last
 /// addition writes `sum`.
 struct Accumulation {
-  bool in_levels = false;  // earlier sums are at levels of a tree; false: in `sum`
+  bool in_levels = false;  // earlier sums wait at the levels of a tree; false: one earlier sum is in `sum`
   int additions = 0;       // number of earlier sums to add
   DType partial_dtype = DType::kFloat32;
   Role sum = Role::kReducedGradients;
@@ -27,7 +27,7 @@ struct Accumulation {
   /// The buffer and type in which the collective writes the sum of the micro-batch.
   Role result() const { return additions > 0 ? Role::kMicroBatchSum : sum; }
   DType result_dtype() const { return additions > 0 ? partial_dtype : sum_dtype; }
-  /// Whether the collective computes the squares, and not the last addition.
+  /// Whether the collective computes the squares. If there are additions, the last addition computes them instead.
   bool result_has_squares() const { return squares && additions == 0; }
   /// The buffer of the i-th earlier sum.
   Role waiting(int i) const { return in_levels ? tree_level_role(i) : sum; }
@@ -67,12 +67,12 @@ class ReduceRecipes {
   ReduceRecipe common_;
 };
 
-/// The recipes by operation, of reduces and of all-reduces over replicas. Other entries are unspecified.
+/// The recipes of reduces and of all-reduces over replicas, indexed by operation. Other entries are unspecified.
 std::vector<ReduceRecipe> reduce_recipes(const Plan& plan);
 
-/// Appends the accesses of the reduce of a flat, in order.
+/// Appends the accesses of the reduce of a flat buffer, in order.
 void append_accesses(const ReduceRecipe& recipe, int32_t flat, std::vector<Access>& to);
-/// Appends those of the additions, and of the squares if the additions compute them.
+/// Appends the accesses of the additions. They include the squares if the additions compute them.
 void append_accesses(const Accumulation& into, int32_t flat, std::vector<Access>& to);
 
 /// Whether buffers with this role are needed only until the end of a reduce, or of an all-reduce over replicas.

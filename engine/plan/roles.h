@@ -13,55 +13,55 @@
 #pragma GCC visibility push(default)
 namespace aliquot {
 
-/// The kind of a buffer. "Persistent" buffers exist during the whole step and between steps. At ZeRO stage 0, buffers
-/// of updated values hold all elements in place of a shard.
+/// The kind of a buffer. "Persistent" buffers exist during the whole step and between steps. "The shard" is this rank's
+/// shard of the flat buffer. At ZeRO stage 0, buffers of updated values hold all elements in place of the shard.
 enum class Role : uint8_t {
-  kParameters,            // compute-type values: own shard at ZeRO stage 3, else all elements. Persistent
-  kMaster,                // fp32 masters of the own shard, or the bits that the 16-bit copy lacks. Persistent
-  kOptimizer,             // all optimizer states of the own shard. Persistent
-  kSegments,              // on GPUs: the update kernel's table of the pieces of the own shard. Persistent
-  kGathered,              // slot: full parameters of a unit, from its gather to its release
-  kGradients,             // full gradients, from the first backward to the reduce. Persistent at ZeRO stages 0 and 1
-  kReducedGradients,      // own shard of the sum over ranks, from the first reduce to the update
-  kSentGradients,         // full gradients in the type in which ranks send them, if it is another type
-  kReplicaPartialSums,    // with replicas: own shard of this replica's sum, fp32, until the replica all-reduce
-  kMicroBatchSum,         // own shard of the sum of one micro-batch, before it is added to earlier ones
-  kBlockSquares,          // sums of squares of the blocks of the own shard, for the norm
-  kNormParts,             // the parts of the norm from all ranks
-  kStagedShard,           // with offloaded parameters: slot for the own shard, from which gathers read
-  kOffloadedParameters,   // stored copy of offloaded parameters. kParameters is then a slot. Persistent
-  kOffloadedMaster,       // the same for kMaster
-  kOffloadedOptimizer,    // the same for kOptimizer
-  kOutputActivations,     // owned by a use: output of its forward, also on the stage that received it as input
-  kSavedActivations,      // owned by a use: written by its forward or recompute, read by its backward
-  kScratch,               // owned by a use: temporary memory while it runs
-  kActivationGradients,   // no owner: gradients of activations, passed from use to use and from stage to stage
-  kMuonDirections,        // update directions of the matrices of the own shard, fp32, from the momentum to the update
-  kOwnedMatrices,         // owned by a matrix group: the full matrices that this rank owns
-  kOrthogonalizeScratch,  // owned by a matrix group: temporary memory of kOrthogonalize
-  kQuantizedShards,       // 8-bit shards of the ranks with this rank's index on each node, own one included. Persistent
-  kQuantizedParameters,   // 8-bit shards of all ranks, while a gather decodes them
-  kNodePartialSums,       // gradients of the ranks of this node, for the parts that this rank adds
-  kFp32Sums,              // fp32 sums over this node, one part per node; later decoded parts. With replicas: only these
-  kQuantizedSums,         // 8-bit sums to send, one part per node (with replicas: per replica)
-  kQuantizedReceived,     // 8-bit sums received, one part per node (with replicas: per replica)
+  kParameters,             // values that the model reads: the shard at ZeRO stage 3, else all elements. Persistent
+  kMaster,                 // fp32 masters of the shard, or the bits that the 16-bit copy lacks. Persistent
+  kOptimizer,              // all optimizer states of the shard. Persistent
+  kSegments,               // on GPUs: the update kernel's table of the pieces of the shard. Persistent
+  kGathered,               // slot: full parameters of a unit, from its gather to its release
+  kGradients,              // full gradients, from the first backward to the reduce. Persistent at ZeRO stages 0 and 1
+  kReducedGradients,       // the shard of the sum over ranks, from the first reduce to the update
+  kSentGradients,          // full gradients in the type that ranks send, if it differs from that of kGradients
+  kReplicaPartialSums,     // with replicas: the shard of this replica's sum, fp32, until the replica all-reduce
+  kMicroBatchSum,          // the shard of the sum of one micro-batch, before it is added to earlier sums
+  kBlockSquares,           // sums of squares of the blocks of the shard, for the norm
+  kNormParts,              // the values for the norm that all ranks contribute
+  kStagedShard,            // with offloaded parameters: slot for the shard, from which gathers read
+  kOffloadedParameters,    // stored copy of offloaded parameters. kParameters is then a slot. Persistent
+  kOffloadedMaster,        // the same for kMaster
+  kOffloadedOptimizer,     // the same for kOptimizer
+  kOutputActivations,      // owned by a use: output of its forward, also on the stage that received it as input
+  kSavedActivations,       // owned by a use: written by its forward or recompute, read by its backward
+  kScratch,                // owned by a use: temporary memory while it runs
+  kActivationGradients,    // no owner: gradients of activations, passed from use to use and from stage to stage
+  kMuonDirections,         // update directions of the matrices of the shard, fp32, from the momentum to the update
+  kOwnedMatrices,          // owned by a matrix group: the full matrices that this rank owns
+  kOrthogonalizeScratch,   // owned by a matrix group: temporary memory of kOrthogonalize
+  kQuantizedShards,        // 8-bit shards of the ranks that have this rank's index on their node. Persistent
+  kQuantizedParameters,    // 8-bit shards of all ranks, while a gather decodes them
+  kNodePartialSums,        // gradients received from the ranks of this node, for the parts that this rank adds
+  kFp32Sums,               // fp32 parts: sums over this node, later decoded sums (with replicas: only decoded sums)
+  kQuantizedSums,          // 8-bit sums to send, one part per node (with replicas: per replica)
+  kQuantizedReceived,      // 8-bit sums received, one part per node (with replicas: per replica)
   kErrorFeedbackResidual,  // rounding errors of quantized sums, added to the next sums. Persistent
   kReduceStaging,          // no owner: staging of all reduces between host nodes (ReduceStaging)
   kExchangeStaging,        // no owner: staging of all replica all-reduces between host nodes
-  kTreeLevel0,  // reproducible: waiting sum of 1 micro-batch; the next 19 values: of 2, 4, 8, ... micro-batches
+  kTreeLevel0,  // reproducible: a sum of 1 micro-batch that waits for the next; the 19 roles after it: of 2, 4, 8, ...
 };
 inline constexpr int kTreeLevelCount = 20;
 
-/// The memory in which a buffer has its offset. In kSharedRange it is the offset of the flat, which holds the shards of
-/// all ranks.
+/// The memory to which the offset of a buffer refers. In kSharedRange, the offset is that of the flat buffer, which
+/// contains the shards of all ranks.
 enum class Space : uint8_t { kArena, kSharedRange, kOffloadedState, kOffloadedParameters };
 inline constexpr int kSpaceCount = 4;
 
 /// What PlannedBuffer::flat is an index of. kNone: the index is -1.
 enum class Owner : uint8_t { kFlat, kUse, kMatrixGroup, kNone };
 
-/// How many elements of its flat a buffer holds. kStored: the shard at ZeRO stage 3, else all. kUpdated: the elements
-/// that the rank updates (Plan::updated_count()).
+/// How many elements of its flat buffer a buffer holds. kStored: the shard at ZeRO stage 3, else all. kUpdated: the
+/// elements that the rank updates (Plan::updated_count()).
 enum class ElementCount : uint8_t { kOther, kShard, kAll, kStored, kUpdated };
 /// The element type of a buffer, as a field of Precision. kPartial: partial_dtype() (engine/plan/reduce_recipe.h).
 enum class ElementType : uint8_t { kOther, kCompute, kMaster, kGradients, kSent, kPartial, kFloat32 };

@@ -33,7 +33,7 @@ struct Wait {
   friend bool operator==(const Wait&, const Wait&) = default;
 };
 
-/// One operation. VerbInfo::operand tells what `operand` is an index of; it is 0 for the norm.
+/// One operation. VerbInfo::operand says what `operand` is an index of. It is 0 for the norm.
 struct Operation {
   Verb verb;
   GroupId group;  // the ranks that take part
@@ -49,7 +49,7 @@ struct Operation {
 struct PlannedBuffer {
   Role role;
   Category category;
-  int32_t flat;              // owner: a flat, use or matrix group, as RoleInfo::owner tells; -1: no owner
+  int32_t flat;              // owner: a flat, use or matrix group, see RoleInfo::owner; -1: no owner
   int32_t micro_batch = -1;  // see RoleInfo::per_micro_batch; -1: the buffer is not for one micro-batch
   Space space = Space::kArena;
   bool booked = true;   // counted in the ledger of the rank's device; false for files and, with a GPU, for host memory
@@ -70,13 +70,14 @@ struct Schedule {
   bool sums_in_levels = false;    // micro-batches are added in a binary tree, not one after another
   int zero_stage = 0;
   int micro_batch_count = 1;
-  int micro_batches_in_flight = 1;  // maximum number whose activations exist at the same time
+  int micro_batches_in_flight = 1;  // maximum number of which activations exist at the same time
 
   int64_t bytes(Space space) const { return space_bytes[static_cast<std::size_t>(space)]; }
   int64_t& bytes(Space space) { return space_bytes[static_cast<std::size_t>(space)]; }
 };
 
-/// Red zones of the checking mode: blocks between the tensors of a flat, and the minimum bytes after activations.
+/// Red zones of the checking mode: blocks between the tensors of a flat buffer, and the minimum bytes after
+/// activations.
 inline constexpr int64_t kRedZoneBlocks = 1, kRedZoneBytes = 1024;
 /// Alignment of buffers with the checking mode or disk offload: memory protection and direct I/O work on whole pages.
 inline constexpr int64_t kPlacePageBytes = 4096;
@@ -133,21 +134,21 @@ struct PipelineStage {
   int32_t last_use() const { return runs.back().last_use(); }
   int32_t use_count() const;
   const VirtualStage& run_of_use(int32_t use) const;
-  /// `virtual_stage`: VirtualStage::index of a run of this stage.
+  /// Returns the element of `runs` with this VirtualStage::index.
   const VirtualStage& run(int32_t virtual_stage) const;
 };
 
 /// Everything that is decided before a step, for the ranks of one pipeline stage: the layout, the schedule and its
-/// buffers, for a checked model and policy. The plan has the flats of all units, but buffers and operations only for
-/// the units that its stage uses.
+/// buffers, for a checked model and policy. The plan has the flat buffers of all units, but memory and operations only
+/// for the units that its stage uses.
 struct Plan {
   ModelSpec model;
   Policy policy;
-  Topology topology;  // of one replica of the stage (all are alike)
-  Topology world;     // of all ranks
+  Topology topology;  // the ranks of one replica of the stage (all replicas are alike)
+  Topology world;     // all ranks
   PipelineStage stage;
-  Topology stage_topology;         // of all ranks of the stage
-  std::vector<bool> unit_is_here;  // by unit: whether the stage uses it
+  Topology stage_topology;         // all ranks of the stage
+  std::vector<bool> unit_is_here;  // indexed by unit: whether the stage uses it
   std::vector<FlatSpec> flats;
   std::vector<std::vector<int32_t>> flats_of_unit;
   std::vector<MatrixGroup> matrix_groups;
@@ -169,9 +170,9 @@ struct Plan {
             .shard = topology.rank_count(),
             .ring = stage.tied_ends};
   }
-  /// Whether the stage uses the unit of the flat.
+  /// Whether the stage uses the unit of the flat buffer.
   bool is_here(int32_t flat) const { return unit_is_here[flats[flat].unit]; }
-  /// Whether the stage updates the flat.
+  /// Whether the stage updates the flat buffer.
   bool trains(int32_t flat) const { return flats[flat].trainable && is_here(flat); }
   /// Greater than every PlannedBuffer::flat. (There are never more matrix groups than flats.)
   std::size_t owner_count() const { return std::max(flats.size(), model.uses.size()); }
@@ -202,15 +203,16 @@ std::vector<UnitId> units_of(const Plan& plan, const Operation& operation);
 /// Returns the verb and the units of an operation: "forward h.0+h.1".
 std::string title(const Plan& plan, OperationId operation);
 
-/// Returns the name of the unit that a buffer belongs to: the unit of its flat, the first unit of its use or matrix
-/// group, or "all units" if it has no owner.
+/// Returns the name of the unit that a buffer belongs to: the unit of its flat buffer, the first unit of its use or
+/// matrix group, or "all units" if it has no owner.
 std::string_view owner(const Plan& plan, const PlannedBuffer& buffer);
 
 /// Prints one operation per line: number, verb, units, micro-batch, lane, buffers that begin and end, waits.
 std::string text(const Plan& plan);
 
-/// Maximum number of copies of a chunk while ranks stream a tensor: packed by this rank, passed to the gather,
-/// received from all ranks, split by rank, assembled, and the scratch memory of a PieceAccess.
+/// Maximum number of copies of a chunk while ranks stream a tensor. This rank packs one copy, passes one to the gather,
+/// and receives one from all ranks. It splits the result by rank and assembles it. The sixth copy is the scratch memory
+/// of a PieceAccess.
 inline constexpr int64_t kStreamCopies = 6;
 
 /// The planned memory in use, by category, at each operation in issue order, and its peaks. Peaks include the staging

@@ -51,8 +51,8 @@ int64_t segment_bytes(const Plan& plan, const FlatSpec& flat) {
   return pieces * static_cast<int64_t>(sizeof(Segment));
 }
 
-/// One part per node; or, with replicas, one part of the own shard per replica, plus a residual for the part that this
-/// rank sums.
+/// There is one part per node. With replicas, there is one part of the shard per replica. The residual then has one
+/// more part, for the sum that this rank quantizes.
 int64_t encoded_sum_bytes(const Plan& plan, Role role, int64_t shard_count) {
   const bool exchanges = encodes_exchanges(plan);
   const int64_t parts = exchanges ? plan.policy.replica_count : plan.topology.node_count();

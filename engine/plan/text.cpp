@@ -6,7 +6,7 @@
 namespace aliquot {
 namespace {
 
-/// Names of slots: the letter of the role, and the index of the offset among the offsets of that role: g0, g1, ...
+/// Names slots g0, g1, and so on, by the letter of the role and the index of the offset among the offsets of that role.
 class SlotNames {
  public:
   explicit SlotNames(const Schedule& schedule) {

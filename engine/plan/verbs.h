@@ -29,7 +29,7 @@ enum class Verb : uint8_t {
   kAllGatherParameters,    // all-gather updated parameters (ZeRO stages 1 and 2)
   kCopyIn,                 // copy offloaded data of a unit into the slots that begin with this operation
   kCopyOut,                // copy the slots that end with this operation back to the offload store
-  kGatherQuantizedShards,  // quantize the own shard, and receive the quantized shards of the same place on other nodes
+  kGatherQuantizedShards,  // quantize the shard, and receive those of the ranks with the same index on other nodes
   kSendActivations,        // send the output of the stage's last use to the next pipeline stage
   kReceiveActivations,     // receive the input of the stage's first use
   kSendGradients,          // send the gradient of the input of the stage's first use to the previous pipeline stage
@@ -47,7 +47,7 @@ struct VerbInfo {
   Verb verb;
   std::string_view name;  // in schedules, messages and ALIQUOT_FAULT
   Operand operand;
-  GroupId group;  // the ranks that take part; is_collective() tells whether they synchronize
+  GroupId group;  // the ranks that take part; is_collective() says whether they synchronize
   Lane lane;      // the default; StepWriter::lane_of() has the exceptions
   Actor actor;
   /// The operation ends on no rank of its group before all ranks have finished reading the memory of peers.

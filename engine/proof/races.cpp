@@ -16,7 +16,7 @@ struct LastAccesses {
   Moment taken = kNever;            // when the lifetime of the buffer began
   Moment write = kNever;            // last write; earlier ones have ended, or their race was reported
   HappensBefore::LaneMoments here;  // later reads by this rank
-  std::array<HappensBefore::LaneMoments, kPeerGroupCount> elsewhere;  // and by other ranks of each peer group
+  std::array<HappensBefore::LaneMoments, kPeerGroupCount> elsewhere;  // later reads by other ranks, for each peer group
 };
 
 /// Traverses the schedule twice in issue order. The first traversal records the accesses of a previous step, and the
@@ -112,7 +112,7 @@ class RaceChecker {
     last.elsewhere[peer_index(access.readers)][lane] = now;
   }
 
-  /// All accesses before a write have ended, except those of the same operation on other ranks.
+  /// Forgets the accesses before a write, because they have ended. Keeps those of the same operation on other ranks.
   static void clear_ended(LastAccesses& last, std::size_t lane, Moment now) {
     LastAccesses meanwhile;
     meanwhile.taken = last.taken;
@@ -203,7 +203,7 @@ class RaceChecker {
   bool reporting_ = false;
   std::array<ByteHolders, kSpaceCount> holders_;
   std::vector<LastAccesses> last_accesses_;
-  std::vector<std::vector<BufferId>> begins_, ends_;  // by operation
+  std::vector<std::vector<BufferId>> begins_, ends_;  // indexed by operation
   BuffersInUse in_use_;
 };
 

@@ -36,9 +36,9 @@ std::vector<Defect> validate(const Plan& plan);
 
 /// Returns the defects of the sends and receives between pipeline stages, at most 200. `stages` are the plans of all
 /// stages, in order, without defects of their own. An empty result proves that both stages of each transfer name the
-/// same data and memory, and that all stages together cannot deadlock. Two executions are modelled: each lane is a
-/// queue of its own, or each rank runs all its transfers in one queue, as a GPU with one communication stream does.
-/// Takes time linear in the number of operations and waits.
+/// same data and memory, and that all stages together cannot deadlock. Models two kinds of execution. In the first,
+/// each lane is a separate queue. In the second, each rank runs all its transfers in one queue, as a GPU with one
+/// communication stream does. Takes time linear in the number of operations and waits.
 std::vector<Defect> validate_stages(const std::vector<Plan>& stages);
 
 /// Throws FaultError, with the first defect, if validate() finds any. The engine calls it before it runs a plan.

@@ -38,7 +38,7 @@ void check_pages(const Proof& proof) {
     const bool anywhere = buffer.space == Space::kSharedRange && !policy.check;
     if (anywhere || buffer.offset_bytes % kPlacePageBytes == 0) continue;
     proof.defects.add(DefectKind::kPlace, {},
-                      fmt::format("the {} begin within a page", proof.defects.describe(buffer)));
+                      fmt::format("the {} do not begin at a page boundary", proof.defects.describe(buffer)));
   }
 }
 

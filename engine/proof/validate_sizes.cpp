@@ -80,8 +80,8 @@ class BufferSizes {
     return bytes;
   }
 
-  /// One flag, and for each flat one sum per subtree: one per tensor, and, at each end of the shard, one for each time
-  /// that the number of blocks can be halved.
+  /// One flag, and for each flat buffer one sum per subtree. Each tensor is one subtree. At each end of the shard,
+  /// there is one more for each time that the number of blocks can be halved.
   int64_t norm_part() const {
     int64_t sums = 1;
     for (const FlatSpec& flat : plan_.flats) {

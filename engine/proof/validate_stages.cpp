@@ -17,7 +17,8 @@ struct StageOperation {
   OperationId operation;
 };
 
-using Pairs = std::vector<std::vector<StageOperation>>;  // by stage, then operation: the other side of a transfer
+/// The counterpart of each transfer, indexed by stage, then operation.
+using Pairs = std::vector<std::vector<StageOperation>>;
 
 /// Collects the first 200 defects of all stages.
 class StageDefects {
@@ -81,8 +82,8 @@ Pairs pair_transfers(const std::vector<Plan>& stages, StageDefects& defects) {
   return pairs;
 }
 
-/// By owner (the use of an output, or -1 for gradients) and micro-batch: the buffers that a transfer may access, one at
-/// a time.
+/// The buffers that a transfer may access, keyed by owner (the use of an output, or -1 for gradients) and micro-batch.
+/// At most one buffer of each key may exist at a time.
 using SentBuffers = std::map<std::pair<int32_t, int32_t>, std::vector<const PlannedBuffer*>>;
 
 SentBuffers sent_buffers(const Plan& plan, StageDefects& defects) {
@@ -132,9 +133,9 @@ void check_offsets(const std::vector<Plan>& stages, const Pairs& pairs, StageDef
   }
 }
 
-/// Runs two steps of all stages, as far as they get. An operation can end if the operations before it in its queue and
-/// those that it waits for have ended. A transfer also needs the other side to have come that far. No stage goes on
-/// before all stages have reached the norm.
+/// Models two steps of all stages, and stops at a deadlock. An operation can end if the operations before it in its
+/// queue and those that it waits for have ended. A transfer also needs its counterpart to be ready. No stage continues
+/// after the norm before all stages have reached it.
 class Execution {
  public:
   /// `one_queue`: all transfers of a rank run in one queue.
@@ -175,7 +176,7 @@ class Execution {
   }
 
   bool complete() const { return ended_count_ == total_; }
-  /// The transfers that have started and wait for their other side.
+  /// The transfers that have started and wait for their counterpart.
   std::vector<StageOperation> stuck() const {
     std::vector<StageOperation> stuck;
     for (int32_t node = 0; node < operations_end_; ++node) {
@@ -241,10 +242,10 @@ class Execution {
   const Pairs& pairs_;
   bool one_queue_;
   int32_t total_ = 0, operations_end_ = 0, ended_count_ = 0;
-  std::vector<int32_t> counts_, first_;  // by stage: operations of a step, and the first node
-  std::vector<int32_t> waits_left_;      // by node
+  std::vector<int32_t> counts_, first_;  // indexed by stage: operations of a step; first node
+  std::vector<int32_t> waits_left_;      // indexed by node
   std::vector<std::vector<int32_t>> followers_;
-  std::vector<bool> arrived_;  // all that the operation waits for on its own stage has ended
+  std::vector<bool> arrived_;  // everything that the operation waits for on its own stage has ended
 };
 
 void check_deadlock(const std::vector<Plan>& stages, const Pairs& pairs, bool one_queue, StageDefects& defects) {
@@ -255,7 +256,7 @@ void check_deadlock(const std::vector<Plan>& stages, const Pairs& pairs, bool on
   std::string waiting;
   for (std::size_t i = 0; i < std::min<std::size_t>(stuck.size(), 2); ++i)
     waiting += fmt::format("{}{}", i == 0 ? "" : " and ", defects.describe(stuck[i]));
-  defects.add(stuck, fmt::format("a deadlock{}: {} never meet their other side",
+  defects.add(stuck, fmt::format("a deadlock{}: {} never meet their counterpart",
                                  one_queue ? " if a rank runs all transfers in one queue" : "", waiting));
 }
 

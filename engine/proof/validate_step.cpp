@@ -123,7 +123,7 @@ struct Backwards {
 
 /// How far the gradient of a unit has been processed in the step.
 struct GradientProgress {
-  std::map<int32_t, Backwards> backwards;  // not reduced yet, by micro-batch; by 0 if micro-batches are summed first
+  std::map<int32_t, Backwards> backwards;  // not reduced yet; keyed by micro-batch, or 0 if they are summed first
   OperationId last_reduce = kNone;
   int32_t reduce_count = 0, exchange_count = 0, spread_count = 0, update_count = 0, publish_count = 0;
 };

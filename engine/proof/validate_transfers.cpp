@@ -34,7 +34,8 @@ class TransferChecker {
   }
 
  private:
-  /// The sends and receives of a virtual stage and micro-batch, and the ends of the passes that make the data.
+  /// The sends and receives of a virtual stage and micro-batch, and the last operations of the passes that produce the
+  /// data.
   struct Batch {
     OperationId of(Verb verb) const { return transfers[index(verb)]; }
     OperationId& of(Verb verb) { return transfers[index(verb)]; }
@@ -68,10 +69,10 @@ class TransferChecker {
     if (!is_send(operation.verb)) return;
     const bool forward = transfers_activations(operation.verb);
     const OperationId made = forward ? batch.forward_end : batch.backward_end;
-    if (made == kNone || !ended(made, id)) add(id, "does not wait for the pass that makes the data");
+    if (made == kNone || !ended(made, id)) add(id, "does not wait for the pass that produces the data");
   }
 
-  /// The first use of a pass waits for its input. The last one makes what is sent.
+  /// The first use of a pass waits for its input. The last use produces the data to send.
   void pass(OperationId id) {
     const Operation& operation = operations_[id];
     const VirtualStage& run = stage_.run_of_use(operation.operand);
@@ -112,7 +113,7 @@ class TransferChecker {
   const Proof& proof_;
   const PipelineStage& stage_;
   const std::vector<Operation>& operations_;
-  std::vector<std::vector<Batch>> batches_;  // by run of the stage, then micro-batch
+  std::vector<std::vector<Batch>> batches_;  // indexed by run of the stage, then micro-batch
 };
 
 }  // namespace

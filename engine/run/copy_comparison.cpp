@@ -89,8 +89,8 @@ uint64_t CopyComparison::hash_of_parameters(uint64_t seed, int32_t flat, const s
   return seed;
 }
 
-/// Returns hashes, ordered by unit, then by kind. If `of_shards`, of data that other replicas also hold. Otherwise, of
-/// data that all ranks of the shard group hold.
+/// Returns hashes, ordered by unit, then by kind. If `of_shards` is true, hashes data that other replicas also hold.
+/// Otherwise hashes data that all ranks of the shard group hold.
 std::vector<uint64_t> CopyComparison::hashes(bool of_shards) const {
   const int stage = plan_.schedule.zero_stage;
   std::vector<uint64_t> hashes(plan_.model.units.size() * kKinds.size(), 0);

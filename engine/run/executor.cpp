@@ -195,7 +195,7 @@ void Executor::run(OperationId id) {
     case Verb::kCopyIn:
     case Verb::kCopyOut: return work_.copy(lane, id);
     case Verb::kNorm: update_steps_ = decision_.decide(work_.norm(lane, abandons_, label(id))); return;
-    default:  // kRelease: has no work, and the model code has made the accesses that it declares
+    default:  // kRelease has no work: the model code has made its accesses
       assert(info(what.verb).actor != Actor::kEngine);
       return memory_.skip_operation();
   }

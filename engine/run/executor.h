@@ -117,7 +117,7 @@ class Executor {
 
   // Derived from the schedule, by operation.
   std::vector<bool> observed_here_;                                   // whether an operation of this rank waits for it
-  std::array<std::vector<bool>, kPeerGroupCount> observed_by_peers_;  // by group: whether operations of its ranks do
+  std::array<std::vector<bool>, kPeerGroupCount> observed_by_peers_;  // by group: whether one of its ranks waits
   std::vector<std::vector<BufferId>> begins_, ends_;
   std::vector<std::unique_ptr<Event>> events_;  // set if observed_here_
   std::vector<std::string_view> labels_;  // name of the operation's first unit, or of its verb; see transfer_label()

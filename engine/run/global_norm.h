@@ -58,7 +58,7 @@ class GlobalNorm {
   Communicator& ranks_;  // the shard group
   Device& device_;
   Buffer squares_mirror_, parts_mirror_;  // on GPUs: copies in pinned host memory
-  std::unique_ptr<NormTree> tree_;        // of the tensors of all stages; those of other stages have no blocks
+  std::unique_ptr<NormTree> tree_;        // has the tensors of all stages; those of other stages have no blocks
   std::vector<FlatParts> own_;
   std::vector<int32_t> first_tensor_;  // index in the tree of each flat buffer's first tensor
   std::vector<int64_t> value_counts_;  // number of values per rank, without the abandon flag

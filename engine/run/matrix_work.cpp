@@ -17,7 +17,7 @@ MatrixWork::MatrixWork(const Plan& plan, const StepMemory& memory, Communicator&
       matrices_offsets_(plan.matrix_groups.size()),
       collect_(plan.matrix_groups.size()),
       scatter_(plan.matrix_groups.size()) {
-  for (const PlannedBuffer& buffer : plan.schedule.buffers) {  // one buffer per role and flat buffer or group
+  for (const PlannedBuffer& buffer : plan.schedule.buffers) {  // these roles have one buffer per owner
     if (buffer.role == Role::kMuonDirections) direction_offsets_[buffer.flat] = buffer.offset_bytes;
     if (buffer.role == Role::kOwnedMatrices) matrices_offsets_[buffer.flat] = buffer.offset_bytes;
   }

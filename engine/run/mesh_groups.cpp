@@ -22,8 +22,9 @@ MeshGroups::MeshGroups(World& world, const Mesh& mesh)
   if (world.flight() != nullptr) world.flight()->set_mesh({mesh.pipeline, mesh.replica, mesh.shard, mesh.tensor});
 }
 
-/// A stage has a previous and a next neighbor, so the boundaries between stages are split in rounds: those after an
-/// even stage, those after an odd one, and in a ring the one after the last stage.
+/// Makes the communicators of neighboring stages. A stage may have two neighbors, but one split gives each rank only
+/// one communicator. So the boundaries are split in rounds: those after even stages, those after odd stages, and, in a
+/// ring, the boundary after the last stage.
 void MeshGroups::split_pairs() {
   const int last = mesh_.pipeline - 1, stage = coordinates_.pipeline;
   for (const Verb direction : kDirections) {
@@ -33,8 +34,8 @@ void MeshGroups::split_pairs() {
   }
 }
 
-/// `precedes`, `follows`: this stage is the earlier, or the later, stage of a boundary that is split. Other ranks take
-/// part in the split, because it is collective, and discard the communicator.
+/// `precedes` or `follows` is true if this stage is the earlier or the later stage of a boundary in this round. Other
+/// ranks also take part in the split, which is collective, and discard their communicator.
 void MeshGroups::split_pairs(Verb direction, bool precedes, bool follows) {
   const GroupId group = precedes ? GroupId::kNextStage : follows ? GroupId::kPreviousStage : GroupId::kRank;
   const int first = mesh_.members(group, world_.rank()).front();

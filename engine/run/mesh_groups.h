@@ -19,16 +19,18 @@ class MeshGroups {
   World& world() const { return world_; }
   const Mesh& mesh() const { return mesh_; }
   const MeshCoordinates& coordinates() const { return coordinates_; }
-  /// The group kWorld or kShard, or kStage, kReplica or kPipeline if it has several ranks; otherwise throws FaultError.
-  /// A group with all ranks is the communicator of the world.
+  /// The communicator of a group: kWorld, kShard, kStage, kReplica or kPipeline. A group of all ranks has the
+  /// communicator of the world. Throws FaultError for kStage, kReplica and kPipeline if the group has one rank in a
+  /// larger world.
   Communicator& at(GroupId group) const;
   Communicator& shard_group() const { return at(GroupId::kShard); }
 
-  /// The directions of transfers between neighboring pipeline stages. Each has communicators of its own, because a
-  /// communicator may run its operations one after another, and opposite transfers would then wait for each other.
+  /// The directions of transfers between neighboring pipeline stages. Each direction has separate communicators. A
+  /// communicator may run its operations one after another, so in a common one, opposite transfers could wait for each
+  /// other.
   static constexpr std::array kDirections{Verb::kSendActivations, Verb::kSendGradients};
-  /// The communicator of the two ranks that make a transfer, and its index in all transfers' communicators. The rank on
-  /// the earlier stage is rank 0. In a ring, the last stage is the earlier one of the pair with the first stage.
+  /// The communicator of the two ranks that make a transfer. pair_index() is its index in `pairs_`. The rank on the
+  /// earlier stage is rank 0. In a ring, the last stage counts as earlier than the first.
   Communicator& pair(Verb verb) const { return *pairs_[pair_index(verb)]; }
   static constexpr std::size_t kPairCount = 4;
   static constexpr std::size_t pair_index(Verb verb) {
@@ -47,7 +49,7 @@ class MeshGroups {
   Mesh mesh_;
   MeshCoordinates coordinates_;
   std::array<std::unique_ptr<Communicator>, kSplitGroups.size()> groups_;  // null: the world
-  std::array<std::unique_ptr<Communicator>, kPairCount> pairs_;            // by pair_index()
+  std::array<std::unique_ptr<Communicator>, kPairCount> pairs_;            // indexed by pair_index()
 };
 
 }  // namespace aliquot

@@ -49,7 +49,7 @@ class RedZones {
   const Plan& plan_;
   const StepMemory& memory_;
   const Device& device_;
-  std::vector<std::vector<Gap>> gaps_;  // by flat
+  std::vector<std::vector<Gap>> gaps_;  // indexed by flat buffer
 };
 
 }  // namespace aliquot

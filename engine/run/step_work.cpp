@@ -71,7 +71,7 @@ void StepWork::note_first_writes() {
   }
 }
 
-/// The pair's ranks are 0 on the earlier stage and 1 on the later one.
+/// In the communicator of two stages, rank 0 is on the earlier stage and rank 1 on the later stage.
 void StepWork::note_transfers() {
   const auto& operations = plan_.schedule.operations;
   transfers_.resize(operations.size());

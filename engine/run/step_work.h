@@ -82,11 +82,11 @@ class StepWork {
   std::optional<MatrixWork> matrices_;                    // empty without Muon and in an evaluation
   std::vector<std::vector<BufferId>> copies_;             // result of copied_slots(), indexed by operation
   std::vector<ReduceRecipe> recipes_;                     // indexed by operation
-  std::vector<Transfer> transfers_;                       // by operation, of sends and receives
+  std::vector<Transfer> transfers_;                       // indexed by operation, for sends and receives
   std::optional<RedZones> red_zones_;                     // empty outside the checking mode
-  std::vector<std::vector<Gap>> padding_;                 // padding of each flat
-  std::vector<std::vector<int32_t>> first_writes_;        // by backward: flats whose gradients no earlier use wrote
-  std::vector<std::vector<int32_t>> accumulating_flats_;  // by backward: flats with gradients of earlier uses
+  std::vector<std::vector<Gap>> padding_;                 // padding of each flat buffer
+  std::vector<std::vector<int32_t>> first_writes_;        // by operation: flat buffers that a backward writes first
+  std::vector<std::vector<int32_t>> accumulating_flats_;  // by operation: flat buffers that a backward adds to
   std::deque<std::array<const std::byte*, 2>> addition_sources_;  // the operands of this step's additions, in order
   std::size_t next_addition_ = 0;
 };

@@ -35,8 +35,8 @@ class Updater {
   /// Enqueues kMuonMomentum for a flat buffer. It updates the momentum, and computes the matrices to orthogonalize.
   void muon_momentum(Stream& lane, int32_t flat, const UpdateSteps& steps);
 
-  /// The address between steps of optimizer state `state` of a flat buffer. It has all elements at ZeRO stage 0, and
-  /// otherwise those of this rank's shard.
+  /// Returns the address between steps of an optimizer state of a flat buffer. `state` is an index into states(). The
+  /// memory has all elements at ZeRO stage 0, and otherwise the elements of this rank's shard.
   std::byte* state(int32_t flat, std::size_t state) const;
   const std::vector<StateSpec>& states(int32_t flat) const {
     return plan_.flats[flat].matrices ? matrix_states_ : states_;
@@ -56,11 +56,11 @@ class Updater {
   const UpdateKernels& kernels_;
   std::vector<StateSpec> states_, matrix_states_;
   int rank_;
-  std::vector<int32_t> parameter_name_order_;  // by first_of_unit_ + parameter: index in the order of names
+  std::vector<int32_t> parameter_name_order_;  // at first_of_unit_ + parameter: index in the order of names
   std::vector<int32_t> first_of_unit_;
-  std::vector<std::vector<Segment>> segments_;  // by flat
-  std::vector<UpdateArgs> args_;                // by flat: arguments of its update; for matrices, of the momentum
-  std::vector<UpdateArgs> apply_;               // by flat of matrices: arguments of its update
+  std::vector<std::vector<Segment>> segments_;  // indexed by flat buffer
+  std::vector<UpdateArgs> args_;                // arguments of each flat buffer's update; for matrices, of the momentum
+  std::vector<UpdateArgs> apply_;               // for flat buffers of matrices: arguments of the update
 };
 
 }  // namespace aliquot

@@ -108,7 +108,8 @@ TEST(Umbrella, RanksWithDifferentPlansAreRejected) {
     });
     FAIL() << "the engine accepted different plans";
   } catch (const aliquot::UsageError& error) {
-    EXPECT_NE(std::string(error.what()).find("rank 1 has another plan or other options than rank 0"), std::string::npos)
+    EXPECT_NE(std::string(error.what()).find("the plan or options of rank 1 differ from those of rank 0"),
+              std::string::npos)
         << error.what();
     EXPECT_NE(std::string(error.what()).find("[10]"), std::string::npos) << error.what();
   }

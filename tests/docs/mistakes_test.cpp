@@ -218,7 +218,8 @@ TEST(Mistakes, AssignedGradientsSummedOverMicroBatches) {
 
 TEST(Mistakes, RanksThatDeclareDifferentModels) {
   expect_told(
-      "rank 1 has another plan or other options than rank 0: rank 0 has \"unit a: a.w float32 [10] lr x 1\", rank 1 "
+      "the plan or options of rank 1 differ from those of rank 0: rank 0 has \"unit a: a.w float32 [10] lr x 1\", "
+      "rank 1 "
       "has \"unit a: a.w "
       "float32 [20] lr x 1\"",
       [] {

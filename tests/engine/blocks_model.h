@@ -65,7 +65,7 @@ class Blocks {
     return spec;
   }
 
-  /// Sets the input that later recomputes and backwards read. Enqueued like them.
+  /// Enqueues a change of the input that later recomputes and backwards read.
   void select_sample(Engine& engine, double sample) {
     engine.compute_stream().run([this, sample] { sample_ = sample; });
   }

@@ -82,8 +82,8 @@ inline std::string describe(const EngineOptions& options) {
                      options.accumulate);
 }
 
-/// Five uses on the stages of a pipeline. In a tied model, the first use counts for the first stage, but the last stage
-/// runs it.
+/// Returns a cut of the model's five uses into `stages` pipeline stages. In a tied model, the cut counts the first use
+/// as part of the first stage, but the last stage runs it.
 inline std::vector<int> cut_of(int stages, bool tied) {
   const std::vector<int> cuts[] = {{}, {2, 3}, {1, 3, 1}, {1, 2, 1, 1}, {1, 1, 1, 1, 1}};
   const std::vector<int> tied_cuts[] = {{}, {3, 2}, {2, 2, 1}, {2, 1, 1, 1}};
@@ -101,14 +101,14 @@ void for_schedules(EngineOptions options, int stages, bool tied, const With& wit
   }
 }
 
-/// Expects that pipelines of 2, 3 and 4 stages give the results of one stage, with both orders of passes, all ZeRO
-/// stages, 1 and 2 ranks per stage, and, on p stages, 1, p, 2 p + 1 and 4 p micro-batches. Returns the number of
-/// pipelines.
+/// Expects that pipelines of 2, 3 and 4 stages give the results of one stage. Tries both orders of passes, all ZeRO
+/// stages, and 1 and 2 ranks per pipeline stage. With p stages, tries 1, p, 2 p + 1 and 4 p micro-batches. Returns the
+/// number of pipelines.
 inline int expect_one_result(bool tied) {
   int cases = 0;
   for (const int zero_stage : {0, 1, 2, 3}) {
     for (const int data_ranks : {1, 2}) {
-      std::map<int, Trained> alone;  // by number of micro-batches
+      std::map<int, Trained> alone;  // keyed by number of micro-batches
       for (const int stages : {2, 3, 4}) {
         for (const int micro_batches : {1, stages, 2 * stages + 1, 4 * stages}) {
           const EngineOptions options{

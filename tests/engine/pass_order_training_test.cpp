@@ -1,5 +1,5 @@
-// Steps that run the passes of several micro-batches in other orders, through Engine::next(). Results are bitwise
-// identical to those of the default order, and memory use equals the plan.
+// Training steps that run the passes of several micro-batches in various orders, through Engine::next(). Results are
+// bitwise identical to those of the default order, and memory use equals the plan.
 #include <cmath>
 #include <gtest/gtest.h>
 
@@ -14,8 +14,8 @@ using namespace testing_model;
 
 constexpr int kMicroBatches = 4;
 
-/// The orders to compare with the default one: GPipe, 1F1B with two and with three micro-batches in flight, and one
-/// with a changing number.
+/// The orders to compare with the default one: GPipe, 1F1B with two and with three micro-batches in flight, and an
+/// order in which the number in flight changes.
 std::vector<PassOrder> orders() {
   return {pass_order(PipelineSchedule::kGpipe, 1, kMicroBatches), parse_pass_order("0F0,0F1,0B0,0F2,0B1,0F3,0B2,0B3"),
           parse_pass_order("0F0,0F1,0F2,0B0,0F3,0B1,0B2,0B3"), parse_pass_order("0F0,0B0,0F1,0F2,0F3,0B1,0B2,0B3")};
@@ -94,15 +94,16 @@ TEST(PassOrderTraining, ActivationsAreThoseOfTheMicroBatchesInFlight) {
           int64_t most = 0;
           for (const BytesByCategory& bytes : account_of_order.at)
             most = std::max(most, bytes[static_cast<std::size_t>(Category::kActivations)]);
-          // The backward of the last use runs while all of them exist. It has scratch and the gradient of its input
-          // too.
+          // The peak is at the backward of the last use, when all of these activations exist. It also needs scratch and
+          // the gradient of its input.
           EXPECT_EQ(most, max_in_flight(order.front()) * per_micro_batch + kKeptBytes + kStreamBytes) << text(order);
         },
         kHosts);
   }
 }
 
-/// The calls of a micro-batch can be mixed with next(), and are checked against the same order.
+/// micro_batch(), forward() and backward() can be mixed with next(). The engine checks both against the same order of
+/// passes.
 TEST(PassOrderTraining, ScopesFollowTheSameOrder) {
   World::threads(
       1,

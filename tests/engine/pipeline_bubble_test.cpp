@@ -1,5 +1,5 @@
-// The idle time of pipeline stages, measured with a model whose computation only waits, compared with the formula
-// (p - 1) / (m + p - 1) for p stages and m micro-batches, and with the simulator.
+// Measures the idle time of pipeline stages, with a model whose computation only waits. Compares it with the simulator,
+// and with the formula (p - 1) / (m + p - 1) for p stages and m micro-batches.
 #include <chrono>
 #include <fmt/format.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// Training on several pipeline stages. Results are bitwise identical to those of one stage, for every number of stages,
-// order of passes and ZeRO stage, and memory use equals the plan on every rank.
+// Training on several pipeline stages. Results are bitwise identical to those of one pipeline stage, for every number
+// of stages, order of passes and ZeRO stage. Memory use equals the plan on every rank.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
@@ -66,7 +66,8 @@ TEST(PipelineTraining, AdversarialSchedulingDoesNotChangeResults) {
   }
 }
 
-/// 1F1B keeps min(m, p - s) micro-batches on stage s, GPipe keeps m. A stage may have received the input of one more.
+/// 1F1B keeps min(m, p - s) micro-batches on stage s, GPipe keeps m. A stage may have received the input of one more
+/// micro-batch.
 TEST(PipelineTraining, SavedActivationsAreThoseOfTheMicroBatchesInFlight) {
   for (const int stages : {2, 3, 5}) {
     for (const int micro_batches : {1, 2, 4, 9}) {
@@ -100,7 +101,7 @@ TEST(PipelineTraining, SavedActivationsAreThoseOfTheMicroBatchesInFlight) {
   }
 }
 
-/// A step gathers each unit of the stage once, or once for each group of passes. Results do not depend on it.
+/// A step gathers each unit of the stage once, or once for each group of passes.
 TEST(PipelineTraining, GatherForSetsTheNumberOfGathers) {
   constexpr int kMicroBatches = 6;
   std::vector<std::ptrdiff_t> gathers;
@@ -120,13 +121,14 @@ TEST(PipelineTraining, GatherForSetsTheNumberOfGathers) {
         },
         kHosts);
   }
-  constexpr int kUnits = 2;  // of stage 0
+  constexpr int kUnits = 2;  // units of pipeline stage 0
   EXPECT_EQ(gathers.back(), kUnits);
   for (std::size_t i = 1; i < gathers.size(); ++i) EXPECT_LT(gathers[i], gathers[i - 1]) << i;
   EXPECT_LE(gathers.front(), 2 * kMicroBatches * kUnits);
 }
 
-/// An evaluation that was abandoned, or whose end was not asked for, does not end the next one at once.
+/// An evaluation always starts at its first use. This also holds after an evaluation that was abandoned, and after one
+/// whose caller stopped before next_evaluation() returned nullopt.
 TEST(PipelineTraining, EveryEvaluationRunsAllUses) {
   World::threads(
       2,
@@ -148,7 +150,7 @@ TEST(PipelineTraining, EveryEvaluationRunsAllUses) {
         EXPECT_EQ(evaluate(1), 1);
         engine.abandon();
         EXPECT_EQ(evaluate(100), uses);
-        EXPECT_EQ(evaluate(uses), uses);  // without the call that returns nothing
+        EXPECT_EQ(evaluate(uses), uses);  // stops before the call that returns nullopt
         run_step(setup, 0.25);
         EXPECT_FALSE(engine.step().skipped);
         EXPECT_EQ(evaluate(100), uses);

@@ -105,7 +105,7 @@ TEST(Precision, SplitAndFullMastersGiveTheSameResults) {
   }
 }
 
-/// Control for the tests above: each precision gives different bits than fp32 and than the previous precision.
+/// Control for the tests above: each precision gives other results than fp32 and the previous precision.
 TEST(Precision, EachPrecisionGivesDifferentResults) {
   const Outcome fp32 = train_on(2, settings_of({}, 2, 2, AccumulateInto::kShard));
   Outcome before = fp32;

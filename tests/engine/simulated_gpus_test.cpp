@@ -84,7 +84,7 @@ TEST(SimulatedGpus, OffloadToHostMemoryMatchesTheReference) {
   }
 }
 
-/// Kernels that read peer memory, or NCCL sends, transfer matrices to their owners and back.
+/// Matrices are transferred to their owners and back. The transfers are NCCL sends, or kernels that read peer memory.
 TEST(SimulatedGpus, MuonMatchesTheReference) {
   for (const int ranks : {1, 2, 4}) {
     for (const int stage : {0, 1, 3}) {
@@ -105,7 +105,7 @@ TEST(SimulatedGpus, MuonMatchesTheReference) {
   }
 }
 
-/// Quantized collectives use kernels that read peer memory, or NCCL sends. In both cases they add in tree order.
+/// Quantized collectives use NCCL sends, or kernels that read peer memory. Both add in tree order.
 TEST(SimulatedGpus, QuantizedTrainingMatchesTheReference) {
   for (const auto& [nodes, ranks_per_node] : {std::pair(2, 1), {2, 2}, {4, 1}}) {
     const test::ScopedRanksPerNode emulated_nodes(ranks_per_node);

@@ -1,4 +1,4 @@
-// Training on a pipeline whose first and last use share a unit, as a token embedding that is tied to the head.
+// Training on a pipeline whose first and last use share a unit, like a token embedding that is tied to the head.
 #include <gtest/gtest.h>
 #include <optional>
 
@@ -23,11 +23,12 @@ void for_pipelines(const EngineOptions& options, const With& with) {
   for (const int stages : {2, 3, 4}) for_schedules(options, stages, true, with);
 }
 
-/// If each micro-batch is reduced, the gradients of both uses of a micro-batch are added as without a pipeline.
+/// If each micro-batch is reduced, the order of additions is that of training without a pipeline. The gradients of both
+/// uses are added within each micro-batch.
 TEST(TiedPipeline, DoesNotChangeResultsIfMicroBatchesAreAddedInTheShard) { EXPECT_EQ(expect_one_result(true), 192); }
 
 /// If micro-batches are added in the full gradients, those of the first use are added after those of the last use. The
-/// result does not depend on the pipeline, but may differ in its last bits from that without one.
+/// result is the same for all pipelines, but may differ in its last bits from the result without a pipeline.
 TEST(TiedPipeline, GivesOneResultForAllPipelinesIfMicroBatchesAreAddedInFullGradients) {
   for (const int zero_stage : {0, 1, 2, 3}) {
     const EngineOptions options{.zero_stage = zero_stage, .accumulate = 5, .accumulate_into = AccumulateInto::kFull};
@@ -93,8 +94,9 @@ TEST(TiedPipeline, AdversarialSchedulingDoesNotChangeResults) {
   }
 }
 
-/// The last stage keeps the full gradients of the shared unit for the micro-batches between the backward of the last
-/// use and that of the first one: at most one for each stage. The plan has no other table on other stages.
+/// The last stage keeps full gradients of the shared unit for each micro-batch, from the backward of its last use to
+/// the backward of its first use. At most as many exist as there are stages. Other stages have no gradients of this
+/// unit.
 TEST(TiedPipeline, OnlyTheLastStageHoldsTheSharedUnit) {
   for (const int stages : {2, 3, 4}) {
     World::threads(
@@ -157,7 +159,7 @@ TEST(TiedPipeline, ACutThatLeavesNoUseForTheFirstStageIsRefused) {
             std::string::npos);
 }
 
-/// The default cut leaves the first stage a use of its own.
+/// The default cut gives the first stage at least one use that is not tied.
 TEST(TiedPipeline, TheDefaultCutIsPossible) {
   World::threads(
       4,

@@ -9,7 +9,7 @@
 namespace aliquot {
 namespace {
 
-/// The definition: a node is the sum of its left child and, if that has blocks, its right child.
+/// The definition of the tree: a node is the sum of its two children, or the left child if the right one has no blocks.
 double node_sum(const std::vector<double>& leaves, int level, size_t index) {
   if (level == 0) return leaves[index];
   const double left = node_sum(leaves, level - 1, 2 * index);

@@ -85,8 +85,8 @@ OperationId StepWriter::replica_all_reduce(UnitId unit, int32_t micro_batch, con
   return exchange;
 }
 
-/// Merges partial sums like a binary counter: after micro-batch m, as many waiting sums are merged as the binary number
-/// m ends in ones. The result waits at the next level. The last micro-batch writes the total to kReducedGradients.
+/// Merges partial sums like a binary counter: after micro-batch m, one waiting sum is merged for each trailing 1 of the
+/// binary number m. The result waits at the next level. The last micro-batch writes the total to kReducedGradients.
 /// `sum` is the operation that merges.
 void StepWriter::merge_levels(UnitId unit, OperationId sum, const Accumulation& into, bool last_micro_batch) {
   UnitState& state = units_[unit];
@@ -170,7 +170,7 @@ void StepWriter::add_waits_on_previous_step() {
   }
   for (UnitState& state : units_) wait(state.update, {state.publish, GroupId::kShard, true});
   for (const PersistentGradientWrite& write : persistent_gradient_writes_) {
-    if (write.reduce_before != kNone) {  // the write is in a later micro-batch
+    if (write.reduce_before != kNone) {  // not the first micro-batch of the step
       wait(write.backward, {write.reduce_before, GroupId::kShard});
       continue;
     }

@@ -48,8 +48,8 @@ class OffloadWriter {
   }
 
  private:
-  /// Lists the accesses of a verb. Each copy-in is issued before the previous such operation, so that copy and work
-  /// overlap. The first copy for an update is issued after the model code before the update.
+  /// Lists the accesses of a verb. Each copy-in is issued before the previous operation with this verb, so that copy
+  /// and work overlap. The first copy for an update is issued after the model code before the update.
   void list(Verb verb, const std::vector<Role>& roles) {
     OperationId model_code = kNone, last = kNone;
     const bool writes = verb != Verb::kGather;
@@ -60,7 +60,8 @@ class OffloadWriter {
       std::vector<FlatRole> flat_roles = flat_roles_of(operation, roles);
       if (flat_roles.empty()) continue;
       OperationId before = writes ? model_code + 1 : id;
-      // A role of a flat has one slot at a time, so the next copy of the same unit must follow the previous access.
+      // A flat buffer has one slot per role at a time, so the next copy of the same unit must follow the previous
+      // access.
       if (last != kNone) before = draft_.operations[last].operand == operation.operand ? last + 1 : last;
       for (const FlatRole& what : flat_roles) {
         auto& of_flat = accesses_of_flat_[what.flat];

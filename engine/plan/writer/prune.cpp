@@ -35,7 +35,7 @@ class Waited {
 void prune(std::vector<Operation>& operations) {
   struct {
     Waited this_step, previous_step;
-  } waited[kLaneCount][kLaneCount];  // by waiting lane, then source lane
+  } waited[kLaneCount][kLaneCount];  // indexed by waiting lane, then source lane
   for (Operation& operation : operations) {
     std::vector<Wait> kept;
     std::stable_sort(operation.after.begin(), operation.after.end(),

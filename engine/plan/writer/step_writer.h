@@ -39,23 +39,23 @@ class StepWriter {
     int32_t micro_batch;
     int32_t position;
     const VirtualStage* run;
-    int32_t pass = 0;        // number of earlier passes in the step; those of the first of two runs do not count
-    bool ends_pass = false;  // the last visit of a pass
+    int32_t pass = 0;                           // number of earlier passes of the stage's last virtual stage
+    bool ends_pass = false;                     // the last visit of a pass
     std::vector<PipelineAction> receives = {};  // the passes whose input is received right before this visit
   };
 
   struct UnitState {
-    int32_t first_use = kNone;   // the unit's first use in the pipeline stage, whose backward is its last
+    int32_t first_use = kNone;   // the unit's first use in the pipeline stage; its backward is the unit's last
     std::vector<int32_t> needs;  // indices of the visits that use the unit, in order
     std::size_t next_need = 0;   // index into `needs` of the first visit that is not yet written
     bool gathered = false;
     int32_t gathered_for_pass = 0;  // index of the first pass that the last gather serves
-    bool gathered_before = false;   // at least once in this step
+    bool gathered_before = false;   // whether the unit was gathered before in this step
     OperationId refresh = kNone, last_gather = kNone, last_release = kNone;
     std::vector<Lifetime> gradients;  // see gradients(): the backward operations since the last reduce
     OperationId first_reduce = kNone, last_reduce = kNone, exchange = kNone, spread = kNone, update = kNone,
                 publish = kNone;
-    std::vector<OperationId> levels;  // with `reproducible`, by tree level: the reduce whose sum waits at that level
+    std::vector<OperationId> levels;  // with `reproducible`, indexed by tree level: the reduce whose sum waits there
   };
 
   /// The operations of a matrix group.
@@ -107,7 +107,7 @@ class StepWriter {
   /// The gradients of activations in a micro-batch.
   Lifetime& activation_gradients(int32_t micro_batch);
 
-  /// The first and the last backward that write the gradient which the next reduce of the micro-batch sums.
+  /// The first and the last of the backward operations whose gradients the next reduce of the micro-batch sums.
   Lifetime& gradients(UnitId unit, int32_t micro_batch);
   void reduce_complete_units(int32_t v);
   void reduce(UnitId unit, int32_t micro_batch, bool last_micro_batch);
@@ -140,7 +140,7 @@ class StepWriter {
   bool one_node_;
   int rank_count_;
   ReduceRecipes recipes_;
-  std::vector<bool> recomputed_;   // by use
+  std::vector<bool> recomputed_;   // indexed by use
   std::vector<bool> interleaved_;  // result of units_with_interleaved_gradients()
   std::vector<Visit> visits_;
   std::vector<UnitState> units_;
@@ -149,7 +149,7 @@ class StepWriter {
   std::vector<std::pair<OperationId, UnitId>> first_gathers_;
   std::vector<PersistentGradientWrite> persistent_gradient_writes_;
   std::vector<KeptActivations> kept_activations_;  // indexed by micro-batch in flight and use
-  std::vector<Lifetime> activation_gradients_;     // by micro-batch in flight
+  std::vector<Lifetime> activation_gradients_;     // indexed by micro-batch in flight
   OperationId last_exchange_ = kNone;
   ScheduleDraft draft_;
 };

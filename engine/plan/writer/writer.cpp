@@ -58,7 +58,7 @@ Lane StepWriter::lane_of(Verb verb) const {
     if (transfers_activations(verb)) return boundary % 2 == 0 ? Lane::kForward0 : Lane::kForward1;
     return boundary % 2 == 0 ? Lane::kBackward0 : Lane::kBackward1;
   }
-  // A gather as a view only waits for the writers, which needs no other thread.
+  // A gather as a view transfers no data. It only waits for the writers, and needs no other thread for that.
   if (verb == Verb::kGather && schedule_.view) return Lane::kCompute;
   // At the end of the step, the compute lane is idle and runs updates. In backward, the lane of the reduction runs
   // them, in parallel with compute.

@@ -1,5 +1,6 @@
 #pragma once
-// The stages of planning a step: operations with buffer lifetimes, offload copies, placement, pruning of waits.
+// The phases of planning a step: writing of operations and lifetimes of buffers, offload copies, placement, pruning of
+// waits.
 
 #include <vector>
 
@@ -19,12 +20,12 @@ struct ScheduleDraft {
   int64_t alignment_bytes = 256;  // all offsets are multiples of this
 };
 
-/// Groups the flats of matrices of a plan's stage, in the order of units. The result is the same on every rank of the
-/// stage.
+/// Groups the flat buffers of matrices of a plan's pipeline stage, in the order of units. The result is the same on
+/// every rank of the stage.
 std::vector<MatrixGroup> matrix_groups(const Plan& plan);
 
-/// Writes the operations of one step and the lifetimes of its buffers. Reads the model, policy, flats and matrix groups
-/// of `plan`, and the resolved options in Plan::schedule (view, accumulate_into_shard).
+/// Writes the operations of one step and the lifetimes of its buffers. Reads the model, policy, flat buffers and matrix
+/// groups of `plan`, and the resolved options in Plan::schedule (view, accumulate_into_shard).
 ScheduleDraft write(const Plan& plan);
 
 /// Moves the buffers that the policy offloads out of the arena. Adds slots, and operations that copy offloaded data

@@ -31,7 +31,7 @@ void AccessCheck::declare_access(Role role, int32_t flat, AccessMode how) {
   DeclaredAccess& what = entry(role, flat);
   what.touched |= bits(how);
   if (const uint8_t more = what.touched & ~what.declared; more != 0)
-    fail(what, more, "is missing in the declared accesses of the operation");
+    fail(what, more, "is not among the declared accesses of the operation");
 }
 
 void AccessCheck::end() {

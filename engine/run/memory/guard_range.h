@@ -10,8 +10,8 @@
 #pragma GCC visibility push(default)
 namespace aliquot {
 
-/// An address range that faults on access. Each parameter has a separate part that is longer than the parameter, so
-/// that the address of a fault identifies the parameter and the distance beyond its end. Uses address space but no
+/// An address range that faults on access. Each parameter has a separate part that is longer than the parameter. The
+/// address of a fault therefore identifies the parameter and the distance beyond its end. Uses address space but no
 /// memory.
 class GuardRange {
  public:

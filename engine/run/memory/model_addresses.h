@@ -12,8 +12,8 @@ namespace aliquot {
 
 /// Without the checking mode, returns the addresses of the buffers themselves. In the checking mode on hosts, returns
 /// the addresses of second mappings, in which invalid accesses fault. Parameters are readable while a scope of their
-/// unit is open, gradients are accessible in the backward of their unit, and activations from their first use to their
-/// last. Used from the rank's own thread. Everything passed must outlive it.
+/// unit is open. Gradients are accessible in the backward of their unit, and activations during their lifetimes. Used
+/// from the rank's own thread. Everything passed must outlive it.
 class ModelAddresses {
  public:
   ModelAddresses(const Plan& plan, const StepMemory& memory, const Arena& arena);
@@ -49,8 +49,8 @@ class ModelAddresses {
   const StepMemory& memory_;
   bool protects_;
   std::vector<std::shared_ptr<AliasedPages>>
-      aliases_;                           // by buffer; buffers with the same role, owner and offset share an alias
-  std::optional<FaultExplainer> source_;  // for all aliases
+      aliases_;  // indexed by buffer; buffers with the same role, owner and offset share an alias
+  std::optional<FaultExplainer> source_;  // explains faults in all aliases
 };
 
 }  // namespace aliquot

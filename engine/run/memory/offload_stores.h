@@ -64,7 +64,7 @@ class OffloadStores {
   OffloadStore* find_store_of(const std::byte* address) const;
 
  private:
-  std::array<std::unique_ptr<OffloadStore>, 2> offload_stores_;  // for optimizer state, for parameters
+  std::array<std::unique_ptr<OffloadStore>, 2> offload_stores_;  // 0: for optimizer state; 1: for parameters
 };
 
 }  // namespace aliquot

@@ -12,9 +12,9 @@ namespace aliquot {
 /// Owns the guard addresses. Used from the rank's own thread. The plan must outlive it.
 class PointerBindings {
  public:
-  /// `slots` is indexed by unit, then parameter. Sets all pointers to guard addresses. Throws UsageError if a pointer's
-  /// element size differs from that of the plan's precision, if a trainable parameter has no pointer to its gradient,
-  /// or if two parameters of a use have the same pointer.
+  /// `slots` is indexed by unit, then parameter. Sets all pointers to guard addresses. Throws UsageError if the element
+  /// size of a pointer differs from that of the plan's precision. Also throws it if a trainable parameter has no
+  /// pointer to its gradient, or if two parameters of a use have the same pointer.
   PointerBindings(const Plan& plan, std::vector<std::vector<PointerSlots>> slots);
   ~PointerBindings();
   PointerBindings(const PointerBindings&) = delete;

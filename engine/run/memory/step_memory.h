@@ -31,7 +31,7 @@ class StepMemory {
   StepMemory(const StepMemory&) = delete;
   StepMemory& operator=(const StepMemory&) = delete;
 
-  /// Begins the lifetime of a buffer. Until release(), current() returns the buffer for its role and flat.
+  /// Begins the lifetime of a buffer. Until release(), current() returns the buffer for its role and owner.
   void acquire(BufferId buffer);
   void release(BufferId buffer);
 
@@ -47,7 +47,7 @@ class StepMemory {
   /// The address of the current buffer on this rank, for an access of the current operation. Null if there is no such
   /// buffer. In the shared range, it is the address of this rank's part. For offload stores, see OffloadStore::base().
   std::byte* address(Role role, int32_t flat, AccessMode how) const;
-  /// The same as a range for collectives of `group`.
+  /// Like address(), but returns a range for collectives of `group`.
   SymmetricRange range(Role role, int32_t flat, AccessMode how, GroupId group = GroupId::kShard) const;
   /// Declares an access of the current operation without returning the address.
   void declare_access(Role role, int32_t flat, AccessMode how) const;
@@ -72,9 +72,9 @@ class StepMemory {
   int rank_;
   Ledger& ledger_;
   BuffersInUse in_use_;
-  int32_t micro_batch_ = 0;               // of the current operation
-  std::vector<Ledger::EntryId> entries_;  // by buffer
-  std::vector<std::string> owners_;       // by buffer: description in the ledger
+  int32_t micro_batch_ = 0;               // micro-batch of the current operation
+  std::vector<Ledger::EntryId> entries_;  // indexed by buffer
+  std::vector<std::string> owners_;       // indexed by buffer: description in the ledger
   std::unique_ptr<AccessCheck> check_;    // only in debug and sanitizer builds
 };
 

@@ -20,21 +20,23 @@ class Weights {
   Weights(const Plan& plan, const StepMemory& memory, const HostView& view, int rank);
   ~Weights();
 
-  /// Reads elements [first, first + count) of the flat as fp32. At ZeRO stage 3 they must be in this rank's shard.
+  /// Reads elements [first, first + count) of the flat buffer as fp32. At ZeRO stage 3 they must be in this rank's
+  /// shard.
   void read(int32_t flat, int64_t first, int64_t count, float* to) const;
   /// Writes the master and the working copy.
   void write(int32_t flat, int64_t first, int64_t count, const float* from) const;
 
-  /// The ranks whose shards of the working copy this rank holds: only this rank at ZeRO stage 3, otherwise all ranks.
+  /// The first and the last of the ranks whose shards of the working copy this rank holds. At ZeRO stage 3, it holds
+  /// only its own shard, otherwise those of all ranks.
   int first_rank() const { return holds_full_parameters_ ? 0 : rank_; }
   int last_rank() const { return holds_full_parameters_ ? plan_.topology.rank_count() - 1 : rank_; }
 
-  /// The addresses that the fused update of the flat reads and writes. Call during its update operation.
+  /// The addresses that the fused update of the flat buffer reads and writes. Call during its update operation.
   Master master(int32_t flat) const;
-  /// The object through which a checkpoint accesses pieces of the flat, whose StatePiece::bytes point into the working
-  /// copy. Null if the host can read these bytes directly and they are the master.
+  /// The object through which a checkpoint accesses pieces of the flat buffer, whose StatePiece::bytes point into the
+  /// working copy. Null if the host can read these bytes directly and they are the master.
   const PieceAccess* access(int32_t flat) const;
-  /// The address of element `first` of the flat in the working copy between steps.
+  /// The address between steps of element `first` of the flat buffer, in the working copy.
   std::byte* working_copy(int32_t flat, int64_t first) const;
 
  private:
@@ -54,7 +56,7 @@ class Weights {
   const HostView& view_;
   int rank_;
   bool holds_full_parameters_;
-  std::vector<std::unique_ptr<Access>> accesses_;  // by flat
+  std::vector<std::unique_ptr<Access>> accesses_;  // indexed by flat buffer
 };
 
 }  // namespace aliquot

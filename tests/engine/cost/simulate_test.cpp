@@ -129,9 +129,9 @@ TEST(Simulate, BytesBetweenNodesAreSentOnce) {
 }
 
 /// The expected values are the bytes that leave a node, for two units with shards of 1,024 bytes. A reduce sends one
-/// sum to each rank of another node, or, from a node of one rank, the gradients of that rank. An all-gather sends the
-/// shards of the node once to each other node. If each replica is on a separate node, the all-reduce over the replicas
-/// sends one shard in each direction, and the sum of squares of one block.
+/// sum to each rank of another node. A node of one rank sends the gradients of that rank. An all-gather sends the
+/// shards of the node once to each other node. If each replica is on a separate node, a rank sends 1,024 bytes to be
+/// summed over the replicas. It then sends 1,024 bytes of sums, and the sum of squares of one block.
 TEST(Simulate, CountsBytesThatLeaveANode) {
   const auto crossing = [](const Policy& policy, const Topology& topology) {
     const Plan p = plan(two_units(), policy, topology);
@@ -142,7 +142,7 @@ TEST(Simulate, CountsBytesThatLeaveANode) {
   const auto [nodes_of_one, norm_of_one] = crossing({.zero_stage = 2}, testing::hosts(4, 1));
   EXPECT_EQ(nodes_of_one, 2 * (3 * 1024 + 3 * 1024) + 3 * norm_of_one);
   const auto [unequal, norm_of_unequal] = crossing({.zero_stage = 2}, testing::hosts(5, 3));
-  EXPECT_EQ(unequal, 2 * (2 * 3 * 1024 + 3 * 1024) + 3 * norm_of_unequal);  // three ranks do not form a subtree
+  EXPECT_EQ(unequal, 2 * (2 * 3 * 1024 + 3 * 1024) + 3 * norm_of_unequal);  // 3 ranks send no common sum
   EXPECT_EQ(crossing({.zero_stage = 2}, testing::hosts(4, 4)).first, 0);
   EXPECT_EQ(crossing({.zero_stage = 3, .replica_count = 2}, testing::hosts(4, 2)).first, 2 * 2 * (1024 + 1024 + 8));
   // There are four replicas of two ranks on two nodes. A rank sends its quantized part to the two ranks of its group on

@@ -14,8 +14,8 @@ constexpr int64_t kSpace = int64_t{1} << 40, kPointers = int64_t{1} << 50, kDeci
 
 using Stages = std::vector<const Plan*>;
 
-/// Events of an operation on a rank: the start, the start on all ranks of its group (for collectives only), the end of
-/// its accesses, and the end (for operations with a final barrier: after the accesses of all ranks of the group).
+/// Events of an operation on a rank: its start, the start on all ranks of its group (for collectives only), the end of
+/// its accesses, and its end. With a final barrier, the end comes after the accesses of all ranks of the group.
 enum Event { kStart, kAllStarted, kDone, kEnd };
 constexpr int kEventCount = 4;
 
@@ -61,7 +61,7 @@ class Graph {
  private:
   struct Cursor {
     int step, op;
-    std::vector<int> lane_end;  // by rank and lane
+    std::vector<int> lane_end;  // indexed by rank and lane
   };
   struct Side {
     int stage = -1, op = -1;
@@ -200,9 +200,9 @@ class Graph {
 
   const Stages& stages_;
   Mesh mesh_;
-  int ranks_ = 0;                          // of one stage
-  std::vector<int> first_, counts_;        // by stage: first event and number of operations
-  std::vector<std::vector<Side>> others_;  // by stage and operation: the counterpart of a transfer
+  int ranks_ = 0;                          // ranks of one pipeline stage
+  std::vector<int> first_, counts_;        // indexed by stage: first event and number of operations
+  std::vector<std::vector<Side>> others_;  // indexed by stage and operation: the counterpart of a transfer
   std::size_t words_ = 0;
   std::vector<uint64_t> before_;
   std::string deadlock_;
@@ -218,7 +218,7 @@ struct RecordedAccess {
 
 class Search {
  public:
-  /// `memory`: by pipeline stage and rank in the stage.
+  /// `memory` receives the accesses to the memory of each rank. It is indexed by pipeline stage and rank in the stage.
   Search(const Stages& stages, int index, const Graph& graph, std::vector<std::vector<RecordedAccess>>& memory)
       : plan_(*stages[static_cast<std::size_t>(index)]),
         stages_(stages),
@@ -250,7 +250,8 @@ class Search {
  private:
   const Operation& operation() const { return plan_.schedule.operations[op_]; }
 
-  /// The newest buffer that is alive. A buffer for the operation's micro-batch comes before a common one.
+  /// Returns the newest live buffer. Prefers a buffer for the operation's micro-batch to one that all micro-batches
+  /// share.
   const PlannedBuffer* buffer(Role role, int32_t flat) {
     const PlannedBuffer* found = nullptr;
     const auto is_better = [&](const PlannedBuffer& b) {
@@ -279,7 +280,7 @@ class Search {
     record(memory, base + part * parts.first, base + part * (parts.first + parts.count), writes, after, internal,
            until);
   }
-  /// `memory` is a rank of this rank's replica.
+  /// Records an access to the memory of rank `memory` of this rank's replica, or of `other_replica_` if it is set.
   void record(int memory, int64_t begin, int64_t end, bool writes, Event after, bool internal, Event until = kDone) {
     record_at(index_, memory_replica() * ranks_ + memory, {begin, end}, writes, {after, until}, internal);
   }
@@ -302,7 +303,7 @@ class Search {
   void access_own(Role role, int32_t flat, bool writes, Event after = kStart) {
     access_parts(rank_, role, flat, {}, writes, after);
   }
-  /// Writes the parts of all other ranks in this rank's memory.
+  /// Records that this rank writes, in its own memory, the parts of all other ranks.
   void write_others(Role role, int32_t flat) {
     access_parts(rank_, role, flat, {0, rank_, ranks_}, true, kAllStarted);
     access_parts(rank_, role, flat, {rank_ + 1, ranks_ - rank_ - 1, ranks_}, true, kAllStarted);
@@ -540,7 +541,8 @@ class Search {
     }
   }
 
-  /// As in a binary counter: each trailing 1 of `before` merges one level. With replicas, all read the first result.
+  /// Records the additions of one micro-batch to earlier sums, as in a binary counter: one level is merged for each
+  /// trailing 1 of `before`. With replicas, the other replicas read the sum of the micro-batch.
   void add_levels(int32_t f, int before) {
     int level = 0;
     for (; (before >> level) & 1; ++level) access_own(tree_level_role(level), f, false);
@@ -706,7 +708,7 @@ class Search {
 
   const Plan& plan_;
   const Stages& stages_;
-  int index_;  // of the pipeline stage
+  int index_;  // index of the pipeline stage
   const Graph& graph_;
   int ranks_, stage_;  // ranks of one replica
   int replicas_;

@@ -53,7 +53,7 @@ TEST(PassOrder, EveryScheduleIsValidAndBoundsMicroBatchesInFlight) {
 TEST(PassOrder, TextIsParsedBack) {
   const PassOrder order = pass_order(PipelineSchedule::k1F1B, 3, 5);
   EXPECT_EQ(parse_pass_order(text(order)), order);
-  // The input has empty actions, which PyTorch writes for idle time, and line ends of Windows.
+  // The input has Windows line endings, and empty actions, which PyTorch writes for idle time.
   EXPECT_EQ(parse_pass_order("0F0,,,0B0\r\n\n,1F0, 1B0 ,\r\n"), pass_order(PipelineSchedule::k1F1B, 2, 1));
 }
 
@@ -86,8 +86,8 @@ TEST(PassOrder, TheFirstInvalidActionIsNamed) {
   expect(with("0F0,0F1,0B0,0B1,0I1"), "pass order of rank 0: 0I1 repeats a pass that has run");
   expect(with("0F0,0F1,0B0,0W1,0I1"), "pass order of rank 0: 0W1 does not follow 0I1");
   expect(with("0F0,0F1,0B0,0I1"), "pass order of rank 0: 0W1 is missing");
-  expect(with("0F0,0F2,0B0,0B2"), "pass order of rank 0: 0F2 names micro-batch 2 of 2");
-  expect(with("0F0,2F0,0B0"), "pass order of rank 0: 2F0 names virtual stage 2 of 2");
+  expect(with("0F0,0F2,0B0,0B2"), "pass order of rank 0: 0F2 names micro-batch 2: expected 0 to 1");
+  expect(with("0F0,2F0,0B0"), "pass order of rank 0: 2F0 names virtual stage 2: expected 0 to 1");
   expect(with("0F0,0F1,0B1,0B0"), "pass order of rank 0: 0B0 follows micro-batch 1: expected ascending micro-batches");
   expect(with("0F1,0F0,0B0,0B1"), "pass order of rank 0: 0F0 follows micro-batch 1: expected ascending micro-batches");
   expect(with("0F0,0F1,0I0,0B1,0W0"),
@@ -132,7 +132,8 @@ TEST(PassOrder, EveryInputIsReceivedOnce) {
 }
 
 TEST(PassOrder, ADeadlockIsReportedWithTheActionsThatWait) {
-  // Rank 0 requires the gradient of micro-batch 0 before it sends micro-batch 1, which rank 1 requires first.
+  // Rank 0 waits for the gradient of micro-batch 0 before it sends micro-batch 1. Rank 1 waits for micro-batch 1 before
+  // it computes that gradient.
   EXPECT_EQ(refusal("0F0,0B0,0F1,0B1\n1F0,1F1,1B0,1B1\n", {2, 2}),
             "pass order of rank 0: 0B0 never starts, because of a deadlock: rank 0 waits in 0B0 for 1B0, rank 1 waits "
             "in 1F1 for 0F1");

@@ -100,7 +100,7 @@ int draw_replica_count(Dice& dice, const Topology& topology) {
   }
 }
 
-/// A valid order of passes in which up to all micro-batches are in flight.
+/// A valid order of passes, with any number of micro-batches in flight.
 std::vector<PipelineAction> draw_passes(Dice& dice, int micro_batches) {
   std::vector<PipelineAction> passes;
   for (int forward = 0, backward = 0; backward < micro_batches;) {
@@ -224,7 +224,7 @@ RandomCase draw_pipeline(uint64_t seed, int most_stages, int most_ranks) {
   }
   model.uses.clear();
   for (UnitId unit = 0; unit < static_cast<UnitId>(model.units.size()); ++unit) model.uses.push_back({unit});
-  const bool tied = Dice(seed * 104729 + 3).one_in(2);  // the last use is of the first unit, as a tied head
+  const bool tied = Dice(seed * 104729 + 3).one_in(2);  // adds a last use of the first unit, like a tied head
   if (tied) {
     model.uses.push_back({0});
     model.units.front().gradients = GradientMode::kAdd;
@@ -234,7 +234,7 @@ RandomCase draw_pipeline(uint64_t seed, int most_stages, int most_ranks) {
   draw_activations(dice, drawn);
   for (UseActivations& use : model.activations.uses) use.output_bytes += 64;
   model.activations.backward_bytes += 64;
-  const int uses = static_cast<int>(model.uses.size()) - (tied ? 1 : 0);  // without that which moves to the last stage
+  const int uses = static_cast<int>(model.uses.size()) - (tied ? 1 : 0);  // uses that the cut can divide
   policy.pipeline = dice.roll(2, std::min(uses, most_stages));
   policy.pipeline_cut.assign(static_cast<std::size_t>(policy.pipeline), 1);
   for (int left = uses - policy.pipeline; left > 0; --left)

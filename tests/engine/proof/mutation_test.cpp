@@ -270,7 +270,8 @@ std::optional<Plan> planned(const testing::RandomCase& drawn) {
   }
 }
 
-/// Makes the buffers of a role too small: by 1 byte if `by` is 0, by up to 256 if it is 1, and by half if it is 2.
+/// Makes the buffers of a role too small. They lose 1 byte if `by` is 0, up to 256 bytes if it is 1, and about half if
+/// it is 2.
 void shrink(Schedule& schedule, Role role, int by) {
   for (PlannedBuffer& buffer : schedule.buffers) {
     if (buffer.role != role) continue;

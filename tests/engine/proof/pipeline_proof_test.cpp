@@ -1,5 +1,5 @@
-// The plans of all stages of a pipeline: random ones are proved and compared with the brute-force reference, and a
-// defect in a send, a receive, their order or their waits is reported.
+// Proves random plans of all stages of a pipeline, and compares the result with the brute-force reference. The
+// validator must also report each defect in a send, a receive, their order or their waits.
 #include <chrono>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ std::string sentences(const std::vector<Defect>& defects) {
   return lines;
 }
 
-/// The defects of all stages, and of the stages together if each one alone has none.
+/// Returns the defects of each stage. If there are none, returns the defects of all stages together.
 std::vector<Defect> validate_all(const Stages& stages) {
   std::vector<Defect> all;
   for (const Plan& stage : stages) {
@@ -105,7 +105,7 @@ void move(Schedule& schedule, OperationId from, OperationId to) {
   schedule.operations = std::move(operations);
 }
 
-/// Removes an operation. A buffer that begins or ends with it loses that operation of its lifetime.
+/// Removes an operation, and shortens the lifetimes of buffers that begin or end with it.
 void remove(Schedule& schedule, OperationId id) {
   const auto count = static_cast<OperationId>(schedule.operations.size());
   move(schedule, id, count - 1);

@@ -62,7 +62,7 @@ TEST(AccessCheck, ReportsUndeclaredAccesses) {
   EXPECT_EQ(
       error_of([&] { check.declare_access(Role::kGradients, 0, AccessMode::kReads); }),
       fmt::format(
-          "operation {} (gather h.0): read of gradients buffer 0 is missing in the declared accesses of the operation",
+          "operation {} (gather h.0): read of gradients buffer 0 is not among the declared accesses of the operation",
           gather));
   check.begin(gather);
   EXPECT_NE(
@@ -110,8 +110,9 @@ TEST(AccessCheck, ReportsAccessesOutsideAnOperation) {
   EXPECT_NE(error_of([&] { check.declare_access(Role::kParameters, 0, AccessMode::kReads); }), "");
 }
 
-/// Debug and sanitizer builds check the accesses of every operation and throw std::logic_error for a wrong access. In
-/// backward, a use may read its own output or not, and the next use may read the same memory as its input or not.
+/// Debug and sanitizer builds check the accesses of every operation and throw std::logic_error for a wrong access. A
+/// model may declare that the backward of a use reads its output, and that the backward of the next use reads the same
+/// memory as its input. The test tries all combinations.
 TEST(AccessCheck, AcceptsEveryDeclarationOfActivations) {
   for (const bool output_in_backward : {false, true}) {
     for (const bool input_in_backward : {false, true}) {

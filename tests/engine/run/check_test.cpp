@@ -51,7 +51,7 @@ TEST(Check, DoesNotChangeResultsOfQuantizedTraining) {
 }
 
 /// Under adversarial scheduling, the model's code may run after its scope has closed. The changes of page protection at
-/// the begin and end of the scope are delayed in the same way.
+/// the beginning and the end of the scope are delayed in the same way.
 TEST(Check, DoesNotChangeResultsUnderAdversarialScheduling) {
   for (const int stage : {0, 2, 3}) {
     Settings settings;
@@ -106,9 +106,9 @@ TEST(Check, MustBeTheSameOnAllRanks) {
     World::threads(
         2, [](World& world) { Pair pair(world, {.check = world.rank() == 1}); }, kHosts);
   };
-  EXPECT_EQ(
-      usage_error_message(differ),
-      "rank 1 has another plan or other options than rank 0: rank 0 has \"check false\", rank 1 has \"check true\"");
+  EXPECT_EQ(usage_error_message(differ),
+            "the plan or options of rank 1 differ from those of rank 0: rank 0 has \"check false\", rank 1 has \"check "
+            "true\"");
 }
 
 TEST(Check, ScheduleWithoutRedZonesIsRejected) {
@@ -138,7 +138,7 @@ TEST(Check, ScheduleWithoutRedZonesIsRejected) {
   for (PlannedBuffer& buffer : shared_page.schedule.buffers) {
     if (buffer.role == Role::kSavedActivations) buffer.offset_bytes += 256;
   }
-  EXPECT_TRUE(finds(shared_page, "begin within a page"));
+  EXPECT_TRUE(finds(shared_page, "do not begin at a page boundary"));
 }
 
 // Defects found when a scope closes -----------------------------------------------------------------------------------

@@ -105,7 +105,8 @@ TEST(Failures, ReturnRightAfterTheLastCollectiveIsNotAFailure) {
   }
 }
 
-/// A single thread cannot be terminated. World::threads() calls on_stuck once instead, which decides what happens.
+/// A single thread cannot be terminated. Instead, World::threads() calls the callback on_stuck once, and the callback
+/// decides what happens.
 TEST(Failures, OnStuckReceivesTheRanksThatDoNotReturn) {
   std::string stuck_ranks, first_error;
   std::atomic<bool> released = false;

@@ -114,8 +114,8 @@ cublasStatus_t set_preference(cublasLtMatmulPreference_t, cublasLtMatmulPreferen
   return CUBLAS_STATUS_SUCCESS;
 }
 
-/// Rejects products that no GPU supports: operands of two types, or a 16-bit result of another type than the operands.
-/// Finds no algorithm for a bias with 48 or more rows, so that tests also cover the caller's fallback.
+/// Rejects products that no GPU supports: operands of two types, or a 16-bit result whose type differs from that of the
+/// operands. Finds no algorithm for a bias with 48 or more rows, so that tests also cover the caller's fallback.
 cublasStatus_t find_algorithm(cublasLtHandle_t, cublasLtMatmulDesc_t description, cublasLtMatrixLayout_t a,
                               cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t d,
                               cublasLtMatmulPreference_t, int, cublasLtMatmulHeuristicResult_t* result, int* count) {

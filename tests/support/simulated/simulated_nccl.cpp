@@ -56,7 +56,7 @@ struct World {
   bool aborted = false;
   std::map<uint64_t, CollectiveState> collectives;
   std::map<MessageKey, Message> messages;
-  // Splits by number: the color and key of each rank, and the new world of each color.
+  // For each split, keyed by its number: the color and key of each rank, and the new world of each color.
   std::map<uint64_t, std::map<int, std::pair<int, int>>> split_requests;
   std::map<std::pair<uint64_t, int>, std::shared_ptr<World>> split_worlds;
 };
