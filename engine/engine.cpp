@@ -180,9 +180,12 @@ ModelSpec Engine::model(const std::vector<UnitDeclaration>& declared) const {
 std::shared_ptr<const std::vector<Plan>> Engine::make_plans(const std::vector<UnitDeclaration>& declared) const {
   Policy policy = policy_of(options_);
   const ModelSpec model = this->model(declared);
-  if (policy.pipeline > 1 && policy.pipeline_cut.empty())
-    policy.pipeline_cut = cut_pipeline(model, policy.pipeline, options_.cost);
   const int64_t budget = options_.memory_budget_bytes;
+  if (session_) {  // set_trainable() moves no unit to another pipeline stage
+    policy.pipeline_cut = stages_->front().policy.pipeline_cut;
+  } else if (policy.pipeline > 1 && policy.pipeline_cut.empty() && budget == 0) {
+    policy.pipeline_cut = cut_pipeline(model, policy.pipeline, options_.cost);
+  }
   std::vector<Plan> stages = budget == 0
                                  ? plan_pipeline(model, policy, world_.topology())
                                  : plan_pipeline_within(budget, model, policy, world_.topology(), options_.cost);

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <optional>
 
+#include "engine/choose/pipeline_cut.h"
 #include "kernels/system/error.h"
 #include "kernels/system/format_bytes.h"
 
@@ -109,10 +110,17 @@ bool better(const Candidate& a, const std::optional<Candidate>& b) {
   return a.seconds != b->seconds ? a.seconds < b->seconds : a.bytes < b->bytes;
 }
 
+struct SearchInput {
+  int64_t budget_bytes;
+  const ModelSpec& model;
+  const Topology& topology;
+  const CostModel& cost;
+};
+
 class BudgetSearch {
  public:
-  BudgetSearch(int64_t budget_bytes, const ModelSpec& model, const Topology& topology, const CostModel& cost)
-      : budget_bytes_(budget_bytes), model_(model), topology_(topology), cost_(cost) {}
+  explicit BudgetSearch(const SearchInput& in)
+      : budget_bytes_(in.budget_bytes), model_(in.model), topology_(in.topology), cost_(in.cost) {}
 
   std::optional<Candidate> best, fastest, smallest;
 
@@ -120,14 +128,15 @@ class BudgetSearch {
   /// cost of a recompute is certain, but the benefit of prefetch is only simulated.
   void run(const Policy& asked) {
     const std::vector<int> counts = recompute_counts(model_, asked);
-    for (std::size_t i = 0; i < counts.size() && !best; ++i) {
+    bool found = false;
+    for (std::size_t i = 0; i < counts.size() && !found; ++i) {
       Policy policy = asked;
       policy.recompute = counts[i];
       const bool last = i + 1 == counts.size();  // if nothing fits, the message needs the smallest candidate
       const bool fits = counts.size() > 1 && anything_fits(policy);
       if (!last && !fits) continue;
       if (i > 0 && fits) policy.recompute = least_recompute(counts[i - 1], policy);
-      for (const Policy& each : candidates(policy, topology_, model_.uses.size())) consider(each);
+      for (const Policy& each : candidates(policy, topology_, model_.uses.size())) found |= consider(each);
     }
   }
 
@@ -140,11 +149,14 @@ class BudgetSearch {
     return made;
   }
 
-  void consider(const Policy& policy) {
+  /// Returns whether the plan fits.
+  bool consider(const Policy& policy) {
     Candidate made = candidate(policy);
+    const bool fits = made.bytes <= budget_bytes_;
     if (!smallest || made.bytes < smallest->bytes) smallest = made;
     if (better(made, fastest)) fastest = made;
-    if (made.bytes <= budget_bytes_ && better(made, best)) best = std::move(made);
+    if (fits && better(made, best)) best = std::move(made);
+    return fits;
   }
 
   /// Tries only plans without prefetch and without kept units, which are the smallest.
@@ -188,10 +200,42 @@ Plan plan_within(int64_t budget_bytes, const ModelSpec& model, const Policy& pol
   return std::move(plan_pipeline_within(budget_bytes, model, policy, topology, cost).front());
 }
 
+namespace {
+
+/// Runs the search with the cut of the smallest maximum time. If its fastest plan does not fit, moves uses from stages
+/// that need too much memory to others. The recomputed uses of the new cut are chosen again.
+void search_cuts(BudgetSearch& search, const SearchInput& in, Policy policy) {
+  constexpr int kMostCuts = 4;
+  policy.pipeline_cut = cut_pipeline(in.model, policy.pipeline, in.cost);
+  std::vector<PipelineCut> tried;
+  for (int i = 0; i < kMostCuts && std::ranges::find(tried, policy.pipeline_cut) == tried.end(); ++i) {
+    search.run(policy);
+    tried.push_back(policy.pipeline_cut);
+    if (search.fastest->bytes <= in.budget_bytes) return;
+    Policy smallest = policy;
+    smallest.recompute = policy.recompute == kRecomputeAsNeeded ? 0 : policy.recompute;
+    smallest.prefetch = 0;
+    smallest.keep_gathered = 0;
+    const std::vector<Plan> stages = plan_pipeline(in.model, smallest, in.topology);
+    std::vector<int64_t> bytes;
+    for (const Plan& stage : stages) bytes.push_back(rank_bytes(stage));
+    const auto cut = cut_within(in.budget_bytes, stages, bytes, in.cost);
+    if (!cut) return;
+    policy.pipeline_cut = *cut;
+  }
+}
+
+}  // namespace
+
 std::vector<Plan> plan_pipeline_within(int64_t budget_bytes, const ModelSpec& model, const Policy& policy,
                                        const Topology& topology, const CostModel& cost) {
-  BudgetSearch search(budget_bytes, model, topology, cost);
-  search.run(policy);
+  const SearchInput in{budget_bytes, model, topology, cost};
+  BudgetSearch search(in);
+  if (policy.pipeline > 1 && policy.pipeline_cut.empty()) {
+    search_cuts(search, in, policy);
+  } else {
+    search.run(policy);
+  }
   std::optional<Candidate>&best = search.best, &fastest = search.fastest, &smallest = search.smallest;
   const auto describe = [&](const Candidate& c) {
     const Plan& first = c.stages.front();

@@ -80,30 +80,97 @@ PipelineCut cut_pipeline(const CutProblem& problem) {
   return *fill(problem, {std::bit_cast<double>(seconds), budget});
 }
 
-PipelineCut cut_pipeline(const ModelSpec& model, int stages, const CostModel& cost) {
+namespace {
+
+/// The loads of the uses that a cut divides. Tied uses are apart: they count as uses of the first stage, but the last
+/// stage runs them.
+struct ModelLoads {
   std::vector<UseLoad> loads;
+  int tied = 0;
+
+  CutProblem problem(std::vector<int> in_flight, std::optional<int64_t> budget_bytes = {}) const {
+    return {std::span(loads).subspan(static_cast<std::size_t>(tied)), std::move(in_flight), budget_bytes};
+  }
+  PipelineCut with_tied_uses(PipelineCut cut) const {
+    cut.front() += tied;
+    return cut;
+  }
+};
+
+double use_seconds(const ModelSpec& model, std::size_t use, const CostModel& cost) {
+  if (use < cost.uses.size()) return cost.uses[use].forward_seconds + cost.uses[use].backward_seconds;
+  double elements = 0;
+  for (const UnitId unit : model.uses[use]) {
+    for (const ParameterSpec& parameter : model.units[unit].parameters)
+      elements += static_cast<double>(parameter.tensor.element_count());
+  }
+  return elements;
+}
+
+/// The loads without memory. Of a tied unit, the last use has the elements already.
+ModelLoads loads_of(const ModelSpec& model, int stages, const CostModel& cost) {
+  ModelLoads all;
+  for (std::size_t use = 0; use < model.uses.size(); ++use)
+    all.loads.push_back({.seconds = use_seconds(model, use, cost)});
+  const auto uses = static_cast<int32_t>(all.loads.size());
+  all.tied = stages > 1 ? tied_uses(model, std::max(uses - stages, 0), uses - 1) : 0;
+  for (int use = 0; use < all.tied && !cost.uses.empty(); ++use)
+    all.loads.back().seconds += all.loads[static_cast<std::size_t>(use)].seconds;
+  return all;
+}
+
+/// Adds the memory of the uses in `stages`. The persistent buffers of a unit count for its last use.
+void add_memory(const std::vector<Plan>& stages, std::vector<UseLoad>& loads) {
+  const ModelSpec& model = stages.front().model;
+  std::vector<std::size_t> last_use(model.units.size(), 0);
   for (std::size_t use = 0; use < model.uses.size(); ++use) {
-    double seconds = 0;
-    if (use < cost.uses.size()) {
-      seconds = cost.uses[use].forward_seconds + cost.uses[use].backward_seconds;
-    } else {
-      for (const UnitId unit : model.uses[use]) {
-        for (const ParameterSpec& parameter : model.units[unit].parameters)
-          seconds += static_cast<double>(parameter.tensor.element_count());
+    for (const UnitId unit : model.uses[use]) last_use[unit] = use;
+  }
+  for (const Plan& stage : stages) {
+    const std::vector<bool> recomputed = recomputed_uses(model, stage.policy);
+    for (const PlannedBuffer& buffer : stage.schedule.buffers) {
+      if (!buffer.always || info(buffer.role).owner != Owner::kFlat) continue;
+      loads[last_use[stage.flats[buffer.flat].unit]].persistent_bytes += buffer.size_bytes;
+    }
+    for (const VirtualStage& run : stage.stage.runs) {
+      for (int32_t use = run.first_use; use < run.end_use; ++use) {
+        const UseActivations& of = model.activations.uses[use];
+        loads[static_cast<std::size_t>(use)].saved_bytes = of.output_bytes + (recomputed[use] ? 0 : of.kept_bytes);
       }
     }
-    loads.push_back({.seconds = seconds});
   }
-  // The cut counts tied uses as part of the first stage, but the last stage runs them. Times of uses therefore add to
-  // the load of the last use. Numbers of elements do not, because the last use already counts the shared parameters.
-  const auto uses = static_cast<int32_t>(loads.size());
-  const int32_t tied = stages > 1 ? tied_uses(model, std::max(uses - stages, 0), uses - 1) : 0;
-  for (int32_t use = 0; use < tied && !cost.uses.empty(); ++use)
-    loads.back().seconds += loads[static_cast<std::size_t>(use)].seconds;
-  const std::span<const UseLoad> others = std::span(loads).subspan(static_cast<std::size_t>(tied));
-  PipelineCut cut = cut_pipeline({.uses = others, .in_flight = std::vector<int>(static_cast<std::size_t>(stages), 1)});
-  cut.front() += tied;
-  return cut;
+}
+
+}  // namespace
+
+PipelineCut cut_pipeline(const ModelSpec& model, int stages, const CostModel& cost) {
+  const ModelLoads loads = loads_of(model, stages, cost);
+  return loads.with_tied_uses(cut_pipeline(loads.problem(std::vector<int>(static_cast<std::size_t>(stages), 1))));
+}
+
+std::optional<PipelineCut> cut_within(int64_t budget_bytes, const std::vector<Plan>& stages,
+                                      std::span<const int64_t> stage_bytes, const CostModel& cost) {
+  ModelLoads loads = loads_of(stages.front().model, static_cast<int>(stages.size()), cost);
+  add_memory(stages, loads.loads);
+  const PassOrder order = pass_order_of(stages.front().policy);
+  std::vector<int> in_flight;
+  int64_t other_bytes = 0;  // that the loads do not contain, such as slots and staging: the maximum over the stages
+  for (std::size_t s = 0; s < stages.size(); ++s) {
+    in_flight.push_back(max_in_flight(order[s]));
+    int64_t bytes = stage_bytes[s];
+    for (const VirtualStage& run : stages[s].stage.runs) {
+      for (int32_t use = run.first_use; use < run.end_use; ++use) {
+        const UseLoad& load = loads.loads[static_cast<std::size_t>(use)];
+        bytes -= load.persistent_bytes + load.saved_bytes * in_flight.back();
+      }
+    }
+    other_bytes = std::max(other_bytes, bytes);
+  }
+  try {
+    return loads.with_tied_uses(cut_pipeline(loads.problem(std::move(in_flight), budget_bytes - other_bytes)));
+  } catch (const UsageError&) {  // no cut fits
+    return std::nullopt;
+  }
 }
 
 }  // namespace aliquot

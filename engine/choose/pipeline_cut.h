@@ -40,4 +40,9 @@ PipelineCut cut_pipeline(const CutProblem& problem);
 /// proportion to the elements of their parameters. Memory is not considered.
 PipelineCut cut_pipeline(const ModelSpec& model, int stages, const CostModel& cost);
 
+/// Estimates memory from the plans of all stages with another cut, which need `stage_bytes`. Returns the cut with the
+/// smallest maximum of the stages' seconds whose estimates are at most `budget_bytes`, or nullopt if there is none.
+std::optional<PipelineCut> cut_within(int64_t budget_bytes, const std::vector<Plan>& stages,
+                                      std::span<const int64_t> stage_bytes, const CostModel& cost);
+
 }  // namespace aliquot

@@ -30,6 +30,7 @@ class Blocks {
   int recomputed = 0;
   int throws_at = -1;
   bool tied = false;
+  bool frozen[kBlocks] = {};  // by unit: backward must not write the gradients
 
   int unit_count() const { return kBlocks - (tied ? 1 : 0); }
   int unit_of(int use) const { return use % unit_count(); }
@@ -82,7 +83,8 @@ class Blocks {
     const int i = unit_of(memory.use);
     EXPECT_EQ(memory.output != nullptr, memory.use == kBlocks - 1)
         << "only the last block reads its own output in backward";
-    run(engine, memory, [this, memory, p = a[i], q = b[i], dp = d_a[i], dq = d_b[i]] {
+    float *dp = frozen[i] ? unused_.data() : d_a[i], *dq = frozen[i] ? unused_.data() : d_b[i];
+    run(engine, memory, [this, memory, p = a[i], q = b[i], dp, dq] {
       fill_scratch_with_nan(memory);
       run_backward(p, q, dp, dq, memory);
     });
@@ -154,6 +156,7 @@ class Blocks {
       }
     }
   }
+  std::vector<float> unused_ = std::vector<float>(kMiddle * kIn);
   double sample_ = 0;  // determines the input of block 0, which has no buffer of the engine
 };
 

@@ -127,6 +127,43 @@ TEST(PipelineTraining, GatherForSetsTheNumberOfGathers) {
   EXPECT_LE(gathers.front(), 2 * kMicroBatches * kUnits);
 }
 
+/// Parameters stay on their stage, also if the budget chooses the cut.
+TEST(PipelineTraining, FreezingBetweenStepsDoesNotChangeResults) {
+  const auto train = [](int stages, int64_t budget_bytes) {
+    std::vector<float> parameters;
+    World::threads(
+        stages,
+        [&](World& world) {
+          EngineWithBlocks setup(
+              world, {.zero_stage = 2, .accumulate = 4, .pipeline = stages, .memory_budget_bytes = budget_bytes});
+          auto& engine = setup.engine;
+          const std::vector<int> cut = engine.plan().policy.pipeline_cut;
+          for (int step = 0; step < 4; ++step) {
+            for (int i = 0; i < kBlocks; ++i) {
+              setup.blocks.frozen[i] = (step == 1 && i == 1) || (step == 2 && i != 4);
+              engine.set_trainable(fmt::format("h.{}.", i), !setup.blocks.frozen[i]);
+            }
+            run_step(setup, step);
+            EXPECT_FALSE(engine.step().skipped);
+            EXPECT_EQ(engine.plan().policy.pipeline_cut, cut);
+          }
+          std::vector<float> own;
+          for (int i = 0; i < kBlocks; ++i) {
+            const auto full = engine.read(fmt::format("h.{}.a", i));
+            own.insert(own.end(), full.begin(), full.end());
+          }
+          if (world.rank() == 0) parameters = own;
+        },
+        kHosts);
+    return parameters;
+  };
+  const std::vector<float> alone = train(1, 0);
+  for (const int stages : {2, 3, 5}) {
+    EXPECT_EQ(train(stages, 0), alone) << stages;
+    EXPECT_EQ(train(stages, int64_t{1} << 20), alone) << stages;
+  }
+}
+
 /// An evaluation always starts at its first use. This also holds after an evaluation that was abandoned, and after one
 /// whose caller stopped before next_evaluation() returned nullopt.
 TEST(PipelineTraining, EveryEvaluationRunsAllUses) {

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "engine/choose/pipeline_cut.h"
 #include "tests/engine/plan/chain_model.h"
 #include "tests/engine/plan/random_plan.h"
 #include "tests/engine/small_model.h"
@@ -92,6 +93,35 @@ TEST(Budget, KeepsPolicyFieldsThatChangeBits) {
     EXPECT_EQ(fitted.policy.reproducible, drawn.policy.reproducible);
     EXPECT_EQ(fitted.policy.update_in_backward, drawn.policy.update_in_backward);
   }
+}
+
+/// The first pipeline stage keeps the activations of the most micro-batches, so it gets fewer uses than its share of
+/// the time.
+TEST(Budget, MovesUsesOfAPipelineToStagesWithMoreMemory) {
+  ModelSpec model = testing::chain(12, 1 << 12);
+  CostModel cost = CostModel::typical_host();
+  for (std::size_t use = 0; use < model.uses.size(); ++use) {
+    model.activations.uses.push_back({.output_bytes = 1 << 16, .kept_bytes = 1 << 20});
+    cost.uses.push_back({.forward_seconds = 0.01, .backward_seconds = 0.02});
+  }
+  model.activations.backward_bytes = 1 << 16;
+  Policy policy{.zero_stage = 3, .micro_batch_count = 8};
+  policy.pipeline = 4;
+  const Topology ranks = testing::hosts(4, 4);
+  policy.pipeline_cut = {3, 3, 3, 3};
+  int64_t bytes_of_equal_cut = 0;
+  for (const Plan& stage : plan_pipeline(model, policy, ranks))
+    bytes_of_equal_cut = std::max(bytes_of_equal_cut, rank_bytes(stage));
+  const auto within = [&](int64_t budget_bytes, PipelineCut cut) {
+    policy.pipeline_cut = std::move(cut);
+    return plan_pipeline_within(budget_bytes, model, policy, ranks, cost);
+  };
+  EXPECT_EQ(within(bytes_of_equal_cut, {}).front().policy.pipeline_cut, (PipelineCut{3, 3, 3, 3}));
+  const int64_t less = bytes_of_equal_cut * 3 / 4;
+  const std::vector<Plan> moved = within(less, {});
+  for (const Plan& stage : moved) EXPECT_LE(rank_bytes(stage), less);
+  EXPECT_LT(moved.front().policy.pipeline_cut.front(), 3) << moved.front().choice;
+  EXPECT_THROW(within(less, {3, 3, 3, 3}), UnavailableError);  // a cut that the user sets is kept
 }
 
 TEST(Budget, StatesTheMemoryThatFasterSchedulesNeed) {
