@@ -206,8 +206,8 @@ void bench_load(benchmark::State& state, bool fresh) {
   std::filesystem::remove_all(place());
 }
 
-/// The time that a background save adds to a step: start() on all ranks at once, compared with a memcpy of their
-/// shards.
+/// Measures the time that a background save adds to a step: a call of BackgroundSaver::start() on all ranks at once.
+/// Compares it with a memcpy of the shards.
 void bench_background(benchmark::State& state) {
   std::filesystem::remove_all(place());
   std::filesystem::create_directories(place());

@@ -15,7 +15,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr int kWarmUp = 2;
-constexpr int kSkipExitCode = 77;  // of scripts/cluster.sh, if this machine cannot emulate nodes
+constexpr int kSkipExitCode = 77;  // scripts/cluster.sh returns it if this machine cannot emulate nodes
 
 /// A temporary file, removed by the destructor.
 struct Scratch {
@@ -45,7 +45,7 @@ void read_metrics(const std::filesystem::path& path, ClusterRun& run) {
     throw std::runtime_error(fmt::format("{} has no step after the {} warm-up steps", path.string(), kWarmUp));
 }
 
-/// Reads SENT from the second line, "node0,SENT,RECEIVED".
+/// Reads SENT from the second line, "node0,SENT,RECEIVED", of the file that scripts/cluster.sh --traffic has written.
 int64_t sent_by_first_node(const std::filesystem::path& path) {
   std::ifstream file(path);
   std::string line;

@@ -1,7 +1,7 @@
 // Collectives on one host, with ranks as threads and as MPI processes. ratio_to_floor and ratio_to_memcpy compare them
 // with plain loops over the same bytes with as many threads. ratio_to_mpi compares with Open MPI's own collective.
-// bench/communication_worker*.cpp runs with the required number of ranks and measures the compared variants alternately
-// in each round.
+// bench/communication_worker*.cpp runs with the required number of ranks. Each round measures every compared variant
+// once.
 #include <benchmark/benchmark.h>
 #include <cstdio>
 #include <cstdlib>
@@ -86,7 +86,8 @@ void measure(benchmark::State& state, const Case& one) {
     return;
   }
   const bool is_sum = one.operation == "reduce_scatter";
-  // The bytes that all ranks read and write. In a reduction a rank writes its part, in a gather the full buffer.
+  // The bytes that all ranks together read and write. Each rank reads as many bytes as a full buffer has. It writes its
+  // part of the sum in a reduce-scatter, and a full buffer in an all-gather.
   const double full = static_cast<double>(bench::kBufferBytes);
   const double moved = is_sum ? full * one.rank_count + full : 2 * full * one.rank_count;
   state.counters["GB/s"] = moved / median(ours) * 1e-9;

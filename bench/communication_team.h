@@ -14,7 +14,7 @@ namespace aliquot::bench {
 
 /// Size of the input of a reduce-scatter and of the output of an all-gather, for one rank.
 inline constexpr int64_t kBufferBytes = int64_t{64} << 20;
-/// How often a run gathers a unit as a view. A single such gather is too short to measure.
+/// The number of times that one run gathers a unit as a view. A single such gather is too short to measure.
 inline constexpr int kViewCount = 200;
 
 /// Sets up a rank's buffers and returns a function that runs the rank's work once.

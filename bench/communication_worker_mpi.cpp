@@ -1,7 +1,9 @@
-// communication_worker OPERATION RANKS ROUNDS, under mpirun -n RANKS. Prints one line per round, in microseconds:
-// "threads T mpi T plain T open_mpi T". Each round runs every variant once: thread ranks in the first process, while
-// the other processes sleep; the processes over Aliquot's communicator; plain threads in the first process; the
-// processes over Open MPI's collective.
+// communication_worker OPERATION RANKS ROUNDS, under mpirun -n RANKS. Prints one line per round, "threads T mpi T plain
+// T open_mpi T". T is the time of a variant in microseconds. Each round runs every variant once:
+//   threads: thread ranks in the first process, while the other processes sleep
+//   mpi: all processes, with Aliquot's communicator
+//   plain: threads in the first process, without a communicator
+//   open_mpi: all processes, with Open MPI's collective
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>

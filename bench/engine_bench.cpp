@@ -170,8 +170,8 @@ void unit_overhead(benchmark::State& state, int stage, int unit_count) {
                      steps.push_back(since_start());
                      state.SetIterationTime(steps.back());
                    }
-                   // The time of a scope includes starting gathers and reduces when it closes. The time of a step
-                   // includes updates.
+                   // The time of a scope includes the time to start gathers and reduces when the scope closes. The time
+                   // of a step also includes updates.
                    state.counters["microseconds_per_scope"] = median(scopes) * 1e6 / (2 * unit_count);
                    state.counters["microseconds_per_unit"] = median(steps) * 1e6 / unit_count;
                  },

@@ -16,8 +16,8 @@ namespace aliquot {
 namespace {
 
 constexpr int kUnits = 16;
-constexpr int64_t kElements = int64_t{4} << 20;  // 64 Mi parameters, with 512 MiB of AdamW state
-constexpr int64_t kStateBytes = kElements * 8;   // per unit
+constexpr int64_t kElements = int64_t{4} << 20;  // of a unit; 64 Mi in all units, with 512 MiB of AdamW state
+constexpr int64_t kStateBytes = kElements * 8;   // of a unit
 constexpr int kRounds = 5;
 constexpr int64_t kHugePageBytes = int64_t{2} << 20;
 

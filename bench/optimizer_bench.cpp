@@ -58,7 +58,7 @@ class Arrays {
   float* fp32[4];  // master, states 0 and 1, gradient
   uint8_t* codes[2];
   float* scales[2];
-  uint16_t* half[3];  // gradient; bf16 copy or high half of a split master; low half
+  uint16_t* half[3];  // gradient; bf16 copy or high half of a split master; low half of a split master
 
  private:
   void fill() {
@@ -143,7 +143,7 @@ void whole_step(benchmark::State& state, const Case& of) {
   FloorStreams floor;
   floor.gradient = a.half[0];
   floor.fp32_count = states + (of.split ? 0 : 1);
-  if (states > kMaxPlainStates) {  // 8-bit codes and their scales
+  if (states > kMaxPlainStates) {  // AdamW8bit: its states are 8-bit codes and their scales
     floor.fp32_count = 1;
     for (int k = 0; k < 2; ++k) floor.bytes[k] = a.codes[k];
   }
@@ -201,7 +201,7 @@ void separate_passes(benchmark::State& state) {
   report(state, 46);
 }
 
-/// The same step by PyTorch, in a separate process with as many threads.
+/// The same step in PyTorch, in a separate process with as many threads.
 void by_torch(benchmark::State& state, const char* form) {
   const Step ours(AdamW{}, DType::kBFloat16, false, true);
   TorchProcess torch({ALIQUOT_BENCH_OPTIMIZER_TORCH, std::to_string(kCount), std::to_string(kThreads), form});

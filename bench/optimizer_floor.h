@@ -13,7 +13,7 @@ struct FloorStreams {
   const uint16_t* gradient = nullptr;
   float* fp32[3] = {};
   int fp32_count = 0;
-  uint8_t* bytes[2] = {};    // both null, or both set with fp32_count 1 and a copy
+  uint8_t* bytes[2] = {};    // both null, or both set; if set, requires fp32_count 1 and `copy`
   uint16_t* copy = nullptr;  // null if there is no copy; exclusive with `high` and `low`
   uint16_t* high = nullptr;  // null unless the master is split; set together with `low`
   int16_t* low = nullptr;

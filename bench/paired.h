@@ -20,8 +20,8 @@ inline double median(std::vector<double> values) {
 }
 
 /// A benchmark whose iterations are rounds. Each round runs our code and every reference once, in rotating order.
-/// Register it with UseManualTime and Iterations. Reports the time of our code and its median GB/s. For each reference,
-/// reports the counter `ratio_to_NAME`: the median over rounds of our time divided by the reference's time.
+/// Register it with UseManualTime() and Iterations(). Reports the time of our code and its median GB/s. For each
+/// reference, reports the counter `ratio_to_NAME`: the median over rounds of our time divided by the reference's time.
 class PairedBenchmark {
  public:
   PairedBenchmark(benchmark::State& state, std::function<void()> ours) : state_(state) { add("", std::move(ours)); }

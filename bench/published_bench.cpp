@@ -1,12 +1,13 @@
-// Predictions of aliquot plan for published runs on machines that are not available here. The compute rate of a GPU
-// comes from one published run of each kind (calibrated: exact by construction); the other runs are then predicted:
+// Predictions of aliquot plan for published runs on machines that are not available here. Except for ZeRO++, the
+// compute rate of a GPU is calibrated: with it, the plan predicts one published run exactly. The names of these runs
+// end in _calibrated. The other runs are then predicted:
 //   torchtitan (docs/performance.md), FSDP2: Llama 3.1 8B compiled, on H100 with 400 Gbit/s per GPU, 2 sequences of
 //   8192 tokens per GPU; Llama 3 8B and 70B on 64 A100, 1 sequence per GPU, 70B with full recomputation;
 //   FSDP (Zhao et al., 2023): GPT-175B on A100 with 200 Gbit/s per GPU, 1 sequence of 2048 tokens per GPU, full
 //   recomputation, linear scaling to 512 GPUs;
 //   ZeRO++ (Wang et al., 2023): up to 2.16 times the throughput of ZeRO-3 on 384 V100. The paper does not state the
-//   other settings. We assume 18b parameters, 1024 tokens and 5e13 operations/s per GPU, 16 GPUs and 100 Gbit/s per
-//   node.
+//   other settings. We assume 18 billion parameters, 1024 tokens and 5e13 operations/s per GPU, 16 GPUs and
+//   100 Gbit/s per node.
 #include <benchmark/benchmark.h>
 #include <cmath>
 #include <filesystem>

@@ -1,7 +1,8 @@
-// Step times predicted by aliquot plan and measured by aliquot train, over emulated nodes of one rank: two models, ZeRO
-// stages 2 and 3, late and early gathers, 2 and 4 nodes, fast and slow links. The plan uses links measured by aliquot
-// doctor --measure between those nodes, and a profile of the model on one rank; it uses none of the compared runs.
-// spread is the relative range of the repeats of a case. The summary covers cases with a spread of at most 10 %.
+// Step times predicted by aliquot plan and measured by aliquot train, over emulated nodes of one rank. The cases cover
+// two models, ZeRO stage 2, ZeRO stage 3 with and without prefetch, 2 and 4 nodes, and fast and slow links. The
+// predictions use link rates that aliquot doctor --measure measured between these nodes, and a profile of the model on
+// one rank. They use no result of the measured runs. spread is the relative range of the repeats of a case. The summary
+// covers cases with a spread of at most 10 %.
 #include <algorithm>
 #include <benchmark/benchmark.h>
 #include <cmath>
@@ -77,8 +78,8 @@ double read_undisturbed_seconds(const std::string& metrics) {
   return undisturbed_seconds(seconds);
 }
 
-/// Metrics file of the fastest of several runs on one rank. A second run on another core accompanies each, as on two
-/// nodes, but is not measured.
+/// Metrics file of the fastest of several runs on one rank. While each runs, another run occupies a second core, as on
+/// two nodes. The other run is not measured.
 std::string profile_of(const std::string& model_words) {
   static std::map<std::string, std::string> known;
   std::string& best = known[model_words];

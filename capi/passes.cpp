@@ -21,7 +21,7 @@ aliquot::Scope open(aliquot_engine& handle, int use, int unit_count, const int* 
     case ALIQUOT_EVALUATE: return handle.engine.evaluate(ids);
     default:
       throw UsageError(fmt::format(
-          "invalid use {}: expected ALIQUOT_FORWARD (0), ALIQUOT_BACKWARD (1) or ALIQUOT_EVALUATE (2)", use));
+          "invalid kind of use {}: expected ALIQUOT_FORWARD (0), ALIQUOT_BACKWARD (1) or ALIQUOT_EVALUATE (2)", use));
   }
 }
 

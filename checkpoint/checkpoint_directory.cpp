@@ -85,8 +85,8 @@ std::vector<std::string> remove_checkpoints(const std::filesystem::path& directo
       const auto opened = Directory::open(file_system != nullptr ? *file_system : FileSystem::system(), directory);
       if (!opened.remove(aside)) throw FaultError(fmt::format("cannot remove {}", (directory / aside).string()));
       opened.rename(name, aside);
-      opened.sync();  // otherwise a power loss could restore the name without some of the files
-      // cppcheck-suppress identicalConditionAfterEarlyExit ; the rename gave `aside` to another directory
+      opened.sync();  // else a power loss could restore the old name after files are removed
+      // cppcheck-suppress identicalConditionAfterEarlyExit ; after the rename, `aside` is another directory
       if (!opened.remove(aside)) throw FaultError(fmt::format("cannot remove {}", (directory / aside).string()));
     } catch (const FaultError& error) {
       failures.push_back(fmt::format("could not remove the old checkpoint {}: {}", old.path.string(), error.what()));

@@ -131,8 +131,10 @@ CheckpointDifference compare_checkpoints(const CheckpointReader& a, const Checkp
 
 std::string describe(const TensorDifference& d) {
   if (!d.reason.empty()) return d.reason;
-  return fmt::format("{} of {} elements differ, by at most {:.6g} (element {}: {:.9g} and {:.9g}), {:.3g} of the norm",
-                     d.different_count, d.element_count, d.max_difference, d.worst_element, d.a, d.b, d.relative_norm);
+  return fmt::format(
+      "{} of {} elements differ, by at most {:.6g} (element {}: {:.9g} and {:.9g}); the norm of the "
+      "difference is {:.3g} times the norm of the first tensor",
+      d.different_count, d.element_count, d.max_difference, d.worst_element, d.a, d.b, d.relative_norm);
 }
 
 std::string describe(const Scalar& scalar) {

@@ -11,7 +11,7 @@ namespace aliquot {
 
 struct TensorDifference {
   std::string path;
-  std::string reason;  // empty if elements differ; otherwise that the tensor is missing, or its shape or dtype differs
+  std::string reason;  // why elements were not compared: a missing tensor, another shape or dtype; or empty
   int64_t element_count = 0;
   int64_t different_count = 0;  // number of elements whose bits differ
   int64_t worst_element = -1;   // flat index of the largest |a - b|, or of the first NaN
@@ -29,8 +29,8 @@ struct CheckpointDifference {
 /// cannot be read.
 CheckpointDifference compare_checkpoints(const CheckpointReader& a, const CheckpointReader& b);
 
-/// Returns one line without the path, such as "12 of 91 elements differ, by at most 0.5 (element 3: 1 and 1.5), 0.01 of
-/// the norm".
+/// Returns one line without the path, such as "12 of 91 elements differ, by at most 0.5 (element 3: 1 and 1.5); the
+/// norm of the difference is 0.01 times the norm of the first tensor".
 std::string describe(const TensorDifference& difference);
 
 /// Returns a scalar as readable text, such as "cosine", "0.1" or "[1, 2]".

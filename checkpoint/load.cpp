@@ -18,7 +18,7 @@
 namespace aliquot {
 namespace {
 
-/// Fills the pieces of a tensor that the checkpoint lacks.
+/// Fills all pieces of `tensor`, which the checkpoint lacks, with zeros. Writes at most zeros.size() bytes at a time.
 void fill_with_zeros(const StateTensor& tensor, std::span<const std::byte> zeros) {
   const int64_t width = element_bytes(tensor.dtype), most = static_cast<int64_t>(zeros.size()) / width;
   for (const StatePiece& piece : tensor.pieces) {

@@ -12,7 +12,7 @@ namespace {
 // Number of blocks that are converted together. Their elements fill one chunk if they are float64.
 constexpr int64_t kBlocksAtOnce = StagingRing::kChunkBytes / 8 / kBlockElements;
 
-// Numbers of the chunks of the ring, by their use.
+// The chunk of the ring that holds each kind of data.
 constexpr int64_t kRawChunk = 0, kFloatsChunk = 1, kScalesChunk = 2, kResultChunk = 3;
 
 int64_t block_count(int64_t element_count) { return (element_count + kBlockElements - 1) / kBlockElements; }

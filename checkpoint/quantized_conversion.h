@@ -32,7 +32,7 @@ class QuantizedConverter {
   void fill(const QuantizedConversion& conversion);
 
  private:
-  /// Blocks [begin, end) of the values, which have `count` elements.
+  /// Blocks [begin, end) of the values. Together, these blocks have `count` elements.
   struct Blocks {
     int64_t begin, end, count;
   };

@@ -51,8 +51,8 @@ Snapshot::Snapshot(int64_t capacity_bytes, Ledger* ledger) : capacity_bytes_(cap
 
 void Snapshot::take(const State& state) {
   if (const int64_t needed = snapshot_bytes(state); needed > capacity_bytes_) {
-    throw UsageError(fmt::format("the state has {} bytes, but the snapshot was created for {}: create another", needed,
-                                 capacity_bytes_));
+    throw UsageError(fmt::format("the state has {} bytes, but the snapshot was created for {}: create a larger one",
+                                 needed, capacity_bytes_));
   }
   state_.step = state.step;
   state_.scalars = state.scalars;

@@ -1,5 +1,6 @@
 # Finds every dependency by its own config or a find module. CUDA and MPI are optional, the others are required. Sets
-# ALIQUOT_WITH_CUDA and ALIQUOT_WITH_MPI. ALIQUOT_CUDA_WHY and ALIQUOT_MPI_WHY have the version or the reason for OFF.
+# ALIQUOT_WITH_CUDA and ALIQUOT_WITH_MPI. ALIQUOT_CUDA_WHY and ALIQUOT_MPI_WHY state the version that was found, or why
+# the backend is off.
 set(THREADS_PREFER_PTHREAD_FLAG ON)
 find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)

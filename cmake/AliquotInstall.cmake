@@ -17,7 +17,8 @@ write_basic_package_version_file("${PROJECT_BINARY_DIR}/aliquotConfigVersion.cma
 install(FILES "${PROJECT_BINARY_DIR}/aliquotConfig.cmake" "${PROJECT_BINARY_DIR}/aliquotConfigVersion.cmake"
   cmake/AliquotRules.cmake DESTINATION "${_package}")
 
-# Libs.private of the pkg-config file. Full paths and options are used unchanged; library names get the prefix -l.
+# Computes Libs.private of the pkg-config file. Full paths and options are used unchanged; library names get the prefix
+# -l.
 set(_private "")
 foreach(_need IN LISTS aliquot_static_needs)
   if(NOT _need MATCHES "^[-/]")

@@ -32,8 +32,8 @@ else()
   set(ALIQUOT_LOOP_LEVEL -O3)
 endif()
 
-# For functions with AVX-512 vectors on the stack. With the address sanitizer's use-after-return frames, GCC 12 wrongly
-# assumes that these vectors are aligned (bug 110027, fixed in GCC 14).
+# ALIQUOT_WIDE_FRAMES has the compile flags of sources with AVX-512 vectors on the stack. With the address sanitizer's
+# use-after-return frames, GCC 12 wrongly assumes that these vectors are aligned (bug 110027, fixed in GCC 14).
 set(ALIQUOT_WIDE_FRAMES "")
 if(ALIQUOT_SANITIZE MATCHES address AND CMAKE_CXX_COMPILER_ID STREQUAL GNU
     AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 14)

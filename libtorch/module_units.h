@@ -121,7 +121,7 @@ inline void add_units(CalledModule& called, const Holders& holders, ModuleUnits&
 }  // namespace libtorch
 
 /// `calls` lists submodules in the order in which forward calls them. If it is empty, all children with parameters are
-/// used, and containers are replaced by their children. A parameter that several submodules share is a separate unit,
+/// listed, and containers are replaced by their children. A parameter that several submodules share is a separate unit,
 /// which is gathered in each of their calls. Throws UsageError with the name of a parameter that belongs to no listed
 /// submodule.
 inline ModuleUnits module_units(const torch::nn::Module& module, std::vector<std::string> calls) {

@@ -98,7 +98,7 @@ class ShardedModule {
   std::vector<std::vector<std::unique_ptr<EngineParameter>>> parameters_by_unit_;
   std::vector<size_t> pending_calls_;        // calls of this micro-batch whose backward has not begun
   int64_t pending_calls_step_ = 0;           // Engine::step_count() when these calls were made
-  std::optional<CallScope> backward_scope_;  // scope of the call whose backward runs
+  std::optional<CallScope> backward_scope_;  // scope of the call whose backward is running
   bool in_backward_ = false;
   std::string replaced_gradient_;  // name of a parameter whose gradient the model replaced during backward, or empty
 };

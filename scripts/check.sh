@@ -22,7 +22,7 @@ for argument in "$@"; do
 done
 bad=()
 
-# files PATTERN...: existing files that match, tracked by git or untracked and not ignored.
+# files PATTERN...: prints the existing files that match and that git tracks or does not ignore.
 files() {
   git ls-files -co --exclude-standard --deduplicate -- "$@" | while read -r file; do
     if [ -f "$file" ]; then echo "$file"; fi

@@ -6,7 +6,8 @@ set -euo pipefail
 cd "${1:-$(dirname "$0")/..}"
 bad=0
 
-# functions CLASS HEADER: public functions except constructors, operators, deprecated names and engine-only functions.
+# functions CLASS HEADER: prints the public functions except constructors, operators, deprecated names and engine-only
+# functions.
 functions() {
   awk -v class="$1" '
     $1 == "class" && $2 == class { inside = 1; public = 0 }
@@ -19,7 +20,7 @@ functions() {
     grep -vE "^~|^$1$|^operator|^progress_publisher$|^with_flight_recorder$|^flight$" | LC_ALL=C sort -u
 }
 
-# fields STRUCT HEADER: "name = default", or the name alone.
+# fields STRUCT HEADER: prints each field as "name = default", or as its name alone if it has no default.
 fields() {
   awk -v struct="$1" '
     $1 == "struct" && $2 == struct { inside = 1; text = ""; next }
@@ -31,7 +32,7 @@ fields() {
     sed -E 's/^ +//; s/ +/ /g; s/^([^=]*[ >*])?([a-z_0-9]+)( = .*)?;$/\2\3/' | LC_ALL=C sort
 }
 
-# documented SECTION: the names in the first column of the section's table, up to a bracket.
+# documented SECTION: prints the first column of the section's table, without the arguments of functions.
 documented() {
   awk -v section="### $1" '$0 == section { inside = 1; next } /^##/ { inside = 0 } inside && /^\| `/' docs/api.md |
     sed -E 's/^[|] .([^\x60]*).*/\1/; /=/!s/\(.*//' | LC_ALL=C sort -u

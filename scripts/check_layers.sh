@@ -95,7 +95,7 @@ function check_line(text,   header, quoted) {
   sub(/[>"].*/, "", header)
   check_backend(header)
   check_module(header)
-  # Examples are compiled as users would, so they may include a header of their own folder by name alone.
+  # Examples are compiled as a user would compile them, so they may include a header of their own folder by name alone.
   if (file ~ /^apps\/examples\//) header = folder_of(file) "/" header
   if (quoted && (header ~ /\.\.\// || (getline unused < header) < 0))
     report("\"" header "\" is not a file of this tree: write the path relative to its root")

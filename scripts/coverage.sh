@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # scripts/coverage.sh [--report]
 # Builds build-coverage/, runs the test suite there, and prints the number of lines that tests reach, by folder. Then
-# prints the throwing statements that no test reaches, and fails if there are any. It excepts those that
+# prints the throw statements that no test reaches, and fails if there are any. It ignores those that
 # tests/unreached_throws.txt lists as unreachable, with reasons. Writes two files to build-coverage/: unreached.txt has
-# the unreached lines, and errors.md has each throwing statement with its exit code and a test that reaches it.
-# --report reads the results of the last run again. GPU and LibTorch code is excluded.
+# the unreached lines, and errors.md has each throw statement with its exit code and a test that reaches it. --report
+# reads the results of the last run again. GPU and LibTorch code is excluded.
 # shellcheck source=scripts/lib.sh
 source "$(dirname "$0")/lib.sh"
 

@@ -60,7 +60,7 @@ step() {
   echo "== $name: $*" >>"$log"
   timeout --kill-after=10 "${step_seconds:-240}" "$@" >"$out/step.txt" 2>&1 || status=$?
   cat "$out/step.txt" >>"$log"
-  # The output of a benchmark or a crash may have no such line.
+  # The output of a benchmark or of a crashed test may have no line that matches.
   last=$({ grep -E '^\[  (PASSED|FAILED|SKIPPED)|ERROR SUMMARY' "$out/step.txt" || true; } | tail -2 | tr -s ' \n' ' ')
   if [ $status -ne 0 ]; then failures=$((failures + 1)); fi
   printf '%-44s exit %-3d %4d s  %s\n' "$name" $status $((SECONDS - started)) "$last" | tee -a "$out/summary.txt"

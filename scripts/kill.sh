@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # scripts/kill.sh [KILLS]
-# Kills a program that saves checkpoints KILLS times (1000) at random moments. In half of these runs, the program saves
-# in the background. Checks that no completed checkpoint is lost and that no incomplete checkpoint is visible. Appends
-# its counts to build/kills.txt and prints the totals of that file.
+# Starts a program that saves checkpoints, and kills it at a random moment, KILLS times (1000). In half of these runs,
+# the program saves in the background. Checks that no completed checkpoint is lost and that no incomplete checkpoint is
+# visible. Appends its counts to build/kills.txt and prints the totals of that file.
 # shellcheck source=scripts/lib.sh
 source "$(dirname "$0")/lib.sh"
 

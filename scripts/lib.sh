@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Helpers for the scripts in this folder. Source this file; do not run it. Changes to the root of the tree.
+# Helpers for the scripts in this folder. Source this file; do not run it. It changes the working directory to the root
+# of the tree.
 set -euo pipefail
 script_path=$(realpath "$0")
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -15,10 +16,11 @@ fail() {
 # Prints the comment block at the top of the running script, which is its help text.
 usage() { sed -n '2,/^[^#]/{/^# shellcheck /d;s/^# \{0,1\}//p}' "$script_path"; }
 
-# The number of usable cores. nproc alone would return OMP_NUM_THREADS, which the tests set.
+# Prints the number of usable cores. nproc alone would return OMP_NUM_THREADS, which the tests set.
 core_count() { env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc; }
 
-# The number of parallel compilations: one per core, limited by about 1.5 GiB of memory for each C++20 or CUDA source.
+# Prints the number of parallel compilations: one per core, but at most one per 1.5 GiB of available memory, which a
+# C++20 or CUDA source needs.
 job_count() {
   local by_cores by_memory
   by_cores=$(core_count)
@@ -27,10 +29,11 @@ job_count() {
   echo "${CMAKE_BUILD_PARALLEL_LEVEL:-$((by_cores < by_memory ? by_cores : by_memory))}"
 }
 
-# build_folder PRESET: the build folder of the preset.
+# build_folder PRESET: prints the build folder of the preset.
 build_folder() { if [ "$1" = release ]; then echo build; else echo "build-$1"; fi; }
 
-# configure PRESET: prints only the summary. ALIQUOT_CMAKE_ARGS adds arguments to cmake's command line.
+# configure PRESET: configures the preset, and prints only the summary of CMake's output. ALIQUOT_CMAKE_ARGS adds
+# arguments to cmake's command line.
 configure() {
   local folder log words
   folder=$(build_folder "$1")
@@ -52,7 +55,7 @@ build() {
   cmake --build --preset "$preset" -j "$(job_count)" ${1:+--target "$@"}
 }
 
-# has_target PRESET TARGET: whether the configured build has the target.
+# has_target PRESET TARGET: succeeds if the configured build has the target.
 has_target() { ninja -C "$(build_folder "$1")" -t query "$2" >/dev/null 2>&1; }
 
 # torch_python: prints the path of a Python interpreter with torch. This is the value of ALIQUOT_PYTHON or, if it is not

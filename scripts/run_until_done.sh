@@ -32,9 +32,9 @@
 # SIGTERM, SIGINT, SIGHUP, SIGUSR1 and SIGUSR2 are forwarded. aliquot and launchers (mpirun, mpiexec, srun) receive
 # SIGUSR1, every 3 s until they end, and launchers forward it to their ranks. A second SIGTERM, SIGINT or SIGHUP two
 # seconds later also sends SIGTERM. SIGQUIT kills the command. After a signal nothing is restarted, except with --again
-# after SIGUSR1 or SIGUSR2. If the run crashed, or the script was waiting, SIGUSR1 and SIGUSR2 end it with 75 if there
-# is a checkpoint. The command has its own process group, so signals of a terminal or of timeout reach it only through
-# this script. If this script dies, the command receives SIGTERM.
+# after SIGUSR1 or SIGUSR2. If the run has crashed, or the script is waiting, SIGUSR1 and SIGUSR2 end the script, with
+# exit code 75 if there is a checkpoint. The command has its own process group, so signals of a terminal or of timeout
+# reach it only through this script. If this script dies, the command receives SIGTERM.
 set -euo pipefail
 
 say() { printf 'run_until_done.sh: %s\n' "$*" >&2 || true; } # stderr may be a closed terminal
@@ -50,9 +50,9 @@ require_integer() { # OPTION VALUE LEAST
 }
 
 ranks=1 least='' available='' within=60 tries=5 first_wait=1 again=''
-# Requests by signals. `ended` is TERM, INT, HUP or QUIT if that signal arrived. `paused` is USR1 or USR2 if that signal
-# arrived. `told_by` is the signal sent to the command. `first` is the time of the first TERM, INT or HUP. `insisted` is
-# set if another one arrived at least 2 s later.
+# State that the signal handlers set. `ended` is TERM, INT, HUP or QUIT if that signal arrived. `paused` is USR1 or USR2
+# if that signal arrived. `told_by` is the signal that was sent to the command. `first` is the time of the first TERM,
+# INT or HUP. `insisted` is set if another TERM, INT or HUP arrived at least 2 s after the first.
 ended='' paused='' told_by='' first='' insisted='' child=''
 while [ $# -gt 0 ] && [ "$1" != -- ]; do
   case $1 in
@@ -78,7 +78,8 @@ shift
 command=("$@")
 least=${least:-$ranks}
 
-# option_value NAME: the value of the command's option, empty if absent. The last occurrence counts, as in aliquot.
+# option_value NAME: prints the value of the command's option, or nothing if it is absent. The last occurrence counts,
+# as in aliquot.
 option_value() {
   local i value=
   for ((i = 0; i < ${#command[@]}; ++i)); do
@@ -89,7 +90,7 @@ option_value() {
   done
   echo "$value"
 }
-# has_option NAME: whether the command contains the option.
+# has_option NAME: succeeds if the command contains the option.
 has_option() { [[ " ${command[*]} " = *" $1 "* || " ${command[*]} " = *" $1="* ]]; }
 
 saved=$(option_value --checkpoint-dir)
@@ -119,11 +120,11 @@ if [ "$(option_value --resume)" = none ]; then
   refuse "the command has --resume none, so each restart would begin from step 0: remove it"
 fi
 
-# The checkpoints by date. The inode distinguishes a checkpoint from an earlier one of the same name.
+# Prints the checkpoints, oldest first. The inode distinguishes a checkpoint from an earlier one of the same name.
 checkpoints() { { find -H "$saved" -maxdepth 1 -name 'step-*' -printf '%T@ %i %f\n' 2>/dev/null || true; } | sort -n; }
-# The last checkpoint that a start added, if it still exists; otherwise the one with the latest date. A corrupt
-# checkpoint may have a later step and remain in the folder, and a wrong clock may have dated a checkpoint in the
-# future. So neither the step nor the date alone identifies the newest one.
+# Prints the last checkpoint that a start added, if it still exists, and otherwise the one with the latest date. A
+# corrupt checkpoint may have a later step and remain in the folder, and a wrong clock may have dated a checkpoint in
+# the future. So neither the step nor the date alone identifies the newest one.
 newest() {
   local there
   there=$(checkpoints)
@@ -136,13 +137,14 @@ newest() {
 if ! find / -maxdepth 0 -printf '' 2>/dev/null; then
   refuse "find does not support -printf, which this script needs to identify checkpoints: install GNU findutils"
 fi
-# name_of CHECKPOINT WORDS: the checkpoint's name, or WORDS if there is none.
+# name_of CHECKPOINT WORDS: prints the checkpoint's name, or WORDS if CHECKPOINT is empty.
 name_of() { if [ -n "$1" ]; then echo "${1##* }"; else echo "$2"; fi; }
 
 # shellcheck source=scripts/run_until_done/ranks.sh
 source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/run_until_done/ranks.sh"
 
-# The signal that stops the command: SIGUSR1 for aliquot and launchers, which makes them save.
+# The signal that the command receives in place of any signal to this script. For aliquot and launchers it is SIGUSR1,
+# so that they save. If it is empty, the command receives the same signal as this script.
 sent=
 for word in "${command[@]}"; do
   case ${word##*/} in
@@ -221,7 +223,7 @@ run() {
   child=
 }
 
-# Whether a signal asked for an end without a restart.
+# Succeeds if a signal requested the end of the run without a restart.
 end_requested() { [ -n "$ended" ] || { [ -n "$paused" ] && [ -z "$again" ]; }; }
 # A scheduler sends SIGUSR1 or SIGUSR2 before it takes the machine away, and requeues the job if the exit code is 75. An
 # older checkpoint is sufficient for that.
@@ -241,8 +243,8 @@ wait_or_give_up() {
   pause_for "$1"
 }
 
-# wait_for_ranks WHY: waits for more ranks, because a node takes minutes to restart. Ends the script after it has been
-# called --tries x 20 times in a row.
+# wait_for_ranks WHY: waits for more ranks, because a node takes minutes to restart. After --tries x 20 calls in a row,
+# ends the script instead.
 wait_for_ranks() {
   asked_for_ranks=$((asked_for_ranks + 1))
   if [ $asked_for_ranks -ge $((tries * 20)) ]; then
@@ -299,8 +301,8 @@ while true; do
     75) if [ -z "$again" ] || end_requested; then exit 75; fi ;;
   esac
   if end_requested; then end_on_request; fi
-  # Restarts at once a run that added a checkpoint or that a signal through this script stopped. Any other run that
-  # exits with 75 counts as a failure, because it could do so forever.
+  # A run that exited with 75 is restarted at once if it added a checkpoint, or if a signal to this script stopped it.
+  # Otherwise the exit counts as a failure, because it could recur forever.
   if [ "$status" -eq 75 ] && [ -n "$added$paused" ]; then continue; fi
   if [ -n "$again" ]; then paused=; fi
   if [ -z "$available" ] && [ $failures -gt 0 ] && [ -n "$(largest_valid_count $((count / 2)))" ]; then

@@ -46,8 +46,8 @@ table() { # NAME PARAMS UNITS
   cat <<'TEXT'
 # Memory at scale
 
-The tables show the peak memory of a rank in GiB. `scripts/scaling.sh` writes this page with `aliquot plan`. In
-measured runs, the plan equals the ledger to the byte.
+The tables show the planned peak memory of a rank in GiB. `scripts/scaling.sh` writes this page with `aliquot plan`. In
+measured runs, planned and measured memory were equal to the byte.
 
 - `--params` specifies the models. It defines only the number of parameters, so the tables do not include activations.
 - Precision: bf16 with split masters, fp32 gradients, AdamW in fp32.

@@ -55,11 +55,11 @@ fi
 now() { echo $((($(date +%s%N) - began) / 100000000)); } # tenths of a second
 seconds() { echo "$(($1 / 10)).$(($1 % 10))"; }
 event() { echo "$(seconds "$(now)"),$*" >>"$results/events.csv"; }
-# count_of ARGUMENTS...: the number of files that find lists. Files that disappear meanwhile are not errors.
+# count_of ARGUMENTS...: prints the number of files that find lists. A file that disappears meanwhile is not an error.
 count_of() { { find "$@" 2>/dev/null || true; } | wc -l; }
 newest() { { find -H "$saved" -maxdepth 1 -name 'step-*' -printf '%f\n' 2>/dev/null || true; } | sort | tail -n 1; }
 
-# ranks_there: the processes of the program that train into this run's folder.
+# ranks_there: prints the ids of the program's processes that save in this run's folder.
 ranks_there() {
   local pid
   for pid in $(pgrep -f -- "--checkpoint-dir $saved" || true); do
@@ -67,7 +67,8 @@ ranks_there() {
   done
 }
 
-# shared_files PROCESS...: the number of names in /dev/shm and of files there that the processes map.
+# shared_files PROCESS...: prints the number of names in /dev/shm, plus the number of mappings of such files in the
+# processes.
 shared_files() {
   local pid file count
   count=$(shared_names | wc -l)
@@ -152,10 +153,10 @@ echo "seconds,process,world,descriptors,threads,memory KiB" >"$results/processes
 echo "seconds,temporary files,shared files,checkpoints,checkpoint KiB" >"$results/folders.csv"
 echo "seconds,event" >"$results/events.csv"
 
-# There is an even number of periods. `ends` has the end of each period, and `calms` the end of its disturbances, in
-# tenths of a second. A short soak disturbs the first half of each period. A long soak disturbs two periods except their
-# last 20 s. Two more periods are twice as long and disturbed only at the beginning, so that a process lives long enough
-# to show a slow leak.
+# `ends` has the end of each period, and `calms` the time when its disturbances stop, in tenths of a second. The number
+# of periods is even, because threads and MPI alternate. A soak of less than 10 minutes has two periods, and disturbs
+# the first half of each. A longer soak has four periods. It disturbs the first two except in their last 20 s. The last
+# two are twice as long, and it disturbs only their first 20 s. A process then lives long enough to show a slow leak.
 whole=$((minutes * 600))
 if [ "$minutes" -lt 10 ]; then
   ends=($((whole / 2)) "$whole") calms=($((whole / 4)) $((whole * 3 / 4)))

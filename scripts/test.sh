@@ -64,7 +64,7 @@ run_sanitized() {
 
 has_analysers() { command -v cppcheck >/dev/null && command -v clang-tidy-14 >/dev/null; }
 
-# Prints the tools and devices that this machine lacks, including those that no skipped test names.
+# Prints the tools and devices that this machine lacks. This includes those that no skipped test would name.
 lacks() {
   sed -n 's/^\([^|]*\)|no|/  no \1 in this build: /p' build/features.txt
   if ! compgen -G '/dev/nvidia[0-9]*' >/dev/null; then echo "  GPU tests: this machine has no GPU"; fi

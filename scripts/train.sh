@@ -5,7 +5,7 @@
 # shellcheck source=scripts/lib.sh
 source "$(dirname "$0")/lib.sh"
 
-# given OPTION: whether the user's arguments contain the option.
+# given OPTION: succeeds if the user's arguments contain the option.
 arguments=("$@")
 given() {
   local argument

@@ -117,7 +117,7 @@ std::vector<WirePiece> saved_pieces(const Catalogue& catalogue) {
   return pieces;
 }
 
-/// Throws UsageError unless the held pieces tile every tensor without a gap or an overlap.
+/// Throws UsageError unless the held pieces cover every tensor without a gap or an overlap.
 void check_pieces_tile_tensors(const Catalogue& catalogue) {
   size_t next = 0;
   for (size_t tensor = 0; tensor < catalogue.tensors.size(); ++tensor) {

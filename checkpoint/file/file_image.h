@@ -21,7 +21,7 @@ class FileImage {
   /// `gaps` is empty on ranks other than 0.
   FileImage(const Catalogue& catalogue, int64_t file_bytes, std::span<const FileGap> gaps, int rank);
 
-  /// Sends the parts of pages that one rank holds to the rank that writes the page. Collective.
+  /// Sends the bytes that a rank holds in a page of another writer to that writer. Collective.
   void exchange_fragments(Communicator& communicator);
 
   /// Returns the pages that this rank writes.
@@ -37,7 +37,7 @@ class FileImage {
   const Catalogue& catalogue_;
   std::span<const FileGap> gaps_;
   int rank_;
-  std::vector<FileExtent> extents_;  // source: index of a held piece, or -1 - index of a gap
+  std::vector<FileExtent> extents_;  // `source` is the index i of a held piece, or -1 - i for gap i
   PagePlan plan_;
   std::map<int64_t, std::string> received_;  // bytes from other ranks, by file offset
 };

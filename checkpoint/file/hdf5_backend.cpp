@@ -89,7 +89,7 @@ herr_t driver_truncate(H5FD_t* file, hid_t, hbool_t) {
 
 H5FD_class_t driver_class() {
   H5FD_class_t driver{};
-#ifdef H5FD_CLASS_VERSION  // these fields exist from HDF5 1.14
+#ifdef H5FD_CLASS_VERSION  // HDF5 1.14 and later have these fields
   driver.version = H5FD_CLASS_VERSION;
   driver.value = static_cast<H5FD_class_value_t>(511);
 #endif

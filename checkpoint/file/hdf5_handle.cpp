@@ -19,7 +19,7 @@ herr_t record_reason(unsigned, const H5E_error2_t* error, void* context) {
   return 0;
 }
 
-/// A 16-bit little-endian float: from the most significant bit, the sign, `exponent_bits` and `mantissa_bits`.
+/// A 16-bit little-endian float. From the most significant bit, it has the sign, the exponent and the mantissa.
 Hdf5Handle make_16_bit_float_type(size_t exponent_bits, size_t mantissa_bits, size_t bias) {
   Hdf5Handle type(H5Tcopy(H5T_IEEE_F32LE), H5Tclose, "create a type");
   hdf5_checked(H5Tset_fields(type.get(), 15, mantissa_bits, exponent_bits, 0, mantissa_bits),

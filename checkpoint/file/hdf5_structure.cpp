@@ -26,7 +26,7 @@ Hdf5Handle create_file(SparseMemoryBackend& backend) {
   Hdf5Handle access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose, "create a property list");
   const hid_t list = access.get();
   if (!set_file_backend(list, backend)) throw FaultError("HDF5 did not accept the in-memory file driver");
-  // The file format of HDF5 1.8 (2008), which has checksummed metadata and which every later version reads.
+  // The file format of HDF5 1.8 (2008). Its metadata has checksums, and every later version of HDF5 can read it.
   hdf5_checked(H5Pset_libver_bounds(list, H5F_LIBVER_V18, H5F_LIBVER_V18), "choose the file format");
   hdf5_checked(H5Pset_alignment(list, kPageBytes, kPageBytes), "set the alignment");
   hdf5_checked(H5Pset_meta_block_size(list, kMetadataBlockBytes), "set the metadata block size");

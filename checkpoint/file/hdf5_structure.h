@@ -27,7 +27,7 @@ struct FileGap {
 
 struct FileStructure {
   int64_t file_bytes = 0;     // a multiple of kPageBytes
-  std::vector<FileGap> gaps;  // sorted by offset; with the tensors they tile the file exactly once
+  std::vector<FileGap> gaps;  // sorted by offset; gaps and tensors together cover each byte of the file once
 };
 
 /// Lays out the tensors, which are sorted by path, as contiguous datasets, and sets the file_offset of each tensor that

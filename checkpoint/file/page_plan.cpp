@@ -13,7 +13,8 @@ PagePlan plan_pages(std::span<const FileExtent> extents, int64_t page_bytes) {
   for (const FileExtent& extent : extents) {
     if (extent.begin != end || extent.end <= extent.begin)
       throw FaultError(
-          "the extents of a checkpoint file do not tile it: one is empty, overlaps another or leaves a gap");
+          "the extents of a checkpoint file do not cover it exactly once: one is empty, overlaps another or leaves a "
+          "gap");
     end = extent.end;
     if (extent.begin < pages_end && plan.runs.back().rank != extent.rank) {
       plan.fragments.push_back({extent.begin, std::min(extent.end, pages_end), extent.rank, plan.runs.back().rank});

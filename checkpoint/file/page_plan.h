@@ -29,12 +29,12 @@ struct PageRun {
 /// The rank that holds the first byte of a page writes the page; the other ranks send it their bytes of that page. With
 /// one writer for each page, pages can be written with direct I/O.
 struct PagePlan {
-  std::vector<PageRun> runs;        // sorted by offset; the runs of all ranks tile the file
+  std::vector<PageRun> runs;        // sorted by offset; the runs of all ranks cover each page of the file once
   std::vector<Fragment> fragments;  // sorted by offset
 };
 
-/// `extents` must be sorted, tile the file exactly once from byte 0, and end at a multiple of `page_bytes`; otherwise
-/// the function throws FaultError. Deterministic: the same extents give the same plan on every rank.
+/// `extents` must be sorted, cover each byte of the file once from byte 0, and end at a multiple of `page_bytes`.
+/// Otherwise the function throws FaultError. Deterministic: the same extents give the same plan on every rank.
 PagePlan plan_pages(std::span<const FileExtent> extents, int64_t page_bytes);
 
 }  // namespace aliquot

@@ -33,8 +33,8 @@ struct SafetensorsHeader {
 };
 
 /// Parses the JSON header of a file with `data_bytes` bytes of tensor data. The text is untrusted: the function checks
-/// that shapes and sizes agree, that the tensors tile the data exactly, and that names are unique. Memory use is
-/// proportional to the text. Throws UsageError with a message that begins with `where`.
+/// that shapes and sizes agree, that the tensors cover the data without gaps and overlaps, and that names are unique.
+/// Memory use is proportional to the text. Throws UsageError with a message that begins with `where`.
 SafetensorsHeader parse_safetensors_header(std::string_view text, int64_t data_bytes, const std::string& where);
 
 /// The bytes of a file before the tensor data: length, header, and padding to 8 bytes. `tensors` have name, type and

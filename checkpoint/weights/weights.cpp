@@ -19,8 +19,8 @@ constexpr int64_t kIndexBytesLimit = 32 << 20;
 // The size of the buffers for conversion and comparison.
 constexpr int64_t kConvertBytes = 256 << 10;
 
-/// The name without the module prefix "transformer." or "model.", but with "model." before the parameters of Llama.
-/// Published files of GPT-2 have names without a prefix, and those of Llama have "model.".
+/// Returns the name as in published files: without a prefix for GPT-2, and with "model." for Llama. The given name may
+/// have the module prefix "transformer." or "model.", or none.
 std::string canonical_name(std::string_view name) {
   for (const std::string_view prefix : {"transformer.", "model."}) {
     if (!name.starts_with(prefix)) continue;

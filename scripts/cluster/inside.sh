@@ -35,9 +35,9 @@ on() { # NODE COMMAND...
   nsenter --target "${holders[node]}" --net --uts --ipc --mount -- "$@"
 }
 
-# burst_of RATE: prints the bytes sent in a quarter of a millisecond, at least 16 KB. With a larger burst, a link would
-# carry more data at once after a pause than a real link. A smaller burst would need more processor time than a network
-# card does.
+# burst_of RATE: prints the number of bytes that a link sends in a quarter of a millisecond, but at least 16 KB. With a
+# larger burst, a link would carry more data at once after a pause than a real link. A smaller burst would need more
+# processor time than a network card does.
 burst_of() {
   awk -v number="${1%%[a-z]*}" -v unit="${1##*[0-9.]}" 'BEGIN {
     bits = number * (unit == "gbit" ? 1e9 : unit == "mbit" ? 1e6 : unit == "kbit" ? 1e3 : 1)
@@ -119,7 +119,7 @@ tenth() { # RATE
   awk -v number="$number" -v unit="${1#"$number"}" 'BEGIN { print number / 10 unit }'
 }
 
-# bring FAULT: waits for the time of the fault, then causes it.
+# bring FAULT: waits for the time or the line of output that FAULT specifies, then causes the fault.
 bring() {
   local what=${1%%:*} node=${1#*:} when=${1#*@}
   node=${node%%@*}

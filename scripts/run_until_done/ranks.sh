@@ -3,9 +3,9 @@
 # scripts/run_until_done.sh, which sets the variables.
 # shellcheck disable=SC2154 # run_until_done.sh sets them
 
-# is_valid_count COUNT: whether COUNT is a multiple of --pipeline x --replicas. The number of ranks in a pipeline stage
-# must be a power of two with --reproducible, and must divide --global-batch into complete micro-batches. --accumulate A
-# above 1 requires exactly A micro-batches per rank.
+# is_valid_count COUNT: succeeds if the command can run on COUNT ranks. COUNT must be a multiple of --pipeline x
+# --replicas. The number of ranks in a pipeline stage must divide --global-batch into complete micro-batches, and with
+# --reproducible must be a power of two. --accumulate A above 1 requires exactly A micro-batches per rank.
 is_valid_count() {
   if [ $(($1 % (pipeline * replicas))) -ne 0 ]; then return 1; fi
   local stage=$(($1 / pipeline))
@@ -26,7 +26,7 @@ largest_valid_count() {
   done
 }
 
-# The options that restrict the number of ranks, for the error message.
+# Prints the options that restrict the number of ranks, for the error message.
 restrictions() {
   if [ -n "$global_batch" ]; then echo -n " for --global-batch $global_batch in micro-batches of $micro_batch"; fi
   if [ "$accumulate" -ne 1 ]; then echo -n ", --accumulate $accumulate"; fi
@@ -36,8 +36,8 @@ restrictions() {
 }
 
 # count_available: runs the command of --available. Sets `wanted` to its output, or `wrong` to the reason of its
-# failure. A signal or --available-within ends the wait, because the command may hang, for example in ssh to a failed
-# node.
+# failure. A signal, or the time --available-within, ends the wait, because the command may hang, for example in ssh to
+# a failed node.
 count_available() {
   local counting output began=$SECONDS
   exec {output}< <(exec timeout -k 5 "$within" bash -c "$available" </dev/null)
@@ -58,7 +58,8 @@ count_available() {
   exec {output}<&-
 }
 
-# ask_available: sets `wanted`, or `wrong` if the number is unknown.
+# ask_available: updates `wanted`, the number of ranks that can start now, if --available was given. If its command
+# fails or prints no number, sets `wrong` to the error message, or ends the script if nothing was started before.
 ask_available() {
   wrong=
   if [ -z "$available" ]; then return; fi

@@ -456,7 +456,7 @@ TEST(Capi, InvalidArgumentsAreReported) {
                  "the values and the gradient of layer.0.w share one pointer");
     ASSERT_DONE(aliquot_materialize(rank.engine, fill_with_half, nullptr));
     EXPECT_USAGE(aliquot_close(rank.engine), "no unit was open");
-    EXPECT_USAGE(aliquot_open(rank.engine, 5, 0, nullptr), "invalid use 5");
+    EXPECT_USAGE(aliquot_open(rank.engine, 5, 0, nullptr), "invalid kind of use 5");
     float values[2];
     EXPECT_USAGE(aliquot_read(rank.engine, "layer.0.weight", 2, values),
                  "count is 2: expected 1, the number of elements of layer.0.weight");

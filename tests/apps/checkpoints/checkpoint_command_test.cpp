@@ -107,8 +107,9 @@ TEST_F(CheckpointCommand, DiffReportsDifferencesOfTensorsAndScalars) {
   EXPECT_EQ(checkpoint({"diff", at(1), at(1)}).code, 0);
   const CommandResult differ = checkpoint({"diff", at(1), at(2)});
   EXPECT_EQ(differ.code, 1);
-  EXPECT_TRUE(
-      contains(differ.out, "parameters/w: 2 of 4 elements differ, by at most 0.5 (element 1: 2 and 2.5), 0.102 of"));
+  EXPECT_TRUE(contains(differ.out,
+                       "parameters/w: 2 of 4 elements differ, by at most 0.5 (element 1: 2 and 2.5); the norm of the "
+                       "difference is 0.102 times"));
   EXPECT_TRUE(contains(differ.out, "seed: 1 and 2\n"));
   EXPECT_EQ(differ.out.find("parameters/same"), std::string::npos);
   const CommandResult named = checkpoint({"diff", at(1), at(3)});
