@@ -2,74 +2,14 @@
 // world; the same losses; planned memory equal to measured memory on every stage.
 #include <fstream>
 #include <gtest/gtest.h>
-#include <iterator>
-#include <nlohmann/json.hpp>
-#include <set>
-#include <sstream>
 
 #include "checkpoint/save.h"
-#include "tests/apps/command_line.h"
-#include "tests/checkpoint/support.h"
+#include "tests/apps/train/pipeline_runs.h"
 
 namespace aliquot {
 namespace {
 
-using Json = nlohmann::json;
-
-std::vector<std::string> words_of(const std::string& text) {
-  std::istringstream all(text);
-  return {std::istream_iterator<std::string>(all), {}};
-}
-
-struct RunResults {
-  std::string digest;
-  std::vector<double> losses, eval_losses, norms;
-  Json done;
-};
-
-/// Trains a small model on `ranks` ranks with a global batch of 16.
-RunResults train(int ranks, const std::string& options, bool launched = false) {
-  const test::TemporaryDirectory directory;
-  const std::string metrics = directory.path() / "m.jsonl", data = directory.path() / "d.bytes";
-  std::ofstream(data) << std::string(2000, 'a') << std::string(2000, 'b');
-  std::vector<std::string> words = words_of(
-      "train --steps 3 --layers 3 --width 16 --heads 2 --vocab 251 --context 16 --micro-batch 1 --threads 1 --quiet "
-      "--global-batch 16 --eval-every 2 --eval-batches 2");
-  words.insert(words.end(), {"--eval-data", data, "--metrics", metrics});
-  const auto more = words_of(options);
-  words.insert(words.end(), more.begin(), more.end());
-  if (options.find("--accumulate-into") == std::string::npos) words.insert(words.end(), {"--accumulate-into", "shard"});
-  if (!launched) words.insert(words.end(), {"--ranks", std::to_string(ranks)});
-  const test::CommandResult result = launched ? test::run_aliquot_under_mpirun(ranks, words) : test::run_aliquot(words);
-  EXPECT_EQ(result.code, 0) << options << "\n" << result.err;
-  RunResults found;
-  found.digest = result.out;
-  std::ifstream file(metrics);
-  for (std::string line; std::getline(file, line);) {
-    const Json object = Json::parse(line);
-    if (object.contains("loss")) found.losses.push_back(object["loss"]);
-    if (object.contains("eval_loss")) found.eval_losses.push_back(object["eval_loss"]);
-    if (object.contains("grad_norm")) found.norms.push_back(object["grad_norm"]);
-    if (object.contains("done")) found.done = object["done"];
-  }
-  return found;
-}
-
-void expect_equal(const RunResults& a, const RunResults& b, const std::string& what) {
-  EXPECT_EQ(a.digest, b.digest) << what;
-  EXPECT_EQ(a.losses, b.losses) << what;
-  EXPECT_EQ(a.eval_losses, b.eval_losses) << what;
-  EXPECT_EQ(a.norms, b.norms) << what;
-}
-
-void expect_planned_is_measured(const RunResults& run, std::size_t stages, const std::string& what) {
-  EXPECT_EQ(run.done["planned"], run.done["measured"]) << what;
-  ASSERT_EQ(run.done["stages"].size(), stages) << what;
-  for (const Json& stage : run.done["stages"]) {
-    EXPECT_EQ(stage["planned"], stage["measured"]) << what;
-    EXPECT_EQ(stage["planned_peak"], stage["measured_peak"]) << what;
-  }
-}
+using namespace pipeline_runs;
 
 TEST(PipelineCommand, HasOneDigestOnThreads) {
   for (const std::string model : {"gpt2-nano", "llama-nano"}) {
@@ -99,7 +39,7 @@ TEST(PipelineCommand, HasTheSameDigestUnderMpirun) {
     for (const std::string pipeline : {"--pipeline 2", "--pipeline 4 --pipeline-schedule gpipe"}) {
       const int stages = pipeline[11] - '0';
       const std::string options = common + " " + pipeline;
-      const RunResults run = train(stages, options, true);
+      const RunResults run = train(stages, options, {.launched = true});
       expect_equal(run, alone, options);
       expect_planned_is_measured(run, static_cast<std::size_t>(stages), options);
     }
@@ -122,10 +62,15 @@ TEST(PipelineCommand, TiedEmbeddingsHaveOneDigest) {
 }
 
 /// A checkpoint has the same bytes for any number of stages, and any number of stages loads it.
-TEST(PipelineCommand, CheckpointsDoNotDependOnThePipeline) {
-  const std::string common =
-      "train --model llama-nano --tied off --steps 4 --layers 2 --width 16 --heads 2 --context 16 "
-      "--global-batch 8 --micro-batch 1 --threads 1 --quiet --accumulate-into shard";
+class PipelineCheckpoints : public testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Optimizers, PipelineCheckpoints,
+                         testing::Values("adamw", "adamw8bit", "lion", "muon", "adamw --state bf16",
+                                         "adamw --precision fp16"));
+
+TEST_P(PipelineCheckpoints, DoNotDependOnThePipeline) {
+  const std::string common = "train --optimizer " + std::string(GetParam()) +
+                             " --model llama-nano --tied off --steps 4 --layers 2 --width 16 --heads 2 --context 16 "
+                             "--global-batch 8 --micro-batch 1 --threads 1 --quiet --accumulate-into shard";
   const auto run = [&](const std::string& options) {
     std::vector<std::string> words = words_of(common + " " + options);
     const test::CommandResult result = test::run_aliquot(words);
@@ -189,15 +134,21 @@ TEST(PipelineCommand, PlanFindsTheLargestModelOfAPipeline) {
 
 TEST(PipelineCommand, InvalidPipelinesAreRefused) {
   const test::TemporaryDirectory directory;
-  std::ofstream(directory.path() / "empty").flush();
+  const std::string order = directory.path() / "order";
   const auto refusal = [](const std::string& options) {
     const test::CommandResult result = test::run_aliquot(words_of("train --steps 1 --quiet --threads 1 " + options));
     EXPECT_EQ(result.code, 1) << options;
     return result.err;
   };
-  EXPECT_NE(refusal("--pipeline-order-from " + (directory.path() / "empty").string()).find("is empty"),
-            std::string::npos);
   EXPECT_NE(refusal("--pipeline-order-from " + directory.path().string()).find("cannot be read"), std::string::npos);
+  for (const int lines : {1, 3}) {
+    std::ofstream file(order);
+    for (int line = 0; line < lines; ++line) file << line << "F0," << line << "B0\r\n";
+    file.close();
+    EXPECT_NE(refusal("--ranks 2 --pipeline 2 --tied off --pipeline-order-from " + order)
+                  .find("the pass order has lines for " + std::to_string(lines) + " ranks, but the pipeline has 2"),
+              std::string::npos);
+  }
   EXPECT_NE(refusal("--ranks 3 --pipeline 2").find("--pipeline 2 does not divide the number of ranks, 3"),
             std::string::npos);
   EXPECT_NE(refusal("--ranks 2 --pipeline 2 --layers 1 --pipeline-cut 1,4").find("unit wte is used on pipeline stages"),
