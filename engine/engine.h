@@ -181,6 +181,8 @@ class Engine {
   void read(std::string_view parameter, const ValuesCallback& take);
 
   World& world() { return world_; }
+  /// The options that the constructor received.
+  const EngineOptions& options() const { return options_; }
 
  private:
   friend class Pass;

@@ -130,8 +130,22 @@ inline ShardedModule::CallScope::~CallScope() {
   });  // the closed scope has set guard addresses
 }
 
+namespace libtorch {
+
+/// LibTorch allocates activations and passes their gradients on, so the engine cannot send them to another stage.
+inline void refuse_pipeline(const Engine& engine) {
+  const int stages = engine.options().pipeline;
+  if (stages == 1) return;
+  throw UsageError("EngineOptions::pipeline is " + std::to_string(stages) +
+                   ", but LibTorch allocates the activations of a module, so the engine cannot send them to the next "
+                   "pipeline stage: set it to 1 and shard over all ranks with zero_stage or replicas");
+}
+
+}  // namespace libtorch
+
 inline ShardedModule::ShardedModule(torch::nn::Module& module, Engine& engine, const ShardOptions& options)
     : engine_(engine), module_units_(module_units(module, options.calls)) {
+  libtorch::refuse_pipeline(engine);
   declare(options);
   materialize();
   for (size_t c = 0; c < module_units_.called.size(); ++c)

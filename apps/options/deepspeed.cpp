@@ -1,13 +1,12 @@
 #include "apps/options/deepspeed.h"
 
 #include <algorithm>
-#include <charconv>
-#include <cmath>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <iterator>
 
-#include "apps/options/deepspeed_json.h"
 #include "apps/options/deepspeed_keys.h"
+#include "apps/options/deepspeed_values.h"
 #include "apps/options/settings_json.h"
 #include "kernels/system/error.h"
 
@@ -15,31 +14,15 @@ namespace aliquot {
 namespace {
 
 constexpr double kDeepspeedDefaultLr = 1e-3;  // default of DeepSpeed's optimizers and of warmup_max_lr
-
-/// Formats a number as the options of Aliquot accept it: 5e8 and "1_000_000" become integers.
-std::string number_text(const Json& value) {
-  std::string text = value.is_string() ? value.get<std::string>() : value.dump();
-  if (value.is_boolean()) return text;
-  std::erase(text, '_');
-  double number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size())
-    return value.is_string() ? value.get<std::string>() : text;
-  if (number == std::floor(number) && std::abs(number) < 9e15) return std::to_string(static_cast<int64_t>(number));
-  return exact_text(number);
-}
-
-std::string lower(std::string text) {
-  std::ranges::transform(text, text.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return text;
-}
-
 constexpr RealRange kRatio{0, 1};
 
-class DeepspeedTranslator {
+class DeepspeedTranslator : private DeepspeedValues {
  public:
   DeepspeedTranslator(TrainOptions& options, DeepspeedFile file, std::optional<double> ratio_base_lr)
-      : options_(options), table_(train_option_table(options)), file_(std::move(file)), ratio_base_lr_(ratio_base_lr) {}
+      : DeepspeedValues(std::move(file)),
+        options_(options),
+        table_(train_option_table(options)),
+        ratio_base_lr_(ratio_base_lr) {}
 
   void translate_all() {
     for (const DeepspeedKey& key : deepspeed_keys()) translate_key(key);
@@ -52,27 +35,11 @@ class DeepspeedTranslator {
     translate_offload("offload_param", "cpu_offload_params", "offload-parameters");
     translate_quantization();
     translate_prefetch();
+    translate_pipeline();
   }
   std::vector<std::string> ignored_keys() && { return std::move(file_.ignored_keys); }
 
  private:
-  [[noreturn]] void refuse(const std::string& key, const std::string& why) const {
-    throw UsageError(fmt::format("--deepspeed {}: {}: {}", file_.path, key, why));
-  }
-  /// The value of `key`; null if the file does not have the key or its value is "auto".
-  const Json* find(const std::string& key) const {
-    const auto found = file_.values.find(key);
-    return found == file_.values.end() || found->second == "auto" ? nullptr : &found->second;
-  }
-  bool is_auto(const std::string& key) const {
-    const auto found = file_.values.find(key);
-    return found != file_.values.end() && found->second == "auto";
-  }
-  bool has(const std::string& block) const {
-    const auto at = file_.values.lower_bound(block + ".");
-    return at != file_.values.end() && at->first.starts_with(block + ".");
-  }
-
   void set(const std::string& key, std::string_view option, const std::string& text) const {
     try {
       table_.find(option)->set(text);
@@ -86,36 +53,6 @@ class DeepspeedTranslator {
     if (is_auto(key)) return;
     const Json* value = find(key);
     set(key, option, value != nullptr ? number_text(*value) : exact_text(omitted));
-  }
-  double real(const std::string& key, double default_value, RealRange range = {}) const {
-    const Json* value = find(key);
-    if (value == nullptr) return default_value;
-    try {
-      return parse_real(number_text(*value), range);
-    } catch (const UsageError& error) {
-      refuse(key, error.what());
-    }
-  }
-  int64_t integer(const std::string& key, int64_t default_value) const {
-    const Json* value = find(key);
-    if (value == nullptr) return default_value;
-    try {
-      return parse_count(number_text(*value), {0, int64_t{1} << 30});
-    } catch (const UsageError& error) {
-      refuse(key, error.what());
-    }
-  }
-  bool flag(const std::string& key, bool default_value = false) const {
-    const Json* value = find(key);
-    if (value == nullptr) return default_value;
-    if (!value->is_boolean()) refuse(key, fmt::format("invalid value {}: expected true or false.", value_text(*value)));
-    return value->get<bool>();
-  }
-  std::string word(const std::string& key) const {
-    const Json* value = find(key);
-    if (value == nullptr) return "";
-    if (!value->is_string()) refuse(key, fmt::format("invalid value {}: expected a string.", value_text(*value)));
-    return value->get<std::string>();
   }
 
   void translate_key(const DeepspeedKey& key);
@@ -131,10 +68,11 @@ class DeepspeedTranslator {
   void translate_offload(const std::string& block, const std::string& old_key, std::string_view option);
   void translate_quantization();
   void translate_prefetch();
+  void translate_pipeline();
+  void translate_partition(const std::string& key);
 
   TrainOptions& options_;
   OptionTable table_;
-  DeepspeedFile file_;
   std::optional<double> ratio_base_lr_;
 };
 
@@ -317,6 +255,34 @@ void DeepspeedTranslator::translate_prefetch() {
   }
 }
 
+/// Each key also has the name of the argument of PipelineModule, because a program may pass the block to it.
+void DeepspeedTranslator::translate_pipeline() {
+  const std::string stages = "pipeline.stages", argument = "pipeline.num_stages";
+  if (const Json* value = find(stages)) set(stages, "pipeline", number_text(*value));
+  if (const Json* value = find(argument)) {
+    const Json* other = find(stages);
+    if (other != nullptr && number_text(*other) != number_text(*value))
+      refuse(argument, fmt::format("{} contradicts {} {}: leave one of them out.", value_text(*value), stages,
+                                   value_text(*other)));
+    set(argument, "pipeline", number_text(*value));
+  }
+  translate_partition("pipeline.partition");
+  translate_partition("pipeline.partition_method");
+  // DeepSpeed recomputes groups of layers, and 0 is its default. Aliquot recomputes each block, with the same results.
+  if (const std::string interval = "pipeline.activation_checkpoint_interval"; integer(interval, 0) > 0)
+    set(interval, "recompute", "block");
+}
+
+/// The default cut of Aliquot balances the stages as "parameters" does. Results do not depend on the cut, so others are
+/// ignored.
+void DeepspeedTranslator::translate_partition(const std::string& key) {
+  const std::string method = lower(word(key));
+  if (method.empty() || method == "best" || method == "parameters") return;
+  if (method != "uniform" && !method.starts_with("type:"))
+    refuse(key, fmt::format("'{}' is not supported: expected best, parameters, uniform or type:REGEX.", word(key)));
+  file_.ignored_keys.push_back(key);
+}
+
 /// `ratio_base_lr` is the learning rate that the ratios in the file refer to. By default, it is that of the file.
 std::vector<std::string> translate(TrainOptions& options, const DeepspeedFile& file,
                                    std::optional<double> ratio_base_lr = {}) {
@@ -325,30 +291,35 @@ std::vector<std::string> translate(TrainOptions& options, const DeepspeedFile& f
   return std::move(translation).ignored_keys();
 }
 
+std::vector<GivenOption> with_name(const std::vector<GivenOption>& given, std::string_view name) {
+  std::vector<GivenOption> found;
+  std::ranges::copy_if(given, std::back_inserter(found), [&](const GivenOption& one) { return one.name == name; });
+  return found;
+}
+
 }  // namespace
 
 std::vector<std::string> apply_deepspeed_file(TrainOptions& options, const std::string& path) {
   return translate(options, read_deepspeed_file(path));
 }
 
-// Each file is read only once, because it may be a pipe. Its values are applied several times.
+// Each file is read only once, because it may be a pipe, so all options are set only once. The values of the DeepSpeed
+// file are applied several times.
 std::vector<std::string> parse_train_arguments(TrainOptions& options, const std::vector<std::string>& arguments) {
-  TrainOptions named;  // used only for the name of the DeepSpeed file, which must be applied before the other options
-  const OptionTable names = train_option_table(named);
-  const std::vector<GivenOption> given = read_arguments(names, arguments);
-  set_options(names, given);
+  const OptionTable table = train_option_table(options);
+  const std::vector<GivenOption> given = read_arguments(table, arguments);
   std::vector<std::string> remarks;
-  if (!named.deepspeed.empty()) {
-    const DeepspeedFile file = read_deepspeed_file(named.deepspeed);
+  if (const auto named = with_name(given, "deepspeed"); !named.empty()) {
+    const DeepspeedFile file = read_deepspeed_file(named.back().value);
     TrainOptions trial;  // used only for the final learning rate, which the ratios in the file refer to
     translate(trial, file);
-    set_options(train_option_table(trial), given);
+    set_options(train_option_table(trial), with_name(given, "lr"));
     const std::vector<std::string> ignored_keys = translate(options, file, trial.optimizer.lr);
     if (!ignored_keys.empty())
-      remarks.push_back(
-          fmt::format("{}: these keys have no effect in Aliquot: {}", named.deepspeed, fmt::join(ignored_keys, ", ")));
+      remarks.push_back(fmt::format("{}: these keys have no effect in Aliquot: {}", named.back().value,
+                                    fmt::join(ignored_keys, ", ")));
   }
-  set_options(train_option_table(options), given);
+  set_options(table, given);
   return remarks;
 }
 

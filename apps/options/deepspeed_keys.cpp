@@ -118,12 +118,15 @@ constexpr auto kKeys = std::to_array<DeepspeedKey>({
     {"zero_optimization.cpu_offload_params", kRead},
     {"zero_optimization.cpu_offload_use_pin_memory", kIgnored},
 
-    {"pipeline.stages", kMapped, "pipeline"},
-    {"pipeline.partition", kIgnored},
+    {"pipeline.stages", kRead},
+    {"pipeline.num_stages", kRead},
+    {"pipeline.partition", kRead},
+    {"pipeline.partition_method", kRead},
+    {"pipeline.activation_checkpoint_interval", kRead},
     {"pipeline.seed_layers", kIgnored},
-    {"pipeline.activation_checkpoint_interval", kIgnored},
     {"pipeline.pipe_partitioned", kIgnored},
     {"pipeline.grad_partitioned", kIgnored},
+    {"pipeline.use_reentrant", kIgnored},
 
     {"sparse_gradients", kFixed, "false"},
     {"prescale_gradients", kIgnored},

@@ -8,8 +8,8 @@
 
 namespace aliquot {
 
-/// Adds the option --pipeline-order-from, which reads a file into `order`. `order` must outlive the table and must not
-/// move.
-void add_pipeline_order_from(OptionTable& table, PassOrder& order);
+/// Adds the option --pipeline-order-from, which reads the file or pipe `path` into `order` once. Both must outlive the
+/// table and must not move.
+void add_pipeline_order_from(OptionTable& table, std::string& path, PassOrder& order);
 
 }  // namespace aliquot

@@ -8,14 +8,19 @@
 namespace aliquot {
 namespace {
 
+/// Formats the number of ranks with different data, which are those of one pipeline stage.
+std::string ranks_text(const TrainOptions& o, int rank_count) {
+  return std::to_string(rank_count) + " ranks" + (o.engine.pipeline > 1 ? " per pipeline stage" : "");
+}
+
 /// Computes the micro-batch from the global batch of a DeepSpeed file. Here and below, `rank_count` is the number of
-/// ranks with different data: those of one pipeline stage.
+/// ranks with different data.
 void resolve_micro_batch(TrainOptions& o, int rank_count) {
   const int64_t micro_batches = int64_t{rank_count} * o.engine.accumulate;
   o.micro_batch = o.global_batch ? *o.global_batch / micro_batches : 1;
   if (!o.global_batch || (o.micro_batch > 0 && *o.global_batch % micro_batches == 0)) return;
   throw UsageError("the global batch " + std::to_string(*o.global_batch) + " is not a multiple of " +
-                   std::to_string(rank_count) + " ranks x " + std::to_string(o.engine.accumulate) +
+                   ranks_text(o, rank_count) + " x " + std::to_string(o.engine.accumulate) +
                    " micro-batches: change train_batch_size, or give --micro-batch or --global-batch.");
 }
 
@@ -28,7 +33,7 @@ void resolve_batch(TrainOptions& o, int rank_count) {
   }
   if (*o.global_batch % world_micro_batch != 0) {
     throw UsageError("--global-batch " + std::to_string(*o.global_batch) + " is not a multiple of " +
-                     std::to_string(rank_count) + " ranks x --micro-batch " + std::to_string(o.micro_batch) +
+                     ranks_text(o, rank_count) + " x --micro-batch " + std::to_string(o.micro_batch) +
                      ": change one of the three.");
   }
   const int64_t accumulate = *o.global_batch / world_micro_batch;

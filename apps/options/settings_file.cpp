@@ -20,7 +20,8 @@ struct FileCloser {
 
 std::string read_settings_file(const std::string& option, const std::string& path, const std::string& hint) {
   const auto refuse = [&](const std::string& why) {
-    throw UsageError(option + " " + path + ": the file cannot be read (" + why + ")" + hint + ".");
+    throw UsageError((option.empty() ? path : option + " " + path) + ": the file cannot be read (" + why + ")" + hint +
+                     ".");
   };
   const std::unique_ptr<std::FILE, FileCloser> file(std::fopen(path.c_str(), "rbe"));
   if (!file) refuse(std::strerror(errno));

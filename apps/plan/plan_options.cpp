@@ -24,7 +24,7 @@ void add_sharding(OptionTable& t, PlanOptions& o, const OptionTable& common) {
   t.count("ranks", o.ranks, {1, 1 << 20}, "Number of ranks.");
   t.count("ranks-per-node", o.ranks_per_node, {1, 1 << 20}, "Ranks on each node; default --ranks, at most 8.");
   t.add(common, {"replicas", "zero-stage", "pipeline", "pipeline-schedule", "pipeline-cut"});
-  add_pipeline_order_from(t, o.engine.pass_order);
+  add_pipeline_order_from(t, o.pipeline_order_from, o.engine.pass_order);
   t.text("stages", "all|LIST", o.stages, "Compare several ZeRO stages: all, or a list such as 1,3.");
   t.add(common, {"accumulate-into", "prefetch", "keep-gathered", "gather-for"});
   t.add(common, "recompute", "Uses whose forward pass is repeated in backward; auto: none in plans.");

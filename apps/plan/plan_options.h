@@ -20,7 +20,7 @@ struct PlanOptions : ShapeOptions, CommonOptions {
 
   int64_t ranks = 1;
   std::optional<int64_t> ranks_per_node;
-  std::string stages;
+  std::string stages, pipeline_order_from;
   int64_t micro_batch = 4;
   std::optional<int64_t> sequence;
 

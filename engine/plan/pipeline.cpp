@@ -52,8 +52,7 @@ void refuse_undeclared_activations(const ModelSpec& model, const std::vector<Pip
   if (model.activations.uses.empty())
     throw UsageError(
         fmt::format("EngineOptions::pipeline is {}, but the model allocates its activations itself: declare them with "
-                    "Engine::declare_activations(), so that the engine can send them to the next pipeline stage; a "
-                    "LibTorch module cannot do so, and requires EngineOptions::pipeline 1",
+                    "Engine::declare_activations(), so that the engine can send them to the next pipeline stage",
                     stages.size()));
   if (model.activations.backward_bytes == 0)
     throw UsageError(

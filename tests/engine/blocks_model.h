@@ -30,16 +30,17 @@ class Blocks {
   int recomputed = 0;
   int throws_at = -1;
   bool tied = false;
-  bool frozen[kBlocks] = {};  // by unit: backward must not write the gradients
+  bool frozen[kBlocks] = {};  // by unit; the model does not write gradients of frozen units
 
   int unit_count() const { return kBlocks - (tied ? 1 : 0); }
   int unit_of(int use) const { return use % unit_count(); }
 
   void declare(Engine& engine) {
     for (int i = 0; i < unit_count(); ++i) {
+      const ParameterOptions how{.trainable = !frozen[i]};
       engine.add_unit(fmt::format("h.{}", i))
-          .add("a", {kMiddle, kIn}, &a[i], &d_a[i])
-          .add("b", {kIn, kMiddle}, &b[i], &d_b[i]);
+          .add("a", {kMiddle, kIn}, &a[i], &d_a[i], how)
+          .add("b", {kIn, kMiddle}, &b[i], &d_b[i], how);
     }
     if (tied) {
       std::vector<std::vector<UnitId>> order;
@@ -66,7 +67,7 @@ class Blocks {
     return spec;
   }
 
-  /// Enqueues a change of the input that later recomputes and backwards read.
+  /// Sets the input that later recomputes and backwards read. Enqueued like them.
   void select_sample(Engine& engine, double sample) {
     engine.compute_stream().run([this, sample] { sample_ = sample; });
   }
@@ -83,7 +84,7 @@ class Blocks {
     const int i = unit_of(memory.use);
     EXPECT_EQ(memory.output != nullptr, memory.use == kBlocks - 1)
         << "only the last block reads its own output in backward";
-    float *dp = frozen[i] ? unused_.data() : d_a[i], *dq = frozen[i] ? unused_.data() : d_b[i];
+    float *dp = frozen[i] ? nullptr : d_a[i], *dq = frozen[i] ? nullptr : d_b[i];
     run(engine, memory, [this, memory, p = a[i], q = b[i], dp, dq] {
       fill_scratch_with_nan(memory);
       run_backward(p, q, dp, dq, memory);
@@ -146,23 +147,25 @@ class Blocks {
         const float h = kept[r * kMiddle + m];
         for (int k = 0; k < kIn; ++k) {
           sum += q[k * kMiddle + m] * flow[r * kIn + k];
-          dq[k * kMiddle + m] += flow[r * kIn + k] * h;
+          if (dq != nullptr) dq[k * kMiddle + m] += flow[r * kIn + k] * h;
         }
         middle[r * kMiddle + m] = sum * (1 - h * h);
-        for (int k = 0; k < kIn; ++k) dp[m * kIn + k] += middle[r * kMiddle + m] * input(memory, r * kIn + k, sample_);
+        for (int k = 0; dp != nullptr && k < kIn; ++k)
+          dp[m * kIn + k] += middle[r * kMiddle + m] * input(memory, r * kIn + k, sample_);
       }
       for (int k = 0; k < kIn; ++k) {
         for (int m = 0; m < kMiddle; ++m) flow[r * kIn + k] += p[m * kIn + k] * middle[r * kMiddle + m];
       }
     }
   }
-  std::vector<float> unused_ = std::vector<float>(kMiddle * kIn);
   double sample_ = 0;  // determines the input of block 0, which has no buffer of the engine
 };
 
 struct EngineWithBlocks {
-  EngineWithBlocks(World& world, const EngineOptions& options, bool tied = false) : engine(world, options) {
+  EngineWithBlocks(World& world, const EngineOptions& options, bool tied = false, int frozen_unit = -1)
+      : engine(world, options) {
     blocks.tied = tied;
+    if (frozen_unit >= 0) blocks.frozen[frozen_unit] = true;
     blocks.declare(engine);
     engine.materialize([](const ParameterSpec& parameter, int64_t offset, std::span<float> values) {
       for (std::size_t i = 0; i < values.size(); ++i)

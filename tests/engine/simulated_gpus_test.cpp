@@ -1,7 +1,7 @@
 // Tests of the engine on simulated GPUs. They need no GPU.
 #include <gtest/gtest.h>
 
-#include "tests/engine/blocks_model.h"
+#include "tests/engine/blocks_training.h"
 #include "tests/engine/run/checked_pair.h"
 #include "tests/support/scoped_ranks_per_node.h"
 
@@ -246,6 +246,27 @@ TEST(SimulatedGpus, RecomputeMatchesHosts) {
     World::threads(
         2, [&](World& world) { EXPECT_EQ(norm_of_a_step(world, recompute), on_hosts) << recompute; },
         world_options(WorldChoice::kThreads));
+  }
+}
+
+/// Stages send through kernels that read peer memory, or through NCCL. Two ranks have only one order of additions.
+TEST(SimulatedGpus, PipelinesMatchHosts) {
+  for (const int zero_stage : {0, 1, 3}) {
+    for (const auto& [stages, data_ranks] : {std::pair(2, 1), {2, 2}, {4, 1}}) {
+      for (const bool tied : {false, true}) {
+        const EngineOptions common{.zero_stage = zero_stage,
+                                   .accumulate = 3,
+                                   .accumulate_into = AccumulateInto::kShard,
+                                   .recompute = zero_stage == 3 ? 2 : 0,
+                                   .gather = GatherMode::kCopy};
+        const Trained reference = train_by_passes(data_ranks, common, kHosts, tied);
+        for_schedules(common, stages, tied, [&](const EngineOptions& options) {
+          for (const WorldChoice kind : {WorldChoice::kThreads, WorldChoice::kNccl})
+            EXPECT_TRUE(train_by_passes(data_ranks, options, world_options(kind), tied) == reference)
+                << describe(options) << (tied ? ", tied" : "") << (kind == WorldChoice::kNccl ? ", NCCL" : "");
+        });
+      }
+    }
   }
 }
 

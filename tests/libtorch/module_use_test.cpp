@@ -240,6 +240,28 @@ std::string usage_error(const std::function<void(World&)>& body) {
   return message;
 }
 
+/// All ranks refuse the module before anything is declared, so the engine can be used for another model.
+TEST(ModuleUse, PipelinesAreRefused) {
+  in_world(2, [&](World& world) {
+    TwoLayerModule module;
+    EngineOptions how = options();
+    how.pipeline = 2;
+    Engine engine(world, how);
+    try {
+      fully_shard(module, engine);
+      ADD_FAILURE() << "the pipeline was not refused";
+    } catch (const UsageError& error) {
+      EXPECT_STREQ(error.what(),
+                   "EngineOptions::pipeline is 2, but LibTorch allocates the activations of a module, so the engine "
+                   "cannot send them to the next pipeline stage: set it to 1 and shard over all ranks with zero_stage "
+                   "or replicas");
+    }
+    EXPECT_TRUE(engine.units().empty());
+    const torch::NoGradGuard none;
+    EXPECT_TRUE(module.forward(values({3, 4})).defined()) << "the module is unchanged";
+  });
+}
+
 TEST(ModuleUse, UsageErrorsNameTheSubmodule) {
   const auto sharding = [](ShardOptions how, bool half = false) {
     return usage_error([&](World& world) {

@@ -67,7 +67,8 @@ std::unique_ptr<OffloadStore> make_host_offload_store(Device& device, int64_t si
 
 OffloadStores::OffloadStores(const Plan& plan, World& world, const OffloadDirectories& directories) {
   const auto bytes = [&](Space space) { return plan.schedule.bytes(space); };
-  if (bytes(Space::kOffloadedState) + bytes(Space::kOffloadedParameters) == 0) return;
+  // Other ranks may offload although this rank does not: all units of its pipeline stage may be frozen.
+  if (plan.policy.offload_state == Offload::kNone && plan.policy.offload_parameters == Offload::kNone) return;
   run_on_all_or_throw(world.communicator(), [&] {
     const auto& [state, parameters] = directories;
     Device& device = world.device();

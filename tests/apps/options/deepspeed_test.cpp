@@ -49,6 +49,7 @@ class Deepspeed : public testing::Test {
 
 std::string zero(const std::string& inside) { return "{\"zero_optimization\": {" + inside + "}}"; }
 std::string adam(const std::string& params) { return R"({"optimizer": {"type": "Adam", "params": {)" + params + "}}}"; }
+std::string pipeline(const std::string& inside) { return "{\"pipeline\": {" + inside + "}}"; }
 std::string scheduler(const std::string& type, const std::string& params) {
   return R"({"optimizer": {"type": "Adam", "params": {"lr": 0.5}}, "scheduler": {"type": ")" + type +
          R"(", "params": {)" + params + "}}}";
@@ -147,9 +148,14 @@ const std::vector<MappedKeyCase> kMappedKeyCases = {
     {zero(R"("zero_quantized_gradients": true)"), "quantize", "gradients"},
     {zero(R"("zero_quantized_weights": true, "zero_quantized_gradients": true)"), "quantize", "both"},
     {zero(R"("stage3_prefetch_bucket_size": 0)"), "prefetch", "0"},
-    {R"({"pipeline": {"stages": 4}})", "pipeline", "4"},
-    {R"({"pipeline": {"stages": "auto"}})", "pipeline", "1"},
-    {R"({"pipeline": {"partition": "uniform"}})", "pipeline", "1"},
+    {pipeline(R"("stages": 4)"), "pipeline", "4"},
+    {pipeline(R"("stages": "4")"), "pipeline", "4"},
+    {pipeline(R"("stages": "auto")"), "pipeline", "1"},
+    {pipeline(R"("num_stages": 4)"), "pipeline", "4"},
+    {pipeline(R"("stages": 2, "num_stages": 2)"), "pipeline", "2"},
+    {R"({"pipeline": null})", "pipeline", "1"},
+    {pipeline(R"("activation_checkpoint_interval": 1)"), "recompute", "block"},
+    {pipeline(R"("activation_checkpoint_interval": 4)"), "recompute", "block"},
 };
 
 TEST_F(Deepspeed, SupportedKeysSetOptions) {
@@ -218,9 +224,14 @@ TEST_F(Deepspeed, IgnoredKeysAreListedInOneRemark) {
     EXPECT_NE(remark().find("no effect in Aliquot: " + name), std::string::npos) << remark();
   }
   for (const std::string key :
-       {"partition", "seed_layers", "activation_checkpoint_interval", "pipe_partitioned", "grad_partitioned"}) {
-    options(R"({"pipeline": {"stages": 2, ")" + key + "\": 1}}");
-    EXPECT_TRUE(remark().ends_with("no effect in Aliquot: pipeline." + key)) << remark();
+       {R"("seed_layers": true)", R"("pipe_partitioned": false)", R"("grad_partitioned": true)",
+        R"("use_reentrant": false)", R"("partition": "uniform")", R"("partition_method": "type:Block")"}) {
+    options(pipeline(key));
+    EXPECT_TRUE(remark().ends_with(": pipeline." + key.substr(1, key.find('"', 1) - 1))) << key << remark();
+  }
+  for (const std::string method : {"best", "parameters", "Parameters"}) {
+    options(pipeline("\"partition\": \"" + method + "\""));
+    EXPECT_EQ(remark(), "") << "the default cut is as " << method;
   }
   options(R"({"fp16": {"enabled": false, "opt_level": "O2"}})");
   EXPECT_TRUE(remark().ends_with(": fp16.opt_level")) << remark();
@@ -253,6 +264,15 @@ TEST_F(Deepspeed, UnsupportedKeysThatAffectTrainingAreRejected) {
       {R"({"elasticity": {"enabled": true}})", "elasticity.enabled"},
       {R"({"train_batch_size": 0})", "train_batch_size: invalid value '0'"},
       {R"({"gradient_clipping": -1})", "gradient_clipping: invalid value '-1'"},
+      {pipeline(R"("stages": 0)"), "pipeline.stages: invalid value '0'"},
+      {pipeline(R"("stages": true)"), "pipeline.stages: invalid value 'true'"},
+      {pipeline(R"("stages": 2, "num_stages": 4)"), "pipeline.num_stages: 4 contradicts pipeline.stages 2"},
+      {pipeline(R"("partition": "profile")"),
+       "'profile' is not supported: expected best, parameters, uniform or type:"},
+      {pipeline(R"("partition_method": 3)"), "pipeline.partition_method: invalid value 3: expected a string."},
+      {pipeline(R"("activation_checkpoint_interval": -1)"), "activation_checkpoint_interval: invalid value '-1'"},
+      {pipeline(R"("stage": 2)"), "pipeline.stage: unknown key. Did you mean stages?"},
+      {R"({"pipeline": 2})", "pipeline: invalid value 2: expected an object, {...}"},
   };
   for (const auto& [json, text] : all) {
     const std::string message = error_message(json);
@@ -329,6 +349,27 @@ TEST_F(Deepspeed, BatchSizesAreResolvedAsInDeepspeed) {
   TrainOptions by_flag = options(R"({"train_batch_size": 32})", {"--micro-batch", "1"});
   resolve(by_flag, 4, false);
   EXPECT_EQ(by_flag.engine.accumulate, 8);
+}
+
+/// As in DeepSpeed, gradient_accumulation_steps is the number of micro-batches of a pipeline, and the ranks of one
+/// pipeline stage read different data.
+TEST_F(Deepspeed, BatchSizesOfPipelinesAreThoseOfOneStage) {
+  const std::string stages = R"(, "pipeline": {"stages": 2}})";
+  TrainOptions o = options(R"({"train_batch_size": 32, "gradient_accumulation_steps": 8)" + stages);
+  resolve(o, 4, false);
+  EXPECT_EQ(o.micro_batch, 2);
+  EXPECT_EQ(o.engine.accumulate, 8);
+  TrainOptions micro = options(R"({"train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 3)" + stages,
+                               {"--pipeline", "4"});
+  resolve(micro, 4, false);
+  EXPECT_EQ(micro.global_batch, 6);
+  TrainOptions uneven = options(R"({"train_batch_size": 30, "gradient_accumulation_steps": 4)" + stages);
+  try {
+    resolve(uneven, 4, false);
+    FAIL() << "30 is not a multiple of 2 x 4";
+  } catch (const UsageError& error) {
+    EXPECT_NE(std::string(error.what()).find("2 ranks per pipeline stage x 4 micro-batches"), std::string::npos);
+  }
 }
 
 /// No key is listed twice, and every option that a key sets exists.

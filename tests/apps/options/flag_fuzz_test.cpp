@@ -1,6 +1,6 @@
 // Runs random command lines of aliquot train. Every run that the command accepts must use exactly the memory that it
 // planned, stay within its budget, and resume to the same checkpoint. Runs that differ only in options without effect
-// on the result must have the same digest.
+// on the result must have the same digest. A pipeline is such an option, if each stage has as many ranks.
 //
 // ALIQUOT_FLAG_FUZZ="SEED COUNT" runs COUNT cases, beginning with SEED. The default is 12 cases, beginning with seed 1.
 // A failure prints its seed.
@@ -37,23 +37,30 @@ class Draw {
   std::mt19937_64 random_;
 };
 
-/// How ranks are started, and the options that may change the digest. `ranks`: of one pipeline stage.
+enum class Pipelined : uint8_t { kNever, kSometimes, kAlways };
+
+/// How ranks are started, and the options that may change the digest. `ranks` is the number of ranks per pipeline
+/// stage.
 struct Case {
-  int ranks = 1, ranks_per_node = 0;
+  int ranks = 1, ranks_per_node = 0, uses = 0;
+  Pipelined pipelined = Pipelined::kSometimes;
   bool processes = false, quantized = false, quantized_gradients = false, half = false, unclipped = false;
-  bool accumulates_shards = false;
-  bool pipelined = false;  // the digest does not depend on the number of pipeline stages
+  bool tied = false, adds_in_full_gradients = false;
   Words words;
 };
 
 void add(Words& words, const Words& more) { words.insert(words.end(), more.begin(), more.end()); }
 
-void draw_model(Draw& draw, Words& words) {
-  const int heads = 1 + draw.below(2);
+void draw_model(Draw& draw, Case& drawn) {
+  Words& words = drawn.words;
+  const int heads = 1 + draw.below(2), layers = 1 + draw.below(3);
   add(words, {"--model", draw.one_of({"gpt2-nano", "llama-nano"}), "--heads", std::to_string(heads), "--width",
-              std::to_string(heads * 2 * (1 + draw.below(9))), "--layers", std::to_string(1 + draw.below(3)),
-              "--sequence", draw.one_of({"4", "8", "17"}), "--micro-batch", draw.one_of({"1", "2"})});
+              std::to_string(heads * 2 * (1 + draw.below(9))), "--layers", std::to_string(layers), "--sequence",
+              draw.one_of({"4", "8", "17"}), "--micro-batch", draw.one_of({"1", "2"})});
   if (words[1] == "llama-nano") add(words, {"--kv-heads", draw.chance(50) ? "1" : std::to_string(heads)});
+  drawn.uses = layers + (words[1] == "llama-nano" ? 3 : 4);
+  drawn.tied = draw.chance(60);
+  add(words, {"--tied", drawn.tied ? "on" : "off"});
 }
 
 void draw_numbers(Draw& draw, Case& drawn) {
@@ -68,11 +75,19 @@ void draw_numbers(Draw& draw, Case& drawn) {
   const std::string clip = draw.one_of({"1.0", "0", "0.5"});
   drawn.unclipped = clip == "0";
   add(words, {"--clip", clip});
-  if (const int accumulate = 1 + draw.below(3); accumulate > 1) {
-    drawn.accumulates_shards = draw.chance(60);
-    add(words,
-        {"--accumulate", std::to_string(accumulate), "--accumulate-into", drawn.accumulates_shards ? "shard" : "full"});
+  if (const int accumulate = 1 + draw.below(4); accumulate > 1) {
+    drawn.adds_in_full_gradients = draw.chance(40);
+    add(words, {"--accumulate", std::to_string(accumulate), "--accumulate-into",
+                drawn.adds_in_full_gradients ? "full" : "shard"});
   }
+}
+
+/// Decides whether the digest may depend on the pipeline: on whether there is one, if micro-batches of a tied model are
+/// added in full gradients, and on the nodes that quantized sums of a stage cross.
+void draw_pipelined(Draw& draw, Case& drawn) {
+  if (drawn.tied && drawn.adds_in_full_gradients)
+    drawn.pipelined = draw.chance(60) ? Pipelined::kAlways : Pipelined::kNever;
+  if (drawn.quantized_gradients && drawn.ranks % drawn.ranks_per_node != 0) drawn.pipelined = Pipelined::kNever;
 }
 
 Case draw_case(Draw& draw, bool has_mpi) {
@@ -80,7 +95,7 @@ Case draw_case(Draw& draw, bool has_mpi) {
   drawn.ranks = 1 + draw.below(4);
   drawn.processes = has_mpi && draw.chance(15);
   if (drawn.ranks > 1 && draw.chance(drawn.processes ? 60 : 15)) drawn.ranks_per_node = 1 + draw.below(2);
-  draw_model(draw, drawn.words);
+  draw_model(draw, drawn);
   draw_numbers(draw, drawn);
   if (draw.chance(25) && drawn.ranks > 1)
     add(drawn.words, {"--replicas", drawn.ranks == 4 ? "2" : std::to_string(drawn.ranks)});
@@ -91,24 +106,28 @@ Case draw_case(Draw& draw, bool has_mpi) {
     drawn.quantized_gradients = what != "weights";
     add(drawn.words, {"--quantize", what});
   }
-  // Stages on other nodes would change how many ranks of a stage are on each node.
-  drawn.pipelined = drawn.ranks <= 2 && drawn.ranks_per_node == 0;
-  const bool adds_in_full = std::ranges::find(drawn.words, "full") != drawn.words.end();
-  if (drawn.pipelined && (adds_in_full || draw.chance(50))) add(drawn.words, {"--tied", "off"});
+  draw_pipelined(draw, drawn);
   return drawn;
 }
 
-/// Every model has at least three uses.
-void draw_pipeline(Draw& draw, Words& words) {
-  const int stages = 2 + draw.below(2);
-  add(words, {"--pipeline", std::to_string(stages), "--pipeline-schedule", draw.one_of({"1f1b", "gpipe"}),
-              "--gather-for", draw.one_of({"auto", "pass", "step", "2"})});
+/// Numbers of uses of `stages` pipeline stages. Some cuts are refused.
+std::string draw_cut(Draw& draw, int uses, int stages) {
+  std::vector<int> counts(static_cast<size_t>(stages), 1);
+  for (int left = uses - stages; left > 0; --left) ++counts[static_cast<size_t>(draw.below(stages))];
+  std::string text;
+  for (const int count : counts) text += (text.empty() ? "" : ",") + std::to_string(count);
+  return text;
 }
 
-/// The number of pipeline stages in the options.
-int stages_in(const Words& words) {
-  const auto found = std::ranges::find(words, "--pipeline");
-  return found == words.end() ? 1 : std::stoi(*(found + 1));
+Words draw_pipeline(Draw& draw, const Case& drawn) {
+  const bool pipelined =
+      drawn.pipelined == Pipelined::kAlways || (drawn.pipelined == Pipelined::kSometimes && draw.chance(55));
+  if (!pipelined) return {};
+  const int most = std::clamp(8 / drawn.ranks, 2, 4), stages = 2 + draw.below(most - 1);
+  Words words{"--pipeline", std::to_string(stages)};
+  if (draw.chance(50)) add(words, {"--pipeline-schedule", draw.one_of({"gpipe", "1f1b"})});
+  if (draw.chance(40)) add(words, {"--pipeline-cut", draw_cut(draw, drawn.uses, stages)});
+  return words;
 }
 
 /// Options that do not change the digest. A negative `stage` means a random ZeRO stage.
@@ -123,7 +142,8 @@ Words draw_free(Draw& draw, const Case& drawn, int stage, const std::string& scr
   if (drawn.unclipped && !drawn.half && draw.chance(40)) add(words, {"--update-in-backward"});
   if (stage < 3 && drawn.ranks > 1 && draw.chance(40)) add(words, {"--check-every", "1"});
   if (draw.chance(25)) add(words, {"--eval-data", scratch + "/data.bytes", "--eval-every", "2"});
-  if (drawn.pipelined && draw.chance(60)) draw_pipeline(draw, words);
+  add(words, draw_pipeline(draw, drawn));
+  if (stage == 3 && draw.chance(40)) add(words, {"--gather-for", draw.one_of({"auto", "pass", "1", "2", "step"})});
   return words;
 }
 
@@ -133,6 +153,7 @@ class Runs {
     std::ofstream(scratch_ + "/data.bytes") << std::string(3000, 'x') << std::string(3000, 'y');
   }
   int accepted() const { return accepted_; }
+  int accepted_pipelines() const { return accepted_pipelines_; }
 
   /// Returns the `done` object of the metrics. If the command rejects the options, expects an error message and returns
   /// null.
@@ -145,7 +166,9 @@ class Runs {
     const Words nodes =
         drawn.ranks_per_node > 0 ? Words{"ALIQUOT_RANKS_PER_NODE=" + std::to_string(drawn.ranks_per_node)} : Words{};
     test::CommandResult result;
-    const std::string ranks = std::to_string(drawn.ranks * stages_in(more));
+    const auto pipeline = std::ranges::find(more, "--pipeline");
+    const int stages = pipeline == more.end() ? 1 : std::stoi(*std::next(pipeline));
+    const std::string ranks = std::to_string(drawn.ranks * stages);
     if (drawn.processes) {
       Words launched{"mpirun", "--oversubscribe", "-n", ranks, test::aliquot_program()};
       add(launched, words);
@@ -172,6 +195,7 @@ class Runs {
     for (std::string text; std::getline(file, text);) done = Json::parse(text);
     if (result.code != 0 || !done.contains("done")) return nullptr;
     ++accepted_;
+    if (stages > 1) ++accepted_pipelines_;
     expect_as_planned(done["done"]);
     return done["done"];
   }
@@ -195,10 +219,15 @@ class Runs {
   void expect_as_planned(const Json& done) const {
     EXPECT_EQ(done["planned"], done["measured"]) << last_line_;
     EXPECT_EQ(done["planned_peak"], done["measured_peak"]) << last_line_;
+    if (!done.contains("stages")) return;
+    for (const Json& stage : done["stages"]) {
+      EXPECT_EQ(stage["planned"], stage["measured"]) << last_line_;
+      EXPECT_EQ(stage["planned_peak"], stage["measured_peak"]) << last_line_;
+    }
   }
 
   std::string scratch_, last_line_;
-  int accepted_ = 0;
+  int accepted_ = 0, accepted_pipelines_ = 0;
 };
 
 Words joined(Words words, const Words& more) {
@@ -257,8 +286,10 @@ TEST(FlagFuzz, AcceptedRunsMatchPlanBudgetAndDigest) {
       FAIL() << "case with seed " << at << " failed: repeat it with ALIQUOT_FLAG_FUZZ=\"" << at << " 1\"";
     }
   }
-  std::printf("%d cases, %d accepted command lines\n", cases, runs.accepted());
+  std::printf("%d cases, %d accepted command lines, %d of them with a pipeline\n", cases, runs.accepted(),
+              runs.accepted_pipelines());
   EXPECT_GE(runs.accepted(), count) << "too many command lines were rejected for a useful test";
+  EXPECT_GE(runs.accepted_pipelines(), count / 4) << "too few pipelines were accepted for a useful test";
 }
 
 }  // namespace

@@ -9,7 +9,7 @@
 namespace aliquot {
 namespace {
 
-using namespace testing;
+using namespace pipeline_runs;
 
 TEST(PipelineCommand, HasOneDigestOnThreads) {
   for (const std::string model : {"gpt2-nano", "llama-nano"}) {
@@ -39,7 +39,7 @@ TEST(PipelineCommand, HasTheSameDigestUnderMpirun) {
     for (const std::string pipeline : {"--pipeline 2", "--pipeline 4 --pipeline-schedule gpipe"}) {
       const int stages = pipeline[11] - '0';
       const std::string options = common + " " + pipeline;
-      const RunResults run = train(stages, options, true);
+      const RunResults run = train(stages, options, {.launched = true});
       expect_equal(run, alone, options);
       expect_planned_is_measured(run, static_cast<std::size_t>(stages), options);
     }
@@ -62,10 +62,15 @@ TEST(PipelineCommand, TiedEmbeddingsHaveOneDigest) {
 }
 
 /// A checkpoint has the same bytes for any number of stages, and any number of stages loads it.
-TEST(PipelineCommand, CheckpointsDoNotDependOnThePipeline) {
-  const std::string common =
-      "train --model llama-nano --tied off --steps 4 --layers 2 --width 16 --heads 2 --context 16 "
-      "--global-batch 8 --micro-batch 1 --threads 1 --quiet --accumulate-into shard";
+class PipelineCheckpoints : public testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Optimizers, PipelineCheckpoints,
+                         testing::Values("adamw", "adamw8bit", "lion", "muon", "adamw --state bf16",
+                                         "adamw --precision fp16"));
+
+TEST_P(PipelineCheckpoints, DoNotDependOnThePipeline) {
+  const std::string common = "train --optimizer " + std::string(GetParam()) +
+                             " --model llama-nano --tied off --steps 4 --layers 2 --width 16 --heads 2 --context 16 "
+                             "--global-batch 8 --micro-batch 1 --threads 1 --quiet --accumulate-into shard";
   const auto run = [&](const std::string& options) {
     std::vector<std::string> words = words_of(common + " " + options);
     const test::CommandResult result = test::run_aliquot(words);
@@ -129,15 +134,21 @@ TEST(PipelineCommand, PlanFindsTheLargestModelOfAPipeline) {
 
 TEST(PipelineCommand, InvalidPipelinesAreRefused) {
   const test::TemporaryDirectory directory;
-  std::ofstream(directory.path() / "empty").flush();
+  const std::string order = directory.path() / "order";
   const auto refusal = [](const std::string& options) {
     const test::CommandResult result = test::run_aliquot(words_of("train --steps 1 --quiet --threads 1 " + options));
     EXPECT_EQ(result.code, 1) << options;
     return result.err;
   };
-  EXPECT_NE(refusal("--pipeline-order-from " + (directory.path() / "empty").string()).find("is empty"),
-            std::string::npos);
   EXPECT_NE(refusal("--pipeline-order-from " + directory.path().string()).find("cannot be read"), std::string::npos);
+  for (const int lines : {1, 3}) {
+    std::ofstream file(order);
+    for (int line = 0; line < lines; ++line) file << line << "F0," << line << "B0\r\n";
+    file.close();
+    EXPECT_NE(refusal("--ranks 2 --pipeline 2 --tied off --pipeline-order-from " + order)
+                  .find("the pass order has lines for " + std::to_string(lines) + " ranks, but the pipeline has 2"),
+              std::string::npos);
+  }
   EXPECT_NE(refusal("--ranks 3 --pipeline 2").find("--pipeline 2 does not divide the number of ranks, 3"),
             std::string::npos);
   EXPECT_NE(refusal("--ranks 2 --pipeline 2 --layers 1 --pipeline-cut 1,4").find("unit wte is used on pipeline stages"),

@@ -10,7 +10,7 @@
 namespace aliquot {
 namespace {
 
-using namespace testing;
+using namespace pipeline_runs;
 
 /// Returns the number of runs on pipelines.
 int compare_with_one_stage(const std::string& model, bool launched) {
@@ -24,7 +24,7 @@ int compare_with_one_stage(const std::string& model, bool launched) {
         for (const char* schedule : {"1f1b", "gpipe"}) {
           const std::string options = fmt::format("{} --zero-stage {} --pipeline {} --pipeline-schedule {}", common,
                                                   zero_stage, stages, schedule);
-          const RunResults run = train(stages, options, launched);
+          const RunResults run = train(stages, options, {.launched = launched});
           expect_equal(run, alone[micro_batches], options);
           expect_planned_is_measured(run, static_cast<std::size_t>(stages), options);
           ++runs;

@@ -29,6 +29,13 @@ if [ "${2:-}" = nccl ]; then
   other=$(digest --ranks 2 --zero-stage 3 --world nccl --reproducible)
   [ "$other" = "$(digest --ranks 2 --zero-stage 3 --reproducible)" ] || fail "the digest $other over NCCL differs from the digest without NCCL"
 fi
+# Two pipeline stages of one rank each have the digest of one rank.
+micro_batches=(--accumulate 3 --accumulate-into shard --zero-stage 2)
+alone=$(digest --ranks 1 "${micro_batches[@]}")
+for world in auto ${2:+nccl}; do
+  other=$(digest --ranks 2 --pipeline 2 "${micro_batches[@]}" --world "$world")
+  [ "$other" = "$alone" ] || fail "a pipeline (--world $world) has digest $other, one rank has $alone"
+done
 [ -n "$(digest --ranks 3 --zero-stage 3)" ] || fail "training with three ranks failed"
 
 # Memory planned without a GPU must equal the memory measured on GPUs.

@@ -1,10 +1,12 @@
 // One rank stalls during a step. The other ranks stop at the deadline, name this rank and report their own position.
 #include <chrono>
+#include <fmt/format.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <thread>
 
 #include "kernels/system/log.h"
-#include "tests/engine/small_model.h"
+#include "tests/engine/blocks_training.h"
 
 namespace aliquot {
 namespace {
@@ -53,6 +55,39 @@ TEST(Hang, EndsAtTheDeadlineWithThePositionOfEveryRank) {
     EXPECT_NE(outcome.log.find("aliquot: rank 2 was at "), std::string::npos) << outcome.log;
     EXPECT_NE(outcome.log.find("step 2)"), std::string::npos) << outcome.log;
   }
+}
+
+/// Runs two steps on `stages` pipeline stages of one rank. The rank `stalls` sleeps before the second step. Returns the
+/// error.
+std::string error_of_stalled_stage(PipelineSchedule schedule, int stages, int stalls) {
+  const auto body = [&](World& world) {
+    EngineWithBlocks setup(
+        world,
+        {.accumulate = 4, .pipeline = stages, .pipeline_schedule = schedule, .pipeline_cut = cut_of(stages, false)});
+    for (int step = 0; step < 2; ++step) {
+      if (step == 1 && world.rank() == stalls) std::this_thread::sleep_for(std::chrono::milliseconds(1000));
+      run_step(setup, step);
+      EXPECT_FALSE(setup.engine.step().skipped);
+    }
+  };
+  try {
+    World::threads(stages, body, {.device = DeviceChoice::kHost, .timeout_seconds = 0.3});
+  } catch (const CommunicationError& error) {
+    return error.what();
+  }
+  return "nothing was thrown";
+}
+
+/// The error names the pipeline stages and the micro-batch of a transfer that waits.
+TEST(Hang, OfAPipelineStageNamesTheTransfer) {
+  for (const int stalls : {0, 1}) {
+    const std::string error = error_of_stalled_stage(PipelineSchedule::k1F1B, 2, stalls);
+    EXPECT_NE(error.find("(stage 0 to 1, micro-batch 0, h.1, step 2)"), std::string::npos) << error;
+    EXPECT_NE(error.find(fmt::format("rank {} never arrived", stalls)), std::string::npos) << error;
+  }
+  const std::string error = error_of_stalled_stage(PipelineSchedule::kGpipe, 4, 1);
+  EXPECT_THAT(error, testing::ContainsRegex("stage [0-3] to [0-3], micro-batch [0-3], h\\.[0-4], step 2")) << error;
+  EXPECT_NE(error.find("never arrived"), std::string::npos) << error;
 }
 
 }  // namespace

@@ -81,6 +81,26 @@ std::string disagreement_of(const std::function<void(Communicator&, Stream&, int
       20);
 }
 
+/// The receiver expects another number of bytes than the sender sends. Nothing is written.
+TEST(Disagreements, DifferentSizesOfATransferAreDetected) {
+  std::atomic<int> touched{0};
+  const auto message = disagreement_of([&](Communicator& ranks, Stream& stream, int rank) {
+    const auto buffer = ranks.allocate(512, Category::kSlots, "message");
+    std::fill_n(buffer.local(), 512, rank == 0 ? std::byte{1} : std::byte{0});
+    const Transfer own{0, 1, 0, 0, rank == 0 ? 512 : 256};
+    try {
+      ranks.transfer(stream, {{&buffer, 0}, {&buffer, 0}, {&own, 1}, own.size_bytes},
+                     {"stage 0 to 1, micro-batch 2, h.1", 3});
+      stream.synchronize();
+    } catch (...) {
+      for (int i = 0; rank == 1 && i < 512; ++i) touched += buffer.local()[i] != std::byte{0};
+      throw;
+    }
+  });
+  expect_contains(message, {"disagree", "512 bytes", "256 bytes", "stage 0 to 1, micro-batch 2, h.1"});
+  EXPECT_EQ(touched, 0);
+}
+
 TEST(Disagreements, DifferentUnitsAreDetected) {
   const auto message = disagreement_of([](Communicator& ranks, Stream& stream, int rank) {
     const auto gathered = ranks.allocate(8192, Category::kSlots, "gathered");

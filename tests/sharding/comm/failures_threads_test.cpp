@@ -294,6 +294,23 @@ TEST(Failures, ErrorNamesTheRankAtTheEndOfAChainOfWaits) {
   expect_contains(message, {"rank 1 waited 0.3 s in barrier #1 (h.1, step 3); rank 2 never arrived"});
 }
 
+TEST(Failures, ErrorOfATransferNamesItsLabelAndTheMissingRank) {
+  for (const bool sends : {true, false}) {
+    const auto message = failure_of(3, [&](World& world) {
+      const auto pair = world.communicator().split(world.rank() == 0 ? 1 : 0, 0);
+      const auto buffer = pair->allocate(64, Category::kSlots, "message");
+      if (world.rank() == 0) return;
+      if (world.rank() == 2) return std::this_thread::sleep_for(std::chrono::milliseconds(800));
+      const Transfer own{sends ? 0 : 1, sends ? 1 : 0, 0, 0, 64};
+      const auto stream = world.device().make_stream(Lane::kForward0);
+      pair->transfer(*stream, {{&buffer, 0}, {&buffer, 0}, {&own, 1}, 64}, {"stage 1 to 2, micro-batch 3, h.1", 9});
+      stream->synchronize();
+    });
+    expect_contains(message, {"rank 1 waited 0.3 s in transfer of 64 bytes #1",
+                              "(stage 1 to 2, micro-batch 3, h.1, step 9)", "rank 2 never arrived"});
+  }
+}
+
 TEST(Failures, AllocationFailureOnOneRankThrowsOnAllRanks) {
   const auto message = failure_of(
       3,

@@ -1,0 +1,98 @@
+// aliquot train with pipelines and other options: each gives the digest, losses and norms of the run without a
+// pipeline, and uses the planned memory on every stage.
+#include "tests/apps/train/pipeline_runs.h"
+
+namespace aliquot {
+namespace {
+
+using namespace pipeline_runs;
+
+/// Pipelines of 2 and of 4 stages, with 2 ranks per stage.
+struct Piped {
+  int stages;
+  std::string options;
+};
+const std::vector<Piped> kPipelines = {{2, " --pipeline 2 --pipeline-schedule gpipe"}, {4, " --pipeline 4"}};
+
+void expect_same_with_pipelines(const std::string& options, const Start& start = {}) {
+  const RunResults alone = train(2, options, start);
+  EXPECT_EQ(alone.losses.size(), 3u) << options;
+  for (const auto& [stages, pipeline] : kPipelines) {
+    const RunResults run = train(2 * stages, options + pipeline, start);
+    expect_equal(run, alone, options + pipeline);
+    expect_planned_is_measured(run, static_cast<std::size_t>(stages), options + pipeline);
+  }
+}
+
+TEST(PipelineOptions, OptimizersDoNotChangeWithThePipeline) {
+  for (const std::string optimizer :
+       {"adamw8bit --zero-stage 1", "adamw8bit --zero-stage 3", "lion --zero-stage 2", "muon --zero-stage 1",
+        "muon --zero-stage 3", "sgd --zero-stage 0", "adamw --state bf16 --zero-stage 2"})
+    expect_same_with_pipelines("--model llama-nano --tied on --optimizer " + optimizer);
+}
+
+TEST(PipelineOptions, PrecisionsDoNotChangeWithThePipeline) {
+  for (const std::string precision : {"bf16 --zero-stage 3", "bf16 --gradients bf16 --zero-stage 2",
+                                      "bf16 --master fp32 --zero-stage 1", "fp16 --zero-stage 3"})
+    expect_same_with_pipelines("--model gpt2-nano --tied off --precision " + precision);
+}
+
+TEST(PipelineOptions, OffloadDoesNotChangeWithThePipeline) {
+  const test::TemporaryDirectory directory;
+  const std::string disk = "disk:" + directory.path().string();
+  for (const std::string& offload :
+       {std::string("--zero-stage 1 --offload host"),
+        std::string("--zero-stage 3 --offload host --offload-parameters host"), "--zero-stage 0 --offload " + disk,
+        "--zero-stage 3 --offload " + disk + " --offload-parameters " + disk})
+    expect_same_with_pipelines("--model llama-nano --tied on " + offload);
+}
+
+TEST(PipelineOptions, UpdateInBackwardDoesNotChangeWithThePipeline) {
+  for (const std::string zero_stage : {"0", "2", "3"})
+    expect_same_with_pipelines("--model llama-nano --tied on --clip 0 --update-in-backward --zero-stage " + zero_stage);
+}
+
+TEST(PipelineOptions, CheckingModeDoesNotChangeWithThePipeline) {
+  const std::string options = "--model gpt2-nano --tied on --recompute block --zero-stage ";
+  for (const std::string zero_stage : {"1", "3"})
+    expect_same_with_pipelines(options + zero_stage, {.environment = {"ALIQUOT_CHECK=1"}});
+}
+
+/// The ranks of a stage are on two nodes, as without a pipeline.
+TEST(PipelineOptions, QuantizationBetweenNodesDoesNotChangeWithThePipeline) {
+  for (const std::string what : {"weights", "gradients", "both"})
+    expect_same_with_pipelines("--model llama-nano --tied off --zero-stage 3 --quantize " + what,
+                               {.environment = {"ALIQUOT_RANKS_PER_NODE=1"}});
+}
+
+/// Two replicas of one rank in each stage, and a limit on the memory of every stage.
+TEST(PipelineOptions, ReplicasAndBudgetsDoNotChangeWithThePipeline) {
+  expect_same_with_pipelines("--model llama-nano --tied on --zero-stage 2 --replicas 2");
+  expect_same_with_pipelines("--model llama-nano --tied on --zero-stage 3 --memory-budget 2MiB");
+}
+
+/// A gradient that is not finite on one stage. All stages skip the step, and with fp16 all reduce the loss scale.
+TEST(PipelineOptions, AStepWithAnOverflowOnOneStageIsSkippedOnAllStages) {
+  const auto fault_on = [](int rank) {
+    return Start{.environment = {"ALIQUOT_FAULT=rank=" + std::to_string(rank) + ",step=2,op=backward,kind=nan"}};
+  };
+  for (const std::string options : {"--model llama-nano --tied off --precision fp16 --zero-stage 3",
+                                    "--model gpt2-nano --tied on --precision fp16 --zero-stage 1",
+                                    "--model gpt2-nano --tied on --optimizer muon --zero-stage 0"}) {
+    const RunResults alone = train(2, options, fault_on(1));
+    EXPECT_EQ(alone.skipped, std::vector{2}) << options;
+    for (const auto& [stages, pipeline] : kPipelines) {
+      for (const int stage : {0, 1, stages - 1}) {
+        const std::string what = options + pipeline + ", NaN on stage " + std::to_string(stage);
+        const RunResults run = train(2 * stages, options + pipeline, fault_on(2 * stage + 1));
+        EXPECT_EQ(run.digest, alone.digest) << what;
+        EXPECT_EQ(run.losses, alone.losses) << what;
+        EXPECT_EQ(run.skipped, std::vector{2}) << what;
+        expect_planned_is_measured(run, static_cast<std::size_t>(stages), what);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace aliquot

@@ -1,0 +1,215 @@
+// Steps of pipelines that one rank abandons, evaluations between steps, and frozen parameters: results are those of
+// one stage.
+#include <chrono>
+#include <gtest/gtest.h>
+#include <stdexcept>
+
+#include "tests/engine/blocks_training.h"
+
+namespace aliquot {
+namespace {
+
+using namespace testing_model;
+
+/// Calls `with` for pipelines of 2 and 4 stages with both schedules, for the model with and without tied ends.
+template <typename With>
+void for_pipelines(const EngineOptions& options, const With& with) {
+  for (const bool tied : {false, true}) {
+    for (const int stages : {2, 4})
+      for_schedules(options, stages, tied, [&](const EngineOptions& each) { with(each, tied); });
+  }
+}
+
+std::string describe(const EngineOptions& options, bool tied) {
+  return testing_model::describe(options) + (tied ? ", tied" : "");
+}
+
+// Abandoned steps -----------------------------------------------------------------------------------------------------
+
+enum class Where { kInAUse, kBetweenUses };
+
+/// Runs `uses` uses of a step, and then throws, as a model or a loader of samples may do.
+void run_and_throw(EngineWithBlocks& setup, int uses, Where where) {
+  auto& [blocks, engine] = setup;
+  try {
+    for (int i = 0;; ++i) {
+      if (where == Where::kBetweenUses && i == uses) throw std::runtime_error("a bad sample");
+      const auto work = engine.next();
+      ASSERT_TRUE(work);
+      if (i == uses) throw std::runtime_error("a bad use");
+      if (work->kind == UseKind::kForward)
+        blocks.forward(engine, work->memory(), 0.5);
+      else
+        blocks.backward(engine, work->memory());
+    }
+  } catch (const std::runtime_error&) {
+    if (where == Where::kBetweenUses) engine.abandon();
+  }
+}
+
+/// The second step is abandoned by `thrower` and then repeated. Returns the same as train_by_passes().
+Trained train_with_an_abandoned_step(const EngineOptions& options, bool tied, int thrower, int uses, Where where) {
+  Trained trained;
+  World::threads(
+      options.pipeline,
+      [&](World& world) {
+        EngineWithBlocks setup(world, options, tied);
+        auto& [blocks, engine] = setup;
+        Trained own;
+        for (int step = 0; step < 3; ++step) {
+          if (step == 1) {
+            if (world.rank() == thrower)
+              run_and_throw(setup, uses, where);
+            else
+              run_step(setup, step);
+            const StepReport report = engine.step();
+            EXPECT_TRUE(report.skipped);
+            EXPECT_EQ(report.abandoned_by, thrower);
+          }
+          run_step(setup, step);
+          const StepReport report = engine.step();
+          EXPECT_FALSE(report.skipped);
+          engine.compute_stream().synchronize();
+          own.losses.push_back(blocks.loss), own.norms.push_back(report.gradient_norm);
+        }
+        for (int i = 0; i < blocks.unit_count(); ++i) {
+          for (const char* name : {"a", "b"}) {
+            const auto full = engine.read(fmt::format("h.{}.{}", i, name));
+            own.parameters.insert(own.parameters.end(), full.begin(), full.end());
+          }
+        }
+        if (world.rank() == options.pipeline - 1) trained = own;
+      },
+      kHosts);
+  return trained;
+}
+
+TEST(PipelineSteps, AStepThatAnyStageAbandonsIsSkippedOnAllStages) {
+  for (const int zero_stage : {1, 3}) {
+    const EngineOptions common{
+        .zero_stage = zero_stage, .accumulate = 3, .accumulate_into = AccumulateInto::kShard, .recompute = 1};
+    for_pipelines(common, [&](const EngineOptions& options, bool tied) {
+      const Trained reference = train_by_passes(1, options, kHosts, tied);
+      for (int thrower = 0; thrower < options.pipeline; ++thrower) {
+        for (const auto& [uses, where] : {std::pair(0, Where::kBetweenUses),
+                                          {0, Where::kInAUse},
+                                          {1, Where::kBetweenUses},
+                                          {2, Where::kInAUse},
+                                          {5, Where::kInAUse}}) {
+          EXPECT_TRUE(train_with_an_abandoned_step(options, tied, thrower, uses, where) == reference)
+              << describe(options, tied) << ", rank " << thrower << " throws after " << uses << " uses";
+        }
+      }
+    });
+  }
+}
+
+/// Units are already updated, so the step cannot be skipped. All stages stop at once, not at the deadline.
+TEST(PipelineSteps, AbandoningAnUpdateInBackwardEndsTheRunOnAllStages) {
+  for (const int thrower : {0, 1}) {
+    const auto began = std::chrono::steady_clock::now();
+    const auto body = [&](World& world) {
+      EngineWithBlocks setup(world, {.accumulate = 2,
+                                     .pipeline = 2,
+                                     .pipeline_cut = testing_model::cut_of(2, false),
+                                     .gather = GatherMode::kCopy,
+                                     .update_in_backward = true,
+                                     .clip = 0});
+      if (world.rank() == thrower)
+        run_and_throw(setup, 5, Where::kInAUse);
+      else
+        run_step(setup, 0);
+      (void)setup.engine.step();
+    };
+    EXPECT_THROW(World::threads(2, body, {.device = DeviceChoice::kHost, .timeout_seconds = 60}), FaultError);
+    EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(20));
+  }
+}
+
+// Evaluations and frozen parameters -----------------------------------------------------------------------------------
+
+double evaluate(EngineWithBlocks& setup, double sample) {
+  auto& [blocks, engine] = setup;
+  while (const auto work = engine.next_evaluation()) blocks.forward(engine, work->memory(), sample);
+  engine.compute_stream().synchronize();
+  return blocks.loss;
+}
+
+void set_trainable(EngineWithBlocks& setup, int unit, bool trainable) {
+  setup.engine.set_trainable(fmt::format("h.{}", unit), trainable);
+  setup.blocks.frozen[unit] = !trainable;
+}
+
+/// Trains six steps with an evaluation after each. Units are frozen and unfrozen between steps. Returns the losses of
+/// evaluations in place of those of training.
+Trained train_with_changes(int data_ranks, const EngineOptions& options, bool tied) {
+  Trained trained;
+  World::threads(
+      data_ranks * options.pipeline,
+      [&](World& world) {
+        EngineWithBlocks setup(world, options, tied);
+        Trained own;
+        for (int step = 0; step < 6; ++step) {
+          if (step == 1) set_trainable(setup, 0, false);
+          if (step == 2) set_trainable(setup, 3, false);
+          if (step == 3) set_trainable(setup, 0, true);
+          if (step == 4) set_trainable(setup, 1, false), set_trainable(setup, 2, false);
+          if (step == 5) set_trainable(setup, 3, true);
+          run_step(setup, step + 0.01 * (world.rank() % data_ranks));
+          own.norms.push_back(setup.engine.step().gradient_norm);
+          own.losses.push_back(evaluate(setup, 0.5 + 0.01 * (world.rank() % data_ranks)));
+        }
+        own.parameters = setup.engine.read("h.0.a");
+        if (world.rank() == data_ranks * (options.pipeline - 1)) trained = own;
+      },
+      kHosts);
+  return trained;
+}
+
+TEST(PipelineSteps, EvaluationsAndFrozenUnitsDoNotChangeWithThePipeline) {
+  const EngineOptions all[] = {{.zero_stage = 0},
+                               {.zero_stage = 2, .optimizer = AdamW8bit{}},
+                               {.zero_stage = 3, .gather = GatherMode::kCopy, .optimizer = Muon{}},
+                               {.zero_stage = 3, .offload_state = Offload::kHost, .check = true}};
+  for (EngineOptions common : all) {
+    common.accumulate = 3;
+    common.accumulate_into = AccumulateInto::kShard;
+    const Trained alone[] = {train_with_changes(2, common, false), train_with_changes(2, common, true)};
+    ASSERT_EQ(alone[0].losses.size(), 6u);
+    EXPECT_NE(alone[0].losses[4], alone[0].losses[5]);
+    for_pipelines(common, [&](const EngineOptions& options, bool tied) {
+      EXPECT_TRUE(train_with_changes(2, options, tied) == alone[tied ? 1 : 0]) << describe(options, tied);
+    });
+  }
+}
+
+/// A stage whose units are all frozen passes gradients on, and has no optimizer state to offload. The plan equals the
+/// ledger on every stage.
+TEST(PipelineSteps, UnitsFrozenFromTheStartUseThePlannedMemory) {
+  for (const int zero_stage : {0, 1, 2, 3}) {
+    const EngineOptions common{.zero_stage = zero_stage,
+                               .accumulate = 2,
+                               .offload_state = zero_stage % 2 == 1 ? Offload::kHost : Offload::kNone};
+    for_pipelines(common, [&](const EngineOptions& options, bool tied) {
+      for (const int frozen : {0, 1, 2}) {
+        World::threads(
+            2 * options.pipeline,
+            [&](World& world) {
+              EngineWithBlocks setup(world, options, tied, frozen);
+              const auto before = setup.engine.read(fmt::format("h.{}.a", frozen));
+              for (int step = 0; step < 2; ++step) {
+                run_step(setup, step);
+                EXPECT_FALSE(setup.engine.step().skipped);
+              }
+              EXPECT_EQ(world.device().ledger().peak(), account(setup.engine.plan().schedule).peak)
+                  << describe(options, tied) << ", h." << frozen << " is frozen";
+              EXPECT_TRUE(setup.engine.read(fmt::format("h.{}.a", frozen)) == before);
+            },
+            kHosts);
+      }
+    });
+  }
+}
+
+}  // namespace
+}  // namespace aliquot
