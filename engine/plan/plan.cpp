@@ -220,6 +220,7 @@ void lay_out(Plan& plan) {
   offload(plan, draft);
   place(std::move(draft), plan.schedule, plan.topology.rank_count());
   prune(plan.schedule.operations);
+  assign_groups(plan);
   plan.schedule.stream_bytes = stream_bytes(plan);
 }
 

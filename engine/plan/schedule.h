@@ -51,6 +51,9 @@ struct PlannedBuffer {
   Category category;
   int32_t flat;              // owner: a flat, use or matrix group, as RoleInfo::owner tells; -1: no owner
   int32_t micro_batch = -1;  // see RoleInfo::per_micro_batch; -1: the buffer is not for one micro-batch
+  /// The smallest group that contains all ranks which access the buffer during the step. For data that a transfer sends
+  /// or receives, the transfer's group.
+  GroupId group = GroupId::kRank;
   Space space = Space::kArena;
   bool booked = true;   // counted in the ledger of the rank's device; false for files and, with a GPU, for host memory
   bool always = false;  // persistent: exists during the whole step and between steps

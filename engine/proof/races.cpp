@@ -28,6 +28,7 @@ class RaceChecker {
         schedule_(proof.plan.schedule),
         mesh_(proof.plan.mesh()),
         last_accesses_(schedule_.buffers.size()),
+        accessed_by_(schedule_.buffers.size(), 0),
         begins_(schedule_.operations.size()),
         ends_(schedule_.operations.size()),
         in_use_(proof.plan) {
@@ -49,6 +50,7 @@ class RaceChecker {
       reporting_ = step == 1;
       for (OperationId id = 0; id < count; ++id) visit(proof_.order.moment(step, id), id);
     }
+    check_groups(proof_, accessed_by_);
   }
 
  private:
@@ -93,6 +95,8 @@ class RaceChecker {
     if (b == kNoBuffer) return report_no_buffer(access, now);
     const int32_t micro_batch = schedule_.buffers[b].micro_batch;
     if (micro_batch >= 0 && micro_batch != access.micro_batch) return report_no_buffer(access, now);
+    const Operation& operation = schedule_.operations[proof_.order.operation(now)];
+    accessed_by_[b] |= group_set(is_transfer(operation.verb) ? operation.group : access.readers);
     if (schedule_.buffers[b].size_bytes == 0) return;
     const HappensBefore::Clock& all_arrived = proof_.order.at_all_arrived(now);
     const HappensBefore::Clock& clock = access.after_all_arrived ? all_arrived : proof_.order.at_start(now);
@@ -203,6 +207,7 @@ class RaceChecker {
   bool reporting_ = false;
   std::array<ByteHolders, kSpaceCount> holders_;
   std::vector<LastAccesses> last_accesses_;
+  std::vector<GroupSet> accessed_by_;
   std::vector<std::vector<BufferId>> begins_, ends_;  // by operation
   BuffersInUse in_use_;
 };

@@ -52,12 +52,12 @@ void check_buffer(const Plan& plan, const PlannedBuffer& buffer, Defects& defect
   const auto batches = static_cast<std::size_t>(plan.schedule.micro_batch_count);
   const bool may = info(buffer.role).per_micro_batch, must = may && is_activation(buffer.role);
   const bool keyed = buffer.micro_batch == -1 ? !must : may && in_range(buffer.micro_batch, batches);
-  if (lives && owned && keyed && has_valid_space(buffer) && buffer.size_bytes >= 0) return;
-  defects.add(
-      DefectKind::kMalformed, {},
-      fmt::format(
-          "a buffer of role {} from operation {} to {} has an invalid owner, micro-batch, space, size or lifetime",
-          name(buffer.role), buffer.first, buffer.last));
+  const bool named = in_range(static_cast<int64_t>(buffer.group), kGroupCount);
+  if (lives && owned && keyed && named && has_valid_space(buffer) && buffer.size_bytes >= 0) return;
+  defects.add(DefectKind::kMalformed, {},
+              fmt::format("a buffer of role {} from operation {} to {} has an invalid owner, micro-batch, group, "
+                          "space, size or lifetime",
+                          name(buffer.role), buffer.first, buffer.last));
 }
 
 /// Describes each collective in one line, with the bytes that other ranks read.
@@ -80,8 +80,9 @@ std::vector<std::pair<OperationId, std::string>> collectives(const Plan& plan) {
 }  // namespace
 
 std::string_view name(DefectKind kind) {
-  static constexpr std::array<std::string_view, 10> kNames = {"malformed", "wait",  "use",  "gathered",    "gradient",
-                                                              "update",    "place", "race", "collectives", "transfer"};
+  static constexpr std::array<std::string_view, 11> kNames = {"malformed",   "wait",   "use",     "gathered",
+                                                              "gradient",    "update", "place",   "race",
+                                                              "collectives", "group",  "transfer"};
   return kNames[static_cast<std::size_t>(kind)];
 }
 

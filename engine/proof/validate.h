@@ -19,6 +19,7 @@ enum class DefectKind : uint8_t {
   kPlace,        // buffers overlap, are outside of their memory or too small, or are accessed outside of their lifetime
   kRace,         // bytes are written while another operation, on this or another rank, may still access them
   kCollectives,  // ranks do not issue the same collectives in the same order
+  kGroup,        // a buffer does not name the smallest group with all ranks that access it
   kTransfer,     // pipeline stages do not send and receive the same data, or not in an order without deadlock
 };
 std::string_view name(DefectKind kind);

@@ -55,7 +55,13 @@ void check_places(const Proof& proof);
 int64_t required_bytes(const Plan& plan, const PlannedBuffer& buffer, int node_count);
 /// Offloaded data is copied in before it is used, and copied out after it was changed.
 void check_offload(const Proof& proof);
-/// No operation writes bytes that another may still access.
+/// A set of groups, with one bit for each GroupId.
+using GroupSet = uint32_t;
+constexpr GroupSet group_set(GroupId group) { return GroupSet{1} << static_cast<int>(group); }
+/// Every buffer names the smallest group with all ranks that access it. `accessed_by`: by buffer, the groups of its
+/// accesses.
+void check_groups(const Proof& proof, const std::vector<GroupSet>& accessed_by);
+/// No operation writes bytes that another may still access. Calls check_groups() with the accesses.
 void check_races(const Proof& proof);
 
 }  // namespace aliquot

@@ -35,6 +35,9 @@ void offload(const Plan& plan, ScheduleDraft& draft);
 /// of the buffers that held its bytes before, in this step or in the previous one.
 void place(ScheduleDraft draft, Schedule& schedule, int rank_count);
 
+/// Sets PlannedBuffer::group of all buffers. The schedule must be complete.
+void assign_groups(Plan& plan);
+
 /// Removes waits that the order of lanes or an earlier wait of the same lane implies.
 void prune(std::vector<Operation>& operations);
 

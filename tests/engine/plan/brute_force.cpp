@@ -247,8 +247,34 @@ class Search {
     return race_;
   }
 
+  /// See narrowest_groups().
+  std::vector<std::set<GroupId>> narrowest_groups() const {
+    std::vector<std::set<GroupId>> groups(plan_.schedule.buffers.size());
+    for (std::size_t b = 0; b < groups.size(); ++b) {
+      for (int g = 0; g < kGroupCount; ++g) groups[b].insert(static_cast<GroupId>(g));
+    }
+    for (const auto& [memory, ranks] : accessing_ranks_) {
+      const auto& [b, owner] = memory;
+      std::size_t fewest = SIZE_MAX;
+      for (int g = 0; g < kGroupCount; ++g) {
+        if (const std::size_t count = member_count_if_all(static_cast<GroupId>(g), owner, ranks); count > 0)
+          fewest = std::min(fewest, count);
+      }
+      std::erase_if(groups[static_cast<std::size_t>(b - plan_.schedule.buffers.data())],
+                    [&](GroupId group) { return member_count_if_all(group, owner, ranks) != fewest; });
+    }
+    return groups;
+  }
+
  private:
   const Operation& operation() const { return plan_.schedule.operations[op_]; }
+  int world_rank(int replica, int rank) const { return (plan_.stage.index * replicas_ + replica) * ranks_ + rank; }
+  /// The number of members of the group of `owner`, or 0 if it lacks one of `ranks`.
+  std::size_t member_count_if_all(GroupId group, int owner, const std::set<int>& ranks) const {
+    const std::vector<int> members = plan_.mesh().members(group, owner);
+    const auto is_member = [&](int rank) { return std::ranges::find(members, rank) != members.end(); };
+    return std::ranges::all_of(ranks, is_member) ? members.size() : 0;
+  }
 
   /// The newest buffer that is alive. A buffer for the operation's micro-batch comes before a common one.
   const PlannedBuffer* buffer(Role role, int32_t flat) {
@@ -274,6 +300,7 @@ class Search {
                     Event until = kDone) {
     const PlannedBuffer* b = buffer(role, flat);
     if (!b || b->size_bytes == 0) return;
+    accessing_ranks_[{b, world_rank(memory_replica(), memory)}].insert(world_rank(replica_, rank_));
     const int64_t base = b->offset_bytes + kSpace * static_cast<int64_t>(b->space);
     const int64_t part = b->size_bytes / parts.of;
     record(memory, base + part * parts.first, base + part * (parts.first + parts.count), writes, after, internal,
@@ -351,6 +378,10 @@ class Search {
     const bool forward = transfers_activations(operation().verb), sends = is_send(operation().verb);
     const Role role = forward ? Role::kOutputActivations : Role::kActivationGradients;
     access_own(role, forward ? operation().operand : -1, !sends, kAllStarted);
+    if (const PlannedBuffer* b = buffer(role, forward ? operation().operand : -1); b != nullptr && b->size_bytes > 0) {
+      const int own = world_rank(replica_, rank_);
+      for (const int q : plan_.mesh().members(operation().group, own)) accessing_ranks_[{b, own}].insert(q);
+    }
     if (sends || stages_.size() == 1) return;
     const int64_t begin = operation().peer_offset_bytes;
     const int count = static_cast<int>(stages_.size());
@@ -716,6 +747,8 @@ class Search {
   std::vector<int> reduce_count_;  // per unit, in this step
   std::vector<int> gather_count_;  // per unit, in all steps
   std::vector<std::vector<RecordedAccess>>& memory_;
+  /// By buffer and the rank in whose memory it is: the ranks that access it, or take part in its transfer.
+  std::map<std::pair<const PlannedBuffer*, int>, std::set<int>> accessing_ranks_;
   std::string race_;
 };
 
@@ -759,6 +792,15 @@ std::string find_race(const std::vector<Plan>& stages) {
   Stages all;
   for (const Plan& stage : stages) all.push_back(&stage);
   return find_race(all);
+}
+
+std::vector<std::set<GroupId>> narrowest_groups(const Plan& plan) {
+  const Stages stages{&plan};
+  const Graph graph(stages);
+  std::vector<std::vector<RecordedAccess>> memory(static_cast<std::size_t>(plan.stage_topology.rank_count()));
+  Search search(stages, 0, graph, memory);
+  search.record_all();
+  return search.narrowest_groups();
 }
 
 }  // namespace aliquot::testing

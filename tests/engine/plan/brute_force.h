@@ -2,7 +2,9 @@
 // A brute-force reference for the validator's checks of races and deadlocks: all ranks of all pipeline stages, three
 // steps, every byte and every pair of accesses.
 
+#include <set>
 #include <string>
+#include <vector>
 
 #include "engine/plan/schedule.h"
 
@@ -15,5 +17,9 @@ std::string find_race(const Plan& plan);
 /// The same for all pipeline stages, in order. Also describes a deadlock if the stages, each of which issues its sends
 /// and receives in order, wait for each other forever.
 std::string find_race(const std::vector<Plan>& stages);
+
+/// By buffer: of the groups that contain every rank which accesses the buffer, those with the fewest ranks. Ranks that
+/// take part in a transfer of the buffer count too. All groups if no rank accesses it. `plan` is one pipeline stage.
+std::vector<std::set<GroupId>> narrowest_groups(const Plan& plan);
 
 }  // namespace aliquot::testing

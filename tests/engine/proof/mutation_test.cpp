@@ -208,7 +208,9 @@ struct Tally {
 
 void check_mutant(const Plan& original, const HappensBefore& order, const Mutant& mutant, Tally& tally) {
   ++tally.made;
-  const auto defects = validate(mutant.plan);
+  auto defects = validate(mutant.plan);
+  // The reference of races knows no groups of buffers. buffer_groups_test has the mutations of groups.
+  std::erase_if(defects, [](const Defect& defect) { return defect.kind == DefectKind::kGroup; });
   const bool only_races = std::all_of(defects.begin(), defects.end(),
                                       [](const Defect& defect) { return defect.kind == DefectKind::kRace; });
   if (!only_races) {

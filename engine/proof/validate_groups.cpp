@@ -1,0 +1,45 @@
+// The groups that buffers name. Does not use assign_groups(), which sets them.
+#include <fmt/format.h>
+
+#include "engine/proof/validate_parts.h"
+
+namespace aliquot {
+namespace {
+
+bool covers_all(GroupId wide, GroupSet groups) {
+  for (int g = 0; g < kGroupCount; ++g) {
+    const auto group = static_cast<GroupId>(g);
+    if ((groups & group_set(group)) != 0 && !covers(wide, group)) return false;
+  }
+  return true;
+}
+
+/// Returns a group other than `wide`, and covered by it, that also covers all `groups`; or `wide` if there is none.
+GroupId smaller_cover(GroupId wide, GroupSet groups) {
+  for (int g = 0; g < kGroupCount; ++g) {
+    const auto group = static_cast<GroupId>(g);
+    if (group != wide && covers(wide, group) && covers_all(group, groups)) return group;
+  }
+  return wide;
+}
+
+}  // namespace
+
+void check_groups(const Proof& proof, const std::vector<GroupSet>& accessed_by) {
+  const auto& buffers = proof.plan.schedule.buffers;
+  for (std::size_t b = 0; b < buffers.size(); ++b) {
+    const GroupId own = buffers[b].group;
+    const auto add = [&](std::string_view why) {
+      proof.defects.add(
+          DefectKind::kGroup, {},
+          fmt::format("the {} name the group {}, but {}", proof.defects.describe(buffers[b]), name(own), why));
+    };
+    if (!covers_all(own, accessed_by[b])) {
+      add("ranks outside of it access them");
+    } else if (const GroupId smaller = smaller_cover(own, accessed_by[b]); smaller != own) {
+      add(fmt::format("only ranks of the group {} access them", name(smaller)));
+    }
+  }
+}
+
+}  // namespace aliquot
