@@ -12,11 +12,15 @@
 #include "kernels/system/error.h"
 #include "kernels/system/log.h"
 #include "sharding/flight/flight_recorder.h"
+#include "tests/apps/explain/flight_text.h"
 #include "tests/checkpoint/support.h"
 #include "tests/support/failing_world.h"
 
 namespace aliquot {
 namespace {
+
+using test::refusal_of;
+using test::with;
 
 /// After a rank has failed, the launcher may end it before it writes its record. The file must still contain the
 /// failure.
@@ -98,21 +102,6 @@ std::string small_flight() {
   for (const uint64_t sequence : {1, 2})
     recorder.issue(group, Lane::kReduce, sequence, describe_barrier({"h.1"}), {"h.1"});
   return flight_text(recorder.record("rank 2 failed"));
-}
-
-std::string with(std::string text, std::string_view old, std::string_view other) {
-  const std::size_t at = text.find(old);
-  EXPECT_NE(at, std::string::npos) << old;
-  return text.replace(at, old.size(), other);
-}
-
-std::string refusal_of(const std::string& text) {
-  try {
-    parse_flight(text, "it");
-  } catch (const UsageError& error) {
-    return error.what();
-  }
-  return "accepted";
 }
 
 TEST(FlightFile, RejectsInconsistentRecords) {
