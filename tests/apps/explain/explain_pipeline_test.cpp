@@ -56,7 +56,7 @@ TEST_F(ExplainPipeline, NamesTheLateStageOnThreads) {
     const std::string text = explained();
     expect_contains(text,
                     {"\nFirst cause: rank 1 (pipeline stage 1).\nThe mesh has 4 pipeline stages:\n",
-                     "  rank 1 ran backward h.1 (micro-batch 0, step 2) for 2.0 s.\n",
+                     "  rank 1 ran backward h.1 (micro-batch 0, step 2) for 2.",
                      "  pipeline stage 0: rank 0 waited for rank 1 (pipeline stage 1): transfer of 1024 bytes (stage "
                      "1 to 0, micro-batch 0, ",
                      "  pipeline stage 1: rank 1 is the first cause.\n", "\nrank 2 (pipeline stage 2): "});
