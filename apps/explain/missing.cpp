@@ -89,6 +89,7 @@ std::vector<IsLikely> tiers_of_causes(const Evidence& evidence) {
 
 MissingRanks find_never_arrived(const Evidence& evidence, const std::vector<PendingCollective>& waits) {
   std::vector<std::vector<int>> roots_of_waits;
+  roots_of_waits.reserve(waits.size());
   for (const PendingCollective& wait : waits) roots_of_waits.push_back(root_causes(evidence, waits, wait));
   for (const IsLikely& is_likely : tiers_of_causes(evidence)) {
     for (size_t i = 0; i < waits.size(); ++i) {

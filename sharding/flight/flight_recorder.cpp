@@ -27,6 +27,7 @@ template <typename Item>
 std::vector<Item> in_order(std::vector<std::pair<uint64_t, Item>> numbered) {
   std::ranges::sort(numbered, {}, &std::pair<uint64_t, Item>::first);
   std::vector<Item> items;
+  items.reserve(numbered.size());
   for (auto& [number, item] : numbered) items.push_back(std::move(item));
   return items;
 }
@@ -125,15 +126,17 @@ void FlightRecorder::end_rendezvous(uint64_t number) noexcept {
 
 void FlightRecorder::begin_model_code(std::string_view verb, Label unit, int32_t micro_batch) noexcept {
   const uint64_t number = model_code_count_.load(std::memory_order_relaxed) + 1;
-  std::array<char, sizeof(SharedText)> what{};  // formatted here, because recording does not allocate
-  const auto end = fmt::format_to_n(what.data(), what.size(), "{} {}", verb, unit.what);
+  std::array<char, sizeof(SharedText)> what{};  // joined here, because recording does not allocate
+  std::size_t length = verb.copy(what.data(), what.size() - 1);
+  what[length++] = ' ';
+  length += unit.what.copy(what.data() + length, what.size() - length);
   ModelCodeSlot& slot = model_code_slots_[number % model_code_slots_.size()];
   slot.number.store(0, std::memory_order_relaxed);
   slot.micro_batch.store(micro_batch, std::memory_order_relaxed);
   slot.step.store(unit.step, std::memory_order_relaxed);
   slot.begun.store(now_nanoseconds(), std::memory_order_relaxed);
   slot.ended.store(0, std::memory_order_relaxed);
-  write_shared(slot.what, {what.data(), std::min(end.size, what.size())});
+  write_shared(slot.what, {what.data(), length});
   slot.number.store(number, std::memory_order_release);
   model_code_count_.store(number, std::memory_order_relaxed);
 }
