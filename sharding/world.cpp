@@ -124,7 +124,7 @@ World finish_world_setup(World made, const WorldOptions& options) {
 
 World World::with_flight_recorder(World world, std::shared_ptr<FlightRecorder> flight) {
   const bool timed = world.device_->kind() == DeviceKind::kHost;
-  world.communicator_ = record_collectives(std::move(world.communicator_), flight, timed);
+  world.communicator_ = record_collectives(std::move(world.communicator_), flight, timed, "world");
   world.flight_ = std::move(flight);
   return world;
 }

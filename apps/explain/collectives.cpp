@@ -43,6 +43,7 @@ void add(std::map<Place, CollectiveRecord>& collectives, const FlightRecord& rec
   CollectiveRecord& collective = collectives[{entry.is_rendezvous, group_numbers[number], entry.lane, entry.sequence}];
   collective.group = group_numbers[number];
   collective.members = &record.groups[number];
+  if (collective.group_name.empty()) collective.group_name = name_of_group(record, entry.group);
   collective.lane = entry.lane;
   collective.sequence = entry.sequence;
   collective.is_rendezvous = entry.is_rendezvous;
@@ -66,6 +67,13 @@ std::vector<CollectiveRecord> match_collectives(const std::vector<FlightRecord>&
   std::vector<CollectiveRecord> in_order;
   for (auto& [place, collective] : collectives) in_order.push_back(std::move(collective));
   return in_order;
+}
+
+std::string group_name_text(std::string_view name) { return name == "world" ? "" : group_text(name); }
+
+std::string_view name_of_group(const FlightRecord& record, int group) {
+  const auto number = static_cast<size_t>(group);
+  return number < record.group_names.size() ? std::string_view(record.group_names[number]) : std::string_view();
 }
 
 std::string collective_text(const CollectiveRecord& collective) {

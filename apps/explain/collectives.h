@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "sharding/flight/flight_file.h"
@@ -14,6 +15,7 @@ namespace aliquot {
 struct CollectiveRecord {
   int group = 0;                              // number of the group, the same for all ranks
   const std::vector<int>* members = nullptr;  // ranks of the group, as ranks in the world
+  std::string_view group_name;                // see Communicator::split(); empty: no name
   Lane lane = Lane::kCompute;
   uint64_t sequence = 0;  // from 1, within the group's lane or among the group's rendezvous
   bool is_rendezvous = false;
@@ -27,6 +29,12 @@ bool in_same_order(const CollectiveRecord& a, const CollectiveRecord& b);
 /// All recorded collectives and rendezvous. Those for which in_same_order() holds are adjacent, sorted by sequence. The
 /// result points into `records`, which must outlive it.
 std::vector<CollectiveRecord> match_collectives(const std::vector<FlightRecord>& records);
+
+/// " of the shard group of replica 1", or "" for the world and for a group without a name.
+std::string group_name_text(std::string_view name);
+
+/// The name of group number `group` of the record, or "" if it has none.
+std::string_view name_of_group(const FlightRecord& record, int group);
 
 /// "collective #13 of the reduce lane", "rendezvous #7".
 std::string collective_text(const CollectiveRecord& collective);

@@ -2,10 +2,12 @@
 // The flight records of a failed run.
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "apps/explain/collectives.h"
+#include "engine/plan/mesh.h"
 #include "sharding/flight/flight_file.h"
 
 namespace aliquot {
@@ -18,8 +20,6 @@ struct Evidence {
   Evidence& operator=(const Evidence&) = delete;
 
   const FlightRecord& of(int rank) const { return *by_rank.at(rank); }
-  /// "rank 3", or "rank 3 (pipeline stage 1 of 2, shard 1 of 2)" if there are several pipeline stages or replicas.
-  std::string rank_text(int rank) const;
   bool has(int rank) const { return by_rank.contains(rank); }
   /// Whether the rank's record is truncated. The rank may then have issued more collectives than its record has.
   bool is_truncated(int rank) const { return has(rank) && !of(rank).complete; }
@@ -28,12 +28,29 @@ struct Evidence {
   /// Whether the rank started the operation. Without times an operation that was issued counts as started.
   bool has_reached(const FlightEntry& entry) const { return !timed || entry.begun >= 0; }
 
+  /// Whether the rank's own error ended it, and not the error of another rank.
+  bool failed_itself(int rank) const;
+  /// The longest recorded execution of model code of the rank, up to the writing of its record. Null if there is none.
+  const FlightModelCode* longest_model_code(int rank) const;
+  double model_code_seconds(int rank, const FlightModelCode& code) const;
+  /// The seconds that the rank waited in `entry` without running model code. A receive may wait for data of a later
+  /// micro-batch while the rank computes.
+  double blocked_seconds(int rank, const FlightEntry& entry) const;
+
+  bool has_pipeline() const { return mesh && mesh->pipeline > 1; }
+  /// "pipeline stage 1, shard 0": the coordinates of the rank in the dimensions that have several ranks. Empty without
+  /// a pipeline and replicas.
+  std::string coordinates_text(int rank) const;
+  /// Like aliquot::ranks_text(). With a pipeline, adds the pipeline stages: "ranks 2 and 3 (pipeline stage 1)".
+  std::string ranks_text(const std::vector<int>& ranks) const;
+
   std::vector<FlightRecord> records;  // sorted by rank
   std::map<int, const FlightRecord*> by_rank;
   std::vector<CollectiveRecord> collectives;
   /// Whether collectives have start and end times. Ranks on GPUs record only the time of issue.
   bool timed;
-  bool ended_by_launcher;  // the launcher ended every rank that has a record; none recorded a failure
+  std::optional<Mesh> mesh;  // missing if records have none, or if they differ
+  bool ended_by_launcher;    // the launcher ended every rank that has a record; none recorded a failure
 };
 
 }  // namespace aliquot

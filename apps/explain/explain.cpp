@@ -64,8 +64,9 @@ std::string last_collective_text(const Evidence& evidence, const FlightRecord& r
     if (evidence.has_reached(entry)) last = &entry;
   }
   if (last == nullptr) return {};
-  return fmt::format("  last {} {}, #{} of the {} lane, {:.1f} s before this record was written{}\n",
+  return fmt::format("  last {} {}, #{} of the {} lane{}, {:.1f} s before this record was written{}\n",
                      evidence.timed ? "started" : "issued", operation_text(*last), last->sequence, name(last->lane),
+                     group_name_text(name_of_group(record, last->group)),
                      record.written - (evidence.timed ? last->begun : last->issued),
                      evidence.timed && last->ended < 0 ? ", and had not finished it" : "");
 }
@@ -116,8 +117,10 @@ std::string host_waits_text(const FlightRecord& record) {
 /// The lines about one rank. `said` is the lowest rank with the same message, which may be this rank.
 std::string line_of(const Evidence& evidence, const FlightRecord& record, int said) {
   const std::string why = record.why.empty() ? "no message" : record.why;
-  std::string text = fmt::format("\n{}: {}\n", evidence.rank_text(record.rank),
-                                 said == record.rank ? why : fmt::format("same message as rank {}", said));
+  const std::string coordinates = evidence.coordinates_text(record.rank);
+  std::string text =
+      fmt::format("\nrank {}{}: {}\n", record.rank, coordinates.empty() ? "" : fmt::format(" ({})", coordinates),
+                  said == record.rank ? why : fmt::format("same message as rank {}", said));
   if (!record.place.empty()) text += fmt::format("  training thread was at {}\n", record.place);
   return text + (record.complete ? last_collective_text(evidence, record) : "") + host_waits_text(record);
 }
@@ -137,7 +140,10 @@ std::string explain(std::vector<FlightRecord> records) {
         "The launcher ended all of these ranks, and none of them recorded a failure: another rank died, or "
         "the job was stopped.\n";
   std::string found = mismatch_text(evidence);
-  if (found.empty()) found = missing_ranks_text(evidence);
+  if (found.empty()) {
+    const MissingRanks missing = find_missing_ranks(evidence);
+    found = missing.text + pipeline_text(evidence, missing.causes);
+  }
   found += late_ranks_text(evidence);
   text += found.empty()
               ? "The records show no mismatch, no missing rank and no straggler. Each rank's message follows.\n"

@@ -25,12 +25,38 @@ struct PendingCollective {
 /// because of it, or if the launcher ended all ranks.
 std::vector<PendingCollective> find_pending_collectives(const Evidence& evidence);
 
-/// Describes ranks that never arrived, ranks that arrived late, or a deadlock. Empty if no rank was waiting.
+/// Whether the rank ran model code for at least half as long as the ranks of `wait` waited. Without times, whether it
+/// was in model code when it wrote its record.
+bool ran_model_code_meanwhile(const Evidence& evidence, const PendingCollective& wait, int rank);
+
+/// The ranks of `wait` that are missing and do not wait themselves. All other ranks wait for these, directly or
+/// indirectly. For a rendezvous, waits in collectives do not count: another thread of the rank may enter the rendezvous
+/// while the training thread waits in a collective.
+///
+/// A receive waits while its rank computes. So a rank that failed itself counts as not waiting, and so does one for
+/// which ran_model_code_meanwhile() holds, unless it also waited for half as long as the ranks of `wait`.
+std::vector<int> root_causes(const Evidence& evidence, const std::vector<PendingCollective>& waits,
+                             const PendingCollective& wait);
+
+/// "collective #13 of the reduce lane, reduce-scatter of 256 float32 (h.1, step 3)", "rendezvous #7 (save, step 20)".
+std::string place_text(const PendingCollective& wait);
+
+struct MissingRanks {
+  std::string text;         // empty if no rank was waiting
+  std::vector<int> causes;  // the ranks that caused the failure, as far as the records show; may be empty
+};
+
+/// Describes ranks that never arrived, ranks that arrived late, or a deadlock. Reports first the ranks that failed
+/// themselves, then those without a record, those that ran model code, and all others.
 ///
 /// If the launcher ended every rank that wrote a record, only a rank without a record is reported as the cause. The
 /// other ranks were ended in the middle of a step, so they too can be missing from a collective. If no rank without a
 /// record is missing, only long waits are reported.
-std::string missing_ranks_text(const Evidence& evidence);
+MissingRanks find_missing_ranks(const Evidence& evidence);
+
+/// In a pipeline, describes the first cause of the failure, and for each pipeline stage for which ranks its ranks
+/// waited. `causes`: from find_missing_ranks(). Empty without a pipeline.
+std::string pipeline_text(const Evidence& evidence, std::vector<int> causes);
 
 /// A line for each straggler: a rank for which another rank waited at least 10 % of that other rank's recorded time.
 /// A collective ends on all ranks at the same time, so the rank that waited least arrived last. Clocks of different

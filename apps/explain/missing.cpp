@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <fmt/format.h>
-#include <iterator>
-#include <set>
+#include <functional>
 
 #include "apps/explain/findings.h"
 #include "apps/ranks_text.h"
@@ -20,37 +19,40 @@ const FlightEntry* last_before(const Evidence& evidence, const CollectiveRecord&
   return last;
 }
 
+/// The model code that the rank ran while the ranks of `wait` waited for it.
+std::string model_code_text(const Evidence& evidence, const PendingCollective& wait, int rank) {
+  if (!ran_model_code_meanwhile(evidence, wait, rank)) return {};
+  const FlightModelCode& code = *evidence.longest_model_code(rank);
+  return fmt::format("  rank {} {} {} (micro-batch {}{}) for {:.1f} s.\n", rank, code.ended < 0 ? "had been in" : "ran",
+                     code.what, code.micro_batch, code.step < 0 ? "" : fmt::format(", step {}", code.step),
+                     evidence.model_code_seconds(rank, code));
+}
+
 std::string missing_rank_text(const Evidence& evidence, const PendingCollective& wait, int rank) {
   const FlightRecord& record = evidence.of(rank);
-  std::string text = "  " + evidence.rank_text(rank) + " ";
+  std::string text = fmt::format("  rank {} ", rank);
   const FlightEntry* last = last_before(evidence, *wait.collective, rank);
   text += last == nullptr ? "had reached no earlier one"
                           : fmt::format("had last reached #{}, {}", last->sequence, operation_text(*last));
   if (last != nullptr && last->ended >= 0)
     text += fmt::format(", which it finished {:.1f} s before it gave up", record.written - last->ended);
   if (!record.place.empty()) text += fmt::format("; its training thread was at {}", record.place);
-  return text + ".\n";
+  return text + ".\n" + model_code_text(evidence, wait, rank);
 }
 
-std::string missing_records_text(const Evidence& evidence, const std::vector<int>& ranks) {
+std::string missing_records_text(const std::vector<int>& ranks) {
   if (ranks.empty()) return {};
   const bool one = ranks.size() == 1;
-  return fmt::format("  {} left no record: {} killed, {} failed, or {} in another directory.\n",
-                     one ? evidence.rank_text(ranks.front()) : ranks_text(ranks), one ? "it was" : "they were",
-                     one ? "its node" : "their nodes", one ? "its file is" : "their files are");
-}
-
-/// "collective #13 of the reduce lane, reduce-scatter of 256 float32 (h.1, step 3)", "rendezvous #7 (save, step 20)".
-std::string where(const PendingCollective& wait) {
-  const FlightEntry& entry = *wait.collective->by_rank.at(wait.waiting.front());
-  const std::string place = collective_text(*wait.collective);
-  return entry.is_rendezvous ? place + label_text(entry.unit, entry.step) : place + ", " + operation_text(entry);
+  return fmt::format("  {} left no record: {} killed, {} failed, or {} in another directory.\n", ranks_text(ranks),
+                     one ? "it was" : "they were", one ? "its node" : "their nodes",
+                     one ? "its file is" : "their files are");
 }
 
 std::string never_arrived_text(const Evidence& evidence, const PendingCollective& wait, const std::vector<int>& ranks) {
   const bool timed = evidence.is_timed(*wait.collective);
-  std::string text = fmt::format("{} never reached {}, {} {} {}.\n", ranks_text(ranks), where(wait),
-                                 timed ? "where" : "which", ranks_text(wait.waiting), timed ? "waited" : "had issued");
+  std::string text =
+      fmt::format("{} never reached {}, {} {} {}.\n", evidence.ranks_text(ranks), place_text(wait),
+                  timed ? "where" : "which", evidence.ranks_text(wait.waiting), timed ? "waited" : "had issued");
   text.front() = 'R';
   std::vector<int> without_records;
   for (const int rank : ranks) {
@@ -60,41 +62,41 @@ std::string never_arrived_text(const Evidence& evidence, const PendingCollective
       without_records.push_back(rank);
     }
   }
-  return text + missing_records_text(evidence, without_records);
+  return text + missing_records_text(without_records);
 }
 
-std::string late_arrival_text(const PendingCollective& wait) {
-  std::string text = fmt::format("{} reached {} after {} had given up.\n", ranks_text(wait.late), where(wait),
-                                 ranks_text(wait.waiting));
+std::string late_arrival_text(const Evidence& evidence, const PendingCollective& wait) {
+  std::string text = fmt::format("{} reached {} after {} had given up.\n", evidence.ranks_text(wait.late),
+                                 place_text(wait), evidence.ranks_text(wait.waiting));
   text.front() = 'R';
+  for (const int rank : wait.late) text += model_code_text(evidence, wait, rank);
   return text;
 }
 
-/// The missing ranks of `wait` that do not wait in another collective or rendezvous. All other ranks wait for these,
-/// directly or indirectly. For a rendezvous, waits in collectives do not count: another thread of the rank may enter
-/// the rendezvous while the training thread waits in a collective.
-std::vector<int> root_causes(const std::vector<PendingCollective>& waits, const PendingCollective& wait) {
-  std::set<int> waiting;
-  for (const PendingCollective& each : waits) {
-    if (each.collective->is_rendezvous || !wait.collective->is_rendezvous)
-      waiting.insert(each.waiting.begin(), each.waiting.end());
-  }
-  std::vector<int> roots;
-  std::ranges::copy_if(wait.missing, std::back_inserter(roots), [&](int rank) { return !waiting.contains(rank); });
-  return roots;
+using IsLikely = std::function<bool(const PendingCollective& wait, int rank)>;
+
+/// The likely causes, in the order in which they are reported. If the launcher ended all other ranks, only ranks
+/// without a record are. Without times, the records do not show all waits, so those of the other tiers come first.
+std::vector<IsLikely> tiers_of_causes(const Evidence& evidence) {
+  const auto has_no_record = [&evidence](const PendingCollective&, int rank) { return !evidence.has(rank); };
+  if (evidence.ended_by_launcher) return {has_no_record};
+  const auto failed = [&evidence](const PendingCollective&, int rank) { return evidence.failed_itself(rank); };
+  const auto ran_model_code = [&evidence](const PendingCollective& wait, int rank) {
+    return ran_model_code_meanwhile(evidence, wait, rank);
+  };
+  return {failed, has_no_record, ran_model_code, [](const PendingCollective&, int) { return true; }};
 }
 
-/// Without times, the records do not show all waits, so ranks without a record are reported first. If the launcher
-/// ended all other ranks, only ranks without a record are reported.
-std::string never_arrived_text(const Evidence& evidence, const std::vector<PendingCollective>& waits) {
-  const auto has_no_record = [&](int rank) { return !evidence.has(rank); };
-  for (const bool require_no_record : {true, false}) {
-    if (require_no_record ? evidence.timed && !evidence.ended_by_launcher : evidence.ended_by_launcher) continue;
-    for (const PendingCollective& wait : waits) {
-      std::vector<int> roots = root_causes(waits, wait);
-      if (evidence.ended_by_launcher) std::erase_if(roots, [&](int rank) { return !has_no_record(rank); });
-      if (require_no_record ? std::ranges::any_of(roots, has_no_record) : !roots.empty())
-        return never_arrived_text(evidence, wait, roots);
+MissingRanks find_never_arrived(const Evidence& evidence, const std::vector<PendingCollective>& waits) {
+  std::vector<std::vector<int>> roots_of_waits;
+  roots_of_waits.reserve(waits.size());
+  for (const PendingCollective& wait : waits) roots_of_waits.push_back(root_causes(evidence, waits, wait));
+  for (const IsLikely& is_likely : tiers_of_causes(evidence)) {
+    for (size_t i = 0; i < waits.size(); ++i) {
+      const PendingCollective& wait = waits[i];
+      std::vector<int> roots = roots_of_waits[i];
+      std::erase_if(roots, [&](int rank) { return !is_likely(wait, rank); });
+      if (!roots.empty()) return {never_arrived_text(evidence, wait, roots), roots};
     }
   }
   return {};
@@ -105,14 +107,15 @@ std::string never_arrived_text(const Evidence& evidence, const std::vector<Pendi
 std::string long_waits_text(const Evidence& evidence, const std::vector<PendingCollective>& waits) {
   constexpr double kLongSeconds = 5;
   for (const PendingCollective& wait : waits) {
-    const std::vector<int> roots = root_causes(waits, wait);
+    const std::vector<int> roots = root_causes(evidence, waits, wait);
     if (roots.empty() || !evidence.is_timed(*wait.collective)) continue;
     double seconds = 0;
     for (const int rank : wait.waiting)
       seconds = std::max(seconds, waited_seconds(*wait.collective->by_rank.at(rank), evidence.of(rank)));
     if (seconds < kLongSeconds) continue;
-    std::string text = fmt::format("{} had waited {:.1f} s in {}, which {} had not reached.\n",
-                                   ranks_text(wait.waiting), seconds, where(wait), ranks_text(roots));
+    std::string text =
+        fmt::format("{} had waited {:.1f} s in {}, which {} had not reached.\n", evidence.ranks_text(wait.waiting),
+                    seconds, place_text(wait), evidence.ranks_text(roots));
     text.front() = 'R';
     return text;
   }
@@ -121,19 +124,27 @@ std::string long_waits_text(const Evidence& evidence, const std::vector<PendingC
 
 }  // namespace
 
-std::string missing_ranks_text(const Evidence& evidence) {
+std::string place_text(const PendingCollective& wait) {
+  const FlightEntry& entry = *wait.collective->by_rank.at(wait.waiting.front());
+  const std::string place = collective_text(*wait.collective);
+  if (entry.is_rendezvous) return place + label_text(entry.unit, entry.step);
+  return place + ", " + operation_text(entry) + group_name_text(wait.collective->group_name);
+}
+
+MissingRanks find_missing_ranks(const Evidence& evidence) {
   const std::vector<PendingCollective> waits = find_pending_collectives(evidence);
   if (waits.empty()) return {};
-  if (std::string text = never_arrived_text(evidence, waits); !text.empty()) return text;
-  if (evidence.ended_by_launcher) return long_waits_text(evidence, waits);
+  if (MissingRanks found = find_never_arrived(evidence, waits); !found.text.empty()) return found;
+  if (evidence.ended_by_launcher) return {long_waits_text(evidence, waits), {}};
   for (const PendingCollective& wait : waits) {
-    if (wait.missing.empty()) return late_arrival_text(wait);
+    if (wait.missing.empty()) return {late_arrival_text(evidence, wait), wait.late};
   }
   std::string text = "Deadlock: the ranks wait for one another.\n";
-  for (const PendingCollective& wait : waits)
-    text +=
-        fmt::format("  {} in {}, waiting for {}.\n", ranks_text(wait.waiting), where(wait), ranks_text(wait.missing));
-  return text;
+  for (const PendingCollective& wait : waits) {
+    text += fmt::format("  {} in {}, waiting for {}.\n", evidence.ranks_text(wait.waiting), place_text(wait),
+                        evidence.ranks_text(wait.missing));
+  }
+  return {text, {}};
 }
 
 }  // namespace aliquot

@@ -11,7 +11,8 @@ namespace aliquot {
 namespace {
 
 /// Moves ranks from `waiting` to `late` if they waited less than half as long as the rank that waited longest. After
-/// ranks have given up a rendezvous, it ends on no rank. Then only a short wait shows that a rank arrived late.
+/// ranks have given up a rendezvous, it ends on no rank. The same holds for some collectives between nodes. Then only a
+/// short wait shows that a rank arrived late.
 void find_late(const Evidence& evidence, PendingCollective& wait) {
   const auto waited = [&](int rank) { return waited_seconds(*wait.collective->by_rank.at(rank), evidence.of(rank)); };
   double most = 0;
@@ -19,6 +20,14 @@ void find_late(const Evidence& evidence, PendingCollective& wait) {
   const auto is_late = [&](int rank) { return waited(rank) < most / 2; };
   std::ranges::copy_if(wait.waiting, std::back_inserter(wait.late), is_late);
   std::erase_if(wait.waiting, is_late);
+}
+
+/// Whether all ranks entered the collective, and it ended on none, because a rank reached its deadline. If a rank
+/// failed itself, or the launcher ended the ranks, they may have been in the middle of the collective.
+bool all_gave_up(const Evidence& evidence, const PendingCollective& wait) {
+  if (!wait.missing.empty() || !wait.late.empty() || evidence.ended_by_launcher) return false;
+  return std::ranges::none_of(evidence.records,
+                              [&](const FlightRecord& record) { return evidence.failed_itself(record.rank); });
 }
 
 /// Finds the waits in a collective from the start and end times that each rank recorded.
@@ -33,7 +42,7 @@ PendingCollective wait_by_times(const Evidence& evidence, const CollectiveRecord
       (found->second->ended < 0 ? wait.waiting : wait.late).push_back(member);
     }
   }
-  if (collective.is_rendezvous && wait.late.empty()) find_late(evidence, wait);
+  if (collective.is_rendezvous ? wait.late.empty() : all_gave_up(evidence, wait)) find_late(evidence, wait);
   return wait;
 }
 

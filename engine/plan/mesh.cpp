@@ -1,5 +1,7 @@
 #include "engine/plan/mesh.h"
 
+#include <fmt/format.h>
+
 namespace aliquot {
 namespace {
 
@@ -63,6 +65,42 @@ std::vector<int> Mesh::members(GroupId group, int rank) const {
     if (matches(coordinates(other))) members.push_back(other);
   }
   return members;
+}
+
+namespace {
+
+std::string kind_text(const Mesh& mesh, GroupId group, int rank) {
+  switch (group) {
+    case GroupId::kRank: return "rank";
+    case GroupId::kShard: return "shard group";
+    case GroupId::kReplica: return "replicate group";
+    case GroupId::kTensor: return "tensor group";
+    case GroupId::kPipeline: return "pipeline group";
+    case GroupId::kStage: return "group";
+    case GroupId::kWorld: return "world";
+    case GroupId::kPreviousStage:
+    case GroupId::kNextStage: break;
+  }
+  const std::vector<int> members = mesh.members(group, rank);
+  return fmt::format("pair of pipeline stages {} and {}", mesh.coordinates(members.front()).pipeline,
+                     mesh.coordinates(members.back()).pipeline);
+}
+
+}  // namespace
+
+std::string describe(const Mesh& mesh, GroupId group, int rank) {
+  const MeshCoordinates at = mesh.coordinates(rank);
+  const Varies in = varies(group);
+  std::string text = kind_text(mesh, group, rank), dimensions;
+  const auto add = [&](bool varies_in_group, int count, std::string_view dimension, int coordinate) {
+    if (varies_in_group || count == 1) return;
+    dimensions += fmt::format("{} {} {}", dimensions.empty() ? " of" : ",", dimension, coordinate);
+  };
+  add(in.pipeline || is_stage_pair(group), mesh.pipeline, "pipeline stage", at.pipeline);
+  add(in.replica, mesh.replica, "replica", at.replica);
+  add(in.shard, mesh.shard, "shard", at.shard);
+  add(in.tensor, mesh.tensor, "tensor", at.tensor);
+  return text + dimensions;
 }
 
 }  // namespace aliquot

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -71,6 +72,10 @@ struct Mesh {
 
   friend bool operator==(const Mesh&, const Mesh&) = default;
 };
+
+/// Describes the group that contains `rank`, for messages: "shard group of pipeline stage 1, replica 0". Names only the
+/// dimensions of the mesh that have several ranks. The same on all ranks of the group.
+std::string describe(const Mesh& mesh, GroupId group, int rank);
 
 }  // namespace aliquot
 #pragma GCC visibility pop

@@ -158,12 +158,15 @@ void Executor::begin(OperationId id) {
   }
   for (const BufferId buffer : begins_[id]) memory_.acquire(buffer);
   if (recorder_ != nullptr) recorder_->begin(lane, id, step_);
+  const bool is_recorded = is_model_code(what.verb) && world_.flight() != nullptr;
+  if (is_recorded) world_.flight()->begin_model_code(name(what.verb), label(id), what.micro_batch);
   if (faults_ != nullptr) faults_->before(lane, id, reported_step_);
   if (gradient_detector_ != nullptr) gradient_detector_->before(lane, id);
 }
 
 void Executor::end(OperationId id) {
   Stream& lane = stream(operation(id).lane);
+  if (is_model_code(operation(id).verb) && world_.flight() != nullptr) world_.flight()->end_model_code();
   if (faults_ != nullptr) faults_->after(lane, id, reported_step_);
   if (recorder_ != nullptr) recorder_->end(lane, id, step_);
   if (observed_here_[id]) lane.record(*events_[id]);

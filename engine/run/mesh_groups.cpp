@@ -10,16 +10,20 @@ namespace aliquot {
 
 MeshGroups::MeshGroups(World& world, const Mesh& mesh)
     : world_(world), mesh_(mesh), coordinates_(mesh.coordinates(world.rank())) {
+  if (world.flight() != nullptr) {
+    const auto& [pipeline, replica, shard, tensor] = coordinates_;
+    world.flight()->set_mesh({.counts = {mesh.pipeline, mesh.replica, mesh.shard, mesh.tensor},
+                              .coordinates = {pipeline, replica, shard, tensor}});
+  }
   for (std::size_t i = 0; i < kSplitGroups.size(); ++i) {
     const GroupId group = kSplitGroups[i];
     if (mesh.size(group) == world.rank_count()) continue;
     const bool used = group == GroupId::kShard || mesh.size(group) > 1;
     if (!used) continue;
     const int first = mesh.members(group, world.rank()).front();
-    groups_[i] = world.communicator().split(first, world.rank());
+    groups_[i] = world.communicator().split(first, world.rank(), describe(mesh, group, world.rank()));
   }
   if (mesh.pipeline > 1) split_pairs();
-  if (world.flight() != nullptr) world.flight()->set_mesh({mesh.pipeline, mesh.replica, mesh.shard, mesh.tensor});
 }
 
 /// Makes the communicators of neighboring stages. A stage may have two neighbors, but one split gives each rank only
@@ -39,7 +43,7 @@ void MeshGroups::split_pairs() {
 void MeshGroups::split_pairs(Verb direction, bool precedes, bool follows) {
   const GroupId group = precedes ? GroupId::kNextStage : follows ? GroupId::kPreviousStage : GroupId::kRank;
   const int first = mesh_.members(group, world_.rank()).front();
-  auto pair = world_.communicator().split(first, follows ? 1 : 0);
+  auto pair = world_.communicator().split(first, follows ? 1 : 0, describe(mesh_, group, world_.rank()));
   if (group == GroupId::kRank) return;
   const Verb verb = info(direction).group == group ? direction : counterpart(direction);
   pairs_[pair_index(verb)] = std::move(pair);

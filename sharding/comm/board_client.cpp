@@ -76,10 +76,10 @@ void AllRanksArrived::check_same_operation(int rank) const {
   const uint64_t packed = theirs.descriptions[place].load(std::memory_order_relaxed);
   if (packed == what.packed() && theirs.fingerprints[place].load(std::memory_order_relaxed) == what.fingerprint) return;
   // The other rank cannot pass this collective, so its current label belongs to it.
-  const std::string why =
-      mismatch_text(lane, value, {options.global_rank(options.rank), what, label_text(label.what, label.step)},
-                    {options.global_rank(rank), OperationDescription::unpack(packed),
-                     label_text(read_shared(theirs.label), theirs.step.load(std::memory_order_relaxed))});
+  const std::string why = mismatch_text(
+      {lane, value, options.group}, {options.global_rank(options.rank), what, label_text(label.what, label.step)},
+      {options.global_rank(rank), OperationDescription::unpack(packed),
+       label_text(read_shared(theirs.label), theirs.step.load(std::memory_order_relaxed))});
   client->abort(why);
   throw CommunicationError(why);
 }
@@ -141,10 +141,11 @@ void AllRanksArrived::check_ranks_in_bootstrap() const {
     // Read the counter again: a rank that has arrived meanwhile may already be in a later rendezvous.
     if (purpose.empty() || counter(r).reached(value)) continue;
     const std::string why = fmt::format(
-        "rank {} is in {} #{}{}, but rank {} is at a rendezvous to {}: all ranks must make the same calls in the same "
+        "rank {} is in {} #{}{}{}, but rank {} is at a rendezvous to {}: all ranks must make the same calls in the "
+        "same "
         "order",
         options.global_rank(options.rank), what.text(), value, label_text(label.what, label.step),
-        options.global_rank(r), purpose);
+        group_text(options.group), options.global_rank(r), purpose);
     client->abort(why);
     throw CommunicationError(why);
   }
@@ -164,8 +165,9 @@ void AllRanksArrived::throw_timeout(double waited_seconds) const {
   }
   const std::string place = is_arrival ? fmt::format("{} #{}", what.text(), value)
                                        : fmt::format("a wait for the {} lane of all ranks", name(lane));
-  const std::string why = fmt::format("rank {} waited {:g} s in {}{}{}", options.global_rank(options.rank),
-                                      waited_seconds, place, label_text(label.what, label.step), missing);
+  const std::string why =
+      fmt::format("rank {} waited {:g} s in {}{}{}{}", options.global_rank(options.rank), waited_seconds, place,
+                  label_text(label.what, label.step), group_text(options.group), missing);
   client->abort(why);
   throw CommunicationError(why);
 }

@@ -136,8 +136,9 @@ class Communicator {
   /// Returns every rank's bytes, in rank order. Lengths may differ. Blocks; for set-up.
   virtual std::vector<std::string> gather_objects(std::string_view own) = 0;
 
-  /// Returns the group of ranks with the same color, ordered by key, then by rank. Blocks.
-  virtual std::unique_ptr<Communicator> split(int color, int key) = 0;
+  /// Returns the group of ranks with the same color, ordered by key, then by rank. `name` describes the group in error
+  /// messages and flight records, for example "shard group of pipeline stage 1". Blocks.
+  virtual std::unique_ptr<Communicator> split(int color, int key, std::string_view name = {}) = 0;
 
   /// Makes all waiting calls of the group throw, with `why` as the reason. Callable from any thread at any time.
   virtual void abort(std::string_view why) noexcept = 0;

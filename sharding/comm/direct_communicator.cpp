@@ -133,10 +133,12 @@ class DirectCommunicator final : public Communicator {
 
   std::vector<std::string> gather_objects(std::string_view own) override { return bootstrap_->all_gather(own); }
 
-  std::unique_ptr<Communicator> split(int color, int key) override {
+  std::unique_ptr<Communicator> split(int color, int key, std::string_view name) override {
     const RankGroup group = agree_on_group(*bootstrap_, color, key);
+    DirectTransport transport = transport_;
+    transport.group = name;
     return make_direct_communicator(device_, bootstrap_->split(color, key), topology_of_group(topology_, group.members),
-                                    transport_);
+                                    transport);
   }
 
   void abort(std::string_view why) noexcept override {
@@ -150,6 +152,7 @@ class DirectCommunicator final : public Communicator {
             .rank_count = rank_count(),
             .timeout_seconds = transport_.timeout_seconds,
             .global_ranks = global_ranks_of(*bootstrap_),
+            .group = transport_.group,
             .aborted_elsewhere = [this](std::string* why) { return bootstrap_->aborted(why); },
             .has_returned = [this](int of_rank) { return bootstrap_->has_returned(of_rank); },
             .awaited_by = [this](int of_rank) { return bootstrap_->awaited_by(of_rank); }};

@@ -20,6 +20,7 @@ struct DirectTransport {
   std::function<std::unique_ptr<Signals>(Bootstrap&, NodeMemory&, const SignalsOptions&)> make_signals;
   std::function<std::unique_ptr<PeerMemory>(Bootstrap&, NodeMemory&, Device&)> make_peer_memory;
   double timeout_seconds = 600;
+  std::string group = {};  // name of the group, for messages; empty: the world
 };
 
 /// Returns the transport for host devices, with signals on a shared board and buffers in the node's memory. The caller

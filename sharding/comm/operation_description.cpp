@@ -132,11 +132,13 @@ std::string label_text(std::string_view what, int64_t step) {
   return what.empty() ? fmt::format(" (step {})", step) : fmt::format(" ({}, step {})", what, step);
 }
 
-std::string mismatch_text(Lane lane, uint64_t sequence, const RankOperation& own, const RankOperation& theirs) {
+std::string group_text(std::string_view group) { return group.empty() ? "" : fmt::format(" of the {}", group); }
+
+std::string mismatch_text(const CollectiveNumber& number, const RankOperation& own, const RankOperation& theirs) {
   const std::string here = own.what.text() + own.label, there = theirs.what.text() + theirs.label;
   return fmt::format(
-      "ranks disagree at collective #{} of the {} lane: rank {} is in {}, rank {} in {}{}; no data was exchanged",
-      sequence, name(lane), own.rank, here, theirs.rank, there,
+      "ranks disagree at collective #{} of the {} lane{}: rank {} is in {}, rank {} in {}{}; no data was exchanged",
+      number.sequence, name(number.lane), group_text(number.group), own.rank, here, theirs.rank, there,
       here == there ? ", at a different offset in its buffer" : "");
 }
 

@@ -46,6 +46,8 @@ OperationDescription describe_barrier(Label label);
 
 /// Returns text such as " (h.7, step 118)", or "" for an empty label.
 std::string label_text(std::string_view what, int64_t step);
+/// Returns " of the " and the name of the group, or "" for a group without a name.
+std::string group_text(std::string_view group);
 
 /// The collective that a rank has entered.
 struct RankOperation {
@@ -53,7 +55,13 @@ struct RankOperation {
   OperationDescription what;
   std::string label;  // from label_text()
 };
-/// Returns the error message for two ranks that arrived at collective `sequence` of a lane with different descriptions.
-std::string mismatch_text(Lane lane, uint64_t sequence, const RankOperation& own, const RankOperation& theirs);
+/// Identifies a collective of a lane of a group in error messages.
+struct CollectiveNumber {
+  Lane lane;
+  uint64_t sequence;
+  std::string_view group;
+};
+/// Returns the error message for two ranks that arrived at one collective with different descriptions.
+std::string mismatch_text(const CollectiveNumber& number, const RankOperation& own, const RankOperation& theirs);
 
 }  // namespace aliquot

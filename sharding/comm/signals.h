@@ -41,6 +41,7 @@ struct SignalsOptions {
   int rank_count = 1;
   double timeout_seconds = 600;
   std::vector<int> global_ranks{};  // the ranks' numbers in the world, for messages; empty: equal to the ranks
+  std::string group{};              // name of the group, for messages; empty: the world
   // The functions below are optional. They are called after a rank has waited for some time.
   /// Returns whether an abort occurred that is not on the board, and stores its reason in `why`.
   std::function<bool(std::string* why)> aborted_elsewhere{};

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -27,8 +28,26 @@ struct FlightEntry {
   bool is_rendezvous = false;
 };
 
-/// The maximum numbers of collectives and of rendezvous in a record.
-inline constexpr std::size_t kMaxFlightEntries = 256, kMaxFlightRendezvous = 64;
+/// One execution of model code: the forward, recompute or backward of a use. Times are as in FlightEntry.
+struct FlightModelCode {
+  std::string what;  // "backward h.1"
+  int32_t micro_batch = 0;
+  int64_t step = -1;
+  double begun = -1, ended = -1;
+};
+
+/// The numbers of ranks in each dimension of the mesh, and the coordinates of the record's rank.
+struct FlightMesh {
+  static constexpr std::array<std::string_view, 4> kDimensions = {"pipeline", "replica", "shard", "tensor"};
+  std::array<int, 4> counts{}, coordinates{};  // in the order of kDimensions
+};
+
+/// The maximum numbers of collectives, of rendezvous and of executions of model code in a record.
+inline constexpr std::size_t kMaxFlightEntries = 256, kMaxFlightRendezvous = 64, kMaxFlightModelCode = 16;
+
+/// The first line of a record. Version 1 has no end line and no rendezvous.
+inline constexpr std::string_view kFlightTitle = "aliquot flight record 2";
+inline constexpr std::string_view kFlightTitleWithoutEnd = "aliquot flight record 1";
 
 /// FlightRecord::why begins with this text if the rank did not fail, but its launcher ended it.
 inline constexpr std::string_view kEndedByLauncher = "told to end by the launcher";
@@ -36,17 +55,17 @@ inline constexpr std::string_view kEndedByLauncher = "told to end by the launche
 struct FlightRecord {
   std::string run;  // identifier of the run; the same on all ranks
   int rank = 0, rank_count = 1;
-  std::string why;     // the error message with which the rank ended
-  std::string place;   // what the rank's own thread was executing, if known
-  double written = 0;  // when the record was written, on the clock of the entries
-  /// The numbers of pipeline stages, of replicas, of shards and of tensor ranks. Rank numbers vary fastest with the
-  /// last one. Zeros if unknown.
-  std::array<int, 4> mesh = {};
-  std::string written_utc;               // the same time, such as "2026-11-22T03:00:12Z"; empty in version 1
-  std::vector<std::vector<int>> groups;  // world ranks of each group, which contains this rank
-  std::vector<FlightEntry> entries;      // at most kMaxFlightEntries, by increasing number
-  std::vector<FlightEntry> rendezvous;   // in order, at most kMaxFlightRendezvous
-  bool complete = true;                  // false: the file is truncated, and entries may be missing
+  std::string why;                          // the error message with which the rank ended
+  std::string place;                        // what the rank's own thread was executing, if known
+  double written = 0;                       // when the record was written, on the clock of the entries
+  std::string written_utc;                  // the same time, such as "2026-11-22T03:00:12Z"; empty in version 1
+  std::optional<FlightMesh> mesh;           // missing if no engine was made, and in older records
+  std::vector<std::vector<int>> groups;     // world ranks of each group, which contains this rank
+  std::vector<std::string> group_names;     // by group, see Communicator::split(); empty: no name
+  std::vector<FlightEntry> entries;         // at most kMaxFlightEntries, by increasing number
+  std::vector<FlightEntry> rendezvous;      // in order, at most kMaxFlightRendezvous
+  std::vector<FlightModelCode> model_code;  // in order, at most kMaxFlightModelCode
+  bool complete = true;                     // false: the file is truncated, and entries may be missing
 };
 
 /// Replaces control characters by spaces, so that `text` can be printed in one line of a file or terminal.

@@ -22,6 +22,16 @@ int64_t now_nanoseconds() {
 
 double seconds(int64_t nanoseconds) { return nanoseconds == 0 ? -1 : static_cast<double>(nanoseconds) * 1e-9; }
 
+/// Returns the second elements, sorted by the first.
+template <typename Item>
+std::vector<Item> in_order(std::vector<std::pair<uint64_t, Item>> numbered) {
+  std::ranges::sort(numbered, {}, &std::pair<uint64_t, Item>::first);
+  std::vector<Item> items;
+  items.reserve(numbered.size());
+  for (auto& [number, item] : numbered) items.push_back(std::move(item));
+  return items;
+}
+
 /// The list of all recorders of the process, for write_flight_records().
 struct RecorderRegistry {
   std::mutex mutex;
@@ -53,10 +63,16 @@ FlightRecorder::~FlightRecorder() {
   std::erase(recorder_registry().recorders, this);
 }
 
-int FlightRecorder::add_group(std::vector<int> members) {
+int FlightRecorder::add_group(std::vector<int> members, std::string_view name) {
   const std::lock_guard lock(mutex_);
   groups_.push_back(std::move(members));
+  group_names_.emplace_back(name);
   return static_cast<int>(groups_.size()) - 1;
+}
+
+void FlightRecorder::set_mesh(const FlightMesh& mesh) {
+  const std::lock_guard lock(mutex_);
+  mesh_ = mesh;
 }
 
 uint64_t FlightRecorder::issue(int group, Lane lane, uint64_t sequence, const OperationDescription& what,
@@ -108,14 +124,46 @@ void FlightRecorder::end_rendezvous(uint64_t number) noexcept {
     slot.ended.store(now_nanoseconds(), std::memory_order_relaxed);
 }
 
+void FlightRecorder::begin_model_code(std::string_view verb, Label unit, int32_t micro_batch) noexcept {
+  const uint64_t number = model_code_count_.load(std::memory_order_relaxed) + 1;
+  std::array<char, sizeof(SharedText)> what{};  // joined here, because recording does not allocate
+  std::size_t length = verb.copy(what.data(), what.size() - 1);
+  what[length++] = ' ';
+  length += unit.what.copy(what.data() + length, what.size() - length);
+  ModelCodeSlot& slot = model_code_slots_[number % model_code_slots_.size()];
+  slot.number.store(0, std::memory_order_relaxed);
+  slot.micro_batch.store(micro_batch, std::memory_order_relaxed);
+  slot.step.store(unit.step, std::memory_order_relaxed);
+  slot.begun.store(now_nanoseconds(), std::memory_order_relaxed);
+  slot.ended.store(0, std::memory_order_relaxed);
+  write_shared(slot.what, {what.data(), length});
+  slot.number.store(number, std::memory_order_release);
+  model_code_count_.store(number, std::memory_order_relaxed);
+}
+
+void FlightRecorder::end_model_code() noexcept {
+  const uint64_t number = model_code_count_.load(std::memory_order_relaxed);
+  model_code_slots_[number % model_code_slots_.size()].ended.store(now_nanoseconds(), std::memory_order_relaxed);
+}
+
+std::vector<FlightModelCode> FlightRecorder::recorded_model_code() const {
+  std::vector<std::pair<uint64_t, FlightModelCode>> numbered;
+  for (const ModelCodeSlot& slot : model_code_slots_) {
+    const uint64_t number = slot.number.load(std::memory_order_acquire);
+    if (number == 0) continue;
+    numbered.push_back({number,
+                        {.what = read_shared(slot.what),
+                         .micro_batch = slot.micro_batch,
+                         .step = slot.step,
+                         .begun = seconds(slot.begun),
+                         .ended = seconds(slot.ended)}});
+  }
+  return in_order(std::move(numbered));
+}
+
 void FlightRecorder::set_failure_location(std::string_view place) {
   const std::lock_guard lock(mutex_);
   if (place_.empty()) place_ = place;
-}
-
-void FlightRecorder::set_mesh(const std::array<int, 4>& mesh) {
-  const std::lock_guard lock(mutex_);
-  mesh_ = mesh;
 }
 
 /// Returns the recorded rendezvous, in order.
@@ -136,10 +184,7 @@ std::vector<FlightEntry> FlightRecorder::recorded_rendezvous() const {
                          .ended = seconds(slot.ended),
                          .is_rendezvous = true}});
   }
-  std::ranges::sort(numbered, {}, &std::pair<uint64_t, FlightEntry>::first);
-  std::vector<FlightEntry> entries;
-  for (auto& [number, entry] : numbered) entries.push_back(std::move(entry));
-  return entries;
+  return in_order(std::move(numbered));
 }
 
 FlightRecord FlightRecorder::record(std::string_view why) const {
@@ -166,9 +211,11 @@ FlightRecord FlightRecorder::record(std::string_view why) const {
   }
   std::ranges::sort(record.entries, {}, &FlightEntry::number);
   record.rendezvous = recorded_rendezvous();
+  record.model_code = recorded_model_code();
   const std::lock_guard lock(mutex_);
   record.place = place_;
   record.mesh = mesh_;
+  record.group_names = group_names_;
   record.groups = groups_;  // read after the entries, to include every group to which an entry refers
   return record;
 }

@@ -31,8 +31,11 @@ class FlightRecorder {
   FlightRecorder& operator=(const FlightRecorder&) = delete;
 
   int rank() const { return rank_; }
-  /// Adds a group and returns its number. `members` are world ranks, in the order of the group.
-  int add_group(std::vector<int> members);
+  /// Adds a group and returns its number. `members` are world ranks, in the order of the group. `name`: see
+  /// Communicator::split().
+  int add_group(std::vector<int> members, std::string_view name = {});
+  /// Later calls replace the mesh.
+  void set_mesh(const FlightMesh& mesh);
 
   /// Records that collective number `sequence` of the group's lane, counted from 1, was issued. Returns its number on
   /// this rank, which begin() and end() require.
@@ -45,12 +48,14 @@ class FlightRecorder {
   uint64_t begin_rendezvous(int group, uint64_t sequence, Label purpose) noexcept;
   void end_rendezvous(uint64_t number) noexcept;
 
+  /// Records that the rank's own thread began model code, such as "backward" of the unit `unit`, or ended it. Called
+  /// only on that thread.
+  void begin_model_code(std::string_view verb, Label unit, int32_t micro_batch) noexcept;
+  void end_model_code() noexcept;
+
   /// Sets what the rank's own thread was executing at a failure, e.g. "backward h.3 (operation 41 of 87, micro-batch 0,
   /// step 118)". Later calls have no effect.
   void set_failure_location(std::string_view place);
-
-  /// Sets FlightRecord::mesh. A later call replaces it.
-  void set_mesh(const std::array<int, 4>& mesh);
 
   FlightRecord record(std::string_view why) const;
   /// Stores the record in memory for write(), with the reason for the failure. Later calls have no effect.
@@ -69,8 +74,15 @@ class FlightRecorder {
     std::atomic<int64_t> step{-1}, issued{0}, begun{0}, ended{0};  // nanoseconds; 0: has not happened
     SharedText unit{};
   };
+  struct ModelCodeSlot {
+    std::atomic<uint64_t> number{0};  // from 1; 0 while the slot changes
+    std::atomic<int32_t> micro_batch{0};
+    std::atomic<int64_t> step{-1}, begun{0}, ended{0};  // nanoseconds; 0: has not happened
+    SharedText what{};
+  };
   Slot& slot(uint64_t number) { return slots_[number % kDepth]; }
   std::vector<FlightEntry> recorded_rendezvous() const;
+  std::vector<FlightModelCode> recorded_model_code() const;
   std::string capture_text(std::string_view why);
   void write_file(const std::string& text) const;
 
@@ -78,10 +90,12 @@ class FlightRecorder {
   std::string run_, directory_;
   std::array<Slot, kDepth> slots_;
   std::array<Slot, kMaxFlightRendezvous> rendezvous_slots_;
-  std::atomic<uint64_t> issued_count_{0}, rendezvous_count_{0};
-  mutable std::mutex mutex_;  // guards groups_, mesh_ and place_
+  std::array<ModelCodeSlot, kMaxFlightModelCode> model_code_slots_;
+  std::atomic<uint64_t> issued_count_{0}, rendezvous_count_{0}, model_code_count_{0};
+  mutable std::mutex mutex_;  // guards groups_, group_names_, mesh_ and place_
   std::vector<std::vector<int>> groups_;
-  std::array<int, 4> mesh_ = {};
+  std::vector<std::string> group_names_;
+  std::optional<FlightMesh> mesh_;
   std::string place_;
   std::mutex capture_mutex_;  // guards captured_text_
   std::string captured_text_;

@@ -12,11 +12,12 @@ namespace {
 
 class RecordingCommunicator final : public Communicator {
  public:
-  RecordingCommunicator(std::unique_ptr<Communicator> ranks, std::shared_ptr<FlightRecorder> recorder, bool timed)
+  RecordingCommunicator(std::unique_ptr<Communicator> ranks, std::shared_ptr<FlightRecorder> recorder, bool timed,
+                        std::string_view name)
       : recorder_(std::move(recorder)),
         ranks_(std::move(ranks)),
         timed_(timed),
-        group_(recorder_->add_group(members())) {}
+        group_(recorder_->add_group(members(), name)) {}
 
   int rank() const override { return ranks_->rank(); }
   int rank_count() const override { return ranks_->rank_count(); }
@@ -74,8 +75,8 @@ class RecordingCommunicator final : public Communicator {
     recorder_->end_rendezvous(number);
     return all;
   }
-  std::unique_ptr<Communicator> split(int color, int key) override {
-    return record_collectives(ranks_->split(color, key), recorder_, timed_);
+  std::unique_ptr<Communicator> split(int color, int key, std::string_view name) override {
+    return record_collectives(ranks_->split(color, key, name), recorder_, timed_, name);
   }
   void abort(std::string_view why) noexcept override { ranks_->abort(why); }
 
@@ -108,8 +109,9 @@ class RecordingCommunicator final : public Communicator {
 }  // namespace
 
 std::unique_ptr<Communicator> record_collectives(std::unique_ptr<Communicator> ranks,
-                                                 std::shared_ptr<FlightRecorder> recorder, bool timed) {
-  return std::make_unique<RecordingCommunicator>(std::move(ranks), std::move(recorder), timed);
+                                                 std::shared_ptr<FlightRecorder> recorder, bool timed,
+                                                 std::string_view name) {
+  return std::make_unique<RecordingCommunicator>(std::move(ranks), std::move(recorder), timed, name);
 }
 
 }  // namespace aliquot

@@ -29,10 +29,12 @@ Topology find_topology(MpiBootstrap& world) {
 }
 
 std::unique_ptr<Communicator> make_mpi_communicator(Device& device, std::unique_ptr<MpiBootstrap> world,
-                                                    Topology topology) {
-  if (!topology.one_node()) return std::make_unique<NodeCommunicator>(device, std::move(world), std::move(topology));
+                                                    Topology topology, std::string_view group) {
+  if (!topology.one_node())
+    return std::make_unique<NodeCommunicator>(device, std::move(world), std::move(topology), group);
   DirectTransport transport = host_direct_transport(world->timeout_seconds());
   transport.name = "mpi";
+  transport.group = group;
   transport.make_node_memory = make_process_node_memory;
   return make_direct_communicator(device, std::move(world), std::move(topology), transport);
 }

@@ -58,9 +58,9 @@ void MpiLane::poll(MpiRequests& messages, const Collective& collective, Describe
     options_.aborts->throw_if_posted();
     const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - started;
     if (waited.count() < options_.timeout_seconds) continue;
-    fail(fmt::format("rank {} waited {:g} s in {} #{}{}{}", global_rank(routes_.rank), options_.timeout_seconds,
+    fail(fmt::format("rank {} waited {:g} s in {} #{}{}{}{}", global_rank(routes_.rank), options_.timeout_seconds,
                      collective.what.text(), collective.sequence,
-                     label_text(collective.label.what, collective.label.step), describe()));
+                     label_text(collective.label.what, collective.label.step), group_text(options_.group), describe()));
   }
 }
 
@@ -86,7 +86,7 @@ void MpiLane::check_same_operation(const Collective& collective) const {
       continue;
     const std::string_view label(theirs.what.data(), theirs.what.size());
     fail(mismatch_text(
-        collective.lane, collective.sequence,
+        {collective.lane, collective.sequence, options_.group},
         {global_rank(routes_.rank), collective.what, label_text(collective.label.what, collective.label.step)},
         {global_rank(routes_.served_ranks[i]), OperationDescription::unpack(theirs.packed),
          label_text(label.substr(0, label.find('\0')), theirs.step)}));

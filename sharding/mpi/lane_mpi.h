@@ -34,6 +34,7 @@ class MpiLane {
     std::function<void(std::string_view)> abort;
     double timeout_seconds = 600;
     std::vector<int> global_ranks;  // the ranks' numbers in the world, for messages
+    std::string group = {};         // name of the group, for messages; empty: the world
   };
   MpiLane(Options options, const NodeRoutes& routes);
 

@@ -36,7 +36,8 @@ std::byte* address_of(SymmetricRange range) { return range.buffer->local() + ran
 
 }  // namespace
 
-NodeCommunicator::NodeCommunicator(Device& device, std::unique_ptr<MpiBootstrap> world, Topology topology)
+NodeCommunicator::NodeCommunicator(Device& device, std::unique_ptr<MpiBootstrap> world, Topology topology,
+                                   std::string_view group)
     : device_(device),
       world_(std::move(world)),
       topology_(std::move(topology)),
@@ -45,15 +46,16 @@ NodeCommunicator::NodeCommunicator(Device& device, std::unique_ptr<MpiBootstrap>
       node_memory_(make_process_node_memory(*node_)),
       peer_memory_(make_host_peer_memory(*node_memory_, device.ledger(), *node_)) {
   std::vector<Board> boards;
-  entry_signals_ = make_signals(world_->timeout_seconds() + kGraceSeconds, &boards);
-  phase_signals_ = make_signals(world_->timeout_seconds() + 2 * kGraceSeconds, &boards);
+  entry_signals_ = make_signals(world_->timeout_seconds() + kGraceSeconds, group, &boards);
+  phase_signals_ = make_signals(world_->timeout_seconds() + 2 * kGraceSeconds, group, &boards);
   entry_board_.emplace(boards.front());
   bridge_ = std::make_unique<AbortBridge>(world_->aborts(), node_->channels(), std::move(boards));
   const MpiLane::Options lane_options{.world = world_->comm(),
                                       .aborts = &world_->aborts(),
                                       .abort = [this](std::string_view why) { abort(why); },
                                       .timeout_seconds = world_->timeout_seconds(),
-                                      .global_ranks = global_ranks_of(*world_)};
+                                      .global_ranks = global_ranks_of(*world_),
+                                      .group = std::string(group)};
   const int64_t staging_places = reduce_staging_places(topology_);
   for (auto& lane_state : lane_states_) lane_state = std::make_unique<LaneState>(lane_options, staging_places, routes_);
   const int64_t all_reduce_table_bytes =
@@ -72,13 +74,15 @@ NodeCommunicator::~NodeCommunicator() {
   if (mpi_failed()) (void)all_reduce_table_.release();
 }
 
-std::unique_ptr<Signals> NodeCommunicator::make_signals(double timeout_seconds, std::vector<Board>* boards) {
+std::unique_ptr<Signals> NodeCommunicator::make_signals(double timeout_seconds, std::string_view group,
+                                                        std::vector<Board>* boards) {
   auto memory = node_memory_->map(Board::size_bytes(node_->rank_count()), "signals");
   boards->emplace_back(memory->writable, node_->rank_count());
   return make_host_signals(std::move(memory), {.rank = node_->rank(),
                                                .rank_count = node_->rank_count(),
                                                .timeout_seconds = timeout_seconds,
-                                               .global_ranks = global_ranks_of(*node_)});
+                                               .global_ranks = global_ranks_of(*node_),
+                                               .group = std::string(group)});
 }
 
 std::string NodeCommunicator::describe() const {
@@ -287,9 +291,10 @@ double* NodeCommunicator::all_reduce_operands(Lane lane) const {
 
 void NodeCommunicator::barrier(Stream& stream, Label label) { arrive_and_wait(stream, describe_barrier(label), label); }
 
-std::unique_ptr<Communicator> NodeCommunicator::split(int color, int key) {
+std::unique_ptr<Communicator> NodeCommunicator::split(int color, int key, std::string_view name) {
   const RankGroup group = agree_on_group(*world_, color, key);
-  return make_mpi_communicator(device_, world_->split_mpi(color, key), topology_of_group(topology_, group.members));
+  return make_mpi_communicator(device_, world_->split_mpi(color, key), topology_of_group(topology_, group.members),
+                               name);
 }
 
 void NodeCommunicator::copy(Stream& stream, std::byte* to, SymmetricRange from, int peer, int64_t skip_bytes,

@@ -24,7 +24,7 @@ namespace aliquot {
 /// synchronize again. Phase 4 is omitted if ranks use only data that they received themselves.
 class NodeCommunicator final : public Communicator {
  public:
-  NodeCommunicator(Device& device, std::unique_ptr<MpiBootstrap> world, Topology topology);
+  NodeCommunicator(Device& device, std::unique_ptr<MpiBootstrap> world, Topology topology, std::string_view group);
   ~NodeCommunicator() override;
 
   int rank() const override { return world_->rank(); }
@@ -50,7 +50,7 @@ class NodeCommunicator final : public Communicator {
   }
 
   std::vector<std::string> gather_objects(std::string_view own) override { return world_->all_gather(own); }
-  std::unique_ptr<Communicator> split(int color, int key) override;
+  std::unique_ptr<Communicator> split(int color, int key, std::string_view name) override;
   void abort(std::string_view why) noexcept override { bridge_->abort(why); }
 
  private:
@@ -71,7 +71,7 @@ class NodeCommunicator final : public Communicator {
     int64_t part_bytes = 0;
   };
 
-  std::unique_ptr<Signals> make_signals(double timeout_seconds, std::vector<Board>* boards);
+  std::unique_ptr<Signals> make_signals(double timeout_seconds, std::string_view group, std::vector<Board>* boards);
   double* all_reduce_operands(Lane lane) const;
   LaneState& lane_state(const Stream& stream) { return *lane_states_[static_cast<std::size_t>(stream.lane())]; }
   /// Makes later work on the stream wait until all ranks have arrived at this collective.

@@ -27,6 +27,7 @@ class NcclCommunicator final : public Communicator {
       : device_(device),
         topology_(setup.topology),
         options_(setup.options),
+        group_(setup.group),
         make_node_memory_(setup.make_node_memory),
         peers_(std::make_shared<NcclPeers>(setup)),
         handle_(parent == nullptr ? std::make_shared<NcclHandle>(device, peers_, options_)
@@ -127,12 +128,13 @@ class NcclCommunicator final : public Communicator {
 
   std::vector<std::string> gather_objects(std::string_view own) override { return peers_->bootstrap().all_gather(own); }
 
-  std::unique_ptr<Communicator> split(int color, int key) override {
+  std::unique_ptr<Communicator> split(int color, int key, std::string_view name) override {
     const RankGroup group = agree_on_group(peers_->bootstrap(), color, key);
     NcclSetup setup{.bootstrap = peers_->bootstrap().split(color, key),
                     .topology = topology_of_group(topology_, group.members),
                     .make_node_memory = make_node_memory_,
-                    .options = options_};
+                    .options = options_,
+                    .group = std::string(name)};
     // NCCL requires nonnegative colors, so the color of each new group is the rank of its first member in this group.
     return std::make_unique<NcclCommunicator>(device_, std::move(setup), this, group.members.front());
   }
@@ -155,7 +157,7 @@ class NcclCommunicator final : public Communicator {
   void run(Stream& stream, const OperationDescription& what, Label label, Issue issue) {
     cuda_device(stream).make_current();
     auto& cuda = static_cast<CudaStream&>(stream);
-    const CollectiveCall call{what, ++issued_counts_[index(stream.lane())], stream.lane(), label};
+    const CollectiveCall call{what, ++issued_counts_[index(stream.lane())], stream.lane(), label, group_};
     handle_->throw_if_failed(call.text());
     try {
       peers_->arrive_and_wait(call);
@@ -185,6 +187,7 @@ class NcclCommunicator final : public Communicator {
   CudaDevice& device_;
   Topology topology_;
   NcclOptions options_;
+  std::string group_;
   std::function<std::unique_ptr<NodeMemory>(Bootstrap&)> make_node_memory_;
   std::shared_ptr<NcclPeers> peers_;
   std::shared_ptr<NcclHandle> handle_;

@@ -38,6 +38,7 @@ struct NcclSetup {
   /// for them.
   std::function<std::unique_ptr<NodeMemory>(Bootstrap&)> make_node_memory{};
   NcclOptions options;
+  std::string group = {};  // name of the group, for messages; empty: the world
 };
 
 /// Returns a communicator that uses one NCCL communicator for the ranks of the bootstrap. Buffers are registered with

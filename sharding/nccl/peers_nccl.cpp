@@ -5,7 +5,7 @@
 namespace aliquot {
 
 std::string CollectiveCall::text() const {
-  return fmt::format("{} #{}{}", what.text(), sequence, label_text(label.what, label.step));
+  return fmt::format("{} #{}{}{}", what.text(), sequence, label_text(label.what, label.step), group_text(group));
 }
 
 NcclPeers::NcclPeers(NcclSetup& setup) : bootstrap_(std::move(setup.bootstrap)) {
@@ -17,6 +17,7 @@ NcclPeers::NcclPeers(NcclSetup& setup) : bootstrap_(std::move(setup.bootstrap)) 
                                  .rank_count = rank_count(),
                                  .timeout_seconds = setup.options.timeout_seconds,
                                  .global_ranks = global_ranks_of(*bootstrap_),
+                                 .group = setup.group,
                                  .aborted_elsewhere = [this](std::string* why) { return bootstrap_->aborted(why); }});
 }
 

@@ -17,6 +17,7 @@ struct CollectiveCall {
   uint64_t sequence = 0;  // number of the collective in its lane, from 1
   Lane lane = Lane::kCompute;
   Label label;
+  std::string_view group;  // name of the group; empty: the world
 
   std::string text() const;  // e.g. "reduce-scatter of 4096 float32 #12 (h.7, step 118)": the 12th
 };

@@ -93,6 +93,11 @@ std::vector<std::string> flight_seeds() {
     record.written = 12.5;
     record.written_utc = "2026-11-22T03:00:12Z";
     record.groups = {{0, 1, 2}, {1, 2}};
+    if (timed) {
+      record.mesh = {{3, 1, 1, 1}, {1, 0, 0, 0}};
+      record.group_names = {"world", "pair of pipeline stages 1 and 2"};
+      record.model_code = {{"forward h.1", 0, 7, 1.5, 2.5}, {"backward h.1", 0, 7, 3, -1}};
+    }
     for (const uint64_t number : {uint64_t{1}, uint64_t{2}, uint64_t{3}}) {
       FlightEntry entry;
       entry.number = entry.sequence = number;

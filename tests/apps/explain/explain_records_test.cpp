@@ -56,6 +56,16 @@ void add_rendezvous(FlightRecord& record, std::string_view purpose, double begun
 
 bool lacks(const std::string& text, std::string_view part) { return text.find(part) == std::string::npos; }
 
+/// Reports of runs without a pipeline have no lines about pipeline stages.
+TEST(ExplainRecords, CoordinatesAreNamedWithReplicas) {
+  std::vector<FlightRecord> records{record_of(0, 3, kEnded), record_of(1, 3, kEnded), record_of(2, 3, kEnded)};
+  for (FlightRecord& record : records) record.mesh = {{1, 3, 1, 1}, {0, record.rank, 0, 0}};
+  expect_contains(explain(records), {"\nrank 1 (replica 1): same message as rank 0\n"});
+  EXPECT_TRUE(lacks(explain(records), "pipeline stage"));
+  for (FlightRecord& record : records) record.mesh = {{1, 1, 3, 1}, {0, 0, record.rank, 0}};
+  expect_contains(explain(records), {"\nrank 1: same message as rank 0\n"});
+}
+
 /// When the launcher ends the ranks, they may be at different operations of a step.
 TEST(ExplainRecords, RanksEndedByTheLauncherAreNotBlamed) {
   const std::string text = explain({record_of(0, 3, kEnded), record_of(1, 2, kEnded), record_of(2, 3, kEnded)});

@@ -178,34 +178,6 @@ TEST_F(Explain, NamesTheKilledRankWithoutARecord) {
                                 "told to end by the launcher (SIGTERM)"});
 }
 
-/// Ranks of a pipeline are named with their stage. Other stages that wait for the failed one are not blamed.
-TEST_F(Explain, NamesThePipelineStageOfAKilledRank) {
-  if (!test::has_mpi()) GTEST_SKIP() << "mpirun is not installed, or the build does not include MPI";
-  const std::string records = directory_.path().string();
-  test::run_program("/usr/bin/env",
-                    {"mpirun", "-n", "4", test::aliquot_program(), "train", "--layers", "1", "--width", "32", "--steps",
-                     "4", "--threads", "1", "--pipeline", "2", "--accumulate", "4", "--quiet"},
-                    test::mpirun_environment({"ALIQUOT_FAULT=rank=2,step=3,op=backward,kind=kill",
-                                              "ALIQUOT_FLIGHT_DIR=" + records, "OMPI_MCA_rmaps_base_oversubscribe=1"}));
-  expect_contains(explained(), {"Rank 2 never reached collective #",
-                                "  rank 2 (pipeline stage 1 of 2, shard 0 of 2) left no record: it was killed",
-                                "\nrank 1 (pipeline stage 0 of 2, shard 1 of 2): "});
-}
-
-TEST_F(Explain, NamesThePipelineStageOfALateRank) {
-  const std::string records = directory_.path().string();
-  const test::CommandResult result =
-      test::run_program(test::aliquot_program(),
-                        {"train", "--layers", "2", "--width", "32", "--steps", "4", "--threads", "1", "--ranks", "3",
-                         "--pipeline", "3", "--accumulate", "4", "--timeout", "1", "--quiet"},
-                        {"ALIQUOT_FAULT=rank=1,step=3,op=forward,kind=slow:3s", "ALIQUOT_FLIGHT_DIR=" + records});
-  EXPECT_NE(result.code, 0);
-  const std::string text = explained();
-  EXPECT_TRUE(std::regex_search(text, std::regex("\nRank 1 (never )?reached [^\n]*transfer of [0-9]+ bytes \\(stage")))
-      << text;
-  expect_contains(text, {"\nrank 1 (pipeline stage 1 of 3): "});
-}
-
 TEST_F(Explain, RejectsFilesThatAreNotRecords) {
   const auto refused = [](const std::vector<std::string>& files) {
     std::vector<std::string> words{"doctor", "--explain"};

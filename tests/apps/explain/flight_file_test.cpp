@@ -1,5 +1,4 @@
 // Tests how flight records are written to files and read from them.
-#include <array>
 #include <atomic>
 #include <csignal>
 #include <gtest/gtest.h>
@@ -13,11 +12,15 @@
 #include "kernels/system/error.h"
 #include "kernels/system/log.h"
 #include "sharding/flight/flight_recorder.h"
+#include "tests/apps/explain/flight_text.h"
 #include "tests/checkpoint/support.h"
 #include "tests/support/failing_world.h"
 
 namespace aliquot {
 namespace {
+
+using test::refusal_of;
+using test::with;
 
 /// After a rank has failed, the launcher may end it before it writes its record. The file must still contain the
 /// failure.
@@ -99,34 +102,6 @@ std::string small_flight() {
   for (const uint64_t sequence : {1, 2})
     recorder.issue(group, Lane::kReduce, sequence, describe_barrier({"h.1"}), {"h.1"});
   return flight_text(recorder.record("rank 2 failed"));
-}
-
-std::string with(std::string text, std::string_view old, std::string_view other) {
-  const std::size_t at = text.find(old);
-  EXPECT_NE(at, std::string::npos) << old;
-  return text.replace(at, old.size(), other);
-}
-
-std::string refusal_of(const std::string& text) {
-  try {
-    parse_flight(text, "it");
-  } catch (const UsageError& error) {
-    return error.what();
-  }
-  return "accepted";
-}
-
-TEST(FlightFile, HasTheMesh) {
-  FlightRecorder recorder(5, 12, "0123", "");
-  EXPECT_EQ(flight_text(recorder.record("")).find("mesh"), std::string::npos);
-  recorder.set_mesh({3, 2, 2, 1});
-  const std::string text = flight_text(recorder.record("rank 5 failed"));
-  EXPECT_EQ(parse_flight(text, "it").mesh, (std::array{3, 2, 2, 1}));
-  EXPECT_EQ(flight_text(parse_flight(text, "it")), text);
-  expect_contains(explain({parse_flight(text, "it")}),
-                  {"\nrank 5 (pipeline stage 1 of 3, replica 0 of 2, shard 1 of 2): rank 5 failed\n"});
-  for (const std::string bad : {"3 2 2", "3 2 2 1 1", "3 2 1 1", "0 2 2 1", "12 -1 1 1", "a 2 2 1", ""})
-    EXPECT_NE(refusal_of(with(text, "mesh\t3 2 2 1", "mesh\t" + bad)), "accepted") << bad;
 }
 
 TEST(FlightFile, RejectsInconsistentRecords) {

@@ -92,5 +92,35 @@ TEST(Mesh, PeerGroupsHaveConsecutiveIndices) {
   EXPECT_FALSE(is_peer_group(GroupId::kWorld));
 }
 
+TEST(Mesh, DescribesGroupsByTheDimensionsWithSeveralRanks) {
+  const Mesh mesh{.pipeline = 2, .replica = 2, .shard = 2};
+  EXPECT_EQ(describe(mesh, GroupId::kShard, 5), "shard group of pipeline stage 1, replica 0");
+  EXPECT_EQ(describe(mesh, GroupId::kReplica, 5), "replicate group of pipeline stage 1, shard 1");
+  EXPECT_EQ(describe(mesh, GroupId::kPipeline, 5), "pipeline group of replica 0, shard 1");
+  EXPECT_EQ(describe(mesh, GroupId::kStage, 5), "group of pipeline stage 1");
+  EXPECT_EQ(describe(mesh, GroupId::kWorld, 5), "world");
+  EXPECT_EQ(describe(mesh, GroupId::kPreviousStage, 5), "pair of pipeline stages 0 and 1 of replica 0, shard 1");
+  EXPECT_EQ(describe({.pipeline = 4}, GroupId::kNextStage, 1), "pair of pipeline stages 1 and 2");
+  EXPECT_EQ(describe({.pipeline = 3, .ring = true}, GroupId::kNextStage, 2), "pair of pipeline stages 2 and 0");
+  EXPECT_EQ(describe({.shard = 4}, GroupId::kShard, 1), "shard group");
+}
+
+/// Messages of one collective name its group, whichever rank writes them.
+TEST(Mesh, DescriptionsAreEqualOnAllRanksOfAGroup) {
+  for (const Mesh& mesh : meshes()) {
+    for (const GroupId group : kGroups) {
+      for (int rank = 0; rank < mesh.rank_count(); ++rank) {
+        for (const int member : mesh.members(group, rank))
+          EXPECT_EQ(describe(mesh, group, member), describe(mesh, group, rank));
+      }
+    }
+    for (int rank = 0; rank < mesh.rank_count(); ++rank) {
+      const std::vector<int> pair = mesh.members(GroupId::kNextStage, rank);
+      if (pair.size() == 2)
+        EXPECT_EQ(describe(mesh, GroupId::kPreviousStage, pair[1]), describe(mesh, GroupId::kNextStage, pair[0]));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace aliquot

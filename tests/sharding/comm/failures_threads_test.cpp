@@ -3,6 +3,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <stdexcept>
 #include <thread>
@@ -30,6 +31,29 @@ TEST(Failures, DeadlineErrorNamesTheRankThatNeverArrived) {
     expect_contains(
         message, {"waited 0.3 s in barrier #2 (h.7, step 118)", "rank 1 never arrived", "barrier #1 (h.3, step 117)"});
   }
+}
+
+/// Ranks may be in several groups, so the message names the group of the collective, if it has a name.
+TEST(Failures, DeadlineErrorNamesTheGroup) {
+  for (const bool is_named : {false, true}) {
+    const auto message = failure_of(4, [&](World& world) {
+      const std::string name = is_named ? fmt::format("shard group of pipeline stage {}", world.rank() / 2) : "";
+      const auto pair = world.communicator().split(world.rank() / 2, world.rank(), name);
+      if (world.rank() == 3) std::this_thread::sleep_for(std::chrono::milliseconds(800));
+      if (world.rank() == 2) barrier(world, *pair, Lane::kReduce, {"h.7", 118});
+    });
+    expect_contains(message, {is_named ? "rank 2 waited 0.3 s in barrier #1 (h.7, step 118) of the shard group of "
+                                         "pipeline stage 1; rank 3 never arrived"
+                                       : "rank 2 waited 0.3 s in barrier #1 (h.7, step 118); rank 3 never arrived"});
+  }
+}
+
+TEST(Failures, DisagreementNamesTheGroup) {
+  const auto message = failure_of(2, [](World& world) {
+    const auto group = world.communicator().split(0, world.rank(), "replicate group of shard 0");
+    barrier(world, *group, Lane::kReduce, {world.rank() == 0 ? "h.1" : "h.2", 7});
+  });
+  expect_contains(message, {"ranks disagree at collective #1 of the reduce lane of the replicate group of shard 0: "});
 }
 
 /// A rank that returns early must be reported immediately and not at the deadline.

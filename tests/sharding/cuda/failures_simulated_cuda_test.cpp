@@ -58,6 +58,22 @@ TEST_P(GpuFailures, DeadlineErrorNamesTheRankThatNeverArrived) {
                   {"waited 0.7 s in barrier #2 (h.7, step 118)", "rank 1 never arrived", "barrier #1 (h.3, step 117)"});
 }
 
+TEST_P(GpuFailures, DeadlineErrorNamesTheGroup) {
+  const auto message = failure_of(
+      4,
+      [](World& world) {
+        const auto pair = world.communicator().split(world.rank() / 2, world.rank(), "shard group of a replica");
+        if (world.rank() == 3) std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+        if (world.rank() != 2) return;
+        const auto stream = world.device().make_stream(Lane::kReduce);
+        pair->barrier(*stream, {"h.7", 118});
+        stream->synchronize();
+      },
+      0.7);
+  expect_contains(message, {"rank 2 waited 0.7 s in barrier #1 (h.7, step 118) of the shard group of a replica; rank 3 "
+                            "never arrived"});
+}
+
 TEST_P(GpuFailures, ExceptionOnOneRankStopsAllRanks) {
   const auto message = failure_of(4, [](World& world) {
     if (world.rank() == 2) throw std::runtime_error("the disk is gone");
@@ -130,7 +146,8 @@ std::string hang_message(int issued_count, int matched_count) {
     auto ranks = make_nccl_communicator(*device, {.bootstrap = make_threads_bootstrap(store, r),
                                                   .topology = Topology::one_host(2),
                                                   .make_node_memory = {},
-                                                  .options = {.timeout_seconds = 0.5}});
+                                                  .options = {.timeout_seconds = 0.5},
+                                                  .group = "shard group of replica 1"});
     ranks->gather_objects("made");
     const auto stream = device->make_stream(Lane::kGather);
     try {
@@ -149,13 +166,17 @@ std::string hang_message(int issued_count, int matched_count) {
 }
 
 TEST(NcclWatchdogTest, CollectiveThatNeverCompletesOnTheGpuIsAborted) {
-  expect_contains(hang_message(1, 0), {"rank 0 waited 0.5 s for the GPU to complete barrier #1 (h.2, step 0)",
-                                       "another rank never issued it"});
+  expect_contains(
+      hang_message(1, 0),
+      {"rank 0 waited 0.5 s for the GPU to complete barrier #1 (h.2, step 0) of the shard group of replica 1; ",
+       "another rank never issued it"});
 }
 
 TEST(NcclWatchdogTest, ErrorNamesTheFirstUnmatchedCollective) {
-  expect_contains(hang_message(100, 80), {"rank 0 waited 0.5 s for the GPU to complete barrier #81 (h.2, step 80)",
-                                          "another rank never issued it"});
+  expect_contains(
+      hang_message(100, 80),
+      {"rank 0 waited 0.5 s for the GPU to complete barrier #81 (h.2, step 80) of the shard group of replica 1; ",
+       "another rank never issued it"});
 }
 
 TEST(GpuWorlds, NcclRejectsRanksThatShareAGpu) {
