@@ -71,6 +71,20 @@ TEST(PipelineOptions, ReplicasAndBudgetsDoNotChangeWithThePipeline) {
   expect_same_with_pipelines("--model llama-nano --tied on --zero-stage 3 --memory-budget 2MiB");
 }
 
+/// The file sets the number of stages, micro-batches and recomputation. Its batch counts the ranks of one stage.
+TEST(PipelineOptions, DeepspeedFilesSetThePipeline) {
+  const test::TemporaryDirectory directory;
+  const std::string file = directory.path() / "ds.json";
+  std::ofstream(file) << R"({"train_batch_size": 16, "gradient_accumulation_steps": 8, "gradient_clipping": 1,
+      "zero_optimization": {"stage": 2}, "pipeline": {"stages": 2, "activation_checkpoint_interval": 1}})";
+  const std::string model = "--model llama-nano --tied off ";
+  const RunResults read = train(4, model + "--lr 0.01 --deepspeed " + file);
+  const std::string flags = "--lr 0.01 --schedule constant --zero-stage 2 ";
+  expect_equal(read, train(4, model + flags + "--pipeline 2 --recompute block"), "the same options");
+  expect_equal(read, train(2, model + flags), "without a pipeline");
+  expect_planned_is_measured(read, 2, file);
+}
+
 /// A gradient that is not finite on one stage. All stages skip the step, and with fp16 all reduce the loss scale.
 TEST(PipelineOptions, AStepWithAnOverflowOnOneStageIsSkippedOnAllStages) {
   const auto fault_on = [](int rank) {
