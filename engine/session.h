@@ -106,6 +106,7 @@ class Session {
   void recompute(std::span<const UnitId> units);
   void skip_use();
   void skip_rest_of_passes();
+  void finish_abandoned_passes();
   const Operation& next_operation() const { return active_->operation(active_->next()); }
   bool is_next(std::span<const UnitId> units) const;
   std::string unit_names(std::span<const UnitId> units) const;

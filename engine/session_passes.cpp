@@ -206,17 +206,19 @@ void Session::skip_rest_of_passes() {
   while (!active_->at_end_of_passes()) skip_use();
 }
 
+void Session::finish_abandoned_passes() {
+  if (options_.update_in_backward) {
+    unusable_ = true;
+    throw FaultError(
+        "a step with EngineOptions::update_in_backward cannot be abandoned, because some units are already updated");
+  }
+  if (micro_batch_ < 0) executor_.set_reported_step(decider_.step_count() + 1);
+  skip_rest_of_passes();
+}
+
 StepReport Session::step() {
   require_nothing_live();
-  if (abandoned_) {
-    if (options_.update_in_backward) {
-      unusable_ = true;
-      throw FaultError(
-          "a step with EngineOptions::update_in_backward cannot be abandoned, because some units are already updated");
-    }
-    if (micro_batch_ < 0) executor_.set_reported_step(decider_.step_count() + 1);
-    skip_rest_of_passes();
-  }
+  if (abandoned_) finish_abandoned_passes();
   refuse_unfinished_evaluation();
   if (micro_batch_ < 0 && !abandoned_) throw UsageError("step() was called before micro_batch()");
   if (evaluates() || !executor_.at_end_of_passes()) {

@@ -26,27 +26,32 @@ MeshGroups::MeshGroups(World& world, const Mesh& mesh)
   if (mesh.pipeline > 1) split_pairs();
 }
 
-/// Makes the communicators of neighboring stages. A stage may have two neighbors, but one split gives each rank only
-/// one communicator. So the boundaries are split in rounds: those after even stages, those after odd stages, and, in a
-/// ring, the boundary after the last stage.
+/// A stage may have two neighbors, but one split gives each rank only one communicator. So the boundaries are split in
+/// rounds.
 void MeshGroups::split_pairs() {
-  const int last = mesh_.pipeline - 1, stage = coordinates_.pipeline;
-  for (const Verb direction : kDirections) {
-    for (const int odd : {0, 1})
-      split_pairs(direction, stage % 2 == odd && stage < last, stage % 2 != odd && stage > 0);
-    if (mesh_.ring) split_pairs(direction, stage == last, stage == 0);
+  for (const std::optional<Verb> verb : pair_rounds()) {
+    const GroupId group = verb ? info(*verb).group : GroupId::kRank;
+    const int rank = world_.rank(), first = mesh_.members(group, rank).front();
+    auto pair = world_.communicator().split(first, first == rank ? 0 : 1, describe(mesh_, group, rank));
+    if (verb) pairs_[pair_index(*verb)] = std::move(pair);  // otherwise this rank is alone in the round
   }
 }
 
-/// `precedes` or `follows` is true if this stage is the earlier or the later stage of a boundary in this round. Other
-/// ranks also take part in the split, which is collective, and discard their communicator.
-void MeshGroups::split_pairs(Verb direction, bool precedes, bool follows) {
-  const GroupId group = precedes ? GroupId::kNextStage : follows ? GroupId::kPreviousStage : GroupId::kRank;
-  const int first = mesh_.members(group, world_.rank()).front();
-  auto pair = world_.communicator().split(first, follows ? 1 : 0, describe(mesh_, group, world_.rank()));
-  if (group == GroupId::kRank) return;
-  const Verb verb = info(direction).group == group ? direction : counterpart(direction);
-  pairs_[pair_index(verb)] = std::move(pair);
+/// The rounds of each direction: the boundaries after even stages, those after odd stages, and, in a ring, the boundary
+/// after the last stage.
+std::vector<std::optional<Verb>> MeshGroups::pair_rounds() const {
+  const int last = mesh_.pipeline - 1, stage = coordinates_.pipeline;
+  std::vector<std::optional<Verb>> rounds;
+  const auto add = [&](Verb direction, bool precedes, bool follows) {
+    const GroupId group = precedes ? GroupId::kNextStage : GroupId::kPreviousStage;
+    const Verb verb = info(direction).group == group ? direction : counterpart(direction);
+    rounds.push_back(precedes || follows ? std::optional(verb) : std::nullopt);
+  };
+  for (const Verb direction : kDirections) {
+    for (const int odd : {0, 1}) add(direction, stage % 2 == odd && stage < last, stage % 2 != odd && stage > 0);
+    if (mesh_.ring) add(direction, stage == last, stage == 0);
+  }
+  return rounds;
 }
 
 Communicator& MeshGroups::at(GroupId group) const {

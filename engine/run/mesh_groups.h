@@ -3,6 +3,8 @@
 
 #include <array>
 #include <memory>
+#include <optional>
+#include <vector>
 
 #include "engine/plan/mesh.h"
 #include "engine/plan/verbs.h"
@@ -36,6 +38,10 @@ class MeshGroups {
   static constexpr std::size_t pair_index(Verb verb) {
     return (transfers_activations(verb) ? 0 : 2) + (info(verb).group == GroupId::kNextStage ? 1 : 0);
   }
+  /// The rounds in which pairs of ranks make collective calls. In each round, a rank calls with at most one neighbor:
+  /// the entry is the verb of pair(), or empty. Two ranks of a pair call in the same round, so no rank waits for a
+  /// neighbor that waits for another rank.
+  std::vector<std::optional<Verb>> pair_rounds() const;
   /// Whether this rank has a neighbor in the group kPreviousStage or kNextStage.
   bool has_neighbor(GroupId pair) const { return mesh_.members(pair, world_.rank()).size() == 2; }
 
@@ -43,7 +49,6 @@ class MeshGroups {
   static constexpr std::array kSplitGroups{GroupId::kShard, GroupId::kReplica, GroupId::kPipeline, GroupId::kStage};
 
   void split_pairs();
-  void split_pairs(Verb direction, bool precedes, bool follows);
 
   World& world_;
   Mesh mesh_;

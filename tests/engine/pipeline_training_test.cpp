@@ -6,6 +6,7 @@
 
 #include "tests/engine/blocks_training.h"
 #include "tests/support/adversarial_device.h"
+#include "tests/support/scoped_ranks_per_node.h"
 #include "tests/support/usage_error_message.h"
 
 namespace aliquot {
@@ -125,6 +126,18 @@ TEST(PipelineTraining, GatherForSetsTheNumberOfGathers) {
   EXPECT_EQ(gathers.back(), kUnits);
   for (std::size_t i = 1; i < gathers.size(); ++i) EXPECT_LT(gathers[i], gathers[i - 1]) << i;
   EXPECT_LE(gathers.front(), 2 * kMicroBatches * kUnits);
+}
+
+/// A stage within one node views shards, and a stage that spans nodes gathers copies.
+TEST(PipelineTraining, StagesMaySpanDifferentNumbersOfNodes) {
+  const EngineOptions options{.zero_stage = 3, .accumulate = 4};
+  for (const bool tied : {false, true}) {
+    const Trained reference = train_by_passes(2, options, kHosts, tied);
+    const test::ScopedRanksPerNode three(3);
+    for_schedules(options, 3, tied, [&](const EngineOptions& pipelined) {
+      EXPECT_TRUE(train_by_passes(2, pipelined, kHosts, tied) == reference) << describe(pipelined);
+    });
+  }
 }
 
 /// Parameters stay on their stage, also if the budget chooses the cut.

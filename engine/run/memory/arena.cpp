@@ -28,19 +28,20 @@ Arena::Arena(const Plan& training, const Plan& evaluation, const MeshGroups& gro
     Communicator& ranks = groups.at(group);
     if (&ranks != &world) views_[peer_index(group)] = ranks.attach(world_, groups.mesh().members(group, world.rank()));
   }
-  for (const Verb direction : MeshGroups::kDirections) {
-    for (const Verb verb : {direction, counterpart(direction)}) {
-      if (groups.mesh().pipeline == 1 || !groups.has_neighbor(info(verb).group)) continue;
-      const auto ranks = groups.mesh().members(info(verb).group, world.rank());
-      pairs_[MeshGroups::pair_index(verb)] = groups.pair(verb).attach(world_, ranks);
-    }
+  for (const std::optional<Verb> verb : groups.pair_rounds()) {
+    if (!verb) continue;
+    const auto ranks = groups.mesh().members(info(*verb).group, world.rank());
+    pairs_[MeshGroups::pair_index(*verb)] = groups.pair(*verb).attach(world_, ranks);
   }
   const bool aliases = training.policy.check && !training.topology.has_gpus();
   if (aliases) make_aliasable(world_.local(), world_.size_bytes());
-  if (!training.schedule.view) return;
+  if (training.schedule.zero_stage < 3) return;
   Communicator& replica = groups.shard_group();
   const int64_t shared = training.schedule.bytes(Space::kSharedRange);
+  // Pipeline stages that span nodes gather copies, although others view. Their ranks allocate nothing, but take part.
+  const bool view = training.schedule.view;
   const auto allocate = [&] {
+    if (!view) return;
     shared_ = replica.allocate_shared(shared, shared / replica.rank_count(), Category::kArena, "parameter shards");
   };
   // If one group fails to allocate, all ranks must throw. Otherwise the other groups would wait for the failed group.
@@ -49,7 +50,7 @@ Arena::Arena(const Plan& training, const Plan& evaluation, const MeshGroups& gro
   } else {
     run_on_all_or_throw(world, allocate);
   }
-  if (!aliases) return;
+  if (!aliases || !view) return;
   // If ranks are threads, they share one mapping of the range, so only one rank prepares it.
   if (replica.rank() == 0) make_aliasable(shared_->writable(), shared_->size_bytes());
   replica.gather_objects("aliasable");

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdlib>
 #include <cstring>
@@ -59,6 +60,7 @@ struct World {
   // For each split, keyed by its number: the color and key of each rank, and the new world of each color.
   std::map<uint64_t, std::map<int, std::pair<int, int>>> split_requests;
   std::map<std::pair<uint64_t, int>, std::shared_ptr<World>> split_worlds;
+  std::map<uint64_t, int> window_ranks;  // for each window: the number of ranks that have registered it
 };
 
 std::mutex worlds_mutex;
@@ -70,7 +72,7 @@ uint64_t world_count = 0;
 struct ncclComm {
   std::shared_ptr<World> world;
   int rank;
-  uint64_t issued_count = 0, split_count = 0;
+  uint64_t issued_count = 0, split_count = 0, window_count = 0;
   std::map<int, uint64_t> sent_count = {}, received_count = {};  // per peer
   int polls_in_progress = 0;
   int running = 0;  // protected by the world's mutex
@@ -213,7 +215,18 @@ ncclResult_t ncclMemAlloc(void** data, std::size_t size_bytes) {
   return cudaMalloc(data, (size_bytes + 4095) / 4096 * 4096) == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
 }
 ncclResult_t ncclMemFree(void* data) { return cudaFree(data) == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError; }
+/// Waits for all ranks of the communicator, as NCCL does. Fails if one does not register, for example because it waits
+/// for the ranks of another communicator.
 ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* data, std::size_t, ncclWindow_t* window, int) {
+  {
+    World& world = *comm->world;
+    std::unique_lock lock(world.mutex);
+    int& arrived = world.window_ranks[comm->window_count++];
+    ++arrived;
+    world.changed.notify_all();
+    const auto complete = [&] { return arrived == world.rank_count; };
+    if (!world.changed.wait_for(lock, std::chrono::seconds(30), complete)) return ncclInternalError;
+  }
   comm->polls_in_progress = 3;
   // NCCL windows are unavailable on some machines. To test this, worlds with an odd number of ranks have no windows.
   *window = comm->world->rank_count % 2 == 0 ? static_cast<ncclWindow_t>(data) : nullptr;
