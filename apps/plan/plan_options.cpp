@@ -27,7 +27,8 @@ void add_sharding(OptionTable& t, PlanOptions& o, const OptionTable& common) {
   add_pipeline_order_from(t, o.engine.pass_order);
   t.text("stages", "all|LIST", o.stages, "Compare several ZeRO stages: all, or a list such as 1,3.");
   t.add(common, {"accumulate-into", "prefetch", "keep-gathered", "gather-for"});
-  t.add(common, "recompute", "Uses whose forward pass is repeated in backward; auto: none in plans.");
+  t.add(common, "recompute",
+        "Blocks that repeat their forward in backward in place of saving activations; auto: none in plans.");
   t.add(common, {"gather", "offload", "offload-parameters"});
   t.add(common, "update-in-backward", "Update a unit as soon as its gradient is reduced.");
   t.add(common, {"quantize", "reproducible"});

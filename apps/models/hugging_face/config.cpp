@@ -43,7 +43,8 @@ const ConfigFamily& family_of(const Json& json, const std::string& where) {
   throw UsageError(fmt::format("{}: model_type {}: not supported (only {}).", where, found, fmt::join(types, ", ")));
 }
 
-/// Ignores the order of keys. Ignores rope_theta, which rope_parameters may contain and rope_scaling does not.
+/// Compares without the order of keys and without rope_theta. rope_parameters may contain rope_theta, but rope_scaling
+/// does not.
 bool same_scaling(const Json& older, const Json& newer) {
   const auto unordered = [](const Json& json) {
     nlohmann::json copy = nlohmann::json::parse(json.dump());
@@ -145,8 +146,8 @@ void ConfigReader::check_keys() {
              fmt::format("it contradicts {}, which is {}", key->supported, text_of(this->value(key->supported))));
     } else if (key->use == ConfigKeyUse::kPadding && !value.is_null()) {
       remarks_.push_back(
-          fmt::format("{}: {} is {}: transformers gives this row of the embedding no gradient from its use as input; "
-                      "aliquot trains it like any other row.",
+          fmt::format("{}: {} is {}: transformers gives this row of the embedding no gradient where the token is an "
+                      "input; aliquot trains it like any other row.",
                       where_, name, text_of(value)));
     } else if (key->use == ConfigKeyUse::kDropout && !value.is_null() && real(name, value) != 0) {
       dropouts.push_back(fmt::format("{} {}", name, text_of(value)));
