@@ -11,7 +11,7 @@ namespace aliquot {
 namespace {
 
 /// Moves ranks from `waiting` to `late` if they waited less than half as long as the rank that waited longest. After
-/// ranks have given up a rendezvous, it ends on no rank. Then only a short wait shows that a rank arrived late.
+/// ranks have given up at a rendezvous, it ends on no rank. So only a short wait shows that a rank arrived late.
 void find_late(const Evidence& evidence, PendingCollective& wait) {
   const auto waited = [&](int rank) { return waited_seconds(*wait.collective->by_rank.at(rank), evidence.of(rank)); };
   double most = 0;
@@ -70,8 +70,8 @@ class IssueOrder {
     return last != last_.end() ? last->second < collective.sequence : reaches_back_before(collective, member);
   }
 
-  /// Whether the member's record begins before this collective. All ranks issue collectives in the same order, so the
-  /// record does if it contains one that another rank issued before this collective.
+  /// Whether the member's record begins before this collective. All ranks issue collectives in the same order. So the
+  /// record begins before this collective if it contains any collective that another rank issued earlier.
   bool reaches_back_before(const CollectiveRecord& collective, int member) const {
     const auto& entries = evidence_.of(member).entries;
     if (entries.empty() || entries.front().number == 1) return true;  // nothing has been overwritten
@@ -103,7 +103,8 @@ bool is_cause(const Evidence& evidence, const PendingCollective& wait) {
          std::ranges::any_of(wait.missing, [&](int member) { return !evidence.has(member); });
 }
 
-/// Sort key: rendezvous first, because those that remain caused the failure, then by issue number.
+/// The sort key: first rendezvous, then collectives, each by issue number. A rendezvous that is still in the list
+/// caused the failure.
 std::pair<bool, uint64_t> place(const PendingCollective& wait) {
   return {!wait.collective->is_rendezvous, wait.collective->by_rank.begin()->second->number};
 }

@@ -317,7 +317,7 @@ void DeepspeedTranslator::translate_prefetch() {
   }
 }
 
-/// `ratio_base_lr` is the learning rate that the ratios in the file refer to. By default, it is that of the file.
+/// `ratio_base_lr` is the learning rate that the ratios in the file refer to; by default, the one in the file.
 std::vector<std::string> translate(TrainOptions& options, const DeepspeedFile& file,
                                    std::optional<double> ratio_base_lr = {}) {
   DeepspeedTranslator translation(options, file, ratio_base_lr);

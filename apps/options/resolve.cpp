@@ -8,8 +8,8 @@
 namespace aliquot {
 namespace {
 
-/// Computes the micro-batch from the global batch of a DeepSpeed file. Here and below, `rank_count` is the number of
-/// ranks with different data: those of one pipeline stage.
+/// Computes the micro-batch from the global batch of a DeepSpeed file. In this file, `rank_count` is the number of
+/// ranks that read different data, which are the ranks of one pipeline stage.
 void resolve_micro_batch(TrainOptions& o, int rank_count) {
   const int64_t micro_batches = int64_t{rank_count} * o.engine.accumulate;
   o.micro_batch = o.global_batch ? *o.global_batch / micro_batches : 1;
