@@ -256,7 +256,7 @@ TEST_F(Deepspeed, UnsupportedKeysThatAffectTrainingAreRejected) {
 
 /// warmup_min_ratio and cos_min_ratio are factors of the learning rate, even if --lr overrides it. A warm-up may have
 /// more steps than the run.
-TEST_F(Deepspeed, RatesMayBeRatiosAndWarmUpMayExceedSteps) {
+TEST_F(Deepspeed, LearningRatesMayBeRatiosAndWarmUpMayExceedTheRun) {
   const std::string by_share =
       scheduler("WarmupCosineLR",
                 R"("total_num_steps": 50, "warmup_num_steps": 9, "warmup_min_ratio": 0.25, "cos_min_ratio": 0.5)");
@@ -290,7 +290,7 @@ TEST_F(Deepspeed, UnknownKeysAndInvalidFilesAreReported) {
   EXPECT_EQ(options("{\"seed\": 3  // a comment\n}").engine.seed, 3u);
 }
 
-TEST_F(Deepspeed, CommandLineOverridesConfigFileOverridesDeepspeed) {
+TEST_F(Deepspeed, CommandLineOverridesConfigFileWhichOverridesDeepspeed) {
   std::ofstream(ini_) << "zero-stage = 2\nclip = 3\n";
   const std::string json = R"({"zero_optimization": {"stage": 1}, "gradient_clipping": 5, "seed": 9})";
   const TrainOptions o = options(json, {"--config", ini_, "--clip", "4"});

@@ -1,5 +1,5 @@
-// aliquot train and plan with pipelines: one digest for every number of stages, order of passes, ZeRO stage and kind of
-// world; the same losses; planned memory equal to measured memory on every stage.
+// Tests aliquot train and plan with pipelines. Digest and losses must not depend on the number of stages, the order of
+// passes, the ZeRO stage and the kind of world. Measured memory must equal planned memory on every stage.
 #include <fstream>
 #include <gtest/gtest.h>
 #include <iterator>
@@ -106,8 +106,8 @@ TEST(PipelineCommand, HasTheSameDigestUnderMpirun) {
   }
 }
 
-/// With tied embeddings, every kind of world gives one digest. It is that of a run without a pipeline also with
-/// `--reproducible`. If micro-batches are added in the full gradients, only all pipelines give one digest.
+/// With tied embeddings and `--reproducible`, a run has the same digest with and without a pipeline. If micro-batches
+/// accumulate in the full gradients, all pipelines have one digest, but a run without a pipeline has another.
 TEST(PipelineCommand, TiedEmbeddingsHaveOneDigest) {
   const std::string common = "--model llama-nano --zero-stage 1 ";
   const std::string alone = train(2, common + "--accumulate-into auto --reproducible").digest;
@@ -161,8 +161,8 @@ TEST(PipelineCommand, PlanWritesAnOrderThatTrainReads) {
   EXPECT_NE(refused.err.find("pass order of rank 1: 1B3 precedes 1F3"), std::string::npos) << refused.err;
 }
 
-/// Background saves reserve the memory of a snapshot, which depends on the ranks of a shard group.
-TEST(PipelineCommand, BackgroundSavesHaveTheirMemory) {
+/// Background saves need memory for a snapshot. Its size depends on the number of ranks in a shard group.
+TEST(PipelineCommand, BackgroundSavesUseThePlannedMemory) {
   for (const std::string zero_stage : {"0", "1", "3"}) {
     for (const std::string groups : {"--pipeline 2", "--replicas 2", "--pipeline 2 --replicas 2"}) {
       const test::TemporaryDirectory directory;

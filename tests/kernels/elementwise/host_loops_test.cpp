@@ -1,4 +1,5 @@
-// Compares the table of every instruction set with the plain one, and the plain one with its documentation.
+// Compares the loops for every instruction set with the plain loops (Isa::kPlain), and the plain loops with their
+// documentation.
 #include "kernels/elementwise/host_loops.h"
 
 #include <cmath>
@@ -112,7 +113,7 @@ TEST_P(EveryIsa, ScaleAddAndAxpyRoundAfterEachOperation) {
   }
 }
 
-TEST_P(EveryIsa, CastsBetweenAllFloatTypesLikePlain) {
+TEST_P(EveryIsa, CastsBetweenAllFloatTypesLikeThePlainLoops) {
   for (const DType from_dtype : kFloatTypes) {
     for (const DType to_dtype : kFloatTypes) {
       for_shapes([&](int64_t count, int64_t misaligned) {
