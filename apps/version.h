@@ -16,7 +16,7 @@ struct BuildFeature {
   bool is_available = false;
   std::string_view why;  // the versions if available, otherwise why the feature is missing
 };
-BuildFeature cuda_part();  // with NCCL
+BuildFeature cuda_part();  // CUDA and NCCL, which are built together
 BuildFeature mpi_part();
 
 }  // namespace aliquot

@@ -51,7 +51,7 @@ void read_rope(const Scalars& scalars, Rope& rope) {
   read_scalar(scalars, "rope_original_context", rope.original_context);
 }
 
-/// Older versions did not write all scalars. A missing scalar gets the value with which these versions trained.
+/// Older versions did not write all scalars. A missing scalar gets the value that these versions used in training.
 void read_scalars(const Scalars& scalars, ModelShape& shape) {
   read_scalar(scalars, "heads", shape.heads);
   shape.norm_epsilon = ModelShape().norm_epsilon;

@@ -17,9 +17,9 @@ std::map<std::string, Scalar> shape_scalars(const ModelShape& shape);
 
 /// Returns the shape of a GPT-2 or Llama model in a checkpoint; nullopt for other models. If the checkpoint does not
 /// record its shape (weights imported without a config.json), the number of heads is `heads`. If `heads` is unset, it
-/// is that of the preset with the same layers and width, or 0 if there is none. Throws UsageError with a message that
-/// begins with `where` if `heads` contradicts the checkpoint, if the number of heads does not divide the width of a
-/// tensor, or if a scalar has the wrong type or is out of range.
+/// is that of the preset with the same layers and width, or 0 if there is none. Throws UsageError if `heads`
+/// contradicts the checkpoint, if the number of heads does not divide the width of a tensor, or if a scalar has the
+/// wrong type or is out of range. Messages begin with `where`.
 std::optional<ModelShape> saved_shape(const Manifest& manifest, const std::string& where,
                                       std::optional<int64_t> heads = {});
 
@@ -31,8 +31,8 @@ struct ShapeDifference {
   std::string name;
   Scalar there, here;
 };
-/// The differences between the scalars and `shape`; empty if the scalars record no shape. A scalar that is missing in a
-/// checkpoint of an older version counts as the value with which that version trained.
+/// The differences between the scalars and `shape`; empty if the scalars record no shape. If a checkpoint of an older
+/// version lacks a scalar, the value that this version used in training counts.
 std::vector<ShapeDifference> shape_differences(const std::map<std::string, Scalar>& scalars, const ModelShape& shape);
 
 }  // namespace aliquot

@@ -72,7 +72,8 @@ const LlmcKind* llmc_kind(const MappedFile& file) {
   return found == kLlmcKinds.end() ? nullptr : &*found;
 }
 
-/// Also checks the method and the reserved flags, because tokens may begin with the same two bytes.
+/// Also checks the compression method and the reserved flags, because a file of tokens may begin with the two magic
+/// bytes.
 bool is_gzip(const MappedFile& file) {
   return file.size_bytes() > 18 && text_at(file, 0, 3) == "\x1f\x8b\x08"sv && (at<uint8_t>(file, 3) & 0xe0) == 0;
 }

@@ -9,9 +9,9 @@
 
 namespace aliquot {
 
-/// A pseudo-random permutation of [0, count), keyed by seed and epoch, whose elements are computed independently. A
-/// Feistel network permutes the values below a power of four that is at least count. It is repeated until the result
-/// is below count. count is at least 1.
+/// A pseudo-random permutation of [0, count) that depends on seed and epoch. Each element is computed without the
+/// others. A Feistel network permutes the values below a power of four that is at least count. It is applied again
+/// until the result is below count. count is at least 1.
 class Permutation {
  public:
   Permutation(int64_t count, uint64_t seed, uint64_t epoch);
@@ -43,7 +43,7 @@ class SequenceOrder {
   bool shuffle_;
   uint64_t seed_;
   int64_t epoch_ = -1;
-  std::optional<Permutation> permutation_;  // for epoch_
+  std::optional<Permutation> permutation_;  // the permutation of epoch_
 };
 
 struct LoaderOptions {
@@ -61,7 +61,7 @@ struct LoaderOptions {
 /// outlive the loader.
 class Loader {
  public:
-  /// Throws UsageError if the source is shorter than one sequence and its last target.
+  /// Throws UsageError if the source has fewer tokens than one sequence and the target of its last token.
   Loader(const TokenSource& source, const LoaderOptions& options);
 
   int64_t sequence_count() const { return sequence_count_; }  // in an epoch

@@ -6,7 +6,7 @@
 namespace aliquot {
 namespace {
 
-constexpr int64_t kRoundBytes = int64_t{8} << 20;  // bytes per thread and round; limits the pages mapped at a time
+constexpr int64_t kRoundBytes = int64_t{8} << 20;  // bytes that a thread checks in a round; limits the mapped pages
 
 void atomic_min(std::atomic<int64_t>& smallest, int64_t found) {
   int64_t before = smallest.load();

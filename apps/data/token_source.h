@@ -27,8 +27,8 @@ class TokenSource {
   void read(int64_t first, std::span<int32_t> to, int64_t vocabulary) const;
 
   /// The position of the first token in [first, first + count) whose value is outside [0, vocabulary), or nothing.
-  /// Sources that generate their tokens return nothing. Much faster than read(), and releases the pages of the file.
-  /// Throws FaultError if the file has become shorter.
+  /// Sources that generate their tokens return nothing. This is much faster than read(), and the pages of the file are
+  /// released. Throws FaultError if the file has become shorter.
   virtual std::optional<int64_t> find_out_of_range(int64_t first, int64_t count, int64_t vocabulary) const;
   /// Bytes per stored token; 0 for a source that generates its tokens.
   virtual int64_t token_bytes() const { return 0; }
@@ -42,9 +42,8 @@ class TokenSource {
 
 /// Opens a file of tokens. A header (llm.c, .npy) determines the format, otherwise the suffix: `.bin` and `.u16` have
 /// unsigned 16-bit tokens, `.u32` unsigned 32-bit tokens, `.h5` and `.hdf5` the dataset `tokens`. In all other files
-/// each byte is a token. Files are mapped, so ranks of one host share pages. Throws UsageError, whose message begins
-/// with `option`, if the file is missing or malformed, has another format, or has wider integers than its suffix
-/// implies.
+/// each byte is a token. Files are mapped, so ranks of one host share pages. Throws UsageError if the file is missing
+/// or malformed, has another format, or has wider integers than its suffix implies. Messages begin with `option`.
 std::unique_ptr<TokenSource> open_token_source(const std::filesystem::path& file, const std::string& option = "--data");
 
 /// A synthetic language of 2^30 tokens: bytes of English-like sentences with so few words and rules that a small model

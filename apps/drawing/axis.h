@@ -20,7 +20,8 @@ class Axis {
 
   double at(double value) const;
   Span values() const { return values_; }
-  /// All multiples, at most `most` + 1, of a step that is 1, 2 or 5 times a power of ten.
+  /// All multiples of a step that lie on the axis. The step is 1, 2 or 5 times a power of ten. It is large enough that
+  /// there are at most `most` + 1 multiples.
   std::vector<double> round_ticks(int most) const;
   /// At most `most` powers of `base`, with evenly spaced exponents.
   std::vector<double> power_ticks(double base, int most) const;

@@ -18,8 +18,9 @@ enum class Mark : uint8_t { kCircle, kSquare, kTriangle, kDiamond, kCross };
 /// `text` with the special characters of XML escaped. Control characters except newline and tab become '?'.
 std::string escaped(std::string_view text);
 
-/// Later elements cover earlier ones. `style` is a list of SVG attributes: R"(stroke="black")". Texts are escaped,
-/// styles are not. A browser shows `tip` as a tooltip. The result is valid as a file and as an element of an HTML page.
+/// An SVG drawing. Later elements cover earlier ones. `style` is a list of SVG attributes: R"(stroke="black")". Texts
+/// are escaped, styles are not. A browser shows `tip` as a tooltip. The result is valid as a file and as an element of
+/// an HTML page.
 class Svg {
  public:
   /// `title` is the text for screen readers.

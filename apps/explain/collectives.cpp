@@ -17,7 +17,7 @@ struct MembersLess {
 /// Stores pointers to the member lists, because copies would be large.
 class Groups {
  public:
-  /// The common number of each group of the record.
+  /// Returns the number of each group of the record. This number is the same for all ranks.
   std::vector<int> of(const FlightRecord& record) {
     std::map<Members, size_t, MembersLess> count_with_members;
     std::vector<int> numbers;

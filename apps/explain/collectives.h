@@ -26,8 +26,8 @@ struct CollectiveRecord {
 /// one group.
 bool in_same_order(const CollectiveRecord& a, const CollectiveRecord& b);
 
-/// All recorded collectives and rendezvous. Those for which in_same_order() holds are adjacent, sorted by sequence. The
-/// result points into `records`, which must outlive it.
+/// All recorded collectives and rendezvous. Collectives that all ranks issue in the same order (in_same_order()) are
+/// adjacent and sorted by sequence. The result points into `records`, which must outlive it.
 std::vector<CollectiveRecord> match_collectives(const std::vector<FlightRecord>& records);
 
 /// " of the shard group of replica 1", or "" for the world and for a group without a name.

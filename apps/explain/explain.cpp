@@ -12,7 +12,8 @@
 namespace aliquot {
 namespace {
 
-/// Compares the unit too, because records keep only 8 bits of the fingerprint that includes it.
+/// Also compares the names of the units. A record keeps only 8 bits of the fingerprint, so two units may have equal
+/// bits.
 bool same(const FlightEntry& a, const FlightEntry& b) { return a.what.packed() == b.what.packed() && a.unit == b.unit; }
 
 std::string difference(const FlightEntry& a, const FlightEntry& b) {
@@ -37,8 +38,8 @@ std::vector<std::vector<int>> group_by_operation(const CollectiveRecord& collect
   return parts;
 }
 
-/// Describes the first collective for which ranks issued different operations. "First" is by the issue number on the
-/// lowest rank that has the collective.
+/// Describes the first collective for which ranks issued different operations. The first collective is the one with the
+/// lowest issue number on the lowest rank that recorded it.
 std::string mismatch_text(const Evidence& evidence) {
   const CollectiveRecord* first = nullptr;
   const auto place = [](const CollectiveRecord& collective) { return collective.by_rank.begin()->second->number; };

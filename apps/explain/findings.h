@@ -19,7 +19,7 @@ struct PendingCollective {
 /// Later ones are omitted, because ranks that gave up at the first one could not reach them.
 ///
 /// Without times, a rank is missing if its record shows that it did not issue the collective, and the ranks that issued
-/// it count as waiting. A rank without a record is missing from the last collective that another rank issued.
+/// it count as waiting. A rank without a record counts as missing from the last collective that another rank issued.
 ///
 /// Rendezvous come first, then collectives, each in the order of issue. A rendezvous counts only if ranks failed
 /// because of it, or if the launcher ended all ranks.
@@ -60,7 +60,7 @@ std::string pipeline_text(const Evidence& evidence, std::vector<int> causes);
 
 /// A line for each straggler: a rank for which another rank waited at least 10 % of that other rank's recorded time.
 /// A collective ends on all ranks at the same time, so the rank that waited least arrived last. Clocks of different
-/// ranks are not compared. The line has the time of the rank that waited longest, by the clock of that rank.
+/// ranks are not compared. The line states how long the rank that waited longest did so, by the clock of that rank.
 /// Simultaneous waits in two lanes count once.
 std::string late_ranks_text(const Evidence& evidence);
 

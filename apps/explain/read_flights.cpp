@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kMaxBytes = 1 << 20;  // enough for all entries of a rank and one group per rank
+constexpr int64_t kMaxBytes = 1 << 20;  // enough for all entries of a record and as many groups as ranks
 
 UsageError refusal(const fs::path& path, std::string_view why) {
   return UsageError(replace_control_characters(fmt::format("--explain {}: {}.", path.string(), why)));

@@ -13,7 +13,7 @@ namespace aliquot {
 
 using Json = nlohmann::ordered_json;
 
-/// The highest values of all ranks.
+/// The maximum of each value over all ranks.
 struct MemoryRecord {
   BytesByCategory by_category{};  // the peak of each category
   int64_t peak_bytes = 0;         // the peak of the sum
@@ -49,7 +49,7 @@ struct DoneRecord {
   std::vector<Stage> stages = {};  // empty without a pipeline
 };
 
-/// {"parameters": .., ..}, with all categories except the arena, which contains the others.
+/// {"parameters": .., ..}: the bytes of each category. Leaves out the arena, which contains the others.
 Json json(const BytesByCategory& bytes);
 /// Returns the object of one line. Appends the members of `extra`, if any: eval_loss, digest, loss_scale.
 Json json(const StepRecord& record, const Json& extra = nullptr);

@@ -6,7 +6,8 @@
 namespace aliquot {
 namespace {
 
-/// Whether `line` is the {"run": ...} line of a run. That line may itself be truncated, if the run was killed.
+/// Whether `line` is a {"run": ...} line, with which a run begins. If that run was killed, the line may be truncated
+/// too.
 bool starts_with_run(const Json& object, std::string_view line) {
   constexpr std::string_view kBegin = "{\"run\"";
   if (object.is_object()) return object.contains("run");
@@ -16,7 +17,7 @@ bool starts_with_run(const Json& object, std::string_view line) {
 }  // namespace
 
 int read_metrics_lines(std::istream& file, const std::function<bool(const Json&)>& accept) {
-  int number = 0, truncated = 0;  // truncated: line number of a truncated line, until a run line follows
+  int number = 0, truncated = 0;  // truncated: the number of a truncated line that no run line has followed yet
   for (std::string line; std::getline(file, line);) {
     ++number;
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;

@@ -8,8 +8,8 @@
 
 namespace aliquot {
 
-/// The content of a --metrics file. If the run was resumed, `run` and `done` are from its last part. If a step was
-/// repeated, `steps` contains only its last record.
+/// The content of a --metrics file. If the run was resumed, `run` and `done` are those of the last resumption. If a
+/// step was repeated, `steps` contains only its last record.
 struct RunRecord {
   std::string path;
   Json run;                 // null if the file has no {"run": ...} line

@@ -43,7 +43,7 @@ struct ModelTensor {
 struct ModelUnit {
   std::string name;
   /// With kAssign, the first backward of the unit in a pass assigns the gradient. If the unit has more uses, their
-  /// backwards add to it, so the gradient must stay at its address with its contents until then.
+  /// backwards add to it. Until the last of them, the gradient must keep its address and its contents.
   GradientMode gradients = GradientMode::kAssign;
   std::vector<ModelTensor> tensors;
 };
@@ -54,9 +54,9 @@ struct TokenBatch {
   std::span<const int32_t> targets;
 };
 
-/// The model of one rank. Uses are numbered in the order of forward; backward runs each once, from last to first. Each
-/// call accesses the parameters of only one unit. Call all functions from one thread; the backend may use more threads.
-/// The bits of results do not depend on the number of threads or on the addresses of buffers.
+/// The model of one rank. Uses are numbered in the order of forward; backward runs each use once, from last to first.
+/// Each call accesses the parameters of only one unit. Call all functions from one thread; the backend may use more
+/// threads. The bits of results do not depend on the number of threads or on the addresses of buffers.
 class Model {
  public:
   Model() = default;

@@ -16,7 +16,7 @@ using Json = nlohmann::ordered_json;
 
 // Json::dump() is recursive, so a deeply nested value would overflow the stack.
 constexpr int kMaxDepth = 16;
-// ordered_json finds a key in linear time.
+// ordered_json searches keys linearly, so reading an object with very many keys would take too long.
 constexpr size_t kMaxKeys = 1000;
 
 }  // namespace
@@ -25,7 +25,7 @@ Json read_settings_json(const std::string& option, const std::string& path, cons
   const std::string text = read_settings_file(option, path, hint);
   const std::string source = option + " " + path;
   if (text.empty()) throw UsageError(source + ": the file is empty.");
-  std::vector<std::set<std::string>> keys;  // of each enclosing object, outermost first
+  std::vector<std::set<std::string>> keys;  // the keys of each enclosing object, outermost first
   const auto check = [&](int depth, Json::parse_event_t event, Json& parsed) {
     if (depth > kMaxDepth)
       throw UsageError(fmt::format("{}: objects and lists are nested more than {} levels deep.", source, kMaxDepth));

@@ -46,8 +46,8 @@ ModelSpec model_of(const PlanOptions& o, const Machine& machine) {
   return make_equal_units(*o.params, o.units);
 }
 
-/// Plans all pipeline stages as `aliquot train` does. If micro-batches accumulate in the full gradients, its models add
-/// to the gradients.
+/// Plans all pipeline stages as `aliquot train` does. If micro-batches accumulate in the full gradients, backward adds
+/// to the gradients of all units.
 std::vector<Plan> plans_of(ModelSpec model, Policy policy, const Topology& topology, const CostModel& cost) {
   if (policy.micro_batch_count > 1 && !accumulates_into_shard(policy)) {
     for (UnitSpec& unit : model.units) unit.gradients = GradientMode::kAdd;
@@ -57,7 +57,7 @@ std::vector<Plan> plans_of(ModelSpec model, Policy policy, const Topology& topol
   return plan_pipeline(model, policy, topology);
 }
 
-/// The plan with the highest peak. Of equal ones, the first.
+/// The plan with the highest peak. If several peaks are equal, returns the first.
 const Plan& largest(const std::vector<Plan>& stages) {
   return *std::ranges::max_element(stages, {}, [](const Plan& plan) { return account(plan.schedule).peak_bytes; });
 }
@@ -80,7 +80,7 @@ CostModel cost_of(const PlanOptions& o, const Machine& machine, const ModelShape
 }
 
 /// The parameters of the largest model that fits in --device-memory; 0 if none does. Memory grows with the model, so a
-/// binary search finds it. A pipeline is cut for each model by the times of its uses.
+/// binary search finds it. For each model size, the times of the uses determine a new pipeline cut.
 int64_t largest_that_fits(const PlanOptions& o, const Machine& machine, Policy policy) {
   const Topology topology = topology_of(o, machine.has_gpus);
   policy.pipeline_cut.clear();
@@ -90,7 +90,7 @@ int64_t largest_that_fits(const PlanOptions& o, const Machine& machine, Policy p
     const CostModel cost = o.params ? machine.cost : cost_of(o, machine, shape);
     const ModelSpec model = scaled(o, machine, scale);
     if (std::cmp_less(model.uses.size(), policy.pipeline))
-      return true;  // too small for the pipeline, but not too large
+      return true;  // too few uses for the pipeline, so the search continues with larger models
     const auto stages = plans_of(model, policy, topology, cost);
     return std::ranges::all_of(stages, [&](const Plan& plan) { return rank_bytes(plan) <= *o.device_memory; });
   };
@@ -124,7 +124,7 @@ PlannedRun plan_run(const PlanOptions& o, const Machine& machine, int stage) {
   outcome.account = account(outcome.plan.schedule);
   outcome.timelines = simulate(outcome.stages, cost);
   outcome.timeline = outcome.timelines[static_cast<std::size_t>(outcome.plan.stage.index)];
-  // The first node may have ranks of several pipeline stages.
+  // Adds the traffic of all pipeline stages that have ranks on the first node.
   outcome.timeline.crossing_bytes = 0;
   for (std::size_t s = 0; s < outcome.stages.size(); ++s) {
     const Plan& plan = outcome.stages[s];

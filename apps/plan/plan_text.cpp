@@ -23,7 +23,7 @@ std::string heading(const PlanOptions& o, const PlannedRun& outcome) {
                      o.ranks == 1 ? "" : "s", outcome.parameters, outcome.plan.policy.precision.describe());
 }
 
-/// One line for each pipeline stage. The values above it are those of the stage with the highest peak.
+/// One line for each pipeline stage. The lines printed above this table describe only the stage with the highest peak.
 std::string stage_table(const PlanOptions& o, const PlannedRun& outcome) {
   const bool timed = !o.machine.empty();
   std::string text = fmt::format("  {:<15}{:>8}{:>12}{:>16}{}\n", "pipeline stage", "uses", "peak", "in bytes",

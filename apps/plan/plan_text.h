@@ -15,11 +15,11 @@ namespace aliquot {
 
 /// A plan at one ZeRO stage, with its memory and its simulated step.
 struct PlannedRun {
-  Plan plan;  // of the pipeline stage with the highest peak
+  Plan plan;  // the plan of the pipeline stage with the highest peak
   Account account;
-  Timeline timeline;                // of a step on that stage
+  Timeline timeline;                // a step on that stage
   std::vector<Plan> stages;         // the plans of all pipeline stages
-  std::vector<Timeline> timelines;  // of a step on each
+  std::vector<Timeline> timelines;  // a step on each pipeline stage
   int64_t parameters = 0;
   double tokens = 0;                    // tokens per step over all ranks
   std::optional<int64_t> largest = {};  // parameters of the largest model that fits in --device-memory

@@ -4,9 +4,9 @@
 namespace aliquot {
 namespace {
 
-/// The operations of one token in the forward pass of a use.
+/// The floating-point operations that the forward of a use executes for one token.
 double forward_flops(const ModelSpec& model, std::size_t use, const ModelShape& shape, int64_t length) {
-  if (use + 1 == model.uses.size())  // the head, which has its own table or shares the token table
+  if (use + 1 == model.uses.size())  // the head, whose table is its own or that of the tokens
     return 2.0 * static_cast<double>(shape.vocabulary * shape.width);
   double elements = 0, tables = 0;
   for (const UnitId unit : model.uses[use]) {
@@ -15,7 +15,7 @@ double forward_flops(const ModelSpec& model, std::size_t use, const ModelShape& 
       (parameter.matrix ? elements : tables) += count;
     }
   }
-  const bool is_block = elements > static_cast<double>(2 * shape.width);  // otherwise a norm
+  const bool is_block = elements > static_cast<double>(2 * shape.width);  // otherwise the use is a norm
   if (tables > 0 || !is_block) return 0;
   // The attention scores and their products with the values each cost 2 operations per feature and earlier token. On
   // average, length / 2 tokens are earlier.

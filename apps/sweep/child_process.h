@@ -10,7 +10,7 @@ namespace aliquot {
 /// How a program ended: with an exit code, or by a signal.
 struct ExitStatus {
   int code = 0;
-  int signal = 0;  // 0 means not by a signal
+  int signal = 0;  // 0: no signal ended the program
 };
 
 /// A child process with an empty standard input. A file receives its standard output and standard error. The child

@@ -18,7 +18,7 @@ namespace {
 struct StageStyle {
   std::string_view colour, dashes;
   Mark mark;
-  double radius;  // decreases, so that marks at the same point are all visible
+  double radius;  // smaller for higher ZeRO stages, so that all marks at one point are visible
 };
 constexpr std::array<StageStyle, 4> kStages = {
     StageStyle{"#0072B2", "none", Mark::kCircle, 6.5}, StageStyle{"#D55E00", "7 3", Mark::kSquare, 4.6},
@@ -29,8 +29,8 @@ constexpr double kLeft = 66, kRight = 118, kTop = 88, kGap = 24, kBelow = 84, kF
 constexpr size_t kPanelsInARow = 3;
 constexpr std::string_view kGrey = R"(fill="#555555" font-size="11")";
 constexpr double kLineHeight = 13;
-// A linear axis extends to the memory limit only up to this factor times the highest planned value. A higher limit
-// would compress the lines of planned memory, so the chart states it only as text.
+// A linear axis includes the memory limit only if the limit is at most this factor times the highest planned value. A
+// higher limit would compress the lines of planned memory, so the chart states it only as text.
 constexpr double kVisibleLimitFactor = 1.25;
 
 struct Panel {
@@ -145,7 +145,7 @@ void Picture::draw_panel(const Panel& panel, Point corner, bool is_first) {
   draw_labels(panel, x, y);
 }
 
-/// Ticks at round numbers of KiB, MiB and so on. On a logarithmic scale: ticks at powers of two.
+/// Returns ticks at round numbers of KiB, MiB and so on, or at powers of two if the scale is logarithmic.
 std::vector<double> byte_ticks(const Axis& y, Axis::Scale scale) {
   if (scale == Axis::Scale::kLogarithmic) return y.power_ticks(2, 8);
   double unit = 1;

@@ -11,7 +11,7 @@
 namespace aliquot {
 namespace {
 
-// Options of `aliquot train` that a sweep does not accept: the sweep sets them, they have no use in short runs that
+// Options of `aliquot train` that a sweep does not accept: the sweep sets them, they are of no value in short runs that
 // measure memory and speed, or they would make all runs write to the same files.
 constexpr std::array<std::string_view, 18> kExcluded = {
     "zero-stage",   "ranks",   "model",  "steps",      "stop-after", "checkpoint-dir", "checkpoint-every",

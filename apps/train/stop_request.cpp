@@ -37,8 +37,8 @@ sigset_t signals(bool with_terminal) {
   _exit(exit_code_of_signal(SIGTERM));
 }
 
-/// Whether a second such signal ends the process at once. SIGUSR1 and SIGUSR2 never do: a supervisor may forward a
-/// signal that the ranks have also received directly.
+/// Whether the process ends at once if it receives this signal again. SIGUSR1 and SIGUSR2 never end it: a supervisor
+/// may forward a signal that the ranks have also received directly.
 bool ends_if_repeated(int signal) { return signal == SIGTERM || signal == SIGINT; }
 
 /// The loop of the thread that receives the signals.

@@ -51,7 +51,7 @@ class TrainContext {
 
   World& world_;
   TrainOptions options_;
-  std::unique_ptr<Stream> stream_;  // its threads run the model's host code; all_reduce() uses it
+  std::unique_ptr<Stream> stream_;  // runs all_reduce(); a model on a host computes on its thread pool
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<Engine> engine_;

@@ -65,8 +65,8 @@ ExitCode TrainRun::run() {
       return finish(ExitCode::kNotFinite);
     if (is_due(options.check_every)) keeper_.check_copies();
     const bool saves = is_due(options.checkpoint_every);
-    // Agree again after an evaluation, which may be long, and before a save. A stop requested in the meantime then
-    // takes effect now, and stop() makes the only save of this step.
+    // Calls agree() again after an evaluation, which may take long, and before a save. If a stop was requested in the
+    // meantime, it takes effect now, and stop() makes the only save of this step.
     if (saves || is_due(options.eval_every)) agree({}, engine.step_count());
     if (no_save_in_flight_) keeper_.collect();
     if (stop_signal_ != 0) return stop();
@@ -142,7 +142,8 @@ void TrainRun::step() {
   if (spikes && !outcome.report.skipped) spikes->add(outcome.loss);
   state_.sequences_consumed += *context_.options().global_batch;
   audit_.measure_outside_once();
-  const bool finite = outcome.report.first_not_finite.empty();  // --update-in-backward does not skip such steps
+  // report.skipped is not enough, because --update-in-backward does not skip a step that is not finite.
+  const bool finite = outcome.report.first_not_finite.empty();
   state_.not_finite_in_a_row = finite ? 0 : state_.not_finite_in_a_row + 1;
   outcome.seconds = now_seconds() - began;
   outcome.parts = drain_work_seconds();

@@ -84,7 +84,7 @@ std::vector<double> run_passes(Engine& engine, Model& model, const std::function
   std::vector<double> losses(static_cast<size_t>(engine.plan().policy.micro_batch_count), 0.0);
   const auto last_use = static_cast<int32_t>(model.uses().size()) - 1;
   int current = -1, with_loss = -1;
-  // A loss is read as late as possible, because that waits for the device.
+  // Reads a loss as late as possible, because reading it waits for the device.
   const auto read_loss = [&] {
     if (with_loss >= 0) losses[static_cast<size_t>(with_loss)] = model.loss_sum();
   };

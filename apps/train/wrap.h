@@ -21,9 +21,9 @@ Initialize initial_values(const Model& model, uint64_t seed);
 /// Runs forward and backward of one micro-batch, without a pipeline. The batch of the model must be set.
 void run_micro_batch(Engine& engine, Model& model);
 
-/// Runs all passes of a step, in the order that the engine gives. Calls set_batch(m) before the model runs a use of
-/// micro-batch m after one of another micro-batch. Returns the sum of the loss of each micro-batch; zeros if this
-/// rank's pipeline stage does not run the last use.
+/// Runs all passes of a step, in the order that the engine gives. Calls set_batch(m) whenever the model changes to
+/// another micro-batch m. Returns, for each micro-batch, the loss summed over its tokens. Returns zeros if this rank's
+/// pipeline stage does not run the last use.
 std::vector<double> run_passes(Engine& engine, Model& model, const std::function<void(int micro_batch)>& set_batch);
 
 /// Runs one forward pass without backward, between steps: the uses of this rank's pipeline stage. The batch of the

@@ -15,7 +15,7 @@ struct Access {
   int32_t flat;
   bool writes = false;
   GroupId readers = GroupId::kRank;
-  int32_t micro_batch = -1;        // the operation's, if the role may have one buffer for each micro-batch
+  int32_t micro_batch = -1;        // of the operation, for roles with RoleInfo::per_micro_batch; else -1
   bool after_all_arrived = false;  // the access begins only after all ranks have started the collective
 };
 

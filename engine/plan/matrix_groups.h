@@ -24,7 +24,7 @@ struct OwnedMatrix {
 /// work. Larger groups would need more memory.
 struct MatrixGroup {
   std::vector<int32_t> flats;
-  std::vector<OwnedMatrix> matrices;  // in the order of flat buffers, then of tensors
+  std::vector<OwnedMatrix> matrices;  // ordered by flat buffer, then by tensor
   bool in_place = false;              // every rank has all matrices: owners work in the flat buffer, without a gather
   int64_t held_bytes = 0;             // largest total size of the matrices of one owner; 0 if in place
   int64_t scratch_bytes = 0;          // scratch memory for the largest matrix

@@ -151,7 +151,7 @@ int max_in_flight_of_a_stage(const std::vector<PipelineAction>& actions, const R
     seen.push_back(stage);
     std::vector<PipelineAction> own;
     Receives own_receives;
-    std::vector<PipelineAction> waiting;  // receives before an action of another virtual stage
+    std::vector<PipelineAction> waiting;  // receives that belong to the next action of `stage`
     for (size_t i = 0; i < actions.size(); ++i) {
       std::ranges::copy_if(receives[i], std::back_inserter(waiting), [&](auto& input) { return input.stage == stage; });
       if (actions[i].stage != stage) continue;

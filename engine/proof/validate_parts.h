@@ -16,9 +16,9 @@ class Defects {
     constexpr std::size_t kMost = 200;
     if (found_.size() < kMost) found_.push_back({kind, std::move(operations), std::move(sentence)});
   }
-  /// "update h.0 (operation 21)".
+  /// Describes an operation, such as "update h.0 (operation 21)".
   std::string describe(OperationId operation) const;
-  /// "gradients of h.0".
+  /// Describes a buffer, such as "gradients of h.0".
   std::string describe(const PlannedBuffer& buffer) const;
 
   bool empty() const { return found_.empty(); }

@@ -132,7 +132,7 @@ void round_row(const Values& to, float* sum, bool add, int64_t count) {
 float* sums_in(float* scratch) { return scratch + kBlock.packed_elements(); }
 float* widened_in(float* scratch) { return sums_in(scratch) + kBlock.sum_elements(); }
 
-// A product with a result of 16 bits. Sums are in fp32 until they are complete.
+// A product with a 16-bit result. Adds in fp32, and rounds each complete sum once.
 void multiply_to_16_bits(const Product& p, const ProductLoops& loops, float* scratch) {
   float* sum = sums_in(scratch);
   for (int64_t row = 0; row < p.rows; row += kBlock.rows) {

@@ -56,7 +56,7 @@ struct CodeMagnitudes {
   /// The middle of cell k of a decade.
   static constexpr double middle(int decade, int k) { return power_of_ten(decade - 7) + (k + 0.5) * width(decade); }
 
-  /// A line of the number as a function of the magnitude, through (x, y).
+  /// The line with this slope through (x, y). It maps a magnitude x to the number y of a code.
   static constexpr CodeLine number_line(double slope, double x, double y) {
     return {static_cast<float>(slope), static_cast<float>(y - slope * x)};
   }

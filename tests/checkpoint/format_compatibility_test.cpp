@@ -99,7 +99,7 @@ TEST(KeptCheckpoints, AreByteIdenticalToASaveByThisBuild) {
               test::read_file(kept / kStateFile));
 }
 
-/// Writes a checkpoint to keep.
+/// Writes a checkpoint to the directory ALIQUOT_KEEP, from which it can be added to the stored ones.
 TEST(KeptCheckpoints, DISABLED_WriteOne) {
   const char* folder = std::getenv("ALIQUOT_KEEP");
   ASSERT_NE(folder, nullptr) << "ALIQUOT_KEEP is not set: expected a directory to write to";

@@ -213,7 +213,7 @@ TEST(PowerLoss, PruningLosesNothingAndNeedsEverySync) {
   EXPECT_EQ(check_every_power_loss("saves with pruning", calls), syncs(calls).size());
 }
 
-/// A test of the model of the disk: a sync makes only the changes of the same rank durable.
+/// Tests the model of the disk. A sync makes only the changes of the same rank durable.
 TEST(PowerLoss, TheDiskModelMayLoseUnsyncedChanges) {
   test::TemporaryDirectory directory;
   DiskLog log(directory.path());

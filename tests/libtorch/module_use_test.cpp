@@ -286,7 +286,7 @@ TEST(ModuleUse, UsageErrorsNameTheSubmodule) {
   EXPECT_EQ(usage_error([](World& world) {
               TwoLayerModule module;
               Engine engine(world, options());
-              const auto sharded = fully_shard(module, engine);  // a, b
+              const auto sharded = fully_shard(module, engine);  // the units are a and b, in this order
               engine.micro_batch();
               module.forward(values({3, 4}));
             }),

@@ -45,7 +45,7 @@ __device__ void load_tile(TileRow<kWidth>* to, const uint16_t* from, const HeadR
   }
 }
 
-/// The same for fp32, rounded to E.
+/// Does the same with fp32 elements, which it rounds to E.
 template <class E, int kWidth, int kRows>
 __device__ void load_tile(TileRow<kWidth>* to, const float* from, const HeadRowsView& at) {
   for (int i = static_cast<int>(threadIdx.x); i < kRows * kWidth; i += kTileThreads) {

@@ -137,7 +137,8 @@ class CudaBackend final : public Backend {
   }
   void rotary_angles(const ModelShape& shape, int64_t sequence, float* cosines, float* sines) override {
     const auto count = static_cast<size_t>(sequence * shape.head_width() / 2);
-    if (angle_values_.size() != 2 * count) {  // compute and upload once, then copy into the scratch of each use
+    // Computes and uploads the angles once. Every use of a block then copies them into its scratch.
+    if (angle_values_.size() != 2 * count) {
       angle_values_.resize(2 * count);
       compute_rotary_angles(shape, sequence, angle_values_.data(), angle_values_.data() + count);
       const auto size_bytes = static_cast<int64_t>(2 * count * sizeof(float));

@@ -15,7 +15,7 @@ inline constexpr const char* kConfigFile = "config.json";
 
 struct ModelConfig {
   ModelShape shape;
-  ShapeNames names;                  // config.json keys of the shape's fields
+  ShapeNames names;                  // the keys of config.json for the fields of the shape
   std::vector<std::string> remarks;  // warnings, one sentence each, for example about unknown keys
 };
 

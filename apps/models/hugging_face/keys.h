@@ -12,7 +12,7 @@ enum class ConfigKeyUse : uint8_t {
   kRead,     // part of the shape
   kFixed,    // changes the computation: only the values in `supported` are accepted
   kDropout,  // changes training only: values other than 0 are reported as unsupported
-  kPadding,  // a token whose embedding transformers does not train from the input: reported if it is set
+  kPadding,  // the padding token, which transformers does not train as an input: reported if it is set
   kAlias,    // another name of the key in `supported`: rejected if the values differ
   kIgnored,  // does not change the result
 };

@@ -37,7 +37,8 @@ float score_scale(const AttentionShape& s) { return 1.0f / std::sqrt(static_cast
 
 ScoreStrip strip_at(const AttentionShape& s, float* scores, int64_t first_query) {
   const int64_t rows = std::min(kAttentionQueries, s.sequence - first_query);
-  // The strip has columns up to the key of its last query. The softmax zeroes the entries of keys after a row's query.
+  // The columns are the keys up to the position of the strip's last query. In each row, the softmax zeroes the keys
+  // after the row's query.
   return {scores, s.sequence, rows, first_query + rows, first_query};
 }
 

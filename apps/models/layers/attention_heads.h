@@ -44,7 +44,7 @@ struct AttentionScratch {
   }
 };
 
-/// The rows of `from` in fp32: `from` itself, or a copy converted into `scratch`.
+/// Returns the rows of `from` in fp32. If `from` has 16 bits, converts them into `scratch`.
 inline HeadRows readable(const AttentionShape& s, ConstValues from, float* scratch) {
   if (from.type == DType::kFloat32) return {const_cast<float*>(from.fp32()), s.stride()};
   for (int64_t row = 0; row < s.sequence; ++row) {
@@ -53,7 +53,8 @@ inline HeadRows readable(const AttentionShape& s, ConstValues from, float* scrat
   return {scratch, s.head_width};
 }
 
-/// fp32 rows to write: `to` itself, or `scratch`, from which write_back() converts them into `to`.
+/// The fp32 rows to which the caller writes. These are the rows of `to`, or `scratch` if `to` has 16 bits. write_back()
+/// then converts `scratch` into `to`.
 inline HeadRows writable(const AttentionShape& s, Values to, float* scratch) {
   if (to.type == DType::kFloat32) return {to.fp32(), s.stride()};
   return {scratch, s.head_width};

@@ -8,8 +8,8 @@
 
 namespace aliquot {
 
-/// The number of vocabulary entries in one tile. A tile has all rows: in a measurement, tiles of 64 rows and all
-/// entries were 1.7 times slower.
+/// The number of vocabulary entries in one tile. A tile has all rows. Tiles of 64 rows and all entries were measured to
+/// be 1.7 times slower.
 inline constexpr int64_t kLossTileEntries = 2096;
 
 /// `rows` hidden states of `width` elements and an embedding table of `entries` x `width`.
@@ -25,9 +25,9 @@ struct LossShape {
 /// Logits are computed in fp32. If they are stored in 16 bits, each tile is computed in `tile` and then rounded.
 struct LossBuffers {
   Values logits;              // logits_elements(), of the table's type
-  float* maxima = nullptr;    // rows, saved for backward
+  float* maxima = nullptr;    // one per row, saved for backward
   float* log_sums = nullptr;  // one per row, saved for backward
-  float* scratch = nullptr;   // 2 * rows
+  float* scratch = nullptr;   // two per row
   // Only for 16-bit logits:
   float* tile = nullptr;             // rows x tile_entries()
   float* tile_maxima = nullptr;      // rows x tile_count(), saved for backward

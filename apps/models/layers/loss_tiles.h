@@ -41,8 +41,9 @@ inline float* tile_maxima(const LossShape& s, const LossBuffers& buffers, int64_
   return buffers.tile_maxima == nullptr ? nullptr : buffers.tile_maxima + tile * s.rows;
 }
 
-/// `loops` provides multiply(product), begin(running, rows), accumulate(tile, running, targets, target_logits),
-/// keep(to, computed, tile_maxima), backward(tile, loss rows, tile_maxima) and finish(buffers, target_logits, rows).
+/// Computes the loss tile by tile. `loops` provides multiply(product), begin(running, rows), accumulate(tile, running,
+/// targets, target_logits), keep(to, computed, tile_maxima), backward(tile, loss rows, tile_maxima) and finish(buffers,
+/// target_logits, rows).
 template <class Loops>
 void tiled_loss_forward(const Loops& loops, const LossForward& a) {
   const LossShape& s = a.shape;

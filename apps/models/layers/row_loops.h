@@ -97,9 +97,10 @@ struct LogitTile {
 };
 
 /// Statistics of each row of logits over all tiles: the maximum, the log of the sum of exp(logit - maximum), and the
-/// target. Maximum and log are separate because the rounding of their sum would distort small probabilities.
+/// target. Maximum and log are separate because the rounding of their sum would distort small probabilities. If
+/// keep_logits() subtracted a value from the logits, RowLoops::loss_backward() needs the maxima minus the same value.
 struct LossRows {
-  const float* maxima = nullptr;  // RowLoops: minus the tile maximum that keep_logits() subtracted, if any
+  const float* maxima = nullptr;
   const float* log_sums = nullptr;
   const int32_t* targets = nullptr;
   float factor = 1.0f;

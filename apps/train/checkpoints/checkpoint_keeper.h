@@ -15,9 +15,9 @@
 
 namespace aliquot {
 
-/// Loads the state from which a run starts, and saves checkpoints. Claims --checkpoint-dir from load_initial_state()
-/// on. Used by the rank's own thread. Every call except has_nonfinite_update() and is_saving() is collective. Context,
-/// audit and reporter must outlive it.
+/// Loads the state from which a run starts, and saves checkpoints. load_initial_state() claims --checkpoint-dir for the
+/// rest of the run. Used by the rank's own thread. Every call except has_nonfinite_update() and is_saving() is
+/// collective. Context, audit and reporter must outlive it.
 class CheckpointKeeper {
  public:
   /// `data_tokens` is the length of the training data, which checkpoints record.
@@ -28,7 +28,7 @@ class CheckpointKeeper {
   void plan_saving();
   /// Claims --checkpoint-dir, and loads the checkpoint of --resume or the weights of --init, if any, into the engine
   /// and `state`. Returns whether the run was resumed. Throws UnavailableError if another run has claimed the
-  /// directory, UsageError if the checkpoint contradicts the options, and what load() throws.
+  /// directory, UsageError if the checkpoint contradicts the options, and the exceptions of load().
   bool load_initial_state(RunState& state);
   /// Allocates the snapshot that plan_saving() planned.
   void prepare_saving();

@@ -29,7 +29,7 @@ RankMemory MemoryAudit::planned(const Plan& stage) const {
   const int64_t background = snapshot ? kStagingBytes + *snapshot : 0;
   RankMemory memory;
   memory.planned = planned.peak;
-  // Offload staging is not in use between steps, so the two uses share memory.
+  // Offload staging is needed only during steps. Staging between steps reuses its memory.
   int64_t& staging = memory.planned[static_cast<size_t>(Category::kStaging)];
   staging = background + std::max(staging, between_steps);
   memory.planned_peak_bytes = background + std::max(planned.peak_bytes, persistent_bytes(schedule) + between_steps);

@@ -34,11 +34,11 @@ class MemoryAudit {
   /// Adds the snapshots of background saves to the planned memory. `bytes` has the size of a snapshot on each pipeline
   /// stage.
   void add_snapshots_to_plan(std::vector<int64_t> bytes) { snapshot_bytes_ = std::move(bytes); }
-  /// The size on this rank's stage. Unset if checkpoints are not saved in the background.
+  /// The size of a snapshot on this rank's pipeline stage. Unset if checkpoints are not saved in the background.
   std::optional<int64_t> snapshot_bytes() const { return snapshot_bytes(context_.engine().plan()); }
   /// The planned memory of a rank of this rank's stage; the measured fields are 0.
   RankMemory planned() const { return planned(context_.engine().plan()); }
-  /// The same for any stage.
+  /// The same for a rank of pipeline stage `stage`.
   RankMemory planned(const Plan& stage) const;
   /// Throws UnavailableError, on all ranks, if the planned memory exceeds --memory-budget or the machine's available
   /// memory. Without this check, overcommit would let allocations succeed and kill a process later. Collective.
@@ -65,7 +65,7 @@ class MemoryAudit {
   const TrainContext& context_;
   SystemPeak& system_peak_;
   std::vector<int64_t> snapshot_bytes_;  // by pipeline stage; empty without background saves
-  bool measured_outside_ = false;        // on all ranks alike, because the measurement is collective
+  bool measured_outside_ = false;        // equal on all ranks, because the measurement is collective
   int64_t outside_bytes_ = 0, system_bytes_ = 0;
 };
 

@@ -29,8 +29,8 @@ struct StragglerReport {
 
   double ratio(size_t rank) const { return medians[rank] > 0 ? ranks[rank].compute / medians[rank] : 1; }
 };
-/// `stages`: the number of pipeline stages, whose ranks are contiguous. Stages have different work, so a rank is
-/// compared only with ranks of its stage.
+/// `stages` is the number of pipeline stages. The ranks of a stage are consecutive. Stages have different work, so a
+/// rank is compared only with ranks of its stage.
 StragglerReport straggler_report(int64_t step, std::vector<RankSeconds> ranks, int stages = 1);
 
 /// {"stragglers": {"step": .., "slowest_rank": .., "times_median": .., "compute_seconds": [..], ..}}

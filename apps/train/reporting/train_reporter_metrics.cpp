@@ -59,7 +59,7 @@ Json step_times_json(const Timeline& timeline, const WorkSeconds& parts) {
           {"part_seconds", by_part}};
 }
 
-/// Sets the planned and measured values of a record to the maximum of them and those of a rank.
+/// Raises the planned and measured values of the record to those of the rank where the rank has larger ones.
 void include(auto& record, const RankMemory& rank) {
   for (size_t i = 0; i < record.planned.size(); ++i) {
     record.planned[i] = std::max(record.planned[i], rank.planned[i]);
@@ -94,10 +94,11 @@ bool is_due(int64_t step, int64_t every) { return every > 0 && step % every == 0
 void TrainReporter::begin_metrics(bool append) {
   const std::string& path = context_.options().metrics;
   if (path.empty()) return;
-  RankMemory memory = audit_.planned();  // before the file is truncated, in case it throws
+  RankMemory memory = audit_.planned();  // may throw, so it must precede the truncation of the file
   if (!context_.is_rank_zero()) return;
   metrics_.emplace(path, append ? MetricsFile::Mode::kAppend : MetricsFile::Mode::kTruncate);
-  for (const Plan& stage : context_.engine().pipeline_plans()) {  // the maximum over the pipeline stages
+  // Sets `memory` to the maximum over the pipeline stages.
+  for (const Plan& stage : context_.engine().pipeline_plans()) {
     const RankMemory other = audit_.planned(stage);
     for (size_t i = 0; i < memory.planned.size(); ++i)
       memory.planned[i] = std::max(memory.planned[i], other.planned[i]);

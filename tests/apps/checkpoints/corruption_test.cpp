@@ -51,7 +51,8 @@ TEST(Corruption, AFlippedBitIsReportedWithRankAndUnit) {
   }
 }
 
-/// At ZeRO stages 1 and 2 publish overwrites the updated parameters, so a bit flip in update would have no effect.
+/// At ZeRO stages 1 and 2, `publish` overwrites the parameters after `update`, so a bit flip in `update` would have no
+/// effect.
 TEST(Corruption, AFlipThatPublishWouldOverwriteIsRejected) {
   for (const char* stage : {"1", "2"}) {
     const test::CommandResult result =

@@ -189,7 +189,7 @@ TEST_F(Exchange, AllowMissingSetsMissingWeightsToZero) {
     EXPECT_EQ(result.code, 0) << result.err;
     EXPECT_NE(result.err.find("h.2.attn.c_proj.weight"), std::string::npos) << result.err;
   }
-  // Both start from the same weights.
+  // Both runs started from the same weights, so their checkpoints are equal.
   EXPECT_EQ(run_aliquot({"checkpoint", "diff", at("deephf"), at("deeprun")}).code, 0);
 }
 

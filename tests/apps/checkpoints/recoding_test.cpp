@@ -1,5 +1,6 @@
-// Loads moments that a checkpoint stores as 8-bit codes into a state with floats, and the reverse. For every partition
-// over ranks, with and without `state_is_fresh`, the result must equal that of converting the full tensor at once.
+// Loads 8-bit moments of a checkpoint into a state with floats, and floats into a state with 8-bit moments. For every
+// partition over ranks, with and without `state_is_fresh`, the result must equal that of converting the full tensor at
+// once.
 #include <cmath>
 #include <cstring>
 #include <gtest/gtest.h>
@@ -119,7 +120,8 @@ Contents decoded(const Contents& from, DType dtype) {
   return contents;
 }
 
-/// Calls `each` with the tensor, the bytes of each piece, the same elements in `contents`, and their number of bytes.
+/// Calls `each` for every piece. The arguments are the tensor, the bytes of the piece, the same elements in `contents`,
+/// and their number of bytes.
 void for_each_piece(const State& state, const Contents& contents, const auto& each) {
   for (const StateTensor& tensor : state.tensors) {
     const int64_t width = element_bytes(tensor.dtype);
@@ -130,7 +132,7 @@ void for_each_piece(const State& state, const Contents& contents, const auto& ea
   }
 }
 
-/// Sets the code of every moment, as the engine does, so that load() may convert it.
+/// Sets StateTensor::code of every moment, as the engine does. It allows load() to convert between codes and floats.
 void allow_other_form(State& state) {
   for (StateTensor& tensor : state.tensors) tensor.code = moment_code(tensor.path.substr(tensor.path.rfind('/') + 1));
 }
@@ -149,7 +151,8 @@ void save_contents(const std::vector<TestTensor>& shapes, const Contents& conten
 
 class Recode : public ::testing::TestWithParam<std::tuple<int, bool, test::Partition>> {
  protected:
-  /// Loads into a state with `shapes`, expects the bytes of `wanted`, and `message` as the report's first conversion.
+  /// Loads into a state with `shapes`. Expects the bytes of `wanted`, and that `message` is the first conversion in the
+  /// report.
   void expect_loaded(const std::vector<TestTensor>& shapes, const Contents& wanted, bool rounds,
                      const std::string& message) {
     const auto [rank_count, fresh, cut] = GetParam();

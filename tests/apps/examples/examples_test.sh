@@ -62,7 +62,7 @@ same "transformer, 2 micro-batches accumulated into full gradients" "$scratch/al
 near "transformer, 2 micro-batches accumulated into shards" "$scratch/alone" "$scratch/shard"
 
 # On a pipeline, the transformer gives the same bits as without Aliquot if micro-batches accumulate in full gradients.
-# Into shards, it gives the same bits for any number of stages.
+# If they accumulate in shards, it gives the same bits for any number of stages.
 for stages in 1 2 3; do
   "$examples/transformer_pipeline" 4 2 $stages 1 >"$scratch/pipeline"
   same "transformer on $stages pipeline stages" "$scratch/alone" "$scratch/pipeline"

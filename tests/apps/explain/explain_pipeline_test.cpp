@@ -164,7 +164,7 @@ TEST(ExplainPipelineRecords, ReceiveThatWaitsDuringComputationIsNoExcuse) {
        "  pipeline stage 3: rank 3 waited for rank 2 (pipeline stage 2): barrier.\n"});
 }
 
-/// The rank reaches other transfers when it is done, and fails there.
+/// After its long computation, late rank 2 waits in another transfer, and reaches its deadline there.
 TEST(ExplainPipelineRecords, LateRankThatThenWaitsIsTheCause) {
   RecordedPipeline pipeline = with_late_rank_2();
   pipeline.add(2, 2, false, 19.995);

@@ -76,7 +76,8 @@ void expect_golden(const std::string& model, std::span<const GoldenStep> golden)
   EXPECT_EQ(step, golden.size());
 }
 
-/// Trains the model of config.json `shape` with the fields of `numbers` changed, as compare_transformers.py does.
+/// Trains the model of the config.json `shape`, in which the fields of `numbers` replace others, as in
+/// compare_transformers.py.
 void expect_golden(const char* shape, const char* numbers, std::span<const GoldenStep> golden) {
   const TemporaryDirectory directory;
   nlohmann::ordered_json config = nlohmann::ordered_json::parse(shape);

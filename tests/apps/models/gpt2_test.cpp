@@ -1,4 +1,4 @@
-// Tests the parts of GPT-2 that other models do not have. models_test.cpp has the tests of all models.
+// Tests the parts of GPT-2 that other models do not have. models_test.cpp tests what all models have in common.
 #include "apps/models/gpt2.h"
 
 #include <gtest/gtest.h>

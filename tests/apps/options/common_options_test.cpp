@@ -89,7 +89,8 @@ struct Outcome {
   std::string error;  // empty if the option was set
 };
 
-/// Sets an option through the table of `aliquot train`, or through the common table if train lacks it (`check`).
+/// Sets an option through the table of `aliquot train`. An option that train lacks, such as `check`, is set through the
+/// common table.
 Outcome by_command(const std::string& name, const std::string& text) {
   TrainOptions options;
   const OptionTable train = train_option_table(options), common = common_option_table(options);
@@ -201,7 +202,8 @@ CommonOptions all_set() {
   return o;
 }
 
-/// The structured binding lists all fields of EngineOptions: a new field fails to compile until it is added here.
+/// The structured binding lists all fields of EngineOptions. A new field must be added here, or the test does not
+/// compile.
 TEST(CommonOptions, SetEveryFieldOfEngineOptions) {
   const CommonOptions o = all_set();
   EXPECT_EQ(o.world.device, DeviceChoice::kCuda);

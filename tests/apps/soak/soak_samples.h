@@ -25,8 +25,8 @@ struct Bound {
   std::string measure;
   double growth = 0;
   double share = 0;
-  double most = 0;         // maximum of every sample; 0 means no limit
-  double at_the_end = -1;  // maximum of the last sample; negative means no limit
+  double most = 0;         // upper limit of every sample; 0 means no limit
+  double at_the_end = -1;  // upper limit of the last sample; negative means no limit
 };
 
 /// Growth is judged after `warm_up_seconds`, and only if at least `least_seconds` follow.

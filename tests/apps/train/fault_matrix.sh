@@ -89,8 +89,8 @@ left_nothing() {
   if pgrep -f -- "$saved" >/dev/null; then wrong "a process of the run still exists"; fi
 }
 
-# is_explained: with several groups, the message may name a rank that itself waits for the failed rank. Checks that the
-# flight records name the failed rank.
+# is_explained: checks that the flight records name the failed rank. With several groups, the message may name a rank
+# that only waits for it.
 is_explained() {
   local text
   case $operation in exchange | send | receive | send-gradient | receive-gradient) ;; *) return 1 ;; esac

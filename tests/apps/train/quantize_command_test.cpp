@@ -65,9 +65,9 @@ TEST(Quantize, LossIsCloseToThatWithoutQuantization) {
   EXPECT_NEAR(last_loss({"--quantize", "gradients", "--replicas", "2"}), plain, 0.01 * plain);
 }
 
-/// Expected bytes between nodes per parameter and step. fp32: 12, because two gathers and one reduce send 4 bytes each.
-/// The last of 32 units stays gathered, so it is gathered once. With --quantize both: 2 plus the scales, because 8-bit
-/// weights cross between nodes only once per step.
+/// Checks the bytes that cross between nodes per parameter and step. In fp32 these are 12, because two gathers and one
+/// reduce send 4 bytes each. The last of the 32 units stays gathered, so it is gathered only once. With --quantize
+/// both, these are 2 plus the scales, because 8-bit weights cross between nodes only once per step.
 TEST(Quantize, PlannedTrafficBetweenNodesMatchesTheFormula) {
   const auto crossing = [](const char* what) {
     const test::CommandResult plan = test::run_aliquot(
@@ -75,7 +75,7 @@ TEST(Quantize, PlannedTrafficBetweenNodesMatchesTheFormula) {
     EXPECT_EQ(plan.code, 0) << plan.err;
     return Json::parse(plan.out)["plans"][0]["crossing_bytes"].get<double>();
   };
-  // With four nodes, each node sends its shards to three others, and three quarters of its gradients.
+  // Each of the four nodes sends a quarter of the parameters to three others, and three quarters of its gradients.
   constexpr double kSent = 1e9 * 0.75, kCode = 1 + 4.0 / 256;
   constexpr double kGathered = 8 - 4.0 / 32;
   EXPECT_NEAR(crossing("none"), kSent * (kGathered + 4), kSent * 1e-2);

@@ -32,7 +32,7 @@ inline Settings settings(int zero_stage, Optimizer optimizer = AdamW{}) {
   return settings;
 }
 
-/// Settings of a run: how it trains and loads.
+/// How a run trains and loads.
 struct How {
   // NOLINTNEXTLINE(google-explicit-constructor): so that run() accepts Settings
   How(Settings of) : settings(std::move(of)) {}

@@ -83,7 +83,7 @@ TEST_F(CudaDeviceTest, CopiesToTheDeviceAndBack) {
   EXPECT_EQ(back, numbers);
 }
 
-/// Blocks a stream until release(), so that a test can observe the order of streams.
+/// Blocks a stream until release(), so that a test can observe whether other streams wait for it.
 class StreamBlocker {
  public:
   explicit StreamBlocker(Stream& stream) {

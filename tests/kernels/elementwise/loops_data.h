@@ -19,7 +19,8 @@ inline constexpr int64_t kCounts[] = {0, 1, 15, 16, 17, 255, 256, 257, 1023, 102
 
 inline constexpr DType kFloatTypes[] = {DType::kFloat32, DType::kBFloat16, DType::kFloat16};
 
-/// An array that starts `misaligned_elements` after a cache line. Guards on both sides detect writes outside.
+/// An array that starts `misaligned_elements` elements after the beginning of a cache line. Guards on both sides detect
+/// writes outside.
 class Elements {
  public:
   Elements(DType dtype, int64_t count, int64_t misaligned_elements = 0)

@@ -1,4 +1,4 @@
-// Tests on the host the tree that the CUDA sum keeps in registers.
+// Tests the tree of partial sums that the CUDA sum keeps in registers. Runs on the host.
 #include "kernels/elementwise/register_tree.h"
 
 #include <bit>
@@ -9,7 +9,7 @@
 namespace aliquot {
 namespace {
 
-// Records, as text, the additions that produced it.
+// Stands in for a number. Its text records the additions that produced it.
 struct SumExpression {
   std::string text;
   friend SumExpression operator+(const SumExpression& a, const SumExpression& b) {

@@ -31,7 +31,7 @@ double naive_block_squares(const float* x, int64_t count) {
   return static_cast<double>(v[0]);
 }
 
-// The sources of one sum, with the bases for TreeSum. If `misaligned` is not 0, each source has a different
+// The sources of one sum, and their base addresses for TreeSum. If `misaligned` is not 0, each source has a different
 // misalignment.
 struct Sources {
   Sources(DType dtype, int64_t source_count, int64_t count, ValueKind values, int64_t misaligned) {

@@ -196,8 +196,8 @@ TEST(SmallProduct, HasTheSameBitsOnAvx2AndAvx512) {
 #endif
 }
 
-// With kSeparate the sum starts at `to`, so a factor cannot apply. Given loops are for fp32, so 16-bit operands are
-// rejected.
+// With kSeparate the sum starts at the value in `to`, so a factor cannot apply. Loops that the caller passes are for
+// fp32, so 16-bit operands are rejected.
 TEST(Product, WithGivenLoopsRejectsFactorsAnd16BitOperands) {
   ThreadPool one(1);
   const std::vector<float> a(1);

@@ -46,7 +46,7 @@ TEST(Stragglers, ARankIsNamedAfterThreeSlowReportsInARow) {
   StragglerWatch watch(1.5);
   EXPECT_FALSE(watch.sentence(report_of(10, {1, 1, 2})));
   EXPECT_FALSE(watch.sentence(report_of(20, {1, 1, 2})));
-  EXPECT_FALSE(watch.sentence(report_of(30, {1, 2, 1})));  // another rank
+  EXPECT_FALSE(watch.sentence(report_of(30, {1, 2, 1})));  // now rank 1 is slow
   EXPECT_FALSE(watch.sentence(report_of(40, {1, 2, 1})));
   EXPECT_FALSE(watch.sentence(report_of(50, {1, 1.4, 1})));  // below the threshold
   EXPECT_FALSE(watch.sentence(report_of(60, {1, 2, 1})));
