@@ -40,13 +40,13 @@ enum class SumRounding : uint8_t {
   kSeparate,
 };
 
-/// The bits of an element depend only on its row of a and its column of b, not on strides or extents. Sums are in
+/// The bits of an element depend only on its row of `a` and its column of `b`, not on strides or extents. Sums are in
 /// ascending order of the depth index. For bf16, the instructions determine rounding, and subnormal operands, products
 /// and sums count as zero. Slivers are padded with zeros.
 struct ProductLoops {
   DType operands;            // kFloat32 or kBFloat16
   SumRounding sums;          // kFused for bf16
-  int64_t a_width, b_width;  // rows of a sliver of a, columns of a sliver of b
+  int64_t a_width, b_width;  // rows in a sliver of `a`, columns in a sliver of `b`
   void (*pack_a)(const OperandStrip&, void* to);
   void (*pack_b)(const OperandStrip&, void* to);
   void (*multiply)(const SliverProduct&);
