@@ -1,9 +1,9 @@
 #pragma once
 // Encodes and decodes whole blocks of 8-bit codes with AVX-512. Part of update_avx512.cpp.
 //
-// optim/update/dynamic_code.h describes the lines of a code, and computes the minimum or maximum of all lines. This
-// code computes only the lines that can be the result. The exponent selects them from tables of 16 entries in
-// registers. The operations on these lines are the same, so the bits are the same.
+// optim/update/dynamic_code.h evaluates several linear functions (lines), and takes the minimum or maximum of all. This
+// file evaluates only the lines that can be the result. The exponent of the input selects their coefficients from
+// tables of 16 entries in registers. The arithmetic of each line is the same, so the bits are the same.
 
 #include <immintrin.h>
 
@@ -13,15 +13,17 @@
 namespace aliquot {
 namespace {
 
-/// For each pair of binades [2 * 4^(k-64), 2 * 4^(k-63)), with k = 48 to 63, the three lines that can be the minimum
-/// there. Three are enough, because no pair contains more than two corners of the function.
+/// The coefficients of the three lines that can be the minimum, for each range [2 * 4^(k-64), 2 * 4^(k-63)) of
+/// magnitudes with k = 48 to 63. Three lines are enough: within a range, the minimum changes from one line to another
+/// at most twice.
 template <typename Magnitudes>
 struct EncodeTables {
   static constexpr int kLines = 2 * Magnitudes::kDecades, kCandidateLines = 3;
   alignas(64) float slope[kCandidateLines][16] = {};
   alignas(64) float offset[kCandidateLines][16] = {};
 
-  /// The lines are in order of decreasing slope, except the last one. It ends at 1 and is steeper than the line before.
+  /// Returns the line with this index. The lines are in order of decreasing slope, except the last one: it ends at
+  /// magnitude 1 and is steeper than the line before it.
   static constexpr CodeLine line(int index) {
     if (index == 0) return Magnitudes::below_all();
     return index % 2 == 1 ? Magnitudes::within(index / 2) : Magnitudes::beyond(index / 2 - 1);
@@ -43,7 +45,7 @@ struct EncodeTables {
       const double begin = 2.0 * power_of_four(k - 16), end = k == 15 ? 1.0 : 8.0 * power_of_four(k - 16);
       const int first = lowest_line_at(begin), last = lowest_line_at(end);
       // In a constant expression a throw is a compile-time error.
-      if (last - first >= kCandidateLines) throw "a pair of binades has more corners than candidate lines";
+      if (last - first >= kCandidateLines) throw "a range of magnitudes needs more than the three candidate lines";
       for (int i = 0; i < kCandidateLines; ++i) {
         const CodeLine near = line(first + i < kLines ? first + i : kLines - 1);
         slope[i][k] = near.slope, offset[i][k] = near.offset;
@@ -52,9 +54,10 @@ struct EncodeTables {
   }
 };
 
-/// Decodes an 8-bit number by linear interpolation within its power of ten: value = slope * number + offset. All
-/// numbers of one power of ten have, after kCells - 1 is added, the same binary exponent when converted to float. The
-/// table index is the low four bits of the biased exponent: 15 for an exponent of 0, and e - 1 for an exponent of e.
+/// The coefficients that decode the number of a magnitude (optim/update/dynamic_code.h): value = slope * number +
+/// offset. Each decade has one pair of coefficients. For all numbers of a decade, number + kCells - 1, converted to
+/// float, has the same binary exponent. The table index is the low four bits of the biased exponent: 15 for an exponent
+/// of 0, and e - 1 for an exponent of e.
 template <typename Magnitudes, int kCells>
 struct DecodeTables {
   alignas(64) float slope[16] = {};

@@ -4,13 +4,15 @@
 // in bitsandbytes and torchao, so their tables also decode the codes of a checkpoint.
 //
 // Magnitudes are in seven decades, (10^(i-7), 10^(i-6)] for i = 0 to 6. Each decade is divided into equal cells, twice
-// as many as the decade below. The middles of all cells, and 0 and 1, are numbered in ascending order from 0. The
-// signed code has 1 cell in the lowest decade. Its code is 127 plus or minus the number, and -1 has no code. The
-// unsigned code has 2 cells in the lowest decade, and its code is the number.
+// as many as the decade below. Only the middles of the cells, and 0 and 1, have a code. These magnitudes are numbered
+// in ascending order from 0. Below, "number" means this number, and "value" means its magnitude. The signed code has 1
+// cell in the lowest decade. Its code is 127 plus or minus the number, and -1 has no code. The unsigned code has 2
+// cells in the lowest decade, and its code is the number.
 //
-// The conversions use no tables. The number, as a function of the magnitude, is a line within each decade and another
-// line between two decades. The slopes decrease, so the function is the minimum of all lines. The value of a number is
-// the maximum of the inverse lines. Both functions vectorise and use only correctly rounded operations.
+// The conversions use no tables. As a function of the magnitude, the number is a line within each decade, and another
+// line between two decades. The slopes decrease, so this function is the minimum of all these lines. The inverse
+// function, from the number to its value, is the maximum of the inverse lines. Both functions vectorise and use only
+// correctly rounded operations.
 
 #include <algorithm>
 #include <cstdint>
@@ -41,35 +43,35 @@ ALIQUOT_HOST_DEVICE float greater(float a, float b) {
 template <int kCells>
 struct CodeMagnitudes {
   static constexpr int kDecades = 7;
-  static constexpr int kTop = 127 * kCells + 1;  // the index of the code for magnitude 1
+  static constexpr int kTop = 127 * kCells + 1;  // the number of magnitude 1
 
   static constexpr double power_of_ten(int power) {
     double value = 1.0;
     for (int i = 0; i < (power < 0 ? -power : power); ++i) value *= 10.0;
     return power < 0 ? 1.0 / value : value;
   }
-  /// The number of the first cell of a decade.
+  /// The number of the middle of the first cell of a decade.
   static constexpr int first(int decade) { return kCells * ((1 << decade) - 1) + 1; }
-  /// The number of cells in a decade, and their width.
+  /// How many cells a decade has, and their width.
   static constexpr int cells(int decade) { return kCells << decade; }
   static constexpr double width(int decade) { return 0.9 * power_of_ten(decade - 6) / cells(decade); }
   /// The middle of cell k of a decade.
   static constexpr double middle(int decade, int k) { return power_of_ten(decade - 7) + (k + 0.5) * width(decade); }
 
-  /// A line of the number as a function of the magnitude, through (x, y).
+  /// A line that gives the number for a magnitude. It goes through the point (x, y).
   static constexpr CodeLine number_line(double slope, double x, double y) {
     return {static_cast<float>(slope), static_cast<float>(y - slope * x)};
   }
   static constexpr CodeLine within(int decade) {
     return number_line(1.0 / width(decade), middle(decade, 0), first(decade));
   }
-  /// The linear interpolation between the last value of a decade and the first value of the next decade, or 1.
+  /// The line between the last value of a decade and the next value: the first value of the next decade, or 1.
   static constexpr CodeLine beyond(int decade) {
     const double from = middle(decade, cells(decade) - 1), to = decade + 1 < kDecades ? middle(decade + 1, 0) : 1.0;
     return number_line(1.0 / (to - from), to, first(decade + 1));
   }
   static constexpr CodeLine below_all() { return number_line(1.0 / middle(0, 0), 0.0, 0.0); }
-  /// A line of the magnitude as a function of the number.
+  /// The line that gives the value for a number of this decade.
   static constexpr CodeLine value_line(int decade) {
     return {static_cast<float>(width(decade)), static_cast<float>(middle(decade, 0) - width(decade) * first(decade))};
   }
@@ -89,7 +91,8 @@ struct CodeMagnitudes {
     if constexpr (kDecade < kDecades) {
       constexpr CodeLine in = kWithin<kDecade>, out = kBeyond<kDecade>;
       number = lesser(number, in.slope * magnitude + in.offset);
-      // The middle of the last cell is half a cell below 1. So only the last line is steeper than the line before it.
+      // The last line joins the middle of the last cell and 1, which is only half a cell above it. So only this line is
+      // steeper than the line before it.
       const float after = out.slope * magnitude + out.offset;
       number = kDecade + 1 < kDecades ? lesser(number, after) : greater(number, after);
       return least_of<kDecade + 1>(magnitude, number);
@@ -106,19 +109,19 @@ struct CodeMagnitudes {
     return value;
   }
 
-  /// The number of `magnitude`, in [0, 1], as a float: k for the value of number k, and interpolated between two
-  /// values.
+  /// The number of `magnitude`, which is in [0, 1]. The result is k for the value of number k, and interpolated between
+  /// two values.
   ALIQUOT_HOST_DEVICE static float place_of(float magnitude) {
     constexpr CodeLine line = kBelowAll<0>;
     return lesser(least_of<0>(magnitude, line.slope * magnitude + line.offset), static_cast<float>(kTop));
   }
-  /// The value of a number in [0, kTop].
+  /// The value of `number`, which is in [0, kTop].
   ALIQUOT_HOST_DEVICE static float value_of(float number) { return lesser(greatest_of<0>(number, 0.0f), 1.0f); }
 };
 
-/// The signed code. of() adds `rise`, in [0, 1), to the result of place_of() before truncation: 1/2 rounds to nearest,
-/// and uniform noise rounds stochastically without bias. Ratios beyond [-1, 1] are clamped, and the magnitude of a NaN
-/// is 1.
+/// The signed code of a ratio: a value divided by the scale of its block. of() adds `rise`, in [0, 1), to the result of
+/// place_of() and truncates the sum. A rise of 1/2 rounds to nearest, and a uniformly random rise rounds stochastically
+/// without bias. Ratios beyond [-1, 1] are clamped, and the magnitude of a NaN is 1.
 struct SignedCode {
   using Magnitudes = CodeMagnitudes<1>;
 
@@ -136,8 +139,9 @@ struct SignedCode {
   }
 };
 
-/// The code for values that are never negative. A value above 0 never becomes 0. If only the second moment of an
-/// element became 0, the update would divide by eps alone, and the weight would change by far too much.
+/// The code for values that are never negative. A value above 0 never becomes 0. If the second moment of an element
+/// became 0 but its first moment did not, the update would divide by eps alone. The weight would then change by far too
+/// much.
 struct UnsignedCode {
   using Magnitudes = CodeMagnitudes<2>;
 
@@ -159,11 +163,11 @@ ALIQUOT_HOST_DEVICE uint32_t magnitude_bits(float value) { return float_bits(val
 ALIQUOT_HOST_DEVICE float scale_of(uint32_t greatest_bits) {
   return greatest_bits < 0x00800000u ? 0.0f : float_from_bits(greatest_bits);
 }
-/// The factor that converts values to ratios.
+/// The factor that converts the values of a block to ratios.
 ALIQUOT_HOST_DEVICE float inverse_of(float scale) { return scale == 0.0f ? 0.0f : 1.0f / scale; }
 
-/// The rise for stochastic rounding of one state of an element: bits 16 * state to 16 * state + 15 of the element's
-/// word.
+/// The rise for stochastic rounding of one state of an element. It consists of bits 16 * state to 16 * state + 15 of
+/// the element's random word.
 ALIQUOT_HOST_DEVICE float rise_of(uint32_t word, int state) {
   return static_cast<float>(static_cast<int32_t>((word >> (16 * state)) & 0xffffu)) * 0x1p-16f;
 }
