@@ -40,9 +40,9 @@ struct SignalsOptions {
   int rank = 0;
   int rank_count = 1;
   double timeout_seconds = 600;
-  std::vector<int> global_ranks{};  // the ranks' numbers in the world, for messages; empty: equal to the ranks
+  std::vector<int> global_ranks{};  // the ranks' numbers in the world, for messages; if empty, the ranks themselves
   // The functions below are optional. They are called after a rank has waited for some time.
-  /// Returns whether an abort occurred that is not on the board, and stores its reason in `why`.
+  /// Returns whether an abort has occurred that was not posted on the board. If so, stores its reason in `why`.
   std::function<bool(std::string* why)> aborted_elsewhere{};
   /// Returns whether the function of a rank has returned, so that the rank cannot arrive.
   std::function<bool(int rank)> has_returned{};

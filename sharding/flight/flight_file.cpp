@@ -124,7 +124,7 @@ class Reader {
     } else if (name == "end") {
       const std::size_t count = record_.entries.size() + record_.rendezvous.size();
       if (number<std::size_t>(value, 0, SIZE_MAX) != count)
-        fail(fmt::format("the end line does not match the number of collectives and rendezvous, {}", count));
+        fail(fmt::format("the end line does not match the {} collectives and rendezvous of the record", count));
       record_.complete = true;
     } else {
       fail("unknown kind of line");
@@ -140,7 +140,7 @@ class Reader {
   }
 
   void add_group(std::string_view value) {
-    if (!seen_keys_.contains("ranks")) fail("the line 'ranks' must precede the lines 'group'");
+    if (!seen_keys_.contains("ranks")) fail("the line 'ranks' must precede all lines 'group'");
     if (record_.groups.size() == kMaxGroups) fail(fmt::format("more than {} groups", kMaxGroups));
     std::vector<int>& members = record_.groups.emplace_back();
     for (const std::string_view member : split_fields(value, ' '))

@@ -15,10 +15,11 @@ namespace aliquot {
 /// One collective or one rendezvous. Times are in seconds of the rank's steady clock. A negative time means that the
 /// event did not happen.
 struct FlightEntry {
-  uint64_t number = 0;         // collectives of this rank, counted from 1; rendezvous: collectives before it
+  /// The number of a collective on this rank, from 1. For a rendezvous: the number of collectives issued before it.
+  uint64_t number = 0;
   int group = 0;               // index in FlightRecord::groups
   Lane lane = Lane::kCompute;  // unused for rendezvous
-  uint64_t sequence = 0;       // counted from 1 in each lane of the group; rendezvous: in the group
+  uint64_t sequence = 0;       // counted from 1 in each lane of the group; for a rendezvous, in the group
   OperationDescription what = {};
   std::string unit;  // for rendezvous: the purpose, such as "save"
   int64_t step = -1;
@@ -37,9 +38,9 @@ struct FlightRecord {
   int rank = 0, rank_count = 1;
   std::string why;                       // the error message with which the rank ended
   std::string place;                     // what the rank's own thread was executing, if known
-  double written = 0;                    // when the record was written, on the clock of the entries
+  double written = 0;                    // when the record was written, by the clock of FlightEntry
   std::string written_utc;               // the same time, such as "2026-11-22T03:00:12Z"; empty in version 1
-  std::vector<std::vector<int>> groups;  // world ranks of each group, which contains this rank
+  std::vector<std::vector<int>> groups;  // the world ranks of each group to which this rank belongs
   std::vector<FlightEntry> entries;      // at most kMaxFlightEntries, by increasing number
   std::vector<FlightEntry> rendezvous;   // in order, at most kMaxFlightRendezvous
   bool complete = true;                  // false: the file is truncated, and entries may be missing
