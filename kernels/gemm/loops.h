@@ -1,7 +1,7 @@
 #pragma once
 // The innermost loops of matrix products, on one thread, with sums in fp32. Operands are first packed into slivers. A
-// sliver holds a few rows of the left operand, or a few columns of the right one, in the order in which registers load
-// them: all elements of one depth index, then those of the next.
+// sliver holds a few rows of the left operand `a`, or a few columns of the right operand `b`. Its order is that in
+// which registers load it: all elements of one depth index, then those of the next.
 
 #include <cstdint>
 
@@ -11,8 +11,8 @@
 
 namespace aliquot {
 
-/// `count` rows of a, or columns of b, with `depth` elements each, of type ProductLoops::operands. Element k of row or
-/// column i is at i * stride + k or, if `depth_major`, at k * stride + i.
+/// `count` rows of `a`, or columns of `b`, with `depth` elements each, of type ProductLoops::operands. Element k of row
+/// or column i is at i * stride + k or, if `depth_major`, at k * stride + i.
 struct OperandStrip {
   const void* data = nullptr;
   int64_t stride = 0;
