@@ -51,7 +51,8 @@ std::vector<NormNode> NormTree::nodes(std::span<const NormSpan> spans) const {
     }
     if (begin == end) continue;
     const int32_t root = root_level(blocks);
-    // Count the missing leaves after the last block as part of the span, so that one subtree can cover its end.
+    // The tree has no leaves after the last block. If the span ends there, extend it to the end of the root, so that
+    // fewer and larger subtrees cover it.
     if (end == blocks) end = int64_t{1} << root;
     while (begin < end) {
       int32_t level = 0;

@@ -83,7 +83,7 @@ struct MomentumRule {
   float momentum;
   float damped;       // 1 - dampening; 1 in the first step
   float of_gradient;  // the weight moves along of_gradient * gradient + of_buffer * buffer
-  float of_buffer;    // with Nesterov of_gradient = 1 and of_buffer = momentum, otherwise 0 and 1
+  float of_buffer;    // with Nesterov, of_gradient = 1 and of_buffer = momentum; otherwise 0 and 1
 
   ALIQUOT_HOST_DEVICE MomentumRule at(float lr_scale, float decay_scale) const {
     return {lr * lr_scale, decay * decay_scale, momentum, damped, of_gradient, of_buffer};

@@ -11,7 +11,7 @@ namespace aliquot {
 namespace {
 
 double interpolate(double from, double to, int64_t done, int64_t of) {
-  if (done >= of) return to;  // without rounding error
+  if (done >= of) return to;  // the exact value, without rounding
   return from + (to - from) * (static_cast<double>(done) / static_cast<double>(of));
 }
 
@@ -27,7 +27,7 @@ double cosine(const RateSchedule& schedule, int64_t done, int64_t of) {
   return schedule.min_lr + (schedule.lr - schedule.min_lr) * (1.0 + std::cos(std::numbers::pi * p)) / 2.0;
 }
 
-/// The rate of a step before step N = warmup_steps. Steps begin at 1, so N is at least 2.
+/// The rate of a warm-up step, which is before step N = warmup_steps. Steps begin at 1, so N is at least 2 here.
 double warmup(const RateSchedule& schedule, int64_t step) {
   const auto t = static_cast<double>(step), n = static_cast<double>(schedule.warmup_steps);
   const double height = schedule.lr - schedule.warmup_from;

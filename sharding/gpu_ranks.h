@@ -21,9 +21,9 @@ bool agree_on_gpus(Bootstrap& bootstrap, const std::function<bool()>& use_gpus);
 /// GPUs are assigned round-robin.
 int gpu_ordinal_for(int index_on_node);
 
-/// Returns the communicator for ranks that are threads and whose GPUs follow gpu_ordinal_for(). It uses NCCL if the
-/// options require it, or if the choice is automatic and each of several ranks has its own GPU. Otherwise, kernels read
-/// the memory of the other ranks directly. Collective.
+/// Returns the communicator for ranks that are threads. gpu_ordinal_for() must have chosen their GPUs. The communicator
+/// uses NCCL if the options require it, or if the choice is automatic and each of several ranks has its own GPU.
+/// Otherwise, kernels read the memory of the other ranks directly. Collective.
 std::unique_ptr<Communicator> make_gpu_threads_communicator(Device& device, std::unique_ptr<Bootstrap> bootstrap,
                                                             const WorldOptions& options);
 

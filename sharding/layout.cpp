@@ -35,7 +35,7 @@ int64_t TensorSpec::element_count() const {
     if (extent < 0) throw UsageError(fmt::format("tensor {} has the extent {}: expected 0 or more", name, extent));
     empty = empty || extent == 0;
   }
-  if (empty) return 0;  // also if the product of the other extents would overflow
+  if (empty) return 0;  // even if the product of the other extents would overflow
   int64_t count = 1;
   for (const int64_t extent : shape) {
     if (count > kMaxElements / extent) throw UsageError(fmt::format("tensor {} has more than 2^62 elements", name));

@@ -9,9 +9,9 @@ namespace aliquot {
 
 inline constexpr std::size_t kPathBytesLimit = 1024;
 
-/// Returns the reason why `path` is not a valid tensor name, such as "is not UTF-8", or "" if it is valid. A message
-/// has the reason after the name. Valid names are UTF-8 of at most kPathBytesLimit bytes, without control characters
-/// and without empty, "." or ".." components.
+/// Returns the reason why `path` is not a valid tensor name, such as "is not UTF-8", or "" if it is valid. Messages
+/// print the name and then the reason. Valid names are UTF-8 of at most kPathBytesLimit bytes, without control
+/// characters and without empty, "." or ".." components.
 std::string path_defect(std::string_view path);
 
 /// Returns whether `text` is UTF-8 without NUL characters, as HDF5 attributes and JSON require.

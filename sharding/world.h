@@ -29,10 +29,10 @@ struct WorldOptions {
   /// An existing directory in which a rank writes its flight record if it fails. Empty: no flight record is written.
   /// The environment variable ALIQUOT_FLIGHT_DIR overrides it.
   std::string flight_directory = {};
-  /// Only for ranks that are threads. Called if some ranks have not returned timeout_seconds + 1, or at most 10,
-  /// seconds after another rank failed. The thread that failed first calls it with its exception; `who` lists the ranks
-  /// that have not returned. The function should end the process, because a single thread cannot be ended. If it is not
-  /// set, World::threads() continues to wait.
+  /// Only for ranks that are threads. Called if some ranks still run a certain time after another rank failed. This
+  /// time is timeout_seconds + 1, but at most 10 seconds. The thread that failed first calls it with its exception;
+  /// `who` lists the ranks that have not returned. The function should end the process, because a single thread cannot
+  /// be ended. If it is not set, World::threads() continues to wait.
   std::function<void(std::exception_ptr first, const std::string& who)> on_stuck = nullptr;
   /// For tests: creates each rank's device. Ranks are then threads.
   std::function<std::unique_ptr<Device>(int rank)> make_device = nullptr;
@@ -46,7 +46,7 @@ class World {
   World(World&&) = default;
   World& operator=(World&& other) noexcept {
     if (this == &other) return *this;
-    communicator_.reset();  // first, because it refers to the device
+    communicator_.reset();  // first, because the communicator refers to the device
     device_ = std::move(other.device_);
     flight_ = std::move(other.flight_);
     communicator_ = std::move(other.communicator_);

@@ -8,8 +8,8 @@
 
 namespace aliquot {
 
-/// Returns the device of options.make_device, if set. Otherwise a host device with options.threads_per_rank threads, or
-/// with `share` threads if that option is 0.
+/// Returns the device of options.make_device, if set. Otherwise returns a host device with options.threads_per_rank
+/// threads, or with `share` threads if that option is 0.
 std::unique_ptr<Device> make_rank_device(const WorldOptions& options, int rank, int share);
 
 /// Checks the options, and limits the timeout to 1e9 seconds, which clocks can represent. Throws UsageError if the

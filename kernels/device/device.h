@@ -12,7 +12,7 @@
 #include "kernels/device/stream.h"
 #include "kernels/system/ledger.h"
 
-struct CUstream_st;  // cudaStream_t is a pointer to it
+struct CUstream_st;  // the type to which cudaStream_t points
 
 #pragma GCC visibility push(default)
 namespace aliquot {
@@ -89,9 +89,9 @@ class Device {
   /// The element-wise kernels for streams of this device.
   virtual const Kernels& kernels() const = 0;
 
-  /// Sets a callback for exceptions that work on a host stream throws. The stream's worker thread calls it while it
-  /// handles the exception. The rank's own thread may wait for that work, and the callback can end this wait. Set it
-  /// before any stream exists. It must not throw. Streams of a GPU never call it.
+  /// Sets a callback for exceptions in the work of a host stream. The stream's worker thread calls it inside the catch
+  /// block. The rank's own thread may be waiting for that work, and the callback can end this wait. Set it before any
+  /// stream exists. It must not throw. Streams of a GPU never call it.
   void on_failed_work(std::function<void()> callback) { failed_work_callback_ = std::move(callback); }
 
   Ledger& ledger() { return ledger_; }

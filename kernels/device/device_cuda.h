@@ -24,14 +24,14 @@ CudaDevice& cuda_device(Device& device);
 /// The element-wise kernels in CUDA: one table for all GPUs.
 const Kernels& cuda_kernels();
 
-/// Watches work that may never finish, such as a collective with a failed rank. The rank's thread polls all
-/// watchdogs of a device while it waits for one of its streams.
+/// Watches work that may never finish, such as a collective with a failed rank. The rank's thread polls all watchdogs
+/// of a device while it waits for a stream of that device.
 class Watchdog {
  public:
   virtual ~Watchdog() = default;
   /// Called repeatedly by the rank's thread. If the work can no longer finish, removes it from the device and throws.
   virtual void poll() = 0;
-  /// True when no work that could hang is on the device.
+  /// True if none of the watched work is still on the device.
   virtual bool idle() = 0;
 };
 

@@ -7,7 +7,8 @@
 
 namespace aliquot {
 
-/// Implements a host device except make_stream(), which differs between the normal and the adversarial device.
+/// Implements all functions of a host device except make_stream(), which differs between the normal and the adversarial
+/// device.
 class HostDeviceBase : public Device {
  public:
   explicit HostDeviceBase(int thread_count) : pool_(thread_count) {}

@@ -55,7 +55,7 @@ void HostQueue::record(Event& event) { static_cast<HostEvent&>(event).set(&timel
 
 void HostQueue::wait(const Event& event) {
   const EventPassed passed(event);
-  if (passed.timeline == &timeline_) return;  // recorded on this stream, which is in order
+  if (passed.timeline == &timeline_) return;  // this stream recorded the event, and runs in order
   run([passed] { passed.block(); });
 }
 

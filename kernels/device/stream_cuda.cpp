@@ -30,7 +30,7 @@ CudaEvent::~CudaEvent() { log_cuda_error(cudaEventDestroy(event_), "destroying a
 
 bool CudaEvent::passed() const {
   const cudaError_t result = cudaEventQuery(event_);
-  if (result != cudaErrorNotReady) return true;  // also after a fault, which synchronize() reports
+  if (result != cudaErrorNotReady) return true;  // true also after a fault, which synchronize() reports
   (void)cudaGetLastError();
   return false;
 }

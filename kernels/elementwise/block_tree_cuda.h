@@ -8,8 +8,9 @@
 
 namespace aliquot {
 
-/// The elements of a warp's block that one lane holds: 4 * lane to 4 * lane + 3 (low), and the elements 128 later
-/// (high). One instruction loads each pack. The first addition of the halving tree needs no data from other lanes.
+/// The elements of a warp's block that one lane holds: elements 4 * lane to 4 * lane + 3 (low), and the four elements
+/// 128 positions after them (high). One instruction loads each pack. The first addition of the halving tree
+/// (Kernels::block_squares) adds high to low, so it needs no data from other lanes.
 struct BlockPart {
   Pack<float, kPackElements> low, high;
 };

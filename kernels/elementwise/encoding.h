@@ -24,8 +24,8 @@ struct BlockScale {
     return {largest / 127.0f, 127.0f / largest};
   }
   ALIQUOT_HOST_DEVICE bool finite() const { return scale == scale; }
-  /// The integer code of x, rounded to nearest, ties to even. After the addition of 1.5 * 2^23 a float has no fraction
-  /// bits.
+  /// The integer code of x, rounded to nearest, ties to even. Adding 1.5 * 2^23 rounds, because a float of that size
+  /// has no fraction bits.
   ALIQUOT_HOST_DEVICE float code(float x) const {
     constexpr float kRoundingBias = 12582912.0f;
     return (x * inverse + kRoundingBias) - kRoundingBias;

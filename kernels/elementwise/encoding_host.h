@@ -5,7 +5,7 @@
 
 namespace aliquot {
 
-/// Processes elements [begin, end), which count through all parts. Both must be multiples of kBlockElements.
+/// Processes elements [begin, end), numbered over all parts. Both limits must be multiples of kBlockElements.
 void encode_blocks(const Encode& args, int64_t begin, int64_t end);
 void decode_blocks(const Decode& args, int64_t begin, int64_t end);
 

@@ -6,7 +6,7 @@
 namespace aliquot {
 namespace {
 
-// Older versions of GCC do not support "f16c" in __builtin_cpu_supports(), although they support the names below.
+// Asks cpuid for F16C, because __builtin_cpu_supports() of older GCC versions does not know the name "f16c".
 bool has_f16c() {
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
   return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;

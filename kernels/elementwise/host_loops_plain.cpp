@@ -111,9 +111,9 @@ void block_squares(double* sums, const float* x, int64_t count) {
   }
 }
 
-// The stack is a binary counter of partial sums: after source r it has one subtree for each bit that is set in r + 1,
-// the largest first. At the end the remaining subtrees are added from the right. The result is the aligned binary tree
-// without its missing leaves.
+// The stack is a binary counter of partial sums. After source r, it has one subtree for each bit that is set in r + 1,
+// the largest subtree first. At the end the remaining subtrees are added from the right. The result is the sum along
+// the aligned binary tree, in which missing leaves are left out.
 template <typename From>
 void sum_block(float* out, const TreeSum& sum, int64_t begin, int64_t count) {
   constexpr int kLevels = 13;

@@ -1,6 +1,6 @@
 #pragma once
-// Internal declarations for the source files of host_loops.h. It defines no functions, so files that are compiled with
-// AVX flags may include it. Functions that they share are defined in host_loops_plain.cpp.
+// Internal declarations for the source files of host_loops.h. This file defines no functions, so files that are
+// compiled with AVX flags may include it. Functions that they share are defined in host_loops_plain.cpp.
 
 #include <span>
 

@@ -23,8 +23,9 @@ struct SumLoops {
   using F = typename V::F;
   static constexpr int64_t kLanes = V::kLanes;
 
-  // The halving tree, computed from its root. Vector kPosition of the level with kWidth vectors is the sum of vectors
-  // kPosition and kPosition + kWidth of the level with twice as many. The last level is the 256 squares.
+  // Computes the halving tree recursively from its root. A level of the tree has kWidth vectors, and the next level has
+  // twice as many. Vector kPosition of a level is the sum of vectors kPosition and kPosition + kWidth of the next
+  // level. The last level consists of the 256 squares.
   template <int kPosition, int kWidth>
   static F halving_sum(const float* x) {
     if constexpr (kWidth * kLanes == kBlockElements) {
@@ -42,8 +43,8 @@ struct SumLoops {
     plain_loops().block_squares(sums, x + i, count - i);
   }
 
-  // The aligned tree over kCount adjacent sources, in registers. The left subtree has the largest possible power of
-  // two.
+  // Adds kCount adjacent sources in registers, in the order of the aligned binary tree. The number of sources in the
+  // left subtree is the largest power of two below kCount.
   template <int kFirst, int kCount, class From>
   static F tree(const From* const* sources, int64_t i) {
     if constexpr (kCount == 1) {
@@ -62,7 +63,7 @@ struct SumLoops {
     for (int64_t i = 0; i < count; i += kLanes) V::store(out + i, tree<0, kCount>(sources, i));
   }
 
-  // out = the tree over 1 to 8 sources. count must be a multiple of kLanes.
+  // Sets `out` to the sum of 1 to 8 sources, in tree order. `count` must be a multiple of kLanes.
   template <class From>
   static void sum_up_to_8(float* out, const std::byte* const* bases, int64_t base_count, int64_t offset_bytes,
                           int64_t count) {
@@ -78,7 +79,8 @@ struct SumLoops {
     }
   }
 
-  // The tree over any number of sources. Groups of eight are aligned subtrees, which a binary counter combines.
+  // Adds any number of sources in tree order. Each group of eight is an aligned subtree. A binary counter combines the
+  // groups.
   template <class From>
   static void sum_many(float* out, const TreeSources& sources, int64_t offset_bytes, int64_t count) {
     if (sources.count <= 8) return sum_up_to_8<From>(out, sources.bases, sources.count, offset_bytes, count);
@@ -98,7 +100,8 @@ struct SumLoops {
     for (int64_t i = 0; i < count; i += kLanes) V::store(left + i, V::add(V::load(left + i), V::load(right + i)));
   }
 
-  // True if the output is large and overlaps no source. If it overlaps one, its cache lines are in the cache already.
+  // True if the output is large and overlaps no source. If it overlaps a source, reading that source has already
+  // brought its cache lines into the cache.
   template <class To, class From>
   static bool should_store_non_temporal(const TreeSum& sum, const TreeSources& sources, const To* to) {
     const auto begin = reinterpret_cast<uintptr_t>(to);

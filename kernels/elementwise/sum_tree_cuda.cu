@@ -14,7 +14,7 @@ namespace {
 using Quad = Pack<float, kPackElements>;
 
 struct SumArguments {
-  const std::byte* sources[kMaxTreeSources];  // including TreeSum::offset_bytes
+  const std::byte* sources[kMaxTreeSources];  // TreeSum::bases plus TreeSum::offset_bytes
   int source_count;
   bool aligned;  // every array is aligned to a pack of its type
   void* to;

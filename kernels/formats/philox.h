@@ -11,10 +11,10 @@
 #pragma GCC visibility push(default)
 namespace aliquot {
 
-/// The purpose of a number, so that two purposes in one step never use the same numbers.
+/// The purpose of a random number. It is part of the key, so two purposes in one step never use the same numbers.
 enum class RandomUse : uint8_t { kInitialValue, kDropout, kStochasticRounding };
 
-/// Identifies a sequence of numbers: one for each element of a full parameter.
+/// Identifies a sequence of random numbers, one for each element of a full parameter.
 struct RandomKey {
   uint64_t seed = 0;
   uint32_t step = 0;

@@ -1,7 +1,7 @@
 #pragma once
 // The innermost loops of matrix products, on one thread, with sums in fp32. Operands are first packed into slivers. A
-// sliver holds a few rows of the left operand, or a few columns of the right one, in the order in which registers load
-// them: all elements of one depth index, then those of the next.
+// sliver holds a few rows of the left operand `a`, or a few columns of the right operand `b`. Its order is that in
+// which registers load it: all elements of one depth index, then those of the next.
 
 #include <cstdint>
 
@@ -11,8 +11,8 @@
 
 namespace aliquot {
 
-/// `count` rows of a, or columns of b, with `depth` elements each, of type ProductLoops::operands. Element k of row or
-/// column i is at i * stride + k or, if `depth_major`, at k * stride + i.
+/// `count` rows of `a`, or columns of `b`, with `depth` elements each, of type ProductLoops::operands. Element k of row
+/// or column i is at i * stride + k or, if `depth_major`, at k * stride + i.
 struct OperandStrip {
   const void* data = nullptr;
   int64_t stride = 0;
@@ -40,13 +40,13 @@ enum class SumRounding : uint8_t {
   kSeparate,
 };
 
-/// The bits of an element depend only on its row of a and its column of b, not on strides or extents. Sums are in
+/// The bits of an element depend only on its row of `a` and its column of `b`, not on strides or extents. Sums are in
 /// ascending order of the depth index. For bf16, the instructions determine rounding, and subnormal operands, products
 /// and sums count as zero. Slivers are padded with zeros.
 struct ProductLoops {
   DType operands;            // kFloat32 or kBFloat16
   SumRounding sums;          // kFused for bf16
-  int64_t a_width, b_width;  // rows of a sliver of a, columns of a sliver of b
+  int64_t a_width, b_width;  // rows in a sliver of `a`, columns in a sliver of `b`
   void (*pack_a)(const OperandStrip&, void* to);
   void (*pack_b)(const OperandStrip&, void* to);
   void (*multiply)(const SliverProduct&);

@@ -67,7 +67,7 @@ void pack_a(const OperandStrip& strip, void* to_lanes) {
   }
 }
 
-/// Two slivers of a and two of b. Their product is four tiles of sums.
+/// Two slivers of the left operand (a) and two of the right operand (b). Their product is four tiles of sums.
 struct SliverPairs {
   const float *a[2], *b[2];
 };

@@ -43,7 +43,7 @@ class File {
   void set_direct(bool on);
   int64_t size_bytes() const;
   bool is_regular() const;
-  int64_t free_bytes() const;  // free for unprivileged users on the file's file system
+  int64_t free_bytes() const;  // bytes that unprivileged users may still allocate on the file system
 
  private:
   friend class Directory;
@@ -70,7 +70,7 @@ class Directory {
   File create(const std::string& name) const;
   /// Opens an existing file. With `direct`, uses direct I/O if the file system supports it.
   File open_for_writing(const std::string& name, bool direct) const;
-  File open_for_reading(const std::string& name) const;  // with O_NONBLOCK: opening a pipe does not block
+  File open_for_reading(const std::string& name) const;  // uses O_NONBLOCK, so opening a pipe does not block
 
   void make_directory(const std::string& name) const;
   /// Fails if `to` exists. On a file system without RENAME_NOREPLACE, fails only if it is a directory with entries.
@@ -82,7 +82,7 @@ class Directory {
   /// Removes a file, or a directory and its contents. Returns false on failure, and true if it did not exist.
   bool remove(const std::string& name) const noexcept;
   bool exists(const std::string& name) const;
-  std::vector<std::string> names() const;            // of all entries, sorted
+  std::vector<std::string> names() const;            // the names of all entries, sorted
   bool is_directory(const std::string& name) const;  // false for a symbolic link
 
   const std::filesystem::path& path() const { return file_.path(); }

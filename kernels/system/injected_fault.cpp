@@ -88,7 +88,7 @@ InjectedFault parse(std::string_view text) {
   return fault;
 }
 
-/// Checks that the operation exists and, for a kind that changes data, that it has such data.
+/// Checks that the operation exists, and that a fault of this kind can happen at it.
 void check(const InjectedFault& fault, std::string_view text, std::span<const FaultPoint> points) {
   std::vector<std::string_view> all, with_data;
   const auto add = [&](const FaultPoint& point) {

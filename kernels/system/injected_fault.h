@@ -33,7 +33,7 @@ struct InjectedFault {
 /// An operation at which a fault can happen.
 struct FaultPoint {
   std::string_view name;
-  std::optional<FaultKind> data_kind = {};  // kNan or kFlip if the operation has the data that this kind changes
+  std::optional<FaultKind> data_kind = {};  // kNan or kFlip, if such a fault can change data of this operation
 };
 
 /// Parses "rank=1,step=3,op=reduce,kind=kill", optionally with unit=NAME. The default rank is 0, the default step 1.

@@ -147,7 +147,7 @@ std::vector<Ledger::Entry> Ledger::entries() const {
   return alive;
 }
 
-// An id is the slot's index in the low 32 bits and the number of its uses in the high 32 bits.
+// The low 32 bits of an id are the index of the slot. The high 32 bits count how often the slot has been used.
 Ledger::EntryId Ledger::EntryTable::add(Category category, int64_t size_bytes, std::string_view owner) {
   if (free_slots_.empty()) add_free_slot();
   const uint32_t index = free_slots_.back();

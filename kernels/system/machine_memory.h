@@ -13,8 +13,8 @@ int64_t machine_memory_bytes();
 int64_t available_memory_bytes();
 
 class Device;
-/// The memory of a GPU that all processes use, as its driver reports it. 0 for a host device. Throws like check() of
-/// kernels/device/enqueue_cuda.h.
+/// The GPU memory that all processes together use, as the driver reports it. 0 for a host device. Throws like check()
+/// of kernels/device/enqueue_cuda.h.
 int64_t used_gpu_bytes(Device& device);
 
 }  // namespace aliquot

@@ -9,7 +9,7 @@ namespace aliquot {
 namespace {
 
 constexpr size_t kCacheLineBytes = 64, kPageBytes = 4096;
-// The copy alternates between pages, one cache line each, which keeps several memory banks busy.
+// Copies a cache line of each of these pages in turn, which keeps several memory banks busy.
 constexpr size_t kPagesAtOnce = 4;
 constexpr size_t kPrefetchDistanceBytes = 8 * kCacheLineBytes;
 // Copies of less than twice this size are faster with memcpy().

@@ -11,7 +11,7 @@ namespace aliquot {
 template <typename Body>
 void for_parts(ThreadPool& pool, Body&& body) {
   const int64_t part_count = pool.thread_count();
-  // The pool runs small loops on one thread. With this many elements it distributes even a few tasks.
+  // The pool runs a loop of few elements on one thread. To use all threads, each part counts as this many elements.
   constexpr int64_t kElementsPerPart = 65536;
   pool.for_ranges(part_count * kElementsPerPart, 1, [&](int64_t begin, int64_t end) {
     for (int64_t part = 0; part < part_count; ++part) {

@@ -3,13 +3,12 @@
 //
 // Unlike other rules, Muon needs full matrices, so a step over shards has three parts. This module computes them; the
 // engine moves data between ranks:
-//   1. Each rank updates its shard with muon_blend_rule(). Its "master" is an fp32 buffer of the shard's size, whose
-//      previous contents do not matter. Its only state is the momentum. The update writes the input of part 2 to the
-//      buffer.
+//   1. Each rank runs an update of its shard with muon_blend_rule(). The "master" of this update is an fp32 buffer of
+//      the shard's size. The update overwrites the buffer with the input of part 2. The only state is the momentum.
 //   2. The engine gathers each matrix from these buffers to the owner of the matrix (assign_matrices()), row-major and
 //      without padding. The owner orthogonalizes it (optim/muon/orthogonalize.h). The engine scatters the result back.
-//   3. Each rank updates its shard with muon_apply_rule(). Its fp32 gradient is the result of part 2, and its
-//      gradient_factor is 1, or NaN if part 1 was skipped. It has no state.
+//   3. Each rank updates its shard with muon_apply_rule(). The gradient of this update is the result of part 2, in
+//      fp32. gradient_factor is 1, or NaN if part 1 was skipped. This update has no state.
 // Parts 1 and 3 process each element independently, and part 2 processes full matrices. So neither the sharding nor the
 // choice of owners changes results.
 
@@ -28,12 +27,12 @@ bool is_matrix(std::span<const int64_t> shape);
 /// The optimizer state of a matrix, which part 1 updates: the momentum.
 StateSpec muon_state(DType moments = DType::kFloat32);
 
-/// The rules of parts 1 and 3. `lr` is the scheduled learning rate of the step, which is that of Muon::rest. Part 3
+/// The rules of parts 1 and 3. `lr` is the learning rate of Muon::rest that the schedule gives for the step. Part 3
 /// applies the lr_scale and the decay_scale of segments.
 Rule muon_blend_rule(const Muon& muon);
 Rule muon_apply_rule(const Muon& muon, double lr);
 
-/// The learning rate of matrices if that of Muon::rest is `lr`.
+/// The learning rate of matrices in a step in which Muon::rest has the learning rate `lr`.
 double matrix_learning_rate(const Muon& muon, double lr);
 
 /// The number of multiply-adds to orthogonalize one matrix.

@@ -39,8 +39,8 @@ inline double matrix_rate_factor(const MatrixShape& shape, MuonRate rate) {
                                      : 0.2 * std::sqrt(std::max(rows, columns));
 }
 
-/// `Loops` has the operations of a device, which run in the order of the calls: transpose, copy, multiply, blend
-/// (to = x * to + y * from), scale, round (to bf16) and normalize. All devices give the same bits.
+/// `Loops` has the operations of a device: transpose, copy, multiply, blend (to = x * to + y * from), scale, round (to
+/// bf16) and normalize. They run in the order of the calls. All devices give the same bits.
 template <typename Loops>
 void newton_schulz(const OrthogonalizeArgs& args, const Loops& loops) {
   constexpr float kLinear = 3.4445f, kCubic = -4.7750f, kQuintic = 2.0315f;

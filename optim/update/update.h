@@ -16,7 +16,7 @@ namespace aliquot {
 struct Segment {
   int64_t offset;         // in elements of the shard; a multiple of kBlockElements
   int64_t count;          // in elements; only a parameter's last segment may end within a block
-  int64_t global_offset;  // in elements of the full parameter, in whole blocks; also the key of random numbers
+  int64_t global_offset;  // in the full parameter, a multiple of kBlockElements; also selects random numbers
   int32_t parameter;      // index in the order of parameter names, the same for every world and ZeRO stage
   float lr_scale = 1.0f;
   float decay_scale = 1.0f;  // 0 disables weight decay
@@ -43,7 +43,7 @@ struct UpdateArgs {
   void* states[kMaxStates] = {};  // in the order of state_specs()
   // moment_dtype(): fp32, bf16 with stochastic rounding, or uint8 for codes and scales
   DType moments = DType::kFloat32;
-  Rounding rounding = Rounding::kNearest;  // of 8-bit codes
+  Rounding rounding = Rounding::kNearest;  // how 8-bit codes are rounded
   const Segment* segments = nullptr;       // in ascending order of offset, not overlapping
   int64_t segment_count = 0;
   int64_t count = 0;  // elements of the shard; no segment ends beyond it
@@ -57,7 +57,7 @@ int64_t state_offset_bytes(DType moments, int state, int64_t offset);
 struct UpdateStep {
   Rule rule;                     // the result of rule_at()
   float gradient_factor = 1.0f;  // the result of gradient_factor() of optim/clip.h, for unscaling and clipping
-  uint64_t seed = 0;             // for stochastic rounding, together with step, parameter and global element
+  uint64_t seed = 0;             // with step, parameter and element, selects the random numbers for rounding
   int64_t step = 0;              // the step given to rule_at()
 };
 

@@ -21,7 +21,7 @@ namespace {
 
 /// The loop works on chunks of kChunk elements and prefetches the chunk that is kPrefetchDistance elements ahead. The
 /// arithmetic of a rule takes so long that hardware prefetching is late. In measurements, the update took the minimum
-/// time that memory bandwidth allows, and 1.2 times that without this prefetch.
+/// time that the memory bandwidth allows. Without this prefetch, it took 1.2 times as long.
 constexpr int64_t kChunk = 32, kPrefetchDistance = 512;
 
 template <typename T>

@@ -12,8 +12,8 @@ namespace aliquot {
 
 namespace {
 
-// Waits until another rank has written its reason. The timeout is far longer than a write takes. If it expires, the
-// writer must have died.
+// Waits until another rank has written its reason for the abort. The timeout is far longer than a write takes. If it
+// expires, the writer must have died.
 bool wait_until_posted(const AbortNotice& notice) {
   constexpr std::chrono::milliseconds kWriteTimeout{50};
   const auto deadline = std::chrono::steady_clock::now() + kWriteTimeout;

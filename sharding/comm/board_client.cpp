@@ -67,7 +67,7 @@ const SharedCounter& AllRanksArrived::counter(int rank) const {
   return is_arrival ? board.arrived : board.progress;
 }
 
-/// Throws if `rank` has arrived with another operation than this rank.
+/// Throws if `rank` has arrived with a different operation than this rank.
 void AllRanksArrived::check_same_operation(int rank) const {
   const SignalsOptions& options = client->options();
   if (!is_arrival || rank == options.rank) return;
@@ -97,7 +97,7 @@ void AllRanksArrived::check_failures_and_timeout() const {
     }
     check_ranks_in_bootstrap();
   }
-  // A lane that does not publish usually waits in a collective itself, perhaps of another group. That collective can
+  // If a lane does not publish, it usually waits in a collective itself, perhaps of another group. That collective can
   // name the missing rank, so give it time to report first.
   constexpr double kGraceSeconds = 0.5;
   const double limit_seconds = client->options().timeout_seconds + (is_arrival ? 0 : kGraceSeconds);
@@ -106,8 +106,8 @@ void AllRanksArrived::check_failures_and_timeout() const {
   if (any_rank_missing() || waited_seconds > 2 * limit_seconds) throw_timeout(client->options().timeout_seconds);
 }
 
-/// Whether this rank can report another rank as missing: its own counter has reached `value`, and a rank whose counter
-/// has not is not waiting for another node.
+/// Whether this rank can report another rank as missing. For this, its own counter must have reached `value`. Also,
+/// there must be a rank whose counter is below `value` and that does not wait for another node.
 bool AllRanksArrived::any_rank_missing() const {
   if (!counter(client->options().rank).reached(value)) return false;
   for (int r = 0; r < client->board().rank_count(); ++r) {

@@ -9,9 +9,10 @@
 
 namespace aliquot {
 
-/// Sets the purpose of the rendezvous of this thread while the object exists. Messages and flight records name the
-/// purpose `what`, which is a verb such as "save". If objects are nested, the innermost one applies. Without an object,
-/// the purpose is "set up". `what` must outlive the object. The same thread must construct and destroy the object.
+/// While the object exists, it sets the purpose of every rendezvous of this thread. Messages and flight records name
+/// the purpose `what`, which is a verb such as "save". If objects are nested, the innermost one applies. Without an
+/// object, the purpose is "set up". `what` must outlive the object. The same thread must construct and destroy the
+/// object.
 class ScopedCollectivePurpose {
  public:
   explicit ScopedCollectivePurpose(std::string_view what, int64_t step = -1) noexcept;

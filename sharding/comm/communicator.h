@@ -70,7 +70,7 @@ struct Transfers {
   SymmetricRange to, from;
   std::span<const Transfer> own;
   int64_t all_bytes = 0;  // sum over the transfers of all ranks
-  bool back = false;      // marks the return direction in messages, if the same bytes are later sent back
+  bool back = false;      // true if this sends back bytes of an earlier transfer; shown in messages
 };
 
 enum class Reduction : uint8_t { kSum, kMax, kMin };
@@ -79,11 +79,11 @@ enum class Reduction : uint8_t { kSum, kMax, kMin };
 /// order on each lane. With NCCL, the order over all lanes must also be the same. Each rank calls from its own thread.
 ///
 /// Calls with a stream only enqueue work. Their buffers must stay alive, and `from` unchanged, until the work has
-/// finished on every rank; publish() and await() synchronize this.
+/// finished on every rank. Use publish() and await() to wait for this.
 ///
-/// Errors: CommunicationError names the operation, its sequence number and the ranks that are missing or differ. The
-/// call throws it, or the stream that executes the work. Ranks compare their calls before data moves, except with NCCL
-/// between nodes. After an error, only abort() and the destructor may be called.
+/// Errors: CommunicationError names the operation, its sequence number and the ranks that are missing or differ. Either
+/// the call throws it, or the stream that executes the work. Ranks compare their calls before data moves, except with
+/// NCCL between nodes. After an error, only abort() and the destructor may be called.
 ///
 /// Sums use a fixed binary tree over ranks with fp32 partial sums. Only NCCL adds in its own order, unless
 /// in_tree_order is set.
@@ -114,7 +114,7 @@ class Communicator {
 
   /// Writes the `from` of all ranks, `part_bytes` each, to `to` in rank order. `to` must not overlap `from`.
   virtual void all_gather(Stream& stream, SymmetricRange to, SymmetricRange from, int64_t part_bytes, Label label) = 0;
-  /// Does the same if every rank's part is already at its position in `whole`.
+  /// An all-gather in which every rank's part is already at its position in `whole`.
   virtual void all_gather_in_place(Stream& stream, SymmetricRange whole, int64_t part_bytes, Label label) = 0;
   virtual void reduce_scatter(Stream& stream, const ReduceScatter& what, Label label) = 0;
   /// Copies part p of rank r's `from` to part r of rank p's `to`.
@@ -130,7 +130,7 @@ class Communicator {
   /// Publishes, in stream order, that this rank's `stream` has reached `progress`. Values must increase on each lane.
   virtual void publish(Stream& stream, uint64_t progress) = 0;
   /// Work enqueued on `stream` after this call starts only after every rank that reads this rank's memory has published
-  /// at least `progress` on `lane`. Other ranks receive copies, which are sent in stream order.
+  /// at least `progress` on `lane`. The other ranks need no wait: they receive copies, which are sent in stream order.
   virtual void await(Stream& stream, Lane lane, uint64_t progress, Label label) = 0;
 
   /// Returns every rank's bytes, in rank order. Lengths may differ. Blocks; for set-up.

@@ -32,8 +32,8 @@ int64_t max_served_ranks(const std::map<int64_t, int64_t>& nodes) {
 
 }  // namespace
 
-/// The largest number of pieces in a slot on any rank. If nodes add first, a slot has one partial sum to send for each
-/// served rank, and one received from each node. Otherwise it has one piece from each rank of other nodes.
+/// If nodes add first (Topology::nodes_add_first()), a slot has one partial sum to send for each served rank, and one
+/// received from each node. Otherwise it has one piece from each rank of other nodes.
 int64_t reduce_staging_places(const Topology& topology) {
   if (topology.one_node() || topology.has_gpus()) return 0;
   const std::map<int64_t, int64_t> nodes = nodes_by_size(topology);

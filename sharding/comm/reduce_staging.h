@@ -12,8 +12,8 @@ namespace aliquot {
 /// Size of the staging memory. A part is sent in pieces, and one piece is added while the next is received. The size
 /// depends only on the topology and the length of a part, so that all ranks agree and a plan can include it.
 struct ReduceStaging {
-  /// Maximum size of a rank's staging memory, for parts of any length. Exceeded only if two slots of one block per
-  /// place need more.
+  /// Maximum size of a rank's staging memory, for parts of any length. A rank exceeds it only if even pieces of one
+  /// block need more memory.
   static constexpr int64_t kMaxBytes = int64_t{16} << 20;
 
   int64_t piece_elements = 0;  // a multiple of the block size
@@ -24,8 +24,8 @@ struct ReduceStaging {
   int64_t size_bytes() const { return slot_count * slot_bytes(); }
 };
 
-/// Returns for how many parts in fp32 the staging has memory; 0 on a single node and on GPUs. Takes time linear in the
-/// number of ranks.
+/// Returns ReduceStaging::place_count: the largest number of fp32 pieces in a slot on any rank. Returns 0 on a single
+/// node and on GPUs. Takes time linear in the number of ranks.
 int64_t reduce_staging_places(const Topology& topology);
 /// Returns the sizes of the staging buffers for parts of `part_count` elements. All are 0 if `place_count` is 0.
 ReduceStaging reduce_staging(int64_t place_count, int64_t part_count);

@@ -31,7 +31,7 @@ class StepGroup {
   StepGroup(Bootstrap& ranks) : bootstrap_(&ranks) {}        // NOLINT(google-explicit-constructor)
 
   int rank() const { return bootstrap_ != nullptr ? bootstrap_->rank() : communicator_->rank(); }
-  /// Returns the number of the rank in messages.
+  /// Returns the number by which messages name the rank.
   int global_rank(int rank) const { return bootstrap_ != nullptr ? bootstrap_->global_rank(rank) : rank; }
   /// Returns every rank's string, in rank order.
   std::vector<std::string> gather(std::string_view own) const {

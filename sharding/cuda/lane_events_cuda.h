@@ -1,5 +1,5 @@
 #pragma once
-// Events in one rank's lane for which streams of other ranks of the process can wait.
+// Events that one rank records in a lane. Streams of other ranks of the process can wait for them.
 
 #include <array>
 #include <atomic>

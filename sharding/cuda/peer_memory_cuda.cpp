@@ -48,7 +48,7 @@ class SharedGpuMemory {
   std::byte* data_;
 };
 
-/// Keeps the memory of this rank and of its peers allocated, and this rank's memory counted in the ledger.
+/// Keeps the memory of this rank and of its peers allocated. Keeps this rank's memory counted in its ledger.
 struct PeerMemoryBacking final : SymmetricBuffer::Backing {
   PeerMemoryBacking(Booking line, std::vector<std::shared_ptr<SharedGpuMemory>> held)
       : booking(std::move(line)), memories(std::move(held)) {}

@@ -18,7 +18,7 @@ struct RankEvents {
 using AllRankEvents = std::vector<std::shared_ptr<RankEvents>>;
 
 CudaStream& as_cuda_stream(Stream& stream) {
-  cuda_device(stream).make_current();  // also throws if it is not a CUDA stream
+  cuda_device(stream).make_current();  // throws if `stream` is not a CUDA stream
   return static_cast<CudaStream&>(stream);
 }
 

@@ -13,7 +13,7 @@ namespace aliquot {
 /// await_arrivals() blocks the calling thread until all ranks have posted their arrivals, compares the descriptions,
 /// and makes the stream wait for the events. Host threads never wait for a GPU, and GPUs never poll memory.
 ///
-/// Because a call blocks until the other ranks have issued the same collective, ranks must make their calls in the same
+/// A call blocks until the other ranks have issued the same collective. So ranks must make their calls in the same
 /// order over all lanes, as with NCCL. If a rank is missing, the call itself throws.
 ///
 /// `board` has Board::size_bytes() zeroed bytes. Collective over `bootstrap`; blocks.

@@ -16,7 +16,7 @@
 
 namespace aliquot {
 
-/// Keeps the last kDepth collectives that one rank issued in all its groups, with the times at which each was issued,
+/// Keeps the last kDepth collectives that one rank issued in all its groups. Each has the times at which it was issued,
 /// began (its stream reached it) and ended (its work was done). Keeps the last rendezvous in a separate ring, because a
 /// rendezvous may last as long as many collectives. Recording neither locks nor allocates. Thread-safe. Each recorder
 /// registers itself for write_flight_records().

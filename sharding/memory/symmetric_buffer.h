@@ -35,7 +35,7 @@ class SymmetricBuffer {
   int64_t size_bytes() const { return size_bytes_; }
   const Backing* backing() const { return backing_.get(); }
 
-  /// The same memory with the ranks `ranks` as peers, without ownership of it.
+  /// Returns a view of the same memory, with `ranks` as its peers. The view owns `backing`, but not the memory.
   SymmetricBuffer view(std::span<const int> ranks, std::unique_ptr<Backing> backing = nullptr) const {
     std::vector<const std::byte*> peers;
     for (const int rank : ranks) peers.push_back(peers_[static_cast<std::size_t>(rank)]);

@@ -10,8 +10,8 @@
 
 namespace aliquot {
 
-/// Rank 0 of the group collects and distributes all strings. It also informs the other ranks which ranks are missing.
-/// All strings of one all_gather() together must be smaller than 1 GiB.
+/// Rank 0 of the group collects and distributes all strings. It also tells the other ranks which ranks are missing. All
+/// strings of one all_gather() together must be smaller than 1 GiB.
 class MpiBootstrap final : public Bootstrap {
  public:
   /// Duplicates `parent`. Collective; blocks without a timeout until all ranks have called it.

@@ -17,7 +17,7 @@ namespace {
 
 std::atomic<bool> failed{false};
 
-// The communicator for exiting. start_mpi() creates it, and it is never freed.
+// The communicator on which ranks agree on the exit code. start_mpi() creates it, and it is never freed.
 MPI_Comm exit_comm = MPI_COMM_NULL;
 
 // All ranks exit with the code of the rank that caused the failure. The other ranks exit with kFault as a consequence,

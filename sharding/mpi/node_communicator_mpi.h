@@ -61,7 +61,7 @@ class NodeCommunicator final : public Communicator {
     bool busy() const { return lane.busy() || !messages.empty() || reducer.busy(); }
     MpiLane lane;
     MpiRequests messages;
-    uint64_t issued_count = 0, phase_count = 0;  // numbers of collectives, and of the node synchronizations in them
+    uint64_t issued_count = 0, phase_count = 0;  // counts collectives, and the node synchronizations in them
     NodeReducer reducer;
     Transfers transfers;  // arguments of the running transfer
   };

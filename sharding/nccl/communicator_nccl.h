@@ -16,8 +16,8 @@ struct NcclOptions {
   /// The number of thread blocks of a collective (minCTAs and maxCTAs of NCCL). 0: NCCL decides.
   ///
   /// The order in which NCCL adds fp32 values depends on its algorithm and channels. To get the same bits in every run,
-  /// set this count, and set NCCL_ALGO, NCCL_PROTO (for example Ring and Simple) and NCCL_NVLS_ENABLE=0 in the
-  /// environment of every rank before it starts.
+  /// set this count. Also set, in the environment of every rank before it starts, NCCL_ALGO (for example Ring),
+  /// NCCL_PROTO (for example Simple) and NCCL_NVLS_ENABLE=0.
   int channel_count = 0;
 
   /// Lets NCCL gather with the GPU's copy engines, so that all multiprocessors remain free for computation. NCCL uses
@@ -34,16 +34,16 @@ struct NcclSetup {
   std::unique_ptr<Bootstrap> bootstrap;  // exchanges the NCCL id, objects and aborts
   Topology topology;
   /// Optional. Creates memory that the ranks of a node share. Groups on one node then use a board to compare
-  /// collectives before they issue them to NCCL, so that missing and differing ranks are reported before a GPU waits
-  /// for them.
+  /// collectives before they issue them to NCCL. So missing ranks, and ranks with different collectives, are reported
+  /// before a GPU waits for them.
   std::function<std::unique_ptr<NodeMemory>(Bootstrap&)> make_node_memory{};
   NcclOptions options;
   std::string group = {};  // name of the group, for messages; empty: the world
 };
 
 /// Returns a communicator that uses one NCCL communicator for the ranks of the bootstrap. Buffers are registered with
-/// NCCL as symmetric windows if possible, otherwise as plain buffers or not at all. publish() and await() synchronize
-/// only the lanes of this rank, because its peers never read its memory directly.
+/// NCCL as symmetric windows if possible, otherwise as plain buffers. If neither is possible, they are not registered.
+/// publish() and await() synchronize only the lanes of this rank, because its peers never read its memory directly.
 ///
 /// Ranks must make their calls in the same order over all lanes. A collective that does not complete before the
 /// deadline is aborted; the next call, or synchronize() of any stream of the device, then throws.

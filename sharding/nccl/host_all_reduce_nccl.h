@@ -22,7 +22,8 @@ class HostAllReduce {
   void gather(Stream& stream, int64_t count, const CollectiveCall& call);
 
   NcclHandle& handle_;
-  // Both contain the values of all ranks for each lane. In the pinned memory, this rank's own values precede them.
+  // Each has space for the values of all ranks, for each lane. In the pinned memory, a copy of this rank's values
+  // precedes them.
   PinnedMemory pinned_;
   GpuMemory gpu_;
 };

@@ -9,9 +9,9 @@
 
 namespace aliquot {
 
-/// Allocates `size_bytes` on every rank, aligned to 4096 bytes, and registers them with NCCL as a symmetric window if
-/// possible, otherwise as a plain buffer or not at all. peer(r) is null for all other ranks. Collective; blocks. Throws
-/// UnavailableError on all ranks if an allocation fails.
+/// Allocates `size_bytes` on every rank, aligned to 4096 bytes. Registers the memory with NCCL as a symmetric window if
+/// possible, otherwise as a plain buffer. If neither is possible, it is not registered. peer(r) is null for all other
+/// ranks. Collective; blocks. Throws UnavailableError on all ranks if an allocation fails.
 SymmetricBuffer allocate_for_nccl(const std::shared_ptr<NcclHandle>& handle, int64_t size_bytes, Category category,
                                   std::string_view owner);
 

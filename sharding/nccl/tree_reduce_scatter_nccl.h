@@ -22,8 +22,8 @@ void exchange_parts(NcclHandle& handle, cudaStream_t stream, StridedParts from, 
 void transfer_runs(NcclHandle& handle, Stream& stream, const Transfers& what, const CollectiveCall& call);
 
 /// Performs reduce-scatters with the same bits as in all other worlds. Each rank receives its part from all ranks and
-/// adds the received parts in tree order in fp32, with the factor and the norm in the same pass. This sends as many
-/// bytes as a ring algorithm, but cannot use reductions in network switches. 16-bit data always uses this class,
+/// adds the received parts in tree order in fp32. The same pass applies the factor and computes the norm. This sends as
+/// many bytes as a ring algorithm, but cannot use reductions in network switches. 16-bit data always uses this class,
 /// because NCCL may round it after each addition. Parts are received in pieces in a scratch buffer. Pieces consist of
 /// complete blocks, so the buffer size does not affect the bits.
 class TreeReduceScatter {

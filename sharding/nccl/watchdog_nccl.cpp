@@ -26,7 +26,7 @@ void NcclWatchdog::begin(CudaStream& stream, const CollectiveCall& call) {
 void NcclWatchdog::end(CudaStream& stream) {
   PendingRing& lane = of(stream);
   stream.record(lane.ring[(lane.oldest + lane.count) % kCapacity]->after);
-  ++lane.count;  // not earlier: until now, `after` is the passed event of the slot's previous use
+  ++lane.count;  // not in begin(), because `after` was then still a passed event of the slot's previous use
 }
 
 void NcclWatchdog::poll() {
