@@ -1,6 +1,6 @@
 // All ZeRO stages, both orders of passes and several numbers of micro-batches on 2 and 4 pipeline stages, as threads
-// and under mpirun, with tied and untied embeddings. Each model has one digest for each number of micro-batches: that
-// of one stage. Planned memory is equal to measured memory.
+// and under mpirun, with tied and untied embeddings. For each number of micro-batches, all runs of a model have the
+// digest of a run on one stage. Planned memory is equal to measured memory.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <map>

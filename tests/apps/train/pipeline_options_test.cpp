@@ -71,7 +71,8 @@ TEST(PipelineOptions, ReplicasAndBudgetsDoNotChangeWithThePipeline) {
   expect_same_with_pipelines("--model llama-nano --tied on --zero-stage 3 --memory-budget 2MiB");
 }
 
-/// The file sets the number of stages, micro-batches and recomputation. Its batch counts the ranks of one stage.
+/// The file sets the number of pipeline stages, the number of micro-batches, and recomputation. Its global batch is
+/// divided among the ranks of one pipeline stage.
 TEST(PipelineOptions, DeepspeedFilesSetThePipeline) {
   const test::TemporaryDirectory directory;
   const std::string file = directory.path() / "ds.json";
