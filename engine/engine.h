@@ -60,7 +60,8 @@ class Unit {
   /// Opens the next use of an evaluation: a forward pass between steps that saves nothing for backward. Every rank must
   /// run the complete pass, in the declared order.
   [[nodiscard]] Scope evaluate();
-  /// Skips the unit's next use, forward or backward, on this rank. The rank contributes zeros to the gradients.
+  /// Skips the unit's next use, forward or backward, on this rank. The rank contributes zeros to the gradients. Throws
+  /// UsageError if another pipeline stage receives the result of the use.
   void skip();
   [[deprecated("use skip()")]] void pass_over();
 

@@ -33,7 +33,7 @@ Session::Session(Parts parts)
       gradient_detector_(*plan_, memory_, world_.device()),
       executor_(executor_of(*plan_, memory_)),
       evaluator_(executor_of(evaluation_, evaluation_memory_)),
-      recomputed_(recomputed_uses(plan_->model, plan_->policy)) {
+      recomputed_(recomputed_uses(*plan_)) {
   for (const Plan* plan : {plan_.get(), &evaluation_}) {
     for (const Operation& operation : plan->schedule.operations) {
       if (operation.lane != Lane::kCompute) make_lane(operation.lane);

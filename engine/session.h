@@ -104,6 +104,7 @@ class Session {
   void begin_evaluation(std::span<const UnitId> units);
   void make_live(std::span<const UnitId> units, UseKind kind);
   void recompute(std::span<const UnitId> units);
+  bool sends_result(const Operation& use) const;
   void skip_use();
   void skip_rest_of_passes();
   void finish_abandoned_passes();

@@ -152,6 +152,14 @@ void Session::begin_evaluation(std::span<const UnitId> units) {
   evaluator_.run_to_model_code();
 }
 
+/// Whether the use ends a pass whose result another pipeline stage receives.
+bool Session::sends_result(const Operation& use) const {
+  const PipelineStage& stage = plan_->stage;
+  const VirtualStage& run = stage.run_of_use(use.operand);
+  if (use.verb == Verb::kForward) return use.operand == run.last_use() && !stage.is_last(run);
+  return use.operand == run.first_use && !run.is_first();
+}
+
 /// Moves past the next use without running the model's code.
 void Session::skip_use() {
   active_->open(true);
@@ -165,6 +173,11 @@ void Session::skip(std::span<const UnitId> units) {
   if (!is_next(units) || (next.verb == Verb::kForward && next.micro_batch > micro_batch_)) {
     throw UsageError(
         fmt::format("{} was skipped, but the declared order expects {}", unit_names(units), use_text(next)));
+  }
+  if (sends_result(next)) {
+    throw UsageError(fmt::format("{} was skipped, but another pipeline stage receives its result: open the use and "
+                                 "write the result, for example zeros",
+                                 use_text(next)));
   }
   if (next.verb == Verb::kRecompute) skip_use();
   skip_use();

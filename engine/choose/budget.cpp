@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <fmt/format.h>
 #include <optional>
+#include <tuple>
 
 #include "engine/choose/pipeline_cut.h"
+#include "engine/plan/pipeline.h"
 #include "kernels/system/error.h"
 #include "kernels/system/format_bytes.h"
 
@@ -15,7 +17,23 @@ int recomputable_uses(const ModelSpec& model) {
   return static_cast<int>(std::ranges::count_if(model.activations.uses, &UseActivations::recomputable));
 }
 
-std::string choices(const Policy& policy, const Schedule& schedule, std::size_t use_count, int recomputable) {
+/// The largest number of recomputable uses of a pipeline stage.
+int recomputable_uses_of_stage(const ModelSpec& model, const Policy& policy) {
+  if (model.activations.uses.empty()) return 0;
+  int most = 0;
+  for (const PipelineStage& stage : pipeline_stages(model, policy)) {
+    int count = 0;
+    for (const VirtualStage& run : stage.runs) {
+      for (int32_t use = run.first_use; use < run.end_use; ++use) count += model.activations.uses[use].recomputable;
+    }
+    most = std::max(most, count);
+  }
+  return most;
+}
+
+std::string choices(const std::vector<Plan>& stages) {
+  const auto& [policy, schedule, model] = std::tie(stages.front().policy, stages.front().schedule, stages.front().model);
+  const std::size_t use_count = model.uses.size();
   std::vector<std::string> parts;
   if (policy.zero_stage == 3) {
     parts.push_back(fmt::format("{}, prefetch {}, {} of {} uses kept gathered after forward",
@@ -24,18 +42,18 @@ std::string choices(const Policy& policy, const Schedule& schedule, std::size_t 
     if (policy.gather_for == kGatherForStep) parts.emplace_back("units gathered once per step");
   }
   if (policy.offload_state == Offload::kHost) parts.emplace_back("optimizer state in the host's memory");
-  if (policy.recompute > 0) {
-    parts.push_back(fmt::format("{} of {} uses recomputed", std::min(policy.recompute, recomputable), use_count));
-  }
-  if (parts.empty() && recomputable > 0) return "nothing recomputed";
+  int64_t recomputed = 0;
+  for (const Plan& stage : stages) recomputed += std::ranges::count(recomputed_uses(stage), true);
+  if (recomputed > 0) parts.push_back(fmt::format("{} of {} uses recomputed", recomputed, use_count));
+  if (parts.empty() && recomputable_uses(model) > 0) return "nothing recomputed";
   return parts.empty() ? "nothing to choose below ZeRO stage 3" : fmt::format("{}", fmt::join(parts, ", "));
 }
 
-/// The numbers of recomputed uses to try: 0, and each quarter of the recomputable uses. If the policy sets a number,
-/// returns only that number.
+/// The numbers of recomputed uses of a pipeline stage to try: 0, and each quarter of the recomputable uses. If the
+/// policy sets a number, returns only that number.
 std::vector<int> recompute_counts(const ModelSpec& model, const Policy& policy) {
   if (policy.recompute != kRecomputeAsNeeded) return {policy.recompute};
-  const int most = recomputable_uses(model);
+  const int most = recomputable_uses_of_stage(model, policy);
   std::vector<int> counts = {0};
   for (int quarter = 1; quarter <= 4; ++quarter) {
     const int count = (most * quarter + 3) / 4;
@@ -237,10 +255,7 @@ std::vector<Plan> plan_pipeline_within(int64_t budget_bytes, const ModelSpec& mo
     search.run(policy);
   }
   std::optional<Candidate>&best = search.best, &fastest = search.fastest, &smallest = search.smallest;
-  const auto describe = [&](const Candidate& c) {
-    const Plan& first = c.stages.front();
-    return choices(first.policy, first.schedule, model.uses.size(), recomputable_uses(model));
-  };
+  const auto describe = [](const Candidate& c) { return choices(c.stages); };
   if (!best) {
     throw UnavailableError(
         fmt::format("EngineOptions::memory_budget_bytes is {}, but the smallest schedule needs {} ({} bytes) per rank, "

@@ -127,7 +127,7 @@ void add_memory(const std::vector<Plan>& stages, std::vector<UseLoad>& loads) {
     for (const UnitId unit : model.uses[use]) last_use[unit] = use;
   }
   for (const Plan& stage : stages) {
-    const std::vector<bool> recomputed = recomputed_uses(model, stage.policy);
+    const std::vector<bool> recomputed = recomputed_uses(stage);
     for (const PlannedBuffer& buffer : stage.schedule.buffers) {
       if (!buffer.always || info(buffer.role).owner != Owner::kFlat) continue;
       loads[last_use[stage.flats[buffer.flat].unit]].persistent_bytes += buffer.size_bytes;

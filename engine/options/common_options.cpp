@@ -68,7 +68,7 @@ void add_recompute(OptionTable& t, int& count) {
   };
   add(t, "recompute", joined(words) + "|N",
       "What repeats forward in backward in place of saving activations: nothing (none), all blocks (block) or the "
-      "first N; auto: as few as --memory-budget needs.",
+      "first N of each pipeline stage; auto: as few as --memory-budget needs.",
       set, get);
 }
 

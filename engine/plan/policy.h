@@ -74,7 +74,7 @@ struct Policy {
   int prefetch = 1;                                        // units are gathered this many uses before they are needed
   int keep_gathered = 0;               // last uses of forward whose units stay gathered for backward
   int gather_for = kGatherForAuto;     // forward and backward passes of how many micro-batches use one gather
-  int recompute = kRecomputeAsNeeded;  // how many recomputable uses, from the first, are recomputed
+  int recompute = kRecomputeAsNeeded;  // how many recomputable uses of each pipeline stage, from its first, are recomputed
   GatherMode gather = GatherMode::kAuto;
   Offload offload_state = Offload::kNone;       // optimizer state and masters
   Offload offload_parameters = Offload::kNone;  // ZeRO stage 3: the shards

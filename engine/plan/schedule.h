@@ -85,9 +85,6 @@ inline constexpr int64_t kRedZoneBlocks = 1, kRedZoneBytes = 1024;
 /// Alignment of buffers with the checking mode or disk offload: memory protection and direct I/O work on whole pages.
 inline constexpr int64_t kPlacePageBytes = 4096;
 
-/// Returns for each use whether its forward is recomputed before its backward.
-std::vector<bool> recomputed_uses(const ModelSpec& model, const Policy& policy);
-
 /// Returns for each copy operation its slots: those that a copy-in fills, or that a copy-out writes back. Empty for
 /// other operations.
 std::vector<std::vector<BufferId>> copied_slots(const Schedule& schedule);
@@ -184,6 +181,9 @@ struct Plan {
 /// Makes a plan without a pipeline. Depends on nothing but its arguments. Throws UsageError if options of the policy
 /// exclude one another, or if the policy has several pipeline stages.
 Plan plan(const ModelSpec& model, const Policy& policy, const Topology& topology);
+
+/// Returns for each use whether the stage recomputes its forward before its backward.
+std::vector<bool> recomputed_uses(const Plan& plan);
 
 /// Makes the plans of all pipeline stages, in order. Throws like plan().
 std::vector<Plan> plan_pipeline(const ModelSpec& model, const Policy& policy, const Topology& topology);

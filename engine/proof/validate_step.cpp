@@ -18,7 +18,7 @@ struct ModelCode {
 /// The model code of the stage in the order of passes. A forward pass runs the uses in the declared order, a backward
 /// pass in reverse order, with a recompute before the backward of each recomputed use.
 std::vector<ModelCode> declared_code(const Plan& plan) {
-  const std::vector<bool> recomputed = recomputed_uses(plan.model, plan.policy);
+  const std::vector<bool> recomputed = recomputed_uses(plan);
   std::vector<ModelCode> code;
   const PassOrder order = pass_order_of(plan.policy, plan.stage);
   for (const auto& [virtual_stage, pass, m] : order[static_cast<std::size_t>(plan.stage.index)]) {

@@ -197,7 +197,8 @@ int aliquot_next_evaluation(aliquot_engine* engine, aliquot_work* work);
 /** Replaces each value by its sum over the ranks of the last pipeline stage, on all ranks. Ignores the values of other
  * stages. At most 512 values. */
 int aliquot_sum_losses(aliquot_engine* engine, int count, double* values);
-/** Skips the next use, forward or backward, on this rank. The same as Engine::skip() in C++. */
+/** Skips the next use, forward or backward, on this rank. The same as Engine::skip() in C++. ALIQUOT_USAGE if another
+ * pipeline stage receives the result of the use. */
 int aliquot_skip(aliquot_engine* engine, int unit_count, const int* units);
 /** Deprecated: the same as aliquot_skip(). */
 int aliquot_pass_over(aliquot_engine* engine, int unit_count, const int* units);

@@ -1,10 +1,13 @@
-// Steps of pipelines that one rank abandons, evaluations between steps, and frozen parameters: results are those of
-// one stage.
+// Steps of pipelines that one rank abandons, skipped uses, evaluations between steps, and frozen parameters. Results
+// equal those of one pipeline stage.
 #include <chrono>
+#include <cstring>
 #include <gtest/gtest.h>
+#include <span>
 #include <stdexcept>
 
 #include "tests/engine/blocks_training.h"
+#include "tests/support/usage_error_message.h"
 
 namespace aliquot {
 namespace {
@@ -128,6 +131,50 @@ TEST(PipelineSteps, AbandoningAnUpdateInBackwardEndsTheRunOnAllStages) {
     EXPECT_THROW(World::threads(2, body, {.device = DeviceChoice::kHost, .timeout_seconds = 60}), FaultError);
     EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(20));
   }
+}
+
+// Skipped uses --------------------------------------------------------------------------------------------------------
+
+/// Skips all uses of a step. skip() must refuse exactly those whose result another stage receives. These write zeros.
+void skip_step(EngineWithBlocks& setup, const std::string& which) {
+  auto& [blocks, engine] = setup;
+  const auto& stage = engine.plan().stage;
+  const PassOrder order = pass_order_of(engine.plan().policy, stage);
+  for (const auto& [virtual_stage, pass, micro_batch] : order[static_cast<std::size_t>(stage.index)]) {
+    const bool forward = pass == PassKind::kForward;
+    const VirtualStage& run = stage.run(virtual_stage);
+    if (forward && run.first_use == stage.first_use()) engine.micro_batch();
+    for (int i = 0; i < run.end_use - run.first_use; ++i) {
+      const int use = forward ? run.first_use + i : run.last_use() - i;
+      const bool sends = i + 1 == run.end_use - run.first_use && !(forward ? stage.is_last(run) : run.is_first());
+      const UnitId unit = blocks.unit_of(use);
+      const std::string refusal = test::usage_error_message([&] { engine.skip(std::span(&unit, 1)); });
+      EXPECT_EQ(refusal.find("another pipeline stage receives its result") != std::string::npos, sends)
+          << which << ", use " << use << ": " << refusal;
+      if (!sends) continue;
+      const auto work = engine.next();
+      ASSERT_TRUE(work && work->use == use);
+      void* const result = forward ? work->memory().output : work->memory().backward;
+      engine.compute_stream().run([result] { std::memset(result, 0, kStreamBytes); });
+    }
+  }
+}
+
+TEST(PipelineSteps, ASkippedUseSendsNoOldData) {
+  for_pipelines({.accumulate = 3}, [](const EngineOptions& options, bool tied) {
+    World::threads(
+        options.pipeline,
+        [&](World& world) {
+          EngineWithBlocks setup(world, options, tied);
+          run_step(setup, 0);
+          EXPECT_GT(setup.engine.step().gradient_norm, 0);
+          skip_step(setup, describe(options, tied));
+          EXPECT_EQ(setup.engine.step().gradient_norm, 0);
+          run_step(setup, 1);
+          EXPECT_GT(setup.engine.step().gradient_norm, 0);
+        },
+        kHosts);
+  });
 }
 
 // Evaluations and frozen parameters -----------------------------------------------------------------------------------

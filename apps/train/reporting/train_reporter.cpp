@@ -65,11 +65,16 @@ TrainOptions TrainReporter::resolved_options() const {
   if (o.progress == "auto")
     o.progress = progress_style(o.progress, false, stdout) == ProgressStyle::kBar ? "bar" : "lines";
   if (o.engine.recompute != kRecomputeAsNeeded) return o;
-  Policy policy = plan.policy;
-  const auto chosen = recomputed_uses(plan.model, policy);
+  std::vector<Plan> stages = context_.engine().pipeline_plans();
+  const auto uses_of = [](const std::vector<Plan>& plans) {
+    std::vector<std::vector<bool>> uses;
+    for (const Plan& stage : plans) uses.push_back(recomputed_uses(stage));
+    return uses;
+  };
+  const auto chosen = uses_of(stages);
   for (const int count : {kRecomputeAll, 0}) {
-    policy.recompute = count;
-    if (recomputed_uses(plan.model, policy) == chosen) o.engine.recompute = count;
+    for (Plan& stage : stages) stage.policy.recompute = count;
+    if (uses_of(stages) == chosen) o.engine.recompute = count;
   }
   return o;
 }

@@ -7,12 +7,15 @@
 
 namespace aliquot {
 
-std::vector<bool> recomputed_uses(const ModelSpec& model, const Policy& policy) {
-  std::vector<bool> recomputed(model.uses.size(), false);
-  int left = policy.evaluation ? 0 : policy.recompute;
-  for (std::size_t use = 0; use < model.activations.uses.size() && left > 0; ++use) {
-    recomputed[use] = model.activations.uses[use].recomputable;
-    if (recomputed[use]) --left;
+std::vector<bool> recomputed_uses(const Plan& plan) {
+  const std::vector<UseActivations>& uses = plan.model.activations.uses;
+  std::vector<bool> recomputed(plan.model.uses.size(), false);
+  int left = plan.policy.evaluation || uses.empty() ? 0 : plan.policy.recompute;
+  for (const VirtualStage& run : plan.stage.runs) {
+    for (int32_t use = run.first_use; use < run.end_use && left > 0; ++use) {
+      recomputed[use] = uses[use].recomputable;
+      if (recomputed[use]) --left;
+    }
   }
   return recomputed;
 }

@@ -19,7 +19,7 @@ StepWriter::StepWriter(const Plan& plan)
       one_node_(plan.topology.one_node()),
       rank_count_(plan.topology.rank_count()),
       recipes_(plan),
-      recomputed_(recomputed_uses(plan.model, plan.policy)),
+      recomputed_(recomputed_uses(plan)),
       interleaved_(units_with_interleaved_gradients(plan)),
       units_(plan.model.units.size()),
       group_of_unit_(plan.model.units.size(), kNone),

@@ -192,5 +192,37 @@ TEST(Budget, RecomputesTheFewestUsesThatFit) {
   EXPECT_THROW(plan_within(most, model, {.zero_stage = 2, .recompute = -3}, topology, cost), UsageError);
 }
 
+/// A number N recomputes the first N uses of each pipeline stage. With a budget, N is the smallest number that fits.
+TEST(Budget, RecomputesTheFewestUsesOfEachPipelineStage) {
+  ModelSpec model = model_with_saved_activations(24);
+  model.activations.backward_bytes = 4096;
+  const Topology topology = Topology::one_host(4);
+  const CostModel cost = CostModel::typical_host();
+  const Policy policy = {.zero_stage = 2, .micro_batch_count = 4, .pipeline = 2, .pipeline_cut = {14, 10}};
+  const auto stages_with = [&](int count) {
+    Policy with_count = policy;
+    with_count.recompute = count;
+    return plan_pipeline(model, with_count, topology);
+  };
+  const auto bytes_of = [](const std::vector<Plan>& stages) {
+    return std::max(rank_bytes(stages[0]), rank_bytes(stages[1]));
+  };
+  std::vector<bool> expected(24, false);
+  std::fill_n(expected.begin(), 12, true);
+  EXPECT_EQ(recomputed_uses(stages_with(12)[0]), expected);
+  EXPECT_EQ(std::ranges::count(recomputed_uses(stages_with(12)[1]), true), 10);
+  EXPECT_FALSE(recomputed_uses(stages_with(12)[1])[13]);
+
+  const int64_t budget = bytes_of(stages_with(8));
+  const std::vector<Plan> chosen = plan_pipeline_within(budget, model, policy, topology, cost);
+  const int count = chosen.front().policy.recompute;
+  EXPECT_GT(count, 0);
+  EXPECT_LE(count, 8);
+  EXPECT_GT(bytes_of(stages_with(count - 1)), budget);
+  const int recomputed = std::min(count, 14) + std::min(count, 10);
+  EXPECT_NE(chosen.front().choice.find(fmt::format("{} of 24 uses recomputed", recomputed)), std::string::npos)
+      << chosen.front().choice;
+}
+
 }  // namespace
 }  // namespace aliquot
