@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <fmt/format.h>
 #include <optional>
-#include <tuple>
 
 #include "engine/choose/pipeline_cut.h"
 #include "engine/plan/pipeline.h"
@@ -31,14 +30,22 @@ int recomputable_uses_of_stage(const ModelSpec& model, const Policy& policy) {
   return most;
 }
 
+/// Pipeline stages within a node can gather views while stages that span nodes gather copies.
+std::string gathers(const std::vector<Plan>& stages) {
+  const int64_t views = std::ranges::count_if(stages, [](const Plan& stage) { return stage.schedule.view; });
+  if (views == 0) return "gathers as copies";
+  if (views == std::ssize(stages)) return "gathers as views";
+  return fmt::format("gathers as views on {} of {} pipeline stages", views, stages.size());
+}
+
 std::string choices(const std::vector<Plan>& stages) {
-  const auto& [policy, schedule, model] = std::tie(stages.front().policy, stages.front().schedule, stages.front().model);
+  const Policy& policy = stages.front().policy;
+  const ModelSpec& model = stages.front().model;
   const std::size_t use_count = model.uses.size();
   std::vector<std::string> parts;
   if (policy.zero_stage == 3) {
-    parts.push_back(fmt::format("{}, prefetch {}, {} of {} uses kept gathered after forward",
-                                schedule.view ? "gathers as views" : "gathers as copies", policy.prefetch,
-                                policy.keep_gathered, use_count));
+    parts.push_back(fmt::format("{}, prefetch {}, {} of {} uses kept gathered after forward", gathers(stages),
+                                policy.prefetch, policy.keep_gathered, use_count));
     if (policy.gather_for == kGatherForStep) parts.emplace_back("units gathered once per step");
   }
   if (policy.offload_state == Offload::kHost) parts.emplace_back("optimizer state in the host's memory");

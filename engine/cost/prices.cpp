@@ -11,6 +11,7 @@
 #include "engine/plan/sizes.h"
 #include "kernels/elementwise/kernels.h"
 #include "kernels/system/error.h"
+#include "sharding/comm/communicator.h"
 
 namespace aliquot {
 namespace {
@@ -214,13 +215,18 @@ class Pricing {
     return sum;
   }
 
-  /// The norm is an all-gather within the replica. With several replicas, an all-reduce of the abandon flag over the
-  /// world follows.
+  /// The norm is an all-gather within the shard group. With several replicas or pipeline stages, an all-reduce of the
+  /// abandon flag over the world follows. Pipeline stages then add the sums of all tensors, in small all-reduces.
   Price norm() const {
     const int64_t part_bytes = norm_part_bytes(plan_);
     Price price = links_.collective(part_bytes, links_.inter_node_gather_bytes(part_bytes));
-    if (plan_.policy.replica_count > 1)
-      add(price, links_.move(cost_.inside_node.latency_seconds, 0, !links_.world().one_node));
+    int64_t rounds = plan_.policy.replica_count > 1 || plan_.stage.count > 1 ? 1 : 0;
+    if (plan_.stage.count > 1) {
+      int64_t tensors = 0;
+      for (const FlatSpec& flat : plan_.flats) tensors += flat.trainable ? std::ssize(flat.layout.tensors()) : 0;
+      rounds += (tensors + Communicator::kSmallCount - 1) / Communicator::kSmallCount;
+    }
+    for (; rounds > 0; --rounds) add(price, links_.move(cost_.inside_node.latency_seconds, 0, !plan_.world.one_node()));
     return price;
   }
 

@@ -77,7 +77,6 @@ void Executor::run_to_model_code() {
 void Executor::open(bool skips_model_code) {
   report_position_on_failure([&] {
     begin(cursor_);
-    memory_.begin_operation(cursor_);
     work_.open_use(stream(Lane::kCompute), cursor_, skips_model_code);
     if (skips_model_code) memory_.skip_operation();
   });
@@ -106,7 +105,6 @@ void Executor::finish_step(bool abandons) {
 void Executor::issue(OperationId id) {
   report_position_on_failure([&] {
     begin(id);
-    memory_.begin_operation(id);
     run(id);
     memory_.end_operation();
     end(id);
@@ -157,6 +155,7 @@ void Executor::begin(OperationId id) {
     groups_.at(wait.of).await(lane, operation(wait.operation).lane, progress(wait.operation, step), label(id));
   }
   for (const BufferId buffer : begins_[id]) memory_.acquire(buffer);
+  memory_.begin_operation(id);
   if (recorder_ != nullptr) recorder_->begin(lane, id, step_);
   const bool is_recorded = is_model_code(what.verb) && world_.flight() != nullptr;
   if (is_recorded) world_.flight()->begin_model_code(name(what.verb), label(id), what.micro_batch);

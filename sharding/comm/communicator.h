@@ -101,7 +101,13 @@ class Communicator {
 
   /// Allocates page-aligned, uninitialised memory on every rank, and counts it in the rank's ledger. Collective;
   /// blocks. Throws on all ranks: UnavailableError if an allocation fails, CommunicationError if the sizes differ.
-  virtual SymmetricBuffer allocate(int64_t size_bytes, Category category, std::string_view owner) = 0;
+  SymmetricBuffer allocate(int64_t size_bytes, Category category, std::string_view owner) {
+    return allocate(size_bytes, size_bytes, category, owner);
+  }
+  /// The same if ranks need different sizes. This rank gets `own_bytes`, which is at most `size_bytes`. `size_bytes`
+  /// must be the same on all ranks. On hosts, it limits the address range of each rank.
+  virtual SymmetricBuffer allocate(int64_t size_bytes, int64_t own_bytes, Category category,
+                                   std::string_view owner) = 0;
   /// Allocates `size_bytes` once for all ranks, and counts `own_bytes` of them in this rank's ledger. Returns nullopt
   /// if the ranks do not share memory.
   virtual std::optional<SharedRange> allocate_shared(int64_t size_bytes, int64_t own_bytes, Category category,

@@ -66,12 +66,12 @@ class CudaPeerMemory final : public PeerMemory {
     });
   }
 
-  SymmetricBuffer allocate(int64_t size_bytes, Category category, std::string_view owner) override {
+  SymmetricBuffer allocate(int64_t size_bytes, int64_t own_bytes, Category category, std::string_view owner) override {
     std::optional<Booking> booking;
     std::shared_ptr<SharedGpuMemory> own;
     const auto sizes = gather_or_throw(bootstrap_, [&] {
-      booking.emplace(device_.ledger(), size_bytes, category, owner);
-      own = std::make_shared<SharedGpuMemory>(allocate_gpu_memory(device_, size_bytes, owner));
+      booking.emplace(device_.ledger(), own_bytes, category, owner);
+      own = std::make_shared<SharedGpuMemory>(allocate_gpu_memory(device_, own_bytes, owner));
       return std::to_string(size_bytes);
     });
     expect_same_sizes(bootstrap_, sizes, owner);
@@ -79,7 +79,7 @@ class CudaPeerMemory final : public PeerMemory {
     std::vector<const std::byte*> peers;
     for (const auto& memory : memories) peers.push_back(memory->data());
     return SymmetricBuffer(std::make_unique<PeerMemoryBacking>(std::move(*booking), std::move(memories)), own->data(),
-                           std::move(peers), size_bytes);
+                           std::move(peers), own_bytes);
   }
 
   std::optional<SharedRange> allocate_shared(int64_t size_bytes, int64_t own_bytes, Category category,

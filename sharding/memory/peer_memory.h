@@ -19,7 +19,8 @@ class PeerMemory {
   PeerMemory& operator=(const PeerMemory&) = delete;
   virtual ~PeerMemory() = default;
 
-  virtual SymmetricBuffer allocate(int64_t size_bytes, Category category, std::string_view owner) = 0;
+  virtual SymmetricBuffer allocate(int64_t size_bytes, int64_t own_bytes, Category category,
+                                   std::string_view owner) = 0;
   virtual std::optional<SharedRange> allocate_shared(int64_t size_bytes, int64_t own_bytes, Category category,
                                                      std::string_view owner) = 0;
 };

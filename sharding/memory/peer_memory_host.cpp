@@ -23,17 +23,17 @@ class HostPeerMemory final : public PeerMemory {
   HostPeerMemory(NodeMemory& memory, Ledger& ledger, Bootstrap& bootstrap)
       : memory_(memory), ledger_(ledger), bootstrap_(bootstrap) {}
 
-  SymmetricBuffer allocate(int64_t size_bytes, Category category, std::string_view owner) override {
+  SymmetricBuffer allocate(int64_t size_bytes, int64_t own_bytes, Category category, std::string_view owner) override {
     // Each rank's part starts on a page, so that no two ranks write to the same page or cache line.
     const int64_t stride = (size_bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
     const int rank_count = bootstrap_.rank_count();
-    Booking booking = book(size_bytes, size_bytes, category, owner);
+    Booking booking = book(size_bytes, own_bytes, category, owner);
     auto mapping = memory_.map(stride * rank_count, owner);
     std::byte* local = mapping->writable + stride * bootstrap_.rank();
     std::vector<const std::byte*> peers;
     for (int r = 0; r < rank_count; ++r) peers.push_back(mapping->readable + stride * r);
     auto backing = std::make_unique<BookedMapping>(std::move(mapping), std::move(booking));
-    return SymmetricBuffer(std::move(backing), local, std::move(peers), size_bytes);
+    return SymmetricBuffer(std::move(backing), local, std::move(peers), own_bytes);
   }
 
   std::optional<SharedRange> allocate_shared(int64_t size_bytes, int64_t own_bytes, Category category,

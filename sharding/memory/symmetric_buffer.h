@@ -10,8 +10,8 @@
 #pragma GCC visibility push(default)
 namespace aliquot {
 
-/// A buffer of equal size on every rank of a group. A rank reads and writes its own part at local(), and reads the part
-/// of rank r on the same node at peer(r). Communicator::allocate() creates the buffer collectively. The destructor
+/// A buffer on every rank of a group. A rank reads and writes its own part at local(), and reads the part of rank r on
+/// the same node at peer(r). Communicator::allocate() creates the buffer collectively. The destructor
 /// frees the memory without waiting, so other ranks must have finished reading it. Move-only. The communicator must
 /// outlive the buffer.
 class SymmetricBuffer {
@@ -32,6 +32,7 @@ class SymmetricBuffer {
   const std::byte* peer(int rank) const { return peers_[rank]; }
   /// Returns peer(r) for all ranks r. The span stays valid until the buffer is destroyed, even if the buffer is moved.
   std::span<const std::byte* const> peers() const { return peers_; }
+  /// The size of the part of this rank.
   int64_t size_bytes() const { return size_bytes_; }
   const Backing* backing() const { return backing_.get(); }
 

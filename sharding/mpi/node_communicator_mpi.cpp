@@ -89,18 +89,19 @@ std::string NodeCommunicator::describe() const {
   return fmt::format("mpi, {}, {} inside a node", topology_.describe(), node_memory_->describe());
 }
 
-SymmetricBuffer NodeCommunicator::allocate(int64_t size_bytes, Category category, std::string_view owner) {
+SymmetricBuffer NodeCommunicator::allocate(int64_t size_bytes, int64_t own_bytes, Category category,
+                                           std::string_view owner) {
   // First the ranks of each node check that their sizes are equal, then all ranks do.
   SymmetricBuffer mine;
   const auto sizes = gather_or_throw(*world_, [&] {
-    mine = peer_memory_->allocate(size_bytes, category, owner);
+    mine = peer_memory_->allocate(size_bytes, own_bytes, category, owner);
     return std::to_string(size_bytes);
   });
   expect_same_sizes(*world_, sizes, owner);
   std::vector<const std::byte*> peers(topology_.node_of_rank.size(), nullptr);
   for (std::size_t i = 0; i < routes_.members.size(); ++i) peers[routes_.members[i]] = mine.peer(static_cast<int>(i));
   std::byte* local = mine.local();
-  return SymmetricBuffer(std::make_unique<NodeBuffer>(std::move(mine)), local, std::move(peers), size_bytes);
+  return SymmetricBuffer(std::make_unique<NodeBuffer>(std::move(mine)), local, std::move(peers), own_bytes);
 }
 
 Collective NodeCommunicator::arrive_and_wait(Stream& stream, const OperationDescription& what, Label label) {

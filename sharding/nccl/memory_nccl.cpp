@@ -23,12 +23,16 @@ void log_nccl_error(ncclResult_t result, const char* call) noexcept {
 /// The registration of memory with one NCCL communicator.
 class NcclRegistration final : public SymmetricBuffer::Backing {
  public:
-  /// Registers the memory as a symmetric window, or as a plain buffer if NCCL has no such windows. Collective.
-  NcclRegistration(std::shared_ptr<NcclHandle> handle, void* memory, int64_t size_bytes) : handle_(std::move(handle)) {
+  /// Registers the memory as a symmetric window if all ranks have the same size, and NCCL has such windows. Otherwise
+  /// registers a plain buffer. Collective.
+  NcclRegistration(std::shared_ptr<NcclHandle> handle, void* memory, int64_t size_bytes, bool same_sizes)
+      : handle_(std::move(handle)) {
     const auto rounded =
         static_cast<std::size_t>((size_bytes + kAlignmentBytes - 1) / kAlignmentBytes * kAlignmentBytes);
-    handle_->await_result(ncclCommWindowRegister(handle_->get(), memory, rounded, &window_, NCCL_WIN_COLL_SYMMETRIC),
-                          "ncclCommWindowRegister()");
+    if (same_sizes) {
+      handle_->await_result(ncclCommWindowRegister(handle_->get(), memory, rounded, &window_, NCCL_WIN_COLL_SYMMETRIC),
+                            "ncclCommWindowRegister()");
+    }
     if (window_ != nullptr) return;
     const ncclResult_t result = ncclCommRegister(handle_->get(), memory, rounded, &registration_);
     if (result == ncclInProgress) handle_->await_result(result, "ncclCommRegister()");
@@ -82,14 +86,19 @@ class NcclMemory final : public SymmetricBuffer::Backing {
            (kAlignmentBytes - static_cast<int64_t>(address % kAlignmentBytes)) % kAlignmentBytes;
   }
 
-  /// Whether NCCL can register the memory. Plainly allocated memory has no handle that ranks could share.
-  bool can_register() const { return nccl_memory_ != nullptr; }
+  /// What ranks must know of one another to register their memory: its size, and whether NCCL can register it. Plainly
+  /// allocated memory has no handle that ranks could share.
+  std::string describe() const { return fmt::format("{} {}", size_bytes_, nccl_memory_ != nullptr ? 1 : 0); }
 
-  /// Collective.
-  void register_with_nccl() { registration_ = std::make_unique<NcclRegistration>(handle_, nccl_memory_, size_bytes_); }
-  /// Also registers the memory with the communicator of a group, if the ranks have registered it. Collective.
-  std::unique_ptr<NcclRegistration> register_with(const std::shared_ptr<NcclHandle>& group) const {
-    return registration_ ? std::make_unique<NcclRegistration>(group, nccl_memory_, size_bytes_) : nullptr;
+  void register_with_nccl(const std::vector<std::string>& of_ranks) {
+    registration_ = register_with(handle_, of_ranks);
+  }
+  /// Registers the memory with `group` if all its ranks can. `of_ranks`: describe() of its ranks. Collective.
+  std::unique_ptr<NcclRegistration> register_with(const std::shared_ptr<NcclHandle>& group,
+                                                  const std::vector<std::string>& of_ranks) const {
+    if (std::ranges::any_of(of_ranks, [](const std::string& rank) { return rank.ends_with(" 0"); })) return nullptr;
+    const bool same_sizes = std::ranges::count(of_ranks, of_ranks[0]) == std::ssize(of_ranks);
+    return std::make_unique<NcclRegistration>(group, nccl_memory_, size_bytes_, same_sizes);
   }
 
  private:
@@ -103,33 +112,31 @@ class NcclMemory final : public SymmetricBuffer::Backing {
 
 }  // namespace
 
-SymmetricBuffer allocate_for_nccl(const std::shared_ptr<NcclHandle>& handle, int64_t size_bytes, Category category,
-                                  std::string_view owner) {
+SymmetricBuffer allocate_for_nccl(const std::shared_ptr<NcclHandle>& handle, const NcclMemorySizes& sizes,
+                                  Category category, std::string_view owner) {
+  Bootstrap& bootstrap = handle->peers().bootstrap();
   std::unique_ptr<NcclMemory> memory;
-  // Registration is collective, so all ranks must agree on whether to register.
-  const auto answers = gather_or_throw(handle->peers().bootstrap(), [&] {
-    memory = std::make_unique<NcclMemory>(handle, size_bytes, category, owner);
-    return fmt::format("{} {}", size_bytes, memory->can_register());
+  const auto size_of_ranks = gather_or_throw(bootstrap, [&] {
+    memory = std::make_unique<NcclMemory>(handle, sizes.own_bytes, category, owner);
+    return std::to_string(sizes.size_bytes);
   });
   try {
-    expect_same_sizes(handle->peers().bootstrap(), answers, owner);
+    expect_same_sizes(bootstrap, size_of_ranks, owner);
   } catch (const CommunicationError& error) {
     handle->fail(error.what());
   }
-  if (memory->can_register() &&
-      std::count(answers.begin(), answers.end(), answers[0]) == handle->peers().rank_count()) {
-    memory->register_with_nccl();
-  }
+  memory->register_with_nccl(bootstrap.all_gather(memory->describe()));
   std::byte* local = memory->data();
   std::vector<const std::byte*> peers(static_cast<std::size_t>(handle->peers().rank_count()), nullptr);
   peers[static_cast<std::size_t>(handle->peers().rank())] = local;
-  return SymmetricBuffer(std::move(memory), local, std::move(peers), size_bytes);
+  return SymmetricBuffer(std::move(memory), local, std::move(peers), sizes.own_bytes);
 }
 
 SymmetricBuffer attach_to_nccl(const std::shared_ptr<NcclHandle>& handle, const SymmetricBuffer& whole,
                                std::span<const int> ranks) {
   const auto* memory = dynamic_cast<const NcclMemory*>(whole.backing());
-  return whole.view(ranks, memory == nullptr ? nullptr : memory->register_with(handle));
+  if (memory == nullptr) return whole.view(ranks);
+  return whole.view(ranks, memory->register_with(handle, handle->peers().bootstrap().all_gather(memory->describe())));
 }
 
 }  // namespace aliquot

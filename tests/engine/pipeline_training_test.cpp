@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
+#include "engine/choose/budget.h"
 #include "tests/engine/blocks_training.h"
 #include "tests/support/adversarial_device.h"
 #include "tests/support/scoped_ranks_per_node.h"
@@ -43,6 +44,25 @@ TEST(PipelineTraining, DoesNotChangeResultsWithOtherOptions) {
       options.pipeline_cut = cut_of(stages);
       EXPECT_TRUE(train_by_passes(4, options) == reference) << describe(options);
     }
+  }
+}
+
+/// Each pipeline stage allocates an arena of the size that it needs, not of the size of the largest one.
+TEST(PipelineTraining, EachStageAllocatesOnlyItsOwnArena) {
+  for (const int zero_stage : {1, 3}) {
+    const int64_t other_bytes = 16 << 10;  // of communicators
+    World::threads(
+        2,
+        [&](World& world) {
+          EngineWithBlocks setup(world, {.zero_stage = zero_stage, .pipeline = 2, .pipeline_cut = {1, 4}});
+          const auto& plans = setup.engine.pipeline_plans();
+          const int64_t planned[] = {rank_bytes(plans[0]), rank_bytes(plans[1])};
+          EXPECT_GT(planned[1] - planned[0], 0);
+          const int64_t held = world.device().ledger().held_bytes();
+          EXPECT_GE(held, planned[world.rank()]);
+          EXPECT_LT(held, planned[world.rank()] + other_bytes) << "pipeline stage " << world.rank();
+        },
+        kHosts);
   }
 }
 

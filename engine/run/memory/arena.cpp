@@ -22,7 +22,7 @@ int64_t largest(int64_t own, const MeshGroups& groups) {
 Arena::Arena(const Plan& training, const Plan& evaluation, const MeshGroups& groups) {
   Communicator& world = groups.world().communicator();
   const int64_t own = std::max(training.schedule.bytes(Space::kArena), evaluation.schedule.bytes(Space::kArena));
-  world_ = world.allocate(largest(own, groups), Category::kArena, "arena");
+  world_ = world.allocate(largest(own, groups), own, Category::kArena, "arena");
   for (const GroupId group : kPeerGroups) {
     if (group != GroupId::kShard && groups.mesh().size(group) == 1) continue;
     Communicator& ranks = groups.at(group);

@@ -152,6 +152,27 @@ TEST(Simulate, CountsBytesThatLeaveANode) {
             2 * 2 * (2 * 2 * encoded_bytes(256) + 2 * encoded_bytes(256)));
 }
 
+/// With pipeline stages, the norm combines the flags of all ranks in one round, and the sums of tensors in rounds of
+/// 512. If the stages are on several nodes, each round crosses.
+TEST(Simulate, TheNormOfAPipelineHasRoundsBetweenStages) {
+  CostModel cost = cost_model(0, 0);
+  cost.inside_node = {1024, 0.25};
+  cost.between_nodes = {256, 0.5};
+  const auto seconds = [&](int units, const Topology& topology) {
+    ModelSpec model = testing::chain(units, 1024);
+    model.activations = {.uses = std::vector<UseActivations>(static_cast<std::size_t>(units), {.output_bytes = 64}),
+                         .backward_bytes = 64};
+    const auto stages =
+        plan_pipeline(model, {.zero_stage = 0, .pipeline = 2, .pipeline_cut = {units / 2, units / 2}}, topology);
+    const std::vector<Price> priced = prices(stages[0], cost);
+    const auto norm = std::ranges::find(stages[0].schedule.operations, Verb::kNorm, &Operation::verb);
+    return priced[static_cast<std::size_t>(norm - stages[0].schedule.operations.begin())].seconds;
+  };
+  EXPECT_DOUBLE_EQ(seconds(4, Topology::one_host(2)), 2 * 0.25);
+  EXPECT_DOUBLE_EQ(seconds(514, Topology::one_host(2)), 3 * 0.25);
+  EXPECT_DOUBLE_EQ(seconds(4, testing::hosts(2, 1)), 2 * (0.25 + 0.5));
+}
+
 /// For any gradient type, a replica adds micro-batches in fp32. Each addition reads two values and writes one.
 TEST(Simulate, PartialSumsOfReplicasAreAddedInFp32) {
   const Policy policy{.zero_stage = 2,

@@ -168,26 +168,39 @@ TEST_P(EveryWorld, GroupsMoveDataAmongTheirMembers) {
   });
 }
 
+/// Gathers within `group`, in memory of the world. Rank r has `bytes_per_rank` times r more than it needs.
+void check_memory_of_the_world(World& world, Communicator& group, int64_t bytes_per_rank) {
+  const int64_t part_bytes = group_count() * 4, offset = (part_bytes + 255) / 256 * 256;
+  const int64_t needed_bytes = offset + part_bytes * world.rank_count();
+  const int64_t own_bytes = needed_bytes + bytes_per_rank * world.rank();
+  const int64_t held_bytes = world.device().ledger().held_bytes();
+  const SymmetricBuffer whole = world.communicator().allocate(needed_bytes + bytes_per_rank * world.rank_count(),
+                                                              own_bytes, Category::kSlots, "memory of the world");
+  EXPECT_EQ(world.device().ledger().held_bytes() - held_bytes, own_bytes);
+  std::vector<int> members;
+  for (const std::string& rank : group.gather_objects(std::to_string(world.rank()))) members.push_back(std::stoi(rank));
+  const SymmetricBuffer view = group.attach(whole, members);
+  EXPECT_EQ(view.local(), whole.local());
+  EXPECT_EQ(view.size_bytes(), own_bytes);
+  write_part(world, view.local(), group.rank(), 3, group_count());
+  write_part(world, view.local() + own_bytes - part_bytes, group.rank(), 3, group_count());  // all of it is accessible
+  const auto stream = world.device().make_stream(Lane::kGather);
+  group.all_gather(*stream, {&view, offset}, {&view, 0}, part_bytes, {"test"});
+  finish(group, *stream);
+  for (int r = 0; r < group.rank_count(); ++r)
+    expect_part(world, view.local() + offset + r * part_bytes, r, 3, group_count());
+  finish(world.communicator(), *stream);
+}
+
 TEST_P(EveryWorld, GroupsMoveDataInMemoryOfTheWorld) {
   run([&](World& world) {
-    const int64_t part_bytes = group_count() * 4, offset = (part_bytes + 255) / 256 * 256;
-    for_each_test_group(world, [&](Communicator& group) {
-      const SymmetricBuffer whole = world.communicator().allocate(offset + part_bytes * world.rank_count(),
-                                                                  Category::kSlots, "memory of the world");
-      std::vector<int> members;
-      for (const std::string& rank : group.gather_objects(std::to_string(world.rank())))
-        members.push_back(std::stoi(rank));
-      const SymmetricBuffer view = group.attach(whole, members);
-      EXPECT_EQ(view.local(), whole.local());
-      EXPECT_EQ(view.size_bytes(), whole.size_bytes());
-      write_part(world, view.local(), group.rank(), 3, group_count());
-      const auto stream = world.device().make_stream(Lane::kGather);
-      group.all_gather(*stream, {&view, offset}, {&view, 0}, part_bytes, {"test"});
-      finish(group, *stream);
-      for (int r = 0; r < group.rank_count(); ++r)
-        expect_part(world, view.local() + offset + r * part_bytes, r, 3, group_count());
-      finish(world.communicator(), *stream);
-    });
+    for_each_test_group(world, [&](Communicator& group) { check_memory_of_the_world(world, group, 0); });
+  });
+}
+
+TEST_P(EveryWorld, GroupsMoveDataInMemoryOfDifferentSizes) {
+  run([&](World& world) {
+    for_each_test_group(world, [&](Communicator& group) { check_memory_of_the_world(world, group, 4096); });
   });
 }
 
