@@ -20,6 +20,8 @@ struct TensorSpec {
   /// Returns the product of the extents; 1 for a scalar. Throws UsageError for a negative extent or a product beyond
   /// 2^62.
   int64_t element_count() const;
+
+  friend bool operator==(const TensorSpec&, const TensorSpec&) = default;
 };
 
 /// `count` elements of tensor number `tensor`. The first one is element `tensor_offset` of the tensor and element

@@ -21,6 +21,8 @@ struct ParameterSpec {
   bool decayed = true;
   float lr_scale = 1.0f, decay_scale = 1.0f;
   bool matrix = true;  // an optimizer of whole matrices (Muon) may update it as one, if it has two dimensions
+
+  friend bool operator==(const ParameterSpec&, const ParameterSpec&) = default;
 };
 
 /// A set of parameters that is gathered together, for example a transformer block.
@@ -28,6 +30,8 @@ struct UnitSpec {
   std::string name;
   std::vector<ParameterSpec> parameters;
   GradientMode gradients = GradientMode::kAdd;
+
+  friend bool operator==(const UnitSpec&, const UnitSpec&) = default;
 };
 
 /// `uses` is the order of forward. Each use lists the units that are gathered at the same time. A unit may have several

@@ -52,6 +52,8 @@ struct Precision {
   int64_t master_bytes() const { return !has_master() ? 0 : split() ? 2 : 4; }
   /// "bfloat16, gradients float32 sent in bfloat16, split master".
   std::string describe() const;
+
+  friend bool operator==(const Precision&, const Precision&) = default;
 };
 
 /// Costs of an optimizer that updates whole matrices (Muon): bytes of state per 256 elements, and iterations per
@@ -59,6 +61,8 @@ struct Precision {
 struct MatrixUpdates {
   int64_t state_bytes_per_block = 4 * kBlockElements;
   int iterations = 5;
+
+  friend bool operator==(const MatrixUpdates&, const MatrixUpdates&) = default;
 };
 
 struct Policy {
@@ -86,6 +90,8 @@ struct Policy {
   std::optional<MatrixUpdates> matrix_updates = {};        // set: the optimizer updates whole matrices (Muon)
   bool check = false;       // checking mode: red zones around tensors, and one buffer per page
   bool evaluation = false;  // forward only, with the memory of a training plan: see evaluation_of()
+
+  friend bool operator==(const Policy&, const Policy&) = default;
 };
 
 /// Whether several micro-batches are summed in the shards, after each reduce. Otherwise they are summed in the full

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <fmt/format.h>
+#include <utility>
 
 #include "engine/plan/sizes.h"
 #include "engine/proof/validate_parts.h"
@@ -80,9 +81,9 @@ std::vector<std::pair<OperationId, std::string>> collectives(const Plan& plan) {
 }  // namespace
 
 std::string_view name(DefectKind kind) {
-  static constexpr std::array<std::string_view, 11> kNames = {"malformed",   "wait",   "use",     "gathered",
-                                                              "gradient",    "update", "place",   "race",
-                                                              "collectives", "group",  "transfer"};
+  static constexpr std::array<std::string_view, 12> kNames = {"malformed",   "wait",   "use",      "gathered",
+                                                              "gradient",    "update", "place",    "race",
+                                                              "collectives", "group",  "transfer", "cut"};
   return kNames[static_cast<std::size_t>(kind)];
 }
 
@@ -91,6 +92,19 @@ std::string Defects::describe(OperationId id) const { return fmt::format("{} (op
 std::string Defects::describe(const PlannedBuffer& buffer) const {
   if (buffer.flat < 0) return std::string(name(buffer.role));
   return fmt::format("{} of {}", name(buffer.role), owner(plan_, buffer));
+}
+
+std::string describe_use(const ModelSpec& model, int32_t use) {
+  if (use < 0 || std::cmp_greater_equal(use, model.uses.size())) return fmt::format("use {}", use);
+  std::string units;
+  for (const UnitId unit : model.uses[use]) units += (units.empty() ? "" : "+") + model.units[unit].name;
+  return fmt::format("use {} ({})", use, units);
+}
+
+std::string StageDefects::describe(const StageOperation& at) const {
+  const Plan& plan = stages_[static_cast<std::size_t>(at.stage)];
+  return fmt::format("{} of micro-batch {} (operation {} of pipeline stage {})", title(plan, at.operation),
+                     plan.schedule.operations[at.operation].micro_batch, at.operation, at.stage);
 }
 
 void check_well_formed(const Plan& plan, Defects& defects) {
@@ -158,6 +172,9 @@ void throw_if_any(const std::vector<Defect>& defects) {
 void prove(const Plan& plan) { throw_if_any(validate(plan)); }
 
 void prove(const std::vector<Plan>& stages) {
+  StageDefects defects(stages);
+  check_cut(stages, defects);  // first, because validate() trusts Plan::stage and Plan::unit_is_here
+  throw_if_any(defects.take());
   for (const Plan& stage : stages) prove(stage);
   throw_if_any(validate_stages(stages));
 }

@@ -21,6 +21,7 @@ enum class DefectKind : uint8_t {
   kCollectives,  // ranks do not issue the same collectives in the same order
   kGroup,        // a buffer does not name the smallest group with all ranks that access it
   kTransfer,     // pipeline stages do not send and receive the same data, or not in an order without deadlock
+  kCut,          // the plans of pipeline stages differ, or do not contain each use and each unit exactly once
 };
 std::string_view name(DefectKind kind);
 
@@ -35,11 +36,14 @@ struct Defect {
 /// number of operations, not of ranks.
 std::vector<Defect> validate(const Plan& plan);
 
-/// Returns the defects of the sends and receives between pipeline stages, at most 200. `stages` are the plans of all
-/// stages, in order, without defects of their own. An empty result proves that both stages of each transfer name the
-/// same data and memory, and that all stages together cannot deadlock. Models two kinds of execution. In the first,
-/// each lane is a separate queue. In the second, each rank runs all its transfers in one queue, as a GPU with one
-/// communication stream does. Takes time linear in the number of operations and waits.
+/// Returns the defects of all pipeline stages together, at most 200. `stages` are their plans, in order. They have no
+/// defects of their own. An empty result proves:
+/// - All plans are of the same model, options and mesh. Together they contain each use exactly once, in order, and each
+///   unit on one pipeline stage. Each schedule computes the uses of its pipeline stage and no others.
+/// - Both pipeline stages of each transfer name the same data and memory.
+/// - All pipeline stages together cannot deadlock. Models two kinds of execution. In the first, each lane is a separate
+///   queue. In the second, each rank runs all its transfers in one queue, as a GPU with one communication stream does.
+/// If the first proof fails, the others are omitted. Takes time linear in the number of operations and waits.
 std::vector<Defect> validate_stages(const std::vector<Plan>& stages);
 
 /// Throws FaultError, with the first defect, if validate() finds any. The engine calls it before it runs a plan.

@@ -1,5 +1,8 @@
 #pragma once
-// The checks of validate().
+// The checks of validate() and validate_stages().
+
+#include <algorithm>
+#include <iterator>
 
 #include "engine/plan/accesses.h"
 #include "engine/plan/happens_before.h"
@@ -26,6 +29,37 @@ class Defects {
 
  private:
   const Plan& plan_;
+  std::vector<Defect> found_;
+};
+
+/// Describes a use, such as "use 3 (h.2)".
+std::string describe_use(const ModelSpec& model, int32_t use);
+
+/// An operation of one pipeline stage.
+struct StageOperation {
+  int32_t stage;
+  OperationId operation;
+};
+
+/// Collects the first 200 defects of all pipeline stages.
+class StageDefects {
+ public:
+  explicit StageDefects(const std::vector<Plan>& stages) : stages_(stages) {}
+
+  void add(DefectKind kind, const std::vector<StageOperation>& at, std::string sentence) {
+    constexpr std::size_t kMost = 200;
+    if (found_.size() >= kMost) return;
+    Defect& defect = found_.emplace_back(Defect{kind, {}, std::move(sentence)});
+    std::ranges::transform(at, std::back_inserter(defect.operations), &StageOperation::operation);
+  }
+  /// Describes an operation, such as "send h.0 of micro-batch 1 (operation 21 of pipeline stage 0)".
+  std::string describe(const StageOperation& at) const;
+
+  bool empty() const { return found_.empty(); }
+  std::vector<Defect> take() { return std::move(found_); }
+
+ private:
+  const std::vector<Plan>& stages_;
   std::vector<Defect> found_;
 };
 
@@ -63,5 +97,13 @@ constexpr GroupSet group_set(GroupId group) { return GroupSet{1} << static_cast<
 void check_groups(const Proof& proof, const std::vector<GroupSet>& accessed_by);
 /// No operation writes bytes that another may still access. Calls check_groups() with the accesses.
 void check_races(const Proof& proof);
+
+/// The plans are of the same model, options and mesh, and divide the uses and units of the model. Does not read
+/// operations and buffers. The model is valid (ModelSpec::check()).
+void check_cut(const std::vector<Plan>& stages, StageDefects& defects);
+/// The schedules together compute each use once for each micro-batch, and each on its own pipeline stage. A schedule
+/// has operations and buffers only for the units and uses of its pipeline stage. The plans have no defects of their own
+/// or of the cut.
+void check_work(const std::vector<Plan>& stages, StageDefects& defects);
 
 }  // namespace aliquot

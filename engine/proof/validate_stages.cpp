@@ -1,4 +1,4 @@
-// The proof that pipeline stages fit together: they transfer the same data, and cannot deadlock.
+// The proof that pipeline stages fit together: they divide the model, transfer the same data, and cannot deadlock.
 #include <algorithm>
 #include <deque>
 #include <fmt/format.h>
@@ -11,38 +11,8 @@
 namespace aliquot {
 namespace {
 
-/// An operation of one stage.
-struct StageOperation {
-  int32_t stage;
-  OperationId operation;
-};
-
 /// The counterpart of each transfer, indexed by stage, then operation.
 using Pairs = std::vector<std::vector<StageOperation>>;
-
-/// Collects the first 200 defects of all stages.
-class StageDefects {
- public:
-  explicit StageDefects(const std::vector<Plan>& stages) : stages_(stages) {}
-
-  void add(std::vector<StageOperation> at, std::string sentence) {
-    constexpr std::size_t kMost = 200;
-    std::vector<OperationId> operations;
-    for (const StageOperation& each : at) operations.push_back(each.operation);
-    if (found_.size() < kMost) found_.push_back({DefectKind::kTransfer, std::move(operations), std::move(sentence)});
-  }
-  std::string describe(const StageOperation& at) const {
-    const Plan& plan = stages_[static_cast<std::size_t>(at.stage)];
-    return fmt::format("{} of micro-batch {} (operation {} of pipeline stage {})", title(plan, at.operation),
-                       plan.schedule.operations[at.operation].micro_batch, at.operation, at.stage);
-  }
-  bool empty() const { return found_.empty(); }
-  std::vector<Defect> take() { return std::move(found_); }
-
- private:
-  const std::vector<Plan>& stages_;
-  std::vector<Defect> found_;
-};
 
 const Operation& operation_of(const std::vector<Plan>& stages, const StageOperation& at) {
   return stages[static_cast<std::size_t>(at.stage)].schedule.operations[at.operation];
@@ -69,12 +39,13 @@ Pairs pair_transfers(const std::vector<Plan>& stages, StageDefects& defects) {
     const auto& others = sides[{boundary, forward, !sends}];
     for (std::size_t i = 0; i < own.size(); ++i) {
       if (i >= others.size()) {
-        defects.add({own[i]}, fmt::format("{} has no counterpart on the other stage", defects.describe(own[i])));
+        defects.add(DefectKind::kTransfer, {own[i]},
+                    fmt::format("{} has no counterpart on the other stage", defects.describe(own[i])));
         continue;
       }
       const Operation &a = operation_of(stages, own[i]), &b = operation_of(stages, others[i]);
       if (a.operand != b.operand || a.micro_batch != b.micro_batch || a.lane != b.lane)
-        defects.add({own[i], others[i]},
+        defects.add(DefectKind::kTransfer, {own[i], others[i]},
                     fmt::format("{} meets {}", defects.describe(own[i]), defects.describe(others[i])));
       pairs[static_cast<std::size_t>(own[i].stage)][static_cast<std::size_t>(own[i].operation)] = others[i];
     }
@@ -95,8 +66,9 @@ SentBuffers sent_buffers(const Plan& plan, StageDefects& defects) {
       return buffer.first <= other->last && other->first <= buffer.last;
     };
     if (std::ranges::any_of(others, overlaps))
-      defects.add({}, fmt::format("pipeline stage {} has two buffers {} of micro-batch {}", plan.stage.index,
-                                  name(buffer.role), buffer.micro_batch));
+      defects.add(DefectKind::kTransfer, {},
+                  fmt::format("pipeline stage {} has two buffers {} of micro-batch {}", plan.stage.index,
+                              name(buffer.role), buffer.micro_batch));
     others.push_back(&buffer);
   }
   return buffers;
@@ -126,9 +98,10 @@ void check_offsets(const std::vector<Plan>& stages, const Pairs& pairs, StageDef
       const int64_t offset = own_offset(stages[static_cast<std::size_t>(other.stage)],
                                         buffers[static_cast<std::size_t>(other.stage)], other.operation);
       if (offset >= 0 && operations[id].peer_offset_bytes == offset) continue;
-      defects.add({{s, id}, other}, fmt::format("{} uses offset {} of the other stage, but the buffer of {} is at {}",
-                                                defects.describe({s, id}), operations[id].peer_offset_bytes,
-                                                defects.describe(other), offset));
+      defects.add(
+          DefectKind::kTransfer, {{s, id}, other},
+          fmt::format("{} uses offset {} of the other stage, but the buffer of {} is at {}", defects.describe({s, id}),
+                      operations[id].peer_offset_bytes, defects.describe(other), offset));
     }
   }
 }
@@ -256,14 +229,18 @@ void check_deadlock(const std::vector<Plan>& stages, const Pairs& pairs, bool on
   std::string waiting;
   for (std::size_t i = 0; i < std::min<std::size_t>(stuck.size(), 2); ++i)
     waiting += fmt::format("{}{}", i == 0 ? "" : " and ", defects.describe(stuck[i]));
-  defects.add(stuck, fmt::format("a deadlock{}: {} never meet their counterpart",
-                                 one_queue ? " if a rank runs all transfers in one queue" : "", waiting));
+  defects.add(DefectKind::kTransfer, stuck,
+              fmt::format("a deadlock{}: {} never meet their counterpart",
+                          one_queue ? " if a rank runs all transfers in one queue" : "", waiting));
 }
 
 }  // namespace
 
 std::vector<Defect> validate_stages(const std::vector<Plan>& stages) {
   StageDefects defects(stages);
+  check_cut(stages, defects);
+  if (defects.empty()) check_work(stages, defects);
+  if (!defects.empty()) return defects.take();
   const Pairs pairs = pair_transfers(stages, defects);
   if (!defects.empty()) return defects.take();
   check_offsets(stages, pairs, defects);

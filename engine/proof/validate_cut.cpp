@@ -1,0 +1,179 @@
+// The proof that the plans of all pipeline stages are of the same model, and that they divide it.
+#include <fmt/format.h>
+#include <numeric>
+#include <utility>
+
+#include "engine/proof/validate_parts.h"
+#include "sharding/groups.h"
+
+namespace aliquot {
+namespace {
+
+bool same(const FlatSpec& a, const FlatSpec& b) {
+  return a.unit == b.unit && a.parameters == b.parameters && a.trainable == b.trainable && a.matrices == b.matrices &&
+         a.layout.shard_count() == b.layout.shard_count() && a.layout.rank_count() == b.layout.rank_count();
+}
+
+class CutChecker {
+ public:
+  CutChecker(const std::vector<Plan>& stages, StageDefects& defects)
+      : stages_(stages), first_(stages.front()), defects_(defects) {}
+
+  /// Each check requires the earlier ones.
+  void check() {
+    const auto steps = {&CutChecker::check_numbers, &CutChecker::check_model, &CutChecker::check_mesh};
+    for (const auto step : steps) {
+      for (int32_t s = 0; s < count(); ++s) (this->*step)(s);
+      if (!defects_.empty()) return;
+    }
+    check_run_counts();
+    if (defects_.empty()) check_runs();
+    if (defects_.empty()) check_units();
+  }
+
+ private:
+  int32_t count() const { return static_cast<int32_t>(stages_.size()); }
+  const Plan& plan(int32_t s) const { return stages_[static_cast<std::size_t>(s)]; }
+
+  void check_numbers(int32_t s) {
+    const Plan& own = plan(s);
+    expect(s, "index", own.stage.index, s);
+    expect(s, "number of pipeline stages", own.stage.count, count());
+    expect(s, "number of pipeline stages in the mesh", own.policy.pipeline, count());
+    if (own.stage.tied_ends != first_.stage.tied_ends)
+      add("the plan of pipeline stage {} has {}tied ends: expected {}, as on pipeline stage 0", s,
+          own.stage.tied_ends ? "" : "no ", first_.stage.tied_ends ? "tied ends" : "none");
+    expect(s, "number of units", own.model.units.size(), first_.model.units.size());
+    expect(s, "number of entries of unit_is_here", own.unit_is_here.size(), first_.model.units.size());
+    expect(s, "number of uses", own.model.uses.size(), first_.model.uses.size());
+    expect(s, "number of flat buffers", own.flats.size(), first_.flats.size());
+    expect(s, "number of replicas", own.policy.replica_count, first_.policy.replica_count);
+    expect(s, "number of ranks in a shard group", own.topology.rank_count(), first_.topology.rank_count());
+    expect(s, "number of ranks in the mesh", own.mesh().rank_count(), first_.world.rank_count());
+    expect(s, "number of micro-batches in the options", own.policy.micro_batch_count, first_.policy.micro_batch_count);
+    expect(s, "number of micro-batches", own.schedule.micro_batch_count, first_.policy.micro_batch_count);
+    expect(s, "ZeRO stage", own.schedule.zero_stage, first_.policy.zero_stage);
+    expect(s, "number of staging bytes between steps", own.schedule.stream_bytes, first_.schedule.stream_bytes);
+  }
+
+  void check_model(int32_t s) {
+    const ModelSpec &own = plan(s).model, &first = first_.model;
+    for (std::size_t unit = 0; unit < first.units.size(); ++unit) {
+      if (own.units[unit] != first.units[unit])
+        differs(s, fmt::format("unit {} (unit {} of the model)", own.units[unit].name, unit));
+    }
+    for (std::size_t use = 0; use < first.uses.size(); ++use) {
+      if (own.uses[use] != first.uses[use])
+        add("{} of the plan of pipeline stage {} has other units: expected {}, as on pipeline stage 0",
+            describe_use(own, static_cast<int32_t>(use)), s, describe_use(first, static_cast<int32_t>(use)));
+    }
+    for (std::size_t flat = 0; flat < first_.flats.size(); ++flat) {
+      if (!same(plan(s).flats[flat], first_.flats[flat]))
+        differs(s, fmt::format("flat buffer {} of unit {}", flat, first.units[first_.flats[flat].unit].name));
+    }
+    if (plan(s).flats_of_unit != first_.flats_of_unit) differs(s, "the list of flat buffers of units");
+    if (own.activations != first.activations) differs(s, "the declaration of activations");
+    if (plan(s).policy != first_.policy) differs(s, "the policy");
+    if (plan(s).schedule.accumulate_into_shard != first_.schedule.accumulate_into_shard)
+      differs(s, "where micro-batches are added");
+  }
+
+  /// The plans agree on all ranks, and the ranks of a pipeline stage are those that the mesh assigns to it.
+  void check_mesh(int32_t s) {
+    const Plan& own = plan(s);
+    if (own.world != first_.world) return differs(s, "the topology of all ranks");
+    const Mesh mesh = own.mesh();
+    const std::vector<int> ranks = mesh.members(GroupId::kStage, mesh.rank({.pipeline = s}));
+    if (own.stage_topology != topology_of_group(own.world, ranks))
+      return add("the plan of pipeline stage {} has a topology of {} for it: expected that of ranks {} to {}", s,
+                 own.stage_topology.describe(), ranks.front(), ranks.back());
+    std::vector<int> shard_group(static_cast<std::size_t>(mesh.shard));
+    std::iota(shard_group.begin(), shard_group.end(), 0);
+    if (own.topology != topology_of_group(own.stage_topology, shard_group))
+      add("the plan of pipeline stage {} has a topology of {} for a replica: expected that of its first {} ranks", s,
+          own.topology.describe(), mesh.shard);
+  }
+
+  /// With tied ends, the last pipeline stage has one more virtual stage.
+  void check_run_counts() {
+    for (int32_t s = 0; s < count(); ++s)
+      expect(s, "number of virtual stages", plan(s).stage.runs.size(), s + 1 == count() ? 1 + tied() : 1);
+  }
+  int32_t tied() const { return first_.stage.tied_ends ? 1 : 0; }
+
+  /// Visits the virtual stages in order. Pipeline stage s has virtual stage s, or, with tied ends, s + 1. Virtual stage
+  /// 0 is then on the last pipeline stage.
+  void check_runs() {
+    int32_t use = 0;
+    if (tied() == 1) use = check_run(count() - 1, plan(count() - 1).stage.runs.front(), 0, use);
+    for (int32_t s = 0; s < count(); ++s) use = check_run(s, plan(s).stage.runs.back(), s + tied(), use);
+    const auto uses = static_cast<int32_t>(first_.model.uses.size());
+    if (use != uses)
+      add("the virtual stages end with {} on pipeline stage {}: expected {}", describe_use(first_.model, use - 1),
+          count() - 1, describe_use(first_.model, uses - 1));
+  }
+
+  /// Returns the end of the virtual stage, with which the next one must begin.
+  int32_t check_run(int32_t s, const VirtualStage& run, int32_t index, int32_t first_use) {
+    expect(s, "virtual stage", run.index, index);
+    if (run.first_use != first_use)
+      add("virtual stage {} on pipeline stage {} begins with {}: expected {}", index, s,
+          describe_use(first_.model, run.first_use), describe_use(first_.model, first_use));
+    if (run.end_use <= run.first_use)
+      add("virtual stage {} on pipeline stage {} has no use: expected at least {}", index, s,
+          describe_use(first_.model, first_use));
+    return run.end_use;
+  }
+
+  /// All uses of a unit are on one pipeline stage, and only there is the unit here.
+  void check_units() {
+    std::vector<int32_t> home(first_.model.units.size(), -1);
+    for (int32_t s = 0; s < count(); ++s) {
+      for (const VirtualStage& run : plan(s).stage.runs) {
+        for (int32_t use = run.first_use; use < run.end_use; ++use) place_units(s, use, home);
+      }
+    }
+    for (int32_t s = 0; s < count(); ++s) {
+      for (std::size_t unit = 0; unit < home.size(); ++unit) {
+        const bool here = plan(s).unit_is_here[unit];
+        if (here == (home[unit] == s)) continue;
+        add("unit {} is {}on pipeline stage {}: expected it on pipeline stage {} alone, which runs its uses",
+            first_.model.units[unit].name, here ? "" : "not ", s, home[unit]);
+      }
+    }
+  }
+  void place_units(int32_t s, int32_t use, std::vector<int32_t>& home) {
+    for (const UnitId unit : first_.model.uses[use]) {
+      if (home[unit] < 0) home[unit] = s;
+      if (home[unit] != s)
+        add("{} is on pipeline stage {}, but uses unit {} of pipeline stage {}: expected all uses of a unit on one "
+            "pipeline stage",
+            describe_use(first_.model, use), s, first_.model.units[unit].name, home[unit]);
+    }
+  }
+
+  template <typename Found, typename Expected>
+  void expect(int32_t s, std::string_view what, Found found, Expected expected) {
+    if (std::cmp_equal(found, expected)) return;
+    add("in the plan of pipeline stage {}, the {} is {}: expected {}", s, what, found, expected);
+  }
+  void differs(int32_t s, std::string_view what) {
+    add("{} differs between the plans of pipeline stages {} and 0: expected the same", what, s);
+  }
+  template <typename... Values>
+  void add(fmt::format_string<Values...> form, Values&&... values) {
+    defects_.add(DefectKind::kCut, {}, fmt::format(form, std::forward<Values>(values)...));
+  }
+
+  const std::vector<Plan>& stages_;
+  const Plan& first_;
+  StageDefects& defects_;
+};
+
+}  // namespace
+
+void check_cut(const std::vector<Plan>& stages, StageDefects& defects) {
+  if (!stages.empty()) CutChecker(stages, defects).check();
+}
+
+}  // namespace aliquot

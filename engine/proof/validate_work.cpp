@@ -1,0 +1,112 @@
+// The proof that the schedules of all pipeline stages together compute every use, each on its own pipeline stage.
+#include <algorithm>
+#include <fmt/format.h>
+
+#include "engine/proof/validate_parts.h"
+
+namespace aliquot {
+namespace {
+
+class WorkChecker {
+ public:
+  WorkChecker(const std::vector<Plan>& stages, StageDefects& defects)
+      : stages_(stages),
+        model_(stages.front().model),
+        micro_batches_(static_cast<std::size_t>(stages.front().schedule.micro_batch_count)),
+        stage_of_use_(model_.uses.size(), -1),
+        stage_of_unit_(model_.units.size(), -1),
+        forward_(model_.uses.size() * micro_batches_, 0),
+        backward_(forward_.size(), 0),
+        defects_(defects) {
+    for (const Plan& plan : stages) {
+      for (const VirtualStage& run : plan.stage.runs) {
+        for (int32_t use = run.first_use; use < run.end_use; ++use) place(use, plan.stage.index);
+      }
+    }
+  }
+
+  void check() {
+    for (const Plan& plan : stages_) {
+      const auto count = static_cast<OperationId>(plan.schedule.operations.size());
+      for (OperationId id = 0; id < count; ++id) visit({plan.stage.index, id}, plan.schedule.operations[id]);
+      for (const PlannedBuffer& buffer : plan.schedule.buffers) visit(plan, buffer);
+      for (const MatrixGroup& group : plan.matrix_groups) {
+        for (const int32_t flat : group.flats) {
+          if (!is_here(plan, flat)) add_flat(plan, flat, "a matrix group");
+        }
+      }
+    }
+    check_passes(Verb::kForward, forward_, 1);
+    check_passes(Verb::kBackward, backward_, stages_.front().policy.evaluation ? 0 : 1);
+  }
+
+ private:
+  void place(int32_t use, int32_t stage) {
+    stage_of_use_[use] = stage;
+    for (const UnitId unit : model_.uses[use]) stage_of_unit_[unit] = stage;
+  }
+
+  void visit(const StageOperation& at, const Operation& operation) {
+    if (info(operation.verb).operand == Operand::kUnit) check_place(at, stage_of_unit_[operation.operand]);
+    if (!is_model_code(operation.verb)) return;
+    check_place(at, stage_of_use_[operation.operand]);
+    const std::size_t pass =
+        static_cast<std::size_t>(operation.operand) * micro_batches_ + static_cast<std::size_t>(operation.micro_batch);
+    if (operation.verb == Verb::kForward) ++forward_[pass];
+    if (operation.verb == Verb::kBackward) ++backward_[pass];
+  }
+  void check_place(const StageOperation& at, int32_t stage) {
+    if (stage != at.stage)
+      defects_.add(DefectKind::kCut, {at},
+                   fmt::format("{} is on the wrong pipeline stage: expected it on {}", defects_.describe(at), stage));
+  }
+
+  /// The input of a virtual stage is the output of a use on another pipeline stage.
+  void visit(const Plan& plan, const PlannedBuffer& buffer) {
+    const Owner owner = info(buffer.role).owner;
+    if (owner == Owner::kFlat && !is_here(plan, buffer.flat))
+      add_flat(plan, buffer.flat, "a buffer " + name(buffer.role));
+    if (owner != Owner::kUse || stage_of_use_[buffer.flat] == plan.stage.index) return;
+    const auto receives = [&](const VirtualStage& run) { return buffer.flat == run.first_use - 1; };
+    if (buffer.role == Role::kOutputActivations && std::ranges::any_of(plan.stage.runs, receives)) return;
+    defects_.add(
+        DefectKind::kCut, {},
+        fmt::format("pipeline stage {} has a buffer {} of {}: expected it only on pipeline stage {}", plan.stage.index,
+                    name(buffer.role), describe_use(model_, buffer.flat), stage_of_use_[buffer.flat]));
+  }
+  bool is_here(const Plan& plan, int32_t flat) const {
+    return stage_of_unit_[plan.flats[flat].unit] == plan.stage.index;
+  }
+  void add_flat(const Plan& plan, int32_t flat, std::string_view what) {
+    const UnitId unit = plan.flats[flat].unit;
+    defects_.add(DefectKind::kCut, {},
+                 fmt::format("pipeline stage {} has {} of unit {}: expected it only on pipeline stage {}",
+                             plan.stage.index, what, model_.units[unit].name, stage_of_unit_[unit]));
+  }
+
+  void check_passes(Verb verb, const std::vector<int32_t>& counts, int32_t expected) {
+    for (std::size_t pass = 0; pass < counts.size(); ++pass) {
+      if (counts[pass] == expected) continue;
+      const auto use = static_cast<int32_t>(pass / micro_batches_);
+      defects_.add(DefectKind::kCut, {},
+                   fmt::format("pipeline stage {} runs the {} of {} and micro-batch {} {} times: expected {}",
+                               stage_of_use_[use], name(verb), describe_use(model_, use), pass % micro_batches_,
+                               counts[pass], expected));
+    }
+  }
+
+  const std::vector<Plan>& stages_;
+  const ModelSpec& model_;
+  std::size_t micro_batches_;
+  std::vector<int32_t> stage_of_use_, stage_of_unit_;
+  std::vector<int32_t> forward_, backward_;  // the number of passes, indexed by use * micro_batches_ + micro-batch
+  StageDefects& defects_;
+};
+
+}  // namespace
+
+void check_work(const std::vector<Plan>& stages, StageDefects& defects) {
+  if (!stages.empty()) WorkChecker(stages, defects).check();
+}
+
+}  // namespace aliquot
