@@ -52,7 +52,8 @@ class Session {
   void open(std::span<const UnitId> units, UseKind kind);
   /// Opens the next use of the step, and begins its micro-batch if necessary. Returns false after the last use.
   bool open_next();
-  /// The same for an evaluation. After the last use, returns false once; the next call begins another evaluation.
+  /// Opens the next use of an evaluation. After the last use, returns false once; the next call begins another
+  /// evaluation.
   bool open_next_evaluation();
   /// The operation of the open use.
   const Operation& open_operation() const { return next_operation(); }

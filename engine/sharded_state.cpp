@@ -65,7 +65,7 @@ void ShardedState::initialize(const Initialize& initialize) const {
   clear_residuals();
 }
 
-/// Processes at most `chunk` values at a time.
+/// Sets the initial values of the shard of `rank`. Processes at most `chunk` values at a time.
 void ShardedState::initialize_shard(const Initialize& initialize, int32_t flat, int rank, int64_t chunk,
                                     std::vector<float>& values) const {
   const FlatSpec& spec = plan().flats[flat];

@@ -81,7 +81,7 @@ std::string option_text(TrainOptions options, std::string_view name);
 int data_rank_count(const EngineOptions& options, int rank_count);
 
 /// Sets the options that depend on others and on the world: shape, sequence, accumulate from --global-batch, precision
-/// and its dependents. Throws UsageError, naming the flags, for invalid combinations.
+/// and the options that depend on it. Throws UsageError, naming the flags, for invalid combinations.
 void resolve(TrainOptions& options, int rank_count, bool on_gpu);
 
 }  // namespace aliquot

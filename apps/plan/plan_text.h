@@ -17,7 +17,7 @@ namespace aliquot {
 struct PlannedRun {
   Plan plan;  // the plan of the pipeline stage with the highest peak
   Account account;
-  Timeline timeline;                // a step on that stage
+  Timeline timeline;                // a step on the pipeline stage of `plan`
   std::vector<Plan> stages;         // the plans of all pipeline stages
   std::vector<Timeline> timelines;  // a step on each pipeline stage
   int64_t parameters = 0;

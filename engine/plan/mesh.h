@@ -21,7 +21,7 @@ enum class GroupId : uint8_t {
   kStage,     // all ranks of one pipeline stage
   kWorld,
   kPreviousStage,  // this rank, and the rank with equal other coordinates on the previous pipeline stage
-  kNextStage,      // the same for the next pipeline stage
+  kNextStage,      // this rank, and the rank with equal other coordinates on the next pipeline stage
 };
 inline constexpr int kGroupCount = 9;
 

@@ -50,7 +50,7 @@ struct Precision {
   bool split() const { return compute == DType::kBFloat16 && master == MasterForm::kSplit; }
   /// Bytes per element that the master needs in addition to the working copy.
   int64_t master_bytes() const { return !has_master() ? 0 : split() ? 2 : 4; }
-  /// "bfloat16, gradients float32 sent in bfloat16, split master".
+  /// Returns text such as "bfloat16, gradients float32 sent in bfloat16, split master".
   std::string describe() const;
 };
 
@@ -68,13 +68,13 @@ struct Policy {
   int micro_batch_count = 1;  // per step
   int pipeline = 1;           // number of pipeline stages
   PipelineSchedule pipeline_schedule = PipelineSchedule::k1F1B;
-  std::vector<int> pipeline_cut = {};  // number of consecutive uses on each pipeline stage; needed if there are several
+  std::vector<int> pipeline_cut = {};  // number of consecutive uses per stage; required with several pipeline stages
   PassOrder pass_order = {};           // replaces the order of `pipeline_schedule` if not empty
   AccumulateInto accumulate_into = AccumulateInto::kAuto;  // auto: see accumulates_into_shard()
   int prefetch = 1;                                        // units are gathered this many uses before they are needed
-  int keep_gathered = 0;               // last uses of forward whose units stay gathered for backward
-  int gather_for = kGatherForAuto;     // forward and backward passes of how many micro-batches use one gather
-  int recompute = kRecomputeAsNeeded;  // how many recomputable uses, from the first, are recomputed
+  int keep_gathered = 0;               // number of last uses of forward whose units stay gathered for backward
+  int gather_for = kGatherForAuto;     // number of micro-batches whose forward and backward passes use one gather
+  int recompute = kRecomputeAsNeeded;  // number of recomputable uses, from the first, that are recomputed
   GatherMode gather = GatherMode::kAuto;
   Offload offload_state = Offload::kNone;       // optimizer state and masters
   Offload offload_parameters = Offload::kNone;  // ZeRO stage 3: the shards

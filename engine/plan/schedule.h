@@ -33,7 +33,8 @@ struct Wait {
   friend bool operator==(const Wait&, const Wait&) = default;
 };
 
-/// One operation. VerbInfo::operand says what `operand` is an index of. It is 0 for the norm.
+/// One operation. `operand` is an index, and VerbInfo::operand says what it is an index of. The operand of the norm is
+/// 0.
 struct Operation {
   Verb verb;
   GroupId group;  // the ranks that take part
@@ -73,7 +74,7 @@ struct Schedule {
   bool sums_in_levels = false;    // micro-batches are added in a binary tree, not one after another
   int zero_stage = 0;
   int micro_batch_count = 1;
-  int micro_batches_in_flight = 1;  // maximum number of which activations exist at the same time
+  int micro_batches_in_flight = 1;  // maximum number of micro-batches whose activations exist at the same time
 
   int64_t bytes(Space space) const { return space_bytes[static_cast<std::size_t>(space)]; }
   int64_t& bytes(Space space) { return space_bytes[static_cast<std::size_t>(space)]; }

@@ -66,7 +66,7 @@ class Ledger {
   int64_t held_bytes() const;
   int64_t held_peak_bytes() const;
   int64_t in_use_bytes() const;       // the current sum over categories
-  int64_t in_use_peak_bytes() const;  // the peak of that sum, which may be less than the sum of the peaks
+  int64_t in_use_peak_bytes() const;  // the maximum of in_use_bytes(), which may be less than the sum of peak()
   BytesByCategory current() const;
   BytesByCategory peak() const;
   void reset_peaks();

@@ -27,9 +27,9 @@ class StepWriter {
   struct KeptActivations {
     Lifetime output = {};
     OperationId saved_from = kNone;
-    OperationId sent = kNone;               // sends the output to the next pipeline stage
-    OperationId received = kNone;           // received the output from the previous pipeline stage
-    OperationId gradient_received = kNone;  // receives the gradient of the output from the next pipeline stage
+    OperationId sent = kNone;               // the send of the output to the next pipeline stage
+    OperationId received = kNone;           // the receive of the output from the previous pipeline stage
+    OperationId gradient_received = kNone;  // the receive of the gradient of the output from the next pipeline stage
   };
 
   /// One execution of a use. A recompute and its backward have the same `position` in the passes.
