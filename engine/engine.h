@@ -57,8 +57,8 @@ class Unit {
   /// is next in the declared order.
   [[nodiscard]] Scope forward();
   [[nodiscard]] Scope backward();
-  /// Opens the next use of an evaluation: a forward pass between steps that saves nothing for backward. Every rank must
-  /// run the complete pass, in the declared order.
+  /// Opens the next use of an evaluation. An evaluation is a forward pass between steps that saves nothing for
+  /// backward. Every rank must run the complete pass, in the declared order.
   [[nodiscard]] Scope evaluate();
   /// Skips the unit's next use, forward or backward, on this rank. The rank contributes zeros to the gradients.
   void skip();

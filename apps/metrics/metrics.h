@@ -16,7 +16,7 @@ using Json = nlohmann::ordered_json;
 /// The maximum of each value over all ranks.
 struct MemoryRecord {
   BytesByCategory by_category{};  // the peak of each category
-  int64_t peak_bytes = 0;         // the peak of the sum
+  int64_t peak_bytes = 0;         // the peak of the total of all categories
   int64_t outside_bytes = 0;      // counted by the system, but not in the ledger
 };
 

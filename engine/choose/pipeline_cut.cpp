@@ -61,7 +61,7 @@ PipelineCut cut_pipeline(const CutProblem& problem) {
   if (problem.in_flight.empty()) throw UsageError("the pipeline has 0 stages: expected 1 or more");
   if (problem.uses.size() < problem.in_flight.size())
     throw UsageError(
-        fmt::format("{} pipeline stages, but the model has only {} uses: expected at most one stage per use",
+        fmt::format("{} pipeline stages, but the model has only {} uses: expected at most one pipeline stage per use",
                     problem.in_flight.size(), problem.uses.size()));
   constexpr double kNoLimit = std::numeric_limits<double>::infinity();
   constexpr int64_t kMaxBytes = std::numeric_limits<int64_t>::max();

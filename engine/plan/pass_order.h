@@ -30,7 +30,7 @@ struct PipelineAction {
 /// s % ranks.
 struct PipelineShape {
   int ranks = 1, micro_batches = 1, virtual_stages = 1;
-  /// The last rank runs one more virtual stage, number 0, because its uses share parameters with those of the last
+  /// The last rank also runs virtual stage 0, because the uses of that stage share parameters with those of the last
   /// virtual stage. Rank 0 then begins with virtual stage 1.
   bool tied_ends = false;
 

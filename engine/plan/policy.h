@@ -96,7 +96,7 @@ bool accumulates_into_shard(const Policy& policy);
 /// An evaluation runs one forward pass.
 PassOrder pass_order_of(const Policy& policy);
 
-/// Sets the policy's sizes of optimizer state.
+/// Sets the sizes of the optimizer state in `policy`. `moments`: the type in which the optimizer stores its moments.
 void apply_optimizer(Policy& policy, const Optimizer& optimizer, DType moments);
 
 }  // namespace aliquot

@@ -214,9 +214,8 @@ std::string_view owner(const Plan& plan, const PlannedBuffer& buffer);
 /// Prints one operation per line: number, verb, units, micro-batch, lane, buffers that begin and end, waits.
 std::string text(const Plan& plan);
 
-/// Maximum number of copies of a chunk while ranks stream a tensor. This rank packs one copy, passes one to the gather,
-/// and receives one from all ranks. It splits the result by rank and assembles it. The sixth copy is the scratch memory
-/// of a PieceAccess.
+/// Maximum number of copies of a chunk while ranks stream a tensor: the packed copy of this rank, the input of the
+/// gather, its output, the output split by rank, the assembled chunk, and the scratch memory of a PieceAccess.
 inline constexpr int64_t kStreamCopies = 6;
 
 /// The planned memory in use, by category, at each operation in issue order, and its peaks. Peaks include the staging

@@ -69,7 +69,7 @@ class Executor {
 
   /// Issues operations up to the next model code or the end of the passes.
   void run_to_model_code();
-  /// Begins the next operation, which is model code. Enqueues its waits and prepares the memory that it writes
+  /// Begins the next operation, which must be model code. Enqueues its waits and prepares the memory that it writes
   /// (StepWork::open_use). `skips_model_code`: whether the caller will skip the model code.
   void open(bool skips_model_code = false);
   /// Ends the operation after its model code. Clears the padding of the gradients that the model code wrote

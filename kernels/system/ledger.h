@@ -60,7 +60,7 @@ class Ledger {
   /// Removes an entry that hold() added. A second call for the same entry is logged and otherwise ignored.
   void let_go(EntryId entry) noexcept;
 
-  /// The maximum of held bytes. 0 means no limit.
+  /// Sets the maximum number of bytes that may be held. 0 means no limit.
   void set_limit_bytes(int64_t limit_bytes);
 
   int64_t held_bytes() const;

@@ -127,7 +127,7 @@ class ThreadsBootstrapStore {
     if (find_abort(&why)) throw CommunicationError(why);
   }
 
-  /// Only the world's store records which ranks have returned.
+  /// Whether the body of the rank has returned. Only the store of the world records this.
   bool has_returned(int rank) const {
     if (parent_ == nullptr) return returned_[rank];
     const int rank_of_parent = parent_->rank_of(global_rank(rank));

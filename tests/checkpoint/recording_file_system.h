@@ -81,7 +81,7 @@ class RecordingFileSystem final : public FileSystem {
 
   DiskLog& log_;
   int rank_;
-  std::map<int, int> nodes_;  // node numbers by file descriptor
+  std::map<int, int> nodes_;  // the inode number of each open file descriptor
 };
 
 enum class WriteOutcome { kLost, kWritten, kTorn };  // kTorn: only the first half of a write reached the disk

@@ -29,8 +29,8 @@ class BatchUploader {
  public:
   explicit BatchUploader(CudaDevice& device) : device_(device) {}
 
-  /// Enqueues a copy and returns the address on the GPU. The data is valid until the call after the next. First waits
-  /// until the GPU has read the previous contents of the staging buffer.
+  /// Waits until the GPU has read the previous contents of the staging buffer, then enqueues a copy. Returns its address
+  /// on the GPU. The data stays valid until the second call after this one.
   const std::byte* send(Stream& stream, const void* from, int64_t size_bytes) {
     StagingSlot& slot = slots_[next_];
     next_ = 1 - next_;

@@ -49,7 +49,7 @@ class StepWriter {
     std::vector<int32_t> needs;  // indices of the visits that use the unit, in order
     std::size_t next_need = 0;   // index into `needs` of the first visit that is not yet written
     bool gathered = false;
-    int32_t gathered_for_pass = 0;  // index of the first pass that the last gather serves
+    int32_t gathered_for_pass = 0;  // index of the first pass that the most recent gather serves
     bool gathered_before = false;   // whether the unit was gathered before in this step
     OperationId refresh = kNone, last_gather = kNone, last_release = kNone;
     std::vector<Lifetime> gradients;  // see gradients(): the backward operations since the last reduce
