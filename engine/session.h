@@ -64,7 +64,8 @@ class Session {
   StepReport step();
   /// Makes all ranks skip the update of this step.
   void abandon();
-  /// Abandons `step` because an exception left one of its micro-batches. Has no effect if that step is already finished.
+  /// Abandons `step` because an exception left one of its micro-batches. Has no effect if that step is already
+  /// finished.
   void abandon_micro_batch(int64_t step) noexcept;
   /// See Engine::sum_losses().
   void sum_losses(std::span<double> values);

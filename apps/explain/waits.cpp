@@ -86,7 +86,7 @@ class IssueOrder {
     if (entries.empty() || entries.front().number == 1) return true;  // nothing has been overwritten
     const auto& [other, here] = *collective.by_rank.begin();
     return std::ranges::any_of(evidence_.collectives, [&, other = other, here = here](const CollectiveRecord& before) {
-      if (before.is_rendezvous) return false;  // other threads enter some rendezvous, so their order may differ between ranks
+      if (before.is_rendezvous) return false;  // the order of rendezvous may differ between ranks
       const auto found = before.by_rank.find(other);
       return found != before.by_rank.end() && found->second->number < here->number && before.by_rank.contains(member);
     });

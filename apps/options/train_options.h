@@ -81,7 +81,8 @@ std::string option_text(TrainOptions options, std::string_view name);
 int data_rank_count(const EngineOptions& options, int rank_count);
 
 /// Sets the options whose values depend on other options, on the number of ranks or on the device: shape, sequence,
-/// accumulate (from --global-batch), precision, and the options that depend on the precision. Throws UsageError, naming the flags, for invalid combinations.
+/// accumulate (from --global-batch), precision, and the options that depend on the precision. Throws UsageError, naming
+/// the flags, for invalid combinations.
 void resolve(TrainOptions& options, int rank_count, bool on_gpu);
 
 }  // namespace aliquot

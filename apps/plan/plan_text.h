@@ -25,7 +25,8 @@ struct PlannedRun {
   std::optional<int64_t> largest = {};  // parameters of the largest model that fits in --device-memory
 };
 
-/// Returns a list for one ZeRO stage, or, for several, a table at most 100 characters wide. `outcomes` must not be empty.
+/// Returns a list for one ZeRO stage, or, for several, a table at most 100 characters wide. `outcomes` must not be
+/// empty.
 std::string plan_text(const PlanOptions& options, std::span<const PlannedRun> outcomes);
 
 }  // namespace aliquot
