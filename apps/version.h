@@ -7,7 +7,7 @@ namespace aliquot {
 
 /// The version of Aliquot, for example "0.1.0".
 std::string_view version();
-/// The version of HDF5 at build time.
+/// The version of HDF5 with which this build was compiled.
 std::string_view hdf5_version();
 
 /// An optional feature of this build, as CMake configured it.

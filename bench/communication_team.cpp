@@ -60,7 +60,7 @@ std::function<void()> set_up_view(World& world) {
   auto rank = std::make_shared<Rank>();
   auto& ranks = world.communicator();
   rank->stream = world.device().make_stream(Lane::kCompute);
-  // A view is available when all ranks have reported that their shards are ready.
+  // A gather as a view copies nothing. It only waits until all ranks have published that their shards are ready.
   return [rank, &ranks] {
     for (int i = 0; i < kViewCount; ++i) {
       ranks.publish(*rank->stream, ++rank->progress);
@@ -69,7 +69,7 @@ std::function<void()> set_up_view(World& world) {
   };
 }
 
-/// The reference on one thread rank: its arrays, and the addresses of the input arrays of all ranks.
+/// One thread rank of the reference that plain() returns: its arrays, and the addresses of all ranks' input arrays.
 class Plain {
  public:
   explicit Plain(World& world) : rank_(world.rank()), count_(world.rank_count()) {

@@ -14,7 +14,8 @@ namespace aliquot::bench {
 
 /// Size of the input of a reduce-scatter and of the output of an all-gather, for one rank.
 inline constexpr int64_t kBufferBytes = int64_t{64} << 20;
-/// The number of times that one run gathers a unit as a view. A single such gather is too short to measure.
+/// The number of times that one run gathers a unit as a view, which copies nothing. A single such gather is too short
+/// to measure.
 inline constexpr int kViewCount = 200;
 
 /// Sets up a rank's buffers and returns a function that runs the rank's work once.
@@ -24,8 +25,9 @@ using SetUp = std::function<std::function<void()>(World&)>;
 /// other names.
 SetUp operation(const std::string& name);
 
-/// The reference for thread ranks, without a communicator. For a reduce-scatter it is one loop that adds the parts of
-/// all ranks. For an all-gather it is a memcpy of the same bytes. Returns an empty function for other names.
+/// Returns a reference for the operation, for thread ranks and without a communicator. For a reduce-scatter it is one
+/// loop that adds the parts of all ranks. For an all-gather it is a memcpy of the same bytes. Returns an empty function
+/// for other names.
 SetUp plain(const std::string& name);
 
 /// Start and end of one run on one rank, in seconds of the steady clock.

@@ -1,5 +1,5 @@
-// communication_worker OPERATION RANKS ROUNDS, in a build without MPI. Prints one line per round, "threads T plain T".
-// T is the time of a variant in microseconds.
+// Usage: communication_worker OPERATION RANKS ROUNDS. Requires a build without MPI. Prints one line per round, "threads
+// T plain T". Each T is the time of that variant in microseconds.
 #include <cstdio>
 #include <cstdlib>
 

@@ -151,7 +151,7 @@ void unit_overhead(benchmark::State& state, int stage, int unit_count) {
   World::threads(1,
                  [&](World& world) {
                    const auto count = static_cast<std::size_t>(unit_count);
-                   std::vector<void*> values(count), gradients(count);  // outlive the engine
+                   std::vector<void*> values(count), gradients(count);  // must outlive the engine
                    Engine engine(world, {.zero_stage = stage});
                    for (int u = 0; u < unit_count; ++u)
                      engine.add_unit(fmt::format("u{}", u)).add("w", {kBlockElements}, &values[u], &gradients[u]);

@@ -16,8 +16,9 @@ namespace aliquot {
 namespace {
 
 constexpr int kUnits = 16;
-constexpr int64_t kElements = int64_t{4} << 20;  // of a unit; 64 Mi in all units, with 512 MiB of AdamW state
-constexpr int64_t kStateBytes = kElements * 8;   // of a unit
+// The number of elements and the bytes of AdamW state of one unit. All units together have 512 MiB of AdamW state.
+constexpr int64_t kElements = int64_t{4} << 20;
+constexpr int64_t kStateBytes = kElements * 8;
 constexpr int kRounds = 5;
 constexpr int64_t kHugePageBytes = int64_t{2} << 20;
 
@@ -58,7 +59,7 @@ class RawDisk {
         memory_(device.allocate(kStateBytes + kHugePageBytes, Category::kStaging, "raw disk")),
         io_(device.make_stream(Lane::kIo)) {
     pages_ = memory_.data() + (-reinterpret_cast<uintptr_t>(memory_.data())) % kHugePageBytes;
-    madvise(pages_, kStateBytes, MADV_HUGEPAGE);  // like the arena's slots; small pages make direct I/O slower
+    madvise(pages_, kStateBytes, MADV_HUGEPAGE);  // small pages make direct I/O slower
     for (int64_t i = 0; i < kStateBytes; ++i) pages_[i] = static_cast<std::byte>(i * 2654435761u >> 13);
     for (int u = 0; u < kUnits; ++u) store_->copy_out(*io_, u * kStateBytes, pages_, kStateBytes);
     io_->synchronize();

@@ -47,7 +47,7 @@ template <int kFp32Count, bool kCopy, bool kBytes>
   }
 }
 
-/// Processes 32 elements at a time, so that the copy is written in full cache lines.
+/// Processes 32 elements at a time, so that the bf16 copy is written in full cache lines.
 template <int kFp32Count, bool kCopy, bool kBytes>
 __attribute__((target("avx512f,avx512bw,avx512vl"))) void avx512(const FloorStreams& s, int64_t begin, int64_t end) {
   const __m512 factor = _mm512_set1_ps(0.99f);

@@ -1,6 +1,6 @@
-// Predictions of aliquot plan for published runs on machines that are not available here. Except for ZeRO++, the
-// compute rate of a GPU is calibrated: with it, the plan predicts one published run exactly. The names of these runs
-// end in _calibrated. The other runs are then predicted:
+// Predictions of aliquot plan for published runs on machines that are not available here. Except for ZeRO++, each
+// publication and kind of GPU has a compute rate, which is chosen so that the plan predicts one run exactly. The names
+// of these runs end in _calibrated. The plan then predicts the other runs with the same rate. The published runs are:
 //   torchtitan (docs/performance.md), FSDP2: Llama 3.1 8B compiled, on H100 with 400 Gbit/s per GPU, 2 sequences of
 //   8192 tokens per GPU; Llama 3 8B and 70B on 64 A100, 1 sequence per GPU, 70B with full recomputation;
 //   FSDP (Zhao et al., 2023): GPT-175B on A100 with 200 Gbit/s per GPU, 1 sequence of 2048 tokens per GPU, full

@@ -42,7 +42,7 @@ std::optional<SaveReport> BackgroundSaver::start(const State& state, const std::
   try {
     pending_save_ = std::async(std::launch::async, job);
   } catch (const std::system_error&) {
-    pending_save_ = std::async(std::launch::deferred, job);  // without a thread, collect() runs the save
+    pending_save_ = std::async(std::launch::deferred, job);  // no thread could start, so collect() runs the save
   }
   return before;
 }

@@ -77,8 +77,8 @@ std::string CheckpointCommit::make_visible(const Directory& parent) const {
   try {
     parent.sync();
   } catch (const FaultError&) {
-    // A power failure could still undo the rename. The save must therefore fail, and the old checkpoint must get its
-    // name back.
+    // The directory was not synced, so a power failure could still undo the rename. The save must therefore fail, and
+    // the old checkpoint must get its name back.
     if (!replaces) {
       parent.rename(final_name_, attempt_name_);
     } else if (parent.exists(backup_name_)) {

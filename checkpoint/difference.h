@@ -11,7 +11,7 @@ namespace aliquot {
 
 struct TensorDifference {
   std::string path;
-  std::string reason;  // why elements were not compared: a missing tensor, another shape or dtype; or empty
+  std::string reason;  // why elements were not compared, such as another shape; empty if they were
   int64_t element_count = 0;
   int64_t different_count = 0;  // number of elements whose bits differ
   int64_t worst_element = -1;   // flat index of the largest |a - b|, or of the first NaN

@@ -119,7 +119,7 @@ std::string format_list(std::string_view title, const std::vector<std::string>& 
   return text.empty() ? text : fmt::format("; {}: {}", title, text);
 }
 
-/// Returns `paths` without the paths that options.replaced allows to ignore.
+/// Returns `paths` without those that are ignored because of options.replaced.
 std::vector<std::string> without_replaced_state(const std::vector<std::string>& paths, const LoadOptions& options,
                                                 const Manifest& manifest) {
   const auto& replaced = options.replaced;

@@ -17,7 +17,8 @@ constexpr int64_t kRawChunk = 0, kFloatsChunk = 1, kScalesChunk = 2, kResultChun
 
 int64_t block_count(int64_t element_count) { return (element_count + kBlockElements - 1) / kBlockElements; }
 
-/// Calls `each` for every block of `count` elements, with its first element, its number of elements and its index.
+/// Divides `count` elements into blocks. Calls `each` for every block, with its first element, its number of elements
+/// and its index.
 template <typename Each>
 void for_each_block(int64_t count, const Each& each) {
   for (int64_t at = 0, block = 0; at < count; at += kBlockElements, ++block)

@@ -30,8 +30,8 @@ class SinglePassLoader {
   void run(Ledger* ledger);
 
  private:
-  /// A piece of this rank, as bytes [begin, end) of the file. `done` and `unread` count elements of the piece:
-  /// everything before `done` was filled, except for `unread`.
+  /// A piece of this rank, and its bytes [begin, end) in the file. The elements of the piece before element `done` were
+  /// filled, except for those in the ranges of `unread`.
   struct Target {
     int64_t begin, end;
     const StateTensor* tensor;

@@ -181,7 +181,7 @@ std::shared_ptr<const std::vector<Plan>> Engine::make_plans(const std::vector<Un
   Policy policy = policy_of(options_);
   const ModelSpec model = this->model(declared);
   const int64_t budget = options_.memory_budget_bytes;
-  if (session_) {  // set_trainable() moves no unit to another pipeline stage
+  if (session_) {  // set_trainable() keeps the cut, so that no unit moves to another pipeline stage
     policy.pipeline_cut = stages_->front().policy.pipeline_cut;
   } else if (policy.pipeline > 1 && policy.pipeline_cut.empty() && budget == 0) {
     policy.pipeline_cut = cut_pipeline(model, policy.pipeline, options_.cost);

@@ -57,8 +57,8 @@ class Unit {
   /// is next in the declared order.
   [[nodiscard]] Scope forward();
   [[nodiscard]] Scope backward();
-  /// Opens the next use of an evaluation: a forward pass between steps that saves nothing for backward. Every rank must
-  /// run the complete pass, in the declared order.
+  /// Opens the next use of an evaluation. An evaluation is a forward pass between steps that saves nothing for
+  /// backward. Every rank must run the complete pass, in the declared order.
   [[nodiscard]] Scope evaluate();
   /// Skips the unit's next use, forward or backward, on this rank. The rank contributes zeros to the gradients. Throws
   /// UsageError if another pipeline stage receives the result of the use.
@@ -99,7 +99,7 @@ class Engine {
   /// Returns the plan for the declared model. Can be called before materialize(), which allocates memory. The reference
   /// is valid until the next declaration.
   const Plan& plan();
-  /// Returns the plans of all pipeline stages, in order. plan() returns that of this rank's stage.
+  /// Returns the plans of all pipeline stages, in order. plan() returns the plan of this rank's stage.
   const std::vector<Plan>& pipeline_plans();
   /// Checks that all ranks have the same plan and options, allocates memory, and initializes the shards of each rank.
   void materialize(const Initialize& initialize);
@@ -144,7 +144,8 @@ class Engine {
   /// Ignores the values of other stages. Accepts at most Communicator::kSmallCount values in host memory. Collective;
   /// blocks. Call between steps, or after the last pass of a step.
   void sum_losses(std::span<double> values);
-  /// Applies from the next step on. Must be the same on every rank. Throws UsageError unless 0 <= rate < 1e30.
+  /// Sets the learning rate that applies from the next step on. Must be the same on every rank. Throws UsageError
+  /// unless 0 <= rate < 1e30.
   void set_learning_rate(double rate);
   /// The factor by which the model must multiply the loss of this step. 1 unless the model computes in fp16.
   double loss_scale() const;
@@ -178,7 +179,8 @@ class Engine {
   void check_copies();
   /// Returns a full parameter as fp32 master values, on every rank. Collective. Call between steps.
   std::vector<float> read(std::string_view parameter);
-  /// The same, but passes the values to `take` in chunks of bounded size, from the first element to the last.
+  /// Passes the fp32 master values of a full parameter to `take`, on every rank. Each call of `take` gets a chunk of
+  /// bounded size, from the first element to the last. Collective. Call between steps.
   void read(std::string_view parameter, const ValuesCallback& take);
 
   World& world() { return world_; }

@@ -52,7 +52,8 @@ class Session {
   void open(std::span<const UnitId> units, UseKind kind);
   /// Opens the next use of the step, and begins its micro-batch if necessary. Returns false after the last use.
   bool open_next();
-  /// The same for an evaluation. After the last use, returns false once; the next call begins another evaluation.
+  /// Opens the next use of an evaluation. After the last use, returns false once; the next call begins another
+  /// evaluation.
   bool open_next_evaluation();
   /// The operation of the open use.
   const Operation& open_operation() const { return next_operation(); }
@@ -63,7 +64,8 @@ class Session {
   StepReport step();
   /// Makes all ranks skip the update of this step.
   void abandon();
-  /// Like abandon(), after an exception left a micro-batch of `step`. Has no effect if that step is already finished.
+  /// Abandons `step` because an exception left one of its micro-batches. Has no effect if that step is already
+  /// finished.
   void abandon_micro_batch(int64_t step) noexcept;
   /// See Engine::sum_losses().
   void sum_losses(std::span<double> values);

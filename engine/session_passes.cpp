@@ -175,9 +175,10 @@ void Session::skip(std::span<const UnitId> units) {
         fmt::format("{} was skipped, but the declared order expects {}", unit_names(units), use_text(next)));
   }
   if (sends_result(next)) {
-    throw UsageError(fmt::format("{} was skipped, but another pipeline stage receives its result: open the use and "
-                                 "write the result, for example zeros",
-                                 use_text(next)));
+    throw UsageError(
+        fmt::format("{} was skipped, but another pipeline stage receives its result: open the use and "
+                    "write the result, for example zeros",
+                    use_text(next)));
   }
   if (next.verb == Verb::kRecompute) skip_use();
   skip_use();

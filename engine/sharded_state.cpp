@@ -65,7 +65,7 @@ void ShardedState::initialize(const Initialize& initialize) const {
   clear_residuals();
 }
 
-/// Processes at most `chunk` values at a time.
+/// Sets the initial values of the shard of `rank`. Processes at most `chunk` values at a time.
 void ShardedState::initialize_shard(const Initialize& initialize, int32_t flat, int rank, int64_t chunk,
                                     std::vector<float>& values) const {
   const FlatSpec& spec = plan().flats[flat];
@@ -89,8 +89,8 @@ void ShardedState::clear_residuals() const {
   }
 }
 
-/// Returns this rank's number in its shard group if the group is replica 0, otherwise -1. Only replica 0 saves pieces.
-/// A rank has no pieces of tensors that its pipeline stage does not use.
+/// Returns this rank's number in its shard group if the rank belongs to replica 0, otherwise -1. Only the ranks of
+/// replica 0 save pieces.
 int ShardedState::saving_rank() const {
   return parts_.groups.coordinates().replica == 0 ? parts_.groups.shard_group().rank() : -1;
 }

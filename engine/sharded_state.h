@@ -31,7 +31,8 @@ class ShardedState {
 
   /// Sets parameters to the values of `initialize`, and all other state to zero.
   void initialize(const Initialize& initialize) const;
-  /// Clears the error-feedback residuals. Call after loading a state, because the residuals belong to another one.
+  /// Clears the error-feedback residuals. Call after loading a state, because the residuals belong to the state before
+  /// it.
   void clear_residuals() const;
 
   /// All tensors of the state, each with the pieces that this rank holds.

@@ -124,15 +124,16 @@ void StepDecider::save(State& state) const {
 StepDecider::Counts StepDecider::counts_in(const State& state) const {
   const LossScaler::State now = scaler_.state();
   const int64_t update_count = number(state, "update_count", state.step);
-  const int64_t chances = number(state, "loss_scale_chances", int64_t{now.chances});
+  const int64_t overflows_to_halve = number(state, "loss_scale_chances", int64_t{now.chances});
   const LossScaler::State scale = {.scale = number(state, "loss_scale", now.scale),
-                                   .chances = static_cast<int32_t>(chances),
+                                   .chances = static_cast<int32_t>(overflows_to_halve),
                                    .good_steps = number(state, "loss_scale_good_steps", now.good_steps)};
   if (state.step < 0) refuse("step", state.step, "a number of steps, at least 0");
   if (update_count < 0 || update_count > state.step)
     refuse("update_count", update_count, fmt::format("a number from 0 to {}, the state's step", state.step));
   if (!(scale.scale > 0) || !std::isfinite(scale.scale)) refuse("loss_scale", scale.scale, "a positive number");
-  if (chances < 0 || chances != scale.chances) refuse("loss_scale_chances", chances, "an integer from 0 to 2^31 - 1");
+  if (overflows_to_halve < 0 || overflows_to_halve != scale.chances)
+    refuse("loss_scale_chances", overflows_to_halve, "an integer from 0 to 2^31 - 1");
   if (scale.good_steps < 0) refuse("loss_scale_good_steps", scale.good_steps, "an integer, at least 0");
   return {state.step, update_count, scale};
 }

@@ -15,7 +15,7 @@ class StepDecider final : public StepDecision {
   /// Throws UsageError if the optimizer has a learning rate that set_learning_rate() rejects.
   StepDecider(const EngineOptions& options, int rank_count);
 
-  /// Applies from the next step on. Throws UsageError unless 0 <= rate < 1e30.
+  /// Sets the learning rate that applies from the next step on. Throws UsageError unless 0 <= rate < 1e30.
   void set_learning_rate(double rate);
   double loss_scale() const { return scaler_.scale(); }
   /// Number of finished steps, including skipped ones.

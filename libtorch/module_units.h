@@ -100,12 +100,12 @@ inline void add_units(CalledModule& called, const Holders& holders, ModuleUnits&
   for (const auto& each : called.module->named_parameters()) {
     const bool is_shared = holders.at(each.value().unsafeGetTensorImpl()).size() > 1;
     const auto same = [&](const auto& member) { return member.second.is_same(each.value()); };
-    const auto there = std::find_if(cut.units.begin(), cut.units.end(), [&](const ModuleUnit& unit) {
+    const auto unit_with_parameter = std::find_if(cut.units.begin(), cut.units.end(), [&](const ModuleUnit& unit) {
       return std::any_of(unit.members.begin(), unit.members.end(), same);
     });
     const std::string name = called.name + "." + each.key();
-    if (there != cut.units.end()) {
-      called.units.push_back(static_cast<int32_t>(there - cut.units.begin()));
+    if (unit_with_parameter != cut.units.end()) {
+      called.units.push_back(static_cast<int32_t>(unit_with_parameter - cut.units.begin()));
     } else if (is_shared) {
       called.units.push_back(static_cast<int32_t>(cut.units.size()));
       cut.units.push_back({name, {{name, each.value()}}});

@@ -132,7 +132,8 @@ inline ShardedModule::CallScope::~CallScope() {
 
 namespace libtorch {
 
-/// LibTorch allocates activations and passes their gradients on, so the engine cannot send them to another stage.
+/// LibTorch allocates activations and passes their gradients on, so the engine cannot send them to another pipeline
+/// stage.
 inline void refuse_pipeline(const Engine& engine) {
   const int stages = engine.options().pipeline;
   if (stages == 1) return;

@@ -32,13 +32,14 @@ fields() {
     sed -E 's/^ +//; s/ +/ /g; s/^([^=]*[ >*])?([a-z_0-9]+)( = .*)?;$/\2\3/' | LC_ALL=C sort
 }
 
-# documented SECTION: prints the first column of the section's table, without the arguments of functions.
+# documented SECTION: prints the first column of the table in this section of docs/api.md, without the arguments of
+# functions.
 documented() {
   awk -v section="### $1" '$0 == section { inside = 1; next } /^##/ { inside = 0 } inside && /^\| `/' docs/api.md |
     sed -E 's/^[|] .([^\x60]*).*/\1/; /=/!s/\(.*//' | LC_ALL=C sort -u
 }
 
-# same SECTION: compares the names on standard input with those of the section.
+# same SECTION: compares the names on standard input with the names in this section of docs/api.md.
 same() {
   local difference
   if ! difference=$(diff <(documented "$1") -); then

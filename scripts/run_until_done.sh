@@ -126,12 +126,12 @@ checkpoints() { { find -H "$saved" -maxdepth 1 -name 'step-*' -printf '%T@ %i %f
 # corrupt checkpoint may have a later step and remain in the folder, and a wrong clock may have dated a checkpoint in
 # the future. So neither the step nor the date alone identifies the newest one.
 newest() {
-  local there
-  there=$(checkpoints)
-  if [ -n "$last_added" ] && grep -qxF -- "$last_added" <<<"$there"; then
+  local existing
+  existing=$(checkpoints)
+  if [ -n "$last_added" ] && grep -qxF -- "$last_added" <<<"$existing"; then
     echo "$last_added"
   else
-    tail -n 1 <<<"$there"
+    tail -n 1 <<<"$existing"
   fi
 }
 if ! find / -maxdepth 0 -printf '' 2>/dev/null; then
@@ -232,7 +232,8 @@ end_on_request() {
   exit "${status:-$((128 + $(kill -l "${ended:-$paused}")))}"
 }
 
-# wait_or_give_up WHY CODE: waits, longer after each failure in a row, or gives up.
+# wait_or_give_up WHY CODE: counts a failure and waits, longer after each failure in a row. After --tries failures in a
+# row, exits with CODE instead.
 wait_or_give_up() {
   failures=$((failures + 1))
   if [ $failures -ge "$tries" ]; then

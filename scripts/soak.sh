@@ -59,8 +59,8 @@ event() { echo "$(seconds "$(now)"),$*" >>"$results/events.csv"; }
 count_of() { { find "$@" 2>/dev/null || true; } | wc -l; }
 newest() { { find -H "$saved" -maxdepth 1 -name 'step-*' -printf '%f\n' 2>/dev/null || true; } | sort | tail -n 1; }
 
-# ranks_there: prints the ids of the program's processes that save in this run's folder.
-ranks_there() {
+# running_processes: prints the ids of the program's processes that save in this run's folder.
+running_processes() {
   local pid
   for pid in $(pgrep -f -- "--checkpoint-dir $saved" || true); do
     if [ "$(readlink "/proc/$pid/exe")" = "$program" ]; then echo "$pid"; fi
@@ -82,10 +82,10 @@ shared_files() {
 
 # sample: writes a line for each process and one for the folders. Omits processes that end meanwhile.
 sample() {
-  local at pid birth held threads memory there kept size
+  local at pid birth held threads memory pids kept size
   at=$(seconds "$(now)")
-  there=$(ranks_there)
-  for pid in $there; do
+  pids=$(running_processes)
+  for pid in $pids; do
     held=$(count_of "/proc/$pid/fd" -mindepth 1)
     # Process ids are reused; the start time in kernel ticks distinguishes them.
     birth=$(sed -n 's/.*) //p' "/proc/$pid/stat" 2>/dev/null | cut -d ' ' -f 20) || continue
@@ -100,7 +100,7 @@ sample() {
   kept=$(count_of "$saved" -maxdepth 1 -name 'step-*')
   size=$(du -sk "$saved" 2>/dev/null | cut -f 1) || true
   # shellcheck disable=SC2086 # splits the process ids
-  echo "$at,$(count_of "$TMPDIR" -type f),$(shared_files $there),$kept,${size:-0}" >>"$results/folders.csv"
+  echo "$at,$(count_of "$TMPDIR" -type f),$(shared_files $pids),$kept,${size:-0}" >>"$results/folders.csv"
 }
 
 start() {
@@ -126,14 +126,14 @@ stop() {
 }
 
 disturb() {
-  local there
-  mapfile -t there < <(ranks_there)
-  if [ ${#there[@]} -eq 0 ]; then return; fi
+  local pids
+  mapfile -t pids < <(running_processes)
+  if [ ${#pids[@]} -eq 0 ]; then return; fi
   # Cycles through the kinds, so that a short soak includes each of them.
   case $((disturbed++ % 5)) in
-    0) kill -s KILL "${there[RANDOM % ${#there[@]}]}" 2>/dev/null && event "kill of a rank" && kills=$((kills + 1)) ;;
+    0) kill -s KILL "${pids[RANDOM % ${#pids[@]}]}" 2>/dev/null && event "kill of a rank" && kills=$((kills + 1)) ;;
     1) kill -s USR1 "$supervisor" && event USR1 && asks=$((asks + 1)) ;;
-    2) kill -s KILL "${there[@]}" 2>/dev/null && event "kill of all ranks" && kills=$((kills + 1)) ;;
+    2) kill -s KILL "${pids[@]}" 2>/dev/null && event "kill of all ranks" && kills=$((kills + 1)) ;;
     3) event TERM && stop && start && asks=$((asks + 1)) ;;
     4)
       ranks=$((1 + (ranks + RANDOM % 3) % 4)) # always a different number
@@ -190,7 +190,7 @@ for number in "${!ends[@]}"; do
       "see $results/log"
   fi
 done
-if [ -n "$(ranks_there)" ]; then fail 1 "processes still run after the end: $(ranks_there)"; fi
+if [ -n "$(running_processes)" ]; then fail 1 "processes still run after the end: $(running_processes)"; fi
 sample
 
 "$program" checkpoint verify "$saved" >"$results/verified" ||

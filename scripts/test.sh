@@ -64,7 +64,8 @@ run_sanitized() {
 
 has_analysers() { command -v cppcheck >/dev/null && command -v clang-tidy-14 >/dev/null; }
 
-# Prints the tools and devices that this machine lacks. This includes those that no skipped test would name.
+# Prints the reasons for tests that ctest does not list as skipped: parts that the build lacks, devices that this
+# machine lacks, and options that were not given.
 lacks() {
   sed -n 's/^\([^|]*\)|no|/  no \1 in this build: /p' build/features.txt
   if ! compgen -G '/dev/nvidia[0-9]*' >/dev/null; then echo "  GPU tests: this machine has no GPU"; fi

@@ -86,7 +86,7 @@ int run_checkpoint(const Arguments& arguments) {
   options.paths = extract_positional(words, table);
   parse_arguments(table, words);
   if (options.paths.size() != verb.path_count) {
-    throw UsageError(fmt::format("checkpoint {} needs {}, got {}: aliquot checkpoint {} {}.", verb.name,
+    throw UsageError(fmt::format("checkpoint {} needs {}, got {}. Usage: aliquot checkpoint {} {}.", verb.name,
                                  verb.path_count == 1 ? "one path" : "two paths", options.paths.size(), verb.name,
                                  verb.usage));
   }

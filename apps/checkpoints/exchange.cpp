@@ -65,7 +65,7 @@ int export_command(const CheckpointOptions& options) {
   require_out(options, "export");
   const std::filesystem::path out = options.out;
   for (const char* name : {kWeightsFile, kConfigFile}) {
-    std::error_code ignored;  // writing the file reports the same error
+    std::error_code ignored;  // if exists() fails, writing the file fails too and reports the error
     if (std::filesystem::exists(out / name, ignored))
       throw UsageError(
           fmt::format("--out: {} already exists: remove it, or choose another directory.", (out / name).string()));
@@ -75,7 +75,7 @@ int export_command(const CheckpointOptions& options) {
   const int64_t written = export_weights(reader, out, kWeightsFile, options.dtype);
   write_stdout("{}: {} bytes\n", (out / kWeightsFile).string(), written);
   if (config.empty()) {
-    write_stdout("no {} was written: the parameters are not those of a GPT-2 or Llama\n", kConfigFile);
+    write_stdout("no {} was written: the parameters are not those of a GPT-2 or Llama model\n", kConfigFile);
     return 0;
   }
   write_file_atomically(out, kConfigFile, config);

@@ -134,13 +134,13 @@ std::optional<ModelShape> saved_shape(const Manifest& manifest, const std::strin
 
 std::vector<ShapeDifference> shape_differences(const Scalars& scalars, const ModelShape& shape) {
   if (!records_shape(scalars)) return {};
-  ModelShape there = shape;
-  read_scalars(scalars, there);
-  const Scalars of_there = shape_scalars(there);
+  ModelShape saved = shape;
+  read_scalars(scalars, saved);
+  const Scalars saved_scalars = shape_scalars(saved);
   std::vector<ShapeDifference> differences;
-  for (const auto& [name, here] : shape_scalars(shape)) {
-    const auto found = of_there.find(name);
-    if (found != of_there.end() && found->second != here) differences.push_back({name, found->second, here});
+  for (const auto& [name, given] : shape_scalars(shape)) {
+    const auto found = saved_scalars.find(name);
+    if (found != saved_scalars.end() && found->second != given) differences.push_back({name, found->second, given});
   }
   return differences;
 }

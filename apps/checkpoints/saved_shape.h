@@ -16,23 +16,23 @@ namespace aliquot {
 std::map<std::string, Scalar> shape_scalars(const ModelShape& shape);
 
 /// Returns the shape of a GPT-2 or Llama model in a checkpoint; nullopt for other models. If the checkpoint does not
-/// record its shape (weights imported without a config.json), the number of heads is `heads`. If `heads` is unset, it
-/// is that of the preset with the same layers and width, or 0 if there is none. Throws UsageError if `heads`
-/// contradicts the checkpoint, if the number of heads does not divide the width of a tensor, or if a scalar has the
-/// wrong type or is out of range. Messages begin with `where`.
+/// record its shape (weights imported without a config.json), the number of heads is `heads`. If `heads` is also unset,
+/// the preset with the same layers and width gives the number of heads; without such a preset, the number is 0. Throws
+/// UsageError if `heads` contradicts the checkpoint, if the number of heads does not divide the width of a tensor, or
+/// if a scalar has the wrong type or is out of range. Messages begin with `where`.
 std::optional<ModelShape> saved_shape(const Manifest& manifest, const std::string& where,
                                       std::optional<int64_t> heads = {});
 
-/// Whether the scalars include those of shape_scalars().
+/// Whether `scalars` contains the scalars that shape_scalars() returns.
 bool records_shape(const std::map<std::string, Scalar>& scalars);
 
-/// A scalar with its values in the checkpoint (`there`) and in a given shape (`here`).
+/// The name of a scalar, and its two different values: in the checkpoint (`saved`) and in a given shape (`given`).
 struct ShapeDifference {
   std::string name;
-  Scalar there, here;
+  Scalar saved, given;
 };
 /// The differences between the scalars and `shape`; empty if the scalars record no shape. If a checkpoint of an older
-/// version lacks a scalar, the value that this version used in training counts.
+/// version lacks a scalar, `shape` is compared with the value that this version used in training.
 std::vector<ShapeDifference> shape_differences(const std::map<std::string, Scalar>& scalars, const ModelShape& shape);
 
 }  // namespace aliquot

@@ -169,7 +169,7 @@ int diff_command(const CheckpointOptions& options) {
 int prune_command(const CheckpointOptions& options) {
   if (!options.keep) throw UsageError("checkpoint prune needs --keep K, the number of newest checkpoints to keep.");
   const PruneReport report = prune_verified(find_checkpoint_directory(options.paths[0]), *options.keep);
-  for (const std::string& sentence : report.bad) warn("{}; it does not count toward --keep", sentence);
+  for (const std::string& sentence : report.bad) warn("{}; this checkpoint does not count toward --keep", sentence);
   for (const FoundCheckpoint& each : report.removed) write_stdout("removed {}\n", each.path.string());
   if (report.removed.empty() && report.failures.empty()) write_stdout("nothing to remove\n");
   for (const std::string& sentence : report.failures) warn("{}", sentence);

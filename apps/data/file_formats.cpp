@@ -58,7 +58,7 @@ constexpr std::array kOtherFormats = {
 struct LlmcKind {
   int32_t magic;
   int32_t version;
-  int bytes_per_token;  // 0: the file holds no tokens
+  int bytes_per_token;  // 0 for files without tokens
   std::string_view what;
 };
 constexpr std::array kLlmcKinds = {

@@ -64,7 +64,8 @@ class Loader {
   /// Throws UsageError if the source has fewer tokens than one sequence and the target of its last token.
   Loader(const TokenSource& source, const LoaderOptions& options);
 
-  int64_t sequence_count() const { return sequence_count_; }  // in an epoch
+  /// The number of sequences in an epoch.
+  int64_t sequence_count() const { return sequence_count_; }
 
   /// Loads this rank's part of micro-batch `micro_batch`. `consumed` is the number of sequences that all ranks have
   /// used in earlier steps. tokens() and targets() are valid until the next call. Throws UsageError for a token

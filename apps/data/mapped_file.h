@@ -18,7 +18,7 @@ class MappedFile {
 
   const std::byte* data() const { return data_; }
   int64_t size_bytes() const { return size_bytes_; }
-  /// The current size. Reading the mapping beyond it raises SIGBUS.
+  /// The current size of the file, which may have changed. Reading the mapping beyond this size raises SIGBUS.
   int64_t current_size_bytes() const;
 
   /// Asks the system to read these bytes ahead.

@@ -48,7 +48,7 @@ class MappedTokens : public TokenSource {
       layout_.count = bytes / layout_.bytes_per_token;
     }
     if (layout_.count > bytes / layout_.bytes_per_token) {
-      throw UsageError(path_ + ": the file ends before its last token: it is truncated.");
+      throw UsageError(path_ + ": the file is shorter than its header states: it is truncated.");
     }
   }
 

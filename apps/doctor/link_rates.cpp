@@ -10,8 +10,8 @@
 namespace aliquot {
 namespace {
 
-// Two sizes of a rank's part in bytes, similar to those in models. The straight line through the two measured times
-// gives the latency and the rate.
+// Two sizes in bytes of the part that each rank contributes to a collective, similar to sizes in models. The straight
+// line through the two measured times gives the latency and the rate.
 constexpr int64_t kSmallPart = int64_t{64} << 10, kLargePart = int64_t{2} << 20;
 constexpr int kRounds = 25, kMaxAttempts = 6;
 constexpr double kBurstSeconds = 0.005, kOverlapSeconds = 0.3;

@@ -1,4 +1,4 @@
-// The ranks that others waited for, and that did not wait themselves.
+// Finds the ranks for which other ranks waited, and which did not wait themselves.
 #include <algorithm>
 #include <iterator>
 
@@ -7,7 +7,7 @@
 namespace aliquot {
 namespace {
 
-/// The longest time that a rank waited in the collective of `wait`. 0 without times.
+/// The longest time that a rank waited in the collective of `wait`. 0 if the records have no times.
 double longest_wait_seconds(const Evidence& evidence, const PendingCollective& wait) {
   double seconds = 0;
   if (!evidence.is_timed(*wait.collective)) return seconds;

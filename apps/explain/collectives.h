@@ -17,7 +17,7 @@ struct CollectiveRecord {
   const std::vector<int>* members = nullptr;  // ranks of the group, as ranks in the world
   std::string_view group_name;                // see Communicator::split(); empty: no name
   Lane lane = Lane::kCompute;
-  uint64_t sequence = 0;  // from 1, within the group's lane or among the group's rendezvous
+  uint64_t sequence = 0;  // from 1; collectives are counted per group and lane, rendezvous per group
   bool is_rendezvous = false;
   std::map<int, const FlightEntry*> by_rank;  // only ranks that recorded it
 };

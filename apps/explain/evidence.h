@@ -25,12 +25,13 @@ struct Evidence {
   bool is_truncated(int rank) const { return has(rank) && !of(rank).complete; }
   /// Whether the records have the start and end times of this collective, not only the time of issue.
   bool is_timed(const CollectiveRecord& collective) const { return timed || collective.is_rendezvous; }
-  /// Whether the rank started the operation. Without times an operation that was issued counts as started.
+  /// Whether the rank started the operation. If the records have no times, an issued operation counts as started.
   bool has_reached(const FlightEntry& entry) const { return !timed || entry.begun >= 0; }
 
   /// Whether the rank's own error ended it, and not the error of another rank.
   bool failed_itself(int rank) const;
-  /// The longest recorded execution of model code of the rank, up to the writing of its record. Null if there is none.
+  /// The longest execution of model code in the rank's record. An execution that had not ended counts up to the writing
+  /// of the record. Null if there is none.
   const FlightModelCode* longest_model_code(int rank) const;
   double model_code_seconds(int rank, const FlightModelCode& code) const;
   /// The seconds that the rank waited in `entry` without running model code. A receive may wait for data of a later
@@ -38,8 +39,8 @@ struct Evidence {
   double blocked_seconds(int rank, const FlightEntry& entry) const;
 
   bool has_pipeline() const { return mesh && mesh->pipeline > 1; }
-  /// "pipeline stage 1, shard 0": the coordinates of the rank in the dimensions that have several ranks. Empty without
-  /// a pipeline and replicas.
+  /// "pipeline stage 1, shard 0": the coordinates of the rank in the dimensions that have several ranks. Empty if
+  /// the run has neither a pipeline nor replicas.
   std::string coordinates_text(int rank) const;
   /// Like aliquot::ranks_text(). With a pipeline, adds the pipeline stages: "ranks 2 and 3 (pipeline stage 1)".
   std::string ranks_text(const std::vector<int>& ranks) const;
@@ -49,7 +50,7 @@ struct Evidence {
   std::vector<CollectiveRecord> collectives;
   /// Whether collectives have start and end times. Ranks on GPUs record only the time of issue.
   bool timed;
-  std::optional<Mesh> mesh;  // missing if records have none, or if they differ
+  std::optional<Mesh> mesh;  // unset if no record has a mesh, or if the meshes differ
   bool ended_by_launcher;    // the launcher ended every rank that has a record; none recorded a failure
 };
 

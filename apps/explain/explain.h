@@ -23,9 +23,9 @@ struct FlightRecords {
 };
 
 /// Reads flight records from files and directories, whose content is not trusted. If there are records of several runs,
-/// returns those of the run that ended last. The time in the records decides or, if they have none, the modification
-/// time of the files. Throws UsageError if a named file is not a readable record, or if the places contain no record at
-/// all.
+/// returns those of the run that ended last, by the times in the records. Runs without these times count as older; the
+/// modification times of their files order them. Throws UsageError if a named file is not a readable record, or if the
+/// places contain no record at all.
 FlightRecords read_flights(const std::vector<std::filesystem::path>& places);
 
 }  // namespace aliquot

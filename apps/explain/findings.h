@@ -18,23 +18,25 @@ struct PendingCollective {
 /// Returns the first pending collective of each lane of each group, and the first pending rendezvous of each group.
 /// Later ones are omitted, because ranks that gave up at the first one could not reach them.
 ///
-/// Without times, a rank is missing if its record shows that it did not issue the collective, and the ranks that issued
-/// it count as waiting. A rank without a record counts as missing from the last collective that another rank issued.
+/// If the records have no times, a rank is missing if its record shows that it did not issue the collective. The ranks
+/// that issued it then count as waiting. A rank without a record counts as missing from the last collective that
+/// another rank issued.
 ///
 /// Rendezvous come first, then collectives, each in the order of issue. A rendezvous counts only if ranks failed
 /// because of it, or if the launcher ended all ranks.
 std::vector<PendingCollective> find_pending_collectives(const Evidence& evidence);
 
-/// Whether the rank ran model code for at least half as long as the ranks of `wait` waited. Without times, whether it
-/// was in model code when it wrote its record.
+/// Whether the rank ran model code for at least half as long as the ranks of `wait` waited. If the records have no
+/// times: whether the rank was in model code when it wrote its record.
 bool ran_model_code_meanwhile(const Evidence& evidence, const PendingCollective& wait, int rank);
 
-/// The ranks of `wait` that are missing and do not wait themselves. All other ranks wait for these, directly or
-/// indirectly. For a rendezvous, waits in collectives do not count: another thread of the rank may enter the rendezvous
-/// while the training thread waits in a collective.
+/// Returns the missing ranks of `wait` that do not themselves wait in a collective of `waits`. All other ranks wait for
+/// them, directly or indirectly. If `wait` is a rendezvous, only waits in a rendezvous count: another thread of the
+/// rank may enter the rendezvous while the training thread waits in a collective.
 ///
-/// A receive waits while its rank computes. So a rank that failed itself counts as not waiting, and so does one for
-/// which ran_model_code_meanwhile() holds, unless it also waited for half as long as the ranks of `wait`.
+/// A receive can wait while its rank computes. Therefore a rank that failed itself counts as not waiting. A rank for
+/// which ran_model_code_meanwhile() holds counts as waiting only if it waited for at least half as long as the ranks of
+/// `wait`.
 std::vector<int> root_causes(const Evidence& evidence, const std::vector<PendingCollective>& waits,
                              const PendingCollective& wait);
 
@@ -54,14 +56,14 @@ struct MissingRanks {
 /// record is missing, only long waits are reported.
 MissingRanks find_missing_ranks(const Evidence& evidence);
 
-/// In a pipeline, describes the first cause of the failure, and for each pipeline stage for which ranks its ranks
-/// waited. `causes`: from find_missing_ranks(). Empty without a pipeline.
+/// Describes the first cause of the failure of a pipeline and, for each pipeline stage, which ranks its ranks waited
+/// for. `causes` is the result of find_missing_ranks(). Empty without a pipeline.
 std::string pipeline_text(const Evidence& evidence, std::vector<int> causes);
 
 /// A line for each straggler: a rank for which another rank waited at least 10 % of that other rank's recorded time.
 /// A collective ends on all ranks at the same time, so the rank that waited least arrived last. Clocks of different
-/// ranks are not compared. The line states how long the rank that waited longest did so, by the clock of that rank.
-/// Simultaneous waits in two lanes count once.
+/// ranks are not compared. The line states the longest total time that one rank waited for the straggler, by the clock
+/// of the rank that waited. Simultaneous waits in two lanes count once.
 std::string late_ranks_text(const Evidence& evidence);
 
 }  // namespace aliquot

@@ -48,7 +48,7 @@ void add_wait_times(const Evidence& evidence, const CollectiveRecord& collective
   for (const auto& [rank, entry] : collective.by_rank) {
     const double seconds = waited_seconds(*entry, evidence.of(rank));
     if (seconds < 0 || (evidence.ended_by_launcher && entry->ended < 0))
-      return;  // the rank that the launcher ended last only waited for ranks that had already ended
+      return;  // the launcher ended the ranks one after the other, so these waits do not show a straggler
     waited[rank] = seconds;
   }
   const auto by_seconds = [](const auto& a, const auto& b) { return a.second < b.second; };
@@ -82,8 +82,8 @@ std::string late_ranks_text(const Evidence& evidence) {
     }
     if (seconds < std::max(kMinimumSeconds, kMinimumShare * recorded)) continue;
     text += fmt::format(
-        "Rank {} was the last to reach {} of {} collectives. Another rank waited for it for {:.1f} s of {:.1f} s on "
-        "record; the longest wait was {:.1f} s, in {}.\n",
+        "Rank {} was the last to reach {} of {} collectives. Another rank waited for it for {:.1f} s of its "
+        "recorded {:.1f} s; the longest wait was {:.1f} s, in {}.\n",
         rank, of_rank.count, count, seconds, recorded, of_rank.most_seconds, operation_text(*of_rank.most));
   }
   return text;

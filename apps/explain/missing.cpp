@@ -75,8 +75,9 @@ std::string late_arrival_text(const Evidence& evidence, const PendingCollective&
 
 using IsLikely = std::function<bool(const PendingCollective& wait, int rank)>;
 
-/// The likely causes, in the order in which they are reported. If the launcher ended all other ranks, only ranks
-/// without a record are. Without times, the records do not show all waits, so those of the other tiers come first.
+/// Tests for likely causes, in the order in which find_never_arrived() applies them. If the launcher ended all other
+/// ranks, only a rank without a record is a likely cause. Otherwise the last test accepts every rank. It comes last
+/// because records without times do not show all waits.
 std::vector<IsLikely> tiers_of_causes(const Evidence& evidence) {
   const auto has_no_record = [&evidence](const PendingCollective&, int rank) { return !evidence.has(rank); };
   if (evidence.ended_by_launcher) return {has_no_record};

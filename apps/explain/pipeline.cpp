@@ -18,7 +18,7 @@ std::vector<int> ranks_without_record(const Evidence& evidence) {
   return ranks;
 }
 
-/// If the records show no cause: the ranks that failed themselves, or else those without a record.
+/// The causes if find_missing_ranks() found none: the ranks that failed themselves, or else the ranks without a record.
 std::vector<int> other_causes(const Evidence& evidence) {
   std::vector<int> causes;
   for (const FlightRecord& record : evidence.records) {
@@ -61,7 +61,7 @@ class PipelineReport {
     return longest;
   }
 
-  /// The ranks for which the ranks of `wait` waited, and whether these waited too.
+  /// Names the ranks for which the ranks of `wait` waited, and states whether the named ranks waited too.
   std::string waiting_text(const PendingCollective& wait) const {
     const std::vector<int>& awaited = wait.missing.empty() ? wait.late : wait.missing;
     const bool victims = std::ranges::none_of(awaited, [this](int rank) { return is_cause(rank); }) &&
@@ -78,7 +78,7 @@ class PipelineReport {
     return wait != nullptr ? waiting_text(*wait) : "waited in no collective";
   }
 
-  /// A line for each state of ranks of the stage.
+  /// One line for each text of state_text(), with the ranks of the pipeline stage that have this state.
   std::string stage_text(int stage) const {
     std::vector<std::pair<std::string, std::vector<int>>> states;
     const int count = evidence_.mesh->rank_count() / evidence_.mesh->pipeline;  // the ranks of a stage are contiguous

@@ -73,7 +73,7 @@ struct Found {
   std::pair<std::string, fs::file_time_type> time() const { return {record.written_utc, changed}; }
 };
 
-using RunRecords = std::map<int, Found>;  // by rank
+using RunRecords = std::map<int, Found>;  // keyed by rank
 
 bool is_older(const RunRecords& a, const RunRecords& b) {
   const auto last = [](const RunRecords& run) {
@@ -102,7 +102,7 @@ std::string of_other_run(const RunRecords& run) {
                      last.empty() ? "which recorded no date" : "which ended at " + date_text(last));
 }
 
-/// Sorts records by run.
+/// Groups records by run.
 class Runs {
  public:
   void add(const fs::path& file) {

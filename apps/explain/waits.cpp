@@ -10,9 +10,9 @@
 namespace aliquot {
 namespace {
 
-/// Moves ranks from `waiting` to `late` if they waited less than half as long as the rank that waited longest. After
-/// ranks have given up a rendezvous, it ends on no rank. The same holds for some collectives between nodes. Then only a
-/// short wait shows that a rank arrived late.
+/// Moves ranks from `waiting` to `late` if they waited less than half as long as the rank that waited longest. A
+/// rendezvous that ranks have given up ends on no rank. The same holds for some collectives between nodes. In these
+/// cases only a short wait shows that a rank arrived late.
 void find_late(const Evidence& evidence, PendingCollective& wait) {
   const auto waited = [&](int rank) { return waited_seconds(*wait.collective->by_rank.at(rank), evidence.of(rank)); };
   double most = 0;
@@ -22,7 +22,7 @@ void find_late(const Evidence& evidence, PendingCollective& wait) {
   std::erase_if(wait.waiting, is_late);
 }
 
-/// Whether all ranks entered the collective, and it ended on none, because a rank reached its deadline. If a rank
+/// Whether all ranks entered the collective and none finished it, because a rank reached its deadline. If a rank
 /// failed itself, or the launcher ended the ranks, they may have been in the middle of the collective.
 bool all_gave_up(const Evidence& evidence, const PendingCollective& wait) {
   if (!wait.missing.empty() || !wait.late.empty() || evidence.ended_by_launcher) return false;
@@ -46,7 +46,7 @@ PendingCollective wait_by_times(const Evidence& evidence, const CollectiveRecord
   return wait;
 }
 
-/// Finds waits from the order in which each rank issued collectives, without times.
+/// Finds waits in records without times, from the order in which each rank issued collectives.
 class IssueOrder {
  public:
   explicit IssueOrder(const Evidence& evidence) : evidence_(evidence) {
@@ -79,14 +79,14 @@ class IssueOrder {
     return last != last_.end() ? last->second < collective.sequence : reaches_back_before(collective, member);
   }
 
-  /// Whether the member's record begins before this collective. All ranks issue collectives in the same order, so the
-  /// record does if it contains one that another rank issued before this collective.
+  /// Whether the member's record begins before this collective. All ranks issue collectives in the same order. The
+  /// record therefore begins earlier if it contains a collective that another rank issued before this one.
   bool reaches_back_before(const CollectiveRecord& collective, int member) const {
     const auto& entries = evidence_.of(member).entries;
     if (entries.empty() || entries.front().number == 1) return true;  // nothing has been overwritten
     const auto& [other, here] = *collective.by_rank.begin();
     return std::ranges::any_of(evidence_.collectives, [&, other = other, here = here](const CollectiveRecord& before) {
-      if (before.is_rendezvous) return false;  // other threads enter some rendezvous, so their order may differ
+      if (before.is_rendezvous) return false;  // the order of rendezvous may differ between ranks
       const auto found = before.by_rank.find(other);
       return found != before.by_rank.end() && found->second->number < here->number && before.by_rank.contains(member);
     });
@@ -112,7 +112,8 @@ bool is_cause(const Evidence& evidence, const PendingCollective& wait) {
          std::ranges::any_of(wait.missing, [&](int member) { return !evidence.has(member); });
 }
 
-/// Sort key: rendezvous first, because those that remain caused the failure, then by issue number.
+/// Sort key: rendezvous first, then by issue number. find_pending_collectives() keeps only rendezvous that may be a
+/// cause of the failure.
 std::pair<bool, uint64_t> place(const PendingCollective& wait) {
   return {!wait.collective->is_rendezvous, wait.collective->by_rank.begin()->second->number};
 }

@@ -16,7 +16,7 @@ using Json = nlohmann::ordered_json;
 /// The maximum of each value over all ranks.
 struct MemoryRecord {
   BytesByCategory by_category{};  // the peak of each category
-  int64_t peak_bytes = 0;         // the peak of the sum
+  int64_t peak_bytes = 0;         // the peak of the total of all categories
   int64_t outside_bytes = 0;      // counted by the system, but not in the ledger
 };
 
@@ -49,7 +49,8 @@ struct DoneRecord {
   std::vector<Stage> stages = {};  // empty without a pipeline
 };
 
-/// {"parameters": .., ..}: the bytes of each category. Leaves out the arena, which contains the others.
+/// {"parameters": .., ..}: the bytes of each category. Leaves out the category of the arena, because
+/// the arena contains the memory of the others.
 Json json(const BytesByCategory& bytes);
 /// Returns the object of one line. Appends the members of `extra`, if any: eval_loss, digest, loss_scale.
 Json json(const StepRecord& record, const Json& extra = nullptr);

@@ -43,7 +43,7 @@ struct ModelTensor {
 struct ModelUnit {
   std::string name;
   /// With kAssign, the first backward of the unit in a pass assigns the gradient. If the unit has more uses, their
-  /// backwards add to it. Until the last of them, the gradient must keep its address and its contents.
+  /// backwards add to the gradient. It must keep its address and its contents until the last backward of the unit.
   GradientMode gradients = GradientMode::kAssign;
   std::vector<ModelTensor> tensors;
 };
@@ -71,8 +71,8 @@ class Model {
   /// The sizes in bytes of activations, their gradients and scratch, for each use. Available before the first pass. The
   /// model allocates no other memory.
   virtual ActivationSpec activations() const = 0;
-  /// Sets the addresses of these buffers, aligned to 64 bytes. Call it before every forward(), recompute() and
-  /// backward() of `memory.use`.
+  /// Sets the addresses of the buffers of use `memory.use`, aligned to 64 bytes. Call it before every forward(),
+  /// recompute() and backward() of this use.
   virtual void set_memory(const UseMemory& memory) = 0;
 
   /// Throws UsageError if a token is outside the vocabulary (the message has its position) or if the number of

@@ -94,7 +94,7 @@ class Transformer : public Model {
   UseMemory memory_;
   float* gradient_ = nullptr;         // gradient of the residual stream
   Values normed_;                     // output of a norm
-  float* normed_gradient_ = nullptr;  // gradient of that output; with fp32 the same memory as normed_
+  float* normed_gradient_ = nullptr;  // gradient of normed_; with fp32 in the same memory
   Values wide_scratch_;
   float* attention_scratch_ = nullptr;
 

@@ -255,7 +255,8 @@ void DeepspeedTranslator::translate_prefetch() {
   }
 }
 
-/// Each key also has the name of the argument of PipelineModule, because a program may pass the block to it.
+/// Stages and partition each have a second key: the name of an argument of DeepSpeed's PipelineModule. A program may
+/// pass the block `pipeline` to PipelineModule as its arguments.
 void DeepspeedTranslator::translate_pipeline() {
   const std::string stages = "pipeline.stages", argument = "pipeline.num_stages";
   if (const Json* value = find(stages)) set(stages, "pipeline", number_text(*value));
@@ -273,8 +274,8 @@ void DeepspeedTranslator::translate_pipeline() {
     set(interval, "recompute", "block");
 }
 
-/// The default cut of Aliquot balances the stages as "parameters" does. Results do not depend on the cut, so others are
-/// ignored.
+/// The default cut of Aliquot balances the stages as "parameters" does. Results do not depend on the cut, so other
+/// methods are ignored.
 void DeepspeedTranslator::translate_partition(const std::string& key) {
   const std::string method = lower(word(key));
   if (method.empty() || method == "best" || method == "parameters") return;
@@ -283,7 +284,8 @@ void DeepspeedTranslator::translate_partition(const std::string& key) {
   file_.ignored_keys.push_back(key);
 }
 
-/// `ratio_base_lr` is the learning rate that the ratios in the file refer to. By default, it is that of the file.
+/// `ratio_base_lr` is the learning rate by which the ratios in the file are multiplied. By default, it is the learning
+/// rate in the file.
 std::vector<std::string> translate(TrainOptions& options, const DeepspeedFile& file,
                                    std::optional<double> ratio_base_lr = {}) {
   DeepspeedTranslator translation(options, file, ratio_base_lr);
@@ -311,7 +313,7 @@ std::vector<std::string> parse_train_arguments(TrainOptions& options, const std:
   std::vector<std::string> remarks;
   if (const auto named = with_name(given, "deepspeed"); !named.empty()) {
     const DeepspeedFile file = read_deepspeed_file(named.back().value);
-    TrainOptions trial;  // used only for the final learning rate, which the ratios in the file refer to
+    TrainOptions trial;  // computes only the final learning rate, by which the ratios are multiplied
     translate(trial, file);
     set_options(train_option_table(trial), with_name(given, "lr"));
     const std::vector<std::string> ignored_keys = translate(options, file, trial.optimizer.lr);

@@ -14,7 +14,7 @@ enum class KeyHandling : uint8_t {
 };
 
 struct DeepspeedKey {
-  std::string_view path;  // dotted
+  std::string_view path;  // names of nested keys, joined by dots
   KeyHandling handling;
   std::string_view what = {};     // kMapped: the option; kFixed: the supported value
   std::string_view omitted = {};  // kMapped: DeepSpeed's default if it differs from Aliquot's, otherwise empty

@@ -115,7 +115,7 @@ void resolve(TrainOptions& o, int rank_count, bool on_gpu) {
                      std::to_string(shape.context) + ": use a shorter --sequence or a larger --context.");
   }
   if (o.memory_budget && *o.memory_budget < 1)
-    throw UsageError("invalid value '0' for --memory-budget: expected a number of bytes of at least 1.");
+    throw UsageError("invalid value '0' for --memory-budget: expected at least 1 byte.");
   if (o.engine.max_skipped < 1)
     throw UsageError("invalid value '0' for --max-skipped: expected an integer of at least 1.");
   if (o.engine.seed > uint64_t{INT64_MAX}) {

@@ -41,27 +41,27 @@ bool is_path(const std::string& model) {
 }
 
 /// The first field, other than the extents, that differs; "" if none does.
-std::string differing_fields(const ModelShape& here, const ModelShape& there) {
-  if (here.family != there.family) return "the kind of model";
-  if (here.tied != there.tied) return "tie_word_embeddings";
-  if (here.norm_epsilon != there.norm_epsilon) return "norm epsilon";
-  return here.rope == there.rope ? "" : "RoPE";
+std::string differing_fields(const ModelShape& a, const ModelShape& b) {
+  if (a.family != b.family) return "the kind of model";
+  if (a.tied != b.tied) return "tie_word_embeddings";
+  if (a.norm_epsilon != b.norm_epsilon) return "norm epsilon";
+  return a.rope == b.rope ? "" : "RoPE";
 }
 
 /// Throws UsageError if any field of the shape of --model differs from `shape`.
 void check_same_model(const ShapeOptions& given, const ModelShape& shape, const std::string& where,
                       const ShapeNames& names, bool allow_more_layers) {
-  const ModelShape here = model_shape(given);
+  const ModelShape given_shape = model_shape(given);
   for (const ExtentFlag& flag : kExtentFlags) {
-    const int64_t own = here.*flag.extent, other = shape.*flag.extent;
+    const int64_t own = given_shape.*flag.extent, other = shape.*flag.extent;
     if (own == other || (allow_more_layers && flag.extent == &ModelShape::layers && own > other)) continue;
     throw UsageError(fmt::format("--model {} ({} {}) contradicts {} ({} {}): leave --model out.", given.model,
                                  kShapeFlags.*flag.name, own, where, names.*flag.name, other));
   }
-  const std::string other = differing_fields(here, shape);
+  const std::string other = differing_fields(given_shape, shape);
   if (other.empty()) return;
   throw UsageError(fmt::format("--model {} ({}) contradicts {} ({}): {} differs; leave --model out.", given.model,
-                               numbers_text(here), where, numbers_text(shape), other));
+                               numbers_text(given_shape), where, numbers_text(shape), other));
 }
 
 }  // namespace
@@ -126,12 +126,12 @@ std::string model_name(const ShapeOptions& o) {
 void check_consistent(const ShapeOptions& given, const ModelShape& shape, const std::string& where,
                       const ShapeNames& names, bool allow_more_layers) {
   for (const ExtentFlag& flag : kExtentFlags) {
-    const std::optional<int64_t>& here = given.*flag.given;
-    const int64_t there = shape.*flag.extent;
-    if (!here || *here == there || (allow_more_layers && flag.extent == &ModelShape::layers && *here > there)) continue;
+    const std::optional<int64_t>& own = given.*flag.given;
+    const int64_t other = shape.*flag.extent;
+    if (!own || *own == other || (allow_more_layers && flag.extent == &ModelShape::layers && *own > other)) continue;
     const std::string_view name = kShapeFlags.*flag.name;
-    throw UsageError(fmt::format("{} {} contradicts {} ({} {}): leave {} out, or give {} {}.", name, *here, where,
-                                 names.*flag.name, there, name, name, there));
+    throw UsageError(fmt::format("{} {} contradicts {} ({} {}): leave {} out, or give {} {}.", name, *own, where,
+                                 names.*flag.name, other, name, name, other));
   }
   if (given.tied && *given.tied != shape.tied)
     throw UsageError(fmt::format("--tied {} contradicts {} (tie_word_embeddings {}): leave --tied out.",

@@ -26,8 +26,9 @@ struct ShapeOptions {
   bool has_shape_options() const;
 };
 
-/// Sets --model to the name of a preset, or to the path of a config.json or of its folder, and reads that file. Any
-/// other text with a slash or the ending .json, or that exists as a file or folder, is a path. Throws UsageError.
+/// Sets --model to the name of a preset, or to the path of a config.json or of its folder, and reads that file. A
+/// text that is not the name of a preset is a path if it contains a slash, ends in .json, or names an existing file or
+/// folder. Throws UsageError.
 void set_model(ShapeOptions& options, const std::string& model);
 
 /// Adds the options to `table`. `options` must outlive the table and must not move.

@@ -46,7 +46,7 @@ void add_data(OptionTable& t, TrainOptions& o, const OptionTable& common) {
   t.add(common, {"accumulate"});
   t.count("sequence", o.sequence, kExtentRange, "Tokens per sequence; default: the model's context.");
   t.count("global-batch", o.global_batch, kPositive, "Sequences per step over all ranks; determines --accumulate.");
-  t.count("stop-after", o.stop_after, kPositive, "Save a checkpoint and end this run after that step.");
+  t.count("stop-after", o.stop_after, kPositive, "Save a checkpoint and end this run after step N.");
 }
 
 void add_optimizer(OptionTable& t, TrainOptions& o, const OptionTable& common) {

@@ -80,8 +80,9 @@ std::string option_text(TrainOptions options, std::string_view name);
 /// equal numbers of ranks.
 int data_rank_count(const EngineOptions& options, int rank_count);
 
-/// Sets the options that depend on others and on the world: shape, sequence, accumulate from --global-batch, precision
-/// and its dependents. Throws UsageError, naming the flags, for invalid combinations.
+/// Sets the options whose values depend on other options, on the number of ranks or on the device: shape, sequence,
+/// accumulate (from --global-batch), precision, and the options that depend on the precision. Throws UsageError, naming
+/// the flags, for invalid combinations.
 void resolve(TrainOptions& options, int rank_count, bool on_gpu);
 
 }  // namespace aliquot

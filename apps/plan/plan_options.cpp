@@ -69,7 +69,8 @@ OptionTable plan_option_table(PlanOptions& o) {
   t.toggle("schedule", o.schedule, "List the operations of the schedule.");
   t.text("pipeline-order", "FILE", o.pipeline_order,
          "Write the order of passes of all pipeline stages, for --pipeline-order-from.");
-  t.text("trace", "FILE", o.trace, "Write the simulated step of the last ZeRO stage, for Perfetto.");
+  t.text("trace", "FILE", o.trace,
+         "Write a trace of the simulated step for Perfetto. Of several ZeRO stages, the last one is traced.");
   t.choice("format", o.format, {"text", "json", "csv"}, "Format of the output.");
   return t;
 }

@@ -17,7 +17,7 @@ namespace aliquot {
 struct PlannedRun {
   Plan plan;  // the plan of the pipeline stage with the highest peak
   Account account;
-  Timeline timeline;                // a step on that stage
+  Timeline timeline;                // a step on the pipeline stage of `plan`
   std::vector<Plan> stages;         // the plans of all pipeline stages
   std::vector<Timeline> timelines;  // a step on each pipeline stage
   int64_t parameters = 0;
@@ -25,7 +25,8 @@ struct PlannedRun {
   std::optional<int64_t> largest = {};  // parameters of the largest model that fits in --device-memory
 };
 
-/// Returns a list for one ZeRO stage, or a table of at most 100 columns for several. `outcomes` must not be empty.
+/// Returns a list for one ZeRO stage, or, for several, a table at most 100 characters wide. `outcomes` must not be
+/// empty.
 std::string plan_text(const PlanOptions& options, std::span<const PlannedRun> outcomes);
 
 }  // namespace aliquot

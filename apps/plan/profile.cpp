@@ -20,7 +20,7 @@ ProfiledRun read(const std::string& path) {
   std::ifstream file(path);
   if (!file) throw UsageError(fmt::format("--profile {}: the file cannot be read.", path));
   const int bad_line = read_metrics_lines(file, [&run](const Json& json) {
-    // A resumed run writes this line again. Only the lines after the last one count.
+    // A resumed run writes a {"run": ...} line again. Only the lines after the last such line count.
     if (json.contains("run"))
       run = {json["run"].at("options"), json["run"].at("plan").at("step").at("titles"), Json(), {}};
     if (json.contains("step")) run.step_seconds.push_back(json.at("step_seconds"));

@@ -6,7 +6,7 @@ namespace {
 
 /// The floating-point operations that the forward of a use executes for one token.
 double forward_flops(const ModelSpec& model, std::size_t use, const ModelShape& shape, int64_t length) {
-  if (use + 1 == model.uses.size())  // the head, whose table is its own or that of the tokens
+  if (use + 1 == model.uses.size())  // the last use is the head
     return 2.0 * static_cast<double>(shape.vocabulary * shape.width);
   double elements = 0, tables = 0;
   for (const UnitId unit : model.uses[use]) {

@@ -32,7 +32,8 @@ std::vector<Layer> layers_of(const Json& run) {
   return layers;
 }
 
-/// The outline of a layer stacked on `below`. All operations have the same width.
+/// The outline of one band of a stacked chart, drawn between `below` and `above`. Each operation has the same width on
+/// the x axis.
 std::vector<Point> outline(const std::vector<double>& below, const std::vector<double>& above, const Axis& x,
                            const Axis& y) {
   std::vector<Point> points;

@@ -58,7 +58,7 @@ Option train_arguments(const Option& option, SweepOptions& o) {
 }  // namespace
 
 std::string SweepCase::name() const {
-  std::string file_name = model;  // may be a path
+  std::string file_name = model;  // `model` may be a path, so its slashes are replaced
   std::ranges::replace(file_name, '/', '-');
   return fmt::format("{}-stage{}-ranks{}", file_name, zero_stage, ranks);
 }

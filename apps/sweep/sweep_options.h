@@ -28,7 +28,7 @@ struct SweepCase {
   int zero_stage = 0;
   int64_t ranks = 1;
 
-  /// The base name of its files, for example "gpt2-nano-stage2-ranks4".
+  /// The base name of the run's files, for example "gpt2-nano-stage2-ranks4".
   std::string name() const;
 };
 

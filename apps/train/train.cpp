@@ -95,7 +95,8 @@ int default_rank_count(const TrainOptions& options) {
 void check_before_launch(const TrainOptions& options) {
   injected_fault(fault_points());
   TrainOptions copy = options;
-  // These depend on the number of ranks, and a launcher may start a different number, so they are checked later.
+  // The next two options depend on the number of ranks, and a launcher may start a different number. They are checked
+  // after the launch.
   copy.global_batch.reset();
   copy.engine.pipeline = 1;
   resolve(copy, default_rank_count(options), false);

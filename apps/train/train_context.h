@@ -51,7 +51,7 @@ class TrainContext {
 
   World& world_;
   TrainOptions options_;
-  std::unique_ptr<Stream> stream_;  // runs all_reduce(); a model on a host computes on its thread pool
+  std::unique_ptr<Stream> stream_;  // runs all_reduce(); host models compute on its thread pool
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<Engine> engine_;

@@ -9,7 +9,7 @@
 
 namespace aliquot {
 
-// All but world_options() require resolved options.
+// All functions below except world_options() require options that resolve() has completed.
 
 WorldOptions world_options(const TrainOptions& options);
 EngineOptions engine_options(const TrainOptions& options);

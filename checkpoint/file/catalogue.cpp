@@ -154,7 +154,7 @@ Catalogue local_catalogue(const State& state) {
   catalogue.own = std::move(sorted);
   if (const std::string path = path_conflict(catalogue.tensors); !path.empty()) {
     throw UsageError(
-        fmt::format("tensor path {} is used twice, or is also the group of another tensor", printable(path)));
+        fmt::format("tensor path {} is used twice, or is also the HDF5 group of another tensor", printable(path)));
   }
   return catalogue;
 }

@@ -27,7 +27,8 @@ struct Catalogue {
 };
 
 /// Lists the tensors of this rank's state; `held_pieces` stays empty. Throws UsageError for an invalid or duplicate
-/// path, a path that is also the group of another tensor, a shape that is too large, and a piece outside its tensor.
+/// path, a path that is also the HDF5 group of another tensor, a shape that is too large, and a piece outside its
+/// tensor.
 Catalogue local_catalogue(const State& state);
 
 /// Builds the catalogue of all ranks. Collective. Throws the same UsageError on every rank if the state of a rank is

@@ -21,7 +21,7 @@ class FileImage {
   /// `gaps` is empty on ranks other than 0.
   FileImage(const Catalogue& catalogue, int64_t file_bytes, std::span<const FileGap> gaps, int rank);
 
-  /// Sends the bytes that a rank holds in a page of another writer to that writer. Collective.
+  /// Sends the bytes that this rank holds in pages of other ranks to the ranks that write these pages. Collective.
   void exchange_fragments(Communicator& communicator);
 
   /// Returns the pages that this rank writes.

@@ -154,7 +154,7 @@ void check_tensors(const Manifest& manifest) {
   }
   if (const std::string path = path_conflict(manifest.tensors); !path.empty()) {
     throw ManifestFormatError(
-        fmt::format("uses the path {} for two tensors, or for a tensor and a group", printable(path)));
+        fmt::format("uses the path {} for two tensors, or for a tensor and an HDF5 group", printable(path)));
   }
   check_tensor_offsets(manifest);
 }

@@ -27,8 +27,8 @@ struct TensorEntry {
 /// Returns the dtype with this name, or nullopt if there is none.
 std::optional<DType> dtype_named(std::string_view name);
 
-/// Returns a path that occurs twice or that is also the group of another tensor, such as "a" if "a/b" exists. Empty if
-/// there is no conflict.
+/// Returns a path that occurs twice or that is also the HDF5 group of another tensor, such as "a" if "a/b" exists.
+/// Empty if there is no conflict.
 std::string path_conflict(std::span<const TensorEntry> sorted);
 
 /// Returns text such as "float32 50257x768", or "float32 scalar" for an empty shape.

@@ -21,8 +21,8 @@ constexpr uint32_t crc32c_multiply(uint32_t a, uint32_t b) {
 
 /// x^(8 * count) modulo the polynomial. Multiplying a remainder by it appends `count` zero bytes.
 constexpr uint32_t crc32c_shift(uint64_t count) {
-  uint32_t power = 0x80000000u;   // x^0
-  uint32_t square = 0x00800000u;  // x^8
+  uint32_t power = 0x80000000u;   // the polynomial x^0
+  uint32_t square = 0x00800000u;  // the polynomial x^8
   for (; count != 0; count >>= 1) {
     if ((count & 1u) != 0) power = crc32c_multiply(power, square);
     square = crc32c_multiply(square, square);

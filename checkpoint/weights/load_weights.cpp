@@ -18,7 +18,7 @@ namespace {
 constexpr std::string_view kParameters = "parameters/";
 
 struct WeightMatches {
-  std::vector<std::pair<const StateTensor*, const WeightTensor*>> matches;  // a null WeightTensor: zeros
+  std::vector<std::pair<const StateTensor*, const WeightTensor*>> matches;  // a null WeightTensor means zeros
   std::vector<std::string> missing;
 };
 

@@ -120,7 +120,7 @@ std::vector<Policy> candidates(const Policy& policy, const Topology& topology, s
 
 struct Candidate {
   std::vector<Plan> stages;
-  int64_t bytes;  // the maximum over the pipeline stages
+  int64_t bytes;  // per rank: the maximum over the pipeline stages
   double seconds;
 };
 
@@ -174,7 +174,8 @@ class BudgetSearch {
     return made;
   }
 
-  /// Returns whether the plan fits.
+  /// Makes the plan for `policy`, updates `best`, `fastest` and `smallest`, and returns whether the plan fits the
+  /// budget.
   bool consider(const Policy& policy) {
     Candidate made = candidate(policy);
     const bool fits = made.bytes <= budget_bytes_;
@@ -184,7 +185,8 @@ class BudgetSearch {
     return fits;
   }
 
-  /// Tries only plans without prefetch and without kept units, which are the smallest.
+  /// Returns whether a plan for `policy` fits the budget. Tries only plans without prefetch and without kept units,
+  /// because they need the least memory.
   bool anything_fits(const Policy& policy) const {
     return std::ranges::any_of(candidates(policy, topology_, model_.uses.size()), [&](const Policy& each) {
       return each.prefetch == 0 && each.keep_gathered == 0 && each.gather_for != kGatherForStep &&
@@ -227,8 +229,9 @@ Plan plan_within(int64_t budget_bytes, const ModelSpec& model, const Policy& pol
 
 namespace {
 
-/// Runs the search with the cut of the smallest maximum time. If its fastest plan does not fit, moves uses from stages
-/// that need too much memory to others. The recomputed uses of the new cut are chosen again.
+/// Runs the search with the cut whose slowest stage takes the least time. If the fastest plan does not fit, repeats the
+/// search with another cut. That cut moves uses away from stages that need too much memory. Each search chooses the
+/// number of recomputed uses again.
 void search_cuts(BudgetSearch& search, const SearchInput& in, Policy policy) {
   constexpr int kMostCuts = 4;
   policy.pipeline_cut = cut_pipeline(in.model, policy.pipeline, in.cost);

@@ -20,9 +20,9 @@ int64_t rank_bytes(const Plan& plan);
 Plan plan_within(int64_t budget_bytes, const ModelSpec& model, const Policy& policy, const Topology& topology,
                  const CostModel& cost);
 
-/// The same for all pipeline stages. The stage that needs the most memory must meet the budget. If the policy has no
-/// cut, also considers other cuts than the one with the smallest maximum time, if that one does not leave enough memory
-/// for the fastest plan.
+/// Like plan_within(), but returns the plans of all pipeline stages. The stage that needs the most memory must meet the
+/// budget. If the policy has no cut, tries the cut whose slowest stage takes the least time. Also tries other cuts if
+/// the fastest plan with that cut does not meet the budget.
 std::vector<Plan> plan_pipeline_within(int64_t budget_bytes, const ModelSpec& model, const Policy& policy,
                                        const Topology& topology, const CostModel& cost);
 

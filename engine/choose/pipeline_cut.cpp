@@ -11,7 +11,7 @@
 namespace aliquot {
 namespace {
 
-/// Limits on each stage.
+/// The maximum time and memory of each pipeline stage.
 struct Limits {
   double seconds;
   int64_t bytes;
@@ -38,8 +38,9 @@ std::optional<PipelineCut> fill(const CutProblem& problem, const Limits& limits)
   return next < 0 ? std::optional(cut) : std::nullopt;
 }
 
-/// The smallest of the non-negative numbers below `high` for which fill() succeeds with limits_of(number), or `high`.
-/// The order of non-negative doubles is the order of their bits, so the same search serves bytes and seconds.
+/// A binary search. Returns the smallest non-negative number below `high` for which fill() succeeds with
+/// limits_of(number), or `high` if there is none. Non-negative doubles have the same order as their bits, so the search
+/// serves both bytes and seconds.
 template <typename LimitsOf>
 uint64_t smallest(const CutProblem& problem, uint64_t high, const LimitsOf& limits_of) {
   uint64_t low = 0;
@@ -60,7 +61,7 @@ PipelineCut cut_pipeline(const CutProblem& problem) {
   if (problem.in_flight.empty()) throw UsageError("the pipeline has 0 stages: expected 1 or more");
   if (problem.uses.size() < problem.in_flight.size())
     throw UsageError(
-        fmt::format("{} pipeline stages, but the model has only {} uses: expected at most one stage per use",
+        fmt::format("{} pipeline stages, but the model has only {} uses: expected at most one pipeline stage per use",
                     problem.in_flight.size(), problem.uses.size()));
   constexpr double kNoLimit = std::numeric_limits<double>::infinity();
   constexpr int64_t kMaxBytes = std::numeric_limits<int64_t>::max();
@@ -82,8 +83,8 @@ PipelineCut cut_pipeline(const CutProblem& problem) {
 
 namespace {
 
-/// The loads of the uses that a cut divides. Tied uses are apart: they count as uses of the first stage, but the last
-/// stage runs them.
+/// The loads of all uses of a model. The first `tied` uses are tied uses. The cut problem excludes them, and the cut
+/// counts them for the first stage, but the last stage runs them.
 struct ModelLoads {
   std::vector<UseLoad> loads;
   int tied = 0;
@@ -107,7 +108,9 @@ double use_seconds(const ModelSpec& model, std::size_t use, const CostModel& cos
   return elements;
 }
 
-/// The loads without memory. Of a tied unit, the last use has the elements already.
+/// Returns the loads, with seconds but without memory. The last stage runs tied uses, so the last use gets their
+/// seconds too. If `cost` has no times of uses, the seconds are numbers of elements. The last use then already counts
+/// the elements of tied units.
 ModelLoads loads_of(const ModelSpec& model, int stages, const CostModel& cost) {
   ModelLoads all;
   for (std::size_t use = 0; use < model.uses.size(); ++use)
@@ -119,7 +122,8 @@ ModelLoads loads_of(const ModelSpec& model, int stages, const CostModel& cost) {
   return all;
 }
 
-/// Adds the memory of the uses in `stages`. The persistent buffers of a unit count for its last use.
+/// Adds to `loads` the memory that the uses need in the plans `stages`. The persistent buffers of a unit are part of
+/// the load of its last use.
 void add_memory(const std::vector<Plan>& stages, std::vector<UseLoad>& loads) {
   const ModelSpec& model = stages.front().model;
   std::vector<std::size_t> last_use(model.units.size(), 0);
@@ -154,7 +158,7 @@ std::optional<PipelineCut> cut_within(int64_t budget_bytes, const std::vector<Pl
   add_memory(stages, loads.loads);
   const PassOrder order = pass_order_of(stages.front().policy);
   std::vector<int> in_flight;
-  int64_t other_bytes = 0;  // that the loads do not contain, such as slots and staging: the maximum over the stages
+  int64_t other_bytes = 0;  // maximum over the stages of the memory that no load contains, such as slots and staging
   for (std::size_t s = 0; s < stages.size(); ++s) {
     in_flight.push_back(max_in_flight(order[s]));
     int64_t bytes = stage_bytes[s];

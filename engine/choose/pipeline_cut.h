@@ -40,8 +40,9 @@ PipelineCut cut_pipeline(const CutProblem& problem);
 /// proportion to the elements of their parameters. Memory is not considered.
 PipelineCut cut_pipeline(const ModelSpec& model, int stages, const CostModel& cost);
 
-/// Estimates memory from the plans of all stages with another cut, which need `stage_bytes`. Returns the cut with the
-/// smallest maximum of the stages' seconds whose estimates are at most `budget_bytes`, or nullopt if there is none.
+/// Returns a cut whose estimated memory is at most `budget_bytes` per rank, or nullopt if there is none. Of these cuts,
+/// returns the one whose slowest stage takes the least time. Estimates memory from `stages`, the plans of all stages
+/// with another cut, which need `stage_bytes`.
 std::optional<PipelineCut> cut_within(int64_t budget_bytes, const std::vector<Plan>& stages,
                                       std::span<const int64_t> stage_bytes, const CostModel& cost);
 

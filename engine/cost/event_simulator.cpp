@@ -181,7 +181,7 @@ void EventSimulator::set_speeds(Stage& stage) const {
 
 double EventSimulator::speed_of(const Stage& stage, const LaneState& lane, bool computing, double link_demand,
                                 double core_share) const {
-  constexpr double kLeast = 0.1;  // minimum share: the operating system lets every thread run at times
+  constexpr double kLeast = 0.1;  // minimum core share of compute: the operating system runs every thread sometimes
   const OperationId id = operation_of(lane);
   const Price& price = stage.prices[id];
   if (stage.operation(id).lane == Lane::kCompute) return compute_speed_ * std::max(1 - core_share, kLeast);

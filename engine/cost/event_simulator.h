@@ -32,13 +32,13 @@ class EventSimulator {
   double compute_end(int step, int stage = 0) const { return stages_[stage].compute_end[step]; }
 
  private:
-  /// An index of operations that continues through all steps.
+  /// A position in a list of operations that repeats in every step. It continues to increase from step to step.
   using OperationIndex = int64_t;
   struct LaneState {
     std::vector<OperationId> operations;  // operations of the lane in one step, in order
     OperationIndex next = 0;              // index into `operations`, continued through all steps
     bool running = false;
-    bool slows = true;                                       // whether other operations slow it down
+    bool slows = true;                                       // whether other operations slow the running operation down
     double left_seconds = 0, speed = 1, since = 0, end = 0;  // state of the running operation
   };
   /// An operation of a stage.

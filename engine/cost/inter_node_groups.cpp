@@ -21,7 +21,7 @@ GroupPlacement placement_of(const Topology& world, const std::vector<int>& membe
 
 InterNodeGroups::InterNodeGroups(const Topology& world, int replica_count) {
   const int ranks = world.rank_count() / replica_count;
-  std::set<int> indices, places;  // of the ranks on the first node: their replicas; their positions in a replica
+  std::set<int> indices, places;  // replicas of the ranks of node 0, and positions of these ranks in their replica
   for (const int rank : world.ranks_of_node(0)) {
     indices.insert(rank / ranks);
     places.insert(rank % ranks);

@@ -135,7 +135,7 @@ class Pricing {
     return links_.collective(shard_bytes(flat, recipe.sent_dtype), crossing_bytes);
   }
 
-  /// An addition reads two values and writes one.
+  /// Returns the bytes that the additions read and write. An addition of two values reads both and writes their sum.
   static int64_t copied_bytes(const Accumulation& into, const FlatSpec& flat) {
     return 3 * into.additions * shard_bytes(flat, into.partial_dtype);
   }

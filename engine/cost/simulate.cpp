@@ -31,7 +31,7 @@ CostModel CostModel::typical_gpu() {
 
 namespace {
 
-/// A step in the middle of the simulation, on one pipeline stage.
+/// Returns the timeline of one step in the middle of the simulation, on one pipeline stage.
 Timeline timeline_of(const Plan& plan, const EventSimulator& simulator, int stage) {
   const auto& operations = plan.schedule.operations;
   constexpr int kStep = EventSimulator::kSteps - 2;

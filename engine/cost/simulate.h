@@ -33,7 +33,7 @@ struct CostModel {
   double host_bytes_per_second = 1e10;    // offload copies to and from host memory
   double disk_bytes_per_second = 2e9;     // offload copies to and from disk
   double flops_per_second = 1e11;         // if `uses` is empty: 2 flops per parameter and sample forward, 4 backward
-  double matrix_flops_per_second = 5e10;  // of orthogonalization, which adds in a fixed order
+  double matrix_flops_per_second = 5e10;  // of orthogonalization: low, because it adds in a fixed order
   double samples_per_micro_batch = 1;     // per rank; for language models, the number of tokens
   std::vector<UseCost> uses;              // indexed by use; empty: estimated from flops_per_second
   bool compute_issues = true;             // the issuing thread runs compute (hosts); false: compute has its own stream

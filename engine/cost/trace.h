@@ -17,7 +17,7 @@ struct RankTrace {
   Timeline timeline;
 };
 
-/// The same for several ranks. Each rank is a process of the trace.
+/// Writes a trace of several ranks. Each rank is a process of the trace.
 void write_trace(std::ostream& out, const std::vector<RankTrace>& ranks);
 
 }  // namespace aliquot

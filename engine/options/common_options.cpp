@@ -67,8 +67,9 @@ void add_recompute(OptionTable& t, int& count) {
     return std::to_string(count);
   };
   add(t, "recompute", joined(words) + "|N",
-      "What repeats forward in backward in place of saving activations: nothing (none), all blocks (block) or the "
-      "first N of each pipeline stage; auto: as few as --memory-budget needs.",
+      "Blocks that recompute activations in backward instead of saving them: none, all blocks (block) or the first N "
+      "of "
+      "each pipeline stage; auto: as few as --memory-budget requires.",
       set, get);
 }
 
@@ -100,7 +101,7 @@ void add_gather_for(OptionTable& t, int& micro_batches) {
       set, get);
 }
 
-/// "auto", the default, is reported as no value.
+/// Adds the option accumulate-into. If it is "auto", the default, its OptionValue is empty.
 void add_accumulate_into(OptionTable& t, AccumulateInto& into) {
   constexpr EnumNames<AccumulateInto> kAll = kAccumulateIntoWords;
   const auto set = [&into, kAll](std::string_view text) { into = parse_enum(text, kAll); };
@@ -124,7 +125,7 @@ void add_quantize(OptionTable& t, bool& weights, bool& gradients) {
       });
 }
 
-/// An empty cut, the default, is reported as no value.
+/// Adds the option pipeline-cut. If the cut is empty, the default, its OptionValue is empty too.
 void add_pipeline_cut(OptionTable& t, std::vector<int>& cut) {
   const auto set = [&cut](std::string_view text) {
     std::vector<int> counts;
@@ -153,7 +154,7 @@ void add_schedule(OptionTable& t, EngineOptions& o) {
   add_pipeline_cut(t, o.pipeline_cut);
   t.count("accumulate", o.accumulate, {1, kMaxMicroBatches}, "Micro-batches per step.");
   add_accumulate_into(t, o.accumulate_into);
-  t.count("prefetch", o.prefetch, kUses, "How many uses ahead of compute units are gathered, at ZeRO stage 3.");
+  t.count("prefetch", o.prefetch, kUses, "How far gathers run ahead of compute, at ZeRO stage 3, as a number of uses.");
   t.count("keep-gathered", o.keep_gathered, kUses,
           "Number of uses at the end of forward whose units stay gathered for backward, at ZeRO stage 3.");
   add_gather_for(t, o.gather_for);
@@ -241,7 +242,7 @@ OptionTable common_option_table(CommonOptions& options) {
   add_world(table, options.world);
   add_schedule(table, options.engine);
   table.bytes("memory-budget", options.memory_budget,
-              "Maximum memory per rank: chooses options that fit and do not change results.");
+              "Maximum memory per rank; the engine then chooses options that fit and do not change results.");
   add_precision(table, options);
   add_optimizer(table, options);
   return table;

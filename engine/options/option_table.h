@@ -1,6 +1,6 @@
 #pragma once
-// A table of options. The command-line parser, --help, configuration files, the record of a run and the C interface all
-// use it.
+// A table of options. The command-line parser, --help, configuration files, metrics files and the C interface all use
+// it.
 
 #include <concepts>
 #include <functional>
@@ -59,7 +59,7 @@ class OptionTable {
   void add(Option option);
   /// Adds options of another table. They refer to the same variables.
   void add(const OptionTable& other, std::initializer_list<std::string_view> names);
-  /// Adds one option of another table, with another meaning.
+  /// Adds one option of another table, with `meaning` as its text in --help.
   void add(const OptionTable& other, std::string_view name, std::string meaning);
 
   struct Entry {
@@ -102,7 +102,7 @@ class OptionTable {
   std::string next_heading_;
 };
 
-/// Returns "a|b|c".
+/// Returns the names with "|" between them, for example "a|b|c".
 std::string joined(const std::vector<std::string>& names);
 
 template <typename E>

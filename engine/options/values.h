@@ -43,7 +43,7 @@ struct EnumName {
   std::string_view text;
   E value;
 };
-/// A table with static storage duration.
+/// The names of all enumerators of an enumeration. The table must have static storage duration.
 template <typename E>
 using EnumNames = std::span<const EnumName<E>>;
 

@@ -18,7 +18,7 @@ Accesses::Accesses(const Plan& plan)
 std::vector<std::vector<UnitId>> accumulating_units(const Plan& plan) {
   const auto& operations = plan.schedule.operations;
   std::vector<std::vector<UnitId>> units(operations.size());
-  std::vector<std::vector<int32_t>> begun(plan.model.units.size());  // micro-batches with an unreduced gradient
+  std::vector<std::vector<int32_t>> begun(plan.model.units.size());  // by unit: micro-batches with unreduced gradients
   for (std::size_t id = 0; id < operations.size(); ++id) {
     const Operation& operation = operations[id];
     const int32_t sum_of = plan.schedule.accumulate_into_shard ? operation.micro_batch : 0;
@@ -177,7 +177,7 @@ void Accesses::gather_quantized(int32_t flat) {
 }
 
 void Accesses::replica_all_reduce(const Accumulation& into, int32_t flat) {
-  const auto share = [&](Role role) {  // written here, then read by the other replicas
+  const auto share = [&](Role role) {  // this rank writes the buffer, then the other replicas read it
     add({.role = role, .flat = flat, .writes = true});
     add({.role = role, .flat = flat, .readers = GroupId::kReplica, .after_all_arrived = true});
   };
@@ -256,7 +256,8 @@ void Accesses::group(const Operation& operation) {
   }
 }
 
-/// Moves matrices between their owners and the shards, or, at ZeRO stage 0, the full buffers of all ranks.
+/// Adds the accesses of an operation that orthogonalizes matrices, or moves them between their owners and the shards.
+/// At ZeRO stage 0, matrices move between their owners and the full buffers of all ranks.
 void Accesses::move_matrices(int32_t group, bool in_place, Verb verb) {
   const auto directions = [&](bool writes, bool after_all_arrived, bool peers_read) {
     for (const int32_t flat : plan_.matrix_groups[group].flats)

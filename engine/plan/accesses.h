@@ -7,9 +7,9 @@
 
 namespace aliquot {
 
-/// One access of an operation to the buffer of `role` that is in use for `flat` (PlannedBuffer::flat). The same on
-/// every rank. A rank writes only its own buffers. `readers`: the ranks that read this rank's buffer, in the same
-/// operation.
+/// One access of an operation to the buffer of `role` that is in use for `flat` (PlannedBuffer::flat). An operation
+/// makes the same accesses on every rank. A rank writes only its own buffers. `readers`: the ranks that read this
+/// rank's buffer, in the same operation.
 struct Access {
   Role role;
   int32_t flat;
@@ -55,7 +55,7 @@ class Accesses {
   void add(Access access) { accesses_.push_back(access); }
 
   const Plan& plan_;
-  bool several_nodes_;                                   // if so, ranks of a node forward received parts to one another
+  bool several_nodes_;                                   // if true, ranks of a node forward parts to one another
   bool reduces_in_place_;                                // see Schedule::reduces_in_place
   bool has_exchange_staging_;                            // replica all-reduces between host nodes need staging
   std::vector<ReduceRecipe> recipes_;                    // indexed by operation

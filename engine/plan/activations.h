@@ -8,7 +8,7 @@
 #pragma GCC visibility push(default)
 namespace aliquot {
 
-/// Memory of one use, for one micro-batch.
+/// Sizes of the activations of one use of the model, for one micro-batch.
 struct UseActivations {
   int64_t output_bytes = 0;   // output of the use, which is the input of the next use
   int64_t kept_bytes = 0;     // activations that only the backward of the same use reads

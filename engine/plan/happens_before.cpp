@@ -24,9 +24,10 @@ void merge(Clock& into, const Clock& from) {
   for (std::size_t group = 0; group < kPeerGroupCount; ++group) merge(into.elsewhere[group], from.elsewhere[group]);
 }
 
-/// Adds to `into` what the other ranks of `group` know at the point of the schedule where this rank has the clock
-/// `from`. Their clock is the same, seen from their side: their `here` is elsewhere for this rank, and this rank is
-/// elsewhere for them. What they know of other groups is about other ranks, so it is not added.
+/// Adds to `into` what the other ranks of `group` know when they have the clock `from`. All ranks run the same
+/// schedule, so the clocks of these ranks have the same values as that of this rank. Their `here` is `elsewhere` for
+/// this rank, and their `elsewhere` includes this rank. What they know of other groups is about other ranks, so it is
+/// not added.
 void merge_peers(Clock& into, const Clock& from, GroupId group) {
   const std::size_t index = peer_index(group);
   merge(into.here, from.elsewhere[index]);

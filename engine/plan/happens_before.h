@@ -38,11 +38,11 @@ class HappensBefore {
   /// the same as at_start().
   const Clock& at_all_arrived(Moment moment) const { return all_arrived_[moment]; }
 
-  /// Whether `earlier` has ended on this rank at `clock`. True for kNever.
+  /// Whether `earlier` has ended on this rank, according to `clock`. True for kNever.
   bool ended_here(Moment earlier, const Clock& clock) const {
     return earlier < 0 || earlier <= clock.here[lane(earlier)];
   }
-  /// Whether `earlier` has ended on all other ranks of `group`.
+  /// Whether `earlier` has ended on all other ranks of `group`, according to `clock`. True for kNever.
   bool ended_elsewhere(GroupId group, Moment earlier, const Clock& clock) const {
     return earlier < 0 || earlier <= clock.elsewhere[peer_index(group)][lane(earlier)];
   }
@@ -54,9 +54,10 @@ class HappensBefore {
   friend bool operator==(const HappensBefore&, const HappensBefore&) = default;
 
  private:
-  /// A final barrier proves only that all ranks have ended the collective's accesses to memory of peers. Another rank
-  /// may still run work that follows the barrier. So `elsewhere` of a replicate group may be used only together with
-  /// `here`, which is never earlier.
+  /// Returns what has certainly ended when the operation ends. A final barrier proves only that all ranks have ended
+  /// the collective's accesses to memory of peers. Another rank may still run work that follows the barrier. So use
+  /// `elsewhere` of a replicate group only together with `here`, which never names an earlier operation than
+  /// `elsewhere` does.
   Clock at_end(Moment moment) const;
 
   int32_t count_;

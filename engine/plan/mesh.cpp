@@ -5,7 +5,7 @@
 namespace aliquot {
 namespace {
 
-/// Whether the ranks of a group differ in the coordinate.
+/// For each coordinate of the mesh, whether it differs between the ranks of a group.
 struct Varies {
   bool pipeline, replica, shard, tensor;
 };

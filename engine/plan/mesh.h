@@ -17,11 +17,11 @@ enum class GroupId : uint8_t {
   kShard,     // the ranks over which one copy of the model is partitioned
   kReplica,   // the replicate group: the ranks that hold the same shard, one of each replica
   kTensor,    // the ranks that split the tensors of one pipeline stage and one shard
-  kPipeline,  // one rank of each pipeline stage, with equal other coordinates
+  kPipeline,  // one rank of each pipeline stage; their other coordinates are the same
   kStage,     // all ranks of one pipeline stage
   kWorld,
-  kPreviousStage,  // this rank, and the rank with equal other coordinates on the previous pipeline stage
-  kNextStage,      // the same for the next pipeline stage
+  kPreviousStage,  // this rank, and the rank of the previous pipeline stage whose other coordinates are the same
+  kNextStage,      // this rank, and the rank of the next pipeline stage whose other coordinates are the same
 };
 inline constexpr int kGroupCount = 9;
 

@@ -20,7 +20,7 @@ struct ParameterSpec {
   TensorSpec tensor;  // its name is the parameter's full name
   bool decayed = true;
   float lr_scale = 1.0f, decay_scale = 1.0f;
-  bool matrix = true;  // an optimizer of whole matrices (Muon) may update it as one, if it has two dimensions
+  bool matrix = true;  // an optimizer of whole matrices (Muon) may update it as a matrix, if it has two dimensions
 
   friend bool operator==(const ParameterSpec&, const ParameterSpec&) = default;
 };

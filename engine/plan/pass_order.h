@@ -30,7 +30,7 @@ struct PipelineAction {
 /// s % ranks.
 struct PipelineShape {
   int ranks = 1, micro_batches = 1, virtual_stages = 1;
-  /// The last rank runs one more virtual stage, number 0, because its uses share parameters with those of the last
+  /// The last rank also runs virtual stage 0, because the uses of that stage share parameters with those of the last
   /// virtual stage. Rank 0 then begins with virtual stage 1.
   bool tied_ends = false;
 
@@ -38,7 +38,7 @@ struct PipelineShape {
   int rank_of(int stage) const { return (stage + (tied_ends ? ranks - 1 : 0)) % ranks; }
 };
 
-/// The actions of each rank, in order.
+/// A backward pass runs in one part (kBackward) or in two: gradients of the input, then gradients of the weights.
 using PassOrder = std::vector<std::vector<PipelineAction>>;
 
 /// Returns the order of the schedule. Each rank runs the backward passes of a virtual stage in ascending order of
@@ -51,7 +51,8 @@ PassOrder pass_order(PipelineSchedule schedule, int ranks, int micro_batches);
 /// other passes of the rank. Gradients of shared parameters are then added in the same order for every number of ranks.
 PassOrder with_tied_ends(const PassOrder& order, bool backward_last);
 
-/// "2F0": virtual stage 2, forward, micro-batch 0. The letters are F, B, I (input) and W (weights).
+/// Returns text such as "2F0", which means virtual stage 2, forward, micro-batch 0. The letters are F, B, I (input) and
+/// W (weights).
 std::string name(const PipelineAction& action);
 
 /// Formats the order as PyTorch's pipelining does: one line per rank, actions separated by commas.
@@ -69,19 +70,20 @@ void check(const PassOrder& order, const PipelineShape& shape);
 /// Where a rank issues its receives. receives[i] lists actions whose input comes from another rank. The rank receives
 /// these inputs, in this order, right before its i-th action. Each input is received before the action that needs it.
 ///
-/// Every rank issues its receives there, and its sends right after the actions that produce the data. There is then one
-/// order of all transfers that all ranks follow. So there is no deadlock, even if a rank runs its transfers one after
-/// another in a single queue. This order is that of the times at which the data is produced. A forward pass takes 1
-/// unit of time, a complete backward pass 2, half a backward pass 1, and a pass of tied ends 1/16.
+/// All ranks issue their receives at these places, and their sends right after the actions that produce the data. All
+/// ranks then follow one order of all transfers, by the times at which the data is produced. So there is no deadlock,
+/// even if a rank runs its transfers one after another in a single queue. The times assume that a forward pass takes 1
+/// unit of time, and a complete backward pass 2. Half a backward pass takes 1, and a pass of tied ends 1/16.
 using Receives = std::vector<std::vector<PipelineAction>>;
 Receives receives_of(const PassOrder& order, int rank, bool tied_ends = false);
 
 /// The maximum number of micro-batches for which one rank has run forward, but not yet the complete backward. Counts
 /// each virtual stage of the rank separately, and adds them.
 int max_in_flight(const std::vector<PipelineAction>& actions);
-/// The same, but counts a micro-batch as soon as the input of its forward has been received.
+/// Like max_in_flight() without receives, but counts a micro-batch as soon as the input of its forward pass has been
+/// received.
 int max_in_flight(const std::vector<PipelineAction>& actions, const Receives& receives);
-/// The same for a single virtual stage: the maximum over the virtual stages of the rank.
+/// The maximum of max_in_flight() over the virtual stages of the rank, each counted alone.
 int max_in_flight_of_a_stage(const std::vector<PipelineAction>& actions, const Receives& receives);
 
 }  // namespace aliquot

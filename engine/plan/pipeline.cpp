@@ -81,8 +81,8 @@ void refuse_units_on_two_stages(const ModelSpec& model, const std::vector<Pipeli
         if (first == stage.index) continue;
         throw UsageError(
             fmt::format("unit {} is used on pipeline stages {} and {}: only the first uses of the model may share a "
-                        "unit with another stage, the last one; declare a unit of its own for each, or cut the "
-                        "pipeline elsewhere",
+                        "unit with another pipeline stage, which must be the last; declare a separate unit for each "
+                        "stage, or cut the pipeline elsewhere",
                         model.units[unit].name, first, stage.index));
       }
     });

@@ -32,7 +32,7 @@ std::vector<bool> units_with_interleaved_gradients(const Plan& plan);
 class TransferBuffers {
  public:
   explicit TransferBuffers(const Schedule& schedule);
-  /// The buffer that exists during the operation. Null if there is none.
+  /// Returns the buffer that the send or receive `id` accesses, or null if no such buffer exists at that time.
   const PlannedBuffer* of(OperationId id) const;
 
  private:

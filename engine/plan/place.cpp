@@ -162,10 +162,10 @@ std::vector<std::size_t> transient_in(const std::vector<DraftBuffer>& buffers, S
   return transient;
 }
 
-/// Places transient buffers after the persistent ones, and returns the end. Tries both orders if the number of overlaps
-/// allows it, and keeps the smaller placement.
+/// Places transient buffers after the persistent ones, and returns the end offset. Always tries place_in_order(), and
+/// also place_largest_first() if few lifetimes overlap. Keeps the smaller placement.
 int64_t place_transient(ScheduleDraft& draft, const std::vector<std::size_t>& transient, int64_t base) {
-  constexpr int64_t kMaxOverlaps = 4'000'000;  // about 0.2 s
+  constexpr int64_t kMaxOverlaps = 4'000'000;  // place_largest_first() then takes about 0.2 s
   const Alignment aligned{draft.alignment_bytes};
   std::vector<DraftBuffer> other = draft.buffers;
   const int64_t end = place_in_order(draft.buffers, transient, base, aligned);

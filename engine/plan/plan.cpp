@@ -278,7 +278,8 @@ Topology topology_of_replicate_group(const Topology& stage, int replica_count, i
 
 namespace {
 
-/// The plan of one pipeline stage, without the offsets of other stages. The model and the pipeline are checked.
+/// Makes the plan of one pipeline stage, except for the offsets of its transfers on other stages. The caller has
+/// checked the model and the pipeline.
 Plan plan_stage(const ModelSpec& model, const Policy& policy, const Topology& world, const PipelineStage& stage) {
   const Topology ranks = topology_of_stage(world, stage.count, stage.index);
   refuse_incompatible_options(model, policy, ranks);

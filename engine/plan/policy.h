@@ -50,7 +50,7 @@ struct Precision {
   bool split() const { return compute == DType::kBFloat16 && master == MasterForm::kSplit; }
   /// Bytes per element that the master needs in addition to the working copy.
   int64_t master_bytes() const { return !has_master() ? 0 : split() ? 2 : 4; }
-  /// "bfloat16, gradients float32 sent in bfloat16, split master".
+  /// Returns text such as "bfloat16, gradients float32 sent in bfloat16, split master".
   std::string describe() const;
 
   friend bool operator==(const Precision&, const Precision&) = default;
@@ -72,13 +72,13 @@ struct Policy {
   int micro_batch_count = 1;  // per step
   int pipeline = 1;           // number of pipeline stages
   PipelineSchedule pipeline_schedule = PipelineSchedule::k1F1B;
-  std::vector<int> pipeline_cut = {};  // number of consecutive uses on each pipeline stage; needed if there are several
+  std::vector<int> pipeline_cut = {};  // number of consecutive uses per stage; required with several pipeline stages
   PassOrder pass_order = {};           // replaces the order of `pipeline_schedule` if not empty
   AccumulateInto accumulate_into = AccumulateInto::kAuto;  // auto: see accumulates_into_shard()
   int prefetch = 1;                                        // units are gathered this many uses before they are needed
-  int keep_gathered = 0;               // last uses of forward whose units stay gathered for backward
-  int gather_for = kGatherForAuto;     // forward and backward passes of how many micro-batches use one gather
-  int recompute = kRecomputeAsNeeded;  // how many recomputable uses of each pipeline stage, from its first, are recomputed
+  int keep_gathered = 0;               // number of last uses of forward whose units stay gathered for backward
+  int gather_for = kGatherForAuto;     // number of micro-batches whose forward and backward passes use one gather
+  int recompute = kRecomputeAsNeeded;  // number of first recomputable uses of each pipeline stage that are recomputed
   GatherMode gather = GatherMode::kAuto;
   Offload offload_state = Offload::kNone;       // optimizer state and masters
   Offload offload_parameters = Offload::kNone;  // ZeRO stage 3: the shards
@@ -102,7 +102,7 @@ bool accumulates_into_shard(const Policy& policy);
 /// An evaluation runs one forward pass.
 PassOrder pass_order_of(const Policy& policy);
 
-/// Sets the policy's sizes of optimizer state.
+/// Sets the sizes of the optimizer state in `policy`. `moments`: the type in which the optimizer stores its moments.
 void apply_optimizer(Policy& policy, const Optimizer& optimizer, DType moments);
 
 }  // namespace aliquot

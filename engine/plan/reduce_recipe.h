@@ -56,7 +56,8 @@ class ReduceRecipes {
   explicit ReduceRecipes(const Plan& plan);
   /// The recipe of a reduce in `micro_batch`. `first`, `last`: it is the unit's first, or last, reduce of the step.
   ReduceRecipe at(bool first, bool last, int32_t micro_batch) const;
-  /// The accumulation of an all-reduce over replicas after that reduce.
+  /// The accumulation of an all-reduce over replicas in `micro_batch`. `last`: it follows the unit's last reduce of the
+  /// step.
   Accumulation over_replicas(bool last, int32_t micro_batch) const;
 
  private:

@@ -30,8 +30,8 @@ enum class Role : uint8_t {
   kNormParts,              // the values for the norm that all ranks contribute
   kStagedShard,            // with offloaded parameters: slot for the shard, from which gathers read
   kOffloadedParameters,    // stored copy of offloaded parameters. kParameters is then a slot. Persistent
-  kOffloadedMaster,        // the same for kMaster
-  kOffloadedOptimizer,     // the same for kOptimizer
+  kOffloadedMaster,        // stored copy of offloaded masters. kMaster is then a slot. Persistent
+  kOffloadedOptimizer,     // stored copy of offloaded optimizer states. kOptimizer is then a slot. Persistent
   kOutputActivations,      // owned by a use: output of its forward, also on the stage that received it as input
   kSavedActivations,       // owned by a use: written by its forward or recompute, read by its backward
   kScratch,                // owned by a use: temporary memory while it runs
@@ -77,8 +77,8 @@ struct RoleInfo {
   ElementCount count = ElementCount::kOther;
   ElementType type = ElementType::kOther;
   std::optional<Role> home = {};  // role of the stored copy, if the data is offloaded
-  /// There may be one buffer for each micro-batch in flight. Activations always have one for each. Gradients do where
-  /// backward passes of several micro-batches interleave.
+  /// There may be one buffer for each micro-batch in flight. Activations always have one for each. Gradients have one
+  /// for each if backward passes of several micro-batches interleave.
   bool per_micro_batch = false;
 };
 

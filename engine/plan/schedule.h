@@ -33,7 +33,8 @@ struct Wait {
   friend bool operator==(const Wait&, const Wait&) = default;
 };
 
-/// One operation. VerbInfo::operand says what `operand` is an index of. It is 0 for the norm.
+/// One operation. `operand` is an index, and VerbInfo::operand says what it is an index of. The operand of the norm is
+/// 0.
 struct Operation {
   Verb verb;
   GroupId group;  // the ranks that take part
@@ -73,7 +74,7 @@ struct Schedule {
   bool sums_in_levels = false;    // micro-batches are added in a binary tree, not one after another
   int zero_stage = 0;
   int micro_batch_count = 1;
-  int micro_batches_in_flight = 1;  // maximum number of which activations exist at the same time
+  int micro_batches_in_flight = 1;  // maximum number of micro-batches whose activations exist at the same time
 
   int64_t bytes(Space space) const { return space_bytes[static_cast<std::size_t>(space)]; }
   int64_t& bytes(Space space) { return space_bytes[static_cast<std::size_t>(space)]; }
@@ -213,9 +214,8 @@ std::string_view owner(const Plan& plan, const PlannedBuffer& buffer);
 /// Prints one operation per line: number, verb, units, micro-batch, lane, buffers that begin and end, waits.
 std::string text(const Plan& plan);
 
-/// Maximum number of copies of a chunk while ranks stream a tensor. This rank packs one copy, passes one to the gather,
-/// and receives one from all ranks. It splits the result by rank and assembles it. The sixth copy is the scratch memory
-/// of a PieceAccess.
+/// Maximum number of copies of a chunk while ranks stream a tensor: the packed copy of this rank, the input of the
+/// gather, its output, the output split by rank, the assembled chunk, and the scratch memory of a PieceAccess.
 inline constexpr int64_t kStreamCopies = 6;
 
 /// The planned memory in use, by category, at each operation in issue order, and its peaks. Peaks include the staging

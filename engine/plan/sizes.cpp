@@ -131,8 +131,8 @@ int64_t needed_bytes(const Plan& plan, Role role, int32_t flat) {
 }
 
 int64_t norm_part_bytes(const Plan& plan) {
-  // A complete tensor is one subtree. At each end, a shard cuts a tensor into at most one subtree per level, and no
-  // subtree is smaller than a block.
+  // In the tree of the norm, a complete tensor is one subtree. At each end, a shard cuts a tensor into at most one
+  // subtree per level, and no subtree is smaller than a block.
   int64_t node_count = 0;
   for (int32_t f = 0; f < static_cast<int32_t>(plan.flats.size()); ++f) {
     if (!plan.trains(f)) continue;

@@ -137,14 +137,15 @@ class RaceChecker {
       for (const GroupId group : kPeerGroups) {
         const Moment peers = last.elsewhere[peer_index(group)][lane];
         if (peers != now && !proof_.order.ended_elsewhere(group, peers, clock))
-          report_race(b, peers, now, "on another rank still be reading");
+          report_race(b, peers, now, "still be reading on another rank");
       }
     }
   }
 
   void check_after_life_began(BufferId b, Moment now, const HappensBefore::Clock& clock) {
     const Moment taken = last_accesses_[b].taken;
-    if (taken != now && !proof_.order.ended_here(taken, clock)) report_race(b, taken, now, "not have begun yet");
+    if (taken != now && !proof_.order.ended_here(taken, clock))
+      report_race(b, taken, now, "not have taken into use yet");
   }
 
   void check_read(BufferId b, Moment now, const HappensBefore::Clock& clock) {
@@ -155,11 +156,12 @@ class RaceChecker {
     }
   }
 
-  /// The same operation on another rank of `group` reads this buffer. For that rank, this rank is "elsewhere".
+  /// Checks a read of this rank's buffer by the same operation on another rank of `group`. From the view of that rank,
+  /// this rank is `elsewhere`.
   void check_other_ranks_read(BufferId b, GroupId group, Moment now, const HappensBefore::Clock& clock) {
     const Moment write = last_accesses_[b].write;
     if (write != now && !proof_.order.ended_elsewhere(group, write, clock)) {
-      report_race(b, write, now, "on another rank still be writing");
+      report_race(b, write, now, "still be writing on another rank");
     }
   }
 
@@ -180,7 +182,7 @@ class RaceChecker {
     const OperationId id = proof_.order.operation(now);
     proof_.defects.add(
         DefectKind::kPlace, {id},
-        fmt::format("{} begins the {}, which overlap the live {}", proof_.defects.describe(id),
+        fmt::format("{} takes the {} into use, which overlap the {} that are still in use", proof_.defects.describe(id),
                     proof_.defects.describe(schedule_.buffers[b]), proof_.defects.describe(schedule_.buffers[a])));
   }
 

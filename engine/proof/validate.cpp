@@ -162,9 +162,8 @@ namespace {
 
 void throw_if_any(const std::vector<Defect>& defects) {
   if (defects.empty()) return;
-  throw FaultError(
-      fmt::format("the planner wrote an invalid schedule: {}. This is an error of Aliquot; please report it",
-                  defects.front().sentence));
+  throw FaultError(fmt::format("the planner wrote an invalid schedule: {}. This is a bug in Aliquot; please report it",
+                               defects.front().sentence));
 }
 
 }  // namespace
@@ -182,14 +181,14 @@ void prove(const std::vector<Plan>& stages) {
 std::optional<Defect> first_collective_mismatch(const Plan& a, const Plan& b) {
   const auto ours = collectives(a), theirs = collectives(b);
   for (std::size_t i = 0; i < std::max(ours.size(), theirs.size()); ++i) {
-    const bool here = i < ours.size(), there = i < theirs.size();
-    if (here && there && ours[i].second == theirs[i].second) continue;
+    const bool in_ours = i < ours.size(), in_theirs = i < theirs.size();
+    if (in_ours && in_theirs && ours[i].second == theirs[i].second) continue;
     std::vector<OperationId> operations;
-    if (here) operations.push_back(ours[i].first);
-    if (there) operations.push_back(theirs[i].first);
+    if (in_ours) operations.push_back(ours[i].first);
+    if (in_theirs) operations.push_back(theirs[i].first);
     return Defect{DefectKind::kCollectives, std::move(operations),
                   fmt::format("collective {} of the step is {} in one plan and {} in the other", i,
-                              here ? ours[i].second : "none", there ? theirs[i].second : "none")};
+                              in_ours ? ours[i].second : "none", in_theirs ? theirs[i].second : "none")};
   }
   return std::nullopt;
 }

@@ -48,7 +48,7 @@ std::vector<Defect> validate_stages(const std::vector<Plan>& stages);
 
 /// Throws FaultError, with the first defect, if validate() finds any. The engine calls it before it runs a plan.
 void prove(const Plan& plan);
-/// The same for all pipeline stages, with validate_stages().
+/// Throws FaultError, with the first defect, if validate() of a stage or validate_stages() finds any.
 void prove(const std::vector<Plan>& stages);
 
 /// Returns the first difference if ranks with these two plans would not issue the same collectives in the same order.

@@ -1,4 +1,4 @@
-// The groups that buffers name. Does not use assign_groups(), which sets them.
+// Checks the group that each buffer names (PlannedBuffer::group). Does not use assign_groups(), which sets it.
 #include <fmt/format.h>
 
 #include "engine/proof/validate_parts.h"
@@ -14,7 +14,7 @@ bool covers_all(GroupId wide, GroupSet groups) {
   return true;
 }
 
-/// Returns a group other than `wide`, and covered by it, that also covers all `groups`; or `wide` if there is none.
+/// Returns a group smaller than `wide` that covers all `groups`, or `wide` if there is none.
 GroupId smaller_cover(GroupId wide, GroupSet groups) {
   for (int g = 0; g < kGroupCount; ++g) {
     const auto group = static_cast<GroupId>(g);
@@ -32,7 +32,7 @@ void check_groups(const Proof& proof, const std::vector<GroupSet>& accessed_by) 
     const auto add = [&](std::string_view why) {
       proof.defects.add(
           DefectKind::kGroup, {},
-          fmt::format("the {} name the group {}, but {}", proof.defects.describe(buffers[b]), name(own), why));
+          fmt::format("the group of the {} is {}, but {}", proof.defects.describe(buffers[b]), name(own), why));
     };
     if (!covers_all(own, accessed_by[b])) {
       add("ranks outside of it access them");

@@ -57,7 +57,7 @@ class MatrixChecker {
       std::vector<int64_t> held(static_cast<std::size_t>(plan_.topology.rank_count()), 0);
       for (const OwnedMatrix& matrix : group.matrices) {
         if (matrix.owner < 0 || matrix.owner >= plan_.topology.rank_count() || seen[matrix.flat][matrix.tensor]) {
-          add(kNone, fmt::format("a matrix of {} has no valid owner, or is in two groups", unit_of(matrix)),
+          add(kNone, fmt::format("a matrix of unit {} has no valid owner, or is in two matrix groups", unit_of(matrix)),
               DefectKind::kPlace);
           continue;
         }
@@ -67,13 +67,14 @@ class MatrixChecker {
                                              matrix.offset_bytes + matrix.size_bytes() <= group.held_bytes);
         of_owner = matrix.offset_bytes + matrix.size_bytes();
         if (!fits || group.scratch_bytes < orthogonalize_scratch_bytes(matrix.shape))
-          add(kNone, fmt::format("a matrix of {} does not fit in the memory of its owner", unit_of(matrix)),
+          add(kNone, fmt::format("a matrix of unit {} does not fit in the memory of its owner", unit_of(matrix)),
               DefectKind::kPlace);
       }
     }
     for (std::size_t f = 0; f < seen.size(); ++f) {
       if (std::ranges::count(seen[f], false) > 0)
-        add(kNone, fmt::format("a matrix of {} has no group", plan_.model.units[plan_.flats[f].unit].name),
+        add(kNone,
+            fmt::format("a matrix of unit {} is in no matrix group", plan_.model.units[plan_.flats[f].unit].name),
             DefectKind::kPlace);
     }
   }
@@ -94,7 +95,8 @@ class MatrixChecker {
     group.done[part] = id;
   }
 
-  /// The operation must wait for the previous verb that this group has.
+  /// Checks that the operation waits for the previous operation that its matrix group needs, in the order of
+  /// kMatrixVerbs.
   void check_follows(OperationId id, const GroupProgress& group, std::size_t part, int32_t place) {
     while (part > 0 && !wanted(static_cast<std::size_t>(place), part - 1)) --part;
     if (part > 0 && !ended(group.done[part - 1], id))

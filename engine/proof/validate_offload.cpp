@@ -25,7 +25,8 @@ class OffloadChecker {
     }
     for (const auto& [slot, state] : slots_) {
       if (state.changed != kNone)
-        add(state.changed, fmt::format("no copy-out follows the change by {}", describe(state.changed)));
+        add(state.changed,
+            fmt::format("no copy-out follows {}, which changes offloaded data", describe(state.changed)));
     }
   }
 
@@ -40,7 +41,8 @@ class OffloadChecker {
     Slot& slot = slots_[{access.role, access.flat}];
     if (verb == Verb::kCopyIn) {
       if (slot.changed != kNone)
-        add(id, fmt::format("{} overwrites the change by {}", describe(id), describe(slot.changed)));
+        add(id, fmt::format("{} overwrites a slot that {} has changed, before any copy-out", describe(id),
+                            describe(slot.changed)));
       offloaded_[{access.role, access.flat}] = true;
     } else if (verb == Verb::kCopyOut) {
       if (slot.changed == kNone || !ended(slot.changed, id))
@@ -60,7 +62,7 @@ class OffloadChecker {
 
   const Proof& proof_;
   std::map<std::pair<Role, int32_t>, Slot> slots_;
-  std::map<std::pair<Role, int32_t>, bool> offloaded_;  // a copy-in has filled the slot at least once
+  std::map<std::pair<Role, int32_t>, bool> offloaded_;  // whether a copy-in has filled the slot at least once
 };
 
 }  // namespace

@@ -76,7 +76,8 @@ void check_well_formed(const Plan& plan, Defects& defects);
 void check_uses(const Proof& proof);
 /// Quantized shards are made once in each step, before they are gathered.
 void check_quantized(const Proof& proof);
-/// Each micro-batch is received once before its pass and sent once after it, with the neighbors of the stage.
+/// The stage receives the input of each pass once before it, and sends the result of each pass once after it. The sends
+/// and receives are with the neighboring pipeline stages.
 void check_transfers(const Proof& proof);
 /// Every gradient is reduced, included in the norm and applied exactly once.
 void check_gradients(const Proof& proof);

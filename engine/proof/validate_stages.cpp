@@ -22,7 +22,7 @@ const Operation& operation_of(const std::vector<Plan>& stages, const StageOperat
 /// same use and micro-batch, on the same lane.
 Pairs pair_transfers(const std::vector<Plan>& stages, StageDefects& defects) {
   Pairs pairs(stages.size());
-  std::map<std::tuple<int32_t, bool, bool>, std::vector<StageOperation>> sides;  // boundary, forward, sends
+  std::map<std::tuple<int32_t, bool, bool>, std::vector<StageOperation>> sides;  // key: boundary, is forward, is send
   for (int32_t s = 0; s < static_cast<int32_t>(stages.size()); ++s) {
     const auto& operations = stages[static_cast<std::size_t>(s)].schedule.operations;
     pairs[static_cast<std::size_t>(s)].assign(operations.size(), {-1, -1});
@@ -67,8 +67,8 @@ SentBuffers sent_buffers(const Plan& plan, StageDefects& defects) {
     };
     if (std::ranges::any_of(others, overlaps))
       defects.add(DefectKind::kTransfer, {},
-                  fmt::format("pipeline stage {} has two buffers {} of micro-batch {}", plan.stage.index,
-                              name(buffer.role), buffer.micro_batch));
+                  fmt::format("pipeline stage {} has two buffers of role {} for micro-batch {} at the same time",
+                              plan.stage.index, name(buffer.role), buffer.micro_batch));
     others.push_back(&buffer);
   }
   return buffers;
@@ -106,9 +106,9 @@ void check_offsets(const std::vector<Plan>& stages, const Pairs& pairs, StageDef
   }
 }
 
-/// Models two steps of all stages, and stops at a deadlock. An operation can end if the operations before it in its
-/// queue and those that it waits for have ended. A transfer also needs its counterpart to be ready. No stage continues
-/// after the norm before all stages have reached it.
+/// Models two steps of all stages as a graph of operations, and stops at a deadlock. An operation can end if the
+/// operations before it in its queue and those that it waits for have ended. A transfer also needs its counterpart to
+/// be ready. No stage continues after the norm before all stages have reached it.
 class Execution {
  public:
   /// `one_queue`: all transfers of a rank run in one queue.
@@ -120,7 +120,7 @@ class Execution {
       total_ += counts_.back() * kSteps;
     }
     operations_end_ = total_;
-    total_ += kSteps;  // for each step, a node that ends when all stages have reached the norm
+    total_ += kSteps;  // for each step, a graph node that ends when all pipeline stages have reached the norm
     waits_left_.assign(static_cast<std::size_t>(total_), 0);
     followers_.resize(static_cast<std::size_t>(total_));
     arrived_.assign(static_cast<std::size_t>(total_), false);
@@ -215,8 +215,8 @@ class Execution {
   const Pairs& pairs_;
   bool one_queue_;
   int32_t total_ = 0, operations_end_ = 0, ended_count_ = 0;
-  std::vector<int32_t> counts_, first_;  // indexed by stage: operations of a step; first node
-  std::vector<int32_t> waits_left_;      // indexed by node
+  std::vector<int32_t> counts_, first_;  // indexed by stage: number of operations in a step; first graph node
+  std::vector<int32_t> waits_left_;      // indexed by graph node
   std::vector<std::vector<int32_t>> followers_;
   std::vector<bool> arrived_;  // everything that the operation waits for on its own stage has ended
 };

@@ -98,7 +98,7 @@ class GatherChecker {
     if (unit.gather == kNone) {
       add({id}, fmt::format("{} releases a unit that is not gathered", describe(id)));
     } else if (unit.last_use == kNone || !ended(unit.last_use, id) || !ended(unit.gather, id)) {
-      add({id}, fmt::format("{} does not wait for the last use", describe(id)));
+      add({id}, fmt::format("{} does not wait for the last use of its unit", describe(id)));
     }
     unit = {};
   }
@@ -123,7 +123,9 @@ struct Backwards {
 
 /// How far the gradient of a unit has been processed in the step.
 struct GradientProgress {
-  std::map<int32_t, Backwards> backwards;  // not reduced yet; keyed by micro-batch, or 0 if they are summed first
+  /// The backward operations that are not reduced yet. Keyed by micro-batch, or by 0 if one reduce sums all
+  /// micro-batches.
+  std::map<int32_t, Backwards> backwards;
   OperationId last_reduce = kNone;
   int32_t reduce_count = 0, exchange_count = 0, spread_count = 0, update_count = 0, publish_count = 0;
 };
@@ -169,7 +171,7 @@ class GradientChecker {
         return;
       case Verb::kUpdate: return update(id, units_[operation.operand]);
       case Verb::kAllGatherParameters: return all_gather_parameters(id, units_[operation.operand]);
-      default: return;  // does not process gradients
+      default: return;  // other verbs do not process gradients
     }
   }
 
@@ -185,7 +187,7 @@ class GradientChecker {
     return sums_micro_batches_over_replicas() ? reduces_wanted() : 1;
   }
 
-  /// The micro-batch whose gradient a backward or reduce processes, or 0 if micro-batches are summed first.
+  /// The micro-batch whose gradient a backward or reduce processes, or 0 if one reduce sums all micro-batches.
   int32_t sum_of(const Operation& operation) const {
     return schedule_.accumulate_into_shard ? operation.micro_batch : 0;
   }
@@ -211,14 +213,15 @@ class GradientChecker {
     const bool complete = own.count == use_count_[operation.operand] * batches;
     if (!complete) {
       add(DefectKind::kGradient, id,
-          fmt::format("{} sums {} of {} backward uses", describe(id), own.count,
+          fmt::format("{} sums the gradients of {} backward operations: expected {}", describe(id), own.count,
                       use_count_[operation.operand] * batches));
     } else if (!ended(own.last, id) || operation.micro_batch != micro_batch_of(own.last)) {
-      add(DefectKind::kGradient, id, fmt::format("{} does not wait for its backward", describe(id)));
+      add(DefectKind::kGradient, id,
+          fmt::format("{} does not wait for the last backward whose gradients it sums", describe(id)));
     }
     if (norm_ != kNone) add(DefectKind::kGradient, id, fmt::format("{} comes after the norm", describe(id)));
     if (unit.last_reduce != kNone && micro_batch_of(unit.last_reduce) > operation.micro_batch)
-      add(DefectKind::kGradient, id, fmt::format("{} comes after a later micro-batch", describe(id)));
+      add(DefectKind::kGradient, id, fmt::format("{} comes after the reduce of a later micro-batch", describe(id)));
     unit.backwards.erase(sum_of(operation));
     unit.last_reduce = id;
     ++unit.reduce_count;
@@ -249,8 +252,8 @@ class GradientChecker {
       if (verb != Verb::kUpdate && !belongs_to_matrix_group(verb)) continue;
       if (proof_.order.ended_here(proof_.order.moment(0, other), start)) continue;
       add(DefectKind::kUpdate, id,
-          fmt::format("{} makes a new decision while {} of the previous step may still use the old one", describe(id),
-                      describe(other)));
+          fmt::format("{} computes new update parameters while {} of the previous step may still use the old ones",
+                      describe(id), describe(other)));
     }
   }
   void update(OperationId id, GradientProgress& unit) {
@@ -266,7 +269,8 @@ class GradientChecker {
       add(DefectKind::kUpdate, id, fmt::format("{} applies a gradient that is not complete", describe(id)));
   }
   void all_gather_parameters(OperationId id, GradientProgress& unit) {
-    if (unit.update_count != 1) add(DefectKind::kUpdate, id, fmt::format("{} comes before the update", describe(id)));
+    if (unit.update_count != 1)
+      add(DefectKind::kUpdate, id, fmt::format("{} comes before the update of its unit", describe(id)));
     ++unit.publish_count;
   }
 
@@ -288,7 +292,7 @@ class GradientChecker {
     }
     if (unit.update_count != updates || unit.publish_count != publishes) {
       add(DefectKind::kUpdate, kNone,
-          fmt::format("{} is updated {} times and published {} times, not {} and {}", name, unit.update_count,
+          fmt::format("unit {} is updated {} times and published {} times: expected {} and {}", name, unit.update_count,
                       unit.publish_count, updates, publishes));
     }
   }

@@ -62,7 +62,7 @@ class TransferChecker {
     const int boundary = (stage_.index + (to_next ? 0 : stage_.count - 1)) % stage_.count;
     const Lane even = transfers_activations(operation.verb) ? Lane::kForward0 : Lane::kBackward0;
     const Lane odd = transfers_activations(operation.verb) ? Lane::kForward1 : Lane::kBackward1;
-    if (operation.lane != (boundary % 2 == 0 ? even : odd)) add(id, "is not on the lane of the boundary");
+    if (operation.lane != (boundary % 2 == 0 ? even : odd)) add(id, "is not on the lane of its stage boundary");
     Batch& batch = this->batch(*run, operation.micro_batch);
     if (batch.of(operation.verb) != kNone) add(id, "repeats a transfer");
     batch.of(operation.verb) = id;
@@ -113,7 +113,7 @@ class TransferChecker {
   const Proof& proof_;
   const PipelineStage& stage_;
   const std::vector<Operation>& operations_;
-  std::vector<std::vector<Batch>> batches_;  // indexed by run of the stage, then micro-batch
+  std::vector<std::vector<Batch>> batches_;  // indexed as PipelineStage::runs, then by micro-batch
 };
 
 }  // namespace

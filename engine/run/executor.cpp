@@ -35,7 +35,7 @@ Executor::Executor(const Parts& parts)
   note_observed_operations();
 }
 
-/// Names both pipeline stages and the micro-batch. A long unit name comes last, because boards shorten labels.
+/// Names both pipeline stages and the micro-batch. The unit name comes last, because a LaneBoard truncates long labels.
 std::string Executor::transfer_label(const Operation& operation, std::string_view unit) const {
   const int own = plan_.stage.index, count = plan_.stage.count;
   const int other = (own + (operation.group == GroupId::kNextStage ? 1 : count - 1)) % count;
@@ -111,8 +111,8 @@ void Executor::issue(OperationId id) {
   });
 }
 
-/// Records the position if `body` throws. After a communication error, each rank also logs its position, because the
-/// positions of all ranks show which rank waited for which.
+/// If `body` throws, records the position of this rank in the schedule. After a communication error, each rank also
+/// logs its position, because the positions of all ranks show which rank waited for which.
 template <typename Body>
 void Executor::report_position_on_failure(const Body& body) {
   try {
@@ -126,7 +126,7 @@ void Executor::report_position_on_failure(const Body& body) {
   }
 }
 
-/// Stores the position in the flight record, and returns it.
+/// Stores in the flight record where this rank is in the schedule, and returns that text.
 std::string Executor::note_position() const {
   const std::string place =
       fmt::format("{} (operation {} of {}, micro-batch {}, step {})", title(plan_, cursor_), cursor_,

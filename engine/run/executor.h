@@ -69,7 +69,7 @@ class Executor {
 
   /// Issues operations up to the next model code or the end of the passes.
   void run_to_model_code();
-  /// Begins the next operation, which is model code. Enqueues its waits and prepares the memory that it writes
+  /// Begins the next operation, which must be model code. Enqueues its waits and prepares the memory that it writes
   /// (StepWork::open_use). `skips_model_code`: whether the caller will skip the model code.
   void open(bool skips_model_code = false);
   /// Ends the operation after its model code. Clears the padding of the gradients that the model code wrote
@@ -115,9 +115,9 @@ class Executor {
   int64_t reported_step_ = 0;
   uint64_t progress_base_ = 0;  // not less than any progress value published before first_step_
 
-  // Derived from the schedule, by operation.
+  // Derived from the schedule, indexed by operation.
   std::vector<bool> observed_here_;                                   // whether an operation of this rank waits for it
-  std::array<std::vector<bool>, kPeerGroupCount> observed_by_peers_;  // by group: whether one of its ranks waits
+  std::array<std::vector<bool>, kPeerGroupCount> observed_by_peers_;  // by group: whether one of its ranks waits for it
   std::vector<std::vector<BufferId>> begins_, ends_;
   std::vector<std::unique_ptr<Event>> events_;  // set if observed_here_
   std::vector<std::string_view> labels_;  // name of the operation's first unit, or of its verb; see transfer_label()

@@ -112,7 +112,7 @@ void GlobalNorm::sum_tensors(const StepMemory& memory) {
   if (!flags_need_world()) abandoned_by_ = ranks_.rank_count();
   for (std::size_t r = 0; r < value_counts_.size(); ++r) {
     const auto* part = reinterpret_cast<const double*>(parts + static_cast<int64_t>(r) * part_bytes_);
-    // If the shard group is not the world, an all-reduce over the world has combined the flags.
+    // If the shard group is not the world, an all-reduce over the world has combined the abandon flags.
     if (!flags_need_world() && part[0] != 0) abandoned_by_ = std::min(abandoned_by_, static_cast<double>(r));
     std::copy_n(part + 1, value_counts_[r], values_.begin() + next);
     next += value_counts_[r];

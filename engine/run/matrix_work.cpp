@@ -17,7 +17,8 @@ MatrixWork::MatrixWork(const Plan& plan, const StepMemory& memory, Communicator&
       matrices_offsets_(plan.matrix_groups.size()),
       collect_(plan.matrix_groups.size()),
       scatter_(plan.matrix_groups.size()) {
-  for (const PlannedBuffer& buffer : plan.schedule.buffers) {  // these roles have one buffer per owner
+  // A flat buffer has at most one buffer of kMuonDirections, and a matrix group at most one of kOwnedMatrices.
+  for (const PlannedBuffer& buffer : plan.schedule.buffers) {
     if (buffer.role == Role::kMuonDirections) direction_offsets_[buffer.flat] = buffer.offset_bytes;
     if (buffer.role == Role::kOwnedMatrices) matrices_offsets_[buffer.flat] = buffer.offset_bytes;
   }

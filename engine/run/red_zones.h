@@ -14,7 +14,7 @@ namespace aliquot {
 /// result. If weights are quantized, it is zero, because quantized blocks include padding. Call between steps.
 void fill_red_zones_of_values(const Plan& plan, const Weights& weights, const HostView& view);
 
-/// Fills the red zones of gradients and activations when a use opens. Compares all red zones of the use when it closes,
+/// Fills the red zones of gradients and activations when a use opens. Checks all red zones of the use when it closes,
 /// including those of parameters. Used from the rank's own thread. Everything passed must outlive it.
 class RedZones {
  public:

@@ -226,7 +226,9 @@ void StepWork::replica_all_reduce_flat(Stream& lane, const Accumulation& into, i
        .staging = memory_.address(Role::kExchangeStaging, -1, AccessMode::kWrites)},
       label);
   peers.all_gather_in_place(lane, result, part_bytes, label);
-  if (has_squares) {  // one double per 256 elements; with them, the norm needs messages only within the replica
+  // All replicas get the block sums, so that the norm needs messages only within each replica. There is one double per
+  // 256 elements.
+  if (has_squares) {
     peers.all_gather_in_place(lane, memory_.range(Role::kBlockSquares, flat, AccessMode::kReadsAndWrites, kGroup),
                               part_squares * static_cast<int64_t>(sizeof(double)), label);
   }

@@ -49,8 +49,8 @@ class StepWork {
   /// Computes the gradient norm. Blocks until the parts of all ranks have arrived.
   NormResult norm(Stream& lane, bool abandons, Label label);
 
-  /// Called before model code. Fills red zones, and clears gradients that this use writes first. If the unit's kernels
-  /// overwrite gradients, clears them only if `all` is true, which means that the model code will not run.
+  /// Called before model code. Fills red zones, and clears gradients that this use is the first to write. If the unit's
+  /// kernels overwrite gradients, clears them only if `all` is true, which means that the model code will not run.
   void open_use(Stream& compute, OperationId use, bool all);
   /// Called after model code. Checks red zones (RedZones::compare). Clears the padding of gradients, because operations
   /// on complete shards also read padding.
@@ -85,7 +85,7 @@ class StepWork {
   std::vector<Transfer> transfers_;                       // indexed by operation, for sends and receives
   std::optional<RedZones> red_zones_;                     // empty outside the checking mode
   std::vector<std::vector<Gap>> padding_;                 // padding of each flat buffer
-  std::vector<std::vector<int32_t>> first_writes_;        // by operation: flat buffers that a backward writes first
+  std::vector<std::vector<int32_t>> first_writes_;        // by backward: flat buffers that it is the first to write
   std::vector<std::vector<int32_t>> accumulating_flats_;  // by operation: flat buffers that a backward adds to
   std::deque<std::array<const std::byte*, 2>> addition_sources_;  // the operands of this step's additions, in order
   std::size_t next_addition_ = 0;

@@ -111,8 +111,8 @@ std::unique_ptr<Device> make_host_device(int thread_count);
 /// The GPU with number `ordinal`. Throws UnavailableError when it does not exist or this build has no CUDA support.
 std::unique_ptr<Device> make_cuda_device(int ordinal);
 
-/// Wraps a cudaStream_t as a stream of `device`, so that Aliquot's work is ordered with the user's work on it. The user
-/// keeps ownership of `stream`. Throws UnavailableError in a build without CUDA.
+/// Wraps the user's cudaStream_t as a stream of `device`. Aliquot's work is then ordered with the work that the user
+/// enqueues on `stream`. The user keeps ownership of `stream`. Throws UnavailableError in a build without CUDA.
 std::unique_ptr<Stream> wrap_cuda_stream(Device& device, Lane lane, CUstream_st* stream);
 
 /// The number of GPUs that this process can use: 0 without a driver or in a build without CUDA.

@@ -37,7 +37,7 @@ std::string_view remedy_for(cudaError_t result) {
   }
 }
 
-/// The memory behind a Buffer of a GPU, with its ledger entry.
+/// The GPU memory that a Buffer owns, and its entry in the ledger.
 struct BookedMemory {
   BookedMemory(CudaDevice& device, int64_t size_bytes, Category category, std::string_view owner)
       : booking(device.ledger(), size_bytes, category, owner), memory(device, size_bytes, owner) {}
@@ -115,8 +115,9 @@ CudaDevice::Memory CudaDevice::memory() const {
   return {static_cast<int64_t>(free_bytes), static_cast<int64_t>(total_bytes)};
 }
 
-// This rank's compute waits for gathers, and other ranks wait for reduces. Both are short, so a high priority lets them
-// start as soon as a multiprocessor is free. Copies of the io lane need no priority: they use separate copy engines.
+// Computation on this rank waits for gathers, and other ranks wait for reduces. Both are short, so a high priority lets
+// them start as soon as a multiprocessor is free. Copies of the io lane need no priority: they use separate copy
+// engines.
 int CudaDevice::priority(Lane lane) const {
   switch (lane) {
     case Lane::kGather:

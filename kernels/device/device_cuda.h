@@ -1,5 +1,5 @@
 #pragma once
-// Wrappers of the CUDA runtime. Only *.cu, *_cuda.* and *_nccl.* files include it.
+// Wrappers of the CUDA runtime. Only *.cu, *_cuda.* and *_nccl.* files include this header.
 
 #include <cuda_runtime_api.h>
 #include <exception>
@@ -130,7 +130,8 @@ class CudaDevice final : public Device {
 /// and free memory, when memory is exhausted.
 std::byte* allocate_gpu_memory(const CudaDevice& device, int64_t size_bytes, std::string_view owner);
 
-/// Owns GPU memory. It does not update the ledger; its owner must. The rank's thread must destroy it.
+/// Owns GPU memory. The code that creates this object must count the memory in the ledger. The rank's thread must
+/// destroy the object.
 class GpuMemory {
  public:
   GpuMemory(CudaDevice& device, int64_t size_bytes, std::string_view owner)

@@ -1,5 +1,5 @@
 #pragma once
-// The common base of host devices.
+// The base class of all host devices.
 
 #include "kernels/device/device.h"
 #include "kernels/device/host_event.h"
@@ -7,8 +7,8 @@
 
 namespace aliquot {
 
-/// Implements all functions of a host device except make_stream(), which differs between the normal and the adversarial
-/// device.
+/// Implements all functions of a host device except make_stream(). Tests have a host device with a different
+/// make_stream(), whose streams reorder work.
 class HostDeviceBase : public Device {
  public:
   explicit HostDeviceBase(int thread_count) : pool_(thread_count) {}

@@ -12,7 +12,7 @@ namespace aliquot {
 ///   bool open()   returns whether the condition holds. Never blocks. Throws if the condition can no longer become
 ///                 true, such as after a deadline or an abort.
 ///   void block()  returns once open() would return true. Sleeps if the wait is long. Throws like open().
-/// Workers call block(). The adversarial device, which reorders work, calls open() repeatedly.
+/// Worker threads call block(). The device that reorders work in tests calls open() repeatedly.
 class Gate {
  public:
   static constexpr std::size_t kCapacityBytes = 112;

@@ -32,17 +32,18 @@ class HostQueue final : public HostStream {
   void work();
 
   std::unique_ptr<Task[]> ring_;
-  uint64_t enqueued_count_ = 0;  // used by the owner only; the worker waits for `submitted_`
+  uint64_t enqueued_count_ = 0;  // not read by the worker, which waits for `submitted_`
   SharedCounter submitted_;
   HostTimeline& timeline_;
-  std::atomic<uint64_t> last_ticket_{UINT64_MAX};  // the worker exits after this task
+  std::atomic<uint64_t> last_ticket_{UINT64_MAX};  // the worker exits after the task with this number
   std::atomic<bool> cancelled_{false};
   std::function<void()> on_failure_;
   int exceptions_at_start_;
   std::thread worker_;
 };
 
-/// The stream of the compute lane. The caller runs the work before the call returns, so no thread must be woken.
+/// The stream of the compute lane. run() executes the work on the calling thread before it returns, so no other thread
+/// needs to be woken.
 class InlineStream final : public HostStream {
  public:
   using HostStream::HostStream;

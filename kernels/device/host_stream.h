@@ -1,5 +1,5 @@
 #pragma once
-// The streams of host devices. In addition to Stream, they wait for gates.
+// The streams of host devices. In addition to events, they can wait for gates.
 
 #include "kernels/device/gate.h"
 #include "kernels/device/stream.h"
@@ -7,8 +7,8 @@
 
 namespace aliquot {
 
-/// A stream whose work is host code. The host kernels and communicators use only this interface, so they run unchanged
-/// on a worker thread, on the calling thread and on the adversarial device.
+/// A stream whose work is host code. The host kernels and communicators use only this interface. So they run unchanged
+/// on a worker thread, on the calling thread, and on the device that reorders work in tests.
 class HostStream : public Stream {
  public:
   HostStream(Lane lane, ThreadPool& pool) : Stream(lane), pool_(pool) {}

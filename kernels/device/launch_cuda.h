@@ -38,7 +38,8 @@ inline Grid launch_grid(int64_t thread_count) {
 __device__ inline int64_t launch_thread() { return static_cast<int64_t>(blockIdx.x) * kLaunchThreads + threadIdx.x; }
 __device__ inline int64_t launch_stride() { return static_cast<int64_t>(gridDim.x) * kLaunchThreads; }
 
-/// The smallest index at which every pointer is aligned to a pack of its type, or -1 if no such index exists.
+/// The smallest index i for which the address `at + i` is aligned to a Pack, for every pointer `at`. Returns -1 if no
+/// such index exists.
 template <class... T>
 int64_t elements_before_packs(const T*... at) {
   for (int64_t head = 0; head < kPackElements; ++head) {

@@ -1,6 +1,6 @@
 #pragma once
-// Launches a kernel. Only this file uses the <<<...>>> syntax, so that tests can replace it for the simulated GPU. For
-// *.cu files.
+// Launches kernels. For *.cu files. Only this file uses the <<<...>>> syntax, so that tests that simulate a GPU can
+// replace this file.
 
 #include <type_traits>
 
@@ -29,7 +29,7 @@ void start_kernel(Stream& stream, const char* name, const Grid& grid, void (*ker
   check_launch(name);
 }
 
-/// The dynamic shared memory of the block (Grid::shared_bytes), aligned to 16 bytes.
+/// Returns the dynamic shared memory of the block, aligned to 16 bytes. Grid::shared_bytes is its size.
 template <class T>
 __device__ T* shared_memory() {
   extern __shared__ uint4 shared_words[];

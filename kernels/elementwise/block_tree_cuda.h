@@ -35,11 +35,12 @@ __device__ inline Pack<float, kPackElements> squares(const Pack<float, kPackElem
 __device__ inline float block_square_sum(const BlockPart& part, int64_t first, int64_t count) {
   Pack<float, kPackElements> v = squares(part.low, count - first);
   const Pack<float, kPackElements> high = squares(part.high, count - first - kHalfBlockElements);
-  for (int k = 0; k < kPackElements; ++k) v.lane[k] += high.lane[k];     // adds elements 128 apart
-  for (int distance = kLanesPerWarp / 2; distance > 0; distance /= 2) {  // 64, 32, 16, 8 and 4 apart
+  // The halving tree first adds elements that are 128 apart, then 64, 32, 16, 8 and 4 apart, and last 2 and 1 apart.
+  for (int k = 0; k < kPackElements; ++k) v.lane[k] += high.lane[k];
+  for (int distance = kLanesPerWarp / 2; distance > 0; distance /= 2) {
     for (int k = 0; k < kPackElements; ++k) v.lane[k] += __shfl_down_sync(0xffffffffu, v.lane[k], distance);
   }
-  return (v.lane[0] + v.lane[2]) + (v.lane[1] + v.lane[3]);  // 2 and 1 apart
+  return (v.lane[0] + v.lane[2]) + (v.lane[1] + v.lane[3]);
 }
 
 }  // namespace aliquot

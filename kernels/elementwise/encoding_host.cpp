@@ -8,7 +8,7 @@
 namespace aliquot {
 namespace {
 
-/// One block of an encoded part.
+/// One block of an encoded part: the addresses of its codes and of its scale.
 template <typename Byte>
 struct EncodedBlock {
   EncodedBlock(Byte* parts, int64_t count, int64_t element) {

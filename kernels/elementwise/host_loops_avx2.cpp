@@ -1,5 +1,5 @@
-// Loops with AVX2 and F16C. This file is compiled with these flags, so it uses only intrinsics and the code that
-// host_loops_vector.h permits.
+// Loops with AVX2 and F16C. This file is compiled for these instruction sets, so it uses only intrinsics and the code
+// that host_loops_vector.h permits.
 
 #include <immintrin.h>
 

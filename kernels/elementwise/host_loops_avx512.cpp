@@ -1,5 +1,5 @@
-// Loops with AVX-512 (F, BW, VL, DQ). This file is compiled with these flags, so it uses only intrinsics and the code
-// that host_loops_vector.h permits. It does not use AVX512_BF16, whose conversion flushes subnormals to zero.
+// Loops with AVX-512 (F, BW, VL, DQ). This file is compiled for these instruction sets, so it uses only intrinsics and
+// the code that host_loops_vector.h permits. It does not use AVX512_BF16, whose conversion flushes subnormals to zero.
 
 #include <immintrin.h>
 

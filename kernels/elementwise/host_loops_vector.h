@@ -34,7 +34,8 @@ constexpr int64_t bytes_of(DType dtype) {
   return dtype == DType::kFloat64 ? 8 : dtype == DType::kFloat32 ? 4 : dtype == DType::kUInt8 ? 1 : 2;
 }
 
-// The hardware prefetcher stops at page boundaries. This prefetch made loops 10 to 30 % faster.
+// Prefetches data that a loop reads later, because the hardware prefetcher stops at page boundaries. This made loops 10
+// to 30 % faster.
 template <class V>
 void prefetch_ahead(const void* at) {
   V::prefetch(static_cast<const char*>(at) + 2048);
@@ -82,7 +83,7 @@ struct Loops {
     return begin;
   }
 
-  // Uses non-temporal stores. The caller must call V::fence() afterwards.
+  // Like convert(), but with non-temporal stores. The caller must call V::fence() afterwards.
   template <class To, class From>
   static int64_t convert_streaming(To* to, const From* from, int64_t begin, int64_t count) {
     for (; begin + kLanes <= count; begin += kLanes) {

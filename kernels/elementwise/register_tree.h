@@ -1,6 +1,6 @@
 #pragma once
-// The aligned binary tree over sources for a CUDA thread, which keeps its partial sums in registers. Tests run it on
-// hosts.
+// Functions that sum over sources along the aligned binary tree, in one CUDA thread. They keep partial sums in
+// registers. Tests call them on hosts.
 
 #include "kernels/formats/host_device.h"
 

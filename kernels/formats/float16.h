@@ -43,7 +43,7 @@ ALIQUOT_HOST_DEVICE uint16_t float_to_fp16(float value) {
   uint32_t result = (magnitude + 0xfffu + ((magnitude >> 13) & 1u) - 0x38000000u) >> 13;
   // Subnormal results: the last place of 0.5f is the smallest subnormal of fp16, so the addition rounds correctly.
   if (magnitude < 0x38800000u) result = float_bits(float_from_bits(magnitude) + 0.5f) - 0x3f000000u;
-  if (magnitude >= 0x477ff000u) result = 0x7c00u;  // 65520 and above
+  if (magnitude >= 0x477ff000u) result = 0x7c00u;  // 65520 and larger values become infinity
   if (magnitude > 0x7f800000u) result = 0x7e00u | ((magnitude >> 13) & 0x3ffu);
   return static_cast<uint16_t>(sign | result);
 }

@@ -39,7 +39,8 @@ ALIQUOT_HOST_DEVICE RandomWords philox4x32_10(RandomWords counter, uint32_t key0
   return counter;
 }
 
-/// The words of elements 4 * quad to 4 * quad + 3 of the full parameter. `quad` must be less than 2^56.
+/// Returns one random word for each of the elements 4 * quad to 4 * quad + 3 of the full parameter. `quad` must be less
+/// than 2^56.
 ALIQUOT_HOST_DEVICE RandomWords random_words(const RandomKey& key, int64_t quad) {
   const uint64_t position = static_cast<uint64_t>(quad) | (static_cast<uint64_t>(key.use) << 56);
   const RandomWords counter{

@@ -1,7 +1,7 @@
 #pragma once
 // The innermost loops of matrix products, on one thread, with sums in fp32. Operands are first packed into slivers. A
-// sliver holds a few rows of the left operand `a`, or a few columns of the right operand `b`. Its order is that in
-// which registers load it: all elements of one depth index, then those of the next.
+// sliver holds a few rows of the left operand `a`, or a few columns of the right operand `b`. Its elements are in the
+// order in which registers load them: all elements of one depth index, then those of the next.
 
 #include <cstdint>
 
@@ -40,12 +40,13 @@ enum class SumRounding : uint8_t {
   kSeparate,
 };
 
-/// The bits of an element depend only on its row of `a` and its column of `b`, not on strides or extents. Sums are in
-/// ascending order of the depth index. For bf16, the instructions determine rounding, and subnormal operands, products
-/// and sums count as zero. Slivers are padded with zeros.
+/// Functions that pack and multiply slivers. The bits of a result element depend only on its row of `a` and its column
+/// of `b`, not on strides or extents. Products are added in ascending order of the depth index. For bf16, the
+/// instructions determine rounding, and subnormal operands, products and sums count as zero. Slivers are padded with
+/// zeros.
 struct ProductLoops {
   DType operands;            // kFloat32 or kBFloat16
-  SumRounding sums;          // kFused for bf16
+  SumRounding sums;          // always kFused for bf16 operands
   int64_t a_width, b_width;  // rows in a sliver of `a`, columns in a sliver of `b`
   void (*pack_a)(const OperandStrip&, void* to);
   void (*pack_b)(const OperandStrip&, void* to);
@@ -71,7 +72,7 @@ struct SmallProduct {
 inline constexpr int kSmallColumns = 64;
 
 struct SmallLoops {
-  int64_t width;  // SmallProduct::columns must be a multiple of it
+  int64_t width;  // SmallProduct::columns must be a multiple of `width`
   void (*multiply)(const SmallProduct&);
   /// Transposes kSmallColumns rows of `depth` elements, which are `stride` apart, to `depth` rows of kSmallColumns
   /// elements.
@@ -82,14 +83,14 @@ struct SmallLoops {
 const SmallLoops& small_loops();
 const SmallLoops& small_loops(Isa isa);
 
-/// The fp32 loops of one instruction set, which this processor must have. With kFused, AVX2 needs FMA too.
+/// The fp32 loops of one instruction set, which this processor must have. For kAvx2 with kFused, it must also have FMA.
 const ProductLoops& product_loops(Isa isa, SumRounding sums = SumRounding::kFused);
 /// The fp32 loops of the best instruction set of this processor.
 const ProductLoops& product_loops(SumRounding sums = SumRounding::kFused);
 /// The loops for operands of bf16. supports_bf16_product_method(method) must be true. kWidened gives the fp32 loops.
 const ProductLoops& product_loops(Bf16ProductMethod method);
 
-// Each is defined in its own source file. Use the functions above instead.
+// The loops_*.cpp file of an instruction set defines its functions. Use the functions above instead.
 const ProductLoops& product_loops_plain(SumRounding sums);
 const ProductLoops& product_loops_avx2(SumRounding sums);
 const ProductLoops& product_loops_avx512(SumRounding sums);

@@ -38,8 +38,9 @@ Ledger::EntryId Ledger::acquire(Category category, int64_t size_bytes, std::stri
   require_non_negative(size_bytes, owner);
   const std::lock_guard lock(mutex_);
   if (size_bytes > kMaxBytes - in_use_bytes_) {
-    throw UnavailableError(fmt::format("cannot allocate {} bytes for {}: with the {} bytes in use they exceed 64 bits",
-                                       size_bytes, owner, in_use_bytes_));
+    throw UnavailableError(
+        fmt::format("cannot allocate {} bytes for {}: {} bytes are in use, and the total would overflow 64 bits",
+                    size_bytes, owner, in_use_bytes_));
   }
   const EntryId id = in_use_.add(category, size_bytes, owner);
   auto& current = current_[static_cast<std::size_t>(category)];
@@ -86,7 +87,7 @@ Ledger::~Ledger() {
   // After a failure, memory that messages in flight may still access is leaked on purpose.
   if (std::uncaught_exceptions() > 0) return;
   held_.for_each([](const Entry& entry) {
-    log_message("memory not released at the end: {}, {} bytes, category {}", entry.owner, entry.size_bytes,
+    log_message("memory was never released: {}, {} bytes, category {}", entry.owner, entry.size_bytes,
                 name(entry.category));
   });
 }

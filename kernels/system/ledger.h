@@ -60,13 +60,13 @@ class Ledger {
   /// Removes an entry that hold() added. A second call for the same entry is logged and otherwise ignored.
   void let_go(EntryId entry) noexcept;
 
-  /// The maximum of held bytes. 0 means no limit.
+  /// Sets the maximum number of bytes that may be held. 0 means no limit.
   void set_limit_bytes(int64_t limit_bytes);
 
   int64_t held_bytes() const;
   int64_t held_peak_bytes() const;
   int64_t in_use_bytes() const;       // the current sum over categories
-  int64_t in_use_peak_bytes() const;  // the peak of that sum, which may be less than the sum of the peaks
+  int64_t in_use_peak_bytes() const;  // the maximum of in_use_bytes(), which may be less than the sum of peak()
   BytesByCategory current() const;
   BytesByCategory peak() const;
   void reset_peaks();

@@ -89,7 +89,8 @@ ThreadPool::~ThreadPool() = default;
 
 void ThreadPool::run(int64_t count, int64_t grain, void (*body)(void*, int64_t, int64_t), void* context) {
   const std::unique_lock lock(workers_->busy, std::try_to_lock);
-  if (!lock.owns_lock()) {  // another lane uses the threads; waiting for them would take longer than running alone
+  // If another lane uses the threads, waiting for them would take longer than running the loop on this thread.
+  if (!lock.owns_lock()) {
     body(context, 0, count);
     return;
   }

@@ -1,9 +1,10 @@
 #pragma once
 // Encodes and decodes whole blocks of 8-bit codes with AVX-512. Part of update_avx512.cpp.
 //
-// optim/update/dynamic_code.h describes the lines of a code, and computes the minimum or maximum of all lines. This
-// code computes only the lines that can be the result. The exponent selects them from tables of 16 entries in
-// registers. The operations on these lines are the same, so the bits are the same.
+// optim/update/dynamic_code.h converts a magnitude to its number, and back, by linear functions (CodeLine). It computes
+// all of them and takes their minimum or maximum. This header computes only the linear functions that can be the
+// result. A floating-point exponent selects them from tables of 16 entries in registers. The arithmetic of each linear
+// function is the same, so the results have the same bits.
 
 #include <immintrin.h>
 
@@ -52,9 +53,9 @@ struct EncodeTables {
   }
 };
 
-/// Decodes an 8-bit number by linear interpolation within its power of ten: value = slope * number + offset. All
-/// numbers of one power of ten have, after kCells - 1 is added, the same binary exponent when converted to float. The
-/// table index is the low four bits of the biased exponent: 15 for an exponent of 0, and e - 1 for an exponent of e.
+/// Decodes a number by linear interpolation within its decade: value = slope * number + offset. For all numbers of one
+/// decade, number + kCells - 1 has the same binary exponent as a float. The table index is the low four bits of the
+/// biased exponent: 15 for an exponent of 0, and e - 1 for an exponent of e.
 template <typename Magnitudes, int kCells>
 struct DecodeTables {
   alignas(64) float slope[16] = {};

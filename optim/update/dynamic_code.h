@@ -4,13 +4,14 @@
 // in bitsandbytes and torchao, so their tables also decode the codes of a checkpoint.
 //
 // Magnitudes are in seven decades, (10^(i-7), 10^(i-6)] for i = 0 to 6. Each decade is divided into equal cells, twice
-// as many as the decade below. The middles of all cells, and 0 and 1, are numbered in ascending order from 0. The
-// signed code has 1 cell in the lowest decade. Its code is 127 plus or minus the number, and -1 has no code. The
-// unsigned code has 2 cells in the lowest decade, and its code is the number.
+// as many as the decade below. The magnitudes that a code can represent are 0, the middle of each cell, and 1. They are
+// numbered in ascending order from 0. The signed code has 1 cell in the lowest decade. Its code is 127 plus or minus
+// the number, and -1 has no code. The unsigned code has 2 cells in the lowest decade, and its code is the number.
 //
 // The conversions use no tables. The number, as a function of the magnitude, is a line within each decade and another
-// line between two decades. The slopes decrease, so the function is the minimum of all lines. The value of a number is
-// the maximum of the inverse lines. Both functions vectorise and use only correctly rounded operations.
+// line between two decades. Except for the last line, the slopes decrease, so the function is the minimum of these
+// lines. The value of a number is the maximum of the inverse lines. Both functions vectorise and use only correctly
+// rounded operations.
 
 #include <algorithm>
 #include <cstdint>
@@ -48,28 +49,29 @@ struct CodeMagnitudes {
     for (int i = 0; i < (power < 0 ? -power : power); ++i) value *= 10.0;
     return power < 0 ? 1.0 / value : value;
   }
-  /// The number of the first cell of a decade.
+  /// The number that represents the middle of the first cell of a decade.
   static constexpr int first(int decade) { return kCells * ((1 << decade) - 1) + 1; }
-  /// The number of cells in a decade, and their width.
+  /// How many cells a decade has, and their width.
   static constexpr int cells(int decade) { return kCells << decade; }
   static constexpr double width(int decade) { return 0.9 * power_of_ten(decade - 6) / cells(decade); }
   /// The middle of cell k of a decade.
   static constexpr double middle(int decade, int k) { return power_of_ten(decade - 7) + (k + 0.5) * width(decade); }
 
-  /// The line with this slope through (x, y). It maps a magnitude x to the number y of a code.
+  /// The line that maps magnitudes to numbers, with this slope, through magnitude x and number y.
   static constexpr CodeLine number_line(double slope, double x, double y) {
     return {static_cast<float>(slope), static_cast<float>(y - slope * x)};
   }
   static constexpr CodeLine within(int decade) {
     return number_line(1.0 / width(decade), middle(decade, 0), first(decade));
   }
-  /// The linear interpolation between the last value of a decade and the first value of the next decade, or 1.
+  /// The line that maps magnitudes to numbers between the last cell of a decade and the first cell of the next decade.
+  /// After the last decade, it ends at magnitude 1.
   static constexpr CodeLine beyond(int decade) {
     const double from = middle(decade, cells(decade) - 1), to = decade + 1 < kDecades ? middle(decade + 1, 0) : 1.0;
     return number_line(1.0 / (to - from), to, first(decade + 1));
   }
   static constexpr CodeLine below_all() { return number_line(1.0 / middle(0, 0), 0.0, 0.0); }
-  /// A line of the magnitude as a function of the number.
+  /// The line that maps the numbers of a decade to magnitudes.
   static constexpr CodeLine value_line(int decade) {
     return {static_cast<float>(width(decade)), static_cast<float>(middle(decade, 0) - width(decade) * first(decade))};
   }
@@ -106,13 +108,13 @@ struct CodeMagnitudes {
     return value;
   }
 
-  /// The number of `magnitude`, in [0, 1], as a float: k for the value of number k, and interpolated between two
-  /// values.
+  /// Returns the number of `magnitude`, which is in [0, 1]. Interpolates the numbers for a magnitude that no number
+  /// represents.
   ALIQUOT_HOST_DEVICE static float place_of(float magnitude) {
     constexpr CodeLine line = kBelowAll<0>;
     return lesser(least_of<0>(magnitude, line.slope * magnitude + line.offset), static_cast<float>(kTop));
   }
-  /// The value of a number in [0, kTop].
+  /// Returns the magnitude that `number`, in [0, kTop], represents.
   ALIQUOT_HOST_DEVICE static float value_of(float number) { return lesser(greatest_of<0>(number, 0.0f), 1.0f); }
 };
 
@@ -159,11 +161,11 @@ ALIQUOT_HOST_DEVICE uint32_t magnitude_bits(float value) { return float_bits(val
 ALIQUOT_HOST_DEVICE float scale_of(uint32_t greatest_bits) {
   return greatest_bits < 0x00800000u ? 0.0f : float_from_bits(greatest_bits);
 }
-/// The factor that converts values to ratios.
+/// Returns the factor that converts values to ratios, which of() encodes.
 ALIQUOT_HOST_DEVICE float inverse_of(float scale) { return scale == 0.0f ? 0.0f : 1.0f / scale; }
 
-/// The rise for stochastic rounding of one state of an element: bits 16 * state to 16 * state + 15 of the element's
-/// word.
+/// Returns the argument `rise` of of() for stochastic rounding of state number `state` of an element: bits 16 * state
+/// to 16 * state + 15 of the element's random word, as a fraction in [0, 1).
 ALIQUOT_HOST_DEVICE float rise_of(uint32_t word, int state) {
   return static_cast<float>(static_cast<int32_t>((word >> (16 * state)) & 0xffffu)) * 0x1p-16f;
 }

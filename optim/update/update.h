@@ -49,7 +49,7 @@ struct UpdateArgs {
   int64_t count = 0;  // elements of the shard; no segment ends beyond it
 };
 
-/// The offset in bytes, within state tensor `state`, of the value for element `offset` of the shard, which is a
+/// The offset in bytes, within state tensor `state`, of the value for element `offset` of the shard. `offset` is a
 /// multiple of kBlockElements.
 int64_t state_offset_bytes(DType moments, int state, int64_t offset);
 

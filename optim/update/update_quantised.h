@@ -66,7 +66,7 @@ struct QuantisedStates {
   bool stochastic;
   alignas(64) float rises[2][kBlockElements];
 
-  // cppcheck-suppress uninitMemberVar ; end_block() or the constructor sets the rises
+  // cppcheck-suppress uninitMemberVar ; the constructor sets `rises`, the amounts that rounding adds
   explicit QuantisedStates(const UpdateRun& run)
       : key(run.key), global_offset(run.global_offset), stochastic(run.rounding == Rounding::kStochastic) {
     first.codes = static_cast<uint8_t*>(run.states[0]), first.scales = static_cast<float*>(run.states[1]);

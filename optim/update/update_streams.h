@@ -128,7 +128,7 @@ struct Bf16States {
   RandomKey key;
   int64_t global_offset;
   alignas(64) uint32_t noise[kBlockElements];
-  // cppcheck-suppress uninitMemberVar ; begin_block() sets the noise
+  // cppcheck-suppress uninitMemberVar ; begin_block() sets `noise`
   explicit Bf16States(const UpdateRun& run) : key(run.key), global_offset(run.global_offset) {
     for (int k = 0; k < kCount; ++k) data[k] = static_cast<uint16_t*>(run.states[k]);
   }

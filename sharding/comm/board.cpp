@@ -46,7 +46,7 @@ void AbortNotice::post(std::string_view why) noexcept {
   uint32_t expected = kNone;
   if (!state.compare_exchange_strong(expected, kBeingWritten)) {
     if (expected == kPosted || wait_until_posted(*this)) return;
-    // The process that was writing the reason has been killed: overwrite it.
+    // Another process began to write a reason, but was killed before it finished: overwrite that reason.
   }
   write_shared(reason, why);
   state.store(kPosted, std::memory_order_release);

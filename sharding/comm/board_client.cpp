@@ -75,7 +75,7 @@ void AllRanksArrived::check_same_operation(int rank) const {
   const uint64_t place = value % LaneBoard::kDescriptionDepth;
   const uint64_t packed = theirs.descriptions[place].load(std::memory_order_relaxed);
   if (packed == what.packed() && theirs.fingerprints[place].load(std::memory_order_relaxed) == what.fingerprint) return;
-  // The other rank cannot pass this collective, so its current label belongs to it.
+  // The other rank cannot pass this collective, so the label on its board is still the label of this collective.
   const std::string why = mismatch_text(
       {lane, value, options.group}, {options.global_rank(options.rank), what, label_text(label.what, label.step)},
       {options.global_rank(rank), OperationDescription::unpack(packed),

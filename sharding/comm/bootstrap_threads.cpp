@@ -76,7 +76,7 @@ class ThreadsBootstrapStore {
     return has_returned(rank);
   }
 
-  /// The purpose for which `rank` waits for `missing`, or "" if it does not wait for it.
+  /// The purpose for which `rank` waits for `missing`, or "" if `rank` does not wait for `missing`.
   std::string purpose_of_wait(int rank, int missing) const {
     const std::lock_guard lock(mutex_);
     return has_contributed_[rank] && !has_contributed_[missing] ? contributions_[rank].purpose : std::string();
@@ -127,7 +127,7 @@ class ThreadsBootstrapStore {
     if (find_abort(&why)) throw CommunicationError(why);
   }
 
-  /// Only the world's store records which ranks have returned.
+  /// Whether the body of the rank has returned. Only the store of the world records this.
   bool has_returned(int rank) const {
     if (parent_ == nullptr) return returned_[rank];
     const int rank_of_parent = parent_->rank_of(global_rank(rank));
@@ -143,7 +143,8 @@ class ThreadsBootstrapStore {
     for (int r = 0; r < rank_count(); ++r) {
       if (!has_contributed_[r] || contributions_[r].purpose == contributions_[rank].purpose) continue;
       record_abort(fmt::format(
-          "rank {} is at a rendezvous to {}, but rank {} to {}: all ranks must make the same calls in the same order",
+          "rank {} is at a rendezvous to {}, but rank {} is at a rendezvous to {}: all ranks must make the same calls "
+          "in the same order",
           global_rank(r), contributions_[r].purpose, global_rank(rank), contributions_[rank].purpose));
       throw CommunicationError(why_);
     }

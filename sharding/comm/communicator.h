@@ -114,8 +114,8 @@ class Communicator {
                                                      std::string_view owner) = 0;
 
   /// Returns a view of `whole` whose peers are the ranks of this group. `whole` belongs to the communicator from which
-  /// this one was split, and `ranks` are the numbers of the peers there. The view does not own memory, so `whole` must
-  /// outlive it. Collective.
+  /// this one was split. `ranks` are the peers' rank numbers in that communicator. The view does not own memory, so
+  /// `whole` must outlive it. Collective.
   virtual SymmetricBuffer attach(const SymmetricBuffer& whole, std::span<const int> ranks) { return whole.view(ranks); }
 
   /// Writes the `from` of all ranks, `part_bytes` each, to `to` in rank order. `to` must not overlap `from`.
@@ -125,7 +125,7 @@ class Communicator {
   virtual void reduce_scatter(Stream& stream, const ReduceScatter& what, Label label) = 0;
   /// Copies part p of rank r's `from` to part r of rank p's `to`.
   virtual void all_to_all(Stream& stream, SymmetricRange to, SymmetricRange from, int64_t part_bytes, Label label) = 0;
-  /// Sources are read and targets are written only after all ranks have arrived.
+  /// Performs the transfers. Reads sources and writes targets only after all ranks have arrived.
   virtual void transfer(Stream& stream, const Transfers& what, Label label) = 0;
   virtual void broadcast(Stream& stream, SymmetricRange range, int64_t size_bytes, int root, Label label) = 0;
   /// Reduces at most kSmallCount values in host memory (losses, norms, flags), in tree order.

@@ -135,11 +135,11 @@ std::string label_text(std::string_view what, int64_t step) {
 std::string group_text(std::string_view group) { return group.empty() ? "" : fmt::format(" of the {}", group); }
 
 std::string mismatch_text(const CollectiveNumber& number, const RankOperation& own, const RankOperation& theirs) {
-  const std::string here = own.what.text() + own.label, there = theirs.what.text() + theirs.label;
+  const std::string own_text = own.what.text() + own.label, their_text = theirs.what.text() + theirs.label;
   return fmt::format(
       "ranks disagree at collective #{} of the {} lane{}: rank {} is in {}, rank {} in {}{}; no data was exchanged",
-      number.sequence, name(number.lane), group_text(number.group), own.rank, here, theirs.rank, there,
-      here == there ? ", at a different offset in its buffer" : "");
+      number.sequence, name(number.lane), group_text(number.group), own.rank, own_text, theirs.rank, their_text,
+      own_text == their_text ? ", at a different offset in its buffer" : "");
 }
 
 }  // namespace aliquot

@@ -32,8 +32,9 @@ int64_t max_served_ranks(const std::map<int64_t, int64_t>& nodes) {
 
 }  // namespace
 
-/// If nodes add first (Topology::nodes_add_first()), a slot has one partial sum to send for each served rank, and one
-/// received from each node. Otherwise it has one piece from each rank of other nodes.
+/// If nodes add first (Topology::nodes_add_first()), a rank is the proxy for ranks of other nodes. A slot then holds
+/// one partial sum to send to each of these ranks, and one partial sum from each node. Otherwise a slot holds one piece
+/// from each rank of other nodes.
 int64_t reduce_staging_places(const Topology& topology) {
   if (topology.one_node() || topology.has_gpus()) return 0;
   const std::map<int64_t, int64_t> nodes = nodes_by_size(topology);

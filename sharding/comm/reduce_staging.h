@@ -9,8 +9,10 @@
 #pragma GCC visibility push(default)
 namespace aliquot {
 
-/// Size of the staging memory. A part is sent in pieces, and one piece is added while the next is received. The size
-/// depends only on the topology and the length of a part, so that all ranks agree and a plan can include it.
+/// Size of the staging memory. A part is sent in pieces. If there are several pieces, the memory has two slots. One
+/// piece is added in one slot while the next piece is received in the other slot. A slot has room for the data of
+/// several ranks. The size depends only on the topology and the length of a part, so that all ranks agree and a plan
+/// can include it.
 struct ReduceStaging {
   /// Maximum size of a rank's staging memory, for parts of any length. A rank exceeds it only if even pieces of one
   /// block need more memory.

@@ -42,12 +42,14 @@ struct SignalsOptions {
   double timeout_seconds = 600;
   std::vector<int> global_ranks{};  // the ranks' numbers in the world, for messages; empty: equal to the ranks
   std::string group{};              // name of the group, for messages; empty: the world
+
   // The functions below are optional. They are called after a rank has waited for some time.
+
   /// Returns whether an abort occurred that is not on the board, and stores its reason in `why`.
   std::function<bool(std::string* why)> aborted_elsewhere{};
   /// Returns whether the function of a rank has returned, so that the rank cannot arrive.
   std::function<bool(int rank)> has_returned{};
-  /// Bootstrap::awaited_by(). Called only on a rank's own thread.
+  /// Returns Bootstrap::awaited_by(rank). Called only on a rank's own thread.
   std::function<std::string(int rank)> awaited_by{};
 
   int global_rank(int of_rank) const { return global_ranks.empty() ? of_rank : global_ranks[of_rank]; }

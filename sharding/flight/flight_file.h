@@ -17,10 +17,12 @@ namespace aliquot {
 /// One collective or one rendezvous. Times are in seconds of the rank's steady clock. A negative time means that the
 /// event did not happen.
 struct FlightEntry {
-  uint64_t number = 0;         // collectives of this rank, counted from 1; rendezvous: collectives before it
+  /// The collectives of a rank are numbered from 1. A rendezvous has the number of the last collective before it, or 0.
+  uint64_t number = 0;
   int group = 0;               // index in FlightRecord::groups
   Lane lane = Lane::kCompute;  // unused for rendezvous
-  uint64_t sequence = 0;       // counted from 1 in each lane of the group; rendezvous: in the group
+  /// Collectives are counted from 1 in each lane of each group, and rendezvous in each group.
+  uint64_t sequence = 0;
   OperationDescription what = {};
   std::string unit;  // for rendezvous: the purpose, such as "save"
   int64_t step = -1;
@@ -57,14 +59,14 @@ struct FlightRecord {
   int rank = 0, rank_count = 1;
   std::string why;                          // the error message with which the rank ended
   std::string place;                        // what the rank's own thread was executing, if known
-  double written = 0;                       // when the record was written, on the clock of the entries
+  double written = 0;                       // when the record was written, in seconds of the rank's steady clock
   std::string written_utc;                  // the same time, such as "2026-11-22T03:00:12Z"; empty in version 1
   std::optional<FlightMesh> mesh;           // missing if no engine was made, and in older records
-  std::vector<std::vector<int>> groups;     // world ranks of each group, which contains this rank
-  std::vector<std::string> group_names;     // by group, see Communicator::split(); empty: no name
-  std::vector<FlightEntry> entries;         // at most kMaxFlightEntries, by increasing number
-  std::vector<FlightEntry> rendezvous;      // in order, at most kMaxFlightRendezvous
-  std::vector<FlightModelCode> model_code;  // in order, at most kMaxFlightModelCode
+  std::vector<std::vector<int>> groups;     // world ranks of each group to which this rank belongs
+  std::vector<std::string> group_names;     // name of each group, see Communicator::split(); empty: no name
+  std::vector<FlightEntry> entries;         // last collectives, by increasing number; at most kMaxFlightEntries
+  std::vector<FlightEntry> rendezvous;      // last rendezvous, the oldest first; at most kMaxFlightRendezvous
+  std::vector<FlightModelCode> model_code;  // last executions, the oldest first; at most kMaxFlightModelCode
   bool complete = true;                     // false: the file is truncated, and entries may be missing
 };
 

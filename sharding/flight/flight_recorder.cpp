@@ -22,7 +22,7 @@ int64_t now_nanoseconds() {
 
 double seconds(int64_t nanoseconds) { return nanoseconds == 0 ? -1 : static_cast<double>(nanoseconds) * 1e-9; }
 
-/// Returns the second elements, sorted by the first.
+/// Sorts the pairs by their numbers, and returns their items.
 template <typename Item>
 std::vector<Item> in_order(std::vector<std::pair<uint64_t, Item>> numbered) {
   std::ranges::sort(numbered, {}, &std::pair<uint64_t, Item>::first);
@@ -126,7 +126,8 @@ void FlightRecorder::end_rendezvous(uint64_t number) noexcept {
 
 void FlightRecorder::begin_model_code(std::string_view verb, Label unit, int32_t micro_batch) noexcept {
   const uint64_t number = model_code_count_.load(std::memory_order_relaxed) + 1;
-  std::array<char, sizeof(SharedText)> what{};  // joined here, because recording does not allocate
+  // Joins the verb and the unit's name in an array on the stack, because recording must not allocate.
+  std::array<char, sizeof(SharedText)> what{};
   std::size_t length = verb.copy(what.data(), what.size() - 1);
   what[length++] = ' ';
   length += unit.what.copy(what.data() + length, what.size() - length);
@@ -257,7 +258,7 @@ void FlightRecorder::write_file(const std::string& text) const {
     File file = directory.create(temporary_name);
     file.write(std::as_bytes(std::span(text)), 0);
     file.close();
-    directory.remove(name);  // left by a previous run
+    directory.remove(name);  // a previous run may have left this file
     directory.rename(temporary_name, name);
   } catch (...) {
     directory.remove(temporary_name);  // an incomplete file has no use, and the disk may be full

@@ -71,13 +71,15 @@ class FlightRecorder {
     std::atomic<int> group{0};
     std::atomic<Lane> lane{Lane::kCompute};
     std::atomic<uint64_t> sequence{0}, what{0};
-    std::atomic<int64_t> step{-1}, issued{0}, begun{0}, ended{0};  // nanoseconds; 0: has not happened
+    std::atomic<int64_t> step{-1};
+    std::atomic<int64_t> issued{0}, begun{0}, ended{0};  // times in nanoseconds; 0: has not happened
     SharedText unit{};
   };
   struct ModelCodeSlot {
-    std::atomic<uint64_t> number{0};  // from 1; 0 while the slot changes
+    std::atomic<uint64_t> number{0};  // executions are numbered from 1; 0 while the slot changes
     std::atomic<int32_t> micro_batch{0};
-    std::atomic<int64_t> step{-1}, begun{0}, ended{0};  // nanoseconds; 0: has not happened
+    std::atomic<int64_t> step{-1};
+    std::atomic<int64_t> begun{0}, ended{0};  // times in nanoseconds; 0: has not happened
     SharedText what{};
   };
   Slot& slot(uint64_t number) { return slots_[number % kDepth]; }

@@ -14,7 +14,7 @@ namespace aliquot {
 /// A memory range that all ranks of a node have mapped. The destructor unmaps it.
 struct NodeMapping : SymmetricBuffer::Backing {
   std::byte* writable = nullptr;
-  const std::byte* readable = nullptr;  // the same memory; mapped read-only if possible
+  const std::byte* readable = nullptr;  // the same memory as at `writable`; mapped read-only if possible
   int64_t size_bytes = 0;
 };
 

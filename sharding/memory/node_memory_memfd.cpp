@@ -143,7 +143,7 @@ class MemfdNodeMemory final : public NodeMemory {
 
   std::string_view describe() const override { return "memfd"; }
 
-  /// Like map(), but if it fails on any rank, it returns null on all ranks and sets `problem` to the same text.
+  /// Like map(), but if the mapping fails on any rank, all ranks return null and set `problem` to the same text.
   std::unique_ptr<NodeMapping> try_map(int64_t size_bytes, std::string* problem) {
     const std::size_t mapped_bytes = round_to_pages(size_bytes);
     const bool first = bootstrap_.rank() == 0;

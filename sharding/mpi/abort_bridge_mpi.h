@@ -1,5 +1,5 @@
 #pragma once
-// Forwards aborts between the boards of a node and other nodes.
+// Forwards aborts between nodes. The ranks of one node announce aborts on boards in shared memory.
 
 #include <condition_variable>
 #include <memory>

@@ -52,7 +52,7 @@ void MpiLane::poll(MpiRequests& messages, const Collective& collective, Describe
   for (MpiBackoff backoff; !done(messages); backoff.pause()) {
     if (!backoff.slow_checks_due()) continue;
     if (work_cancelled()) {
-      mark_mpi_failed();  // because these messages are abandoned
+      mark_mpi_failed();  // the stream is being destroyed, so messages in flight are abandoned
       throw WorkCancelled{};
     }
     options_.aborts->throw_if_posted();

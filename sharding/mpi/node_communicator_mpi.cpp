@@ -14,8 +14,8 @@
 namespace aliquot {
 namespace {
 
-// If a rank of another node is missing, only a rank that waits for that node can name it. Ranks that wait for a rank of
-// their own node time out this much later, so that the rank with the name reports first.
+// If a rank of another node is missing, only a rank that waits for that node can name it. So that this rank reports
+// first, ranks that wait for a rank of their own node time out this much later.
 constexpr double kGraceSeconds = 0.5;
 
 // Owns a buffer in the node's memory. After a failure the memory is leaked, because messages may still arrive in it.
@@ -282,7 +282,7 @@ void NodeCommunicator::all_reduce(Stream& stream, std::span<double> values, Redu
   worker.run([values, all, count, reduction, ranks = rank_count()] {
     reduce_in_tree(values, ranks, reduction, [&](int r) { return all + r * count; });
   });
-  arrive_and_wait_on_node(stream, collective);  // all ranks have read the table, so it can be reused
+  arrive_and_wait_on_node(stream, collective);  // the next all-reduce may overwrite values that all ranks have read
 }
 
 double* NodeCommunicator::all_reduce_operands(Lane lane) const {

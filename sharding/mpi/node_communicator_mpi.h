@@ -61,7 +61,7 @@ class NodeCommunicator final : public Communicator {
     bool busy() const { return lane.busy() || !messages.empty() || reducer.busy(); }
     MpiLane lane;
     MpiRequests messages;
-    uint64_t issued_count = 0, phase_count = 0;  // counts collectives, and the node synchronizations in them
+    uint64_t issued_count = 0, phase_count = 0;  // numbers of collectives, and of arrive_and_wait_on_node() calls
     NodeReducer reducer;
     Transfers transfers;  // arguments of the running transfer
   };
@@ -98,7 +98,7 @@ class NodeCommunicator final : public Communicator {
   std::unique_ptr<AbortBridge> bridge_;
   std::array<std::unique_ptr<LaneState>, kLaneCount> lane_states_;
   std::unique_ptr<NodeMapping> all_reduce_table_;  // for each lane, the values of all ranks; shared by the node
-  std::optional<Booking> booked_memory_;           // this rank's part of the table and of the boards
+  std::optional<Booking> booked_memory_;           // counts this rank's part of all_reduce_table_ and of the boards
 };
 
 }  // namespace aliquot

@@ -41,7 +41,7 @@ class NodeReducer {
     std::vector<const std::byte*> sources;  // operands of the final sum
   };
   struct Piece {
-    int64_t begin = 0, count = 0;  // elements of a part
+    int64_t begin = 0, count = 0;  // a piece has elements [begin, begin + count) of each part
   };
 
   void start(Slot& slot, Piece piece);

@@ -176,7 +176,8 @@ class NcclCommunicator final : public Communicator {
                                             handle_->get(), cuda_stream(stream)),
                           call.text());
     if (what.factor == 1.0f && what.block_squares == nullptr) return;
-    const auto* sum = static_cast<const std::byte*>(what.to);  // sum_tree() reads `bases` before it returns
+    // The pointer may be a local variable, because sum_tree() of a GPU reads `bases` before it returns.
+    const auto* sum = static_cast<const std::byte*>(what.to);
     device_.kernels().sum_tree(stream, {.bases = {&sum, 1},
                                         .to = what.to,
                                         .count = what.part_count,

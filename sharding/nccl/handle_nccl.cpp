@@ -111,7 +111,7 @@ void NcclHandle::await_result(ncclResult_t result, std::string_view place) {
                  if (peers_->aborted(&why)) fail(why);
                  if (waited.seconds() < options_.timeout_seconds) return;
                  fail(fmt::format(
-                     "rank {} waited {:g} s in {}: NCCL has not reached all other ranks, and does not report which",
+                     "rank {} waited {:g} s in {}: NCCL has not reached all ranks, and does not name the missing ranks",
                      peers_->global_rank(), options_.timeout_seconds, place));
                });
   }

@@ -22,8 +22,8 @@ class HostAllReduce {
   void gather(Stream& stream, int64_t count, const CollectiveCall& call);
 
   NcclHandle& handle_;
-  // Each has space for the values of all ranks, for each lane. In the pinned memory, a copy of this rank's values
-  // precedes them.
+  // Both buffers have space for the values of all ranks, for each lane. In the pinned memory, a copy of this rank's
+  // values precedes the values of all ranks.
   PinnedMemory pinned_;
   GpuMemory gpu_;
 };

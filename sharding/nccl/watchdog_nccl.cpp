@@ -26,7 +26,9 @@ void NcclWatchdog::begin(CudaStream& stream, const CollectiveCall& call) {
 void NcclWatchdog::end(CudaStream& stream) {
   PendingRing& lane = of(stream);
   stream.record(lane.ring[(lane.oldest + lane.count) % kCapacity]->after);
-  ++lane.count;  // not in begin(), because `after` was then still a passed event of the slot's previous use
+  // begin() must not count the collective yet: until record() above, `after` can be an event of an earlier collective
+  // that has passed.
+  ++lane.count;
 }
 
 void NcclWatchdog::poll() {

@@ -83,7 +83,8 @@ TEST(Umbrella, AccessOutsideAScopeFaultsWithTheParameterName) {
 
 TEST(Umbrella, AScopeOutOfOrderNamesBothUnits) {
   aliquot::World::threads(1, [](aliquot::World& world) {
-    float *value = nullptr, *gradient = nullptr;  // Both units may share them: their scopes are never open together.
+    // Both units may share these pointers, because their scopes are never open at the same time.
+    float *value = nullptr, *gradient = nullptr;
     aliquot::Engine engine(world, {});
     engine.add_unit("a").add("w", {1}, &value, &gradient);
     engine.add_unit("b").add("w", {1}, &value, &gradient);

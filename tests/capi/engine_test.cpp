@@ -78,7 +78,7 @@ struct Rank {
   }
 };
 
-/// Runs `body` on several ranks, each with a declared engine.
+/// Runs `body` on `count` ranks. Each rank has an engine with the units of its Chain.
 void on_ranks(int count, const std::function<void(Rank&)>& body,
               std::vector<std::pair<const char*, const char*>> set = {}) {
   aliquot_options* options = nullptr;
@@ -163,7 +163,7 @@ std::vector<double> train_with_next(int stages) {
   return results;
 }
 
-TEST(Capi, PipelinesRunThroughNext) {
+TEST(Capi, PipelinesTrainWithAliquotNext) {
   const std::vector<double> alone = train_with_next(1);
   ASSERT_EQ(alone.size(), 4u);
   EXPECT_EQ(train_with_next(2), alone);
@@ -274,7 +274,7 @@ TEST(Capi, EngineAllocatesActivationsAndRecomputesThem) {
   on_ranks(2, body, {{"recompute", "block"}});
 }
 
-TEST(Capi, EvaluatesSeveralUnitsInOneUseAndPassesOverUses) {
+TEST(Capi, EvaluatesSeveralUnitsInOneUseAndSkipsUses) {
   on_ranks(2, [](Rank& rank) {
     const int counts[] = {2, 1}, units[] = {0, 1, 2};
     EXPECT_USAGE(aliquot_declare_order(rank.engine, 2, counts, std::array{0, 1, 7}.data()), "invalid unit number 7");
@@ -504,7 +504,7 @@ TEST(Capi, RejectsOpeningASecondUnit) {
     ASSERT_DONE(aliquot_forward(rank.engine, 0));
     EXPECT_USAGE(aliquot_forward(rank.engine, 1), "the scope of unit layer.0 is still open");
     rank.chain.inputs[0] = 1;
-    rank.chain.forward(0);  // unit 0 is still open
+    rank.chain.forward(0);  // the rejected call did not close unit 0
     EXPECT_EQ(rank.chain.inputs[1], 1.0f);
     ASSERT_DONE(aliquot_close(rank.engine));
   });

@@ -166,7 +166,7 @@ TEST_F(Background, ACopyThatFailsOnOneRankFailsTheSaveOnAll) {
     } catch (const FaultError& error) {
       EXPECT_STREQ(error.what(), "rank 1: the device is lost");
     }
-    // A state that is larger than the snapshot on one rank also fails the save on all ranks, with UsageError.
+    // If the state of one rank does not fit in its snapshot memory, the save fails with UsageError on all ranks.
     std::vector<std::byte> more(1 << 20);
     state = shard.state();
     if (communicator.rank() == 0) {

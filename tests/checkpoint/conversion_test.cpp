@@ -99,7 +99,7 @@ TEST_P(Conversion, ToANarrowerDtypeRoundsWithAllowRounding) {
 INSTANTIATE_TEST_SUITE_P(Modes, Conversion,
                          ::testing::Combine(::testing::Values(1, 3), ::testing::Bool(), ::testing::Bool()));
 
-TEST(ConversionRejected, IfItWouldRoundWithoutPermissionOrIsUnsupported) {
+TEST(LoadConversion, RejectsRoundingWithoutPermissionAndUnsupportedPairs) {
   const std::vector<std::tuple<DType, DType, bool>> cases{{DType::kFloat32, DType::kBFloat16, false},
                                                           {DType::kBFloat16, DType::kFloat16, false},
                                                           {DType::kInt16, DType::kFloat32, true},

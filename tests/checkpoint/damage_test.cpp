@@ -183,15 +183,15 @@ TEST(Damage, MissingFilesAndLinksDirectoriesAndPipesAreRejected) {
     for (const char* name : {"state.h5", "manifest.json"}) {
       const auto away = path.parent_path() / "away";
       std::filesystem::rename(path / name, away);
-      EXPECT_TRUE(loader.rejects(path)) << name << " absent";
+      EXPECT_TRUE(loader.rejects(path)) << name << " is absent";
       std::filesystem::create_symlink(away, path / name);
-      EXPECT_TRUE(loader.rejects(path)) << name << " a link";
+      EXPECT_TRUE(loader.rejects(path)) << name << " is a link";
       std::filesystem::remove(path / name);
       std::filesystem::create_directory(path / name);
-      EXPECT_TRUE(loader.rejects(path)) << name << " a directory";
+      EXPECT_TRUE(loader.rejects(path)) << name << " is a directory";
       std::filesystem::remove(path / name);
       ASSERT_EQ(::mkfifo((path / name).c_str(), 0600), 0);
-      EXPECT_TRUE(loader.rejects(path)) << name << " a pipe";
+      EXPECT_TRUE(loader.rejects(path)) << name << " is a pipe";
       std::filesystem::remove(path / name);
       std::filesystem::rename(away, path / name);
     }

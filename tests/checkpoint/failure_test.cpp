@@ -29,8 +29,8 @@ constexpr int kRanks = 2;
 
 struct Scenario {
   const char* name;
-  int64_t step;    // the step to save; step 90 exists already
-  int keep_count;  // 0 keeps all
+  int64_t step;    // the step to save; a checkpoint of step 90 exists already
+  int keep_count;  // 0 keeps all checkpoints
 };
 
 constexpr Scenario kAddingStep{"save of a new step", 100, 0};
@@ -38,8 +38,8 @@ constexpr Scenario kReplacing{"save that replaces its step", 90, 0};
 constexpr Scenario kPruning{"save that prunes the old step", 100, 1};
 
 struct Outcome {
-  std::vector<std::string> failures;  // of each rank
-  std::vector<std::string> warnings;  // of rank 0
+  std::vector<std::string> failures;  // the error message of each rank, or ""
+  std::vector<std::string> warnings;  // the warnings that save() returns on rank 0
   std::array<std::array<int, test::kSystemCallCount>, kRanks> counts{};
 };
 
@@ -171,9 +171,9 @@ void run_all(const Scenario& scenario) {
   EXPECT_EQ(tally.pruned > 0, scenario.keep_count > 0);
 }
 
-TEST(Failure, EveryCallOfASaveOfANewStep) { run_all(kAddingStep); }
-TEST(Failure, EveryCallOfASaveThatReplacesItsStep) { run_all(kReplacing); }
-TEST(Failure, EveryCallOfASaveThatPrunes) { run_all(kPruning); }
+TEST(Failure, ASaveOfANewStepHandlesAFailureOfEachCall) { run_all(kAddingStep); }
+TEST(Failure, AReplacingSaveHandlesAFailureOfEachCall) { run_all(kReplacing); }
+TEST(Failure, APruningSaveHandlesAFailureOfEachCall) { run_all(kPruning); }
 
 TEST(Failure, AFailedReadInALoadThrowsTheSameErrorOnAllRanks) {
   TemporaryDirectory directory;
@@ -291,7 +291,7 @@ TEST(Failure, AReadPastTheEndOfAFileNamesTheFile) {
   std::array<std::byte, 8> bytes{};
   try {
     file.read(bytes, 0);
-    FAIL() << "read 8 bytes of a file of 5";
+    FAIL() << "read() returned 8 bytes of a file of 5 bytes";
   } catch (const FaultError& error) {
     EXPECT_NE(std::string(error.what()).find("short: unexpected end of file at byte 5"), std::string::npos)
         << error.what();

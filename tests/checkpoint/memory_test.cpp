@@ -104,7 +104,7 @@ class Memory : public ::testing::Test {
   test::TemporaryDirectory directory_;
 };
 
-TEST_F(Memory, OfASaveAndALoadIsBoundedByTheStagingBuffers) {
+TEST_F(Memory, ASaveAndALoadUseOnlyTheStagingBuffers) {
   const auto failures = test::on_ranks(kRanks, [&](Communicator& ranks) {
     LargeState large(ranks.rank(), DType::kFloat32, false);
     EXPECT_LE(growth(ranks, [&] { save(large.state(), ranks, directory_.path()); }), kMaxBytes);

@@ -29,7 +29,7 @@ constexpr const char* kFolder = "runs/a";  // two directories that the first sav
 
 struct Save {
   int64_t step;
-  uint64_t seed;  // of the contents
+  uint64_t seed;  // determines the contents of the saved tensors
 };
 
 /// Runs the saves in sequence on two ranks and returns their calls to the file system.
@@ -72,7 +72,8 @@ uint64_t seed_of(const CheckpointReader& reader) {
   return 0;
 }
 
-/// Restores the disk and lists the checkpoints that a restart finds: the seed of each by step, or 0 for an invalid one.
+/// Restores the disk. Returns the step and seed of each checkpoint that a restart finds. The seed is 0 if the
+/// checkpoint is invalid.
 std::map<int64_t, uint64_t> recover(const Disk& disk) {
   test::TemporaryDirectory directory(std::filesystem::exists("/dev/shm") ? "/dev/shm"
                                                                          : std::filesystem::temp_directory_path());

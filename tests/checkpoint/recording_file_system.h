@@ -39,7 +39,7 @@ struct Disk {
   std::string fingerprint() const;
 };
 
-/// The calls of several ranks on everything in one directory, in order. Thread-safe.
+/// Records the order of the calls that several ranks make on the files in one directory. Thread-safe.
 class DiskLog {
  public:
   explicit DiskLog(const std::filesystem::path& root);
@@ -51,12 +51,12 @@ class DiskLog {
   friend class RecordingFileSystem;
   void add(DiskCall call);
   int new_node(uint64_t real, bool is_directory);
-  int find_node(uint64_t real) const;  // -1 if it is not in the log
+  int find_node(uint64_t real) const;  // -1 if no node has the inode number `real`
 
   std::mutex mutex_;  // held during each call, so that the recorded order is the real one
   std::vector<DiskCall> calls_;
   Disk disk_;
-  std::map<uint64_t, int> nodes_;  // by inode number
+  std::map<uint64_t, int> nodes_;  // node numbers by inode number
   int node_count_ = 0;
 };
 
@@ -81,7 +81,7 @@ class RecordingFileSystem final : public FileSystem {
 
   DiskLog& log_;
   int rank_;
-  std::map<int, int> nodes_;  // by file descriptor
+  std::map<int, int> nodes_;  // the inode number of each open file descriptor
 };
 
 enum class WriteOutcome { kLost, kWritten, kTorn };  // kTorn: only the first half of a write reached the disk

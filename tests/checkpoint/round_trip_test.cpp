@@ -113,7 +113,7 @@ TEST(RoundTrip, ASaveLeavesNoOtherFilesAndNoOpenDescriptors) {
   EXPECT_EQ(names, (std::set<std::string>{"step-00000100", "state.h5", "manifest.json"}));
 }
 
-TEST(RoundTrip, AStateWithScalarsAndNoTensors) {
+TEST(RoundTrip, AStateWithScalarsAndNoTensorsIsSavedAndLoaded) {
   TemporaryDirectory directory;
   save_from(2, directory.path(), Partition::kBlocks, {}, {});
   load_on(3, directory.path() / "step-00000100", Partition::kBlocks, {});

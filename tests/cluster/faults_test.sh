@@ -4,7 +4,7 @@
 source "$(dirname "$0")/nodes.sh"
 ranks=$1
 
-# By default Open MPI notices a lost node only after 300 + 9 x 20 s, and mpirun does not end before.
+# By default Open MPI notices a lost node only after 300 + 9 x 20 s, and mpirun does not end earlier.
 keepalive=(OMPI_MCA_oob_tcp_keepalive_time=1 OMPI_MCA_oob_tcp_keepalive_intvl=1 OMPI_MCA_oob_tcp_keepalive_probes=2)
 
 # stamped: prefixes each line with the second in which it arrived.
@@ -14,7 +14,7 @@ stamped() {
 }
 
 # ends FAULT RANKS_PER_NODE DEADLINE REGEX: checks that the job fails within 15 s of the fault with a message that
-# matches, and that 1 s later no rank runs on any node. The time before the fault does not count.
+# matches REGEX, and that 1 s later no rank runs on any node.
 ends() {
   local log=$scratch/log fault_at ended_at
   # All processes are visible on every node.

@@ -16,5 +16,5 @@ complain() {
   failures=$((failures + 1))
 }
 
-# says FILE REGEX: checks that a line of the file matches.
+# says FILE REGEX: checks that a line of the file matches REGEX.
 says() { grep -Eq -- "$2" "$1" || complain "no line matches: $2" "$1"; }

@@ -67,7 +67,8 @@ class Blocks {
     return spec;
   }
 
-  /// Sets the input that later recomputes and backwards read. Enqueued like them.
+  /// Sets the input that recompute and backward read for block 0. Runs on the compute stream, so it affects only work
+  /// that is enqueued later.
   void select_sample(Engine& engine, double sample) {
     engine.compute_stream().run([this, sample] { sample_ = sample; });
   }

@@ -19,8 +19,8 @@ struct Trained {
   friend bool operator==(const Trained&, const Trained&) = default;
 };
 
-/// Runs one step through Engine::next(), and expects the passes of this stage in the order of the plan. All ranks with
-/// the same data coordinate must use the same samples.
+/// Runs one step through Engine::next(), and expects the passes of this pipeline stage in the order of the plan. All
+/// ranks with the same data coordinate must use the same samples.
 inline void run_step(EngineWithBlocks& setup, double first_sample) {
   auto& [blocks, engine] = setup;
   const auto& stage = engine.plan().stage;
@@ -47,7 +47,7 @@ inline void run_step(EngineWithBlocks& setup, double first_sample) {
 }
 
 /// Trains three steps on `data_ranks` ranks per pipeline stage. Returns the results of the first rank of the last
-/// stage. Expects that the ledger of every rank equals the account.
+/// pipeline stage. Expects that the measured peak memory of every rank equals the planned peak.
 inline Trained train_by_passes(int data_ranks, const EngineOptions& options, const WorldOptions& world_options = kHosts,
                                bool tied = false) {
   Trained trained;

@@ -135,8 +135,8 @@ TEST(Muon, ReplicasDoNotChangeResults) {
 }
 
 /// Trains six units, each with one bias and one matrix of the same shape. The matrices form several groups, and two
-/// groups are in progress at a time. All ranks compute the same gradients. If their number is a power of two, the
-/// result is therefore bitwise identical to the result on one rank.
+/// groups are in progress at a time. All ranks compute the same gradients. If the number of ranks is a power of two,
+/// the result is therefore bitwise identical to the result on one rank.
 std::vector<float> train_squares(World& world, EngineOptions options) {
   constexpr int kUnits = 6, kSteps = 3;
   constexpr int64_t kSide = 48;

@@ -94,8 +94,8 @@ TEST(PassOrderTraining, ActivationsAreThoseOfTheMicroBatchesInFlight) {
           int64_t most = 0;
           for (const BytesByCategory& bytes : account_of_order.at)
             most = std::max(most, bytes[static_cast<std::size_t>(Category::kActivations)]);
-          // The peak is at the backward of the last use, when all of these activations exist. It also needs scratch and
-          // the gradient of its input.
+          // Memory peaks in the backward of the last use, when the activations of all micro-batches in flight exist.
+          // This backward also needs scratch and the gradient of its input.
           EXPECT_EQ(most, max_in_flight(order.front()) * per_micro_batch + kKeptBytes + kStreamBytes) << text(order);
         },
         kHosts);
@@ -138,7 +138,7 @@ TEST(PassOrderTraining, ScopesFollowTheSameOrder) {
       kHosts);
 }
 
-TEST(PassOrderTraining, AnExceptionInOpenWorkAbandonsTheStep) {
+TEST(PassOrderTraining, AnExceptionInAUseAbandonsTheStep) {
   World::threads(
       1,
       [&](World& world) {

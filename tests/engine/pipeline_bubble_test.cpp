@@ -80,7 +80,7 @@ IdleShares idle_shares(const EngineOptions& options) {
   return shares;
 }
 
-TEST(PipelineBubble, IsThatOfTheFormulaAndOfTheSimulator) {
+TEST(PipelineBubble, MatchesTheFormulaAndTheSimulator) {
   for (const auto schedule : {PipelineSchedule::k1F1B, PipelineSchedule::kGpipe}) {
     for (const int stages : {2, 4}) {
       for (const int micro_batches : {4, 8}) {

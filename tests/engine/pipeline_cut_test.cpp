@@ -97,7 +97,7 @@ TEST(PipelineCut, AnExpensiveHeadGetsFewerBlocks) {
   EXPECT_EQ(cut_pipeline({.uses = uses, .in_flight = {2, 1}}), (PipelineCut{8, 4}));
 }
 
-TEST(PipelineCut, AStagePerUse) {
+TEST(PipelineCut, EachStageNeedsAtLeastOneUse) {
   const std::vector<UseLoad> uses(3, {.seconds = 1});
   EXPECT_EQ(cut_pipeline({.uses = uses, .in_flight = {1, 1, 1}}), (PipelineCut{1, 1, 1}));
   EXPECT_EQ(test::usage_error_message([&] {

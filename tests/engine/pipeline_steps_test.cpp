@@ -1,5 +1,5 @@
-// Steps of pipelines that one rank abandons, skipped uses, evaluations between steps, and frozen parameters. Results
-// equal those of one pipeline stage.
+// Tests abandoned steps, skipped uses, evaluations between steps, and frozen parameters on pipelines. Results equal
+// those on one pipeline stage.
 #include <chrono>
 #include <cstring>
 #include <gtest/gtest.h>
@@ -14,7 +14,8 @@ namespace {
 
 using namespace testing_model;
 
-/// Calls `with` for pipelines of 2 and 4 stages with both schedules, for the model with and without tied ends.
+/// Calls `with` for pipelines of 2 and 4 stages with both schedules. In tied models, the first and the last use share a
+/// unit.
 template <typename With>
 void for_pipelines(const EngineOptions& options, const With& with) {
   for (const bool tied : {false, true}) {
@@ -217,7 +218,7 @@ Trained train_with_changes(int data_ranks, const EngineOptions& options, bool ti
   return trained;
 }
 
-TEST(PipelineSteps, EvaluationsAndFrozenUnitsDoNotChangeWithThePipeline) {
+TEST(PipelineSteps, EvaluationsAndFrozenUnitsGiveTheSameResultsWithAPipeline) {
   const EngineOptions all[] = {{.zero_stage = 0},
                                {.zero_stage = 2, .optimizer = AdamW8bit{}},
                                {.zero_stage = 3, .gather = GatherMode::kCopy, .optimizer = Muon{}},

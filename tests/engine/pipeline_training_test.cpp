@@ -148,7 +148,8 @@ TEST(PipelineTraining, GatherForSetsTheNumberOfGathers) {
   EXPECT_LE(gathers.front(), 2 * kMicroBatches * kUnits);
 }
 
-/// A stage within one node views shards, and a stage that spans nodes gathers copies.
+/// The ranks of a pipeline stage within one node read shards in place. A pipeline stage that spans nodes gathers copies
+/// of the shards.
 TEST(PipelineTraining, StagesMaySpanDifferentNumbersOfNodes) {
   const EngineOptions options{.zero_stage = 3, .accumulate = 4};
   for (const bool tied : {false, true}) {
@@ -160,7 +161,7 @@ TEST(PipelineTraining, StagesMaySpanDifferentNumbersOfNodes) {
   }
 }
 
-/// Parameters stay on their stage, also if the budget chooses the cut.
+/// Freezing moves no unit to another pipeline stage, even if the memory budget determines the cut.
 TEST(PipelineTraining, FreezingBetweenStepsDoesNotChangeResults) {
   const auto train = [](int stages, int64_t budget_bytes) {
     std::vector<float> parameters;

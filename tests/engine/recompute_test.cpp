@@ -13,7 +13,8 @@ namespace {
 
 using namespace testing_model;
 
-/// Trains three steps and returns the results of rank 0. Expects that the ledger of every rank equals the account.
+/// Trains three steps and returns the results of rank 0. Expects that the measured peak memory of every rank equals the
+/// planned peak.
 Trained train(int ranks, const EngineOptions& options, const WorldOptions& world_options = kHosts) {
   Trained trained;
   World::threads(

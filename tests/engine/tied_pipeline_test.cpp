@@ -23,12 +23,12 @@ void for_pipelines(const EngineOptions& options, const With& with) {
   for (const int stages : {2, 3, 4}) for_schedules(options, stages, true, with);
 }
 
-/// If each micro-batch is reduced, the order of additions is that of training without a pipeline. The gradients of both
-/// uses are added within each micro-batch.
+/// If the gradients of each micro-batch are reduced, they are added in the same order as without a pipeline. The
+/// gradients of both uses are added within each micro-batch.
 TEST(TiedPipeline, DoesNotChangeResultsIfMicroBatchesAreAddedInTheShard) { EXPECT_EQ(expect_one_result(true), 192); }
 
-/// If micro-batches are added in the full gradients, those of the first use are added after those of the last use. The
-/// result is the same for all pipelines, but may differ in its last bits from the result without a pipeline.
+/// If full gradients are accumulated, all gradients of the last use are added before those of the first use. The result
+/// is the same for all pipelines, but may differ in its last bits from the result without a pipeline.
 TEST(TiedPipeline, GivesOneResultForAllPipelinesIfMicroBatchesAreAddedInFullGradients) {
   for (const int zero_stage : {0, 1, 2, 3}) {
     const EngineOptions options{.zero_stage = zero_stage, .accumulate = 5, .accumulate_into = AccumulateInto::kFull};
@@ -124,7 +124,7 @@ TEST(TiedPipeline, OnlyTheLastStageHoldsTheSharedUnit) {
   }
 }
 
-TEST(TiedPipeline, EvaluationRunsBothEnds) {
+TEST(TiedPipeline, EvaluationRunsTheFirstAndTheLastUse) {
   World::threads(
       2,
       [&](World& world) {

@@ -181,7 +181,7 @@ TEST(ModuleUse, ExceptionInForwardOrBackwardSkipsOnlyThatStep) {
       try {
         const Pass pass = engine.micro_batch();
         torch::Tensor x = values({3, 4});
-        if (own && where == Where::kFirstCall) x = values({3, 5});  // wrong number of inputs
+        if (own && where == Where::kFirstCall) x = values({3, 5});  // wrong number of input features
         if (own && where == Where::kBetweenCalls) {
           call(module.a, x);
           throw std::runtime_error("a bad sample");

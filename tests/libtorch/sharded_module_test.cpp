@@ -18,7 +18,7 @@ using namespace testing_torch;
 
 constexpr int kSteps = 4, kSequences = 12;  // kSequences is the size of the global batch
 
-const std::string kTied = "head.weight";  // shares wte.weight; the engine lists it under that name only
+const std::string kTied = "head.weight";  // the same tensor as wte.weight, the only name that the engine lists
 
 struct Trained {
   std::vector<double> losses;

@@ -75,7 +75,8 @@ struct Gpt : torch::nn::Module {
   }
 
   torch::Tensor forward(const torch::Tensor& ids) {
-    torch::Tensor x = call(tokens, ids);  // one call per statement, because C++ does not define the order within one
+    // One call per statement, because C++ does not define the order of calls within a statement.
+    torch::Tensor x = call(tokens, ids);
     x = x + call(positions, torch::arange(ids.size(1)).expand_as(ids));
     for (const auto& block : *blocks) x = call(*block->as<Block>(), x);
     return call(head, call(last, x));

@@ -82,7 +82,7 @@ Optimizer make_custom(std::string name) {
   return custom_optimizer<R>(std::move(name), 0.01, [](double lr, int64_t) { return R{static_cast<float>(lr)}; });
 }
 
-TEST(CustomRule, ACopyOfAdamWGivesTheBitsOfTheBuiltIn) {
+TEST(CustomRule, ACopyOfAdamWGivesTheBitsOfTheBuiltInRule) {
   const auto segments = segments_of({1, 256, 255, 0, 257, 3000, 17, 20000});
   for (const Isa isa : available_isas()) {
     for (const MasterForm form : kMasterForms) {

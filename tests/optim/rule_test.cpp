@@ -110,7 +110,7 @@ TEST(Rule, FirstStepsMatchValuesComputedByHand) {
   EXPECT_EQ(lion.update(1.0f, 0.0f, buffer + 1), 1.0f);  // a gradient of zero has no sign
 }
 
-TEST(Rule, FloatOptionsMeanTheirShortestDecimals) {
+TEST(Rule, FloatOptionsAreReadAsTheirShortestDecimals) {
   EXPECT_EQ(decimal(0.999f), 0.999);
   EXPECT_EQ(decimal(3e-4f), 3e-4);
   EXPECT_EQ(decimal(0.0f), 0.0);

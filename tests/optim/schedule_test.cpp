@@ -116,12 +116,12 @@ TEST(LossScaler, HalvesAndDoublesAfterScriptedOverflows) {
   const LossScaling scaling{.initial_scale_power = 4, .loss_scale_window = 3, .hysteresis = 2, .min_loss_scale = 4.0};
   using Scales = std::vector<double>;
   EXPECT_EQ(LossScaler(scaling).scale(), 16.0);
-  // The scale doubles after the third good step. The first overflow decrements State::chances. The next two halve the
-  // scale.
+  // The scale doubles after the third step without overflow. The first overflow does not change it, because hysteresis
+  // is 2. The next two overflows halve it.
   EXPECT_EQ(scales(LossScaler(scaling), "...ooo"), (Scales{16, 16, 32, 32, 16, 8}));
-  // An overflow restarts the window. A full window resets State::chances.
+  // An overflow restarts the window. After a full window, the next overflow does not change the scale.
   EXPECT_EQ(scales(LossScaler(scaling), "..o...o...oo"), (Scales{16, 16, 16, 16, 16, 32, 32, 32, 32, 64, 64, 32}));
-  // A window that is not full does not reset State::chances.
+  // After a window that is not full, the next overflow halves the scale.
   EXPECT_EQ(scales(LossScaler(scaling), "o..o..o"), (Scales{16, 16, 16, 8, 8, 8, 4}));
   EXPECT_EQ(scales(LossScaler(scaling), "ooooo"), (Scales{16, 8, 4, 4, 4}));  // never below min_loss_scale
   LossScaling consecutive = scaling;

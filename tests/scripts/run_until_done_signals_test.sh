@@ -92,8 +92,8 @@ done
 exit 9
 LAUNCHER
 chmod +x "$scratch/launcher/mpirun"
-# launched HEARD SIGNAL [SECONDS SIGNAL]: sends the first SIGNAL to the supervisor and, after SECONDS, the second.
-# Checks that the launcher received HEARD the expected number of times: USR1 twice, TERM once.
+# launched EXPECTED SIGNAL [SECONDS SIGNAL]: sends the first SIGNAL to the supervisor and, after SECONDS, the second.
+# Checks that the launcher received the signal EXPECTED: twice if it is USR1, once if it is TERM.
 launched() {
   local status=0 supervisor
   rm -rf "$saved" "$scratch/launched"

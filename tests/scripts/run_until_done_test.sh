@@ -34,7 +34,7 @@ for code in 0 1 2 4 5 75; do
 done
 ends 0 "" plays "75 01\n75 02\n75 03\n0" --again --tries 2 --
 started 4 "--resume auto"
-# A run that exits with 75 at each start and saves nothing is given up.
+# The script gives up if a run exits with 75 at each start and saves nothing.
 ends 75 "gave up after 3 failures in a row with no checkpoint newer than the beginning" \
   plays "75\n75\n75\n0" --again --tries 3 --
 started 3 "--resume auto"
@@ -71,7 +71,8 @@ printf '3\n3 02\n3 03\n3 04\n0\n' >"$scratch/plan"
 ends 0 "starting again on 1 ranks, from step-04" "${supervise[@]}" --tries 2 -- \
   "$scratch/tomorrow.sh" "$scratch" --checkpoint-dir "$saved" 1
 started 5 ""
-# A run that crashes is restarted while it adds checkpoints, and given up after --tries failures without one.
+# The script restarts a run that crashes as long as the run adds checkpoints. It gives up after --tries failures without
+# a new checkpoint.
 ends 0 "starting again on 1 ranks, from step-03" plays "3 01\n137 02\n3 03\n139 04\n0" --tries 2 --
 started 5 ""
 gave_up="gave up after 4 failures in a row with no checkpoint newer than step-01"

@@ -78,7 +78,7 @@ TEST_F(LauncherTest, ThreadsUnderALauncherThrow) {
   set("OMPI_COMM_WORLD_SIZE", "4");
   try {
     World::from_environment({.device = DeviceChoice::kHost, .kind = WorldChoice::kThreads});
-    FAIL() << "made a separate world in each of four processes";
+    FAIL() << "World::from_environment() made a separate world in each of four processes";
   } catch (const UsageError& error) {
     EXPECT_NE(std::string(error.what()).find("mpirun started 4 processes"), std::string::npos) << error.what();
   }
@@ -89,7 +89,7 @@ TEST_F(LauncherTest, ThreadsThrowIfTheLauncherSetsNoProcessCount) {
     SetUp();
     set(variable, "0");
     try {
-      World::run(2, [](World&) { FAIL() << "each process would train alone"; },
+      World::run(2, [](World&) { FAIL() << "World::run() did not throw, so each process would train alone"; },
                  {.device = DeviceChoice::kHost, .kind = WorldChoice::kThreads});
       ADD_FAILURE() << variable << " was not recognised as a launcher's";
     } catch (const UsageError& error) {

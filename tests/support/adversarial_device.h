@@ -15,7 +15,8 @@ namespace aliquot {
 class AdversarialScheduler {
  public:
   enum class Compute : uint8_t {
-    /// The rank's thread runs compute work before the call returns, as on a host. Its events have always passed.
+    /// The rank's thread runs compute work before the call returns, as on a host. Events
+    /// of this work have already passed.
     kInline,
     /// Compute work is queued, as on a GPU. Other lanes must wait for it. The rank's thread must call synchronize()
     /// before it reads results.

@@ -27,10 +27,10 @@ struct HeadBackward {
   }
   template <int kWidth, int kRows>
   __device__ void load_queries(TileRow<kWidth>* queries, TileRow<kWidth>* from, int64_t first) const {
-    HeadRowsView there = rows(first, kRows);
-    load_tile<E, kWidth, kRows>(queries, qkv() + at.query(a.shape, first), there);
-    there.stride = a.shape.width();
-    load_tile<E, kWidth, kRows>(from, a.from + at.output(a.shape, first), there);
+    HeadRowsView view = rows(first, kRows);
+    load_tile<E, kWidth, kRows>(queries, qkv() + at.query(a.shape, first), view);
+    view.stride = a.shape.width();
+    load_tile<E, kWidth, kRows>(from, a.from + at.output(a.shape, first), view);
   }
   template <int kWidth, int kRows>
   __device__ void load_keys(TileRow<kWidth>* keys, TileRow<kWidth>* values, int64_t first) const {

@@ -55,10 +55,10 @@ __global__ void __launch_bounds__(kTileThreads) attend_tiles(const AttentionForw
   Sums sums[kWidth / 8] = {};
   RunningSoftmax softmax;
   for (int64_t key = 0; key <= first; key += kTileRows) {
-    const HeadRowsView there{s.stride(), valid_rows(key, s.sequence, kTileRows), width, aligned};
+    const HeadRowsView view{s.stride(), valid_rows(key, s.sequence, kTileRows), width, aligned};
     __syncthreads();  // all threads have finished with the previous tiles
-    load_tile<E, kWidth, kTileRows>(keys, qkv + at.key(s, key), there);
-    load_tile<E, kWidth, kTileRows>(values, qkv + at.value(s, key), there);
+    load_tile<E, kWidth, kTileRows>(keys, qkv + at.key(s, key), view);
+    load_tile<E, kWidth, kTileRows>(values, qkv + at.value(s, key), view);
     __syncthreads();
     Sums scores[kTileRows / 8];
     multiply_rows<E, kWidth, kTileRows>(scores, queries, own_row, keys);

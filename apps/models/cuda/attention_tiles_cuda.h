@@ -45,13 +45,13 @@ __device__ void load_tile(TileRow<kWidth>* to, const uint16_t* from, const HeadR
   }
 }
 
-/// Does the same with fp32 elements, which it rounds to E.
+/// Loads the valid fp32 elements of a tile, rounds them to E, and sets the other elements of the tile to zero.
 template <class E, int kWidth, int kRows>
 __device__ void load_tile(TileRow<kWidth>* to, const float* from, const HeadRowsView& at) {
   for (int i = static_cast<int>(threadIdx.x); i < kRows * kWidth; i += kTileThreads) {
     const int row = i / kWidth, column = i % kWidth;
-    const bool there = row < at.count && column < at.width;
-    to[row][column] = there ? E::store(from[row * at.stride + column]) : uint16_t{0};
+    const bool exists = row < at.count && column < at.width;
+    to[row][column] = exists ? E::store(from[row * at.stride + column]) : uint16_t{0};
   }
 }
 

@@ -29,25 +29,25 @@ class BatchUploader {
  public:
   explicit BatchUploader(CudaDevice& device) : device_(device) {}
 
-  /// Enqueues a copy and returns the address on the GPU. The data is valid until the call after the next. First waits
-  /// until the GPU has read the previous contents of the staging buffer.
+  /// Waits until the GPU has read the previous contents of the staging buffer, then enqueues a copy. Returns its
+  /// address on the GPU. The data stays valid until the second call after this one.
   const std::byte* send(Stream& stream, const void* from, int64_t size_bytes) {
     StagingSlot& slot = slots_[next_];
     next_ = 1 - next_;
     if (slot.size_bytes < size_bytes) make(slot, size_bytes);
     wait_for_event(device_, *slot.sent);
     std::memcpy(slot.pinned->data(), from, static_cast<size_t>(size_bytes));
-    cuda_kernels().copy(stream, slot.there->data(), slot.pinned->data(), size_bytes);
+    cuda_kernels().copy(stream, slot.gpu->data(), slot.pinned->data(), size_bytes);
     stream.record(*slot.sent);
-    return slot.there->data();
+    return slot.gpu->data();
   }
 
  private:
   struct StagingSlot {
     int64_t size_bytes = 0;
     std::unique_ptr<PinnedMemory> pinned;
-    std::unique_ptr<GpuMemory> there;
-    std::unique_ptr<Event> sent;  // passed() is true before the first record
+    std::unique_ptr<GpuMemory> gpu;
+    std::unique_ptr<Event> sent;  // passed() is true until the event is first recorded
   };
 
   void make(StagingSlot& slot, int64_t size_bytes) {
@@ -185,8 +185,8 @@ class CudaBackend final : public Backend {
   StagedTokens stage_tokens(const TokenBatch& batch) override {
     const std::vector<int32_t> all = pack_batch(batch);
     const size_t count = batch.tokens.size();
-    const std::byte* there = batches_.send(*stream_, all.data(), static_cast<int64_t>(all.size() * sizeof(int32_t)));
-    const auto* ids = reinterpret_cast<const int32_t*>(there);
+    const std::byte* on_gpu = batches_.send(*stream_, all.data(), static_cast<int64_t>(all.size() * sizeof(int32_t)));
+    const auto* ids = reinterpret_cast<const int32_t*>(on_gpu);
     sorted_ = {ids + 2 * count, ids + 3 * count};
     return {ids, ids + count};
   }

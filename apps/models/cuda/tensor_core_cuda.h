@@ -43,7 +43,7 @@ __device__ inline void load_matrices(uint32_t (&words)[4], const uint16_t* row) 
                : "r"(at)
                : "memory");
 }
-/// The same for the transposed matrices.
+/// Like load_matrices(), but a lane gets elements c and c + 1 of column lane / 4 of each matrix.
 __device__ inline void load_matrices_transposed(uint32_t (&words)[4], const uint16_t* row) {
   const auto at = static_cast<uint32_t>(__cvta_generic_to_shared(row));
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];\n"

@@ -11,7 +11,7 @@
 namespace aliquot {
 namespace {
 
-constexpr int64_t kColumnGrain = 16;  // one vector
+constexpr int64_t kColumnGrain = 16;  // the elements of one vector: see lanes.h
 
 // Calls body(begin, end) in parallel for ranges of rows. Rows are independent, so any partition gives the same bits.
 template <typename Body>
@@ -21,7 +21,7 @@ void for_rows(ThreadPool& pool, int64_t rows, Body&& body) {
   for_parts(pool, [&](int64_t part) { body(rows * part / part_count, rows * (part + 1) / part_count); });
 }
 
-// The same for ranges of columns. Each range begins at a multiple of kColumnGrain.
+// Calls body(begin, end) in parallel for ranges of columns. Each range begins at a multiple of kColumnGrain.
 template <typename Body>
 void for_columns(ThreadPool& pool, int64_t width, Body&& body) {
   for_rows(pool, (width + kColumnGrain - 1) / kColumnGrain,

@@ -18,9 +18,9 @@ namespace {
 constexpr std::string_view kParameters = "parameters/";
 
 /// The options that differ between checkpoint and run, for example "seed (checkpoint 1, this run 2)".
-std::vector<std::string> changed_options(const State& state, const std::map<std::string, Scalar>& here) {
+std::vector<std::string> changed_options(const State& state, const std::map<std::string, Scalar>& of_run) {
   std::vector<std::string> changed;
-  for (const auto& [name, value] : here) {
+  for (const auto& [name, value] : of_run) {
     const auto found = state.scalars.find(name);
     if (found != state.scalars.end() && found->second != value)
       changed.push_back(fmt::format("{} (checkpoint {}, this run {})", name, describe(found->second), describe(value)));
@@ -65,10 +65,10 @@ void check_shape(const TrainOptions& options, const State& state, const std::fil
   std::vector<std::string> differences;
   std::set<std::string> remedies;
   for (const ShapeDifference& one : shape_differences(state.scalars, model_shape(options))) {
-    const std::string there = describe(one.there);
-    differences.push_back(fmt::format("{} (checkpoint {}, this run {})", one.name, there, describe(one.here)));
+    const std::string saved = describe(one.saved);
+    differences.push_back(fmt::format("{} (checkpoint {}, this run {})", one.name, saved, describe(one.given)));
     const bool has_flag = one.name == "heads" || one.name == "context";
-    remedies.insert(has_flag ? fmt::format("--{} {}", one.name, there)
+    remedies.insert(has_flag ? fmt::format("--{} {}", one.name, saved)
                              : "--model with the config.json that checkpoint export writes");
   }
   if (differences.empty()) return;

@@ -41,9 +41,9 @@ void DirectoryClaim::claim() {
 
 bool DirectoryClaim::holds_current_directory() const {
   using Status = struct stat;
-  Status held{}, there{};
-  return descriptor_ >= 0 && fstat(descriptor_, &held) == 0 && stat(directory_.c_str(), &there) == 0 &&
-         held.st_dev == there.st_dev && held.st_ino == there.st_ino;
+  Status held{}, current{};
+  return descriptor_ >= 0 && fstat(descriptor_, &held) == 0 && stat(directory_.c_str(), &current) == 0 &&
+         held.st_dev == current.st_dev && held.st_ino == current.st_ino;
 }
 
 void DirectoryClaim::renew() {

@@ -9,7 +9,8 @@
 namespace aliquot {
 namespace {
 
-// The largest count that is accepted. Doubles represent every count up to it, and adding a batch to it cannot overflow.
+// The largest count that a checkpoint may contain. A double represents every count up to this one, and adding the size
+// of a batch to it cannot overflow.
 constexpr int64_t kMaxCount = int64_t{1} << 53;
 
 [[noreturn]] void refuse(const char* name, const Scalar& value, const std::string& expected) {

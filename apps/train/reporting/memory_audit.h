@@ -38,7 +38,7 @@ class MemoryAudit {
   std::optional<int64_t> snapshot_bytes() const { return snapshot_bytes(context_.engine().plan()); }
   /// The planned memory of a rank of this rank's stage; the measured fields are 0.
   RankMemory planned() const { return planned(context_.engine().plan()); }
-  /// The same for a rank of pipeline stage `stage`.
+  /// The planned memory of a rank of pipeline stage `stage`; the measured fields are 0.
   RankMemory planned(const Plan& stage) const;
   /// Throws UnavailableError, on all ranks, if the planned memory exceeds --memory-budget or the machine's available
   /// memory. Without this check, overcommit would let allocations succeed and kill a process later. Collective.

@@ -25,7 +25,7 @@ struct ProgressStep {
 
 /// Returns "step 12/100  loss 3.2104  norm 0.81  lr 0.0003  5120 tokens/s".
 std::string progress_line(const ProgressStep& step, int64_t step_count);
-/// The same with a bar and the time left, at most `columns` wide.
+/// Returns a bar with the loss, the rate and the time left, at most `columns` wide.
 std::string progress_bar(const ProgressStep& step, int64_t step_count, double seconds_left, int columns);
 /// Returns "42 s", "3 min 20 s", "2 h 05 min".
 std::string duration_text(double seconds);

@@ -14,7 +14,7 @@ namespace aliquot {
 struct RankSeconds {
   double compute = 0;        // seconds in the model's code and in updates
   double waiting = 0;        // the rest of the step
-  double communication = 0;  // all collectives, including their waits for other ranks; overlaps with the two above
+  double communication = 0;  // all collectives, including waits; overlaps with compute and waiting
 
   static RankSeconds of(const Timeline& step);
 };
@@ -25,7 +25,7 @@ struct StragglerReport {
   std::vector<RankSeconds> ranks;
   std::vector<double> medians;  // by rank: the median of the compute times of its pipeline stage
   int slowest = 0;              // the rank with the highest ratio of compute time to median
-  double ratio_to_median = 1;   // that ratio
+  double ratio_to_median = 1;   // the ratio of the rank `slowest`
 
   double ratio(size_t rank) const { return medians[rank] > 0 ? ranks[rank].compute / medians[rank] : 1; }
 };

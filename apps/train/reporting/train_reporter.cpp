@@ -169,7 +169,7 @@ void TrainReporter::report_not_finite(const StepReport& report, double own_loss)
                       unit_of_parameter(context_.engine().plan(), report.first_not_finite), by_rank));
 }
 
-/// Collective. Only the return value on rank 0 is the digest of the parameters.
+/// Collective. Returns the digest of the parameters on rank 0. The value on other ranks has no meaning.
 std::string TrainReporter::weight_digest() {
   const MemoryAudit::ScopedPhase digesting(audit_, RunPhase::kDigest);
   WeightDigest digest;

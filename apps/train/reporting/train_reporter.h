@@ -63,7 +63,7 @@ class TrainReporter {
   std::optional<MetricsFile> metrics_;
   std::optional<Progress> progress_;
   StragglerWatch straggler_watch_;
-  bool stepped_ = false;                       // if no step ran, measured memory cannot be compared with the plan
+  bool stepped_ = false;                       // whether a step ran; if not, finish() prints no memory
   std::array<WorkSeconds, 2> work_seconds_{};  // work in the last two steps, the older step first
 };
 

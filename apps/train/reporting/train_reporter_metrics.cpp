@@ -59,7 +59,7 @@ Json step_times_json(const Timeline& timeline, const WorkSeconds& parts) {
           {"part_seconds", by_part}};
 }
 
-/// Raises the planned and measured values of the record to those of the rank where the rank has larger ones.
+/// Replaces each planned and measured value of the record by the rank's value if that is larger.
 void include(auto& record, const RankMemory& rank) {
   for (size_t i = 0; i < record.planned.size(); ++i) {
     record.planned[i] = std::max(record.planned[i], rank.planned[i]);

@@ -67,8 +67,8 @@ void StepWriter::add_reduce_buffers(UnitId unit, OperationId reduce, const Reduc
   }
 }
 
-/// Runs on its own lane, in parallel with the next unit's reduce, which uses other links. When it ends, the other
-/// replicas have finished reading, so the buffers end with it.
+/// Adds an all-reduce over replicas. It runs on its own lane, in parallel with the next unit's reduce, which uses other
+/// links. When it ends, the other replicas have finished reading, so the lifetimes of its buffers end with it.
 OperationId StepWriter::replica_all_reduce(UnitId unit, int32_t micro_batch, const Accumulation& into) {
   UnitState& state = units_[unit];
   const OperationId exchange = add(Verb::kReplicaAllReduce, unit, micro_batch, {{state.last_reduce}});
@@ -144,8 +144,8 @@ void StepWriter::add_reduced_buffers(UnitId unit, OperationId norm) {
   }
 }
 
-/// Adds one staging buffer for all operations of `verb`, which run one after another on their lane. It is in memory of
-/// the group that reduces: that memory outlives messages that are still in flight after a failure.
+/// Adds one staging buffer for all operations of `verb`, which run one after another on their lane. The buffer is in
+/// the arena, which outlives messages that are still in flight after a failure.
 void StepWriter::add_staging(Verb verb, Role role) {
   const auto& operations = draft_.operations;
   const auto is_one = [verb](const Operation& operation) { return operation.verb == verb; };

@@ -9,7 +9,7 @@ namespace {
 
 constexpr OperationId kNone = -1;
 
-/// Identifies a buffer.
+/// Identifies a buffer by its role and flat buffer.
 struct FlatRole {
   Role role;
   int32_t flat;
@@ -80,7 +80,8 @@ class OffloadWriter {
     for (const int32_t f : flats) {
       if (updates && !plan_.flats[f].trainable) continue;
       for (const Role role : roles) {
-        if (updates && role == Role::kOptimizer && plan_.flats[f].matrices) continue;  // kMuonMomentum accesses it
+        // kMuonMomentum accesses the optimizer state of matrices, and the update does not.
+        if (updates && role == Role::kOptimizer && plan_.flats[f].matrices) continue;
         if (needed_bytes(plan_, role, f) > 0) flat_roles.push_back({role, f});
       }
     }

@@ -27,9 +27,9 @@ class StepWriter {
   struct KeptActivations {
     Lifetime output = {};
     OperationId saved_from = kNone;
-    OperationId sent = kNone;               // sends the output to the next pipeline stage
-    OperationId received = kNone;           // received the output from the previous pipeline stage
-    OperationId gradient_received = kNone;  // receives the gradient of the output from the next pipeline stage
+    OperationId sent = kNone;               // the send of the output to the next pipeline stage
+    OperationId received = kNone;           // the receive of the output from the previous pipeline stage
+    OperationId gradient_received = kNone;  // the receive of the gradient of the output from the next pipeline stage
   };
 
   /// One execution of a use. A recompute and its backward have the same `position` in the passes.
@@ -49,7 +49,7 @@ class StepWriter {
     std::vector<int32_t> needs;  // indices of the visits that use the unit, in order
     std::size_t next_need = 0;   // index into `needs` of the first visit that is not yet written
     bool gathered = false;
-    int32_t gathered_for_pass = 0;  // index of the first pass that the last gather serves
+    int32_t gathered_for_pass = 0;  // index of the first pass that the most recent gather serves
     bool gathered_before = false;   // whether the unit was gathered before in this step
     OperationId refresh = kNone, last_gather = kNone, last_release = kNone;
     std::vector<Lifetime> gradients;  // see gradients(): the backward operations since the last reduce

@@ -58,7 +58,8 @@ Lane StepWriter::lane_of(Verb verb) const {
     if (transfers_activations(verb)) return boundary % 2 == 0 ? Lane::kForward0 : Lane::kForward1;
     return boundary % 2 == 0 ? Lane::kBackward0 : Lane::kBackward1;
   }
-  // A gather as a view transfers no data. It only waits for the writers, and needs no other thread for that.
+  // A gather as a view transfers no data. It only waits until the shards are written, and needs no other thread for
+  // that.
   if (verb == Verb::kGather && schedule_.view) return Lane::kCompute;
   // At the end of the step, the compute lane is idle and runs updates. In backward, the lane of the reduction runs
   // them, in parallel with compute.
@@ -189,7 +190,8 @@ void StepWriter::gather_quantized_shards(UnitId unit, int32_t micro_batch) {
   first_gathers_.push_back({units_[unit].refresh, unit});
 }
 
-/// Other ranks must have finished reading the quantized shards of the previous step.
+/// Makes each kGatherQuantizedShards wait until other ranks have finished reading the quantized shards of the previous
+/// step.
 void StepWriter::add_waits_of_refreshes() {
   for (const UnitState& state : units_) {
     if (state.refresh != kNone) wait(state.refresh, {state.last_gather, GroupId::kShard, true});

@@ -38,7 +38,8 @@ Arena::Arena(const Plan& training, const Plan& evaluation, const MeshGroups& gro
   if (training.schedule.zero_stage < 3) return;
   Communicator& replica = groups.shard_group();
   const int64_t shared = training.schedule.bytes(Space::kSharedRange);
-  // Pipeline stages that span nodes gather copies, although others view. Their ranks allocate nothing, but take part.
+  // Pipeline stages that span nodes gather copies, even if other stages use views. The ranks of such a stage allocate
+  // no shared range, but take part in the collective calls.
   const bool view = training.schedule.view;
   const auto allocate = [&] {
     if (!view) return;

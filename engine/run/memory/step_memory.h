@@ -35,13 +35,13 @@ class StepMemory {
   void acquire(BufferId buffer);
   void release(BufferId buffer);
 
-  /// The current buffer with this role and owner, or kNoBuffer. If there is a buffer for each micro-batch, that of the
-  /// current operation's micro-batch.
+  /// Returns the current buffer with this role and owner, or kNoBuffer. If each micro-batch has a separate buffer,
+  /// returns the buffer of the current operation's micro-batch.
   BufferId current(Role role, int32_t flat) const;
   /// Until end_operation(), accesses belong to this operation and its micro-batch.
   void begin_operation(OperationId operation);
   void end_operation() const;
-  /// Declares that the current operation does not make its accesses.
+  /// Allows the current operation to omit its declared accesses.
   void skip_operation() const;
 
   /// The address of the current buffer on this rank, for an access of the current operation. Null if there is no such
@@ -55,7 +55,8 @@ class StepMemory {
   /// Like address() without AccessCheck, for initialization and other code outside of operations.
   std::byte* peek(BufferId buffer) const;
   std::byte* peek(Role role, int32_t flat) const { return peek(current(role, flat)); }
-  /// The address between steps. If the role is offloaded, it is the address in the offload store.
+  /// The address at which the data of a role is stored between steps. If the data is offloaded, the address is in the
+  /// offload store.
   std::byte* address_between_steps(Role role, int32_t flat) const;
 
   /// This rank's shard of the working copy of the parameters.

@@ -68,9 +68,9 @@ TEST(SavedShape, OldCheckpointsHaveTheDefaultsOfTheirVersion) {
   const auto differences = shape_differences(older, shape);
   ASSERT_EQ(differences.size(), 2u);
   EXPECT_EQ(differences[0].name, "norm_epsilon");
-  EXPECT_EQ(differences[0].there, Scalar(1e-5));
+  EXPECT_EQ(differences[0].saved, Scalar(1e-5));
   EXPECT_EQ(differences[1].name, "rope_theta");
-  EXPECT_EQ(differences[1].there, Scalar(500000.0));
+  EXPECT_EQ(differences[1].saved, Scalar(500000.0));
 }
 
 TEST(SavedShape, WithoutScalarsThePresetOrTheCallerGivesTheHeads) {

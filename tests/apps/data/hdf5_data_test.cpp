@@ -110,7 +110,7 @@ TEST(Hdf5Tokens, MoreTokensThanTheFileHasAreRejected) {
     FAIL() << "the reader accepted the file";
   } catch (const UsageError& error) {
     EXPECT_STREQ(error.what(),
-                 ("--data " + file.path() + ": the file ends before its last token: it is truncated.").c_str());
+                 ("--data " + file.path() + ": the file is shorter than its header states: it is truncated.").c_str());
   }
 }
 

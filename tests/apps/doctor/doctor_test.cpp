@@ -50,9 +50,9 @@ TEST(Doctor, RejectsUnknownOptionsAndExistingFiles) {
   const test::CommandResult unknown = test::run_aliquot({"doctor", "more"});
   EXPECT_EQ(unknown.code, 1);
   EXPECT_NE(unknown.err.find("unexpected argument 'more' of doctor"), std::string::npos) << unknown.err;
-  const test::CommandResult there = test::run_aliquot({"doctor", "--measure", "/proc/self/status"});
-  EXPECT_EQ(there.code, 1);
-  EXPECT_NE(there.err.find("already exists: remove it"), std::string::npos) << there.err;
+  const test::CommandResult existing = test::run_aliquot({"doctor", "--measure", "/proc/self/status"});
+  EXPECT_EQ(existing.code, 1);
+  EXPECT_NE(existing.err.find("already exists: remove it"), std::string::npos) << existing.err;
 }
 
 TEST(WithoutCuda, FactoriesThrowUnavailableError) {

@@ -61,8 +61,8 @@ same "transformer, 2 micro-batches accumulated into full gradients" "$scratch/al
 "$examples/transformer_sharded" 4 2 1 3 >"$scratch/shard"
 near "transformer, 2 micro-batches accumulated into shards" "$scratch/alone" "$scratch/shard"
 
-# On a pipeline, the transformer gives the same bits as without Aliquot if micro-batches accumulate in full gradients.
-# If they accumulate in shards, it gives the same bits for any number of stages.
+# On a pipeline, the transformer gives the same bits as without Aliquot if full gradients are accumulated. If shards of
+# gradients are accumulated, the bits are the same for any number of pipeline stages.
 for stages in 1 2 3; do
   "$examples/transformer_pipeline" 4 2 $stages 1 >"$scratch/pipeline"
   same "transformer on $stages pipeline stages" "$scratch/alone" "$scratch/pipeline"

@@ -118,7 +118,7 @@ class RecordedPipeline {
     }
   }
   FlightRecord& of(int rank) { return records_[static_cast<size_t>(rank)]; }
-  /// The rank entered the next transfer between the stages `first` and `first` + 1.
+  /// Records that the rank entered its next transfer between the pipeline stages `first` and `first` + 1.
   void add(int rank, int first, bool forward, double begun, double ended = -1) {
     FlightRecord& record = of(rank);
     FlightEntry entry;
@@ -152,7 +152,7 @@ RecordedPipeline with_late_rank_2() {
   return pipeline;
 }
 
-TEST(ExplainPipelineRecords, ReceiveThatWaitsDuringComputationIsNoExcuse) {
+TEST(ExplainPipelineRecords, LateRankIsTheCauseAlthoughItsLaneWaits) {
   expect_contains(
       with_late_rank_2().explained(),
       {"Rank 2 (pipeline stage 2) never reached collective #2 of the forward-0 lane, barrier of the pair of pipeline "
@@ -182,7 +182,8 @@ TEST(ExplainPipelineRecords, RankThatEntersAnAbandonedCollectiveIsLate) {
        "  pipeline stage 3: rank 3 waited for rank 2 (pipeline stage 2): barrier.\n"});
 }
 
-/// The first execution on a machine may take long. It is no cause if the rank then waited as long as the others.
+/// The first execution of model code on a machine may take long. It is not the cause if the rank then waited as long as
+/// the other ranks.
 TEST(ExplainPipelineRecords, LongExecutionBeforeTheWaitIsNoCause) {
   RecordedPipeline pipeline = with_late_rank_2();
   pipeline.of(1).model_code.insert(pipeline.of(1).model_code.begin(), {"forward h.0", 0, 3, 0.5, 8.5});
@@ -196,7 +197,7 @@ TEST(ExplainPipelineRecords, RankThatFailedItselfIsTheCauseThoughItWaits) {
   expect_contains(pipeline.explained(), {"First cause: rank 2 (pipeline stage 2).\n"});
 }
 
-/// Without records of model code, as in older versions, the waits of these records form a cycle.
+/// Records of older versions have no model code. Without it, the waits in these records form a cycle.
 TEST(ExplainPipelineRecords, CycleOfWaitsNamesNoCause) {
   RecordedPipeline pipeline = with_late_rank_2();
   for (const int rank : {0, 1, 2, 3}) pipeline.of(rank).model_code.clear();
@@ -205,7 +206,7 @@ TEST(ExplainPipelineRecords, CycleOfWaitsNamesNoCause) {
   EXPECT_EQ(text.find("First cause"), std::string::npos) << text;
 }
 
-/// Records are not trusted, so their meshes may differ.
+/// Records are untrusted input, so the records of one run may contain different meshes.
 TEST(ExplainPipelineRecords, DifferentMeshesAreIgnored) {
   RecordedPipeline pipeline = with_late_rank_2();
   pipeline.of(3).mesh->counts = {2, 2, 1, 1};

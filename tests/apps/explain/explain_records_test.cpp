@@ -147,8 +147,8 @@ TEST(ExplainRecords, SimultaneousWaitsInTwoLanesCountOnce) {
   records[1].entries[0].begun = 1.5;
   expect_contains(
       explain(records),
-      {"Rank 2 was the last to reach 2 of 2 collectives. Another rank waited for it for 2.0 s of 2.2 s on record; the "
-       "longest wait was 2.0 s, in barrier (h.1, step 1).\n"});
+      {"Rank 2 was the last to reach 2 of 2 collectives. Another rank waited for it for 2.0 s of its recorded "
+       "2.2 s; the longest wait was 2.0 s, in barrier (h.1, step 1).\n"});
 }
 
 /// Records of GPU ranks contain the begin and end times of rendezvous, but not those of collectives.

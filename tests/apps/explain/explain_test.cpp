@@ -39,7 +39,7 @@ class Explain : public testing::Test {
   test::TemporaryDirectory directory_;
 };
 
-TEST_F(Explain, NamesTheRankWithAnotherCount) {
+TEST_F(Explain, NamesTheRankWithAnotherByteCount) {
   fail(4, [](World& world) {
     auto& ranks = world.communicator();
     const auto stream = world.device().make_stream(Lane::kGather);

@@ -35,13 +35,13 @@ class Array {
   }
 
   Values host() { return {host_.data(), type_}; }
-  Values there() { return {buffer_.data(), type_}; }
+  Values gpu() { return {buffer_.data(), type_}; }
   template <class T>
   T* host_as() {
     return reinterpret_cast<T*>(host_.data());
   }
   template <class T>
-  T* there_as() {
+  T* gpu_as() {
     return reinterpret_cast<T*>(buffer_.data());
   }
 
@@ -146,7 +146,7 @@ TEST_P(BackendOnGpu, Norms) {
       forward(
           *host_, [](Array& a) { return a.host_as<float>(); }, [](Array& a) { return a.host(); });
       forward(
-          *gpu_, [](Array& a) { return a.there_as<float>(); }, [](Array& a) { return a.there(); });
+          *gpu_, [](Array& a) { return a.gpu_as<float>(); }, [](Array& a) { return a.gpu(); });
       EXPECT_TRUE(mean.alike());
       EXPECT_TRUE(rstd.alike(1e-5));
       EXPECT_TRUE(to.alike());
@@ -189,7 +189,7 @@ TEST_P(BackendOnGpu, Linear) {
     run(
         *host_, [](Array& a) { return a.host_as<float>(); }, [](Array& a) { return a.host(); });
     run(
-        *gpu_, [](Array& a) { return a.there_as<float>(); }, [](Array& a) { return a.there(); });
+        *gpu_, [](Array& a) { return a.gpu_as<float>(); }, [](Array& a) { return a.gpu(); });
     EXPECT_TRUE(to.alike());
     EXPECT_TRUE(d_x.alike());
     EXPECT_TRUE(d_weight.alike());
@@ -219,7 +219,7 @@ TEST_P(BackendOnGpu, LinearUsesTheBiasOfEachCall) {
       run(
           *host_, [](Array& a) { return a.host_as<float>(); }, [](Array& a) { return a.host(); });
       run(
-          *gpu_, [](Array& a) { return a.there_as<float>(); }, [](Array& a) { return a.there(); });
+          *gpu_, [](Array& a) { return a.gpu_as<float>(); }, [](Array& a) { return a.gpu(); });
       EXPECT_TRUE(to.alike()) << "call " << call;
     }
   }
@@ -238,7 +238,7 @@ TEST_P(BackendOnGpu, ElementwiseLayers) {
     loops.convert(values(narrow), values(wide), count);
   };
   run(*host_, [](Array& a) { return a.host(); });
-  run(*gpu_, [](Array& a) { return a.there(); });
+  run(*gpu_, [](Array& a) { return a.gpu(); });
   for (Array* array : {&y, &g, &both, &gate, &up}) EXPECT_TRUE(array->alike());
   EXPECT_TRUE(narrow.alike(0));
 }
@@ -257,7 +257,7 @@ TEST_P(BackendOnGpu, RotaryPositions) {
     run(
         *host_, [](Array& a) { return a.host_as<float>(); }, [](Array& a) { return a.host(); });
     run(
-        *gpu_, [](Array& a) { return a.there_as<float>(); }, [](Array& a) { return a.there(); });
+        *gpu_, [](Array& a) { return a.gpu_as<float>(); }, [](Array& a) { return a.gpu(); });
     EXPECT_TRUE(cosines.alike(0));
     EXPECT_TRUE(sines.alike(0));
     EXPECT_TRUE(x.alike());
@@ -282,7 +282,7 @@ TEST_P(BackendOnGpu, EmbeddingsAndPositions) {
     run(
         *host_, [](Array& a) { return a.host_as<float>(); }, [](Array& a) { return a.host(); });
     run(
-        *gpu_, [](Array& a) { return a.there_as<float>(); }, [](Array& a) { return a.there(); });
+        *gpu_, [](Array& a) { return a.gpu_as<float>(); }, [](Array& a) { return a.gpu(); });
     EXPECT_TRUE(looked_up.alike(0));
     EXPECT_TRUE(placed.alike(0));
     // The host rounds a 16-bit gradient after adding each row.
@@ -313,7 +313,7 @@ TEST_P(BackendOnGpu, Attention) {
     run(
         *host_, [](Array& a) { return a.host_as<float>(); }, [](Array& a) { return a.host(); });
     run(
-        *gpu_, [](Array& a) { return a.there_as<float>(); }, [](Array& a) { return a.there(); });
+        *gpu_, [](Array& a) { return a.gpu_as<float>(); }, [](Array& a) { return a.gpu(); });
     // For tensor cores, probabilities and gradients of scores are rounded to 16 bits.
     EXPECT_TRUE(to.alike());
     EXPECT_TRUE(log_sums.alike(1e-5));
@@ -351,7 +351,7 @@ TEST_P(BackendOnGpu, LossInTiles) {
       const double expected = run(
           *host_, [](Array& a) { return a.host_as<float>(); }, [](Array& a) { return a.host(); });
       const double got = run(
-          *gpu_, [](Array& a) { return a.there_as<float>(); }, [](Array& a) { return a.there(); });
+          *gpu_, [](Array& a) { return a.gpu_as<float>(); }, [](Array& a) { return a.gpu(); });
       EXPECT_NEAR(got, expected, 1e-5 * std::abs(expected));
       EXPECT_TRUE(log_sums.alike(1e-5));
       EXPECT_TRUE(d_hidden.alike(2 * tolerance(type())));

@@ -113,7 +113,7 @@ TEST_P(Bf16Layers, Linear) {
   linear_backward_weights(pool_, linear, x.data(), from.data(), {dw.data(), db.data(), true});
   Doubles twice = want_weight;
   for (double& value : twice) value *= 2;
-  EXPECT_TRUE(all_close(widened(dw), twice, kHalfUlp / 2 + kRounded));  // the first sum was rounded too
+  EXPECT_TRUE(all_close(widened(dw), twice, kHalfUlp / 2 + kRounded));  // rounded twice: the first sum, and the total
 }
 
 TEST_P(Bf16Layers, Gelu) {

@@ -33,7 +33,7 @@ class Layers : public testing::TestWithParam<int> {
 };
 INSTANTIATE_TEST_SUITE_P(Threads, Layers, testing::Values(1, 2, 3));
 
-TEST_P(Layers, LayerNormAgainstDifferences) {
+TEST_P(Layers, LayerNormMatchesFiniteDifferences) {
   const int64_t rows = 5, width = 37;
   const auto x = random_.floats(rows * width, 2), weight = random_.floats(width), bias = random_.floats(width);
   const auto from = random_.floats(rows * width);
@@ -68,7 +68,7 @@ TEST_P(Layers, LayerNormAgainstDifferences) {
       kGradient));
 }
 
-TEST_P(Layers, LinearAgainstDifferences) {
+TEST_P(Layers, LinearMatchesFiniteDifferences) {
   const int64_t rows = 6, inputs = 19, outputs = 23;
   const auto x = random_.floats(rows * inputs), weight = random_.floats(inputs * outputs),
              bias = random_.floats(outputs);
@@ -107,7 +107,7 @@ TEST_P(Layers, LinearAgainstDifferences) {
   for (size_t i = 0; i < db.size(); ++i) EXPECT_FLOAT_EQ(bias_twice[i], 2 * db[i]);
 }
 
-TEST_P(Layers, GeluAgainstDifferences) {
+TEST_P(Layers, GeluMatchesFiniteDifferences) {
   auto x = random_.floats(301, 6);
   x[0] = -60.0f;
   x[1] = 60.0f;
@@ -152,7 +152,7 @@ TEST_P(Layers, TokenAndPositionGradientsAreSummedByRow) {
   EXPECT_TRUE(all_close(d_positions, want_positions, kForward));
 }
 
-TEST_P(Layers, AttentionAgainstDifferences) {
+TEST_P(Layers, AttentionMatchesFiniteDifferences) {
   const AttentionShape shape{2, 70, 3, 5, 3};  // two strips; no extent is a multiple of the SIMD width
   const int64_t rows = shape.batch * shape.sequence;
   const auto qkv = random_.floats(rows * shape.stride(), 2), from = random_.floats(rows * shape.width());
@@ -180,7 +180,7 @@ TEST_P(Layers, AttentionAgainstDifferences) {
   EXPECT_TRUE(all_close(got, expected, kGradient));
 }
 
-TEST_P(Layers, LossAgainstDifferences) {
+TEST_P(Layers, LossMatchesFiniteDifferences) {
   const int64_t rows = 5, width = 6, entries = kLossTileEntries + 11;  // two tiles
   const auto hidden = random_.floats(rows * width, 4), table = random_.floats(entries * width, 3);
   const std::vector<int32_t> targets{0, static_cast<int32_t>(entries - 1), 2095, 2096, 77};

@@ -112,7 +112,7 @@ double along(const Doubles& output, const std::vector<float>& direction) {
 
 constexpr double kForward = 2e-6, kGradient = 2e-5;
 
-TEST_P(LlamaLayers, RmsNormAgainstDifferences) {
+TEST_P(LlamaLayers, RmsNormMatchesFiniteDifferences) {
   const int64_t rows = 5, width = 37;
   const auto x = random_.floats(rows * width, 2), weight = random_.floats(width), from = random_.floats(rows * width);
   std::vector<float> rstd(rows), y(x.size()), dw(weight.size()), dx = random_.floats(rows * width);
@@ -142,7 +142,7 @@ TEST_P(LlamaLayers, RmsNormAgainstDifferences) {
                         kGradient));
 }
 
-TEST_P(LlamaLayers, GatedAgainstDifferences) {
+TEST_P(LlamaLayers, GatedMatchesFiniteDifferences) {
   auto gate = random_.floats(301, 6), up = random_.floats(301, 2);
   const auto from = random_.floats(301);
   gate[0] = -80.0f;

@@ -99,7 +99,8 @@ void expect_like_host(const Outcome& got, const Setting& setting) {
   EXPECT_LT(host.losses.back(), host.losses.front());
 }
 
-/// Rates of simulated GPUs have no meaning. The test checks that each rate was measured and differs from the default.
+/// The values of rates that are measured on simulated GPUs have no meaning. The test checks that each rate was measured
+/// and differs from the default.
 TEST(RankRates, AreMeasuredOnGpus) {
   for (const int ranks : {1, 2}) {
     World::threads(ranks,

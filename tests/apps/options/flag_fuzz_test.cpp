@@ -1,6 +1,7 @@
 // Runs random command lines of aliquot train. Every run that the command accepts must use exactly the memory that it
 // planned, stay within its budget, and resume to the same checkpoint. Runs that differ only in options without effect
-// on the result must have the same digest. A pipeline is such an option, if each stage has as many ranks.
+// on the result must have the same digest. A pipeline has no effect on the result if each pipeline stage has as many
+// ranks as the run without a pipeline. draw_pipelined() has the exceptions.
 //
 // ALIQUOT_FLAG_FUZZ="SEED COUNT" runs COUNT cases, beginning with SEED. The default is 12 cases, beginning with seed 1.
 // A failure prints its seed.
@@ -82,8 +83,9 @@ void draw_numbers(Draw& draw, Case& drawn) {
   }
 }
 
-/// Decides whether the digest may depend on the pipeline: on whether there is one, if micro-batches of a tied model are
-/// added in full gradients, and on the nodes that quantized sums of a stage cross.
+/// Decides whether all runs of a case have a pipeline, or some, or none. In a tied model that accumulates full
+/// gradients, a pipeline changes the digest. With quantized gradients, a pipeline may change it if pipeline stages
+/// share a node.
 void draw_pipelined(Draw& draw, Case& drawn) {
   if (drawn.tied && drawn.adds_in_full_gradients)
     drawn.pipelined = draw.chance(60) ? Pipelined::kAlways : Pipelined::kNever;
@@ -110,7 +112,8 @@ Case draw_case(Draw& draw, bool has_mpi) {
   return drawn;
 }
 
-/// Numbers of uses of `stages` pipeline stages. Some cuts are refused.
+/// Returns a random value of --pipeline-cut: the number of uses in each of `stages` pipeline stages. The command
+/// rejects some of these values.
 std::string draw_cut(Draw& draw, int uses, int stages) {
   std::vector<int> counts(static_cast<size_t>(stages), 1);
   for (int left = uses - stages; left > 0; --left) ++counts[static_cast<size_t>(draw.below(stages))];

@@ -80,7 +80,7 @@ TEST_F(PipelineOrder, OtherContentIsRefusedWithTheLine) {
   EXPECT_LT(refusal(written(std::string(1 << 20, 'x'))).size(), 400u) << "a long line is cut";
 }
 
-/// Records of a run name the file.
+/// The record of the options of a run contains the path of the order file.
 TEST_F(PipelineOrder, IsReportedWithTheOtherOptions) {
   const std::string file = written(kOrder);
   TrainOptions options;
@@ -88,7 +88,7 @@ TEST_F(PipelineOrder, IsReportedWithTheOtherOptions) {
   EXPECT_EQ(option_text(options, "pipeline-order-from"), file);
 }
 
-/// A pipe can be read only once, also if a DeepSpeed file is read too.
+/// The order file may be a pipe, so the command must read it only once, even with a DeepSpeed file.
 TEST_F(PipelineOrder, MayBeAPipe) {
   const std::string pipe = directory_.path() / "pipe", deepspeed = directory_.path() / "ds.json";
   std::ofstream(deepspeed) << R"({"scheduler": {"type": "WarmupCosineLR", "params": {"total_num_steps": 5}}})";

@@ -100,8 +100,8 @@ is_explained() {
 
 wrong() { problems+=("$*"); }
 
-# stage WORLD RANK OPERATION KIND STEP OPTIONS...: runs one case and prints its line of the table.
-stage() {
+# run_case WORLD RANK OPERATION KIND STEP OPTIONS...: runs one case and prints its line of the table.
+run_case() {
   local world=$1 rank=$2 operation=$3 kind=$4 step=$5 problems=() status=0 code sentence limit began elapsed wanted
   shift 5
   local saved=$scratch/saved-$cases log=$scratch/log shared_before
@@ -134,7 +134,7 @@ stage() {
   cases=$((cases + 1))
 }
 
-# For each operation, options of a run that has this operation.
+# For each operation, the options with which a run executes this operation.
 declare -A options=([gather]="" [forward]="" [backward]="" [release]="" [reduce]="" [norm]="" [update]=""
   [recompute]="--recompute block" [publish]="--zero-stage 2" [spread]="--zero-stage 0" [exchange]="--replicas 2"
   [blend]="--optimizer muon" [collect]="--optimizer muon" [orthogonalize]="--optimizer muon" [scatter]="--optimizer muon"
@@ -145,7 +145,7 @@ operation() {
   local world=$1 rank=$2 name=$3 kind words
   shift 3
   read -ra words <<<"${options[$name]}"
-  for kind in "$@"; do stage "$world" "$rank" "$name" "$kind" 3 "${words[@]}"; done
+  for kind in "$@"; do run_case "$world" "$rank" "$name" "$kind" 3 "${words[@]}"; done
 }
 
 every_operation() {
@@ -159,12 +159,12 @@ piped() {
   local world=$1 second=$((${1//[a-z]/} / 2)) kind
   shift
   for kind in "$@"; do
-    stage "$world" 0 send "$kind" 3 --pipeline 2 --tied off --accumulate 2
-    stage "$world" "$second" receive "$kind" 3 --pipeline 2 --tied off --accumulate 2
-    stage "$world" "$second" send-gradient "$kind" 3 --pipeline 2 --tied off --accumulate 2
-    stage "$world" 0 receive-gradient "$kind" 3 --pipeline 2 --tied off --accumulate 2
-    stage "$world" "$second" send "$kind" 3 --pipeline 2 --tied on --accumulate 2
-    stage "$world" 0 send-gradient "$kind" 3 --pipeline 2 --tied on --accumulate 2
+    run_case "$world" 0 send "$kind" 3 --pipeline 2 --tied off --accumulate 2
+    run_case "$world" "$second" receive "$kind" 3 --pipeline 2 --tied off --accumulate 2
+    run_case "$world" "$second" send-gradient "$kind" 3 --pipeline 2 --tied off --accumulate 2
+    run_case "$world" 0 receive-gradient "$kind" 3 --pipeline 2 --tied off --accumulate 2
+    run_case "$world" "$second" send "$kind" 3 --pipeline 2 --tied on --accumulate 2
+    run_case "$world" 0 send-gradient "$kind" 3 --pipeline 2 --tied on --accumulate 2
   done
 }
 
@@ -172,26 +172,26 @@ piped() {
 saving() {
   local world=$1 rank=$2 kind saves=()
   shift 2
-  for kind in "$@"; do stage "$world" "$rank" save "$kind" 4; done
-  stage "$world" "$rank" save enospc 6
+  for kind in "$@"; do run_case "$world" "$rank" save "$kind" 4; done
+  run_case "$world" "$rank" save enospc 6
 }
 
 spoiled() {
   local world=$1 rank=$2 words
   for words in "" "--zero-stage 2" "--zero-stage 1" "--zero-stage 0"; do
     read -ra words <<<"$words"
-    stage "$world" "$rank" reduce nan 3 "${words[@]}"
-    stage "$world" "$rank" backward nan 3 "${words[@]}"
+    run_case "$world" "$rank" reduce nan 3 "${words[@]}"
+    run_case "$world" "$rank" backward nan 3 "${words[@]}"
   done
 }
 
 # flipped WORLD RANK: runs cases with a flipped bit in one rank's copy of replicated state. --check-every detects it.
 flipped() {
   local world=$1 rank=$2
-  stage "$world" "$rank" update flip 3 --zero-stage 0 --check-every 1
-  stage "$world" "$rank" publish flip 3 --zero-stage 1 --check-every 1
-  stage "$world" "$rank" publish flip 3 --zero-stage 2 --check-every 1
-  stage "$world" "$rank" update flip 3 --replicas 2 --check-every 1
+  run_case "$world" "$rank" update flip 3 --zero-stage 0 --check-every 1
+  run_case "$world" "$rank" publish flip 3 --zero-stage 1 --check-every 1
+  run_case "$world" "$rank" publish flip 3 --zero-stage 2 --check-every 1
+  run_case "$world" "$rank" update flip 3 --replicas 2 --check-every 1
 }
 
 printf '%-8s %-4s %-13s %-9s %-4s %-4s %5s  %s\n' world rank operation kind step code s outcome

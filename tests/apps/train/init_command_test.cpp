@@ -58,7 +58,8 @@ TEST_F(Init, ExportAndInitKeepTheConfigurationWithoutFlags) {
   for (const auto& [name, config] : {std::pair{"llama", kLlama}, std::pair{"gpt2", kGpt2}}) {
     const std::string under = std::string(name) + "/", digest = make(name, config);
     const std::string written = read_file(at(under + "hf/config.json"));
-    // Starts from the exported folder, its weights file, the run, its checkpoint, and the imported weights.
+    // Starts five new runs: from the exported folder, its weights file, the directory of the run, its checkpoint, and
+    // the imported weights.
     ASSERT_EQ(run_aliquot({"checkpoint", "import", at(under + "hf"), "--out", at(under + "in")}).code, 0);
     int count = 0;
     for (const char* weights : {"hf", "hf/model.safetensors", "run", "run/step-00000002", "in"}) {

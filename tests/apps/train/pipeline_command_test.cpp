@@ -1,5 +1,6 @@
-// aliquot train and plan with pipelines: one digest for every number of stages, order of passes, ZeRO stage and kind of
-// world; the same losses; planned memory equal to measured memory on every stage.
+// Tests aliquot train and plan with pipelines. At every ZeRO stage, digest and losses do not depend on the number of
+// pipeline stages, on the order of passes, or on whether ranks are threads or processes. Planned memory equals measured
+// memory on every pipeline stage.
 #include <fstream>
 #include <gtest/gtest.h>
 
@@ -11,7 +12,7 @@ namespace {
 
 using namespace pipeline_runs;
 
-TEST(PipelineCommand, HasOneDigestOnThreads) {
+TEST(PipelineCommand, PipelinesGiveTheDigestOfOneStageOnThreads) {
   for (const std::string model : {"gpt2-nano", "llama-nano"}) {
     for (const std::string more : {"0 --tied off", "1 --tied on", "3 --tied off", "3 --tied on"}) {
       const std::string common = "--model " + model + " --zero-stage " + more;
@@ -31,7 +32,7 @@ TEST(PipelineCommand, HasOneDigestOnThreads) {
   }
 }
 
-TEST(PipelineCommand, HasTheSameDigestUnderMpirun) {
+TEST(PipelineCommand, PipelinesGiveTheDigestOfOneStageUnderMpirun) {
   if (!test::has_mpi()) GTEST_SKIP() << "this build has no MPI";
   for (const std::string common :
        {"--model llama-nano --zero-stage 2 --tied off", "--model gpt2-nano --zero-stage 3"}) {
@@ -46,9 +47,9 @@ TEST(PipelineCommand, HasTheSameDigestUnderMpirun) {
   }
 }
 
-/// With tied embeddings, every kind of world gives one digest. It is that of a run without a pipeline also with
-/// `--reproducible`. If micro-batches are added in the full gradients, only all pipelines give one digest.
-TEST(PipelineCommand, TiedEmbeddingsHaveOneDigest) {
+/// With tied embeddings and `--reproducible`, all pipelines give the digest of a run without a pipeline. If full
+/// gradients are accumulated, all pipelines give the same digest, but a run without a pipeline gives another one.
+TEST(PipelineCommand, TiedEmbeddingsGiveTheSameDigestOnAllPipelines) {
   const std::string common = "--model llama-nano --zero-stage 1 ";
   const std::string alone = train(2, common + "--accumulate-into auto --reproducible").digest;
   const std::string full = common + "--accumulate-into full";
@@ -106,8 +107,8 @@ TEST(PipelineCommand, PlanWritesAnOrderThatTrainReads) {
   EXPECT_NE(refused.err.find("pass order of rank 1: 1B3 precedes 1F3"), std::string::npos) << refused.err;
 }
 
-/// Background saves reserve the memory of a snapshot, which depends on the ranks of a shard group.
-TEST(PipelineCommand, BackgroundSavesHaveTheirMemory) {
+/// Background saves need memory for a snapshot. Its size depends on the number of ranks in a shard group.
+TEST(PipelineCommand, BackgroundSavesUseThePlannedMemory) {
   for (const std::string zero_stage : {"0", "1", "3"}) {
     for (const std::string groups : {"--pipeline 2", "--replicas 2", "--pipeline 2 --replicas 2"}) {
       const test::TemporaryDirectory directory;

@@ -1,6 +1,6 @@
-// All ZeRO stages, both orders of passes and several numbers of micro-batches on 2 and 4 pipeline stages, as threads
-// and under mpirun, with tied and untied embeddings. For each number of micro-batches, all runs of a model have the
-// digest of a run on one stage. Planned memory is equal to measured memory.
+// Tests all ZeRO stages, both orders of passes and several numbers of micro-batches on 2 and 4 pipeline stages, on
+// threads and under mpirun, with tied and untied embeddings. For each number of micro-batches, all runs of a model have
+// the digest of a run on one pipeline stage. Planned memory equals measured memory.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <map>
@@ -15,7 +15,7 @@ using namespace pipeline_runs;
 /// Returns the number of runs on pipelines.
 int compare_with_one_stage(const std::string& model, bool launched) {
   int runs = 0;
-  std::map<int, RunResults> alone;  // by number of micro-batches
+  std::map<int, RunResults> alone;  // keyed by number of micro-batches
   for (const int stages : {2, 4}) {
     for (const int micro_batches : {1, stages, 2 * stages + 1, 4 * stages}) {
       const std::string common = fmt::format("{} --accumulate {}", model, micro_batches);
@@ -37,9 +37,9 @@ int compare_with_one_stage(const std::string& model, bool launched) {
 
 class PipelineGrid : public ::testing::TestWithParam<const char*> {};
 
-TEST_P(PipelineGrid, HasOneDigestOnThreads) { EXPECT_EQ(compare_with_one_stage(GetParam(), false), 64); }
+TEST_P(PipelineGrid, GivesTheDigestOfOneStageOnThreads) { EXPECT_EQ(compare_with_one_stage(GetParam(), false), 64); }
 
-TEST_P(PipelineGrid, HasOneDigestUnderMpirun) {
+TEST_P(PipelineGrid, GivesTheDigestOfOneStageUnderMpirun) {
   if (!test::has_mpi()) GTEST_SKIP() << "this build has no MPI";
   EXPECT_EQ(compare_with_one_stage(GetParam(), true), 64);
 }

@@ -1,5 +1,5 @@
-// aliquot train with pipelines and other options: each gives the digest, losses and norms of the run without a
-// pipeline, and uses the planned memory on every stage.
+// Runs aliquot train with pipelines and other options. Each run has the digest, losses and norms of the run without a
+// pipeline, and uses the planned memory on every pipeline stage.
 #include "tests/apps/train/pipeline_runs.h"
 
 namespace aliquot {
@@ -24,20 +24,20 @@ void expect_same_with_pipelines(const std::string& options, const Start& start =
   }
 }
 
-TEST(PipelineOptions, OptimizersDoNotChangeWithThePipeline) {
+TEST(PipelineOptions, OptimizersGiveTheSameResultsWithAPipeline) {
   for (const std::string optimizer :
        {"adamw8bit --zero-stage 1", "adamw8bit --zero-stage 3", "lion --zero-stage 2", "muon --zero-stage 1",
         "muon --zero-stage 3", "sgd --zero-stage 0", "adamw --state bf16 --zero-stage 2"})
     expect_same_with_pipelines("--model llama-nano --tied on --optimizer " + optimizer);
 }
 
-TEST(PipelineOptions, PrecisionsDoNotChangeWithThePipeline) {
+TEST(PipelineOptions, PrecisionsGiveTheSameResultsWithAPipeline) {
   for (const std::string precision : {"bf16 --zero-stage 3", "bf16 --gradients bf16 --zero-stage 2",
                                       "bf16 --master fp32 --zero-stage 1", "fp16 --zero-stage 3"})
     expect_same_with_pipelines("--model gpt2-nano --tied off --precision " + precision);
 }
 
-TEST(PipelineOptions, OffloadDoesNotChangeWithThePipeline) {
+TEST(PipelineOptions, OffloadGivesTheSameResultsWithAPipeline) {
   const test::TemporaryDirectory directory;
   const std::string disk = "disk:" + directory.path().string();
   for (const std::string& offload :
@@ -47,26 +47,26 @@ TEST(PipelineOptions, OffloadDoesNotChangeWithThePipeline) {
     expect_same_with_pipelines("--model llama-nano --tied on " + offload);
 }
 
-TEST(PipelineOptions, UpdateInBackwardDoesNotChangeWithThePipeline) {
+TEST(PipelineOptions, UpdateInBackwardGivesTheSameResultsWithAPipeline) {
   for (const std::string zero_stage : {"0", "2", "3"})
     expect_same_with_pipelines("--model llama-nano --tied on --clip 0 --update-in-backward --zero-stage " + zero_stage);
 }
 
-TEST(PipelineOptions, CheckingModeDoesNotChangeWithThePipeline) {
+TEST(PipelineOptions, CheckingModeGivesTheSameResultsWithAPipeline) {
   const std::string options = "--model gpt2-nano --tied on --recompute block --zero-stage ";
   for (const std::string zero_stage : {"1", "3"})
     expect_same_with_pipelines(options + zero_stage, {.environment = {"ALIQUOT_CHECK=1"}});
 }
 
-/// The ranks of a stage are on two nodes, as without a pipeline.
-TEST(PipelineOptions, QuantizationBetweenNodesDoesNotChangeWithThePipeline) {
+/// The ranks of each pipeline stage are on two nodes, like the ranks of the run without a pipeline.
+TEST(PipelineOptions, QuantizationBetweenNodesGivesTheSameResultsWithAPipeline) {
   for (const std::string what : {"weights", "gradients", "both"})
     expect_same_with_pipelines("--model llama-nano --tied off --zero-stage 3 --quantize " + what,
                                {.environment = {"ALIQUOT_RANKS_PER_NODE=1"}});
 }
 
-/// Two replicas of one rank in each stage, and a limit on the memory of every stage.
-TEST(PipelineOptions, ReplicasAndBudgetsDoNotChangeWithThePipeline) {
+/// First, each pipeline stage has two replicas of one rank. Then, a budget limits the memory of each rank.
+TEST(PipelineOptions, ReplicasAndBudgetsGiveTheSameResultsWithAPipeline) {
   expect_same_with_pipelines("--model llama-nano --tied on --zero-stage 2 --replicas 2");
   expect_same_with_pipelines("--model llama-nano --tied on --zero-stage 3 --memory-budget 2MiB");
 }
@@ -86,7 +86,8 @@ TEST(PipelineOptions, DeepspeedFilesSetThePipeline) {
   expect_planned_is_measured(read, 2, file);
 }
 
-/// A gradient that is not finite on one stage. All stages skip the step, and with fp16 all reduce the loss scale.
+/// If a gradient on one pipeline stage is not finite, all pipeline stages skip the step. With fp16, all of them reduce
+/// the loss scale.
 TEST(PipelineOptions, AStepWithAnOverflowOnOneStageIsSkippedOnAllStages) {
   const auto fault_on = [](int rank) {
     return Start{.environment = {"ALIQUOT_FAULT=rank=" + std::to_string(rank) + ",step=2,op=backward,kind=nan"}};

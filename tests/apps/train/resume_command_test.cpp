@@ -63,7 +63,7 @@ TEST_F(Resume, OptionsThatChangeTheResultAreReported) {
 }
 
 /// With --allow-missing, optimizer state that the checkpoint lacks starts as zeros. Surplus state is ignored.
-TEST_F(Resume, AnotherOptimizerMayContinue) {
+TEST_F(Resume, ARunMayResumeWithAnotherOptimizer) {
   for (const char* other : {"lion", "sgd", "muon", "adamw8bit"}) {
     const test::CommandResult result = resume({"--optimizer", other, "--steps", "6", "--allow-missing"});
     EXPECT_EQ(result.code, 0) << other << ": " << result.err;

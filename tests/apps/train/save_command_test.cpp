@@ -35,7 +35,7 @@ TEST(Save, EveryModeWritesEqualFilesAndUsesThePlannedMemory) {
   }
 }
 
-TEST(Save, InTheBackgroundCanBeResumed) {
+TEST(Save, ARunResumesFromABackgroundSave) {
   test::TemporaryDirectory directory;
   auto words = training(directory.path() / "run", "snapshot");
   words.insert(words.end(), {"--stop-after", "3"});
@@ -72,7 +72,7 @@ TEST(Save, FailureIsReportedAndTheRunContinues) {
   }
 }
 
-TEST(Save, OfAnotherOptimizerResumesOnlyWithAllowMissing) {
+TEST(Save, ResumingWithAnotherOptimizerRequiresAllowMissing) {
   test::TemporaryDirectory directory;
   auto words = training(directory.path(), "blocking");
   words.insert(words.end(), {"--stop-after", "2", "--optimizer", "sgd", "--momentum", "0"});

@@ -59,7 +59,8 @@ is_private() {
   fi
 }
 
-look_at() {
+# check_process PID: checks the shared mappings and the open files of a process.
+check_process() {
   local pid=$1 address path descriptor ours=0 offloaded=0
   while read -r address path; do
     case $path in
@@ -86,14 +87,15 @@ nothing_named() {
   if [ -n "$left" ]; then wrong "offloaded data has a named file: $left"; fi
 }
 
-# look WORLD LEAST_MEMFDS PROCESSES COMMAND...: checks a run five times while it trains and saves. Messages begin with
-# WORLD.
-look() {
+# check_run WORLD LEAST_MEMFDS PROCESSES COMMAND...: starts training with COMMAND, which must start PROCESSES processes.
+# Checks five times, while they train and save, that other users cannot reach their memory. Each process must map at
+# least LEAST_MEMFDS memfds. Messages begin with WORLD.
+check_run() {
   local world=$1 least=$2 ranks=() pid round
   shift 2
   begin "$@"
   for ((round = 0; round < 5; ++round)); do
-    for pid in "${ranks[@]}"; do look_at "$pid"; done
+    for pid in "${ranks[@]}"; do check_process "$pid"; done
     nothing_named
     sleep 0.2
   done
@@ -102,12 +104,12 @@ look() {
 }
 
 more=(--ranks 2)
-look threads 0 1 "$aliquot"
+check_run threads 0 1 "$aliquot"
 more=()
 if has_mpi "$aliquot"; then
-  look mpi 2 2 mpirun -n 2 "$aliquot"
+  check_run mpi 2 2 mpirun -n 2 "$aliquot"
   export ALIQUOT_NODE_MEMORY=window
-  look "mpi with windows" 0 2 mpirun -n 2 "$aliquot"
+  check_run "mpi with windows" 0 2 mpirun -n 2 "$aliquot"
 fi
 if [ $failures -eq 0 ] && [ -n "$unread" ]; then
   echo "skipped: the mode of $unread cannot be read without CAP_CHECKPOINT_RESTORE"

@@ -199,8 +199,8 @@ TEST(Convert, Every16BitFloatIsUnchangedByConversionToFp32AndBack) {
     ASSERT_TRUE(is_exactly_convertible(DType::kFloat32, half));
     ASSERT_FALSE(is_exactly_convertible(half, DType::kFloat32));
     for (uint32_t bits = 0; bits < 65536; ++bits) {
-      const std::array<uint16_t, 4> padded{
-          static_cast<uint16_t>(bits)};  // GCC warns about wider loads from a single uint16_t
+      // GCC warns about the wider loads of convert() from a single uint16_t, so the array has four elements.
+      const std::array<uint16_t, 4> padded{static_cast<uint16_t>(bits)};
       const uint16_t& in = padded[0];
       float wide = 0;
       uint16_t out = 0;
@@ -272,7 +272,7 @@ TEST(Weights, LoadIntoTheShardsOfAnyWorld) {
   }
 }
 
-TEST(Weights, ThatDoNotFitAreListedAndTheStateIsUnmodified) {
+TEST(Weights, WeightsThatDoNotFitAreListedAndTheStateIsUnmodified) {
   TemporaryDirectory directory;
   const auto path = directory.path() / "w.safetensors";
   test::write_file(path, file_of(R"({"a":{"dtype":"F32","shape":[1,2],"data_offsets":[0,8]},)"
@@ -297,8 +297,8 @@ TEST(Weights, ThatDoNotFitAreListedAndTheStateIsUnmodified) {
   }
 }
 
-/// Tries an index that is absent, a pipe or a socket, and a tensor of a type that cannot be converted.
-TEST(Weights, ThatCannotBeReadAreRejected) {
+/// Tries an index file that is absent, a pipe or a socket, and a tensor of a type that cannot be converted.
+TEST(Weights, WeightsThatCannotBeReadAreRejected) {
   TemporaryDirectory directory;
   const auto index = directory.path() / "model.safetensors.index.json";
   const auto error_of = [&](const std::filesystem::path& path) {

@@ -88,7 +88,8 @@ TEST(Simulate, Stage3PrefetchOverlapsTheGatherOfTheNextUnit) {
             simulate(without_prefetch, cost_model(10, 20)).sent_bytes);
 }
 
-/// On GPUs compute is a stream, so the first gather of a step overlaps with the updates of the previous step.
+/// On GPUs, compute work is enqueued on a stream. So the first gather of a step overlaps with the updates of the
+/// previous step.
 TEST(Simulate, IssuingAheadOverlapsTheFirstGather) {
   const Plan p = plan(two_units(), {.zero_stage = 3, .gather = GatherMode::kCopy}, Topology::one_host(2));
   CostModel cost = cost_model(10, 20);
@@ -142,7 +143,8 @@ TEST(Simulate, CountsBytesThatLeaveANode) {
   const auto [nodes_of_one, norm_of_one] = crossing({.zero_stage = 2}, testing::hosts(4, 1));
   EXPECT_EQ(nodes_of_one, 2 * (3 * 1024 + 3 * 1024) + 3 * norm_of_one);
   const auto [unequal, norm_of_unequal] = crossing({.zero_stage = 2}, testing::hosts(5, 3));
-  EXPECT_EQ(unequal, 2 * (2 * 3 * 1024 + 3 * 1024) + 3 * norm_of_unequal);  // 3 ranks send no common sum
+  // A node of 3 ranks sends the gradients of each rank. Only nodes of 2, 4, 8 ... ranks send their sum.
+  EXPECT_EQ(unequal, 2 * (2 * 3 * 1024 + 3 * 1024) + 3 * norm_of_unequal);
   EXPECT_EQ(crossing({.zero_stage = 2}, testing::hosts(4, 4)).first, 0);
   EXPECT_EQ(crossing({.zero_stage = 3, .replica_count = 2}, testing::hosts(4, 2)).first, 2 * 2 * (1024 + 1024 + 8));
   // There are four replicas of two ranks on two nodes. A rank sends its quantized part to the two ranks of its group on

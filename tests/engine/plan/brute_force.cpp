@@ -104,8 +104,8 @@ class Graph {
     const Side other = others_[static_cast<std::size_t>(stage)][static_cast<std::size_t>(cursor.op)];
     if (meets) {
       if (other.stage < 0) return false;
-      const Cursor& there = cursors[static_cast<std::size_t>(other.stage)];
-      if (there.step != cursor.step || there.op != other.op) return false;
+      const Cursor& other_cursor = cursors[static_cast<std::size_t>(other.stage)];
+      if (other_cursor.step != cursor.step || other_cursor.op != other.op) return false;
       add_starts(other.stage, cursors[static_cast<std::size_t>(other.stage)]);
     }
     add_starts(stage, cursor);
@@ -213,7 +213,7 @@ struct RecordedAccess {
   int64_t begin, end;         // byte range in the memory of the rank that owns it
   bool writes;
   int after, until;  // events between which the access happens
-  bool internal;     // transfer between ranks, which the communicator orders within the operation
+  bool internal;     // does not race with accesses of the same operation, because the communicator orders them
 };
 
 class Search {
@@ -307,7 +307,8 @@ class Search {
     record(memory, base + part * parts.first, base + part * (parts.first + parts.count), writes, after, internal,
            until);
   }
-  /// Records an access to the memory of rank `memory` of this rank's replica, or of `other_replica_` if it is set.
+  /// Records an access to the memory of rank `memory` of replica `other_replica_`, or of this rank's replica if that is
+  /// -1.
   void record(int memory, int64_t begin, int64_t end, bool writes, Event after, bool internal, Event until = kDone) {
     record_at(index_, memory_replica() * ranks_ + memory, {begin, end}, writes, {after, until}, internal);
   }
@@ -547,7 +548,8 @@ class Search {
     }
   }
 
-  /// Records a write to the staging, which host nodes use if a reduced flat buffer has elements.
+  /// Records a write to the staging memory of collectives between host nodes. It is used only if a flat buffer that is
+  /// reduced has elements.
   void access_staging(Role role) {
     const auto reduced = [&](const FlatSpec& flat) {
       return flat.trainable && plan_.unit_is_here[flat.unit] && flat.layout.flat_count() > 0;
@@ -745,7 +747,7 @@ class Search {
   int replicas_;
   bool several_nodes_, in_place_;
   int step_ = 0, op_ = 0, rank_ = 0, replica_ = 0;
-  int other_replica_ = -1;         // the replica of the recorded memory, if it is not that of the rank
+  int other_replica_ = -1;         // record() adds accesses to memory of this replica; -1: of replica_
   std::vector<int> reduce_count_;  // per unit, in this step
   std::vector<int> gather_count_;  // per unit, in all steps
   std::vector<std::vector<RecordedAccess>>& memory_;

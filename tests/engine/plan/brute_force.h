@@ -18,8 +18,9 @@ std::string find_race(const Plan& plan);
 /// and receives in order, wait for each other forever.
 std::string find_race(const std::vector<Plan>& stages);
 
-/// By buffer: of the groups that contain every rank which accesses the buffer, those with the fewest ranks. Ranks that
-/// take part in a transfer of the buffer count too. All groups if no rank accesses it. `plan` is one pipeline stage.
+/// Returns the narrowest groups of each buffer of `plan`, which is one pipeline stage. Such a group contains all ranks
+/// that access the buffer or take part in its transfer, and no group with fewer ranks does. For a buffer that no rank
+/// accesses, returns all groups.
 std::vector<std::set<GroupId>> narrowest_groups(const Plan& plan);
 
 }  // namespace aliquot::testing

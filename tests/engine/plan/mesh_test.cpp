@@ -34,7 +34,7 @@ TEST(Mesh, TensorVariesFastestAndPipelineSlowest) {
   EXPECT_EQ(mesh.coordinates(119), (MeshCoordinates{1, 2, 3, 4}));
 }
 
-TEST(Mesh, GroupsOfAMeshOfEachDimension) {
+TEST(Mesh, ListsTheMembersOfEveryGroup) {
   const Mesh mesh{2, 2, 2, 2};
   EXPECT_EQ(mesh.members(GroupId::kRank, 5), (std::vector{5}));
   EXPECT_EQ(mesh.members(GroupId::kTensor, 5), (std::vector{4, 5}));
@@ -45,7 +45,8 @@ TEST(Mesh, GroupsOfAMeshOfEachDimension) {
   EXPECT_EQ(mesh.members(GroupId::kWorld, 5).size(), 16u);
 }
 
-/// Without pipeline and tensor dimensions: contiguous shard groups, and equal shards of all replicas.
+/// Without pipeline and tensor dimensions, a shard group has contiguous ranks, and a replicate group has the ranks that
+/// hold the same shard.
 TEST(Mesh, ShardGroupsAreContiguous) {
   const Mesh mesh{.replica = 2, .shard = 3};
   EXPECT_EQ(mesh.members(GroupId::kShard, 4), (std::vector{3, 4, 5}));
@@ -68,7 +69,7 @@ TEST(Mesh, EachGroupPartitionsTheRanks) {
   }
 }
 
-TEST(Mesh, AGroupCoversThoseThatItContains) {
+TEST(Mesh, CoversReportsWhetherAGroupContainsAnother) {
   for (const GroupId wide : kGroups) {
     for (const GroupId narrow : kGroups) {
       bool contains = true;
@@ -105,7 +106,7 @@ TEST(Mesh, DescribesGroupsByTheDimensionsWithSeveralRanks) {
   EXPECT_EQ(describe({.shard = 4}, GroupId::kShard, 1), "shard group");
 }
 
-/// Messages of one collective name its group, whichever rank writes them.
+/// All ranks of a collective describe its group in the same words.
 TEST(Mesh, DescriptionsAreEqualOnAllRanksOfAGroup) {
   for (const Mesh& mesh : meshes()) {
     for (const GroupId group : kGroups) {

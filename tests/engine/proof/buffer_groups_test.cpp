@@ -1,4 +1,5 @@
-// The group of every buffer: planned as the brute-force reference finds it, and rejected if it is another one.
+// Tests the group of every buffer. The planner assigns a group that the brute-force reference finds, and the validator
+// rejects every other group.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <map>
@@ -25,7 +26,8 @@ struct Tally {
   int made = 0, equivalent = 0, caught = 0;
 };
 
-/// "A buffer of another group": gives each buffer each other group. A group with the same ranks is equivalent.
+/// Assigns every other group to each buffer, and expects that the validator rejects it. Counts a group as equivalent if
+/// the brute-force reference finds it too.
 void mutate_groups(const Plan& original, std::map<GroupId, Tally>& table) {
   const auto narrowest = testing::narrowest_groups(original);
   Plan mutant = original;
@@ -71,8 +73,8 @@ TEST(BufferGroups, AgreeWithTheBruteForceReference) {
       }
     }
   }
-  // The sum of one replica is read by shard and replica, and gradients of activations come from one stage and go to
-  // another one.
+  // kStage is the group of buffers that the shard group and the replicate group both read. kPipeline is the group of
+  // gradients of activations that come from one pipeline stage and go to another.
   for (const GroupId group : {GroupId::kRank, GroupId::kShard, GroupId::kReplica, GroupId::kStage, GroupId::kNextStage,
                               GroupId::kPreviousStage, GroupId::kPipeline})
     EXPECT_GT(planned[group], 0) << name(group) << " was never planned";

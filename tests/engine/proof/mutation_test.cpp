@@ -209,7 +209,7 @@ struct Tally {
 void check_mutant(const Plan& original, const HappensBefore& order, const Mutant& mutant, Tally& tally) {
   ++tally.made;
   auto defects = validate(mutant.plan);
-  // The reference of races knows no groups of buffers. buffer_groups_test has the mutations of groups.
+  // The brute-force reference does not check the groups of buffers. buffer_groups_test tests them.
   std::erase_if(defects, [](const Defect& defect) { return defect.kind == DefectKind::kGroup; });
   const bool only_races = std::all_of(defects.begin(), defects.end(),
                                       [](const Defect& defect) { return defect.kind == DefectKind::kRace; });

@@ -1,4 +1,4 @@
-// Proves random plans of all stages of a pipeline, and compares the result with the brute-force reference. The
+// Validates random plans of all stages of a pipeline, and compares the result with the brute-force reference. The
 // validator must also report each defect in a send, a receive, their order or their waits.
 #include <chrono>
 #include <fmt/format.h>
@@ -178,13 +178,13 @@ struct Tally {
 void check_mutant(const Stages& original, const Mutant& mutant, Tally& tally) {
   ++tally.made;
   auto defects = validate_all(mutant.stages);
-  // The reference of races knows no groups of buffers. buffer_groups_test has the mutations of groups.
+  // The brute-force reference does not check the groups of buffers. buffer_groups_test tests them.
   std::erase_if(defects, [](const Defect& defect) { return defect.kind == DefectKind::kGroup; });
   const bool compares =
       std::ranges::all_of(defects, [](const Defect& defect) { return defect.kind == DefectKind::kRace; });
   if (compares) {
-    // The validator proves races stage by stage, without the order that other stages add. So it agrees with the
-    // reference for each stage alone, and reports at least what the reference finds for all stages together.
+    // The validator searches each pipeline stage alone for races, and ignores the order that transfers between stages
+    // add. So it agrees with the reference for each stage alone, and reports at least the races of all stages together.
     std::string alone;
     for (const Plan& stage : mutant.stages) alone += testing::find_race(stage);
     const std::string together = testing::find_race(mutant.stages);

@@ -66,7 +66,7 @@ TEST(Validate, ReportsAViewDuringAnUpdateOnAnotherRank) {
   EXPECT_EQ(defects[0].kind, DefectKind::kRace);
   EXPECT_EQ(defects[0].sentence,
             "gather h.0 (operation 0) accesses the parameters of h.0, which update h.0 (operation 20) of the "
-            "previous step may on another rank still be writing");
+            "previous step may still be writing on another rank");
 }
 
 TEST(Validate, ReportsAnUpdateDuringAViewOnAnotherRank) {
@@ -78,7 +78,7 @@ TEST(Validate, ReportsAnUpdateDuringAViewOnAnotherRank) {
   const auto defects = validate(planned);
   ASSERT_FALSE(defects.empty());
   EXPECT_NE(defects[0].sentence.find("release h.0"), std::string::npos) << defects[0].sentence;
-  EXPECT_NE(defects[0].sentence.find("on another rank still be reading"), std::string::npos) << defects[0].sentence;
+  EXPECT_NE(defects[0].sentence.find("still be reading on another rank"), std::string::npos) << defects[0].sentence;
 }
 
 TEST(Validate, ReportsABackwardDuringAReduceOnAnotherRank) {

@@ -21,7 +21,7 @@ TEST(Check, MemoryThatCannotBeAliasedThrows) {
   names.add("parameter w", 0, kBytes);
   EXPECT_THROW(AliasedPages(at, kBytes, names), UnavailableError);
   make_aliasable(at, kBytes);
-  make_aliasable(at, kBytes);  // no effect on aliasable memory
+  make_aliasable(at, kBytes);  // no effect: the memory is already aliasable
   at[5] = std::byte{7};
   {
     AliasedPages pages(at, kBytes, names);
@@ -40,7 +40,8 @@ void expect_fault(const std::function<void(Pair&)>& wrong, const std::string& se
   for (const EngineOptions& options : every_stage(true)) {
     EXPECT_EXIT(
         {
-          std::signal(SIGSEGV, SIG_DFL);  // a sanitizer's handler would exit instead
+          // The handler of a sanitizer would call exit(), and the test expects that the signal ends the process.
+          std::signal(SIGSEGV, SIG_DFL);
           World world = World::from_environment(kHosts);
           Pair pair(world, options);
           wrong(pair);

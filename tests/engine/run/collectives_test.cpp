@@ -9,7 +9,7 @@ namespace aliquot {
 namespace {
 
 constexpr int kUnits = 5;
-constexpr int64_t kElements = 4 * 3 * 2 * kBlockElements;  // per unit: complete blocks on 1, 2, 3, 4 and 8 ranks
+constexpr int64_t kElements = 4 * 3 * 2 * kBlockElements;  // per unit; whole blocks for 1, 2, 3, 4 or 8 ranks
 
 int count(const Plan& plan, Verb verb) {
   int found = 0;

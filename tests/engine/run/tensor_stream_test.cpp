@@ -26,7 +26,8 @@ class ComputedElements final : public PieceAccess {
   void write(const StatePiece&, int64_t, int64_t, const std::byte*) const override { ADD_FAILURE(); }
 };
 
-/// Each rank owns a piece of 3 and a piece of 4 elements. The purpose strings have all lengths modulo the alignment.
+/// Each rank owns a piece of 3 and a piece of 4 elements. The lengths of the purpose strings have all remainders modulo
+/// the alignment.
 TEST(TensorStream, ReadsEveryElementIntoAlignedMemory) {
   World::threads(
       3,

@@ -68,20 +68,20 @@ INSTANTIATE_TEST_SUITE_P(Lanes, AdversaryOnTwoLanes,
                          });
 
 TEST(AdversarialScheduler, UnawaitedWorkRunsLateEarlyOrPartly) {
-  std::set<int> amounts;  // tasks that had run before anything waited for them
+  std::set<int> counts;  // for all seeds: how many tasks had run before synchronize()
   for (uint64_t seed = 0; seed < kSeeds; ++seed) {
     AdversarialScheduler adversary(seed);
     const auto device = adversary.make_device();
     const auto gather = device->make_stream(Lane::kGather);
     int ran = 0;
     for (int i = 0; i < 10; ++i) as_host_stream(*gather).run([&ran] { ++ran; });
-    amounts.insert(ran);
+    counts.insert(ran);
     gather->synchronize();
     EXPECT_EQ(ran, 10);
   }
-  EXPECT_TRUE(amounts.contains(0));
-  EXPECT_TRUE(amounts.contains(10));
-  EXPECT_GT(amounts.size(), 2u);
+  EXPECT_TRUE(counts.contains(0));
+  EXPECT_TRUE(counts.contains(10));
+  EXPECT_GT(counts.size(), 2u);
 }
 
 TEST(AdversarialScheduler, AQueuedWaitMayOutliveTheRecordingStream) {

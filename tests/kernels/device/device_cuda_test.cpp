@@ -29,7 +29,7 @@ class CudaDeviceTest : public testing::Test {
 TEST(CudaDevices, TheErrorForAnAbsentDeviceNamesIt) {
   try {
     make_cuda_device(1000);
-    FAIL() << "made a device for GPU 1000";
+    FAIL() << "make_cuda_device() accepted the absent GPU 1000";
   } catch (const UnavailableError& error) {
     const std::string_view expected = cuda_device_count() > 0 ? "GPU 1000 does not exist" : "counting GPUs failed";
     EXPECT_NE(std::string_view(error.what()).find(expected), std::string_view::npos) << error.what();
@@ -62,7 +62,7 @@ TEST_F(CudaDeviceTest, AFailedAllocationNamesOwnerAndSizeAndCountsNothing) {
   const int64_t too_many = device().memory().total_bytes + (int64_t{1} << 30);
   try {
     device().allocate(too_many, Category::kOptimizer, "the moments");
-    FAIL() << "allocated more memory than the GPU has";
+    FAIL() << "allocate() returned more memory than the GPU has";
   } catch (const UnavailableError& error) {
     EXPECT_NE(std::string(error.what()).find("the moments"), std::string::npos) << error.what();
     EXPECT_NE(std::string(error.what()).find(std::to_string(too_many)), std::string::npos) << error.what();
@@ -100,7 +100,7 @@ class StreamBlocker {
 
 TEST_F(CudaDeviceTest, AnEventPassesWhenTheWorkBeforeItIsDone) {
   const auto event = device().make_event();
-  EXPECT_TRUE(event->passed());  // never recorded
+  EXPECT_TRUE(event->passed());  // an event that was never recorded has passed
   const auto stream = device().make_stream(Lane::kGather);
   StreamBlocker blocker(*stream);
   stream->record(*event);
@@ -110,7 +110,7 @@ TEST_F(CudaDeviceTest, AnEventPassesWhenTheWorkBeforeItIsDone) {
   EXPECT_TRUE(event->passed());
 }
 
-TEST_F(CudaDeviceTest, AStreamWaitsForAnEventOfAnother) {
+TEST_F(CudaDeviceTest, AStreamWaitsForAnEventOfAnotherStream) {
   const auto first = device().make_stream(Lane::kGather), second = device().make_stream(Lane::kCompute);
   const auto event = device().make_event(), end = device().make_event();
   std::atomic<int> seen{-1};
@@ -177,7 +177,7 @@ TEST_F(CudaDeviceTest, PinnedMemoryIsWritableByTheHost) {
 TEST_F(CudaDeviceTest, TheErrorOfAPinnedAllocationNamesHostMemory) {
   try {
     allocate_pinned(device(), int64_t{1} << 50, Category::kStaging, "the staging ring");
-    FAIL() << "pinned 1 PiB";
+    FAIL() << "allocate_pinned() returned 1 PiB";
   } catch (const UnavailableError& error) {
     EXPECT_STREQ(error.what(),
                  "cannot allocate 1125899906842624 bytes of pinned host memory for the staging ring: free host memory "

@@ -46,7 +46,7 @@ TEST_F(HostStreams, TheComputeLaneRunsOnTheCallingThread) {
   EXPECT_EQ(where, std::this_thread::get_id());
 }
 
-TEST_F(HostStreams, AStreamWaitsForAnEventOfAnother) {
+TEST_F(HostStreams, AStreamWaitsForAnEventOfAnotherStream) {
   const auto gather = stream(Lane::kGather), reduce = stream(Lane::kReduce);
   const auto done = event();
   std::atomic<int> value{0};
@@ -71,7 +71,7 @@ TEST_F(HostStreams, AWaitCoversOnlyWorkBeforeTheRecord) {
   as_host_stream(*gather).run([&let_go] {
     while (!let_go) pause(1);
   });
-  compute->wait(*early);  // must not wait for the work enqueued after it was recorded
+  compute->wait(*early);  // must not wait for work that was enqueued after `early` was recorded
   gather->record(*mark);
   EXPECT_FALSE(mark->passed());
   let_go = true;
@@ -104,7 +104,7 @@ TEST_F(HostStreams, WorkWaitsForItsGate) {
   EXPECT_TRUE(ran);
 }
 
-TEST_F(HostStreams, AFailureReachesEveryStreamThatWaitsForIt) {
+TEST_F(HostStreams, AFailureReachesEveryStreamThatWaitsForTheFailedStream) {
   const auto gather = stream(Lane::kGather), reduce = stream(Lane::kReduce), compute = stream(Lane::kCompute);
   const auto done = event(), after = event();
   std::atomic<int> ran{0};
@@ -173,7 +173,7 @@ struct WaitingPair {
 TEST_F(HostStreams, StreamsMayBeDestroyedInEitherOrder) {
   for (const bool waiter_goes_first : {false, true}) {
     WaitingPair pair(*device_, waiter_goes_first);
-    as_host_stream(**pair.waiter).run([] { pause(30); });  // the other stream may be destroyed before this ends
+    as_host_stream(**pair.waiter).run([] { pause(30); });  // the other stream may be destroyed before this work ends
     as_host_stream(**pair.other).run([] { pause(5); });
     pair.queue_the_wait();
     pair.first.reset();
@@ -228,8 +228,8 @@ TEST_F(HostStreams, LanesHaveShortTimeSlicesAndTheNiceValueOfTheRank) {
   } own, lanes;
   int timer_slack = 0;
   std::thread rank([&] {
-    setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()),
-                3);  // on Linux for this thread only; fails if the value is larger already
+    // On Linux this changes only the calling thread. It fails if the thread's nice value is larger than 3 already.
+    setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), 3);
     const auto gather = stream(Lane::kGather);
     as_host_stream(*gather).run([&] {
       timer_slack = prctl(PR_GET_TIMERSLACK);

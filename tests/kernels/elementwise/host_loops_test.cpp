@@ -112,7 +112,7 @@ TEST_P(EveryIsa, ScaleAddAndAxpyRoundAfterEachOperation) {
   }
 }
 
-TEST_P(EveryIsa, CastsBetweenAllFloatTypesLikePlain) {
+TEST_P(EveryIsa, CastsBetweenAllFloatTypesLikeThePlainLoops) {
   for (const DType from_dtype : kFloatTypes) {
     for (const DType to_dtype : kFloatTypes) {
       for_shapes([&](int64_t count, int64_t misaligned) {
@@ -201,7 +201,8 @@ TEST_P(EveryIsa, FindsTheFirstNonfiniteElement) {
       Elements x(dtype, count, misaligned);
       fill_values(x, ValueKind::kOrdinary, 5);
       EXPECT_EQ(loops().find_nonfinite(x.data(), dtype, count), count);
-      for (int64_t at = count - 1; at >= 0; at -= 1 + at / 3) {  // descending, so each new one is the first
+      // Descending order, so that each new nonfinite element is the first one in the array.
+      for (int64_t at = count - 1; at >= 0; at -= 1 + at / 3) {
         const uint32_t infinity = dtype == DType::kFloat16    ? 0x7c00u
                                   : dtype == DType::kBFloat16 ? 0x7f80u
                                                               : 0x7f800000u;

@@ -82,7 +82,7 @@ class DeviceArray {
   std::byte* start_ = nullptr;
 };
 
-TEST_P(EveryDevice, FillsAndCopiesLikePlain) {
+TEST_P(EveryDevice, FillsAndCopiesLikeThePlainLoops) {
   for (const DType dtype :
        {DType::kFloat32, DType::kBFloat16, DType::kFloat16, DType::kFloat64, DType::kInt16, DType::kUInt8}) {
     for_shapes([&](int64_t count, int64_t misaligned) {
@@ -99,7 +99,7 @@ TEST_P(EveryDevice, FillsAndCopiesLikePlain) {
   }
 }
 
-TEST_P(EveryDevice, ScaleAddAndAxpyLikePlain) {
+TEST_P(EveryDevice, ScaleAddAndAxpyMatchThePlainLoops) {
   for_shapes([&](int64_t count, int64_t misaligned) {
     Elements x(DType::kFloat32, count, misaligned), y(DType::kFloat32, count, 2 * misaligned);
     fill_values(x, ValueKind::kSpecial, 1);
@@ -117,7 +117,7 @@ TEST_P(EveryDevice, ScaleAddAndAxpyLikePlain) {
   });
 }
 
-TEST_P(EveryDevice, CastsBetweenAllFloatTypesLikePlain) {
+TEST_P(EveryDevice, CastsBetweenAllFloatTypesLikeThePlainLoops) {
   for (const DType from_dtype : kFloatTypes) {
     for (const DType to_dtype : kFloatTypes) {
       for_shapes([&](int64_t count, int64_t misaligned) {
@@ -133,7 +133,7 @@ TEST_P(EveryDevice, CastsBetweenAllFloatTypesLikePlain) {
   }
 }
 
-TEST_P(EveryDevice, SplitsAndMergesLikePlain) {
+TEST_P(EveryDevice, SplitsAndMergesLikeThePlainLoops) {
   for_shapes([&](int64_t count, int64_t misaligned) {
     Elements master(DType::kFloat32, count, misaligned), merged(DType::kFloat32, count, 1);
     Elements high(DType::kBFloat16, count, misaligned), alone(DType::kBFloat16, count, misaligned);
@@ -196,7 +196,7 @@ class EveryDeviceSum : public EveryDevice {
   }
 };
 
-TEST_P(EveryDeviceSum, SumsEveryNumberOfSourcesLikePlain) {
+TEST_P(EveryDeviceSum, SumsEveryNumberOfSourcesLikeThePlainLoops) {
   for (int64_t k = 1; k <= 17; ++k) {
     SCOPED_TRACE(k);
     check(k, DType::kFloat32, DType::kFloat32, 1025, k % 2, -1);
@@ -204,7 +204,7 @@ TEST_P(EveryDeviceSum, SumsEveryNumberOfSourcesLikePlain) {
   for (const int64_t k : {64, 100, 256}) check(k, DType::kBFloat16, DType::kFloat32, 600, 0, -1);
 }
 
-TEST_P(EveryDeviceSum, SumsEveryPairOfTypesLikePlain) {
+TEST_P(EveryDeviceSum, SumsEveryPairOfTypesLikeThePlainLoops) {
   for (const DType from : kFloatTypes) {
     for (const DType to : kFloatTypes) {
       for (const int64_t k : {2, 3, 4, 8}) check(k, from, to, 1999, 0, -1);
@@ -212,7 +212,7 @@ TEST_P(EveryDeviceSum, SumsEveryPairOfTypesLikePlain) {
   }
 }
 
-TEST_P(EveryDeviceSum, SumsEveryCountLikePlain) {
+TEST_P(EveryDeviceSum, SumsEveryCountLikeThePlainLoops) {
   for_shapes(
       [&](int64_t count, int64_t misaligned) { check(2, DType::kFloat32, DType::kFloat32, count, misaligned, -1); });
 }
@@ -223,7 +223,7 @@ TEST_P(EveryDeviceSum, MayOverwriteASource) {
   }
 }
 
-TEST_P(EveryDevice, BlockSquaresLikePlain) {
+TEST_P(EveryDevice, BlockSquaresMatchThePlainLoops) {
   for_shapes([&](int64_t count, int64_t misaligned) {
     const int64_t blocks = (count + kBlockElements - 1) / kBlockElements;
     Elements x(DType::kFloat32, count, misaligned), got(DType::kFloat64, blocks), expected(DType::kFloat64, blocks);

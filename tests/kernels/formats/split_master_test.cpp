@@ -52,7 +52,7 @@ TEST(SplitMaster, WorkingCopyIsRoundedToNearestExceptForTies) {
     const auto bits = static_cast<uint32_t>(pattern);
     if ((bits & 0x7f800000u) == 0x7f800000u) continue;
     const uint32_t nearest_even = float_to_bf16(float_from_bits(bits));
-    const bool tie_upwards = (bits & 0x1ffffu) == 0x8000u;  // round to nearest even rounds these down
+    const bool tie_upwards = (bits & 0x1ffffu) == 0x8000u;  // a tie that round to nearest even rounds down
     ASSERT_EQ(master_high(float_from_bits(bits)), nearest_even + (tie_upwards ? 1u : 0u)) << std::hex << bits;
   }
 }

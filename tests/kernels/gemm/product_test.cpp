@@ -230,7 +230,7 @@ TEST(Product, OfTwoTypesIsRejected) {
   const Product product{.a = {a.data(), 1}, .b = {b.data(), 1}, .to = to.data(), .rows = 1, .columns = 1, .depth = 1};
   try {
     multiply(one, product);
-    FAIL() << "accepted operands of two types";
+    FAIL() << "multiply() accepted operands of two types";
   } catch (const FaultError& error) {
     EXPECT_STREQ(error.what(), "cannot multiply a float32 matrix by a bfloat16 matrix: convert one of them first");
   }
@@ -265,7 +265,7 @@ class ProductInBf16 : public testing::TestWithParam<Bf16ProductMethod> {
                     .factor = 0.5f,
                     .scratch = scratch.data()};
     multiply(pool, product, GetParam());
-    product.add = true;  // doubles the result of factor 0.5
+    product.add = true;  // adds the same product again, which cancels the factor 0.5
     multiply(pool, product, GetParam());
     return gathered(to, e, gap);
   }
@@ -335,8 +335,7 @@ TEST_P(ProductInBf16, IsCorrectAndIndependentOfThreadsAndStrides) {
         EXPECT_TRUE(same_bits(product_of<float>(five, e, a, b), wide));
         EXPECT_TRUE(same_bits(product_of<float>(five, e, a, b, 7), wide));
         const auto narrow = product_of<uint16_t>(one, e, a, b);
-        // The tolerance is 1.5 half units: the first product, about half of the result, is rounded to bf16, then the
-        // sum is.
+        // The result is rounded to bf16 twice. The first time it is half as large, so that error is half as large.
         EXPECT_TRUE(all_close(widened(narrow), expected_of(e, a, b), 1.5 * kHalfUlp + 2e-6));
         EXPECT_EQ(product_of<uint16_t>(five, e, a, b), narrow);
         EXPECT_EQ(product_of<uint16_t>(one, e, a, b, 3), narrow);

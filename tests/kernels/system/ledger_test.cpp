@@ -31,7 +31,7 @@ TEST(Log, PrintsNothingUntilASinkIsSet) {
     ledger.hold(Category::kArena, 10, "arena");
   }
   set_log_sink(log_to_standard_error);
-  EXPECT_EQ(logged, "memory not released at the end: arena, 10 bytes, category arena");
+  EXPECT_EQ(logged, "memory was never released: arena, 10 bytes, category arena");
 }
 
 int64_t of(const BytesByCategory& bytes, Category category) { return bytes[static_cast<std::size_t>(category)]; }
@@ -54,7 +54,7 @@ TEST(Ledger, CountsCurrentAndPeakBytesByCategory) {
   EXPECT_EQ(ledger.in_use_peak_bytes(), 0);
 }
 
-TEST(Ledger, ListsRemainingEntriesTheLargestFirst) {
+TEST(Ledger, ListsRemainingEntriesLargestFirst) {
   Ledger ledger;
   ledger.acquire(Category::kSlots, 10, "small");
   const auto released = ledger.acquire(Category::kSlots, 99, "released");
@@ -67,7 +67,7 @@ TEST(Ledger, ListsRemainingEntriesTheLargestFirst) {
   EXPECT_EQ(left[1].owner, "small");
 }
 
-TEST(Ledger, HoldAboveTheLimitThrowsWithTheOwner) {
+TEST(Ledger, AHoldAboveTheLimitThrowsAndNamesTheOwner) {
   Ledger ledger;
   ledger.set_limit_bytes(100);
   const auto first = ledger.hold(Category::kSlots, 60, "first");
@@ -115,8 +115,8 @@ TEST(Ledger, ANegativeSizeThrowsLogicError) {
 
 TEST(Ledger, ACallThatThrowsCountsNothing) {
   Ledger ledger;
-  const std::string_view endless("x",
-                                 std::numeric_limits<std::size_t>::max());  // too long for a std::string; never read
+  // The view is too long for a std::string, so the ledger throws before it reads the view.
+  const std::string_view endless("x", std::numeric_limits<std::size_t>::max());
   EXPECT_THROW(ledger.acquire(Category::kSlots, 10, endless), std::length_error);
   EXPECT_THROW(ledger.hold(Category::kSlots, 10, endless), std::length_error);
   EXPECT_TRUE(ledger.entries().empty());
@@ -142,7 +142,7 @@ TEST(Ledger, ASecondReleaseIsLoggedAndIgnored) {
   Ledger ledger;
   const auto first = ledger.acquire(Category::kSlots, 10, "first");
   ledger.release(first);
-  const auto second = ledger.acquire(Category::kSlots, 20, "second");  // reuses the slot of the first
+  const auto second = ledger.acquire(Category::kSlots, 20, "second");  // reuses the slot of `first`
   testing::internal::CaptureStderr();
   ledger.release(first);
   EXPECT_NE(testing::internal::GetCapturedStderr().find("Ledger::release() was called twice"), std::string::npos);
@@ -180,8 +180,8 @@ TEST(HostDevice, LogsUnreleasedMemoryAtItsDestruction) {
   testing::internal::CaptureStderr();
   device.reset();
   EXPECT_EQ(testing::internal::GetCapturedStderr(),
-            "aliquot: memory not released at the end: arena, 5000 bytes, category arena\n"
-            "aliquot: memory not released at the end: moments, 1000 bytes, category optimizer\n");
+            "aliquot: memory was never released: arena, 5000 bytes, category arena\n"
+            "aliquot: memory was never released: moments, 1000 bytes, category optimizer\n");
 }
 
 TEST(HostDevice, LogsNothingWhileAnExceptionUnwinds) {

@@ -17,7 +17,7 @@ void expect_published_values(bool is_signed) {
   ASSERT_EQ(code.size(), 256u);
   for (int c = 0; c < 256; ++c) {
     const double value = double{Code::value(static_cast<uint8_t>(c))}, published = code[static_cast<size_t>(c)];
-    // The value is slope * number + offset, where the offset cancels up to eight ninths of the product. So a rounding
+    // value() computes slope * number + offset. The offset cancels up to eight ninths of the product. So a rounding
     // error of 2^-24 in the product can be nine times as large relative to the value.
     ASSERT_NEAR(value, published, std::abs(published) * 9 * 0x1p-23) << c;
     ASSERT_EQ(Code::of(static_cast<float>(published), kNearestRise), c);
@@ -92,7 +92,7 @@ TEST(DynamicCode, StochasticRoundingIsUnbiased) {
 }
 
 TEST(DynamicCode, ValuesOfTheCodeRoundToThemselves) {
-  // Excludes the smallest and the largest word, because positions have small rounding errors.
+  // Leaves out the words 0 and 0xffff. With them, the rounding error of a position could change the code.
   for (const uint32_t word : {0x0800u, 0x8000u, 0xf000u}) {
     for (int c = 0; c < 256; ++c) {
       const auto code = static_cast<uint8_t>(c);

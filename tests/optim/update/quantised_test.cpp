@@ -12,7 +12,7 @@
 namespace aliquot {
 namespace {
 
-/// One step of a block by the published formulas, without quantization.
+/// A block of weights with its moments. step() updates them by the published formulas, without quantization.
 struct Block {
   std::vector<double> weights, means, squares;
 
@@ -79,7 +79,7 @@ TEST(AdamW8bit, FollowsItsFormula) {
         // Drop the large magnitudes of draw_gradient(). One in each block would make all other codes zero.
         shard.gradient[i] = std::abs(shard.gradient[i]) > 4.0f ? 0.0f : shard.gradient[i];
         block.weights.push_back(double{shard.whole[i]});
-        // Before the first step every scale is 0.
+        // Before the first step every scale is 0, so every moment is 0.
         block.means.push_back(stored.value(0, i));
         block.squares.push_back(stored.value(1, i));
         gradients.back().push_back(double{shard.gradient[i]});

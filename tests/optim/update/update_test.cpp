@@ -62,7 +62,7 @@ TEST(Update, Fp32AndBf16GradientsGiveTheSameBits) {
   EXPECT_TRUE(same_bits(a, b));
 }
 
-TEST(Update, SplitMasterGivesTheBitsOfAFullOne) {
+TEST(Update, SplitMasterGivesTheBitsOfAFullMaster) {
   const auto segments = segments_of({5000, 300, 1});
   for (const Optimizer& optimizer : every_optimizer()) {
     Shard whole(segments, count_of(segments), MasterForm::kBf16Copy, DType::kBFloat16);
@@ -205,8 +205,8 @@ TEST(Update, StochasticRoundingKeepsExactValuesInfinityAndNan) {
     EXPECT_EQ(stochastic_bf16(std::numeric_limits<float>::infinity(), noise), 0x7f80);
     EXPECT_EQ(stochastic_bf16(std::numeric_limits<float>::quiet_NaN(), noise), 0x7fc0);
   }
-  EXPECT_EQ(stochastic_bf16(float_from_bits(0x3f804000u), 0xbfffu),
-            0x3f80);  // a quarter above a bf16 value: rounds up for noise of 0xc000 or more
+  // This value is a quarter of the way to the next bf16 value, so it rounds up for noise of 0xc000 or more.
+  EXPECT_EQ(stochastic_bf16(float_from_bits(0x3f804000u), 0xbfffu), 0x3f80);
   EXPECT_EQ(stochastic_bf16(float_from_bits(0x3f804000u), 0xc000u), 0x3f81);
   EXPECT_EQ(stochastic_bf16(float_from_bits(0xbf804000u), 0xc000u), 0xbf81);
 }

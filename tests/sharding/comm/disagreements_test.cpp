@@ -81,7 +81,7 @@ std::string disagreement_of(const std::function<void(Communicator&, Stream&, int
       20);
 }
 
-/// The receiver expects another number of bytes than the sender sends. Nothing is written.
+/// The receiver expects a different number of bytes than the sender sends. The transfer must write nothing.
 TEST(Disagreements, DifferentSizesOfATransferAreDetected) {
   std::atomic<int> touched{0};
   const auto message = disagreement_of([&](Communicator& ranks, Stream& stream, int rank) {
@@ -141,7 +141,7 @@ TEST(Disagreements, DifferentOffsetsAreDetected) {
   expect_contains(message, {"disagree", "at a different offset in its buffer"});
 }
 
-TEST(Disagreements, InPlaceAndOutOfPlaceOperationsAreDetected) {
+TEST(Disagreements, AMixOfInPlaceAndOutOfPlaceOperationsIsDetected) {
   const auto message = disagreement_of([](Communicator& ranks, Stream& stream, int rank) {
     const auto gathered = ranks.allocate(8192, Category::kSlots, "gathered");
     const auto own = ranks.allocate(4096, Category::kSlots, "own");

@@ -160,7 +160,7 @@ TEST(RunOnAllOrThrow, DifferentSizesThrow) {
 }
 
 TEST(RunOnAllOrThrow, CommunicationErrorIsRethrownWithoutCommunication) {
-  // The call does not communicate, so it returns although rank 1 never makes the same call.
+  // For this error, run_on_all_or_throw() does not communicate. So it throws although rank 1 never calls it.
   const auto store = make_threads_bootstrap_store(2, 20);
   const auto bootstrap = make_threads_bootstrap(store, 0);
   EXPECT_THROW(run_on_all_or_throw(*bootstrap, [] { throw CommunicationError("lost"); }), CommunicationError);

@@ -20,7 +20,7 @@ bool sums_are_exact();
 
 struct Case {
   int rank_count;
-  int64_t count;  // elements of one part
+  int64_t count;  // number of elements of one part
 };
 void PrintTo(const Case& test_case, std::ostream* out);
 

@@ -13,7 +13,7 @@ namespace {
 constexpr std::array<int64_t, 8> kSizes = {0, 1, 3, 255, 256, 257, 4099, (int64_t{1} << 20) + 13};
 constexpr int64_t kBytesAfter = 300;  // after each message, to detect writes beyond it
 
-/// The offset of a message in its buffer. That of the number of messages is the size of the buffer.
+/// The byte offset of a message in its buffer. offset_of(kSizes.size()) is the size of the buffer.
 constexpr int64_t offset_of(std::size_t message) {
   int64_t offset = 0;
   for (std::size_t m = 0; m < message; ++m) offset += (kSizes[m] + kBytesAfter + 255) / 256 * 256;
@@ -37,8 +37,9 @@ struct Direction {
   }
 };
 
-/// The directions of this rank, by boundary. Boundary b is between ranks b and b + 1, and the last one between the last
-/// rank and rank 0. Neighboring boundaries use different lanes, except the last and the first of an odd number.
+/// The directions of this rank, in the order of their boundaries. Boundary b is between ranks b and b + 1. The last
+/// boundary is between the last rank and rank 0. Neighboring boundaries use different lanes, with one exception:
+/// if the number of boundaries is odd, the last and the first boundary use the same lanes.
 std::vector<Direction> directions_of(World& world) {
   std::vector<Direction> own;
   const int n = world.rank_count(), r = world.rank();

@@ -182,7 +182,7 @@ TEST(NcclWatchdogTest, ErrorNamesTheFirstUnmatchedCollective) {
 TEST(GpuWorlds, NcclRejectsRanksThatShareAGpu) {
   try {
     World::threads(5, [](World&) {}, {.device = DeviceChoice::kCuda, .kind = WorldChoice::kNccl});
-    FAIL() << "made an NCCL world of five ranks on four GPUs";
+    FAIL() << "World::threads() made an NCCL world of five ranks on four GPUs";
   } catch (const UnavailableError& error) {
     expect_contains(error.what(), {"ranks 0 and 4 share the GPU 0000:00:00.0,"});
   }

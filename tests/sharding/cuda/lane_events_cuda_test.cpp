@@ -48,7 +48,7 @@ TEST_F(LaneEventsTest, WaitDoesNotIncludeLaterEvents) {
   block_stream(*owner, go);
   events.record(*owner, 2);
   events.wait(*waiter, 1);
-  waiter->synchronize();  // would hang if the wait included number 2
+  waiter->synchronize();  // would hang if wait() had also waited for event 2
   go = true;
   owner->synchronize();
 }

@@ -17,7 +17,7 @@
 namespace aliquot {
 namespace {
 
-// Returns the limit that Open MPI reports, or 0 if it has no TCP transport.
+// Returns the eager limit of Open MPI's TCP transport in bytes, or 0 if this MPI has no such transport.
 std::size_t tcp_eager_limit() {
   int provided = 0, index = 0, count = 0;
   std::size_t limit = 0;
@@ -130,7 +130,7 @@ TEST_P(EveryNodeMemory, TooLargeMappingThrowsOnAllRanks) {
   const auto memory = GetParam()(bootstrap);
   try {
     memory->map(int64_t{1} << 46, "a model");
-    FAIL() << "mapped 64 TiB";
+    FAIL() << "map() returned 64 TiB";
   } catch (const UnavailableError& error) {
     EXPECT_NE(std::string(error.what()).find("cannot allocate 70368744177664 bytes"), std::string::npos)
         << error.what();
@@ -213,7 +213,7 @@ TEST(AbortedMpiBootstrapTest, ErrorOnEveryRankNamesTheMissingRank) {
   const auto start = std::chrono::steady_clock::now();
   try {
     bootstrap.all_gather("here");
-    FAIL() << "did not throw although rank 2 is missing";
+    FAIL() << "all_gather() did not throw although rank 2 is missing";
   } catch (const CommunicationError& error) {
     EXPECT_EQ(std::string(error.what()),
               "rank 0 waited 0.3 s for the other ranks to set up together; rank 2 never arrived");

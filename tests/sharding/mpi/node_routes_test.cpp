@@ -20,7 +20,7 @@ const std::vector<std::vector<int>> kWorlds = {
 TEST(NodeRoutesTest, EveryRankHasOneProxyOnEachOtherNode) {
   for (const auto& world : kWorlds) {
     const Topology topology = nodes_of(world);
-    std::map<std::pair<int, int>, int> servings;  // number of ranks of the node that serve the rank, per (rank, node)
+    std::map<std::pair<int, int>, int> servings;  // by (rank, node): how many ranks of the node serve the rank
     for (int r = 0; r < topology.rank_count(); ++r) {
       const NodeRoutes routes(topology, r);
       for (const int rank : routes.served_ranks) {

@@ -41,8 +41,8 @@ void* shared_memory();
 void wait_for_block();
 void wait_for_warp();
 
-/// Waits for all lanes of the warp. Returns their values at a stride of kLaneBytes, valid until the next exchange.
 inline constexpr int kWarpLanes = 32, kLaneBytes = 64;
+/// Waits for all lanes of the warp. Returns their values at a stride of kLaneBytes, valid until the next exchange.
 const std::byte* exchange_in_warp(const void* value, std::size_t bytes);
 
 template <class T>

@@ -31,7 +31,7 @@ TEST(Stragglers, TheSlowestRankIsComparedWithTheMedian) {
   EXPECT_EQ(object["compute_seconds"].size(), 4u);
 }
 
-/// Pipeline stages have different work, so their ranks are compared among themselves.
+/// Pipeline stages have different amounts of work, so a rank is compared only with ranks of its own pipeline stage.
 TEST(Stragglers, RanksAreComparedWithinTheirPipelineStage) {
   std::vector<RankSeconds> ranks(6);
   for (const auto& [rank, compute] : {std::pair{0, 1.0}, {1, 1.0}, {2, 2.0}, {3, 10.0}, {4, 10.0}, {5, 11.0}})
