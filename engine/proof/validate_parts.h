@@ -31,6 +31,7 @@ class Defects {
 
 struct Proof {
   const Plan& plan;
+  const std::vector<PipelineAction>& passes;  // of the plan's pipeline stage, in order
   const HappensBefore& order;
   Accesses& accesses;
   Defects& defects;

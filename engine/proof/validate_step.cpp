@@ -17,11 +17,11 @@ struct ModelCode {
 
 /// The model code of the stage in the order of passes. A forward pass runs the uses in the declared order, a backward
 /// pass in reverse order, with a recompute before the backward of each recomputed use.
-std::vector<ModelCode> declared_code(const Plan& plan) {
+std::vector<ModelCode> declared_code(const Proof& proof) {
+  const Plan& plan = proof.plan;
   const std::vector<bool> recomputed = recomputed_uses(plan.model, plan.policy);
   std::vector<ModelCode> code;
-  const PassOrder order = pass_order_of(plan.policy, plan.stage);
-  for (const auto& [virtual_stage, pass, m] : order[static_cast<std::size_t>(plan.stage.index)]) {
+  for (const auto& [virtual_stage, pass, m] : proof.passes) {
     const VirtualStage& run = plan.stage.run(virtual_stage);
     if (pass == PassKind::kForward) {
       for (int32_t use = run.first_use; use < run.end_use; ++use) code.push_back({Verb::kForward, use, m});
@@ -36,7 +36,7 @@ std::vector<ModelCode> declared_code(const Plan& plan) {
 }
 
 void check_model_code(const Proof& proof) {
-  const std::vector<ModelCode> code = declared_code(proof.plan);
+  const std::vector<ModelCode> code = declared_code(proof);
   std::size_t next = 0;
   const auto& operations = proof.plan.schedule.operations;
   for (OperationId id = 0; id < static_cast<OperationId>(operations.size()); ++id) {
