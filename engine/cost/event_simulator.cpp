@@ -1,6 +1,7 @@
 #include "engine/cost/event_simulator.h"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <tuple>
@@ -19,16 +20,18 @@ EventSimulator::EventSimulator(std::vector<StagePrices> stages, bool compute_iss
     stage.counterparts.resize(stage.operations->size());
     stages_.push_back(std::move(stage));
   }
-  pair_transfers();
+  find_counterparts();
   run();
 }
 
-/// Without the plans of other stages, a send or receive has no counterpart and runs alone.
-void EventSimulator::pair_transfers() {
+/// Finds the operations that start together: pairs of a send and a receive, and the norms of all pipeline stages.
+/// Without the plans of other pipeline stages, a send or receive has no counterpart and runs alone.
+void EventSimulator::find_counterparts() {
   std::map<std::tuple<Verb, int32_t, int32_t>, Participant> sides;
   for (int s = 0; s < static_cast<int>(stages_.size()); ++s) {
     for (OperationId id = 0; id < stages_[s].count(); ++id) {
       const Operation& operation = stages_[s].operation(id);
+      if (operation.verb == Verb::kNorm) norms_.push_back({s, id});
       if (is_transfer(operation.verb)) sides[{operation.verb, operation.operand, operation.micro_batch}] = {s, id};
     }
   }
@@ -74,37 +77,55 @@ bool EventSimulator::can_start(const Stage& stage, const LaneState& lane) const 
 }
 
 void EventSimulator::run() {
+  for (int s = 0; s < static_cast<int>(stages_.size()); ++s) changed_.push_back(s);
   for (;;) {
-    for (Stage& stage : stages_) advance_issue(stage);
-    if (start_ready()) continue;
-    double next = std::numeric_limits<double>::infinity();
-    for (Stage& stage : stages_) {
-      set_speeds(stage);
-      for (const LaneState& lane : stage.lanes) {
-        if (lane.running) next = std::min(next, lane.end);
-      }
-    }
-    if (next == std::numeric_limits<double>::infinity()) return;
-    for (Stage& stage : stages_) {
-      for (LaneState& lane : stage.lanes) {
-        if (lane.running && lane.end <= next) finish(stage, lane, next);
-      }
-    }
-    now_ = next;
+    start_ready();
+    set_ends();
+    if (ends_.empty()) return;
+    finish_next();
   }
 }
 
-/// Starts operations that can start. Returns true if an operation of duration 0 finished, so that more may start.
-bool EventSimulator::start_ready() {
-  bool done = false;
-  for (int s = 0; s < static_cast<int>(stages_.size()); ++s) {
+/// Starts all operations that can start now. An operation becomes able to start only by a change on its own pipeline
+/// stage or on that of another participant. `changed_` grows in the loop, because an operation of duration 0 ends at
+/// once and may enable others.
+void EventSimulator::start_ready() {
+  for (std::size_t i = 0; i < changed_.size(); ++i) {
+    const int s = changed_[i];
+    advance_issue(stages_[s]);
     for (const LaneState& lane : stages_[s].lanes) {
       if (!can_start(stages_[s], lane)) continue;
       const auto participants = participants_of(s, operation_of(lane));
-      if (all_can_start(participants, step_of(lane)) && start(participants)) done = true;
+      if (all_can_start(participants, step_of(lane))) start(participants);
     }
   }
-  return done;
+}
+
+/// Computes when the next operation of each changed pipeline stage ends.
+void EventSimulator::set_ends() {
+  for (const int s : changed_) {
+    set_speeds(stages_[s]);
+    double next = std::numeric_limits<double>::infinity();
+    for (const LaneState& lane : stages_[s].lanes) {
+      if (lane.running) next = std::min(next, lane.end);
+    }
+    if (next < std::numeric_limits<double>::infinity()) ends_.push({next, s});
+  }
+  changed_.clear();
+}
+
+/// Advances the time to the next end, and finishes all operations that end then.
+void EventSimulator::finish_next() {
+  now_ = ends_.top().first;
+  while (!ends_.empty() && ends_.top().first == now_) {
+    const int s = ends_.top().second;
+    ends_.pop();
+    for (LaneState& lane : stages_[s].lanes) {
+      if (!lane.running || lane.end > now_) continue;
+      finish(stages_[s], lane);
+      changed_.push_back(s);
+    }
+  }
 }
 
 /// The operation, and those that start together with it.
@@ -112,10 +133,7 @@ std::vector<EventSimulator::Participant> EventSimulator::participants_of(int sta
   std::vector<Participant> all = {{stage, id}};
   if (const Participant other = stages_[stage].counterparts[id]; other.stage >= 0) all.push_back(other);
   if (stages_[stage].operation(id).verb != Verb::kNorm) return all;
-  for (int s = 0; s < static_cast<int>(stages_.size()); ++s) {
-    const auto norm = std::ranges::find(*stages_[s].operations, Verb::kNorm, &Operation::verb);
-    if (s != stage) all.push_back({s, static_cast<OperationId>(norm - stages_[s].operations->begin())});
-  }
+  std::ranges::copy_if(norms_, std::back_inserter(all), [&](const Participant& norm) { return norm.stage != stage; });
   return all;
 }
 
@@ -127,8 +145,8 @@ bool EventSimulator::all_can_start(const std::vector<Participant>& participants,
   });
 }
 
-/// Starts the operations. Returns true if they take no time, and have therefore already finished.
-bool EventSimulator::start(const std::vector<Participant>& participants) {
+/// Starts the operations. If they take no time, they also finish.
+void EventSimulator::start(const std::vector<Participant>& participants) {
   double seconds = 0;
   for (const Participant& each : participants)
     seconds = std::max(seconds, stages_[each.stage].prices[each.operation].seconds);
@@ -144,17 +162,17 @@ bool EventSimulator::start(const std::vector<Participant>& participants) {
             .speed = 1,
             .since = now_,
             .end = now_ + seconds};
-    if (seconds == 0) finish(stage, lane, now_);
+    if (seconds == 0) finish(stage, lane);
+    changed_.push_back(each.stage);
   }
-  return seconds == 0;
 }
 
-void EventSimulator::finish(Stage& stage, LaneState& lane, double now) {
+void EventSimulator::finish(Stage& stage, LaneState& lane) const {
   const int step = step_of(lane);
   const OperationId id = operation_of(lane);
-  stage.spans[step][id].end_seconds = now;
+  stage.spans[step][id].end_seconds = now_;
   stage.done[step][id] = true;
-  if (stage.operation(id).lane == Lane::kCompute) stage.compute_end[step] = now;
+  if (stage.operation(id).lane == Lane::kCompute) stage.compute_end[step] = now_;
   lane.running = false;
   ++lane.next;
 }

@@ -2,6 +2,9 @@
 // An event simulation of several steps of a schedule.
 
 #include <array>
+#include <functional>
+#include <queue>
+#include <utility>
 #include <vector>
 
 #include "engine/cost/prices.h"
@@ -12,7 +15,8 @@ namespace aliquot {
 /// stage is simulated, because all ranks of a stage behave identically. An operation starts when its lane is free and
 /// its waits are satisfied. A send and its receive start together, and so do the norms of all stages. Operations that
 /// run at the same time on a stage share the link of its node. Compute and data movement slow each other down by the
-/// amounts in Price. Nothing slows down sends, receives, or norms over several stages.
+/// amounts in Price. Nothing slows down sends, receives, or norms over several stages. The time of the simulation is
+/// nearly linear in the number of operations of all pipeline stages.
 class EventSimulator {
  public:
   static constexpr int kSteps = 4;
@@ -63,21 +67,31 @@ class EventSimulator {
 
   static int step_of(const LaneState& lane);
   static OperationId operation_of(const LaneState& lane);
-  void pair_transfers();
+  void find_counterparts();
   bool blocks_issue(const Stage& stage, OperationId id) const;
   void advance_issue(Stage& stage) const;
   bool can_start(const Stage& stage, const LaneState& lane) const;
   void run();
-  bool start_ready();
+  void start_ready();
+  void set_ends();
+  void finish_next();
   std::vector<Participant> participants_of(int stage, OperationId id) const;
   bool all_can_start(const std::vector<Participant>& participants, int step);
-  bool start(const std::vector<Participant>& participants);
-  void finish(Stage& stage, LaneState& lane, double now);
+  void start(const std::vector<Participant>& participants);
+  void finish(Stage& stage, LaneState& lane) const;
   void set_speeds(Stage& stage) const;
   double speed_of(const Stage& stage, const LaneState& lane, bool computing, double link_demand,
                   double core_share) const;
 
+  /// The time at which the next operation of a pipeline stage ends, and the index of that pipeline stage.
+  using StageEnd = std::pair<double, int>;
+
   std::vector<Stage> stages_;
+  std::vector<Participant> norms_;  // the norms of all pipeline stages
+  /// Pipeline stages on which operations have started or finished at the present time, with repetitions.
+  std::vector<int> changed_;
+  /// An entry may be outdated: the operation ends later, or has ended already.
+  std::priority_queue<StageEnd, std::vector<StageEnd>, std::greater<>> ends_;
   bool compute_issues_;
   double compute_speed_;
   double now_ = 0;

@@ -68,8 +68,7 @@ void add_recompute(OptionTable& t, int& count) {
   };
   add(t, "recompute", joined(words) + "|N",
       "Blocks that recompute activations in backward instead of saving them: none, all blocks (block) or the first N "
-      "of "
-      "each pipeline stage; auto: as few as --memory-budget requires.",
+      "of each pipeline stage; auto: as few as --memory-budget requires.",
       set, get);
 }
 

@@ -75,7 +75,8 @@ void check(const PassOrder& order, const PipelineShape& shape);
 /// even if a rank runs its transfers one after another in a single queue. The times assume that a forward pass takes 1
 /// unit of time, and a complete backward pass 2. Half a backward pass takes 1, and a pass of tied ends 1/16.
 using Receives = std::vector<std::vector<PipelineAction>>;
-Receives receives_of(const PassOrder& order, int rank, bool tied_ends = false);
+/// Returns the receives of all ranks.
+std::vector<Receives> receives_of(const PassOrder& order, bool tied_ends = false);
 
 /// The maximum number of micro-batches for which one rank has run forward, but not yet the complete backward. Counts
 /// each virtual stage of the rank separately, and adds them.

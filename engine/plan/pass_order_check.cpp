@@ -1,6 +1,7 @@
 // Checks of a pass order that a user supplies.
 #include <algorithm>
 #include <fmt/format.h>
+#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -145,12 +146,17 @@ std::optional<PipelineAction> missing_input(const PipelineAction& action, const 
 void check_progress(const PassOrder& order, const PipelineShape& shape) {
   PassesDone done(shape);
   std::vector<size_t> next(order.size(), 0);
-  for (bool progressed = true; progressed;) {
-    progressed = false;
-    for (size_t rank = 0; rank < order.size(); ++rank) {
-      while (next[rank] < order[rank].size() && !missing_input(order[rank][next[rank]], done, shape.stage_count())) {
-        done.add(order[rank][next[rank]++]);
-        progressed = true;
+  std::vector<size_t> can_continue(order.size());
+  std::iota(can_continue.begin(), can_continue.end(), size_t{0});
+  while (!can_continue.empty()) {
+    const size_t rank = can_continue.back();
+    can_continue.pop_back();
+    for (; next[rank] < order[rank].size(); ++next[rank]) {
+      const PipelineAction& action = order[rank][next[rank]];
+      if (missing_input(action, done, shape.stage_count())) break;
+      done.add(action);
+      for (const int user : {action.stage - 1, action.stage + 1}) {
+        if (user >= 0 && user < shape.stage_count()) can_continue.push_back(static_cast<size_t>(shape.rank_of(user)));
       }
     }
   }

@@ -1,9 +1,9 @@
 // Computes the times of passes. From these times follow the places where ranks issue receives and run the passes of
 // tied ends.
 #include <algorithm>
-#include <map>
 #include <optional>
 #include <tuple>
+#include <vector>
 
 #include "engine/plan/pass_order.h"
 
@@ -18,30 +18,22 @@ bool is_backward_of_input(PassKind pass) { return pass == PassKind::kBackward ||
 /// The time of a forward pass. A pass of tied ends takes 1: it only looks up or adds rows of a table.
 constexpr int64_t kForwardTime = 16;
 
-/// The times at which the actions of a valid order end, if transfers take no time.
+/// The times at which the actions of a valid order end, if transfers take no time. Takes linear time in the number of
+/// actions.
 class EndTimes {
  public:
-  explicit EndTimes(const PassOrder& order, bool tied_ends) : stage_count_(0), tied_ends_(tied_ends) {
+  EndTimes(const PassOrder& order, bool tied_ends) : tied_ends_(tied_ends) {
     for (const auto& actions : order) {
-      for (const PipelineAction& action : actions) stage_count_ = std::max(stage_count_, action.stage + 1);
-    }
-    std::vector<size_t> next(order.size(), 0);
-    std::vector<int64_t> now(order.size(), 0);
-    for (bool progressed = true; progressed;) {
-      progressed = false;
-      for (size_t rank = 0; rank < order.size(); ++rank) {
-        for (; next[rank] < order[rank].size(); ++next[rank], progressed = true) {
-          const PipelineAction& action = order[rank][next[rank]];
-          const auto produced = input_time(action);
-          if (!produced) break;
-          now[rank] = std::max(now[rank], *produced) + duration(action);
-          end_[{action.stage, action.pass, action.micro_batch}] = now[rank];
-        }
+      for (const PipelineAction& action : actions) {
+        stage_count_ = std::max(stage_count_, action.stage + 1);
+        micro_batch_count_ = std::max(micro_batch_count_, action.micro_batch + 1);
       }
     }
+    end_.resize(static_cast<size_t>(stage_count_) * static_cast<size_t>(micro_batch_count_) * kPasses);
+    run(order);
   }
 
-  int64_t end(const PipelineAction& action) const { return end_.at({action.stage, action.pass, action.micro_batch}); }
+  int64_t end(const PipelineAction& action) const { return *end_[index(action)]; }
   int64_t start(const PipelineAction& action) const { return end(action) - duration(action); }
   /// Whether another stage produces the input of the action.
   bool has_input(const PipelineAction& action) const {
@@ -51,24 +43,53 @@ class EndTimes {
   /// When the input of the action is produced; 0 if there is none; nullopt if that time is not known yet.
   std::optional<int64_t> input_time(const PipelineAction& action) const {
     if (!has_input(action)) return 0;
-    const bool forward = action.pass == PassKind::kForward;
-    const int32_t from = forward ? action.stage - 1 : action.stage + 1;
-    for (const PassKind pass : {PassKind::kForward, PassKind::kBackward, PassKind::kBackwardInput}) {
-      if ((pass == PassKind::kForward) != forward) continue;
-      if (const auto found = end_.find({from, pass, action.micro_batch}); found != end_.end()) return found->second;
-    }
-    return std::nullopt;
+    const auto [stage, pass, m] = action;
+    if (pass == PassKind::kForward) return end_[index({stage - 1, PassKind::kForward, m})];
+    const auto whole = end_[index({stage + 1, PassKind::kBackward, m})];
+    return whole ? whole : end_[index({stage + 1, PassKind::kBackwardInput, m})];
   }
 
  private:
+  static constexpr size_t kPasses = 4;
+
+  size_t index(const PipelineAction& action) const {
+    return (static_cast<size_t>(action.stage) * static_cast<size_t>(micro_batch_count_) +
+            static_cast<size_t>(action.micro_batch)) *
+               kPasses +
+           static_cast<size_t>(action.pass);
+  }
   int64_t duration(const PipelineAction& action) const {
     if (tied_ends_ && action.stage == 0) return 1;
     return action.pass == PassKind::kBackward ? 2 * kForwardTime : kForwardTime;
   }
 
-  int32_t stage_count_;
+  /// Runs the actions of each rank in order. After each action, the rank that uses the result can continue.
+  void run(const PassOrder& order) {
+    std::vector<size_t> rank_of_stage(static_cast<size_t>(stage_count_)), can_continue;
+    for (size_t rank = 0; rank < order.size(); ++rank) {
+      for (const PipelineAction& action : order[rank]) rank_of_stage[static_cast<size_t>(action.stage)] = rank;
+      can_continue.push_back(rank);
+    }
+    std::vector<size_t> next(order.size(), 0);
+    std::vector<int64_t> now(order.size(), 0);
+    while (!can_continue.empty()) {
+      const size_t rank = can_continue.back();
+      can_continue.pop_back();
+      for (; next[rank] < order[rank].size(); ++next[rank]) {
+        const PipelineAction& action = order[rank][next[rank]];
+        const auto produced = input_time(action);
+        if (!produced) break;
+        now[rank] = std::max(now[rank], *produced) + duration(action);
+        end_[index(action)] = now[rank];
+        const int32_t user = action.pass == PassKind::kForward ? action.stage + 1 : action.stage - 1;
+        if (user >= 0 && user < stage_count_) can_continue.push_back(rank_of_stage[static_cast<size_t>(user)]);
+      }
+    }
+  }
+
+  int32_t stage_count_ = 0, micro_batch_count_ = 0;
   bool tied_ends_;
-  std::map<std::tuple<int32_t, PassKind, int32_t>, int64_t> end_;
+  std::vector<std::optional<int64_t>> end_;  // empty: not known yet
 };
 
 /// The passes of virtual stage 0 to insert before each action of a rank, and after the last action.
@@ -102,19 +123,19 @@ PassOrder with_tied_ends(const PassOrder& order, bool backward_last) {
   }
   const auto& last = order.back();
   AddedPasses added(last);
-  // The index of the first action of the last rank that satisfies `is_after`.
-  const auto first = [&](const auto& is_after) {
-    return static_cast<std::size_t>(std::ranges::find_if(last, is_after) - last.begin());
+  // The number of actions of the last rank that satisfy `is_before`. These are its first actions.
+  const auto count = [&](const auto& is_before) {
+    return static_cast<std::size_t>(std::ranges::partition_point(last, is_before) - last.begin());
   };
   for (const PipelineAction& action : order.front()) {
     if (action.stage != 0) continue;
     if (action.pass == PassKind::kForward) {
       // The transfer to rank 0 may take as long as a forward pass.
       const int64_t needed = times.start(action) - kForwardTime;
-      added.add(first([&](auto& own) { return times.end(own) > needed; }), action.pass, action.micro_batch);
+      added.add(count([&](auto& own) { return times.end(own) <= needed; }), action.pass, action.micro_batch);
     } else if (is_backward_of_input(action.pass)) {
       const int64_t produced = times.end(action);
-      const auto at = backward_last ? last.size() : first([&](auto& own) { return times.start(own) >= produced; });
+      const auto at = backward_last ? last.size() : count([&](auto& own) { return times.start(own) < produced; });
       added.add(at, PassKind::kBackward, action.micro_batch);
     }
   }
@@ -122,9 +143,10 @@ PassOrder with_tied_ends(const PassOrder& order, bool backward_last) {
   return all;
 }
 
-Receives receives_of(const PassOrder& order, int rank, bool tied_ends) {
-  const auto& actions = order[static_cast<size_t>(rank)];
-  const EndTimes times(order, tied_ends);
+namespace {
+
+/// The receives of the rank that runs `actions`.
+Receives receives_of_rank(const std::vector<PipelineAction>& actions, const EndTimes& times) {
   std::vector<std::pair<TransferKey, PipelineAction>> inputs;
   for (const PipelineAction& action : actions) {
     if (!times.has_input(action)) continue;
@@ -143,6 +165,15 @@ Receives receives_of(const PassOrder& order, int rank, bool tied_ends) {
     for (; next < inputs.size() && inputs[next].first < sent; ++next) receives[i].push_back(inputs[next].second);
   }
   return receives;
+}
+
+}  // namespace
+
+std::vector<Receives> receives_of(const PassOrder& order, bool tied_ends) {
+  const EndTimes times(order, tied_ends);
+  std::vector<Receives> all;
+  for (const auto& actions : order) all.push_back(receives_of_rank(actions, times));
+  return all;
 }
 
 }  // namespace aliquot

@@ -135,6 +135,14 @@ PassOrder pass_order_of(const Policy& policy, const PipelineStage& stage) {
   return stage.tied_ends ? with_tied_ends(order, !accumulates_into_shard(policy)) : order;
 }
 
+std::vector<StagePasses> stage_passes(const Policy& policy, const PipelineStage& stage) {
+  PassOrder order = pass_order_of(policy, stage);
+  std::vector<Receives> receives = receives_of(order, stage.tied_ends);
+  std::vector<StagePasses> passes;
+  for (std::size_t s = 0; s < order.size(); ++s) passes.push_back({std::move(order[s]), std::move(receives[s])});
+  return passes;
+}
+
 std::vector<bool> units_with_interleaved_gradients(const Plan& plan) {
   std::vector<bool> interleaved(plan.model.units.size(), false);
   if (plan.stage.runs.size() < 2 || !plan.schedule.accumulate_into_shard) return interleaved;

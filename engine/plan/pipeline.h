@@ -23,6 +23,15 @@ int32_t tied_uses(const ModelSpec& model, int32_t end, int32_t first_of_last);
 /// The order of the passes of all stages, including those of tied ends. All stages of a pipeline give the same order.
 PassOrder pass_order_of(const Policy& policy, const PipelineStage& stage);
 
+/// The passes of one pipeline stage, in order, and the receives before each pass.
+struct StagePasses {
+  std::vector<PipelineAction> actions;
+  Receives receives;
+};
+
+/// Returns the passes of all pipeline stages, for the order that pass_order_of() returns.
+std::vector<StagePasses> stage_passes(const Policy& policy, const PipelineStage& stage);
+
 /// Returns by unit whether unreduced gradients of several micro-batches exist at the same time. This applies to units
 /// with uses in two virtual stages of the pipeline stage, if each micro-batch is reduced
 /// (Schedule::accumulate_into_shard).

@@ -74,7 +74,35 @@ void refuse_quantization(const Policy& policy, const Topology& replica) {
   }
 }
 
-void refuse_incompatible_options(const ModelSpec& model, const Policy& policy, const Topology& topology) {
+void refuse_reproducible(const Policy& policy, int ranks) {
+  if (!is_power_of_two(ranks) || !is_power_of_two(policy.micro_batch_count))
+    throw UsageError(
+        fmt::format("EngineOptions::reproducible requires powers of two, but there are {} ranks, and "
+                    "EngineOptions::accumulate is {}",
+                    ranks, policy.micro_batch_count));
+  if (policy.accumulate_into == AccumulateInto::kFull && policy.micro_batch_count > 1)
+    throw UsageError(
+        "EngineOptions::reproducible sums every micro-batch over the ranks, but EngineOptions::accumulate_into is "
+        "full: use shard or auto");
+  if (policy.micro_batch_count > 1 << (kTreeLevelCount - 1))
+    throw UsageError(
+        fmt::format("EngineOptions::reproducible allows at most {} micro-batches, but EngineOptions::accumulate is {}",
+                    1 << (kTreeLevelCount - 1), policy.micro_batch_count));
+}
+
+void refuse_invalid_order(const Policy& policy) {
+  check(policy.pass_order, {.ranks = policy.pipeline, .micro_batches = policy.micro_batch_count});
+  for (std::size_t rank = 0; rank < policy.pass_order.size(); ++rank) {
+    for (const PipelineAction& action : policy.pass_order[rank]) {
+      if (action.pass != PassKind::kForward && action.pass != PassKind::kBackward)
+        throw UsageError(fmt::format("pass order of rank {}: {} splits a backward pass, which is not supported yet",
+                                     rank, name(action)));
+    }
+  }
+}
+
+/// `ranks`: the number of ranks of each pipeline stage.
+void refuse_incompatible_options(const ModelSpec& model, const Policy& policy, int ranks) {
   if (policy.zero_stage < 0 || policy.zero_stage > 3) {
     throw UsageError(
         fmt::format("EngineOptions::zero_stage is {}: expected 0 (shards nothing), 1 (optimizer state), 2 (gradients "
@@ -108,12 +136,7 @@ void refuse_incompatible_options(const ModelSpec& model, const Policy& policy, c
     throw UsageError(
         "EngineOptions::update_in_backward updates single units, but Muon updates matrices of several units at the end "
         "of the step: use another optimizer, or leave EngineOptions::update_in_backward off");
-  if (policy.reproducible && !(is_power_of_two(topology.rank_count()) && is_power_of_two(policy.micro_batch_count))) {
-    throw UsageError(
-        fmt::format("EngineOptions::reproducible requires powers of two, but there are {} ranks, and "
-                    "EngineOptions::accumulate is {}",
-                    topology.rank_count(), policy.micro_batch_count));
-  }
+  if (policy.reproducible) refuse_reproducible(policy, ranks);
   for (const UnitSpec& unit : model.units) {
     for (const ParameterSpec& parameter : unit.parameters) {
       if (parameter.tensor.dtype != DType::kFloat32) {
@@ -124,6 +147,7 @@ void refuse_incompatible_options(const ModelSpec& model, const Policy& policy, c
       }
     }
   }
+  if (!policy.pass_order.empty()) refuse_invalid_order(policy);
 }
 
 /// Throws UsageError if kernels that overwrite gradients would destroy gradients of an earlier use or micro-batch.
@@ -152,37 +176,12 @@ void refuse_overwritten_gradients(const ModelSpec& model, bool into_shard, int m
 
 bool can_view(const Topology& topology) { return topology.one_node() && !topology.has_gpus(); }
 
-void refuse_invalid_order(const Policy& policy) {
-  check(policy.pass_order, {.ranks = policy.pipeline, .micro_batches = policy.micro_batch_count});
-  for (std::size_t rank = 0; rank < policy.pass_order.size(); ++rank) {
-    for (const PipelineAction& action : policy.pass_order[rank]) {
-      if (action.pass != PassKind::kForward && action.pass != PassKind::kBackward)
-        throw UsageError(fmt::format("pass order of rank {}: {} splits a backward pass, which is not supported yet",
-                                     rank, name(action)));
-    }
-  }
-}
-
-Schedule resolve(const ModelSpec& model, const Policy& policy, const Topology& topology, const PipelineStage& stage) {
+Schedule resolve(const ModelSpec& model, const Policy& policy, const Topology& topology, const StagePasses& passes) {
   Schedule schedule;
   schedule.zero_stage = policy.zero_stage;
   schedule.micro_batch_count = policy.micro_batch_count;
-  if (policy.reproducible && policy.accumulate_into == AccumulateInto::kFull && policy.micro_batch_count > 1) {
-    throw UsageError(
-        "EngineOptions::reproducible sums every micro-batch over the ranks, but EngineOptions::accumulate_into is "
-        "full: "
-        "use shard or auto");
-  }
   const bool wants_shard = accumulates_into_shard(policy);
-  if (policy.reproducible && policy.micro_batch_count > 1 << (kTreeLevelCount - 1))
-    throw UsageError(
-        fmt::format("EngineOptions::reproducible allows at most {} micro-batches, but "
-                    "EngineOptions::accumulate is {}",
-                    1 << (kTreeLevelCount - 1), policy.micro_batch_count));
-  if (!policy.pass_order.empty()) refuse_invalid_order(policy);
-  const PassOrder order = pass_order_of(policy, stage);
-  schedule.micro_batches_in_flight = max_in_flight_of_a_stage(order[static_cast<std::size_t>(stage.index)],
-                                                              receives_of(order, stage.index, stage.tied_ends));
+  schedule.micro_batches_in_flight = max_in_flight_of_a_stage(passes.actions, passes.receives);
   schedule.accumulate_into_shard = wants_shard && policy.micro_batch_count > 1;
   schedule.reduces_in_place = policy.zero_stage <= 1 && !schedule.accumulate_into_shard && policy.replica_count == 1;
   schedule.sums_in_levels = schedule.accumulate_into_shard && policy.reproducible;
@@ -215,8 +214,8 @@ int64_t stream_bytes(const Plan& plan) {
   return kStreamCopies * std::min(chunk_bytes, largest * kValueBytes);
 }
 
-void lay_out(Plan& plan) {
-  ScheduleDraft draft = write(plan);
+void lay_out(Plan& plan, const StagePasses& passes) {
+  ScheduleDraft draft = write(plan, passes);
   offload(plan, draft);
   place(std::move(draft), plan.schedule, plan.topology.rank_count());
   prune(plan.schedule.operations);
@@ -279,10 +278,10 @@ Topology topology_of_replicate_group(const Topology& stage, int replica_count, i
 namespace {
 
 /// Makes the plan of one pipeline stage, except for the offsets of its transfers on other stages. The caller has
-/// checked the model and the pipeline.
-Plan plan_stage(const ModelSpec& model, const Policy& policy, const Topology& world, const PipelineStage& stage) {
+/// checked the model, the options and the pipeline.
+Plan plan_stage(const ModelSpec& model, const Policy& policy, const Topology& world, const PipelineStage& stage,
+                const StagePasses& passes) {
   const Topology ranks = topology_of_stage(world, stage.count, stage.index);
-  refuse_incompatible_options(model, policy, ranks);
   const Topology replica = topology_of_shard_group(ranks, policy.replica_count);
   refuse_quantization(policy, replica);
   Plan plan{.model = model,
@@ -296,7 +295,7 @@ Plan plan_stage(const ModelSpec& model, const Policy& policy, const Topology& wo
                            policy.check ? kRedZoneBlocks : 0),
             .flats_of_unit = {},
             .matrix_groups = {},
-            .schedule = resolve(model, policy, replica, stage)};
+            .schedule = resolve(model, policy, replica, passes)};
   for (const VirtualStage& run : stage.runs) {
     for (int32_t use = run.first_use; use < run.end_use; ++use) {
       for (const UnitId unit : model.uses[use]) plan.unit_is_here[unit] = true;
@@ -306,7 +305,7 @@ Plan plan_stage(const ModelSpec& model, const Policy& policy, const Topology& wo
   for (std::size_t f = 0; f < plan.flats.size(); ++f)
     plan.flats_of_unit[plan.flats[f].unit].push_back(static_cast<int32_t>(f));
   plan.matrix_groups = matrix_groups(plan);
-  lay_out(plan);
+  lay_out(plan, passes);
   return plan;
 }
 
@@ -314,9 +313,12 @@ Plan plan_stage(const ModelSpec& model, const Policy& policy, const Topology& wo
 
 std::vector<Plan> plan_pipeline(const ModelSpec& model, const Policy& policy, const Topology& topology) {
   model.check();
+  const std::vector<PipelineStage> stages = pipeline_stages(model, policy);
+  refuse_incompatible_options(model, policy, topology_of_stage(topology, policy.pipeline, 0).rank_count());
+  const std::vector<StagePasses> passes = stage_passes(policy, stages.front());
   std::vector<Plan> plans;
-  for (const PipelineStage& stage : pipeline_stages(model, policy))
-    plans.push_back(plan_stage(model, policy, topology, stage));
+  for (std::size_t s = 0; s < stages.size(); ++s)
+    plans.push_back(plan_stage(model, policy, topology, stages[s], passes[s]));
   // All ranks must stream tensors in chunks of the same size.
   int64_t stream_bytes = plans.front().schedule.stream_bytes;
   for (const Plan& plan : plans) stream_bytes = std::min(stream_bytes, plan.schedule.stream_bytes);
@@ -358,7 +360,7 @@ Plan evaluation_of(const Plan& training) {
                    .accumulate_into_shard = training.schedule.accumulate_into_shard,
                    .reduces_in_place = training.schedule.reduces_in_place,
                    .zero_stage = training.schedule.zero_stage};
-  lay_out(plan);
+  lay_out(plan, stage_passes(plan.policy, plan.stage)[static_cast<std::size_t>(plan.stage.index)]);
   plan.schedule.stream_bytes = training.schedule.stream_bytes;
   require_same_persistent_buffers(training.schedule, plan.schedule);
   return plan;

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <utility>
 
+#include "engine/plan/pipeline.h"
 #include "engine/plan/sizes.h"
 #include "engine/proof/validate_parts.h"
 #include "kernels/system/error.h"
@@ -138,7 +139,10 @@ void check_well_formed(const Plan& plan, Defects& defects) {
   for (const PlannedBuffer& buffer : plan.schedule.buffers) check_buffer(plan, buffer, defects);
 }
 
-std::vector<Defect> validate(const Plan& plan) {
+namespace {
+
+/// `passes`: those of all pipeline stages.
+std::vector<Defect> validate(const Plan& plan, const PassOrder& passes) {
   Defects defects(plan);
   check_well_formed(plan, defects);
   if (!defects.empty()) return defects.take();
@@ -146,7 +150,7 @@ std::vector<Defect> validate(const Plan& plan) {
   // deadlock.
   const HappensBefore order(plan);
   Accesses accesses(plan);
-  const Proof proof{plan, order, accesses, defects};
+  const Proof proof{plan, passes[static_cast<std::size_t>(plan.stage.index)], order, accesses, defects};
   check_uses(proof);
   check_transfers(proof);
   check_quantized(proof);
@@ -158,8 +162,6 @@ std::vector<Defect> validate(const Plan& plan) {
   return defects.take();
 }
 
-namespace {
-
 void throw_if_any(const std::vector<Defect>& defects) {
   if (defects.empty()) return;
   throw FaultError(fmt::format("the planner wrote an invalid schedule: {}. This is a bug in Aliquot; please report it",
@@ -168,13 +170,16 @@ void throw_if_any(const std::vector<Defect>& defects) {
 
 }  // namespace
 
+std::vector<Defect> validate(const Plan& plan) { return validate(plan, pass_order_of(plan.policy, plan.stage)); }
+
 void prove(const Plan& plan) { throw_if_any(validate(plan)); }
 
 void prove(const std::vector<Plan>& stages) {
   StageDefects defects(stages);
   check_cut(stages, defects);  // first, because validate() trusts Plan::stage and Plan::unit_is_here
   throw_if_any(defects.take());
-  for (const Plan& stage : stages) prove(stage);
+  const PassOrder passes = pass_order_of(stages.front().policy, stages.front().stage);
+  for (const Plan& stage : stages) throw_if_any(validate(stage, passes));
   throw_if_any(validate_stages(stages));
 }
 

@@ -65,6 +65,7 @@ class StageDefects {
 
 struct Proof {
   const Plan& plan;
+  const std::vector<PipelineAction>& passes;  // of the plan's pipeline stage, in order
   const HappensBefore& order;
   Accesses& accesses;
   Defects& defects;

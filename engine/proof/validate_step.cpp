@@ -17,11 +17,11 @@ struct ModelCode {
 
 /// The model code of the stage in the order of passes. A forward pass runs the uses in the declared order, a backward
 /// pass in reverse order, with a recompute before the backward of each recomputed use.
-std::vector<ModelCode> declared_code(const Plan& plan) {
+std::vector<ModelCode> declared_code(const Proof& proof) {
+  const Plan& plan = proof.plan;
   const std::vector<bool> recomputed = recomputed_uses(plan);
   std::vector<ModelCode> code;
-  const PassOrder order = pass_order_of(plan.policy, plan.stage);
-  for (const auto& [virtual_stage, pass, m] : order[static_cast<std::size_t>(plan.stage.index)]) {
+  for (const auto& [virtual_stage, pass, m] : proof.passes) {
     const VirtualStage& run = plan.stage.run(virtual_stage);
     if (pass == PassKind::kForward) {
       for (int32_t use = run.first_use; use < run.end_use; ++use) code.push_back({Verb::kForward, use, m});
@@ -36,7 +36,7 @@ std::vector<ModelCode> declared_code(const Plan& plan) {
 }
 
 void check_model_code(const Proof& proof) {
-  const std::vector<ModelCode> code = declared_code(proof.plan);
+  const std::vector<ModelCode> code = declared_code(proof);
   std::size_t next = 0;
   const auto& operations = proof.plan.schedule.operations;
   for (OperationId id = 0; id < static_cast<OperationId>(operations.size()); ++id) {
@@ -136,6 +136,9 @@ class GradientChecker {
       : proof_(proof),
         schedule_(proof.plan.schedule),
         use_count_(proof.plan.model.units.size(), 0),
+        begins_(schedule_.operations.size()),
+        ends_(schedule_.operations.size()),
+        common_gradients_(proof.plan.model.units.size(), 0),
         units_(proof.plan.model.units.size()) {
     for (const VirtualStage& run : proof.plan.stage.runs) {
       for (int32_t use = run.first_use; use < run.end_use; ++use) {
@@ -143,12 +146,18 @@ class GradientChecker {
       }
     }
     for (const PlannedBuffer& buffer : schedule_.buffers) {
-      if (buffer.role == Role::kGradients && buffer.micro_batch < 0) common_gradients_.push_back(&buffer);
+      if (buffer.role != Role::kGradients || buffer.micro_batch >= 0) continue;
+      begins_[buffer.first].push_back(proof.plan.flats[buffer.flat].unit);
+      ends_[buffer.last].push_back(proof.plan.flats[buffer.flat].unit);
     }
   }
 
   void walk() {
-    for (OperationId id = 0; id < static_cast<OperationId>(schedule_.operations.size()); ++id) visit(id);
+    for (OperationId id = 0; id < static_cast<OperationId>(schedule_.operations.size()); ++id) {
+      for (const UnitId unit : begins_[id]) ++common_gradients_[unit];
+      visit(id);
+      for (const UnitId unit : ends_[id]) --common_gradients_[unit];
+    }
     for (UnitId unit = 0; unit < static_cast<UnitId>(units_.size()); ++unit) finish(unit);
     if (norm_count_ != (evaluates() ? 0 : 1))
       add(DefectKind::kGradient, kNone, fmt::format("a step has {} norms", norm_count_));
@@ -199,11 +208,9 @@ class GradientChecker {
     ++own.count;
     own.last = id;
     if (backwards.size() == 1 || !proof_.accesses.trains(unit)) return;
-    for (const PlannedBuffer* buffer : common_gradients_) {
-      if (proof_.plan.flats[buffer->flat].unit == unit && buffer->first <= id && id <= buffer->last)
-        add(DefectKind::kGradient, id,
-            fmt::format("{} adds to the gradients of another micro-batch, which are not reduced yet", describe(id)));
-    }
+    for (int32_t buffer = 0; buffer < common_gradients_[unit]; ++buffer)
+      add(DefectKind::kGradient, id,
+          fmt::format("{} adds to the gradients of another micro-batch, which are not reduced yet", describe(id)));
   }
 
   void reduce(OperationId id, const Operation& operation) {
@@ -313,7 +320,9 @@ class GradientChecker {
   const Proof& proof_;
   const Schedule& schedule_;
   std::vector<int32_t> use_count_;
-  std::vector<const PlannedBuffer*> common_gradients_;  // buffers of gradients that are not for one micro-batch
+  std::vector<std::vector<UnitId>> begins_, ends_;  // by operation: units whose common gradients begin or end there
+  /// By unit: how many buffers of gradients that are not for one micro-batch exist during the present operation.
+  std::vector<int32_t> common_gradients_;
   std::vector<GradientProgress> units_;
   OperationId norm_ = kNone;
   int32_t norm_count_ = 0;

@@ -12,7 +12,7 @@ namespace aliquot {
 
 class StepWriter {
  public:
-  explicit StepWriter(const Plan& plan);
+  StepWriter(const Plan& plan, const StagePasses& passes);
   ScheduleDraft write();
 
  private:
@@ -86,7 +86,7 @@ class StepWriter {
   /// Adds a buffer with its planned size. `ends`: see DraftBuffer.
   void add_buffer(Role role, int32_t flat, Lifetime life, std::vector<Wait> ends);
 
-  void list_visits();
+  void list_visits(const StagePasses& passes);
   void list_pass(const PipelineAction& pass);
   void add_visit(Verb verb, int32_t use, const PipelineAction& pass);
   void receive(const PipelineAction& pass);

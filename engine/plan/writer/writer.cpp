@@ -8,7 +8,7 @@
 
 namespace aliquot {
 
-StepWriter::StepWriter(const Plan& plan)
+StepWriter::StepWriter(const Plan& plan, const StagePasses& passes)
     : plan_(plan),
       model_(plan.model),
       policy_(plan.policy),
@@ -29,7 +29,7 @@ StepWriter::StepWriter(const Plan& plan)
   for (int32_t group = 0; group < static_cast<int32_t>(plan.matrix_groups.size()); ++group) {
     for (const int32_t f : plan.matrix_groups[group].flats) group_of_unit_[flats_[f].unit] = group;
   }
-  list_visits();
+  list_visits(passes);
 }
 
 ScheduleDraft StepWriter::write() {
@@ -98,16 +98,13 @@ void StepWriter::add_buffer(Role role, int32_t flat, Lifetime life, std::vector<
                             std::move(ends)});
 }
 
-void StepWriter::list_visits() {
-  const PassOrder order = pass_order_of(policy_, stage_);
-  const Receives receives = receives_of(order, stage_.index, stage_.tied_ends);
-  const auto& passes = order[static_cast<std::size_t>(stage_.index)];
+void StepWriter::list_visits(const StagePasses& passes) {
   int32_t earlier = 0;
-  for (std::size_t i = 0; i < passes.size(); ++i) {
+  for (std::size_t i = 0; i < passes.actions.size(); ++i) {
     const std::size_t first = visits_.size();
-    list_pass(passes[i]);
+    list_pass(passes.actions[i]);
     for (std::size_t v = first; v < visits_.size(); ++v) visits_[v].pass = earlier;
-    visits_[first].receives = receives[i];
+    visits_[first].receives = passes.receives[i];
     visits_.back().ends_pass = true;
     if (visits_.back().run == &stage_.runs.back()) ++earlier;
   }
@@ -221,6 +218,6 @@ void StepWriter::release(UnitId unit, int32_t v) {
   for (const int32_t f : flats_of_[unit]) add_buffer(Role::kGathered, f, {state.last_gather, state.last_release}, ends);
 }
 
-ScheduleDraft write(const Plan& plan) { return StepWriter(plan).write(); }
+ScheduleDraft write(const Plan& plan, const StagePasses& passes) { return StepWriter(plan, passes).write(); }
 
 }  // namespace aliquot

@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "engine/plan/pipeline.h"
 #include "engine/plan/schedule.h"
 
 namespace aliquot {
@@ -25,8 +26,9 @@ struct ScheduleDraft {
 std::vector<MatrixGroup> matrix_groups(const Plan& plan);
 
 /// Writes the operations of one step and the lifetimes of its buffers. Reads the model, policy, flat buffers and matrix
-/// groups of `plan`, and the resolved options in Plan::schedule (view, accumulate_into_shard).
-ScheduleDraft write(const Plan& plan);
+/// groups of `plan`, and the resolved options in Plan::schedule (view, accumulate_into_shard). `passes`: those of the
+/// plan's pipeline stage.
+ScheduleDraft write(const Plan& plan, const StagePasses& passes);
 
 /// Moves the buffers that the policy offloads out of the arena. Adds slots, and operations that copy offloaded data
 /// into its slot before each operation that needs it, and back after each operation that changes it.

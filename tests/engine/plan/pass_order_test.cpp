@@ -115,7 +115,7 @@ TEST(PassOrder, EveryInputIsReceivedOnce) {
         const PassOrder order = pass_order(schedule, ranks, m);
         for (int r = 0; r < ranks; ++r) {
           const auto& actions = order[static_cast<size_t>(r)];
-          const Receives receives = receives_of(order, r);
+          const Receives receives = receives_of(order)[static_cast<size_t>(r)];
           ASSERT_EQ(receives.size(), actions.size());
           std::vector<PipelineAction> received;
           for (size_t i = 0; i < actions.size(); ++i) {

@@ -168,9 +168,10 @@ TEST_P(EveryWorld, GroupsMoveDataAmongTheirMembers) {
   });
 }
 
-/// Gathers within `group`, in memory of the world. Rank r has `bytes_per_rank` times r more than it needs.
-void check_memory_of_the_world(World& world, Communicator& group, int64_t bytes_per_rank) {
-  const int64_t part_bytes = group_count() * 4, offset = (part_bytes + 255) / 256 * 256;
+/// Gathers `count` elements per rank within `group`, in memory of the world. Rank r has `bytes_per_rank` times r more
+/// than it needs.
+void check_memory_of_the_world(World& world, Communicator& group, int64_t count, int64_t bytes_per_rank) {
+  const int64_t part_bytes = count * 4, offset = (part_bytes + 255) / 256 * 256;
   const int64_t needed_bytes = offset + part_bytes * world.rank_count();
   const int64_t own_bytes = needed_bytes + bytes_per_rank * world.rank();
   const int64_t held_bytes = world.device().ledger().held_bytes();
@@ -182,25 +183,25 @@ void check_memory_of_the_world(World& world, Communicator& group, int64_t bytes_
   const SymmetricBuffer view = group.attach(whole, members);
   EXPECT_EQ(view.local(), whole.local());
   EXPECT_EQ(view.size_bytes(), own_bytes);
-  write_part(world, view.local(), group.rank(), 3, group_count());
-  write_part(world, view.local() + own_bytes - part_bytes, group.rank(), 3, group_count());  // all of it is accessible
+  write_part(world, view.local() + own_bytes - part_bytes, group.rank(), 3, count);  // all of it is accessible
+  write_part(world, view.local(), group.rank(), 3, count);
   const auto stream = world.device().make_stream(Lane::kGather);
   group.all_gather(*stream, {&view, offset}, {&view, 0}, part_bytes, {"test"});
   finish(group, *stream);
-  for (int r = 0; r < group.rank_count(); ++r)
-    expect_part(world, view.local() + offset + r * part_bytes, r, 3, group_count());
+  for (int r = 0; r < group.rank_count(); ++r) expect_part(world, view.local() + offset + r * part_bytes, r, 3, count);
   finish(world.communicator(), *stream);
 }
 
 TEST_P(EveryWorld, GroupsMoveDataInMemoryOfTheWorld) {
   run([&](World& world) {
-    for_each_test_group(world, [&](Communicator& group) { check_memory_of_the_world(world, group, 0); });
+    for_each_test_group(world, [&](Communicator& group) { check_memory_of_the_world(world, group, group_count(), 0); });
   });
 }
 
 TEST_P(EveryWorld, GroupsMoveDataInMemoryOfDifferentSizes) {
   run([&](World& world) {
-    for_each_test_group(world, [&](Communicator& group) { check_memory_of_the_world(world, group, 4096); });
+    for_each_test_group(world,
+                        [&](Communicator& group) { check_memory_of_the_world(world, group, group_count(), 4096); });
   });
 }
 

@@ -1,0 +1,178 @@
+#pragma once
+// The rules of EventSimulator in plain form. At each event, the code looks at all lanes of all pipeline stages.
+
+#include <algorithm>
+#include <limits>
+#include <vector>
+
+#include "engine/cost/event_simulator.h"
+
+namespace aliquot::testing {
+
+class PlainSimulation {
+ public:
+  static constexpr int kSteps = EventSimulator::kSteps;
+
+  PlainSimulation(const std::vector<EventSimulator::StagePrices>& stages, bool compute_issues, double compute_speed)
+      : compute_issues_(compute_issues), compute_speed_(compute_speed) {
+    for (const auto& [plan, prices] : stages) {
+      const std::size_t count = plan->schedule.operations.size();
+      Stage stage{&plan->schedule.operations, prices, std::vector<LaneState>(kLaneCount),
+                  std::vector<TimeSpan>(count * kSteps), std::vector<bool>(count * kSteps, false)};
+      for (std::size_t id = 0; id < count; ++id) stage.lane(id).operations.push_back(id);
+      stages_.push_back(std::move(stage));
+    }
+    run();
+  }
+
+  /// The spans of all steps of a pipeline stage, one step after another.
+  const std::vector<TimeSpan>& spans(std::size_t stage) const { return stages_[stage].spans; }
+
+ private:
+  struct LaneState {
+    std::vector<std::size_t> operations = {};
+    std::size_t next = 0;  // index into `operations`, continued through all steps
+    bool running = false, slows = true;
+    double left = 0, speed = 1, since = 0, end = 0;
+
+    std::size_t step() const { return next / operations.size(); }
+    std::size_t id() const { return operations[next % operations.size()]; }
+  };
+  struct Stage {
+    const std::vector<Operation>* operations;
+    std::vector<Price> prices;
+    std::vector<LaneState> lanes;
+    std::vector<TimeSpan> spans;
+    std::vector<bool> done;
+    std::size_t issued = 0;  // operations up to this one are issued; continued through all steps
+
+    std::size_t count() const { return operations->size(); }
+    LaneState& lane(std::size_t id) { return lanes[static_cast<std::size_t>((*operations)[id].lane)]; }
+  };
+  struct Participant {
+    Stage* stage;
+    std::size_t id;
+  };
+
+  void run() {
+    for (;;) {
+      while (start_any()) continue;
+      double next = std::numeric_limits<double>::infinity();
+      for (Stage& stage : stages_) {
+        set_speeds(stage);
+        for (const LaneState& lane : stage.lanes) next = lane.running ? std::min(next, lane.end) : next;
+      }
+      if (next == std::numeric_limits<double>::infinity()) return;
+      now_ = next;
+      for (Stage& stage : stages_) {
+        for (LaneState& lane : stage.lanes) {
+          if (lane.running && lane.end <= now_) finish(stage, lane);
+        }
+      }
+    }
+  }
+
+  bool start_any() {
+    bool started = false;
+    for (Stage& stage : stages_) {
+      for (LaneState& lane : stage.lanes) started = (can_start(stage, lane) && start(stage, lane)) || started;
+    }
+    return started;
+  }
+
+  /// Whether later operations are issued only after operation `at` has ended. `at` continues through all steps.
+  bool blocks_issue(const Stage& stage, std::size_t at) const {
+    const Operation& operation = (*stage.operations)[at % stage.count()];
+    return operation.verb == Verb::kNorm || (compute_issues_ && operation.lane == Lane::kCompute);
+  }
+
+  bool can_start(Stage& stage, const LaneState& lane) const {
+    if (lane.running || lane.next == lane.operations.size() * kSteps) return false;
+    while (stage.issued < stage.done.size() && (stage.done[stage.issued] || !blocks_issue(stage, stage.issued)))
+      ++stage.issued;
+    if (lane.step() * stage.count() + lane.id() > stage.issued) return false;
+    return std::ranges::all_of((*stage.operations)[lane.id()].after, [&](const Wait& wait) {
+      if (wait.of_previous_step && lane.step() == 0) return true;
+      const std::size_t step = lane.step() - (wait.of_previous_step ? 1 : 0);
+      return bool{stage.done[step * stage.count() + static_cast<std::size_t>(wait.operation)]};
+    });
+  }
+
+  /// Whether operation `b` of another pipeline stage starts together with `a`.
+  static bool start_together(const Operation& a, const Operation& b) {
+    if (a.verb == Verb::kNorm || b.verb == Verb::kNorm) return a.verb == b.verb;
+    return is_transfer(a.verb) && b.verb == counterpart(a.verb) && a.operand == b.operand &&
+           a.micro_batch == b.micro_batch;
+  }
+
+  std::vector<Participant> participants(Stage& own, std::size_t id) {
+    std::vector<Participant> all = {{&own, id}};
+    for (Stage& stage : stages_) {
+      for (std::size_t other = 0; other < stage.count() && &stage != &own; ++other) {
+        if (start_together((*own.operations)[id], (*stage.operations)[other])) all.push_back({&stage, other});
+      }
+    }
+    return all;
+  }
+
+  bool start(Stage& own, const LaneState& of) {
+    const std::size_t step = of.step();
+    const std::vector<Participant> all = participants(own, of.id());
+    double seconds = 0;
+    for (const auto& [stage, id] : all) {
+      const LaneState& lane = stage->lane(id);
+      if (!can_start(*stage, lane) || lane.id() != id || lane.step() != step) return false;
+      seconds = std::max(seconds, stage->prices[id].seconds);
+    }
+    for (const auto& [stage, id] : all) {
+      LaneState& lane = stage->lane(id);
+      stage->spans[step * stage->count() + id].start_seconds = now_;
+      lane.running = true, lane.slows = all.size() == 1;
+      lane.left = seconds, lane.speed = 1, lane.since = now_, lane.end = now_ + seconds;
+      if (seconds == 0) finish(*stage, lane);
+    }
+    return true;
+  }
+
+  void finish(Stage& stage, LaneState& lane) const {
+    const std::size_t at = lane.step() * stage.count() + lane.id();
+    stage.spans[at].end_seconds = now_;
+    stage.done[at] = true;
+    lane.running = false;
+    ++lane.next;
+  }
+
+  void set_speeds(Stage& stage) const {
+    double link_demand = 0, core_share = 0;
+    for (const LaneState& lane : stage.lanes) {
+      if (!lane.running) continue;
+      const Price& price = stage.prices[lane.id()];
+      if (price.seconds > 0) link_demand += price.link_seconds / price.seconds;
+      core_share += price.core_share;
+    }
+    for (LaneState& lane : stage.lanes) {
+      if (!lane.running || !lane.slows) continue;
+      const double speed = speed_of(stage, lane, link_demand, core_share);
+      if (speed == lane.speed) continue;
+      lane.left -= (now_ - lane.since) * lane.speed;
+      lane.since = now_, lane.speed = speed;
+      lane.end = now_ + std::max(lane.left, 0.0) / speed;
+    }
+  }
+
+  double speed_of(const Stage& stage, const LaneState& lane, double link_demand, double core_share) const {
+    const Price& price = stage.prices[lane.id()];
+    if ((*stage.operations)[lane.id()].lane == Lane::kCompute) return compute_speed_ * std::max(1 - core_share, 0.1);
+    const bool computing = stage.lanes[static_cast<std::size_t>(Lane::kCompute)].running;
+    const bool slowed = computing && price.seconds_while_computing > 0;
+    const bool shares_link = price.link_seconds > 0 && link_demand > 1;
+    return (slowed ? price.seconds / price.seconds_while_computing : 1) * (shares_link ? 1 / link_demand : 1);
+  }
+
+  std::vector<Stage> stages_;
+  bool compute_issues_;
+  double compute_speed_;
+  double now_ = 0;
+};
+
+}  // namespace aliquot::testing
