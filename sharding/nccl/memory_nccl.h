@@ -16,7 +16,8 @@ struct NcclMemorySizes {
 
 /// Allocates memory aligned to 4096 bytes. Registers it with NCCL as a symmetric window if possible, which requires
 /// that all ranks have the same size, otherwise as a plain buffer. If neither is possible, it is not registered.
-/// peer(r) is null for all other ranks. Collective; blocks. Throws UnavailableError on all ranks if an allocation fails.
+/// peer(r) is null for all other ranks. Collective; blocks. Throws UnavailableError on all ranks if an allocation
+/// fails.
 SymmetricBuffer allocate_for_nccl(const std::shared_ptr<NcclHandle>& handle, const NcclMemorySizes& sizes,
                                   Category category, std::string_view owner);
 

@@ -1,5 +1,5 @@
-// Measures the CPU time of planning, proof and simulation of pipelines with many micro-batches. The limits are far above
-// the time on an idle machine, and far below the time of an algorithm with quadratic complexity.
+// Measures the CPU time of planning, proof and simulation of pipelines with many micro-batches. The limits are far
+// above the time on an idle machine, and far below the time of an algorithm with quadratic complexity.
 
 #include <algorithm>
 #include <array>

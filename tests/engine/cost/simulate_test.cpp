@@ -15,6 +15,7 @@
 #include "engine/plan/sizes.h"
 #include "kernels/elementwise/kernels.h"
 #include "kernels/system/error.h"
+#include "tests/engine/plan/chain_model.h"
 #include "tests/engine/plan/random_plan.h"
 
 namespace aliquot {
