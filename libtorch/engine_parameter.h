@@ -69,7 +69,8 @@ class EngineParameter {
   void begin_gradient() const {
     if (gradient_tensor_.defined()) parameter_.mutable_grad() = gradient_tensor_;
   }
-  /// Ends begin_gradient(). Returns false if grad() was replaced by another tensor in between.
+  /// Ends the access that begin_gradient() began. Returns false if grad() has been replaced by another tensor since
+  /// then.
   bool end_gradient() const {
     if (!gradient_tensor_.defined()) return true;
     const bool stayed = parameter_.grad().is_same(gradient_tensor_);

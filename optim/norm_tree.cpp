@@ -122,7 +122,7 @@ class GlobalNormSum::Builder {
   }
 
   [[noreturn]] void fail(int32_t tensor, const char* reason) const {
-    throw std::invalid_argument(fmt::format("GlobalNormSum: the nodes of tensor '{}' {}",
+    throw std::invalid_argument(fmt::format("GlobalNormSum: the tree nodes of tensor '{}' {}",
                                             tree_.tensors()[static_cast<size_t>(tensor)].name, reason));
   }
 

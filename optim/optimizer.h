@@ -125,8 +125,8 @@ double decimal(float value);
 /// of `rest`.
 double learning_rate(const Optimizer& optimizer);
 
-/// Throws UsageError if an option is out of range, if `moments` is neither fp32 nor bf16, or if a custom rule has too
-/// many states for bf16.
+/// Throws UsageError if an option is out of range, if `moments` is neither fp32 nor bf16, or if it is bf16 and a
+/// custom rule has more states than bf16 supports.
 void check(const Optimizer& optimizer, DType moments = DType::kFloat32);
 
 /// True if weight decay applies to a tensor of this shape. It does not apply to tensors with fewer than two dimensions,

@@ -158,9 +158,9 @@ TokenLayout numpy_layout(const MappedFile& file, const std::filesystem::path& pa
   return *layout;
 }
 
-/// Whether the file looks like integers of type Word: none is above `small`, and the lower half of at least one is
-/// above 15. Without the second condition, narrower tokens of a tiny vocabulary would match too. Checks only the first
-/// kMaxWords words, because nearly all other files fail within a few words.
+/// Whether the file looks like integers of type Word: no word exceeds `small`, and the lower half of at least one
+/// word exceeds 15. Without the second condition, a file of narrower tokens from a small vocabulary would match too.
+/// Checks only the first kMaxWords words, because nearly all other files fail within a few words.
 template <typename Word>
 bool looks_like(const MappedFile& file, Word small) {
   constexpr int64_t kMinWords = 32, kMaxWords = 1 << 20;

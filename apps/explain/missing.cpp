@@ -32,7 +32,7 @@ std::string missing_rank_text(const Evidence& evidence, const PendingCollective&
   const FlightRecord& record = evidence.of(rank);
   std::string text = fmt::format("  rank {} ", rank);
   const FlightEntry* last = last_before(evidence, *wait.collective, rank);
-  text += last == nullptr ? "had reached no earlier one"
+  text += last == nullptr ? "had not reached any collective before it"
                           : fmt::format("had last reached #{}, {}", last->sequence, operation_text(*last));
   if (last != nullptr && last->ended >= 0)
     text += fmt::format(", which it finished {:.1f} s before it gave up", record.written - last->ended);

@@ -9,9 +9,9 @@
 
 namespace aliquot {
 
-/// Estimates the time of each use of parameters_of(shape) for `sequences` sequences of `length` tokens. Counts 2
-/// operations per token and matrix element in forward, and the causal half of attention; backward takes twice as long.
-/// Table look-ups count as 0.
+/// Estimates the time of each use of the model that parameters_of(shape) returns, for `sequences` sequences of `length`
+/// tokens. Forward counts 2 operations per token and matrix element, and the causal half of attention. Backward takes
+/// twice as long. Table look-ups take no time.
 std::vector<UseCost> estimate_use_costs(const ModelShape& shape, int64_t sequences, int64_t length,
                                         double flops_per_second);
 

@@ -46,8 +46,8 @@ class TransferBuffers {
 
  private:
   const Schedule& schedule_;
-  /// Keyed by owner (the use of an output, or -1 for gradients) and micro-batch. The lifetimes of the buffers of one
-  /// key do not overlap.
+  /// Keyed by owner and micro-batch. The owner of an output is its use; the owner of gradients is -1. The lifetimes of
+  /// the buffers of one key do not overlap.
   std::map<std::pair<int32_t, int32_t>, std::vector<const PlannedBuffer*>> buffers_;
 };
 

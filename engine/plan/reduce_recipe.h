@@ -17,7 +17,7 @@ DType partial_dtype(const Plan& plan);
 /// `sum`. Otherwise it is written to kMicroBatchSum, the earlier sums are added one after another, and the last
 /// addition writes `sum`.
 struct Accumulation {
-  bool in_levels = false;  // earlier sums wait at the levels of a tree; false: one earlier sum is in `sum`
+  bool in_levels = false;  // true: earlier sums are kept by level of a tree; false: one earlier sum is in `sum`
   int additions = 0;       // number of earlier sums to add
   DType partial_dtype = DType::kFloat32;
   Role sum = Role::kReducedGradients;

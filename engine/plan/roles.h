@@ -27,7 +27,7 @@ enum class Role : uint8_t {
   kReplicaPartialSums,     // with replicas: the shard of this replica's sum, fp32, until the replica all-reduce
   kMicroBatchSum,          // the shard of the sum of one micro-batch, before it is added to earlier sums
   kBlockSquares,           // sums of squares of the blocks of the shard, for the norm
-  kNormParts,              // the values for the norm that all ranks contribute
+  kNormParts,              // the contributions of all ranks to the gradient norm
   kStagedShard,            // with offloaded parameters: slot for the shard, from which gathers read
   kOffloadedParameters,    // stored copy of offloaded parameters. kParameters is then a slot. Persistent
   kOffloadedMaster,        // stored copy of offloaded masters. kMaster is then a slot. Persistent
@@ -176,7 +176,7 @@ constexpr bool is_offloaded_role(Role role) {
 }
 constexpr bool belongs_to_use(Role role) { return info(role).owner == Owner::kUse; }
 constexpr bool belongs_to_matrix_group(Role role) { return info(role).owner == Owner::kMatrixGroup; }
-/// Whether such buffers have no owner. Their PlannedBuffer::flat is -1.
+/// Whether buffers of this role have no owner. Their PlannedBuffer::flat is then -1.
 constexpr bool has_no_owner(Role role) { return info(role).owner == Owner::kNone; }
 /// Whether the model declares the sizes of such buffers.
 constexpr bool is_activation(Role role) { return info(role).category == Category::kActivations; }

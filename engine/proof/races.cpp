@@ -14,7 +14,7 @@ struct LastAccesses {
     for (auto& reads : elsewhere) reads.fill(kNever);
   }
   Moment taken = kNever;            // when the lifetime of the buffer began
-  Moment write = kNever;            // last write; earlier ones have ended, or their race was reported
+  Moment write = kNever;            // the last write; earlier writes ended before it, or their race was reported
   HappensBefore::LaneMoments here;  // later reads by this rank
   std::array<HappensBefore::LaneMoments, kPeerGroupCount> elsewhere;  // later reads by other ranks, for each peer group
 };

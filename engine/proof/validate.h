@@ -11,7 +11,7 @@ namespace aliquot {
 
 enum class DefectKind : uint8_t {
   kMalformed,    // an index is out of range
-  kWait,         // an operation waits for one that is issued later, which is a cycle
+  kWait,         // an operation waits for one that is issued after it, so neither can start
   kUse,          // model code does not run in the declared order
   kGathered,     // a unit is used while it is not gathered, or never released
   kGradient,     // a gradient is not reduced exactly once per micro-batch (or step), or not before the norm

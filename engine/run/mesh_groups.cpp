@@ -37,8 +37,9 @@ void MeshGroups::split_pairs() {
   }
 }
 
-/// The rounds of each direction: the boundaries after even stages, those after odd stages, and, in a ring, the boundary
-/// after the last stage.
+/// For each direction of transfers, pairs of pipeline stages make their calls in up to three rounds: first the
+/// pairs whose earlier stage has an even number, then the pairs whose earlier stage has an odd number. In a ring, the
+/// pair of the last and the first stage follows.
 std::vector<std::optional<Verb>> MeshGroups::pair_rounds() const {
   const int last = mesh_.pipeline - 1, stage = coordinates_.pipeline;
   std::vector<std::optional<Verb>> rounds;

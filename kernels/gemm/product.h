@@ -45,9 +45,8 @@ int64_t product_scratch_elements(DType operands, DType result, Bf16ProductMethod
 void multiply(ThreadPool& pool, const Product& product);
 void multiply(ThreadPool& pool, const Product& product, Bf16ProductMethod method);
 
-/// Computes a product of fp32 operands with the given fp32 loops (kernels/gemm/loops.h). Loops with
-/// SumRounding::kSeparate give the same bits on every processor and require a factor of 1. Throws FaultError if these
-/// conditions are not met.
+/// Computes a product with the given fp32 loops (kernels/gemm/loops.h). Loops with SumRounding::kSeparate give the same
+/// bits on every processor. Throws FaultError if an operand is not fp32, or if such loops get a factor other than 1.
 void multiply(ThreadPool& pool, const Product& product, const ProductLoops& loops);
 
 /// Computes an fp32 product on the calling thread, for code that distributes many small products over threads. Operands

@@ -30,8 +30,8 @@ uint64_t fingerprint_of(Label label, std::initializer_list<int64_t> offsets) {
 std::string_view reduction_name(Reduction reduction) {
   switch (reduction) {
     case Reduction::kSum: return "sum";
-    case Reduction::kMax: return "largest";
-    case Reduction::kMin: return "smallest";
+    case Reduction::kMax: return "maximum";
+    case Reduction::kMin: return "minimum";
   }
   return "unknown";
 }
@@ -59,7 +59,7 @@ std::string OperationDescription::text() const {
     case Kind::kBroadcast: return fmt::format("broadcast of {} bytes from the group's rank {}", count, detail);
     case Kind::kReduceScatter: return fmt::format("reduce-scatter of {} {}", count, aliquot::name(dtype));
     case Kind::kAllReduce:
-      return fmt::format("all-reduce of {} numbers to the {}", count, reduction_name(static_cast<Reduction>(detail)));
+      return fmt::format("all-reduce ({}) of {} numbers", reduction_name(static_cast<Reduction>(detail)), count);
     case Kind::kAllGather: return fmt::format("{} of {} bytes{}", name(kind), count, detail == 0 ? "" : " in place");
     case Kind::kTransfer: return fmt::format("{} of {} bytes{}", name(kind), count, detail == 0 ? "" : " back");
     case Kind::kAllToAll: return fmt::format("{} of {} bytes", name(kind), count);

@@ -65,7 +65,8 @@ Outcome run_step(const std::function<std::string()>& step) {
   }
 }
 
-/// Returns the messages of all failed ranks, in rank order. A message on which a smaller group agreed appears once.
+/// Returns the messages of all failed ranks, in rank order. If the ranks of a smaller group have already agreed on one
+/// message, it appears once.
 std::vector<std::string> error_messages(const StepGroup& ranks, const std::vector<Outcome>& outcomes) {
   std::vector<std::string> messages;
   for (std::size_t r = 0; r < outcomes.size(); ++r) {

@@ -63,7 +63,7 @@ class NodeCommunicator final : public Communicator {
     MpiRequests messages;
     uint64_t issued_count = 0, phase_count = 0;  // numbers of collectives, and of arrive_and_wait_on_node() calls
     NodeReducer reducer;
-    Transfers transfers;  // arguments of the running transfer
+    Transfers transfers;  // arguments of the transfer in progress
   };
   struct PartMove {
     std::byte* to = nullptr;

@@ -103,7 +103,7 @@ TEST(PipelineCut, EachStageNeedsAtLeastOneUse) {
   EXPECT_EQ(test::usage_error_message([&] {
               cut_pipeline({.uses = uses, .in_flight = {1, 1, 1, 1}});
             }),
-            "4 pipeline stages, but the model has only 3 uses: expected at most one stage per use");
+            "4 pipeline stages, but the model has only 3 uses: expected at most one pipeline stage per use");
 }
 
 TEST(PipelineCut, TenThousandUsesTakeLittleTime) {

@@ -200,7 +200,7 @@ TEST(Precision, InvalidCombinationsThrow) {
       kHosts);
 }
 
-/// With bf16 compute, a float pointer to values is rejected.
+/// With bf16 compute, a `float*` for the values of a parameter is rejected.
 TEST(Precision, PointerTypesMustMatchTheComputeType) {
   World::threads(
       1,

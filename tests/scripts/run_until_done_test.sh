@@ -45,8 +45,7 @@ for code in 1 2 5; do
   started 3 ""
 done
 ends 4 "" plays "3 01\n4\n0" --
-# A corrupt checkpoint of a later step remains in the folder, and each start writes it again. New checkpoints are still
-# recognized.
+# Every start of the command writes a corrupt checkpoint of a later step. New valid checkpoints are still recognized.
 cat >"$scratch/bad.sh" <<'BAD'
 #!/usr/bin/env bash
 mkdir -p "$3/step-200"

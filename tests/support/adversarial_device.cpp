@@ -165,8 +165,8 @@ class AdversarialCompute final : public HostStream {
       : HostStream(Lane::kCompute, pool), state_(std::move(state)) {}
 
   void run(Task work) override {
-    const std::lock_guard lock(
-        state_->mutex);  // one piece at a time, so a missing wait gives a wrong result instead of a data race
+    // Runs one task at a time, so that a missing wait gives a wrong result instead of a data race.
+    const std::lock_guard lock(state_->mutex);
     work();
   }
   void wait_for(Gate gate) override {

@@ -159,7 +159,7 @@ ALIQUOT_LANES_INLINE Lanes exponential(Lanes x) {
   p = p * r + 1.0f;
   IntLanes bits;
   std::memcpy(&bits, &shifted, sizeof(bits));
-  const IntLanes power = (bits + 127) << 23;  // the bits of 2^n; the shift drops the high bits of `shifted`
+  const IntLanes power = (bits + 127) << 23;  // the bit pattern of 2^n, for the n in the low bits of `bits`
   Lanes scale;
   std::memcpy(&scale, &power, sizeof(scale));
   return p * scale;

@@ -79,7 +79,7 @@ bool saves_in_background(const TrainContext& context) {
   if (options.save == "snapshot") {
     if (fits) return true;
     throw UnavailableError(fmt::format(
-        "--save snapshot: a step, a copy of the shard ({} bytes) and write buffers ({} bytes) do not fit together in "
+        "--save snapshot: the memory of a step, a copy of the shard ({} bytes) and write buffers ({} bytes) exceed "
         "--memory-budget {}: give a larger budget, or use --save blocking.",
         capacity_bytes, kStagingBytes, *options.memory_budget));
   }

@@ -48,8 +48,9 @@ class OffloadWriter {
   }
 
  private:
-  /// Lists the accesses of a verb. Each copy-in is issued before the previous operation with this verb, so that copy
-  /// and work overlap. The first copy for an update is issued after the model code before the update.
+  /// Appends the operations with this verb that access offloaded buffers. Each copy-in is issued before the
+  /// previous operation with this verb, so that the copy overlaps with that operation. The first copy-in for an update
+  /// is issued after the last model code before the update.
   void list(Verb verb, const std::vector<Role>& roles) {
     OperationId model_code = kNone, last = kNone;
     const bool writes = verb != Verb::kGather;

@@ -46,7 +46,7 @@ void prune(std::vector<Operation>& operations) {
       if (wait.of == GroupId::kRank && source == operation.lane) continue;  // a lane runs its operations in order
       Waited& same_step = wait.of_previous_step ? previous_step : this_step;
       if (same_step.of(wait.of) >= wait.operation) continue;
-      // A wait for an operation of this step implies that the same lane has finished the previous step.
+      // A wait for an operation of this step implies that its lane has finished the previous step.
       if (wait.of_previous_step && this_step.of(wait.of) != kNone) continue;
       same_step.add(wait);
       kept.push_back(wait);

@@ -37,7 +37,7 @@ void AccessCheck::declare_access(Role role, int32_t flat, AccessMode how) {
 void AccessCheck::end() {
   for (const DeclaredAccess& what : entries_) {
     const uint8_t left = what.declared & ~what.touched;
-    if (left != 0 && !skipped_) fail(what, left, "is declared by Accesses, but was not made");
+    if (left != 0 && !skipped_) fail(what, left, "is declared in Accesses, but did not take place");
   }
   operation_ = -1;
 }

@@ -75,7 +75,7 @@ class StepMemory {
   BuffersInUse in_use_;
   int32_t micro_batch_ = 0;               // micro-batch of the current operation
   std::vector<Ledger::EntryId> entries_;  // indexed by buffer
-  std::vector<std::string> owners_;       // indexed by buffer: description in the ledger
+  std::vector<std::string> owners_;       // indexed by buffer: the owner that the ledger shows
   std::unique_ptr<AccessCheck> check_;    // only in debug and sanitizer builds
 };
 

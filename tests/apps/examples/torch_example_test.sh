@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # torch_example_test.sh EXAMPLES [MPIEXEC]: checks the losses of the LibTorch example. Up to rounding, they must equal
-# the losses of LibTorch without Aliquot. They must be equal bits at every ZeRO stage, on threads and under mpirun.
+# the losses of LibTorch without Aliquot. They must be bitwise identical at every ZeRO stage,
+# on threads and under mpirun.
 # shellcheck source=tests/scripts/expect.sh
 source "$(dirname "$0")/../../scripts/expect.sh"
 program=$1/transformer_torch mpiexec=${2:-}

@@ -26,7 +26,7 @@ constexpr const char* kTrain =
 /// Trains a small model with a fault, and explains the flight records.
 class ExplainPipeline : public testing::Test {
  protected:
-  /// Returns the standard error of the training.
+  /// Runs the training, and returns what it wrote to standard error.
   std::string train(int ranks, const std::string& options, const std::string& fault, bool launched,
                     const std::vector<std::string>& variables = {}) const {
     std::vector<std::string> environment{"ALIQUOT_FAULT=" + fault, "ALIQUOT_FLIGHT_DIR=" + directory_.path().string()};

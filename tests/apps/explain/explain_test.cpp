@@ -327,7 +327,7 @@ TEST_F(ExplainOnGpus, RanksThatWaitInOtherGroupsAreNotBlamed) {
   expect_contains(
       explained(),
       {"Rank 1 never reached collective #1 of the gather lane, barrier (h.1, step 1), which rank 0 had issued.\n"
-       "  rank 1 had reached no earlier one.\n"});
+       "  rank 1 had not reached any collective before it.\n"});
 }
 
 TEST_F(ExplainOnGpus, ReportsThatEqualRecordsAgree) {

@@ -233,7 +233,7 @@ case $which in
     for name in exchange update publish spread collect copy-in; do operation threads2 1 $name throw; done
     piped threads2 throw
     saving threads2 1 kill throw enospc
-    stage threads2 1 publish flip 3 --zero-stage 2 --check-every 1
+    run_case threads2 1 publish flip 3 --zero-stage 2 --check-every 1
     if has_mpi "$aliquot"; then
       operation mpi2 1 reduce kill stop throw
       operation mpi2 0 forward throw

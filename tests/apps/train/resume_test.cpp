@@ -139,8 +139,8 @@ TEST_F(Resume, ReplicasHoldTheSameState) {
   }
 }
 
-/// 8-bit moments are converted to floats exactly. When they are converted back, blocks of first moments whose largest
-/// magnitude is negative get a new scale; second moments keep their bits.
+/// The conversion of 8-bit moments to floats is exact. In the conversion back, a block of first moments gets a new
+/// scale if its element of largest magnitude is negative. Second moments keep their bits.
 TEST_F(Resume, MomentsAreConvertedBetween8BitAndFloat) {
   const Settings eight = settings(3, AdamW8bit{}), plain = settings(1);
   const How rounding(eight, {.allow_rounding = true}, false);

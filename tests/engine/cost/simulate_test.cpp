@@ -159,6 +159,7 @@ TEST(Simulate, CountsBytesThatLeaveANode) {
 /// 512. If the stages are on several nodes, each round crosses.
 TEST(Simulate, TheNormOfAPipelineHasRoundsBetweenStages) {
   CostModel cost = cost_model(0, 0);
+  cost.uses.clear();
   cost.inside_node = {1024, 0.25};
   cost.between_nodes = {256, 0.5};
   const auto seconds = [&](int units, const Topology& topology) {

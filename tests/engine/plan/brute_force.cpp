@@ -504,7 +504,7 @@ class Search {
     }
   }
 
-  /// Records the copies of the buffers of one unit, or of all units of a matrix group.
+  /// Records that the operation copies the buffers of its operand, which is one unit or one matrix group.
   void copy() {
     const bool in = operation().verb == Verb::kCopyIn;
     const std::pair<Role, Role> roles[] = {{Role::kStagedShard, Role::kOffloadedParameters},

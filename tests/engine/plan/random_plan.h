@@ -24,7 +24,7 @@ RandomCase draw_pipeline(uint64_t seed, int most_stages = 5, int most_ranks = 4)
 /// Returns a topology of `rank_count` host ranks, assigned in order to nodes of up to `ranks_per_node` ranks.
 Topology hosts(int rank_count, int ranks_per_node);
 
-/// Returns the seed that reproduces the case, and its parameters, for failure messages.
+/// Describes the case for failure messages: its seed and its parameters.
 std::string describe(uint64_t seed, const RandomCase& drawn);
 
 }  // namespace aliquot::testing

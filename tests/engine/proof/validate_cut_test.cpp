@@ -141,7 +141,7 @@ std::map<std::string, Mutate> mutations_of_models() {
       [](Plan& plan) { ++plan.schedule.micro_batch_count; });
   add("another ZeRO stage", "in the plan of pipeline stage {}, the ZeRO stage",
       [](Plan& plan) { plan.schedule.zero_stage = (plan.schedule.zero_stage + 1) % 4; });
-  add("another chunk size", "in the plan of pipeline stage {}, the number of staging bytes",
+  add("another chunk size", "in the plan of pipeline stage {}, the size in bytes of the staging buffers",
       [](Plan& plan) { plan.schedule.stream_bytes += 4; });
   add("one more replica", "in the plan of pipeline stage {}, the number of replicas",
       [](Plan& plan) { ++plan.policy.replica_count; });
