@@ -59,7 +59,7 @@ std::string OperationDescription::text() const {
     case Kind::kBroadcast: return fmt::format("broadcast of {} bytes from the group's rank {}", count, detail);
     case Kind::kReduceScatter: return fmt::format("reduce-scatter of {} {}", count, aliquot::name(dtype));
     case Kind::kAllReduce:
-      return fmt::format("all-reduce ({}) of {} numbers", reduction_name(static_cast<Reduction>(detail)), count);
+      return fmt::format("all-reduce of {} numbers ({})", count, reduction_name(static_cast<Reduction>(detail)));
     case Kind::kAllGather: return fmt::format("{} of {} bytes{}", name(kind), count, detail == 0 ? "" : " in place");
     case Kind::kTransfer: return fmt::format("{} of {} bytes{}", name(kind), count, detail == 0 ? "" : " back");
     case Kind::kAllToAll: return fmt::format("{} of {} bytes", name(kind), count);

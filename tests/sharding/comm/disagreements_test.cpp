@@ -158,7 +158,7 @@ TEST(Disagreements, DifferentReductionsAreDetected) {
     ranks.all_reduce(stream, {&number, 1}, rank == 0 ? Reduction::kSum : Reduction::kMax, {});
     stream.synchronize();
   });
-  expect_contains(message, {"disagree", "all-reduce (sum) of 1 numbers", "all-reduce (maximum) of 1 numbers"});
+  expect_contains(message, {"disagree", "all-reduce of 1 numbers (sum)", "all-reduce of 1 numbers (maximum)"});
 }
 
 }  // namespace
