@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <fmt/format.h>
+#include <numeric>
 #include <optional>
 
 #include "engine/choose/pipeline_cut.h"
@@ -16,18 +17,17 @@ int recomputable_uses(const ModelSpec& model) {
   return static_cast<int>(std::ranges::count_if(model.activations.uses, &UseActivations::recomputable));
 }
 
-/// The largest number of recomputable uses of a pipeline stage.
-int recomputable_uses_of_stage(const ModelSpec& model, const Policy& policy) {
-  if (model.activations.uses.empty()) return 0;
-  int most = 0;
+/// The number of recomputable uses of each pipeline stage.
+std::vector<int> recomputable_uses_by_stage(const ModelSpec& model, const Policy& policy) {
+  std::vector<int> counts;
   for (const PipelineStage& stage : pipeline_stages(model, policy)) {
-    int count = 0;
+    int& count = counts.emplace_back(0);
+    if (model.activations.uses.empty()) continue;
     for (const VirtualStage& run : stage.runs) {
       for (int32_t use = run.first_use; use < run.end_use; ++use) count += model.activations.uses[use].recomputable;
     }
-    most = std::max(most, count);
   }
-  return most;
+  return counts;
 }
 
 /// Pipeline stages within a node can gather views while stages that span nodes gather copies.
@@ -54,19 +54,6 @@ std::string choices(const std::vector<Plan>& stages) {
   if (recomputed > 0) parts.push_back(fmt::format("{} of {} uses recomputed", recomputed, use_count));
   if (parts.empty() && recomputable_uses(model) > 0) return "nothing recomputed";
   return parts.empty() ? "nothing to choose below ZeRO stage 3" : fmt::format("{}", fmt::join(parts, ", "));
-}
-
-/// The numbers of recomputed uses of a pipeline stage to try: 0, and each quarter of the recomputable uses. If the
-/// policy sets a number, returns only that number.
-std::vector<int> recompute_counts(const ModelSpec& model, const Policy& policy) {
-  if (policy.recompute != kRecomputeAsNeeded) return {policy.recompute};
-  const int most = recomputable_uses_of_stage(model, policy);
-  std::vector<int> counts = {0};
-  for (int quarter = 1; quarter <= 4; ++quarter) {
-    const int count = (most * quarter + 3) / 4;
-    if (count > counts.back()) counts.push_back(count);
-  }
-  return counts;
 }
 
 /// The values of keep_gathered to try: all uses, a half, a quarter, and so on, and 0.
@@ -135,6 +122,11 @@ bool better(const Candidate& a, const std::optional<Candidate>& b) {
   return a.seconds != b->seconds ? a.seconds < b->seconds : a.bytes < b->bytes;
 }
 
+void set_recompute(Policy& policy, const std::vector<int>& by_stage) {
+  policy.recompute = std::ranges::max(by_stage);
+  if (by_stage.size() > 1) policy.recompute_by_stage = by_stage;
+}
+
 struct SearchInput {
   int64_t budget_bytes;
   const ModelSpec& model;
@@ -149,20 +141,11 @@ class BudgetSearch {
 
   std::optional<Candidate> best, fastest, smallest;
 
-  /// Finds the smallest number of recomputed uses with which a plan fits, then the fastest plan with that number. The
-  /// cost of a recompute is certain, but the benefit of prefetch is only simulated.
-  void run(const Policy& asked) {
-    const std::vector<int> counts = recompute_counts(model_, asked);
-    bool found = false;
-    for (std::size_t i = 0; i < counts.size() && !found; ++i) {
-      Policy policy = asked;
-      policy.recompute = counts[i];
-      const bool last = i + 1 == counts.size();  // if nothing fits, the message needs the smallest candidate
-      const bool fits = counts.size() > 1 && anything_fits(policy);
-      if (!last && !fits) continue;
-      if (i > 0 && fits) policy.recompute = least_recompute(counts[i - 1], policy);
-      for (const Policy& each : candidates(policy, topology_, model_.uses.size())) found |= consider(each);
-    }
+  /// Finds the smallest numbers of recomputed uses with which a plan fits, then the fastest plan with these numbers.
+  /// The cost of a recompute is certain, but the benefit of prefetch is only simulated.
+  void run(Policy policy) {
+    if (policy.recompute == kRecomputeAsNeeded) set_recompute(policy, least_recompute(policy));
+    for (const Policy& each : candidates(policy, topology_, model_.uses.size())) consider(each);
   }
 
  private:
@@ -174,33 +157,58 @@ class BudgetSearch {
     return made;
   }
 
-  /// Makes the plan for `policy`, updates `best`, `fastest` and `smallest`, and returns whether the plan fits the
-  /// budget.
-  bool consider(const Policy& policy) {
+  /// Makes the plan for `policy`, and updates `best`, `fastest` and `smallest`.
+  void consider(const Policy& policy) {
     Candidate made = candidate(policy);
-    const bool fits = made.bytes <= budget_bytes_;
     if (!smallest || made.bytes < smallest->bytes) smallest = made;
     if (better(made, fastest)) fastest = made;
-    if (fits && better(made, best)) best = std::move(made);
-    return fits;
+    if (made.bytes <= budget_bytes_ && better(made, best)) best = std::move(made);
   }
 
-  /// Returns whether a plan for `policy` fits the budget. Tries only plans without prefetch and without kept units,
-  /// because they need the least memory.
-  bool anything_fits(const Policy& policy) const {
-    return std::ranges::any_of(candidates(policy, topology_, model_.uses.size()), [&](const Policy& each) {
-      return each.prefetch == 0 && each.keep_gathered == 0 && each.gather_for != kGatherForStep &&
-             most_rank_bytes(plan_pipeline(model_, each, topology_)) <= budget_bytes_;
-    });
-  }
-
-  int least_recompute(int too_few, Policy policy) const {
-    int enough = policy.recompute;
-    while (enough - too_few > 1) {
-      policy.recompute = too_few + (enough - too_few) / 2;
-      (anything_fits(policy) ? enough : too_few) = policy.recompute;
+  /// By pipeline stage, the smallest number of recomputed uses with which a plan fits, or the number of recomputable
+  /// uses if none fits. Tries only plans without prefetch and without kept units, because they need the least memory.
+  /// The memory of a stage does not depend on the numbers of other stages.
+  std::vector<int> least_recompute(const Policy& policy) const {
+    const auto total = [](const std::vector<int>& counts) { return std::accumulate(counts.begin(), counts.end(), 0); };
+    const std::vector<int> most = recomputable_uses_by_stage(model_, policy);
+    if (total(most) == 0) return most;
+    std::optional<std::vector<int>> least;
+    for (const Policy& each : candidates(policy, topology_, model_.uses.size())) {
+      if (each.prefetch > 0 || each.keep_gathered > 0 || each.gather_for == kGatherForStep) continue;
+      const auto counts = least_recompute(each, most);
+      if (counts && (!least || total(*counts) < total(*least))) least = counts;
     }
-    return enough;
+    return least.value_or(most);
+  }
+
+  /// The numbers for one candidate, by a binary search of all stages at the same time. Nullopt if a stage does not fit.
+  std::optional<std::vector<int>> least_recompute(const Policy& policy, std::vector<int> enough) const {
+    std::vector<int> least(enough.size(), 0);
+    const std::vector<bool> fit_without = stages_that_fit(policy, least), fit = stages_that_fit(policy, enough);
+    for (std::size_t s = 0; s < enough.size(); ++s) {
+      if (fit_without[s]) enough[s] = 0;
+      if (!fit_without[s] && !fit[s]) return std::nullopt;
+    }
+    while (least != enough) {
+      std::vector<int> middle;
+      for (std::size_t s = 0; s < least.size(); ++s) middle.push_back(least[s] + (enough[s] - least[s]) / 2);
+      const std::vector<bool> fits = stages_that_fit(policy, middle);
+      for (std::size_t s = 0; s < least.size(); ++s) {
+        if (fits[s])
+          enough[s] = middle[s];
+        else
+          least[s] = std::min(middle[s] + 1, enough[s]);
+      }
+    }
+    return least;
+  }
+
+  std::vector<bool> stages_that_fit(Policy policy, const std::vector<int>& recompute) const {
+    set_recompute(policy, recompute);
+    std::vector<bool> fits;
+    for (const Plan& stage : plan_pipeline(model_, policy, topology_))
+      fits.push_back(rank_bytes(stage) <= budget_bytes_);
+    return fits;
   }
 
   int64_t budget_bytes_;
@@ -230,33 +238,37 @@ Plan plan_within(int64_t budget_bytes, const ModelSpec& model, const Policy& pol
 namespace {
 
 /// Runs the search with the cut whose slowest stage takes the least time. If the fastest plan does not fit, repeats the
-/// search with another cut. That cut moves uses away from stages that need too much memory. Each search chooses the
-/// number of recomputed uses again.
+/// search with cuts that move uses away from stages that need too much memory. If `policy` leaves the number of
+/// recomputed uses open, these cuts need no recompute if possible, otherwise they may recompute all uses.
 void search_cuts(BudgetSearch& search, const SearchInput& in, Policy policy) {
   constexpr int kMostCuts = 4;
   policy.pipeline_cut = cut_pipeline(in.model, policy.pipeline, in.cost);
-  std::vector<PipelineCut> tried;
-  for (int i = 0; i < kMostCuts && std::ranges::find(tried, policy.pipeline_cut) == tried.end(); ++i) {
-    search.run(policy);
-    tried.push_back(policy.pipeline_cut);
-    if (search.fastest->bytes <= in.budget_bytes) return;
-    Policy smallest = policy;
-    smallest.recompute = policy.recompute == kRecomputeAsNeeded ? 0 : policy.recompute;
-    smallest.prefetch = 0;
-    smallest.keep_gathered = 0;
-    const std::vector<Plan> stages = plan_pipeline(in.model, smallest, in.topology);
-    std::vector<int64_t> bytes;
-    for (const Plan& stage : stages) bytes.push_back(rank_bytes(stage));
-    const auto cut = cut_within(in.budget_bytes, stages, bytes, in.cost);
-    if (!cut) return;
-    policy.pipeline_cut = *cut;
+  search.run(policy);
+  std::vector<PipelineCut> tried = {policy.pipeline_cut};
+  const bool open = policy.recompute == kRecomputeAsNeeded && recomputable_uses(in.model) > 0;
+  Policy smallest = policy;
+  for (const int recompute : open ? std::vector{0, kRecomputeAll} : std::vector{policy.recompute}) {
+    smallest.recompute = recompute;
+    for (int i = 1; i < kMostCuts && search.fastest->bytes > in.budget_bytes; ++i) {
+      smallest.pipeline_cut = policy.pipeline_cut;
+      const SmallestPlans plans(in.model, smallest, in.topology);
+      policy.pipeline_cut = cut_within(in.budget_bytes, plans, in.cost);
+      if (std::ranges::find(tried, policy.pipeline_cut) != tried.end()) break;
+      search.run(policy);
+      tried.push_back(policy.pipeline_cut);
+    }
+    if (search.best) return;
   }
+  smallest.pipeline_cut = search.smallest->stages.front().policy.pipeline_cut;
+  policy.pipeline_cut = improved_cut(in.budget_bytes, in.model, smallest, in.topology);
+  search.run(policy);
 }
 
 }  // namespace
 
 std::vector<Plan> plan_pipeline_within(int64_t budget_bytes, const ModelSpec& model, const Policy& policy,
                                        const Topology& topology, const CostModel& cost) {
+  model.check();
   const SearchInput in{budget_bytes, model, topology, cost};
   BudgetSearch search(in);
   if (policy.pipeline > 1 && policy.pipeline_cut.empty()) {

@@ -15,8 +15,9 @@ int64_t rank_bytes(const Plan& plan);
 /// plans, returns the smallest. Considers only plans whose results are bitwise identical to those of `policy`. They
 /// differ in prefetch, in keep_gathered, and in gathers as views or copies. They also differ in gather_for if that is
 /// kGatherForAuto, and, on GPUs, in offload of optimizer state to host memory. If Policy::recompute is
-/// kRecomputeAsNeeded, recomputes the smallest number of uses with which a plan fits. Plan::choice describes the
-/// result. Throws UnavailableError, with the smallest possible budget, if no plan fits. Also throws what plan() throws.
+/// kRecomputeAsNeeded, recomputes the smallest number of uses of each pipeline stage with which a plan fits.
+/// Plan::choice describes the result. Throws UnavailableError, with the smallest budget for which a plan was found, if
+/// no plan fits. Also throws what plan() throws.
 Plan plan_within(int64_t budget_bytes, const ModelSpec& model, const Policy& policy, const Topology& topology,
                  const CostModel& cost);
 

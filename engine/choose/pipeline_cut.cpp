@@ -2,9 +2,14 @@
 
 #include <algorithm>
 #include <bit>
+#include <deque>
 #include <fmt/format.h>
+#include <functional>
 #include <limits>
+#include <set>
+#include <utility>
 
+#include "engine/choose/budget.h"
 #include "engine/plan/pipeline.h"
 #include "kernels/system/error.h"
 
@@ -17,6 +22,39 @@ struct Limits {
   int64_t bytes;
 };
 
+/// The memory of one stage while uses are added to it, from the last to the first.
+class StageBytes {
+ public:
+  StageBytes(const CutProblem& problem, std::size_t stage)
+      : in_flight_(problem.in_flight[stage]),
+        recompute_(problem.recompute),
+        bytes_(problem.other_bytes.empty() ? 0 : problem.other_bytes[stage]) {}
+
+  /// Adds the use before those that the stage has, and returns the bytes of the stage. If that makes one recomputable
+  /// use too many, the last recomputed one keeps its activations from now on. Recomputed activations of one use at a
+  /// time exist.
+  int64_t add(const UseLoad& use) {
+    bytes_ += use.persistent_bytes + use.saved_bytes * in_flight_;
+    if (use.recomputable_bytes > 0) {
+      recomputed_.push_back(use.recomputable_bytes);
+      sorted_.insert(use.recomputable_bytes);
+    }
+    if (std::cmp_greater(recomputed_.size(), recompute_)) {
+      bytes_ += recomputed_.front() * in_flight_;
+      sorted_.erase(sorted_.find(recomputed_.front()));
+      recomputed_.pop_front();
+    }
+    return bytes_ + (sorted_.empty() ? 0 : *sorted_.rbegin());
+  }
+
+ private:
+  int64_t in_flight_;
+  int recompute_;
+  int64_t bytes_;                   // without those of recomputed uses
+  std::deque<int64_t> recomputed_;  // recomputable bytes of the recomputed uses, from the last use
+  std::multiset<int64_t> sorted_;   // the same values
+};
+
 /// Fills the stages from the last to the first, each with as many uses as the limits allow. Any cut within the limits
 /// can be changed into this one by moving uses to later stages, so the result is nullopt only if there is no such cut.
 std::optional<PipelineCut> fill(const CutProblem& problem, const Limits& limits) {
@@ -25,13 +63,12 @@ std::optional<PipelineCut> fill(const CutProblem& problem, const Limits& limits)
   auto next = static_cast<int>(problem.uses.size()) - 1;
   for (int stage = stages - 1; stage >= 0; --stage) {
     double seconds = 0;
-    int64_t bytes = 0;
+    StageBytes bytes(problem, static_cast<std::size_t>(stage));
     int& count = cut[static_cast<std::size_t>(stage)];
     for (; next >= stage; --next, ++count) {  // leaves at least one use for each earlier stage
       const UseLoad& use = problem.uses[static_cast<std::size_t>(next)];
       seconds += use.seconds;
-      bytes += use.persistent_bytes + use.saved_bytes * problem.in_flight[static_cast<std::size_t>(stage)];
-      if (seconds > limits.seconds || bytes > limits.bytes) break;
+      if (seconds > limits.seconds || bytes.add(use) > limits.bytes) break;
     }
     if (count == 0) return std::nullopt;
   }
@@ -70,10 +107,7 @@ PipelineCut cut_pipeline(const CutProblem& problem) {
     const uint64_t least = smallest(problem, static_cast<uint64_t>(kMaxBytes), [&](uint64_t bytes) {
       return Limits{kNoLimit, static_cast<int64_t>(bytes)};
     });
-    throw UsageError(
-        fmt::format("no cut into {} pipeline stages fits in {} bytes per rank: the smallest sufficient "
-                    "budget is {} bytes",
-                    problem.in_flight.size(), budget, least));
+    return *fill(problem, {kNoLimit, static_cast<int64_t>(least)});
   }
   const uint64_t seconds = smallest(problem, std::bit_cast<uint64_t>(kNoLimit), [&](uint64_t bits) {
     return Limits{std::bit_cast<double>(bits), budget};
@@ -89,9 +123,7 @@ struct ModelLoads {
   std::vector<UseLoad> loads;
   int tied = 0;
 
-  CutProblem problem(std::vector<int> in_flight, std::optional<int64_t> budget_bytes = {}) const {
-    return {std::span(loads).subspan(static_cast<std::size_t>(tied)), std::move(in_flight), budget_bytes};
-  }
+  std::span<const UseLoad> cut_uses() const { return std::span(loads).subspan(static_cast<std::size_t>(tied)); }
   PipelineCut with_tied_uses(PipelineCut cut) const {
     cut.front() += tied;
     return cut;
@@ -131,7 +163,6 @@ void add_memory(const std::vector<Plan>& stages, std::vector<UseLoad>& loads) {
     for (const UnitId unit : model.uses[use]) last_use[unit] = use;
   }
   for (const Plan& stage : stages) {
-    const std::vector<bool> recomputed = recomputed_uses(stage);
     for (const PlannedBuffer& buffer : stage.schedule.buffers) {
       if (!buffer.always || info(buffer.role).owner != Owner::kFlat) continue;
       loads[last_use[stage.flats[buffer.flat].unit]].persistent_bytes += buffer.size_bytes;
@@ -139,7 +170,9 @@ void add_memory(const std::vector<Plan>& stages, std::vector<UseLoad>& loads) {
     for (const VirtualStage& run : stage.stage.runs) {
       for (int32_t use = run.first_use; use < run.end_use; ++use) {
         const UseActivations& of = model.activations.uses[use];
-        loads[static_cast<std::size_t>(use)].saved_bytes = of.output_bytes + (recomputed[use] ? 0 : of.kept_bytes);
+        UseLoad& load = loads[static_cast<std::size_t>(use)];
+        load.saved_bytes = of.output_bytes + (of.recomputable ? 0 : of.kept_bytes);
+        load.recomputable_bytes = of.recomputable ? of.kept_bytes : 0;
       }
     }
   }
@@ -149,32 +182,67 @@ void add_memory(const std::vector<Plan>& stages, std::vector<UseLoad>& loads) {
 
 PipelineCut cut_pipeline(const ModelSpec& model, int stages, const CostModel& cost) {
   const ModelLoads loads = loads_of(model, stages, cost);
-  return loads.with_tied_uses(cut_pipeline(loads.problem(std::vector<int>(static_cast<std::size_t>(stages), 1))));
+  const std::vector<int> in_flight(static_cast<std::size_t>(stages), 1);
+  return loads.with_tied_uses(cut_pipeline({.uses = loads.cut_uses(), .in_flight = in_flight}));
 }
 
-std::optional<PipelineCut> cut_within(int64_t budget_bytes, const std::vector<Plan>& stages,
-                                      std::span<const int64_t> stage_bytes, const CostModel& cost) {
+SmallestPlans::SmallestPlans(const ModelSpec& model, Policy policy, const Topology& topology) {
+  policy.prefetch = 0;
+  policy.keep_gathered = 0;
+  stages = plan_pipeline(model, policy, topology);
+  for (const Plan& stage : stages) bytes.push_back(rank_bytes(stage));
+}
+
+PipelineCut cut_within(int64_t budget_bytes, const SmallestPlans& plans, const CostModel& cost) {
+  const std::vector<Plan>& stages = plans.stages;
   ModelLoads loads = loads_of(stages.front().model, static_cast<int>(stages.size()), cost);
   add_memory(stages, loads.loads);
-  const PassOrder order = pass_order_of(stages.front().policy);
-  std::vector<int> in_flight;
-  int64_t other_bytes = 0;  // maximum over the stages of the memory that no load contains, such as slots and staging
+  const Policy& policy = stages.front().policy;
+  const PassOrder order = pass_order_of(policy);
+  CutProblem problem{.uses = loads.cut_uses(),
+                     .in_flight = {},
+                     .recompute = std::max(policy.recompute, 0),
+                     .budget_bytes = budget_bytes};
   for (std::size_t s = 0; s < stages.size(); ++s) {
-    in_flight.push_back(max_in_flight(order[s]));
-    int64_t bytes = stage_bytes[s];
-    for (const VirtualStage& run : stages[s].stage.runs) {
-      for (int32_t use = run.first_use; use < run.end_use; ++use) {
-        const UseLoad& load = loads.loads[static_cast<std::size_t>(use)];
-        bytes -= load.persistent_bytes + load.saved_bytes * in_flight.back();
+    problem.in_flight.push_back(max_in_flight(order[s]));
+    const VirtualStage& run = stages[s].stage.runs.back();  // an earlier one has tied uses, which the cut excludes
+    StageBytes bytes({.uses = {}, .in_flight = problem.in_flight, .recompute = problem.recompute}, s);
+    int64_t of_uses = 0;
+    for (int32_t use = run.last_use(); use >= std::max(run.first_use, loads.tied); --use)
+      of_uses = bytes.add(loads.loads[static_cast<std::size_t>(use)]);
+    problem.other_bytes.push_back(plans.bytes[s] - of_uses);
+  }
+  return loads.with_tied_uses(cut_pipeline(problem));
+}
+
+PipelineCut improved_cut(int64_t budget_bytes, const ModelSpec& model, Policy policy, const Topology& topology) {
+  constexpr int kMostPlans = 200;
+  int plans = 0;
+  const auto bytes_of = [&] {  // of all stages, the largest first
+    ++plans;
+    std::vector<int64_t> bytes = SmallestPlans(model, policy, topology).bytes;
+    std::ranges::sort(bytes, std::greater{});
+    return bytes;
+  };
+  std::vector<int64_t> least = bytes_of();
+  PipelineCut best = policy.pipeline_cut;
+  while (plans < kMostPlans && least.front() > budget_bytes) {
+    const PipelineCut from = best;
+    for (std::size_t later = 1; later < from.size(); ++later) {
+      for (const int moved : {-1, 1}) {
+        policy.pipeline_cut = from;
+        policy.pipeline_cut[later - 1] += moved;
+        policy.pipeline_cut[later] -= moved;
+        if (std::ranges::min(policy.pipeline_cut) < 1) continue;
+        std::vector<int64_t> bytes = bytes_of();
+        if (bytes >= least) continue;
+        least = std::move(bytes);
+        best = policy.pipeline_cut;
       }
     }
-    other_bytes = std::max(other_bytes, bytes);
+    if (best == from) break;
   }
-  try {
-    return loads.with_tied_uses(cut_pipeline(loads.problem(std::move(in_flight), budget_bytes - other_bytes)));
-  } catch (const UsageError&) {  // no cut fits
-    return std::nullopt;
-  }
+  return best;
 }
 
 }  // namespace aliquot

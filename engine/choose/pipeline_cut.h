@@ -13,37 +13,50 @@ namespace aliquot {
 
 /// The load of one use on its pipeline stage.
 struct UseLoad {
-  double seconds = 0;            // forward and backward of one micro-batch
-  int64_t persistent_bytes = 0;  // parameters, gradients and optimizer state per rank
-  int64_t saved_bytes = 0;       // activations that one micro-batch keeps from forward to backward
+  double seconds = 0;              // forward and backward of one micro-batch
+  int64_t persistent_bytes = 0;    // parameters, gradients and optimizer state per rank
+  int64_t saved_bytes = 0;         // activations that one micro-batch keeps from forward to backward
+  int64_t recomputable_bytes = 0;  // further such activations, which are not kept if the use is recomputed
 };
 
 /// The number of consecutive uses on each pipeline stage. Every stage has at least one.
 using PipelineCut = std::vector<int>;
 
-/// The uses of a model, to be divided into pipeline stages. `in_flight` has one entry for each stage: the maximum
-/// number of micro-batches whose activations the stage keeps. `budget_bytes` limits the bytes of each stage, if it is
-/// set.
+/// The uses of a model, to be divided into pipeline stages.
 struct CutProblem {
   std::span<const UseLoad> uses;
-  std::vector<int> in_flight;
-  std::optional<int64_t> budget_bytes = {};
+  std::vector<int> in_flight;             // by stage: maximum number of micro-batches whose activations the stage keeps
+  std::vector<int64_t> other_bytes = {};  // by stage: memory that does not depend on the cut; empty: none
+  int recompute = 0;                      // the first uses of each stage with recomputable_bytes that are recomputed
+  std::optional<int64_t> budget_bytes = {};  // the limit of each stage; empty: no limit
 };
 
-/// Returns a cut with the smallest possible maximum of the stages' seconds, among the cuts within the budget. Of these
-/// cuts, returns the one whose last stages have the most uses, because early stages keep more micro-batches in flight.
-/// Throws UsageError if there are fewer uses than stages, or if no cut is within the budget; the message names the
-/// smallest sufficient budget. Takes time linear in the number of uses.
+/// Returns a cut with the smallest possible maximum of the stages' seconds, among the cuts within the budget. If no cut
+/// is within the budget, returns one with the smallest possible maximum of the stages' bytes. Of several such cuts,
+/// returns the one whose last stages have the most uses, because early stages keep more micro-batches in flight. Throws
+/// UsageError if there are fewer uses than stages. Takes time linear in the number of uses.
 PipelineCut cut_pipeline(const CutProblem& problem);
 
 /// Returns the cut of a model into `stages` by the times of its uses in `cost`. If `cost` has none, uses take time in
 /// proportion to the elements of their parameters. Memory is not considered.
 PipelineCut cut_pipeline(const ModelSpec& model, int stages, const CostModel& cost);
 
-/// Returns a cut whose estimated memory is at most `budget_bytes` per rank, or nullopt if there is none. Of these cuts,
-/// returns the one whose slowest stage takes the least time. Estimates memory from `stages`, the plans of all stages
-/// with another cut, which need `stage_bytes`.
-std::optional<PipelineCut> cut_within(int64_t budget_bytes, const std::vector<Plan>& stages,
-                                      std::span<const int64_t> stage_bytes, const CostModel& cost);
+/// The plans of all pipeline stages without prefetch and without kept units, which need the least memory, and the bytes
+/// per rank of each stage.
+struct SmallestPlans {
+  std::vector<Plan> stages;
+  std::vector<int64_t> bytes = {};
+
+  SmallestPlans(const ModelSpec& model, Policy policy, const Topology& topology);
+};
+
+/// Returns a cut whose estimated memory is at most `budget_bytes` per rank, if there is one, otherwise the cut that
+/// needs the least memory. Of several cuts within the budget, returns the one whose slowest stage takes the least time.
+/// Estimates memory from plans with another cut.
+PipelineCut cut_within(int64_t budget_bytes, const SmallestPlans& plans, const CostModel& cost);
+
+/// Improves the cut of `policy`, one use at a time, by planning its neighbors: those that move one use across one
+/// boundary. Stops at a cut that fits, at one whose neighbors need no less memory, or after 200 plans.
+PipelineCut improved_cut(int64_t budget_bytes, const ModelSpec& model, Policy policy, const Topology& topology);
 
 }  // namespace aliquot

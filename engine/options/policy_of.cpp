@@ -6,9 +6,9 @@ Policy policy_of(const EngineOptions& options) {
   Policy policy;
   // The structured binding lists all fields of Policy, so that a new field does not compile until it is handled here.
   auto& [zero_stage, replica_count, precision, micro_batch_count, pipeline, pipeline_schedule, pipeline_cut, pass_order,
-         accumulate_into, prefetch, keep_gathered, gather_for, recompute, gather, offload_state, offload_parameters,
-         update_in_backward, reproducible, quantize_weights, quantize_gradients, state_bytes_per_block, matrix_updates,
-         check, evaluation] = policy;
+         accumulate_into, prefetch, keep_gathered, gather_for, recompute, recompute_by_stage, gather, offload_state,
+         offload_parameters, update_in_backward, reproducible, quantize_weights, quantize_gradients,
+         state_bytes_per_block, matrix_updates, check, evaluation] = policy;
   zero_stage = options.zero_stage;
   replica_count = options.replicas;
   precision = options.precision;

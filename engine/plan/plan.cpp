@@ -38,6 +38,11 @@ void refuse_recompute(const ModelSpec& model, const Policy& policy) {
         fmt::format("EngineOptions::recompute is {}: expected a number of uses, 0 or more, or {} (as "
                     "needed)",
                     policy.recompute, kRecomputeAsNeeded));
+  if (!policy.recompute_by_stage.empty() && std::cmp_not_equal(policy.recompute_by_stage.size(), policy.pipeline))
+    throw UsageError(
+        fmt::format("Policy::recompute_by_stage has {} numbers, but Policy::pipeline is {}: expected one "
+                    "for each pipeline stage",
+                    policy.recompute_by_stage.size(), policy.pipeline));
   const auto& uses = model.activations.uses;
   const bool can = std::ranges::any_of(uses, [](const UseActivations& use) { return use.recomputable; });
   if (policy.recompute > 0 && !can) {

@@ -79,6 +79,7 @@ struct Policy {
   int keep_gathered = 0;               // number of last uses of forward whose units stay gathered for backward
   int gather_for = kGatherForAuto;     // number of micro-batches whose forward and backward passes use one gather
   int recompute = kRecomputeAsNeeded;  // number of first recomputable uses of each pipeline stage that are recomputed
+  std::vector<int> recompute_by_stage = {};  // by pipeline stage, in place of `recompute`; empty: the same number
   GatherMode gather = GatherMode::kAuto;
   Offload offload_state = Offload::kNone;       // optimizer state and masters
   Offload offload_parameters = Offload::kNone;  // ZeRO stage 3: the shards

@@ -136,8 +136,8 @@ typedef int (*aliquot_recompute)(void* context, const aliquot_use_memory* memory
 
 /** Declares the activation memory of all uses. The engine allocates it. `backward_bytes` is the size of one more
  * buffer, which exists from the first backward of a micro-batch to the last. The option "recompute" sets how many of
- * the recomputable uses are recomputed. `recompute` may be null if no use is recomputable. `recompute` and `context`
- * must outlive the engine. */
+ * the recomputable uses of each pipeline stage are recomputed. `recompute` may be null if no use is recomputable.
+ * `recompute` and `context` must outlive the engine. */
 int aliquot_declare_activations(aliquot_engine* engine, int use_count, const aliquot_activations* uses,
                                 int64_t backward_bytes, aliquot_recompute recompute, void* context);
 

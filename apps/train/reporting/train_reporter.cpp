@@ -73,7 +73,10 @@ TrainOptions TrainReporter::resolved_options() const {
   };
   const auto chosen = uses_of(stages);
   for (const int count : {kRecomputeAll, 0}) {
-    for (Plan& stage : stages) stage.policy.recompute = count;
+    for (Plan& stage : stages) {
+      stage.policy.recompute = count;
+      stage.policy.recompute_by_stage.clear();
+    }
     if (uses_of(stages) == chosen) o.engine.recompute = count;
   }
   return o;

@@ -10,7 +10,9 @@ namespace aliquot {
 std::vector<bool> recomputed_uses(const Plan& plan) {
   const std::vector<UseActivations>& uses = plan.model.activations.uses;
   std::vector<bool> recomputed(plan.model.uses.size(), false);
-  int left = plan.policy.evaluation || uses.empty() ? 0 : plan.policy.recompute;
+  const std::vector<int>& by_stage = plan.policy.recompute_by_stage;
+  int left = by_stage.empty() ? plan.policy.recompute : by_stage[static_cast<std::size_t>(plan.stage.index)];
+  if (plan.policy.evaluation || uses.empty()) left = 0;
   for (const VirtualStage& run : plan.stage.runs) {
     for (int32_t use = run.first_use; use < run.end_use && left > 0; ++use) {
       recomputed[use] = uses[use].recomputable;

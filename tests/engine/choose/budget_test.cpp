@@ -2,8 +2,11 @@
 // no schedule fits, the error states the smallest possible budget.
 #include "engine/choose/budget.h"
 
+#include <algorithm>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <limits>
+#include <random>
 
 #include "engine/choose/pipeline_cut.h"
 #include "tests/engine/plan/chain_model.h"
@@ -192,36 +195,124 @@ TEST(Budget, RecomputesTheFewestUsesThatFit) {
   EXPECT_THROW(plan_within(most, model, {.zero_stage = 2, .recompute = -3}, topology, cost), UsageError);
 }
 
-/// A number N recomputes the first N uses of each pipeline stage. With a budget, N is the smallest number that fits.
-TEST(Budget, RecomputesTheFewestUsesOfEachPipelineStage) {
-  ModelSpec model = model_with_saved_activations(24);
+/// A model for pipelines, and its policy without a cut.
+ModelSpec model_for_pipelines(int use_count) {
+  ModelSpec model = model_with_saved_activations(use_count);
   model.activations.backward_bytes = 4096;
-  const Topology topology = Topology::one_host(4);
-  const CostModel cost = CostModel::typical_host();
-  const Policy policy = {.zero_stage = 2, .micro_batch_count = 4, .pipeline = 2, .pipeline_cut = {14, 10}};
-  const auto stages_with = [&](int count) {
-    Policy with_count = policy;
-    with_count.recompute = count;
-    return plan_pipeline(model, with_count, topology);
-  };
-  const auto bytes_of = [](const std::vector<Plan>& stages) {
-    return std::max(rank_bytes(stages[0]), rank_bytes(stages[1]));
-  };
+  return model;
+}
+Policy pipeline_policy(int stages, PipelineCut cut = {}) {
+  return {.zero_stage = 2, .micro_batch_count = 4, .pipeline = stages, .pipeline_cut = std::move(cut)};
+}
+
+TEST(Budget, ANumberOfRecomputedUsesAppliesToEachPipelineStage) {
+  Policy policy = pipeline_policy(2, {14, 10});
+  policy.recompute = 12;
+  const std::vector<Plan> stages = plan_pipeline(model_for_pipelines(24), policy, Topology::one_host(4));
   std::vector<bool> expected(24, false);
   std::fill_n(expected.begin(), 12, true);
-  EXPECT_EQ(recomputed_uses(stages_with(12)[0]), expected);
-  EXPECT_EQ(std::ranges::count(recomputed_uses(stages_with(12)[1]), true), 10);
-  EXPECT_FALSE(recomputed_uses(stages_with(12)[1])[13]);
+  EXPECT_EQ(recomputed_uses(stages[0]), expected);
+  expected.assign(24, false);
+  std::fill_n(expected.begin() + 14, 10, true);
+  EXPECT_EQ(recomputed_uses(stages[1]), expected);
+}
 
-  const int64_t budget = bytes_of(stages_with(8));
-  const std::vector<Plan> chosen = plan_pipeline_within(budget, model, policy, topology, cost);
-  const int count = chosen.front().policy.recompute;
-  EXPECT_GT(count, 0);
-  EXPECT_LE(count, 8);
-  EXPECT_GT(bytes_of(stages_with(count - 1)), budget);
-  const int recomputed = std::min(count, 14) + std::min(count, 10);
-  EXPECT_NE(chosen.front().choice.find(fmt::format("{} of 24 uses recomputed", recomputed)), std::string::npos)
-      << chosen.front().choice;
+/// Stage 0 keeps more micro-batches in flight than stage 1, so it needs more recomputed uses. Each stage recomputes as
+/// few uses as the budget allows: with one use less, its plan exceeds the budget.
+TEST(Budget, EachPipelineStageRecomputesTheFewestUsesThatFit) {
+  const ModelSpec model = model_for_pipelines(24);
+  const Topology topology = Topology::one_host(4);
+  Policy policy = pipeline_policy(2, {12, 12});
+  policy.recompute = 0;
+  const std::vector<Plan> without = plan_pipeline(model, policy, topology);
+  policy.recompute = kRecomputeAsNeeded;
+  for (const int64_t less : {-(int64_t{1} << 20), int64_t{3} << 20, int64_t{6} << 20}) {
+    const int64_t budget = rank_bytes(without[1]) - less;
+    const auto chosen = plan_pipeline_within(budget, model, policy, topology, CostModel::typical_host());
+    std::vector<int> counts = chosen.front().policy.recompute_by_stage;
+    ASSERT_EQ(counts.size(), 2U);
+    EXPECT_GT(counts[0], counts[1]);
+    EXPECT_EQ(counts[1] > 0, less > 0);
+    EXPECT_NE(chosen.front().choice.find(fmt::format("{} of 24 uses recomputed", counts[0] + counts[1])),
+              std::string::npos)
+        << chosen.front().choice;
+    for (std::size_t s = 0; s < 2; ++s) {
+      EXPECT_LE(rank_bytes(chosen[s]), budget);
+      if (counts[s] == 0) continue;
+      Policy one_less = chosen.front().policy;
+      --one_less.recompute_by_stage[s];
+      one_less.prefetch = one_less.keep_gathered = 0;
+      EXPECT_GT(rank_bytes(plan_pipeline(model, one_less, topology)[s]), budget);
+    }
+  }
+}
+
+std::vector<PipelineCut> all_cuts(int uses, int stages) {
+  if (stages == 1) return {{uses}};
+  std::vector<PipelineCut> cuts;
+  for (int first = 1; first <= uses - stages + 1; ++first) {
+    for (PipelineCut cut : all_cuts(uses - first, stages - 1)) {
+      cut.insert(cut.begin(), first);
+      cuts.push_back(std::move(cut));
+    }
+  }
+  return cuts;
+}
+
+/// Random models with every number of recomputed uses. If any cut meets a budget, the search finds one that does.
+TEST(Budget, FindsACutThatFitsIfThereIsOne) {
+  std::mt19937 random(1);
+  const Topology topology = Topology::one_host(6);
+  for (int trial = 0; trial < 40; ++trial) {
+    const int stages = 2 + static_cast<int>(random() % 2), uses = stages + 2 + static_cast<int>(random() % 5);
+    ModelSpec model = testing::chain(uses, 1 << 10);
+    model.activations.backward_bytes = 4096;
+    for (int u = 0; u < uses; ++u) {
+      model.units[u].parameters.front().tensor.shape = {static_cast<int64_t>(256 * (1 + random() % 64))};
+      model.activations.uses.push_back({4096, static_cast<int64_t>(4096 * (random() % 64)), 0, random() % 4 > 0});
+    }
+    Policy policy = pipeline_policy(stages);
+    policy.zero_stage = 1;
+    policy.recompute = trial % 2 == 0 ? kRecomputeAsNeeded : static_cast<int>(random() % 3);
+    const bool can = std::ranges::any_of(model.activations.uses, &UseActivations::recomputable);
+    if (!can && policy.recompute > 0) policy.recompute = 0;
+    int64_t least = std::numeric_limits<int64_t>::max();
+    for (const PipelineCut& cut : all_cuts(uses, stages)) {
+      Policy smallest = policy;
+      smallest.pipeline_cut = cut;
+      smallest.prefetch = smallest.keep_gathered = 0;
+      for (const int recompute :
+           policy.recompute >= 0 ? std::vector{policy.recompute} : std::vector{0, can ? kRecomputeAll : 0}) {
+        smallest.recompute = recompute;
+        int64_t most = 0;
+        for (const Plan& stage : plan_pipeline(model, smallest, topology)) most = std::max(most, rank_bytes(stage));
+        least = std::min(least, most);
+      }
+    }
+    for (const double factor : {1.0, 1.02, 1.1, 1.3}) {
+      try {
+        (void)plan_pipeline_within(static_cast<int64_t>(static_cast<double>(least) * factor), model, policy, topology,
+                                   CostModel::typical_host());
+      } catch (const UnavailableError& error) {
+        ADD_FAILURE() << "trial " << trial << ": " << error.what() << "; a cut needs " << least << " bytes";
+      }
+    }
+  }
+}
+
+TEST(Budget, ChecksTheModelFirst) {
+  ModelSpec model = model_for_pipelines(6);
+  model.activations.uses.resize(4);
+  for (const int stages : {1, 2}) {
+    const Policy policy = stages == 1 ? Policy{.zero_stage = 2} : pipeline_policy(2, {3, 3});
+    EXPECT_THROW(plan_pipeline_within(1 << 30, model, policy, Topology::one_host(2), CostModel::typical_host()),
+                 UsageError);
+  }
+  model = model_for_pipelines(6);
+  model.uses[2] = {99};
+  EXPECT_THROW(plan_pipeline_within(1 << 30, model, pipeline_policy(2, {3, 3}), Topology::one_host(2),
+                                    CostModel::typical_host()),
+               UsageError);
 }
 
 }  // namespace
