@@ -22,7 +22,8 @@ struct EngineOptions {
   int accumulate = 1;  // micro-batches per step
   int pipeline = 1;    // number of pipeline stages; each has contiguous ranks and runs a part of the uses
   PipelineSchedule pipeline_schedule = PipelineSchedule::k1F1B;
-  std::vector<int> pipeline_cut = {};  // number of consecutive uses on each pipeline stage; empty: see cut_pipeline()
+  int virtual_stages = 0;              // of each pipeline stage; 0: 2 with kInterleaved, otherwise 1
+  std::vector<int> pipeline_cut = {};  // number of consecutive uses of each virtual stage; empty: see cut_pipeline()
   PassOrder pass_order = {};           // replaces `pipeline_schedule` if not empty; one line for each pipeline stage
   AccumulateInto accumulate_into = AccumulateInto::kAuto;
   int prefetch = 1;                 // number of uses whose units are gathered ahead of compute

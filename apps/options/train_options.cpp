@@ -15,7 +15,8 @@ void add_world(OptionTable& t, TrainOptions& o, const OptionTable& common) {
   t.add(common, {"zero-stage"});
   t.count("ranks", o.ranks, {1, 4096},
           "Number of ranks (threads of this process) without a launcher; default: one per GPU, or 1 without a GPU.");
-  t.add(common, {"device", "world", "threads", "replicas", "pipeline", "pipeline-schedule", "pipeline-cut"});
+  t.add(common,
+        {"device", "world", "threads", "replicas", "pipeline", "pipeline-schedule", "virtual-stages", "pipeline-cut"});
   add_pipeline_order_from(t, o.pipeline_order_from, o.engine.pass_order);
 }
 

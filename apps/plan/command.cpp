@@ -53,7 +53,7 @@ std::vector<Plan> plans_of(ModelSpec model, Policy policy, const Topology& topol
     for (UnitSpec& unit : model.units) unit.gradients = GradientMode::kAdd;
   }
   if (policy.pipeline > 1 && policy.pipeline_cut.empty())
-    policy.pipeline_cut = cut_pipeline(model, policy.pipeline, cost);
+    policy.pipeline_cut = cut_pipeline(model, virtual_stage_count(policy), cost);
   return plan_pipeline(model, policy, topology);
 }
 
@@ -89,7 +89,7 @@ int64_t largest_that_fits(const PlanOptions& o, const Machine& machine, Policy p
     shape.layers = scale;
     const CostModel cost = o.params ? machine.cost : cost_of(o, machine, shape);
     const ModelSpec model = scaled(o, machine, scale);
-    if (std::cmp_less(model.uses.size(), policy.pipeline))
+    if (std::cmp_less(model.uses.size(), virtual_stage_count(policy)))
       return true;  // too few uses for the pipeline, so the search continues with larger models
     const auto stages = plans_of(model, policy, topology, cost);
     return std::ranges::all_of(stages, [&](const Plan& plan) { return rank_bytes(plan) <= *o.device_memory; });

@@ -242,14 +242,15 @@ namespace {
 /// recomputed uses open, these cuts need no recompute if possible, otherwise they may recompute all uses.
 void search_cuts(BudgetSearch& search, const SearchInput& in, Policy policy) {
   constexpr int kMostCuts = 4;
-  policy.pipeline_cut = cut_pipeline(in.model, policy.pipeline, in.cost);
+  policy.pipeline_cut = cut_pipeline(in.model, virtual_stage_count(policy), in.cost);
   search.run(policy);
   std::vector<PipelineCut> tried = {policy.pipeline_cut};
   const bool open = policy.recompute == kRecomputeAsNeeded && recomputable_uses(in.model) > 0;
   Policy smallest = policy;
   for (const int recompute : open ? std::vector{0, kRecomputeAll} : std::vector{policy.recompute}) {
     smallest.recompute = recompute;
-    for (int i = 1; i < kMostCuts && search.fastest->bytes > in.budget_bytes; ++i) {
+    // cut_within() estimates the memory of pipeline stages with one virtual stage.
+    for (int i = 1; i < kMostCuts && policy.virtual_stages == 1 && search.fastest->bytes > in.budget_bytes; ++i) {
       smallest.pipeline_cut = policy.pipeline_cut;
       const SmallestPlans plans(in.model, smallest, in.topology);
       policy.pipeline_cut = cut_within(in.budget_bytes, plans, in.cost);

@@ -137,7 +137,7 @@ void add_pipeline_cut(OptionTable& t, std::vector<int>& cut) {
     cut = std::move(counts);
   };
   add(t, "pipeline-cut", "N,N,...",
-      "Number of consecutive uses on each pipeline stage; default: a cut with about equal times.", set,
+      "Number of consecutive uses of each virtual stage, in order; default: a cut with about equal times.", set,
       [&cut] { return cut.empty() ? OptionValue() : OptionValue(fmt::format("{}", fmt::join(cut, ","))); });
 }
 
@@ -149,7 +149,10 @@ void add_schedule(OptionTable& t, EngineOptions& o) {
   t.count("pipeline", o.pipeline, {1, 1 << 16},
           "Number of pipeline stages; each runs a part of the model, with an equal number of contiguous ranks.");
   t.choice("pipeline-schedule", o.pipeline_schedule, kPipelineScheduleWords,
-           "Order of passes: all forward passes first (gpipe), or alternately forward and backward (1f1b).");
+           "Order of passes: all forward passes first (gpipe), alternately forward and backward (1f1b), or 1f1b with "
+           "several virtual stages (interleaved).");
+  t.count("virtual-stages", o.virtual_stages, {0, 1 << 16},
+          "Number of virtual stages of each pipeline stage; 0: 2 with interleaved, otherwise 1.");
   add_pipeline_cut(t, o.pipeline_cut);
   t.count("accumulate", o.accumulate, {1, kMaxMicroBatches}, "Micro-batches per step.");
   add_accumulate_into(t, o.accumulate_into);

@@ -16,7 +16,8 @@ inline constexpr std::array kWorldWords{EnumName{"auto", WorldChoice::kAuto},
                                         EnumName{"nccl", WorldChoice::kNccl}};
 inline constexpr std::array kStageWords{EnumName{"0", 0}, EnumName{"1", 1}, EnumName{"2", 2}, EnumName{"3", 3}};
 inline constexpr std::array kPipelineScheduleWords{EnumName{"gpipe", PipelineSchedule::kGpipe},
-                                                   EnumName{"1f1b", PipelineSchedule::k1F1B}};
+                                                   EnumName{"1f1b", PipelineSchedule::k1F1B},
+                                                   EnumName{"interleaved", PipelineSchedule::kInterleaved}};
 inline constexpr std::array kAccumulateIntoWords{EnumName{"auto", AccumulateInto::kAuto},
                                                  EnumName{"full", AccumulateInto::kFull},
                                                  EnumName{"shard", AccumulateInto::kShard}};

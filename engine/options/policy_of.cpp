@@ -5,16 +5,18 @@ namespace aliquot {
 Policy policy_of(const EngineOptions& options) {
   Policy policy;
   // The structured binding lists all fields of Policy, so that a new field does not compile until it is handled here.
-  auto& [zero_stage, replica_count, precision, micro_batch_count, pipeline, pipeline_schedule, pipeline_cut, pass_order,
-         accumulate_into, prefetch, keep_gathered, gather_for, recompute, recompute_by_stage, gather, offload_state,
-         offload_parameters, update_in_backward, reproducible, quantize_weights, quantize_gradients,
-         state_bytes_per_block, matrix_updates, check, evaluation] = policy;
+  auto& [zero_stage, replica_count, precision, micro_batch_count, pipeline, pipeline_schedule, virtual_stages,
+         pipeline_cut, pass_order, accumulate_into, prefetch, keep_gathered, gather_for, recompute, recompute_by_stage,
+         gather, offload_state, offload_parameters, update_in_backward, reproducible, quantize_weights,
+         quantize_gradients, state_bytes_per_block, matrix_updates, check, evaluation] = policy;
   zero_stage = options.zero_stage;
   replica_count = options.replicas;
   precision = options.precision;
   micro_batch_count = options.accumulate;
   pipeline = options.pipeline;
   pipeline_schedule = options.pipeline_schedule;
+  virtual_stages = options.virtual_stages;
+  if (virtual_stages == 0) virtual_stages = pipeline > 1 && pipeline_schedule == PipelineSchedule::kInterleaved ? 2 : 1;
   pipeline_cut = options.pipeline_cut;
   pass_order = options.pass_order;
   accumulate_into = options.accumulate_into;

@@ -36,6 +36,37 @@ std::vector<PipelineAction> one_forward_one_backward(int rank, int ranks, int mi
   return actions;
 }
 
+/// All passes of one kind, in the order of the interleaved schedule.
+std::vector<PipelineAction> interleaved_passes(int rank, PassKind pass, const PipelineShape& shape) {
+  std::vector<PipelineAction> actions;
+  for (int first = 0; first < shape.micro_batches; first += shape.ranks) {
+    for (int v = 0; v < shape.virtual_stages; ++v) {
+      const int number = pass == PassKind::kForward ? v : shape.virtual_stages - 1 - v;
+      for (int m = first; m < first + shape.ranks; ++m) actions.push_back({number * shape.ranks + rank, pass, m});
+    }
+  }
+  return actions;
+}
+
+/// Before the rank alternates, it runs the forward passes of a round for all virtual stages but the last, and two more
+/// for each later rank: the first backward pass arrives after a way to the last rank and back.
+std::vector<PipelineAction> interleaved(int rank, const PipelineShape& shape) {
+  const auto forward = interleaved_passes(rank, PassKind::kForward, shape);
+  const auto backward = interleaved_passes(rank, PassKind::kBackward, shape);
+  const int ahead = 2 * (shape.ranks - 1 - rank) + (shape.virtual_stages - 1) * shape.ranks;
+  const auto first = std::min(static_cast<size_t>(ahead), forward.size());
+  std::vector<PipelineAction> actions;
+  const auto add = [&](const PipelineAction& action) {
+    if (action.micro_batch < shape.micro_batches) actions.push_back(action);
+  };
+  for (size_t i = 0; i < first; ++i) add(forward[i]);
+  for (size_t i = 0; i < backward.size(); ++i) {
+    if (first + i < forward.size()) add(forward[first + i]);
+    add(backward[i]);
+  }
+  return actions;
+}
+
 std::string_view without_blanks(std::string_view text) {
   constexpr std::string_view kBlanks = " \t\r";
   const auto begin = text.find_first_not_of(kBlanks);
@@ -75,11 +106,16 @@ void split(std::string_view text, char separator, const Each& each) {
 
 }  // namespace
 
-PassOrder pass_order(PipelineSchedule schedule, int ranks, int micro_batches) {
+PassOrder pass_order(PipelineSchedule schedule, int ranks, int micro_batches, int virtual_stages) {
   PassOrder order;
   for (int rank = 0; rank < ranks; ++rank) {
-    order.push_back(schedule == PipelineSchedule::kGpipe ? gpipe(rank, micro_batches)
-                                                         : one_forward_one_backward(rank, ranks, micro_batches));
+    switch (schedule) {
+      case PipelineSchedule::kGpipe: order.push_back(gpipe(rank, micro_batches)); break;
+      case PipelineSchedule::k1F1B: order.push_back(one_forward_one_backward(rank, ranks, micro_batches)); break;
+      case PipelineSchedule::kInterleaved:
+        order.push_back(interleaved(rank, {ranks, micro_batches, virtual_stages}));
+        break;
+    }
   }
   return order;
 }

@@ -10,8 +10,9 @@
 namespace aliquot {
 
 enum class PipelineSchedule : uint8_t {
-  kGpipe,  // all forward passes, then all backward passes
-  k1F1B,   // each rank alternates between forward and backward as soon as its pipeline stage is full
+  kGpipe,        // all forward passes, then all backward passes
+  k1F1B,         // each rank alternates between forward and backward as soon as its pipeline stage is full
+  kInterleaved,  // 1F1B with several virtual stages per rank
 };
 
 /// A backward pass runs at once (kBackward), or in two parts: gradients of the input, then gradients of the weights.
@@ -42,8 +43,12 @@ struct PipelineShape {
 using PassOrder = std::vector<std::vector<PipelineAction>>;
 
 /// Returns the order of the schedule. Each rank runs the backward passes of a virtual stage in ascending order of
-/// micro-batches.
-PassOrder pass_order(PipelineSchedule schedule, int ranks, int micro_batches);
+/// micro-batches. Only kInterleaved uses several virtual stages per rank.
+///
+/// kInterleaved runs rounds of `ranks` micro-batches. In each round, a rank runs the forward passes of its first virtual
+/// stage, then those of the next one; backward passes in reverse order of virtual stages. The last round may be shorter.
+/// It then runs the passes in the order of a full round, without the missing ones.
+PassOrder pass_order(PipelineSchedule schedule, int ranks, int micro_batches, int virtual_stages = 1);
 
 /// Adds the passes of a virtual stage 0 on the last rank (PipelineShape::tied_ends) to an order without them, and
 /// increases the numbers of the other virtual stages by 1. Each added pass runs at the latest time that delays no other

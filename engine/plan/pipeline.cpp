@@ -23,13 +23,31 @@ void refuse_cut(const ModelSpec& model, const Policy& policy) {
   if (policy.pipeline < 1)
     throw UsageError(fmt::format("EngineOptions::pipeline is {}: expected 1 or more", policy.pipeline));
   const auto& cut = policy.pipeline_cut;
+  if (policy.virtual_stages < 1)
+    throw UsageError(fmt::format("Policy::virtual_stages is {}: expected 1 or more", policy.virtual_stages));
+  if (policy.virtual_stages > 1 && policy.pipeline == 1)
+    throw UsageError(
+        fmt::format("EngineOptions::virtual_stages is {}, but EngineOptions::pipeline is 1: expected "
+                    "several pipeline stages, or 1 virtual stage",
+                    policy.virtual_stages));
+  if (policy.virtual_stages > 1 && policy.pipeline_schedule != PipelineSchedule::kInterleaved &&
+      policy.pass_order.empty())
+    throw UsageError(
+        fmt::format("EngineOptions::virtual_stages is {}: expected 1, the interleaved pipeline schedule, "
+                    "or a pass order with these virtual stages",
+                    policy.virtual_stages));
   if (policy.pipeline == 1 && cut.empty()) return;
   for (const int count : cut) {
     if (count < 1)
       throw UsageError(
           fmt::format("EngineOptions::pipeline_cut gives a pipeline stage {} uses: expected 1 or more", count));
   }
-  if (std::cmp_not_equal(cut.size(), policy.pipeline))
+  if (policy.virtual_stages > 1 && std::cmp_not_equal(cut.size(), virtual_stage_count(policy)))
+    throw UsageError(
+        fmt::format("EngineOptions::pipeline_cut has {} numbers, but EngineOptions::pipeline is {}, with {} virtual "
+                    "stages each: expected one number of uses for each virtual stage",
+                    cut.size(), policy.pipeline, policy.virtual_stages));
+  if (std::cmp_not_equal(cut.size(), virtual_stage_count(policy)))
     throw UsageError(
         fmt::format("EngineOptions::pipeline_cut has {} numbers, but EngineOptions::pipeline is {}: "
                     "expected one number of uses for each pipeline stage",
@@ -92,12 +110,13 @@ void refuse_units_on_two_stages(const ModelSpec& model, const std::vector<Pipeli
 /// Moves the tied uses to the last stage, unless the first stage would have no use left.
 void move_tied_uses(const ModelSpec& model, std::vector<PipelineStage>& stages) {
   VirtualStage& first = stages.front().runs.front();
-  const int32_t count = tied_uses(model, first.end_use, stages.back().first_use());
+  const int32_t count = tied_uses(model, first.end_use, stages.back().runs.back().first_use);
   if (count == 0 || count == first.end_use) return;
   first.first_use = count;
   for (PipelineStage& stage : stages) {
     stage.tied_ends = true;
-    ++stage.runs.front().index;
+    ++stage.run_count;
+    for (VirtualStage& run : stage.runs) ++run.index;
   }
   auto& last = stages.back().runs;
   last.insert(last.begin(), {.index = 0, .first_use = 0, .end_use = count});
@@ -160,12 +179,15 @@ std::vector<bool> units_with_interleaved_gradients(const Plan& plan) {
 
 std::vector<PipelineStage> pipeline_stages(const ModelSpec& model, const Policy& policy) {
   refuse_cut(model, policy);
+  const int32_t run_count = virtual_stage_count(policy);
   std::vector<PipelineStage> stages;
+  for (int32_t index = 0; index < policy.pipeline; ++index)
+    stages.push_back({.index = index, .count = policy.pipeline, .run_count = run_count});
   int32_t next = 0;
-  for (int32_t index = 0; index < policy.pipeline; ++index) {
+  for (int32_t run = 0; run < run_count; ++run) {
     const auto uses = policy.pipeline == 1 ? static_cast<int32_t>(model.uses.size())
-                                           : policy.pipeline_cut[static_cast<std::size_t>(index)];
-    stages.push_back({.index = index, .count = policy.pipeline, .runs = {{index, next, next + uses}}});
+                                           : policy.pipeline_cut[static_cast<std::size_t>(run)];
+    stages[static_cast<std::size_t>(run % policy.pipeline)].runs.push_back({run, next, next + uses});
     next += uses;
   }
   if (policy.pipeline == 1) return stages;

@@ -96,7 +96,8 @@ void refuse_reproducible(const Policy& policy, int ranks) {
 }
 
 void refuse_invalid_order(const Policy& policy) {
-  check(policy.pass_order, {.ranks = policy.pipeline, .micro_batches = policy.micro_batch_count});
+  check(policy.pass_order,
+        {.ranks = policy.pipeline, .micro_batches = policy.micro_batch_count, .virtual_stages = policy.virtual_stages});
   for (std::size_t rank = 0; rank < policy.pass_order.size(); ++rank) {
     for (const PipelineAction& action : policy.pass_order[rank]) {
       if (action.pass != PassKind::kForward && action.pass != PassKind::kBackward)

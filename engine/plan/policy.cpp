@@ -19,9 +19,11 @@ bool accumulates_into_shard(const Policy& policy) {
 
 PassOrder pass_order_of(const Policy& policy) {
   if (!policy.evaluation && !policy.pass_order.empty()) return policy.pass_order;
-  if (!policy.evaluation) return pass_order(policy.pipeline_schedule, policy.pipeline, policy.micro_batch_count);
-  PassOrder order;
-  for (int stage = 0; stage < policy.pipeline; ++stage) order.push_back({{stage, PassKind::kForward, 0}});
+  if (!policy.evaluation)
+    return pass_order(policy.pipeline_schedule, policy.pipeline, policy.micro_batch_count, policy.virtual_stages);
+  PassOrder order(static_cast<std::size_t>(policy.pipeline));
+  for (int stage = 0; stage < virtual_stage_count(policy); ++stage)
+    order[static_cast<std::size_t>(stage % policy.pipeline)].push_back({stage, PassKind::kForward, 0});
   return order;
 }
 

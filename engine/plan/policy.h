@@ -72,6 +72,7 @@ struct Policy {
   int micro_batch_count = 1;  // per step
   int pipeline = 1;           // number of pipeline stages
   PipelineSchedule pipeline_schedule = PipelineSchedule::k1F1B;
+  int virtual_stages = 1;              // of each pipeline stage; several need kInterleaved or a pass order
   std::vector<int> pipeline_cut = {};  // number of consecutive uses per stage; required with several pipeline stages
   PassOrder pass_order = {};           // replaces the order of `pipeline_schedule` if not empty
   AccumulateInto accumulate_into = AccumulateInto::kAuto;  // auto: see accumulates_into_shard()
@@ -94,6 +95,9 @@ struct Policy {
 
   friend bool operator==(const Policy&, const Policy&) = default;
 };
+
+/// The number of virtual stages of the whole pipeline, without one of tied ends.
+inline int virtual_stage_count(const Policy& policy) { return policy.pipeline * policy.virtual_stages; }
 
 /// Whether several micro-batches are summed in the shards, after each reduce. Otherwise they are summed in the full
 /// gradients, before the reduce.

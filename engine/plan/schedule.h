@@ -121,15 +121,18 @@ struct VirtualStage {
   int32_t last_use() const { return end_use - 1; }
 };
 
-/// One of `count` pipeline stages. Each runs one virtual stage. With `tied_ends`, the model's first uses share a unit
-/// with its last ones, so the last pipeline stage also runs virtual stage 0 (see PipelineShape::tied_ends).
+/// One of `count` pipeline stages. Each runs the same number of virtual stages. With `tied_ends`, the model's first uses
+/// share a unit with its last ones, so the last pipeline stage also runs virtual stage 0 (see PipelineShape::tied_ends).
 struct PipelineStage {
   int32_t index = 0, count = 1;
+  int32_t run_count = 1;  // number of virtual stages of the whole pipeline
   bool tied_ends = false;
   std::vector<VirtualStage> runs = {};  // the virtual stages that this pipeline stage runs, ascending
 
   bool is_last() const { return index + 1 == count; }
-  bool is_last(const VirtualStage& run) const { return run.index + 1 == count + (tied_ends ? 1 : 0); }
+  bool is_last(const VirtualStage& run) const { return run.index + 1 == run_count; }
+  /// Whether the last pipeline stage sends activations to the first one.
+  bool is_ring() const { return run_count > count; }
   /// The first and the last use that the stage runs in a step with one micro-batch.
   int32_t first_use() const { return runs.front().first_use; }
   int32_t last_use() const { return runs.back().last_use(); }
@@ -169,7 +172,7 @@ struct Plan {
     return {.pipeline = policy.pipeline,
             .replica = policy.replica_count,
             .shard = topology.rank_count(),
-            .ring = stage.tied_ends};
+            .ring = stage.is_ring()};
   }
   /// Whether the stage uses the unit of the flat buffer.
   bool is_here(int32_t flat) const { return unit_is_here[flats[flat].unit]; }

@@ -97,17 +97,25 @@ class CutChecker {
 
   /// With tied ends, the last pipeline stage has one more virtual stage.
   void check_run_counts() {
-    for (int32_t s = 0; s < count(); ++s)
-      expect(s, "number of virtual stages", plan(s).stage.runs.size(), s + 1 == count() ? 1 + tied() : 1);
+    const int32_t own = first_.policy.virtual_stages;
+    for (int32_t s = 0; s < count(); ++s) {
+      expect(s, "number of virtual stages", plan(s).stage.runs.size(), s + 1 == count() ? own + tied() : own);
+      expect(s, "number of virtual stages of the pipeline", plan(s).stage.run_count, count() * own + tied());
+    }
   }
   int32_t tied() const { return first_.stage.tied_ends ? 1 : 0; }
 
-  /// Visits the virtual stages in order. Pipeline stage s has virtual stage s, or, with tied ends, s + 1. Virtual stage
-  /// 0 is then on the last pipeline stage.
+  /// Visits the virtual stages in order. They go round the pipeline stages, from pipeline stage 0. With tied ends, a
+  /// virtual stage 0 on the last pipeline stage comes first.
   void check_runs() {
-    int32_t use = 0;
-    if (tied() == 1) use = check_run(count() - 1, plan(count() - 1).stage.runs.front(), 0, use);
-    for (int32_t s = 0; s < count(); ++s) use = check_run(s, plan(s).stage.runs.back(), s + tied(), use);
+    int32_t use = 0, index = 0;
+    if (tied() == 1) use = check_run(count() - 1, plan(count() - 1).stage.runs.front(), index++, use);
+    for (int32_t round = 0; round < first_.policy.virtual_stages; ++round) {
+      for (int32_t s = 0; s < count(); ++s) {
+        const int32_t earlier = round + (s + 1 == count() ? tied() : 0);
+        use = check_run(s, plan(s).stage.runs[static_cast<std::size_t>(earlier)], index++, use);
+      }
+    }
     const auto uses = static_cast<int32_t>(first_.model.uses.size());
     if (use != uses)
       add("the virtual stages end with {} on pipeline stage {}: expected {}", describe_use(first_.model, use - 1),

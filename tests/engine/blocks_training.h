@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/options/enum_names.h"
 #include "engine/plan/pipeline.h"
 #include "tests/engine/blocks_model.h"
 
@@ -78,7 +79,7 @@ inline Trained train_by_passes(int data_ranks, const EngineOptions& options, con
 
 inline std::string describe(const EngineOptions& options) {
   return fmt::format("{} stages, {}, ZeRO stage {}, {} micro-batches", options.pipeline,
-                     options.pipeline_schedule == PipelineSchedule::kGpipe ? "gpipe" : "1f1b", options.zero_stage,
+                     enum_name(kPipelineScheduleWords, options.pipeline_schedule), options.zero_stage,
                      options.accumulate);
 }
 
@@ -90,7 +91,7 @@ inline std::vector<int> cut_of(int stages, bool tied) {
   return (tied ? tied_cuts : cuts)[stages - 1];
 }
 
-/// Calls `with` for both orders of passes.
+/// Calls `with` for all orders of passes. The interleaved order needs two uses for each pipeline stage.
 template <typename With>
 void for_schedules(EngineOptions options, int stages, bool tied, const With& with) {
   options.pipeline = stages;
@@ -99,6 +100,10 @@ void for_schedules(EngineOptions options, int stages, bool tied, const With& wit
     options.pipeline_schedule = schedule;
     with(options);
   }
+  if (stages != 2) return;
+  options.pipeline_schedule = PipelineSchedule::kInterleaved;
+  options.pipeline_cut = cut_of(4, tied);
+  with(options);
 }
 
 /// Expects that pipelines of 2, 3 and 4 stages give the results of one stage. Tries both orders of passes, all ZeRO

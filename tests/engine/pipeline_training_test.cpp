@@ -17,7 +17,7 @@ using namespace testing_model;
 
 std::vector<int> cut_of(int stages) { return testing_model::cut_of(stages, false); }
 
-TEST(PipelineTraining, DoesNotChangeResults) { EXPECT_EQ(expect_one_result(false), 192); }
+TEST(PipelineTraining, DoesNotChangeResults) { EXPECT_EQ(expect_one_result(false), 224); }
 
 TEST(PipelineTraining, DoesNotChangeResultsWithOtherOptions) {
   const EngineOptions all[] = {

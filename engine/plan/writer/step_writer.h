@@ -39,7 +39,7 @@ class StepWriter {
     int32_t micro_batch;
     int32_t position;
     const VirtualStage* run;
-    int32_t pass = 0;                           // number of earlier passes of the stage's last virtual stage
+    int32_t pass = 0;                           // number of earlier passes of the virtual stage
     bool ends_pass = false;                     // the last visit of a pass
     std::vector<PipelineAction> receives = {};  // the passes whose input is received right before this visit
   };

@@ -99,14 +99,20 @@ void StepWriter::add_buffer(Role role, int32_t flat, Lifetime life, std::vector<
 }
 
 void StepWriter::list_visits(const StagePasses& passes) {
-  int32_t earlier = 0;
+  // A virtual stage of tied ends shares units with the last one, so it is counted with that one.
+  const auto counted = [&](const VirtualStage* run) {
+    return static_cast<std::size_t>(run->is_first() && stage_.tied_ends ? stage_.runs.size() - 1
+                                                                        : run - stage_.runs.data());
+  };
+  std::vector<int32_t> earlier(stage_.runs.size(), 0);
   for (std::size_t i = 0; i < passes.actions.size(); ++i) {
     const std::size_t first = visits_.size();
     list_pass(passes.actions[i]);
-    for (std::size_t v = first; v < visits_.size(); ++v) visits_[v].pass = earlier;
+    int32_t& passes_before = earlier[counted(visits_[first].run)];
+    for (std::size_t v = first; v < visits_.size(); ++v) visits_[v].pass = passes_before;
     visits_[first].receives = passes.receives[i];
     visits_.back().ends_pass = true;
-    if (visits_.back().run == &stage_.runs.back()) ++earlier;
+    if (!visits_.back().run->is_first() || !stage_.tied_ends) ++passes_before;
   }
   for (int32_t v = 0; v < static_cast<int32_t>(visits_.size()); ++v) {
     const int32_t use = visits_[v].use;

@@ -21,6 +21,17 @@ constexpr const char* k1F1B4x8 =
     "2F0,2F1,2B0,2F2,2B1,2F3,2B2,2F4,2B3,2F5,2B4,2F6,2B5,2F7,2B6,2B7\n"
     "3F0,3B0,3F1,3B1,3F2,3B2,3F3,3B3,3F4,3B4,3F5,3B5,3F6,3B6,3F7,3B7\n";
 
+// Two virtual stages per rank; derived by hand from figure 4 of the Megatron-LM paper (the lower half).
+constexpr const char* kInterleaved4x8 =
+    "0F0,0F1,0F2,0F3,4F0,4F1,4F2,4F3,0F4,0F5,0F6,4B0,0F7,4B1,4F4,4B2,4F5,4B3,4F6,0B0,4F7,0B1,0B2,0B3,4B4,4B5,4B6,4B7,"
+    "0B4,0B5,0B6,0B7\n"
+    "1F0,1F1,1F2,1F3,5F0,5F1,5F2,5F3,1F4,5B0,1F5,5B1,1F6,5B2,1F7,5B3,5F4,1B0,5F5,1B1,5F6,1B2,5F7,1B3,5B4,5B5,5B6,5B7,"
+    "1B4,1B5,1B6,1B7\n"
+    "2F0,2F1,2F2,2F3,6F0,6F1,6F2,6B0,6F3,6B1,2F4,6B2,2F5,6B3,2F6,2B0,2F7,2B1,6F4,2B2,6F5,2B3,6F6,6B4,6F7,6B5,6B6,6B7,"
+    "2B4,2B5,2B6,2B7\n"
+    "3F0,3F1,3F2,3F3,7F0,7B0,7F1,7B1,7F2,7B2,7F3,7B3,3F4,3B0,3F5,3B1,3F6,3B2,3F7,3B3,7F4,7B4,7F5,7B5,7F6,7B6,7F7,7B7,"
+    "3B4,3B5,3B6,3B7\n";
+
 std::string refusal(std::string_view lines, const PipelineShape& shape) {
   return test::usage_error_message([&] { check(parse_pass_order(lines), shape); });
 }
@@ -28,6 +39,7 @@ std::string refusal(std::string_view lines, const PipelineShape& shape) {
 TEST(PassOrder, EqualsThePublishedFigures) {
   EXPECT_EQ(text(pass_order(PipelineSchedule::kGpipe, 4, 8)), kGpipe4x8);
   EXPECT_EQ(text(pass_order(PipelineSchedule::k1F1B, 4, 8)), k1F1B4x8);
+  EXPECT_EQ(text(pass_order(PipelineSchedule::kInterleaved, 4, 8, 2)), kInterleaved4x8);
 }
 
 TEST(PassOrder, OneRankAlternatesOrSeparatesPasses) {
@@ -45,6 +57,25 @@ TEST(PassOrder, EveryScheduleIsValidAndBoundsMicroBatchesInFlight) {
       for (int r = 0; r < ranks; ++r) {
         EXPECT_EQ(max_in_flight(gpipe[static_cast<size_t>(r)]), m);
         EXPECT_EQ(max_in_flight(one[static_cast<size_t>(r)]), std::min(m, ranks - r));
+      }
+    }
+  }
+}
+
+/// Also with a last round of fewer than `ranks` micro-batches.
+TEST(PassOrder, InterleavedIsValidForAnyNumberOfMicroBatches) {
+  for (int ranks = 2; ranks <= 8; ++ranks) {
+    for (int v = 2; v <= 4; ++v) {
+      for (int m = 1; m <= 4 * ranks + 1; ++m) {
+        const PassOrder order = pass_order(PipelineSchedule::kInterleaved, ranks, m, v);
+        ASSERT_NO_THROW(check(order, {ranks, m, v})) << ranks << " ranks, " << m << " micro-batches, " << v;
+        for (int r = 0; r < ranks; ++r) {
+          const int ahead = 2 * (ranks - 1 - r) + (v - 1) * ranks + 1;
+          EXPECT_LE(max_in_flight(order[static_cast<size_t>(r)]), std::min(ahead, v * m));
+          if (m % ranks == 0) {
+            EXPECT_EQ(max_in_flight(order[static_cast<size_t>(r)]), std::min(ahead, v * m));
+          }
+        }
       }
     }
   }
@@ -109,10 +140,11 @@ TEST(PassOrder, NegativeNumbersAndMissingActionsAreRefused) {
 
 /// Every input is received exactly once, and not after its pass. 1F1B receives at most one micro-batch ahead.
 TEST(PassOrder, EveryInputIsReceivedOnce) {
-  for (const auto schedule : {PipelineSchedule::kGpipe, PipelineSchedule::k1F1B}) {
-    for (int ranks = 1; ranks <= 6; ++ranks) {
+  using enum PipelineSchedule;
+  for (const auto& [schedule, v] : {std::pair(kGpipe, 1), {k1F1B, 1}, {kInterleaved, 2}, {kInterleaved, 3}}) {
+    for (int ranks = v > 1 ? 2 : 1; ranks <= 6; ++ranks) {
       for (int m = 1; m <= 12; ++m) {
-        const PassOrder order = pass_order(schedule, ranks, m);
+        const PassOrder order = pass_order(schedule, ranks, m, v);
         for (int r = 0; r < ranks; ++r) {
           const auto& actions = order[static_cast<size_t>(r)];
           const Receives receives = receives_of(order)[static_cast<size_t>(r)];
@@ -120,11 +152,12 @@ TEST(PassOrder, EveryInputIsReceivedOnce) {
           std::vector<PipelineAction> received;
           for (size_t i = 0; i < actions.size(); ++i) {
             received.insert(received.end(), receives[i].begin(), receives[i].end());
-            const bool needs_input = actions[i].pass == PassKind::kForward ? r > 0 : r + 1 < ranks;
+            const int stage = actions[i].stage;
+            const bool needs_input = actions[i].pass == PassKind::kForward ? stage > 0 : stage + 1 < ranks * v;
             EXPECT_EQ(std::ranges::count(received, actions[i]), needs_input ? 1 : 0);
           }
-          EXPECT_EQ(received.size(), static_cast<size_t>(m * ((r > 0) + (r + 1 < ranks))));
-          EXPECT_LE(max_in_flight(actions, receives), max_in_flight(actions) + 1);
+          EXPECT_EQ(received.size(), static_cast<size_t>(m * (2 * v - (r == 0) - (r + 1 == ranks))));
+          EXPECT_LE(max_in_flight(actions, receives), max_in_flight(actions) + v);
         }
       }
     }
