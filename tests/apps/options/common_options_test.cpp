@@ -241,13 +241,14 @@ TEST(CommonOptions, SetEveryFieldOfEngineOptions) {
   EXPECT_TRUE(pass_order.empty());
 }
 
-/// The options determine every field of a policy except `pass_order`, which a file sets, and `evaluation`.
+/// The options determine every field of a policy except `pass_order`, which a file sets, `recompute_by_stage`, which a
+/// memory budget sets, and `evaluation`.
 TEST(CommonOptions, SetEveryFieldOfAPolicy) {
   const Policy made = policy_of(all_set().engine_options()), plain = policy_of({});
   const auto& [zero_stage, replica_count, precision, micro_batch_count, pipeline, pipeline_schedule, pipeline_cut,
-               pass_order, accumulate_into, prefetch, keep_gathered, gather_for, recompute, gather, offload_state,
-               offload_parameters, update_in_backward, reproducible, quantize_weights, quantize_gradients,
-               state_bytes_per_block, matrix_updates, check, evaluation] = made;
+               pass_order, accumulate_into, prefetch, keep_gathered, gather_for, recompute, recompute_by_stage, gather,
+               offload_state, offload_parameters, update_in_backward, reproducible, quantize_weights,
+               quantize_gradients, state_bytes_per_block, matrix_updates, check, evaluation] = made;
   EXPECT_NE(zero_stage, plain.zero_stage);
   EXPECT_NE(replica_count, plain.replica_count);
   EXPECT_NE(precision.describe(), plain.precision.describe());
@@ -271,6 +272,7 @@ TEST(CommonOptions, SetEveryFieldOfAPolicy) {
   EXPECT_NE(pipeline_schedule, plain.pipeline_schedule);
   EXPECT_NE(pipeline_cut, plain.pipeline_cut);
   EXPECT_TRUE(pass_order.empty());
+  EXPECT_TRUE(recompute_by_stage.empty());
   EXPECT_FALSE(evaluation);
 }
 
