@@ -1,5 +1,6 @@
 // Measures the idle time of pipeline stages, with a model whose computation only waits. Compares it with the simulator,
-// and with the formula (p - 1) / (m + p - 1) for p stages and m micro-batches.
+// and with the formula b / (m + b) for m micro-batches, where b is p - 1 for p stages, and (p - 1) / v with v virtual
+// stages per pipeline stage.
 #include <chrono>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -7,6 +8,7 @@
 
 #include "engine/cost/simulate.h"
 #include "engine/engine.h"
+#include "engine/options/enum_names.h"
 
 namespace aliquot {
 namespace {
@@ -14,11 +16,11 @@ namespace {
 using Seconds = std::chrono::duration<double>;
 using Clock = std::chrono::steady_clock;
 
-constexpr int kUses = 4, kSteps = 3;
+constexpr int kUses = 8, kSteps = 3;
 // Long enough that the time of messages between threads, about 0.1 ms per pass, is small.
-constexpr double kForwardSeconds = 0.02, kBackwardSeconds = 0.04;
+constexpr double kForwardSeconds = 0.01, kBackwardSeconds = 0.02;
 
-/// Four units. Their forward and backward wait, without using a core.
+/// Eight units. Their forward and backward wait, without using a core.
 class WaitingModel {
  public:
   void declare(Engine& engine) {
@@ -42,11 +44,12 @@ class WaitingModel {
 };
 
 EngineOptions options_of(PipelineSchedule schedule, int stages, int micro_batches) {
+  const int all = schedule == PipelineSchedule::kInterleaved ? 2 * stages : stages;
   return {.zero_stage = 2,
           .accumulate = micro_batches,
           .pipeline = stages,
           .pipeline_schedule = schedule,
-          .pipeline_cut = std::vector<int>(static_cast<std::size_t>(stages), kUses / stages)};
+          .pipeline_cut = std::vector<int>(static_cast<std::size_t>(all), kUses / all)};
 }
 
 struct IdleShares {
@@ -81,15 +84,16 @@ IdleShares idle_shares(const EngineOptions& options) {
 }
 
 TEST(PipelineBubble, MatchesTheFormulaAndTheSimulator) {
-  for (const auto schedule : {PipelineSchedule::k1F1B, PipelineSchedule::kGpipe}) {
+  using enum PipelineSchedule;
+  for (const auto schedule : {k1F1B, kGpipe, kInterleaved}) {
     for (const int stages : {2, 4}) {
       for (const int micro_batches : {4, 8}) {
-        if (schedule == PipelineSchedule::kGpipe && micro_batches == 4) continue;
-        const double formula = (stages - 1.0) / (micro_batches + stages - 1.0);
+        if (schedule == kGpipe && micro_batches == 4) continue;
+        const double bubble = (stages - 1.0) / (schedule == kInterleaved ? 2 : 1);
+        const double formula = bubble / (micro_batches + bubble);
         const auto [measured, simulated] = idle_shares(options_of(schedule, stages, micro_batches));
         fmt::print("{} stages, {} micro-batches, {}: formula {:.4f}, simulated {:.4f}, measured {:.4f}\n", stages,
-                   micro_batches, schedule == PipelineSchedule::kGpipe ? "gpipe" : "1f1b", formula, simulated,
-                   measured);
+                   micro_batches, enum_name(kPipelineScheduleWords, schedule), formula, simulated, measured);
         EXPECT_NEAR(measured, formula, 0.05 * formula);
         EXPECT_NEAR(measured, simulated, 0.05 * simulated);
       }

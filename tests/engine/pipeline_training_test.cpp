@@ -72,9 +72,10 @@ TEST(PipelineTraining, AdversarialSchedulingDoesNotChangeResults) {
     EngineOptions options{
         .zero_stage = zero_stage, .accumulate = 4, .accumulate_into = AccumulateInto::kShard, .recompute = 2};
     const Trained reference = train_by_passes(2, options);
-    for (const auto schedule : {PipelineSchedule::k1F1B, PipelineSchedule::kGpipe}) {
-      options.pipeline = 3;
-      options.pipeline_cut = cut_of(3);
+    using enum PipelineSchedule;
+    for (const auto schedule : {k1F1B, kGpipe, kInterleaved}) {
+      options.pipeline = schedule == kInterleaved ? 2 : 3;
+      options.pipeline_cut = cut_of(schedule == kInterleaved ? 4 : 3);
       options.pipeline_schedule = schedule;
       for (uint64_t seed = 0; seed < 8; ++seed) {
         AdversarialScheduler adversary(

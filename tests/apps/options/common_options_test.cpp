@@ -41,7 +41,8 @@ const std::vector<OptionCase> kCases = {
     {"zero-stage", {{"0"}, {"1", " 1"}, {"2"}, {"3", "3 "}}, {"", "4", "-1", "three", "03"}},
     {"replicas", kCounts, {"", "0", "-1", "1.5", "2m"}},
     {"pipeline", {{"1"}, {"2", " 2"}, {"1k", "1000"}, {"65536"}}, {"", "0", "-1", "1.5", "65537"}},
-    {"pipeline-schedule", {{"gpipe"}, {"1f1b", " 1f1b"}}, {"", "1F1B", "interleaved"}},
+    {"pipeline-schedule", {{"gpipe"}, {"1f1b", " 1f1b"}, {"interleaved"}}, {"", "1F1B", "zero"}},
+    {"virtual-stages", {{"0"}, {"2", " 2"}, {"65536"}}, {"", "-1", "1.5", "65537"}},
     {"pipeline-cut", {{"1"}, {"2,3", "2, 3"}, {"1,1k,1", "1,1000,1"}}, {"", "0", "1,", ",1", "1,,2", "1;2", "-1"}},
     {"accumulate", kCounts, {"", "0", "-1", "1.5", "2m"}},
     {"accumulate-into", {{"auto"}, {"full"}, {"shard"}}, {"", "both", "Full"}},
@@ -196,6 +197,7 @@ CommonOptions all_set() {
                                                                                    {"gather-for", "3"},
                                                                                    {"pipeline", "2"},
                                                                                    {"pipeline-schedule", "gpipe"},
+                                                                                   {"virtual-stages", "3"},
                                                                                    {"pipeline-cut", "3,1"},
                                                                                    {"seed", "11"}})
     table.find(name)->set(text);
@@ -211,11 +213,11 @@ TEST(CommonOptions, SetEveryFieldOfEngineOptions) {
   EXPECT_EQ(o.world.threads_per_rank, 3);
   EXPECT_EQ(o.world.timeout_seconds, 9);
   const EngineOptions e = o.engine_options();
-  const auto& [zero_stage, replicas, precision, accumulate, pipeline, pipeline_schedule, pipeline_cut, pass_order,
-               accumulate_into, prefetch, keep_gathered, gather_for, recompute, gather, offload_state, offload_state_to,
-               offload_parameters, offload_parameters_to, update_in_backward, reproducible, quantize_weights,
-               quantize_gradients, memory_budget_bytes, cost, optimizer, moments, clip, loss_scaling, seed, max_skipped,
-               tell_skipped, check] = e;
+  const auto& [zero_stage, replicas, precision, accumulate, pipeline, pipeline_schedule, virtual_stages, pipeline_cut,
+               pass_order, accumulate_into, prefetch, keep_gathered, gather_for, recompute, gather, offload_state,
+               offload_state_to, offload_parameters, offload_parameters_to, update_in_backward, reproducible,
+               quantize_weights, quantize_gradients, memory_budget_bytes, cost, optimizer, moments, clip, loss_scaling,
+               seed, max_skipped, tell_skipped, check] = e;
   EXPECT_EQ(std::tie(zero_stage, replicas, accumulate, prefetch, keep_gathered), std::tuple(2, 4, 5, 6, 7));
   EXPECT_EQ(std::tie(accumulate_into, gather, gather_for, recompute),
             std::tuple(AccumulateInto::kFull, GatherMode::kCopy, 3, kRecomputeAll));
@@ -237,6 +239,7 @@ TEST(CommonOptions, SetEveryFieldOfEngineOptions) {
   EXPECT_TRUE(tell_skipped);
   EXPECT_EQ(pipeline, 2);
   EXPECT_EQ(pipeline_schedule, PipelineSchedule::kGpipe);
+  EXPECT_EQ(virtual_stages, 3);
   EXPECT_EQ(pipeline_cut, (std::vector{3, 1}));
   EXPECT_TRUE(pass_order.empty());
 }
@@ -245,10 +248,10 @@ TEST(CommonOptions, SetEveryFieldOfEngineOptions) {
 /// memory budget sets, and `evaluation`.
 TEST(CommonOptions, SetEveryFieldOfAPolicy) {
   const Policy made = policy_of(all_set().engine_options()), plain = policy_of({});
-  const auto& [zero_stage, replica_count, precision, micro_batch_count, pipeline, pipeline_schedule, pipeline_cut,
-               pass_order, accumulate_into, prefetch, keep_gathered, gather_for, recompute, recompute_by_stage, gather,
-               offload_state, offload_parameters, update_in_backward, reproducible, quantize_weights,
-               quantize_gradients, state_bytes_per_block, matrix_updates, check, evaluation] = made;
+  const auto& [zero_stage, replica_count, precision, micro_batch_count, pipeline, pipeline_schedule, virtual_stages,
+               pipeline_cut, pass_order, accumulate_into, prefetch, keep_gathered, gather_for, recompute,
+               recompute_by_stage, gather, offload_state, offload_parameters, update_in_backward, reproducible,
+               quantize_weights, quantize_gradients, state_bytes_per_block, matrix_updates, check, evaluation] = made;
   EXPECT_NE(zero_stage, plain.zero_stage);
   EXPECT_NE(replica_count, plain.replica_count);
   EXPECT_NE(precision.describe(), plain.precision.describe());
@@ -270,6 +273,7 @@ TEST(CommonOptions, SetEveryFieldOfAPolicy) {
   EXPECT_NE(check, plain.check);
   EXPECT_NE(pipeline, plain.pipeline);
   EXPECT_NE(pipeline_schedule, plain.pipeline_schedule);
+  EXPECT_NE(virtual_stages, plain.virtual_stages);
   EXPECT_NE(pipeline_cut, plain.pipeline_cut);
   EXPECT_TRUE(pass_order.empty());
   EXPECT_TRUE(recompute_by_stage.empty());

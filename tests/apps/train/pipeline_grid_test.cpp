@@ -1,4 +1,4 @@
-// Tests all ZeRO stages, both orders of passes and several numbers of micro-batches on 2 and 4 pipeline stages, on
+// Tests all ZeRO stages, all orders of passes and several numbers of micro-batches on 2 and 4 pipeline stages, on
 // threads and under mpirun, with tied and untied embeddings. For each number of micro-batches, all runs of a model have
 // the digest of a run on one pipeline stage. Planned memory equals measured memory.
 #include <fmt/format.h>
@@ -21,7 +21,8 @@ int compare_with_one_stage(const std::string& model, bool launched) {
       const std::string common = fmt::format("{} --accumulate {}", model, micro_batches);
       if (!alone.contains(micro_batches)) alone[micro_batches] = train(1, common + " --zero-stage 3");
       for (const int zero_stage : {0, 1, 2, 3}) {
-        for (const char* schedule : {"1f1b", "gpipe"}) {
+        for (const char* schedule : {"1f1b", "gpipe", "interleaved"}) {
+          if (stages == 4 && schedule == std::string_view("interleaved")) continue;  // the model has too few uses
           const std::string options = fmt::format("{} --zero-stage {} --pipeline {} --pipeline-schedule {}", common,
                                                   zero_stage, stages, schedule);
           const RunResults run = train(stages, options, {.launched = launched});
@@ -37,11 +38,11 @@ int compare_with_one_stage(const std::string& model, bool launched) {
 
 class PipelineGrid : public ::testing::TestWithParam<const char*> {};
 
-TEST_P(PipelineGrid, GivesTheDigestOfOneStageOnThreads) { EXPECT_EQ(compare_with_one_stage(GetParam(), false), 64); }
+TEST_P(PipelineGrid, GivesTheDigestOfOneStageOnThreads) { EXPECT_EQ(compare_with_one_stage(GetParam(), false), 80); }
 
 TEST_P(PipelineGrid, GivesTheDigestOfOneStageUnderMpirun) {
   if (!test::has_mpi()) GTEST_SKIP() << "this build has no MPI";
-  EXPECT_EQ(compare_with_one_stage(GetParam(), true), 64);
+  EXPECT_EQ(compare_with_one_stage(GetParam(), true), 80);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, PipelineGrid,

@@ -180,19 +180,20 @@ RandomCase draw(uint64_t seed, int most_ranks, int most_units) {
 
 namespace {
 
-/// A valid order of passes: repeatedly runs a pass on a random rank that can run one.
-PassOrder draw_pass_order(Dice& dice, int ranks, int micro_batches) {
-  PassOrder order(static_cast<std::size_t>(ranks));
-  std::vector<int> forward(order.size(), 0), backward(order.size(), 0);
-  for (int left = 2 * ranks * micro_batches; left > 0;) {
-    const int rank = dice.roll(0, ranks - 1);
-    const auto r = static_cast<std::size_t>(rank);
-    const bool can_forward = forward[r] < micro_batches && (rank == 0 || forward[r - 1] > forward[r]);
-    const bool can_backward = backward[r] < forward[r] && (rank + 1 == ranks || backward[r + 1] > backward[r]);
+/// A valid order of passes: repeatedly runs a pass of a random virtual stage that can run one.
+PassOrder draw_pass_order(Dice& dice, const PipelineShape& shape) {
+  PassOrder order(static_cast<std::size_t>(shape.ranks));
+  const int stages = shape.stage_count(), micro_batches = shape.micro_batches;
+  std::vector<int> forward(static_cast<std::size_t>(stages), 0), backward(forward);
+  for (int left = 2 * stages * micro_batches; left > 0;) {
+    const int stage = dice.roll(0, stages - 1);
+    const auto s = static_cast<std::size_t>(stage);
+    const bool can_forward = forward[s] < micro_batches && (stage == 0 || forward[s - 1] > forward[s]);
+    const bool can_backward = backward[s] < forward[s] && (stage + 1 == stages || backward[s + 1] > backward[s]);
     if (!can_forward && !can_backward) continue;
     const bool runs_forward = can_forward && (!can_backward || dice.one_in(2));
-    order[r].push_back(
-        {rank, runs_forward ? PassKind::kForward : PassKind::kBackward, runs_forward ? forward[r]++ : backward[r]++});
+    order[static_cast<std::size_t>(shape.rank_of(stage))].push_back(
+        {stage, runs_forward ? PassKind::kForward : PassKind::kBackward, runs_forward ? forward[s]++ : backward[s]++});
     --left;
   }
   return order;
@@ -236,13 +237,19 @@ RandomCase draw_pipeline(uint64_t seed, int most_stages, int most_ranks) {
   model.activations.backward_bytes += 64;
   const int uses = static_cast<int>(model.uses.size()) - (tied ? 1 : 0);  // uses that the cut can divide
   policy.pipeline = dice.roll(2, std::min(uses, most_stages));
-  policy.pipeline_cut.assign(static_cast<std::size_t>(policy.pipeline), 1);
-  for (int left = uses - policy.pipeline; left > 0; --left)
-    ++policy.pipeline_cut[static_cast<std::size_t>(dice.roll(0, policy.pipeline - 1))];
-  if (tied) ++policy.pipeline_cut.front();
   policy.pipeline_schedule = dice.one_in(2) ? PipelineSchedule::kGpipe : PipelineSchedule::k1F1B;
+  if (uses >= 2 * policy.pipeline && dice.one_in(2)) {
+    policy.pipeline_schedule = PipelineSchedule::kInterleaved;
+    policy.virtual_stages = dice.roll(2, uses / policy.pipeline);
+  }
+  const int stages = virtual_stage_count(policy);
+  policy.pipeline_cut.assign(static_cast<std::size_t>(stages), 1);
+  for (int left = uses - stages; left > 0; --left)
+    ++policy.pipeline_cut[static_cast<std::size_t>(dice.roll(0, stages - 1))];
+  if (tied) ++policy.pipeline_cut.front();
   policy.pass_order.clear();
-  if (dice.one_in(2)) policy.pass_order = draw_pass_order(dice, policy.pipeline, policy.micro_batch_count);
+  if (dice.one_in(2))
+    policy.pass_order = draw_pass_order(dice, {policy.pipeline, policy.micro_batch_count, policy.virtual_stages});
   drawn.topology = repeated(drawn.topology, policy.pipeline, dice.one_in(2));
   return drawn;
 }
@@ -251,14 +258,15 @@ std::string describe(uint64_t seed, const RandomCase& drawn) {
   const Policy& policy = drawn.policy;
   return fmt::format(
       "seed {}: {} units, {} uses, {}, ZeRO stage {}, {} micro-batches, accumulate {}, prefetch {}, keep {} and {}, "
-      "gather {}, {}{}{}{}{}{}, offload {} and {}, {} replicas, {} recomputed, {} pipeline stages",
+      "gather {}, {}{}{}{}{}{}, offload {} and {}, {} replicas, {} recomputed, {} pipeline stages of {} virtual stages",
       seed, drawn.model.units.size(), drawn.model.uses.size(), drawn.topology.describe(), policy.zero_stage,
       policy.micro_batch_count, static_cast<int>(policy.accumulate_into), policy.prefetch, policy.keep_gathered,
       policy.gather_for, static_cast<int>(policy.gather), policy.precision.describe(),
       policy.update_in_backward ? ", update in backward" : "", policy.reproducible ? ", reproducible" : "",
       policy.matrix_updates ? ", Muon for matrices" : "", policy.quantize_weights ? ", weights in 8 bits" : "",
       policy.quantize_gradients ? ", gradients in 8 bits" : "", static_cast<int>(policy.offload_state),
-      static_cast<int>(policy.offload_parameters), policy.replica_count, policy.recompute, policy.pipeline);
+      static_cast<int>(policy.offload_parameters), policy.replica_count, policy.recompute, policy.pipeline,
+      policy.virtual_stages);
 }
 
 }  // namespace aliquot::testing
