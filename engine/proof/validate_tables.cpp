@@ -90,6 +90,9 @@ std::optional<std::string> invalid_stage(const Plan& plan) {
   if (plan.schedule.micro_batch_count != plan.policy.micro_batch_count)
     return fmt::format("the schedule has {} micro-batches, but the policy has {}", plan.schedule.micro_batch_count,
                        plan.policy.micro_batch_count);
+  const std::vector<int>& recompute = plan.policy.recompute_by_stage;
+  if (!recompute.empty() && std::cmp_not_equal(recompute.size(), stage.count))
+    return fmt::format("recompute_by_stage has {} numbers: expected {}", recompute.size(), stage.count);
   return invalid_runs(stage, plan.model.uses.size());
 }
 

@@ -192,5 +192,11 @@ TEST(ValidateMalformed, ReportsAUseOfAnotherPlanThatNamesNoUnit) {
 
 TEST(ValidateMalformed, RefusesToProveNoPlans) { EXPECT_NE(proof_error({}).find("no plan"), std::string::npos); }
 
+TEST(ValidateMalformed, ReportsNumbersOfRecomputedUsesForOtherStages) {
+  expect_reported({"recompute_by_stage has 2 numbers: expected 3", [](Plan& plan) {
+                     plan.policy.recompute_by_stage = {1, 1};
+                   }});
+}
+
 }  // namespace
 }  // namespace aliquot
