@@ -104,9 +104,7 @@ void Engine::check_agreement(const std::vector<Plan>& stages, const std::vector<
 }
 
 Plan Engine::agreed_evaluation(const std::vector<Plan>& stages) const {
-  std::vector<Plan> evaluations;
-  for (const Plan& stage : stages) evaluations.push_back(evaluation_of(stage));
-  link_stages(evaluations);
+  std::vector<Plan> evaluations = evaluations_of(stages);
   check_agreement(stages, evaluations);
   prove(stages);
   prove(evaluations);

@@ -75,6 +75,9 @@ class FlatLayout {
   /// The rank that owns element `element` of `tensor`, and the element's position in the rank's shard.
   Place place(int32_t tensor, int64_t element) const;
 
+  /// Whether both layouts have the same tensors at the same offsets, and assign each element to the same rank.
+  friend bool operator==(const FlatLayout&, const FlatLayout&) = default;
+
  private:
   std::vector<TensorSpec> tensors_;
   std::vector<int64_t> tensor_offsets_;

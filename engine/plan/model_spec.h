@@ -55,6 +55,8 @@ struct FlatSpec {
   bool trainable;
   FlatLayout layout;
   bool matrices = false;
+
+  friend bool operator==(const FlatSpec&, const FlatSpec&) = default;
 };
 
 /// Bytes of one shard of the flat buffer with elements of type `dtype`.

@@ -356,9 +356,15 @@ void require_same_persistent_buffers(const Schedule& training, const Schedule& e
     throw FaultError("the plan of the evaluation does not have the persistent buffers of the plan of training");
 }
 
-}  // namespace
+/// Returns the passes of all pipeline stages in an evaluation.
+std::vector<StagePasses> evaluation_passes(const Plan& training) {
+  Policy policy = training.policy;
+  policy.evaluation = true;
+  policy.micro_batch_count = 1;
+  return stage_passes(policy, training.stage);
+}
 
-Plan evaluation_of(const Plan& training) {
+Plan evaluation_of(const Plan& training, const StagePasses& passes) {
   Plan plan = training;
   plan.policy.evaluation = true;
   plan.policy.micro_batch_count = 1;
@@ -366,10 +372,24 @@ Plan evaluation_of(const Plan& training) {
                    .accumulate_into_shard = training.schedule.accumulate_into_shard,
                    .reduces_in_place = training.schedule.reduces_in_place,
                    .zero_stage = training.schedule.zero_stage};
-  lay_out(plan, stage_passes(plan.policy, plan.stage)[static_cast<std::size_t>(plan.stage.index)]);
+  lay_out(plan, passes);
   plan.schedule.stream_bytes = training.schedule.stream_bytes;
   require_same_persistent_buffers(training.schedule, plan.schedule);
   return plan;
+}
+
+}  // namespace
+
+Plan evaluation_of(const Plan& training) {
+  return evaluation_of(training, evaluation_passes(training)[static_cast<std::size_t>(training.stage.index)]);
+}
+
+std::vector<Plan> evaluations_of(const std::vector<Plan>& stages) {
+  const std::vector<StagePasses> passes = evaluation_passes(stages.front());
+  std::vector<Plan> evaluations;
+  for (std::size_t s = 0; s < stages.size(); ++s) evaluations.push_back(evaluation_of(stages[s], passes[s]));
+  link_stages(evaluations);
+  return evaluations;
 }
 
 }  // namespace aliquot

@@ -54,12 +54,15 @@ void check_buffer(const Plan& plan, const PlannedBuffer& buffer, Defects& defect
   const auto batches = static_cast<std::size_t>(plan.schedule.micro_batch_count);
   const bool may = info(buffer.role).per_micro_batch, must = may && is_activation(buffer.role);
   const bool keyed = buffer.micro_batch == -1 ? !must : may && in_range(buffer.micro_batch, batches);
-  const bool named = in_range(static_cast<int64_t>(buffer.group), kGroupCount);
+  const bool named = in_range(static_cast<int64_t>(buffer.group), kGroupCount) &&
+                     in_range(static_cast<int64_t>(buffer.role), kRoleCount);
+  const auto number = static_cast<std::size_t>(buffer.role);
+  const std::string role = number < kRoleCount ? std::string(name(buffer.role)) : fmt::format("{}", number);
   if (lives && owned && keyed && named && has_valid_space(buffer) && buffer.size_bytes >= 0) return;
   defects.add(DefectKind::kMalformed, {},
-              fmt::format("a buffer of role {} from operation {} to {} has an invalid owner, micro-batch, group, "
+              fmt::format("a buffer of role {} from operation {} to {} has an invalid role, owner, micro-batch, group, "
                           "space, size or lifetime",
-                          name(buffer.role), buffer.first, buffer.last));
+                          role, buffer.first, buffer.last));
 }
 
 /// Describes each collective in one line, with the bytes that other ranks read.
@@ -98,7 +101,10 @@ std::string Defects::describe(const PlannedBuffer& buffer) const {
 std::string describe_use(const ModelSpec& model, int32_t use) {
   if (use < 0 || std::cmp_greater_equal(use, model.uses.size())) return fmt::format("use {}", use);
   std::string units;
-  for (const UnitId unit : model.uses[use]) units += (units.empty() ? "" : "+") + model.units[unit].name;
+  for (const UnitId unit : model.uses[use]) {
+    const bool exists = in_range(unit, model.units.size());
+    units += (units.empty() ? "" : "+") + (exists ? model.units[unit].name : fmt::format("unit {}", unit));
+  }
   return fmt::format("use {} ({})", use, units);
 }
 
@@ -113,6 +119,7 @@ void check_well_formed(const Plan& plan, Defects& defects) {
     defects.add(DefectKind::kMalformed, {}, "the step has no micro-batch in flight");
     return;
   }
+  if (auto found = invalid_matrix_groups(plan)) return defects.add(DefectKind::kMalformed, {}, std::move(*found));
   const auto& operations = plan.schedule.operations;
   for (OperationId id = 0; id < static_cast<OperationId>(operations.size()); ++id) {
     if (!has_valid_operand(plan, operations[id])) {
@@ -130,9 +137,11 @@ void check_well_formed(const Plan& plan, Defects& defects) {
                     fmt::format("{} waits for the ranks of group {}, which publish no progress", defects.describe(id),
                                 name(wait.of)));
       } else if (!wait.of_previous_step && wait.operation >= id) {
-        defects.add(DefectKind::kWait, {id, wait.operation},
-                    fmt::format("{} waits for {}, which is issued after it", defects.describe(id),
-                                defects.describe(wait.operation)));
+        const bool valid = has_valid_operand(plan, operations[wait.operation]);
+        defects.add(
+            DefectKind::kWait, {id, wait.operation},
+            fmt::format("{} waits for {}, which is issued after it", defects.describe(id),
+                        valid ? defects.describe(wait.operation) : fmt::format("operation {}", wait.operation)));
       }
     }
   }
@@ -141,7 +150,7 @@ void check_well_formed(const Plan& plan, Defects& defects) {
 
 namespace {
 
-/// `passes`: those of all pipeline stages.
+/// `passes`: those of all pipeline stages. The tables, the pipeline stage and the order of the plan are valid.
 std::vector<Defect> validate(const Plan& plan, const PassOrder& passes) {
   Defects defects(plan);
   check_well_formed(plan, defects);
@@ -170,13 +179,18 @@ void throw_if_any(const std::vector<Defect>& defects) {
 
 }  // namespace
 
-std::vector<Defect> validate(const Plan& plan) { return validate(plan, pass_order_of(plan.policy, plan.stage)); }
+std::vector<Defect> validate(const Plan& plan) {
+  for (const auto invalid : {&invalid_tables, &invalid_stage, &invalid_order}) {  // each requires the earlier ones
+    if (auto found = invalid(plan)) return {{DefectKind::kMalformed, {}, std::move(*found)}};
+  }
+  return validate(plan, pass_order_of(plan.policy, plan.stage));
+}
 
 void prove(const Plan& plan) { throw_if_any(validate(plan)); }
 
 void prove(const std::vector<Plan>& stages) {
   StageDefects defects(stages);
-  check_cut(stages, defects);  // first, because validate() trusts Plan::stage and Plan::unit_is_here
+  check_cut(stages, defects);  // first, because it includes what validate() checks before it computes the passes
   throw_if_any(defects.take());
   const PassOrder passes = pass_order_of(stages.front().policy, stages.front().stage);
   for (const Plan& stage : stages) throw_if_any(validate(stage, passes));

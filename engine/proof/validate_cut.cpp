@@ -1,6 +1,5 @@
 // The proof that the plans of all pipeline stages are of the same model, and that they divide it.
 #include <fmt/format.h>
-#include <numeric>
 #include <utility>
 
 #include "engine/proof/validate_parts.h"
@@ -9,9 +8,9 @@
 namespace aliquot {
 namespace {
 
-bool same(const FlatSpec& a, const FlatSpec& b) {
-  return a.unit == b.unit && a.parameters == b.parameters && a.trainable == b.trainable && a.matrices == b.matrices &&
-         a.layout.shard_count() == b.layout.shard_count() && a.layout.rank_count() == b.layout.rank_count();
+/// Whether one schedule fits both replicas.
+bool alike(const Topology& a, const Topology& b) {
+  return a.node_of_rank == b.node_of_rank && a.has_gpus() == b.has_gpus();
 }
 
 class CutChecker {
@@ -21,19 +20,35 @@ class CutChecker {
 
   /// Each check requires the earlier ones.
   void check() {
-    const auto steps = {&CutChecker::check_numbers, &CutChecker::check_model, &CutChecker::check_mesh};
+    const auto steps = {&CutChecker::check_all_numbers, &CutChecker::check_first,      &CutChecker::check_all_models,
+                        &CutChecker::check_order,       &CutChecker::check_all_meshes, &CutChecker::check_run_counts,
+                        &CutChecker::check_runs,        &CutChecker::check_units};
     for (const auto step : steps) {
-      for (int32_t s = 0; s < count(); ++s) (this->*step)(s);
+      (this->*step)();
       if (!defects_.empty()) return;
     }
-    check_run_counts();
-    if (defects_.empty()) check_runs();
-    if (defects_.empty()) check_units();
   }
 
  private:
   int32_t count() const { return static_cast<int32_t>(stages_.size()); }
   const Plan& plan(int32_t s) const { return stages_[static_cast<std::size_t>(s)]; }
+
+  void check_all_numbers() {
+    for (int32_t s = 0; s < count(); ++s) check_numbers(s);
+  }
+  void check_all_models() {
+    for (int32_t s = 1; s < count(); ++s) check_model(s);
+  }
+  void check_all_meshes() {
+    for (int32_t s = 0; s < count(); ++s) check_mesh(s);
+  }
+  /// Other plans are then compared with the first one.
+  void check_first() {
+    if (const auto found = invalid_tables(first_)) add("in the plan of pipeline stage 0, {}", *found);
+  }
+  void check_order() {
+    if (const auto found = invalid_order(first_)) add("no pipeline stage can run its passes: {}", *found);
+  }
 
   void check_numbers(int32_t s) {
     const Plan& own = plan(s);
@@ -69,7 +84,7 @@ class CutChecker {
             describe_use(own, static_cast<int32_t>(use)), s, describe_use(first, static_cast<int32_t>(use)));
     }
     for (std::size_t flat = 0; flat < first_.flats.size(); ++flat) {
-      if (!same(plan(s).flats[flat], first_.flats[flat]))
+      if (plan(s).flats[flat] != first_.flats[flat])
         differs(s, fmt::format("flat buffer {} of unit {}", flat, first.units[first_.flats[flat].unit].name));
     }
     if (plan(s).flats_of_unit != first_.flats_of_unit) differs(s, "the list of flat buffers of units");
@@ -88,11 +103,19 @@ class CutChecker {
     if (own.stage_topology != topology_of_group(own.world, ranks))
       return add("the plan of pipeline stage {} has a topology of {} for it: expected that of ranks {} to {}", s,
                  own.stage_topology.describe(), ranks.front(), ranks.back());
-    std::vector<int> shard_group(static_cast<std::size_t>(mesh.shard));
-    std::iota(shard_group.begin(), shard_group.end(), 0);
-    if (own.topology != topology_of_group(own.stage_topology, shard_group))
-      add("the plan of pipeline stage {} has a topology of {} for a replica: expected that of its first {} ranks", s,
+    std::vector<std::vector<int>> replicas(static_cast<std::size_t>(mesh.replica));
+    for (const int rank : ranks) replicas[static_cast<std::size_t>(mesh.coordinates(rank).replica)].push_back(rank);
+    if (own.topology != topology_of_group(own.world, replicas.front()))
+      return add(
+          "the plan of pipeline stage {} has a topology of {} for a replica: expected that of its first {} ranks", s,
           own.topology.describe(), mesh.shard);
+    for (std::size_t r = 1; r < replicas.size(); ++r) {
+      const Topology replica = topology_of_group(own.world, replicas[r]);
+      if (!alike(replica, own.topology))
+        add("replica {} of pipeline stage {} has {}, placed on other nodes or GPUs than replica 0, which has {}: "
+            "expected the same, because all replicas have one plan",
+            r, s, replica.describe(), own.topology.describe());
+    }
   }
 
   /// With tied ends, the last pipeline stage has one more virtual stage.
@@ -182,7 +205,8 @@ class CutChecker {
 }  // namespace
 
 void check_cut(const std::vector<Plan>& stages, StageDefects& defects) {
-  if (!stages.empty()) CutChecker(stages, defects).check();
+  if (stages.empty()) return defects.add(DefectKind::kCut, {}, "there is no plan: expected one of each pipeline stage");
+  CutChecker(stages, defects).check();
 }
 
 }  // namespace aliquot

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <optional>
 
 #include "engine/plan/accesses.h"
 #include "engine/plan/happens_before.h"
@@ -71,7 +72,20 @@ struct Proof {
   Defects& defects;
 };
 
-/// All indices are in range, and waits refer to earlier operations. The other checks require both.
+/// Each of the next four functions returns what is wrong in a plan, or nullopt. The other checks use as indices what
+/// these functions check. They do not read operations and buffers.
+///
+/// The model is valid, the flat buffers are of its units and of the ranks of a replica, and topologies are complete.
+std::optional<std::string> invalid_tables(const Plan& plan);
+/// The pipeline stage, its virtual stages and its numbers fit the policy and the model. Requires valid tables.
+std::optional<std::string> invalid_stage(const Plan& plan);
+/// The policy has an order of passes that pass_order_of() can use. Requires a valid number of pipeline stages.
+std::optional<std::string> invalid_order(const Plan& plan);
+/// Matrix groups name tensors that exist.
+std::optional<std::string> invalid_matrix_groups(const Plan& plan);
+
+/// All indices of operations and buffers are in range, and waits refer to earlier operations. The other checks require
+/// both.
 void check_well_formed(const Plan& plan, Defects& defects);
 /// Model code runs in the declared order, and units are gathered before they are used and released afterwards.
 void check_uses(const Proof& proof);
@@ -101,7 +115,7 @@ void check_groups(const Proof& proof, const std::vector<GroupSet>& accessed_by);
 void check_races(const Proof& proof);
 
 /// The plans are of the same model, options and mesh, and divide the uses and units of the model. Does not read
-/// operations and buffers. The model is valid (ModelSpec::check()).
+/// operations and buffers.
 void check_cut(const std::vector<Plan>& stages, StageDefects& defects);
 /// The schedules together compute each use once for each micro-batch, and each on its own pipeline stage. A schedule
 /// has operations and buffers only for the units and uses of its pipeline stage. The plans have no defects of their own

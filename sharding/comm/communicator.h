@@ -99,15 +99,14 @@ class Communicator {
   virtual const Topology& topology() const = 0;
   virtual std::string describe() const = 0;  // e.g. "threads, one heap"
 
-  /// Allocates page-aligned, uninitialised memory on every rank, and counts it in the rank's ledger. Collective;
-  /// blocks. Throws on all ranks: UnavailableError if an allocation fails, CommunicationError if the sizes differ.
+  /// Allocates `own_bytes` of page-aligned, uninitialised memory on this rank, and counts them in its ledger. All ranks
+  /// must pass the same `sizes`. Collective; blocks. Throws on all ranks: UnavailableError if an allocation fails,
+  /// CommunicationError if `sizes` is kEqual and the sizes of the ranks differ.
+  virtual SymmetricBuffer allocate(int64_t own_bytes, RankSizes sizes, Category category, std::string_view owner) = 0;
+  /// Allocates the same size on every rank.
   SymmetricBuffer allocate(int64_t size_bytes, Category category, std::string_view owner) {
-    return allocate(size_bytes, size_bytes, category, owner);
+    return allocate(size_bytes, RankSizes::kEqual, category, owner);
   }
-  /// The same if ranks need different sizes. This rank gets `own_bytes`, which is at most `size_bytes`. `size_bytes`
-  /// must be the same on all ranks. On hosts, it limits the address range of each rank.
-  virtual SymmetricBuffer allocate(int64_t size_bytes, int64_t own_bytes, Category category,
-                                   std::string_view owner) = 0;
   /// Allocates `size_bytes` once for all ranks, and counts `own_bytes` of them in this rank's ledger. Returns nullopt
   /// if the ranks do not share memory.
   virtual std::optional<SharedRange> allocate_shared(int64_t size_bytes, int64_t own_bytes, Category category,

@@ -51,8 +51,8 @@ class DirectCommunicator final : public Communicator {
   const Topology& topology() const override { return topology_; }
   std::string describe() const override { return fmt::format("{}, {}", transport_.name, node_memory_->describe()); }
 
-  SymmetricBuffer allocate(int64_t size_bytes, int64_t own_bytes, Category category, std::string_view owner) override {
-    return peer_memory_->allocate(size_bytes, own_bytes, category, owner);
+  SymmetricBuffer allocate(int64_t own_bytes, RankSizes sizes, Category category, std::string_view owner) override {
+    return peer_memory_->allocate(own_bytes, sizes, category, owner);
   }
   std::optional<SharedRange> allocate_shared(int64_t size_bytes, int64_t own_bytes, Category category,
                                              std::string_view owner) override {

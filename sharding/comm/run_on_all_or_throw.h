@@ -52,8 +52,8 @@ void run_on_all_or_throw(const StepGroup& ranks, const std::function<void()>& st
 /// Runs `step` on rank 0 only and returns its result on every rank.
 std::string broadcast_from_rank_0(const StepGroup& ranks, const std::function<std::string()>& step);
 
-/// Throws CommunicationError unless all strings of `gathered` contain the same decimal number, a size in bytes. `owner`
-/// names the buffer in the message.
+/// Throws CommunicationError unless all strings of `gathered` begin with the same decimal number, a size in bytes.
+/// `owner` names the buffer in the message.
 void expect_same_sizes(const StepGroup& ranks, const std::vector<std::string>& gathered, std::string_view owner);
 
 /// These functions convert values to bytes and back, for messages between ranks of the same program.

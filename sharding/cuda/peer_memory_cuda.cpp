@@ -66,15 +66,15 @@ class CudaPeerMemory final : public PeerMemory {
     });
   }
 
-  SymmetricBuffer allocate(int64_t size_bytes, int64_t own_bytes, Category category, std::string_view owner) override {
+  SymmetricBuffer allocate(int64_t own_bytes, RankSizes sizes, Category category, std::string_view owner) override {
     std::optional<Booking> booking;
     std::shared_ptr<SharedGpuMemory> own;
-    const auto sizes = gather_or_throw(bootstrap_, [&] {
+    const auto size_of_ranks = gather_or_throw(bootstrap_, [&] {
       booking.emplace(device_.ledger(), own_bytes, category, owner);
       own = std::make_shared<SharedGpuMemory>(allocate_gpu_memory(device_, own_bytes, owner));
-      return std::to_string(size_bytes);
+      return std::to_string(own_bytes);
     });
-    expect_same_sizes(bootstrap_, sizes, owner);
+    if (sizes == RankSizes::kEqual) expect_same_sizes(bootstrap_, size_of_ranks, owner);
     auto memories = gather_from_threads(bootstrap_, own);
     std::vector<const std::byte*> peers;
     for (const auto& memory : memories) peers.push_back(memory->data());

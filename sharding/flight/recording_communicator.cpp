@@ -23,8 +23,8 @@ class RecordingCommunicator final : public Communicator {
   int rank_count() const override { return ranks_->rank_count(); }
   const Topology& topology() const override { return ranks_->topology(); }
   std::string describe() const override { return ranks_->describe(); }
-  SymmetricBuffer allocate(int64_t size_bytes, int64_t own_bytes, Category category, std::string_view owner) override {
-    return ranks_->allocate(size_bytes, own_bytes, category, owner);
+  SymmetricBuffer allocate(int64_t own_bytes, RankSizes sizes, Category category, std::string_view owner) override {
+    return ranks_->allocate(own_bytes, sizes, category, owner);
   }
   SymmetricBuffer attach(const SymmetricBuffer& whole, std::span<const int> ranks) override {
     return ranks_->attach(whole, ranks);

@@ -1,5 +1,6 @@
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "kernels/system/booking.h"
 #include "sharding/comm/run_on_all_or_throw.h"
@@ -23,22 +24,26 @@ class HostPeerMemory final : public PeerMemory {
   HostPeerMemory(NodeMemory& memory, Ledger& ledger, Bootstrap& bootstrap)
       : memory_(memory), ledger_(ledger), bootstrap_(bootstrap) {}
 
-  SymmetricBuffer allocate(int64_t size_bytes, int64_t own_bytes, Category category, std::string_view owner) override {
+  SymmetricBuffer allocate(int64_t own_bytes, RankSizes sizes, Category category, std::string_view owner) override {
+    auto [booking, size_of_ranks] = book(own_bytes, own_bytes, category, owner);
+    if (sizes == RankSizes::kEqual) expect_same_sizes(bootstrap_, size_of_ranks, owner);
     // Each rank's part starts on a page, so that no two ranks write to the same page or cache line.
-    const int64_t stride = (size_bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
-    const int rank_count = bootstrap_.rank_count();
-    Booking booking = book(size_bytes, own_bytes, category, owner);
-    auto mapping = memory_.map(stride * rank_count, owner);
-    std::byte* local = mapping->writable + stride * bootstrap_.rank();
+    std::vector<int64_t> offsets{0};
+    for (const std::string& size : size_of_ranks)
+      offsets.push_back(offsets.back() + (std::stoll(size) + kPageBytes - 1) / kPageBytes * kPageBytes);
+    auto mapping = memory_.map(offsets.back(), owner);
+    offsets.pop_back();
+    std::byte* local = mapping->writable + offsets[static_cast<std::size_t>(bootstrap_.rank())];
     std::vector<const std::byte*> peers;
-    for (int r = 0; r < rank_count; ++r) peers.push_back(mapping->readable + stride * r);
+    for (const int64_t offset : offsets) peers.push_back(mapping->readable + offset);
     auto backing = std::make_unique<BookedMapping>(std::move(mapping), std::move(booking));
     return SymmetricBuffer(std::move(backing), local, std::move(peers), own_bytes);
   }
 
   std::optional<SharedRange> allocate_shared(int64_t size_bytes, int64_t own_bytes, Category category,
                                              std::string_view owner) override {
-    Booking booking = book(size_bytes, own_bytes, category, owner);
+    auto [booking, size_of_ranks] = book(own_bytes, size_bytes, category, owner);
+    expect_same_sizes(bootstrap_, size_of_ranks, owner);
     auto mapping = memory_.map(size_bytes, owner);
     std::byte* writable = mapping->writable;
     const std::byte* readable = mapping->readable;
@@ -47,16 +52,20 @@ class HostPeerMemory final : public PeerMemory {
   }
 
  private:
-  /// Counts the bytes in the ledger on all ranks, or throws on all of them. Otherwise, if one rank exceeded its limit,
-  /// the other ranks would wait for it in map().
-  Booking book(int64_t size_bytes, int64_t own_bytes, Category category, std::string_view owner) {
+  struct Booked {
+    Booking booking;
+    std::vector<std::string> size_of_ranks;  // `size_bytes` of every rank
+  };
+
+  /// Counts `own_bytes` in the ledger on all ranks, or throws on all of them. Otherwise, if one rank exceeded its
+  /// limit, the other ranks would wait for it in map().
+  Booked book(int64_t own_bytes, int64_t size_bytes, Category category, std::string_view owner) {
     std::optional<Booking> booking;
-    const auto sizes = gather_or_throw(bootstrap_, [&] {
+    auto size_of_ranks = gather_or_throw(bootstrap_, [&] {
       booking.emplace(ledger_, own_bytes, category, owner);
       return std::to_string(size_bytes);
     });
-    expect_same_sizes(bootstrap_, sizes, owner);
-    return std::move(*booking);
+    return {std::move(*booking), std::move(size_of_ranks)};
   }
 
   NodeMemory& memory_;

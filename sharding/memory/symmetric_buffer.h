@@ -10,10 +10,13 @@
 #pragma GCC visibility push(default)
 namespace aliquot {
 
-/// A buffer on every rank of a group. A rank reads and writes its own part at local(), and reads the part of rank r on
-/// the same node at peer(r). Communicator::allocate() creates the buffer collectively. The destructor
-/// frees the memory without waiting, so other ranks must have finished reading it. Move-only. The communicator must
-/// outlive the buffer.
+/// Whether the parts of all ranks must have the same size.
+enum class RankSizes : uint8_t { kEqual, kMayDiffer };
+
+/// A buffer with one part on every rank of a group. The parts may have different sizes. A rank reads and writes its own
+/// part at local(), and reads the part of rank r on the same node at peer(r). Communicator::allocate() creates the
+/// buffer collectively. The destructor frees the memory without waiting, so other ranks must have finished reading it.
+/// Move-only. The communicator must outlive the buffer.
 class SymmetricBuffer {
  public:
   /// Owns the memory and its entry in the ledger. Implemented by communicators.

@@ -89,15 +89,15 @@ std::string NodeCommunicator::describe() const {
   return fmt::format("mpi, {}, {} inside a node", topology_.describe(), node_memory_->describe());
 }
 
-SymmetricBuffer NodeCommunicator::allocate(int64_t size_bytes, int64_t own_bytes, Category category,
+SymmetricBuffer NodeCommunicator::allocate(int64_t own_bytes, RankSizes sizes, Category category,
                                            std::string_view owner) {
-  // First the ranks of each node check that their sizes are equal, then all ranks do.
+  // If sizes must be equal, first the ranks of each node compare them, then all ranks do.
   SymmetricBuffer mine;
-  const auto sizes = gather_or_throw(*world_, [&] {
-    mine = peer_memory_->allocate(size_bytes, own_bytes, category, owner);
-    return std::to_string(size_bytes);
+  const auto size_of_ranks = gather_or_throw(*world_, [&] {
+    mine = peer_memory_->allocate(own_bytes, sizes, category, owner);
+    return std::to_string(own_bytes);
   });
-  expect_same_sizes(*world_, sizes, owner);
+  if (sizes == RankSizes::kEqual) expect_same_sizes(*world_, size_of_ranks, owner);
   std::vector<const std::byte*> peers(topology_.node_of_rank.size(), nullptr);
   for (std::size_t i = 0; i < routes_.members.size(); ++i) peers[routes_.members[i]] = mine.peer(static_cast<int>(i));
   std::byte* local = mine.local();

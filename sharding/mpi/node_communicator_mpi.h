@@ -32,7 +32,7 @@ class NodeCommunicator final : public Communicator {
   const Topology& topology() const override { return topology_; }
   std::string describe() const override;
 
-  SymmetricBuffer allocate(int64_t size_bytes, int64_t own_bytes, Category category, std::string_view owner) override;
+  SymmetricBuffer allocate(int64_t own_bytes, RankSizes sizes, Category category, std::string_view owner) override;
   std::optional<SharedRange> allocate_shared(int64_t, int64_t, Category, std::string_view) override { return {}; }
 
   void all_gather(Stream& stream, SymmetricRange to, SymmetricRange from, int64_t part_bytes, Label label) override;

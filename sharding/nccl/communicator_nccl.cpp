@@ -49,8 +49,8 @@ class NcclCommunicator final : public Communicator {
                        peers_->has_board() ? ", ranks meet on a board" : "");
   }
 
-  SymmetricBuffer allocate(int64_t size_bytes, int64_t own_bytes, Category category, std::string_view owner) override {
-    return allocate_for_nccl(handle_, {size_bytes, own_bytes}, category, owner);
+  SymmetricBuffer allocate(int64_t own_bytes, RankSizes sizes, Category category, std::string_view owner) override {
+    return allocate_for_nccl(handle_, own_bytes, sizes, category, owner);
   }
   SymmetricBuffer attach(const SymmetricBuffer& whole, std::span<const int> ranks) override {
     return attach_to_nccl(handle_, whole, ranks);

@@ -42,7 +42,8 @@ struct NcclSetup {
 };
 
 /// Returns a communicator that uses one NCCL communicator for the ranks of the bootstrap. Buffers are registered with
-/// NCCL as symmetric windows if possible, otherwise as plain buffers. If neither is possible, they are not registered.
+/// NCCL as symmetric windows if possible, which requires equal sizes on all ranks, otherwise as plain buffers. If
+/// neither is possible, they are not registered.
 /// publish() and await() synchronize only the lanes of this rank, because its peers never read its memory directly.
 ///
 /// Ranks must make their calls in the same order over all lanes. A collective that does not complete before the

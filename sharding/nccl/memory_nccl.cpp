@@ -112,24 +112,24 @@ class NcclMemory final : public SymmetricBuffer::Backing {
 
 }  // namespace
 
-SymmetricBuffer allocate_for_nccl(const std::shared_ptr<NcclHandle>& handle, const NcclMemorySizes& sizes,
+SymmetricBuffer allocate_for_nccl(const std::shared_ptr<NcclHandle>& handle, int64_t own_bytes, RankSizes sizes,
                                   Category category, std::string_view owner) {
   Bootstrap& bootstrap = handle->peers().bootstrap();
   std::unique_ptr<NcclMemory> memory;
-  const auto size_of_ranks = gather_or_throw(bootstrap, [&] {
-    memory = std::make_unique<NcclMemory>(handle, sizes.own_bytes, category, owner);
-    return std::to_string(sizes.size_bytes);
+  const auto of_ranks = gather_or_throw(bootstrap, [&] {
+    memory = std::make_unique<NcclMemory>(handle, own_bytes, category, owner);
+    return memory->describe();
   });
   try {
-    expect_same_sizes(bootstrap, size_of_ranks, owner);
+    if (sizes == RankSizes::kEqual) expect_same_sizes(bootstrap, of_ranks, owner);
   } catch (const CommunicationError& error) {
     handle->fail(error.what());
   }
-  memory->register_with_nccl(bootstrap.all_gather(memory->describe()));
+  memory->register_with_nccl(of_ranks);
   std::byte* local = memory->data();
   std::vector<const std::byte*> peers(static_cast<std::size_t>(handle->peers().rank_count()), nullptr);
   peers[static_cast<std::size_t>(handle->peers().rank())] = local;
-  return SymmetricBuffer(std::move(memory), local, std::move(peers), sizes.own_bytes);
+  return SymmetricBuffer(std::move(memory), local, std::move(peers), own_bytes);
 }
 
 SymmetricBuffer attach_to_nccl(const std::shared_ptr<NcclHandle>& handle, const SymmetricBuffer& whole,

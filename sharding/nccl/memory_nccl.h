@@ -9,20 +9,15 @@
 
 namespace aliquot {
 
-/// The arguments of Communicator::allocate().
-struct NcclMemorySizes {
-  int64_t size_bytes, own_bytes;
-};
-
-/// Allocates memory aligned to 4096 bytes. Registers it with NCCL as a symmetric window if possible, which requires
-/// that all ranks have the same size, otherwise as a plain buffer. If neither is possible, it is not registered.
-/// peer(r) is null for all other ranks. Collective; blocks. Throws UnavailableError on all ranks if an allocation
-/// fails.
-SymmetricBuffer allocate_for_nccl(const std::shared_ptr<NcclHandle>& handle, const NcclMemorySizes& sizes,
+/// Implements Communicator::allocate(). Aligns the memory to 4096 bytes, and registers it with NCCL:
+/// - as a symmetric window if the sizes of all ranks are equal and NCCL has windows,
+/// - otherwise as a plain buffer.
+/// If NCCL cannot register the memory of one rank, no rank registers its memory. peer(r) is null for all other ranks.
+SymmetricBuffer allocate_for_nccl(const std::shared_ptr<NcclHandle>& handle, int64_t own_bytes, RankSizes sizes,
                                   Category category, std::string_view owner);
 
-/// Returns memory of allocate_for_nccl() as memory of a group of ranks, and registers it in the same way; see
-/// Communicator::attach(). Collective.
+/// Implements Communicator::attach() for memory of allocate_for_nccl(). Registers the memory with the group's NCCL
+/// communicator by the same rules. Only the ranks of the group count.
 SymmetricBuffer attach_to_nccl(const std::shared_ptr<NcclHandle>& handle, const SymmetricBuffer& whole,
                                std::span<const int> ranks);
 

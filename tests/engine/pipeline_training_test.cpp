@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
-#include "engine/choose/budget.h"
 #include "tests/engine/blocks_training.h"
 #include "tests/support/adversarial_device.h"
 #include "tests/support/scoped_ranks_per_node.h"
@@ -44,26 +43,6 @@ TEST(PipelineTraining, DoesNotChangeResultsWithOtherOptions) {
       options.pipeline_cut = cut_of(stages);
       EXPECT_TRUE(train_by_passes(4, options) == reference) << describe(options);
     }
-  }
-}
-
-/// Each pipeline stage allocates an arena of the size that it needs, not of the size of the largest one.
-TEST(PipelineTraining, EachStageAllocatesOnlyItsOwnArena) {
-  for (const int zero_stage : {1, 3}) {
-    World::threads(
-        2,
-        [&](World& world) {
-          EngineWithBlocks setup(world, {.zero_stage = zero_stage, .pipeline = 2, .pipeline_cut = {1, 4}});
-          const auto& plans = setup.engine.pipeline_plans();
-          const int64_t planned[] = {rank_bytes(plans[0]), rank_bytes(plans[1])};
-          EXPECT_GT(planned[1] - planned[0], 16384);
-          std::vector<int64_t> held;  // communicators hold the same memory on both ranks
-          for (const std::string& bytes :
-               world.communicator().gather_objects(std::to_string(world.device().ledger().held_bytes())))
-            held.push_back(std::stoll(bytes));
-          EXPECT_NEAR(static_cast<double>(held[1] - held[0]), static_cast<double>(planned[1] - planned[0]), 4096);
-        },
-        kHosts);
   }
 }
 

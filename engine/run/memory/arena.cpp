@@ -6,23 +6,12 @@
 #include "sharding/comm/run_on_all_or_throw.h"
 
 namespace aliquot {
-namespace {
-
-/// The size of the largest arena of all pipeline stages.
-int64_t largest(int64_t own, const MeshGroups& groups) {
-  if (groups.mesh().pipeline == 1) return own;
-  int64_t most = own;
-  for (const std::string& other : groups.at(GroupId::kPipeline).gather_objects(std::to_string(own)))
-    most = std::max<int64_t>(most, std::stoll(other));
-  return most;
-}
-
-}  // namespace
 
 Arena::Arena(const Plan& training, const Plan& evaluation, const MeshGroups& groups) {
   Communicator& world = groups.world().communicator();
   const int64_t own = std::max(training.schedule.bytes(Space::kArena), evaluation.schedule.bytes(Space::kArena));
-  world_ = world.allocate(largest(own, groups), own, Category::kArena, "arena");
+  const RankSizes sizes = groups.mesh().pipeline == 1 ? RankSizes::kEqual : RankSizes::kMayDiffer;
+  world_ = world.allocate(own, sizes, Category::kArena, "arena");
   for (const GroupId group : kPeerGroups) {
     if (group != GroupId::kShard && groups.mesh().size(group) == 1) continue;
     Communicator& ranks = groups.at(group);

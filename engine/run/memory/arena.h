@@ -14,7 +14,7 @@ namespace aliquot {
 /// checking mode on hosts, the ranges can be aliased (AliasedPages). Construction is collective. The groups must
 /// outlive it.
 ///
-/// All ranks reserve the same size. Pipeline stages that need less do not touch the rest of their arena.
+/// Each rank allocates the arena of its own plans. So the ranks of different pipeline stages may have different sizes.
 class Arena {
  public:
   Arena(const Plan& training, const Plan& evaluation, const MeshGroups& groups);

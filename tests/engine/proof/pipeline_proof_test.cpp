@@ -48,6 +48,12 @@ std::size_t operation_count(const Stages& stages) {
   return count;
 }
 
+std::vector<uint64_t> hashes(const Stages& stages) {
+  std::vector<uint64_t> all;
+  for (const Plan& stage : stages) all.push_back(hash(stage));
+  return all;
+}
+
 TEST(PipelineProof, AcceptsThousandsOfRandomPipelines) {
   for (uint64_t seed = 0; seed < 2000 && !HasFailure(); ++seed) {
     const RandomCase drawn = draw_pipeline(seed);
@@ -58,6 +64,7 @@ TEST(PipelineProof, AcceptsThousandsOfRandomPipelines) {
     for (const Plan& stage : stages) evaluations.push_back(evaluation_of(stage));
     link_stages(evaluations);
     EXPECT_TRUE(validate_all(evaluations).empty()) << describe(seed, drawn) << sentences(validate_all(evaluations));
+    EXPECT_EQ(hashes(evaluations_of(stages)), hashes(evaluations)) << describe(seed, drawn);
   }
 }
 

@@ -47,6 +47,17 @@ inline std::size_t unit_on(const Plan& plan) {
 /// not possible.
 using Mutate = std::function<std::optional<std::string>(Stages& stages, std::size_t s)>;
 
+/// Changes the plan of any pipeline stage but the first, and expects that the text names it. `change` returns false if
+/// it is not possible.
+inline Mutate changed(const std::string& what, std::function<bool(Plan&)> change) {
+  return [what, change = std::move(change)](Stages& stages, std::size_t s) -> std::optional<std::string> {
+    if (s == 0 || !change(stages[s])) return std::nullopt;
+    return fmt::format(fmt::runtime(what), s);
+  };
+}
+
+inline const std::string differs = " differs between the plans of pipeline stages {} and 0";
+
 inline std::string proof_error(const Stages& stages) {
   try {
     prove(stages);

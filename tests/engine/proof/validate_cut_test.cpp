@@ -113,15 +113,9 @@ std::map<std::string, Mutate> mutations_of_units() {
 /// Mutations of what all plans must agree on.
 std::map<std::string, Mutate> mutations_of_models() {
   std::map<std::string, Mutate> all;
-  // Changes the plan of any pipeline stage but the first, and expects that the text names it.
   const auto add = [&all](const std::string& kind, const std::string& what, std::function<void(Plan&)> change) {
-    all[kind] = [what, change = std::move(change)](Stages& stages, std::size_t s) -> std::optional<std::string> {
-      if (s == 0) return std::nullopt;
-      change(stages[s]);
-      return fmt::format(fmt::runtime(what), s);
-    };
+    all[kind] = changed(what, [change = std::move(change)](Plan& plan) { return change(plan), true; });
   };
-  const std::string differs = " differs between the plans of pipeline stages {} and 0";
   add("one more unit", "in the plan of pipeline stage {}, the number of units",
       [](Plan& plan) { plan.model.units.push_back(plan.model.units.back()); });
   add("one use fewer", "in the plan of pipeline stage {}, the number of uses",
@@ -139,6 +133,14 @@ std::map<std::string, Mutate> mutations_of_models() {
   add("another option", "the policy" + differs, [](Plan& plan) { ++plan.policy.prefetch; });
   add("another number of micro-batches", "in the plan of pipeline stage {}, the number of micro-batches",
       [](Plan& plan) { ++plan.schedule.micro_batch_count; });
+  add("another number of pipeline stages in the options",
+      "in the plan of pipeline stage {}, the number of pipeline stages in the mesh",
+      [](Plan& plan) { ++plan.policy.pipeline; });
+  add("another number of micro-batches in the options",
+      "in the plan of pipeline stage {}, the number of micro-batches in the options",
+      [](Plan& plan) { ++plan.policy.micro_batch_count; });
+  add("another sum of micro-batches", "where micro-batches are added" + differs,
+      [](Plan& plan) { plan.schedule.accumulate_into_shard = !plan.schedule.accumulate_into_shard; });
   add("another ZeRO stage", "in the plan of pipeline stage {}, the ZeRO stage",
       [](Plan& plan) { plan.schedule.zero_stage = (plan.schedule.zero_stage + 1) % 4; });
   add("another chunk size", "in the plan of pipeline stage {}, the size in bytes of the staging buffers",

@@ -1,8 +1,7 @@
 // Damages the schedules of pipeline stages. They omit a pass, repeat it, or have operations or buffers of another
 // pipeline stage. The validator must report each damage, in linear time.
-#include <chrono>
-
 #include "tests/engine/proof/stage_mutations.h"
+#include "tests/support/cpu_seconds.h"
 #include "tests/support/test_time_scale.h"
 
 namespace aliquot {
@@ -81,35 +80,73 @@ std::map<std::string, Mutate> mutations_of_schedules() {
     return fmt::format("pipeline stage {} has a buffer kept of {}: expected it only on pipeline stage {}", s,
                        use_name(stages[s], kept->flat), other);
   };
+  all["a matrix group with a unit of another pipeline stage"] = [](Stages& stages,
+                                                                   std::size_t s) -> std::optional<std::string> {
+    const std::size_t other = (s + 1) % stages.size(), unit = unit_on(stages[other]);
+    if (stages[s].matrix_groups.empty() || stages[s].flats_of_unit[unit].empty()) return std::nullopt;
+    stages[s].matrix_groups.back().flats.push_back(stages[s].flats_of_unit[unit].front());
+    return fmt::format("pipeline stage {} has a matrix group of unit {}: expected it only on pipeline stage {}", s,
+                       unit_name(stages[s], unit), other);
+  };
   return all;
 }
 
 TEST(ValidateWork, ReportsEveryDefectOfASchedule) { expect_reports(mutations_of_schedules(), false); }
 
-/// A pipeline of 16 pipeline stages with 16 micro-batches. The last one omits a backward, so that validate_stages()
-/// ends after the checks of the cut.
-double seconds_of_cut(int uses) {
-  constexpr int kStages = 16;
-  Policy policy{.zero_stage = 3, .micro_batch_count = 16, .pipeline = kStages};
-  policy.pipeline_cut.assign(kStages, uses / kStages);
-  Stages stages = plan_pipeline(chain_with_activations(uses), policy, testing::hosts(1024, 8));
-  omit(stages, kStages - 1, Verb::kBackward);
-  double fastest = 1e9;
-  for (int repeat = 0; repeat < 5; ++repeat) {
-    const auto began = std::chrono::steady_clock::now();
-    EXPECT_EQ(validate_stages(stages).size(), 1U);
-    const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - began;
-    fastest = std::min(fastest, taken.count());
+/// Reads each operation and buffer once.
+int64_t traverse(const Stages& stages) {
+  int64_t sum = 0;
+  for (const Plan& stage : stages) {
+    for (const Operation& operation : stage.schedule.operations) sum += operation.operand + operation.micro_batch;
+    for (const PlannedBuffer& buffer : stage.schedule.buffers) sum += buffer.flat + buffer.offset_bytes;
   }
+  return sum;
+}
+
+template <typename Body>
+double fastest_seconds(const Body& body) {
+  double fastest = 1e9;
+  for (int repeat = 0; repeat < 9; ++repeat) fastest = std::min(fastest, test::cpu_seconds(body));
   return fastest;
 }
 
+struct Measured {
+  double seconds, traversal_seconds;
+  /// Does not depend on whether the plans fit in the caches of the CPU.
+  double per_traversal() const { return seconds / traversal_seconds; }
+};
+
+/// The CPU time of the checks of the cut and of the work, and of a traversal of the same plans. The last pipeline stage
+/// omits a backward, so that validate_stages() ends after these checks.
+Measured measure(int pipeline_stages, int uses, int micro_batches) {
+  Policy policy{.zero_stage = 3, .micro_batch_count = micro_batches, .pipeline = pipeline_stages};
+  policy.pipeline_cut.assign(static_cast<std::size_t>(pipeline_stages), uses / pipeline_stages);
+  Stages stages = plan_pipeline(chain_with_activations(uses), policy, testing::hosts(128, 8));
+  omit(stages, stages.size() - 1, Verb::kBackward);
+  std::size_t operations = 0;
+  for (const Plan& stage : stages) operations += stage.schedule.operations.size();
+  volatile int64_t sum = 0;
+  const Measured measured{fastest_seconds([&] { EXPECT_EQ(validate_stages(stages).size(), 1U); }),
+                          fastest_seconds([&] { sum = traverse(stages); })};
+  fmt::print("{} pipeline stages, {} uses, {} micro-batches, {} operations: {:.4f} s, {:.2f} traversals\n",
+             pipeline_stages, uses, micro_batches, operations, measured.seconds, measured.per_traversal());
+  return measured;
+}
+
+/// An algorithm that takes time n^1.4 would take 16^0.4 = 3 times as many traversals for 16 times as many uses.
 TEST(ValidateWork, TakesLinearTime) {
   constexpr int kUses = 10'240;
-  const double quarter = seconds_of_cut(kUses / 4), whole = seconds_of_cut(kUses);
-  fmt::print("{} uses in {:.4f} s, {} in {:.4f} s\n", kUses / 4, quarter, kUses, whole);
-  EXPECT_LT(whole, 10 * quarter);  // a quadratic algorithm would take 16 times as long
-  EXPECT_LT(whole, 0.5 * test::test_time_scale());
+  const Measured part = measure(16, kUses / 16, 16), whole = measure(16, kUses, 16);
+  EXPECT_LT(whole.per_traversal(), 2 * part.per_traversal());
+  EXPECT_LT(whole.seconds, 0.5 * test::test_time_scale());
+}
+
+/// The number of operations is nearly the same. The plan of each pipeline stage repeats the model, which is small here.
+/// An algorithm that reads all operations for each pipeline stage would take 16 times as long.
+TEST(ValidateWork, TakesTheSameTimeForMorePipelineStages) {
+  constexpr int kUses = 64, kMicroBatches = 256;
+  const Measured few = measure(4, kUses, kMicroBatches), many = measure(64, kUses, kMicroBatches);
+  EXPECT_LT(many.per_traversal(), 2.5 * few.per_traversal());
 }
 
 }  // namespace

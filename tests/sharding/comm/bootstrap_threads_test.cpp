@@ -1,4 +1,5 @@
-// Tests of the bootstrap of thread ranks: rounds, groups, aborts between rounds, and the agreement on GPUs.
+// Tests of the bootstrap of thread ranks: rounds, groups, aborts between rounds, shared memory, and the agreement on
+// GPUs.
 #include "sharding/comm/bootstrap_threads.h"
 
 #include <chrono>
@@ -12,6 +13,7 @@
 #include "sharding/comm/gather_from_threads.h"
 #include "sharding/gpu_ranks.h"
 #include "sharding/memory/node_memory.h"
+#include "tests/sharding/memory/uneven_parts.h"
 
 namespace aliquot {
 namespace {
@@ -153,6 +155,12 @@ class SlowAfterFirstRound final : public Bootstrap {
   Bootstrap& inner_;
   int round_count_ = 0;
 };
+
+TEST(HeapNodeMemory, PartsOfDifferentSizesFillTheMapping) {
+  const auto thrown =
+      run(7, 20, [](Bootstrap& world) { test::check_uneven_parts(make_heap_node_memory(world), world); });
+  for (const auto& what : thrown) EXPECT_EQ(what, "");
+}
 
 // After an abort, memory that another rank has yet to copy must not be freed. Sanitizer builds detect a violation.
 TEST(ThreadsBootstrap, AbortBetweenTwoRoundsFreesNoMemoryInUse) {

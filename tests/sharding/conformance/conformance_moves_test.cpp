@@ -175,8 +175,9 @@ void check_memory_of_the_world(World& world, Communicator& group, int64_t count,
   const int64_t needed_bytes = offset + part_bytes * world.rank_count();
   const int64_t own_bytes = needed_bytes + bytes_per_rank * world.rank();
   const int64_t held_bytes = world.device().ledger().held_bytes();
-  const SymmetricBuffer whole = world.communicator().allocate(needed_bytes + bytes_per_rank * world.rank_count(),
-                                                              own_bytes, Category::kSlots, "memory of the world");
+  const RankSizes sizes = bytes_per_rank == 0 ? RankSizes::kEqual : RankSizes::kMayDiffer;
+  const SymmetricBuffer whole =
+      world.communicator().allocate(own_bytes, sizes, Category::kSlots, "memory of the world");
   EXPECT_EQ(world.device().ledger().held_bytes() - held_bytes, own_bytes);
   std::vector<int> members;
   for (const std::string& rank : group.gather_objects(std::to_string(world.rank()))) members.push_back(std::stoi(rank));
@@ -202,6 +203,30 @@ TEST_P(EveryWorld, GroupsMoveDataInMemoryOfDifferentSizes) {
   run([&](World& world) {
     for_each_test_group(world,
                         [&](Communicator& group) { check_memory_of_the_world(world, group, group_count(), 4096); });
+  });
+}
+
+/// Every rank fills its complete part, and then reads the complete parts of all ranks that it can address. Each part is
+/// checked after all ranks have written, so parts that overlap would differ.
+TEST_P(EveryWorldOnce, PartsOfDifferentSizesDoNotOverlap) {
+  run([](World& world) {
+    auto& ranks = world.communicator();
+    const auto content_of = [](int rank) {
+      constexpr std::size_t kSizes[] = {4097, 0, 1, 20'000, 4096};
+      return std::vector<std::byte>(kSizes[rank % 5], static_cast<std::byte>(rank + 1));
+    };
+    const auto own = content_of(ranks.rank());
+    const auto own_bytes = static_cast<int64_t>(own.size());
+    const SymmetricBuffer parts = ranks.allocate(own_bytes, RankSizes::kMayDiffer, Category::kSlots, "parts");
+    EXPECT_EQ(parts.size_bytes(), own_bytes);
+    write(world, parts.local(), own);
+    ranks.gather_objects("written");
+    for (int r = 0; r < ranks.rank_count(); ++r) {
+      const std::vector<std::byte> expected = content_of(r);
+      if (parts.peer(r) == nullptr) continue;  // on another node
+      EXPECT_TRUE(read(world, parts.peer(r), static_cast<int64_t>(expected.size())) == expected) << "part " << r;
+    }
+    ranks.gather_objects("read");
   });
 }
 

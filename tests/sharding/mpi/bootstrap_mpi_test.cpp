@@ -11,8 +11,10 @@
 #include <gtest/gtest.h>
 #include <thread>
 
+#include "kernels/system/machine_memory.h"
 #include "sharding/comm/communicator.h"
 #include "sharding/mpi/node_memory_mpi.h"
+#include "tests/sharding/memory/uneven_parts.h"
 
 namespace aliquot {
 namespace {
@@ -110,6 +112,11 @@ TEST_P(EveryNodeMemory, IsZeroedAlignedAndShared) {
   }
 }
 
+TEST_P(EveryNodeMemory, PartsOfDifferentSizesFillTheMapping) {
+  MpiBootstrap bootstrap(MPI_COMM_WORLD, 60);
+  test::check_uneven_parts(GetParam()(bootstrap), bootstrap);
+}
+
 TEST_P(EveryNodeMemory, RanksMayFreeMappingsAtDifferentTimes) {
   MpiBootstrap bootstrap(MPI_COMM_WORLD, 60);
   const auto memory = GetParam()(bootstrap);
@@ -183,6 +190,11 @@ TEST(MemfdNodeMemory, WriteToTheReadOnlyMappingFaults) {
   sigaction(SIGSEGV, &before, nullptr);
   EXPECT_TRUE(did_fault);
   bootstrap.all_gather("done");
+}
+
+TEST(MemfdNodeMemory, OneRankMayNeedHalfOfTheAvailableMemory) {
+  MpiBootstrap bootstrap(MPI_COMM_WORLD, 60);
+  test::check_one_large_part(make_memfd_node_memory(bootstrap), bootstrap, available_memory_bytes());
 }
 
 TEST(MemfdNodeMemory, LeavesNoFileAndNoDescriptor) {

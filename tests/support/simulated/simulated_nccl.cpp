@@ -1,5 +1,7 @@
 // The simulated NCCL for thread ranks on simulated GPUs. As in NCCL, collectives wait in their streams for all ranks,
 // sums are computed in the order of a ring, and calls return ncclInProgress at first.
+#include "tests/support/simulated/simulated_nccl.h"
+
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -12,6 +14,8 @@
 #include <memory>
 #include <mutex>
 #include <nccl.h>
+#include <set>
+#include <utility>
 #include <vector>
 
 #include "tests/support/simulated/simulated_cuda.h"
@@ -48,6 +52,12 @@ struct CollectiveState {
   int arrived_count = 0, done_count = 0;
 };
 
+/// One symmetric window.
+struct WindowState {
+  int arrived_count = 0;
+  std::set<std::size_t> sizes;  // of the ranks that have arrived
+};
+
 struct World {
   explicit World(int count) : rank_count(count) {}
   const int rank_count;
@@ -60,7 +70,7 @@ struct World {
   // For each split, keyed by its number: the color and key of each rank, and the new world of each color.
   std::map<uint64_t, std::map<int, std::pair<int, int>>> split_requests;
   std::map<std::pair<uint64_t, int>, std::shared_ptr<World>> split_worlds;
-  std::map<uint64_t, int> window_ranks;  // for each window: the number of ranks that have registered it
+  std::map<uint64_t, WindowState> windows;
 };
 
 std::mutex worlds_mutex;
@@ -87,6 +97,9 @@ struct Grouped {
 };
 thread_local bool grouping = false;
 thread_local Grouped grouped;
+
+thread_local bool next_allocation_fails = false;
+thread_local aliquot::simulated::NcclRegistrations registrations;
 
 /// Enqueues work on the stream. The work runs while the world's mutex is locked.
 ncclResult_t enqueue(ncclComm_t comm, cudaStream_t stream, std::function<void(std::unique_lock<std::mutex>&)> work) {
@@ -145,6 +158,9 @@ ncclComm_t join(std::shared_ptr<World> world, int rank) {
 }
 
 }  // namespace
+
+void aliquot::simulated::fail_next_nccl_allocation() { next_allocation_fails = true; }
+aliquot::simulated::NcclRegistrations aliquot::simulated::nccl_registrations() { return registrations; }
 
 ncclResult_t ncclGetVersion(int* version) {
   *version = NCCL_VERSION_CODE;
@@ -212,32 +228,43 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
 }
 
 ncclResult_t ncclMemAlloc(void** data, std::size_t size_bytes) {
+  if (std::exchange(next_allocation_fails, false)) return ncclUnhandledCudaError;
   return cudaMalloc(data, (size_bytes + 4095) / 4096 * 4096) == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
 }
 ncclResult_t ncclMemFree(void* data) { return cudaFree(data) == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError; }
 /// Waits for all ranks of the communicator, as NCCL does. Fails if one does not register, for example because it waits
-/// for the ranks of another communicator.
-ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* data, std::size_t, ncclWindow_t* window, int) {
+/// for the ranks of another communicator. Also fails on all ranks if the sizes of the ranks differ.
+ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* data, std::size_t size_bytes, ncclWindow_t* window, int) {
   {
     World& world = *comm->world;
     std::unique_lock lock(world.mutex);
-    int& arrived = world.window_ranks[comm->window_count++];
-    ++arrived;
+    WindowState& state = world.windows[comm->window_count++];
+    ++state.arrived_count;
+    state.sizes.insert(size_bytes);
     world.changed.notify_all();
-    const auto complete = [&] { return arrived == world.rank_count; };
+    const auto complete = [&] { return state.arrived_count == world.rank_count; };
     if (!world.changed.wait_for(lock, std::chrono::seconds(30), complete)) return ncclInternalError;
+    if (state.sizes.size() > 1) return ncclInvalidArgument;
   }
   comm->polls_in_progress = 3;
   // NCCL windows are unavailable on some machines. To test this, worlds with an odd number of ranks have no windows.
   *window = comm->world->rank_count % 2 == 0 ? static_cast<ncclWindow_t>(data) : nullptr;
+  if (*window != nullptr) ++registrations.windows;
   return ncclInProgress;
 }
-ncclResult_t ncclCommWindowDeregister(ncclComm_t, ncclWindow_t) { return ncclSuccess; }
-ncclResult_t ncclCommRegister(ncclComm_t, void* data, std::size_t, void** handle) {
-  *handle = data;
+ncclResult_t ncclCommWindowDeregister(ncclComm_t, ncclWindow_t) {
+  --registrations.windows;
   return ncclSuccess;
 }
-ncclResult_t ncclCommDeregister(ncclComm_t, void*) { return ncclSuccess; }
+ncclResult_t ncclCommRegister(ncclComm_t, void* data, std::size_t, void** handle) {
+  *handle = data;
+  ++registrations.buffers;
+  return ncclSuccess;
+}
+ncclResult_t ncclCommDeregister(ncclComm_t, void*) {
+  --registrations.buffers;
+  return ncclSuccess;
+}
 
 ncclResult_t ncclAllGather(const void* from, void* to, std::size_t count, ncclDataType_t type, ncclComm_t comm,
                            cudaStream_t stream) {

@@ -1,0 +1,137 @@
+// Checks of the tables and numbers of a plan that the other checks use as indices.
+#include <algorithm>
+#include <fmt/format.h>
+#include <utility>
+
+#include "engine/proof/validate_parts.h"
+#include "kernels/system/error.h"
+
+namespace aliquot {
+namespace {
+
+using Defective = std::optional<std::string>;
+
+/// Returns the message of the UsageError that `check` throws.
+template <typename Check>
+Defective refusal(const Check& check) {
+  try {
+    check();
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return std::nullopt;
+}
+
+bool in_range(int64_t value, std::size_t count) { return value >= 0 && std::cmp_less(value, count); }
+
+Defective invalid_topology(const Topology& topology) {
+  const std::size_t ranks = topology.node_of_rank.size();
+  if (ranks == 0) return "a topology has no ranks";
+  if (topology.gpu_of_rank.size() != ranks)
+    return fmt::format("a topology of {} ranks has {} GPU numbers", ranks, topology.gpu_of_rank.size());
+  if (!topology.numa_of_rank.empty() && topology.numa_of_rank.size() != ranks)
+    return fmt::format("a topology of {} ranks has {} NUMA nodes", ranks, topology.numa_of_rank.size());
+  return std::nullopt;
+}
+
+Defective invalid_flats(const Plan& plan) {
+  const std::size_t units = plan.model.units.size();
+  std::vector<std::vector<int32_t>> flats_of_unit(units);
+  for (std::size_t f = 0; f < plan.flats.size(); ++f) {
+    const FlatSpec& flat = plan.flats[f];
+    if (!in_range(flat.unit, units))
+      return fmt::format("flat buffer {} is of unit {}: expected 0 to {}", f, flat.unit, units - 1);
+    if (flat.layout.rank_count() != plan.topology.rank_count())
+      return fmt::format("flat buffer {} is divided over {} ranks: expected {}", f, flat.layout.rank_count(),
+                         plan.topology.rank_count());
+    flats_of_unit[static_cast<std::size_t>(flat.unit)].push_back(static_cast<int32_t>(f));
+  }
+  if (flats_of_unit != plan.flats_of_unit)
+    return "flats_of_unit does not list the flat buffers of each unit, ascending";
+  return std::nullopt;
+}
+
+/// The pipeline stage `stage` runs one virtual stage. With tied ends, the last one runs virtual stage 0 too.
+Defective invalid_runs(const PipelineStage& stage, std::size_t uses) {
+  const bool runs_first = stage.tied_ends && stage.is_last();
+  const std::size_t expected = runs_first ? 2 : 1;
+  if (stage.runs.size() != expected)
+    return fmt::format("pipeline stage {} has {} virtual stages: expected {}", stage.index, stage.runs.size(),
+                       expected);
+  for (const VirtualStage& run : stage.runs) {
+    const bool first = runs_first && &run == &stage.runs.front();
+    const int32_t index = first ? 0 : stage.index + (stage.tied_ends ? 1 : 0);
+    if (run.index != index)
+      return fmt::format("pipeline stage {} is virtual stage {}: expected {}", stage.index, run.index, index);
+    if (run.first_use < 0 || run.end_use <= run.first_use || std::cmp_greater(run.end_use, uses))
+      return fmt::format("virtual stage {} has uses {} to {}: expected at least one of 0 to {}", run.index,
+                         run.first_use, int64_t{run.end_use} - 1, uses - 1);
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<std::string> invalid_tables(const Plan& plan) {
+  for (const Topology* topology : {&plan.topology, &plan.world, &plan.stage_topology}) {
+    if (Defective found = invalid_topology(*topology)) return found;
+  }
+  if (Defective found = refusal([&] { plan.model.check(); })) return found;
+  return invalid_flats(plan);
+}
+
+std::optional<std::string> invalid_stage(const Plan& plan) {
+  const PipelineStage& stage = plan.stage;
+  if (!in_range(stage.index, static_cast<std::size_t>(std::max(stage.count, 0))) || plan.policy.pipeline != stage.count)
+    return fmt::format("the plan is of pipeline stage {} in a pipeline of {}, but the policy has {} pipeline stages",
+                       stage.index, stage.count, plan.policy.pipeline);
+  if (plan.unit_is_here.size() != plan.model.units.size())
+    return fmt::format("unit_is_here has {} entries: expected {}", plan.unit_is_here.size(), plan.model.units.size());
+  if (plan.schedule.micro_batch_count != plan.policy.micro_batch_count)
+    return fmt::format("the schedule has {} micro-batches, but the policy has {}", plan.schedule.micro_batch_count,
+                       plan.policy.micro_batch_count);
+  const std::vector<int>& recompute = plan.policy.recompute_by_stage;
+  if (!recompute.empty() && std::cmp_not_equal(recompute.size(), stage.count))
+    return fmt::format("recompute_by_stage has {} numbers: expected {}", recompute.size(), stage.count);
+  return invalid_runs(stage, plan.model.uses.size());
+}
+
+std::optional<std::string> invalid_order(const Plan& plan) {
+  const Policy& policy = plan.policy;
+  if (policy.micro_batch_count < 1)
+    return fmt::format("the number of micro-batches is {}: expected 1 or more", policy.micro_batch_count);
+  if (policy.evaluation && policy.micro_batch_count > 1)
+    return fmt::format("an evaluation has {} micro-batches: expected 1", policy.micro_batch_count);
+  if (policy.evaluation || policy.pass_order.empty()) return std::nullopt;
+  for (std::size_t rank = 0; rank < policy.pass_order.size(); ++rank) {
+    const auto& actions = policy.pass_order[rank];
+    const auto is_supported = [](const PipelineAction& action) {
+      return action.pass == PassKind::kForward || action.pass == PassKind::kBackward;
+    };
+    const auto other = std::ranges::find_if_not(actions, is_supported);
+    if (other != actions.end())
+      return fmt::format("action {} of rank {} is neither a forward nor a whole backward pass", other - actions.begin(),
+                         rank);
+  }
+  // Without the passes of tied ends, which pass_order_of() adds.
+  return refusal([&] {
+    aliquot::check(policy.pass_order, {.ranks = policy.pipeline, .micro_batches = policy.micro_batch_count});
+  });
+}
+
+std::optional<std::string> invalid_matrix_groups(const Plan& plan) {
+  for (std::size_t group = 0; group < plan.matrix_groups.size(); ++group) {
+    for (const int32_t flat : plan.matrix_groups[group].flats) {
+      if (!in_range(flat, plan.flats.size())) return fmt::format("matrix group {} names flat buffer {}", group, flat);
+    }
+    for (const OwnedMatrix& matrix : plan.matrix_groups[group].matrices) {
+      const bool exists = in_range(matrix.flat, plan.flats.size()) &&
+                          in_range(matrix.tensor, plan.flats[matrix.flat].layout.tensors().size());
+      if (!exists)
+        return fmt::format("matrix group {} names tensor {} of flat buffer {}", group, matrix.tensor, matrix.flat);
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace aliquot
