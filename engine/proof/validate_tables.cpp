@@ -51,16 +51,20 @@ Defective invalid_flats(const Plan& plan) {
   return std::nullopt;
 }
 
-/// The pipeline stage `stage` runs one virtual stage. With tied ends, the last one runs virtual stage 0 too.
-Defective invalid_runs(const PipelineStage& stage, std::size_t uses) {
-  const bool runs_first = stage.tied_ends && stage.is_last();
-  const std::size_t expected = runs_first ? 2 : 1;
-  if (stage.runs.size() != expected)
+/// Virtual stages go round the pipeline stages, so `stage` runs each `count`-th one. With tied ends, their numbers begin
+/// with 1, and the last pipeline stage runs virtual stage 0 too.
+Defective invalid_runs(const PipelineStage& stage, int32_t virtual_stages, std::size_t uses) {
+  const int32_t tied = stage.tied_ends ? 1 : 0, runs_first = stage.is_last() ? tied : 0;
+  if (std::cmp_not_equal(stage.runs.size(), virtual_stages + runs_first))
     return fmt::format("pipeline stage {} has {} virtual stages: expected {}", stage.index, stage.runs.size(),
-                       expected);
-  for (const VirtualStage& run : stage.runs) {
-    const bool first = runs_first && &run == &stage.runs.front();
-    const int32_t index = first ? 0 : stage.index + (stage.tied_ends ? 1 : 0);
+                       virtual_stages + runs_first);
+  if (stage.run_count != stage.count * virtual_stages + tied)
+    return fmt::format("a pipeline of {} pipeline stages has {} virtual stages: expected {}", stage.count,
+                       stage.run_count, stage.count * virtual_stages + tied);
+  for (std::size_t i = 0; i < stage.runs.size(); ++i) {
+    const VirtualStage& run = stage.runs[i];
+    const int32_t round = static_cast<int32_t>(i) - runs_first;
+    const int32_t index = round < 0 ? 0 : round * stage.count + stage.index + tied;
     if (run.index != index)
       return fmt::format("pipeline stage {} is virtual stage {}: expected {}", stage.index, run.index, index);
     if (run.first_use < 0 || run.end_use <= run.first_use || std::cmp_greater(run.end_use, uses))
@@ -93,7 +97,10 @@ std::optional<std::string> invalid_stage(const Plan& plan) {
   const std::vector<int>& recompute = plan.policy.recompute_by_stage;
   if (!recompute.empty() && std::cmp_not_equal(recompute.size(), stage.count))
     return fmt::format("recompute_by_stage has {} numbers: expected {}", recompute.size(), stage.count);
-  return invalid_runs(stage, plan.model.uses.size());
+  if (plan.policy.virtual_stages < 1 || plan.policy.virtual_stages > std::ssize(plan.model.uses))
+    return fmt::format("the policy has {} virtual stages: expected 1 to {}", plan.policy.virtual_stages,
+                       plan.model.uses.size());
+  return invalid_runs(stage, plan.policy.virtual_stages, plan.model.uses.size());
 }
 
 std::optional<std::string> invalid_order(const Plan& plan) {
@@ -115,7 +122,9 @@ std::optional<std::string> invalid_order(const Plan& plan) {
   }
   // Without the passes of tied ends, which pass_order_of() adds.
   return refusal([&] {
-    aliquot::check(policy.pass_order, {.ranks = policy.pipeline, .micro_batches = policy.micro_batch_count});
+    aliquot::check(
+        policy.pass_order,
+        {.ranks = policy.pipeline, .micro_batches = policy.micro_batch_count, .virtual_stages = policy.virtual_stages});
   });
 }
 

@@ -46,6 +46,22 @@ std::map<std::string, Mutate> mutations_of_runs() {
     return fmt::format("in the plan of pipeline stage {}, the number of virtual stages is {}: expected {}", s,
                        runs.size(), runs.size() - 1);
   };
+  all["exchanged virtual stages"] = [](Stages& stages, std::size_t s) -> std::optional<std::string> {
+    auto& runs = stages[s].stage.runs;
+    if (stages[s].policy.virtual_stages < 2) return std::nullopt;
+    VirtualStage &last = runs.back(), &before = runs[runs.size() - 2];
+    std::swap(last.first_use, before.first_use);
+    std::swap(last.end_use, before.end_use);
+    return fmt::format("virtual stage {} on pipeline stage {} begins with {}: expected {}", before.index, s,
+                       use_name(stages[s], before.first_use), use_name(stages[s], last.first_use));
+  };
+  all["a wrong number of virtual stages"] = [](Stages& stages, std::size_t s) -> std::optional<std::string> {
+    const int32_t wrong = ++stages[s].stage.run_count;
+    return fmt::format(
+        "in the plan of pipeline stage {}, the number of virtual stages of the pipeline is {}: "
+        "expected {}",
+        s, wrong, wrong - 1);
+  };
   all["no run"] = [](Stages& stages, std::size_t s) -> std::optional<std::string> {
     stages[s].stage.runs.clear();
     return fmt::format("in the plan of pipeline stage {}, the number of virtual stages is 0", s);
