@@ -81,8 +81,9 @@ TEST(AccessCheck, ReportsOmittedAccesses) {
   check.declare_access(Role::kGathered, 0, AccessMode::kWrites);
   EXPECT_EQ(
       error_of([&] { check.end(); }),
-      fmt::format("operation {} (gather h.0): read of parameters buffer 0 is declared by Accesses, but was not made",
-                  gather));
+      fmt::format(
+          "operation {} (gather h.0): read of parameters buffer 0 is declared in Accesses, but did not take place",
+          gather));
   // An update declares both a read and a write of parameters. The test omits the read.
   const OperationId update = find(plan, Verb::kUpdate);
   Accesses accesses(plan);
