@@ -45,9 +45,9 @@ using PassOrder = std::vector<std::vector<PipelineAction>>;
 /// Returns the order of the schedule. Each rank runs the backward passes of a virtual stage in ascending order of
 /// micro-batches. Only kInterleaved uses several virtual stages per rank.
 ///
-/// kInterleaved runs rounds of `ranks` micro-batches. In each round, a rank runs the forward passes of its first virtual
-/// stage, then those of the next one; backward passes in reverse order of virtual stages. The last round may be shorter.
-/// It then runs the passes in the order of a full round, without the missing ones.
+/// kInterleaved runs rounds of `ranks` micro-batches. In each round, a rank runs the forward passes of its first
+/// virtual stage, then those of the next one; backward passes in reverse order of virtual stages. The last round may be
+/// shorter. It then runs the passes in the order of a full round, without the missing ones.
 PassOrder pass_order(PipelineSchedule schedule, int ranks, int micro_batches, int virtual_stages = 1);
 
 /// Adds the passes of a virtual stage 0 on the last rank (PipelineShape::tied_ends) to an order without them, and

@@ -121,8 +121,9 @@ struct VirtualStage {
   int32_t last_use() const { return end_use - 1; }
 };
 
-/// One of `count` pipeline stages. Each runs the same number of virtual stages. With `tied_ends`, the model's first uses
-/// share a unit with its last ones, so the last pipeline stage also runs virtual stage 0 (see PipelineShape::tied_ends).
+/// One of `count` pipeline stages. Each runs the same number of virtual stages. With `tied_ends`, the model's first
+/// uses share a unit with its last ones, so the last pipeline stage also runs virtual stage 0 (see
+/// PipelineShape::tied_ends).
 struct PipelineStage {
   int32_t index = 0, count = 1;
   int32_t run_count = 1;  // number of virtual stages of the whole pipeline

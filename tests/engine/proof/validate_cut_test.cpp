@@ -36,6 +36,11 @@ std::map<std::string, Mutate> mutations_of_runs() {
     return fmt::format("virtual stage 1 on pipeline stage 0 begins with {}: expected {}",
                        use_name(stages[s], run.end_use - 1), use_name(stages[s], run.end_use));
   };
+  return all;
+}
+
+std::map<std::string, Mutate> mutations_of_numbers_of_runs() {
+  std::map<std::string, Mutate> all;
   all["another virtual stage"] = [](Stages& stages, std::size_t s) -> std::optional<std::string> {
     const int32_t wrong = ++stages[s].stage.runs.back().index;
     return fmt::format("in the plan of pipeline stage {}, the virtual stage is {}: expected {}", s, wrong, wrong - 1);
@@ -177,6 +182,7 @@ std::map<std::string, Mutate> mutations_of_models() {
 }
 
 TEST(ValidateCut, ReportsEveryDefectOfARun) { expect_reports(mutations_of_runs(), true); }
+TEST(ValidateCut, ReportsEveryWrongNumberOfRuns) { expect_reports(mutations_of_numbers_of_runs(), true); }
 TEST(ValidateCut, ReportsEveryDefectOfAPipelineStage) { expect_reports(mutations_of_stages(), true); }
 TEST(ValidateCut, ReportsEveryDefectOfAUnit) { expect_reports(mutations_of_units(), true); }
 TEST(ValidateCut, ReportsEveryDifferenceOfAModel) { expect_reports(mutations_of_models(), true); }
