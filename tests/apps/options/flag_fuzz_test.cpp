@@ -128,7 +128,7 @@ Words draw_pipeline(Draw& draw, const Case& drawn) {
   if (!pipelined) return {};
   const int most = std::clamp(8 / drawn.ranks, 2, 4), stages = 2 + draw.below(most - 1);
   Words words{"--pipeline", std::to_string(stages)};
-  if (draw.chance(50)) add(words, {"--pipeline-schedule", draw.one_of({"gpipe", "1f1b"})});
+  if (draw.chance(50)) add(words, {"--pipeline-schedule", draw.one_of({"gpipe", "1f1b", "interleaved"})});
   if (draw.chance(40)) add(words, {"--pipeline-cut", draw_cut(draw, drawn.uses, stages)});
   return words;
 }

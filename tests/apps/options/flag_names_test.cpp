@@ -39,6 +39,7 @@ TEST(FlagNames, EveryFlagIsAnOptionOfTrain) {
                             "gather_for",
                             "pipeline",
                             "pipeline_schedule",
+                            "virtual_stages",
                             "pipeline_cut",
                             "recompute",
                             "gather",

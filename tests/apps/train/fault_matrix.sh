@@ -165,6 +165,8 @@ piped() {
     run_case "$world" 0 receive-gradient "$kind" 3 --pipeline 2 --tied off --accumulate 2
     run_case "$world" "$second" send "$kind" 3 --pipeline 2 --tied on --accumulate 2
     run_case "$world" 0 send-gradient "$kind" 3 --pipeline 2 --tied on --accumulate 2
+    run_case "$world" "$second" send "$kind" 3 --pipeline 2 --pipeline-schedule interleaved --accumulate 2
+    run_case "$world" 0 send-gradient "$kind" 3 --pipeline 2 --pipeline-schedule interleaved --accumulate 2
   done
 }
 

@@ -19,8 +19,9 @@ TEST(PipelineCommand, PipelinesGiveTheDigestOfOneStageOnThreads) {
       const RunResults alone = train(2, common);
       EXPECT_EQ(alone.losses.size(), 3u);
       EXPECT_EQ(alone.eval_losses.size(), 1u);
-      for (const std::string pipeline : {"--pipeline 2", "--pipeline 2 --pipeline-schedule gpipe",
-                                         "--pipeline 3 --pipeline-cut 2,2,2", "--pipeline 4 --recompute block"}) {
+      for (const std::string pipeline :
+           {"--pipeline 2", "--pipeline 2 --pipeline-schedule gpipe", "--pipeline 2 --pipeline-schedule interleaved",
+            "--pipeline 3 --pipeline-cut 2,2,2", "--pipeline 4 --recompute block"}) {
         const int stages = pipeline[11] - '0';
         const std::string options =
             common + (model == "gpt2-nano" && stages == 3 ? " --pipeline 3 --pipeline-cut 2,3,2" : " " + pipeline);
@@ -37,7 +38,8 @@ TEST(PipelineCommand, PipelinesGiveTheDigestOfOneStageUnderMpirun) {
   for (const std::string common :
        {"--model llama-nano --zero-stage 2 --tied off", "--model gpt2-nano --zero-stage 3"}) {
     const RunResults alone = train(1, common);
-    for (const std::string pipeline : {"--pipeline 2", "--pipeline 4 --pipeline-schedule gpipe"}) {
+    for (const std::string pipeline :
+         {"--pipeline 2", "--pipeline 4 --pipeline-schedule gpipe", "--pipeline 2 --pipeline-schedule interleaved"}) {
       const int stages = pipeline[11] - '0';
       const std::string options = common + " " + pipeline;
       const RunResults run = train(stages, options, {.launched = true});
@@ -55,7 +57,8 @@ TEST(PipelineCommand, TiedEmbeddingsGiveTheSameDigestOnAllPipelines) {
   const std::string full = common + "--accumulate-into full";
   const std::string piped = train(4, full + " --pipeline 2").digest;
   EXPECT_NE(piped, train(2, full).digest);
-  for (const std::string pipeline : {" --pipeline 2", " --pipeline 3", " --pipeline 3 --pipeline-schedule gpipe"}) {
+  for (const std::string pipeline : {" --pipeline 2", " --pipeline 3", " --pipeline 3 --pipeline-schedule gpipe",
+                                     " --pipeline 2 --pipeline-schedule interleaved"}) {
     const int ranks = 2 * (pipeline[12] - '0');
     EXPECT_EQ(train(ranks, common + "--accumulate-into auto --reproducible" + pipeline).digest, alone) << pipeline;
     EXPECT_EQ(train(ranks, full + pipeline).digest, piped) << pipeline;
@@ -105,6 +108,24 @@ TEST(PipelineCommand, PlanWritesAnOrderThatTrainReads) {
   const test::CommandResult refused = test::run_aliquot(words_of(train + model + " --pipeline-order-from " + file));
   EXPECT_EQ(refused.code, 1);
   EXPECT_NE(refused.err.find("pass order of rank 1: 1B3 precedes 1F3"), std::string::npos) << refused.err;
+}
+
+/// The order file names virtual stages. Their number is an option of its own.
+TEST(PipelineCommand, PlanWritesAnInterleavedOrderThatTrainReads) {
+  const test::TemporaryDirectory directory;
+  const std::string file = directory.path() / "order";
+  const std::string model = " --model llama-nano --tied off --layers 3 --width 16 --heads 2 --context 16";
+  const std::string planned =
+      "plan --ranks 2 --pipeline 2 --accumulate 2 --pipeline-schedule interleaved --pipeline-order " + file + model;
+  ASSERT_EQ(test::run_aliquot(words_of(planned)).code, 0);
+  EXPECT_EQ(test::read_file(file), "0F0,0F1,2F0,2F1,2B0,2B1,0B0,0B1\n1F0,1F1,3F0,3B0,3F1,3B1,1B0,1B1\n");
+  const std::string train = "train --steps 2 --quiet --threads 1 --micro-batch 1 --accumulate 2 --ranks 2 --pipeline 2";
+  const std::string plain = test::run_aliquot(words_of(train + model)).out;
+  const std::string from_file = train + model + " --pipeline-order-from " + file;
+  EXPECT_EQ(test::run_aliquot(words_of(from_file + " --virtual-stages 2")).out, plain);
+  const test::CommandResult refused = test::run_aliquot(words_of(from_file));
+  EXPECT_EQ(refused.code, 1);
+  EXPECT_NE(refused.err.find("2F0 names virtual stage 2: expected 0 to 1"), std::string::npos) << refused.err;
 }
 
 /// Background saves need memory for a snapshot. Its size depends on the number of ranks in a shard group.

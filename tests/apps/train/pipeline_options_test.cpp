@@ -12,7 +12,9 @@ struct Piped {
   int stages;
   std::string options;
 };
-const std::vector<Piped> kPipelines = {{2, " --pipeline 2 --pipeline-schedule gpipe"}, {4, " --pipeline 4"}};
+const std::vector<Piped> kPipelines = {{2, " --pipeline 2 --pipeline-schedule gpipe"},
+                                       {4, " --pipeline 4"},
+                                       {2, " --pipeline 2 --pipeline-schedule interleaved"}};
 
 void expect_same_with_pipelines(const std::string& options, const Start& start = {}) {
   const RunResults alone = train(2, options, start);
