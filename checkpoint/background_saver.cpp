@@ -15,8 +15,8 @@ BackgroundSaver::BackgroundSaver(Communicator& communicator, int64_t capacity_by
       background_communicator_(communicator.split(0, communicator.rank())),
       snapshot_(capacity_bytes, ledger),
       staging_(ledger) {
-  // Touches the pages now, as Snapshot does. The memory that the ledger counts is then resident, and saves cause no
-  // page faults.
+  // Writes to every page of the staging memory, as Snapshot does to its own. All memory that the ledger counts is then
+  // resident, and no save is delayed by page faults in it.
   for (int64_t i = 0; i < StagingRing::kChunks; ++i) std::ranges::fill(staging_.chunk(i), std::byte{0});
 }
 

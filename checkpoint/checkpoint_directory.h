@@ -26,7 +26,9 @@ std::vector<FoundCheckpoint> list_checkpoints(const std::filesystem::path& direc
 
 struct NewestValidResult {
   std::optional<FoundCheckpoint> found;
-  std::vector<std::string> refused;  // one message for each newer checkpoint that cannot be used
+  /// One message for each checkpoint that is newer than `found` and cannot be used. If none is found, one message for
+  /// each checkpoint.
+  std::vector<std::string> refused;
 };
 
 /// Finds the newest checkpoint whose every byte passes verification. Not collective: ranks call load_newest() instead.
@@ -46,7 +48,9 @@ std::vector<std::string> prune_checkpoints(const std::filesystem::path& director
 
 struct PruneReport {
   std::vector<FoundCheckpoint> removed;
-  std::vector<std::string> bad;       // one message for each newer checkpoint that cannot be used; it is not removed
+  /// One message for each invalid checkpoint that was found before `keep_count` valid ones, from the newest backward.
+  /// These checkpoints are not removed.
+  std::vector<std::string> bad;
   std::vector<std::string> failures;  // one message for each checkpoint that could not be removed
 };
 

@@ -44,7 +44,8 @@ struct LoadReport {
   std::vector<std::string> missing;    // tensors that the checkpoint lacks, set to zero
   std::vector<std::string> extra;      // tensors that only the checkpoint has, ignored
   std::vector<std::string> converted;  // tensors of another dtype: "NAME (checkpoint: bfloat16, state: float32)"
-  std::vector<std::string> refused;    // load_newest(): one message for each newer checkpoint that cannot be used
+  /// From load_newest(): one message for each checkpoint that is newer than `path` and cannot be used.
+  std::vector<std::string> refused;
   int64_t file_bytes = 0;
   double seconds = 0;
 };

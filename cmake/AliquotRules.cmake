@@ -1,7 +1,8 @@
 # aliquot_rule_sources(SOURCES...): marks sources of the calling folder that define optimizer rules (<aliquot/rule.h>).
-# Compilers vectorize their loops only if square roots need not set errno and operations need not set floating-point
-# exception flags. Otherwise the loops are several times slower. Neither option changes a value. Without fused
-# multiply-add, all processors compute the same bits.
+# With -fno-math-errno, square roots need not set errno. With -fno-trapping-math, operations need not set floating-point
+# exception flags. Compilers vectorize the loops of rules only with both flags; otherwise the loops are several times
+# slower. Neither flag changes a result. -ffp-contract=off and --fmad=false prevent fused multiply-add, so that all
+# processors compute the same bits.
 function(aliquot_rule_sources)
   set_property(SOURCE ${ARGN} APPEND PROPERTY COMPILE_OPTIONS -O3
     "$<$<NOT:$<COMPILE_LANGUAGE:CUDA>>:-fno-math-errno;-fno-trapping-math;-ffp-contract=off>"

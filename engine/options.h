@@ -70,8 +70,8 @@ struct StepReport {
   bool skipped = false;          // no update: a gradient was not finite, or a rank abandoned the step
   std::string first_not_finite;  // first parameter in name order whose gradient was not finite; empty: none
   int abandoned_by = -1;         // lowest rank that abandoned the step; -1: none
-  /// Whether this rank's gradients were not finite even before the reduction. Checked only on hosts, and only in the
-  /// step after a step with a gradient that was not finite.
+  /// Whether a gradient that this rank computed was not finite, before gradients were summed over ranks. Checked only
+  /// on hosts, and only in the step after a step with a gradient that was not finite.
   bool own_not_finite = false;
 };
 

@@ -138,7 +138,8 @@ void Session::recompute(std::span<const UnitId> units) {
   finish_pending();
 }
 
-/// Checks the first unit of a pass before the evaluation gathers anything.
+/// Prepares the next use of an evaluation. At the start of a pass, checks that `units` are the units of this pipeline
+/// stage's first use, before the evaluator gathers any parameters.
 void Session::begin_evaluation(std::span<const UnitId> units) {
   const bool begins = !evaluates() || evaluator_.at_start_of_step();
   const auto& first = plan_->model.uses[plan_->stage.first_use()];

@@ -58,8 +58,8 @@ enum class MuonRate : uint8_t { kOriginal, kAsAdamW };
 
 /// Muon (Jordan et al. 2024). Like torch.optim.Muon, it moves a matrix along its orthogonalized momentum
 /// (optim/muon/muon.h). `rest` updates the tensors that are not matrices and those whose declaration excludes them from
-/// Muon, such as embeddings and the last layer. A schedule computes the learning rate of `rest`. The learning rate of
-/// matrices is that value times lr / rest.lr.
+/// Muon, such as embeddings and the last layer. A learning-rate schedule sets the rate at which `rest` updates tensors
+/// in a step. In the same step, the learning rate of matrices is this rate times lr / rest.lr.
 struct Muon {
   float lr = 0.02f, momentum = 0.95f, weight_decay = 0.1f;
   bool nesterov = true;

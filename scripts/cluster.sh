@@ -32,7 +32,8 @@ count() {
   echo "$2"
 }
 
-# check_fault FAULT: fails if FAULT is invalid. Called before the start, because COMMAND may end before the fault.
+# check_fault FAULT: fails if FAULT, a value of --fault, is malformed or names a node that does not exist. Called before
+# COMMAND starts, because COMMAND may end before the fault is due, and the invalid value would then go unnoticed.
 check_fault() {
   if [[ ! $1 =~ ^(cut|slow|mend|gone):([0-9]+)@([0-9.]+s|/.+/)$ ]]; then
     fail 1 "invalid value '$1' for --fault: expected cut, slow, mend or gone, as in cut:1@3s or gone:1@/step 5/"

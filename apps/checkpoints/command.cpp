@@ -29,36 +29,36 @@ void export_flags(OptionTable& table, CheckpointOptions& options) {
 }
 
 std::string help() {
-  std::string text = "aliquot checkpoint VERB ...\n\n";
-  for (const CheckpointSubcommand& verb : checkpoint_subcommands()) {
-    text += fmt::format("  {:<36}{}\n", verb.name + " " + verb.usage, verb.summary);
+  std::string text = "aliquot checkpoint SUBCOMMAND ...\n\n";
+  for (const CheckpointSubcommand& subcommand : checkpoint_subcommands()) {
+    text += fmt::format("  {:<36}{}\n", subcommand.name + " " + subcommand.usage, subcommand.summary);
   }
   text +=
       "\nPATH is a checkpoint (DIR/step-00000100) or a directory of checkpoints. In a directory, the newest is used.\n"
       "Exit codes: 0 success; 1 wrong usage, or diff found a difference; 5 a checkpoint is missing or invalid.\n";
-  for (const CheckpointSubcommand& verb : checkpoint_subcommands()) {
+  for (const CheckpointSubcommand& subcommand : checkpoint_subcommands()) {
     CheckpointOptions options;
     OptionTable table;
-    verb.declare(table, options);
-    if (!table.entries().empty()) text += fmt::format("\n{}\n{}", verb.name, option_help(table));
+    subcommand.declare(table, options);
+    if (!table.entries().empty()) text += fmt::format("\n{}\n{}", subcommand.name, option_help(table));
   }
   return text;
 }
 
 const CheckpointSubcommand& find_subcommand(const std::string& given) {
   std::vector<std::string> names;
-  for (const CheckpointSubcommand& verb : checkpoint_subcommands()) {
-    if (verb.name == given) return verb;
-    names.push_back(verb.name);
+  for (const CheckpointSubcommand& subcommand : checkpoint_subcommands()) {
+    if (subcommand.name == given) return subcommand;
+    names.push_back(subcommand.name);
   }
-  throw UsageError("unknown verb '" + given + "' of aliquot checkpoint." + did_you_mean(given, names, "") +
-                   " aliquot checkpoint --help lists all verbs.");
+  throw UsageError("unknown subcommand '" + given + "' of aliquot checkpoint." + did_you_mean(given, names, "") +
+                   " aliquot checkpoint --help lists all subcommands.");
 }
 
 }  // namespace
 
 const std::vector<CheckpointSubcommand>& checkpoint_subcommands() {
-  static const std::vector<CheckpointSubcommand> verbs{
+  static const std::vector<CheckpointSubcommand> subcommands{
       {"list", "DIR", "list the checkpoints of a directory, oldest first", 1, no_flags, list_command},
       {"show", "PATH", "print step, writer, scalars, tensors and the digest of the weights", 1, no_flags, show_command},
       {"verify", "PATH", "check every byte against the manifest; in a directory, verify all checkpoints", 1, no_flags,
@@ -70,7 +70,7 @@ const std::vector<CheckpointSubcommand>& checkpoint_subcommands() {
        import_flags, import_command},
       {"prune", "DIR --keep K", "remove all checkpoints older than the newest K valid ones", 1, prune_flags,
        prune_command}};
-  return verbs;
+  return subcommands;
 }
 
 int run_checkpoint(const Arguments& arguments) {
@@ -78,19 +78,19 @@ int run_checkpoint(const Arguments& arguments) {
     write_stream(arguments.empty() ? stderr : stdout, help());
     return static_cast<int>(arguments.empty() ? ExitCode::kUsage : ExitCode::kDone);
   }
-  const CheckpointSubcommand& verb = find_subcommand(arguments[0]);
+  const CheckpointSubcommand& subcommand = find_subcommand(arguments[0]);
   CheckpointOptions options;
   OptionTable table;
-  verb.declare(table, options);
+  subcommand.declare(table, options);
   Arguments words(arguments.begin() + 1, arguments.end());
   options.paths = extract_positional(words, table);
   parse_arguments(table, words);
-  if (options.paths.size() != verb.path_count) {
-    throw UsageError(fmt::format("checkpoint {} needs {}, got {}. Usage: aliquot checkpoint {} {}.", verb.name,
-                                 verb.path_count == 1 ? "one path" : "two paths", options.paths.size(), verb.name,
-                                 verb.usage));
+  if (options.paths.size() != subcommand.path_count) {
+    throw UsageError(fmt::format("checkpoint {} needs {}, got {}. Usage: aliquot checkpoint {} {}.", subcommand.name,
+                                 subcommand.path_count == 1 ? "one path" : "two paths", options.paths.size(),
+                                 subcommand.name, subcommand.usage));
   }
-  return verb.run(options);
+  return subcommand.run(options);
 }
 
 }  // namespace aliquot

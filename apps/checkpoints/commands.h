@@ -1,6 +1,6 @@
 #pragma once
-// The verbs of `aliquot checkpoint`. Each runs in one process with a fixed amount of memory, prints its result and
-// returns the exit code of the command. Throws CheckpointError if a checkpoint is missing or invalid.
+// The subcommands of `aliquot checkpoint`. Each runs in one process with a fixed amount of memory, prints its result
+// and returns the exit code of the command. Throws CheckpointError if a checkpoint is missing or invalid.
 
 #include <cstdint>
 #include <filesystem>
@@ -24,7 +24,7 @@ struct CheckpointOptions {
 struct CheckpointSubcommand {
   std::string name, usage, summary;                   // `usage` follows the name in --help
   size_t path_count;                                  // the number of positional arguments
-  void (*declare)(OptionTable&, CheckpointOptions&);  // adds the verb's flags
+  void (*declare)(OptionTable&, CheckpointOptions&);  // adds the subcommand's flags
   int (*run)(const CheckpointOptions&);
 };
 

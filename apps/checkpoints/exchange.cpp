@@ -1,4 +1,4 @@
-// The verbs export and import: exchange weights with other programs.
+// The subcommands export and import of `aliquot checkpoint`, which exchange weights with other programs.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -54,9 +54,9 @@ std::map<std::string, Scalar> scalars_of_config(const std::filesystem::path& pat
   return shape_scalars(shape);
 }
 
-void require_out(const CheckpointOptions& options, const char* verb) {
+void require_out(const CheckpointOptions& options, const char* subcommand) {
   if (options.out.empty())
-    throw UsageError(fmt::format("checkpoint {} needs --out DIR, the directory to write to.", verb));
+    throw UsageError(fmt::format("checkpoint {} needs --out DIR, the directory to write to.", subcommand));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The verbs list, show, verify, diff and prune.
+// The subcommands list, show, verify, diff and prune of `aliquot checkpoint`.
 #include <fmt/format.h>
 #include <unistd.h>
 

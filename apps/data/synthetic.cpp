@@ -50,7 +50,7 @@ void append_noun_phrase(std::string& text, RandomChoices& choices) {
   text += choices.of(kNouns);
 }
 
-// Returns a line of sentences. The end of the line cuts off the last sentence.
+// Returns a line of kLineTokens characters: sentences, the last of which is truncated, and a newline.
 std::string generate_line(int64_t line) {
   RandomChoices choices(line);
   std::string text;

@@ -40,10 +40,11 @@ MachineRates measure_machine(DeviceChoice device);
 
 /// Problem sizes of the measurements, large enough that the start-up time of an operation is negligible.
 struct MeasuredSizes {
-  int64_t elements;              // elements per array, many more than caches hold
-  int64_t rows, columns, depth;  // dimensions of the matrix product; each matrix must fit in one array
-  int repeats;                   // operations between two readings of the clock
-  int rounds;                    // number of measurements; the fastest one counts
+  int64_t elements;  // fp32 elements per array, many more than caches hold
+  /// Dimensions of the matrix product. Each of its three matrices must fit in an array of 4 * `elements` bytes.
+  int64_t rows, columns, depth;
+  int repeats;  // operations between two readings of the clock
+  int rounds;   // number of measurements; the fastest one counts
 
   static MeasuredSizes of(DeviceKind device);
 };

@@ -13,12 +13,14 @@ namespace aliquot {
 /// Options of a run that determine a model's memory and computation, in addition to its shape.
 struct ModelOptions {
   int64_t batch = 1;
-  int64_t sequence = 0;                               // 0 means the shape's context
-  GradientMode gradients = GradientMode::kAssign;     // mode of all units except a tied token embedding
-  GradientMode table_gradients = GradientMode::kAdd;  // mode of a tied token embedding
-  bool keep_logits = true;                            // false: backward recomputes the logits tile by tile
-  DType compute = DType::kFloat32;                    // type of parameters and matrix products: fp32, bf16 or fp16
-  DType gradient_type = DType::kFloat32;              // type of parameter gradients: fp32 or bf16
+  int64_t sequence = 0;  // 0 means the shape's context
+  /// Whether backward assigns gradients or adds to them, for all units except a token embedding tied to the head.
+  GradientMode gradients = GradientMode::kAssign;
+  /// Whether the first backward that writes the gradient of a token embedding tied to the head assigns or adds to it.
+  GradientMode table_gradients = GradientMode::kAdd;
+  bool keep_logits = true;                // false: backward recomputes the logits tile by tile
+  DType compute = DType::kFloat32;        // type of parameters and matrix products: fp32, bf16 or fp16
+  DType gradient_type = DType::kFloat32;  // type of parameter gradients: fp32 or bf16
 };
 
 /// The base class of Gpt2 and Llama. Other code uses Model. The residual stream and its gradient, the statistics, the

@@ -26,7 +26,8 @@ struct GroupPlacement {
   }
 };
 
-/// The placements of all groups that have ranks on the first node.
+/// For each group with ranks on the first node, how its ranks are distributed over nodes. The cost model predicts only
+/// the traffic of the first node, so it needs no other groups.
 struct InterNodeGroups {
   InterNodeGroups(const Topology& world, int replica_count);
 

@@ -153,8 +153,8 @@ void Accesses::gather(int32_t flat) {
   add({.role = Role::kGathered, .flat = flat, .writes = true, .readers = shard_group_if(several_nodes_)});
 }
 
-/// Ranks with this rank's index on other nodes read its part. This rank also writes a copy of their parts, which the
-/// ranks of this node read later.
+/// On each other node, the rank with the same index within its node reads this rank's quantized shard. This rank copies
+/// the shards of these ranks into its own buffer, from which the ranks of its node read them later.
 void Accesses::gather_quantized_shards(int32_t flat) {
   add({.role = Role::kParameters, .flat = flat});
   add({.role = Role::kQuantizedShards, .flat = flat, .writes = true});

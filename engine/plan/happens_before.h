@@ -38,11 +38,13 @@ class HappensBefore {
   /// the same as at_start().
   const Clock& at_all_arrived(Moment moment) const { return all_arrived_[moment]; }
 
-  /// Whether `earlier` has ended on this rank, according to `clock`. True for kNever.
+  /// Whether `earlier` has ended on this rank, according to `clock`. True if `earlier` is kNever, which stands for no
+  /// operation.
   bool ended_here(Moment earlier, const Clock& clock) const {
     return earlier < 0 || earlier <= clock.here[lane(earlier)];
   }
-  /// Whether `earlier` has ended on all other ranks of `group`, according to `clock`. True for kNever.
+  /// Whether `earlier` has ended on all other ranks of `group`, according to `clock`. True if `earlier` is kNever,
+  /// which stands for no operation.
   bool ended_elsewhere(GroupId group, Moment earlier, const Clock& clock) const {
     return earlier < 0 || earlier <= clock.elsewhere[peer_index(group)][lane(earlier)];
   }

@@ -63,8 +63,8 @@ std::string name(const PipelineAction& action);
 /// Formats the order as PyTorch's pipelining does: one line per rank, actions separated by commas.
 std::string text(const PassOrder& order);
 
-/// Parses the output of text(). Blanks and empty actions, which stand for idle time, are ignored. Throws UsageError
-/// with line and text of the first action that is malformed.
+/// Parses the output of text(). Blanks and empty actions, which stand for idle time, are ignored. Throws UsageError if
+/// an action is malformed. The message has the line number and the text of the first such action.
 PassOrder parse_pass_order(std::string_view text);
 
 /// Checks that each virtual stage runs each micro-batch once forward and once backward, on its rank, with ascending

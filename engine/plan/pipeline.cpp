@@ -27,14 +27,13 @@ void refuse_cut(const ModelSpec& model, const Policy& policy) {
     throw UsageError(fmt::format("Policy::virtual_stages is {}: expected 1 or more", policy.virtual_stages));
   if (policy.virtual_stages > 1 && policy.pipeline == 1)
     throw UsageError(
-        fmt::format("EngineOptions::virtual_stages is {}, but EngineOptions::pipeline is 1: expected "
-                    "several pipeline stages, or 1 virtual stage",
+        fmt::format("EngineOptions::virtual_stages is {}: expected 1, because EngineOptions::pipeline is 1",
                     policy.virtual_stages));
   if (policy.virtual_stages > 1 && policy.pipeline_schedule != PipelineSchedule::kInterleaved &&
       policy.pass_order.empty())
     throw UsageError(
-        fmt::format("EngineOptions::virtual_stages is {}: expected 1, the interleaved pipeline schedule, "
-                    "or a pass order with these virtual stages",
+        fmt::format("EngineOptions::virtual_stages is {}: expected 1, because EngineOptions::pipeline_schedule is not "
+                    "kInterleaved and EngineOptions::pass_order is empty",
                     policy.virtual_stages));
   if (policy.pipeline == 1 && cut.empty()) return;
   for (const int count : cut) {

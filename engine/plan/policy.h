@@ -77,7 +77,7 @@ struct Policy {
   PassOrder pass_order = {};           // replaces the order of `pipeline_schedule` if not empty
   AccumulateInto accumulate_into = AccumulateInto::kAuto;  // auto: see accumulates_into_shard()
   int prefetch = 1;                                        // units are gathered this many uses before they are needed
-  int keep_gathered = 0;               // number of last uses of forward whose units stay gathered for backward
+  int keep_gathered = 0;               // number of uses at the end of forward whose units stay gathered for backward
   int gather_for = kGatherForAuto;     // number of micro-batches whose forward and backward passes use one gather
   int recompute = kRecomputeAsNeeded;  // number of first recomputable uses of each pipeline stage that are recomputed
   std::vector<int> recompute_by_stage = {};  // by pipeline stage, in place of `recompute`; empty: the same number

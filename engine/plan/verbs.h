@@ -29,7 +29,7 @@ enum class Verb : uint8_t {
   kAllGatherParameters,    // all-gather updated parameters (ZeRO stages 1 and 2)
   kCopyIn,                 // copy offloaded data of a unit into the slots that begin with this operation
   kCopyOut,                // copy the slots that end with this operation back to the offload store
-  kGatherQuantizedShards,  // quantize the shard, and receive those of the ranks with the same index on other nodes
+  kGatherQuantizedShards,  // quantize the shard, and receive the shards of the ranks with the same index on other nodes
   kSendActivations,        // send the output of the stage's last use to the next pipeline stage
   kReceiveActivations,     // receive the input of the stage's first use
   kSendGradients,          // send the gradient of the input of the stage's first use to the previous pipeline stage
@@ -95,7 +95,7 @@ static_assert(
     "a row of kVerbTable is not at the index of its verb");
 
 constexpr std::string_view name(Verb verb) { return info(verb).name; }
-/// Whether the operand of such operations is a matrix group.
+/// Whether operations with this verb have a matrix group as operand.
 constexpr bool belongs_to_matrix_group(Verb verb) { return info(verb).operand == Operand::kMatrixGroup; }
 constexpr bool is_model_code(Verb verb) { return info(verb).actor == Actor::kModel; }
 constexpr bool is_send(Verb verb) { return verb == Verb::kSendActivations || verb == Verb::kSendGradients; }

@@ -116,7 +116,9 @@ std::string StageDefects::describe(const StageOperation& at) const {
 
 void check_well_formed(const Plan& plan, Defects& defects) {
   if (plan.schedule.micro_batches_in_flight < 1) {
-    defects.add(DefectKind::kMalformed, {}, "the step has no micro-batch in flight");
+    defects.add(DefectKind::kMalformed, {},
+                fmt::format("the number of micro-batches in flight is {}: expected 1 or more",
+                            plan.schedule.micro_batches_in_flight));
     return;
   }
   if (auto found = invalid_matrix_groups(plan)) return defects.add(DefectKind::kMalformed, {}, std::move(*found));

@@ -1,10 +1,11 @@
 #pragma once
 // Encodes and decodes whole blocks of 8-bit codes with AVX-512. Part of update_avx512.cpp.
 //
-// optim/update/dynamic_code.h converts a magnitude to its number, and back, by linear functions (CodeLine). It computes
-// all of them and takes their minimum or maximum. This header computes only the linear functions that can be the
-// result. A floating-point exponent selects them from tables of 16 entries in registers. The arithmetic of each linear
-// function is the same, so the results have the same bits.
+// A code numbers the magnitudes that it can represent, in ascending order. optim/update/dynamic_code.h converts a
+// magnitude to its number, and back, with linear functions (CodeLine). For each value, it evaluates all of them and
+// takes their minimum or maximum. This header evaluates only the few that can be the minimum or maximum for the value.
+// Tables of 16 entries in registers hold their coefficients, and the value's floating-point exponent selects the entry.
+// Both headers evaluate a linear function with the same operations, so their results have the same bits.
 
 #include <immintrin.h>
 

@@ -8,9 +8,10 @@
 // numbered in ascending order from 0. The signed code has 1 cell in the lowest decade. Its code is 127 plus or minus
 // the number, and -1 has no code. The unsigned code has 2 cells in the lowest decade, and its code is the number.
 //
-// The conversions use no tables. The number, as a function of the magnitude, is a line within each decade and another
-// line between two decades. Except for the last line, the slopes decrease, so the function is the minimum of these
-// lines. The value of a number is the maximum of the inverse lines. Both functions vectorise and use only correctly
+// The conversions use no tables. The number, as a function of the magnitude, is linear within each decade, and linear
+// with another slope between two decades. From each linear segment to the next, the slope decreases, so the function is
+// the minimum of the lines through the segments. Only the last segment, which ends at 1, is steeper than the one before
+// it. The value of a number is the maximum of the inverse lines. Both functions vectorise and use only correctly
 // rounded operations.
 
 #include <algorithm>
@@ -91,7 +92,9 @@ struct CodeMagnitudes {
     if constexpr (kDecade < kDecades) {
       constexpr CodeLine in = kWithin<kDecade>, out = kBeyond<kDecade>;
       number = lesser(number, in.slope * magnitude + in.offset);
-      // The middle of the last cell is half a cell below 1. So only the last line is steeper than the line before it.
+      // Beyond the middle of the decade's last cell, the function follows `out` instead of `in`. If another decade
+      // follows, `out` is less steep than `in`, so the minimum selects it. After the last decade, `out` reaches the
+      // next number within half a cell, at magnitude 1. It is then steeper than `in`, so the maximum selects it.
       const float after = out.slope * magnitude + out.offset;
       number = kDecade + 1 < kDecades ? lesser(number, after) : greater(number, after);
       return least_of<kDecade + 1>(magnitude, number);

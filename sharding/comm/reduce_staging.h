@@ -14,13 +14,13 @@ namespace aliquot {
 /// several ranks. The size depends only on the topology and the length of a part, so that all ranks agree and a plan
 /// can include it.
 struct ReduceStaging {
-  /// Maximum size of a rank's staging memory, for parts of any length. A rank exceeds it only if even pieces of one
-  /// block need more memory.
+  /// Maximum size of a rank's staging memory, for parts of any length. The shortest pieces have one block. A rank
+  /// exceeds the maximum only if slots for these shortest pieces already do.
   static constexpr int64_t kMaxBytes = int64_t{16} << 20;
 
   int64_t piece_elements = 0;  // a multiple of the block size
   int64_t place_count = 0;     // number of fp32 pieces in a slot
-  int64_t slot_count = 0;      // 2, or 1 if a part is a single piece
+  int64_t slot_count = 0;      // 2 if a part is sent in several pieces (double buffering), 1 if it is sent whole
 
   int64_t slot_bytes() const;
   int64_t size_bytes() const { return slot_count * slot_bytes(); }

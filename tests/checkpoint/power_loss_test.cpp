@@ -105,8 +105,8 @@ class RecoveryCache {
   std::map<std::string, std::map<int64_t, uint64_t>> results_;
 };
 
-/// Checks the checkpoints found after a power loss after `count` calls. Returns the violated guarantee, or an empty
-/// string.
+/// Checks `found`, the checkpoints that a restart finds if the power fails right after the first `count` calls. Returns
+/// the violated guarantee, or an empty string if there is none.
 std::string find_violation(const std::vector<DiskCall>& calls, size_t count, const std::map<int64_t, uint64_t>& found) {
   const DiskCall* acknowledged = nullptr;
   std::map<int64_t, std::set<uint64_t>> possible;

@@ -16,7 +16,7 @@
 
 namespace aliquot::test {
 
-/// A stream that sleeps up to `max_delay` before about every second piece of work.
+/// A stream that sleeps before roughly half of its work items, each time for a random duration of up to `max_delay`.
 class DelayingStream final : public HostStream {
  public:
   DelayingStream(std::unique_ptr<Stream> inner, std::chrono::microseconds max_delay, uint64_t seed)

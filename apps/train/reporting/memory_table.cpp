@@ -59,7 +59,7 @@ std::string memory_table(std::span<const RankMemory> ranks, int most_ranks) {
   text += agree ? "planned and measured agree to the byte\n" : "planned and measured differ\n";
   const auto most = std::ranges::max_element(ranks, {}, &RankMemory::system_peak_bytes);
   if (most == ranks.end() || most->system_peak_bytes == 0) return text;
-  return text + fmt::format("the system counted at most {} of host memory per rank, while {}\n",
+  return text + fmt::format("the operating system measured at most {} of host memory per rank, while {}\n",
                             format_bytes(most->system_peak_bytes), name(most->system_peak_phase));
 }
 

@@ -107,7 +107,8 @@ class StepWriter {
   /// The gradients of activations in a micro-batch.
   Lifetime& activation_gradients(int32_t micro_batch);
 
-  /// The first and the last of the backward operations whose gradients the next reduce of the micro-batch sums.
+  /// Returns the first and the last of the backward operations whose gradients the unit's next reduce sums. With
+  /// interleaved gradients (`interleaved_`), each micro-batch in flight has its own operations and its own reduce.
   Lifetime& gradients(UnitId unit, int32_t micro_batch);
   void reduce_complete_units(int32_t v);
   void reduce(UnitId unit, int32_t micro_batch, bool last_micro_batch);

@@ -191,8 +191,10 @@ TEST_P(Bf16Layers, Attention) {
   EXPECT_TRUE(all_close(got, expected, 2 * kRounded));
 }
 
-/// The results of loss_backward in double, and bounds of their rounding errors. The error of a stored logit is at most
-/// half an ulp of its distance to the largest logit of its tile. Rounding of its gradient adds at most half an ulp.
+/// The results of loss_backward in double, and bounds of their rounding errors. The logits of a row are computed in
+/// tiles of kLossTileEntries vocabulary entries. A logit is stored as its distance to the largest logit of its row and
+/// tile, so its error is at most half an ulp of that distance. The bound uses the largest logit of the row, which is at
+/// least as far away. Rounding of the logit's gradient adds at most half an ulp of the gradient.
 struct LossReference {
   Doubles d_hidden, hidden_bound, d_table, table_bound;
 };
@@ -232,7 +234,7 @@ void expect_within(const std::vector<float>& got, const Doubles& expected, const
 }
 
 TEST_P(Bf16Layers, Loss) {
-  const int64_t rows = 5, width = 6, entries = kLossTileEntries + 11;  // two tiles
+  const int64_t rows = 5, width = 6, entries = kLossTileEntries + 11;  // two tiles of the vocabulary
   const Bf16 hidden = bf16(rows * width, 4), table = bf16(entries * width, 3);
   const std::vector<int32_t> targets{0, static_cast<int32_t>(entries - 1), 2095, 2096, 77};
   const LossReference expected = loss_reference(widen(hidden), widen(table), targets, 0.5);

@@ -83,9 +83,9 @@ void draw_numbers(Draw& draw, Case& drawn) {
   }
 }
 
-/// Decides whether all runs of a case have a pipeline, or some, or none. In a tied model that accumulates full
-/// gradients, a pipeline changes the digest. With quantized gradients, a pipeline may change it if pipeline stages
-/// share a node.
+/// Some runs of a case have a pipeline, and others have none. If a pipeline may change the digest, decides instead that
+/// all runs of the case have a pipeline, or that none has one. In a tied model that accumulates full gradients, a
+/// pipeline changes the digest. With quantized gradients, it may change the digest if pipeline stages share a node.
 void draw_pipelined(Draw& draw, Case& drawn) {
   if (drawn.tied && drawn.adds_in_full_gradients)
     drawn.pipelined = draw.chance(60) ? Pipelined::kAlways : Pipelined::kNever;

@@ -108,7 +108,7 @@ TEST(ValidateLayout, ReportsAReplicaThatIsNotPlacedLikeTheFirst) {
   }
 }
 
-/// The numbers of GPUs and of nodes differ between replicas, as they must.
+/// Replicas run on different GPUs or nodes, so the indices of their GPUs or nodes differ. Such plans are valid.
 TEST(ValidateLayout, AcceptsReplicasWithOtherGpus) {
   Topology world = hosts(12, 4);
   for (int rank = 0; rank < 12; ++rank) world.gpu_of_rank[rank] = rank % 4;

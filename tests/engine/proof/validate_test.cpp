@@ -55,7 +55,8 @@ TEST(Validate, AgreesWithTheBruteForceReference) {
   EXPECT_GT(compared, 200);
 }
 
-/// Each of the next three tests removes waits for other ranks that no other waits imply.
+/// Each of the next three tests removes waits for operations of other ranks. No other waits guarantee the same order,
+/// so the validator must report a race.
 TEST(Validate, ReportsAViewDuringAnUpdateOnAnotherRank) {
   Plan planned = plan_chain({.zero_stage = 3, .gather = GatherMode::kView});
   Operation& gather = planned.schedule.operations[find(planned, Verb::kGather, 0)];

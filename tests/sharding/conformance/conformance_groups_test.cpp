@@ -72,7 +72,7 @@ TEST_P(EveryWorldOnce, SplitGroupsByColorAndOrdersByKey) {
     const auto group = world.communicator().split(r % 2, -r);
     const int members = (n - r % 2 + 1) / 2;
     ASSERT_EQ(group->rank_count(), members);
-    EXPECT_EQ(group->rank(), members - 1 - r / 2);  // keys are in descending order of the ranks
+    EXPECT_EQ(group->rank(), members - 1 - r / 2);  // the key -r reverses the order of the ranks
     EXPECT_EQ(group->topology().rank_count(), members);
     double expected = 0;
     for (int i = r % 2; i < n; i += 2) expected += i;
