@@ -184,7 +184,7 @@ std::shared_ptr<const std::vector<Plan>> Engine::make_plans(const std::vector<Un
   if (session_) {  // set_trainable() keeps the cut, so that no unit moves to another pipeline stage
     policy.pipeline_cut = stages_->front().policy.pipeline_cut;
   } else if (policy.pipeline > 1 && policy.pipeline_cut.empty() && budget == 0) {
-    policy.pipeline_cut = cut_pipeline(model, virtual_stage_count(policy), options_.cost);
+    policy.pipeline_cut = cut_pipeline(model, policy, options_.cost);
   }
   std::vector<Plan> stages = budget == 0
                                  ? plan_pipeline(model, policy, world_.topology())

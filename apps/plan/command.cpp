@@ -16,6 +16,7 @@
 #include "engine/choose/budget.h"
 #include "engine/choose/pipeline_cut.h"
 #include "engine/cost/trace.h"
+#include "engine/plan/pipeline.h"
 #include "kernels/system/error.h"
 
 namespace aliquot {
@@ -52,8 +53,7 @@ std::vector<Plan> plans_of(ModelSpec model, Policy policy, const Topology& topol
   if (policy.micro_batch_count > 1 && !accumulates_into_shard(policy)) {
     for (UnitSpec& unit : model.units) unit.gradients = GradientMode::kAdd;
   }
-  if (policy.pipeline > 1 && policy.pipeline_cut.empty())
-    policy.pipeline_cut = cut_pipeline(model, virtual_stage_count(policy), cost);
+  if (policy.pipeline > 1 && policy.pipeline_cut.empty()) policy.pipeline_cut = cut_pipeline(model, policy, cost);
   return plan_pipeline(model, policy, topology);
 }
 
@@ -79,6 +79,14 @@ CostModel cost_of(const PlanOptions& o, const Machine& machine, const ModelShape
   return cost;
 }
 
+/// Whether the pipeline cannot be cut. With tied ends, the first virtual stage needs a use that is not tied.
+bool too_few_uses(const ModelSpec& model, const Policy& policy) {
+  if (policy.pipeline == 1) return false;
+  const int64_t stages = virtual_stage_count(policy), uses = std::ssize(model.uses);
+  return uses < stages ||
+         uses - tied_uses(model, static_cast<int32_t>(uses - 1), static_cast<int32_t>(uses - 1)) < stages;
+}
+
 /// The parameters of the largest model that fits in --device-memory; 0 if none does. Memory grows with the model, so a
 /// binary search finds it. For each model size, the times of the uses determine a new pipeline cut.
 int64_t largest_that_fits(const PlanOptions& o, const Machine& machine, Policy policy) {
@@ -89,8 +97,7 @@ int64_t largest_that_fits(const PlanOptions& o, const Machine& machine, Policy p
     shape.layers = scale;
     const CostModel cost = o.params ? machine.cost : cost_of(o, machine, shape);
     const ModelSpec model = scaled(o, machine, scale);
-    if (std::cmp_less(model.uses.size(), virtual_stage_count(policy)))
-      return true;  // too few uses for the pipeline, so the search continues with larger models
+    if (too_few_uses(model, policy)) return true;  // the search continues with larger models
     const auto stages = plans_of(model, policy, topology, cost);
     return std::ranges::all_of(stages, [&](const Plan& plan) { return rank_bytes(plan) <= *o.device_memory; });
   };
@@ -104,7 +111,7 @@ int64_t largest_that_fits(const PlanOptions& o, const Machine& machine, Policy p
   }
   if (fit == 0) return 0;
   const ModelSpec largest = scaled(o, machine, fit);
-  return std::cmp_less(largest.uses.size(), policy.pipeline) ? 0 : parameter_count(largest);
+  return too_few_uses(largest, policy) ? 0 : parameter_count(largest);
 }
 
 PlannedRun plan_run(const PlanOptions& o, const Machine& machine, int stage) {

@@ -242,7 +242,7 @@ namespace {
 /// recomputed uses open, these cuts need no recompute if possible, otherwise they may recompute all uses.
 void search_cuts(BudgetSearch& search, const SearchInput& in, Policy policy) {
   constexpr int kMostCuts = 4;
-  policy.pipeline_cut = cut_pipeline(in.model, virtual_stage_count(policy), in.cost);
+  policy.pipeline_cut = cut_pipeline(in.model, policy, in.cost);
   search.run(policy);
   std::vector<PipelineCut> tried = {policy.pipeline_cut};
   const bool open = policy.recompute == kRecomputeAsNeeded && recomputable_uses(in.model) > 0;

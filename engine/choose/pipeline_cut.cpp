@@ -180,10 +180,66 @@ void add_memory(const std::vector<Plan>& stages, std::vector<UseLoad>& loads) {
 
 }  // namespace
 
-PipelineCut cut_pipeline(const ModelSpec& model, int stages, const CostModel& cost) {
+namespace {
+
+/// The cost that balanced_cut() decreases.
+double imbalance(std::span<const UseLoad> uses, int pipeline, const PipelineCut& cut) {
+  std::vector<double> of_stage(static_cast<std::size_t>(pipeline), 0.0);
+  double slowest_positions = 0, slowest_of_position = 0;
+  std::size_t use = 0;
+  for (std::size_t run = 0; run < cut.size(); ++run) {
+    const std::size_t stage = run % of_stage.size();
+    double seconds = 0;
+    for (int i = 0; i < cut[run]; ++i) seconds += uses[use++].seconds;
+    of_stage[stage] += seconds;
+    slowest_of_position = std::max(stage == 0 ? 0.0 : slowest_of_position, seconds);
+    if (stage + 1 == of_stage.size()) slowest_positions += slowest_of_position;
+  }
+  return slowest_positions + std::ranges::max(of_stage);
+}
+
+}  // namespace
+
+PipelineCut balanced_cut(std::span<const UseLoad> uses, int pipeline, PipelineCut cut) {
+  constexpr int kMostMoves = 1000;
+  double least = imbalance(uses, pipeline, cut);
+  for (int moves = 0; moves < kMostMoves; ++moves) {
+    const PipelineCut from = cut;
+    for (std::size_t later = 1; later < from.size(); ++later) {
+      for (const int moved : {-1, 1}) {
+        PipelineCut neighbor = from;
+        neighbor[later - 1] += moved;
+        neighbor[later] -= moved;
+        if (std::min(neighbor[later - 1], neighbor[later]) < 1) continue;
+        const double other = imbalance(uses, pipeline, neighbor);
+        if (other >= least) continue;
+        least = other;
+        cut = std::move(neighbor);
+      }
+    }
+    if (cut == from) break;
+  }
+  return cut;
+}
+
+PipelineCut cut_pipeline(const ModelSpec& model, const Policy& policy, const CostModel& cost) {
+  check_virtual_stages(model, policy);
+  const auto stages = static_cast<int>(virtual_stage_count(policy));
   const ModelLoads loads = loads_of(model, stages, cost);
   const std::vector<int> in_flight(static_cast<std::size_t>(stages), 1);
-  return loads.with_tied_uses(cut_pipeline({.uses = loads.cut_uses(), .in_flight = in_flight}));
+  PipelineCut cut = cut_pipeline({.uses = loads.cut_uses(), .in_flight = in_flight});
+  if (policy.virtual_stages > 1) {
+    // A second start: the same number of uses in each virtual stage, as nearly as possible.
+    PipelineCut even;
+    const auto uses = static_cast<int64_t>(loads.cut_uses().size());
+    for (int64_t run = 0; run < stages; ++run)
+      even.push_back(static_cast<int>((run + 1) * uses / stages - run * uses / stages));
+    cut = balanced_cut(loads.cut_uses(), policy.pipeline, std::move(cut));
+    even = balanced_cut(loads.cut_uses(), policy.pipeline, std::move(even));
+    if (imbalance(loads.cut_uses(), policy.pipeline, even) < imbalance(loads.cut_uses(), policy.pipeline, cut))
+      cut = std::move(even);
+  }
+  return loads.with_tied_uses(std::move(cut));
 }
 
 SmallestPlans::SmallestPlans(const ModelSpec& model, Policy policy, const Topology& topology) {

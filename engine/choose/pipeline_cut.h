@@ -37,9 +37,16 @@ struct CutProblem {
 /// UsageError if there are fewer uses than stages. Takes time linear in the number of uses.
 PipelineCut cut_pipeline(const CutProblem& problem);
 
-/// Returns the cut of a model into `stages` by the times of its uses in `cost`. If `cost` has none, uses take time in
-/// proportion to the elements of their parameters. Memory is not considered.
-PipelineCut cut_pipeline(const ModelSpec& model, int stages, const CostModel& cost);
+/// Returns the cut of a model into the virtual stages of `policy` by the times of its uses in `cost`. If `cost` has
+/// none, uses take time in proportion to the elements of their parameters. Memory is not considered. With several
+/// virtual stages per pipeline stage, balances both: see balanced_cut(). Throws what check_virtual_stages() throws.
+PipelineCut cut_pipeline(const ModelSpec& model, const Policy& policy, const CostModel& cost);
+
+/// Improves a cut into `pipeline` stages with several virtual stages each. All virtual stages in the same position of
+/// their pipeline stages run at the same time, so a step takes at least the sum, over these positions, of the slowest
+/// one. It also takes at least the time of the slowest pipeline stage. Moves one use at a time across one boundary, as
+/// long as the sum of these two times decreases.
+PipelineCut balanced_cut(std::span<const UseLoad> uses, int pipeline, PipelineCut cut);
 
 /// The plans of all pipeline stages without prefetch and without kept units, which need the least memory, and the bytes
 /// per rank of each stage.

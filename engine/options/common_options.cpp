@@ -151,8 +151,10 @@ void add_schedule(OptionTable& t, EngineOptions& o) {
   t.choice("pipeline-schedule", o.pipeline_schedule, kPipelineScheduleWords,
            "Order of passes: all forward passes first (gpipe), alternately forward and backward (1f1b), or 1f1b with "
            "several virtual stages (interleaved).");
-  t.count("virtual-stages", o.virtual_stages, {0, 1 << 16},
-          "Number of virtual stages of each pipeline stage; 0: 2 with interleaved, otherwise 1.");
+  t.count(
+      "virtual-stages", o.virtual_stages, {0, 1 << 16},
+      "Number of virtual stages of each pipeline stage, with interleaved or an order from a file; 0: as in the file, "
+      "or 2 with interleaved, otherwise 1.");
   add_pipeline_cut(t, o.pipeline_cut);
   t.count("accumulate", o.accumulate, {1, kMaxMicroBatches}, "Micro-batches per step.");
   add_accumulate_into(t, o.accumulate_into);

@@ -1,6 +1,20 @@
 #include "engine/options/policy_of.h"
 
+#include <algorithm>
+
 namespace aliquot {
+namespace {
+
+/// The number of virtual stages of each pipeline stage that the actions name.
+int virtual_stages_of(const PassOrder& order, int pipeline) {
+  int32_t last = 0;
+  for (const auto& actions : order) {
+    for (const PipelineAction& action : actions) last = std::max(last, action.stage);
+  }
+  return last / pipeline + 1;
+}
+
+}  // namespace
 
 Policy policy_of(const EngineOptions& options) {
   Policy policy;
@@ -16,6 +30,8 @@ Policy policy_of(const EngineOptions& options) {
   pipeline = options.pipeline;
   pipeline_schedule = options.pipeline_schedule;
   virtual_stages = options.virtual_stages;
+  if (virtual_stages == 0 && pipeline > 1 && !options.pass_order.empty())
+    virtual_stages = virtual_stages_of(options.pass_order, pipeline);
   if (virtual_stages == 0) virtual_stages = pipeline > 1 && pipeline_schedule == PipelineSchedule::kInterleaved ? 2 : 1;
   pipeline_cut = options.pipeline_cut;
   pass_order = options.pass_order;

@@ -19,12 +19,14 @@ struct TransferId {
   friend auto operator<=>(const TransferId&, const TransferId&) = default;
 };
 
-void refuse_cut(const ModelSpec& model, const Policy& policy) {
+}  // namespace
+
+void check_virtual_stages(const ModelSpec& model, const Policy& policy) {
   if (policy.pipeline < 1)
     throw UsageError(fmt::format("EngineOptions::pipeline is {}: expected 1 or more", policy.pipeline));
-  const auto& cut = policy.pipeline_cut;
   if (policy.virtual_stages < 1)
-    throw UsageError(fmt::format("Policy::virtual_stages is {}: expected 1 or more", policy.virtual_stages));
+    throw UsageError(fmt::format("EngineOptions::virtual_stages is {}: expected 0 (the default) or a positive number",
+                                 policy.virtual_stages));
   if (policy.virtual_stages > 1 && policy.pipeline == 1)
     throw UsageError(
         fmt::format("EngineOptions::virtual_stages is {}: expected 1, because EngineOptions::pipeline is 1",
@@ -35,11 +37,31 @@ void refuse_cut(const ModelSpec& model, const Policy& policy) {
         fmt::format("EngineOptions::virtual_stages is {}: expected 1, because EngineOptions::pipeline_schedule is not "
                     "kInterleaved and EngineOptions::pass_order is empty",
                     policy.virtual_stages));
+  if (policy.virtual_stages == 1 && policy.pipeline > 1 && policy.pass_order.empty() &&
+      policy.pipeline_schedule == PipelineSchedule::kInterleaved)
+    throw UsageError(
+        "EngineOptions::virtual_stages is 1, but EngineOptions::pipeline_schedule is kInterleaved: expected 2 or more");
+  const std::size_t uses = model.uses.size();
+  if (policy.virtual_stages > 1 && std::cmp_less(uses, virtual_stage_count(policy)))
+    throw UsageError(fmt::format(
+        "{} pipeline stages of {} virtual stages, but the model has only {} uses: expected at most one virtual stage "
+        "per use",
+        policy.pipeline, policy.virtual_stages, uses));
+  if (policy.pipeline > 1 && std::cmp_less(uses, policy.pipeline))
+    throw UsageError(
+        fmt::format("{} pipeline stages, but the model has only {} uses: expected at most one pipeline stage per use",
+                    policy.pipeline, uses));
+}
+
+namespace {
+
+void refuse_cut(const ModelSpec& model, const Policy& policy) {
+  const auto& cut = policy.pipeline_cut;
   if (policy.pipeline == 1 && cut.empty()) return;
   for (const int count : cut) {
     if (count < 1)
       throw UsageError(
-          fmt::format("EngineOptions::pipeline_cut gives a pipeline stage {} uses: expected 1 or more", count));
+          fmt::format("EngineOptions::pipeline_cut gives a virtual stage {} uses: expected 1 or more", count));
   }
   if (policy.virtual_stages > 1 && std::cmp_not_equal(cut.size(), virtual_stage_count(policy)))
     throw UsageError(
@@ -88,7 +110,30 @@ void refuse_undeclared_activations(const ModelSpec& model, const std::vector<Pip
   }
 }
 
+/// Two virtual stages on one pipeline stage would add the gradients of a shared unit in an order that depends on the
+/// order of passes. Those of tied ends have a fixed order.
+void refuse_units_on_two_virtual_stages(const ModelSpec& model, const PipelineStage& stage) {
+  std::vector<int32_t> run_of_unit(model.units.size(), -1);
+  for (const VirtualStage& run : stage.runs) {
+    const bool is_end = run.is_first() || stage.is_last(run);
+    const int32_t own = stage.tied_ends && is_end ? 0 : run.index;
+    for (int32_t use = run.first_use; use < run.end_use; ++use) {
+      for (const UnitId unit : model.uses[use]) {
+        int32_t& first = run_of_unit[unit];
+        if (first < 0) first = own;
+        if (first == own) continue;
+        throw UsageError(
+            fmt::format("unit {} is used on two virtual stages of pipeline stage {}: only the first uses of the model "
+                        "may share a unit with another virtual stage, which must be the last; declare a separate unit "
+                        "for each virtual stage, or cut the pipeline elsewhere",
+                        model.units[unit].name, stage.index));
+      }
+    }
+  }
+}
+
 void refuse_units_on_two_stages(const ModelSpec& model, const std::vector<PipelineStage>& stages) {
+  for (const PipelineStage& stage : stages) refuse_units_on_two_virtual_stages(model, stage);
   std::vector<int32_t> stage_of_unit(model.units.size(), -1);
   for (const PipelineStage& stage : stages) {
     for_each_use(stage, [&](int32_t use) {
@@ -98,8 +143,8 @@ void refuse_units_on_two_stages(const ModelSpec& model, const std::vector<Pipeli
         if (first == stage.index) continue;
         throw UsageError(
             fmt::format("unit {} is used on pipeline stages {} and {}: only the first uses of the model may share a "
-                        "unit with another pipeline stage, which must be the last; declare a separate unit for each "
-                        "stage, or cut the pipeline elsewhere",
+                        "unit with another pipeline stage, and only with the last virtual stage; declare a separate "
+                        "unit for each stage, or cut the pipeline elsewhere",
                         model.units[unit].name, first, stage.index));
       }
     });
@@ -177,8 +222,9 @@ std::vector<bool> units_with_interleaved_gradients(const Plan& plan) {
 }
 
 std::vector<PipelineStage> pipeline_stages(const ModelSpec& model, const Policy& policy) {
+  check_virtual_stages(model, policy);
   refuse_cut(model, policy);
-  const int32_t run_count = virtual_stage_count(policy);
+  const auto run_count = static_cast<int32_t>(virtual_stage_count(policy));
   std::vector<PipelineStage> stages;
   for (int32_t index = 0; index < policy.pipeline; ++index)
     stages.push_back({.index = index, .count = policy.pipeline, .run_count = run_count});

@@ -16,6 +16,10 @@ namespace aliquot {
 /// these first uses. The table then stays on one stage: only activations and their gradients are sent.
 std::vector<PipelineStage> pipeline_stages(const ModelSpec& model, const Policy& policy);
 
+/// Throws UsageError if the numbers of pipeline stages and virtual stages do not fit together, or exceed the number of
+/// uses.
+void check_virtual_stages(const ModelSpec& model, const Policy& policy);
+
 /// Returns the number of tied uses at the start of the model: consecutive uses before `end` that share a unit with a
 /// use from `first_of_last` on.
 int32_t tied_uses(const ModelSpec& model, int32_t end, int32_t first_of_last);

@@ -22,7 +22,7 @@ PassOrder pass_order_of(const Policy& policy) {
   if (!policy.evaluation)
     return pass_order(policy.pipeline_schedule, policy.pipeline, policy.micro_batch_count, policy.virtual_stages);
   PassOrder order(static_cast<std::size_t>(policy.pipeline));
-  for (int stage = 0; stage < virtual_stage_count(policy); ++stage)
+  for (int32_t stage = 0; stage < virtual_stage_count(policy); ++stage)
     order[static_cast<std::size_t>(stage % policy.pipeline)].push_back({stage, PassKind::kForward, 0});
   return order;
 }

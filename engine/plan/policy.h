@@ -97,7 +97,7 @@ struct Policy {
 };
 
 /// The number of virtual stages of the whole pipeline, without one of tied ends.
-inline int virtual_stage_count(const Policy& policy) { return policy.pipeline * policy.virtual_stages; }
+inline int64_t virtual_stage_count(const Policy& policy) { return int64_t{policy.pipeline} * policy.virtual_stages; }
 
 /// Whether several micro-batches are summed in the shards, after each reduce. Otherwise they are summed in the full
 /// gradients, before the reduce.

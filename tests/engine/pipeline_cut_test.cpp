@@ -8,6 +8,7 @@
 #include <numeric>
 #include <random>
 
+#include "tests/engine/plan/chain_model.h"
 #include "tests/support/usage_error_message.h"
 
 namespace aliquot {
@@ -121,6 +122,50 @@ TEST(PipelineCut, TenThousandUsesTakeLittleTime) {
   const auto uses = random_uses(random, 10000);
   const PipelineCut cut = cut_pipeline({.uses = uses, .in_flight = std::vector<int>(16, 16)});
   EXPECT_EQ(std::accumulate(cut.begin(), cut.end(), 0), 10000);
+}
+
+ModelSpec chain_of(int uses) { return testing::chain(uses, 256); }
+
+/// The loads of pipeline stages and of virtual stages are about equal, also if no cut is even.
+TEST(PipelineCut, BalancesPipelineStagesAndVirtualStages) {
+  const auto cut = [](int uses, int pipeline, int virtual_stages, double head) {
+    CostModel cost = CostModel::typical_host();
+    cost.uses.assign(static_cast<std::size_t>(uses), {.forward_seconds = 1, .backward_seconds = 2});
+    cost.uses.back() = {.forward_seconds = head, .backward_seconds = 2 * head};
+    return cut_pipeline(
+        chain_of(uses),
+        {.pipeline = pipeline, .pipeline_schedule = PipelineSchedule::kInterleaved, .virtual_stages = virtual_stages},
+        cost);
+  };
+  EXPECT_EQ(cut(8, 2, 2, 1), (PipelineCut{2, 2, 2, 2}));
+  const PipelineCut ten = cut(10, 2, 2, 1);
+  EXPECT_EQ(ten[0] + ten[2], 5);
+  EXPECT_LE(std::ranges::max(ten), 3);
+  const PipelineCut more = cut(26, 4, 2, 1);
+  for (std::size_t s = 0; s < 4; ++s) EXPECT_LE(more[s] + more[s + 4], 7);
+  EXPECT_LE(std::ranges::max(more), 4);
+  EXPECT_LE(cut(14, 2, 2, 4)[3], 2) << "the head takes the time of four uses";
+}
+
+TEST(PipelineCut, RefusesNumbersOfVirtualStages) {
+  const auto refusal = [](const Policy& policy) {
+    return test::usage_error_message([&] { cut_pipeline(chain_of(5), policy, CostModel::typical_host()); });
+  };
+  using enum PipelineSchedule;
+  EXPECT_EQ(
+      refusal({.pipeline = 65536, .pipeline_schedule = kInterleaved, .virtual_stages = 65536}),
+      "65536 pipeline stages of 65536 virtual stages, but the model has only 5 uses: expected at most one virtual "
+      "stage per use");
+  EXPECT_EQ(refusal({.pipeline = 2, .pipeline_schedule = kInterleaved, .virtual_stages = -1}),
+            "EngineOptions::virtual_stages is -1: expected 0 (the default) or a positive number");
+  EXPECT_EQ(refusal({.pipeline = 2, .pipeline_schedule = kInterleaved, .virtual_stages = 1}),
+            "EngineOptions::virtual_stages is 1, but EngineOptions::pipeline_schedule is kInterleaved: expected 2 or "
+            "more");
+  EXPECT_EQ(refusal({.pipeline = 2, .pipeline_schedule = k1F1B, .virtual_stages = 2}),
+            "EngineOptions::virtual_stages is 2: expected 1, because EngineOptions::pipeline_schedule is not "
+            "kInterleaved and EngineOptions::pass_order is empty");
+  EXPECT_EQ(refusal({.pipeline = 1, .pipeline_schedule = kInterleaved, .virtual_stages = 2}),
+            "EngineOptions::virtual_stages is 2: expected 1, because EngineOptions::pipeline is 1");
 }
 
 }  // namespace

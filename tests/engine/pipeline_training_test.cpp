@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/engine/blocks_training.h"
+#include "tests/engine/plan/chain_model.h"
 #include "tests/support/adversarial_device.h"
 #include "tests/support/scoped_ranks_per_node.h"
 #include "tests/support/usage_error_message.h"
@@ -259,10 +260,23 @@ TEST(PipelineTraining, InvalidPipelinesAreRefused) {
             std::string::npos);
   EXPECT_NE(refusal(2, {.pipeline = 2, .pipeline_cut = {2, 2}}).find("has 4 uses in all, but the model has 5"),
             std::string::npos);
-  EXPECT_NE(refusal(2, {.pipeline = 2, .pipeline_cut = {5, 0}}).find("gives a pipeline stage 0 uses"),
+  EXPECT_NE(refusal(2, {.pipeline = 2, .pipeline_cut = {5, 0}}).find("gives a virtual stage 0 uses"),
             std::string::npos);
   EXPECT_NE(refusal(2, {.pipeline = 2, .pipeline_cut = {5}}).find("has 1 numbers, but EngineOptions::pipeline is 2"),
             std::string::npos);
+}
+
+/// The gradients of a unit on two virtual stages of a pipeline stage would be added in another order.
+TEST(PipelineTraining, AUnitOnTwoVirtualStagesIsRefused) {
+  ModelSpec model = testing::chain(3, 1024);
+  model.uses = {{0}, {1}, {0}, {2}};
+  model.activations = {.uses = std::vector<UseActivations>(4, {.output_bytes = 64}), .backward_bytes = 64};
+  const Policy policy{.pipeline = 2,
+                      .pipeline_schedule = PipelineSchedule::kInterleaved,
+                      .virtual_stages = 2,
+                      .pipeline_cut = {1, 1, 1, 1}};
+  const std::string refusal = test::usage_error_message([&] { plan_pipeline(model, policy, Topology::one_host(2)); });
+  EXPECT_NE(refusal.find("unit h.0 is used on two virtual stages of pipeline stage 0"), std::string::npos) << refusal;
 }
 
 }  // namespace

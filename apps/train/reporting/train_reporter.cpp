@@ -58,7 +58,10 @@ TrainOptions TrainReporter::resolved_options() const {
                    : on_gpu                      ? WorldChoice::kNccl
                                                  : WorldChoice::kMpi;
   }
-  if (o.engine.pipeline > 1) o.engine.pipeline_cut = plan.policy.pipeline_cut;
+  if (o.engine.pipeline > 1) {
+    o.engine.pipeline_cut = plan.policy.pipeline_cut;
+    o.engine.virtual_stages = plan.policy.virtual_stages;
+  }
   if (o.engine.gather == GatherMode::kAuto)
     o.engine.gather = plan.schedule.view ? GatherMode::kView : GatherMode::kCopy;
   if (o.save == "auto") o.save = audit_.snapshot_bytes() ? "snapshot" : "blocking";

@@ -110,7 +110,7 @@ TEST(PipelineCommand, PlanWritesAnOrderThatTrainReads) {
   EXPECT_NE(refused.err.find("pass order of rank 1: 1B3 precedes 1F3"), std::string::npos) << refused.err;
 }
 
-/// The order file names virtual stages. Their number is an option of its own.
+/// The order file names virtual stages, which determines their number.
 TEST(PipelineCommand, PlanWritesAnInterleavedOrderThatTrainReads) {
   const test::TemporaryDirectory directory;
   const std::string file = directory.path() / "order";
@@ -121,9 +121,9 @@ TEST(PipelineCommand, PlanWritesAnInterleavedOrderThatTrainReads) {
   EXPECT_EQ(test::read_file(file), "0F0,0F1,2F0,2F1,2B0,2B1,0B0,0B1\n1F0,1F1,3F0,3B0,3F1,3B1,1B0,1B1\n");
   const std::string train = "train --steps 2 --quiet --threads 1 --micro-batch 1 --accumulate 2 --ranks 2 --pipeline 2";
   const std::string plain = test::run_aliquot(words_of(train + model)).out;
-  const std::string from_file = train + model + " --pipeline-order-from " + file;
-  EXPECT_EQ(test::run_aliquot(words_of(from_file + " --virtual-stages 2")).out, plain);
-  const test::CommandResult refused = test::run_aliquot(words_of(from_file));
+  EXPECT_EQ(test::run_aliquot(words_of(train + model + " --pipeline-order-from " + file)).out, plain);
+  const test::CommandResult refused =
+      test::run_aliquot(words_of(train + model + " --virtual-stages 1 --pipeline-order-from " + file));
   EXPECT_EQ(refused.code, 1);
   EXPECT_NE(refused.err.find("2F0 names virtual stage 2: expected 0 to 1"), std::string::npos) << refused.err;
 }

@@ -242,7 +242,7 @@ RandomCase draw_pipeline(uint64_t seed, int most_stages, int most_ranks) {
     policy.pipeline_schedule = PipelineSchedule::kInterleaved;
     policy.virtual_stages = dice.roll(2, uses / policy.pipeline);
   }
-  const int stages = virtual_stage_count(policy);
+  const int stages = static_cast<int>(virtual_stage_count(policy));
   policy.pipeline_cut.assign(static_cast<std::size_t>(stages), 1);
   for (int left = uses - stages; left > 0; --left)
     ++policy.pipeline_cut[static_cast<std::size_t>(dice.roll(0, stages - 1))];
