@@ -182,27 +182,30 @@ void add_memory(const std::vector<Plan>& stages, std::vector<UseLoad>& loads) {
 
 namespace {
 
-/// The cost that balanced_cut() decreases.
-double imbalance(std::span<const UseLoad> uses, int pipeline, const PipelineCut& cut) {
+/// The cost that balanced_cut() decreases. Of equal costs, the smaller sum of squares is better, because one move then
+/// prepares the next one.
+std::pair<double, double> imbalance(std::span<const UseLoad> uses, int pipeline, const PipelineCut& cut) {
   std::vector<double> of_stage(static_cast<std::size_t>(pipeline), 0.0);
-  double slowest_positions = 0, slowest_of_position = 0;
+  double slowest_positions = 0, slowest_of_position = 0, squares = 0;
   std::size_t use = 0;
   for (std::size_t run = 0; run < cut.size(); ++run) {
     const std::size_t stage = run % of_stage.size();
     double seconds = 0;
     for (int i = 0; i < cut[run]; ++i) seconds += uses[use++].seconds;
     of_stage[stage] += seconds;
+    squares += seconds * seconds;
     slowest_of_position = std::max(stage == 0 ? 0.0 : slowest_of_position, seconds);
     if (stage + 1 == of_stage.size()) slowest_positions += slowest_of_position;
   }
-  return slowest_positions + std::ranges::max(of_stage);
+  for (const double seconds : of_stage) squares += seconds * seconds;
+  return {slowest_positions + std::ranges::max(of_stage), squares};
 }
 
 }  // namespace
 
 PipelineCut balanced_cut(std::span<const UseLoad> uses, int pipeline, PipelineCut cut) {
   constexpr int kMostMoves = 1000;
-  double least = imbalance(uses, pipeline, cut);
+  auto least = imbalance(uses, pipeline, cut);
   for (int moves = 0; moves < kMostMoves; ++moves) {
     const PipelineCut from = cut;
     for (std::size_t later = 1; later < from.size(); ++later) {
@@ -211,7 +214,7 @@ PipelineCut balanced_cut(std::span<const UseLoad> uses, int pipeline, PipelineCu
         neighbor[later - 1] += moved;
         neighbor[later] -= moved;
         if (std::min(neighbor[later - 1], neighbor[later]) < 1) continue;
-        const double other = imbalance(uses, pipeline, neighbor);
+        const auto other = imbalance(uses, pipeline, neighbor);
         if (other >= least) continue;
         least = other;
         cut = std::move(neighbor);

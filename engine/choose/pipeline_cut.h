@@ -45,7 +45,7 @@ PipelineCut cut_pipeline(const ModelSpec& model, const Policy& policy, const Cos
 /// Improves a cut into `pipeline` stages with several virtual stages each. All virtual stages in the same position of
 /// their pipeline stages run at the same time, so a step takes at least the sum, over these positions, of the slowest
 /// one. It also takes at least the time of the slowest pipeline stage. Moves one use at a time across one boundary, as
-/// long as the sum of these two times decreases.
+/// long as the sum of these two times decreases, or the loads become more even.
 PipelineCut balanced_cut(std::span<const UseLoad> uses, int pipeline, PipelineCut cut);
 
 /// The plans of all pipeline stages without prefetch and without kept units, which need the least memory, and the bytes
