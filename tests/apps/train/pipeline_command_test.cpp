@@ -50,7 +50,8 @@ TEST(PipelineCommand, PipelinesGiveTheDigestOfOneStageUnderMpirun) {
 }
 
 /// With tied embeddings and `--reproducible`, all pipelines give the digest of a run without a pipeline. If full
-/// gradients are accumulated, all pipelines give the same digest, but a run without a pipeline gives another one.
+/// gradients are accumulated, all pipelines give the same digest, but a run without a pipeline gives a
+/// different digest.
 TEST(PipelineCommand, TiedEmbeddingsGiveTheSameDigestOnAllPipelines) {
   const std::string common = "--model llama-nano --zero-stage 1 ";
   const std::string alone = train(2, common + "--accumulate-into auto --reproducible").digest;
@@ -65,7 +66,7 @@ TEST(PipelineCommand, TiedEmbeddingsGiveTheSameDigestOnAllPipelines) {
   }
 }
 
-/// A checkpoint has the same bytes for any number of stages, and any number of stages loads it.
+/// A checkpoint has the same bytes for any number of pipeline stages, and any number of pipeline stages loads it.
 class PipelineCheckpoints : public testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Optimizers, PipelineCheckpoints,
                          testing::Values("adamw", "adamw8bit", "lion", "muon", "adamw --state bf16",
@@ -110,7 +111,7 @@ TEST(PipelineCommand, PlanWritesAnOrderThatTrainReads) {
   EXPECT_NE(refused.err.find("pass order of rank 1: 1B3 precedes 1F3"), std::string::npos) << refused.err;
 }
 
-/// The order file names virtual stages. Their number is an option of its own.
+/// The order file names virtual stages. The number of virtual stages is set by --virtual-stages, not by the file.
 TEST(PipelineCommand, PlanWritesAnInterleavedOrderThatTrainReads) {
   const test::TemporaryDirectory directory;
   const std::string file = directory.path() / "order";
