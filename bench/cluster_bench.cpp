@@ -1,9 +1,9 @@
 // Training over 2 and 4 emulated nodes of 2 ranks, with 1 Gbit/s between nodes. The model is sharded over all ranks
 // (ZeRO stage 3) or within each node (--replicas), with and without 8-bit communication (--quantize). In another case,
-// each node is one pipeline stage. stage3_accumulate_4 and pipeline have the same model and the same tokens per step.
-// Reports tokens/s and the bytes that the first node sends in a step, as counted by the kernel and as planned.
-// ratio_to_plan is the counted bytes divided by the planned bytes. The counted bytes include headers, acknowledgements
-// and all traffic outside the schedule.
+// each node is one pipeline stage. The cases `stage3_accumulate_4` and `pipeline` train the same model on the same
+// number of tokens per step. Reports tokens/s and the bytes that the first node sends in a step, as counted by the
+// kernel and as planned. ratio_to_plan is the counted bytes divided by the planned bytes. The counted bytes include
+// headers, acknowledgements and all traffic outside the schedule.
 #include <benchmark/benchmark.h>
 #include <exception>
 #include <fmt/format.h>

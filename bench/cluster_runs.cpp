@@ -15,7 +15,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr int kWarmUp = 2;
-constexpr int kSkipExitCode = 77;  // scripts/cluster.sh returns it if this machine cannot emulate nodes
+constexpr int kSkipExitCode = 77;  // exit code of scripts/cluster.sh if this machine cannot emulate nodes
 
 /// A temporary file, removed by the destructor.
 struct Scratch {
@@ -70,7 +70,8 @@ std::string output_of(const std::string& command) {
 
 ClusterRun run_on_cluster(const ClusterCase& what, int step_count) {
   const Scratch metrics("metrics"), traffic("traffic");
-  // Open MPI's daemons must stay in this session, because the kernel divides processor time among sessions.
+  // Keep Open MPI's daemons in the Unix session of this process, because the kernel divides processor time among
+  // Unix sessions.
   output_of(
       fmt::format("OMPI_MCA_orte_leave_session_attached=1 {} --nodes {} --ranks-per-node {} --rate {} --traffic {} "
                   "{} train --threads 1 --quiet --steps {} --metrics {} {} 2>&1",

@@ -18,10 +18,11 @@ struct ClusterCase {
 };
 
 struct ClusterRun {
-  std::vector<double> step_seconds;  // without the warm-up steps
-  double tokens = 0;                 // per step, of all ranks together
+  std::vector<double> step_seconds;  // time of each step after the warm-up steps
+  double tokens = 0;                 // number of tokens that all ranks together process in one step
   double hidden_share = 0;           // share of one step's communication time that is hidden under compute
-  int64_t sent_bytes = 0;            // sent by the first node in the complete run, as the kernel counts on its link
+  /// Bytes that the first node sent in the complete run, as the kernel counted them on its link.
+  int64_t sent_bytes = 0;
 };
 
 /// Trains for `step_count` steps after the warm-up steps. Throws std::runtime_error if the run fails. If this machine

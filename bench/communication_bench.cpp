@@ -25,7 +25,7 @@ struct Case {
   int rank_count;
 };
 
-/// Seconds of each variant, by round.
+/// For each variant, its time in seconds in every round.
 using Rounds = std::map<std::string, std::vector<double>>;
 
 Rounds start_worker(const std::string& operation, int rank_count) {

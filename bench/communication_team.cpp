@@ -16,7 +16,7 @@ struct Rank {
   std::vector<float> sum;
   Buffer staging;
   uint64_t progress = 0;
-  std::unique_ptr<Stream> stream;  // last, so that queued work ends before the buffers above are freed
+  std::unique_ptr<Stream> stream;  // last: its destructor waits for queued work that uses the buffers
 };
 
 void fill(std::byte* data, int64_t size_bytes, int rank) {

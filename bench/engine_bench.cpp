@@ -146,7 +146,7 @@ void step_against_plain_loop(benchmark::State& state, int stage) {
                  {.device = DeviceChoice::kHost, .threads_per_rank = 1});
 }
 
-/// Units without computation, so that the measured time is the engine's.
+/// Measures steps of units without computation, so that the measured time is that of the engine.
 void unit_overhead(benchmark::State& state, int stage, int unit_count) {
   World::threads(1,
                  [&](World& world) {

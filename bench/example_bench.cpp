@@ -86,7 +86,7 @@ class Sharded {
   int step_ = 0;
 };
 
-/// Alternates a step of the sharded program on one rank with a step of the plain program.
+/// Measures steps of the sharded program on one rank and steps of the plain program alternately.
 void step_time(benchmark::State& state, int stage) {
   World::threads(
       1,
@@ -104,12 +104,12 @@ struct Memory {
   int64_t planned_bytes = 0, measured_bytes = 0;
 };
 
-/// Memory of rank 0; all ranks have the same.
+/// Returns the planned and the measured peak memory of rank 0. All ranks need the same amount of memory.
 Memory memory_of(World& world, Engine& engine) {
   return {account(engine.plan().schedule).peak_bytes, world.device().ledger().in_use_peak_bytes()};
 }
 
-/// Losses and memory on several ranks, compared with the plain program on the same data.
+/// Reports losses and memory on several ranks, compared with the plain program on the same data.
 void memory_and_losses(benchmark::State& state, int stage, int rank_count) {
   Plain plain;
   std::vector<double> alone;
@@ -139,7 +139,7 @@ void memory_and_losses(benchmark::State& state, int stage, int rank_count) {
   }
 }
 
-/// Lines added and removed between the two files, as counted by diff.
+/// Reports the lines added and removed between the two files, as counted by diff.
 void lines(benchmark::State& state) {
   for (auto _ : state) {
     const std::string command = "cd '" ALIQUOT_BENCH_EXAMPLES "' && diff transformer.c transformer_sharded.cpp";

@@ -1,5 +1,6 @@
 // Compares each elementwise loop on one thread with a memcpy that reads and writes as many bytes in total. The arrays
-// are larger than any cache. ALIQUOT_ISA selects the loops of another instruction set than the processor's best.
+// are larger than any cache. By default, the loops are those for the best instruction set of the processor. ALIQUOT_ISA
+// selects another instruction set.
 #include <benchmark/benchmark.h>
 #include <cstdint>
 #include <cstring>
@@ -18,7 +19,7 @@ constexpr int64_t kElements = int64_t{64} << 20;
 constexpr int64_t kCopyBytes = int64_t{512} << 20;
 constexpr int kRounds = 11;
 
-// Memory with resident pages. It starts at an offset within a page, as most shards in an arena do.
+// Returns memory whose pages are resident. It starts at an offset within a page, as most shards in an arena do.
 std::byte* memory(int which, int64_t size_bytes) {
   static std::vector<std::vector<std::byte>> kept(4);
   std::vector<std::byte>& bytes = kept[static_cast<std::size_t>(which)];
@@ -33,7 +34,7 @@ float* floats(int which, int64_t count = kElements) { return reinterpret_cast<fl
 
 const HostLoops& loops() { return host_loops(best_isa()); }
 
-// A memcpy whose reads and writes together are `bytes_moved` bytes.
+// Returns a memcpy whose reads and writes together are `bytes_moved` bytes.
 std::function<void()> copy_of(int64_t bytes_moved) {
   std::byte* to = memory(2, bytes_moved / 2);
   const std::byte* from = memory(3, bytes_moved / 2);
@@ -90,7 +91,7 @@ void merge(benchmark::State& state) {
   compare_with_copy(state, kElements * 8, [=] { loops().merge(master, high, low, kElements); });
 }
 
-// Reference for loops that write almost nothing: a plain loop that reads the same bytes.
+// Returns the reference for loops that write almost nothing: a plain loop that reads the same bytes.
 std::function<void()> read_of(const void* from, int64_t size_bytes) {
   return [from, size_bytes] {
     const auto* words = static_cast<const uint64_t*>(from);

@@ -13,13 +13,14 @@ struct FloorStreams {
   const uint16_t* gradient = nullptr;
   float* fp32[3] = {};
   int fp32_count = 0;
-  uint8_t* bytes[2] = {};    // both null, or both set; if set, requires fp32_count 1 and `copy`
-  uint16_t* copy = nullptr;  // null if there is no copy; exclusive with `high` and `low`
+  uint8_t* bytes[2] = {};    // both null or both set; if set, fp32_count must be 1 and `copy` set
+  uint16_t* copy = nullptr;  // null if there is no copy; must be null if `high` and `low` are set
   uint16_t* high = nullptr;  // null unless the master is split; set together with `low`
   int16_t* low = nullptr;
 };
 
-/// Processes elements [begin, end) with AVX-512 if available, otherwise with a plain loop. Both are multiples of 256.
+/// Processes elements [begin, end) with AVX-512 if available, otherwise with a plain loop. `begin` and `end`
+/// must be multiples of 256.
 void run_floor(const FloorStreams& streams, int64_t begin, int64_t end);
 
 }  // namespace aliquot

@@ -26,7 +26,7 @@ struct Run {
   std::string machine;  // name of a machine preset
   std::string words;    // flags of aliquot plan
   int gpus;
-  nlohmann::json rates = nlohmann::json::object();  // replace rates of the preset
+  nlohmann::json rates = nlohmann::json::object();  // rates that replace those of the preset
 };
 
 double tokens_per_gpu(const Run& run, double flops_per_second, const std::string& more = "") {
@@ -41,7 +41,7 @@ double tokens_per_gpu(const Run& run, double flops_per_second, const std::string
   return plan["plans"][0]["tokens_per_second"].get<double>() / run.gpus;
 }
 
-/// The compute rate of a GPU at which the plan predicts the published figure of the run.
+/// Returns the compute rate of a GPU at which the plan predicts the published figure of the run.
 double calibrated(const Run& run, double published) {
   double low = 1e13, high = 2e15;
   for (int i = 0; i < 30; ++i) {

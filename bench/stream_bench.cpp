@@ -16,7 +16,7 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-/// Runs one operation at a time. `pause` lets the worker fall asleep before each.
+/// Runs one operation at a time. A long `pause` lets the worker fall asleep before each operation.
 void enqueue_to_start(benchmark::State& state, std::chrono::microseconds pause) {
   const auto device = make_host_device(1);
   const auto gather = device->make_stream(Lane::kGather);

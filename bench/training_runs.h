@@ -9,7 +9,7 @@
 namespace aliquot {
 
 struct TrainingRun {
-  std::vector<double> step_seconds;  // without the warm-up steps
+  std::vector<double> step_seconds;  // time of each step after the warm-up steps
   int64_t share_bytes = 0;           // largest proportional set size (Pss) of a rank
   /// Seconds of one step by part (products, attention, optimizer, gather, waiting, ...). Empty for PyTorch.
   std::map<std::string, double> part_seconds;

@@ -26,8 +26,8 @@ std::vector<FoundCheckpoint> list_checkpoints(const std::filesystem::path& direc
 
 struct NewestValidResult {
   std::optional<FoundCheckpoint> found;
-  /// One message for each checkpoint that is newer than `found` and cannot be used. If none is found, one message for
-  /// each checkpoint.
+  /// One message for each checkpoint that is newer than `found` and cannot be used. If `found` is empty, one message
+  /// for each checkpoint of the directory.
   std::vector<std::string> refused;
 };
 
@@ -48,8 +48,8 @@ std::vector<std::string> prune_checkpoints(const std::filesystem::path& director
 
 struct PruneReport {
   std::vector<FoundCheckpoint> removed;
-  /// One message for each invalid checkpoint that was found before `keep_count` valid ones, from the newest backward.
-  /// These checkpoints are not removed.
+  /// Checkpoints are verified from the newest to the oldest until `keep_count` valid ones are found. This list has one
+  /// message for each invalid checkpoint among them, which is not removed.
   std::vector<std::string> bad;
   std::vector<std::string> failures;  // one message for each checkpoint that could not be removed
 };

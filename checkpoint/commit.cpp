@@ -17,7 +17,7 @@ void make_directories(FileSystem& file_system, const std::filesystem::path& path
   std::error_code error;
   if (path.empty() || std::filesystem::is_directory(path, error)) return;
   const auto parent = path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
-  if (path.filename().empty()) return make_directories(file_system, parent);  // a trailing slash
+  if (path.filename().empty()) return make_directories(file_system, parent);  // the path ends with a slash
   make_directories(file_system, parent);
   const Directory above = Directory::open(file_system, parent);
   above.make_directory(path.filename());

@@ -17,7 +17,7 @@ class CheckpointCommit {
 
   /// Creates the directories and the file, and reserves disk space for the file.
   void prepare(int64_t file_bytes);
-  /// Opens state.h5, for this rank to write its pages. `direct` requests direct I/O.
+  /// Opens state.h5, so that this rank can write its pages. `direct` requests direct I/O.
   File open(bool direct) const;
   /// Writes the manifest, makes everything durable, and renames the directory to its final name. If it fails, the
   /// checkpoints in the directory are unchanged. Returns a warning if the user must remove a leftover directory by

@@ -27,14 +27,14 @@ struct ReplacedState {
 };
 
 struct LoadOptions {
-  bool allow_missing = false;   // fill tensors that the checkpoint lacks with zeros
+  bool allow_missing = false;   // set tensors that the checkpoint lacks to zero
   bool allow_extra = false;     // ignore tensors that only the checkpoint has, such as optimizer state
   bool allow_rounding = false;  // convert tensors to narrower dtypes too, rounding to nearest
   /// True if the contents of the state may be overwritten even if the load fails, as at the start of a run. The load
   /// then writes data while it verifies it, in one pass over the file instead of two. After a CheckpointError the
   /// contents are undefined, but the state may be loaded again.
   bool state_is_fresh = false;
-  Ledger* ledger = nullptr;           // records the staging memory, if given
+  Ledger* ledger = nullptr;           // if not null, records the staging memory
   FileSystem* file_system = nullptr;  // null means FileSystem::system()
   std::optional<ReplacedState> replaced = {};
 };

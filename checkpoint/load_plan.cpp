@@ -142,7 +142,7 @@ void ConvertingTensor::read(const StatePiece&, int64_t, int64_t, std::byte*) con
 }
 
 void ConvertingTensor::write(const StatePiece& piece, int64_t first, int64_t count, const std::byte* from) const {
-  // Pass the piece of the target itself, since its PieceAccess may identify pieces by address.
+  // Pass the target's own piece, because the target's PieceAccess may identify pieces by address.
   const StatePiece& own = target_.pieces[static_cast<size_t>(&piece - tensor_.pieces.data())];
   const int64_t from_bytes = element_bytes(tensor_.dtype), to_bytes = element_bytes(target_.dtype);
   if (target_.access == nullptr) {

@@ -36,7 +36,7 @@ class ConvertingTensor final : public PieceAccess {
 struct LoadPlan {
   std::vector<TensorMatch> matches;                        // tensors to read or to set to zero
   std::vector<QuantizedConversion> quantized_conversions;  // performed after the file is verified
-  std::vector<std::string> missing, extra;                 // paths that the checkpoint lacks, or the state lacks
+  std::vector<std::string> missing, extra;                 // paths only in the state; paths only in the checkpoint
   std::vector<std::string> different, converted;           // paths with both dtypes, for messages
   std::deque<ConvertingTensor> converting;
 };

@@ -31,7 +31,7 @@ File open_regular(FileSystem& file_system, const std::filesystem::path& path, co
   return file;
 }
 
-/// Throws CheckpointError, with an explanation, if `path` is a directory of checkpoints and not one of them.
+/// Throws CheckpointError, with an explanation, if `path` is not a checkpoint but contains checkpoints.
 void refuse_folder_of_checkpoints(const std::filesystem::path& path) {
   std::error_code error;
   if (std::filesystem::exists(path / kManifestFile, error)) return;

@@ -23,8 +23,8 @@ struct SaveOptions {
   /// Properties of the run (zero_stage, device, ...). save() adds the number of ranks. Stored in the manifest only.
   std::map<std::string, Scalar> written_by = {};
   bool direct_io = true;              // use direct I/O if the file system supports it
-  Ledger* ledger = nullptr;           // records the staging memory, if given
-  StagingRing* staging = nullptr;     // null: save() allocates its own and frees it
+  Ledger* ledger = nullptr;           // if not null, records the staging memory
+  StagingRing* staging = nullptr;     // if null, save() allocates a ring and frees it
   FileSystem* file_system = nullptr;  // null means FileSystem::system(); tests inject failures here
 };
 

@@ -13,7 +13,8 @@
 
 namespace aliquot {
 
-/// A tensor of the state and the tensor of the checkpoint that fills it. A null entry means zeros.
+/// A tensor of the state and the tensor of the checkpoint that fills it. If `entry` is null,
+/// the loader sets the tensor to zero.
 struct TensorMatch {
   const StateTensor* tensor = nullptr;
   const TensorEntry* entry = nullptr;

@@ -29,8 +29,8 @@ if(_flags)
   target_compile_options(aliquot_flags INTERFACE "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=${_host_flags}>")
 endif()
 
-# _FORTIFY_SOURCE needs the optimizer and warns without it. Debian's and Ubuntu's compilers may predefine the macro.
-# Device code does not support it.
+# _FORTIFY_SOURCE works only at -O1 or above, and causes a warning at -O0. Debian's and Ubuntu's compilers may predefine
+# this macro. Device code does not support it.
 if(NOT ALIQUOT_COVERAGE)
   check_cxx_compiler_flag("-Werror -O2 -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=3" ALIQUOT_HAS_FORTIFY_3)
   set(_level $<IF:$<BOOL:${ALIQUOT_HAS_FORTIFY_3}>,3,2>)

@@ -26,7 +26,7 @@ ActivationSpec max_over_ranks(ActivationSpec own, Communicator& ranks) {
     append(use.output_bytes), append(use.kept_bytes), append(use.scratch_bytes);
   append(own.backward_bytes);
   for (const std::string& all : ranks.gather_objects(bytes)) {
-    if (all.size() != bytes.size()) break;  // materialize() reports how the models of the ranks differ
+    if (all.size() != bytes.size()) break;  // the models of the ranks differ: materialize() reports how
     const char* at = all.data();
     const auto most = [&at](int64_t& value) {
       int64_t other = 0;

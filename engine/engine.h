@@ -84,16 +84,18 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  /// Declares a unit. Forward uses units in the order of these calls, unless declare_order() sets another order.
+  /// Declares a unit. By default, the order of these calls is also the order in which forward uses the units.
+  /// declare_order() sets another order.
   Unit& add_unit(std::string name);
   std::deque<Unit>& units();
-  /// Sets the order of forward. Each use lists the units that are gathered at the same time. A unit may have several
-  /// uses. Call before plan() and materialize().
+  /// Sets the order of forward. Each element of `uses` lists units that are gathered at the same time. A unit may have
+  /// several uses. Call before plan() and materialize().
   void declare_order(std::vector<std::vector<UnitId>> uses);
 
-  /// Declares how much activation memory each use needs. The engine allocates it, and Scope::memory() returns its
-  /// addresses. If ranks declare different sizes, all ranks use the largest. `recompute` repeats the forward of
-  /// recomputable uses; EngineOptions::recompute sets how many. Collective. Call before materialize().
+  /// Declares how much activation memory each use needs. The engine allocates this memory, and Scope::memory() returns
+  /// its addresses. If ranks declare different sizes, all ranks use the largest. `recompute` repeats the forward of a
+  /// recomputable use. EngineOptions::recompute sets the number of recomputed uses. Collective. Call before
+  /// materialize().
   void declare_activations(ActivationSpec activations, Recompute recompute = {});
 
   /// Returns the plan for the declared model. Can be called before materialize(), which allocates memory. The reference

@@ -17,7 +17,8 @@ void copy_state(const State& before, const State& after, TensorStream stream) {
   for (const StateTensor& tensor : after.tensors) by_path[tensor.path] = &tensor;
   for (const StateTensor& tensor : before.tensors) {
     const auto found = by_path.find(tensor.path);
-    if (found == by_path.end()) continue;  // drops the moments of a newly frozen parameter, on every rank
+    // The new state lacks the moments of newly frozen parameters, on every rank.
+    if (found == by_path.end()) continue;
     stream.run("copying " + tensor.path, tensor, [&](int64_t first, std::span<const std::byte> elements) {
       write_elements(*found->second, first, elements);
     });

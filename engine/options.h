@@ -29,7 +29,8 @@ struct EngineOptions {
   int prefetch = 1;                 // number of uses whose units are gathered ahead of compute
   int keep_gathered = 0;            // number of uses at the end of forward whose units stay gathered for backward
   int gather_for = kGatherForAuto;  // number of micro-batches that use one gather; also kGatherForPass, kGatherForStep
-  int recompute = kRecomputeAsNeeded;  // the first recomputable uses of each pipeline stage that are recomputed
+  /// How many uses of each pipeline stage are recomputed: its first recomputable ones.
+  int recompute = kRecomputeAsNeeded;
   GatherMode gather = GatherMode::kAuto;
   Offload offload_state = Offload::kNone;       // where optimizer state and masters are stored between updates
   std::string offload_state_to = {};            // directory for Offload::kDisk; ranks may share it

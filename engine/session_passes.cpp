@@ -196,7 +196,7 @@ void Session::close(bool by_exception) noexcept {
     ModelAddresses& addresses = evaluates() ? evaluation_addresses_ : addresses_;
     addresses.close(active_->stream(Lane::kCompute), active_->next());
     active_->close();
-    // The last operations of an evaluation release the gathered units.
+    // After the passes of an evaluation, only the operations that release gathered units are left.
     if (evaluates() && active_->at_end_of_passes()) active_->finish_step();
   } catch (...) {  // a destructor calls this function and must not throw, so the next call of the engine rethrows
     failure_ = std::current_exception();
@@ -242,7 +242,7 @@ StepReport Session::step() {
   }
   executor_.finish_step(abandoned_);
   const bool own_not_finite = gradient_detector_.found();
-  gradient_detector_.begin_step(!decider_.report().first_not_finite.empty());  // for the next step
+  gradient_detector_.begin_step(!decider_.report().first_not_finite.empty());  // whether to check in the next step
   abandoned_ = false;
   micro_batch_ = -1;
   return decider_.end_step(own_not_finite, options_.tell_skipped && world_.rank() == 0);

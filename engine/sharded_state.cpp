@@ -17,8 +17,10 @@ namespace {
 /// `first` of the flat buffer.
 struct HeldShards {
   int first_rank, last_rank;
-  int own_rank;                    // the rank whose pieces this rank saves; -1: a rank of another replica saves them
-  int64_t elements_per_value = 1;  // more than 1 for scales of quantized blocks
+  // The rank whose pieces this rank saves. -1: none, because a rank of another replica saves them.
+  int own_rank;
+  // Number of elements that share one value; more than 1 for scales of quantized blocks.
+  int64_t elements_per_value = 1;
   std::function<std::byte*(int64_t first)> at;
 };
 
@@ -37,7 +39,8 @@ std::vector<StatePiece> pieces_of(const FlatLayout& layout, int32_t tensor, cons
 
 }  // namespace
 
-/// Also clears padding, because difference() compares it and no other code writes it.
+/// Clears masters and optimizer state. Also clears padding, because difference() compares it and no other code writes
+/// it.
 void ShardedState::clear_masters_and_optimizer() const {
   for (int32_t f = 0; f < flat_count(); ++f) {
     for (const Role role : {Role::kMaster, Role::kOptimizer}) {

@@ -85,7 +85,7 @@ class EngineParameter {
     tensor.storage().unsafeGetStorageImpl()->set_data_ptr_noswap(non_owning(to));
   }
 
-  /// A contiguous tensor of the parameter's shape at `at`, which it does not own.
+  /// Returns a contiguous tensor of the parameter's shape over the memory at `at`, which the tensor does not own.
   at::Tensor tensor_over(void* at, at::ScalarType dtype) const {
     const auto size_bytes = static_cast<size_t>(parameter_.numel()) * at::elementSize(dtype);
     const at::Storage storage(at::Storage::use_byte_size_t(), size_bytes, non_owning(at), nullptr, false);

@@ -8,7 +8,7 @@
 namespace aliquot {
 namespace {
 
-/// The lowest level at which one subtree contains all blocks.
+/// Returns the lowest level at which one subtree contains all blocks.
 int32_t root_level(int64_t block_count) {
   int32_t level = 0;
   while ((int64_t{1} << level) < block_count) ++level;
@@ -17,7 +17,7 @@ int32_t root_level(int64_t block_count) {
 
 int64_t first_block(const NormNode& node) { return node.index << node.level; }
 
-/// The sum over a subtree that has only its first `count` leaves, at least one.
+/// Returns the sum over a subtree of which only the first `count` leaves exist. `count` is 1 or more.
 double subtree_sum(const double* leaves, int64_t count, int32_t level) {
   if (level == 0) return leaves[0];
   if (level == 3 && count == 8) {  // the same additions as below, without function calls
@@ -84,7 +84,7 @@ void LocalNormSums::sums(const double* block_squares, std::span<double> values) 
   }
 }
 
-/// Traverses the tree from the roots to the given nodes, and records the additions as steps.
+/// Traverses the tree from the roots to the given tree nodes, and records the additions as steps.
 class GlobalNormSum::Builder {
  public:
   Builder(const NormTree& tree, const std::vector<NormNode>& nodes) : tree_(tree), nodes_(nodes), order_(nodes.size()) {

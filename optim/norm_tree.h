@@ -21,7 +21,7 @@ struct NormSpan {
   int64_t place;  // index of first_block's sum in the array for LocalNormSums::sums(); the others follow
 };
 
-/// An aligned subtree: the existing blocks in [index << level, (index + 1) << level) of a tensor.
+/// A tree node. Its subtree consists of the existing blocks in [index << level, (index + 1) << level) of a tensor.
 struct NormNode {
   int32_t tensor;
   int32_t level;
@@ -30,9 +30,9 @@ struct NormNode {
   friend bool operator==(const NormNode&, const NormNode&) = default;
 };
 
-/// The tree. Within a tensor, a node is the sum of its left and its right child, in double; a child without blocks is
-/// left out. The root is the lowest node that contains all blocks. The roots of the tensors are added to 0 one after
-/// another, in bytewise order of their names. A tensor without blocks contributes 0.
+/// The tree. Within a tensor, the value of a tree node is the sum of its left and its right child, in double. A child
+/// without blocks is left out. The root is the lowest tree node that contains all blocks. The roots of the tensors are
+/// added to 0 one after another, in bytewise order of the tensors' names. A tensor without blocks contributes 0.
 class NormTree {
  public:
   /// Throws std::invalid_argument if two tensors have the same name.
@@ -41,7 +41,7 @@ class NormTree {
   const std::vector<NormTensor>& tensors() const { return tensors_; }
   const std::vector<int32_t>& name_order() const { return name_order_; }
 
-  /// The largest subtrees within the spans: at most 2 log2(blocks) + 1 for each span.
+  /// Returns the largest subtrees within the spans: at most 2 log2(blocks) + 1 for each span.
   std::vector<NormNode> nodes(std::span<const NormSpan> spans) const;
 
  private:
@@ -71,12 +71,12 @@ class LocalNormSums {
 /// Combines the partial sums of all ranks. Every rank computes the same value.
 class GlobalNormSum {
  public:
-  /// `nodes` are the nodes of all ranks, in the order of their values. They must cover each block of each tensor
+  /// `nodes` are the tree nodes of all ranks, in the order of their values. They must cover each block of each tensor
   /// exactly once. Otherwise throws std::invalid_argument with the name of the tensor.
   GlobalNormSum(const NormTree& tree, const std::vector<NormNode>& nodes);
 
-  /// Returns the total sum of squares. `values` has one value for each node. If `tensor_sums` is not empty, it receives
-  /// the sum of each tensor. Allocates nothing.
+  /// Returns the total sum of squares. `values` has one value for each tree node. If `tensor_sums` is not empty, it
+  /// receives the sum of each tensor. Allocates nothing.
   double finish(std::span<const double> values, std::span<double> tensor_sums = {}) const;
 
  private:

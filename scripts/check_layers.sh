@@ -56,7 +56,7 @@ function module_of(path,   part) {
   split(path, part, "/")
   return part[1] == "tests" && has(modules, part[2]) ? part[2] : part[1]
 }
-# Whether a word of the file name names the backend: stream_cuda.h, bootstrap_mpi_test.cpp.
+# Whether a word of the file name is the backend, as in stream_cuda.h or bootstrap_mpi_test.cpp.
 function belongs_to(name, backend) {
   sub(/.*\//, "", name)
   return name ~ ("(^|_)" backend "([_.]|$)") && (in_tests || name ~ ("_" backend "\\."))

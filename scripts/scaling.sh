@@ -14,7 +14,7 @@ case ${1:-} in
 esac
 ranks_list="1 8 64 512 4096 16384"
 
-# peak PARAMS UNITS RANKS OPTION...: peak memory of a rank in GiB.
+# peak PARAMS UNITS RANKS OPTION...: prints the planned peak memory of a rank in GiB.
 peak() {
   local params=$1 units=$2 ranks=$3
   shift 3

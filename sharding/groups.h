@@ -11,7 +11,7 @@ namespace aliquot {
 /// The group to which this rank belongs.
 struct RankGroup {
   int rank = 0;              // number of this rank in the group
-  std::vector<int> members;  // the parent's rank number of each member, indexed by rank in the group
+  std::vector<int> members;  // rank of each member in the parent group, indexed by rank in this group
 
   /// Returns the members' rank numbers in the world, for messages.
   std::vector<int> global_ranks(const Bootstrap& parent) const;

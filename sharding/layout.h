@@ -33,7 +33,7 @@ struct Piece {
   friend bool operator==(const Piece&, const Piece&) = default;
 };
 
-/// Padding: elements [begin, end) of a flat buffer belong to no tensor. `after` is the preceding tensor, or -1.
+/// Padding: elements [begin, end) of a flat buffer, which belong to no tensor. `after` is the preceding tensor, or -1.
 struct Gap {
   int32_t after;
   int64_t begin, end;
@@ -65,8 +65,9 @@ class FlatLayout {
 
   int64_t shard_count() const { return shard_count_; }  // elements per shard, a multiple of the block size
   int64_t flat_count() const { return shard_count_ * rank_count_; }
-  int64_t element_count() const { return element_count_; }                         // excludes padding
-  int64_t tensor_offset(int32_t tensor) const { return tensor_offsets_[tensor]; }  // in the flat buffer
+  int64_t element_count() const { return element_count_; }  // excludes padding
+  /// The index of the tensor's first element in the flat buffer.
+  int64_t tensor_offset(int32_t tensor) const { return tensor_offsets_[tensor]; }
 
   /// The pieces that `rank` owns, in order of shard_offset. The pieces of all ranks contain every element exactly once.
   std::vector<Piece> pieces(int rank) const;

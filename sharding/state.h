@@ -16,7 +16,7 @@
 #pragma GCC visibility push(default)
 namespace aliquot {
 
-inline constexpr int kShapeRankLimit = 32;  // the limit of HDF5
+inline constexpr int kShapeRankLimit = 32;  // HDF5's limit on the number of dimensions
 inline constexpr std::string_view kScaleSuffix = "_scale";
 
 /// Returns the product of the extents. Returns nullopt if an extent is negative, if there are more than kShapeRankLimit

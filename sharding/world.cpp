@@ -88,7 +88,7 @@ class ThreadRankResults {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<bool> returned_;
-  std::exception_ptr failure_;  // set once
+  std::exception_ptr failure_;  // the first failure; null if there is none
 };
 
 }  // namespace

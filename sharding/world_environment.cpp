@@ -13,7 +13,7 @@
 namespace aliquot {
 namespace {
 
-// Returns 0 if the variable is not set or not a number.
+// Returns the value of the variable as a number, or 0 if it is not set or not a number.
 int environment_int(const char* variable) {
   const char* value = std::getenv(variable);
   if (value == nullptr) return 0;

@@ -1,6 +1,6 @@
 #pragma once
 // The subcommands of `aliquot checkpoint`. Each runs in one process with a fixed amount of memory, prints its result
-// and returns the exit code of the command. Throws CheckpointError if a checkpoint is missing or invalid.
+// and returns the exit code of the command. The functions throw CheckpointError if a checkpoint is missing or invalid.
 
 #include <cstdint>
 #include <filesystem>
@@ -22,7 +22,7 @@ struct CheckpointOptions {
 };
 
 struct CheckpointSubcommand {
-  std::string name, usage, summary;                   // `usage` follows the name in --help
+  std::string name, usage, summary;                   // --help prints `usage` after `name`
   size_t path_count;                                  // the number of positional arguments
   void (*declare)(OptionTable&, CheckpointOptions&);  // adds the subcommand's flags
   int (*run)(const CheckpointOptions&);
@@ -40,10 +40,10 @@ int prune_command(const CheckpointOptions& options);
 
 /// Returns `path` if it is a checkpoint, or the newest checkpoint in the directory `path`; nullopt if there is none.
 std::optional<std::filesystem::path> find_checkpoint(const std::string& path);
-/// The same, but throws CheckpointError if there is none.
+/// Like find_checkpoint(), but throws CheckpointError if there is no checkpoint.
 std::filesystem::path require_checkpoint(const std::string& path);
 
-/// Shows the progress of a verification on standard error, if that is a terminal.
+/// Shows the progress of a verification on standard error, if standard error is a terminal.
 void print_verification_progress(int64_t done_bytes, int64_t all_bytes);
 
 }  // namespace aliquot

@@ -17,7 +17,7 @@ namespace {
 
 constexpr const char* kWeightsFile = "model.safetensors";
 
-/// The text of config.json; empty if the parameters are not those of a GPT-2 or Llama model.
+/// Returns the text of config.json. It is empty if the parameters are not those of a GPT-2 or Llama model.
 std::string config_of(const Manifest& manifest, const std::string& where, const CheckpointOptions& options) {
   const auto shape = saved_shape(manifest, where, options.heads);
   if (!shape) return {};

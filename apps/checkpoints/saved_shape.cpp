@@ -13,7 +13,7 @@ using Scalars = std::map<std::string, Scalar>;
 
 constexpr ShapeNames kScalarNames{"layers",  "width",      "heads",        "kv_heads",  "hidden",
                                   "context", "vocabulary", "norm_epsilon", "rope_theta"};
-// The name of rope_factor in older checkpoints; 1 means no scaling.
+// Older checkpoints store rope_factor under this name. The value 1 means no scaling.
 constexpr const char* kLegacyRopeFactorName = "rotary_factor";
 
 template <typename T>
@@ -26,7 +26,7 @@ const T* find(const Scalars& scalars, const std::string& name) {
   return value;
 }
 
-/// Reads an optional scalar into `value`.
+/// Sets `value` to the scalar `name`. Leaves `value` unchanged if there is no such scalar.
 template <typename T>
 void read_scalar(const Scalars& scalars, const std::string& name, T& value) {
   if (const T* found = find<T>(scalars, name)) value = *found;
@@ -51,7 +51,8 @@ void read_rope(const Scalars& scalars, Rope& rope) {
   read_scalar(scalars, "rope_original_context", rope.original_context);
 }
 
-/// Older versions did not write all scalars. A missing scalar gets the value that these versions used in training.
+/// Sets the fields of `shape` from `scalars`. Older versions did not write all scalars. A missing scalar gets the value
+/// that these versions used in training.
 void read_scalars(const Scalars& scalars, ModelShape& shape) {
   read_scalar(scalars, "heads", shape.heads);
   shape.norm_epsilon = ModelShape().norm_epsilon;

@@ -31,8 +31,8 @@ struct ShapeDifference {
   std::string name;
   Scalar saved, given;
 };
-/// The differences between the scalars and `shape`; empty if the scalars record no shape. If a checkpoint of an older
-/// version lacks a scalar, `shape` is compared with the value that this version used in training.
+/// Returns the differences between the scalars and `shape`; empty if the scalars record no shape. A scalar that an
+/// older version did not write counts as the value that this version used in training.
 std::vector<ShapeDifference> shape_differences(const std::map<std::string, Scalar>& scalars, const ModelShape& shape);
 
 }  // namespace aliquot

@@ -23,7 +23,7 @@ constexpr std::string_view kParameters = "parameters/";
                   path));
 }
 
-/// Also returns false on errors, such as a loop of links.
+/// Whether `path` exists. Returns false if the path cannot be examined, for example because of a loop of links.
 bool path_exists(const std::filesystem::path& path) {
   std::error_code error;
   return std::filesystem::exists(path, error);
@@ -37,7 +37,8 @@ std::filesystem::path find_checkpoint_directory(const std::string& path) {
   return path;
 }
 
-/// For example "4 ranks, ZeRO stage 3, threads, host". Omits fields that the manifest does not contain.
+/// Describes the run that wrote the checkpoint, for example "4 ranks, ZeRO stage 3, threads, host". Omits fields that
+/// the manifest does not contain.
 std::string writer_of(const Manifest& manifest) {
   std::string text;
   const auto add = [&](const char* name, const char* before, const char* after) {

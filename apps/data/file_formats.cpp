@@ -72,13 +72,13 @@ const LlmcKind* llmc_kind(const MappedFile& file) {
   return found == kLlmcKinds.end() ? nullptr : &*found;
 }
 
-/// Also checks the compression method and the reserved flags, because a file of tokens may begin with the two magic
-/// bytes.
+/// Whether the file begins like a gzip file. The two magic bytes are not enough, because a file of tokens may begin
+/// with them. The compression method and the reserved flags must match too.
 bool is_gzip(const MappedFile& file) {
   return file.size_bytes() > 18 && text_at(file, 0, 3) == "\x1f\x8b\x08"sv && (at<uint8_t>(file, 3) & 0xe0) == 0;
 }
 
-/// An 8-byte length, then a JSON object of that length.
+/// Whether the file begins like a safetensors file: an 8-byte length, then a JSON object of that length.
 bool is_safetensors(const MappedFile& file) {
   const auto length = at<uint64_t>(file, 0);
   return length >= 2 && length <= static_cast<uint64_t>(file.size_bytes()) - 8 && text_at(file, 8, 2) == "{\""sv;
@@ -126,7 +126,7 @@ std::optional<TokenLayout> numpy_type(std::string_view descr) {
                      .unit = fmt::format("integers of {} bits in NumPy's format", 8 * bytes)};
 }
 
-/// N of the shape (N,); nothing for other shapes.
+/// Returns N if `shape` is the text "(N,)", otherwise nothing.
 std::optional<int64_t> numpy_count(std::string_view shape) {
   int64_t count = -1;
   if (shape.empty() || shape[0] != '(') return std::nullopt;

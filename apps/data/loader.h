@@ -10,8 +10,8 @@
 namespace aliquot {
 
 /// A pseudo-random permutation of [0, count) that depends on seed and epoch. Each element is computed without the
-/// others. A Feistel network permutes the values below a power of four that is at least count. It is applied again
-/// until the result is below count. count is at least 1.
+/// others. A Feistel network permutes the values below a power of four that is at least count. The network is applied
+/// again until the result is below count. count is at least 1.
 class Permutation {
  public:
   Permutation(int64_t count, uint64_t seed, uint64_t epoch);

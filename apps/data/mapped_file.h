@@ -23,7 +23,7 @@ class MappedFile {
 
   /// Asks the system to read these bytes ahead.
   void prefetch(int64_t offset, int64_t count_bytes) const;
-  /// Unmaps the pages of these bytes from this process until they are read again. They may stay in the page cache.
+  /// Unmaps the pages of these bytes from this process until they are read again. The pages may stay in the page cache.
   void drop_pages(int64_t offset, int64_t count_bytes) const;
 
  private:

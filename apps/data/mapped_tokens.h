@@ -12,7 +12,7 @@
 
 namespace aliquot {
 
-/// The position and the type of the tokens in a file. They are little-endian. A `count` of -1 means all tokens up to
+/// The position and the type of the tokens in a file. Tokens are little-endian. A `count` of -1 means all tokens up to
 /// the end of the file.
 struct TokenLayout {
   int64_t offset_bytes = 0;

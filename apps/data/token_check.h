@@ -14,9 +14,9 @@ struct TokenPartition {
   int part = 0, part_count = 1;
 };
 
-/// Checks all tokens of `part` on all threads of the pool. Calls `progress` with the fraction done, on the calling
-/// thread, and stops when it returns false. Throws UsageError, with position and value, for the first token outside [0,
-/// vocabulary).
+/// Checks all tokens of `part` on all threads of the pool. Calls `progress` on the calling thread with the fraction
+/// done, and stops when `progress` returns false. Throws UsageError, with position and value, for the first token
+/// outside [0, vocabulary).
 void check_tokens(const TokenSource& source, int64_t vocabulary, TokenPartition part, ThreadPool& pool,
                   const std::function<bool(double)>& progress = {});
 

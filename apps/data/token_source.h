@@ -26,13 +26,13 @@ class TokenSource {
   /// value, for a token outside [0, vocabulary).
   void read(int64_t first, std::span<int32_t> to, int64_t vocabulary) const;
 
-  /// The position of the first token in [first, first + count) whose value is outside [0, vocabulary), or nothing.
-  /// Sources that generate their tokens return nothing. This is much faster than read(), and the pages of the file are
-  /// released. Throws FaultError if the file has become shorter.
+  /// Returns the position of the first token in [first, first + count) whose value is outside [0, vocabulary), or
+  /// nothing. Sources that generate their tokens return nothing. This function is much faster than read(). It unmaps
+  /// the pages of the file that it has read. Throws FaultError if the file has become shorter.
   virtual std::optional<int64_t> find_out_of_range(int64_t first, int64_t count, int64_t vocabulary) const;
   /// Bytes per stored token; 0 for a source that generates its tokens.
   virtual int64_t token_bytes() const { return 0; }
-  /// Throws the UsageError of read() for the token at that position.
+  /// Throws the UsageError that read() throws for the token at `position`.
   [[noreturn]] void refuse(int64_t position, int64_t vocabulary) const;
 
  protected:

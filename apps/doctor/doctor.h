@@ -25,12 +25,13 @@ MachineReport report_machine();
 
 struct MachineRates {
   bool has_gpus = false;
-  int rank_count = 2, threads_per_rank = 1;  // ranks that worked at the same time, each with its own GPU if has_gpus
-  int ranks_on_node = 2;                     // ranks on the first node
-  bool several_nodes = false;                // the links between nodes were measured too
-  bool launched = false;                     // a launcher started the ranks as processes
-  bool is_rank_zero = false;                 // this process has rank 0; other processes have no rates
-  CostModel cost;                            // the rates of rank 0; rates that were not measured have their default
+  // How many ranks were measured at the same time, and the threads of each. With has_gpus, each rank had its own GPU.
+  int rank_count = 2, threads_per_rank = 1;
+  int ranks_on_node = 2;       // how many of these ranks are on the first node
+  bool several_nodes = false;  // the links between nodes were measured too
+  bool launched = false;       // a launcher started the ranks as processes
+  bool is_rank_zero = false;   // this process has rank 0; other processes have no rates
+  CostModel cost;              // the rates of rank 0; rates that were not measured have their default
 };
 
 /// Measures with the ranks that a launcher started. Without a launcher, starts ranks as threads: one for each GPU, or

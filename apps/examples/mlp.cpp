@@ -13,7 +13,7 @@ struct Layer {
 struct Network {  // holds pointers to the weights, which Aliquot owns
   std::array<Layer, kLayers> layers;
   std::array<std::array<float, kBatch * kWidth>, kLayers + 1> values{};  // the input of each layer, then the output
-  std::array<float, kBatch * kWidth> slopes{};                           // loss gradient for one layer's values
+  std::array<float, kBatch * kWidth> slopes{};  // gradient of the loss with respect to one layer's values
 };
 
 void forward(Network& n, int l) {

@@ -1,4 +1,4 @@
-// Finds the ranks for which other ranks waited, and which did not wait themselves.
+// Finds the ranks that made other ranks wait but did not wait themselves.
 #include <algorithm>
 #include <iterator>
 
@@ -16,7 +16,7 @@ double longest_wait_seconds(const Evidence& evidence, const PendingCollective& w
   return seconds;
 }
 
-/// Whether the wait of `rank` in `other` explains why it is missing from `wait`.
+/// Whether `rank` is missing from `wait` because it waited in `other`.
 bool explains(const Evidence& evidence, const PendingCollective& other, const PendingCollective& wait, int rank) {
   if (std::ranges::find(other.waiting, rank) == other.waiting.end()) return false;
   if (wait.collective->is_rendezvous && !other.collective->is_rendezvous) return false;

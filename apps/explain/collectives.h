@@ -30,20 +30,20 @@ bool in_same_order(const CollectiveRecord& a, const CollectiveRecord& b);
 /// adjacent and sorted by sequence. The result points into `records`, which must outlive it.
 std::vector<CollectiveRecord> match_collectives(const std::vector<FlightRecord>& records);
 
-/// " of the shard group of replica 1", or "" for the world and for a group without a name.
+/// Returns text such as " of the shard group of replica 1". Returns "" for the world and for a group without a name.
 std::string group_name_text(std::string_view name);
 
 /// The name of group number `group` of the record, or "" if it has none.
 std::string_view name_of_group(const FlightRecord& record, int group);
 
-/// "collective #13 of the reduce lane", "rendezvous #7".
+/// Returns, for example, "collective #13 of the reduce lane" or "rendezvous #7".
 std::string collective_text(const CollectiveRecord& collective);
 
 /// Seconds from the start of the collective to its end, or to the writing of the record if it had not ended. Negative
 /// if it never started.
 double waited_seconds(const FlightEntry& entry, const FlightRecord& record);
 
-/// "reduce-scatter of 256 float32 (h.1, step 3)", "rendezvous (save, step 20)".
+/// Returns, for example, "reduce-scatter of 256 float32 (h.1, step 3)" or "rendezvous (save, step 20)".
 std::string operation_text(const FlightEntry& entry);
 
 }  // namespace aliquot

@@ -12,8 +12,8 @@
 namespace aliquot {
 namespace {
 
-/// Also compares the names of the units. A record keeps only 8 bits of the fingerprint, so two units may have equal
-/// bits.
+/// Whether `a` and `b` record the same operation. Compares the names of the units too, because a record keeps only 8
+/// bits of the fingerprint, which may be equal for two units.
 bool same(const FlightEntry& a, const FlightEntry& b) { return a.what.packed() == b.what.packed() && a.unit == b.unit; }
 
 std::string difference(const FlightEntry& a, const FlightEntry& b) {

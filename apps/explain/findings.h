@@ -40,7 +40,8 @@ bool ran_model_code_meanwhile(const Evidence& evidence, const PendingCollective&
 std::vector<int> root_causes(const Evidence& evidence, const std::vector<PendingCollective>& waits,
                              const PendingCollective& wait);
 
-/// "collective #13 of the reduce lane, reduce-scatter of 256 float32 (h.1, step 3)", "rendezvous #7 (save, step 20)".
+/// Returns, for example, "collective #13 of the reduce lane, reduce-scatter of 256 float32 (h.1, step 3)" or
+/// "rendezvous #7 (save, step 20)".
 std::string place_text(const PendingCollective& wait);
 
 struct MissingRanks {

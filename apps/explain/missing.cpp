@@ -19,7 +19,8 @@ const FlightEntry* last_before(const Evidence& evidence, const CollectiveRecord&
   return last;
 }
 
-/// The model code that the rank ran while the ranks of `wait` waited for it.
+/// Describes the model code that the rank ran while the ranks of `wait` waited for this rank. Returns "" unless
+/// ran_model_code_meanwhile() holds.
 std::string model_code_text(const Evidence& evidence, const PendingCollective& wait, int rank) {
   if (!ran_model_code_meanwhile(evidence, wait, rank)) return {};
   const FlightModelCode& code = *evidence.longest_model_code(rank);

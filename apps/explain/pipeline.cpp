@@ -1,5 +1,5 @@
-// The part of the report about the stages of a pipeline. If one stage dies or is late, its neighbors wait in receives,
-// and the other stages wait behind them.
+// The part of the report about the pipeline stages. If one pipeline stage dies or is late, its neighbors wait in
+// receives, and the other pipeline stages wait for these neighbors.
 #include <algorithm>
 #include <fmt/format.h>
 #include <set>
@@ -81,7 +81,8 @@ class PipelineReport {
   /// One line for each text of state_text(), with the ranks of the pipeline stage that have this state.
   std::string stage_text(int stage) const {
     std::vector<std::pair<std::string, std::vector<int>>> states;
-    const int count = evidence_.mesh->rank_count() / evidence_.mesh->pipeline;  // the ranks of a stage are contiguous
+    // The ranks of a pipeline stage are contiguous.
+    const int count = evidence_.mesh->rank_count() / evidence_.mesh->pipeline;
     for (int rank = stage * count; rank < (stage + 1) * count; ++rank) {
       std::string state = state_text(rank);
       const auto same = std::ranges::find(states, state, [](const auto& each) { return each.first; });

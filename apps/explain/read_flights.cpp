@@ -17,7 +17,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kMaxBytes = 1 << 20;  // enough for all entries of a record and as many groups as ranks
+// The largest record that is read. All entries of a record fit, and as many groups as a run has ranks.
+constexpr int64_t kMaxBytes = 1 << 20;
 
 UsageError refusal(const fs::path& path, std::string_view why) {
   return UsageError(replace_control_characters(fmt::format("--explain {}: {}.", path.string(), why)));

@@ -10,9 +10,9 @@
 namespace aliquot {
 namespace {
 
-/// Moves ranks from `waiting` to `late` if they waited less than half as long as the rank that waited longest. A
-/// rendezvous that ranks have given up ends on no rank. The same holds for some collectives between nodes. In these
-/// cases only a short wait shows that a rank arrived late.
+/// Moves ranks from `waiting` to `late` if they waited less than half as long as the rank that waited longest. After
+/// some ranks have given up a rendezvous, it never completes on any rank. The same holds for some collectives between
+/// nodes. In these cases only a short wait shows that a rank arrived late.
 void find_late(const Evidence& evidence, PendingCollective& wait) {
   const auto waited = [&](int rank) { return waited_seconds(*wait.collective->by_rank.at(rank), evidence.of(rank)); };
   double most = 0;

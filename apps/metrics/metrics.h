@@ -13,7 +13,7 @@ namespace aliquot {
 
 using Json = nlohmann::ordered_json;
 
-/// The maximum of each value over all ranks.
+/// The memory of a run so far: the maximum of each value over all ranks.
 struct MemoryRecord {
   BytesByCategory by_category{};  // the peak of each category
   int64_t peak_bytes = 0;         // the peak of the total of all categories
@@ -35,7 +35,7 @@ struct StepRecord {
 struct DoneRecord {
   std::string digest;
   int64_t steps = 0;
-  BytesByCategory planned{}, measured{};  // each category's peak
+  BytesByCategory planned{}, measured{};  // the peaks of each category
   int64_t planned_peak_bytes = 0, measured_peak_bytes = 0;
   int64_t system_bytes = 0;            // per rank, counted by the system at the end
   int64_t system_peak_bytes = 0;       // per rank, the peak counted by the system

@@ -42,8 +42,8 @@ void Gpt2::declare_block(int64_t layer) {
   Gpt2Block& p = parameters_.blocks[static_cast<size_t>(layer)];
   Gpt2Block& g = gradients_.blocks[static_cast<size_t>(layer)];
   const int64_t width = shape_.width, hidden = shape_.hidden;
-  // Each block adds the outputs of two such matrices to the residual stream. The factor makes the variance of the sum
-  // over all blocks independent of the number of layers.
+  // For the two matrices of each block whose outputs are added to the residual stream. The factor makes the variance of
+  // the sum over all blocks independent of the number of layers.
   const Initializer residual{Initializer::Kind::kNormal,
                              kDeviation / std::sqrt(2.0f * static_cast<float>(shape_.layers))};
   units_.push_back({"h." + std::to_string(layer),

@@ -69,7 +69,7 @@ class Llama final : public Transformer {
   LlamaTensors parameters_, gradients_;
   BlockActivations block_;  // saved activations of the current use
   float* final_rstd_ = nullptr;
-  float *cosines_ = nullptr, *sines_ = nullptr;  // scratch, sequence x head_width / 2
+  float *cosines_ = nullptr, *sines_ = nullptr;  // scratch: `sequence` rows of head_width / 2 elements
 };
 
 }  // namespace aliquot

@@ -43,7 +43,8 @@ struct ModelTensor {
 struct ModelUnit {
   std::string name;
   /// With kAssign, the first backward of the unit in a pass assigns the gradient. If the unit has more uses, their
-  /// backwards add to the gradient. It must keep its address and its contents until the last backward of the unit.
+  /// backwards add to the gradient. The gradient must keep its address and its contents until the last backward of the
+  /// unit.
   GradientMode gradients = GradientMode::kAssign;
   std::vector<ModelTensor> tensors;
 };

@@ -26,12 +26,12 @@ class Builder {
     tensor(name + ".weight", {width});
     tensor(name + ".bias", {width});
   }
-  /// GPT-2 stores weight matrices as [inputs, outputs].
+  /// Adds a weight matrix and its bias. GPT-2 stores weight matrices as [inputs, outputs].
   void product(const std::string& name, int64_t inputs, int64_t outputs) {
     tensor(name + ".weight", {inputs, outputs});
     tensor(name + ".bias", {outputs});
   }
-  /// A tied head uses the unit `embedding` again.
+  /// Adds the head. A tied head is a second use of the unit `embedding`.
   void head(const ModelShape& shape, UnitId embedding) {
     if (shape.tied) {
       model_.uses.push_back({embedding});

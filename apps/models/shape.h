@@ -11,7 +11,7 @@ namespace aliquot {
 enum class ModelFamily : uint8_t { kGpt2, kLlama };
 
 enum class RopeScaling : uint8_t { kNone, kLlama3 };
-/// "none", "llama3".
+/// Returns "none" or "llama3".
 std::string_view name(RopeScaling scaling);
 
 /// Rotary position embedding. kLlama3 (Llama 3.1 and later) divides a frequency by `factor` if its wavelength is above
@@ -62,7 +62,8 @@ struct ShapeNames {
 inline constexpr ShapeNames kShapeFlags{"--layers",  "--width", "--heads",      "--kv-heads", "--hidden",
                                         "--context", "--vocab", "norm_epsilon", "rope_theta"};
 
-/// Hyperparameters that the shapes of the tensors do not determine: "4 heads, norm epsilon 1e-05, RoPE theta 10000".
+/// Returns the hyperparameters that the shapes of the tensors do not determine, for example "4 heads, norm epsilon
+/// 1e-05, RoPE theta 10000".
 std::string numbers_text(const ModelShape& shape);
 
 /// Throws UsageError, naming the field, if a number is out of range or if fields do not fit together. For example,

@@ -47,7 +47,8 @@ class Transformer : public Model {
   virtual UseActivations use_of(int use) const = 0;
   /// Allocates the saved activations and the scratch of a use: see ActivationArena. Runs before every use.
   virtual void allocate_use(int use, ActivationArena& kept, ActivationArena& scratch) = 0;
-  /// `wide_elements` is the number of elements of the largest array between two matrix products of a block.
+  /// Allocates the scratch that the blocks of both models need. `wide_elements` is the number of elements of the
+  /// largest array between two matrix products of a block.
   void allocate_block_scratch(ActivationArena& scratch, int64_t wide_elements);
   void allocate_head(ActivationArena& kept, ActivationArena& scratch);
   int64_t stream_bytes() const { return stream_elements() * element_bytes(DType::kFloat32); }
@@ -65,7 +66,7 @@ class Transformer : public Model {
   Linear linear(ConstValues weight, ConstValues bias, int64_t inputs, int64_t outputs) const;
   /// The gradient of the residual stream in the compute type.
   ConstValues gradient_for_products();
-  float* input() const { return static_cast<float*>(memory_.input); }  // residual stream
+  float* input() const { return static_cast<float*>(memory_.input); }  // the residual stream before the current use
   float* output() const { return static_cast<float*>(memory_.output); }
   Values normed_input() const { return {memory_.input, options_.compute}; }
   Values normed_output() const { return {memory_.output, options_.compute}; }

@@ -255,8 +255,8 @@ void DeepspeedTranslator::translate_prefetch() {
   }
 }
 
-/// Stages and partition each have a second key: the name of an argument of DeepSpeed's PipelineModule. A program may
-/// pass the block `pipeline` to PipelineModule as its arguments.
+/// The number of pipeline stages and the partition method each have a second key: the name of an argument of
+/// DeepSpeed's PipelineModule. A program may pass the block `pipeline` to PipelineModule as its arguments.
 void DeepspeedTranslator::translate_pipeline() {
   const std::string stages = "pipeline.stages", argument = "pipeline.num_stages";
   if (const Json* value = find(stages)) set(stages, "pipeline", number_text(*value));
@@ -274,8 +274,8 @@ void DeepspeedTranslator::translate_pipeline() {
     set(interval, "recompute", "block");
 }
 
-/// The default cut of Aliquot balances the stages as "parameters" does. Results do not depend on the cut, so other
-/// methods are ignored.
+/// The default pipeline cut of Aliquot balances the pipeline stages as "parameters" does. Results do not depend on the
+/// pipeline cut, so other methods are ignored.
 void DeepspeedTranslator::translate_partition(const std::string& key) {
   const std::string method = lower(word(key));
   if (method.empty() || method == "best" || method == "parameters") return;
@@ -305,8 +305,8 @@ std::vector<std::string> apply_deepspeed_file(TrainOptions& options, const std::
   return translate(options, read_deepspeed_file(path));
 }
 
-// Each file is read only once, because it may be a pipe, so all options are set only once. The values of the DeepSpeed
-// file are applied several times.
+// A file may be a pipe, which can be read only once. Setting some options reads a file, so each option is set only
+// once. The values of the DeepSpeed file are applied several times.
 std::vector<std::string> parse_train_arguments(TrainOptions& options, const std::vector<std::string>& arguments) {
   const OptionTable table = train_option_table(options);
   const std::vector<GivenOption> given = read_arguments(table, arguments);

@@ -76,8 +76,8 @@ OptionTable train_option_table(TrainOptions& options);
 /// The value of one option, as a configuration file accepts it.
 std::string option_text(TrainOptions options, std::string_view name);
 
-/// The number of ranks that read different data: those of one pipeline stage. Throws UsageError if stages cannot have
-/// equal numbers of ranks.
+/// Returns the number of ranks that read different data, which are the ranks of one pipeline stage. Throws UsageError
+/// if the ranks cannot be divided equally among the pipeline stages.
 int data_rank_count(const EngineOptions& options, int rank_count);
 
 /// Sets the options whose values depend on other options, on the number of ranks or on the device: shape, sequence,

@@ -41,7 +41,7 @@ std::string option_text(PlanOptions options, std::string_view name);
 /// The ZeRO stages to plan, in the order given.
 std::vector<int> stages_of(const PlanOptions& options);
 Policy policy_of(const PlanOptions& options, int zero_stage);
-/// With `on_gpus`, each rank of a node has its own GPU.
+/// Returns the topology of the planned run. With `on_gpus`, each rank of a node has its own GPU.
 Topology topology_of(const PlanOptions& options, bool on_gpus);
 
 }  // namespace aliquot

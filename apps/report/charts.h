@@ -26,12 +26,12 @@ std::string_view category_colour(std::string_view category);
 struct Curve {
   std::string title;
   std::string field;       // key in the record of a step
-  bool from_zero = false;  // the axis begins at zero
-  bool marks = false;      // draw points too, for metrics that only some steps have
+  bool from_zero = false;  // whether the vertical axis begins at zero
+  bool marks = false;      // whether to draw points too, for metrics that only some steps have
 };
 /// An SVG with a line for each run. The line has a gap at steps without the metric or with a value that is not finite.
-/// With `marks`, it continues across these steps. If a run has more than about 1000 steps, the line shows the minimum
-/// and the maximum of each interval of steps.
+/// With `marks`, the line continues across these steps. If a run has more than about 1000 steps, the line shows the
+/// minimum and the maximum of each interval of steps.
 std::string curve_chart(const Curve& curve, const std::vector<ReportRun>& runs);
 
 /// Whether any step of any run has the metric.

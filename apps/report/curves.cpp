@@ -33,7 +33,7 @@ std::vector<Piece> pieces_of(const ReportRun& run, const Curve& curve) {
   return pieces;
 }
 
-/// Reduces a piece to about kMostPoints samples: the minimum and the maximum of each interval, in their order.
+/// Reduces consecutive samples to about kMostPoints: the minimum and the maximum of each interval, in their order.
 Piece thinned(const Piece& piece) {
   if (piece.size() <= kMostPoints) return piece;
   const size_t stretch = (2 * piece.size() + kMostPoints - 1) / kMostPoints;

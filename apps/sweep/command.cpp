@@ -100,7 +100,7 @@ int Sweep::run() {
 
 SweepRow Sweep::run_one(const SweepCase& one, size_t number) {
   const fs::path metrics = runs_ / (one.name() + ".jsonl"), output = runs_ / (one.name() + ".txt");
-  fs::remove(metrics);  // an earlier sweep may have written it
+  fs::remove(metrics);  // an earlier sweep may have written the file
   ExitStatus exit_status;
   {
     ChildProcess child(command_of(options_, one, program_, metrics.string()), output.string());

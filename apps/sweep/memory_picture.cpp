@@ -14,7 +14,8 @@
 namespace aliquot {
 namespace {
 
-// Colours that colour-blind readers can distinguish, mostly of the Okabe-Ito palette. Marks and dashes also differ.
+// How the chart draws a ZeRO stage. Colour-blind readers can distinguish the colours, most of which are from the
+// Okabe-Ito palette. The ZeRO stages also differ in marks and dashes.
 struct StageStyle {
   std::string_view colour, dashes;
   Mark mark;
@@ -246,7 +247,7 @@ void Picture::draw_labels(const Panel& panel, const Axis& x, const Axis& y) {
       labels.push_back({y.at(static_cast<double>(*last->planned_peak_bytes)), stage, *last->planned_peak_bytes});
   }
   std::ranges::stable_sort(labels, {}, &Label::at);
-  // Move labels down where they overlap, then move all of them up if the last one is below the chart.
+  // Moves labels down where they overlap. Then moves all labels up if the last one is below the chart.
   for (size_t i = 1; i < labels.size(); ++i) labels[i].at = std::max(labels[i].at, labels[i - 1].at + kLineHeight);
   const double over = labels.empty() ? 0 : std::max(0.0, labels.back().at - y.at(bytes_.from));
   for (Label& label : labels) label.at -= over;

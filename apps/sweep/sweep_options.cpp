@@ -45,7 +45,8 @@ void add_ranks(OptionTable& t, SweepOptions& o) {
          [&o]() -> OptionValue { return fmt::format("{}", fmt::join(o.ranks, ",")); }});
 }
 
-/// A copy of an option of `aliquot train`. Setting it checks the value and also appends it to o.train_arguments.
+/// Returns a copy of an option of `aliquot train`. Setting the copy checks the value and appends the option to
+/// o.train_arguments.
 Option train_arguments(const Option& option, SweepOptions& o) {
   Option copy = option;
   copy.set = [&o, set = option.set, flag = "--" + option.name](std::string_view text) {
@@ -115,7 +116,7 @@ std::vector<std::string> command_of(const SweepOptions& o, const SweepCase& one,
   constexpr std::string_view kRanks = "{ranks}";
   for (size_t at = launcher.find(kRanks); at != std::string::npos; at = launcher.find(kRanks, at))
     launcher.replace(at, kRanks.size(), ranks);
-  // The shell splits the launcher's text into words, and passes our arguments through unchanged.
+  // The shell splits the launcher's text into words and passes the words of the run's command through unchanged.
   words.insert(words.begin(), {"/bin/sh", "-c", "exec " + launcher + " \"$@\"", "sh"});
   return words;
 }

@@ -8,7 +8,7 @@
 namespace aliquot {
 
 /// The mean and variance of the losses added so far, exponentially weighted over about kWindow losses. All ranks add
-/// the same losses, so all ranks come to the same result.
+/// the same losses, so all ranks detect the same spikes.
 class SpikeGuard {
  public:
   /// A loss is a spike if it is more than `deviations` standard deviations above the mean and at least kMinSamples

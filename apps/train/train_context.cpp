@@ -27,8 +27,8 @@ TrainContext::TrainContext(World& world, const TrainOptions& options)
 }
 
 /// Without `keeps_logits` the backward pass computes the logits again, tile by tile, which costs one more matrix
-/// product. The constructor therefore keeps them if any plan with them meets the budget, even one that recomputes
-/// blocks.
+/// product. The constructor therefore tries `keeps_logits` first. It keeps the logits if any plan that does so meets
+/// the budget, even a plan that recomputes blocks.
 void TrainContext::make_engine(bool keeps_logits) {
   keeps_logits_ = keeps_logits;
   ModelOptions model = model_options(options_);

@@ -46,7 +46,7 @@ class CheckProgress {
   bool progress_shown_ = false, line_is_open_ = false;
 };
 
-/// Ranks at the same place of different pipeline stages read the same data.
+/// Ranks that differ only in their pipeline stage read the same data.
 LoaderOptions loader_options(const World& world, const TrainOptions& o) {
   const int data_ranks = data_rank_count(o.engine, world.rank_count());
   return {.sequence = *o.sequence,

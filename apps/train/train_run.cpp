@@ -142,7 +142,7 @@ void TrainRun::step() {
   if (spikes && !outcome.report.skipped) spikes->add(outcome.loss);
   state_.sequences_consumed += *context_.options().global_batch;
   audit_.measure_outside_once();
-  // report.skipped is not enough, because --update-in-backward does not skip a step that is not finite.
+  // Does not use report.skipped here: --update-in-backward does not skip a step whose gradients are not finite.
   const bool finite = outcome.report.first_not_finite.empty();
   state_.not_finite_in_a_row = finite ? 0 : state_.not_finite_in_a_row + 1;
   outcome.seconds = now_seconds() - began;

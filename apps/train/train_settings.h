@@ -9,7 +9,7 @@
 
 namespace aliquot {
 
-// All functions below except world_options() require options that resolve() has completed.
+// Except for world_options(), the functions below require options that resolve() has completed.
 
 WorldOptions world_options(const TrainOptions& options);
 EngineOptions engine_options(const TrainOptions& options);

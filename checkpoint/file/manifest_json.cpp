@@ -14,7 +14,8 @@ constexpr int kDepthLimit = 8;
 }  // namespace
 
 Json parse_json(std::string_view text) {
-  std::vector<std::set<std::string>> keys;  // the keys so far of each enclosing object, outermost first
+  // For each object that encloses the current position, outermost first: its keys before that position.
+  std::vector<std::set<std::string>> keys;
   const auto check = [&](int depth, Json::parse_event_t event, Json& value) {
     if (depth > kDepthLimit) throw ManifestFormatError("is nested too deeply");
     if (event == Json::parse_event_t::object_start) keys.emplace_back();

@@ -12,7 +12,8 @@ using Crc32cUpdate = uint32_t (*)(uint32_t state, const std::byte* bytes, size_t
 /// Updates the eight state words of SHA-256 over blocks of 64 bytes.
 using Sha256Update = void (*)(uint32_t state[8], const std::byte* blocks, size_t block_count);
 
-/// The implementation for this processor, or null if it lacks the instructions. Detected at run time.
+/// Return the implementation for this processor, or null if the processor lacks the instructions, which is detected at
+/// run time.
 Crc32cUpdate crc32c_hardware();
 Sha256Update sha256_hardware();
 

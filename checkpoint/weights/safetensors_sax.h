@@ -50,7 +50,7 @@ class SafetensorsSax {
   Context context_ = Context::kStart;
   bool metadata_is_next_ = false;  // the last key at the top level was __metadata__
   std::string key_;
-  Field field_ = kNone;       // the field of the next value
+  Field field_ = kNone;       // the field to which the next value belongs
   unsigned fields_seen_ = 0;  // bit mask of Field, for the current tensor
   size_t offset_count_ = 0;
   std::set<std::string> names_;

@@ -29,8 +29,9 @@ class WeightFiles {
   /// files in other directories.
   static WeightFiles open(FileSystem& file_system, const std::filesystem::path& path);
 
-  const std::vector<WeightTensor>& tensors() const { return tensors_; }                 // sorted by name
-  const std::vector<std::string>& skipped_tensors() const { return skipped_tensors_; }  // names as in the files
+  const std::vector<WeightTensor>& tensors() const { return tensors_; }  // sorted by name
+  /// The tensors that open() left out, by their names in the files.
+  const std::vector<std::string>& skipped_tensors() const { return skipped_tensors_; }
   const WeightTensor* find(std::string_view name) const;
 
  private:

@@ -17,7 +17,7 @@ int recomputable_uses(const ModelSpec& model) {
   return static_cast<int>(std::ranges::count_if(model.activations.uses, &UseActivations::recomputable));
 }
 
-/// The number of recomputable uses of each pipeline stage.
+/// Returns for each pipeline stage the number of its recomputable uses.
 std::vector<int> recomputable_uses_by_stage(const ModelSpec& model, const Policy& policy) {
   std::vector<int> counts;
   for (const PipelineStage& stage : pipeline_stages(model, policy)) {
@@ -30,7 +30,8 @@ std::vector<int> recomputable_uses_by_stage(const ModelSpec& model, const Policy
   return counts;
 }
 
-/// Pipeline stages within a node can gather views while stages that span nodes gather copies.
+/// Describes how the pipeline stages gather. Stages within a node can gather views while stages that span nodes gather
+/// copies.
 std::string gathers(const std::vector<Plan>& stages) {
   const int64_t views = std::ranges::count_if(stages, [](const Plan& stage) { return stage.schedule.view; });
   if (views == 0) return "gathers as copies";
@@ -75,8 +76,8 @@ std::vector<GatherMode> gather_modes(const Policy& policy) {
   return {GatherMode::kAuto, GatherMode::kCopy};
 }
 
-/// On GPUs, the budget does not include host memory, so offload to the host helps to meet it. On hosts, the budget
-/// includes that memory.
+/// Returns the values of Policy::offload_state to try. On GPUs, the budget does not include host memory, so offload to
+/// the host helps to meet it. On hosts, the budget includes host memory, so offload does not help.
 std::vector<Offload> state_offload_choices(const Policy& policy, const Topology& topology) {
   if (policy.offload_state != Offload::kNone || !topology.has_gpus()) return {policy.offload_state};
   return {Offload::kNone, Offload::kHost};
@@ -142,7 +143,7 @@ class BudgetSearch {
   std::optional<Candidate> best, fastest, smallest;
 
   /// Finds the smallest numbers of recomputed uses with which a plan fits, then the fastest plan with these numbers.
-  /// The cost of a recompute is certain, but the benefit of prefetch is only simulated.
+  /// Minimizes recompute first, because its cost is certain, while the benefit of prefetch is only simulated.
   void run(Policy policy) {
     if (policy.recompute == kRecomputeAsNeeded) set_recompute(policy, least_recompute(policy));
     for (const Policy& each : candidates(policy, topology_, model_.uses.size())) consider(each);
@@ -165,9 +166,9 @@ class BudgetSearch {
     if (made.bytes <= budget_bytes_ && better(made, best)) best = std::move(made);
   }
 
-  /// By pipeline stage, the smallest number of recomputed uses with which a plan fits, or the number of recomputable
-  /// uses if none fits. Tries only plans without prefetch and without kept units, because they need the least memory.
-  /// The memory of a stage does not depend on the numbers of other stages.
+  /// Returns for each pipeline stage the smallest number of recomputed uses with which the stage fits. If no plan fits,
+  /// returns the numbers of recomputable uses. Tries only plans without prefetch and without kept units, because they
+  /// need the least memory. The memory of a stage does not depend on how many uses other stages recompute.
   std::vector<int> least_recompute(const Policy& policy) const {
     const auto total = [](const std::vector<int>& counts) { return std::accumulate(counts.begin(), counts.end(), 0); };
     const std::vector<int> most = recomputable_uses_by_stage(model_, policy);
@@ -181,7 +182,8 @@ class BudgetSearch {
     return least.value_or(most);
   }
 
-  /// The numbers for one candidate, by a binary search of all stages at the same time. Nullopt if a stage does not fit.
+  /// Returns these numbers for one candidate policy. Searches them for all stages at the same time, each with a binary
+  /// search up to `enough`. Returns nullopt if a stage does not fit even with `enough` recomputed uses.
   std::optional<std::vector<int>> least_recompute(const Policy& policy, std::vector<int> enough) const {
     std::vector<int> least(enough.size(), 0);
     const std::vector<bool> fit_without = stages_that_fit(policy, least), fit = stages_that_fit(policy, enough);
@@ -220,7 +222,8 @@ class BudgetSearch {
 }  // namespace
 
 int64_t rank_bytes(const Plan& plan) {
-  const auto home = [&](Offload to, Space space) {  // the budget of a GPU does not include host memory
+  // Returns the bytes of `space` that count as memory of the rank. The budget of a GPU does not include host memory.
+  const auto home = [&](Offload to, Space space) {
     return to == Offload::kHost && !plan.topology.has_gpus() ? plan.schedule.bytes(space) : 0;
   };
   const int64_t step_bytes = plan.schedule.bytes(Space::kArena) +
@@ -237,9 +240,10 @@ Plan plan_within(int64_t budget_bytes, const ModelSpec& model, const Policy& pol
 
 namespace {
 
-/// Runs the search with the cut whose slowest stage takes the least time. If the fastest plan does not fit, repeats the
-/// search with cuts that move uses away from stages that need too much memory. If `policy` leaves the number of
-/// recomputed uses open, these cuts need no recompute if possible, otherwise they may recompute all uses.
+/// Runs the search with the cut whose slowest stage takes the least time. If the fastest plan with this cut does not
+/// fit, repeats the search with cuts that move uses away from stages that need too much memory. If `policy` leaves the
+/// number of recomputed uses open, first looks for cuts that need no recompute. If there are none, looks for cuts that
+/// may recompute all uses.
 void search_cuts(BudgetSearch& search, const SearchInput& in, Policy policy) {
   constexpr int kMostCuts = 4;
   policy.pipeline_cut = cut_pipeline(in.model, policy, in.cost);
@@ -249,7 +253,7 @@ void search_cuts(BudgetSearch& search, const SearchInput& in, Policy policy) {
   Policy smallest = policy;
   for (const int recompute : open ? std::vector{0, kRecomputeAll} : std::vector{policy.recompute}) {
     smallest.recompute = recompute;
-    // cut_within() estimates the memory of pipeline stages with one virtual stage.
+    // cut_within() can estimate memory only for pipeline stages with one virtual stage.
     for (int i = 1; i < kMostCuts && policy.virtual_stages == 1 && search.fastest->bytes > in.budget_bytes; ++i) {
       smallest.pipeline_cut = policy.pipeline_cut;
       const SmallestPlans plans(in.model, smallest, in.topology);

@@ -30,9 +30,9 @@ class StageBytes {
         recompute_(problem.recompute),
         bytes_(problem.other_bytes.empty() ? 0 : problem.other_bytes[stage]) {}
 
-  /// Adds the use before those that the stage has, and returns the bytes of the stage. If that makes one recomputable
-  /// use too many, the last recomputed one keeps its activations from now on. Recomputed activations of one use at a
-  /// time exist.
+  /// Adds the use that precedes the uses of the stage, and returns the bytes of the stage. If the stage now has more
+  /// recomputable uses than it recomputes, the last of these keeps its activations from now on. Recomputed activations
+  /// exist for one use at a time.
   int64_t add(const UseLoad& use) {
     bytes_ += use.persistent_bytes + use.saved_bytes * in_flight_;
     if (use.recomputable_bytes > 0) {
@@ -50,9 +50,9 @@ class StageBytes {
  private:
   int64_t in_flight_;
   int recompute_;
-  int64_t bytes_;                   // without those of recomputed uses
-  std::deque<int64_t> recomputed_;  // recomputable bytes of the recomputed uses, from the last use
-  std::multiset<int64_t> sorted_;   // the same values
+  int64_t bytes_;                   // excludes the recomputable bytes of recomputed uses
+  std::deque<int64_t> recomputed_;  // recomputable bytes of each recomputed use, from the last use to the first
+  std::multiset<int64_t> sorted_;   // the values of recomputed_, sorted
 };
 
 /// Fills the stages from the last to the first, each with as many uses as the limits allow. Any cut within the limits
@@ -117,8 +117,8 @@ PipelineCut cut_pipeline(const CutProblem& problem) {
 
 namespace {
 
-/// The loads of all uses of a model. The first `tied` uses are tied uses. The cut problem excludes them, and the cut
-/// counts them for the first stage, but the last stage runs them.
+/// The loads of all uses of a model. The first `tied` uses are tied to later uses, so the last stage runs them. The cut
+/// problem excludes them, but the cut counts them as uses of the first stage.
 struct ModelLoads {
   std::vector<UseLoad> loads;
   int tied = 0;
@@ -140,9 +140,9 @@ double use_seconds(const ModelSpec& model, std::size_t use, const CostModel& cos
   return elements;
 }
 
-/// Returns the loads, with seconds but without memory. The last stage runs tied uses, so the last use gets their
-/// seconds too. If `cost` has no times of uses, the seconds are numbers of elements. The last use then already counts
-/// the elements of tied units.
+/// Returns the loads, with seconds but without memory. The last stage runs tied uses, so the load of the last use
+/// includes their seconds. If `cost` has no times of uses, numbers of elements replace the seconds. The tied uses then
+/// add nothing, because the last use already counts the elements of the tied units.
 ModelLoads loads_of(const ModelSpec& model, int stages, const CostModel& cost) {
   ModelLoads all;
   for (std::size_t use = 0; use < model.uses.size(); ++use)
@@ -154,8 +154,8 @@ ModelLoads loads_of(const ModelSpec& model, int stages, const CostModel& cost) {
   return all;
 }
 
-/// Adds to `loads` the memory that the uses need in the plans `stages`. The persistent buffers of a unit are part of
-/// the load of its last use.
+/// Adds to `loads` the memory that the uses need in the plans `stages`. The persistent buffers of a unit count as
+/// memory of the last use of that unit.
 void add_memory(const std::vector<Plan>& stages, std::vector<UseLoad>& loads) {
   const ModelSpec& model = stages.front().model;
   std::vector<std::size_t> last_use(model.units.size(), 0);
@@ -264,7 +264,8 @@ PipelineCut cut_within(int64_t budget_bytes, const SmallestPlans& plans, const C
                      .budget_bytes = budget_bytes};
   for (std::size_t s = 0; s < stages.size(); ++s) {
     problem.in_flight.push_back(max_in_flight(order[s]));
-    const VirtualStage& run = stages[s].stage.runs.back();  // an earlier one has tied uses, which the cut excludes
+    // An earlier virtual stage of this pipeline stage has only tied uses, which the cut excludes.
+    const VirtualStage& run = stages[s].stage.runs.back();
     StageBytes bytes({.uses = {}, .in_flight = problem.in_flight, .recompute = problem.recompute}, s);
     int64_t of_uses = 0;
     for (int32_t use = run.last_use(); use >= std::max(run.first_use, loads.tied); --use)
@@ -277,7 +278,8 @@ PipelineCut cut_within(int64_t budget_bytes, const SmallestPlans& plans, const C
 PipelineCut improved_cut(int64_t budget_bytes, const ModelSpec& model, Policy policy, const Topology& topology) {
   constexpr int kMostPlans = 200;
   int plans = 0;
-  const auto bytes_of = [&] {  // of all stages, the largest first
+  // Returns the bytes of each pipeline stage, the largest first.
+  const auto bytes_of = [&] {
     ++plans;
     std::vector<int64_t> bytes = SmallestPlans(model, policy, topology).bytes;
     std::ranges::sort(bytes, std::greater{});

@@ -16,7 +16,7 @@ struct UseLoad {
   double seconds = 0;              // forward and backward of one micro-batch
   int64_t persistent_bytes = 0;    // parameters, gradients and optimizer state per rank
   int64_t saved_bytes = 0;         // activations that one micro-batch keeps from forward to backward
-  int64_t recomputable_bytes = 0;  // further such activations, which are not kept if the use is recomputed
+  int64_t recomputable_bytes = 0;  // activations that are also kept, unless the use is recomputed
 };
 
 /// The number of consecutive uses on each pipeline stage. Every stage has at least one.
@@ -27,8 +27,8 @@ struct CutProblem {
   std::span<const UseLoad> uses;
   std::vector<int> in_flight;             // by stage: maximum number of micro-batches whose activations the stage keeps
   std::vector<int64_t> other_bytes = {};  // by stage: memory that does not depend on the cut; empty: none
-  int recompute = 0;                      // the first uses of each stage with recomputable_bytes that are recomputed
-  std::optional<int64_t> budget_bytes = {};  // the limit of each stage; empty: no limit
+  int recompute = 0;                      // how many uses of each stage are recomputed: its first recomputable ones
+  std::optional<int64_t> budget_bytes = {};  // limit on the memory of each stage; empty: no limit
 };
 
 /// Returns a cut with the smallest possible maximum of the stages' seconds, among the cuts within the budget. If no cut
@@ -59,11 +59,11 @@ struct SmallestPlans {
 
 /// Returns a cut whose estimated memory is at most `budget_bytes` per rank, if there is one, otherwise the cut that
 /// needs the least memory. Of several cuts within the budget, returns the one whose slowest stage takes the least time.
-/// Estimates memory from plans with another cut.
+/// Estimates memory from `plans`, which may have a different cut.
 PipelineCut cut_within(int64_t budget_bytes, const SmallestPlans& plans, const CostModel& cost);
 
-/// Improves the cut of `policy`, one use at a time, by planning its neighbors: those that move one use across one
-/// boundary. Stops at a cut that fits, at one whose neighbors need no less memory, or after 200 plans.
+/// Returns the cut of `policy` with improvements, each of which moves one use across one boundary. Plans all cuts that
+/// differ by one such move. Stops at a cut that fits, at one that no single move improves, or after 200 plans.
 PipelineCut improved_cut(int64_t budget_bytes, const ModelSpec& model, Policy policy, const Topology& topology);
 
 }  // namespace aliquot

@@ -128,7 +128,7 @@ void EventSimulator::finish_next() {
   }
 }
 
-/// The operation, and those that start together with it.
+/// Returns the operation and the operations that start together with it.
 std::vector<EventSimulator::Participant> EventSimulator::participants_of(int stage, OperationId id) const {
   std::vector<Participant> all = {{stage, id}};
   if (const Participant other = stages_[stage].counterparts[id]; other.stage >= 0) all.push_back(other);
@@ -199,7 +199,8 @@ void EventSimulator::set_speeds(Stage& stage) const {
 
 double EventSimulator::speed_of(const Stage& stage, const LaneState& lane, bool computing, double link_demand,
                                 double core_share) const {
-  constexpr double kLeast = 0.1;  // minimum core share of compute: the operating system runs every thread sometimes
+  // The minimum core share of compute. The operating system gives every thread some time.
+  constexpr double kLeast = 0.1;
   const OperationId id = operation_of(lane);
   const Price& price = stage.prices[id];
   if (stage.operation(id).lane == Lane::kCompute) return compute_speed_ * std::max(1 - core_share, kLeast);

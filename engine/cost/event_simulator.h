@@ -36,7 +36,7 @@ class EventSimulator {
   double compute_end(int step, int stage = 0) const { return stages_[stage].compute_end[step]; }
 
  private:
-  /// A position in a list of operations that repeats in every step. It continues to increase from step to step.
+  /// The position of an operation in a list that repeats in every step. Positions keep increasing from step to step.
   using OperationIndex = int64_t;
   struct LaneState {
     std::vector<OperationId> operations;  // operations of the lane in one step, in order
@@ -58,7 +58,7 @@ class EventSimulator {
     std::array<std::vector<TimeSpan>, kSteps> spans = {};
     std::array<std::vector<bool>, kSteps> done = {};
     std::array<double, kSteps> compute_end{};
-    OperationIndex first_blocked = 0;  // this unfinished operation blocks the issue of all later ones
+    OperationIndex first_blocked = 0;  // the first unfinished operation that blocks the issue of later ones
 
     int64_t count() const { return static_cast<int64_t>(operations->size()); }
     const Operation& operation(OperationId id) const { return (*operations)[static_cast<std::size_t>(id)]; }
@@ -90,7 +90,7 @@ class EventSimulator {
   std::vector<Participant> norms_;  // the norms of all pipeline stages
   /// Pipeline stages on which operations have started or finished at the present time, with repetitions.
   std::vector<int> changed_;
-  /// An entry may be outdated: the operation ends later, or has ended already.
+  /// May contain outdated entries, whose operation ends later or has ended already.
   std::priority_queue<StageEnd, std::vector<StageEnd>, std::greater<>> ends_;
   bool compute_issues_;
   double compute_speed_;

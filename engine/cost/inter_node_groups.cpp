@@ -21,7 +21,8 @@ GroupPlacement placement_of(const Topology& world, const std::vector<int>& membe
 
 InterNodeGroups::InterNodeGroups(const Topology& world, int replica_count) {
   const int ranks = world.rank_count() / replica_count;
-  std::set<int> indices, places;  // replicas of the ranks of node 0, and positions of these ranks in their replica
+  // `indices`: replicas with a rank on node 0. `places`: positions of the ranks of node 0 in their replica.
+  std::set<int> indices, places;
   for (const int rank : world.ranks_of_node(0)) {
     indices.insert(rank / ranks);
     places.insert(rank % ranks);

@@ -17,8 +17,8 @@ struct GroupPlacement {
 
   /// The bytes of an all-gather: the node sends the part of each of its ranks once to each other node.
   int64_t gathered_bytes(int64_t part_bytes) const { return part_bytes * ranks_on_node * other_nodes; }
-  /// The bytes of a reduce-scatter. To each rank on another node, the node sends the fp32 sum of that rank's part.
-  /// Without `sums_on_node`, it sends one part from each of its ranks.
+  /// The bytes of a reduce-scatter. For each rank on another node, the node sends one sum in fp32. Without
+  /// `sums_on_node`, each rank of the node sends its own part to that rank.
   int64_t reduced_bytes(int64_t part_count, DType sent) const {
     const int64_t parts = rank_count - ranks_on_node;
     return sums_on_node ? parts * part_count * element_bytes(DType::kFloat32)

@@ -52,7 +52,7 @@ class LinkPrices {
   int node_count_;
 };
 
-/// Adds to `sum` the price of the next part of the same operation.
+/// Adds `one`, the price of a further part of the same operation, to `sum`.
 void add(Price& sum, const Price& one);
 
 }  // namespace aliquot

@@ -120,9 +120,8 @@ class Pricing {
       add(sum, links_.memory_traffic(static_cast<double>(links_.ranks_per_node() * met + links_.nodes() * count * 4)));
     }
     add(sum, links_.receive_from(links_.nodes() - 1, code, true));
-    // For each node, three accesses to fp32 values: sums are read, and decoded parts are written and read. Five
-    // accesses to 8-bit codes: the residual is read and written, sums are written, and received parts are written and
-    // read.
+    // For each node, the loops access fp32 values three times: they read sums, and write and read decoded parts. They
+    // access 8-bit codes five times: they read and write the residual, write sums, and write and read received parts.
     add(sum, links_.memory_traffic(static_cast<double>(links_.nodes() * (3 * 4 * count + 5 * code))));
     return sum;
   }
@@ -263,8 +262,8 @@ class Pricing {
     double elements = 0;
     for (const int32_t f : plan_.flats_of_unit[unit]) {
       if (!plan_.flats[f].trainable) continue;
-      // For matrices, this operation does half of the update, and kMuonMomentum does the other half. Each half moves
-      // about half as many bytes as an AdamW update.
+      // For matrices, kUpdate does half of the update, and kMuonMomentum does the other half. Each half moves about
+      // half as many bytes as an AdamW update.
       elements += static_cast<double>(plan_.updated_count(f)) * (plan_.flats[f].matrices ? 0.5 : 1);
     }
     return elements * cost_.update_seconds_per_element;

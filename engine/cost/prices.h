@@ -9,9 +9,10 @@ namespace aliquot {
 
 /// The price of one operation.
 struct Price {
-  double seconds = 0;                  // duration without contention
-  int64_t bytes = 0;                   // that a rank sends and also receives; for a send or receive, of that direction
-  int64_t crossing_bytes = 0;          // sent by a node to other nodes
+  double seconds = 0;  // duration without contention
+  /// Bytes that a rank sends and also receives. A send or receive has bytes in one direction only.
+  int64_t bytes = 0;
+  int64_t crossing_bytes = 0;          // bytes that a node sends to other nodes
   double link_seconds = 0;             // part of `seconds` during which the link of the node is busy
   double seconds_while_computing = 0;  // duration while the rank computes; 0: the same as `seconds`
   double core_share = 0;               // fraction by which the operation slows down compute

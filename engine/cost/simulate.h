@@ -30,10 +30,11 @@ struct CostModel {
   double beside_compute_share = 0;
   double copy_bytes_per_second = 1e10;  // sums and copies in a rank's own memory
   double update_seconds_per_element = 3e-9;
-  double host_bytes_per_second = 1e10;    // offload copies to and from host memory
-  double disk_bytes_per_second = 2e9;     // offload copies to and from disk
-  double flops_per_second = 1e11;         // if `uses` is empty: 2 flops per parameter and sample forward, 4 backward
-  double matrix_flops_per_second = 5e10;  // of orthogonalization: low, because it adds in a fixed order
+  double host_bytes_per_second = 1e10;  // offload copies to and from host memory
+  double disk_bytes_per_second = 2e9;   // offload copies to and from disk
+  /// Used if `uses` is empty. A parameter takes 2 flops per sample in forward and 4 in backward.
+  double flops_per_second = 1e11;
+  double matrix_flops_per_second = 5e10;  // rate of orthogonalization, low because it adds in a fixed order
   double samples_per_micro_batch = 1;     // per rank; for language models, the number of tokens
   std::vector<UseCost> uses;              // indexed by use; empty: estimated from flops_per_second
   bool compute_issues = true;             // the issuing thread runs compute (hosts); false: compute has its own stream

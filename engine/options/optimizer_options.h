@@ -16,7 +16,7 @@ constexpr EnumName<OptimizerKind> optimizer_word(OptimizerKind kind) {
   return {kOptimizerNames[static_cast<size_t>(kind)], kind};
 }
 
-/// In the order in which --help lists them.
+/// The names of the optimizers, in the order in which --help lists them.
 inline constexpr std::array kOptimizerWords{
     optimizer_word(OptimizerKind::kAdamW),     optimizer_word(OptimizerKind::kAdam),
     optimizer_word(OptimizerKind::kAdamW8bit), optimizer_word(OptimizerKind::kLion),

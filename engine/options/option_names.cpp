@@ -10,8 +10,8 @@ struct FieldOption {
   std::string_view field, option;
 };
 
-/// Fields whose option has another name than the field. All other options have the name of the field, with dashes in
-/// place of underscores.
+/// The fields whose option has a different name. Every other option has the name of its field, with dashes in place of
+/// underscores.
 constexpr std::array kOptions{
     FieldOption{"EngineOptions::pass_order", "pipeline-order-from"},
     FieldOption{"EngineOptions::offload_state", "offload"},

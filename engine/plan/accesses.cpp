@@ -18,7 +18,8 @@ Accesses::Accesses(const Plan& plan)
 std::vector<std::vector<UnitId>> accumulating_units(const Plan& plan) {
   const auto& operations = plan.schedule.operations;
   std::vector<std::vector<UnitId>> units(operations.size());
-  std::vector<std::vector<int32_t>> begun(plan.model.units.size());  // by unit: micro-batches with unreduced gradients
+  // By unit: micro-batches whose gradients are not reduced yet. 0 stands for all micro-batches if one reduce sums them.
+  std::vector<std::vector<int32_t>> begun(plan.model.units.size());
   for (std::size_t id = 0; id < operations.size(); ++id) {
     const Operation& operation = operations[id];
     const int32_t sum_of = plan.schedule.accumulate_into_shard ? operation.micro_batch : 0;
@@ -129,8 +130,8 @@ void Accesses::activations(const Operation& operation) {
   touch(Role::kActivationGradients, -1, true);
 }
 
-/// The receiving rank writes its own buffer and reads the buffer of the sender. The sender waits for it in the final
-/// barrier.
+/// The receiving rank writes its own buffer and reads the buffer of the sender. In the final barrier, the sender waits
+/// until the receiver has finished.
 void Accesses::transfer(const Operation& operation) {
   const bool activations = transfers_activations(operation.verb);
   add({.role = activations ? Role::kOutputActivations : Role::kActivationGradients,
@@ -153,8 +154,8 @@ void Accesses::gather(int32_t flat) {
   add({.role = Role::kGathered, .flat = flat, .writes = true, .readers = shard_group_if(several_nodes_)});
 }
 
-/// On each other node, the rank with the same index within its node reads this rank's quantized shard. This rank copies
-/// the shards of these ranks into its own buffer, from which the ranks of its node read them later.
+/// On each other node, one rank has the same index within its node as this rank. These ranks read this rank's quantized
+/// shard, and this rank copies their shards into its own buffer. Later the ranks of its node read this buffer.
 void Accesses::gather_quantized_shards(int32_t flat) {
   add({.role = Role::kParameters, .flat = flat});
   add({.role = Role::kQuantizedShards, .flat = flat, .writes = true});

@@ -15,8 +15,9 @@ struct Access {
   int32_t flat;
   bool writes = false;
   GroupId readers = GroupId::kRank;
-  int32_t micro_batch = -1;        // of the operation, for roles with RoleInfo::per_micro_batch; else -1
-  bool after_all_arrived = false;  // the access begins only after all ranks have started the collective
+  int32_t micro_batch = -1;  // of the operation, for roles with RoleInfo::per_micro_batch; else -1
+  /// The operation's micro-batch for roles with RoleInfo::per_micro_batch, otherwise -1.
+  bool after_all_arrived = false;
 };
 
 /// Returns for each backward operation the units whose gradients it adds to those of an earlier backward. The gradients
@@ -55,10 +56,10 @@ class Accesses {
   void add(Access access) { accesses_.push_back(access); }
 
   const Plan& plan_;
-  bool several_nodes_;                                   // if true, ranks of a node forward parts to one another
-  bool reduces_in_place_;                                // see Schedule::reduces_in_place
-  bool has_exchange_staging_;                            // replica all-reduces between host nodes need staging
-  std::vector<ReduceRecipe> recipes_;                    // indexed by operation
+  bool several_nodes_;                 // with several nodes, ranks of a node forward parts to one another
+  bool reduces_in_place_;              // see Schedule::reduces_in_place
+  bool has_exchange_staging_;          // replica all-reduces between host nodes need staging
+  std::vector<ReduceRecipe> recipes_;  // indexed by operation
   std::vector<std::vector<UnitId>> accumulating_units_;  // result of accumulating_units()
   std::vector<std::vector<BufferId>> copies_;            // result of copied_slots(), indexed by operation
   std::vector<Access> accesses_;

@@ -33,8 +33,9 @@ class BuffersInUse {
   }
 
  private:
-  /// Each row has one entry per owner, and one more for buffers without an owner. The last row is for buffers that all
-  /// micro-batches share.
+  /// Returns the index of an entry for `role`. Entries form rows, one for each micro-batch in flight, and a last row
+  /// for buffers that all micro-batches share. A row has one entry per owner, and one more for buffers without an
+  /// owner.
   std::size_t index(Role role, int32_t flat, int32_t micro_batch) const {
     const std::size_t owner = flat < 0 ? owners_ - 1 : static_cast<std::size_t>(flat);
     if (!info(role).per_micro_batch) return owner;

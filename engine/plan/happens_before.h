@@ -63,8 +63,9 @@ class HappensBefore {
   Clock at_end(Moment moment) const;
 
   int32_t count_;
-  std::vector<Lane> lane_;                // indexed by operation
-  std::vector<GroupId> finishing_group_;  // indexed by operation: the group of its final barrier, or kRank
+  std::vector<Lane> lane_;  // indexed by operation
+  /// Indexed by operation: the group whose ranks meet in its final barrier, or kRank if it has none.
+  std::vector<GroupId> finishing_group_;
   std::vector<Clock> start_, all_arrived_;
 };
 

@@ -44,8 +44,8 @@ class MatrixGrouper {
     }
   }
 
-  /// Whether the current group is balanced. Evaluated only after the number of matrices has grown by 10 %, because each
-  /// evaluation assigns all owners again.
+  /// Whether the current group is balanced. Checks again only after the number of matrices has grown by 10 %,
+  /// because each check assigns all owners. In the meantime, returns false.
   bool is_balanced() {
     if (current_.matrices.size() < static_cast<std::size_t>(rank_count_) ||
         current_.matrices.size() < next_check_count_)
@@ -58,7 +58,8 @@ class MatrixGrouper {
       all += work, largest = std::max(largest, work);
     }
     if (current_.work * rank_count_ <= all * kMaxImbalance) return true;
-    // One very large matrix may prevent balance. The group is then closed when it has many other matrices.
+    // One very large matrix may prevent balance. The group then suffices if it has many matrices and the busiest owner
+    // has little more work than that matrix.
     const bool many = current_.matrices.size() >= kManyMatricesPerOwner * static_cast<std::size_t>(rank_count_);
     return many && current_.work <= largest * kMaxImbalance;
   }

@@ -23,8 +23,8 @@ std::vector<PipelineAction> gpipe(int rank, int micro_batches) {
   return actions;
 }
 
-/// Before the rank alternates between forward and backward, it runs one forward pass for each later rank of the
-/// pipeline.
+/// Returns the passes of one rank of a 1F1B pipeline. Before the rank alternates between forward and backward, it runs
+/// one forward pass for each later rank of the pipeline.
 std::vector<PipelineAction> one_forward_one_backward(int rank, int ranks, int micro_batches) {
   const int ahead = std::min(ranks - 1 - rank, micro_batches);
   std::vector<PipelineAction> actions;
@@ -36,7 +36,7 @@ std::vector<PipelineAction> one_forward_one_backward(int rank, int ranks, int mi
   return actions;
 }
 
-/// All passes of one kind, in the order of the interleaved schedule.
+/// Returns all passes of one kind that a rank runs, in the order of the interleaved schedule.
 std::vector<PipelineAction> interleaved_passes(int rank, PassKind pass, const PipelineShape& shape) {
   std::vector<PipelineAction> actions;
   for (int first = 0; first < shape.micro_batches; first += shape.ranks) {
@@ -48,8 +48,9 @@ std::vector<PipelineAction> interleaved_passes(int rank, PassKind pass, const Pi
   return actions;
 }
 
-/// Before the rank alternates, it runs the forward passes of a round for all virtual stages but the last, and two more
-/// for each later rank: the first backward pass arrives after a way to the last rank and back.
+/// Returns the passes of one rank of an interleaved pipeline. Before the rank alternates between forward and backward,
+/// it runs the forward passes of one round for all virtual stages but the last. It also runs two more for each later
+/// rank, because data must reach the last rank and come back before the first backward pass.
 std::vector<PipelineAction> interleaved(int rank, const PipelineShape& shape) {
   const auto forward = interleaved_passes(rank, PassKind::kForward, shape);
   const auto backward = interleaved_passes(rank, PassKind::kBackward, shape);
@@ -187,7 +188,7 @@ int max_in_flight_of_a_stage(const std::vector<PipelineAction>& actions, const R
     seen.push_back(stage);
     std::vector<PipelineAction> own;
     Receives own_receives;
-    std::vector<PipelineAction> waiting;  // receives that belong to the next action of `stage`
+    std::vector<PipelineAction> waiting;  // receives for `stage` since its previous action
     for (size_t i = 0; i < actions.size(); ++i) {
       std::ranges::copy_if(receives[i], std::back_inserter(waiting), [&](auto& input) { return input.stage == stage; });
       if (actions[i].stage != stage) continue;

@@ -172,8 +172,9 @@ void check_progress(const PassOrder& order, const PipelineShape& shape) {
   if (first) refuse(first->first, first->second, fmt::format("never starts, because of a deadlock: {}", waits));
 }
 
-/// Each rank has a forward and a backward pass for each of its virtual stages and micro-batches, and up to one action
-/// more if the backward is split. Checked first, because the other checks use memory in proportion to the shape.
+/// Checks the number of actions of each rank. A rank has a forward and a backward pass for each of its virtual stages
+/// and micro-batches, and up to one action more for each backward pass that is split. Runs first, because the other
+/// checks use memory in proportion to the shape.
 void check_counts(const PassOrder& order, const PipelineShape& shape) {
   if (std::cmp_not_equal(order.size(), shape.ranks))
     throw UsageError(

@@ -10,7 +10,7 @@
 namespace aliquot {
 namespace {
 
-/// Orders all transfers of a step: by the time at which the data is produced, then by direction and by receiving stage.
+/// The sort key of a transfer: the time at which its data is produced, then its direction, then its receiving stage.
 using TransferKey = std::tuple<int64_t, PassKind, int32_t>;
 
 bool is_backward_of_input(PassKind pass) { return pass == PassKind::kBackward || pass == PassKind::kBackwardInput; }
@@ -123,7 +123,7 @@ PassOrder with_tied_ends(const PassOrder& order, bool backward_last) {
   }
   const auto& last = order.back();
   AddedPasses added(last);
-  // The number of actions of the last rank that satisfy `is_before`. These are its first actions.
+  // Returns how many actions of the last rank satisfy `is_before`. Only its first actions may satisfy it.
   const auto count = [&](const auto& is_before) {
     return static_cast<std::size_t>(std::ranges::partition_point(last, is_before) - last.begin());
   };

@@ -12,7 +12,7 @@
 namespace aliquot {
 namespace {
 
-/// The operation of one transfer on one of its two stages.
+/// Identifies the operation of one transfer on one of its two pipeline stages.
 struct TransferId {
   Verb verb;
   int32_t use, micro_batch;

@@ -27,7 +27,7 @@ class LifetimeIndex {
 
   void add(const PlannedBuffer* buffer) {
     begin_at_[static_cast<std::size_t>(buffer->first)].push_back(buffer);
-    // A segment tree: each lifetime is stored at the O(log n) nodes whose union it is.
+    // A segment tree. Each lifetime is stored at O(log n) tree nodes, whose ranges together form the lifetime.
     for (std::size_t low = static_cast<std::size_t>(buffer->first) + leaves_,
                      high = static_cast<std::size_t>(buffer->last) + leaves_ + 1;
          low < high; low /= 2, high /= 2) {

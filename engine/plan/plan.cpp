@@ -205,11 +205,12 @@ Schedule resolve(const ModelSpec& model, const Policy& policy, const Topology& t
   return schedule;
 }
 
-/// Staging memory between steps: as much as the step's peak leaves free, so that reading tensors does not raise the
-/// peak. Bounded below and above, and by the size of the largest tensor.
+/// Returns the size of the staging memory for tensors between steps. Uses the memory that persistent buffers leave free
+/// below the step's peak, so that reading tensors does not raise the peak. Between fixed limits, large tensors get more
+/// memory, so that they need fewer gathers.
 int64_t stream_bytes(const Plan& plan) {
   constexpr int64_t kLeast = 64 << 10, kMost = 1 << 20, kValueBytes = element_bytes(DType::kFloat32);
-  constexpr int64_t kMostRounds = 1024;  // aim at no more gathers than this for the largest tensor
+  constexpr int64_t kMostRounds = 1024;  // maximum number of gathers for the largest tensor, if kMost permits
   int64_t largest = 0;
   for (const FlatSpec& flat : plan.flats) {
     for (const TensorSpec& tensor : flat.layout.tensors()) largest = std::max(largest, tensor.element_count());

@@ -72,15 +72,18 @@ struct Policy {
   int micro_batch_count = 1;  // per step
   int pipeline = 1;           // number of pipeline stages
   PipelineSchedule pipeline_schedule = PipelineSchedule::k1F1B;
-  int virtual_stages = 1;              // of each pipeline stage; several need kInterleaved or a pass order
+  /// Number of virtual stages of each pipeline stage; several need kInterleaved or a pass order.
+  int virtual_stages = 1;
   std::vector<int> pipeline_cut = {};  // number of consecutive uses per stage; required with several pipeline stages
   PassOrder pass_order = {};           // replaces the order of `pipeline_schedule` if not empty
   AccumulateInto accumulate_into = AccumulateInto::kAuto;  // auto: see accumulates_into_shard()
-  int prefetch = 1;                                        // units are gathered this many uses before they are needed
-  int keep_gathered = 0;               // number of uses at the end of forward whose units stay gathered for backward
-  int gather_for = kGatherForAuto;     // number of micro-batches whose forward and backward passes use one gather
-  int recompute = kRecomputeAsNeeded;  // number of first recomputable uses of each pipeline stage that are recomputed
-  std::vector<int> recompute_by_stage = {};  // by pipeline stage, in place of `recompute`; empty: the same number
+  int prefetch = 1;                                        // number of uses whose units are gathered ahead of compute
+  int keep_gathered = 0;            // number of uses at the end of forward whose units stay gathered for backward
+  int gather_for = kGatherForAuto;  // number of micro-batches whose forward and backward passes use one gather
+  /// How many uses of each pipeline stage are recomputed: its first recomputable ones.
+  int recompute = kRecomputeAsNeeded;
+  /// Replaces `recompute`, with one number per pipeline stage; empty: no effect.
+  std::vector<int> recompute_by_stage = {};
   GatherMode gather = GatherMode::kAuto;
   Offload offload_state = Offload::kNone;       // optimizer state and masters
   Offload offload_parameters = Offload::kNone;  // ZeRO stage 3: the shards

@@ -6,7 +6,7 @@
 namespace aliquot {
 namespace {
 
-/// The accesses of a quantized reduce: first within the node, then between nodes.
+/// Appends the accesses of a quantized reduce: first those within the node, then those between nodes.
 void append_quantized(const ReduceRecipe& recipe, int32_t flat, std::vector<Access>& to) {
   if (recipe.peers_read) {
     to.push_back({.role = Role::kNodePartialSums, .flat = flat, .writes = true});

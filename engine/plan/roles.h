@@ -48,7 +48,9 @@ enum class Role : uint8_t {
   kErrorFeedbackResidual,  // rounding errors of quantized sums, added to the next sums. Persistent
   kReduceStaging,          // no owner: staging of all reduces between host nodes (ReduceStaging)
   kExchangeStaging,        // no owner: staging of all replica all-reduces between host nodes
-  kTreeLevel0,  // reproducible: a sum of 1 micro-batch that waits for the next; the 19 roles after it: of 2, 4, 8, ...
+  /// With Policy::reproducible: a sum of 1 micro-batch that waits for the next sum. The next 19 roles have sums of 2,
+  /// 4, 8, ...
+  kTreeLevel0,
 };
 inline constexpr int kTreeLevelCount = 20;
 

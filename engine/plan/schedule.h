@@ -229,7 +229,7 @@ inline constexpr int64_t kStreamCopies = 6;
 struct Account {
   BytesByCategory peak{};       // the peak of each category
   int64_t peak_bytes = 0;       // the peak of the sum of all categories
-  int64_t step_peak_bytes = 0;  // the peak of that sum during operations
+  int64_t step_peak_bytes = 0;  // the peak of the sum of all categories, during operations
   OperationId peak_operation = 0;
   std::vector<BytesByCategory> at;  // memory in use, indexed by operation
   int64_t elsewhere_bytes = 0;      // size of data in files or, with a GPU, in host memory

@@ -51,8 +51,9 @@ int64_t segment_bytes(const Plan& plan, const FlatSpec& flat) {
   return pieces * static_cast<int64_t>(sizeof(Segment));
 }
 
-/// There is one part per node. With replicas, there is one part of the shard per replica. The residual then has one
-/// more part, for the sum that this rank quantizes.
+/// Returns the size of a buffer of quantized communication. The buffer has one part per node. If replicas exchange
+/// quantized sums, it has one part of the shard per replica. The residual then has one more part, for the sum that this
+/// rank quantizes.
 int64_t encoded_sum_bytes(const Plan& plan, Role role, int64_t shard_count) {
   const bool exchanges = encodes_exchanges(plan);
   const int64_t parts = exchanges ? plan.policy.replica_count : plan.topology.node_count();
@@ -131,8 +132,8 @@ int64_t needed_bytes(const Plan& plan, Role role, int32_t flat) {
 }
 
 int64_t norm_part_bytes(const Plan& plan) {
-  // In the tree of the norm, a complete tensor is one subtree. At each end, a shard cuts a tensor into at most one
-  // subtree per level, and no subtree is smaller than a block.
+  // Each sum is for one subtree in the tree of the norm. A complete tensor is one subtree. A tensor that an end of the
+  // shard cuts has at most one subtree per level there. No subtree is smaller than a block.
   int64_t node_count = 0;
   for (int32_t f = 0; f < static_cast<int32_t>(plan.flats.size()); ++f) {
     if (!plan.trains(f)) continue;

@@ -25,7 +25,7 @@ class SlotNames {
   }
 
  private:
-  std::map<Role, std::map<int64_t, int>> numbers_;  // number of each offset, per role
+  std::map<Role, std::map<int64_t, int>> numbers_;  // by role, then by offset: the number in the name of the slot
 };
 
 std::string operand_name(const Plan& plan, const Operation& operation) {

@@ -66,7 +66,7 @@ class RaceChecker {
     for (const Access& access : proof_.accesses.of(id)) touch(access, now);
     for (const BufferId b : ends_[id]) {
       BufferId& now_in_use = in_use_.at(schedule_.buffers[b]);
-      if (now_in_use == b) now_in_use = kNoBuffer;  // otherwise the next micro-batch already uses another buffer
+      if (now_in_use == b) now_in_use = kNoBuffer;  // otherwise the buffer of the next micro-batch is in use already
     }
   }
 

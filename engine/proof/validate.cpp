@@ -182,7 +182,8 @@ void throw_if_any(const std::vector<Defect>& defects) {
 }  // namespace
 
 std::vector<Defect> validate(const Plan& plan) {
-  for (const auto invalid : {&invalid_tables, &invalid_stage, &invalid_order}) {  // each requires the earlier ones
+  // Each check requires that the earlier ones succeed.
+  for (const auto invalid : {&invalid_tables, &invalid_stage, &invalid_order}) {
     if (auto found = invalid(plan)) return {{DefectKind::kMalformed, {}, std::move(*found)}};
   }
   return validate(plan, pass_order_of(plan.policy, plan.stage));
@@ -192,7 +193,8 @@ void prove(const Plan& plan) { throw_if_any(validate(plan)); }
 
 void prove(const std::vector<Plan>& stages) {
   StageDefects defects(stages);
-  check_cut(stages, defects);  // first, because it includes what validate() checks before it computes the passes
+  // This check comes first, because pass_order_of() and validate() rely on what it checks.
+  check_cut(stages, defects);
   throw_if_any(defects.take());
   const PassOrder passes = pass_order_of(stages.front().policy, stages.front().stage);
   for (const Plan& stage : stages) throw_if_any(validate(stage, passes));

@@ -8,7 +8,7 @@
 namespace aliquot {
 namespace {
 
-/// Whether one schedule fits both replicas.
+/// Whether one schedule fits replicas with these two topologies.
 bool alike(const Topology& a, const Topology& b) {
   return a.node_of_rank == b.node_of_rank && a.has_gpus() == b.has_gpus();
 }
@@ -18,7 +18,7 @@ class CutChecker {
   CutChecker(const std::vector<Plan>& stages, StageDefects& defects)
       : stages_(stages), first_(stages.front()), defects_(defects) {}
 
-  /// Each check requires the earlier ones.
+  /// Runs all checks. Each check requires that the earlier ones find no defect.
   void check() {
     const auto steps = {&CutChecker::check_all_numbers, &CutChecker::check_first,      &CutChecker::check_all_models,
                         &CutChecker::check_order,       &CutChecker::check_all_meshes, &CutChecker::check_run_counts,
@@ -42,7 +42,7 @@ class CutChecker {
   void check_all_meshes() {
     for (int32_t s = 0; s < count(); ++s) check_mesh(s);
   }
-  /// Other plans are then compared with the first one.
+  /// Checks the first plan. Later checks compare the other plans with it.
   void check_first() {
     if (const auto found = invalid_tables(first_)) add("in the plan of pipeline stage 0, {}", *found);
   }
@@ -94,7 +94,8 @@ class CutChecker {
       differs(s, "where micro-batches are added");
   }
 
-  /// The plans agree on all ranks, and the ranks of a pipeline stage are those that the mesh assigns to it.
+  /// Checks that all plans have the same topology of the world. Also checks that the ranks of the pipeline stage are
+  /// those that the mesh assigns to it.
   void check_mesh(int32_t s) {
     const Plan& own = plan(s);
     if (own.world != first_.world) return differs(s, "the topology of all ranks");
@@ -118,7 +119,7 @@ class CutChecker {
     }
   }
 
-  /// With tied ends, the last pipeline stage has one more virtual stage.
+  /// Checks the numbers of virtual stages. With tied ends, the last pipeline stage has one more virtual stage.
   void check_run_counts() {
     const int32_t own = first_.policy.virtual_stages;
     for (int32_t s = 0; s < count(); ++s) {
@@ -128,7 +129,7 @@ class CutChecker {
   }
   int32_t tied() const { return first_.stage.tied_ends ? 1 : 0; }
 
-  /// Visits the virtual stages in order. They go round the pipeline stages, from pipeline stage 0. With tied ends, a
+  /// Checks the virtual stages in order. They go round the pipeline stages, from pipeline stage 0. With tied ends, a
   /// virtual stage 0 on the last pipeline stage comes first.
   void check_runs() {
     int32_t use = 0, index = 0;
@@ -145,7 +146,7 @@ class CutChecker {
           count() - 1, describe_use(first_.model, uses - 1));
   }
 
-  /// Returns the end of the virtual stage, with which the next one must begin.
+  /// Checks one virtual stage. Returns the end of its uses, with which the next virtual stage must begin.
   int32_t check_run(int32_t s, const VirtualStage& run, int32_t index, int32_t first_use) {
     expect(s, "virtual stage", run.index, index);
     if (run.first_use != first_use)
@@ -157,7 +158,7 @@ class CutChecker {
     return run.end_use;
   }
 
-  /// All uses of a unit are on one pipeline stage, and only there is the unit here.
+  /// Checks that all uses of a unit are on one pipeline stage, and that Plan::unit_is_here is true only there.
   void check_units() {
     std::vector<int32_t> home(first_.model.units.size(), -1);
     for (int32_t s = 0; s < count(); ++s) {

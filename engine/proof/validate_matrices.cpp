@@ -12,7 +12,7 @@ constexpr OperationId kNone = -1;
 constexpr std::array<Verb, 4> kMatrixVerbs = {Verb::kMuonMomentum, Verb::kGatherMatrices, Verb::kOrthogonalize,
                                               Verb::kScatterMatrices};
 
-/// The operations of a group that the traversal of the schedule has passed, by index of kMatrixVerbs.
+/// The operations of a matrix group that the traversal of the schedule has reached, indexed as kMatrixVerbs.
 struct GroupProgress {
   std::array<OperationId, kMatrixVerbs.size()> done = {kNone, kNone, kNone, kNone};
 };
@@ -48,7 +48,8 @@ class MatrixChecker {
   }
 
  private:
-  /// Every matrix is in exactly one group, and does not overlap other matrices of its owner in the planned memory.
+  /// Checks that every matrix is in exactly one group, and does not overlap other matrices of its owner in the planned
+  /// memory.
   void check_groups() {
     std::vector<std::vector<bool>> seen;
     for (const FlatSpec& flat : plan_.flats)

@@ -77,49 +77,53 @@ struct Proof {
 ///
 /// The model is valid, the flat buffers are of its units and of the ranks of a replica, and topologies are complete.
 std::optional<std::string> invalid_tables(const Plan& plan);
-/// The pipeline stage, its virtual stages and its numbers fit the policy and the model. Requires valid tables.
+/// Checks that the pipeline stage, its virtual stages and its numbers fit the policy and the model. Requires valid
+/// tables.
 std::optional<std::string> invalid_stage(const Plan& plan);
-/// The policy has an order of passes that pass_order_of() can use. Requires a valid number of pipeline stages.
+/// Checks that the policy has an order of passes that pass_order_of() can use. Requires a valid number of pipeline
+/// stages.
 std::optional<std::string> invalid_order(const Plan& plan);
-/// Matrix groups name tensors that exist.
+/// Checks that matrix groups name tensors that exist.
 std::optional<std::string> invalid_matrix_groups(const Plan& plan);
 
-/// All indices of operations and buffers are in range, and waits refer to earlier operations. The other checks require
-/// both.
+/// Checks that all indices of operations and buffers are in range, and that waits refer to earlier operations.
+/// The other checks require both.
 void check_well_formed(const Plan& plan, Defects& defects);
-/// Model code runs in the declared order, and units are gathered before they are used and released afterwards.
+/// Checks that model code runs in the declared order, and units are gathered before they are used and released
+/// afterwards.
 void check_uses(const Proof& proof);
-/// Quantized shards are made once in each step, before they are gathered.
+/// Checks that quantized shards are made once in each step, before they are gathered.
 void check_quantized(const Proof& proof);
-/// The stage receives the input of each pass once before it, and sends the result of each pass once after it. The sends
-/// and receives are with the neighboring pipeline stages.
+/// Checks that the stage receives the input of each pass once before the pass, and sends the result once after the
+/// pass. The sends and receives are with the neighboring pipeline stages.
 void check_transfers(const Proof& proof);
-/// Every gradient is reduced, included in the norm and applied exactly once.
+/// Checks that every gradient is reduced, included in the norm and applied exactly once.
 void check_gradients(const Proof& proof);
-/// Every matrix group is sent to its owners and back exactly once, between the norm and the updates of its units.
+/// Checks that every matrix group is sent to its owners and back exactly once, between the norm and the updates of its
+/// units.
 void check_matrices(const Proof& proof);
-/// Buffers are within their memory, and large enough for their contents.
+/// Checks that buffers are within their memory, and large enough for their contents.
 void check_places(const Proof& proof);
 /// Returns the minimum size of a buffer. Independent of needed_bytes(), which the schedule writer uses. `node_count` is
 /// that of the topology, which is slow to compute.
 int64_t required_bytes(const Plan& plan, const PlannedBuffer& buffer, int node_count);
-/// Offloaded data is copied in before it is used, and copied out after it was changed.
+/// Checks that offloaded data is copied in before it is used, and copied out after it was changed.
 void check_offload(const Proof& proof);
 /// A set of groups, with one bit for each GroupId.
 using GroupSet = uint32_t;
 constexpr GroupSet group_set(GroupId group) { return GroupSet{1} << static_cast<int>(group); }
-/// Every buffer names the smallest group with all ranks that access it. `accessed_by`: by buffer, the groups of its
-/// accesses.
+/// Checks that every buffer names the smallest group with all ranks that access it. `accessed_by`: by buffer, the
+/// groups of its accesses.
 void check_groups(const Proof& proof, const std::vector<GroupSet>& accessed_by);
-/// No operation writes bytes that another may still access. Calls check_groups() with the accesses.
+/// Checks that no operation writes bytes that another may still access. Calls check_groups() with the accesses.
 void check_races(const Proof& proof);
 
-/// The plans are of the same model, options and mesh, and divide the uses and units of the model. Does not read
-/// operations and buffers.
+/// Checks that the plans are of the same model, options and mesh, and divide the uses and units of the model. Does not
+/// read operations and buffers.
 void check_cut(const std::vector<Plan>& stages, StageDefects& defects);
-/// The schedules together compute each use once for each micro-batch, and each on its own pipeline stage. A schedule
-/// has operations and buffers only for the units and uses of its pipeline stage. The plans have no defects of their own
-/// or of the cut.
+/// Checks that the schedules together compute each use once for each micro-batch, and each on its own pipeline stage. A
+/// schedule has operations and buffers only for the units and uses of its pipeline stage. Requires plans without
+/// defects of their own and without defects that check_cut() finds.
 void check_work(const std::vector<Plan>& stages, StageDefects& defects);
 
 }  // namespace aliquot

@@ -6,7 +6,7 @@
 namespace aliquot {
 namespace {
 
-/// All buffers are within the memory of the space, and persistent ones do not overlap.
+/// Checks that all buffers are within the memory of the space, and persistent ones do not overlap.
 void check_persistent(const Proof& proof, Space space) {
   const int64_t copies = space == Space::kSharedRange ? proof.plan.topology.rank_count() : 1;
   const int64_t memory_bytes = proof.plan.schedule.bytes(space);
@@ -29,7 +29,8 @@ void check_persistent(const Proof& proof, Space space) {
   }
 }
 
-/// Buffers begin at page boundaries if the plan needs whole pages: for disk offload and for memory protection.
+/// Checks that buffers begin at page boundaries if the plan needs whole pages: for disk offload and for memory
+/// protection.
 void check_pages(const Proof& proof) {
   const Policy& policy = proof.plan.policy;
   const bool on_disk = policy.offload_state == Offload::kDisk || policy.offload_parameters == Offload::kDisk;
@@ -42,7 +43,7 @@ void check_pages(const Proof& proof) {
   }
 }
 
-/// In the checking mode, every tensor has a red zone before it and one after it.
+/// Checks that in the checking mode, every tensor has a red zone before it and one after it.
 void check_red_zones(const Proof& proof) {
   if (!proof.plan.policy.check) return;
   for (const FlatSpec& flat : proof.plan.flats) {

@@ -115,7 +115,7 @@ class GatherChecker {
   std::vector<GatheredUnit> units_;
 };
 
-/// The backward operations whose gradients one reduce sums.
+/// The backward operations whose gradients are summed by one reduce.
 struct Backwards {
   int32_t count = 0;
   OperationId last = kNone;
@@ -201,7 +201,8 @@ class GradientChecker {
     return schedule_.accumulate_into_shard ? operation.micro_batch : 0;
   }
 
-  /// Gradients of several micro-batches that exist at the same time need separate buffers.
+  /// Processes a backward operation. Reports gradients of several micro-batches that exist at the same time without
+  /// separate buffers.
   void backward(OperationId id, UnitId unit) {
     auto& backwards = units_[unit].backwards;
     Backwards& own = backwards[sum_of(schedule_.operations[id])];
@@ -321,7 +322,7 @@ class GradientChecker {
   const Schedule& schedule_;
   std::vector<int32_t> use_count_;
   std::vector<std::vector<UnitId>> begins_, ends_;  // by operation: units whose common gradients begin or end there
-  /// By unit: how many buffers of gradients that are not for one micro-batch exist during the present operation.
+  /// By unit: the number of gradient buffers that exist during the present operation and that micro-batches share.
   std::vector<int32_t> common_gradients_;
   std::vector<GradientProgress> units_;
   OperationId norm_ = kNone;

@@ -120,7 +120,7 @@ std::optional<std::string> invalid_order(const Plan& plan) {
       return fmt::format("action {} of rank {} is neither a forward nor a whole backward pass", other - actions.begin(),
                          rank);
   }
-  // Without the passes of tied ends, which pass_order_of() adds.
+  // Checks the order without the passes of tied ends, which pass_order_of() adds.
   return refusal([&] {
     aliquot::check(
         policy.pass_order,

@@ -61,7 +61,8 @@ class WorkChecker {
                    fmt::format("{} is on the wrong pipeline stage: expected it on {}", defects_.describe(at), stage));
   }
 
-  /// The input of a virtual stage is the output of a use on another pipeline stage.
+  /// Checks that the owner of the buffer is on this pipeline stage. The input of a virtual stage is an exception: it is
+  /// the output of a use on another pipeline stage.
   void visit(const Plan& plan, const PlannedBuffer& buffer) {
     const Owner owner = info(buffer.role).owner;
     if (owner == Owner::kFlat && !is_here(plan, buffer.flat))

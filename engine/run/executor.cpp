@@ -147,7 +147,7 @@ void Executor::begin(OperationId id) {
   Stream& lane = stream(what.lane);
   for (const Wait& wait : what.after) {
     const int64_t step = wait.of_previous_step ? step_ - 1 : step_;
-    if (step < first_step_) continue;  // a barrier after that step makes the wait unnecessary
+    if (step < first_step_) continue;  // the barrier before first_step_ makes the wait unnecessary
     if (wait.of == GroupId::kRank) {
       lane.wait(*events_[wait.operation]);
       continue;

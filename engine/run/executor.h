@@ -18,10 +18,11 @@ namespace aliquot {
 class StepDecision {
  public:
   virtual ~StepDecision() = default;
-  /// Called once per step on the rank's own thread. Must return the same result on every rank.
+  /// Returns the parameters of the updates of a step. Called once per step on the rank's own thread. Must return the
+  /// same result on every rank.
   virtual UpdateSteps decide(const NormResult& norm) = 0;
-  /// With update_in_backward, the first update of a step calls this function, because the norm is not known yet. At the
-  /// end of the step, decide() is called too.
+  /// Returns the parameters of updates that run before the norm is known. With update_in_backward, the first update of
+  /// a step calls this function. At the end of the step, decide() is called too.
   virtual UpdateSteps decide_before_norm() = 0;
 };
 
@@ -115,9 +116,10 @@ class Executor {
   int64_t reported_step_ = 0;
   uint64_t progress_base_ = 0;  // not less than any progress value published before first_step_
 
-  // Derived from the schedule, indexed by operation.
-  std::vector<bool> observed_here_;                                   // whether an operation of this rank waits for it
-  std::array<std::vector<bool>, kPeerGroupCount> observed_by_peers_;  // by group: whether one of its ranks waits for it
+  // Derived from the schedule. Unless stated otherwise, the vectors are indexed by operation.
+  std::vector<bool> observed_here_;  // whether this rank waits for the operation
+  /// By peer_index(), then by operation: whether a peer waits for the operation.
+  std::array<std::vector<bool>, kPeerGroupCount> observed_by_peers_;
   std::vector<std::vector<BufferId>> begins_, ends_;
   std::vector<std::unique_ptr<Event>> events_;  // set if observed_here_
   std::vector<std::string_view> labels_;  // name of the operation's first unit, or of its verb; see transfer_label()

@@ -9,13 +9,14 @@
 namespace aliquot {
 namespace {
 
-/// Whether the operation works on the unit. An empty name matches all operations.
+/// Whether the operation works on the unit with the name `unit`. An empty name matches all operations.
 bool is_of(const Plan& plan, const Operation& operation, std::string_view unit) {
   const auto named = [&](UnitId id) { return plan.model.units[id].name == unit; };
   return unit.empty() || std::ranges::any_of(units_of(plan, operation), named);
 }
 
-/// The unit whose data the fault changes: the unit with this name, or otherwise the first unit of the operation.
+/// Returns the unit whose data the fault changes: the unit of the operation that has the name `unit`, or otherwise the
+/// operation's first unit.
 UnitId unit_of(const Plan& plan, const Operation& operation, std::string_view unit) {
   const auto units = units_of(plan, operation);
   const auto named = [&](UnitId id) { return plan.model.units[id].name == unit; };
@@ -44,7 +45,8 @@ void refuse_unreachable_fault(const InjectedFault& fault, const Plan& plan, cons
         "kind=slow:2s, or start ranks with mpirun.");
   }
   refuse_flip_before_publish(fault, plan);
-  if (plan.stage.count > 1 && world.rank() != fault.rank) return;  // other pipeline stages have other operations
+  // Only the plan of the rank in ALIQUOT_FAULT shows whether the operation exists.
+  if (plan.stage.count > 1 && world.rank() != fault.rank) return;
   const bool comes = std::ranges::any_of(plan.schedule.operations, [&](const Operation& operation) {
     return name(operation.verb) == fault.operation && is_of(plan, operation, fault.unit);
   });

@@ -38,7 +38,7 @@ class FaultInjector {
   const InjectedFault& fault_;
   Parts parts_;
   bool done_ = false;
-  std::string where_;  // used by the enqueued work
+  std::string where_;  // text that the enqueued work refers to
 };
 
 /// The operations that ALIQUOT_FAULT can name: the verbs of schedules.

@@ -58,10 +58,10 @@ class GlobalNorm {
   Communicator& ranks_;  // the shard group
   Device& device_;
   Buffer squares_mirror_, parts_mirror_;  // on GPUs: copies in pinned host memory
-  std::unique_ptr<NormTree> tree_;        // has the tensors of all stages; those of other stages have no blocks
+  std::unique_ptr<NormTree> tree_;  // has the tensors of all pipeline stages; tensors of other stages have no blocks
   std::vector<FlatParts> own_;
   std::vector<int32_t> first_tensor_;  // index in the tree of each flat buffer's first tensor
-  std::vector<int64_t> value_counts_;  // number of values per rank, without the abandon flag
+  std::vector<int64_t> value_counts_;  // number of values of each rank, without the abandon flag
   double abandoned_by_ = 0;            // lowest rank that abandons the step, or the rank count
   std::unique_ptr<GlobalNormSum> total_;
   std::vector<double> values_, tensor_sums_;  // tensor_sums_: by tensor; 0 for tensors of other stages

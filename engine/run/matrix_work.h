@@ -37,9 +37,10 @@ class MatrixWork {
   Communicator& ranks_;
   Muon muon_;
   const MatrixKernels& kernels_;
-  std::vector<int64_t> direction_offsets_, matrices_offsets_;  // in the arena, by flat buffer and by group
-  std::vector<std::vector<Transfer>> collect_, scatter_;       // by group: transfers in which this rank takes part
-  std::vector<int64_t> all_bytes_;                             // by group: bytes that all ranks transfer
+  /// Offsets in the arena, by flat buffer and by matrix group.
+  std::vector<int64_t> direction_offsets_, matrices_offsets_;
+  std::vector<std::vector<Transfer>> collect_, scatter_;  // by group: transfers in which this rank takes part
+  std::vector<int64_t> all_bytes_;                        // by group: bytes that all ranks transfer
 };
 
 }  // namespace aliquot

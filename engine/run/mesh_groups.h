@@ -53,7 +53,7 @@ class MeshGroups {
   World& world_;
   Mesh mesh_;
   MeshCoordinates coordinates_;
-  std::array<std::unique_ptr<Communicator>, kSplitGroups.size()> groups_;  // null: the world
+  std::array<std::unique_ptr<Communicator>, kSplitGroups.size()> groups_;  // null if the group is the world
   std::array<std::unique_ptr<Communicator>, kPairCount> pairs_;            // indexed by pair_index()
 };
 

@@ -18,19 +18,19 @@ void QuantizedCollectives::add(RankTransfers& transfers, const Transfer& transfe
   if (transfer.source == ranks_.rank() || transfer.target == ranks_.rank()) transfers.own.push_back(transfer);
 }
 
-/// Lists transfers in the same order on all ranks.
+/// Returns the transfers of a flat buffer, in the same order on all ranks.
 QuantizedCollectives::FlatTransfers QuantizedCollectives::flat_transfers(int64_t shard_count) const {
   const int64_t part = encoded_bytes(shard_count), sent = shard_count * element_bytes(plan_.policy.precision.sent());
   FlatTransfers flat_transfers;
   for (int node = 0; node < nodes_; ++node) {
     for (int place = 0; place < ranks_per_node_; ++place) {
       const int32_t source = rank_of(node, place);
-      for (int other = 0; other < nodes_; ++other) {  // between nodes
+      for (int other = 0; other < nodes_; ++other) {  // transfers between nodes
         const int32_t target = rank_of(other, place);
         if (other != node) add(flat_transfers.refresh, {source, target, node * part, node * part, part});
         add(flat_transfers.between_nodes, {source, target, other * part, node * part, part});
       }
-      for (int neighbour = 0; neighbour < ranks_per_node_; ++neighbour) {  // within the node
+      for (int neighbour = 0; neighbour < ranks_per_node_; ++neighbour) {  // transfers within the node
         const int32_t target = rank_of(node, neighbour);
         for (int other = 0; other < nodes_; ++other) {
           add(flat_transfers.gather, {source, target, other * part, rank_of(other, place) * part, part});

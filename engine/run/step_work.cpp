@@ -71,7 +71,7 @@ void StepWork::note_first_writes() {
   }
 }
 
-/// In the communicator of two stages, rank 0 is on the earlier stage and rank 1 on the later stage.
+/// Fills transfers_. In the communicator of two stages, rank 0 is on the earlier stage and rank 1 on the later stage.
 void StepWork::note_transfers() {
   const auto& operations = plan_.schedule.operations;
   transfers_.resize(operations.size());
@@ -279,7 +279,7 @@ void StepWork::update(Stream& lane, UnitId unit, const UpdateSteps& steps) {
 
 NormResult StepWork::norm(Stream& lane, bool abandons, Label label) {
   norm_->exchange(lane, memory_, abandons, label);
-  lane.synchronize();  // because the host decides the updates from the norm
+  lane.synchronize();  // sum_tensors() needs the results of exchange()
   norm_->sum_tensors(memory_);
   if (plan_.stage.count > 1) {
     norm_->exchange_between_stages(lane, label);

@@ -77,16 +77,17 @@ class StepWork {
   StepMemory& memory_;
   const OffloadStores& offload_stores_;
   Updater& updater_;
-  std::optional<GlobalNorm> norm_;                        // empty in an evaluation
-  std::optional<QuantizedCollectives> quantized_;         // empty unless weights or gradients are quantized
-  std::optional<MatrixWork> matrices_;                    // empty without Muon and in an evaluation
-  std::vector<std::vector<BufferId>> copies_;             // result of copied_slots(), indexed by operation
-  std::vector<ReduceRecipe> recipes_;                     // indexed by operation
-  std::vector<Transfer> transfers_;                       // indexed by operation, for sends and receives
-  std::optional<RedZones> red_zones_;                     // empty outside the checking mode
-  std::vector<std::vector<Gap>> padding_;                 // padding of each flat buffer
-  std::vector<std::vector<int32_t>> first_writes_;        // by backward: flat buffers that it is the first to write
-  std::vector<std::vector<int32_t>> accumulating_flats_;  // by operation: flat buffers that a backward adds to
+  std::optional<GlobalNorm> norm_;                 // empty in an evaluation
+  std::optional<QuantizedCollectives> quantized_;  // empty unless weights or gradients are quantized
+  std::optional<MatrixWork> matrices_;             // empty without Muon and in an evaluation
+  std::vector<std::vector<BufferId>> copies_;      // result of copied_slots(), indexed by operation
+  std::vector<ReduceRecipe> recipes_;              // indexed by operation
+  std::vector<Transfer> transfers_;                // indexed by operation, for sends and receives
+  std::optional<RedZones> red_zones_;              // empty outside the checking mode
+  std::vector<std::vector<Gap>> padding_;          // padding of each flat buffer
+  /// By operation: for a backward, the flat buffers that it is the first to write, and those that it adds to.
+  std::vector<std::vector<int32_t>> first_writes_;
+  std::vector<std::vector<int32_t>> accumulating_flats_;
   std::deque<std::array<const std::byte*, 2>> addition_sources_;  // the operands of this step's additions, in order
   std::size_t next_addition_ = 0;
 };

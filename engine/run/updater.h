@@ -56,11 +56,12 @@ class Updater {
   const UpdateKernels& kernels_;
   std::vector<StateSpec> states_, matrix_states_;
   int rank_;
-  std::vector<int32_t> parameter_name_order_;  // at first_of_unit_ + parameter: index in the order of names
+  /// The index of each parameter in the order of names, at first_of_unit_ + parameter.
+  std::vector<int32_t> parameter_name_order_;
   std::vector<int32_t> first_of_unit_;
   std::vector<std::vector<Segment>> segments_;  // indexed by flat buffer
-  std::vector<UpdateArgs> args_;                // arguments of each flat buffer's update; for matrices, of the momentum
-  std::vector<UpdateArgs> apply_;               // for flat buffers of matrices: arguments of the update
+  std::vector<UpdateArgs> args_;   // arguments of each flat buffer's update; for matrices, of kMuonMomentum
+  std::vector<UpdateArgs> apply_;  // for flat buffers of matrices: arguments of the update
 };
 
 }  // namespace aliquot

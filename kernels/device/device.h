@@ -62,7 +62,7 @@ inline constexpr int64_t kBufferAlignmentBytes = 256;
 
 enum class DeviceKind : uint8_t { kHost, kCuda };
 
-/// The device of one rank. All calls come from the rank's thread. The kernels that it launches run on its streams.
+/// The device of one rank. All calls come from the rank's thread. Kernels run on the streams of make_stream().
 class Device {
  public:
   Device() = default;

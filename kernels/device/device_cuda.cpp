@@ -192,7 +192,8 @@ PinnedMemory::PinnedMemory(int64_t size_bytes, std::string_view owner) {
   if (size_bytes == 0) return;
   const cudaError_t result =
       cudaHostAlloc(reinterpret_cast<void**>(&data_), static_cast<std::size_t>(size_bytes), cudaHostAllocPortable);
-  if (result == cudaErrorMemoryAllocation) {  // host memory is exhausted; check() would report GPU memory
+  // Here this error means that host memory is exhausted. check() would report that GPU memory is exhausted.
+  if (result == cudaErrorMemoryAllocation) {
     (void)cudaGetLastError();
     throw UnavailableError(fmt::format(
         "cannot allocate {} bytes of pinned host memory for {}: free host memory or raise the limit of ulimit -l",

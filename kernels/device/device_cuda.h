@@ -35,7 +35,7 @@ class Watchdog {
   virtual bool idle() = 0;
 };
 
-/// An event without timing.
+/// A CUDA event that is created without timing (cudaEventDisableTiming).
 class CudaEvent final : public Event {
  public:
   explicit CudaEvent(int ordinal);

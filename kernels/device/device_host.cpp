@@ -19,7 +19,7 @@ void free_buffer(void* context, std::byte* data, int64_t) noexcept {
   delete static_cast<Booking*>(context);
 }
 
-/// Null when memory is exhausted.
+/// Returns null when memory is exhausted.
 void* allocate_blocks(int64_t size_bytes) {
   constexpr int64_t kMaxSizeBytes = std::numeric_limits<int64_t>::max() - kBufferAlignmentBytes;
   if (size_bytes > kMaxSizeBytes) return nullptr;  // rounding up to whole blocks would overflow

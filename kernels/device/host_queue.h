@@ -32,7 +32,7 @@ class HostQueue final : public HostStream {
   void work();
 
   std::unique_ptr<Task[]> ring_;
-  uint64_t enqueued_count_ = 0;  // not read by the worker, which waits for `submitted_`
+  uint64_t enqueued_count_ = 0;  // used only by the rank's thread
   SharedCounter submitted_;
   HostTimeline& timeline_;
   std::atomic<uint64_t> last_ticket_{UINT64_MAX};  // the worker exits after the task with this number

@@ -38,7 +38,7 @@ inline Grid launch_grid(int64_t thread_count) {
 __device__ inline int64_t launch_thread() { return static_cast<int64_t>(blockIdx.x) * kLaunchThreads + threadIdx.x; }
 __device__ inline int64_t launch_stride() { return static_cast<int64_t>(gridDim.x) * kLaunchThreads; }
 
-/// The smallest index i for which the address `at + i` is aligned to a Pack, for every pointer `at`. Returns -1 if no
+/// Returns the smallest index i for which `p + i` is aligned to a Pack for every pointer p in `at`. Returns -1 if no
 /// such index exists.
 template <class... T>
 int64_t elements_before_packs(const T*... at) {

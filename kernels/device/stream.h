@@ -79,8 +79,8 @@ class Stream {
   virtual void record(Event& event) = 0;
   /// Work enqueued after this call starts only when `event`, as last recorded, has passed.
   virtual void wait(const Event& event) = 0;
-  /// Enqueues host work. On a stream of a GPU, it must be short, must not wait for a stream or a rank, and must not
-  /// call CUDA.
+  /// Enqueues host work. On a stream of a GPU, the work must be short, must not wait for a stream or a rank, and must
+  /// not call CUDA.
   virtual void run(Task work) = 0;
   /// Blocks the caller until all work has finished. Rethrows an exception of the work.
   virtual void synchronize() = 0;

@@ -30,7 +30,7 @@ __device__ inline Pack<float, kPackElements> squares(const Pack<float, kPackElem
   return result;
 }
 
-/// The sum of the block's squares by a halving tree. Only lane 0 gets the sum, but all lanes of the warp must call it.
+/// Returns the sum of the block's squares by a halving tree, but only to lane 0. All lanes of the warp must call this.
 /// `first` is the index of the lane's low elements. Elements with index >= `count` count as zero.
 __device__ inline float block_square_sum(const BlockPart& part, int64_t first, int64_t count) {
   Pack<float, kPackElements> v = squares(part.low, count - first);

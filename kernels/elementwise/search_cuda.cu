@@ -33,7 +33,7 @@ __global__ void sum_block_squares(double* sums, const float* x, int64_t count, b
 
 __global__ void set_count(int64_t* to, int64_t count) { *to = count; }
 
-// Keeps the smallest index of all threads.
+// Sets *first to the smallest index of a non-finite element that any thread has found.
 template <class Bits>
 struct FindNonfinite {
   const Bits* x;

@@ -9,7 +9,7 @@ namespace aliquot {
 
 enum class DType : uint8_t { kFloat32, kBFloat16, kFloat16, kFloat64, kInt16, kUInt8 };
 
-/// The number of elements in a block, which is never split. Boundaries of shards, norm partial sums, quantization
+/// The number of elements in a block, which is never split. Boundaries of shards, partial sums of norms, quantization
 /// scales, weight decay and random keys are boundaries of blocks. So no result depends on how tensors are grouped or
 /// sharded.
 inline constexpr int64_t kBlockElements = 256;

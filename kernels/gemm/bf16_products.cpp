@@ -24,7 +24,7 @@ bool has_tiles() {
   constexpr unsigned kAmxBf16 = 1U << 22, kAmxTile = 1U << 24;
   unsigned a = 0, b = 0, c = 0, d = 0;
   if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0 || (d & kAmxBf16) == 0 || (d & kAmxTile) == 0) return false;
-  // A process must request permission to use tiles, because they enlarge the state that Linux saves for each thread.
+  // A process must request permission to use AMX, because AMX enlarges the state that Linux saves for each thread.
   constexpr long kArchReqXcompPerm = 0x1023, kXfeatureXtileData = 18;
   return syscall(SYS_arch_prctl, kArchReqXcompPerm, kXfeatureXtileData) == 0;
 }

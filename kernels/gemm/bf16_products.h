@@ -10,14 +10,14 @@ namespace aliquot {
 enum class Bf16ProductMethod : uint8_t {
   kWidened,  // converts the operands to fp32 and uses the fp32 loops
   kPairs,    // AVX512_BF16, which adds two products to each sum; not faster than kWidened on Intel processors
-  kTiles,    // AMX, which multiplies tiles
+  kTiles,    // AMX, whose registers (AMX tiles) each hold a small matrix
 };
 
 /// The value of ALIQUOT_BF16_PRODUCTS: "widened", "pairs", "tiles".
 std::string_view name(Bf16ProductMethod method);
 
 /// True if the processor, the Linux kernel and ALIQUOT_ISA permit the method. The first call with kTiles asks the
-/// kernel for permission to use tiles, for the whole process.
+/// kernel for permission to use AMX tiles, for the whole process.
 bool supports_bf16_product_method(Bf16ProductMethod method);
 
 /// The fastest method for this processor, or the one in the environment variable ALIQUOT_BF16_PRODUCTS, which is read

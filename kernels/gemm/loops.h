@@ -47,7 +47,7 @@ enum class SumRounding : uint8_t {
 struct ProductLoops {
   DType operands;            // kFloat32 or kBFloat16
   SumRounding sums;          // always kFused for bf16 operands
-  int64_t a_width, b_width;  // rows in a sliver of `a`, columns in a sliver of `b`
+  int64_t a_width, b_width;  // number of rows in a sliver of `a`, and of columns in a sliver of `b`
   void (*pack_a)(const OperandStrip&, void* to);
   void (*pack_b)(const OperandStrip&, void* to);
   void (*multiply)(const SliverProduct&);

@@ -15,11 +15,11 @@ constexpr int kWidth = 16, kLaneMultiple = 16;
 namespace aliquot {
 namespace {
 
-constexpr int kTileEdge = 16;  // rows of a tile, and lanes in a row
+constexpr int kTileEdge = 16;  // number of rows of an AMX tile, and of lanes in a row
 constexpr int kTileLanes = kTileEdge * kTileEdge;
 constexpr int64_t kTileRowBytes = kTileEdge * sizeof(float);
 
-/// The operand of ldtilecfg. All tiles have full size, because operands are padded with zeros.
+/// The operand of ldtilecfg. All AMX tiles have full size, because operands are padded with zeros.
 struct alignas(64) TileConfig {
   uint8_t palette = 1, start_row = 0, reserved[14] = {};
   uint16_t row_bytes[16] = {kTileRowBytes, kTileRowBytes, kTileRowBytes, kTileRowBytes,
@@ -29,10 +29,10 @@ struct alignas(64) TileConfig {
 static_assert(sizeof(TileConfig) == 64);
 constexpr TileConfig kTileConfig;
 
-/// Compilers do not know that tile instructions read and write memory.
+/// Compilers do not know that AMX instructions read and write memory.
 [[gnu::always_inline]] inline void compiler_barrier() { __asm__ volatile("" ::: "memory"); }
 
-/// Packs a tile of the left operand: 16 rows of 16 lanes. It is the transpose of a packed tile of the right operand.
+/// Packs an AMX tile of the left operand: 16 rows of 16 lanes. The right operand has rows and lanes exchanged.
 void pack_a_tile(const OperandStrip& strip, int64_t row, int64_t lane, float* to) {
   const bool whole = row + kTileEdge <= strip.count && 2 * (lane + kTileEdge) <= strip.depth;
   if (whole && !strip.depth_major) {
@@ -94,7 +94,7 @@ void multiply_slivers(const SliverPairs& s, int64_t lanes, float* sums) {
   compiler_barrier();
 }
 
-/// Writes a tile of sums to the result, without the padding.
+/// Writes an AMX tile of sums to the result, without the padding.
 void store_tile(const SliverProduct& p, int64_t row, int64_t column, const float* sums) {
   for (int64_t i = 0; i < kTileEdge && row + i < p.rows; ++i) {
     float* to = p.to + (row + i) * p.stride + column;

@@ -15,7 +15,7 @@ constexpr int kWidth = 16, kRows = 8, kLaneMultiple = 1;
 namespace aliquot {
 namespace {
 
-constexpr int kRegisters = 3;  // registers that hold one row of a sliver of `b`
+constexpr int kRegisters = 3;  // number of registers that hold one row of a sliver of `b`
 constexpr int kColumns = kRegisters * kWidth;
 
 struct PairSums {

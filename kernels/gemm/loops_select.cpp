@@ -5,7 +5,7 @@ namespace aliquot {
 #if defined(__x86_64__)
 namespace {
 
-// A processor may have AVX2 without FMA.
+// Returns best_isa() if the processor has FMA, and otherwise kPlain: a processor may have AVX2 without FMA.
 Isa isa_with_fma() {
   static const Isa isa = __builtin_cpu_supports("fma") != 0 ? best_isa() : Isa::kPlain;
   return isa;

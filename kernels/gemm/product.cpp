@@ -127,8 +127,8 @@ void round_row(const Values& to, float* sum, bool add, int64_t count) {
   loops.cast(to.data, to.type, sum, DType::kFloat32, count);
 }
 
-// The scratch memory of a thread: packed operands, then a block of sums, then widened elements. For fp32 products it
-// has only packed operands.
+// The scratch memory of a thread contains packed operands, then a block of sums, then widened elements. For fp32
+// products it contains only packed operands. These functions return the addresses of the sums and the widened elements.
 float* sums_in(float* scratch) { return scratch + kBlock.packed_elements(); }
 float* widened_in(float* scratch) { return sums_in(scratch) + kBlock.sum_elements(); }
 
@@ -150,7 +150,7 @@ void multiply_to_16_bits(const Product& p, const ProductLoops& loops, float* scr
   }
 }
 
-// Computes the tile of one thread.
+// Computes the part of the result that belongs to one thread (its tile).
 void multiply_tile(const Product& tile, const ProductLoops& loops, float* scratch) {
   if (scratch == nullptr) {
     alignas(64) float packed[kStackBlock.packed_elements()];
@@ -172,7 +172,7 @@ void require_valid(const Product& p) {
     throw FaultError("a matrix product with 16-bit operands or a 16-bit result needs Product::scratch");
 }
 
-// The numbers of tiles by rows and by columns. There is one tile for each thread.
+// How many tiles the result has along its rows and along its columns. Each thread computes one tile of the result.
 struct TileGrid {
   int64_t rows = 1, columns = 1;
 };
@@ -193,14 +193,15 @@ TileGrid choose_tile_grid(const Product& p, int64_t thread_count) {
   return best;
 }
 
-// Tiles begin at multiples of the sliver widths of all loops, so that only the last tile has a partial sliver.
+// Returns the first row or column of tile `index`. Tiles begin at multiples of the sliver widths of all loops, so that
+// only the last tile has a partial sliver.
 int64_t tile_begin(int64_t extent, int64_t index, int64_t count) {
   constexpr int64_t kSliverMultiple = 48;
   const int64_t slivers = (extent + kSliverMultiple - 1) / kSliverMultiple;
   return std::min(extent, slivers * index / count * kSliverMultiple);
 }
 
-// `method` matters only for bf16 operands.
+// Returns the loops for operands of this type. `method` is used only for bf16 operands.
 const ProductLoops& product_loops_for(DType operands, Bf16ProductMethod method) {
   return operands == DType::kBFloat16 ? product_loops(method) : product_loops();
 }

@@ -38,7 +38,7 @@ struct Product {
 int64_t product_scratch_elements(DType operands, DType result, Bf16ProductMethod method);
 
 /// Computes the product on all threads of the pool, with SumRounding::kFused and the best loops for this processor.
-/// Each thread computes a tile of rows and columns over the full depth, so the bits do not depend on the number of
+/// Each thread computes a rectangle of the result over the full depth, so the bits do not depend on the number of
 /// threads. fp32 products, and products of widened operands, have the same bits on every processor with fused
 /// multiply-add. Throws FaultError if the operands have different types. supports_bf16_product_method(method) must be
 /// true.

@@ -33,7 +33,7 @@ class File {
   void write(std::span<const std::byte> bytes, int64_t offset);
   /// Fills `to`. Throws if the file has too few bytes.
   void read(std::span<std::byte> to, int64_t offset) const;
-  /// Reserves disk space, so that later writes cannot fail for lack of space. False if the file system has no
+  /// Reserves disk space, so that later writes cannot fail for lack of space. Returns false if the file system has no
   /// fallocate().
   bool allocate(int64_t size_bytes);
   void resize(int64_t size_bytes);
@@ -73,13 +73,13 @@ class Directory {
   File open_for_reading(const std::string& name) const;  // uses O_NONBLOCK, so opening a pipe does not block
 
   void make_directory(const std::string& name) const;
-  /// Fails if `to` exists. On a file system without RENAME_NOREPLACE, fails only if it is a directory with entries.
+  /// Fails if `to` exists. On a file system without RENAME_NOREPLACE, fails only if `to` is a directory with entries.
   void rename(const std::string& from, const std::string& to) const;
   /// Swaps two names atomically. On a file system without RENAME_EXCHANGE, renames `to` to `aside` and `from` to `to`.
   void exchange(const std::string& from, const std::string& to, const std::string& aside) const;
   void sync() const;
   void close() { file_.close(); }
-  /// Removes a file, or a directory and its contents. Returns false on failure, and true if it did not exist.
+  /// Removes a file, or a directory and its contents. Returns false on failure, and true if `name` did not exist.
   bool remove(const std::string& name) const noexcept;
   bool exists(const std::string& name) const;
   std::vector<std::string> names() const;            // the names of all entries, sorted

@@ -75,7 +75,7 @@ class Ledger {
   std::vector<Entry> entries() const;
 
  private:
-  /// Entries in slots that are reused. Each use of a slot has a different id.
+  /// A table of entries. A new entry may reuse the memory of a removed entry, but never its id.
   class EntryTable {
    public:
     EntryId add(Category category, int64_t size_bytes, std::string_view owner);

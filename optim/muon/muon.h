@@ -1,8 +1,8 @@
 #pragma once
 // Muon (Jordan et al. 2024), like torch.optim.Muon: each matrix moves along its orthogonalized momentum.
 //
-// Unlike other rules, Muon needs full matrices, so a step over shards has three parts. This module computes them; the
-// engine moves data between ranks:
+// Unlike other rules, Muon needs full matrices, so a step over shards has three parts. This module computes the
+// parts, and the engine moves data between ranks:
 //   1. Each rank runs an update of its shard with muon_blend_rule(). The "master" of this update is an fp32 buffer of
 //      the shard's size. The update overwrites the buffer with the input of part 2. The only state is the momentum.
 //   2. The engine gathers each matrix from these buffers to the owner of the matrix (assign_matrices()), row-major and

@@ -40,7 +40,7 @@ inline double matrix_rate_factor(const MatrixShape& shape, MuonRate rate) {
 }
 
 /// `Loops` has the operations of a device: transpose, copy, multiply, blend (to = x * to + y * from), scale, round (to
-/// bf16) and normalize. They run in the order of the calls. All devices give the same bits.
+/// bf16) and normalize. The operations run in the order in which they are called. All devices give the same bits.
 template <typename Loops>
 void newton_schulz(const OrthogonalizeArgs& args, const Loops& loops) {
   constexpr float kLinear = 3.4445f, kCubic = -4.7750f, kQuintic = 2.0315f;

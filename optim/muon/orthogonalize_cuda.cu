@@ -9,8 +9,8 @@
 namespace aliquot {
 namespace {
 
-/// A block of threads computes a tile of kTile x kTile elements of the product. Each thread computes kThreadTile x
-/// kThreadTile of them in registers.
+/// A CUDA thread block computes kTile x kTile elements of the product. Each thread computes kThreadTile x kThreadTile
+/// of these elements in registers.
 constexpr int kTile = 64, kDepth = 16, kThreadTile = 4;
 constexpr int kThreadsAcross = kTile / kThreadTile;
 static_assert(kThreadsAcross * kThreadsAcross == kLaunchThreads);

@@ -11,8 +11,8 @@
 // The conversions use no tables. The number, as a function of the magnitude, is linear within each decade, and linear
 // with another slope between two decades. From each linear segment to the next, the slope decreases, so the function is
 // the minimum of the lines through the segments. Only the last segment, which ends at 1, is steeper than the one before
-// it. The value of a number is the maximum of the inverse lines. Both functions vectorise and use only correctly
-// rounded operations.
+// it. The value of a number is the maximum of the inverse lines. Compilers can vectorize both functions, which use
+// only correctly rounded operations.
 
 #include <algorithm>
 #include <cstdint>

@@ -18,7 +18,7 @@ struct PlainBlocks {
   ALIQUOT_HOST_INLINE static void stream(uint16_t* to, const uint16_t* from) {
     __builtin_memcpy(to, from, kBlockElements * sizeof *to);
   }
-  /// Call it after the last stream(). It orders the writes of stream() before later writes, for other threads.
+  /// Must be called after the last stream(). Other threads then see the writes of stream() before later writes.
   ALIQUOT_HOST_INLINE static void end_stream() {}
 
   template <typename Code>

@@ -10,8 +10,8 @@
 #pragma GCC visibility push(default)
 namespace aliquot {
 
-/// The key of the random words for the rounding of a parameter in a step. An element uses the word of its index in the
-/// full parameter.
+/// The key of the random words for the rounding of a parameter in a step. An element uses the random word
+/// for its index in the full parameter.
 ALIQUOT_HOST_DEVICE RandomKey rounding_key(uint64_t seed, int64_t step, int32_t parameter) {
   return {seed, static_cast<uint32_t>(step), static_cast<uint32_t>(parameter), RandomUse::kStochasticRounding};
 }

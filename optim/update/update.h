@@ -23,8 +23,8 @@ struct Segment {
 };
 
 /// The fp32 weights: an fp32 master with an optional working copy, or a split master, whose high half is the bf16
-/// working copy. Both give the same bits. Copies are rounded to nearest, with ties away from zero in bf16 and ties to
-/// even in fp16.
+/// working copy. Both kinds of master give the same bits. Copies are rounded to nearest, with ties away from zero in
+/// bf16 and ties to even in fp16.
 struct Master {
   float* whole = nullptr;  // the fp32 master; null for a split master
   void* copy = nullptr;    // written, never read; null if there is no working copy

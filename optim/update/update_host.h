@@ -11,7 +11,7 @@
 #pragma GCC visibility push(default)
 namespace aliquot {
 
-/// Consecutive elements of one segment. The pointers are to the first of them.
+/// Consecutive elements of one segment. The pointers point to the first of these elements.
 struct UpdateRun {
   const void* gradient;
   Master master;

@@ -47,8 +47,9 @@ struct ReduceScatter {
   DType to_dtype = DType::kFloat32;
   int64_t part_count = 0;
   float factor = 1.0f;              // multiplies the complete sum; 1 / rank_count() gives the mean
-  double* block_squares = nullptr;  // see TreeSum
-  bool in_tree_order = false;       // only for NCCL: adds in tree order, which gives the same bits as other worlds
+  double* block_squares = nullptr;  // see TreeSum::block_squares
+  /// Only for NCCL: adds in tree order, which gives the same bits as communicators without NCCL.
+  bool in_tree_order = false;
   /// Memory of reduce_staging(topology(), part_count).size_bytes() bytes. Reserved for this call until its work has
   /// finished.
   std::byte* staging = nullptr;
@@ -69,8 +70,8 @@ struct Transfer {
 struct Transfers {
   SymmetricRange to, from;
   std::span<const Transfer> own;
-  int64_t all_bytes = 0;  // sum over the transfers of all ranks
-  bool back = false;      // true if this sends back bytes of an earlier transfer; shown in messages
+  int64_t all_bytes = 0;  // number of bytes in the transfers of all ranks
+  bool back = false;      // true if these return the bytes of earlier transfers to their sources; shown in messages
 };
 
 enum class Reduction : uint8_t { kSum, kMax, kMin };

@@ -19,7 +19,8 @@ uint64_t mix(uint64_t hash, uint64_t word) {
   return hash ^ hash >> 29;
 }
 
-// Excludes the step, because ranks may label the same collective with different steps.
+// Returns a hash of the label and the offsets. Excludes the step of the label, because ranks may label the same
+// collective with different steps.
 uint64_t fingerprint_of(Label label, std::initializer_list<int64_t> offsets) {
   uint64_t hash = label.what.size();
   for (const char letter : label.what) hash = mix(hash, static_cast<unsigned char>(letter));

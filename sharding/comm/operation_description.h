@@ -27,7 +27,7 @@ struct OperationDescription {
   DType dtype = DType::kUInt8;
   uint8_t detail = 0;        // root (broadcast), Reduction (all-reduce), or 1 (all-gather in place, transfer back)
   uint64_t fingerprint = 0;  // hash of the label and the buffer offsets
-  int64_t count = 0;         // elements; bytes for operations that copy bytes
+  int64_t count = 0;         // number of elements, or of bytes for operations that copy bytes
 
   uint64_t packed() const;  // contains only the highest 8 bits of the fingerprint
   static OperationDescription unpack(uint64_t packed);

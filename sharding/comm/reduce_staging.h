@@ -15,7 +15,7 @@ namespace aliquot {
 /// can include it.
 struct ReduceStaging {
   /// Maximum size of a rank's staging memory, for parts of any length. The shortest pieces have one block. A rank
-  /// exceeds the maximum only if slots for these shortest pieces already do.
+  /// exceeds the maximum only if the slots for these shortest pieces already exceed it.
   static constexpr int64_t kMaxBytes = int64_t{16} << 20;
 
   int64_t piece_elements = 0;  // a multiple of the block size

@@ -11,7 +11,7 @@ namespace aliquot {
 inline double combine(Reduction reduction, double a, double b) {
   switch (reduction) {
     case Reduction::kSum: return a + b;
-    case Reduction::kMax: return a >= b || a != a ? a : b;  // keeps a NaN
+    case Reduction::kMax: return a >= b || a != a ? a : b;  // NaN if a or b is NaN
     case Reduction::kMin: return a <= b || a != a ? a : b;
   }
   return a;

@@ -13,7 +13,7 @@ constexpr std::string_view kModelCodeColumns = "#\tmodel\tmicro-batch\tstep\tbeg
 
 std::string seconds(double value) { return value < 0 ? "-" : fmt::format("{:.6f}", value); }
 
-/// "pipeline=2 replica=1 shard=4 tensor=1".
+/// Returns a text such as "pipeline=2 replica=1 shard=4 tensor=1".
 std::string dimensions_text(const std::array<int, 4>& numbers) {
   std::vector<std::string> words;
   for (std::size_t i = 0; i < numbers.size(); ++i)
@@ -21,7 +21,7 @@ std::string dimensions_text(const std::array<int, 4>& numbers) {
   return fmt::format("{}", fmt::join(words, " "));
 }
 
-/// The lines about the mesh and the groups.
+/// Returns the lines of the record about the mesh and the groups.
 std::string groups_text(const FlightRecord& record) {
   std::string text;
   if (record.mesh)

@@ -35,7 +35,8 @@ class Reader {
     const std::string_view title = next();
     if (title != kFlightTitle && title != kFlightTitleWithoutEnd)
       fail(fmt::format("expected the title \"{}\"", kFlightTitle));
-    const std::size_t end_of_lines = rest_.rfind('\n') + 1;  // excludes an incomplete last line; 0 without a newline
+    // Excludes an incomplete last line. rfind() returns npos if there is no newline, and npos + 1 is 0.
+    const std::size_t end_of_lines = rest_.rfind('\n') + 1;
     record_.complete = title == kFlightTitleWithoutEnd && end_of_lines == rest_.size();
     rest_ = rest_.substr(0, end_of_lines);
     while (!rest_.empty()) read_line(split_fields(next(), '\t'));

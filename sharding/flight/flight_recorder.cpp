@@ -261,7 +261,7 @@ void FlightRecorder::write_file(const std::string& text) const {
     directory.remove(name);  // a previous run may have left this file
     directory.rename(temporary_name, name);
   } catch (...) {
-    directory.remove(temporary_name);  // an incomplete file has no use, and the disk may be full
+    directory.remove(temporary_name);  // an incomplete file is useless, and the disk may be full
     throw;
   }
 }

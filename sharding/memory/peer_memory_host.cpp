@@ -54,7 +54,7 @@ class HostPeerMemory final : public PeerMemory {
  private:
   struct Booked {
     Booking booking;
-    std::vector<std::string> size_of_ranks;  // `size_bytes` of every rank
+    std::vector<std::string> size_of_ranks;  // the argument `size_bytes` of every rank, as text
   };
 
   /// Counts `own_bytes` in the ledger on all ranks, or throws on all of them. Otherwise, if one rank exceeded its

@@ -75,7 +75,7 @@ class MpiLane {
   const NodeRoutes& routes_;
   MpiComm comm_;
   Header own_header_;
-  std::vector<Header> received_headers_, previous_headers_;  // one for each of routes_.served_ranks
+  std::vector<Header> received_headers_, previous_headers_;  // one header for each rank in routes_.served_ranks
   MpiRequests headers_;                                      // last, so that it is destroyed before the headers
 };
 

@@ -235,7 +235,8 @@ void NodeCommunicator::transfer_with_nodes(LaneState& lane_state, const Transfer
 
 void NodeCommunicator::broadcast(Stream& stream, SymmetricRange range, int64_t size_bytes, int root, Label label) {
   const Collective collective = arrive_and_wait(stream, describe_broadcast(range, size_bytes, root, label), label);
-  const int first = routes_.proxy(root, routes_.node);  // the rank of this node that receives the data
+  // The rank of this node from which the other ranks of the node copy the data.
+  const int first = routes_.proxy(root, routes_.node);
   if (first == rank()) {
     const PartMove move{address_of(range), address_of(range), size_bytes};
     as_host_stream(stream).run([this, &lane_state = lane_state(stream), move, root, collective] {
@@ -282,7 +283,8 @@ void NodeCommunicator::all_reduce(Stream& stream, std::span<double> values, Redu
   worker.run([values, all, count, reduction, ranks = rank_count()] {
     reduce_in_tree(values, ranks, reduction, [&](int r) { return all + r * count; });
   });
-  arrive_and_wait_on_node(stream, collective);  // the next all-reduce may overwrite values that all ranks have read
+  // The next all-reduce overwrites the values, so wait until all ranks of the node have read them.
+  arrive_and_wait_on_node(stream, collective);
 }
 
 double* NodeCommunicator::all_reduce_operands(Lane lane) const {

@@ -61,7 +61,8 @@ class NodeCommunicator final : public Communicator {
     bool busy() const { return lane.busy() || !messages.empty() || reducer.busy(); }
     MpiLane lane;
     MpiRequests messages;
-    uint64_t issued_count = 0, phase_count = 0;  // numbers of collectives, and of arrive_and_wait_on_node() calls
+    /// How many collectives this rank has issued, and how many times it has called arrive_and_wait_on_node().
+    uint64_t issued_count = 0, phase_count = 0;
     NodeReducer reducer;
     Transfers transfers;  // arguments of the transfer in progress
   };

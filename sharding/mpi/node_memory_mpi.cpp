@@ -159,7 +159,7 @@ class WindowNodeMemory final : public NodeMemory {
   }
 
   // Removes the window from the registry and returns it, if it is registered on this rank and all its ranks have
-  // released it. `vote_count` ranks have released it.
+  // released it. `vote_count` is the number of ranks that have released it.
   static MPI_Win remove_if_unused(const WindowId& name, int vote_count) {
     const std::lock_guard lock(window_registry().mutex);
     const auto found = window_registry().entries.find(name);

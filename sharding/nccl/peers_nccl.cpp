@@ -11,7 +11,7 @@ std::string CollectiveCall::text() const {
 NcclPeers::NcclPeers(NcclSetup& setup) : bootstrap_(std::move(setup.bootstrap)) {
   if (!setup.make_node_memory || !setup.topology.one_node()) return;
   node_memory_ = setup.make_node_memory(*bootstrap_);
-  if (node_memory_ == nullptr) return;  // shared memory is unavailable on all ranks
+  if (node_memory_ == nullptr) return;  // no rank can use shared memory
   client_.emplace(node_memory_->map(Board::size_bytes(rank_count()), "signals"),
                   SignalsOptions{.rank = rank(),
                                  .rank_count = rank_count(),

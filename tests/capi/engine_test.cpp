@@ -189,7 +189,8 @@ TEST(Capi, StepFillsTheReport) {
     EXPECT_DONE(aliquot_loss_scale(rank.engine, &scale));
     EXPECT_EQ(steps, 1);
     EXPECT_EQ(scale, 1.0);
-    // Without weight decay, Adam's first update equals the learning rate. lr_scale halves it for the bias.
+    // Without weight decay, Adam's first update equals the learning rate. For the bias, lr_scale halves
+    // the rate.
     EXPECT_NEAR(rank.read("layer.2.weight"), 0.5 * (1 - 0.25 * 0.1) + 0.25, 1e-5);
     EXPECT_NEAR(rank.read("layer.2.bias"), 0.5 + 0.125, 1e-5);
     double sums[] = {1, static_cast<double>(aliquot_rank(rank.world))};
@@ -327,7 +328,7 @@ TEST(Capi, AllRanksSkipAnAbandonedStep) {
   });
 }
 
-/// The status informs a caller that ignores the report.
+/// After too many skipped steps in a row, a step returns an error status, even if the caller ignores the report.
 TEST(Capi, TooManySkippedStepsInARowReturnAnError) {
   on_ranks(1,
            [](Rank& rank) {

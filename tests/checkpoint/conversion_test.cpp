@@ -21,7 +21,7 @@ std::vector<TestTensor> tensors(DType state) {
       {"parameters/w", {1051, 1001}, DType::kFloat32}};
 }
 
-/// The bytes of the full saved tensor, converted to `to` in one call.
+/// Returns the bytes of the full saved tensor, converted to `to` in one call.
 std::vector<std::byte> expected(const TestTensor& saved, DType to) {
   const auto from = test::full_tensor_bytes(saved, 1);
   const int64_t count = static_cast<int64_t>(from.size()) / element_bytes(saved.dtype);
@@ -30,7 +30,8 @@ std::vector<std::byte> expected(const TestTensor& saved, DType to) {
   return result;
 }
 
-/// Models memory that only the PieceAccess can reach, like that of a device: StatePiece::bytes is off by one byte.
+/// Models memory that only the PieceAccess can reach, like that of a device. StatePiece::bytes points
+/// one byte too far, and only write() corrects this.
 class IndirectAccess final : public PieceAccess {
  public:
   void read(const StatePiece&, int64_t, int64_t, std::byte*) const override {

@@ -128,7 +128,8 @@ TEST(Damage, AFlipInTheStructureOrInSampledDataIsDetected) {
     for (const TensorEntry& tensor : manifest.tensors) {
       for (int64_t i = 0; i < tensor.size_bytes; ++i) is_data[static_cast<size_t>(tensor.file_offset + i)] = true;
     }
-    // In the HDF5 metadata, test all bytes that are not zero and every 64th zero. ALIQUOT_EVERY_BIT tests all of them.
+    // In the HDF5 metadata, test all bytes that are not zero and the zero bytes at multiples of 64. If
+    // ALIQUOT_EVERY_BIT is set, test every byte.
     const bool all = std::getenv("ALIQUOT_EVERY_BIT") != nullptr;
     std::vector<int64_t> bits, data_bits;
     for (size_t at = 0; at < bytes.size(); ++at) {
@@ -259,7 +260,7 @@ TEST(Damage, SweepRemovesLeftoversAndNothingElse) {
   test::write_file(directory.path() / ".tmp-00000200-0123456789abcdef" / "state.h5", "half");
   std::filesystem::rename(directory.path() / "step-00000090", directory.path() / ".old-step-00000090");
   std::filesystem::create_directories(directory.path() / "step-1");  // not the name of a checkpoint
-  // left behind by a rank that was killed while it wrote its flight record
+  // A rank that is killed while it writes its flight record leaves such a file behind.
   test::write_file(directory.path() / ".tmp-flight-0001.txt-71", "half");
   for (const char* name : {"flight-0000.txt", "step-00000300", ".old-step-00000300"})
     test::write_file(directory.path() / name, "a file");

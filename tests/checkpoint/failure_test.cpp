@@ -73,8 +73,8 @@ Outcome save_with(const Scenario& scenario, const std::filesystem::path& directo
   return outcome;
 }
 
-/// The seed (1 or 2) whose data the checkpoint of the step holds; 0 if there is no checkpoint, 99 if it holds other
-/// data.
+/// Returns the seed (1 or 2) from which the data of the step's checkpoint was generated. Returns 0 if there is no
+/// checkpoint, and 99 if it holds other data.
 uint64_t seed_of(const std::filesystem::path& directory, int64_t step) {
   const auto path = directory / checkpoint_name(step);
   if (!std::filesystem::exists(path)) return 0;
@@ -194,7 +194,8 @@ TEST(Failure, AFailedReadInALoadThrowsTheSameErrorOnAllRanks) {
             load(shard.state(), communicator, path, options);
             EXPECT_TRUE(shard.holds(1));
           } catch (const CheckpointError&) {
-            // A read that fails after verification may leave a part of the state modified. An earlier one must not.
+            // A read that fails after verification may leave a part of the state modified. A read that fails before
+            // or during verification must not.
             if (file_system.count(SystemCall::kRead) <= 1) {
               EXPECT_TRUE(shard.is_poisoned());
             }

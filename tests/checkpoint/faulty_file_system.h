@@ -32,8 +32,8 @@ constexpr std::string_view name(SystemCall call) {
   return kNames[static_cast<size_t>(call)];
 }
 
-/// The fault to inject: call number `nth` of kind `call`, counted from 0, fails with `error`. With `from_then_on` all
-/// later ones fail too. With `short_transfer` a read or write transfers half of the bytes and succeeds.
+/// The fault to inject: call number `nth` of kind `call`, counted from 0, fails with `error`. With `from_then_on`, all
+/// later calls of this kind fail too. With `short_transfer`, a read or write transfers half of the bytes and succeeds.
 struct Fault {
   SystemCall call = SystemCall::kOpen;
   int nth = -1;  // -1 means that no call fails
@@ -92,7 +92,8 @@ class FaultyFileSystem final : public FileSystem {
   }
 
  private:
-  // Called by the thread of a rank and by its IoLane, but never at the same time for the kind of call that fails.
+  // Returns whether this call must fail, and counts it. The thread of the rank and its IoLane call this function, but
+  // never at the same time with the kind of call that fails.
   bool fails(SystemCall call) {
     const int index = counts_[static_cast<size_t>(call)]++;
     const bool hit =

@@ -115,7 +115,8 @@ void run_checkpoint(std::string_view input) {
   if ((byte(0) & 1) != 0) state.resize(state.size() / 2);
   if ((byte(0) & 2) != 0) {
     const size_t version = body.find("1.");
-    if (version != std::string::npos) body[version] = '2';  // load() then skips its check of the structure
+    // If the manifest has another HDF5 version than this build, load() skips its check of the file's structure.
+    if (version != std::string::npos) body[version] = '2';
   }
   const std::string before = crc_text(sample().state);
   if (const size_t at = body.find(before); at != std::string::npos) body.replace(at, 8, crc_text(state));

@@ -124,8 +124,8 @@ std::vector<Case> invalid_scalar_fields() {
   };
 }
 
-/// Whether load() on two ranks throws the same CheckpointError on both and leaves the state unmodified, and
-/// verify_checkpoint() throws too.
+/// Checks that load() throws the same CheckpointError on both of two ranks and leaves the state unmodified. Also checks
+/// that verify_checkpoint() throws.
 ::testing::AssertionResult rejected(const std::filesystem::path& path) {
   std::vector<std::string> errors(2);
   test::on_ranks(2, [&](Communicator& communicator) {

@@ -1,5 +1,5 @@
 // Checks that besides the state, a load and a save use only the staging buffer of each rank. The kernel measures the
-// peak memory of the process. It does not depend on the size of the file.
+// peak memory of the process, which must not depend on the size of the file.
 #include <cstdio>
 #include <cstring>
 #include <fcntl.h>
@@ -19,7 +19,7 @@ constexpr int64_t kCount = int64_t{24} << 20;         // elements of each tensor
 constexpr int64_t kOverheadBytes = int64_t{6} << 20;  // threads, lists and memory that the allocator retains
 constexpr int64_t kMaxBytes = kRanks * kStagingBytes + kOverheadBytes;
 
-/// The value of a line of /proc/self/status, in bytes.
+/// Returns the value of the line `name` of /proc/self/status in bytes, or -1 if there is no such line.
 int64_t status_bytes(const std::string& name) {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);) {

@@ -1,6 +1,6 @@
 // Simulates a power loss after every call of a sequence of saves, with many combinations of the unsynced changes that
-// reached the disk. The newest acknowledged checkpoint must be complete, and no partial one visible. Every sync must be
-// necessary for that.
+// reached the disk. The newest acknowledged checkpoint must be complete, and no partial checkpoint may be visible. Each
+// sync must be necessary: without it, some power loss loses data.
 #include <gtest/gtest.h>
 #include <iostream>
 #include <map>
@@ -55,7 +55,7 @@ std::vector<DiskCall> record(const std::vector<Save>& saves, int keep_count) {
   return log.calls();
 }
 
-/// The seed, from 1 to 9, whose data all tensors of the checkpoint hold; 0 if there is none.
+/// Returns the seed, from 1 to 9, from which all tensors of the checkpoint were generated, or 0 if there is none.
 uint64_t seed_of(const CheckpointReader& reader) {
   for (uint64_t seed = 1; seed < 10; ++seed) {
     bool all = true;
@@ -91,7 +91,7 @@ std::map<int64_t, uint64_t> recover(const Disk& disk) {
   return found;
 }
 
-/// Calls recover() once for each distinct disk.
+/// Returns recover(disk). Calls recover() only once for disks with equal contents.
 class RecoveryCache {
  public:
   const std::map<int64_t, uint64_t>& operator()(const Disk& disk) {
@@ -173,7 +173,7 @@ Replay replay(const std::vector<DiskCall>& calls, size_t ignored, RecoveryCache&
   return result;
 }
 
-/// The indices of all syncs.
+/// Returns the indices of all syncs in `calls`.
 std::vector<size_t> syncs(const std::vector<DiskCall>& calls) {
   std::vector<size_t> result;
   for (size_t i = 0; i < calls.size(); ++i) {

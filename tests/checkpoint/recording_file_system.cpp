@@ -219,7 +219,8 @@ int RecordingFileSystem::unlink_at(int directory, const char* name, int flags) {
 
 std::vector<size_t> unsynced_changes(const std::vector<DiskCall>& calls, size_t count, size_t ignored) {
   std::vector<size_t> result;
-  std::map<std::pair<int, int>, bool> synced;  // by rank and node: whether a later call syncs the node
+  // Keyed by the rank and the number of the file or directory: whether a later call of the rank syncs it.
+  std::map<std::pair<int, int>, bool> synced;
   for (size_t i = count; i-- > 0;) {
     const DiskCall& call = calls[i];
     if (call.kind == DiskCall::Kind::kAcknowledge) continue;
@@ -237,7 +238,8 @@ Disk after_power_loss(const std::vector<DiskCall>& calls, size_t count, size_t i
   Disk disk;
   disk.directories[0];
   for (size_t i = 0; i < count; ++i) {
-    if (!calls[i].makes_directory) continue;  // the node is a directory even if its name is lost
+    // A new directory exists even if its name in the parent directory is lost.
+    if (!calls[i].makes_directory) continue;
     for (const auto& [name, node] : calls[i].entries) disk.directories[node];
   }
   const std::vector<size_t> open = unsynced_changes(calls, count, ignored);

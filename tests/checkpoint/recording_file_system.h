@@ -13,14 +13,14 @@
 
 namespace aliquot::test {
 
-/// One call that changes the disk or makes changes durable. Files and directories (nodes) are numbered; 0 is the root.
+/// One call that changes the disk or makes changes durable. `node` is the number of a file or directory; 0 is the root.
 struct DiskCall {
   enum class Kind { kEntries, kWrite, kResize, kSync, kAcknowledge };
   Kind kind = Kind::kWrite;
   int rank = 0;
   int node = 0;                        // the file that is written or synced, or the directory that changes
-  std::map<std::string, int> entries;  // kEntries: new nodes by name; -1 removes the name
-  bool makes_directory = false;        // kEntries: whether the new node is a new directory
+  std::map<std::string, int> entries;  // kEntries: new file or directory numbers by name; -1 removes the name
+  bool makes_directory = false;        // kEntries: whether the entry is a new directory
   int64_t offset = 0;                  // kWrite: the offset; kResize: the new size
   std::string bytes;
   int64_t step = 0;   // kAcknowledge: the step of the save that returned
@@ -51,12 +51,12 @@ class DiskLog {
   friend class RecordingFileSystem;
   void add(DiskCall call);
   int new_node(uint64_t real, bool is_directory);
-  int find_node(uint64_t real) const;  // -1 if no node has the inode number `real`
+  int find_node(uint64_t real) const;  // -1 if no file or directory has the inode number `real`
 
   std::mutex mutex_;  // held during each call, so that the recorded order is the real one
   std::vector<DiskCall> calls_;
   Disk disk_;
-  std::map<uint64_t, int> nodes_;  // node numbers by inode number
+  std::map<uint64_t, int> nodes_;  // the numbers of files and directories, by inode number
   int node_count_ = 0;
 };
 
@@ -86,13 +86,13 @@ class RecordingFileSystem final : public FileSystem {
 
 enum class WriteOutcome { kLost, kWritten, kTorn };  // kTorn: only the first half of a write reached the disk
 
-/// The disk after the first `count` calls, if the power fails then. A change is durable if the same rank synced its
-/// node afterwards, with a call other than `ignored`. `outcome` returns the outcome of each other change. All changes
-/// that reached the disk are applied in order.
+/// Returns the disk after a power loss that follows the first `count` calls. A change is durable if the same rank later
+/// synced the changed file or directory, with a call other than `ignored`. `outcome` returns the outcome of each other
+/// change. All changes that reached the disk are applied in order.
 Disk after_power_loss(const std::vector<DiskCall>& calls, size_t count, size_t ignored,
                       const std::function<WriteOutcome(size_t)>& outcome);
 
-/// The indices of those changes among the first `count` calls that no sync except `ignored` has made durable.
+/// Returns the indices of those changes among the first `count` calls that no sync except `ignored` has made durable.
 std::vector<size_t> unsynced_changes(const std::vector<DiskCall>& calls, size_t count, size_t ignored);
 
 }  // namespace aliquot::test

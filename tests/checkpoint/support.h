@@ -81,7 +81,7 @@ void save_test_state(const std::filesystem::path& directory, const std::vector<T
 std::string read_file(const std::filesystem::path& path);
 void write_file(const std::filesystem::path& path, const std::string& bytes);
 
-/// The number of open file descriptors of this process.
+/// Returns the number of open file descriptors of this process.
 int open_descriptors();
 
 }  // namespace aliquot::test

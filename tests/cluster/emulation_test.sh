@@ -24,7 +24,7 @@ status=0
 "$cluster" sh -c 'exit 9' >/dev/null 2>&1 || status=$?
 if [ $status -ne 9 ]; then complain "exit code $status, expected 9"; fi
 
-# A missing kernel feature is reported and skips the test.
+# If the kernel lacks a feature, cluster.sh names the feature and exits with 77, which means a skipped test.
 status=0
 "$cluster" --delay 2ms true 2>"$scratch/err" || status=$?
 if [ $status -eq 77 ]; then

@@ -17,7 +17,7 @@ stamped() {
 # matches REGEX, and that 1 s later no rank runs on any node.
 ends() {
   local log=$scratch/log fault_at ended_at
-  # All processes are visible on every node.
+  # On each emulated node, ps lists the processes of all nodes.
   local after="echo ended \$?; sleep 1; ps -e -o comm= | grep -c ^${ranks##*/} | sed s/^/left:/"
   { env "${keepalive[@]}" timeout --kill-after=5 90 "$cluster" --ranks-per-node "$2" --fault "$1:1@/met 50 /" \
     --shell sh -c "mpirun -n $((2 * $2)) '$ranks' runs_until_stopped $3; $after" 2>&1 || true; } | stamped >"$log"

@@ -8,7 +8,7 @@ train=(train --quiet --layers 2 --threads 1 --timeout 60)
 
 over_nodes() { "$cluster" --nodes "$nodes" --ranks-per-node "$each" "$aliquot" "${train[@]}" "$@"; }
 
-# same DIGEST CASE COMMAND...: checks that the command prints the digest.
+# same DIGEST CASE COMMAND...: checks that the command prints the digest. CASE is the name of the check in messages.
 same() {
   local wanted=$1 what=$2 got
   shift 2

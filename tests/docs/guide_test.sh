@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # tests/docs/guide_test.sh GUIDE HEADERS LIBRARIES: compiles and runs every listing of a guide. The cpp listings
-# together are a program; a diff listing changes it; a text listing is its expected output; a sh listing that runs
-# ./program gives the command line from then on. GUIDE_SHOW=1 shows the output instead of comparing it. GUIDE_FLAGS adds
-# compiler flags.
+# together are a program. A diff listing changes the program. A text listing is the program's expected output. A sh
+# listing that runs ./program sets the command line of later runs. GUIDE_SHOW=1 shows the output instead of comparing
+# it. GUIDE_FLAGS adds compiler flags.
 # shellcheck source=tests/scripts/expect.sh
 source "$(dirname "$0")/../scripts/expect.sh"
 guide=$1 headers=$(realpath "$2") libraries=$(realpath "$3")

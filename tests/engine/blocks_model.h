@@ -77,7 +77,8 @@ class Blocks {
       fill_scratch_with_nan(memory);
       compute_saved(p, memory, sample);
       compute_output(q, memory, sample);
-      // Backward must read the recomputed activations. NaN reveals a read of the values of this first run.
+      // Backward must read the recomputed activations. This first run leaves NaN, so that a read of
+      // its values changes the results.
       if (memory.recomputed) std::fill_n(static_cast<float*>(memory.kept), kRows * kMiddle, std::nanf(""));
     });
   }

@@ -20,8 +20,8 @@ struct Trained {
   friend bool operator==(const Trained&, const Trained&) = default;
 };
 
-/// Runs one step through Engine::next(), and expects the passes of this pipeline stage in the order of the plan. All
-/// ranks with the same data coordinate must use the same samples.
+/// Runs one step through Engine::next(), and expects the passes of this pipeline stage in the order of the plan. Ranks
+/// that have the same position on their pipeline stages must use the same samples.
 inline void run_step(EngineWithBlocks& setup, double first_sample) {
   auto& [blocks, engine] = setup;
   const auto& stage = engine.plan().stage;
@@ -84,14 +84,15 @@ inline std::string describe(const EngineOptions& options) {
 }
 
 /// Returns a cut of the model's five uses into `stages` pipeline stages. In a tied model, the cut counts the first use
-/// as part of the first stage, but the last stage runs it.
+/// as part of the first pipeline stage, but the last pipeline stage runs it.
 inline std::vector<int> cut_of(int stages, bool tied) {
   const std::vector<int> cuts[] = {{}, {2, 3}, {1, 3, 1}, {1, 2, 1, 1}, {1, 1, 1, 1, 1}};
   const std::vector<int> tied_cuts[] = {{}, {3, 2}, {2, 2, 1}, {2, 1, 1, 1}};
   return (tied ? tied_cuts : cuts)[stages - 1];
 }
 
-/// Calls `with` for all orders of passes. The interleaved order needs two uses for each pipeline stage.
+/// Calls `with` for 1F1B and GPipe and, with 2 pipeline stages, for the interleaved order. The interleaved order needs
+/// two uses for each pipeline stage.
 template <typename With>
 void for_schedules(EngineOptions options, int stages, bool tied, const With& with) {
   options.pipeline = stages;
@@ -106,14 +107,14 @@ void for_schedules(EngineOptions options, int stages, bool tied, const With& wit
   with(options);
 }
 
-/// Expects that pipelines of 2, 3 and 4 stages give the results of one stage. Tries both orders of passes, all ZeRO
-/// stages, and 1 and 2 ranks per pipeline stage. With p stages, tries 1, p, 2 p + 1 and 4 p micro-batches. Returns the
-/// number of pipelines.
+/// Expects that 2, 3 and 4 pipeline stages give the results of one pipeline stage. Tries the orders of passes of
+/// for_schedules(), all ZeRO stages, and 1 and 2 ranks per pipeline stage. With p pipeline stages, tries 1, p, 2 p + 1
+/// and 4 p micro-batches. Returns how many cases it compared.
 inline int expect_one_result(bool tied) {
   int cases = 0;
   for (const int zero_stage : {0, 1, 2, 3}) {
     for (const int data_ranks : {1, 2}) {
-      std::map<int, Trained> alone;  // keyed by number of micro-batches
+      std::map<int, Trained> alone;  // results on one pipeline stage, by number of micro-batches
       for (const int stages : {2, 3, 4}) {
         for (const int micro_batches : {1, stages, 2 * stages + 1, 4 * stages}) {
           const EngineOptions options{

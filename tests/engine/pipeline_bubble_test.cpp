@@ -1,6 +1,6 @@
 // Measures the idle time of pipeline stages, with a model whose computation only waits. Compares it with the simulator,
-// and with the formula b / (m + b) for m micro-batches, where b is p - 1 for p stages, and (p - 1) / v with v virtual
-// stages per pipeline stage.
+// and with the formula b / (m + b). Here m is the number of micro-batches, and b is (p - 1) / v for p pipeline stages
+// with v virtual stages each.
 #include <chrono>
 #include <cmath>
 #include <fmt/format.h>
@@ -57,7 +57,8 @@ struct IdleShares {
   double measured = 0, simulated = 0;
 };
 
-/// The smallest idle share of the first stage over several steps, because other programs can only add idle time.
+/// Returns the smallest idle share of the first pipeline stage over several steps. Other programs can only add idle
+/// time.
 IdleShares idle_shares(const EngineOptions& options) {
   IdleShares shares{.measured = 1};
   World::threads(options.pipeline,

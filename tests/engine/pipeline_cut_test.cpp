@@ -19,7 +19,7 @@ struct StageLoad {
   int64_t bytes = 0;
 };
 
-/// The maxima over all stages. Sums of seconds go from the last use to the first, as in cut_pipeline().
+/// Returns the maxima over all pipeline stages. Adds seconds from the last use to the first, as cut_pipeline() does.
 StageLoad largest_load(const CutProblem& problem, const PipelineCut& cut) {
   StageLoad largest;
   auto next = problem.uses.size();

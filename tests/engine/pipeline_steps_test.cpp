@@ -14,8 +14,8 @@ namespace {
 
 using namespace testing_model;
 
-/// Calls `with` for pipelines of 2 and 4 stages with both schedules. In tied models, the first and the last use share a
-/// unit.
+/// Calls `with` for 2 and 4 pipeline stages, with the orders of passes of for_schedules(). In tied models, the first
+/// and the last use share a unit.
 template <typename With>
 void for_pipelines(const EngineOptions& options, const With& with) {
   for (const bool tied : {false, true}) {
@@ -51,7 +51,7 @@ void run_and_throw(EngineWithBlocks& setup, int uses, Where where) {
   }
 }
 
-/// The second step is abandoned by `thrower` and then repeated. Returns the same as train_by_passes().
+/// The rank `thrower` abandons the second step, and then all ranks repeat it. Returns results like train_by_passes().
 /// With `sums_losses`, the ranks sum losses before they end the abandoned step.
 Trained train_with_an_abandoned_step(const EngineOptions& options, bool tied, int thrower, int uses, Where where,
                                      bool sums_losses) {
@@ -112,7 +112,8 @@ TEST(PipelineSteps, AStepThatAnyStageAbandonsIsSkippedOnAllStages) {
   }
 }
 
-/// Units are already updated, so the step cannot be skipped. All stages stop at once, not at the deadline.
+/// Units are already updated, so the step cannot be skipped. All pipeline stages stop
+/// immediately, not at the deadline.
 TEST(PipelineSteps, AbandoningAnUpdateInBackwardEndsTheRunOnAllStages) {
   for (const int thrower : {0, 1}) {
     const auto began = std::chrono::steady_clock::now();
@@ -136,8 +137,9 @@ TEST(PipelineSteps, AbandoningAnUpdateInBackwardEndsTheRunOnAllStages) {
 
 // Skipped uses --------------------------------------------------------------------------------------------------------
 
-/// Runs a step in which this stage computes nothing and sends zeros. With `skips`, it skips each use that skip()
-/// accepts, otherwise it opens all uses. skip() must refuse exactly the uses whose result another stage receives.
+/// Runs a step in which this pipeline stage computes nothing and sends zeros. With `skips`, it skips each use that
+/// skip() accepts, otherwise it opens all uses. skip() must refuse exactly the uses whose result another pipeline stage
+/// receives.
 void send_zeros(EngineWithBlocks& setup, bool skips, const std::string& which) {
   auto& [blocks, engine] = setup;
   const auto& stage = engine.plan().stage;
@@ -165,7 +167,8 @@ void send_zeros(EngineWithBlocks& setup, bool skips, const std::string& which) {
   }
 }
 
-/// In the second of three steps, stage 0 sends zeros, and the other stages compute. Returns the norms of the steps.
+/// In the second of three steps, pipeline stage 0 sends zeros, and the other pipeline stages compute. Returns the
+/// gradient norm of each step.
 std::vector<double> norms_with_zeros(const EngineOptions& options, bool tied, bool skips) {
   std::vector<double> norms;
   World::threads(
@@ -185,7 +188,8 @@ std::vector<double> norms_with_zeros(const EngineOptions& options, bool tied, bo
   return norms;
 }
 
-/// The later stages read what stage 0 sends. So the results are those of a run that opens all uses and sends zeros.
+/// The later pipeline stages must receive zeros from pipeline stage 0, not old data. So the results must equal those of
+/// a run that opens all uses and sends zeros.
 TEST(PipelineSteps, SkippedUsesSendNoOldData) {
   for_pipelines({.accumulate = 3}, [](const EngineOptions& options, bool tied) {
     const std::vector<double> skipped = norms_with_zeros(options, tied, true);
@@ -195,7 +199,7 @@ TEST(PipelineSteps, SkippedUsesSendNoOldData) {
   });
 }
 
-/// If all stages skip their uses, no gradient remains.
+/// If all pipeline stages skip their uses, all gradients are zero.
 TEST(PipelineSteps, SkippedUsesContributeZeros) {
   for_pipelines({.accumulate = 3}, [](const EngineOptions& options, bool tied) {
     World::threads(
@@ -268,8 +272,8 @@ TEST(PipelineSteps, EvaluationsAndFrozenUnitsGiveTheSameResultsWithAPipeline) {
   }
 }
 
-/// A stage whose units are all frozen passes gradients on, and has no optimizer state to offload. The plan equals the
-/// ledger on every stage.
+/// A pipeline stage whose units are all frozen still sends gradients of activations to the previous pipeline stage. It
+/// has no optimizer state to offload. On every pipeline stage, planned memory equals the memory in the ledger.
 TEST(PipelineSteps, UnitsFrozenFromTheStartUseThePlannedMemory) {
   for (const int zero_stage : {0, 1, 2, 3}) {
     const EngineOptions common{.zero_stage = zero_stage,

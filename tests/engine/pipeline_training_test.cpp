@@ -1,5 +1,5 @@
 // Training on several pipeline stages. Results are bitwise identical to those of one pipeline stage, for every number
-// of stages, order of passes and ZeRO stage. Memory use equals the plan on every rank.
+// of pipeline stages, order of passes and ZeRO stage. Memory use equals the plan on every rank.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
@@ -69,8 +69,8 @@ TEST(PipelineTraining, AdversarialSchedulingDoesNotChangeResults) {
   }
 }
 
-/// 1F1B keeps min(m, p - s) micro-batches on stage s, GPipe keeps m. A stage may have received the input of one more
-/// micro-batch.
+/// With m micro-batches and p pipeline stages, 1F1B keeps min(m, p - s) micro-batches in flight on pipeline stage s.
+/// GPipe keeps m. A pipeline stage may have received the input of one more micro-batch.
 TEST(PipelineTraining, SavedActivationsAreThoseOfTheMicroBatchesInFlight) {
   for (const int stages : {2, 3, 5}) {
     for (const int micro_batches : {1, 2, 4, 9}) {
@@ -104,7 +104,7 @@ TEST(PipelineTraining, SavedActivationsAreThoseOfTheMicroBatchesInFlight) {
   }
 }
 
-/// A step gathers each unit of the stage once, or once for each group of passes.
+/// The larger `gather_for` is, the fewer gathers a step has. With kGatherForStep, it gathers each unit once.
 TEST(PipelineTraining, GatherForSetsTheNumberOfGathers) {
   constexpr int kMicroBatches = 6;
   std::vector<std::ptrdiff_t> gathers;
@@ -124,7 +124,7 @@ TEST(PipelineTraining, GatherForSetsTheNumberOfGathers) {
         },
         kHosts);
   }
-  constexpr int kUnits = 2;  // units of pipeline stage 0
+  constexpr int kUnits = 2;  // number of units on pipeline stage 0
   EXPECT_EQ(gathers.back(), kUnits);
   for (std::size_t i = 1; i < gathers.size(); ++i) EXPECT_LT(gathers[i], gathers[i - 1]) << i;
   EXPECT_LE(gathers.front(), 2 * kMicroBatches * kUnits);
@@ -223,7 +223,7 @@ std::string refusal(int ranks, const EngineOptions& options) {
   return message;
 }
 
-/// The message for a model of two units and the given activations on two stages.
+/// Returns the error message for a model of two units with the given activations on two pipeline stages.
 std::string refusal_of(const ActivationSpec& activations) {
   std::string message;
   World::threads(

@@ -28,8 +28,8 @@ const Precision kPrecisions[] = {{},
                                  {.compute = DType::kBFloat16, .reduce = DType::kBFloat16},
                                  {.compute = DType::kFloat16}};
 
-/// Each replica has contiguous ranks, and their number is a power of two. The sum over a replica is then a subtree of
-/// the sum over all ranks, so results with and without replicas are bitwise identical.
+/// The ranks of a replica are contiguous, and each replica has a power of two of them. The sum over a replica is then a
+/// subtree of the sum over all ranks, so results with and without replicas are bitwise identical.
 TEST(Replicas, DoNotChangeResults) {
   for (const auto& [ranks, replicas] : kLayouts) {
     for (const int stage : {0, 1, 2, 3}) {

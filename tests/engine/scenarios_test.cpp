@@ -169,7 +169,8 @@ TEST(Sharding, WeightDecayIsNotAppliedToParametersWithoutDecay) {
   });
 }
 
-/// An embedding of 4 * ranks + 1 rows, used first and last. Rows at shard borders must get the gradients of both uses.
+/// The first and the last use share an embedding of 4 * ranks + 1 rows. Rows at shard borders must get the gradients of
+/// both uses.
 TEST(Sharding, EveryRowOfATiedEmbeddingGetsBothGradients) {
   for (const int ranks : {1, 2, 3, 4}) {
     for (const int stage : {0, 2, 3}) {

@@ -249,7 +249,8 @@ TEST(SimulatedGpus, RecomputeMatchesHosts) {
   }
 }
 
-/// Stages send through kernels that read peer memory, or through NCCL. Two ranks have only one order of additions.
+/// Pipeline stages exchange data through kernels that read peer memory, or through NCCL. A pipeline stage has at most
+/// two ranks. Two ranks have only one order of additions, so NCCL gives the same bits as hosts.
 TEST(SimulatedGpus, PipelinesMatchHosts) {
   for (const int zero_stage : {0, 1, 3}) {
     for (const auto& [stages, data_ranks] : {std::pair(2, 1), {2, 2}, {4, 1}}) {

@@ -227,7 +227,8 @@ SummedGradients sum_gradients(SmallModel& model, const Settings& settings, const
   const Precision& precision = options.precision;
   const bool into_shard = accumulates_into_shard(options);
   std::vector<Bytes> own(rank_count, zero_bytes(precision.gradients));
-  std::vector<Store> leaves;  // one per rank; if reproducible, one per rank and micro-batch
+  // The gradients to add: one Store per rank or, if reproducible, one per rank and micro-batch.
+  std::vector<Store> leaves;
   SummedGradients sums{zeros()};
   for (int m = 0; m < options.accumulate; ++m) {
     for (int r = 0; r < rank_count; ++r) {

@@ -37,7 +37,8 @@ void train_micro_batch(Engine& engine, SmallModel& model, int64_t step, int micr
       model.backward(use, scale, values, gradients);
     });
   }
-  compute.synchronize();  // before the caller reads the loss, and before `data` is destroyed
+  // The work must be complete before the caller reads the loss, and before `data` is destroyed.
+  compute.synchronize();
 }
 
 std::vector<float> read_all(Engine& engine) {

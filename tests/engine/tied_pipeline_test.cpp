@@ -1,4 +1,5 @@
-// Training on a pipeline whose first and last use share a unit, like a token embedding that is tied to the head.
+// Training of a model on a pipeline. The first and the last use of the model share a unit, like a token embedding that
+// is tied to the head.
 #include <gtest/gtest.h>
 #include <optional>
 
@@ -17,7 +18,7 @@ Trained train(int data_ranks, const EngineOptions& options, const WorldOptions& 
   return train_by_passes(data_ranks, options, world, true);
 }
 
-/// Calls `with` for pipelines of 2, 3 and 4 stages with both schedules.
+/// Calls `with` for 2, 3 and 4 pipeline stages, with the orders of passes of for_schedules().
 template <typename With>
 void for_pipelines(const EngineOptions& options, const With& with) {
   for (const int stages : {2, 3, 4}) for_schedules(options, stages, true, with);
@@ -94,9 +95,9 @@ TEST(TiedPipeline, AdversarialSchedulingDoesNotChangeResults) {
   }
 }
 
-/// The last stage keeps full gradients of the shared unit for each micro-batch, from the backward of its last use to
-/// the backward of its first use. At most as many exist as there are stages. Other stages have no gradients of this
-/// unit.
+/// For each micro-batch, the last pipeline stage keeps full gradients of the shared unit from the backward of its last
+/// use to the backward of its first use. At most as many of these gradients exist as there are pipeline stages. Other
+/// pipeline stages have no gradients of this unit.
 TEST(TiedPipeline, OnlyTheLastStageHoldsTheSharedUnit) {
   for (const int stages : {2, 3, 4}) {
     World::threads(
@@ -159,7 +160,7 @@ TEST(TiedPipeline, ACutThatLeavesNoUseForTheFirstStageIsRefused) {
             std::string::npos);
 }
 
-/// The default cut gives the first stage at least one use that is not tied.
+/// The default cut gives the first pipeline stage at least one use that is not tied.
 TEST(TiedPipeline, TheDefaultCutIsPossible) {
   World::threads(
       4,

@@ -168,7 +168,7 @@ TEST(Trainable, RejectedChangeHasNoEffect) {
       kHosts);
 }
 
-/// A host device that cannot make reduce streams while `refuses` is true.
+/// A host device on which make_stream(Lane::kReduce) throws while `refuses` is true.
 class StreamlessDevice final : public Device {
  public:
   explicit StreamlessDevice(const bool& refuses) : refuses_(refuses) {}

@@ -99,7 +99,7 @@ TEST(ModuleUse, LayersOfASequentialAreSeparateUnits) {
   });
 }
 
-/// Its submodule returns two tensors. The loss may use only one.
+/// A module with a submodule that returns two tensors. The loss may use only one of them.
 struct TwoOutputModule : torch::nn::Module {
   struct PartImpl : torch::nn::Module {
     torch::nn::Linear left{4, 4}, right{4, 4};

@@ -9,7 +9,8 @@
 namespace aliquot {
 namespace {
 
-/// The definition of the tree: a node is the sum of its two children, or the left child if the right one has no blocks.
+/// Returns a partial sum by the definition of the tree: the sum of its two halves on the level below, or only the left
+/// half if the right half has no blocks.
 double node_sum(const std::vector<double>& leaves, int level, size_t index) {
   if (level == 0) return leaves[index];
   const double left = node_sum(leaves, level - 1, 2 * index);

@@ -44,7 +44,8 @@ struct Shard {
   std::vector<int16_t> low;
   std::vector<float> gradient;
   DType moments;
-  std::vector<float> states[kMaxStates];  // bf16 moments use the first half, 8-bit codes the first quarter
+  // In each vector, bf16 moments use only the first half, and 8-bit codes only the first quarter.
+  std::vector<float> states[kMaxStates];
   UpdateArgs args;
 
   Shard(std::vector<Segment> table, int64_t count, MasterForm master_form, DType dtype,

@@ -61,7 +61,7 @@ case $case in
     if ldd "$scratch/build/consumer" | grep libaliquot; then fail "the consumer is linked with the shared library"; fi
     ;;
   version)
-    # Another minor version may have another interface, so find_package() rejects it.
+    # Minor versions may differ in their interfaces, so find_package() rejects a minor version that was not requested.
     cp -r "$tree/tests/package/consumer" "$scratch/source"
     for version in 0.0 0.2 1.0; do
       if said=$(cmake -S "$scratch/source" -B "$scratch/build-$version" -G Ninja "-DCMAKE_PREFIX_PATH=$prefix" \
@@ -96,8 +96,7 @@ case $case in
       -o "$scratch/example" "${flags[@]}"
     ;;
   subdirectory | fetch)
-    # Compiles only the consumer's own object, which requires the packages and headers. The long tests also compile the
-    # library.
+    # Configures the consumer, and compiles only its own object file. The long tests also compile the library.
     configure_consumer "-DHOW=$case" "-DALIQUOT_TREE=$tree" -DALIQUOT_CUDA=OFF
     if grep -E '^Boost_DIR:' "$scratch/build/CMakeCache.txt"; then
       fail "the consumer searched for Boost, which only the command requires"
@@ -119,8 +118,8 @@ case $case in
     build_and_run
     ;;
   headers)
-    # Each header compiles without any other before it. The case CUDA compiles *_cuda.h. tests/libtorch/ compiles the
-    # headers for LibTorch, if the build has LibTorch.
+    # Each public header compiles on its own. The case CUDA compiles *_cuda.h. tests/libtorch/ compiles the headers for
+    # LibTorch, if the build has LibTorch.
     # shellcheck disable=SC2016  # the inner shell expands it
     public_headers | grep -vE '_cuda[.]h|aliquot/(torch[.]h|libtorch/)' |
       xargs -P "$(nproc)" -I{} sh -c 'echo "#include <{}>" |

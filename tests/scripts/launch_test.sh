@@ -71,7 +71,7 @@ expect pass "" test "$ended" -eq 0
 expect pass "requeue 17" cat "$scratch/asked"
 expect pass "requeueing job 17" cat "$scratch/log"
 
-# It also does so if srun had no tasks yet and lost the signal.
+# The script also requeues the job if srun had no tasks yet and lost the signal.
 rm "$scratch/asked"
 export TASKS_AFTER=6
 told USR1
@@ -115,7 +115,7 @@ expect pass "" test "$ended" -eq 75
 expect fail "" test -e "$scratch/asked"
 unset SLURM_SUBMIT_DIR
 
-# A run that exits with 75 without a signal through the script is not requeued.
+# The script does not requeue a run that exits with 75 although the script received no signal.
 printf '#!/bin/sh\nexit 75\n' >"$scratch/command"
 ended=0
 "$batch" "$scratch/command" --checkpoint-dir runs >/dev/null || ended=$?

@@ -58,7 +58,7 @@ printf '3 110\n3 120\n3 130\n3 140\n0\n' >"$scratch/plan"
 ends 0 "the newest checkpoint is step-140" "${supervise[@]}" --ranks 8 --least 1 --tries 2 -- \
   "$scratch/bad.sh" "$scratch" --checkpoint-dir "$saved" "{ranks}" --global-batch 32
 started 5 "8 --global-batch 32"
-# The same with a checkpoint that is dated in the future.
+# New valid checkpoints are also recognized if an old checkpoint has a modification time in the future.
 cat >"$scratch/tomorrow.sh" <<'TOMORROW'
 #!/usr/bin/env bash
 if [ ! -e "$3" ]; then mkdir -p "$3/step-01" && touch -d tomorrow "$3/step-01"; fi

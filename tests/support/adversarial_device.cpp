@@ -22,7 +22,7 @@ enum class RunPreference : uint8_t { kLate, kEarly, kRandom };
 constexpr int kPreferenceCount = 3;
 
 struct Piece {
-  std::optional<Gate> gate;  // if empty, the piece consists of `work`
+  std::optional<Gate> gate;  // if empty, this is `work`, otherwise a wait for the gate
   Task work;
 };
 
@@ -41,8 +41,8 @@ struct AdversarialScheduler::State {
   State(uint64_t seed, Compute compute_lane)
       : random(seed), preference(static_cast<RunPreference>(seed % kPreferenceCount)), compute(compute_lane) {}
 
-  /// Runs the first piece of `queue` if its gate is open. If the queue has failed, drops the piece instead. Returns
-  /// whether the piece was removed.
+  /// Runs the first item of `queue` if its gate is open. If the queue has failed, drops the item instead. Returns
+  /// whether the item was removed.
   bool run_next(Queue& queue) {
     if (queue.pieces.empty()) return false;
     Piece& piece = queue.pieces.front();
@@ -60,7 +60,7 @@ struct AdversarialScheduler::State {
     return true;
   }
 
-  /// Runs one piece of any queue except `excluded`. Starts the search at a random queue. Returns false if no piece can
+  /// Runs one item of any queue except `excluded`. Starts the search at a random queue. Returns false if no item can
   /// run.
   bool run_from_any_queue(const Queue* excluded) {
     if (queues.empty()) return false;
@@ -72,7 +72,7 @@ struct AdversarialScheduler::State {
     return false;
   }
 
-  /// Runs work after an enqueue, depending on the preference: no work, as much as possible, or a few random pieces.
+  /// Runs work after an enqueue, depending on the preference: no work, as much as possible, or a few random items.
   void run_after_enqueue(Queue& queue) {
     if (preference == RunPreference::kEarly) {
       while (run_next(queue) || (random() % 2 == 0 && run_from_any_queue(nullptr))) {

@@ -9,7 +9,7 @@
 namespace aliquot {
 
 /// Stores the queued work of all thread ranks. Depending on the seed, it runs work as late as possible, as early as
-/// possible or in random order, within the limits of the recorded waits. It runs one piece at a time, so a missing wait
+/// possible or in random order, within the limits of the recorded waits. It runs one task at a time, so a missing wait
 /// gives a wrong result instead of a data race. All ranks of a world share one scheduler, which must outlive their
 /// devices.
 class AdversarialScheduler {

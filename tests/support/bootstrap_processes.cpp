@@ -50,8 +50,8 @@ class ProcessesBootstrap final : public Bootstrap {
 
   std::vector<std::string> all_gather(std::string_view own) override {
     if (own.size() > kMaxBytes) throw std::length_error("a test bootstrap exchanges at most 256 KiB per rank");
-    for (int r = 0; r < rank_count_; ++r)
-      wait(r, slot(r).received_round, round_);  // all ranks have read the previous round
+    // Waits until all ranks have read the messages of the previous round.
+    for (int r = 0; r < rank_count_; ++r) wait(r, slot(r).received_round, round_);
     ++round_;
     slot(rank_).size_bytes = own.size();
     std::memcpy(slot(rank_).bytes.data(), own.data(), own.size());

@@ -15,7 +15,7 @@ class ProcessesBootstrapStore {
   ProcessesBootstrapStore(const ProcessesBootstrapStore&) = delete;
   ProcessesBootstrapStore& operator=(const ProcessesBootstrapStore&) = delete;
 
-  /// The bootstrap of `rank`. Each forked process calls this for its own rank.
+  /// Returns the bootstrap of `rank`. Each forked process calls this for its own rank.
   std::unique_ptr<Bootstrap> bootstrap(int rank);
   /// Makes ranks that wait in this bootstrap fail with `why`. Any process may call it.
   void abort(const char* why) noexcept;

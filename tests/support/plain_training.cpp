@@ -110,8 +110,8 @@ double PlainTraining::pass(const TokenBatch& batch) {
     model_->set_memory(memory);
     if (options_.recompute) recompute_use(use, memory);
     const int64_t scratch_bytes = activations_.spec().uses[static_cast<size_t>(use)].scratch_bytes;
-    std::memset(memory.scratch, 0xFF,
-                static_cast<size_t>(scratch_bytes));  // NaN, because backward must not read earlier contents
+    // Fills the scratch memory with NaN, because backward must not read its earlier contents.
+    std::memset(memory.scratch, 0xFF, static_cast<size_t>(scratch_bytes));
     model_->backward(use);
   }
   tensors_->widen_gradients();

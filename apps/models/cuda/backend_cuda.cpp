@@ -29,8 +29,8 @@ class BatchUploader {
  public:
   explicit BatchUploader(CudaDevice& device) : device_(device) {}
 
-  /// Waits until the GPU has read the previous contents of the staging buffer, then enqueues a copy. Returns its
-  /// address on the GPU. The data stays valid until the second call after this one.
+  /// Waits until the GPU has read the previous contents of the staging buffer, then enqueues a copy. Returns the
+  /// address of the copy on the GPU. The data stays valid until the second call after this one.
   const std::byte* send(Stream& stream, const void* from, int64_t size_bytes) {
     StagingSlot& slot = slots_[next_];
     next_ = 1 - next_;

@@ -96,7 +96,7 @@ struct BackwardHead {
   const float* from;   // the head's columns of the output's gradient
   ConstValues output;  // the head's columns of the output
   const float* log_sums;
-  bool is_first;  // first head of its group
+  bool is_first;  // whether this is the first head of its group
 };
 
 // Adds the contribution of one strip to the gradients of keys and values. The last strip of a group's first head has
@@ -135,7 +135,8 @@ void backward_scores(const AttentionShape& s, const BackwardHead& head, const Sc
                               .rows = strip.rows,
                               .columns = strip.keys,
                               .depth = s.head_width});
-  float deltas[kAttentionQueries];  // sums over keys of probability x gradient, computed as dot(output, its gradient)
+  // The sum over keys of probability x gradient for each row. It equals dot(output, gradient of the output).
+  float deltas[kAttentionQueries];
   for (int64_t row = 0; row < strip.rows; ++row) {
     const ConstValues output = head.output.from((strip.first_query + row) * s.width());
     deltas[row] = row_loops().dot(from + row * s.width(), output, s.head_width);

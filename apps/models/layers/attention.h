@@ -33,7 +33,7 @@ struct AttentionForward {
   AttentionShape shape;
   ConstValues qkv;
   Values to;                  // with the type of qkv
-  float* log_sums = nullptr;  // batch x heads x sequence, saved for backward
+  float* log_sums = nullptr;  // batch x heads x sequence elements, saved for backward
   float* scratch = nullptr;   // attention_scratch_elements() for each thread of the pool
 };
 void attention_forward(ThreadPool& pool, const AttentionForward& a);

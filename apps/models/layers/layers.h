@@ -48,7 +48,7 @@ void gated_backward(ThreadPool& pool, ConstValues from, const GatedElements& ele
 /// Rotary position embedding, in place: rotates the first `heads` heads of every row by the angles of its position.
 struct Rotary {
   int64_t batch = 0, sequence = 0, heads = 0, head_width = 0, stride = 0;
-  const float *cosines = nullptr, *sines = nullptr;  // sequence x head_width / 2
+  const float *cosines = nullptr, *sines = nullptr;  // `sequence` rows of head_width / 2 elements
   bool back = false;                                 // rotate by the opposite angles, for gradients
 };
 void rotate(ThreadPool& pool, const Rotary& rotary, Values x);

@@ -24,7 +24,7 @@ struct LossShape {
 
 /// Logits are computed in fp32. If they are stored in 16 bits, each tile is computed in `tile` and then rounded.
 struct LossBuffers {
-  Values logits;              // logits_elements(), of the table's type
+  Values logits;              // logits_elements() elements of the table's type
   float* maxima = nullptr;    // one per row, saved for backward
   float* log_sums = nullptr;  // one per row, saved for backward
   float* scratch = nullptr;   // two per row

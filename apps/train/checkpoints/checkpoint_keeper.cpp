@@ -47,8 +47,8 @@ std::map<std::string, Scalar> optimizer_scalars(const TrainOptions& o) {
   return scalars;
 }
 
-/// The size in bytes of one shard of the fp32 masters and of the optimizer state of a pipeline stage, at any ZeRO
-/// stage. Computed from the plan alone, so that a dry run can print it.
+/// Returns the size in bytes of a snapshot: one shard of the fp32 masters and optimizer state of the plan's pipeline
+/// stage. Holds for any ZeRO stage. Uses only the plan, so that a dry run can print the size.
 int64_t snapshot_capacity(const Plan& plan) {
   int64_t bytes = 0;
   for (int32_t f = 0; f < static_cast<int32_t>(plan.flats.size()); ++f) {

@@ -76,7 +76,7 @@ void check_shape(const TrainOptions& options, const State& state, const std::fil
                                fmt::join(differences, ", "), fmt::join(remedies, " and ")));
 }
 
-/// Called on rank 0 after a resume. `changed` are the options that differ from those of the saved run.
+/// Prints the messages of a resume, on rank 0. `changed` lists the options that differ from those of the saved run.
 void report_resumed(const TrainContext& context, const LoadReport& report, const std::vector<std::string>& changed) {
   const TrainOptions& options = context.options();
   for (const std::string& refused : report.refused) warn("{}", refused);

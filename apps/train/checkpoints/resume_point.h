@@ -16,8 +16,8 @@ inline constexpr const char* kLossStatisticsName = "losses_seen";
 
 /// The state of a run that the engine does not hold. The same on all ranks.
 struct RunState {
-  int64_t sequences_consumed = 0;    // by all ranks in all steps so far
-  std::optional<SpikeGuard> spikes;  // set with --skip-spikes
+  int64_t sequences_consumed = 0;    // how many sequences all ranks used in all steps so far
+  std::optional<SpikeGuard> spikes;  // set only with --skip-spikes
   int64_t not_finite_in_a_row = 0, spikes_in_a_row = 0;
 };
 

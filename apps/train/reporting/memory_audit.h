@@ -36,9 +36,9 @@ class MemoryAudit {
   void add_snapshots_to_plan(std::vector<int64_t> bytes) { snapshot_bytes_ = std::move(bytes); }
   /// The size of a snapshot on this rank's pipeline stage. Unset if checkpoints are not saved in the background.
   std::optional<int64_t> snapshot_bytes() const { return snapshot_bytes(context_.engine().plan()); }
-  /// The planned memory of a rank of this rank's stage; the measured fields are 0.
+  /// The planned memory of a rank of this rank's pipeline stage; the measured fields are 0.
   RankMemory planned() const { return planned(context_.engine().plan()); }
-  /// The planned memory of a rank of pipeline stage `stage`; the measured fields are 0.
+  /// The planned memory of a rank of the pipeline stage with plan `stage`; the measured fields are 0.
   RankMemory planned(const Plan& stage) const;
   /// Throws UnavailableError, on all ranks, if the planned memory exceeds --memory-budget or the machine's available
   /// memory. Without this check, overcommit would let allocations succeed and kill a process later. Collective.

@@ -13,11 +13,12 @@ namespace aliquot {
 
 /// The memory of one rank.
 struct RankMemory {
-  BytesByCategory planned{}, measured{};                    // the peak of each category
-  int64_t planned_peak_bytes = 0, measured_peak_bytes = 0;  // the peak of the sum, not the sum of the peaks
-  int64_t outside_bytes = 0;                                // counted by the system, but not in the ledger
-  int64_t system_bytes = 0;                                 // counted by the system, at the end
-  int64_t system_peak_bytes = 0;                            // the peak counted by the system
+  BytesByCategory planned{}, measured{};  // the peaks of each category
+  // The peak of the sum over categories, not the sum of their peaks.
+  int64_t planned_peak_bytes = 0, measured_peak_bytes = 0;
+  int64_t outside_bytes = 0;      // counted by the system, but not in the ledger
+  int64_t system_bytes = 0;       // counted by the system, at the end
+  int64_t system_peak_bytes = 0;  // the peak counted by the system
   RunPhase system_peak_phase = RunPhase::kStart;
   int64_t system_start_bytes = 0;  // counted by the system, before the run allocates memory
 };

@@ -13,8 +13,8 @@ namespace aliquot {
 /// How a rank spent the time of one step.
 struct RankSeconds {
   double compute = 0;        // seconds in the model's code and in updates
-  double waiting = 0;        // the rest of the step
-  double communication = 0;  // all collectives, including waits; overlaps with compute and waiting
+  double waiting = 0;        // seconds of the step that are not in `compute`
+  double communication = 0;  // seconds of all collectives, with their waits; overlaps with `compute` and `waiting`
 
   static RankSeconds of(const Timeline& step);
 };
@@ -29,8 +29,9 @@ struct StragglerReport {
 
   double ratio(size_t rank) const { return medians[rank] > 0 ? ranks[rank].compute / medians[rank] : 1; }
 };
-/// `stages` is the number of pipeline stages. The ranks of a stage are consecutive. Stages have different work, so a
-/// rank is compared only with ranks of its stage.
+/// Makes the report from the times of each rank. `stages` is the number of pipeline stages. The ranks of a pipeline
+/// stage are consecutive. Pipeline stages have different work, so a rank is compared only with ranks of its pipeline
+/// stage.
 StragglerReport straggler_report(int64_t step, std::vector<RankSeconds> ranks, int stages = 1);
 
 /// {"stragglers": {"step": .., "slowest_rank": .., "times_median": .., "compute_seconds": [..], ..}}
@@ -45,7 +46,7 @@ class StragglerWatch {
   std::optional<std::string> sentence(const StragglerReport& report);
 
  private:
-  /// Returns the ranks that are slow for the third report in a row.
+  /// Adds the report to in_a_row_. Returns the ranks that are slow for the third report in a row.
   std::vector<int> count(const StragglerReport& report);
 
   double threshold_;

@@ -43,7 +43,7 @@ void assign_groups(Plan& plan) {
       group = smallest_cover(group, is_transfer(operation.verb) ? operation.group : access.readers);
     }
     for (const BufferId b : ends[id]) {
-      BufferId& current = in_use.at(schedule.buffers[b]);  // may already be the buffer of the next micro-batch
+      BufferId& current = in_use.at(schedule.buffers[b]);  // may already name the buffer of the next micro-batch
       if (current == b) current = kNoBuffer;
     }
   }

@@ -43,7 +43,7 @@ void StepWriter::reduce(UnitId unit, int32_t micro_batch, bool last_micro_batch)
   if (policy_.update_in_backward) update(unit, micro_batch, {});
 }
 
-/// Adds the buffers that live only during the reduce, and the gradients, whose slot ends with it.
+/// Adds the buffers that live only during the reduce, and the gradients, whose slot is free after the reduce.
 void StepWriter::add_reduce_buffers(UnitId unit, OperationId reduce, const ReduceRecipe& recipe) {
   std::vector<Access> accesses;
   for (const int32_t f : flats_of_[unit]) {
@@ -170,7 +170,7 @@ void StepWriter::add_waits_on_previous_step() {
   }
   for (UnitState& state : units_) wait(state.update, {state.publish, GroupId::kShard, true});
   for (const PersistentGradientWrite& write : persistent_gradient_writes_) {
-    if (write.reduce_before != kNone) {  // not the first micro-batch of the step
+    if (write.reduce_before != kNone) {  // the step has an earlier micro-batch
       wait(write.backward, {write.reduce_before, GroupId::kShard});
       continue;
     }
@@ -188,7 +188,8 @@ void StepWriter::add_spare_gradient_slot() {
   const auto count = static_cast<OperationId>(draft_.operations.size());
   for (auto& [buffer, ends] : draft_.buffers) {
     if (!ends_with_reduce(buffer.role) && buffer.role != Role::kReplicaPartialSums) continue;
-    if (buffer.micro_batch >= 0) continue;  // the next backward of the unit has another buffer already
+    // The buffer is for one micro-batch, and the next backward uses another one.
+    if (buffer.micro_batch >= 0) continue;
     OperationId next = buffer.last;
     const auto overlaps = [](Verb verb) { return verb == Verb::kForward || verb == Verb::kBackward; };
     while (next < count && !overlaps(draft_.operations[next].verb)) ++next;

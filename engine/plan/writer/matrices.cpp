@@ -54,7 +54,7 @@ void StepWriter::add_matrix_buffers(int32_t group) {
     const OperationId update = units_[flats_[f].unit].update;
     std::vector<Wait> ends = {{update}};
     if (what.in_place && state.scatter != kNone)
-      ends.push_back({state.scatter, GroupId::kShard});  // other ranks read the buffer in the scatter
+      ends.push_back({state.scatter, GroupId::kShard});  // in the scatter, other ranks read the buffer
     add_buffer(Role::kMuonDirections, f, {state.blend, update}, std::move(ends));
   }
   if (!what.in_place)

@@ -21,7 +21,7 @@ struct OffloadedAccess {
   UnitId unit;  // for a matrix group: its first unit
   std::vector<FlatRole> flat_roles;
   bool writes;
-  OperationId before = kNone;  // the copy-in is inserted before this operation
+  OperationId before = kNone;  // the copy-in is inserted before the operation with this id
   OperationId copy_in = kNone, copy_out = kNone;
 };
 
@@ -61,8 +61,8 @@ class OffloadWriter {
       std::vector<FlatRole> flat_roles = flat_roles_of(operation, roles);
       if (flat_roles.empty()) continue;
       OperationId before = writes ? model_code + 1 : id;
-      // A flat buffer has one slot per role at a time, so the next copy of the same unit must follow the previous
-      // access.
+      // A flat buffer has one slot per role at a time. So if the previous operation is of the same unit, the copy-in
+      // must follow it.
       if (last != kNone) before = draft_.operations[last].operand == operation.operand ? last + 1 : last;
       for (const FlatRole& what : flat_roles) {
         auto& of_flat = accesses_of_flat_[what.flat];
@@ -157,7 +157,7 @@ class OffloadWriter {
                         .size_bytes = buffer.size_bytes,
                         .first = need.copy_in,
                         .last = last},
-                       {{last, shard_group_if(!need.writes)}}});  // other ranks read the slot of a gather
+                       {{last, shard_group_if(!need.writes)}}});  // in a gather, other ranks read the slot
     }
   }
 

@@ -32,7 +32,8 @@ class Arena {
 
  private:
   SymmetricBuffer world_;
-  std::array<std::optional<SymmetricBuffer>, kPeerGroupCount> views_;         // empty if the group is the world
+  /// By peer_index(); empty if the group is the world.
+  std::array<std::optional<SymmetricBuffer>, kPeerGroupCount> views_;
   std::array<std::optional<SymmetricBuffer>, MeshGroups::kPairCount> pairs_;  // by pair_index(); empty: no neighbor
   std::optional<SharedRange> shared_;
 };

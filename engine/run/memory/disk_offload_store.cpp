@@ -85,7 +85,7 @@ class DiskOffloadStore final : public OffloadStore {
     for_each_window(to - base(), size_bytes, [&](Window window, std::byte* bytes) {
       const std::span pages(window.pages, static_cast<std::size_t>(window.page_bytes));
       if (window.page_bytes != window.size_bytes)
-        file_.read(pages, window.page_offset);  // the write must preserve the other bytes of the pages
+        file_.read(pages, window.page_offset);  // the write below must keep the other bytes of these pages
       if (from == nullptr) {
         std::memset(bytes, 0, static_cast<std::size_t>(window.size_bytes));
       } else {

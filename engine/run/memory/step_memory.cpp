@@ -5,7 +5,7 @@
 namespace aliquot {
 namespace {
 
-constexpr bool kChecksAccesses = ALIQUOT_CHECKS_ACCESSES;  // set in CMakeLists.txt
+constexpr bool kChecksAccesses = ALIQUOT_CHECKS_ACCESSES;  // defined in CMakeLists.txt
 
 }  // namespace
 
@@ -42,7 +42,7 @@ void StepMemory::acquire(BufferId buffer) {
 
 void StepMemory::release(BufferId buffer) {
   BufferId& current = in_use_.at(planned(buffer));
-  if (current == buffer) current = kNoBuffer;  // otherwise the current buffer is already that of the next micro-batch
+  if (current == buffer) current = kNoBuffer;  // otherwise the buffer of the next micro-batch is current already
   if (entries_[buffer] >= 0) ledger_.release(entries_[buffer]);
   entries_[buffer] = -1;
 }

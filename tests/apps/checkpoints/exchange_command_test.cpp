@@ -98,7 +98,7 @@ TEST_F(Exchange, LlamaExportAndImportKeepTheDigest) {
   EXPECT_EQ(digest_of(run_aliquot({"checkpoint", "show", at("back")})), digest);
   for (size_t name = file.find("\"model."); name != std::string::npos; name = file.find("\"model.", name)) {
     file.replace(name, 7, "\"");
-    file.insert(file.find('{', name), 6, ' ');  // keeps the length of the header
+    file.insert(file.find('{', name), 6, ' ');  // spaces keep the length of the header
   }
   test::write_file(at("bare.safetensors"), file);
   for (const char* weights : {"hf", "bare.safetensors", "back", "run"}) {

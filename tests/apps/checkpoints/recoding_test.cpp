@@ -1,5 +1,5 @@
 // Loads 8-bit moments of a checkpoint into a state with floats, and floats into a state with 8-bit moments. For every
-// partition over ranks, with and without `state_is_fresh`, the result must equal that of converting the full tensor at
+// partition over ranks, with and without `state_is_fresh`, the result must equal a conversion of the full tensor at
 // once.
 #include <cmath>
 #include <cstring>
@@ -132,7 +132,8 @@ void for_each_piece(const State& state, const Contents& contents, const auto& ea
   }
 }
 
-/// Sets StateTensor::code of every moment, as the engine does. It allows load() to convert between codes and floats.
+/// Sets StateTensor::code of every moment, as the engine does. With this field set, load() may convert between 8-bit
+/// codes and floats.
 void allow_other_form(State& state) {
   for (StateTensor& tensor : state.tensors) tensor.code = moment_code(tensor.path.substr(tensor.path.rfind('/') + 1));
 }
@@ -151,8 +152,8 @@ void save_contents(const std::vector<TestTensor>& shapes, const Contents& conten
 
 class Recode : public ::testing::TestWithParam<std::tuple<int, bool, test::Partition>> {
  protected:
-  /// Loads into a state with `shapes`. Expects the bytes of `wanted`, and that `message` is the first conversion in the
-  /// report.
+  /// Loads into a state with `shapes`. Expects that the loaded bytes equal `wanted`, and that the report lists
+  /// `message` as its first conversion.
   void expect_loaded(const std::vector<TestTensor>& shapes, const Contents& wanted, bool rounds,
                      const std::string& message) {
     const auto [rank_count, fresh, cut] = GetParam();
@@ -201,7 +202,7 @@ INSTANTIATE_TEST_SUITE_P(Ways, Recode,
                          ::testing::Combine(::testing::Values(1, 3), ::testing::Bool(),
                                             ::testing::Values(test::Partition::kBlocks, test::Partition::kRandom)));
 
-/// The signed code can represent 1 but not -1. A block whose largest magnitude belongs to a negative value gets a
+/// The signed 8-bit code can represent 1 but not -1. So a block whose element of largest magnitude is negative gets a
 /// smaller scale when it is encoded again. All other blocks keep their bits.
 TEST(Recoding, ToFloatsAndBackKeepsBlocksWithTheLargestCode) {
   const Contents codes = coded(floats(DType::kFloat32), DType::kFloat32);
@@ -223,7 +224,8 @@ TEST(Recoding, ToFloatsAndBackKeepsBlocksWithTheLargestCode) {
     }
   }
   EXPECT_GT(same, 6000);
-  EXPECT_NEAR(static_cast<double>(rescaled), 4110 / 2.0, 200.0);  // about half of the blocks of first moments
+  // About half of the blocks of first moments get a new scale.
+  EXPECT_NEAR(static_cast<double>(rescaled), 4110 / 2.0, 200.0);
 }
 
 /// Expects that load() into a state with `shapes` throws and changes nothing. Returns the message.

@@ -155,7 +155,8 @@ TEST_F(FileFormats, OtherFormatsAreRecognizedAndRejected) {
   const std::string hdf5 = "\x89HDF\r\n\x1a\n" + rest;
   for (const char* name : {"a.bin", "a.u32", "a.txt"})
     EXPECT_EQ(refusal(name, hdf5), "this is an HDF5 file, not a file of tokens: rename it to end in .h5 or .hdf5.");
-  // Raw tokens may begin with the two magic bytes of gzip, and text with the first letters of a magic string.
+  // Files of raw tokens may begin with the two magic bytes of gzip. Text may begin with the first letters of a magic
+  // string, such as "PAR1".
   EXPECT_EQ(tokens("a.bin", bytes_of<uint16_t>({0x8b1f, 0xff08, 3, 4, 5, 6, 7, 8, 9, 10})).size(), 10u);
   EXPECT_EQ(tokens("a.txt", "PARsley").size(), 7u);
 }
@@ -219,7 +220,8 @@ std::string check(const TokenSource& source, int64_t vocabulary, int parts, int 
   return first;
 }
 
-/// One token out of range is found at any position, including the boundaries of the parts that are checked in parallel.
+/// The check finds a token out of range at any position. Positions include the boundaries of the parts that are checked
+/// in parallel.
 TEST_F(FileFormats, EveryTokenIsChecked) {
   constexpr size_t kCount = 9'000'001;
   std::vector<uint16_t> tokens(kCount, 99);
@@ -239,7 +241,7 @@ TEST_F(FileFormats, EveryTokenIsChecked) {
     }
     tokens[place] = 99;
   }
-  tokens[7] = tokens[8'000'000] = 100;  // the error names the first
+  tokens[7] = tokens[8'000'000] = 100;  // the error names the first token out of range
   const auto source = open_token_source(write("a.bin", bytes_of(tokens)));
   EXPECT_EQ(check(*source, 100, 1, 2).substr(0, 10), "Token 7 of");
 }
@@ -274,7 +276,7 @@ TEST_F(FileFormats, CheckReportsProgressAndCanBeStopped) {
     return true;
   };
   check_tokens(*source, 65536, {}, pool, note);
-  EXPECT_EQ(shares.size(), 3u);  // one for each 8 MiB
+  EXPECT_EQ(shares.size(), 3u);  // one call of `note` for each 8 MiB
   EXPECT_TRUE(std::ranges::is_sorted(shares));
   EXPECT_EQ(shares.back(), 1);
   int rounds = 0;

@@ -68,8 +68,8 @@ TEST(Hdf5Tokens, InvalidFilesAreRejected) {
   EXPECT_THROW(open_token_source(chunked.path()), UsageError);
 }
 
-/// The reader maps the file and reads the tokens at the dataset's offset. With a link, the offset belongs to another
-/// file.
+/// The reader maps the file and reads the tokens at the dataset's offset. If the dataset is a link into another file,
+/// the offset refers to that other file.
 TEST(Hdf5Tokens, ALinkIntoAnotherFileIsRejected) {
   const TokensFile real("tokens", H5T_STD_U16LE, {1, 2, 3});
   const std::string path = testing::TempDir() + "aliquot_links.h5";

@@ -1,5 +1,5 @@
-// Tests what aliquot doctor --explain reports if one stage of a pipeline dies or is late: the rank and the stage that
-// caused the failure, and not the stages that wait for it.
+// Tests what aliquot doctor --explain reports if one pipeline stage dies or is late. It must name the rank and the
+// pipeline stage that caused the failure, not the pipeline stages that wait for them.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <iterator>
@@ -96,7 +96,8 @@ TEST_F(ExplainPipeline, NamesTheRankThatFailed) {
                    "\nrank 1 (pipeline stage 0, replica 1): ", ": rank 1 failed: "});
 }
 
-/// Writes the records of a pipeline of four ranks. Each boundary between stages has one group for each direction.
+/// Writes the records of a pipeline of four ranks. Two neighboring pipeline stages have one group
+/// for each direction.
 class RecordedPipeline {
  public:
   RecordedPipeline() {
@@ -140,7 +141,7 @@ class RecordedPipeline {
   std::vector<FlightRecord> records_;
 };
 
-/// Rank 2 computes, while its lane waits to receive from rank 1. Rank 1 waits for rank 2.
+/// Rank 2 computes for 10 s. Meanwhile its receive lane waits for rank 1, and rank 1 waits for rank 2.
 RecordedPipeline with_late_rank_2() {
   RecordedPipeline pipeline;
   pipeline.add(0, 0, false, 10.2);
@@ -164,14 +165,14 @@ TEST(ExplainPipelineRecords, LateRankIsTheCauseAlthoughItsLaneWaits) {
        "  pipeline stage 3: rank 3 waited for rank 2 (pipeline stage 2): barrier.\n"});
 }
 
-/// After its long computation, late rank 2 waits in another transfer, and reaches its deadline there.
+/// Rank 2 is late because of a long computation. Then it waits in another transfer until its deadline.
 TEST(ExplainPipelineRecords, LateRankThatThenWaitsIsTheCause) {
   RecordedPipeline pipeline = with_late_rank_2();
   pipeline.add(2, 2, false, 19.995);
   expect_contains(pipeline.explained(), {"First cause: rank 2 (pipeline stage 2).\n"});
 }
 
-/// Between nodes, the transfer ends on no rank if one of them has given up.
+/// If one of the two ranks of a transfer between nodes has given up, the transfer does not end on the other rank.
 TEST(ExplainPipelineRecords, RankThatEntersAnAbandonedCollectiveIsLate) {
   RecordedPipeline pipeline = with_late_rank_2();
   for (const int first : {1, 2}) pipeline.add(2, first, first == 2, 19.995);

@@ -56,7 +56,7 @@ void add_rendezvous(FlightRecord& record, std::string_view purpose, double begun
 
 bool lacks(const std::string& text, std::string_view part) { return text.find(part) == std::string::npos; }
 
-/// Reports of runs without a pipeline have no lines about pipeline stages.
+/// Reports of runs without a pipeline name replicas, but not pipeline stages.
 TEST(ExplainRecords, CoordinatesAreNamedWithReplicas) {
   std::vector<FlightRecord> records{record_of(0, 3, kEnded), record_of(1, 3, kEnded), record_of(2, 3, kEnded)};
   for (FlightRecord& record : records) record.mesh = {{1, 3, 1, 1}, {0, record.rank, 0, 0}};

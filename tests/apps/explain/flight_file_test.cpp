@@ -128,7 +128,8 @@ TEST(FlightFile, RejectsInconsistentRecords) {
 
 std::string without_end(const std::string& text) { return text.substr(0, text.find("end\t")); }
 
-/// A record may be truncated anywhere. Collectives that it lost must not be reported as never issued.
+/// A record may be truncated anywhere. Collectives that are missing after truncation must not be reported as
+/// never issued.
 TEST(FlightFile, ARecordWithoutItsEndLineIsIncomplete) {
   const std::string text = small_flight();
   EXPECT_TRUE(parse_flight(text, "it").complete);

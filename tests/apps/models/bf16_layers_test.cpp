@@ -248,7 +248,7 @@ TEST_P(Bf16Layers, Loss) {
                               tile.data(),   tile_maxima.data(), scratch_.data()};
     const double loss = loss_forward(pool_, {shape, hidden.data(), table.data(), targets.data(), buffers});
     const double reference = reference_loss(widen(hidden), widen(table), targets);
-    EXPECT_NEAR(loss, reference, 1e-6 * reference);  // the tolerance of fp32
+    EXPECT_NEAR(loss, reference, 1e-6 * reference);  // the tolerance with fp32 inputs
     auto d_hidden = zeros<float>(rows * width), d_table = zeros<float>(entries * width);
     loss_backward(pool_, {shape, hidden.data(), table.data(), targets.data(), buffers, 0.5f, d_hidden.data(),
                           d_table.data(), false});

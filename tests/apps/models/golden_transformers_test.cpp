@@ -23,7 +23,7 @@ std::string golden_tokens() {
   for (int64_t i = 0; i < kSteps * kBatch * kSequence + 1; ++i) {
     state = (state * 1103515245 + 12345) % (uint64_t{1} << 31);
     bytes += static_cast<char>((state >> 16) % 32);
-    bytes += '\0';  // 16-bit little-endian
+    bytes += '\0';  // the upper byte of a 16-bit little-endian token
   }
   return bytes;
 }
@@ -76,8 +76,8 @@ void expect_golden(const std::string& model, std::span<const GoldenStep> golden)
   EXPECT_EQ(step, golden.size());
 }
 
-/// Trains the model of the config.json `shape`, in which the fields of `numbers` replace others, as in
-/// compare_transformers.py.
+/// Trains the model of a config.json with the fields of `shape`. Fields of `numbers` are added or replace fields of
+/// `shape`, as in compare_transformers.py. Compares the results with `golden`.
 void expect_golden(const char* shape, const char* numbers, std::span<const GoldenStep> golden) {
   const TemporaryDirectory directory;
   nlohmann::ordered_json config = nlohmann::ordered_json::parse(shape);

@@ -153,7 +153,7 @@ TEST_P(Layers, TokenAndPositionGradientsAreSummedByRow) {
 }
 
 TEST_P(Layers, AttentionMatchesFiniteDifferences) {
-  const AttentionShape shape{2, 70, 3, 5, 3};  // two strips; no extent is a multiple of the SIMD width
+  const AttentionShape shape{2, 70, 3, 5, 3};  // two strips of queries; no extent is a multiple of the SIMD width
   const int64_t rows = shape.batch * shape.sequence;
   const auto qkv = random_.floats(rows * shape.stride(), 2), from = random_.floats(rows * shape.width());
   auto y = zeros(rows * shape.width()), log_sums = zeros(rows * shape.heads),
@@ -181,7 +181,7 @@ TEST_P(Layers, AttentionMatchesFiniteDifferences) {
 }
 
 TEST_P(Layers, LossMatchesFiniteDifferences) {
-  const int64_t rows = 5, width = 6, entries = kLossTileEntries + 11;  // two tiles
+  const int64_t rows = 5, width = 6, entries = kLossTileEntries + 11;  // two tiles of the vocabulary
   const auto hidden = random_.floats(rows * width, 4), table = random_.floats(entries * width, 3);
   const std::vector<int32_t> targets{0, static_cast<int32_t>(entries - 1), 2095, 2096, 77};
   std::vector<float> kept_hidden, kept_table;

@@ -163,7 +163,8 @@ TEST_P(EveryModel, GradientsAreAssignedOrAdded) {
     PlainTraining training(options);
     scale_up_weights(training);
     const Tokens t = some_tokens(training.token_count(), options.shape.vocabulary);
-    if (mode == GradientMode::kAssign) {  // must overwrite previous values
+    // In this mode, backward must overwrite previous gradients.
+    if (mode == GradientMode::kAssign) {
       for (auto& [name, tensor] : training.tensors().tensors()) std::ranges::fill(tensor.gradient, 1e30f);
     }
     training.pass(t.batch());

@@ -56,7 +56,7 @@ TEST(RowLoops, GiveTheSameBitsWithEveryInstructionSet) {
 TEST(RowLoops, RoundToBf16LikeTheScalarConversion) {
   RandomValues random(5);
   std::vector<float> values{0.0f,    -0.0f,    1.00390625f, 1.01171875f,
-                            3.4e38f, -3.4e38f, 1e-40f,      -1e-45f};  // ties and extreme values
+                            3.4e38f, -3.4e38f, 1e-40f,      -1e-45f};  // includes rounding ties and extreme values
   for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
     values.push_back(bad);
     values.push_back(-bad);
@@ -79,8 +79,8 @@ std::vector<uint16_t> bits_of(const std::vector<Fp16>& values) {
   return bits;
 }
 
-// Converts all values of fp16 to float, and converts floats of all magnitudes to fp16. Most of these are in the range
-// of fp16.
+// Converts all values of fp16 to float, and converts floats of all magnitudes to fp16. Most of these
+// floats are in the range of fp16.
 TEST(RowLoops, RoundToFp16LikeTheScalarConversion) {
   RandomValues random(6);
   std::vector<Fp16> all(1 << 16);

@@ -244,8 +244,8 @@ TEST(CommonOptions, SetEveryFieldOfEngineOptions) {
   EXPECT_TRUE(pass_order.empty());
 }
 
-/// The options determine every field of a policy except `pass_order`, which a file sets, `recompute_by_stage`, which a
-/// memory budget sets, and `evaluation`.
+/// The options determine every field of a policy with three exceptions. A file sets `pass_order`, a memory budget sets
+/// `recompute_by_stage`, and plans of evaluations set `evaluation`.
 TEST(CommonOptions, SetEveryFieldOfAPolicy) {
   const Policy made = policy_of(all_set().engine_options()), plain = policy_of({});
   const auto& [zero_stage, replica_count, precision, micro_batch_count, pipeline, pipeline_schedule, virtual_stages,

@@ -323,7 +323,7 @@ TEST(TrainFlags, OffloadDoesNotChangeDigestOrCheckpoints) {
       test::run_aliquot({"train", "--steps", "3", "--layers", "2", "--threads", "1", "--ranks", "2", "--stop-after",
                          "2", "--quiet", "--offload", disk, "--offload-parameters", disk, "--checkpoint-dir", runs});
   EXPECT_EQ(stopped.code, 0) << stopped.err;
-  // A run without offload writes the same file.
+  // A run without offload writes the same state.h5 as the run that offloads.
   const std::string others = directory.path() / "others";
   test::run_aliquot({"train", "--steps", "3", "--layers", "2", "--threads", "1", "--ranks", "2", "--stop-after", "2",
                      "--quiet", "--checkpoint-dir", others});

@@ -1,6 +1,6 @@
 // soak_report FOLDER: checks the samples that scripts/soak.sh wrote to FOLDER (processes.csv, folders.csv, events.csv),
-// prints the largest growth of each quantity and writes soak.svg. Exit code 1 if a quantity exceeds its bound, 2 if
-// it cannot decide, because there are too few samples or events.
+// prints the largest growth of each quantity and writes soak.svg. Exits with 1 if a quantity exceeds its bound, and
+// with 2 if the test is inconclusive because there are too few samples or events.
 #include <algorithm>
 #include <cstdio>
 #include <exception>

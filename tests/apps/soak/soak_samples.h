@@ -36,9 +36,10 @@ struct Patience {
 
 struct Verdict {
   std::string measure;
-  int judged = 0;                     // number of series that were long enough
-  double longest_seconds = 0;         // longest judged time after the warm-up
-  double first = 0, last = 0;         // medians of the first and the last third, for the series with the largest growth
+  int judged = 0;              // how many series were long enough to be judged
+  double longest_seconds = 0;  // longest time after the warm-up in a judged series
+  // Medians of the first and the last third of the series with the largest growth.
+  double first = 0, last = 0;
   std::vector<std::string> problems;  // one message for each bound that a series exceeds
   std::set<std::string> worlds;       // worlds of the judged series
 };

@@ -51,7 +51,7 @@ Json lines_of(const std::string& path) {
   return lines;
 }
 
-/// The `done` object of a run that must exit with code 0.
+/// Runs the command, which must exit with code 0. Returns the `done` object of its metrics.
 Json done_of(const Launch& launch, const Words& words) {
   const test::TemporaryDirectory directory;
   const std::string metrics = directory.path() / "m.jsonl";

@@ -50,7 +50,8 @@ TEST(PipelineCommand, PipelinesGiveTheDigestOfOneStageUnderMpirun) {
 }
 
 /// With tied embeddings and `--reproducible`, all pipelines give the digest of a run without a pipeline. If full
-/// gradients are accumulated, all pipelines give the same digest, but a run without a pipeline gives another one.
+/// gradients are accumulated, all pipelines give the same digest, but a run without a pipeline gives a
+/// different digest.
 TEST(PipelineCommand, TiedEmbeddingsGiveTheSameDigestOnAllPipelines) {
   const std::string common = "--model llama-nano --zero-stage 1 ";
   const std::string alone = train(2, common + "--accumulate-into auto --reproducible").digest;
@@ -65,7 +66,7 @@ TEST(PipelineCommand, TiedEmbeddingsGiveTheSameDigestOnAllPipelines) {
   }
 }
 
-/// A checkpoint has the same bytes for any number of stages, and any number of stages loads it.
+/// A checkpoint has the same bytes for any number of pipeline stages, and any number of pipeline stages loads it.
 class PipelineCheckpoints : public testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Optimizers, PipelineCheckpoints,
                          testing::Values("adamw", "adamw8bit", "lion", "muon", "adamw --state bf16",

@@ -15,7 +15,7 @@ using namespace pipeline_runs;
 /// Returns the number of runs on pipelines.
 int compare_with_one_stage(const std::string& model, bool launched) {
   int runs = 0;
-  std::map<int, RunResults> alone;  // keyed by number of micro-batches
+  std::map<int, RunResults> alone;  // results on one pipeline stage, by number of micro-batches
   for (const int stages : {2, 4}) {
     for (const int micro_batches : {1, stages, 2 * stages + 1, 4 * stages}) {
       const std::string common = fmt::format("{} --accumulate {}", model, micro_batches);

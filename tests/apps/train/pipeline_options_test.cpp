@@ -7,7 +7,7 @@ namespace {
 
 using namespace pipeline_runs;
 
-/// Pipelines of 2 and of 4 stages, with 2 ranks per stage.
+/// A pipeline with `stages` pipeline stages of 2 ranks each.
 struct Piped {
   int stages;
   std::string options;

@@ -38,8 +38,8 @@ inline void read_metrics_line(const Json& object, RunResults& found) {
 }
 
 struct Start {
-  bool launched = false;                      // by mpirun; otherwise ranks are threads
-  std::vector<std::string> environment = {};  // additional variables
+  bool launched = false;                      // true: by mpirun; false: ranks are threads
+  std::vector<std::string> environment = {};  // additional variables as "NAME=value"
 };
 
 /// Trains a small model on `ranks` ranks with a global batch of 16, unless the options set the number of micro-batches.

@@ -65,9 +65,9 @@ TEST(Quantize, LossIsCloseToThatWithoutQuantization) {
   EXPECT_NEAR(last_loss({"--quantize", "gradients", "--replicas", "2"}), plain, 0.01 * plain);
 }
 
-/// Checks the bytes that cross between nodes per parameter and step. In fp32 these are 12, because two gathers and one
+/// Checks how many bytes cross between nodes for each parameter in a step. In fp32, 12 bytes cross: two gathers and one
 /// reduce send 4 bytes each. The last of the 32 units stays gathered, so it is gathered only once. With --quantize
-/// both, these are 2 plus the scales, because 8-bit weights cross between nodes only once per step.
+/// both, 2 bytes and the scales cross, because 8-bit weights cross between nodes only once per step.
 TEST(Quantize, PlannedTrafficBetweenNodesMatchesTheFormula) {
   const auto crossing = [](const char* what) {
     const test::CommandResult plan = test::run_aliquot(

@@ -98,8 +98,8 @@ TEST(Budget, KeepsPolicyFieldsThatChangeBits) {
   }
 }
 
-/// The first pipeline stage keeps the activations of the most micro-batches, so it gets fewer uses than its share of
-/// the time.
+/// The first pipeline stage keeps the activations of the most micro-batches. So the planner gives it fewer uses than a
+/// cut that only balances the computation.
 TEST(Budget, MovesUsesOfAPipelineToStagesWithMoreMemory) {
   ModelSpec model = testing::chain(12, 1 << 12);
   CostModel cost = CostModel::typical_host();
@@ -217,8 +217,8 @@ TEST(Budget, ANumberOfRecomputedUsesAppliesToEachPipelineStage) {
   EXPECT_EQ(recomputed_uses(stages[1]), expected);
 }
 
-/// Stage 0 keeps more micro-batches in flight than stage 1, so it needs more recomputed uses. Each stage recomputes as
-/// few uses as the budget allows: with one use less, its plan exceeds the budget.
+/// Pipeline stage 0 keeps more micro-batches in flight than pipeline stage 1, so it must recompute more uses. Each
+/// pipeline stage recomputes as few uses as the budget allows: with one use less, its plan exceeds the budget.
 TEST(Budget, EachPipelineStageRecomputesTheFewestUsesThatFit) {
   const ModelSpec model = model_for_pipelines(24);
   const Topology topology = Topology::one_host(4);

@@ -31,7 +31,9 @@ class PlainSimulation {
  private:
   struct LaneState {
     std::vector<std::size_t> operations = {};
-    std::size_t next = 0;  // index into `operations`, continued through all steps
+    /// The next operation of the lane. Counts the operations of all steps: next % operations.size() is the index into
+    /// `operations`.
+    std::size_t next = 0;
     bool running = false, slows = true;
     double left = 0, speed = 1, since = 0, end = 0;
 
@@ -44,7 +46,8 @@ class PlainSimulation {
     std::vector<LaneState> lanes;
     std::vector<TimeSpan> spans;
     std::vector<bool> done;
-    std::size_t issued = 0;  // operations up to this one are issued; continued through all steps
+    /// The number of issued operations, counted over all steps.
+    std::size_t issued = 0;
 
     std::size_t count() const { return operations->size(); }
     LaneState& lane(std::size_t id) { return lanes[static_cast<std::size_t>((*operations)[id].lane)]; }
@@ -80,7 +83,8 @@ class PlainSimulation {
     return started;
   }
 
-  /// Whether later operations are issued only after operation `at` has ended. `at` continues through all steps.
+  /// Returns whether later operations are issued only after operation `at` has ended. `at` counts the operations of all
+  /// steps.
   bool blocks_issue(const Stage& stage, std::size_t at) const {
     const Operation& operation = (*stage.operations)[at % stage.count()];
     return operation.verb == Verb::kNorm || (compute_issues_ && operation.lane == Lane::kCompute);

@@ -156,7 +156,7 @@ TEST(Simulate, CountsBytesThatLeaveANode) {
 }
 
 /// With pipeline stages, the norm combines the flags of all ranks in one round, and the sums of tensors in rounds of
-/// 512. If the stages are on several nodes, each round crosses.
+/// 512. If the pipeline stages are on several nodes, each round crosses between nodes.
 TEST(Simulate, TheNormOfAPipelineHasRoundsBetweenStages) {
   CostModel cost = cost_model(0, 0);
   cost.uses.clear();

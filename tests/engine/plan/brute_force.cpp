@@ -19,9 +19,10 @@ using Stages = std::vector<const Plan*>;
 enum Event { kStart, kAllStarted, kDone, kEnd };
 constexpr int kEventCount = 4;
 
-/// All events of all pipeline stages in a topological order, with the set of events that happen before each. Every
-/// stage issues its operations in order, and a send or receive is issued at the same time as its counterpart. If a
-/// stage waits forever for a counterpart, deadlock() describes that, and the graph is not complete.
+/// All events of all pipeline stages in a topological order. For each event, stores the set of events that happen
+/// before it. Every pipeline stage issues its operations in order, and a send or receive is issued at the same time as
+/// its counterpart. If a pipeline stage waits forever for a counterpart, deadlock() describes the deadlock, and the
+/// graph is not complete.
 class Graph {
  public:
   explicit Graph(const Stages& stages) : stages_(stages), mesh_(stages.front()->mesh()) {
@@ -95,7 +96,8 @@ class Graph {
     }
   }
 
-  /// Adds the next operation of a stage. Returns false if there is none, or if its counterpart is not issued yet.
+  /// Adds the next operation of a pipeline stage. Returns false if all its operations are added, or if the counterpart
+  /// of the next operation is not issued yet.
   bool advance(int stage, std::vector<Cursor>& cursors) {
     Cursor& cursor = cursors[static_cast<std::size_t>(stage)];
     if (cursor.step == kSteps) return false;
@@ -140,7 +142,8 @@ class Graph {
         edge(at(stage, step, op, kDone, q), at(stage, step, op, kEnd, r));
     }
   }
-  /// A transfer starts on both ranks before either accesses memory, and ends on neither before both are done.
+  /// Both ranks of a transfer start it before either accesses memory. It ends on a rank only after both ranks have made
+  /// their accesses.
   void add_meeting(int stage, const Cursor& cursor, const Side& other) {
     const Side both[] = {{stage, cursor.op}, other};
     for (int r = 0; r < ranks_; ++r) {
@@ -156,7 +159,7 @@ class Graph {
     }
   }
 
-  /// The ranks of a group, numbered within the stage. All stages have the same mesh.
+  /// Returns the ranks of a group, numbered within the pipeline stage. All pipeline stages have the same mesh.
   std::vector<int> members(GroupId group, int rank) const { return mesh_.members(group, rank); }
 
   bool waits_for_all(int stage, int op) const {
@@ -200,19 +203,19 @@ class Graph {
 
   const Stages& stages_;
   Mesh mesh_;
-  int ranks_ = 0;                          // ranks of one pipeline stage
-  std::vector<int> first_, counts_;        // indexed by stage: first event and number of operations
-  std::vector<std::vector<Side>> others_;  // indexed by stage and operation: the counterpart of a transfer
+  int ranks_ = 0;                          // number of ranks of one pipeline stage
+  std::vector<int> first_, counts_;        // for each pipeline stage: its first event, its number of operations
+  std::vector<std::vector<Side>> others_;  // counterpart of a transfer, by pipeline stage and operation
   std::size_t words_ = 0;
   std::vector<uint64_t> before_;
   std::string deadlock_;
 };
 
 struct RecordedAccess {
-  int stage, step, op, rank;  // the operation that makes the access, and the rank in its stage
+  int stage, step, op, rank;  // the operation that makes the access, and the rank within the pipeline stage
   int64_t begin, end;         // byte range in the memory of the rank that owns it
   bool writes;
-  int after, until;  // events between which the access happens
+  int after, until;  // the access happens between these two events
   bool internal;     // does not race with accesses of the same operation, because the communicator orders them
 };
 
@@ -293,7 +296,7 @@ class Search {
     return found;
   }
 
-  /// Selects parts [first, first + count) of the `of` equal parts of a buffer.
+  /// Divides a buffer into `of` equal parts and selects the parts [first, first + count).
   struct Parts {
     int first = 0, count = 1, of = 1;
   };
@@ -307,12 +310,12 @@ class Search {
     record(memory, base + part * parts.first, base + part * (parts.first + parts.count), writes, after, internal,
            until);
   }
-  /// Records an access to the memory of rank `memory` of replica `other_replica_`, or of this rank's replica if that is
-  /// -1.
+  /// Records an access to the memory of rank `memory` of replica `other_replica_`. If `other_replica_` is -1, uses this
+  /// rank's replica.
   void record(int memory, int64_t begin, int64_t end, bool writes, Event after, bool internal, Event until = kDone) {
     record_at(index_, memory_replica() * ranks_ + memory, {begin, end}, writes, {after, until}, internal);
   }
-  /// Records an access to the memory of rank `memory` of stage `stage`.
+  /// Records an access to the memory of rank `memory` of pipeline stage `stage`.
   void record_at(int stage, int memory, std::pair<int64_t, int64_t> bytes, bool writes, std::pair<Event, Event> during,
                  bool internal) {
     const int rank = replica_ * ranks_ + rank_;
@@ -321,7 +324,8 @@ class Search {
          graph_.at(index_, step_, op_, during.second, rank), internal});
   }
   int memory_replica() const { return other_replica_ < 0 ? replica_ : other_replica_; }
-  /// Records that this rank reads the buffer of the same rank of each other replica, after all have started.
+  /// Records reads of a buffer in all other replicas. In each replica, this rank reads the memory of the rank with its
+  /// own position. The reads begin after all ranks have started the collective.
   void read_of_other_replicas(Role role, int32_t flat) {
     for (other_replica_ = 0; other_replica_ < replicas_; ++other_replica_) {
       if (other_replica_ != replica_) access_parts(rank_, role, flat, {}, false, kAllStarted, true);
@@ -548,8 +552,8 @@ class Search {
     }
   }
 
-  /// Records a write to the staging memory of collectives between host nodes. It is used only if a flat buffer that is
-  /// reduced has elements.
+  /// Records a write to the staging memory of collectives between host nodes. Records nothing if no flat buffer with
+  /// elements is reduced.
   void access_staging(Role role) {
     const auto reduced = [&](const FlatSpec& flat) {
       return flat.trainable && plan_.unit_is_here[flat.unit] && flat.layout.flat_count() > 0;
@@ -743,15 +747,16 @@ class Search {
   const Stages& stages_;
   int index_;  // index of the pipeline stage
   const Graph& graph_;
-  int ranks_, stage_;  // ranks of one replica
+  int ranks_, stage_;  // number of ranks of one replica, ZeRO stage
   int replicas_;
   bool several_nodes_, in_place_;
   int step_ = 0, op_ = 0, rank_ = 0, replica_ = 0;
-  int other_replica_ = -1;         // record() adds accesses to memory of this replica; -1: of replica_
-  std::vector<int> reduce_count_;  // per unit, in this step
-  std::vector<int> gather_count_;  // per unit, in all steps
+  int other_replica_ = -1;         // the replica whose memory record() uses; -1: replica_
+  std::vector<int> reduce_count_;  // how often each unit was reduced in this step
+  std::vector<int> gather_count_;  // how often each unit was gathered in all steps
   std::vector<std::vector<RecordedAccess>>& memory_;
-  /// By buffer and the rank in whose memory it is: the ranks that access it, or take part in its transfer.
+  /// The ranks that access a buffer or take part in its transfer. The key is the buffer and the rank in whose memory
+  /// the buffer is.
   std::map<std::pair<const PlannedBuffer*, int>, std::set<int>> accessing_ranks_;
   std::string race_;
 };

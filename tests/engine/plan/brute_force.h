@@ -14,8 +14,8 @@ namespace aliquot::testing {
 /// writes, and nothing orders them. Returns an empty string if there is no race. Waits must refer to earlier
 /// operations. Suitable for small plans only, because all pairs of accesses are compared.
 std::string find_race(const Plan& plan);
-/// The same for all pipeline stages, in order. Also describes a deadlock if the stages, each of which issues its sends
-/// and receives in order, wait for each other forever.
+/// Describes the first race in the plans of all pipeline stages, which are listed in order. Each pipeline stage issues
+/// its sends and receives in order. If pipeline stages then wait for each other forever, describes the deadlock.
 std::string find_race(const std::vector<Plan>& stages);
 
 /// Returns the narrowest groups of each buffer of `plan`, which is one pipeline stage. Such a group contains all ranks

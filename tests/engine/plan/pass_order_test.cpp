@@ -62,7 +62,7 @@ TEST(PassOrder, EveryScheduleIsValidAndBoundsMicroBatchesInFlight) {
   }
 }
 
-/// Also with a last round of fewer than `ranks` micro-batches.
+/// The number of micro-batches need not be a multiple of `ranks`.
 TEST(PassOrder, InterleavedIsValidForAnyNumberOfMicroBatches) {
   for (int ranks = 2; ranks <= 8; ++ranks) {
     for (int v = 2; v <= 4; ++v) {

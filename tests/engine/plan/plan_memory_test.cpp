@@ -90,7 +90,7 @@ TEST_P(PeakMemory, Stage3ByCopyHoldsShardsAndSlots) {
           planned({.zero_stage = 3, .prefetch = prefetch, .keep_gathered = keep, .gather = GatherMode::kCopy});
       const int64_t gradient_slots = prefetch == 0 ? 1 : 2;
       // During the first backward, all kept units are gathered and one gradient is written. From the second backward
-      // on, one unit less is kept. The unit in use and the prefetched units are always gathered.
+      // on, at least one kept unit is released. The unit in use and the prefetched units are always gathered.
       const int64_t first = std::max(keep, prefetch + 1) + 1;
       const int64_t second = std::max(keep - 1, prefetch + 1) + gradient_slots;
       expect_peaks(

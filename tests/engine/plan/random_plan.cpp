@@ -199,7 +199,8 @@ PassOrder draw_pass_order(Dice& dice, const PipelineShape& shape) {
   return order;
 }
 
-/// The ranks of all stages. Either all stages are on the same nodes, or each has nodes of its own.
+/// Returns the topology of `stages` pipeline stages, each of which has the topology `stage`. Either all pipeline stages
+/// are on the same nodes, or each has nodes of its own.
 Topology repeated(const Topology& stage, int stages, bool on_own_nodes) {
   Topology world;
   for (int s = 0; s < stages; ++s) {
@@ -225,7 +226,8 @@ RandomCase draw_pipeline(uint64_t seed, int most_stages, int most_ranks) {
   }
   model.uses.clear();
   for (UnitId unit = 0; unit < static_cast<UnitId>(model.units.size()); ++unit) model.uses.push_back({unit});
-  const bool tied = Dice(seed * 104729 + 3).one_in(2);  // adds a last use of the first unit, like a tied head
+  // If true, the model gets one more use of the first unit at its end, like a tied head.
+  const bool tied = Dice(seed * 104729 + 3).one_in(2);
   if (tied) {
     model.uses.push_back({0});
     model.units.front().gradients = GradientMode::kAdd;
@@ -235,7 +237,7 @@ RandomCase draw_pipeline(uint64_t seed, int most_stages, int most_ranks) {
   draw_activations(dice, drawn);
   for (UseActivations& use : model.activations.uses) use.output_bytes += 64;
   model.activations.backward_bytes += 64;
-  const int uses = static_cast<int>(model.uses.size()) - (tied ? 1 : 0);  // uses that the cut can divide
+  const int uses = static_cast<int>(model.uses.size()) - (tied ? 1 : 0);  // number of uses that the cut divides
   policy.pipeline = dice.roll(2, std::min(uses, most_stages));
   policy.pipeline_schedule = dice.one_in(2) ? PipelineSchedule::kGpipe : PipelineSchedule::k1F1B;
   if (uses >= 2 * policy.pipeline && dice.one_in(2)) {

@@ -17,8 +17,8 @@ struct RandomCase {
 /// Draws a case that plan() must accept. The same seed gives the same case on every platform.
 RandomCase draw(uint64_t seed, int most_ranks = 8, int most_units = 9);
 
-/// The same for plan_pipeline(): a model whose units have one use each, on 2 to `most_stages` pipeline stages with up
-/// to `most_ranks` ranks each.
+/// Draws a case that plan_pipeline() must accept, with 2 to `most_stages` pipeline stages of up to `most_ranks` ranks.
+/// Each unit of the model has one use, but in a tied model the first unit is used again at the end.
 RandomCase draw_pipeline(uint64_t seed, int most_stages = 5, int most_ranks = 4);
 
 /// Returns a topology of `rank_count` host ranks, assigned in order to nodes of up to `ranks_per_node` ranks.

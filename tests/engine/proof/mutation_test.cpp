@@ -156,7 +156,7 @@ void mutate_matrices(const Plan& plan, Mutants& mutants) {
   }
 }
 
-/// Moves each operation to the other groups, whose ranks do not take part in it.
+/// Changes the group of each operation to every other group.
 void mutate_groups(const Plan& plan, Mutants& mutants) {
   for (std::size_t id = 0; id < plan.schedule.operations.size(); ++id) {
     for (int group = 0; group < kGroupCount; ++group) {

@@ -1,4 +1,4 @@
-// Validates random plans of all stages of a pipeline, and compares the result with the brute-force reference. The
+// Validates random plans of all pipeline stages, and compares the result with the brute-force reference. The
 // validator must also report each defect in a send, a receive, their order or their waits.
 #include <chrono>
 #include <fmt/format.h>
@@ -27,7 +27,8 @@ std::string sentences(const std::vector<Defect>& defects) {
   return lines;
 }
 
-/// Returns the defects of each stage. If there are none, returns the defects of all stages together.
+/// Validates the plan of each pipeline stage alone and returns the defects. If there are none, validates all pipeline
+/// stages together.
 std::vector<Defect> validate_all(const Stages& stages) {
   std::vector<Defect> all;
   for (const Plan& stage : stages) {
@@ -180,8 +181,8 @@ struct Tally {
   int made = 0, equivalent = 0, harmless = 0, caught = 0;
 };
 
-/// Equivalent: no stage's happens-before relation changed. Harmless: it changed, but there is neither a race nor a
-/// deadlock.
+/// Counts the result of one mutation. Equivalent: the happens-before relation of every pipeline stage is unchanged.
+/// Harmless: a happens-before relation changed, but there is neither a race nor a deadlock.
 void check_mutant(const Stages& original, const Mutant& mutant, Tally& tally) {
   ++tally.made;
   auto defects = validate_all(mutant.stages);

@@ -43,12 +43,12 @@ inline std::size_t unit_on(const Plan& plan) {
   return static_cast<std::size_t>(std::ranges::find(plan.unit_is_here, true) - plan.unit_is_here.begin());
 }
 
-/// A mutation of pipeline stage `s`. Returns the expected sentence or a part of it. Returns nullopt if the mutation is
-/// not possible.
+/// A mutation of the plan of pipeline stage `s`. Returns the sentence that the validator must report, or a part of the
+/// sentence. Returns nullopt if the mutation is not possible.
 using Mutate = std::function<std::optional<std::string>(Stages& stages, std::size_t s)>;
 
-/// Changes the plan of any pipeline stage but the first, and expects that the text names it. `change` returns false if
-/// it is not possible.
+/// Returns a mutation that applies `change` to the plan of any pipeline stage but the first. `what` is the expected
+/// sentence, with {} in place of the number of the pipeline stage. `change` returns false if it is not possible.
 inline Mutate changed(const std::string& what, std::function<bool(Plan&)> change) {
   return [what, change = std::move(change)](Stages& stages, std::size_t s) -> std::optional<std::string> {
     if (s == 0 || !change(stages[s])) return std::nullopt;
@@ -67,8 +67,8 @@ inline std::string proof_error(const Stages& stages) {
   return "";
 }
 
-/// Applies each mutation to each pipeline stage of random plans. Every damage must be found, by the checks of the cut
-/// alone. Without a damage, there is no defect.
+/// Applies each mutation to each pipeline stage of random plans. The checks of the cut must report every mutation,
+/// and no other check may report a defect. The validator must accept the original plans.
 inline void expect_reports(const std::map<std::string, Mutate>& mutations, bool before_schedules) {
   std::map<std::string, int> reported;
   int tied = 0;

@@ -1,5 +1,5 @@
-// Damages the division of the model into pipeline stages. The validator must report each damage, with the pipeline
-// stage and the use or unit. prove() must report it before it validates any schedule.
+// Damages the division of the model into pipeline stages. The validator must report each defect, with the pipeline
+// stage and the use or unit. prove() must report the defect before it validates any schedule.
 #include "tests/engine/proof/stage_mutations.h"
 
 namespace aliquot {
@@ -131,7 +131,7 @@ std::map<std::string, Mutate> mutations_of_units() {
   return all;
 }
 
-/// Mutations of what all plans must agree on.
+/// Mutations of values that must be equal in the plans of all pipeline stages.
 std::map<std::string, Mutate> mutations_of_models() {
   std::map<std::string, Mutate> all;
   const auto add = [&all](const std::string& kind, const std::string& what, std::function<void(Plan&)> change) {

@@ -1,5 +1,5 @@
-// Damages the flat buffers and the topologies of the plans of pipeline stages. The validator must report each damage.
-// prove() must report it before it validates any schedule.
+// Damages the flat buffers and the topologies of the plans of pipeline stages. The validator must report each defect.
+// prove() must report the defect before it validates any schedule.
 #include <numeric>
 
 #include "sharding/groups.h"
@@ -10,14 +10,14 @@ namespace {
 
 using namespace testing;
 
-/// Returns a layout with other tensors. `change` damages the tensors of `layout`.
+/// Returns the layout of the tensors of `layout` after `change` has modified them.
 FlatLayout relaid(const FlatLayout& layout, const std::function<void(std::vector<TensorSpec>&)>& change) {
   std::vector<TensorSpec> tensors = layout.tensors();
   change(tensors);
   return FlatLayout(std::move(tensors), layout.rank_count());
 }
 
-/// Mutations of a flat buffer. The layouts of the first three have the same size as before.
+/// Mutations of a flat buffer. The first three do not change the size of the layout.
 std::map<std::string, Mutate> mutations_of_flats() {
   std::map<std::string, Mutate> all;
   const auto add = [&all](const std::string& kind, std::function<bool(FlatSpec&)> change) {
@@ -45,7 +45,7 @@ std::map<std::string, Mutate> mutations_of_flats() {
       always([](FlatSpec& flat) { flat.layout = FlatLayout(flat.layout.tensors(), flat.layout.rank_count() + 1); }));
   add("a longer shard", [](FlatSpec& flat) {
     const FlatLayout longer(flat.layout.tensors(), flat.layout.rank_count(), 64);
-    if (longer.shard_count() == flat.layout.shard_count()) return false;  // there is no element
+    if (longer.shard_count() == flat.layout.shard_count()) return false;  // the flat buffer is empty
     flat.layout = longer;
     return true;
   });

@@ -1,4 +1,4 @@
-// Damages the tables, the numbers and the order of passes of plans. The proof must report each damage before it uses a
+// Damages the tables, the numbers and the order of passes of plans. The proof must report each defect before it uses a
 // wrong index.
 #include "tests/engine/proof/stage_mutations.h"
 
@@ -51,7 +51,8 @@ void expect_reported(const Change& change) {
 
 PassOrder gpipe() { return pass_order(PipelineSchedule::kGpipe, kStages, kMicroBatches); }
 
-/// All plans have the same order, so only its own check can find the damage.
+/// All plans get the same order of passes. So a comparison of plans cannot find its defect; only the check of the order
+/// itself can.
 void expect_order_reported(const PassOrder& order, const std::string& sentence) {
   expect_reported({sentence, [&](Plan& plan) { plan.policy.pass_order = order; }});
   Stages stages = pipeline(true);
@@ -141,7 +142,8 @@ TEST(ValidateMalformed, ReportsWrongNumbersOfAPipelineStage) {
   for (const Change& change : changes) {
     if (change.sentence != "tied ends") expect_reported(change);
   }
-  for (const bool tied : {false, true}) {  // the number of virtual stages of the last pipeline stage is then wrong
+  // If tied_ends is wrong, the last pipeline stage has one virtual stage too many or too few.
+  for (const bool tied : {false, true}) {
     Stages stages = pipeline(tied);
     for (Plan& stage : stages) {
       stage.stage.tied_ends = !tied;

@@ -1,5 +1,5 @@
-// Damages the schedules of pipeline stages. They omit a pass, repeat it, or have operations or buffers of another
-// pipeline stage. The validator must report each damage, in linear time.
+// Damages the schedules of pipeline stages. They omit a pass, repeat a pass, or have operations or buffers of another
+// pipeline stage. The validator must report each defect, in linear time.
 #include "tests/engine/proof/stage_mutations.h"
 #include "tests/support/cpu_seconds.h"
 #include "tests/support/test_time_scale.h"
@@ -112,7 +112,7 @@ double fastest_seconds(const Body& body) {
 
 struct Measured {
   double seconds, traversal_seconds;
-  /// Does not depend on whether the plans fit in the caches of the CPU.
+  /// Returns a ratio that does not depend on whether the plans fit in the caches of the CPU.
   double per_traversal() const { return seconds / traversal_seconds; }
 };
 

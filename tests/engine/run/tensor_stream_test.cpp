@@ -26,8 +26,8 @@ class ComputedElements final : public PieceAccess {
   void write(const StatePiece&, int64_t, int64_t, const std::byte*) const override { ADD_FAILURE(); }
 };
 
-/// Each rank owns a piece of 3 and a piece of 4 elements. The lengths of the purpose strings have all remainders modulo
-/// the alignment.
+/// Each rank owns a piece of 3 and a piece of 4 elements. The test tries purpose strings of
+/// several lengths, because the elements must be aligned in memory for any length.
 TEST(TensorStream, ReadsEveryElementIntoAlignedMemory) {
   World::threads(
       3,

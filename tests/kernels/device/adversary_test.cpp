@@ -68,7 +68,8 @@ INSTANTIATE_TEST_SUITE_P(Lanes, AdversaryOnTwoLanes,
                          });
 
 TEST(AdversarialScheduler, UnawaitedWorkRunsLateEarlyOrPartly) {
-  std::set<int> counts;  // for all seeds: how many tasks had run before synchronize()
+  // How many of the ten tasks ran before synchronize(). The set holds the numbers of all seeds.
+  std::set<int> counts;
   for (uint64_t seed = 0; seed < kSeeds; ++seed) {
     AdversarialScheduler adversary(seed);
     const auto device = adversary.make_device();

@@ -134,8 +134,8 @@ TEST_F(CudaDeviceTest, HostWorkRunsInTheOrderOfItsStream) {
   const auto stream = device().make_stream(Lane::kCompute);
   std::vector<int> order;
   order.reserve(2000);
-  for (int i = 0; i < 2000; ++i)
-    stream->run([&order, i] { order.push_back(i); });  // more than the stream's queue can hold
+  // Enqueues more work than the stream's queue can hold.
+  for (int i = 0; i < 2000; ++i) stream->run([&order, i] { order.push_back(i); });
   stream->synchronize();
   ASSERT_EQ(order.size(), 2000u);
   EXPECT_TRUE(std::is_sorted(order.begin(), order.end()));

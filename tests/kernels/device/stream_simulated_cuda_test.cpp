@@ -15,7 +15,8 @@ TEST(FaultyGpu, HostWorkThrowsInsteadOfBlocking) {
   simulated::fault(cuda_stream(*stream));
   EXPECT_THROW(
       {
-        for (int i = 0; i < 1000; ++i) stream->run([] {});  // more than the stream's queue can hold
+        // Enqueues more work than the stream's queue can hold.
+        for (int i = 0; i < 1000; ++i) stream->run([] {});
       },
       FaultError);
   EXPECT_THROW(stream->synchronize(), FaultError);

@@ -22,7 +22,7 @@ std::vector<float> values(int64_t count, uint64_t seed) {
   return x;
 }
 
-/// The value of element i of `block` after quantization, computed from the definition in kernels.h.
+/// Returns the value of element i of `block` after quantization, computed from the definition in kernels.h.
 float reference_encoding(const std::vector<float>& block, std::size_t i) {
   float largest = 0;
   for (const float x : block) largest = std::max(largest, std::abs(x));
@@ -162,7 +162,7 @@ TEST(Encoding, ZerosAndTinyBlocksDecodeToZero) {
   EXPECT_NEAR(decoded(encoded(x, 1), 1, 512)[300], 1e-29f, 1e-35f);
 }
 
-/// Encoding on a stream, with the threads of a pool, gives the same bytes.
+/// Encoding on a stream, with the threads of a pool, gives the same bytes as encoding on the calling thread.
 TEST(Encoding, AStreamGivesTheSameBytes) {
   constexpr int64_t kParts = 3, kCount = 200 * 256;
   const auto x = values(kParts * kCount, 7);

@@ -1,4 +1,4 @@
-// Compares the table of every instruction set with the plain one, and the plain one with its documentation.
+// Compares the loops of every instruction set with the plain loops, and the plain loops with their documentation.
 #include "kernels/elementwise/host_loops.h"
 
 #include <cmath>

@@ -1,5 +1,5 @@
-// Compares every device's table with the plain loops on the host. The bits must not depend on the device, its threads
-// or the stream.
+// Compares the kernels of every device with the plain loops on the host. The bits must not depend on the device, its
+// threads or the stream.
 #include "kernels/elementwise/kernels.h"
 
 #include <functional>

@@ -20,7 +20,7 @@ inline constexpr int64_t kCounts[] = {0, 1, 15, 16, 17, 255, 256, 257, 1023, 102
 inline constexpr DType kFloatTypes[] = {DType::kFloat32, DType::kBFloat16, DType::kFloat16};
 
 /// An array that starts `misaligned_elements` elements after the beginning of a cache line. Guards on both sides detect
-/// writes outside.
+/// writes outside the array.
 class Elements {
  public:
   Elements(DType dtype, int64_t count, int64_t misaligned_elements = 0)
@@ -40,7 +40,7 @@ class Elements {
     return reinterpret_cast<T*>(data());
   }
 
-  /// Element i, converted to fp32.
+  /// Returns element i, converted to fp32.
   float value(int64_t i) const {
     const std::byte* at = data() + i * element_bytes(dtype_);
     if (dtype_ == DType::kFloat32) {
@@ -73,7 +73,7 @@ class Elements {
 /// Kinds of values with which fill_values() fills an array.
 enum class ValueKind {
   kOrdinary,  // both signs, many magnitudes; sums of them are inexact
-  kSpecial,   // also infinities, NaN, subnormals, both zeros and the largest numbers
+  kSpecial,   // as kOrdinary, plus infinities, NaN, subnormals, both zeros and the largest numbers
 };
 
 inline uint32_t hash_bits(uint64_t x) {
@@ -82,7 +82,7 @@ inline uint32_t hash_bits(uint64_t x) {
   return static_cast<uint32_t>(x >> 32);
 }
 
-/// Bits of an fp32 number with magnitude from 2^-20 to 2^12.
+/// Returns the bits of an fp32 number with magnitude from 2^-20 to 2^12.
 inline uint32_t ordinary_bits(uint32_t random) {
   return (random & 0x807fffffu) | ((107u + (random >> 23) % 32u) << 23);
 }

@@ -56,7 +56,8 @@ TEST(Philox, PortableLogApproximatesLog) {
     ASSERT_NEAR(portable_log(x), std::log(x), 2e-11 * (1 + std::fabs(std::log(x))));
 }
 
-// The normal distribution function of the result must give back the argument of its inverse.
+// normal_from_word() inverts the normal distribution function. That function, applied to the result, must return the
+// probability that the word represents.
 TEST(Philox, NormalInvertsTheDistributionFunction) {
   for (uint64_t word = 0; word < 0x80000000u; word += word / 64 + 1) {
     const double point = (static_cast<double>(word) + 0.5) * 0x1p-32;

@@ -11,8 +11,8 @@
 namespace aliquot {
 namespace {
 
-// The aligned tree by its definition. Node [begin, begin + width) is the sum of its halves. A right half without
-// sources does not exist.
+// Returns the sum of leaves [begin, begin + width) by the definition of the aligned tree: the sum of its left half plus
+// the sum of its right half. A right half without leaves is left out.
 float tree(const std::vector<float>& leaves, std::size_t begin, std::size_t width) {
   if (width == 1) return leaves[begin];
   const float left = tree(leaves, begin, width / 2);

@@ -18,8 +18,8 @@ constexpr uint64_t kStep = 1;
 #endif
 constexpr uint64_t kPatterns = uint64_t{1} << 32;
 
-// The number of bit patterns in [begin, end) for which merge does not restore the master, or a half differs from its
-// definition.
+// Returns the number of bit patterns in [begin, end) for which merging the halves does not restore the master, or a
+// half differs from its definition.
 uint64_t wrong_count(uint64_t begin, uint64_t end) {
   uint64_t wrong = 0;
   for (uint64_t pattern = begin; pattern < end; pattern += kStep) {
@@ -52,7 +52,8 @@ TEST(SplitMaster, WorkingCopyIsRoundedToNearestExceptForTies) {
     const auto bits = static_cast<uint32_t>(pattern);
     if ((bits & 0x7f800000u) == 0x7f800000u) continue;
     const uint32_t nearest_even = float_to_bf16(float_from_bits(bits));
-    const bool tie_upwards = (bits & 0x1ffffu) == 0x8000u;  // a tie that round to nearest even rounds down
+    // Such a tie is rounded up by master_high(), but down in round-to-nearest-even.
+    const bool tie_upwards = (bits & 0x1ffffu) == 0x8000u;
     ASSERT_EQ(master_high(float_from_bits(bits)), nearest_even + (tie_upwards ? 1u : 0u)) << std::hex << bits;
   }
 }

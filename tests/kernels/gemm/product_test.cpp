@@ -87,7 +87,7 @@ std::vector<float> small_product(const Extents& e, bool transpose_a, bool transp
   const auto a = spread(random.floats(e.rows * e.depth), std::max<int64_t>(a_row, 1));
   const auto b = spread(random.floats(e.depth * e.columns), std::max<int64_t>(b_row, 1));
   auto before = random.floats(e.rows * e.columns);
-  if (!add) std::ranges::fill(before, NAN);  // must not be read
+  if (!add) std::ranges::fill(before, NAN);  // because the product must not read its target
   auto to = spread(before, e.columns);
   multiply_on_calling_thread({.a = {a.data(), a_row + gap, transpose_a},
                               .b = {b.data(), b_row + gap, transpose_b},
@@ -335,7 +335,8 @@ TEST_P(ProductInBf16, IsCorrectAndIndependentOfThreadsAndStrides) {
         EXPECT_TRUE(same_bits(product_of<float>(five, e, a, b), wide));
         EXPECT_TRUE(same_bits(product_of<float>(five, e, a, b, 7), wide));
         const auto narrow = product_of<uint16_t>(one, e, a, b);
-        // The result is rounded to bf16 twice. The first time it is half as large, so that error is half as large.
+        // The product is rounded to bf16 after each of the two calls. After the first call it is half as large, so the
+        // first rounding error is half as large as the second.
         EXPECT_TRUE(all_close(widened(narrow), expected_of(e, a, b), 1.5 * kHalfUlp + 2e-6));
         EXPECT_EQ(product_of<uint16_t>(five, e, a, b), narrow);
         EXPECT_EQ(product_of<uint16_t>(one, e, a, b, 3), narrow);

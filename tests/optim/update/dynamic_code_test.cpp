@@ -92,7 +92,7 @@ TEST(DynamicCode, StochasticRoundingIsUnbiased) {
 }
 
 TEST(DynamicCode, ValuesOfTheCodeRoundToThemselves) {
-  // Leaves out the words 0 and 0xffff. With them, the rounding error of a position could change the code.
+  // The words 0 and 0xffff are left out. With them, the rounding error of a position could change the code.
   for (const uint32_t word : {0x0800u, 0x8000u, 0xf000u}) {
     for (int c = 0; c < 256; ++c) {
       const auto code = static_cast<uint8_t>(c);

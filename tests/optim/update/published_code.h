@@ -1,6 +1,6 @@
 #pragma once
 // The dynamic code by its published definition: the midpoints of the cells of 10^(i-6) * linspace(0.1, 1), in double.
-// Also a search for the nearest value. Shares no code with optim/update/dynamic_code.h.
+// nearest_code() searches for the nearest value. This file shares no code with optim/update/dynamic_code.h.
 
 #include <algorithm>
 #include <cmath>

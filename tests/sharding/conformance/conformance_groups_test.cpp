@@ -26,7 +26,7 @@ TEST_P(EveryWorldOnce, TooLargeAllocationThrowsOnAllRanks) {
   run([&](World& world) {
     auto& ranks = world.communicator();
     EXPECT_THROW(ranks.allocate(int64_t{1} << 50, Category::kSlots, "1 PiB"), UnavailableError);
-    // The communicator must remain usable.
+    // The communicator must remain usable after the failed allocation.
     const auto small = ranks.allocate(4096, Category::kSlots, "enough");
     const auto stream = world.device().make_stream(Lane::kCompute);
     ranks.barrier(*stream, {"after"});

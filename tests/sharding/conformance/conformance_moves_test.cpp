@@ -168,8 +168,8 @@ TEST_P(EveryWorld, GroupsMoveDataAmongTheirMembers) {
   });
 }
 
-/// Gathers `count` elements per rank within `group`, in memory of the world. Rank r has `bytes_per_rank` times r more
-/// than it needs.
+/// Gathers `count` elements per rank within `group`, in memory of the world. The part of rank r of the world is
+/// r * `bytes_per_rank` bytes larger than the gather needs.
 void check_memory_of_the_world(World& world, Communicator& group, int64_t count, int64_t bytes_per_rank) {
   const int64_t part_bytes = count * 4, offset = (part_bytes + 255) / 256 * 256;
   const int64_t needed_bytes = offset + part_bytes * world.rank_count();
@@ -184,7 +184,8 @@ void check_memory_of_the_world(World& world, Communicator& group, int64_t count,
   const SymmetricBuffer view = group.attach(whole, members);
   EXPECT_EQ(view.local(), whole.local());
   EXPECT_EQ(view.size_bytes(), own_bytes);
-  write_part(world, view.local() + own_bytes - part_bytes, group.rank(), 3, count);  // all of it is accessible
+  // The end of the rank's part must be accessible too.
+  write_part(world, view.local() + own_bytes - part_bytes, group.rank(), 3, count);
   write_part(world, view.local(), group.rank(), 3, count);
   const auto stream = world.device().make_stream(Lane::kGather);
   group.all_gather(*stream, {&view, offset}, {&view, 0}, part_bytes, {"test"});
@@ -223,7 +224,7 @@ TEST_P(EveryWorldOnce, PartsOfDifferentSizesDoNotOverlap) {
     ranks.gather_objects("written");
     for (int r = 0; r < ranks.rank_count(); ++r) {
       const std::vector<std::byte> expected = content_of(r);
-      if (parts.peer(r) == nullptr) continue;  // on another node
+      if (parts.peer(r) == nullptr) continue;  // rank r is on another node
       EXPECT_TRUE(read(world, parts.peer(r), static_cast<int64_t>(expected.size())) == expected) << "part " << r;
     }
     ranks.gather_objects("read");

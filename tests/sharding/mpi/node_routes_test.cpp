@@ -20,7 +20,8 @@ const std::vector<std::vector<int>> kWorlds = {
 TEST(NodeRoutesTest, EveryRankHasOneProxyOnEachOtherNode) {
   for (const auto& world : kWorlds) {
     const Topology topology = nodes_of(world);
-    std::map<std::pair<int, int>, int> servings;  // by (rank, node): how many ranks of the node serve the rank
+    // Keyed by (rank, node): how many ranks of the node are proxies of the rank.
+    std::map<std::pair<int, int>, int> servings;
     for (int r = 0; r < topology.rank_count(); ++r) {
       const NodeRoutes routes(topology, r);
       for (const int rank : routes.served_ranks) {
@@ -65,7 +66,7 @@ TEST(NodeRoutesTest, NodesReduceFirstIfTheirRanksFormSubtrees) {
   EXPECT_FALSE(NodeRoutes(nodes_of({0, 1, 0, 1}), 0).nodes_reduce_first);
 }
 
-/// Returns the largest number of pieces that a rank must store at the same time.
+/// Returns the largest number of inputs and partial sums for which a rank of the topology needs staging at once.
 int64_t most_places(const Topology& topology) {
   int64_t most = 0;
   for (int r = 0; r < topology.rank_count(); ++r) {
@@ -86,7 +87,7 @@ TEST(ReduceStagingTest, HasAPlaceForEveryPieceOfEveryRank) {
 }
 
 TEST(ReduceStagingTest, SizeGrowsWithThePartUpToItsLimit) {
-  // The staging memory has 3 places: 1 for the rank that this rank serves, and 2 for the nodes.
+  // The staging memory has space for 3 parts: 1 for the rank whose proxy this rank is, and 2 for the nodes.
   const Topology topology = nodes_of({0, 0, 1, 1});
   EXPECT_EQ(reduce_staging(topology, 0).size_bytes(), 0);
   EXPECT_EQ(reduce_staging(topology, 1).size_bytes(), 3 * 256 * 4);

@@ -55,7 +55,7 @@ struct CollectiveState {
 /// One symmetric window.
 struct WindowState {
   int arrived_count = 0;
-  std::set<std::size_t> sizes;  // of the ranks that have arrived
+  std::set<std::size_t> sizes;  // the sizes that the arrived ranks passed
 };
 
 struct World {
@@ -83,9 +83,10 @@ struct ncclComm {
   std::shared_ptr<World> world;
   int rank;
   uint64_t issued_count = 0, split_count = 0, window_count = 0;
-  std::map<int, uint64_t> sent_count = {}, received_count = {};  // per peer
+  std::map<int, uint64_t> sent_count = {}, received_count = {};  // keyed by peer: how many messages
   int polls_in_progress = 0;
-  int running = 0;  // protected by the world's mutex
+  // How many enqueued operations have not finished. The world's mutex protects it.
+  int running = 0;
 };
 
 namespace {
@@ -118,7 +119,8 @@ ncclResult_t enqueue(ncclComm_t comm, cudaStream_t stream, std::function<void(st
   return ncclInProgress;
 }
 
-/// Enqueues a collective. `finish(collective)` runs after all ranks have arrived. Then waits until all have finished.
+/// Enqueues a collective on the stream. The stream waits until all ranks have arrived, runs `finish(collective)`, and
+/// waits until all ranks have finished.
 ncclResult_t enqueue_collective(ncclComm_t comm, cudaStream_t stream, Part part,
                                 std::function<void(CollectiveState&)> finish) {
   const uint64_t number = comm->issued_count++;
