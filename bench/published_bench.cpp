@@ -41,7 +41,7 @@ double tokens_per_gpu(const Run& run, double flops_per_second, const std::string
   return plan["plans"][0]["tokens_per_second"].get<double>() / run.gpus;
 }
 
-/// Returns the compute rate of a GPU at which the plan predicts the published figure of the run.
+/// Returns the compute rate of a GPU for which the plan predicts the published throughput of the run.
 double calibrated(const Run& run, double published) {
   double low = 1e13, high = 2e15;
   for (int i = 0; i < 30; ++i) {

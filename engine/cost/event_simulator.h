@@ -87,7 +87,7 @@ class EventSimulator {
   using StageEnd = std::pair<double, int>;
 
   std::vector<Stage> stages_;
-  std::vector<Participant> norms_;  // the norms of all pipeline stages
+  std::vector<Participant> norms_;  // the norm operation of each pipeline stage; they start together
   /// Pipeline stages on which operations have started or finished at the present time, with repetitions.
   std::vector<int> changed_;
   /// May contain outdated entries, whose operation ends later or has ended already.

@@ -32,10 +32,10 @@ class HappensBefore {
 
   explicit HappensBefore(const Plan& plan);
 
-  /// What has ended when this rank starts the operation.
+  /// The operations that have ended when this rank starts the operation.
   const Clock& at_start(Moment moment) const { return start_[moment]; }
-  /// What has ended when all ranks have started a collective, before it accesses memory of peers. For other operations
-  /// the same as at_start().
+  /// The operations that have ended when all ranks have started a collective and none has accessed memory of peers yet.
+  /// For operations that are not collectives, returns at_start().
   const Clock& at_all_arrived(Moment moment) const { return all_arrived_[moment]; }
 
   /// Whether `earlier` has ended on this rank, according to `clock`. True if `earlier` is kNever, which stands for no

@@ -156,8 +156,7 @@ class RaceChecker {
     }
   }
 
-  /// Checks a read of this rank's buffer by the same operation on another rank of `group`. From the view of that rank,
-  /// this rank is `elsewhere`.
+  /// Checks that writes to this rank's buffer end before another rank of `group` reads it in the same operation.
   void check_other_ranks_read(BufferId b, GroupId group, Moment now, const HappensBefore::Clock& clock) {
     const Moment write = last_accesses_[b].write;
     if (write != now && !proof_.order.ended_elsewhere(group, write, clock)) {

@@ -58,7 +58,8 @@ class GlobalNorm {
   Communicator& ranks_;  // the shard group
   Device& device_;
   Buffer squares_mirror_, parts_mirror_;  // on GPUs: copies in pinned host memory
-  std::unique_ptr<NormTree> tree_;  // has the tensors of all pipeline stages; tensors of other stages have no blocks
+  /// Lists the tensors of all pipeline stages. Only those of this rank's pipeline stage have blocks.
+  std::unique_ptr<NormTree> tree_;
   std::vector<FlatParts> own_;
   std::vector<int32_t> first_tensor_;  // index in the tree of each flat buffer's first tensor
   std::vector<int64_t> value_counts_;  // number of values of each rank, without the abandon flag

@@ -11,7 +11,7 @@
 namespace aliquot {
 namespace {
 
-constexpr int64_t kColumnGrain = 16;  // the elements of one vector: see lanes.h
+constexpr int64_t kColumnGrain = 16;  // number of elements in one SIMD vector: see lanes.h
 
 // Calls body(begin, end) in parallel for ranges of rows. Rows are independent, so any partition gives the same bits.
 template <typename Body>
