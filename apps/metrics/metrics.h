@@ -52,7 +52,8 @@ struct DoneRecord {
 /// {"parameters": .., ..}: the bytes of each category. Leaves out the category of the arena, because
 /// the arena contains the memory of the others.
 Json json(const BytesByCategory& bytes);
-/// Returns the object of one line. Appends the members of `extra`, if any: eval_loss, digest, loss_scale.
+/// Returns the JSON object for one line of the metrics file. Appends the members of `extra`: eval_loss, digest and
+/// loss_scale, or some of them.
 Json json(const StepRecord& record, const Json& extra = nullptr);
 Json json(const DoneRecord& record);
 

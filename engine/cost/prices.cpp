@@ -274,7 +274,7 @@ class Pricing {
   const Plan& plan_;
   const CostModel& cost_;
   LinkPrices links_;
-  std::vector<std::vector<BufferId>> copies_;  // indexed by operation
+  std::vector<std::vector<BufferId>> copies_;  // by copy operation: the slots to copy (copied_slots())
   std::vector<ReduceRecipe> recipes_;          // indexed by operation
 };
 

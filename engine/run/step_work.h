@@ -80,7 +80,7 @@ class StepWork {
   std::optional<GlobalNorm> norm_;                 // empty in an evaluation
   std::optional<QuantizedCollectives> quantized_;  // empty unless weights or gradients are quantized
   std::optional<MatrixWork> matrices_;             // empty without Muon and in an evaluation
-  std::vector<std::vector<BufferId>> copies_;      // result of copied_slots(), indexed by operation
+  std::vector<std::vector<BufferId>> copies_;      // by copy operation: the slots to copy (copied_slots())
   std::vector<ReduceRecipe> recipes_;              // indexed by operation
   std::vector<Transfer> transfers_;                // indexed by operation, for sends and receives
   std::optional<RedZones> red_zones_;              // empty outside the checking mode

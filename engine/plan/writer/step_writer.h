@@ -32,7 +32,8 @@ class StepWriter {
     OperationId gradient_received = kNone;  // the receive of the gradient of the output from the next pipeline stage
   };
 
-  /// One execution of a use. A recompute and its backward have the same `position` in the passes.
+  /// A visit is one forward, recompute or backward of a use. A recompute and its backward have the same `position` in
+  /// the passes.
   struct Visit {
     Verb verb;
     int32_t use;
@@ -46,7 +47,7 @@ class StepWriter {
 
   struct UnitState {
     int32_t first_use = kNone;   // the unit's first use in the pipeline stage; its backward is the unit's last
-    std::vector<int32_t> needs;  // indices of the visits that use the unit, in order
+    std::vector<int32_t> needs;  // indices into `visits_` of all visits of the unit, in order
     std::size_t next_need = 0;   // index into `needs` of the first visit that is not yet written
     bool gathered = false;
     int32_t gathered_for_pass = 0;  // index of the first pass that the most recent gather serves

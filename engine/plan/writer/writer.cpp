@@ -99,8 +99,8 @@ void StepWriter::add_buffer(Role role, int32_t flat, Lifetime life, std::vector<
 }
 
 void StepWriter::list_visits(const StagePasses& passes) {
-  // Returns the index in `runs` under which the passes of `run` are counted. A virtual stage of tied ends is counted as
-  // the last one, because both share units.
+  // Returns the index in `runs` under which the passes of `run` are counted. With tied ends, virtual stage 0 is counted
+  // as the last virtual stage, because these two share units.
   const auto counted = [&](const VirtualStage* run) {
     return static_cast<std::size_t>(run->is_first() && stage_.tied_ends ? stage_.runs.size() - 1
                                                                         : run - stage_.runs.data());
