@@ -19,7 +19,7 @@ bad=()
 # covers both. The address sanitizer covers dangling references.
 run_cppcheck() {
   local folders=(kernels sharding optim checkpoint engine capi apps)
-  # Several examples, which are separate programs, define the same names, so they are excluded.
+  # The examples are excluded. They are separate programs, and several of them define the same names.
   cppcheck --enable=warning,performance,portability --inline-suppr --std=c++20 --language=c++ --quiet \
     -j "$(core_count)" -I . -I include -i apps/examples \
     --suppress=missingIncludeSystem --suppress=accessMoved --suppress=passedByValue \

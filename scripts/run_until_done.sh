@@ -303,7 +303,7 @@ while true; do
   esac
   if end_requested; then end_on_request; fi
   # A run that exited with 75 is restarted at once if it added a checkpoint, or if a signal to this script stopped it.
-  # Otherwise the exit counts as a failure, because it could recur forever.
+  # Any other exit with 75 counts as a failure. Without that, this script could restart the run forever.
   if [ "$status" -eq 75 ] && [ -n "$added$paused" ]; then continue; fi
   if [ -n "$again" ]; then paused=; fi
   if [ -z "$available" ] && [ $failures -gt 0 ] && [ -n "$(largest_valid_count $((count / 2)))" ]; then

@@ -8,6 +8,7 @@
 #include <numeric>
 #include <random>
 
+#include "tests/engine/all_cuts.h"
 #include "tests/engine/plan/chain_model.h"
 #include "tests/support/usage_error_message.h"
 
@@ -42,18 +43,6 @@ StageLoad largest_load(const CutProblem& problem, const PipelineCut& cut) {
   return largest;
 }
 
-std::vector<PipelineCut> all_cuts(int uses, int stages) {
-  if (stages == 1) return {{uses}};
-  std::vector<PipelineCut> cuts;
-  for (int first = 1; first <= uses - stages + 1; ++first) {
-    for (PipelineCut cut : all_cuts(uses - first, stages - 1)) {
-      cut.insert(cut.begin(), first);
-      cuts.push_back(std::move(cut));
-    }
-  }
-  return cuts;
-}
-
 std::vector<UseLoad> random_uses(std::mt19937& random, int count) {
   std::vector<UseLoad> uses(static_cast<std::size_t>(count));
   for (UseLoad& use : uses) {
@@ -80,7 +69,7 @@ TEST(PipelineCut, IsTheBestOfAllCuts) {
     if (trial % 2 == 0) problem.budget_bytes = static_cast<int64_t>(random() % 400);
     double seconds = std::numeric_limits<double>::infinity();
     int64_t bytes = std::numeric_limits<int64_t>::max();
-    for (const PipelineCut& cut : all_cuts(count, stages)) {
+    for (const PipelineCut& cut : testing::all_cuts(count, stages)) {
       const StageLoad load = largest_load(problem, cut);
       bytes = std::min(bytes, load.bytes);
       if (!problem.budget_bytes || load.bytes <= *problem.budget_bytes) seconds = std::min(seconds, load.seconds);

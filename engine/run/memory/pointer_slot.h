@@ -8,7 +8,8 @@ namespace aliquot {
 
 /// The address of a model's pointer to parameters or gradients. The elements that the pointer points to must have the
 /// size of the engine's elements. For fp32, this is float. For 16 bits, it is any 16-bit type, such as uint16_t or the
-/// model's bf16 type. A void** is accepted for both. An empty slot means that the model has no such pointer.
+/// model's bf16 type. A void** is accepted for both sizes. An empty slot means that the model has no
+/// such pointer.
 class PointerSlot {
  public:
   PointerSlot(std::nullptr_t = nullptr) {}  // NOLINT(google-explicit-constructor): converts as a pointer does

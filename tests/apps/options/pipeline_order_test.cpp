@@ -81,7 +81,7 @@ TEST_F(PipelineOrder, OtherContentIsRefusedWithTheLine) {
 }
 
 /// The record of the options of a run contains the path of the order file.
-TEST_F(PipelineOrder, IsReportedWithTheOtherOptions) {
+TEST_F(PipelineOrder, TheOptionReportsThePathOfTheFile) {
   const std::string file = written(kOrder);
   TrainOptions options;
   parse_train_arguments(options, {"--pipeline-order-from", file});

@@ -9,6 +9,7 @@
 #include <random>
 
 #include "engine/choose/pipeline_cut.h"
+#include "tests/engine/all_cuts.h"
 #include "tests/engine/plan/chain_model.h"
 #include "tests/engine/plan/random_plan.h"
 #include "tests/engine/small_model.h"
@@ -247,18 +248,6 @@ TEST(Budget, EachPipelineStageRecomputesTheFewestUsesThatFit) {
   }
 }
 
-std::vector<PipelineCut> all_cuts(int uses, int stages) {
-  if (stages == 1) return {{uses}};
-  std::vector<PipelineCut> cuts;
-  for (int first = 1; first <= uses - stages + 1; ++first) {
-    for (PipelineCut cut : all_cuts(uses - first, stages - 1)) {
-      cut.insert(cut.begin(), first);
-      cuts.push_back(std::move(cut));
-    }
-  }
-  return cuts;
-}
-
 /// Random models with every number of recomputed uses. If any cut meets a budget, the search finds one that does.
 TEST(Budget, FindsACutThatFitsIfThereIsOne) {
   std::mt19937 random(1);
@@ -277,7 +266,7 @@ TEST(Budget, FindsACutThatFitsIfThereIsOne) {
     const bool can = std::ranges::any_of(model.activations.uses, &UseActivations::recomputable);
     if (!can && policy.recompute > 0) policy.recompute = 0;
     int64_t least = std::numeric_limits<int64_t>::max();
-    for (const PipelineCut& cut : all_cuts(uses, stages)) {
+    for (const PipelineCut& cut : testing::all_cuts(uses, stages)) {
       Policy smallest = policy;
       smallest.pipeline_cut = cut;
       smallest.prefetch = smallest.keep_gathered = 0;

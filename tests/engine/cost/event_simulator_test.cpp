@@ -61,24 +61,23 @@ void compare(uint64_t seed, const RandomCase& drawn, int64_t& compared) {
   }
 }
 
-TEST(EventSimulator, EqualsThePlainSimulationOfRandomPlans) {
+template <typename Draw>
+void compare_random_cases(uint64_t count, const Draw& draw) {
   int64_t compared = 0;
-  for (uint64_t seed = 0; seed < 300 && !HasFailure(); ++seed) {
-    const RandomCase drawn = testing::draw(seed);
+  for (uint64_t seed = 0; seed < count && !::testing::Test::HasFailure(); ++seed) {
+    const RandomCase drawn = draw(seed);
     compare(seed, drawn, compared);
-    EXPECT_FALSE(HasFailure()) << testing::describe(seed, drawn);
+    EXPECT_FALSE(::testing::Test::HasFailure()) << testing::describe(seed, drawn);
   }
   EXPECT_GT(compared, 100'000);
 }
 
+TEST(EventSimulator, EqualsThePlainSimulationOfRandomPlans) {
+  compare_random_cases(300, [](uint64_t seed) { return testing::draw(seed); });
+}
+
 TEST(EventSimulator, EqualsThePlainSimulationOfRandomPipelines) {
-  int64_t compared = 0;
-  for (uint64_t seed = 0; seed < 1000 && !HasFailure(); ++seed) {
-    const RandomCase drawn = testing::draw_pipeline(seed);
-    compare(seed, drawn, compared);
-    EXPECT_FALSE(HasFailure()) << testing::describe(seed, drawn);
-  }
-  EXPECT_GT(compared, 100'000);
+  compare_random_cases(1000, [](uint64_t seed) { return testing::draw_pipeline(seed); });
 }
 
 }  // namespace

@@ -168,8 +168,8 @@ TEST_P(EveryWorld, GroupsMoveDataAmongTheirMembers) {
   });
 }
 
-/// Gathers `count` elements per rank within `group`, in memory of the world. The part of rank r of the world is
-/// r * `bytes_per_rank` bytes larger than the gather needs.
+/// Allocates memory on all ranks of the world, and gathers `count` elements per rank of `group` in it. Rank r allocates
+/// r * `bytes_per_rank` bytes more than the gather needs, so sizes differ unless `bytes_per_rank` is 0.
 void check_memory_of_the_world(World& world, Communicator& group, int64_t count, int64_t bytes_per_rank) {
   const int64_t part_bytes = count * 4, offset = (part_bytes + 255) / 256 * 256;
   const int64_t needed_bytes = offset + part_bytes * world.rank_count();

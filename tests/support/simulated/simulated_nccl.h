@@ -1,5 +1,6 @@
 #pragma once
-// Controls of the simulated NCCL, and what it has recorded. Each rank is a thread and calls from its own thread.
+// Functions that inject failures into the simulated NCCL, and that return what it recorded. They concern the rank of
+// the calling thread.
 
 namespace aliquot::simulated {
 
