@@ -6,8 +6,7 @@
 #include <cstring>
 #include <fmt/format.h>
 
-#include "engine/choose/budget.h"
-#include "engine/choose/pipeline_cut.h"
+#include "engine/choose/pipeline_schedule.h"
 #include "engine/options/policy_of.h"
 #include "engine/session.h"
 #include "sharding/comm/collective_purpose.h"
@@ -23,7 +22,7 @@ ActivationSpec max_over_ranks(ActivationSpec own, Communicator& ranks) {
   std::string bytes;
   const auto append = [&bytes](int64_t value) { bytes.append(reinterpret_cast<const char*>(&value), sizeof value); };
   for (const UseActivations& use : own.uses)
-    append(use.output_bytes), append(use.kept_bytes), append(use.scratch_bytes);
+    append(use.output_bytes), append(use.kept_bytes), append(use.scratch_bytes), append(use.weight_inputs_bytes);
   append(own.backward_bytes);
   for (const std::string& all : ranks.gather_objects(bytes)) {
     if (all.size() != bytes.size()) break;  // the models of the ranks differ: materialize() reports how
@@ -34,7 +33,8 @@ ActivationSpec max_over_ranks(ActivationSpec own, Communicator& ranks) {
       value = std::max(value, other);
       at += sizeof other;
     };
-    for (UseActivations& use : own.uses) most(use.output_bytes), most(use.kept_bytes), most(use.scratch_bytes);
+    for (UseActivations& use : own.uses)
+      most(use.output_bytes), most(use.kept_bytes), most(use.scratch_bytes), most(use.weight_inputs_bytes);
     most(own.backward_bytes);
   }
   return own;
@@ -180,16 +180,14 @@ ModelSpec Engine::model(const std::vector<UnitDeclaration>& declared) const {
 std::shared_ptr<const std::vector<Plan>> Engine::make_plans(const std::vector<UnitDeclaration>& declared) const {
   Policy policy = policy_of(options_);
   const ModelSpec model = this->model(declared);
-  const int64_t budget = options_.memory_budget_bytes;
-  if (session_) {  // set_trainable() keeps the cut, so that no unit moves to another pipeline stage
-    policy.pipeline_cut = stages_->front().policy.pipeline_cut;
-  } else if (policy.pipeline > 1 && policy.pipeline_cut.empty() && budget == 0) {
-    policy.pipeline_cut = cut_pipeline(model, policy, options_.cost);
+  if (session_) {  // set_trainable() keeps the schedule and the cut, so that no unit moves to another pipeline stage
+    const Policy& present = stages_->front().policy;
+    policy.pipeline_cut = present.pipeline_cut;
+    policy.pipeline_schedule = present.pipeline_schedule;
+    policy.virtual_stages = present.virtual_stages;
   }
-  std::vector<Plan> stages = budget == 0
-                                 ? plan_pipeline(model, policy, world_.topology())
-                                 : plan_pipeline_within(budget, model, policy, world_.topology(), options_.cost);
-  return std::make_shared<const std::vector<Plan>>(std::move(stages));
+  return std::make_shared<const std::vector<Plan>>(
+      choose_plans(options_.memory_budget_bytes, model, policy, world_.topology(), options_.cost));
 }
 
 const std::vector<Plan>& Engine::pipeline_plans() {

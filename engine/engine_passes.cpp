@@ -54,9 +54,8 @@ std::optional<Work> Engine::next() {
   Session& open = session("next()");
   if (!open.open_next()) return std::nullopt;
   const Operation& operation = open.open_operation();
-  const UseKind kind = operation.verb == Verb::kForward ? UseKind::kForward : UseKind::kBackward;
-  return Work{kind, operation.operand, operation.micro_batch, (*stages_)[own_stage()].model.uses[operation.operand],
-              Scope(this)};
+  return Work{open.open_kind(), operation.operand, operation.micro_batch,
+              (*stages_)[own_stage()].model.uses[operation.operand], Scope(this)};
 }
 
 std::optional<Work> Engine::next_evaluation() {

@@ -55,8 +55,9 @@ class Session {
   /// Opens the next use of an evaluation. After the last use, returns false once; the next call begins another
   /// evaluation.
   bool open_next_evaluation();
-  /// The operation of the open use.
+  /// The operation and the kind of the open use.
   const Operation& open_operation() const { return next_operation(); }
+  UseKind open_kind() const { return next_kind(); }
   /// Closes the open use. If that throws, stores the exception, which finish_pending() rethrows.
   void close(bool by_exception) noexcept;
   void skip(std::span<const UnitId> units);
@@ -111,9 +112,11 @@ class Session {
   void skip_rest_of_passes();
   void finish_abandoned_passes();
   const Operation& next_operation() const { return active_->operation(active_->next()); }
+  /// The kind of the use that comes next. A recompute counts as part of the backward after it.
+  UseKind next_kind() const;
   bool is_next(std::span<const UnitId> units) const;
   std::string unit_names(std::span<const UnitId> units) const;
-  std::string use_text(const Operation& operation) const;
+  std::string next_use_text() const;
 
   World& world_;
   const EngineOptions& options_;

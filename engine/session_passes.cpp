@@ -9,7 +9,14 @@ namespace aliquot {
 namespace {
 
 std::string_view name(UseKind kind) {
-  return kind == UseKind::kForward ? "forward" : kind == UseKind::kBackward ? "backward" : "evaluate";
+  switch (kind) {
+    case UseKind::kForward: return "forward";
+    case UseKind::kBackward: return "backward";
+    case UseKind::kEvaluate: return "evaluate";
+    case UseKind::kBackwardInput: return "backward-input";
+    case UseKind::kBackwardWeights: return "backward-weights";
+  }
+  return "";
 }
 
 }  // namespace
@@ -25,11 +32,20 @@ std::string Session::unit_names(std::span<const UnitId> units) const {
   return names;
 }
 
-std::string Session::use_text(const Operation& operation) const {
-  if (!is_model_code(operation.verb)) return "step()";
-  const bool forward = operation.verb == Verb::kForward;  // a recompute counts as part of the backward after it
-  const UseKind kind = !forward ? UseKind::kBackward : evaluates() ? UseKind::kEvaluate : UseKind::kForward;
-  return fmt::format("{} of {}", name(kind), unit_names(plan_->model.uses[operation.operand]));
+UseKind Session::next_kind() const {
+  OperationId id = active_->next();
+  while (!is_model_code(active_->operation(id).verb) || active_->operation(id).verb == Verb::kRecompute) ++id;
+  switch (active_->operation(id).verb) {
+    case Verb::kForward: return evaluates() ? UseKind::kEvaluate : UseKind::kForward;
+    case Verb::kBackwardInput: return UseKind::kBackwardInput;
+    case Verb::kBackwardWeights: return UseKind::kBackwardWeights;
+    default: return UseKind::kBackward;
+  }
+}
+
+std::string Session::next_use_text() const {
+  if (!is_model_code(next_operation().verb)) return "step()";
+  return fmt::format("{} of {}", name(next_kind()), unit_names(plan_->model.uses[next_operation().operand]));
 }
 
 bool Session::is_next(std::span<const UnitId> units) const {
@@ -43,7 +59,7 @@ void Session::refuse_abandoned() const {
 /// Throws UsageError if an evaluation is not finished.
 void Session::refuse_unfinished_evaluation() const {
   if (!evaluates() || evaluator_.at_start_of_step()) return;
-  throw UsageError(fmt::format("an evaluation is not finished: {} comes next", use_text(next_operation())));
+  throw UsageError(fmt::format("an evaluation is not finished: {} comes next", next_use_text()));
 }
 
 void Session::begin_micro_batch() {
@@ -60,7 +76,7 @@ void Session::begin_micro_batch() {
   executor.run_to_model_code();
   const Operation& next = next_operation();
   if (next.micro_batch != micro_batch_ + 1 || next.verb != Verb::kForward || next.operand != plan_->stage.first_use())
-    throw UsageError(fmt::format("micro-batch {} is not finished: {} comes next", micro_batch_, use_text(next)));
+    throw UsageError(fmt::format("micro-batch {} is not finished: {} comes next", micro_batch_, next_use_text()));
   ++micro_batch_;
 }
 
@@ -71,11 +87,11 @@ void Session::require_in_order(std::span<const UnitId> units, UseKind kind) cons
         plan_->model.units[live_units_.front()].name));
   }
   const Operation& next = next_operation();
-  const bool in_order = is_next(units) && (next.verb != Verb::kForward) == (kind == UseKind::kBackward) &&
-                        (kind != UseKind::kForward || next.micro_batch <= micro_batch_);
+  const bool in_order =
+      is_next(units) && kind == next_kind() && (kind != UseKind::kForward || next.micro_batch <= micro_batch_);
   if (in_order) return;
   throw UsageError(fmt::format("{} of {} was opened, but the declared order expects {}", name(kind), unit_names(units),
-                               use_text(next)));
+                               next_use_text()));
 }
 
 void Session::open(std::span<const UnitId> units, UseKind kind) {
@@ -98,9 +114,8 @@ bool Session::open_next() {
   if (micro_batch_ < 0) begin_micro_batch();
   if (executor_.at_end_of_passes()) return false;
   const Operation& next = next_operation();
-  const bool forward = next.verb == Verb::kForward;
-  if (forward && next.micro_batch > micro_batch_) begin_micro_batch();
-  open(plan_->model.uses[next.operand], forward ? UseKind::kForward : UseKind::kBackward);
+  if (next.verb == Verb::kForward && next.micro_batch > micro_batch_) begin_micro_batch();
+  open(plan_->model.uses[next.operand], next_kind());
   return true;
 }
 
@@ -120,8 +135,9 @@ void Session::make_live(std::span<const UnitId> units, UseKind kind) {
   active_->open();
   addresses.open(active_->stream(Lane::kCompute), next);
   live_units_.assign(units.begin(), units.end());
-  for (const UnitId unit : units) bindings_.open(unit, kind == UseKind::kBackward, addresses);
-  use_memory_ = addresses.memory_of_use(place, kind == UseKind::kBackward);
+  const Verb verb = active_->operation(next).verb;
+  for (const UnitId unit : units) bindings_.open(unit, verb, addresses);
+  use_memory_ = addresses.memory_of_use(place, verb);
   use_memory_.recomputed = kind != UseKind::kEvaluate && recomputed_[place];
 }
 
@@ -173,13 +189,19 @@ void Session::skip(std::span<const UnitId> units) {
   const Operation& next = next_operation();
   if (!is_next(units) || (next.verb == Verb::kForward && next.micro_batch > micro_batch_)) {
     throw UsageError(
-        fmt::format("{} was skipped, but the declared order expects {}", unit_names(units), use_text(next)));
+        fmt::format("{} was skipped, but the declared order expects {}", unit_names(units), next_use_text()));
   }
   if (sends_result(next)) {
     throw UsageError(
         fmt::format("{} was skipped, but another pipeline stage receives its result: open the use and "
                     "write the result, for example zeros",
-                    use_text(next)));
+                    next_use_text()));
+  }
+  if (next_kind() == UseKind::kBackwardInput) {
+    throw UsageError(
+        fmt::format("{} was skipped, but the second part of this backward reads its result: open the first part, and "
+                    "skip only the second part",
+                    next_use_text()));
   }
   if (next.verb == Verb::kRecompute) skip_use();
   skip_use();
@@ -237,8 +259,7 @@ StepReport Session::step() {
   refuse_unfinished_evaluation();
   if (micro_batch_ < 0 && !abandoned_) throw UsageError("step() was called before micro_batch()");
   if (evaluates() || !executor_.at_end_of_passes()) {
-    throw UsageError(fmt::format("step() was called, but the declared order expects {}",
-                                 use_text(executor_.operation(executor_.next()))));
+    throw UsageError(fmt::format("step() was called, but the declared order expects {}", next_use_text()));
   }
   executor_.finish_step(abandoned_);
   const bool own_not_finite = gradient_detector_.found();

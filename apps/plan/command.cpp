@@ -14,7 +14,7 @@
 #include "apps/plan/use_costs.h"
 #include "apps/train/reporting/memory_table.h"
 #include "engine/choose/budget.h"
-#include "engine/choose/pipeline_cut.h"
+#include "engine/choose/pipeline_schedule.h"
 #include "engine/cost/trace.h"
 #include "engine/plan/pipeline.h"
 #include "kernels/system/error.h"
@@ -53,8 +53,7 @@ std::vector<Plan> plans_of(ModelSpec model, Policy policy, const Topology& topol
   if (policy.micro_batch_count > 1 && !accumulates_into_shard(policy)) {
     for (UnitSpec& unit : model.units) unit.gradients = GradientMode::kAdd;
   }
-  if (policy.pipeline > 1 && policy.pipeline_cut.empty()) policy.pipeline_cut = cut_pipeline(model, policy, cost);
-  return plan_pipeline(model, policy, topology);
+  return choose_plans(0, model, policy, topology, cost);
 }
 
 /// The plan with the highest peak. If several peaks are equal, returns the first.
@@ -115,7 +114,7 @@ int64_t largest_that_fits(const PlanOptions& o, const Machine& machine, Policy p
 }
 
 PlannedRun plan_run(const PlanOptions& o, const Machine& machine, int stage) {
-  const Policy policy = policy_of(o, stage);
+  Policy policy = policy_of(o, stage);
   const ModelSpec model = model_of(o, machine);
   const int64_t sequence = o.sequence.value_or(o.params ? 1024 : model_shape(o).context);
   CostModel cost = o.params ? machine.cost : cost_of(o, machine, model_shape(o));
@@ -139,7 +138,11 @@ PlannedRun plan_run(const PlanOptions& o, const Machine& machine, int stage) {
     if (plan.world.node_of_rank[first] == 0) outcome.timeline.crossing_bytes += outcome.timelines[s].crossing_bytes;
   }
   outcome.tokens = static_cast<double>(o.micro_batch * sequence * o.engine.accumulate * o.ranks / o.engine.pipeline);
-  if (o.device_memory) outcome.largest = largest_that_fits(o, machine, policy);
+  if (o.device_memory) {
+    policy.pipeline_schedule = outcome.plan.policy.pipeline_schedule;
+    policy.virtual_stages = outcome.plan.policy.virtual_stages;
+    outcome.largest = largest_that_fits(o, machine, policy);
+  }
   return outcome;
 }
 

@@ -35,7 +35,9 @@ class Pricing {
     switch (operation.verb) {
       case Verb::kForward:
       case Verb::kRecompute:
-      case Verb::kBackward: return {model_code(operation), 0};
+      case Verb::kBackward:
+      case Verb::kBackwardInput:
+      case Verb::kBackwardWeights: return {model_code(operation), 0};
       case Verb::kSendActivations:
       case Verb::kReceiveActivations:
       case Verb::kSendGradients:
@@ -64,11 +66,12 @@ class Pricing {
   }
 
  private:
+  /// Each part of a split backward takes half as long as the whole backward.
   double model_code(const Operation& operation) const {
-    const bool forward = operation.verb != Verb::kBackward;
+    const bool forward = !is_backward(operation.verb), whole = operation.verb == Verb::kBackward;
     if (!cost_.uses.empty()) {
       const UseCost& use = cost_.uses[operation.operand];
-      return forward ? use.forward_seconds : use.backward_seconds;
+      return forward ? use.forward_seconds : use.backward_seconds * (whole ? 1 : 0.5);
     }
     double elements = 0;
     for (const UnitId unit : plan_.model.uses[operation.operand]) {
@@ -76,7 +79,7 @@ class Pricing {
         elements += static_cast<double>(plan_.flats[f].layout.element_count());
       }
     }
-    return elements * cost_.samples_per_micro_batch * (forward ? 2 : 4) / cost_.flops_per_second;
+    return elements * cost_.samples_per_micro_batch * (whole ? 4 : 2) / cost_.flops_per_second;
   }
 
   Price of_flats(UnitId unit, bool trainable_only, DType dtype) const {

@@ -24,7 +24,7 @@ std::vector<std::vector<UnitId>> accumulating_units(const Plan& plan) {
     const Operation& operation = operations[id];
     const int32_t sum_of = plan.schedule.accumulate_into_shard ? operation.micro_batch : 0;
     if (operation.verb == Verb::kReduce) std::erase(begun[operation.operand], sum_of);
-    if (operation.verb != Verb::kBackward) continue;
+    if (!computes_weight_gradients(operation.verb)) continue;
     for (const UnitId unit : plan.model.uses[operation.operand]) {
       const bool adds = std::ranges::find(begun[unit], sum_of) != begun[unit].end();
       if (adds) {
@@ -97,10 +97,12 @@ void Accesses::use(OperationId id) {
   for (const UnitId unit : plan_.model.uses[operation.operand]) {
     for (const int32_t flat : plan_.flats_of_unit[unit]) {
       const bool slot = plan_.schedule.zero_stage == 3 && !plan_.schedule.view;
-      add({.role = slot ? Role::kGathered : Role::kParameters,
-           .flat = flat,
-           .readers = shard_group_if(plan_.schedule.view)});
-      if (operation.verb == Verb::kBackward && plan_.flats[flat].trainable) {
+      if (reads_parameters(operation.verb)) {
+        add({.role = slot ? Role::kGathered : Role::kParameters,
+             .flat = flat,
+             .readers = shard_group_if(plan_.schedule.view)});
+      }
+      if (computes_weight_gradients(operation.verb) && plan_.flats[flat].trainable) {
         // Adding to the gradients of an earlier backward also reads them.
         if (std::ranges::find(accumulating_units_[id], unit) != accumulating_units_[id].end())
           add({.role = Role::kGradients, .flat = flat});
@@ -115,7 +117,7 @@ void Accesses::activations(const Operation& operation) {
   const ActivationSpec& spec = plan_.model.activations;
   if (spec.uses.empty()) return;
   const int32_t use = operation.operand;
-  const bool backward = operation.verb == Verb::kBackward;
+  const bool backward = is_backward(operation.verb), for_input = computes_input_gradients(operation.verb);
   const auto touch = [&](Role role, int32_t whose, bool writes) {
     if (needed_bytes(plan_, role, whose) == 0) return;
     add({.role = role, .flat = whose, .writes = writes});
@@ -123,9 +125,12 @@ void Accesses::activations(const Operation& operation) {
   const UseActivations& of = spec.uses[use];
   touch(Role::kScratch, use, true);
   if (use > 0 && (!backward || of.input_in_backward)) touch(Role::kOutputActivations, use - 1, false);
-  if (operation.verb == Verb::kForward || of.output_in_backward) touch(Role::kOutputActivations, use, !backward);
+  const bool reads_output = of.output_in_backward && (for_input || operation.verb == Verb::kRecompute);
+  if (operation.verb == Verb::kForward || reads_output) touch(Role::kOutputActivations, use, !backward);
   touch(Role::kSavedActivations, use, !backward);
-  if (!backward) return;
+  if (operation.verb == Verb::kBackwardInput) touch(Role::kWeightInputs, use, true);
+  if (operation.verb == Verb::kBackwardWeights) touch(Role::kWeightInputs, use, false);
+  if (!for_input) return;
   if (use + 1 < static_cast<int32_t>(spec.uses.size())) touch(Role::kActivationGradients, -1, false);
   touch(Role::kActivationGradients, -1, true);
 }

@@ -91,10 +91,17 @@ void check_activations(const ModelSpec& model) {
                                  model.uses.size()));
   }
   const bool negative = std::ranges::any_of(uses, [](const UseActivations& use) {
-    return use.output_bytes < 0 || use.kept_bytes < 0 || use.scratch_bytes < 0;
+    return use.output_bytes < 0 || use.kept_bytes < 0 || use.scratch_bytes < 0 || use.weight_inputs_bytes < 0;
   });
   if (negative || backward_bytes < 0)
     throw UsageError("activations are declared with a negative size: expected 0 bytes or more");
+  for (std::size_t use = 0; use < uses.size(); ++use) {
+    if (uses[use].splits_backward || uses[use].weight_inputs_bytes == 0) continue;
+    throw UsageError(
+        fmt::format("UseActivations::weight_inputs_bytes of use {} is {}, but UseActivations::splits_backward is "
+                    "false: expected 0 bytes",
+                    use, uses[use].weight_inputs_bytes));
+  }
   if (uses.empty() && backward_bytes > 0)
     throw UsageError(
         fmt::format("ActivationSpec::backward_bytes is {}, but ActivationSpec::uses is empty: declare the "

@@ -68,6 +68,22 @@ std::vector<PipelineAction> interleaved(int rank, const PipelineShape& shape) {
   return actions;
 }
 
+/// Returns the passes of one rank of a ZB-H1 pipeline: those of 1F1B, with backward passes in two parts.
+std::vector<PipelineAction> zero_bubble(int rank, int ranks, int micro_batches) {
+  std::vector<PipelineAction> actions;
+  int next_weights = 0;
+  for (const PipelineAction& action : one_forward_one_backward(rank, ranks, micro_batches)) {
+    if (action.pass == PassKind::kForward) {
+      actions.push_back(action);
+      continue;
+    }
+    actions.push_back({rank, PassKind::kBackwardInput, action.micro_batch});
+    if (action.micro_batch >= rank) actions.push_back({rank, PassKind::kBackwardWeights, next_weights++});
+  }
+  while (next_weights < micro_batches) actions.push_back({rank, PassKind::kBackwardWeights, next_weights++});
+  return actions;
+}
+
 std::string_view without_blanks(std::string_view text) {
   constexpr std::string_view kBlanks = " \t\r";
   const auto begin = text.find_first_not_of(kBlanks);
@@ -112,13 +128,31 @@ PassOrder pass_order(PipelineSchedule schedule, int ranks, int micro_batches, in
   for (int rank = 0; rank < ranks; ++rank) {
     switch (schedule) {
       case PipelineSchedule::kGpipe: order.push_back(gpipe(rank, micro_batches)); break;
+      case PipelineSchedule::kAuto:
       case PipelineSchedule::k1F1B: order.push_back(one_forward_one_backward(rank, ranks, micro_batches)); break;
       case PipelineSchedule::kInterleaved:
         order.push_back(interleaved(rank, {ranks, micro_batches, virtual_stages}));
         break;
+      case PipelineSchedule::kZeroBubble: order.push_back(zero_bubble(rank, ranks, micro_batches)); break;
     }
   }
   return order;
+}
+
+PassOrder with_whole_backwards(const PassOrder& order, bool tied_ends) {
+  PassOrder all(order.size());
+  for (std::size_t rank = 0; rank < order.size(); ++rank) {
+    for (const PipelineAction& action : order[rank]) {
+      const PipelineAction input{action.stage, PassKind::kBackwardInput, action.micro_batch};
+      const bool follows = action.pass == PassKind::kBackwardWeights && !all[rank].empty() && all[rank].back() == input;
+      if (follows && action.stage <= (tied_ends ? 1 : 0)) {
+        all[rank].back().pass = PassKind::kBackward;
+      } else {
+        all[rank].push_back(action);
+      }
+    }
+  }
+  return all;
 }
 
 std::string name(const PipelineAction& action) {

@@ -13,6 +13,8 @@ enum class PipelineSchedule : uint8_t {
   kGpipe,        // all forward passes, then all backward passes
   k1F1B,         // each rank alternates between forward and backward as soon as its pipeline stage is full
   kInterleaved,  // 1F1B with several virtual stages per rank
+  kZeroBubble,   // 1F1B with backward passes in two parts (ZB-H1)
+  kAuto,         // the fastest of these, by simulation; see choose_plans(). pass_order() returns that of k1F1B
 };
 
 /// A backward pass runs at once (kBackward), or in two parts: gradients of the input, then gradients of the weights.
@@ -48,6 +50,10 @@ using PassOrder = std::vector<std::vector<PipelineAction>>;
 /// kInterleaved runs rounds of `ranks` micro-batches. In each round, a rank runs the forward passes of its first
 /// virtual stage, then those of the next one; backward passes in reverse order of virtual stages. The last round may be
 /// shorter. It then runs the passes in the order of a full round, without the missing ones.
+///
+/// kZeroBubble delays the second part of each backward pass by as many micro-batches as the rank has earlier ranks. The
+/// second parts fill the time in which 1F1B waits at the end of a step. A rank has at most `ranks` micro-batches for
+/// which it has run the forward pass and not yet the complete backward pass.
 PassOrder pass_order(PipelineSchedule schedule, int ranks, int micro_batches, int virtual_stages = 1);
 
 /// Adds the passes of a virtual stage 0 on the last rank (PipelineShape::tied_ends) to an order without them, and
@@ -55,6 +61,11 @@ PassOrder pass_order(PipelineSchedule schedule, int ranks, int micro_batches, in
 /// rank, if passes take the time that Receives assumes. With `backward_last`, the added backward passes run after all
 /// other passes of the rank. Gradients of shared parameters are then added in the same order for every number of ranks.
 PassOrder with_tied_ends(const PassOrder& order, bool backward_last);
+
+/// Replaces the two parts of a backward pass by one whole pass where they follow one another and no other rank waits
+/// for the gradient of the input: on virtual stage 0. With tied ends also on virtual stage 1, because the backward
+/// pass of the tied stage is short and may run late. A whole pass needs less memory than its two parts.
+PassOrder with_whole_backwards(const PassOrder& order, bool tied_ends);
 
 /// Returns text such as "2F0", which means virtual stage 2, forward, micro-batch 0. The letters are F, B, I (input) and
 /// W (weights).

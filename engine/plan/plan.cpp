@@ -98,13 +98,15 @@ void refuse_reproducible(const Policy& policy, int ranks) {
 void refuse_invalid_order(const Policy& policy) {
   check(policy.pass_order,
         {.ranks = policy.pipeline, .micro_batches = policy.micro_batch_count, .virtual_stages = policy.virtual_stages});
-  for (std::size_t rank = 0; rank < policy.pass_order.size(); ++rank) {
-    for (const PipelineAction& action : policy.pass_order[rank]) {
-      if (action.pass != PassKind::kForward && action.pass != PassKind::kBackward)
-        throw UsageError(fmt::format("pass order of rank {}: {} splits a backward pass, which is not supported yet",
-                                     rank, name(action)));
-    }
-  }
+}
+
+void refuse_whole_backwards(const ModelSpec& model, const Policy& policy) {
+  if (policy.pipeline == 1 || policy.pipeline_schedule != PipelineSchedule::kZeroBubble || !policy.pass_order.empty())
+    return;
+  if (std::ranges::any_of(model.activations.uses, &UseActivations::splits_backward)) return;
+  throw UsageError(
+      "EngineOptions::pipeline_schedule is kZeroBubble, but no use of the model can split its backward: set "
+      "UseActivations::splits_backward of the uses that can, or use another schedule");
 }
 
 /// `ranks`: the number of ranks of each pipeline stage.
@@ -128,6 +130,7 @@ void refuse_incompatible_options(const ModelSpec& model, const Policy& policy, i
                     "(auto)",
                     policy.gather_for, kGatherForPass, kGatherForAuto));
   refuse_recompute(model, policy);
+  refuse_whole_backwards(model, policy);
   refuse_precision(policy);
   if (policy.offload_parameters != Offload::kNone && policy.zero_stage < 3)
     throw UsageError(

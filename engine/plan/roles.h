@@ -36,6 +36,7 @@ enum class Role : uint8_t {
   kSavedActivations,       // owned by a use: written by its forward or recompute, read by its backward
   kScratch,                // owned by a use: temporary memory while it runs
   kActivationGradients,    // no owner: gradients of activations, passed from use to use and from stage to stage
+  kWeightInputs,           // owned by a use: written by its kBackwardInput, read by its kBackwardWeights
   kMuonDirections,         // update directions of the matrices of the shard, fp32, from the momentum to the update
   kOwnedMatrices,          // owned by a matrix group: the full matrices that this rank owns
   kOrthogonalizeScratch,   // owned by a matrix group: temporary memory of kOrthogonalize
@@ -131,6 +132,12 @@ inline constexpr std::array kRoleTable = {
              .name = "backward",
              .letter = 'b',
              .owner = Owner::kNone,
+             .category = Category::kActivations,
+             .per_micro_batch = true},
+    RoleInfo{.role = Role::kWeightInputs,
+             .name = "weight inputs",
+             .letter = 'q',
+             .owner = Owner::kUse,
              .category = Category::kActivations,
              .per_micro_batch = true},
     RoleInfo{Role::kMuonDirections, "Muon directions", 'd', Owner::kFlat, Category::kCommunication, Space::kArena,

@@ -190,6 +190,11 @@ Plan plan(const ModelSpec& model, const Policy& policy, const Topology& topology
 /// Returns for each use whether the stage recomputes its forward before its backward.
 std::vector<bool> recomputed_uses(const Plan& plan);
 
+/// Returns for each use whether a backward pass in two parts also splits the backward of the use. If not, the first
+/// part of the pass runs the whole backward. A use is split if its declaration allows it, one of its units trains, and
+/// none of its units has other uses. The gradients of a unit with several uses are thus added in one order.
+std::vector<bool> split_uses(const Plan& plan);
+
 /// Makes the plans of all pipeline stages, in order. Throws like plan().
 std::vector<Plan> plan_pipeline(const ModelSpec& model, const Policy& policy, const Topology& topology);
 

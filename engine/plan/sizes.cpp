@@ -114,9 +114,12 @@ int64_t other_bytes(const Plan& plan, Role role, int32_t flat) {
 int64_t declared_bytes(const ModelSpec& model, Role role, int32_t use) {
   if (role == Role::kActivationGradients) return model.activations.backward_bytes;
   const UseActivations& of = model.activations.uses[use];
-  return role == Role::kOutputActivations  ? of.output_bytes
-         : role == Role::kSavedActivations ? of.kept_bytes
-                                           : of.scratch_bytes;
+  switch (role) {
+    case Role::kOutputActivations: return of.output_bytes;
+    case Role::kSavedActivations: return of.kept_bytes;
+    case Role::kWeightInputs: return of.weight_inputs_bytes;
+    default: return of.scratch_bytes;
+  }
 }
 
 int64_t needed_bytes(const Plan& plan, Role role, int32_t flat) {

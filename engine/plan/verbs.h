@@ -12,10 +12,12 @@
 namespace aliquot {
 
 enum class Verb : uint8_t {
-  kGather,     // make the full parameters of a unit accessible, in a slot or as a view
-  kForward,    // model code, while a scope is open
-  kRecompute,  // repeat the forward of a use right before its backward
-  kBackward,
+  kGather,              // make the full parameters of a unit accessible, in a slot or as a view
+  kForward,             // model code, while a scope is open
+  kRecompute,           // repeat the forward of a use right before its backward
+  kBackward,            // the whole backward of a use
+  kBackwardInput,       // the part of a backward that computes the gradients of activations
+  kBackwardWeights,     // the part of a backward that computes the gradients of parameters
   kRelease,             // end the access to a unit's full parameters, and free their slot
   kReduce,              // reduce-scatter a unit's gradients
   kReplicaAllReduce,    // add the gradient shards of all replicas
@@ -59,6 +61,8 @@ inline constexpr std::array kVerbTable = {
     VerbInfo{Verb::kForward, "forward", Operand::kUse, GroupId::kRank, Lane::kCompute, Actor::kModel},
     VerbInfo{Verb::kRecompute, "recompute", Operand::kUse, GroupId::kRank, Lane::kCompute, Actor::kModel},
     VerbInfo{Verb::kBackward, "backward", Operand::kUse, GroupId::kRank, Lane::kCompute, Actor::kModel},
+    VerbInfo{Verb::kBackwardInput, "backward-input", Operand::kUse, GroupId::kRank, Lane::kCompute, Actor::kModel},
+    VerbInfo{Verb::kBackwardWeights, "backward-weights", Operand::kUse, GroupId::kRank, Lane::kCompute, Actor::kModel},
     VerbInfo{Verb::kRelease, "release", Operand::kUnit, GroupId::kRank, Lane::kCompute, Actor::kNone},
     VerbInfo{Verb::kReduce, "reduce", Operand::kUnit, GroupId::kShard, Lane::kReduce, Actor::kEngine},
     VerbInfo{Verb::kReplicaAllReduce, "exchange", Operand::kUnit, GroupId::kReplica, Lane::kExchange, Actor::kEngine,
@@ -98,6 +102,17 @@ constexpr std::string_view name(Verb verb) { return info(verb).name; }
 /// Whether operations with this verb have a matrix group as operand.
 constexpr bool belongs_to_matrix_group(Verb verb) { return info(verb).operand == Operand::kMatrixGroup; }
 constexpr bool is_model_code(Verb verb) { return info(verb).actor == Actor::kModel; }
+/// Whether the operation computes gradients of activations. Each use has one such operation per micro-batch.
+constexpr bool computes_input_gradients(Verb verb) { return verb == Verb::kBackward || verb == Verb::kBackwardInput; }
+/// Whether the operation computes gradients of parameters. Each use has one such operation per micro-batch.
+constexpr bool computes_weight_gradients(Verb verb) {
+  return verb == Verb::kBackward || verb == Verb::kBackwardWeights;
+}
+/// Whether the operation is one part of a split backward.
+constexpr bool is_part_of_backward(Verb verb) { return verb == Verb::kBackwardInput || verb == Verb::kBackwardWeights; }
+constexpr bool is_backward(Verb verb) { return computes_input_gradients(verb) || computes_weight_gradients(verb); }
+/// Whether model code with this verb reads the values of parameters.
+constexpr bool reads_parameters(Verb verb) { return is_model_code(verb) && verb != Verb::kBackwardWeights; }
 constexpr bool is_send(Verb verb) { return verb == Verb::kSendActivations || verb == Verb::kSendGradients; }
 constexpr bool is_receive(Verb verb) { return verb == Verb::kReceiveActivations || verb == Verb::kReceiveGradients; }
 /// Whether the operation transfers data between two pipeline stages.

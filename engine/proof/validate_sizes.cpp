@@ -48,6 +48,7 @@ class BufferSizes {
     if (role_ == Role::kOutputActivations) declared = spec.uses[owner_].output_bytes;
     if (role_ == Role::kSavedActivations) declared = spec.uses[owner_].kept_bytes;
     if (role_ == Role::kScratch) declared = spec.uses[owner_].scratch_bytes;
+    if (role_ == Role::kWeightInputs) declared = spec.uses[owner_].weight_inputs_bytes;
     return declared == 0 || !plan_.policy.check ? declared : rounded_up(declared + kRedZoneBytes, kPlacePageBytes);
   }
 

@@ -16,10 +16,11 @@ struct ModelCode {
 };
 
 /// The model code of the stage in the order of passes. A forward pass runs the uses in the declared order, a backward
-/// pass in reverse order, with a recompute before the backward of each recomputed use.
+/// pass in reverse order, with a recompute before the backward of each recomputed use. If a backward pass has two
+/// parts, the first one runs the whole backward of uses that are not split, and the second one skips these uses.
 std::vector<ModelCode> declared_code(const Proof& proof) {
   const Plan& plan = proof.plan;
-  const std::vector<bool> recomputed = recomputed_uses(plan);
+  const std::vector<bool> recomputed = recomputed_uses(plan), split = split_uses(plan);
   std::vector<ModelCode> code;
   for (const auto& [virtual_stage, pass, m] : proof.passes) {
     const VirtualStage& run = plan.stage.run(virtual_stage);
@@ -28,8 +29,13 @@ std::vector<ModelCode> declared_code(const Proof& proof) {
       continue;
     }
     for (int32_t use = run.last_use(); use >= run.first_use; --use) {
+      if (pass == PassKind::kBackwardWeights) {
+        if (split[use]) code.push_back({Verb::kBackwardWeights, use, m});
+        continue;
+      }
       if (recomputed[use]) code.push_back({Verb::kRecompute, use, m});
-      code.push_back({Verb::kBackward, use, m});
+      const bool in_parts = pass == PassKind::kBackwardInput && split[use];
+      code.push_back({in_parts ? Verb::kBackwardInput : Verb::kBackward, use, m});
     }
   }
   return code;
@@ -73,7 +79,7 @@ class GatherChecker {
       const Operation& operation = operations[id];
       if (operation.verb == Verb::kGather) gather(id, units_[operation.operand]);
       if (operation.verb == Verb::kRelease) release(id, units_[operation.operand]);
-      if (!is_model_code(operation.verb)) continue;
+      if (!reads_parameters(operation.verb)) continue;
       for (const UnitId unit : proof_.plan.model.uses[operation.operand]) use(id, unit);
     }
     for (const GatheredUnit& unit : units_) {
@@ -168,6 +174,7 @@ class GradientChecker {
     const Operation& operation = schedule_.operations[id];
     switch (operation.verb) {
       case Verb::kBackward:
+      case Verb::kBackwardWeights:
         for (const UnitId unit : proof_.plan.model.uses[operation.operand]) backward(id, unit);
         return;
       case Verb::kReduce: return reduce(id, operation);

@@ -112,13 +112,10 @@ std::optional<std::string> invalid_order(const Plan& plan) {
   if (policy.evaluation || policy.pass_order.empty()) return std::nullopt;
   for (std::size_t rank = 0; rank < policy.pass_order.size(); ++rank) {
     const auto& actions = policy.pass_order[rank];
-    const auto is_supported = [](const PipelineAction& action) {
-      return action.pass == PassKind::kForward || action.pass == PassKind::kBackward;
-    };
-    const auto other = std::ranges::find_if_not(actions, is_supported);
+    const auto other = std::ranges::find_if(
+        actions, [](const PipelineAction& action) { return action.pass > PassKind::kBackwardWeights; });
     if (other != actions.end())
-      return fmt::format("action {} of rank {} is neither a forward nor a whole backward pass", other - actions.begin(),
-                         rank);
+      return fmt::format("action {} of rank {} has an unknown kind of pass", other - actions.begin(), rank);
   }
   // Checks the order without the passes of tied ends, which pass_order_of() adds.
   return refusal([&] {

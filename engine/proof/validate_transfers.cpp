@@ -22,7 +22,7 @@ class TransferChecker {
   void walk() {
     for (OperationId id = 0; id < static_cast<OperationId>(operations_.size()); ++id) {
       if (is_transfer(operations_[id].verb)) transfer(id);
-      if (operations_[id].verb == Verb::kForward || operations_[id].verb == Verb::kBackward) pass(id);
+      if (operations_[id].verb == Verb::kForward || computes_input_gradients(operations_[id].verb)) pass(id);
     }
     const bool trains = !proof_.plan.policy.evaluation;
     for (const VirtualStage& run : stage_.runs) {

@@ -16,7 +16,8 @@ class WorkChecker {
         stage_of_use_(model_.uses.size(), -1),
         stage_of_unit_(model_.units.size(), -1),
         forward_(model_.uses.size() * micro_batches_, 0),
-        backward_(forward_.size(), 0),
+        input_(forward_.size(), 0),
+        weights_(forward_.size(), 0),
         defects_(defects) {
     for (const Plan& plan : stages) {
       for (const VirtualStage& run : plan.stage.runs) {
@@ -36,8 +37,11 @@ class WorkChecker {
         }
       }
     }
-    check_passes(Verb::kForward, forward_, 1);
-    check_passes(Verb::kBackward, backward_, stages_.front().policy.evaluation ? 0 : 1);
+    const int32_t backwards = stages_.front().policy.evaluation ? 0 : 1;
+    check_passes("forward", forward_, 1);
+    check_passes("backward", input_, backwards);
+    if (!defects_.empty()) return;  // a missing whole backward would be reported twice
+    check_passes("backward of the weights", weights_, backwards);
   }
 
  private:
@@ -53,7 +57,8 @@ class WorkChecker {
     const std::size_t pass =
         static_cast<std::size_t>(operation.operand) * micro_batches_ + static_cast<std::size_t>(operation.micro_batch);
     if (operation.verb == Verb::kForward) ++forward_[pass];
-    if (operation.verb == Verb::kBackward) ++backward_[pass];
+    if (computes_input_gradients(operation.verb)) ++input_[pass];
+    if (computes_weight_gradients(operation.verb)) ++weights_[pass];
   }
   void check_place(const StageOperation& at, int32_t stage) {
     if (stage != at.stage)
@@ -85,14 +90,14 @@ class WorkChecker {
                              plan.stage.index, what, model_.units[unit].name, stage_of_unit_[unit]));
   }
 
-  void check_passes(Verb verb, const std::vector<int32_t>& counts, int32_t expected) {
+  void check_passes(std::string_view what, const std::vector<int32_t>& counts, int32_t expected) {
     for (std::size_t pass = 0; pass < counts.size(); ++pass) {
       if (counts[pass] == expected) continue;
       const auto use = static_cast<int32_t>(pass / micro_batches_);
       defects_.add(DefectKind::kCut, {},
                    fmt::format("pipeline stage {} runs the {} of {} and micro-batch {} {} times: expected {}",
-                               stage_of_use_[use], name(verb), describe_use(model_, use), pass % micro_batches_,
-                               counts[pass], expected));
+                               stage_of_use_[use], what, describe_use(model_, use), pass % micro_batches_, counts[pass],
+                               expected));
     }
   }
 
@@ -100,7 +105,9 @@ class WorkChecker {
   const ModelSpec& model_;
   std::size_t micro_batches_;
   std::vector<int32_t> stage_of_use_, stage_of_unit_;
-  std::vector<int32_t> forward_, backward_;  // the number of passes, indexed by use * micro_batches_ + micro-batch
+  /// How many operations run the forward, compute gradients of activations, and compute gradients of parameters. Each
+  /// is indexed by use * micro_batches_ + micro-batch.
+  std::vector<int32_t> forward_, input_, weights_;
   StageDefects& defects_;
 };
 

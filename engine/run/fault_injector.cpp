@@ -61,7 +61,7 @@ const std::vector<FaultPoint>& fault_points() {
   static const std::vector<FaultPoint> points = [] {
     std::vector<FaultPoint> all;
     for (const VerbInfo& verb : kVerbTable) {
-      const bool has_gradient = verb.verb == Verb::kBackward || verb.verb == Verb::kReduce;
+      const bool has_gradient = computes_weight_gradients(verb.verb) || verb.verb == Verb::kReduce;
       const bool has_parameters = verb.verb == Verb::kUpdate || verb.verb == Verb::kAllGatherParameters;
       all.push_back({verb.name, has_gradient     ? std::optional(FaultKind::kNan)
                                 : has_parameters ? std::optional(FaultKind::kFlip)
@@ -88,7 +88,8 @@ bool FaultInjector::matches(OperationId operation, int64_t step) const {
 void FaultInjector::before(Stream& lane, OperationId operation, int64_t step) {
   if (!matches(operation, step)) return;
   const Operation& what = parts_.plan.schedule.operations[operation];
-  if (fault_.kind == FaultKind::kFlip || (fault_.kind == FaultKind::kNan && what.verb == Verb::kBackward)) return;
+  const bool follows = fault_.kind == FaultKind::kNan && computes_weight_gradients(what.verb);
+  if (fault_.kind == FaultKind::kFlip || follows) return;
   done_ = true;
   if (fault_.kind == FaultKind::kNan) return write_nan_gradient(lane, unit_of(parts_.plan, what, fault_.unit));
   where_ = fmt::format("{} (step {})", title(parts_.plan, operation), step);

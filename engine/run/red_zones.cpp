@@ -44,8 +44,8 @@ std::vector<RedZones::Zone> RedZones::zones(OperationId operation) const {
   std::vector<Zone> zones;
   for (const UnitId unit : plan_.model.uses[what.operand]) {
     for (const int32_t flat : plan_.flats_of_unit[unit]) {
-      add_gaps(zones, flat, Role::kParameters);
-      if (what.verb == Verb::kBackward && plan_.flats[flat].trainable) add_gaps(zones, flat, Role::kGradients);
+      if (reads_parameters(what.verb)) add_gaps(zones, flat, Role::kParameters);
+      if (computes_weight_gradients(what.verb) && plan_.flats[flat].trainable) add_gaps(zones, flat, Role::kGradients);
     }
   }
   if (!plan_.model.activations.uses.empty()) add_activations(zones, operation);
@@ -77,9 +77,10 @@ void RedZones::add_activations(std::vector<Zone>& zones, OperationId operation) 
     zones.back().begins = plan_.schedule.buffers[buffer].first == operation;
   };
   if (use > 0) add(Role::kOutputActivations, use - 1);
-  for (const Role role : {Role::kOutputActivations, Role::kSavedActivations, Role::kScratch}) add(role, use);
-  // During a recompute, another lane may still receive this buffer.
-  if (plan_.schedule.operations[operation].verb == Verb::kBackward) add(Role::kActivationGradients, -1);
+  for (const Role role : {Role::kOutputActivations, Role::kSavedActivations, Role::kScratch, Role::kWeightInputs})
+    add(role, use);
+  // During other operations, another lane may still receive or send this buffer.
+  if (computes_input_gradients(plan_.schedule.operations[operation].verb)) add(Role::kActivationGradients, -1);
 }
 
 RedZones::Zone RedZones::activation_zone(BufferId buffer) const {

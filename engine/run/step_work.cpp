@@ -61,7 +61,7 @@ void StepWork::note_first_writes() {
   const auto accumulating = accumulating_units(plan_);
   for (OperationId id = 0; id < static_cast<OperationId>(operations.size()); ++id) {
     const Operation& operation = operations[id];
-    if (operation.verb != Verb::kBackward) continue;
+    if (!computes_weight_gradients(operation.verb)) continue;
     for (const UnitId unit : plan_.model.uses[operation.operand]) {
       const bool adds = std::ranges::find(accumulating[id], unit) != accumulating[id].end();
       for (const int32_t f : plan_.flats_of_unit[unit]) {
@@ -296,7 +296,7 @@ void StepWork::open_use(Stream& compute, OperationId use, bool all) {
 void StepWork::close_use(Stream& compute, OperationId use) {
   if (red_zones_) red_zones_->compare(compute, use);
   const Operation& operation = plan_.schedule.operations[use];
-  if (operation.verb != Verb::kBackward) return;
+  if (!computes_weight_gradients(operation.verb)) return;
   for (const UnitId unit : plan_.model.uses[operation.operand]) {
     for (const int32_t f : plan_.flats_of_unit[unit]) {
       if (plan_.flats[f].trainable) clear_padding(compute, f);

@@ -15,6 +15,7 @@ namespace aliquot::testing_model {
 
 inline constexpr int kBlocks = 5, kRows = 3, kIn = 6, kMiddle = 11;
 inline constexpr int64_t kStreamBytes = kRows * kIn * 4, kKeptBytes = kRows * kMiddle * 4;
+inline constexpr int kWholeBackwardBlock = 3;  // the block whose backward cannot be split
 
 inline float blocks_value(const std::string& parameter, int64_t element) {
   return 0.4f * initial_value(parameter, element);
@@ -34,6 +35,12 @@ class Blocks {
 
   int unit_count() const { return kBlocks - (tied ? 1 : 0); }
   int unit_of(int use) const { return use % unit_count(); }
+  /// Whether a backward pass in two parts splits the backward of the use. Uses of a shared unit, or of a frozen one,
+  /// are not split.
+  bool splits(int use) const {
+    const bool shared = tied && (use == 0 || use == kBlocks - 1);
+    return use != kWholeBackwardBlock && !shared && !frozen[unit_of(use)];
+  }
 
   void declare(Engine& engine) {
     for (int i = 0; i < unit_count(); ++i) {
@@ -61,8 +68,11 @@ class Blocks {
   }
   static ActivationSpec spec() {
     ActivationSpec spec;
-    for (int i = 0; i < kBlocks; ++i)
-      spec.uses.push_back({kStreamBytes, kKeptBytes, kKeptBytes, i < kBlocks - 1, true, i == kBlocks - 1});
+    for (int i = 0; i < kBlocks; ++i) {
+      const bool splits = i != kWholeBackwardBlock;
+      spec.uses.push_back({kStreamBytes, kKeptBytes, kKeptBytes, i < kBlocks - 1, true, i == kBlocks - 1, splits,
+                           splits ? kStreamBytes + kKeptBytes : 0});
+    }
     spec.backward_bytes = kStreamBytes;
     return spec;
   }
@@ -90,6 +100,27 @@ class Blocks {
     run(engine, memory, [this, memory, p = a[i], q = b[i], dp, dq] {
       fill_scratch_with_nan(memory);
       run_backward(p, q, dp, dq, memory);
+    });
+  }
+
+  /// Runs one part of a split backward. The parts must not access pointers that only the other part may use.
+  void backward_part(Engine& engine, UseKind part, const UseMemory& memory) {
+    const int i = unit_of(memory.use);
+    EXPECT_NE(memory.weight_inputs, nullptr);
+    EXPECT_EQ(memory.backward != nullptr, part == UseKind::kBackwardInput);
+    EXPECT_EQ(memory.output != nullptr, part == UseKind::kBackwardInput && memory.use == kBlocks - 1);
+    if (part == UseKind::kBackwardInput) {
+      run(engine, memory, [this, memory, p = a[i], q = b[i]] {
+        fill_scratch_with_nan(memory);
+        auto* flow = static_cast<float*>(memory.weight_inputs);
+        run_backward_input(p, q, {flow, flow + kRows * kIn}, memory);
+      });
+      return;
+    }
+    run(engine, memory, [this, memory, dp = frozen[i] ? nullptr : d_a[i], dq = frozen[i] ? nullptr : d_b[i]] {
+      fill_scratch_with_nan(memory);
+      const auto* flow = static_cast<const float*>(memory.weight_inputs);
+      run_backward_weights(dp, dq, {flow, flow + kRows * kIn}, memory);
     });
   }
 
@@ -138,25 +169,44 @@ class Blocks {
       }
     }
   }
+  /// The gradients of a block's output and of the arguments of its tanh.
+  template <typename Float>
+  struct BlockGradients {
+    Float *output, *middle;
+  };
+
   void run_backward(const float* p, const float* q, float* dp, float* dq, const UseMemory& memory) const {
+    float output[kRows * kIn];
+    auto* middle = static_cast<float*>(memory.scratch);
+    run_backward_input(p, q, {output, middle}, memory);
+    run_backward_weights(dp, dq, {output, middle}, memory);
+  }
+  /// Computes the gradient of the block's input in `memory.backward`. Writes to `to` what the weights need.
+  void run_backward_input(const float* p, const float* q, BlockGradients<float> to, const UseMemory& memory) const {
     const auto* kept = static_cast<const float*>(memory.kept);
     auto* flow = static_cast<float*>(memory.backward);
-    auto* middle = static_cast<float*>(memory.scratch);
     if (memory.use == kBlocks - 1) std::copy_n(static_cast<const float*>(memory.output), kRows * kIn, flow);
+    std::copy_n(flow, kRows * kIn, to.output);
     for (int r = 0; r < kRows; ++r) {
       for (int m = 0; m < kMiddle; ++m) {
         float sum = 0;
         const float h = kept[r * kMiddle + m];
-        for (int k = 0; k < kIn; ++k) {
-          sum += q[k * kMiddle + m] * flow[r * kIn + k];
-          if (dq != nullptr) dq[k * kMiddle + m] += flow[r * kIn + k] * h;
-        }
-        middle[r * kMiddle + m] = sum * (1 - h * h);
-        for (int k = 0; dp != nullptr && k < kIn; ++k)
-          dp[m * kIn + k] += middle[r * kMiddle + m] * input(memory, r * kIn + k, sample_);
+        for (int k = 0; k < kIn; ++k) sum += q[k * kMiddle + m] * flow[r * kIn + k];
+        to.middle[r * kMiddle + m] = sum * (1 - h * h);
       }
       for (int k = 0; k < kIn; ++k) {
-        for (int m = 0; m < kMiddle; ++m) flow[r * kIn + k] += p[m * kIn + k] * middle[r * kMiddle + m];
+        for (int m = 0; m < kMiddle; ++m) flow[r * kIn + k] += p[m * kIn + k] * to.middle[r * kMiddle + m];
+      }
+    }
+  }
+  void run_backward_weights(float* dp, float* dq, BlockGradients<const float> from, const UseMemory& memory) const {
+    const auto* kept = static_cast<const float*>(memory.kept);
+    for (int r = 0; r < kRows; ++r) {
+      for (int m = 0; m < kMiddle; ++m) {
+        for (int k = 0; k < kIn; ++k) {
+          if (dq != nullptr) dq[k * kMiddle + m] += from.output[r * kIn + k] * kept[r * kMiddle + m];
+          if (dp != nullptr) dp[m * kIn + k] += from.middle[r * kMiddle + m] * input(memory, r * kIn + k, sample_);
+        }
       }
     }
   }

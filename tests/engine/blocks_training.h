@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,17 @@ struct Trained {
   friend bool operator==(const Trained&, const Trained&) = default;
 };
 
+/// The kind of the work of one use in a pass, or nullopt if the pass has none.
+inline std::optional<UseKind> kind_of(PassKind pass, bool split) {
+  switch (pass) {
+    case PassKind::kForward: return UseKind::kForward;
+    case PassKind::kBackward: return UseKind::kBackward;
+    case PassKind::kBackwardInput: return split ? UseKind::kBackwardInput : UseKind::kBackward;
+    case PassKind::kBackwardWeights: break;
+  }
+  return split ? std::optional(UseKind::kBackwardWeights) : std::nullopt;
+}
+
 /// Runs one step through Engine::next(), and expects the passes of this pipeline stage in the order of the plan. Ranks
 /// that have the same position on their pipeline stages must use the same samples.
 inline void run_step(EngineWithBlocks& setup, double first_sample) {
@@ -31,17 +43,22 @@ inline void run_step(EngineWithBlocks& setup, double first_sample) {
     const bool forward = pass == PassKind::kForward;
     const VirtualStage& run = stage.run(virtual_stage);
     for (int i = 0; i < run.end_use - run.first_use; ++i) {
+      const int use = forward ? run.first_use + i : run.last_use() - i;
+      const auto kind = kind_of(pass, blocks.splits(use));
+      if (!kind) continue;
       blocks.select_sample(engine, sample);
       const auto work = engine.next();
       ASSERT_TRUE(work);
-      EXPECT_EQ(work->kind, forward ? UseKind::kForward : UseKind::kBackward);
+      EXPECT_EQ(work->kind, *kind);
       EXPECT_EQ(work->micro_batch, micro_batch);
-      EXPECT_EQ(work->use, forward ? run.first_use + i : run.last_use() - i);
+      EXPECT_EQ(work->use, use);
       EXPECT_EQ(std::vector(work->units.begin(), work->units.end()), std::vector{blocks.unit_of(work->use)});
       if (forward)
         blocks.forward(engine, work->memory(), sample);
-      else
+      else if (kind == UseKind::kBackward)
         blocks.backward(engine, work->memory());
+      else
+        blocks.backward_part(engine, *kind, work->memory());
     }
   }
   EXPECT_FALSE(engine.next());
@@ -91,13 +108,13 @@ inline std::vector<int> cut_of(int stages, bool tied) {
   return (tied ? tied_cuts : cuts)[stages - 1];
 }
 
-/// Calls `with` for 1F1B and GPipe and, with 2 pipeline stages, for the interleaved order. The interleaved order needs
-/// two uses for each pipeline stage.
+/// Calls `with` for 1F1B, GPipe and zero bubble and, with 2 pipeline stages, for the interleaved order. The interleaved
+/// order needs two uses for each pipeline stage.
 template <typename With>
 void for_schedules(EngineOptions options, int stages, bool tied, const With& with) {
   options.pipeline = stages;
   options.pipeline_cut = cut_of(stages, tied);
-  for (const auto schedule : {PipelineSchedule::k1F1B, PipelineSchedule::kGpipe}) {
+  for (const auto schedule : {PipelineSchedule::k1F1B, PipelineSchedule::kGpipe, PipelineSchedule::kZeroBubble}) {
     options.pipeline_schedule = schedule;
     with(options);
   }

@@ -17,7 +17,7 @@ using namespace testing_model;
 
 std::vector<int> cut_of(int stages) { return testing_model::cut_of(stages, false); }
 
-TEST(PipelineTraining, DoesNotChangeResults) { EXPECT_EQ(expect_one_result(false), 224); }
+TEST(PipelineTraining, DoesNotChangeResults) { EXPECT_EQ(expect_one_result(false), 320); }
 
 TEST(PipelineTraining, DoesNotChangeResultsWithOtherOptions) {
   const EngineOptions all[] = {
@@ -42,7 +42,10 @@ TEST(PipelineTraining, DoesNotChangeResultsWithOtherOptions) {
     for (const int stages : {2, 5}) {
       options.pipeline = stages;
       options.pipeline_cut = cut_of(stages);
-      EXPECT_TRUE(train_by_passes(4, options) == reference) << describe(options);
+      for (const auto schedule : {PipelineSchedule::k1F1B, PipelineSchedule::kZeroBubble}) {
+        options.pipeline_schedule = schedule;
+        EXPECT_TRUE(train_by_passes(4, options) == reference) << describe(options);
+      }
     }
   }
 }
@@ -53,7 +56,7 @@ TEST(PipelineTraining, AdversarialSchedulingDoesNotChangeResults) {
         .zero_stage = zero_stage, .accumulate = 4, .accumulate_into = AccumulateInto::kShard, .recompute = 2};
     const Trained reference = train_by_passes(2, options);
     using enum PipelineSchedule;
-    for (const auto schedule : {k1F1B, kGpipe, kInterleaved}) {
+    for (const auto schedule : {k1F1B, kGpipe, kZeroBubble, kInterleaved}) {
       options.pipeline = schedule == kInterleaved ? 2 : 3;
       options.pipeline_cut = cut_of(schedule == kInterleaved ? 4 : 3);
       options.pipeline_schedule = schedule;
@@ -100,6 +103,45 @@ TEST(PipelineTraining, SavedActivationsAreThoseOfTheMicroBatchesInFlight) {
             },
             kHosts);
       }
+    }
+  }
+}
+
+/// Zero bubble keeps p micro-batches in flight on every pipeline stage: p - s before the first part of their backward,
+/// and s between the two parts. Of the latter it keeps what the second part reads.
+TEST(PipelineTraining, ZeroBubbleKeepsWhatTheSecondPartsNeed) {
+  for (const int stages : {2, 3}) {
+    for (const int micro_batches : {1, 2, 4, 9}) {
+      World::threads(
+          stages,
+          [&](World& world) {
+            EngineWithBlocks setup(world, {.accumulate = micro_batches,
+                                           .pipeline = stages,
+                                           .pipeline_schedule = PipelineSchedule::kZeroBubble,
+                                           .pipeline_cut = cut_of(stages),
+                                           .recompute = 0});
+            const Plan& plan = setup.engine.plan();
+            const int s = plan.stage.index;
+            const VirtualStage& run = plan.stage.runs.front();
+            int split = 0;
+            for (int use = run.first_use; use < run.end_use; ++use) split += setup.blocks.splits(use) ? 1 : 0;
+            const auto most_of = [&](Role role) {
+              int most = 0;
+              for (OperationId id = 0; id < static_cast<OperationId>(plan.schedule.operations.size()); ++id) {
+                const auto exists = [&](const PlannedBuffer& buffer) {
+                  return buffer.role == role && buffer.first <= id && id <= buffer.last;
+                };
+                most = std::max(most, static_cast<int>(std::ranges::count_if(plan.schedule.buffers, exists)));
+              }
+              return most;
+            };
+            const int between_parts = s == 0 ? 0 : std::min(micro_batches, s + 1);
+            EXPECT_EQ(most_of(Role::kWeightInputs), between_parts * split);
+            const int with_forward = std::min(micro_batches, stages - s);
+            EXPECT_LE(most_of(Role::kSavedActivations),
+                      with_forward * plan.stage.use_count() + std::min(micro_batches, s) * split);
+          },
+          kHosts);
     }
   }
 }

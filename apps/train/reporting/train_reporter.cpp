@@ -108,7 +108,7 @@ void TrainReporter::print_plan() const {
   }
   write_stdout("\n");
   if (!plan.choice.empty()) {
-    write_stdout("chosen to fit the budget: {}{}\n\n", with_flag_names(plan.choice),
+    write_stdout("chosen: {}{}\n\n", with_flag_names(plan.choice),
                  context_.keeps_logits() ? "" : "; logits are computed twice, tile by tile");
   }
   for (const Plan& stage : stages) {

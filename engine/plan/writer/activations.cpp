@@ -1,6 +1,7 @@
 // The buffers of activations that the model declares. Only the compute lane accesses them.
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "engine/plan/sizes.h"
 #include "engine/plan/writer/step_writer.h"
@@ -22,6 +23,24 @@ std::vector<bool> recomputed_uses(const Plan& plan) {
   return recomputed;
 }
 
+std::vector<bool> split_uses(const Plan& plan) {
+  std::vector<bool> split(plan.model.uses.size(), false);
+  if (plan.model.activations.uses.empty()) return split;
+  std::vector<int32_t> use_count(plan.model.units.size(), 0);
+  for (const auto& use : plan.model.uses) {
+    for (const UnitId unit : use) ++use_count[unit];
+  }
+  const auto trains = [&](UnitId unit) {
+    return std::ranges::any_of(plan.flats_of_unit[unit], [&](int32_t f) { return plan.flats[f].trainable; });
+  };
+  for (std::size_t use = 0; use < split.size(); ++use) {
+    const auto& units = plan.model.uses[use];
+    split[use] = plan.model.activations.uses[use].splits_backward && std::ranges::any_of(units, trains) &&
+                 std::ranges::all_of(units, [&](UnitId unit) { return use_count[unit] == 1; });
+  }
+  return split;
+}
+
 StepWriter::KeptActivations& StepWriter::kept(int32_t micro_batch, int32_t use) {
   const auto slot = static_cast<std::size_t>(micro_batch % schedule_.micro_batches_in_flight);
   return kept_activations_[slot * model_.uses.size() + static_cast<std::size_t>(use)];
@@ -39,7 +58,7 @@ void StepWriter::track_activations(int32_t v, OperationId compute) {
   const UseActivations& of = spec.uses[use];
   KeptActivations& own = kept(m, use);
   add_activation_buffer(Role::kScratch, use, visit, {compute, compute});
-  const bool backward = visit.verb == Verb::kBackward;
+  const bool backward = is_backward(visit.verb);
   if (use > 0 && (!backward || of.input_in_backward)) kept(m, use - 1).output.last = compute;
   if (visit.verb == Verb::kForward) {
     own.output = {compute, compute};
@@ -47,32 +66,47 @@ void StepWriter::track_activations(int32_t v, OperationId compute) {
     if (discarded) add_activation_buffer(Role::kSavedActivations, use, visit, {compute, compute});
   }
   if (!backward) own.saved_from = compute;
-  if (backward) {
+  const bool for_input = computes_input_gradients(visit.verb);
+  if (for_input) {
     if (of.output_in_backward) own.output.last = compute;
-    add_activation_buffer(Role::kSavedActivations, use, visit, {own.saved_from, compute});
     Lifetime& gradients = activation_gradients(m);
     if (use == visit.run->last_use() && stage_.is_last(*visit.run)) gradients.first = compute;
     gradients.last = compute;
   }
+  if (visit.verb == Verb::kBackwardInput) own.weight_inputs_from = compute;
+  if (visit.verb == Verb::kBackwardWeights)
+    add_activation_buffer(Role::kWeightInputs, use, visit, {std::exchange(own.weight_inputs_from, kNone), compute});
+  if (computes_weight_gradients(visit.verb))
+    add_activation_buffer(Role::kSavedActivations, use, visit, {own.saved_from, compute});
   if (visit.ends_pass) send(visit, compute);
-  if (backward && use == visit.run->first_use)
+  if (for_input && use == visit.run->first_use)
     add_activation_buffer(Role::kActivationGradients, -1, visit, activation_gradients(m));
   add_finished_outputs(visit);
 }
 
-/// Ends the lifetime of outputs after their last reader: the backward of the same use, or, in an evaluation, the
-/// forward of the next use. The input of the stage ends with the backward of the first use. A stage that sends data
-/// keeps it at least until it is sent.
+/// Whether the second part of the split backward of the next use will read the output of `use`.
+bool StepWriter::is_read_later(int32_t use, const Visit& visit) {
+  return use < visit.run->last_use() && kept(visit.micro_batch, use + 1).weight_inputs_from != kNone &&
+         model_.activations.uses[use + 1].input_in_backward;
+}
+
+/// Ends the lifetime of outputs after their last reader: the backward of the same use, the second part of a split
+/// backward of the next use, or, in an evaluation, the forward of the next use. The input of the stage ends with the
+/// backward of the first use. A stage that sends data keeps it at least until it is sent.
 void StepWriter::add_finished_outputs(const Visit& visit) {
   const int32_t m = visit.micro_batch;
   const auto end = [&](int32_t use) {
     const KeptActivations& of = kept(m, use);
     add_activation_buffer(Role::kOutputActivations, use, visit, of.output, of.sent);
   };
-  if (visit.verb == Verb::kBackward) {
-    end(visit.use);
-    if (visit.use == visit.run->first_use && !visit.run->is_first()) end(visit.use - 1);
+  const bool begins_split = visit.verb == Verb::kBackwardInput, ends_split = visit.verb == Verb::kBackwardWeights;
+  const bool reads_input = model_.activations.uses[visit.use].input_in_backward;
+  if (computes_input_gradients(visit.verb)) {
+    if (!is_read_later(visit.use, visit)) end(visit.use);
+    const bool ends_input = visit.use == visit.run->first_use && !visit.run->is_first();
+    if (ends_input && !(begins_split && reads_input)) end(visit.use - 1);
   }
+  if (ends_split && reads_input && visit.use > 0) end(visit.use - 1);
   if (!policy_.evaluation) return;
   if (visit.use > 0) end(visit.use - 1);
   if (visit.use == visit.run->last_use()) end(visit.use);
@@ -117,7 +151,7 @@ void StepWriter::wait_for_transfers(const Visit& visit, OperationId compute) {
   const VirtualStage& run = *visit.run;
   if (visit.verb == Verb::kForward && visit.use == run.first_use && !run.is_first())
     wait(compute, {kept(m, visit.use - 1).received});
-  if (visit.verb == Verb::kBackward && visit.use == run.last_use() && !stage_.is_last(run))
+  if (computes_input_gradients(visit.verb) && visit.use == run.last_use() && !stage_.is_last(run))
     wait(compute, {kept(m, visit.use).gradient_received});
   if (visit.verb == Verb::kRecompute && model_.activations.uses[visit.use].output_in_backward)
     wait(compute, {kept(m, visit.use).sent});
@@ -129,7 +163,7 @@ void StepWriter::send(const Visit& visit, OperationId compute) {
   const VirtualStage& run = *visit.run;
   if (visit.verb == Verb::kForward && !stage_.is_last(run))
     kept(m, visit.use).sent = transfer(Verb::kSendActivations, run, m, {{compute}});
-  if (visit.verb == Verb::kBackward && !run.is_first())
+  if (computes_input_gradients(visit.verb) && !run.is_first())
     activation_gradients(m).last = transfer(Verb::kSendGradients, run, m, {{compute}});
 }
 

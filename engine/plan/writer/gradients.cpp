@@ -191,7 +191,7 @@ void StepWriter::add_spare_gradient_slot() {
     // The buffer is for one micro-batch, and the next backward uses another one.
     if (buffer.micro_batch >= 0) continue;
     OperationId next = buffer.last;
-    const auto overlaps = [](Verb verb) { return verb == Verb::kForward || verb == Verb::kBackward; };
+    const auto overlaps = [](Verb verb) { return verb == Verb::kForward || is_backward(verb); };
     while (next < count && !overlaps(draft_.operations[next].verb)) ++next;
     if (next < count) buffer.last = next;
   }

@@ -27,13 +27,14 @@ class StepWriter {
   struct KeptActivations {
     Lifetime output = {};
     OperationId saved_from = kNone;
-    OperationId sent = kNone;               // the send of the output to the next pipeline stage
-    OperationId received = kNone;           // the receive of the output from the previous pipeline stage
-    OperationId gradient_received = kNone;  // the receive of the gradient of the output from the next pipeline stage
+    OperationId sent = kNone;                // the send of the output to the next pipeline stage
+    OperationId received = kNone;            // the receive of the output from the previous pipeline stage
+    OperationId gradient_received = kNone;   // the receive of the gradient of the output from the next pipeline stage
+    OperationId weight_inputs_from = kNone;  // the first part of a split backward, until its second part has run
   };
 
-  /// A visit is one forward, recompute or backward of a use. A recompute and its backward have the same `position` in
-  /// the passes.
+  /// A visit is one forward, recompute or backward of a use, or one part of a split backward. A recompute and its
+  /// backward have the same `position` in the passes.
   struct Visit {
     Verb verb;
     int32_t use;
@@ -47,7 +48,7 @@ class StepWriter {
 
   struct UnitState {
     int32_t first_use = kNone;   // the unit's first use in the pipeline stage; its backward is the unit's last
-    std::vector<int32_t> needs;  // indices into `visits_` of all visits of the unit, in order
+    std::vector<int32_t> needs;  // indices into `visits_` of all visits that read the unit's parameters, in order
     std::size_t next_need = 0;   // index into `needs` of the first visit that is not yet written
     bool gathered = false;
     int32_t gathered_for_pass = 0;  // index of the first pass that the most recent gather serves
@@ -102,6 +103,7 @@ class StepWriter {
 
   void track_activations(int32_t v, OperationId compute);
   void add_finished_outputs(const Visit& visit);
+  bool is_read_later(int32_t use, const Visit& visit);
   void add_activation_buffer(Role role, int32_t use, const Visit& visit, Lifetime life, OperationId sent = kNone);
   /// The activations of `use` in a micro-batch.
   KeptActivations& kept(int32_t micro_batch, int32_t use);
@@ -143,6 +145,7 @@ class StepWriter {
   int rank_count_;
   ReduceRecipes recipes_;
   std::vector<bool> recomputed_;   // indexed by use
+  std::vector<bool> split_;        // indexed by use: result of split_uses()
   std::vector<bool> interleaved_;  // result of units_with_interleaved_gradients()
   std::vector<Visit> visits_;
   std::vector<UnitState> units_;

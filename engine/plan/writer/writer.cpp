@@ -20,6 +20,7 @@ StepWriter::StepWriter(const Plan& plan, const StagePasses& passes)
       rank_count_(plan.topology.rank_count()),
       recipes_(plan),
       recomputed_(recomputed_uses(plan)),
+      split_(split_uses(plan)),
       interleaved_(units_with_interleaved_gradients(plan)),
       units_(plan.model.units.size()),
       group_of_unit_(plan.model.units.size(), kNone),
@@ -106,20 +107,24 @@ void StepWriter::list_visits(const StagePasses& passes) {
                                                                         : run - stage_.runs.data());
   };
   std::vector<int32_t> earlier(stage_.runs.size(), 0);
+  std::vector<PipelineAction> receives;
   for (std::size_t i = 0; i < passes.actions.size(); ++i) {
     const std::size_t first = visits_.size();
+    receives.insert(receives.end(), passes.receives[i].begin(), passes.receives[i].end());
     list_pass(passes.actions[i]);
+    if (visits_.size() == first) continue;  // the pass computes gradients of weights, but splits no use
     int32_t& passes_before = earlier[counted(visits_[first].run)];
     for (std::size_t v = first; v < visits_.size(); ++v) visits_[v].pass = passes_before;
-    visits_[first].receives = passes.receives[i];
+    visits_[first].receives = std::exchange(receives, {});
     visits_.back().ends_pass = true;
-    if (!visits_.back().run->is_first() || !stage_.tied_ends) ++passes_before;
+    const bool counts = passes.actions[i].pass != PassKind::kBackwardWeights;  // it needs no parameters
+    if (counts && (!visits_.back().run->is_first() || !stage_.tied_ends)) ++passes_before;
   }
   for (int32_t v = 0; v < static_cast<int32_t>(visits_.size()); ++v) {
     const int32_t use = visits_[v].use;
     for (const UnitId unit : model_.uses[use]) {
       UnitState& state = units_[unit];
-      state.needs.push_back(v);
+      if (reads_parameters(visits_[v].verb)) state.needs.push_back(v);
       if (state.first_use == kNone || use < state.first_use) state.first_use = use;
     }
   }
@@ -132,8 +137,13 @@ void StepWriter::list_pass(const PipelineAction& pass) {
     return;
   }
   for (int32_t u = run.last_use(); u >= run.first_use; --u) {
+    if (pass.pass == PassKind::kBackwardWeights) {
+      if (split_[u]) add_visit(Verb::kBackwardWeights, u, pass);
+      continue;
+    }
     if (recomputed_[u]) add_visit(Verb::kRecompute, u, pass);
-    add_visit(Verb::kBackward, u, pass);
+    const bool split = pass.pass == PassKind::kBackwardInput && split_[u];
+    add_visit(split ? Verb::kBackwardInput : Verb::kBackward, u, pass);
   }
 }
 
@@ -154,23 +164,25 @@ void StepWriter::write_visit(int32_t v) {
   const OperationId compute = add(visit.verb, visit.use, visit.micro_batch);
   wait_for_transfers(visit, compute);
   for (const UnitId unit : model_.uses[visit.use]) {
-    UnitState& state = units_[unit];
-    if (is_zero_stage_3()) wait(compute, {state.last_gather});
-    ++state.next_need;
-    if (visit.verb == Verb::kBackward && trains(unit)) {
+    if (reads_parameters(visit.verb)) {
+      if (is_zero_stage_3()) wait(compute, {units_[unit].last_gather});
+      ++units_[unit].next_need;
+    }
+    if (computes_weight_gradients(visit.verb) && trains(unit)) {
       Lifetime& written = gradients(unit, visit.micro_batch);
       if (written.first == kNone) written.first = compute;
       written.last = compute;
     }
   }
   for (const UnitId unit : model_.uses[visit.use]) {
-    if (is_zero_stage_3() && should_release(unit, v)) release(unit, v);
+    if (is_zero_stage_3() && reads_parameters(visit.verb) && should_release(unit, v)) release(unit, v);
   }
   track_activations(v, compute);
-  if (visit.verb == Verb::kBackward) reduce_complete_units(v);
+  if (computes_weight_gradients(visit.verb)) reduce_complete_units(v);
 }
 
 void StepWriter::gather_for(int32_t v) {
+  if (!reads_parameters(visits_[v].verb)) return;
   for (const UnitId unit : model_.uses[visits_[v].use]) {
     UnitState& state = units_[unit];
     if (state.gathered) continue;

@@ -77,10 +77,12 @@ std::byte* ModelAddresses::peek(Role role, int32_t whose) const {
 std::byte* ModelAddresses::values(int32_t flat) const { return at(values_role(), flat, AccessMode::kReads); }
 std::byte* ModelAddresses::gradients(int32_t flat) const { return at(Role::kGradients, flat, AccessMode::kWrites); }
 
-UseMemory ModelAddresses::memory_of_use(int32_t use, bool backward) const {
+UseMemory ModelAddresses::memory_of_use(int32_t use, Verb verb) const {
   if (plan_.model.activations.uses.empty()) return {.use = use};  // the model allocates its activations
   const UseActivations& declared = plan_.model.activations.uses[use];
+  const bool backward = is_backward(verb), for_input = computes_input_gradients(verb);
   const AccessMode made = backward ? AccessMode::kReads : AccessMode::kWrites;  // for buffers that forward writes
+  const AccessMode between_parts = for_input ? AccessMode::kWrites : AccessMode::kReads;
   // A buffer that this backward does not declare may still exist, so peek() returns its address without AccessCheck.
   const bool reads_input = use > 0 && (!backward || declared.input_in_backward);
   const bool has_output = !backward || declared.output_in_backward;
@@ -90,10 +92,13 @@ UseMemory ModelAddresses::memory_of_use(int32_t use, bool backward) const {
           .input = reads_input ? at(Role::kOutputActivations, use - 1, AccessMode::kReads)
                    : use > 0   ? peek(Role::kOutputActivations, use - 1)
                                : nullptr,
-          .output = has_output ? at(Role::kOutputActivations, use, made) : peek(Role::kOutputActivations, use),
+          .output = verb == Verb::kBackwardWeights ? nullptr
+                    : has_output                   ? at(Role::kOutputActivations, use, made)
+                                                   : peek(Role::kOutputActivations, use),
           .kept = at(Role::kSavedActivations, use, made),
           .scratch = at(Role::kScratch, use, AccessMode::kWrites),
-          .backward = backward ? at(Role::kActivationGradients, -1, handed_on) : nullptr};
+          .backward = for_input ? at(Role::kActivationGradients, -1, handed_on) : nullptr,
+          .weight_inputs = is_part_of_backward(verb) ? at(Role::kWeightInputs, use, between_parts) : nullptr};
 }
 
 void ModelAddresses::change(std::vector<Change>& changes, Role role, int32_t whose, Protection to) const {
@@ -107,12 +112,12 @@ void ModelAddresses::open(Stream& compute, OperationId operation) {
   std::vector<Change> changes;
   for (const UnitId unit : plan_.model.uses[what.operand]) {
     for (const int32_t flat : plan_.flats_of_unit[unit]) {
-      change(changes, values_role(), flat, Protection::kReadOnly);
-      if (what.verb == Verb::kBackward) change(changes, Role::kGradients, flat, Protection::kReadWrite);
+      if (reads_parameters(what.verb)) change(changes, values_role(), flat, Protection::kReadOnly);
+      if (computes_weight_gradients(what.verb)) change(changes, Role::kGradients, flat, Protection::kReadWrite);
     }
   }
   if (what.operand > 0) change(changes, Role::kOutputActivations, what.operand - 1, Protection::kReadWrite);
-  for (const Role role : {Role::kOutputActivations, Role::kSavedActivations, Role::kScratch})
+  for (const Role role : {Role::kOutputActivations, Role::kSavedActivations, Role::kScratch, Role::kWeightInputs})
     change(changes, role, what.operand, Protection::kReadWrite);
   change(changes, Role::kActivationGradients, -1, Protection::kReadWrite);
   apply_changes(compute, std::move(changes));

@@ -21,8 +21,8 @@ class ModelAddresses {
   /// The full parameters and gradients of a flat buffer, while they exist.
   std::byte* values(int32_t flat) const;
   std::byte* gradients(int32_t flat) const;
-  /// The activation memory of the use whose scope is open.
-  UseMemory memory_of_use(int32_t use, bool backward) const;
+  /// The activation memory of the use whose scope is open. `verb`: of the model code that runs in it.
+  UseMemory memory_of_use(int32_t use, Verb verb) const;
 
   /// Called before and after the model code of an operation. They enqueue changes of the protection of the buffers that
   /// the model code may access.

@@ -102,12 +102,12 @@ void PointerBindings::for_parameters(UnitId unit, Body body) {
   }
 }
 
-void PointerBindings::open(UnitId unit, bool backward, const ModelAddresses& addresses) {
+void PointerBindings::open(UnitId unit, Verb verb, const ModelAddresses& addresses) {
   const Precision& precision = plan_.policy.precision;
   for_parameters(unit, [&](int32_t flat, int64_t offset, std::size_t parameter) {
     const PointerSlots& slots = slots_[unit][parameter];
-    slots.value.set(addresses.values(flat) + offset * element_bytes(precision.compute));
-    if (!backward || slots.gradient.empty() || !plan_.flats[flat].trainable) return;
+    if (reads_parameters(verb)) slots.value.set(addresses.values(flat) + offset * element_bytes(precision.compute));
+    if (!computes_weight_gradients(verb) || slots.gradient.empty() || !plan_.flats[flat].trainable) return;
     slots.gradient.set(addresses.gradients(flat) + offset * element_bytes(precision.gradients));
   });
 }

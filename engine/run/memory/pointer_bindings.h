@@ -20,8 +20,8 @@ class PointerBindings {
   PointerBindings(const PointerBindings&) = delete;
   PointerBindings& operator=(const PointerBindings&) = delete;
 
-  /// Sets the pointers of a gathered unit to its full parameters and, in backward, to its gradients.
-  void open(UnitId unit, bool backward, const ModelAddresses& addresses);
+  /// Sets the pointers of a unit to the full parameters and gradients that model code with this verb accesses.
+  void open(UnitId unit, Verb verb, const ModelAddresses& addresses);
   void guard_all();
   /// Sets the pointers of the unit to guard addresses.
   void close(UnitId unit);

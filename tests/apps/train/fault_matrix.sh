@@ -167,6 +167,8 @@ piped() {
     run_case "$world" 0 send-gradient "$kind" 3 --pipeline 2 --tied on --accumulate 2
     run_case "$world" "$second" send "$kind" 3 --pipeline 2 --pipeline-schedule interleaved --accumulate 2
     run_case "$world" 0 send-gradient "$kind" 3 --pipeline 2 --pipeline-schedule interleaved --accumulate 2
+    run_case "$world" "$second" backward-input "$kind" 3 --pipeline 2 --pipeline-schedule zero-bubble --accumulate 4
+    run_case "$world" "$second" backward-weights "$kind" 3 --pipeline 2 --pipeline-schedule zero-bubble --accumulate 4
   done
 }
 
@@ -184,6 +186,7 @@ spoiled() {
     read -ra words <<<"$words"
     run_case "$world" "$rank" reduce nan 3 "${words[@]}"
     run_case "$world" "$rank" backward nan 3 "${words[@]}"
+    run_case "$world" "$rank" backward-weights nan 3 "${words[@]}" --pipeline 2 --pipeline-schedule zero-bubble --accumulate 4
   done
 }
 

@@ -368,7 +368,7 @@ class Search {
       activations();
       for (const UnitId unit : plan_.model.uses[operation().operand]) {
         pointer(unit, false);
-        for_flats(unit, [&](int32_t f) { access_full_parameters(f); });
+        for_flats(unit, [&](int32_t f) { access_parameters(f); });
       }
       return;
     }
@@ -400,15 +400,19 @@ class Search {
     const ActivationSpec& spec = plan_.model.activations;
     if (spec.uses.empty()) return;
     const int32_t use = operation().operand;
-    const bool back = operation().verb == Verb::kBackward;
+    const Verb verb = operation().verb;
+    const bool weights = verb == Verb::kBackwardWeights;
+    const bool back = verb == Verb::kBackward || verb == Verb::kBackwardInput || weights;
+    if (spec.uses[use].weight_inputs_bytes > 0 && (weights || verb == Verb::kBackwardInput))
+      access_own(Role::kWeightInputs, use, !weights);
     if (spec.uses[use].scratch_bytes > 0) access_own(Role::kScratch, use, true);
     if (spec.uses[use].kept_bytes > 0) access_own(Role::kSavedActivations, use, !back);
     const bool first = operation().verb == Verb::kForward;
-    if (spec.uses[use].output_bytes > 0 && (first || spec.uses[use].output_in_backward))
+    if (spec.uses[use].output_bytes > 0 && !weights && (first || spec.uses[use].output_in_backward))
       access_own(Role::kOutputActivations, use, !back);
     if (use > 0 && spec.uses[use - 1].output_bytes > 0 && (!back || spec.uses[use].input_in_backward))
       access_own(Role::kOutputActivations, use - 1, false);
-    if (back && spec.backward_bytes > 0) access_own(Role::kActivationGradients, -1, true);
+    if (back && !weights && spec.backward_bytes > 0) access_own(Role::kActivationGradients, -1, true);
   }
 
   template <typename Visit>
@@ -418,8 +422,12 @@ class Search {
     }
   }
 
-  void access_full_parameters(int32_t f) {
+  void access_parameters(int32_t f) {
     const bool holds_full_parameters = stage_ < 3;
+    const Verb verb = operation().verb;
+    if ((verb == Verb::kBackward || verb == Verb::kBackwardWeights) && plan_.flats[f].trainable)
+      access_own(Role::kGradients, f, true);
+    if (verb == Verb::kBackwardWeights) return;
     if (holds_full_parameters) {
       access_own(Role::kParameters, f, false);
     } else if (plan_.schedule.view) {
@@ -427,7 +435,6 @@ class Search {
     } else {
       access_own(Role::kGathered, f, false);
     }
-    if (operation().verb == Verb::kBackward && plan_.flats[f].trainable) access_own(Role::kGradients, f, true);
   }
 
   void norm() {
@@ -455,7 +462,7 @@ class Search {
       relay(Role::kGathered, f);
     }
     const bool model_may_read = verb == Verb::kRelease || (verb == Verb::kGather && plan_.schedule.view);
-    if (model_may_read) access_full_parameters(f);  // a view is readable from its gather to its release
+    if (model_may_read) access_parameters(f);  // a view is readable from its gather to its release
     if (!plan_.flats[f].trainable) return;
     if (verb == Verb::kReduce) reduce(f);
     if (verb == Verb::kReplicaAllReduce) replica_all_reduce(f);

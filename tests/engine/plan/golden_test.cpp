@@ -27,11 +27,14 @@ ModelSpec four_units() {
   return model;
 }
 
-/// four_units() with activations. The two blocks can be recomputed.
+/// four_units() with activations. The two blocks can be recomputed, and their backward can be split.
 ModelSpec four_units_with_activations() {
   ModelSpec model = four_units();
-  model.activations = {
-      {{1024, 0, 0, false}, {1024, 4096, 512, true}, {1024, 4096, 512, true, true, false}, {0, 2048, 0, false}}, 1024};
+  model.activations = {{{1024, 0, 0, false},
+                        {1024, 4096, 512, true, true, true, true, 2048},
+                        {1024, 4096, 512, true, true, false, true, 2048},
+                        {0, 2048, 0, false}},
+                       1024};
   return model;
 }
 
@@ -119,6 +122,14 @@ INSTANTIATE_TEST_SUITE_P(
               .virtual_stages = 2,
               .pipeline_cut = {1, 1, 1, 1},
               .recompute = 1}},
+        Case{"pipeline_2_zero_bubble_stage_3_accumulate_3",
+             {.zero_stage = 3,
+              .micro_batch_count = 3,
+              .pipeline = 2,
+              .pipeline_schedule = PipelineSchedule::kZeroBubble,
+              .pipeline_cut = {2, 2},
+              .recompute = 1,
+              .gather = GatherMode::kCopy}},
         Case{"stage_2_bf16_sent_in_bf16",
              {.zero_stage = 2, .precision = {.compute = DType::kBFloat16, .reduce = DType::kBFloat16}}}),
     [](const auto& of) { return of.param.file; });

@@ -3,6 +3,10 @@
 
 #include <algorithm>
 #include <gtest/gtest.h>
+#include <map>
+#include <optional>
+#include <tuple>
+#include <vector>
 
 #include "tests/support/usage_error_message.h"
 
@@ -32,6 +36,13 @@ constexpr const char* kInterleaved4x8 =
     "3F0,3F1,3F2,3F3,7F0,7B0,7F1,7B1,7F2,7B2,7F3,7B3,3F4,3B0,3F5,3B1,3F6,3B2,3F7,3B3,7F4,7B4,7F5,7B5,7F6,7B6,7F7,7B7,"
     "3B4,3B5,3B6,3B7\n";
 
+// ZB-H1; derived by hand from figure 3 of the zero-bubble paper (the upper half).
+constexpr const char* kZeroBubble4x8 =
+    "0F0,0F1,0F2,0F3,0I0,0W0,0F4,0I1,0W1,0F5,0I2,0W2,0F6,0I3,0W3,0F7,0I4,0W4,0I5,0W5,0I6,0W6,0I7,0W7\n"
+    "1F0,1F1,1F2,1I0,1F3,1I1,1W0,1F4,1I2,1W1,1F5,1I3,1W2,1F6,1I4,1W3,1F7,1I5,1W4,1I6,1W5,1I7,1W6,1W7\n"
+    "2F0,2F1,2I0,2F2,2I1,2F3,2I2,2W0,2F4,2I3,2W1,2F5,2I4,2W2,2F6,2I5,2W3,2F7,2I6,2W4,2I7,2W5,2W6,2W7\n"
+    "3F0,3I0,3F1,3I1,3F2,3I2,3F3,3I3,3W0,3F4,3I4,3W1,3F5,3I5,3W2,3F6,3I6,3W3,3F7,3I7,3W4,3W5,3W6,3W7\n";
+
 std::string refusal(std::string_view lines, const PipelineShape& shape) {
   return test::usage_error_message([&] { check(parse_pass_order(lines), shape); });
 }
@@ -40,6 +51,56 @@ TEST(PassOrder, EqualsThePublishedFigures) {
   EXPECT_EQ(text(pass_order(PipelineSchedule::kGpipe, 4, 8)), kGpipe4x8);
   EXPECT_EQ(text(pass_order(PipelineSchedule::k1F1B, 4, 8)), k1F1B4x8);
   EXPECT_EQ(text(pass_order(PipelineSchedule::kInterleaved, 4, 8, 2)), kInterleaved4x8);
+  EXPECT_EQ(text(pass_order(PipelineSchedule::kZeroBubble, 4, 8)), kZeroBubble4x8);
+}
+
+/// Returns when the last pass ends, if a forward pass and each part of a backward pass take 1 unit of time.
+int duration(const PassOrder& order) {
+  std::map<std::tuple<PassKind, int, int>, int> ends;
+  std::vector<size_t> next(order.size(), 0);
+  std::vector<int> now(order.size(), 0);
+  for (bool progressed = true; progressed;) {
+    progressed = false;
+    for (size_t rank = 0; rank < order.size(); ++rank) {
+      for (; next[rank] < order[rank].size(); ++next[rank]) {
+        const auto [stage, pass, m] = order[rank][next[rank]];
+        const bool last = stage + 1 == static_cast<int>(order.size());
+        std::optional<std::tuple<PassKind, int, int>> input;
+        if (pass == PassKind::kForward && stage > 0) input = {pass, stage - 1, m};
+        if (pass == PassKind::kBackwardInput && !last) input = {pass, stage + 1, m};
+        if (input && !ends.contains(*input)) break;
+        now[rank] = std::max(now[rank], input ? ends.at(*input) : 0) + 1;
+        ends[{pass, stage, m}] = now[rank];
+        progressed = true;
+      }
+    }
+  }
+  return *std::ranges::max_element(now);
+}
+
+/// 1F1B takes 3 (m + p - 1) units of time. ZB-H1 takes 3 m + p - 1, so its bubble is a third.
+TEST(PassOrder, ZeroBubbleHasAThirdOfTheBubble) {
+  for (int ranks = 1; ranks <= 9; ++ranks) {
+    for (int m = 1; m <= 20; ++m) {
+      const PassOrder order = pass_order(PipelineSchedule::kZeroBubble, ranks, m);
+      EXPECT_NO_THROW(check(order, {ranks, m}));
+      for (const auto& actions : order) EXPECT_LE(max_in_flight(actions), std::min(m, ranks));
+      if (m >= ranks) {
+        EXPECT_EQ(duration(order), 3 * m + ranks - 1) << ranks << " ranks, " << m << " micro-batches";
+      } else {
+        EXPECT_LE(duration(order), 3 * (m + ranks - 1)) << ranks << " ranks, " << m << " micro-batches";
+      }
+    }
+  }
+}
+
+TEST(PassOrder, PartsAreJoinedWhereNoRankWaitsForTheFirst) {
+  const auto joined = [](std::string_view lines, bool tied) {
+    return text(with_whole_backwards(parse_pass_order(lines), tied));
+  };
+  EXPECT_EQ(joined("0F0,0I0,0W0\n1F0,1I0,1W0\n", false), "0F0,0B0\n1F0,1I0,1W0\n");
+  EXPECT_EQ(joined("0F0,0F1,0I0,0I1,0W0,0W1\n", false), "0F0,0F1,0I0,0I1,0W0,0W1\n");
+  EXPECT_EQ(joined("1F0,1I0,1W0\n0F0,2F0,2I0,2W0,0B0\n", true), "1F0,1B0\n0F0,2F0,2I0,2W0,0B0\n");
 }
 
 TEST(PassOrder, OneRankAlternatesOrSeparatesPasses) {
@@ -141,7 +202,8 @@ TEST(PassOrder, NegativeNumbersAndMissingActionsAreRefused) {
 /// Every input is received exactly once, and not after its pass. 1F1B receives at most one micro-batch ahead.
 TEST(PassOrder, EveryInputIsReceivedOnce) {
   using enum PipelineSchedule;
-  for (const auto& [schedule, v] : {std::pair(kGpipe, 1), {k1F1B, 1}, {kInterleaved, 2}, {kInterleaved, 3}}) {
+  for (const auto& [schedule, v] :
+       {std::pair(kGpipe, 1), {k1F1B, 1}, {kZeroBubble, 1}, {kInterleaved, 2}, {kInterleaved, 3}}) {
     for (int ranks = v > 1 ? 2 : 1; ranks <= 6; ++ranks) {
       for (int m = 1; m <= 12; ++m) {
         const PassOrder order = pass_order(schedule, ranks, m, v);
@@ -153,7 +215,10 @@ TEST(PassOrder, EveryInputIsReceivedOnce) {
           for (size_t i = 0; i < actions.size(); ++i) {
             received.insert(received.end(), receives[i].begin(), receives[i].end());
             const int stage = actions[i].stage;
-            const bool needs_input = actions[i].pass == PassKind::kForward ? stage > 0 : stage + 1 < ranks * v;
+            const PassKind pass = actions[i].pass;
+            const bool needs_input = pass == PassKind::kForward           ? stage > 0
+                                     : pass == PassKind::kBackwardWeights ? false
+                                                                          : stage + 1 < ranks * v;
             EXPECT_EQ(std::ranges::count(received, actions[i]), needs_input ? 1 : 0);
           }
           EXPECT_EQ(received.size(), static_cast<size_t>(m * (2 * v - (r == 0) - (r + 1 == ranks))));

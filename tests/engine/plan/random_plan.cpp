@@ -1,6 +1,7 @@
 #include "tests/engine/plan/random_plan.h"
 
 #include <algorithm>
+#include <deque>
 #include <fmt/format.h>
 #include <random>
 
@@ -74,6 +75,10 @@ void draw_activations(Dice& dice, RandomCase& drawn) {
   for (std::size_t use = 0; use < drawn.model.uses.size(); ++use) {
     spec.uses.push_back({kSizes[dice.roll(0, 4)], kSizes[dice.roll(0, 4)], kSizes[dice.roll(0, 4)], dice.one_in(2),
                          !dice.one_in(3), !dice.one_in(3)});
+    if (dice.one_in(2)) {
+      spec.uses.back().splits_backward = true;
+      spec.uses.back().weight_inputs_bytes = kSizes[dice.roll(0, 4)];
+    }
     if (spec.uses.back().recomputable) drawn.policy.recompute = dice.roll(0, static_cast<int>(use) + 1);
   }
   spec.backward_bytes = kSizes[dice.roll(0, 4)];
@@ -100,14 +105,43 @@ int draw_replica_count(Dice& dice, const Topology& topology) {
   }
 }
 
+/// Adds the backward passes of one virtual stage to an order. Each pass is whole or in two parts. Several first parts
+/// may run before their second parts, which keep the order of micro-batches.
+class RandomBackwards {
+ public:
+  /// The number of micro-batches whose first part has run, and whose backward is complete.
+  int begun() const { return begun_; }
+  int complete() const { return begun_ - static_cast<int>(in_parts_.size()); }
+
+  /// Begins the backward of the next micro-batch. It is whole only if all earlier ones are complete.
+  void begin(Dice& dice, int stage, std::vector<PipelineAction>& passes) {
+    const bool whole = in_parts_.empty() && dice.one_in(2);
+    passes.push_back({stage, whole ? PassKind::kBackward : PassKind::kBackwardInput, begun_});
+    if (!whole) in_parts_.push_back(begun_);
+    ++begun_;
+  }
+  /// Runs the second part of the first micro-batch that waits for it.
+  void end(int stage, std::vector<PipelineAction>& passes) {
+    passes.push_back({stage, PassKind::kBackwardWeights, in_parts_.front()});
+    in_parts_.pop_front();
+  }
+
+ private:
+  int begun_ = 0;
+  std::deque<int> in_parts_;  // micro-batches whose second part has not run
+};
+
 /// A valid order of passes, with any number of micro-batches in flight.
 std::vector<PipelineAction> draw_passes(Dice& dice, int micro_batches) {
   std::vector<PipelineAction> passes;
-  for (int forward = 0, backward = 0; backward < micro_batches;) {
-    if (forward < micro_batches && (forward == backward || dice.one_in(2)))
+  RandomBackwards backwards;
+  for (int forward = 0; backwards.complete() < micro_batches;) {
+    if (forward < micro_batches && (forward == backwards.complete() || dice.one_in(2)))
       passes.push_back({0, PassKind::kForward, forward++});
-    else
-      passes.push_back({0, PassKind::kBackward, backward++});
+    else if (backwards.begun() < forward && (backwards.begun() == backwards.complete() || dice.one_in(2)))
+      backwards.begin(dice, 0, passes);
+    else if (backwards.complete() < backwards.begun())
+      backwards.end(0, passes);
   }
   return passes;
 }
@@ -184,17 +218,22 @@ namespace {
 PassOrder draw_pass_order(Dice& dice, const PipelineShape& shape) {
   PassOrder order(static_cast<std::size_t>(shape.ranks));
   const int stages = shape.stage_count(), micro_batches = shape.micro_batches;
-  std::vector<int> forward(static_cast<std::size_t>(stages), 0), backward(forward);
-  for (int left = 2 * stages * micro_batches; left > 0;) {
+  std::vector<int> forward(static_cast<std::size_t>(stages), 0);
+  std::vector<RandomBackwards> backwards(static_cast<std::size_t>(stages));
+  const auto is_complete = [&](const RandomBackwards& of) { return of.complete() == micro_batches; };
+  while (!std::ranges::all_of(backwards, is_complete)) {
     const int stage = dice.roll(0, stages - 1);
     const auto s = static_cast<std::size_t>(stage);
+    auto& passes = order[static_cast<std::size_t>(shape.rank_of(stage))];
     const bool can_forward = forward[s] < micro_batches && (stage == 0 || forward[s - 1] > forward[s]);
-    const bool can_backward = backward[s] < forward[s] && (stage + 1 == stages || backward[s + 1] > backward[s]);
-    if (!can_forward && !can_backward) continue;
-    const bool runs_forward = can_forward && (!can_backward || dice.one_in(2));
-    order[static_cast<std::size_t>(shape.rank_of(stage))].push_back(
-        {stage, runs_forward ? PassKind::kForward : PassKind::kBackward, runs_forward ? forward[s]++ : backward[s]++});
-    --left;
+    const bool can_begin =
+        backwards[s].begun() < forward[s] && (stage + 1 == stages || backwards[s + 1].begun() > backwards[s].begun());
+    if (backwards[s].complete() < backwards[s].begun() && dice.one_in(2))
+      backwards[s].end(stage, passes);
+    else if (can_forward && (!can_begin || dice.one_in(2)))
+      passes.push_back({stage, PassKind::kForward, forward[s]++});
+    else if (can_begin)
+      backwards[s].begin(dice, stage, passes);
   }
   return order;
 }
@@ -239,7 +278,10 @@ RandomCase draw_pipeline(uint64_t seed, int most_stages, int most_ranks) {
   model.activations.backward_bytes += 64;
   const int uses = static_cast<int>(model.uses.size()) - (tied ? 1 : 0);  // number of uses that the cut divides
   policy.pipeline = dice.roll(2, std::min(uses, most_stages));
-  policy.pipeline_schedule = dice.one_in(2) ? PipelineSchedule::kGpipe : PipelineSchedule::k1F1B;
+  static constexpr PipelineSchedule kSchedules[] = {PipelineSchedule::kGpipe, PipelineSchedule::k1F1B,
+                                                    PipelineSchedule::kZeroBubble};
+  policy.pipeline_schedule = kSchedules[dice.roll(0, 2)];
+  if (policy.pipeline_schedule == PipelineSchedule::kZeroBubble) model.activations.uses.front().splits_backward = true;
   if (uses >= 2 * policy.pipeline && dice.one_in(2)) {
     policy.pipeline_schedule = PipelineSchedule::kInterleaved;
     policy.virtual_stages = dice.roll(2, uses / policy.pipeline);

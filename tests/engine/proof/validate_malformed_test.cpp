@@ -103,9 +103,13 @@ TEST(ValidateMalformed, ReportsAMicroBatchThatDoesNotExist) {
 TEST(ValidateMalformed, ReportsAnUnknownKindOfPass) {
   PassOrder order = gpipe();
   order[1][0].pass = static_cast<PassKind>(200);
-  expect_order_reported(order, "action 0 of rank 1 is neither a forward nor a whole backward pass");
-  order[1][0].pass = PassKind::kBackwardWeights;
-  expect_order_reported(order, "action 0 of rank 1 is neither a forward nor a whole backward pass");
+  expect_order_reported(order, "action 0 of rank 1 has an unknown kind of pass");
+}
+
+TEST(ValidateMalformed, ReportsASecondPartOfABackwardWithoutTheFirst) {
+  PassOrder order = gpipe();
+  order[1].back().pass = PassKind::kBackwardWeights;
+  expect_order_reported(order, "does not follow");
 }
 
 /// An evaluation ignores the order of training.

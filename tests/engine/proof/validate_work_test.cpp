@@ -18,15 +18,18 @@ OperationId find(const Plan& plan, std::initializer_list<Verb> verbs, OperationI
   return -1;
 }
 
-/// Removes a pass. The waits and lifetimes of other operations are then wrong too, but the checks of the cut do not
-/// read them.
+/// Removes a pass, or a part of a backward pass. The waits and lifetimes of other operations are then wrong too, but
+/// the checks of the cut do not read them.
 std::optional<std::string> omit(Stages& stages, std::size_t s, Verb verb) {
   auto& operations = stages[s].schedule.operations;
   const OperationId id = find(stages[s], {verb}, static_cast<OperationId>(operations.size() / 2));
   if (id < 0) return std::nullopt;
   const Operation omitted = operations[id];
   operations.erase(operations.begin() + id);
-  return fmt::format("pipeline stage {} runs the {} of {} and micro-batch {} 0 times: expected 1", s, name(verb),
+  const std::string_view what = verb == Verb::kForward           ? "forward"
+                                : verb == Verb::kBackwardWeights ? "backward of the weights"
+                                                                 : "backward";
+  return fmt::format("pipeline stage {} runs the {} of {} and micro-batch {} 0 times: expected 1", s, what,
                      use_name(stages[s], omitted.operand), omitted.micro_batch);
 }
 
@@ -34,6 +37,23 @@ std::optional<std::string> omit(Stages& stages, std::size_t s, Verb verb) {
 std::map<std::string, Mutate> mutations_of_schedules() {
   std::map<std::string, Mutate> all;
   all["omit a backward"] = [](Stages& stages, std::size_t s) { return omit(stages, s, Verb::kBackward); };
+  all["omit the first part of a backward"] = [](Stages& stages, std::size_t s) {
+    return omit(stages, s, Verb::kBackwardInput);
+  };
+  all["omit the second part of a backward"] = [](Stages& stages, std::size_t s) {
+    return omit(stages, s, Verb::kBackwardWeights);
+  };
+  all["replace the first part of a backward by the whole"] = [](Stages& stages,
+                                                                std::size_t s) -> std::optional<std::string> {
+    const OperationId id = find(stages[s], {Verb::kBackwardInput});
+    if (id < 0) return std::nullopt;
+    Operation& operation = stages[s].schedule.operations[id];
+    operation.verb = Verb::kBackward;
+    return fmt::format(
+        "pipeline stage {} runs the backward of the weights of {} and micro-batch {} 2 times: "
+        "expected 1",
+        s, use_name(stages[s], operation.operand), operation.micro_batch);
+  };
   all["omit a forward"] = [](Stages& stages, std::size_t s) { return omit(stages, s, Verb::kForward); };
   all["repeat a pass"] = [](Stages& stages, std::size_t s) -> std::optional<std::string> {
     auto& operations = stages[s].schedule.operations;

@@ -1,0 +1,104 @@
+#include "engine/choose/pipeline_schedule.h"
+
+#include <algorithm>
+#include <exception>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <optional>
+#include <string>
+
+#include "engine/choose/budget.h"
+#include "engine/choose/pipeline_cut.h"
+#include "engine/options/enum_names.h"
+#include "kernels/system/error.h"
+
+namespace aliquot {
+namespace {
+
+std::string describe(const Policy& policy) {
+  const std::string name(enum_name(kPipelineScheduleWords, policy.pipeline_schedule));
+  return policy.virtual_stages == 1 ? name : fmt::format("{} with {} virtual stages", name, policy.virtual_stages);
+}
+
+std::vector<Plan> plans_of(int64_t budget_bytes, const ModelSpec& model, Policy policy, const Topology& topology,
+                           const CostModel& cost) {
+  if (budget_bytes > 0) return plan_pipeline_within(budget_bytes, model, policy, topology, cost);
+  if (policy.pipeline > 1 && policy.pipeline_cut.empty()) policy.pipeline_cut = cut_pipeline(model, policy, cost);
+  return plan_pipeline(model, policy, topology);
+}
+
+/// Returns the policies to compare, one for each schedule. The first one is 1F1B, unless the policy has several virtual
+/// stages.
+std::vector<Policy> schedules(const ModelSpec& model, const Policy& policy) {
+  constexpr int kMostVirtualStages = 4;
+  const auto uses = static_cast<int64_t>(model.uses.size());
+  const int cut = static_cast<int>(policy.pipeline_cut.size()) / policy.pipeline;
+  const int given = policy.virtual_stages > 1 ? policy.virtual_stages : cut;  // 0: the policy does not say
+  std::vector<Policy> all;
+  const auto add = [&](PipelineSchedule schedule, int virtual_stages) {
+    if (given != 0 && virtual_stages != given) return;
+    all.push_back(policy);
+    all.back().pipeline_schedule = schedule;
+    all.back().virtual_stages = virtual_stages;
+  };
+  const bool can_split = std::ranges::any_of(model.activations.uses, &UseActivations::splits_backward);
+  add(PipelineSchedule::k1F1B, 1);
+  if (can_split) add(PipelineSchedule::kZeroBubble, 1);
+  for (int v = 2; v <= std::max(kMostVirtualStages, given); ++v) {
+    if (v == given || v * int64_t{policy.pipeline} <= uses) add(PipelineSchedule::kInterleaved, v);
+  }
+  add(PipelineSchedule::kGpipe, 1);
+  return all;
+}
+
+struct Compared {
+  std::vector<Plan> stages;
+  double seconds = 0;
+  int64_t bytes = 0;  // per rank: the maximum over the pipeline stages
+};
+
+Compared compared(std::vector<Plan> stages, const CostModel& cost) {
+  Compared result{.stages = std::move(stages)};
+  for (const Timeline& stage : simulate(result.stages, cost))
+    result.seconds = std::max(result.seconds, stage.step_seconds);
+  for (const Plan& stage : result.stages) result.bytes = std::max(result.bytes, rank_bytes(stage));
+  return result;
+}
+
+bool is_better(const Compared& a, const std::optional<Compared>& b) {
+  if (!b) return true;
+  return a.seconds != b->seconds ? a.seconds < b->seconds : a.bytes < b->bytes;
+}
+
+}  // namespace
+
+std::vector<Plan> choose_plans(int64_t budget_bytes, const ModelSpec& model, const Policy& policy,
+                               const Topology& topology, const CostModel& cost) {
+  if (policy.pipeline_schedule != PipelineSchedule::kAuto || policy.pipeline == 1 || !policy.pass_order.empty())
+    return plans_of(budget_bytes, model, policy, topology, cost);
+  std::optional<Compared> best;
+  std::exception_ptr refusal;  // of the first schedule
+  std::vector<std::string> results;
+  for (const Policy& each : schedules(model, policy)) {
+    try {
+      Compared made = compared(plans_of(budget_bytes, model, each, topology, cost), cost);
+      results.push_back(fmt::format("{} {:.3g} s", describe(each), made.seconds));
+      if (is_better(made, best)) best = std::move(made);
+    } catch (const UnavailableError&) {
+      results.push_back(describe(each) + " does not fit");
+      if (!refusal) refusal = std::current_exception();
+    } catch (const UsageError&) {  // for example, a unit would be on two virtual stages
+      results.push_back(describe(each) + " is not possible");
+      if (!refusal) refusal = std::current_exception();
+    }
+  }
+  if (!best) std::rethrow_exception(refusal);
+  const std::string other = best->stages.front().choice;
+  const std::string choice =
+      fmt::format("pipeline schedule {}, the fastest by simulation ({}){}{}",
+                  describe(best->stages.front().policy), fmt::join(results, ", "), other.empty() ? "" : "; ", other);
+  for (Plan& plan : best->stages) plan.choice = choice;
+  return std::move(best->stages);
+}
+
+}  // namespace aliquot

@@ -1,0 +1,124 @@
+// The planner chooses the fastest pipeline schedule that fits the memory budget.
+#include "engine/choose/pipeline_schedule.h"
+
+#include <algorithm>
+#include <gtest/gtest.h>
+
+#include "engine/choose/budget.h"
+#include "engine/choose/pipeline_cut.h"
+#include "tests/engine/plan/chain_model.h"
+#include "tests/engine/plan/random_plan.h"
+#include "tests/support/usage_error_message.h"
+
+namespace aliquot {
+namespace {
+
+using enum PipelineSchedule;
+
+constexpr int kUses = 12, kStages = 4;
+
+/// A model whose uses all take the same time. With `splits`, backward passes can be split.
+ModelSpec model_of(bool splits) {
+  ModelSpec model = testing::chain(kUses, 1 << 12);
+  for (int use = 0; use < kUses; ++use) {
+    model.activations.uses.push_back({.output_bytes = 1 << 12,
+                                      .kept_bytes = 1 << 20,
+                                      .splits_backward = splits,
+                                      .weight_inputs_bytes = splits ? 1 << 20 : 0});
+  }
+  model.activations.backward_bytes = 1 << 12;
+  return model;
+}
+
+CostModel cost_of(double forward_seconds) {
+  CostModel cost = CostModel::typical_host();
+  cost.uses.assign(kUses, {forward_seconds, 2 * forward_seconds});
+  return cost;
+}
+
+Policy policy_of(PipelineSchedule schedule) {
+  return {.zero_stage = 2, .micro_batch_count = 8, .pipeline = kStages, .pipeline_schedule = schedule};
+}
+
+std::vector<Plan> chosen(const ModelSpec& model, const Policy& policy, const CostModel& cost, int64_t budget_bytes = 0) {
+  return choose_plans(budget_bytes, model, policy, testing::hosts(kStages, kStages), cost);
+}
+
+double seconds_of(const std::vector<Plan>& stages, const CostModel& cost) {
+  double seconds = 0;
+  for (const Timeline& stage : simulate(stages, cost)) seconds = std::max(seconds, stage.step_seconds);
+  return seconds;
+}
+
+int64_t bytes_of(const std::vector<Plan>& stages) {
+  int64_t bytes = 0;
+  for (const Plan& stage : stages) bytes = std::max(bytes, rank_bytes(stage));
+  return bytes;
+}
+
+TEST(PipelineScheduleChoice, IsTheFastest) {
+  for (const bool splits : {false, true}) {
+    for (const double forward_seconds : {1e-2, 1e-6}) {
+      const ModelSpec model = model_of(splits);
+      const CostModel cost = cost_of(forward_seconds);
+      const std::vector<Plan> best = chosen(model, policy_of(kAuto), cost);
+      double fastest = 1e9;
+      for (const auto schedule : {k1F1B, kGpipe, kInterleaved, kZeroBubble}) {
+        if (schedule == kZeroBubble && !splits) continue;
+        for (int v = schedule == kInterleaved ? 2 : 1; v <= (schedule == kInterleaved ? 3 : 1); ++v) {
+          Policy policy = policy_of(schedule);
+          policy.virtual_stages = v;
+          fastest = std::min(fastest, seconds_of(chosen(model, policy, cost), cost));
+        }
+      }
+      EXPECT_EQ(seconds_of(best, cost), fastest) << best.front().choice;
+      EXPECT_NE(best.front().policy.pipeline_schedule, kAuto);
+    }
+  }
+}
+
+/// Long passes, compared with the time of messages, make the bubble matter most.
+TEST(PipelineScheduleChoice, DependsOnTheModel) {
+  const CostModel slow = cost_of(1e-2);
+  const std::vector<Plan> split = chosen(model_of(true), policy_of(kAuto), slow);
+  EXPECT_EQ(split.front().policy.pipeline_schedule, kZeroBubble) << split.front().choice;
+  EXPECT_EQ(split.front().choice.rfind("pipeline schedule zero-bubble, the fastest by simulation (1f1b ", 0), 0U)
+      << split.front().choice;
+  const std::vector<Plan> whole = chosen(model_of(false), policy_of(kAuto), slow);
+  EXPECT_EQ(whole.front().policy.pipeline_schedule, kInterleaved) << whole.front().choice;
+}
+
+TEST(PipelineScheduleChoice, FitsTheBudget) {
+  const ModelSpec model = model_of(true);
+  const CostModel cost = cost_of(1e-2);
+  const int64_t least = bytes_of(chosen(model, policy_of(k1F1B), cost));
+  const std::vector<Plan> tight = chosen(model, policy_of(kAuto), cost, least);
+  EXPECT_EQ(tight.front().policy.pipeline_schedule, k1F1B) << tight.front().choice;
+  EXPECT_LE(bytes_of(tight), least);
+  EXPECT_NE(tight.front().choice.find("zero-bubble does not fit"), std::string::npos) << tight.front().choice;
+  EXPECT_EQ(chosen(model, policy_of(kAuto), cost, 2 * least).front().policy.pipeline_schedule, kZeroBubble);
+  EXPECT_THROW(chosen(model, policy_of(kAuto), cost, 1000), UnavailableError);
+}
+
+/// A cut has one number for each virtual stage, so it determines how many there are.
+TEST(PipelineScheduleChoice, KeepsTheCut) {
+  Policy policy = policy_of(kAuto);
+  policy.pipeline_cut = {1, 1, 1, 1, 2, 2, 2, 2};
+  const std::vector<Plan> stages = chosen(model_of(true), policy, cost_of(1e-2));
+  EXPECT_EQ(stages.front().policy.pipeline_schedule, kInterleaved);
+  EXPECT_EQ(stages.front().policy.virtual_stages, 2);
+  EXPECT_EQ(stages.front().policy.pipeline_cut, policy.pipeline_cut);
+  policy.pipeline_cut = {3, 3, 3, 2};
+  EXPECT_NE(test::usage_error_message([&] { chosen(model_of(true), policy, cost_of(1e-2)); })
+                .find("has 11 uses in all, but the model has 12"),
+            std::string::npos);
+}
+
+TEST(PipelineScheduleChoice, ZeroBubbleNeedsAUseThatSplits) {
+  const std::string refusal = test::usage_error_message(
+      [&] { chosen(model_of(false), policy_of(kZeroBubble), cost_of(1e-2)); });
+  EXPECT_NE(refusal.find("no use of the model can split its backward"), std::string::npos) << refusal;
+}
+
+}  // namespace
+}  // namespace aliquot
