@@ -35,14 +35,18 @@ class WaitingModel {
   void run(const Work& work) {
     const auto began = Clock::now();
     // A forward takes as long as each part of a backward.
-    std::this_thread::sleep_for(Seconds(work.kind == UseKind::kBackward ? kBackwardSeconds : kForwardSeconds));
+    const double seconds = work.kind == UseKind::kBackward ? kBackwardSeconds : kForwardSeconds;
+    std::this_thread::sleep_for(Seconds(slowness_ * seconds));
     waited_ += Clock::now() - began;
   }
+  /// Makes all passes longer by this factor.
+  void slow_down(double slowness) { slowness_ = slowness; }
   double take_waited_seconds() { return std::exchange(waited_, Seconds(0)).count(); }
 
  private:
   float *values_[kUses], *gradients_[kUses];
   Seconds waited_{0};
+  double slowness_ = 1;
 };
 
 EngineOptions options_of(PipelineSchedule schedule, int stages, int micro_batches) {
@@ -65,6 +69,9 @@ IdleShares idle_shares(const EngineOptions& options) {
   World::threads(options.pipeline,
                  [&](World& world) {
                    WaitingModel model;
+                   // The smaller the bubble, the smaller the time of messages must be.
+                   const double slowness = options.pipeline_schedule == PipelineSchedule::kZeroBubble ? 3 : 1;
+                   model.slow_down(slowness);
                    Engine engine(world, options);
                    model.declare(engine);
                    engine.materialize(
@@ -79,7 +86,7 @@ IdleShares idle_shares(const EngineOptions& options) {
                    }
                    if (world.rank() != 0) return;
                    CostModel cost = CostModel::typical_host();
-                   cost.uses.assign(kUses, {kForwardSeconds, kBackwardSeconds});
+                   cost.uses.assign(kUses, {slowness * kForwardSeconds, slowness * kBackwardSeconds});
                    shares.simulated = simulate(engine.pipeline_plans(), cost)[0].idle_share();
                  },
                  {.device = DeviceChoice::kHost, .threads_per_rank = 1});

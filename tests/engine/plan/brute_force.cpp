@@ -369,7 +369,7 @@ class Search {
     if (is_model_code(operation().verb)) {
       activations();
       for (const UnitId unit : plan_.model.uses[operation().operand]) {
-        pointer(unit, false);
+        if (operation().verb != Verb::kBackwardWeights) pointer(unit, false);
         for_flats(unit, [&](int32_t f) { access_parameters(f); });
       }
       return;
