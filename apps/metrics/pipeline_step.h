@@ -19,8 +19,8 @@ struct PassSpan {
 };
 
 /// The work of the compute lane of a pipeline stage, in order, at the times of the timeline. Joins consecutive
-/// operations of the same pass. With `coarse`, it also joins operations that are separated by waits, and counts recompute as part of the
-/// backward pass that follows.
+/// operations of the same pass. With `coarse`, it also joins operations that are separated by waits, and counts
+/// recompute as part of the backward pass that follows.
 std::vector<PassSpan> pass_spans(const Plan& plan, const Timeline& timeline, bool coarse);
 
 /// {"order": "1f1b", "micro_batches": .., "virtual_stages": .., "tied_ends": .., "bubble_share": .., "stages": [..]}.
