@@ -162,9 +162,10 @@ int run_plan(const Arguments& arguments) {
   if (wants_help(arguments)) {
     write_stdout(
         "aliquot plan [--option value ...]\n\n"
-        "Predicts the memory of a rank by category and its traffic per step. With --machine, also simulates the time\n"
-        "of a step. Does not train. Counts the activations of the built-in models, for GPUs if --machine has GPUs and\n"
-        "otherwise for a host. With --params the activations are unknown and not counted.\n\n{}",
+        "Predicts the memory of a rank by category and its traffic per step. With --machine or --pipeline, also\n"
+        "simulates the time of a step. Does not train. Counts the activations of the built-in models, for\n"
+        "GPUs if --machine has GPUs and otherwise for a host. With --params the activations are unknown and not "
+        "counted.\n\n{}",
         option_help(table));
     return 0;
   }
