@@ -27,6 +27,8 @@ RunRecord read_run_record(const std::string& path) {
       record.done = object["done"];
     } else if (object.contains("stragglers")) {
       record.stragglers = object["stragglers"];
+    } else if (object.contains("plan")) {
+      record.plans.push_back(object["plan"]);
     } else if (is_step(object)) {
       steps[object["step"].get<int64_t>()] = object;
     } else {

@@ -1,5 +1,5 @@
 #pragma once
-// Reads a --metrics file.
+// Reads a --metrics file of aliquot train or aliquot plan.
 
 #include <string>
 #include <vector>
@@ -12,10 +12,11 @@ namespace aliquot {
 /// step was repeated, `steps` contains only its last record.
 struct RunRecord {
   std::string path;
-  Json run;                 // null if the file has no {"run": ...} line
-  std::vector<Json> steps;  // in the order of steps
-  Json done;                // null if the run has not finished
-  Json stragglers;          // the last report, or null
+  Json run;                      // null if the file has no {"run": ...} line
+  std::vector<Json> steps;       // in the order of steps
+  Json done;                     // null if the run has not finished
+  Json stragglers;               // the last report, or null
+  std::vector<Json> plans = {};  // those of aliquot plan --metrics
 };
 
 /// Skips truncated lines, see read_metrics_lines(). Throws UsageError, naming the file and the line, if the file cannot

@@ -5,14 +5,13 @@
 
 #include "apps/commands.h"
 #include "apps/console.h"
-#include "apps/metrics/metrics.h"
 #include "apps/models/activations.h"
 #include "apps/models/parameters.h"
 #include "apps/plan/machine.h"
+#include "apps/plan/plan_json.h"
 #include "apps/plan/plan_options.h"
 #include "apps/plan/plan_text.h"
 #include "apps/plan/use_costs.h"
-#include "apps/train/reporting/memory_table.h"
 #include "engine/choose/budget.h"
 #include "engine/choose/pipeline_schedule.h"
 #include "engine/cost/trace.h"
@@ -149,63 +148,9 @@ PlannedRun plan_run(const PlanOptions& o, const Machine& machine, int stage) {
   return outcome;
 }
 
-Json to_json(const PlanOptions& o, const PlannedRun& outcome) {
-  Json memory = json(outcome.account.peak);
-  memory["peak"] = outcome.account.peak_bytes;
-  Json one = {{"zero_stage", outcome.plan.schedule.zero_stage},
-              {"ranks", o.ranks},
-              {"parameters", outcome.parameters},
-              {"memory", memory},
-              {"offloaded", outcome.account.elsewhere_bytes},
-              {"peak_operation", peak_moment(outcome.plan, outcome.account)},
-              {"rank_bytes", rank_bytes(outcome.plan)},
-              {"sent_bytes", outcome.timeline.sent_bytes},
-              {"received_bytes", outcome.timeline.received_bytes},
-              {"crossing_bytes", outcome.timeline.crossing_bytes},
-              {"operations", outcome.plan.schedule.operations.size()}};
-  if (outcome.largest) one["largest_parameters"] = *outcome.largest;
-  for (const Plan& plan : outcome.stages) {
-    if (outcome.stages.size() == 1) break;
-    const Account stage = account(plan.schedule);
-    Json memory_of_stage = json(stage.peak);
-    memory_of_stage["peak"] = stage.peak_bytes;
-    Json of_stage = {{"uses", plan.stage.use_count()},
-                     {"memory", memory_of_stage},
-                     {"rank_bytes", rank_bytes(plan)},
-                     {"operations", plan.schedule.operations.size()}};
-    if (!o.machine.empty())
-      of_stage["idle_share"] = outcome.timelines[static_cast<std::size_t>(plan.stage.index)].idle_share();
-    one["stages"].push_back(std::move(of_stage));
-  }
-  if (!o.machine.empty()) {
-    one["step_seconds"] = outcome.timeline.step_seconds;
-    one["hidden_share"] = outcome.timeline.hidden_share();
-    one["tokens_per_second"] = outcome.tokens / outcome.timeline.step_seconds;
-  }
-  return one;
-}
-
-/// One row per plan; nested keys are joined by dots.
-void print_csv(const std::vector<Json>& plans) {
-  const auto row = [](const Json& plan, bool names) {
-    std::string line;
-    const Json flat = plan.flatten();
-    for (const auto& [key, value] : flat.items()) {
-      std::string cell = names ? key.substr(1) : value.is_string() ? value.get<std::string>() : value.dump();
-      std::ranges::replace(cell, '/', '.');
-      line += (line.empty() ? "" : ",") + cell;
-    }
-    write_stdout("{}\n", line);
-  };
-  row(plans.front(), true);
-  for (const Json& plan : plans) row(plan, false);
-}
-
 void write_trace_file(const PlanOptions& o, const PlannedRun& outcome) {
   std::ofstream file(o.trace);
-  std::vector<RankTrace> stages;
-  for (std::size_t s = 0; s < outcome.stages.size(); ++s) stages.push_back({&outcome.stages[s], outcome.timelines[s]});
-  write_trace(file, stages);
+  write_trace(file, simulated_traces(outcome));
   if (!file.flush()) throw UsageError("--trace " + o.trace + ": the file could not be written.");
 }
 
@@ -223,25 +168,27 @@ int run_plan(const Arguments& arguments) {
   if (wants_help(arguments)) {
     write_stdout(
         "aliquot plan [--option value ...]\n\n"
-        "Predicts the memory of a rank by category and its traffic per step. With --machine, also simulates the time\n"
-        "of a step. Does not train. Counts the activations of the built-in models, for GPUs if --machine has GPUs and\n"
-        "otherwise for a host. With --params the activations are unknown and not counted.\n\n{}",
+        "Predicts the memory of a rank by category and its traffic per step. With --machine or --pipeline, also\n"
+        "simulates the time of a step. Does not train. Counts the activations of the built-in models, for\n"
+        "GPUs if --machine has GPUs and otherwise for a host. With --params the activations are unknown and not "
+        "counted.\n\n{}",
         option_help(table));
     return 0;
   }
   parse_arguments(table, arguments);
-  const Machine machine = find_machine(options.machine.empty() ? "host" : options.machine);
+  const Machine machine = find_machine(machine_name(options));
   std::vector<Json> plans;
   std::vector<PlannedRun> outcomes;
   for (const int stage : stages_of(options)) {
     outcomes.push_back(plan_run(options, machine, stage));
-    plans.push_back(to_json(options, outcomes.back()));
+    plans.push_back(plan_json(options, outcomes.back()));
   }
   if (options.format == "text") write_stream(stdout, plan_text(options, outcomes));
   if (options.format == "json") write_stdout("{}\n", Json{{"plans", plans}}.dump(2));
-  if (options.format == "csv") print_csv(plans);
+  if (options.format == "csv") write_stream(stdout, plan_csv(plans));
   if (!options.pipeline_order.empty()) write_order_file(options, outcomes.back());
   if (!options.trace.empty()) write_trace_file(options, outcomes.back());
+  if (!options.metrics.empty()) write_plan_metrics(options, outcomes);
   return 0;
 }
 

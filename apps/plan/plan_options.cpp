@@ -63,17 +63,22 @@ OptionTable plan_option_table(PlanOptions& o) {
   t.heading("Output");
   t.bytes("device-memory", o.device_memory, "Memory per rank; also prints the size of the largest model that fits.");
   t.text("machine", "NAME|FILE", o.machine,
-         "Simulate a step with the rates of host, dgx-a100, dgx-h100, dgx-h200, or of a JSON file.");
+         "Simulate a step with the rates of host, dgx-a100, dgx-h100, dgx-h200, or of a JSON file. Default with "
+         "--pipeline: host.");
   t.text("profile", "FILE", o.profile,
          "Use measured times of forward and backward from the --metrics file of a run of this model on one rank.");
   t.toggle("schedule", o.schedule, "List the operations of the schedule.");
   t.text("pipeline-order", "FILE", o.pipeline_order,
          "Write the order of passes of all pipeline stages, for --pipeline-order-from.");
   t.text("trace", "FILE", o.trace,
-         "Write a trace of the simulated step for Perfetto. Of several ZeRO stages, the last one is traced.");
+         "Write a trace of the simulated step for Perfetto, with all pipeline stages. Of several ZeRO stages, the last "
+         "one is traced.");
+  t.text("metrics", "FILE", o.metrics, "Write the plans and the simulated step of a pipeline, for aliquot report.");
   t.choice("format", o.format, {"text", "json", "csv"}, "Format of the output.");
   return t;
 }
+
+std::string machine_name(const PlanOptions& o) { return o.machine.empty() ? "host" : o.machine; }
 
 std::vector<int> stages_of(const PlanOptions& o) {
   if (o.stages.empty()) return {o.engine.zero_stage};

@@ -28,7 +28,7 @@ struct PlanOptions : ShapeOptions, CommonOptions {
   std::string machine, profile;
   bool schedule = false;
   std::string pipeline_order;
-  std::string trace;
+  std::string trace, metrics;
   std::string format = "text";
 };
 
@@ -37,6 +37,9 @@ OptionTable plan_option_table(PlanOptions& options);
 
 /// The value of one option, as a configuration file accepts it.
 std::string option_text(PlanOptions options, std::string_view name);
+
+/// --machine, or its default.
+std::string machine_name(const PlanOptions& options);
 
 /// The ZeRO stages to plan, in the order given.
 std::vector<int> stages_of(const PlanOptions& options);

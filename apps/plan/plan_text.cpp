@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 #include <functional>
 
+#include "apps/drawing/axis.h"
+#include "apps/plan/pipeline_figures.h"
 #include "apps/train/reporting/memory_table.h"
 
 namespace aliquot {
@@ -23,21 +25,30 @@ std::string heading(const PlanOptions& o, const PlannedRun& outcome) {
                      o.ranks == 1 ? "" : "s", outcome.parameters, outcome.plan.policy.precision.describe());
 }
 
+std::string seconds_text(double seconds) {
+  return seconds < 1 ? fmt::format("{:.3g} ms", 1e3 * seconds) : fmt::format("{:.4g} s", seconds);
+}
+
 /// One line for each pipeline stage. The lines printed above this table describe only the stage with the highest peak.
-std::string stage_table(const PlanOptions& o, const PlannedRun& outcome) {
-  const bool timed = !o.machine.empty();
-  std::string text = fmt::format("  {:<15}{:>8}{:>12}{:>16}{}\n", "pipeline stage", "uses", "peak", "in bytes",
-                                 timed ? "    idle" : "");
-  for (const Plan& plan : outcome.stages) {
-    const int64_t peak = account(plan.schedule).peak_bytes;
-    text +=
-        fmt::format("  {:<15}{:>8}{:>12}{:>16}", plan.stage.index, plan.stage.use_count(), format_bytes(peak), peak);
-    if (timed)
-      text +=
-          fmt::format("{:>6.0f} %", 100 * outcome.timelines[static_cast<std::size_t>(plan.stage.index)].idle_share());
-    text += "\n";
+std::string stage_table(const PlannedRun& outcome) {
+  constexpr std::string_view kRow = "  {:<14}{:>6}{:>12}{:>11}{:>13}{:>11}{:>11}{:>9}{:>11}{:>11}\n";
+  const auto percent = [](double share) { return fmt::format("{:.1f} %", 100 * share); };
+  std::string text = fmt::format(kRow, "pipeline stage", "uses", "parameters", "peak", "in bytes", "in flight",
+                                 "compute", "bubble", "transfers", "node link");
+  for (const StageFigures& stage : stage_figures(outcome)) {
+    text += fmt::format(kRow, stage.index, stage.use_count, count_text(static_cast<double>(stage.parameter_count)),
+                        format_bytes(stage.peak_bytes), stage.peak_bytes, stage.activations_in_flight,
+                        seconds_text(stage.compute_seconds), percent(stage.bubble_share), percent(stage.transfer_share),
+                        percent(stage.node_link_share));
   }
   return text;
+}
+
+/// The bubble of the whole pipeline, and that of the formula.
+std::string bubble_line(const PlannedRun& outcome) {
+  const auto formula = bubble_formula(outcome.plan.policy);
+  return fmt::format("  bubble of the pipeline: {:.1f} %{}\n", 100 * bubble_share(outcome),
+                     formula ? fmt::format(", by the formula {}: {:.1f} %", formula->text, 100 * formula->share) : "");
 }
 
 std::string list(const PlanOptions& o, const PlannedRun& outcome) {
@@ -61,12 +72,13 @@ std::string list(const PlanOptions& o, const PlannedRun& outcome) {
   if (outcome.largest)
     text += fmt::format("  largest model that fits in {}: {} parameters\n", format_bytes(*o.device_memory),
                         *outcome.largest);
-  if (outcome.stages.size() > 1) text += stage_table(o, outcome);
-  if (!o.machine.empty()) {
+  if (outcome.stages.size() > 1) text += stage_table(outcome);
+  if (is_timed(o, outcome)) {
     text += fmt::format("  simulated on {}: {:.4g} s per step, {:.0f} % of communication hidden, {:.0f} tokens/s\n",
-                        o.machine, outcome.timeline.step_seconds, 100 * outcome.timeline.hidden_share(),
+                        machine_name(o), outcome.timeline.step_seconds, 100 * outcome.timeline.hidden_share(),
                         outcome.tokens / outcome.timeline.step_seconds);
   }
+  if (outcome.stages.size() > 1) text += bubble_line(outcome);
   return text;
 }
 
@@ -119,12 +131,15 @@ std::string comparison_table(const PlanOptions& o, std::span<const PlannedRun> o
     table.row("fits in " + format_bytes(*o.device_memory),
               [](const PlannedRun& outcome) { return std::to_string(*outcome.largest); });
   }
-  if (o.machine.empty()) return table.text;
-  table.text += fmt::format("  simulated on {}\n", o.machine);
+  if (!is_timed(o, outcomes[0])) return table.text;
+  table.text += fmt::format("  simulated on {}\n", machine_name(o));
   table.row("seconds per step",
             [](const PlannedRun& outcome) { return fmt::format("{:.4g}", outcome.timeline.step_seconds); });
   table.row("hidden traffic",
             [](const PlannedRun& outcome) { return fmt::format("{:.0f} %", 100 * outcome.timeline.hidden_share()); });
+  if (outcomes[0].stages.size() > 1) {
+    table.row("bubble", [](const PlannedRun& outcome) { return fmt::format("{:.1f} %", 100 * bubble_share(outcome)); });
+  }
   table.row("tokens/s", [](const PlannedRun& outcome) {
     return fmt::format("{:.0f}", outcome.tokens / outcome.timeline.step_seconds);
   });
@@ -132,6 +147,10 @@ std::string comparison_table(const PlanOptions& o, std::span<const PlannedRun> o
 }
 
 }  // namespace
+
+bool is_timed(const PlanOptions& options, const PlannedRun& outcome) {
+  return !options.machine.empty() || outcome.stages.size() > 1;
+}
 
 std::string plan_text(const PlanOptions& options, std::span<const PlannedRun> outcomes) {
   std::string all = outcomes.size() == 1 ? list(options, outcomes[0]) : comparison_table(options, outcomes);

@@ -25,6 +25,9 @@ struct PlannedRun {
   std::optional<int64_t> largest = {};  // parameters of the largest model that fits in --device-memory
 };
 
+/// Whether the simulated times are part of the output: with --machine, and always with a pipeline.
+bool is_timed(const PlanOptions& options, const PlannedRun& outcome);
+
 /// Returns a list for one ZeRO stage, or, for several, a table at most 100 characters wide. `outcomes` must not be
 /// empty.
 std::string plan_text(const PlanOptions& options, std::span<const PlannedRun> outcomes);

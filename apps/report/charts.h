@@ -15,9 +15,23 @@ struct ReportRun {
   std::string_view colour, dashes;  // style of the run's lines
 };
 
+/// A plan that aliquot plan --metrics wrote.
+struct ReportPlan {
+  std::string name;  // like ReportRun::name; also the ZeRO stage if the file has several plans
+  Json plan;
+};
+
 /// An SVG with two bars, planned and measured, for each memory category and for the peak. A run that did not finish has
 /// no measured bars.
 std::string memory_bars(const ReportRun& run);
+
+/// The colour of an operation, from its verb, or from a title that begins with the verb. Gray for other verbs.
+std::string_view verb_colour(std::string_view title);
+
+/// `colour` (#rrggbb) mixed with white. `part` is the part of white.
+std::string lighter(std::string_view colour, double part);
+/// Black or white, whichever is easier to read on `colour` (#rrggbb).
+std::string_view text_colour_on(std::string_view colour);
 
 /// The colour of a memory category. The palette is safe for colour-blind readers.
 std::string_view category_colour(std::string_view category);
@@ -42,6 +56,23 @@ std::string rank_table(const ReportRun& run);
 
 /// An SVG of the bytes in use at each operation, stacked by category. Empty if the record has no operations.
 std::string step_memory_chart(const ReportRun& run);
+
+/// The result of pipeline_json(), and a heading for its drawing.
+struct PipelineStep {
+  std::string heading;
+  Json pipeline;
+};
+/// An SVG of the passes of all pipeline stages over time. Each pipeline stage has a row, and idle time is gray. Boxes
+/// that are wide enough show the number of the micro-batch. The time axis is at least `axis_seconds` long.
+std::string pipeline_chart(const PipelineStep& step, double axis_seconds);
+/// The time that the drawing needs.
+double shown_seconds(const Json& pipeline);
+
+/// A section with the pipeline_chart() of each run and plan with a pipeline. Empty if none has one.
+std::string pipeline_section(const std::vector<ReportRun>& runs, const std::vector<ReportPlan>& plans);
+
+/// A section with a table of the plans. Empty if there are none.
+std::string plan_section(const std::vector<ReportPlan>& plans);
 
 /// An SVG of the operations of each lane over time, for the step that was timed. Empty if no step was timed.
 std::string step_lanes_chart(const ReportRun& run);

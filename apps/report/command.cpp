@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <fstream>
 #include <iterator>
+#include <utility>
 
 #include "apps/commands.h"
 #include "apps/console.h"
@@ -19,10 +20,11 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kHelp =
-    "aliquot report RUN.jsonl [OTHER.jsonl ...] [--sweep DIR] --out FILE.html\n\n"
+    "aliquot report FILE.jsonl [OTHER.jsonl ...] [--sweep DIR] --out FILE.html\n\n"
     "Writes one HTML page that compares runs recorded by aliquot train --metrics: loss, gradient norm,\n"
     "learning rate, tokens/s, planned and measured memory, the operations of one step, and the options\n"
-    "that differ. The page loads nothing from the network.\n\n";
+    "that differ. Draws the pipeline of a step, recorded by a run or simulated by aliquot plan --metrics.\n"
+    "The page loads nothing from the network.\n\n";
 
 struct ReportOptions {
   std::string sweep, out = "report.html";
@@ -53,7 +55,20 @@ std::vector<std::string> names_of(const std::vector<std::string>& paths) {
   return names;
 }
 
-std::vector<ReportRun> read_runs(const std::vector<std::string>& paths) {
+/// The content of the files.
+struct Records {
+  std::vector<ReportRun> runs;
+  std::vector<ReportPlan> plans;
+};
+
+void add_plans(Records& records, const std::string& name, const std::vector<Json>& plans) {
+  for (const Json& plan : plans) {
+    const std::string suffix = plans.size() > 1 ? fmt::format(", ZeRO stage {}", plan.at("zero_stage").dump()) : "";
+    records.plans.push_back({name + suffix, plan});
+  }
+}
+
+void add_run(Records& records, const std::string& name, RunRecord record) {
   struct Line {
     std::string_view colour, dashes;
   };
@@ -64,17 +79,25 @@ std::vector<ReportRun> read_runs(const std::vector<std::string>& paths) {
                                            {"#56B4E9", "none"},
                                            {"#E69F00", "7 3"},
                                            {"#333333", "2 2.5"}}};
-  const std::vector<std::string> names = names_of(paths);
-  std::vector<ReportRun> runs;
-  for (size_t i = 0; i < paths.size(); ++i) {
-    const Line& line = kLines[i % kLines.size()];
-    runs.push_back({names[i], read_run_record(paths[i]), line.colour, line.dashes});
-    const Json& run = runs.back().record.run;
-    const bool is_run = run.is_object() && run.contains("options") && run.contains("plan") && run.contains("world");
-    if (!is_run)
-      throw UsageError(paths[i] + ": its first line does not describe a run: use a file of aliquot train --metrics.");
+  const Json& run = record.run;
+  if (!run.is_object() || !run.contains("options") || !run.contains("plan") || !run.contains("world")) {
+    throw UsageError(record.path +
+                     ": its first line describes neither a run nor a plan: use a file of aliquot train --metrics or "
+                     "aliquot plan --metrics.");
   }
-  return runs;
+  const Line& line = kLines[records.runs.size() % kLines.size()];
+  records.runs.push_back({name, std::move(record), line.colour, line.dashes});
+}
+
+Records read_records(const std::vector<std::string>& paths) {
+  const std::vector<std::string> names = names_of(paths);
+  Records records;
+  for (size_t i = 0; i < paths.size(); ++i) {
+    RunRecord record = read_run_record(paths[i]);
+    add_plans(records, names[i], record.plans);
+    if (record.plans.empty() || !record.run.is_null()) add_run(records, names[i], std::move(record));
+  }
+  return records;
 }
 
 SweepResults read_sweep(const std::string& directory) {
@@ -89,11 +112,14 @@ SweepResults read_sweep(const std::string& directory) {
 }
 
 /// Reports missing or malformed fields of a record as UsageError.
-std::string page_of(const std::vector<ReportRun>& runs, const SweepResults& sweep) try {
-  return report_page(runs, sweep);
+std::string page_of(const std::vector<std::string>& paths, const SweepResults& sweep) try {
+  const Records records = read_records(paths);
+  return report_page(records.runs, sweep, records.plans);
 } catch (const Json::exception& error) {
-  throw UsageError(fmt::format(
-      "a metrics file has a missing or malformed field: {}: use files of aliquot train --metrics.", error.what()));
+  throw UsageError(
+      fmt::format("a metrics file has a missing or malformed field: {}: use files of aliquot train --metrics or "
+                  "aliquot plan --metrics.",
+                  error.what()));
 }
 
 }  // namespace
@@ -109,8 +135,8 @@ int run_report(const Arguments& arguments) {
   const std::vector<std::string> paths = extract_positional(flags, table);
   parse_arguments(table, flags);
   if (paths.empty() && options.sweep.empty())
-    throw UsageError("report needs a file of aliquot train --metrics, or --sweep DIR.");
-  const std::string page = page_of(read_runs(paths), read_sweep(options.sweep));
+    throw UsageError("report needs a file of aliquot train --metrics or aliquot plan --metrics, or --sweep DIR.");
+  const std::string page = page_of(paths, read_sweep(options.sweep));
   for (const std::string& path : paths) {
     std::error_code ignored;
     if (fs::equivalent(path, options.out, ignored))

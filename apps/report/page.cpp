@@ -152,19 +152,25 @@ std::string sweep_table(const std::vector<std::vector<std::string>>& table) {
   return text + "</table></div>\n";
 }
 
+std::string title_of(const std::vector<ReportRun>& runs, const std::vector<ReportPlan>& plans) {
+  if (runs.empty() && plans.empty()) return "a sweep";
+  if (runs.empty()) return plans.size() == 1 ? plans.front().name : fmt::format("{} plans", plans.size());
+  return runs.size() == 1 ? runs.front().name : fmt::format("{} runs", runs.size());
+}
+
 }  // namespace
 
-std::string report_page(const std::vector<ReportRun>& runs, const SweepResults& sweep) {
-  std::string title = runs.empty() ? "a sweep" : runs.front().name;
-  if (runs.size() > 1) title = fmt::format("{} runs", runs.size());
+std::string report_page(const std::vector<ReportRun>& runs, const SweepResults& sweep,
+                        const std::vector<ReportPlan>& plans) {
   std::string page = fmt::format(
       "<!DOCTYPE html>\n<html xmlns=\"http://www.w3.org/1999/xhtml\" lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n"
       "<meta name=\"viewport\" content=\"width=device-width\"/>\n<title>aliquot: "
       "{}</title>\n<style>{}</style>\n</head>\n"
       "<body>\n<h1>{}</h1>\n<p class=\"note\">written by aliquot report, {}</p>\n",
-      escaped(title), kStyle, escaped(title), version());
+      escaped(title_of(runs, plans)), kStyle, escaped(title_of(runs, plans)), version());
+  if (!runs.empty()) page += summary(runs) + curves(runs) + memory(runs);
+  page += plan_section(plans) + pipeline_section(runs, plans);
   if (!runs.empty()) {
-    page += summary(runs) + curves(runs) + memory(runs);
     page += charts("Memory at each operation of one step", "the record has no operations.", step_memory_chart, runs);
     page += charts("Lanes of one step", "no step was timed: this requires a finished run of at least three steps.",
                    step_lanes_chart, runs);

@@ -15,6 +15,7 @@ struct SweepResults {
 };
 
 /// A self-contained HTML page without scripts or external resources. It is well-formed XML.
-std::string report_page(const std::vector<ReportRun>& runs, const SweepResults& sweep);
+std::string report_page(const std::vector<ReportRun>& runs, const SweepResults& sweep,
+                        const std::vector<ReportPlan>& plans = {});
 
 }  // namespace aliquot

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <array>
 #include <fmt/format.h>
 #include <vector>
 
@@ -7,6 +6,7 @@
 #include "apps/drawing/svg.h"
 #include "apps/report/charts.h"
 #include "apps/train/reporting/memory_table.h"
+#include "kernels/device/stream.h"
 
 namespace aliquot {
 namespace {
@@ -80,23 +80,6 @@ void draw_peak(Svg& svg, const std::vector<double>& sum, const Axis& x, const Ax
            at_right ? R"(text-anchor="end" font-size="11")" : R"(font-size="11")");
 }
 
-std::string_view verb_colour(std::string_view title) {
-  constexpr std::array<std::pair<std::string_view, std::string_view>, 10> kColours = {{{"forward", "#0072B2"},
-                                                                                       {"backward", "#D55E00"},
-                                                                                       {"recompute", "#CC79A7"},
-                                                                                       {"exchange", "#117733"},
-                                                                                       {"gather", "#56B4E9"},
-                                                                                       {"reduce", "#009E73"},
-                                                                                       {"spread", "#88BB44"},
-                                                                                       {"norm", "#333333"},
-                                                                                       {"update", "#AA3377"},
-                                                                                       {"publish", "#E69F00"}}};
-  for (const auto& [verb, colour] : kColours) {
-    if (title.starts_with(verb)) return colour;
-  }
-  return "#999999";
-}
-
 std::string verb_of(const Json& title) {
   const std::string text = title.get<std::string>();
   return text.substr(0, text.find(' '));
@@ -119,7 +102,8 @@ void draw_operations(Svg& svg, const Json& titles) {
 /// The lanes that have operations, from top to bottom.
 std::vector<std::string> lanes_of(const Json& lanes) {
   std::vector<std::string> used;
-  for (const std::string_view lane : {"compute", "gather", "reduce", "exchange", "io"}) {
+  for (int i = 0; i < kLaneCount; ++i) {
+    const std::string_view lane = name(static_cast<Lane>(i));
     if (std::ranges::any_of(lanes, [lane](const Json& one) { return one == lane; })) used.emplace_back(lane);
   }
   return used;
@@ -127,7 +111,8 @@ std::vector<std::string> lanes_of(const Json& lanes) {
 
 void draw_lane_frame(Svg& svg, const std::vector<std::string>& lanes, const Axis& x) {
   for (size_t lane = 0; lane < lanes.size(); ++lane)
-    svg.text({kLeft - 8, kTop + kLaneRow * static_cast<double>(lane) + 16}, lanes[lane], R"(text-anchor="end")");
+    svg.text({kLeft - 8, kTop + kLaneRow * static_cast<double>(lane) + 16}, lanes[lane],
+             R"(text-anchor="end" font-size="11")");
   const double bottom = kTop + static_cast<double>(lanes.size()) * kLaneRow + 8;
   for (const double tick : x.round_ticks(10)) {
     svg.line({x.at(tick), bottom}, {x.at(tick), bottom + 4}, R"(stroke="#333333")");

@@ -47,13 +47,17 @@ Timeline timeline_of(const Plan& plan, const EventSimulator& simulator, int stag
   Timeline timeline;
   const double begin = simulator.compute_end(kStep - 1, stage);
   timeline.step_seconds = simulator.compute_end(kStep, stage) - begin;
+  timeline.begin_seconds = begin - simulator.compute_end(kStep - 1, 0);
   for (std::size_t id = 0; id < operations.size(); ++id) {
     const TimeSpan& span = simulator.spans(kStep, stage)[id];
     timeline.operations.push_back({span.start_seconds - begin, span.end_seconds - begin});
     const Price& price = simulator.prices(stage)[id];
     const Verb verb = operations[id].verb;
-    if (!is_receive(verb)) timeline.sent_bytes += price.bytes, timeline.crossing_bytes += price.crossing_bytes;
     if (!is_send(verb)) timeline.received_bytes += price.bytes;
+    if (is_receive(verb)) continue;
+    timeline.sent_bytes += price.bytes;
+    timeline.crossing_bytes += price.crossing_bytes;
+    timeline.link_seconds += price.link_seconds;
   }
   for (TimeSpan& span : busy) span = {span.start_seconds - begin, span.end_seconds - begin};
   add_up(plan, busy, timeline);

@@ -26,8 +26,12 @@ std::string track(std::size_t rank, Lane lane) {
                      static_cast<int>(lane), quoted(name(lane)));
 }
 
-std::string process(std::size_t rank) {
-  return fmt::format(R"({{"ph":"M","name":"process_name","pid":{0},"args":{{"name":"rank {0}"}}}})", rank);
+/// Names the process. Browsers sort processes by the sort index.
+std::string process(std::size_t rank, std::string_view name) {
+  return fmt::format(R"({{"ph":"M","name":"process_name","pid":{0},"args":{{"name":{1}}}}},)"
+                     "\n"
+                     R"({{"ph":"M","name":"process_sort_index","pid":{0},"args":{{"sort_index":{0}}}}})",
+                     rank, quoted(name));
 }
 
 std::string box(const Plan& plan, std::size_t rank, OperationId id, const TimeSpan& span) {
@@ -41,7 +45,7 @@ std::string box(const Plan& plan, std::size_t rank, OperationId id, const TimeSp
 }  // namespace
 
 void write_trace(std::ostream& out, const Plan& plan, const Timeline& timeline) {
-  write_trace(out, {{&plan, timeline}});
+  write_trace(out, {{&plan, timeline, "rank 0"}});
 }
 
 void write_trace(std::ostream& out, const std::vector<RankTrace>& ranks) {
@@ -49,7 +53,8 @@ void write_trace(std::ostream& out, const std::vector<RankTrace>& ranks) {
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
     const Plan& plan = *ranks[rank].plan;
     const auto& spans = ranks[rank].timeline.operations;
-    out << (rank == 0 ? "" : ",\n") << process(rank);
+    const double begin = ranks[rank].timeline.begin_seconds;
+    out << (rank == 0 ? "" : ",\n") << process(rank, ranks[rank].name);
     for (int lane = 0; lane < kLaneCount; ++lane) {
       const auto is_on_lane = [lane](const Operation& operation) { return static_cast<int>(operation.lane) == lane; };
       if (std::ranges::any_of(plan.schedule.operations, is_on_lane))
@@ -58,7 +63,8 @@ void write_trace(std::ostream& out, const std::vector<RankTrace>& ranks) {
     for (std::size_t id = 0; id < spans.size(); ++id) {
       // A release takes no time, so it needs no box.
       if (info(plan.schedule.operations[id].verb).actor == Actor::kNone) continue;
-      out << ",\n" << box(plan, rank, static_cast<OperationId>(id), spans[id]);
+      const TimeSpan span = {begin + spans[id].start_seconds, begin + spans[id].end_seconds};
+      out << ",\n" << box(plan, rank, static_cast<OperationId>(id), span);
     }
   }
   out << "\n],\"displayTimeUnit\":\"ms\"}\n";

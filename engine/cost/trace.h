@@ -2,6 +2,7 @@
 // Timelines in the trace format of browsers.
 
 #include <ostream>
+#include <string>
 
 #include "engine/plan/timeline.h"
 
@@ -15,9 +16,11 @@ void write_trace(std::ostream& out, const Plan& plan, const Timeline& timeline);
 struct RankTrace {
   const Plan* plan;
   Timeline timeline;
+  std::string name;  // of the process in the trace, such as "rank 0"
 };
 
-/// Writes a trace of several ranks. Each rank is a process of the trace.
+/// Writes a trace of several ranks. Each rank is a process of the trace. The times of all ranks have the same clock,
+/// see Timeline::begin_seconds.
 void write_trace(std::ostream& out, const std::vector<RankTrace>& ranks);
 
 }  // namespace aliquot

@@ -6,8 +6,10 @@
 #include <utility>
 
 #include "apps/console.h"
+#include "apps/metrics/pipeline_step.h"
 #include "apps/options/flag_names.h"
 #include "apps/train/digest.h"
+#include "apps/train/reporting/rank_timelines.h"
 #include "kernels/system/seconds.h"
 #include "sharding/comm/collective_purpose.h"
 
@@ -196,8 +198,11 @@ void TrainReporter::finish(ExitCode code, const RunState& state) {
   audit_.measure_outside();
   const std::string digest = weight_digest();
   const std::vector<RankMemory> memory = audit_.by_rank();
+  Json pipeline;
+  if (!context_.options().metrics.empty() && context_.options().engine.pipeline > 1)
+    pipeline = pipeline_json(gather_timelines(context_, TimelinesOf::kFirstRankOfEachStage));
   if (context_.is_rank_zero()) {
-    write_done(memory, digest);
+    write_done(memory, digest, pipeline);
     if (!context_.options().quiet && stepped_) write_stdout("{}", memory_table(memory));
     write_stdout("digest {}\n", digest);
     if (code == ExitCode::kNotFinite) report_give_up(context_.options(), state);

@@ -52,7 +52,7 @@ class TrainReporter {
   TrainOptions resolved_options() const;
   void write_metrics(const Json& line);
   void write_step(const StepRecord& record, const StepOutcome& step);
-  void write_done(const std::vector<RankMemory>& memory, const std::string& digest);
+  void write_done(const std::vector<RankMemory>& memory, const std::string& digest, const Json& pipeline);
   void report_stragglers();
   void report_not_finite(const StepReport& report, double own_loss);
   std::string weight_digest();

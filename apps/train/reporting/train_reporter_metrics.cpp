@@ -155,11 +155,12 @@ void TrainReporter::write_step(const StepRecord& record, const StepOutcome& step
   if (is_due(record.step, options.stragglers_every)) report_stragglers();
 }
 
-void TrainReporter::write_done(const std::vector<RankMemory>& memory, const std::string& digest) {
+void TrainReporter::write_done(const std::vector<RankMemory>& memory, const std::string& digest, const Json& pipeline) {
   if (!metrics_) return;
   Engine& engine = context_.engine();
   Json last = json(done_record(memory, context_.options().engine.pipeline, digest, engine.step_count()));
   last["done"]["step"] = step_times_json(engine.timeline(), work_seconds_[0]);
+  if (!pipeline.is_null()) last["done"]["pipeline"] = pipeline;
   write_metrics(last);
 }
 

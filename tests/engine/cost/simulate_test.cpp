@@ -177,6 +177,53 @@ TEST(Simulate, TheNormOfAPipelineHasRoundsBetweenStages) {
   EXPECT_DOUBLE_EQ(seconds(4, testing::hosts(2, 1)), 2 * (0.25 + 0.5));
 }
 
+/// Two pipeline stages exchange 1024 bytes of activations and of gradients for each of 2 micro-batches. The update of
+/// the second pipeline stage takes 2 s longer.
+TEST(Simulate, PipelineStagesHaveOneClockAndCountTheirTransfers) {
+  ModelSpec model = two_units();
+  model.units[1].parameters[0].tensor.shape = {1024};
+  model.activations = {.uses = {{.output_bytes = 1024}, {.output_bytes = 1024}}, .backward_bytes = 1024};
+  CostModel cost = cost_model(10, 20);
+  cost.between_nodes = {512, 0};
+  const auto simulated = [&](const Topology& topology) {
+    return simulate(
+        plan_pipeline(model, {.zero_stage = 1, .micro_batch_count = 2, .pipeline = 2, .pipeline_cut = {1, 1}},
+                      topology),
+        cost);
+  };
+  const auto one_node = simulated(Topology::one_host(2)), two_nodes = simulated(testing::hosts(2, 1));
+  for (const auto& timelines : {one_node, two_nodes}) {
+    EXPECT_DOUBLE_EQ(timelines[0].begin_seconds, 0);
+    EXPECT_DOUBLE_EQ(timelines[1].begin_seconds, 2);
+    EXPECT_DOUBLE_EQ(timelines[0].step_seconds, timelines[1].step_seconds);
+  }
+  for (const int stage : {0, 1}) {
+    EXPECT_DOUBLE_EQ(one_node[stage].transfer_seconds, 4);
+    EXPECT_DOUBLE_EQ(one_node[stage].link_seconds, 0);
+    EXPECT_DOUBLE_EQ(two_nodes[stage].transfer_seconds, 8);
+    EXPECT_DOUBLE_EQ(two_nodes[stage].link_seconds, 4);  // only data that the stage sends
+  }
+}
+
+/// Simultaneous sends and receives count once.
+TEST(Simulate, TransferTimeIsTheUnionOfTransfers) {
+  ModelSpec model = two_units();
+  model.activations = {.uses = {{.output_bytes = 64}, {.output_bytes = 64}}, .backward_bytes = 64};
+  const Plan p = plan_pipeline(model, {.zero_stage = 1, .micro_batch_count = 3, .pipeline = 2, .pipeline_cut = {1, 1}},
+                               Topology::one_host(2))[0];
+  Timeline timeline;
+  timeline.operations.resize(p.schedule.operations.size());
+  const std::vector<TimeSpan> spans = {{5, 7}, {0, 2}, {1, 3}, {5, 6}, {1, 2}, {9, 9}};
+  std::size_t next = 0;
+  for (std::size_t id = 0; id < timeline.operations.size(); ++id) {
+    if (is_transfer(p.schedule.operations[id].verb)) timeline.operations[id] = spans.at(next++);
+  }
+  EXPECT_EQ(next, spans.size());
+  add_up(p, {}, timeline);
+  EXPECT_DOUBLE_EQ(timeline.transfer_seconds, 5);
+  EXPECT_DOUBLE_EQ(timeline.communication_seconds, 8);
+}
+
 /// For any gradient type, a replica adds micro-batches in fp32. Each addition reads two values and writes one.
 TEST(Simulate, PartialSumsOfReplicasAreAddedInFp32) {
   const Policy policy{.zero_stage = 2,
@@ -282,6 +329,7 @@ TEST(Trace, IsJsonWithOneTrackPerLane) {
   std::ostringstream out;
   write_trace(out, p, timeline);
   const auto trace = nlohmann::json::parse(out.str());
+  EXPECT_EQ(trace["traceEvents"][0]["args"]["name"], "rank 0");
   int tracks = 0, spans = 0;
   for (const auto& event : trace["traceEvents"]) {
     if (event["ph"] == "M") {

@@ -1,0 +1,25 @@
+#pragma once
+// The recorded timelines of several ranks, on one clock.
+
+#include <cstdint>
+#include <vector>
+
+#include "apps/train/train_context.h"
+#include "engine/cost/trace.h"
+
+namespace aliquot {
+
+enum class TimelinesOf : uint8_t { kAllRanks, kFirstRankOfEachStage };
+
+/// Gathers timelines of the second-to-last step on rank 0, in the order of ranks. Returns an empty list on other ranks,
+/// and if the run has recorded fewer than three steps. Collective. The engine must outlive the result.
+std::vector<RankTrace> gather_timelines(const TrainContext& context, TimelinesOf which);
+
+/// Changes every Timeline::begin_seconds, which is the time on the clock of the rank's node, to a time on one clock. On
+/// that clock, the timeline of the first rank begins at 0. `nodes` has the node of each element of `ranks`.
+///
+/// The clocks of nodes are not synchronized. Timelines of other nodes than the first rank's are shifted so that the
+/// norm ends at the same time on all ranks, because all ranks wait for one another in the norm.
+void place_on_one_clock(std::vector<RankTrace>& ranks, const std::vector<int>& nodes);
+
+}  // namespace aliquot
