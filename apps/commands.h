@@ -8,7 +8,7 @@
 namespace aliquot {
 
 /// The arguments after the subcommand's name. Each subcommand returns the exit code of the program, or throws an Error
-/// that carries it.
+/// that contains the exit code.
 using Arguments = std::vector<std::string>;
 
 int run_train(const Arguments& arguments);

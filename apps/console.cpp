@@ -10,7 +10,7 @@ namespace aliquot {
 void write_stream(std::FILE* stream, std::string_view text) { std::fwrite(text.data(), 1, text.size(), stream); }
 
 void reserve_standard_streams() {
-  // open() returns the lowest free descriptor. Here this is `stream`, because the loop goes upwards.
+  // open() returns the lowest free descriptor. Here, that is `stream`, because all lower descriptors are open.
   for (int stream = STDIN_FILENO; stream <= STDERR_FILENO; ++stream) {
     if (fcntl(stream, F_GETFD) != -1 || errno != EBADF) continue;
     if (open("/dev/null", O_RDWR) != stream) return;  // without /dev/null, the streams stay closed

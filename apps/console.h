@@ -13,13 +13,13 @@ namespace aliquot {
 /// Writes `text` unchanged, from any thread. Ignores write errors.
 void write_stream(std::FILE* stream, std::string_view text);
 
-/// Formats to standard output. Ignores write errors.
+/// Prints formatted text on standard output. Ignores write errors.
 template <typename... T>
 void write_stdout(fmt::format_string<T...> format, T&&... values) {
   write_stream(stdout, fmt::format(format, std::forward<T>(values)...));
 }
 
-/// Formats one line to standard error, after the prefix "aliquot: ". Ignores write errors.
+/// Prints one formatted line on standard error, after the prefix "aliquot: ". Ignores write errors.
 template <typename... T>
 void warn(fmt::format_string<T...> format, T&&... values) {
   write_stream(stderr, "aliquot: " + fmt::format(format, std::forward<T>(values)...) + "\n");

@@ -14,7 +14,7 @@ std::string_view hdf5_version();
 struct BuildFeature {
   std::string_view name;
   bool is_available = false;
-  std::string_view why;  // the versions if available, otherwise why the feature is missing
+  std::string_view why;  // the versions that CMake found, or the reason why the feature is missing
 };
 BuildFeature cuda_part();  // CUDA and NCCL, which are built together
 BuildFeature mpi_part();

@@ -1,5 +1,6 @@
-// Two ranks save and load a checkpoint of 1.5 GB, compared with direct-I/O writes or reads of as many bytes by as many
-// threads. Files are in the working directory, or in ALIQUOT_BENCH_DIR. ratio_to_raw is our time over the raw time.
+// Two ranks save and load a checkpoint of 1.5 GB. The reference, `raw`, writes or reads the same number of bytes with
+// direct I/O on the same number of threads. ratio_to_raw is the checkpoint's time divided by the reference's time.
+// Files are in the working directory, or in ALIQUOT_BENCH_DIR.
 #include <benchmark/benchmark.h>
 #include <chrono>
 #include <cstdlib>
@@ -116,7 +117,7 @@ void evict_from_page_cache(const std::filesystem::path& path) {
   ::close(file);
 }
 
-/// Each thread writes or reads its half of the file with an aligned buffer, bypassing the page cache.
+/// The reference: each thread writes or reads its half of the file with direct I/O and an aligned buffer.
 void raw(const std::filesystem::path& path, int64_t size_bytes, bool writes) {
   const int file = ::open(path.c_str(), O_RDWR | O_CREAT | O_DIRECT, 0600);
   check(file >= 0, "open the raw file with O_DIRECT");
@@ -206,8 +207,8 @@ void bench_load(benchmark::State& state, bool fresh) {
   std::filesystem::remove_all(place());
 }
 
-/// Measures the time that a background save adds to a step: a call of BackgroundSaver::start() on all ranks at once.
-/// Compares it with a memcpy of the shards.
+/// Measures the time that a background save adds to a step. This is the time of BackgroundSaver::start(), which all
+/// ranks call at once. Compares this time with that of a memcpy of the shards.
 void bench_background(benchmark::State& state) {
   std::filesystem::remove_all(place());
   std::filesystem::create_directories(place());

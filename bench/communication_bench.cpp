@@ -1,7 +1,7 @@
 // Collectives on one host, with ranks as threads and as MPI processes. ratio_to_floor and ratio_to_memcpy compare them
-// with plain loops over the same bytes with as many threads. ratio_to_mpi compares with Open MPI's own collective.
-// bench/communication_worker*.cpp runs with the required number of ranks. Each round measures every compared variant
-// once.
+// with plain loops over the same bytes on the same number of threads. ratio_to_mpi compares them with Open MPI's own
+// collective. bench/communication_worker*.cpp runs with the required number of ranks. Each round measures every
+// compared variant once.
 #include <benchmark/benchmark.h>
 #include <cstdio>
 #include <cstdlib>
@@ -25,7 +25,7 @@ struct Case {
   int rank_count;
 };
 
-/// For each variant, its time in seconds in every round.
+/// Maps the name of a variant to its times in seconds, one per round.
 using Rounds = std::map<std::string, std::vector<double>>;
 
 Rounds start_worker(const std::string& operation, int rank_count) {
@@ -86,8 +86,8 @@ void measure(benchmark::State& state, const Case& one) {
     return;
   }
   const bool is_sum = one.operation == "reduce_scatter";
-  // The bytes that all ranks together read and write. Each rank reads as many bytes as a full buffer has. It writes its
-  // part of the sum in a reduce-scatter, and a full buffer in an all-gather.
+  // `moved` is the number of bytes that all ranks together read and write. Each rank reads as many bytes as a full
+  // buffer has. It writes its part of the sum in a reduce-scatter, and a full buffer in an all-gather.
   const double full = static_cast<double>(bench::kBufferBytes);
   const double moved = is_sum ? full * one.rank_count + full : 2 * full * one.rank_count;
   state.counters["GB/s"] = moved / median(ours) * 1e-9;

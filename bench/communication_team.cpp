@@ -16,7 +16,8 @@ struct Rank {
   std::vector<float> sum;
   Buffer staging;
   uint64_t progress = 0;
-  std::unique_ptr<Stream> stream;  // last: its destructor waits for queued work that uses the buffers
+  // Declared last, because its destructor waits for queued work that uses the buffers.
+  std::unique_ptr<Stream> stream;
 };
 
 void fill(std::byte* data, int64_t size_bytes, int rank) {
@@ -69,7 +70,8 @@ std::function<void()> set_up_view(World& world) {
   };
 }
 
-/// One thread rank of the reference that plain() returns: its arrays, and the addresses of all ranks' input arrays.
+/// The state of one thread rank in the reference that plain() returns. Holds the arrays of this rank, and the addresses
+/// of all ranks' input arrays.
 class Plain {
  public:
   explicit Plain(World& world) : rank_(world.rank()), count_(world.rank_count()) {

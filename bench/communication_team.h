@@ -21,8 +21,8 @@ inline constexpr int kViewCount = 200;
 /// Sets up a rank's buffers and returns a function that runs the rank's work once.
 using SetUp = std::function<std::function<void()>(World&)>;
 
-/// The measured operation of the world's communicator: "reduce_scatter", "all_gather" or "view". Throws UsageError for
-/// other names.
+/// Returns the set-up of the measured operation, which uses the world's communicator. `name` is "reduce_scatter",
+/// "all_gather" or "view". Throws UsageError for other names.
 SetUp operation(const std::string& name);
 
 /// Returns a reference for the operation, for thread ranks and without a communicator. For a reduce-scatter it is one
@@ -56,7 +56,7 @@ class RankTeam {
   std::thread ranks_;
 };
 
-/// Seconds from the first start to the last end in `spans`.
+/// Returns the seconds from the first start to the last end in `spans`.
 double seconds_of(const std::vector<Span>& spans);
 
 }  // namespace aliquot::bench

@@ -1,5 +1,7 @@
-// Usage: communication_worker OPERATION RANKS ROUNDS. Requires a build without MPI. Prints one line per round, "threads
-// T plain T". Each T is the time of that variant in microseconds.
+// Usage: communication_worker OPERATION RANKS ROUNDS. This version is for builds without MPI. Prints one line per
+// round, such as "threads 12.345 plain 10.123": the name of each variant and its time in microseconds. The variant
+// `threads` uses Aliquot's communicator. The variant `plain` uses no communicator, and is absent if the operation has
+// no such reference.
 #include <cstdio>
 #include <cstdlib>
 

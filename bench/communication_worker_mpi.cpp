@@ -1,5 +1,5 @@
-// communication_worker OPERATION RANKS ROUNDS, under mpirun -n RANKS. Prints one line per round, "threads T mpi T plain
-// T open_mpi T". T is the time of a variant in microseconds. Each round runs every variant once:
+// Usage: mpirun -n RANKS communication_worker OPERATION RANKS ROUNDS. Prints one line per round, with the name of each
+// variant and its time in microseconds. Each round runs every variant once:
 //   threads: thread ranks in the first process, while the other processes sleep
 //   mpi: all processes, with Aliquot's communicator
 //   plain: threads in the first process, without a communicator
@@ -40,7 +40,8 @@ double run_collectively(World& world, const std::function<void()>& work) {
   return seconds_of(all);
 }
 
-// Open MPI's collective on the same bytes; empty if it has no equivalent.
+// Returns a function that runs Open MPI's collective on the same bytes. The function is empty if Open MPI has no
+// collective that is equivalent to the operation.
 std::function<void()> open_mpi(const std::string& name, int rank_count) {
   const auto whole = std::make_shared<std::vector<float>>(kBufferBytes / 4, 1.0f);
   const auto part = std::make_shared<std::vector<float>>(kBufferBytes / 4 / rank_count, 1.0f);

@@ -18,7 +18,7 @@
 
 #include "bench/paired.h"
 
-// The unchanged example, except for the name of main(). The headers that it includes are already included.
+// The example, unchanged except for the name of main(). The headers that it includes are already included above.
 namespace wrapped {
 #define main example_main
 #include "apps/examples/transformer_sharded.cpp"

@@ -1,6 +1,6 @@
-// Compares each elementwise loop on one thread with a memcpy that reads and writes as many bytes in total. The arrays
-// are larger than any cache. By default, the loops are those for the best instruction set of the processor. ALIQUOT_ISA
-// selects another instruction set.
+// Compares each elementwise loop on one thread with a memcpy that reads and writes the same number of bytes in total.
+// The arrays are larger than any cache. By default, the loops are those for the best instruction set of the processor.
+// ALIQUOT_ISA selects another instruction set.
 #include <benchmark/benchmark.h>
 #include <cstdint>
 #include <cstring>
@@ -45,7 +45,8 @@ void compare_with_copy(benchmark::State& state, int64_t bytes_moved, std::functi
   PairedBenchmark(state, std::move(ours)).compare_with("copy", copy_of(bytes_moved)).run(bytes_moved);
 }
 
-// Uses the same arrays as its reference, because different physical pages changed results by up to a tenth.
+// This benchmark uses the same arrays as its reference, the memcpy. With other physical pages, the measured ratio
+// differed by up to a tenth.
 void copy(benchmark::State& state) {
   std::byte *to = memory(2, kCopyBytes / 2), *from = memory(3, kCopyBytes / 2);
   compare_with_copy(state, kCopyBytes, [=] { loops().copy(to, from, kCopyBytes / 2); });

@@ -1,5 +1,5 @@
-// Compares the orthogonalization of a matrix, which is compute-bound, with as many multiply-adds on factors that fit
-// into the L1 and L2 caches.
+// Compares the orthogonalization of a matrix, which is compute-bound, with a reference. The reference computes the same
+// number of multiply-adds on factors that fit into the L1 and L2 caches.
 
 #include <algorithm>
 #include <benchmark/benchmark.h>
@@ -48,7 +48,7 @@ void orthogonalize_matrix(benchmark::State& state) {
     });
   };
   PairedBenchmark(state, ours).compare_with("floor", floor).run(static_cast<int64_t>(work));
-  // run() received a number of multiply-adds instead of bytes. Each multiply-add is 2 operations.
+  // The argument of run() above is a number of multiply-adds, not of bytes. Each multiply-add is 2 operations.
   state.counters["GFLOP/s"] = 2 * state.counters["GB/s"];
   state.counters.erase("GB/s");
 }

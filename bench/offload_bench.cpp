@@ -1,4 +1,5 @@
-// A step with offloaded optimizer state, compared with one that keeps it in memory and with the disk's raw speed.
+// Compares a step with offloaded optimizer state with a step that keeps the state in memory, and with direct I/O of the
+// same bytes.
 #include <benchmark/benchmark.h>
 #include <cstdlib>
 #include <filesystem>

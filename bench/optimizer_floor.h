@@ -1,6 +1,6 @@
 #pragma once
-// Lower bound for the time of an optimizer step: reads and writes its memory streams once, with one multiply-add per
-// element.
+// A lower bound for the time of an optimizer step. The code reads and writes the arrays of such a step once, with one
+// multiply-add per element.
 
 #include <cstdint>
 

@@ -73,7 +73,7 @@ double a100_flops() {
   return flops;
 }
 /// The paper reports 173 TFLOP/s per GPU. With full recomputation it counts 8 operations per parameter and token, so
-/// this is 124 tokens/s.
+/// this is 124 tokens/s per GPU.
 double a100_flops_with_175b() {
   static const double flops = calibrated(kA100With175b, 173e12 / (8 * 175e9));
   return flops;

@@ -1,8 +1,8 @@
-// Step times predicted by aliquot plan and measured by aliquot train, over emulated nodes of one rank. The cases cover
-// two models, ZeRO stage 2, ZeRO stage 3 with and without prefetch, 2 and 4 nodes, and fast and slow links. The
-// predictions use link rates that aliquot doctor --measure measured between these nodes, and a profile of the model on
-// one rank. They use no result of the measured runs. spread is the relative range of the repeats of a case. The summary
-// covers cases with a spread of at most 10 %.
+// Compares step times that aliquot plan predicts with step times that aliquot train measures, over emulated nodes of
+// one rank each. The cases cover two models, ZeRO stage 2, ZeRO stage 3 with and without prefetch, 2 and 4 nodes, and
+// fast and slow links. The predictions use link rates that aliquot doctor --measure measured between these nodes, and a
+// profile of the model on one rank. They use no result of the measured runs. The counter `spread` is the relative range
+// of the repeats of a case. The summary covers cases with a spread of at most 10 %.
 #include <algorithm>
 #include <benchmark/benchmark.h>
 #include <cmath>
@@ -54,8 +54,9 @@ const std::filesystem::path& scratch() {
   return folder.path;
 }
 
-/// Time of a step without disturbance by other programs, which only make steps slower: the first quartile of the means
-/// over 4 consecutive steps. Means are used because a step may leave work to the next one.
+/// Returns an estimate of the time of a step without other programs on the machine, which only make steps slower. The
+/// estimate is the first quartile of the means over 4 consecutive steps. It uses means because a step may leave work to
+/// the next one.
 double undisturbed_seconds(const std::vector<double>& seconds) {
   constexpr std::ptrdiff_t kWindow = 4;
   std::vector<double> means;
@@ -78,8 +79,9 @@ double read_undisturbed_seconds(const std::string& metrics) {
   return undisturbed_seconds(seconds);
 }
 
-/// Metrics file of the fastest of several runs on one rank. While each runs, another run occupies a second core, as on
-/// two nodes. The other run is not measured.
+/// Trains several times on one rank and returns the path of the fastest run's metrics file. Meanwhile, a second run
+/// occupies another core, as the rank of another emulated node does. The metrics of the second run (FILE.company) are
+/// not used.
 std::string profile_of(const std::string& model_words) {
   static std::map<std::string, std::string> known;
   std::string& best = known[model_words];
@@ -95,7 +97,8 @@ std::string profile_of(const std::string& model_words) {
   return best;
 }
 
-/// Machine file with the link rates measured between the emulated nodes. Ranks share cores if nodes outnumber cores.
+/// Returns the path of a machine file with the link rates measured between the emulated nodes. Ranks share cores if
+/// there are more nodes than cores.
 std::string machine_of(const std::string& rate, int nodes) {
   static std::map<std::pair<std::string, int>, std::string> known;
   std::string& path = known[{rate, nodes}];

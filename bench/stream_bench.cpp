@@ -36,8 +36,8 @@ void enqueue_to_start(benchmark::State& state, std::chrono::microseconds pause) 
 void worker_asleep(benchmark::State& state) { enqueue_to_start(state, std::chrono::microseconds(500)); }
 void worker_awake(benchmark::State& state) { enqueue_to_start(state, std::chrono::microseconds(0)); }
 
-/// The cost of enqueuing for the caller while the queue has space. With a full queue the caller would wait for the
-/// worker, so the time would be that of the worker.
+/// Measures the time that a caller needs to enqueue an operation while the queue has space. With a full queue, the
+/// caller would wait for the worker, and the benchmark would measure the worker.
 void enqueue(benchmark::State& state) {
   constexpr int kOperations = 512;
   static_assert(kOperations < HostQueue::kCapacity);

@@ -18,7 +18,8 @@ Run under_plain_name(Run run) {
   return run;
 }
 
-// The reason why a run has no results, or an empty string. Google Benchmark 1.8 renamed the field.
+// Returns the reason why a run has no results, or an empty string if it has results. Google Benchmark 1.8 renamed the
+// field that tells whether a run failed.
 template <typename AnyRun>
 std::string error_text(const AnyRun& run) {
   if constexpr (requires { run.error_occurred; }) {

@@ -24,16 +24,16 @@ class SilentReporter final : public benchmark::BenchmarkReporter {
   void ReportRuns(const std::vector<Run>&) override {}
 };
 
-/// Google Benchmark's JSON with the names that the table shows.
+/// Writes Google Benchmark's JSON, with the names that the table shows.
 class PlainJsonReporter final : public benchmark::JSONReporter {
  public:
   void ReportRuns(const std::vector<Run>& runs) override;
 };
 
-/// Three digits with a suitable unit of time, for example "1.23 ms".
+/// Formats a time with three digits and a suitable unit, for example "1.23 ms".
 std::string readable_seconds(double seconds);
 
-/// Three digits of a counter's value, with the suffix k, M, G or T for values of 1000 or more.
+/// Formats a counter's value with three digits, and with the suffix k, M, G or T for values of 1000 or more.
 std::string readable_value(double value);
 
 }  // namespace aliquot

@@ -45,7 +45,7 @@ TorchProcess::TorchProcess(const std::vector<std::string>& words) {
 }
 
 TorchProcess::~TorchProcess() {
-  close(to_), close(from_);  // the process ends at the end of its standard input
+  close(to_), close(from_);  // the process ends when its standard input ends
   waitpid(process_, nullptr, 0);
 }
 

@@ -7,8 +7,9 @@
 
 namespace aliquot {
 
-/// A Python script that prints a line when it is ready, and another after each line of its standard input. The
-/// constructor and run() throw std::runtime_error if the process does not start or ends before it answers.
+/// A process that runs a Python script. The script prints a line when it is ready, and another line after each line
+/// that it reads from standard input. The constructor and run() throw std::runtime_error if the process does not start
+/// or ends before it answers.
 class TorchProcess {
  public:
   /// Starts the Python interpreter ALIQUOT_BENCH_PYTHON. `words` has the script and its arguments.

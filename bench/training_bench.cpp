@@ -1,7 +1,7 @@
-// Training of GPT-2 124M, sequence 256, micro-batch 1, 2 ranks of one thread, at every ZeRO stage, in fp32 and bf16.
-// Reports tokens/s, memory per rank (Pss) and milliseconds of each part of a step. ratio_to_products compares the step
-// with its matrix products alone, in the same round. With PyTorch (scripts/bench.sh --with-torch) ZeRO stage 3 is
-// compared with FSDP2 and ZeRO stage 0 with DDP in each round: times_fsdp2 is the speedup over FSDP2.
+// Trains GPT-2 124M with sequence 256 and micro-batch 1 on 2 ranks of one thread each, at every ZeRO stage, in fp32 and
+// bf16. Reports tokens/s, memory per rank (Pss) and milliseconds of each part of a step. ratio_to_products compares the
+// step with its matrix products alone, in the same round. With PyTorch (scripts/bench.sh --with-torch), each round also
+// compares ZeRO stage 3 with FSDP2, and ZeRO stage 0 with DDP. times_fsdp2 is the speedup over FSDP2.
 #include <algorithm>
 #include <benchmark/benchmark.h>
 #include <exception>

@@ -28,7 +28,8 @@ std::string output_of(const std::string& command) {
   return output;
 }
 
-/// Seconds of the recorded step by verb, such as gather or reduce: the first word of an operation's title.
+/// Returns the seconds of the recorded step, by verb. The verb, such as gather or reduce, is the first word of an
+/// operation's title.
 std::map<std::string, double> seconds_by_verb(const Json& run, const Json& step) {
   std::map<std::string, double> seconds;
   const Json& titles = run["plan"]["step"]["titles"];
@@ -40,8 +41,8 @@ std::map<std::string, double> seconds_by_verb(const Json& run, const Json& step)
   return seconds;
 }
 
-/// Seconds of the recorded step by part. Gathers and reduces overlap the other parts. "waiting" is the time of the
-/// rank's own thread that belongs to no other part.
+/// Returns the seconds of the recorded step, by part. Gathers and reduces overlap the other parts. "waiting" is the
+/// time of the rank's own thread that belongs to no other part.
 std::map<std::string, double> parts_of(const Json& run, const Json& step) {
   std::map<std::string, double> parts = step["part_seconds"];
   std::map<std::string, double> verbs = seconds_by_verb(run, step);

@@ -10,7 +10,7 @@ namespace aliquot::capi {
 struct Options : CommonOptions {
   /// Throws UsageError for an unknown name, with the valid names in the message, and for an invalid value.
   void set(std::string_view name, std::string_view value);
-  /// Throws UsageError if an option was set that the chosen optimizer does not use.
+  /// Returns the options of an engine. Throws UsageError if an option was set that the chosen optimizer does not use.
   EngineOptions engine_options() const;
 };
 

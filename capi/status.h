@@ -24,7 +24,7 @@ int catch_as_status(Body body) noexcept {
   }
 }
 
-/// The stored message of this thread.
+/// Returns the message that store_current_exception() last stored on this thread.
 const std::string& last_message();
 
 /// Throws UsageError if `pointer`, the argument `name` of a C function, is null.

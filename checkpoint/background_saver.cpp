@@ -15,8 +15,8 @@ BackgroundSaver::BackgroundSaver(Communicator& communicator, int64_t capacity_by
       background_communicator_(communicator.split(0, communicator.rank())),
       snapshot_(capacity_bytes, ledger),
       staging_(ledger) {
-  // Writes to every page of the staging memory, as Snapshot does to its own. All memory that the ledger counts is then
-  // resident, and no save is delayed by page faults in it.
+  // Writes to every page of the staging memory, so that page faults do not delay a save. Snapshot does the same with
+  // its memory. All memory that the ledger counts is then resident.
   for (int64_t i = 0; i < StagingRing::kChunks; ++i) std::ranges::fill(staging_.chunk(i), std::byte{0});
 }
 
@@ -35,14 +35,15 @@ std::optional<SaveReport> BackgroundSaver::start(const State& state, const std::
   try {
     snapshot_.take(state);
   } catch (...) {
-    failure = std::current_exception();  // the saving thread throws this failure, on all ranks
+    // The saving thread reports this failure to the saving threads of the other ranks, and all of them throw it.
+    failure = std::current_exception();
   }
   options.staging = &staging_;
   const auto job = [this, directory, options, failure] { return write(directory, options, failure); };
   try {
     pending_save_ = std::async(std::launch::async, job);
   } catch (const std::system_error&) {
-    pending_save_ = std::async(std::launch::deferred, job);  // no thread could start, so collect() runs the save
+    pending_save_ = std::async(std::launch::deferred, job);  // without a thread, collect() runs the save
   }
   return before;
 }

@@ -35,8 +35,8 @@ class BackgroundSaver {
 
   /// Returns whether a save was started and neither start() nor collect() has returned its result yet.
   bool in_flight() const { return pending_save_.valid(); }
-  /// Whether this rank's part of the save in flight has ended. Ranks may get different answers at the same step, so
-  /// they must agree before they act on it.
+  /// Returns whether this rank's part of the save in flight has ended. Ranks may get different answers at the same
+  /// step, so they must agree before they act on it.
   bool finished() const;
   /// Waits for the save in flight and returns its report, or throws the error of save(), which is the same on every
   /// rank. A failed save leaves older checkpoints intact. Returns nothing if no save is in flight.

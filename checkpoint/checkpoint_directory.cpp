@@ -85,7 +85,8 @@ std::vector<std::string> remove_checkpoints(const std::filesystem::path& directo
       const auto opened = Directory::open(file_system != nullptr ? *file_system : FileSystem::system(), directory);
       if (!opened.remove(aside)) throw FaultError(fmt::format("cannot remove {}", (directory / aside).string()));
       opened.rename(name, aside);
-      opened.sync();  // else a power loss could restore the old name after files are removed
+      // Without this sync, a power loss could restore the old name of a directory that has already lost files.
+      opened.sync();
       // cppcheck-suppress identicalConditionAfterEarlyExit ; after the rename, `aside` is another directory
       if (!opened.remove(aside)) throw FaultError(fmt::format("cannot remove {}", (directory / aside).string()));
     } catch (const FaultError& error) {

@@ -16,11 +16,11 @@ struct FoundCheckpoint {
   std::filesystem::path path;
 };
 
-/// The step that a directory name such as "step-00000100" encodes, or nothing for any other name. The inverse of
-/// checkpoint_name().
+/// Returns the step that a directory name such as "step-00000100" encodes, or nothing for any other name. The inverse
+/// of checkpoint_name().
 std::optional<int64_t> checkpoint_step(const std::string& name);
 
-/// All checkpoints of the directory, recognized by name and sorted by step. Does not verify them. Empty if the
+/// Returns all checkpoints of the directory, recognized by name and sorted by step. Does not verify them. Empty if the
 /// directory does not exist.
 std::vector<FoundCheckpoint> list_checkpoints(const std::filesystem::path& directory);
 
@@ -40,16 +40,16 @@ std::vector<std::string> remove_checkpoints(const std::filesystem::path& directo
                                             const std::vector<FoundCheckpoint>& which,
                                             FileSystem* file_system = nullptr);
 
-/// Removes all but the newest `keep_count` checkpoints, and never removes the checkpoint of step `always_keep`.
-/// Verifies no checkpoint: save() calls this function after it has written the newest one.
+/// Removes all but `keep_count` checkpoints. Keeps the checkpoint of step `always_keep`, if it exists, and the newest
+/// of the others. Does not verify checkpoints, because save() calls this function directly after it has written one.
 std::vector<std::string> prune_checkpoints(const std::filesystem::path& directory, int keep_count,
                                            std::optional<int64_t> always_keep = std::nullopt,
                                            FileSystem* file_system = nullptr);
 
 struct PruneReport {
   std::vector<FoundCheckpoint> removed;
-  /// Checkpoints are verified from the newest to the oldest until `keep_count` valid ones are found. This list has one
-  /// message for each invalid checkpoint among them, which is not removed.
+  /// One message for each checkpoint that failed verification. Such checkpoints are not removed. Verification starts
+  /// with the newest checkpoint and stops when `keep_count` valid ones are found.
   std::vector<std::string> bad;
   std::vector<std::string> failures;  // one message for each checkpoint that could not be removed
 };

@@ -11,7 +11,8 @@ namespace aliquot {
 
 struct TensorDifference {
   std::string path;
-  std::string reason;  // why elements were not compared, such as another shape; empty if they were
+  /// Why the elements were not compared, for example because the shapes differ. Empty if they were compared.
+  std::string reason;
   int64_t element_count = 0;
   int64_t different_count = 0;  // number of elements whose bits differ
   int64_t worst_element = -1;   // flat index of the largest |a - b|, or of the first NaN

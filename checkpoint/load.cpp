@@ -76,7 +76,7 @@ LoadReport load(State& state, Communicator& communicator, const std::filesystem:
       if (communicator.rank() == 0) reader->verify_structure();
     });
   }
-  // Verifies each byte that it reads, so a file that changed since verify_tiles() is still detected.
+  // The loader verifies each byte that it reads, so it detects a file that has changed since verify_tiles().
   SinglePassLoader(*reader, plan.matches, communicator).run(options.ledger);
   run_on_all_or_throw(communicator, [&] {
     if (!plan.missing.empty()) zero_missing_tensors(plan.matches, options.ledger);

@@ -27,7 +27,7 @@ struct ReplacedState {
 };
 
 struct LoadOptions {
-  bool allow_missing = false;   // set tensors that the checkpoint lacks to zero
+  bool allow_missing = false;   // fill with zeros the tensors that the checkpoint lacks
   bool allow_extra = false;     // ignore tensors that only the checkpoint has, such as optimizer state
   bool allow_rounding = false;  // convert tensors to narrower dtypes too, rounding to nearest
   /// True if the contents of the state may be overwritten even if the load fails, as at the start of a run. The load
@@ -41,8 +41,8 @@ struct LoadOptions {
 
 struct LoadReport {
   std::filesystem::path path;
-  std::vector<std::string> missing;    // tensors that the checkpoint lacks, set to zero
-  std::vector<std::string> extra;      // tensors that only the checkpoint has, ignored
+  std::vector<std::string> missing;    // tensors that the checkpoint lacks; filled with zeros
+  std::vector<std::string> extra;      // tensors that only the checkpoint has; ignored
   std::vector<std::string> converted;  // tensors of another dtype: "NAME (checkpoint: bfloat16, state: float32)"
   /// From load_newest(): one message for each checkpoint that is newer than `path` and cannot be used.
   std::vector<std::string> refused;

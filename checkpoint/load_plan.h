@@ -36,8 +36,11 @@ class ConvertingTensor final : public PieceAccess {
 struct LoadPlan {
   std::vector<TensorMatch> matches;                        // tensors to read or to set to zero
   std::vector<QuantizedConversion> quantized_conversions;  // performed after the file is verified
-  std::vector<std::string> missing, extra;                 // paths only in the state; paths only in the checkpoint
-  std::vector<std::string> different, converted;           // paths with both dtypes, for messages
+  /// Paths of the tensors that only the state has (`missing`) or only the checkpoint has (`extra`).
+  std::vector<std::string> missing, extra;
+  /// Texts for messages: the path of a tensor, and its types in the checkpoint and in the state. `different` lists the
+  /// tensors that cannot be loaded because shape or dtype differ, `converted` those that a load converts.
+  std::vector<std::string> different, converted;
   std::deque<ConvertingTensor> converting;
 };
 

@@ -9,7 +9,7 @@
 namespace aliquot {
 namespace {
 
-// Number of blocks that are converted together. Their elements fill one chunk if they are float64.
+// The number of blocks that are converted together: as many as fill one chunk if their elements are float64.
 constexpr int64_t kBlocksAtOnce = StagingRing::kChunkBytes / 8 / kBlockElements;
 
 // The chunk of the ring that holds each kind of data.

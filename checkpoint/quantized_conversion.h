@@ -20,7 +20,8 @@ struct QuantizedConversion {
   const TensorEntry* scales = nullptr;  // kDecode only: one scale for each block
 };
 
-/// Whether `codes` has 8-bit codes, and `scales`, which may be null, has one float32 scale for each block of them.
+/// Returns whether `codes` has 8-bit codes, and `scales` has one float32 scale for each block of these codes. Returns
+/// false if `scales` is null.
 bool is_quantized_with(const TensorEntry& codes, const TensorEntry* scales);
 
 /// Fills targets from a verified checkpoint. Every block that a piece touches is read and converted in full, so the

@@ -97,7 +97,7 @@ class PageWriter {
   File& file_;
   const StagingRing& ring_;
   std::vector<TilePart> parts_;
-  int64_t submitted_ = 0;  // number of chunks, which is also the ticket of the last one
+  int64_t submitted_ = 0;  // number of submitted writes, which is also the ticket of the last one
   IoLane lane_;            // last member: its thread ends before the members that it uses are destroyed
 };
 
@@ -175,7 +175,7 @@ SaveReport save(const State& state, Communicator& communicator, const std::files
     throw;  // the ranks cannot communicate; sweep_leftovers() removes the partial save at the next start
   } catch (const Error&) {
     if (communicator.rank() == 0) commit.abandon();
-    communicator.gather_objects({});  // no rank throws before the partial save is removed
+    communicator.gather_objects({});  // a barrier: no rank throws before rank 0 has removed the save
     throw;
   }
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();

@@ -50,7 +50,7 @@ inline constexpr int64_t kStagingBytes = int64_t{4} << 20;
 SaveReport save(const State& state, Communicator& communicator, const std::filesystem::path& directory,
                 const SaveOptions& options = {});
 
-/// The directory name of the checkpoint of a step, such as "step-00000100".
+/// Returns the directory name of the checkpoint of a step, such as "step-00000100".
 std::string checkpoint_name(int64_t step);
 
 }  // namespace aliquot

@@ -20,9 +20,9 @@ struct TensorMatch {
   const TensorEntry* entry = nullptr;
 };
 
-/// Each page of the file is read by one rank, with direct I/O if possible, mostly by a rank that needs its data. That
-/// rank hashes the page and copies its elements to the state. Then the ranks combine their checksums and compare them
-/// with the manifest.
+/// Loads and verifies a checkpoint together with the other ranks. One rank reads each page of the file, mostly a rank
+/// that needs its data. It uses direct I/O if possible, hashes the page and copies its elements to the state. Then the
+/// ranks combine their checksums and compare them with the manifest.
 class SinglePassLoader {
  public:
   SinglePassLoader(CheckpointReader& reader, const std::vector<TensorMatch>& matches, Communicator& communicator);
@@ -50,7 +50,7 @@ class SinglePassLoader {
   CheckpointReader& reader_;
   Communicator& communicator_;
   std::vector<Target> targets_;  // sorted by file offset
-  size_t first_target_ = 0;      // earlier targets end before the bytes that are read next
+  size_t first_target_ = 0;      // index of the first target that may contain the bytes that are read next
 };
 
 }  // namespace aliquot

@@ -11,7 +11,7 @@
 #pragma GCC visibility push(default)
 namespace aliquot {
 
-/// The size of a copy of all pieces that this rank saves, which excludes pieces marked as copies.
+/// Returns the size of a copy of all pieces that this rank saves, which excludes pieces marked as copies.
 int64_t snapshot_bytes(const State& state);
 
 /// A reusable buffer for copies of a state. The constructor allocates and touches the memory and records it as staging.
@@ -27,8 +27,8 @@ class Snapshot {
   /// state is larger than the capacity. Exceptions of the PieceAccess propagate. After an exception the copy is
   /// invalid.
   void take(const State& state);
-  /// Returns the copy, which has the same tensors and scalars, with the pieces in host memory. Valid until the next
-  /// take().
+  /// Returns the copy. It has the tensors and scalars of the original, with the pieces in host memory. Valid until the
+  /// next take().
   const State& state() const { return state_; }
 
  private:

@@ -39,8 +39,8 @@ if(ALIQUOT_APPS)
 endif()
 
 set(CPACK_GENERATOR TGZ)
-# cpack needs these two programs to compute the dependencies of the .deb. Without them cpack would fail before it
-# writes the .tar.gz, so the .deb is left out.
+# cpack needs dpkg-shlibdeps and `file` to compute the dependencies of the .deb. Without them, cpack would fail before
+# it writes the .tar.gz, so the .deb is then omitted.
 find_program(ALIQUOT_DPKG_SHLIBDEPS dpkg-shlibdeps)
 find_program(ALIQUOT_FILE file)
 mark_as_advanced(ALIQUOT_DPKG_SHLIBDEPS ALIQUOT_FILE)
@@ -54,6 +54,6 @@ set(CPACK_PACKAGE_DIRECTORY "${PROJECT_BINARY_DIR}/packages")
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
-# Needed only to link libaliquot.a.
+# Only users who link libaliquot.a need these packages.
 set(CPACK_DEBIAN_PACKAGE_SUGGESTS "g++, cmake, libfmt-dev, libhdf5-dev, libopenmpi-dev")
 include(CPack)

@@ -63,7 +63,8 @@ void Engine::adopt(const State& state) {
   session("adopt()").require_between_steps("adopt()");
   const ScopedCollectivePurpose purpose("adopt a state");
   const StepDecider::Counts counts = decider_->counts_in(state);
-  // Checks that all ranks resume from the same step. It is also a barrier: no rank reads a shard before it is loaded.
+  // Checks that all ranks resume from the same step. The gather is also a barrier: no rank reads another rank's shard
+  // before that shard is loaded.
   const auto all = world_.communicator().gather_objects(counts.text());
   for (std::size_t r = 1; r < all.size(); ++r) {
     if (all[r] == all[0]) continue;

@@ -22,14 +22,14 @@ struct EngineOptions {
   int accumulate = 1;  // micro-batches per step
   int pipeline = 1;    // number of pipeline stages; each has contiguous ranks and runs a part of the uses
   PipelineSchedule pipeline_schedule = PipelineSchedule::k1F1B;
-  int virtual_stages = 0;              // of each pipeline stage; 0: 2 with kInterleaved, otherwise 1
+  int virtual_stages = 0;              // number per pipeline stage; 0: 2 with kInterleaved, otherwise 1
   std::vector<int> pipeline_cut = {};  // number of consecutive uses of each virtual stage; empty: see cut_pipeline()
-  PassOrder pass_order = {};           // replaces `pipeline_schedule` if not empty; one line for each pipeline stage
+  PassOrder pass_order = {};  // if not empty, replaces `pipeline_schedule`; one list of passes per pipeline stage
   AccumulateInto accumulate_into = AccumulateInto::kAuto;
   int prefetch = 1;                 // number of uses whose units are gathered ahead of compute
   int keep_gathered = 0;            // number of uses at the end of forward whose units stay gathered for backward
   int gather_for = kGatherForAuto;  // number of micro-batches that use one gather; also kGatherForPass, kGatherForStep
-  /// How many uses of each pipeline stage are recomputed: its first recomputable ones.
+  /// Number of recomputed uses of each pipeline stage, which are its first recomputable ones.
   int recompute = kRecomputeAsNeeded;
   GatherMode gather = GatherMode::kAuto;
   Offload offload_state = Offload::kNone;       // where optimizer state and masters are stored between updates
@@ -40,18 +40,18 @@ struct EngineOptions {
   bool reproducible = false;                    // same bits for any power-of-two rank count with equal global batches
   bool quantize_weights = false;    // ZeRO stage 3: gather weights in 8 bits, between nodes only once per step
   bool quantize_gradients = false;  // send sums of gradients between nodes as 8-bit values
-  int64_t memory_budget_bytes = 0;  // per rank, for engine memory; 0: no budget. See plan_within()
+  int64_t memory_budget_bytes = 0;  // budget per rank for engine memory; 0: none. See plan_within()
   CostModel cost = CostModel::typical_host();  // machine rates for the choice of a plan within memory_budget_bytes
   Optimizer optimizer = AdamW{};
-  DType moments = DType::kFloat32;  // fp32, or bf16 with stochastic rounding
+  DType moments = DType::kFloat32;  // type of the optimizer's moments: fp32, or bf16 with stochastic rounding
   double clip = 1.0;                // maximum global gradient norm; 0: no clipping
   LossScaling loss_scaling = {};    // used if precision.compute is fp16
   uint64_t seed = 1;                // for stochastic rounding
   int max_skipped = 0;              // step() throws after this many skipped steps in a row; 0: never
   bool tell_skipped = true;         // rank 0 logs each skipped step and the reason
   /// Checking mode (docs/wrapping.md): puts red zones around parameters and activations. On hosts, memory also faults
-  /// when it is used outside of its scope. ALIQUOT_CHECK=1 in the environment enables it too. Results do not change. It
-  /// costs time and memory. The plan includes this memory.
+  /// when it is used outside of its scope. ALIQUOT_CHECK=1 in the environment has the same effect. Results do not
+  /// change. The checking mode costs time, and memory that the plan includes.
   bool check = false;
 };
 
@@ -60,7 +60,8 @@ struct ParameterOptions {
   bool decayed = true;
   float lr_scale = 1.0f;     // multiplies the learning rate
   float decay_scale = 1.0f;  // multiplies the weight decay, if `decayed`
-  bool matrix = true;        // Muon orthogonalizes it if it has two dimensions; false for embeddings and the last layer
+  /// Whether Muon orthogonalizes the parameter if it has two dimensions. Set false for embeddings and the last layer.
+  bool matrix = true;
 };
 
 struct StepReport {

@@ -42,7 +42,7 @@ class Scope {
   Unwinding unwinding_;
 };
 
-/// One use that the engine asks the model to run, from Engine::next(). Its Scope is open until it is destroyed.
+/// One use that the engine asks the model to run, from Engine::next(). Its Scope is open until the Work is destroyed.
 struct Work {
   UseKind kind = UseKind::kForward;
   int32_t use = 0;             // index in the declared order
@@ -53,8 +53,8 @@ struct Work {
   UseMemory memory() const { return scope.memory(); }
 };
 
-/// Represents one micro-batch. If an exception destroys it before step() has run, the step is abandoned. It has no
-/// other effect, so a caller that needs no exception handling may discard it.
+/// Represents one micro-batch. If an exception destroys the object before step() has run, the step is abandoned. The
+/// object has no other effect, so a caller that needs no exception handling may discard it.
 class Pass {
  public:
   Pass(Engine* engine, int64_t step) : engine_(engine), step_(step) {}

@@ -77,8 +77,8 @@ void Session::resume(std::unique_ptr<Stream> compute_stream) {
 }
 
 /// A world may have several engines, and each has an executor for training and one for evaluation. Only one executor
-/// uses the communicator at a time. Waits until all ranks have finished the previous work, then makes `next` that
-/// executor. Throws UsageError if another engine of the world has an unfinished step.
+/// uses the communicator at a time. Waits until all ranks have finished the previous work. Then `next` may use the
+/// communicator. Throws UsageError if another engine of the world has an unfinished step.
 Executor& Session::activate(Executor& next) {
   World::ProgressPublisher& publisher = world_.progress_publisher();
   if (publisher.executor == &next) return next;

@@ -34,7 +34,7 @@ class Session {
     StepDecider& decider;
     std::shared_ptr<const Plan> plan;
     Plan evaluation;
-    std::vector<std::vector<PointerSlots>> slots;  // indexed by unit, then parameter
+    std::vector<std::vector<PointerSlots>> slots;  // for each unit, the pointers of each parameter
     std::unique_ptr<Stream>& compute_stream;       // the user's stream or null; moved from if the constructor succeeds
   };
   explicit Session(Parts parts);
@@ -147,7 +147,7 @@ class Session {
   int micro_batch_ = -1;            // index of the last micro-batch begun in this step; -1: none
   std::vector<UnitId> live_units_;  // units of the open scope
   UseMemory use_memory_;            // memory of the open scope
-  std::vector<bool> recomputed_;    // indexed by use: whether its forward is repeated before its backward
+  std::vector<bool> recomputed_;    // for each use, whether its forward is repeated before its backward
   bool abandoned_ = false;          // the current step or evaluation is abandoned
   bool in_evaluation_ = false;      // open_next_evaluation() has opened a use, and has not returned false since
   bool unusable_ = false;           // a failure was thrown, and the streams can no longer be used

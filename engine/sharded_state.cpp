@@ -155,7 +155,7 @@ std::optional<StateTensor> ShardedState::parameter(std::string_view name) const 
   return std::nullopt;
 }
 
-/// Returns null if the host can access the address directly.
+/// Returns the object that accesses this address, or null if the host can access the address directly.
 const PieceAccess* ShardedState::raw_access(const std::byte* at, DType dtype) const {
   if (parts_.view.is_host_addressable(at)) return nullptr;
   const int64_t bytes = element_bytes(dtype);

@@ -36,7 +36,7 @@ class EngineParameter {
 
   const std::string& name() const { return name_; }
   const at::Tensor& parameter() const { return parameter_; }
-  /// The pointers that the engine sets: see Unit::add().
+  /// Return the addresses of the pointers that the engine sets (see Unit::add()).
   void** value_slot() { return &value_; }
   void** gradient_slot() { return &gradient_; }
 

@@ -12,7 +12,7 @@ namespace aliquot {
 class ShardedModule;
 
 struct ModulePlace {
-  ShardedModule* owner = nullptr;  // null: the submodule is not gathered as a unit
+  ShardedModule* owner = nullptr;  // null if the submodule is not gathered as a unit
   size_t called = 0;               // index in ModuleUnits::called
 };
 

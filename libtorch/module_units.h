@@ -25,7 +25,7 @@ struct ModuleUnit {
 struct CalledModule {
   std::string name;
   const torch::nn::Module* module = nullptr;
-  std::vector<int32_t> units;  // gathered during the forward
+  std::vector<int32_t> units;  // the units that are gathered during the forward
 };
 
 struct ModuleUnits {
@@ -94,7 +94,8 @@ inline Holders find_holders(const torch::nn::Module& module, const ModuleUnits& 
   return holders;
 }
 
-/// Adds one unit with the parameters that only this module uses, and one unit for each parameter that it shares.
+/// Adds one unit with the parameters that only this module uses, and one unit for each parameter that it shares with
+/// another called module.
 inline void add_units(CalledModule& called, const Holders& holders, ModuleUnits& cut) {
   ModuleUnit own{called.name, {}};
   for (const auto& each : called.module->named_parameters()) {
@@ -120,10 +121,10 @@ inline void add_units(CalledModule& called, const Holders& holders, ModuleUnits&
 
 }  // namespace libtorch
 
-/// `calls` lists submodules in the order in which forward calls them. If it is empty, all children with parameters are
-/// listed, and containers are replaced by their children. A parameter that several submodules share is a separate unit,
-/// which is gathered in each of their calls. Throws UsageError with the name of a parameter that belongs to no listed
-/// submodule.
+/// Divides the parameters of `module` into units. `calls` lists submodules in the order in which forward calls them. If
+/// `calls` is empty, uses all children with parameters, with containers replaced by their children. A parameter that
+/// several submodules share is a separate unit, which is gathered in each call of these submodules. Throws UsageError
+/// with the name of a parameter that belongs to no listed submodule.
 inline ModuleUnits module_units(const torch::nn::Module& module, std::vector<std::string> calls) {
   if (calls.empty()) libtorch::add_children(module, std::string(), calls);
   ModuleUnits cut = libtorch::find_called(module, calls);

@@ -24,8 +24,8 @@ struct ShardOptions {
   /// Names of the submodules that forward calls, in order, one entry per call. Each is gathered as one unit. Empty: all
   /// children with parameters, in order of registration; Sequential and ModuleList are replaced by their children.
   std::vector<std::string> calls = {};
-  /// Options of each parameter. By default, only weights of embeddings differ: Muon does not orthogonalize them.
-  /// Whether a parameter is trained always depends on its requires_grad().
+  /// Returns the options of a parameter. By default, all parameters have the same options, except the weights of
+  /// embeddings, which Muon does not orthogonalize. requires_grad() always determines whether a parameter is trained.
   std::function<ParameterOptions(const std::string& name, const at::Tensor& parameter)> parameter = {};
 };
 
@@ -214,7 +214,8 @@ inline void ShardedModule::discard_calls_of_previous_step() {
 /// Autograd runs backward in reverse order, so all later calls have finished their backward, or have none and are
 /// skipped.
 inline void ShardedModule::begin_backward(size_t call) {
-  if (call >= pending_calls_.size()) return;  // already begun by another output of the same call
+  // The hook of another output of the same call has already begun this backward.
+  if (call >= pending_calls_.size()) return;
   if (!std::exchange(in_backward_, true)) {
     torch::autograd::Engine::get_default_engine().queue_callback([this] { end_backward(); });
   }

@@ -103,8 +103,8 @@ struct LoopsOf {
 /// Creates an optimizer. `name` appears in logs and error messages. `lr` is the learning rate before a schedule changes
 /// it. `rule_of_step(lr, step)` returns the rule of a step, as rule_at() does for built-in optimizers. It is called
 /// once per step, on the thread that enqueues the step. `cuda` is the result of custom_cuda<R>(), or null for a rule
-/// that supports only hosts. Throws UsageError if `name` is empty or is the name of a built-in optimizer, if two states
-/// have the same name, or if `rule_of_step` is empty.
+/// that supports only hosts. Throws UsageError if `name` or `rule_of_step` is empty, if `name` is the name of a
+/// built-in optimizer, or if two states have the same name.
 template <UpdateRule R>
 static CustomOptimizer custom_optimizer(std::string name, double lr,
                                         std::function<R(double lr, int64_t step)> rule_of_step,

@@ -18,7 +18,8 @@ struct NormTensor {
 struct NormSpan {
   int32_t tensor;  // index in NormTree::tensors()
   int64_t first_block, block_count;
-  int64_t place;  // index of first_block's sum in the array for LocalNormSums::sums(); the others follow
+  /// Index of the sum of first_block in the array for LocalNormSums::sums(). The sums of the other blocks follow it.
+  int64_t place;
 };
 
 /// A tree node. Its subtree consists of the existing blocks in [index << level, (index + 1) << level) of a tensor.

@@ -125,12 +125,12 @@ double decimal(float value);
 /// of `rest`.
 double learning_rate(const Optimizer& optimizer);
 
-/// Throws UsageError if an option is out of range, if `moments` is neither fp32 nor bf16, or if it is bf16 and a
-/// custom rule has more states than bf16 supports.
+/// Throws UsageError if an option is out of range, or if `moments` is neither fp32 nor bf16. Also throws UsageError if
+/// `moments` is bf16 and a custom rule has more than kMaxRoundedStates states.
 void check(const Optimizer& optimizer, DType moments = DType::kFloat32);
 
-/// True if weight decay applies to a tensor of this shape. It does not apply to tensors with fewer than two dimensions,
-/// such as norms and biases, unless `decay_all` is true.
+/// Returns whether weight decay applies to a tensor of this shape. It does not apply to tensors with fewer than two
+/// dimensions, such as norms and biases, unless `decay_all` is true.
 bool is_decayed(std::span<const int64_t> shape, bool decay_all = false);
 
 }  // namespace aliquot

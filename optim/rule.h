@@ -162,8 +162,8 @@ using Rule =
     std::variant<AdamWRule, AdamRule, SgdRule, MomentumRule, LionRule, MuonBlendRule, MuonApplyRule, CustomRule>;
 inline constexpr size_t kBuiltInRules = std::variant_size_v<Rule> - 1;
 
-/// The rule of a step with the scheduled learning rate `lr`. `step` counts from 1 and excludes skipped steps. For Muon,
-/// returns the rule of `rest`.
+/// Returns the rule of a step with the scheduled learning rate `lr`. `step` counts from 1 and excludes skipped steps.
+/// For Muon, returns the rule of `rest`.
 Rule rule_at(const Optimizer& optimizer, double lr, int64_t step);
 
 }  // namespace aliquot

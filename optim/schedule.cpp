@@ -15,7 +15,7 @@ double interpolate(double from, double to, int64_t done, int64_t of) {
   return from + (to - from) * (static_cast<double>(done) / static_cast<double>(of));
 }
 
-/// The number of steps in which the rate of kWsd decays.
+/// Returns the number of steps in which the rate of kWsd decays.
 int64_t decay_steps(const RateSchedule& schedule) {
   const auto rounded = std::llround(schedule.wsd_fraction * static_cast<double>(schedule.steps));
   return std::clamp<int64_t>(rounded, 1, std::max<int64_t>(1, schedule.steps - schedule.warmup_steps));
@@ -27,7 +27,8 @@ double cosine(const RateSchedule& schedule, int64_t done, int64_t of) {
   return schedule.min_lr + (schedule.lr - schedule.min_lr) * (1.0 + std::cos(std::numbers::pi * p)) / 2.0;
 }
 
-/// The rate of a warm-up step, which is before step N = warmup_steps. Steps begin at 1, so N is at least 2 here.
+/// Returns the rate of a warm-up step, which is before step N = warmup_steps. Steps begin at 1, so N is at least 2
+/// here.
 double warmup(const RateSchedule& schedule, int64_t step) {
   const auto t = static_cast<double>(step), n = static_cast<double>(schedule.warmup_steps);
   const double height = schedule.lr - schedule.warmup_from;

@@ -31,8 +31,8 @@ struct RateSchedule {
   double rate(int64_t step) const;
 };
 
-/// The learning rate for a batch size: lr, lr * batch / base_batch, or lr * sqrt(batch / base_batch). Scale both lr and
-/// min_lr. Unless `scaling` is kNone, throws UsageError if a batch size is not positive.
+/// Returns the learning rate for a batch size: lr, lr * batch / base_batch, or lr * sqrt(batch / base_batch). Scale
+/// both lr and min_lr. Unless `scaling` is kNone, throws UsageError if a batch size is not positive.
 double scaled_learning_rate(double lr, RateScaling scaling, int64_t batch, int64_t base_batch);
 
 }  // namespace aliquot

@@ -54,7 +54,7 @@ formatted() {
 # Fails if a tracked file contains an absolute path of a developer's machine.
 no_places() { ! git grep -nIE '(^|[^[:alnum:]_.])/([w]ork|[r]oot|[h]ome)/' -- . ':!scripts/check.sh'; }
 
-# The sources that --tidy or --tidy-all selects.
+# Prints the sources that --tidy or --tidy-all selects.
 to_tidy() {
   local base
   if [ "$tidy" = all ]; then

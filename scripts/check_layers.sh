@@ -51,12 +51,12 @@ function top(path) { sub(/\/.*/, "", path); return path }
 function folder_of(path) { sub(/\/[^\/]*$/, "", path); return path }
 function report(why) { printf "%s:%d: %s\n", file, line_number, why; bad++ }
 
-# The module whose rules apply to a file: its own folder, or for a test the folder under test.
+# Returns the module whose rules apply to a file: its own folder or, for a test, the folder under test.
 function module_of(path,   part) {
   split(path, part, "/")
   return part[1] == "tests" && has(modules, part[2]) ? part[2] : part[1]
 }
-# Whether a word of the file name is the backend, as in stream_cuda.h or bootstrap_mpi_test.cpp.
+# Returns whether a word of the file name is the backend, as in stream_cuda.h or bootstrap_mpi_test.cpp.
 function belongs_to(name, backend) {
   sub(/.*\//, "", name)
   return name ~ ("(^|_)" backend "([_.]|$)") && (in_tests || name ~ ("_" backend "\\."))

@@ -6,13 +6,13 @@
 set -euo pipefail
 cd "${1:-$(dirname "$0")/..}"
 
-# Headers that cmake/AliquotPublicHeaders.cmake lists.
+# Prints the headers that cmake/AliquotPublicHeaders.cmake lists.
 listed() {
   sed -n '/^set(aliquot_public_headers/,/)/p' cmake/AliquotPublicHeaders.cmake | tr -s ' )' '\n' | grep '[.]h$' |
     LC_ALL=C sort
 }
 
-# Headers that the umbrella headers include, directly or indirectly.
+# Prints the headers that the umbrella headers include, directly or indirectly.
 reached() {
   local fresh=(include/aliquot/*.h) seen=() next
   while [ ${#fresh[@]} -gt 0 ]; do
@@ -28,7 +28,7 @@ folders=()
 for folder in kernels sharding optim checkpoint engine capi libtorch apps; do
   if [ -d "$folder" ]; then folders+=("$folder"); fi
 done
-# Headers that export their declarations.
+# Prints the headers that export their declarations.
 exporting() {
   { grep -rlE --include='*.h' '^#pragma GCC visibility push[(]default[)]' "${folders[@]}" || true; } | LC_ALL=C sort
 }
@@ -46,7 +46,7 @@ complain "is listed in cmake/AliquotPublicHeaders.cmake, but no header of includ
   < <(comm -23 <(listed) <(reached))
 complain "exports its declarations, but is not a public header: remove #pragma GCC visibility" \
   < <(comm -13 <(listed) <(exporting))
-# Listed headers with declarations. A header that has only macros has nothing to export.
+# Prints the listed headers that contain declarations. A header that has only macros has nothing to export.
 declaring() {
   listed | while read -r file; do
     if [ -f "$file" ] && grep -q '^namespace aliquot' "$file"; then echo "$file"; fi

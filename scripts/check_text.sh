@@ -7,7 +7,7 @@ set -euo pipefail
 cd "${1:-$(dirname "$0")/..}"
 bad=0
 
-# The script checks the subjects of commits after this one, if the history contains it.
+# The script checks the subjects of all commits after this commit, if the history contains it.
 subjects_base=a009bf84be852a6031dcbbf15d6b93981ad19b80
 
 # Regular expression => replacement. Matched case-insensitively in prose, comments and messages.

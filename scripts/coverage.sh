@@ -28,7 +28,7 @@ run_suite() {
     ctest --preset coverage --no-tests=error -j "$(core_count)"
 }
 
-# The output of gcov for each object file of this project.
+# Prints the output of gcov for each object file of this project.
 all_lines() {
   find "$folder" -name '*.gcno' ! -path "$folder/tests/*" -print0 | sort -z |
     xargs -0 -r gcov --stdout --relative-only --source-prefix "$PWD" 2>/dev/null

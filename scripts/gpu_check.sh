@@ -42,7 +42,7 @@ pack() {
   if [ "$(du -sm $folder | cut -f1)" -gt $most_mib ]; then fail 1 "$folder is larger than $most_mib MiB"; fi
 }
 
-# The folders of NVIDIA's libraries, in Python packages and in the CUDA toolkit.
+# Prints the folders of NVIDIA's libraries, in Python packages and in the CUDA toolkit.
 nvidia_folders() {
   local site
   for site in $(python3 -c 'import site, sysconfig

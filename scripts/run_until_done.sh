@@ -225,8 +225,8 @@ run() {
 
 # Succeeds if a signal requested the end of the run without a restart.
 end_requested() { [ -n "$ended" ] || { [ -n "$paused" ] && [ -z "$again" ]; }; }
-# A scheduler sends SIGUSR1 or SIGUSR2 before it takes the machine away, and requeues the job if the exit code is 75. An
-# older checkpoint is sufficient for that.
+# A scheduler sends SIGUSR1 or SIGUSR2 before it takes the machine away, and requeues the job if the exit code is 75.
+# The code is 75 if any checkpoint exists, even if the last run did not save one.
 end_on_request() {
   if [ -z "$ended" ] && [ -n "$(newest)" ]; then exit 75; fi
   exit "${status:-$((128 + $(kill -l "${ended:-$paused}")))}"

@@ -129,7 +129,7 @@ disturb() {
   local pids
   mapfile -t pids < <(running_processes)
   if [ ${#pids[@]} -eq 0 ]; then return; fi
-  # Cycles through the kinds, so that a short soak includes each of them.
+  # Cycles through the kinds of disturbance, so that a short soak includes each kind.
   case $((disturbed++ % 5)) in
     0) kill -s KILL "${pids[RANDOM % ${#pids[@]}]}" 2>/dev/null && event "kill of a rank" && kills=$((kills + 1)) ;;
     1) kill -s USR1 "$supervisor" && event USR1 && asks=$((asks + 1)) ;;

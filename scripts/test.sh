@@ -92,7 +92,7 @@ compare_with_torch() {
   compare_with transformers tests/apps/models/compare_transformers.py build/aliquot
 }
 
-# The tests of LibTorch modules, built with the LibTorch of PyPI's torch.
+# Builds the tests of LibTorch modules with the LibTorch of PyPI's torch, and runs them.
 test_newer_libtorch() {
   local folder
   folder=$("$python" -c 'import os, torch; print(os.path.dirname(torch.__file__))')

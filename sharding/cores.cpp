@@ -15,7 +15,7 @@
 namespace aliquot {
 namespace {
 
-// Whether the file `list`, which is the cpulist of a node, contains all of `cores`.
+// Returns whether the file `list`, which is the cpulist of a NUMA node, contains all of `cores`.
 bool contains_all_cores(const std::vector<bool>& cores, const std::filesystem::path& list) {
   std::string text;
   std::getline(std::ifstream(list), text);

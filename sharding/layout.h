@@ -69,14 +69,15 @@ class FlatLayout {
   /// The index of the tensor's first element in the flat buffer.
   int64_t tensor_offset(int32_t tensor) const { return tensor_offsets_[tensor]; }
 
-  /// The pieces that `rank` owns, in order of shard_offset. The pieces of all ranks contain every element exactly once.
+  /// Returns the pieces that `rank` owns, in order of shard_offset. The pieces of all ranks contain every element
+  /// exactly once.
   std::vector<Piece> pieces(int rank) const;
-  /// All padding, including red zones, in order.
+  /// Returns all padding, including red zones, in order.
   std::vector<Gap> gaps() const;
-  /// The rank that owns element `element` of `tensor`, and the element's position in the rank's shard.
+  /// Returns the rank that owns element `element` of `tensor`, and the element's position in the rank's shard.
   Place place(int32_t tensor, int64_t element) const;
 
-  /// Whether both layouts have the same tensors at the same offsets, and assign each element to the same rank.
+  /// Returns whether both layouts have the same tensors at the same offsets, and assign each element to the same rank.
   friend bool operator==(const FlatLayout&, const FlatLayout&) = default;
 
  private:

@@ -19,8 +19,8 @@ namespace aliquot {
 inline constexpr int kShapeRankLimit = 32;  // HDF5's limit on the number of dimensions
 inline constexpr std::string_view kScaleSuffix = "_scale";
 
-/// Returns the product of the extents. Returns nullopt if an extent is negative, if there are more than kShapeRankLimit
-/// extents, or if an extent or the product of the nonzero extents exceeds 2^58.
+/// Returns the product of the extents. Returns nullopt if an extent is negative or there are more than kShapeRankLimit
+/// extents. Also returns nullopt if an extent, or the product of the nonzero extents, exceeds 2^58.
 std::optional<int64_t> checked_element_count(std::span<const int64_t> shape);
 
 /// A piece of a tensor: `count` elements, starting at element `offset`. They are stored at `bytes` in the tensor's
@@ -79,9 +79,9 @@ using Scalar = std::variant<int64_t, double, std::string, std::vector<int64_t>, 
 inline constexpr int64_t kScalarBytesLimit = 32 << 10;
 
 /// Everything that a run needs to continue with identical results, bit for bit. `step` becomes part of the checkpoint's
-/// name. `scalars` contains the seed, the schedule, the position of the loader, the loss scale and values of the
-/// caller, and must be the same on every rank. Each scalar becomes an attribute of the file's root group. The names
-/// "step" and "format_version" are reserved.
+/// name. `scalars` contains the seed, the learning-rate schedule, the position of the loader, the loss scale and values
+/// of the caller. It must be the same on every rank. Each scalar becomes an attribute of the file's root group. The
+/// names "step" and "format_version" are reserved.
 struct State {
   int64_t step = 0;
   std::vector<StateTensor> tensors;

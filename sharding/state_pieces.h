@@ -10,8 +10,9 @@
 
 namespace aliquot {
 
-/// Copies bytes [first_byte, first_byte + to.size()) of the piece to `to`, in the tensor's dtype. Calls of the
-/// PieceAccess read complete elements, at most kStagingChunkBytes at a time.
+/// Copies bytes [first_byte, first_byte + to.size()) of the piece to `to`. The bytes are numbered as if the piece were
+/// stored in the tensor's dtype. If the tensor has a PieceAccess, each of its calls reads complete elements of at most
+/// kStagingChunkBytes.
 void read_piece(const StateTensor& tensor, const StatePiece& piece, int64_t first_byte, std::span<std::byte> to);
 
 /// Writes complete elements to the piece, starting at its element `first`.

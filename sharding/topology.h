@@ -8,8 +8,8 @@
 #pragma GCC visibility push(default)
 namespace aliquot {
 
-/// Describes where the ranks of one group run. The planner and the communicators depend on it. All vectors are indexed
-/// by rank.
+/// Describes where the ranks of one group run. The planner and the communicators depend on it. Each vector has one
+/// element per rank.
 struct Topology {
   std::vector<int> node_of_rank;    // nodes are numbered from 0, by their lowest rank
   std::vector<int> gpu_of_rank;     // GPU number on the rank's node; -1: the rank computes on the host
@@ -25,9 +25,9 @@ struct Topology {
     return std::ranges::any_of(gpu_of_rank, [](int gpu) { return gpu >= 0; });
   }
   std::vector<int> ranks_of_node(int node) const;
-  /// True if every node has the same number of consecutive ranks, a power of two (the last node may have fewer). Each
-  /// node is then a subtree of the summation tree over ranks. Adding the data of each node first therefore gives the
-  /// same bits.
+  /// Returns whether every node has the same number of consecutive ranks, a power of two (the last node may have
+  /// fewer). If so, the ranks of each node form a subtree of the summation tree over all ranks. Adding the data of each
+  /// node first then gives the same bits as adding the data of all ranks.
   bool nodes_are_aligned() const;
   /// Whether the ranks of a node add their data before they send it to other nodes, which saves traffic.
   bool nodes_add_first() const { return nodes_are_aligned() && ranks_of_node(0).size() > 1; }

@@ -22,9 +22,9 @@ struct CheckpointOptions {
 };
 
 struct CheckpointSubcommand {
-  std::string name, usage, summary;                   // --help prints `usage` after `name`
+  std::string name, usage, summary;                   // `usage` names the arguments: --help prints it after `name`
   size_t path_count;                                  // the number of positional arguments
-  void (*declare)(OptionTable&, CheckpointOptions&);  // adds the subcommand's flags
+  void (*declare)(OptionTable&, CheckpointOptions&);  // adds the subcommand's flags to the table
   int (*run)(const CheckpointOptions&);
 };
 

@@ -17,7 +17,7 @@ namespace {
 
 constexpr const char* kWeightsFile = "model.safetensors";
 
-/// Returns the text of config.json. It is empty if the parameters are not those of a GPT-2 or Llama model.
+/// Returns the text of a config.json for the model in a checkpoint. Returns "" if the model is not GPT-2 or Llama.
 std::string config_of(const Manifest& manifest, const std::string& where, const CheckpointOptions& options) {
   const auto shape = saved_shape(manifest, where, options.heads);
   if (!shape) return {};
@@ -34,8 +34,8 @@ std::string config_of(const Manifest& manifest, const std::string& where, const 
   return config_text(*shape, name(options.dtype));
 }
 
-/// Returns the model shape in the config.json next to the weights, as scalars. Empty if there is no config.json, or if
-/// the weights are not those of a GPT-2 or Llama model.
+/// Reads the config.json next to the weights at `path`, and returns its model shape as scalars. Returns an empty map if
+/// there is no config.json, or if the weights are not those of a GPT-2 or Llama model.
 std::map<std::string, Scalar> scalars_of_config(const std::filesystem::path& path) {
   const auto config = find_config_near(path);
   if (!config) return {};

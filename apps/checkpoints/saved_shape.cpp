@@ -55,8 +55,8 @@ void read_rope(const Scalars& scalars, Rope& rope) {
   read_scalar(scalars, "rope_original_context", rope.original_context);
 }
 
-/// Sets the fields of `shape` from `scalars`. Older versions did not write all scalars. A missing scalar gets the value
-/// that these versions used in training.
+/// Sets the fields of `shape` from `scalars`. Older versions of Aliquot did not write all scalars. A field without a
+/// scalar gets the value that these versions used in training.
 void read_scalars(const Scalars& scalars, ModelShape& shape) {
   read_scalar(scalars, "heads", shape.heads);
   shape.norm_epsilon = ModelShape().norm_epsilon;

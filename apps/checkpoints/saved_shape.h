@@ -1,5 +1,6 @@
 #pragma once
-// The model's shape in a checkpoint. Most extents follow from the shapes of tensors; scalars hold the other fields.
+// Reads the shape of the model from a checkpoint. Most sizes follow from the shapes of the tensors; scalars hold the
+// other fields.
 
 #include <map>
 #include <optional>
@@ -12,7 +13,7 @@
 
 namespace aliquot {
 
-/// The fields that do not follow from the shapes of tensors, as scalars.
+/// Returns the fields of `shape` that do not follow from the shapes of tensors, as scalars of a checkpoint.
 std::map<std::string, Scalar> shape_scalars(const ModelShape& shape);
 
 /// Returns the shape of a GPT-2 or Llama model in a checkpoint; nullopt for other models. If the checkpoint does not
@@ -23,7 +24,7 @@ std::map<std::string, Scalar> shape_scalars(const ModelShape& shape);
 std::optional<ModelShape> saved_shape(const Manifest& manifest, const std::string& where,
                                       std::optional<int64_t> heads = {});
 
-/// Whether `scalars` contains the scalars that shape_scalars() returns.
+/// Whether a checkpoint with these scalars records its shape: it has the scalars that shape_scalars() returns.
 bool records_shape(const std::map<std::string, Scalar>& scalars);
 
 /// The name of a scalar, and its two different values: in the checkpoint (`saved`) and in a given shape (`given`).
@@ -31,8 +32,8 @@ struct ShapeDifference {
   std::string name;
   Scalar saved, given;
 };
-/// Returns the differences between the scalars and `shape`; empty if the scalars record no shape. A scalar that an
-/// older version did not write counts as the value that this version used in training.
+/// Returns the differences between the scalars and `shape`; empty if the scalars record no shape. Older versions of
+/// Aliquot did not write all scalars. A missing scalar counts as the value that these versions used in training.
 std::vector<ShapeDifference> shape_differences(const std::map<std::string, Scalar>& scalars, const ModelShape& shape);
 
 }  // namespace aliquot

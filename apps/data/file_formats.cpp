@@ -19,7 +19,7 @@ constexpr int64_t kLlmcHeaderBytes = 1024;  // 256 words of 32 bits: magic, vers
   throw UsageError(fmt::format("{}: {}.", path.string(), why));
 }
 
-/// The value at `offset`; 0 if the file ends before it.
+/// Returns the value of type T at `offset`, or 0 if the file ends before the end of the value.
 template <typename T>
 T at(const MappedFile& file, int64_t offset) {
   T value = 0;
@@ -109,7 +109,7 @@ TokenLayout llmc_layout(const MappedFile& file, const std::filesystem::path& pat
   return layout;
 }
 
-/// The text after `'name':` in the literal of a Python dictionary; empty if the name is missing.
+/// Returns the text after `'name':` in `header`, which is a Python dictionary as text; empty if the name is missing.
 std::string_view python_value(std::string_view header, std::string_view name) {
   const size_t found = header.find(fmt::format("'{}':", name));
   if (found == std::string_view::npos) return {};
@@ -118,7 +118,8 @@ std::string_view python_value(std::string_view header, std::string_view name) {
   return header;
 }
 
-/// The token width and signedness of a descr such as '<u2'; nothing if it is not a little-endian integer.
+/// Returns the width and signedness of tokens whose type NumPy describes as `descr`, such as '<u2'. Returns nothing if
+/// the type is not a little-endian integer.
 std::optional<TokenLayout> numpy_type(std::string_view descr) {
   if (descr.size() < 5 || descr[0] != '\'' || descr[4] != '\'') return std::nullopt;
   const bool is_integer = descr[2] == 'u' || descr[2] == 'i';
@@ -162,9 +163,10 @@ TokenLayout numpy_layout(const MappedFile& file, const std::filesystem::path& pa
   return *layout;
 }
 
-/// Whether the file looks like integers of type Word: no word exceeds `small`, and the lower half of at least one
-/// word exceeds 15. Without the second condition, a file of narrower tokens from a small vocabulary would match too.
-/// Checks only the first kMaxWords words, because nearly all other files fail within a few words.
+/// Whether the file looks like an array of integers of type Word: no word exceeds `small`, and the lower half of at
+/// least one word exceeds 15. Without the second condition, a file of narrower tokens that are all at most 15 could
+/// match too. Checks at most kMaxWords words, because in nearly all other files one of the first few words exceeds
+/// `small`.
 template <typename Word>
 bool looks_like(const MappedFile& file, Word small) {
   constexpr int64_t kMinWords = 32, kMaxWords = 1 << 20;

@@ -1,4 +1,5 @@
-// Reads the dataset `tokens` of an HDF5 file. The HDF5 library finds its offset; then the file is mapped.
+// Reads the dataset `tokens` of an HDF5 file. The HDF5 library finds the offset of the dataset in the file. Then the
+// file is mapped.
 #include <algorithm>
 #include <iterator>
 #include <string>

@@ -30,8 +30,9 @@ class Permutation {
   uint64_t keys_[kRounds] = {};
 };
 
-/// The order of the n sequences over a run. Without shuffling, position i has sequence i mod n. With shuffling, it has
-/// element i mod n of the permutation for the seed and epoch i / n. The order does not depend on the number of ranks.
+/// The order in which a run reads the n sequences. Without shuffling, position i has sequence i mod n. With shuffling,
+/// position i has the sequence at index i mod n of the permutation for the seed and epoch i / n. The order does not
+/// depend on the number of ranks.
 class SequenceOrder {
  public:
   SequenceOrder(int64_t sequence_count, bool shuffle, uint64_t seed);
@@ -55,10 +56,10 @@ struct LoaderOptions {
   int rank = 0, rank_count = 1;
 };
 
-/// Loads the micro-batches of one rank. With T tokens in a sequence, sequence s has tokens s T to s T + T - 1, and its
-/// targets are one token later. A remainder at the end of the source is not used. With B sequences in a micro-batch,
-/// sequence b of micro-batch a of rank r is at position (a x ranks + r) x B + b of the global batch. The source must
-/// outlive the loader.
+/// Loads the micro-batches of one rank. With T tokens in a sequence, sequence s has tokens s x T to s x T + T - 1. The
+/// target of each token is the next token. Tokens at the end of the source that do not fill a sequence are not used.
+/// With B sequences in a micro-batch, sequence b of micro-batch a of rank r is at position (a x ranks + r) x B + b of
+/// the global batch. The source must outlive the loader.
 class Loader {
  public:
   /// Throws UsageError if the source has fewer tokens than one sequence and the target of its last token.

@@ -11,7 +11,7 @@ namespace aliquot {
 namespace {
 
 /// Returns the index of the first of `count` tokens that is at least `bound`, or `count` if all are below it. Tokens
-/// need not be aligned. Computes the maximum of each chunk without branches, so that the compiler vectorises the loop.
+/// need not be aligned. Computes the maximum of each chunk without branches, so that the compiler vectorizes the loop.
 /// Searches a chunk only if its maximum is at least `bound`.
 template <typename Token>
 int64_t first_at_least(const std::byte* from, int64_t count, uint64_t bound) {

@@ -22,10 +22,10 @@ struct TokenLayout {
   std::string unit = "bytes";  // the name of the tokens in messages
 };
 
-/// Throws UsageError if the file cannot be mapped, is shorter than the layout, or ends within a token.
+/// Throws UsageError if the file cannot be mapped, is shorter than the layout requires, or ends within a token.
 std::unique_ptr<TokenSource> open_mapped_tokens(const std::filesystem::path& file, const TokenLayout& layout);
 
-// Recognition of formats by content. All exceptions are UsageError, and their messages begin with the path.
+// The functions below recognize formats by content. They throw only UsageError. The messages begin with the path.
 
 /// Throws if the file begins like a known format without raw tokens: gzip, zstd, xz, bzip2, lz4, zip, parquet, arrow,
 /// safetensors, HDF5, a Megatron index, or another file of llm.c.

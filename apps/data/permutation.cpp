@@ -3,7 +3,7 @@
 namespace aliquot {
 namespace {
 
-// The finaliser of splitmix64: every bit of the result depends on every bit of the input.
+// The finalizer of splitmix64: every bit of the result depends on every bit of the input.
 uint64_t mix(uint64_t z) {
   z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
   z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;

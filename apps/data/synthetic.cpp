@@ -21,7 +21,7 @@ constexpr std::array kSentenceEndings{"."sv, "."sv, "."sv, " at night."sv, " in 
 constexpr int64_t kLineTokens = 64;  // lines have a fixed length, so that any token can be generated on its own
 constexpr int64_t kLineCount = int64_t{1} << 24;
 
-// The random choices of one line.
+// Makes the random choices for the text of one line.
 class RandomChoices {
  public:
   explicit RandomChoices(int64_t line)

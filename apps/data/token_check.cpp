@@ -6,7 +6,9 @@
 namespace aliquot {
 namespace {
 
-constexpr int64_t kRoundBytes = int64_t{8} << 20;  // bytes that a thread checks in a round; limits the mapped pages
+// The number of bytes that a thread checks in one iteration of check_tokens(). The checked pages are then unmapped, so
+// this number limits how many pages are mapped at the same time.
+constexpr int64_t kRoundBytes = int64_t{8} << 20;
 
 void atomic_min(std::atomic<int64_t>& smallest, int64_t found) {
   int64_t before = smallest.load();

@@ -46,11 +46,11 @@ class TokenSource {
 /// or malformed, has another format, or has wider integers than its suffix implies. Messages begin with `option`.
 std::unique_ptr<TokenSource> open_token_source(const std::filesystem::path& file, const std::string& option = "--data");
 
-/// A synthetic language of 2^30 tokens: bytes of English-like sentences with so few words and rules that a small model
-/// learns it within minutes. Bytes are taken modulo `vocabulary`.
+/// A synthetic language of 2^30 tokens. Its English-like sentences have so few words and rules that a small model
+/// learns the language within minutes. Each token is one byte of the text, modulo `vocabulary`.
 std::unique_ptr<TokenSource> make_synthetic_language(int64_t vocabulary);
 
-/// Opens the dataset `tokens` of an HDF5 file. It must be contiguous and have little-endian integers.
+/// Opens the dataset `tokens` of an HDF5 file. The dataset must be contiguous and have little-endian integers.
 std::unique_ptr<TokenSource> open_hdf5_tokens(const std::filesystem::path& file);
 
 }  // namespace aliquot

@@ -16,7 +16,7 @@ struct MachineReport {
     std::string what, text;
   };
   std::vector<Line> lines;
-  std::vector<std::string> missing;  // each entry also has the command or package that adds it
+  std::vector<std::string> missing;  // the missing features, each with the command or package that adds it
 };
 
 /// Examines the build and the machine. Forks a child process that initializes MPI, so call it before the program has
@@ -28,10 +28,10 @@ struct MachineRates {
   // How many ranks were measured at the same time, and the threads of each. With has_gpus, each rank had its own GPU.
   int rank_count = 2, threads_per_rank = 1;
   int ranks_on_node = 2;       // how many of these ranks are on the first node
-  bool several_nodes = false;  // the links between nodes were measured too
-  bool launched = false;       // a launcher started the ranks as processes
-  bool is_rank_zero = false;   // this process has rank 0; other processes have no rates
-  CostModel cost;              // the rates of rank 0; rates that were not measured have their default
+  bool several_nodes = false;  // whether the links between nodes were measured too
+  bool launched = false;       // whether a launcher started the ranks as processes
+  bool is_rank_zero = false;   // whether this process has rank 0; other processes have no rates
+  CostModel cost;              // the rates of rank 0; rates that were not measured have their default values
 };
 
 /// Measures with the ranks that a launcher started. Without a launcher, starts ranks as threads: one for each GPU, or

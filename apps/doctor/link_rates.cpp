@@ -86,8 +86,8 @@ class LinkBenchmark {
     double seconds = 0, lost_share = 0;
   };
 
-  /// Measures collectives while the rank's thread computes, and the slowdown of that computation. Returns the attempt
-  /// with the fastest collectives.
+  /// Measures collectives while the rank's thread computes, and the slowdown of that computation. Repeats the
+  /// measurement kMaxAttempts times and returns the one with the fastest collectives.
   OverlapSample measure_overlap(int64_t part_bytes, double alone) {
     OverlapSample best{.seconds = 1e9};
     for (int attempt = 0; attempt < kMaxAttempts; ++attempt) {

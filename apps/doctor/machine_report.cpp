@@ -86,8 +86,8 @@ std::string find_on_path(std::string_view program) {
   return {};
 }
 
-/// Whether MPI can be initialized with MPI_THREAD_MULTIPLE, which overlap needs. Tries it in a child process, because a
-/// broken installation ends the process.
+/// Whether MPI can be initialized with MPI_THREAD_MULTIPLE. The overlap of communication and computation needs this
+/// mode. Tries it in a child process, because a broken installation ends the process.
 bool mpi_starts() {
   const pid_t child = fork();
   if (child < 0) return false;

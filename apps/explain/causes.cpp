@@ -7,7 +7,7 @@
 namespace aliquot {
 namespace {
 
-/// The longest time that a rank waited in the collective of `wait`. 0 if the records have no times.
+/// The longest time that a rank waited in the collective of `wait`; 0 if the records have no times.
 double longest_wait_seconds(const Evidence& evidence, const PendingCollective& wait) {
   double seconds = 0;
   if (!evidence.is_timed(*wait.collective)) return seconds;

@@ -15,11 +15,11 @@ namespace aliquot {
 struct CollectiveRecord {
   int group = 0;                              // number of the group, the same for all ranks
   const std::vector<int>* members = nullptr;  // ranks of the group, as ranks in the world
-  std::string_view group_name;                // see Communicator::split(); empty: no name
+  std::string_view group_name;                // the name given to Communicator::split(); may be empty
   Lane lane = Lane::kCompute;
   uint64_t sequence = 0;  // from 1; collectives are counted per group and lane, rendezvous per group
   bool is_rendezvous = false;
-  std::map<int, const FlightEntry*> by_rank;  // only ranks that recorded it
+  std::map<int, const FlightEntry*> by_rank;  // the entries of the ranks that recorded this collective
 };
 
 /// Whether all ranks issue `a` and `b` in the same order: both are in one lane of one group, or both are rendezvous of
@@ -33,7 +33,7 @@ std::vector<CollectiveRecord> match_collectives(const std::vector<FlightRecord>&
 /// Returns text such as " of the shard group of replica 1". Returns "" for the world and for a group without a name.
 std::string group_name_text(std::string_view name);
 
-/// The name of group number `group` of the record, or "" if it has none.
+/// The name of group number `group` of the record, or "" if the group has no name.
 std::string_view name_of_group(const FlightRecord& record, int group);
 
 /// Returns, for example, "collective #13 of the reduce lane" or "rendezvous #7".

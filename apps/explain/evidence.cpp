@@ -14,8 +14,9 @@ bool has_times(const FlightRecord& record) {
 
 bool was_ended_by_launcher(const FlightRecord& record) { return record.why.starts_with(kEndedByLauncher); }
 
-/// The mesh of the run. Empty if no record has a mesh. The files of the records are not trusted, so it is also empty if
-/// their meshes differ, do not match the number of ranks, or have more than kMaxStages pipeline stages.
+/// Returns the mesh of the run, or nullopt if no record has a mesh. The files of the records are not trusted. Therefore
+/// also returns nullopt if the meshes of two records differ, if a mesh does not match the number of ranks, or if it has
+/// more than kMaxStages pipeline stages.
 std::optional<Mesh> common_mesh(const std::vector<FlightRecord>& records) {
   std::optional<Mesh> mesh;
   for (const FlightRecord& record : records) {

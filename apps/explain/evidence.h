@@ -28,7 +28,7 @@ struct Evidence {
   /// Whether the rank started the operation. If the records have no times, an issued operation counts as started.
   bool has_reached(const FlightEntry& entry) const { return !timed || entry.begun >= 0; }
 
-  /// Whether the rank's own error ended it, and not the error of another rank.
+  /// Whether the rank failed because of its own error, not because of the error of another rank.
   bool failed_itself(int rank) const;
   /// The longest execution of model code in the rank's record. An execution that had not ended counts up to the writing
   /// of the record. Null if there is none.
@@ -51,7 +51,7 @@ struct Evidence {
   /// Whether collectives have start and end times. Ranks on GPUs record only the time of issue.
   bool timed;
   std::optional<Mesh> mesh;  // unset if no record has a mesh, or if the meshes differ
-  bool ended_by_launcher;    // the launcher ended every rank that has a record; none recorded a failure
+  bool ended_by_launcher;    // whether the launcher, and not a failure, ended every rank that has a record
 };
 
 }  // namespace aliquot

@@ -13,7 +13,7 @@ namespace aliquot {
 namespace {
 
 /// Whether `a` and `b` record the same operation. Compares the names of the units too, because a record keeps only 8
-/// bits of the fingerprint, which may be equal for two units.
+/// bits of an operation's fingerprint. These bits may be equal for two units.
 bool same(const FlightEntry& a, const FlightEntry& b) { return a.what.packed() == b.what.packed() && a.unit == b.unit; }
 
 std::string difference(const FlightEntry& a, const FlightEntry& b) {

@@ -19,7 +19,7 @@ std::string date_text(std::string utc);
 
 struct FlightRecords {
   std::vector<FlightRecord> records;       // one or more, all of one run, at most one for each rank
-  std::vector<std::string> skip_messages;  // a sentence for each file or other run that was skipped
+  std::vector<std::string> skip_messages;  // one sentence for each file, and for each other run, that was skipped
 };
 
 /// Reads flight records from files and directories, whose content is not trusted. If there are records of several runs,

@@ -19,8 +19,8 @@ struct PendingCollective {
 /// Later ones are omitted, because ranks that gave up at the first one could not reach them.
 ///
 /// If the records have no times, a rank is missing if its record shows that it did not issue the collective. The ranks
-/// that issued it then count as waiting. A rank without a record counts as missing from the last collective that
-/// another rank issued.
+/// that issued it then count as waiting. A rank without a record counts as missing from each collective that is the
+/// last entry in the record of another rank.
 ///
 /// Rendezvous come first, then collectives, each in the order of issue. A rendezvous counts only if ranks failed
 /// because of it, or if the launcher ended all ranks.

@@ -9,13 +9,13 @@
 namespace aliquot {
 namespace {
 
-/// Begin and end of a wait in seconds, on one rank's clock.
+/// The start and the end of a wait in seconds, on the clock of the rank that waited.
 using Span = std::pair<double, double>;
 
 /// The waits that one rank caused because it arrived last, over all collectives that every member reached.
 struct StragglerWaits {
   std::map<int, std::vector<Span>> waits;  // keyed by the rank that waited
-  int count = 0;                           // collectives at which this rank was last
+  int count = 0;                           // the number of collectives at which this rank arrived last
   double most_seconds = 0;
   const FlightEntry* most = nullptr;
 };

@@ -8,7 +8,8 @@
 namespace aliquot {
 namespace {
 
-/// The last operation that the rank reached before `missed`, in the same lane and group. Null if there is none.
+/// Returns the last collective in the lane and group of `missed` that the rank reached before `missed`. Null if there
+/// is none.
 const FlightEntry* last_before(const Evidence& evidence, const CollectiveRecord& missed, int rank) {
   const FlightEntry* last = nullptr;
   for (const CollectiveRecord& collective : evidence.collectives) {

@@ -78,7 +78,8 @@ class PipelineReport {
     return wait != nullptr ? waiting_text(*wait) : "waited in no collective";
   }
 
-  /// One line for each text of state_text(), with the ranks of the pipeline stage that have this state.
+  /// Returns one line for each different result of state_text() on the pipeline stage. The line names the ranks with
+  /// this result.
   std::string stage_text(int stage) const {
     std::vector<std::pair<std::string, std::vector<int>>> states;
     // The ranks of a pipeline stage are contiguous.

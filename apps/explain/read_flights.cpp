@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The largest record that is read. All entries of a record fit, and as many groups as a run has ranks.
+// The size of the largest file that is read. A record with all its entries and one group per rank is smaller.
 constexpr int64_t kMaxBytes = 1 << 20;
 
 UsageError refusal(const fs::path& path, std::string_view why) {
@@ -69,8 +69,8 @@ struct Found {
   fs::path file;
   fs::file_time_type changed;
 
-  /// Orders records by age. The time in the record comes first, because a copied file has a new modification time.
-  /// Records of older versions of Aliquot have no time. They count as older than all others.
+  /// The key that orders records by age. It begins with the time in the record, because a copied file has a new
+  /// modification time. Records of older versions of Aliquot contain no time. They count as older than all others.
   std::pair<std::string, fs::file_time_type> time() const { return {record.written_utc, changed}; }
 };
 

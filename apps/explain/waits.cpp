@@ -99,7 +99,8 @@ class IssueOrder {
   }
 
   const Evidence& evidence_;
-  std::map<std::tuple<int, int, Lane>, uint64_t> last_;  // last sequence issued, by rank, group and lane
+  // The number of the last collective that each rank issued in each group and lane.
+  std::map<std::tuple<int, int, Lane>, uint64_t> last_;
 };
 
 /// Whether this rendezvous is a cause of the failure: a rank's message names it, or a missing rank left no record.
@@ -112,8 +113,8 @@ bool is_cause(const Evidence& evidence, const PendingCollective& wait) {
          std::ranges::any_of(wait.missing, [&](int member) { return !evidence.has(member); });
 }
 
-/// Sort key: rendezvous first, then by issue number. find_pending_collectives() keeps only rendezvous that may be a
-/// cause of the failure.
+/// The key by which find_pending_collectives() sorts its result: rendezvous first, then by issue number. The result has
+/// only rendezvous that may be a cause of the failure.
 std::pair<bool, uint64_t> place(const PendingCollective& wait) {
   return {!wait.collective->is_rendezvous, wait.collective->by_rank.begin()->second->number};
 }

@@ -17,7 +17,7 @@ using Json = nlohmann::ordered_json;
 struct MemoryRecord {
   BytesByCategory by_category{};  // the peak of each category
   int64_t peak_bytes = 0;         // the peak of the total of all categories
-  int64_t outside_bytes = 0;      // counted by the system, but not in the ledger
+  int64_t outside_bytes = 0;      // memory that the operating system counts and the ledger does not
 };
 
 struct StepRecord {
@@ -37,10 +37,12 @@ struct DoneRecord {
   int64_t steps = 0;
   BytesByCategory planned{}, measured{};  // the peaks of each category
   int64_t planned_peak_bytes = 0, measured_peak_bytes = 0;
-  int64_t system_bytes = 0;            // per rank, counted by the system at the end
-  int64_t system_peak_bytes = 0;       // per rank, the peak counted by the system
+  // The memory of a rank as counted by the operating system: at the end of the run, at its peak, and before the run
+  // allocates memory. Each number is the maximum over the ranks.
+  int64_t system_bytes = 0;
+  int64_t system_peak_bytes = 0;
   std::string system_peak_phase = {};  // the phase of the run in which system_peak_bytes occurred
-  int64_t system_start_bytes = 0;      // per rank, counted by the system before the run allocates memory
+  int64_t system_start_bytes = 0;
   /// The maxima over the ranks of one pipeline stage.
   struct Stage {
     BytesByCategory planned{}, measured{};
@@ -49,11 +51,11 @@ struct DoneRecord {
   std::vector<Stage> stages = {};  // empty without a pipeline
 };
 
-/// {"parameters": .., ..}: the bytes of each category. Leaves out the category of the arena, because
-/// the arena contains the memory of the others.
+/// Returns {"parameters": .., ..}: the bytes of each category. Leaves out the category of the arena, because the arena
+/// contains memory of the other categories.
 Json json(const BytesByCategory& bytes);
-/// Returns the JSON object for one line of the metrics file. Appends the members of `extra`: eval_loss, digest and
-/// loss_scale, or some of them.
+/// Returns the JSON object for one line of the metrics file. `extra` is null, or an object with additional members:
+/// eval_loss, digest, loss_scale. They are appended to the result.
 Json json(const StepRecord& record, const Json& extra = nullptr);
 Json json(const DoneRecord& record);
 

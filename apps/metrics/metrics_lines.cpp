@@ -17,7 +17,8 @@ bool starts_with_run(const Json& object, std::string_view line) {
 }  // namespace
 
 int read_metrics_lines(std::istream& file, const std::function<bool(const Json&)>& accept) {
-  // `truncated` is the number of a truncated line that no {"run": ...} line has followed so far; 0 if there is none.
+  // `number` is the number of the current line. `truncated` is the number of a truncated line that must be followed by
+  // a {"run": ...} line or by the end of the file; 0 if there is none.
   int number = 0, truncated = 0;
   for (std::string line; std::getline(file, line);) {
     ++number;

@@ -42,8 +42,8 @@ void Gpt2::declare_block(int64_t layer) {
   Gpt2Block& p = parameters_.blocks[static_cast<size_t>(layer)];
   Gpt2Block& g = gradients_.blocks[static_cast<size_t>(layer)];
   const int64_t width = shape_.width, hidden = shape_.hidden;
-  // For the two matrices of each block whose outputs are added to the residual stream. The factor makes the variance of
-  // the sum over all blocks independent of the number of layers.
+  // Initializes the two matrices of each block whose outputs are added to the residual stream. The division makes the
+  // variance of the sum over all blocks independent of the number of layers.
   const Initializer residual{Initializer::Kind::kNormal,
                              kDeviation / std::sqrt(2.0f * static_cast<float>(shape_.layers))};
   units_.push_back({"h." + std::to_string(layer),
@@ -62,7 +62,7 @@ void Gpt2::declare_block(int64_t layer) {
                      tensor("mlp.c_proj.bias", {width}, kZero, p.proj_bias, g.proj_bias)}});
 }
 
-/// Backward never reads the output of its use. The backward of the two embeddings does not read the input either.
+/// No use reads its output in backward. The two embeddings do not read their input in backward either.
 UseActivations Gpt2::use_of(int use) const {
   const bool embeds = use<2, is_norm = use == 2 + shape_.layers, is_head = use> 2 + shape_.layers;
   return {.output_bytes = is_head   ? 0

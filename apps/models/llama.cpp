@@ -37,8 +37,8 @@ void Llama::declare_block(int64_t layer) {
   LlamaBlock& p = parameters_.blocks[static_cast<size_t>(layer)];
   LlamaBlock& g = gradients_.blocks[static_cast<size_t>(layer)];
   const int64_t width = shape_.width, hidden = shape_.hidden, kv_width = shape_.kv_heads * shape_.head_width();
-  // For the two matrices of each block whose outputs are added to the residual stream. The factor makes the variance of
-  // the sum over all blocks independent of the number of layers.
+  // Initializes the two matrices of each block whose outputs are added to the residual stream. The division makes the
+  // variance of the sum over all blocks independent of the number of layers.
   const Initializer residual{Initializer::Kind::kNormal,
                              kDeviation / std::sqrt(2.0f * static_cast<float>(shape_.layers))};
   units_.push_back({"model.layers." + std::to_string(layer),
@@ -54,7 +54,7 @@ void Llama::declare_block(int64_t layer) {
                      tensor("mlp.down_proj.weight", {width, hidden}, residual, p.down_proj, g.down_proj)}});
 }
 
-/// Backward never reads the output of its use. The backward of the embedding does not read the input either.
+/// No use reads its output in backward. The embedding does not read its input in backward either.
 UseActivations Llama::use_of(int use) const {
   const bool is_norm = use == 1 + shape_.layers, is_head = use > 1 + shape_.layers;
   return {.output_bytes = is_head   ? 0

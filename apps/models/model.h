@@ -13,7 +13,7 @@
 
 namespace aliquot {
 
-/// The distribution of a tensor's initial values. The caller of the model generates them.
+/// The distribution of a tensor's initial values. The code that uses the model generates the values.
 struct Initializer {
   enum class Kind : uint8_t { kZero, kOne, kNormal };
   Kind kind = Kind::kZero;
@@ -42,9 +42,9 @@ struct ModelTensor {
 /// Tensors that are gathered together. A tensor's full name is `name + "." + tensor.name`: "h.0.attn.c_attn.weight".
 struct ModelUnit {
   std::string name;
-  /// With kAssign, the first backward of the unit in a pass assigns the gradient. If the unit has more uses, their
-  /// backwards add to the gradient. The gradient must keep its address and its contents until the last backward of the
-  /// unit.
+  /// With kAssign, the first backward of the unit in a pass assigns the gradient. If the unit has several uses, the
+  /// backwards of its other uses add to the gradient. The gradient must keep its address and its contents until the
+  /// last backward of the unit.
   GradientMode gradients = GradientMode::kAssign;
   std::vector<ModelTensor> tensors;
 };

@@ -6,14 +6,15 @@
 
 namespace aliquot {
 
-/// Units, tensors and order of uses of a model of this shape. Tensors have the names used in checkpoints.
+/// Returns the units, the tensors and the order of uses of a model of this shape. Tensors have the same names as in
+/// checkpoints.
 ModelSpec parameters_of(const ModelShape& shape);
 
-/// A model of `unit_count` equal units, used one after the other, with `parameter_count` parameters in total. The last
-/// unit also has the remainder of the division.
+/// Returns a model of `unit_count` equal units with `parameter_count` parameters in total. The units are used one after
+/// the other. The last unit also has the remainder of the division.
 ModelSpec make_equal_units(int64_t parameter_count, int64_t unit_count);
 
-/// The number of parameters of all units, each counted once.
+/// The number of parameters of the model. A unit with several uses counts once.
 int64_t parameter_count(const ModelSpec& model);
 
 }  // namespace aliquot

@@ -23,8 +23,8 @@ struct ModelOptions {
   DType gradient_type = DType::kFloat32;  // type of parameter gradients: fp32 or bf16
 };
 
-/// The base class of Gpt2 and Llama. Other code uses Model. The residual stream and its gradient, the statistics, the
-/// softmax and the loss are fp32. Other activations have the compute type.
+/// The base class of Gpt2 and Llama. Other code uses only the interface Model. The residual stream and its gradient,
+/// the statistics, the softmax and the loss are fp32. Other activations have the compute type.
 class Transformer : public Model {
  public:
   const std::vector<ModelUnit>& units() const override { return units_; }
@@ -79,12 +79,13 @@ class Transformer : public Model {
     ConstValues weight = {}, bias = {};
   };
   void norm_forward(const Norm& norm, Values to);
-  /// Adds the gradient of the norm's input to gradient_, or assigns it. `from` is the gradient of the output.
+  /// Adds the gradient of the norm's input to gradient_ or, with add = false, assigns it. `from` is the gradient of the
+  /// norm's output.
   void norm_backward(const Norm& norm, const float* from, Values d_weight, Values d_bias, bool add = true);
 
   /// Computes the loss from the input of the current use and the table of the head.
   void forward_head(ConstValues table);
-  /// Assigns gradient_. Assigns the gradient of the table, or adds to it.
+  /// Assigns gradient_. Assigns the gradient of the table or, with `add`, adds to it.
   void backward_head(ConstValues table, Values d_table, bool add);
 
   ModelShape shape_;
@@ -97,7 +98,7 @@ class Transformer : public Model {
   UseMemory memory_;
   float* gradient_ = nullptr;         // gradient of the residual stream
   Values normed_;                     // output of a norm
-  float* normed_gradient_ = nullptr;  // gradient of normed_; with fp32 in the same memory
+  float* normed_gradient_ = nullptr;  // gradient of normed_; in the memory of normed_ if the compute type is fp32
   Values wide_scratch_;
   float* attention_scratch_ = nullptr;
 

@@ -255,8 +255,8 @@ void DeepspeedTranslator::translate_prefetch() {
   }
 }
 
-/// The number of pipeline stages and the partition method each have a second key: the name of an argument of
-/// DeepSpeed's PipelineModule. A program may pass the block `pipeline` to PipelineModule as its arguments.
+/// Two keys set the number of pipeline stages, and two set the partition method. One key of each pair has the name of
+/// an argument of DeepSpeed's PipelineModule, because a program may pass the block `pipeline` to PipelineModule.
 void DeepspeedTranslator::translate_pipeline() {
   const std::string stages = "pipeline.stages", argument = "pipeline.num_stages";
   if (const Json* value = find(stages)) set(stages, "pipeline", number_text(*value));
@@ -269,13 +269,14 @@ void DeepspeedTranslator::translate_pipeline() {
   }
   translate_partition("pipeline.partition");
   translate_partition("pipeline.partition_method");
-  // DeepSpeed recomputes groups of layers, and 0 is its default. Aliquot recomputes each block, with the same results.
+  // The key is the number of layers that DeepSpeed recomputes as one group. The default 0 means no recomputation.
+  // Aliquot recomputes each block, with the same results.
   if (const std::string interval = "pipeline.activation_checkpoint_interval"; integer(interval, 0) > 0)
     set(interval, "recompute", "block");
 }
 
-/// The default pipeline cut of Aliquot balances the pipeline stages as "parameters" does. Results do not depend on the
-/// pipeline cut, so other methods are ignored.
+/// The default pipeline cut of Aliquot balances the pipeline stages, as the method "parameters" does. Results do not
+/// depend on the pipeline cut, so other methods are ignored.
 void DeepspeedTranslator::translate_partition(const std::string& key) {
   const std::string method = lower(word(key));
   if (method.empty() || method == "best" || method == "parameters") return;
@@ -284,8 +285,8 @@ void DeepspeedTranslator::translate_partition(const std::string& key) {
   file_.ignored_keys.push_back(key);
 }
 
-/// `ratio_base_lr` is the learning rate by which the ratios in the file are multiplied. By default, it is the learning
-/// rate in the file.
+/// Sets `options` from the file, and returns the keys that have no effect in Aliquot. `ratio_base_lr` is the learning
+/// rate by which the ratios in the file are multiplied. By default, it is the learning rate in the file.
 std::vector<std::string> translate(TrainOptions& options, const DeepspeedFile& file,
                                    std::optional<double> ratio_base_lr = {}) {
   DeepspeedTranslator translation(options, file, ratio_base_lr);
@@ -305,8 +306,8 @@ std::vector<std::string> apply_deepspeed_file(TrainOptions& options, const std::
   return translate(options, read_deepspeed_file(path));
 }
 
-// A file may be a pipe, which can be read only once. Setting some options reads a file, so each option is set only
-// once. The values of the DeepSpeed file are applied several times.
+// Setting some options reads a file. The file may be a pipe, which can be read only once. Therefore each option of the
+// command line except --lr is set only once. The values of the DeepSpeed file are applied twice.
 std::vector<std::string> parse_train_arguments(TrainOptions& options, const std::vector<std::string>& arguments) {
   const OptionTable table = train_option_table(options);
   const std::vector<GivenOption> given = read_arguments(table, arguments);

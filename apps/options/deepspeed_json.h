@@ -9,8 +9,8 @@
 
 namespace aliquot {
 
-/// The content of a file: the values of known keys by dotted path, and the keys without effect in Aliquot. Keys with
-/// the value null are left out, because DeepSpeed treats them as absent.
+/// The content of a file: the values of known keys by dotted path, and the keys that have no effect in Aliquot. Keys
+/// with the value null are left out, because DeepSpeed treats them as absent.
 struct DeepspeedFile {
   std::string path;
   std::map<std::string, Json> values;

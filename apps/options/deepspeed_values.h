@@ -14,8 +14,8 @@ namespace aliquot {
 std::string number_text(const Json& value);
 std::string lower(std::string text);
 
-/// The functions throw UsageError, naming file and key, for a value of another type. A key with the value "auto" has
-/// the default value.
+/// Each function that returns a value throws UsageError, naming file and key, if the file has a value of another type.
+/// A key with the value "auto" has the default value.
 class DeepspeedValues {
  public:
   explicit DeepspeedValues(DeepspeedFile file) : file_(std::move(file)) {}
@@ -30,7 +30,7 @@ class DeepspeedValues {
   double real(const std::string& key, double default_value, RealRange range = {}) const;
   int64_t integer(const std::string& key, int64_t default_value) const;
   bool flag(const std::string& key, bool default_value = false) const;
-  /// An empty string if the file does not have the key.
+  /// Returns the string at `key`, or an empty string if the file does not have the key.
   std::string word(const std::string& key) const;
 
  protected:

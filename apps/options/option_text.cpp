@@ -1,4 +1,4 @@
-// Formats the values of a table of options as text and JSON, and its --help.
+// Formats the values of a table of options as text and JSON, and the text that --help prints.
 #include <algorithm>
 
 #include "apps/options/arguments.h"

@@ -6,9 +6,10 @@
 
 namespace aliquot {
 
-/// Returns the object in the file. Comments are allowed. Throws UsageError that begins with OPTION and PATH if the file
-/// cannot be read, is not a JSON object, has a duplicate key or a number too large for a double, or nests objects and
-/// lists more than 16 levels deep. `hint` is for a file that cannot be read; see read_settings_file().
+/// Returns the JSON object in the file. Comments are allowed. Throws UsageError if the file cannot be read, is not a
+/// JSON object, has a duplicate key or a number too large for a double, or nests objects and lists more than 16 levels
+/// deep. The message begins with `option` and `path`. It ends with `hint` if the file cannot be read: see
+/// read_settings_file().
 nlohmann::ordered_json read_settings_json(const std::string& option, const std::string& path,
                                           const std::string& hint = "");
 

@@ -40,7 +40,8 @@ bool is_path(const std::string& model) {
   return model.find('/') != std::string::npos || model.ends_with(".json") || std::filesystem::exists(model, error);
 }
 
-/// The first field, other than the extents, that differs; "" if none does.
+/// Returns the name of the first field in which `a` and `b` differ, not counting the fields in kExtentFlags. Returns ""
+/// if no such field differs.
 std::string differing_fields(const ModelShape& a, const ModelShape& b) {
   if (a.family != b.family) return "the kind of model";
   if (a.tied != b.tied) return "tie_word_embeddings";

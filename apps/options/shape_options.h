@@ -42,8 +42,8 @@ ModelShape model_shape(const ShapeOptions& options);
 std::string model_name(const ShapeOptions& options);
 
 /// Throws UsageError, naming the flag, both values and `where`, if an option that was given contradicts `shape`.
-/// `names` are the names of its fields at `where`. With `allow_more_layers`, the options may have more layers than
-/// `shape`.
+/// `where` is the file that defines `shape`, and `names` are the names of the fields in that file. With
+/// `allow_more_layers`, the options may have more layers than `shape`.
 void check_consistent(const ShapeOptions& given, const ModelShape& shape, const std::string& where,
                       const ShapeNames& names, bool allow_more_layers);
 

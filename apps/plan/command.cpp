@@ -57,12 +57,13 @@ std::vector<Plan> plans_of(ModelSpec model, Policy policy, const Topology& topol
   return plan_pipeline(model, policy, topology);
 }
 
-/// The plan with the highest peak. If several peaks are equal, returns the first.
+/// Returns the plan with the highest peak, and the first of them if several have this peak.
 const Plan& largest(const std::vector<Plan>& stages) {
   return *std::ranges::max_element(stages, {}, [](const Plan& plan) { return account(plan.schedule).peak_bytes; });
 }
 
-/// The model with `scale` layers; with --params, `scale` million parameters in the same number of units.
+/// Returns the model with `scale` layers. With --params, returns a model with `scale` million parameters and the number
+/// of units that --units gives.
 ModelSpec scaled(const PlanOptions& o, const Machine& machine, int64_t scale) {
   if (o.params) return make_equal_units(scale * 1'000'000, o.units);
   ModelShape shape = model_shape(o);
@@ -79,7 +80,8 @@ CostModel cost_of(const PlanOptions& o, const Machine& machine, const ModelShape
   return cost;
 }
 
-/// Whether the pipeline cannot be cut. With tied ends, the first virtual stage needs a use that is not tied.
+/// Whether the model has fewer uses than virtual stages. If the first uses are tied to the last use, they do not count,
+/// because the first virtual stage needs a use that is not tied.
 bool too_few_uses(const ModelSpec& model, const Policy& policy) {
   if (policy.pipeline == 1) return false;
   const int64_t stages = virtual_stage_count(policy), uses = std::ssize(model.uses);
@@ -87,8 +89,9 @@ bool too_few_uses(const ModelSpec& model, const Policy& policy) {
          uses - tied_uses(model, static_cast<int32_t>(uses - 1), static_cast<int32_t>(uses - 1)) < stages;
 }
 
-/// The parameters of the largest model that fits in --device-memory; 0 if none does. Memory grows with the model, so a
-/// binary search finds it. For each model size, the times of the uses determine a new pipeline cut.
+/// Returns the number of parameters of the largest model that fits in --device-memory, or 0 if no model fits. A binary
+/// search finds this model, because memory grows with the size of the model. Each size has its own pipeline cut, which
+/// depends on the times of the uses.
 int64_t largest_that_fits(const PlanOptions& o, const Machine& machine, Policy policy) {
   const Topology topology = topology_of(o, machine.has_gpus);
   policy.pipeline_cut.clear();
@@ -97,7 +100,7 @@ int64_t largest_that_fits(const PlanOptions& o, const Machine& machine, Policy p
     shape.layers = scale;
     const CostModel cost = o.params ? machine.cost : cost_of(o, machine, shape);
     const ModelSpec model = scaled(o, machine, scale);
-    if (too_few_uses(model, policy)) return true;  // the search continues with larger models
+    if (too_few_uses(model, policy)) return true;  // a larger model may have enough uses
     const auto stages = plans_of(model, policy, topology, cost);
     return std::ranges::all_of(stages, [&](const Plan& plan) { return rank_bytes(plan) <= *o.device_memory; });
   };

@@ -9,7 +9,7 @@
 namespace aliquot {
 namespace {
 
-/// The largest category at the peak, and its percentage.
+/// Returns the name of the largest category at the peak, and its percentage of the peak.
 std::string largest_categories_text(const Account& account) {
   const BytesByCategory& at_peak = account.at[static_cast<size_t>(account.peak_operation)];
   const auto most = std::ranges::max_element(at_peak);

@@ -32,8 +32,9 @@ ProfiledRun read(const std::string& path) {
   return run;
 }
 
-/// The factor that scales the recorded step to the 25th percentile of all steps after the first. Other programs on the
-/// machine can only make a step longer, so a low percentile is close to the time of an undisturbed step.
+/// Returns the factor by which to multiply the times of the recorded step. The step then takes as long as the 25th
+/// percentile of all steps after the first. Other programs on the machine can only make a step longer, so a low
+/// percentile is close to the time of an undisturbed step.
 double undisturbed_ratio(const ProfiledRun& run) {
   std::vector<double> seconds(run.step_seconds.begin() + 1, run.step_seconds.end());  // without the warm-up step
   std::ranges::sort(seconds);

@@ -26,7 +26,8 @@ std::vector<Layer> layers_of(const Json& run) {
   const Json& plan = run.at("plan");
   const Json& step = plan.at("step");
   for (const auto& [category, bytes] : step.at("bytes").items()) layers.push_back({category, bytes});
-  // Records of older versions do not plan activations by operation. They have one number for the step.
+  // Records that older versions wrote do not have the activations in use at each operation. They have one number for
+  // the whole step.
   const double lasting = step.at("bytes").contains("activations") ? 0.0 : plan.at("memory").value("activations", 0.0);
   if (lasting > 0) layers.push_back({"activations", std::vector<double>(step.at("titles").size(), lasting)});
   return layers;

@@ -11,8 +11,8 @@
 namespace aliquot {
 namespace {
 
-// Options of `aliquot train` that a sweep does not accept: the sweep sets them, they are of no value in short runs that
-// measure memory and speed, or they would make all runs write to the same files.
+// Options of `aliquot train` that a sweep does not accept. The sweep sets some of them itself. Some are of no use in
+// short runs that measure memory and speed. With others, all runs would write to the same files.
 constexpr std::array<std::string_view, 18> kExcluded = {
     "zero-stage",   "ranks",   "model",  "steps",      "stop-after", "checkpoint-dir", "checkpoint-every",
     "keep",         "save",    "resume", "metrics",    "trace",      "quiet",          "progress",

@@ -21,7 +21,7 @@ class WeightDigest {
   std::string finish() const;
 
  private:
-  std::map<std::string, std::string> lines_;  // by parameter name
+  std::map<std::string, std::string> lines_;  // the line of each parameter, keyed by the parameter's name
 };
 
 }  // namespace aliquot

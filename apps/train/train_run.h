@@ -43,7 +43,7 @@ class TrainRun {
   ExitCode finish(ExitCode code);
   ExitCode stop();
 
-  SystemPeak system_peak_;  // first, to measure the process before the other members allocate
+  SystemPeak system_peak_;  // the first member, so that it measures the process before other members allocate memory
   TrainData data_;
   TrainContext context_;
   MemoryAudit audit_;
@@ -52,7 +52,7 @@ class TrainRun {
   RateSchedule rates_;
   RunState state_;
   int stop_signal_ = 0;             // the stop signal that the ranks agreed on; 0 means none
-  bool no_save_in_flight_ = false;  // at the last agree(), no rank was saving in the background
+  bool no_save_in_flight_ = false;  // whether, at the last agree(), no rank was saving in the background
 };
 
 }  // namespace aliquot

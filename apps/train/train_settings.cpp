@@ -15,7 +15,7 @@ EngineOptions engine_options(const TrainOptions& o) {
   engine.cost.samples_per_micro_batch = static_cast<double>(o.micro_batch * *o.sequence);
   if (engine.pipeline > 1)
     engine.cost.uses = estimate_use_costs(model_shape(o), o.micro_batch, *o.sequence, engine.cost.flops_per_second);
-  engine.max_skipped = 0;  // TrainRun counts skipped steps, and its messages have more detail
+  engine.max_skipped = 0;  // instead, TrainRun limits the number of skipped steps
   engine.tell_skipped = false;
   return engine;
 }

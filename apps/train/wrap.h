@@ -26,8 +26,8 @@ void run_micro_batch(Engine& engine, Model& model);
 /// pipeline stage does not run the last use.
 std::vector<double> run_passes(Engine& engine, Model& model, const std::function<void(int micro_batch)>& set_batch);
 
-/// Runs one forward pass without backward, between steps: the uses of this rank's pipeline stage. The batch of the
-/// model must be set.
+/// Runs one evaluation between steps: the forward of all uses of this rank's pipeline stage. The batch of the model
+/// must be set.
 void run_evaluation(Engine& engine, Model& model);
 
 }  // namespace aliquot

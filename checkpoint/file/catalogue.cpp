@@ -86,7 +86,8 @@ std::string shared_description(const State& state, const Catalogue& catalogue, c
   return text;
 }
 
-/// Every rank has the texts of all ranks, so every rank throws the same error.
+/// Throws UsageError with the first line in which the text of a rank differs from that of rank 0. `texts` has the
+/// texts of all ranks, so every rank throws the same error.
 [[noreturn]] void throw_first_difference(const std::vector<std::string>& texts) {
   const auto rank = static_cast<size_t>(
       std::find_if(texts.begin(), texts.end(), [&](const std::string& text) { return text != texts[0]; }) -

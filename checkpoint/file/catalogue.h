@@ -15,7 +15,7 @@ namespace aliquot {
 struct HeldPiece {
   int32_t tensor = 0;  // index in Catalogue::tensors
   int32_t rank = 0;
-  int32_t piece = 0;  // index in StateTensor::pieces of that rank
+  int32_t piece = 0;  // index in StateTensor::pieces on that rank
   int64_t offset = 0, count = 0;
 };
 
@@ -27,13 +27,14 @@ struct Catalogue {
 };
 
 /// Lists the tensors of this rank's state; `held_pieces` stays empty. Throws UsageError for an invalid or duplicate
-/// path, a path that is also the HDF5 group of another tensor, a shape that is too large, and a piece outside its
-/// tensor.
+/// path, or one that is also the HDF5 group of another tensor. Also throws UsageError for a shape that is too large,
+/// and for a piece outside its tensor.
 Catalogue local_catalogue(const State& state);
 
-/// Builds the catalogue of all ranks. Collective. Throws the same UsageError on every rank if the state of a rank is
-/// invalid; if tensors, scalars, step or directory differ from those of rank 0 (the message gives the first
-/// difference); or if an element is held by no rank or, without a copy flag, by several.
+/// Builds the catalogue of all ranks. Collective. Throws the same UsageError on every rank in these cases:
+/// - the state of a rank is invalid;
+/// - tensors, scalars, step or directory differ from those of rank 0 (the message gives the first difference);
+/// - no rank holds an element, or several ranks hold it in pieces that are not marked as copies.
 Catalogue agree_on_catalogue(const State& state, Communicator& communicator, const std::filesystem::path& directory);
 
 }  // namespace aliquot

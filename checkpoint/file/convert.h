@@ -10,10 +10,10 @@
 
 namespace aliquot {
 
-/// Whether convert() supports the pair: equal dtypes, or two floating-point dtypes except float64 to 16 bits, which
-/// would round twice.
+/// Returns whether convert() supports these dtypes: equal dtypes, or two floating-point dtypes. The conversion from
+/// float64 to 16 bits is not supported, because it would round twice.
 bool is_convertible(DType to, DType from);
-/// Whether `to` represents every value of `from` exactly.
+/// Returns whether `to` represents every value of `from` exactly.
 bool is_exactly_convertible(DType to, DType from);
 
 /// Converts `count` elements at `from` to `to_dtype` and writes them to `to`. Rounds to nearest, ties to even; overflow

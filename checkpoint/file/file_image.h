@@ -37,7 +37,7 @@ class FileImage {
   const Catalogue& catalogue_;
   std::span<const FileGap> gaps_;
   int rank_;
-  std::vector<FileExtent> extents_;  // `source` is the index i of a held piece, or -1 - i for gap i
+  std::vector<FileExtent> extents_;  // the `source` of an extent is i for held piece i, and -1 - i for gap i
   PagePlan plan_;
   std::map<int64_t, std::string> received_;  // bytes from other ranks, by file offset
 };

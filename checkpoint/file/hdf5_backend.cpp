@@ -6,13 +6,13 @@
 #include <new>
 
 #if __has_include(<H5FDdevelop.h>)
-#include <H5FDdevelop.h>  // declares the driver interface in HDF5 1.14
+#include <H5FDdevelop.h>  // HDF5 1.14 and later declare the driver interface here
 #endif
 
 namespace aliquot {
 namespace {
 
-/// One open file. HDF5 requires its own struct to come first.
+/// One open file. HDF5 requires that its own struct is the first member.
 struct OpenFile {
   H5FD_t base{};
   Hdf5FileBackend* backend = nullptr;

@@ -55,11 +55,11 @@ class Hdf5Handle {
   Close close_ = nullptr;
 };
 
-/// The HDF5 type of a dataset of `dtype`. All types are little-endian. The 16-bit floats have custom float types: h5py
-/// reads float16 as float16, and bfloat16 as float32.
+/// Returns the HDF5 type of a dataset of `dtype`. All types are little-endian. The 16-bit floats have custom float
+/// types: h5py reads float16 as float16, and bfloat16 as float32.
 Hdf5Handle hdf5_type(DType dtype);
 
-/// The version of the HDF5 library in use, such as "1.10.8". The caller holds an Hdf5Lock.
+/// Returns the version of the HDF5 library in use, such as "1.10.8". The caller holds an Hdf5Lock.
 std::string hdf5_version();
 
 }  // namespace aliquot

@@ -10,7 +10,7 @@
 namespace aliquot {
 namespace {
 
-// HDF5 allocates metadata in blocks of this size, so that it is not scattered between the tensors.
+// HDF5 allocates space for metadata in blocks of this size, so that metadata is not scattered between the tensors.
 constexpr hsize_t kMetadataBlockBytes = 64 << 10;
 // Above this number HDF5 moves attributes from the object header to a heap. Checkpoints have far fewer scalars.
 constexpr unsigned kCompactAttributes = 4096;

@@ -40,12 +40,13 @@ FileStructure make_structure(std::vector<TensorEntry>& tensors, int64_t step,
 /// Reads bytes of a verified file. May throw, which makes the HDF5 operation fail.
 using ReadFileRange = std::function<void(std::span<std::byte> to, int64_t offset)>;
 
-/// Opens the file with HDF5 and checks that HDF5 sees what the manifest describes: each tensor is a contiguous dataset
-/// with exactly that shape, type and file offset, reached through hard links only, without filters and without external
-/// or virtual storage. HDF5 reads metadata only, and only through `read`. Throws FaultError with the difference.
+/// Opens the file with HDF5 and checks that HDF5 sees what the manifest describes. Each tensor must be a contiguous
+/// dataset with the shape, type and file offset in the manifest. It must be reached through hard links only, and have
+/// no filters and no external or virtual storage. HDF5 reads metadata only, and only through `read`. Throws FaultError
+/// with the difference.
 void check_structure(const std::vector<TensorEntry>& tensors, int64_t file_bytes, const ReadFileRange& read);
 
-/// The version of the HDF5 library in use, such as "1.10.8".
+/// Returns the version of the HDF5 library in use, such as "1.10.8".
 std::string linked_hdf5_version();
 
 }  // namespace aliquot

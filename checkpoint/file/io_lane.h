@@ -57,7 +57,7 @@ class StagingRing {
   StagingRing& operator=(const StagingRing&) = delete;
   ~StagingRing();
 
-  /// Returns the chunk number `index` % kChunks.
+  /// Returns chunk number `index` % kChunks.
   std::span<std::byte> chunk(int64_t index) const {
     return {memory_ + index % kChunks * kChunkBytes, static_cast<size_t>(kChunkBytes)};
   }

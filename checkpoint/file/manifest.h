@@ -26,10 +26,12 @@ struct Manifest {
   std::vector<uint32_t> tile_crcs;   // CRC-32C of each tile of state.h5; the last tile may be shorter
   std::vector<TensorEntry> tensors;  // sorted by path
   std::map<std::string, Scalar> scalars;
-  std::map<std::string, Scalar> written_by;  // ranks, zero_stage, ...: stored in the manifest only
+  /// Properties of the run that saved the checkpoint, such as "ranks" and "zero_stage". state.h5 does not have them.
+  std::map<std::string, Scalar> written_by;
 };
 
-/// The text of manifest.json. The last value is the SHA-256 of the text, computed with zeros in place of its 64 digits.
+/// Returns the text of manifest.json. The last value is the SHA-256 of the text, computed with zeros in place of its 64
+/// digits.
 std::string manifest_text(const Manifest& manifest);
 
 /// Verifies the SHA-256 and parses the text. Checks everything in the result: names, shapes, sizes, the number of

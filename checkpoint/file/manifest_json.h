@@ -18,11 +18,11 @@ struct ManifestFormatError : std::runtime_error {
 /// duplicate key.
 nlohmann::ordered_json parse_json(std::string_view text);
 
-/// The value as a 64-bit integer. Throws ManifestFormatError if it is not an integer or does not fit.
+/// Returns the value as a 64-bit integer. Throws ManifestFormatError if it is not an integer or does not fit.
 int64_t json_integer(const nlohmann::ordered_json& value);
 
-/// Both functions return `value` itself. They throw ManifestFormatError if it is not an array (json_list) or not an
-/// object.
+/// Both functions return `value` itself. json_list() throws ManifestFormatError if `value` is not an array, and
+/// json_object() if it is not an object.
 const nlohmann::ordered_json& json_list(const nlohmann::ordered_json& value);
 const nlohmann::ordered_json& json_object(const nlohmann::ordered_json& value);
 

@@ -7,7 +7,7 @@
 
 namespace aliquot {
 
-/// Bytes [begin, end) of the file, held by `rank`. `source` identifies the data within that rank.
+/// Bytes [begin, end) of the file, held by `rank`. `source` identifies the data on that rank.
 struct FileExtent {
   int64_t begin = 0, end = 0;
   int32_t rank = 0;

@@ -33,7 +33,7 @@ class Sha256 {
   uint64_t total_bytes_ = 0;
 };
 
-/// The digest as 64 lower-case hexadecimal digits.
+/// Returns the digest as 64 lower-case hexadecimal digits.
 std::string hex(const Sha256::Digest& digest);
 std::string sha256_hex(std::string_view text);
 

@@ -14,8 +14,8 @@ namespace aliquot {
 /// file appears under its name only when it is complete and durable. `checkpoint` must be verified. Uses a fixed amount
 /// of memory. Returns the size of the file.
 ///
-/// Throws UsageError if the file exists, if the directory cannot be created, if the checkpoint has no parameters, or if
-/// one cannot be converted to `dtype`; FaultError if a write fails.
+/// Throws UsageError if the file exists or the directory cannot be created. Also throws UsageError if the checkpoint
+/// has no parameters, or if a parameter cannot be converted to `dtype`. Throws FaultError if a write fails.
 int64_t export_weights(const CheckpointReader& checkpoint, const std::filesystem::path& directory,
                        const std::string& file_name, DType dtype, const VerifyProgress& progress = {});
 

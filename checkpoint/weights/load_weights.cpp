@@ -18,7 +18,7 @@ namespace {
 constexpr std::string_view kParameters = "parameters/";
 
 struct WeightMatches {
-  std::vector<std::pair<const StateTensor*, const WeightTensor*>> matches;  // a null WeightTensor means zeros
+  std::vector<std::pair<const StateTensor*, const WeightTensor*>> matches;  // null WeightTensor: fill with zeros
   std::vector<std::string> missing;
 };
 
@@ -48,7 +48,8 @@ WeightMatches match_weights(const State& state, const WeightFiles& weights, cons
     if (!wanted.contains(tensor.name)) defects.push_back(fmt::format("{} is only in the file", printable(tensor.name)));
   }
   if (defects.empty()) return result;
-  constexpr std::size_t kMaxListed = 4;  // if the weights belong to another model, hundreds of tensors may differ
+  // The maximum number of tensors in the message. If the weights belong to another model, hundreds may differ.
+  constexpr std::size_t kMaxListed = 4;
   const std::size_t more = defects.size() > kMaxListed ? defects.size() - kMaxListed : 0;
   defects.resize(defects.size() - more);
   throw UsageError(fmt::format("the weights of {} do not fit this model: {}{}", path.string(), fmt::join(defects, "; "),

@@ -13,9 +13,10 @@ namespace aliquot {
 /// Fills the tensors "parameters/..." of `state`, including pieces marked as copies, from safetensors files. Leaves all
 /// other tensors, the step and the scalars unchanged. Collective; each rank reads its own ranges.
 ///
-/// Throws the same UsageError on every rank if a file is absent or malformed, or if tensors are missing (allowed by
-/// `options.allow_missing`, which fills them with zeros), unknown or of another shape. In the report, `missing` lists
-/// the tensors set to zero, and `extra` the tensors of the files that are not parameters.
+/// Throws the same UsageError on every rank if a file is absent or malformed, or if tensors in it are unknown or have
+/// another shape than in `state`. Missing tensors are also an error, unless `options.allow_missing` is set. If it is,
+/// the load fills them with zeros. In the report, `missing` lists these tensors, and `extra` the tensors of the files
+/// that are not parameters.
 LoadReport load_weights(const State& state, Communicator& communicator, const std::filesystem::path& path,
                         const LoadOptions& options = {});
 

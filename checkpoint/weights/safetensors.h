@@ -37,8 +37,8 @@ struct SafetensorsHeader {
 /// Memory use is proportional to the text. Throws UsageError with a message that begins with `where`.
 SafetensorsHeader parse_safetensors_header(std::string_view text, int64_t data_bytes, const std::string& where);
 
-/// The bytes of a file before the tensor data: length, header, and padding to 8 bytes. `tensors` have name, type and
-/// shape; the function lays them out in the given order and sets `begin` and `end`.
+/// Returns the bytes of a file before the tensor data: length, header, and padding to 8 bytes. `tensors` have name,
+/// type and shape; the function lays them out in the given order and sets `begin` and `end`.
 std::string safetensors_prefix(std::vector<SafetensorsEntry>& tensors,
                                const std::map<std::string, std::string>& metadata);
 
@@ -64,7 +64,7 @@ class SafetensorsFile {
   int64_t data_offset_;
 };
 
-/// The name of a dtype in safetensors files, such as "F32".
+/// Returns the name of a dtype in safetensors files, such as "F32".
 std::string_view safetensors_type(DType dtype);
 
 }  // namespace aliquot

@@ -23,7 +23,7 @@ class SafetensorsSax {
  public:
   using Json = nlohmann::json;
 
-  /// The tensors in the order of the header. Must be called after parsing. Throws if the header is incomplete.
+  /// Returns the tensors in the order of the header. Must be called after parsing. Throws if the header is incomplete.
   SafetensorsHeader finish();
 
   bool null() { throw_unexpected_value(); }

@@ -33,13 +33,13 @@ std::string canonical_name(std::string_view name) {
   return std::string(name);
 }
 
-/// Whether the tensor is a buffer that PyTorch modules save besides their parameters.
+/// Returns whether the tensor is a buffer that PyTorch modules save besides their parameters.
 bool is_module_buffer(const SafetensorsEntry& entry, std::string_view name) {
   const bool mask = name.ends_with(".attn.bias") && entry.shape.size() == 4;
   return mask || name.ends_with(".attn.masked_bias") || name.ends_with("rotary_emb.inv_freq");
 }
 
-/// The names of the files that an index lists. The files are in the directory of the index.
+/// Returns the names of the files that an index lists. The files are in the directory of the index.
 std::set<std::string> read_index_files(FileSystem& file_system, const std::filesystem::path& path) {
   try {
     const auto real = std::filesystem::canonical(path);

@@ -43,9 +43,9 @@ class WeightFiles {
   std::vector<std::string> skipped_tensors_;
 };
 
-/// The names of the files that the text of an index lists, without duplicates. Throws UsageError with a message that
-/// begins with `where` if the text is not JSON, has no weight_map, or names something other than a safetensors file in
-/// the same directory.
+/// Returns the names of the files that the text of an index lists, without duplicates. Throws UsageError if the
+/// text is not JSON, has no weight_map, or names something other than a safetensors file in the same directory. The
+/// message begins with `where`.
 std::set<std::string> parse_weight_index(std::string_view text, const std::string& where);
 
 /// Returns whether WeightFiles::open() can open the path, according to its suffix or, for a directory, to the files in

@@ -30,8 +30,8 @@ std::vector<int> recomputable_uses_by_stage(const ModelSpec& model, const Policy
   return counts;
 }
 
-/// Describes how the pipeline stages gather. Stages within a node can gather views while stages that span nodes gather
-/// copies.
+/// Describes how the pipeline stages gather. Pipeline stages within one node can gather views. Those that span nodes
+/// gather copies.
 std::string gathers(const std::vector<Plan>& stages) {
   const int64_t views = std::ranges::count_if(stages, [](const Plan& stage) { return stage.schedule.view; });
   if (views == 0) return "gathers as copies";
@@ -57,7 +57,7 @@ std::string choices(const std::vector<Plan>& stages) {
   return parts.empty() ? "all options unchanged" : fmt::format("{}", fmt::join(parts, ", "));
 }
 
-/// The values of keep_gathered to try: all uses, a half, a quarter, and so on, and 0.
+/// Returns the values of keep_gathered to try: the number of uses, a half of it, a quarter, and so on, and 0.
 std::vector<int> keep_gathered_counts(const Policy& policy, std::size_t use_count) {
   std::vector<int> counts = {0};
   if (policy.zero_stage < 3) return counts;
@@ -108,7 +108,7 @@ std::vector<Policy> candidates(const Policy& policy, const Topology& topology, s
 
 struct Candidate {
   std::vector<Plan> stages;
-  int64_t bytes;  // per rank: the maximum over the pipeline stages
+  int64_t bytes;  // bytes per rank on the pipeline stage that needs the most
   double seconds;
 };
 
@@ -167,8 +167,9 @@ class BudgetSearch {
   }
 
   /// Returns for each pipeline stage the smallest number of recomputed uses with which the stage fits. If no plan fits,
-  /// returns the numbers of recomputable uses. Tries only plans without prefetch and without kept units, because they
-  /// need the least memory. The memory of a stage does not depend on how many uses other stages recompute.
+  /// returns the number of recomputable uses of each stage. Tries only plans without prefetch and without units that
+  /// stay gathered, because they need the least memory. The memory of a stage does not depend on how many uses other
+  /// stages recompute.
   std::vector<int> least_recompute(const Policy& policy) const {
     const auto total = [](const std::vector<int>& counts) { return std::accumulate(counts.begin(), counts.end(), 0); };
     const std::vector<int> most = recomputable_uses_by_stage(model_, policy);
@@ -182,8 +183,9 @@ class BudgetSearch {
     return least.value_or(most);
   }
 
-  /// Returns these numbers for one candidate policy. Searches them for all stages at the same time, each with a binary
-  /// search up to `enough`. Returns nullopt if a stage does not fit even with `enough` recomputed uses.
+  /// Returns for each pipeline stage the smallest number of recomputed uses with which the stage fits under `policy`.
+  /// Runs a binary search for all stages at the same time, each from 0 to the stage's element of `enough`. Returns
+  /// nullopt if a stage does not fit even with that number of recomputed uses.
   std::optional<std::vector<int>> least_recompute(const Policy& policy, std::vector<int> enough) const {
     std::vector<int> least(enough.size(), 0);
     const std::vector<bool> fit_without = stages_that_fit(policy, least), fit = stages_that_fit(policy, enough);
@@ -222,7 +224,8 @@ class BudgetSearch {
 }  // namespace
 
 int64_t rank_bytes(const Plan& plan) {
-  // Returns the bytes of `space` that count as memory of the rank. The budget of a GPU does not include host memory.
+  // Returns the size of `space` if it counts as memory of the rank, otherwise 0. Host memory counts only without GPUs,
+  // and files never count.
   const auto home = [&](Offload to, Space space) {
     return to == Offload::kHost && !plan.topology.has_gpus() ? plan.schedule.bytes(space) : 0;
   };
@@ -240,10 +243,10 @@ Plan plan_within(int64_t budget_bytes, const ModelSpec& model, const Policy& pol
 
 namespace {
 
-/// Runs the search with the cut whose slowest stage takes the least time. If the fastest plan with this cut does not
-/// fit, repeats the search with cuts that move uses away from stages that need too much memory. If `policy` leaves the
-/// number of recomputed uses open, first looks for cuts that need no recompute. If there are none, looks for cuts that
-/// may recompute all uses.
+/// Runs the search with the cut whose slowest stage takes the least time. If the fastest plan does not fit, repeats the
+/// search with cuts that give fewer uses to stages that need too much memory. If `policy` leaves the number of
+/// recomputed uses open, first looks for cuts that need no recompute. If there are none, looks for cuts that may
+/// recompute all uses.
 void search_cuts(BudgetSearch& search, const SearchInput& in, Policy policy) {
   constexpr int kMostCuts = 4;
   policy.pipeline_cut = cut_pipeline(in.model, policy, in.cost);

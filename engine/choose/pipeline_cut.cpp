@@ -117,8 +117,8 @@ PipelineCut cut_pipeline(const CutProblem& problem) {
 
 namespace {
 
-/// The loads of all uses of a model. The first `tied` uses are tied to later uses, so the last stage runs them. The cut
-/// problem excludes them, but the cut counts them as uses of the first stage.
+/// The loads of all uses of a model. The first `tied` uses are tied to later uses, so the last stage runs them.
+/// CutProblem excludes these uses, but PipelineCut counts them as uses of the first stage.
 struct ModelLoads {
   std::vector<UseLoad> loads;
   int tied = 0;
@@ -140,9 +140,9 @@ double use_seconds(const ModelSpec& model, std::size_t use, const CostModel& cos
   return elements;
 }
 
-/// Returns the loads, with seconds but without memory. The last stage runs tied uses, so the load of the last use
-/// includes their seconds. If `cost` has no times of uses, numbers of elements replace the seconds. The tied uses then
-/// add nothing, because the last use already counts the elements of the tied units.
+/// Returns the loads, with seconds but without memory. The last stage runs the tied uses, so the load of the last use
+/// includes their seconds. If `cost` has no times of uses, UseLoad::seconds is the number of elements of the parameters
+/// instead. Tied uses then add nothing, because the elements of tied units are already counted in the last use.
 ModelLoads loads_of(const ModelSpec& model, int stages, const CostModel& cost) {
   ModelLoads all;
   for (std::size_t use = 0; use < model.uses.size(); ++use)
@@ -154,8 +154,8 @@ ModelLoads loads_of(const ModelSpec& model, int stages, const CostModel& cost) {
   return all;
 }
 
-/// Adds to `loads` the memory that the uses need in the plans `stages`. The persistent buffers of a unit count as
-/// memory of the last use of that unit.
+/// Adds to `loads` the memory that each use needs according to the plans `stages`. The persistent buffers of a unit
+/// count as memory of the last use of that unit.
 void add_memory(const std::vector<Plan>& stages, std::vector<UseLoad>& loads) {
   const ModelSpec& model = stages.front().model;
   std::vector<std::size_t> last_use(model.units.size(), 0);
@@ -182,8 +182,9 @@ void add_memory(const std::vector<Plan>& stages, std::vector<UseLoad>& loads) {
 
 namespace {
 
-/// The cost that balanced_cut() decreases. Of equal costs, the smaller sum of squares is better, because one move then
-/// prepares the next one.
+/// Returns the cost that balanced_cut() decreases, then the sum of the squared times of stages and virtual stages. Of
+/// two cuts with equal cost, the one with the smaller sum is better. Its times are more even, so a further move is more
+/// likely to decrease the cost.
 std::pair<double, double> imbalance(std::span<const UseLoad> uses, int pipeline, const PipelineCut& cut) {
   std::vector<double> of_stage(static_cast<std::size_t>(pipeline), 0.0);
   double slowest_positions = 0, slowest_of_position = 0, squares = 0;
@@ -232,7 +233,7 @@ PipelineCut cut_pipeline(const ModelSpec& model, const Policy& policy, const Cos
   const std::vector<int> in_flight(static_cast<std::size_t>(stages), 1);
   PipelineCut cut = cut_pipeline({.uses = loads.cut_uses(), .in_flight = in_flight});
   if (policy.virtual_stages > 1) {
-    // A second start: the same number of uses in each virtual stage, as nearly as possible.
+    // Also improves a second cut, which has about the same number of uses in each virtual stage.
     PipelineCut even;
     const auto uses = static_cast<int64_t>(loads.cut_uses().size());
     for (int64_t run = 0; run < stages; ++run)
@@ -264,7 +265,7 @@ PipelineCut cut_within(int64_t budget_bytes, const SmallestPlans& plans, const C
                      .budget_bytes = budget_bytes};
   for (std::size_t s = 0; s < stages.size(); ++s) {
     problem.in_flight.push_back(max_in_flight(order[s]));
-    // An earlier virtual stage of this pipeline stage has only tied uses, which the cut excludes.
+    // Of this pipeline stage's virtual stages, all but the last have only tied uses, which the cut excludes.
     const VirtualStage& run = stages[s].stage.runs.back();
     StageBytes bytes({.uses = {}, .in_flight = problem.in_flight, .recompute = problem.recompute}, s);
     int64_t of_uses = 0;

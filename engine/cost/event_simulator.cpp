@@ -50,8 +50,8 @@ OperationId EventSimulator::operation_of(const LaneState& lane) {
   return lane.operations[static_cast<std::size_t>(lane.next % static_cast<OperationIndex>(lane.operations.size()))];
 }
 
-/// Whether later operations are issued only after this one has ended. This applies to the norm, because the host waits
-/// for it, and to compute that runs on the issuing thread.
+/// Whether later operations are issued only after operation `id` has ended. True for the norm, because the host waits
+/// for it, and for compute that runs on the issuing thread.
 bool EventSimulator::blocks_issue(const Stage& stage, OperationId id) const {
   const Operation& operation = stage.operation(id);
   return operation.verb == Verb::kNorm || (compute_issues_ && operation.lane == Lane::kCompute);
@@ -86,9 +86,9 @@ void EventSimulator::run() {
   }
 }
 
-/// Starts all operations that can start now. An operation becomes able to start only by a change on its own pipeline
-/// stage or on that of another participant. `changed_` grows in the loop, because an operation of duration 0 ends at
-/// once and may enable others.
+/// Starts all operations that can start now. An operation can become able to start only by a change on its own stage,
+/// or on the stage of an operation that starts with it. `changed_` grows in the loop, because an operation of duration
+/// 0 ends at once and may enable others.
 void EventSimulator::start_ready() {
   for (std::size_t i = 0; i < changed_.size(); ++i) {
     const int s = changed_[i];
@@ -114,7 +114,7 @@ void EventSimulator::set_ends() {
   changed_.clear();
 }
 
-/// Advances the time to the next end, and finishes all operations that end then.
+/// Advances the time to the earliest end of a running operation, and finishes all operations that end then.
 void EventSimulator::finish_next() {
   now_ = ends_.top().first;
   while (!ends_.empty() && ends_.top().first == now_) {
@@ -128,7 +128,7 @@ void EventSimulator::finish_next() {
   }
 }
 
-/// Returns the operation and the operations that start together with it.
+/// Returns operation `id` and the operations that start together with it.
 std::vector<EventSimulator::Participant> EventSimulator::participants_of(int stage, OperationId id) const {
   std::vector<Participant> all = {{stage, id}};
   if (const Participant other = stages_[stage].counterparts[id]; other.stage >= 0) all.push_back(other);
@@ -145,7 +145,7 @@ bool EventSimulator::all_can_start(const std::vector<Participant>& participants,
   });
 }
 
-/// Starts the operations. If they take no time, they also finish.
+/// Starts the operations. If they take no time, also finishes them.
 void EventSimulator::start(const std::vector<Participant>& participants) {
   double seconds = 0;
   for (const Participant& each : participants)
@@ -199,7 +199,7 @@ void EventSimulator::set_speeds(Stage& stage) const {
 
 double EventSimulator::speed_of(const Stage& stage, const LaneState& lane, bool computing, double link_demand,
                                 double core_share) const {
-  // The minimum core share of compute. The operating system gives every thread some time.
+  // Compute keeps at least this fraction of its speed, because the operating system gives every thread some time.
   constexpr double kLeast = 0.1;
   const OperationId id = operation_of(lane);
   const Price& price = stage.prices[id];

@@ -36,16 +36,18 @@ class EventSimulator {
   double compute_end(int step, int stage = 0) const { return stages_[stage].compute_end[step]; }
 
  private:
-  /// The position of an operation in a list that repeats in every step. Positions keep increasing from step to step.
+  /// Counts the operations of a list that repeats in every step. The index is the step, times the length of the list,
+  /// plus the position in the list.
   using OperationIndex = int64_t;
   struct LaneState {
     std::vector<OperationId> operations;  // operations of the lane in one step, in order
-    OperationIndex next = 0;              // index into `operations`, continued through all steps
+    OperationIndex next = 0;              // the running or next operation, counted through all steps
     bool running = false;
-    bool slows = true;                                       // whether other operations slow the running operation down
-    double left_seconds = 0, speed = 1, since = 0, end = 0;  // state of the running operation
+    bool slows = true;  // other operations may slow down the running operation
+    /// The running operation: seconds of work left at time `since`, its speed from then on, and its predicted end.
+    double left_seconds = 0, speed = 1, since = 0, end = 0;
   };
-  /// An operation of a stage.
+  /// An operation on one of the pipeline stages.
   struct Participant {
     int stage = -1;
     OperationId operation = -1;
@@ -53,7 +55,8 @@ class EventSimulator {
   struct Stage {
     const std::vector<Operation>* operations;
     std::vector<Price> prices;
-    std::vector<Participant> counterparts = {};  // indexed by operation: the other side of a send or receive
+    /// For each send or receive, its counterpart on the neighboring stage. Other operations have stage -1 here.
+    std::vector<Participant> counterparts = {};
     std::array<LaneState, kLaneCount> lanes = {};
     std::array<std::vector<TimeSpan>, kSteps> spans = {};
     std::array<std::vector<bool>, kSteps> done = {};
@@ -88,9 +91,9 @@ class EventSimulator {
 
   std::vector<Stage> stages_;
   std::vector<Participant> norms_;  // the norm operation of each pipeline stage; they start together
-  /// Pipeline stages on which operations have started or finished at the present time, with repetitions.
+  /// Pipeline stages on which operations have started or finished since set_ends(). A stage may occur several times.
   std::vector<int> changed_;
-  /// May contain outdated entries, whose operation ends later or has ended already.
+  /// The next end on each stage. May contain outdated entries, whose operation ends later or has ended already.
   std::priority_queue<StageEnd, std::vector<StageEnd>, std::greater<>> ends_;
   bool compute_issues_;
   double compute_speed_;

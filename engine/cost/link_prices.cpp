@@ -47,7 +47,8 @@ Price LinkPrices::transfer(int64_t bytes, GroupId group) const {
   const auto& nodes = plan_.world.node_of_rank;
   const int ranks = plan_.stage_topology.rank_count(), first = plan_.stage.index * ranks;
   const int distance = group == GroupId::kNextStage ? ranks : -ranks, all = plan_.world.rank_count();
-  int crossing_ranks = 0;  // ranks on the first rank's node whose counterpart is on another node
+  // Number of ranks on the node of rank `first` whose counterpart is on another node.
+  int crossing_ranks = 0;
   for (int r = first; r < first + ranks; ++r)
     crossing_ranks += nodes[r] == nodes[first] && nodes[r] != nodes[(r + distance + all) % all] ? 1 : 0;
   const double inside = cost_.inside_node.latency_seconds +

@@ -14,7 +14,7 @@ struct GroupExtent {
   bool one_node;
 };
 
-/// Prices of transfers for one plan and one machine. Both must outlive it.
+/// Prices of transfers for one plan and one machine. The plan and the cost model must outlive this object.
 class LinkPrices {
  public:
   LinkPrices(const Plan& plan, const CostModel& cost);
@@ -27,21 +27,21 @@ class LinkPrices {
   /// Number of replicas that share the link of the first node.
   int64_t groups() const { return static_cast<int64_t>(crossings_.replicas.size()); }
 
-  /// The price of a transfer that takes `inside_seconds` within the node. If it `crosses` to other nodes, it also sends
-  /// `crossing_bytes` over the link of the node, in `rounds` rounds. Includes the slowdown while compute runs, on hosts
-  /// without spare cores.
+  /// Returns the price of a transfer that takes `inside_seconds` within the node. If `crosses` is true, it also sends
+  /// `crossing_bytes` over the link of the node, in `rounds` rounds. On hosts without spare cores, the price includes
+  /// the slowdown while compute runs.
   Price move(double inside_seconds, int64_t crossing_bytes, bool crosses, int rounds = 1) const;
-  /// The price of an all-gather or a reduce-scatter. Data from other nodes arrives once per node, then is shared within
-  /// it.
+  /// Returns the price of an all-gather or a reduce-scatter. Data from other nodes arrives once per node, and the ranks
+  /// of the node share it.
   Price collective(int64_t part_bytes, int64_t crossing_bytes) const;
   int64_t inter_node_gather_bytes(int64_t part_bytes) const;
-  /// The price of sending or receiving `bytes` between this pipeline stage and the neighboring stage in `group`. All
-  /// ranks of both stages transfer at the same time, and the other stage is ready.
+  /// Returns the price of sending or receiving `bytes` between this pipeline stage and the neighboring stage in
+  /// `group`. Assumes that all ranks of both stages transfer at the same time, and that the other stage is ready.
   Price transfer(int64_t bytes, GroupId group) const;
   /// The price of a loop that reads and writes this many bytes.
   Price memory_traffic(double bytes) const { return move(bytes / cost_.copy_bytes_per_second, 0, false); }
-  /// The price of receiving `bytes` from each of `peers` ranks. The peers are on this node or, if `across` is true, on
-  /// other nodes. All ranks of a node then receive at the same time.
+  /// Returns the price of receiving `bytes` from each of `peers` ranks. The peers are on this node or, if `across` is
+  /// true, on other nodes. With `across`, all ranks of a node receive at the same time.
   Price receive_from(int peers, int64_t bytes, bool across) const;
 
  private:

@@ -134,7 +134,8 @@ class Pricing {
     return links_.collective(shard_bytes(flat, recipe.sent_dtype), crossing_bytes);
   }
 
-  /// Returns the bytes that the additions read and write. An addition of two values reads both and writes their sum.
+  /// Returns the bytes that the additions of `into` read and write. An addition of two values reads both and writes
+  /// their sum.
   static int64_t copied_bytes(const Accumulation& into, const FlatSpec& flat) {
     return 3 * into.additions * shard_bytes(flat, into.partial_dtype);
   }
@@ -166,8 +167,8 @@ class Pricing {
     return seconds;
   }
 
-  /// Each rank of the replicate group sends one quantized part to each other rank. It sums the parts that it receives,
-  /// and sends the quantized sum to all.
+  /// Returns the price of an all-reduce over replicas with quantized sums. Each rank of the replicate group sends one
+  /// quantized part to each other rank. It sums the parts that it receives, and sends the quantized sum to all.
   Price quantized_replica_all_reduce(UnitId unit) const {
     Price sum;
     const int peers = plan_.policy.replica_count;
@@ -187,8 +188,8 @@ class Pricing {
     return sum;
   }
 
-  /// Sums each shard over the replicate group: a reduce-scatter, then an all-gather. All replicate groups of a node use
-  /// its link at the same time.
+  /// Returns the price of an all-reduce of each shard over its replicate group: a reduce-scatter, then an all-gather.
+  /// All replicate groups of a node use the node's link at the same time.
   Price replica_all_reduce(UnitId unit, const Accumulation& into) const {
     if (encodes_exchanges(plan_)) return quantized_replica_all_reduce(unit);
     Price sum;
@@ -214,8 +215,9 @@ class Pricing {
     return sum;
   }
 
-  /// The norm is an all-gather within the shard group. With several replicas or pipeline stages, an all-reduce of the
-  /// abandon flag over the world follows. Pipeline stages then add the sums of all tensors, in small all-reduces.
+  /// Returns the price of the norm, which is an all-gather within the shard group. With several replicas or pipeline
+  /// stages, an all-reduce of the abandon flag over the world follows. Pipeline stages then add the sums of all
+  /// tensors, in small all-reduces.
   Price norm() const {
     const int64_t part_bytes = norm_part_bytes(plan_);
     Price price = links_.collective(part_bytes, links_.inter_node_gather_bytes(part_bytes));
@@ -229,9 +231,9 @@ class Pricing {
     return price;
   }
 
-  /// A rank sends its shards of the matrices and receives the matrices that it owns, or the reverse. At ZeRO stage 0,
-  /// matrices stay in place, and a rank receives the results of the other ranks. The larger direction determines the
-  /// time.
+  /// Returns the price of gathering or scattering matrices. A rank sends its shards of the matrices and receives the
+  /// matrices that it owns, or the reverse. At ZeRO stage 0, matrices stay in place, and a rank receives the results of
+  /// the other ranks. The larger direction determines the time.
   Price move_matrices(int32_t group) const {
     if (links_.replica().rank_count == 1) return {};
     const MatrixGroup& what = plan_.matrix_groups[group];
@@ -243,7 +245,7 @@ class Pricing {
     const double received = what.in_place ? sent : std::max(share, static_cast<double>(what.held_bytes));
     const double inside =
         cost_.inside_node.latency_seconds + received * (ranks - 1) / ranks / cost_.inside_node.bytes_per_second;
-    // The link of a node carries the traffic of all its ranks from other nodes.
+    // All ranks of a node receive data from other nodes over one link.
     const double elsewhere = on_a_node * (ranks - on_a_node) / ranks * static_cast<double>(links_.groups());
     Price price = links_.move(inside, std::llround(received * elsewhere), !links_.replica().one_node);
     price.bytes = std::llround(sent * (ranks - 1) / ranks);
@@ -274,8 +276,8 @@ class Pricing {
   const Plan& plan_;
   const CostModel& cost_;
   LinkPrices links_;
-  std::vector<std::vector<BufferId>> copies_;  // by copy operation: the slots to copy (copied_slots())
-  std::vector<ReduceRecipe> recipes_;          // indexed by operation
+  std::vector<std::vector<BufferId>> copies_;  // result of copied_slots(): the slots of each copy operation
+  std::vector<ReduceRecipe> recipes_;          // result of reduce_recipes()
 };
 
 }  // namespace

@@ -14,7 +14,7 @@ struct Price {
   int64_t bytes = 0;
   int64_t crossing_bytes = 0;          // bytes that a node sends to other nodes
   double link_seconds = 0;             // part of `seconds` during which the link of the node is busy
-  double seconds_while_computing = 0;  // duration while the rank computes; 0: the same as `seconds`
+  double seconds_while_computing = 0;  // duration while the rank computes; 0: equal to `seconds`
   double core_share = 0;               // fraction by which the operation slows down compute
 };
 

@@ -35,7 +35,8 @@ namespace {
 Timeline timeline_of(const Plan& plan, const EventSimulator& simulator, int stage) {
   const auto& operations = plan.schedule.operations;
   constexpr int kStep = EventSimulator::kSteps - 2;
-  // Times of compute in this step and in both adjacent steps. Compute of any of these steps may hide collectives.
+  // Times of compute in this step and in both adjacent steps. Compute of any of these steps may hide collectives of
+  // this step.
   std::vector<TimeSpan> busy;
   for (int step = kStep - 1; step <= kStep + 1; ++step) {
     for (std::size_t id = 0; id < operations.size(); ++id) {

@@ -36,7 +36,7 @@ struct CostModel {
   double flops_per_second = 1e11;
   double matrix_flops_per_second = 5e10;  // rate of orthogonalization, low because it adds in a fixed order
   double samples_per_micro_batch = 1;     // per rank; for language models, the number of tokens
-  std::vector<UseCost> uses;              // indexed by use; empty: estimated from flops_per_second
+  std::vector<UseCost> uses;              // times of each use; empty: estimated from flops_per_second
   bool compute_issues = true;             // the issuing thread runs compute (hosts); false: compute has its own stream
 
   /// Rounded rates of a host whose ranks share memory, with 10 Gbit/s Ethernet between nodes.
@@ -45,8 +45,8 @@ struct CostModel {
   static CostModel typical_gpu();
 };
 
-/// Simulates a step. An operation starts when its lane is free and its waits are satisfied. All ranks behave
-/// identically. Throws UsageError if the number of CostModel::uses differs from that of the model.
+/// Simulates a step. An operation starts when its lane is free and its waits are satisfied. Assumes that all ranks
+/// behave identically. Throws UsageError if the number of CostModel::uses differs from the number of uses of the model.
 Timeline simulate(const Plan& plan, const CostModel& cost);
 /// Simulates a step of all pipeline stages together, and returns the timeline of each. Sends wait for their receives.
 std::vector<Timeline> simulate(const std::vector<Plan>& stages, const CostModel& cost);

@@ -20,7 +20,7 @@ struct CommonOptions {
   std::optional<int64_t> memory_budget;
   OptimizerOptions optimizer;
 
-  /// Combines all options. Fields that are not set keep the default of EngineOptions.
+  /// Returns the options of the engine. Fields that are not set keep the default of EngineOptions.
   EngineOptions engine_options() const;
 };
 

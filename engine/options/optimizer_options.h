@@ -24,13 +24,13 @@ inline constexpr std::array kOptimizerWords{
 
 struct OptimizerOptions {
   OptimizerKind kind = OptimizerKind::kAdamW;
-  // Not set: the default of the optimizer.
+  // A hyperparameter that is not set has the default of the optimizer.
   std::optional<double> lr = {}, beta1 = {}, beta2 = {}, eps = {}, weight_decay = {}, momentum = {}, muon_lr = {};
   std::optional<bool> nesterov = {};
 };
 
 /// Makes the optimizer. Ignores hyperparameters that it does not have. With Muon, lr, the betas and eps apply to the
-/// AdamW that updates the other parameters. The weight decay applies to both.
+/// AdamW that updates the other parameters. The weight decay applies to all parameters.
 Optimizer make_optimizer(const OptimizerOptions& options);
 
 /// Throws UsageError if a hyperparameter is set that the optimizer does not have.

@@ -18,11 +18,11 @@ namespace aliquot {
 /// The current value of an option. Empty if the option is not set and has no fixed default.
 using OptionValue = std::variant<std::monostate, bool, int64_t, uint64_t, double, std::string>;
 
-/// One option. It refers to a variable. The value of the variable when the option is added is the default.
+/// One option, which sets a variable. The default is the value of the variable at the time when the option is added.
 struct Option {
   std::string name;     // without dashes
   std::string hint;     // the form of the value, for example "N" or "a|b"; empty for a switch
-  std::string meaning;  // for --help
+  std::string meaning;  // text in --help
   bool is_switch = false;
   std::function<void(std::string_view)> set;  // throws UsageError; the caller adds the name of the option
   std::function<OptionValue()> get;

@@ -5,7 +5,7 @@
 namespace aliquot {
 namespace {
 
-/// The number of virtual stages of each pipeline stage that the actions name.
+/// Returns the number of virtual stages per pipeline stage, from the largest virtual stage in the actions.
 int virtual_stages_of(const PassOrder& order, int pipeline) {
   int32_t last = 0;
   for (const auto& actions : order) {

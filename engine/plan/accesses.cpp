@@ -18,7 +18,8 @@ Accesses::Accesses(const Plan& plan)
 std::vector<std::vector<UnitId>> accumulating_units(const Plan& plan) {
   const auto& operations = plan.schedule.operations;
   std::vector<std::vector<UnitId>> units(operations.size());
-  // By unit: micro-batches whose gradients are not reduced yet. 0 stands for all micro-batches if one reduce sums them.
+  // For each unit, the micro-batches whose gradients were written but not reduced yet. If one reduce sums all
+  // micro-batches, 0 stands for all of them.
   std::vector<std::vector<int32_t>> begun(plan.model.units.size());
   for (std::size_t id = 0; id < operations.size(); ++id) {
     const Operation& operation = operations[id];
@@ -101,7 +102,7 @@ void Accesses::use(OperationId id) {
            .flat = flat,
            .readers = shard_group_if(plan_.schedule.view)});
       if (operation.verb == Verb::kBackward && plan_.flats[flat].trainable) {
-        // Adding to the gradients of an earlier backward also reads them.
+        // A backward that adds to earlier gradients also reads them.
         if (std::ranges::find(accumulating_units_[id], unit) != accumulating_units_[id].end())
           add({.role = Role::kGradients, .flat = flat});
         add({.role = Role::kGradients, .flat = flat, .writes = true});
@@ -203,8 +204,8 @@ void Accesses::replica_all_reduce(const Accumulation& into, int32_t flat) {
 void Accesses::all_gather_gradients(int32_t flat) {
   const Role sum = reduces_in_place_ ? Role::kGradients : Role::kReducedGradients;
   add({.role = sum, .flat = flat, .readers = GroupId::kShard, .after_all_arrived = true});
-  // A part of the gradients is overwritten only after the owner of the part has sent its sum. The owner has then
-  // finished reading this rank's gradients.
+  // This operation overwrites a part of this rank's gradients only after the part's owner has sent its sum. By then,
+  // the owner has finished reading this rank's gradients.
   add({.role = Role::kGradients,
        .flat = flat,
        .writes = true,

@@ -15,13 +15,15 @@ struct Access {
   int32_t flat;
   bool writes = false;
   GroupId readers = GroupId::kRank;
-  int32_t micro_batch = -1;  // of the operation, for roles with RoleInfo::per_micro_batch; else -1
   /// The operation's micro-batch for roles with RoleInfo::per_micro_batch, otherwise -1.
+  int32_t micro_batch = -1;
+  /// Whether the access begins only after all ranks of the group have started the collective
+  /// (HappensBefore::at_all_arrived()).
   bool after_all_arrived = false;
 };
 
 /// Returns for each backward operation the units whose gradients it adds to those of an earlier backward. The gradients
-/// of its other units have no earlier value. Empty for other operations.
+/// of its other units have no earlier value. Entries of other operations are empty.
 std::vector<std::vector<UnitId>> accumulating_units(const Plan& plan);
 
 /// The contract between the schedule and the executor: an operation must access these buffers and no others. The
@@ -56,12 +58,12 @@ class Accesses {
   void add(Access access) { accesses_.push_back(access); }
 
   const Plan& plan_;
-  bool several_nodes_;                 // with several nodes, ranks of a node forward parts to one another
-  bool reduces_in_place_;              // see Schedule::reduces_in_place
-  bool has_exchange_staging_;          // replica all-reduces between host nodes need staging
-  std::vector<ReduceRecipe> recipes_;  // indexed by operation
+  bool several_nodes_;         // whether there are several nodes; ranks of a node then forward parts to one another
+  bool reduces_in_place_;      // see Schedule::reduces_in_place
+  bool has_exchange_staging_;  // whether replica all-reduces need staging, as between host nodes
+  std::vector<ReduceRecipe> recipes_;                    // result of reduce_recipes()
   std::vector<std::vector<UnitId>> accumulating_units_;  // result of accumulating_units()
-  std::vector<std::vector<BufferId>> copies_;            // result of copied_slots(), indexed by operation
+  std::vector<std::vector<BufferId>> copies_;            // result of copied_slots()
   std::vector<Access> accesses_;
 };
 

@@ -19,12 +19,12 @@ class BuffersInUse {
       buffers_[role].assign(owners_ * (info(static_cast<Role>(role)).per_micro_batch ? in_flight_ + 1 : 1), kNoBuffer);
   }
 
-  /// The entry of the buffer.
+  /// Returns the entry for the role, the owner and the micro-batch of `buffer`.
   BufferId& at(const PlannedBuffer& buffer) {
     return buffers_[static_cast<std::size_t>(buffer.role)][index(buffer.role, buffer.flat, buffer.micro_batch)];
   }
-  /// The buffer that an operation of `micro_batch` accesses: the buffer of that micro-batch, or, if there is none, the
-  /// buffer that all micro-batches share.
+  /// Returns the buffer that an operation of `micro_batch` accesses: the buffer of that micro-batch, or, if there is
+  /// none, the buffer that all micro-batches share.
   BufferId find(Role role, int32_t flat, int32_t micro_batch) const {
     const auto& of_role = buffers_[static_cast<std::size_t>(role)];
     if (!info(role).per_micro_batch || micro_batch < 0) return of_role[index(role, flat, -1)];

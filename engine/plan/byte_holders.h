@@ -35,7 +35,7 @@ class ByteHolders {
     it->second.end = at;
     held_.emplace(at, upper);
   }
-  std::map<int64_t, Held> held_;  // keyed by first byte
+  std::map<int64_t, Held> held_;  // key: first byte of the range
 };
 
 }  // namespace aliquot

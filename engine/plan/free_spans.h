@@ -7,9 +7,8 @@
 
 namespace aliquot {
 
-/// The free spans of an unbounded range. Adjacent spans are merged. Spans are kept in blocks that know their longest
-/// span, so that a search among 10,000 spans examines about 200 entries. Copyable. Not thread-safe. Throws only
-/// bad_alloc.
+/// The free spans of an unbounded range. Adjacent spans are merged. Each Block stores the length of its longest span,
+/// so that a search among 10,000 spans examines about 200 entries. Copyable. Not thread-safe. Throws only bad_alloc.
 class FreeSpans {
  public:
   /// Everything from `begin` on is free.
@@ -33,7 +32,7 @@ class FreeSpans {
   /// Updates a block after its spans changed: removes it if it is empty, and splits it if it has too many spans.
   void update_block(std::size_t block);
 
-  std::vector<Block> blocks_;  // sorted by offset; the last span has no end
+  std::vector<Block> blocks_;  // sorted by offset; the last span extends without limit
 };
 
 }  // namespace aliquot

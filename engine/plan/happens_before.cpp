@@ -24,10 +24,10 @@ void merge(Clock& into, const Clock& from) {
   for (std::size_t group = 0; group < kPeerGroupCount; ++group) merge(into.elsewhere[group], from.elsewhere[group]);
 }
 
-/// Adds to `into` what this rank knows when the other ranks of `group` have the clock `from`. All ranks run the same
-/// schedule, so the clocks of these ranks have the same values as this rank's clock. The `here` of another rank belongs
-/// to this rank's `elsewhere`. The `elsewhere` of another rank includes this rank, so it belongs to this rank's `here`.
-/// What other ranks know of other groups concerns other ranks, so it is not added.
+/// Adds to this rank's clock `into` what the other ranks of `group` know. All ranks run the same schedule, so `from`
+/// has the values of their clocks too. The `here` of another rank is added to this rank's `elsewhere`. The `elsewhere`
+/// of another rank includes this rank, so it is added to this rank's `here`. What other ranks know of their other
+/// groups does not concern this rank.
 void merge_peers(Clock& into, const Clock& from, GroupId group) {
   const std::size_t index = peer_index(group);
   merge(into.here, from.elsewhere[index]);

@@ -63,8 +63,9 @@ class HappensBefore {
   Clock at_end(Moment moment) const;
 
   int32_t count_;
-  std::vector<Lane> lane_;  // indexed by operation
-  /// Indexed by operation: the group whose ranks meet in its final barrier, or kRank if it has none.
+  std::vector<Lane> lane_;  // lane of each operation
+  /// For each operation, the group whose ranks meet in its final barrier, or kRank if the operation has no final
+  /// barrier.
   std::vector<GroupId> finishing_group_;
   std::vector<Clock> start_, all_arrived_;
 };

@@ -58,8 +58,8 @@ class MatrixGrouper {
       all += work, largest = std::max(largest, work);
     }
     if (current_.work * rank_count_ <= all * kMaxImbalance) return true;
-    // One very large matrix may prevent balance. The group then suffices if it has many matrices and the busiest owner
-    // has little more work than that matrix.
+    // In a group with one very large matrix, owners may never have equal work. Such a group counts as balanced if it
+    // has many matrices, and the busiest owner has little more work than the largest matrix causes.
     const bool many = current_.matrices.size() >= kManyMatricesPerOwner * static_cast<std::size_t>(rank_count_);
     return many && current_.work <= largest * kMaxImbalance;
   }

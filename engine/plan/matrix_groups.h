@@ -20,8 +20,8 @@ struct OwnedMatrix {
   int64_t size_bytes() const { return shape.rows * shape.columns * static_cast<int64_t>(sizeof(float)); }
 };
 
-/// Consecutive units whose matrices are orthogonalized at the same time: as few units as give all owners about equal
-/// work. Larger groups would need more memory.
+/// Consecutive units whose matrices are orthogonalized at the same time. A group has just enough units to give all
+/// owners about equal work, because larger groups need more memory.
 struct MatrixGroup {
   std::vector<int32_t> flats;
   std::vector<OwnedMatrix> matrices;  // ordered by flat buffer, then by tensor

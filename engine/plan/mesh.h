@@ -11,17 +11,18 @@
 #pragma GCC visibility push(default)
 namespace aliquot {
 
-/// The ranks that take part in an operation, or that a wait or an access concerns. Seen from one rank:
+/// The ranks that take part in an operation, or that a wait or an access concerns. The comments describe each group as
+/// one rank sees it.
 enum class GroupId : uint8_t {
   kRank,      // this rank alone
   kShard,     // the ranks over which one copy of the model is partitioned
   kReplica,   // the replicate group: the ranks that hold the same shard, one of each replica
   kTensor,    // the ranks that split the tensors of one pipeline stage and one shard
-  kPipeline,  // one rank of each pipeline stage; their other coordinates are the same
+  kPipeline,  // one rank of each pipeline stage, all with equal other coordinates
   kStage,     // all ranks of one pipeline stage
   kWorld,
-  kPreviousStage,  // this rank, and the rank of the previous pipeline stage whose other coordinates are the same
-  kNextStage,      // this rank, and the rank of the next pipeline stage whose other coordinates are the same
+  kPreviousStage,  // this rank, and the rank with equal other coordinates on the previous pipeline stage
+  kNextStage,      // this rank, and the rank with equal other coordinates on the next pipeline stage
 };
 inline constexpr int kGroupCount = 9;
 
@@ -38,10 +39,10 @@ constexpr bool is_peer_group(GroupId group) { return group != GroupId::kRank && 
 /// Whether `group` is a pair of ranks on neighboring pipeline stages.
 constexpr bool is_stage_pair(GroupId group) { return group == GroupId::kPreviousStage || group == GroupId::kNextStage; }
 
-/// `kShard` if `peers`, else the rank alone.
+/// Returns kShard if `peers` is true, otherwise kRank.
 constexpr GroupId shard_group_if(bool peers) { return peers ? GroupId::kShard : GroupId::kRank; }
 
-/// Whether a wait for all ranks of `wide` includes one for all ranks of `narrow`.
+/// Whether a wait for all ranks of `wide` implies a wait for all ranks of `narrow`.
 constexpr bool covers(GroupId wide, GroupId narrow) {
   return wide == narrow || narrow == GroupId::kRank || wide == GroupId::kWorld ||
          (wide == GroupId::kPipeline && is_stage_pair(narrow)) ||
@@ -55,7 +56,8 @@ struct MeshCoordinates {
 };
 
 /// The numbers of ranks in each dimension, and the neighbors of pipeline stages. The tensor coordinate varies fastest
-/// with the rank, because tensor groups need the fastest links; then shard, replica and pipeline.
+/// with the rank, because tensor groups need the fastest links. The shard, replica and pipeline coordinates follow in
+/// this order.
 struct Mesh {
   int pipeline = 1, replica = 1, shard = 1, tensor = 1;
   bool ring = false;  // the last pipeline stage is followed by the first
@@ -74,7 +76,7 @@ struct Mesh {
 };
 
 /// Describes the group that contains `rank`, for messages: "shard group of pipeline stage 1, replica 0". Names only the
-/// dimensions of the mesh that have several ranks. The same on all ranks of the group.
+/// dimensions of the mesh that have several ranks. Returns the same text on all ranks of the group.
 std::string describe(const Mesh& mesh, GroupId group, int rank);
 
 }  // namespace aliquot

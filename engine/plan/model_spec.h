@@ -64,9 +64,9 @@ inline int64_t shard_bytes(const FlatSpec& flat, DType dtype) {
   return flat.layout.shard_count() * element_bytes(dtype);
 }
 
-/// The flat buffers of all units, in the order of units. Each is sharded over `rank_count` ranks, the size of one of
-/// `replica_count` replicas. `matrices_apart` puts matrices for Muon into flat buffers of their own. `red_zone_blocks`:
-/// see FlatLayout.
+/// Returns the flat buffers of all units, in the order of units. Each flat buffer is sharded over the `rank_count`
+/// ranks of one of `replica_count` replicas. `matrices_apart` puts matrices for Muon into flat buffers of their own.
+/// `red_zone_blocks`: see FlatLayout.
 std::vector<FlatSpec> flats(const ModelSpec& model, int rank_count, int replica_count = 1, bool matrices_apart = false,
                             int64_t red_zone_blocks = 0);
 

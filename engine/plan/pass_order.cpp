@@ -49,8 +49,8 @@ std::vector<PipelineAction> interleaved_passes(int rank, PassKind pass, const Pi
 }
 
 /// Returns the passes of one rank of an interleaved pipeline. Before the rank alternates between forward and backward,
-/// it runs the forward passes of one round for all virtual stages but the last. It also runs two more for each later
-/// rank, because data must reach the last rank and come back before the first backward pass.
+/// it runs the forward passes of one round for all virtual stages but the last. It also runs two more forward passes
+/// for each later rank. In that time, data reaches the last rank and comes back before the first backward pass.
 std::vector<PipelineAction> interleaved(int rank, const PipelineShape& shape) {
   const auto forward = interleaved_passes(rank, PassKind::kForward, shape);
   const auto backward = interleaved_passes(rank, PassKind::kBackward, shape);
@@ -188,7 +188,7 @@ int max_in_flight_of_a_stage(const std::vector<PipelineAction>& actions, const R
     seen.push_back(stage);
     std::vector<PipelineAction> own;
     Receives own_receives;
-    std::vector<PipelineAction> waiting;  // receives for `stage` since its previous action
+    std::vector<PipelineAction> waiting;  // inputs of `stage` received since its previous action
     for (size_t i = 0; i < actions.size(); ++i) {
       std::ranges::copy_if(receives[i], std::back_inserter(waiting), [&](auto& input) { return input.stage == stage; });
       if (actions[i].stage != stage) continue;

@@ -11,14 +11,15 @@ namespace aliquot {
 
 enum class PipelineSchedule : uint8_t {
   kGpipe,        // all forward passes, then all backward passes
-  k1F1B,         // each rank alternates between forward and backward as soon as its pipeline stage is full
+  k1F1B,         // each rank runs one forward pass per later rank, then alternates forward and backward
   kInterleaved,  // 1F1B with several virtual stages per rank
 };
 
 /// A backward pass runs at once (kBackward), or in two parts: gradients of the input, then gradients of the weights.
 enum class PassKind : uint8_t { kForward, kBackward, kBackwardInput, kBackwardWeights };
 
-/// One pass of one micro-batch through one virtual stage. With one virtual stage per rank, its number is the rank.
+/// One pass of one micro-batch through one virtual stage. With one virtual stage per rank, the number of the virtual
+/// stage is the rank.
 struct PipelineAction {
   int32_t stage;
   PassKind pass;
@@ -39,7 +40,7 @@ struct PipelineShape {
   int rank_of(int stage) const { return (stage + (tied_ends ? ranks - 1 : 0)) % ranks; }
 };
 
-/// A backward pass runs in one part (kBackward) or in two: gradients of the input, then gradients of the weights.
+/// The passes of each rank of a pipeline, in the order in which the rank runs them.
 using PassOrder = std::vector<std::vector<PipelineAction>>;
 
 /// Returns the order of the schedule. Each rank runs the backward passes of a virtual stage in ascending order of
@@ -83,13 +84,13 @@ using Receives = std::vector<std::vector<PipelineAction>>;
 /// Returns the receives of all ranks.
 std::vector<Receives> receives_of(const PassOrder& order, bool tied_ends = false);
 
-/// The maximum number of micro-batches for which one rank has run forward, but not yet the complete backward. Counts
-/// each virtual stage of the rank separately, and adds them.
+/// Returns the maximum number of micro-batches for which one rank has run forward, but not yet the complete backward. A
+/// micro-batch counts once for each virtual stage of the rank in which it is in flight.
 int max_in_flight(const std::vector<PipelineAction>& actions);
 /// Like max_in_flight() without receives, but counts a micro-batch as soon as the input of its forward pass has been
 /// received.
 int max_in_flight(const std::vector<PipelineAction>& actions, const Receives& receives);
-/// The maximum of max_in_flight() over the virtual stages of the rank, each counted alone.
+/// Returns the maximum, over the rank's virtual stages, of max_in_flight() for the actions of that virtual stage alone.
 int max_in_flight_of_a_stage(const std::vector<PipelineAction>& actions, const Receives& receives);
 
 }  // namespace aliquot

@@ -19,7 +19,7 @@ constexpr int64_t kMaxMissingActions = 1 << 20;
   throw UsageError(fmt::format("pass order of rank {}: {} {}", rank, name(action), why));
 }
 
-/// Which passes of each virtual stage and micro-batch a rank, or the whole pipeline, has run.
+/// Records the passes that a rank, or the whole pipeline, has run, by virtual stage and micro-batch.
 class PassesDone {
  public:
   explicit PassesDone(const PipelineShape& shape)
@@ -68,7 +68,8 @@ class RankCheck {
   }
 
  private:
-  /// The last micro-batch of each kind of pass. `weights` counts all passes that add to the gradients of weights.
+  /// The last micro-batch for which each kind of pass has run. `weights` is for all passes that add to the gradients of
+  /// weights.
   struct Last {
     int forward, input, weights;
   };
@@ -128,10 +129,10 @@ class RankCheck {
   int rank_;
   PipelineShape shape_;
   PassesDone done_;
-  std::vector<Last> last_;  // indexed by virtual stage
+  std::vector<Last> last_;  // one for each virtual stage
 };
 
-/// The pass on another virtual stage that the action waits for.
+/// Returns the pass on another virtual stage that the action waits for, or nullopt if the action can run.
 std::optional<PipelineAction> missing_input(const PipelineAction& action, const PassesDone& done, int stage_count) {
   const auto [stage, pass, m] = action;
   if (pass == PassKind::kForward && stage > 0 && !done.has(stage - 1, PassKind::kForward, m))
@@ -142,7 +143,8 @@ std::optional<PipelineAction> missing_input(const PipelineAction& action, const 
   return std::nullopt;
 }
 
-/// Runs each rank's actions in order until all are done, or each unfinished rank waits for another one.
+/// Simulates all ranks, each of which runs its actions in order. Throws UsageError if each unfinished rank waits for
+/// another one.
 void check_progress(const PassOrder& order, const PipelineShape& shape) {
   PassesDone done(shape);
   std::vector<size_t> next(order.size(), 0);

@@ -1,5 +1,4 @@
-// Computes the times of passes. From these times follow the places where ranks issue receives and run the passes of
-// tied ends.
+// Computes the times of passes. The times determine where ranks issue receives, and where the passes of tied ends run.
 #include <algorithm>
 #include <optional>
 #include <tuple>
@@ -15,11 +14,12 @@ using TransferKey = std::tuple<int64_t, PassKind, int32_t>;
 
 bool is_backward_of_input(PassKind pass) { return pass == PassKind::kBackward || pass == PassKind::kBackwardInput; }
 
-/// The time of a forward pass. A pass of tied ends takes 1: it only looks up or adds rows of a table.
+/// The duration of a forward pass, in units in which a pass of tied ends takes 1. Such a pass only looks up or adds
+/// rows of a table.
 constexpr int64_t kForwardTime = 16;
 
-/// The times at which the actions of a valid order end, if transfers take no time. Takes linear time in the number of
-/// actions.
+/// The times at which the actions of a valid order end, if transfers take no time. The constructor takes linear time in
+/// the number of actions.
 class EndTimes {
  public:
   EndTimes(const PassOrder& order, bool tied_ends) : tied_ends_(tied_ends) {
@@ -40,7 +40,8 @@ class EndTimes {
     if (action.pass == PassKind::kForward) return action.stage > 0;
     return is_backward_of_input(action.pass) && action.stage + 1 < stage_count_;
   }
-  /// When the input of the action is produced; 0 if there is none; nullopt if that time is not known yet.
+  /// Returns the time at which the action's input is produced: 0 if there is no input, nullopt if the time is not known
+  /// yet.
   std::optional<int64_t> input_time(const PipelineAction& action) const {
     if (!has_input(action)) return 0;
     const auto [stage, pass, m] = action;
@@ -63,7 +64,8 @@ class EndTimes {
     return action.pass == PassKind::kBackward ? 2 * kForwardTime : kForwardTime;
   }
 
-  /// Runs the actions of each rank in order. After each action, the rank that uses the result can continue.
+  /// Computes the end of each action, in the order of each rank. After each action, the rank that uses the result can
+  /// continue.
   void run(const PassOrder& order) {
     std::vector<size_t> rank_of_stage(static_cast<size_t>(stage_count_)), can_continue;
     for (size_t rank = 0; rank < order.size(); ++rank) {
@@ -89,7 +91,7 @@ class EndTimes {
 
   int32_t stage_count_ = 0, micro_batch_count_ = 0;
   bool tied_ends_;
-  std::vector<std::optional<int64_t>> end_;  // empty: not known yet
+  std::vector<std::optional<int64_t>> end_;  // end time of each action, see index(); empty: not known yet
 };
 
 /// The passes of virtual stage 0 to insert before each action of a rank, and after the last action.
@@ -130,7 +132,7 @@ PassOrder with_tied_ends(const PassOrder& order, bool backward_last) {
   for (const PipelineAction& action : order.front()) {
     if (action.stage != 0) continue;
     if (action.pass == PassKind::kForward) {
-      // The transfer to rank 0 may take as long as a forward pass.
+      // Leaves as much time for the transfer to rank 0 as a forward pass takes.
       const int64_t needed = times.start(action) - kForwardTime;
       added.add(count([&](auto& own) { return times.end(own) <= needed; }), action.pass, action.micro_batch);
     } else if (is_backward_of_input(action.pass)) {
@@ -145,7 +147,7 @@ PassOrder with_tied_ends(const PassOrder& order, bool backward_last) {
 
 namespace {
 
-/// The receives of the rank that runs `actions`.
+/// Returns the receives of the rank that runs `actions`.
 Receives receives_of_rank(const std::vector<PipelineAction>& actions, const EndTimes& times) {
   std::vector<std::pair<TransferKey, PipelineAction>> inputs;
   for (const PipelineAction& action : actions) {

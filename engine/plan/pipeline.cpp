@@ -86,7 +86,8 @@ void for_each_use(const PipelineStage& stage, const Visit& visit) {
   }
 }
 
-/// The engine sends only activations that it allocates.
+/// Throws UsageError if data that pipeline stages send is not declared, because the engine can send only memory that it
+/// allocates.
 void refuse_undeclared_activations(const ModelSpec& model, const std::vector<PipelineStage>& stages) {
   if (model.activations.uses.empty())
     throw UsageError(
@@ -110,8 +111,8 @@ void refuse_undeclared_activations(const ModelSpec& model, const std::vector<Pip
   }
 }
 
-/// Two virtual stages on one pipeline stage would add the gradients of a shared unit in an order that depends on the
-/// order of passes. Those of tied ends have a fixed order.
+/// Throws UsageError if two virtual stages on one pipeline stage use the same unit, unless they are tied ends. The
+/// order of additions to the unit's gradients would depend on the order of passes. Tied ends have a fixed order.
 void refuse_units_on_two_virtual_stages(const ModelSpec& model, const PipelineStage& stage) {
   std::vector<int32_t> run_of_unit(model.units.size(), -1);
   for (const VirtualStage& run : stage.runs) {

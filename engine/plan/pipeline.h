@@ -24,7 +24,8 @@ void check_virtual_stages(const ModelSpec& model, const Policy& policy);
 /// use from `first_of_last` on.
 int32_t tied_uses(const ModelSpec& model, int32_t end, int32_t first_of_last);
 
-/// The order of the passes of all stages, including those of tied ends. All stages of a pipeline give the same order.
+/// Returns the order of the passes of all stages, including those of tied ends. The result is the same for each `stage`
+/// of a pipeline.
 PassOrder pass_order_of(const Policy& policy, const PipelineStage& stage);
 
 /// The passes of one pipeline stage, in order, and the receives before each pass.
@@ -36,8 +37,8 @@ struct StagePasses {
 /// Returns the passes of all pipeline stages, for the order that pass_order_of() returns.
 std::vector<StagePasses> stage_passes(const Policy& policy, const PipelineStage& stage);
 
-/// Returns by unit whether unreduced gradients of several micro-batches exist at the same time. This applies to units
-/// with uses in two virtual stages of the pipeline stage, if each micro-batch is reduced
+/// Returns for each unit whether unreduced gradients of several micro-batches exist at the same time. This applies to
+/// units with uses in two virtual stages of the pipeline stage, if each micro-batch is reduced
 /// (Schedule::accumulate_into_shard).
 std::vector<bool> units_with_interleaved_gradients(const Plan& plan);
 

@@ -27,7 +27,8 @@ class LifetimeIndex {
 
   void add(const PlannedBuffer* buffer) {
     begin_at_[static_cast<std::size_t>(buffer->first)].push_back(buffer);
-    // A segment tree. Each lifetime is stored at O(log n) tree nodes, whose ranges together form the lifetime.
+    // `covering_` is a segment tree. It stores each lifetime in O(log n) entries, whose ranges together form the
+    // lifetime.
     for (std::size_t low = static_cast<std::size_t>(buffer->first) + leaves_,
                      high = static_cast<std::size_t>(buffer->last) + leaves_ + 1;
          low < high; low /= 2, high /= 2) {
@@ -62,7 +63,7 @@ int64_t count_overlaps(const std::vector<DraftBuffer>& buffers, const std::vecto
   return pairs;
 }
 
-/// Persistent buffers come first in their space, one after another.
+/// Places persistent buffers at the start of their space, one after another.
 void place_persistent(ScheduleDraft& draft, Schedule& schedule, int rank_count) {
   const Alignment aligned{draft.alignment_bytes};
   for (auto& [buffer, ends] : draft.buffers) {
@@ -74,7 +75,8 @@ void place_persistent(ScheduleDraft& draft, Schedule& schedule, int rank_count) 
   }
 }
 
-/// Places the largest buffer first, each at the lowest offset that is free during its lifetime.
+/// Places buffers in the order of decreasing size, each at the lowest offset that is free during its lifetime. Returns
+/// the end offset.
 int64_t place_largest_first(std::vector<DraftBuffer>& buffers, const std::vector<std::size_t>& transient, int64_t base,
                             Alignment aligned) {
   std::vector<std::size_t> order = transient;
@@ -103,8 +105,8 @@ int64_t place_largest_first(std::vector<DraftBuffer>& buffers, const std::vector
   return end;
 }
 
-/// Places buffers in the order of first use, each at the lowest offset that is free at that time. Takes nearly linear
-/// time; place_largest_first() takes quadratic time.
+/// Places buffers in the order of first use, each at the lowest offset that is free at that time. Returns the end
+/// offset. Takes nearly linear time; place_largest_first() takes quadratic time.
 int64_t place_in_order(std::vector<DraftBuffer>& buffers, const std::vector<std::size_t>& transient, int64_t base,
                        Alignment aligned) {
   std::multimap<OperationId, std::size_t> ending;  // live buffers, keyed by their last operation
@@ -151,7 +153,7 @@ void wait_for_earlier_holders(const std::vector<DraftBuffer>& buffers, const std
 
 namespace {
 
-/// The buffers of a space that are not persistent, in the order of first use.
+/// Returns the indices of the buffers of `space` that are not persistent, in the order of first use.
 std::vector<std::size_t> transient_in(const std::vector<DraftBuffer>& buffers, Space space) {
   std::vector<std::size_t> transient;
   for (std::size_t i = 0; i < buffers.size(); ++i) {

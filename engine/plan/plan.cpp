@@ -107,7 +107,8 @@ void refuse_invalid_order(const Policy& policy) {
   }
 }
 
-/// `ranks`: the number of ranks of each pipeline stage.
+/// Throws UsageError if an option is invalid, or if options exclude one another. `ranks`: the number of ranks of each
+/// pipeline stage.
 void refuse_incompatible_options(const ModelSpec& model, const Policy& policy, int ranks) {
   if (policy.zero_stage < 0 || policy.zero_stage > 3) {
     throw UsageError(
@@ -284,8 +285,8 @@ Topology topology_of_replicate_group(const Topology& stage, int replica_count, i
 
 namespace {
 
-/// Makes the plan of one pipeline stage, except for the offsets of its transfers on other stages. The caller has
-/// checked the model, the options and the pipeline.
+/// Makes the plan of one pipeline stage, without Operation::peer_offset_bytes. The caller has checked the model, the
+/// options and the pipeline.
 Plan plan_stage(const ModelSpec& model, const Policy& policy, const Topology& world, const PipelineStage& stage,
                 const StagePasses& passes) {
   const Topology ranks = topology_of_stage(world, stage.count, stage.index);
@@ -343,7 +344,7 @@ Plan plan(const ModelSpec& model, const Policy& policy, const Topology& topology
 
 namespace {
 
-/// Training and evaluation use the same memory.
+/// Throws FaultError if the persistent buffers differ, because training and evaluation use the same memory.
 void require_same_persistent_buffers(const Schedule& training, const Schedule& evaluation) {
   const auto persistent = [](const Schedule& schedule) {
     std::vector<std::tuple<Role, int32_t, Space, int64_t, int64_t>> buffers;

@@ -69,37 +69,38 @@ struct Policy {
   int zero_stage = 3;
   int replica_count = 1;  // number of shard groups; each has contiguous ranks and shards one copy of the model
   Precision precision = {};
-  int micro_batch_count = 1;  // per step
+  int micro_batch_count = 1;  // number of micro-batches per step
   int pipeline = 1;           // number of pipeline stages
   PipelineSchedule pipeline_schedule = PipelineSchedule::k1F1B;
   /// Number of virtual stages of each pipeline stage; several need kInterleaved or a pass order.
   int virtual_stages = 1;
   std::vector<int> pipeline_cut = {};  // number of consecutive uses per stage; required with several pipeline stages
   PassOrder pass_order = {};           // replaces the order of `pipeline_schedule` if not empty
-  AccumulateInto accumulate_into = AccumulateInto::kAuto;  // auto: see accumulates_into_shard()
+  AccumulateInto accumulate_into = AccumulateInto::kAuto;  // kAuto: see accumulates_into_shard()
   int prefetch = 1;                                        // number of uses whose units are gathered ahead of compute
   int keep_gathered = 0;            // number of uses at the end of forward whose units stay gathered for backward
   int gather_for = kGatherForAuto;  // number of micro-batches whose forward and backward passes use one gather
-  /// How many uses of each pipeline stage are recomputed: its first recomputable ones.
+  /// Number of recomputed uses of each pipeline stage, which are its first recomputable ones.
   int recompute = kRecomputeAsNeeded;
   /// Replaces `recompute`, with one number per pipeline stage; empty: no effect.
   std::vector<int> recompute_by_stage = {};
   GatherMode gather = GatherMode::kAuto;
-  Offload offload_state = Offload::kNone;       // optimizer state and masters
-  Offload offload_parameters = Offload::kNone;  // ZeRO stage 3: the shards
-  bool update_in_backward = false;              // update a unit after its reduce; excludes clipping and skipping
+  Offload offload_state = Offload::kNone;       // where optimizer state and masters are stored between updates
+  Offload offload_parameters = Offload::kNone;  // ZeRO stage 3: where shards are stored while no operation uses them
+  bool update_in_backward = false;              // update a unit right after its reduce, without clipping or skipping
   bool reproducible = false;                    // sum micro-batches and ranks as leaves of one binary tree
   bool quantize_weights = false;                // ZeRO stage 3: gather units in 8 bits
-  bool quantize_gradients = false;              // send sums of a node, or of a replica, in 8 bits
-  int64_t state_bytes_per_block = 2 * 4 * kBlockElements;  // optimizer state per 256 elements; default: Adam in fp32
-  std::optional<MatrixUpdates> matrix_updates = {};        // set: the optimizer updates whole matrices (Muon)
-  bool check = false;       // checking mode: red zones around tensors, and one buffer per page
+  bool quantize_gradients = false;              // send partial sums of gradients to other nodes or replicas in 8 bits
+  /// Bytes of optimizer state per 256 elements. The default is that of Adam in fp32.
+  int64_t state_bytes_per_block = 2 * 4 * kBlockElements;
+  std::optional<MatrixUpdates> matrix_updates = {};  // set: the optimizer updates whole matrices (Muon)
+  bool check = false;       // checking mode: red zones around tensors, and each buffer on its own pages
   bool evaluation = false;  // forward only, with the memory of a training plan: see evaluation_of()
 
   friend bool operator==(const Policy&, const Policy&) = default;
 };
 
-/// The number of virtual stages of the whole pipeline, without one of tied ends.
+/// The number of virtual stages of the whole pipeline, without the additional one of tied ends.
 inline int64_t virtual_stage_count(const Policy& policy) { return int64_t{policy.pipeline} * policy.virtual_stages; }
 
 /// Whether several micro-batches are summed in the shards, after each reduce. Otherwise they are summed in the full

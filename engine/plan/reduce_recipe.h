@@ -13,11 +13,11 @@ struct Access;
 /// The type of kMicroBatchSum and of the partial sums to which it is added.
 DType partial_dtype(const Plan& plan);
 
-/// How the sum of one micro-batch is combined with the sums of earlier ones. Without earlier sums, it is written to
-/// `sum`. Otherwise it is written to kMicroBatchSum, the earlier sums are added one after another, and the last
-/// addition writes `sum`.
+/// How the sum of one micro-batch is combined with the sums of earlier ones. Without earlier sums, the collective
+/// writes the sum of the micro-batch to `sum`. Otherwise it writes that sum to kMicroBatchSum. The earlier sums are
+/// then added one after another, and the last addition writes `sum`.
 struct Accumulation {
-  bool in_levels = false;  // true: earlier sums are kept by level of a tree; false: one earlier sum is in `sum`
+  bool in_levels = false;  // true: the i-th earlier sum is at tree level i; false: the only earlier sum is in `sum`
   int additions = 0;       // number of earlier sums to add
   DType partial_dtype = DType::kFloat32;
   Role sum = Role::kReducedGradients;
@@ -36,28 +36,30 @@ struct Accumulation {
 /// How one reduce treats each trainable flat buffer of its unit. For an all-reduce over replicas, only `into` is used.
 struct ReduceRecipe {
   DType gradient_dtype = DType::kFloat32;  // type of kGradients
-  DType sent_dtype = DType::kFloat32;      // sent between ranks; if it differs, gradients are cast to kSentGradients
-  bool encoded = false;                    // 8-bit sums are sent to other nodes
-  bool peers_read = true;                  // other ranks read the gradients of this rank
-  bool staged = false;                     // uses kReduceStaging, between host nodes
+  /// Type in which ranks send gradients. If it differs from `gradient_dtype`, gradients are cast to kSentGradients.
+  DType sent_dtype = DType::kFloat32;
+  bool encoded = false;    // 8-bit sums are sent to other nodes
+  bool peers_read = true;  // other ranks read the gradients of this rank
+  bool staged = false;     // uses kReduceStaging, between host nodes
   Accumulation into = {};
 
   bool casts() const { return sent_dtype != gradient_dtype; }
   Role sent() const { return casts() ? Role::kSentGradients : Role::kGradients; }
 };
 
-/// Whether each micro-batch is summed over replicas before it is added to earlier ones. Otherwise replicas sum once per
-/// step.
+/// Whether each micro-batch is summed over replicas before it is added to earlier micro-batches. Otherwise replicas sum
+/// once per step.
 bool exchanges_each_micro_batch(const Plan& plan);
 
 /// The recipes of a plan's reduces. `plan` must outlive it.
 class ReduceRecipes {
  public:
   explicit ReduceRecipes(const Plan& plan);
-  /// The recipe of a reduce in `micro_batch`. `first`, `last`: it is the unit's first, or last, reduce of the step.
-  ReduceRecipe at(bool first, bool last, int32_t micro_batch) const;
-  /// The accumulation of an all-reduce over replicas in `micro_batch`. `last`: it follows the unit's last reduce of the
+  /// The recipe of a reduce in `micro_batch`. `first`, `last`: whether it is the unit's first, or last, reduce of the
   /// step.
+  ReduceRecipe at(bool first, bool last, int32_t micro_batch) const;
+  /// The accumulation of an all-reduce over replicas in `micro_batch`. `last`: whether it follows the unit's last
+  /// reduce of the step.
   Accumulation over_replicas(bool last, int32_t micro_batch) const;
 
  private:

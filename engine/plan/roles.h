@@ -48,8 +48,8 @@ enum class Role : uint8_t {
   kErrorFeedbackResidual,  // rounding errors of quantized sums, added to the next sums. Persistent
   kReduceStaging,          // no owner: staging of all reduces between host nodes (ReduceStaging)
   kExchangeStaging,        // no owner: staging of all replica all-reduces between host nodes
-  /// With Policy::reproducible: a sum of 1 micro-batch that waits for the next sum. The next 19 roles have sums of 2,
-  /// 4, 8, ...
+  /// With Policy::reproducible: the sum of 1 micro-batch, until it is added to the next sum. The next 19 roles have
+  /// sums of 2, 4, 8, ... micro-batches.
   kTreeLevel0,
 };
 inline constexpr int kTreeLevelCount = 20;
@@ -70,8 +70,8 @@ enum class ElementType : uint8_t { kOther, kCompute, kMaster, kGradients, kSent,
 
 struct RoleInfo {
   Role role;
-  std::string_view name;  // in messages and in the ledger
-  char letter;            // prefix of its buffers in the text of a schedule; 0: the text omits them
+  std::string_view name;  // name in messages and in the ledger
+  char letter;            // first letter of its buffers' names in the text of a schedule; 0: the text omits them
   Owner owner;
   Category category;            // the default; StepWriter::category_of() has the exceptions
   Space space = Space::kArena;  // the default; with views, parameters are in kSharedRange
@@ -161,12 +161,12 @@ static_assert(
     }(),
     "a row of kRoleTable is not at the index of its role, or two rows have the same letter");
 
-/// All tree levels share the last row of the table.
+/// Returns the row of the role. All tree levels share the last row of the table.
 constexpr const RoleInfo& info(Role role) {
   return kRoleTable[std::min(static_cast<std::size_t>(role), kRoleTable.size() - 1)];
 }
 constexpr Role tree_level_role(int level) { return static_cast<Role>(static_cast<int>(Role::kTreeLevel0) + level); }
-/// Negative if `role` is not a tree level.
+/// Returns the tree level of the role. Negative if `role` is not a tree level.
 constexpr int tree_level_of(Role role) { return static_cast<int>(role) - static_cast<int>(Role::kTreeLevel0); }
 std::string name(Role role);
 
@@ -180,7 +180,7 @@ constexpr bool belongs_to_use(Role role) { return info(role).owner == Owner::kUs
 constexpr bool belongs_to_matrix_group(Role role) { return info(role).owner == Owner::kMatrixGroup; }
 /// Whether buffers of this role have no owner. Their PlannedBuffer::flat is then -1.
 constexpr bool has_no_owner(Role role) { return info(role).owner == Owner::kNone; }
-/// Whether the model declares the sizes of such buffers.
+/// Whether the model declares the sizes of buffers of this role.
 constexpr bool is_activation(Role role) { return info(role).category == Category::kActivations; }
 
 }  // namespace aliquot

@@ -42,7 +42,8 @@ struct Operation {
   int32_t operand;
   int32_t micro_batch;
   std::vector<Wait> after;
-  int64_t peer_offset_bytes = -1;  // of a send or receive: offset in the arena of the other stage; -1: not known yet
+  /// For a send or receive, the offset of the data in the arena of the other stage; -1: not known yet.
+  int64_t peer_offset_bytes = -1;
 };
 
 /// A range of memory with a lifetime: it is in use from operation `first` to operation `last`, in issue order. A
@@ -50,8 +51,8 @@ struct Operation {
 struct PlannedBuffer {
   Role role;
   Category category;
-  int32_t flat;              // owner: a flat, use or matrix group, see RoleInfo::owner; -1: no owner
-  int32_t micro_batch = -1;  // see RoleInfo::per_micro_batch; -1: the buffer is not for one micro-batch
+  int32_t flat;  // index of the owner: a flat buffer, use or matrix group, see RoleInfo::owner; -1: no owner
+  int32_t micro_batch = -1;  // see RoleInfo::per_micro_batch; -1: all micro-batches share the buffer
   /// The smallest group that contains all ranks which access the buffer during the step. For data that a transfer sends
   /// or receives, the transfer's group.
   GroupId group = GroupId::kRank;
@@ -66,7 +67,8 @@ struct PlannedBuffer {
 struct Schedule {
   std::vector<Operation> operations = {};
   std::vector<PlannedBuffer> buffers = {};
-  std::array<int64_t, kSpaceCount> space_bytes = {};  // per rank; for Space::kSharedRange: of all ranks together
+  /// Size of each space, per rank. The size of Space::kSharedRange is that for all ranks together.
+  std::array<int64_t, kSpaceCount> space_bytes = {};
   int64_t stream_bytes = 0;  // staging memory between steps, for initialization and for reading tensors
   bool view = false;         // gathers are views of the shared range
   bool accumulate_into_shard = false;
@@ -83,14 +85,15 @@ struct Schedule {
 /// Red zones of the checking mode: blocks between the tensors of a flat buffer, and the minimum bytes after
 /// activations.
 inline constexpr int64_t kRedZoneBlocks = 1, kRedZoneBytes = 1024;
-/// Alignment of buffers with the checking mode or disk offload: memory protection and direct I/O work on whole pages.
+/// Alignment of buffers in the checking mode or with disk offload: memory protection and direct I/O work on whole
+/// pages.
 inline constexpr int64_t kPlacePageBytes = 4096;
 
 /// Returns for each copy operation its slots: those that a copy-in fills, or that a copy-out writes back. Empty for
 /// other operations.
 std::vector<std::vector<BufferId>> copied_slots(const Schedule& schedule);
 
-/// With Schedule::sums_in_levels: how many waiting partial sums are merged after micro-batch `micro_batch`.
+/// With Schedule::sums_in_levels: returns how many stored partial sums are merged after micro-batch `micro_batch`.
 int closed_levels(int32_t micro_batch);
 
 /// Returns the topology of one pipeline stage, if `stage_count` groups of contiguous ranks divide the world. Throws
@@ -139,7 +142,7 @@ struct PipelineStage {
   int32_t last_use() const { return runs.back().last_use(); }
   int32_t use_count() const;
   const VirtualStage& run_of_use(int32_t use) const;
-  /// Returns the element of `runs` with this VirtualStage::index.
+  /// Returns the element of `runs` whose VirtualStage::index is `virtual_stage`.
   const VirtualStage& run(int32_t virtual_stage) const;
 };
 
@@ -153,7 +156,7 @@ struct Plan {
   Topology world;     // all ranks
   PipelineStage stage;
   Topology stage_topology;         // all ranks of the stage
-  std::vector<bool> unit_is_here;  // indexed by unit: whether the stage uses it
+  std::vector<bool> unit_is_here;  // for each unit, whether the stage uses it
   std::vector<FlatSpec> flats;
   std::vector<std::vector<int32_t>> flats_of_unit;
   std::vector<MatrixGroup> matrix_groups;
@@ -231,7 +234,7 @@ struct Account {
   int64_t peak_bytes = 0;       // the peak of the sum of all categories
   int64_t step_peak_bytes = 0;  // the peak of the sum of all categories, during operations
   OperationId peak_operation = 0;
-  std::vector<BytesByCategory> at;  // memory in use, indexed by operation
+  std::vector<BytesByCategory> at;  // memory in use during each operation
   int64_t elsewhere_bytes = 0;      // size of data in files or, with a GPU, in host memory
 
   bool peaks_between_steps() const { return peak_bytes > step_peak_bytes; }

@@ -42,7 +42,8 @@ int64_t activation_bytes(const Plan& plan, Role role, int32_t use) {
   return (declared + kRedZoneBytes + kPlacePageBytes - 1) / kPlacePageBytes * kPlacePageBytes;
 }
 
-/// Size of the update kernel's table, the same on every rank. 0 on hosts, where the update reads its own copy.
+/// Returns the size of the update kernel's table of pieces, the same on every rank. 0 on hosts, where the update needs
+/// no copy in device memory.
 int64_t segment_bytes(const Plan& plan, const FlatSpec& flat) {
   if (!plan.topology.has_gpus() || !flat.trainable) return 0;
   // A shard has at most one piece of each tensor. A rank that updates all shards has one more piece per shard boundary.
@@ -88,7 +89,7 @@ int64_t type_bytes(const Plan& plan, ElementType type) {
   return 0;
 }
 
-/// The sizes of roles with ElementCount::kOther.
+/// Returns the sizes of roles with ElementCount::kOther.
 int64_t other_bytes(const Plan& plan, Role role, int32_t flat) {
   const int ranks = plan.topology.rank_count(), nodes = plan.topology.node_count();
   const int64_t shard = plan.flats[flat].layout.shard_count();
@@ -132,8 +133,8 @@ int64_t needed_bytes(const Plan& plan, Role role, int32_t flat) {
 }
 
 int64_t norm_part_bytes(const Plan& plan) {
-  // Each sum is for one subtree in the tree of the norm. A complete tensor is one subtree. A tensor that an end of the
-  // shard cuts has at most one subtree per level there. No subtree is smaller than a block.
+  // Each sum is for one subtree in the tree of the norm. A complete tensor is one subtree. A tensor that is cut at an
+  // end of the shard has at most one subtree per level at that end. No subtree is smaller than a block.
   int64_t node_count = 0;
   for (int32_t f = 0; f < static_cast<int32_t>(plan.flats.size()); ++f) {
     if (!plan.trains(f)) continue;

@@ -6,7 +6,8 @@
 namespace aliquot {
 namespace {
 
-/// Names slots g0, g1, and so on, by the letter of the role and the index of the offset among the offsets of that role.
+/// Names slots, such as g0 and g1, by the letter of their role and a number. The offsets of the slots of one role are
+/// numbered in ascending order from 0.
 class SlotNames {
  public:
   explicit SlotNames(const Schedule& schedule) {
@@ -25,7 +26,7 @@ class SlotNames {
   }
 
  private:
-  std::map<Role, std::map<int64_t, int>> numbers_;  // by role, then by offset: the number in the name of the slot
+  std::map<Role, std::map<int64_t, int>> numbers_;  // key: role, then offset; value: number in the slot's name
 };
 
 std::string operand_name(const Plan& plan, const Operation& operation) {

@@ -19,9 +19,9 @@ struct Timeline {
   double step_seconds = 0;
   double compute_seconds = 0;                  // forward, backward and update
   double communication_seconds = 0;            // sum of the durations of all collectives and of sends and receives
-  double hidden_seconds = 0;                   // part of this communication during which the compute lane was busy
-  int64_t sent_bytes = 0, received_bytes = 0;  // by one rank; only simulated
-  int64_t crossing_bytes = 0;                  // sent by the first node to other nodes; only simulated
+  double hidden_seconds = 0;                   // part of communication_seconds during which the compute lane was busy
+  int64_t sent_bytes = 0, received_bytes = 0;  // by one rank; set only by the simulator
+  int64_t crossing_bytes = 0;                  // sent by the first node to other nodes; set only by the simulator
 
   /// The part of the step in which the compute lane is idle: the bubble of a pipeline, and waits for communication.
   double idle_share() const { return step_seconds > 0 ? 1 - compute_seconds / step_seconds : 0; }

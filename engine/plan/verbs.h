@@ -100,13 +100,13 @@ constexpr bool belongs_to_matrix_group(Verb verb) { return info(verb).operand ==
 constexpr bool is_model_code(Verb verb) { return info(verb).actor == Actor::kModel; }
 constexpr bool is_send(Verb verb) { return verb == Verb::kSendActivations || verb == Verb::kSendGradients; }
 constexpr bool is_receive(Verb verb) { return verb == Verb::kReceiveActivations || verb == Verb::kReceiveGradients; }
-/// Whether the operation transfers data between two pipeline stages.
+/// Whether operations with this verb transfer data between two pipeline stages.
 constexpr bool is_transfer(Verb verb) { return is_stage_pair(info(verb).group); }
-/// Whether the transfer is of activations, and not of their gradients.
+/// Whether transfers with this verb send or receive activations, rather than gradients of activations.
 constexpr bool transfers_activations(Verb verb) {
   return verb == Verb::kSendActivations || verb == Verb::kReceiveActivations;
 }
-/// The verb of the same transfer on the other stage.
+/// Returns the verb of the same transfer on the other stage.
 constexpr Verb counterpart(Verb verb) {
   switch (verb) {
     case Verb::kSendActivations: return Verb::kReceiveActivations;

@@ -15,8 +15,9 @@ struct LastAccesses {
   }
   Moment taken = kNever;            // when the lifetime of the buffer began
   Moment write = kNever;            // the last write; earlier writes ended before it, or their race was reported
-  HappensBefore::LaneMoments here;  // later reads by this rank
-  std::array<HappensBefore::LaneMoments, kPeerGroupCount> elsewhere;  // later reads by other ranks, for each peer group
+  HappensBefore::LaneMoments here;  // reads by this rank since the last write
+  /// Reads by other ranks since the last write, for each peer group.
+  std::array<HappensBefore::LaneMoments, kPeerGroupCount> elsewhere;
 };
 
 /// Traverses the schedule twice in issue order. The first traversal records the accesses of a previous step, and the
@@ -70,7 +71,7 @@ class RaceChecker {
     }
   }
 
-  /// The buffer overwrites earlier buffers at its bytes, so all accesses to those must have ended.
+  /// Begins the lifetime of a buffer. Checks that all accesses to earlier buffers at the same bytes have ended.
   void begin(BufferId b, Moment now) {
     const PlannedBuffer& buffer = schedule_.buffers[b];
     in_use_.at(buffer) = b;
@@ -116,7 +117,8 @@ class RaceChecker {
     last.elsewhere[peer_index(access.readers)][lane] = now;
   }
 
-  /// Forgets the accesses before a write, because they have ended. Keeps those of the same operation on other ranks.
+  /// Called at a write. Forgets earlier accesses, because they have ended. Keeps reads by other ranks in the same
+  /// operation.
   static void clear_ended(LastAccesses& last, std::size_t lane, Moment now) {
     LastAccesses meanwhile;
     meanwhile.taken = last.taken;
@@ -208,8 +210,8 @@ class RaceChecker {
   bool reporting_ = false;
   std::array<ByteHolders, kSpaceCount> holders_;
   std::vector<LastAccesses> last_accesses_;
-  std::vector<GroupSet> accessed_by_;                 // by buffer: the groups of its accesses
-  std::vector<std::vector<BufferId>> begins_, ends_;  // indexed by operation
+  std::vector<GroupSet> accessed_by_;                 // groups of the accesses to each buffer
+  std::vector<std::vector<BufferId>> begins_, ends_;  // buffers that begin or end with each operation
   BuffersInUse in_use_;
 };
 

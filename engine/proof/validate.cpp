@@ -29,8 +29,8 @@ bool has_valid_operand(const Plan& plan, const Operation& operation) {
   return false;
 }
 
-/// Stored copies of offloaded data are persistent and in an offload store. The shared range holds only parameters.
-/// Other buffers are in the space of their role.
+/// Whether the buffer is in a valid space. Stored copies of offloaded data are persistent and in an offload store. The
+/// shared range holds only parameters. Other buffers are in the space of their role.
 bool has_valid_space(const PlannedBuffer& buffer) {
   if (buffer.space == Space::kSharedRange) return buffer.always && buffer.role == Role::kParameters;
   return buffer.space == info(buffer.role).space && (buffer.always || !is_offloaded_role(buffer.role));
@@ -154,7 +154,8 @@ void check_well_formed(const Plan& plan, Defects& defects) {
 
 namespace {
 
-/// `passes`: those of all pipeline stages. The tables, the pipeline stage and the order of the plan are valid.
+/// `passes`: those of all pipeline stages. Requires that the tables, the pipeline stage and the order of passes of the
+/// plan are valid.
 std::vector<Defect> validate(const Plan& plan, const PassOrder& passes) {
   Defects defects(plan);
   check_well_formed(plan, defects);

@@ -36,15 +36,15 @@ struct Defect {
 /// passes of all pipeline stages. prove() computes that order only once for all plans.
 std::vector<Defect> validate(const Plan& plan);
 
-/// Returns the defects of all pipeline stages together, at most 200. `stages` are their plans, in order. They have no
-/// defects of their own. An empty result proves:
+/// Returns the defects of all pipeline stages together, at most 200. `stages`: the plans of all pipeline stages, in
+/// order, without defects of their own. An empty result proves:
 /// - All plans are of the same model, layout, options and mesh, and their order of passes is valid. All replicas of a
 ///   pipeline stage are placed alike on nodes. Together the plans contain each use exactly once, in order, and each
 ///   unit on one pipeline stage. Each schedule computes the uses of its pipeline stage and no others.
 /// - Both pipeline stages of each transfer name the same data and memory.
 /// - All pipeline stages together cannot deadlock. Models two kinds of execution. In the first, each lane is a separate
 ///   queue. In the second, each rank runs all its transfers in one queue, as a GPU with one communication stream does.
-/// If the first proof fails, the others are omitted. The time is linear in the total size of the plans, except for a
+/// If the first proof fails, the other two are omitted. The time is linear in the total size of the plans, except for a
 /// logarithm of the number of transfers. Each plan has the whole model and the topology of all ranks. With many
 /// pipeline stages and few micro-batches, these are larger than the schedules.
 std::vector<Defect> validate_stages(const std::vector<Plan>& stages);

@@ -8,7 +8,7 @@
 namespace aliquot {
 namespace {
 
-/// Whether one schedule fits replicas with these two topologies.
+/// Whether replicas with these two topologies can run the same schedule.
 bool alike(const Topology& a, const Topology& b) {
   return a.node_of_rank == b.node_of_rank && a.has_gpus() == b.has_gpus();
 }
@@ -95,8 +95,8 @@ class CutChecker {
       differs(s, "Schedule::accumulate_into_shard");
   }
 
-  /// Checks that all plans have the same topology of the world. Also checks that the ranks of the pipeline stage are
-  /// those that the mesh assigns to it.
+  /// Checks that the plan has the same topology of the world as the first plan. Also checks that the ranks of the
+  /// pipeline stage are those that the mesh assigns to it.
   void check_mesh(int32_t s) {
     const Plan& own = plan(s);
     if (own.world != first_.world) return differs(s, "the topology of the world");
@@ -132,8 +132,8 @@ class CutChecker {
   }
   int32_t tied() const { return first_.stage.tied_ends ? 1 : 0; }
 
-  /// Checks the virtual stages in order. They go round the pipeline stages, from pipeline stage 0. With tied ends, a
-  /// virtual stage 0 on the last pipeline stage comes first.
+  /// Checks the virtual stages in order. They are assigned to the pipeline stages in turn, beginning with pipeline
+  /// stage 0. With tied ends, virtual stage 0 on the last pipeline stage comes before them.
   void check_runs() {
     int32_t use = 0, index = 0;
     if (tied() == 1) use = check_run(count() - 1, plan(count() - 1).stage.runs.front(), index++, use);
@@ -149,7 +149,7 @@ class CutChecker {
           count() - 1, describe_use(first_.model, uses - 1));
   }
 
-  /// Checks one virtual stage. Returns the end of its uses, with which the next virtual stage must begin.
+  /// Checks one virtual stage. Returns the use with which the next virtual stage must begin.
   int32_t check_run(int32_t s, const VirtualStage& run, int32_t index, int32_t first_use) {
     expect(s, "virtual stage", run.index, index);
     if (run.first_use != first_use)

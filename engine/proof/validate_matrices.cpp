@@ -12,7 +12,7 @@ constexpr OperationId kNone = -1;
 constexpr std::array<Verb, 4> kMatrixVerbs = {Verb::kMuonMomentum, Verb::kGatherMatrices, Verb::kOrthogonalize,
                                               Verb::kScatterMatrices};
 
-/// The operations of a matrix group that the traversal of the schedule has reached, indexed as kMatrixVerbs.
+/// The operations of a matrix group that the traversal of the schedule has reached, one for each verb of kMatrixVerbs.
 struct GroupProgress {
   std::array<OperationId, kMatrixVerbs.size()> done = {kNone, kNone, kNone, kNone};
 };
@@ -96,8 +96,8 @@ class MatrixChecker {
     group.done[part] = id;
   }
 
-  /// Checks that the operation waits for the previous operation that its matrix group needs, in the order of
-  /// kMatrixVerbs.
+  /// Checks that operation `id` waits for the previous operation of its matrix group, in the order of kMatrixVerbs.
+  /// Leaves out verbs that the matrix group does not need.
   void check_follows(OperationId id, const GroupProgress& group, std::size_t part, int32_t place) {
     while (part > 0 && !wanted(static_cast<std::size_t>(place), part - 1)) --part;
     if (part > 0 && !ended(group.done[part - 1], id))

@@ -66,19 +66,20 @@ class StageDefects {
 
 struct Proof {
   const Plan& plan;
-  const std::vector<PipelineAction>& passes;  // of the plan's pipeline stage, in order
+  const std::vector<PipelineAction>& passes;  // passes of the plan's pipeline stage, in order
   const HappensBefore& order;
   Accesses& accesses;
   Defects& defects;
 };
 
-/// Each of the next four functions returns what is wrong in a plan, or nullopt. The other checks use as indices what
-/// these functions check. They do not read operations and buffers.
+/// Each of the next four functions returns what is wrong in a plan, or nullopt. They check values that the other checks
+/// use as indices, and do not read operations and buffers.
 ///
-/// The model is valid, the flat buffers are of its units and of the ranks of a replica, and topologies are complete.
+/// Checks that the model is valid, and that topologies are complete. Also checks that the flat buffers belong to the
+/// model's units, and are sharded over the ranks of a replica.
 std::optional<std::string> invalid_tables(const Plan& plan);
-/// Checks that the pipeline stage, its virtual stages and its numbers fit the policy and the model. Requires valid
-/// tables.
+/// Checks that the pipeline stage, its virtual stages and the counts in the plan fit the policy and the model. Requires
+/// valid tables.
 std::optional<std::string> invalid_stage(const Plan& plan);
 /// Checks that the policy has an order of passes that pass_order_of() can use. Requires a valid number of pipeline
 /// stages.
@@ -104,26 +105,27 @@ void check_gradients(const Proof& proof);
 void check_matrices(const Proof& proof);
 /// Checks that buffers are within their memory, and large enough for their contents.
 void check_places(const Proof& proof);
-/// Returns the minimum size of a buffer. Independent of needed_bytes(), which the schedule writer uses. `node_count` is
-/// that of the topology, which is slow to compute.
+/// Returns the minimum size of a buffer. Independent of needed_bytes(), which the schedule writer uses. `node_count`:
+/// the number of nodes of the plan's topology, which is slow to compute.
 int64_t required_bytes(const Plan& plan, const PlannedBuffer& buffer, int node_count);
 /// Checks that offloaded data is copied in before it is used, and copied out after it was changed.
 void check_offload(const Proof& proof);
 /// A set of groups, with one bit for each GroupId.
 using GroupSet = uint32_t;
 constexpr GroupSet group_set(GroupId group) { return GroupSet{1} << static_cast<int>(group); }
-/// Checks that every buffer names the smallest group with all ranks that access it. `accessed_by`: by buffer, the
+/// Checks that every buffer names the smallest group with all ranks that access it. `accessed_by`: for each buffer, the
 /// groups of its accesses.
 void check_groups(const Proof& proof, const std::vector<GroupSet>& accessed_by);
-/// Checks that no operation writes bytes that another may still access. Calls check_groups() with the accesses.
+/// Checks that no operation writes bytes that another operation may still access. Calls check_groups() with the
+/// accesses.
 void check_races(const Proof& proof);
 
 /// Checks that the plans are of the same model, options and mesh, and divide the uses and units of the model. Does not
 /// read operations and buffers.
 void check_cut(const std::vector<Plan>& stages, StageDefects& defects);
-/// Checks that the schedules together compute each use once for each micro-batch, and each on its own pipeline stage. A
-/// schedule has operations and buffers only for the units and uses of its pipeline stage. Requires plans without
-/// defects of their own and without defects that check_cut() finds.
+/// Checks that the schedules together compute each use once for each micro-batch, and each use on its own pipeline
+/// stage. Also checks that a schedule has operations and buffers only for the units and uses of its pipeline stage.
+/// Requires plans without defects of their own and without defects that check_cut() finds.
 void check_work(const std::vector<Plan>& stages, StageDefects& defects);
 
 }  // namespace aliquot

@@ -13,7 +13,7 @@ namespace {
 
 int64_t rounded_up(int64_t bytes, int64_t to) { return (bytes + to - 1) / to * to; }
 
-/// One byte per element and one scale per block, rounded up to 64 bytes.
+/// Returns the size of one byte per element and one scale per block, rounded up to 64 bytes.
 int64_t encoded_part_bytes(int64_t count) {
   constexpr int64_t kScaleBytes = 4, kAligned = 64;
   return rounded_up(count + count / kBlockElements * kScaleBytes, kAligned);
@@ -51,7 +51,7 @@ class BufferSizes {
     return declared == 0 || !plan_.policy.check ? declared : rounded_up(declared + kRedZoneBytes, kPlacePageBytes);
   }
 
-  /// Matrices begin at multiples of 256 bytes, and their buffer ends at one.
+  /// Matrices begin at multiples of 256 bytes. The size of their buffer is such a multiple, too.
   int64_t matrix_bytes(const MatrixGroup& group) const {
     constexpr int64_t kMatrixAlignment = 256;
     int64_t bytes = 0;
@@ -80,8 +80,8 @@ class BufferSizes {
     return bytes;
   }
 
-  /// One flag, and for each flat buffer one sum per subtree. Each tensor is one subtree. At each end of the shard,
-  /// there is one more for each time that the number of blocks can be halved.
+  /// Returns the size of one flag, and of one sum per subtree of each flat buffer. Each tensor is one subtree. Each end
+  /// of the shard adds one subtree for each time that the number of blocks can be halved.
   int64_t norm_part() const {
     int64_t sums = 1;
     for (const FlatSpec& flat : plan_.flats) {

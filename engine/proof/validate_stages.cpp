@@ -11,7 +11,7 @@
 namespace aliquot {
 namespace {
 
-/// The counterpart of each transfer, indexed by stage, then operation.
+/// The counterpart of each transfer, at [stage][operation].
 using Pairs = std::vector<std::vector<StageOperation>>;
 
 const Operation& operation_of(const std::vector<Plan>& stages, const StageOperation& at) {
@@ -75,7 +75,8 @@ SentBuffers sent_buffers(const Plan& plan, StageDefects& defects) {
   return buffers;
 }
 
-/// The offset of the buffer that a transfer reads or writes on its own stage, or -1 if the buffer does not exist then.
+/// Returns the offset of the buffer that a transfer accesses on its own stage, or -1 if the buffer does not exist at
+/// that time.
 int64_t own_offset(const Plan& plan, const SentBuffers& buffers, OperationId id) {
   const Operation& operation = plan.schedule.operations[id];
   const int32_t owner = transfers_activations(operation.verb) ? operation.operand : -1;
@@ -87,7 +88,7 @@ int64_t own_offset(const Plan& plan, const SentBuffers& buffers, OperationId id)
   return -1;
 }
 
-/// Each stage must know the offset at which the other one reads or writes.
+/// Checks that each stage knows the offset at which the other stage reads or writes.
 void check_offsets(const std::vector<Plan>& stages, const Pairs& pairs, StageDefects& defects) {
   std::vector<SentBuffers> buffers;
   for (const Plan& stage : stages) buffers.push_back(sent_buffers(stage, defects));
@@ -197,7 +198,8 @@ class Execution {
         int32_t& before = last[static_cast<std::size_t>(queued ? Lane::kForward0 : operation.lane)];
         if (before != kNone) add_edge(before, now);
         before = now;
-        // On hosts, model code and the norm run on the thread that issues all operations.
+        // On hosts, model code and the norm run on the thread that issues all operations, so later operations wait for
+        // them.
         if (last_model_code != kNone) add_edge(last_model_code, now);
         if (operation.lane == Lane::kCompute) last_model_code = now;
         if (operation.verb == Verb::kNorm) {
@@ -216,10 +218,12 @@ class Execution {
   const Pairs& pairs_;
   bool one_queue_;
   int32_t total_ = 0, operations_end_ = 0, ended_count_ = 0;
-  std::vector<int32_t> counts_, first_;  // indexed by stage: number of operations in a step; first graph node
-  std::vector<int32_t> waits_left_;      // indexed by graph node
+  /// For each stage: the number of operations in a step, and the index of the first graph node.
+  std::vector<int32_t> counts_, first_;
+  std::vector<int32_t> waits_left_;  // for each graph node, the number of its predecessors that have not ended
   std::vector<std::vector<int32_t>> followers_;
-  std::vector<bool> arrived_;  // everything that the operation waits for on its own stage has ended
+  /// For each graph node, whether its predecessors have ended, so that a transfer has started.
+  std::vector<bool> arrived_;
 };
 
 void check_deadlock(const std::vector<Plan>& stages, const Pairs& pairs, bool one_queue, StageDefects& defects) {

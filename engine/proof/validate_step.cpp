@@ -116,7 +116,7 @@ class GatherChecker {
   std::vector<GatheredUnit> units_;
 };
 
-/// The backward operations whose gradients are summed by one reduce.
+/// The backward operations whose gradients one reduce sums.
 struct Backwards {
   int32_t count = 0;
   OperationId last = kNone;
@@ -198,7 +198,7 @@ class GradientChecker {
     return sums_micro_batches_over_replicas() ? reduces_wanted() : 1;
   }
 
-  /// The micro-batch whose gradient a backward or reduce processes, or 0 if one reduce sums all micro-batches.
+  /// Returns the micro-batch whose gradient a backward or reduce processes, or 0 if one reduce sums all micro-batches.
   int32_t sum_of(const Operation& operation) const {
     return schedule_.accumulate_into_shard ? operation.micro_batch : 0;
   }
@@ -324,8 +324,10 @@ class GradientChecker {
   const Proof& proof_;
   const Schedule& schedule_;
   std::vector<int32_t> use_count_;
-  std::vector<std::vector<UnitId>> begins_, ends_;  // by operation: units whose common gradients begin or end there
-  /// By unit: the number of gradient buffers that exist during the present operation and that micro-batches share.
+  /// Units whose shared gradient buffers begin or end with each operation.
+  std::vector<std::vector<UnitId>> begins_, ends_;
+  /// For each unit, the number of gradient buffers that micro-batches share and that exist during the current
+  /// operation.
   std::vector<int32_t> common_gradients_;
   std::vector<GradientProgress> units_;
   OperationId norm_ = kNone;

@@ -11,7 +11,7 @@ namespace {
 
 using Defective = std::optional<std::string>;
 
-/// Returns the message of the UsageError that `check` throws.
+/// Returns the message of the UsageError that `check` throws, or nullopt if it throws none.
 template <typename Check>
 Defective refusal(const Check& check) {
   try {
@@ -53,8 +53,8 @@ Defective invalid_flats(const Plan& plan) {
   return std::nullopt;
 }
 
-/// Virtual stages go round the pipeline stages, so `stage` runs each `count`-th one. With tied ends, their numbers
-/// begin with 1, and the last pipeline stage runs virtual stage 0 too.
+/// Virtual stages are assigned to the pipeline stages in turn, so `stage` runs each `count`-th one. With tied ends,
+/// their numbers begin with 1, and the last pipeline stage runs virtual stage 0 too.
 Defective invalid_runs(const PipelineStage& stage, int32_t virtual_stages, std::size_t uses) {
   const int32_t tied = stage.tied_ends ? 1 : 0, runs_first = stage.is_last() ? tied : 0;
   if (std::cmp_not_equal(stage.runs.size(), virtual_stages + runs_first))

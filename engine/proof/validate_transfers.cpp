@@ -73,7 +73,8 @@ class TransferChecker {
     if (made == kNone || !ended(made, id)) add(id, "does not wait for the pass that produces the data");
   }
 
-  /// Checks that the first use of a pass waits for its input. Stores the use that produces the data to send.
+  /// Checks that the first use of a pass waits for its input. Stores the last operation of the pass, which produces the
+  /// data to send.
   void pass(OperationId id) {
     const Operation& operation = operations_[id];
     const VirtualStage& run = stage_.run_of_use(operation.operand);
@@ -114,7 +115,7 @@ class TransferChecker {
   const Proof& proof_;
   const PipelineStage& stage_;
   const std::vector<Operation>& operations_;
-  std::vector<std::vector<Batch>> batches_;  // by virtual stage, as in PipelineStage::runs, then by micro-batch
+  std::vector<std::vector<Batch>> batches_;  // one per virtual stage, as in PipelineStage::runs, and micro-batch
 };
 
 }  // namespace

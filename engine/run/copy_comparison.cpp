@@ -21,8 +21,8 @@ uint64_t mixed(uint64_t hash, uint64_t word) {
   return hash ^ hash >> 29;
 }
 
-/// Computes a hash in four independent lanes, so that its speed is limited by memory bandwidth and not by the latency
-/// of multiplications. Each step is invertible, so a change of a single word always changes the hash.
+/// Computes a hash in four independent chains, so that its speed is limited by memory bandwidth and not by the latency
+/// of multiplications. Each update of a chain is invertible, so a change of a single word always changes the hash.
 uint64_t hash_of(uint64_t seed, std::span<const std::byte> bytes) {
   std::array<uint64_t, 4> lanes = {seed, seed + 1, seed + 2, seed + 3};
   std::array<uint64_t, 4> words;

@@ -118,10 +118,10 @@ class Executor {
 
   // Derived from the schedule. Unless stated otherwise, the vectors are indexed by operation.
   std::vector<bool> observed_here_;  // whether this rank waits for the operation
-  /// By peer_index(), then by operation: whether a peer waits for the operation.
+  /// For each peer group, and in it for each operation: whether another rank of the group waits for the operation.
   std::array<std::vector<bool>, kPeerGroupCount> observed_by_peers_;
   std::vector<std::vector<BufferId>> begins_, ends_;
-  std::vector<std::unique_ptr<Event>> events_;  // set if observed_here_
+  std::vector<std::unique_ptr<Event>> events_;  // null unless observed_here_
   std::vector<std::string_view> labels_;  // name of the operation's first unit, or of its verb; see transfer_label()
   std::deque<std::string> transfer_labels_;
 };

@@ -120,7 +120,8 @@ void GlobalNorm::sum_tensors(const StepMemory& memory) {
   total_->finish(values_, tensor_sums_);
 }
 
-/// A tensor has its sum on one stage and 0 on the others, so the additions are exact.
+/// Adds the sums of tensors over pipeline stages. A tensor has its sum on one stage and 0 on the others, so the
+/// additions are exact.
 void GlobalNorm::exchange_between_stages(Stream& reduce, Label label) {
   Communicator& stages = groups_.at(GroupId::kPipeline);
   constexpr auto kMost = static_cast<std::size_t>(Communicator::kSmallCount);

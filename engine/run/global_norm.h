@@ -57,15 +57,15 @@ class GlobalNorm {
   const MeshGroups& groups_;
   Communicator& ranks_;  // the shard group
   Device& device_;
-  Buffer squares_mirror_, parts_mirror_;  // on GPUs: copies in pinned host memory
+  Buffer squares_mirror_, parts_mirror_;  // on GPUs: copies of block sums and norm parts in pinned host memory
   /// Lists the tensors of all pipeline stages. Only those of this rank's pipeline stage have blocks.
   std::unique_ptr<NormTree> tree_;
   std::vector<FlatParts> own_;
-  std::vector<int32_t> first_tensor_;  // index in the tree of each flat buffer's first tensor
+  std::vector<int32_t> first_tensor_;  // for each flat buffer, the index of its first tensor in the tree
   std::vector<int64_t> value_counts_;  // number of values of each rank, without the abandon flag
   double abandoned_by_ = 0;            // lowest rank that abandons the step, or the rank count
   std::unique_ptr<GlobalNormSum> total_;
-  std::vector<double> values_, tensor_sums_;  // tensor_sums_: by tensor; 0 for tensors of other stages
+  std::vector<double> values_, tensor_sums_;  // tensor_sums_: one per tensor; 0 for tensors of other stages
   int64_t part_bytes_;
 };
 

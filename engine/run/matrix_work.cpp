@@ -25,13 +25,14 @@ MatrixWork::MatrixWork(const Plan& plan, const StepMemory& memory, Communicator&
   for (int32_t group = 0; group < static_cast<int32_t>(plan.matrix_groups.size()); ++group) list_transfers(group);
 }
 
-/// The offset of a matrix in its full flat buffer.
+/// Returns the offset of a matrix in its full flat buffer.
 int64_t MatrixWork::matrix_offset_bytes(const OwnedMatrix& matrix) const {
   return plan_.flats[matrix.flat].layout.tensor_offset(matrix.tensor) * kElementBytes;
 }
 
-/// The parts of a matrix that this rank sends or receives: all parts if it owns the matrix, otherwise the parts in its
-/// shard. They are in the order of elements, so that two ranks list the transfers between them in the same order.
+/// Returns the parts of a matrix that this rank sends or receives: all parts if it owns the matrix, otherwise the parts
+/// in its shard. They are in the order of elements, so that two ranks list the transfers between them in the same
+/// order.
 std::vector<MatrixWork::Part> MatrixWork::parts_of_interest(const OwnedMatrix& matrix) const {
   const FlatLayout& layout = plan_.flats[matrix.flat].layout;
   const int64_t count = matrix.shape.rows * matrix.shape.columns;

@@ -37,10 +37,11 @@ class MatrixWork {
   Communicator& ranks_;
   Muon muon_;
   const MatrixKernels& kernels_;
-  /// Offsets in the arena, by flat buffer and by matrix group.
+  /// Offsets in the arena: of kMuonDirections for each flat buffer, and of kOwnedMatrices for each matrix group.
   std::vector<int64_t> direction_offsets_, matrices_offsets_;
-  std::vector<std::vector<Transfer>> collect_, scatter_;  // by group: transfers in which this rank takes part
-  std::vector<int64_t> all_bytes_;                        // by group: bytes that all ranks transfer
+  /// For each matrix group, the transfers in which this rank takes part.
+  std::vector<std::vector<Transfer>> collect_, scatter_;
+  std::vector<int64_t> all_bytes_;  // for each matrix group, the bytes that all ranks transfer
 };
 
 }  // namespace aliquot

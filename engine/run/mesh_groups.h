@@ -54,7 +54,7 @@ class MeshGroups {
   Mesh mesh_;
   MeshCoordinates coordinates_;
   std::array<std::unique_ptr<Communicator>, kSplitGroups.size()> groups_;  // null if the group is the world
-  std::array<std::unique_ptr<Communicator>, kPairCount> pairs_;            // indexed by pair_index()
+  std::array<std::unique_ptr<Communicator>, kPairCount> pairs_;            // see pair_index()
 };
 
 }  // namespace aliquot

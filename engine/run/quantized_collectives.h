@@ -53,7 +53,7 @@ class QuantizedCollectives {
   Communicator& ranks_;
   const Kernels& kernels_;
   int nodes_, ranks_per_node_;
-  std::vector<FlatTransfers> transfers_;               // indexed by flat buffer
+  std::vector<FlatTransfers> transfers_;               // one for each flat buffer
   std::deque<std::vector<const std::byte*>> sources_;  // addresses that each sum of this step reads, in order
   std::size_t next_sources_ = 0;
 };

@@ -33,7 +33,7 @@ class RedZones {
     std::byte* at;
     int64_t size_bytes;
     std::byte expected;
-    bool begins;  // whether its buffer begins with this operation, so the zone must be filled
+    bool begins;  // whether the buffer begins with this operation, so the zone must be filled
     Role role;
     int32_t whose;  // PlannedBuffer::flat
     Gap gap;        // position in the flat buffer, for parameters and gradients
@@ -49,7 +49,7 @@ class RedZones {
   const Plan& plan_;
   const StepMemory& memory_;
   const Device& device_;
-  std::vector<std::vector<Gap>> gaps_;  // indexed by flat buffer
+  std::vector<std::vector<Gap>> gaps_;  // gaps of each flat buffer
 };
 
 }  // namespace aliquot

@@ -80,12 +80,12 @@ class StepWork {
   std::optional<GlobalNorm> norm_;                 // empty in an evaluation
   std::optional<QuantizedCollectives> quantized_;  // empty unless weights or gradients are quantized
   std::optional<MatrixWork> matrices_;             // empty without Muon and in an evaluation
-  std::vector<std::vector<BufferId>> copies_;      // by copy operation: the slots to copy (copied_slots())
-  std::vector<ReduceRecipe> recipes_;              // indexed by operation
-  std::vector<Transfer> transfers_;                // indexed by operation, for sends and receives
+  std::vector<std::vector<BufferId>> copies_;      // result of copied_slots(): the slots of each copy operation
+  std::vector<ReduceRecipe> recipes_;              // result of reduce_recipes()
+  std::vector<Transfer> transfers_;                // one per operation; set for sends and receives
   std::optional<RedZones> red_zones_;              // empty outside the checking mode
   std::vector<std::vector<Gap>> padding_;          // padding of each flat buffer
-  /// By operation: for a backward, the flat buffers that it is the first to write, and those that it adds to.
+  /// For each backward: the flat buffers that it is the first to write, and the flat buffers to which it adds.
   std::vector<std::vector<int32_t>> first_writes_;
   std::vector<std::vector<int32_t>> accumulating_flats_;
   std::deque<std::array<const std::byte*, 2>> addition_sources_;  // the operands of this step's additions, in order

@@ -26,7 +26,8 @@ TensorStream::TensorStream(Communicator& ranks, Ledger& ledger, int64_t staging_
       booking_(ledger, staging_bytes, Category::kStaging, "tensors streamed over ranks"),
       chunk_bytes_(staging_bytes / kStreamCopies) {}
 
-/// Appends this rank's elements in [begin, end) to `bytes`. An Overlap with the position precedes each run of elements.
+/// Appends this rank's elements in [begin, end) to `bytes`. Before each run of elements, appends an Overlap with the
+/// position of the run.
 std::string TensorStream::packed(std::string bytes, const StateTensor& tensor, int64_t begin, int64_t end) {
   const int64_t each = element_bytes(tensor.dtype);
   for (const StatePiece& piece : tensor.pieces) {

@@ -50,7 +50,7 @@ Updater::Updater(const Parts& parts, const Optimizer& optimizer, DType moments)
   }
 }
 
-/// The arguments that are the same in every step.
+/// Returns the arguments of the flat buffer's update that are the same in every step.
 UpdateArgs Updater::constant_args(int32_t flat, const Parts& parts) {
   const bool whole = plan_.schedule.zero_stage == 0;
   segments_[flat] = segments_of(flat, whole ? 0 : rank_, whole ? plan_.topology.rank_count() - 1 : rank_);
@@ -79,7 +79,7 @@ void Updater::bind_states(int32_t flat) {
   for (std::size_t s = 0; s < states(flat).size(); ++s) args_[flat].states[s] = at + state_offset(flat, s);
 }
 
-/// On GPUs, uses the copy of the table in device memory.
+/// On GPUs, sets `args.segments` to the address of the table's copy in device memory.
 void Updater::bind_segments(UpdateArgs& args, int32_t flat) const {
   const std::byte* table = memory_.address(Role::kSegments, flat, AccessMode::kReads);
   if (table != nullptr) args.segments = reinterpret_cast<const Segment*>(table);

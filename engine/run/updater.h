@@ -59,7 +59,7 @@ class Updater {
   /// The index of each parameter in the order of names, at first_of_unit_ + parameter.
   std::vector<int32_t> parameter_name_order_;
   std::vector<int32_t> first_of_unit_;
-  std::vector<std::vector<Segment>> segments_;  // indexed by flat buffer
+  std::vector<std::vector<Segment>> segments_;  // segments of each flat buffer
   std::vector<UpdateArgs> args_;   // arguments of each flat buffer's update; for matrices, of kMuonMomentum
   std::vector<UpdateArgs> apply_;  // for flat buffers of matrices: arguments of the update
 };

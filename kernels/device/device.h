@@ -86,7 +86,7 @@ class Device {
   virtual std::unique_ptr<Stream> make_stream(Lane lane) = 0;
   virtual std::unique_ptr<Event> make_event() = 0;
 
-  /// The element-wise kernels for streams of this device.
+  /// Returns the element-wise kernels for streams of this device.
   virtual const Kernels& kernels() const = 0;
 
   /// Sets a callback for exceptions in the work of a host stream. The stream's worker thread calls it inside the catch
@@ -105,17 +105,18 @@ class Device {
   std::function<void()> failed_work_callback_;
 };
 
-/// A host device that computes with `thread_count` threads.
+/// Returns a host device that computes with `thread_count` threads.
 std::unique_ptr<Device> make_host_device(int thread_count);
 
-/// The GPU with number `ordinal`. Throws UnavailableError when it does not exist or this build has no CUDA support.
+/// Returns the GPU with number `ordinal`. Throws UnavailableError when it does not exist or this build has no CUDA
+/// support.
 std::unique_ptr<Device> make_cuda_device(int ordinal);
 
 /// Wraps the user's cudaStream_t as a stream of `device`. Aliquot's work is then ordered with the work that the user
 /// enqueues on `stream`. The user keeps ownership of `stream`. Throws UnavailableError in a build without CUDA.
 std::unique_ptr<Stream> wrap_cuda_stream(Device& device, Lane lane, CUstream_st* stream);
 
-/// The number of GPUs that this process can use: 0 without a driver or in a build without CUDA.
+/// Returns the number of GPUs that this process can use: 0 without a driver or in a build without CUDA.
 int cuda_device_count() noexcept;
 
 }  // namespace aliquot

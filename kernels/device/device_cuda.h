@@ -17,11 +17,11 @@ class CudaDevice;
 /// Like check(), for code that must not throw: logs the error, unless the CUDA runtime is being unloaded.
 void log_cuda_error(cudaError_t result, std::string_view action) noexcept;
 
-/// The GPU of a stream or device. Throws std::logic_error for a host stream or host device.
+/// Returns the GPU of a stream or device. Throws std::logic_error for a host stream or host device.
 CudaDevice& cuda_device(Stream& stream);
 CudaDevice& cuda_device(Device& device);
 
-/// The element-wise kernels in CUDA: one table for all GPUs.
+/// Returns the element-wise kernels in CUDA: one table for all GPUs.
 const Kernels& cuda_kernels();
 
 /// Watches work that may never finish, such as a collective with a failed rank. The rank's thread polls all watchdogs
@@ -31,7 +31,7 @@ class Watchdog {
   virtual ~Watchdog() = default;
   /// Called repeatedly by the rank's thread. If the work can no longer finish, removes it from the device and throws.
   virtual void poll() = 0;
-  /// True if none of the watched work is still on the device.
+  /// Returns whether none of the watched work is still on the device.
   virtual bool idle() = 0;
 };
 

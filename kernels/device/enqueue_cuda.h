@@ -9,9 +9,9 @@
 #pragma GCC visibility push(default)
 namespace aliquot {
 
-/// Throws if `result` is an error. The exception is UnavailableError if the driver, the GPU or GPU memory is not
-/// available or this build has no code for the GPU, and otherwise FaultError. The message begins with `action`, such as
-/// "making an event".
+/// Throws if `result` is an error. Throws UnavailableError if the driver, the GPU or GPU memory is not available, or if
+/// this build has no code for the GPU. Throws FaultError for all other errors. The message begins with `action`, such
+/// as "making an event".
 void check(cudaError_t result, std::string_view action);
 
 /// Call it after each kernel launch. Throws like check() if the launch failed.

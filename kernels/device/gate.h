@@ -34,8 +34,8 @@ class Gate {
   void (*block_)(void*);
 };
 
-/// True on a worker thread whose stream is being destroyed during stack unwinding. block() must check this regularly
-/// and, if it is true, throw WorkCancelled.
+/// Returns true on a worker thread whose stream is being destroyed during stack unwinding. block() must call this
+/// function regularly, and throw WorkCancelled if it returns true.
 bool work_cancelled() noexcept;
 
 struct WorkCancelled {};

@@ -14,7 +14,7 @@ namespace aliquot {
 
 /// The progress of a host stream, and the exception that its work threw, if any.
 struct HostTimeline {
-  SharedCounter completed;   // tasks finished or dropped since the stream was created
+  SharedCounter completed;   // number of tasks that were finished or dropped
   std::exception_ptr error;  // set once, before `failed`
   std::atomic<bool> failed{false};
 

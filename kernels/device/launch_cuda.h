@@ -28,7 +28,7 @@ __device__ void store_pack(T* at, const Pack<T, kCount>& pack) {
 inline constexpr int kPackElements = 4;
 inline constexpr int kLaunchThreads = 256;
 
-/// The grid for `thread_count` threads, limited to kMaxBlocks blocks. Kernels use grid-stride loops.
+/// Returns the grid for `thread_count` threads, limited to kMaxBlocks blocks. Kernels use grid-stride loops.
 inline Grid launch_grid(int64_t thread_count) {
   constexpr int64_t kMaxBlocks = 2048;  // enough to fill the largest GPU
   const int64_t blocks = (thread_count + kLaunchThreads - 1) / kLaunchThreads;

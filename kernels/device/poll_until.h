@@ -6,8 +6,9 @@
 
 namespace aliquot {
 
-/// Polls until `finished()` returns true. It does not sleep for the first 200 us, so that short waits end promptly.
-/// Afterwards it sleeps for 50 us after each poll. Calls `between_polls` after each poll; it may throw to end the wait.
+/// Polls until `finished()` returns true. Does not sleep for the first 200 us, so that short waits end promptly. After
+/// that, sleeps for 50 us between polls. Calls `between_polls` after each poll; `between_polls` may throw to end the
+/// wait.
 template <typename Finished, typename BetweenPolls>
 void poll_until(Finished&& finished, BetweenPolls&& between_polls) {
   using Clock = std::chrono::steady_clock;

@@ -13,8 +13,8 @@ namespace aliquot {
 /// order.
 ///
 /// Neighboring pipeline stages exchange activations on the lanes kForward0 and kForward1, and their gradients on
-/// kBackward0 and kBackward1. The boundaries between stages use the two lanes of a direction alternately, so that a
-/// stage can receive and send in one direction at the same time.
+/// kBackward0 and kBackward1. The boundaries between pipeline stages use the two lanes of a direction alternately. A
+/// pipeline stage can therefore receive and send in one direction at the same time.
 enum class Lane : uint8_t {
   kCompute,
   kGather,
@@ -55,7 +55,7 @@ class Event {
   Event& operator=(const Event&) = delete;
   virtual ~Event() = default;
 
-  /// True when all work before the event has finished or failed. Never blocks.
+  /// Returns whether all work before the event has finished or failed. Never blocks.
   virtual bool passed() const = 0;
 };
 

@@ -8,8 +8,8 @@
 namespace aliquot {
 namespace {
 
-/// True if the queried work has finished. Throws if `query` is an error. Clears cudaErrorNotReady, which check_launch()
-/// would otherwise report as an error.
+/// Returns whether the queried work has finished. Throws if `query` is an error. Clears cudaErrorNotReady, which
+/// check_launch() would otherwise report as an error.
 bool query_finished(cudaError_t query, std::string_view what) {
   if (query == cudaErrorNotReady) {
     (void)cudaGetLastError();

@@ -23,7 +23,7 @@ __device__ inline int64_t launch_warp() { return launch_thread() / kLanesPerWarp
 __device__ inline int64_t launch_warp_stride() { return launch_stride() / kLanesPerWarp; }
 __device__ inline int warp_lane() { return static_cast<int>(threadIdx.x) % kLanesPerWarp; }
 
-/// The squares of the first `remaining` elements of the pack, and zeros for the rest.
+/// Returns the squares of the first `remaining` elements of the pack, and zeros for the rest.
 __device__ inline Pack<float, kPackElements> squares(const Pack<float, kPackElements>& x, int64_t remaining) {
   Pack<float, kPackElements> result;
   for (int k = 0; k < kPackElements; ++k) result.lane[k] = k < remaining ? x.lane[k] * x.lane[k] : 0.0f;

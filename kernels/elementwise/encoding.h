@@ -24,15 +24,15 @@ struct BlockScale {
     return {largest / 127.0f, 127.0f / largest};
   }
   ALIQUOT_HOST_DEVICE bool finite() const { return scale == scale; }
-  /// The integer code of x, rounded to nearest, ties to even. Adding 1.5 * 2^23 rounds, because a float of that size
-  /// has no fraction bits.
+  /// Returns the integer code of x, rounded to nearest, ties to even. Adding 1.5 * 2^23 rounds, because a float of that
+  /// size has no fraction bits.
   ALIQUOT_HOST_DEVICE float code(float x) const {
     constexpr float kRoundingBias = 12582912.0f;
     return (x * inverse + kRoundingBias) - kRoundingBias;
   }
 };
 
-/// The offset in bytes of the scales in an encoded part of `count` elements. They follow the codes.
+/// Returns the offset in bytes of the scales in an encoded part of `count` elements. The scales follow the codes.
 ALIQUOT_HOST_DEVICE int64_t scales_offset(int64_t count) { return count; }
 
 }  // namespace aliquot

@@ -25,8 +25,8 @@ struct HostLoops {
   void (*cast)(void* to, DType, const void* from, DType, int64_t count);
   void (*split)(uint16_t* high, int16_t* low, const float* master, int64_t count);
   void (*merge)(float* master, const uint16_t* high, const int16_t* low, int64_t count);
-  /// Computes elements [begin, end) of the sum; begin must be a multiple of kBlockElements. At most kMaxTreeSources
-  /// sources.
+  /// Computes elements [begin, end) of the sum. `begin` must be a multiple of kBlockElements. There may be at most
+  /// kMaxTreeSources sources.
   void (*sum_tree)(const TreeSum&, int64_t begin, int64_t end);
   void (*block_squares)(double* sums, const float* x, int64_t count);
   /// Returns the index of the first element that is not finite, or count.
@@ -38,7 +38,7 @@ inline constexpr int64_t kMaxTreeSources = 4096;
 /// Instruction sets. Each includes the ones before it.
 enum class Isa : uint8_t { kPlain, kAvx2, kAvx512 };
 
-/// The name in ALIQUOT_ISA and Device::describe(): "plain", "avx2", "avx512".
+/// Returns the name of the instruction set in ALIQUOT_ISA and Device::describe(): "plain", "avx2" or "avx512".
 constexpr std::string_view name(Isa isa) {
   switch (isa) {
     case Isa::kPlain: return "plain";
@@ -48,14 +48,14 @@ constexpr std::string_view name(Isa isa) {
   return "unknown";
 }
 
-/// The instruction sets that this processor supports, in ascending order. kPlain is always supported.
+/// Returns the instruction sets that this processor supports, in ascending order. kPlain is always supported.
 std::span<const Isa> available_isas();
 
-/// The highest available instruction set, or the one in the environment variable ALIQUOT_ISA if that is lower. The
-/// variable is read once. Throws UsageError if its value is invalid.
+/// Returns the highest available instruction set, or the one in the environment variable ALIQUOT_ISA if that is lower.
+/// The variable is read once. Throws UsageError if its value is invalid.
 Isa best_isa();
 
-/// The table of an instruction set. Throws std::logic_error if this processor does not support it.
+/// Returns the table of an instruction set. Throws std::logic_error if this processor does not support it.
 const HostLoops& host_loops(Isa isa);
 
 }  // namespace aliquot

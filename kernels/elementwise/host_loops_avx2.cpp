@@ -19,7 +19,8 @@ struct Avx2 {
   static F load(const Bf16* p) { return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(raw16(p)), 16)); }
   static F load(const Fp16* p) { return _mm256_cvtph_ps(raw16(p)); }
 
-  // Returns the low halves of eight words in order. _mm256_packus_epi32 saturates, so the high halves must be zero.
+  // Returns the low 16 bits of each of the eight 32-bit words, in order. The high 16 bits must be zero, because
+  // _mm256_packus_epi32 saturates.
   static __m128i pack(__m256i words) {
     const __m256i packed = _mm256_packus_epi32(words, words);
     return _mm256_castsi256_si128(_mm256_permute4x64_epi64(packed, 0x08));

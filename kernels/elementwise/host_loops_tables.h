@@ -16,8 +16,8 @@ const HostLoops& avx512_loops();
 std::span<const Isa> processor_isas();
 const HostLoops& processor_loops(Isa isa);
 
-/// The result of best_isa() on a processor whose highest instruction set is `highest`, if ALIQUOT_ISA is
-/// `requested_name`. Null means that ALIQUOT_ISA is not set.
+/// Returns the result that best_isa() would have if `highest` were the highest instruction set of the processor and
+/// `requested_name` the value of ALIQUOT_ISA. If `requested_name` is null, ALIQUOT_ISA is not set.
 Isa choose_isa(const char* requested_name, Isa highest);
 
 /// TreeSum::bases as pointer and count, because files with AVX flags must not instantiate functions of std::span.

@@ -43,7 +43,7 @@ void prefetch_ahead(const void* at) {
 
 bool is_aligned(const void* p) { return reinterpret_cast<uintptr_t>(p) % 64 == 0; }
 
-// The number of elements before the first element that is aligned to a cache line.
+// Returns the number of elements before the first element that is aligned to a cache line.
 template <class T>
 int64_t elements_before_aligned(const T* to) {
   return static_cast<int64_t>(-reinterpret_cast<uintptr_t>(to) % 64 / sizeof(T));

@@ -100,8 +100,8 @@ struct SumLoops {
     for (int64_t i = 0; i < count; i += kLanes) V::store(left + i, V::add(V::load(left + i), V::load(right + i)));
   }
 
-  // True if the output is large and overlaps no source. If it overlaps a source, reading that source has already
-  // brought its cache lines into the cache.
+  // Returns whether the output is large and overlaps no source. If the output overlaps a source, reading this source
+  // has already brought the cache lines of the output into the cache.
   template <class To, class From>
   static bool should_store_non_temporal(const TreeSum& sum, const TreeSources& sources, const To* to) {
     const auto begin = reinterpret_cast<uintptr_t>(to);

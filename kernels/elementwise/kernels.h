@@ -24,15 +24,16 @@ struct TreeSum {
   double* block_squares = nullptr;
 };
 
-/// The size of an encoded part of `count` elements, a multiple of kBlockElements: one byte for each element, then an
-/// fp32 scale for each block.
+/// Returns the size of an encoded part: one byte for each of its `count` elements, then an fp32 scale for each block.
+/// `count` must be a multiple of kBlockElements.
 constexpr int64_t encoded_bytes(int64_t count) {
   constexpr int64_t kAligned = 64;  // alignment of consecutive parts
   const int64_t bytes = count + count / kBlockElements * static_cast<int64_t>(sizeof(float));
   return (bytes + kAligned - 1) / kAligned * kAligned;
 }
 
-/// Quantizes `part_count` consecutive parts of `count` elements each, a multiple of kBlockElements.
+/// The arguments of encode(), which quantizes `part_count` consecutive parts of `count` elements each. `count` must be
+/// a multiple of kBlockElements.
 struct Encode {
   const void* from = nullptr;
   DType from_dtype = DType::kFloat32;  // fp32, bf16 or fp16

@@ -14,8 +14,8 @@ const HostLoops& loops() {
   return best;
 }
 
-// The thread pool runs loops of up to 16 grains on one thread. With this grain that is 256 KiB of fp32, which takes
-// less time than waking a thread.
+// The thread pool runs loops of up to 16 grains on one thread. 16 grains of this size are 256 KiB of fp32, which one
+// thread processes in less time than waking another thread takes.
 constexpr int64_t kGrainElements = 16 * kBlockElements;
 
 /// Enqueues body(begin, end) for ranges that cover [0, count) and begin at multiples of kGrainElements.

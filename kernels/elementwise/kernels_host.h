@@ -3,7 +3,7 @@
 
 namespace aliquot {
 
-/// The table of host devices. Loops use the threads of the stream's pool and the best instruction set of this
+/// Returns the table of host devices. Loops use the threads of the stream's pool and the best instruction set of this
 /// processor.
 const Kernels& host_kernels();
 

@@ -25,9 +25,9 @@ ALIQUOT_HOST_DEVICE Value sum_of_8(int first, int count, const Leaf& leaf) {
   return v[0];
 }
 
-/// The sum of leaf(0) to leaf(count - 1), with count from 1 to 8 * 2^(kLevels - 1). `partial` is a binary counter whose
-/// carries are additions. After g groups of eight, partial[level] holds a subtree of 2^level groups if bit `level` of g
-/// is set.
+/// Returns the sum of leaf(0) to leaf(count - 1), with count from 1 to 8 * 2^(kLevels - 1). `partial` is a binary
+/// counter whose carries are additions. After g groups of eight, partial[level] holds a subtree of 2^level groups if
+/// bit `level` of g is set.
 template <class Value, int kLevels, class Leaf>
 ALIQUOT_HOST_DEVICE Value aligned_tree_sum(int count, const Leaf& leaf) {
   Value partial[kLevels] = {};

@@ -14,7 +14,7 @@ enum class DType : uint8_t { kFloat32, kBFloat16, kFloat16, kFloat64, kInt16, kU
 /// sharded.
 inline constexpr int64_t kBlockElements = 256;
 
-/// The size of one element in bytes.
+/// Returns the size of one element in bytes.
 constexpr int64_t element_bytes(DType dtype) {
   switch (dtype) {
     case DType::kFloat64: return 8;
@@ -27,7 +27,7 @@ constexpr int64_t element_bytes(DType dtype) {
   return 0;
 }
 
-/// The name used in flags, logs, checkpoints and digests: "float32", "bfloat16", ...
+/// Returns the name used in flags, logs, checkpoints and digests: "float32", "bfloat16", ...
 constexpr std::string_view name(DType dtype) {
   switch (dtype) {
     case DType::kFloat64: return "float64";

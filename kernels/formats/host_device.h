@@ -1,8 +1,8 @@
 #pragma once
 // ALIQUOT_HOST_DEVICE marks a function that host code and CUDA kernels share, so that both do the same arithmetic. On
-// hosts it is always inlined. Otherwise the linker could use the copy from a file with AVX flags in the entire binary,
-// which would then fail on a processor without AVX. ALIQUOT_UNROLL unrolls a loop in GPU code, so that the arrays it
-// indexes stay in registers.
+// hosts the function is always inlined. Otherwise the linker could use the copy from a file with AVX flags in the
+// entire binary. The binary would then fail on a processor without AVX. ALIQUOT_UNROLL unrolls a loop in GPU code, so
+// that the arrays that the loop indexes stay in registers.
 
 #ifdef __CUDACC__
 #define ALIQUOT_HOST_DEVICE __host__ __device__ inline

@@ -51,8 +51,8 @@ ALIQUOT_HOST_DEVICE RandomWords random_words(const RandomKey& key, int64_t quad)
 /// Uniform in [0, 1): a multiple of 2^-24.
 ALIQUOT_HOST_DEVICE float uniform_from_word(uint32_t word) { return static_cast<float>(word >> 8) * 0x1p-24f; }
 
-/// The natural logarithm of a positive normal number, to about 1e-11. It uses only correctly rounded operations,
-/// because the log of the C library gives different bits on different machines.
+/// Returns the natural logarithm of a positive normal number, with an error of about 1e-11. Uses only correctly rounded
+/// operations, because the log of the C library gives different bits on different machines.
 ALIQUOT_HOST_DEVICE double portable_log(double x) {
   uint64_t bits;
   memcpy(&bits, &x, sizeof bits);
@@ -74,9 +74,9 @@ ALIQUOT_HOST_DEVICE double portable_log(double x) {
   return static_cast<double>(exponent) * 0x1.62e42fefa39efp-1 + 2.0 * t * series;
 }
 
-/// A standard normal number: the inverse of the distribution function at (word + 1/2) / 2^32. Monotone in `word`,
-/// symmetric, and at most 6.34 in magnitude. Uses the rational approximations of Wichura with seven digits (AS 241,
-/// 1988).
+/// Returns a standard normal number: the inverse of the distribution function at (word + 1/2) / 2^32. The result is
+/// monotone in `word`, symmetric, and at most 6.34 in magnitude. Uses Wichura's rational approximations with seven
+/// digits (AS 241, 1988).
 ALIQUOT_HOST_DEVICE float normal_from_word(uint32_t word) {
   const double q = (static_cast<double>(word) - 2147483647.5) * 0x1p-32;
   const double distance = q < 0 ? -q : q;

@@ -13,15 +13,15 @@ enum class Bf16ProductMethod : uint8_t {
   kTiles,    // AMX, whose registers (AMX tiles) each hold a small matrix
 };
 
-/// The value of ALIQUOT_BF16_PRODUCTS: "widened", "pairs", "tiles".
+/// Returns the name of the method in ALIQUOT_BF16_PRODUCTS: "widened", "pairs" or "tiles".
 std::string_view name(Bf16ProductMethod method);
 
-/// True if the processor, the Linux kernel and ALIQUOT_ISA permit the method. The first call with kTiles asks the
-/// kernel for permission to use AMX tiles, for the whole process.
+/// Returns whether the processor, the Linux kernel and ALIQUOT_ISA permit the method. The first call with kTiles asks
+/// the kernel for permission to use AMX tiles, for the whole process.
 bool supports_bf16_product_method(Bf16ProductMethod method);
 
-/// The fastest method for this processor, or the one in the environment variable ALIQUOT_BF16_PRODUCTS, which is read
-/// once. Throws UsageError if the variable is invalid or its method is not supported.
+/// Returns the fastest method for this processor, or the one in the environment variable ALIQUOT_BF16_PRODUCTS, which
+/// is read once. Throws UsageError if the variable is invalid or its method is not supported.
 Bf16ProductMethod selected_bf16_product_method();
 
 }  // namespace aliquot

@@ -79,18 +79,21 @@ struct SmallLoops {
   void (*transpose)(const float* from, int64_t stride, int64_t depth, float* to);
 };
 
-/// The loops for small fp32 products, for the best instruction set of this processor or for a given one.
+/// Return the loops for small fp32 products, for the best instruction set of this processor or for a given one.
 const SmallLoops& small_loops();
 const SmallLoops& small_loops(Isa isa);
 
-/// The fp32 loops of one instruction set, which this processor must have. For kAvx2 with kFused, it must also have FMA.
+/// Returns the fp32 loops of one instruction set, which this processor must have. For kAvx2 with kFused, it must also
+/// have FMA.
 const ProductLoops& product_loops(Isa isa, SumRounding sums = SumRounding::kFused);
-/// The fp32 loops of the best instruction set of this processor.
+/// Returns the fp32 loops of the best instruction set of this processor.
 const ProductLoops& product_loops(SumRounding sums = SumRounding::kFused);
-/// The loops for operands of bf16. supports_bf16_product_method(method) must be true. kWidened gives the fp32 loops.
+/// Returns the loops for operands of bf16. supports_bf16_product_method(method) must be true. kWidened gives the fp32
+/// loops.
 const ProductLoops& product_loops(Bf16ProductMethod method);
 
-// The loops_*.cpp file of an instruction set defines its functions. Use the functions above instead.
+// Each loops_*.cpp file defines the functions of one instruction set. Callers use the functions above, which select an
+// instruction set.
 const ProductLoops& product_loops_plain(SumRounding sums);
 const ProductLoops& product_loops_avx2(SumRounding sums);
 const ProductLoops& product_loops_avx512(SumRounding sums);

@@ -1,4 +1,5 @@
-// Products of bf16 with AMX. A tile is a register of 16 rows of 64 bytes, and one instruction multiplies two tiles.
+// Products of bf16 matrices with AMX. An AMX tile is a register that holds a matrix of 16 rows of 64 bytes. One
+// instruction multiplies two AMX tiles and adds the product to a third one.
 #include <immintrin.h>
 
 namespace aliquot {
@@ -32,7 +33,8 @@ constexpr TileConfig kTileConfig;
 /// Compilers do not know that AMX instructions read and write memory.
 [[gnu::always_inline]] inline void compiler_barrier() { __asm__ volatile("" ::: "memory"); }
 
-/// Packs an AMX tile of the left operand: 16 rows of 16 lanes. The right operand has rows and lanes exchanged.
+/// Packs an AMX tile of the left operand, 16 rows of 16 lanes. In an AMX tile of the right operand, rows and lanes are
+/// exchanged.
 void pack_a_tile(const OperandStrip& strip, int64_t row, int64_t lane, float* to) {
   const bool whole = row + kTileEdge <= strip.count && 2 * (lane + kTileEdge) <= strip.depth;
   if (whole && !strip.depth_major) {
@@ -67,7 +69,7 @@ void pack_a(const OperandStrip& strip, void* to_lanes) {
   }
 }
 
-/// Two slivers of the left operand (a) and two of the right operand (b). Their product is four tiles of sums.
+/// Two slivers of the left operand (a) and two of the right operand (b). Their product is four AMX tiles of sums.
 struct SliverPairs {
   const float *a[2], *b[2];
 };

@@ -132,7 +132,7 @@ void round_row(const Values& to, float* sum, bool add, int64_t count) {
 float* sums_in(float* scratch) { return scratch + kBlock.packed_elements(); }
 float* widened_in(float* scratch) { return sums_in(scratch) + kBlock.sum_elements(); }
 
-// A product with a 16-bit result. Adds in fp32, and rounds each complete sum once.
+// Computes a product with a 16-bit result. Adds in fp32, and rounds each complete sum once.
 void multiply_to_16_bits(const Product& p, const ProductLoops& loops, float* scratch) {
   float* sum = sums_in(scratch);
   for (int64_t row = 0; row < p.rows; row += kBlock.rows) {
@@ -150,7 +150,7 @@ void multiply_to_16_bits(const Product& p, const ProductLoops& loops, float* scr
   }
 }
 
-// Computes the part of the result that belongs to one thread (its tile).
+// Computes one tile: the rectangle of the result that belongs to one thread.
 void multiply_tile(const Product& tile, const ProductLoops& loops, float* scratch) {
   if (scratch == nullptr) {
     alignas(64) float packed[kStackBlock.packed_elements()];
@@ -172,7 +172,7 @@ void require_valid(const Product& p) {
     throw FaultError("a matrix product with 16-bit operands or a 16-bit result needs Product::scratch");
 }
 
-// How many tiles the result has along its rows and along its columns. Each thread computes one tile of the result.
+// Divides the result into rows x columns tiles. Each thread computes one tile.
 struct TileGrid {
   int64_t rows = 1, columns = 1;
 };

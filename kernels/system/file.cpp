@@ -43,8 +43,9 @@ File::~File() {
 
 void File::fail(const char* action, int error) const { throw_system_error(action, path_, error); }
 
-/// A file system may accept O_DIRECT and later reject a transfer with EINVAL. The reason may be that its blocks are
-/// larger than the alignment of the transfer, or that a short transfer left an unaligned remainder.
+/// Turns direct I/O off. Returns false if it was already off or cannot be turned off. A file system may accept O_DIRECT
+/// and later reject a transfer with EINVAL. Possible reasons are blocks of the file system that are larger than the
+/// alignment of the transfer, and an unaligned remainder after a short transfer.
 bool File::disable_direct_io() const {
   if (!direct_) return false;
   const int flags = ::fcntl(descriptor_, F_GETFL);

@@ -30,7 +30,7 @@ class FileSystem {
   virtual int rename_at(int directory, const char* from, const char* to, unsigned flags);  // renameat2
   virtual int unlink_at(int directory, const char* name, int flags);
 
-  /// The instance that makes the system calls.
+  /// Returns the instance that makes the system calls.
   static FileSystem& system();
 };
 

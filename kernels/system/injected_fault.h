@@ -40,11 +40,11 @@ struct FaultPoint {
 /// `points` lists the possible operations; "save" is always possible. Throws UsageError for an invalid `text`.
 InjectedFault parse_injected_fault(std::string_view text, std::span<const FaultPoint> points);
 
-/// The fault in ALIQUOT_FAULT, which the first call reads. Null if the variable is not set. Every call with an invalid
-/// fault throws UsageError, like parse_injected_fault(). Thread-safe.
+/// Returns the fault in ALIQUOT_FAULT, which the first call reads. Null if the variable is not set. Every call with an
+/// invalid fault throws UsageError, like parse_injected_fault(). Thread-safe.
 const InjectedFault* injected_fault(std::span<const FaultPoint> points);
-/// The fault in ALIQUOT_FAULT if it is for this rank, step and operation; null otherwise. Does not check that the
-/// operation in the variable exists.
+/// Returns the fault in ALIQUOT_FAULT if it is for this rank, step and operation; null otherwise. Does not check that
+/// the operation in the variable exists.
 const InjectedFault* injected_fault(int rank, int64_t step, std::string_view operation);
 
 /// Performs kKill, kStop, kSlow and kThrow on the calling thread. Does nothing for the other kinds, which change data.

@@ -20,7 +20,8 @@ void require_non_negative(int64_t size_bytes, std::string_view owner) {
   }
 }
 
-// The call is ignored, so the counts stay correct. It is logged, because the caller may also have freed memory twice.
+// Logs a second release of an entry, because the caller may also have freed its memory twice. The ledger ignores such a
+// release, so the counts stay correct.
 void log_double_release(const char* function) noexcept {
   log_message("Ledger::{}() was called twice for one entry, or for an entry that never existed: a bug in the caller",
               std::string_view(function));
@@ -84,7 +85,7 @@ void Ledger::let_go(EntryId id) noexcept {
 }
 
 Ledger::~Ledger() {
-  // After a failure, memory that messages in flight may still access is leaked on purpose.
+  // Reports nothing after a failure. Memory that messages in flight may still access is then leaked on purpose.
   if (std::uncaught_exceptions() > 0) return;
   held_.for_each([](const Entry& entry) {
     log_message("memory was never released: {}, {} bytes, category {}", entry.owner, entry.size_bytes,
@@ -148,7 +149,8 @@ std::vector<Ledger::Entry> Ledger::entries() const {
   return alive;
 }
 
-// The low 32 bits of an id are the index of the slot. The high 32 bits count how often the slot has been used.
+// Returns the id of the entry. Its low 32 bits are the index of the slot, and its high 32 bits count the uses of the
+// slot.
 Ledger::EntryId Ledger::EntryTable::add(Category category, int64_t size_bytes, std::string_view owner) {
   if (free_slots_.empty()) add_free_slot();
   const uint32_t index = free_slots_.back();

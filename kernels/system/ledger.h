@@ -23,7 +23,7 @@ enum class Category : uint8_t {
 };
 inline constexpr int kCategoryCount = 8;
 
-/// The name used in tables and metrics: "parameters", "gradients", ...
+/// Returns the name used in tables and metrics: "parameters", "gradients", ...
 std::string_view name(Category category);
 
 /// A number of bytes for each category.
@@ -71,7 +71,7 @@ class Ledger {
   BytesByCategory peak() const;
   void reset_peaks();
 
-  /// The entries that are in use, the largest first.
+  /// Returns the entries that are in use, the largest first.
   std::vector<Entry> entries() const;
 
  private:
@@ -79,7 +79,7 @@ class Ledger {
   class EntryTable {
    public:
     EntryId add(Category category, int64_t size_bytes, std::string_view owner);
-    /// Null if the entry was removed.
+    /// Returns null if the entry was removed.
     const Entry* find(EntryId id) const noexcept;
     void remove(EntryId id) noexcept;
     template <typename Visit>

@@ -12,7 +12,8 @@ namespace {
 
 constexpr int64_t kUnknown = std::numeric_limits<int64_t>::max();
 
-// The value in bytes of a line such as "MemTotal:   24000000 kB".
+// Returns the value, in bytes, of the line of /proc/meminfo that begins with `field`. An example of a line is
+// "MemTotal:   24000000 kB".
 int64_t meminfo_bytes(std::string_view field, int64_t fallback_bytes) {
   std::ifstream file("/proc/meminfo");
   for (std::string name, rest; file >> name && std::getline(file, rest);) {
@@ -25,7 +26,8 @@ struct ControlGroupMemory {
   int64_t limit_bytes = kUnknown, available_bytes = kUnknown;
 };
 
-// Only anonymous memory counts as used, because the kernel can drop pages of files.
+// Returns the anonymous memory of a control group. Only this memory counts as used, because the kernel can drop pages
+// of files.
 int64_t anonymous_bytes(const std::filesystem::path& group) {
   std::ifstream file(group / "memory.stat");
   std::string name;
@@ -35,7 +37,8 @@ int64_t anonymous_bytes(const std::filesystem::path& group) {
   return 0;
 }
 
-// The smallest limit of this process's control group (version 2) and its ancestors. "max" means no limit.
+// Returns the smallest limit, and the smallest available memory, of this process's control group (version 2) and its
+// ancestors. A group whose limit is "max" has no limit.
 ControlGroupMemory control_group_memory() {
   ControlGroupMemory tightest;
   std::ifstream own("/proc/self/cgroup");

@@ -5,16 +5,17 @@
 
 namespace aliquot {
 
-/// The physical memory of the machine or, if smaller, the limit of this process's control group. INT64_MAX if unknown.
+/// Returns the physical memory of the machine or, if smaller, the limit of this process's control group. INT64_MAX if
+/// unknown.
 int64_t machine_memory_bytes();
 
-/// The available memory, including swap, within the limit of the control group. If processes use more, the kernel kills
-/// one of them. INT64_MAX if unknown.
+/// Returns the available memory, including swap, within the limit of the control group. If processes use more, the
+/// kernel kills one of them. INT64_MAX if unknown.
 int64_t available_memory_bytes();
 
 class Device;
-/// The GPU memory that all processes together use, as the driver reports it. 0 for a host device. Throws like check()
-/// of kernels/device/enqueue_cuda.h.
+/// Returns the GPU memory that all processes together use, as the driver reports it. 0 for a host device. Throws like
+/// check() of kernels/device/enqueue_cuda.h.
 int64_t used_gpu_bytes(Device& device);
 
 }  // namespace aliquot

@@ -21,21 +21,21 @@
 
 namespace aliquot {
 
-/// True if Muon can update a tensor of this shape: it has two dimensions, and neither is 0.
+/// Returns whether Muon can update a tensor of this shape: it has two dimensions, and neither is 0.
 bool is_matrix(std::span<const int64_t> shape);
 
-/// The optimizer state of a matrix, which part 1 updates: the momentum.
+/// Returns the optimizer state of a matrix, which part 1 updates: the momentum.
 StateSpec muon_state(DType moments = DType::kFloat32);
 
-/// The rules of parts 1 and 3. `lr` is the learning rate of Muon::rest that the schedule gives for the step. Part 3
-/// applies the lr_scale and the decay_scale of segments.
+/// Return the rules of parts 1 and 3. `lr` is the learning rate of Muon::rest that the schedule gives for the step.
+/// Part 3 applies the lr_scale and the decay_scale of segments.
 Rule muon_blend_rule(const Muon& muon);
 Rule muon_apply_rule(const Muon& muon, double lr);
 
-/// The learning rate of matrices in a step in which Muon::rest has the learning rate `lr`.
+/// Returns the learning rate of matrices in a step in which Muon::rest has the learning rate `lr`.
 double matrix_learning_rate(const Muon& muon, double lr);
 
-/// The number of multiply-adds to orthogonalize one matrix.
+/// Returns the number of multiply-adds to orthogonalize one matrix.
 double orthogonalize_multiply_adds(const MatrixShape& shape, int iterations);
 
 /// Returns the owner, in [0, owner_count), of each matrix. Assigns matrices in order of decreasing work, each to the

@@ -84,7 +84,7 @@ void newton_schulz(const OrthogonalizeArgs& args, const Loops& loops) {
   }
 }
 
-/// The factor by which normalize() multiplies each element: 1 / max(norm, eps).
+/// Returns the factor by which normalize() multiplies each element: 1 / max(norm, eps).
 ALIQUOT_HOST_DEVICE float inverse_norm(double sum_of_squares, float eps) {
   const double norm = sqrt(sum_of_squares), least = static_cast<double>(eps);
   return static_cast<float>(1.0 / (norm > least ? norm : least));

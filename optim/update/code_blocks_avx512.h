@@ -15,15 +15,17 @@
 namespace aliquot {
 namespace {
 
-/// For each pair of binades [2 * 4^(k-64), 2 * 4^(k-63)), with k = 48 to 63, the three lines that can be the minimum
-/// there. Three are enough, because no pair contains more than two corners of the function.
+/// For each pair of binades [2 * 4^(k-64), 2 * 4^(k-63)), with k = 48 to 63: the three lines that can be the minimum
+/// for a magnitude in this pair. Three are enough, because the minimum changes from one line to the next at most twice
+/// in a pair.
 template <typename Magnitudes>
 struct EncodeTables {
   static constexpr int kLines = 2 * Magnitudes::kDecades, kCandidateLines = 3;
   alignas(64) float slope[kCandidateLines][16] = {};
   alignas(64) float offset[kCandidateLines][16] = {};
 
-  /// The lines are in order of decreasing slope, except the last one. It ends at 1 and is steeper than the line before.
+  /// Returns line `index`. The lines are in order of decreasing slope, except the last one, which ends at magnitude 1
+  /// and is steeper than the line before.
   static constexpr CodeLine line(int index) {
     if (index == 0) return Magnitudes::below_all();
     return index % 2 == 1 ? Magnitudes::within(index / 2) : Magnitudes::beyond(index / 2 - 1);

@@ -1,7 +1,7 @@
 #pragma once
 // 8-bit codes for moments: the dynamic code with zero of block-wise quantization (Dettmers, Lewis, Shleifer and
-// Zettlemoyer, "8-bit Optimizers via Block-wise Quantization", 2022). Codes have the same values in the same order as
-// in bitsandbytes and torchao, so their tables also decode the codes of a checkpoint.
+// Zettlemoyer, "8-bit Optimizers via Block-wise Quantization", 2022). Each code has the same value as in bitsandbytes
+// and torchao, so the tables of these libraries also decode checkpoints.
 //
 // Magnitudes are in seven decades, (10^(i-7), 10^(i-6)] for i = 0 to 6. Each decade is divided into equal cells, twice
 // as many as the decade below. The magnitudes that a code can represent are 0, the middle of each cell, and 1. They are
@@ -28,8 +28,8 @@ struct CodeLine {
   float slope, offset;
 };
 
-/// The minimum and maximum of two floats that are not NaN and not both negative. They compare bit patterns as integers,
-/// which compilers can vectorize.
+/// Return the minimum and the maximum of two floats that are not NaN and not both negative. The functions compare bit
+/// patterns as integers, which compilers can vectorize.
 ALIQUOT_HOST_DEVICE float lesser(float a, float b) {
   const auto x = static_cast<int32_t>(float_bits(a)), y = static_cast<int32_t>(float_bits(b));
   return float_from_bits(static_cast<uint32_t>(x < y ? x : y));
@@ -43,7 +43,7 @@ ALIQUOT_HOST_DEVICE float greater(float a, float b) {
 template <int kCells>
 struct CodeMagnitudes {
   static constexpr int kDecades = 7;
-  static constexpr int kTop = 127 * kCells + 1;  // the index of the code for magnitude 1
+  static constexpr int kTop = 127 * kCells + 1;  // the number of magnitude 1
 
   static constexpr double power_of_ten(int power) {
     double value = 1.0;
@@ -52,27 +52,27 @@ struct CodeMagnitudes {
   }
   /// The number that represents the middle of the first cell of a decade.
   static constexpr int first(int decade) { return kCells * ((1 << decade) - 1) + 1; }
-  /// How many cells a decade has, and their width.
+  /// Return the number of cells of a decade, and the width of each cell.
   static constexpr int cells(int decade) { return kCells << decade; }
   static constexpr double width(int decade) { return 0.9 * power_of_ten(decade - 6) / cells(decade); }
   /// The middle of cell k of a decade.
   static constexpr double middle(int decade, int k) { return power_of_ten(decade - 7) + (k + 0.5) * width(decade); }
 
-  /// The line that maps magnitudes to numbers, with this slope, through magnitude x and number y.
+  /// Returns the line that maps magnitudes to numbers, with this slope, through magnitude x and number y.
   static constexpr CodeLine number_line(double slope, double x, double y) {
     return {static_cast<float>(slope), static_cast<float>(y - slope * x)};
   }
   static constexpr CodeLine within(int decade) {
     return number_line(1.0 / width(decade), middle(decade, 0), first(decade));
   }
-  /// The line that maps magnitudes to numbers between the last cell of a decade and the first cell of the next decade.
-  /// After the last decade, it ends at magnitude 1.
+  /// Returns the line that maps magnitudes to numbers between the last cell of a decade and the first cell of the next
+  /// decade. For the last decade, the line ends at magnitude 1.
   static constexpr CodeLine beyond(int decade) {
     const double from = middle(decade, cells(decade) - 1), to = decade + 1 < kDecades ? middle(decade + 1, 0) : 1.0;
     return number_line(1.0 / (to - from), to, first(decade + 1));
   }
   static constexpr CodeLine below_all() { return number_line(1.0 / middle(0, 0), 0.0, 0.0); }
-  /// The line that maps the numbers of a decade to magnitudes.
+  /// Returns the line that maps the numbers of a decade to magnitudes.
   static constexpr CodeLine value_line(int decade) {
     return {static_cast<float>(width(decade)), static_cast<float>(middle(decade, 0) - width(decade) * first(decade))};
   }
@@ -111,8 +111,8 @@ struct CodeMagnitudes {
     return value;
   }
 
-  /// Returns the number of `magnitude`, which is in [0, 1]. Interpolates the numbers for a magnitude that no number
-  /// represents.
+  /// Returns the number of `magnitude`, which is in [0, 1]. If no number represents the magnitude, interpolates between
+  /// the numbers of the two nearest magnitudes.
   ALIQUOT_HOST_DEVICE static float place_of(float magnitude) {
     constexpr CodeLine line = kBelowAll<0>;
     return lesser(least_of<0>(magnitude, line.slope * magnitude + line.offset), static_cast<float>(kTop));
@@ -121,9 +121,10 @@ struct CodeMagnitudes {
   ALIQUOT_HOST_DEVICE static float value_of(float number) { return lesser(greatest_of<0>(number, 0.0f), 1.0f); }
 };
 
-/// The signed code. of() adds `rise`, in [0, 1), to the result of place_of() before truncation: 1/2 rounds to nearest,
-/// and uniform noise rounds stochastically without bias. Ratios beyond [-1, 1] are clamped, and the magnitude of a NaN
-/// is 1.
+/// The signed code. of() encodes `ratio`, which is a value divided by the scale of its block. To the result of
+/// place_of() it adds `rise`, in [0, 1), and truncates the sum to an integer. A `rise` of 1/2 rounds to nearest. A
+/// uniformly random `rise` rounds stochastically, without bias. Ratios beyond [-1, 1] are clamped. A NaN is encoded
+/// like a ratio of magnitude 1.
 struct SignedCode {
   using Magnitudes = CodeMagnitudes<1>;
 
@@ -141,8 +142,8 @@ struct SignedCode {
   }
 };
 
-/// The code for values that are never negative. A value above 0 never becomes 0. If only the second moment of an
-/// element became 0, the update would divide by eps alone, and the weight would change by far too much.
+/// The code for values that are never negative, such as second moments. A value above 0 never becomes 0. Otherwise the
+/// update could divide a nonzero first moment by eps alone, and the weight would change by far too much.
 struct UnsignedCode {
   using Magnitudes = CodeMagnitudes<2>;
 

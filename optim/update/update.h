@@ -49,8 +49,8 @@ struct UpdateArgs {
   int64_t count = 0;  // elements of the shard; no segment ends beyond it
 };
 
-/// The offset in bytes, within state tensor `state`, of the value for element `offset` of the shard. `offset` is a
-/// multiple of kBlockElements.
+/// Returns the offset in bytes, within state tensor `state`, of the value for element `offset` of the shard. `offset`
+/// is a multiple of kBlockElements.
 int64_t state_offset_bytes(DType moments, int state, int64_t offset);
 
 /// The arguments of an update that change from step to step.
@@ -68,7 +68,7 @@ struct UpdateKernels {
   void (*update)(Stream&, const UpdateArgs& args, const UpdateStep& step);
 };
 
-/// The update for streams of this kind of device. Throws UnavailableError for kCuda in a build without CUDA.
+/// Returns the update for streams of this kind of device. Throws UnavailableError for kCuda in a build without CUDA.
 const UpdateKernels& update_kernels(DeviceKind kind);
 
 }  // namespace aliquot

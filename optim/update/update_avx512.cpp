@@ -1,4 +1,5 @@
-// The host update for AVX-512 (F, BW, VL, DQ). Compiled with these flags, and called only if cpuid reports these.
+// The host update for AVX-512 (F, BW, VL, DQ). Compiled with flags for these instruction sets, and called only if cpuid
+// reports all of them.
 
 #include <immintrin.h>
 

@@ -18,7 +18,7 @@ inline constexpr int kWarpThreads = 32;
 __device__ inline float widened(float value) { return value; }
 __device__ inline float widened(uint16_t value) { return bf16_to_float(value); }
 
-/// The segment that contains the block at `offset`, or null.
+/// Returns the segment that contains the block at `offset`, or null.
 __device__ inline const Segment* segment_at(const UpdateArgs& args, int64_t offset) {
   int64_t low = 0, high = args.segment_count;  // the first segment that begins after offset is in [low, high]
   while (low < high) {
@@ -148,7 +148,7 @@ __global__ void __launch_bounds__(kLaunchThreads)
   }
 }
 
-/// True if every array is aligned to packs. Then the arrays are also aligned at the beginning of each block.
+/// Returns whether every array is aligned to packs. If so, every block of each array is also aligned to packs.
 inline bool packs_everywhere(const UpdateArgs& args) {
   const auto aligned = [](const void* at, int64_t bytes) {
     return reinterpret_cast<uintptr_t>(at) % (kPackElements * bytes) == 0;

@@ -26,13 +26,15 @@ struct UpdateRun {
 /// Updates one run. `rule` must point to an object of the rule type of the function.
 using RunFunction = void (*)(const void* rule, const UpdateRun&);
 
-using RunsByMoments = std::array<RunFunction, 3>;   // fp32, bf16, 8-bit codes; null if the rule does not support them
-using RunsByMaster = std::array<RunsByMoments, 4>;  // fp32, fp32 with bf16 copy, fp32 with fp16 copy, split
-using RunsOfRule = std::array<RunsByMaster, 2>;     // fp32 gradient, bf16 gradient
-/// Indexed like the alternatives of Rule.
+/// The functions for moments in fp32, in bf16 and as 8-bit codes. Null if the rule does not support such moments.
+using RunsByMoments = std::array<RunFunction, 3>;
+/// For each kind of master: fp32 without copy, fp32 with a bf16 copy, fp32 with an fp16 copy, and split.
+using RunsByMaster = std::array<RunsByMoments, 4>;
+using RunsOfRule = std::array<RunsByMaster, 2>;  // for fp32 gradients, and for bf16 gradients
+/// For each built-in rule, in the order of the alternatives of Rule.
 using UpdateRuns = std::array<RunsOfRule, kBuiltInRules>;
 
-/// The loops for an instruction set, which must be one of available_isas().
+/// Returns the loops for an instruction set, which must be one of available_isas().
 const UpdateRuns& update_runs(Isa isa);
 const UpdateRuns& update_runs_plain();
 const UpdateRuns& update_runs_avx2();

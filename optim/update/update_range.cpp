@@ -25,7 +25,7 @@ RunFunction choose_run_function(Isa isa, const UpdateArgs& args, const Rule& rul
   return runs[dtype_index(args.gradient_dtype)][master_index(args.master)][dtype_index(args.moments)];
 }
 
-/// The pointer for the parameter `rule` of a RunFunction.
+/// Returns the pointer for the parameter `rule` of a RunFunction.
 const void* rule_constants(const Rule& rule) {
   if (const auto* custom = std::get_if<CustomRule>(&rule)) return custom->constants;
   return std::visit([](const auto& of_step) -> const void* { return &of_step; }, rule);

@@ -72,7 +72,8 @@ make_node() { # NODE
   on "$1" ip link set lo up
   on "$1" ip addr add "10.0.0.$(($1 + 1))/24" dev eth0
   on "$1" ip link set eth0 up
-  # Uses cubic, as most clusters do, if the kernel allows it. Without pacing, bbr stalls on a shaped link.
+  # Selects the TCP congestion control cubic, as on most clusters, if the kernel has it, and otherwise reno. Without
+  # pacing, bbr stalls on a link with a limited rate.
   on "$1" sysctl -qw net.ipv4.tcp_congestion_control=cubic 2>/dev/null ||
     on "$1" sysctl -qw net.ipv4.tcp_congestion_control=reno
   shape "$1" "$rate"

@@ -106,8 +106,8 @@ void AllRanksArrived::check_failures_and_timeout() const {
   if (any_rank_missing() || waited_seconds > 2 * limit_seconds) throw_timeout(client->options().timeout_seconds);
 }
 
-/// Whether this rank can report another rank as missing. For this, its own counter must have reached `value`. Also,
-/// there must be a rank whose counter is below `value` and that does not wait for another node.
+/// Returns whether this rank can report another rank as missing. For this, its own counter must have reached `value`.
+/// Also, there must be a rank whose counter is below `value` and that does not wait for another node.
 bool AllRanksArrived::any_rank_missing() const {
   if (!counter(client->options().rank).reached(value)) return false;
   for (int r = 0; r < client->board().rank_count(); ++r) {
@@ -121,8 +121,8 @@ bool AllRanksArrived::waits_for_other_node(int rank) const {
          client->board().lane(rank, lane).waiting_for_other_nodes.load(std::memory_order_relaxed) >= value;
 }
 
-/// Whether the rank's function returned before the rank arrived. The first read of the counter avoids the call of
-/// has_returned() for most ranks. The counter is read again after that call, because the rank may have arrived and
+/// Returns whether the rank's function returned before the rank arrived. The first read of the counter avoids the call
+/// of has_returned() for most ranks. The counter is read again after that call, because the rank may have arrived and
 /// returned in between.
 bool AllRanksArrived::returned_before_arriving(int rank) const {
   const SignalsOptions& options = client->options();

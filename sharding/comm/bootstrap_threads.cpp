@@ -76,7 +76,7 @@ class ThreadsBootstrapStore {
     return has_returned(rank);
   }
 
-  /// The purpose for which `rank` waits for `missing`, or "" if `rank` does not wait for `missing`.
+  /// Returns the purpose for which `rank` waits for `missing`, or "" if `rank` does not wait for `missing`.
   std::string purpose_of_wait(int rank, int missing) const {
     const std::lock_guard lock(mutex_);
     return has_contributed_[rank] && !has_contributed_[missing] ? contributions_[rank].purpose : std::string();
@@ -127,7 +127,7 @@ class ThreadsBootstrapStore {
     if (find_abort(&why)) throw CommunicationError(why);
   }
 
-  /// Whether the body of the rank has returned. Only the store of the world records this.
+  /// Returns whether the body of the rank has returned. Only the store of the world records this.
   bool has_returned(int rank) const {
     if (parent_ == nullptr) return returned_[rank];
     const int rank_of_parent = parent_->rank_of(global_rank(rank));

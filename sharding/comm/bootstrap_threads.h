@@ -12,7 +12,7 @@ class ThreadsBootstrapStore;
 
 std::shared_ptr<ThreadsBootstrapStore> make_threads_bootstrap_store(int rank_count, double timeout_seconds);
 
-/// The bootstrap of one rank. May be created on any thread and used by one thread at a time.
+/// Returns the bootstrap of one rank. May be created on any thread and used by one thread at a time.
 std::unique_ptr<Bootstrap> make_threads_bootstrap(std::shared_ptr<ThreadsBootstrapStore> store, int rank);
 
 /// Records that the rank's function has returned. Ranks that wait for it, now or later, throw CommunicationError.

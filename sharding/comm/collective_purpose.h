@@ -24,7 +24,7 @@ class ScopedCollectivePurpose {
   Label before_;
 };
 
-/// The purpose that is set for the calling thread.
+/// Returns the purpose that is set for the calling thread.
 Label collective_purpose() noexcept;
 
 /// Returns "for the other ranks to save together" if `what` is "save".

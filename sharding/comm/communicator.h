@@ -71,7 +71,7 @@ struct Transfers {
   SymmetricRange to, from;
   std::span<const Transfer> own;
   int64_t all_bytes = 0;  // number of bytes in the transfers of all ranks
-  bool back = false;      // true if these send results back after earlier transfers; shown in messages
+  bool back = false;      // true if these transfers return results of earlier ones; for messages
 };
 
 enum class Reduction : uint8_t { kSum, kMax, kMin };

@@ -170,8 +170,8 @@ class DirectCommunicator final : public Communicator {
     signals_->await_arrivals(stream, sequence, what, label);
   }
 
-  /// Calls `body` for every rank, starting with the next one, so that the ranks do not all read from the same rank at
-  /// the same time.
+  /// Calls `body` for every rank, starting with the rank after this one. The ranks therefore do not all read from one
+  /// rank at the same time.
   template <typename Body>
   void for_peers(Body body) const {
     for (int i = 1; i <= rank_count(); ++i) body((rank() + i) % rank_count());

@@ -25,7 +25,9 @@ struct OperationDescription {
   };
   Kind kind = Kind::kNone;
   DType dtype = DType::kUInt8;
-  uint8_t detail = 0;        // root (broadcast), Reduction (all-reduce), or 1 (all-gather in place, transfer back)
+  /// The root of a broadcast, or the Reduction of an all-reduce. 1 for an all-gather in place and for a transfer with
+  /// Transfers::back. 0 for all other collectives.
+  uint8_t detail = 0;
   uint64_t fingerprint = 0;  // hash of the label and the buffer offsets
   int64_t count = 0;         // number of elements, or of bytes for operations that copy bytes
 

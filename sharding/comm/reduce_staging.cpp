@@ -18,8 +18,8 @@ std::map<int64_t, int64_t> nodes_by_size(const Topology& topology) {
   return nodes;
 }
 
-/// The largest number of ranks of other nodes for which one rank is the proxy. The first rank of a node serves the most
-/// ranks: see NodeRoutes::proxy().
+/// Returns the largest number of ranks of other nodes for which one rank is the proxy. The first rank of a node serves
+/// the most ranks: see NodeRoutes::proxy().
 int64_t max_served_ranks(const std::map<int64_t, int64_t>& nodes) {
   int64_t most = 0;
   for (const auto& [own, own_count] : nodes) {
@@ -32,9 +32,9 @@ int64_t max_served_ranks(const std::map<int64_t, int64_t>& nodes) {
 
 }  // namespace
 
-/// If nodes add first (Topology::nodes_add_first()), a rank is the proxy for ranks of other nodes. A slot then holds
-/// one partial sum to send to each of these ranks, and one partial sum from each node. Otherwise a slot holds one piece
-/// from each rank of other nodes.
+/// If each node adds its data first (Topology::nodes_add_first()), a rank is the proxy for some ranks of other nodes. A
+/// slot then holds one partial sum to send to each of these ranks, and one partial sum from each node. Otherwise a slot
+/// holds one piece from each rank of other nodes.
 int64_t reduce_staging_places(const Topology& topology) {
   if (topology.one_node() || topology.has_gpus()) return 0;
   const std::map<int64_t, int64_t> nodes = nodes_by_size(topology);

@@ -9,10 +9,10 @@
 #pragma GCC visibility push(default)
 namespace aliquot {
 
-/// Size of the staging memory. A part is sent in pieces. If there are several pieces, the memory has two slots. One
-/// piece is added in one slot while the next piece is received in the other slot. A slot has room for the data of
-/// several ranks. The size depends only on the topology and the length of a part, so that all ranks agree and a plan
-/// can include it.
+/// The size of the staging memory. A part is sent in pieces, which are ranges of its elements. If there are several
+/// pieces, the memory has two slots. One piece is added in one slot while the next piece is received in the other slot.
+/// A slot has room for the data of several ranks. The size depends only on the topology and the length of a part, so
+/// that all ranks agree and a plan can include it.
 struct ReduceStaging {
   /// Maximum size of a rank's staging memory, for parts of any length. The shortest pieces have one block. A rank
   /// exceeds the maximum only if the slots for these shortest pieces already exceed it.

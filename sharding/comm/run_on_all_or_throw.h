@@ -46,7 +46,7 @@ class StepGroup {
 /// Runs `step` on this rank and returns every rank's result, in rank order.
 std::vector<std::string> gather_or_throw(const StepGroup& ranks, const std::function<std::string()>& step);
 
-/// Runs `step` on this rank, for a step without a result.
+/// Like gather_or_throw(), for a step without a result.
 void run_on_all_or_throw(const StepGroup& ranks, const std::function<void()>& step);
 
 /// Runs `step` on rank 0 only and returns its result on every rank.

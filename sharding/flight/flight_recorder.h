@@ -34,7 +34,7 @@ class FlightRecorder {
   /// Adds a group and returns its number. `members` are world ranks, in the order of the group. `name`: see
   /// Communicator::split().
   int add_group(std::vector<int> members, std::string_view name = {});
-  /// Later calls replace the mesh.
+  /// Sets the mesh that the record contains. A later call replaces it.
   void set_mesh(const FlightMesh& mesh);
 
   /// Records that collective number `sequence` of the group's lane, counted from 1, was issued. Returns its number on

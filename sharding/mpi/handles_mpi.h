@@ -91,7 +91,7 @@ class MpiRequests {
   /// FaultError if a message failed or has an unexpected length.
   bool done();
   bool empty() const { return requests_.empty(); }
-  /// The ranks from which messages have not arrived, for error messages.
+  /// Returns the ranks from which messages have not arrived, for error messages.
   std::vector<int> pending_sources();
 
   /// Abandons incomplete messages. Receives that have not started do not write to their buffers afterwards.

@@ -126,8 +126,8 @@ class WindowNodeMemory final : public NodeMemory {
     return std::make_unique<WindowMapping>(name);
   }
 
-  // Returns the first page boundary in the window. Its offset must be the same on all ranks. It is, because MPI
-  // implementations map complete pages.
+  // Returns the first page boundary in the window. Throws UnavailableError if its offset differs between the ranks. MPI
+  // implementations map complete pages, so the offsets are normally equal.
   std::byte* page_aligned_base(MPI_Win window) {
     MPI_Aint size_bytes = 0;
     int unit = 0;

@@ -93,7 +93,8 @@ class NcclMemory final : public SymmetricBuffer::Backing {
   void register_with_nccl(const std::vector<std::string>& of_ranks) {
     registration_ = register_with(handle_, of_ranks);
   }
-  /// Registers the memory with `group` if all its ranks can. `of_ranks`: describe() of its ranks. Collective.
+  /// Registers the memory with `group` and returns the registration, or null if a rank of the group cannot register its
+  /// memory. `of_ranks` has the describe() text of each of these ranks. Collective.
   std::unique_ptr<NcclRegistration> register_with(const std::shared_ptr<NcclHandle>& group,
                                                   const std::vector<std::string>& of_ranks) const {
     if (std::ranges::any_of(of_ranks, [](const std::string& rank) { return rank.ends_with(" 0"); })) return nullptr;

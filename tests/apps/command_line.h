@@ -17,10 +17,10 @@ struct CommandResult {
 /// Runs `aliquot ARGUMENTS...` and waits until it exits.
 CommandResult run_aliquot(const std::vector<std::string>& arguments);
 
-/// True if mpirun is in the path and the command was built with MPI.
+/// Returns true if mpirun is found on PATH and the command was built with MPI.
 bool has_mpi();
 
-/// The path of the `aliquot` program.
+/// Returns the path of the `aliquot` program.
 std::string aliquot_program();
 
 /// Runs the program at `path` and waits until it exits. `environment` has additional variables as "NAME=value".

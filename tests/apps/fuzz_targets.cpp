@@ -17,7 +17,7 @@
 namespace aliquot::test {
 namespace {
 
-/// A temporary file, in /dev/shm if that exists. Removed by the destructor.
+/// A temporary file, in /dev/shm if that directory exists. The destructor removes the file.
 class InputFile {
  public:
   explicit InputFile(const char* ending = ".json") {
@@ -79,8 +79,8 @@ void run_flight(std::string_view input) {
   }
 }
 
-/// The record of a host rank that waits in its last collective, and the record of a GPU rank, whose collectives have
-/// no begin and end times.
+/// Returns the record of a host rank that waits in its last collective, and the record of a GPU rank, whose collectives
+/// have no begin and end times.
 std::vector<std::string> flight_seeds() {
   std::vector<std::string> seeds;
   for (const bool timed : {true, false}) {

@@ -1,4 +1,4 @@
-// Worlds, engines and steps through the C interface: return values, and the messages of failures.
+// Tests worlds, engines and steps of the C interface: return values, and the messages of failures.
 #include <aliquot/c.h>
 #include <array>
 #include <cmath>

@@ -1,4 +1,4 @@
-// Background saves between MPI processes, concurrently with collectives of the main threads.
+// Tests background saves of MPI processes while their main threads run collectives.
 #include <filesystem>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// Background saves: the file holds the state at the call of start(), and all ranks learn of failures.
+// Tests background saves: the file must hold the state at the call of start(), and all ranks must learn of failures.
 #include <atomic>
 #include <condition_variable>
 #include <cstring>
@@ -145,7 +145,7 @@ TEST_F(Background, AFailureOnOneRankIsThrownOnAllAndTheNextSaveWorks) {
   for (const FoundCheckpoint& found : list_checkpoints(folder("run"))) EXPECT_NO_THROW(verify_checkpoint(found.path));
 }
 
-/// Reads fail, as on a lost device.
+/// All reads fail, like those from a lost device.
 class UnreadableAccess final : public PieceAccess {
  public:
   void read(const StatePiece&, int64_t, int64_t, std::byte*) const override { throw FaultError("the device is lost"); }

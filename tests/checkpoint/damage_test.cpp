@@ -1,5 +1,5 @@
-// Accidental damage: flipped bits, truncated, exchanged or replaced files. Each must cause a CheckpointError and leave
-// the state unmodified.
+// Loads checkpoints with accidental damage: flipped bits, and truncated, exchanged or replaced files. Each load must
+// throw a CheckpointError and leave the state unmodified.
 #include <algorithm>
 #include <cstdlib>
 #include <fcntl.h>
@@ -32,7 +32,7 @@ class Loader {
     shard_.poison();
   }
 
-  /// Whether the load throws CheckpointError and leaves the state unmodified.
+  /// Returns whether a load throws CheckpointError and leaves the state unmodified.
   bool rejects(const std::filesystem::path& path) {
     const State before = shard_.state();
     try {
@@ -46,7 +46,7 @@ class Loader {
     return false;
   }
 
-  /// Whether a load with state_is_fresh throws CheckpointError. Such a load may modify the tensors.
+  /// Returns whether a load with state_is_fresh throws CheckpointError. Such a load may modify the tensors.
   bool rejects_in_one_pass(const std::filesystem::path& path) {
     LoadOptions options;
     options.state_is_fresh = true;
@@ -209,7 +209,7 @@ TEST(Damage, AManifestAboveTheSizeLimitIsNotRead) {
   });
 }
 
-/// The files are replaced by those of another step, and by those of another save of the same step.
+/// Each file is replaced by the file of another step, and then by the file of another save of the same step.
 TEST(Damage, FilesOfAnotherCheckpointAreRejected) {
   with_checkpoint([](Loader& loader, const std::filesystem::path& path) {
     test::save_test_state(path.parent_path(), small_tensors(), 2, 101);

@@ -92,8 +92,8 @@ class FaultyFileSystem final : public FileSystem {
   }
 
  private:
-  // Returns whether this call must fail, and counts it. The thread of the rank and its IoLane call this function, but
-  // never at the same time with the kind of call that fails.
+  // Counts the call and returns whether it must fail. The thread of the rank and its IoLane call this function. They
+  // never call it at the same time for the kind of call that fails.
   bool fails(SystemCall call) {
     const int index = counts_[static_cast<size_t>(call)]++;
     const bool hit =

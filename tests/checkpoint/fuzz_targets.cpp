@@ -30,7 +30,7 @@ bool accepted(Body&& body) {
   }
 }
 
-/// The text of a manifest with a valid hash appended, as an attacker would do.
+/// Returns the text of a manifest with a valid hash appended, as an attacker would do.
 std::string with_valid_hash(std::string_view body) {
   const std::string begin = std::string(body) + "\"sha256\":\"", end = "\"}\n";
   return begin + sha256_hex(begin + std::string(64, '0') + end) + end;

@@ -1,4 +1,4 @@
-// Malicious checkpoints: all checksums are valid, but the contents are not.
+// Loads malicious checkpoints: all checksums are valid, but the contents are not. Each must be rejected.
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 

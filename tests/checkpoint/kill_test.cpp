@@ -52,7 +52,7 @@ enum class SaveMode { kBlocking, kBackground };
   ::_exit(1);
 }
 
-/// The duration of a save on this machine, from which the test derives the moments of the kills.
+/// Returns the duration of a save on this machine, from which the test derives the moments of the kills.
 uint32_t save_microseconds() {
   test::TemporaryDirectory directory;
   const auto begun = std::chrono::steady_clock::now();

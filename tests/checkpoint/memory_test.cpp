@@ -69,7 +69,8 @@ class Memory : public ::testing::Test {
     if (!reset_peak()) GTEST_SKIP() << "this system does not permit resetting VmHWM";
   }
 
-  /// Runs `body` on all ranks at once. Returns the peak memory of the process minus the memory before.
+  /// Runs `body` on all ranks at once. Returns by how much the peak memory of the process exceeded its memory before
+  /// `body`.
   static int64_t growth(Communicator& ranks, const std::function<void()>& body) {
     static int64_t before = 0;
     ranks.gather_objects("ready");

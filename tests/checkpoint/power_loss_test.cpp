@@ -91,7 +91,7 @@ std::map<int64_t, uint64_t> recover(const Disk& disk) {
   return found;
 }
 
-/// Returns recover(disk). Calls recover() only once for disks with equal contents.
+/// Caches the results of recover(), which is called only once for disks with equal contents.
 class RecoveryCache {
  public:
   const std::map<int64_t, uint64_t>& operator()(const Disk& disk) {
@@ -127,8 +127,8 @@ std::string find_violation(const std::vector<DiskCall>& calls, size_t count, con
   return {};
 }
 
-/// The outcomes to try for unsynced changes: all lost; all kept; only names or only contents kept; all torn; a single
-/// change lost or kept; and random ones.
+/// Returns the outcomes to try for unsynced changes: all lost; all kept; only names or only contents kept; all torn; a
+/// single change lost or kept; and random outcomes.
 std::vector<std::function<WriteOutcome(size_t)>> write_outcomes(const std::vector<DiskCall>& calls,
                                                                 const std::vector<size_t>& open, uint64_t seed) {
   const auto names = [&calls](size_t i) { return calls[i].kind == DiskCall::Kind::kEntries; };

@@ -19,7 +19,7 @@ struct DiskCall {
   Kind kind = Kind::kWrite;
   int rank = 0;
   int node = 0;                        // the file that is written or synced, or the directory that changes
-  std::map<std::string, int> entries;  // kEntries: new file or directory numbers by name; -1 removes the name
+  std::map<std::string, int> entries;  // kEntries: the new number of each name, or -1 for a removed name
   bool makes_directory = false;        // kEntries: whether the entry is a new directory
   int64_t offset = 0;                  // kWrite: the offset; kResize: the new size
   std::string bytes;
@@ -35,7 +35,7 @@ struct Disk {
   void apply(const DiskCall& call);
   /// Creates the files and directories in the empty directory `to`.
   void restore(const std::filesystem::path& to) const;
-  /// A hash of the contents.
+  /// Returns a hash of the contents.
   std::string fingerprint() const;
 };
 
@@ -51,7 +51,7 @@ class DiskLog {
   friend class RecordingFileSystem;
   void add(DiskCall call);
   int new_node(uint64_t real, bool is_directory);
-  int find_node(uint64_t real) const;  // -1 if no file or directory has the inode number `real`
+  int find_node(uint64_t real) const;  // returns -1 if nothing has the inode number `real`
 
   std::mutex mutex_;  // held during each call, so that the recorded order is the real one
   std::vector<DiskCall> calls_;
@@ -81,7 +81,7 @@ class RecordingFileSystem final : public FileSystem {
 
   DiskLog& log_;
   int rank_;
-  std::map<int, int> nodes_;  // the inode number of each open file descriptor
+  std::map<int, int> nodes_;  // the file or directory number of each open descriptor
 };
 
 enum class WriteOutcome { kLost, kWritten, kTorn };  // kTorn: only the first half of a write reached the disk

@@ -38,12 +38,12 @@ struct TestTensor {
   DType dtype;
 };
 
-/// Tensors of every dtype: scalars, empty tensors, prime sizes, and sizes near those of pages and tiles.
+/// Returns tensors of every dtype: scalars, empty tensors, prime sizes, and sizes near those of pages and tiles.
 std::vector<TestTensor> edge_case_tensors();
-/// A few small tensors.
+/// Returns a few small tensors.
 std::vector<TestTensor> small_tensors();
 
-/// Pseudorandom bytes of the full tensor. They depend only on path, seed and position.
+/// Returns pseudorandom bytes of the full tensor. They depend only on path, seed and position.
 std::vector<std::byte> full_tensor_bytes(const TestTensor& tensor, uint64_t seed);
 
 enum class Partition { kBlocks, kRandom };
@@ -70,7 +70,7 @@ class Shard {
   std::vector<std::unique_ptr<std::byte[]>> memory_;
 };
 
-/// The scalars of every Shard.
+/// Returns the scalars of every Shard.
 std::map<std::string, Scalar> test_scalars();
 
 /// Saves `tensors`, filled with `seed`, from `rank_count` ranks. Throws std::runtime_error with the error of rank 0 if

@@ -1,11 +1,11 @@
 #pragma once
-// All cuts of a small model into pipeline stages, for comparison with a search.
+// All cuts of a small model into pipeline stages. Tests compare them with the cut that the planner finds.
 
 #include "engine/choose/pipeline_cut.h"
 
 namespace aliquot::testing {
 
-/// Returns every division of `uses` uses into `stages` stages with at least one use each.
+/// Returns every division of `uses` uses into `stages` pipeline stages with at least one use each.
 inline std::vector<PipelineCut> all_cuts(int uses, int stages) {
   if (stages == 1) return {{uses}};
   std::vector<PipelineCut> cuts;

@@ -30,7 +30,7 @@ class Blocks {
   int recomputed = 0;
   int throws_at = -1;
   bool tied = false;
-  bool frozen[kBlocks] = {};  // by unit; the model does not write gradients of frozen units
+  bool frozen[kBlocks] = {};  // one flag per unit; the model does not write gradients of frozen units
 
   int unit_count() const { return kBlocks - (tied ? 1 : 0); }
   int unit_of(int use) const { return use % unit_count(); }
@@ -77,8 +77,8 @@ class Blocks {
       fill_scratch_with_nan(memory);
       compute_saved(p, memory, sample);
       compute_output(q, memory, sample);
-      // Backward must read the recomputed activations. This first run leaves NaN, so that a read of
-      // its values changes the results.
+      // If the use is recomputed, backward must read the recomputed activations. The forward therefore overwrites its
+      // saved activations with NaN. If backward reads the NaN values, the results change.
       if (memory.recomputed) std::fill_n(static_cast<float*>(memory.kept), kRows * kMiddle, std::nanf(""));
     });
   }
@@ -160,7 +160,7 @@ class Blocks {
       }
     }
   }
-  double sample_ = 0;  // determines the input of block 0, which has no buffer of the engine
+  double sample_ = 0;  // determines the input of block 0, which is not in memory of the engine
 };
 
 struct EngineWithBlocks {

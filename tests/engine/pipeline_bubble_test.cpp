@@ -21,7 +21,7 @@ constexpr int kUses = 8, kSteps = 3;
 // Long enough that the time of messages between threads, about 0.1 ms per pass, is small.
 constexpr double kForwardSeconds = 0.016, kBackwardSeconds = 0.032;
 
-/// Eight units. Their forward and backward wait, without using a core.
+/// A model of eight units. The forward and the backward of each unit only sleep, so they use no core.
 class WaitingModel {
  public:
   void declare(Engine& engine) {

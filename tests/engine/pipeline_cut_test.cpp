@@ -20,7 +20,8 @@ struct StageLoad {
   int64_t bytes = 0;
 };
 
-/// Returns the maxima over all pipeline stages. Adds seconds from the last use to the first, as cut_pipeline() does.
+/// Returns the largest time and the largest memory of any pipeline stage. Adds seconds from the last use to the first,
+/// as cut_pipeline() does.
 StageLoad largest_load(const CutProblem& problem, const PipelineCut& cut) {
   StageLoad largest;
   auto next = problem.uses.size();
@@ -115,7 +116,7 @@ TEST(PipelineCut, TenThousandUsesTakeLittleTime) {
 
 ModelSpec chain_of(int uses) { return testing::chain(uses, 256); }
 
-/// The loads of pipeline stages and of virtual stages are about equal, also if no cut is even.
+/// The loads of pipeline stages and of virtual stages are about equal, even if no cut makes them exactly equal.
 TEST(PipelineCut, BalancesPipelineStagesAndVirtualStages) {
   const auto cut = [](int uses, int pipeline, int virtual_stages, double head) {
     CostModel cost = CostModel::typical_host();

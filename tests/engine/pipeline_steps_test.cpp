@@ -51,8 +51,8 @@ void run_and_throw(EngineWithBlocks& setup, int uses, Where where) {
   }
 }
 
-/// The rank `thrower` abandons the second step, and then all ranks repeat it. Returns results like train_by_passes().
-/// With `sums_losses`, the ranks sum losses before they end the abandoned step.
+/// The rank `thrower` abandons the second step, and then all ranks repeat that step. Returns the same kind of results
+/// as train_by_passes(). With `sums_losses`, the ranks sum losses before they end the abandoned step.
 Trained train_with_an_abandoned_step(const EngineOptions& options, bool tied, int thrower, int uses, Where where,
                                      bool sums_losses) {
   Trained trained;

@@ -104,7 +104,7 @@ TEST(PipelineTraining, SavedActivationsAreThoseOfTheMicroBatchesInFlight) {
   }
 }
 
-/// The larger `gather_for` is, the fewer gathers a step has. With kGatherForStep, it gathers each unit once.
+/// The larger `gather_for` is, the fewer gathers a step has. With kGatherForStep, a step gathers each unit once.
 TEST(PipelineTraining, GatherForSetsTheNumberOfGathers) {
   constexpr int kMicroBatches = 6;
   std::vector<std::ptrdiff_t> gathers;
@@ -266,7 +266,8 @@ TEST(PipelineTraining, InvalidPipelinesAreRefused) {
             std::string::npos);
 }
 
-/// The gradients of a unit on two virtual stages of a pipeline stage would be added in another order.
+/// If a unit had uses on two virtual stages of a pipeline stage, its gradients would be added in a different order than
+/// without a pipeline.
 TEST(PipelineTraining, AUnitOnTwoVirtualStagesIsRefused) {
   ModelSpec model = testing::chain(3, 1024);
   model.uses = {{0}, {1}, {0}, {2}};

@@ -1,5 +1,5 @@
-// In every precision, training gives the same bits as a reference loop that rounds at the same points. Split and full
-// masters give the same bits.
+// In every precision, training gives the same bits as a reference loop that rounds at the same points. Training with
+// split masters gives the same bits as training with fp32 masters.
 #include <cmath>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -105,7 +105,7 @@ TEST(Precision, SplitAndFullMastersGiveTheSameResults) {
   }
 }
 
-/// Control for the tests above: each precision gives other results than fp32 and the previous precision.
+/// Control for the tests above: the results of each precision differ from those of fp32 and of the previous precision.
 TEST(Precision, EachPrecisionGivesDifferentResults) {
   const Outcome fp32 = train_on(2, settings_of({}, 2, 2, AccumulateInto::kShard));
   Outcome before = fp32;

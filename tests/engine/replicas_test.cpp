@@ -89,7 +89,7 @@ TEST(Replicas, SupportUpdatesInBackwardAndOffload) {
   }
 }
 
-/// Each micro-batch is summed over all ranks first, as without replicas.
+/// With `reproducible`, each micro-batch is first summed over all ranks, as without replicas.
 TEST(Replicas, ReproducibleResultsDoNotDependOnTheNumberOfReplicas) {
   for (const Precision& precision : kPrecisions) {
     for (const int accumulate : {1, 2, 8}) {

@@ -50,7 +50,7 @@ class SmallModel {
   float* g_[kTensors] = {};
   std::vector<float> wide_[kTensors], sums_[kTensors];
   int64_t samples_ = 0;
-  std::vector<float> input_, target_, scaled_;  // for all samples of the micro-batch
+  std::vector<float> input_, target_, scaled_;  // data of all samples of the micro-batch
   std::vector<float> hidden_[kLayers], grad_hidden_[kLayers + 1];
   std::vector<float> output_grad_;
   double loss_ = 0;
@@ -60,11 +60,11 @@ struct Shape {
   std::string unit, name;
   std::vector<int64_t> shape;
 };
-/// The parameters in the order of units: scale, layer.0, layer.1, layer.2.
+/// Returns the names and shapes of the parameters, in the order of units: scale, layer.0, layer.1, layer.2.
 std::vector<Shape> shapes();
 float initial_value(const std::string& name, int64_t element);
 
-/// The inputs and then the targets of one micro-batch of two samples.
+/// Returns the inputs, and then the targets, of one micro-batch of two samples.
 std::vector<float> samples(int64_t step, int micro_batch, int rank);
 
 int64_t element_count(int tensor);

@@ -14,7 +14,7 @@ enum class MasterForm { kWhole, kBf16Copy, kFp16Copy, kSplit };
 inline constexpr MasterForm kMasterForms[] = {MasterForm::kWhole, MasterForm::kBf16Copy, MasterForm::kFp16Copy,
                                               MasterForm::kSplit};
 
-/// Optimizers whose options differ from the defaults, so that a test detects an option that the code ignores.
+/// Returns optimizers whose options differ from the defaults, so that a test detects an option that the code ignores.
 inline std::vector<Optimizer> every_optimizer() {
   return {AdamW{.lr = 0.01f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .weight_decay = 0.1f},
           Adam{.lr = 0.01f, .beta1 = 0.8f, .beta2 = 0.99f, .eps = 1e-6f, .weight_decay = 0.05f},
@@ -44,7 +44,7 @@ struct Shard {
   std::vector<int16_t> low;
   std::vector<float> gradient;
   DType moments;
-  // In each vector, bf16 moments use only the first half, and 8-bit codes only the first quarter.
+  // Moments in bf16 use only the first half of each vector's bytes, and 8-bit codes only the first quarter.
   std::vector<float> states[kMaxStates];
   UpdateArgs args;
 
@@ -127,7 +127,8 @@ inline bool same_bits(const Shard& a, const Shard& b) {
 
 inline int64_t whole_blocks(int64_t count) { return (count + kBlockElements - 1) / kBlockElements * kBlockElements; }
 
-/// Consecutive tensors of these element counts. Each starts on a block, and their rate and decay scales differ.
+/// Returns segments for consecutive tensors with these element counts. Each tensor starts on a block. The tensors have
+/// different rate and decay scales.
 inline std::vector<Segment> segments_of(const std::vector<int64_t>& counts) {
   std::vector<Segment> segments;
   int64_t offset = 0;

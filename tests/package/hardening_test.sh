@@ -21,7 +21,7 @@ has() {
   shift 3
   if ! grep -Eq -- "$pattern" <<<"$(readelf -W "$@" "$file")"; then wrong "$file: $what"; fi
 }
-# lacks FILE MESSAGE PATTERN OPTIONS...: reports MESSAGE if a line matches.
+# lacks FILE MESSAGE PATTERN OPTIONS...: reports MESSAGE if a line of readelf's output with these options matches.
 lacks() {
   local file=$1 what=$2 pattern=$3
   shift 3

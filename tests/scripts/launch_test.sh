@@ -5,7 +5,8 @@
 source "$(dirname "$0")/expect.sh"
 batch=$top/scripts/slurm/train.sbatch
 
-# srun runs the command as one task and forwards signals as Slurm does. The requests to scontrol are recorded.
+# The simulated srun runs the command as one task and forwards signals as Slurm does. The simulated scontrol records
+# requests.
 mkdir "$scratch/bin"
 cat >"$scratch/bin/srun" <<'TEXT'
 #!/usr/bin/env bash

@@ -18,7 +18,8 @@ ends() {
   fi
 }
 
-# Substitute for training. Its n-th start follows the n-th line of the plan: an exit code, and a step that it saves.
+# Substitute for training. Its n-th start obeys the n-th line of the file `plan`: the exit code, and the step that it
+# saves.
 cat >"$scratch/play.sh" <<'PLAY'
 #!/usr/bin/env bash
 # play.sh FOLDER --checkpoint-dir SAVED RANKS ...

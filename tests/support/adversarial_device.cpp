@@ -22,7 +22,7 @@ enum class RunPreference : uint8_t { kLate, kEarly, kRandom };
 constexpr int kPreferenceCount = 3;
 
 struct Piece {
-  std::optional<Gate> gate;  // if empty, this is `work`, otherwise a wait for the gate
+  std::optional<Gate> gate;  // if set, this item is a wait for the gate; otherwise it is `work`
   Task work;
 };
 

@@ -26,10 +26,10 @@ class OwnedTensors {
     std::vector<uint16_t> rounded_parameter, rounded_gradient;  // 16-bit tensors that the model reads and writes
     bool in_fp16 = false;                                       // rounded_parameter is fp16 if true, and bf16 if false
   };
-  std::map<std::string, Tensor>& tensors() { return tensors_; }  // keyed by full name
+  std::map<std::string, Tensor>& tensors() { return tensors_; }  // the tensors, by full name
   Tensor& operator[](const std::string& name) { return tensors_.at(name); }
   void zero_gradients();
-  /// Copy between the fp32 arrays and the model's 16-bit arrays, if it has any.
+  /// If the model has 16-bit arrays, these two functions copy fp32 parameters to them and 16-bit gradients from them.
   void round_parameters();
   void widen_gradients();
 

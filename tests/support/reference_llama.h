@@ -31,8 +31,8 @@ inline Doubles reference_linear_without_bias(const Doubles& x, const Doubles& we
 
 inline double reference_silu(double x) { return x / (1 + std::exp(-x)); }
 
-/// The rotation angle per position. For long contexts, Llama 3.1 reduces it. The reduction differs between three ranges
-/// of the wavelength.
+/// Returns the rotation angle per position. For long contexts, Llama 3.1 reduces this angle. The reduction differs
+/// between three ranges of the wavelength.
 inline double reference_rotary_speed(int64_t pair, int64_t head_width, const Rope& rope) {
   const double speed = 1 / std::pow(rope.theta, 2.0 * static_cast<double>(pair) / static_cast<double>(head_width));
   if (rope.scaling == RopeScaling::kNone) return speed;

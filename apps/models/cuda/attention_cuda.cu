@@ -9,7 +9,7 @@
 namespace aliquot::cuda {
 namespace {
 
-/// The widest head for which four tiles fit in the shared memory of a block and the sums fit in registers.
+/// The widest head for which four tiles fit in the shared memory of a thread block and the sums fit in registers.
 constexpr int64_t kWidestTile = 128;
 
 bool uses_tiles(const AttentionShape& s, DType type) { return type != DType::kFloat32 && s.head_width <= kWidestTile; }

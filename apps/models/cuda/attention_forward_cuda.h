@@ -44,7 +44,7 @@ __global__ void __launch_bounds__(kTileThreads) attend_tiles(const AttentionForw
   auto* queries = shared_memory<TileRow<kWidth>>();
   TileRow<kWidth>*keys = queries + kTileRows, *values = keys + kTileRows;
   const int64_t tiles = (s.sequence + kTileRows - 1) / kTileRows;
-  // Blocks with the most keys start first.
+  // The thread blocks with the most keys start first.
   const int64_t tile = tiles - 1 - blockIdx.x % tiles, head = blockIdx.x / tiles, first = tile * kTileRows;
   const HeadOffsets at(s, head);
   const auto* qkv = static_cast<const uint16_t*>(a.qkv.data);

@@ -8,7 +8,7 @@
 
 namespace aliquot::cuda {
 
-/// Each lane holds elements lane, lane + 32, ... of a head's row.
+/// The number of elements of a head's row that one lane holds: elements lane, lane + 32, ...
 inline constexpr int kElementsPerLane = static_cast<int>(kWidestHead) / kLanesPerWarp;
 
 struct WarpRow {
@@ -68,7 +68,7 @@ __global__ void attend_rows(const AttentionForward a) {
   }
 }
 
-/// Stores dot(output, gradient of the output) of each query in `scratch`. One warp for each query.
+/// Stores dot(output, gradient of the output) of each query in `scratch`. Each query has one warp.
 template <class E>
 __global__ void sum_deltas(const AttentionBackward a) {
   const AttentionShape& s = a.shape;
@@ -111,7 +111,8 @@ __global__ void attend_rows_backward_queries(const AttentionBackward a) {
   }
 }
 
-/// Computes the gradients of keys and values, summed over the heads that share them from first to last.
+/// Computes the gradients of keys and values. Several query heads may share a key and value head: their contributions
+/// are added in the order of the heads.
 template <class E>
 __global__ void attend_rows_backward_keys(const AttentionBackward a) {
   const AttentionShape& s = a.shape;

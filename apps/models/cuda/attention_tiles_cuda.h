@@ -121,7 +121,7 @@ __device__ void add_weighted_rows(Sums (&sums)[kWidth / 8], const Sums (&weights
   }
 }
 
-/// The row and the column, within the tile, of element i of the n-th Sums of a warp's product.
+/// row_of() and column_of() return the position in the tile of element i of the n-th Sums of a warp's product.
 __device__ inline int row_of(int i) {
   return static_cast<int>(threadIdx.x) / kLanesPerWarp * kWarpRows + warp_lane() / 4 + i / 2 * 8;
 }

@@ -23,8 +23,8 @@ struct CublasLt {
   decltype(&cublasLtMatmul) multiply;
 };
 
-/// The functions of the library. The first call loads it, and it is never unloaded. Thread-safe. Throws
-/// UnavailableError with the name of the file if it cannot be loaded.
+/// Returns the functions of the library. The first call loads the library, which is never unloaded. Thread-safe. Throws
+/// UnavailableError, naming the file, if the library cannot be loaded.
 const CublasLt& cublaslt();
 
 }  // namespace aliquot

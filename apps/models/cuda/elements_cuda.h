@@ -42,7 +42,7 @@ __device__ void store_floats(typename Element::Storage* at, const Pack<float, kC
   store_pack(at, pack);
 }
 
-/// The sum over a group of kLaneCount neighbouring lanes, by default the warp. All lanes of a group get the same bits.
+/// The sum over a group of kLaneCount neighboring lanes, by default the warp. All lanes of a group get the same bits.
 template <int kLaneCount = 32>
 __device__ float sum_of_lanes(float value) {
   for (int apart = kLaneCount / 2; apart > 0; apart /= 2) value += __shfl_xor_sync(0xffffffffu, value, apart);

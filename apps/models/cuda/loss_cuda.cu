@@ -61,7 +61,7 @@ __global__ void differentiate_rows(const LogitTile tile, const LossRows rows, co
 
 constexpr int kFinishThreads = 256;
 
-/// Runs in one block. Each thread adds consecutive rows from first to last; then a tree adds the threads' sums.
+/// Runs in one thread block. Each thread adds consecutive rows from first to last; then a tree adds the threads' sums.
 __global__ void __launch_bounds__(kFinishThreads)
     reduce_rows(const LossBuffers buffers, const float* target_logits, int64_t count, double* sum) {
   __shared__ double parts[kFinishThreads];

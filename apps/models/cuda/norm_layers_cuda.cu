@@ -58,7 +58,7 @@ __global__ void norm_rows_backward(const LayerNormBackwardRows a) {
   }
 }
 
-/// A block sums kColumns columns. Each thread adds every kRowsAtOnce-th row of one column; then a tree adds the
+/// A thread block sums kColumns columns. Each thread adds every kRowsAtOnce-th row of one column; then a tree adds the
 /// threads' sums, in a fixed order.
 constexpr int kColumns = 16, kColumnThreads = 1024, kRowsAtOnce = kColumnThreads / kColumns;
 

@@ -22,7 +22,8 @@ class CudaProducts {
 
   /// Enqueues a product whose operands have one type. Throws UnavailableError if cuBLASLt does not support it.
   void multiply(Stream& stream, const Product& product) { multiply(stream, product, nullptr); }
-  /// Also adds `bias` to each row before rounding. Requires adds_bias(product, bias), and that product.add is false.
+  /// Like multiply() without a bias, but adds `bias` to each row before rounding. Requires that adds_bias() returns
+  /// true and that product.add is false.
   void multiply(Stream& stream, const Product& product, ConstValues bias);
   /// Whether `bias` has the type of the result and cuBLASLt supports this product with a bias epilogue.
   bool adds_bias(const Product& product, ConstValues bias);

@@ -9,11 +9,12 @@
 
 namespace aliquot::cuda {
 
-/// A lane's part of a warp's 16 x 8 fp32 matrix. With r = lane / 4 and c = 2 (lane % 4) it holds the elements (r, c),
-/// (r, c + 1), (r + 8, c) and (r + 8, c + 1).
+/// The elements of a warp's 16 x 8 fp32 matrix that one lane holds: (r, c), (r, c + 1), (r + 8, c) and (r + 8, c + 1),
+/// with r = lane / 4 and c = 2 (lane % 4).
 using Sums = float[4];
-/// A lane's part of the 16 x 16 left operand. Each word has two 16-bit elements. Words 0 and 1 have the elements of
-/// Sums for columns 0 to 7, words 2 and 3 those for columns 8 to 15.
+/// The elements of a product's 16 x 16 left operand that one lane holds, two 16-bit elements in each word. With r and c
+/// as in Sums, word 0 has (r, c) and (r, c + 1), word 1 has (r + 8, c) and (r + 8, c + 1). Words 2 and 3 have the
+/// elements eight columns to the right of words 0 and 1.
 using LeftWords = uint32_t[4];
 
 /// sums += left x right. `right` is 16 x 8. With r = 2 (lane % 4), a lane holds rows r and r + 1 of column lane / 4 in

@@ -43,7 +43,8 @@ const ConfigFamily& family_of(const Json& json, const std::string& where) {
   throw UsageError(fmt::format("{}: model_type {}: not supported (only {}).", where, found, fmt::join(types, ", ")));
 }
 
-/// Ignores the order of keys. Ignores rope_theta, which rope_parameters may contain and rope_scaling does not.
+/// Whether rope_scaling (`older`) and rope_parameters (`newer`) are equal. Ignores the order of keys. Ignores
+/// rope_theta, which only rope_parameters may contain.
 bool same_scaling(const Json& older, const Json& newer) {
   const auto unordered = [](const Json& json) {
     nlohmann::json copy = nlohmann::json::parse(json.dump());
@@ -74,7 +75,7 @@ class ConfigReader {
   [[noreturn]] void refuse(std::string_view key, const Json& value, const std::string& why) const {
     throw UsageError(fmt::format("{}: {} is {}: {}.", where_, key, text_of(value), why));
   }
-  /// Null if the key is missing.
+  /// Returns the value of the key, or a JSON null if the key is missing.
   const Json& value(std::string_view key) const {
     static const Json null;
     const auto found = json_.find(std::string(key));

@@ -26,11 +26,12 @@ struct ModelConfig {
 /// not supported, or a value changes the computation in an unsupported way. The message begins with `where`.
 ModelConfig parse_model_config(std::string_view text, const std::string& where);
 
-/// Reads and parses a file, as parse_model_config() does. Follows symbolic links. Also throws UsageError if it is not a
-/// regular file or larger than 16 MiB.
+/// Reads a file and parses it with parse_model_config(). Follows symbolic links. Also throws UsageError if the path is
+/// not a regular file, or if the file is larger than 16 MiB.
 ModelConfig read_model_config(const std::filesystem::path& file);
 
-/// The path of the config.json in the directory `weights`, or next to the file `weights`, if it exists.
+/// Returns the path of the config.json in the directory `weights`, or next to the file `weights`. Returns nullopt if
+/// there is no such file.
 std::optional<std::filesystem::path> find_config_near(const std::filesystem::path& weights);
 
 }  // namespace aliquot

@@ -95,7 +95,7 @@ constexpr auto kGpt2Keys = std::to_array<ConfigKey>({
     {"pad_token_id", kIgnored},  // transformers' GPT-2 has no padding row in its embedding
     {"n_positions", kRead},
     {"layer_norm_epsilon", kRead},
-    // Names of the same tanh approximation of GELU.
+    // The four values are names of one function, the tanh approximation of GELU.
     {"activation_function", kFixed, R"("gelu_new" "gelu_pytorch_tanh" "gelu_fast" "gelu_python_tanh")"},
     {"scale_attn_weights", kFixed, "true"},
     {"scale_attn_by_inverse_layer_idx", kFixed, "false"},

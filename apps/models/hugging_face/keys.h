@@ -9,7 +9,7 @@
 namespace aliquot {
 
 enum class ConfigKeyUse : uint8_t {
-  kRead,     // part of the shape
+  kRead,     // determines a field of the model's shape
   kFixed,    // changes the computation: only the values in `supported` are accepted
   kDropout,  // changes training only: values other than 0 are reported as unsupported
   kPadding,  // the padding token, which transformers does not train as an input: reported if it is set
@@ -34,7 +34,7 @@ struct ConfigFamily {
 
 std::span<const ConfigFamily> config_families();
 
-/// Null if the key is unknown for this model type.
+/// Returns null if the key is unknown for this model type.
 const ConfigKey* find_config_key(const ConfigFamily& family, std::string_view name);
 
 }  // namespace aliquot

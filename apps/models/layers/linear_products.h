@@ -8,7 +8,7 @@ namespace aliquot {
 
 inline int64_t output_stride(const Linear& l) { return l.output_stride == 0 ? l.outputs : l.output_stride; }
 
-/// to = x * weight, or to += x * weight.
+/// to = x * weight or, with `add`, to += x * weight.
 inline Product forward_product(const Linear& l, ConstValues x, Values to, bool add) {
   return {.a = {x, l.inputs},
           .b = {l.weight, l.outputs_first ? l.inputs : l.outputs, l.outputs_first},
@@ -21,7 +21,7 @@ inline Product forward_product(const Linear& l, ConstValues x, Values to, bool a
           .scratch = l.scratch};
 }
 
-/// to = from * weight^T, or to += from * weight^T.
+/// to = from * weight^T or, with `add`, to += from * weight^T.
 inline Product input_product(const Linear& l, ConstValues from, Values to, bool add) {
   return {.a = {from, output_stride(l)},
           .b = {l.weight, l.outputs_first ? l.inputs : l.outputs, !l.outputs_first},

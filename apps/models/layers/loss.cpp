@@ -29,7 +29,7 @@ void for_rows(ThreadPool& pool, int64_t rows, Body&& body) {
 
 struct HostLogitLoops {
   ThreadPool& pool;
-  float* scratch;  // backward uses one element per row
+  float* scratch;  // used by backward: one element for each row
   double* loss;
 
   void multiply(const Product& product) const { aliquot::multiply(pool, product); }

@@ -15,7 +15,7 @@ inline constexpr int64_t kLossTileEntries = 2096;
 /// `rows` hidden states of `width` elements and an embedding table of `entries` x `width`.
 struct LossShape {
   int64_t rows = 0, width = 0, entries = 0;
-  bool keep_logits = true;  // false: backward recomputes the logits, and only one tile needs memory
+  bool keep_logits = true;  // false: backward recomputes the logits, so only one tile of them needs memory
 
   int64_t tile_entries() const { return entries < kLossTileEntries ? entries : kLossTileEntries; }
   int64_t tile_count() const { return (entries + kLossTileEntries - 1) / kLossTileEntries; }
@@ -25,10 +25,10 @@ struct LossShape {
 /// Logits are computed in fp32. If they are stored in 16 bits, each tile is computed in `tile` and then rounded.
 struct LossBuffers {
   Values logits;              // logits_elements() elements of the table's type
-  float* maxima = nullptr;    // one per row, saved for backward
-  float* log_sums = nullptr;  // one per row, saved for backward
-  float* scratch = nullptr;   // two per row
-  // Only for 16-bit logits:
+  float* maxima = nullptr;    // one value per row, saved for backward
+  float* log_sums = nullptr;  // one value per row, saved for backward
+  float* scratch = nullptr;   // two values per row
+  // The next two arrays are used only if the logits are stored in 16 bits.
   float* tile = nullptr;             // rows x tile_entries()
   float* tile_maxima = nullptr;      // rows x tile_count(), saved for backward
   float* product_scratch = nullptr;  // scratch memory of matrix products: see product.h

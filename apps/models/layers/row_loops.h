@@ -22,7 +22,7 @@ struct LayerNormRows {
   float epsilon = 1e-5f;
 };
 
-/// Assigns the gradient of `x` to `to`, or adds it. `from` is the gradient of the output and may be `to`.
+/// Assigns the gradient of `x` to `to` or, with `add`, adds it. `from` is the gradient of the output and may be `to`.
 struct LayerNormBackwardRows {
   const float* x = nullptr;
   ConstValues weight;
@@ -51,8 +51,8 @@ struct GatedElements {
   int64_t count = 0;
 };
 
-/// One row of a head. Rotates each pair of elements (i, i + half) by its own angle or, with `back`, by the opposite
-/// angle.
+/// One row of a head. The loop rotates each pair of elements (i, i + half) by the angle of the pair or, with `back`, by
+/// the opposite angle.
 struct RotatedHead {
   Values x;
   const float *cosines = nullptr, *sines = nullptr;
@@ -68,7 +68,7 @@ struct BiasRows {
   int64_t rows = 0, width = 0;
 };
 
-/// Assigns the sum over r of from[r, c] to to[c], or adds it, for columns c in [begin, end).
+/// Assigns the sum over r of from[r, c] to to[c] or, with `add`, adds it, for columns c in [begin, end).
 struct ColumnSums {
   Values to;
   ConstValues from;
@@ -83,7 +83,7 @@ struct RunningRowStatistics {
   float* tile_maxima = nullptr;  // may be null
 };
 
-/// A strip of attention scores. Rows are queries first_query, first_query + 1, ...; columns are keys from 0. A query
+/// A strip of attention scores. Rows are queries first_query, first_query + 1, ...; columns are keys 0, 1, ... A query
 /// attends to the keys up to its own position.
 struct ScoreStrip {
   float* scores = nullptr;

@@ -9,10 +9,10 @@ namespace aliquot {
 
 enum class WorkKind : uint8_t { kOther, kProducts, kAttention, kLoss, kElementwise };
 inline constexpr int kWorkKindCount = 5;
-/// The name in metrics: "other", "products", ...
+/// The name of `part` in metrics: "other", "products", ...
 std::string_view name(WorkKind part);
 
-using WorkSeconds = std::array<double, kWorkKindCount>;  // indexed by WorkKind
+using WorkSeconds = std::array<double, kWorkKindCount>;  // one element for each WorkKind
 
 /// Counts the calling thread's time during the lifetime of the object as time spent on `part`. If timers are nested,
 /// only the innermost counts. The constructor and the destructor each read the clock once.

@@ -58,13 +58,13 @@ class CheckpointKeeper {
   int64_t data_tokens_;
   std::optional<DirectoryClaim> claim_;     // on rank 0 only; must outlive the saver
   std::unique_ptr<BackgroundSaver> saver_;  // null: saves are blocking
-  int64_t saved_step_ = -1;                 // the step of the last save, which may be in flight
-  bool is_last_ = false;                    // no save follows, so a failure is an error
+  int64_t saved_step_ = -1;                 // the step of the most recent save, which may be in flight
+  bool is_last_ = false;                    // true from save_last() on: a failed save is then an error
 };
 
 /// Returns the options that affect results, except the model's shape, as scalars of a checkpoint. A resumed run warns
-/// if they differ. They do not include the number of ranks, so that every world writes the same file for the same
-/// state.
+/// if its options differ from those in the checkpoint. The scalars do not include the number of ranks, so that every
+/// world writes the same file for the same state.
 std::map<std::string, Scalar> run_scalars(const TrainOptions& options, int64_t data_tokens);
 
 }  // namespace aliquot

@@ -26,7 +26,7 @@ DirectoryClaim::DirectoryClaim(const std::filesystem::path& directory) : directo
 
 void DirectoryClaim::claim() {
   descriptor_ = open(directory_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (descriptor_ < 0) return;  // the first write to the directory reports the reason
+  if (descriptor_ < 0) return;  // the first write to the directory will report the error
   for (const auto began = Clock::now(); is_locked_by_another(descriptor_);) {
     if (Clock::now() - began > kMaxWait) {
       close(std::exchange(descriptor_, -1));
@@ -49,7 +49,7 @@ bool DirectoryClaim::holds_current_directory() const {
 void DirectoryClaim::renew() {
   if (holds_current_directory()) return;
   if (descriptor_ >= 0) close(std::exchange(descriptor_, -1));
-  std::error_code failure;  // ignored: the first write to the directory reports the reason
+  std::error_code failure;  // ignored: the first write to the directory will report the error
   std::filesystem::create_directories(directory_, failure);
   claim();
 }

@@ -24,12 +24,14 @@ RankMemory MemoryAudit::planned(const Plan& stage) const {
   const std::optional<int64_t> snapshot = snapshot_bytes(stage);
   const Account planned = account(schedule);
   const bool has_checkpoints = !options.checkpoint_dir.empty() || options.resume != "none" || !options.init.empty();
-  // Staging memory between steps. planned.peak contains the staging memory of the engine's own operations.
+  // The staging memory that is in use between steps, for initialization and checkpoints. The staging memory of the
+  // step's operations is in planned.peak.
   const int64_t between_steps = std::max(schedule.stream_bytes, !snapshot && has_checkpoints ? kStagingBytes : 0);
   const int64_t background = snapshot ? kStagingBytes + *snapshot : 0;
   RankMemory memory;
   memory.planned = planned.peak;
-  // Offload staging is needed only during steps. Staging between steps reuses its memory.
+  // The staging memory of the step's operations is in use only during steps. Between steps, the same memory can be used
+  // for other staging.
   int64_t& staging = memory.planned[static_cast<size_t>(Category::kStaging)];
   staging = background + std::max(staging, between_steps);
   memory.planned_peak_bytes = background + std::max(planned.peak_bytes, persistent_bytes(schedule) + between_steps);
@@ -77,7 +79,7 @@ void MemoryAudit::require_fit() const {
   }
 }
 
-// Memory in use on a GPU that no ledger contains is divided equally among the ranks that share the GPU.
+// Memory that is in use on a GPU but not in a ledger is divided equally among the ranks that share the GPU.
 void MemoryAudit::measure_outside_on_gpu() {
   World& world = context_.world();
   const Topology& topology = world.topology();
@@ -95,7 +97,7 @@ void MemoryAudit::measure_outside_on_gpu() {
   outside_bytes_ = (used_bytes - held) / sharers;
 }
 
-// Memory of a process that no ledger contains is divided equally among the ranks that are threads of the process.
+// Memory of a process that is not in a ledger is divided equally among the ranks that are threads of the process.
 void MemoryAudit::measure_outside() {
   if (context_.on_gpu()) return measure_outside_on_gpu();
   double held = static_cast<double>(context_.world().device().ledger().held_bytes());

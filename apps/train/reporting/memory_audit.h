@@ -36,22 +36,23 @@ class MemoryAudit {
   void add_snapshots_to_plan(std::vector<int64_t> bytes) { snapshot_bytes_ = std::move(bytes); }
   /// The size of a snapshot on this rank's pipeline stage. Unset if checkpoints are not saved in the background.
   std::optional<int64_t> snapshot_bytes() const { return snapshot_bytes(context_.engine().plan()); }
-  /// The planned memory of a rank of this rank's pipeline stage; the measured fields are 0.
+  /// The planned memory of this rank; the measured fields are 0.
   RankMemory planned() const { return planned(context_.engine().plan()); }
-  /// The planned memory of a rank of the pipeline stage with plan `stage`; the measured fields are 0.
+  /// The planned memory of each rank of the pipeline stage whose plan is `stage`; the measured fields are 0.
   RankMemory planned(const Plan& stage) const;
   /// Throws UnavailableError, on all ranks, if the planned memory exceeds --memory-budget or the machine's available
   /// memory. Without this check, overcommit would let allocations succeed and kill a process later. Collective.
   void require_fit() const;
 
   void enter(RunPhase phase) { system_peak_.enter(phase); }
-  /// Measures the memory of this rank that the system counts and the ledger does not. Collective.
+  /// Measures the memory of this rank that the operating system counts and the ledger does not. Collective.
   void measure_outside();
-  /// Calls measure_outside() on the first call only. Call after a step, when all memory has been touched. Collective.
+  /// The first call calls measure_outside(); later calls do nothing. Call this after a step, when all memory has been
+  /// touched. Collective.
   void measure_outside_once();
-  /// The highest values so far over all ranks. Collective.
+  /// Returns the maximum of each value so far, over all ranks. Collective.
   MemoryRecord most() const;
-  /// Planned and measured memory by rank. Collective.
+  /// Returns the planned and the measured memory of every rank. Collective.
   std::vector<RankMemory> by_rank();
 
  private:
@@ -64,7 +65,7 @@ class MemoryAudit {
 
   const TrainContext& context_;
   SystemPeak& system_peak_;
-  std::vector<int64_t> snapshot_bytes_;  // by pipeline stage; empty without background saves
+  std::vector<int64_t> snapshot_bytes_;  // one size for each pipeline stage; empty without background saves
   bool measured_outside_ = false;        // equal on all ranks, because the measurement is collective
   int64_t outside_bytes_ = 0, system_bytes_ = 0;
 };

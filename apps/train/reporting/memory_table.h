@@ -16,11 +16,13 @@ struct RankMemory {
   BytesByCategory planned{}, measured{};  // the peaks of each category
   // The peak of the sum over categories, not the sum of their peaks.
   int64_t planned_peak_bytes = 0, measured_peak_bytes = 0;
-  int64_t outside_bytes = 0;      // counted by the system, but not in the ledger
-  int64_t system_bytes = 0;       // counted by the system, at the end
-  int64_t system_peak_bytes = 0;  // the peak counted by the system
+  int64_t outside_bytes = 0;  // memory that the operating system counts and the ledger does not
+  // The memory as counted by the operating system: at the end of the run, at its peak, and before the run allocates
+  // memory.
+  int64_t system_bytes = 0;
+  int64_t system_peak_bytes = 0;
   RunPhase system_peak_phase = RunPhase::kStart;
-  int64_t system_start_bytes = 0;  // counted by the system, before the run allocates memory
+  int64_t system_start_bytes = 0;
 };
 
 /// Returns the table. Each rank has a line of planned and a line of measured bytes, with a column for each category in

@@ -23,9 +23,9 @@ struct RankSeconds {
 struct StragglerReport {
   int64_t step = 0;
   std::vector<RankSeconds> ranks;
-  std::vector<double> medians;  // by rank: the median of the compute times of its pipeline stage
+  std::vector<double> medians;  // for each rank, the median compute time on its pipeline stage
   int slowest = 0;              // the rank with the highest ratio of compute time to median
-  double ratio_to_median = 1;   // the ratio of the rank `slowest`
+  double ratio_to_median = 1;   // the compute time of rank `slowest`, divided by its median
 
   double ratio(size_t rank) const { return medians[rank] > 0 ? ranks[rank].compute / medians[rank] : 1; }
 };
@@ -50,8 +50,8 @@ class StragglerWatch {
   std::vector<int> count(const StragglerReport& report);
 
   double threshold_;
-  // Consecutive slow reports, by rank. Counted for every rank, because on a slow node the slowest rank changes from
-  // step to step.
+  // The number of consecutive reports, up to the last one, in which each rank was slow. Counted for every rank, because
+  // on a slow node the slowest rank changes from step to step.
   std::vector<int> in_a_row_;
 };
 

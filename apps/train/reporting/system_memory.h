@@ -26,21 +26,21 @@ inline constexpr std::size_t kRunPhaseCount = 8;
 /// The name in messages and metrics, for example "evaluating".
 std::string_view name(RunPhase phase);
 
-/// The peak resident memory of this process, and the phase of the run in which it occurred. Reads the kernel's
-/// high-water mark, so it misses no peak between two samples. The share of this process in shared pages is measured at
-/// the end of the phase.
+/// Finds the peak resident memory of this process, and the phase of the run in which the peak occurred. Reads the
+/// kernel's high-water mark, so it misses no peak between two samples. Of pages that processes share, only the share of
+/// this process counts. This share is measured at the end of a phase.
 class SystemPeak {
  public:
-  /// `shares_pages`: whether other processes map pages of this one.
+  /// `shares_pages` states whether other processes map memory of this process too.
   explicit SystemPeak(bool shares_pages) : shares_pages_(shares_pages) { sample(); }
 
   /// Ends the current phase, begins `phase`, and returns the phase that ended.
   RunPhase enter(RunPhase phase);
 
-  /// The peak since the process started.
+  /// Returns the peak memory of this process since the process started, in bytes.
   int64_t bytes();
   RunPhase phase() const { return peak_phase_; }
-  /// The peak at construction.
+  /// Returns the peak memory of this process up to the construction of this object, in bytes.
   int64_t start_bytes() const { return start_bytes_; }
 
  private:
@@ -48,7 +48,7 @@ class SystemPeak {
 
   bool shares_pages_;
   RunPhase now_ = RunPhase::kStart, peak_phase_ = RunPhase::kStart;
-  int64_t highest_resident_bytes_ = 0;  // with shared pages counted in full
+  int64_t highest_resident_bytes_ = 0;  // the high-water mark, in which shared pages count in full
   int64_t peak_bytes_ = 0, start_bytes_ = -1;
 };
 

@@ -14,7 +14,8 @@
 namespace aliquot {
 namespace {
 
-constexpr std::size_t kMaxOperations = 5000;  // larger steps are not recorded: their chart would be unreadable
+// A step with more operations is not recorded, because its chart would be unreadable.
+constexpr std::size_t kMaxOperations = 5000;
 
 /// Rounds to nanoseconds, to keep the file small.
 double rounded(double seconds) { return std::round(seconds * 1e9) / 1e9; }

@@ -61,8 +61,8 @@ void StepWriter::track_activations(int32_t v, OperationId compute) {
 }
 
 /// Ends the lifetime of outputs after their last reader: the backward of the same use, or, in an evaluation, the
-/// forward of the next use. The input of the stage ends with the backward of the first use. A stage that sends data
-/// keeps it at least until it is sent.
+/// forward of the next use. The lifetime of the stage's input ends with the backward of the first use. A stage that
+/// sends data keeps the data at least until it is sent.
 void StepWriter::add_finished_outputs(const Visit& visit) {
   const int32_t m = visit.micro_batch;
   const auto end = [&](int32_t use) {
@@ -78,8 +78,8 @@ void StepWriter::add_finished_outputs(const Visit& visit) {
   if (visit.use == visit.run->last_use()) end(visit.use);
 }
 
-/// `sent`: an operation that sends the buffer, or kNone. It and the last operation of `life` must both end before the
-/// memory is used again.
+/// `sent`: an operation that sends the buffer, or kNone. Both this operation and the last operation of `life` must end
+/// before the memory is used again.
 void StepWriter::add_activation_buffer(Role role, int32_t use, const Visit& visit, Lifetime life, OperationId sent) {
   if (needed_bytes(plan_, role, use) == 0) return;
   std::vector<Wait> ends = {{life.last}};
@@ -93,7 +93,7 @@ OperationId StepWriter::transfer(Verb verb, const VirtualStage& run, int32_t mic
   return add(verb, to_next ? run.last_use() : run.first_use - 1, micro_batch, std::move(after));
 }
 
-/// Receives the input of a pass. The memory of the input is in use from here on.
+/// Receives the input of a pass. The lifetime of the input's buffer begins with this operation.
 void StepWriter::receive(const PipelineAction& pass) {
   const int32_t m = pass.micro_batch;
   const VirtualStage& run = stage_.run(pass.stage);

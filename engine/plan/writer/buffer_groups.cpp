@@ -7,7 +7,7 @@
 namespace aliquot {
 namespace {
 
-/// Returns the smallest group that covers both.
+/// Returns the smallest group that covers both `a` and `b`.
 GroupId smallest_cover(GroupId a, GroupId b) {
   constexpr std::array kSmallFirst = {GroupId::kRank,     GroupId::kShard,     GroupId::kReplica,
                                       GroupId::kTensor,   GroupId::kNextStage, GroupId::kPreviousStage,

@@ -43,7 +43,8 @@ void StepWriter::reduce(UnitId unit, int32_t micro_batch, bool last_micro_batch)
   if (policy_.update_in_backward) update(unit, micro_batch, {});
 }
 
-/// Adds the buffers that live only during the reduce, and the gradients, whose slot is free after the reduce.
+/// Adds the buffers that live only during the reduce. Also adds the buffers of full gradients, whose lifetime ends with
+/// the reduce.
 void StepWriter::add_reduce_buffers(UnitId unit, OperationId reduce, const ReduceRecipe& recipe) {
   std::vector<Access> accesses;
   for (const int32_t f : flats_of_[unit]) {
@@ -85,8 +86,8 @@ OperationId StepWriter::replica_all_reduce(UnitId unit, int32_t micro_batch, con
   return exchange;
 }
 
-/// Merges partial sums like a binary counter: after micro-batch m, one waiting sum is merged for each trailing 1 of the
-/// binary number m. The result waits at the next level. The last micro-batch writes the total to kReducedGradients.
+/// Merges partial sums like a binary counter: after micro-batch m, one stored sum is merged for each trailing 1 of the
+/// binary number m. The result is stored at the next level. The last micro-batch writes the total to kReducedGradients.
 /// `sum` is the operation that merges.
 void StepWriter::merge_levels(UnitId unit, OperationId sum, const Accumulation& into, bool last_micro_batch) {
   UnitState& state = units_[unit];
@@ -145,7 +146,7 @@ void StepWriter::add_reduced_buffers(UnitId unit, OperationId norm) {
 }
 
 /// Adds one staging buffer for all operations of `verb`, which run one after another on their lane. The buffer is in
-/// the arena, which outlives messages that are still in flight after a failure.
+/// the arena, which exists longer than messages that are still being transferred after a failure.
 void StepWriter::add_staging(Verb verb, Role role) {
   const auto& operations = draft_.operations;
   const auto is_one = [verb](const Operation& operation) { return operation.verb == verb; };
@@ -183,12 +184,12 @@ void StepWriter::add_waits_on_previous_step() {
 }
 
 /// Extends the buffers of a reduce, or of an all-reduce over replicas, until after the next forward or backward. That
-/// operation then gets another slot, so it does not wait for the communication and runs in parallel with it.
+/// operation then uses other memory, so it runs in parallel with the communication.
 void StepWriter::add_spare_gradient_slot() {
   const auto count = static_cast<OperationId>(draft_.operations.size());
   for (auto& [buffer, ends] : draft_.buffers) {
     if (!ends_with_reduce(buffer.role) && buffer.role != Role::kReplicaPartialSums) continue;
-    // The buffer is for one micro-batch, and the next backward uses another one.
+    // The buffer is for one micro-batch, and the next backward uses another buffer.
     if (buffer.micro_batch >= 0) continue;
     OperationId next = buffer.last;
     const auto overlaps = [](Verb verb) { return verb == Verb::kForward || verb == Verb::kBackward; };

@@ -8,12 +8,12 @@ namespace {
 
 constexpr OperationId kNone = -1;
 
-/// The last operations of one lane that another lane has waited for, by the group of the wait.
+/// For each group, the last operation of one lane for which another lane has waited on all ranks of the group.
 class Waited {
  public:
   Waited() { last_.fill(kNone); }
 
-  /// The last operation that has ended on all ranks of `group`.
+  /// Returns the last operation that has certainly ended on all ranks of `group`.
   OperationId of(GroupId group) const {
     OperationId last = kNone;
     for (std::size_t wide = 0; wide < last_.size(); ++wide) {
@@ -46,7 +46,7 @@ void prune(std::vector<Operation>& operations) {
       if (wait.of == GroupId::kRank && source == operation.lane) continue;  // a lane runs its operations in order
       Waited& same_step = wait.of_previous_step ? previous_step : this_step;
       if (same_step.of(wait.of) >= wait.operation) continue;
-      // A wait for an operation of this step implies that its lane has finished the previous step.
+      // A wait for an operation of this step implies that the operation's lane has finished the previous step.
       if (wait.of_previous_step && this_step.of(wait.of) != kNone) continue;
       same_step.add(wait);
       kept.push_back(wait);

@@ -27,9 +27,10 @@ class StepWriter {
   struct KeptActivations {
     Lifetime output = {};
     OperationId saved_from = kNone;
-    OperationId sent = kNone;               // the send of the output to the next pipeline stage
-    OperationId received = kNone;           // the receive of the output from the previous pipeline stage
-    OperationId gradient_received = kNone;  // the receive of the gradient of the output from the next pipeline stage
+    OperationId sent = kNone;      // operation that sends the output to the next pipeline stage
+    OperationId received = kNone;  // operation that receives the output from the previous pipeline stage
+    /// Operation that receives the gradient of the output from the next pipeline stage.
+    OperationId gradient_received = kNone;
   };
 
   /// A visit is one forward, recompute or backward of a use. A recompute and its backward have the same `position` in
@@ -40,23 +41,25 @@ class StepWriter {
     int32_t micro_batch;
     int32_t position;
     const VirtualStage* run;
-    int32_t pass = 0;                           // number of earlier passes of the virtual stage
+    int32_t pass = 0;                           // number of earlier passes of this virtual stage
     bool ends_pass = false;                     // the last visit of a pass
     std::vector<PipelineAction> receives = {};  // the passes whose input is received right before this visit
   };
 
   struct UnitState {
-    int32_t first_use = kNone;   // the unit's first use in the pipeline stage; its backward is the unit's last
-    std::vector<int32_t> needs;  // indices into `visits_` of all visits of the unit, in order
-    std::size_t next_need = 0;   // index into `needs` of the first visit that is not yet written
+    /// The first use of the unit on the pipeline stage. The backward of this use is the last one of the unit in a pass.
+    int32_t first_use = kNone;
+    std::vector<int32_t> needs;  // indices in `visits_` of the visits whose use contains the unit
+    std::size_t next_need = 0;   // position in `needs` of the first visit that is not yet written
     bool gathered = false;
-    int32_t gathered_for_pass = 0;  // index of the first pass that the most recent gather serves
+    int32_t gathered_for_pass = 0;  // Visit::pass for which the unit was gathered last
     bool gathered_before = false;   // whether the unit was gathered before in this step
     OperationId refresh = kNone, last_gather = kNone, last_release = kNone;
-    std::vector<Lifetime> gradients;  // see gradients(): the backward operations since the last reduce
+    std::vector<Lifetime> gradients;  // backward operations since the last reduce, see gradients()
     OperationId first_reduce = kNone, last_reduce = kNone, exchange = kNone, spread = kNone, update = kNone,
                 publish = kNone;
-    std::vector<OperationId> levels;  // with `reproducible`, indexed by tree level: the reduce whose sum waits there
+    /// With Policy::reproducible, for each tree level: the operation that wrote the sum stored at this level.
+    std::vector<OperationId> levels;
   };
 
   /// The operations of a matrix group.
@@ -64,8 +67,8 @@ class StepWriter {
     OperationId blend = kNone, collect = kNone, orthogonalize = kNone, scatter = kNone;
   };
 
-  /// The first backward that writes to persistent gradients in a micro-batch, and the last reduce before it that reads
-  /// them.
+  /// The first backward of a micro-batch that writes a unit's persistent gradients, and the last earlier reduce that
+  /// reads these gradients.
   struct PersistentGradientWrite {
     OperationId backward;
     UnitId unit;
@@ -103,9 +106,9 @@ class StepWriter {
   void track_activations(int32_t v, OperationId compute);
   void add_finished_outputs(const Visit& visit);
   void add_activation_buffer(Role role, int32_t use, const Visit& visit, Lifetime life, OperationId sent = kNone);
-  /// The activations of `use` in a micro-batch.
+  /// Returns the kept activations of `use` in a micro-batch.
   KeptActivations& kept(int32_t micro_batch, int32_t use);
-  /// The gradients of activations in a micro-batch.
+  /// Returns the lifetime of the activation gradients in a micro-batch.
   Lifetime& activation_gradients(int32_t micro_batch);
 
   /// Returns the first and the last of the backward operations whose gradients the unit's next reduce sums. With
@@ -142,7 +145,7 @@ class StepWriter {
   bool one_node_;
   int rank_count_;
   ReduceRecipes recipes_;
-  std::vector<bool> recomputed_;   // indexed by use
+  std::vector<bool> recomputed_;   // result of recomputed_uses()
   std::vector<bool> interleaved_;  // result of units_with_interleaved_gradients()
   std::vector<Visit> visits_;
   std::vector<UnitState> units_;
@@ -150,8 +153,8 @@ class StepWriter {
   std::vector<GroupState> group_states_;
   std::vector<std::pair<OperationId, UnitId>> first_gathers_;
   std::vector<PersistentGradientWrite> persistent_gradient_writes_;
-  std::vector<KeptActivations> kept_activations_;  // indexed by micro-batch in flight and use
-  std::vector<Lifetime> activation_gradients_;     // indexed by micro-batch in flight
+  std::vector<KeptActivations> kept_activations_;  // one per micro-batch in flight and use
+  std::vector<Lifetime> activation_gradients_;     // one per micro-batch in flight
   OperationId last_exchange_ = kNone;
   ScheduleDraft draft_;
 };

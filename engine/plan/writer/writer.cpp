@@ -61,8 +61,8 @@ Lane StepWriter::lane_of(Verb verb) const {
   // A gather as a view transfers no data. It only waits until the shards are written, and needs no other thread for
   // that.
   if (verb == Verb::kGather && schedule_.view) return Lane::kCompute;
-  // At the end of the step, the compute lane is idle and runs updates. In backward, the lane of the reduction runs
-  // them, in parallel with compute.
+  // At the end of the step, the compute lane is idle and runs updates. With update_in_backward, the lane of the
+  // reduction runs them, in parallel with compute.
   if (verb == Verb::kUpdate && policy_.update_in_backward)
     return info(has_replicas() ? Verb::kReplicaAllReduce : Verb::kReduce).lane;
   return info(verb).lane;
@@ -99,8 +99,8 @@ void StepWriter::add_buffer(Role role, int32_t flat, Lifetime life, std::vector<
 }
 
 void StepWriter::list_visits(const StagePasses& passes) {
-  // Returns the index in `runs` under which the passes of `run` are counted. With tied ends, virtual stage 0 is counted
-  // as the last virtual stage, because these two share units.
+  // Returns the index in `earlier` of the number of passes of `run`. With tied ends, virtual stage 0 has the number of
+  // the last virtual stage, because these two share units.
   const auto counted = [&](const VirtualStage* run) {
     return static_cast<std::size_t>(run->is_first() && stage_.tied_ends ? stage_.runs.size() - 1
                                                                         : run - stage_.runs.data());
@@ -188,7 +188,7 @@ void StepWriter::gather_for(int32_t v) {
   }
 }
 
-/// Runs once per step, because only the update changes a shard.
+/// Adds a kGatherQuantizedShards operation, once per step and unit, because only the update changes a shard.
 void StepWriter::gather_quantized_shards(UnitId unit, int32_t micro_batch) {
   units_[unit].refresh = add(Verb::kGatherQuantizedShards, unit, micro_batch);
   first_gathers_.push_back({units_[unit].refresh, unit});

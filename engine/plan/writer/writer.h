@@ -9,10 +9,10 @@
 
 namespace aliquot {
 
-/// A buffer without an offset.
+/// A buffer that has no offset yet.
 struct DraftBuffer {
   PlannedBuffer buffer;
-  std::vector<Wait> ends;  // what must finish before the bytes of the buffer may be reused
+  std::vector<Wait> ends;  // operations that must end before the bytes of the buffer may be reused
 };
 
 struct ScheduleDraft {
@@ -21,8 +21,8 @@ struct ScheduleDraft {
   int64_t alignment_bytes = 256;  // all offsets are multiples of this
 };
 
-/// Groups the flat buffers of matrices of a plan's pipeline stage, in the order of units. The result is the same on
-/// every rank of the stage.
+/// Divides the matrices of a plan's pipeline stage into groups, in the order of units. The result is the same on every
+/// rank of the stage.
 std::vector<MatrixGroup> matrix_groups(const Plan& plan);
 
 /// Writes the operations of one step and the lifetimes of its buffers. Reads the model, policy, flat buffers and matrix
@@ -31,7 +31,8 @@ std::vector<MatrixGroup> matrix_groups(const Plan& plan);
 ScheduleDraft write(const Plan& plan, const StagePasses& passes);
 
 /// Moves the buffers that the policy offloads out of the arena. Adds slots, and operations that copy offloaded data
-/// into its slot before each operation that needs it, and back after each operation that changes it.
+/// into a slot before each operation that needs the data. Also adds operations that copy the data back after each
+/// operation that changes it.
 void offload(const Plan& plan, ScheduleDraft& draft);
 
 /// Assigns an offset in its space to every buffer of `draft`. Makes the first operation of each buffer wait for the end
@@ -41,7 +42,7 @@ void place(ScheduleDraft draft, Schedule& schedule, int rank_count);
 /// Sets PlannedBuffer::group of all buffers. The schedule must be complete.
 void assign_groups(Plan& plan);
 
-/// Removes waits that the order of lanes or an earlier wait of the same lane implies.
+/// Removes each wait that follows from the order of operations on a lane, or from an earlier wait of the same lane.
 void prune(std::vector<Operation>& operations);
 
 }  // namespace aliquot

@@ -37,7 +37,7 @@ class AccessCheck {
   Accesses accesses_;
   OperationId operation_ = -1;
   bool skipped_ = false;
-  std::vector<DeclaredAccess> entries_;  // accesses of the current operation
+  std::vector<DeclaredAccess> entries_;  // declared accesses of the current operation
 };
 
 }  // namespace aliquot

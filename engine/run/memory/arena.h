@@ -19,7 +19,7 @@ class Arena {
  public:
   Arena(const Plan& training, const Plan& evaluation, const MeshGroups& groups);
 
-  /// The arenas of the two ranks that make a transfer.
+  /// The arenas of the two ranks that make a transfer with this verb.
   const SymmetricBuffer& pair(Verb verb) const { return *pairs_[MeshGroups::pair_index(verb)]; }
   /// The arena with the ranks of `group` as peers.
   const SymmetricBuffer& buffer(GroupId group) const {
@@ -32,9 +32,9 @@ class Arena {
 
  private:
   SymmetricBuffer world_;
-  /// By peer_index(); empty if the group is the world.
+  /// One for each peer group; empty if the group is the world.
   std::array<std::optional<SymmetricBuffer>, kPeerGroupCount> views_;
-  std::array<std::optional<SymmetricBuffer>, MeshGroups::kPairCount> pairs_;  // by pair_index(); empty: no neighbor
+  std::array<std::optional<SymmetricBuffer>, MeshGroups::kPairCount> pairs_;  // see pair_index(); empty: no neighbor
   std::optional<SharedRange> shared_;
 };
 

@@ -18,7 +18,7 @@ class ModelAddresses {
  public:
   ModelAddresses(const Plan& plan, const StepMemory& memory, const Arena& arena);
 
-  /// The full parameters and gradients of a flat buffer, while they exist.
+  /// Return the addresses of the full parameters and gradients of a flat buffer, while they exist.
   std::byte* values(int32_t flat) const;
   std::byte* gradients(int32_t flat) const;
   /// The activation memory of the use whose scope is open.

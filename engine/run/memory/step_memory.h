@@ -74,8 +74,8 @@ class StepMemory {
   Ledger& ledger_;
   BuffersInUse in_use_;
   int32_t micro_batch_ = 0;               // micro-batch of the current operation
-  std::vector<Ledger::EntryId> entries_;  // indexed by buffer
-  std::vector<std::string> owners_;       // indexed by buffer: the owner that the ledger shows
+  std::vector<Ledger::EntryId> entries_;  // ledger entry of each buffer
+  std::vector<std::string> owners_;       // owner of each buffer, as the ledger shows it
   std::unique_ptr<AccessCheck> check_;    // only in debug and sanitizer builds
 };
 

@@ -56,7 +56,7 @@ class Weights {
   const HostView& view_;
   int rank_;
   bool holds_full_parameters_;
-  std::vector<std::unique_ptr<Access>> accesses_;  // indexed by flat buffer
+  std::vector<std::unique_ptr<Access>> accesses_;  // one for each flat buffer
 };
 
 }  // namespace aliquot

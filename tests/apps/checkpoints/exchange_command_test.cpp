@@ -13,7 +13,7 @@ namespace {
 using test::CommandResult;
 using test::run_aliquot;
 
-/// The digest that the command printed.
+/// Returns the digest that the command printed.
 std::string digest_of(const CommandResult& result) {
   const size_t at = result.out.rfind("digest ");
   return at == std::string::npos ? "no digest: " + result.err : result.out.substr(at + 7, 64);
@@ -30,7 +30,7 @@ class Exchange : public ::testing::Test {
     EXPECT_EQ(result.code, 0) << result.err;
     return digest_of(result);
   }
-  /// Trains one step from `weights` with a learning rate of 0, so that the digest is that of the weights.
+  /// Trains one step from `weights` with a learning rate of 0, so the digest of the run is the digest of `weights`.
   static CommandResult start_from(const std::string& weights, std::vector<std::string> more = {}) {
     std::vector<std::string> words{"train",    "--quiet", "--ranks", "3", "--threads",      "1",
                                    "--steps",  "1",       "--lr",    "0", "--weight-decay", "0",
@@ -98,7 +98,7 @@ TEST_F(Exchange, LlamaExportAndImportKeepTheDigest) {
   EXPECT_EQ(digest_of(run_aliquot({"checkpoint", "show", at("back")})), digest);
   for (size_t name = file.find("\"model."); name != std::string::npos; name = file.find("\"model.", name)) {
     file.replace(name, 7, "\"");
-    file.insert(file.find('{', name), 6, ' ');  // spaces keep the length of the header
+    file.insert(file.find('{', name), 6, ' ');  // the spaces keep the header's length unchanged
   }
   test::write_file(at("bare.safetensors"), file);
   for (const char* weights : {"hf", "bare.safetensors", "back", "run"}) {
@@ -198,7 +198,7 @@ TEST_F(Exchange, MemoryDoesNotGrowWithTheModel) {
   GTEST_SKIP() << "the peak memory includes the memory of the sanitizer";
 #endif
   constexpr int64_t kMaxBytes = int64_t{64} << 20;
-  // 128 MiB of bf16 in a sparse file, which becomes 256 MiB of fp32.
+  // The sparse file has 128 MiB of bf16 values. The import converts them to 256 MiB of fp32 values.
   std::string header = R"({"w":{"dtype":"BF16","shape":[67108864],"data_offsets":[0,134217728]}})";
   header.resize((header.size() + 7) / 8 * 8, ' ');
   test::write_file(at("w.safetensors"),

@@ -19,7 +19,7 @@ namespace {
 using test::Shard;
 using test::TestTensor;
 using Bytes = std::vector<std::byte>;
-using Contents = std::map<std::string, Bytes>;  // full tensors by path
+using Contents = std::map<std::string, Bytes>;  // the bytes of each full tensor, by path
 
 struct Moment {
   const char* path;
@@ -30,8 +30,8 @@ struct Moment {
   std::string scales() const { return std::string(path) + "_scale"; }
 };
 
-/// The tensors are larger than one conversion chunk and not a multiple of a block, smaller than a block, and exactly
-/// one block.
+/// Two tensors are larger than one conversion chunk and not a multiple of a block. One is smaller than a block, and one
+/// is exactly one block.
 const std::vector<Moment>& moments() {
   static const std::vector<Moment> all{{"optimizer/w/exp_avg", "exp_avg", {1051, 1001}},
                                        {"optimizer/w/exp_avg_sq", "exp_avg_sq", {1051, 1001}},
@@ -83,7 +83,7 @@ Contents floats(DType dtype) {
   return contents;
 }
 
-/// The reference: encodes the full tensor block by block.
+/// Computes the expected result: encodes each full tensor block by block.
 Contents coded(const Contents& from, DType dtype) {
   Contents contents;
   for (const Moment& each : moments()) {
@@ -120,8 +120,8 @@ Contents decoded(const Contents& from, DType dtype) {
   return contents;
 }
 
-/// Calls `each` for every piece. The arguments are the tensor, the bytes of the piece, the same elements in `contents`,
-/// and their number of bytes.
+/// Calls `each` for every piece. The arguments are the tensor, the bytes of the piece, the bytes of the same elements
+/// in `contents`, and the number of bytes of the piece.
 void for_each_piece(const State& state, const Contents& contents, const auto& each) {
   for (const StateTensor& tensor : state.tensors) {
     const int64_t width = element_bytes(tensor.dtype);

@@ -52,8 +52,8 @@ TEST(SavedShape, WritingAndReadingKeepsTheShape) {
   EXPECT_EQ(shape_scalars(odd_llama()), expected);
 }
 
-/// Checkpoints without these scalars were trained with theta 500000, epsilon 1e-5 and the frequency factors of
-/// Llama 3.1.
+/// Checkpoints of older versions lack some scalars of the shape. Their models have theta 500000, epsilon 1e-5 and the
+/// frequency factors of Llama 3.1.
 TEST(SavedShape, OldCheckpointsHaveTheDefaultsOfTheirVersion) {
   ModelShape shape = find_model_preset("llama-nano")->shape;
   std::map<std::string, Scalar> older{{"heads", int64_t{4}}, {"context", int64_t{128}}, {"rotary_factor", int64_t{1}}};

@@ -200,7 +200,7 @@ TEST_F(FileFormats, IntegersWiderThanTheFileNameImpliesAreRejected) {
   EXPECT_EQ(refusal("a.int32", bytes_of(of_32)),
             "unknown suffix .int32: expected raw tokens as .u16, .bin (16 bits) or .u32.");
   EXPECT_EQ(refusal("a.u16", bytes_of(of_16)), "accepted");
-  // The contents of these files match their names.
+  // The contents of the next files match their names.
   EXPECT_EQ(refusal("a.bin", bytes_of(of_16)), "accepted");
   EXPECT_EQ(refusal("a.u32", bytes_of(of_32)), "accepted");
   EXPECT_EQ(refusal("a.bin", bytes_of(std::vector<uint16_t>(100, 0))), "accepted");
@@ -222,8 +222,8 @@ std::string check(const TokenSource& source, int64_t vocabulary, int parts, int 
   return first;
 }
 
-/// The check finds a token out of range at any position. Positions include the boundaries of the parts that are checked
-/// in parallel.
+/// The check finds a token out of range at any position. The test includes positions at the boundaries of the parts
+/// that are checked in parallel.
 TEST_F(FileFormats, EveryTokenIsChecked) {
   constexpr size_t kCount = 9'000'001;
   std::vector<uint16_t> tokens(kCount, 99);
@@ -258,7 +258,8 @@ TEST_F(FileFormats, TokensOfEveryWidthAreChecked) {
   EXPECT_TRUE(is_token_1(read("|u1", bytes_of<uint8_t>({1, 100, 2}), 100)));
   EXPECT_EQ(read("|u1", bytes_of<uint8_t>({1, 255, 2}), 256), "");
   EXPECT_EQ(read("|u1", bytes_of<uint8_t>({1, 255, 2}), 50257), "");
-  // These tokens are negative. If they were read as unsigned integers, some would be below the size of the vocabulary.
+  // In the next four files, token 1 is negative. Some of these tokens would be in range if they were read as unsigned
+  // integers.
   EXPECT_TRUE(is_token_1(read("|i1", bytes_of<int8_t>({1, -1, 2}), 50257)));
   EXPECT_TRUE(is_token_1(read("<i2", bytes_of<int16_t>({1, -20000, 2}), 50257)));
   EXPECT_TRUE(is_token_1(read("<i4", bytes_of<int32_t>({1, -1, 2}), int64_t{1} << 31)));
@@ -278,7 +279,7 @@ TEST_F(FileFormats, CheckReportsProgressAndCanBeStopped) {
     return true;
   };
   check_tokens(*source, 65536, {}, pool, note);
-  EXPECT_EQ(shares.size(), 3u);  // one call of `note` for each 8 MiB
+  EXPECT_EQ(shares.size(), 3u);  // `note` is called once for each 8 MiB of the file
   EXPECT_TRUE(std::ranges::is_sorted(shares));
   EXPECT_EQ(shares.back(), 1);
   int rounds = 0;

@@ -14,7 +14,7 @@
 namespace aliquot {
 namespace {
 
-/// The rest of the first line that begins with `what`, or "" if no line does.
+/// Returns the rest of the first line that begins with `what`, or "" if no line begins with it.
 std::string line_of(const std::string& out, const std::string& what) {
   const std::string start = "\n" + what;
   const size_t at = ("\n" + out).find(start);

@@ -171,7 +171,8 @@ TEST(ExplainPipelineRecords, LateRankThatThenWaitsIsTheCause) {
   expect_contains(pipeline.explained(), {"First cause: rank 2 (pipeline stage 2).\n"});
 }
 
-/// If one of the two ranks of a transfer between nodes has given up, the transfer does not end on the other rank.
+/// Two ranks on different nodes take part in a transfer. If one of them gives up, the transfer does not end on the
+/// other rank.
 TEST(ExplainPipelineRecords, RankThatEntersAnAbandonedCollectiveIsLate) {
   RecordedPipeline pipeline = with_late_rank_2();
   for (const int first : {1, 2}) pipeline.add(2, first, first == 2, 19.995);
@@ -182,8 +183,8 @@ TEST(ExplainPipelineRecords, RankThatEntersAnAbandonedCollectiveIsLate) {
        "  pipeline stage 3: rank 3 waited for rank 2 (pipeline stage 2): barrier.\n"});
 }
 
-/// The first execution of model code on a machine may take long. It is not the cause if the rank then waited as long as
-/// the other ranks.
+/// The first execution of model code on a machine may take long. The execution is not the cause of the failure if the
+/// rank then waited as long as the other ranks.
 TEST(ExplainPipelineRecords, LongExecutionBeforeTheWaitIsNoCause) {
   RecordedPipeline pipeline = with_late_rank_2();
   pipeline.of(1).model_code.insert(pipeline.of(1).model_code.begin(), {"forward h.0", 0, 3, 0.5, 8.5});

@@ -26,7 +26,7 @@ FlightEntry barrier_number(uint64_t number, double begun, double ended) {
   return entry;
 }
 
-/// The record of one of three ranks, which entered `count` collectives. The third collective never ended.
+/// Returns the record of one of three ranks, which entered `count` collectives. The third collective never ended.
 FlightRecord record_of(int rank, uint64_t count, const std::string& why, double written = 4) {
   FlightRecord record;
   record.run = "0123";
@@ -167,7 +167,7 @@ TEST(ExplainRecords, RendezvousOfGpuRanksHaveTimes) {
 
 class ExplainRuns : public testing::Test {
  protected:
-  /// Writes a record to the file `name`, with a modification time `hours_ago`.
+  /// Writes a record to the file `name`, and sets the file's modification time to `hours_ago` hours before now.
   void write(const std::string& name, int rank, const std::string& run, const std::string& utc, int hours_ago) const {
     FlightRecord record = record_of(rank, 2, "rank 0 failed");
     record.run = run;

@@ -43,7 +43,7 @@ TEST(FlightFile, KeepsTheFirstCapture) {
 
 std::atomic<bool> writing{false}, released{false};
 
-/// Simulates a slow write: blocks until `released`.
+/// Simulates a slow write: blocks until `released` is true.
 void write_slowly(std::string_view) noexcept {
   writing = true;
   while (!released) std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -95,7 +95,7 @@ TEST(FlightFile, HasTheTimeOfWriting) {
   }
 }
 
-/// The flight record of rank 1 in a world of three ranks, with two collectives.
+/// Returns the flight record of rank 1 in a world of three ranks, with two collectives.
 std::string small_flight() {
   FlightRecorder recorder(1, 3, "0123", "");
   const int group = recorder.add_group({0, 1, 2});
@@ -153,7 +153,8 @@ TEST(FlightFile, Version1RecordsAreCompleteWithoutAnEndLine) {
             "it is not a valid flight record: line 1: expected the title \"aliquot flight record 2\".");
 }
 
-/// A thread that saves may wait for a long time while training issues many collectives.
+/// While a thread that saves waits in a rendezvous, training may issue many collectives. The record must still contain
+/// the rendezvous.
 TEST(FlightFile, RendezvousAreKeptSeparatelyFromCollectives) {
   FlightRecorder recorder(1, 2, "0123", "");
   const int group = recorder.add_group({0, 1});

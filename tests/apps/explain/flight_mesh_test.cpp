@@ -13,7 +13,7 @@ namespace {
 using test::refusal_of;
 using test::with;
 
-/// The flight record of rank 5 on a mesh of 2 pipeline stages, 2 replicas and 2 shards.
+/// Returns the flight record of rank 5 on a mesh of 2 pipeline stages, 2 replicas and 2 shards.
 std::string flight_on_a_mesh() {
   FlightRecorder recorder(5, 8, "0123", "");
   recorder.set_mesh({.counts = {2, 2, 2, 1}, .coordinates = {1, 0, 1, 0}});
@@ -66,7 +66,7 @@ TEST(FlightMesh, RejectsAMeshOrNamesThatDoNotFit) {
   refused("end\t", more + "end\t", "more than 16 executions of model code");
 }
 
-/// A record may be truncated between the lines of the mesh and of the coordinates.
+/// A record may be truncated between its `mesh` line and its `coordinates` line.
 TEST(FlightMesh, TruncatedMeshIsIgnored) {
   const std::string text = flight_on_a_mesh();
   const FlightRecord record = parse_flight(text.substr(0, text.find("coordinates")), "it");
@@ -75,7 +75,8 @@ TEST(FlightMesh, TruncatedMeshIsIgnored) {
   EXPECT_EQ(flight_text(parse_flight(flight_text(record), "it")), flight_text(record));
 }
 
-/// A thread runs much model code between two collectives. The record keeps the last executions.
+/// A rank may run model code many times between two collectives. The record keeps only the last executions of model
+/// code.
 TEST(FlightMesh, KeepsTheLastModelCode) {
   FlightRecorder recorder(0, 1, "0123", "");
   for (int i = 0; i < 100; ++i) {

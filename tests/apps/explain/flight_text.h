@@ -1,5 +1,5 @@
 #pragma once
-// Changes to the text of flight records.
+// Functions for tests that change the text of a flight record.
 
 #include <gtest/gtest.h>
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace aliquot::test {
 
-/// Returns `text` with the first `old` replaced by `other`.
+/// Returns `text` with the first occurrence of `old` replaced by `other`.
 inline std::string with(std::string text, std::string_view old, std::string_view other) {
   const std::size_t at = text.find(old);
   EXPECT_NE(at, std::string::npos) << old;

@@ -20,7 +20,7 @@ double tolerance(DType type) {
   return type == DType::kFloat16 ? 0x1p-10 : 0x1p-7;
 }
 
-/// The same array on the host and on the GPU.
+/// An array that exists on the host and on the GPU.
 class Array {
  public:
   Array(Device& device, Stream& stream, const std::vector<float>& values, DType type = DType::kFloat32)

@@ -21,8 +21,8 @@ constexpr double kRounded = kHalfUlp + kFp32;
 
 Doubles widen(const Bf16& from) { return test::widen(widened(from)); }
 
-/// The dot product of output and direction. Given `direction` as the output gradient, backward computes the gradient of
-/// this scalar.
+/// Returns the dot product of output and direction. If `direction` is the output gradient, backward computes the
+/// gradient of this dot product.
 double along(const Doubles& output, const Doubles& direction) {
   double sum = 0;
   for (size_t i = 0; i < output.size(); ++i) sum += output[i] * direction[i];

@@ -1,6 +1,6 @@
 #pragma once
-// Losses and gradient norms of Hugging Face's transformers. Written by
-// tests/apps/models/compare_transformers.py --golden.
+// Losses and gradient norms of the Hugging Face library transformers. tests/apps/models/compare_transformers.py
+// --golden writes this file.
 
 namespace aliquot::test {
 

@@ -1,5 +1,5 @@
-// Compares losses and gradient norms of 20 training steps with those of Hugging Face's transformers, which started from
-// the same weights and tokens. compare_transformers.py --golden recorded them.
+// Compares losses and gradient norms of 20 training steps with those of the Hugging Face library transformers for the
+// same weights and tokens. compare_transformers.py --golden recorded the library's results.
 #include "tests/apps/models/golden_transformers.h"
 
 #include <fstream>

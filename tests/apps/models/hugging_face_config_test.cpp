@@ -27,7 +27,7 @@ Json llama() {
     "num_key_value_heads": 2, "intermediate_size": 96, "max_position_embeddings": 64, "vocab_size": 100})");
 }
 
-/// `base` with the keys of `change` replaced. The value "absent" removes a key.
+/// Returns `base` with the keys of `change` replaced. The value "absent" removes a key.
 Json changed(Json base, const char* change) {
   const Json changes = Json::parse(change);
   for (const auto& [key, value] : changes.items()) {

@@ -14,8 +14,8 @@ namespace {
 
 constexpr double kForward = 2e-6, kGradient = 2e-5;
 
-// The dot product of output and direction. Given `direction` as the output gradient, backward computes the gradient of
-// this scalar.
+// Returns the dot product of output and direction. If `direction` is the output gradient, backward computes the
+// gradient of this dot product.
 double along(const Doubles& output, const std::vector<float>& direction) {
   double sum = 0;
   for (size_t i = 0; i < output.size(); ++i) sum += output[i] * static_cast<double>(direction[i]);

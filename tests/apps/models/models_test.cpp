@@ -163,7 +163,7 @@ TEST_P(EveryModel, GradientsAreAssignedOrAdded) {
     PlainTraining training(options);
     scale_up_weights(training);
     const Tokens t = some_tokens(training.token_count(), options.shape.vocabulary);
-    // In this mode, backward must overwrite previous gradients.
+    // With GradientMode::kAssign, backward must overwrite previous gradients.
     if (mode == GradientMode::kAssign) {
       for (auto& [name, tensor] : training.tensors().tensors()) std::ranges::fill(tensor.gradient, 1e30f);
     }

@@ -61,7 +61,7 @@ TEST(RowLoops, RoundToBf16LikeTheScalarConversion) {
     values.push_back(bad);
     values.push_back(-bad);
   }
-  values.push_back(float_from_bits(0x7f800001));  // a NaN that truncation of its payload would turn into infinity
+  values.push_back(float_from_bits(0x7f800001));  // truncation to 16 bits would turn this NaN into infinity
   while (values.size() < 1003) values.push_back(float_from_bits(static_cast<uint32_t>(random.bits())));
   for (const Isa isa : available_isas()) {
     std::vector<uint16_t> bf16(values.size());

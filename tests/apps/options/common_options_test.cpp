@@ -84,7 +84,7 @@ const std::vector<OptionCase> kCases = {
      {"", "-1", "1.5", "x", "18446744073709551616"}},
 };
 
-/// The value of an option after setting it, or the error message.
+/// The result of setting an option: the new value of the option, or the error message.
 struct Outcome {
   OptionValue value;
   std::string error;  // empty if the option was set

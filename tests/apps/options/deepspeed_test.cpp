@@ -20,7 +20,7 @@ class Deepspeed : public testing::Test {
   ~Deepspeed() override {
     for (const std::string& path : {path_, ini_}) std::filesystem::remove(path);
   }
-  /// The options of `aliquot train --deepspeed FILE WORDS...`, where FILE contains `json`.
+  /// Returns the options of `aliquot train --deepspeed FILE WORDS...`, where FILE contains `json`.
   TrainOptions options(const std::string& json, std::vector<std::string> words = {}) {
     std::ofstream(path_) << json;
     words.insert(words.begin(), {"--deepspeed", path_});
@@ -325,7 +325,7 @@ TEST_F(Deepspeed, CommandLineOverridesConfigFileOverridesDeepspeed) {
   EXPECT_EQ(o.engine.zero_stage, 2);
   EXPECT_EQ(o.engine.clip, 4);
   EXPECT_EQ(o.engine.seed, 9u);
-  // The config file may also name the DeepSpeed file.
+  // The file of --config may contain the path of the DeepSpeed file.
   std::ofstream(ini_) << "deepspeed = " << path_ << "\nclip = 3\n";
   TrainOptions named;
   parse_train_arguments(named, {"--config", ini_});

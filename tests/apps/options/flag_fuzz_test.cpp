@@ -1,7 +1,7 @@
 // Runs random command lines of aliquot train. Every run that the command accepts must use exactly the memory that it
 // planned, stay within its budget, and resume to the same checkpoint. Runs that differ only in options without effect
 // on the result must have the same digest. A pipeline has no effect on the result if each pipeline stage has as many
-// ranks as the run without a pipeline. draw_pipelined() has the exceptions.
+// ranks as the run without a pipeline. draw_pipelined() lists the exceptions.
 //
 // ALIQUOT_FLAG_FUZZ="SEED COUNT" runs COUNT cases, beginning with SEED. The default is 12 cases, beginning with seed 1.
 // A failure prints its seed.
@@ -83,9 +83,9 @@ void draw_numbers(Draw& draw, Case& drawn) {
   }
 }
 
-/// Some runs of a case have a pipeline, and others have none. If a pipeline may change the digest, decides instead that
-/// all runs of the case have a pipeline, or that none has one. In a tied model that accumulates full gradients, a
-/// pipeline changes the digest. With quantized gradients, it may change the digest if pipeline stages share a node.
+/// Decides which runs of a case have a pipeline. By default, some of them have one. If a pipeline may change the
+/// digest, either all runs have one, or none has. In a tied model that accumulates full gradients, a pipeline changes
+/// the digest. With quantized gradients, a pipeline may change the digest if pipeline stages share a node.
 void draw_pipelined(Draw& draw, Case& drawn) {
   if (drawn.tied && drawn.adds_in_full_gradients)
     drawn.pipelined = draw.chance(60) ? Pipelined::kAlways : Pipelined::kNever;
@@ -133,7 +133,7 @@ Words draw_pipeline(Draw& draw, const Case& drawn) {
   return words;
 }
 
-/// Options that do not change the digest. A negative `stage` means a random ZeRO stage.
+/// Returns options that do not change the digest. A negative `stage` means a random ZeRO stage.
 Words draw_free(Draw& draw, const Case& drawn, int stage, const std::string& scratch) {
   if (stage < 0) stage = draw.chance(40) ? 3 : draw.below(4);
   Words words{"--zero-stage",    std::to_string(stage),         "--prefetch",  std::to_string(draw.below(4)),
@@ -202,7 +202,7 @@ class Runs {
     expect_as_planned(done["done"]);
     return done["done"];
   }
-  /// Expects that the command accepts the options, because it accepted equivalent ones.
+  /// Like run(), but expects that the command accepts the options, because it accepted equivalent options before.
   Json run_again(const Case& drawn, const Words& more) {
     Json done = run(drawn, more);
     EXPECT_FALSE(done.is_null()) << "rejected, although an equivalent command line was accepted: " << last_line_;

@@ -19,7 +19,7 @@ TrainOptions parsed(const std::vector<std::string>& arguments) {
   return options;
 }
 
-// The message of the UsageError, or "none" if the arguments are accepted.
+// Returns the message of the UsageError, or "none" if the arguments are accepted.
 std::string error_message(const std::vector<std::string>& arguments) {
   try {
     parsed(arguments);

@@ -18,7 +18,7 @@ const std::string kOrder = "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n";
 
 class PipelineOrder : public testing::Test {
  protected:
-  /// The order that `aliquot train --pipeline-order-from FILE WORDS...` reads.
+  /// Returns the order that `aliquot train --pipeline-order-from FILE WORDS...` reads.
   static PassOrder order_of(const std::string& file, std::vector<std::string> words = {}) {
     words.insert(words.end(), {"--pipeline-order-from", file});
     TrainOptions options;
@@ -80,7 +80,7 @@ TEST_F(PipelineOrder, OtherContentIsRefusedWithTheLine) {
   EXPECT_LT(refusal(written(std::string(1 << 20, 'x'))).size(), 400u) << "a long line is cut";
 }
 
-/// The record of the options of a run contains the path of the order file.
+/// A run records its options. They contain the path of the order file.
 TEST_F(PipelineOrder, TheOptionReportsThePathOfTheFile) {
   const std::string file = written(kOrder);
   TrainOptions options;

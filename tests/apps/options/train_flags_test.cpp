@@ -31,7 +31,7 @@ TEST(TrainFlags, ReproducibleDigestIsEqualOnPowersOfTwoRanks) {
   EXPECT_NE(digest({"--ranks", "2", "--global-batch", "16"}), digest({"--ranks", "1", "--global-batch", "16"}));
 }
 
-/// The training losses and the evaluation losses in a metrics file.
+/// Returns the training losses and the evaluation losses in a metrics file.
 std::pair<std::vector<double>, std::vector<double>> losses(const std::string& metrics) {
   std::pair<std::vector<double>, std::vector<double>> found;
   std::ifstream file(metrics);
@@ -216,7 +216,8 @@ TEST(TrainFlags, MemoryAndScheduleOptionsDoNotChangeTheDigest) {
             plain);
 }
 
-/// If the logits of the full vocabulary exceed the memory budget, the model computes them tile by tile.
+/// If the logits of the full vocabulary exceed the memory budget, the model computes them for one part (tile) of the
+/// vocabulary at a time.
 TEST(TrainFlags, ASmallBudgetComputesLogitsInTiles) {
   std::vector<std::string> words = {"--ranks", "2",     "--width",    "32", "--heads",       "2",
                                     "--vocab", "20000", "--sequence", "64", "--micro-batch", "4"};
@@ -461,7 +462,8 @@ TEST(TrainFlags, AnUnwritableTraceExitsWith3) {
   EXPECT_NE(result.err.find("--trace /dev/full: the file could not be written."), std::string::npos) << result.err;
 }
 
-/// A step that updates in backward cannot be skipped, but the run ends with the same exit code.
+/// With --update-in-backward, a step that is not finite cannot be skipped. The run ends with the same exit code as a
+/// run that skips too many steps.
 TEST(TrainFlags, ARunThatIsNotFiniteExitsWith4) {
   for (const bool in_backward : {false, true}) {
     std::vector<std::string> words = {"train", "--ranks", "2",      "--layers", "1",       "--steps",       "25",

@@ -208,8 +208,8 @@ TEST(Plan, ReadsTheMachineFileOfDoctor) {
   EXPECT_EQ(test::run_aliquot({"doctor", "--measur", path}).code, 1);
 }
 
-/// `beside_compute` is the cost of the link while ranks compute. It lengthens a step only if compute and data movement
-/// share cores (`cores_per_thread` above 0 and at most 1).
+/// `beside_compute` has the rates of the link while ranks compute. Low rates lengthen a step only if compute and data
+/// movement share cores (`cores_per_thread` above 0 and at most 1).
 TEST(Plan, SlowLinksBesideComputeLengthenTheStep) {
   test::TemporaryDirectory directory;
   const auto seconds = [&](const std::string& more) {

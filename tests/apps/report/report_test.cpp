@@ -29,7 +29,7 @@ size_t count(const std::string& text, const std::string& part) {
   return found;
 }
 
-/// The points of each polyline that belongs to `series`.
+/// Returns the points of each polyline that belongs to `series`.
 std::vector<std::vector<std::pair<double, double>>> lines_of(const std::string& page, const std::string& series) {
   std::vector<std::vector<std::pair<double, double>>> lines;
   std::istringstream text(page);

@@ -11,7 +11,8 @@ namespace {
 constexpr double kWidth = 1000, kLeft = 70, kRight = 20, kTop = 66, kPanelHeight = 92, kGap = 30, kFoot = 40;
 constexpr std::string_view kGrey = R"(fill="#555555" font-size="11")";
 
-// From the palette of Okabe and Ito, which colour-blind readers can distinguish.
+// Returns the colour of a series. Colour-blind readers can distinguish the two colours of processes, which are from the
+// palette of Okabe and Ito.
 std::string_view colour_of(const Series& series) {
   if (series.process.empty()) return "#333333";
   return series.world == "mpi" ? "#0072B2" : "#D55E00";
@@ -45,7 +46,8 @@ void draw_panel(Svg& svg, const std::string& measure, const std::vector<Series>&
   }
 }
 
-/// Draws a vertical line over all panels for each event: red for kills, grey for signals and new numbers of ranks.
+/// Draws one vertical line across all panels for each event. The line is red if the event is a kill, and grey
+/// otherwise.
 void draw_events(Svg& svg, const std::vector<Event>& events, const Axis& x, double bottom) {
   for (const Event& event : events) {
     const bool is_kill = event.what.starts_with("kill");

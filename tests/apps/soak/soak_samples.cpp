@@ -38,7 +38,7 @@ double median_of(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-/// The medians of the samples in the first and in the last third of the time.
+/// Returns the median of the samples in the first third of the time, and the median of those in the last third.
 std::pair<double, double> end_medians(const std::vector<Point>& points) {
   const double third = (points.back().x - points.front().x) / 3;
   std::vector<double> first, last;
@@ -54,7 +54,8 @@ std::string describe(const Series& series) {
                                 : fmt::format("{} of process {} ({})", series.measure, series.process, series.world);
 }
 
-/// Checks the bound of every sample, including samples of processes that ended too early to be judged.
+/// Adds a message if a sample of the series exceeds `bound.most`. Series of processes that ended too early for a
+/// judgement of their growth are checked too.
 void judge_samples(const Series& series, const Bound& bound, std::vector<std::string>& problems) {
   for (const Point& p : series.points) {
     if (bound.most <= 0 || p.y <= bound.most) continue;

@@ -16,7 +16,7 @@ struct Series {
 };
 
 /// Reads a table with the column `seconds` and optionally `process` and `world`. Returns a series for each process and
-/// each other column, in the order of first rows. Throws UsageError for an invalid table.
+/// each other column. Processes are in the order in which they first appear. Throws UsageError for an invalid table.
 std::vector<Series> read_series(const std::string& csv);
 
 /// The limits of a quantity. The median of the last third of the time may exceed the median of the first third by
@@ -29,7 +29,7 @@ struct Bound {
   double at_the_end = -1;  // upper limit of the last sample; negative means no limit
 };
 
-/// Growth is judged after `warm_up_seconds`, and only if at least `least_seconds` follow.
+/// The growth of a series is judged without its first `warm_up_seconds`, and only if at least `least_seconds` remain.
 struct Patience {
   double warm_up_seconds = 0, least_seconds = 0;
 };
@@ -41,7 +41,7 @@ struct Verdict {
   // Medians of the first and the last third of the series with the largest growth.
   double first = 0, last = 0;
   std::vector<std::string> problems;  // one message for each bound that a series exceeds
-  std::set<std::string> worlds;       // worlds of the judged series
+  std::set<std::string> worlds;       // "mpi" or "threads": the worlds of the judged series
 };
 
 Verdict judge(const std::vector<Series>& series, const Bound& bound, Patience patience);
@@ -53,11 +53,11 @@ struct Event {
 };
 std::vector<Event> read_events(const std::string& csv);
 
-/// Reasons why a soak test is inconclusive: one message for each kind of disturbance that never occurred, and for each
-/// world that started but has no judged process.
+/// Returns reasons why a soak test is inconclusive: one message for each kind of disturbance that never occurred, and
+/// for each world that started but has no judged process.
 std::vector<std::string> missing_from(const std::vector<Event>& events, const Verdict& of_processes);
 
-/// An SVG with one panel per measure and one line per series. Vertical lines mark the events.
+/// Returns an SVG with one panel per measure and one line per series. Vertical lines mark the events.
 std::string soak_picture(const std::vector<Series>& series, const std::vector<Event>& events);
 
 }  // namespace aliquot::test

@@ -112,8 +112,8 @@ TEST(SweepRow, HasTheReasonIfThereAreNoResults) {
   EXPECT_EQ(row_of({}, {127, 0}, {}, "sh: mpirun: not found\n").reason, "sh: mpirun: not found");
 }
 
-/// Rows of a sweep over the models, all ZeRO stages and 1 to 8 ranks. Rows of models that exceed the memory have the
-/// status "does not fit".
+/// Returns rows of a sweep over the models, all ZeRO stages and 1 to 8 ranks. Rows of models that exceed the memory
+/// have the status "does not fit".
 std::vector<SweepRow> rows_of(const std::vector<std::pair<std::string, int64_t>>& models) {
   std::vector<SweepRow> rows;
   for (const int64_t ranks : {1, 2, 4, 8}) {

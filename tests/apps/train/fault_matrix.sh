@@ -79,18 +79,18 @@ ends_well() {
   if compgen -G "$saved/.tmp-*" >/dev/null; then wrong "the run left an incomplete checkpoint"; fi
 }
 
-# left_nothing: checks that no file in /dev/shm or the temporary directory is left, and no process.
+# left_nothing: checks that the run has left no process, and no file in /dev/shm or the temporary directory.
 left_nothing() {
   local left file
   for file in $(comm -13 <(echo "$shared_before") <(shared_names)); do wrong "the run left /dev/shm/$file"; done
-  # Open MPI leaves an empty folder.
+  # Only files count, because Open MPI leaves an empty folder.
   left=$(find "$TMPDIR" ! -type d)
   if [ -n "$left" ]; then wrong "the run left $left"; fi
   if pgrep -f -- "$saved" >/dev/null; then wrong "a process of the run still exists"; fi
 }
 
-# is_explained: checks that the flight records name the failed rank. With several groups, the message may name a rank
-# that only waits for it.
+# is_explained: checks that `aliquot doctor --explain` names the failed rank. If a run has several groups, its own
+# message may name a rank that only waits for the failed rank.
 is_explained() {
   local text
   case $operation in exchange | send | receive | send-gradient | receive-gradient) ;; *) return 1 ;; esac

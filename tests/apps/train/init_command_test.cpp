@@ -31,7 +31,7 @@ class Init : public testing::Test {
     words.insert(words.begin(), {"train", "--quiet", "--threads", "1", "--micro-batch", "1"});
     return run_aliquot(words);
   }
-  /// Trains one step from `weights` with a learning rate of 0, so that the digest is that of the weights.
+  /// Trains one step from `weights` with a learning rate of 0, so the digest of the run is the digest of `weights`.
   static CommandResult start(const std::string& weights, std::vector<std::string> words = {}) {
     words.insert(words.end(), {"--init", weights, "--steps", "1", "--lr", "0", "--weight-decay", "0"});
     return train(words);

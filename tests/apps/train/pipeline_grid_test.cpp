@@ -12,7 +12,8 @@ namespace {
 
 using namespace pipeline_runs;
 
-/// Returns the number of runs on pipelines.
+/// Compares all runs of the model on pipelines with its runs on one pipeline stage. Returns the number of runs on
+/// pipelines.
 int compare_with_one_stage(const std::string& model, bool launched) {
   int runs = 0;
   std::map<int, RunResults> alone;  // results on one pipeline stage, by number of micro-batches

@@ -136,7 +136,7 @@ TEST(Digest, IsTheHashOfSortedLines) {
   WeightDigest digest;
   digest.add("b.weight", DType::kFloat32, {2, 2}, hash({1, 2, 3, 4}));
   digest.add("a.bias", DType::kFloat32, {3}, hash({0.5f, -0.0f, 1e30f}));
-  // Computed with Python's hashlib from the same lines.
+  // The expected digest was computed with Python's hashlib, from lines in the format of WeightDigest.
   EXPECT_EQ(digest.finish(), "4256f2e50d2d6b25ec6abc93d9544522d1862cf63a1281b88f0238aead17bb7d");
 }
 

@@ -42,7 +42,8 @@ struct How {
   bool freezes_a_layer = false;
 };
 
-/// Loads from `load_from` unless it is empty, trains steps [from, to), and saves to `save_to` unless it is empty.
+/// Trains the steps [from, to). Before that, loads from `load_from` if this path is not empty. After that, saves to
+/// `save_to` if that path is not empty.
 inline void run(World& world, const How& how, int from, int to, const fs::path& load_from, const fs::path& save_to) {
   SmallModel model(how.settings.options.precision);
   Engine engine(world, how.settings.options);

@@ -43,7 +43,8 @@ TEST_F(Resume, AnyWorldAndZeroStageLoadsTheSameState) {
   }
 }
 
-/// Precisions that store the master in different ways: as the parameter itself, as a split master, as an fp32 master.
+/// Returns precisions that store the master in different ways: as the parameter itself, as a split master, as an fp32
+/// master.
 std::vector<Precision> precisions() {
   return {{},
           {.compute = DType::kBFloat16, .master = MasterForm::kSplit},

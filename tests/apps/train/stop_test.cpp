@@ -70,7 +70,7 @@ TEST_F(Stop, WithoutACheckpointDirectoryItExitsWithTheCodeOfTheSignal) {
   }
 }
 
-/// Ctrl-C in `aliquot train | tee log` also ends the reader of the output. The run must still save.
+/// Ctrl-C in `aliquot train | tee log` also ends the reader of the output. The run must save nevertheless.
 TEST_F(Stop, SavesAlsoIfTheReaderOfItsOutputHasExited) {
   std::string words;
   for (const std::string& word :

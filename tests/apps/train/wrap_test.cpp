@@ -1,4 +1,5 @@
-// Compares GPT-2 trained by the engine with a plain training loop, and compares the ZeRO stages with one another.
+// Trains GPT-2 with the engine. Compares the results with those of a plain training loop, and the ZeRO stages with one
+// another.
 #include "apps/train/wrap.h"
 
 #include <gtest/gtest.h>
@@ -29,7 +30,7 @@ struct Case {
   int recompute = 0;
 };
 
-/// The shape of the model. With bf16 the vocabulary is so large that the loss needs several tiles.
+/// Returns the shape of the model. With bf16 the vocabulary is so large that the loss needs several tiles.
 ModelShape shape_of(const Case& c) {
   ModelShape shape = small_shape();
   if (c.compute == DType::kBFloat16) shape.vocabulary = 5000;

@@ -1,4 +1,4 @@
-// Other programs read state.h5: h5dump of HDF5, and h5py if it is installed.
+// Checks that other programs can read state.h5: h5dump of HDF5, and h5py if it is installed.
 #include <array>
 #include <cstdio>
 #include <cstring>
@@ -11,7 +11,7 @@
 namespace aliquot {
 namespace {
 
-/// The output of a command, and whether its exit code was 0.
+/// Returns the output of a command, and whether its exit code was 0.
 std::pair<std::string, bool> output_of(const std::string& command) {
   FILE* const pipe = ::popen((command + " 2>&1").c_str(), "r");
   std::string text;

@@ -1,4 +1,4 @@
-// Valid HDF5 files that are not valid checkpoints.
+// Checks that HDF5 files that are not valid checkpoints are rejected.
 #include <cstring>
 #include <filesystem>
 #include <gtest/gtest.h>
@@ -39,7 +39,7 @@ class StructureCheck : public ::testing::Test {
     H5Sclose(space);
   }
 
-  /// The message that check_structure() throws, or an empty string.
+  /// Returns the message that check_structure() throws, or an empty string.
   std::string check_error() {
     H5Fclose(file_);
     const std::string bytes = test::read_file(path());

@@ -18,7 +18,7 @@ std::vector<std::byte> random_bytes(size_t count) {
   return bytes;
 }
 
-TEST(Crc32c, KnownVectors) {  // RFC 3720, B.4
+TEST(Crc32c, KnownVectors) {  // the vectors of RFC 3720, section B.4
   std::string rising, falling;
   for (int i = 0; i < 32; ++i) rising += static_cast<char>(i), falling += static_cast<char>(31 - i);
   for (auto* crc : {+[](const std::string& text) { return crc32c(bytes_of(text)); },

@@ -1,4 +1,4 @@
-// Weight files of other programs: valid files of every type, and every kind of malformed header.
+// Reads weight files of other programs: valid files of every type, and files with every kind of malformed header.
 #include "checkpoint/weights/safetensors.h"
 
 #include <array>
@@ -26,7 +26,7 @@ std::string file_of(const std::string& header, const std::string& data) {
   return length + header + data;
 }
 
-/// A header with one tensor that has the given name and fields.
+/// Returns a header with one tensor that has the given name and fields.
 std::string header(const std::string& name, const std::string& fields) { return "{\"" + name + "\":{" + fields + "}}"; }
 constexpr const char* kValidFields = R"("dtype":"F32","shape":[2],"data_offsets":[0,8])";
 

@@ -13,7 +13,7 @@ namespace {
 
 using testing::RandomCase;
 
-/// Prices of few different durations, so that many operations end at the same time, and many take no time.
+/// Draws prices from a few durations, which include 0, so that many operations end at the same time or take no time.
 std::vector<Price> draw_prices(const Plan& plan, std::mt19937_64& random) {
   std::vector<Price> prices(plan.schedule.operations.size());
   for (Price& price : prices) {

@@ -17,7 +17,7 @@ namespace {
 
 struct Pipeline {
   int stages, uses_per_stage, micro_batches;
-  bool tied = false;  // the first use has the unit of the last one
+  bool tied = false;  // the first and the last use share a unit
 };
 
 /// The arguments of plan_pipeline().
@@ -90,7 +90,7 @@ TEST(PipelineCost, ATiedModelWithManyMicroBatchesTakesSeconds) {
   expect_within(3, {.stages = 4, .uses_per_stage = 2, .micro_batches = 8192, .tied = true});
 }
 
-/// Returns the shorter time of each phase.
+/// Returns the shorter of the two times of each phase.
 Seconds fastest(const Seconds& a, const Seconds& b) {
   return {std::min(a.planning, b.planning), std::min(a.proof, b.proof), std::min(a.simulation, b.simulation)};
 }

@@ -25,7 +25,7 @@ class PlainSimulation {
     run();
   }
 
-  /// The spans of all steps of a pipeline stage, one step after another.
+  /// Returns the time spans of the operations of a pipeline stage, one step after another.
   const std::vector<TimeSpan>& spans(std::size_t stage) const { return stages_[stage].spans; }
 
  private:

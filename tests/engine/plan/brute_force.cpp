@@ -62,7 +62,7 @@ class Graph {
  private:
   struct Cursor {
     int step, op;
-    std::vector<int> lane_end;  // indexed by rank and lane
+    std::vector<int> lane_end;  // the last event of each lane of each rank
   };
   struct Side {
     int stage = -1, op = -1;
@@ -73,7 +73,7 @@ class Graph {
     return stages_[static_cast<std::size_t>(stage)]->schedule.operations[static_cast<std::size_t>(op)];
   }
 
-  /// The n-th send of a boundary and direction meets the n-th receive.
+  /// Pairs transfers between two neighboring pipeline stages: the n-th send in a direction with the n-th receive.
   void pair_transfers() {
     std::map<std::tuple<int, bool, bool>, std::vector<Side>> sides;
     for (int s = 0; s < static_cast<int>(stages_.size()); ++s) {
@@ -204,8 +204,8 @@ class Graph {
   const Stages& stages_;
   Mesh mesh_;
   int ranks_ = 0;                          // number of ranks of one pipeline stage
-  std::vector<int> first_, counts_;        // for each pipeline stage: its first event, its number of operations
-  std::vector<std::vector<Side>> others_;  // counterpart of a transfer, by pipeline stage and operation
+  std::vector<int> first_, counts_;        // the first event and the number of operations of each pipeline stage
+  std::vector<std::vector<Side>> others_;  // one vector per pipeline stage, with the counterpart of each transfer
   std::size_t words_ = 0;
   std::vector<uint64_t> before_;
   std::string deadlock_;
@@ -213,7 +213,7 @@ class Graph {
 
 struct RecordedAccess {
   int stage, step, op, rank;  // the operation that makes the access, and the rank within the pipeline stage
-  int64_t begin, end;         // byte range in the memory of the rank that owns it
+  int64_t begin, end;         // accessed bytes, as offsets in the memory of the rank that owns them
   bool writes;
   int after, until;  // the access happens between these two events
   bool internal;     // does not race with accesses of the same operation, because the communicator orders them
@@ -221,7 +221,7 @@ struct RecordedAccess {
 
 class Search {
  public:
-  /// `memory` receives the accesses to the memory of each rank. It is indexed by pipeline stage and rank in the stage.
+  /// `memory` receives the accesses, with one vector for the memory of each rank of each pipeline stage.
   Search(const Stages& stages, int index, const Graph& graph, std::vector<std::vector<RecordedAccess>>& memory)
       : plan_(*stages[static_cast<std::size_t>(index)]),
         stages_(stages),
@@ -235,7 +235,8 @@ class Search {
         gather_count_(plan_.model.units.size(), 0),
         memory_(memory) {}
 
-  /// Records all accesses of the stage. Returns a description of an access to a buffer that does not exist, if any.
+  /// Records all accesses of the pipeline stage. Returns a description of an access to a buffer that does not exist, if
+  /// any.
   std::string record_all() {
     for (step_ = 0; step_ < kSteps; ++step_) {
       reduce_count_.assign(plan_.model.units.size(), 0);
@@ -250,7 +251,7 @@ class Search {
     return race_;
   }
 
-  /// See narrowest_groups().
+  /// Returns the result of the free function narrowest_groups(), from the recorded accesses.
   std::vector<std::set<GroupId>> narrowest_groups() const {
     std::vector<std::set<GroupId>> groups(plan_.schedule.buffers.size());
     for (std::size_t b = 0; b < groups.size(); ++b) {
@@ -272,15 +273,15 @@ class Search {
  private:
   const Operation& operation() const { return plan_.schedule.operations[op_]; }
   int world_rank(int replica, int rank) const { return (plan_.stage.index * replicas_ + replica) * ranks_ + rank; }
-  /// The number of members of the group of `owner`, or 0 if it lacks one of `ranks`.
+  /// Returns the number of ranks in the group of `owner`, or 0 if one of `ranks` is not in that group.
   std::size_t member_count_if_all(GroupId group, int owner, const std::set<int>& ranks) const {
     const std::vector<int> members = plan_.mesh().members(group, owner);
     const auto is_member = [&](int rank) { return std::ranges::find(members, rank) != members.end(); };
     return std::ranges::all_of(ranks, is_member) ? members.size() : 0;
   }
 
-  /// Returns the newest live buffer. Prefers a buffer for the operation's micro-batch to one that all micro-batches
-  /// share.
+  /// Returns the newest live buffer with this role and flat buffer. Prefers a buffer for the operation's micro-batch to
+  /// one that all micro-batches share.
   const PlannedBuffer* buffer(Role role, int32_t flat) {
     const PlannedBuffer* found = nullptr;
     const auto is_better = [&](const PlannedBuffer& b) {
@@ -340,7 +341,8 @@ class Search {
     access_parts(rank_, role, flat, {0, rank_, ranks_}, true, kAllStarted);
     access_parts(rank_, role, flat, {rank_ + 1, ranks_ - rank_ - 1, ranks_}, true, kAllStarted);
   }
-  /// A collective over several nodes forwards data between ranks: each rank reads the result buffers of the others.
+  /// Records that this rank reads the result buffers of all other ranks, because a collective over several nodes
+  /// forwards data between ranks.
   void relay(Role role, int32_t flat) {
     if (!several_nodes_) return;
     for (int q = 0; q < ranks_; ++q) {
@@ -643,7 +645,7 @@ class Search {
     const bool rounds = plan_.policy.quantize_gradients &&
                         (plan_.policy.replica_count > 1 ? !plan_.stage_topology.one_node() : several_nodes_);
     if (rounds && !plan_.policy.update_in_backward)
-      access_own(Role::kErrorFeedbackResidual, f, true);  // a skipped step resets it
+      access_own(Role::kErrorFeedbackResidual, f, true);  // a skipped step resets the residual
     access_parts(rank_, Role::kParameters, f, own_part(), true, kStart);
   }
 
@@ -747,11 +749,11 @@ class Search {
   const Stages& stages_;
   int index_;  // index of the pipeline stage
   const Graph& graph_;
-  int ranks_, stage_;  // number of ranks of one replica, ZeRO stage
+  int ranks_, stage_;  // the number of ranks of one replica, and the ZeRO stage
   int replicas_;
   bool several_nodes_, in_place_;
   int step_ = 0, op_ = 0, rank_ = 0, replica_ = 0;
-  int other_replica_ = -1;         // the replica whose memory record() uses; -1: replica_
+  int other_replica_ = -1;         // the replica whose memory record() uses, or -1 for replica_
   std::vector<int> reduce_count_;  // how often each unit was reduced in this step
   std::vector<int> gather_count_;  // how often each unit was gathered in all steps
   std::vector<std::vector<RecordedAccess>>& memory_;
@@ -761,7 +763,7 @@ class Search {
   std::string race_;
 };
 
-/// Describes the first pair of accesses to the memory of one rank that race.
+/// Describes the first race among `accesses`, which all access the memory of one rank.
 std::string compare(const std::vector<RecordedAccess>& accesses, const Graph& graph) {
   for (std::size_t i = 0; i < accesses.size(); ++i) {
     for (std::size_t j = i + 1; j < accesses.size(); ++j) {

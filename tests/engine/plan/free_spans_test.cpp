@@ -1,4 +1,4 @@
-// Compares FreeSpans with one flag per byte, and ByteHolders with an array of holders.
+// Compares FreeSpans with a reference that has one flag per byte, and ByteHolders with an array of holders.
 
 #include "engine/plan/free_spans.h"
 
@@ -14,7 +14,7 @@
 namespace aliquot {
 namespace {
 
-/// First-fit allocation with one flag per byte.
+/// The reference for FreeSpans: first-fit allocation with one flag per byte.
 class PlainBytes {
  public:
   int64_t allocate(int64_t size) {
@@ -30,7 +30,8 @@ class PlainBytes {
   std::vector<bool> taken_ = std::vector<bool>(200'000);
 };
 
-/// Allocates so many spans that FreeSpans has several blocks, which grow, split and disappear.
+/// FreeSpans stores its free spans in blocks. The test makes enough spans that it has several blocks, and that blocks
+/// are split and removed.
 TEST(FreeSpans, AllocatesAtTheLowestOffset) {
   constexpr int64_t kBase = 4096;
   std::mt19937 random(7);

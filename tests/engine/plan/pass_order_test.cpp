@@ -138,7 +138,8 @@ TEST(PassOrder, NegativeNumbersAndMissingActionsAreRefused) {
          "pass order of rank 0: it has 1 actions: expected at least 2147483648");
 }
 
-/// Every input is received exactly once, and not after its pass. 1F1B receives at most one micro-batch ahead.
+/// Every input is received exactly once, and not later than the pass that reads it. Inputs that are received early add
+/// at most one micro-batch in flight per virtual stage.
 TEST(PassOrder, EveryInputIsReceivedOnce) {
   using enum PipelineSchedule;
   for (const auto& [schedule, v] : {std::pair(kGpipe, 1), {k1F1B, 1}, {kInterleaved, 2}, {kInterleaved, 3}}) {

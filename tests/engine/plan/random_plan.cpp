@@ -100,7 +100,7 @@ int draw_replica_count(Dice& dice, const Topology& topology) {
   }
 }
 
-/// A valid order of passes, with any number of micro-batches in flight.
+/// Draws a valid order of passes, with any number of micro-batches in flight.
 std::vector<PipelineAction> draw_passes(Dice& dice, int micro_batches) {
   std::vector<PipelineAction> passes;
   for (int forward = 0, backward = 0; backward < micro_batches;) {
@@ -180,7 +180,7 @@ RandomCase draw(uint64_t seed, int most_ranks, int most_units) {
 
 namespace {
 
-/// A valid order of passes: repeatedly runs a pass of a random virtual stage that can run one.
+/// Draws a valid order of passes. Repeatedly selects a random virtual stage that can run a pass, and appends that pass.
 PassOrder draw_pass_order(Dice& dice, const PipelineShape& shape) {
   PassOrder order(static_cast<std::size_t>(shape.ranks));
   const int stages = shape.stage_count(), micro_batches = shape.micro_batches;

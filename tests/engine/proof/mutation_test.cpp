@@ -140,7 +140,8 @@ void mutate_copies(const Plan& plan, Mutants& mutants) {
   }
 }
 
-/// A matrix is at a wrong offset, has no owner, is listed twice or is missing, or a group has too little memory.
+/// Makes mutants in which a matrix is at a wrong offset, has no owner, is listed twice or is missing, or in which a
+/// matrix group has too little memory.
 void mutate_matrices(const Plan& plan, Mutants& mutants) {
   for (std::size_t g = 0; g < plan.matrix_groups.size(); ++g) {
     const auto group = [&](const char* kind) -> MatrixGroup& { return add(mutants, kind, plan).matrix_groups[g]; };

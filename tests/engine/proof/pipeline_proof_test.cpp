@@ -87,7 +87,7 @@ struct Mutant {
   Stages stages;
 };
 
-/// Moves operation `from` of a stage to `to`, and drops waits that would then refer to later operations.
+/// Moves operation `from` of a schedule to position `to`. Drops waits that would then refer to later operations.
 void move(Schedule& schedule, OperationId from, OperationId to) {
   const auto count = static_cast<OperationId>(schedule.operations.size());
   std::vector<OperationId> order;
@@ -191,8 +191,9 @@ void check_mutant(const Stages& original, const Mutant& mutant, Tally& tally) {
   const bool compares =
       std::ranges::all_of(defects, [](const Defect& defect) { return defect.kind == DefectKind::kRace; });
   if (compares) {
-    // The validator searches each pipeline stage alone for races, and ignores the order that transfers between stages
-    // add. So it agrees with the reference for each stage alone, and reports at least the races of all stages together.
+    // The validator searches each pipeline stage alone for races, and ignores the order that transfers between pipeline
+    // stages add. So it agrees with the reference for each pipeline stage alone. It reports at least the races that the
+    // reference finds in all pipeline stages together.
     std::string alone;
     for (const Plan& stage : mutant.stages) alone += testing::find_race(stage);
     const std::string together = testing::find_race(mutant.stages);

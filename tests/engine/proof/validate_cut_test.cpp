@@ -189,8 +189,8 @@ TEST(ValidateCut, ReportsEveryDefectOfAPipelineStage) { expect_reports(mutations
 TEST(ValidateCut, ReportsEveryDefectOfAUnit) { expect_reports(mutations_of_units(), true); }
 TEST(ValidateCut, ReportsEveryDifferenceOfAModel) { expect_reports(mutations_of_models(), true); }
 
-/// The plan of the last pipeline stage is made for a model without the last use. Its schedule agrees with its run, and
-/// every send meets its receive.
+/// The plan of the last pipeline stage is made for a model without the last use. Its schedule contains exactly the uses
+/// that this plan lists, and every send has a receive.
 TEST(ValidateCut, ReportsAUseThatNoPipelineStagePlanned) {
   Policy policy{.zero_stage = 2, .micro_batch_count = 4, .pipeline = 2, .pipeline_cut = {2, 3}};
   Stages stages = plan_pipeline(chain_with_activations(5), policy, testing::hosts(4, 4));

@@ -9,7 +9,7 @@ using namespace testing;
 
 constexpr int kStages = 3, kMicroBatches = 4;
 
-/// A model of 6 units on 3 pipeline stages. With `tied`, the last use has the unit of the first one.
+/// Plans a model of 6 units on 3 pipeline stages. With `tied`, the last use shares the unit of the first use.
 Stages pipeline(bool tied) {
   Policy policy{.zero_stage = 2, .micro_batch_count = kMicroBatches, .pipeline = kStages, .pipeline_cut = {2, 2, 2}};
   ModelSpec model = chain_with_activations(6);
@@ -177,7 +177,8 @@ TEST(ValidateMalformed, ReportsIndicesOutOfRangeInTables) {
   for (const Change& change : changes) expect_reported(change);
 }
 
-/// Both operations of a wait are wrong, so the sentence cannot name the units of the second one.
+/// A wait refers to a later operation, whose operand is invalid. The sentence must report the wait without the name of
+/// that operand.
 TEST(ValidateMalformed, ReportsAWaitForAnInvalidOperation) {
   Plan plan = pipeline(false).front();
   auto& operations = plan.schedule.operations;

@@ -116,8 +116,8 @@ struct Measured {
   double per_traversal() const { return seconds / traversal_seconds; }
 };
 
-/// The CPU time of the checks of the cut and of the work, and of a traversal of the same plans. The last pipeline stage
-/// omits a backward, so that validate_stages() ends after these checks.
+/// Returns two CPU times: that of the checks of the cut and of the work, and that of a traversal of the same plans. The
+/// last pipeline stage omits a backward, so that validate_stages() ends after these checks.
 Measured measure(int pipeline_stages, int uses, int micro_batches) {
   Policy policy{.zero_stage = 3, .micro_batch_count = micro_batches, .pipeline = pipeline_stages};
   policy.pipeline_cut.assign(static_cast<std::size_t>(pipeline_stages), uses / pipeline_stages);

@@ -9,7 +9,7 @@ namespace aliquot {
 namespace {
 
 constexpr int kUnits = 5;
-constexpr int64_t kElements = 4 * 3 * 2 * kBlockElements;  // per unit; whole blocks for 1, 2, 3, 4 or 8 ranks
+constexpr int64_t kElements = 4 * 3 * 2 * kBlockElements;  // per unit; shards of 1, 2, 3, 4 or 8 ranks are whole blocks
 
 int count(const Plan& plan, Verb verb) {
   int found = 0;

@@ -57,8 +57,8 @@ TEST(Hang, EndsAtTheDeadlineWithThePositionOfEveryRank) {
   }
 }
 
-/// Runs two steps on `stages` pipeline stages of one rank. Rank number `stalls` sleeps before the second step.
-/// Returns the error message.
+/// Runs two steps on `stages` pipeline stages of one rank each. Rank `stalls` sleeps before the second step. Returns
+/// the error message.
 std::string error_of_stalled_stage(PipelineSchedule schedule, int stages, int stalls) {
   const auto body = [&](World& world) {
     EngineWithBlocks setup(

@@ -68,7 +68,7 @@ INSTANTIATE_TEST_SUITE_P(Lanes, AdversaryOnTwoLanes,
                          });
 
 TEST(AdversarialScheduler, UnawaitedWorkRunsLateEarlyOrPartly) {
-  // How many of the ten tasks ran before synchronize(). The set holds the numbers of all seeds.
+  // The numbers of tasks, of ten, that ran before synchronize() with the different seeds.
   std::set<int> counts;
   for (uint64_t seed = 0; seed < kSeeds; ++seed) {
     AdversarialScheduler adversary(seed);

@@ -191,7 +191,7 @@ TEST_F(HostStreams, UnwindingEndsAWaitForAnotherStream) {
           WaitingPair pair(*device_, waiter_goes_first);
           as_host_stream(**pair.other).wait_for(Gate(NeverOpens{}));
           pair.queue_the_wait();
-          pause(20);  // lets both workers start to wait
+          pause(20);  // gives both workers time to begin their waits
           throw std::runtime_error("unwinding");
         },
         std::runtime_error);

@@ -157,7 +157,7 @@ TEST_P(EveryIsa, SplitsAndMergesArraysAboveTheNonTemporalThreshold) {
   EXPECT_TRUE(high.guards_intact() && low.guards_intact() && merged.guards_intact() && alone.guards_intact());
 }
 
-// Samples all of fp32 such that every exponent, ties and every kind of NaN occur.
+// Samples the fp32 values so that every exponent, ties and every kind of NaN occur.
 TEST_P(EveryIsa, CastRoundsLikeTheScalarFunctions) {
   constexpr int64_t kCount = 1 << 16;
   Elements from(DType::kFloat32, kCount), bf16(DType::kBFloat16, kCount), fp16(DType::kFloat16, kCount);
@@ -201,7 +201,7 @@ TEST_P(EveryIsa, FindsTheFirstNonfiniteElement) {
       Elements x(dtype, count, misaligned);
       fill_values(x, ValueKind::kOrdinary, 5);
       EXPECT_EQ(loops().find_nonfinite(x.data(), dtype, count), count);
-      // Descending order, so that each new nonfinite element is the first one in the array.
+      // The positions descend, so that each new nonfinite element is the first one in the array.
       for (int64_t at = count - 1; at >= 0; at -= 1 + at / 3) {
         const uint32_t infinity = dtype == DType::kFloat16    ? 0x7c00u
                                   : dtype == DType::kBFloat16 ? 0x7f80u

@@ -32,7 +32,7 @@ __attribute__((target("avx512bf16,avx512vl"))) uint16_t hardware_bf16(float x) {
   return static_cast<uint16_t>(_mm_cvtsi128_si32(narrow));
 }
 
-// A step that is coprime to 2^32, so that ties, both signs and NaN all occur.
+// The step between tested bit patterns. It is coprime to 2^32, so that ties, both signs and NaN all occur.
 constexpr uint64_t kStep = 251;
 constexpr uint64_t kPatterns = uint64_t{1} << 32;
 

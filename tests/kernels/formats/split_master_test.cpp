@@ -52,7 +52,8 @@ TEST(SplitMaster, WorkingCopyIsRoundedToNearestExceptForTies) {
     const auto bits = static_cast<uint32_t>(pattern);
     if ((bits & 0x7f800000u) == 0x7f800000u) continue;
     const uint32_t nearest_even = float_to_bf16(float_from_bits(bits));
-    // Such a tie is rounded up by master_high(), but down in round-to-nearest-even.
+    // A tie is halfway between two bf16 values. If the smaller one is even, master_high() rounds the magnitude up, and
+    // round-to-nearest-even rounds it down.
     const bool tie_upwards = (bits & 0x1ffffu) == 0x8000u;
     ASSERT_EQ(master_high(float_from_bits(bits)), nearest_even + (tie_upwards ? 1u : 0u)) << std::hex << bits;
   }

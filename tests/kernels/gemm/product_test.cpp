@@ -70,8 +70,8 @@ TEST(Product, IsCorrectAndIndependentOfTheThreadCount) {
   }
 }
 
-// Computes the same product with multiply_on_calling_thread(). `gap` NaN elements separate the rows of each matrix.
-// Checks that those in `to` are not written.
+// Computes a product with multiply_on_calling_thread(). `gap` NaN elements separate the rows of each matrix. Checks
+// that the NaN elements between the rows of the result remain.
 std::vector<float> small_product(const Extents& e, bool transpose_a, bool transpose_b, int64_t gap,
                                  const SmallLoops& loops, bool add = true) {
   const auto spread = [gap](const std::vector<float>& rows, int64_t width) {
@@ -87,7 +87,7 @@ std::vector<float> small_product(const Extents& e, bool transpose_a, bool transp
   const auto a = spread(random.floats(e.rows * e.depth), std::max<int64_t>(a_row, 1));
   const auto b = spread(random.floats(e.depth * e.columns), std::max<int64_t>(b_row, 1));
   auto before = random.floats(e.rows * e.columns);
-  if (!add) std::ranges::fill(before, NAN);  // because the product must not read its target
+  if (!add) std::ranges::fill(before, NAN);  // the product must not read its target
   auto to = spread(before, e.columns);
   multiply_on_calling_thread({.a = {a.data(), a_row + gap, transpose_a},
                               .b = {b.data(), b_row + gap, transpose_b},
@@ -244,7 +244,7 @@ class ProductInBf16 : public testing::TestWithParam<Bf16ProductMethod> {
   }
 
   // Computes the product twice, the second time with `add`. `gap` elements separate the rows: NaN in the operands, and
-  // zeros in the result, which must not be written.
+  // zeros in the result. Checks that these zeros are not overwritten.
   template <typename Real>
   std::vector<Real> product_of(ThreadPool& pool, const Extents& e, bool transpose_a, bool transpose_b,
                                int64_t gap = 0) {

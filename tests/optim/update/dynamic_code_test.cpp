@@ -30,7 +30,7 @@ TEST(DynamicCode, HasThePublishedValues) {
   expect_published_values<UnsignedCode>(false);
 }
 
-/// Ratios of all magnitudes, and ratios about midway between two values of the code.
+/// Returns ratios of all magnitudes, and ratios about midway between two values of the code.
 std::vector<float> ratios(const std::vector<double>& code, bool is_signed) {
   std::mt19937 random(3);
   std::uniform_real_distribution<float> exponent(-24.0f, 0.0f), nudge(-1e-5f, 1e-5f);
@@ -47,8 +47,9 @@ std::vector<float> ratios(const std::vector<double>& code, bool is_signed) {
   return all;
 }
 
-/// Expects the nearest code. Near the middle of two values either is accepted, because the position between them is
-/// exact only to about 2^-15 of their distance.
+/// Expects that each ratio gets the code of the nearest value. If a ratio is near the midpoint of two values, either
+/// code is accepted. The reason is that the position of a ratio between two values is exact only to about 2^-15 of
+/// their distance.
 template <typename Code>
 void expect_nearest(bool is_signed) {
   const auto code = published_code(is_signed);
@@ -66,8 +67,9 @@ TEST(DynamicCode, RoundsToTheNearestValue) {
   expect_nearest<UnsignedCode>(false);
 }
 
-/// The mean over all values of `rise` must be the ratio. The tolerance allows for the error of the position between two
-/// values (2^-14 of their distance) and for the spacing of the rises.
+/// Encodes each ratio with evenly spaced values of `rise`. The mean of the decoded values must be the ratio. The
+/// tolerance allows for the error of a ratio's position between two values (2^-14 of their distance). It also allows
+/// for the spacing of the values of `rise`.
 template <typename Code>
 void expect_unbiased(bool is_signed) {
   const auto code = published_code(is_signed);

@@ -24,8 +24,8 @@ inline std::vector<double> published_code(bool is_signed) {
   return values;
 }
 
-/// Returns the index of the value nearest to x. If `tie` is not null, sets it to the distance of x from the middle of
-/// its two neighbours, relative to their distance.
+/// Returns the index of the value nearest to x. If `tie` is not null, sets it to the distance of x from the midpoint of
+/// its two neighboring values, relative to the distance between these values.
 inline int nearest_code(const std::vector<double>& code, double x, double* tie = nullptr) {
   const auto above = std::ranges::lower_bound(code, x) - code.begin();
   if (above == 0 || above == static_cast<std::ptrdiff_t>(code.size())) {

@@ -100,7 +100,7 @@ TEST(Signals, UnwindingEndsAWaitForAnotherRank) {
         const auto stream = device->make_stream(Lane::kGather);
         signals->publish(*stream, 1);  // rank 0 arrives, rank 1 never does
         signals->await_progress(*stream, Lane::kGather, 1, {"h.0", 1});
-        std::this_thread::sleep_for(std::chrono::milliseconds(50));  // lets the stream start to wait
+        std::this_thread::sleep_for(std::chrono::milliseconds(50));  // the stream begins its wait
         throw std::runtime_error("unwinding");
       },
       std::runtime_error);

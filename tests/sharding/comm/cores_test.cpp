@@ -1,4 +1,4 @@
-// Tests of cores and NUMA nodes, with a directory that has the structure of /sys/devices/system/node.
+// Tests allowed_cores(), numa_node_of() and parse_core_list(). A temporary directory replaces /sys/devices/system/node.
 #include "sharding/cores.h"
 
 #include <algorithm>

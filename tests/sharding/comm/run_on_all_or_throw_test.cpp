@@ -160,7 +160,8 @@ TEST(RunOnAllOrThrow, DifferentSizesThrow) {
 }
 
 TEST(RunOnAllOrThrow, CommunicationErrorIsRethrownWithoutCommunication) {
-  // For this error, run_on_all_or_throw() does not communicate. So it throws although rank 1 never calls it.
+  // After a CommunicationError, run_on_all_or_throw() does not communicate. So the call throws on rank 0 although rank
+  // 1 never calls the function.
   const auto store = make_threads_bootstrap_store(2, 20);
   const auto bootstrap = make_threads_bootstrap(store, 0);
   EXPECT_THROW(run_on_all_or_throw(*bootstrap, [] { throw CommunicationError("lost"); }), CommunicationError);

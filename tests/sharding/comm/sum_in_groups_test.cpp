@@ -1,4 +1,4 @@
-// A sum over groups, followed by a sum of the results, is bitwise identical to a sum in one step.
+// Checks that a sum over groups, followed by a sum of the results, is bitwise identical to a sum in one step.
 #include "sharding/comm/sum_in_groups.h"
 
 #include <gtest/gtest.h>

@@ -29,7 +29,7 @@ class EveryWorld : public testing::TestWithParam<Case> {
  protected:
   void run(const std::function<void(World&)>& body) { run_world(GetParam().rank_count, body); }
   int64_t count() const { return GetParam().count; }
-  /// count(), but at most 5003, for tests that repeat their collectives in several groups.
+  /// Returns count(), but at most 5003, for tests that repeat their collectives in several groups.
   int64_t group_count() const { return std::min<int64_t>(count(), 5003); }
 };
 
@@ -39,13 +39,13 @@ class EveryWorldOnce : public testing::TestWithParam<int> {
   void run(const std::function<void(World&)>& body) { run_world(GetParam(), body); }
 };
 
-/// A number that depends on rank, part and element. Sums of such numbers depend on the order of addition.
+/// Returns a number that depends on rank, part and element. Sums of such numbers depend on the order of addition.
 float value(int rank, int part, int64_t element);
 
 /// Runs `body` in two kinds of groups: two adjacent ranks, and every other rank in descending order.
 void for_each_test_group(World& world, const std::function<void(Communicator&)>& body);
 
-/// Copy between host memory and the rank's device, and wait for the copy.
+/// These two functions copy between host memory and the rank's device, and wait for the copy.
 void write(World& world, std::byte* to, const std::vector<std::byte>& from);
 std::vector<std::byte> read(World& world, const std::byte* from, int64_t size_bytes);
 

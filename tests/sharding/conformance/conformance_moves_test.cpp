@@ -184,7 +184,7 @@ void check_memory_of_the_world(World& world, Communicator& group, int64_t count,
   const SymmetricBuffer view = group.attach(whole, members);
   EXPECT_EQ(view.local(), whole.local());
   EXPECT_EQ(view.size_bytes(), own_bytes);
-  // The end of the rank's part must be accessible too.
+  // The rank must be able to write at the end of its part too.
   write_part(world, view.local() + own_bytes - part_bytes, group.rank(), 3, count);
   write_part(world, view.local(), group.rank(), 3, count);
   const auto stream = world.device().make_stream(Lane::kGather);

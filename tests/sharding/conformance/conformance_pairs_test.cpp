@@ -13,7 +13,7 @@ namespace {
 constexpr std::array<int64_t, 8> kSizes = {0, 1, 3, 255, 256, 257, 4099, (int64_t{1} << 20) + 13};
 constexpr int64_t kBytesAfter = 300;  // unused bytes after each message, to detect writes past its end
 
-/// The byte offset of a message in its buffer. offset_of(kSizes.size()) is the size of the buffer.
+/// Returns the byte offset of a message in its buffer. offset_of(kSizes.size()) is the size of the buffer.
 constexpr int64_t offset_of(std::size_t message) {
   int64_t offset = 0;
   for (std::size_t m = 0; m < message; ++m) offset += (kSizes[m] + kBytesAfter + 255) / 256 * 256;

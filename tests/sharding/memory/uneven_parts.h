@@ -39,7 +39,8 @@ inline void check_uneven_parts(std::unique_ptr<NodeMemory> node_memory, Bootstra
   bootstrap.all_gather("read");
 }
 
-/// Allocates half of the available memory on rank 0 and one page on each other rank. No rank writes to it. Collective.
+/// Allocates a part on each rank: half of the available memory on rank 0, and one page on each other rank. No rank
+/// writes to the parts. Collective.
 inline void check_one_large_part(std::unique_ptr<NodeMemory> node_memory, Bootstrap& bootstrap,
                                  int64_t available_bytes) {
   std::vector<MadeMapping> made;

@@ -77,7 +77,7 @@ Fiber::Fiber(std::function<void()> body) : body_(std::move(body)), memory_(alloc
   getcontext(&inside_.context);
   inside_.context.uc_stack.ss_sp = const_cast<void*>(inside_.bottom);
   inside_.context.uc_stack.ss_size = kStackBytes;
-  const auto self = reinterpret_cast<uintptr_t>(this);  // makecontext() passes ints
+  const auto self = reinterpret_cast<uintptr_t>(this);  // makecontext() can pass only ints
   makecontext(&inside_.context, reinterpret_cast<void (*)()>(&Fiber::begin), 2, static_cast<unsigned>(self >> 32),
               static_cast<unsigned>(self));
 }

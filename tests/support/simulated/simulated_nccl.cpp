@@ -67,7 +67,8 @@ struct World {
   bool aborted = false;
   std::map<uint64_t, CollectiveState> collectives;
   std::map<MessageKey, Message> messages;
-  // For each split, keyed by its number: the color and key of each rank, and the new world of each color.
+  // The next two maps are keyed by the number of the split. They hold the color and key of each rank, and the new world
+  // of each color.
   std::map<uint64_t, std::map<int, std::pair<int, int>>> split_requests;
   std::map<std::pair<uint64_t, int>, std::shared_ptr<World>> split_worlds;
   std::map<uint64_t, WindowState> windows;
@@ -83,7 +84,7 @@ struct ncclComm {
   std::shared_ptr<World> world;
   int rank;
   uint64_t issued_count = 0, split_count = 0, window_count = 0;
-  std::map<int, uint64_t> sent_count = {}, received_count = {};  // keyed by peer: how many messages
+  std::map<int, uint64_t> sent_count = {}, received_count = {};  // how many messages to and from each peer
   int polls_in_progress = 0;
   // How many enqueued operations have not finished. The world's mutex protects it.
   int running = 0;

@@ -46,15 +46,15 @@ TEST(Stragglers, ARankIsNamedAfterThreeSlowReportsInARow) {
   StragglerWatch watch(1.5);
   EXPECT_FALSE(watch.sentence(report_of(10, {1, 1, 2})));
   EXPECT_FALSE(watch.sentence(report_of(20, {1, 1, 2})));
-  EXPECT_FALSE(watch.sentence(report_of(30, {1, 2, 1})));  // now rank 1 is slow
+  EXPECT_FALSE(watch.sentence(report_of(30, {1, 2, 1})));  // now rank 1 is slow instead of rank 2
   EXPECT_FALSE(watch.sentence(report_of(40, {1, 2, 1})));
-  EXPECT_FALSE(watch.sentence(report_of(50, {1, 1.4, 1})));  // below the threshold
+  EXPECT_FALSE(watch.sentence(report_of(50, {1, 1.4, 1})));  // rank 1 is below the threshold
   EXPECT_FALSE(watch.sentence(report_of(60, {1, 2, 1})));
   EXPECT_FALSE(watch.sentence(report_of(70, {1, 2, 1})));
   const auto sentence = watch.sentence(report_of(80, {1, 2, 1}));
   ASSERT_TRUE(sentence);
   EXPECT_NE(sentence->find("rank 1 computes 2.00 times"), std::string::npos) << *sentence;
-  EXPECT_FALSE(watch.sentence(report_of(90, {1, 2, 1})));  // already reported
+  EXPECT_FALSE(watch.sentence(report_of(90, {1, 2, 1})));  // rank 1 was already reported
 }
 
 /// Half of the ranks share a slow node. In each report, a different rank of this node is the slowest.
@@ -73,7 +73,7 @@ TEST(Stragglers, RanksOfASlowNodeAreNamedTogether) {
   EXPECT_EQ(*sentence,
             "ranks 8 to 15 compute up to 2.50 times as long as the median rank (2.5 s of step 30), and the other ranks "
             "wait for them: check their nodes.");
-  EXPECT_FALSE(watch.sentence(report(40, 9)));  // already reported
+  EXPECT_FALSE(watch.sentence(report(40, 9)));  // the node was already reported
 }
 
 TEST(Stragglers, ARankThatBecomesSlowLaterIsNamedAlone) {
@@ -83,7 +83,7 @@ TEST(Stragglers, ARankThatBecomesSlowLaterIsNamedAlone) {
   EXPECT_EQ(watch.sentence(report_of(30, {1, 3, 1, 1, 2})).value_or("").substr(0, 27), "rank 4 computes 2.00 times ");
   EXPECT_EQ(watch.sentence(report_of(40, {1, 3, 1, 1, 2})).value_or("").substr(0, 27), "rank 1 computes 3.00 times ");
   EXPECT_FALSE(watch.sentence(report_of(50, {1, 1, 1, 1, 2})));
-  EXPECT_FALSE(watch.sentence(report_of(60, {1, 3, 1, 1, 2})));  // the count restarts
+  EXPECT_FALSE(watch.sentence(report_of(60, {1, 3, 1, 1, 2})));  // rank 1 must be slow in several reports again
 }
 
 TEST(RanksText, AbbreviatesConsecutiveRanks) {
