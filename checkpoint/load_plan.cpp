@@ -138,7 +138,8 @@ ConvertingTensor::ConvertingTensor(const StateTensor& target, DType from)
     : target_(target), tensor_{target.path, target.shape, from, target.pieces, this} {}
 
 void ConvertingTensor::read(const StatePiece&, int64_t, int64_t, std::byte*) const {
-  throw FaultError("ConvertingTensor::read() was called: the tensor can only be loaded");
+  throw FaultError(
+      "ConvertingTensor::read() was called, but a ConvertingTensor has no values to read: it is only for loads");
 }
 
 void ConvertingTensor::write(const StatePiece& piece, int64_t first, int64_t count, const std::byte* from) const {

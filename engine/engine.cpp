@@ -48,7 +48,7 @@ void refuse_shape(const std::string& parameter, const std::vector<int64_t>& shap
   }
   if (!checked_element_count(shape)) {
     throw UsageError(fmt::format(
-        "{} has too many extents, or elements, in its shape [{}]: expected {} extents and 2^58 elements at most",
+        "{} has too many extents or elements in its shape [{}]: expected at most {} extents and 2^58 elements",
         printable(parameter), fmt::join(shape, ", "), kShapeRankLimit));
   }
 }
@@ -155,7 +155,8 @@ void Engine::declare_activations(ActivationSpec activations, Recompute recompute
   const bool can = std::ranges::any_of(activations.uses, [](const UseActivations& use) { return use.recomputable; });
   if (can && !recompute)
     throw UsageError(
-        "a use is declared recomputable, but declare_activations() was called without a recompute function");
+        "a use is declared recomputable, but declare_activations() was called without a recompute function: pass that "
+        "function");
   const ScopedCollectivePurpose purpose("declare activations");
   activations_ = max_over_ranks(std::move(activations), world_.communicator());
   recompute_ = std::move(recompute);

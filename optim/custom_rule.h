@@ -109,7 +109,8 @@ template <UpdateRule R>
 static CustomOptimizer custom_optimizer(std::string name, double lr,
                                         std::function<R(double lr, int64_t step)> rule_of_step,
                                         CustomCuda cuda = nullptr) {
-  if (!rule_of_step) throw UsageError(name + ": rule_of_step is empty");
+  if (!rule_of_step)
+    throw UsageError(name + ": rule_of_step is empty: expected a function that returns the rule of a step");
   CustomDescription description{.name = std::move(name), .lr = lr, .state_names = {}, .rule_at = nullptr};
   description.state_names.assign(R::kStateNames.begin(), R::kStateNames.end());
   description.rule_at = [of_step = std::move(rule_of_step), cuda](double rate, int64_t step) {

@@ -47,7 +47,8 @@ std::vector<NormNode> NormTree::nodes(std::span<const NormSpan> spans) const {
     int64_t begin = span.first_block, end = span.first_block + span.block_count;
     if (begin < 0 || span.block_count < 0 || end > blocks) {
       throw std::invalid_argument(
-          fmt::format("NormTree: blocks [{}, {}) are not in a tensor of {} blocks", begin, end, blocks));
+          fmt::format("NormTree::nodes(): a span has the blocks [{}, {}): expected blocks of a tensor with {} blocks",
+                      begin, end, blocks));
     }
     if (begin == end) continue;
     const int32_t root = root_level(blocks);
@@ -78,7 +79,7 @@ LocalNormSums::LocalNormSums(const NormTree& tree, std::span<const NormSpan> spa
 
 void LocalNormSums::sums(const double* block_squares, std::span<double> values) const {
   if (values.size() != runs_.size())
-    throw std::invalid_argument("LocalNormSums::sums(): values must have one element for each node");
+    throw std::invalid_argument("LocalNormSums::sums(): values must have one element for each tree node in nodes()");
   for (size_t i = 0; i < runs_.size(); ++i) {
     values[i] = subtree_sum(block_squares + runs_[i].place, runs_[i].block_count, runs_[i].level);
   }
@@ -140,7 +141,8 @@ GlobalNormSum::GlobalNormSum(const NormTree& tree, const std::vector<NormNode>& 
 double GlobalNormSum::finish(std::span<const double> values, std::span<double> tensor_sums) const {
   if (values.size() != value_count_ || (!tensor_sums.empty() && tensor_sums.size() != tensor_count_)) {
     throw std::invalid_argument(
-        "GlobalNormSum::finish(): values must have one element for each node, and tensor_sums one for each tensor");
+        "GlobalNormSum::finish(): values must have one element for each tree node, and tensor_sums must be empty or "
+        "have one for each tensor");
   }
   std::ranges::fill(tensor_sums, 0.0);
   double stack[64], total = 0.0;  // the stack has at most one value for each level of the tree

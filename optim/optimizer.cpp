@@ -168,7 +168,8 @@ void check(const Optimizer& optimizer, DType moments) {
   if (moments == DType::kBFloat16 && state_specs(optimizer, moments).size() > kMaxRoundedStates &&
       std::holds_alternative<CustomOptimizer>(optimizer)) {
     throw UsageError(
-        fmt::format("{}: moments in bfloat16 require at most {} states", optimizer_name, kMaxRoundedStates));
+        fmt::format("{}: moments in bfloat16 require at most {} states: use fewer states or moments in float32",
+                    optimizer_name, kMaxRoundedStates));
   }
 }
 

@@ -27,8 +27,9 @@ std::string config_of(const Manifest& manifest, const std::string& where, const 
                     where, shape->layers, shape->width));
   }
   if (!records_shape(manifest.scalars)) {
-    warn("{} does not record norm epsilon{}: assuming {} in {}.", where,
-         shape->family == ModelFamily::kLlama ? ", RoPE and context" : "", numbers_text(*shape), kConfigFile);
+    warn("{} does not record the norm epsilon{}: assuming {}, and writing these values to {}.", where,
+         shape->family == ModelFamily::kLlama ? ", the RoPE parameters or the context length" : "",
+         numbers_text(*shape), kConfigFile);
   }
   return config_text(*shape, name(options.dtype));
 }
@@ -47,8 +48,10 @@ std::map<std::string, Scalar> scalars_of_config(const std::filesystem::path& pat
   const ModelShape& shape = read.shape;
   if (shape.family != extents->family || shape.layers != extents->layers || shape.width != extents->width ||
       shape.hidden != extents->hidden || shape.vocabulary != extents->vocabulary || shape.tied != extents->tied) {
-    throw UsageError(fmt::format("{} does not describe the weights next to it, which have {} layers of width {}.",
-                                 config->string(), extents->layers, extents->width));
+    throw UsageError(
+        fmt::format("{} does not describe the weights next to it, which have {} layers of width {}: use the "
+                    "config.json of these weights.",
+                    config->string(), extents->layers, extents->width));
   }
   for (const std::string& remark : read.remarks) warn("{}", remark);
   return shape_scalars(shape);
@@ -101,7 +104,8 @@ int import_command(const CheckpointOptions& options) {
   write_stdout("{}: {} tensors\n", report.path.string(), report.tensor_count);
   if (!report.skipped_tensors.empty())
     write_stdout("skipped tensors that are not parameters: {}\n", fmt::join(report.skipped_tensors, ", "));
-  if (!report.rounded.empty()) write_stdout("rounded from float64: {}\n", fmt::join(report.rounded, ", "));
+  if (!report.rounded.empty())
+    write_stdout("tensors rounded from float64 to float32: {}\n", fmt::join(report.rounded, ", "));
   return 0;
 }
 

@@ -22,7 +22,10 @@ const T* find(const Scalars& scalars, const std::string& name) {
   if (found == scalars.end()) return nullptr;
   const auto* value = std::get_if<T>(&found->second);
   if (value == nullptr)
-    throw UsageError(fmt::format("scalar {} is {}, which has the wrong type.", name, describe(found->second)));
+    throw UsageError(
+        fmt::format("the checkpoint's scalar {} is {}, which has the wrong type: expected a checkpoint of aliquot "
+                    "train or aliquot checkpoint import.",
+                    name, describe(found->second)));
   return value;
 }
 
@@ -43,7 +46,8 @@ void read_rope(const Scalars& scalars, Rope& rope) {
   rope = {.theta = rope.theta};
   if (*scaling == name(RopeScaling::kNone)) return;
   if (*scaling != name(RopeScaling::kLlama3))
-    throw UsageError(fmt::format("scalar rope_scaling is {}: expected none or llama3.", describe(*scaling)));
+    throw UsageError(
+        fmt::format("the checkpoint's scalar rope_scaling is {}: expected none or llama3.", describe(*scaling)));
   rope.scaling = RopeScaling::kLlama3;
   read_scalar(scalars, "rope_factor", rope.factor);
   read_scalar(scalars, "rope_low_freq_factor", rope.low_freq_factor);
@@ -77,11 +81,13 @@ std::vector<NamedShape> parameters_of(const Manifest& manifest) {
 void split_into_heads(ModelShape& shape, const char* name) {
   const int64_t key_width = shape.kv_heads;
   if (shape.heads < 1 || shape.width % shape.heads != 0)
-    throw UsageError(fmt::format("{} {} does not divide the width {}.", name, shape.heads, shape.width));
+    throw UsageError(fmt::format("{} {} does not divide the width {}: use another number of heads.", name, shape.heads,
+                                 shape.width));
   if (shape.family == ModelFamily::kLlama && key_width % shape.head_width() != 0) {
-    throw UsageError(fmt::format(
-        "{} {} gives heads of {} elements, which do not divide the {} elements of a key: use another number of heads.",
-        name, shape.heads, shape.head_width(), key_width));
+    throw UsageError(
+        fmt::format("{} {} gives heads of {} elements, and the total width of the keys, {}, is not a multiple of that: "
+                    "use another number of heads.",
+                    name, shape.heads, shape.head_width(), key_width));
   }
   shape.kv_heads = shape.family == ModelFamily::kLlama ? key_width / shape.head_width() : shape.heads;
 }

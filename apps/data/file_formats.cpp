@@ -48,7 +48,7 @@ constexpr std::array kOtherFormats = {
                 "an xz file", kDecompress},
     OtherFormat{"BZh91AY&SY"sv, "a bzip2 file", kDecompress},
     OtherFormat{"\x04\x22\x4d\x18"sv, "an lz4 file", kDecompress},
-    OtherFormat{"PK\x03\x04"sv, "a zip archive (as .npz and PyTorch's .pt are)", "extract it first"},
+    OtherFormat{"PK\x03\x04"sv, "a zip archive (the format of .npz files and PyTorch's .pt files)", "extract it first"},
     OtherFormat{"PAR1"sv, "a parquet file", kTokenize},
     OtherFormat{"ARROW1\0\0"sv, "an arrow file", kTokenize},
     OtherFormat{kHdf5Signature, "an HDF5 file", "rename it to end in .h5 or .hdf5"},
@@ -62,9 +62,12 @@ struct LlmcKind {
   std::string_view what;
 };
 constexpr std::array kLlmcKinds = {
-    LlmcKind{20240520, 1, 2, "16-bit tokens of llm.c"},    LlmcKind{20240801, 7, 4, "32-bit tokens of llm.c"},
-    LlmcKind{20240326, 0, 0, "a file of llm.c's weights"}, LlmcKind{20240327, 0, 0, "a file of llm.c's debug state"},
-    LlmcKind{20240328, 0, 0, "llm.c's tokenizer"},         LlmcKind{20240522, 0, 0, "an evaluation set of llm.c"},
+    LlmcKind{20240520, 1, 2, "16-bit tokens in the format of llm.c"},
+    LlmcKind{20240801, 7, 4, "32-bit tokens in the format of llm.c"},
+    LlmcKind{20240326, 0, 0, "a file of model weights in the format of llm.c"},
+    LlmcKind{20240327, 0, 0, "a file of debug data in the format of llm.c"},
+    LlmcKind{20240328, 0, 0, "a tokenizer file in the format of llm.c"},
+    LlmcKind{20240522, 0, 0, "an evaluation data set in the format of llm.c"},
 };
 
 const LlmcKind* llmc_kind(const MappedFile& file) {
@@ -95,7 +98,8 @@ void check_payload_size(const MappedFile& file, const std::filesystem::path& pat
 TokenLayout llmc_layout(const MappedFile& file, const std::filesystem::path& path, const LlmcKind& kind) {
   const auto version = at<int32_t>(file, 4), count = at<int32_t>(file, 8);
   if (version != kind.version)
-    refuse(path, fmt::format("version {1} of {0} is not supported: expected {2}", kind.what, version, kind.version));
+    refuse(path, fmt::format("the header declares {0} of version {1}: expected version {2}", kind.what, version,
+                             kind.version));
   if (count < 1) refuse(path, fmt::format("the header declares {} {}: expected 1 or more", count, kind.what));
   TokenLayout layout{.offset_bytes = kLlmcHeaderBytes,
                      .count = count,

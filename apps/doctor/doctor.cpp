@@ -50,7 +50,7 @@ void print_links(const MachineRates& rates) {
   }
   line("links     ", cost.between_nodes);
   line("          while ranks compute: ", cost.beside_compute);
-  write_stdout("          the computation is then {:.0f} % slower\n", 100 * cost.beside_compute_share);
+  write_stdout("          computation during these transfers is {:.0f} % slower\n", 100 * cost.beside_compute_share);
 }
 
 void write_rates(const MachineRates& rates, const std::string& file) {

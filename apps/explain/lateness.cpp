@@ -82,8 +82,8 @@ std::string late_ranks_text(const Evidence& evidence) {
     }
     if (seconds < std::max(kMinimumSeconds, kMinimumShare * recorded)) continue;
     text += fmt::format(
-        "Rank {} was the last to reach {} of {} collectives. Another rank waited for it for {:.1f} s of its "
-        "recorded {:.1f} s; the longest wait was {:.1f} s, in {}.\n",
+        "Rank {} was the last to reach {} of {} collectives. Of the other ranks, one waited {:.1f} s for this rank, of "
+        "{:.1f} s in its record; the longest single wait was {:.1f} s, in {}.\n",
         rank, of_rank.count, count, seconds, recorded, of_rank.most_seconds, operation_text(*of_rank.most));
   }
   return text;

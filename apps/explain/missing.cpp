@@ -37,7 +37,7 @@ std::string missing_rank_text(const Evidence& evidence, const PendingCollective&
   text += last == nullptr ? "had not reached any collective before it"
                           : fmt::format("had last reached #{}, {}", last->sequence, operation_text(*last));
   if (last != nullptr && last->ended >= 0)
-    text += fmt::format(", which it finished {:.1f} s before it gave up", record.written - last->ended);
+    text += fmt::format(", which it finished {:.1f} s before it wrote its record", record.written - last->ended);
   if (!record.place.empty()) text += fmt::format("; its training thread was at {}", record.place);
   return text + ".\n" + model_code_text(evidence, wait, rank);
 }
@@ -68,7 +68,7 @@ std::string never_arrived_text(const Evidence& evidence, const PendingCollective
 }
 
 std::string late_arrival_text(const Evidence& evidence, const PendingCollective& wait) {
-  std::string text = fmt::format("{} reached {} after {} had given up.\n", evidence.ranks_text(wait.late),
+  std::string text = fmt::format("{} reached {} after {} had stopped waiting.\n", evidence.ranks_text(wait.late),
                                  place_text(wait), evidence.ranks_text(wait.waiting));
   text.front() = 'R';
   for (const int rank : wait.late) text += model_code_text(evidence, wait, rank);

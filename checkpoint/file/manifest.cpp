@@ -33,7 +33,8 @@ double real_from_json(const Json& value) {
   uint64_t bits = 0;
   const auto* end = text.data() + text.size();
   if (!text.starts_with("bits:") || text.size() != 21 || std::from_chars(text.data() + 5, end, bits, 16).ptr != end) {
-    throw ManifestFormatError("has an invalid floating-point number");
+    throw ManifestFormatError(
+        "has an invalid floating-point number: expected a number, or 'bits:' and 16 hexadecimal digits");
   }
   return std::bit_cast<double>(bits);
 }
@@ -67,7 +68,8 @@ Json scalar_to_json(const Scalar& scalar) {
 }
 
 Scalar scalar_from_json(const Json& json) {
-  if (json_object(json).size() != 1) throw ManifestFormatError("has a scalar that does not have exactly one type");
+  if (json_object(json).size() != 1)
+    throw ManifestFormatError("has a scalar with no type or with several types: expected one type");
   const std::string type = json.begin().key();
   const Json& value = json.begin().value();
   if (type == "string") return value.get<std::string>();

@@ -59,8 +59,8 @@ std::vector<const TensorEntry*> parameters_of(const CheckpointReader& checkpoint
   for (const TensorEntry& tensor : checkpoint.manifest().tensors) {
     if (!tensor.path.starts_with(kParameters)) continue;
     if (!is_convertible(dtype, tensor.dtype)) {
-      throw UsageError(fmt::format("tensor {} is {}, which cannot be converted to {}", printable(tensor.path),
-                                   name(tensor.dtype), name(dtype)));
+      throw UsageError(fmt::format("tensor {} has the dtype {}, which cannot be converted to {}",
+                                   printable(tensor.path), name(tensor.dtype), name(dtype)));
     }
     parameters.push_back(&tensor);
   }

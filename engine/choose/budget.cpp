@@ -54,7 +54,7 @@ std::string choices(const std::vector<Plan>& stages) {
   for (const Plan& stage : stages) recomputed += std::ranges::count(recomputed_uses(stage), true);
   if (recomputed > 0) parts.push_back(fmt::format("{} of {} uses recomputed", recomputed, use_count));
   if (parts.empty() && recomputable_uses(model) > 0) return "nothing recomputed";
-  return parts.empty() ? "nothing to choose below ZeRO stage 3" : fmt::format("{}", fmt::join(parts, ", "));
+  return parts.empty() ? "all options unchanged" : fmt::format("{}", fmt::join(parts, ", "));
 }
 
 /// Returns the values of keep_gathered to try: the number of uses, a half of it, a quarter, and so on, and 0.
@@ -287,20 +287,21 @@ std::vector<Plan> plan_pipeline_within(int64_t budget_bytes, const ModelSpec& mo
   std::optional<Candidate>&best = search.best, &fastest = search.fastest, &smallest = search.smallest;
   const auto describe = [](const Candidate& c) { return choices(c.stages); };
   if (!best) {
-    throw UnavailableError(
-        fmt::format("EngineOptions::memory_budget_bytes is {}, but the smallest schedule needs {} ({} bytes) per rank, "
-                    "with {}: use more ranks, a higher ZeRO stage{} a narrower precision{}",
-                    format_bytes(budget_bytes), format_bytes(smallest->bytes), smallest->bytes, describe(*smallest),
-                    model.activations.uses.empty() ? " or" : ",",
-                    model.activations.uses.empty() ? "" : " or a smaller micro-batch"));
+    throw UnavailableError(fmt::format(
+        "EngineOptions::memory_budget_bytes is {}, but the smallest plan found needs {} ({} bytes) per rank, with {}: "
+        "increase the budget, or use more ranks, a higher ZeRO stage{} a narrower precision{}",
+        format_bytes(budget_bytes), format_bytes(smallest->bytes), smallest->bytes, describe(*smallest),
+        model.activations.uses.empty() ? " or" : ",",
+        model.activations.uses.empty() ? "" : " or a smaller micro-batch"));
   }
   std::string& choice = best->stages.front().choice;
   choice = fmt::format(
-      "{}: {} of {} per rank, {:.3g} s per step by simulation (with EngineOptions::cost; default: a typical machine)",
+      "{}: {} of the budget of {} per rank, {:.3g} s per step in simulation (rates: EngineOptions::cost, by default a "
+      "typical machine)",
       describe(*best), format_bytes(best->bytes), format_bytes(budget_bytes), best->seconds);
   if (fastest->bytes > budget_bytes && fastest->seconds < best->seconds) {
-    choice += fmt::format("; {} would need {} and {:.3g} s", describe(*fastest), format_bytes(fastest->bytes),
-                          fastest->seconds);
+    choice += fmt::format("; the fastest plan ({}) would need {} and take {:.3g} s per step", describe(*fastest),
+                          format_bytes(fastest->bytes), fastest->seconds);
   }
   for (Plan& plan : best->stages) plan.choice = best->stages.front().choice;
   return std::move(best->stages);

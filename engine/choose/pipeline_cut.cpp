@@ -95,7 +95,7 @@ uint64_t smallest(const CutProblem& problem, uint64_t high, const LimitsOf& limi
 }  // namespace
 
 PipelineCut cut_pipeline(const CutProblem& problem) {
-  if (problem.in_flight.empty()) throw UsageError("the pipeline has 0 stages: expected 1 or more");
+  if (problem.in_flight.empty()) throw UsageError("the number of pipeline stages is 0: expected 1 or more");
   if (problem.uses.size() < problem.in_flight.size())
     throw UsageError(
         fmt::format("{} pipeline stages, but the model has only {} uses: expected at most one pipeline stage per use",

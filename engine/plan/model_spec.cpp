@@ -30,12 +30,12 @@ void check_savable(const TensorSpec& tensor) {
     defect = fmt::format("is longer than {} bytes", kPathBytesLimit - kPathOverheadBytes);
   if (!defect.empty())
     throw UsageError(
-        fmt::format("no checkpoint can hold parameter \"{}\": its name {}", shortened(tensor.name), defect));
+        fmt::format("parameter \"{}\" cannot be saved in a checkpoint: its name {}", shortened(tensor.name), defect));
   if (!checked_element_count(tensor.shape)) {
-    throw UsageError(
-        fmt::format("no checkpoint can hold parameter {}: it has a negative extent, more than {} extents or more than "
-                    "2^58 elements",
-                    shortened(tensor.name), kShapeRankLimit));
+    throw UsageError(fmt::format(
+        "parameter {} cannot be saved in a checkpoint: it has a negative extent, more than {} extents or more than "
+        "2^58 elements",
+        shortened(tensor.name), kShapeRankLimit));
   }
 }
 
@@ -45,7 +45,8 @@ void check_groups(const std::unordered_set<std::string_view>& names) {
     for (std::size_t slash = name.find('/'); slash != std::string_view::npos; slash = name.find('/', slash + 1)) {
       if (!names.contains(name.substr(0, slash))) continue;
       throw UsageError(
-          fmt::format("no checkpoint can hold parameter {} in addition to {}: the part of a name before '/' is a group",
+          fmt::format("parameters {} and {} cannot be in one checkpoint: the part of a name before '/' is an HDF5 "
+                      "group, so no tensor can have that name",
                       shortened(name), shortened(name.substr(0, slash))));
     }
   }

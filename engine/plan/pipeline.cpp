@@ -96,8 +96,8 @@ void refuse_undeclared_activations(const ModelSpec& model, const std::vector<Pip
                     stages.size()));
   if (model.activations.backward_bytes == 0)
     throw UsageError(
-        fmt::format("EngineOptions::pipeline is {}, but ActivationSpec::backward_bytes is 0: declare the memory in "
-                    "which a backward pass passes gradients from use to use, because stages send it",
+        fmt::format("EngineOptions::pipeline is {}, but ActivationSpec::backward_bytes is 0: declare the bytes of the "
+                    "gradient that a backward pass hands from use to use, because pipeline stages send it",
                     stages.size()));
   for (const PipelineStage& stage : stages) {
     for (const VirtualStage& run : stage.runs) {
@@ -145,7 +145,7 @@ void refuse_units_on_two_stages(const ModelSpec& model, const std::vector<Pipeli
         throw UsageError(
             fmt::format("unit {} is used on pipeline stages {} and {}: only the first uses of the model may share a "
                         "unit with another pipeline stage, and only with the last virtual stage; declare a separate "
-                        "unit for each stage, or cut the pipeline elsewhere",
+                        "unit for each pipeline stage, or cut the pipeline elsewhere",
                         model.units[unit].name, first, stage.index));
       }
     });

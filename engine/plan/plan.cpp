@@ -271,10 +271,10 @@ Topology topology_of_shard_group(const Topology& stage, int replica_count) {
   for (int index = 1; index < replica_count; ++index) {
     const Topology other = replica(index);
     if (other.node_of_rank == first.node_of_rank && other.has_gpus() == first.has_gpus()) continue;
-    throw UsageError(fmt::format(
-        "replicas must be placed alike on nodes, but the first is {} and replica {} is {}: start the same number of "
-        "ranks on every node, and choose EngineOptions::replicas to match",
-        first.describe(), index, other.describe()));
+    throw UsageError(
+        fmt::format("all replicas must be distributed over nodes in the same way, but replica 0 is {} and replica {} "
+                    "is {}: start the same number of ranks on every node, and choose EngineOptions::replicas to match",
+                    first.describe(), index, other.describe()));
   }
   return first;
 }
@@ -358,7 +358,8 @@ void require_same_persistent_buffers(const Schedule& training, const Schedule& e
     return buffers;
   };
   if (persistent(training) != persistent(evaluation))
-    throw FaultError("the plan of the evaluation does not have the persistent buffers of the plan of training");
+    throw FaultError(
+        "the plans of training and of the evaluation have different persistent buffers: expected the same");
 }
 
 /// Returns the passes of all pipeline stages in an evaluation.

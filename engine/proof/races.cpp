@@ -147,7 +147,7 @@ class RaceChecker {
   void check_after_life_began(BufferId b, Moment now, const HappensBefore::Clock& clock) {
     const Moment taken = last_accesses_[b].taken;
     if (taken != now && !proof_.order.ended_here(taken, clock))
-      report_race(b, taken, now, "not have taken into use yet");
+      report_race(b, taken, now, "not have started to use yet");
   }
 
   void check_read(BufferId b, Moment now, const HappensBefore::Clock& clock) {
@@ -181,10 +181,10 @@ class RaceChecker {
   void report_overlap(BufferId a, BufferId b, Moment now) {
     if (reporting_) return;
     const OperationId id = proof_.order.operation(now);
-    proof_.defects.add(
-        DefectKind::kPlace, {id},
-        fmt::format("{} takes the {} into use, which overlap the {} that are still in use", proof_.defects.describe(id),
-                    proof_.defects.describe(schedule_.buffers[b]), proof_.defects.describe(schedule_.buffers[a])));
+    proof_.defects.add(DefectKind::kPlace, {id},
+                       fmt::format("{} starts to use the {}, whose bytes overlap the {} that are still in use",
+                                   proof_.defects.describe(id), proof_.defects.describe(schedule_.buffers[b]),
+                                   proof_.defects.describe(schedule_.buffers[a])));
   }
 
   void report_no_buffer(const Access& access, Moment now) {

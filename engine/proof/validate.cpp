@@ -59,10 +59,12 @@ void check_buffer(const Plan& plan, const PlannedBuffer& buffer, Defects& defect
   const auto number = static_cast<std::size_t>(buffer.role);
   const std::string role = number < kRoleCount ? std::string(name(buffer.role)) : fmt::format("{}", number);
   if (lives && owned && keyed && named && has_valid_space(buffer) && buffer.size_bytes >= 0) return;
-  defects.add(DefectKind::kMalformed, {},
-              fmt::format("a buffer of role {} from operation {} to {} has an invalid role, owner, micro-batch, group, "
-                          "space, size or lifetime",
-                          role, buffer.first, buffer.last));
+  defects.add(
+      DefectKind::kMalformed, {},
+      fmt::format(
+          "the buffer of role {} that exists from operation {} to {} has an invalid role, owner, micro-batch, group, "
+          "space, size or lifetime",
+          role, buffer.first, buffer.last));
 }
 
 /// Describes each collective in one line, with the bytes that other ranks read.
@@ -136,13 +138,13 @@ void check_well_formed(const Plan& plan, Defects& defects) {
             fmt::format("{} waits for operation {}, which does not exist", defects.describe(id), wait.operation));
       } else if (wait.of != GroupId::kRank && !is_peer_group(wait.of)) {
         defects.add(DefectKind::kMalformed, {id},
-                    fmt::format("{} waits for the ranks of group {}, which publish no progress", defects.describe(id),
-                                name(wait.of)));
+                    fmt::format("{} waits for the ranks of the group {}: expected the group rank, shard or replica",
+                                defects.describe(id), name(wait.of)));
       } else if (!wait.of_previous_step && wait.operation >= id) {
         const bool valid = has_valid_operand(plan, operations[wait.operation]);
         defects.add(
             DefectKind::kWait, {id, wait.operation},
-            fmt::format("{} waits for {}, which is issued after it", defects.describe(id),
+            fmt::format("{} waits for {}, which is issued later: expected an earlier operation", defects.describe(id),
                         valid ? defects.describe(wait.operation) : fmt::format("operation {}", wait.operation)));
       }
     }

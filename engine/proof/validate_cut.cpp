@@ -52,14 +52,15 @@ class CutChecker {
 
   void check_numbers(int32_t s) {
     const Plan& own = plan(s);
-    expect(s, "index", own.stage.index, s);
+    expect(s, "index of the pipeline stage", own.stage.index, s);
     expect(s, "number of pipeline stages", own.stage.count, count());
     expect(s, "number of pipeline stages in the mesh", own.policy.pipeline, count());
     if (own.stage.tied_ends != first_.stage.tied_ends)
-      add("the plan of pipeline stage {} has {}tied ends: expected {}, as on pipeline stage 0", s,
-          own.stage.tied_ends ? "" : "no ", first_.stage.tied_ends ? "tied ends" : "none");
+      add("in the plan of pipeline stage {}, the first and last uses of the model are {}tied: expected them {}, as on "
+          "pipeline stage 0",
+          s, own.stage.tied_ends ? "" : "not ", first_.stage.tied_ends ? "tied" : "not tied");
     expect(s, "number of units", own.model.units.size(), first_.model.units.size());
-    expect(s, "number of entries of unit_is_here", own.unit_is_here.size(), first_.model.units.size());
+    expect(s, "number of entries of Plan::unit_is_here", own.unit_is_here.size(), first_.model.units.size());
     expect(s, "number of uses", own.model.uses.size(), first_.model.uses.size());
     expect(s, "number of flat buffers", own.flats.size(), first_.flats.size());
     expect(s, "number of replicas", own.policy.replica_count, first_.policy.replica_count);
@@ -91,30 +92,32 @@ class CutChecker {
     if (own.activations != first.activations) differs(s, "the declaration of activations");
     if (plan(s).policy != first_.policy) differs(s, "the policy");
     if (plan(s).schedule.accumulate_into_shard != first_.schedule.accumulate_into_shard)
-      differs(s, "where micro-batches are added");
+      differs(s, "Schedule::accumulate_into_shard");
   }
 
   /// Checks that the plan has the same topology of the world as the first plan. Also checks that the ranks of the
   /// pipeline stage are those that the mesh assigns to it.
   void check_mesh(int32_t s) {
     const Plan& own = plan(s);
-    if (own.world != first_.world) return differs(s, "the topology of all ranks");
+    if (own.world != first_.world) return differs(s, "the topology of the world");
     const Mesh mesh = own.mesh();
     const std::vector<int> ranks = mesh.members(GroupId::kStage, mesh.rank({.pipeline = s}));
     if (own.stage_topology != topology_of_group(own.world, ranks))
-      return add("the plan of pipeline stage {} has a topology of {} for it: expected that of ranks {} to {}", s,
-                 own.stage_topology.describe(), ranks.front(), ranks.back());
+      return add(
+          "in the plan of pipeline stage {}, the topology of the pipeline stage is {}: expected that of ranks {} to {}",
+          s, own.stage_topology.describe(), ranks.front(), ranks.back());
     std::vector<std::vector<int>> replicas(static_cast<std::size_t>(mesh.replica));
     for (const int rank : ranks) replicas[static_cast<std::size_t>(mesh.coordinates(rank).replica)].push_back(rank);
     if (own.topology != topology_of_group(own.world, replicas.front()))
       return add(
-          "the plan of pipeline stage {} has a topology of {} for a replica: expected that of its first {} ranks", s,
-          own.topology.describe(), mesh.shard);
+          "in the plan of pipeline stage {}, the topology of a replica is {}: expected that of the first {} ranks of "
+          "the pipeline stage",
+          s, own.topology.describe(), mesh.shard);
     for (std::size_t r = 1; r < replicas.size(); ++r) {
       const Topology replica = topology_of_group(own.world, replicas[r]);
       if (!alike(replica, own.topology))
-        add("replica {} of pipeline stage {} has {}, placed on other nodes or GPUs than replica 0, which has {}: "
-            "expected the same, because all replicas have one plan",
+        add("replica {} of pipeline stage {} ({}) and replica 0 ({}) are distributed differently over nodes or GPUs: "
+            "expected no difference, because all replicas have one plan",
             r, s, replica.describe(), own.topology.describe());
     }
   }
@@ -142,7 +145,7 @@ class CutChecker {
     }
     const auto uses = static_cast<int32_t>(first_.model.uses.size());
     if (use != uses)
-      add("the virtual stages end with {} on pipeline stage {}: expected {}", describe_use(first_.model, use - 1),
+      add("the last virtual stage ends with {} on pipeline stage {}: expected {}", describe_use(first_.model, use - 1),
           count() - 1, describe_use(first_.model, uses - 1));
   }
 
@@ -206,7 +209,8 @@ class CutChecker {
 }  // namespace
 
 void check_cut(const std::vector<Plan>& stages, StageDefects& defects) {
-  if (stages.empty()) return defects.add(DefectKind::kCut, {}, "there is no plan: expected one of each pipeline stage");
+  if (stages.empty())
+    return defects.add(DefectKind::kCut, {}, "the list of plans is empty: expected one plan for each pipeline stage");
   CutChecker(stages, defects).check();
 }
 

@@ -30,14 +30,14 @@ void check_groups(const Proof& proof, const std::vector<GroupSet>& accessed_by) 
   for (std::size_t b = 0; b < buffers.size(); ++b) {
     const GroupId own = buffers[b].group;
     const auto add = [&](std::string_view why) {
-      proof.defects.add(
-          DefectKind::kGroup, {},
-          fmt::format("the group of the {} is {}, but {}", proof.defects.describe(buffers[b]), name(own), why));
+      proof.defects.add(DefectKind::kGroup, {},
+                        fmt::format("the buffer for the {} has the group {}, but {}",
+                                    proof.defects.describe(buffers[b]), name(own), why));
     };
     if (!covers_all(own, accessed_by[b])) {
-      add("ranks outside of it access them");
+      add("ranks outside of this group access the buffer");
     } else if (const GroupId smaller = smaller_cover(own, accessed_by[b]); smaller != own) {
-      add(fmt::format("only ranks of the group {} access them", name(smaller)));
+      add(fmt::format("only ranks of the smaller group {} access the buffer", name(smaller)));
     }
   }
 }

@@ -41,8 +41,8 @@ class MatrixChecker {
     for (std::size_t group = 0; group < groups_.size(); ++group) {
       for (std::size_t part = 0; part < kMatrixVerbs.size(); ++part) {
         if (wanted(group, part) == (groups_[group].done[part] != kNone)) continue;
-        add(kNone, fmt::format("matrix group {} has {} {}", group, wanted(group, part) ? "no" : "an unnecessary",
-                               name(kMatrixVerbs[part])));
+        add(kNone, fmt::format("matrix group {} has {} operation {}", group,
+                               wanted(group, part) ? "no" : "an unnecessary", name(kMatrixVerbs[part])));
       }
     }
   }
@@ -91,7 +91,7 @@ class MatrixChecker {
   void advance(OperationId id, const Operation& operation) {
     GroupProgress& group = groups_[operation.operand];
     const auto part = static_cast<std::size_t>(std::ranges::find(kMatrixVerbs, operation.verb) - kMatrixVerbs.begin());
-    if (group.done[part] != kNone) add(id, fmt::format("{} comes twice", describe(id)));
+    if (group.done[part] != kNone) add(id, fmt::format("{} occurs twice for its matrix group", describe(id)));
     check_follows(id, group, part, operation.operand);
     group.done[part] = id;
   }
@@ -101,7 +101,8 @@ class MatrixChecker {
   void check_follows(OperationId id, const GroupProgress& group, std::size_t part, int32_t place) {
     while (part > 0 && !wanted(static_cast<std::size_t>(place), part - 1)) --part;
     if (part > 0 && !ended(group.done[part - 1], id))
-      add(id, fmt::format("{} does not wait for {}", describe(id), name(kMatrixVerbs[part - 1])));
+      add(id, fmt::format("{} does not wait for the operation {} of its matrix group", describe(id),
+                          name(kMatrixVerbs[part - 1])));
   }
 
   void update(OperationId id, UnitId unit) {

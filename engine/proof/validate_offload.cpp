@@ -41,12 +41,12 @@ class OffloadChecker {
     Slot& slot = slots_[{access.role, access.flat}];
     if (verb == Verb::kCopyIn) {
       if (slot.changed != kNone)
-        add(id, fmt::format("{} overwrites a slot that {} has changed, before any copy-out", describe(id),
+        add(id, fmt::format("{} overwrites a slot that {} changed, but no copy-out has saved the change", describe(id),
                             describe(slot.changed)));
       offloaded_[{access.role, access.flat}] = true;
     } else if (verb == Verb::kCopyOut) {
       if (slot.changed == kNone || !ended(slot.changed, id))
-        add(id, fmt::format("{} copies a slot that has not been changed", describe(id)));
+        add(id, fmt::format("{} copies out a slot without a complete change since the last copy-out", describe(id)));
       slot.changed = kNone;
     } else if (access.writes && offloaded_[{access.role, access.flat}]) {
       slot.changed = id;

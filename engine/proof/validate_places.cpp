@@ -55,7 +55,7 @@ void check_red_zones(const Proof& proof) {
       if (next - end < kRedZoneBlocks * kBlockElements) {
         proof.defects.add(
             DefectKind::kPlace, {},
-            fmt::format("no red zone comes before {}", last ? "the end of the flat" : layout.tensors()[t].name));
+            fmt::format("no red zone comes before {}", last ? "the end of the flat buffer" : layout.tensors()[t].name));
       }
       if (!last) end = next + layout.tensors()[t].element_count();
     }

@@ -17,11 +17,11 @@ void check_quantized(const Proof& proof) {
       proof.defects.add(DefectKind::kGathered, {id}, fmt::format("{} {}", proof.defects.describe(id), what));
     };
     if (operation.verb == Verb::kGatherQuantizedShards) {
-      if (!proof.plan.policy.quantize_weights) add("encodes shards that no gather decodes");
-      if (unit != State::kOld) add("encodes shards that this step has encoded or gathered already");
+      if (!proof.plan.policy.quantize_weights) add("encodes shards, but Policy::quantize_weights is false");
+      if (unit != State::kOld) add("encodes shards that were already encoded or gathered in this step");
       unit = State::kRefreshed;
     } else if (proof.plan.policy.quantize_weights) {
-      if (unit == State::kOld) add("decodes shards that were encoded before the last update");
+      if (unit == State::kOld) add("decodes shards that were not encoded in this step");
       unit = State::kGathered;
     }
   }

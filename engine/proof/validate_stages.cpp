@@ -40,13 +40,14 @@ Pairs pair_transfers(const std::vector<Plan>& stages, StageDefects& defects) {
     for (std::size_t i = 0; i < own.size(); ++i) {
       if (i >= others.size()) {
         defects.add(DefectKind::kTransfer, {own[i]},
-                    fmt::format("{} has no counterpart on the other stage", defects.describe(own[i])));
+                    fmt::format("{} has no counterpart on the neighboring pipeline stage", defects.describe(own[i])));
         continue;
       }
       const Operation &a = operation_of(stages, own[i]), &b = operation_of(stages, others[i]);
       if (a.operand != b.operand || a.micro_batch != b.micro_batch || a.lane != b.lane)
         defects.add(DefectKind::kTransfer, {own[i], others[i]},
-                    fmt::format("{} meets {}", defects.describe(own[i]), defects.describe(others[i])));
+                    fmt::format("{} is paired with {}, which has another operand, micro-batch or lane",
+                                defects.describe(own[i]), defects.describe(others[i])));
       pairs[static_cast<std::size_t>(own[i].stage)][static_cast<std::size_t>(own[i].operation)] = others[i];
     }
   }
@@ -101,8 +102,8 @@ void check_offsets(const std::vector<Plan>& stages, const Pairs& pairs, StageDef
       if (offset >= 0 && operations[id].peer_offset_bytes == offset) continue;
       defects.add(
           DefectKind::kTransfer, {{s, id}, other},
-          fmt::format("{} uses offset {} of the other stage, but the buffer of {} is at {}", defects.describe({s, id}),
-                      operations[id].peer_offset_bytes, defects.describe(other), offset));
+          fmt::format("{} uses offset {} on the neighboring pipeline stage, but the buffer of {} is at offset {}",
+                      defects.describe({s, id}), operations[id].peer_offset_bytes, defects.describe(other), offset));
     }
   }
 }
@@ -234,7 +235,7 @@ void check_deadlock(const std::vector<Plan>& stages, const Pairs& pairs, bool on
   for (std::size_t i = 0; i < std::min<std::size_t>(stuck.size(), 2); ++i)
     waiting += fmt::format("{}{}", i == 0 ? "" : " and ", defects.describe(stuck[i]));
   defects.add(DefectKind::kTransfer, stuck,
-              fmt::format("a deadlock{}: {} never meet their counterpart",
+              fmt::format("deadlock{}: no counterpart ever starts for {}",
                           one_queue ? " if a rank runs all transfers in one queue" : "", waiting));
 }
 

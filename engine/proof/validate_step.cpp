@@ -60,7 +60,7 @@ void check_model_code(const Proof& proof) {
     ++next;
   }
   if (next == code.size()) return;
-  proof.defects.add(DefectKind::kUse, {}, "the step does not run all model code");
+  proof.defects.add(DefectKind::kUse, {}, "the step does not run the model code of all uses and micro-batches");
 }
 
 /// The state of a unit at ZeRO stage 3.
@@ -96,7 +96,8 @@ class GatherChecker {
   void use(OperationId id, UnitId unit) {
     GatheredUnit& used = units_[unit];
     if (used.gather == kNone || !ended(used.gather, id)) {
-      add({id}, fmt::format("{} uses {} while it is not gathered", describe(id), proof_.plan.model.units[unit].name));
+      add({id}, fmt::format("{} uses unit {}, which may not be gathered yet", describe(id),
+                            proof_.plan.model.units[unit].name));
     }
     used.last_use = id;
   }
@@ -166,7 +167,8 @@ class GradientChecker {
     }
     for (UnitId unit = 0; unit < static_cast<UnitId>(units_.size()); ++unit) finish(unit);
     if (norm_count_ != (evaluates() ? 0 : 1))
-      add(DefectKind::kGradient, kNone, fmt::format("a step has {} norms", norm_count_));
+      add(DefectKind::kGradient, kNone,
+          fmt::format("the step has {} operations norm: expected 1, or 0 in an evaluation", norm_count_));
   }
 
  private:
@@ -246,7 +248,7 @@ class GradientChecker {
     if (unit.reduce_count != reduces || !ended(unit.last_reduce, id) ||
         micro_batch_of(id) != micro_batch_of(unit.last_reduce))
       add(DefectKind::kGradient, id,
-          fmt::format("{} sums over replicas a gradient that is not reduced yet", describe(id)));
+          fmt::format("{} sums a gradient over replicas before the gradient is reduced", describe(id)));
     if (norm_ != kNone) add(DefectKind::kGradient, id, fmt::format("{} comes after the norm", describe(id)));
     unit.last_reduce = id;
     ++unit.exchange_count;
@@ -267,7 +269,8 @@ class GradientChecker {
       if (verb != Verb::kUpdate && !belongs_to_matrix_group(verb)) continue;
       if (proof_.order.ended_here(proof_.order.moment(0, other), start)) continue;
       add(DefectKind::kUpdate, id,
-          fmt::format("{} computes new update parameters while {} of the previous step may still use the old ones",
+          fmt::format("{} overwrites the inputs of updates, such as the clipping factor, while {} of the previous step "
+                      "may still read them",
                       describe(id), describe(other)));
     }
   }

@@ -26,11 +26,13 @@ bool in_range(int64_t value, std::size_t count) { return value >= 0 && std::cmp_
 
 Defective invalid_topology(const Topology& topology) {
   const std::size_t ranks = topology.node_of_rank.size();
-  if (ranks == 0) return "a topology has no ranks";
+  if (ranks == 0) return "a topology of the plan has 0 ranks: expected 1 or more";
   if (topology.gpu_of_rank.size() != ranks)
-    return fmt::format("a topology of {} ranks has {} GPU numbers", ranks, topology.gpu_of_rank.size());
+    return fmt::format("a topology of {} ranks has {} GPU numbers: expected one for each rank", ranks,
+                       topology.gpu_of_rank.size());
   if (!topology.numa_of_rank.empty() && topology.numa_of_rank.size() != ranks)
-    return fmt::format("a topology of {} ranks has {} NUMA nodes", ranks, topology.numa_of_rank.size());
+    return fmt::format("a topology of {} ranks has {} numbers of NUMA nodes: expected one for each rank, or none",
+                       ranks, topology.numa_of_rank.size());
   return std::nullopt;
 }
 
@@ -40,14 +42,14 @@ Defective invalid_flats(const Plan& plan) {
   for (std::size_t f = 0; f < plan.flats.size(); ++f) {
     const FlatSpec& flat = plan.flats[f];
     if (!in_range(flat.unit, units))
-      return fmt::format("flat buffer {} is of unit {}: expected 0 to {}", f, flat.unit, units - 1);
+      return fmt::format("flat buffer {} belongs to unit {}: expected a unit from 0 to {}", f, flat.unit, units - 1);
     if (flat.layout.rank_count() != plan.topology.rank_count())
       return fmt::format("flat buffer {} is divided over {} ranks: expected {}", f, flat.layout.rank_count(),
                          plan.topology.rank_count());
     flats_of_unit[static_cast<std::size_t>(flat.unit)].push_back(static_cast<int32_t>(f));
   }
   if (flats_of_unit != plan.flats_of_unit)
-    return "flats_of_unit does not list the flat buffers of each unit, ascending";
+    return "Plan::flats_of_unit does not list the flat buffers of each unit in ascending order";
   return std::nullopt;
 }
 
@@ -66,9 +68,10 @@ Defective invalid_runs(const PipelineStage& stage, int32_t virtual_stages, std::
     const int32_t round = static_cast<int32_t>(i) - runs_first;
     const int32_t index = round < 0 ? 0 : round * stage.count + stage.index + tied;
     if (run.index != index)
-      return fmt::format("pipeline stage {} is virtual stage {}: expected {}", stage.index, run.index, index);
+      return fmt::format("pipeline stage {} runs virtual stage {}: expected virtual stage {}", stage.index, run.index,
+                         index);
     if (run.first_use < 0 || run.end_use <= run.first_use || std::cmp_greater(run.end_use, uses))
-      return fmt::format("virtual stage {} has uses {} to {}: expected at least one of 0 to {}", run.index,
+      return fmt::format("virtual stage {} has uses {} to {}: expected one or more of the uses 0 to {}", run.index,
                          run.first_use, int64_t{run.end_use} - 1, uses - 1);
   }
   return std::nullopt;
@@ -87,16 +90,18 @@ std::optional<std::string> invalid_tables(const Plan& plan) {
 std::optional<std::string> invalid_stage(const Plan& plan) {
   const PipelineStage& stage = plan.stage;
   if (!in_range(stage.index, static_cast<std::size_t>(std::max(stage.count, 0))) || plan.policy.pipeline != stage.count)
-    return fmt::format("the plan is of pipeline stage {} in a pipeline of {}, but the policy has {} pipeline stages",
-                       stage.index, stage.count, plan.policy.pipeline);
+    return fmt::format(
+        "the plan is for pipeline stage {} in a pipeline of {} pipeline stages, but Policy::pipeline is {}",
+        stage.index, stage.count, plan.policy.pipeline);
   if (plan.unit_is_here.size() != plan.model.units.size())
-    return fmt::format("unit_is_here has {} entries: expected {}", plan.unit_is_here.size(), plan.model.units.size());
+    return fmt::format("Plan::unit_is_here has {} entries: expected {}", plan.unit_is_here.size(),
+                       plan.model.units.size());
   if (plan.schedule.micro_batch_count != plan.policy.micro_batch_count)
     return fmt::format("the schedule has {} micro-batches, but the policy has {}", plan.schedule.micro_batch_count,
                        plan.policy.micro_batch_count);
   const std::vector<int>& recompute = plan.policy.recompute_by_stage;
   if (!recompute.empty() && std::cmp_not_equal(recompute.size(), stage.count))
-    return fmt::format("recompute_by_stage has {} numbers: expected {}", recompute.size(), stage.count);
+    return fmt::format("Policy::recompute_by_stage has {} numbers: expected {}", recompute.size(), stage.count);
   if (plan.policy.virtual_stages < 1 || plan.policy.virtual_stages > std::ssize(plan.model.uses))
     return fmt::format("the policy has {} virtual stages: expected 1 to {}", plan.policy.virtual_stages,
                        plan.model.uses.size());
@@ -115,7 +120,8 @@ std::optional<std::string> invalid_order(const Plan& plan) {
     const auto other = std::ranges::find_if(
         actions, [](const PipelineAction& action) { return action.pass > PassKind::kBackwardWeights; });
     if (other != actions.end())
-      return fmt::format("action {} of rank {} has an unknown kind of pass", other - actions.begin(), rank);
+      return fmt::format("action {} in the pass order of rank {} has an unknown kind of pass", other - actions.begin(),
+                         rank);
   }
   // Checks the order without the passes of tied ends, which pass_order_of() adds.
   return refusal([&] {
@@ -128,13 +134,15 @@ std::optional<std::string> invalid_order(const Plan& plan) {
 std::optional<std::string> invalid_matrix_groups(const Plan& plan) {
   for (std::size_t group = 0; group < plan.matrix_groups.size(); ++group) {
     for (const int32_t flat : plan.matrix_groups[group].flats) {
-      if (!in_range(flat, plan.flats.size())) return fmt::format("matrix group {} names flat buffer {}", group, flat);
+      if (!in_range(flat, plan.flats.size()))
+        return fmt::format("matrix group {} names flat buffer {}, which does not exist", group, flat);
     }
     for (const OwnedMatrix& matrix : plan.matrix_groups[group].matrices) {
       const bool exists = in_range(matrix.flat, plan.flats.size()) &&
                           in_range(matrix.tensor, plan.flats[matrix.flat].layout.tensors().size());
       if (!exists)
-        return fmt::format("matrix group {} names tensor {} of flat buffer {}", group, matrix.tensor, matrix.flat);
+        return fmt::format("matrix group {} names tensor {} of flat buffer {}, which does not exist", group,
+                           matrix.tensor, matrix.flat);
     }
   }
   return std::nullopt;

@@ -58,11 +58,12 @@ class TransferChecker {
     };
     const auto run = std::ranges::find_if(stage_.runs, at_boundary);
     if (run == stage_.runs.end())
-      return add(id, "transfers the activations of a use that is not at the boundary of the stage");
+      return add(id, "transfers data of a use that is not at the boundary of a virtual stage");
     const int boundary = (stage_.index + (to_next ? 0 : stage_.count - 1)) % stage_.count;
     const Lane even = transfers_activations(operation.verb) ? Lane::kForward0 : Lane::kBackward0;
     const Lane odd = transfers_activations(operation.verb) ? Lane::kForward1 : Lane::kBackward1;
-    if (operation.lane != (boundary % 2 == 0 ? even : odd)) add(id, "is not on the lane of its stage boundary");
+    if (operation.lane != (boundary % 2 == 0 ? even : odd))
+      add(id, "is not on the lane for its boundary between pipeline stages");
     Batch& batch = this->batch(*run, operation.micro_batch);
     if (batch.of(operation.verb) != kNone) add(id, "repeats a transfer");
     batch.of(operation.verb) = id;
@@ -85,7 +86,7 @@ class TransferChecker {
     const bool needs_gradients = !forward && operation.operand == run.last_use() && !stage_.is_last(run);
     if (!needs_activations && !needs_gradients) return;
     const OperationId input = batch.of(needs_activations ? Verb::kReceiveActivations : Verb::kReceiveGradients);
-    if (input == kNone || !ended(input, id)) add(id, "does not wait for its input from the neighboring stage");
+    if (input == kNone || !ended(input, id)) add(id, "does not wait for its input from the neighboring pipeline stage");
   }
 
   void expect(const VirtualStage& run, Verb verb, bool wanted) {
@@ -98,7 +99,7 @@ class TransferChecker {
                            fmt::format("the step has no {} of micro-batch {} for uses {} to {}", name(verb), m,
                                        run.first_use, run.last_use()));
       } else {
-        add(id, "transfers data that no other stage needs or has");
+        add(id, "transfers data that no other pipeline stage receives or sends");
       }
     }
   }

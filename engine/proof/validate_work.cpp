@@ -63,7 +63,8 @@ class WorkChecker {
   void check_place(const StageOperation& at, int32_t stage) {
     if (stage != at.stage)
       defects_.add(DefectKind::kCut, {at},
-                   fmt::format("{} is on the wrong pipeline stage: expected it on {}", defects_.describe(at), stage));
+                   fmt::format("{} is on the wrong pipeline stage: expected it on pipeline stage {}",
+                               defects_.describe(at), stage));
   }
 
   /// Checks that the owner of the buffer is on this pipeline stage. The input of a virtual stage is an exception: it is
@@ -71,14 +72,14 @@ class WorkChecker {
   void visit(const Plan& plan, const PlannedBuffer& buffer) {
     const Owner owner = info(buffer.role).owner;
     if (owner == Owner::kFlat && !is_here(plan, buffer.flat))
-      add_flat(plan, buffer.flat, "a buffer " + name(buffer.role));
+      add_flat(plan, buffer.flat, "a buffer of role " + name(buffer.role));
     if (owner != Owner::kUse || stage_of_use_[buffer.flat] == plan.stage.index) return;
     const auto receives = [&](const VirtualStage& run) { return buffer.flat == run.first_use - 1; };
     if (buffer.role == Role::kOutputActivations && std::ranges::any_of(plan.stage.runs, receives)) return;
-    defects_.add(
-        DefectKind::kCut, {},
-        fmt::format("pipeline stage {} has a buffer {} of {}: expected it only on pipeline stage {}", plan.stage.index,
-                    name(buffer.role), describe_use(model_, buffer.flat), stage_of_use_[buffer.flat]));
+    defects_.add(DefectKind::kCut, {},
+                 fmt::format("pipeline stage {} has a buffer of role {} for {}: expected it only on pipeline stage {}",
+                             plan.stage.index, name(buffer.role), describe_use(model_, buffer.flat),
+                             stage_of_use_[buffer.flat]));
   }
   bool is_here(const Plan& plan, int32_t flat) const {
     return stage_of_unit_[plan.flats[flat].unit] == plan.stage.index;

@@ -35,12 +35,13 @@ Executor::Executor(const Parts& parts)
   note_observed_operations();
 }
 
-/// Names both pipeline stages and the micro-batch. The unit name comes last, because a LaneBoard truncates long labels.
+/// Names both pipeline stages and the micro-batch, in short form: a LaneBoard truncates labels after 40 characters. The
+/// unit name comes last.
 std::string Executor::transfer_label(const Operation& operation, std::string_view unit) const {
   const int own = plan_.stage.index, count = plan_.stage.count;
   const int other = (own + (operation.group == GroupId::kNextStage ? 1 : count - 1)) % count;
   const bool sends = is_send(operation.verb);
-  return fmt::format("stage {} to {}, micro-batch {}, {}", sends ? own : other, sends ? other : own,
+  return fmt::format("pipeline stage {} to {}, m{}, {}", sends ? own : other, sends ? other : own,
                      operation.micro_batch, unit);
 }
 

@@ -141,7 +141,7 @@ std::string RedZones::defect(const Zone& zone, int64_t first_byte, int64_t last_
   if (zone.role != Role::kGradients && zone.role != Role::kParameters) {
     const int64_t declared = declared_bytes(plan_.model, zone.role, zone.whose);
     const std::string whose = zone.whose < 0 ? "" : fmt::format(" of use {}", zone.whose);
-    return fmt::format("beyond the {} memory{}: to byte {}, but {} bytes are declared", name(zone.role), whose,
+    return fmt::format("beyond the {} memory{}: at byte {}, but {} bytes are declared", name(zone.role), whose,
                        declared + first_byte, declared);
   }
   const bool gradients = zone.role == Role::kGradients;
@@ -153,7 +153,7 @@ std::string RedZones::defect(const Zone& zone, int64_t first_byte, int64_t last_
   const bool has_next = next < static_cast<int32_t>(layout.tensors().size());
   const bool of_next = zone.gap.after < 0 || (has_next && last == zone.gap.end - 1 && first > zone.gap.begin);
   const int32_t tensor = of_next ? next : zone.gap.after;
-  return fmt::format("{} the {} of {}: to its element {}, but it is declared with elements 0 to {}",
+  return fmt::format("{} the {} of {}: at element {}, but the declared elements are 0 to {}",
                      of_next ? "before" : "beyond", gradients ? "gradient" : "values", layout.tensors()[tensor].name,
                      (of_next ? last : first) - layout.tensor_offset(tensor),
                      layout.tensors()[tensor].element_count() - 1);

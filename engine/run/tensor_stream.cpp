@@ -55,7 +55,7 @@ void TensorStream::run(std::string_view what, const StateTensor& tensor, const E
       const std::string_view theirs = std::string_view(all[r]).substr(0, all[r].find('\n'));
       const std::string_view first = std::string_view(all[0]).substr(0, all[0].find('\n'));
       if (theirs != first)
-        throw UsageError(fmt::format("ranks make different calls: rank {} is {}, rank 0 is {}", r, theirs, first));
+        throw UsageError(fmt::format("ranks make different calls: rank {} is {}, but rank 0 is {}", r, theirs, first));
     }
     chunk_.resize(static_cast<std::size_t>((end - begin) * each));
     for (const std::string& rank : all) {

@@ -81,7 +81,11 @@ InjectedFault parse(std::string_view text) {
     const std::string_view name = field.substr(0, field.find('='));
     set_field(fault, text, field);
     if (!given.insert(name).second)
-      throw_invalid_fault(text, fmt::format("{} is given twice, but only one fault is possible", name));
+      throw_invalid_fault(
+          text,
+          fmt::format(
+              "the field {} occurs twice: expected each field at most once, because the variable describes one fault",
+              name));
     at = end + 1;
   }
   if (!given.contains("kind")) throw_invalid_fault(text, "kind is missing");
@@ -148,7 +152,7 @@ void inject_fault(const InjectedFault& fault, std::string_view where) {
   if (fault.kind == FaultKind::kStop) std::raise(SIGSTOP);
   if (fault.kind == FaultKind::kSlow) std::this_thread::sleep_for(std::chrono::duration<double>(fault.seconds));
   if (fault.kind == FaultKind::kThrow)
-    throw FaultError(fmt::format("ALIQUOT_FAULT asked rank {} to fail in {}", fault.rank, where));
+    throw FaultError(fmt::format("ALIQUOT_FAULT made rank {} fail in {}", fault.rank, where));
 }
 
 }  // namespace aliquot

@@ -33,7 +33,7 @@ struct HostMatrixLoops {
   /// Rounds each operation separately, like the other devices.
   void multiply(float* to, const ConstMatrix& a, const ConstMatrix& b) const {
     if (a.columns != b.rows)
-      throw std::invalid_argument("orthogonalize: the columns of a and the rows of b differ in number");
+      throw std::invalid_argument("orthogonalize: the number of columns of a differs from the number of rows of b");
     aliquot::multiply(pool,
                       {.a = {a.data, a.columns},
                        .b = {b.data, b.columns},

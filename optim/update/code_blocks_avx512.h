@@ -47,7 +47,7 @@ struct EncodeTables {
       const double begin = 2.0 * power_of_four(k - 16), end = k == 15 ? 1.0 : 8.0 * power_of_four(k - 16);
       const int first = lowest_line_at(begin), last = lowest_line_at(end);
       // In a constant expression a throw is a compile-time error.
-      if (last - first >= kCandidateLines) throw "a pair of binades has more corners than candidate lines";
+      if (last - first >= kCandidateLines) throw "kCandidateLines is too small: a pair of binades needs more lines";
       for (int i = 0; i < kCandidateLines; ++i) {
         const CodeLine near = line(first + i < kLines ? first + i : kLines - 1);
         slope[i][k] = near.slope, offset[i][k] = near.offset;

@@ -27,7 +27,8 @@ void check_dtypes(const UpdateArgs& args, const Rule& rule) {
   }
   const auto* custom = std::get_if<CustomRule>(&rule);
   if (custom != nullptr && args.moments == DType::kBFloat16 && custom->loops->state_count > kMaxRoundedStates) {
-    throw std::logic_error("update: the custom rule has too many states for bfloat16 moments");
+    throw std::logic_error(
+        "update: the custom rule has more than kMaxRoundedStates states, which bfloat16 moments do not support");
   }
 }
 

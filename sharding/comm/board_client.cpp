@@ -160,7 +160,8 @@ void AllRanksArrived::throw_timeout(double waited_seconds) const {
     missing += waits_for_other_node(r)
                    ? fmt::format("; rank {} waits for a rank of another node", options.global_rank(r))
                    : fmt::format("; rank {} {}, its last operation was {}", options.global_rank(r),
-                                 returned_before_arriving(r) ? "has returned without it" : "never arrived",
+                                 returned_before_arriving(r) ? "has returned from its function before it arrived"
+                                                             : "never arrived",
                                  board.last_operation(r));
   }
   const std::string place = is_arrival ? fmt::format("{} #{}", what.text(), value)

@@ -59,7 +59,7 @@ class Reader {
   }
 
   void read_line(const std::vector<std::string_view>& words) {
-    if (seen_keys_.contains("end")) fail("unexpected line after the end line");
+    if (seen_keys_.contains("end")) fail("a line follows the line 'end'");
     if (words[0] == "#") return;
     if (words[0] == "collective" && words.size() == kEntryFields) {
       add_entry(words);
@@ -126,7 +126,7 @@ class Reader {
     } else if (name == "end") {
       const std::size_t count = record_.entries.size() + record_.rendezvous.size();
       if (number<std::size_t>(value, 0, SIZE_MAX) != count)
-        fail(fmt::format("the end line does not match the number of collectives and rendezvous, {}", count));
+        fail(fmt::format("the line 'end' does not state the number of collectives and rendezvous, {}", count));
       record_.complete = true;
     } else {
       fail("unknown kind of line");
@@ -145,10 +145,11 @@ class Reader {
   std::array<int, 4> dimensions(std::string_view text, int least) const {
     const auto words = split_fields(text, ' ');
     std::array<int, 4> numbers{};
-    if (words.size() != numbers.size()) fail("expected the four dimensions of a mesh");
+    if (words.size() != numbers.size())
+      fail("expected the four dimensions of a mesh, such as pipeline=2 replica=1 shard=4 tensor=1");
     for (std::size_t i = 0; i < numbers.size(); ++i) {
       const std::string name = fmt::format("{}=", FlightMesh::kDimensions[i]);
-      if (!words[i].starts_with(name)) fail(fmt::format("expected '{}' and a number", name));
+      if (!words[i].starts_with(name)) fail(fmt::format("expected '{}' followed by a number", name));
       numbers[i] = number(words[i].substr(name.size()), least, kMaxRanks);
     }
     return numbers;
@@ -159,7 +160,8 @@ class Reader {
     record_.mesh.emplace().counts = dimensions(value, 1);
     int64_t ranks = 1;
     for (const int count : record_.mesh->counts) ranks = std::min<int64_t>(ranks * count, kMaxRanks + 1);
-    if (ranks != record_.rank_count) fail(fmt::format("the mesh does not have {} ranks", record_.rank_count));
+    if (ranks != record_.rank_count)
+      fail(fmt::format("the mesh must have {} ranks, as in the line 'ranks'", record_.rank_count));
   }
 
   void set_coordinates(std::string_view value) {
@@ -168,11 +170,11 @@ class Reader {
     mesh.coordinates = dimensions(value, 0);
     int64_t rank = 0;
     for (std::size_t i = 0; i < mesh.counts.size(); ++i) rank = rank * mesh.counts[i] + mesh.coordinates[i];
-    if (rank != record_.rank) fail("these are not the coordinates of the rank of this record");
+    if (rank != record_.rank) fail("the coordinates are not those of the rank in the line 'rank'");
   }
 
   void add_group(std::string_view value) {
-    if (!seen_keys_.contains("ranks")) fail("the line 'ranks' must precede the lines 'group'");
+    if (!seen_keys_.contains("ranks")) fail("the line 'ranks' must precede each line 'group'");
     if (record_.groups.size() == kMaxGroups) fail(fmt::format("more than {} groups", kMaxGroups));
     record_.group_names.emplace_back();
     std::vector<int>& members = record_.groups.emplace_back();

@@ -235,8 +235,8 @@ void MpiRequests::check_sizes() const {
     int count = 0;
     check_mpi(MPI_Get_count(&statuses_[i], MPI_BYTE, &count), "MPI_Get_count");
     if (count == expected_bytes_[i]) continue;
-    throw FaultError(fmt::format("a message from rank {} has {} bytes where {} were expected", statuses_[i].MPI_SOURCE,
-                                 count, expected_bytes_[i]));
+    throw FaultError(fmt::format("a message from rank {} has {} bytes: expected {}", statuses_[i].MPI_SOURCE, count,
+                                 expected_bytes_[i]));
   }
 }
 

@@ -34,7 +34,7 @@ void MpiLane::wait_for(MpiRequests& messages, const Collective& collective) {
     std::string text;
     for (const int rank : messages.pending_sources())
       text += fmt::format("; the data of rank {} never arrived", global_rank(rank));
-    return text.empty() ? "; its own data was never received" : text;
+    return text.empty() ? "; other ranks have not received the data of this rank" : text;
   });
 }
 

@@ -110,9 +110,10 @@ void NcclHandle::await_result(ncclResult_t result, std::string_view place) {
                  std::string why;
                  if (peers_->aborted(&why)) fail(why);
                  if (waited.seconds() < options_.timeout_seconds) return;
-                 fail(fmt::format(
-                     "rank {} waited {:g} s in {}: NCCL has not reached all ranks, and does not name the missing ranks",
-                     peers_->global_rank(), options_.timeout_seconds, place));
+                 fail(
+                     fmt::format("rank {} waited {:g} s in {}: another rank has not made this call or cannot be "
+                                 "reached, and NCCL does not report which rank",
+                                 peers_->global_rank(), options_.timeout_seconds, place));
                });
   }
   if (result != ncclSuccess) fail(nccl_error_message(peers_->global_rank(), place, result, comm_));

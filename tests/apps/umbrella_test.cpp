@@ -78,7 +78,7 @@ TEST(Umbrella, AccessOutsideAScopeFaultsWithTheParameterName) {
       model.forward(0);
     });
   };
-  EXPECT_DEATH(touch(), "parameter layer.0.weight was touched outside a live scope");
+  EXPECT_DEATH(touch(), "parameter layer.0.weight was accessed outside of an open scope");
 }
 
 TEST(Umbrella, AScopeOutOfOrderNamesBothUnits) {

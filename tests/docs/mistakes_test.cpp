@@ -74,9 +74,9 @@ TEST(Mistakes, AWeightUsedOutsideItsScope) {
     });
   };
   const std::string sentence =
-      "aliquot: parameter a.w was touched outside a live scope: open unit.forward() or unit.backward() around its use, "
-      "and keep no pointer beyond it";
-  EXPECT_DEATH(wrong(), "aliquot: parameter a.w was touched outside a live scope: open unit");
+      "aliquot: parameter a.w was accessed outside of an open scope: access it only while the scope of unit.forward() "
+      "or unit.backward() is open";
+  EXPECT_DEATH(wrong(), "aliquot: parameter a.w was accessed outside of an open scope: access it only");
   expect_in_guide(sentence);
 }
 
@@ -89,7 +89,7 @@ TEST(Mistakes, AGradientUsedInForward) {
       touch(pair.gradient[0]);
     });
   };
-  EXPECT_DEATH(wrong(), "aliquot: parameter gradient of a.w was touched outside a live scope");
+  EXPECT_DEATH(wrong(), "aliquot: parameter gradient of a.w was accessed outside of an open scope");
 }
 
 TEST(Mistakes, AUnitLeftOut) {
@@ -287,8 +287,7 @@ TEST(Mistakes, AGradientWrittenBeyondItsShape) {
           pair.gradient[1][300] += 1;
         }
         expect_told(
-            "backward b wrote beyond the gradient of b.w: to its element 300, but it is declared with elements 0 to "
-            "299 "
+            "backward b wrote beyond the gradient of b.w: at element 300, but the declared elements are 0 to 299 "
             "(found by EngineOptions::check)",
             [&] { const auto live = pair.a().backward(); });
       },
@@ -306,8 +305,8 @@ TEST(Mistakes, AParameterWrittenByTheModel) {
         {.check = true});
   };
   const std::string sentence =
-      "aliquot: parameter a.w was written: a model only reads its parameters; engine.step() changes them";
-  EXPECT_DEATH(wrong(), "aliquot: parameter a.w was written: a model only reads its parameters");
+      "aliquot: parameter a.w was written: a model must not write its parameters; only engine.step() changes them";
+  EXPECT_DEATH(wrong(), "aliquot: parameter a.w was written: a model must not write its parameters");
   expect_in_guide(sentence);
 }
 

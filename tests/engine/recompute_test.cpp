@@ -281,7 +281,7 @@ TEST(Recompute, InvalidDeclarationsThrow) {
         EXPECT_NE(refusal({}, {{{}, {}}, 0}, {}).find("declared for 2 uses"), std::string::npos);
         EXPECT_NE(refusal({}, {{{-8, 0, 0, false}}, 0}, {}).find("0 bytes or more"), std::string::npos);
         EXPECT_NE(refusal({}, {{}, 8}, {}).find("ActivationSpec::backward_bytes is 8"), std::string::npos);
-        EXPECT_EQ(refusal({.recompute = 1}, {{{8, 8, 0, true}}, 0}, nothing), "nothing was refused");
+        EXPECT_EQ(refusal({.recompute = 1}, {{{8, 8, 0, true}}, 0}, nothing), "no error was thrown");
       },
       kHosts);
 }

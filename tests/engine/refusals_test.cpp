@@ -57,13 +57,14 @@ TEST_F(Refusals, NamesThatNoCheckpointCanHold) {
     Engine one(world, {});
     one.add_unit("u").add("." + name, {3}, &value, &gradient);
     const std::string message = usage_error_message([&] { one.plan(); });
-    EXPECT_EQ(message.substr(0, 33), "no checkpoint can hold parameter ") << message;
+    EXPECT_EQ(message.substr(0, 10), "parameter ") << message;
     EXPECT_LT(message.size(), 300u);
   }
   declare_named("x");
   declare_named("x/exp_avg");
   EXPECT_EQ(usage_error_message([&] { engine.plan(); }),
-            "no checkpoint can hold parameter x/exp_avg in addition to x: the part of a name before '/' is a group");
+            "parameters x/exp_avg and x cannot be in one checkpoint: the part of a name before '/' is an HDF5 group, "
+            "so no tensor can have that name");
 }
 
 TEST_F(Refusals, EmptyAndTooLargeShapes) {
@@ -81,7 +82,7 @@ TEST_F(Refusals, EmptyAndTooLargeShapes) {
             "u.w has the extent 0 in its shape [0, 1152921504606846976]: expected 1 or more");
   for (const std::vector<int64_t>& shape : std::vector<std::vector<int64_t>>{
            {int64_t{1} << 61}, {int64_t{1} << 30, int64_t{1} << 34}, std::vector<int64_t>(33, 1)})
-    EXPECT_EQ(error_of(shape).substr(0, 47), "u.w has too many extents, or elements, in its s");
+    EXPECT_EQ(error_of(shape).substr(0, 45), "u.w has too many extents or elements in its s");
 }
 
 TEST_F(Refusals, NullPointersAndPointersSharedWithinAUnit) {
@@ -116,7 +117,7 @@ TEST_F(Refusals, PointersSharedByUnitsOfOneUse) {
     EXPECT_EQ(message,
               together
                   ? "a.w and b.w use the same pointer, but are used together: expected a different pointer for each"
-                  : "nothing was refused");
+                  : "no error was thrown");
   }
 }
 
@@ -251,7 +252,7 @@ TEST(Reading, DifferentNamesThrowOnAllRanks) {
         const std::string message =
             usage_error_message([&] { setup.engine.read(world.rank() == 1 ? "layer.1.weight" : "layer.0.weight"); });
         EXPECT_EQ(message,
-                  "ranks make different calls: rank 1 is reading layer.1.weight, rank 0 is reading layer.0.weight");
+                  "ranks make different calls: rank 1 is reading layer.1.weight, but rank 0 is reading layer.0.weight");
         EXPECT_NO_THROW(setup.engine.read("layer.0.weight"));
       },
       kHosts);

@@ -291,7 +291,7 @@ TEST(Replicas, InvalidConfigurationsThrow) {
   EXPECT_NE(refused({.replica_count = 3}, four).find("replicas is 3"), std::string::npos);
   Topology uneven = four;
   uneven.node_of_rank = {0, 0, 0, 1};
-  EXPECT_NE(refused({.replica_count = 2}, uneven).find("placed alike"), std::string::npos);
+  EXPECT_NE(refused({.replica_count = 2}, uneven).find("distributed over nodes in the same way"), std::string::npos);
   EXPECT_EQ(refused({.replica_count = 2}, four), "");
   EXPECT_EQ(refused({.zero_stage = 0, .replica_count = 2, .reproducible = true}, four), "");
 }

@@ -155,10 +155,9 @@ TEST(SimulatedGpus, CheckingModeFindsWritesBeyondGradients) {
             pair.engine.compute_stream().synchronize();
             pair.gradient[1][kCount] = 1;
           }
-          EXPECT_EQ(
-              usage_error_message([&] { const Scope live = pair.engine.units()[0].backward(); }),
-              "backward b wrote beyond the gradient of b.w: to its element 64, but it is declared with elements 0 "
-              "to 63 (found by EngineOptions::check)");
+          EXPECT_EQ(usage_error_message([&] { const Scope live = pair.engine.units()[0].backward(); }),
+                    "backward b wrote beyond the gradient of b.w: at element 64, but the declared elements are 0 to 63 "
+                    "(found by EngineOptions::check)");
         },
         world_options(WorldChoice::kThreads));
   }

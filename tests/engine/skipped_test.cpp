@@ -115,7 +115,7 @@ TEST_F(Skipped, NegativeLimitThrows) {
   World world = World::from_environment(kHosts);
   try {
     Engine engine(world, {.max_skipped = -1});
-    FAIL() << "nothing was refused";
+    FAIL() << "no error was thrown";
   } catch (const UsageError& error) {
     EXPECT_STREQ(error.what(), "EngineOptions::max_skipped is -1: expected 0 (no limit) or a positive number of steps");
   }

@@ -325,7 +325,7 @@ TEST(ModuleUseDeathTest, AccessOutsideACallNamesTheParameter) {
                           const auto sharded = fully_shard(module, engine);
                           std::cout << module.b->weight.sum().item<float>();
                         }),
-               "parameter b.weight was touched outside a live scope");
+               "parameter b.weight was accessed outside of an open scope");
 }
 
 }  // namespace

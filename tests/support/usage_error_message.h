@@ -7,7 +7,7 @@
 
 namespace aliquot::test {
 
-/// Returns the message of the UsageError that `call` throws, or "nothing was refused".
+/// Returns the message of the UsageError that `call` throws, or "no error was thrown".
 template <typename Call>
 std::string usage_error_message(const Call& call) {
   try {
@@ -15,7 +15,7 @@ std::string usage_error_message(const Call& call) {
   } catch (const UsageError& error) {
     return error.what();
   }
-  return "nothing was refused";
+  return "no error was thrown";
 }
 
 }  // namespace aliquot::test

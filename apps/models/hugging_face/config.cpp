@@ -146,8 +146,8 @@ void ConfigReader::check_keys() {
              fmt::format("it contradicts {}, which is {}", key->supported, text_of(this->value(key->supported))));
     } else if (key->use == ConfigKeyUse::kPadding && !value.is_null()) {
       remarks_.push_back(
-          fmt::format("{}: {} is {}: transformers gives this row of the embedding no gradient from its use as input; "
-                      "aliquot trains it like any other row.",
+          fmt::format("{}: {} is {}: in transformers, this row of the embedding has no gradient as input; aliquot "
+                      "trains it like any other row.",
                       where_, name, text_of(value)));
     } else if (key->use == ConfigKeyUse::kDropout && !value.is_null() && real(name, value) != 0) {
       dropouts.push_back(fmt::format("{} {}", name, text_of(value)));

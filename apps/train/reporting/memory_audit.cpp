@@ -68,8 +68,8 @@ void MemoryAudit::require_fit() const {
         *options.memory_budget, kStagingBytes, planned_bytes);
   } else if (const int64_t total = node_bytes(); !context_.on_gpu() && total > available) {
     problem = fmt::format(
-        "not enough memory: a rank needs {}, the total for {} on this machine is {}, and {} is available. Use a "
-        "higher --zero-stage, a smaller --micro-batch or --sequence, or --recompute block; aliquot plan prints the "
+        "not enough memory: a rank needs {}, and the total for {} on this machine is {}, but only {} is available. Use "
+        "a higher --zero-stage, a smaller --micro-batch or --sequence, or --recompute block; aliquot plan prints the "
         "memory of each choice.",
         format_bytes(rank_bytes), ranks_here == 1 ? "one rank" : fmt::format("{} ranks", ranks_here),
         format_bytes(total), format_bytes(available));

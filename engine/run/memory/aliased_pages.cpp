@@ -69,17 +69,17 @@ bool AliasedPages::explain(const void* address, FaultLine& line) const noexcept 
   if (at < reserved_ || at >= reserved_ + size_bytes_ + 2 * kGuardBytes) return false;
   line.add("aliquot: ");
   if (protection_ == Protection::kNoAccess) {
-    names_.describe(line, at - data_, "touched outside a live scope");
-    line.add(": open unit.forward() or unit.backward() around its use, and keep no pointer beyond it");
+    names_.describe(line, at - data_, "accessed outside of an open scope");
+    line.add(": access it only while the scope of unit.forward() or unit.backward() is open");
     return true;
   }
   const bool live = at >= data_ && at < data_ + size_bytes_;
   if (!live) {
-    names_.describe(line, at - data_, "touched");
-    line.add(": is it declared too small?");
+    names_.describe(line, at - data_, "accessed");
+    line.add(": check the index, and whether the declared size is too small");
   } else {
     names_.describe(line, at - data_, "written");
-    line.add(": a model only reads its parameters; engine.step() changes them");
+    line.add(": a model must not write its parameters; only engine.step() changes them");
   }
   return true;
 }

@@ -24,8 +24,8 @@ struct GuardRange::Names {
     const auto offset = static_cast<const std::byte*>(address) - range.base_;
     if (offset < 0 || offset >= range.size_bytes_) return false;
     line.add("aliquot: parameter ");
-    range.names_->tensors.describe(line, offset, "touched outside a live scope");
-    line.add(": open unit.forward() or unit.backward() around its use, and keep no pointer beyond it");
+    range.names_->tensors.describe(line, offset, "accessed outside of an open scope");
+    line.add(": access it only while the scope of unit.forward() or unit.backward() is open");
     return true;
   }
 

@@ -143,7 +143,7 @@ TEST_F(Exchange, ExportNeedsHeadsIfTheCheckpointDoesNotRecordThem) {
   std::filesystem::remove(at("hf/config.json"));
   ASSERT_EQ(run_aliquot({"checkpoint", "import", at("hf"), "--out", at("back")}).code, 0);
   refused("back", {}, "does not record the number of heads (2 layers of width 128): give --heads N.");
-  refused("back", {"--heads", "3"}, "--heads 3 does not divide the width 128.");
+  refused("back", {"--heads", "3"}, "--heads 3 does not divide the width 128: use another number of heads.");
   ASSERT_EQ(run_aliquot({"train", "--quiet", "--model", "llama-nano", "--layers", "2", "--threads", "1", "--steps", "1",
                          "--checkpoint-dir", at("llama")})
                 .code,
@@ -152,7 +152,7 @@ TEST_F(Exchange, ExportNeedsHeadsIfTheCheckpointDoesNotRecordThem) {
   std::filesystem::remove(at("llama-hf/config.json"));
   ASSERT_EQ(run_aliquot({"checkpoint", "import", at("llama-hf"), "--out", at("llama-back")}).code, 0);
   refused("llama-back", {"--heads", "1"},
-          "--heads 1 gives heads of 128 elements, which do not divide the 64 elements of a key");
+          "--heads 1 gives heads of 128 elements, and the total width of the keys, 64, is not a multiple of that");
   // A run cannot resume from imported weights either, because they contain no run state.
   const CommandResult resumed =
       run_aliquot({"train", "--quiet", "--layers", "2", "--heads", "8", "--allow-missing", "--resume", at("back")});

@@ -99,11 +99,15 @@ TEST(SavedShape, InvalidScalarsAreRejected) {
     }
     return std::string("accepted");
   };
-  EXPECT_EQ(refusal("heads", std::string("4")), "it: scalar heads is 4, which has the wrong type.");
-  EXPECT_EQ(refusal("heads", int64_t{0}), "it: heads 0 does not divide the width 32.");
+  EXPECT_EQ(
+      refusal("heads", std::string("4")),
+      "it: the checkpoint's scalar heads is 4, which has the wrong type: expected a checkpoint of aliquot train or "
+      "aliquot checkpoint import.");
+  EXPECT_EQ(refusal("heads", int64_t{0}), "it: heads 0 does not divide the width 32: use another number of heads.");
   EXPECT_EQ(refusal("norm_epsilon", -1.0), "it: norm_epsilon is -1: expected a number from 1e-30 to 1.");
   EXPECT_EQ(refusal("rope_theta", 0.0), "it: rope_theta is 0: expected a number from 1 to 1e+30.");
-  EXPECT_EQ(refusal("rope_scaling", std::string("yarn")), "it: scalar rope_scaling is yarn: expected none or llama3.");
+  EXPECT_EQ(refusal("rope_scaling", std::string("yarn")),
+            "it: the checkpoint's scalar rope_scaling is yarn: expected none or llama3.");
   EXPECT_EQ(refusal("rope_factor", 0.5), "it: the RoPE scaling's factor is 0.5: expected a number from 1 to 1000000.");
 }
 

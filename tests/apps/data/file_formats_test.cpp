@@ -71,24 +71,25 @@ TEST_F(FileFormats, LlmcTokensAreReadAccordingToTheirHeader) {
     EXPECT_EQ(tokens(name, of_32), (std::vector<int32_t>{128000, 7, 300})) << name;
   }
   EXPECT_EQ(open_token_source(write("a.bin", of_16))->describe(),
-            write("a.bin", of_16) + " (3 16-bit tokens of llm.c)");
+            write("a.bin", of_16) + " (3 16-bit tokens in the format of llm.c)");
 }
 
 TEST_F(FileFormats, InvalidLlmcHeadersAreRejected) {
-  EXPECT_EQ(
-      refusal("a.bin", llmc<uint16_t>(20240520, 1, 4, {1, 2, 3})),
-      "the header declares 4 16-bit tokens of llm.c, which need a file of 1032 bytes, but the file has 1030: it is "
-      "truncated.");
-  EXPECT_EQ(
-      refusal("a.bin", llmc<uint32_t>(20240801, 7, 1, {1, 2})),
-      "the header declares 1 32-bit tokens of llm.c, which need a file of 1028 bytes, but the file has 1032: other "
-      "data follows the tokens.");
+  EXPECT_EQ(refusal("a.bin", llmc<uint16_t>(20240520, 1, 4, {1, 2, 3})),
+            "the header declares 4 16-bit tokens in the format of llm.c, which need a file of 1032 bytes, but the file "
+            "has 1030: it is "
+            "truncated.");
+  EXPECT_EQ(refusal("a.bin", llmc<uint32_t>(20240801, 7, 1, {1, 2})),
+            "the header declares 1 32-bit tokens in the format of llm.c, which need a file of 1028 bytes, but the file "
+            "has 1032: other "
+            "data follows the tokens.");
   EXPECT_EQ(refusal("a.bin", llmc<uint16_t>(20240520, 2, 1, {1})),
-            "version 2 of 16-bit tokens of llm.c is not supported: expected 1.");
+            "the header declares 16-bit tokens in the format of llm.c of version 2: expected version 1.");
   EXPECT_EQ(refusal("a.bin", llmc<uint16_t>(20240520, 1, -1, {1})),
-            "the header declares -1 16-bit tokens of llm.c: expected 1 or more.");
-  EXPECT_EQ(refusal("gpt2.bin", llmc<uint16_t>(20240326, 3, 0, {1})),
-            "this is a file of llm.c's weights, not a file of tokens: use a .bin file with tokens.");
+            "the header declares -1 16-bit tokens in the format of llm.c: expected 1 or more.");
+  EXPECT_EQ(
+      refusal("gpt2.bin", llmc<uint16_t>(20240326, 3, 0, {1})),
+      "this is a file of model weights in the format of llm.c, not a file of tokens: use a .bin file with tokens.");
 }
 
 TEST_F(FileFormats, NumpyIntegersAreReadAccordingToTheirHeader) {
@@ -140,7 +141,8 @@ TEST_F(FileFormats, OtherFormatsAreRecognizedAndRejected) {
       {"BZh91AY&SY" + rest, "this is a bzip2 file, not a file of tokens: decompress it first."},
       {"\x04\x22\x4d\x18" + rest, "this is an lz4 file, not a file of tokens: decompress it first."},
       {"PK\x03\x04" + rest,
-       "this is a zip archive (as .npz and PyTorch's .pt are), not a file of tokens: extract it first."},
+       "this is a zip archive (the format of .npz files and PyTorch's .pt files), not a file of tokens: extract it "
+       "first."},
       {"PAR1" + rest, "this is a parquet file, not a file of tokens: write its tokens as raw integers, .npy or HDF5."},
       {"ARROW1\0\0"s + rest,
        "this is an arrow file, not a file of tokens: write its tokens as raw integers, .npy or HDF5."},

@@ -72,7 +72,7 @@ TEST(ExplainRecords, RanksEndedByTheLauncherAreNotBlamed) {
   expect_contains(text, {"3 of 3 ranks wrote a flight record.\nThe launcher ended all of these ranks, and none of them "
                          "recorded a failure: "
                          "another rank died, or the job was stopped.\n"});
-  for (const char* blame : {"never reached", "was the last", "had given up", "had not reached"})
+  for (const char* blame : {"never reached", "was the last", "had stopped waiting", "had not reached"})
     EXPECT_TRUE(lacks(text, blame)) << text;
   expect_contains(
       explain({record_of(0, 3, kEnded), record_of(1, 2, "rank 1 failed: the disk is gone"), record_of(2, 3, kEnded)}),
@@ -121,13 +121,14 @@ TEST(ExplainRecords, RendezvousIsReportedIfRanksFailedInIt) {
   };
   expect_contains(explain(flights(why)),
                   {"Rank 1 never reached rendezvous #2 (save, step 20), where ranks 0 and 2 waited.\n  rank 1 had last "
-                   "reached #1, rendezvous (set up, step 20), which it finished 3.8 s before it gave up.\n",
+                   "reached #1, rendezvous (set up, step 20), which it finished 3.8 s before it wrote its record.\n",
                    "  was waiting in rendezvous #2 (save, step 20) for 1.5 s\n"});
   EXPECT_TRUE(lacks(explain(flights("rank 2 failed: the disk is gone")), "never reached"))
       << "ranks save in the background, so a wait in the rendezvous is not the cause of the failure";
   std::vector<FlightRecord> late = flights(why);
   add_rendezvous(late[1], "save", 3.9, -1);
-  expect_contains(explain(late), {"Rank 1 reached rendezvous #2 (save, step 20) after ranks 0 and 2 had given up.\n"});
+  expect_contains(explain(late),
+                  {"Rank 1 reached rendezvous #2 (save, step 20) after ranks 0 and 2 had stopped waiting.\n"});
   late[1].rendezvous.back().unit = "load";
   expect_contains(
       explain(late),
@@ -145,10 +146,9 @@ TEST(ExplainRecords, SimultaneousWaitsInTwoLanesCountOnce) {
     record.entries[1].sequence = 1;
   }
   records[1].entries[0].begun = 1.5;
-  expect_contains(
-      explain(records),
-      {"Rank 2 was the last to reach 2 of 2 collectives. Another rank waited for it for 2.0 s of its recorded "
-       "2.2 s; the longest wait was 2.0 s, in barrier (h.1, step 1).\n"});
+  expect_contains(explain(records),
+                  {"Rank 2 was the last to reach 2 of 2 collectives. Of the other ranks, one waited 2.0 s for this "
+                   "rank, of 2.2 s in its record; the longest single wait was 2.0 s, in barrier (h.1, step 1).\n"});
 }
 
 /// Records of GPU ranks contain the begin and end times of rendezvous, but not those of collectives.

@@ -98,7 +98,7 @@ TEST_F(Explain, NamesTheRankThatArrivedAfterOthersGaveUp) {
   });
   expect_contains(explained(),
                   {"Rank 1 reached collective #2 of the reduce lane, barrier (h.2, step 7) after ranks 0 and 2 had "
-                   "given up.\n"});
+                   "stopped waiting.\n"});
 }
 
 TEST_F(Explain, NamesTheSlowRank) {

@@ -113,14 +113,14 @@ TEST(FlightFile, RejectsInconsistentRecords) {
   refused("ranks\t3", "ranks\t1", "expected a number from");
   refused("rank\t1\n", "rank\t1\nrank\t1\n", "the line 'rank' may appear only once");
   refused("rank\t1\n", "", "the line 'rank' must precede the line 'ranks'");
-  refused("ranks\t3\n", "", "the line 'ranks' must precede the lines 'group'");
+  refused("ranks\t3\n", "", "the line 'ranks' must precede each line 'group'");
   refused("0 1 2", "0 1 3", "expected a number from");
   refused("0 1 2", "0 1 1", "the group contains a rank twice");
   refused("0 1 2", "0 2", "the group does not contain the rank of this record");
   refused("collective\t2", "collective\t1", "the numbers of collectives must increase");
-  refused("end\t2\n", "end\t3\n", "the end line does not match the number of collectives and rendezvous, 2");
-  refused("end\t2\n", "end\t2\nend\t2\n", "unexpected line after the end line");
-  refused("end\t2\n", "end\t2\n# more\n", "unexpected line after the end line");
+  refused("end\t2\n", "end\t3\n", "the line 'end' does not state the number of collectives and rendezvous, 2");
+  refused("end\t2\n", "end\t2\nend\t2\n", "a line follows the line 'end'");
+  refused("end\t2\n", "end\t2\n# more\n", "a line follows the line 'end'");
   refused("end\t2\n", "meeting\t2\t0\t1\tsave\t20\t1.5\n", "unknown kind of line");
   refused("end\t2\n", "meeting\t2\t1\t1\tsave\t20\t1.5\t-\n", "expected a number from");
   expect_contains(refusal_of(text.substr(0, text.find("rank\t"))), {"the line 'rank' is missing"});

@@ -20,7 +20,7 @@ std::string flight_on_a_mesh() {
   recorder.add_group({0, 1, 2, 3, 4, 5, 6, 7}, "world");
   const int pair = recorder.add_group({1, 5}, "pair of pipeline stages 0 and 1 of replica 0, shard 1");
   recorder.add_group({5});
-  const Label label{"stage 0 to 1, micro-batch 2, h.1", 3};
+  const Label label{"pipeline stage 0 to 1, m2, h.1", 3};
   recorder.issue(pair, Lane::kForward0, 1, describe_barrier(label), label);
   recorder.begin_model_code("forward", {"h.1", 3}, 2);
   recorder.end_model_code();
@@ -33,7 +33,7 @@ TEST(FlightMesh, NamesTheMeshTheGroupsAndModelCode) {
   expect_contains(text, {"mesh\tpipeline=2 replica=2 shard=2 tensor=1\ncoordinates\tpipeline=1 replica=0 shard=1 "
                          "tensor=0\n",
                          "group\t1 5\ngroup-name\tpair of pipeline stages 0 and 1 of replica 0, shard 1\ngroup\t5\n",
-                         "\tstage 0 to 1, micro-batch 2, h.1\t3\t", "model\tbackward h.1\t0\t3\t"});
+                         "\tpipeline stage 0 to 1, m2, h.1\t3\t", "model\tbackward h.1\t0\t3\t"});
   const FlightRecord record = parse_flight(text, "it");
   EXPECT_EQ(flight_text(record), text);
   ASSERT_TRUE(record.mesh.has_value());
@@ -53,11 +53,11 @@ TEST(FlightMesh, RejectsAMeshOrNamesThatDoNotFit) {
   const auto refused = [&text](std::string_view old, std::string_view other, std::string_view why) {
     expect_contains(refusal_of(with(text, old, other)), {why});
   };
-  refused("pipeline=2", "pipeline=3", "the mesh does not have 8 ranks");
+  refused("pipeline=2", "pipeline=3", "the mesh must have 8 ranks");
   refused("pipeline=2", "pipeline=0", "expected a number from 1");
   refused("pipeline=2 ", "", "expected the four dimensions of a mesh");
-  refused("pipeline=2", "stage=2", "expected 'pipeline=' and a number");
-  refused("pipeline=1", "pipeline=0", "these are not the coordinates of the rank");
+  refused("pipeline=2", "stage=2", "expected 'pipeline=' followed by a number");
+  refused("pipeline=1", "pipeline=0", "the coordinates are not those of the rank");
   refused("mesh\tpipeline=2 replica=2 shard=2 tensor=1\n", "", "the line 'mesh' must precede the line 'coordinates'");
   refused("group\t5\n", "group-name\tother\ngroup\t5\n", "the line 'group-name' must follow a line 'group'");
   refused("\tbackward h.1\t0", "\tbackward h.1\t-1", "expected a number from 0");

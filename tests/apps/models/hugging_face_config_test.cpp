@@ -236,7 +236,7 @@ TEST(ModelConfig, AliasesOfAKeyMustAgreeWithIt) {
 TEST(ModelConfig, APaddingTokenIsReported) {
   const ModelConfig padded = parsed(changed(llama(), R"({"pad_token_id": 5})"));
   ASSERT_EQ(padded.remarks.size(), 1u);
-  EXPECT_NE(padded.remarks.front().find("pad_token_id is 5: transformers gives this row"), std::string::npos);
+  EXPECT_NE(padded.remarks.front().find("pad_token_id is 5: in transformers, this row"), std::string::npos);
   EXPECT_TRUE(parsed(changed(llama(), R"({"pad_token_id": null})")).remarks.empty());
   EXPECT_TRUE(parsed(changed(gpt2(), R"({"pad_token_id": 5})")).remarks.empty());
 }

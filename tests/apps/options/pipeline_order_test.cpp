@@ -32,7 +32,7 @@ class PipelineOrder : public testing::Test {
       EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos) << error.what();
       return error.what();
     }
-    return "nothing was refused";
+    return "no error was thrown";
   }
   std::string written(const std::string& text) const {
     const std::string file = directory_.path() / "order";

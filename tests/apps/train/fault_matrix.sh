@@ -45,7 +45,7 @@ promised() {
       code=137 sentence="process rank $rank .*signal 9"
       if [[ $world = threads* ]]; then sentence=Killed; fi
       ;;
-    throw) sentence="ALIQUOT_FAULT asked rank $rank to fail in $operation" ;;
+    throw) sentence="ALIQUOT_FAULT made rank $rank fail in $operation" ;;
     stop | slow:2s) sentence="rank $rank (never arrived|to end)|the data of rank $rank never arrived" ;;
     slow:0.2s) code=0 sentence="^digest" ;;
     nan) code=0 sentence="step $step was skipped: the gradient of .* is not finite" ;;
@@ -53,7 +53,7 @@ promised() {
     flip) sentence="rank $rank.* differ" ;;
   esac
   if [ "$operation" = save ]; then
-    if [ "$kind" = throw ]; then sentence="ALIQUOT_FAULT asked rank $rank to fail"; fi
+    if [ "$kind" = throw ]; then sentence="ALIQUOT_FAULT made rank $rank fail"; fi
     # If a rank cannot write a checkpoint, training warns and continues, except at the last step.
     if [[ $kind = throw || $kind = enospc ]] && [ "$step" -lt 6 ]; then
       code=0 sentence="checkpoint of step $step was not written .earlier checkpoints are unchanged.: .*$sentence"

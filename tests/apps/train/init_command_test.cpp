@@ -156,7 +156,8 @@ TEST_F(Init, UnsupportedFieldsAreRejectedByName) {
   config["head_dim"] = 16;
   write_file(path, config.dump());
   expect_refusal(run_aliquot({"checkpoint", "import", at("llama/hf"), "--out", at("in")}),
-                 "does not describe the weights next to it, which have 2 layers of width 32.");
+                 "does not describe the weights next to it, which have 2 layers of width 32: use the config.json of "
+                 "these weights.");
   expect_refusal(start(at("llama/hf")), "do not fit this model");
   config["hidden_size"] = 32;
   config["head_dim"] = 8;
@@ -190,7 +191,8 @@ TEST_F(Init, WithoutAConfigurationTheOptionsDefineTheModel) {
       << from_checkpoint.err;
   const CommandResult exported = run_aliquot({"checkpoint", "export", at("in"), "--out", at("out"), "--heads", "4"});
   EXPECT_EQ(exported.code, 0);
-  EXPECT_NE(exported.err.find("does not record norm epsilon: assuming 4 heads, norm epsilon 1e-05 in config.json."),
+  EXPECT_NE(exported.err.find("does not record the norm epsilon: assuming 4 heads, norm epsilon 1e-05, and writing "
+                              "these values to config.json."),
             std::string::npos)
       << exported.err;
 }

@@ -338,7 +338,7 @@ TEST(Export, ThrowsIfTheFileExistsOrCannotBeWritten) {
             (out / "w.safetensors").string() + " already exists: remove it, or choose another path");
   const auto nothing = directory.path() / "nothing";
   EXPECT_EQ(error_of("parameters", DType::kUInt8, nothing),
-            "tensor parameters/a is uint8, which cannot be converted to bfloat16");
+            "tensor parameters/a has the dtype uint8, which cannot be converted to bfloat16");
   EXPECT_EQ(error_of("optimizer", DType::kFloat32, nothing), "the checkpoint has no parameters to export");
   EXPECT_FALSE(std::filesystem::exists(nothing));
   EXPECT_NE(error_of("parameters", DType::kFloat32, out / "w.safetensors" / "in").find("cannot create directory "),

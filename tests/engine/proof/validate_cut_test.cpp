@@ -13,7 +13,7 @@ std::map<std::string, Mutate> mutations_of_runs() {
     VirtualStage& run = stages[s].stage.runs.back();
     if (s + 1 < stages.size() || run.end_use - run.first_use < 2) return std::nullopt;
     --run.end_use;
-    return fmt::format("the virtual stages end with {} on pipeline stage {}: expected {}",
+    return fmt::format("the last virtual stage ends with {} on pipeline stage {}: expected {}",
                        use_name(stages[s], run.end_use - 1), s, use_name(stages[s], run.end_use));
   };
   all["a run without uses"] = [](Stages& stages, std::size_t s) -> std::optional<std::string> {
@@ -78,7 +78,8 @@ std::map<std::string, Mutate> mutations_of_stages() {
   std::map<std::string, Mutate> all;
   all["a wrong index"] = [](Stages& stages, std::size_t s) -> std::optional<std::string> {
     ++stages[s].stage.index;
-    return fmt::format("in the plan of pipeline stage {}, the index is {}: expected {}", s, s + 1, s);
+    return fmt::format("in the plan of pipeline stage {}, the index of the pipeline stage is {}: expected {}", s, s + 1,
+                       s);
   };
   all["a wrong count"] = [](Stages& stages, std::size_t s) -> std::optional<std::string> {
     ++stages[s].stage.count;
@@ -89,7 +90,8 @@ std::map<std::string, Mutate> mutations_of_stages() {
     if (s == 0) return std::nullopt;
     bool& tied = stages[s].stage.tied_ends;
     tied = !tied;
-    return fmt::format("pipeline stage {} has {}tied ends", s, tied ? "" : "no ");
+    return fmt::format("in the plan of pipeline stage {}, the first and last uses of the model are {}tied", s,
+                       tied ? "" : "not ");
   };
   all["other tied ends on all pipeline stages"] = [](Stages& stages, std::size_t s) -> std::optional<std::string> {
     if (s > 0) return std::nullopt;
@@ -141,7 +143,7 @@ std::map<std::string, Mutate> mutations_of_models() {
       [](Plan& plan) { plan.model.units.push_back(plan.model.units.back()); });
   add("one use fewer", "in the plan of pipeline stage {}, the number of uses",
       [](Plan& plan) { plan.model.uses.pop_back(); });
-  add("no entry of unit_is_here", "in the plan of pipeline stage {}, the number of entries of unit_is_here",
+  add("no entry of unit_is_here", "in the plan of pipeline stage {}, the number of entries of Plan::unit_is_here",
       [](Plan& plan) { plan.unit_is_here.clear(); });
   add("another parameter", "unit u1 (unit 1 of the model)" + differs, [](Plan& plan) {
     plan.model.units[1].parameters.push_back({.tensor = {"new", {3}}});
@@ -160,7 +162,7 @@ std::map<std::string, Mutate> mutations_of_models() {
   add("another number of micro-batches in the options",
       "in the plan of pipeline stage {}, the number of micro-batches in the options",
       [](Plan& plan) { ++plan.policy.micro_batch_count; });
-  add("another sum of micro-batches", "where micro-batches are added" + differs,
+  add("another sum of micro-batches", "Schedule::accumulate_into_shard" + differs,
       [](Plan& plan) { plan.schedule.accumulate_into_shard = !plan.schedule.accumulate_into_shard; });
   add("another ZeRO stage", "in the plan of pipeline stage {}, the ZeRO stage",
       [](Plan& plan) { plan.schedule.zero_stage = (plan.schedule.zero_stage + 1) % 4; });
@@ -173,10 +175,10 @@ std::map<std::string, Mutate> mutations_of_models() {
         plan.topology.node_of_rank.push_back(0);
         plan.topology.gpu_of_rank.push_back(-1);
       });
-  add("another world", "the topology of all ranks" + differs, [](Plan& plan) { plan.world.gpu_of_rank.back() = 1; });
-  add("another topology of the pipeline stage", "pipeline stage {} has a topology of",
+  add("another world", "the topology of the world" + differs, [](Plan& plan) { plan.world.gpu_of_rank.back() = 1; });
+  add("another topology of the pipeline stage", "pipeline stage {}, the topology of the pipeline stage is",
       [](Plan& plan) { plan.stage_topology.gpu_of_rank.back() = 1; });
-  add("another topology of a replica", "pipeline stage {} has a topology of",
+  add("another topology of a replica", "pipeline stage {}, the topology of a replica is",
       [](Plan& plan) { plan.topology.gpu_of_rank.back() = 1; });
   return all;
 }
@@ -205,7 +207,7 @@ TEST(ValidateCut, ReportsAUseThatNoPipelineStagePlanned) {
   const auto defects = validate_stages(stages);
   ASSERT_EQ(defects.size(), 1U) << sentences(defects);
   EXPECT_EQ(defects.front().sentence,
-            "the virtual stages end with use 3 (h.3) on pipeline stage 1: expected use 4 (h.4)");
+            "the last virtual stage ends with use 3 (h.3) on pipeline stage 1: expected use 4 (h.4)");
 }
 
 TEST(ValidateCut, AcceptsAModelWithoutPipeline) {

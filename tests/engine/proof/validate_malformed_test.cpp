@@ -103,7 +103,7 @@ TEST(ValidateMalformed, ReportsAMicroBatchThatDoesNotExist) {
 TEST(ValidateMalformed, ReportsAnUnknownKindOfPass) {
   PassOrder order = gpipe();
   order[1][0].pass = static_cast<PassKind>(200);
-  expect_order_reported(order, "action 0 of rank 1 has an unknown kind of pass");
+  expect_order_reported(order, "action 0 in the pass order of rank 1 has an unknown kind of pass");
 }
 
 TEST(ValidateMalformed, ReportsASecondPartOfABackwardWithoutTheFirst) {
@@ -128,14 +128,14 @@ TEST(ValidateMalformed, AcceptsAnEvaluationWithTheOrderOfTraining) {
 
 TEST(ValidateMalformed, ReportsWrongNumbersOfAPipelineStage) {
   const std::vector<Change> changes = {
-      {"the plan is of pipeline stage -1", [](Plan& plan) { plan.stage.index = -1; }},
-      {"the plan is of pipeline stage 3", [](Plan& plan) { plan.stage.index = kStages; }},
-      {"but the policy has 0", [](Plan& plan) { plan.policy.pipeline = 0; }},
-      {"but the policy has 4", [](Plan& plan) { plan.policy.pipeline = 4; }},
+      {"the plan is for pipeline stage -1", [](Plan& plan) { plan.stage.index = -1; }},
+      {"the plan is for pipeline stage 3", [](Plan& plan) { plan.stage.index = kStages; }},
+      {"but Policy::pipeline is 0", [](Plan& plan) { plan.policy.pipeline = 0; }},
+      {"but Policy::pipeline is 4", [](Plan& plan) { plan.policy.pipeline = 4; }},
       {"a pipeline of 0", [](Plan& plan) { plan.stage.count = 0; }},
       {"has 0 virtual stages", [](Plan& plan) { plan.stage.runs.clear(); }},
       {"tied ends", [](Plan& plan) { plan.stage.tied_ends = !plan.stage.tied_ends; }},
-      {"is virtual stage 77", [](Plan& plan) { plan.stage.runs.back().index = 77; }},
+      {"runs virtual stage 77", [](Plan& plan) { plan.stage.runs.back().index = 77; }},
       {"uses -1 to", [](Plan& plan) { plan.stage.runs.back().first_use = -1; }},
       {"to 98", [](Plan& plan) { plan.stage.runs.back().end_use = 99; }},
       {"has 3 micro-batches, but the policy has 4", [](Plan& plan) { --plan.schedule.micro_batch_count; }},
@@ -161,7 +161,7 @@ TEST(ValidateMalformed, ReportsIndicesOutOfRangeInTables) {
   const std::vector<Change> changes = {
       {"the declared order uses unit 99", [](Plan& plan) { plan.model.uses[1] = {99}; }},
       {"unit_is_here has 0 entries: expected 6", [](Plan& plan) { plan.unit_is_here.clear(); }},
-      {"flat buffer 2 is of unit 99: expected 0 to 5", [](Plan& plan) { plan.flats[2].unit = 99; }},
+      {"flat buffer 2 belongs to unit 99: expected a unit from 0 to 5", [](Plan& plan) { plan.flats[2].unit = 99; }},
       {"flats_of_unit does not list the flat buffers", [](Plan& plan) { plan.flats_of_unit.clear(); }},
       {"flats_of_unit does not list the flat buffers", [](Plan& plan) { plan.flats_of_unit[3] = {99}; }},
       {"flat buffer 0 is divided over 5 ranks: expected 2",
@@ -173,9 +173,9 @@ TEST(ValidateMalformed, ReportsIndicesOutOfRangeInTables) {
          plan.matrix_groups.push_back({.flats = {1}, .matrices = {{1, 7, 0, {}}}});
        }},
       {"a topology of 2 ranks has 1 GPU numbers", [](Plan& plan) { plan.topology.gpu_of_rank.pop_back(); }},
-      {"a topology of 6 ranks has 2 NUMA nodes", [](Plan& plan) { plan.world.numa_of_rank.assign(2, 0); }},
-      {"a topology has no ranks", [](Plan& plan) { plan.topology = {}; }},
-      {"a buffer of role 200", [](Plan& plan) { plan.schedule.buffers[0].role = static_cast<Role>(200); }}};
+      {"a topology of 6 ranks has 2 numbers of NUMA nodes", [](Plan& plan) { plan.world.numa_of_rank.assign(2, 0); }},
+      {"a topology of the plan has 0 ranks", [](Plan& plan) { plan.topology = {}; }},
+      {"the buffer of role 200", [](Plan& plan) { plan.schedule.buffers[0].role = static_cast<Role>(200); }}};
   for (const Change& change : changes) expect_reported(change);
 }
 
@@ -187,7 +187,7 @@ TEST(ValidateMalformed, ReportsAWaitForAnInvalidOperation) {
   operations[0].after.push_back({2});
   operations[2].operand = 99;
   const std::string reported = sentences(validate(plan));
-  EXPECT_NE(reported.find("waits for operation 2, which is issued after it"), std::string::npos) << reported;
+  EXPECT_NE(reported.find("waits for operation 2, which is issued later"), std::string::npos) << reported;
 }
 
 TEST(ValidateMalformed, ReportsAUseOfAnotherPlanThatNamesNoUnit) {
@@ -197,7 +197,9 @@ TEST(ValidateMalformed, ReportsAUseOfAnotherPlanThatNamesNoUnit) {
       << sentences(validate_stages(stages));
 }
 
-TEST(ValidateMalformed, RefusesToProveNoPlans) { EXPECT_NE(proof_error({}).find("no plan"), std::string::npos); }
+TEST(ValidateMalformed, RefusesToProveNoPlans) {
+  EXPECT_NE(proof_error({}).find("the list of plans is empty"), std::string::npos);
+}
 
 TEST(ValidateMalformed, ReportsNumbersOfRecomputedUsesForOtherStages) {
   expect_reported({"recompute_by_stage has 2 numbers: expected 3", [](Plan& plan) {

@@ -99,7 +99,8 @@ TEST(Validate, ReportsACycle) {
   ASSERT_EQ(defects.size(), 1u);
   EXPECT_EQ(defects[0].kind, DefectKind::kWait);
   EXPECT_EQ(defects[0].sentence,
-            "forward h.0 (operation 0) waits for backward h.2 (operation 3), which is issued after it");
+            "forward h.0 (operation 0) waits for backward h.2 (operation 3), which is issued later: expected an "
+            "earlier operation");
 }
 
 TEST(Validate, ReportsTheFirstCollectiveMismatch) {

@@ -69,7 +69,7 @@ std::map<std::string, Mutate> mutations_of_schedules() {
     operations[id].operand = stages[other].stage.last_use();
     return fmt::format(
         "{} of micro-batch {} (operation {} of pipeline stage {}) is on the wrong pipeline stage: "
-        "expected it on {}",
+        "expected it on pipeline stage {}",
         title(stages[s], id), operations[id].micro_batch, id, s, other);
   };
   all["work on a unit of another pipeline stage"] = [](Stages& stages, std::size_t s) -> std::optional<std::string> {
@@ -88,7 +88,7 @@ std::map<std::string, Mutate> mutations_of_schedules() {
         buffers, [](const PlannedBuffer& buffer) { return info(buffer.role).owner == Owner::kFlat; });
     if (owned == buffers.end()) return std::nullopt;
     owned->flat = stages[s].flats_of_unit[unit].front();
-    return fmt::format("pipeline stage {} has a buffer {} of unit {}: expected it only on pipeline stage {}", s,
+    return fmt::format("pipeline stage {} has a buffer of role {} of unit {}: expected it only on pipeline stage {}", s,
                        name(owned->role), unit_name(stages[s], unit), other);
   };
   all["activations of another pipeline stage"] = [](Stages& stages, std::size_t s) -> std::optional<std::string> {
@@ -97,7 +97,7 @@ std::map<std::string, Mutate> mutations_of_schedules() {
     const auto kept = std::ranges::find(buffers, Role::kSavedActivations, &PlannedBuffer::role);
     if (kept == buffers.end()) return std::nullopt;
     kept->flat = stages[other].stage.last_use();
-    return fmt::format("pipeline stage {} has a buffer kept of {}: expected it only on pipeline stage {}", s,
+    return fmt::format("pipeline stage {} has a buffer of role kept for {}: expected it only on pipeline stage {}", s,
                        use_name(stages[s], kept->flat), other);
   };
   all["a matrix group with a unit of another pipeline stage"] = [](Stages& stages,

@@ -63,7 +63,7 @@ TEST(CheckDeathTest, ParametersFaultAfterTheirScope) {
         }
         touch(stale + 3);
       },
-      "^aliquot: parameter a.w was touched outside a live scope: open unit.forward");
+      "^aliquot: parameter a.w was accessed outside of an open scope: access it only");
 }
 
 TEST(CheckDeathTest, GradientsFaultAfterTheirScope) {
@@ -78,7 +78,7 @@ TEST(CheckDeathTest, GradientsFaultAfterTheirScope) {
         }
         write(stale);
       },
-      "^aliquot: parameter gradient of b.bias was touched outside a live scope");
+      "^aliquot: parameter gradient of b.bias was accessed outside of an open scope");
 }
 
 TEST(CheckDeathTest, WritesToParametersFault) {
@@ -88,20 +88,20 @@ TEST(CheckDeathTest, WritesToParametersFault) {
         const Scope live = pair.engine.units()[0].forward();
         write(pair.value[0] + 3);
       },
-      "^aliquot: parameter a.w was written: a model only reads its parameters");
+      "^aliquot: parameter a.w was written: a model must not write its parameters");
   expect_fault(
       [](Pair& pair) {
         pair.forward();
         const Scope live = pair.engine.units()[1].backward();
         write(pair.value[2]);
       },
-      "^aliquot: parameter b.bias was written: a model only reads its parameters");
+      "^aliquot: parameter b.bias was written: a model must not write its parameters");
   expect_fault(
       [](Pair& pair) {
         const Scope live = pair.engine.units()[0].evaluate();
         write(pair.value[0]);
       },
-      "^aliquot: parameter a.w was written: a model only reads its parameters");
+      "^aliquot: parameter a.w was written: a model must not write its parameters");
 }
 
 TEST(CheckDeathTest, FaultFarBeyondATensorNamesTheTensor) {
@@ -111,7 +111,7 @@ TEST(CheckDeathTest, FaultFarBeyondATensorNamesTheTensor) {
         const Scope live = pair.engine.units()[1].backward();
         write(pair.gradient[2] + 64 + 100'000);
       },
-      "^aliquot: parameter gradient of b.bias was touched 400000 bytes beyond its end: is it declared too small");
+      "^aliquot: parameter gradient of b.bias was accessed 400000 bytes beyond its end: check the index");
 }
 
 TEST(CheckDeathTest, ActivationsFaultAfterTheirScope) {
@@ -126,7 +126,7 @@ TEST(CheckDeathTest, ActivationsFaultAfterTheirScope) {
         }
         write(scratch);
       },
-      "^aliquot: scratch memory of a was touched outside a live scope");
+      "^aliquot: scratch memory of a was accessed outside of an open scope");
 }
 
 /// Code that computes a loss may read saved activations and outputs between scopes.

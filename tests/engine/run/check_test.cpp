@@ -162,28 +162,28 @@ void expect_found_in_backward(const std::function<void(Pair&, const Scope&)>& wr
 TEST(Check, FindsWritesBeyondGradients) {
   for (const int64_t element : {kCount, int64_t{255}, int64_t{256}, int64_t{380}}) {
     expect_found_in_backward([&](Pair& pair, const Scope&) { pair.gradient[1][element] += 1e-3f; },
-                             fmt::format("backward b wrote beyond the gradient of b.w: to its element {}, but it is "
-                                         "declared with elements 0 to 63 (found by EngineOptions::check)",
+                             fmt::format("backward b wrote beyond the gradient of b.w: at element {}, but the declared "
+                                         "elements are 0 to 63 (found by EngineOptions::check)",
                                          element));
   }
 }
 
 TEST(Check, FindsWritesBeforeGradientsAndBeyondTheLastGradient) {
   expect_found_in_backward([](Pair& pair, const Scope&) { pair.gradient[1][-1] = 0; },
-                           "backward b wrote before the gradient of b.w: to its element -1, but it is declared with "
-                           "elements 0 to 63 (found by EngineOptions::check)");
+                           "backward b wrote before the gradient of b.w: at element -1, but the declared elements are "
+                           "0 to 63 (found by EngineOptions::check)");
   expect_found_in_backward([](Pair& pair, const Scope&) { pair.gradient[2][-1] += 1; },
-                           "backward b wrote before the gradient of b.bias: to its element -1, but it is declared with "
-                           "elements 0 to 63 (found by EngineOptions::check)");
+                           "backward b wrote before the gradient of b.bias: at element -1, but the declared elements "
+                           "are 0 to 63 (found by EngineOptions::check)");
   expect_found_in_backward([](Pair& pair, const Scope&) { pair.gradient[2][64] += 1; },
-                           "backward b wrote beyond the gradient of b.bias: to its element 64, but it is declared with "
-                           "elements 0 to 63 (found by EngineOptions::check)");
+                           "backward b wrote beyond the gradient of b.bias: at element 64, but the declared elements "
+                           "are 0 to 63 (found by EngineOptions::check)");
 }
 
 TEST(Check, FindsWritesBeyondActivations) {
   expect_found_in_backward(
       [](Pair&, const Scope& live) { static_cast<char*>(live.memory().backward)[40] = 0; },
-      "backward b wrote beyond the backward memory: to byte 40, but 40 bytes are declared (found by "
+      "backward b wrote beyond the backward memory: at byte 40, but 40 bytes are declared (found by "
       "EngineOptions::check)");
   for (const EngineOptions& options : every_stage(true)) {
     World world = World::from_environment(kHosts);
@@ -196,7 +196,7 @@ TEST(Check, FindsWritesBeyondActivations) {
       }
       const std::string message = usage_error_message([&] { const Scope live = pair.engine.units()[1].forward(); });
       EXPECT_NE(message.find("forward a wrote beyond the "), std::string::npos) << message;
-      EXPECT_NE(message.find(" memory of use 0: to byte 43, but 40 bytes are declared"), std::string::npos) << message;
+      EXPECT_NE(message.find(" memory of use 0: at byte 43, but 40 bytes are declared"), std::string::npos) << message;
     }
   }
 }
@@ -211,9 +211,8 @@ TEST(Check, FindsWritesOfTheLastScope) {
     const Scope live = pair.engine.units()[0].backward();
     pair.gradient[0][64] = 7;
   }
-  EXPECT_NE(
-      usage_error_message([&] { (void)pair.engine.step(); }).find("beyond the gradient of a.w: to its element 64"),
-      std::string::npos);
+  EXPECT_NE(usage_error_message([&] { (void)pair.engine.step(); }).find("beyond the gradient of a.w: at element 64"),
+            std::string::npos);
   EXPECT_THROW((void)pair.engine.step(), FaultError) << "the engine is unusable after the failure";
 }
 

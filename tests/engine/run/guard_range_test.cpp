@@ -55,7 +55,7 @@ void map_page() {
 }
 
 TEST(GuardRangeDeathTest, PreviousHandlerReceivesTheArgumentsOfTheKernel) {
-  EXPECT_EXIT(fault_beside_own_handler(), testing::ExitedWithCode(7), "parameter h.1.weight was touched");
+  EXPECT_EXIT(fault_beside_own_handler(), testing::ExitedWithCode(7), "parameter h.1.weight was accessed");
 }
 
 [[noreturn]] void fault_with_simple_handler() {
@@ -85,7 +85,8 @@ TEST(GuardRangeDeathTest, SecondInstallationHasNoEffect) {
           alarm(20);
           fault_after_installing(times);
         },
-        testing::KilledBySignal(SIGSEGV), "^aliquot: parameter h.1.weight was touched outside a live scope: [^\n]*\n$");
+        testing::KilledBySignal(SIGSEGV),
+        "^aliquot: parameter h.1.weight was accessed outside of an open scope: [^\n]*\n$");
   }
 }
 
@@ -144,8 +145,9 @@ TEST(GuardRangeDeathTest, OverrunNamesTheParameterThatWasOverrun) {
     const GuardRange weights({{"h.0.weight", 4}, {"h.1.weight", 4}});
     touch(weights.address(0) + 10'000);
   };
-  EXPECT_EXIT(overrun(), testing::KilledBySignal(SIGSEGV),
-              "^aliquot: parameter h.0.weight was touched outside a live scope 9996 bytes beyond its end: open unit");
+  EXPECT_EXIT(
+      overrun(), testing::KilledBySignal(SIGSEGV),
+      "^aliquot: parameter h.0.weight was accessed outside of an open scope 9996 bytes beyond its end: access it");
 }
 
 /// A pipe in packet mode returns one write per read.

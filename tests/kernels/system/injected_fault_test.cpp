@@ -67,11 +67,11 @@ TEST(InjectedFault, RejectsInvalidTextWithReasonAndExample) {
       {"unit=,op=reduce,kind=kill", "'unit=' is not rank=NUMBER"},
       {"op=gather,kind=nan", "kind=nan requires op=backward or op=reduce"},
       {"op=reduce,kind=enospc", "kind=enospc requires op=save"},
-      {"rank=1,rank=1,op=reduce,kind=kill", "rank is given twice"},
-      {"step=1,op=reduce,step=2,kind=kill", "step is given twice"},
-      {"op=reduce,op=gather,kind=kill", "op is given twice"},
-      {"unit=h.1,op=reduce,unit=h.2,kind=kill", "unit is given twice"},
-      {"kind=kill,op=reduce,kind=throw", "kind is given twice"},
+      {"rank=1,rank=1,op=reduce,kind=kill", "rank occurs twice"},
+      {"step=1,op=reduce,step=2,kind=kill", "step occurs twice"},
+      {"op=reduce,op=gather,kind=kill", "op occurs twice"},
+      {"unit=h.1,op=reduce,unit=h.2,kind=kill", "unit occurs twice"},
+      {"kind=kill,op=reduce,kind=throw", "kind occurs twice"},
       {"op=save,kind=flip", "kind=flip requires op=update or op=publish"},
   };
   for (const auto& [text, expected] : cases) {
@@ -87,7 +87,7 @@ TEST(InjectedFault, ThrowsOrSleepsAsConfigured) {
     inject_fault(parsed("rank=3,op=reduce,kind=throw"), "reduce h.1 (step 1)");
     FAIL() << "kind=throw did not throw";
   } catch (const FaultError& error) {
-    EXPECT_STREQ(error.what(), "ALIQUOT_FAULT asked rank 3 to fail in reduce h.1 (step 1)");
+    EXPECT_STREQ(error.what(), "ALIQUOT_FAULT made rank 3 fail in reduce h.1 (step 1)");
   }
   const auto began = std::chrono::steady_clock::now();
   inject_fault(parsed("op=reduce,kind=slow:0.05s"), "here");

@@ -90,14 +90,14 @@ TEST(Disagreements, DifferentSizesOfATransferAreDetected) {
     const Transfer own{0, 1, 0, 0, rank == 0 ? 512 : 256};
     try {
       ranks.transfer(stream, {{&buffer, 0}, {&buffer, 0}, {&own, 1}, own.size_bytes},
-                     {"stage 0 to 1, micro-batch 2, h.1", 3});
+                     {"pipeline stage 0 to 1, m2, h.1", 3});
       stream.synchronize();
     } catch (...) {
       for (int i = 0; rank == 1 && i < 512; ++i) touched += buffer.local()[i] != std::byte{0};
       throw;
     }
   });
-  expect_contains(message, {"disagree", "512 bytes", "256 bytes", "stage 0 to 1, micro-batch 2, h.1"});
+  expect_contains(message, {"disagree", "512 bytes", "256 bytes", "pipeline stage 0 to 1, m2, h.1"});
   EXPECT_EQ(touched, 0);
 }
 

@@ -67,8 +67,9 @@ TEST(Failures, RankThatReturnsEarlyIsNamedImmediately) {
           if (world.rank() != 1) barrier(world, lane, {"h.7", 118});
         },
         600);
-    expect_contains(collective, {" s in barrier #2 (h.7, step 118)", "rank 1 has returned without it",
-                                 "barrier #1 (h.3, step 117)"});
+    expect_contains(collective,
+                    {" s in barrier #2 (h.7, step 118)", "rank 1 has returned from its function before it arrived",
+                     "barrier #1 (h.3, step 117)"});
   }
   const auto bootstrap = failure_of(
       3,
@@ -327,11 +328,11 @@ TEST(Failures, ErrorOfATransferNamesItsLabelAndTheMissingRank) {
       if (world.rank() == 2) return std::this_thread::sleep_for(std::chrono::milliseconds(800));
       const Transfer own{sends ? 0 : 1, sends ? 1 : 0, 0, 0, 64};
       const auto stream = world.device().make_stream(Lane::kForward0);
-      pair->transfer(*stream, {{&buffer, 0}, {&buffer, 0}, {&own, 1}, 64}, {"stage 1 to 2, micro-batch 3, h.1", 9});
+      pair->transfer(*stream, {{&buffer, 0}, {&buffer, 0}, {&own, 1}, 64}, {"pipeline stage 1 to 2, m3, h.1", 9});
       stream->synchronize();
     });
     expect_contains(message, {"rank 1 waited 0.3 s in transfer of 64 bytes #1",
-                              "(stage 1 to 2, micro-batch 3, h.1, step 9)", "rank 2 never arrived"});
+                              "(pipeline stage 1 to 2, m3, h.1, step 9)", "rank 2 never arrived"});
   }
 }
 
