@@ -37,13 +37,13 @@ std::string curve_chart(const Curve& curve, const std::vector<ReportRun>& runs);
 /// Whether any step of any run has the metric.
 bool has_figure(const std::string& field, const std::vector<ReportRun>& runs);
 
-/// A table of the run's last straggler report. Empty if the record has none, or if the run had one rank.
+/// Returns a table of the run's last straggler report. Returns "" if there is no report, or if the run had one rank.
 std::string rank_table(const ReportRun& run);
 
-/// An SVG of the bytes in use at each operation, stacked by category. Empty if the record has no operations.
+/// Returns an SVG of the bytes in use at each operation, stacked by category, or "" if the record has no operations.
 std::string step_memory_chart(const ReportRun& run);
 
-/// An SVG of the operations of each lane over time, for the step that was timed. Empty if no step was timed.
+/// Returns an SVG of the operations of each lane over time, for the step that was timed, or "" if no step was timed.
 std::string step_lanes_chart(const ReportRun& run);
 
 }  // namespace aliquot
