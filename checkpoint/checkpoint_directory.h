@@ -20,8 +20,8 @@ struct FoundCheckpoint {
 /// of checkpoint_name().
 std::optional<int64_t> checkpoint_step(const std::string& name);
 
-/// Returns all checkpoints of the directory, recognized by name and sorted by step. Does not verify them. Empty if the
-/// directory does not exist.
+/// Returns all checkpoints of the directory, recognized by name and sorted by step. Does not verify them. Returns
+/// an empty list if the directory does not exist.
 std::vector<FoundCheckpoint> list_checkpoints(const std::filesystem::path& directory);
 
 struct NewestValidResult {

@@ -161,8 +161,9 @@ class Engine {
 
   /// From the next step on, records the times at which each operation begins and ends.
   void record_timelines();
-  /// This rank's timeline of the second-to-last step. Empty before three steps were recorded. `began`, if not null,
-  /// receives the steady-clock time of second 0 of the timeline. Call between steps; waits for this rank's streams.
+  /// Returns this rank's timeline of the second-to-last step, or an empty timeline before three steps were recorded.
+  /// `began`, if not null, receives the steady-clock time of second 0 of the timeline. Call between steps; waits for
+  /// this rank's streams.
   Timeline timeline(double* began = nullptr);
 
   /// Unfreezes or freezes the parameters whose names begin with `prefix`. Call between steps. Parameters that stay

@@ -22,7 +22,7 @@ struct EngineOptions {
   int accumulate = 1;  // micro-batches per step
   int pipeline = 1;    // number of pipeline stages; each has contiguous ranks and runs a part of the uses
   PipelineSchedule pipeline_schedule = PipelineSchedule::k1F1B;
-  int virtual_stages = 0;              // number per pipeline stage; 0: 2 with kInterleaved, otherwise 1
+  int virtual_stages = 0;              // virtual stages per pipeline stage; 0: 2 with kInterleaved, otherwise 1
   std::vector<int> pipeline_cut = {};  // number of consecutive uses of each virtual stage; empty: see cut_pipeline()
   PassOrder pass_order = {};  // if not empty, replaces `pipeline_schedule`; one list of passes per pipeline stage
   AccumulateInto accumulate_into = AccumulateInto::kAuto;
@@ -65,7 +65,7 @@ struct ParameterOptions {
 };
 
 struct StepReport {
-  int64_t step = 0;          // number of the step, from 1; skipped steps are counted
+  int64_t step = 0;          // index of the step, from 1; skipped steps are counted
   double gradient_norm = 0;  // norm of the mean gradient over ranks and micro-batches, before clipping
   double learning_rate = 0;
   double loss_scale = 1;         // the scale that this step used

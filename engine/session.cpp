@@ -133,7 +133,7 @@ void Session::sum_losses(std::span<double> values) {
   require_nothing_live();
   if (micro_batch_ >= 0 && !abandoned_ && !executor_.at_end_of_passes())
     throw UsageError("sum_losses() must not be called between two passes of a step");
-  if (abandoned_ && !evaluates()) finish_abandoned_passes();  // other ranks wait for their transfers
+  if (abandoned_ && !evaluates()) finish_abandoned_passes();  // other ranks wait for the transfers of these passes
   Stream& stream = compute_stream();
   if (!plan_->stage.is_last()) std::ranges::fill(values, 0.0);
   for (const GroupId group : {GroupId::kStage, GroupId::kPipeline}) {

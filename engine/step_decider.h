@@ -52,8 +52,8 @@ class StepDecider final : public StepDecision {
   int rank_count_;
   LossScaler scaler_;
   double learning_rate_ = 0;
-  int64_t step_count_ = 0;    // includes skipped steps
-  int64_t update_count_ = 0;  // excludes skipped steps
+  int64_t step_count_ = 0;    // number of steps, including skipped ones
+  int64_t update_count_ = 0;  // number of updates, without those of skipped steps
   int skipped_in_a_row_ = 0;
   StepReport report_;
 };

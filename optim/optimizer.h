@@ -126,7 +126,7 @@ double decimal(float value);
 double learning_rate(const Optimizer& optimizer);
 
 /// Throws UsageError if an option is out of range, or if `moments` is neither fp32 nor bf16. Also throws UsageError if
-/// `moments` is bf16 and a custom rule has more than kMaxRoundedStates states.
+/// `moments` is bf16 and a custom rule has more than kMaxRoundedStates optimizer states.
 void check(const Optimizer& optimizer, DType moments = DType::kFloat32);
 
 /// Returns whether weight decay applies to a tensor of this shape. It does not apply to tensors with fewer than two

@@ -11,8 +11,8 @@ namespace aliquot {
 /// if the system call fails.
 std::vector<bool> allowed_cores();
 
-/// Returns the number of the NUMA node that contains all of `cores`, or -1 if no known NUMA node does. Reads the cores
-/// of each NUMA node from `folder`/node<number>/cpulist.
+/// Returns the index of the NUMA node that contains all of `cores`, or -1 if no known NUMA node does. Reads the cores
+/// of each NUMA node from `folder`/node<index>/cpulist.
 int numa_node_of(const std::vector<bool>& cores, const std::string& folder = "/sys/devices/system/node");
 
 /// Parses a list of cores: "0-3,8" results in 0, 1, 2, 3, 8. Stops at the first character that does not match the

@@ -17,7 +17,7 @@ bool use_gpus(const WorldOptions& options);
 /// ranks, if the results differ. If `use_gpus` throws on a rank, all ranks throw, as in run_on_all_or_throw().
 bool agree_on_gpus(Bootstrap& bootstrap, const std::function<bool()>& use_gpus);
 
-/// Returns the number of the GPU for the rank with the given index on its node. If the node has fewer GPUs than ranks,
+/// Returns the index of the GPU for the rank with the given index on its node. If the node has fewer GPUs than ranks,
 /// GPUs are assigned round-robin.
 int gpu_ordinal_for(int index_on_node);
 

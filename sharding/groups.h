@@ -10,10 +10,10 @@ namespace aliquot {
 
 /// The group to which this rank belongs.
 struct RankGroup {
-  int rank = 0;              // number of this rank in the group
-  std::vector<int> members;  // number of each member in the parent group; element r belongs to rank r of this group
+  int rank = 0;              // index of this rank in the group
+  std::vector<int> members;  // rank of each member in the parent group; element r belongs to rank r of this group
 
-  /// Returns the members' rank numbers in the world, for messages.
+  /// Returns the ranks of the members in the world, for messages.
   std::vector<int> global_ranks(const Bootstrap& parent) const;
 };
 

@@ -12,7 +12,7 @@ namespace aliquot {
 /// element per rank.
 struct Topology {
   std::vector<int> node_of_rank;    // nodes are numbered from 0, by their lowest rank
-  std::vector<int> gpu_of_rank;     // GPU number on the rank's node; -1: the rank computes on the host
+  std::vector<int> gpu_of_rank;     // GPU index on the rank's node; -1: the rank computes on the host
   std::vector<int> numa_of_rank{};  // NUMA node of the rank's cores; -1: several NUMA nodes, or unknown
 
   /// Returns the topology of `rank_count` ranks on one host without GPUs. The NUMA nodes are unknown.

@@ -202,7 +202,7 @@ void World::threads(int rank_count, const std::function<void(World&)>& body, con
     for (int r = 1; r < rank_count; ++r)
       ranks.push_back(start_thread(fmt::format("rank {} of {}", r, rank_count), [&run_rank, r] { run_rank(r); }));
     run_rank(0);
-  } catch (...) {  // a thread could not be started: abort the ranks that wait for its rank
+  } catch (...) {  // a thread could not be started: abort the ranks that wait for the rank of this thread
     results.record_failure(std::current_exception());
     abort(*store, failure_text(0));
   }

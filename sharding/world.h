@@ -90,7 +90,7 @@ class World {
 
   /// Returns `world` with a flight recorder, which records its collectives from now on. Collective.
   static World with_flight_recorder(World world, std::shared_ptr<FlightRecorder> flight);
-  /// Returns the flight recorder. Null if the world was created with the constructor above.
+  /// Returns the flight recorder, or null if the world was created with the constructor above.
   FlightRecorder* flight() { return flight_.get(); }
 
  private:

@@ -35,8 +35,8 @@ World make_single_rank_world(const WorldOptions& options);
 
 struct LauncherInfo {
   std::string by;         // e.g. "mpirun" or "srun"
-  int process_count = 1;  // 0: unknown
-  int least_count = 1;    // lower bound if process_count is unknown
+  int process_count = 1;  // number of processes; 0: unknown
+  int least_count = 1;    // lower bound of the number of processes, if process_count is 0
 
   std::string text() const;  // e.g. "srun started 4 processes"
 };

@@ -13,7 +13,7 @@ namespace {
 
 using namespace std::string_view_literals;
 
-constexpr int64_t kLlmcHeaderBytes = 1024;  // 256 words of 32 bits: magic, version, number of tokens, zeros
+constexpr int64_t kLlmcHeaderBytes = 1024;  // 256 32-bit words: magic, version, number of tokens, zeros
 
 [[noreturn]] void refuse(const std::filesystem::path& path, const std::string& why) {
   throw UsageError(fmt::format("{}: {}.", path.string(), why));
@@ -128,7 +128,7 @@ std::optional<TokenLayout> numpy_type(std::string_view descr) {
   if (!is_integer || !is_little || (bytes != 1 && bytes != 2 && bytes != 4 && bytes != 8)) return std::nullopt;
   return TokenLayout{.bytes_per_token = bytes,
                      .is_signed = descr[2] == 'i',
-                     .unit = fmt::format("integers of {} bits in NumPy's format", 8 * bytes)};
+                     .unit = fmt::format("{}-bit integers in NumPy's format", 8 * bytes)};
 }
 
 /// Returns N if `shape` is the text "(N,)", otherwise nothing.

@@ -12,12 +12,12 @@ struct MembersLess {
   bool operator()(Members a, Members b) const { return *a < *b; }
 };
 
-/// Gives each group a number that is the same for all ranks. Each rank numbers its groups independently. Groups in two
+/// Gives each group an index that is the same for all ranks. Each rank numbers its groups independently. Groups in two
 /// records are the same if they have the same members and each is the n-th group with these members in its record.
 /// Stores pointers to the member lists, because copies would be large.
 class Groups {
  public:
-  /// Returns the number of each group of the record. This number is the same for all ranks.
+  /// Returns the index of each group of the record. This index is the same for all ranks.
   std::vector<int> of(const FlightRecord& record) {
     std::map<Members, size_t, MembersLess> count_with_members;
     std::vector<int> numbers;

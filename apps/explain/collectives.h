@@ -13,7 +13,7 @@ namespace aliquot {
 
 /// One collective or one rendezvous, as each rank recorded it.
 struct CollectiveRecord {
-  int group = 0;                              // number of the group, the same for all ranks
+  int group = 0;                              // index of the group, the same for all ranks
   const std::vector<int>* members = nullptr;  // ranks of the group, as ranks in the world
   std::string_view group_name;                // the name given to Communicator::split(); may be empty
   Lane lane = Lane::kCompute;
@@ -33,7 +33,7 @@ std::vector<CollectiveRecord> match_collectives(const std::vector<FlightRecord>&
 /// Returns text such as " of the shard group of replica 1". Returns "" for the world and for a group without a name.
 std::string group_name_text(std::string_view name);
 
-/// The name of group number `group` of the record, or "" if the group has no name.
+/// The name of the group with index `group` in the record, or "" if the group has no name.
 std::string_view name_of_group(const FlightRecord& record, int group);
 
 /// Returns, for example, "collective #13 of the reduce lane" or "rendezvous #7".

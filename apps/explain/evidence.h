@@ -31,7 +31,7 @@ struct Evidence {
   /// Whether the rank failed because of its own error, not because of the error of another rank.
   bool failed_itself(int rank) const;
   /// The longest execution of model code in the rank's record. An execution that had not ended counts up to the writing
-  /// of the record. Null if there is none.
+  /// of the record. Returns null if there is none.
   const FlightModelCode* longest_model_code(int rank) const;
   double model_code_seconds(int rank, const FlightModelCode& code) const;
   /// The seconds that the rank waited in `entry` without running model code. A receive may wait for data of a later
@@ -39,8 +39,8 @@ struct Evidence {
   double blocked_seconds(int rank, const FlightEntry& entry) const;
 
   bool has_pipeline() const { return mesh && mesh->pipeline > 1; }
-  /// "pipeline stage 1, shard 0": the coordinates of the rank in the dimensions that have several ranks. Empty if
-  /// the run has neither a pipeline nor replicas.
+  /// Returns the coordinates of the rank in the dimensions that have several ranks: "pipeline stage 1, shard 0".
+  /// Returns "" if the run has neither a pipeline nor replicas.
   std::string coordinates_text(int rank) const;
   /// Like aliquot::ranks_text(). With a pipeline, adds the pipeline stages: "ranks 2 and 3 (pipeline stage 1)".
   std::string ranks_text(const std::vector<int>& ranks) const;

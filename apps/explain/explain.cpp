@@ -72,7 +72,7 @@ std::string last_collective_text(const Evidence& evidence, const FlightRecord& r
                      evidence.timed && last->ended < 0 ? ", and had not finished it" : "");
 }
 
-/// ", at DATE" or ", from DATE to DATE", by the clocks of the nodes. Empty if no record has a date.
+/// Returns ", at DATE" or ", from DATE to DATE", by the clocks of the nodes, or "" if no record has a date.
 std::string write_time_text(const Evidence& evidence) {
   std::set<std::string> times;
   for (const FlightRecord& record : evidence.records) {

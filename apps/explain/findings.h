@@ -58,7 +58,7 @@ struct MissingRanks {
 MissingRanks find_missing_ranks(const Evidence& evidence);
 
 /// Describes the first cause of the failure of a pipeline and, for each pipeline stage, which ranks its ranks waited
-/// for. `causes` is the result of find_missing_ranks(). Empty without a pipeline.
+/// for. `causes` is the result of find_missing_ranks(). Returns "" without a pipeline.
 std::string pipeline_text(const Evidence& evidence, std::vector<int> causes);
 
 /// A line for each straggler: a rank for which another rank waited at least 10 % of that other rank's recorded time.

@@ -8,8 +8,8 @@
 namespace aliquot {
 namespace {
 
-/// Returns the last collective in the lane and group of `missed` that the rank reached before `missed`. Null if there
-/// is none.
+/// Returns the last collective in the lane and group of `missed` that the rank reached before `missed`. Returns null
+/// if there is none.
 const FlightEntry* last_before(const Evidence& evidence, const CollectiveRecord& missed, int rank) {
   const FlightEntry* last = nullptr;
   for (const CollectiveRecord& collective : evidence.collectives) {

@@ -46,7 +46,7 @@ class PipelineReport {
  private:
   bool is_cause(int rank) const { return is_cause_.contains(rank); }
 
-  /// The collective in which the rank was blocked longest. Null if there is none.
+  /// Returns the collective in which the rank was blocked longest, or null if there is none.
   const PendingCollective* wait_of(int rank) const {
     const PendingCollective* longest = nullptr;
     double most = 0;

@@ -99,7 +99,7 @@ class IssueOrder {
   }
 
   const Evidence& evidence_;
-  // The number of the last collective that each rank issued in each group and lane.
+  // The sequence number of the last collective that each rank issued in each group and lane.
   std::map<std::tuple<int, int, Lane>, uint64_t> last_;
 };
 

@@ -21,7 +21,7 @@ struct MemoryRecord {
 };
 
 struct StepRecord {
-  int64_t step = 0;  // counts from 1
+  int64_t step = 0;  // index of the step, from 1
   double loss = 0;   // the mean over the tokens of the global batch
   double grad_norm = 0;
   double lr = 0;

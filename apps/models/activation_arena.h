@@ -16,7 +16,7 @@ class ActivationArena {
 
   explicit ActivationArena(std::byte* memory = nullptr) : memory_(memory) {}
 
-  /// The next `element_count` elements. Null if the arena has no memory or the count is 0.
+  /// Returns the next `element_count` elements, or null if the arena has no memory or the count is 0.
   Values allocate(int64_t element_count, DType type) {
     const int64_t at = used_bytes_;
     used_bytes_ += (element_count * element_bytes(type) + kAlignmentBytes - 1) / kAlignmentBytes * kAlignmentBytes;

@@ -52,7 +52,7 @@ struct ModelPreset {
 
 /// The presets of --model.
 std::span<const ModelPreset> model_presets();
-/// Null if no preset has this name.
+/// Returns the preset with this name, or null if there is none.
 const ModelPreset* find_model_preset(std::string_view name);
 
 /// Names of a shape's fields in error messages: flags, or keys of config.json.

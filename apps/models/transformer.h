@@ -13,7 +13,7 @@ namespace aliquot {
 /// Options of a run that determine a model's memory and computation, in addition to its shape.
 struct ModelOptions {
   int64_t batch = 1;
-  int64_t sequence = 0;  // 0 means the shape's context
+  int64_t sequence = 0;  // tokens in a sequence; 0: the shape's context
   /// Whether backward assigns gradients or adds to them, for all units except a token embedding tied to the head.
   GradientMode gradients = GradientMode::kAssign;
   /// Whether the first backward that writes the gradient of a token embedding tied to the head assigns or adds to it.

@@ -32,7 +32,7 @@ struct TrainOptions : ShapeOptions, CommonOptions {
   int64_t eval_every = 0, eval_batches = 1;
 
   int64_t steps = 100;
-  int64_t micro_batch = 4;  // 0: derive it from the global batch of a DeepSpeed file
+  int64_t micro_batch = 4;  // sequences per micro-batch of a rank; 0: derived from the global batch of a DeepSpeed file
   std::optional<int64_t> sequence, global_batch, stop_after;
 
   double min_lr = 0;

@@ -16,7 +16,7 @@ constexpr double kWidth = 480, kLeft = 104, kRight = 86, kTop = 34, kBar = 9, kR
 struct Bars {
   std::string name;
   int64_t planned = 0;
-  int64_t measured = -1;  // -1: not measured
+  int64_t measured = -1;  // measured bytes; -1: not measured
 };
 
 std::vector<Bars> bars_of(const ReportRun& run) {

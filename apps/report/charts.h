@@ -51,10 +51,10 @@ std::string curve_chart(const Curve& curve, const std::vector<ReportRun>& runs);
 /// Whether any step of any run has the metric.
 bool has_figure(const std::string& field, const std::vector<ReportRun>& runs);
 
-/// A table of the run's last straggler report. Empty if the record has none, or if the run had one rank.
+/// Returns a table of the run's last straggler report. Returns "" if there is no report, or if the run had one rank.
 std::string rank_table(const ReportRun& run);
 
-/// An SVG of the bytes in use at each operation, stacked by category. Empty if the record has no operations.
+/// Returns an SVG of the bytes in use at each operation, stacked by category, or "" if the record has no operations.
 std::string step_memory_chart(const ReportRun& run);
 
 /// The result of pipeline_json(), and a heading for its drawing.
@@ -62,19 +62,19 @@ struct PipelineStep {
   std::string heading;
   Json pipeline;
 };
-/// An SVG of the passes of all pipeline stages over time. Each pipeline stage has a row, and idle time is gray. Boxes
+/// Returns an SVG of the passes of all pipeline stages over time. Each pipeline stage has a row, and idle time is gray. Boxes
 /// that are wide enough show the number of the micro-batch. The time axis is at least `axis_seconds` long.
 std::string pipeline_chart(const PipelineStep& step, double axis_seconds);
-/// The time that the drawing needs.
+/// Returns the time that the drawing needs.
 double shown_seconds(const Json& pipeline);
 
-/// A section with the pipeline_chart() of each run and plan with a pipeline. Empty if none has one.
+/// Returns a section with the pipeline_chart() of each run and plan that has a pipeline, or "" if none has one.
 std::string pipeline_section(const std::vector<ReportRun>& runs, const std::vector<ReportPlan>& plans);
 
-/// A section with a table of the plans. Empty if there are none.
+/// Returns a section with a table of the plans, or "" if there are none.
 std::string plan_section(const std::vector<ReportPlan>& plans);
 
-/// An SVG of the operations of each lane over time, for the step that was timed. Empty if no step was timed.
+/// Returns an SVG of the operations of each lane over time, for the step that was timed, or "" if no step was timed.
 std::string step_lanes_chart(const ReportRun& run);
 
 }  // namespace aliquot

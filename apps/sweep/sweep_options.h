@@ -18,7 +18,7 @@ struct SweepOptions {
   std::string out = "results", launcher, config;
   std::optional<int64_t> device_memory;  // the memory limit in the chart; if unset, the value that the runs record
 
-  TrainOptions common;                       // options of all runs; its model, ZeRO stage, ranks and steps are not used
+  TrainOptions common;                       // options of all runs; model, ZeRO stage, ranks and steps are not used
   std::vector<std::string> train_arguments;  // the same options as arguments of `aliquot train`
 };
 

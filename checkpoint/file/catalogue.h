@@ -23,7 +23,7 @@ struct HeldPiece {
 struct Catalogue {
   std::vector<TensorEntry> tensors;     // sorted by path
   std::vector<const StateTensor*> own;  // this rank's tensors, in the order of `tensors`
-  std::vector<HeldPiece> held_pieces;   // sorted by tensor and offset; they cover every element of every tensor once
+  std::vector<HeldPiece> held_pieces;  // sorted by tensor and offset; the pieces cover each element of each tensor once
 };
 
 /// Lists the tensors of this rank's state; `held_pieces` stays empty. Throws UsageError for an invalid or duplicate

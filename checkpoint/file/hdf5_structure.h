@@ -26,7 +26,7 @@ struct FileGap {
 };
 
 struct FileStructure {
-  int64_t file_bytes = 0;     // a multiple of kPageBytes
+  int64_t file_bytes = 0;     // size of the file, a multiple of kPageBytes
   std::vector<FileGap> gaps;  // sorted by offset; gaps and tensors together cover each byte of the file once
 };
 

@@ -19,7 +19,7 @@ struct TensorEntry {
   std::vector<int64_t> shape;
   DType dtype = DType::kFloat32;
   int64_t size_bytes = 0;
-  int64_t file_offset = -1;  // in state.h5; -1 if the tensor has no elements
+  int64_t file_offset = -1;  // byte offset in state.h5; -1 if the tensor has no elements
 
   friend bool operator==(const TensorEntry&, const TensorEntry&) = default;
 };
@@ -28,7 +28,7 @@ struct TensorEntry {
 std::optional<DType> dtype_named(std::string_view name);
 
 /// Returns a path that occurs twice or that is also the HDF5 group of another tensor, such as "a" if "a/b" exists.
-/// Empty if there is no conflict.
+/// Returns "" if there is no conflict.
 std::string path_conflict(std::span<const TensorEntry> sorted);
 
 /// Returns text such as "float32 50257x768", or "float32 scalar" for an empty shape.

@@ -28,7 +28,7 @@ struct CutProblem {
   /// For each stage, the maximum number of micro-batches whose activations the stage keeps at the same time.
   std::vector<int> in_flight;
   std::vector<int64_t> other_bytes = {};  // memory of each stage that does not depend on the cut; empty: none
-  int recompute = 0;  // number of recomputed uses of each stage, which are its first recomputable ones
+  int recompute = 0;  // number of recomputed uses per stage: the first recomputable uses of the stage
   std::optional<int64_t> budget_bytes = {};  // limit on the memory of each stage; empty: no limit
 };
 

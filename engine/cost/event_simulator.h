@@ -90,7 +90,7 @@ class EventSimulator {
   using StageEnd = std::pair<double, int>;
 
   std::vector<Stage> stages_;
-  std::vector<Participant> norms_;  // the norm operation of each pipeline stage; they start together
+  std::vector<Participant> norms_;  // the norm operations of the pipeline stages, which start together
   /// Pipeline stages on which operations have started or finished since set_ends(). A stage may occur several times.
   std::vector<int> changed_;
   /// The next end on each stage. May contain outdated entries, whose operation ends later or has ended already.

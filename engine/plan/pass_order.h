@@ -20,7 +20,7 @@ enum class PipelineSchedule : uint8_t {
 /// A backward pass runs at once (kBackward), or in two parts: gradients of the input, then gradients of the weights.
 enum class PassKind : uint8_t { kForward, kBackward, kBackwardInput, kBackwardWeights };
 
-/// One pass of one micro-batch through one virtual stage. With one virtual stage per rank, the number of the virtual
+/// One pass of one micro-batch through one virtual stage. With one virtual stage per rank, the index of the virtual
 /// stage is the rank.
 struct PipelineAction {
   int32_t stage;

@@ -64,8 +64,8 @@ class EndTimes {
     return action.pass == PassKind::kBackward ? 2 * kForwardTime : kForwardTime;
   }
 
-  /// Computes the end of each action, in the order of each rank. After each action, the rank that uses the result can
-  /// continue.
+  /// Computes the end time of each action. Follows the order of each rank until an action lacks its input. After each
+  /// action, the rank that uses the result can continue.
   void run(const PassOrder& order) {
     std::vector<size_t> rank_of_stage(static_cast<size_t>(stage_count_)), can_continue;
     for (size_t rank = 0; rank < order.size(); ++rank) {

@@ -13,15 +13,15 @@
 #pragma GCC visibility push(default)
 namespace aliquot {
 
-/// The kind of a buffer. "Persistent" buffers exist during the whole step and between steps. "The shard" is this rank's
+/// The kind of a buffer. A persistent buffer exists during the whole step and between steps. "The shard" is this rank's
 /// shard of the flat buffer. At ZeRO stage 0, buffers of updated values hold all elements in place of the shard.
 enum class Role : uint8_t {
-  kParameters,             // values that the model reads: the shard at ZeRO stage 3, else all elements. Persistent
-  kMaster,                 // fp32 masters of the shard, or the bits that the 16-bit copy lacks. Persistent
-  kOptimizer,              // all optimizer states of the shard. Persistent
-  kSegments,               // on GPUs: the update kernel's table of the pieces of the shard. Persistent
+  kParameters,             // persistent: values that the model reads (the shard at ZeRO stage 3, else all elements)
+  kMaster,                 // persistent: fp32 masters of the shard, or the bits that the 16-bit copy lacks
+  kOptimizer,              // persistent: all optimizer states of the shard
+  kSegments,               // persistent: on GPUs, the update kernel's table of the pieces of the shard
   kGathered,               // slot: full parameters of a unit, from its gather to its release
-  kGradients,              // full gradients, from the first backward to the reduce. Persistent at ZeRO stages 0 and 1
+  kGradients,              // full gradients, from the first backward to the reduce; persistent at ZeRO stages 0 and 1
   kReducedGradients,       // the shard of the sum over ranks, from the first reduce to the update
   kSentGradients,          // full gradients in the type that ranks send, if it differs from that of kGradients
   kReplicaPartialSums,     // with replicas: the shard of this replica's sum, fp32, until the replica all-reduce
@@ -29,9 +29,9 @@ enum class Role : uint8_t {
   kBlockSquares,           // sums of squares of the blocks of the shard, for the norm
   kNormParts,              // the contributions of all ranks to the gradient norm
   kStagedShard,            // with offloaded parameters: slot for the shard, from which gathers read
-  kOffloadedParameters,    // stored copy of offloaded parameters. kParameters is then a slot. Persistent
-  kOffloadedMaster,        // stored copy of offloaded masters. kMaster is then a slot. Persistent
-  kOffloadedOptimizer,     // stored copy of offloaded optimizer states. kOptimizer is then a slot. Persistent
+  kOffloadedParameters,    // persistent: stored copy of offloaded parameters. kParameters is then a slot
+  kOffloadedMaster,        // persistent: stored copy of offloaded masters. kMaster is then a slot
+  kOffloadedOptimizer,     // persistent: stored copy of offloaded optimizer states. kOptimizer is then a slot
   kOutputActivations,      // owned by a use: output of its forward, also on the stage that received it as input
   kSavedActivations,       // owned by a use: written by its forward or recompute, read by its backward
   kScratch,                // owned by a use: temporary memory while it runs
@@ -40,13 +40,13 @@ enum class Role : uint8_t {
   kMuonDirections,         // update directions of the matrices of the shard, fp32, from the momentum to the update
   kOwnedMatrices,          // owned by a matrix group: the full matrices that this rank owns
   kOrthogonalizeScratch,   // owned by a matrix group: temporary memory of kOrthogonalize
-  kQuantizedShards,        // 8-bit shards of the ranks that have this rank's index on their node. Persistent
+  kQuantizedShards,        // persistent: 8-bit shards of the ranks that have this rank's index on their node
   kQuantizedParameters,    // 8-bit shards of all ranks, while a gather decodes them
   kNodePartialSums,        // gradients received from the ranks of this node, for the parts that this rank adds
   kFp32Sums,               // fp32 parts: sums over this node, later decoded sums (with replicas: only decoded sums)
   kQuantizedSums,          // 8-bit sums to send, one part per node (with replicas: per replica)
   kQuantizedReceived,      // 8-bit sums received, one part per node (with replicas: per replica)
-  kErrorFeedbackResidual,  // rounding errors of quantized sums, added to the next sums. Persistent
+  kErrorFeedbackResidual,  // persistent: rounding errors of quantized sums, added to the next sums
   kReduceStaging,          // no owner: staging of all reduces between host nodes (ReduceStaging)
   kExchangeStaging,        // no owner: staging of all replica all-reduces between host nodes
   /// With Policy::reproducible: the sum of 1 micro-batch, until it is added to the next sum. The next 19 roles have

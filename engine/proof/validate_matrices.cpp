@@ -12,7 +12,7 @@ constexpr OperationId kNone = -1;
 constexpr std::array<Verb, 4> kMatrixVerbs = {Verb::kMuonMomentum, Verb::kGatherMatrices, Verb::kOrthogonalize,
                                               Verb::kScatterMatrices};
 
-/// The operations of a matrix group that the traversal of the schedule has reached, one for each verb of kMatrixVerbs.
+/// For each verb of kMatrixVerbs, the operation of a matrix group, or kNone if walk() has not reached the operation.
 struct GroupProgress {
   std::array<OperationId, kMatrixVerbs.size()> done = {kNone, kNone, kNone, kNone};
 };

@@ -18,7 +18,13 @@ class WorkChecker {
         forward_(model_.uses.size() * micro_batches_, 0),
         input_(forward_.size(), 0),
         weights_(forward_.size(), 0),
+        has_first_part_(forward_.size(), false),
+        last_weights_(model_.uses.size(), -1),
+        use_count_(model_.units.size(), 0),
         defects_(defects) {
+    for (const auto& use : model_.uses) {
+      for (const UnitId unit : use) ++use_count_[unit];
+    }
     for (const Plan& plan : stages) {
       for (const VirtualStage& run : plan.stage.runs) {
         for (int32_t use = run.first_use; use < run.end_use; ++use) place(use, plan.stage.index);
@@ -58,8 +64,42 @@ class WorkChecker {
         static_cast<std::size_t>(operation.operand) * micro_batches_ + static_cast<std::size_t>(operation.micro_batch);
     if (operation.verb == Verb::kForward) ++forward_[pass];
     if (computes_input_gradients(operation.verb)) ++input_[pass];
-    if (computes_weight_gradients(operation.verb)) ++weights_[pass];
+    if (computes_weight_gradients(operation.verb)) {
+      ++weights_[pass];
+      check_ascending(at, operation);
+    }
+    if (operation.verb == Verb::kBackwardInput) has_first_part_[pass] = true;
+    if (is_part_of_backward(operation.verb)) check_part(at, operation, has_first_part_[pass]);
   }
+
+  /// Gradients of several micro-batches are added in the order of these operations.
+  void check_ascending(const StageOperation& at, const Operation& operation) {
+    int32_t& last = last_weights_[operation.operand];
+    if (operation.micro_batch < last)
+      defects_.add(DefectKind::kCut, {at},
+                   fmt::format("{} adds gradients after micro-batch {}", defects_.describe(at), last));
+    last = operation.micro_batch;
+  }
+
+  /// Checks that the use declares a split backward, that its gradients are not added to those of other uses, and that
+  /// the first part of the backward precedes the second part.
+  void check_part(const StageOperation& at, const Operation& operation, bool follows_first_part) {
+    const auto use = static_cast<std::size_t>(operation.operand);
+    const auto& declared = model_.activations.uses;
+    if (use >= declared.size() || !declared[use].splits_backward)
+      defects_.add(DefectKind::kCut, {at},
+                   fmt::format("{} is a part of a backward that cannot be split", defects_.describe(at)));
+    for (const UnitId unit : model_.uses[use]) {
+      if (use_count_[unit] == 1) continue;
+      defects_.add(DefectKind::kCut, {at},
+                   fmt::format("{} is a part of a backward, but unit {} has several uses", defects_.describe(at),
+                               model_.units[unit].name));
+    }
+    if (!follows_first_part)
+      defects_.add(DefectKind::kCut, {at},
+                   fmt::format("{} does not follow the first part of the same backward", defects_.describe(at)));
+  }
+
   void check_place(const StageOperation& at, int32_t stage) {
     if (stage != at.stage)
       defects_.add(DefectKind::kCut, {at},
@@ -109,6 +149,9 @@ class WorkChecker {
   /// How many operations run the forward, compute gradients of activations, and compute gradients of parameters. Each
   /// is indexed by use * micro_batches_ + micro-batch.
   std::vector<int32_t> forward_, input_, weights_;
+  std::vector<bool> has_first_part_;   // same index: whether the first part of a split backward has run
+  std::vector<int32_t> last_weights_;  // for each use: the last micro-batch whose gradients of parameters are computed
+  std::vector<int32_t> use_count_;     // for each unit
   StageDefects& defects_;
 };
 

@@ -79,7 +79,7 @@ class Executor {
   /// Issues the operations after the passes, such as norm and updates, and moves to the start of the next step.
   void finish_step(bool abandons = false);
 
-  /// The number of the current step, from 1, counted by this executor.
+  /// The index of the current step, from 1. This executor counts its own steps.
   int64_t step() const { return step_; }
   Stream& stream(Lane lane) { return *lanes_[static_cast<std::size_t>(lane)]; }
 

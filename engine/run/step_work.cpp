@@ -100,7 +100,7 @@ void StepWork::transfer(Stream& lane, OperationId id, Label label) {
   const SymmetricRange arena{&arena_.pair(operation.verb), 0};
   pair.transfer(lane, {.to = arena, .from = arena, .own = {&transfers_[id], 1}, .all_bytes = transfers_[id].size_bytes},
                 label);
-  pair.barrier(lane, label);  // the sender must keep the data until it has been read
+  pair.barrier(lane, label);  // the sender must keep the data until the receiver has read the data
 }
 
 void StepWork::gather_quantized_shards(Stream& lane, const Operation& operation, Label label) {

@@ -19,11 +19,11 @@ class TimelineRecorder {
   void begin(Stream& lane, OperationId operation, int64_t step);
   void end(Stream& lane, OperationId operation, int64_t step);
 
-  /// The timeline of step `last` - 1, where `last` is the last finished step. The compute of step `last` may hide
-  /// communication of step `last` - 1. All streams must be idle. Second 0 is the time at which the compute lane
-  /// finished step `last` - 2. Empty before three steps are finished.
+  /// Returns the timeline of step `last` - 1, where `last` is the last finished step. The compute of step `last` may
+  /// hide communication of step `last` - 1. Second 0 is the time at which the compute lane finished step `last` - 2.
+  /// Returns an empty timeline before three steps are finished. All streams must be idle.
   Timeline timeline(int64_t last) const;
-  /// The steady-clock time at which the times of timeline(last) begin.
+  /// Returns the steady-clock time of second 0 of timeline(last).
   double began(int64_t last) const;
 
  private:

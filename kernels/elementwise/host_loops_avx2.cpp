@@ -84,7 +84,8 @@ struct Avx2 {
     return _mm256_movemask_epi8(_mm256_cmpeq_epi16(bits, exponent)) != 0;
   }
 
-  // Fills memory with full registers, starting at `to`, which must be aligned. Returns the number of bytes stored.
+  // Stores copies of `pattern` from `to` on, one full register at a time. `to` must be aligned to a register. Does
+  // not store a remainder shorter than a register. Returns the number of bytes stored.
   static int64_t fill_bytes(unsigned char* to, uint64_t pattern, int64_t size_bytes, bool non_temporal) {
     const __m256i x = _mm256_set1_epi64x(static_cast<int64_t>(pattern));
     int64_t i = 0;

@@ -76,7 +76,8 @@ struct Avx512 {
     return _mm512_cmpeq_epi16_mask(_mm512_and_si512(_mm512_loadu_si512(p), exponent), exponent) != 0;
   }
 
-  // Fills memory with full registers, starting at `to`, which must be aligned. Returns the number of bytes stored.
+  // Stores copies of `pattern` from `to` on, one full register at a time. `to` must be aligned to a register. Does
+  // not store a remainder shorter than a register. Returns the number of bytes stored.
   static int64_t fill_bytes(unsigned char* to, uint64_t pattern, int64_t size_bytes, bool non_temporal) {
     const __m512i x = _mm512_set1_epi64(static_cast<int64_t>(pattern));
     int64_t i = 0;

@@ -88,8 +88,8 @@ const SmallLoops& small_loops(Isa isa);
 const ProductLoops& product_loops(Isa isa, SumRounding sums = SumRounding::kFused);
 /// Returns the fp32 loops of the best instruction set of this processor.
 const ProductLoops& product_loops(SumRounding sums = SumRounding::kFused);
-/// Returns the loops for operands of bf16. supports_bf16_product_method(method) must be true. kWidened gives the fp32
-/// loops.
+/// Returns the loops for bf16 operands. supports_bf16_product_method(method) must be true. For kWidened, returns the
+/// fp32 loops.
 const ProductLoops& product_loops(Bf16ProductMethod method);
 
 // Each loops_*.cpp file defines the functions of one instruction set. Callers use the functions above, which select an

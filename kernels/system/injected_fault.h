@@ -23,7 +23,7 @@ enum class FaultKind : uint8_t {
 /// A fault that happens once, on one rank, at one operation of one step.
 struct InjectedFault {
   int rank = 0;
-  int64_t step = 1;       // counted from 1
+  int64_t step = 1;       // index of the step, from 1
   std::string operation;  // the name of a FaultPoint, or "save"
   std::string unit = {};  // empty: the first unit with the operation
   FaultKind kind = FaultKind::kThrow;
@@ -40,8 +40,8 @@ struct FaultPoint {
 /// `points` lists the possible operations; "save" is always possible. Throws UsageError for an invalid `text`.
 InjectedFault parse_injected_fault(std::string_view text, std::span<const FaultPoint> points);
 
-/// Returns the fault in ALIQUOT_FAULT, which the first call reads. Null if the variable is not set. Every call with an
-/// invalid fault throws UsageError, like parse_injected_fault(). Thread-safe.
+/// Returns the fault in ALIQUOT_FAULT, which the first call reads. Returns null if the variable is not set. Every call
+/// with an invalid fault throws UsageError, like parse_injected_fault(). Thread-safe.
 const InjectedFault* injected_fault(std::span<const FaultPoint> points);
 /// Returns the fault in ALIQUOT_FAULT if it is for this rank, step and operation; null otherwise. Does not check that
 /// the operation in the variable exists.

@@ -43,7 +43,7 @@ ALIQUOT_HOST_DEVICE float greater(float a, float b) {
 template <int kCells>
 struct CodeMagnitudes {
   static constexpr int kDecades = 7;
-  static constexpr int kTop = 127 * kCells + 1;  // the number of magnitude 1
+  static constexpr int kTop = 127 * kCells + 1;  // the highest number, which represents magnitude 1
 
   static constexpr double power_of_ten(int power) {
     double value = 1.0;

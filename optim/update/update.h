@@ -14,9 +14,9 @@ namespace aliquot {
 /// Consecutive elements of one parameter in a shard. The update does not read or write padding and frozen parameters,
 /// which are between segments.
 struct Segment {
-  int64_t offset;         // in elements of the shard; a multiple of kBlockElements
-  int64_t count;          // in elements; only a parameter's last segment may end within a block
-  int64_t global_offset;  // in the full parameter, a multiple of kBlockElements; also selects random numbers
+  int64_t offset;         // index in the shard; a multiple of kBlockElements
+  int64_t count;          // number of elements; only a parameter's last segment may end within a block
+  int64_t global_offset;  // index in the full parameter, a multiple of kBlockElements; also selects random numbers
   int32_t parameter;      // index in the order of parameter names, the same for every world and ZeRO stage
   float lr_scale = 1.0f;
   float decay_scale = 1.0f;  // 0 disables weight decay
@@ -46,7 +46,7 @@ struct UpdateArgs {
   Rounding rounding = Rounding::kNearest;  // how 8-bit codes are rounded
   const Segment* segments = nullptr;       // in ascending order of offset, not overlapping
   int64_t segment_count = 0;
-  int64_t count = 0;  // elements of the shard; no segment ends beyond it
+  int64_t count = 0;  // number of elements of the shard; no segment ends beyond the shard
 };
 
 /// Returns the offset in bytes, within state tensor `state`, of the value for element `offset` of the shard. `offset`

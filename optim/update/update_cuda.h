@@ -79,7 +79,7 @@ struct SegmentUpdate {
   R rule;
   float factor;
   RandomKey key;
-  int64_t to_global;  // add it to an index in the shard to get the index in the full parameter
+  int64_t to_global;  // index in the full parameter minus index in the shard
 
   /// Updates elements [i, i + kCount): first all loads, then all arithmetic, then all stores.
   template <int kCount>

@@ -26,7 +26,7 @@ struct UpdateRun {
 /// Updates one run. `rule` must point to an object of the rule type of the function.
 using RunFunction = void (*)(const void* rule, const UpdateRun&);
 
-/// The functions for moments in fp32, in bf16 and as 8-bit codes. Null if the rule does not support such moments.
+/// The functions for fp32, bf16 and 8-bit moments. A function is null if the rule does not support such moments.
 using RunsByMoments = std::array<RunFunction, 3>;
 /// For each kind of master: fp32 without copy, fp32 with a bf16 copy, fp32 with an fp16 copy, and split.
 using RunsByMaster = std::array<RunsByMoments, 4>;

@@ -74,7 +74,7 @@ template <typename Entry, typename R, typename Gradient, typename Weights>
 consteval RunsByMoments runs_by_moments() {
   RunsByMoments runs = {Entry::template run<R, Gradient, Weights, Fp32States<R::kStateCount>>, nullptr, nullptr};
   if constexpr (R::kStateCount == 0) {
-    runs[1] = runs[0];  // without states, the dtype of moments has no effect
+    runs[1] = runs[0];  // an optimizer without moments: both dtypes use one loop
   } else if constexpr (R::kStateCount <= kMaxRoundedStates) {
     runs[1] = Entry::template run<R, Gradient, Weights, Bf16States<R::kStateCount>>;
   }

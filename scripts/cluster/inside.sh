@@ -35,9 +35,9 @@ on() { # NODE COMMAND...
   nsenter --target "${holders[node]}" --net --uts --ipc --mount -- "$@"
 }
 
-# burst_of RATE: prints the number of bytes that a link sends in a quarter of a millisecond, but at least 16 KB. With a
-# larger burst, a link would carry more data at once after a pause than a real link. A smaller burst would need more
-# processor time than a network card does.
+# burst_of RATE: prints the burst of a link in bytes: the data that it sends in 0.25 ms, but at least 16000. After a
+# pause, a link with a larger burst would send more data at once than a real link does. With a smaller burst, the
+# emulation of the link would need too much processor time.
 burst_of() {
   awk -v number="${1%%[a-z]*}" -v unit="${1##*[0-9.]}" 'BEGIN {
     bits = number * (unit == "gbit" ? 1e9 : unit == "mbit" ? 1e6 : unit == "kbit" ? 1e3 : 1)

@@ -18,9 +18,9 @@ struct ReduceStaging {
   /// exceeds the maximum only if the slots for these shortest pieces already exceed it.
   static constexpr int64_t kMaxBytes = int64_t{16} << 20;
 
-  int64_t piece_elements = 0;  // a multiple of the block size
+  int64_t piece_elements = 0;  // elements of a piece, a multiple of the block size
   int64_t place_count = 0;     // number of fp32 pieces in a slot
-  int64_t slot_count = 0;      // 2 if a part is sent in several pieces (double buffering), 1 if it is sent whole
+  int64_t slot_count = 0;      // number of slots: 2 if a part is sent in several pieces (double buffering), otherwise 1
 
   int64_t slot_bytes() const;
   int64_t size_bytes() const { return slot_count * slot_bytes(); }

@@ -40,7 +40,7 @@ struct SignalsOptions {
   int rank = 0;
   int rank_count = 1;
   double timeout_seconds = 600;
-  std::vector<int> global_ranks{};  // number of each rank in the world, for messages; empty: the group is the world
+  std::vector<int> global_ranks{};  // rank of each member in the world, for messages; empty: the group is the world
   std::string group{};              // name of the group, for messages; empty: the world
 
   // The functions below are optional. They are called after a rank has waited for some time.

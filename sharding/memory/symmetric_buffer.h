@@ -30,8 +30,8 @@ class SymmetricBuffer {
       : backing_(std::move(backing)), local_(local), peers_(std::move(peers)), size_bytes_(size_bytes) {}
 
   std::byte* local() const { return local_; }
-  /// Returns the address at which this rank reads the bytes of `rank`. Null if this rank cannot address them, for
-  /// example because `rank` is on another node.
+  /// Returns the address at which this rank reads the bytes of `rank`. Returns null if this rank cannot address them,
+  /// for example because `rank` is on another node.
   const std::byte* peer(int rank) const { return peers_[rank]; }
   /// Returns peer(r) for all ranks r. The span stays valid until the buffer is destroyed, even if the buffer is moved.
   std::span<const std::byte* const> peers() const { return peers_; }

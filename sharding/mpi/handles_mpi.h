@@ -80,7 +80,7 @@ class MpiRequests {
   MpiRequests& operator=(MpiRequests&&) = default;
   ~MpiRequests() { cancel(); }
 
-  /// send() and this receive() split data longer than kMaxMessageBytes into several messages, in the same way.
+  /// Send and receive data. Both functions split data longer than kMaxMessageBytes into messages of the same lengths.
   void send(const MpiEnvelope& to, const void* data, int64_t size_bytes);
   void receive(const MpiEnvelope& from, void* data, int64_t size_bytes);
   /// Receives a message of `size_bytes` from `rank` that MPI_Improbe() has matched.

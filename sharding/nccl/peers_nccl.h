@@ -14,7 +14,7 @@ namespace aliquot {
 /// Identifies a collective that a rank issues.
 struct CollectiveCall {
   OperationDescription what;
-  uint64_t sequence = 0;  // number of the collective in its lane, from 1
+  uint64_t sequence = 0;  // index of the collective in its lane, from 1
   Lane lane = Lane::kCompute;
   Label label;
   std::string_view group;  // name of the group; empty: the world

@@ -30,7 +30,7 @@ constexpr int kRanks = 2;
 struct Scenario {
   const char* name;
   int64_t step;    // the step to save; a checkpoint of step 90 exists already
-  int keep_count;  // 0 keeps all checkpoints
+  int keep_count;  // number of checkpoints to keep; 0: all
 };
 
 constexpr Scenario kAddingStep{"save of a new step", 100, 0};

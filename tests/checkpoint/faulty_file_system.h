@@ -36,7 +36,7 @@ constexpr std::string_view name(SystemCall call) {
 /// later calls of this kind fail too. With `short_transfer`, a read or write transfers half of the bytes and succeeds.
 struct Fault {
   SystemCall call = SystemCall::kOpen;
-  int nth = -1;  // -1 means that no call fails
+  int nth = -1;  // index of the call that fails; -1: none
   int error = EIO;
   bool from_then_on = false;
   bool short_transfer = false;

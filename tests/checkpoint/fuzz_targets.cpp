@@ -115,7 +115,7 @@ void run_checkpoint(std::string_view input) {
   if ((byte(0) & 1) != 0) state.resize(state.size() / 2);
   if ((byte(0) & 2) != 0) {
     const size_t version = body.find("1.");
-    // If the manifest has another HDF5 version than this build, load() skips its check of the file's structure.
+    // If the HDF5 versions of the manifest and of this build differ, load() does not check the structure of state.h5.
     if (version != std::string::npos) body[version] = '2';
   }
   const std::string before = crc_text(sample().state);

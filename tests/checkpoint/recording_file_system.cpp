@@ -219,7 +219,7 @@ int RecordingFileSystem::unlink_at(int directory, const char* name, int flags) {
 
 std::vector<size_t> unsynced_changes(const std::vector<DiskCall>& calls, size_t count, size_t ignored) {
   std::vector<size_t> result;
-  // True for a rank and the number of a file or directory if a later call of this rank syncs the file or directory.
+  // True for a rank and the node of a file or directory if a later call of this rank syncs the file or directory.
   std::map<std::pair<int, int>, bool> synced;
   for (size_t i = count; i-- > 0;) {
     const DiskCall& call = calls[i];

@@ -13,13 +13,14 @@
 
 namespace aliquot::test {
 
-/// One call that changes the disk or makes changes durable. `node` is the number of a file or directory; 0 is the root.
+/// One call that changes the disk or makes changes durable. `node` identifies a file or directory, as an inode number
+/// does; 0 is the root.
 struct DiskCall {
   enum class Kind { kEntries, kWrite, kResize, kSync, kAcknowledge };
   Kind kind = Kind::kWrite;
   int rank = 0;
   int node = 0;                        // the file that is written or synced, or the directory that changes
-  std::map<std::string, int> entries;  // kEntries: the new number of each name, or -1 for a removed name
+  std::map<std::string, int> entries;  // kEntries: the new node of each name, or -1 for a removed name
   bool makes_directory = false;        // kEntries: whether the entry is a new directory
   int64_t offset = 0;                  // kWrite: the offset; kResize: the new size
   std::string bytes;
@@ -81,7 +82,7 @@ class RecordingFileSystem final : public FileSystem {
 
   DiskLog& log_;
   int rank_;
-  std::map<int, int> nodes_;  // the file or directory number of each open descriptor
+  std::map<int, int> nodes_;  // the node of each open descriptor
 };
 
 enum class WriteOutcome { kLost, kWritten, kTorn };  // kTorn: only the first half of a write reached the disk

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Sourced by the tests over emulated nodes. Where nodes cannot be emulated, the tests exit with 77, which ctest reports
-# as skipped.
+# The tests on emulated nodes source this file. If this machine cannot emulate nodes, the file ends the test with exit
+# code 77, which ctest reports as skipped.
 # shellcheck source=tests/scripts/expect.sh
 source "$(dirname "${BASH_SOURCE[0]}")/../scripts/expect.sh"
 cluster=$top/scripts/cluster.sh

@@ -32,6 +32,17 @@ inline std::optional<UseKind> kind_of(PassKind pass, bool split) {
   return split ? std::optional(UseKind::kBackwardWeights) : std::nullopt;
 }
 
+/// Runs the model code of a use that Engine::next() returned.
+inline void run_work(EngineWithBlocks& setup, const Work& work, double sample) {
+  auto& [blocks, engine] = setup;
+  switch (work.kind) {
+    case UseKind::kBackward: return blocks.backward(engine, work.memory());
+    case UseKind::kBackwardInput:
+    case UseKind::kBackwardWeights: return blocks.backward_part(engine, work.kind, work.memory());
+    default: return blocks.forward(engine, work.memory(), sample);
+  }
+}
+
 /// Runs one step through Engine::next(), and expects the passes of this pipeline stage in the order of the plan. Ranks
 /// that have the same position on their pipeline stages must use the same samples.
 inline void run_step(EngineWithBlocks& setup, double first_sample) {
@@ -53,12 +64,7 @@ inline void run_step(EngineWithBlocks& setup, double first_sample) {
       EXPECT_EQ(work->micro_batch, micro_batch);
       EXPECT_EQ(work->use, use);
       EXPECT_EQ(std::vector(work->units.begin(), work->units.end()), std::vector{blocks.unit_of(work->use)});
-      if (forward)
-        blocks.forward(engine, work->memory(), sample);
-      else if (kind == UseKind::kBackward)
-        blocks.backward(engine, work->memory());
-      else
-        blocks.backward_part(engine, *kind, work->memory());
+      run_work(setup, *work, sample);
     }
   }
   EXPECT_FALSE(engine.next());

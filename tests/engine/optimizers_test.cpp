@@ -1,6 +1,6 @@
 // Tests of custom rules and of 8-bit moments. A custom rule gives the same bits as a reference loop at every ZeRO
-// stage and world size. Its states are saved under the names that the rule declares. 8-bit moments give the same bits
-// at every ZeRO stage.
+// stage and world size. Checkpoints name its optimizer states as the rule declares. 8-bit moments give the same bits at
+// every ZeRO stage.
 #include <gtest/gtest.h>
 
 #include "optim/custom_rule.h"

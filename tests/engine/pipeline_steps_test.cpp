@@ -41,10 +41,7 @@ void run_and_throw(EngineWithBlocks& setup, int uses, Where where) {
       const auto work = engine.next();
       ASSERT_TRUE(work);
       if (i == uses) throw std::runtime_error("a bad use");
-      if (work->kind == UseKind::kForward)
-        blocks.forward(engine, work->memory(), 0.5);
-      else
-        blocks.backward(engine, work->memory());
+      run_work(setup, *work, 0.5);
     }
   } catch (const std::runtime_error&) {
     if (where == Where::kBetweenUses) engine.abandon();
@@ -139,7 +136,7 @@ TEST(PipelineSteps, AbandoningAnUpdateInBackwardEndsTheRunOnAllStages) {
 
 /// Runs a step in which this pipeline stage computes nothing and sends zeros. With `skips`, it skips each use that
 /// skip() accepts, otherwise it opens all uses. skip() must refuse exactly the uses whose result another pipeline stage
-/// receives.
+/// receives, and the first part of a split backward.
 void send_zeros(EngineWithBlocks& setup, bool skips, const std::string& which) {
   auto& [blocks, engine] = setup;
   const auto& stage = engine.plan().stage;
@@ -150,13 +147,20 @@ void send_zeros(EngineWithBlocks& setup, bool skips, const std::string& which) {
     if (forward && run.first_use == stage.first_use()) engine.micro_batch();
     for (int i = 0; i < run.end_use - run.first_use; ++i) {
       const int use = forward ? run.first_use + i : run.last_use() - i;
-      const bool sends = i + 1 == run.end_use - run.first_use && !(forward ? stage.is_last(run) : run.is_first());
+      const auto kind = kind_of(pass, blocks.splits(use));
+      if (!kind) continue;
+      const bool sends = i + 1 == run.end_use - run.first_use && kind != UseKind::kBackwardWeights &&
+                         !(forward ? stage.is_last(run) : run.is_first());
       const UnitId unit = blocks.unit_of(use);
       if (skips) {
         const std::string refusal = test::usage_error_message([&] { engine.skip(std::span(&unit, 1)); });
         EXPECT_EQ(refusal.find("another pipeline stage receives its result") != std::string::npos, sends)
             << which << ", use " << use << ": " << refusal;
-        if (!sends) continue;
+        const bool is_first_part = kind == UseKind::kBackwardInput;
+        EXPECT_EQ(refusal.find("the second part of this backward reads its result") != std::string::npos,
+                  is_first_part && !sends)
+            << which << ", use " << use << ": " << refusal;
+        if (!sends && !is_first_part) continue;
       }
       const auto work = engine.next();
       ASSERT_TRUE(work && work->use == use);

@@ -36,8 +36,8 @@ Trained train(int ranks, const EngineOptions& options, const WorldOptions& world
   return trained;
 }
 
-/// Without an engine, the model has the same loss bit for bit. Its gradient norm may differ slightly, because it is
-/// summed in another order.
+/// Without an engine, the model has the same loss bit for bit. Its gradient norm may differ slightly, because the
+/// order of the sums differs.
 TEST(Recompute, MatchesTheModelWithoutAnEngine) {
   Blocks blocks;
   std::vector<std::vector<float>> values, gradients;

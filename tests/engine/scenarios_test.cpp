@@ -74,7 +74,7 @@ struct Scripted {
   std::vector<int64_t> counts;
   std::vector<std::vector<UnitId>> uses;
   bool narrow = false;
-  Engine engine;  // last, so that it is destroyed before the pointers that it sets
+  Engine engine;  // last, so that the engine is destroyed before the pointers that it sets
 };
 
 /// SGD without momentum, clipping or weight decay: value - rate * gradient.

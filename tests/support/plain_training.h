@@ -43,7 +43,7 @@ struct PlainOptions {
   bool recompute = false;  // overwrites saved activations with NaN and recomputes them before each backward
   int threads = 1;
   uint64_t seed = 1;
-  float loss_scale = 1;  // all gradients are multiplied by this factor; update() divides them by it
+  float loss_scale = 1;  // factor of all gradients; update() divides the gradients by this factor
   float learning_rate = 3e-4f, beta_1 = 0.9f, beta_2 = 0.95f, epsilon = 1e-8f, weight_decay = 0.1f, clip = 1.0f;
 };
 

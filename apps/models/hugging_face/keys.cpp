@@ -102,7 +102,7 @@ constexpr auto kGpt2Keys = std::to_array<ConfigKey>({
     {"attn_pdrop", kDropout},
     {"embd_pdrop", kDropout},
     {"resid_pdrop", kDropout},
-    {"n_ctx", kIgnored},                    // older name of n_positions; transformers does not read it
+    {"n_ctx", kIgnored},                    // older name of n_positions, which transformers does not read
     {"reorder_and_upcast_attn", kIgnored},  // affects half precision only
     {"summary_activation", kIgnored},
     {"summary_first_dropout", kIgnored},

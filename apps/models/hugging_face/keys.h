@@ -12,7 +12,7 @@ enum class ConfigKeyUse : uint8_t {
   kRead,     // determines a field of the model's shape
   kFixed,    // changes the computation: only the values in `supported` are accepted
   kDropout,  // changes training only: values other than 0 are reported as unsupported
-  kPadding,  // the padding token, which transformers does not train as an input: reported if it is set
+  kPadding,  // the padding token, which transformers does not train as an input: reported if the key is set
   kAlias,    // another name of the key in `supported`: rejected if the values differ
   kIgnored,  // does not change the result
 };

@@ -20,7 +20,7 @@ using NamedShape = std::pair<std::string, std::vector<int64_t>>;
 /// is the width of all keys together, and the caller divides it by the head width.
 std::optional<ModelShape> shape_of(std::span<const NamedShape> parameters);
 
-/// The shape of the preset with the same family, layers and width. Null if there is none.
+/// Returns the shape of the preset with the same family, layers and width, or null if there is none.
 const ModelShape* find_similar_preset(const ModelShape& shape);
 
 /// The text of a config.json that parse_model_config() reads as this shape. `type` is "float32", "bfloat16" or

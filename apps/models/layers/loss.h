@@ -15,7 +15,7 @@ inline constexpr int64_t kLossTileEntries = 2096;
 /// `rows` hidden states of `width` elements and an embedding table of `entries` x `width`.
 struct LossShape {
   int64_t rows = 0, width = 0, entries = 0;
-  bool keep_logits = true;  // false: backward recomputes the logits, so only one tile of them needs memory
+  bool keep_logits = true;  // false: backward recomputes the logits, so only one tile of logits needs memory
 
   int64_t tile_entries() const { return entries < kLossTileEntries ? entries : kLossTileEntries; }
   int64_t tile_count() const { return (entries + kLossTileEntries - 1) / kLossTileEntries; }

@@ -36,7 +36,7 @@ inline Product logits_product(const LossShape& s, ConstValues hidden, ConstValue
           .scratch = scratch};
 }
 
-/// The row maxima of a tile. Null if logits are stored in fp32.
+/// Returns the row maxima of a tile, or null if logits are stored in fp32.
 inline float* tile_maxima(const LossShape& s, const LossBuffers& buffers, int64_t tile) {
   return buffers.tile_maxima == nullptr ? nullptr : buffers.tile_maxima + tile * s.rows;
 }

@@ -34,7 +34,8 @@ class MemoryAudit {
   /// Adds the snapshots of background saves to the planned memory. `bytes` has the size of a snapshot on each pipeline
   /// stage.
   void add_snapshots_to_plan(std::vector<int64_t> bytes) { snapshot_bytes_ = std::move(bytes); }
-  /// The size of a snapshot on this rank's pipeline stage. Unset if checkpoints are not saved in the background.
+  /// Returns the size of a snapshot on this rank's pipeline stage. Returns nullopt if checkpoints are not
+  /// saved in the background.
   std::optional<int64_t> snapshot_bytes() const { return snapshot_bytes(context_.engine().plan()); }
   /// The planned memory of this rank; the measured fields are 0.
   RankMemory planned() const { return planned(context_.engine().plan()); }

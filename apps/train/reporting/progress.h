@@ -15,7 +15,7 @@ enum class ProgressStyle : uint8_t { kNone, kLines, kBar };
 ProgressStyle progress_style(const std::string& choice, bool quiet, std::FILE* out);
 
 struct ProgressStep {
-  int64_t step = 0;  // counts from 1
+  int64_t step = 0;  // index of the step, from 1
   double loss = 0;
   double tokens_per_second = 0;
   double grad_norm = 0;

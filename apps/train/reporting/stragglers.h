@@ -25,7 +25,7 @@ struct StragglerReport {
   std::vector<RankSeconds> ranks;
   std::vector<double> medians;  // for each rank, the median compute time on its pipeline stage
   int slowest = 0;              // the rank with the highest ratio of compute time to median
-  double ratio_to_median = 1;   // the compute time of rank `slowest`, divided by its median
+  double ratio_to_median = 1;   // the compute time of rank `slowest`, divided by medians[slowest]
 
   double ratio(size_t rank) const { return medians[rank] > 0 ? ranks[rank].compute / medians[rank] : 1; }
 };

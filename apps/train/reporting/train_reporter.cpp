@@ -39,7 +39,7 @@ void report_give_up(const TrainOptions& options, const RunState& state) {
     warn("the gradients of the last {} steps were not finite: try a lower --lr or --clip (--max-skipped is the limit).",
          state.not_finite_in_a_row);
   } else {
-    warn("--update-in-backward applied gradients that were not finite, in the last {} steps: try a lower --lr.",
+    warn("the gradients of the last {} steps were not finite, and --update-in-backward applied them: try a lower --lr.",
          state.not_finite_in_a_row);
   }
 }

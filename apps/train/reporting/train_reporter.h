@@ -44,8 +44,8 @@ class TrainReporter {
   void end_step(const StepOutcome& step);
   /// Prints `sentence` on standard error, on a line of its own.
   void warning(const std::string& sentence);
-  /// Prints memory and digest, and writes the last line of --metrics and the file of --trace. Throws FaultError if the
-  /// trace cannot be written. Collective.
+  /// Prints the memory table and the weight digest. Writes the last line of the --metrics file, and the --trace file.
+  /// Throws FaultError if the trace cannot be written. Collective.
   void finish(ExitCode code, const RunState& state);
 
  private:

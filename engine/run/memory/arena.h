@@ -9,10 +9,10 @@
 
 namespace aliquot {
 
-/// Allocates the spaces of a plan: the arena of all ranks and, if gathers are views, a range that the ranks of a shard
-/// group share. They are large enough for training and for evaluation, which never run at the same time. In the
-/// checking mode on hosts, the ranges can be aliased (AliasedPages). Construction is collective. The groups must
-/// outlive it.
+/// Allocates the memory for the buffers of a plan: an arena on each rank and, if gathers are views, a range that the
+/// ranks of a shard group share. Both are large enough for training and for evaluation, which never run at the same
+/// time. In the checking mode on hosts, both can be aliased (AliasedPages). Construction is collective. The groups must
+/// outlive the Arena.
 ///
 /// Each rank allocates the arena of its own plans. So the ranks of different pipeline stages may have different sizes.
 class Arena {

@@ -44,8 +44,9 @@ class StepMemory {
   /// Allows the current operation to omit its declared accesses.
   void skip_operation() const;
 
-  /// The address of the current buffer on this rank, for an access of the current operation. Null if there is no such
-  /// buffer. In the shared range, it is the address of this rank's part. For offload stores, see OffloadStore::base().
+  /// Returns the address of the current buffer on this rank, for an access of the current operation. Returns null if
+  /// there is no such buffer. In the shared range, the result is the address of this rank's part. For offload stores,
+  /// see OffloadStore::base().
   std::byte* address(Role role, int32_t flat, AccessMode how) const;
   /// Like address(), but returns a range for collectives of `group`.
   SymmetricRange range(Role role, int32_t flat, AccessMode how, GroupId group = GroupId::kShard) const;
@@ -61,7 +62,8 @@ class StepMemory {
 
   /// This rank's shard of the working copy of the parameters.
   std::byte* own_shard(int32_t flat) const;
-  /// The full parameters: the persistent copy, the slot of the gather, or the view. Null if they are not gathered.
+  /// Returns the full parameters: the persistent copy, the slot of the gather, or the view. Returns null if the unit is
+  /// not gathered.
   std::byte* full_parameters(int32_t flat) const;
 
  private:

@@ -34,7 +34,7 @@ class Weights {
   /// The addresses that the fused update of the flat buffer reads and writes. Call during its update operation.
   Master master(int32_t flat) const;
   /// The object through which a checkpoint accesses pieces of the flat buffer, whose StatePiece::bytes point into the
-  /// working copy. Null if the host can read these bytes directly and they are the master.
+  /// working copy. Returns null if the host can read these bytes directly and they are the master.
   const PieceAccess* access(int32_t flat) const;
   /// The address between steps of element `first` of the flat buffer, in the working copy.
   std::byte* working_copy(int32_t flat, int64_t first) const;

@@ -170,7 +170,7 @@ TEST(NotFinite, WeightsThatAreNotFiniteAreNotSaved) {
   last.insert(last.end(), {"--stop-after", "7"});
   const test::CommandResult spoiled = run(last, "rank=1,step=7,op=reduce,kind=nan");
   EXPECT_EQ(spoiled.code, 4);
-  expect_contains(spoiled.err, {"--update-in-backward applied gradients that were not finite, in the last 1 steps"});
+  expect_contains(spoiled.err, {"the last 1 steps were not finite, and --update-in-backward applied them"});
   EXPECT_EQ(spoiled.err.find("--max-skipped"), std::string::npos) << "the limit of 6 was not reached";
   EXPECT_EQ(list_checkpoints(saved).back().step, 6);
 }

@@ -138,8 +138,10 @@ def compare(program, name, folder, golden):
 
 
 def header(golden):
-    lines = ["#pragma once", "// Losses and gradient norms of Hugging Face's transformers. Written by",
-             "// tests/apps/models/compare_transformers.py --golden.", "",
+    lines = ["#pragma once",
+             "// The losses and gradient norms of each step when the Hugging Face library transformers trains the "
+             "same models.",
+             "// tests/apps/models/compare_transformers.py --golden writes this file.", "",
              "namespace aliquot::test {", "", "struct GoldenStep {", "  double loss, gradient_norm;", "};", ""]  # fmt: skip
     for name, steps in golden.items():
         words = "".join(part.capitalize() for part in name.split("-"))

@@ -1,6 +1,6 @@
 #pragma once
-// Losses and gradient norms of the Hugging Face library transformers. tests/apps/models/compare_transformers.py
-// --golden writes this file.
+// The losses and gradient norms of each step when the Hugging Face library transformers trains the same models.
+// tests/apps/models/compare_transformers.py --golden writes this file.
 
 namespace aliquot::test {
 

@@ -79,7 +79,7 @@ std::vector<uint16_t> bits_of(const std::vector<Fp16>& values) {
   return bits;
 }
 
-// Converts all values of fp16 to float, and converts floats of all magnitudes to fp16. Most of these
+// Converts all fp16 values to float, and converts floats of all magnitudes to fp16. Most of these
 // floats are in the range of fp16.
 TEST(RowLoops, RoundToFp16LikeTheScalarConversion) {
   RandomValues random(6);
@@ -91,7 +91,7 @@ TEST(RowLoops, RoundToFp16LikeTheScalarConversion) {
     const auto bits = static_cast<uint32_t>(random.bits());
     values.push_back(float_from_bits(i % 4 == 0 ? bits : (bits & 0x83ffffffu) + 0x31000000u + (bits >> 28 << 26)));
   }
-  for (const Fp16 value : all) {  // midpoints between adjacent normal values of fp16, and their neighbors
+  for (const Fp16 value : all) {  // midpoints between adjacent normal fp16 values, and the neighbors of the midpoints
     const uint32_t bits = float_bits(fp16_to_float(value.bits));
     for (const uint32_t more : {0x0fffu, 0x1000u, 0x1001u}) values.push_back(float_from_bits(bits + more));
   }

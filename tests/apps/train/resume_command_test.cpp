@@ -38,7 +38,7 @@ TEST_F(Resume, PrintsNothingIfNoOptionDiffers) {
   EXPECT_EQ(result.err, "");
 }
 
-/// A finished run trains no step, so there is no measured memory to print.
+/// If the checkpoint is that of the last step, the run trains no step. So it has no measured memory to print.
 TEST_F(Resume, AFinishedRunPrintsOnlyItsDigest) {
   const test::CommandResult result =
       test::run_aliquot({"train", "--layers", "1", "--width", "16", "--heads", "2", "--context", "16", "--micro-batch",

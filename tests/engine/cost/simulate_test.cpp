@@ -268,7 +268,7 @@ TEST(EventSimulator, ComputeAndCommunicationSlowEachOtherDown) {
   const Price gather{.seconds = 2, .seconds_while_computing = 6, .core_share = 0.25};
   const auto spans = simulated({gather, {}, {.seconds = 10}});
   EXPECT_DOUBLE_EQ(spans[0].end_seconds, 6);
-  EXPECT_DOUBLE_EQ(spans[2].end_seconds, 6 + 5.5);  // in the first 6 s, at 75 % of its speed, 4.5 s of work are done
+  EXPECT_DOUBLE_EQ(spans[2].end_seconds, 6 + 5.5);  // in the first 6 s, at 75 % of full speed, 4.5 s of work are done
   const auto idle = simulated({gather, {}, {}});
   EXPECT_DOUBLE_EQ(idle[0].end_seconds, 2);
 }

@@ -30,8 +30,8 @@ class PlainBytes {
   std::vector<bool> taken_ = std::vector<bool>(200'000);
 };
 
-/// FreeSpans stores its free spans in blocks. The test makes enough spans that it has several blocks, and that blocks
-/// are split and removed.
+/// FreeSpans stores its free spans in blocks. The test frees enough spans to fill several blocks, so that FreeSpans
+/// splits and removes blocks.
 TEST(FreeSpans, AllocatesAtTheLowestOffset) {
   constexpr int64_t kBase = 4096;
   std::mt19937 random(7);

@@ -170,7 +170,7 @@ TEST(ZeroTable, ModelStatesMatchThePaper) {
   }
 }
 
-/// norm_part_bytes() is an upper bound for every rank.
+/// norm_part_bytes() is an upper bound on the size of the sums that each rank contributes to the gradient norm.
 TEST(LocalNormSums, FitIntoTheirBuffer) {
   for (uint64_t seed = 0; seed < 500; ++seed) {
     const testing::RandomCase drawn = testing::draw(seed);

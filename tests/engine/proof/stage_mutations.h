@@ -48,7 +48,7 @@ inline std::size_t unit_on(const Plan& plan) {
 using Mutate = std::function<std::optional<std::string>(Stages& stages, std::size_t s)>;
 
 /// Returns a mutation that applies `change` to the plan of any pipeline stage but the first. `what` is the expected
-/// sentence, with {} in place of the number of the pipeline stage. `change` returns false if it is not possible.
+/// sentence, with {} in place of the index of the pipeline stage. `change` returns false if the change is not possible.
 inline Mutate changed(const std::string& what, std::function<bool(Plan&)> change) {
   return [what, change = std::move(change)](Stages& stages, std::size_t s) -> std::optional<std::string> {
     if (s == 0 || !change(stages[s])) return std::nullopt;

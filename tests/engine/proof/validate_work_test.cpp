@@ -54,6 +54,42 @@ std::map<std::string, Mutate> mutations_of_schedules() {
         "expected 1",
         s, use_name(stages[s], operation.operand), operation.micro_batch);
   };
+  all["the second part of a backward before the first"] = [](Stages& stages,
+                                                             std::size_t s) -> std::optional<std::string> {
+    auto& operations = stages[s].schedule.operations;
+    const OperationId second = find(stages[s], {Verb::kBackwardWeights});
+    if (second < 0) return std::nullopt;
+    const Operation part = operations[second];
+    const auto is_first = [&](const Operation& operation) {
+      return operation.verb == Verb::kBackwardInput && operation.operand == part.operand &&
+             operation.micro_batch == part.micro_batch;
+    };
+    const auto first = std::ranges::find_if(operations, is_first) - operations.begin();
+    std::swap(operations[first].verb, operations[second].verb);
+    return "does not follow the first part of the same backward";
+  };
+  all["the second part of a backward for another micro-batch"] = [](Stages& stages,
+                                                                    std::size_t s) -> std::optional<std::string> {
+    auto& operations = stages[s].schedule.operations;
+    const OperationId first = find(stages[s], {Verb::kBackwardWeights});
+    const int32_t batches = stages[s].schedule.micro_batch_count;
+    if (first < 0 || batches == 1) return std::nullopt;
+    const int32_t use = operations[first].operand, from = operations[first].micro_batch, to = (from + 1) % batches;
+    operations[first].micro_batch = to;
+    return fmt::format("pipeline stage {} runs the backward of the weights of {} and micro-batch {} 0 times", s,
+                       use_name(stages[s], use), from);
+  };
+  all["split the backward of a use that cannot split"] = [](Stages& stages,
+                                                            std::size_t s) -> std::optional<std::string> {
+    const OperationId id = find(stages[s], {Verb::kBackwardInput});
+    if (id < 0) return std::nullopt;
+    const int32_t use = stages[s].schedule.operations[id].operand;
+    for (Plan& stage : stages) {
+      stage.model.activations.uses[use].splits_backward = false;
+      stage.model.activations.uses[use].weight_inputs_bytes = 0;
+    }
+    return "is a part of a backward that cannot be split";
+  };
   all["omit a forward"] = [](Stages& stages, std::size_t s) { return omit(stages, s, Verb::kForward); };
   all["repeat a pass"] = [](Stages& stages, std::size_t s) -> std::optional<std::string> {
     auto& operations = stages[s].schedule.operations;

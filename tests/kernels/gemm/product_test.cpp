@@ -124,8 +124,8 @@ std::vector<float> reference_separate_rounding(const Extents& e, const std::vect
   return to;
 }
 
-// Every instruction set, thread count and way of packing must give the bits of the definition.
-// Some depths exceed a block.
+// Every instruction set and thread count must give the bits of the definition, with and without scratch memory. Some
+// depths exceed a block.
 TEST(Product, SeparateRoundingGivesTheBitsOfItsDefinition) {
   ThreadPool one(1), three(3);
   for (const Extents e :

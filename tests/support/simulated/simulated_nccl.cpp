@@ -67,8 +67,8 @@ struct World {
   bool aborted = false;
   std::map<uint64_t, CollectiveState> collectives;
   std::map<MessageKey, Message> messages;
-  // The next two maps are keyed by the number of the split. They hold the color and key of each rank, and the new world
-  // of each color.
+  // The keys of the next two maps contain the index of the split. The maps hold the color and key of each rank, and the
+  // new world of each color.
   std::map<uint64_t, std::map<int, std::pair<int, int>>> split_requests;
   std::map<std::pair<uint64_t, int>, std::shared_ptr<World>> split_worlds;
   std::map<uint64_t, WindowState> windows;
