@@ -33,8 +33,13 @@ ActivationSpec max_over_ranks(ActivationSpec own, Communicator& ranks) {
       value = std::max(value, other);
       at += sizeof other;
     };
-    for (UseActivations& use : own.uses)
-      most(use.output_bytes), most(use.kept_bytes), most(use.scratch_bytes), most(use.weight_inputs_bytes);
+    for (UseActivations& use : own.uses) {
+      most(use.output_bytes), most(use.kept_bytes), most(use.scratch_bytes);
+      int64_t weight_inputs_bytes = use.weight_inputs_bytes;
+      most(weight_inputs_bytes);
+      // If the ranks differ in splits_backward, materialize() reports that.
+      if (use.splits_backward) use.weight_inputs_bytes = weight_inputs_bytes;
+    }
     most(own.backward_bytes);
   }
   return own;

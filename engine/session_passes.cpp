@@ -173,6 +173,7 @@ void Session::begin_evaluation(std::span<const UnitId> units) {
 bool Session::sends_result(const Operation& use) const {
   const PipelineStage& stage = plan_->stage;
   const VirtualStage& run = stage.run_of_use(use.operand);
+  if (use.verb == Verb::kBackwardWeights) return false;
   if (use.verb == Verb::kForward) return use.operand == run.last_use() && !stage.is_last(run);
   return use.operand == run.first_use && !run.is_first();
 }

@@ -79,6 +79,7 @@ std::string list(const PlanOptions& o, const PlannedRun& outcome) {
                         outcome.tokens / outcome.timeline.step_seconds);
   }
   if (outcome.stages.size() > 1) text += bubble_line(outcome);
+  if (!outcome.plan.choice.empty()) text += fmt::format("  chosen: {}\n", outcome.plan.choice);
   return text;
 }
 

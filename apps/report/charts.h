@@ -62,8 +62,8 @@ struct PipelineStep {
   std::string heading;
   Json pipeline;
 };
-/// Returns an SVG of the passes of all pipeline stages over time. Each pipeline stage has a row, and idle time is gray. Boxes
-/// that are wide enough show the number of the micro-batch. The time axis is at least `axis_seconds` long.
+/// Returns an SVG of the passes of all pipeline stages over time. Each pipeline stage has a row, and idle time is
+/// gray. Boxes that are wide enough show the number of the micro-batch. The time axis is at least `axis_seconds` long.
 std::string pipeline_chart(const PipelineStep& step, double axis_seconds);
 /// Returns the time that the drawing needs.
 double shown_seconds(const Json& pipeline);

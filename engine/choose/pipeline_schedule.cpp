@@ -4,8 +4,8 @@
 #include <exception>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <optional>
 #include <string>
+#include <vector>
 
 #include "engine/choose/budget.h"
 #include "engine/choose/pipeline_cut.h"
@@ -65,9 +65,13 @@ Compared compared(std::vector<Plan> stages, const CostModel& cost) {
   return result;
 }
 
-bool is_better(const Compared& a, const std::optional<Compared>& b) {
-  if (!b) return true;
-  return a.seconds != b->seconds ? a.seconds < b->seconds : a.bytes < b->bytes;
+/// Returns the schedule that needs the least memory, of those that take at most kTolerance times as long as the fastest
+/// one. Simulated times are not exact enough to justify more memory for a smaller difference.
+Compared best_of(std::vector<Compared> all) {
+  constexpr double kTolerance = 1.01;
+  const double fastest = std::ranges::min_element(all, {}, &Compared::seconds)->seconds;
+  std::erase_if(all, [&](const Compared& each) { return each.seconds > kTolerance * fastest; });
+  return std::move(*std::ranges::min_element(all, {}, &Compared::bytes));
 }
 
 }  // namespace
@@ -76,29 +80,30 @@ std::vector<Plan> choose_plans(int64_t budget_bytes, const ModelSpec& model, con
                                const Topology& topology, const CostModel& cost) {
   if (policy.pipeline_schedule != PipelineSchedule::kAuto || policy.pipeline == 1 || !policy.pass_order.empty())
     return plans_of(budget_bytes, model, policy, topology, cost);
-  std::optional<Compared> best;
-  std::exception_ptr refusal;  // of the first schedule
+  std::vector<Compared> all;
+  std::exception_ptr refusal, does_not_fit;  // of the first schedule for each reason
   std::vector<std::string> results;
   for (const Policy& each : schedules(model, policy)) {
     try {
       Compared made = compared(plans_of(budget_bytes, model, each, topology, cost), cost);
       results.push_back(fmt::format("{} {:.3g} s", describe(each), made.seconds));
-      if (is_better(made, best)) best = std::move(made);
+      all.push_back(std::move(made));
     } catch (const UnavailableError&) {
       results.push_back(describe(each) + " does not fit");
-      if (!refusal) refusal = std::current_exception();
+      if (!does_not_fit) does_not_fit = std::current_exception();
     } catch (const UsageError&) {  // for example, a unit would be on two virtual stages
       results.push_back(describe(each) + " is not possible");
       if (!refusal) refusal = std::current_exception();
     }
   }
-  if (!best) std::rethrow_exception(refusal);
-  const std::string other = best->stages.front().choice;
+  if (all.empty()) std::rethrow_exception(does_not_fit ? does_not_fit : refusal);
+  std::vector<Plan> best = best_of(std::move(all)).stages;
+  const std::string other = best.front().choice;
   const std::string choice =
-      fmt::format("pipeline schedule {}, the fastest by simulation ({}){}{}",
-                  describe(best->stages.front().policy), fmt::join(results, ", "), other.empty() ? "" : "; ", other);
-  for (Plan& plan : best->stages) plan.choice = choice;
-  return std::move(best->stages);
+      fmt::format("pipeline schedule {}, by simulated time and memory (time per step: {}){}{}",
+                  describe(best.front().policy), fmt::join(results, ", "), other.empty() ? "" : "; ", other);
+  for (Plan& plan : best) plan.choice = choice;
+  return best;
 }
 
 }  // namespace aliquot

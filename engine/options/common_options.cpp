@@ -148,10 +148,11 @@ void add_schedule(OptionTable& t, EngineOptions& o) {
           "Hybrid sharding: number of copies of the model, each sharded over a group of contiguous ranks.");
   t.count("pipeline", o.pipeline, {1, 1 << 16},
           "Number of pipeline stages; each runs a part of the model, with an equal number of contiguous ranks.");
-  t.choice("pipeline-schedule", o.pipeline_schedule, kPipelineScheduleWords,
-           "Order of passes: all forward passes first (gpipe), alternately forward and backward (1f1b), 1f1b with "
-           "several virtual stages (interleaved), 1f1b with backward passes in two parts (zero-bubble), or the fastest of "
-           "these that fits, by simulation (auto).");
+  t.choice(
+      "pipeline-schedule", o.pipeline_schedule, kPipelineScheduleWords,
+      "Order of passes: all forward passes first (gpipe), alternately forward and backward (1f1b), 1f1b with "
+      "several virtual stages (interleaved), 1f1b with backward passes in two parts (zero-bubble), or the fastest of "
+      "these that fits, by simulation (auto).");
   t.count(
       "virtual-stages", o.virtual_stages, {0, 1 << 16},
       "Number of virtual stages of each pipeline stage, with interleaved or an order from a file; 0: as in the file, "

@@ -18,7 +18,7 @@ inline constexpr std::array kStageWords{EnumName{"0", 0}, EnumName{"1", 1}, Enum
 inline constexpr std::array kPipelineScheduleWords{
     EnumName{"gpipe", PipelineSchedule::kGpipe}, EnumName{"1f1b", PipelineSchedule::k1F1B},
     EnumName{"interleaved", PipelineSchedule::kInterleaved}, EnumName{"zero-bubble", PipelineSchedule::kZeroBubble},
-                                                   EnumName{"auto", PipelineSchedule::kAuto}};
+    EnumName{"auto", PipelineSchedule::kAuto}};
 inline constexpr std::array kAccumulateIntoWords{EnumName{"auto", AccumulateInto::kAuto},
                                                  EnumName{"full", AccumulateInto::kFull},
                                                  EnumName{"shard", AccumulateInto::kShard}};

@@ -139,13 +139,13 @@ PassOrder pass_order(PipelineSchedule schedule, int ranks, int micro_batches, in
   return order;
 }
 
-PassOrder with_whole_backwards(const PassOrder& order, bool tied_ends) {
+PassOrder with_whole_backwards(const PassOrder& order) {
   PassOrder all(order.size());
   for (std::size_t rank = 0; rank < order.size(); ++rank) {
     for (const PipelineAction& action : order[rank]) {
       const PipelineAction input{action.stage, PassKind::kBackwardInput, action.micro_batch};
       const bool follows = action.pass == PassKind::kBackwardWeights && !all[rank].empty() && all[rank].back() == input;
-      if (follows && action.stage <= (tied_ends ? 1 : 0)) {
+      if (follows && action.stage == 0) {
         all[rank].back().pass = PassKind::kBackward;
       } else {
         all[rank].push_back(action);

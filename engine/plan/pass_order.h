@@ -63,10 +63,10 @@ PassOrder pass_order(PipelineSchedule schedule, int ranks, int micro_batches, in
 /// other passes of the rank. Gradients of shared parameters are then added in the same order for every number of ranks.
 PassOrder with_tied_ends(const PassOrder& order, bool backward_last);
 
-/// Replaces the two parts of a backward pass by one whole pass where they follow one another and no other rank waits
-/// for the gradient of the input: on virtual stage 0. With tied ends also on virtual stage 1, because the backward
-/// pass of the tied stage is short and may run late. A whole pass needs less memory than its two parts.
-PassOrder with_whole_backwards(const PassOrder& order, bool tied_ends);
+/// Replaces the two parts of a backward pass by one whole pass where the second part directly follows the first one and
+/// no other rank waits for the gradient of the input, which is so on virtual stage 0. A whole pass needs less memory
+/// than its two parts. For orders without tied ends.
+PassOrder with_whole_backwards(const PassOrder& order);
 
 /// Returns text such as "2F0", which means virtual stage 2, forward, micro-batch 0. The letters are F, B, I (input) and
 /// W (weights).

@@ -195,9 +195,8 @@ int32_t tied_uses(const ModelSpec& model, int32_t end, int32_t first_of_last) {
 }
 
 PassOrder pass_order_of(const Policy& policy, const PipelineStage& stage) {
-  const PassOrder order = pass_order_of(policy);
-  if (!stage.tied_ends) return with_whole_backwards(order, false);
-  return with_whole_backwards(with_tied_ends(order, !accumulates_into_shard(policy)), true);
+  const PassOrder order = with_whole_backwards(pass_order_of(policy));
+  return stage.tied_ends ? with_tied_ends(order, !accumulates_into_shard(policy)) : order;
 }
 
 std::vector<StagePasses> stage_passes(const Policy& policy, const PipelineStage& stage) {

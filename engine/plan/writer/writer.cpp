@@ -148,7 +148,8 @@ void StepWriter::list_pass(const PipelineAction& pass) {
 }
 
 void StepWriter::add_visit(Verb verb, int32_t use, const PipelineAction& pass) {
-  const bool with_last = !visits_.empty() && visits_.back().verb == Verb::kRecompute;
+  const bool with_last =
+      verb == Verb::kBackwardWeights || (!visits_.empty() && visits_.back().verb == Verb::kRecompute);
   const int32_t place = visits_.empty() ? 0 : visits_.back().position + (with_last ? 0 : 1);
   visits_.push_back({verb, use, pass.micro_batch, place, &stage_.run(pass.stage)});
 }

@@ -25,7 +25,10 @@ struct GuardRange::Names {
     if (offset < 0 || offset >= range.size_bytes_) return false;
     line.add("aliquot: parameter ");
     range.names_->tensors.describe(line, offset, "accessed outside of an open scope");
-    line.add(": access it only while the scope of unit.forward() or unit.backward() is open");
+    line.add(
+        ": access it only while the scope of unit.forward() or unit.backward() is open. In a split backward, values "
+        "are "
+        "accessible in the first part only, and gradients in the second part only");
     return true;
   }
 

@@ -117,9 +117,12 @@ void ModelAddresses::open(Stream& compute, OperationId operation) {
     }
   }
   if (what.operand > 0) change(changes, Role::kOutputActivations, what.operand - 1, Protection::kReadWrite);
-  for (const Role role : {Role::kOutputActivations, Role::kSavedActivations, Role::kScratch, Role::kWeightInputs})
+  for (const Role role : {Role::kSavedActivations, Role::kScratch, Role::kWeightInputs})
     change(changes, role, what.operand, Protection::kReadWrite);
-  change(changes, Role::kActivationGradients, -1, Protection::kReadWrite);
+  if (what.verb != Verb::kBackwardWeights) {
+    change(changes, Role::kOutputActivations, what.operand, Protection::kReadWrite);
+    change(changes, Role::kActivationGradients, -1, Protection::kReadWrite);
+  }
   apply_changes(compute, std::move(changes));
 }
 

@@ -40,7 +40,8 @@ Policy policy_of(PipelineSchedule schedule) {
   return {.zero_stage = 2, .micro_batch_count = 8, .pipeline = kStages, .pipeline_schedule = schedule};
 }
 
-std::vector<Plan> chosen(const ModelSpec& model, const Policy& policy, const CostModel& cost, int64_t budget_bytes = 0) {
+std::vector<Plan> chosen(const ModelSpec& model, const Policy& policy, const CostModel& cost,
+                         int64_t budget_bytes = 0) {
   return choose_plans(budget_bytes, model, policy, testing::hosts(kStages, kStages), cost);
 }
 
@@ -71,7 +72,7 @@ TEST(PipelineScheduleChoice, IsTheFastest) {
           fastest = std::min(fastest, seconds_of(chosen(model, policy, cost), cost));
         }
       }
-      EXPECT_EQ(seconds_of(best, cost), fastest) << best.front().choice;
+      EXPECT_LE(seconds_of(best, cost), 1.01 * fastest) << best.front().choice;
       EXPECT_NE(best.front().policy.pipeline_schedule, kAuto);
     }
   }
@@ -82,10 +83,28 @@ TEST(PipelineScheduleChoice, DependsOnTheModel) {
   const CostModel slow = cost_of(1e-2);
   const std::vector<Plan> split = chosen(model_of(true), policy_of(kAuto), slow);
   EXPECT_EQ(split.front().policy.pipeline_schedule, kZeroBubble) << split.front().choice;
-  EXPECT_EQ(split.front().choice.rfind("pipeline schedule zero-bubble, the fastest by simulation (1f1b ", 0), 0U)
+  EXPECT_EQ(split.front().choice.rfind(
+                "pipeline schedule zero-bubble, by simulated time and memory (time per step: 1f1b ", 0),
+            0U)
       << split.front().choice;
   const std::vector<Plan> whole = chosen(model_of(false), policy_of(kAuto), slow);
   EXPECT_EQ(whole.front().policy.pipeline_schedule, kInterleaved) << whole.front().choice;
+}
+
+/// With slow messages, GPipe is faster than 1F1B by a hair, but needs much more memory.
+TEST(PipelineScheduleChoice, DoesNotTakeMuchMemoryForALittleTime) {
+  const ModelSpec model = model_of(false);
+  CostModel cost = cost_of(1e-2);
+  cost.inside_node = {.bytes_per_second = 1e8, .latency_seconds = 1e-4};
+  Policy policy = policy_of(kAuto);
+  policy.pipeline_cut = {3, 3, 3, 3};
+  const auto with = [&](PipelineSchedule schedule) {
+    policy.pipeline_schedule = schedule;
+    return chosen(model, policy, cost);
+  };
+  EXPECT_LT(bytes_of(with(k1F1B)), bytes_of(with(kGpipe)));
+  EXPECT_LT(seconds_of(with(k1F1B), cost), 1.01 * seconds_of(with(kGpipe), cost));
+  EXPECT_EQ(with(kAuto).front().policy.pipeline_schedule, k1F1B) << with(kAuto).front().choice;
 }
 
 TEST(PipelineScheduleChoice, FitsTheBudget) {
@@ -109,14 +128,15 @@ TEST(PipelineScheduleChoice, KeepsTheCut) {
   EXPECT_EQ(stages.front().policy.virtual_stages, 2);
   EXPECT_EQ(stages.front().policy.pipeline_cut, policy.pipeline_cut);
   policy.pipeline_cut = {3, 3, 3, 2};
-  EXPECT_NE(test::usage_error_message([&] { chosen(model_of(true), policy, cost_of(1e-2)); })
-                .find("has 11 uses in all, but the model has 12"),
+  EXPECT_NE(test::usage_error_message([&] {
+              chosen(model_of(true), policy, cost_of(1e-2));
+            }).find("has 11 uses in all, but the model has 12"),
             std::string::npos);
 }
 
 TEST(PipelineScheduleChoice, ZeroBubbleNeedsAUseThatSplits) {
-  const std::string refusal = test::usage_error_message(
-      [&] { chosen(model_of(false), policy_of(kZeroBubble), cost_of(1e-2)); });
+  const std::string refusal =
+      test::usage_error_message([&] { chosen(model_of(false), policy_of(kZeroBubble), cost_of(1e-2)); });
   EXPECT_NE(refusal.find("no use of the model can split its backward"), std::string::npos) << refusal;
 }
 

@@ -54,8 +54,10 @@ TEST(PassOrder, EqualsThePublishedFigures) {
   EXPECT_EQ(text(pass_order(PipelineSchedule::kZeroBubble, 4, 8)), kZeroBubble4x8);
 }
 
-/// Returns when the last pass ends, if a forward pass and each part of a backward pass take 1 unit of time.
-int duration(const PassOrder& order) {
+/// Returns when the last pass ends, if a forward pass and each part of a backward pass take 1 unit of time. The passes
+/// of tied ends, those of virtual stage 0, take none.
+int duration(const PassOrder& order, bool tied_ends = false) {
+  const int stages = static_cast<int>(order.size()) + (tied_ends ? 1 : 0);
   std::map<std::tuple<PassKind, int, int>, int> ends;
   std::vector<size_t> next(order.size(), 0);
   std::vector<int> now(order.size(), 0);
@@ -64,13 +66,14 @@ int duration(const PassOrder& order) {
     for (size_t rank = 0; rank < order.size(); ++rank) {
       for (; next[rank] < order[rank].size(); ++next[rank]) {
         const auto [stage, pass, m] = order[rank][next[rank]];
-        const bool last = stage + 1 == static_cast<int>(order.size());
+        const bool whole = pass == PassKind::kBackward, for_input = whole || pass == PassKind::kBackwardInput;
         std::optional<std::tuple<PassKind, int, int>> input;
         if (pass == PassKind::kForward && stage > 0) input = {pass, stage - 1, m};
-        if (pass == PassKind::kBackwardInput && !last) input = {pass, stage + 1, m};
+        if (for_input && stage + 1 < stages) input = {PassKind::kBackwardInput, stage + 1, m};
         if (input && !ends.contains(*input)) break;
-        now[rank] = std::max(now[rank], input ? ends.at(*input) : 0) + 1;
-        ends[{pass, stage, m}] = now[rank];
+        const int takes = tied_ends && stage == 0 ? 0 : whole ? 2 : 1;
+        now[rank] = std::max(now[rank], input ? ends.at(*input) : 0) + takes;
+        ends[{for_input ? PassKind::kBackwardInput : pass, stage, m}] = now[rank];
         progressed = true;
       }
     }
@@ -95,12 +98,22 @@ TEST(PassOrder, ZeroBubbleHasAThirdOfTheBubble) {
 }
 
 TEST(PassOrder, PartsAreJoinedWhereNoRankWaitsForTheFirst) {
-  const auto joined = [](std::string_view lines, bool tied) {
-    return text(with_whole_backwards(parse_pass_order(lines), tied));
-  };
-  EXPECT_EQ(joined("0F0,0I0,0W0\n1F0,1I0,1W0\n", false), "0F0,0B0\n1F0,1I0,1W0\n");
-  EXPECT_EQ(joined("0F0,0F1,0I0,0I1,0W0,0W1\n", false), "0F0,0F1,0I0,0I1,0W0,0W1\n");
-  EXPECT_EQ(joined("1F0,1I0,1W0\n0F0,2F0,2I0,2W0,0B0\n", true), "1F0,1B0\n0F0,2F0,2I0,2W0,0B0\n");
+  const auto joined = [](std::string_view lines) { return text(with_whole_backwards(parse_pass_order(lines))); };
+  EXPECT_EQ(joined("0F0,0I0,0W0\n1F0,1I0,1W0\n"), "0F0,0B0\n1F0,1I0,1W0\n");
+  EXPECT_EQ(joined("0F0,0F1,0I0,0I1,0W0,0W1\n"), "0F0,0F1,0I0,0I1,0W0,0W1\n");
+}
+
+/// The passes of tied ends take no time here. They must not delay the other passes by more than one pass per step.
+TEST(PassOrder, TiedEndsKeepTheGainOfZeroBubble) {
+  for (const int ranks : {2, 3, 4, 8}) {
+    for (const int m : {ranks, 2 * ranks, 4 * ranks}) {
+      const auto tied = [&](PipelineSchedule schedule) {
+        return duration(with_tied_ends(with_whole_backwards(pass_order(schedule, ranks, m)), false), true);
+      };
+      EXPECT_LE(tied(PipelineSchedule::kZeroBubble), 3 * m + ranks) << ranks << " ranks, " << m << " micro-batches";
+      EXPECT_LE(tied(PipelineSchedule::k1F1B), 3 * (m + ranks - 1) + 1) << ranks << " ranks, " << m;
+    }
+  }
 }
 
 TEST(PassOrder, OneRankAlternatesOrSeparatesPasses) {
