@@ -22,8 +22,20 @@ class Unwinding {
   int before_ = std::uncaught_exceptions();
 };
 
-/// The kind of model code that runs while a scope is open.
-enum class UseKind : uint8_t { kForward, kBackward, kEvaluate };
+/// The kind of model code that runs while a scope is open. The last two are the parts of a split backward
+/// (UseActivations::splits_backward), which only Engine::next() opens. Between them, passes of other micro-batches may
+/// run, which overwrite `scratch`.
+enum class UseKind : uint8_t {
+  kForward,
+  kBackward,
+  kEvaluate,
+  /// Computes the gradients of activations, and writes to UseMemory::weight_inputs what the second part needs. The
+  /// pointers to gradients of parameters are invalid.
+  kBackwardInput,
+  /// Computes the gradients of parameters from `input` (if UseActivations::input_in_backward), `kept` and
+  /// `weight_inputs`. The pointers to values of parameters are invalid.
+  kBackwardWeights,
+};
 
 /// While this object exists, the full parameters of its units are accessible through the model's pointers. Move-only.
 /// The destructor neither allocates nor throws. The next call of the engine throws errors that occurred on a stream.

@@ -17,6 +17,11 @@ struct UseActivations {
   // Whether backward reads the input and the output of the use. The engine frees an output after its last reader.
   bool input_in_backward = true;
   bool output_in_backward = true;
+  /// Backward can run in two parts: first the gradients of activations (UseKind::kBackwardInput), later the gradients
+  /// of parameters (UseKind::kBackwardWeights). Schedules such as PipelineSchedule::kZeroBubble use this. The two
+  /// parts must compute the same bits as one backward.
+  bool splits_backward = false;
+  int64_t weight_inputs_bytes = 0;  // data that the first part writes for the second part
 
   friend bool operator==(const UseActivations&, const UseActivations&) = default;
 };
@@ -29,15 +34,17 @@ struct ActivationSpec {
 };
 
 /// Addresses of a use's buffers while its scope is open: device memory, aligned to 256 bytes. An address is null if the
-/// declared size is 0 or the buffer has been freed. The engine never clears these buffers.
+/// declared size is 0 or the buffer has been freed. The engine never clears these buffers. UseKind says which of them
+/// each part of a split backward may access.
 struct UseMemory {
   int32_t use = -1;
   void* input = nullptr;  // output of the previous use
   void* output = nullptr;
   void* kept = nullptr;
   void* scratch = nullptr;
-  void* backward = nullptr;  // null except in backward
-  bool recomputed = false;   // `kept` is freed after forward, and recomputed before backward
+  void* backward = nullptr;       // null except in kBackward and kBackwardInput
+  void* weight_inputs = nullptr;  // null except in kBackwardInput and kBackwardWeights
+  bool recomputed = false;        // `kept` is freed after forward, and recomputed before backward
 };
 
 /// Repeats the forward of `memory.use` and thereby restores `memory.kept`. The parameters of the use and `memory.input`
