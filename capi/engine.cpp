@@ -97,8 +97,14 @@ int aliquot_declare_activations(aliquot_engine* engine, int use_count, const ali
     aliquot::ActivationSpec spec;
     for (int use = 0; use < use_count; ++use) {
       const aliquot_activations& activations = (&require_not_null(uses, "uses"))[use];
-      spec.uses.push_back({activations.output, activations.kept, activations.scratch, activations.recomputable != 0,
-                           activations.input_not_read == 0, activations.output_not_read == 0});
+      spec.uses.push_back({.output_bytes = activations.output,
+                           .kept_bytes = activations.kept,
+                           .scratch_bytes = activations.scratch,
+                           .recomputable = activations.recomputable != 0,
+                           .input_in_backward = activations.input_not_read == 0,
+                           .output_in_backward = activations.output_not_read == 0,
+                           .splits_backward = activations.splits_backward != 0,
+                           .weight_inputs_bytes = activations.weight_inputs});
     }
     spec.backward_bytes = backward_bytes;
     aliquot::Recompute recompute_callback;

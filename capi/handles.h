@@ -15,8 +15,14 @@ struct aliquot_world {
 
 namespace aliquot::capi {
 inline aliquot_use_memory use_memory(const UseMemory& memory) {
-  return {
-      memory.use, memory.input, memory.output, memory.kept, memory.scratch, memory.backward, memory.recomputed ? 1 : 0};
+  return {memory.use,
+          memory.input,
+          memory.output,
+          memory.kept,
+          memory.scratch,
+          memory.backward,
+          memory.recomputed ? 1 : 0,
+          memory.weight_inputs};
 }
 }  // namespace aliquot::capi
 

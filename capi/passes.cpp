@@ -19,6 +19,9 @@ aliquot::Scope open(aliquot_engine& handle, int use, int unit_count, const int* 
     case ALIQUOT_FORWARD: return handle.engine.forward(ids);
     case ALIQUOT_BACKWARD: return handle.engine.backward(ids);
     case ALIQUOT_EVALUATE: return handle.engine.evaluate(ids);
+    case ALIQUOT_BACKWARD_INPUT:
+    case ALIQUOT_BACKWARD_WEIGHTS:
+      throw UsageError("aliquot_open() cannot open a part of a backward: use aliquot_next(), or ALIQUOT_BACKWARD");
     default:
       throw UsageError(fmt::format(
           "invalid kind of use {}: expected ALIQUOT_FORWARD (0), ALIQUOT_BACKWARD (1) or ALIQUOT_EVALUATE (2)", use));
@@ -26,9 +29,14 @@ aliquot::Scope open(aliquot_engine& handle, int use, int unit_count, const int* 
 }
 
 int kind_of(aliquot::UseKind kind) {
-  return kind == aliquot::UseKind::kForward    ? ALIQUOT_FORWARD
-         : kind == aliquot::UseKind::kBackward ? ALIQUOT_BACKWARD
-                                               : ALIQUOT_EVALUATE;
+  switch (kind) {
+    case aliquot::UseKind::kForward: return ALIQUOT_FORWARD;
+    case aliquot::UseKind::kBackward: return ALIQUOT_BACKWARD;
+    case aliquot::UseKind::kBackwardInput: return ALIQUOT_BACKWARD_INPUT;
+    case aliquot::UseKind::kBackwardWeights: return ALIQUOT_BACKWARD_WEIGHTS;
+    case aliquot::UseKind::kEvaluate: break;
+  }
+  return ALIQUOT_EVALUATE;
 }
 
 /// Opens the use that `next` returns, if any, and keeps its scope open until aliquot_close().

@@ -98,16 +98,19 @@ static void linear(float* y, const float* x, const float* w, const float* b, int
   }
 }
 
+/* Computes only the gradients whose addresses are not NULL. */
 static void linear_backward(float* dx, float* dw, float* db, const float* dy, const float* x, const float* w, int in,
                             int out) {
   for (int t = 0; t < TOKENS; ++t) {
-    for (int i = 0; i < in; ++i) dx[t * in + i] = 0.0f;
+    if (dx != NULL) memset(dx + t * in, 0, sizeof(float) * (size_t)in);
     for (int o = 0; o < out; ++o) {
       const float d = dy[t * out + o];
       if (db != NULL) db[o] += d;
-      for (int i = 0; i < in; ++i) {
-        dx[t * in + i] += d * w[o * in + i];
-        dw[o * in + i] += d * x[t * in + i];
+      if (dx != NULL) {
+        for (int i = 0; i < in; ++i) dx[t * in + i] += d * w[o * in + i];
+      }
+      if (dw != NULL) {
+        for (int i = 0; i < in; ++i) dw[o * in + i] += d * x[t * in + i];
       }
     }
   }
@@ -127,17 +130,20 @@ static void normalize(float* y, float* normed, float* scale, const float* x, con
   }
 }
 
-/* Adds to dx, unlike the other functions. */
+/* Adds to dx, unlike the other functions. Computes no dx if dx is NULL, and no dgain and dshift if dgain is NULL. */
 static void normalize_backward(float* dx, float* dgain, float* dshift, const float* dy, const float* normed,
                                const float* scale, const float* gain) {
   for (int t = 0; t < TOKENS; ++t) {
     const float *d = dy + t * WIDTH, *n = normed + t * WIDTH;
     float mean = 0, along = 0;
+    if (dgain != NULL) {
+      for (int c = 0; c < WIDTH; ++c) dgain[c] += d[c] * n[c];
+      for (int c = 0; c < WIDTH; ++c) dshift[c] += d[c];
+    }
+    if (dx == NULL) continue;
     for (int c = 0; c < WIDTH; ++c) {
       mean += d[c] * gain[c] / (float)WIDTH;
       along += d[c] * gain[c] * n[c] / (float)WIDTH;
-      dgain[c] += d[c] * n[c];
-      dshift[c] += d[c];
     }
     for (int c = 0; c < WIDTH; ++c) dx[t * WIDTH + c] += scale[t] * (d[c] * gain[c] - mean - n[c] * along);
   }

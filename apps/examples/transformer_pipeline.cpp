@@ -1,5 +1,6 @@
-/* transformer_sharded.cpp on a pipeline: each stage runs a part of the units. The kernels are unchanged. The engine
- * owns the activations that a micro-batch keeps between passes, and sends them between stages.
+/* transformer_sharded.cpp on a pipeline: each pipeline stage runs a part of the units. The kernels are the same. The
+ * engine owns the activations that a micro-batch keeps between passes, and sends them between pipeline stages. The
+ * backward of a block can run in two parts.
  *
  *   transformer_pipeline [STEPS [PARTS [STAGES [ZERO_STAGE]]]]      or under mpirun with STAGES ranks
  */
@@ -16,7 +17,17 @@ typedef struct {
   float normed[TOKENS * WIDTH], scale[TOKENS], probabilities[TOKENS * VOCABULARY];
 } SavedHead;
 
+/* What the first part of a block's backward writes for the second part: the gradients of the outputs of its layers, and
+ * the inputs of two matrix products, which are outputs of norms. */
+typedef struct {
+  float down[TOKENS * WIDTH], up[TOKENS * HIDDEN], norm2[TOKENS * WIDTH];
+  float project[TOKENS * WIDTH], qkv[TOKENS * 3 * WIDTH], norm1[TOKENS * WIDTH];
+  float up_input[TOKENS * WIDTH], qkv_input[TOKENS * WIDTH];
+} WeightInputs;
+
 static const int64_t kStreamBytes = sizeof(float) * TOKENS * WIDTH;
+
+static bool is_block(int unit) { return unit > 0 && unit <= LAYERS; }
 
 static void declare(aliquot::Engine& engine, Model* m) {
   Tensor weights[TENSORS], gradients[TENSORS];
@@ -32,7 +43,10 @@ static void declare(aliquot::Engine& engine, Model* m) {
   activations.backward_bytes = kStreamBytes;
   for (int unit = 0; unit < UNITS; ++unit) {
     const int64_t kept = unit > LAYERS ? sizeof(SavedHead) : unit > 0 ? sizeof(Saved) : 0;
-    activations.uses.push_back({.output_bytes = unit > LAYERS ? 0 : kStreamBytes, .kept_bytes = kept});
+    activations.uses.push_back({.output_bytes = unit > LAYERS ? 0 : kStreamBytes,
+                                .kept_bytes = kept,
+                                .splits_backward = is_block(unit),
+                                .weight_inputs_bytes = is_block(unit) ? int64_t{sizeof(WeightInputs)} : 0});
   }
   engine.declare_activations(activations);
   int t = 0;
@@ -77,6 +91,43 @@ static void run_backward(Model* m, const aliquot::UseMemory& memory) {
   memcpy(memory.backward, m->dx, sizeof m->dx);
 }
 
+/* The two parts of backward_block(). The first part reads the weights, and the second part adds to the gradients. */
+static void backward_input(Model* m, const Block* w, const Saved* k, WeightInputs* to) {
+  memcpy(to->down, m->dx, sizeof to->down);
+  linear_backward(to->up, NULL, NULL, to->down, NULL, w->down, HIDDEN, WIDTH);
+  for (int i = 0; i < TOKENS * HIDDEN; ++i) to->up[i] *= k->hidden[i] > 0 ? 2 * k->hidden[i] : 0.0f;
+  linear_backward(to->norm2, NULL, NULL, to->up, NULL, w->up, WIDTH, HIDDEN);
+  normalize_backward(m->dx, NULL, NULL, to->norm2, k->normed2, k->scale2, w->norm2);
+  memcpy(to->project, m->dx, sizeof to->project);
+  linear_backward(m->dy, NULL, NULL, to->project, NULL, w->project, WIDTH, WIDTH);
+  attend_backward(to->qkv, m->dy, k->attention, k->qkv);
+  linear_backward(to->norm1, NULL, NULL, to->qkv, NULL, w->qkv, WIDTH, 3 * WIDTH);
+  normalize_backward(m->dx, NULL, NULL, to->norm1, k->normed1, k->scale1, w->norm1);
+  for (int i = 0; i < TOKENS * WIDTH; ++i) {
+    to->up_input[i] = k->normed2[i] * w->norm2[i % WIDTH] + w->shift2[i % WIDTH];
+    to->qkv_input[i] = k->normed1[i] * w->norm1[i % WIDTH] + w->shift1[i % WIDTH];
+  }
+}
+
+static void backward_weights(const Block* g, const Saved* k, const WeightInputs* from) {
+  linear_backward(NULL, g->down, g->down_bias, from->down, k->active, NULL, HIDDEN, WIDTH);
+  linear_backward(NULL, g->up, g->up_bias, from->up, from->up_input, NULL, WIDTH, HIDDEN);
+  normalize_backward(NULL, g->norm2, g->shift2, from->norm2, k->normed2, k->scale2, NULL);
+  linear_backward(NULL, g->project, g->project_bias, from->project, k->attended, NULL, WIDTH, WIDTH);
+  linear_backward(NULL, g->qkv, g->qkv_bias, from->qkv, from->qkv_input, NULL, WIDTH, 3 * WIDTH);
+  normalize_backward(NULL, g->norm1, g->shift1, from->norm1, k->normed1, k->scale1, NULL);
+}
+
+static void run_backward_part(Model* m, aliquot::UseKind kind, const aliquot::UseMemory& memory) {
+  const auto* kept = static_cast<const Saved*>(memory.kept);
+  auto* between = static_cast<WeightInputs*>(memory.weight_inputs);
+  if (kind == aliquot::UseKind::kBackwardWeights)
+    return backward_weights(&m->gradients.block[memory.use - 1], kept, between);
+  memcpy(m->dx, memory.backward, sizeof m->dx);
+  backward_input(m, &m->weights.block[memory.use - 1], kept, between);
+  memcpy(memory.backward, m->dx, sizeof m->dx);
+}
+
 static void train(Model* m, aliquot::World& world, int steps, int parts, int stage) {
   aliquot::Engine engine(world, {.zero_stage = stage,
                                  .accumulate = parts,
@@ -88,12 +139,14 @@ static void train(Model* m, aliquot::World& world, int steps, int parts, int sta
     double loss = 0;
     while (const auto work = engine.next()) {
       load_batch(m, (step - 1) * parts + work->micro_batch); /* micro-batches alternate */
-      if (work->kind == aliquot::UseKind::kBackward) {
-        run_backward(m, work->memory());
-        continue;
+      switch (work->kind) {
+        case aliquot::UseKind::kBackward: run_backward(m, work->memory()); break;
+        case aliquot::UseKind::kBackwardInput:
+        case aliquot::UseKind::kBackwardWeights: run_backward_part(m, work->kind, work->memory()); break;
+        default:
+          run_forward(m, work->memory());
+          if (work->use > LAYERS) loss += m->loss / parts;
       }
-      run_forward(m, work->memory());
-      if (work->use > LAYERS) loss += m->loss / parts;
     }
     if (engine.step().skipped && world.rank() == 0) printf("step %d was skipped\n", step);
     engine.sum_losses({&loss, 1});

@@ -1,6 +1,5 @@
 #include "apps/models/gpt2.h"
 
-#include <algorithm>
 #include <cmath>
 #include <string>
 
@@ -70,18 +69,20 @@ UseActivations Gpt2::use_of(int use) const {
                                     : stream_bytes(),
           .recomputable = is_block(use),
           .input_in_backward = !embeds,
-          .output_in_backward = false};
+          .output_in_backward = false,
+          .splits_backward = is_block(use)};
 }
 
-void Gpt2::allocate_use(int use, ActivationArena& kept, ActivationArena& scratch) {
-  if (is_block(use)) return allocate_block(kept, scratch);
-  if (use > 2 + shape_.layers) return allocate_head(kept, scratch);
+void Gpt2::allocate_use(int use, UseArenas& memory) {
+  if (is_block(use)) return allocate_block(memory);
+  if (use > 2 + shape_.layers) return allocate_head(memory);
   if (use < 2) return;
-  final_mean_ = kept.allocate(rows());
-  final_rstd_ = kept.allocate(rows());
+  final_mean_ = memory.kept.allocate(rows());
+  final_rstd_ = memory.kept.allocate(rows());
 }
 
-void Gpt2::allocate_block(ActivationArena& kept, ActivationArena& scratch) {
+void Gpt2::allocate_block(UseArenas& memory) {
+  ActivationArena& kept = memory.kept;
   const DType compute = options_.compute;
   BlockActivations& a = block_;
   a.mean_1 = kept.allocate(rows());
@@ -93,7 +94,8 @@ void Gpt2::allocate_block(ActivationArena& kept, ActivationArena& scratch) {
   a.mean_2 = kept.allocate(rows());
   a.rstd_2 = kept.allocate(rows());
   a.before_gelu = kept.allocate(rows() * shape_.hidden, compute);
-  allocate_block_scratch(scratch, rows() * std::max(shape_.hidden, 3 * shape_.width));
+  allocate_block_scratch(memory.scratch);
+  allocate_block_data(memory.weight_inputs, a.qkv, true);
 }
 
 Positions Gpt2::positions() const { return {options_.batch, options_.sequence, shape_.width, shape_.context}; }

@@ -33,6 +33,8 @@ class Gpt2 final : public Transformer {
   void forward(int use) override;
   void recompute(int use) override;
   void backward(int use) override;
+  void backward_input(int use) override;
+  void backward_weights(int use) override;
 
  private:
   // Activations that a block saves for backward, besides its input.
@@ -46,8 +48,8 @@ class Gpt2 final : public Transformer {
   void declare_units();
   void declare_block(int64_t layer);
   UseActivations use_of(int use) const override;
-  void allocate_use(int use, ActivationArena& kept, ActivationArena& scratch) override;
-  void allocate_block(ActivationArena& kept, ActivationArena& scratch);
+  void allocate_use(int use, UseArenas& memory) override;
+  void allocate_block(UseArenas& memory);
   bool is_block(int use) const { return use >= 2 && use < 2 + shape_.layers; }
   Positions positions() const;
   ConstValues head() const { return shape_.tied ? parameters_.wte : parameters_.lm_head; }

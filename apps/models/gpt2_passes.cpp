@@ -19,6 +19,7 @@ void Gpt2::recompute(int use) {
 }
 
 void Gpt2::backward(int use) {
+  part_ = BackwardPart::kWhole;
   if (use == 0) {
     // The backward of a tied head has already written the gradient of the shared table, so this backward adds to it.
     return backend_.embedding_backward(embedding(), gradient_, gradients_.wte, shape_.tied || adds());
@@ -29,6 +30,23 @@ void Gpt2::backward(int use) {
   if (use == 2 + shape_.layers) return backward_final_norm();
   if (shape_.tied) return backward_head(head(), gradients_.wte, options_.table_gradients == GradientMode::kAdd);
   backward_head(head(), gradients_.lm_head, adds());
+}
+
+void Gpt2::backward_input(int use) {
+  part_ = BackwardPart::kInput;
+  const Gpt2Block& w = parameters_.blocks[static_cast<size_t>(use - 2)];
+  save_norms(norm_1(w), norm_2(w));
+  backward_block(w, {});
+}
+
+void Gpt2::backward_weights(int use) {
+  part_ = BackwardPart::kWeights;
+  Gpt2Block w;  // only the values that this part reads
+  w.ln_1_weight = block_data_.norm_1_weight;
+  w.ln_1_bias = block_data_.norm_1_bias;
+  w.ln_2_weight = block_data_.norm_2_weight;
+  w.ln_2_bias = block_data_.norm_2_bias;
+  backward_block(w, gradients_.blocks[static_cast<size_t>(use - 2)]);
 }
 
 void Gpt2::forward_block(const Gpt2Block& w) {
@@ -55,38 +73,43 @@ void Gpt2::forward_mlp(const Gpt2Block& w) {
 }
 
 void Gpt2::backward_block(const Gpt2Block& w, const Gpt2Block& g) {
-  backend_.gelu_forward(wide_scratch_, block_.before_gelu, rows() * shape_.hidden);
   backward_mlp(w, g);
   backward_attention(w, g);
 }
 
+// BlockData::wide is the gradient of before_gelu. In a whole backward, it has the memory of the GELU's output.
 void Gpt2::backward_mlp(const Gpt2Block& w, const Gpt2Block& g) {
   const BlockActivations& a = block_;
   const Linear proj = linear(w.proj_weight, w.proj_bias, shape_.hidden, shape_.width);
   const Linear fc = linear(w.fc_weight, w.fc_bias, shape_.width, shape_.hidden);
-  const ConstValues from = gradient_for_products();
-  backend_.linear_backward_weights(proj, wide_scratch_, from, {g.proj_weight, g.proj_bias, adds()});
-  backend_.linear_backward_input(proj, from, wide_scratch_);
-  backend_.gelu_backward(wide_scratch_, a.before_gelu, rows() * shape_.hidden);
-  norm_forward(norm_2(w), normed_);
-  backend_.linear_backward_weights(fc, normed_, wide_scratch_, {g.fc_weight, g.fc_bias, adds()});
-  backend_.linear_backward_input(fc, wide_scratch_, normed_gradient_);
-  norm_backward(norm_2(w), normed_gradient_, g.ln_2_weight, g.ln_2_bias);
+  const BlockData& d = block_data_;
+  if (in_weights_part()) backend_.gelu_forward(wide_scratch_, a.before_gelu, rows() * shape_.hidden);
+  const ConstValues from = gradient_for_products(d.mlp_gradient);
+  linear_backward_weights(proj, wide_scratch_, from, g.proj_weight, g.proj_bias);
+  linear_backward_input(proj, from, d.wide);
+  if (in_input_part()) backend_.gelu_backward(d.wide, a.before_gelu, rows() * shape_.hidden);
+  if (in_weights_part()) norm_forward(norm_2(w), normed_);
+  linear_backward_weights(fc, normed_, d.wide, g.fc_weight, g.fc_bias);
+  linear_backward_input(fc, d.wide, d.norm_2_gradient);
+  norm_backward(norm_2(w), d.norm_2_gradient, g.ln_2_weight, g.ln_2_bias);
 }
 
 void Gpt2::backward_attention(const Gpt2Block& w, const Gpt2Block& g) {
   const BlockActivations& a = block_;
   const Linear proj = linear(w.attn_proj_weight, w.attn_proj_bias, shape_.width, shape_.width);
   const Linear attn = linear(w.attn_weight, w.attn_bias, shape_.width, 3 * shape_.width);
-  const ConstValues from = gradient_for_products();
-  backend_.linear_backward_weights(proj, a.attention, from, {g.attn_proj_weight, g.attn_proj_bias, adds()});
-  backend_.linear_backward_input(proj, from, normed_gradient_);
-  backend_.attention_backward(
-      {attention_shape(), a.qkv, a.attention, a.log_sums, normed_gradient_, wide_scratch_, attention_scratch_});
-  norm_forward(norm_1(w), normed_);
-  backend_.linear_backward_weights(attn, normed_, wide_scratch_, {g.attn_weight, g.attn_bias, adds()});
-  backend_.linear_backward_input(attn, wide_scratch_, normed_gradient_);
-  norm_backward(norm_1(w), normed_gradient_, g.ln_1_weight, g.ln_1_bias);
+  const BlockData& d = block_data_;
+  const ConstValues from = gradient_for_products(d.attention_gradient);
+  linear_backward_weights(proj, a.attention, from, g.attn_proj_weight, g.attn_proj_bias);
+  linear_backward_input(proj, from, normed_gradient_);
+  if (in_input_part()) {
+    backend_.attention_backward(
+        {attention_shape(), a.qkv, a.attention, a.log_sums, normed_gradient_, d.qkv_gradient, attention_scratch_});
+  }
+  if (in_weights_part()) norm_forward(norm_1(w), normed_);
+  linear_backward_weights(attn, normed_, d.qkv_gradient, g.attn_weight, g.attn_bias);
+  linear_backward_input(attn, d.qkv_gradient, d.norm_1_gradient);
+  norm_backward(norm_1(w), d.norm_1_gradient, g.ln_1_weight, g.ln_1_bias);
 }
 
 void Gpt2::forward_final_norm() { norm_forward(final_norm(), normed_output()); }

@@ -1,6 +1,5 @@
 #include "apps/models/llama.h"
 
-#include <algorithm>
 #include <cmath>
 #include <string>
 
@@ -62,16 +61,18 @@ UseActivations Llama::use_of(int use) const {
                                     : stream_bytes(),
           .recomputable = is_block(use),
           .input_in_backward = use > 0,
-          .output_in_backward = false};
+          .output_in_backward = false,
+          .splits_backward = is_block(use)};
 }
 
-void Llama::allocate_use(int use, ActivationArena& kept, ActivationArena& scratch) {
-  if (is_block(use)) return allocate_block(kept, scratch);
-  if (use > 1 + shape_.layers) return allocate_head(kept, scratch);
-  if (use > 0) final_rstd_ = kept.allocate(rows());
+void Llama::allocate_use(int use, UseArenas& memory) {
+  if (is_block(use)) return allocate_block(memory);
+  if (use > 1 + shape_.layers) return allocate_head(memory);
+  if (use > 0) final_rstd_ = memory.kept.allocate(rows());
 }
 
-void Llama::allocate_block(ActivationArena& kept, ActivationArena& scratch) {
+void Llama::allocate_block(UseArenas& memory) {
+  ActivationArena &kept = memory.kept, &scratch = memory.scratch;
   const DType compute = options_.compute;
   BlockActivations& a = block_;
   a.rstd_1 = kept.allocate(rows());
@@ -84,7 +85,8 @@ void Llama::allocate_block(ActivationArena& kept, ActivationArena& scratch) {
   a.up = kept.allocate(rows() * shape_.hidden, compute);
   cosines_ = scratch.allocate(options_.sequence * shape_.head_width() / 2);
   sines_ = scratch.allocate(options_.sequence * shape_.head_width() / 2);
-  allocate_block_scratch(scratch, rows() * std::max(shape_.hidden, attention_shape().stride()));
+  allocate_block_scratch(scratch);
+  allocate_block_data(memory.weight_inputs, a.qkv, false);
 }
 
 Linear Llama::weight(ConstValues matrix, int64_t inputs, int64_t outputs) const {

@@ -31,6 +31,8 @@ class Llama final : public Transformer {
   void forward(int use) override;
   void recompute(int use) override;
   void backward(int use) override;
+  void backward_input(int use) override;
+  void backward_weights(int use) override;
 
  private:
   // Activations that a block saves for backward, besides its input. Backward overwrites gate and up with their
@@ -45,8 +47,8 @@ class Llama final : public Transformer {
   void declare_units();
   void declare_block(int64_t layer);
   UseActivations use_of(int use) const override;
-  void allocate_use(int use, ActivationArena& kept, ActivationArena& scratch) override;
-  void allocate_block(ActivationArena& kept, ActivationArena& scratch);
+  void allocate_use(int use, UseArenas& memory) override;
+  void allocate_block(UseArenas& memory);
   bool is_block(int use) const { return use >= 1 && use <= shape_.layers; }
   Linear weight(ConstValues matrix, int64_t inputs, int64_t outputs) const;
   /// The projection to queries, keys or values. Its output is a range of columns of the qkv matrix.

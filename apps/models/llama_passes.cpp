@@ -19,6 +19,7 @@ void Llama::recompute(int use) {
 }
 
 void Llama::backward(int use) {
+  part_ = BackwardPart::kWhole;
   if (use == 0) {
     // The backward of a tied head has already written the gradient of the shared table, so this backward adds to it.
     return backend_.embedding_backward(embedding(), gradient_, gradients_.embed_tokens, shape_.tied || adds());
@@ -29,6 +30,21 @@ void Llama::backward(int use) {
   const bool table_adds = options_.table_gradients == GradientMode::kAdd;
   if (shape_.tied) return backward_head(head(), gradients_.embed_tokens, table_adds);
   backward_head(head(), gradients_.lm_head, adds());
+}
+
+void Llama::backward_input(int use) {
+  part_ = BackwardPart::kInput;
+  const LlamaBlock& w = parameters_.blocks[static_cast<size_t>(use - 1)];
+  save_norms(norm_1(w), norm_2(w));
+  backward_block(w, {});
+}
+
+void Llama::backward_weights(int use) {
+  part_ = BackwardPart::kWeights;
+  LlamaBlock w;  // only the values that this part reads
+  w.input_norm = block_data_.norm_1_weight;
+  w.middle_norm = block_data_.norm_2_weight;
+  backward_block(w, gradients_.blocks[static_cast<size_t>(use - 1)]);
 }
 
 void Llama::forward_block(const LlamaBlock& w) {
@@ -58,56 +74,63 @@ void Llama::forward_mlp(const LlamaBlock& w) {
 }
 
 void Llama::backward_block(const LlamaBlock& w, const LlamaBlock& g) {
-  backend_.gated_forward(wide_scratch_, gated());
   backward_mlp(w, g);
   backward_attention(w, g);
 }
 
+// BlockData::wide is the output of the SwiGLU. The weights part cannot recompute it, because the input part overwrites
+// gate and up. A whole backward overwrites it by its gradient.
 void Llama::backward_mlp(const LlamaBlock& w, const LlamaBlock& g) {
   const BlockActivations& a = block_;
   const Linear down = weight(w.down_proj, shape_.hidden, shape_.width);
   const Linear gate = weight(w.gate_proj, shape_.width, shape_.hidden);
   const Linear up = weight(w.up_proj, shape_.width, shape_.hidden);
-  const ConstValues from = gradient_for_products();
-  backend_.linear_backward_weights(down, wide_scratch_, from, {g.down_proj, nullptr, adds()});
-  backend_.linear_backward_input(down, from, wide_scratch_);
-  backend_.gated_backward(wide_scratch_, gated());
-  norm_forward(norm_2(w), normed_);
-  backend_.linear_backward_weights(gate, normed_, a.gate, {g.gate_proj, nullptr, adds()});
-  backend_.linear_backward_weights(up, normed_, a.up, {g.up_proj, nullptr, adds()});
-  backend_.linear_backward_input(gate, a.gate, normed_gradient_);
-  backend_.linear_backward_input(up, a.up, normed_gradient_, true);
-  norm_backward(norm_2(w), normed_gradient_, g.middle_norm, nullptr);
+  const BlockData& d = block_data_;
+  if (in_input_part()) backend_.gated_forward(d.wide, gated());
+  const ConstValues from = gradient_for_products(d.mlp_gradient);
+  linear_backward_weights(down, d.wide, from, g.down_proj, nullptr);
+  linear_backward_input(down, from, wide_scratch_);
+  if (in_input_part()) backend_.gated_backward(wide_scratch_, gated());
+  if (in_weights_part()) norm_forward(norm_2(w), normed_);
+  linear_backward_weights(gate, normed_, a.gate, g.gate_proj, nullptr);
+  linear_backward_weights(up, normed_, a.up, g.up_proj, nullptr);
+  linear_backward_input(gate, a.gate, d.norm_2_gradient);
+  linear_backward_input(up, a.up, d.norm_2_gradient, true);
+  norm_backward(norm_2(w), d.norm_2_gradient, g.middle_norm, nullptr);
 }
 
 void Llama::backward_attention(const LlamaBlock& w, const LlamaBlock& g) {
   const BlockActivations& a = block_;
   const Linear out = weight(w.o_proj, shape_.width, shape_.width);
-  const ConstValues from = gradient_for_products();
-  backend_.linear_backward_weights(out, a.attention, from, {g.o_proj, nullptr, adds()});
-  backend_.linear_backward_input(out, from, normed_gradient_);
-  backend_.attention_backward(
-      {attention_shape(), a.qkv, a.attention, a.log_sums, normed_gradient_, wide_scratch_, attention_scratch_});
-  apply_rotary(wide_scratch_, true);
-  norm_forward(norm_1(w), normed_);
+  const BlockData& d = block_data_;
+  const ConstValues from = gradient_for_products(d.attention_gradient);
+  linear_backward_weights(out, a.attention, from, g.o_proj, nullptr);
+  linear_backward_input(out, from, normed_gradient_);
+  if (in_input_part()) {
+    backend_.attention_backward(
+        {attention_shape(), a.qkv, a.attention, a.log_sums, normed_gradient_, d.qkv_gradient, attention_scratch_});
+    apply_rotary(d.qkv_gradient, true);
+  }
+  if (in_weights_part()) norm_forward(norm_1(w), normed_);
   backward_qkv(w, g);
-  norm_backward(norm_1(w), normed_gradient_, g.input_norm, nullptr);
+  norm_backward(norm_1(w), d.norm_1_gradient, g.input_norm, nullptr);
 }
 
-// Reads the gradient of qkv from wide_scratch_ and the norm's output from normed_. Assigns the gradient of the norm's
-// output to normed_gradient_. In fp32, normed_ and normed_gradient_ are the same memory, so the weight gradients must
-// be computed first.
+// Reads the norm's output from normed_. In a whole backward in fp32, normed_ and the gradient of the norm's output are
+// the same memory, so the weight gradients must be computed first.
 void Llama::backward_qkv(const LlamaBlock& w, const LlamaBlock& g) {
   const AttentionShape s = attention_shape();
   const Linear q = qkv_weight(w.q_proj, s.width()), k = qkv_weight(w.k_proj, s.kv_width()),
                v = qkv_weight(w.v_proj, s.kv_width());
-  const Values d_keys = wide_scratch_.from(s.width()), d_values = d_keys.from(s.kv_width());
-  backend_.linear_backward_weights(q, normed_, wide_scratch_, {g.q_proj, nullptr, adds()});
-  backend_.linear_backward_weights(k, normed_, d_keys, {g.k_proj, nullptr, adds()});
-  backend_.linear_backward_weights(v, normed_, d_values, {g.v_proj, nullptr, adds()});
-  backend_.linear_backward_input(q, wide_scratch_, normed_gradient_);
-  backend_.linear_backward_input(k, d_keys, normed_gradient_, true);
-  backend_.linear_backward_input(v, d_values, normed_gradient_, true);
+  const Values d_queries = block_data_.qkv_gradient, d_keys = d_queries.from(s.width()),
+               d_values = d_keys.from(s.kv_width());
+  float* to = block_data_.norm_1_gradient;
+  linear_backward_weights(q, normed_, d_queries, g.q_proj, nullptr);
+  linear_backward_weights(k, normed_, d_keys, g.k_proj, nullptr);
+  linear_backward_weights(v, normed_, d_values, g.v_proj, nullptr);
+  linear_backward_input(q, d_queries, to);
+  linear_backward_input(k, d_keys, to, true);
+  linear_backward_input(v, d_values, to, true);
 }
 
 }  // namespace aliquot

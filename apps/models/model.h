@@ -56,6 +56,7 @@ struct TokenBatch {
 };
 
 /// The model of one rank. Uses are numbered in the order of forward; backward runs each use once, from last to first.
+/// Backward runs in one call, or in two parts: backward_input() of a use, and later backward_weights() of the same use.
 /// Each call accesses the parameters of only one unit. Call all functions from one thread; the backend may use more
 /// threads. The bits of results do not depend on the number of threads or on the addresses of buffers.
 class Model {
@@ -73,7 +74,7 @@ class Model {
   /// model allocates no other memory.
   virtual ActivationSpec activations() const = 0;
   /// Sets the addresses of the buffers of use `memory.use`, aligned to 64 bytes. Call it before every forward(),
-  /// recompute() and backward() of this use.
+  /// recompute(), backward(), backward_input() and backward_weights() of this use.
   virtual void set_memory(const UseMemory& memory) = 0;
 
   /// Throws UsageError if a token is outside the vocabulary (the message has its position) or if the number of
@@ -85,6 +86,13 @@ class Model {
   /// recomputable.
   virtual void recompute(int use) = 0;
   virtual void backward(int use) = 0;
+  /// The first part of a backward, for uses that activations() marks with splits_backward. Both parts together compute
+  /// the same bits as backward(). Computes the gradient of the use's input and writes `weight_inputs`. Accesses no
+  /// gradient of a parameter.
+  virtual void backward_input(int use) = 0;
+  /// The second part. Computes the gradients of the parameters from `input`, `kept` and `weight_inputs`. Accesses no
+  /// value of a parameter and does not read the batch.
+  virtual void backward_weights(int use) = 0;
 
   /// The loss summed over the tokens of the micro-batch. Valid after the forward of the last use.
   virtual double loss_sum() const = 0;

@@ -24,11 +24,12 @@ void Transformer::finish_declaration(int head) {
   for (int unit = 0; unit < static_cast<int>(units_.size()); ++unit) uses_.push_back(unit);
   if (head >= 0) uses_.push_back(head);
   for (int use = 0; use < static_cast<int>(uses_.size()); ++use) {
-    ActivationArena kept, scratch;
-    allocate_use(use, kept, scratch);
-    activations_.uses.push_back(use_of(use));
-    activations_.uses.back().kept_bytes = kept.used_bytes();
-    activations_.uses.back().scratch_bytes = scratch.used_bytes();
+    UseArenas sizes;
+    allocate_use(use, sizes);
+    UseActivations& declared = activations_.uses.emplace_back(use_of(use));
+    declared.kept_bytes = sizes.kept.used_bytes();
+    declared.scratch_bytes = sizes.scratch.used_bytes();
+    declared.weight_inputs_bytes = sizes.weight_inputs.used_bytes();
   }
   activations_.backward_bytes = stream_bytes();
 }
@@ -36,25 +37,53 @@ void Transformer::finish_declaration(int head) {
 void Transformer::set_memory(const UseMemory& memory) {
   memory_ = memory;
   gradient_ = static_cast<float*>(memory.backward);
-  ActivationArena kept(static_cast<std::byte*>(memory.kept)), scratch(static_cast<std::byte*>(memory.scratch));
-  allocate_use(memory.use, kept, scratch);
+  const auto arena = [](void* at) { return ActivationArena(static_cast<std::byte*>(at)); };
+  UseArenas arenas{arena(memory.kept), arena(memory.scratch), arena(memory.weight_inputs)};
+  allocate_use(memory.use, arenas);
 }
 
-void Transformer::allocate_block_scratch(ActivationArena& scratch, int64_t wide_elements) {
+void Transformer::allocate_block_scratch(ActivationArena& scratch) {
   const DType compute = options_.compute;
   const bool rounds = compute != DType::kFloat32;
   normed_gradient_ = scratch.allocate(stream_elements());
   normed_ = rounds ? scratch.allocate(stream_elements(), compute) : Values(normed_gradient_);
   rounded_gradient_ = scratch.allocate(rounds ? stream_elements() : 0, compute);
-  wide_scratch_ = scratch.allocate(wide_elements, compute);
+  wide_scratch_ = scratch.allocate(rows() * std::max(shape_.hidden, attention_shape().stride()), compute);
   attention_scratch_ = scratch.allocate(backend_.attention_scratch_elements(attention_shape(), options_.compute));
   product_scratch_ = allocate_product_scratch(scratch);
 }
 
-void Transformer::allocate_head(ActivationArena& kept, ActivationArena& scratch) {
+void Transformer::allocate_block_data(ActivationArena& weight_inputs, Values qkv, bool norms_have_bias) {
+  const DType compute = options_.compute;
+  const bool splits = memory_.weight_inputs != nullptr;
+  const auto allocate = [&](int64_t element_count, DType type, Values in_scratch) {
+    const Values saved = weight_inputs.allocate(element_count, type);
+    return splits ? saved : in_scratch;
+  };
+  const Values stream_gradient = compute == DType::kFloat32 ? Values(gradient_) : rounded_gradient_;
+  const int64_t stride = attention_shape().stride(), norm_biases = norms_have_bias ? shape_.width : 0;
+  BlockData& d = block_data_;
+  d.wide = allocate(rows() * shape_.hidden, compute, wide_scratch_);
+  d.mlp_gradient = allocate(stream_elements(), compute, stream_gradient);
+  d.attention_gradient = allocate(stream_elements(), compute, stream_gradient);
+  d.qkv_gradient = allocate(rows() * stride, compute, wide_scratch_);
+  d.norm_2_gradient = allocate(stream_elements(), DType::kFloat32, normed_gradient_).fp32();
+  // The input part computes this gradient after its last access to qkv.
+  const bool fits = stride * element_bytes(compute) >= shape_.width * element_bytes(DType::kFloat32);
+  d.norm_1_gradient = !fits    ? allocate(stream_elements(), DType::kFloat32, normed_gradient_).fp32()
+                      : splits ? static_cast<float*>(qkv.data)
+                               : normed_gradient_;
+  d.norm_1_weight = allocate(shape_.width, compute, nullptr);
+  d.norm_1_bias = allocate(norm_biases, compute, nullptr);
+  d.norm_2_weight = allocate(shape_.width, compute, nullptr);
+  d.norm_2_bias = allocate(norm_biases, compute, nullptr);
+}
+
+void Transformer::allocate_head(UseArenas& memory) {
   const LossShape loss = loss_shape();
   const bool rounds = backend_.makes_tiles_in_fp32(options_.compute);
   // If backward recomputes the logits, they need no memory between forward and backward.
+  ActivationArena &kept = memory.kept, &scratch = memory.scratch;
   loss_.logits = (loss.keep_logits ? kept : scratch).allocate(loss.logits_elements(), options_.compute);
   loss_.maxima = kept.allocate(rows());
   loss_.log_sums = kept.allocate(rows());
@@ -114,12 +143,6 @@ Linear Transformer::linear(ConstValues weight, ConstValues bias, int64_t inputs,
           .scratch = product_scratch_};
 }
 
-ConstValues Transformer::gradient_for_products() {
-  if (options_.compute == DType::kFloat32) return gradient_;
-  backend_.convert(rounded_gradient_, gradient_, stream_elements());
-  return rounded_gradient_;
-}
-
 void Transformer::norm_forward(const Norm& norm, Values to) {
   backend_.layer_norm_forward({.x = norm.x,
                                .weight = norm.weight,
@@ -132,17 +155,45 @@ void Transformer::norm_forward(const Norm& norm, Values to) {
                                .epsilon = static_cast<float>(shape_.norm_epsilon)});
 }
 
+void Transformer::linear_backward_weights(const Linear& linear, ConstValues x, ConstValues from, Values d_weight,
+                                          Values d_bias) {
+  if (in_weights_part()) backend_.linear_backward_weights(linear, x, from, {d_weight, d_bias, adds()});
+}
+
+void Transformer::linear_backward_input(const Linear& linear, ConstValues from, Values to, bool add) {
+  if (in_input_part()) backend_.linear_backward_input(linear, from, to, add);
+}
+
 void Transformer::norm_backward(const Norm& norm, const float* from, Values d_weight, Values d_bias, bool add) {
-  backend_.layer_norm_backward_weights({.x = norm.x,
-                                        .mean = norm.mean,
-                                        .rstd = norm.rstd,
-                                        .from = from,
-                                        .weight = d_weight,
-                                        .bias = d_bias,
-                                        .rows = rows(),
-                                        .width = shape_.width,
-                                        .add = adds()});
+  if (in_weights_part()) {
+    backend_.layer_norm_backward_weights({.x = norm.x,
+                                          .mean = norm.mean,
+                                          .rstd = norm.rstd,
+                                          .from = from,
+                                          .weight = d_weight,
+                                          .bias = d_bias,
+                                          .rows = rows(),
+                                          .width = shape_.width,
+                                          .add = adds()});
+  }
+  if (!in_input_part()) return;
   backend_.layer_norm_backward({norm.x, norm.weight, norm.mean, norm.rstd, from, gradient_, rows(), shape_.width, add});
+}
+
+ConstValues Transformer::gradient_for_products(Values to) {
+  // In fp32, the products of a whole backward read the gradient itself.
+  if (in_input_part() && to.data != gradient_) backend_.convert(to, gradient_, stream_elements());
+  return to;
+}
+
+void Transformer::save_norms(const Norm& norm_1, const Norm& norm_2) {
+  const auto save = [&](Values to, ConstValues from) {
+    if (to.data != nullptr) backend_.convert(to, from, shape_.width);
+  };
+  save(block_data_.norm_1_weight, norm_1.weight);
+  save(block_data_.norm_1_bias, norm_1.bias);
+  save(block_data_.norm_2_weight, norm_2.weight);
+  save(block_data_.norm_2_bias, norm_2.bias);
 }
 
 void Transformer::forward_head(ConstValues table) {

@@ -23,6 +23,11 @@ struct ModelOptions {
   DType gradient_type = DType::kFloat32;  // type of parameter gradients: fp32 or bf16
 };
 
+/// The buffers of a use that have several arrays: see UseMemory.
+struct UseArenas {
+  ActivationArena kept, scratch, weight_inputs;
+};
+
 /// The base class of Gpt2 and Llama. Other code uses only the interface Model. The residual stream and its gradient,
 /// the statistics, the softmax and the loss are fp32. Other activations have the compute type.
 class Transformer : public Model {
@@ -43,14 +48,16 @@ class Transformer : public Model {
   /// Declares one use of every unit in order, then a second use of unit `head` as the head. `head` is -1 if the head
   /// has its own unit. Computes the memory of each use with use_of() and allocate_use().
   void finish_declaration(int head);
-  /// The properties of a use except kept_bytes and scratch_bytes, which follow from allocate_use().
+  /// The properties of a use except the sizes that follow from allocate_use().
   virtual UseActivations use_of(int use) const = 0;
-  /// Allocates the saved activations and the scratch of a use: see ActivationArena. Runs before every use.
-  virtual void allocate_use(int use, ActivationArena& kept, ActivationArena& scratch) = 0;
-  /// Allocates the scratch that the blocks of both models need. `wide_elements` is the number of elements of the
-  /// largest array between two matrix products of a block.
-  void allocate_block_scratch(ActivationArena& scratch, int64_t wide_elements);
-  void allocate_head(ActivationArena& kept, ActivationArena& scratch);
+  /// Allocates the memory of a use: see ActivationArena. Runs before every use.
+  virtual void allocate_use(int use, UseArenas& memory) = 0;
+  /// Allocates the scratch that the blocks of both models need.
+  void allocate_block_scratch(ActivationArena& scratch);
+  /// Allocates block_data_. Call it after allocate_block_scratch(). `qkv` is the kept array of queries, keys and
+  /// values, whose memory a split backward uses again.
+  void allocate_block_data(ActivationArena& weight_inputs, Values qkv, bool norms_have_bias);
+  void allocate_head(UseArenas& memory);
   int64_t stream_bytes() const { return stream_elements() * element_bytes(DType::kFloat32); }
   int64_t normed_bytes() const { return stream_elements() * element_bytes(options_.compute); }
 
@@ -64,8 +71,6 @@ class Transformer : public Model {
   AttentionShape attention_shape() const;
   Embedding embedding() const;
   Linear linear(ConstValues weight, ConstValues bias, int64_t inputs, int64_t outputs) const;
-  /// The gradient of the residual stream in the compute type.
-  ConstValues gradient_for_products();
   float* input() const { return static_cast<float*>(memory_.input); }  // the residual stream before the current use
   float* output() const { return static_cast<float*>(memory_.output); }
   Values normed_input() const { return {memory_.input, options_.compute}; }
@@ -79,9 +84,35 @@ class Transformer : public Model {
     ConstValues weight = {}, bias = {};
   };
   void norm_forward(const Norm& norm, Values to);
+
+  /// What the current call computes: a whole backward, or one part of it. The backward of a block has the same code for
+  /// all three. Each of its steps belongs to the input part, which reads values of parameters, or to the weights part,
+  /// which writes gradients of parameters.
+  enum class BackwardPart : uint8_t { kWhole, kInput, kWeights };
+  bool in_input_part() const { return part_ != BackwardPart::kWeights; }
+  bool in_weights_part() const { return part_ != BackwardPart::kInput; }
+
+  /// Data of a block's backward that both parts access. A whole backward has it in scratch. A split backward has it in
+  /// UseMemory::weight_inputs, because other uses overwrite scratch between the two parts.
+  struct BlockData {
+    Values wide;                              // rows x hidden elements, which the model defines
+    Values mlp_gradient, attention_gradient;  // of the outputs that the residual stream adds, in the compute type
+    Values qkv_gradient;                      // of queries, keys and values
+    float *norm_1_gradient = nullptr, *norm_2_gradient = nullptr;  // of the norms' outputs
+    Values norm_1_weight, norm_1_bias;                             // copies of parameters, only if backward is split
+    Values norm_2_weight, norm_2_bias;
+  };
+
+  // The steps of a backward. A step does nothing if it does not belong to part_.
+  void linear_backward_weights(const Linear& linear, ConstValues x, ConstValues from, Values d_weight, Values d_bias);
+  void linear_backward_input(const Linear& linear, ConstValues from, Values to, bool add = false);
   /// Adds the gradient of the norm's input to gradient_ or, with add = false, assigns it. `from` is the gradient of the
   /// norm's output.
   void norm_backward(const Norm& norm, const float* from, Values d_weight, Values d_bias, bool add = true);
+  /// Returns the gradient of the residual stream in the compute type, at `to`.
+  ConstValues gradient_for_products(Values to);
+  /// Copies the parameters of the norms to block_data_, because the weights part recomputes the norms' outputs.
+  void save_norms(const Norm& norm_1, const Norm& norm_2);
 
   /// Computes the loss from the input of the current use and the table of the head.
   void forward_head(ConstValues table);
@@ -93,9 +124,11 @@ class Transformer : public Model {
   Backend& backend_;
   std::vector<ModelUnit> units_;
   StagedTokens staged_tokens_;
+  BackwardPart part_ = BackwardPart::kWhole;
 
   // Memory of the current use.
   UseMemory memory_;
+  BlockData block_data_;
   float* gradient_ = nullptr;         // gradient of the residual stream
   Values normed_;                     // output of a norm
   float* normed_gradient_ = nullptr;  // gradient of normed_; in the memory of normed_ if the compute type is fp32

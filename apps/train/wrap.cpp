@@ -32,6 +32,16 @@ Unit& unit_of(Engine& engine, const Model& model, int use) {
   return engine.units()[static_cast<size_t>(model.uses()[static_cast<size_t>(use)])];
 }
 
+void run_use(Model& model, UseKind kind, int use) {
+  switch (kind) {
+    case UseKind::kForward:
+    case UseKind::kEvaluate: return model.forward(use);
+    case UseKind::kBackward: return model.backward(use);
+    case UseKind::kBackwardInput: return model.backward_input(use);
+    case UseKind::kBackwardWeights: return model.backward_weights(use);
+  }
+}
+
 }  // namespace
 
 void wrap(Engine& engine, Model& model, bool decay_all) {
@@ -89,17 +99,15 @@ std::vector<double> run_passes(Engine& engine, Model& model, const std::function
     if (with_loss >= 0) losses[static_cast<size_t>(with_loss)] = model.loss_sum();
   };
   while (const auto work = engine.next()) {
-    if (work->micro_batch != current) set_batch(current = work->micro_batch);
+    // The weights part of a backward does not read the batch. Setting it would copy the batch to the device again.
+    const bool reads_batch = work->kind != UseKind::kBackwardWeights;
+    if (reads_batch && work->micro_batch != current) set_batch(current = work->micro_batch);
     model.set_memory(work->memory());
-    if (work->kind == UseKind::kBackward) {
-      model.backward(work->use);
-      continue;
-    }
-    if (work->use == last_use) {
+    if (work->kind == UseKind::kForward && work->use == last_use) {
       read_loss();
       with_loss = current;
     }
-    model.forward(work->use);
+    run_use(model, work->kind, work->use);
   }
   read_loss();
   return losses;

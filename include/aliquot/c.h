@@ -119,6 +119,10 @@ typedef struct aliquot_activations {
   int64_t scratch;                     /* temporary memory while forward or backward of this use runs */
   int recomputable;                    /* 1: the kept activations can be recomputed from the input */
   int input_not_read, output_not_read; /* 1: backward of this use does not read its input, or its output */
+  /* 1: backward can run in two parts, ALIQUOT_BACKWARD_INPUT and ALIQUOT_BACKWARD_WEIGHTS. Together they must compute
+   * the same bits as one backward. */
+  int splits_backward;
+  int64_t weight_inputs; /* data that ALIQUOT_BACKWARD_INPUT writes for ALIQUOT_BACKWARD_WEIGHTS */
 } aliquot_activations;
 
 /** Addresses of the buffers of the open use. Null if the declared size is 0 or the buffer has been freed. The engine
@@ -126,8 +130,9 @@ typedef struct aliquot_activations {
 typedef struct aliquot_use_memory {
   int use;
   void *input, *output, *kept, *scratch; /* input is the output of the previous use */
-  void* backward;                        /* gradients of activations; only in backward */
-  int recomputed;                        /* 1: `kept` is freed after forward, and recomputed before backward */
+  void* backward;      /* gradients of activations; only in ALIQUOT_BACKWARD and ALIQUOT_BACKWARD_INPUT */
+  int recomputed;      /* 1: `kept` is freed after forward, and recomputed before backward */
+  void* weight_inputs; /* only in ALIQUOT_BACKWARD_INPUT and ALIQUOT_BACKWARD_WEIGHTS */
 } aliquot_use_memory;
 
 /** Repeats the forward of memory->use and thereby restores memory->kept. The engine calls it within the call that opens
@@ -173,14 +178,26 @@ int aliquot_close(aliquot_engine* engine);
 /** Returns the addresses of the open use's buffers. */
 int aliquot_memory_of_use(aliquot_engine* engine, aliquot_use_memory* memory);
 
-enum { ALIQUOT_FORWARD = 0, ALIQUOT_BACKWARD = 1, ALIQUOT_EVALUATE = 2 };
+/** The kinds of use. The last two are the parts of a split backward, which only aliquot_next() opens. Between the two
+ * parts, passes of other micro-batches may run, which overwrite `scratch`.
+ * ALIQUOT_BACKWARD_INPUT computes the gradients of activations, and writes `weight_inputs`. The pointers to gradients
+ * of parameters are invalid.
+ * ALIQUOT_BACKWARD_WEIGHTS computes the gradients of parameters from `input`, `kept` and `weight_inputs`. The pointers
+ * to values of parameters are invalid, and `output` and `backward` are null. */
+enum {
+  ALIQUOT_FORWARD = 0,
+  ALIQUOT_BACKWARD = 1,
+  ALIQUOT_EVALUATE = 2,
+  ALIQUOT_BACKWARD_INPUT = 3,
+  ALIQUOT_BACKWARD_WEIGHTS = 4
+};
 /** Opens the next use, which must consist of these units. `use` is ALIQUOT_FORWARD, ALIQUOT_BACKWARD or
  * ALIQUOT_EVALUATE. */
 int aliquot_open(aliquot_engine* engine, int use, int unit_count, const int* units);
 
 /** One use that the engine asks the model to run. */
 typedef struct aliquot_work {
-  int kind;                  /* ALIQUOT_FORWARD, ALIQUOT_BACKWARD, ALIQUOT_EVALUATE, or ALIQUOT_NO_WORK */
+  int kind;                  /* a kind of use, or ALIQUOT_NO_WORK */
   int use;                   /* in the declared order */
   int micro_batch;           /* from 0 within the step */
   int unit_count;            /* of the units of the use */

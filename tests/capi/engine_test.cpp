@@ -102,6 +102,33 @@ void on_ranks(int count, const std::function<void(Rank&)>& body,
   aliquot_options_free(options);
 }
 
+/// Runs a use that aliquot_next() opened. Returns the loss after the forward of the last layer, and 0 otherwise.
+double run_work(Chain& chain, const aliquot_work& work) {
+  const aliquot_use_memory& memory = work.memory;
+  auto& layer = chain.layers[static_cast<std::size_t>(work.use)];
+  const bool last = work.use == Chain::kLayers - 1, weights = work.kind == ALIQUOT_BACKWARD_WEIGHTS;
+  const float x =
+      work.use == 0 ? 1.0f + static_cast<float>(work.micro_batch) : *static_cast<const float*>(memory.input);
+  auto* output = static_cast<float*>(memory.output);
+  auto* slope = static_cast<float*>(memory.backward);
+  auto* weight_inputs = static_cast<float*>(memory.weight_inputs);
+  EXPECT_EQ(weight_inputs != nullptr, weights || work.kind == ALIQUOT_BACKWARD_INPUT);
+  if (work.kind == ALIQUOT_FORWARD) {
+    *output = x * *layer.weight + *layer.bias;
+    return last ? *output - 3 : 0;
+  }
+  if (last && !weights) *slope = *output - 3;
+  const float gradient = weights ? *weight_inputs : *slope;
+  if (work.kind == ALIQUOT_BACKWARD_INPUT) {
+    *weight_inputs = gradient;
+  } else {
+    *layer.weight_gradient += gradient * x;
+    *layer.bias_gradient += gradient;
+  }
+  if (!weights) *slope *= *layer.weight;
+  return 0;
+}
+
 /// Trains two steps of four micro-batches through aliquot_next(), and returns the parameters and the loss.
 std::vector<double> train_with_next(int stages) {
   std::vector<double> results;
@@ -109,7 +136,10 @@ std::vector<double> train_with_next(int stages) {
       stages,
       [&](Rank& rank) {
         aliquot_activations uses[Chain::kLayers] = {};
-        for (auto& use : uses) use.output = sizeof(float);
+        for (auto& use : uses) {
+          use.output = use.weight_inputs = sizeof(float);
+          use.splits_backward = 1;
+        }
         ASSERT_DONE(aliquot_declare_activations(rank.engine, Chain::kLayers, uses, sizeof(float), nullptr, nullptr));
         ASSERT_DONE(aliquot_materialize(rank.engine, fill_with_half, nullptr));
         double loss = 0;
@@ -121,21 +151,7 @@ std::vector<double> train_with_next(int stages) {
             if (work.kind == ALIQUOT_NO_WORK) break;
             ASSERT_EQ(work.unit_count, 1);
             ASSERT_EQ(work.units[0], work.use);
-            auto& layer = rank.chain.layers[static_cast<std::size_t>(work.use)];
-            const float x = work.use == 0 ? 1.0f + static_cast<float>(work.micro_batch)
-                                          : *static_cast<const float*>(work.memory.input);
-            auto* output = static_cast<float*>(work.memory.output);
-            auto* slope = static_cast<float*>(work.memory.backward);
-            const bool last = work.use == Chain::kLayers - 1;
-            if (work.kind == ALIQUOT_FORWARD) {
-              *output = x * *layer.weight + *layer.bias;
-              if (last) loss += *output - 3;
-            } else {
-              if (last) *slope = *output - 3;
-              *layer.weight_gradient += *slope * x;
-              *layer.bias_gradient += *slope;
-              *slope *= *layer.weight;
-            }
+            loss += run_work(rank.chain, work);
             ASSERT_DONE(aliquot_close(rank.engine));
           }
           ASSERT_DONE(aliquot_step(rank.engine, nullptr));
@@ -273,6 +289,25 @@ TEST(Capi, EngineAllocatesActivationsAndRecomputesThem) {
     EXPECT_EQ(again.count, 2);
   };
   on_ranks(2, body, {{"recompute", "block"}});
+}
+
+TEST(Capi, OnlyAliquotNextOpensPartsOfABackward) {
+  on_ranks(1, [](Rank& rank) {
+    aliquot_activations uses[Chain::kLayers] = {};
+    uses[1].weight_inputs = 8;
+    uses[1].splits_backward = 1;
+    ASSERT_DONE(aliquot_declare_activations(rank.engine, Chain::kLayers, uses, 0, nullptr, nullptr));
+    ASSERT_DONE(aliquot_materialize(rank.engine, fill_with_half, nullptr));
+    ASSERT_DONE(aliquot_micro_batch(rank.engine));
+    for (int l = 0; l < Chain::kLayers; ++l) rank.use(ALIQUOT_FORWARD, l);
+    const int last = Chain::kLayers - 1;
+    for (const int part : {ALIQUOT_BACKWARD_INPUT, ALIQUOT_BACKWARD_WEIGHTS}) {
+      EXPECT_USAGE(aliquot_open(rank.engine, part, 1, &last), "cannot open a part of a backward");
+    }
+    EXPECT_USAGE(aliquot_open(rank.engine, 5, 1, &last), "invalid kind of use 5");
+    for (int l = last; l >= 0; --l) rank.use(ALIQUOT_BACKWARD, l);
+    ASSERT_DONE(aliquot_step(rank.engine, nullptr));
+  });
 }
 
 TEST(Capi, EvaluatesSeveralUnitsInOneUseAndSkipsUses) {
