@@ -2,7 +2,7 @@
  * engine owns the activations that a micro-batch keeps between passes, and sends them between pipeline stages. The
  * backward of a block can run in two parts.
  *
- *   transformer_pipeline [STEPS [PARTS [STAGES [ZERO_STAGE]]]]      or under mpirun with STAGES ranks
+ *   transformer_pipeline [STEPS [PARTS [STAGES [ZERO_STAGE [zero-bubble]]]]]      or under mpirun with STAGES ranks
  */
 #include <aliquot/aliquot.h>
 #include <memory>
@@ -128,12 +128,15 @@ static void run_backward_part(Model* m, aliquot::UseKind kind, const aliquot::Us
   memcpy(memory.backward, m->dx, sizeof m->dx);
 }
 
-static void train(Model* m, aliquot::World& world, int steps, int parts, int stage) {
-  aliquot::Engine engine(world, {.zero_stage = stage,
-                                 .accumulate = parts,
-                                 .pipeline = world.rank_count(),
-                                 .optimizer = aliquot::AdamW{.lr = 0.003f},
-                                 .clip = 0});
+static void train(Model* m, aliquot::World& world, int steps, int parts, int stage, bool zero_bubble) {
+  using aliquot::PipelineSchedule;
+  aliquot::Engine engine(world,
+                         {.zero_stage = stage,
+                          .accumulate = parts,
+                          .pipeline = world.rank_count(),
+                          .pipeline_schedule = zero_bubble ? PipelineSchedule::kZeroBubble : PipelineSchedule::k1F1B,
+                          .optimizer = aliquot::AdamW{.lr = 0.003f},
+                          .clip = 0});
   declare(engine, m);
   for (int step = 1; step <= steps; ++step) {
     double loss = 0;
@@ -157,6 +160,7 @@ static void train(Model* m, aliquot::World& world, int steps, int parts, int sta
 int main(int count, char** words) {
   const auto number = [&](int at, int otherwise) { return count > at ? atoi(words[at]) : otherwise; };
   aliquot::World::run(number(3, 2), [&](aliquot::World& world) {
-    train(std::make_unique<Model>().get(), world, number(1, 20), number(2, 4), number(4, 3));
+    train(std::make_unique<Model>().get(), world, number(1, 20), number(2, 4), number(4, 3),
+          count > 5 && strcmp(words[5], "zero-bubble") == 0);
   });
 }

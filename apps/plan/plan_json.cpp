@@ -7,7 +7,6 @@
 #include "apps/plan/pipeline_figures.h"
 #include "apps/train/reporting/memory_table.h"
 #include "engine/choose/budget.h"
-#include "engine/options/enum_names.h"
 
 namespace aliquot {
 namespace {
@@ -50,7 +49,7 @@ Json plan_json(const PlanOptions& o, const PlannedRun& outcome) {
     const std::vector<StageFigures> figures = stage_figures(outcome);
     for (std::size_t s = 0; s < figures.size(); ++s) one["stages"].push_back(stage_json(outcome.stages[s], figures[s]));
     one["bubble_share"] = bubble_share(outcome);
-    one["pipeline_schedule"] = enum_name(kPipelineScheduleWords, outcome.plan.policy.pipeline_schedule);
+    one["pipeline_schedule"] = name(outcome.plan.policy.pipeline_schedule);
     one["virtual_stages"] = outcome.plan.policy.virtual_stages;
     if (!outcome.plan.choice.empty()) one["choice"] = outcome.plan.choice;
     if (const auto formula = bubble_formula(outcome.plan.policy)) one["formula_bubble_share"] = formula->share;

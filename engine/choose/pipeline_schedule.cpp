@@ -9,15 +9,15 @@
 
 #include "engine/choose/budget.h"
 #include "engine/choose/pipeline_cut.h"
-#include "engine/options/enum_names.h"
 #include "kernels/system/error.h"
 
 namespace aliquot {
 namespace {
 
 std::string describe(const Policy& policy) {
-  const std::string name(enum_name(kPipelineScheduleWords, policy.pipeline_schedule));
-  return policy.virtual_stages == 1 ? name : fmt::format("{} with {} virtual stages", name, policy.virtual_stages);
+  const std::string_view schedule = name(policy.pipeline_schedule);
+  return policy.virtual_stages == 1 ? std::string(schedule)
+                                    : fmt::format("{} with {} virtual stages", schedule, policy.virtual_stages);
 }
 
 std::vector<Plan> plans_of(int64_t budget_bytes, const ModelSpec& model, Policy policy, const Topology& topology,

@@ -17,6 +17,18 @@ enum class PipelineSchedule : uint8_t {
   kAuto,         // the fastest of these, by simulation; see choose_plans(). pass_order() returns that of k1F1B
 };
 
+/// The name of the schedule in options and messages.
+constexpr std::string_view name(PipelineSchedule schedule) {
+  switch (schedule) {
+    case PipelineSchedule::kGpipe: return "gpipe";
+    case PipelineSchedule::k1F1B: return "1f1b";
+    case PipelineSchedule::kInterleaved: return "interleaved";
+    case PipelineSchedule::kZeroBubble: return "zero-bubble";
+    case PipelineSchedule::kAuto: break;
+  }
+  return "auto";
+}
+
 /// A backward pass runs at once (kBackward), or in two parts: gradients of the input, then gradients of the weights.
 enum class PassKind : uint8_t { kForward, kBackward, kBackwardInput, kBackwardWeights };
 

@@ -130,7 +130,7 @@ double run_work(Chain& chain, const aliquot_work& work) {
 }
 
 /// Trains two steps of four micro-batches through aliquot_next(), and returns the parameters and the loss.
-std::vector<double> train_with_next(int stages) {
+std::vector<double> train_with_next(int stages, const char* schedule = "1f1b") {
   std::vector<double> results;
   on_ranks(
       stages,
@@ -175,7 +175,8 @@ std::vector<double> train_with_next(int stages) {
       {{"accumulate", "4"},
        {"pipeline", stages == 1   ? "1"
                     : stages == 2 ? "2"
-                                  : "3"}});
+                                  : "3"},
+       {"pipeline-schedule", schedule}});
   return results;
 }
 
@@ -184,6 +185,8 @@ TEST(Capi, PipelinesTrainWithAliquotNext) {
   ASSERT_EQ(alone.size(), 4u);
   EXPECT_EQ(train_with_next(2), alone);
   EXPECT_EQ(train_with_next(3), alone);
+  EXPECT_EQ(train_with_next(2, "zero-bubble"), alone);
+  EXPECT_EQ(train_with_next(3, "zero-bubble"), alone);
 }
 
 TEST(Capi, StepFillsTheReport) {

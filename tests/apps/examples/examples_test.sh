@@ -69,6 +69,12 @@ for stages in 1 2 3; do
   "$examples/transformer_pipeline" 4 2 $stages 3 >"$scratch/pipeline"
   same "transformer on $stages pipeline stages at ZeRO stage 3" "$scratch/shard" "$scratch/pipeline"
 done
+# Split backward passes give the same bits as whole ones.
+"$examples/transformer" 4 4 >"$scratch/alone"
+for stages in 2 3; do
+  "$examples/transformer_pipeline" 4 4 $stages 1 zero-bubble >"$scratch/pipeline"
+  same "transformer on $stages pipeline stages with split backward passes" "$scratch/alone" "$scratch/pipeline"
+done
 if [ -n "$mpiexec" ]; then
   "$mpiexec" -n 2 --oversubscribe "$examples/transformer_pipeline" 4 2 2 3 >"$scratch/pipeline"
   same "transformer on 2 pipeline stages under mpirun" "$scratch/shard" "$scratch/pipeline"

@@ -33,10 +33,9 @@ std::optional<std::string> omit(Stages& stages, std::size_t s, Verb verb) {
                      use_name(stages[s], omitted.operand), omitted.micro_batch);
 }
 
-/// Mutations of a schedule: work that is missing, repeated, or on the wrong pipeline stage.
-std::map<std::string, Mutate> mutations_of_schedules() {
+/// Mutations of split backwards.
+std::map<std::string, Mutate> mutations_of_split_backwards() {
   std::map<std::string, Mutate> all;
-  all["omit a backward"] = [](Stages& stages, std::size_t s) { return omit(stages, s, Verb::kBackward); };
   all["omit the first part of a backward"] = [](Stages& stages, std::size_t s) {
     return omit(stages, s, Verb::kBackwardInput);
   };
@@ -90,6 +89,13 @@ std::map<std::string, Mutate> mutations_of_schedules() {
     }
     return "is a part of a backward that cannot be split";
   };
+  return all;
+}
+
+/// Mutations of a schedule: work that is missing, repeated, or on the wrong pipeline stage.
+std::map<std::string, Mutate> mutations_of_schedules() {
+  std::map<std::string, Mutate> all;
+  all["omit a backward"] = [](Stages& stages, std::size_t s) { return omit(stages, s, Verb::kBackward); };
   all["omit a forward"] = [](Stages& stages, std::size_t s) { return omit(stages, s, Verb::kForward); };
   all["repeat a pass"] = [](Stages& stages, std::size_t s) -> std::optional<std::string> {
     auto& operations = stages[s].schedule.operations;
@@ -148,6 +154,8 @@ std::map<std::string, Mutate> mutations_of_schedules() {
 }
 
 TEST(ValidateWork, ReportsEveryDefectOfASchedule) { expect_reports(mutations_of_schedules(), false); }
+
+TEST(ValidateWork, ReportsEveryDefectOfASplitBackward) { expect_reports(mutations_of_split_backwards(), false); }
 
 /// Reads each operation and buffer once.
 int64_t traverse(const Stages& stages) {
