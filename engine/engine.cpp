@@ -128,10 +128,10 @@ Engine::Engine(World& world, const EngineOptions& options) : world_(world), opti
     throw UsageError(
         fmt::format("EngineOptions::clip is {}: expected 0 (no clipping) or a positive number", options.clip));
   if (options.update_in_backward && options.clip > 0) {
-    throw UsageError(
-        fmt::format("EngineOptions::update_in_backward updates units before the gradient norm is known, so it requires "
-                    "EngineOptions::clip 0, but clip is {}",
-                    options.clip));
+    throw UsageError(fmt::format(
+        "EngineOptions::update_in_backward updates units before the gradient norm is known, but EngineOptions::clip "
+        "is {}: set it to 0",
+        options.clip));
   }
   if (options.max_skipped < 0)
     throw UsageError(fmt::format(

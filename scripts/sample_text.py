@@ -14,9 +14,21 @@ SOURCES = ("h", "c", "cpp", "cu", "cuh", "inc")
 STRING = re.compile(r'"((?:[^"\\]|\\.)*)"')
 
 
+def joined_literals(lines):
+    """Joins adjacent string literals on consecutive lines, as the compiler does."""
+    lines = list(lines)
+    for i in range(len(lines) - 1, 0, -1):
+        continues = re.match(r'\s*"', lines[i]) and re.search(r'"\s*$', lines[i - 1]) and "//" not in lines[i - 1]
+        if continues:
+            lines[i - 1] = lines[i - 1].rstrip()[:-1] + lines[i].lstrip()[1:]
+            lines[i] = ""
+    return lines
+
+
 def of_source(path, lines):
     """Comment blocks with the code line that follows, trailing comments with their code, and long messages."""
     i = 0
+    literals = joined_literals(lines)
     while i < len(lines):
         comment = re.match(r"\s*//+ ?(.*)", lines[i])
         if comment and comment.group(1).strip() and not comment.group(1).startswith("NOLINT"):
@@ -32,7 +44,7 @@ def of_source(path, lines):
         if trailing and '"' not in lines[i] and not re.match(r"\s*}|.*// (NOLINT|namespace)", lines[i]):
             yield "trailing", path, i + 1, trailing.group(2), trailing.group(1).strip()
         if not path.startswith("tests/"):
-            for text in STRING.findall(lines[i]):
+            for text in STRING.findall(literals[i]):
                 if len(text) >= 25 and text.count(" ") >= 4:
                     yield "message", path, i + 1, text, ""
         i += 1

@@ -57,7 +57,7 @@ TokenLayout find_tokens(const std::filesystem::path& path) {
   const Hdf5Lock lock;
   try {
     const Hdf5Handle file(H5Fopen(path.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT), H5Fclose, "open it");
-    const Hdf5Handle dataset(H5Dopen2(file.get(), "tokens", H5P_DEFAULT), H5Dclose, "find the dataset 'tokens' in it");
+    const Hdf5Handle dataset(H5Dopen2(file.get(), "tokens", H5P_DEFAULT), H5Dclose, "find its dataset 'tokens'");
     refuse_external_storage(path, dataset.get());
     return layout_of(path, dataset.get());
   } catch (const FaultError& error) {

@@ -10,7 +10,7 @@
 
 namespace aliquot {
 
-/// The memory of one pipeline stage, and how it spends a simulated step. A share is a part of the step.
+/// The memory of one pipeline stage, and how it spends a simulated step. A share is a fraction of the step's time.
 struct StageFigures {
   int32_t index = 0, use_count = 0;
   int64_t parameter_count = 0;

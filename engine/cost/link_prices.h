@@ -31,8 +31,8 @@ class LinkPrices {
   /// `crossing_bytes` over the link of the node, in `rounds` rounds. On hosts without spare cores, the price includes
   /// the slowdown while compute runs.
   Price move(double inside_seconds, int64_t crossing_bytes, bool crosses, int rounds = 1) const;
-  /// Returns the price of an all-gather or a reduce-scatter. Data from other nodes arrives once per node, and the ranks
-  /// of the node share it.
+  /// Returns the price of an all-gather or a reduce-scatter in which each rank contributes `part_bytes`. The first node
+  /// sends `crossing_bytes` to other nodes. Data from another node arrives once, and the ranks of the node share it.
   Price collective(int64_t part_bytes, int64_t crossing_bytes) const;
   int64_t inter_node_gather_bytes(int64_t part_bytes) const;
   /// Returns the price of sending or receiving `bytes` between this pipeline stage and the neighboring stage in

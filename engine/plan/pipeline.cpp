@@ -96,8 +96,8 @@ void refuse_undeclared_activations(const ModelSpec& model, const std::vector<Pip
                     stages.size()));
   if (model.activations.backward_bytes == 0)
     throw UsageError(
-        fmt::format("EngineOptions::pipeline is {}, but ActivationSpec::backward_bytes is 0: declare the bytes of the "
-                    "gradient that a backward pass hands from use to use, because pipeline stages send it",
+        fmt::format("EngineOptions::pipeline is {}, but ActivationSpec::backward_bytes is 0: declare the size of the "
+                    "gradients of activations, which pipeline stages send to one another in backward",
                     stages.size()));
   for (const PipelineStage& stage : stages) {
     for (const VirtualStage& run : stage.runs) {

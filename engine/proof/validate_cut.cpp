@@ -69,7 +69,7 @@ class CutChecker {
     expect(s, "number of micro-batches in the options", own.policy.micro_batch_count, first_.policy.micro_batch_count);
     expect(s, "number of micro-batches", own.schedule.micro_batch_count, first_.policy.micro_batch_count);
     expect(s, "ZeRO stage", own.schedule.zero_stage, first_.policy.zero_stage);
-    expect(s, "size in bytes of the staging buffers between steps", own.schedule.stream_bytes,
+    expect(s, "size of the staging memory that is used between steps, in bytes,", own.schedule.stream_bytes,
            first_.schedule.stream_bytes);
   }
 

@@ -42,7 +42,7 @@ void TreeReduceScatter::reduce_scatter(Stream& stream, const ReduceScatter& what
   allocate_scratch();
   stream.wait(last_use_);
   const int64_t from_bytes = element_bytes(what.from_dtype), to_bytes = element_bytes(what.to_dtype);
-  const int64_t piece_count = stride_bytes_ / from_bytes;  // a multiple of the block size, like the stride
+  const int64_t piece_count = stride_bytes_ / from_bytes;  // elements of a stride, a whole number of blocks
   std::byte* from = what.from.buffer->local() + what.from.offset_bytes;
   for (int64_t done = 0; done < what.part_count; done += piece_count) {
     const int64_t count = std::min(piece_count, what.part_count - done);

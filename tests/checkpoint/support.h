@@ -73,8 +73,8 @@ class Shard {
 /// Returns the scalars of every Shard.
 std::map<std::string, Scalar> test_scalars();
 
-/// Saves `tensors`, filled with `seed`, from `rank_count` ranks. Throws std::runtime_error with the error of rank 0 if
-/// that fails.
+/// Saves `tensors`, filled with random values from `seed`, from `rank_count` ranks. Throws std::runtime_error with the
+/// error of rank 0 if that fails.
 void save_test_state(const std::filesystem::path& directory, const std::vector<TestTensor>& tensors, uint64_t seed = 1,
                      int64_t step = 100, int rank_count = 1);
 

@@ -192,7 +192,7 @@ TEST(Precision, InvalidCombinationsThrow) {
         refuses({.precision = {.gradients = DType::kFloat16}}, "fp32 or bf16");
         refuses({.precision = {.compute = DType::kFloat16}, .update_in_backward = true, .clip = 0},
                 "cannot skip a step");
-        refuses({.update_in_backward = true}, "requires EngineOptions::clip 0");
+        refuses({.update_in_backward = true}, "EngineOptions::clip is 1: set it to 0");
         refuses({.accumulate = 3, .reproducible = true}, "powers of two");
         refuses({.accumulate = 2, .accumulate_into = AccumulateInto::kFull, .reproducible = true},
                 "EngineOptions::accumulate_into is full");

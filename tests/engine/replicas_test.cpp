@@ -89,7 +89,8 @@ TEST(Replicas, SupportUpdatesInBackwardAndOffload) {
   }
 }
 
-/// With `reproducible`, each micro-batch is first summed over all ranks, as without replicas.
+/// With `reproducible`, the gradients of a micro-batch are summed over all ranks before they are added to those of
+/// other micro-batches. The order of these sums is the same with and without replicas.
 TEST(Replicas, ReproducibleResultsDoNotDependOnTheNumberOfReplicas) {
   for (const Precision& precision : kPrecisions) {
     for (const int accumulate : {1, 2, 8}) {

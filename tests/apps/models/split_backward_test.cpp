@@ -14,8 +14,9 @@ struct ModelCase {
   ModelShape shape;
 };
 
-// Most extents are not multiples of the SIMD width. The first gradient of a norm reuses the memory of queries, keys and
-// values in all types for GPT-2 and the last shape, and only in fp32 for the second shape.
+// Most dimensions are not multiples of the SIMD width. The gradient of a block's first norm is stored over its
+// queries, keys and values if it fits there. It fits in every data type for GPT-2 and for the last shape. For the
+// second shape, it fits only in fp32.
 const ModelCase kCases[] = {
     {"Gpt2", {ModelFamily::kGpt2, 2, 21, 3, 3, 35, 80, 37}},
     {"Llama", {ModelFamily::kLlama, 2, 36, 6, 2, 35, 80, 37}},

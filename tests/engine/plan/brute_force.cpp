@@ -251,7 +251,7 @@ class Search {
     return race_;
   }
 
-  /// Returns the result of the free function narrowest_groups(), from the recorded accesses.
+  /// Computes the result of the free function narrowest_groups() from the recorded accesses.
   std::vector<std::set<GroupId>> narrowest_groups() const {
     std::vector<std::set<GroupId>> groups(plan_.schedule.buffers.size());
     for (std::size_t b = 0; b < groups.size(); ++b) {
