@@ -11,7 +11,7 @@
 namespace aliquot {
 namespace {
 
-constexpr double kWidth = 980, kLeft = 74, kRight = 62, kTop = 48, kBottom = 62;
+constexpr double kWidth = 980, kLeft = 74, kRight = 62, kTop = 64, kBottom = 62;
 constexpr double kMinRow = 9, kMaxRow = 30, kAllRows = 420;  // limits of the height of a row, and of all rows
 constexpr std::string_view kIdleColour = "#E4E4E4";
 
@@ -232,8 +232,8 @@ std::string pipeline_chart(const PipelineStep& step, double axis_seconds) {
   if (pipeline.at("stages").empty()) return {};
   const Frame frame = frame_of(pipeline, axis_seconds);
   Svg svg(kWidth, frame.bottom + kBottom, "Pipeline of " + step.heading);
-  svg.text({kLeft, 18}, fmt::format("{}: {}", step.heading, shape_text(pipeline)),
-           R"(font-weight="bold" font-size="13")");
+  svg.text({kLeft, 16}, step.heading, R"(font-weight="bold" font-size="13")");
+  svg.text({kLeft, 34}, shape_text(pipeline), "");
   svg.text({8, kTop - 8}, "pipeline stage", R"(font-size="11" fill="#555555")");
   svg.text({kWidth - 8, kTop - 8}, "bubble", R"(text-anchor="end" font-size="11" fill="#555555")");
   for (std::size_t s = 0; s < pipeline.at("stages").size(); ++s) draw_row(svg, frame, pipeline, s);

@@ -45,9 +45,8 @@ class WorkChecker {
     }
     const int32_t backwards = stages_.front().policy.evaluation ? 0 : 1;
     check_passes("forward", forward_, 1);
-    check_passes("backward", input_, backwards);
-    if (!defects_.empty()) return;  // a missing whole backward would be reported twice
-    check_passes("backward of the weights", weights_, backwards);
+    // If a whole backward is missing, both numbers are wrong, but it is reported once.
+    if (check_passes("backward", input_, backwards)) check_passes("backward of the weights", weights_, backwards);
   }
 
  private:
@@ -131,15 +130,19 @@ class WorkChecker {
                              plan.stage.index, what, model_.units[unit].name, stage_of_unit_[unit]));
   }
 
-  void check_passes(std::string_view what, const std::vector<int32_t>& counts, int32_t expected) {
+  /// Returns whether all counts are as expected.
+  bool check_passes(std::string_view what, const std::vector<int32_t>& counts, int32_t expected) {
+    bool valid = true;
     for (std::size_t pass = 0; pass < counts.size(); ++pass) {
       if (counts[pass] == expected) continue;
+      valid = false;
       const auto use = static_cast<int32_t>(pass / micro_batches_);
       defects_.add(DefectKind::kCut, {},
                    fmt::format("pipeline stage {} runs the {} of {} and micro-batch {} {} times: expected {}",
                                stage_of_use_[use], what, describe_use(model_, use), pass % micro_batches_, counts[pass],
                                expected));
     }
+    return valid;
   }
 
   const std::vector<Plan>& stages_;

@@ -237,7 +237,7 @@ TEST(PlanPipeline, ReportDrawsASimulatedStep) {
   expect_complete(Json::parse(file)["plan"]["pipeline"], 4, 8);
   const std::string page = page_of({path});
   for (const char* text :
-       {"plan, one simulated step: 1f1b, 4 pipeline stages, 8 micro-batches; bubble ",
+       {"plan, one simulated step", "1f1b, 4 pipeline stages, 8 micro-batches; bubble ",
         "backward, micro-batch 7: ", "<th>machine</th>", "<td>host</td>", ">idle</text>", "pipeline stage 3: idle in "})
     EXPECT_NE(page.find(text), std::string::npos) << text;
 }
