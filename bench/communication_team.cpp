@@ -70,8 +70,8 @@ std::function<void()> set_up_view(World& world) {
   };
 }
 
-/// The state of one thread rank in the reference that plain() returns. Holds the arrays of this rank, and the addresses
-/// of all ranks' input arrays.
+/// One thread rank of the reference that plain() returns. Holds this rank's arrays, and the addresses of the input
+/// arrays of all ranks.
 class Plain {
  public:
   explicit Plain(World& world) : rank_(world.rank()), count_(world.rank_count()) {

@@ -18,7 +18,7 @@ inline constexpr int64_t kBufferBytes = int64_t{64} << 20;
 /// to measure.
 inline constexpr int kViewCount = 200;
 
-/// Sets up a rank's buffers and returns a function that runs the rank's work once.
+/// Sets up a rank's buffers and returns a function. Each call of the function runs the operation on this rank.
 using SetUp = std::function<std::function<void()>(World&)>;
 
 /// Returns the set-up of the measured operation, which uses the world's communicator. `name` is "reduce_scatter",

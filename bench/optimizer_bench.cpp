@@ -201,7 +201,7 @@ void separate_passes(benchmark::State& state) {
   report(state, 46);
 }
 
-/// The same step in PyTorch, in a separate process with the same number of threads.
+/// Compares AdamW in PyTorch, in a separate process with the same number of threads, with our AdamW.
 void by_torch(benchmark::State& state, const char* form) {
   const Step ours(AdamW{}, DType::kBFloat16, false, true);
   TorchProcess torch({ALIQUOT_BENCH_OPTIMIZER_TORCH, std::to_string(kCount), std::to_string(kThreads), form});

@@ -1,5 +1,5 @@
 #pragma once
-// Runs that others published, beside what `aliquot plan` predicts for them.
+// Compares runs that others published with the predictions of `aliquot plan` for these runs.
 
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -18,7 +18,7 @@ struct PublishedRun {
 /// flags. Throws std::runtime_error if the program fails.
 nlohmann::json predicted_plan(const PublishedRun& run, double flops_per_second, const std::string& more = "");
 
-/// The tokens per second of this prediction, divided by the number of GPUs.
+/// Returns the tokens per second that predicted_plan() predicts for these arguments, divided by the number of GPUs.
 double tokens_per_gpu(const PublishedRun& run, double flops_per_second, const std::string& more = "");
 
 /// Returns the compute rate of a GPU for which the plan predicts `tokens_per_gpu`.

@@ -2,7 +2,7 @@
 // that calibrate a compute rate end in _calibrated. The published runs are:
 //   Zero Bubble Pipeline Parallelism (Qi et al., 2023, arXiv 2401.10241): GPT models of Table 3 on up to 32 A100 with
 //   Megatron-LM. Table 4 has throughputs, Table 5 calculated bubble rates, Table 9 measured times. Every layer is a
-//   virtual stage of 1F1B-I, and the first and the last pipeline stage have a layer less. The paper does not state the
+//   virtual stage of 1F1B-I, and the first and last pipeline stage have one layer less. The paper does not state the
 //   vocabulary, the precision, whether the head is tied, and the rate of the network. We assume 50304 tokens, bf16, a
 //   head of its own, and 200 Gbit/s per GPU. We compare our zero-bubble schedule, which is ZB-H1, with the throughput
 //   of ZB-1p, because Table 5 gives both the same bubble rate in every setting;
@@ -29,7 +29,8 @@ using Json = nlohmann::json;
 
 constexpr std::array<const char*, 3> kOrders = {"1f1b", "interleaved", "zero-bubble"};
 
-/// A number of micro-batches with which the zero-bubble paper ran a model. The arrays are indexed as kOrders is.
+/// A number of micro-batches with which the zero-bubble paper ran a model, and the results. The arrays have one element
+/// for each order in kOrders.
 struct Setting {
   int micro_batches;
   double forward_ms, backward_ms, transfer_ms;  // Table 9, by pipeline stage and micro-batch
@@ -88,8 +89,8 @@ const std::vector<PaperModel> kPaperModels = {
 constexpr int kTokens = 1024;                  // of a sequence, in all runs of the zero-bubble paper
 constexpr double kNetworkPerGpu = 0.9 * 25e9;  // bytes/s; a GPU sends to the next node over its own adapter
 
-/// The number of uses of each virtual stage: two tables and the layers of the first, the layers, the layers with the
-/// last norm and the head.
+/// Returns the number of uses of each virtual stage. The first virtual stage has two tables and layers. The last one
+/// has layers, the last norm and the head. The others have only layers.
 std::string cut_of(const PaperModel& model, int layers_per_virtual_stage) {
   const int count = (model.layers + 2) / layers_per_virtual_stage;
   std::string cut;

@@ -244,8 +244,8 @@ wait_or_give_up() {
   pause_for "$1"
 }
 
-# wait_for_ranks WHY: waits for more ranks, because a node takes minutes to restart. After --tries x 20 calls in a row,
-# ends the script instead.
+# wait_for_ranks WHY: prints the reason and waits, because a node takes minutes to restart. At call number --tries x 20
+# in a row, ends the script instead.
 wait_for_ranks() {
   asked_for_ranks=$((asked_for_ranks + 1))
   if [ $asked_for_ranks -ge $((tries * 20)) ]; then

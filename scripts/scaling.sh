@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # scripts/scaling.sh [ALIQUOT]
 # Writes docs/scaling.md: the memory of a rank that aliquot plan reports for models of 7, 70, 405 and 1,000 billion
-# parameters. The tables have 1 to 16,384 ranks in nodes of 8, all ZeRO stages, and one replica per node. ALIQUOT is the
-# path of the program (default: builds it).
+# parameters. The tables cover 1 to 16,384 ranks in nodes of 8, all ZeRO stages, and one replica per node. ALIQUOT is
+# the path of the program (default: builds it).
 called_from=$PWD
 # shellcheck source=scripts/lib.sh
 source "$(dirname "$0")/lib.sh"

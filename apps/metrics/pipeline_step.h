@@ -23,13 +23,14 @@ struct PassSpan {
 /// recompute as part of the backward pass that follows.
 std::vector<PassSpan> pass_spans(const Plan& plan, const Timeline& timeline, bool coarse);
 
+/// Returns an object of this form:
 /// {"order": "1f1b", "micro_batches": .., "virtual_stages": .., "tied_ends": .., "bubble_share": .., "stages": [..]}.
 /// Each pipeline stage has {"begin_seconds": .., "step_seconds": .., "bubble_share": .., "passes": ["forward", ..],
 /// "virtual_stage": [..], "micro_batch": [..], "start_seconds": [..], "end_seconds": [..]}, with one element for each
 /// PassSpan. All times are on the clock of pipeline stage 0, whose step begins at 0.
 ///
-/// `stages`: one rank of each pipeline stage, in order. Limits the number of passes to kMaxPassSpans. If there are
-/// more, tries `coarse` passes, and otherwise returns null. Also returns null if a timeline is empty.
+/// `stages` has one rank of each pipeline stage, in order. The result has at most kMaxPassSpans spans. If there are
+/// more, they are replaced by coarse spans. Returns null if there are too many coarse spans, or if a timeline is empty.
 Json pipeline_json(const std::vector<RankTrace>& stages);
 
 inline constexpr std::size_t kMaxPassSpans = 10'000;

@@ -16,7 +16,7 @@ struct RunRecord {
   std::vector<Json> steps;       // in the order of steps
   Json done;                     // null if the run has not finished
   Json stragglers;               // the last report, or null
-  std::vector<Json> plans = {};  // those of aliquot plan --metrics
+  std::vector<Json> plans = {};  // the plans that aliquot plan --metrics wrote
 };
 
 /// Skips truncated lines, see read_metrics_lines(). Throws UsageError, naming the file and the line, if the file cannot

@@ -77,7 +77,7 @@ void Gpt2::backward_block(const Gpt2Block& w, const Gpt2Block& g) {
   backward_attention(w, g);
 }
 
-// BlockData::wide is the gradient of before_gelu. In a whole backward, it has the memory of the GELU's output.
+// BlockData::wide is the gradient of before_gelu. In a whole backward, it uses the same memory as the GELU's output.
 void Gpt2::backward_mlp(const Gpt2Block& w, const Gpt2Block& g) {
   const BlockActivations& a = block_;
   const Linear proj = linear(w.proj_weight, w.proj_bias, shape_.hidden, shape_.width);

@@ -79,7 +79,7 @@ void Llama::backward_block(const LlamaBlock& w, const LlamaBlock& g) {
 }
 
 // BlockData::wide is the output of the SwiGLU. The weights part cannot recompute it, because the input part overwrites
-// gate and up. A whole backward overwrites it by its gradient.
+// gate and up. A whole backward overwrites it with its gradient.
 void Llama::backward_mlp(const LlamaBlock& w, const LlamaBlock& g) {
   const BlockActivations& a = block_;
   const Linear down = weight(w.down_proj, shape_.hidden, shape_.width);

@@ -92,13 +92,13 @@ class Transformer : public Model {
   bool in_input_part() const { return part_ != BackwardPart::kWeights; }
   bool in_weights_part() const { return part_ != BackwardPart::kInput; }
 
-  /// Data of a block's backward that both parts access. A whole backward has it in scratch. A split backward has it in
-  /// UseMemory::weight_inputs, because other uses overwrite scratch between the two parts.
+  /// Data of a block's backward that both parts access. A whole backward stores it in scratch. A split backward stores
+  /// it in UseMemory::weight_inputs, because other uses overwrite scratch between the two parts.
   struct BlockData {
     Values wide;                              // rows x hidden elements, which the model defines
-    Values mlp_gradient, attention_gradient;  // of the outputs that the residual stream adds, in the compute type
-    Values qkv_gradient;                      // of queries, keys and values
-    float *norm_1_gradient = nullptr, *norm_2_gradient = nullptr;  // of the norms' outputs
+    Values mlp_gradient, attention_gradient;  // gradients of the outputs added to the stream, in the compute type
+    Values qkv_gradient;                      // gradients of queries, keys and values
+    float *norm_1_gradient = nullptr, *norm_2_gradient = nullptr;  // gradients of the norms' outputs
     Values norm_1_weight, norm_1_bias;                             // copies of parameters, only if backward is split
     Values norm_2_weight, norm_2_bias;
   };
@@ -106,8 +106,8 @@ class Transformer : public Model {
   // The steps of a backward. A step does nothing if it does not belong to part_.
   void linear_backward_weights(const Linear& linear, ConstValues x, ConstValues from, Values d_weight, Values d_bias);
   void linear_backward_input(const Linear& linear, ConstValues from, Values to, bool add = false);
-  /// Adds the gradient of the norm's input to gradient_ or, with add = false, assigns it. `from` is the gradient of the
-  /// norm's output.
+  /// Adds the gradient of the norm's input to gradient_. With add = false, assigns it to gradient_ instead. `from` is
+  /// the gradient of the norm's output.
   void norm_backward(const Norm& norm, const float* from, Values d_weight, Values d_bias, bool add = true);
   /// Returns the gradient of the residual stream in the compute type, at `to`.
   ConstValues gradient_for_products(Values to);
@@ -116,7 +116,8 @@ class Transformer : public Model {
 
   /// Computes the loss from the input of the current use and the table of the head.
   void forward_head(ConstValues table);
-  /// Assigns gradient_. Assigns the gradient of the table or, with `add`, adds to it.
+  /// Assigns the gradient of the head's input to gradient_. Assigns the gradient of the table to `d_table`. With `add`,
+  /// adds the gradient of the table to the values in `d_table` instead.
   void backward_head(ConstValues table, Values d_table, bool add);
 
   ModelShape shape_;

@@ -10,14 +10,14 @@ enum class KeyHandling : uint8_t {
   kMapped,   // sets one option of Aliquot to the same value
   kRead,     // DeepspeedTranslator reads it together with related keys
   kFixed,    // only one value is supported; others are rejected, because they would change training
-  kIgnored,  // has no effect in Aliquot, nor do the keys below it
+  kIgnored,  // the key and all keys nested in it have no effect in Aliquot
 };
 
 struct DeepspeedKey {
   std::string_view path;  // names of nested keys, joined by dots
   KeyHandling handling;
   std::string_view what = {};     // kMapped: the option; kFixed: the supported value
-  std::string_view omitted = {};  // kMapped: DeepSpeed's default if it differs from Aliquot's, otherwise empty
+  std::string_view omitted = {};  // kMapped: DeepSpeed's default; empty: Aliquot has the same default
 };
 
 /// All keys, in the order in which they are translated.

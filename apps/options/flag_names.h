@@ -1,5 +1,5 @@
 #pragma once
-// Replaces names of options in messages of the library by flags of the command.
+// Changes messages of the library for users of the command: replaces the names of fields by flags.
 
 #include <string>
 #include <string_view>

@@ -15,13 +15,13 @@ struct StageFigures {
   int32_t index = 0, use_count = 0;
   int64_t parameter_count = 0;
   int64_t peak_bytes = 0;  // of a rank
-  /// The maximum number of micro-batches whose saved activations exist at the same time, added over the virtual stages
-  /// but without that of tied ends.
+  /// The maximum number of micro-batches whose saved activations exist at the same time. With several virtual stages,
+  /// the sum of their maxima, without that of tied ends.
   int activations_in_flight = 0;
   double compute_seconds = 0;
   double bubble_share = 0;     // see Timeline::idle_share()
-  double transfer_share = 0;   // at least one send or receive runs
-  double node_link_share = 0;  // the link between nodes sends data of this pipeline stage
+  double transfer_share = 0;   // in which at least one send or receive runs
+  double node_link_share = 0;  // in which the link between nodes sends data of this pipeline stage
 };
 
 /// The figures of each pipeline stage, in order.
@@ -36,8 +36,8 @@ struct BubbleFormula {
   double share = 0;
 };
 
-/// Empty without a pipeline, for an order of passes that has no formula, and for an interleaved pipeline if p does not
-/// divide m.
+/// Returns nullopt without a pipeline, for an order of passes that has no formula, and for an interleaved pipeline if p
+/// does not divide m.
 std::optional<BubbleFormula> bubble_formula(const Policy& policy);
 
 }  // namespace aliquot

@@ -14,7 +14,8 @@ namespace aliquot {
 /// The JSON object of one plan.
 Json plan_json(const PlanOptions& options, const PlannedRun& outcome);
 
-/// One row per plan, and a first row with the names of the columns. The names of nested keys are joined by dots.
+/// Returns a table with a first row that names the columns, and one row for each plan. The names of nested keys
+/// are joined by dots.
 std::string plan_csv(const std::vector<Json>& plans);
 
 /// Writes one line {"plan": ..} per plan for aliquot report. With a pipeline, it has the passes of the simulated step.

@@ -44,7 +44,8 @@ std::string stage_table(const PlannedRun& outcome) {
   return text;
 }
 
-/// The bubble of the whole pipeline, and that of the formula.
+/// Returns a line with the simulated bubble of the whole pipeline and, if there is a formula, the bubble by this
+/// formula.
 std::string bubble_line(const PlannedRun& outcome) {
   const auto formula = bubble_formula(outcome.plan.policy);
   return fmt::format("  bubble of the pipeline: {:.1f} %{}\n", 100 * bubble_share(outcome),

@@ -17,7 +17,7 @@ struct ReportRun {
 
 /// A plan that aliquot plan --metrics wrote.
 struct ReportPlan {
-  std::string name;  // like ReportRun::name; also the ZeRO stage if the file has several plans
+  std::string name;  // like ReportRun::name, followed by the ZeRO stage if the file has several plans
   Json plan;
 };
 
@@ -65,7 +65,7 @@ struct PipelineStep {
 /// Returns an SVG of the passes of all pipeline stages over time. Each pipeline stage has a row, and idle time is
 /// gray. Boxes that are wide enough show the number of the micro-batch. The time axis is at least `axis_seconds` long.
 std::string pipeline_chart(const PipelineStep& step, double axis_seconds);
-/// Returns the time that the drawing needs.
+/// Returns the time, in seconds, that the drawing of the pipeline shows.
 double shown_seconds(const Json& pipeline);
 
 /// Returns a section with the pipeline_chart() of each run and plan that has a pipeline, or "" if none has one.

@@ -55,7 +55,7 @@ std::vector<std::string> names_of(const std::vector<std::string>& paths) {
   return names;
 }
 
-/// The content of the files.
+/// The runs and plans that the metrics files contain.
 struct Records {
   std::vector<ReportRun> runs;
   std::vector<ReportPlan> plans;

@@ -15,11 +15,11 @@ constexpr double kWidth = 980, kLeft = 74, kRight = 62, kTop = 64, kBottom = 62;
 constexpr double kMinRow = 9, kMaxRow = 30, kAllRows = 420;  // limits of the height of a row, and of all rows
 constexpr std::string_view kIdleColour = "#E4E4E4";
 
-/// Positions that do not depend on a pass.
+/// The positions and sizes that all boxes of a drawing share.
 struct Frame {
-  Axis x;           // in seconds
-  double row, bar;  // heights
-  double bottom;    // of the last row
+  Axis x;           // the time axis, in seconds
+  double row, bar;  // the heights of a row and of a box
+  double bottom;    // the lower end of the last row
 
   double top(std::size_t stage) const { return kTop + row * static_cast<double>(stage); }
 };
@@ -103,8 +103,8 @@ Extent extent_of(const Frame& frame, const Json& stage, std::size_t i) {
   return {from, std::max(from + 0.3, frame.x.at(stage.at("end_seconds").at(i).get<double>()))};
 }
 
-/// Draws the number of the micro-batch in the widest box if it fits there, otherwise in the middle if it fits there and
-/// the boxes are close together.
+/// Draws the number of the micro-batch in the widest box if it fits there. Otherwise draws it in the middle of the
+/// whole pass, if it fits there and the boxes are close together.
 void draw_number(Svg& svg, const Frame& frame, const Json& pipeline, std::size_t s, PassBoxes boxes) {
   const Json& stage = pipeline.at("stages").at(s);
   const int micro_batch = stage.at("micro_batch").at(boxes.first);
@@ -170,7 +170,7 @@ void draw_axis(Svg& svg, const Frame& frame) {
   svg.line({kLeft, y}, {kWidth - kRight, y}, R"(stroke="#333333")");
 }
 
-/// The passes that occur, then idle time, then the shades of virtual stages.
+/// Draws the legend: the colours of the passes that occur and of idle time, then the shades of virtual stages.
 void draw_legend(Svg& svg, const Frame& frame, const Json& pipeline) {
   std::vector<std::string> passes = {"forward",          "backward",  "backward-input",
                                      "backward-weights", "recompute", "update"};

@@ -59,7 +59,7 @@ void require_writable(const std::string& given, const std::string& directory, st
 }
 
 // Checks before training that the file is writable, because it is written only at the end. Removes the file if the
-// check created it. Does not open pipes and devices.
+// check created it. Does not check pipes and devices, because opening them may block.
 void require_writable_file(const std::string& given, const std::string& path) {
   std::error_code unknown;
   const auto status = std::filesystem::status(path, unknown);

@@ -39,17 +39,17 @@ Json parse_json(std::string_view text) {
 int64_t json_integer(const Json& value) {
   if (value.is_number_unsigned() && value.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX))
     throw ManifestFormatError("has an integer that does not fit in 64 bits");
-  if (!value.is_number_integer()) throw ManifestFormatError("has a value of another type where an integer is required");
+  if (!value.is_number_integer()) throw ManifestFormatError("has a value of the wrong type: expected an integer");
   return value.get<int64_t>();
 }
 
 const Json& json_list(const Json& value) {
-  if (!value.is_array()) throw ManifestFormatError("has a value of another type where an array is required");
+  if (!value.is_array()) throw ManifestFormatError("has a value of the wrong type: expected an array");
   return value;
 }
 
 const Json& json_object(const Json& value) {
-  if (!value.is_object()) throw ManifestFormatError("has a value of another type where an object is required");
+  if (!value.is_object()) throw ManifestFormatError("has a value of the wrong type: expected an object");
   return value;
 }
 

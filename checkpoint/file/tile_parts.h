@@ -14,7 +14,7 @@ struct TilePart {
 };
 
 /// `gathered` holds the parts of each rank, serialized with to_bytes(). Returns one checksum for each tile. Throws
-/// FaultError if the parts do not cover each byte of the file once.
+/// FaultError if the parts do not cover each byte of the file exactly once.
 std::vector<uint32_t> combine_tile_crcs(const std::vector<std::string>& gathered, int64_t file_bytes);
 
 /// Splits [begin, end) at the tile boundaries. The checksums of the parts are 0.

@@ -81,7 +81,7 @@ std::vector<Plan> choose_plans(int64_t budget_bytes, const ModelSpec& model, con
   if (policy.pipeline_schedule != PipelineSchedule::kAuto || policy.pipeline == 1 || !policy.pass_order.empty())
     return plans_of(budget_bytes, model, policy, topology, cost);
   std::vector<Compared> all;
-  std::exception_ptr refusal, does_not_fit;  // of the first schedule for each reason
+  std::exception_ptr refusal, does_not_fit;  // the first error of each kind
   std::vector<std::string> results;
   for (const Policy& each : schedules(model, policy)) {
     try {

@@ -16,10 +16,10 @@ void write_trace(std::ostream& out, const Plan& plan, const Timeline& timeline);
 struct RankTrace {
   const Plan* plan;
   Timeline timeline;
-  std::string name;  // of the process in the trace, such as "rank 0"
+  std::string name;  // name of the process in the trace, such as "rank 0"
 };
 
-/// Writes a trace of several ranks. Each rank is a process of the trace. The times of all ranks have the same clock,
+/// Writes a trace of several ranks. Each rank is a process of the trace. The times of all ranks are on one clock:
 /// see Timeline::begin_seconds.
 void write_trace(std::ostream& out, const std::vector<RankTrace>& ranks);
 

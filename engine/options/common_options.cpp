@@ -13,7 +13,7 @@ namespace aliquot {
 namespace {
 
 constexpr IntegerRange kUses{0, 1 << 20};
-constexpr RealRange kRate{.least = 0, .most = 1e29};  // optimizers reject learning rates of 1e30 or more
+constexpr RealRange kRate{.least = 0, .most = 1e29};  // RealRange includes `most`, but optimizers reject 1e30
 constexpr std::string_view kDisk = "disk:";
 
 /// Adds an option that needs its own functions to set and to get the value.
@@ -124,7 +124,7 @@ void add_quantize(OptionTable& t, bool& weights, bool& gradients) {
       });
 }
 
-/// Adds the option pipeline-cut. If the cut is empty, the default, its OptionValue is empty too.
+/// Adds the option pipeline-cut. By default, the cut is empty. The OptionValue of an empty cut is empty too.
 void add_pipeline_cut(OptionTable& t, std::vector<int>& cut) {
   const auto set = [&cut](std::string_view text) {
     std::vector<int> counts;

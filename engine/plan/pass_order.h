@@ -14,7 +14,7 @@ enum class PipelineSchedule : uint8_t {
   k1F1B,         // each rank runs one forward pass per later rank, then alternates forward and backward
   kInterleaved,  // 1F1B with several virtual stages per rank
   kZeroBubble,   // 1F1B with backward passes in two parts (ZB-H1)
-  kAuto,         // the fastest of these, by simulation; see choose_plans(). pass_order() returns that of k1F1B
+  kAuto,         // the fastest of these, by simulation; see choose_plans(). pass_order() returns the order of k1F1B
 };
 
 /// The name of the schedule in options and messages.
@@ -29,7 +29,7 @@ constexpr std::string_view name(PipelineSchedule schedule) {
   return "auto";
 }
 
-/// A backward pass runs at once (kBackward), or in two parts: gradients of the input, then gradients of the weights.
+/// A backward pass is whole (kBackward), or has two parts: gradients of the input, then gradients of the weights.
 enum class PassKind : uint8_t { kForward, kBackward, kBackwardInput, kBackwardWeights };
 
 /// One pass of one micro-batch through one virtual stage. With one virtual stage per rank, the index of the virtual
@@ -61,8 +61,8 @@ using PassOrder = std::vector<std::vector<PipelineAction>>;
 /// micro-batches. Only kInterleaved uses several virtual stages per rank.
 ///
 /// kInterleaved runs rounds of `ranks` micro-batches. In each round, a rank runs the forward passes of its first
-/// virtual stage, then those of the next one; backward passes in reverse order of virtual stages. The last round may be
-/// shorter. It then runs the passes in the order of a full round, without the missing ones.
+/// virtual stage, then those of the next one. It runs backward passes in reverse order of virtual stages. The last
+/// round may be shorter. It then has the passes in the order of a full round, without the missing ones.
 ///
 /// kZeroBubble delays the second part of each backward pass by as many micro-batches as the rank has earlier ranks. The
 /// second parts fill the time in which 1F1B waits at the end of a step. A rank has at most `ranks` micro-batches for
@@ -75,8 +75,8 @@ PassOrder pass_order(PipelineSchedule schedule, int ranks, int micro_batches, in
 /// other passes of the rank. Gradients of shared parameters are then added in the same order for every number of ranks.
 PassOrder with_tied_ends(const PassOrder& order, bool backward_last);
 
-/// Replaces the two parts of a backward pass by one whole pass where the second part directly follows the first one and
-/// no other rank waits for the gradient of the input, which is so on virtual stage 0. A whole pass needs less memory
+/// Replaces the two parts of a backward pass on virtual stage 0 by one whole pass, if the second part directly follows
+/// the first one. No other rank waits for the gradient of the input of virtual stage 0. A whole pass needs less memory
 /// than its two parts. For orders without tied ends.
 PassOrder with_whole_backwards(const PassOrder& order);
 

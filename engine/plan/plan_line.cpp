@@ -16,7 +16,7 @@ std::ostream& operator<<(std::ostream& to, const Plan& plan) {
                               format_bytes(account.peak[c]));
   }
   const int ranks = plan.topology.rank_count();
-  return to << fmt::format("ZeRO stage {} on {} {}, each: {}; at most {} at once, {}{}{}{}", plan.policy.zero_stage,
+  return to << fmt::format("ZeRO stage {} on {} {}, memory per rank: {}; peak {}, {}{}{}{}", plan.policy.zero_stage,
                            ranks, ranks == 1 ? "rank" : "ranks", categories, format_bytes(account.peak_bytes),
                            account.peaks_between_steps() ? "" : "at ", peak_moment(plan, account),
                            plan.choice.empty() ? "" : "; ", plan.choice);

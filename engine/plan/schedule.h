@@ -205,7 +205,8 @@ std::vector<Plan> plan_pipeline(const ModelSpec& model, const Policy& policy, co
 /// the same offsets. Its gathers have their own slots in the arena, since training and evaluation never run at the same
 /// time. With several pipeline stages, call link_stages() with the results of all stages.
 Plan evaluation_of(const Plan& training);
-/// Returns the linked evaluation_of() of all pipeline stages. Computes their passes once.
+/// Returns evaluation_of() for all pipeline stages, after link_stages(). Faster than separate calls, because all
+/// pipeline stages share the computed passes.
 std::vector<Plan> evaluations_of(const std::vector<Plan>& stages);
 
 /// Sets Operation::peer_offset_bytes of all sends and receives. `stages` are the plans of all pipeline stages, in

@@ -8,10 +8,11 @@
 
 namespace aliquot {
 
-/// The size that the model declares for an activation role of a use (or for kActivationGradients).
+/// The size that the model declares for a buffer of this role and use. `role` must be an activation role. The size of
+/// kActivationGradients is the same for all uses.
 int64_t declared_bytes(const ModelSpec& model, Role role, int32_t use);
-/// The size of the buffer of a role. In the checking mode, activations include a red zone. `flat` is
-/// PlannedBuffer::flat.
+/// The size that the plan must give to the buffer with this role and owner. `flat` is the index of the owner, as in
+/// PlannedBuffer::flat. In the checking mode, the size of activations includes a red zone.
 int64_t needed_bytes(const Plan& plan, Role role, int32_t flat);
 
 /// Bytes that each rank contributes to the norm: the flag whether it abandons the step, and one sum for each subtree

@@ -129,7 +129,7 @@ class BufferSizes {
     switch (role_) {
       case Role::kQuantizedShards: return nodes_ * encoded_part_bytes(shard);
       case Role::kQuantizedParameters: return ranks_ * encoded_part_bytes(shard);
-      case Role::kNodePartialSums:  // one part for each node, from each rank of this node
+      case Role::kNodePartialSums:  // each rank of this node sends one part for each node
         return ranks_ == nodes_ ? 0 : ranks_ * shard * element_bytes(precision_.reduce.value_or(precision_.gradients));
       case Role::kFp32Sums: return parts * count * static_cast<int64_t>(sizeof(float));
       case Role::kQuantizedSums:

@@ -71,12 +71,13 @@ class WorkChecker {
     if (is_part_of_backward(operation.verb)) check_part(at, operation, has_first_part_[pass]);
   }
 
-  /// Gradients of several micro-batches are added in the order of these operations.
+  /// Checks that the operations of a use are in ascending order of micro-batches. They add gradients in this order.
   void check_ascending(const StageOperation& at, const Operation& operation) {
     int32_t& last = last_weights_[operation.operand];
     if (operation.micro_batch < last)
       defects_.add(DefectKind::kCut, {at},
-                   fmt::format("{} adds gradients after micro-batch {}", defects_.describe(at), last));
+                   fmt::format("{} adds gradients after micro-batch {}: expected ascending micro-batches",
+                               defects_.describe(at), last));
     last = operation.micro_batch;
   }
 

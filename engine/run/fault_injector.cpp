@@ -15,8 +15,8 @@ bool is_of(const Plan& plan, const Operation& operation, std::string_view unit) 
   return unit.empty() || std::ranges::any_of(units_of(plan, operation), named);
 }
 
-/// Returns the unit whose data the fault changes: the unit of the operation that has the name `unit`, or otherwise the
-/// operation's first unit.
+/// Returns the unit whose data the fault changes. This is the unit with the name `unit` if the operation works on that
+/// unit, otherwise the operation's first unit.
 UnitId unit_of(const Plan& plan, const Operation& operation, std::string_view unit) {
   const auto units = units_of(plan, operation);
   const auto named = [&](UnitId id) { return plan.model.units[id].name == unit; };

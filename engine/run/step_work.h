@@ -49,8 +49,9 @@ class StepWork {
   /// Computes the gradient norm. Blocks until the parts of all ranks have arrived.
   NormResult norm(Stream& lane, bool abandons, Label label);
 
-  /// Called before model code. Fills red zones, and clears gradients that this use is the first to write. If the unit's
-  /// kernels overwrite gradients, clears them only if `all` is true, which means that the model code will not run.
+  /// Called before model code. Fills red zones. Clears the gradients that this use is the first to write. Gradients
+  /// that the model assigns (GradientMode::kAssign) are cleared only if `all` is true. The caller then runs no model
+  /// code.
   void open_use(Stream& compute, OperationId use, bool all);
   /// Called after model code. Checks red zones (RedZones::compare). Clears the padding of gradients, because operations
   /// on complete shards also read padding.

@@ -105,8 +105,8 @@ class FlightRecorder {
   bool written_ = false;
 };
 
-/// Calls write() of every recorder of this process. Used if the process ends without an error on a rank, such as by a
-/// signal.
+/// Calls write() of every recorder of this process. Call it if the process must end before all of its ranks have
+/// returned, for example after a signal.
 void write_flight_records(std::string_view why) noexcept;
 
 /// Returns the file name of a rank's record in the directory.

@@ -19,7 +19,8 @@ namespace aliquot {
 class AbortBridge {
  public:
   using Channels = std::vector<std::shared_ptr<AbortChannel>>;
-  /// Forwards aborts from `boards` and `channels` to `boards` and `aborts`. `channels` may contain `aborts`.
+  /// Starts the thread. When the thread finds an abort in one of `boards` or `channels`, it posts the abort to all
+  /// `boards` and to `aborts`. `channels` may contain `aborts`.
   AbortBridge(AbortChannel& aborts, Channels channels, std::vector<Board> boards);
   ~AbortBridge();
   AbortBridge(const AbortBridge&) = delete;

@@ -16,8 +16,11 @@ namespace aliquot {
 SymmetricBuffer allocate_for_nccl(const std::shared_ptr<NcclHandle>& handle, int64_t own_bytes, RankSizes sizes,
                                   Category category, std::string_view owner);
 
-/// Implements Communicator::attach() for memory of allocate_for_nccl(). Registers the memory with the group's NCCL
-/// communicator by the same rules. Only the ranks of the group count.
+/// Implements Communicator::attach() for memory of allocate_for_nccl(). Registers the memory with the NCCL communicator
+/// of the group:
+/// - as a symmetric window if the sizes of all ranks of the group are equal and NCCL has windows,
+/// - otherwise as a plain buffer.
+/// If NCCL cannot register the memory of one rank of the group, no rank of the group registers its memory.
 SymmetricBuffer attach_to_nccl(const std::shared_ptr<NcclHandle>& handle, const SymmetricBuffer& whole,
                                std::span<const int> ranks);
 

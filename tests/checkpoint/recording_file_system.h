@@ -57,7 +57,7 @@ class DiskLog {
   std::mutex mutex_;  // held during each call, so that the recorded order is the real one
   std::vector<DiskCall> calls_;
   Disk disk_;
-  std::map<uint64_t, int> nodes_;  // the numbers of files and directories, by inode number
+  std::map<uint64_t, int> nodes_;  // key: inode number of a file or directory; value: its DiskCall::node
   int node_count_ = 0;
 };
 
@@ -82,7 +82,7 @@ class RecordingFileSystem final : public FileSystem {
 
   DiskLog& log_;
   int rank_;
-  std::map<int, int> nodes_;  // the node of each open descriptor
+  std::map<int, int> nodes_;  // key: open descriptor; value: DiskCall::node of its file or directory
 };
 
 enum class WriteOutcome { kLost, kWritten, kTorn };  // kTorn: only the first half of a write reached the disk

@@ -188,7 +188,8 @@ class Blocks {
     run_backward_input(p, q, {output, middle}, memory);
     run_backward_weights(dp, dq, {output, middle}, memory);
   }
-  /// Computes the gradient of the block's input in `memory.backward`. Writes to `to` what the weights need.
+  /// Computes the gradient of the block's input in `memory.backward`. Writes to `to` what run_backward_weights()
+  /// reads.
   void run_backward_input(const float* p, const float* q, BlockGradients<float> to, const UseMemory& memory) const {
     const auto* kept = static_cast<const float*>(memory.kept);
     auto* flow = static_cast<float*>(memory.backward);

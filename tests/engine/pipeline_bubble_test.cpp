@@ -69,7 +69,7 @@ IdleShares idle_shares(const EngineOptions& options) {
   World::threads(options.pipeline,
                  [&](World& world) {
                    WaitingModel model;
-                   // The smaller the bubble, the smaller the time of messages must be.
+                   // Zero bubble waits little. Longer passes make the time of messages small compared with its bubble.
                    const double slowness = options.pipeline_schedule == PipelineSchedule::kZeroBubble ? 3 : 1;
                    model.slow_down(slowness);
                    Engine engine(world, options);

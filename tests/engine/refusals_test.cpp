@@ -258,8 +258,8 @@ TEST(Reading, DifferentNamesThrowOnAllRanks) {
       kHosts);
 }
 
-/// Returns a tensor that consists of runs of five elements, which the ranks own in turn. Each rank also lists a full
-/// copy of the tensor, which must not be read.
+/// Returns a tensor that consists of runs of five elements, which the ranks own in turn. Each rank also has a piece
+/// that covers the whole tensor and is marked as a copy. This piece must not be read.
 StateTensor interleaved_tensor(std::vector<float>& values, int rank, int rank_count) {
   constexpr int64_t kRun = 5;
   StateTensor tensor;

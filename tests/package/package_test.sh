@@ -118,8 +118,8 @@ case $case in
     build_and_run
     ;;
   headers)
-    # Each public header compiles on its own. The case CUDA compiles *_cuda.h. tests/libtorch/ compiles the headers for
-    # LibTorch, if the build has LibTorch.
+    # Each public header compiles on its own. The test "CUDA" below compiles *_cuda.h. If the build has LibTorch,
+    # tests/libtorch/ compiles the headers for LibTorch.
     # shellcheck disable=SC2016  # the inner shell expands it
     public_headers | grep -vE '_cuda[.]h|aliquot/(torch[.]h|libtorch/)' |
       xargs -P "$(nproc)" -I{} sh -c 'echo "#include <{}>" |

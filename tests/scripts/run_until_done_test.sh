@@ -153,7 +153,8 @@ train=("$aliquot" train --quiet --layers 1 --width 32 --sequence 32 --micro-batc
 wanted=$("${train[@]}" --ranks 4)
 cat >"$scratch/once.sh" <<'ONCE'
 #!/usr/bin/env bash
-# once.sh FOLDER COMMAND...: injects the fault only at the first start, after which two ranks are available.
+# once.sh FOLDER COMMAND...: runs COMMAND. Only the first start injects the fault. After each start, two ranks are
+# available.
 folder=$1
 shift
 if [ -e "$folder/started" ]; then unset ALIQUOT_FAULT; fi

@@ -22,7 +22,8 @@ struct LayerNormRows {
   float epsilon = 1e-5f;
 };
 
-/// Assigns the gradient of `x` to `to` or, with `add`, adds it. `from` is the gradient of the output and may be `to`.
+/// Assigns the gradient of `x` to `to`. With `add`, adds the gradient to the values in `to` instead. `from` is the
+/// gradient of the output and may be the same array as `to`.
 struct LayerNormBackwardRows {
   const float* x = nullptr;
   ConstValues weight;
@@ -68,7 +69,8 @@ struct BiasRows {
   int64_t rows = 0, width = 0;
 };
 
-/// Assigns the sum over r of from[r, c] to to[c] or, with `add`, adds it, for columns c in [begin, end).
+/// Assigns the sum over r of from[r, c] to to[c], for columns c in [begin, end). With `add`, adds the sum to to[c]
+/// instead.
 struct ColumnSums {
   Values to;
   ConstValues from;

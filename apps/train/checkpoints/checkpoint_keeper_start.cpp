@@ -59,8 +59,8 @@ std::optional<LoadReport> load_to_resume(const TrainContext& context, State& sta
   }
 }
 
-/// Compares the fields of the model's shape that do not follow from the shapes of tensors. Throws UsageError if any
-/// differ.
+/// Compares the model's shape in the checkpoint with that in `options`. Compares only the fields that the shapes of
+/// tensors do not determine, such as the number of heads. Throws UsageError if a field differs.
 void check_shape(const TrainOptions& options, const State& state, const std::filesystem::path& path) {
   std::vector<std::string> differences;
   std::set<std::string> remedies;

@@ -18,8 +18,8 @@ std::vector<RankTrace> gather_timelines(const TrainContext& context, TimelinesOf
 /// Changes every Timeline::begin_seconds, which is the time on the clock of the rank's node, to a time on one clock. On
 /// that clock, the timeline of the first rank begins at 0. `nodes` has the node of each element of `ranks`.
 ///
-/// The clocks of nodes are not synchronized. Timelines of other nodes than the first rank's are shifted so that the
-/// norm ends at the same time on all ranks, because all ranks wait for one another in the norm.
+/// The clocks of nodes are not synchronized. Timelines of ranks on other nodes than that of the first rank are
+/// shifted, so that the norm ends at the same time on all ranks. In the norm, all ranks wait for one another.
 void place_on_one_clock(std::vector<RankTrace>& ranks, const std::vector<int>& nodes);
 
 }  // namespace aliquot

@@ -62,8 +62,8 @@ Lane StepWriter::lane_of(Verb verb) const {
   // A gather as a view transfers no data. It only waits until the shards are written, and needs no other thread for
   // that.
   if (verb == Verb::kGather && schedule_.view) return Lane::kCompute;
-  // At the end of the step, the compute lane is idle and runs updates. With update_in_backward, the lane of the
-  // reduction runs them, in parallel with compute.
+  // By default, updates run on the compute lane at the end of the step, when it would be idle. With update_in_backward,
+  // they run on the lane that reduces gradients, in parallel with compute.
   if (verb == Verb::kUpdate && policy_.update_in_backward)
     return info(has_replicas() ? Verb::kReplicaAllReduce : Verb::kReduce).lane;
   return info(verb).lane;
@@ -100,8 +100,8 @@ void StepWriter::add_buffer(Role role, int32_t flat, Lifetime life, std::vector<
 }
 
 void StepWriter::list_visits(const StagePasses& passes) {
-  // Returns the index in `earlier` of the number of passes of `run`. With tied ends, virtual stage 0 has the number of
-  // the last virtual stage, because these two share units.
+  // Returns the index in `earlier` at which the earlier passes of `run` are counted. With tied ends, virtual stage 0
+  // uses the count of the last virtual stage, because these two share units.
   const auto counted = [&](const VirtualStage* run) {
     return static_cast<std::size_t>(run->is_first() && stage_.tied_ends ? stage_.runs.size() - 1
                                                                         : run - stage_.runs.data());
@@ -117,7 +117,7 @@ void StepWriter::list_visits(const StagePasses& passes) {
     for (std::size_t v = first; v < visits_.size(); ++v) visits_[v].pass = passes_before;
     visits_[first].receives = std::exchange(receives, {});
     visits_.back().ends_pass = true;
-    const bool counts = passes.actions[i].pass != PassKind::kBackwardWeights;  // it needs no parameters
+    const bool counts = passes.actions[i].pass != PassKind::kBackwardWeights;  // that pass needs no parameters
     if (counts && (!visits_.back().run->is_first() || !stage_.tied_ends)) ++passes_before;
   }
   for (int32_t v = 0; v < static_cast<int32_t>(visits_.size()); ++v) {

@@ -14,7 +14,7 @@ namespace aliquot {
 /// time. In the checking mode on hosts, both can be aliased (AliasedPages). Construction is collective. The groups must
 /// outlive the Arena.
 ///
-/// Each rank allocates the arena of its own plans. So the ranks of different pipeline stages may have different sizes.
+/// Each rank allocates the arena of its own plans. So the arenas of different pipeline stages may differ in size.
 class Arena {
  public:
   Arena(const Plan& training, const Plan& evaluation, const MeshGroups& groups);

@@ -21,7 +21,7 @@ class ModelAddresses {
   /// Return the addresses of the full parameters and gradients of a flat buffer, while they exist.
   std::byte* values(int32_t flat) const;
   std::byte* gradients(int32_t flat) const;
-  /// The activation memory of the use whose scope is open. `verb`: of the model code that runs in it.
+  /// The activation memory of the use whose scope is open. `verb`: the verb of the model code in the scope.
   UseMemory memory_of_use(int32_t use, Verb verb) const;
 
   /// Called before and after the model code of an operation. They enqueue changes of the protection of the buffers that

@@ -9,7 +9,7 @@
 namespace aliquot::test {
 namespace {
 
-/// What a backward of both micro-batches leaves.
+/// The results of the backward of both micro-batches.
 struct Results {
   std::vector<Bytes> stream_gradients;  // after each use of each micro-batch, in the order of the whole backward
   std::vector<Bytes> first, last;       // gradients of each use's unit after the first micro-batch, and at the end
@@ -25,7 +25,7 @@ void expect_numbers(const Bytes& bytes) {
 
 enum class Order { kWhole, kPartsTogether, kPartsApart };
 
-/// The backward of both micro-batches. With kPartsApart, the weights parts of all uses run at the end.
+/// Runs the backward of both micro-batches. With kPartsApart, the weights parts of all uses run at the end.
 Results run_backward(SplitBackwardRun& run, Order order) {
   Results results;
   results.first.resize(static_cast<size_t>(run.use_count()));

@@ -76,7 +76,7 @@ TEST(PipelineScheduleChoice, IsTheFastest) {
   }
 }
 
-/// Long passes, compared with the time of messages, make the bubble matter most.
+/// If passes are long compared with messages, the bubble determines which schedule is chosen.
 TEST(PipelineScheduleChoice, DependsOnTheModel) {
   const CostModel slow = cost_of(1e-2);
   const std::vector<Plan> split = chosen(model_of(true), policy_of(kAuto), slow);
@@ -89,7 +89,7 @@ TEST(PipelineScheduleChoice, DependsOnTheModel) {
   EXPECT_EQ(whole.front().policy.pipeline_schedule, kInterleaved) << whole.front().choice;
 }
 
-/// With slow messages, GPipe is faster than 1F1B by a hair, but needs much more memory.
+/// With slow messages, GPipe is slightly faster than 1F1B, but needs much more memory.
 TEST(PipelineScheduleChoice, DoesNotTakeMuchMemoryForALittleTime) {
   const ModelSpec model = model_of(false);
   CostModel cost = cost_of(1e-2);

@@ -325,8 +325,8 @@ class Search {
          graph_.at(index_, step_, op_, during.second, rank), internal});
   }
   int memory_replica() const { return other_replica_ < 0 ? replica_ : other_replica_; }
-  /// Records reads of a buffer in all other replicas. In each replica, this rank reads the memory of the rank with its
-  /// own position. The reads begin after all ranks have started the collective.
+  /// Records reads of a buffer in all other replicas. In each of them, this rank reads the memory of the rank that has
+  /// the same index within its replica. The reads begin after all ranks have started the collective.
   void read_of_other_replicas(Role role, int32_t flat) {
     for (other_replica_ = 0; other_replica_ < replicas_; ++other_replica_) {
       if (other_replica_ != replica_) access_parts(rank_, role, flat, {}, false, kAllStarted, true);

@@ -81,7 +81,7 @@ int duration(const PassOrder& order, bool tied_ends = false) {
   return *std::ranges::max_element(now);
 }
 
-/// 1F1B takes 3 (m + p - 1) units of time. ZB-H1 takes 3 m + p - 1, so its bubble is a third.
+/// 1F1B takes 3 (m + p - 1) units of time. ZB-H1 takes 3 m + p - 1, so its bubble is a third of that of 1F1B.
 TEST(PassOrder, ZeroBubbleHasAThirdOfTheBubble) {
   for (int ranks = 1; ranks <= 9; ++ranks) {
     for (int m = 1; m <= 20; ++m) {

@@ -109,7 +109,7 @@ int draw_replica_count(Dice& dice, const Topology& topology) {
 /// may run before their second parts, which keep the order of micro-batches.
 class RandomBackwards {
  public:
-  /// The number of micro-batches whose first part has run, and whose backward is complete.
+  /// Return how many micro-batches have begun their backward, and how many have completed it.
   int begun() const { return begun_; }
   int complete() const { return begun_ - static_cast<int>(in_parts_.size()); }
 

@@ -153,7 +153,7 @@ TEST(ValidateWork, ReportsEveryDefectOfASchedule) { expect_reports(mutations_of_
 
 TEST(ValidateWork, ReportsEveryDefectOfASplitBackward) { expect_reports(mutations_of_split_backwards(), false); }
 
-/// Reads each operation and buffer once.
+/// Reads all operations and buffers of the plans.
 int64_t traverse(const Stages& stages) {
   int64_t sum = 0;
   for (const Plan& stage : stages) {

@@ -113,7 +113,8 @@ inline bool same_bytes(const Elements& a, const Elements& b) {
          (a.size_bytes() == 0 || std::memcmp(a.data(), b.data(), static_cast<std::size_t>(a.size_bytes())) == 0);
 }
 
-/// Checks that elements have equal bits or are both NaN, because loops that compute do not define the payload of a NaN.
+/// Checks that two elements at the same index have equal bits or are both NaN. The payload of a computed NaN is
+/// undefined, so it may differ.
 inline void expect_same_values(const Elements& got, const Elements& expected) {
   ASSERT_EQ(got.count(), expected.count());
   for (int64_t i = 0; i < got.count(); ++i) {
