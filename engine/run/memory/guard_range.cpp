@@ -26,9 +26,8 @@ struct GuardRange::Names {
     line.add("aliquot: parameter ");
     range.names_->tensors.describe(line, offset, "accessed outside of an open scope");
     line.add(
-        ": access it only while the scope of unit.forward() or unit.backward() is open (in a split backward: of the "
-        "part "
-        "that may access it), and keep no copy of its address");
+        ": access it only while the scope of unit.forward() or unit.backward() is open (in a split "
+        "backward: of the part that may access it), and keep no copy of its address");
     return true;
   }
 
