@@ -86,10 +86,12 @@ TEST(PassOrderTraining, AdversarialSchedulingDoesNotChangeResults) {
   }
 }
 
-/// Each micro-batch in flight has its own saved activations and outputs.
+/// Each micro-batch in flight has its own saved activations and outputs. Orders with split backwards also keep data
+/// between the two parts, see PipelineTraining.ZeroBubbleKeepsWhatTheSecondPartsNeed.
 TEST(PassOrderTraining, ActivationsAreThoseOfTheMicroBatchesInFlight) {
   const int64_t per_micro_batch = kBlocks * (kStreamBytes + kKeptBytes);
   for (const PassOrder& order : orders()) {
+    if (text(order).find('W') != std::string::npos) continue;
     World::threads(
         1,
         [&](World& world) {

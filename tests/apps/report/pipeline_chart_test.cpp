@@ -182,7 +182,7 @@ TEST(PipelineChart, ComparableStepsHaveACommonTimeAxis) {
   const auto ends_at = [](const std::string& page, std::size_t chart) {  // right edge of the first row
     std::smatch found;
     std::string rest = page;
-    const std::regex row("<rect x=\"([0-9.]+)\" y=\"48.0\" width=\"([0-9.]+)\"[^>]*><title>pipeline stage 0");
+    const std::regex row("<rect x=\"([0-9.]+)\" y=\"64.0\" width=\"([0-9.]+)\"[^>]*><title>pipeline stage 0");
     for (std::size_t i = 0; i <= chart; ++i) {
       if (!std::regex_search(rest, found, row)) return 0.0;
       const double end = std::stod(found[1]) + std::stod(found[2]);

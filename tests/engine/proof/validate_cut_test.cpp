@@ -166,7 +166,7 @@ std::map<std::string, Mutate> mutations_of_models() {
       [](Plan& plan) { plan.schedule.accumulate_into_shard = !plan.schedule.accumulate_into_shard; });
   add("another ZeRO stage", "in the plan of pipeline stage {}, the ZeRO stage",
       [](Plan& plan) { plan.schedule.zero_stage = (plan.schedule.zero_stage + 1) % 4; });
-  add("another chunk size", "in the plan of pipeline stage {}, the size in bytes of the staging buffers",
+  add("another chunk size", "in the plan of pipeline stage {}, the size of the staging memory",
       [](Plan& plan) { plan.schedule.stream_bytes += 4; });
   add("one more replica", "in the plan of pipeline stage {}, the number of replicas",
       [](Plan& plan) { ++plan.policy.replica_count; });
