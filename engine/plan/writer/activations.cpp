@@ -1,6 +1,8 @@
 // The buffers of activations that the model declares. Only the compute lane accesses them.
 #include <algorithm>
 #include <limits>
+#include <map>
+#include <tuple>
 #include <utility>
 
 #include "engine/plan/sizes.h"
@@ -78,7 +80,10 @@ void StepWriter::track_activations(int32_t v, OperationId compute) {
     add_activation_buffer(Role::kWeightInputs, use, visit, {std::exchange(own.weight_inputs_from, kNone), compute});
   if (computes_weight_gradients(visit.verb))
     add_activation_buffer(Role::kSavedActivations, use, visit, {own.saved_from, compute});
-  if (visit.ends_pass) send(visit, compute);
+  if (visit.ends_pass) {
+    pass_ends_.push_back(compute);
+    send(visit, compute);
+  }
   if (for_input && use == visit.run->first_use)
     add_activation_buffer(Role::kActivationGradients, -1, visit, activation_gradients(m));
   add_finished_outputs(visit);
@@ -155,6 +160,28 @@ void StepWriter::wait_for_transfers(const Visit& visit, OperationId compute) {
     wait(compute, {kept(m, visit.use).gradient_received});
   if (visit.verb == Verb::kRecompute && model_.activations.uses[visit.use].output_in_backward)
     wait(compute, {kept(m, visit.use).sent});
+}
+
+/// Extends the lifetime of sent data until the end of the next pass. That pass then gets other memory, so it does not
+/// wait for the send, and runs in parallel with it.
+void StepWriter::add_spare_send_slots() {
+  using Key = std::tuple<Role, int32_t, int32_t>;  // role, owner and micro-batch; such buffers must not overlap
+  const auto key_of = [](const PlannedBuffer& buffer) { return Key{buffer.role, buffer.flat, buffer.micro_batch}; };
+  const auto is_sent = [&](const PlannedBuffer& buffer) {
+    return info(buffer.role).category == Category::kActivations && is_send(draft_.operations[buffer.last].verb);
+  };
+  std::map<Key, std::vector<OperationId>> begins;
+  for (const auto& [buffer, ends] : draft_.buffers) begins[key_of(buffer)].push_back(buffer.first);
+  for (auto& [buffer, ends] : draft_.buffers) {
+    if (!is_sent(buffer)) continue;
+    const auto next = std::ranges::upper_bound(pass_ends_, buffer.last);
+    if (next == pass_ends_.end()) continue;
+    OperationId last = *next;
+    for (const OperationId first : begins[key_of(buffer)]) {
+      if (first > buffer.last) last = std::min(last, first - 1);
+    }
+    buffer.last = last;
+  }
 }
 
 /// Sends the result of the pass that ends with this visit.

@@ -135,6 +135,7 @@ class StepWriter {
   void add_waits_on_previous_step();
   void add_waits_of_refreshes();
   void add_spare_gradient_slot();
+  void add_spare_send_slots();
   void add_persistent_buffers();
   void add_persistent_buffer(Role role, int32_t flat);
 
@@ -159,6 +160,7 @@ class StepWriter {
   std::vector<PersistentGradientWrite> persistent_gradient_writes_;
   std::vector<KeptActivations> kept_activations_;  // one per micro-batch in flight and use
   std::vector<Lifetime> activation_gradients_;     // one per micro-batch in flight
+  std::vector<OperationId> pass_ends_;             // the last model code of each pass
   OperationId last_exchange_ = kNone;
   ScheduleDraft draft_;
 };

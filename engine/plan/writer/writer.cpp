@@ -42,6 +42,7 @@ ScheduleDraft StepWriter::write() {
     add_waits_on_previous_step();
     if (policy_.prefetch > 0) add_spare_gradient_slot();
   }
+  if (policy_.prefetch > 0) add_spare_send_slots();
   add_waits_of_refreshes();
   add_persistent_buffers();
   if (policy_.check) draft_.alignment_bytes = kPlacePageBytes;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <tuple>
+#include <vector>
 
 #include "engine/plan/schedule.h"
 #include "engine/plan/sizes.h"
@@ -192,6 +194,51 @@ TEST(LocalNormSums, FitIntoTheirBuffer) {
         node_count += NormTree(tensors).nodes(spans).size();
       }
       EXPECT_LE(static_cast<int64_t>(node_count * sizeof(double)), norm_part_bytes(planned)) << "seed " << seed;
+    }
+  }
+}
+
+/// For each operation, the number of passes that began before it on this pipeline stage.
+std::vector<int> passes_begun(const Plan& plan) {
+  std::vector<int> begun;
+  std::tuple<bool, int32_t, int32_t> pass{false, -1, -1};  // direction, virtual stage and micro-batch
+  int count = 0;
+  for (const Operation& operation : plan.schedule.operations) {
+    if (is_model_code(operation.verb)) {
+      const std::tuple now{operation.verb == Verb::kForward, plan.stage.run_of_use(operation.operand).index,
+                           operation.micro_batch};
+      if (now != pass) ++count;
+      pass = now;
+    }
+    begun.push_back(count);
+  }
+  return begun;
+}
+
+/// A send runs in parallel with the next pass, because that pass does not get the memory of the sent data.
+TEST(PipelineMemory, TheNextPassDoesNotWaitForASend) {
+  ModelSpec model = testing::chain(kUnits, 4096);
+  model.activations.uses.assign(
+      kUnits, {.output_bytes = 1 << 16, .kept_bytes = 1 << 16, .recomputable = false, .output_in_backward = false});
+  model.activations.backward_bytes = 1 << 16;
+  using enum PipelineSchedule;
+  for (const auto schedule : {k1F1B, kGpipe, kInterleaved}) {
+    Policy policy{.zero_stage = 2, .micro_batch_count = 6, .pipeline = 2, .pipeline_schedule = schedule};
+    policy.virtual_stages = schedule == kInterleaved ? 2 : 1;
+    policy.pipeline_cut.assign(static_cast<std::size_t>(virtual_stage_count(policy)),
+                               kUnits / static_cast<int>(virtual_stage_count(policy)));
+    for (const Plan& plan : plan_pipeline(model, policy, testing::hosts(4, 4))) {
+      const std::vector<int> begun = passes_begun(plan);
+      const auto& operations = plan.schedule.operations;
+      for (std::size_t id = 0; id < operations.size(); ++id) {
+        if (!is_model_code(operations[id].verb)) continue;
+        for (const Wait& wait : operations[id].after) {
+          if (wait.of_previous_step || !is_send(operations[wait.operation].verb)) continue;
+          EXPECT_GT(begun[id], begun[wait.operation] + 1)
+              << title(plan, static_cast<OperationId>(id)) << " waits for " << title(plan, wait.operation) << "\n"
+              << text(plan);
+        }
+      }
     }
   }
 }
