@@ -94,10 +94,8 @@ class Blocks {
   }
   void backward(Engine& engine, const UseMemory& memory) {
     const int i = unit_of(memory.use);
-    // The second part of a split backward reads its input, so that the output before it lives longer.
-    if (memory.use == kBlocks - 1 || !runs_parts_) {
-      EXPECT_EQ(memory.output != nullptr, memory.use == kBlocks - 1)
-          << "only the last block reads its own output in backward";
+    if (memory.use == kBlocks - 1) {
+      EXPECT_NE(memory.output, nullptr) << "the last block reads its own output in backward";
     }
     float *dp = frozen[i] ? nullptr : d_a[i], *dq = frozen[i] ? nullptr : d_b[i];
     run(engine, memory, [this, memory, p = a[i], q = b[i], dp, dq] {
@@ -109,7 +107,6 @@ class Blocks {
   /// Runs one part of a split backward. The parts must not access pointers that only the other part may use.
   void backward_part(Engine& engine, UseKind part, const UseMemory& memory) {
     const int i = unit_of(memory.use);
-    runs_parts_ = true;
     EXPECT_NE(memory.weight_inputs, nullptr);
     EXPECT_EQ(memory.backward != nullptr, part == UseKind::kBackwardInput);
     const bool for_input = part == UseKind::kBackwardInput;
@@ -218,8 +215,7 @@ class Blocks {
       }
     }
   }
-  bool runs_parts_ = false;  // whether a backward was split
-  double sample_ = 0;        // determines the input of block 0, which is not in memory of the engine
+  double sample_ = 0;  // determines the input of block 0, which is not in memory of the engine
 };
 
 struct EngineWithBlocks {
