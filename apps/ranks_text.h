@@ -1,5 +1,5 @@
 #pragma once
-// Lists of ranks in messages.
+// Formats lists of ranks for messages.
 
 #include <string>
 #include <vector>

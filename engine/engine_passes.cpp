@@ -1,4 +1,4 @@
-// Functions of a step, which forward each call to the session.
+// The functions of Engine for training steps and evaluations. They forward calls to the session.
 #include "engine/engine.h"
 #include "engine/session.h"
 #include "kernels/system/error.h"

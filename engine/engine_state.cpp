@@ -1,4 +1,4 @@
-// Materialization of an engine, and access to its state.
+// Engine::materialize(), which allocates memory and initializes parameters, and functions that access the state.
 #include <fmt/format.h>
 
 #include "engine/engine.h"

@@ -1,4 +1,4 @@
-// The built-in synthetic language.
+// Generates the tokens of the built-in synthetic language.
 #include <algorithm>
 #include <array>
 #include <string>

@@ -115,7 +115,7 @@ class RankRates {
   }
   double from_host_bytes_per_second() {
     const int64_t size_bytes = std::min(sizes_.elements * 4, int64_t{64} << 20);
-    const Buffer pinned = world_.device().allocate_host(size_bytes, "pinned staging of host copies");
+    const Buffer pinned = world_.device().allocate_host(size_bytes, "pinned memory for measuring copies");
     return static_cast<double>(size_bytes) / least_seconds([&] { copy(arrays_[0].data(), pinned.data(), size_bytes); });
   }
 

@@ -58,8 +58,8 @@ struct Transformer : nn::Module {
     for (int l = 0; l < layers; ++l) blocks->push_back(Block(width));
     register_module("ln_f", last), register_module("head", head);
   }
-  // The only change for sharding: aliquot::call() calls submodules. If the module is not sharded, aliquot::call() only
-  // calls forward().
+  // Sharding requires only one change to the module: it calls its submodules with aliquot::call(). If the module is not
+  // sharded, aliquot::call() does nothing except call their forward().
   torch::Tensor forward(const torch::Tensor& ids) {
     auto x = aliquot::call(tokens, ids);
     x = x + aliquot::call(places, torch::arange(ids.size(1)).expand_as(ids));

@@ -1,5 +1,5 @@
 #pragma once
-// Packs several arrays into one block of memory whose size is computed first.
+// Packs several arrays into one allocation, after computing its size.
 
 #include <cstddef>
 #include <cstdint>

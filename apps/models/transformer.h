@@ -45,8 +45,9 @@ class Transformer : public Model {
   /// model.
   Transformer(const ModelShape& shape, const ModelOptions& options, Backend& backend);
 
-  /// Declares one use of every unit in order, then a second use of unit `head` as the head. `head` is -1 if the head
-  /// has its own unit. Computes the memory of each use with use_of() and allocate_use().
+  /// Declares one use of each unit, in order. If the head shares a unit with the token embedding, `head` is the index
+  /// of that unit, and the last use is a second use of it. If the head has its own unit, `head` is -1. Computes the
+  /// memory of each use with use_of() and allocate_use().
   void finish_declaration(int head);
   /// The properties of a use except the sizes that follow from allocate_use().
   virtual UseActivations use_of(int use) const = 0;

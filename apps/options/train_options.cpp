@@ -84,7 +84,8 @@ void add_checkpoints(OptionTable& t, TrainOptions& o) {
            "snapshot: copy the shard and write it while training continues; blocking: wait for the disk.");
   t.text("resume", "none|auto|PATH", o.resume,
          "Checkpoint to continue from; auto: the newest valid one in --checkpoint-dir, if any.");
-  t.toggle("allow-missing", o.allow_missing, "Set tensors that --resume or --init does not contain to zero.");
+  t.toggle("allow-missing", o.allow_missing,
+           "Start tensors as zeros if the checkpoint or weights lack them, instead of reporting an error.");
 }
 
 void add_reports(OptionTable& t, TrainOptions& o, const OptionTable& common) {

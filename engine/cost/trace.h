@@ -1,5 +1,5 @@
 #pragma once
-// Timelines in the trace format of browsers.
+// Writes timelines in the trace format of browsers and Perfetto.
 
 #include <ostream>
 #include <string>

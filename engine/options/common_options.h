@@ -15,7 +15,8 @@ inline constexpr int64_t kMaxMicroBatches = 1 << 20;  // per step
 
 struct CommonOptions {
   WorldOptions world;
-  EngineOptions engine;  // engine_options() replaces the precision, the budget and the optimizer
+  /// engine_options() replaces its compute precision, memory budget and optimizer by those in the members below.
+  EngineOptions engine;
   std::optional<DType> precision;
   std::optional<int64_t> memory_budget;
   OptimizerOptions optimizer;

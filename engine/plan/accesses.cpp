@@ -160,8 +160,9 @@ void Accesses::gather(int32_t flat) {
   add({.role = Role::kGathered, .flat = flat, .writes = true, .readers = shard_group_if(several_nodes_)});
 }
 
-/// On each other node, one rank has the same index within its node as this rank. These ranks read this rank's quantized
-/// shard, and this rank copies their shards into its own buffer. Later the ranks of its node read this buffer.
+/// Quantizes this rank's shard. If there are several nodes, this rank then exchanges quantized shards with the ranks of
+/// other nodes that have the same index within their node. Each of these ranks copies the shards of the others into its
+/// own buffer. In gather_quantized(), the ranks of its node read this buffer.
 void Accesses::gather_quantized_shards(int32_t flat) {
   add({.role = Role::kParameters, .flat = flat});
   add({.role = Role::kQuantizedShards, .flat = flat, .writes = true});

@@ -1,5 +1,5 @@
 #pragma once
-// A map from byte ranges to their holders.
+// A map from ranges of bytes to the buffers that last occupied them.
 
 #include <cstdint>
 #include <map>

@@ -1,5 +1,5 @@
 #pragma once
-// An allocator of offsets in a range.
+// Allocates and frees ranges of offsets, for the placement of buffers.
 
 #include <cstddef>
 #include <cstdint>

@@ -222,7 +222,8 @@ int max_in_flight_of_a_stage(const std::vector<PipelineAction>& actions, const R
     seen.push_back(stage);
     std::vector<PipelineAction> own;
     Receives own_receives;
-    std::vector<PipelineAction> waiting;  // inputs of `stage` received since its previous action
+    // Actions of `stage` whose inputs the rank received after the previous action of `stage`.
+    std::vector<PipelineAction> waiting;
     for (size_t i = 0; i < actions.size(); ++i) {
       std::ranges::copy_if(receives[i], std::back_inserter(waiting), [&](auto& input) { return input.stage == stage; });
       if (actions[i].stage != stage) continue;

@@ -187,7 +187,7 @@ constexpr bool belongs_to_use(Role role) { return info(role).owner == Owner::kUs
 constexpr bool belongs_to_matrix_group(Role role) { return info(role).owner == Owner::kMatrixGroup; }
 /// Whether buffers of this role have no owner. Their PlannedBuffer::flat is then -1.
 constexpr bool has_no_owner(Role role) { return info(role).owner == Owner::kNone; }
-/// Whether the model declares the sizes of buffers of this role.
+/// Whether buffers of this role belong to the category of activations. The model declares their sizes.
 constexpr bool is_activation(Role role) { return info(role).category == Category::kActivations; }
 
 }  // namespace aliquot

@@ -1,5 +1,5 @@
 #pragma once
-// A condition outside a stream that the stream waits for: another rank, a file or a clock.
+// A condition for which a stream waits, other than an event: the progress of another rank, a file or a clock.
 
 #include <cstddef>
 #include <cstring>

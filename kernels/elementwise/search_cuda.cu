@@ -45,7 +45,7 @@ struct FindNonfinite {
     for (int k = 0; k < kCount; ++k) {
       if ((pack.lane[k] & exponent) != exponent) continue;
       const auto index = static_cast<unsigned long long>(i + k);
-      // An optimization: without this check an array full of NaN would need one atomic operation for each element.
+      // Without this check, an array full of NaN would need one atomic operation for each element.
       if (index < *static_cast<volatile unsigned long long*>(first)) atomicMin(first, index);
     }
   }

@@ -1,7 +1,8 @@
 #pragma once
 // The innermost loops of matrix products, on one thread, with sums in fp32. Operands are first packed into slivers. A
 // sliver holds a few rows of the left operand `a`, or a few columns of the right operand `b`. Its elements are in the
-// order in which registers load them: all elements of one depth index, then those of the next.
+// order in which registers load them: all elements of one depth index, then those of the next. The depth is the
+// dimension over which a product sums.
 
 #include <cstdint>
 

@@ -12,7 +12,7 @@ constexpr size_t kCacheLineBytes = 64, kPageBytes = 4096;
 // Copies a cache line of each of these pages in turn, which keeps several memory banks busy.
 constexpr size_t kPagesAtOnce = 4;
 constexpr size_t kPrefetchDistanceBytes = 8 * kCacheLineBytes;
-// Copies of less than twice this size are faster with memcpy().
+// The number of bytes that the loop copies in one iteration. For less than twice as many bytes, memcpy() is faster.
 constexpr size_t kMinBytes = kPagesAtOnce * kPageBytes;
 
 void copy_cache_line(std::byte* to, const std::byte* from) {

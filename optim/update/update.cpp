@@ -23,7 +23,7 @@ void check_dtypes(const UpdateArgs& args, const Rule& rule) {
   const DType copy = args.master.copy_dtype;
   require(copy == DType::kBFloat16 || copy == DType::kFloat16, "the working copy", copy);
   if (args.moments == DType::kUInt8 && !std::holds_alternative<AdamWRule>(rule)) {
-    throw std::logic_error("update: only the rule of AdamW supports 8-bit moments");
+    throw std::logic_error("update: 8-bit moments are supported only with AdamW");
   }
   const auto* custom = std::get_if<CustomRule>(&rule);
   if (custom != nullptr && args.moments == DType::kBFloat16 && custom->loops->state_count > kMaxRoundedStates) {

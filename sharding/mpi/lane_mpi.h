@@ -1,5 +1,5 @@
 #pragma once
-// Communication between one lane of a rank and other nodes.
+// The MPI messages that one lane of a rank exchanges with other nodes.
 
 #include <array>
 #include <functional>

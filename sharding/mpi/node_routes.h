@@ -1,5 +1,5 @@
 #pragma once
-// Routes of messages between nodes.
+// The routes of messages between nodes: the proxy of each rank on each node.
 
 #include <vector>
 

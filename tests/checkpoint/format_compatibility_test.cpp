@@ -1,5 +1,5 @@
-// Every later build must load the checkpoints of all released format versions, which are stored in
-// tests/checkpoint/kept. To store one that this build writes:
+// Loads the checkpoints of all released format versions, which are stored in tests/checkpoint/kept. Every later build
+// must be able to load them. To store one that this build writes:
 // ALIQUOT_KEEP=tests/checkpoint/kept/version-N checkpoint_format_compatibility_test --gtest_also_run_disabled_tests
 #include <cstdlib>
 #include <cstring>

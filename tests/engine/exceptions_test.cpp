@@ -1,4 +1,4 @@
-// Exceptions during steps and evaluations, calls at the wrong time, and two engines whose steps alternate.
+// Tests of exceptions during steps and evaluations, calls at the wrong time, and two engines whose steps alternate.
 #include <cmath>
 #include <fmt/format.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,6 @@
-// Training with Muon gives the same bits as a reference loop over full matrices, for every ZeRO stage and world size,
-// with offload and in 16 bits. Memory use equals the plan, and the owners of matrices have about equal work.
+// Tests that training with Muon gives the same bits as a reference loop over full matrices. This holds for every ZeRO
+// stage and world size, with offload and in 16 bits. Memory use equals the plan, and the owners of matrices have about
+// equal work.
 #include <algorithm>
 #include <fmt/format.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// StepReport::own_not_finite identifies the rank whose gradients are not finite.
+// Tests that StepReport::own_not_finite identifies the rank whose gradients are not finite.
 #include <gtest/gtest.h>
 #include <limits>
 

@@ -1,5 +1,5 @@
-// Training steps that run the passes of several micro-batches in various orders, through Engine::next(). Results are
-// bitwise identical to those of the default order, and memory use equals the plan.
+// Executes training steps in which the passes of several micro-batches run in various orders, through Engine::next().
+// Results are bitwise identical to those of the default order, and memory use equals the plan.
 #include <cmath>
 #include <gtest/gtest.h>
 

@@ -315,7 +315,8 @@ TEST(Skip, ThrowsOutOfOrder) {
       kHosts);
 }
 
-/// The engine does not clear assigned gradients before a step, so it must clear them when their use is skipped.
+/// If kernels assign gradients, the engine does not fill the gradients with zeros before backward. If the backward is
+/// skipped, the engine must do so, or the update would use the old contents of the buffer.
 TEST(Skip, ClearsAssignedGradients) {
   World::threads(
       2,

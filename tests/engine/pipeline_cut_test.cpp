@@ -1,4 +1,4 @@
-// Cuts of models into pipeline stages, compared with all possible cuts.
+// Compares the cuts that the planner chooses for pipeline stages with all possible cuts.
 #include "engine/choose/pipeline_cut.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// Training on several pipeline stages. Results are bitwise identical to those of one pipeline stage, for every number
-// of pipeline stages, order of passes and ZeRO stage. Memory use equals the plan on every rank.
+// Tests of training on several pipeline stages. Results are bitwise identical to those of one pipeline stage, for every
+// number of pipeline stages, order of passes and ZeRO stage. Memory use equals the plan on every rank.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>

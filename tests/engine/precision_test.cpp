@@ -1,5 +1,5 @@
-// In every precision, training gives the same bits as a reference loop that rounds at the same points. Training with
-// split masters gives the same bits as training with fp32 masters.
+// Tests that in every precision, training gives the same bits as a reference loop that rounds at the same points.
+// Training with split masters gives the same bits as training with fp32 masters.
 #include <cmath>
 #include <fmt/format.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// Training with quantized weights and gradients matches a reference loop that rounds at the same points, for every
-// number of nodes and ranks. Memory use equals the plan.
+// Tests that training with quantized weights and gradients matches a reference loop that rounds at the same points, for
+// every number of nodes and ranks. Memory use equals the plan.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

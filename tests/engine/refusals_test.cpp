@@ -1,4 +1,4 @@
-// The engine rejects invalid declarations and calls before training, and remains usable afterwards.
+// Tests that the engine rejects invalid declarations and calls before training, and remains usable afterwards.
 #include <cmath>
 #include <fmt/format.h>
 #include <gtest/gtest.h>

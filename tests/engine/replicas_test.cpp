@@ -1,4 +1,5 @@
-// On the same number of ranks, results with and without replicas are bitwise identical. Memory use equals the plan.
+// Tests that results with and without replicas are bitwise identical on the same number of ranks. Memory use equals the
+// plan.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <limits>

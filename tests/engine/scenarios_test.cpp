@@ -1,5 +1,5 @@
-// Cases in which other sharded trainers have failed: odd shapes, gradients on some ranks only, sums and means, and
-// non-finite values. The gradients are scripted, so each result can be computed by hand.
+// Tests cases in which other sharded trainers have failed: odd shapes, gradients on some ranks only, sums and means,
+// and non-finite values. The gradients are scripted, so each result can be computed by hand.
 #include <cmath>
 #include <fmt/format.h>
 #include <functional>

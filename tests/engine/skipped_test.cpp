@@ -1,4 +1,4 @@
-// The engine logs every skipped step.
+// Tests that the engine logs every skipped step.
 #include <gtest/gtest.h>
 #include <limits>
 #include <mutex>

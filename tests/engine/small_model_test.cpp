@@ -1,4 +1,4 @@
-// The gradients of the small model match finite differences of its loss.
+// Tests that the gradients of the small model match finite differences of its loss.
 #include "tests/engine/small_model.h"
 
 #include <cmath>

@@ -1,5 +1,5 @@
-// Training gives the same bits as the reference without an engine, and memory use equals the plan. This holds for every
-// ZeRO stage, world size, accumulation, prefetch depth and gather mode.
+// Tests that training gives the same bits as the reference without an engine, and memory use equals the plan. This
+// holds for every ZeRO stage, world size, accumulation, prefetch depth and gather mode.
 #include <gtest/gtest.h>
 
 #include "tests/engine/small_model.h"

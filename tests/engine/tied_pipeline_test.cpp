@@ -1,5 +1,5 @@
-// Training of a model on a pipeline. The first and the last use of the model share a unit, like a token embedding that
-// is tied to the head.
+// Tests of training on a pipeline with a model whose first and last use share a unit, like a token embedding that is
+// tied to the head.
 #include <gtest/gtest.h>
 #include <optional>
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# check_api.sh reports names that docs/api.md lacks, superfluous names, and different defaults.
+# Tests that check_api.sh reports names that docs/api.md lacks, superfluous names, and different defaults.
 # shellcheck source=tests/scripts/expect.sh
 source "$(dirname "$0")/expect.sh"
 

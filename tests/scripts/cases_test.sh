@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# cases.awk counts the cases in GoogleTest's reports, and the skipped ones by reason.
+# Tests that cases.awk counts the cases in GoogleTest's reports, and the skipped ones by reason.
 # shellcheck source=tests/scripts/expect.sh
 source "$(dirname "$0")/expect.sh"
 

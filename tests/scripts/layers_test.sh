@@ -16,7 +16,8 @@ fresh() {
   for folder in include/aliquot apps/examples; do echo '#pragma once' >"$scratch/$folder/aliquot.h"; done
 }
 
-# rule pass|fail TEXT FILE LINE...: checks the tree after adding the file.
+# rule pass|fail TEXT FILE LINE...: creates a fresh tree, adds FILE with the lines, and runs check_layers.sh on it. The
+# check must pass or fail, and its output must contain TEXT.
 rule() {
   local wanted=$1 text=$2 file=$3
   shift 3

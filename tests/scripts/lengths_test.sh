@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# check_lengths.sh measures functions of every shape, and ignores braces in literals and comments.
+# Tests that check_lengths.sh measures functions of every shape, and ignores braces in literals and comments.
 # shellcheck source=tests/scripts/expect.sh
 source "$(dirname "$0")/expect.sh"
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The number of parallel compilers and tests depends on the machine, not on OMP_NUM_THREADS.
+# Tests that the number of parallel compilers and tests depends on the machine, not on OMP_NUM_THREADS.
 # shellcheck source=tests/scripts/expect.sh
 source "$(dirname "$0")/expect.sh"
 

@@ -21,7 +21,8 @@ fresh() {
     >"$scratch/cmake/AliquotPublicHeaders.cmake"
 }
 
-# rule pass|fail TEXT FILE LINE...: checks the tree after appending the lines to the file.
+# rule pass|fail TEXT FILE LINE...: creates a fresh tree, appends the lines to FILE in it, and runs check_public.sh on
+# it. The check must pass or fail, and its output must contain TEXT.
 rule() {
   local wanted=$1 text=$2 file=$3
   shift 3

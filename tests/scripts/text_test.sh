@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# check_text.sh reports wide comments, listed phrases and identifiers, and commit subjects that are not imperative.
+# Tests that check_text.sh reports wide comments, listed phrases and identifiers, and commit subjects that are not
+# imperative.
 # shellcheck source=tests/scripts/expect.sh
 source "$(dirname "$0")/expect.sh"
 tree=$scratch/tree

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# check_types.sh fails if two files define types of the same qualified name, and accepts other definitions.
+# Tests that check_types.sh fails if two files define types of the same qualified name, and accepts other definitions.
 # shellcheck source=tests/scripts/expect.sh
 source "$(dirname "$0")/expect.sh"
 mkdir -p "$scratch/kernels" "$scratch/engine"

@@ -1,5 +1,5 @@
 #pragma once
-// Worlds of threads that should fail, and checks of their error messages.
+// Runs thread ranks that should fail, and checks their error messages.
 
 #include <chrono>
 #include <functional>

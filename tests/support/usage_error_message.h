@@ -1,5 +1,5 @@
 #pragma once
-// Error messages of rejected calls.
+// Returns the message of the UsageError that a call throws.
 
 #include <string>
 

@@ -1,5 +1,6 @@
 #pragma once
-// Offsets of a head's rows. Use it in *.cu files only.
+// Computes the offsets of the rows of an attention head in arrays of queries, keys, values and outputs. Use it in *.cu
+// files only.
 
 #include <cmath>
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Elementwise layers.
+// The CUDA kernels of elementwise layers, rotary positions, biases and embeddings.
 #include <cmath>
 
 #include "apps/models/cuda/elements_cuda.h"

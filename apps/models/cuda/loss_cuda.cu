@@ -1,4 +1,4 @@
-// Kernels over rows and tiles of logits.
+// The CUDA kernels that compute the loss and its gradient from logits, one tile of logits at a time.
 #include <cmath>
 
 #include "apps/models/cuda/elements_cuda.h"

@@ -154,8 +154,8 @@ void CheckpointKeeper::save(const RunState& run) {
   if (options.checkpoint_dir.empty() || saved_step_ == engine.step_count()) return;
   if (has_nonfinite_update(run)) {
     reporter_.warning(
-        fmt::format("step {} was not saved, because backward updated its weights from gradients that are not finite; "
-                    "earlier checkpoints are unchanged.",
+        fmt::format("step {} was not saved, because --update-in-backward updated weights from gradients that are not "
+                    "finite; earlier checkpoints are unchanged.",
                     engine.step_count()));
     return;
   }

@@ -15,8 +15,8 @@ enum class TimelinesOf : uint8_t { kAllRanks, kFirstRankOfEachStage };
 /// and if the run has recorded fewer than three steps. Collective. The engine must outlive the result.
 std::vector<RankTrace> gather_timelines(const TrainContext& context, TimelinesOf which);
 
-/// Changes every Timeline::begin_seconds, which is the time on the clock of the rank's node, to a time on one clock. On
-/// that clock, the timeline of the first rank begins at 0. `nodes` has the node of each element of `ranks`.
+/// Sets every Timeline::begin_seconds to the number of seconds after the beginning of the first rank's timeline. Before
+/// the call, it is a time on the clock of the rank's node. `nodes` has the node of each element of `ranks`.
 ///
 /// The clocks of nodes are not synchronized. Timelines of ranks on other nodes than that of the first rank are
 /// shifted, so that the norm ends at the same time on all ranks. In the norm, all ranks wait for one another.

@@ -156,7 +156,8 @@ TEST(NotFinite, WeightsThatAreNotFiniteAreNotSaved) {
     const test::CommandResult spoiled = run(these, "rank=1,step=7,op=reduce,kind=nan");
     EXPECT_EQ(spoiled.code, 4) << spoiled.err;
     expect_contains(spoiled.err,
-                    {"step 8 was not saved, because backward updated its weights from gradients that are not finite"});
+                    {"step 8 was not saved, because --update-in-backward updated weights from gradients that are not "
+                     "finite"});
     const auto left = list_checkpoints(saved);
     ASSERT_EQ(left.size(), 2u) << spoiled.err;
     EXPECT_EQ(left.back().step, 6);

@@ -1,4 +1,4 @@
-// Messages of the library name fields of EngineOptions and WorldOptions. The command replaces these names by flags.
+// Tests that the command replaces names of EngineOptions and WorldOptions fields by flags in messages of the library.
 #include "apps/options/flag_names.h"
 
 #include <gtest/gtest.h>

@@ -111,7 +111,7 @@ TEST(PipelineCommand, PlanWritesAnOrderThatTrainReads) {
   EXPECT_NE(refused.err.find("pass order of rank 1: 1B3 precedes 1F3"), std::string::npos) << refused.err;
 }
 
-/// The order file names virtual stages, which determines their number.
+/// Without --virtual-stages, train derives the number of virtual stages from the passes in the order file.
 TEST(PipelineCommand, PlanWritesAnInterleavedOrderThatTrainReads) {
   const test::TemporaryDirectory directory;
   const std::string file = directory.path() / "order";

@@ -1,5 +1,5 @@
-// For every ordered pair of configurations (number of ranks and ZeRO stage), the first trains and saves, and the second
-// loads and saves again. Both saves must have the same bytes.
+// Saves and loads with every ordered pair of configurations (number of ranks and ZeRO stage). A run with the first
+// configuration trains and saves. A run with the second loads and saves again. Both saves must have the same bytes.
 #include <iostream>
 
 #include "tests/apps/train/resume_runs.h"

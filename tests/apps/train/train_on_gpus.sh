@@ -29,7 +29,7 @@ if [ "${2:-}" = nccl ]; then
   other=$(digest --ranks 2 --zero-stage 3 --world nccl --reproducible)
   [ "$other" = "$(digest --ranks 2 --zero-stage 3 --reproducible)" ] || fail "the digest $other over NCCL differs from the digest without NCCL"
 fi
-# Two pipeline stages of one rank each have the digest of one rank.
+# Training on two pipeline stages of one rank each must give the same digest as training on one rank.
 micro_batches=(--accumulate 3 --accumulate-into shard --zero-stage 2)
 alone=$(digest --ranks 1 "${micro_batches[@]}")
 for world in auto ${2:+nccl}; do

@@ -1,5 +1,5 @@
-// The planner chooses the fastest schedule that fits the memory budget. All choices give bitwise identical results. If
-// no schedule fits, the error states the smallest possible budget.
+// Tests that the planner chooses the fastest schedule that fits the memory budget. All choices give bitwise identical
+// results. If no schedule fits, the error states the smallest possible budget.
 #include "engine/choose/budget.h"
 
 #include <algorithm>

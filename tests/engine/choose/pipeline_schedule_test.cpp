@@ -1,4 +1,4 @@
-// The planner chooses the fastest pipeline schedule that fits the memory budget.
+// Tests that the planner chooses the fastest pipeline schedule that fits the memory budget.
 #include "engine/choose/pipeline_schedule.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Coordinates of ranks in a mesh, and the members of its groups.
+// Tests the coordinates of ranks in a mesh, and the members of its groups.
 #include "engine/plan/mesh.h"
 
 #include <algorithm>

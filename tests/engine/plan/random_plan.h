@@ -1,5 +1,5 @@
 #pragma once
-// Random models, policies and topologies, including unusual combinations.
+// Creates random models, policies and topologies for tests of the planner, including unusual combinations.
 
 #include <cstdint>
 #include <string>

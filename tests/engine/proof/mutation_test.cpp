@@ -1,4 +1,4 @@
-// The validator must reject a schedule with one defect. Each kind of mutation is applied to many schedules.
+// Tests that the validator rejects a schedule with one defect. Each kind of mutation is applied to many schedules.
 
 #include <algorithm>
 #include <fmt/format.h>

@@ -45,7 +45,7 @@ std::map<std::string, Mutate> mutations_of_flats() {
       always([](FlatSpec& flat) { flat.layout = FlatLayout(flat.layout.tensors(), flat.layout.rank_count() + 1); }));
   add("a longer shard", [](FlatSpec& flat) {
     const FlatLayout longer(flat.layout.tensors(), flat.layout.rank_count(), 64);
-    if (longer.shard_count() == flat.layout.shard_count()) return false;  // true only for an empty flat buffer
+    if (longer.shard_count() == flat.layout.shard_count()) return false;  // would change nothing
     flat.layout = longer;
     return true;
   });

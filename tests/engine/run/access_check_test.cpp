@@ -1,4 +1,4 @@
-// AccessCheck reports operations that make undeclared accesses or omit declared accesses.
+// Tests that AccessCheck reports operations that make undeclared accesses or omit declared accesses.
 #include "engine/run/memory/access_check.h"
 
 #include <algorithm>

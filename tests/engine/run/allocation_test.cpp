@@ -1,4 +1,5 @@
-// The engine allocates nothing after the first step. This program replaces operator new to count allocations.
+// Tests that the engine allocates nothing after the first step. This program replaces operator new to count
+// allocations.
 #include <array>
 #include <atomic>
 #include <cstdlib>

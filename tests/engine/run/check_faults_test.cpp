@@ -1,4 +1,4 @@
-// In the checking mode, invalid accesses to tensors fault, and the process prints a message.
+// Tests of the checking mode: invalid accesses to tensors fault, and the process prints a message.
 #include <csignal>
 #include <functional>
 #include <gtest/gtest.h>

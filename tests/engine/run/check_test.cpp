@@ -1,4 +1,4 @@
-// The checking mode does not change results. It finds defects when a scope closes.
+// Tests that the checking mode does not change results, and that it finds defects when a scope closes.
 #include <cmath>
 #include <cstdlib>
 #include <functional>

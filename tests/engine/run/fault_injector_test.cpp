@@ -1,4 +1,4 @@
-// An injected fault occurs once, at the chosen operation of a step. This program sets ALIQUOT_FAULT itself.
+// Tests that an injected fault occurs once, at the chosen operation of a step. This program sets ALIQUOT_FAULT itself.
 #include "engine/run/fault_injector.h"
 
 #include <cstdlib>

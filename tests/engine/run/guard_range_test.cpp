@@ -1,5 +1,5 @@
-// Aliquot's fault handler names the tensor and then calls the handler that was installed before. Signal handlers apply
-// to the entire process, so each test runs in a separate process.
+// Tests that Aliquot's fault handler names the tensor and then calls the handler that was installed before. Signal
+// handlers apply to the entire process, so each test runs in a separate process.
 #include "engine/run/memory/guard_range.h"
 
 #include <array>

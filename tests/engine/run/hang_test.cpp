@@ -1,4 +1,5 @@
-// One rank stalls during a step. The other ranks stop at the deadline, name this rank and report their own position.
+// Tests of steps in which one rank stalls. The other ranks stop at the deadline, name this rank and report their own
+// position.
 #include <chrono>
 #include <fmt/format.h>
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// Results with and without offload are bitwise identical, and memory use equals the plan.
+// Tests that results with and without offload are bitwise identical, and memory use equals the plan.
 #include <filesystem>
 #include <fmt/format.h>
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// If a model writes to the padding after a tensor, results must not change.
+// Tests that results do not change if a model writes to the padding after a tensor.
 #include <cmath>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// TensorStream streams a sharded tensor to all ranks of a group.
+// Tests that TensorStream streams a sharded tensor to all ranks of a group.
 #include "engine/run/tensor_stream.h"
 
 #include <cstring>

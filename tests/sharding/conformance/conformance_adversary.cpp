@@ -1,4 +1,5 @@
-// Backend: thread ranks on a device that runs queued work as late, as early or as randomly as the waits allow.
+// Runs the conformance tests with thread ranks on a device that runs queued work as late, as early or as randomly as
+// the waits allow.
 #include "tests/sharding/conformance/conformance.h"
 #include "tests/support/adversarial_device.h"
 

@@ -1,4 +1,5 @@
-// Backend: thread ranks on the GPUs of the machine. Ranks share GPUs if there are fewer GPUs than ranks.
+// Runs the conformance tests with thread ranks on the GPUs of the machine. Ranks share GPUs if there are fewer GPUs
+// than ranks.
 #include "tests/sharding/conformance/conformance.h"
 
 namespace aliquot::conformance {

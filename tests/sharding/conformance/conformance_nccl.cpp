@@ -1,6 +1,6 @@
-// Backend: NCCL between processes that this program forks, with one world for all tests. If there are fewer GPUs than
-// ranks, each process reports a different host to NCCL. NCCL then communicates through sockets, and several ranks may
-// share a GPU.
+// Runs the conformance tests with NCCL between processes that this program forks. All tests of one world size use the
+// same world. If there are fewer GPUs than ranks, each process reports a different host to NCCL. NCCL then communicates
+// through sockets, and several ranks may share a GPU.
 // ALIQUOT_NCCL_RANKS="1 2 4" sets the world sizes. The default is "1 2 3 4 8". Without a GPU it is "1 2", and all tests
 // are skipped.
 #include <cstdlib>

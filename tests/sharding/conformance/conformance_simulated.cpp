@@ -1,4 +1,5 @@
-// Backend: GPU ranks on simulated GPUs. Tests the host code of GPU ranks on a machine without a GPU.
+// Runs the conformance tests with ranks on simulated GPUs. This tests the host code of GPU ranks on a machine without a
+// GPU.
 #include "tests/sharding/conformance/conformance.h"
 
 namespace aliquot::conformance {

@@ -1,5 +1,6 @@
 #pragma once
-// Checks of host peer memory in which the parts of the ranks have different sizes, for every kind of node memory.
+// Checks of memory in which each rank has a part that the other ranks can read, and the parts have different sizes.
+// Tests call the checks with each kind of memory that the ranks of a node can share.
 
 #include <algorithm>
 #include <gtest/gtest.h>
