@@ -1,6 +1,7 @@
 // aliquot train: parses and checks the command line, and starts the ranks.
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
@@ -9,6 +10,7 @@
 #include <iterator>
 #include <memory>
 #include <system_error>
+#include <thread>
 #include <unistd.h>
 
 #include "apps/checkpoints/commands.h"
@@ -210,6 +212,8 @@ int run_train(const Arguments& arguments) {
     if (!options.eval_data.empty()) evaluated = open_token_source(options.eval_data, "--eval-data");
   } catch (const Error& error) {
     if (is_first_process()) throw;
+    // A launcher ends all processes as soon as one of them fails. So the first process gets time to report the error.
+    std::this_thread::sleep_for(std::chrono::seconds(2));
     return static_cast<int>(error.exit_code());
   }
   install_stop_handlers(started_by());

@@ -11,6 +11,7 @@
 #include "checkpoint/save.h"
 #include "tests/apps/command_line.h"
 #include "tests/checkpoint/support.h"
+#include "tests/support/mpirun.h"
 
 namespace aliquot {
 namespace {
@@ -475,6 +476,23 @@ TEST(TrainFlags, ARunThatIsNotFiniteExitsWith4) {
         << result.err;
     EXPECT_NE(result.err.find("the gradients of the last 3 steps were not finite"), std::string::npos) << result.err;
   }
+}
+
+/// mpirun ends all processes when the first one fails. The process that reports the error may be slower than others.
+TEST(TrainFlags, ALateFirstProcessStillReportsTheError) {
+  if (!test::has_mpi()) GTEST_SKIP() << "mpirun is not installed, or the build does not include MPI";
+  const std::vector<std::string> words{
+      "mpirun",
+      "--oversubscribe",
+      "-n",
+      "6",
+      "sh",
+      "-c",
+      "if [ \"$OMPI_COMM_WORLD_RANK\" = 0 ]; then sleep 0.5; fi; exec \"$0\" train --zero-stage 7",
+      test::aliquot_program()};
+  const test::CommandResult result = test::run_program("/usr/bin/env", words, test::mpirun_environment());
+  EXPECT_EQ(result.code, 1);
+  EXPECT_NE(result.err.find("aliquot: --zero-stage: invalid value '7'"), std::string::npos) << result.err;
 }
 
 }  // namespace
