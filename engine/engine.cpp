@@ -67,8 +67,8 @@ void refuse_pointers(const std::string& parameter, const PointerSlots& slots, co
   }
   const void *value = slots.value.where(), *gradient = slots.gradient.where();
   if (value == gradient)
-    throw UsageError(
-        fmt::format("the values and the gradient of {} share one pointer: expected two pointers", parameter));
+    throw UsageError(fmt::format(
+        "the values and the gradient of {} use the same pointer: expected a different pointer for each", parameter));
   for (std::size_t i = 0; i < others.size(); ++i) {
     for (const void* taken : {others_slots[i].value.where(), others_slots[i].gradient.where()}) {
       if (taken == nullptr || (taken != value && taken != gradient)) continue;

@@ -167,7 +167,7 @@ for signal in TERM INT HUP; do
 done
 trap 'ended=QUIT told_by=KILL; kill -s KILL -- "-$child" 2>/dev/null || :' QUIT
 
-# sleep_until_signal SECONDS: sleeps until a signal arrives.
+# sleep_until_signal SECONDS: sleeps for SECONDS, or until this script receives a signal.
 sleep_until_signal() {
   set +e
   sleep "$1" >/dev/null 2>&1 &

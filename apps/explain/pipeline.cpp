@@ -61,8 +61,8 @@ class PipelineReport {
     return longest;
   }
 
-  /// Describes a wait, for example "waited for rank 1, which also waited: barrier". Omits ", which also waited" if a
-  /// rank that was waited for did not wait itself, or is the first cause.
+  /// Describes a wait, for example "waited for rank 1, which also waited: barrier". Writes ", which also waited" only
+  /// if all awaited ranks were blocked in a collective themselves, and none of them is a first cause.
   std::string waiting_text(const PendingCollective& wait) const {
     const std::vector<int>& awaited = wait.missing.empty() ? wait.late : wait.missing;
     const bool victims = std::ranges::none_of(awaited, [this](int rank) { return is_cause(rank); }) &&

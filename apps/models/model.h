@@ -87,11 +87,11 @@ class Model {
   virtual void recompute(int use) = 0;
   virtual void backward(int use) = 0;
   /// The first part of a backward, for uses that activations() marks with splits_backward. Both parts together compute
-  /// the same bits as backward(). Computes the gradient of the use's input and writes `weight_inputs`. Accesses no
-  /// gradient of a parameter.
+  /// the same bits as backward(). Computes the gradient of the use's input and writes `weight_inputs`. Does not
+  /// access gradients of parameters.
   virtual void backward_input(int use) = 0;
-  /// The second part. Computes the gradients of the parameters from `input`, `kept` and `weight_inputs`. Accesses no
-  /// value of a parameter and does not read the batch.
+  /// The second part. Computes the gradients of the parameters from `input`, `kept` and `weight_inputs`. Accesses
+  /// neither the values of the parameters nor the batch.
   virtual void backward_weights(int use) = 0;
 
   /// The loss summed over the tokens of the micro-batch. Valid after the forward of the last use.

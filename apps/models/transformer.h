@@ -16,7 +16,8 @@ struct ModelOptions {
   int64_t sequence = 0;  // tokens in a sequence; 0: the shape's context
   /// Whether backward assigns gradients or adds to them, for all units except a token embedding tied to the head.
   GradientMode gradients = GradientMode::kAssign;
-  /// Whether the first backward that writes the gradient of a token embedding tied to the head assigns or adds to it.
+  /// The same for a token embedding tied to the head. Two backwards write its gradient. This value applies to the
+  /// first, that of the head. The second always adds.
   GradientMode table_gradients = GradientMode::kAdd;
   bool keep_logits = true;                // false: backward recomputes the logits tile by tile
   DType compute = DType::kFloat32;        // type of parameters and matrix products: fp32, bf16 or fp16

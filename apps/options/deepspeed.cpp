@@ -269,8 +269,8 @@ void DeepspeedTranslator::translate_pipeline() {
   }
   translate_partition("pipeline.partition");
   translate_partition("pipeline.partition_method");
-  // The key is the number of layers that DeepSpeed recomputes as one group. The default 0 means no recomputation.
-  // Aliquot recomputes each block, with the same results.
+  // The value of the key is the number of layers that DeepSpeed recomputes as one group. The default, 0, disables
+  // recomputation. Aliquot recomputes each block separately. Results do not depend on the size of the group.
   if (const std::string interval = "pipeline.activation_checkpoint_interval"; integer(interval, 0) > 0)
     set(interval, "recompute", "block");
 }

@@ -13,8 +13,8 @@ std::string ranks_text(const TrainOptions& o, int rank_count) {
   return std::to_string(rank_count) + " ranks" + (o.engine.pipeline > 1 ? " per pipeline stage" : "");
 }
 
-/// Computes the micro-batch from the global batch of a DeepSpeed file. Here and below, `rank_count` is the number of
-/// ranks with different data.
+/// Sets `micro_batch` for a DeepSpeed file that gives only the global batch. Here and below, `rank_count` is the number
+/// of ranks with different data.
 void resolve_micro_batch(TrainOptions& o, int rank_count) {
   const int64_t micro_batches = int64_t{rank_count} * o.engine.accumulate;
   o.micro_batch = o.global_batch ? *o.global_batch / micro_batches : 1;

@@ -20,8 +20,8 @@ struct StageFigures {
   int activations_in_flight = 0;
   double compute_seconds = 0;
   double bubble_share = 0;     // see Timeline::idle_share()
-  double transfer_share = 0;   // in which at least one send or receive runs
-  double node_link_share = 0;  // in which the link between nodes sends data of this pipeline stage
+  double transfer_share = 0;   // the time while at least one send or receive runs
+  double node_link_share = 0;  // the time while the link between nodes sends data of this pipeline stage
 };
 
 /// The figures of each pipeline stage, in order.

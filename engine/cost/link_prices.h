@@ -31,9 +31,10 @@ class LinkPrices {
   /// `crossing_bytes` over the link of the node, in `rounds` rounds. On hosts without spare cores, the price includes
   /// the slowdown while compute runs.
   Price move(double inside_seconds, int64_t crossing_bytes, bool crosses, int rounds = 1) const;
-  /// Returns the price of an all-gather or a reduce-scatter in which each rank contributes `part_bytes`. The first node
-  /// sends `crossing_bytes` to other nodes. Data from another node arrives once, and the ranks of the node share it.
+  /// Returns the price of an all-gather or a reduce-scatter of a shard group in which each rank contributes
+  /// `part_bytes`. `crossing_bytes`: what the first node sends to other nodes, for all replicas that share its link.
   Price collective(int64_t part_bytes, int64_t crossing_bytes) const;
+  /// Returns `crossing_bytes` of an all-gather. Each part is sent once to each other node, whose ranks share it.
   int64_t inter_node_gather_bytes(int64_t part_bytes) const;
   /// Returns the price of sending or receiving `bytes` between this pipeline stage and the neighboring stage in
   /// `group`. Assumes that all ranks of both stages transfer at the same time, and that the other stage is ready.

@@ -105,8 +105,8 @@ void refuse_whole_backwards(const ModelSpec& model, const Policy& policy) {
     return;
   if (std::ranges::any_of(model.activations.uses, &UseActivations::splits_backward)) return;
   throw UsageError(
-      "EngineOptions::pipeline_schedule is kZeroBubble, but no use of the model can split its backward: set "
-      "UseActivations::splits_backward of the uses that can, or use another schedule");
+      "EngineOptions::pipeline_schedule is kZeroBubble, but no use of the model declares a split backward: set "
+      "UseActivations::splits_backward for the uses that support it, or choose another schedule");
 }
 
 /// Throws UsageError if an option is invalid, or if options exclude one another. `ranks`: the number of ranks of each

@@ -1,5 +1,5 @@
 #pragma once
-// The roles of buffers, and the properties that all buffers with the same role share.
+// The roles of buffers, and a table of the properties that each role determines.
 
 #include <algorithm>
 #include <array>
@@ -13,8 +13,9 @@
 #pragma GCC visibility push(default)
 namespace aliquot {
 
-/// The kind of a buffer. A persistent buffer exists during the whole step and between steps. "The shard" is this rank's
-/// shard of the flat buffer. At ZeRO stage 0, buffers of updated values hold all elements in place of the shard.
+/// What a buffer contains. A persistent buffer exists during the whole step and between steps. A slot is memory that
+/// one unit after another uses. "The shard" is this rank's shard of the flat buffer. At ZeRO stage 0, each rank updates
+/// all elements. Buffers of updated values then hold all elements in place of the shard.
 enum class Role : uint8_t {
   kParameters,             // persistent: values that the model reads (the shard at ZeRO stage 3, else all elements)
   kMaster,                 // persistent: fp32 masters of the shard, or the bits that the 16-bit copy lacks
@@ -64,9 +65,11 @@ inline constexpr int kSpaceCount = 4;
 enum class Owner : uint8_t { kFlat, kUse, kMatrixGroup, kNone };
 
 /// How many elements of its flat buffer a buffer holds. kStored: the shard at ZeRO stage 3, else all. kUpdated: the
-/// elements that the rank updates (Plan::updated_count()).
+/// elements that the rank updates (Plan::updated_count()). kOther: none of these counts applies. needed_bytes() then
+/// has a special rule for the role.
 enum class ElementCount : uint8_t { kOther, kShard, kAll, kStored, kUpdated };
 /// The element type of a buffer, as a field of Precision. kPartial: partial_dtype() (engine/plan/reduce_recipe.h).
+/// kOther: the role has ElementCount::kOther, so its size does not depend on this type.
 enum class ElementType : uint8_t { kOther, kCompute, kMaster, kGradients, kSent, kPartial, kFloat32 };
 
 struct RoleInfo {
@@ -76,7 +79,6 @@ struct RoleInfo {
   Owner owner;
   Category category;            // the default; StepWriter::category_of() has the exceptions
   Space space = Space::kArena;  // the default; with views, parameters are in kSharedRange
-  /// kOther: needed_bytes() has a special rule for the role.
   ElementCount count = ElementCount::kOther;
   ElementType type = ElementType::kOther;
   std::optional<Role> home = {};  // role of the stored copy, if the data is offloaded

@@ -149,12 +149,14 @@ std::string description(const Plan& plan) {
   }
   const auto& uses = plan.model.activations.uses;
   for (std::size_t use = 0; use < uses.size(); ++use) {
-    const std::string split =
-        uses[use].splits_backward ? fmt::format(", split backward {}", uses[use].weight_inputs_bytes) : "";
-    lines += fmt::format("use {}: activations {} {} {}{}{}{}{}\n", use, uses[use].output_bytes, uses[use].kept_bytes,
-                         uses[use].scratch_bytes, uses[use].recomputable ? ", recomputable" : "",
-                         uses[use].input_in_backward ? "" : ", input not read in backward",
-                         uses[use].output_in_backward ? "" : ", output not read in backward", split);
+    const std::string split = uses[use].splits_backward ? fmt::format(", split backward with weight inputs of {} bytes",
+                                                                      uses[use].weight_inputs_bytes)
+                                                        : "";
+    lines +=
+        fmt::format("use {}: output {} bytes, kept {} bytes, scratch {} bytes{}{}{}{}\n", use, uses[use].output_bytes,
+                    uses[use].kept_bytes, uses[use].scratch_bytes, uses[use].recomputable ? ", recomputable" : "",
+                    uses[use].input_in_backward ? "" : ", input not read in backward",
+                    uses[use].output_in_backward ? "" : ", output not read in backward", split);
   }
   if (!uses.empty()) lines += fmt::format("activation gradients: {} bytes\n", plan.model.activations.backward_bytes);
   return lines + text(plan);

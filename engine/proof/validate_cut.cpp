@@ -95,8 +95,8 @@ class CutChecker {
       differs(s, "Schedule::accumulate_into_shard");
   }
 
-  /// Checks that the plan has the same topology of the world as the first plan. Also checks that the ranks of the
-  /// pipeline stage are those that the mesh assigns to it.
+  /// Checks that Plan::world, the topology of all ranks, is the same as in the first plan. Also checks that the ranks
+  /// of the pipeline stage are those that the mesh assigns to it.
   void check_mesh(int32_t s) {
     const Plan& own = plan(s);
     if (own.world != first_.world) return differs(s, "the topology of the world");

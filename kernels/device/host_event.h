@@ -1,6 +1,6 @@
 #pragma once
-// Events of host streams. An event is a count (ticket) of completed tasks on a timeline, so recording it allocates
-// nothing.
+// Events of host streams. An event passes when its stream has completed a given number of tasks, the ticket. An event
+// stores only this number and a pointer to the stream's timeline, so recording it allocates nothing.
 
 #include <atomic>
 #include <deque>

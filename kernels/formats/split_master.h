@@ -21,8 +21,9 @@ ALIQUOT_HOST_DEVICE uint16_t master_high(float master) {
   return static_cast<uint16_t>((float_bits(master) + 0x8000u) >> 16);
 }
 
-/// Returns the difference between master and working copy in units of the master's last place, which is
-/// int16(bits - (high << 16)). The low 16 bits of high << 16 are zero, so the result is the low 16 bits of the master.
+/// Returns the low half: the bits of the master minus those of the working copy, int16(bits - (high << 16)). The low 16
+/// bits of high << 16 are zero, so the result is the low 16 bits of the master. It is negative if the working copy was
+/// rounded away from zero.
 ALIQUOT_HOST_DEVICE int16_t master_low(float master) {
   return static_cast<int16_t>(static_cast<uint16_t>(float_bits(master)));
 }

@@ -33,8 +33,8 @@ struct Product {
   float* scratch = nullptr;
 };
 
-/// Returns the size, in fp32 elements, of the scratch memory that one thread needs for a product of `operands` with
-/// type `result`.
+/// Returns the size, in fp32 elements, of the scratch memory that one thread needs for a product. `operands` is the
+/// type of both operands, and `result` is that of the result.
 int64_t product_scratch_elements(DType operands, DType result, Bf16ProductMethod method);
 
 /// Computes the product on all threads of the pool, with SumRounding::kFused and the best loops for this processor.

@@ -492,7 +492,7 @@ TEST(Capi, InvalidArgumentsAreReported) {
     EXPECT_USAGE(aliquot_add_parameter(rank.engine, 0, &empty), "layer.0.w has the extent 0 in its shape [0]");
     const aliquot_parameter shared = {"w", 1, one, &value, &value, 0, 0, 0, 0, 0};
     EXPECT_USAGE(aliquot_add_parameter(rank.engine, 0, &shared),
-                 "the values and the gradient of layer.0.w share one pointer");
+                 "the values and the gradient of layer.0.w use the same pointer");
     ASSERT_DONE(aliquot_materialize(rank.engine, fill_with_half, nullptr));
     EXPECT_USAGE(aliquot_close(rank.engine), "no unit was open");
     EXPECT_USAGE(aliquot_open(rank.engine, 5, 0, nullptr), "invalid kind of use 5");

@@ -7,7 +7,7 @@ ranks=$1
 # By default Open MPI notices a lost node only after 300 + 9 x 20 s, and mpirun does not end earlier.
 keepalive=(OMPI_MCA_oob_tcp_keepalive_time=1 OMPI_MCA_oob_tcp_keepalive_intvl=1 OMPI_MCA_oob_tcp_keepalive_probes=2)
 
-# stamped: prefixes each line with the second in which it arrived.
+# stamped: prefixes each line of its input with the time at which it read the line, in seconds since the script began.
 stamped() {
   local line
   while IFS= read -r line; do echo "$SECONDS $line"; done

@@ -266,7 +266,7 @@ TEST(Mistakes, ValuesAndGradientAtOnePointer) {
   aliquot::World::threads(1, [](aliquot::World& world) {
     float* value = nullptr;
     aliquot::Engine engine(world, {});
-    expect_told("the values and the gradient of a.w share one pointer: expected two pointers",
+    expect_told("the values and the gradient of a.w use the same pointer: expected a different pointer for each",
                 [&] { engine.add_unit("a").add("w", {300}, &value, &value); });
   });
 }

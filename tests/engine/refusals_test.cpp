@@ -94,7 +94,8 @@ TEST_F(Refusals, NullPointersAndPointersSharedWithinAUnit) {
             "u.w has no pointer to its values: expected the address of one of the model's pointers");
   EXPECT_EQ(error_of(static_cast<float**>(nullptr), &gradient),
             "u.w has no pointer to its values: expected the address of one of the model's pointers");
-  EXPECT_EQ(error_of(&value, &value), "the values and the gradient of u.w share one pointer: expected two pointers");
+  EXPECT_EQ(error_of(&value, &value),
+            "the values and the gradient of u.w use the same pointer: expected a different pointer for each");
   unit.add("v", {3}, &value, &gradient);
   const std::string shared =
       "u.v and u.w use the same pointer: expected a different pointer for each parameter of a unit";

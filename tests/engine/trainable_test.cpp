@@ -134,7 +134,8 @@ TEST(Trainable, FrozenParametersDoNotChangeAndHaveNoState) {
   }
 }
 
-/// A rejected change leaves the engine, its stream and its weights unchanged.
+/// The memory budget has no space for training layer 0, so set_trainable() rejects it. The engine then keeps its
+/// weights and its compute stream, and can continue to train.
 TEST(Trainable, RejectedChangeHasNoEffect) {
   World::threads(
       2,

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checks that gpu_check.sh runs all its steps, independent of their output and exit codes. The tree and the machine are
-# simulated.
+# Checks that gpu_check.sh runs all its steps, whatever they print and even if one fails. Small scripts simulate the
+# packed programs and the tools of a GPU machine.
 # shellcheck source=tests/scripts/expect.sh
 source "$(dirname "$0")/expect.sh"
 

@@ -35,7 +35,7 @@ class TrainReporter {
 
   /// Prints options, memory and schedule.
   void print_plan() const;
-  /// Opens the file of --metrics, if any, and writes the line of the run. Set `append` for a resumed run. Throws
+  /// With --metrics, opens the file and writes a line that describes the run. Set `append` for a resumed run. Throws
   /// UsageError if the file cannot be opened, and FaultError if it cannot be written.
   void begin_metrics(bool append);
   /// Starts the lines or the bar of --progress.

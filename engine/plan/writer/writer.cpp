@@ -101,8 +101,8 @@ void StepWriter::add_buffer(Role role, int32_t flat, Lifetime life, std::vector<
 }
 
 void StepWriter::list_visits(const StagePasses& passes) {
-  // Returns the index in `earlier` at which the earlier passes of `run` are counted. With tied ends, virtual stage 0
-  // uses the count of the last virtual stage, because these two share units.
+  // `earlier` counts the passes of each virtual stage so far. counted() returns the index of the count for `run`. With
+  // tied ends, virtual stage 0 uses the count of the last virtual stage, because these two share units.
   const auto counted = [&](const VirtualStage* run) {
     return static_cast<std::size_t>(run->is_first() && stage_.tied_ends ? stage_.runs.size() - 1
                                                                         : run - stage_.runs.data());

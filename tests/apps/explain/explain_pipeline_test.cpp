@@ -198,7 +198,8 @@ TEST(ExplainPipelineRecords, RankThatFailedItselfIsTheCauseThoughItWaits) {
   expect_contains(pipeline.explained(), {"First cause: rank 2 (pipeline stage 2).\n"});
 }
 
-/// Records of older versions have no model code. Without it, the waits in these records form a cycle.
+/// Records of older versions do not list executions of model code. Without them, nothing shows that rank 2 was
+/// computing. The records show only that ranks 1 and 2 wait for each other.
 TEST(ExplainPipelineRecords, CycleOfWaitsNamesNoCause) {
   RecordedPipeline pipeline = with_late_rank_2();
   for (const int rank : {0, 1, 2, 3}) pipeline.of(rank).model_code.clear();

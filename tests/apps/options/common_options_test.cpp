@@ -1,4 +1,5 @@
-// Checks that the command and the C interface accept the same texts for every shared option and read the same values.
+// Checks that the command and the C interface parse all shared options in the same way: both accept and refuse the same
+// spellings, and read the same values from them.
 #include <algorithm>
 #include <aliquot/c.h>
 #include <gtest/gtest.h>

@@ -83,8 +83,8 @@ class PlainSimulation {
     return started;
   }
 
-  /// Returns whether later operations are issued only after operation `at` has ended. `at` counts the operations of all
-  /// steps.
+  /// Returns whether the pipeline stage issues no later operation before operation `at` has ended. `at` is an index
+  /// into the operations of all steps, one step after another.
   bool blocks_issue(const Stage& stage, std::size_t at) const {
     const Operation& operation = (*stage.operations)[at % stage.count()];
     return operation.verb == Verb::kNorm || (compute_issues_ && operation.lane == Lane::kCompute);

@@ -62,7 +62,7 @@ std::map<std::string, Mutate> mutations_of_flats() {
   return all;
 }
 
-/// Adds a rank to the world of all plans.
+/// Adds a rank to Plan::world, the topology of all ranks, in each plan.
 std::optional<std::string> enlarge_world(Stages& stages, std::size_t s) {
   for (Plan& stage : stages) {
     stage.world.node_of_rank.push_back(stage.world.node_of_rank.back());

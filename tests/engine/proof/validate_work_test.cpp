@@ -176,8 +176,9 @@ struct Measured {
   double per_traversal() const { return seconds / traversal_seconds; }
 };
 
-/// Returns two CPU times: that of the checks of the cut and of the work, and that of a traversal of the same plans. The
-/// last pipeline stage omits a backward, so that validate_stages() ends after these checks.
+/// Measures the CPU time of two computations on the same plans: the checks of the cut and of the work, and a traversal.
+/// The plan of the last pipeline stage lacks a backward. The check of the work finds this defect, so validate_stages()
+/// runs no later checks.
 Measured measure(int pipeline_stages, int uses, int micro_batches) {
   Policy policy{.zero_stage = 3, .micro_batch_count = micro_batches, .pipeline = pipeline_stages};
   policy.pipeline_cut.assign(static_cast<std::size_t>(pipeline_stages), uses / pipeline_stages);

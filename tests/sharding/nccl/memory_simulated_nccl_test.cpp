@@ -59,7 +59,8 @@ TEST(NcclMemory, EqualSizesAreRegisteredAsWindows) {
   });
 }
 
-/// NCCL rejects symmetric windows of different sizes, so only the pairs have windows.
+/// NCCL rejects symmetric windows of different sizes, so the four ranks register their memory as buffers. The two ranks
+/// of a pair have memory of equal size. They register it as a window.
 TEST(NcclMemory, DifferentSizesAreRegisteredAsBuffers) {
   run_four_ranks([](World& world) {
     const int64_t own_bytes = world.rank() < 2 ? 8192 : 16384;
