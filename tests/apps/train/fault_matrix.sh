@@ -181,12 +181,13 @@ saving() {
 }
 
 spoiled() {
-  local world=$1 rank=$2 words
+  local world=$1 rank=$2 last=$((${1//[a-z]/} - 1)) words
   for words in "" "--zero-stage 2" "--zero-stage 1" "--zero-stage 0"; do
     read -ra words <<<"$words"
     run_case "$world" "$rank" reduce nan 3 "${words[@]}"
     run_case "$world" "$rank" backward nan 3 "${words[@]}"
-    run_case "$world" "$rank" backward-weights nan 3 "${words[@]}" --pipeline 2 --pipeline-schedule zero-bubble --accumulate 4
+    # Only the last pipeline stage splits backward passes.
+    run_case "$world" "$last" backward-weights nan 3 "${words[@]}" --pipeline 2 --pipeline-schedule zero-bubble --accumulate 4
   done
 }
 
