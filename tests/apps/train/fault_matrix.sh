@@ -95,7 +95,7 @@ is_explained() {
   local text
   case $operation in exchange | send | receive | send-gradient | receive-gradient) ;; *) return 1 ;; esac
   text=$("$aliquot" doctor --explain "$saved")
-  [[ $text = *"never reached collective"* && $text = *"  rank $rank "* ]]
+  [[ $text = *"First cause: rank $rank "* || $text = *"never reached collective"*"  rank $rank "* ]]
 }
 
 wrong() { problems+=("$*"); }
