@@ -20,7 +20,11 @@ void make_directories(FileSystem& file_system, const std::filesystem::path& path
   if (path.filename().empty()) return make_directories(file_system, parent);  // the path ends with a slash
   make_directories(file_system, parent);
   const Directory above = Directory::open(file_system, parent);
-  above.make_directory(path.filename());
+  try {
+    above.make_directory(path.filename());
+  } catch (const FaultError& failure) {
+    throw FaultError(fmt::format("{}: save checkpoints to a directory that this process can create", failure.what()));
+  }
   above.sync();
 }
 

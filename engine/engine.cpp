@@ -94,7 +94,7 @@ const std::string& Unit::name() const { return engine_.declared_[index_].spec.na
 
 Unit& Unit::add(std::string_view name, std::vector<int64_t> shape, PointerSlot value, PointerSlot gradient,
                 const ParameterOptions& options) {
-  engine_.refuse_if_materialized("add a parameter");
+  engine_.refuse_if_materialized("Unit::add()");
   engine_.stages_.reset();
   const bool bare = name.starts_with('.');
   std::string full_name = bare ? std::string(name.substr(1)) : fmt::format("{}.{}", this->name(), name);
@@ -111,7 +111,7 @@ Unit& Unit::add(std::string_view name, std::vector<int64_t> shape, PointerSlot v
 }
 
 Unit& Unit::assigns_gradients() {
-  engine_.refuse_if_materialized("change a unit");
+  engine_.refuse_if_materialized("Unit::assigns_gradients()");
   engine_.stages_.reset();
   engine_.declared_[index_].spec.gradients = GradientMode::kAssign;
   return *this;
@@ -143,20 +143,20 @@ Engine::~Engine() = default;
 std::deque<Unit>& Engine::units() { return units_; }
 
 Unit& Engine::add_unit(std::string name) {
-  refuse_if_materialized("add a unit");
+  refuse_if_materialized("add_unit()");
   declared_.emplace_back().spec.name = std::move(name);
   stages_.reset();
   return units_.emplace_back(*this, static_cast<UnitId>(units_.size()));
 }
 
 void Engine::declare_order(std::vector<std::vector<UnitId>> uses) {
-  refuse_if_materialized("declare an order");
+  refuse_if_materialized("declare_order()");
   uses_ = std::move(uses);
   stages_.reset();
 }
 
 void Engine::declare_activations(ActivationSpec activations, Recompute recompute) {
-  refuse_if_materialized("declare activations");
+  refuse_if_materialized("declare_activations()");
   const bool can = std::ranges::any_of(activations.uses, [](const UseActivations& use) { return use.recomputable; });
   if (can && !recompute)
     throw UsageError(
@@ -169,7 +169,8 @@ void Engine::declare_activations(ActivationSpec activations, Recompute recompute
 }
 
 void Engine::refuse_if_materialized(std::string_view what) const {
-  if (session_) throw UsageError(fmt::format("it is too late to {}: the engine has been materialized", what));
+  if (session_)
+    throw UsageError(fmt::format("{0} was called after materialize(): call {0} before materialize()", what));
 }
 
 ModelSpec Engine::model(const std::vector<UnitDeclaration>& declared) const {
@@ -208,7 +209,7 @@ std::size_t Engine::own_stage() const {
 }
 
 void Engine::compute_on(std::unique_ptr<Stream> stream) {
-  refuse_if_materialized("compute on another stream");
+  refuse_if_materialized("compute_on()");
   if (stream != nullptr && stream->lane() != Lane::kCompute)
     throw UsageError(fmt::format("compute_on() needs a stream of lane {}, but this stream has lane {}",
                                  aliquot::name(Lane::kCompute), aliquot::name(stream->lane())));

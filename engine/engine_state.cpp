@@ -2,12 +2,26 @@
 #include <fmt/format.h>
 
 #include "engine/engine.h"
+#include "engine/options/nearest.h"
 #include "engine/run/memory/fault_names.h"
 #include "engine/session.h"
 #include "kernels/system/error.h"
 #include "sharding/comm/collective_purpose.h"
 
 namespace aliquot {
+namespace {
+
+[[noreturn]] void refuse_unknown_parameter(std::string_view name, const ModelSpec& model) {
+  std::vector<std::string> names;
+  for (const UnitSpec& unit : model.units) {
+    for (const ParameterSpec& parameter : unit.parameters) names.push_back(parameter.tensor.name);
+  }
+  const std::string near = did_you_mean(name, names, "");
+  throw UsageError(fmt::format("read(): there is no parameter {}{}", name,
+                               near.empty() ? ": expected the name of a declared parameter" : "." + near));
+}
+
+}  // namespace
 
 Session& Engine::session(std::string_view call) const {
   if (!session_) throw UsageError(fmt::format("call materialize() before {}", call));
@@ -37,7 +51,7 @@ std::unique_ptr<Session> Engine::make_session(Plan evaluation) {
 }
 
 void Engine::materialize(const Initialize& initialize) {
-  refuse_if_materialized("materialize");
+  if (session_) throw UsageError("materialize() was called twice: expected one call for each engine");
   if (!initialize) throw UsageError("materialize() needs a function that sets the initial values of parameters");
   const ScopedCollectivePurpose purpose("materialize an engine");
   session_ = make_session(agreed_evaluation(pipeline_plans()));
@@ -91,7 +105,7 @@ void Engine::check_copies() {
 void Engine::read(std::string_view parameter, const ValuesCallback& take) {
   const ShardedState& state = idle_session("read()").state();
   const auto tensor = state.parameter(parameter);
-  if (!tensor) throw UsageError(fmt::format("there is no parameter {}", parameter));
+  if (!tensor) refuse_unknown_parameter(parameter, plan().model);
   state.stream().run(fmt::format("reading {}", parameter), *tensor,
                      [&](int64_t first, std::span<const std::byte> elements) {
                        take(first, {reinterpret_cast<const float*>(elements.data()), elements.size() / sizeof(float)});

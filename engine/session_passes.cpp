@@ -1,6 +1,7 @@
 // The calls of a step or evaluation. Checks their order and runs the operations between uses.
 #include <algorithm>
 #include <fmt/format.h>
+#include <utility>
 
 #include "engine/session.h"
 #include "kernels/system/error.h"
@@ -17,6 +18,15 @@ std::string_view name(UseKind kind) {
     case UseKind::kBackwardWeights: return "backward-weights";
   }
   return "";
+}
+
+/// Throws UsageError if a call names a unit twice.
+void refuse_repeated(const ModelSpec& model, std::span<const UnitId> units, UseKind kind) {
+  for (const UnitId unit : units) {
+    if (std::ranges::count(units, unit) < 2 || unit < 0 || std::cmp_greater_equal(unit, model.units.size())) continue;
+    throw UsageError(fmt::format("one call of {} names unit {} twice: expected each unit at most once", name(kind),
+                                 model.units[unit].name));
+  }
 }
 
 }  // namespace
@@ -96,6 +106,7 @@ void Session::require_in_order(std::span<const UnitId> units, UseKind kind) cons
 
 void Session::open(std::span<const UnitId> units, UseKind kind) {
   refuse_abandoned();
+  refuse_repeated(plan_->model, units, kind);
   if (kind == UseKind::kEvaluate) {
     if (micro_batch_ >= 0)
       throw UsageError("evaluate() must be called between steps: the current step is not finished");
@@ -260,6 +271,12 @@ StepReport Session::step() {
   refuse_unfinished_evaluation();
   if (micro_batch_ < 0 && !abandoned_) throw UsageError("step() was called before micro_batch()");
   if (evaluates() || !executor_.at_end_of_passes()) {
+    const Operation& next = next_operation();
+    if (!evaluates() && next.verb == Verb::kForward && next.micro_batch > micro_batch_)
+      throw UsageError(
+          fmt::format("EngineOptions::accumulate is {}, but step() was called before micro-batch {} (counted from 0): "
+                      "call micro_batch() and run it first",
+                      options_.accumulate, micro_batch_ + 1));
     throw UsageError(fmt::format("step() was called, but the declared order expects {}", next_use_text()));
   }
   executor_.finish_step(abandoned_);

@@ -150,7 +150,8 @@ int verify_command(const CheckpointOptions& options) {
                    manifest.file_bytes);
     } catch (const CheckpointError& error) {
       ++bad;
-      warn("{}", error.what());
+      warn("{}: resume another checkpoint, or use --resume auto, which skips checkpoints that are damaged",
+           error.what());
     }
   }
   return static_cast<int>(bad == 0 ? ExitCode::kDone : ExitCode::kCheckpoint);

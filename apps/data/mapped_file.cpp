@@ -31,7 +31,7 @@ MappedFile::MappedFile(const std::filesystem::path& path)
   struct stat status = {};
   if (fstat(file_.number, &status) != 0) refuse(path, std::strerror(errno));
   if (!S_ISREG(status.st_mode)) refuse(path, "it is not a regular file");
-  if (status.st_size == 0) refuse(path, "it is empty");
+  if (status.st_size == 0) refuse(path, "the file is empty: expected a file of tokens");
   size_bytes_ = status.st_size;
   void* mapped = mmap(nullptr, static_cast<size_t>(size_bytes_), PROT_READ, MAP_SHARED, file_.number, 0);
   if (mapped == MAP_FAILED) refuse(path, std::strerror(errno));

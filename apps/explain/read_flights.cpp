@@ -59,7 +59,8 @@ std::string text_of(const fs::path& path) {
 
 FlightRecord read_flight(const fs::path& path) {
   std::error_code failed;
-  if (!fs::exists(path, failed)) throw refusal(path, "there is no such file");
+  if (!fs::exists(path, failed))
+    throw refusal(path, "there is no such file: expected a flight record or a directory of them");
   return parse_flight(with_usage_errors(path, [&] { return text_of(path); }),
                       replace_control_characters(path.string()));
 }

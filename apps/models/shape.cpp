@@ -94,8 +94,8 @@ void check(const ModelShape& shape, const ShapeNames& names) {
   }
   if (shape.family == ModelFamily::kGpt2 && shape.kv_heads != shape.heads) {
     throw UsageError(std::string(names.kv_heads) + " " + std::to_string(shape.kv_heads) + " does not fit " +
-                     std::string(names.heads) + " " + std::to_string(shape.heads) +
-                     ": omit the flag, because gpt2 has no grouped-query attention.");
+                     std::string(names.heads) + " " + std::to_string(shape.heads) + ": omit " +
+                     std::string(names.kv_heads) + ", because gpt2 has no grouped-query attention.");
   }
 }
 

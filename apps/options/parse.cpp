@@ -68,6 +68,8 @@ void read_config_line(const OptionTable& table, const std::string& line, const s
   const Option* option = table.find(name);
   if (name == "config")
     throw UsageError(where + ": a configuration file cannot contain config: give --config on the command line.");
+  if (option == nullptr && equals == std::string::npos && name.find_first_of(" \t") != std::string::npos)
+    throw UsageError(where + ": '" + printable(line) + "' has no '=': expected the form name = value.");
   if (option == nullptr) {
     throw UsageError(where + ": unknown key '" + printable(name) + "'." + did_you_mean(name, table.names(), "") +
                      " Keys are the options of --help without the leading dashes.");

@@ -1,5 +1,8 @@
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <fstream>
 
 #include "apps/metrics/metrics_lines.h"
@@ -18,7 +21,7 @@ struct ProfiledRun {
 ProfiledRun read(const std::string& path) {
   ProfiledRun run;
   std::ifstream file(path);
-  if (!file) throw UsageError(fmt::format("--profile {}: the file cannot be read.", path));
+  if (!file) throw UsageError(fmt::format("--profile {}: the file cannot be read: {}.", path, std::strerror(errno)));
   const int bad_line = read_metrics_lines(file, [&run](const Json& json) {
     // A resumed run writes a {"run": ...} line again. Only the lines after the last such line count.
     if (json.contains("run"))
@@ -56,20 +59,34 @@ std::vector<UseCost> uses_of(const ProfiledRun& run) {
   return backward == uses.size() ? uses : std::vector<UseCost>{};
 }
 
+/// Throws UsageError, which names the options to change, if the profile was recorded with other options than the plan
+/// requires.
+void refuse_other_options(const std::string& path, const Json& options, int64_t micro_batch, int64_t sequence) {
+  std::vector<std::string> recorded, expected, changeable;
+  const auto compare = [&](const char* option, int64_t value, bool is_of_plan) {
+    const auto found = options.at(option).get<int64_t>();
+    if (found == value) return;
+    recorded.push_back(fmt::format("--{} {}", option, found));
+    expected.push_back(fmt::format("--{} {}", option, value));
+    if (is_of_plan) changeable.push_back(recorded.back());
+  };
+  compare("ranks", 1, false);  // a profile has one rank for any number of ranks of the plan
+  compare("micro-batch", micro_batch, true);
+  compare("sequence", sequence, true);
+  if (recorded.empty()) return;
+  const bool can_change_plan = changeable.size() == recorded.size();
+  throw UsageError(fmt::format("--profile {}: recorded with {}, expected {}: record it again{}.", path,
+                               fmt::join(recorded, " "), fmt::join(expected, " "),
+                               can_change_plan ? fmt::format(", or plan with {}", fmt::join(changeable, " ")) : ""));
+}
+
 }  // namespace
 
 std::vector<UseCost> read_profile(const std::string& path, int64_t micro_batch, int64_t sequence) {
   std::vector<UseCost> uses;
   try {
     const ProfiledRun run = read(path);
-    const auto recorded = [&](const char* option) { return run.options.at(option).get<int64_t>(); };
-    if (run.options.is_object() &&
-        (recorded("ranks") != 1 || recorded("micro-batch") != micro_batch || recorded("sequence") != sequence)) {
-      throw UsageError(fmt::format(
-          "--profile {}: recorded with --ranks {} --micro-batch {} --sequence {}: expected --ranks 1 --micro-batch {} "
-          "--sequence {}.",
-          path, recorded("ranks"), recorded("micro-batch"), recorded("sequence"), micro_batch, sequence));
-    }
+    if (run.options.is_object()) refuse_other_options(path, run.options, micro_batch, sequence);
     if (run.titles.is_array() && run.times.is_object() && run.step_seconds.size() > 1) uses = uses_of(run);
   } catch (const Json::exception&) {
   }

@@ -1,6 +1,8 @@
 // aliquot report: writes an HTML page about one or more runs.
 #include <algorithm>
 #include <array>
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <fmt/format.h>
 #include <fstream>
@@ -144,7 +146,10 @@ int run_report(const Arguments& arguments) {
   }
   std::ofstream file(options.out);
   file << page;
-  if (!file.flush()) throw UsageError("--out " + options.out + ": the file cannot be written: name another file.");
+  if (!file.flush()) {
+    throw UsageError(fmt::format("--out {}: the file cannot be written ({}): name another file.", options.out,
+                                 std::strerror(errno)));
+  }
   write_stdout("{}\n", options.out);
   return 0;
 }

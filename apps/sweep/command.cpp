@@ -188,6 +188,7 @@ int run_sweep(const Arguments& arguments) {
     write_stdout("{}{}", kHelp, option_help(table));
     return 0;
   }
+  refuse_excluded_options(table, arguments);
   parse_arguments(table, arguments);
   for (const std::string& model : options.models) {
     ShapeOptions shape = options.common;

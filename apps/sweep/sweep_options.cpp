@@ -92,6 +92,19 @@ OptionTable sweep_option_table(SweepOptions& o) {
   return t;
 }
 
+void refuse_excluded_options(const OptionTable& table, const std::vector<std::string>& arguments) {
+  for (const std::string& argument : arguments) {
+    if (!argument.starts_with("--")) continue;
+    const std::string name = argument.substr(2, argument.find('=') - 2);
+    if (table.find(name) != nullptr || std::ranges::find(kExcluded, name) == kExcluded.end()) continue;
+    const std::string_view remedy = name == "zero-stage" ? "use --stages"
+                                    : name == "model"    ? "use --models"
+                                                         : "leave it out";
+    throw UsageError(
+        fmt::format("--{} is an option of aliquot train that aliquot sweep does not accept: {}.", name, remedy));
+  }
+}
+
 std::vector<SweepCase> cases_of(const SweepOptions& o) {
   std::vector<SweepCase> cases;
   for (const std::string& model : o.models) {

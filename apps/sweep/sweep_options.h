@@ -36,6 +36,10 @@ struct SweepCase {
 /// table and must not move.
 OptionTable sweep_option_table(SweepOptions& options);
 
+/// Throws UsageError, with the option to use instead, if `arguments` contain an option of `aliquot train` that a sweep
+/// does not accept.
+void refuse_excluded_options(const OptionTable& table, const std::vector<std::string>& arguments);
+
 /// All combinations, ordered by model, then ranks, then ZeRO stage.
 std::vector<SweepCase> cases_of(const SweepOptions& options);
 

@@ -20,11 +20,13 @@
 #include "apps/data/token_source.h"
 #include "apps/models/hugging_face/config.h"
 #include "apps/options/deepspeed.h"
+#include "apps/train/checkpoints/with_init_name.h"
 #include "apps/train/stop_request.h"
 #include "apps/train/train_run.h"
 #include "apps/train/train_settings.h"
 #include "checkpoint/checkpoint_directory.h"
 #include "checkpoint/reader.h"
+#include "checkpoint/weights/safetensors.h"
 #include "checkpoint/weights/weights.h"
 #include "engine/run/fault_injector.h"
 #include "engine/run/memory/guard_range.h"
@@ -124,9 +126,19 @@ std::string options_define_model(const TrainOptions& options, const std::string&
                      numbers_text(model_shape(options)));
 }
 
+/// Throws UsageError if `path` ends in .safetensors and is neither a safetensors file nor a directory.
+void refuse_unreadable_weights(const std::filesystem::path& path) {
+  std::error_code error;
+  if (path.extension() != ".safetensors" || std::filesystem::is_directory(path, error)) return;
+  with_init_name([&] { return SafetensorsFile::open(FileSystem::system(), path); });
+}
+
 std::vector<std::string> read_config_shape(TrainOptions& options) {
   const auto path = find_config_near(options.init);
-  if (!path) return {options_define_model(options, "found no config.json next to the weights")};
+  if (!path) {
+    refuse_unreadable_weights(options.init);  // before the warning, which only matters for a file that can be read
+    return {options_define_model(options, "found no config.json next to the weights")};
+  }
   const ModelConfig config = read_model_config(*path);
   set_file_shape(options, config.shape, path->string(), config.names);
   return config.remarks;
@@ -178,11 +190,20 @@ std::unique_ptr<TokenSource> open_data(const TrainOptions& options) {
   _exit(static_cast<int>(code));
 }
 
-ExitCode train_rank(World& world, TrainOptions options, const TokenSource& data, const TokenSource* evaluated) {
-  if (options.ranks && *options.ranks != world.rank_count()) {
-    throw UsageError("--ranks " + std::to_string(*options.ranks) + " was given, but the launcher started " +
-                     std::to_string(world.rank_count()) + " ranks: leave --ranks out.");
+void refuse_other_rank_count(const TrainOptions& options, int rank_count) {
+  if (!options.ranks || *options.ranks == rank_count) return;
+  if (rank_count == 1) {
+    throw UsageError(fmt::format(
+        "--ranks {0} was given, but this program is the only process of --world mpi: start it with mpirun -n {0}, or "
+        "use --world threads.",
+        *options.ranks));
   }
+  throw UsageError(fmt::format("--ranks {} was given, but the launcher started {} ranks: leave --ranks out.",
+                               *options.ranks, rank_count));
+}
+
+ExitCode train_rank(World& world, TrainOptions options, const TokenSource& data, const TokenSource* evaluated) {
+  refuse_other_rank_count(options, world.rank_count());
   resolve(options, world.rank_count(), world.device().kind() == DeviceKind::kCuda);
   TrainRun run(world, options, data, evaluated);
   if (!options.dry_run) return run.run();

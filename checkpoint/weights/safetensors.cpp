@@ -129,10 +129,12 @@ SafetensorsFile SafetensorsFile::open(FileSystem& file_system, const std::filesy
     for (size_t i = 0; i < length.size(); ++i) {
       header_bytes |= static_cast<uint64_t>(static_cast<unsigned char>(length[i])) << (8 * i);
     }
-    if (header_bytes > static_cast<uint64_t>(std::min(kSafetensorsHeaderLimit, file_bytes - kHeaderLengthBytes))) {
-      throw FaultError(
-          fmt::format("{} is not a safetensors file: a header of {} bytes is longer than the file or the limit",
-                      path.string(), header_bytes));
+    const int64_t limit_bytes = std::min<int64_t>(kSafetensorsHeaderLimit, file_bytes - kHeaderLengthBytes);
+    if (header_bytes > static_cast<uint64_t>(limit_bytes)) {
+      throw FaultError(fmt::format(
+          "{} is not a safetensors file: its first 8 bytes declare a header of {} bytes, but at most {} bytes are "
+          "possible in this file",
+          path.string(), header_bytes, limit_bytes));
     }
     const int64_t data_offset = kHeaderLengthBytes + static_cast<int64_t>(header_bytes);
     const std::string text = read_prefix(file, kHeaderLengthBytes, static_cast<int64_t>(header_bytes));

@@ -98,7 +98,8 @@ PipelineCut cut_pipeline(const CutProblem& problem) {
   if (problem.in_flight.empty()) throw UsageError("the number of pipeline stages is 0: expected 1 or more");
   if (problem.uses.size() < problem.in_flight.size())
     throw UsageError(
-        fmt::format("{} pipeline stages, but the model has only {} uses: expected at most one pipeline stage per use",
+        fmt::format("there are {} pipeline stages: expected at most {}, the number of parts into which the model can "
+                    "be divided",
                     problem.in_flight.size(), problem.uses.size()));
   constexpr double kNoLimit = std::numeric_limits<double>::infinity();
   constexpr int64_t kMaxBytes = std::numeric_limits<int64_t>::max();

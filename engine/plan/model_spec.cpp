@@ -57,7 +57,7 @@ void check_parameters(const ModelSpec& model) {
   int64_t element_count = 0;
   for (const UnitSpec& unit : model.units) {
     if (!units.insert(unit.name).second)
-      throw UsageError(fmt::format("two units are both named {}", shortened(unit.name)));
+      throw UsageError(fmt::format("two units are both named {}: give each unit its own name", shortened(unit.name)));
     for (const ParameterSpec& parameter : unit.parameters) {
       if (!parameters.insert(parameter.tensor.name).second) {
         throw UsageError(
@@ -113,7 +113,7 @@ void check_activations(const ModelSpec& model) {
 }  // namespace
 
 void ModelSpec::check() const {
-  if (units.empty()) throw UsageError("the model declares no unit");
+  if (units.empty()) throw UsageError("the model declares no unit: call add_unit() before materialize()");
   check_parameters(*this);
   check_scales(*this);
   std::vector<bool> used(units.size(), false);
@@ -121,16 +121,23 @@ void ModelSpec::check() const {
     if (use.empty()) throw UsageError("the declared order has a use without units");
     for (const UnitId unit : use) {
       if (unit < 0 || unit >= static_cast<UnitId>(units.size())) {
-        throw UsageError(fmt::format("the declared order uses unit {}, but there are {} units", unit, units.size()));
+        throw UsageError(
+            fmt::format("the declared order uses unit {}, but there are {} units: expected an id from 0 to {}", unit,
+                        units.size(), units.size() - 1));
       }
       if (std::count(use.begin(), use.end(), unit) > 1) {
-        throw UsageError(fmt::format("one use in the declared order names unit {} twice", units[unit].name));
+        throw UsageError(
+            fmt::format("use {} in the declared order (counted from 0) names unit {} twice: expected each unit at most "
+                        "once in a use",
+                        &use - uses.data(), units[unit].name));
       }
       used[unit] = true;
     }
   }
   for (std::size_t u = 0; u < units.size(); ++u) {
-    if (!used[u]) throw UsageError(fmt::format("unit {} is never used in the declared order", units[u].name));
+    if (!used[u])
+      throw UsageError(fmt::format("unit {} is never used in the declared order: add it to a use of declare_order()",
+                                   units[u].name));
   }
   check_activations(*this);
 }

@@ -44,12 +44,13 @@ void check_virtual_stages(const ModelSpec& model, const Policy& policy) {
   const std::size_t uses = model.uses.size();
   if (policy.virtual_stages > 1 && std::cmp_less(uses, virtual_stage_count(policy)))
     throw UsageError(fmt::format(
-        "{} pipeline stages of {} virtual stages, but the model has only {} uses: expected at most one virtual stage "
-        "per use",
+        "EngineOptions::pipeline is {} and EngineOptions::virtual_stages is {}: expected a product of at most {}, the "
+        "number of parts into which the model can be divided",
         policy.pipeline, policy.virtual_stages, uses));
   if (policy.pipeline > 1 && std::cmp_less(uses, policy.pipeline))
     throw UsageError(
-        fmt::format("{} pipeline stages, but the model has only {} uses: expected at most one pipeline stage per use",
+        fmt::format("EngineOptions::pipeline is {}: expected at most {}, the number of parts into which the model can "
+                    "be divided",
                     policy.pipeline, uses));
 }
 

@@ -79,12 +79,19 @@ void refuse_quantization(const Policy& policy, const Topology& replica) {
   }
 }
 
+/// Throws UsageError if the quantity `what` of a reproducible sum is not a power of two.
+void refuse_other_than_power_of_two(std::string_view what, int count) {
+  if (is_power_of_two(count)) return;
+  const auto below = std::bit_floor(static_cast<unsigned>(count));
+  throw UsageError(
+      fmt::format("EngineOptions::reproducible is set, but {} is {}: expected a power of two, for example {} or {}",
+                  what, count, below, 2 * below));
+}
+
 void refuse_reproducible(const Policy& policy, int ranks) {
-  if (!is_power_of_two(ranks) || !is_power_of_two(policy.micro_batch_count))
-    throw UsageError(
-        fmt::format("EngineOptions::reproducible requires powers of two, but there are {} ranks, and "
-                    "EngineOptions::accumulate is {}",
-                    ranks, policy.micro_batch_count));
+  refuse_other_than_power_of_two(
+      policy.pipeline > 1 ? "the number of ranks of each pipeline stage" : "the number of ranks", ranks);
+  refuse_other_than_power_of_two("EngineOptions::accumulate", policy.micro_batch_count);
   if (policy.accumulate_into == AccumulateInto::kFull && policy.micro_batch_count > 1)
     throw UsageError(
         "EngineOptions::reproducible sums every micro-batch over the ranks, but EngineOptions::accumulate_into is "

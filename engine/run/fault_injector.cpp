@@ -51,8 +51,10 @@ void refuse_unreachable_fault(const InjectedFault& fault, const Plan& plan, cons
     return name(operation.verb) == fault.operation && is_of(plan, operation, fault.unit);
   });
   if (comes || fault.operation == "save") return;
-  throw UsageError(fmt::format("ALIQUOT_FAULT is for operation {}{}{}, which this run does not have.", fault.operation,
-                               fault.unit.empty() ? "" : " ", fault.unit));
+  throw UsageError(
+      fmt::format("ALIQUOT_FAULT is for operation {}{}{}, which this run does not have: aliquot train --dry-run lists "
+                  "the operations.",
+                  fault.operation, fault.unit.empty() ? "" : " ", fault.unit));
 }
 
 }  // namespace

@@ -20,11 +20,14 @@ std::string cuda_error_message(cudaError_t result, std::string_view action) {
 /// Advice to the user for errors that the machine or the build causes. Empty for all other errors.
 std::string_view remedy_for(cudaError_t result) {
   switch (result) {
-    case cudaErrorNoDevice: return "no GPU is visible; check nvidia-smi and CUDA_VISIBLE_DEVICES";
+    case cudaErrorNoDevice:
+      return "no GPU is visible; check nvidia-smi and CUDA_VISIBLE_DEVICES, or use WorldOptions::device host without "
+             "WorldOptions::kind nccl";
     case cudaErrorInsufficientDriver:
     case cudaErrorSystemDriverMismatch:
     case cudaErrorCompatNotSupportedOnDevice:
-      return "the GPU driver is missing, or older than this build needs; install the current driver";
+      return "the GPU driver is missing, or older than this build needs; install the current driver, or use "
+             "WorldOptions::device host without WorldOptions::kind nccl";
     case cudaErrorStubLibrary: return "the CUDA driver library is a stub; install the GPU driver";
     case cudaErrorNoKernelImageForDevice:
     case cudaErrorUnsupportedPtxVersion:

@@ -92,7 +92,8 @@ bool File::allocate(int64_t size_bytes) {
   if (retry_on_interrupt([&] { return file_system_->allocate(descriptor_, size_bytes); }) == 0) return true;
   if (errno == EOPNOTSUPP || errno == ENOSYS) return false;
   const int error = errno;
-  fail(fmt::format("reserve {} of disk space for", format_bytes(size_bytes)).c_str(), error);
+  throw FaultError(fmt::format("cannot reserve {} of disk space for {}: {}: free disk space, or use another directory",
+                               format_bytes(size_bytes), path_.string(), std::strerror(error)));
 }
 
 void File::resize(int64_t size_bytes) {

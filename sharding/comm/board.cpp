@@ -66,7 +66,7 @@ std::string Board::last_operation(int rank) const {
   const RankBoard& board = this->rank(rank);
   const LaneBoard& lane = board.lanes[board.last_lane.load(std::memory_order_relaxed) % kLaneCount];
   const uint64_t sequence = lane.arrived.value();
-  if (sequence == 0) return "none";
+  if (sequence == 0) return {};
   const auto what = OperationDescription::unpack(lane.descriptions[sequence % LaneBoard::kDescriptionDepth].load());
   return fmt::format("{} #{}{}", what.text(), sequence,
                      label_text(read_shared(lane.label), lane.step.load(std::memory_order_relaxed)));

@@ -68,7 +68,7 @@ class Board {
   void abort(std::string_view why) const noexcept;
 
   /// Describes the last collective at which `rank` arrived on any lane, e.g. "all-gather of 4096 bytes #12 (h.3, step
-  /// 118)".
+  /// 118)". Returns "" if it arrived at none.
   std::string last_operation(int rank) const;
 
  private:

@@ -157,12 +157,14 @@ void AllRanksArrived::throw_timeout(double waited_seconds) const {
   std::string missing;
   for (int r = 0; r < board.rank_count(); ++r) {
     if (counter(r).reached(value)) continue;
-    missing += waits_for_other_node(r)
-                   ? fmt::format("; rank {} waits for a rank of another node", options.global_rank(r))
-                   : fmt::format("; rank {} {}, its last operation was {}", options.global_rank(r),
-                                 returned_before_arriving(r) ? "has returned from its function before it arrived"
-                                                             : "never arrived",
-                                 board.last_operation(r));
+    missing += fmt::format("; rank {} ", options.global_rank(r));
+    if (waits_for_other_node(r)) {
+      missing += "waits for a rank of another node";
+      continue;
+    }
+    missing += returned_before_arriving(r) ? "has returned from its function before it arrived" : "never arrived";
+    const std::string last = board.last_operation(r);
+    missing += last.empty() ? ", and it had no earlier operation" : ", its last operation was " + last;
   }
   const std::string place = is_arrival ? fmt::format("{} #{}", what.text(), value)
                                        : fmt::format("a wait for the {} lane of all ranks", name(lane));

@@ -67,13 +67,14 @@ void MpiLane::poll(MpiRequests& messages, const Collective& collective, Describe
 std::string MpiLane::missing_ranks_text(const std::vector<int>& ranks) const {
   std::string text;
   for (const int rank : ranks) {
-    std::string last = "none";
+    std::string last = ", and it had no earlier operation on this lane";
     for (std::size_t i = 0; i < routes_.served_ranks.size(); ++i) {
       const Header& before = previous_headers_[i];
       if (routes_.served_ranks[i] != rank || before.sequence == 0) continue;
-      last = fmt::format("{} #{}", OperationDescription::unpack(before.packed).text(), before.sequence);
+      last = fmt::format(", its last operation on this lane was {} #{}",
+                         OperationDescription::unpack(before.packed).text(), before.sequence);
     }
-    text += fmt::format("; rank {} never arrived, its last operation on this lane was {}", global_rank(rank), last);
+    text += fmt::format("; rank {} never arrived{}", global_rank(rank), last);
   }
   return text;
 }

@@ -195,13 +195,16 @@ TEST(Mistakes, ATiedTensorDeclaredTwice) {
 }
 
 TEST(Mistakes, APointerOfAnotherType) {
-  expect_told("the model's pointer to the values of a.w points to elements of 4 bytes, but the engine stores bfloat16",
-              [] { with_pair([](Pair&) {}, {.precision = {.compute = aliquot::DType::kBFloat16}}); });
+  expect_told(
+      "the model's pointer to the values of a.w points to elements of 4 bytes, but the engine stores bfloat16: use a "
+      "pointer to elements of 2 bytes, or change EngineOptions::precision",
+      [] { with_pair([](Pair&) {}, {.precision = {.compute = aliquot::DType::kBFloat16}}); });
 }
 
 TEST(Mistakes, AUnitAddedTooLate) {
   with_pair([](Pair& pair) {
-    expect_told("it is too late to add a unit: the engine has been materialized", [&] { pair.engine.add_unit("c"); });
+    expect_told("add_unit() was called after materialize(): call add_unit() before materialize()",
+                [&] { pair.engine.add_unit("c"); });
   });
 }
 
@@ -249,7 +252,7 @@ TEST(Mistakes, ARankThatStopsBeforeTheStep) {
     said = error.what();
   }
   EXPECT_NE(said.find("rank 0 waited"), std::string::npos) << said;
-  EXPECT_NE(said.find("rank 1 never arrived"), std::string::npos) << said;
+  EXPECT_NE(said.find("rank 1 never arrived, and it had no earlier operation"), std::string::npos) << said;
 }
 
 TEST(Mistakes, AShapeWithoutElements) {

@@ -104,7 +104,7 @@ TEST(PipelineCut, EachStageNeedsAtLeastOneUse) {
   EXPECT_EQ(test::usage_error_message([&] {
               cut_pipeline({.uses = uses, .in_flight = {1, 1, 1, 1}});
             }),
-            "4 pipeline stages, but the model has only 3 uses: expected at most one pipeline stage per use");
+            "there are 4 pipeline stages: expected at most 3, the number of parts into which the model can be divided");
 }
 
 TEST(PipelineCut, TenThousandUsesTakeLittleTime) {
@@ -142,10 +142,10 @@ TEST(PipelineCut, RefusesNumbersOfVirtualStages) {
     return test::usage_error_message([&] { cut_pipeline(chain_of(5), policy, CostModel::typical_host()); });
   };
   using enum PipelineSchedule;
-  EXPECT_EQ(
-      refusal({.pipeline = 65536, .pipeline_schedule = kInterleaved, .virtual_stages = 65536}),
-      "65536 pipeline stages of 65536 virtual stages, but the model has only 5 uses: expected at most one virtual "
-      "stage per use");
+  EXPECT_EQ(refusal({.pipeline = 65536, .pipeline_schedule = kInterleaved, .virtual_stages = 65536}),
+            "EngineOptions::pipeline is 65536 and EngineOptions::virtual_stages is 65536: expected a product of at "
+            "most 5, the "
+            "number of parts into which the model can be divided");
   EXPECT_EQ(refusal({.pipeline = 2, .pipeline_schedule = kInterleaved, .virtual_stages = -1}),
             "EngineOptions::virtual_stages is -1: expected 0 (the default) or a positive number");
   EXPECT_EQ(refusal({.pipeline = 2, .pipeline_schedule = kInterleaved, .virtual_stages = 1}),

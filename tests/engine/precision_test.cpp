@@ -193,7 +193,8 @@ TEST(Precision, InvalidCombinationsThrow) {
         refuses({.precision = {.compute = DType::kFloat16}, .update_in_backward = true, .clip = 0},
                 "cannot skip a step");
         refuses({.update_in_backward = true}, "EngineOptions::clip is 1: set it to 0");
-        refuses({.accumulate = 3, .reproducible = true}, "powers of two");
+        refuses({.accumulate = 3, .reproducible = true},
+                "EngineOptions::accumulate is 3: expected a power of two, for example 2 or 4");
         refuses({.accumulate = 2, .accumulate_into = AccumulateInto::kFull, .reproducible = true},
                 "EngineOptions::accumulate_into is full");
       },

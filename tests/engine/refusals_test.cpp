@@ -218,6 +218,36 @@ TEST_F(Refusals, CallsOutOfOrder) {
   EXPECT_NO_THROW(engine.step());
 }
 
+TEST_F(Refusals, AUnitTwiceInOneCall) {
+  declare_named("w");
+  engine.materialize(ones);
+  const UnitId twice[] = {0, 0};
+  const Pass pass = engine.micro_batch();
+  EXPECT_EQ(usage_error_message([&] { const Scope live = engine.forward(std::span(twice)); }),
+            "one call of forward names unit unit 0 twice: expected each unit at most once");
+}
+
+TEST_F(Refusals, StepBeforeTheLastMicroBatch) {
+  Engine two(world, {.accumulate = 2});
+  two.add_unit("u").add("w", {3}, &other, &other_gradient);
+  two.materialize(ones);
+  {
+    const Pass pass = two.micro_batch();
+    { const Scope live = two.units().front().forward(); }
+    const Scope live = two.units().front().backward();
+  }
+  EXPECT_EQ(usage_error_message([&] { (void)two.step(); }),
+            "EngineOptions::accumulate is 2, but step() was called before micro-batch 1 (counted from 0): call "
+            "micro_batch() and run it first");
+}
+
+TEST_F(Refusals, MaterializeTwice) {
+  declare_named("w");
+  engine.materialize(ones);
+  EXPECT_EQ(usage_error_message([&] { engine.materialize(ones); }),
+            "materialize() was called twice: expected one call for each engine");
+}
+
 TEST_F(Refusals, InvalidDeadlines) {
   for (const double seconds : {0.0, -1.0, kNotANumber}) {
     EXPECT_NE(usage_error_message([&] {
@@ -255,6 +285,21 @@ TEST(Reading, DifferentNamesThrowOnAllRanks) {
         EXPECT_EQ(message,
                   "ranks make different calls: rank 1 is reading layer.1.weight, but rank 0 is reading layer.0.weight");
         EXPECT_NO_THROW(setup.engine.read("layer.0.weight"));
+      },
+      kHosts);
+}
+
+TEST(Reading, UnknownNamesGetASuggestion) {
+  World::threads(
+      1,
+      [](World& world) {
+        EngineWithModel setup(world, {});
+        EXPECT_EQ(usage_error_message([&] {
+                    setup.engine.read("layer.0.weigth");
+                  }).find("read(): there is no parameter layer.0.weigth. Did you mean layer.0.weight"),
+                  0u);
+        EXPECT_EQ(usage_error_message([&] { setup.engine.read("no such parameter at all"); }),
+                  "read(): there is no parameter no such parameter at all: expected the name of a declared parameter");
       },
       kHosts);
 }

@@ -7,6 +7,7 @@
 #include "apps/checkpoints/saved_shape.h"
 #include "apps/console.h"
 #include "apps/train/checkpoints/checkpoint_keeper.h"
+#include "apps/train/checkpoints/with_init_name.h"
 #include "checkpoint/checkpoint_directory.h"
 #include "checkpoint/difference.h"
 #include "checkpoint/load.h"
@@ -45,12 +46,24 @@ void report_tensor_changes(const LoadReport& report) {
   if (!report.converted.empty()) warn("tensors of {} were converted: {}", path, fmt::join(report.converted, ", "));
 }
 
+/// Loads the checkpoint that --resume names. Adds a remedy to the message of a CheckpointError.
+LoadReport load_given(State& state, Communicator& communicator, const std::filesystem::path& path,
+                      const LoadOptions& how) {
+  try {
+    return load(state, communicator, path, how);
+  } catch (const CheckpointError& error) {
+    throw CheckpointError(
+        fmt::format("{}: resume an older checkpoint, or use --resume auto, which skips checkpoints that are damaged",
+                    error.what()));
+  }
+}
+
 std::optional<LoadReport> load_to_resume(const TrainContext& context, State& state, const LoadOptions& how) {
   const TrainOptions& options = context.options();
   Communicator& communicator = context.world().communicator();
   try {
     if (options.resume == "auto") return load_newest(state, communicator, options.checkpoint_dir, how);
-    return load(state, communicator, require_checkpoint(options.resume), how);
+    return load_given(state, communicator, require_checkpoint(options.resume), how);
   } catch (const UsageError& error) {
     throw UsageError(
         fmt::format("--resume {}: {}. Use the model of the saved run (see aliquot checkpoint show), or --allow-missing "
@@ -105,7 +118,8 @@ LoadReport load_init(const TrainContext& context, State& weights) {
                         .allow_rounding = true,
                         .state_is_fresh = true,
                         .ledger = &context.world().device().ledger()};
-  if (is_weights_path(options.init)) return load_weights(weights, communicator, options.init, how);
+  if (is_weights_path(options.init))
+    return with_init_name([&] { return load_weights(weights, communicator, options.init, how); });
   const auto path = find_checkpoint(options.init);
   if (!path)
     throw UsageError("--init " + options.init + ": expected safetensors weights or a checkpoint, found neither.");

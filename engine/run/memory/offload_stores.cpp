@@ -43,14 +43,11 @@ class HostOffloadStore final : public OffloadStore {
 };
 
 std::unique_ptr<OffloadStore> make(Offload to, int64_t size_bytes, Device& device, const std::string& directory,
-                                   const char* what) {
+                                   const char* what, const char* field) {
   if (size_bytes == 0) return nullptr;
   if (to == Offload::kHost) return make_host_offload_store(device, size_bytes, fmt::format("offloaded {}", what));
   if (directory.empty()) {
-    throw UsageError(
-        fmt::format("offloading {} to disk needs a directory: set EngineOptions::offload_state_to or "
-                    "EngineOptions::offload_parameters_to",
-                    what));
+    throw UsageError(fmt::format("offloading {} to disk needs a directory: set {}", what, field));
   }
   if (device.kind() != DeviceKind::kHost) {
     throw UnavailableError(
@@ -72,10 +69,10 @@ OffloadStores::OffloadStores(const Plan& plan, World& world, const OffloadDirect
   run_on_all_or_throw(world.communicator(), [&] {
     const auto& [state, parameters] = directories;
     Device& device = world.device();
-    offload_stores_[0] =
-        make(plan.policy.offload_state, bytes(Space::kOffloadedState), device, state, "optimizer state");
-    offload_stores_[1] =
-        make(plan.policy.offload_parameters, bytes(Space::kOffloadedParameters), device, parameters, "parameters");
+    offload_stores_[0] = make(plan.policy.offload_state, bytes(Space::kOffloadedState), device, state,
+                              "optimizer state", "EngineOptions::offload_state_to");
+    offload_stores_[1] = make(plan.policy.offload_parameters, bytes(Space::kOffloadedParameters), device, parameters,
+                              "parameters", "EngineOptions::offload_parameters_to");
   });
 }
 

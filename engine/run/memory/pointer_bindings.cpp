@@ -22,8 +22,9 @@ std::vector<GuardRange::Tensor> guarded(const ModelSpec& model, std::string_view
 void check(const PointerSlot& slot, DType dtype, std::string_view what, std::string_view parameter) {
   if (slot.element_bytes() == 0 || slot.element_bytes() == element_bytes(dtype)) return;
   throw UsageError(
-      fmt::format("the model's pointer to the {} of {} points to elements of {} bytes, but the engine stores {}", what,
-                  parameter, slot.element_bytes(), name(dtype)));
+      fmt::format("the model's pointer to the {} of {} points to elements of {} bytes, but the engine stores {}: use a "
+                  "pointer to elements of {} bytes, or change EngineOptions::precision",
+                  what, parameter, slot.element_bytes(), name(dtype), element_bytes(dtype)));
 }
 
 }  // namespace

@@ -150,6 +150,8 @@ TEST_F(ConfigFile, ErrorsNameFileAndLine) {
   EXPECT_TRUE(one_line_contains(error_message({"--config", write("steps = many\n")}),
                                 path_ + ":1: steps: invalid value 'many'"));
   EXPECT_TRUE(one_line_contains(error_message({"--config", write("steps\n")}), "write steps = VALUE"));
+  EXPECT_TRUE(one_line_contains(error_message({"--config", write("lr 0.1\n")}),
+                                path_ + ":1: 'lr 0.1' has no '=': expected the form name = value."));
   EXPECT_TRUE(one_line_contains(error_message({"--config", write("config = more.ini\n")}),
                                 "give --config on the command line"));
   EXPECT_TRUE(one_line_contains(error_message({"--config", "/no/such.ini"}), "cannot be read"));
@@ -210,7 +212,7 @@ TEST(TrainOptions, RefusesOptionsThatContradictEachOther) {
            {{"--reproducible", "--accumulate", "2", "--accumulate-into", "full"}, "leave out --accumulate-into full"},
            {{"--sequence", "100000"}, "longer than the model's context"},
            {{"--memory-budget", "0"}, "invalid value '0' for --memory-budget"},
-           {{"--kv-heads", "2"}, "omit the flag"}}) {
+           {{"--kv-heads", "2"}, "omit --kv-heads"}}) {
     TrainOptions options = parsed(wrong.arguments);
     try {
       resolve(options, 2, false);

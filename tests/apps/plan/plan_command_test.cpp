@@ -256,8 +256,9 @@ TEST(Plan, ProfilePredictsTheStepTime) {
   refuses(with_profile("3"), "CostModel::uses has");
   std::vector<std::string> other_batch = with_profile("2");
   other_batch.insert(other_batch.end(), {"--micro-batch", "3"});
-  refuses(other_batch, "expected --ranks 1 --micro-batch 3 ");
-  refuses({"--profile", "/no/such"}, "cannot be read");
+  refuses(other_batch,
+          "recorded with --micro-batch 4, expected --micro-batch 3: record it again, or plan with --micro-batch 4.");
+  refuses({"--profile", "/no/such"}, "cannot be read: No such file or directory.");
   std::ofstream(path) << "no metrics\n";
   refuses(with_profile("2"), "expected a line of aliquot train --metrics");
   std::ofstream(path) << R"({"step":1,"step_seconds":1})"
@@ -301,7 +302,7 @@ TEST(Plan, RejectsInvalidOptions) {
   refuses({"--params", "7b", "--recompute", "block"}, "--recompute block needs the layers of a model");
   refuses({"--params", "7b", "--optimizer", "muon"}, "--optimizer muon needs the matrices of a model");
   refuses({"--trace", "/nowhere/step.json"}, "--trace /nowhere/step.json: the file could not be written");
-  refuses({"--reproducible", "--ranks", "3"}, "powers of two");
+  refuses({"--reproducible", "--ranks", "3"}, "the number of ranks is 3: expected a power of two, for example 2 or 4");
   refuses({"--gather", "view", "--ranks", "16", "--ranks-per-node", "8"}, "all ranks on one host");
 }
 

@@ -218,7 +218,8 @@ TEST(Report, InvalidUsePrintsOneLineAndExitsWith1) {
             0);
   const CommandResult nowhere = test::run_aliquot({"report", run.string(), "--out", "/no/such/page.html"});
   EXPECT_EQ(nowhere.code, 1);
-  EXPECT_NE(nowhere.err.find("--out /no/such/page.html: the file cannot be written: name another file."),
+  EXPECT_NE(nowhere.err.find("--out /no/such/page.html: the file cannot be written (No such file or directory): name "
+                             "another file."),
             std::string::npos)
       << nowhere.err;
   const std::string record = contents(run);

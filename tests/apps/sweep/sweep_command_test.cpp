@@ -154,6 +154,10 @@ TEST(Sweep, InvalidUsePrintsOneLineAndExitsWith1) {
     EXPECT_TRUE(result.err.starts_with("aliquot: ")) << result.err;
     EXPECT_EQ(std::ranges::count(result.err, '\n'), 1) << result.err;
   }
+  EXPECT_NE(sweep(directory.path(), {"--zero-stage=3"})
+                .err.find("--zero-stage is an option of aliquot train that "
+                          "aliquot sweep does not accept: use --stages."),
+            std::string::npos);
   std::filesystem::create_directories(directory.path() / "taken" / "sweep.csv");
   const CommandResult taken = sweep(directory.path() / "taken", {"--ranks", "1", "--stages", "0"});
   EXPECT_EQ(taken.code, 1);

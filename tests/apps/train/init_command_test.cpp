@@ -197,6 +197,18 @@ TEST_F(Init, WithoutAConfigurationTheOptionsDefineTheModel) {
       << exported.err;
 }
 
+TEST_F(Init, UnreadableWeightsAreTheOnlyError) {
+  write_file(at("bad.safetensors"), "these are not weights");
+  for (const auto& [name, reason] :
+       {std::pair{"none.safetensors", ": No such file or directory"},
+        std::pair{"bad.safetensors", " is not a safetensors file: its first 8 bytes declare a header of "}}) {
+    const CommandResult result = start(at(name));
+    expect_refusal(result, reason);
+    EXPECT_TRUE(result.err.starts_with("aliquot: --init: ")) << result.err;
+    EXPECT_EQ(result.err.find("found no config.json"), std::string::npos) << result.err;
+  }
+}
+
 TEST_F(Init, ResumeRejectsAnotherModel) {
   make("llama", kLlama);
   const auto resume = [&](const std::string& model) {

@@ -89,7 +89,8 @@ TEST(Metrics, AppendAfterATruncatedLine) {
 TEST(Metrics, OnlyTruncatedLinesAreSkipped) {
   const std::string path = testing::TempDir() + "aliquot_read_metrics.jsonl";
   const std::string run = "{\"run\":{}}\n", step = "{\"step\":1}\n", cut = "{\"step\":2,\"lo";
-  const std::string no_line = ": expected a line of aliquot train --metrics.";
+  const std::string no_line =
+      ": this line is not a record: expected a file of aliquot train --metrics or aliquot plan --metrics.";
   EXPECT_EQ(record_of(path, run + step + cut), "1 ");
   EXPECT_EQ(record_of(path, run + step + cut + "\n"), "1 ");
   EXPECT_EQ(record_of(path, run + cut + "\n\n" + run + step), "1 ");

@@ -323,7 +323,7 @@ TEST(Offload, InvalidOptionsThrow) {
               HasSubstr("requires EngineOptions::zero_stage 3"));
   EXPECT_THAT(refused({.gather = GatherMode::kView, .offload_parameters = kHost}),
               HasSubstr("EngineOptions::gather is view"));
-  EXPECT_THAT(refused({.offload_state = kDisk}), HasSubstr("needs a directory"));
+  EXPECT_THAT(refused({.offload_state = kDisk}), HasSubstr("needs a directory: set EngineOptions::offload_state_to"));
   EXPECT_THAT(refused({.offload_state = kDisk, .offload_state_to = "/nonexistent/of/course"}),
               HasSubstr("cannot open directory /nonexistent/of/course"));
 }
@@ -335,6 +335,8 @@ TEST(DiskOffloadStore, FullDiskThrowsAtCreation) {
     FAIL();
   } catch (const FaultError& error) {
     EXPECT_THAT(error.what(), testing::HasSubstr("cannot reserve 1.00 MiB of disk space for"));
+    EXPECT_THAT(error.what(),
+                testing::HasSubstr(": No space left on device: free disk space, or use another directory"));
   }
 }
 

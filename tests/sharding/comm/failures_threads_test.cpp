@@ -44,7 +44,8 @@ TEST(Failures, DeadlineErrorNamesTheGroup) {
     });
     expect_contains(message, {is_named ? "rank 2 waited 0.3 s in barrier #1 (h.7, step 118) of the shard group of "
                                          "pipeline stage 1; rank 3 never arrived"
-                                       : "rank 2 waited 0.3 s in barrier #1 (h.7, step 118); rank 3 never arrived"});
+                                       : "rank 2 waited 0.3 s in barrier #1 (h.7, step 118); rank 3 never arrived, and "
+                                         "it had no earlier operation"});
   }
 }
 
