@@ -70,7 +70,8 @@ IdleShares idle_shares(const EngineOptions& options) {
                  [&](World& world) {
                    WaitingModel model;
                    // Zero bubble waits little. Longer passes make the time of messages small compared with its bubble.
-                   const double slowness = options.pipeline_schedule == PipelineSchedule::kZeroBubble ? 3 : 1;
+                   const bool zero_bubble = options.pipeline_schedule == PipelineSchedule::kZeroBubble;
+                   const double slowness = !zero_bubble ? 1 : options.pipeline == 2 ? 6 : 3;
                    model.slow_down(slowness);
                    Engine engine(world, options);
                    model.declare(engine);
