@@ -184,8 +184,8 @@ void add_memory(const std::vector<Plan>& stages, std::vector<UseLoad>& loads) {
 namespace {
 
 /// Returns the cost that balanced_cut() decreases, then the sum of the squared times of stages and virtual stages. Of
-/// two cuts with equal cost, the one with the smaller sum is better. Its times are more even, so a further move is more
-/// likely to decrease the cost.
+/// two cuts with equal cost, the one with the smaller sum is better, because its times are more even. The next move is
+/// then more likely to decrease the cost.
 std::pair<double, double> imbalance(std::span<const UseLoad> uses, int pipeline, const PipelineCut& cut) {
   std::vector<double> of_stage(static_cast<std::size_t>(pipeline), 0.0);
   double slowest_positions = 0, slowest_of_position = 0, squares = 0;

@@ -155,8 +155,8 @@ void add_schedule(OptionTable& t, EngineOptions& o) {
       "these that fits, by simulation (auto).");
   t.count(
       "virtual-stages", o.virtual_stages, {0, 1 << 16},
-      "Number of virtual stages of each pipeline stage, with interleaved or an order from a file; 0: as in the file, "
-      "or 2 with interleaved, otherwise 1.");
+      "Number of virtual stages of each pipeline stage, with interleaved, auto or an order from a file; 0: as in the "
+      "file, 2 with interleaved, or chosen with auto, otherwise 1.");
   add_pipeline_cut(t, o.pipeline_cut);
   t.count("accumulate", o.accumulate, {1, kMaxMicroBatches}, "Micro-batches per step.");
   add_accumulate_into(t, o.accumulate_into);

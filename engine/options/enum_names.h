@@ -15,10 +15,10 @@ inline constexpr std::array kWorldWords{EnumName{"auto", WorldChoice::kAuto},
                                         EnumName{"threads", WorldChoice::kThreads}, EnumName{"mpi", WorldChoice::kMpi},
                                         EnumName{"nccl", WorldChoice::kNccl}};
 inline constexpr std::array kStageWords{EnumName{"0", 0}, EnumName{"1", 1}, EnumName{"2", 2}, EnumName{"3", 3}};
-inline constexpr EnumName<PipelineSchedule> word(PipelineSchedule schedule) { return {name(schedule), schedule}; }
-inline constexpr std::array kPipelineScheduleWords{word(PipelineSchedule::kGpipe), word(PipelineSchedule::k1F1B),
-                                                   word(PipelineSchedule::kInterleaved),
-                                                   word(PipelineSchedule::kZeroBubble), word(PipelineSchedule::kAuto)};
+constexpr EnumName<PipelineSchedule> word_of(PipelineSchedule schedule) { return {name(schedule), schedule}; }
+inline constexpr std::array kPipelineScheduleWords{
+    word_of(PipelineSchedule::kGpipe), word_of(PipelineSchedule::k1F1B), word_of(PipelineSchedule::kInterleaved),
+    word_of(PipelineSchedule::kZeroBubble), word_of(PipelineSchedule::kAuto)};
 inline constexpr std::array kAccumulateIntoWords{EnumName{"auto", AccumulateInto::kAuto},
                                                  EnumName{"full", AccumulateInto::kFull},
                                                  EnumName{"shard", AccumulateInto::kShard}};

@@ -107,7 +107,7 @@ void refuse_invalid_order(const Policy& policy) {
         {.ranks = policy.pipeline, .micro_batches = policy.micro_batch_count, .virtual_stages = policy.virtual_stages});
 }
 
-void refuse_whole_backwards(const ModelSpec& model, const Policy& policy) {
+void refuse_zero_bubble_without_splits(const ModelSpec& model, const Policy& policy) {
   if (policy.pipeline == 1 || policy.pipeline_schedule != PipelineSchedule::kZeroBubble || !policy.pass_order.empty())
     return;
   if (std::ranges::any_of(model.activations.uses, &UseActivations::splits_backward)) return;
@@ -138,7 +138,7 @@ void refuse_incompatible_options(const ModelSpec& model, const Policy& policy, i
                     "(auto)",
                     policy.gather_for, kGatherForPass, kGatherForAuto));
   refuse_recompute(model, policy);
-  refuse_whole_backwards(model, policy);
+  refuse_zero_bubble_without_splits(model, policy);
   refuse_precision(policy);
   if (policy.offload_parameters != Offload::kNone && policy.zero_stage < 3)
     throw UsageError(

@@ -32,10 +32,10 @@ struct OrthogonalizeArgs {
 int64_t orthogonalize_scratch_bytes(const MatrixShape& shape);
 
 struct MatrixKernels {
-  /// Enqueues work that replaces the matrix U S V^T by U S' V^T, times the factor of Muon::rate. The singular values S'
-  /// are near 1. The work divides the matrix by max(Frobenius norm, eps) and runs the quintic Newton-Schulz iteration
-  /// with coefficients 3.4445, -4.7750 and 2.0315. Sums are in fp32 and in a fixed order, so any number of threads, any
-  /// instruction set and GPUs give the same bits. A zero matrix stays zero.
+  /// Enqueues work that replaces the matrix U S V^T with U S' V^T, multiplied by the factor of Muon::rate. The
+  /// singular values S' are near 1. The work divides the matrix by max(Frobenius norm, eps) and runs the quintic
+  /// Newton-Schulz iteration with coefficients 3.4445, -4.7750 and 2.0315. Sums are in fp32 and in a fixed order, so
+  /// any number of threads, any instruction set and GPUs give the same bits. A zero matrix stays zero.
   void (*orthogonalize)(Stream&, const OrthogonalizeArgs&);
 };
 

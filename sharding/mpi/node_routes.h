@@ -1,5 +1,5 @@
 #pragma once
-// The routes of messages between nodes: the proxy of each rank on each node.
+// The routes of messages between nodes. On each other node, a rank has a proxy, which receives the rank's messages.
 
 #include <vector>
 

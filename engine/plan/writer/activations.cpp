@@ -162,8 +162,8 @@ void StepWriter::wait_for_transfers(const Visit& visit, OperationId compute) {
     wait(compute, {kept(m, visit.use).sent});
 }
 
-/// Extends the lifetime of sent data until the end of the next pass. That pass then gets other memory, so it does not
-/// wait for the send, and runs in parallel with it.
+/// Extends the lifetime of sent data until the end of the next pass. The next pass then gets other memory. So it does
+/// not wait for the send.
 void StepWriter::add_spare_send_slots() {
   using Key = std::tuple<Role, int32_t, int32_t>;  // role, owner and micro-batch; such buffers must not overlap
   const auto key_of = [](const PlannedBuffer& buffer) { return Key{buffer.role, buffer.flat, buffer.micro_batch}; };
