@@ -194,7 +194,7 @@ std::shared_ptr<const std::vector<Plan>> Engine::make_plans(const std::vector<Un
     policy.virtual_stages = present.virtual_stages;
   }
   return std::make_shared<const std::vector<Plan>>(
-      choose_plans(options_.memory_budget_bytes, model, policy, world_.topology(), options_.cost));
+      choose_plans({options_.memory_budget_bytes}, model, policy, world_.topology(), options_.cost));
 }
 
 const std::vector<Plan>& Engine::pipeline_plans() {

@@ -48,11 +48,12 @@ ModelSpec model_of(const PlanOptions& o, const Machine& machine) {
 
 /// Plans all pipeline stages as `aliquot train` does. If micro-batches accumulate in the full gradients, backward adds
 /// to the gradients of all units.
-std::vector<Plan> plans_of(ModelSpec model, Policy policy, const Topology& topology, const CostModel& cost) {
+std::vector<Plan> plans_of(const PlanOptions& o, ModelSpec model, Policy policy, const Topology& topology,
+                           const CostModel& cost) {
   if (policy.micro_batch_count > 1 && !accumulates_into_shard(policy)) {
     for (UnitSpec& unit : model.units) unit.gradients = GradientMode::kAdd;
   }
-  return choose_plans(0, model, policy, topology, cost);
+  return choose_plans({o.device_memory.value_or(0), MemoryLimit::kPreferred}, model, policy, topology, cost);
 }
 
 /// Returns the plan with the highest peak, and the first of them if several have this peak.
@@ -99,7 +100,7 @@ int64_t largest_that_fits(const PlanOptions& o, const Machine& machine, Policy p
     const CostModel cost = o.params ? machine.cost : cost_of(o, machine, shape);
     const ModelSpec model = scaled(o, machine, scale);
     if (too_few_uses(model, policy)) return true;  // a larger model may have enough uses
-    const auto stages = plans_of(model, policy, topology, cost);
+    const auto stages = plans_of(o, model, policy, topology, cost);
     return std::ranges::all_of(stages, [&](const Plan& plan) { return rank_bytes(plan) <= *o.device_memory; });
   };
   const int64_t limit = o.params ? 100'000'000 : 10'000;
@@ -121,8 +122,12 @@ PlannedRun plan_run(const PlanOptions& o, const Machine& machine, int stage) {
   const int64_t sequence = o.sequence.value_or(o.params ? 1024 : model_shape(o).context);
   CostModel cost = o.params ? machine.cost : cost_of(o, machine, model_shape(o));
   cost.samples_per_micro_batch = static_cast<double>(o.micro_batch * sequence);
-  if (!o.profile.empty()) cost.uses = read_profile(o.profile, o.micro_batch, sequence);
-  std::vector<Plan> stages = plans_of(model, policy, topology_of(o, machine.has_gpus), cost);
+  if (!o.profile.empty()) {
+    std::vector<UseCost> measured = read_profile(o.profile, o.micro_batch, sequence);
+    split_backward(measured, cost.uses);
+    cost.uses = std::move(measured);
+  }
+  std::vector<Plan> stages = plans_of(o, model, policy, topology_of(o, machine.has_gpus), cost);
   PlannedRun outcome{.plan = largest(stages),
                      .account = {},
                      .timeline = {},

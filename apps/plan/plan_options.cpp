@@ -61,7 +61,9 @@ OptionTable plan_option_table(PlanOptions& o) {
   t.add(common, "threads",
         "Host threads of a rank, each with its own scratch memory; default 1 (in train: cores / ranks).");
   t.heading("Output");
-  t.bytes("device-memory", o.device_memory, "Memory per rank; also prints the size of the largest model that fits.");
+  t.bytes("device-memory", o.device_memory,
+          "Memory per rank: --pipeline-schedule auto chooses a schedule that fits. Also prints the size of the largest "
+          "model that fits.");
   t.text("machine", "NAME|FILE", o.machine,
          "Simulate a step with the rates of host, dgx-a100, dgx-h100, dgx-h200, or of a JSON file. Default with "
          "--pipeline: host.");

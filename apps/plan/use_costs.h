@@ -11,9 +11,13 @@ namespace aliquot {
 
 /// Estimates the time of each use of the model that parameters_of(shape) returns, for `sequences` sequences of `length`
 /// tokens. Forward counts 2 operations per token and matrix element, and the causal half of attention. Backward takes
-/// twice as long. Table look-ups take no time.
+/// twice as long, and its second part, if split, computes only the gradients of matrices. Table look-ups take no time.
 std::vector<UseCost> estimate_use_costs(const ModelShape& shape, int64_t sequences, int64_t length,
                                         double flops_per_second);
+
+/// Sets UseCost::backward_input_seconds of measured times, so that it is the same part of the whole backward as in
+/// `estimated`. A profile has only whole backward passes.
+void split_backward(std::vector<UseCost>& measured, const std::vector<UseCost>& estimated);
 
 /// Reads the time of each use from the recorded step of a --metrics file, scaled to the 25th percentile of the step
 /// times. The run must have had one rank, so that communication does not slow down computation. Throws UsageError if

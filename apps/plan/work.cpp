@@ -1,13 +1,20 @@
+#include <algorithm>
+
 #include "apps/models/parameters.h"
 #include "apps/plan/use_costs.h"
 
 namespace aliquot {
 namespace {
 
-/// The floating-point operations that the forward of a use executes for one token.
-double forward_flops(const ModelSpec& model, std::size_t use, const ModelShape& shape, int64_t length) {
+/// The floating-point operations that the forward of a use executes for one token, in products with weights and in
+/// attention.
+struct ForwardFlops {
+  double products = 0, attention = 0;
+};
+
+ForwardFlops forward_flops(const ModelSpec& model, std::size_t use, const ModelShape& shape, int64_t length) {
   if (use + 1 == model.uses.size())  // the last use is the head
-    return 2.0 * static_cast<double>(shape.vocabulary * shape.width);
+    return {.products = 2.0 * static_cast<double>(shape.vocabulary * shape.width)};
   double elements = 0, tables = 0;
   for (const UnitId unit : model.uses[use]) {
     for (const ParameterSpec& parameter : model.units[unit].parameters) {
@@ -16,10 +23,10 @@ double forward_flops(const ModelSpec& model, std::size_t use, const ModelShape& 
     }
   }
   const bool is_block = elements > static_cast<double>(2 * shape.width);  // otherwise the use is a norm
-  if (tables > 0 || !is_block) return 0;
+  if (tables > 0 || !is_block) return {};
   // The attention scores and their products with the values each cost 2 operations per feature and earlier token. On
   // average, length / 2 tokens are earlier.
-  return 2.0 * elements + 2.0 * static_cast<double>(length * shape.width);
+  return {.products = 2.0 * elements, .attention = 2.0 * static_cast<double>(length * shape.width)};
 }
 
 }  // namespace
@@ -30,10 +37,23 @@ std::vector<UseCost> estimate_use_costs(const ModelShape& shape, int64_t sequenc
   const double tokens = static_cast<double>(sequences * length);
   std::vector<UseCost> uses;
   for (std::size_t use = 0; use < model.uses.size(); ++use) {
-    const double seconds = tokens * forward_flops(model, use, shape, length) / flops_per_second;
-    uses.push_back({seconds, 2 * seconds});
+    const ForwardFlops flops = forward_flops(model, use, shape, length);
+    const double products = tokens * flops.products / flops_per_second;
+    const double attention = tokens * flops.attention / flops_per_second;
+    uses.push_back({.forward_seconds = products + attention,
+                    .backward_seconds = 2 * (products + attention),
+                    .backward_input_seconds = products + 2 * attention});
   }
   return uses;
+}
+
+void split_backward(std::vector<UseCost>& measured, const std::vector<UseCost>& estimated) {
+  for (std::size_t use = 0; use < std::min(measured.size(), estimated.size()); ++use) {
+    const UseCost& of = estimated[use];
+    if (of.backward_seconds == 0) continue;
+    measured[use].backward_input_seconds =
+        measured[use].backward_seconds * *of.backward_input_seconds / of.backward_seconds;
+  }
 }
 
 }  // namespace aliquot

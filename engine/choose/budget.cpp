@@ -130,15 +130,14 @@ void set_recompute(Policy& policy, const std::vector<int>& by_stage) {
 
 struct SearchInput {
   int64_t budget_bytes;
-  const ModelSpec& model;
-  const Topology& topology;
-  const CostModel& cost;
+  Planner planner;
+
+  const ModelSpec& model() const { return planner.model; }
 };
 
 class BudgetSearch {
  public:
-  explicit BudgetSearch(const SearchInput& in)
-      : budget_bytes_(in.budget_bytes), model_(in.model), topology_(in.topology), cost_(in.cost) {}
+  explicit BudgetSearch(const SearchInput& in) : budget_bytes_(in.budget_bytes), planner_(in.planner) {}
 
   std::optional<Candidate> best, fastest, smallest;
 
@@ -146,14 +145,14 @@ class BudgetSearch {
   /// Minimizes recompute first, because its cost is certain, while the benefit of prefetch is only simulated.
   void run(Policy policy) {
     if (policy.recompute == kRecomputeAsNeeded) set_recompute(policy, least_recompute(policy));
-    for (const Policy& each : candidates(policy, topology_, model_.uses.size())) consider(each);
+    for (const Policy& each : candidates(policy, planner_.topology, planner_.model.uses.size())) consider(each);
   }
 
  private:
   Candidate candidate(const Policy& policy) const {
-    Candidate made{plan_pipeline(model_, policy, topology_), 0, 0};
+    Candidate made{planner_.plan(policy), 0, 0};
     made.bytes = most_rank_bytes(made.stages);
-    for (const Timeline& stage : simulate(made.stages, cost_))
+    for (const Timeline& stage : simulate(made.stages, planner_.cost))
       made.seconds = std::max(made.seconds, stage.step_seconds);
     return made;
   }
@@ -172,10 +171,10 @@ class BudgetSearch {
   /// stages recompute.
   std::vector<int> least_recompute(const Policy& policy) const {
     const auto total = [](const std::vector<int>& counts) { return std::accumulate(counts.begin(), counts.end(), 0); };
-    const std::vector<int> most = recomputable_uses_by_stage(model_, policy);
+    const std::vector<int> most = recomputable_uses_by_stage(planner_.model, policy);
     if (total(most) == 0) return most;
     std::optional<std::vector<int>> least;
-    for (const Policy& each : candidates(policy, topology_, model_.uses.size())) {
+    for (const Policy& each : candidates(policy, planner_.topology, planner_.model.uses.size())) {
       if (each.prefetch > 0 || each.keep_gathered > 0 || each.gather_for == kGatherForStep) continue;
       const auto counts = least_recompute(each, most);
       if (counts && (!least || total(*counts) < total(*least))) least = counts;
@@ -210,15 +209,12 @@ class BudgetSearch {
   std::vector<bool> stages_that_fit(Policy policy, const std::vector<int>& recompute) const {
     set_recompute(policy, recompute);
     std::vector<bool> fits;
-    for (const Plan& stage : plan_pipeline(model_, policy, topology_))
-      fits.push_back(rank_bytes(stage) <= budget_bytes_);
+    for (const Plan& stage : planner_.plan(policy)) fits.push_back(rank_bytes(stage) <= budget_bytes_);
     return fits;
   }
 
   int64_t budget_bytes_;
-  const ModelSpec& model_;
-  const Topology& topology_;
-  const CostModel& cost_;
+  Planner planner_;
 };
 
 }  // namespace
@@ -249,18 +245,18 @@ namespace {
 /// recompute all uses.
 void search_cuts(BudgetSearch& search, const SearchInput& in, Policy policy) {
   constexpr int kMostCuts = 4;
-  policy.pipeline_cut = cut_pipeline(in.model, policy, in.cost);
+  policy.pipeline_cut = cut_pipeline(in.model(), policy, in.planner.cost);
   search.run(policy);
   std::vector<PipelineCut> tried = {policy.pipeline_cut};
-  const bool open = policy.recompute == kRecomputeAsNeeded && recomputable_uses(in.model) > 0;
+  const bool open = policy.recompute == kRecomputeAsNeeded && recomputable_uses(in.model()) > 0;
   Policy smallest = policy;
   for (const int recompute : open ? std::vector{0, kRecomputeAll} : std::vector{policy.recompute}) {
     smallest.recompute = recompute;
     // cut_within() can estimate memory only for pipeline stages with one virtual stage.
     for (int i = 1; i < kMostCuts && policy.virtual_stages == 1 && search.fastest->bytes > in.budget_bytes; ++i) {
       smallest.pipeline_cut = policy.pipeline_cut;
-      const SmallestPlans plans(in.model, smallest, in.topology);
-      policy.pipeline_cut = cut_within(in.budget_bytes, plans, in.cost);
+      const SmallestPlans plans(in.planner, smallest);
+      policy.pipeline_cut = cut_within(in.budget_bytes, plans, in.planner.cost);
       if (std::ranges::find(tried, policy.pipeline_cut) != tried.end()) break;
       search.run(policy);
       tried.push_back(policy.pipeline_cut);
@@ -268,8 +264,29 @@ void search_cuts(BudgetSearch& search, const SearchInput& in, Policy policy) {
     if (search.best) return;
   }
   smallest.pipeline_cut = search.smallest->stages.front().policy.pipeline_cut;
-  policy.pipeline_cut = improved_cut(in.budget_bytes, in.model, smallest, in.topology);
+  policy.pipeline_cut = improved_cut(in.budget_bytes, in.planner, smallest);
   search.run(policy);
+}
+
+BudgetSearch search_plans(const SearchInput& in, const Policy& policy) {
+  BudgetSearch search(in);
+  if (policy.pipeline > 1 && policy.pipeline_cut.empty()) {
+    search_cuts(search, in, policy);
+  } else {
+    search.run(policy);
+  }
+  return search;
+}
+
+/// Runs the search with the pass times of the cost model. If no plan fits, also runs it with default times, because
+/// stages may then receive later, and thus need less memory.
+BudgetSearch search_with_pass_times(int64_t budget_bytes, Planner planner, const Policy& policy) {
+  BudgetSearch timed = search_plans({budget_bytes, planner}, policy);
+  if (timed.best || policy.pipeline == 1) return timed;
+  planner.timed = false;
+  BudgetSearch untimed = search_plans({budget_bytes, planner}, policy);
+  if (untimed.smallest->bytes < timed.smallest->bytes) return untimed;
+  return timed;
 }
 
 }  // namespace
@@ -277,13 +294,7 @@ void search_cuts(BudgetSearch& search, const SearchInput& in, Policy policy) {
 std::vector<Plan> plan_pipeline_within(int64_t budget_bytes, const ModelSpec& model, const Policy& policy,
                                        const Topology& topology, const CostModel& cost) {
   model.check();
-  const SearchInput in{budget_bytes, model, topology, cost};
-  BudgetSearch search(in);
-  if (policy.pipeline > 1 && policy.pipeline_cut.empty()) {
-    search_cuts(search, in, policy);
-  } else {
-    search.run(policy);
-  }
+  BudgetSearch search = search_with_pass_times(budget_bytes, {model, topology, cost}, policy);
   std::optional<Candidate>&best = search.best, &fastest = search.fastest, &smallest = search.smallest;
   const auto describe = [](const Candidate& c) { return choices(c.stages); };
   if (!best) {

@@ -247,10 +247,10 @@ PipelineCut cut_pipeline(const ModelSpec& model, const Policy& policy, const Cos
   return loads.with_tied_uses(std::move(cut));
 }
 
-SmallestPlans::SmallestPlans(const ModelSpec& model, Policy policy, const Topology& topology) {
+SmallestPlans::SmallestPlans(const Planner& planner, Policy policy) {
   policy.prefetch = 0;
   policy.keep_gathered = 0;
-  stages = plan_pipeline(model, policy, topology);
+  stages = planner.plan(std::move(policy));
   for (const Plan& stage : stages) bytes.push_back(rank_bytes(stage));
 }
 
@@ -277,13 +277,13 @@ PipelineCut cut_within(int64_t budget_bytes, const SmallestPlans& plans, const C
   return loads.with_tied_uses(cut_pipeline(problem));
 }
 
-PipelineCut improved_cut(int64_t budget_bytes, const ModelSpec& model, Policy policy, const Topology& topology) {
+PipelineCut improved_cut(int64_t budget_bytes, const Planner& planner, Policy policy) {
   constexpr int kMostPlans = 200;
   int plans = 0;
   // Returns the bytes of each pipeline stage, the largest first.
   const auto bytes_of = [&] {
     ++plans;
-    std::vector<int64_t> bytes = SmallestPlans(model, policy, topology).bytes;
+    std::vector<int64_t> bytes = SmallestPlans(planner, policy).bytes;
     std::ranges::sort(bytes, std::greater{});
     return bytes;
   };

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "engine/choose/pass_times.h"
 #include "engine/cost/simulate.h"
 #include "engine/plan/model_spec.h"
 
@@ -57,7 +58,7 @@ struct SmallestPlans {
   std::vector<Plan> stages;
   std::vector<int64_t> bytes = {};
 
-  SmallestPlans(const ModelSpec& model, Policy policy, const Topology& topology);
+  SmallestPlans(const Planner& planner, Policy policy);
 };
 
 /// Returns a cut whose estimated memory is at most `budget_bytes` per rank, if there is one, otherwise the cut that
@@ -67,6 +68,6 @@ PipelineCut cut_within(int64_t budget_bytes, const SmallestPlans& plans, const C
 
 /// Improves the cut of `policy`. Each round plans all cuts that result from moving one use across one boundary, and
 /// keeps the best. Stops at a cut that fits, at one that no such move improves, or after 200 plans.
-PipelineCut improved_cut(int64_t budget_bytes, const ModelSpec& model, Policy policy, const Topology& topology);
+PipelineCut improved_cut(int64_t budget_bytes, const Planner& planner, Policy policy);
 
 }  // namespace aliquot

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/choose/budget.h"
+#include "engine/choose/pass_times.h"
 #include "engine/choose/pipeline_cut.h"
 #include "kernels/system/error.h"
 
@@ -20,11 +21,12 @@ std::string describe(const Policy& policy) {
                                     : fmt::format("{} with {} virtual stages", schedule, policy.virtual_stages);
 }
 
-std::vector<Plan> plans_of(int64_t budget_bytes, const ModelSpec& model, Policy policy, const Topology& topology,
+std::vector<Plan> plans_of(const MemoryLimit& limit, const ModelSpec& model, Policy policy, const Topology& topology,
                            const CostModel& cost) {
-  if (budget_bytes > 0) return plan_pipeline_within(budget_bytes, model, policy, topology, cost);
+  if (limit.bytes > 0 && limit.kind == MemoryLimit::kBudget)
+    return plan_pipeline_within(limit.bytes, model, policy, topology, cost);
   if (policy.pipeline > 1 && policy.pipeline_cut.empty()) policy.pipeline_cut = cut_pipeline(model, policy, cost);
-  return plan_pipeline(model, policy, topology);
+  return Planner{model, topology, cost}.plan(std::move(policy));
 }
 
 /// Returns the policies to compare, one for each schedule. The first one is 1F1B, unless the policy has several virtual
@@ -65,10 +67,15 @@ Compared compared(std::vector<Plan> stages, const CostModel& cost) {
   return result;
 }
 
-/// Returns the schedule that needs the least memory, of those that take at most kTolerance times as long as the fastest
-/// one. Simulated times are not exact enough to justify more memory for a smaller difference.
-Compared best_of(std::vector<Compared> all) {
+/// Returns the schedule that needs the least memory, of those that fit the limit and take at most kTolerance times as
+/// long as the fastest one. Simulated times are not exact enough to justify more memory for a smaller difference. If no
+/// schedule fits, returns the one that needs the least memory.
+Compared best_of(std::vector<Compared> all, const MemoryLimit& limit) {
   constexpr double kTolerance = 1.01;
+  if (limit.bytes > 0) {
+    const int64_t allowed = std::max(limit.bytes, std::ranges::min_element(all, {}, &Compared::bytes)->bytes);
+    std::erase_if(all, [&](const Compared& each) { return each.bytes > allowed; });
+  }
   const double fastest = std::ranges::min_element(all, {}, &Compared::seconds)->seconds;
   std::erase_if(all, [&](const Compared& each) { return each.seconds > kTolerance * fastest; });
   return std::move(*std::ranges::min_element(all, {}, &Compared::bytes));
@@ -76,17 +83,18 @@ Compared best_of(std::vector<Compared> all) {
 
 }  // namespace
 
-std::vector<Plan> choose_plans(int64_t budget_bytes, const ModelSpec& model, const Policy& policy,
+std::vector<Plan> choose_plans(const MemoryLimit& limit, const ModelSpec& model, const Policy& policy,
                                const Topology& topology, const CostModel& cost) {
   if (policy.pipeline_schedule != PipelineSchedule::kAuto || policy.pipeline == 1 || !policy.pass_order.empty())
-    return plans_of(budget_bytes, model, policy, topology, cost);
+    return plans_of(limit, model, policy, topology, cost);
   std::vector<Compared> all;
   std::exception_ptr refusal, does_not_fit;  // the first error of each kind
   std::vector<std::string> results;
   for (const Policy& each : schedules(model, policy)) {
     try {
-      Compared made = compared(plans_of(budget_bytes, model, each, topology, cost), cost);
-      results.push_back(fmt::format("{} {:.3g} s", describe(each), made.seconds));
+      Compared made = compared(plans_of(limit, model, each, topology, cost), cost);
+      const bool fits = limit.bytes == 0 || made.bytes <= limit.bytes;
+      results.push_back(fmt::format("{} {:.3g} s{}", describe(each), made.seconds, fits ? "" : " but does not fit"));
       all.push_back(std::move(made));
     } catch (const UnavailableError&) {
       results.push_back(describe(each) + " does not fit");
@@ -97,7 +105,7 @@ std::vector<Plan> choose_plans(int64_t budget_bytes, const ModelSpec& model, con
     }
   }
   if (all.empty()) std::rethrow_exception(does_not_fit ? does_not_fit : refusal);
-  std::vector<Plan> best = best_of(std::move(all)).stages;
+  std::vector<Plan> best = best_of(std::move(all), limit).stages;
   const std::string other = best.front().choice;
   const std::string choice =
       fmt::format("pipeline schedule {}, by simulated time and memory (time per step: {}){}{}",

@@ -24,10 +24,7 @@ class Pricing {
         links_(plan, cost),
         copies_(copied_slots(plan.schedule)),
         recipes_(reduce_recipes(plan)) {
-    if (!cost.uses.empty() && cost.uses.size() != plan.model.uses.size()) {
-      throw UsageError(fmt::format("CostModel::uses has {} entries, but the model has {} uses", cost.uses.size(),
-                                   plan.model.uses.size()));
-    }
+    check_uses(plan.model, cost);
   }
 
   Price of(OperationId id) const {
@@ -37,7 +34,7 @@ class Pricing {
       case Verb::kRecompute:
       case Verb::kBackward:
       case Verb::kBackwardInput:
-      case Verb::kBackwardWeights: return {model_code(operation), 0};
+      case Verb::kBackwardWeights: return {model_seconds(plan_.model, cost_, operation.operand, operation.verb), 0};
       case Verb::kSendActivations:
       case Verb::kReceiveActivations:
       case Verb::kSendGradients:
@@ -66,22 +63,6 @@ class Pricing {
   }
 
  private:
-  /// Each part of a split backward takes half as long as the whole backward.
-  double model_code(const Operation& operation) const {
-    const bool forward = !is_backward(operation.verb), whole = operation.verb == Verb::kBackward;
-    if (!cost_.uses.empty()) {
-      const UseCost& use = cost_.uses[operation.operand];
-      return forward ? use.forward_seconds : use.backward_seconds * (whole ? 1 : 0.5);
-    }
-    double elements = 0;
-    for (const UnitId unit : plan_.model.uses[operation.operand]) {
-      for (const int32_t f : plan_.flats_of_unit[unit]) {
-        elements += static_cast<double>(plan_.flats[f].layout.element_count());
-      }
-    }
-    return elements * cost_.samples_per_micro_batch * (whole ? 4 : 2) / cost_.flops_per_second;
-  }
-
   Price of_flats(UnitId unit, bool trainable_only, DType dtype) const {
     Price sum;
     for (const int32_t f : plan_.flats_of_unit[unit]) {
@@ -284,6 +265,29 @@ class Pricing {
 };
 
 }  // namespace
+
+void check_uses(const ModelSpec& model, const CostModel& cost) {
+  if (cost.uses.empty() || cost.uses.size() == model.uses.size()) return;
+  throw UsageError(
+      fmt::format("CostModel::uses has {} entries, but the model has {} uses", cost.uses.size(), model.uses.size()));
+}
+
+double model_seconds(const ModelSpec& model, const CostModel& cost, int32_t use, Verb verb) {
+  if (!cost.uses.empty()) {
+    const UseCost& of = cost.uses[use];
+    if (!is_backward(verb)) return of.forward_seconds;
+    if (verb == Verb::kBackward) return of.backward_seconds;
+    const double of_input = of.backward_input_seconds.value_or(of.backward_seconds / 2);
+    return verb == Verb::kBackwardInput ? of_input : of.backward_seconds - of_input;
+  }
+  double elements = 0;
+  for (const UnitId unit : model.uses[use]) {
+    for (const ParameterSpec& parameter : model.units[unit].parameters)
+      elements += static_cast<double>(parameter.tensor.element_count());
+  }
+  const double flops_per_sample = verb == Verb::kBackward ? 4 : 2;
+  return elements * cost.samples_per_micro_batch * flops_per_sample / cost.flops_per_second;
+}
 
 std::vector<Price> prices(const Plan& plan, const CostModel& cost) {
   const Pricing pricing(plan, cost);

@@ -18,8 +18,13 @@ struct Price {
   double core_share = 0;               // fraction by which the operation slows down compute
 };
 
-/// Returns the prices, indexed by operation. Throws UsageError if the number of CostModel::uses differs from the number
-/// of uses of the model.
+/// Throws UsageError if the number of CostModel::uses differs from the number of uses of the model.
+void check_uses(const ModelSpec& model, const CostModel& cost);
+
+/// Returns the time of the model's code in a use, for an operation with this verb. `cost` must pass check_uses().
+double model_seconds(const ModelSpec& model, const CostModel& cost, int32_t use, Verb verb);
+
+/// Returns the prices, indexed by operation. Throws what check_uses() throws.
 std::vector<Price> prices(const Plan& plan, const CostModel& cost);
 
 }  // namespace aliquot

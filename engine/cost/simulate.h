@@ -1,6 +1,7 @@
 #pragma once
 // The simulated timeline of a schedule, from the rates of a machine.
 
+#include <optional>
 #include <vector>
 
 #include "engine/plan/timeline.h"
@@ -17,6 +18,8 @@ struct LinkCost {
 /// The duration of the model's code in one use, for one micro-batch.
 struct UseCost {
   double forward_seconds = 0, backward_seconds = 0;
+  /// The part of backward_seconds in which a split backward computes gradients of activations; empty: half of it.
+  std::optional<double> backward_input_seconds = {};
 };
 
 /// Rates of a machine, measured or assumed. Simultaneous collectives share only the link between nodes.

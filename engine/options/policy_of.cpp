@@ -20,9 +20,9 @@ Policy policy_of(const EngineOptions& options) {
   Policy policy;
   // The structured binding lists all fields of Policy, so that a new field does not compile until it is handled here.
   auto& [zero_stage, replica_count, precision, micro_batch_count, pipeline, pipeline_schedule, virtual_stages,
-         pipeline_cut, pass_order, accumulate_into, prefetch, keep_gathered, gather_for, recompute, recompute_by_stage,
-         gather, offload_state, offload_parameters, update_in_backward, reproducible, quantize_weights,
-         quantize_gradients, state_bytes_per_block, matrix_updates, check, evaluation] = policy;
+         pipeline_cut, pass_order, pass_times, accumulate_into, prefetch, keep_gathered, gather_for, recompute,
+         recompute_by_stage, gather, offload_state, offload_parameters, update_in_backward, reproducible,
+         quantize_weights, quantize_gradients, state_bytes_per_block, matrix_updates, check, evaluation] = policy;
   zero_stage = options.zero_stage;
   replica_count = options.replicas;
   precision = options.precision;
@@ -35,6 +35,7 @@ Policy policy_of(const EngineOptions& options) {
   if (virtual_stages == 0) virtual_stages = pipeline > 1 && pipeline_schedule == PipelineSchedule::kInterleaved ? 2 : 1;
   pipeline_cut = options.pipeline_cut;
   pass_order = options.pass_order;
+  pass_times = {};  // depends on the cut
   accumulate_into = options.accumulate_into;
   prefetch = options.prefetch;
   keep_gathered = options.keep_gathered;

@@ -69,11 +69,26 @@ using PassOrder = std::vector<std::vector<PipelineAction>>;
 /// which it has run the forward pass and not yet the complete backward pass.
 PassOrder pass_order(PipelineSchedule schedule, int ranks, int micro_batches, int virtual_stages = 1);
 
+/// How long the passes of a virtual stage take, in a unit of time that all virtual stages share.
+struct PassTimes {
+  int64_t forward = 16, backward = 32;
+  int64_t backward_input = 16, backward_weights = 16;
+
+  int64_t of(PassKind pass) const;
+  friend bool operator==(const PassTimes&, const PassTimes&) = default;
+};
+
+/// The times of all virtual stages, in order. Empty: all virtual stages have the default times, except that a pass of
+/// tied ends takes 1, because it only looks up or adds rows of a table.
+using StagePassTimes = std::vector<PassTimes>;
+
 /// Adds the passes of a virtual stage 0 on the last rank (PipelineShape::tied_ends) to an order without them, and
-/// increases the numbers of the other virtual stages by 1. Each added pass runs at the latest time that delays no other
-/// rank, if passes take the time that Receives assumes. With `backward_last`, the added backward passes run after all
-/// other passes of the rank. Gradients of shared parameters are then added in the same order for every number of ranks.
-PassOrder with_tied_ends(const PassOrder& order, bool backward_last);
+/// increases the numbers of the other virtual stages by 1. `times` includes virtual stage 0. If passes take these
+/// times, each added forward pass ends at least the time of the longest forward pass before rank 0 needs its result,
+/// and runs as late as possible. Each added backward pass runs at least that time after rank 0 produces its input, and
+/// as early as possible. With `backward_last`, all added backward passes run after the other passes of the rank.
+/// Gradients of shared parameters are then added in the same order for every number of ranks.
+PassOrder with_tied_ends(const PassOrder& order, bool backward_last, const StagePassTimes& times = {});
 
 /// Replaces the two parts of a backward pass on virtual stage 0 by one whole pass, if the second part directly follows
 /// the first one. No other rank waits for the gradient of the input of virtual stage 0. A whole pass needs less memory
@@ -101,11 +116,11 @@ void check(const PassOrder& order, const PipelineShape& shape);
 ///
 /// All ranks issue their receives at these places, and their sends right after the actions that produce the data. All
 /// ranks then follow one order of all transfers, by the times at which the data is produced. So there is no deadlock,
-/// even if a rank runs its transfers one after another in a single queue. The times assume that a forward pass takes 1
-/// unit of time, and a complete backward pass 2. Half a backward pass takes 1, and a pass of tied ends 1/16.
+/// even if a rank runs its transfers one after another in a single queue. This holds for all pass times. But if
+/// passes take other times than assumed, a transfer may wait for an earlier one whose data is produced later.
 using Receives = std::vector<std::vector<PipelineAction>>;
-/// Returns the receives of all ranks.
-std::vector<Receives> receives_of(const PassOrder& order, bool tied_ends = false);
+/// Returns the receives of all ranks. Assumes that passes take `times`, and that transfers take no time.
+std::vector<Receives> receives_of(const PassOrder& order, bool tied_ends = false, const StagePassTimes& times = {});
 
 /// Returns the maximum number of micro-batches for which one rank has run forward, but not yet the complete backward. A
 /// micro-batch counts once for each virtual stage of the rank in which it is in flight.

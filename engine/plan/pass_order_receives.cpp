@@ -14,20 +14,23 @@ using TransferKey = std::tuple<int64_t, PassKind, int32_t>;
 
 bool is_backward_of_input(PassKind pass) { return pass == PassKind::kBackward || pass == PassKind::kBackwardInput; }
 
-/// The duration of a forward pass, in units in which a pass of tied ends takes 1. Such a pass only looks up or adds
-/// rows of a table.
-constexpr int64_t kForwardTime = 16;
+constexpr PassTimes kTiedEndTimes{.forward = 1, .backward = 1, .backward_input = 1, .backward_weights = 1};
 
 /// The times at which the actions of a valid order end, if transfers take no time. The constructor takes linear time in
 /// the number of actions.
 class EndTimes {
  public:
-  EndTimes(const PassOrder& order, bool tied_ends) : tied_ends_(tied_ends) {
+  /// `times`: empty for the default times.
+  EndTimes(const PassOrder& order, bool tied_ends, StagePassTimes times) : times_(std::move(times)) {
     for (const auto& actions : order) {
       for (const PipelineAction& action : actions) {
         stage_count_ = std::max(stage_count_, action.stage + 1);
         micro_batch_count_ = std::max(micro_batch_count_, action.micro_batch + 1);
       }
+    }
+    if (times_.empty()) {
+      times_.resize(static_cast<size_t>(stage_count_));
+      if (tied_ends) times_.front() = kTiedEndTimes;
     }
     end_.resize(static_cast<size_t>(stage_count_) * static_cast<size_t>(micro_batch_count_) * kPasses);
     run(order);
@@ -60,8 +63,7 @@ class EndTimes {
            static_cast<size_t>(action.pass);
   }
   int64_t duration(const PipelineAction& action) const {
-    if (tied_ends_ && action.stage == 0) return 1;
-    return action.pass == PassKind::kBackward ? 2 * kForwardTime : kForwardTime;
+    return times_[static_cast<size_t>(action.stage)].of(action.pass);
   }
 
   /// Computes the end time of each action. Follows the order of each rank until an action lacks its input. After each
@@ -90,7 +92,7 @@ class EndTimes {
   }
 
   int32_t stage_count_ = 0, micro_batch_count_ = 0;
-  bool tied_ends_;
+  StagePassTimes times_;
   std::vector<std::optional<int64_t>> end_;  // end time of each action, see index(); empty: not known yet
 };
 
@@ -117,8 +119,23 @@ class AddedPasses {
 
 }  // namespace
 
-PassOrder with_tied_ends(const PassOrder& order, bool backward_last) {
-  const EndTimes times(order, false);
+int64_t PassTimes::of(PassKind pass) const {
+  switch (pass) {
+    case PassKind::kForward: return forward;
+    case PassKind::kBackward: return backward;
+    case PassKind::kBackwardInput: return backward_input;
+    case PassKind::kBackwardWeights: break;
+  }
+  return backward_weights;
+}
+
+PassOrder with_tied_ends(const PassOrder& order, bool backward_last, const StagePassTimes& with_ends) {
+  // The order does not have virtual stage 0 yet.
+  StagePassTimes without_ends(with_ends.begin() + (with_ends.empty() ? 0 : 1), with_ends.end());
+  // Time for a transfer, and for passes that take longer than expected.
+  const int64_t slack =
+      without_ends.empty() ? PassTimes{}.forward : std::ranges::max(without_ends, {}, &PassTimes::forward).forward;
+  const EndTimes times(order, false, std::move(without_ends));
   PassOrder all = order;
   for (auto& actions : all) {
     for (PipelineAction& action : actions) ++action.stage;
@@ -132,12 +149,11 @@ PassOrder with_tied_ends(const PassOrder& order, bool backward_last) {
   for (const PipelineAction& action : order.front()) {
     if (action.stage != 0) continue;
     if (action.pass == PassKind::kForward) {
-      // Leaves as much time for the transfer to rank 0 as a forward pass takes.
-      const int64_t needed = times.start(action) - kForwardTime;
+      const int64_t needed = times.start(action) - slack;
       added.add(count([&](auto& own) { return times.end(own) <= needed; }), action.pass, action.micro_batch);
     } else if (is_backward_of_input(action.pass)) {
-      const int64_t produced = times.end(action);
-      const auto at = backward_last ? last.size() : count([&](auto& own) { return times.start(own) < produced; });
+      const int64_t received = times.end(action) + slack;
+      const auto at = backward_last ? last.size() : count([&](auto& own) { return times.start(own) < received; });
       added.add(at, PassKind::kBackward, action.micro_batch);
     }
   }
@@ -171,8 +187,8 @@ Receives receives_of_rank(const std::vector<PipelineAction>& actions, const EndT
 
 }  // namespace
 
-std::vector<Receives> receives_of(const PassOrder& order, bool tied_ends) {
-  const EndTimes times(order, tied_ends);
+std::vector<Receives> receives_of(const PassOrder& order, bool tied_ends, const StagePassTimes& stage_times) {
+  const EndTimes times(order, tied_ends, stage_times);
   std::vector<Receives> all;
   for (const auto& actions : order) all.push_back(receives_of_rank(actions, times));
   return all;

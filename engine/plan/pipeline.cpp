@@ -134,6 +134,17 @@ void refuse_units_on_two_virtual_stages(const ModelSpec& model, const PipelineSt
   }
 }
 
+void refuse_pass_times(const Policy& policy, const PipelineStage& stage) {
+  const StagePassTimes& times = policy.pass_times;
+  if (!times.empty() && std::cmp_not_equal(times.size(), stage.run_count))
+    throw UsageError(fmt::format("Policy::pass_times has {} elements: expected {}, one for each virtual stage",
+                                 times.size(), stage.run_count));
+  for (const PassTimes& of : times) {
+    const int64_t least = std::min({of.forward, of.backward, of.backward_input, of.backward_weights});
+    if (least < 1) throw UsageError(fmt::format("Policy::pass_times has the time {}: expected 1 or more", least));
+  }
+}
+
 void refuse_units_on_two_stages(const ModelSpec& model, const std::vector<PipelineStage>& stages) {
   for (const PipelineStage& stage : stages) refuse_units_on_two_virtual_stages(model, stage);
   std::vector<int32_t> stage_of_unit(model.units.size(), -1);
@@ -197,12 +208,12 @@ int32_t tied_uses(const ModelSpec& model, int32_t end, int32_t first_of_last) {
 
 PassOrder pass_order_of(const Policy& policy, const PipelineStage& stage) {
   const PassOrder order = with_whole_backwards(pass_order_of(policy));
-  return stage.tied_ends ? with_tied_ends(order, !accumulates_into_shard(policy)) : order;
+  return stage.tied_ends ? with_tied_ends(order, !accumulates_into_shard(policy), policy.pass_times) : order;
 }
 
 std::vector<StagePasses> stage_passes(const Policy& policy, const PipelineStage& stage) {
   PassOrder order = pass_order_of(policy, stage);
-  std::vector<Receives> receives = receives_of(order, stage.tied_ends);
+  std::vector<Receives> receives = receives_of(order, stage.tied_ends, policy.pass_times);
   std::vector<StagePasses> passes;
   for (std::size_t s = 0; s < order.size(); ++s) passes.push_back({std::move(order[s]), std::move(receives[s])});
   return passes;
@@ -241,6 +252,7 @@ std::vector<PipelineStage> pipeline_stages(const ModelSpec& model, const Policy&
   move_tied_uses(model, stages);
   refuse_undeclared_activations(model, stages);
   refuse_units_on_two_stages(model, stages);
+  refuse_pass_times(policy, stages.front());
   return stages;
 }
 

@@ -76,6 +76,8 @@ struct Policy {
   int virtual_stages = 1;
   std::vector<int> pipeline_cut = {};  // number of consecutive uses per stage; required with several pipeline stages
   PassOrder pass_order = {};           // replaces the order of `pipeline_schedule` if not empty
+  /// How long passes take, for the places of receives; see pass_times_of(). Empty: the default times.
+  StagePassTimes pass_times = {};
   AccumulateInto accumulate_into = AccumulateInto::kAuto;  // kAuto: see accumulates_into_shard()
   int prefetch = 1;                                        // number of uses whose units are gathered ahead of compute
   int keep_gathered = 0;            // number of uses at the end of forward whose units stay gathered for backward

@@ -192,6 +192,7 @@ Plan plan(const ModelSpec& model, const Policy& policy, const Topology& topology
 
 /// Returns for each use whether the stage recomputes its forward before its backward.
 std::vector<bool> recomputed_uses(const Plan& plan);
+std::vector<bool> recomputed_uses(const ModelSpec& model, const Policy& policy, const PipelineStage& stage);
 
 /// Returns for each use whether a backward pass in two parts also splits the backward of the use. If not, the first
 /// part of the pass runs the whole backward. A use is split if its declaration allows it, one of its units trains, and

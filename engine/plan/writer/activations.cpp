@@ -10,13 +10,15 @@
 
 namespace aliquot {
 
-std::vector<bool> recomputed_uses(const Plan& plan) {
-  const std::vector<UseActivations>& uses = plan.model.activations.uses;
-  std::vector<bool> recomputed(plan.model.uses.size(), false);
-  const std::vector<int>& by_stage = plan.policy.recompute_by_stage;
-  int left = by_stage.empty() ? plan.policy.recompute : by_stage[static_cast<std::size_t>(plan.stage.index)];
-  if (plan.policy.evaluation || uses.empty()) left = 0;
-  for (const VirtualStage& run : plan.stage.runs) {
+std::vector<bool> recomputed_uses(const Plan& plan) { return recomputed_uses(plan.model, plan.policy, plan.stage); }
+
+std::vector<bool> recomputed_uses(const ModelSpec& model, const Policy& policy, const PipelineStage& stage) {
+  const std::vector<UseActivations>& uses = model.activations.uses;
+  std::vector<bool> recomputed(model.uses.size(), false);
+  const std::vector<int>& by_stage = policy.recompute_by_stage;
+  int left = by_stage.empty() ? policy.recompute : by_stage[static_cast<std::size_t>(stage.index)];
+  if (policy.evaluation || uses.empty()) left = 0;
+  for (const VirtualStage& run : stage.runs) {
     for (int32_t use = run.first_use; use < run.end_use && left > 0; ++use) {
       recomputed[use] = uses[use].recomputable;
       if (recomputed[use]) --left;

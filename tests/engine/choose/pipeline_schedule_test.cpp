@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <gtest/gtest.h>
+#include <random>
 
 #include "engine/choose/budget.h"
 #include "engine/choose/pipeline_cut.h"
@@ -41,8 +42,8 @@ Policy policy_of(PipelineSchedule schedule) {
 }
 
 std::vector<Plan> chosen(const ModelSpec& model, const Policy& policy, const CostModel& cost,
-                         int64_t budget_bytes = 0) {
-  return choose_plans(budget_bytes, model, policy, testing::hosts(kStages, kStages), cost);
+                         const MemoryLimit& limit = {}) {
+  return choose_plans(limit, model, policy, testing::hosts(kStages, kStages), cost);
 }
 
 double seconds_of(const std::vector<Plan>& stages, const CostModel& cost) {
@@ -109,12 +110,25 @@ TEST(PipelineScheduleChoice, FitsTheBudget) {
   const ModelSpec model = model_of(true);
   const CostModel cost = cost_of(1e-2);
   const int64_t least = bytes_of(chosen(model, policy_of(k1F1B), cost));
-  const std::vector<Plan> tight = chosen(model, policy_of(kAuto), cost, least);
+  const std::vector<Plan> tight = chosen(model, policy_of(kAuto), cost, {least});
   EXPECT_EQ(tight.front().policy.pipeline_schedule, k1F1B) << tight.front().choice;
   EXPECT_LE(bytes_of(tight), least);
   EXPECT_NE(tight.front().choice.find("zero-bubble does not fit"), std::string::npos) << tight.front().choice;
-  EXPECT_EQ(chosen(model, policy_of(kAuto), cost, 2 * least).front().policy.pipeline_schedule, kZeroBubble);
-  EXPECT_THROW(chosen(model, policy_of(kAuto), cost, 1000), UnavailableError);
+  EXPECT_EQ(chosen(model, policy_of(kAuto), cost, {2 * least}).front().policy.pipeline_schedule, kZeroBubble);
+  EXPECT_THROW(chosen(model, policy_of(kAuto), cost, {1000}), UnavailableError);
+}
+
+/// A preferred limit does not change the plans of the schedules, so none may fit.
+TEST(PipelineScheduleChoice, PrefersSchedulesThatFit) {
+  const ModelSpec model = model_of(true);
+  const CostModel cost = cost_of(1e-2);
+  const int64_t least = bytes_of(chosen(model, policy_of(k1F1B), cost));
+  const std::vector<Plan> tight = chosen(model, policy_of(kAuto), cost, {least, MemoryLimit::kPreferred});
+  EXPECT_EQ(tight.front().policy.pipeline_schedule, k1F1B) << tight.front().choice;
+  EXPECT_EQ(bytes_of(tight), least);
+  EXPECT_NE(tight.front().choice.find(" s but does not fit"), std::string::npos) << tight.front().choice;
+  const std::vector<Plan> none = chosen(model, policy_of(kAuto), cost, {1000, MemoryLimit::kPreferred});
+  EXPECT_EQ(none.front().policy.pipeline_schedule, k1F1B) << none.front().choice;
 }
 
 /// A cut has one number for each virtual stage, so it determines how many there are.
@@ -130,6 +144,32 @@ TEST(PipelineScheduleChoice, KeepsTheCut) {
               chosen(model_of(true), policy, cost_of(1e-2));
             }).find("has 7 uses in all, but the model has 8"),
             std::string::npos);
+}
+
+/// If uses take different times, transfers in the order of the default pass times wait for others whose data is
+/// produced later.
+TEST(PipelineScheduleChoice, OrdersTransfersByTheTimesOfThePasses) {
+  const ModelSpec model = model_of(true);
+  std::mt19937 random(1);
+  double least = 1, most = 0;
+  for (int trial = 0; trial < 40; ++trial) {
+    CostModel cost = cost_of(0);
+    for (UseCost& use : cost.uses) {
+      use.forward_seconds = 1e-3 * static_cast<double>(1 + random() % 16);
+      use.backward_seconds = 2 * use.forward_seconds;
+    }
+    Policy policy = policy_of(trial % 2 == 0 ? kInterleaved : kZeroBubble);
+    if (trial % 2 == 0) policy.virtual_stages = 2;
+    const std::vector<Plan> timed = chosen(model, policy, cost);
+    policy = timed.front().policy;
+    policy.pass_times.clear();
+    const std::vector<Plan> untimed = plan_pipeline(model, policy, testing::hosts(kStages, kStages));
+    const double ratio = seconds_of(timed, cost) / seconds_of(untimed, cost);
+    least = std::min(least, ratio);
+    most = std::max(most, ratio);
+  }
+  EXPECT_LT(least, 0.98);
+  EXPECT_LT(most, 1.001);
 }
 
 TEST(PipelineScheduleChoice, ZeroBubbleNeedsAUseThatSplits) {

@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 #include <map>
 #include <optional>
+#include <random>
+#include <string>
 #include <tuple>
 #include <vector>
 
@@ -210,6 +212,77 @@ TEST(PassOrder, NegativeNumbersAndMissingActionsAreRefused) {
   expect({{}}, {1, 1}, "pass order of rank 0: 0F0 is missing");
   expect({{{0, PassKind::kForward, 0}}}, {1, 1 << 30},
          "pass order of rank 0: it has 1 actions: expected at least 2147483648");
+}
+
+/// The times at which the passes of an order end, if transfers take no time. A plain reference: repeats until every
+/// action has a time.
+std::map<std::string, int64_t> plain_end_times(const PassOrder& order, const StagePassTimes& times) {
+  std::map<std::string, int64_t> ends;
+  const auto input_end = [&](const PipelineAction& action) -> std::optional<int64_t> {
+    const auto [stage, pass, m] = action;
+    const bool forward = pass == PassKind::kForward;
+    const int from = forward ? stage - 1 : stage + 1;
+    if (pass == PassKind::kBackwardWeights || from < 0 || from == std::ssize(times)) return 0;
+    for (const PassKind kind : {PassKind::kForward, PassKind::kBackward, PassKind::kBackwardInput}) {
+      const auto found = ends.find(name(PipelineAction{from, kind, m}));
+      if ((kind == PassKind::kForward) == forward && found != ends.end()) return found->second;
+    }
+    return std::nullopt;
+  };
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (const auto& actions : order) {
+      int64_t now = 0;
+      for (const PipelineAction& action : actions) {
+        const auto produced = input_end(action);
+        if (!produced) break;
+        now = std::max(now, *produced) + times[static_cast<size_t>(action.stage)].of(action.pass);
+        changed |= ends.emplace(name(action), now).second;
+      }
+    }
+  }
+  return ends;
+}
+
+/// Returns the times at which the data of a rank's transfers is produced, in the order of the transfers.
+std::vector<int64_t> transfer_times(const std::vector<PipelineAction>& actions, const Receives& receives,
+                                    const std::map<std::string, int64_t>& ends, int stage_count) {
+  std::vector<int64_t> times;
+  for (size_t i = 0; i < actions.size(); ++i) {
+    for (const auto& [stage, pass, m] : receives[i]) {
+      const bool forward = pass == PassKind::kForward;
+      const PipelineAction whole{forward ? stage - 1 : stage + 1, forward ? pass : PassKind::kBackward, m};
+      const auto found = ends.find(name(whole));
+      times.push_back(found != ends.end() ? found->second
+                                          : ends.at(name(PipelineAction{whole.stage, PassKind::kBackwardInput, m})));
+    }
+    const int to = actions[i].pass == PassKind::kForward ? actions[i].stage + 1 : actions[i].stage - 1;
+    const bool sends = actions[i].pass != PassKind::kBackwardWeights && to >= 0 && to < stage_count;
+    if (sends) times.push_back(ends.at(name(actions[i])));
+  }
+  return times;
+}
+
+/// Each rank runs its transfers in the order in which their data is produced, whatever times the passes take.
+TEST(PassOrder, TransfersFollowThePassTimes) {
+  using enum PipelineSchedule;
+  constexpr std::pair<PipelineSchedule, int> kSchedules[] = {
+      {kGpipe, 1}, {k1F1B, 1}, {kZeroBubble, 1}, {kInterleaved, 2}};
+  std::mt19937 random(1);
+  for (int trial = 0; trial < 200; ++trial) {
+    const auto [schedule, v] = kSchedules[trial % 4];
+    const int ranks = 2 + trial % 5, m = 1 + static_cast<int>(random() % 12);
+    const auto time = [&] { return static_cast<int64_t>(1 + random() % 100); };
+    StagePassTimes times;
+    for (int stage = 0; stage < ranks * v; ++stage) times.push_back({time(), time(), time(), time()});
+    const PassOrder order = pass_order(schedule, ranks, m, v);
+    const std::map<std::string, int64_t> ends = plain_end_times(order, times);
+    const std::vector<Receives> receives = receives_of(order, false, times);
+    for (size_t r = 0; r < order.size(); ++r) {
+      const std::vector<int64_t> produced = transfer_times(order[r], receives[r], ends, ranks * v);
+      EXPECT_TRUE(std::ranges::is_sorted(produced)) << "trial " << trial << ", rank " << r;
+    }
+  }
 }
 
 /// Every input is received exactly once, and not later than the pass that reads it. Inputs that are received early add

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <random>
 
+#include "engine/plan/pipeline.h"
 #include "engine/plan/schedule.h"
 #include "kernels/system/error.h"
 
@@ -295,6 +296,13 @@ RandomCase draw_pipeline(uint64_t seed, int most_stages, int most_ranks) {
   if (dice.one_in(2))
     policy.pass_order = draw_pass_order(dice, {policy.pipeline, policy.micro_batch_count, policy.virtual_stages});
   drawn.topology = repeated(drawn.topology, policy.pipeline, dice.one_in(2));
+  // The dice of pass times do not change what other options are drawn.
+  Dice times(seed * 15485863 + 5);
+  if (!times.one_in(3)) return drawn;
+  const auto time = [&times] { return static_cast<int64_t>(1) << times.roll(0, 20); };
+  const int32_t virtual_stages = pipeline_stages(model, policy).front().run_count;
+  for (int32_t stage = 0; stage < virtual_stages; ++stage)
+    policy.pass_times.push_back({time(), time(), time(), time()});
   return drawn;
 }
 
