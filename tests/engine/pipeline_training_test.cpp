@@ -187,15 +187,19 @@ TEST(PipelineTraining, StagesMaySpanDifferentNumbersOfNodes) {
 
 /// Freezing moves no unit to another pipeline stage, even if the memory budget determines the cut.
 TEST(PipelineTraining, FreezingBetweenStepsDoesNotChangeResults) {
-  const auto train = [](int stages, int64_t budget_bytes) {
+  const auto train = [](int stages, int64_t budget_bytes, PipelineSchedule schedule = PipelineSchedule::k1F1B) {
     std::vector<float> parameters;
     World::threads(
         stages,
         [&](World& world) {
-          EngineWithBlocks setup(
-              world, {.zero_stage = 2, .accumulate = 4, .pipeline = stages, .memory_budget_bytes = budget_bytes});
+          EngineWithBlocks setup(world, {.zero_stage = 2,
+                                         .accumulate = 4,
+                                         .pipeline = stages,
+                                         .pipeline_schedule = schedule,
+                                         .memory_budget_bytes = budget_bytes});
           auto& engine = setup.engine;
           const std::vector<int> cut = engine.plan().policy.pipeline_cut;
+          const PipelineSchedule chosen = engine.plan().policy.pipeline_schedule;
           for (int step = 0; step < 4; ++step) {
             for (int i = 0; i < kBlocks; ++i) {
               setup.blocks.frozen[i] = (step == 1 && i == 1) || (step == 2 && i != 4);
@@ -204,6 +208,7 @@ TEST(PipelineTraining, FreezingBetweenStepsDoesNotChangeResults) {
             run_step(setup, step);
             EXPECT_FALSE(engine.step().skipped);
             EXPECT_EQ(engine.plan().policy.pipeline_cut, cut);
+            EXPECT_EQ(engine.plan().policy.pipeline_schedule, chosen);
           }
           std::vector<float> own;
           for (int i = 0; i < kBlocks; ++i) {
@@ -219,7 +224,10 @@ TEST(PipelineTraining, FreezingBetweenStepsDoesNotChangeResults) {
   for (const int stages : {2, 3, 5}) {
     EXPECT_EQ(train(stages, 0), alone) << stages;
     EXPECT_EQ(train(stages, int64_t{1} << 20), alone) << stages;
+    EXPECT_EQ(train(stages, int64_t{1} << 20, PipelineSchedule::kZeroBubble), alone) << stages;
+    EXPECT_EQ(train(stages, 0, PipelineSchedule::kAuto), alone) << stages;
   }
+  EXPECT_EQ(train(2, int64_t{1} << 20, PipelineSchedule::kInterleaved), alone);
 }
 
 /// An evaluation always starts at its first use. This also holds after an evaluation that was abandoned, and after one

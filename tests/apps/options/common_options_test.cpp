@@ -245,12 +245,12 @@ TEST(CommonOptions, SetEveryFieldOfEngineOptions) {
   EXPECT_TRUE(pass_order.empty());
 }
 
-/// The options determine every field of a policy with three exceptions. A file sets `pass_order`, a memory budget sets
-/// `recompute_by_stage`, and plans of evaluations set `evaluation`.
+/// The options determine every field of a policy with four exceptions. A file sets `pass_order`, the planner sets
+/// `pass_times`, a memory budget sets `recompute_by_stage`, and plans of evaluations set `evaluation`.
 TEST(CommonOptions, SetEveryFieldOfAPolicy) {
   const Policy made = policy_of(all_set().engine_options()), plain = policy_of({});
   const auto& [zero_stage, replica_count, precision, micro_batch_count, pipeline, pipeline_schedule, virtual_stages,
-               pipeline_cut, pass_order, accumulate_into, prefetch, keep_gathered, gather_for, recompute,
+               pipeline_cut, pass_order, pass_times, accumulate_into, prefetch, keep_gathered, gather_for, recompute,
                recompute_by_stage, gather, offload_state, offload_parameters, update_in_backward, reproducible,
                quantize_weights, quantize_gradients, state_bytes_per_block, matrix_updates, check, evaluation] = made;
   EXPECT_NE(zero_stage, plain.zero_stage);

@@ -86,11 +86,13 @@ TEST_P(PipelineCheckpoints, DoNotDependOnThePipeline) {
   const std::string a = directory.path() / "a", b = directory.path() / "b";
   const std::string whole = run("--ranks 2 --zero-stage 3");
   run("--ranks 2 --zero-stage 3 --stop-after 2 --checkpoint-dir " + a);
-  run("--ranks 4 --pipeline 2 --zero-stage 1 --stop-after 2 --checkpoint-dir " + b);
+  run("--ranks 4 --pipeline 2 --pipeline-schedule zero-bubble --zero-stage 1 --stop-after 2 --checkpoint-dir " + b);
   const std::string file = "/" + checkpoint_name(2) + "/state.h5";
   EXPECT_TRUE(test::read_file(a + file) == test::read_file(b + file));
-  EXPECT_EQ(run("--ranks 6 --pipeline 3 --zero-stage 2 --resume auto --checkpoint-dir " + a), whole);
-  EXPECT_EQ(run("--ranks 2 --zero-stage 0 --resume auto --checkpoint-dir " + b), whole);
+  EXPECT_EQ(
+      run("--ranks 4 --pipeline 2 --pipeline-schedule interleaved --zero-stage 2 --resume auto --checkpoint-dir " + a),
+      whole);
+  EXPECT_EQ(run("--ranks 6 --pipeline 3 --zero-stage 0 --resume auto --checkpoint-dir " + b), whole);
 }
 
 TEST(PipelineCommand, PlanWritesAnOrderThatTrainReads) {
