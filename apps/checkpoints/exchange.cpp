@@ -46,8 +46,14 @@ std::map<std::string, Scalar> scalars_of_config(const std::filesystem::path& pat
   if (!extents) return {};
   const ModelConfig read = read_model_config(*config);
   const ModelShape& shape = read.shape;
-  if (shape.family != extents->family || shape.layers != extents->layers || shape.width != extents->width ||
-      shape.hidden != extents->hidden || shape.vocabulary != extents->vocabulary || shape.tied != extents->tied) {
+  const bool same_size = shape.family == extents->family && shape.layers == extents->layers &&
+                         shape.width == extents->width && shape.hidden == extents->hidden &&
+                         shape.vocabulary == extents->vocabulary && shape.tied == extents->tied;
+  const bool same_heads = shape.family == ModelFamily::kGpt2 ||
+                          (shape.query_width() == extents->own_head_width && shape.key_width() == extents->kv_heads);
+  const bool same_kind = shape.qkv_bias == extents->qkv_bias && shape.output_bias == extents->output_bias &&
+                         shape.qk_norm == extents->qk_norm;
+  if (!same_size || !same_heads || !same_kind) {
     throw UsageError(
         fmt::format("{} does not describe the weights next to it, which have {} layers of width {}: use the "
                     "config.json of these weights.",

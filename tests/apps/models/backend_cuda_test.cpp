@@ -160,6 +160,33 @@ TEST_P(BackendOnGpu, Norms) {
   }
 }
 
+TEST_P(BackendOnGpu, HeadNorms) {
+  for (const int64_t width : {2, 33, 128}) {
+    SCOPED_TRACE(width);
+    const int64_t rows = 23, heads = 3, copied = 5, stride = heads * width + copied + 2;
+    Array x = random(rows * stride, type(), 2), weight = random(width, type()), to = random(rows * stride, type());
+    Array gradient = random(rows * stride, type()), rstd = zeros(rows * heads), d_weight = zeros(width);
+    Array sum = random(width, type());
+    const auto run = [&](Backend& loops, auto at, auto values) {
+      loops.head_norms_forward(
+          {values(x), values(weight), values(to), at(rstd), rows, heads, width, stride, copied, 1e-3f});
+      loops.head_norms_backward_weight(
+          {values(x), values(gradient), at(rstd), at(d_weight), rows, heads, width, stride, 0, width});
+      loops.head_norms_backward({values(x), values(weight), values(gradient), at(rstd), rows, heads, width, stride});
+      loops.sum_columns({values(sum), at(d_weight), 1, width, 0, width, true});
+    };
+    run(
+        *host_, [](Array& a) { return a.host_as<float>(); }, [](Array& a) { return a.host(); });
+    run(
+        *gpu_, [](Array& a) { return a.gpu_as<float>(); }, [](Array& a) { return a.gpu(); });
+    EXPECT_TRUE(rstd.alike(1e-5));
+    EXPECT_TRUE(to.alike());
+    EXPECT_TRUE(d_weight.alike(1e-5));
+    EXPECT_TRUE(gradient.alike(std::max(1e-5, tolerance(type()))));
+    EXPECT_TRUE(sum.alike(std::max(1e-5, tolerance(type()))));
+  }
+}
+
 TEST_P(BackendOnGpu, Linear) {
   for (const bool outputs_first : {false, true}) {
     const int64_t rows = 33, inputs = 40, outputs = 24, stride = outputs_first ? 56 : 0;
@@ -172,7 +199,7 @@ TEST_P(BackendOnGpu, Linear) {
     Array scratch = product_scratch();
     const auto run = [&](Backend& loops, auto at, auto values) {
       const Linear linear{.weight = values(weight),
-                          .bias = outputs_first ? ConstValues() : ConstValues(values(bias)),
+                          .bias = values(bias),
                           .rows = rows,
                           .inputs = inputs,
                           .outputs = outputs,
@@ -182,8 +209,7 @@ TEST_P(BackendOnGpu, Linear) {
       loops.linear_forward(linear, values(x), outputs_first ? nullptr : at(residual), values(to));
       for (const bool add : {false, true}) {
         loops.linear_backward_input(linear, values(from), values(d_x), add);
-        loops.linear_backward_weights(linear, values(x), values(from),
-                                      {values(d_weight), outputs_first ? Values() : values(d_bias), add});
+        loops.linear_backward_weights(linear, values(x), values(from), {values(d_weight), values(d_bias), add});
       }
     };
     run(
@@ -293,13 +319,15 @@ TEST_P(BackendOnGpu, EmbeddingsAndPositions) {
 
 TEST_P(BackendOnGpu, Attention) {
   struct Case {
-    int64_t sequence, heads, kv_heads, head_width;
+    int64_t sequence, heads, kv_heads, head_width, window = 0;
   };
   for (const Case& c : {Case{1, 1, 1, 8}, Case{17, 2, 2, 20}, Case{64, 2, 1, 32}, Case{65, 4, 2, 64},
-                        Case{130, 3, 1, 80}, Case{97, 2, 2, 128}, Case{40, 2, 1, 136}, Case{33, 1, 1, 33}}) {
+                        Case{130, 3, 1, 80}, Case{97, 2, 2, 128}, Case{40, 2, 1, 136}, Case{33, 1, 1, 33},
+                        Case{70, 2, 1, 32, 1}, Case{200, 2, 1, 20, 3}, Case{200, 1, 1, 96, 63}, Case{200, 2, 1, 64, 65},
+                        Case{150, 1, 1, 33, 100}, Case{70, 1, 1, 136, 40}, Case{70, 2, 2, 64, 300}}) {
     SCOPED_TRACE(testing::Message() << c.sequence << " tokens, " << c.heads << " heads of " << c.head_width << ", "
-                                    << c.kv_heads << " key/value heads");
-    const AttentionShape shape{2, c.sequence, c.heads, c.head_width, c.kv_heads};
+                                    << c.kv_heads << " key/value heads, window " << c.window);
+    const AttentionShape shape{2, c.sequence, c.heads, c.head_width, c.kv_heads, c.window};
     const int64_t rows = shape.batch * shape.sequence;
     Array qkv = random(rows * shape.stride(), type(), 2), to = zeros(rows * shape.width(), type());
     Array log_sums = zeros(rows * shape.heads), from = random(rows * shape.width());
