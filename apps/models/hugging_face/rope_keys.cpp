@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <fmt/format.h>
+#include <optional>
 #include <span>
 
 namespace aliquot {
@@ -68,7 +69,8 @@ class ScalingReader {
     return found == 0 ? otherwise : found;
   }
   void check_parts(const ScalingType& type) const;
-  int64_t original_context(const Json& otherwise) const;
+  /// `otherwise` is the value if the key is missing or null.
+  int64_t original_context(std::optional<int64_t> otherwise) const;
   void read_yarn(int64_t context, Rope& rope) const;
 
   const ConfigValues& values_;
@@ -96,12 +98,13 @@ void ScalingReader::check_parts(const ScalingType& type) const {
   }
 }
 
-int64_t ScalingReader::original_context(const Json& otherwise) const {
+int64_t ScalingReader::original_context(std::optional<int64_t> otherwise) const {
   const Json inner = part(kOriginalContext), &outer = values_.value(kOriginalContext);
   if (!outer.is_null() && !inner.is_null() && outer != inner)
     values_.refuse(kOriginalContext, outer, fmt::format("it contradicts {}, which is {}", key_, json_text(scaling_)));
   const Json& given = inner.is_null() ? outer : inner;
-  return values_.integer(name_of(kOriginalContext), given.is_null() ? otherwise : given, 1, kLargestCount);
+  if (given.is_null() && otherwise) return *otherwise;
+  return values_.integer(name_of(kOriginalContext), given, 1, kLargestCount);
 }
 
 /// The factor of cosines and sines that transformers computes from mscale.
@@ -136,7 +139,7 @@ void ScalingReader::read(const ScalingType& type, int64_t context, Rope& rope) c
   if (type.scaling != RopeScaling::kLlama3) return;
   rope.low_freq_factor = number("low_freq_factor");
   rope.high_freq_factor = number("high_freq_factor");
-  rope.original_context = original_context(Json());
+  rope.original_context = original_context({});
 }
 
 }  // namespace

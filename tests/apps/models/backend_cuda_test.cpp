@@ -1,8 +1,11 @@
 // Compares the layers of the models on a GPU with those on the host.
 #include "apps/models/cuda/backend_cuda.h"
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <gtest/gtest.h>
+#include <limits>
 #include <memory>
 #include <vector>
 
@@ -346,6 +349,28 @@ TEST_P(BackendOnGpu, Attention) {
     EXPECT_TRUE(to.alike());
     EXPECT_TRUE(log_sums.alike(1e-5));
     EXPECT_TRUE(d_qkv.alike(type() == DType::kFloat32 ? 1e-5 : 2 * tolerance(type())));
+  }
+}
+
+// Keys before the window are NaN. A product with probability 0 would be NaN.
+TEST_P(BackendOnGpu, AttentionSkipsKeysOutsideTheWindow) {
+  for (const int64_t window : {int64_t{1}, int64_t{60}, int64_t{65}}) {
+    const AttentionShape shape{1, 200, 2, 16, 1, window};
+    std::vector<float> values = random_.floats(shape.sequence * shape.stride());
+    std::fill(values.begin(), values.begin() + 64 * shape.stride(), std::numeric_limits<float>::quiet_NaN());
+    Array qkv(*device_, *stream_, values, type()), to = zeros(shape.sequence * shape.width(), type());
+    Array log_sums = zeros(shape.sequence * shape.heads), from = random(shape.sequence * shape.width());
+    Array d_qkv = zeros(shape.sequence * shape.stride(), type());
+    Array scratch = zeros(gpu_->attention_scratch_elements(shape, type()));
+    gpu_->attention_forward({shape, qkv.gpu(), to.gpu(), log_sums.gpu_as<float>(), scratch.gpu_as<float>()});
+    gpu_->attention_backward({shape, qkv.gpu(), to.gpu(), log_sums.gpu_as<float>(), from.gpu_as<float>(), d_qkv.gpu(),
+                              scratch.gpu_as<float>()});
+    // The tile of queries from 128 on attends to keys from 128 - 64 on.
+    for (Array* array : {&to, &d_qkv}) {
+      const std::vector<double> found = array->on_gpu();
+      const auto first = found.begin() + 128 * (std::ssize(found) / shape.sequence);
+      EXPECT_TRUE(std::all_of(first, found.end(), [](double value) { return std::isfinite(value); })) << window;
+    }
   }
 }
 

@@ -143,10 +143,11 @@ TEST_F(Init, UnsupportedFieldsAreRejectedByName) {
   make("llama", kLlama);
   const std::string path = at("llama/hf/config.json");
   Json config = Json::parse(read_file(path));
-  config["rope_scaling"] = {{"type", "linear"}, {"factor", 2.0}};
+  config["rope_scaling"] = {{"type", "longrope"}, {"factor", 2.0}};
   write_file(path, config.dump());
   const std::string sentence =
-      path + R"(: rope_scaling is {"type":"linear","factor":2.0}: not supported (only null, "default", "llama3").)";
+      path + R"(: rope_scaling is {"type":"longrope","factor":2.0}: not supported (only null, "default", "linear", )"
+             R"("dynamic", "llama3", "yarn").)";
   expect_refusal(start(at("llama/hf")), sentence);
   expect_refusal(train({"--model", path, "--steps", "1"}), sentence);
   expect_refusal(run_aliquot({"plan", "--model", path}), sentence);
