@@ -17,7 +17,7 @@ namespace {
 
 constexpr const char* kWeightsFile = "model.safetensors";
 
-/// Returns the text of a config.json for the model in a checkpoint. Returns "" if the model is not GPT-2 or Llama.
+/// Returns the text of a config.json for the model in a checkpoint. Returns "" if its type is not supported.
 std::string config_of(const Manifest& manifest, const std::string& where, const CheckpointOptions& options) {
   const auto shape = saved_shape(manifest, where, options.heads);
   if (!shape) return {};
@@ -35,7 +35,7 @@ std::string config_of(const Manifest& manifest, const std::string& where, const 
 }
 
 /// Reads the config.json next to the weights at `path`, and returns its model shape as scalars. Returns an empty map if
-/// there is no config.json, or if the weights are not those of a GPT-2 or Llama model.
+/// there is no config.json, or if the weights are not those of a supported model type.
 std::map<std::string, Scalar> scalars_of_config(const std::filesystem::path& path) {
   const auto config = find_config_near(path);
   if (!config) return {};
@@ -84,7 +84,8 @@ int export_command(const CheckpointOptions& options) {
   const int64_t written = export_weights(reader, out, kWeightsFile, options.dtype);
   write_stdout("{}: {} bytes\n", (out / kWeightsFile).string(), written);
   if (config.empty()) {
-    write_stdout("no {} was written: the parameters are not those of a GPT-2 or Llama model\n", kConfigFile);
+    write_stdout("no {} was written: the parameters are not those of GPT-2, Llama, Mistral, Qwen2 or Qwen3\n",
+                 kConfigFile);
     return 0;
   }
   write_file_atomically(out, kConfigFile, config);

@@ -148,6 +148,43 @@ TEST(SavedShape, WithoutScalarsThePresetOrTheCallerGivesTheHeads) {
   EXPECT_FALSE(saved_shape(other, "it"));
 }
 
+/// These combinations can only come from weights that no model type of transformers has.
+TEST(SavedShape, ShapesWithoutAModelTypeAreRejected) {
+  const auto refusal = [](void (*change)(ModelShape&)) {
+    ModelShape shape = odd_llama();
+    change(shape);
+    try {
+      saved_shape(manifest_of(shape, shape_scalars(shape)), "it");
+    } catch (const UsageError& error) {
+      return std::string(error.what());
+    }
+    return std::string("accepted");
+  };
+  const auto sentence = [](const std::string& what) {
+    return "it: no model type of transformers has " + what + ": use the config.json of the weights.";
+  };
+  EXPECT_EQ(refusal([](ModelShape& s) { s.output_bias = true; }),
+            sentence("a bias on o_proj but not on q_proj, k_proj and v_proj"));
+  EXPECT_EQ(refusal([](ModelShape& s) { s.qk_norm = s.qkv_bias = true; }),
+            sentence("QK norms and biases on q_proj, k_proj and v_proj but not on o_proj"));
+  EXPECT_EQ(refusal([](ModelShape& s) {
+              s.output_bias = s.qkv_bias = true;
+              s.window = 4;
+            }),
+            sentence("sliding-window attention and a bias on o_proj, without QK norms"));
+  EXPECT_EQ(refusal([](ModelShape& s) {
+              s.output_bias = s.qkv_bias = true;
+              s.width = 30;
+              s.own_head_width = 8;
+            }),
+            sentence("heads that do not divide the width and a bias on o_proj"));
+  EXPECT_EQ(refusal([](ModelShape& s) {
+              s.window = 4;
+              s.window_layers = {true, false};
+            }),
+            sentence("sliding-window attention in only some layers, without biases or QK norms"));
+}
+
 TEST(SavedShape, InvalidScalarsAreRejected) {
   const auto refusal = [](const char* name, const Scalar& value) {
     std::map<std::string, Scalar> scalars = shape_scalars(odd_llama());

@@ -79,6 +79,16 @@ TEST_P(ModelTypes, HaveTheSameDigestAtEveryZeroStage) {
   }
 }
 
+TEST_P(ModelTypes, TrainWithEveryOptimizer) {
+  const std::string model = "--model " + write("config.json");
+  for (const std::string optimizer : {"muon", "lion", "sgd"}) {
+    const std::string common = model + " --optimizer " + optimizer + " --zero-stage ";
+    const RunResults first = train(2, common + "0"), sharded = train(2, common + "3");
+    expect_equal(sharded, first, common);
+    EXPECT_EQ(sharded.done["planned"], sharded.done["measured"]) << common;
+  }
+}
+
 TEST_P(ModelTypes, HaveTheSameDigestInPipelines) {
   const std::string common = "--model " + write("config.json", R"({"tie_word_embeddings": false})") + " --zero-stage ";
   for (const std::string stage : {"0", "2", "3"}) {
