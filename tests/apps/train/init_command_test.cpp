@@ -55,7 +55,11 @@ class Init : public testing::Test {
 };
 
 TEST_F(Init, ExportAndInitKeepTheConfigurationWithoutFlags) {
-  for (const auto& [name, config] : {std::pair{"llama", kLlama}, std::pair{"gpt2", kGpt2}}) {
+  Json untied = Json::parse(kGpt2);
+  untied["tie_word_embeddings"] = false;
+  const std::string untied_text = untied.dump();
+  for (const auto& [name, config] :
+       {std::pair{"llama", kLlama}, std::pair{"gpt2", kGpt2}, std::pair{"untied", untied_text.c_str()}}) {
     const std::string under = std::string(name) + "/", digest = make(name, config);
     const std::string written = read_file(at(under + "hf/config.json"));
     // Starts five new runs: from the exported folder, its weights file, the directory of the run, its checkpoint, and
@@ -79,6 +83,8 @@ TEST_F(Init, ExportAndInitKeepTheConfigurationWithoutFlags) {
   EXPECT_EQ(llama["tie_word_embeddings"], false);
   EXPECT_EQ(gpt2["layer_norm_epsilon"], 1e-3);
   EXPECT_EQ(gpt2["n_inner"], 48);
+  EXPECT_EQ(gpt2["tie_word_embeddings"], true);
+  EXPECT_EQ(Json::parse(read_file(at("untied/hf/config.json")))["tie_word_embeddings"], false);
 }
 
 /// With equal weights, a changed field of config.json must change the loss, unless the field does not affect the model.
