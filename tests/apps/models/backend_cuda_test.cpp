@@ -327,7 +327,7 @@ TEST_P(BackendOnGpu, Attention) {
   for (const Case& c : {Case{1, 1, 1, 8}, Case{17, 2, 2, 20}, Case{64, 2, 1, 32}, Case{65, 4, 2, 64},
                         Case{130, 3, 1, 80}, Case{97, 2, 2, 128}, Case{40, 2, 1, 136}, Case{33, 1, 1, 33},
                         Case{70, 2, 1, 32, 1}, Case{200, 2, 1, 20, 3}, Case{200, 1, 1, 96, 63}, Case{200, 2, 1, 64, 65},
-                        Case{150, 1, 1, 33, 100}, Case{70, 1, 1, 136, 40}, Case{70, 2, 2, 64, 300}}) {
+                        Case{150, 2, 1, 33, 100}, Case{70, 1, 1, 136, 40}, Case{70, 2, 2, 64, 300}}) {
     SCOPED_TRACE(testing::Message() << c.sequence << " tokens, " << c.heads << " heads of " << c.head_width << ", "
                                     << c.kv_heads << " key/value heads, window " << c.window);
     const AttentionShape shape{2, c.sequence, c.heads, c.head_width, c.kv_heads, c.window};

@@ -273,12 +273,14 @@ TEST_P(LlamaLayers, RotationIsInvertible) {
   EXPECT_TRUE(all_close(x, widen(before), kForward));
 }
 
-TEST_P(LlamaLayers, SharedKeysSumTheGradientsOfTheirHeads) {
-  const ModelShape model{ModelFamily::kLlama, 1, 6 * 4, 6, 2, 8, 70, 16};
-  const AttentionShape shape{1, 70, 6, 4, 2};
+/// The heads have an odd width.
+void expect_shared_keys_sum_gradients(ThreadPool& pool, RandomValues& random, int64_t window) {
+  SCOPED_TRACE(testing::Message() << "window " << window);
+  const ModelShape model{ModelFamily::kLlama, 1, 6 * 5, 6, 2, 8, 70, 16};
+  const AttentionShape shape{1, 70, 6, 5, 2, window};
   const int64_t rows = shape.sequence;
-  const auto q = random_.floats(rows * shape.width(), 2), k = random_.floats(rows * shape.kv_width(), 2),
-             v = random_.floats(rows * shape.kv_width(), 2), from = random_.floats(rows * shape.width());
+  const auto q = random.floats(rows * shape.width(), 2), k = random.floats(rows * shape.kv_width(), 2),
+             v = random.floats(rows * shape.kv_width(), 2), from = random.floats(rows * shape.width());
   std::vector<float> qkv, y(from.size()), log_sums(static_cast<size_t>(rows * shape.heads));
   for (int64_t row = 0; row < rows; ++row) {
     for (const auto* part : {&q, &k, &v}) {
@@ -286,15 +288,15 @@ TEST_P(LlamaLayers, SharedKeysSumTheGradientsOfTheirHeads) {
       qkv.insert(qkv.end(), part->begin() + row * each, part->begin() + (row + 1) * each);
     }
   }
-  std::vector<float> d_qkv = random_.floats(static_cast<int64_t>(qkv.size()));
+  std::vector<float> d_qkv = random.floats(static_cast<int64_t>(qkv.size()));
   std::vector<float> scratch(
-      static_cast<size_t>(pool_.thread_count() * attention_scratch_elements(shape, DType::kFloat32)));
-  attention_forward(pool_, {shape, qkv.data(), y.data(), log_sums.data(), scratch.data()});
+      static_cast<size_t>(pool.thread_count() * attention_scratch_elements(shape, DType::kFloat32)));
+  attention_forward(pool, {shape, qkv.data(), y.data(), log_sums.data(), scratch.data()});
   const auto reference = [&](const Doubles& keys, const Doubles& values) {
-    return reference_attention(reference_concatenate_qkv(model, widen(q), keys, values), 1, rows, 6, 4);
+    return reference_attention(reference_concatenate_qkv(model, widen(q), keys, values), 1, rows, 6, 5, window);
   };
   EXPECT_TRUE(all_close(y, reference(widen(k), widen(v)), kForward));
-  attention_backward(pool_, {shape, qkv.data(), y.data(), log_sums.data(), from.data(), d_qkv.data(), scratch.data()});
+  attention_backward(pool, {shape, qkv.data(), y.data(), log_sums.data(), from.data(), d_qkv.data(), scratch.data()});
   std::vector<float> d_keys, d_values;
   for (int64_t i = 0; i < rows * shape.stride(); ++i) {
     const int64_t column = i % shape.stride() - shape.width();
@@ -306,6 +308,10 @@ TEST_P(LlamaLayers, SharedKeysSumTheGradientsOfTheirHeads) {
       difference_gradient(widen(v), [&](const Doubles& values) { return along(reference(widen(k), values), from); });
   EXPECT_TRUE(all_close(d_keys, by_key, kGradient));
   EXPECT_TRUE(all_close(d_values, by_value, kGradient));
+}
+
+TEST_P(LlamaLayers, SharedKeysSumTheGradientsOfTheirHeads) {
+  for (const int64_t window : {0, 2, 9, 66}) expect_shared_keys_sum_gradients(pool_, random_, window);
 }
 
 }  // namespace
