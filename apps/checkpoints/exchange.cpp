@@ -17,7 +17,7 @@ namespace {
 
 constexpr const char* kWeightsFile = "model.safetensors";
 
-/// Returns the text of a config.json for the model in a checkpoint. Returns "" if the model is not GPT-2 or Llama.
+/// Returns the text of a config.json for the model in a checkpoint. Returns "" if its type is not supported.
 std::string config_of(const Manifest& manifest, const std::string& where, const CheckpointOptions& options) {
   const auto shape = saved_shape(manifest, where, options.heads);
   if (!shape) return {};
@@ -35,7 +35,7 @@ std::string config_of(const Manifest& manifest, const std::string& where, const 
 }
 
 /// Reads the config.json next to the weights at `path`, and returns its model shape as scalars. Returns an empty map if
-/// there is no config.json, or if the weights are not those of a GPT-2 or Llama model.
+/// there is no config.json, or if the weights are not those of a supported model type.
 std::map<std::string, Scalar> scalars_of_config(const std::filesystem::path& path) {
   const auto config = find_config_near(path);
   if (!config) return {};
@@ -46,8 +46,14 @@ std::map<std::string, Scalar> scalars_of_config(const std::filesystem::path& pat
   if (!extents) return {};
   const ModelConfig read = read_model_config(*config);
   const ModelShape& shape = read.shape;
-  if (shape.family != extents->family || shape.layers != extents->layers || shape.width != extents->width ||
-      shape.hidden != extents->hidden || shape.vocabulary != extents->vocabulary || shape.tied != extents->tied) {
+  const bool same_size = shape.family == extents->family && shape.layers == extents->layers &&
+                         shape.width == extents->width && shape.hidden == extents->hidden &&
+                         shape.vocabulary == extents->vocabulary && shape.tied == extents->tied;
+  const bool same_heads = shape.family == ModelFamily::kGpt2 ||
+                          (shape.query_width() == extents->own_head_width && shape.key_width() == extents->kv_heads);
+  const bool same_kind = shape.qkv_bias == extents->qkv_bias && shape.output_bias == extents->output_bias &&
+                         shape.qk_norm == extents->qk_norm;
+  if (!same_size || !same_heads || !same_kind) {
     throw UsageError(
         fmt::format("{} does not describe the weights next to it, which have {} layers of width {}: use the "
                     "config.json of these weights.",
@@ -78,7 +84,8 @@ int export_command(const CheckpointOptions& options) {
   const int64_t written = export_weights(reader, out, kWeightsFile, options.dtype);
   write_stdout("{}: {} bytes\n", (out / kWeightsFile).string(), written);
   if (config.empty()) {
-    write_stdout("no {} was written: the parameters are not those of a GPT-2 or Llama model\n", kConfigFile);
+    write_stdout("no {} was written: the parameters are not those of GPT-2, Llama, Mistral, Qwen2 or Qwen3\n",
+                 kConfigFile);
     return 0;
   }
   write_file_atomically(out, kConfigFile, config);

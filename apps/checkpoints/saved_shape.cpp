@@ -35,6 +35,16 @@ void read_scalar(const Scalars& scalars, const std::string& name, T& value) {
   if (const T* found = find<T>(scalars, name)) value = *found;
 }
 
+/// The scaling with the name in the scalar rope_scaling.
+RopeScaling scaling_of(const std::string& given) {
+  using enum RopeScaling;
+  for (const RopeScaling scaling : {kNone, kLinear, kDynamic, kYarn, kLlama3}) {
+    if (given == name(scaling)) return scaling;
+  }
+  throw UsageError(fmt::format(
+      "the checkpoint's scalar rope_scaling is {}: expected none, linear, dynamic, yarn or llama3.", describe(given)));
+}
+
 void read_rope(const Scalars& scalars, Rope& rope) {
   rope.theta = Rope().theta;
   if (const auto* factor = find<int64_t>(scalars, kLegacyRopeFactorName))
@@ -43,16 +53,57 @@ void read_rope(const Scalars& scalars, Rope& rope) {
   read_scalar(scalars, "rope_theta", rope.theta);
   const auto* scaling = find<std::string>(scalars, "rope_scaling");
   if (scaling == nullptr) return;
-  rope = {.theta = rope.theta};
-  if (*scaling == name(RopeScaling::kNone)) return;
-  if (*scaling != name(RopeScaling::kLlama3))
-    throw UsageError(
-        fmt::format("the checkpoint's scalar rope_scaling is {}: expected none or llama3.", describe(*scaling)));
-  rope.scaling = RopeScaling::kLlama3;
+  rope = {.theta = rope.theta, .scaling = scaling_of(*scaling)};
   read_scalar(scalars, "rope_factor", rope.factor);
   read_scalar(scalars, "rope_low_freq_factor", rope.low_freq_factor);
   read_scalar(scalars, "rope_high_freq_factor", rope.high_freq_factor);
   read_scalar(scalars, "rope_original_context", rope.original_context);
+  read_scalar(scalars, "rope_beta_fast", rope.beta_fast);
+  read_scalar(scalars, "rope_beta_slow", rope.beta_slow);
+  read_scalar(scalars, "rope_attention_factor", rope.attention_factor);
+  int64_t truncate = rope.truncate ? 1 : 0;
+  read_scalar(scalars, "rope_truncate", truncate);
+  rope.truncate = truncate != 0;
+}
+
+void add_rope(const Rope& rope, Scalars& scalars) {
+  scalars["rope_theta"] = rope.theta;
+  scalars["rope_scaling"] = std::string(name(rope.scaling));
+  if (rope.scaling == RopeScaling::kNone) return;
+  scalars["rope_factor"] = rope.factor;
+  if (rope.scaling == RopeScaling::kLlama3) {
+    scalars["rope_low_freq_factor"] = rope.low_freq_factor;
+    scalars["rope_high_freq_factor"] = rope.high_freq_factor;
+    scalars["rope_original_context"] = rope.original_context;
+  }
+  if (rope.scaling != RopeScaling::kYarn) return;
+  scalars["rope_original_context"] = rope.original_context;
+  scalars["rope_beta_fast"] = rope.beta_fast;
+  scalars["rope_beta_slow"] = rope.beta_slow;
+  scalars["rope_attention_factor"] = rope.attention_factor;
+  scalars["rope_truncate"] = int64_t{rope.truncate};
+}
+
+/// The scalar window_layers has one digit for each layer, 1 for a layer with a window; or it is "all".
+constexpr const char* kAllLayers = "all";
+
+std::string text_of_layers(const std::vector<bool>& layers) {
+  std::string text = layers.empty() ? kAllLayers : "";
+  for (const bool has_window : layers) text += has_window ? '1' : '0';
+  return text;
+}
+
+void read_window(const Scalars& scalars, ModelShape& shape) {
+  shape.window = 0;
+  shape.window_layers.clear();
+  read_scalar(scalars, "window", shape.window);
+  std::string layers = kAllLayers;
+  read_scalar(scalars, "window_layers", layers);
+  if (layers == kAllLayers) return;
+  if (layers.find_first_not_of("01") != std::string::npos)
+    throw UsageError(fmt::format("the checkpoint's scalar window_layers is {}: expected {}, or 0 or 1 for each layer.",
+                                 describe(layers), kAllLayers));
+  for (const char letter : layers) shape.window_layers.push_back(letter == '1');
 }
 
 /// Sets the fields of `shape` from `scalars`. Older versions of Aliquot did not write all scalars. A field without a
@@ -64,6 +115,7 @@ void read_scalars(const Scalars& scalars, ModelShape& shape) {
   if (shape.family != ModelFamily::kLlama) return;
   read_scalar(scalars, "context", shape.context);
   read_rope(scalars, shape.rope);
+  read_window(scalars, shape);
 }
 
 std::vector<NamedShape> parameters_of(const Manifest& manifest) {
@@ -76,13 +128,15 @@ std::vector<NamedShape> parameters_of(const Manifest& manifest) {
   return parameters;
 }
 
-/// Converts shape.kv_heads from the total width of the keys to a number of heads. `name` is the name that messages use
-/// for the number of heads.
+/// Converts own_head_width from the total width of the queries to that of a head, and kv_heads from the total width of
+/// the keys to a number of heads. `name` is the name that messages use for the number of heads.
 void split_into_heads(ModelShape& shape, const char* name) {
-  const int64_t key_width = shape.kv_heads;
-  if (shape.heads < 1 || shape.width % shape.heads != 0)
+  const int64_t key_width = shape.kv_heads,
+                query_width = shape.own_head_width != 0 ? shape.own_head_width : shape.width;
+  if (shape.heads < 1 || query_width % shape.heads != 0)
     throw UsageError(fmt::format("{} {} does not divide the width {}: use another number of heads.", name, shape.heads,
-                                 shape.width));
+                                 query_width));
+  shape.own_head_width = query_width == shape.width ? 0 : query_width / shape.heads;
   if (shape.family == ModelFamily::kLlama && key_width % shape.head_width() != 0) {
     throw UsageError(
         fmt::format("{} {} gives heads of {} elements, and the total width of the keys, {}, is not a multiple of that: "
@@ -116,13 +170,9 @@ Scalars shape_scalars(const ModelShape& shape) {
   Scalars scalars{{"heads", shape.heads}, {"norm_epsilon", shape.norm_epsilon}};
   if (shape.family != ModelFamily::kLlama) return scalars;
   scalars["context"] = shape.context;
-  scalars["rope_theta"] = shape.rope.theta;
-  scalars["rope_scaling"] = std::string(name(shape.rope.scaling));
-  if (shape.rope.scaling == RopeScaling::kNone) return scalars;
-  scalars["rope_factor"] = shape.rope.factor;
-  scalars["rope_low_freq_factor"] = shape.rope.low_freq_factor;
-  scalars["rope_high_freq_factor"] = shape.rope.high_freq_factor;
-  scalars["rope_original_context"] = shape.rope.original_context;
+  add_rope(shape.rope, scalars);
+  scalars["window"] = shape.window;
+  if (shape.window != 0) scalars["window_layers"] = text_of_layers(shape.window_layers);
   return scalars;
 }
 

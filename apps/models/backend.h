@@ -38,6 +38,10 @@ class Backend {
   virtual void linear_backward_input(const Linear& linear, ConstValues from, Values to, bool add = false) = 0;
   virtual void linear_backward_weights(const Linear& linear, ConstValues x, ConstValues from,
                                        const LinearGradients& to) = 0;
+  virtual void sum_columns(const ColumnSums& a) = 0;
+  virtual void head_norms_forward(const HeadNorms& a) = 0;
+  virtual void head_norms_backward(const HeadNormsBackward& a) = 0;
+  virtual void head_norms_backward_weight(const HeadNormsWeight& a) = 0;
   virtual void gelu_forward(Values to, ConstValues x, int64_t count) = 0;
   virtual void gelu_backward(Values gradient, ConstValues x, int64_t count) = 0;
   virtual void gated_forward(Values to, const GatedElements& elements) = 0;

@@ -8,6 +8,7 @@ namespace {
 
 constexpr float kDeviation = 0.02f;
 constexpr Initializer kNormal{Initializer::Kind::kNormal, kDeviation};
+constexpr Initializer kZero{Initializer::Kind::kZero};
 constexpr Initializer kOne{Initializer::Kind::kOne};
 
 }  // namespace
@@ -35,22 +36,37 @@ void Llama::declare_units() {
 void Llama::declare_block(int64_t layer) {
   LlamaBlock& p = parameters_.blocks[static_cast<size_t>(layer)];
   LlamaBlock& g = gradients_.blocks[static_cast<size_t>(layer)];
-  const int64_t width = shape_.width, hidden = shape_.hidden, kv_width = shape_.kv_heads * shape_.head_width();
+  const int64_t width = shape_.width, hidden = shape_.hidden, q_width = shape_.query_width(),
+                kv_width = shape_.key_width();
   // Initializes the two matrices of each block whose outputs are added to the residual stream. The division makes the
   // variance of the sum over all blocks independent of the number of layers.
   const Initializer residual{Initializer::Kind::kNormal,
                              kDeviation / std::sqrt(2.0f * static_cast<float>(shape_.layers))};
-  units_.push_back({"model.layers." + std::to_string(layer),
-                    options_.gradients,
-                    {tensor("input_layernorm.weight", {width}, kOne, p.input_norm, g.input_norm),
-                     tensor("self_attn.q_proj.weight", {width, width}, kNormal, p.q_proj, g.q_proj),
-                     tensor("self_attn.k_proj.weight", {kv_width, width}, kNormal, p.k_proj, g.k_proj),
-                     tensor("self_attn.v_proj.weight", {kv_width, width}, kNormal, p.v_proj, g.v_proj),
-                     tensor("self_attn.o_proj.weight", {width, width}, residual, p.o_proj, g.o_proj),
-                     tensor("post_attention_layernorm.weight", {width}, kOne, p.middle_norm, g.middle_norm),
-                     tensor("mlp.gate_proj.weight", {hidden, width}, kNormal, p.gate_proj, g.gate_proj),
-                     tensor("mlp.up_proj.weight", {hidden, width}, kNormal, p.up_proj, g.up_proj),
-                     tensor("mlp.down_proj.weight", {width, hidden}, residual, p.down_proj, g.down_proj)}});
+  ModelUnit& unit = units_.emplace_back(ModelUnit{"model.layers." + std::to_string(layer), options_.gradients, {}});
+  const auto add = [&](const char* name, std::vector<int64_t> shape, const Initializer& initial,
+                       Values LlamaBlock::*member) {
+    unit.tensors.push_back(tensor(name, std::move(shape), initial, p.*member, g.*member));
+  };
+  const auto add_bias = [&](bool exists, const char* name, int64_t outputs, Values LlamaBlock::*member) {
+    if (exists) add(name, {outputs}, kZero, member);
+  };
+  add("input_layernorm.weight", {width}, kOne, &LlamaBlock::input_norm);
+  add("self_attn.q_proj.weight", {q_width, width}, kNormal, &LlamaBlock::q_proj);
+  add_bias(shape_.qkv_bias, "self_attn.q_proj.bias", q_width, &LlamaBlock::q_bias);
+  add("self_attn.k_proj.weight", {kv_width, width}, kNormal, &LlamaBlock::k_proj);
+  add_bias(shape_.qkv_bias, "self_attn.k_proj.bias", kv_width, &LlamaBlock::k_bias);
+  add("self_attn.v_proj.weight", {kv_width, width}, kNormal, &LlamaBlock::v_proj);
+  add_bias(shape_.qkv_bias, "self_attn.v_proj.bias", kv_width, &LlamaBlock::v_bias);
+  add("self_attn.o_proj.weight", {width, q_width}, residual, &LlamaBlock::o_proj);
+  add_bias(shape_.output_bias, "self_attn.o_proj.bias", width, &LlamaBlock::o_bias);
+  if (shape_.qk_norm) {
+    add("self_attn.q_norm.weight", {shape_.head_width()}, kOne, &LlamaBlock::q_norm);
+    add("self_attn.k_norm.weight", {shape_.head_width()}, kOne, &LlamaBlock::k_norm);
+  }
+  add("post_attention_layernorm.weight", {width}, kOne, &LlamaBlock::middle_norm);
+  add("mlp.gate_proj.weight", {hidden, width}, kNormal, &LlamaBlock::gate_proj);
+  add("mlp.up_proj.weight", {hidden, width}, kNormal, &LlamaBlock::up_proj);
+  add("mlp.down_proj.weight", {width, hidden}, residual, &LlamaBlock::down_proj);
 }
 
 /// No use reads its output in backward. The embedding does not read its input in backward either.
@@ -66,6 +82,7 @@ UseActivations Llama::use_of(int use) const {
 }
 
 void Llama::allocate_use(int use, UseArenas& memory) {
+  window_ = is_block(use) ? shape_.window_of(use - 1) : 0;
   if (is_block(use)) return allocate_block(memory);
   if (use > 1 + shape_.layers) return allocate_head(memory);
   if (use > 0) final_rstd_ = memory.kept.allocate(rows());
@@ -77,7 +94,7 @@ void Llama::allocate_block(UseArenas& memory) {
   BlockActivations& a = block_;
   a.rstd_1 = kept.allocate(rows());
   a.qkv = kept.allocate(rows() * attention_shape().stride(), compute);
-  a.attention = kept.allocate(stream_elements(), compute);
+  a.attention = kept.allocate(attention_elements(), compute);
   a.log_sums = kept.allocate(rows() * shape_.heads);
   a.middle = kept.allocate(stream_elements());
   a.rstd_2 = kept.allocate(rows());
@@ -87,6 +104,18 @@ void Llama::allocate_block(UseArenas& memory) {
   sines_ = scratch.allocate(options_.sequence * shape_.head_width() / 2);
   allocate_block_scratch(scratch);
   allocate_block_data(memory.weight_inputs, a.qkv, false);
+  if (shape_.qk_norm) allocate_qk_norms(memory);
+}
+
+// Backward needs queries and keys before the norms and after the rotation. A block keeps those before the norms, and
+// repeats norm and rotation in backward. Keeping both would need memory for every block.
+void Llama::allocate_qk_norms(UseArenas& memory) {
+  normed_qkv_ = memory.scratch.allocate(rows() * attention_shape().stride(), options_.compute);
+  q_rstd_ = memory.scratch.allocate(rows() * shape_.heads);
+  k_rstd_ = memory.scratch.allocate(rows() * shape_.kv_heads);
+  float* saved = memory.weight_inputs.allocate(2 * shape_.head_width());
+  float* in_scratch = memory.scratch.allocate(2 * shape_.head_width());
+  qk_norm_gradients_ = saved != nullptr ? saved : in_scratch;
 }
 
 Linear Llama::weight(ConstValues matrix, int64_t inputs, int64_t outputs) const {
@@ -95,9 +124,16 @@ Linear Llama::weight(ConstValues matrix, int64_t inputs, int64_t outputs) const 
   return l;
 }
 
-Linear Llama::qkv_weight(ConstValues matrix, int64_t outputs) const {
+Linear Llama::qkv_weight(ConstValues matrix, ConstValues bias, int64_t outputs) const {
   Linear l = weight(matrix, shape_.width, outputs);
+  l.bias = bias;
   l.output_stride = attention_shape().stride();
+  return l;
+}
+
+Linear Llama::output_weight(const LlamaBlock& w) const {
+  Linear l = weight(w.o_proj, shape_.query_width(), shape_.width);
+  l.bias = w.o_bias;
   return l;
 }
 
@@ -114,6 +150,30 @@ void Llama::apply_rotary(Values qkv, bool back) {
                    .sines = sines_,
                    .back = back},
                   qkv);
+}
+
+HeadNorms Llama::q_norm(const LlamaBlock& w) const {
+  return {.x = block_.qkv,
+          .weight = w.q_norm,
+          .to = normed_qkv_,
+          .rstd = q_rstd_,
+          .rows = rows(),
+          .heads = shape_.heads,
+          .head_width = shape_.head_width(),
+          .stride = attention_shape().stride(),
+          .epsilon = static_cast<float>(shape_.norm_epsilon)};
+}
+
+/// Also copies the values, which follow the keys.
+HeadNorms Llama::k_norm(const LlamaBlock& w) const {
+  HeadNorms norm = q_norm(w);
+  norm.x = block_.qkv.from(shape_.query_width());
+  norm.weight = w.k_norm;
+  norm.to = normed_qkv_.from(shape_.query_width());
+  norm.rstd = k_rstd_;
+  norm.heads = shape_.kv_heads;
+  norm.copied = shape_.key_width();
+  return norm;
 }
 
 Transformer::Norm Llama::norm_1(const LlamaBlock& w) const {

@@ -1,5 +1,6 @@
 #pragma once
-// Llama: RMS norms, rotary positions, SwiGLU, grouped-query attention, no biases.
+// Llama and the models with the same blocks (Mistral, Qwen2, Qwen3): RMS norms, rotary positions, SwiGLU, grouped-query
+// attention. ModelShape has the variations: widths of heads, biases, norms of queries and keys, sliding windows.
 
 #include <vector>
 
@@ -8,11 +9,14 @@
 namespace aliquot {
 
 /// Parameters of one block, or their gradients. Names are those of Hugging Face; weight matrices are [outputs, inputs].
+/// The members that the shape does not have are null.
 struct LlamaBlock {
   Values input_norm;                      // input_layernorm
   Values q_proj, k_proj, v_proj, o_proj;  // self_attn
-  Values middle_norm;                     // post_attention_layernorm
-  Values gate_proj, up_proj, down_proj;   // mlp
+  Values q_bias, k_bias, v_bias, o_bias;
+  Values q_norm, k_norm;
+  Values middle_norm;                    // post_attention_layernorm
+  Values gate_proj, up_proj, down_proj;  // mlp
 };
 
 struct LlamaTensors {
@@ -39,7 +43,7 @@ class Llama final : public Transformer {
   // gradients.
   struct BlockActivations {
     float* rstd_1 = nullptr;
-    Values qkv, attention;  // qkv has rotated queries and keys
+    Values qkv, attention;  // qkv has rotated queries and keys, but with QK norms those before the norms
     float *log_sums = nullptr, *middle = nullptr, *rstd_2 = nullptr;
     Values gate, up;
   };
@@ -49,11 +53,17 @@ class Llama final : public Transformer {
   UseActivations use_of(int use) const override;
   void allocate_use(int use, UseArenas& memory) override;
   void allocate_block(UseArenas& memory);
+  void allocate_qk_norms(UseArenas& memory);
   bool is_block(int use) const { return use >= 1 && use <= shape_.layers; }
   Linear weight(ConstValues matrix, int64_t inputs, int64_t outputs) const;
   /// The projection to queries, keys or values. Its output is a range of columns of the qkv matrix.
-  Linear qkv_weight(ConstValues matrix, int64_t outputs) const;
+  Linear qkv_weight(ConstValues matrix, ConstValues bias, int64_t outputs) const;
+  Linear output_weight(const LlamaBlock& w) const;
   void apply_rotary(Values qkv, bool back);
+  /// Returns the rotated queries and keys, and the values: in block_.qkv, or with QK norms in normed_qkv_.
+  ConstValues queries_and_keys(const LlamaBlock& w);
+  HeadNorms q_norm(const LlamaBlock& w) const;
+  HeadNorms k_norm(const LlamaBlock& w) const;
   Norm norm_1(const LlamaBlock& w) const;
   Norm norm_2(const LlamaBlock& w) const;
   Norm final_norm() const;
@@ -65,6 +75,8 @@ class Llama final : public Transformer {
   void backward_block(const LlamaBlock& w, const LlamaBlock& g);
   void backward_mlp(const LlamaBlock& w, const LlamaBlock& g);
   void backward_attention(const LlamaBlock& w, const LlamaBlock& g);
+  void backward_head_norms(const HeadNorms& norm, Values gradient, float* d_weight);
+  void backward_qk_norms(const LlamaBlock& w, const LlamaBlock& g);
   void backward_qkv(const LlamaBlock& w, const LlamaBlock& g);
   ConstValues head() const { return shape_.tied ? parameters_.embed_tokens : parameters_.lm_head; }
 
@@ -72,6 +84,10 @@ class Llama final : public Transformer {
   BlockActivations block_;  // saved activations of the current use
   float* final_rstd_ = nullptr;
   float *cosines_ = nullptr, *sines_ = nullptr;  // scratch: `sequence` rows of head_width / 2 elements
+  // Only with QK norms. The first three are scratch.
+  Values normed_qkv_;
+  float *q_rstd_ = nullptr, *k_rstd_ = nullptr;
+  float* qk_norm_gradients_ = nullptr;  // of the two weights; both parts of a backward access it, as with BlockData
 };
 
 }  // namespace aliquot

@@ -58,12 +58,21 @@ void Llama::forward_attention(const LlamaBlock& w) {
   const BlockActivations& a = block_;
   const AttentionShape s = attention_shape();
   norm_forward(norm_1(w), normed_);
-  backend_.linear_forward(qkv_weight(w.q_proj, s.width()), normed_, nullptr, a.qkv);
-  backend_.linear_forward(qkv_weight(w.k_proj, s.kv_width()), normed_, nullptr, a.qkv.from(s.width()));
-  backend_.linear_forward(qkv_weight(w.v_proj, s.kv_width()), normed_, nullptr, a.qkv.from(s.width() + s.kv_width()));
-  apply_rotary(a.qkv, false);
-  backend_.attention_forward({s, a.qkv, a.attention, a.log_sums, attention_scratch_});
-  backend_.linear_forward(weight(w.o_proj, s.width(), s.width()), a.attention, input(), a.middle);
+  const Values keys = a.qkv.from(s.width()), values = keys.from(s.kv_width());
+  backend_.linear_forward(qkv_weight(w.q_proj, w.q_bias, s.width()), normed_, nullptr, a.qkv);
+  backend_.linear_forward(qkv_weight(w.k_proj, w.k_bias, s.kv_width()), normed_, nullptr, keys);
+  backend_.linear_forward(qkv_weight(w.v_proj, w.v_bias, s.kv_width()), normed_, nullptr, values);
+  if (!shape_.qk_norm) apply_rotary(a.qkv, false);
+  backend_.attention_forward({s, queries_and_keys(w), a.attention, a.log_sums, attention_scratch_});
+  backend_.linear_forward(output_weight(w), a.attention, input(), a.middle);
+}
+
+ConstValues Llama::queries_and_keys(const LlamaBlock& w) {
+  if (!shape_.qk_norm) return block_.qkv;
+  backend_.head_norms_forward(q_norm(w));
+  backend_.head_norms_forward(k_norm(w));
+  apply_rotary(normed_qkv_, false);
+  return normed_qkv_;
 }
 
 void Llama::forward_mlp(const LlamaBlock& w) {
@@ -101,33 +110,70 @@ void Llama::backward_mlp(const LlamaBlock& w, const LlamaBlock& g) {
 
 void Llama::backward_attention(const LlamaBlock& w, const LlamaBlock& g) {
   const BlockActivations& a = block_;
-  const Linear out = weight(w.o_proj, shape_.width, shape_.width);
+  const Linear out = output_weight(w);
   const BlockData& d = block_data_;
   const ConstValues from = gradient_for_products(d.attention_gradient);
-  linear_backward_weights(out, a.attention, from, g.o_proj, nullptr);
+  linear_backward_weights(out, a.attention, from, g.o_proj, g.o_bias);
   linear_backward_input(out, from, normed_gradient_);
   if (in_input_part()) {
-    backend_.attention_backward(
-        {attention_shape(), a.qkv, a.attention, a.log_sums, normed_gradient_, d.qkv_gradient, attention_scratch_});
+    backend_.attention_backward({attention_shape(), queries_and_keys(w), a.attention, a.log_sums, normed_gradient_,
+                                 d.qkv_gradient, attention_scratch_});
     apply_rotary(d.qkv_gradient, true);
   }
+  if (shape_.qk_norm) backward_qk_norms(w, g);
   if (in_weights_part()) norm_forward(norm_1(w), normed_);
   backward_qkv(w, g);
   norm_backward(norm_1(w), d.norm_1_gradient, g.input_norm, nullptr);
+}
+
+// Overwrites `gradient`, the gradient of the norms' output, with that of their input.
+void Llama::backward_head_norms(const HeadNorms& norm, Values gradient, float* d_weight) {
+  backend_.head_norms_backward_weight({.x = norm.x,
+                                       .gradient = gradient,
+                                       .rstd = norm.rstd,
+                                       .to = d_weight,
+                                       .rows = norm.rows,
+                                       .heads = norm.heads,
+                                       .head_width = norm.head_width,
+                                       .stride = norm.stride,
+                                       .begin = 0,
+                                       .end = norm.head_width});
+  backend_.head_norms_backward({.x = norm.x,
+                                .weight = norm.weight,
+                                .gradient = gradient,
+                                .rstd = norm.rstd,
+                                .rows = norm.rows,
+                                .heads = norm.heads,
+                                .head_width = norm.head_width,
+                                .stride = norm.stride});
+}
+
+// The input part overwrites the gradients that the weights need, so it computes the gradients of the weights too. The
+// weights part assigns or adds them.
+void Llama::backward_qk_norms(const LlamaBlock& w, const LlamaBlock& g) {
+  const int64_t width = shape_.head_width();
+  float *of_q = qk_norm_gradients_, *of_k = of_q + width;
+  if (in_input_part()) {
+    backward_head_norms(q_norm(w), block_data_.qkv_gradient, of_q);
+    backward_head_norms(k_norm(w), block_data_.qkv_gradient.from(shape_.query_width()), of_k);
+  }
+  if (!in_weights_part()) return;
+  backend_.sum_columns({g.q_norm, of_q, 1, width, 0, width, adds()});
+  backend_.sum_columns({g.k_norm, of_k, 1, width, 0, width, adds()});
 }
 
 // Reads the norm's output from normed_. In a whole backward in fp32, normed_ and the gradient of the norm's output are
 // the same memory, so the weight gradients must be computed first.
 void Llama::backward_qkv(const LlamaBlock& w, const LlamaBlock& g) {
   const AttentionShape s = attention_shape();
-  const Linear q = qkv_weight(w.q_proj, s.width()), k = qkv_weight(w.k_proj, s.kv_width()),
-               v = qkv_weight(w.v_proj, s.kv_width());
+  const Linear q = qkv_weight(w.q_proj, w.q_bias, s.width()), k = qkv_weight(w.k_proj, w.k_bias, s.kv_width()),
+               v = qkv_weight(w.v_proj, w.v_bias, s.kv_width());
   const Values d_queries = block_data_.qkv_gradient, d_keys = d_queries.from(s.width()),
                d_values = d_keys.from(s.kv_width());
   float* to = block_data_.norm_1_gradient;
-  linear_backward_weights(q, normed_, d_queries, g.q_proj, nullptr);
-  linear_backward_weights(k, normed_, d_keys, g.k_proj, nullptr);
-  linear_backward_weights(v, normed_, d_values, g.v_proj, nullptr);
+  linear_backward_weights(q, normed_, d_queries, g.q_proj, g.q_bias);
+  linear_backward_weights(k, normed_, d_keys, g.k_proj, g.k_bias);
+  linear_backward_weights(v, normed_, d_values, g.v_proj, g.v_bias);
   linear_backward_input(q, d_queries, to);
   linear_backward_input(k, d_keys, to, true);
   linear_backward_input(v, d_values, to, true);

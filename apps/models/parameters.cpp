@@ -31,6 +31,11 @@ class Builder {
     tensor(name + ".weight", {inputs, outputs});
     tensor(name + ".bias", {outputs});
   }
+  /// Adds a weight matrix [outputs, inputs] and its bias, if it has one.
+  void projection(const std::string& name, int64_t inputs, int64_t outputs, bool biased) {
+    tensor(name + ".weight", {outputs, inputs});
+    if (biased) tensor(name + ".bias", {outputs});
+  }
   /// Adds the head. A tied head is a second use of the unit `embedding`.
   void head(const ModelShape& shape, UnitId embedding) {
     if (shape.tied) {
@@ -70,17 +75,21 @@ ModelSpec gpt2(const ModelShape& s) {
 
 ModelSpec llama(const ModelShape& s) {
   const bool tied = s.tied;
-  const int64_t kv_width = s.kv_heads * s.head_width();
+  const int64_t q_width = s.query_width(), kv_width = s.key_width();
   Builder b;
   b.unit("model.embed_tokens", tied ? GradientMode::kAdd : GradientMode::kAssign);
   b.table(s.vocabulary, s.width);
   for (int64_t l = 0; l < s.layers; ++l) {
     b.unit(fmt::format("model.layers.{}", l));
     b.tensor("input_layernorm.weight", {s.width});
-    b.tensor("self_attn.q_proj.weight", {s.width, s.width});
-    b.tensor("self_attn.k_proj.weight", {kv_width, s.width});
-    b.tensor("self_attn.v_proj.weight", {kv_width, s.width});
-    b.tensor("self_attn.o_proj.weight", {s.width, s.width});
+    b.projection("self_attn.q_proj", s.width, q_width, s.qkv_bias);
+    b.projection("self_attn.k_proj", s.width, kv_width, s.qkv_bias);
+    b.projection("self_attn.v_proj", s.width, kv_width, s.qkv_bias);
+    b.projection("self_attn.o_proj", q_width, s.width, s.output_bias);
+    if (s.qk_norm) {
+      b.tensor("self_attn.q_norm.weight", {s.head_width()});
+      b.tensor("self_attn.k_norm.weight", {s.head_width()});
+    }
     b.tensor("post_attention_layernorm.weight", {s.width});
     b.tensor("mlp.gate_proj.weight", {s.hidden, s.width});
     b.tensor("mlp.up_proj.weight", {s.hidden, s.width});

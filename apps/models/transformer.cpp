@@ -11,7 +11,7 @@ Transformer::Transformer(const ModelShape& shape, const ModelOptions& options, B
     : shape_(shape), options_(options), backend_(backend) {
   check(shape_);
   if (options_.sequence == 0) options_.sequence = shape_.context;
-  if (options_.sequence < 1 || options_.sequence > shape_.context) {
+  if (options_.sequence < 1 || !shape_.accepts_sequence(options_.sequence)) {
     throw UsageError("--sequence " + std::to_string(options_.sequence) + " does not fit the model's context of " +
                      std::to_string(shape_.context) + ": expected 1 to " + std::to_string(shape_.context) +
                      ", or a larger --context.");
@@ -45,7 +45,7 @@ void Transformer::set_memory(const UseMemory& memory) {
 void Transformer::allocate_block_scratch(ActivationArena& scratch) {
   const DType compute = options_.compute;
   const bool rounds = compute != DType::kFloat32;
-  normed_gradient_ = scratch.allocate(stream_elements());
+  normed_gradient_ = scratch.allocate(std::max(stream_elements(), attention_elements()));
   normed_ = rounds ? scratch.allocate(stream_elements(), compute) : Values(normed_gradient_);
   rounded_gradient_ = scratch.allocate(rounds ? stream_elements() : 0, compute);
   wide_scratch_ = scratch.allocate(rows() * std::max(shape_.hidden, attention_shape().stride()), compute);
@@ -127,7 +127,7 @@ ModelTensor Transformer::table(std::vector<int64_t> shape, const Initializer& in
 }
 
 AttentionShape Transformer::attention_shape() const {
-  return {options_.batch, options_.sequence, shape_.heads, shape_.head_width(), shape_.kv_heads};
+  return {options_.batch, options_.sequence, shape_.heads, shape_.head_width(), shape_.kv_heads, window_};
 }
 
 LossShape Transformer::loss_shape() const { return {rows(), shape_.width, shape_.vocabulary, options_.keep_logits}; }

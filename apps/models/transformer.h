@@ -69,7 +69,9 @@ class Transformer : public Model {
 
   int64_t rows() const { return options_.batch * options_.sequence; }
   int64_t stream_elements() const { return rows() * shape_.width; }
+  int64_t attention_elements() const { return rows() * shape_.query_width(); }  // of the output of attention
   bool adds() const { return options_.gradients == GradientMode::kAdd; }
+  /// The shape of attention in the current use, whose window is window_.
   AttentionShape attention_shape() const;
   Embedding embedding() const;
   Linear linear(ConstValues weight, ConstValues bias, int64_t inputs, int64_t outputs) const;
@@ -128,13 +130,15 @@ class Transformer : public Model {
   std::vector<ModelUnit> units_;
   StagedTokens staged_tokens_;
   BackwardPart part_ = BackwardPart::kWhole;
+  int64_t window_ = 0;  // of the current use
 
   // Memory of the current use.
   UseMemory memory_;
   BlockData block_data_;
-  float* gradient_ = nullptr;         // gradient of the residual stream
-  Values normed_;                     // output of a norm
-  float* normed_gradient_ = nullptr;  // gradient of normed_; in the memory of normed_ if the compute type is fp32
+  float* gradient_ = nullptr;  // gradient of the residual stream
+  Values normed_;              // output of a norm
+  // Gradient of normed_ or of the output of attention; in the memory of normed_ if the compute type is fp32.
+  float* normed_gradient_ = nullptr;
   Values wide_scratch_;
   float* attention_scratch_ = nullptr;
 

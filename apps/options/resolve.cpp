@@ -110,7 +110,7 @@ void resolve(TrainOptions& o, int rank_count, bool on_gpu) {
   o.context = shape.context;
   o.vocabulary = shape.vocabulary;
   if (!o.sequence) o.sequence = shape.context;
-  if (*o.sequence > shape.context) {
+  if (!shape.accepts_sequence(*o.sequence)) {
     throw UsageError("--sequence " + std::to_string(*o.sequence) + " is longer than the model's context of " +
                      std::to_string(shape.context) + ": use a shorter --sequence or a larger --context.");
   }

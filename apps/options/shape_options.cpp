@@ -46,7 +46,11 @@ std::string differing_fields(const ModelShape& a, const ModelShape& b) {
   if (a.family != b.family) return "the kind of model";
   if (a.tied != b.tied) return "tie_word_embeddings";
   if (a.norm_epsilon != b.norm_epsilon) return "norm epsilon";
-  return a.rope == b.rope ? "" : "RoPE";
+  if (a.rope != b.rope) return "RoPE";
+  if (a.own_head_width != b.own_head_width) return "head_dim";
+  if (a.qkv_bias != b.qkv_bias || a.output_bias != b.output_bias) return "the biases of attention";
+  if (a.qk_norm != b.qk_norm) return "the norms of queries and keys";
+  return a.window == b.window && a.window_layers == b.window_layers ? "" : "the sliding window";
 }
 
 /// Throws UsageError if any field of the shape of --model differs from `shape`.
@@ -83,7 +87,7 @@ void set_model(ShapeOptions& o, const std::string& model) {
 void add_shape_options(OptionTable& t, ShapeOptions& o) {
   t.add({"model", "NAME|FILE",
          "One of " + joined(model_names()) +
-             "; or the path of a Hugging Face config.json (GPT-2 or Llama), or of its folder.",
+             "; or the path of a Hugging Face config.json (GPT-2, Llama, Mistral, Qwen2 or Qwen3), or of its folder.",
          false, [&o](std::string_view text) { set_model(o, std::string(text)); },
          [&o]() -> OptionValue {
            if (!o.model.empty()) return o.model;
@@ -120,7 +124,7 @@ ModelShape model_shape(const ShapeOptions& o) {
 }
 
 std::string model_name(const ShapeOptions& o) {
-  if (o.file_shape) return o.file_shape->family == ModelFamily::kLlama ? "llama" : "gpt2";
+  if (o.file_shape) return std::string(model_type(*o.file_shape));
   return o.model.empty() ? kDefaultModel : o.model;
 }
 

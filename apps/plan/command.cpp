@@ -66,7 +66,12 @@ const Plan& largest(const std::vector<Plan>& stages) {
 ModelSpec scaled(const PlanOptions& o, const Machine& machine, int64_t scale) {
   if (o.params) return make_equal_units(scale * 1'000'000, o.units);
   ModelShape shape = model_shape(o);
+  const std::vector<bool> windows = std::move(shape.window_layers);
   shape.layers = scale;
+  // Repeats the pattern of layers with a sliding window.
+  shape.window_layers.clear();
+  for (size_t layer = 0; !windows.empty() && layer < static_cast<size_t>(scale); ++layer)
+    shape.window_layers.push_back(windows[layer % windows.size()]);
   return model_of(o, machine, shape);
 }
 

@@ -6,6 +6,14 @@
 namespace aliquot {
 namespace {
 
+/// The mean number of keys to which the queries of a block attend. Without a window, half of the tokens are earlier.
+double mean_keys(const ModelShape& shape, std::size_t use, int64_t length) {
+  const std::size_t first_block = shape.family == ModelFamily::kGpt2 ? 2 : 1;
+  const auto window = static_cast<double>(shape.window_of(static_cast<int64_t>(use - first_block))),
+             all = static_cast<double>(length);
+  return window == 0 || window >= all ? all / 2 : window * (1 - window / (2 * all));
+}
+
 /// The floating-point operations that the forward of a use executes for one token, in products with weights and in
 /// attention.
 struct ForwardFlops {
@@ -24,9 +32,9 @@ ForwardFlops forward_flops(const ModelSpec& model, std::size_t use, const ModelS
   }
   const bool is_block = elements > static_cast<double>(2 * shape.width);  // otherwise the use is a norm
   if (tables > 0 || !is_block) return {};
-  // The attention scores and their products with the values each cost 2 operations per feature and earlier token. On
-  // average, length / 2 tokens are earlier.
-  return {.products = 2.0 * elements, .attention = 2.0 * static_cast<double>(length * shape.width)};
+  // The attention scores and their products with the values each cost 2 operations per feature and key.
+  return {.products = 2.0 * elements,
+          .attention = 4.0 * mean_keys(shape, use, length) * static_cast<double>(shape.query_width())};
 }
 
 }  // namespace

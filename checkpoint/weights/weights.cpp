@@ -133,16 +133,10 @@ void WeightFiles::finish(const std::filesystem::path& path) {
     if (tensors_[i].name != tensors_[i - 1].name) continue;
     throw UsageError(fmt::format("{} has two tensors named {}", path.string(), printable(tensors_[i].name)));
   }
-  // Some files repeat the token embedding as the output head. The two are tied in GPT-2, and in small models of Llama.
+  // Some files repeat the token embedding as the output head, because the two are tied.
   const WeightTensor *head = find("lm_head.weight"), *embedding = find("wte.weight");
-  const bool is_gpt2 = embedding != nullptr;
   if (embedding == nullptr) embedding = find("model.embed_tokens.weight");
-  if (head == nullptr || embedding == nullptr) return;
-  if (!same_bytes(*head, *embedding)) {
-    if (!is_gpt2) return;
-    throw UsageError(fmt::format(
-        "{} has an lm_head.weight that differs from wte.weight: models of GPT-2 require tied weights", path.string()));
-  }
+  if (head == nullptr || embedding == nullptr || !same_bytes(*head, *embedding)) return;
   skipped_tensors_.push_back(head->entry->name);
   tensors_.erase(tensors_.begin() + (head - tensors_.data()));
 }

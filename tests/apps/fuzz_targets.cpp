@@ -139,6 +139,13 @@ std::vector<std::string> model_config_seeds() {
   std::vector<std::string> seeds;
   for (const char* preset : {"gpt2-nano", "llama-nano", "llama-8b"})
     seeds.push_back(config_text(find_model_preset(preset)->shape, "float32"));
+  for (const char* type : {"llama", "mistral", "qwen2", "qwen3"})
+    seeds.push_back(
+        R"({"num_hidden_layers": 2, "hidden_size": 32, "num_attention_heads": 4, "num_key_value_heads": 2,)"
+        R"( "intermediate_size": 48, "max_position_embeddings": 64, "vocab_size": 99, "head_dim": 12, "sliding_window": 7,)"
+        R"( "use_sliding_window": true, "max_window_layers": 1, "layer_types": null, "rope_scaling": {"rope_type": "yarn",)"
+        R"( "factor": 4, "mscale": 0.7, "mscale_all_dim": 1, "truncate": false, "beta_fast": 16}, "model_type": ")" +
+        std::string(type) + "\"}");
   seeds.push_back(
       R"({"model_type": "llama", "num_hidden_layers": 2, "hidden_size": 32, "num_attention_heads": 4,)"
       R"( "intermediate_size": 48, "max_position_embeddings": 64, "vocab_size": 99, "head_dim": null,)"
@@ -193,6 +200,7 @@ std::span<const FuzzTarget> fuzz_targets() {
        run_model_config,
        model_config_seeds,
        {"\"model_type\":\"", "\"rope_scaling\":{", "\"rope_parameters\":{", "\"rope_type\":\"llama3\"",
+        "\"rope_type\":\"yarn\"", "\"rope_type\":\"dynamic\"", "\"attention_bias\":true", "\"sliding_attention\"",
         "\"factor\":", "\"head_dim\":", "\"sliding_window\":", "\"layer_types\":[", "null", "1e999",
         "18446744073709551616", "[[[[", "{\"a\":{\"a\":", "\\ud800", "NaN"}},
       {"tokens",

@@ -1,6 +1,7 @@
 #pragma once
 // Reference implementation of GPT-2 in double precision, forward only. Gradients come from finite differences.
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <functional>
@@ -49,9 +50,10 @@ inline double reference_gelu(double x) {
   return 0.5 * x * (1 + std::tanh(std::sqrt(2 / 3.14159265358979323846) * (x + 0.044715 * x * x * x)));
 }
 
-/// `qkv` has the shape [batch, sequence, 3, heads, head_width].
+/// `qkv` has the shape [batch, sequence, 3, heads, head_width]. A query attends to `window` positions; 0 means all
+/// positions before it.
 inline Doubles reference_attention(const Doubles& qkv, int64_t batch, int64_t sequence, int64_t heads,
-                                   int64_t head_width) {
+                                   int64_t head_width, int64_t window = 0) {
   const int64_t width = heads * head_width;
   Doubles y(static_cast<size_t>(batch * sequence * width));
   Doubles scores(static_cast<size_t>(sequence));
@@ -62,14 +64,15 @@ inline Doubles reference_attention(const Doubles& qkv, int64_t batch, int64_t se
     for (int64_t h = 0; h < heads; ++h) {
       for (int64_t t = 0; t < sequence; ++t) {
         double largest = -std::numeric_limits<double>::infinity(), sum = 0;
-        for (int64_t s = 0; s <= t; ++s) {
+        const int64_t begin = window == 0 ? 0 : std::max<int64_t>(0, t - window + 1);
+        for (int64_t s = begin; s <= t; ++s) {
           double score = 0;
           for (int64_t i = 0; i < head_width; ++i) score += at(b, t, 0, h, i) * at(b, s, 1, h, i);
           scores[static_cast<size_t>(s)] = score / std::sqrt(static_cast<double>(head_width));
           largest = std::max(largest, scores[static_cast<size_t>(s)]);
         }
-        for (int64_t s = 0; s <= t; ++s) sum += std::exp(scores[static_cast<size_t>(s)] - largest);
-        for (int64_t s = 0; s <= t; ++s) {
+        for (int64_t s = begin; s <= t; ++s) sum += std::exp(scores[static_cast<size_t>(s)] - largest);
+        for (int64_t s = begin; s <= t; ++s) {
           const double p = std::exp(scores[static_cast<size_t>(s)] - largest) / sum;
           for (int64_t i = 0; i < head_width; ++i) {
             y[static_cast<size_t>((b * sequence + t) * width + h * head_width + i)] += p * at(b, s, 2, h, i);

@@ -71,16 +71,17 @@ __global__ void __launch_bounds__(kTileThreads) attend_tiles_backward_queries(co
     delta[half] = head.deltas[first + row_of(2 * half)];
   }
   Sums sums[kWidth / 8] = {};
-  for (int64_t key = 0; key <= first; key += kTileRows) {
+  for (int64_t key = first_key_tile(s, first); key <= first; key += kTileRows) {
     __syncthreads();  // all threads have finished with the previous tiles
     head.template load_keys<kWidth, kTileRows>(keys, values, key);
     __syncthreads();
     Sums scores[kTileRows / 8], gradients[kTileRows / 8];
     multiply_rows<E, kWidth, kTileRows>(scores, queries, own_row, keys);
     multiply_rows<E, kWidth, kTileRows>(gradients, from, own_row, values);
+    const TileMask<kTileRows, kTileRows> mask(s, first, key);
     for (int n = 0; n < kTileRows / 8; ++n) {
       for (int i = 0; i < 4; ++i) {
-        const bool seen = key < first || column_of(n, i) <= row_of(i);
+        const bool seen = mask.attends(row_of(i), column_of(n, i));
         differentiate(scores[n][i], gradients[n][i], seen, scale, log_sum[i / 2], delta[i / 2]);
       }
     }
@@ -109,6 +110,7 @@ __global__ void __launch_bounds__(kTileThreads) attend_tiles_backward_keys(const
   auto *log_sums = reinterpret_cast<float*>(from + kQueries), *deltas = log_sums + kQueries;
   const int64_t tiles = (s.sequence + kTileRows - 1) / kTileRows, group = s.heads / s.kv_heads;
   const int64_t first = blockIdx.x % tiles * kTileRows, first_head = blockIdx.x / tiles * group;
+  const int64_t last = first + kTileRows - 1, end = last < s.sequence ? s.end_query(last) : s.sequence;
   const HeadBackward<E> shared_head(a, first_head, aligned);
   shared_head.template load_keys<kWidth, kTileRows>(keys, values, first);
   const int own_row = static_cast<int>(threadIdx.x) / kLanesPerWarp * kWarpRows;
@@ -116,7 +118,7 @@ __global__ void __launch_bounds__(kTileThreads) attend_tiles_backward_keys(const
   Sums of_keys[kWidth / 8] = {}, of_values[kWidth / 8] = {};
   for (int64_t i = 0; i < group; ++i) {
     const HeadBackward<E> head(a, first_head + i, aligned);
-    for (int64_t query = first; query < s.sequence; query += kQueries) {
+    for (int64_t query = first; query < end; query += kQueries) {
       const int count = valid_rows(query, s.sequence, kQueries);
       __syncthreads();  // all threads have finished with the previous tiles
       head.template load_queries<kWidth, kQueries>(queries, from, query);
@@ -128,10 +130,11 @@ __global__ void __launch_bounds__(kTileThreads) attend_tiles_backward_keys(const
       Sums scores[kQueries / 8], gradients[kQueries / 8];
       multiply_rows<E, kWidth, kQueries>(scores, keys, own_row, queries);
       multiply_rows<E, kWidth, kQueries>(gradients, values, own_row, from);
+      const TileMask<kQueries, kTileRows> mask(s, query, first);
       for (int n = 0; n < kQueries / 8; ++n) {
         for (int j = 0; j < 4; ++j) {
           const int q = column_of(n, j);
-          const bool seen = q < count && first + row_of(j) <= query + q;
+          const bool seen = q < count && mask.attends(q, row_of(j));
           differentiate(scores[n][j], gradients[n][j], seen, scale, seen ? log_sums[q] : 0.0f, seen ? deltas[q] : 0.0f);
         }
       }

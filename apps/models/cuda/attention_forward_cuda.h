@@ -13,14 +13,17 @@ struct RunningSoftmax {
   /// Replaces scores by 2^(score - largest). Sets `before` to the factor by which to multiply earlier sums of each row.
   template <int kRows>
   __device__ void update(Sums (&scores)[kRows / 8], float (&before)[2]) {
+    const float earlier[2] = {most[0], most[1]};
     float now[2] = {most[0], most[1]}, sum[2] = {};
     for (const Sums& of : scores) {
       for (int i = 0; i < 4; ++i) now[i / 2] = fmaxf(now[i / 2], of[i]);
     }
     for (int half = 0; half < 2; ++half) {
       now[half] = max_of_lanes<kRowLanes>(now[half]);
-      before[half] = exp2f(most[half] - now[half]);
       most[half] = now[half];
+      // With a window, all keys of a tile can be masked. Their scores are then -infinity, and any finite value serves.
+      if (now[half] == -INFINITY) now[half] = 0.0f;
+      before[half] = exp2f(earlier[half] - now[half]);
     }
     for (Sums& of : scores) {
       for (int i = 0; i < 4; ++i) {
@@ -54,7 +57,7 @@ __global__ void __launch_bounds__(kTileThreads) attend_tiles(const AttentionForw
   const float scale = score_scale(s) * kLog2E;
   Sums sums[kWidth / 8] = {};
   RunningSoftmax softmax;
-  for (int64_t key = 0; key <= first; key += kTileRows) {
+  for (int64_t key = first_key_tile(s, first); key <= first; key += kTileRows) {
     const HeadRowsView view{s.stride(), valid_rows(key, s.sequence, kTileRows), width, aligned};
     __syncthreads();  // all threads have finished with the previous tiles
     load_tile<E, kWidth, kTileRows>(keys, qkv + at.key(s, key), view);
@@ -62,10 +65,10 @@ __global__ void __launch_bounds__(kTileThreads) attend_tiles(const AttentionForw
     __syncthreads();
     Sums scores[kTileRows / 8];
     multiply_rows<E, kWidth, kTileRows>(scores, queries, own_row, keys);
+    const TileMask<kTileRows, kTileRows> mask(s, first, key);
     for (int n = 0; n < kTileRows / 8; ++n) {
-      // Only the tile on the diagonal has keys after a query, which are masked.
       for (int i = 0; i < 4; ++i) {
-        scores[n][i] = key == first && column_of(n, i) > row_of(i) ? -INFINITY : scores[n][i] * scale;
+        scores[n][i] = mask.attends(row_of(i), column_of(n, i)) ? scores[n][i] * scale : -INFINITY;
       }
     }
     float before[2];

@@ -50,7 +50,7 @@ __global__ void attend_rows(const AttentionForward a) {
     const typename E::Storage* q = qkv + at.query(s, query);
     WarpRow sum;
     float most = -INFINITY, total = 0.0f;
-    for (int64_t first = 0; first <= query; first += kLanesPerWarp) {
+    for (int64_t first = s.first_key(query); first <= query; first += kLanesPerWarp) {
       const int64_t key = first + warp_lane();
       const float score = key <= query ? dot<E, E>(q, qkv + at.key(s, key), s.head_width) * score_scale(s) : -INFINITY;
       const float now = fmaxf(most, max_of_lanes(score));
@@ -94,7 +94,7 @@ __global__ void attend_rows_backward_queries(const AttentionBackward a) {
     const typename E::Storage* q = qkv + at.query(s, query);
     const float* from = a.from + at.output(s, query);
     WarpRow sum;
-    for (int64_t first = 0; first <= query; first += kLanesPerWarp) {
+    for (int64_t first = s.first_key(query); first <= query; first += kLanesPerWarp) {
       const int64_t key = first + warp_lane();
       float gradient = 0.0f;
       if (key <= query) {
@@ -119,15 +119,15 @@ __global__ void attend_rows_backward_keys(const AttentionBackward a) {
   const auto* qkv = static_cast<const typename E::Storage*>(a.qkv.data);
   const int64_t group = s.heads / s.kv_heads;
   for (int64_t i = launch_warp(); i < s.batch * s.kv_heads * s.sequence; i += launch_warp_stride()) {
-    const int64_t key = i % s.sequence, first_head = i / s.sequence * group;
+    const int64_t key = i % s.sequence, first_head = i / s.sequence * group, end = s.end_query(key);
     const HeadOffsets own(s, first_head);
     WarpRow of_key, of_value;
     for (int64_t head = first_head; head < first_head + group; ++head) {
       const HeadOffsets at(s, head);
-      for (int64_t first = key; first < s.sequence; first += kLanesPerWarp) {
+      for (int64_t first = key; first < end; first += kLanesPerWarp) {
         const int64_t query = first + warp_lane();
         float probability = 0.0f, gradient = 0.0f;
-        if (query < s.sequence) {
+        if (query < end) {
           const int64_t place = head * s.sequence + query;
           const float score = dot<E, E>(qkv + at.query(s, query), qkv + at.key(s, key), s.head_width) * score_scale(s);
           probability = expf(score - a.log_sums[place]);
@@ -136,7 +136,7 @@ __global__ void attend_rows_backward_keys(const AttentionBackward a) {
         }
         for (int j = 0; j < kLanesPerWarp; ++j) {
           const float p = __shfl_sync(0xffffffffu, probability, j), g = __shfl_sync(0xffffffffu, gradient, j);
-          if (first + j >= s.sequence) continue;
+          if (first + j >= end) continue;
           of_value.add<Fp32Element>(p, a.from + at.output(s, first + j), s.head_width);
           of_key.add<E>(g, qkv + at.query(s, first + j), s.head_width);
         }

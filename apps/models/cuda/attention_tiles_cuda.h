@@ -142,6 +142,28 @@ __device__ void store_rows(uint16_t* to, const HeadRowsView& at, const Sums (&su
   }
 }
 
+/// The first key of the first tile with a key to which the queries from `first_query` on attend.
+__device__ inline int64_t first_key_tile(const AttentionShape& s, int64_t first_query) {
+  return s.first_key(first_query) / kTileRows * kTileRows;
+}
+
+/// Which scores of a tile of kQueries queries and kKeys keys count.
+template <int kQueries, int kKeys>
+struct TileMask {
+  int apart, window;  // apart: first query minus first key
+  bool all;           // no score is masked
+
+  __device__ TileMask(const AttentionShape& s, int64_t first_query, int64_t first_key)
+      : apart(static_cast<int>(first_query - first_key)),
+        window(s.window < s.sequence ? static_cast<int>(s.window) : 0),
+        all(apart >= kKeys - 1 && (window == 0 || apart + kQueries - 1 < window)) {}
+  /// Whether the query attends to the key. Both are indices in the tile.
+  __device__ bool attends(int query, int key) const {
+    const int before = query + apart - key;
+    return all || (before >= 0 && (window == 0 || before < window));
+  }
+};
+
 __device__ inline int valid_rows(int64_t first, int64_t sequence, int most) {
   const int64_t left = sequence - first;
   return static_cast<int>(left < most ? left : most);

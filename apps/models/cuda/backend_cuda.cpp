@@ -116,7 +116,7 @@ class CudaBackend final : public Backend {
     }
     const bool starts = l.bias.data != nullptr || residual != nullptr;
     // Stores bias and residual in `to` before the product adds to it, so that the sum is rounded only once.
-    if (starts) cuda::add_bias(*stream_, {to, residual, l.bias, l.rows, l.outputs});
+    if (starts) cuda::add_bias(*stream_, {to, residual, l.bias, l.rows, l.outputs, output_stride(l)});
     products_.multiply(*stream_, forward_product(l, x, to, starts));
   }
   void linear_backward_input(const Linear& l, ConstValues from, Values to, bool add) override {
@@ -124,8 +124,12 @@ class CudaBackend final : public Backend {
   }
   void linear_backward_weights(const Linear& l, ConstValues x, ConstValues from, const LinearGradients& to) override {
     products_.multiply(*stream_, weight_product(l, x, from, to));
-    if (to.bias.data != nullptr) cuda::sum_columns(*stream_, {to.bias, from, l.rows, l.outputs, 0, l.outputs, to.add});
+    if (to.bias.data != nullptr) sum_columns({to.bias, from, l.rows, output_stride(l), 0, l.outputs, to.add});
   }
+  void sum_columns(const ColumnSums& a) override { cuda::sum_columns(*stream_, a); }
+  void head_norms_forward(const HeadNorms& a) override { cuda::head_norms_forward(*stream_, a); }
+  void head_norms_backward(const HeadNormsBackward& a) override { cuda::head_norms_backward(*stream_, a); }
+  void head_norms_backward_weight(const HeadNormsWeight& a) override { cuda::head_norms_backward_weight(*stream_, a); }
 
   void gelu_forward(Values to, ConstValues x, int64_t count) override { cuda::gelu_forward(*stream_, to, x, count); }
   void gelu_backward(Values gradient, ConstValues x, int64_t count) override {

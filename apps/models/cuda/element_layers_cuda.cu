@@ -94,13 +94,15 @@ __global__ void rotate_pairs(typename E::Storage* x, const Rotary a) {
   }
 }
 
-/// to = from + bias. `from` and `bias` may be null, which means zero.
 template <class To, class Bias>
-__global__ void add_bias_to_rows(typename To::Storage* to, const float* from, const typename Bias::Storage* bias,
-                                 int64_t count, int64_t width) {
-  for (int64_t i = launch_thread(); i < count; i += launch_stride()) {
-    const float base = from == nullptr ? 0.0f : from[i];
-    to[i] = To::store(bias == nullptr ? base : base + Bias::load(bias[i % width]));
+__global__ void add_bias_to_rows(const BiasRows a) {
+  auto* to = static_cast<typename To::Storage*>(a.to.data);
+  const auto* bias = static_cast<const typename Bias::Storage*>(a.bias.data);
+  const int64_t stride = a.stride == 0 ? a.width : a.stride;
+  for (int64_t i = launch_thread(); i < a.rows * a.width; i += launch_stride()) {
+    const int64_t row = i / a.width, column = i % a.width;
+    const float base = a.from == nullptr ? 0.0f : a.from[i];
+    to[row * stride + column] = To::store(bias == nullptr ? base : base + Bias::load(bias[column]));
   }
 }
 
@@ -187,10 +189,9 @@ void rotate(Stream& stream, const Rotary& a, Values x) {
 }
 
 void add_bias(Stream& stream, const BiasRows& a) {
-  as_element(a.to.type, [&]<class To>(To to) {
-    as_element(a.bias.type, [&]<class Bias>(Bias bias) {
-      start_kernel(stream, "bias", launch_grid(a.rows * a.width), add_bias_to_rows<To, Bias>, data_as(a.to, to), a.from,
-                   data_as(a.bias, bias), a.rows * a.width, a.width);
+  as_element(a.to.type, [&]<class To>(To) {
+    as_element(a.bias.type, [&]<class Bias>(Bias) {
+      start_kernel(stream, "bias", launch_grid(a.rows * a.width), add_bias_to_rows<To, Bias>, a);
     });
   });
 }

@@ -18,6 +18,10 @@ void layer_norm_backward(Stream& stream, const LayerNormBackwardRows& a);
 void layer_norm_backward_weights(Stream& stream, const LayerNormWeightColumns& a);
 void sum_columns(Stream& stream, const ColumnSums& a);
 
+void head_norms_forward(Stream& stream, const HeadNorms& a);
+void head_norms_backward(Stream& stream, const HeadNormsBackward& a);
+void head_norms_backward_weight(Stream& stream, const HeadNormsWeight& a);
+
 void add_bias(Stream& stream, const BiasRows& a);
 void gelu_forward(Stream& stream, Values to, ConstValues x, int64_t count);
 void gelu_backward(Stream& stream, Values gradient, ConstValues x, int64_t count);

@@ -112,7 +112,8 @@ constexpr auto kGpt2Keys = std::to_array<ConfigKey>({
     {"summary_use_proj", kIgnored},
 });
 
-constexpr auto kLlamaKeys = std::to_array<ConfigKey>({
+/// Keys of llama, mistral, qwen2 and qwen3.
+constexpr auto kDecoderKeys = std::to_array<ConfigKey>({
     {"num_hidden_layers", kRead},
     {"hidden_size", kRead},
     {"num_attention_heads", kRead},
@@ -127,30 +128,82 @@ constexpr auto kLlamaKeys = std::to_array<ConfigKey>({
     {"rope_parameters", kRead},
     {"original_max_position_embeddings", kRead},
     {"sliding_window", kRead},
-    {"use_sliding_window", kRead},
     {"layer_types", kRead},
     {"hidden_act", kFixed, R"("silu" "swish")"},
-    {"attention_bias", kFixed, "false null"},
-    {"mlp_bias", kFixed, "false null"},
     {"partial_rotary_factor", kFixed, "1 null"},
     {"rope_interleaved", kFixed, "false null"},
     {"attention_dropout", kDropout},
+});
+constexpr auto kLlamaKeys = std::to_array<ConfigKey>({
+    {"attention_bias", kRead},
+    {"mlp_bias", kFixed, "false null"},
+    {"use_sliding_window", kRead},
     {"max_window_layers", kIgnored},  // used with sliding windows only
 });
+constexpr auto kMistralKeys = std::to_array<ConfigKey>({
+    {"attention_bias", kFixed, "false null"},
+    {"mlp_bias", kFixed, "false null"},
+    {"use_sliding_window", kFixed, "true null"},  // transformers uses sliding_window without reading this key
+});
+constexpr auto kQwen2Keys = std::to_array<ConfigKey>({
+    {"attention_bias", kFixed, "true null"},  // transformers does not read it: the type always has these biases
+    {"use_sliding_window", kRead},
+    {"max_window_layers", kRead},
+});
+constexpr auto kQwen3Keys = std::to_array<ConfigKey>({
+    {"attention_bias", kRead},
+    {"use_sliding_window", kRead},
+    {"max_window_layers", kRead},
+});
+
+constexpr ShapeNames kGpt2Names{
+    "n_layer", "n_embd", "n_head", "n_head", "n_inner", "n_positions", "vocab_size", "layer_norm_epsilon", {}};
+constexpr ShapeNames kDecoderNames{"num_hidden_layers",   "hidden_size",       "num_attention_heads",
+                                   "num_key_value_heads", "intermediate_size", "max_position_embeddings",
+                                   "vocab_size",          "rms_norm_eps",      "rope_theta"};
 
 constexpr std::array kFamilies = {
-    ConfigFamily{
-        "gpt2",
-        ModelFamily::kGpt2,
-        {"n_layer", "n_embd", "n_head", "n_head", "n_inner", "n_positions", "vocab_size", "layer_norm_epsilon", {}},
-        "GPT2LMHeadModel GPT2Model",
-        kGpt2Keys},
-    ConfigFamily{"llama",
-                 ModelFamily::kLlama,
-                 {"num_hidden_layers", "hidden_size", "num_attention_heads", "num_key_value_heads", "intermediate_size",
-                  "max_position_embeddings", "vocab_size", "rms_norm_eps", "rope_theta"},
-                 "LlamaForCausalLM LlamaModel",
-                 kLlamaKeys},
+    ConfigFamily{.model_type = "gpt2",
+                 .family = ModelFamily::kGpt2,
+                 .names = kGpt2Names,
+                 .architectures = "GPT2LMHeadModel GPT2Model",
+                 .keys = kGpt2Keys},
+    ConfigFamily{.model_type = "llama",
+                 .family = ModelFamily::kLlama,
+                 .names = kDecoderNames,
+                 .architectures = "LlamaForCausalLM LlamaModel",
+                 .keys = kLlamaKeys,
+                 .shared = kDecoderKeys,
+                 .heads_divide_width = true,
+                 .reads_attention_bias = true},
+    ConfigFamily{.model_type = "mistral",
+                 .family = ModelFamily::kLlama,
+                 .names = kDecoderNames,
+                 .architectures = "MistralForCausalLM MistralModel",
+                 .keys = kMistralKeys,
+                 .shared = kDecoderKeys,
+                 .kv_heads = 8,
+                 .windows = ConfigWindows::kAllLayers},
+    ConfigFamily{.model_type = "qwen2",
+                 .family = ModelFamily::kLlama,
+                 .names = kDecoderNames,
+                 .architectures = "Qwen2ForCausalLM Qwen2Model",
+                 .keys = kQwen2Keys,
+                 .shared = kDecoderKeys,
+                 .kv_heads = 32,
+                 .windows = ConfigWindows::kSomeLayers,
+                 .qkv_bias = true},
+    ConfigFamily{.model_type = "qwen3",
+                 .family = ModelFamily::kLlama,
+                 .names = kDecoderNames,
+                 .architectures = "Qwen3ForCausalLM Qwen3Model",
+                 .keys = kQwen3Keys,
+                 .shared = kDecoderKeys,
+                 .kv_heads = 32,
+                 .head_width = 128,
+                 .windows = ConfigWindows::kSomeLayers,
+                 .reads_attention_bias = true,
+                 .qk_norm = true},
 };
 
 }  // namespace
@@ -158,7 +211,7 @@ constexpr std::array kFamilies = {
 std::span<const ConfigFamily> config_families() { return kFamilies; }
 
 const ConfigKey* find_config_key(const ConfigFamily& family, std::string_view name) {
-  for (const std::span<const ConfigKey> keys : {std::span<const ConfigKey>(kCommonKeys), family.keys}) {
+  for (const std::span<const ConfigKey> keys : {std::span<const ConfigKey>(kCommonKeys), family.keys, family.shared}) {
     const auto found = std::ranges::find(keys, name, &ConfigKey::name);
     if (found != keys.end()) return &*found;
   }

@@ -23,13 +23,23 @@ struct ConfigKey {
   std::string_view supported = {};  // kFixed: JSON values, separated by spaces; kAlias: a key
 };
 
+/// The layers of a model type that can have a sliding window.
+enum class ConfigWindows : uint8_t { kNone, kAllLayers, kSomeLayers };
+
 /// A model type of transformers.
 struct ConfigFamily {
   std::string_view model_type;
   ModelFamily family;
-  ShapeNames names;                // keys of the shape's fields
-  std::string_view architectures;  // accepted classes, separated by spaces
-  std::span<const ConfigKey> keys;
+  ShapeNames names;                        // keys of the shape's fields
+  std::string_view architectures;          // accepted classes, separated by spaces
+  std::span<const ConfigKey> keys;         // keys of this type
+  std::span<const ConfigKey> shared = {};  // keys of this type and others
+  int64_t kv_heads = 0;                    // used if the key is missing; 0: the number of heads
+  int64_t head_width = 0;                  // used if head_dim is missing; 0: width / heads
+  ConfigWindows windows = ConfigWindows::kNone;
+  bool heads_divide_width = false;    // required even if head_dim is set
+  bool reads_attention_bias = false;  // the key attention_bias sets the biases of all four projections
+  bool qkv_bias = false, qk_norm = false;
 };
 
 std::span<const ConfigFamily> config_families();

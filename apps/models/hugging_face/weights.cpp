@@ -36,21 +36,28 @@ std::optional<ModelShape> gpt2_shape_of(std::span<const NamedShape> parameters) 
   shape.context = (*positions)[0];
   shape.hidden = (*hidden)[1];
   shape.layers = layers_of(parameters, "h.", ".ln_1.weight");
+  shape.tied = find(parameters, "lm_head.weight") == nullptr;
   return shape;
 }
 
 std::optional<ModelShape> llama_shape_of(std::span<const NamedShape> parameters) {
+  const std::string first = "model.layers.0.", attention = first + "self_attn.";
   const auto *tokens = find(parameters, "model.embed_tokens.weight"),
-             *keys = find(parameters, "model.layers.0.self_attn.k_proj.weight"),
-             *gate = find(parameters, "model.layers.0.mlp.gate_proj.weight");
-  if (!are_matrices({tokens, keys, gate})) return std::nullopt;
+             *queries = find(parameters, attention + "q_proj.weight"),
+             *keys = find(parameters, attention + "k_proj.weight"),
+             *gate = find(parameters, first + "mlp.gate_proj.weight");
+  if (!are_matrices({tokens, queries, keys, gate})) return std::nullopt;
   ModelShape shape{.family = ModelFamily::kLlama};
   shape.vocabulary = (*tokens)[0];
   shape.width = (*tokens)[1];
+  shape.own_head_width = (*queries)[0];
   shape.kv_heads = (*keys)[0];
   shape.hidden = (*gate)[0];
   shape.layers = layers_of(parameters, "model.layers.", ".input_layernorm.weight");
   shape.tied = find(parameters, "lm_head.weight") == nullptr;
+  shape.qkv_bias = find(parameters, attention + "q_proj.bias") != nullptr;
+  shape.output_bias = find(parameters, attention + "o_proj.bias") != nullptr;
+  shape.qk_norm = find(parameters, attention + "q_norm.weight") != nullptr;
   return shape;
 }
 
@@ -75,34 +82,68 @@ Json gpt2_config(const ModelShape& shape) {
 
 Json rope_scaling(const Rope& rope) {
   if (rope.scaling == RopeScaling::kNone) return nullptr;
-  return {{"rope_type", name(rope.scaling)},
-          {"factor", rope.factor},
-          {"low_freq_factor", rope.low_freq_factor},
-          {"high_freq_factor", rope.high_freq_factor},
-          {"original_max_position_embeddings", rope.original_context}};
+  Json json = {{"rope_type", name(rope.scaling)}, {"factor", rope.factor}};
+  const bool is_llama3 = rope.scaling == RopeScaling::kLlama3, is_yarn = rope.scaling == RopeScaling::kYarn;
+  if (is_llama3) {
+    json["low_freq_factor"] = rope.low_freq_factor;
+    json["high_freq_factor"] = rope.high_freq_factor;
+  }
+  if (is_yarn) {
+    json["attention_factor"] = rope.attention_factor;
+    json["beta_fast"] = rope.beta_fast;
+    json["beta_slow"] = rope.beta_slow;
+    json["truncate"] = rope.truncate;
+  }
+  if (is_llama3 || is_yarn) json["original_max_position_embeddings"] = rope.original_context;
+  return json;
+}
+
+/// Adds the keys of the window that the model type reads.
+void add_window(const ModelShape& shape, std::string_view type, Json& json) {
+  const Json window = shape.window == 0 ? Json() : Json(shape.window);
+  if (type == "llama") return;
+  json["sliding_window"] = window;
+  if (type == "mistral") return;
+  json["use_sliding_window"] = shape.window != 0;
+  Json types = Json::array();
+  int64_t full = 0;
+  for (int64_t layer = 0; layer < shape.layers; ++layer) {
+    const bool slides = shape.window_of(layer) != 0;
+    types.push_back(slides ? "sliding_attention" : "full_attention");
+    if (!slides && full == layer) ++full;
+  }
+  json["max_window_layers"] = full;
+  json["layer_types"] = types;
 }
 
 Json llama_config(const ModelShape& shape) {
   const bool is_published = shape.vocabulary == kLlamaVocabulary;
-  return {{"architectures", {"LlamaForCausalLM"}},
-          {"model_type", "llama"},
-          {"hidden_act", "silu"},
-          {"hidden_size", shape.width},
-          {"intermediate_size", shape.hidden},
-          {"num_hidden_layers", shape.layers},
-          {"num_attention_heads", shape.heads},
-          {"num_key_value_heads", shape.kv_heads},
-          {"head_dim", shape.head_width()},
-          {"max_position_embeddings", shape.context},
-          {"vocab_size", shape.vocabulary},
-          {"rms_norm_eps", shape.norm_epsilon},
-          {"rope_theta", shape.rope.theta},
-          {"rope_scaling", rope_scaling(shape.rope)},
-          {"attention_bias", false},
-          {"mlp_bias", false},
-          {"attention_dropout", 0.0},
-          {"bos_token_id", is_published ? Json(kLlamaBegin) : Json()},
-          {"eos_token_id", is_published ? Json(kLlamaEnd) : Json()}};
+  const std::string_view type = model_type(shape);
+  const char* architecture = type == "qwen3"     ? "Qwen3ForCausalLM"
+                             : type == "qwen2"   ? "Qwen2ForCausalLM"
+                             : type == "mistral" ? "MistralForCausalLM"
+                                                 : "LlamaForCausalLM";
+  Json json = {{"architectures", {architecture}},
+               {"model_type", type},
+               {"hidden_act", "silu"},
+               {"hidden_size", shape.width},
+               {"intermediate_size", shape.hidden},
+               {"num_hidden_layers", shape.layers},
+               {"num_attention_heads", shape.heads},
+               {"num_key_value_heads", shape.kv_heads},
+               {"head_dim", shape.head_width()},
+               {"max_position_embeddings", shape.context},
+               {"vocab_size", shape.vocabulary},
+               {"rms_norm_eps", shape.norm_epsilon},
+               {"rope_theta", shape.rope.theta},
+               {"rope_scaling", rope_scaling(shape.rope)}};
+  if (type == "llama" || type == "qwen3") json["attention_bias"] = shape.output_bias;
+  if (type == "llama") json["mlp_bias"] = false;
+  add_window(shape, type, json);
+  json["attention_dropout"] = 0.0;
+  json["bos_token_id"] = is_published ? Json(kLlamaBegin) : Json();
+  json["eos_token_id"] = is_published ? Json(kLlamaEnd) : Json();
+  return json;
 }
 
 }  // namespace
@@ -115,7 +156,8 @@ std::optional<ModelShape> shape_of(std::span<const NamedShape> parameters) {
 const ModelShape* find_similar_preset(const ModelShape& shape) {
   for (const ModelPreset& preset : model_presets()) {
     const ModelShape& known = preset.shape;
-    if (known.family == shape.family && known.layers == shape.layers && known.width == shape.width) return &known;
+    const bool same_kind = known.family == shape.family && !shape.qkv_bias && !shape.qk_norm;
+    if (same_kind && known.layers == shape.layers && known.width == shape.width) return &known;
   }
   return nullptr;
 }

@@ -36,16 +36,22 @@ Group group_of(const AttentionShape& s, int64_t task) {
 float score_scale(const AttentionShape& s) { return 1.0f / std::sqrt(static_cast<float>(s.head_width)); }
 
 ScoreStrip strip_at(const AttentionShape& s, float* scores, int64_t first_query) {
-  const int64_t rows = std::min(kAttentionQueries, s.sequence - first_query);
-  // The columns are the keys up to the position of the strip's last query. In each row, the softmax zeroes the keys
-  // after the row's query.
-  return {scores, s.sequence, rows, first_query + rows, first_query};
+  const int64_t rows = std::min(kAttentionQueries, s.sequence - first_query), first_key = s.first_key(first_query);
+  // The columns are the keys from the first one of the strip's first query to the position of its last query. In each
+  // row, the softmax zeroes the keys to which the row's query does not attend.
+  return {.scores = scores,
+          .stride = strip_keys(s),
+          .rows = rows,
+          .keys = first_query + rows - first_key,
+          .first_query = first_query,
+          .first_key = first_key,
+          .window = s.window};
 }
 
 // scores = queries x keys^T / sqrt(head_width).
 void compute_scores(const AttentionShape& s, const HeadRows& queries, const HeadRows& keys, const ScoreStrip& strip) {
   multiply_on_calling_thread({.a = {queries.row(strip.first_query), queries.stride},
-                              .b = {keys.data, keys.stride, true},
+                              .b = {keys.row(strip.first_key), keys.stride, true},
                               .to = strip.scores,
                               .to_stride = strip.stride,
                               .rows = strip.rows,
@@ -66,7 +72,7 @@ void forward_strip(const AttentionShape& s, const ForwardHead& head, const Score
   const bool in_place = head.to.type == DType::kFloat32;
   const Values to = head.to.from(strip.first_query * s.width());
   multiply_on_calling_thread({.a = {strip.scores, strip.stride},
-                              .b = {head.values.data, head.values.stride},
+                              .b = {head.values.row(strip.first_key), head.values.stride},
                               .to = in_place ? to.fp32() : scratch,
                               .to_stride = in_place ? s.width() : s.head_width,
                               .rows = strip.rows,
@@ -99,28 +105,42 @@ struct BackwardHead {
   bool is_first;  // whether this is the first head of its group
 };
 
-// Adds the contribution of one strip to the gradients of keys and values. The last strip of a group's first head has
-// every key and runs first, so it assigns. All other strips add.
-void backward_keys_and_values(const AttentionShape& s, const BackwardHead& head, const ScoreStrip& strip,
-                              const float* d_scores) {
-  const bool add = !head.is_first || strip.keys < s.sequence;
-  multiply_on_calling_thread({.a = {d_scores, strip.stride, true},
+// Assigns or adds the contribution of one strip to the gradients of the keys [begin, end) and of their values.
+struct KeyRange {
+  int64_t begin, end;
+  bool add;
+};
+void backward_key_range(const AttentionShape& s, const BackwardHead& head, const ScoreStrip& strip,
+                        const float* d_scores, const KeyRange& keys) {
+  if (keys.begin == keys.end) return;
+  const int64_t column = keys.begin - strip.first_key;
+  multiply_on_calling_thread({.a = {d_scores + column, strip.stride, true},
                               .b = {head.queries.row(strip.first_query), head.queries.stride},
-                              .to = head.d_keys.data,
+                              .to = head.d_keys.row(keys.begin),
                               .to_stride = head.d_keys.stride,
-                              .rows = strip.keys,
+                              .rows = keys.end - keys.begin,
                               .columns = s.head_width,
                               .depth = strip.rows,
                               .factor = score_scale(s),
-                              .add = add});
-  multiply_on_calling_thread({.a = {strip.scores, strip.stride, true},
+                              .add = keys.add});
+  multiply_on_calling_thread({.a = {strip.scores + column, strip.stride, true},
                               .b = {head.from + strip.first_query * s.width(), s.width()},
-                              .to = head.d_values.data,
+                              .to = head.d_values.row(keys.begin),
                               .to_stride = head.d_values.stride,
-                              .rows = strip.keys,
+                              .rows = keys.end - keys.begin,
                               .columns = s.head_width,
                               .depth = strip.rows,
-                              .add = add});
+                              .add = keys.add});
+}
+
+// Strips run from last to first. In a group's first head, a strip assigns the gradients of the keys before those of the
+// later strips, and adds to the others. In the group's other heads, all strips add.
+void backward_keys_and_values(const AttentionShape& s, const BackwardHead& head, const ScoreStrip& strip,
+                              const float* d_scores) {
+  const int64_t end = strip.first_key + strip.keys, later = end < s.sequence ? s.first_key(end) : end;
+  const int64_t assigned = head.is_first ? later : strip.first_key;
+  backward_key_range(s, head, strip, d_scores, {strip.first_key, assigned, false});
+  backward_key_range(s, head, strip, d_scores, {assigned, end, true});
 }
 
 // Computes the probabilities in strip.scores and the gradients of the scores in d_scores.
@@ -129,7 +149,7 @@ void backward_scores(const AttentionShape& s, const BackwardHead& head, const Sc
   compute_scores(s, head.queries, head.keys, strip);
   row_loops().recompute_softmax(strip, head.log_sums + strip.first_query);
   multiply_on_calling_thread({.a = {from, s.width()},
-                              .b = {head.values.data, head.values.stride, true},
+                              .b = {head.values.row(strip.first_key), head.values.stride, true},
                               .to = d_scores,
                               .to_stride = strip.stride,
                               .rows = strip.rows,
@@ -147,7 +167,7 @@ void backward_scores(const AttentionShape& s, const BackwardHead& head, const Sc
 void backward_strip(const AttentionShape& s, const BackwardHead& head, const ScoreStrip& strip, float* d_scores) {
   backward_scores(s, head, strip, d_scores);
   multiply_on_calling_thread({.a = {d_scores, strip.stride},
-                              .b = {head.keys.data, head.keys.stride},
+                              .b = {head.keys.row(strip.first_key), head.keys.stride},
                               .to = head.d_queries.row(strip.first_query),
                               .to_stride = head.d_queries.stride,
                               .rows = strip.rows,

@@ -1,6 +1,6 @@
 #pragma once
-// Causal self-attention on hosts. Computes scores in strips of queries and never stores a full T x T matrix. Computes
-// in fp32 for arrays of any type.
+// Causal self-attention on hosts, with or without a sliding window. Computes scores in strips of queries and never
+// stores a full T x T matrix. Skips the keys before the window of a strip. Computes in fp32 for arrays of any type.
 
 #include <cstdint>
 
@@ -13,12 +13,24 @@ namespace aliquot {
 /// Queries, keys and values are in one matrix with a row of stride() elements for each token. A row has `heads` x
 /// `head_width` elements of queries, then `kv_heads` x `head_width` each of keys and values. heads / kv_heads
 /// consecutive heads share one key and value head. A row of the output has heads x head_width elements.
+///
+/// A query attends to its own position and all earlier ones. With a window, it attends to `window` positions at most:
+/// its own and the last ones before it.
 struct AttentionShape {
   int64_t batch = 0, sequence = 0, heads = 0, head_width = 0, kv_heads = 0;
+  int64_t window = 0;  // 0: none
 
   ALIQUOT_HOST_DEVICE int64_t width() const { return heads * head_width; }
   ALIQUOT_HOST_DEVICE int64_t kv_width() const { return kv_heads * head_width; }
   ALIQUOT_HOST_DEVICE int64_t stride() const { return width() + 2 * kv_width(); }
+  /// The first key to which the query attends.
+  ALIQUOT_HOST_DEVICE int64_t first_key(int64_t query) const {
+    return window == 0 || query < window ? 0 : query - window + 1;
+  }
+  /// One past the last query that attends to the key.
+  ALIQUOT_HOST_DEVICE int64_t end_query(int64_t key) const {
+    return window == 0 || sequence - key < window ? sequence : key + window;
+  }
 };
 
 /// The number of queries in one strip of scores.
@@ -27,8 +39,7 @@ inline constexpr int64_t kAttentionQueries = 64;
 /// Scratch that one thread needs, in forward or backward, in fp32 elements. `type` is the type of the arrays.
 int64_t attention_scratch_elements(const AttentionShape& shape, DType type);
 
-/// to = softmax(queries x keys^T / sqrt(head_width)) x values. Each query attends to its own position and all earlier
-/// ones.
+/// to = softmax(queries x keys^T / sqrt(head_width)) x values.
 struct AttentionForward {
   AttentionShape shape;
   ConstValues qkv;

@@ -16,6 +16,12 @@ struct HeadRows {
   float* row(int64_t index) const { return data + index * stride; }
 };
 
+/// The number of keys to which a strip's queries attend together, at most. This is the stride of a strip.
+inline int64_t strip_keys(const AttentionShape& s) {
+  const int64_t reach = kAttentionQueries + s.window - 1;
+  return s.window == 0 || reach > s.sequence ? s.sequence : reach;
+}
+
 /// The scratch of one thread. Only 16-bit arrays use the members after d_scores.
 struct AttentionScratch {
   float *scores, *d_scores;              // one strip each
@@ -25,13 +31,13 @@ struct AttentionScratch {
 
   static int64_t elements(const AttentionShape& s, DType type) {
     const int64_t strip_rows = s.sequence < kAttentionQueries ? s.sequence : kAttentionQueries;
-    const int64_t scores = 2 * strip_rows * s.sequence;
+    const int64_t scores = 2 * strip_rows * strip_keys(s);
     return type == DType::kFloat32 ? scores : scores + 6 * s.sequence * s.head_width + strip_rows * s.head_width;
   }
 
   AttentionScratch(const AttentionShape& s, float* at) {
     const int64_t strip_rows = s.sequence < kAttentionQueries ? s.sequence : kAttentionQueries;
-    const int64_t strip = strip_rows * s.sequence, head = s.sequence * s.head_width;
+    const int64_t strip = strip_rows * strip_keys(s), head = s.sequence * s.head_width;
     scores = at;
     d_scores = at + strip;
     queries = at + 2 * strip;

@@ -29,6 +29,10 @@ class HostBackend : public Backend {
                                const LinearGradients& to) override {
     aliquot::linear_backward_weights(pool_, linear, x, from, to);
   }
+  void sum_columns(const ColumnSums& a) override { aliquot::sum_columns(pool_, a); }
+  void head_norms_forward(const HeadNorms& a) override { aliquot::head_norms_forward(pool_, a); }
+  void head_norms_backward(const HeadNormsBackward& a) override { aliquot::head_norms_backward(pool_, a); }
+  void head_norms_backward_weight(const HeadNormsWeight& a) override { aliquot::head_norms_backward_weight(pool_, a); }
   void gelu_forward(Values to, ConstValues x, int64_t count) override { aliquot::gelu_forward(pool_, to, x, count); }
   void gelu_backward(Values gradient, ConstValues x, int64_t count) override {
     aliquot::gelu_backward(pool_, gradient, x, count);

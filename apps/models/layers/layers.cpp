@@ -4,32 +4,11 @@
 #include <cstring>
 
 #include "apps/models/layers/linear_products.h"
+#include "apps/models/layers/ranges.h"
 #include "apps/models/layers/work_time.h"
 #include "kernels/gemm/product.h"
-#include "kernels/system/parallel.h"
 
 namespace aliquot {
-namespace {
-
-constexpr int64_t kColumnGrain = 16;  // number of elements in one SIMD vector: see lanes.h
-
-// Calls body(begin, end) in parallel for ranges of rows. Rows are independent, so any partition gives the same bits.
-template <typename Body>
-void for_rows(ThreadPool& pool, int64_t rows, Body&& body) {
-  if (pool.thread_count() == 1) return body(int64_t{0}, rows);
-  const int64_t part_count = pool.thread_count();
-  for_parts(pool, [&](int64_t part) { body(rows * part / part_count, rows * (part + 1) / part_count); });
-}
-
-// Calls body(begin, end) in parallel for ranges of columns. Each range begins at a multiple of kColumnGrain.
-template <typename Body>
-void for_columns(ThreadPool& pool, int64_t width, Body&& body) {
-  for_rows(pool, (width + kColumnGrain - 1) / kColumnGrain,
-           [&](int64_t begin, int64_t end) { body(begin * kColumnGrain, std::min(end * kColumnGrain, width)); });
-}
-
-}  // namespace
-
 void layer_norm_forward(ThreadPool& pool, const LayerNormRows& a) {
   const ScopedWorkTimer timed(WorkKind::kElementwise);
   for_rows(pool, a.rows, [&](int64_t begin, int64_t end) {
@@ -73,9 +52,9 @@ namespace {
 void begin_linear(ThreadPool& pool, const Linear& l, const float* residual, Values to) {
   const ScopedWorkTimer timed(WorkKind::kElementwise);
   for_rows(pool, l.rows, [&](int64_t begin, int64_t end) {
-    const int64_t first = begin * l.outputs;
-    row_loops().add_bias(
-        {to.from(first), residual == nullptr ? nullptr : residual + first, l.bias, end - begin, l.outputs});
+    row_loops().add_bias({to.from(begin * output_stride(l)),
+                          residual == nullptr ? nullptr : residual + begin * l.outputs, l.bias, end - begin, l.outputs,
+                          output_stride(l)});
   });
 }
 
@@ -99,8 +78,15 @@ void linear_backward_weights(ThreadPool& pool, const Linear& l, ConstValues x, C
   multiply(pool, weight_product(l, x, from, to));
   if (to.bias.data == nullptr) return;
   const ScopedWorkTimer sums(WorkKind::kElementwise);
-  for_columns(pool, l.outputs, [&](int64_t begin, int64_t end) {
-    row_loops().sum_columns({to.bias, from, l.rows, l.outputs, begin, end, to.add});
+  sum_columns(pool, {to.bias, from, l.rows, output_stride(l), 0, l.outputs, to.add});
+}
+
+void sum_columns(ThreadPool& pool, const ColumnSums& a) {
+  for_columns(pool, a.end - a.begin, [&](int64_t begin, int64_t end) {
+    ColumnSums part = a;
+    part.begin = a.begin + begin;
+    part.end = a.begin + end;
+    row_loops().sum_columns(part);
   });
 }
 

@@ -24,7 +24,7 @@ struct Linear {
 };
 
 /// to = x * weight + bias + residual. The residual may be null and must not be `to`. With an output_stride there must
-/// be neither residual nor bias.
+/// be no residual.
 void linear_forward(ThreadPool& pool, const Linear& linear, ConstValues x, const float* residual, Values to);
 /// Computes the gradient of x: to = from * weight^T. With `add`, to += from * weight^T.
 void linear_backward_input(ThreadPool& pool, const Linear& linear, ConstValues from, Values to, bool add = false);
@@ -36,6 +36,13 @@ struct LinearGradients {
 };
 void linear_backward_weights(ThreadPool& pool, const Linear& linear, ConstValues x, ConstValues from,
                              const LinearGradients& to);
+
+void sum_columns(ThreadPool& pool, const ColumnSums& a);
+
+/// Ignores the fields of HeadNormsWeight that select a range: computes all elements.
+void head_norms_forward(ThreadPool& pool, const HeadNorms& a);
+void head_norms_backward(ThreadPool& pool, const HeadNormsBackward& a);
+void head_norms_backward_weight(ThreadPool& pool, const HeadNormsWeight& a);
 
 void gelu_forward(ThreadPool& pool, Values to, ConstValues x, int64_t count);
 /// gradient *= gelu'(x).

@@ -61,21 +61,47 @@ struct RotatedHead {
   bool back = false;
 };
 
-/// to[r, c] = from[r, c] + bias[c]. `from` or `bias` may be null, which means zero. `from` may be `to`.
+/// to[r, c] = from[r, c] + bias[c]. `from` or `bias` may be null, which means zero. `from` may be `to`. Rows of `to`
+/// are `stride` elements apart. 0 means `width`, which `from` requires.
 struct BiasRows {
   Values to;
   const float* from = nullptr;
   ConstValues bias;
-  int64_t rows = 0, width = 0;
+  int64_t rows = 0, width = 0, stride = 0;
 };
 
 /// Assigns the sum over r of from[r, c] to to[c], for columns c in [begin, end). With `add`, adds the sum to to[c]
-/// instead.
+/// instead. Rows of `from` are `width` elements apart.
 struct ColumnSums {
   Values to;
   ConstValues from;
   int64_t rows = 0, width = 0, begin = 0, end = 0;
   bool add = false;
+};
+
+/// RMS norms of the first `heads` heads of each row of `x`. A head has `head_width` elements, and rows are `stride`
+/// elements apart. All heads have the same weight. Copies the `copied` elements after the heads. `to` has the layout of
+/// `x`. `x`, `to` and `weight` have one type. `rstd` has `heads` values for each row.
+struct HeadNorms {
+  ConstValues x, weight;
+  Values to;
+  float* rstd = nullptr;
+  int64_t rows = 0, heads = 0, head_width = 0, stride = 0, copied = 0;
+  float epsilon = 1e-5f;
+};
+/// Overwrites the gradient of the output, `gradient`, with that of x.
+struct HeadNormsBackward {
+  ConstValues x, weight;
+  Values gradient;  // with the layout and the type of x
+  const float* rstd = nullptr;
+  int64_t rows = 0, heads = 0, head_width = 0, stride = 0;
+};
+/// Assigns the gradient of the weight to `to`, for its elements [begin, end). Sums heads and rows from first to last.
+struct HeadNormsWeight {
+  ConstValues x, gradient;  // `gradient` is that of the output
+  const float* rstd = nullptr;
+  float* to = nullptr;
+  int64_t rows = 0, heads = 0, head_width = 0, stride = 0, begin = 0, end = 0;
 };
 
 /// Statistics of each row over the tiles so far: the maximum and the sum of exp(logit - maximum). Their initial values
@@ -85,11 +111,13 @@ struct RunningRowStatistics {
   float* tile_maxima = nullptr;  // may be null
 };
 
-/// A strip of attention scores. Rows are queries first_query, first_query + 1, ...; columns are keys 0, 1, ... A query
-/// attends to the keys up to its own position.
+/// A strip of attention scores. Rows are queries first_query, first_query + 1, ...; columns are the `keys` keys from
+/// first_key on. A query attends to the keys up to its own position. With a window, it attends to the last `window` of
+/// them.
 struct ScoreStrip {
   float* scores = nullptr;
-  int64_t stride = 0, rows = 0, keys = 0, first_query = 0;
+  int64_t stride = 0, rows = 0, keys = 0, first_query = 0, first_key = 0;
+  int64_t window = 0;  // 0: none
 };
 
 /// A tile of logits, `rows` x `columns`, whose first column is vocabulary entry `first_entry`.
@@ -117,6 +145,9 @@ struct RowLoops {
   void (*layer_norm_weights)(const LayerNormWeightColumns&);
   void (*add_bias)(const BiasRows&);
   void (*sum_columns)(const ColumnSums&);
+  void (*head_norms)(const HeadNorms&);
+  void (*head_norms_backward)(const HeadNormsBackward&);
+  void (*head_norms_weight)(const HeadNormsWeight&);
   /// to = gelu(x), by the tanh approximation. Both have one type.
   void (*gelu)(Values to, ConstValues x, int64_t count);
   /// gradient *= gelu'(x). Both have one type.
@@ -127,13 +158,13 @@ struct RowLoops {
   void (*convert)(Values to, ConstValues from, int64_t count);
   void (*add)(Values to, ConstValues from, int64_t count);
   float (*dot)(const float* a, ConstValues b, int64_t count);
-  /// Overwrites scores with probabilities, which are zero for keys after the query. log_sums[r] = log of the sum of
-  /// exp(score).
+  /// Overwrites scores with probabilities, which are zero for keys to which the query does not attend. log_sums[r] =
+  /// log of the sum of exp(score).
   void (*softmax)(const ScoreStrip&, float* log_sums);
   /// Overwrites scores with probabilities, using the log_sums of softmax().
   void (*recompute_softmax)(const ScoreStrip&, const float* log_sums);
-  /// gradients = probabilities * (gradients - deltas[row]), or zero for keys after the query. `gradients` has the
-  /// strip's stride.
+  /// gradients = probabilities * (gradients - deltas[row]), or zero for keys to which the query does not attend.
+  /// `gradients` has the strip's stride.
   void (*softmax_backward)(const ScoreStrip& probabilities, float* gradients, const float* deltas);
   /// Updates the running statistics of each row with an fp32 tile.
   void (*accumulate_logits)(const LogitTile&, const RunningRowStatistics&);

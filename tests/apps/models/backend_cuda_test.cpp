@@ -1,8 +1,11 @@
 // Compares the layers of the models on a GPU with those on the host.
 #include "apps/models/cuda/backend_cuda.h"
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <gtest/gtest.h>
+#include <limits>
 #include <memory>
 #include <vector>
 
@@ -160,6 +163,33 @@ TEST_P(BackendOnGpu, Norms) {
   }
 }
 
+TEST_P(BackendOnGpu, HeadNorms) {
+  for (const int64_t width : {2, 33, 128}) {
+    SCOPED_TRACE(width);
+    const int64_t rows = 23, heads = 3, copied = 5, stride = heads * width + copied + 2;
+    Array x = random(rows * stride, type(), 2), weight = random(width, type()), to = random(rows * stride, type());
+    Array gradient = random(rows * stride, type()), rstd = zeros(rows * heads), d_weight = zeros(width);
+    Array sum = random(width, type());
+    const auto run = [&](Backend& loops, auto at, auto values) {
+      loops.head_norms_forward(
+          {values(x), values(weight), values(to), at(rstd), rows, heads, width, stride, copied, 1e-3f});
+      loops.head_norms_backward_weight(
+          {values(x), values(gradient), at(rstd), at(d_weight), rows, heads, width, stride, 0, width});
+      loops.head_norms_backward({values(x), values(weight), values(gradient), at(rstd), rows, heads, width, stride});
+      loops.sum_columns({values(sum), at(d_weight), 1, width, 0, width, true});
+    };
+    run(
+        *host_, [](Array& a) { return a.host_as<float>(); }, [](Array& a) { return a.host(); });
+    run(
+        *gpu_, [](Array& a) { return a.gpu_as<float>(); }, [](Array& a) { return a.gpu(); });
+    EXPECT_TRUE(rstd.alike(1e-5));
+    EXPECT_TRUE(to.alike());
+    EXPECT_TRUE(d_weight.alike(1e-5));
+    EXPECT_TRUE(gradient.alike(std::max(1e-5, tolerance(type()))));
+    EXPECT_TRUE(sum.alike(std::max(1e-5, tolerance(type()))));
+  }
+}
+
 TEST_P(BackendOnGpu, Linear) {
   for (const bool outputs_first : {false, true}) {
     const int64_t rows = 33, inputs = 40, outputs = 24, stride = outputs_first ? 56 : 0;
@@ -172,7 +202,7 @@ TEST_P(BackendOnGpu, Linear) {
     Array scratch = product_scratch();
     const auto run = [&](Backend& loops, auto at, auto values) {
       const Linear linear{.weight = values(weight),
-                          .bias = outputs_first ? ConstValues() : ConstValues(values(bias)),
+                          .bias = values(bias),
                           .rows = rows,
                           .inputs = inputs,
                           .outputs = outputs,
@@ -182,8 +212,7 @@ TEST_P(BackendOnGpu, Linear) {
       loops.linear_forward(linear, values(x), outputs_first ? nullptr : at(residual), values(to));
       for (const bool add : {false, true}) {
         loops.linear_backward_input(linear, values(from), values(d_x), add);
-        loops.linear_backward_weights(linear, values(x), values(from),
-                                      {values(d_weight), outputs_first ? Values() : values(d_bias), add});
+        loops.linear_backward_weights(linear, values(x), values(from), {values(d_weight), values(d_bias), add});
       }
     };
     run(
@@ -293,13 +322,15 @@ TEST_P(BackendOnGpu, EmbeddingsAndPositions) {
 
 TEST_P(BackendOnGpu, Attention) {
   struct Case {
-    int64_t sequence, heads, kv_heads, head_width;
+    int64_t sequence, heads, kv_heads, head_width, window = 0;
   };
   for (const Case& c : {Case{1, 1, 1, 8}, Case{17, 2, 2, 20}, Case{64, 2, 1, 32}, Case{65, 4, 2, 64},
-                        Case{130, 3, 1, 80}, Case{97, 2, 2, 128}, Case{40, 2, 1, 136}, Case{33, 1, 1, 33}}) {
+                        Case{130, 3, 1, 80}, Case{97, 2, 2, 128}, Case{40, 2, 1, 136}, Case{33, 1, 1, 33},
+                        Case{70, 2, 1, 32, 1}, Case{200, 2, 1, 20, 3}, Case{200, 1, 1, 96, 63}, Case{200, 2, 1, 64, 65},
+                        Case{150, 2, 1, 33, 100}, Case{70, 1, 1, 136, 40}, Case{70, 2, 2, 64, 300}}) {
     SCOPED_TRACE(testing::Message() << c.sequence << " tokens, " << c.heads << " heads of " << c.head_width << ", "
-                                    << c.kv_heads << " key/value heads");
-    const AttentionShape shape{2, c.sequence, c.heads, c.head_width, c.kv_heads};
+                                    << c.kv_heads << " key/value heads, window " << c.window);
+    const AttentionShape shape{2, c.sequence, c.heads, c.head_width, c.kv_heads, c.window};
     const int64_t rows = shape.batch * shape.sequence;
     Array qkv = random(rows * shape.stride(), type(), 2), to = zeros(rows * shape.width(), type());
     Array log_sums = zeros(rows * shape.heads), from = random(rows * shape.width());
@@ -318,6 +349,28 @@ TEST_P(BackendOnGpu, Attention) {
     EXPECT_TRUE(to.alike());
     EXPECT_TRUE(log_sums.alike(1e-5));
     EXPECT_TRUE(d_qkv.alike(type() == DType::kFloat32 ? 1e-5 : 2 * tolerance(type())));
+  }
+}
+
+// Keys before the window are NaN. A product with probability 0 would be NaN.
+TEST_P(BackendOnGpu, AttentionSkipsKeysOutsideTheWindow) {
+  for (const int64_t window : {int64_t{1}, int64_t{60}, int64_t{65}}) {
+    const AttentionShape shape{1, 200, 2, 16, 1, window};
+    std::vector<float> values = random_.floats(shape.sequence * shape.stride());
+    std::fill(values.begin(), values.begin() + 64 * shape.stride(), std::numeric_limits<float>::quiet_NaN());
+    Array qkv(*device_, *stream_, values, type()), to = zeros(shape.sequence * shape.width(), type());
+    Array log_sums = zeros(shape.sequence * shape.heads), from = random(shape.sequence * shape.width());
+    Array d_qkv = zeros(shape.sequence * shape.stride(), type());
+    Array scratch = zeros(gpu_->attention_scratch_elements(shape, type()));
+    gpu_->attention_forward({shape, qkv.gpu(), to.gpu(), log_sums.gpu_as<float>(), scratch.gpu_as<float>()});
+    gpu_->attention_backward({shape, qkv.gpu(), to.gpu(), log_sums.gpu_as<float>(), from.gpu_as<float>(), d_qkv.gpu(),
+                              scratch.gpu_as<float>()});
+    // The tile of queries from 128 on attends to keys from 128 - 64 on.
+    for (Array* array : {&to, &d_qkv}) {
+      const std::vector<double> found = array->on_gpu();
+      const auto first = found.begin() + 128 * (std::ssize(found) / shape.sequence);
+      EXPECT_TRUE(std::all_of(first, found.end(), [](double value) { return std::isfinite(value); })) << window;
+    }
   }
 }
 

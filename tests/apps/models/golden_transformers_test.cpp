@@ -1,10 +1,11 @@
 // Compares losses and gradient norms of 20 training steps with those of the Hugging Face library transformers for the
-// same weights and tokens. compare_transformers.py --golden recorded the library's results.
-#include "tests/apps/models/golden_transformers.h"
-
+// same weights and tokens. compare_transformers.py --golden recorded the library's results, for models of every type
+// and variation.
+#include <algorithm>
 #include <fstream>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "tests/apps/command_line.h"
 #include "tests/checkpoint/support.h"
@@ -28,8 +29,19 @@ std::string golden_tokens() {
   return bytes;
 }
 
-/// Trains with --model `model` and compares losses and gradient norms with `golden`.
-void expect_golden(const std::string& model, std::span<const GoldenStep> golden) {
+const nlohmann::ordered_json& goldens() {
+  static const nlohmann::ordered_json all = nlohmann::ordered_json::parse(read_file(ALIQUOT_GOLDEN_TRANSFORMERS));
+  return all;
+}
+
+std::vector<std::string> golden_names() {
+  std::vector<std::string> names;
+  for (const auto& [name, entry] : goldens().items()) names.push_back(name);
+  return names;
+}
+
+/// Trains with --model `model` and compares losses and gradient norms with `golden`: a pair of numbers for each step.
+void expect_golden(const std::string& model, const nlohmann::ordered_json& golden) {
   TemporaryDirectory directory;
   const std::string data = directory.path() / "tokens.bin", metrics = directory.path() / "run.jsonl";
   write_file(data, golden_tokens());
@@ -68,48 +80,45 @@ void expect_golden(const std::string& model, std::span<const GoldenStep> golden)
     const auto json = nlohmann::json::parse(line);
     if (!json.contains("step")) continue;
     ASSERT_LT(step, golden.size());
-    EXPECT_NEAR(json["loss"].get<double>(), golden[step].loss, 2e-6 * golden[step].loss) << model << " " << step;
-    EXPECT_NEAR(json["grad_norm"].get<double>(), golden[step].gradient_norm, 5e-6 * golden[step].gradient_norm)
-        << model << " " << step;
+    const double loss = golden[step][0].get<double>(), norm = golden[step][1].get<double>();
+    EXPECT_NEAR(json["loss"].get<double>(), loss, 2e-6 * loss) << step;
+    EXPECT_NEAR(json["grad_norm"].get<double>(), norm, 5e-6 * norm) << step;
     ++step;
   }
+  EXPECT_EQ(step, static_cast<size_t>(kSteps));
   EXPECT_EQ(step, golden.size());
 }
 
-/// Trains the model of a config.json with the fields of `shape`. Fields of `numbers` are added or replace fields of
-/// `shape`, as in compare_transformers.py. Compares the results with `golden`.
-void expect_golden(const char* shape, const char* numbers, std::span<const GoldenStep> golden) {
+class Golden : public testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Models, Golden, testing::ValuesIn(golden_names()), [](const auto& test) {
+  std::string name = test.param;
+  std::ranges::replace_if(
+      name, [](char letter) { return letter == '-' || letter == '.'; }, '_');
+  return name;
+});
+
+TEST_P(Golden, TrainsAsInTransformers) {
+  const nlohmann::ordered_json& golden = goldens()[GetParam()];
+  if (golden["model"].is_string()) return expect_golden(golden["model"], golden["steps"]);
   const TemporaryDirectory directory;
-  nlohmann::ordered_json config = nlohmann::ordered_json::parse(shape);
-  config.update(nlohmann::ordered_json::parse(numbers));
-  write_file(directory.path() / "config.json", config.dump());
-  expect_golden(directory.path() / "config.json", golden);
+  write_file(directory.path() / "config.json", golden["model"].dump());
+  expect_golden(directory.path() / "config.json", golden["steps"]);
 }
 
-constexpr const char* kGpt2Shape =
-    R"({"model_type": "gpt2", "n_layer": 4, "n_embd": 128, "n_head": 4, "n_positions": 128,
-    "vocab_size": 256})";
-constexpr const char* kLlamaShape = R"({"model_type": "llama", "num_hidden_layers": 4, "hidden_size": 128,
-    "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 384, "max_position_embeddings": 128,
-    "vocab_size": 256, "rms_norm_eps": 1e-5, "tie_word_embeddings": true})";
-
-TEST(Golden, EpsilonActsAsInTransformers) {
-  expect_golden(kGpt2Shape, R"({"layer_norm_epsilon": 1e-3})", kGpt2NanoEpsilon);
+TEST(GoldenModels, HaveEveryModelTypeAndRopeScaling) {
+  std::set<std::string> types, scalings;
+  for (const auto& [name, golden] : goldens().items()) {
+    const auto& model = golden["model"];
+    if (!model.is_object()) continue;
+    types.insert(model["model_type"]);
+    for (const char* key : {"rope_scaling", "rope_parameters"}) {
+      if (!model.contains(key)) continue;
+      scalings.insert(model[key].contains("type") ? model[key]["type"] : model[key]["rope_type"]);
+    }
+  }
+  EXPECT_EQ(types, (std::set<std::string>{"gpt2", "llama", "mistral", "qwen2", "qwen3"}));
+  EXPECT_EQ(scalings, (std::set<std::string>{"linear", "dynamic", "llama3", "yarn"}));
 }
-
-TEST(Golden, ThetaActsAsInTransformers) {
-  expect_golden(kLlamaShape, R"({"rope_theta": 100.0, "rms_norm_eps": 1e-3})", kLlamaNanoTheta);
-}
-
-TEST(Golden, RopeScalingActsAsInTransformers) {
-  expect_golden(kLlamaShape, R"({"rope_theta": 10000.0, "rope_scaling": {"rope_type": "llama3", "factor": 8.0,
-      "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 16}})",
-                kLlamaNanoScaled);
-}
-
-TEST(Golden, Gpt2TrainsAsTransformersDoes) { expect_golden("gpt2-nano", kGpt2Nano); }
-
-TEST(Golden, LlamaTrainsAsTransformersDoes) { expect_golden("llama-nano", kLlamaNano); }
 
 }  // namespace
 }  // namespace aliquot::test

@@ -1,4 +1,5 @@
 // Tests how config.json is read, and the messages for invalid and unsupported files.
+#include <cmath>
 #include <fstream>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -22,10 +23,16 @@ Json gpt2() {
       R"({"model_type": "gpt2", "n_layer": 2, "n_embd": 32, "n_head": 4, "n_positions": 64, "vocab_size": 100})");
 }
 
-Json llama() {
-  return Json::parse(R"({"model_type": "llama", "num_hidden_layers": 2, "hidden_size": 32, "num_attention_heads": 4,
+Json decoder(const char* type) {
+  Json json = Json::parse(R"({"model_type": "", "num_hidden_layers": 2, "hidden_size": 32, "num_attention_heads": 4,
     "num_key_value_heads": 2, "intermediate_size": 96, "max_position_embeddings": 64, "vocab_size": 100})");
+  json["model_type"] = type;
+  return json;
 }
+Json llama() { return decoder("llama"); }
+Json mistral() { return decoder("mistral"); }
+Json qwen2() { return decoder("qwen2"); }
+Json qwen3() { return decoder("qwen3"); }
 
 /// Returns `base` with the keys of `change` replaced. The value "absent" removes a key.
 Json changed(Json base, const char* change) {
@@ -58,6 +65,62 @@ TEST(ModelConfig, AbsentFieldsHaveTheDefaultsOfTransformers) {
   EXPECT_EQ(shape, (ModelShape{ModelFamily::kLlama, 2, 32, 4, 4, 96, 64, 100, {.theta = 10000}, false, 1e-6}));
 }
 
+/// Each type has its own defaults in transformers.
+TEST(ModelConfig, AbsentFieldsHaveTheDefaultsOfTheirModelType) {
+  const char* absent = R"({"num_key_value_heads": "absent", "num_attention_heads": 32, "hidden_size": 64})";
+  ModelShape expected{ModelFamily::kLlama, 2, 64, 32, 32, 96, 64, 100, {.theta = 10000}, false, 1e-6};
+  EXPECT_EQ(parsed(changed(llama(), absent)).shape, expected);
+  expected.qkv_bias = true;
+  EXPECT_EQ(parsed(changed(qwen2(), absent)).shape, expected);
+  expected.qkv_bias = false;
+  expected.qk_norm = true;
+  expected.own_head_width = 128;
+  EXPECT_EQ(parsed(changed(qwen3(), absent)).shape, expected);
+  expected.qk_norm = false;
+  expected.own_head_width = 0;
+  expected.kv_heads = 8;
+  expected.window = 4096;
+  EXPECT_EQ(parsed(changed(mistral(), absent)).shape, expected);
+}
+
+TEST(ModelConfig, VariationsAreRead) {
+  const auto shape = [](const Json& base, const char* change) { return parsed(changed(base, change)).shape; };
+  ModelShape shape_of_llama = shape(llama(), R"({"attention_bias": true, "head_dim": 10})");
+  EXPECT_TRUE(shape_of_llama.qkv_bias && shape_of_llama.output_bias && !shape_of_llama.qk_norm);
+  EXPECT_EQ(shape_of_llama.own_head_width, 10);
+  EXPECT_EQ(shape_of_llama.query_width(), 40);
+  EXPECT_EQ(shape(mistral(), R"({"sliding_window": 9, "head_dim": null})").window, 9);
+  EXPECT_EQ(shape(mistral(), R"({"sliding_window": null})").window, 0);
+  EXPECT_EQ(shape(mistral(), R"({"hidden_size": 30, "head_dim": 8})").query_width(), 32);  // 4 does not divide 30
+  const ModelShape biased = shape(qwen3(), R"({"attention_bias": true, "head_dim": 8})");
+  EXPECT_TRUE(biased.qkv_bias && biased.output_bias && biased.qk_norm);
+  EXPECT_EQ(biased.own_head_width, 0);  // 8 is hidden_size / num_attention_heads
+}
+
+TEST(ModelConfig, WindowsOfLayersAreRead) {
+  const auto windows = [](const char* change) {
+    const ModelShape shape = parsed(changed(qwen2(), change)).shape;
+    return std::vector{shape.window_of(0), shape.window_of(1)};
+  };
+  using Windows = std::vector<int64_t>;
+  EXPECT_EQ(windows(R"({"sliding_window": 9})"), (Windows{0, 0}));
+  EXPECT_EQ(windows(R"({"sliding_window": 9, "use_sliding_window": true})"), (Windows{0, 0}));  // from layer 28 on
+  EXPECT_EQ(windows(R"({"sliding_window": 9, "use_sliding_window": true, "max_window_layers": 1})"), (Windows{0, 9}));
+  EXPECT_EQ(windows(R"({"use_sliding_window": true, "max_window_layers": 0})"), (Windows{4096, 4096}));
+  EXPECT_EQ(windows(R"({"sliding_window": null, "use_sliding_window": true, "max_window_layers": 0})"),
+            (Windows{0, 0}));
+  EXPECT_EQ(windows(R"({"sliding_window": 9, "use_sliding_window": true, "max_window_layers": 0,
+      "layer_types": ["sliding_attention", "full_attention"]})"),
+            (Windows{9, 0}));
+  // The two spellings of one model give equal shapes.
+  EXPECT_EQ(
+      parsed(changed(qwen2(), R"({"sliding_window": 9, "use_sliding_window": true, "max_window_layers": 0})")).shape,
+      parsed(changed(qwen2(), R"({"sliding_window": 9, "use_sliding_window": true,
+                "layer_types": ["sliding_attention", "sliding_attention"]})"))
+          .shape);
+  EXPECT_EQ(parsed(changed(qwen2(), R"({"sliding_window": 9})")).shape, parsed(qwen2()).shape);
+}
+
 TEST(ModelConfig, FieldsAreRead) {
   EXPECT_EQ(parsed(changed(gpt2(), R"({"layer_norm_epsilon": 1e-6, "n_inner": 96})")).shape,
             (ModelShape{ModelFamily::kGpt2, 2, 32, 4, 4, 96, 64, 100, {}, true, 1e-6}));
@@ -85,6 +148,34 @@ TEST(ModelConfig, RopeIsReadFromBothOfItsKeys) {
   EXPECT_EQ(rope(R"({"rope_theta": 2e6, "rope_parameters": {"rope_type": "default", "partial_rotary_factor": 1.0}})"),
             Rope{.theta = 2e6});
   EXPECT_EQ(rope(R"({"rope_theta": 5, "rope_scaling": {"type": "default"}})"), Rope{.theta = 5});
+  EXPECT_EQ(rope(R"({"rope_scaling": {"type": "linear", "factor": 2.5}})"),
+            (Rope{.theta = 10000, .scaling = RopeScaling::kLinear, .factor = 2.5}));
+  EXPECT_EQ(rope(R"({"rope_parameters": {"rope_type": "dynamic", "factor": 2, "rope_theta": 7}})"),
+            (Rope{.theta = 7, .scaling = RopeScaling::kDynamic, .factor = 2}));
+}
+
+TEST(ModelConfig, YarnIsReadAsInTransformers) {
+  const auto rope = [](const std::string& parts) {
+    return parsed(changed(llama(), (R"({"rope_scaling": {"rope_type": "yarn", )" + parts + "}}").c_str())).shape.rope;
+  };
+  const std::string four = R"("factor": 4, "original_max_position_embeddings": 16)";
+  Rope expected{.theta = 10000, .scaling = RopeScaling::kYarn, .factor = 4, .original_context = 16};
+  expected.attention_factor = 0.1 * std::log(4.0) + 1;
+  EXPECT_EQ(rope(four), expected);
+  EXPECT_EQ(rope(four + R"(, "mscale": 0.5, "beta_fast": 0, "beta_slow": null)"), expected);  // as without these keys
+  EXPECT_EQ(rope(R"("factor": null, "original_max_position_embeddings": 16)"), expected);     // 64 / 16
+  expected.original_context = 64;  // the default is max_position_embeddings
+  EXPECT_EQ(rope(R"("factor": 4)"), expected);
+  expected.original_context = 16;
+  expected.attention_factor = (0.05 * std::log(4.0) + 1) / (0.2 * std::log(4.0) + 1);
+  EXPECT_EQ(rope(four + R"(, "mscale": 0.5, "mscale_all_dim": 2)"), expected);
+  expected.attention_factor = 1.5;
+  expected.beta_fast = 16;
+  expected.beta_slow = 2;
+  expected.truncate = false;
+  EXPECT_EQ(
+      rope(four + R"(, "attention_factor": 1.5, "beta_fast": 16, "beta_slow": 2, "truncate": false, "mscale": 3)"),
+      expected);
 }
 
 /// An exported configuration defines the same model and has only keys that the reader knows.
@@ -105,11 +196,40 @@ TEST(ModelConfig, WritingAndReadingKeepsTheShape) {
        {.theta = 7, .scaling = RopeScaling::kLlama3, .factor = 1.5, .low_freq_factor = 0.5, .original_context = 9},
        false,
        1e-3});
+  for (const char* scaling : {R"({"type": "linear", "factor": 2})", R"({"type": "dynamic", "factor": 3.5})",
+                              R"({"type": "yarn", "factor": 3, "beta_slow": 2, "truncate": false})"}) {
+    Json json = llama();
+    json["rope_scaling"] = Json::parse(scaling);
+    shapes.push_back(parsed(json).shape);
+  }
+  shapes.push_back(parsed(changed(llama(), R"({"attention_bias": true, "head_dim": 12})")).shape);
+  shapes.push_back(parsed(changed(mistral(), R"({"sliding_window": 9})")).shape);
+  shapes.push_back(parsed(changed(mistral(), R"({"sliding_window": null, "hidden_size": 30, "head_dim": 8})")).shape);
+  const char* window = R"({"use_sliding_window": true, "max_window_layers": 1, "sliding_window": 5})";
+  for (const Json& base : {qwen2(), qwen3(), changed(qwen3(), R"({"attention_bias": true})")}) {
+    shapes.push_back(parsed(base).shape);
+    shapes.push_back(parsed(changed(base, window)).shape);
+  }
   for (const ModelShape& shape : shapes) {
     const ModelConfig read = parse_model_config(config_text(shape, "float32"), "config.json");
     EXPECT_EQ(read.shape, shape) << config_text(shape, "float32");
     EXPECT_TRUE(read.remarks.empty()) << read.remarks.front();
   }
+}
+
+/// transformers' Llama rejects heads that do not divide the width, and its Mistral does not.
+TEST(ModelConfig, ExportsHaveAModelTypeThatComputesTheSame) {
+  const auto exported = [](const Json& json) {
+    const Json config = Json::parse(config_text(parsed(json).shape, "float32"));
+    return config["model_type"].get<std::string>() + " " + config["architectures"][0].get<std::string>();
+  };
+  EXPECT_EQ(exported(llama()), "llama LlamaForCausalLM");
+  EXPECT_EQ(exported(changed(mistral(), R"({"sliding_window": null})")), "llama LlamaForCausalLM");
+  EXPECT_EQ(exported(changed(mistral(), R"({"sliding_window": null, "hidden_size": 30, "head_dim": 8})")),
+            "mistral MistralForCausalLM");
+  EXPECT_EQ(exported(mistral()), "mistral MistralForCausalLM");
+  EXPECT_EQ(exported(qwen2()), "qwen2 Qwen2ForCausalLM");
+  EXPECT_EQ(exported(qwen3()), "qwen3 Qwen3ForCausalLM");
 }
 
 /// Published files have keys that do not affect the model.
@@ -137,6 +257,27 @@ TEST(ModelConfig, PublishedFilesAreAccepted) {
   expected.context = 131072;
   EXPECT_EQ(llama_8b.shape, expected);
   EXPECT_TRUE(llama_8b.remarks.empty());
+  const ModelConfig mistral_7b = parse_model_config(R"({"architectures": ["MistralForCausalLM"], "bos_token_id": 1,
+    "eos_token_id": 2, "hidden_act": "silu", "hidden_size": 4096, "initializer_range": 0.02, "intermediate_size": 14336,
+    "max_position_embeddings": 32768, "model_type": "mistral", "num_attention_heads": 32, "num_hidden_layers": 32,
+    "num_key_value_heads": 8, "rms_norm_eps": 1e-05, "rope_theta": 10000.0, "sliding_window": 4096,
+    "tie_word_embeddings": false, "torch_dtype": "bfloat16", "transformers_version": "4.34.0.dev0", "use_cache": true,
+    "vocab_size": 32000})",
+                                                    "hf/config.json");
+  EXPECT_EQ(mistral_7b.shape.window, 4096);
+  EXPECT_TRUE(mistral_7b.remarks.empty());
+  const ModelConfig qwen3_06b = parse_model_config(R"({"architectures": ["Qwen3ForCausalLM"], "attention_bias": false,
+    "attention_dropout": 0.0, "bos_token_id": 151643, "eos_token_id": 151645, "head_dim": 128, "hidden_act": "silu",
+    "hidden_size": 1024, "initializer_range": 0.02, "intermediate_size": 3072, "max_position_embeddings": 40960,
+    "max_window_layers": 28, "model_type": "qwen3", "num_attention_heads": 16, "num_hidden_layers": 28,
+    "num_key_value_heads": 8, "rms_norm_eps": 1e-06, "rope_scaling": null, "rope_theta": 1000000, "sliding_window": null,
+    "tie_word_embeddings": true, "torch_dtype": "bfloat16", "transformers_version": "4.51.0", "use_cache": true,
+    "use_sliding_window": false, "vocab_size": 151936})",
+                                                   "hf/config.json");
+  ModelShape expected_06b{ModelFamily::kLlama, 28, 1024, 16, 8, 3072, 40960, 151936, {.theta = 1e6}, true, 1e-6, 128};
+  expected_06b.qk_norm = true;
+  EXPECT_EQ(qwen3_06b.shape, expected_06b);
+  EXPECT_TRUE(qwen3_06b.remarks.empty());
 }
 
 struct Refusal {
@@ -163,27 +304,23 @@ TEST(ModelConfig, UnsupportedFieldsOfGpt2AreRejectedByName) {
       {gpt2(), R"({"scale_attn_by_inverse_layer_idx": true})",
        "scale_attn_by_inverse_layer_idx is true: not supported (only false)."},
       {gpt2(), R"({"add_cross_attention": true})", "add_cross_attention is true: not supported (only false, null)."},
-      {gpt2(), R"({"tie_word_embeddings": false})", "tie_word_embeddings is false: not supported (only true)."},
       {gpt2(), R"({"quantization_config": {"bits": 4}})",
        R"(quantization_config is {"bits":4}: not supported (only null).)"},
       {gpt2(), R"({"auto_map": {"AutoModel": "its.Own"}})", "auto_map is {"},
       {gpt2(), R"({"pruned_heads": {"1": [0]}})", R"(pruned_heads is {"1":[0]}: not supported (only {}, null).)"},
       {gpt2(), R"({"architectures": ["GPT2ForSequenceClassification"]})",
        R"(architectures is ["GPT2ForSequenceClassification"]: not supported (only GPT2LMHeadModel, GPT2Model).)"},
-      {gpt2(), R"({"model_type": "opt"})", R"(model_type is "opt": not supported (only gpt2, llama).)"},
-      {gpt2(), R"({"model_type": "absent"})", "model_type is missing: not supported (only gpt2, llama)."},
+      {gpt2(), R"({"model_type": "opt"})",
+       R"(model_type is "opt": not supported (only gpt2, llama, mistral, qwen2, qwen3).)"},
+      {gpt2(), R"({"model_type": "absent"})",
+       "model_type is missing: not supported (only gpt2, llama, mistral, qwen2, qwen3)."},
   });
 }
 
 TEST(ModelConfig, UnsupportedFieldsOfLlamaAreRejectedByName) {
   expect_refusals({
-      {llama(), R"({"model_type": "mistral", "sliding_window": 32})",
-       R"(model_type is "mistral": not supported (only)"},
       {llama(), R"({"hidden_act": "gelu"})", R"(hidden_act is "gelu": not supported (only "silu", "swish").)"},
-      {llama(), R"({"attention_bias": true})", "attention_bias is true: not supported (only false, null)."},
       {llama(), R"({"mlp_bias": true})", "mlp_bias is true: not supported (only false, null)."},
-      {llama(), R"({"head_dim": 16})",
-       "head_dim is 16: not supported (only hidden_size / num_attention_heads, which is 8)."},
       {llama(), R"({"sliding_window": 32})",
        "sliding_window is 32: not supported (only null, or use_sliding_window false)."},
       {llama(), R"({"layer_types": ["full_attention", "sliding_attention"]})",
@@ -193,11 +330,55 @@ TEST(ModelConfig, UnsupportedFieldsOfLlamaAreRejectedByName) {
   EXPECT_EQ(refusal(changed(llama(), R"({"sliding_window": 32, "use_sliding_window": false})").dump()), "accepted");
 }
 
+TEST(ModelConfig, UnsupportedVariationsAreRejectedByName) {
+  const char* twice = R"({"use_sliding_window": true, "sliding_window": 4, "layer_types": ["full_attention"]})";
+  expect_refusals({
+      {llama(), R"({"head_dim": 9})", "head_dim is 9: rotary position embedding needs an even number."},
+      {llama(), R"({"hidden_size": 30, "head_dim": 8})", "hidden_size 30 is not a multiple of num_attention_heads 4"},
+      {llama(), R"({"head_dim": 1048576})", "head_dim is 1048576: with num_attention_heads 4 expected at most 262144."},
+      {llama(), R"({"attention_bias": 1})", "attention_bias is 1: expected true or false."},
+      {qwen3(), R"({"head_dim": null})", "head_dim is null: expected an integer from 1 to 1048576."},
+      {mistral(), R"({"attention_bias": true})", "attention_bias is true: not supported (only false, null)."},
+      {mistral(), R"({"use_sliding_window": false})", "use_sliding_window is false: not supported (only true, null)."},
+      {mistral(), R"({"sliding_window": 0})", "sliding_window is 0: expected an integer from 1 to 16777216."},
+      {mistral(), R"({"layer_types": ["full_attention", "sliding_attention"]})",
+       R"(layer_types is ["full_attention","sliding_attention"]: not supported (only "sliding_attention" in every layer).)"},
+      {qwen2(), R"({"attention_bias": false})", "attention_bias is false: not supported (only true, null)."},
+      {qwen2(), twice, R"(layer_types is ["full_attention"]: expected a list of 2 values.)"},
+      {qwen2(), R"({"layer_types": ["full_attention", "sliding_attention"]})",
+       R"(layer_types is ["full_attention","sliding_attention"]: "sliding_attention" needs use_sliding_window true and a )"
+       "sliding_window."},
+      {qwen3(), R"({"layer_types": ["full_attention", "chunked_attention"]})",
+       R"(layer_types is ["full_attention","chunked_attention"]: not supported (only "full_attention" and )"
+       R"("sliding_attention").)"},
+      {qwen3(), R"({"max_window_layers": -1})", "max_window_layers is -1: expected an integer from 0 to 16777216."},
+      {qwen2(), R"({"architectures": ["Qwen2MoeForCausalLM"]})", R"(architectures is ["Qwen2MoeForCausalLM"]: not)"},
+      {qwen3(), R"({"model_type": "qwen3_moe"})",
+       R"(model_type is "qwen3_moe": not supported (only gpt2, llama, mistral,)"},
+  });
+}
+
 TEST(ModelConfig, UnsupportedRopeIsRejectedByName) {
   expect_refusals({
-      {llama(), R"({"rope_scaling": {"type": "linear", "factor": 2.0}})",
-       R"(rope_scaling is {"type":"linear","factor":2.0}: not supported (only null, "default", "llama3").)"},
-      {llama(), R"({"rope_scaling": {"rope_type": "yarn", "factor": 2.0}})", R"(rope_scaling is {"rope_type":"yarn")"},
+      {llama(), R"({"rope_scaling": {"type": "longrope", "factor": 2.0}})",
+       R"(rope_scaling is {"type":"longrope","factor":2.0}: not supported (only null, "default", "linear", "dynamic", )"
+       R"("llama3", "yarn").)"},
+      {llama(), R"({"rope_scaling": {"type": "linear"}})", "rope_scaling.factor is null: expected a number."},
+      {llama(), R"({"rope_scaling": {"type": "linear", "factor": 0.5}})",
+       "the RoPE scaling's factor is 0.5: expected a number from 1 to 1000000."},
+      {llama(), R"({"rope_scaling": {"type": "dynamic", "factor": 2, "original_max_position_embeddings": 32}})",
+       "rope_scaling.original_max_position_embeddings is 32: not supported with dynamic."},
+      {llama(), R"({"rope_scaling": {"type": "dynamic", "factor": 2}, "head_dim": 2})",
+       "heads of 2 elements do not work with dynamic RoPE scaling: expected more than 2."},
+      {llama(), R"({"rope_scaling": {"rope_type": "yarn", "factor": 2.0, "low_freq_factor": 1}})",
+       "rope_scaling.low_freq_factor is 1: not supported with yarn."},
+      {llama(), R"({"rope_scaling": {"rope_type": "yarn"}})", "rope_scaling.factor is null: expected a number."},
+      {llama(), R"({"rope_scaling": {"rope_type": "yarn", "factor": 2.0, "truncate": 1}})",
+       "rope_scaling.truncate is 1: expected true or false."},
+      {llama(), R"({"rope_scaling": {"rope_type": "yarn", "factor": 2.0, "attention_factor": 0}})",
+       "the RoPE scaling's attention_factor is 0: expected a number from 1e-06 to 1000000."},
+      {llama(), R"({"rope_scaling": {"rope_type": "yarn", "factor": 2.0}, "rope_theta": 1})",
+       "rope_theta is 1: expected more than 1 with yarn scaling."},
       {llama(), R"({"rope_scaling": {"rope_type": "default", "type": "linear"}})", "rope_scaling is {"},
       {llama(), R"({"rope_scaling": {"rope_type": "default", "factor": 2.0}})", "rope_scaling is {"},
       {llama(), R"({"rope_scaling": 2})", "rope_scaling is 2: not supported"},

@@ -1,6 +1,8 @@
 #include "apps/models/layers/layers.h"
 
+#include <cmath>
 #include <gtest/gtest.h>
+#include <limits>
 
 #include "apps/models/layers/attention.h"
 #include "apps/models/layers/loss.h"
@@ -66,6 +68,39 @@ TEST_P(Layers, LayerNormMatchesFiniteDifferences) {
   EXPECT_TRUE(all_close(
       db, difference_gradient(widen(bias), [&](const Doubles& v) { return loss(widen(x), widen(weight), v); }),
       kGradient));
+}
+
+// The output is a range of columns of a wider matrix, as for queries, keys and values.
+TEST_P(Layers, LinearHasABiasInWiderRows) {
+  const int64_t rows = 6, inputs = 19, outputs = 23, stride = 40;
+  const auto x = random_.floats(rows * inputs), weight = random_.floats(inputs * outputs),
+             bias = random_.floats(outputs), from = random_.floats(rows * stride);
+  const Linear linear{.weight = weight.data(),
+                      .bias = bias.data(),
+                      .rows = rows,
+                      .inputs = inputs,
+                      .outputs = outputs,
+                      .scratch = product_scratch_.data(),
+                      .output_stride = stride};
+  const auto before = random_.floats(rows * stride);
+  auto y = before, dw = zeros(inputs * outputs), db = random_.floats(outputs);
+  const auto db_before = db;
+  linear_forward(pool_, linear, x.data(), nullptr, y.data());
+  linear_backward_weights(pool_, linear, x.data(), from.data(), {dw.data(), db.data(), true});
+  const Doubles expected = reference_linear(widen(x), widen(weight), widen(bias));
+  std::vector<float> got;
+  Doubles sums = widen(db_before);
+  for (int64_t i = 0; i < rows * stride; ++i) {
+    const auto at = static_cast<size_t>(i);
+    if (i % stride >= outputs) {
+      EXPECT_EQ(y[at], before[at]);
+      continue;
+    }
+    got.push_back(y[at]);
+    sums[static_cast<size_t>(i % stride)] += static_cast<double>(from[at]);
+  }
+  EXPECT_TRUE(all_close(got, expected, kForward));
+  EXPECT_TRUE(all_close(db, sums, kForward));
 }
 
 TEST_P(Layers, LinearMatchesFiniteDifferences) {
@@ -152,8 +187,19 @@ TEST_P(Layers, TokenAndPositionGradientsAreSummedByRow) {
   EXPECT_TRUE(all_close(d_positions, want_positions, kForward));
 }
 
-TEST_P(Layers, AttentionMatchesFiniteDifferences) {
-  const AttentionShape shape{2, 70, 3, 5, 3};  // two strips of queries; no extent is a multiple of the SIMD width
+class AttentionWindows : public testing::TestWithParam<std::tuple<int, int64_t>> {
+ protected:
+  ThreadPool pool_{std::get<0>(GetParam())};
+  RandomValues random_{7};
+};
+// Without a window, and with windows of one token, of less and more than a strip of queries, and of the whole sequence.
+INSTANTIATE_TEST_SUITE_P(ThreadsAndWindows, AttentionWindows,
+                         testing::Combine(testing::Values(1, 3), testing::Values(0, 1, 2, 7, 63, 65, 70, 100)));
+
+TEST_P(AttentionWindows, AttentionMatchesFiniteDifferences) {
+  const int64_t window = std::get<1>(GetParam());
+  // Two strips of queries. No extent is a multiple of the SIMD width.
+  const AttentionShape shape{2, 70, 3, 5, 3, window};
   const int64_t rows = shape.batch * shape.sequence;
   const auto qkv = random_.floats(rows * shape.stride(), 2), from = random_.floats(rows * shape.width());
   auto y = zeros(rows * shape.width()), log_sums = zeros(rows * shape.heads),
@@ -161,7 +207,7 @@ TEST_P(Layers, AttentionMatchesFiniteDifferences) {
   auto scratch = zeros(pool_.thread_count() * attention_scratch_elements(shape, DType::kFloat32));
   attention_forward(pool_, {shape, qkv.data(), y.data(), log_sums.data(), scratch.data()});
   const auto reference = [&](const Doubles& v) {
-    return reference_attention(v, shape.batch, shape.sequence, shape.heads, shape.head_width);
+    return reference_attention(v, shape.batch, shape.sequence, shape.heads, shape.head_width, window);
   };
   EXPECT_TRUE(all_close(y, reference(widen(qkv)), kForward));
   attention_backward(pool_, {shape, qkv.data(), y.data(), log_sums.data(), from.data(), d_qkv.data(), scratch.data()});
@@ -178,6 +224,39 @@ TEST_P(Layers, AttentionMatchesFiniteDifferences) {
     x[i] = value;
   }
   EXPECT_TRUE(all_close(got, expected, kGradient));
+}
+
+// Forward and backward skip keys before the window: with NaN in these keys, a product with probability 0 would be NaN.
+TEST_P(AttentionWindows, KeysOutsideTheWindowAreSkipped) {
+  const int64_t window = std::get<1>(GetParam()), sequence = 300, hidden = 100;
+  const AttentionShape shape{1, sequence, 2, 4, 1, window};
+  auto qkv = random_.floats(sequence * shape.stride(), 2);
+  const auto from = random_.floats(sequence * shape.width());
+  auto log_sums = zeros(sequence * shape.heads),
+       scratch = zeros(pool_.thread_count() * attention_scratch_elements(shape, DType::kFloat32));
+  struct Results {
+    std::vector<float> y, d_qkv;
+  };
+  const auto results = [&] {
+    Results found{zeros(sequence * shape.width()), zeros(sequence * shape.stride())};
+    attention_forward(pool_, {shape, qkv.data(), found.y.data(), log_sums.data(), scratch.data()});
+    attention_backward(
+        pool_, {shape, qkv.data(), found.y.data(), log_sums.data(), from.data(), found.d_qkv.data(), scratch.data()});
+    return found;
+  };
+  const Results expected = results();
+  std::fill(qkv.begin(), qkv.begin() + hidden * shape.stride(), std::numeric_limits<float>::quiet_NaN());
+  const Results got = results();
+  // With every window, the queries from 256 on attend only to later positions.
+  const auto from_256 = [&](const std::vector<float>& values) {
+    return std::vector<float>(values.begin() + 256 * (std::ssize(values) / sequence), values.end());
+  };
+  const bool skips = window != 0;
+  EXPECT_EQ(same_bits(from_256(got.y), from_256(expected.y)), skips);
+  EXPECT_EQ(same_bits(from_256(got.d_qkv), from_256(expected.d_qkv)), skips);
+  const AttentionShape whole{1, sequence, 2, 4, 1};
+  EXPECT_EQ(attention_scratch_elements(shape, DType::kFloat32) < attention_scratch_elements(whole, DType::kFloat32),
+            skips);
 }
 
 TEST_P(Layers, LossMatchesFiniteDifferences) {

@@ -63,8 +63,8 @@ TEST(Llama, Llama3ScalingSlowsLowFrequenciesOnly) {
   for (const char* preset : {"llama-nano", "llama-1b", "llama-8b"}) {
     const ModelShape shape = find_model_preset(preset)->shape;
     for (int64_t pair = 0; pair < shape.head_width() / 2; ++pair) {
-      const double expected = reference_rotary_speed(pair, shape.head_width(), shape.rope);
-      EXPECT_NEAR(rotary_frequency(shape, pair), expected, 1e-14 * expected) << preset << " " << pair;
+      const double expected = reference_rotary_speed(pair, shape, shape.context);
+      EXPECT_NEAR(rotary_frequency(shape, shape.context, pair), expected, 1e-14 * expected) << preset << " " << pair;
     }
   }
   ModelShape odd = find_model_preset("llama-nano")->shape;
@@ -75,12 +75,60 @@ TEST(Llama, Llama3ScalingSlowsLowFrequenciesOnly) {
               .high_freq_factor = 7,
               .original_context = 512};
   for (int64_t pair = 0; pair < 16; ++pair) {
-    const double expected = reference_rotary_speed(pair, 32, odd.rope);
-    EXPECT_NEAR(rotary_frequency(odd, pair), expected, 1e-14 * expected) << pair;
+    const double expected = reference_rotary_speed(pair, odd, odd.context);
+    EXPECT_NEAR(rotary_frequency(odd, odd.context, pair), expected, 1e-14 * expected) << pair;
   }
   const ModelShape shape = find_model_preset("llama-1b")->shape;
-  EXPECT_EQ(rotary_frequency(shape, 0), 1.0);
-  EXPECT_NEAR(rotary_frequency(shape, 31) * 32, std::pow(500000.0, -62.0 / 64), 1e-15);
+  EXPECT_EQ(rotary_frequency(shape, shape.context, 0), 1.0);
+  EXPECT_NEAR(rotary_frequency(shape, shape.context, 31) * 32, std::pow(500000.0, -62.0 / 64), 1e-15);
+}
+
+// The angles per position of transformers 5.24 (double precision) for heads of 16 elements. The script
+// tests/apps/models/compare_transformers.py compares whole models.
+TEST(Llama, EachScalingHasTheFrequenciesOfTransformers) {
+  ModelShape shape = find_model_preset("llama-nano")->shape;
+  shape.own_head_width = 16;
+  shape.context = 64;
+  const auto expect = [&](const Rope& rope, int64_t sequence, std::initializer_list<double> expected) {
+    shape.rope = rope;
+    int64_t pair = 0;
+    for (const double one : expected) {
+      EXPECT_NEAR(rotary_frequency(shape, sequence, pair), one, 1e-12 * one) << name(rope.scaling) << " " << pair;
+      EXPECT_NEAR(reference_rotary_speed(pair, shape, sequence), one, 1e-12 * one) << name(rope.scaling) << " " << pair;
+      ++pair;
+    }
+  };
+  expect({.theta = 10000, .scaling = RopeScaling::kLinear, .factor = 2.5}, 64,
+         {0.4, 0.12649110640673517, 0.04, 0.012649110640673516, 0.004, 0.0012649110640673515, 0.0004,
+          0.00012649110640673518});
+  expect(
+      {.theta = 10000, .scaling = RopeScaling::kDynamic, .factor = 2}, 64,
+      {1.0, 0.31622776601683794, 0.1, 0.03162277660168379, 0.01, 0.003162277660168379, 0.001, 0.00031622776601683794});
+  expect({.theta = 10000, .scaling = RopeScaling::kDynamic, .factor = 2}, 100,
+         {1.0, 0.2839451388482507, 0.08062484187555236, 0.02289303192097197, 0.0065003651274578205,
+          0.0018457470786803376, 0.0005240909105346416, 0.0001488130663608649});
+  expect({.theta = 10000, .scaling = RopeScaling::kYarn, .factor = 4, .original_context = 4096}, 64,
+         {1.0, 0.31622776601683794, 0.1, 0.02569350598886808, 0.00625, 0.0013834964763236657, 0.00025,
+          7.905694150420948e-05});
+  expect({.theta = 500,
+          .scaling = RopeScaling::kYarn,
+          .factor = 3,
+          .original_context = 100,
+          .beta_fast = 8,
+          .beta_slow = 0.5,
+          .truncate = false},
+         64,
+         {1.0, 0.4500250609715569, 0.16744933090637057, 0.05883888959909701, 0.018704469506462772, 0.006855237295319265,
+          0.003152472030010586, 0.0014497061840273212});
+}
+
+TEST(Llama, TheAttentionFactorMultipliesCosinesAndSines) {
+  ModelShape shape = find_model_preset("llama-nano")->shape;
+  const int64_t sequence = 5, half = shape.head_width() / 2;
+  std::vector<float> cosines(static_cast<size_t>(sequence * half)), sines(cosines.size());
+  shape.rope = {.scaling = RopeScaling::kYarn, .factor = 2, .attention_factor = 1.5};
+  compute_rotary_angles(shape, sequence, cosines.data(), sines.data());
+  for (size_t i = 0; i < cosines.size(); ++i) EXPECT_NEAR(std::hypot(cosines[i], sines[i]), 1.5, 1e-6);
 }
 
 TEST(Llama, RotaryAnglesAreAccurateForLongContexts) {
@@ -90,7 +138,7 @@ TEST(Llama, RotaryAnglesAreAccurateForLongContexts) {
   compute_rotary_angles(shape, sequence, cosines.data(), sines.data());
   double worst = 0;
   for (int64_t i = 0; i < sequence * half; ++i) {
-    const double angle = static_cast<double>(i / half) * rotary_frequency(shape, i % half);
+    const double angle = static_cast<double>(i / half) * rotary_frequency(shape, sequence, i % half);
     worst = std::max({worst, std::abs(std::cos(angle) - static_cast<double>(cosines[static_cast<size_t>(i)])),
                       std::abs(std::sin(angle) - static_cast<double>(sines[static_cast<size_t>(i)]))});
   }
@@ -142,6 +190,41 @@ TEST_P(LlamaLayers, RmsNormMatchesFiniteDifferences) {
                         kGradient));
 }
 
+TEST_P(LlamaLayers, HeadNormsMatchFiniteDifferences) {
+  const int64_t rows = 5, heads = 3, width = 37, copied = 6, stride = heads * width + copied + 4;
+  const auto x = random_.floats(rows * stride, 2), weight = random_.floats(width);
+  auto y = random_.floats(rows * stride), gradient = random_.floats(rows * stride);
+  const auto y_before = y, from = gradient;
+  std::vector<float> rstd(rows * heads), dw(static_cast<size_t>(width));
+  head_norms_forward(pool_,
+                     {x.data(), weight.data(), y.data(), rstd.data(), rows, heads, width, stride, copied, 1e-3f});
+  head_norms_backward_weight(pool_,
+                             {x.data(), gradient.data(), rstd.data(), dw.data(), rows, heads, width, stride, 0, width});
+  head_norms_backward(pool_, {x.data(), weight.data(), gradient.data(), rstd.data(), rows, heads, width, stride});
+  std::vector<float> got_y, got_gradient, only_from;
+  Doubles only_x;
+  for (size_t i = 0; i < x.size(); ++i) {
+    const auto column = static_cast<int64_t>(i) % stride;
+    if (column >= heads * width) {
+      EXPECT_EQ(y[i], column < heads * width + copied ? x[i] : y_before[i]);
+      EXPECT_EQ(gradient[i], from[i]);
+      continue;
+    }
+    got_y.push_back(y[i]);
+    got_gradient.push_back(gradient[i]);
+    only_from.push_back(from[i]);
+    only_x.push_back(static_cast<double>(x[i]));
+  }
+  EXPECT_TRUE(all_close(got_y, reference_rms_norm(only_x, widen(weight), 1e-3), kForward));
+  const auto loss = [&](const Doubles& v, const Doubles& w) {
+    return along(reference_rms_norm(v, w, 1e-3), only_from);
+  };
+  EXPECT_TRUE(all_close(
+      got_gradient, difference_gradient(only_x, [&](const Doubles& v) { return loss(v, widen(weight)); }), kGradient));
+  EXPECT_TRUE(
+      all_close(dw, difference_gradient(widen(weight), [&](const Doubles& w) { return loss(only_x, w); }), kGradient));
+}
+
 TEST_P(LlamaLayers, GatedMatchesFiniteDifferences) {
   auto gate = random_.floats(301, 6), up = random_.floats(301, 2);
   const auto from = random_.floats(301);
@@ -190,12 +273,14 @@ TEST_P(LlamaLayers, RotationIsInvertible) {
   EXPECT_TRUE(all_close(x, widen(before), kForward));
 }
 
-TEST_P(LlamaLayers, SharedKeysSumTheGradientsOfTheirHeads) {
-  const ModelShape model{ModelFamily::kLlama, 1, 6 * 4, 6, 2, 8, 70, 16};
-  const AttentionShape shape{1, 70, 6, 4, 2};
+/// The heads have an odd width.
+void expect_shared_keys_sum_gradients(ThreadPool& pool, RandomValues& random, int64_t window) {
+  SCOPED_TRACE(testing::Message() << "window " << window);
+  const ModelShape model{ModelFamily::kLlama, 1, 6 * 5, 6, 2, 8, 70, 16};
+  const AttentionShape shape{1, 70, 6, 5, 2, window};
   const int64_t rows = shape.sequence;
-  const auto q = random_.floats(rows * shape.width(), 2), k = random_.floats(rows * shape.kv_width(), 2),
-             v = random_.floats(rows * shape.kv_width(), 2), from = random_.floats(rows * shape.width());
+  const auto q = random.floats(rows * shape.width(), 2), k = random.floats(rows * shape.kv_width(), 2),
+             v = random.floats(rows * shape.kv_width(), 2), from = random.floats(rows * shape.width());
   std::vector<float> qkv, y(from.size()), log_sums(static_cast<size_t>(rows * shape.heads));
   for (int64_t row = 0; row < rows; ++row) {
     for (const auto* part : {&q, &k, &v}) {
@@ -203,15 +288,15 @@ TEST_P(LlamaLayers, SharedKeysSumTheGradientsOfTheirHeads) {
       qkv.insert(qkv.end(), part->begin() + row * each, part->begin() + (row + 1) * each);
     }
   }
-  std::vector<float> d_qkv = random_.floats(static_cast<int64_t>(qkv.size()));
+  std::vector<float> d_qkv = random.floats(static_cast<int64_t>(qkv.size()));
   std::vector<float> scratch(
-      static_cast<size_t>(pool_.thread_count() * attention_scratch_elements(shape, DType::kFloat32)));
-  attention_forward(pool_, {shape, qkv.data(), y.data(), log_sums.data(), scratch.data()});
+      static_cast<size_t>(pool.thread_count() * attention_scratch_elements(shape, DType::kFloat32)));
+  attention_forward(pool, {shape, qkv.data(), y.data(), log_sums.data(), scratch.data()});
   const auto reference = [&](const Doubles& keys, const Doubles& values) {
-    return reference_attention(reference_concatenate_qkv(model, widen(q), keys, values), 1, rows, 6, 4);
+    return reference_attention(reference_concatenate_qkv(model, widen(q), keys, values), 1, rows, 6, 5, window);
   };
   EXPECT_TRUE(all_close(y, reference(widen(k), widen(v)), kForward));
-  attention_backward(pool_, {shape, qkv.data(), y.data(), log_sums.data(), from.data(), d_qkv.data(), scratch.data()});
+  attention_backward(pool, {shape, qkv.data(), y.data(), log_sums.data(), from.data(), d_qkv.data(), scratch.data()});
   std::vector<float> d_keys, d_values;
   for (int64_t i = 0; i < rows * shape.stride(); ++i) {
     const int64_t column = i % shape.stride() - shape.width();
@@ -223,6 +308,10 @@ TEST_P(LlamaLayers, SharedKeysSumTheGradientsOfTheirHeads) {
       difference_gradient(widen(v), [&](const Doubles& values) { return along(reference(widen(k), values), from); });
   EXPECT_TRUE(all_close(d_keys, by_key, kGradient));
   EXPECT_TRUE(all_close(d_values, by_value, kGradient));
+}
+
+TEST_P(LlamaLayers, SharedKeysSumTheGradientsOfTheirHeads) {
+  for (const int64_t window : {0, 2, 9, 66}) expect_shared_keys_sum_gradients(pool_, random_, window);
 }
 
 }  // namespace

@@ -18,7 +18,7 @@ constexpr int kSteps = 2;
 constexpr int64_t kBatch = 1, kSequence = 20;
 
 struct Setting {
-  ModelFamily family = ModelFamily::kGpt2;
+  ModelShape shape;
   int ranks = 1, stage = 3, recompute = 0;
   DType compute = DType::kFloat32;
 };
@@ -39,6 +39,16 @@ ModelShape shape_of(ModelFamily family) {
           .hidden = 48,
           .context = kSequence,
           .vocabulary = 61};
+}
+
+/// A Llama with all variations of attention.
+ModelShape varied_llama() {
+  ModelShape shape = shape_of(ModelFamily::kLlama);
+  shape.own_head_width = 10;
+  shape.qkv_bias = shape.output_bias = shape.qk_norm = true;
+  shape.window = 6;
+  shape.window_layers = {false, true};
+  return shape;
 }
 
 std::unique_ptr<Backend> loops_of(Device& device, ThreadPool& pool) {
@@ -62,7 +72,7 @@ double train_a_micro_batch(Engine& engine, Model& model, int rank, int step) {
 void train(World& world, const Setting& setting, Outcome& outcome) {
   ThreadPool pool(1);
   const auto loops = loops_of(world.device(), pool);
-  const auto model = make_model(shape_of(setting.family), {.batch = kBatch, .compute = setting.compute}, *loops);
+  const auto model = make_model(setting.shape, {.batch = kBatch, .compute = setting.compute}, *loops);
   EngineOptions options{.zero_stage = setting.stage, .optimizer = AdamW{.lr = 1e-2f}, .clip = 1};
   options.precision.compute = setting.compute;
   options.recompute = setting.recompute;
@@ -124,15 +134,17 @@ TEST(RankRates, AreMeasuredOnGpus) {
   }
 }
 
-class ModelsOnSimulatedGpus : public testing::TestWithParam<std::tuple<ModelFamily, DType>> {};
+class ModelsOnSimulatedGpus : public testing::TestWithParam<std::tuple<ModelShape, DType>> {};
 
 INSTANTIATE_TEST_SUITE_P(FamiliesAndTypes, ModelsOnSimulatedGpus,
-                         testing::Values(std::tuple(ModelFamily::kGpt2, DType::kFloat32),
-                                         std::tuple(ModelFamily::kGpt2, DType::kBFloat16),
-                                         std::tuple(ModelFamily::kLlama, DType::kBFloat16)));
+                         testing::Values(std::tuple(shape_of(ModelFamily::kGpt2), DType::kFloat32),
+                                         std::tuple(shape_of(ModelFamily::kGpt2), DType::kBFloat16),
+                                         std::tuple(shape_of(ModelFamily::kLlama), DType::kBFloat16),
+                                         std::tuple(varied_llama(), DType::kFloat32),
+                                         std::tuple(varied_llama(), DType::kBFloat16)));
 
 TEST_P(ModelsOnSimulatedGpus, MatchTheHostAndAreEqualAtEveryZeroStage) {
-  Setting setting{.family = std::get<0>(GetParam()), .ranks = 2, .stage = 0, .compute = std::get<1>(GetParam())};
+  Setting setting{.shape = std::get<0>(GetParam()), .ranks = 2, .stage = 0, .compute = std::get<1>(GetParam())};
   const Outcome first = outcome_of(setting, DeviceChoice::kCuda);
   expect_like_host(first, setting);
   for (const int stage : {2, 3}) {

@@ -58,7 +58,6 @@ Result run(const PlainOptions& options) {
 
 struct ModelCase {
   const char* name;
-  const char* preset;
   ModelShape shape;
   double (*reference)(const ModelShape&, const std::map<std::string, Doubles>&, int64_t, const std::vector<int32_t>&,
                       const std::vector<int32_t>&);
@@ -68,20 +67,41 @@ struct ModelCase {
 // two or three query heads. Epsilons and rotary frequencies differ from the defaults enough to change the results.
 constexpr Rope kScaledRope{
     .theta = 10000, .scaling = RopeScaling::kLlama3, .factor = 8, .high_freq_factor = 3, .original_context = 24};
+constexpr Rope kLinearRope{.theta = 10000, .scaling = RopeScaling::kLinear, .factor = 3};
+constexpr Rope kDynamicRope{.theta = 100, .scaling = RopeScaling::kDynamic, .factor = 2};
+constexpr Rope kYarnRope{.theta = 100,
+                         .scaling = RopeScaling::kYarn,
+                         .factor = 4,
+                         .original_context = 16,
+                         .beta_fast = 2,
+                         .beta_slow = 0.25,
+                         .attention_factor = 1.25,
+                         .truncate = false};
 const ModelCase kCases[] = {
-    {"Gpt2", "gpt2-nano", {ModelFamily::kGpt2, 2, 21, 3, 3, 35, 80, 37}, reference_gpt2_loss},
-    {"Llama", "llama-nano", {ModelFamily::kLlama, 2, 36, 6, 2, 35, 80, 37}, reference_llama_loss},
-    {"LlamaWithSeparateHead",
-     "llama-nano",
-     {ModelFamily::kLlama, 1, 24, 2, 1, 19, 80, 37, kScaledRope, false},
-     reference_llama_loss},
-    {"Gpt2WithAnotherEpsilon",
-     "gpt2-nano",
-     {ModelFamily::kGpt2, 2, 21, 3, 3, 35, 80, 37, {}, true, 1e-2},
-     reference_gpt2_loss},
+    {"Gpt2", {ModelFamily::kGpt2, 2, 21, 3, 3, 35, 80, 37}, reference_gpt2_loss},
+    {"Llama", {ModelFamily::kLlama, 2, 36, 6, 2, 35, 80, 37}, reference_llama_loss},
+    {"LlamaWithSeparateHead", {ModelFamily::kLlama, 1, 24, 2, 1, 19, 80, 37, kScaledRope, false}, reference_llama_loss},
+    {"Gpt2WithAnotherEpsilon", {ModelFamily::kGpt2, 2, 21, 3, 3, 35, 80, 37, {}, true, 1e-2}, reference_gpt2_loss},
     {"LlamaWithAnotherTheta",
-     "llama-nano",
      {ModelFamily::kLlama, 2, 36, 6, 2, 35, 80, 37, {.theta = 100}, true, 1e-2},
+     reference_llama_loss},
+    {"LlamaWithBiases",
+     {ModelFamily::kLlama, 1, 24, 2, 1, 19, 80, 37, kLinearRope, false, 1e-5, 0, true, true},
+     reference_llama_loss},
+    {"LlamaBeyondItsContext",
+     {ModelFamily::kLlama, 1, 24, 2, 1, 19, 40, 37, kDynamicRope, true, 1e-5, 6},
+     reference_llama_loss},
+    {"MistralWithANarrowWindow",
+     {ModelFamily::kLlama, 1, 20, 3, 1, 19, 80, 37, {}, true, 1e-5, 14, false, false, false, 2},
+     reference_llama_loss},
+    {"Qwen2WithAWindow",
+     {ModelFamily::kLlama, 2, 36, 6, 2, 35, 80, 37, {}, true, 1e-2, 0, true, false, false, 9, {false, true}},
+     reference_llama_loss},
+    {"Qwen3WithWideHeads",
+     {ModelFamily::kLlama, 2, 36, 6, 2, 35, 80, 37, {}, true, 1e-2, 10, false, false, true, 70, {true, false}},
+     reference_llama_loss},
+    {"Qwen3WithNarrowHeadsAndBiases",
+     {ModelFamily::kLlama, 1, 36, 3, 3, 19, 80, 37, kYarnRope, false, 1e-3, 6, true, true, true, 33},
      reference_llama_loss},
 };
 
@@ -148,8 +168,11 @@ TEST_P(EveryModel, BitsDoNotDependOnThreadsLogitsOrRecomputation) {
   EXPECT_TRUE(same_bits(run(recomputed).gradients, plain.gradients));
 }
 
-TEST_P(EveryModel, BitsOfTheNanoPresetDoNotDependOnThreads) {
-  PlainOptions options{.shape = find_model_preset(GetParam().preset)->shape, .model = {.batch = 4}};
+class NanoPreset : public testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Models, NanoPreset, testing::Values("gpt2-nano", "llama-nano"));
+
+TEST_P(NanoPreset, BitsDoNotDependOnThreads) {
+  PlainOptions options{.shape = find_model_preset(GetParam())->shape, .model = {.batch = 4}};
   const Result one = run(options);
   options.threads = 2;
   EXPECT_TRUE(same_bits(run(options).gradients, one.gradients));
@@ -242,8 +265,8 @@ TEST_P(EveryModel, In16BitsResultsDoNotDependOnThreadsLogitsOrRecomputation) {
   }
 }
 
-TEST_P(EveryModel, NanoPresetLearnsAPeriodicSequence) {
-  PlainOptions options{.shape = find_model_preset(GetParam().preset)->shape, .model = {.batch = 2, .sequence = 64}};
+TEST_P(NanoPreset, LearnsAPeriodicSequence) {
+  PlainOptions options{.shape = find_model_preset(GetParam())->shape, .model = {.batch = 2, .sequence = 64}};
   options.learning_rate = 1e-3f;
   PlainTraining training(options);
   Tokens t;

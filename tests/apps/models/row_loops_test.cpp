@@ -41,6 +41,19 @@ std::vector<float> everything(const RowLoops& loops, int64_t width) {
   loops.loss_backward({z.data(), width, kRows, width, 0}, {maxima.data(), mean.data(), targets.data(), 0.25f});
   for (const auto* values : {&s, &mean, &dx, &maxima, &sums, &z}) keep(*values);
   all.push_back(loops.dot(x.data(), from.data(), count));
+  auto windowed = x, gradients = from;
+  const int64_t queries = width < kRows ? width : kRows;
+  const ScoreStrip strip{windowed.data(), width, queries, width, width - queries + 3, 3, 4};
+  loops.softmax(strip, mean.data());
+  loops.recompute_softmax(strip, mean.data());
+  loops.softmax_backward(strip, gradients.data(), rstd.data());
+  for (const auto* values : {&windowed, &gradients, &mean}) keep(*values);
+  std::vector<float> head_rstd(3 * kRows / 3);
+  loops.head_norms({x.data(), w.data(), y.data(), head_rstd.data(), kRows / 3, 3, width, 3 * width});
+  loops.head_norms_weight(
+      {x.data(), from.data(), head_rstd.data(), dw.data(), kRows / 3, 3, width, 3 * width, 0, width});
+  loops.head_norms_backward({x.data(), w.data(), dx.data(), head_rstd.data(), kRows / 3, 3, width, 3 * width});
+  for (const auto* values : {&y, &dw, &dx, &head_rstd}) keep(*values);
   return all;
 }
 
@@ -166,6 +179,19 @@ TEST(RowLoops, SoftmaxIsCorrectForExtremeScores) {
   EXPECT_NEAR(x[3], std::exp(-20.0), 1e-14);
   EXPECT_FLOAT_EQ(x[4], 1.0f);
   EXPECT_EQ(x[5], 0.0f);
+}
+
+// Queries 5 to 7 and keys 3 to 8. With a window of 3, query 5 attends to keys 3 to 5.
+TEST(RowLoops, SoftmaxStaysInItsWindow) {
+  std::vector<float> x(3 * 6, 1.0f), log_sums(3);
+  row_loops().softmax({x.data(), 6, 3, 6, 5, 3, 3}, log_sums.data());
+  for (int64_t row = 0; row < 3; ++row) {
+    for (int64_t column = 0; column < 6; ++column) {
+      const bool attends = column >= row && column < row + 3;
+      EXPECT_FLOAT_EQ(x[static_cast<size_t>(6 * row + column)], attends ? 1.0f / 3 : 0.0f) << row << " " << column;
+    }
+    EXPECT_FLOAT_EQ(log_sums[static_cast<size_t>(row)], 1 + std::log(3.0f));
+  }
 }
 
 TEST(RowLoops, ValuesThatAreNotFiniteStayNotFinite) {

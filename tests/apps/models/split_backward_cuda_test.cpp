@@ -8,26 +8,34 @@
 namespace aliquot::test {
 namespace {
 
-class SplitBackwardOnGpu : public testing::TestWithParam<std::tuple<ModelFamily, DType>> {};
+// The last kind is a Llama with all variations.
+constexpr const char *kGpt2 = "Gpt2", *kLlama = "Llama", *kVaried = "Varied";
+
+class SplitBackwardOnGpu : public testing::TestWithParam<std::tuple<const char*, DType>> {};
 INSTANTIATE_TEST_SUITE_P(Models, SplitBackwardOnGpu,
-                         testing::Combine(testing::Values(ModelFamily::kGpt2, ModelFamily::kLlama),
+                         testing::Combine(testing::Values(kGpt2, kLlama, kVaried),
                                           testing::Values(DType::kFloat32, DType::kBFloat16, DType::kFloat16)),
                          [](const auto& test) {
-                           const bool gpt2 = std::get<0>(test.param) == ModelFamily::kGpt2;
-                           return (gpt2 ? "Gpt2_" : "Llama_") + std::string(name(std::get<1>(test.param)));
+                           return std::string(std::get<0>(test.param)) + "_" +
+                                  std::string(name(std::get<1>(test.param)));
                          });
 
 TEST_P(SplitBackwardOnGpu, PartsGiveTheBitsOfTheWholeBackward) {
   if (cuda_device_count() == 0) GTEST_SKIP() << "this build finds no usable GPU, so the models were only compiled";
-  const auto& [family, compute] = GetParam();
-  const ModelShape shape{.family = family,
-                         .layers = 1,
-                         .width = 32,
-                         .heads = 4,
-                         .kv_heads = family == ModelFamily::kLlama ? 2 : 4,
-                         .hidden = 48,
-                         .context = 8,
-                         .vocabulary = 37};
+  const auto& [kind, compute] = GetParam();
+  ModelShape shape{.family = kind == kGpt2 ? ModelFamily::kGpt2 : ModelFamily::kLlama,
+                   .layers = 1,
+                   .width = 32,
+                   .heads = 4,
+                   .kv_heads = kind == kGpt2 ? 4 : 2,
+                   .hidden = 48,
+                   .context = 8,
+                   .vocabulary = 37};
+  if (kind == kVaried) {
+    shape.own_head_width = 10;
+    shape.qkv_bias = shape.output_bias = shape.qk_norm = true;
+    shape.window = 3;
+  }
   const auto device = make_cuda_device(0);
   const auto stream = device->make_stream(Lane::kCompute);
   const auto backend = make_cuda_backend(*device);

@@ -15,12 +15,15 @@ struct ModelCase {
 };
 
 // Most dimensions are not multiples of the SIMD width. The gradient of a block's first norm is stored over its
-// queries, keys and values if it fits there. It fits in every data type for GPT-2 and for the last shape. For the
-// second shape, it fits only in fp32.
+// queries, keys and values if it fits there. It fits in every data type for GPT-2, and for example only in fp32 for
+// Llama, and in none for Qwen3WithBiases.
 const ModelCase kCases[] = {
     {"Gpt2", {ModelFamily::kGpt2, 2, 21, 3, 3, 35, 80, 37}},
     {"Llama", {ModelFamily::kLlama, 2, 36, 6, 2, 35, 80, 37}},
     {"LlamaWithSeparateHead", {ModelFamily::kLlama, 1, 24, 2, 1, 19, 80, 37, {}, false}},
+    {"Qwen2", {ModelFamily::kLlama, 2, 36, 6, 2, 35, 80, 37, {}, true, 1e-5, 0, true, false, false, 9, {false, true}}},
+    {"Qwen3", {ModelFamily::kLlama, 1, 36, 6, 2, 35, 80, 37, {}, true, 1e-5, 10, false, false, true}},
+    {"Qwen3WithBiases", {ModelFamily::kLlama, 1, 36, 3, 1, 19, 80, 37, {}, false, 1e-5, 4, true, true, true, 5}},
 };
 
 class SplitBackward : public testing::TestWithParam<std::tuple<ModelCase, DType>> {
@@ -52,13 +55,14 @@ TEST_P(SplitBackward, WeightInputsHaveExactSizes) {
   const auto backend = make_host_backend(pool);
   const auto model = make_model(
       shape(), {.batch = 2, .sequence = 67, .compute = compute(), .gradient_type = DType::kBFloat16}, *backend);
-  const int64_t rows = 2 * 67, width = shape().width, qkv_width = width + 2 * shape().kv_heads * shape().head_width();
+  const int64_t rows = 2 * 67, width = shape().width, qkv_width = shape().query_width() + 2 * shape().key_width();
   const bool reuses_qkv = qkv_width * element_bytes(compute()) >= width * 4;
   const int64_t norm_tensors = shape().family == ModelFamily::kGpt2 ? 4 : 2;
   const int64_t expected = array_bytes(rows * shape().hidden, compute()) + 2 * array_bytes(rows * width, compute()) +
                            array_bytes(rows * qkv_width, compute()) +
                            (reuses_qkv ? 1 : 2) * array_bytes(rows * width, DType::kFloat32) +
-                           norm_tensors * array_bytes(width, compute());
+                           norm_tensors * array_bytes(width, compute()) +
+                           (shape().qk_norm ? array_bytes(2 * shape().head_width(), DType::kFloat32) : 0);
   const auto uses = model->activations().uses;
   for (size_t use = 0; use < uses.size(); ++use) {
     const std::string unit = model->units()[static_cast<size_t>(model->uses()[use])].name;

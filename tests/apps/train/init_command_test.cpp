@@ -55,7 +55,11 @@ class Init : public testing::Test {
 };
 
 TEST_F(Init, ExportAndInitKeepTheConfigurationWithoutFlags) {
-  for (const auto& [name, config] : {std::pair{"llama", kLlama}, std::pair{"gpt2", kGpt2}}) {
+  Json untied = Json::parse(kGpt2);
+  untied["tie_word_embeddings"] = false;
+  const std::string untied_text = untied.dump();
+  for (const auto& [name, config] :
+       {std::pair{"llama", kLlama}, std::pair{"gpt2", kGpt2}, std::pair{"untied", untied_text.c_str()}}) {
     const std::string under = std::string(name) + "/", digest = make(name, config);
     const std::string written = read_file(at(under + "hf/config.json"));
     // Starts five new runs: from the exported folder, its weights file, the directory of the run, its checkpoint, and
@@ -79,6 +83,8 @@ TEST_F(Init, ExportAndInitKeepTheConfigurationWithoutFlags) {
   EXPECT_EQ(llama["tie_word_embeddings"], false);
   EXPECT_EQ(gpt2["layer_norm_epsilon"], 1e-3);
   EXPECT_EQ(gpt2["n_inner"], 48);
+  EXPECT_EQ(gpt2["tie_word_embeddings"], true);
+  EXPECT_EQ(Json::parse(read_file(at("untied/hf/config.json")))["tie_word_embeddings"], false);
 }
 
 /// With equal weights, a changed field of config.json must change the loss, unless the field does not affect the model.
@@ -143,10 +149,11 @@ TEST_F(Init, UnsupportedFieldsAreRejectedByName) {
   make("llama", kLlama);
   const std::string path = at("llama/hf/config.json");
   Json config = Json::parse(read_file(path));
-  config["rope_scaling"] = {{"type", "linear"}, {"factor", 2.0}};
+  config["rope_scaling"] = {{"type", "longrope"}, {"factor", 2.0}};
   write_file(path, config.dump());
   const std::string sentence =
-      path + R"(: rope_scaling is {"type":"linear","factor":2.0}: not supported (only null, "default", "llama3").)";
+      path + R"(: rope_scaling is {"type":"longrope","factor":2.0}: not supported (only null, "default", "linear", )"
+             R"("dynamic", "llama3", "yarn").)";
   expect_refusal(start(at("llama/hf")), sentence);
   expect_refusal(train({"--model", path, "--steps", "1"}), sentence);
   expect_refusal(run_aliquot({"plan", "--model", path}), sentence);

@@ -38,21 +38,37 @@ for world in auto ${2:+nccl}; do
 done
 [ -n "$(digest --ranks 3 --zero-stage 3)" ] || fail "training with three ranks failed"
 
+# A Llama with all variations of attention.
+cat >"$folder/config.json" <<'END'
+{"model_type": "qwen3", "num_hidden_layers": 1, "hidden_size": 16, "num_attention_heads": 2, "num_key_value_heads": 1,
+ "intermediate_size": 24, "max_position_embeddings": 12, "vocab_size": 53, "head_dim": 10, "attention_bias": true,
+ "use_sliding_window": true, "sliding_window": 5, "max_window_layers": 0, "rope_scaling": {"rope_type": "yarn", "factor": 4}}
+END
+varied=(--model "$folder/config.json")
+first_varied=$(digest "${varied[@]}" --ranks 2 --zero-stage 0)
+other=$(digest "${varied[@]}" --ranks 2 --zero-stage 3 --recompute block)
+[ "$other" = "$first_varied" ] || fail "Qwen3 at ZeRO stage 3 has digest $other, at ZeRO stage 0 $first_varied"
+
 # Memory planned without a GPU must equal the memory measured on GPUs.
 for stage in 0 3; do
-  train --device cuda --ranks 2 --zero-stage $stage --metrics "$folder/memory.jsonl" >"$folder/output"
-  measured=$(sed -n 's/.*"measured_peak":\([0-9]*\).*/\1/p' "$folder/memory.jsonl")
-  planned=$("$program" plan "${shape[@]}" --ranks 2 --stages $stage --precision bf16 --machine dgx-h100 --format json |
-    sed -n 's/.*"peak": \([0-9]*\).*/\1/p')
-  [ "$planned" = "$measured" ] || fail "at ZeRO stage $stage the planned peak is $planned bytes, the measured peak $measured"
+  for model in gpt2-nano "$folder/config.json"; do
+    train --model "$model" --device cuda --ranks 2 --zero-stage $stage --metrics "$folder/memory.jsonl" >"$folder/output"
+    measured=$(sed -n 's/.*"measured_peak":\([0-9]*\).*/\1/p' "$folder/memory.jsonl")
+    planned=$("$program" plan --model "$model" "${shape[@]}" --ranks 2 --stages $stage --precision bf16 --machine dgx-h100 \
+      --format json | sed -n 's/.*"peak": \([0-9]*\).*/\1/p')
+    [ "$planned" = "$measured" ] ||
+      fail "$model at ZeRO stage $stage: the planned peak is $planned bytes, the measured peak $measured"
+  done
 done
 
 digest --ranks 2 --checkpoint-dir "$folder/runs" --stop-after 2 >"$folder/half"
 resumed=$(digest --ranks 2 --checkpoint-dir "$folder/runs" --resume auto)
 [ "$resumed" = "$first" ] || fail "a resumed run has digest $resumed, an uninterrupted run $first"
 
-train --device cuda --ranks 2 --precision fp32 --metrics "$folder/gpu32.jsonl" >"$folder/gpu32"
-train --device host --ranks 2 --precision fp32 --metrics "$folder/host.jsonl" >"$folder/host"
-paste <(losses "$folder/gpu32.jsonl") <(losses "$folder/host.jsonl") |
-  awk '{ if ($1 < 0.9999 * $2 || $1 > 1.0001 * $2) { print; exit 1 } ++n } END { if (n < 3) exit 1 }' ||
-  fail "the losses above (GPU, host) differ by more than 1e-4"
+for model in gpt2-nano "$folder/config.json"; do
+  train --model "$model" --device cuda --ranks 2 --precision fp32 --metrics "$folder/gpu32.jsonl" >"$folder/gpu32"
+  train --model "$model" --device host --ranks 2 --precision fp32 --metrics "$folder/host.jsonl" >"$folder/host"
+  paste <(losses "$folder/gpu32.jsonl") <(losses "$folder/host.jsonl") |
+    awk '{ if ($1 < 0.9999 * $2 || $1 > 1.0001 * $2) { print; exit 1 } ++n } END { if (n < 3) exit 1 }' ||
+    fail "$model: the losses above (GPU, host) differ by more than 1e-4"
+done

@@ -181,7 +181,7 @@ TEST(Weights, SeveralFilesWithNamePrefixesFormOneSet) {
   }
   write("1.safetensors", header("transformer.wte.weight", kValidFields),
         "12345679");  // the head differs from the embedding
-  EXPECT_THROW(WeightFiles::open(FileSystem::system(), directory.path()), UsageError);
+  EXPECT_EQ(WeightFiles::open(FileSystem::system(), directory.path()).tensors().size(), 2u);
   write("2.safetensors", header("model.wte.weight", kValidFields),
         "12345678");  // two tensors with the same canonical name
   EXPECT_THROW(WeightFiles::open(FileSystem::system(), directory.path()), UsageError);
