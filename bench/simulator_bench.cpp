@@ -1,9 +1,10 @@
 // Compares step times that aliquot plan predicts with step times that aliquot train measures, over emulated nodes of
 // one rank each. The cases cover two models, ZeRO stage 2, ZeRO stage 3 with and without prefetch, all pipeline
-// schedules, 2 and 4 nodes, and fast and slow links. The predictions use link rates that aliquot doctor --measure measured between these nodes, and a
-// profile of the model on one rank. They use no result of the measured runs. The counter `spread` is the relative range
-// of the repeats of a case. The summary covers cases with a spread of at most 10 %. It also has the rank correlation of
-// predicted and measured times per token, among the cases of one model, link and number of nodes.
+// schedules, 2 and 4 nodes, and fast and slow links. The predictions use link rates that aliquot doctor --measure
+// measured between these nodes, and a profile of the model on one rank. They use no result of the measured runs. The
+// counter `spread` is the relative range of the repeats of a case. The summary covers cases with a spread of at most
+// 10 %. It also has the rank correlation of predicted and measured times per token, among the cases of one model, link
+// and number of nodes.
 #include <algorithm>
 #include <benchmark/benchmark.h>
 #include <cmath>
