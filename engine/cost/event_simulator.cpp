@@ -101,8 +101,11 @@ void EventSimulator::start_ready() {
   }
 }
 
-/// Computes when the next operation of each changed pipeline stage ends.
+/// Computes when the next operation of each changed pipeline stage ends. A change on one side of a transfer also changes
+/// the speed of the other side.
 void EventSimulator::set_ends() {
+  for (const int s : changed_) stages_[s].load = load_of(stages_[s]);
+  add_partners(changed_);
   for (const int s : changed_) {
     set_speeds(stages_[s]);
     double next = std::numeric_limits<double>::infinity();
@@ -150,6 +153,8 @@ void EventSimulator::start(const std::vector<Participant>& participants) {
   double seconds = 0;
   for (const Participant& each : participants)
     seconds = std::max(seconds, stages_[each.stage].prices[each.operation].seconds);
+  const bool is_norm =
+      stages_[participants.front().stage].operation(participants.front().operation).verb == Verb::kNorm;
   for (const Participant& each : participants) {
     Stage& stage = stages_[each.stage];
     LaneState& lane = stage.lane_of(each.operation);
@@ -157,7 +162,7 @@ void EventSimulator::start(const std::vector<Participant>& participants) {
     lane = {.operations = std::move(lane.operations),
             .next = lane.next,
             .running = true,
-            .slows = participants.size() == 1,
+            .fixed_speed = is_norm && participants.size() > 1,
             .left_seconds = seconds,
             .speed = 1,
             .since = now_,
@@ -177,18 +182,43 @@ void EventSimulator::finish(Stage& stage, LaneState& lane) const {
   ++lane.next;
 }
 
-void EventSimulator::set_speeds(Stage& stage) const {
-  double link_demand = 0, core_share = 0;
+EventSimulator::Load EventSimulator::load_of(const Stage& stage) {
+  Load load{.computes = stage.lanes[static_cast<std::size_t>(Lane::kCompute)].running};
   for (const LaneState& lane : stage.lanes) {
     if (!lane.running) continue;
-    const Price& price = stage.prices[operation_of(lane)];
-    if (price.seconds > 0) link_demand += price.link_seconds / price.seconds;
-    core_share += price.core_share;
+    const OperationId id = operation_of(lane);
+    const Price& price = stage.prices[id];
+    load.core_share += price.core_share;
+    if (price.seconds == 0) continue;
+    const Verb verb = stage.operation(id).verb;
+    const double demand = price.link_seconds / price.seconds;
+    if (!is_receive(verb)) load.sent_demand += demand;
+    if (!is_send(verb)) load.received_demand += demand;
   }
-  const bool computing = stage.lanes[static_cast<std::size_t>(Lane::kCompute)].running;
+  return load;
+}
+
+/// Adds the pipeline stages on the other sides of the transfers that run on `stages`.
+void EventSimulator::add_partners(std::vector<int>& stages) const {
+  std::ranges::sort(stages);
+  stages.erase(std::unique(stages.begin(), stages.end()), stages.end());
+  const std::size_t count = stages.size();
+  for (std::size_t i = 0; i < count; ++i) {
+    const Stage& stage = stages_[stages[i]];
+    for (const LaneState& lane : stage.lanes) {
+      const int partner = lane.running ? stage.counterparts[operation_of(lane)].stage : -1;
+      if (partner >= 0) stages.push_back(partner);
+    }
+  }
+}
+
+void EventSimulator::set_speeds(Stage& stage) const {
+  const int index = static_cast<int>(&stage - stages_.data());
   for (LaneState& lane : stage.lanes) {
-    if (!lane.running || !lane.slows) continue;
-    const double speed = speed_of(stage, lane, computing, link_demand, core_share);
+    if (!lane.running || lane.fixed_speed) continue;
+    double speed = speed_of({index, operation_of(lane)});
+    const Participant& other = stage.counterparts[operation_of(lane)];
+    if (other.stage >= 0) speed = std::min(speed, speed_of(other));
     if (speed == lane.speed) continue;
     lane.left_seconds -= (now_ - lane.since) * lane.speed;
     lane.since = now_;
@@ -197,17 +227,21 @@ void EventSimulator::set_speeds(Stage& stage) const {
   }
 }
 
-double EventSimulator::speed_of(const Stage& stage, const LaneState& lane, bool computing, double link_demand,
-                                double core_share) const {
+/// Returns the speed that the load of its own pipeline stage permits.
+double EventSimulator::speed_of(const Participant& of) const {
   // Compute keeps at least this fraction of its speed, because the operating system gives every thread some time.
   constexpr double kLeast = 0.1;
-  const OperationId id = operation_of(lane);
-  const Price& price = stage.prices[id];
-  if (stage.operation(id).lane == Lane::kCompute) return compute_speed_ * std::max(1 - core_share, kLeast);
+  const Stage& stage = stages_[of.stage];
+  const Load& load = stage.load;
+  const Price& price = stage.prices[of.operation];
+  const Operation& operation = stage.operation(of.operation);
+  if (operation.lane == Lane::kCompute) return compute_speed_ * std::max(1 - load.core_share, kLeast);
   const double beside =
-      computing && price.seconds_while_computing > 0 ? price.seconds / price.seconds_while_computing : 1;
-  const double on_link = price.link_seconds > 0 && link_demand > 1 ? 1 / link_demand : 1;
-  return beside * on_link;
+      load.computes && price.seconds_while_computing > 0 ? price.seconds / price.seconds_while_computing : 1;
+  const double sent = is_receive(operation.verb) ? 0 : load.sent_demand;
+  const double received = is_send(operation.verb) ? 0 : load.received_demand;
+  const double demand = std::max(sent, received);
+  return beside * (price.link_seconds > 0 && demand > 1 ? 1 / demand : 1);
 }
 
 }  // namespace aliquot

@@ -13,10 +13,12 @@ namespace aliquot {
 
 /// Simulates kSteps consecutive steps, enough that the last ones do not depend on the start. One rank of each pipeline
 /// stage is simulated, because all ranks of a stage behave identically. An operation starts when its lane is free and
-/// its waits are satisfied. A send and its receive start together, and so do the norms of all stages. Operations that
-/// run at the same time on a stage share the link of its node. Compute and data movement slow each other down by the
-/// amounts in Price. Nothing slows down sends, receives, or norms over several stages. The time of the simulation is
-/// nearly linear in the number of operations of all pipeline stages.
+/// its waits are satisfied. A send and its receive start together and run at the speed of the slower side. The norms of
+/// all stages start together too, and nothing slows them down. Operations that run at the same time on a stage share
+/// the link of its node. The link is full duplex: collectives use both of its directions, a send or a receive uses one.
+/// Pipeline stages do not share links, even if they are on one node. Compute and data movement slow each other down by
+/// the amounts in Price. The time of the simulation is nearly linear in the number of operations of all pipeline
+/// stages.
 class EventSimulator {
  public:
   static constexpr int kSteps = 4;
@@ -43,7 +45,7 @@ class EventSimulator {
     std::vector<OperationId> operations;  // operations of the lane in one step, in order
     OperationIndex next = 0;              // the running or next operation, counted through all steps
     bool running = false;
-    bool slows = true;  // other operations may slow down the running operation
+    bool fixed_speed = false;  // no other operation slows down the running operation
     /// The running operation: seconds of work left at time `since`, its speed from then on, and its predicted end.
     double left_seconds = 0, speed = 1, since = 0, end = 0;
   };
@@ -51,6 +53,13 @@ class EventSimulator {
   struct Participant {
     int stage = -1;
     OperationId operation = -1;
+  };
+  /// What the running operations of a pipeline stage use. A demand is the sum, over the operations, of the part of their
+  /// time in which they use that direction of the link.
+  struct Load {
+    double sent_demand = 0, received_demand = 0;
+    double core_share = 0;  // fraction by which they slow down compute
+    bool computes = false;
   };
   struct Stage {
     const std::vector<Operation>* operations;
@@ -61,6 +70,7 @@ class EventSimulator {
     std::array<std::vector<TimeSpan>, kSteps> spans = {};
     std::array<std::vector<bool>, kSteps> done = {};
     std::array<double, kSteps> compute_end{};
+    Load load = {};
     OperationIndex first_blocked = 0;  // the first unfinished operation that blocks the issue of later ones
 
     int64_t count() const { return static_cast<int64_t>(operations->size()); }
@@ -82,9 +92,10 @@ class EventSimulator {
   bool all_can_start(const std::vector<Participant>& participants, int step);
   void start(const std::vector<Participant>& participants);
   void finish(Stage& stage, LaneState& lane) const;
+  static Load load_of(const Stage& stage);
+  void add_partners(std::vector<int>& stages) const;
   void set_speeds(Stage& stage) const;
-  double speed_of(const Stage& stage, const LaneState& lane, bool computing, double link_demand,
-                  double core_share) const;
+  double speed_of(const Participant& of) const;
 
   /// The time at which the next operation of a pipeline stage ends, and the index of that pipeline stage.
   using StageEnd = std::pair<double, int>;

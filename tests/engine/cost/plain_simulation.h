@@ -34,7 +34,7 @@ class PlainSimulation {
     /// The next operation of the lane. Counts the operations of all steps: next % operations.size() is the index into
     /// `operations`.
     std::size_t next = 0;
-    bool running = false, slows = true;
+    bool running = false, fixed_speed = false;
     double left = 0, speed = 1, since = 0, end = 0;
 
     std::size_t step() const { return next / operations.size(); }
@@ -131,7 +131,7 @@ class PlainSimulation {
     for (const auto& [stage, id] : all) {
       LaneState& lane = stage->lane(id);
       stage->spans[step * stage->count() + id].start_seconds = now_;
-      lane.running = true, lane.slows = all.size() == 1;
+      lane.running = true, lane.fixed_speed = all.size() > 1 && (*own.operations)[all.front().id].verb == Verb::kNorm;
       lane.left = seconds, lane.speed = 1, lane.since = now_, lane.end = now_ + seconds;
       if (seconds == 0) finish(*stage, lane);
     }
@@ -146,17 +146,11 @@ class PlainSimulation {
     ++lane.next;
   }
 
-  void set_speeds(Stage& stage) const {
-    double link_demand = 0, core_share = 0;
-    for (const LaneState& lane : stage.lanes) {
-      if (!lane.running) continue;
-      const Price& price = stage.prices[lane.id()];
-      if (price.seconds > 0) link_demand += price.link_seconds / price.seconds;
-      core_share += price.core_share;
-    }
+  void set_speeds(Stage& stage) {
     for (LaneState& lane : stage.lanes) {
-      if (!lane.running || !lane.slows) continue;
-      const double speed = speed_of(stage, lane, link_demand, core_share);
+      if (!lane.running || lane.fixed_speed) continue;
+      double speed = std::numeric_limits<double>::infinity();
+      for (const Participant& each : participants(stage, lane.id())) speed = std::min(speed, speed_of(each));
       if (speed == lane.speed) continue;
       lane.left -= (now_ - lane.since) * lane.speed;
       lane.since = now_, lane.speed = speed;
@@ -164,13 +158,26 @@ class PlainSimulation {
     }
   }
 
-  double speed_of(const Stage& stage, const LaneState& lane, double link_demand, double core_share) const {
-    const Price& price = stage.prices[lane.id()];
-    if ((*stage.operations)[lane.id()].lane == Lane::kCompute) return compute_speed_ * std::max(1 - core_share, 0.1);
-    const bool computing = stage.lanes[static_cast<std::size_t>(Lane::kCompute)].running;
-    const bool slowed = computing && price.seconds_while_computing > 0;
-    const bool shares_link = price.link_seconds > 0 && link_demand > 1;
-    return (slowed ? price.seconds / price.seconds_while_computing : 1) * (shares_link ? 1 / link_demand : 1);
+  double speed_of(const Participant& of) const {
+    const Operation& operation = (*of.stage->operations)[of.id];
+    const Price& price = of.stage->prices[of.id];
+    double sent = 0, received = 0, core_share = 0;
+    for (const LaneState& lane : of.stage->lanes) {
+      if (!lane.running) continue;
+      const Price& other = of.stage->prices[lane.id()];
+      const Verb verb = (*of.stage->operations)[lane.id()].verb;
+      core_share += other.core_share;
+      if (other.seconds > 0 && !is_receive(verb)) sent += other.link_seconds / other.seconds;
+      if (other.seconds > 0 && !is_send(verb)) received += other.link_seconds / other.seconds;
+    }
+    if (operation.lane == Lane::kCompute) return compute_speed_ * std::max(1 - core_share, 0.1);
+    double demand = 1;
+    if (!is_receive(operation.verb)) demand = std::max(demand, sent);
+    if (!is_send(operation.verb)) demand = std::max(demand, received);
+    const bool slowed = of.stage->lanes[static_cast<std::size_t>(Lane::kCompute)].running;
+    const double beside =
+        slowed && price.seconds_while_computing > 0 ? price.seconds / price.seconds_while_computing : 1;
+    return beside * (price.link_seconds > 0 ? 1 / demand : 1);
   }
 
   std::vector<Stage> stages_;
