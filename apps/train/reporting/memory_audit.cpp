@@ -140,6 +140,8 @@ std::vector<RankMemory> MemoryAudit::by_rank() {
   own.system_peak_bytes = system_peak_.bytes() / sharers;
   own.system_start_bytes = system_peak_.start_bytes() / sharers;
   own.system_peak_phase = system_peak_.phase();
+  for (size_t i = 0; i < kRunPhaseCount; ++i)
+    own.system_bytes_by_phase[i] = system_peak_.bytes_by_phase()[i] / sharers;
   std::vector<RankMemory> ranks;
   const std::string bytes(reinterpret_cast<const char*>(&own), sizeof(own));
   for (const std::string& from : context_.world().communicator().gather_objects(bytes)) {
