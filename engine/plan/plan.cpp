@@ -32,6 +32,17 @@ void refuse_precision(const Policy& policy) {
         "gradients in fp32 gains nothing; use the same type for both");
 }
 
+/// The schedule of a larger step would not fit in the memory of the host.
+void refuse_too_large_steps(const ModelSpec& model, const Policy& policy) {
+  const int64_t use_count = std::ssize(model.uses), micro_batch_count = policy.micro_batch_count;
+  if (use_count * micro_batch_count <= kMaxForwardPasses) return;
+  throw UsageError(fmt::format(
+      "a step has {} uses and {} micro-batches, and their product exceeds {}: set EngineOptions::accumulate "
+      "to at most {}{}",
+      use_count, micro_batch_count, kMaxForwardPasses, std::max<int64_t>(1, kMaxForwardPasses / use_count),
+      use_count > kMaxForwardPasses ? ", and declare fewer uses with larger units" : ""));
+}
+
 void refuse_recompute(const ModelSpec& model, const Policy& policy) {
   if (policy.recompute < kRecomputeAsNeeded)
     throw UsageError(
@@ -333,6 +344,7 @@ std::vector<Plan> plan_pipeline(const ModelSpec& model, const Policy& policy, co
   model.check();
   const std::vector<PipelineStage> stages = pipeline_stages(model, policy);
   refuse_incompatible_options(model, policy, topology_of_stage(topology, policy.pipeline, 0).rank_count());
+  refuse_too_large_steps(model, policy);
   const std::vector<StagePasses> passes = stage_passes(policy, stages.front());
   std::vector<Plan> plans;
   for (std::size_t s = 0; s < stages.size(); ++s)

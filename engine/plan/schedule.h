@@ -107,6 +107,10 @@ Topology topology_of_shard_group(const Topology& stage, int replica_count);
 /// Returns the topology of the ranks of a stage that hold shard `shard`, one of each replica.
 Topology topology_of_replicate_group(const Topology& stage, int replica_count, int shard);
 
+/// The maximum number of forward passes of uses in a step: the number of uses times the number of micro-batches. Plans
+/// with more would take several GB of host memory.
+inline constexpr int64_t kMaxForwardPasses = int64_t{1} << 20;
+
 struct Plan;
 /// Whether reduces between nodes send 8-bit values. With replicas, encodes_exchanges() applies in place of this.
 bool encodes_gradients(const Plan& plan);
