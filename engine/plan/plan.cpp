@@ -138,6 +138,9 @@ void refuse_incompatible_options(const ModelSpec& model, const Policy& policy, i
   }
   if (policy.micro_batch_count < 1)
     throw UsageError(fmt::format("EngineOptions::accumulate is {}: expected 1 or more", policy.micro_batch_count));
+  if (policy.between_steps_bytes < 0)
+    throw UsageError(
+        fmt::format("EngineOptions::between_steps_bytes is {}: expected 0 or more", policy.between_steps_bytes));
   if (policy.prefetch < 0 || policy.keep_gathered < 0)
     throw UsageError(
         fmt::format("EngineOptions::prefetch is {} and EngineOptions::keep_gathered is {}: expected 0 or "
@@ -249,7 +252,7 @@ void lay_out(Plan& plan, const StagePasses& passes) {
   place(std::move(draft), plan.schedule, plan.topology.rank_count());
   prune(plan.schedule.operations);
   assign_groups(plan);
-  plan.schedule.stream_bytes = stream_bytes(plan);
+  plan.schedule.stream_bytes = std::max(stream_bytes(plan), plan.policy.between_steps_bytes);
 }
 
 }  // namespace

@@ -42,8 +42,8 @@ class SystemPeak {
   /// Returns the peak memory of this process since the process started, in bytes.
   int64_t bytes();
   RunPhase phase() const { return peak_phase_; }
-  /// Returns the peak memory of each phase in which the process exceeded the peak of all earlier phases. 0 for all other
-  /// phases: the kernel has one high-water mark, so their peaks are unknown.
+  /// Returns the peak memory of each phase in which the process exceeded the peak of all earlier phases. 0 for all
+  /// other phases: the kernel has one high-water mark, so their peaks are unknown.
   const BytesByPhase& bytes_by_phase() const { return by_phase_; }
   /// Returns the peak memory of this process up to the construction of this object, in bytes.
   int64_t start_bytes() const { return start_bytes_; }
