@@ -41,6 +41,9 @@ struct EngineOptions {
   bool quantize_weights = false;    // ZeRO stage 3: gather weights in 8 bits, between nodes only once per step
   bool quantize_gradients = false;  // send sums of gradients between nodes as 8-bit values
   int64_t memory_budget_bytes = 0;  // budget per rank for engine memory; 0: none. See plan_within()
+  /// Memory that the caller needs between steps, such as kStagingBytes for save() and load(). The plan and a budget
+  /// include it, and the engine uses the same memory for its own staging between steps.
+  int64_t between_steps_bytes = 0;
   CostModel cost = CostModel::typical_host();  // machine rates for the choice of a plan within memory_budget_bytes
   Optimizer optimizer = AdamW{};
   DType moments = DType::kFloat32;  // type of the optimizer's moments: fp32, or bf16 with stochastic rounding

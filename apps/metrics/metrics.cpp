@@ -54,7 +54,9 @@ Json json(const DoneRecord& r) {
                {"system_bytes", r.system_bytes},
                {"system_peak", r.system_peak_bytes},
                {"system_peak_phase", r.system_peak_phase},
-               {"system_start", r.system_start_bytes}};
+               {"system_start", r.system_start_bytes},
+               {"system_phases", Json::object()}};
+  for (const auto& [phase, bytes] : r.system_bytes_by_phase) done["system_phases"][phase] = bytes;
   for (const DoneRecord::Stage& stage : r.stages) {
     done["stages"].push_back({{"planned", json(stage.planned)},
                               {"measured", json(stage.measured)},

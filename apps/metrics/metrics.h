@@ -5,6 +5,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/system/ledger.h"
@@ -43,6 +44,8 @@ struct DoneRecord {
   int64_t system_peak_bytes = 0;
   std::string system_peak_phase = {};  // the phase of the run in which system_peak_bytes occurred
   int64_t system_start_bytes = 0;
+  // The peak of a rank in each phase that exceeded all earlier phases, in the order of RunPhase.
+  std::vector<std::pair<std::string, int64_t>> system_bytes_by_phase = {};
   /// The maxima over the ranks of one pipeline stage.
   struct Stage {
     BytesByCategory planned{}, measured{};

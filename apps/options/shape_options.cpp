@@ -11,6 +11,8 @@ namespace aliquot {
 namespace {
 
 constexpr IntegerRange kExtentRange{1, int64_t{1} << 31};
+// A plan takes about 15 KiB of host memory for each layer.
+constexpr int64_t kMaxLayers = int64_t{1} << 16;
 constexpr std::array kTiedWords{EnumName{"on", true}, EnumName{"off", false}};
 
 struct ExtentFlag {
@@ -93,7 +95,7 @@ void add_shape_options(OptionTable& t, ShapeOptions& o) {
            if (!o.model.empty()) return o.model;
            return o.file_shape ? OptionValue() : OptionValue(kDefaultModel);
          }});
-  t.count("layers", o.layers, kExtentRange, "Number of transformer blocks; default: that of the model.");
+  t.count("layers", o.layers, {1, kMaxLayers}, "Number of transformer blocks; default: that of the model.");
   t.count("width", o.width, kExtentRange, "Width of the residual stream, in elements.");
   t.count("heads", o.heads, kExtentRange, "Attention heads; must divide the width.");
   t.count("kv-heads", o.kv_heads, kExtentRange, "Heads of keys and values (llama); must divide the heads.");
@@ -120,6 +122,9 @@ ModelShape model_shape(const ShapeOptions& o) {
   shape.vocabulary = o.vocabulary.value_or(shape.vocabulary);
   shape.tied = o.tied.value_or(shape.tied);
   check(shape);
+  if (shape.layers > kMaxLayers)
+    throw UsageError(
+        fmt::format("the model has {} layers, but a plan can have at most {}: use fewer.", shape.layers, kMaxLayers));
   return shape;
 }
 

@@ -1,6 +1,7 @@
 #include "apps/train/train_settings.h"
 
 #include "apps/plan/use_costs.h"
+#include "checkpoint/save.h"
 
 namespace aliquot {
 
@@ -15,6 +16,7 @@ EngineOptions engine_options(const TrainOptions& o) {
   engine.cost.samples_per_micro_batch = static_cast<double>(o.micro_batch * *o.sequence);
   if (engine.pipeline > 1)
     engine.cost.uses = estimate_use_costs(model_shape(o), o.micro_batch, *o.sequence, engine.cost.flops_per_second);
+  if (!o.checkpoint_dir.empty() || o.resume != "none" || !o.init.empty()) engine.between_steps_bytes = kStagingBytes;
   engine.max_skipped = 0;  // instead, TrainRun limits the number of skipped steps
   engine.tell_skipped = false;
   return engine;

@@ -101,8 +101,8 @@ void EventSimulator::start_ready() {
   }
 }
 
-/// Computes when the next operation of each changed pipeline stage ends. A change on one side of a transfer also changes
-/// the speed of the other side.
+/// Computes when the next operation of each changed pipeline stage ends. A change on one side of a transfer also
+/// changes the speed of the other side.
 void EventSimulator::set_ends() {
   for (const int s : changed_) stages_[s].load = load_of(stages_[s]);
   add_partners(changed_);

@@ -54,8 +54,8 @@ class EventSimulator {
     int stage = -1;
     OperationId operation = -1;
   };
-  /// What the running operations of a pipeline stage use. A demand is the sum, over the operations, of the part of their
-  /// time in which they use that direction of the link.
+  /// What the running operations of a pipeline stage use. A demand is the sum, over the operations, of the part of
+  /// their time in which they use that direction of the link.
   struct Load {
     double sent_demand = 0, received_demand = 0;
     double core_share = 0;  // fraction by which they slow down compute

@@ -32,6 +32,17 @@ void refuse_precision(const Policy& policy) {
         "gradients in fp32 gains nothing; use the same type for both");
 }
 
+/// The schedule of a larger step would not fit in the memory of the host.
+void refuse_too_large_steps(const ModelSpec& model, const Policy& policy) {
+  const int64_t use_count = std::ssize(model.uses), micro_batch_count = policy.micro_batch_count;
+  if (use_count * micro_batch_count <= kMaxForwardPasses) return;
+  throw UsageError(fmt::format(
+      "a step has {} uses and {} micro-batches, and their product exceeds {}: set EngineOptions::accumulate "
+      "to at most {}{}",
+      use_count, micro_batch_count, kMaxForwardPasses, std::max<int64_t>(1, kMaxForwardPasses / use_count),
+      use_count > kMaxForwardPasses ? ", and declare fewer uses with larger units" : ""));
+}
+
 void refuse_recompute(const ModelSpec& model, const Policy& policy) {
   if (policy.recompute < kRecomputeAsNeeded)
     throw UsageError(
@@ -127,6 +138,9 @@ void refuse_incompatible_options(const ModelSpec& model, const Policy& policy, i
   }
   if (policy.micro_batch_count < 1)
     throw UsageError(fmt::format("EngineOptions::accumulate is {}: expected 1 or more", policy.micro_batch_count));
+  if (policy.between_steps_bytes < 0)
+    throw UsageError(
+        fmt::format("EngineOptions::between_steps_bytes is {}: expected 0 or more", policy.between_steps_bytes));
   if (policy.prefetch < 0 || policy.keep_gathered < 0)
     throw UsageError(
         fmt::format("EngineOptions::prefetch is {} and EngineOptions::keep_gathered is {}: expected 0 or "
@@ -238,7 +252,7 @@ void lay_out(Plan& plan, const StagePasses& passes) {
   place(std::move(draft), plan.schedule, plan.topology.rank_count());
   prune(plan.schedule.operations);
   assign_groups(plan);
-  plan.schedule.stream_bytes = stream_bytes(plan);
+  plan.schedule.stream_bytes = std::max(stream_bytes(plan), plan.policy.between_steps_bytes);
 }
 
 }  // namespace
@@ -333,6 +347,7 @@ std::vector<Plan> plan_pipeline(const ModelSpec& model, const Policy& policy, co
   model.check();
   const std::vector<PipelineStage> stages = pipeline_stages(model, policy);
   refuse_incompatible_options(model, policy, topology_of_stage(topology, policy.pipeline, 0).rank_count());
+  refuse_too_large_steps(model, policy);
   const std::vector<StagePasses> passes = stage_passes(policy, stages.front());
   std::vector<Plan> plans;
   for (std::size_t s = 0; s < stages.size(); ++s)

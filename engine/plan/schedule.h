@@ -69,8 +69,10 @@ struct Schedule {
   std::vector<PlannedBuffer> buffers = {};
   /// Size of each space, per rank. The size of Space::kSharedRange is that for all ranks together.
   std::array<int64_t, kSpaceCount> space_bytes = {};
-  int64_t stream_bytes = 0;  // staging memory between steps, for initialization and for reading tensors
-  bool view = false;         // gathers are views of the shared range
+  /// Staging memory between steps, for initialization, for reading tensors, and for the caller
+  /// (Policy::between_steps_bytes). They use it one after another.
+  int64_t stream_bytes = 0;
+  bool view = false;  // gathers are views of the shared range
   bool accumulate_into_shard = false;
   bool reduces_in_place = false;  // the reduced shard overwrites its part of the full gradients
   bool sums_in_levels = false;    // micro-batches are added in a binary tree, not one after another
@@ -106,6 +108,10 @@ Topology topology_of_shard_group(const Topology& stage, int replica_count);
 
 /// Returns the topology of the ranks of a stage that hold shard `shard`, one of each replica.
 Topology topology_of_replicate_group(const Topology& stage, int replica_count, int shard);
+
+/// The maximum number of forward passes of uses in a step: the number of uses times the number of micro-batches. Plans
+/// with more would take several GB of host memory.
+inline constexpr int64_t kMaxForwardPasses = int64_t{1} << 20;
 
 struct Plan;
 /// Whether reduces between nodes send 8-bit values. With replicas, encodes_exchanges() applies in place of this.

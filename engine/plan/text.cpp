@@ -165,6 +165,7 @@ std::string description(const Plan& plan) {
 uint64_t hash(const Plan& plan) {
   Hash hash;
   hash.add(description(plan));
+  hash.add(std::to_string(plan.schedule.stream_bytes));
   for (const PlannedBuffer& buffer : plan.schedule.buffers)
     hash.add(fmt::format("{} {}", buffer.offset_bytes, buffer.size_bytes));
   for (const MatrixGroup& group : plan.matrix_groups) {

@@ -19,22 +19,13 @@ constexpr size_t kMemoryFigures = kCategoryCount + 2;
 }  // namespace
 
 RankMemory MemoryAudit::planned(const Plan& stage) const {
-  const TrainOptions& options = context_.options();
-  const Schedule& schedule = stage.schedule;
   const std::optional<int64_t> snapshot = snapshot_bytes(stage);
-  const Account planned = account(schedule);
-  const bool has_checkpoints = !options.checkpoint_dir.empty() || options.resume != "none" || !options.init.empty();
-  // The staging memory that is in use between steps, for initialization and checkpoints. The staging memory of the
-  // step's operations is in planned.peak.
-  const int64_t between_steps = std::max(schedule.stream_bytes, !snapshot && has_checkpoints ? kStagingBytes : 0);
+  const Account planned = account(stage.schedule);
   const int64_t background = snapshot ? kStagingBytes + *snapshot : 0;
   RankMemory memory;
   memory.planned = planned.peak;
-  // The staging memory of the step's operations is in use only during steps. Between steps, the same memory can be used
-  // for other staging.
-  int64_t& staging = memory.planned[static_cast<size_t>(Category::kStaging)];
-  staging = background + std::max(staging, between_steps);
-  memory.planned_peak_bytes = background + std::max(planned.peak_bytes, persistent_bytes(schedule) + between_steps);
+  memory.planned[static_cast<size_t>(Category::kStaging)] += background;
+  memory.planned_peak_bytes = background + planned.peak_bytes;
   return memory;
 }
 
@@ -54,19 +45,11 @@ int64_t MemoryAudit::node_bytes() const {
 }
 
 void MemoryAudit::require_fit() const {
-  const TrainOptions& options = context_.options();
-  const int64_t planned_bytes = planned().planned_peak_bytes;
-  const int64_t rank_bytes = std::max(planned_bytes, aliquot::rank_bytes(context_.engine().plan()));
+  const int64_t rank_bytes = std::max(planned().planned_peak_bytes, aliquot::rank_bytes(context_.engine().plan()));
   const int64_t available = available_memory_bytes();
   const int64_t ranks_here = context_.node_rank_count();
   std::string problem;
-  if (options.memory_budget && planned_bytes > *options.memory_budget) {
-    problem = fmt::format(
-        "--memory-budget {} is enough for a step, but not for checkpoints: with {} bytes of staging memory between "
-        "steps, a rank needs {} bytes. Set --memory-budget to at least that, or leave out --checkpoint-dir, --resume "
-        "and --init.",
-        *options.memory_budget, kStagingBytes, planned_bytes);
-  } else if (const int64_t total = node_bytes(); !context_.on_gpu() && total > available) {
+  if (const int64_t total = node_bytes(); !context_.on_gpu() && total > available) {
     problem = fmt::format(
         "not enough memory: a rank needs {}, and the total for {} on this machine is {}, but only {} is available. Use "
         "a higher --zero-stage, a smaller --micro-batch or --sequence, or --recompute block; aliquot plan prints the "
@@ -140,6 +123,7 @@ std::vector<RankMemory> MemoryAudit::by_rank() {
   own.system_peak_bytes = system_peak_.bytes() / sharers;
   own.system_start_bytes = system_peak_.start_bytes() / sharers;
   own.system_peak_phase = system_peak_.phase();
+  for (size_t i = 0; i < kRunPhaseCount; ++i) own.system_bytes_by_phase[i] = system_peak_.bytes_by_phase()[i] / sharers;
   std::vector<RankMemory> ranks;
   const std::string bytes(reinterpret_cast<const char*>(&own), sizeof(own));
   for (const std::string& from : context_.world().communicator().gather_objects(bytes)) {

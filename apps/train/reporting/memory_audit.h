@@ -41,8 +41,8 @@ class MemoryAudit {
   RankMemory planned() const { return planned(context_.engine().plan()); }
   /// The planned memory of each rank of the pipeline stage whose plan is `stage`; the measured fields are 0.
   RankMemory planned(const Plan& stage) const;
-  /// Throws UnavailableError, on all ranks, if the planned memory exceeds --memory-budget or the machine's available
-  /// memory. Without this check, overcommit would let allocations succeed and kill a process later. Collective.
+  /// Throws UnavailableError, on all ranks, if the planned memory exceeds the machine's available memory. Without this
+  /// check, overcommit would let allocations succeed and kill a process later. Collective.
   void require_fit() const;
 
   void enter(RunPhase phase) { system_peak_.enter(phase); }

@@ -23,6 +23,8 @@ struct RankMemory {
   int64_t system_peak_bytes = 0;
   RunPhase system_peak_phase = RunPhase::kStart;
   int64_t system_start_bytes = 0;
+  // The peak of each phase that exceeded all earlier phases; 0 for all other phases.
+  BytesByPhase system_bytes_by_phase{};
 };
 
 /// Returns the table. Each rank has a line of planned and a line of measured bytes, with a column for each category in

@@ -56,6 +56,7 @@ void SystemPeak::sample() {
   if (resident - shared_by_others <= peak_bytes_) return;
   peak_bytes_ = resident - shared_by_others;
   peak_phase_ = now_;
+  by_phase_[static_cast<std::size_t>(now_)] = peak_bytes_;
 }
 
 }  // namespace aliquot

@@ -23,6 +23,8 @@ enum class RunPhase : uint8_t {
   kDigest
 };
 inline constexpr std::size_t kRunPhaseCount = 8;
+/// A number of bytes for each phase, by the value of RunPhase.
+using BytesByPhase = std::array<int64_t, kRunPhaseCount>;
 /// The name in messages and metrics, for example "evaluating".
 std::string_view name(RunPhase phase);
 
@@ -40,6 +42,9 @@ class SystemPeak {
   /// Returns the peak memory of this process since the process started, in bytes.
   int64_t bytes();
   RunPhase phase() const { return peak_phase_; }
+  /// Returns the peak memory of each phase in which the process exceeded the peak of all earlier phases. 0 for all
+  /// other phases: the kernel has one high-water mark, so their peaks are unknown.
+  const BytesByPhase& bytes_by_phase() const { return by_phase_; }
   /// Returns the peak memory of this process up to the construction of this object, in bytes.
   int64_t start_bytes() const { return start_bytes_; }
 
@@ -50,6 +55,7 @@ class SystemPeak {
   RunPhase now_ = RunPhase::kStart, peak_phase_ = RunPhase::kStart;
   int64_t highest_resident_bytes_ = 0;  // the high-water mark, in which shared pages count in full
   int64_t peak_bytes_ = 0, start_bytes_ = -1;
+  BytesByPhase by_phase_{};
 };
 
 }  // namespace aliquot

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstring>
 #include <fmt/format.h>
+#include <ranges>
 
 #include "apps/models/hugging_face/weights.h"
 #include "apps/train/reporting/train_reporter.h"
@@ -84,6 +85,11 @@ DoneRecord done_record(const std::vector<RankMemory>& memory, int stages, const 
     if (rank.system_peak_bytes <= done.system_peak_bytes) continue;
     done.system_peak_bytes = rank.system_peak_bytes;
     done.system_peak_phase = name(rank.system_peak_phase);
+  }
+  for (std::size_t phase = 0; phase < kRunPhaseCount; ++phase) {
+    const auto bytes_of = [phase](const RankMemory& rank) { return rank.system_bytes_by_phase[phase]; };
+    const int64_t most = std::ranges::max(memory | std::views::transform(bytes_of));
+    if (most > 0) done.system_bytes_by_phase.emplace_back(name(static_cast<RunPhase>(phase)), most);
   }
   return done;
 }

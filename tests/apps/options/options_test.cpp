@@ -212,14 +212,30 @@ TEST(TrainOptions, RefusesOptionsThatContradictEachOther) {
            {{"--reproducible", "--accumulate", "2", "--accumulate-into", "full"}, "leave out --accumulate-into full"},
            {{"--sequence", "100000"}, "longer than the model's context"},
            {{"--memory-budget", "0"}, "invalid value '0' for --memory-budget"},
+           {{"--layers", "65537"}, "--layers: invalid value '65537'"},
            {{"--kv-heads", "2"}, "omit --kv-heads"}}) {
-    TrainOptions options = parsed(wrong.arguments);
     try {
+      TrainOptions options = parsed(wrong.arguments);
       resolve(options, 2, false);
       ADD_FAILURE() << "the options were accepted, expected the error: " << wrong.message;
     } catch (const UsageError& error) {
       EXPECT_TRUE(one_line_contains(error.what(), wrong.message));
     }
+  }
+}
+
+/// A checkpoint or a file may define the shape. The plan of a model with many layers would use up the machine's memory.
+TEST(ModelShape, RejectsMoreLayersThanAPlanCanHave) {
+  ShapeOptions options;
+  options.file_shape = find_model_preset("gpt2-nano")->shape;
+  options.file_shape->layers = 65536;
+  EXPECT_EQ(model_shape(options).layers, 65536);
+  options.file_shape->layers = 100'000'000;
+  try {
+    model_shape(options);
+    ADD_FAILURE() << "the shape was accepted";
+  } catch (const UsageError& error) {
+    EXPECT_TRUE(one_line_contains(error.what(), "the model has 100000000 layers, but a plan can have at most 65536"));
   }
 }
 

@@ -103,6 +103,7 @@ TEST(MemoryLife, SystemPeakExceedsThePlanByAtMost32MiB) {
       EXPECT_LE(beyond, 32 * kMiB) << text << " while " << done["system_peak_phase"];
     }
     EXPECT_GE(done["system_peak"], done["system_bytes"]) << text;
+    EXPECT_EQ(done["system_phases"][done["system_peak_phase"].get<std::string>()], done["system_peak"]) << text;
   }
 }
 
@@ -149,6 +150,10 @@ TEST(SystemPeak, NamesThePhaseOfThePeak) {
   EXPECT_GE(peak.bytes(), peak.start_bytes() + 200 * kMiB);
   EXPECT_EQ(peak.enter(RunPhase::kDigest), RunPhase::kSaving);
   EXPECT_EQ(peak.phase(), RunPhase::kTraining) << "the peak must include memory that was freed later";
+  const auto peak_of = [&](RunPhase phase) { return peak.bytes_by_phase()[static_cast<std::size_t>(phase)]; };
+  EXPECT_GE(peak_of(RunPhase::kTraining), peak_of(RunPhase::kStart) + 200 * kMiB);
+  EXPECT_EQ(peak_of(RunPhase::kTraining), peak.bytes());
+  EXPECT_EQ(peak_of(RunPhase::kSaving), 0) << "saving did not exceed training";
   EXPECT_EQ(name(peak.phase()), "training");
 }
 

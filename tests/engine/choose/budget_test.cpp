@@ -83,6 +83,53 @@ TEST(Budget, CountsStagingBetweenSteps) {
   EXPECT_THROW(plan_within(peak_bytes - 1, model, {.zero_stage = 0}, topology, cost), UnavailableError);
 }
 
+/// The caller's memory between steps shares the staging with the engine, and counts in a budget.
+TEST(Budget, CountsMemoryOfTheCallerBetweenSteps) {
+  constexpr int64_t kBytes = int64_t{4} << 20;
+  const ModelSpec model = testing::chain(2, 1 << 16);
+  const Topology topology = Topology::one_host(1);
+  const Policy policy{.zero_stage = 0, .between_steps_bytes = kBytes};
+  const Plan made = plan(model, policy, topology);
+  EXPECT_EQ(made.schedule.stream_bytes, kBytes);
+  const Account planned = account(made.schedule);
+  EXPECT_EQ(planned.peak[static_cast<std::size_t>(Category::kStaging)], kBytes);
+  EXPECT_EQ(planned.peak_bytes, persistent_bytes(made.schedule) + kBytes);
+  EXPECT_EQ(rank_bytes(made), planned.peak_bytes);
+  const CostModel cost = CostModel::typical_host();
+  EXPECT_NO_THROW(plan_within(planned.peak_bytes, model, policy, topology, cost));
+  EXPECT_THROW(plan_within(planned.peak_bytes - 1, model, policy, topology, cost), UnavailableError);
+  EXPECT_NE(hash(made), hash(plan(model, {.zero_stage = 0}, topology))) << "ranks must agree on the staging";
+  EXPECT_THROW(plan(model, {.between_steps_bytes = -1}, topology), UsageError);
+}
+
+/// The cut that balances the computation puts six of eight units on the first pipeline stage. With this cut, the budget
+/// is enough for a step, but not for the caller's memory between steps. A cut with fewer units on that stage fits both.
+TEST(Budget, CutsPipelinesForTheMemoryOfTheCaller) {
+  ModelSpec model = testing::chain(8, 1 << 16);
+  CostModel cost = CostModel::typical_host();
+  for (int use = 0; use < 8; ++use) {
+    const double seconds = use < 6 ? 0.01 : 0.03;
+    model.activations.uses.push_back({.output_bytes = 1 << 10, .kept_bytes = 1 << 10});
+    cost.uses.push_back({.forward_seconds = seconds, .backward_seconds = 2 * seconds});
+  }
+  model.activations.backward_bytes = 1 << 10;
+  const Topology ranks = Topology::one_host(2);
+  const auto bytes = [&](const Policy& policy) {
+    int64_t most = 0;
+    for (const Plan& stage : plan_pipeline(model, policy, ranks)) most = std::max(most, rank_bytes(stage));
+    return most;
+  };
+  Policy policy{.zero_stage = 1, .micro_batch_count = 2, .pipeline = 2};
+  EXPECT_EQ(cut_pipeline(model, policy, cost), (PipelineCut{6, 2}));
+  policy.pipeline_cut = {6, 2};
+  const int64_t budget = bytes(policy);
+  policy.between_steps_bytes = int64_t{2} << 20;
+  EXPECT_GT(bytes(policy), budget);
+  policy.pipeline_cut = {};
+  for (const Plan& stage : plan_pipeline_within(budget, model, policy, ranks, cost))
+    EXPECT_LE(rank_bytes(stage), budget) << stage.choice;
+}
+
 TEST(Budget, KeepsPolicyFieldsThatChangeBits) {
   for (uint64_t seed = 0; seed < 200; ++seed) {
     const testing::RandomCase drawn = testing::draw(seed, 4, 6);

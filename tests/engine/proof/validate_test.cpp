@@ -189,6 +189,10 @@ TEST(Plan, RejectsInvalidPolicies) {
       {"EngineOptions::zero_stage is 4", {.zero_stage = 4}},
       {"EngineOptions::zero_stage is -1", {.zero_stage = -1}},
       {"EngineOptions::accumulate is 0: expected 1 or more", {.micro_batch_count = 0}},
+      {"a step has 2 uses and 524289 micro-batches, and their product exceeds 1048576: set EngineOptions::accumulate "
+       "to "
+       "at most 524288",
+       {.micro_batch_count = 524289}},
       {"EngineOptions::prefetch is -1", {.prefetch = -1}},
       {"EngineOptions::keep_gathered is -1", {.keep_gathered = -1}},
       {"EngineOptions::reproducible allows at most",
