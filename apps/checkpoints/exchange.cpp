@@ -1,6 +1,9 @@
 // The subcommands export and import of `aliquot checkpoint`, which exchange weights with other programs.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <map>
+#include <optional>
+#include <string>
 
 #include "apps/checkpoints/commands.h"
 #include "apps/checkpoints/saved_shape.h"
@@ -34,33 +37,46 @@ std::string config_of(const Manifest& manifest, const std::string& where, const 
   return config_text(*shape, name(options.dtype));
 }
 
-/// Reads the config.json next to the weights at `path`, and returns its model shape as scalars. Returns an empty map if
-/// there is no config.json, or if the weights are not those of a supported model type.
-std::map<std::string, Scalar> scalars_of_config(const std::filesystem::path& path) {
-  const auto config = find_config_near(path);
-  if (!config) return {};
-  const WeightFiles weights = WeightFiles::open(FileSystem::system(), path);
+std::optional<ModelShape> shape_of_weights(const std::filesystem::path& path, EqualHead equal_head) {
+  const WeightFiles weights = WeightFiles::open(FileSystem::system(), path, equal_head);
   std::vector<NamedShape> parameters;
   for (const WeightTensor& tensor : weights.tensors()) parameters.emplace_back(tensor.name, tensor.entry->shape);
-  const auto extents = shape_of(parameters);
-  if (!extents) return {};
+  return shape_of(parameters);
+}
+
+/// Whether a config.json with the shape `read` describes weights from which shape_of() derives `extents`.
+bool describes(const ModelShape& read, const ModelShape& extents) {
+  const bool same_size = read.family == extents.family && read.layers == extents.layers &&
+                         read.width == extents.width && read.hidden == extents.hidden &&
+                         read.vocabulary == extents.vocabulary && read.tied == extents.tied;
+  const bool same_heads = read.family == ModelFamily::kGpt2 ||
+                          (read.query_width() == extents.own_head_width && read.key_width() == extents.kv_heads);
+  const bool same_kind =
+      read.qkv_bias == extents.qkv_bias && read.output_bias == extents.output_bias && read.qk_norm == extents.qk_norm;
+  return same_size && same_heads && same_kind;
+}
+
+std::string_view head_difference(const ModelShape& read, const ModelShape& extents) {
+  if (read.tied == extents.tied) return "";
+  return extents.tied ? " and no lm_head.weight" : " and an lm_head.weight that is not the embedding";
+}
+
+/// Reads the config.json next to the weights at `path`, and returns its model shape. Returns nullopt if there is no
+/// config.json, or if the weights are not those of a supported model type.
+std::optional<ModelShape> shape_of_config(const std::filesystem::path& path) {
+  const auto config = find_config_near(path);
+  auto extents = shape_of_weights(path, EqualHead::kLeaveOut);
+  if (!config || !extents) return {};
   const ModelConfig read = read_model_config(*config);
-  const ModelShape& shape = read.shape;
-  const bool same_size = shape.family == extents->family && shape.layers == extents->layers &&
-                         shape.width == extents->width && shape.hidden == extents->hidden &&
-                         shape.vocabulary == extents->vocabulary && shape.tied == extents->tied;
-  const bool same_heads = shape.family == ModelFamily::kGpt2 ||
-                          (shape.query_width() == extents->own_head_width && shape.key_width() == extents->kv_heads);
-  const bool same_kind = shape.qkv_bias == extents->qkv_bias && shape.output_bias == extents->output_bias &&
-                         shape.qk_norm == extents->qk_norm;
-  if (!same_size || !same_heads || !same_kind) {
+  if (!read.shape.tied) extents = shape_of_weights(path, EqualHead::kKeep);
+  if (!describes(read.shape, *extents)) {
     throw UsageError(
-        fmt::format("{} does not describe the weights next to it, which have {} layers of width {}: use the "
+        fmt::format("{} does not describe the weights next to it, which have {} layers of width {}{}: use the "
                     "config.json of these weights.",
-                    config->string(), extents->layers, extents->width));
+                    config->string(), extents->layers, extents->width, head_difference(read.shape, *extents)));
   }
   for (const std::string& remark : read.remarks) warn("{}", remark);
-  return shape_scalars(shape);
+  return read.shape;
 }
 
 void require_out(const CheckpointOptions& options, const char* subcommand) {
@@ -100,13 +116,18 @@ int import_command(const CheckpointOptions& options) {
       throw UsageError(
           fmt::format("--out: {} already exists: remove it, or choose another directory.", found.path.string()));
   }
-  const auto scalars = scalars_of_config(options.paths[0]);
+  const auto shape = shape_of_config(options.paths[0]);
+  const auto scalars = shape ? shape_scalars(*shape) : std::map<std::string, Scalar>();
+  const EqualHead equal_head = shape && !shape->tied ? EqualHead::kKeep : EqualHead::kLeaveOut;
   ImportReport report;
   WorldOptions world;
   world.device = DeviceChoice::kHost;
   world.threads_per_rank = 1;
   World::threads(
-      1, [&](World& alone) { report = import_weights(alone.communicator(), options.paths[0], options.out, scalars); },
+      1,
+      [&](World& alone) {
+        report = import_weights(alone.communicator(), options.paths[0], options.out, scalars, equal_head);
+      },
       world);
   write_stdout("{}: {} tensors\n", report.path.string(), report.tensor_count);
   if (!report.skipped_tensors.empty())

@@ -1,4 +1,5 @@
 // Loads weights into the shards of any number of ranks, or into a new checkpoint.
+#include <algorithm>
 #include <chrono>
 #include <deque>
 #include <fmt/format.h>
@@ -16,6 +17,12 @@ namespace aliquot {
 namespace {
 
 constexpr std::string_view kParameters = "parameters/";
+
+/// Whether the model has an output head of its own, so is not tied.
+bool has_head(const State& state) {
+  const std::string head = std::string(kParameters) + "lm_head.weight";
+  return std::ranges::any_of(state.tensors, [&](const StateTensor& tensor) { return tensor.path == head; });
+}
 
 struct WeightMatches {
   std::vector<std::pair<const StateTensor*, const WeightTensor*>> matches;  // null WeightTensor: fill with zeros
@@ -87,7 +94,7 @@ LoadReport load_weights(const State& state, Communicator& communicator, const st
   WeightMatches found;
   // Check everything before the state is modified.
   run_on_all_or_throw(communicator, [&] {
-    weights.emplace(WeightFiles::open(file_system, path));
+    weights.emplace(WeightFiles::open(file_system, path, has_head(state) ? EqualHead::kKeep : EqualHead::kLeaveOut));
     found = match_weights(state, *weights, path, options.allow_missing);
     for (const auto& [tensor, from] : found.matches) {
       if (from != nullptr) WeightAccess(*from, tensor->dtype);
@@ -104,8 +111,9 @@ LoadReport load_weights(const State& state, Communicator& communicator, const st
 }
 
 ImportReport import_weights(Communicator& communicator, const std::filesystem::path& file,
-                            const std::filesystem::path& directory, const std::map<std::string, Scalar>& scalars) {
-  const WeightFiles weights = WeightFiles::open(FileSystem::system(), file);
+                            const std::filesystem::path& directory, const std::map<std::string, Scalar>& scalars,
+                            EqualHead equal_head) {
+  const WeightFiles weights = WeightFiles::open(FileSystem::system(), file, equal_head);
   ImportReport report{.path = {},
                       .tensor_count = weights.tensors().size(),
                       .skipped_tensors = weights.skipped_tensors(),

@@ -100,7 +100,7 @@ std::set<std::string> parse_weight_index(std::string_view text, const std::strin
   }
 }
 
-WeightFiles WeightFiles::open(FileSystem& file_system, const std::filesystem::path& given) {
+WeightFiles WeightFiles::open(FileSystem& file_system, const std::filesystem::path& given, EqualHead equal_head) {
   const std::filesystem::path path = resolve_weights_path(given);
   WeightFiles weights;
   if (path.string().ends_with(kIndexSuffix)) {
@@ -111,6 +111,7 @@ WeightFiles WeightFiles::open(FileSystem& file_system, const std::filesystem::pa
     weights.add_file(SafetensorsFile::open(file_system, path));
   }
   weights.finish(path);
+  if (equal_head == EqualHead::kLeaveOut) weights.leave_out_equal_head();
   return weights;
 }
 
@@ -133,7 +134,9 @@ void WeightFiles::finish(const std::filesystem::path& path) {
     if (tensors_[i].name != tensors_[i - 1].name) continue;
     throw UsageError(fmt::format("{} has two tensors named {}", path.string(), printable(tensors_[i].name)));
   }
-  // Some files repeat the token embedding as the output head, because the two are tied.
+}
+
+void WeightFiles::leave_out_equal_head() {
   const WeightTensor *head = find("lm_head.weight"), *embedding = find("wte.weight");
   if (embedding == nullptr) embedding = find("model.embed_tokens.weight");
   if (head == nullptr || embedding == nullptr || !same_bytes(*head, *embedding)) return;

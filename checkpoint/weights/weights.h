@@ -2,6 +2,7 @@
 // Weights that another program saved, as one safetensors file or as an index of several files. Names are converted to
 // canonical names.
 
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <set>
@@ -20,14 +21,19 @@ struct WeightTensor {
   const SafetensorsFile* file = nullptr;
 };
 
+/// Whether WeightFiles::open() leaves out an output head that is equal to the token embedding. Some files repeat the
+/// embedding of a tied model as its head. An untied model needs its head even if the two are equal.
+enum class EqualHead : uint8_t { kLeaveOut, kKeep };
+
 /// Weight files opened for reading. Move-only. The tensors point into this object.
 class WeightFiles {
  public:
   /// `path` is a .safetensors file, a .safetensors.index.json file, or a directory with model.safetensors or its index.
-  /// Leaves out tensors that are not parameters: attention masks, rotary tables, and an output head equal to the token
-  /// embedding. Throws UsageError, with the name of the file, if a file is absent or malformed, or if an index names
-  /// files in other directories.
-  static WeightFiles open(FileSystem& file_system, const std::filesystem::path& path);
+  /// Leaves out tensors that are not parameters: attention masks, rotary tables, and by default an output head equal to
+  /// the token embedding. Throws UsageError, with the name of the file, if a file is absent or malformed, or if an
+  /// index names files in other directories.
+  static WeightFiles open(FileSystem& file_system, const std::filesystem::path& path,
+                          EqualHead equal_head = EqualHead::kLeaveOut);
 
   const std::vector<WeightTensor>& tensors() const { return tensors_; }  // sorted by name
   /// The tensors that open() left out, by their names in the files.
@@ -37,6 +43,7 @@ class WeightFiles {
  private:
   void add_file(SafetensorsFile file);
   void finish(const std::filesystem::path& path);
+  void leave_out_equal_head();
 
   std::vector<std::unique_ptr<SafetensorsFile>> files_;
   std::vector<WeightTensor> tensors_;
@@ -78,6 +85,7 @@ struct ImportReport {
 /// directory/step-00000000. `scalars` become the scalars of the checkpoint. Requires a communicator of one rank. Throws
 /// like WeightFiles::open() and save().
 ImportReport import_weights(Communicator& communicator, const std::filesystem::path& file,
-                            const std::filesystem::path& directory, const std::map<std::string, Scalar>& scalars = {});
+                            const std::filesystem::path& directory, const std::map<std::string, Scalar>& scalars = {},
+                            EqualHead equal_head = EqualHead::kLeaveOut);
 
 }  // namespace aliquot

@@ -14,15 +14,22 @@ using Json = nlohmann::ordered_json;
 
 constexpr const char* kOriginalContext = "original_max_position_embeddings";
 
-/// Whether rope_scaling (`older`) and rope_parameters (`newer`) are equal. Ignores the order of keys. Ignores
-/// rope_theta, which only rope_parameters may contain.
-bool same_scaling(const Json& older, const Json& newer) {
-  const auto unordered = [](const Json& json) {
+constexpr double kDefaultTheta = 10000;
+
+/// Whether rope_scaling (`older`) and rope_parameters (`newer`) define the same rotation. Ignores the order of keys. An
+/// object without rope_theta has the outer one. transformers reads rope_scaling if both keys exist.
+bool same_scaling(const Json& older, const Json& newer, const Json& outer_theta) {
+  const auto complete = [&](const Json& json) {
     nlohmann::json copy = nlohmann::json::parse(json.dump());
-    if (copy.is_object()) copy.erase("rope_theta");
+    if (!copy.is_object() || copy.contains("rope_theta")) return copy;
+    if (outer_theta.is_null()) {
+      copy["rope_theta"] = kDefaultTheta;
+    } else {
+      copy["rope_theta"] = outer_theta;
+    }
     return copy;
   };
-  return unordered(older) == unordered(newer);
+  return complete(older) == complete(newer);
 }
 
 constexpr std::array kFactorParts{"factor"};
@@ -146,7 +153,8 @@ void ScalingReader::read(const ScalingType& type, int64_t context, Rope& rope) c
 
 Rope read_rope(const ConfigValues& values, int64_t context) {
   const Json &older = values.value("rope_scaling"), &newer = values.value("rope_parameters");
-  if (!older.is_null() && !newer.is_null() && !same_scaling(older, newer))
+  const Json& outer_theta = values.value("rope_theta");
+  if (!older.empty() && !newer.is_null() && !same_scaling(older, newer, outer_theta))
     values.refuse("rope_scaling", older, fmt::format("it contradicts rope_parameters, which is {}", json_text(newer)));
   const std::string_view key = newer.is_null() ? "rope_scaling" : "rope_parameters";
   const Json& scaling = newer.is_null() ? older : newer;
@@ -154,11 +162,9 @@ Rope read_rope(const ConfigValues& values, int64_t context) {
   if (!scaling.is_null() && !scaling.is_object()) reader.refuse_type();
 
   Json theta = reader.part("rope_theta");
-  const Json& outer_theta = values.value("rope_theta");
   if (!theta.is_null() && !outer_theta.is_null() && theta != outer_theta)
     values.refuse("rope_theta", outer_theta, fmt::format("it contradicts {}, which is {}", key, json_text(scaling)));
   if (theta.is_null()) theta = outer_theta;
-  constexpr double kDefaultTheta = 10000;
   Rope rope{.theta = theta.is_null() ? kDefaultTheta : values.real("rope_theta", theta)};
   if (scaling.is_null()) return rope;
 

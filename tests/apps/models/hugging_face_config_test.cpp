@@ -152,6 +152,10 @@ TEST(ModelConfig, RopeIsReadFromBothOfItsKeys) {
             (Rope{.theta = 10000, .scaling = RopeScaling::kLinear, .factor = 2.5}));
   EXPECT_EQ(rope(R"({"rope_parameters": {"rope_type": "dynamic", "factor": 2, "rope_theta": 7}})"),
             (Rope{.theta = 7, .scaling = RopeScaling::kDynamic, .factor = 2}));
+  EXPECT_EQ(rope(R"({"rope_theta": 7, "rope_scaling": {"type": "default"}, "rope_parameters":
+      {"type": "default", "rope_theta": 7.0}})"),
+            Rope{.theta = 7});
+  EXPECT_EQ(rope(R"({"rope_scaling": {}, "rope_parameters": {"rope_theta": 7}})"), Rope{.theta = 7});
 }
 
 TEST(ModelConfig, YarnIsReadAsInTransformers) {
@@ -388,6 +392,16 @@ TEST(ModelConfig, UnsupportedRopeIsRejectedByName) {
        R"(rope_theta is 500000.0: it contradicts rope_parameters, which is {"rope_theta":10000.0}.)"},
       {llama(), R"({"rope_scaling": {"type": "default"}, "rope_parameters": {"rope_theta": 1e4}})",
        R"(rope_scaling is {"type":"default"}: it contradicts rope_parameters)"},
+      // transformers reads rope_scaling, whose theta is 10000 in the first two files and 700 in the last one.
+      {llama(), R"({"rope_scaling": {"rope_type": "linear", "factor": 2.0},
+          "rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 300.0}})",
+       R"(rope_scaling is {"rope_type":"linear","factor":2.0}: it contradicts rope_parameters)"},
+      {llama(), R"({"rope_scaling": {"rope_type": "default"},
+          "rope_parameters": {"rope_type": "default", "rope_theta": 300.0}})",
+       R"(rope_scaling is {"rope_type":"default"}: it contradicts rope_parameters)"},
+      {llama(), R"({"rope_scaling": {"rope_type": "linear", "factor": 2.0, "rope_theta": 700.0},
+          "rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 300.0}})",
+       R"(rope_scaling is {"rope_type":"linear","factor":2.0,"rope_theta":700.0}: it contradicts rope_parameters)"},
       {llama(), R"({"rope_scaling": {"rope_type": "llama3", "factor": 8.0}})",
        "rope_scaling.low_freq_factor is null: expected a number."},
       {llama(), R"({"rope_scaling": {"rope_type": "llama3", "factor": 8, "low_freq_factor": 4, "high_freq_factor": 4,

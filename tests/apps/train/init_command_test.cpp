@@ -1,4 +1,5 @@
 // Trains, saves, exports and initializes models defined by a config.json. Flags that contradict it must be rejected.
+#include <cstring>
 #include <fstream>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -171,9 +172,46 @@ TEST_F(Init, UnsupportedFieldsAreRejectedByName) {
   config["tie_word_embeddings"] = true;  // The weights have a separate head.
   write_file(path, config.dump());
   expect_refusal(run_aliquot({"checkpoint", "import", at("llama/hf"), "--out", at("in")}),
-                 "does not describe the weights");
+                 "which have 2 layers of width 32 and an lm_head.weight that is not the embedding: use");
   expect_refusal(start(at("llama/hf")), "lm_head.weight is only in the file");
   EXPECT_FALSE(std::filesystem::exists(at("in")));
+}
+
+/// Copies the values of one tensor of a safetensors file to another one of the same size.
+void copy_tensor(const std::string& file, const std::string& from, const std::string& to) {
+  std::string bytes = read_file(file);
+  uint64_t header = 0;
+  std::memcpy(&header, bytes.data(), sizeof header);
+  const Json tensors = Json::parse(bytes.substr(sizeof header, header));
+  const auto begin = [&](const std::string& name) {
+    return sizeof header + header + tensors[name]["data_offsets"][0].get<size_t>();
+  };
+  const size_t count = tensors[from]["data_offsets"][1].get<size_t>() + sizeof header + header - begin(from);
+  bytes.replace(begin(to), count, bytes.substr(begin(from), count));
+  write_file(file, bytes);
+}
+
+/// A file may repeat the embedding as the head of a tied model. An untied model needs the head even if both are equal.
+TEST_F(Init, AHeadEqualToTheEmbeddingBelongsToUntiedModels) {
+  make("llama", kLlama);
+  copy_tensor(at("llama/hf/model.safetensors"), "model.embed_tokens.weight", "lm_head.weight");
+  const CommandResult untied = start(at("llama/hf"), {"--ranks", "2"});
+  EXPECT_EQ(untied.code, 0) << untied.err;
+  ASSERT_EQ(run_aliquot({"checkpoint", "import", at("llama/hf"), "--out", at("in")}).code, 0);
+  EXPECT_EQ(digest_of(start(at("in"))), digest_of(untied));
+  ASSERT_EQ(run_aliquot({"checkpoint", "export", at("in"), "--out", at("again")}).code, 0);
+  EXPECT_EQ(Json::parse(read_file(at("again/config.json")))["tie_word_embeddings"], false);
+  EXPECT_EQ(read_file(at("again/model.safetensors")), read_file(at("llama/hf/model.safetensors")));
+
+  const std::string path = at("llama/hf/config.json");
+  Json config = Json::parse(read_file(path));
+  config["tie_word_embeddings"] = true;
+  write_file(path, config.dump());
+  const CommandResult tied = start(at("llama/hf"));
+  EXPECT_EQ(tied.code, 0) << tied.err;
+  EXPECT_NE(digest_of(tied), digest_of(untied));
+  ASSERT_EQ(run_aliquot({"checkpoint", "import", at("llama/hf"), "--out", at("tied")}).code, 0);
+  EXPECT_EQ(digest_of(start(at("tied"))), digest_of(tied));
 }
 
 TEST_F(Init, WithoutAConfigurationTheOptionsDefineTheModel) {

@@ -178,6 +178,9 @@ TEST(Weights, SeveralFilesWithNamePrefixesFormOneSet) {
     ASSERT_EQ(weights.tensors().size(), 1u);
     EXPECT_EQ(weights.tensors()[0].name, "wte.weight");
     EXPECT_EQ(weights.skipped_tensors(), (std::vector<std::string>{"transformer.h.0.attn.bias", "lm_head.weight"}));
+    const WeightFiles with_head = WeightFiles::open(FileSystem::system(), path, EqualHead::kKeep);
+    EXPECT_NE(with_head.find("lm_head.weight"), nullptr);
+    EXPECT_EQ(with_head.skipped_tensors(), (std::vector<std::string>{"transformer.h.0.attn.bias"}));
   }
   write("1.safetensors", header("transformer.wte.weight", kValidFields),
         "12345679");  // the head differs from the embedding
