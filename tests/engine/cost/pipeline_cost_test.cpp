@@ -95,15 +95,16 @@ Seconds fastest(const Seconds& a, const Seconds& b) {
   return {std::min(a.planning, b.planning), std::min(a.proof, b.proof), std::min(a.simulation, b.simulation)};
 }
 
-/// A linear algorithm takes twice as long for twice as many micro-batches, a quadratic one four times as long.
+/// For eight times as many micro-batches, a linear algorithm takes 8 times as long, one that takes time n^1.4 takes
+/// 18 times as long, and a quadratic one 64 times as long.
 TEST(PipelineCost, GrowsInProportionToMicroBatches) {
-  constexpr double kMostGrowth = 2.7;
+  constexpr double kMostGrowth = 18;
   for (const bool tied : {false, true}) {
     std::array<Seconds, 2> times;
     for (int attempt = 0; attempt < 4; ++attempt) {
       for (const std::size_t i : {0, 1}) {
         const Seconds now =
-            measure({.stages = 4, .uses_per_stage = 2, .micro_batches = i == 0 ? 2048 : 4096, .tied = tied});
+            measure({.stages = 4, .uses_per_stage = 2, .micro_batches = i == 0 ? 512 : 4096, .tied = tied});
         times[i] = attempt == 0 ? now : fastest(times[i], now);
       }
     }

@@ -171,10 +171,14 @@ double fastest_seconds(const Body& body) {
 }
 
 struct Measured {
-  double seconds, traversal_seconds;
+  double seconds = 1e9, traversal_seconds = 1e9;
   /// Returns a ratio that does not depend on whether the plans fit in the caches of the CPU.
   double per_traversal() const { return seconds / traversal_seconds; }
 };
+
+Measured fastest(const Measured& a, const Measured& b) {
+  return {std::min(a.seconds, b.seconds), std::min(a.traversal_seconds, b.traversal_seconds)};
+}
 
 /// Measures the CPU time of two computations on the same plans: the checks of the cut and of the work, and a traversal.
 /// The plan of the last pipeline stage lacks a backward. The check of the work finds this defect, so validate_stages()
@@ -206,7 +210,11 @@ TEST(ValidateWork, TakesLinearTime) {
 /// An algorithm that reads all operations for each pipeline stage would take 16 times as long.
 TEST(ValidateWork, TakesTheSameTimeForMorePipelineStages) {
   constexpr int kUses = 64, kMicroBatches = 256;
-  const Measured few = measure(4, kUses, kMicroBatches), many = measure(64, kUses, kMicroBatches);
+  Measured few, many;
+  for (int attempt = 0; attempt < 4; ++attempt) {
+    few = fastest(few, measure(4, kUses, kMicroBatches));
+    many = fastest(many, measure(64, kUses, kMicroBatches));
+  }
   EXPECT_LT(many.per_traversal(), 2.5 * few.per_traversal());
 }
 
