@@ -20,7 +20,7 @@ struct StageTransfer {
   int ranks, from, to;
 };
 
-/// Returns the price of a transfer of `bytes` by each rank of a pipeline stage. Assumes that all of these ranks do so at
+/// Returns the price of a transfer of `bytes` by each rank of a pipeline stage. Assumes that all of these ranks send at
 /// the same time, and that the other stage is ready.
 Price transfer_price(const CostModel& cost, const StageTransfer& stages, int64_t bytes);
 
