@@ -119,6 +119,7 @@ constexpr ShapeNames kNamesOfCheckpoints{"layers",  "width",      "heads",      
 void set_file_shape(TrainOptions& options, const ModelShape& shape, const std::string& where, const ShapeNames& names) {
   check_consistent(options, shape, where, names, options.allow_missing);
   options.file_shape = shape;
+  options.file_head_width = 0;
 }
 
 std::string options_define_model(const TrainOptions& options, const std::string& why) {
