@@ -83,10 +83,10 @@ ClusterRun run_on_cluster(const ClusterCase& what, int step_count) {
   return run;
 }
 
-Json plan_of(const ClusterCase& what, const std::string& more) {
+Json plan_of(const ClusterCase& what) {
   const std::string text =
-      output_of(fmt::format("{} plan --format json --ranks {} --ranks-per-node {} {} {}", ALIQUOT_BENCH_PROGRAM,
-                            what.rank_count(), what.ranks_per_node, what.words, more));
+      output_of(fmt::format("{} plan --format json --ranks {} --ranks-per-node {} {}", ALIQUOT_BENCH_PROGRAM,
+                            what.rank_count(), what.ranks_per_node, what.words));
   return Json::parse(text)["plans"][0];
 }
 

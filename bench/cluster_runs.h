@@ -29,8 +29,8 @@ struct ClusterRun {
 /// cannot emulate nodes, the message is the reason that scripts/cluster.sh prints.
 ClusterRun run_on_cluster(const ClusterCase& what, int step_count);
 
-/// Runs `aliquot plan --format json` for the case and returns the first plan. `more` has additional flags.
-nlohmann::json plan_of(const ClusterCase& what, const std::string& more = "");
+/// Runs `aliquot plan --format json` for the case and returns the first plan.
+nlohmann::json plan_of(const ClusterCase& what);
 
 /// Runs a shell command and returns its standard output. Throws std::runtime_error if it fails.
 std::string output_of(const std::string& command);

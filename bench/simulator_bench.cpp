@@ -1,10 +1,10 @@
 // Compares step times that aliquot plan predicts with step times that aliquot train measures, over emulated nodes of
 // one rank each. The cases cover two models, ZeRO stage 2, ZeRO stage 3 with and without prefetch, all pipeline
 // schedules, 2 and 4 nodes, and fast and slow links. The predictions use link rates that aliquot doctor --measure
-// measured between these nodes, and a profile of the model on one rank. They use no result of the measured runs. The
-// counter `spread` is the relative range of the repeats of a case. The summary covers cases with a spread of at most
-// 10 %. It also has the rank correlation of predicted and measured times per token, among the cases of one model, link
-// and number of nodes.
+// measured between these nodes, and a profile of the model on one rank. They use no result of the measured runs. Both
+// commands plan with these rates. The counter `spread` is the relative range of the repeats of a case. The summary
+// covers cases with a spread of at most 10 %. It also has the rank correlation of predicted and measured times per
+// token, among the cases of one model, link and number of nodes.
 #include <algorithm>
 #include <benchmark/benchmark.h>
 #include <cmath>
@@ -46,7 +46,6 @@ struct Setting {
 };
 constexpr Setting kZeroSettings[] = {
     {"stage2", "--zero-stage 2"}, {"stage3_late", "--prefetch 0"}, {"stage3_ahead", "--prefetch 1"}};
-// The cuts are fixed, because plan chooses a cut by the profile, and train by estimated times.
 constexpr Setting kPipelineSettings[] = {
     {"1f1b", "--pipeline 2 --accumulate 4 --pipeline-cut 4,4"},
     {"gpipe", "--pipeline 2 --accumulate 4 --pipeline-cut 4,4 --pipeline-schedule gpipe"},
@@ -163,10 +162,12 @@ void compare(benchmark::State& state, const Case& one) {
   nlohmann::json predicted;
   for (auto _ : state) {
     try {
-      predicted = plan_of(one.run, fmt::format("--machine {} --profile {}", machine_of(one.run.rate, one.run.nodes),
-                                               profile_of(one.model_words)));
+      ClusterCase planned = one.run;
+      planned.words += fmt::format(" --machine {} --profile {}", machine_of(one.run.rate, one.run.nodes),
+                                   profile_of(one.model_words));
+      predicted = plan_of(planned);
       for (int repeat = 0; repeat < kRepeats; ++repeat) {
-        const ClusterRun run = run_on_cluster(one.run, kSteps);
+        const ClusterRun run = run_on_cluster(planned, kSteps);
         seconds.push_back(undisturbed_seconds(run.step_seconds));
         hidden.push_back(run.hidden_share);
         tokens = run.tokens;

@@ -21,7 +21,7 @@ struct TrainOptions : ShapeOptions, CommonOptions {
   TrainOptions();
 
   std::optional<int64_t> ranks;
-  std::string pipeline_order_from;
+  std::string pipeline_order_from, machine = "host", profile;
 
   std::string init;
 

@@ -75,13 +75,8 @@ ModelSpec scaled(const PlanOptions& o, const Machine& machine, int64_t scale) {
   return model_of(o, machine, shape);
 }
 
-/// The machine's rates, and the times of the uses of a model.
 CostModel cost_of(const PlanOptions& o, const Machine& machine, const ModelShape& shape) {
-  CostModel cost = machine.cost;
-  const int64_t sequence = o.sequence.value_or(shape.context);
-  cost.samples_per_micro_batch = static_cast<double>(o.micro_batch * sequence);
-  cost.uses = estimate_use_costs(shape, o.micro_batch, sequence, cost.flops_per_second);
-  return cost;
+  return cost_of(machine, shape, {o.micro_batch, o.sequence.value_or(shape.context)});
 }
 
 /// Whether the model has fewer uses than virtual stages. If the first uses are tied to the last use, they do not count,
@@ -127,11 +122,7 @@ PlannedRun plan_run(const PlanOptions& o, const Machine& machine, int stage) {
   const int64_t sequence = o.sequence.value_or(o.params ? 1024 : model_shape(o).context);
   CostModel cost = o.params ? machine.cost : cost_of(o, machine, model_shape(o));
   cost.samples_per_micro_batch = static_cast<double>(o.micro_batch * sequence);
-  if (!o.profile.empty()) {
-    std::vector<UseCost> measured = read_profile(o.profile, o.micro_batch, sequence);
-    split_backward(measured, cost.uses);
-    cost.uses = std::move(measured);
-  }
+  if (!o.profile.empty()) apply_profile(cost, o.profile, {o.micro_batch, sequence});
   std::vector<Plan> stages = plans_of(o, model, policy, topology_of(o, machine.has_gpus), cost);
   PlannedRun outcome{.plan = largest(stages),
                      .account = {},

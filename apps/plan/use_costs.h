@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "apps/models/shape.h"
-#include "engine/cost/simulate.h"
+#include "apps/plan/machine.h"
 
 namespace aliquot {
 
@@ -16,14 +16,22 @@ namespace aliquot {
 std::vector<UseCost> estimate_use_costs(const ModelShape& shape, int64_t sequences, int64_t length,
                                         double flops_per_second);
 
-/// Sets UseCost::backward_input_seconds of measured times, so that it is the same part of the whole backward as in
-/// `estimated`. A profile has only whole backward passes.
-void split_backward(std::vector<UseCost>& measured, const std::vector<UseCost>& estimated);
-
 /// Reads the time of each use from the recorded step of a --metrics file, scaled to the 25th percentile of the step
 /// times. The run must have had one rank, so that communication does not slow down computation. Throws UsageError if
 /// the file cannot be read, was recorded with another number of ranks, --micro-batch or --sequence, or has no recorded
 /// step with exactly one forward and one backward of each use. So runs with --accumulate or --recompute are rejected.
 std::vector<UseCost> read_profile(const std::string& path, int64_t micro_batch, int64_t sequence);
+
+/// The sequences of a micro-batch of a rank.
+struct MicroBatch {
+  int64_t sequences, length;
+};
+
+/// Returns the machine's rates and the estimated times of the uses of a model.
+CostModel cost_of(const Machine& machine, const ModelShape& shape, const MicroBatch& batch);
+
+/// Replaces the times of the uses by those that read_profile() returns. A profile has only whole backward passes, so
+/// UseCost::backward_input_seconds becomes the same part of the backward as in the replaced times.
+void apply_profile(CostModel& cost, const std::string& path, const MicroBatch& batch);
 
 }  // namespace aliquot

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <utility>
 
 #include "apps/models/parameters.h"
 #include "apps/plan/use_costs.h"
@@ -55,13 +56,22 @@ std::vector<UseCost> estimate_use_costs(const ModelShape& shape, int64_t sequenc
   return uses;
 }
 
-void split_backward(std::vector<UseCost>& measured, const std::vector<UseCost>& estimated) {
-  for (std::size_t use = 0; use < std::min(measured.size(), estimated.size()); ++use) {
-    const UseCost& of = estimated[use];
+CostModel cost_of(const Machine& machine, const ModelShape& shape, const MicroBatch& batch) {
+  CostModel cost = machine.cost;
+  cost.samples_per_micro_batch = static_cast<double>(batch.sequences * batch.length);
+  cost.uses = estimate_use_costs(shape, batch.sequences, batch.length, cost.flops_per_second);
+  return cost;
+}
+
+void apply_profile(CostModel& cost, const std::string& path, const MicroBatch& batch) {
+  std::vector<UseCost> measured = read_profile(path, batch.sequences, batch.length);
+  for (std::size_t use = 0; use < std::min(measured.size(), cost.uses.size()); ++use) {
+    const UseCost& of = cost.uses[use];
     if (of.backward_seconds == 0) continue;
     measured[use].backward_input_seconds =
         measured[use].backward_seconds * *of.backward_input_seconds / of.backward_seconds;
   }
+  cost.uses = std::move(measured);
 }
 
 }  // namespace aliquot

@@ -65,9 +65,9 @@ WorldOptions world_options(const TrainOptions& o) {
 
 EngineOptions engine_options(const TrainOptions& o) {
   EngineOptions engine = o.engine_options();
-  engine.cost.samples_per_micro_batch = static_cast<double>(o.micro_batch * *o.sequence);
-  if (engine.pipeline > 1)
-    engine.cost.uses = estimate_use_costs(model_shape(o), o.micro_batch, *o.sequence, engine.cost.flops_per_second);
+  const MicroBatch batch{o.micro_batch, *o.sequence};
+  engine.cost = cost_of(find_machine(o.machine), model_shape(o), batch);
+  if (!o.profile.empty()) apply_profile(engine.cost, o.profile, batch);
   if (!o.checkpoint_dir.empty() || o.resume != "none" || !o.init.empty()) engine.between_steps_bytes = kStagingBytes;
   engine.max_skipped = 0;  // instead, TrainRun limits the number of skipped steps
   engine.tell_skipped = false;

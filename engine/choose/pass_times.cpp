@@ -3,8 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "engine/cost/prices.h"
+#include "engine/cost/link_prices.h"
 #include "engine/plan/pipeline.h"
+#include "engine/plan/sizes.h"
 
 namespace aliquot {
 namespace {
@@ -29,24 +30,37 @@ PassTimes times_of(const VirtualStage& run, const ModelSpec& model, const std::v
   return {nanoseconds(forward), nanoseconds(backward), nanoseconds(backward_input), nanoseconds(backward_weights)};
 }
 
+/// Returns how long it takes to send `bytes` to the next pipeline stage, or to the previous one, beside compute.
+int64_t send_time(const PipelineStage& stage, bool to_next, int64_t bytes, const Topology& world,
+                  const CostModel& cost) {
+  const int other = (stage.index + (to_next ? 1 : stage.count - 1)) % stage.count;
+  const Price price = transfer_price(cost, {world, world.rank_count() / stage.count, stage.index, other}, bytes);
+  return nanoseconds(std::max(price.seconds, price.seconds_while_computing));
+}
+
 }  // namespace
 
-StagePassTimes pass_times_of(const ModelSpec& model, const Policy& policy, const CostModel& cost) {
+StagePassTimes pass_times_of(const ModelSpec& model, const Policy& policy, const Topology& world,
+                             const CostModel& cost) {
   if (policy.pipeline == 1) return {};
   check_uses(model, cost);
   const std::vector<PipelineStage> stages = pipeline_stages(model, policy);
   StagePassTimes times(static_cast<std::size_t>(stages.front().run_count));
   for (const PipelineStage& stage : stages) {
     const std::vector<bool> recomputed = recomputed_uses(model, policy, stage);
-    for (const VirtualStage& run : stage.runs)
-      times[static_cast<std::size_t>(run.index)] = times_of(run, model, recomputed, cost);
+    for (const VirtualStage& run : stage.runs) {
+      PassTimes& of = times[static_cast<std::size_t>(run.index)] = times_of(run, model, recomputed, cost);
+      const int64_t output_bytes = declared_bytes(model, Role::kOutputActivations, run.last_use());
+      if (!stage.is_last(run)) of.send_activations = send_time(stage, true, output_bytes, world, cost);
+      if (!run.is_first()) of.send_gradients = send_time(stage, false, model.activations.backward_bytes, world, cost);
+    }
   }
   return times;
 }
 
 std::vector<Plan> Planner::plan(Policy policy) const {
   policy.pass_times.clear();  // they may belong to another cut
-  if (timed) policy.pass_times = pass_times_of(model, policy, cost);
+  if (timed) policy.pass_times = pass_times_of(model, policy, topology, cost);
   return plan_pipeline(model, policy, topology);
 }
 

@@ -7,10 +7,11 @@
 
 namespace aliquot {
 
-/// Returns how long the passes of each virtual stage of `policy` take with the rates of `cost`, in nanoseconds. A
-/// backward includes the recomputed forwards of its uses. Returns nothing for a policy without a pipeline. Throws what
-/// pipeline_stages() and check_uses() throw.
-StagePassTimes pass_times_of(const ModelSpec& model, const Policy& policy, const CostModel& cost);
+/// Returns how long the passes and the transfers of each virtual stage of `policy` take with the rates of `cost`, in
+/// nanoseconds. A backward includes the recomputed forwards of its uses. Transfers run beside compute. Returns nothing
+/// for a policy without a pipeline. Throws what pipeline_stages() and check_uses() throw.
+StagePassTimes pass_times_of(const ModelSpec& model, const Policy& policy, const Topology& world,
+                             const CostModel& cost);
 
 /// Makes plans of one model. What it refers to must outlive it.
 struct Planner {

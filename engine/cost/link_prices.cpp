@@ -19,18 +19,41 @@ LinkPrices::LinkPrices(const Plan& plan, const CostModel& cost)
       crossings_(plan.stage_topology, plan.policy.replica_count),
       node_count_(plan.topology.node_count()) {}
 
-Price LinkPrices::move(double inside_seconds, int64_t crossing_bytes, bool crosses, int rounds) const {
+namespace {
+
+/// See LinkPrices::move().
+Price price_of_move(const CostModel& cost, double inside_seconds, int64_t crossing_bytes, bool crosses, int rounds) {
   const auto on = [&](const LinkCost& link) {
     return crosses ? rounds * link.latency_seconds + static_cast<double>(crossing_bytes) / link.bytes_per_second : 0;
   };
-  const double link_seconds = on(cost_.between_nodes);
+  const double link_seconds = on(cost.between_nodes);
   Price price{.seconds = inside_seconds + link_seconds,
               .crossing_bytes = crossing_bytes,
-              .link_seconds = link_seconds - (crosses ? rounds * cost_.between_nodes.latency_seconds : 0)};
-  if (cost_.cores_per_thread == 0 || cost_.cores_per_thread > 1 || price.seconds == 0) return price;
-  price.seconds_while_computing = 2 * inside_seconds + std::max(on(cost_.beside_compute), link_seconds);
-  price.core_share = (inside_seconds / 2 + link_seconds * cost_.beside_compute_share) / price.seconds;
+              .link_seconds = link_seconds - (crosses ? rounds * cost.between_nodes.latency_seconds : 0)};
+  if (cost.cores_per_thread == 0 || cost.cores_per_thread > 1 || price.seconds == 0) return price;
+  price.seconds_while_computing = 2 * inside_seconds + std::max(on(cost.beside_compute), link_seconds);
+  price.core_share = (inside_seconds / 2 + link_seconds * cost.beside_compute_share) / price.seconds;
   return price;
+}
+
+}  // namespace
+
+Price transfer_price(const CostModel& cost, const StageTransfer& stages, int64_t bytes) {
+  const auto& nodes = stages.world.node_of_rank;
+  const int first = stages.from * stages.ranks, distance = (stages.to - stages.from) * stages.ranks;
+  // Number of ranks on the node of rank `first` whose counterpart is on another node.
+  int crossing_ranks = 0;
+  for (int r = first; r < first + stages.ranks; ++r)
+    crossing_ranks += nodes[r] == nodes[first] && nodes[r] != nodes[r + distance] ? 1 : 0;
+  const double inside = cost.inside_node.latency_seconds +
+                        (crossing_ranks > 0 ? 0 : static_cast<double>(bytes) / cost.inside_node.bytes_per_second);
+  Price price = price_of_move(cost, inside, bytes * crossing_ranks, crossing_ranks > 0, 1);
+  price.bytes = bytes;
+  return price;
+}
+
+Price LinkPrices::move(double inside_seconds, int64_t crossing_bytes, bool crosses, int rounds) const {
+  return price_of_move(cost_, inside_seconds, crossing_bytes, crosses, rounds);
 }
 
 Price LinkPrices::collective(int64_t part_bytes, int64_t crossing_bytes) const {
@@ -44,18 +67,9 @@ Price LinkPrices::collective(int64_t part_bytes, int64_t crossing_bytes) const {
 }
 
 Price LinkPrices::transfer(int64_t bytes, GroupId group) const {
-  const auto& nodes = plan_.world.node_of_rank;
-  const int ranks = plan_.stage_topology.rank_count(), first = plan_.stage.index * ranks;
-  const int distance = group == GroupId::kNextStage ? ranks : -ranks, all = plan_.world.rank_count();
-  // Number of ranks on the node of rank `first` whose counterpart is on another node.
-  int crossing_ranks = 0;
-  for (int r = first; r < first + ranks; ++r)
-    crossing_ranks += nodes[r] == nodes[first] && nodes[r] != nodes[(r + distance + all) % all] ? 1 : 0;
-  const double inside = cost_.inside_node.latency_seconds +
-                        (crossing_ranks > 0 ? 0 : static_cast<double>(bytes) / cost_.inside_node.bytes_per_second);
-  Price price = move(inside, bytes * crossing_ranks, crossing_ranks > 0);
-  price.bytes = bytes;
-  return price;
+  const int own = plan_.stage.index, count = plan_.stage.count;
+  const int other = (own + (group == GroupId::kNextStage ? 1 : count - 1)) % count;
+  return transfer_price(cost_, {plan_.world, plan_.stage_topology.rank_count(), own, other}, bytes);
 }
 
 int64_t LinkPrices::inter_node_gather_bytes(int64_t part_bytes) const {

@@ -14,6 +14,16 @@ struct GroupExtent {
   bool one_node;
 };
 
+/// Two pipeline stages of `ranks` ranks each, of which `from` sends to `to`.
+struct StageTransfer {
+  const Topology& world;
+  int ranks, from, to;
+};
+
+/// Returns the price of a transfer of `bytes` by each rank of a pipeline stage. Assumes that all of these ranks send at
+/// the same time, and that the other stage is ready.
+Price transfer_price(const CostModel& cost, const StageTransfer& stages, int64_t bytes);
+
 /// Prices of transfers for one plan and one machine. The plan and the cost model must outlive this object.
 class LinkPrices {
  public:
@@ -36,8 +46,7 @@ class LinkPrices {
   Price collective(int64_t part_bytes, int64_t crossing_bytes) const;
   /// Returns `crossing_bytes` of an all-gather. Each part is sent once to each other node, whose ranks share it.
   int64_t inter_node_gather_bytes(int64_t part_bytes) const;
-  /// Returns the price of sending or receiving `bytes` between this pipeline stage and the neighboring stage in
-  /// `group`. Assumes that all ranks of both stages transfer at the same time, and that the other stage is ready.
+  /// Returns transfer_price() for the stage of the plan and the neighboring stage in `group`.
   Price transfer(int64_t bytes, GroupId group) const;
   /// The price of a loop that reads and writes this many bytes.
   Price memory_traffic(double bytes) const { return move(bytes / cost_.copy_bytes_per_second, 0, false); }

@@ -136,8 +136,8 @@ void Accesses::activations(const Operation& operation) {
   touch(Role::kActivationGradients, -1, true);
 }
 
-/// The receiving rank writes its own buffer and reads the buffer of the sender. In the final barrier, the sender waits
-/// until the receiver has finished.
+/// The receiving rank writes its own buffer and reads the buffer of the sender. The sender waits until the receiver has
+/// finished.
 void Accesses::transfer(const Operation& operation) {
   const bool activations = transfers_activations(operation.verb);
   add({.role = activations ? Role::kOutputActivations : Role::kActivationGradients,

@@ -73,6 +73,8 @@ PassOrder pass_order(PipelineSchedule schedule, int ranks, int micro_batches, in
 struct PassTimes {
   int64_t forward = 16, backward = 32;
   int64_t backward_input = 16, backward_weights = 16;
+  /// How long it takes to send the result of a forward or backward pass to another rank.
+  int64_t send_activations = 0, send_gradients = 0;
 
   int64_t of(PassKind pass) const;
   friend bool operator==(const PassTimes&, const PassTimes&) = default;
@@ -116,10 +118,10 @@ void check(const PassOrder& order, const PipelineShape& shape);
 ///
 /// All ranks issue their receives at these places, and their sends right after the actions that produce the data. All
 /// ranks then follow one order of all transfers, by the times at which the data is produced. So there is no deadlock,
-/// even if a rank runs its transfers one after another in a single queue. This holds for all pass times. But if
-/// passes take other times than assumed, a transfer may wait for an earlier one whose data is produced later.
+/// even if a rank runs its transfers one after another in a single queue. This holds for all times. But if passes
+/// or transfers take other times than assumed, a transfer may wait for an earlier one whose data is produced later.
 using Receives = std::vector<std::vector<PipelineAction>>;
-/// Returns the receives of all ranks. Assumes that passes take `times`, and that transfers take no time.
+/// Returns the receives of all ranks. Assumes that passes and transfers take `times`.
 std::vector<Receives> receives_of(const PassOrder& order, bool tied_ends = false, const StagePassTimes& times = {});
 
 /// Returns the maximum number of micro-batches for which one rank has run forward, but not yet the complete backward. A

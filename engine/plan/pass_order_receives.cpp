@@ -16,8 +16,7 @@ bool is_backward_of_input(PassKind pass) { return pass == PassKind::kBackward ||
 
 constexpr PassTimes kTiedEndTimes{.forward = 1, .backward = 1, .backward_input = 1, .backward_weights = 1};
 
-/// The times at which the actions of a valid order end, if transfers take no time. The constructor takes linear time in
-/// the number of actions.
+/// The times at which the actions of a valid order end. The constructor takes linear time in the number of actions.
 class EndTimes {
  public:
   /// `times`: empty for the default times.
@@ -43,8 +42,8 @@ class EndTimes {
     if (action.pass == PassKind::kForward) return action.stage > 0;
     return is_backward_of_input(action.pass) && action.stage + 1 < stage_count_;
   }
-  /// Returns the time at which the action's input is produced: 0 if there is no input, nullopt if the time is not known
-  /// yet.
+  /// Returns the time at which another rank has produced the action's input: 0 if there is no input, nullopt if the
+  /// time is not known yet.
   std::optional<int64_t> input_time(const PipelineAction& action) const {
     if (!has_input(action)) return 0;
     const auto [stage, pass, m] = action;
@@ -65,6 +64,13 @@ class EndTimes {
   int64_t duration(const PipelineAction& action) const {
     return times_[static_cast<size_t>(action.stage)].of(action.pass);
   }
+  /// How long the transfer of the action's input takes.
+  int64_t transfer(const PipelineAction& action) const {
+    if (!has_input(action)) return 0;
+    const bool forward = action.pass == PassKind::kForward;
+    const PassTimes& sender = times_[static_cast<size_t>(forward ? action.stage - 1 : action.stage + 1)];
+    return forward ? sender.send_activations : sender.send_gradients;
+  }
 
   /// Computes the end time of each action. Follows the order of each rank until an action lacks its input. After each
   /// action, the rank that uses the result can continue.
@@ -83,7 +89,7 @@ class EndTimes {
         const PipelineAction& action = order[rank][next[rank]];
         const auto produced = input_time(action);
         if (!produced) break;
-        now[rank] = std::max(now[rank], *produced) + duration(action);
+        now[rank] = std::max(now[rank], *produced + transfer(action)) + duration(action);
         end_[index(action)] = now[rank];
         const int32_t user = action.pass == PassKind::kForward ? action.stage + 1 : action.stage - 1;
         if (user >= 0 && user < stage_count_) can_continue.push_back(rank_of_stage[static_cast<size_t>(user)]);

@@ -142,6 +142,10 @@ void refuse_pass_times(const Policy& policy, const PipelineStage& stage) {
   for (const PassTimes& of : times) {
     const int64_t least = std::min({of.forward, of.backward, of.backward_input, of.backward_weights});
     if (least < 1) throw UsageError(fmt::format("Policy::pass_times has the time {}: expected 1 or more", least));
+    const int64_t least_transfer = std::min(of.send_activations, of.send_gradients);
+    if (least_transfer < 0)
+      throw UsageError(
+          fmt::format("Policy::pass_times has the time {} for a transfer: expected 0 or more", least_transfer));
   }
 }
 

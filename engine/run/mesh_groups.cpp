@@ -8,6 +8,13 @@
 
 namespace aliquot {
 
+void StagePair::transfer(Stream& lane, const Transfers& what, bool sends, Label label) {
+  ranks_->transfer(lane, what, label);
+  const uint64_t count = ++counts_[static_cast<std::size_t>(lane.lane())];
+  ranks_->publish(lane, count);
+  if (sends) ranks_->await(lane, lane.lane(), count, label);
+}
+
 MeshGroups::MeshGroups(World& world, const Mesh& mesh)
     : world_(world), mesh_(mesh), coordinates_(mesh.coordinates(world.rank())) {
   if (world.flight() != nullptr) {
@@ -33,7 +40,9 @@ void MeshGroups::split_pairs() {
     const GroupId group = verb ? info(*verb).group : GroupId::kRank;
     const int rank = world_.rank(), first = mesh_.members(group, rank).front();
     auto pair = world_.communicator().split(first, first == rank ? 0 : 1, describe(mesh_, group, rank));
-    if (verb) pairs_[pair_index(*verb)] = std::move(pair);  // otherwise this rank is alone in the round
+    if (verb)
+      pairs_[pair_index(*verb)] =
+          std::make_unique<StagePair>(std::move(pair));  // otherwise this rank is alone in the round
   }
 }
 

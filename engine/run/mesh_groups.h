@@ -12,6 +12,21 @@
 
 namespace aliquot {
 
+/// Transfers data in one direction between two pipeline stages. Used from the rank's own thread.
+class StagePair {
+ public:
+  explicit StagePair(std::unique_ptr<Communicator> ranks) : ranks_(std::move(ranks)) {}
+
+  Communicator& communicator() { return *ranks_; }
+  /// Enqueues a transfer from or to the other rank. Work that the sender enqueues on `lane` afterwards starts only when
+  /// the receiver no longer reads the sender's memory.
+  void transfer(Stream& lane, const Transfers& what, bool sends, Label label);
+
+ private:
+  std::unique_ptr<Communicator> ranks_;
+  std::array<uint64_t, kLaneCount> counts_{};  // transfers that this rank has enqueued on each lane
+};
+
 /// Splits the world into the groups of `mesh`. Construction is collective. The world must outlive it. Used from the
 /// rank's own thread.
 class MeshGroups {
@@ -31,9 +46,9 @@ class MeshGroups {
   /// communicator may run its operations one after another, so in a common one, opposite transfers could wait for each
   /// other.
   static constexpr std::array kDirections{Verb::kSendActivations, Verb::kSendGradients};
-  /// The communicator of the two ranks that make a transfer. pair_index() is its index in `pairs_`. The rank on the
-  /// earlier stage is rank 0. In a ring, the last stage counts as earlier than the first.
-  Communicator& pair(Verb verb) const { return *pairs_[pair_index(verb)]; }
+  /// The two ranks that make a transfer. pair_index() is their index in `pairs_`. The rank on the earlier stage is rank
+  /// 0 of their communicator. In a ring, the last stage counts as earlier than the first.
+  StagePair& pair(Verb verb) const { return *pairs_[pair_index(verb)]; }
   static constexpr std::size_t kPairCount = 4;
   static constexpr std::size_t pair_index(Verb verb) {
     return (transfers_activations(verb) ? 0 : 2) + (info(verb).group == GroupId::kNextStage ? 1 : 0);
@@ -54,7 +69,7 @@ class MeshGroups {
   Mesh mesh_;
   MeshCoordinates coordinates_;
   std::array<std::unique_ptr<Communicator>, kSplitGroups.size()> groups_;  // null if the group is the world
-  std::array<std::unique_ptr<Communicator>, kPairCount> pairs_;            // see pair_index()
+  std::array<std::unique_ptr<StagePair>, kPairCount> pairs_;               // see pair_index()
 };
 
 }  // namespace aliquot

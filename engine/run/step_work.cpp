@@ -96,11 +96,9 @@ void StepWork::transfer(Stream& lane, OperationId id, Label label) {
   const int32_t owner = activations ? operation.operand : -1;
   memory_.declare_access(role, owner, sends ? AccessMode::kReads : AccessMode::kWrites);
   if (red_zones_ && !sends) red_zones_->fill_received(lane, role, owner);
-  Communicator& pair = groups_.pair(operation.verb);
   const SymmetricRange arena{&arena_.pair(operation.verb), 0};
-  pair.transfer(lane, {.to = arena, .from = arena, .own = {&transfers_[id], 1}, .all_bytes = transfers_[id].size_bytes},
-                label);
-  pair.barrier(lane, label);  // the sender must keep the data until the receiver has read the data
+  const Transfers what{.to = arena, .from = arena, .own = {&transfers_[id], 1}, .all_bytes = transfers_[id].size_bytes};
+  groups_.pair(operation.verb).transfer(lane, what, sends, label);
 }
 
 void StepWork::gather_quantized_shards(Stream& lane, const Operation& operation, Label label) {

@@ -20,7 +20,7 @@ Arena::Arena(const Plan& training, const Plan& evaluation, const MeshGroups& gro
   for (const std::optional<Verb> verb : groups.pair_rounds()) {
     if (!verb) continue;
     const auto ranks = groups.mesh().members(info(*verb).group, world.rank());
-    pairs_[MeshGroups::pair_index(*verb)] = groups.pair(*verb).attach(world_, ranks);
+    pairs_[MeshGroups::pair_index(*verb)] = groups.pair(*verb).communicator().attach(world_, ranks);
   }
   const bool aliases = training.policy.check && !training.topology.has_gpus();
   if (aliases) make_aliasable(world_.local(), world_.size_bytes());

@@ -113,6 +113,32 @@ TEST(PipelineCommand, PlanWritesAnOrderThatTrainReads) {
   EXPECT_NE(refused.err.find("pass order of rank 1: 1B3 precedes 1F3"), std::string::npos) << refused.err;
 }
 
+/// A slow stage gets fewer uses, and the rates of links decide when transfers start. Neither changes a result.
+TEST(PipelineCommand, TrainPlansWithTheRatesOfAMachineAndAProfile) {
+  const test::TemporaryDirectory directory;
+  const std::string profile = directory.path() / "profile", machine = directory.path() / "machine";
+  const std::string model =
+      " --model llama-nano --tied off --layers 6 --width 16 --heads 2 --context 16 --micro-batch 1";
+  const std::string alone = "train --quiet --threads 1 --steps 4 --ranks 1 --metrics " + profile;
+  ASSERT_EQ(test::run_aliquot(words_of(alone + model)).code, 0);
+  std::ofstream(machine) << R"({"inside_node": {"bytes_per_second": 1e6, "latency_seconds": 1e-4}})";
+  const std::string shape = model + " --ranks 2 --pipeline 2 --accumulate 4 --pipeline-schedule gpipe";
+  const std::string rates = " --machine " + machine + " --profile " + profile;
+  const auto schedule = [&](const std::string& options) {
+    const std::string text = test::run_aliquot(words_of("train --dry-run --threads 1" + shape + options)).out;
+    return text.substr(text.find("\npipeline-cut"));
+  };
+  EXPECT_NE(schedule(""), schedule(rates));
+  const std::string train = "train --steps 2 --quiet --threads 1" + shape;
+  const test::CommandResult plain = test::run_aliquot(words_of(train)),
+                            timed = test::run_aliquot(words_of(train + rates));
+  EXPECT_EQ(plain.code, 0) << plain.err;
+  EXPECT_EQ(timed.out, plain.out) << timed.err;
+  const test::CommandResult missing = test::run_aliquot(words_of(train + " --profile " + profile + ".none"));
+  EXPECT_EQ(missing.code, 1);
+  EXPECT_NE(missing.err.find("the file cannot be read"), std::string::npos) << missing.err;
+}
+
 /// Without --virtual-stages, train derives the number of virtual stages from the passes in the order file.
 TEST(PipelineCommand, PlanWritesAnInterleavedOrderThatTrainReads) {
   const test::TemporaryDirectory directory;

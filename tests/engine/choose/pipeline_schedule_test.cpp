@@ -172,6 +172,30 @@ TEST(PipelineScheduleChoice, OrdersTransfersByTheTimesOfThePasses) {
   EXPECT_LT(most, 1.001);
 }
 
+/// If transfers take about as long as passes, a stage must begin to receive before the pass that precedes the use of
+/// the data. Without the times of transfers, it would begin after that pass.
+TEST(PipelineScheduleChoice, OrdersTransfersByTheirTimes) {
+  const ModelSpec model = model_of(true);
+  const Topology nodes = testing::hosts(kStages, 1);
+  std::mt19937 random(1);
+  double least = 1, most = 0;
+  for (int trial = 0; trial < 40; ++trial) {
+    CostModel cost = cost_of(1e-3 * static_cast<double>(1 + random() % 16));
+    cost.between_nodes = {
+        .bytes_per_second = static_cast<double>(1 << 12) / (1e-3 * static_cast<double>(1 + random() % 16)),
+        .latency_seconds = 1e-5};
+    Policy policy = policy_of(trial % 2 == 0 ? kGpipe : k1F1B);
+    const std::vector<Plan> timed = choose_plans({}, model, policy, nodes, cost);
+    policy = timed.front().policy;
+    for (PassTimes& of : policy.pass_times) of.send_activations = of.send_gradients = 0;
+    const double ratio = seconds_of(timed, cost) / seconds_of(plan_pipeline(model, policy, nodes), cost);
+    least = std::min(least, ratio);
+    most = std::max(most, ratio);
+  }
+  EXPECT_LT(least, 0.9);
+  EXPECT_LT(most, 1.001);
+}
+
 TEST(PipelineScheduleChoice, ZeroBubbleNeedsAUseThatSplits) {
   const std::string refusal =
       test::usage_error_message([&] { chosen(model_of(false), policy_of(kZeroBubble), cost_of(1e-2)); });

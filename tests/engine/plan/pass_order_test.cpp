@@ -214,7 +214,7 @@ TEST(PassOrder, NegativeNumbersAndMissingActionsAreRefused) {
          "pass order of rank 0: it has 1 actions: expected at least 2147483648");
 }
 
-/// The times at which the passes of an order end, if transfers take no time. A plain reference: repeats until every
+/// The times at which the passes of an order end. A plain reference: repeats until every
 /// action has a time.
 std::map<std::string, int64_t> plain_end_times(const PassOrder& order, const StagePassTimes& times) {
   std::map<std::string, int64_t> ends;
@@ -236,7 +236,13 @@ std::map<std::string, int64_t> plain_end_times(const PassOrder& order, const Sta
       for (const PipelineAction& action : actions) {
         const auto produced = input_end(action);
         if (!produced) break;
-        now = std::max(now, *produced) + times[static_cast<size_t>(action.stage)].of(action.pass);
+        const auto [stage, pass, m] = action;
+        const int from = pass == PassKind::kForward ? stage - 1 : stage + 1;
+        const bool received = pass != PassKind::kBackwardWeights && from >= 0 && from < std::ssize(times);
+        const PassTimes sender = received ? times[static_cast<size_t>(from)] : PassTimes{};
+        const int64_t transfer = pass == PassKind::kForward ? sender.send_activations : sender.send_gradients;
+        now = std::max(now, *produced + (received ? transfer : 0)) +
+              times[static_cast<size_t>(action.stage)].of(action.pass);
         changed |= ends.emplace(name(action), now).second;
       }
     }
@@ -263,7 +269,7 @@ std::vector<int64_t> transfer_times(const std::vector<PipelineAction>& actions, 
   return times;
 }
 
-/// Each rank runs its transfers in the order in which their data is produced, whatever times the passes take.
+/// Each rank runs its transfers in the order in which their data is produced, whatever times passes and transfers take.
 TEST(PassOrder, TransfersFollowThePassTimes) {
   using enum PipelineSchedule;
   constexpr std::pair<PipelineSchedule, int> kSchedules[] = {
@@ -274,7 +280,7 @@ TEST(PassOrder, TransfersFollowThePassTimes) {
     const int ranks = 2 + trial % 5, m = 1 + static_cast<int>(random() % 12);
     const auto time = [&] { return static_cast<int64_t>(1 + random() % 100); };
     StagePassTimes times;
-    for (int stage = 0; stage < ranks * v; ++stage) times.push_back({time(), time(), time(), time()});
+    for (int stage = 0; stage < ranks * v; ++stage) times.push_back({time(), time(), time(), time(), time(), time()});
     const PassOrder order = pass_order(schedule, ranks, m, v);
     const std::map<std::string, int64_t> ends = plain_end_times(order, times);
     const std::vector<Receives> receives = receives_of(order, false, times);

@@ -302,7 +302,7 @@ RandomCase draw_pipeline(uint64_t seed, int most_stages, int most_ranks) {
   const auto time = [&times] { return static_cast<int64_t>(1) << times.roll(0, 20); };
   const int32_t virtual_stages = pipeline_stages(model, policy).front().run_count;
   for (int32_t stage = 0; stage < virtual_stages; ++stage)
-    policy.pass_times.push_back({time(), time(), time(), time()});
+    policy.pass_times.push_back({time(), time(), time(), time(), time() - 1, time() - 1});
   return drawn;
 }
 
