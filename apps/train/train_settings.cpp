@@ -16,9 +16,9 @@ namespace aliquot {
 namespace {
 
 /// Options whose values may differ between ranks. The paths among them must be set on all ranks or on none.
-constexpr std::array<std::string_view, 12> kPaths = {"checkpoint-dir",      "config",  "data",  "deepspeed",
-                                                     "eval-data",           "init",    "model", "metrics",
-                                                     "pipeline-order-from", "offload", "trace", "offload-parameters"};
+constexpr std::array<std::string_view, 14> kPaths = {
+    "checkpoint-dir", "config",  "data",    "deepspeed",          "eval-data",           "init",    "machine",
+    "model",          "metrics", "offload", "offload-parameters", "pipeline-order-from", "profile", "trace"};
 constexpr std::array<std::string_view, 8> kLocal = {"device",  "progress", "quiet", "ranks", "straggler-threshold",
                                                     "threads", "timeout",  "world"};
 
