@@ -19,10 +19,15 @@ void write_stdout(fmt::format_string<T...> format, T&&... values) {
   write_stream(stdout, fmt::format(format, std::forward<T>(values)...));
 }
 
-/// Prints one formatted line on standard error, after the prefix "aliquot: ". Ignores write errors.
+/// Returns `text` with '?' in place of each control character except newlines and tabs. Names and values of a user's
+/// files could otherwise control the terminal.
+std::string without_controls(std::string text);
+
+/// Prints one formatted line on standard error, after the prefix "aliquot: ". Replaces control characters. Ignores
+/// write errors.
 template <typename... T>
 void warn(fmt::format_string<T...> format, T&&... values) {
-  write_stream(stderr, "aliquot: " + fmt::format(format, std::forward<T>(values)...) + "\n");
+  write_stream(stderr, without_controls("aliquot: " + fmt::format(format, std::forward<T>(values)...) + "\n"));
 }
 
 /// Opens /dev/null in place of each closed standard stream. Otherwise a file of the run could get descriptor 0, 1 or 2

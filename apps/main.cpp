@@ -76,6 +76,8 @@ int run_and_report(const Arguments& words) {
     return fail(ExitCode::kUnavailable, "out of memory: use a smaller --micro-batch or a higher --zero-stage.");
   } catch (const std::exception& error) {
     return fail(ExitCode::kFault, std::string("internal error: ") + error.what());
+  } catch (...) {
+    return fail(ExitCode::kFault, "internal error: an exception of an unknown type.");
   }
 }
 

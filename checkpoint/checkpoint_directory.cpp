@@ -60,6 +60,11 @@ std::vector<FoundCheckpoint> list_checkpoints(const std::filesystem::path& direc
   return found;
 }
 
+bool is_gone(const std::filesystem::path& checkpoint) {
+  std::error_code error;
+  return std::filesystem::symlink_status(checkpoint, error).type() == std::filesystem::file_type::not_found;
+}
+
 NewestValidResult find_newest_valid(const std::filesystem::path& directory) {
   NewestValidResult result;
   auto candidates = list_checkpoints(directory);
@@ -81,15 +86,18 @@ std::vector<std::string> remove_checkpoints(const std::filesystem::path& directo
   if (which.empty()) return failures;
   for (const FoundCheckpoint& old : which) {
     const std::string name = old.path.filename(), aside = std::string(kAttemptPrefix) + "pruned-" + name;
+    bool renamed = false;
     try {
       const auto opened = Directory::open(file_system != nullptr ? *file_system : FileSystem::system(), directory);
       if (!opened.remove(aside)) throw FaultError(fmt::format("cannot remove {}", (directory / aside).string()));
       opened.rename(name, aside);
+      renamed = true;
       // Without this sync, a power loss could restore the old name of a directory that has already lost files.
       opened.sync();
       // cppcheck-suppress identicalConditionAfterEarlyExit ; after the rename, `aside` is another directory
       if (!opened.remove(aside)) throw FaultError(fmt::format("cannot remove {}", (directory / aside).string()));
     } catch (const FaultError& error) {
+      if (!renamed && is_gone(old.path)) continue;  // another process removed it
       failures.push_back(fmt::format("could not remove the old checkpoint {}: {}", old.path.string(), error.what()));
     }
   }
@@ -115,7 +123,7 @@ PruneReport prune_verified(const std::filesystem::path& directory, int64_t keep_
       verify_checkpoint(candidates.back().path);
       ++good;
     } catch (const CheckpointError& error) {
-      report.bad.emplace_back(error.what());
+      if (!is_gone(candidates.back().path)) report.bad.emplace_back(error.what());
     }
   }
   report.failures = remove_checkpoints(directory, candidates);

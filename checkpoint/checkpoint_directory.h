@@ -34,6 +34,9 @@ struct NewestValidResult {
 /// Finds the newest checkpoint whose every byte passes verification. Not collective: ranks call load_newest() instead.
 NewestValidResult find_newest_valid(const std::filesystem::path& directory);
 
+/// Whether the directory of a checkpoint no longer exists, for example because another process pruned it.
+bool is_gone(const std::filesystem::path& checkpoint);
+
 /// Removes checkpoints of the directory. Renames each one first, so that no partly removed checkpoint is visible.
 /// Returns one message for each checkpoint that could not be removed. A null `file_system` means FileSystem::system().
 std::vector<std::string> remove_checkpoints(const std::filesystem::path& directory,

@@ -97,7 +97,7 @@ LoadReport load(State& state, Communicator& communicator, const std::filesystem:
 
 std::optional<LoadReport> load_newest(State& state, Communicator& communicator, const std::filesystem::path& directory,
                                       const LoadOptions& options) {
-  const ScopedCollectivePurpose purpose("load");
+  const ScopedCollectivePurpose purpose("load the newest checkpoint");
   const std::string encoded_steps = broadcast_from_rank_0(communicator, [&] {
     if (std::filesystem::exists(directory) && !std::filesystem::is_directory(directory))
       throw UsageError(fmt::format("{} is not a directory: expected a directory of checkpoints", directory.string()));

@@ -8,6 +8,7 @@
 #include "checkpoint/checkpoint_directory.h"
 #include "checkpoint/file/hdf5_structure.h"
 #include "checkpoint/hash/crc32c.h"
+#include "checkpoint/save.h"
 #include "kernels/system/checkpoint_error.h"
 
 namespace aliquot {
@@ -42,6 +43,15 @@ void refuse_folder_of_checkpoints(const std::filesystem::path& path) {
       path.string(), found.size(), found.back().path.string()));
 }
 
+/// Throws FaultError if the directory has the name of another step, so that its order among checkpoints is wrong.
+void check_directory_name(const std::filesystem::path& path, int64_t step) {
+  const auto directory = path.has_filename() ? path.filename() : path.parent_path().filename();
+  const auto named = checkpoint_step(directory.string());
+  if (!named || *named == step) return;
+  throw FaultError(fmt::format("it has the name of step {}, but its manifest has step {}: rename it to {}", *named,
+                               step, checkpoint_name(step)));
+}
+
 }  // namespace
 
 std::string read_manifest_text(FileSystem& file_system, const std::filesystem::path& path) {
@@ -61,6 +71,7 @@ std::string read_manifest_text(FileSystem& file_system, const std::filesystem::p
 CheckpointReader::CheckpointReader(FileSystem& file_system, const std::filesystem::path& path, Manifest manifest)
     : path_(path), manifest_(std::move(manifest)) {
   rethrow_as_checkpoint_error(path, [&] {
+    check_directory_name(path, manifest_.step);
     file_ = open_regular(file_system, path, kStateFile);
     const int64_t size_bytes = file_.size_bytes();
     if (size_bytes != manifest_.file_bytes) {

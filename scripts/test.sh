@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # scripts/test.sh [--long] [--with-torch]
 # Installs missing packages, builds in build/, and runs every test that this machine can run. At the end it prints what
-# it skipped, and why.
+# it skipped, and why, and the ten slowest tests.
 #   --long        adds the tests labelled long, the suite under sanitizers (build-asan/, which includes undefined
 #                 behaviour, and build-tsan/), and scripts/analyse.sh if its tools are installed
 #   --with-torch  installs LibTorch with apt, and adds the tests of LibTorch modules and comparisons with PyTorch. They
@@ -128,6 +128,7 @@ for log in "$results"/*.log; do
   printf '\nThe suite %s: ' "$(basename "$log" .log)"
   awk -f scripts/cases.awk "${log%.log}.xml"
   sed -n '/tests passed, /,$p' "$log"
+  awk -f scripts/slowest.awk "$log"
 done
 echo
 echo "build $build_seconds s, tests $test_seconds s"

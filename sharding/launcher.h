@@ -1,5 +1,5 @@
 #pragma once
-// The launcher of this process, which determines how much time a rank has to exit.
+// The launcher of this process, and how much time a rank has to exit.
 
 #include <cstdint>
 
@@ -11,5 +11,12 @@ enum class StartedBy : uint8_t { kItself, kMpirun, kSrun };
 
 /// Determines the launcher from environment variables. Also returns kItself if a launcher started only this process.
 StartedBy started_by();
+
+/// The rank of this process according to the launcher, known before MPI is initialized. 0 without a launcher.
+int launched_rank() noexcept;
+
+/// Limits the time for which this process waits at its exit until all ranks of the launcher exit. By default, it waits
+/// without a limit, because a program may continue on one rank after training. No effect without MPI.
+void limit_wait_at_exit(double seconds) noexcept;
 
 }  // namespace aliquot

@@ -131,7 +131,7 @@ World World::with_flight_recorder(World world, std::shared_ptr<FlightRecorder> f
 
 // Captures the flight record first, so that it describes this failure even if a signal handler writes the file. Then
 // aborts the other ranks, which wait for this one. Writes the file last, because the file system may hang. With MPI,
-// the exit of another rank ends this process after kExitGracePeriod, by a signal whose handler completes the file.
+// the exit of another rank ends this process after kExitGraceSeconds, by a signal whose handler completes the file.
 void abort_and_write_flight_record(World& world) noexcept {
   const std::string why = failure_text(world.rank());
   if (world.flight() != nullptr) world.flight()->capture(why);

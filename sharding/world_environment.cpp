@@ -58,6 +58,13 @@ StartedBy started_by() {
   return launcher.by == "srun" ? StartedBy::kSrun : StartedBy::kMpirun;
 }
 
+int launched_rank() noexcept {
+  for (const char* variable : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"}) {
+    if (is_set(variable)) return environment_int(variable);
+  }
+  return 0;
+}
+
 int launched_process_count() { return std::max(1, find_launcher().process_count); }
 
 World World::from_environment(const WorldOptions& given) {

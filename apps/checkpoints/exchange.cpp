@@ -37,43 +37,42 @@ std::string config_of(const Manifest& manifest, const std::string& where, const 
   return config_text(*shape, name(options.dtype));
 }
 
-std::optional<ModelShape> shape_of_weights(const std::filesystem::path& path, EqualHead equal_head) {
+std::optional<ParameterExtents> extents_of_weights(const std::filesystem::path& path, EqualHead equal_head) {
   const WeightFiles weights = WeightFiles::open(FileSystem::system(), path, equal_head);
   std::vector<NamedShape> parameters;
   for (const WeightTensor& tensor : weights.tensors()) parameters.emplace_back(tensor.name, tensor.entry->shape);
-  return shape_of(parameters);
+  return extents_of(parameters);
 }
 
-/// Whether a config.json with the shape `read` describes weights from which shape_of() derives `extents`.
-bool describes(const ModelShape& read, const ModelShape& extents) {
-  const bool same_size = read.family == extents.family && read.layers == extents.layers &&
-                         read.width == extents.width && read.hidden == extents.hidden &&
-                         read.vocabulary == extents.vocabulary && read.tied == extents.tied;
-  const bool same_heads = read.family == ModelFamily::kGpt2 ||
-                          (read.query_width() == extents.own_head_width && read.key_width() == extents.kv_heads);
+/// Whether a config.json with the shape `read` describes weights from which extents_of() derives `extents`.
+bool describes(const ModelShape& read, const ParameterExtents& extents) {
+  const ModelShape& found = extents.shape;
+  const bool same_size = read.family == found.family && read.layers == found.layers && read.width == found.width &&
+                         read.hidden == found.hidden && read.vocabulary == found.vocabulary && read.tied == found.tied;
+  const bool same_heads = read.query_width() == extents.query_width && read.key_width() == extents.key_width;
   const bool same_kind =
-      read.qkv_bias == extents.qkv_bias && read.output_bias == extents.output_bias && read.qk_norm == extents.qk_norm;
+      read.qkv_bias == found.qkv_bias && read.output_bias == found.output_bias && read.qk_norm == found.qk_norm;
   return same_size && same_heads && same_kind;
 }
 
-std::string_view head_difference(const ModelShape& read, const ModelShape& extents) {
-  if (read.tied == extents.tied) return "";
-  return extents.tied ? " and no lm_head.weight" : " and an lm_head.weight that is not the embedding";
+std::string_view head_difference(const ModelShape& read, const ModelShape& found) {
+  if (read.tied == found.tied) return "";
+  return found.tied ? " and no lm_head.weight" : " and an lm_head.weight that is not the embedding";
 }
 
 /// Reads the config.json next to the weights at `path`, and returns its model shape. Returns nullopt if there is no
 /// config.json, or if the weights are not those of a supported model type.
 std::optional<ModelShape> shape_of_config(const std::filesystem::path& path) {
   const auto config = find_config_near(path);
-  auto extents = shape_of_weights(path, EqualHead::kLeaveOut);
+  auto extents = extents_of_weights(path, EqualHead::kLeaveOut);
   if (!config || !extents) return {};
   const ModelConfig read = read_model_config(*config);
-  if (!read.shape.tied) extents = shape_of_weights(path, EqualHead::kKeep);
+  if (!read.shape.tied) extents = extents_of_weights(path, EqualHead::kKeep);
   if (!describes(read.shape, *extents)) {
-    throw UsageError(
-        fmt::format("{} does not describe the weights next to it, which have {} layers of width {}{}: use the "
-                    "config.json of these weights.",
-                    config->string(), extents->layers, extents->width, head_difference(read.shape, *extents)));
+    throw UsageError(fmt::format(
+        "{} does not describe the weights next to it, which have {} layers of width {}{}: use the "
+        "config.json of these weights.",
+        config->string(), extents->shape.layers, extents->shape.width, head_difference(read.shape, extents->shape)));
   }
   for (const std::string& remark : read.remarks) warn("{}", remark);
   return read.shape;

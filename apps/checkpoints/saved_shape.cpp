@@ -128,26 +128,25 @@ std::vector<NamedShape> parameters_of(const Manifest& manifest) {
   return parameters;
 }
 
-/// Converts own_head_width from the total width of the queries to that of a head, and kv_heads from the total width of
-/// the keys to a number of heads. `name` is the name that messages use for the number of heads.
-void split_into_heads(ModelShape& shape, const char* name) {
-  const int64_t key_width = shape.kv_heads,
-                query_width = shape.own_head_width != 0 ? shape.own_head_width : shape.width;
+/// Sets kv_heads and the width of a head from the number of heads. Messages use `name` for this number.
+void split_into_heads(const ParameterExtents& extents, ModelShape& shape, const char* name) {
+  const auto [query_width, key_width] = std::pair(extents.query_width, extents.key_width);
   if (shape.heads < 1 || query_width % shape.heads != 0)
     throw UsageError(fmt::format("{} {} does not divide the width {}: use another number of heads.", name, shape.heads,
                                  query_width));
-  shape.own_head_width = query_width == shape.width ? 0 : query_width / shape.heads;
-  if (shape.family == ModelFamily::kLlama && key_width % shape.head_width() != 0) {
+  shape.set_head_width(query_width / shape.heads);
+  if (key_width % shape.head_width() != 0) {
     throw UsageError(
         fmt::format("{} {} gives heads of {} elements, and the total width of the keys, {}, is not a multiple of that: "
                     "use another number of heads.",
                     name, shape.heads, shape.head_width(), key_width));
   }
-  shape.kv_heads = shape.family == ModelFamily::kLlama ? key_width / shape.head_width() : shape.heads;
+  shape.kv_heads = key_width / shape.head_width();
 }
 
-ModelShape complete_shape(ModelShape shape, const Scalars& scalars, std::optional<int64_t> heads) {
+ModelShape complete_shape(const ParameterExtents& extents, const Scalars& scalars, std::optional<int64_t> heads) {
   constexpr int64_t kDefaultContext = 8192;
+  ModelShape shape = extents.shape;
   const ModelShape* preset = find_similar_preset(shape);
   if (shape.family == ModelFamily::kLlama) {
     shape.context = preset == nullptr ? kDefaultContext : preset->context;
@@ -159,7 +158,7 @@ ModelShape complete_shape(ModelShape shape, const Scalars& scalars, std::optiona
         fmt::format("--heads {1} contradicts the checkpoint (heads {0}): leave --heads out.", shape.heads, *heads));
   if (!records_shape(scalars)) shape.heads = heads.value_or(preset == nullptr ? 0 : preset->heads);
   if (shape.heads == 0 && !records_shape(scalars) && !heads) return shape;  // the number of heads is unknown
-  split_into_heads(shape, heads ? "--heads" : "heads");
+  split_into_heads(extents, shape, heads ? "--heads" : "heads");
   check(shape, kScalarNames);
   return shape;
 }
@@ -180,7 +179,7 @@ bool records_shape(const Scalars& scalars) { return scalars.contains("heads"); }
 
 std::optional<ModelShape> saved_shape(const Manifest& manifest, const std::string& where,
                                       std::optional<int64_t> heads) {
-  const auto extents = shape_of(parameters_of(manifest));
+  const auto extents = extents_of(parameters_of(manifest));
   if (!extents) return std::nullopt;
   try {
     return complete_shape(*extents, manifest.scalars, heads);

@@ -149,6 +149,10 @@ int verify_command(const CheckpointOptions& options) {
       write_stdout("{}: good, {} tensors, {} bytes verified\n", path.string(), manifest.tensors.size(),
                    manifest.file_bytes);
     } catch (const CheckpointError& error) {
+      if (path != given && is_gone(path)) {
+        write_stdout("{}: removed by another process\n", path.string());
+        continue;
+      }
       ++bad;
       warn("{}: resume another checkpoint, or use --resume auto, which skips checkpoints that are damaged",
            error.what());

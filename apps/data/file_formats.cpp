@@ -68,6 +68,8 @@ constexpr std::array kLlmcKinds = {
     LlmcKind{20240327, 0, 0, "a file of debug data in the format of llm.c"},
     LlmcKind{20240328, 0, 0, "a tokenizer file in the format of llm.c"},
     LlmcKind{20240522, 0, 0, "an evaluation data set in the format of llm.c"},
+    LlmcKind{20240527, 0, 0, "a file of optimizer state in the format of llm.c"},
+    LlmcKind{20240803, 0, 0, "a file of model weights in the format of llm.c"},
 };
 
 const LlmcKind* llmc_kind(const MappedFile& file) {

@@ -1,7 +1,5 @@
 // Reads the dataset `tokens` of an HDF5 file. The HDF5 library finds the offset of the dataset in the file. Then the
 // file is mapped.
-#include <algorithm>
-#include <iterator>
 #include <string>
 
 #include "apps/data/mapped_file.h"
@@ -17,10 +15,23 @@ namespace {
   throw UsageError(file.string() + ": " + why + ".");
 }
 
+[[noreturn]] void refuse_layout(const std::filesystem::path& file) {
+  refuse(file,
+         "the dataset 'tokens' is not contiguous and cannot be mapped: convert it with h5repack -l CONTI -f NONE");
+}
+
+/// Refuses a dataset whose data is not in one piece of the file. Must precede every other access to the dataset: HDF5
+/// opens the source files of a virtual dataset to find its extents.
+void check_storage(const std::filesystem::path& file, hid_t dataset) {
+  const Hdf5Handle properties(H5Dget_create_plist(dataset), H5Pclose, "read the layout of 'tokens'");
+  if (H5Pget_layout(properties.get()) != H5D_CONTIGUOUS || H5Pget_external_count(properties.get()) > 0)
+    refuse_layout(file);
+}
+
 TokenLayout layout_of(const std::filesystem::path& file, hid_t dataset) {
+  check_storage(file, dataset);
   const Hdf5Handle space(H5Dget_space(dataset), H5Sclose, "read the extents of 'tokens'");
   const Hdf5Handle type(H5Dget_type(dataset), H5Tclose, "read the type of 'tokens'");
-  const Hdf5Handle properties(H5Dget_create_plist(dataset), H5Pclose, "read the layout of 'tokens'");
   if (H5Sget_simple_extent_ndims(space.get()) != 1) refuse(file, "the dataset 'tokens' must have one dimension");
   const size_t bytes = H5Tget_size(type.get());
   if (H5Tget_class(type.get()) != H5T_INTEGER || bytes > 8 || (bytes & (bytes - 1)) != 0 ||
@@ -30,11 +41,7 @@ TokenLayout layout_of(const std::filesystem::path& file, hid_t dataset) {
   const int64_t count = H5Sget_simple_extent_npoints(space.get());
   if (count < 1) refuse(file, "the dataset 'tokens' is empty");
   const haddr_t offset = H5Dget_offset(dataset);
-  if (H5Pget_layout(properties.get()) != H5D_CONTIGUOUS || H5Pget_external_count(properties.get()) > 0 ||
-      offset == HADDR_UNDEF) {
-    refuse(file,
-           "the dataset 'tokens' is not contiguous and cannot be mapped: convert it with h5repack -l CONTI -f NONE");
-  }
+  if (offset == HADDR_UNDEF) refuse_layout(file);
   return {.offset_bytes = static_cast<int64_t>(offset),
           .count = count,
           .bytes_per_token = static_cast<int>(bytes),
@@ -42,14 +49,21 @@ TokenLayout layout_of(const std::filesystem::path& file, hid_t dataset) {
           .unit = "integers of the dataset 'tokens'"};
 }
 
-/// Refuses a dataset that is a link into another file, because only `path` is mapped.
-void refuse_external_storage(const std::filesystem::path& path, hid_t dataset) {
-  std::string name(4096, '\0');
-  const ssize_t length = H5Fget_name(dataset, name.data(), name.size());
-  name.resize(static_cast<size_t>(std::clamp<ssize_t>(length, 0, std::ssize(name) - 1)));
-  std::error_code ignored;
-  if (std::filesystem::equivalent(path, name, ignored)) return;
-  refuse(path, "the dataset 'tokens' is a link into " + printable(name) + ": use that file");
+/// HDF5 calls this function before it follows a link into another file. Stores the name of that file in `found`, and
+/// makes HDF5 fail. Opening the other file could block, and only the file of --data is mapped.
+herr_t stop_at_link(const char* /*from_file*/, const char* /*from_group*/, const char* to_file,
+                    const char* /*to_object*/, unsigned* /*flags*/, hid_t /*properties*/, void* found) noexcept {
+  *static_cast<std::string*>(found) = to_file;
+  return -1;
+}
+
+Hdf5Handle open_dataset(const std::filesystem::path& path, hid_t file) {
+  std::string link;
+  const Hdf5Handle access(H5Pcreate(H5P_DATASET_ACCESS), H5Pclose, "make a property list");
+  if (H5Pset_elink_cb(access.get(), stop_at_link, &link) < 0) refuse(path, "HDF5 cannot refuse links");
+  const hid_t dataset = H5Dopen2(file, "tokens", access.get());
+  if (!link.empty()) refuse(path, "the dataset 'tokens' is a link into " + printable(link) + ": use that file");
+  return Hdf5Handle(dataset, H5Dclose, "find its dataset 'tokens'");
 }
 
 TokenLayout find_tokens(const std::filesystem::path& path) {
@@ -57,8 +71,7 @@ TokenLayout find_tokens(const std::filesystem::path& path) {
   const Hdf5Lock lock;
   try {
     const Hdf5Handle file(H5Fopen(path.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT), H5Fclose, "open it");
-    const Hdf5Handle dataset(H5Dopen2(file.get(), "tokens", H5P_DEFAULT), H5Dclose, "find its dataset 'tokens'");
-    refuse_external_storage(path, dataset.get());
+    const Hdf5Handle dataset = open_dataset(path, file.get());
     return layout_of(path, dataset.get());
   } catch (const FaultError& error) {
     throw UsageError(path.string() + ": " + error.what());

@@ -56,6 +56,7 @@ struct ModelShape {
   std::vector<bool> window_layers = {};  // the layers that use `window`; empty: all
 
   int64_t head_width() const { return own_head_width != 0 ? own_head_width : width / heads; }
+  void set_head_width(int64_t elements) { own_head_width = elements * heads == width ? 0 : elements; }
   /// The elements of all heads of queries, and of all heads of keys, of one token.
   int64_t query_width() const { return heads * head_width(); }
   int64_t key_width() const { return kv_heads * head_width(); }

@@ -75,12 +75,14 @@ void check_same_model(const ShapeOptions& given, const ModelShape& shape, const 
 
 void set_model(ShapeOptions& o, const std::string& model) {
   o.file_shape.reset();
+  o.file_head_width = 0;
   o.remarks.clear();
   if (is_path(model)) {
     std::error_code error;
     const std::filesystem::path path(model);
     ModelConfig config = read_model_config(std::filesystem::is_directory(path, error) ? path / kConfigFile : path);
     o.file_shape = config.shape;
+    o.file_head_width = config.head_width;
     o.remarks = std::move(config.remarks);
   }
   o.model = is_path(model) ? model : parse_choice(model, model_names());
@@ -97,8 +99,10 @@ void add_shape_options(OptionTable& t, ShapeOptions& o) {
          }});
   t.count("layers", o.layers, {1, kMaxLayers}, "Number of transformer blocks; default: that of the model.");
   t.count("width", o.width, kExtentRange, "Width of the residual stream, in elements.");
-  t.count("heads", o.heads, kExtentRange, "Attention heads; must divide the width.");
-  t.count("kv-heads", o.kv_heads, kExtentRange, "Heads of keys and values (llama); must divide the heads.");
+  t.count("heads", o.heads, kExtentRange,
+          "Attention heads; must divide the width, unless the config.json of the model has a head_dim.");
+  t.count("kv-heads", o.kv_heads, kExtentRange,
+          "Heads of keys and values (not for GPT-2); must divide the attention heads.");
   t.count("hidden", o.hidden, kExtentRange, "Hidden elements of a feed-forward layer.");
   t.count("context", o.context, kExtentRange, "Maximum length of a sequence.");
   t.count("vocab", o.vocabulary, kExtentRange, "Size of the vocabulary.");
@@ -115,6 +119,7 @@ ModelShape model_shape(const ShapeOptions& o) {
   shape.layers = o.layers.value_or(shape.layers);
   shape.width = o.width.value_or(shape.width);
   shape.heads = o.heads.value_or(shape.heads);
+  if (o.file_head_width != 0) shape.set_head_width(o.file_head_width);
   const int64_t kv_default = shape.family == ModelFamily::kGpt2 ? shape.heads : shape.kv_heads;
   shape.kv_heads = o.kv_heads.value_or(kv_default);
   shape.hidden = o.hidden.value_or(hidden_is_4x ? 4 * shape.width : shape.hidden);

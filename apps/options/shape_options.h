@@ -20,6 +20,7 @@ struct ShapeOptions {
 
   /// The shape from a file instead of a preset: the config.json of --model, or the model of --init.
   std::optional<ModelShape> file_shape;
+  int64_t file_head_width = 0;       // head_dim of the file of --model, which the other options keep; 0: width / heads
   std::vector<std::string> remarks;  // warnings about the file of --model
 
   /// Whether any of these options was given.

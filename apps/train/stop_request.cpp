@@ -63,6 +63,13 @@ void receive_signals(sigset_t set, StartedBy by) {
 
 }  // namespace
 
+void hold_user_signals() {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int signal : {SIGUSR1, SIGUSR2}) sigaddset(&set, signal);
+  pthread_sigmask(SIG_BLOCK, &set, nullptr);
+}
+
 // A dedicated thread receives the signals; all others block them. A handler would run on the stack of a computing
 // thread, and generated code may keep values below the stack pointer (oneDNN 2.6 does).
 void install_stop_handlers(StartedBy by) {

@@ -11,6 +11,10 @@ namespace aliquot {
 /// Signals that request a stop. If ranks received different signals, the one that is last in this list takes effect.
 inline constexpr std::array kStopSignals{SIGUSR1, SIGUSR2, SIGTERM, SIGINT};
 
+/// Blocks SIGUSR1 and SIGUSR2, which would end the process. install_stop_handlers() then receives them. Call first,
+/// from the main thread.
+void hold_user_signals();
+
 /// Makes SIGUSR1, SIGUSR2, SIGTERM and SIGINT request a stop. A second SIGTERM or SIGINT ends the process at once.
 /// Under mpirun, SIGINT keeps its default action, and SIGTERM writes the flight records and ends the process.
 /// Under srun, the flight records are written if the process has not ended 20 s after SIGTERM.

@@ -119,6 +119,7 @@ constexpr ShapeNames kNamesOfCheckpoints{"layers",  "width",      "heads",      
 void set_file_shape(TrainOptions& options, const ModelShape& shape, const std::string& where, const ShapeNames& names) {
   check_consistent(options, shape, where, names, options.allow_missing);
   options.file_shape = shape;
+  options.file_head_width = 0;
 }
 
 std::string options_define_model(const TrainOptions& options, const std::string& why) {
@@ -205,6 +206,7 @@ void refuse_other_rank_count(const TrainOptions& options, int rank_count) {
 ExitCode train_rank(World& world, TrainOptions options, const TokenSource& data, const TokenSource* evaluated) {
   refuse_other_rank_count(options, world.rank_count());
   resolve(options, world.rank_count(), world.device().kind() == DeviceKind::kCuda);
+  check_same_options(world, options);
   TrainRun run(world, options, data, evaluated);
   if (!options.dry_run) return run.run();
   run.print_plan();
@@ -214,6 +216,7 @@ ExitCode train_rank(World& world, TrainOptions options, const TokenSource& data,
 }  // namespace
 
 int run_train(const Arguments& arguments) {
+  hold_user_signals();
   TrainOptions options;
   const OptionTable table = train_option_table(options);
   if (wants_help(arguments)) {
@@ -242,6 +245,7 @@ int run_train(const Arguments& arguments) {
   ExitCode code = ExitCode::kDone;
   WorldOptions launch_options = world_options(options);
   launch_options.on_stuck = exit_with_stuck_threads;
+  limit_wait_at_exit(launch_options.timeout_seconds);
   World::run(
       default_rank_count(options),
       [&](World& world) {

@@ -1,9 +1,61 @@
 #include "apps/train/train_settings.h"
 
+#include <algorithm>
+#include <array>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <span>
+#include <sstream>
+
 #include "apps/plan/use_costs.h"
 #include "checkpoint/save.h"
+#include "kernels/system/error.h"
+#include "sharding/comm/collective_purpose.h"
 
 namespace aliquot {
+namespace {
+
+/// Options whose values may differ between ranks. The paths among them must be set on all ranks or on none.
+constexpr std::array<std::string_view, 14> kPaths = {
+    "checkpoint-dir", "config",  "data",    "deepspeed",          "eval-data",           "init",    "machine",
+    "model",          "metrics", "offload", "offload-parameters", "pipeline-order-from", "profile", "trace"};
+constexpr std::array<std::string_view, 8> kLocal = {"device",  "progress", "quiet", "ranks", "straggler-threshold",
+                                                    "threads", "timeout",  "world"};
+
+bool contains(std::span<const std::string_view> names, const std::string& name) {
+  return std::ranges::find(names, name) != names.end();
+}
+
+/// Returns the options that must be the same on all ranks, one "--NAME VALUE" each.
+std::vector<std::string> shared_options(TrainOptions options) {
+  std::vector<std::string> lines;
+  const OptionTable table = train_option_table(options);
+  for (const OptionTable::Entry& entry : table.entries()) {
+    const std::string &name = entry.option.name, value = text_of(entry.option.get());
+    if (contains(kLocal, name)) continue;
+    const std::string shown = contains(kPaths, name) ? value.empty() ? "(not set)" : "(set)" : value;
+    lines.push_back(fmt::format("--{} {}", name, shown));
+  }
+  return lines;
+}
+
+}  // namespace
+
+void check_same_options(World& world, const TrainOptions& options) {
+  const ScopedCollectivePurpose purpose("compare options");
+  const std::vector<std::string> own = shared_options(options);
+  const auto all = world.communicator().gather_objects(fmt::format("{}\n", fmt::join(own, "\n")));
+  for (std::size_t r = 1; r < all.size(); ++r) {
+    if (all[r] == all[0]) continue;
+    std::istringstream first(all[0]), other(all[r]);
+    std::string a, b;
+    while (a == b && std::getline(first, a) && std::getline(other, b)) {
+    }
+    throw UsageError(fmt::format(
+        "the options of the ranks differ: rank 0 has {}, rank {} has {}; start all ranks with the same options.", a, r,
+        b));
+  }
+}
 
 WorldOptions world_options(const TrainOptions& o) {
   WorldOptions world = o.world;

@@ -16,4 +16,8 @@ EngineOptions engine_options(const TrainOptions& options);
 RateSchedule rate_schedule(const TrainOptions& options);
 ModelOptions model_options(const TrainOptions& options);
 
+/// Throws UsageError on all ranks if an option differs between ranks, for example because a job consists of several
+/// programs. Paths and options of a node, such as --threads, may differ. Collective.
+void check_same_options(World& world, const TrainOptions& options);
+
 }  // namespace aliquot

@@ -1,6 +1,7 @@
 #include "checkpoint/weights/export_weights.h"
 
 #include <algorithm>
+#include <cmath>
 #include <fmt/format.h>
 
 #include "checkpoint/checkpoint_directory.h"
@@ -68,6 +69,20 @@ std::vector<const TensorEntry*> parameters_of(const CheckpointReader& checkpoint
   return parameters;
 }
 
+/// Throws UsageError if a finite element of `from` has become infinite in `to`. `first` is the number of the first
+/// element.
+void refuse_overflow(const TensorEntry& tensor, std::span<const std::byte> from, DType dtype,
+                     std::span<const std::byte> to, int64_t first) {
+  const int64_t from_bytes = element_bytes(tensor.dtype), to_bytes = element_bytes(dtype);
+  for (int64_t i = 0; i < std::ssize(to) / to_bytes; ++i) {
+    if (!std::isinf(element_value(dtype, to.data() + i * to_bytes))) continue;
+    const double value = element_value(tensor.dtype, from.data() + i * from_bytes);
+    if (std::isinf(value)) continue;
+    throw UsageError(fmt::format("element {} of tensor {} is {:g}, which {} cannot represent: use another dtype",
+                                 first + i, printable(tensor.path), value, name(dtype)));
+  }
+}
+
 void make_directory(const std::filesystem::path& directory) {
   std::error_code error;
   std::filesystem::create_directories(directory, error);
@@ -100,7 +115,9 @@ int64_t export_weights(const CheckpointReader& checkpoint, const std::filesystem
       const int64_t part = std::min(kChunkElements, count - first);
       checkpoint.read(std::span(from).first(static_cast<size_t>(part * width)), tensor->file_offset + first * width);
       convert(dtype, to.data(), tensor->dtype, from.data(), part);
-      file.write(std::span(to).first(static_cast<size_t>(part * element_bytes(dtype))));
+      const auto converted = std::span(to).first(static_cast<size_t>(part * element_bytes(dtype)));
+      if (!is_exactly_convertible(dtype, tensor->dtype)) refuse_overflow(*tensor, from, dtype, converted, first);
+      file.write(converted);
       done_bytes += part * element_bytes(dtype);
       if (progress) progress(done_bytes, data_bytes);
     }

@@ -10,6 +10,7 @@
 #include "checkpoint/file/tensor_entry.h"
 #include "checkpoint/save.h"
 #include "checkpoint/weights/weights.h"
+#include "sharding/comm/collective_purpose.h"
 #include "sharding/comm/run_on_all_or_throw.h"
 #include "sharding/state_pieces.h"
 
@@ -86,6 +87,7 @@ void load_tensor(const StateTensor& tensor, const WeightTensor* from, std::span<
 
 LoadReport load_weights(const State& state, Communicator& communicator, const std::filesystem::path& path,
                         const LoadOptions& options) {
+  const ScopedCollectivePurpose purpose("load weights");
   const auto begun = std::chrono::steady_clock::now();
   FileSystem& file_system = options.file_system != nullptr ? *options.file_system : FileSystem::system();
   LoadReport report;

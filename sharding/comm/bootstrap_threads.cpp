@@ -49,7 +49,7 @@ class ThreadsBootstrapStore {
     std::unique_lock lock(mutex_);
     throw_if_aborted();
     const uint64_t round = round_;
-    own.purpose = collective_purpose().what;
+    own.purpose = collective_purpose_text();
     contributions_[rank] = std::move(own);
     has_contributed_[rank] = true;
     check_same_purpose(rank);
@@ -142,10 +142,8 @@ class ThreadsBootstrapStore {
   void check_same_purpose(int rank) {
     for (int r = 0; r < rank_count(); ++r) {
       if (!has_contributed_[r] || contributions_[r].purpose == contributions_[rank].purpose) continue;
-      record_abort(fmt::format(
-          "rank {} is at a rendezvous to {}, but rank {} is at a rendezvous to {}: all ranks must make the same calls "
-          "in the same order",
-          global_rank(r), contributions_[r].purpose, global_rank(rank), contributions_[rank].purpose));
+      record_abort(different_purposes_text(global_rank(r), contributions_[r].purpose, global_rank(rank),
+                                           contributions_[rank].purpose));
       throw CommunicationError(why_);
     }
   }

@@ -7,17 +7,28 @@
 namespace aliquot {
 namespace {
 
-thread_local Label purpose{"set up"};
+constexpr std::string_view kDefault = "set up";
+thread_local Label purpose{kDefault};
 
 }  // namespace
 
-ScopedCollectivePurpose::ScopedCollectivePurpose(std::string_view what, int64_t step) noexcept : before_(purpose) {
-  purpose = {what, step};
-}
+ScopedCollectivePurpose::ScopedCollectivePurpose(Label label) noexcept : before_(purpose) { purpose = label; }
 
 ScopedCollectivePurpose::~ScopedCollectivePurpose() { purpose = before_; }
 
 Label collective_purpose() noexcept { return purpose; }
+
+Label collective_purpose_or(std::string_view what) noexcept { return purpose.what == kDefault ? Label{what} : purpose; }
+
+std::string collective_purpose_text() { return std::string(purpose.what) + label_text("", purpose.step); }
+
+std::string different_purposes_text(int rank, std::string_view purpose, int other, std::string_view other_purpose) {
+  return fmt::format(
+      "rank {} is at a rendezvous to {}, but rank {} is at a rendezvous to {}: all ranks must make the same calls in "
+      "the "
+      "same order",
+      rank, purpose, other, other_purpose);
+}
 
 std::string bootstrap_wait_text(std::string_view what) {
   return fmt::format("for the other ranks to {} together", what);

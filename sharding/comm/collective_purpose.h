@@ -15,7 +15,9 @@ namespace aliquot {
 /// object.
 class ScopedCollectivePurpose {
  public:
-  explicit ScopedCollectivePurpose(std::string_view what, int64_t step = -1) noexcept;
+  explicit ScopedCollectivePurpose(std::string_view what, int64_t step = -1) noexcept
+      : ScopedCollectivePurpose(Label{what, step}) {}
+  explicit ScopedCollectivePurpose(Label purpose) noexcept;
   ~ScopedCollectivePurpose();
   ScopedCollectivePurpose(const ScopedCollectivePurpose&) = delete;
   ScopedCollectivePurpose& operator=(const ScopedCollectivePurpose&) = delete;
@@ -26,6 +28,13 @@ class ScopedCollectivePurpose {
 
 /// Returns the purpose that is set for the calling thread.
 Label collective_purpose() noexcept;
+/// Returns the purpose that is set for the calling thread, or `what` if none is set.
+Label collective_purpose_or(std::string_view what) noexcept;
+/// Returns the purpose of the calling thread as text, such as "save (step 20)". Ranks compare it at a rendezvous.
+std::string collective_purpose_text();
+/// Returns the message for ranks at different rendezvous: "rank 0 is at a rendezvous to save (step 20), but rank 1 is
+/// at a rendezvous to load: all ranks must make the same calls in the same order". The ranks are global ranks.
+std::string different_purposes_text(int rank, std::string_view purpose, int other, std::string_view other_purpose);
 
 /// Returns "for the other ranks to save together" if `what` is "save".
 std::string bootstrap_wait_text(std::string_view what);

@@ -10,6 +10,8 @@
 namespace aliquot {
 namespace {
 
+constexpr std::string_view kAllocate = "allocate memory";
+
 class RecordingCommunicator final : public Communicator {
  public:
   RecordingCommunicator(std::unique_ptr<Communicator> ranks, std::shared_ptr<FlightRecorder> recorder, bool timed,
@@ -24,13 +26,16 @@ class RecordingCommunicator final : public Communicator {
   const Topology& topology() const override { return ranks_->topology(); }
   std::string describe() const override { return ranks_->describe(); }
   SymmetricBuffer allocate(int64_t own_bytes, RankSizes sizes, Category category, std::string_view owner) override {
+    const ScopedCollectivePurpose purpose(collective_purpose_or(kAllocate));
     return ranks_->allocate(own_bytes, sizes, category, owner);
   }
   SymmetricBuffer attach(const SymmetricBuffer& whole, std::span<const int> ranks) override {
+    const ScopedCollectivePurpose purpose(collective_purpose_or("attach memory to a group"));
     return ranks_->attach(whole, ranks);
   }
   std::optional<SharedRange> allocate_shared(int64_t size_bytes, int64_t own_bytes, Category category,
                                              std::string_view owner) override {
+    const ScopedCollectivePurpose purpose(collective_purpose_or(kAllocate));
     return ranks_->allocate_shared(size_bytes, own_bytes, category, owner);
   }
 
@@ -76,6 +81,7 @@ class RecordingCommunicator final : public Communicator {
     return all;
   }
   std::unique_ptr<Communicator> split(int color, int key, std::string_view name) override {
+    const ScopedCollectivePurpose purpose(collective_purpose_or("split a group"));
     return record_collectives(ranks_->split(color, key, name), recorder_, timed_, name);
   }
   void abort(std::string_view why) noexcept override { ranks_->abort(why); }

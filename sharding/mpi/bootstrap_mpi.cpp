@@ -20,8 +20,9 @@ constexpr int kToRootTag = 1, kFromRootTag = 2;
 // The first byte of a message from rank 0. It indicates whether the gathered strings or the missing ranks follow.
 constexpr char kResult = 's', kMissing = 'm';
 
-// A frame is the string of one rank with its length before it. The gathered strings of all ranks are sent as
-// concatenated frames.
+// A frame is a string with its length before it. A rank sends its purpose and its own string as two frames. The frames
+// of all ranks, concatenated, are the result.
+constexpr int kFramesPerRank = 2;
 std::string add_length_prefix(std::string_view own) {
   const uint64_t length = own.size();
   std::string frame(reinterpret_cast<const char*>(&length), sizeof length);
@@ -155,9 +156,22 @@ std::vector<std::string> MpiBootstrap::all_gather(std::string_view own) {
   std::string why;
   if (aborted(&why)) throw CommunicationError(why);
   check_size_limit(own.size());
+  std::string frames = add_length_prefix(collective_purpose_text()) + add_length_prefix(own);
   const std::string reply =
-      rank_ == 0 ? gather_at_root(add_length_prefix(own)) : send_to_root_and_receive(add_length_prefix(own));
-  return split_frames(std::string_view(reply).substr(1), rank_count_);
+      rank_ == 0 ? gather_at_root(std::move(frames)) : send_to_root_and_receive(std::move(frames));
+  std::vector<std::string> parts = split_frames(std::string_view(reply).substr(1), kFramesPerRank * rank_count_);
+  for (int r = 0; r < rank_count_; ++r) parts[r] = std::move(parts[kFramesPerRank * r + 1]);
+  parts.resize(static_cast<std::size_t>(rank_count_));
+  return parts;
+}
+
+// Throws on all ranks if the purpose in `frames`, which rank `source` sent, is not that of this rank.
+void MpiBootstrap::check_same_purpose(int source, const std::string& frames) {
+  const std::string own = collective_purpose_text(), theirs = split_frames(frames, kFramesPerRank).front();
+  if (theirs == own) return;
+  const std::string why = different_purposes_text(global_rank(rank_), own, global_rank(source), theirs);
+  abort(why);
+  throw CommunicationError(why);
 }
 
 void MpiBootstrap::check_size_limit(std::size_t size_bytes) {
@@ -185,15 +199,16 @@ bool MpiBootstrap::try_receive(const MpiEnvelope& from, Wait& wait, std::string*
   return true;
 }
 
-std::string MpiBootstrap::gather_at_root(std::string own_frame) {
+std::string MpiBootstrap::gather_at_root(std::string own_frames) {
   Wait wait(*this);
   std::vector<std::string> frames(static_cast<std::size_t>(rank_count_));
-  frames[0] = std::move(own_frame);
+  frames[0] = std::move(own_frames);
   std::deque<PendingMessage> updates;
   std::string bytes;
   for (int missing_count = rank_count_ - 1; missing_count > 0;) {
     int source = 0;
     if (try_receive({comm_.get(), MPI_ANY_SOURCE, kToRootTag}, wait, &bytes, &source)) {
+      check_same_purpose(source, bytes);
       frames[source] = std::move(bytes);
       wait.arrived(source);
       --missing_count;
@@ -218,10 +233,10 @@ std::string MpiBootstrap::gather_at_root(std::string own_frame) {
   return std::move(*total.bytes);
 }
 
-std::string MpiBootstrap::send_to_root_and_receive(std::string frame) {
+std::string MpiBootstrap::send_to_root_and_receive(std::string frames) {
   Wait wait(*this);
   PendingMessage up;
-  *up.bytes = std::move(frame);
+  *up.bytes = std::move(frames);
   up.send({comm_.get(), 0, kToRootTag});
   std::string reply;
   for (int source = 0; reply.empty() || reply.front() != kResult;) {

@@ -10,8 +10,8 @@
 
 namespace aliquot {
 
-/// Rank 0 of the group collects and distributes all strings. It also tells the other ranks which ranks are missing. All
-/// strings of one all_gather() together must be smaller than 1 GiB.
+/// Rank 0 of the group collects and distributes all strings. It also tells the other ranks which ranks are missing, and
+/// compares the purposes of the calls. All strings of one all_gather() together must be smaller than 1 GiB.
 class MpiBootstrap final : public Bootstrap {
  public:
   /// Duplicates `parent`. Collective; blocks without a timeout until all ranks have called it.
@@ -44,8 +44,9 @@ class MpiBootstrap final : public Bootstrap {
 
   void check_size_limit(std::size_t size_bytes);
   bool try_receive(const MpiEnvelope& from, Wait& wait, std::string* bytes, int* source);
-  std::string gather_at_root(std::string own_frame);
-  std::string send_to_root_and_receive(std::string frame);
+  void check_same_purpose(int source, const std::string& frames);
+  std::string gather_at_root(std::string own_frames);
+  std::string send_to_root_and_receive(std::string frames);
 
   MpiComm comm_;
   std::vector<std::shared_ptr<AbortChannel>> channels_;

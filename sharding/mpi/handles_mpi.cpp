@@ -3,13 +3,15 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <fmt/format.h>
-#include <thread>
+#include <system_error>
 #include <unistd.h>
 
 #include "kernels/system/error.h"
+#include "sharding/launcher.h"
 #include "sharding/world.h"
 
 namespace aliquot {
@@ -17,8 +19,13 @@ namespace {
 
 std::atomic<bool> failed{false};
 
+constexpr const char* kExit = "exit";
+
 // The communicator on which ranks agree on the exit code. start_mpi() creates it, and it is never freed.
 MPI_Comm exit_comm = MPI_COMM_NULL;
+
+double finalize_timeout_seconds = INFINITY;
+double exit_timeout_seconds = INFINITY;  // see limit_wait_at_exit()
 
 // All ranks exit with the code of the rank that caused the failure. The other ranks exit with kFault as a consequence,
 // so kFault has the lowest severity of all errors.
@@ -27,23 +34,29 @@ int code_of_severity(int severity) {
   return severity <= 1 ? severity * static_cast<int>(ExitCode::kFault) : severity - 1;
 }
 
-// Waits for all ranks to exit and returns the common exit code. Returns -1 after the grace period, unless
-// `wait_forever`.
-int agree_on_exit_code(int status, bool wait_forever) noexcept {
+// Makes the deadlines of ranks differ, because mpirun 4.1 may crash if several ranks end the job at the same time.
+double stagger_seconds(int rank) { return 0.025 * std::min(rank, 40); }
+
+void print_exceeded(double seconds, const char* purpose) noexcept {
+  std::fprintf(stderr, "aliquot: rank %d waited %g s for the other ranks to %s together\n", launched_rank(), seconds,
+               purpose);
+}
+
+// Waits for all ranks to exit and returns the common exit code. Returns -1 after `limit_seconds`.
+int agree_on_exit_code(int status, double limit_seconds) noexcept {
   const int own = severity_of_code(status);
   int most = own;
   MPI_Request request = MPI_REQUEST_NULL;
   if (MPI_Iallreduce(&own, &most, 1, MPI_INT, MPI_MAX, exit_comm, &request) != MPI_SUCCESS) return -1;
   int rank = 0;
   MPI_Comm_rank(exit_comm, &rank);
-  // The deadlines of ranks differ, because mpirun 4.1 may crash if several ranks abort the job at the same time.
-  const auto stagger = std::chrono::milliseconds(25) * std::min(rank, 40);
-  const auto deadline = std::chrono::steady_clock::now() + kExitGracePeriod + stagger;
+  const double limit = limit_seconds + stagger_seconds(rank);
+  const auto begun = std::chrono::steady_clock::now();
   for (;;) {
     int done = 0;
     if (MPI_Test(&request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) return -1;
     if (done != 0) return code_of_severity(most);
-    if (!wait_forever && std::chrono::steady_clock::now() > deadline) return -1;
+    if (std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count() > limit) return -1;
     std::this_thread::sleep_for(std::chrono::microseconds(500));
   }
 }
@@ -53,9 +66,16 @@ void finalize_mpi_at_exit(int status, void*) noexcept {
   MPI_Finalized(&finalized);
   if (finalized != 0) return;
   std::fflush(nullptr);
-  const int agreed = agree_on_exit_code(status, status == 0 && !failed);
-  if (agreed < 0) MPI_Abort(MPI_COMM_WORLD, status == 0 ? static_cast<int>(ExitCode::kFault) : status);
-  MPI_Finalize();
+  const bool succeeded = status == 0 && !failed;
+  const int agreed = agree_on_exit_code(status, succeeded ? exit_timeout_seconds : kExitGraceSeconds);
+  if (agreed < 0) {
+    if (succeeded) print_exceeded(exit_timeout_seconds, kExit);
+    MPI_Abort(MPI_COMM_WORLD, status == 0 ? static_cast<int>(ExitCode::kFault) : status);
+  }
+  {
+    const MpiDeadline deadline(finalize_timeout_seconds, kExit);
+    MPI_Finalize();
+  }
   if (agreed != status) _exit(agreed);
 }
 
@@ -100,7 +120,35 @@ void check_mpi(int code, const char* call) {
   if (code != MPI_SUCCESS) throw FaultError(fmt::format("{} failed: {}", call, mpi_error_text(code)));
 }
 
-void start_mpi() {
+MpiDeadline::MpiDeadline(double seconds, const char* purpose) noexcept {
+  if (!std::isfinite(seconds)) return;
+  try {
+    watcher_ = std::thread(&MpiDeadline::watch, this, seconds, purpose);
+  } catch (const std::system_error&) {  // the process may have no more threads: continue without a deadline
+  }
+}
+
+MpiDeadline::~MpiDeadline() {
+  if (!watcher_.joinable()) return;
+  {
+    const std::lock_guard lock(mutex_);
+    done_ = true;
+  }
+  changed_.notify_one();
+  watcher_.join();
+}
+
+void MpiDeadline::watch(double seconds, const char* purpose) {
+  std::unique_lock lock(mutex_);
+  const auto period = std::chrono::duration<double>(seconds + stagger_seconds(launched_rank()));
+  if (changed_.wait_for(lock, period, [this] { return done_; })) return;
+  print_exceeded(seconds, purpose);
+  _exit(static_cast<int>(ExitCode::kFault));
+}
+
+void limit_wait_at_exit(double seconds) noexcept { exit_timeout_seconds = seconds; }
+
+void start_mpi(double timeout_seconds) {
   int initialized = 0, provided = 0;
   check_mpi(MPI_Initialized(&initialized), "MPI_Initialized");
   if (initialized != 0) {
@@ -108,6 +156,7 @@ void start_mpi() {
     return require_thread_multiple(provided);
   }
   configure_tcp_eager_limits();
+  finalize_timeout_seconds = timeout_seconds;
   check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
   check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &exit_comm), "MPI_Comm_dup");
   MPI_Comm_set_errhandler(exit_comm, MPI_ERRORS_RETURN);

@@ -2,9 +2,12 @@
 // Wrappers for MPI: initialization, conversion of errors to exceptions, and RAII handles.
 
 #include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <mpi.h>
+#include <mutex>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -15,16 +18,37 @@ std::string mpi_error_text(int code) noexcept;
 /// Throws FaultError, naming the call, unless `code` is MPI_SUCCESS.
 void check_mpi(int code, const char* call);
 
+/// A deadline for calls of MPI that wait for other ranks without a timeout. If the object still exists after the
+/// deadline, the process prints "rank 0 waited 600 s for the other ranks to start MPI together" and ends with
+/// ExitCode::kFault, whereupon the launcher ends the other ranks. `purpose` is a verb such as "start MPI".
+class MpiDeadline {
+ public:
+  MpiDeadline(double seconds, const char* purpose) noexcept;
+  ~MpiDeadline();
+  MpiDeadline(const MpiDeadline&) = delete;
+  MpiDeadline& operator=(const MpiDeadline&) = delete;
+
+ private:
+  void watch(double seconds, const char* purpose);
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool done_ = false;
+  std::thread watcher_;
+};
+
 /// Initializes MPI with MPI_THREAD_MULTIPLE, unless it is already initialized. Throws UnavailableError if MPI provides
-/// a lower thread level. Must be called on the main thread.
+/// a lower thread level. Must be called on the main thread. MPI_Init_thread() and MPI_Finalize() must end within
+/// `timeout_seconds`: see MpiDeadline.
 ///
 /// If this function initialized MPI, a handler finalizes it when the process exits:
 /// - A rank that exits waits for the other ranks, because mpirun could otherwise kill a rank that is still printing an
-///   error. All ranks then exit with the code of the rank that caused the failure.
-/// - A rank that failed, or has a nonzero exit code, waits only for kExitGracePeriod, and then ends all ranks with
+///   error. All ranks then exit with the code of the rank that caused the failure. limit_wait_at_exit() limits this
+///   wait.
+/// - A rank that failed, or has a nonzero exit code, waits only for kExitGraceSeconds, and then ends all ranks with
 ///   MPI_Abort() and its code.
-void start_mpi();
-inline constexpr std::chrono::milliseconds kExitGracePeriod{1000};
+void start_mpi(double timeout_seconds);
+inline constexpr double kExitGraceSeconds = 1;
 
 /// Records that a collective was abandoned, so that its messages may never complete. Memory that MPI may still access
 /// is leaked afterwards instead of freed. Thread-safe.

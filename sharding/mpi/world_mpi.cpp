@@ -14,6 +14,9 @@
 namespace aliquot {
 namespace {
 
+// The launcher may take a few seconds to start all ranks.
+constexpr double kLeastStartSeconds = 10;
+
 void refuse_separate_worlds(const LauncherInfo& launch, int rank_count) {
   if (rank_count >= launch.process_count && rank_count >= launch.least_count) return;
   const std::string advice =
@@ -72,8 +75,11 @@ World make_unrecorded_world(const WorldOptions& options, const LauncherInfo& lau
 }  // namespace
 
 World make_mpi_world(const WorldOptions& options, const LauncherInfo& launch) {
-  start_mpi();
-  auto bootstrap = std::make_unique<MpiBootstrap>(MPI_COMM_WORLD, options.timeout_seconds);
+  auto bootstrap = [&] {
+    const MpiDeadline deadline(std::max(options.timeout_seconds, kLeastStartSeconds), "start MPI");
+    start_mpi(options.timeout_seconds);
+    return std::make_unique<MpiBootstrap>(MPI_COMM_WORLD, options.timeout_seconds);
+  }();
   const int rank = bootstrap->rank();
   const auto channels = bootstrap->channels();  // for an abort after `bootstrap` has been moved from
   try {

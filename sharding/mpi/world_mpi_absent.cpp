@@ -1,9 +1,12 @@
-// Defines make_mpi_world() in a build without MPI. It always throws.
+// The functions that need MPI, in a build without MPI.
 #include <fmt/format.h>
 
+#include "sharding/launcher.h"
 #include "sharding/world_internal.h"
 
 namespace aliquot {
+
+void limit_wait_at_exit(double) noexcept {}
 
 World make_mpi_world(const WorldOptions&, const LauncherInfo& launch) {
   if (launch.process_count == 1) {

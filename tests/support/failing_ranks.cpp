@@ -15,6 +15,8 @@
 #include <thread>
 #include <unistd.h>
 
+#include "sharding/comm/collective_purpose.h"
+#include "sharding/launcher.h"
 #include "sharding/world.h"
 #include "tests/support/mpi_leaks.h"
 
@@ -40,6 +42,23 @@ void never_arrives(World& world) {
 void misses_set_up(World& world) {
   if (world.rank() == 1) sleep_seconds(60);
   world.communicator().gather_objects("here");
+}
+
+void differ_in_purpose(World& world) {
+  const ScopedCollectivePurpose purpose(world.rank() == 1 ? "save" : "load", 20);
+  world.communicator().gather_objects("here");
+}
+
+void differ_in_step(World& world) {
+  const ScopedCollectivePurpose purpose("save", world.rank() == 1 ? 20 : 10);
+  world.communicator().gather_objects("here");
+}
+
+void differ_in_call(World& world) {
+  if (world.rank() == 1)
+    world.communicator().split(0, 0);
+  else
+    world.communicator().allocate(4096, Category::kSlots, "whole");
 }
 
 void misses_a_group(World& world) {
@@ -172,6 +191,21 @@ void runs_until_stopped(World& world) {
   }
 }
 
+void stop_this_process() { raise(SIGSTOP); }
+
+// This handler runs before that of MPI, because it is registered later.
+void is_stopped_at_exit(World& world) {
+  if (world.rank() == 1) std::atexit(stop_this_process);
+  barrier(world, Lane::kReduce, {"h.1", 1});
+}
+
+bool stops_in_finalize = false;
+
+void is_stopped_in_finalize(World& world) {
+  stops_in_finalize = world.rank() == 1;
+  barrier(world, Lane::kReduce, {"h.1", 1});
+}
+
 void succeeds(World& world) { barrier(world, Lane::kReduce, {"h.1", 1}); }
 
 void gathers_too_much(World& world) {
@@ -188,6 +222,9 @@ void deny_proc_access() {
 int run(const std::string& how, double timeout_seconds) {
   const std::map<std::string, void (*)(World&)> all = {{"never_arrives", never_arrives},
                                                        {"misses_set_up", misses_set_up},
+                                                       {"differ_in_purpose", differ_in_purpose},
+                                                       {"differ_in_step", differ_in_step},
+                                                       {"differ_in_call", differ_in_call},
                                                        {"misses_a_group", misses_a_group},
                                                        {"never_arrives_others_late", never_arrives_others_late},
                                                        {"misses_set_up_first_is_late", misses_set_up_first_is_late},
@@ -203,10 +240,15 @@ int run(const std::string& how, double timeout_seconds) {
                                                        {"differ_in_count", differ_in_count},
                                                        {"differ_in_operation", differ_in_operation},
                                                        {"runs_until_stopped", runs_until_stopped},
+                                                       {"is_stopped_before_start", succeeds},
+                                                       {"is_stopped_at_exit", is_stopped_at_exit},
+                                                       {"is_stopped_in_finalize", is_stopped_in_finalize},
                                                        {"succeeds", succeeds},
                                                        {"gathers_too_much", gathers_too_much},
                                                        {"denies_proc_access", succeeds}};
   if (how == "denies_proc_access") deny_proc_access();
+  if (how == "is_stopped_before_start" && launched_rank() == 1) stop_this_process();
+  if (how == "is_stopped_at_exit") limit_wait_at_exit(timeout_seconds);
   try {
     World::run(1, all.at(how), {.device = DeviceChoice::kHost, .timeout_seconds = timeout_seconds});
     return 0;
@@ -221,6 +263,14 @@ int run(const std::string& how, double timeout_seconds) {
 
 }  // namespace
 }  // namespace aliquot
+
+extern "C" int PMPI_Finalize() __attribute__((weak));  // missing in a build without MPI
+
+/// Replaces MPI's function of this name.
+extern "C" int MPI_Finalize() {
+  if (aliquot::stops_in_finalize) aliquot::stop_this_process();
+  return PMPI_Finalize();
+}
 
 int main(int argc, char** argv) {
   if (argc != 3) return 64;

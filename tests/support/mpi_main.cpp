@@ -23,7 +23,7 @@ class FailuresOnly : public testing::EmptyTestEventListener {
 }  // namespace
 
 int main(int argc, char** argv) {
-  aliquot::start_mpi();
+  aliquot::start_mpi(60);
   int rank = 0;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   if (rank != 0) unsetenv("GTEST_OUTPUT");  // only rank 0 writes a report file

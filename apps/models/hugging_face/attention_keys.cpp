@@ -75,20 +75,22 @@ void read_window_of_some_layers(const ConfigValues& values, ModelShape& shape) {
 }
 
 void read_head_width(const ConfigValues& values, const ConfigFamily& family, ModelShape& shape) {
-  const bool divides = shape.width % shape.heads == 0;
-  if (!divides && family.heads_divide_width) return;  // check() reports it
-  const int64_t given = values.has("head_dim") && (family.head_width != 0 || !values.value("head_dim").is_null())
-                            ? values.width("head_dim")
-                            : family.head_width;
-  if (given == 0 || (divides && given == shape.width / shape.heads)) return;
+  if (family.heads_divide_width && shape.width % shape.heads != 0) return;  // check() reports it
+  const int64_t given = head_dim(values, family);
+  if (given == 0) return;
   if (given * shape.heads > kLargestWidth)
     values.refuse(
         "head_dim", given,
         fmt::format("with {} {} expected at most {}", family.names.heads, shape.heads, kLargestWidth / shape.heads));
-  shape.own_head_width = given;
+  shape.set_head_width(given);
 }
 
 }  // namespace
+
+int64_t head_dim(const ConfigValues& values, const ConfigFamily& family) {
+  const bool is_set = values.has("head_dim") && (family.head_width != 0 || !values.value("head_dim").is_null());
+  return is_set ? values.width("head_dim") : family.head_width;
+}
 
 void read_attention(const ConfigValues& values, const ConfigFamily& family, ModelShape& shape) {
   const bool all_biases = family.reads_attention_bias && values.flag("attention_bias", false);

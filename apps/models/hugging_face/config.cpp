@@ -40,7 +40,10 @@ class ConfigReader {
   ModelConfig read() {
     check_keys();
     check_architectures();
-    ModelConfig config{.shape = shape(), .names = family_.names, .remarks = std::move(remarks_)};
+    ModelConfig config{.shape = shape(),
+                       .head_width = family_.family == ModelFamily::kLlama ? head_dim(values_, family_) : 0,
+                       .names = family_.names,
+                       .remarks = std::move(remarks_)};
     try {
       check(config.shape, family_.names);
     } catch (const UsageError& error) {

@@ -15,6 +15,7 @@ inline constexpr const char* kConfigFile = "config.json";
 
 struct ModelConfig {
   ModelShape shape;
+  int64_t head_width = 0;            // head_dim of the file or of its model type; 0: width / heads
   ShapeNames names;                  // the keys of config.json for the fields of the shape
   std::vector<std::string> remarks;  // warnings, one sentence each, for example about unknown keys
 };

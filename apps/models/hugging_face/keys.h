@@ -31,7 +31,7 @@ struct ConfigFamily {
   std::string_view model_type;
   ModelFamily family;
   ShapeNames names;                        // keys of the shape's fields
-  std::string_view architectures;          // accepted classes, separated by spaces
+  std::string_view architectures;          // accepted classes, separated by spaces; first the language model
   std::span<const ConfigKey> keys;         // keys of this type
   std::span<const ConfigKey> shared = {};  // keys of this type and others
   int64_t kv_heads = 0;                    // used if the key is missing; 0: the number of heads

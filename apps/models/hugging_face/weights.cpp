@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "apps/models/hugging_face/keys.h"
+
 namespace aliquot {
 namespace {
 
@@ -27,7 +29,7 @@ bool are_matrices(std::initializer_list<const std::vector<int64_t>*> shapes) {
   return std::ranges::all_of(shapes, [](const auto* shape) { return shape != nullptr && shape->size() == 2; });
 }
 
-std::optional<ModelShape> gpt2_shape_of(std::span<const NamedShape> parameters) {
+std::optional<ParameterExtents> gpt2_extents_of(std::span<const NamedShape> parameters) {
   const auto *tokens = find(parameters, "wte.weight"), *positions = find(parameters, "wpe.weight"),
              *hidden = find(parameters, "h.0.mlp.c_fc.weight");
   if (!are_matrices({tokens, positions, hidden})) return std::nullopt;
@@ -37,10 +39,10 @@ std::optional<ModelShape> gpt2_shape_of(std::span<const NamedShape> parameters) 
   shape.hidden = (*hidden)[1];
   shape.layers = layers_of(parameters, "h.", ".ln_1.weight");
   shape.tied = find(parameters, "lm_head.weight") == nullptr;
-  return shape;
+  return ParameterExtents{shape, shape.width, shape.width};
 }
 
-std::optional<ModelShape> llama_shape_of(std::span<const NamedShape> parameters) {
+std::optional<ParameterExtents> llama_extents_of(std::span<const NamedShape> parameters) {
   const std::string first = "model.layers.0.", attention = first + "self_attn.";
   const auto *tokens = find(parameters, "model.embed_tokens.weight"),
              *queries = find(parameters, attention + "q_proj.weight"),
@@ -50,21 +52,23 @@ std::optional<ModelShape> llama_shape_of(std::span<const NamedShape> parameters)
   ModelShape shape{.family = ModelFamily::kLlama};
   shape.vocabulary = (*tokens)[0];
   shape.width = (*tokens)[1];
-  shape.own_head_width = (*queries)[0];
-  shape.kv_heads = (*keys)[0];
   shape.hidden = (*gate)[0];
   shape.layers = layers_of(parameters, "model.layers.", ".input_layernorm.weight");
   shape.tied = find(parameters, "lm_head.weight") == nullptr;
   shape.qkv_bias = find(parameters, attention + "q_proj.bias") != nullptr;
   shape.output_bias = find(parameters, attention + "o_proj.bias") != nullptr;
   shape.qk_norm = find(parameters, attention + "q_norm.weight") != nullptr;
-  return shape;
+  return ParameterExtents{shape, (*queries)[0], (*keys)[0]};
+}
+
+/// The keys that name the model type. The first class of the type is that of the language model.
+Json type_keys(const ConfigFamily& family) {
+  const std::string_view classes = family.architectures;
+  return {{"architectures", {classes.substr(0, classes.find(' '))}}, {"model_type", family.model_type}};
 }
 
 Json gpt2_config(const ModelShape& shape) {
-  Json json = {{"architectures", {"GPT2LMHeadModel"}},
-               {"model_type", "gpt2"},
-               {"activation_function", "gelu_new"},
+  Json json = {{"activation_function", "gelu_new"},
                {"layer_norm_epsilon", shape.norm_epsilon},
                {"n_layer", shape.layers},
                {"n_embd", shape.width},
@@ -99,11 +103,10 @@ Json rope_scaling(const Rope& rope) {
 }
 
 /// Adds the keys of the window that the model type reads.
-void add_window(const ModelShape& shape, std::string_view type, Json& json) {
-  const Json window = shape.window == 0 ? Json() : Json(shape.window);
-  if (type == "llama") return;
-  json["sliding_window"] = window;
-  if (type == "mistral") return;
+void add_window(const ModelShape& shape, ConfigWindows windows, Json& json) {
+  if (windows == ConfigWindows::kNone) return;
+  json["sliding_window"] = shape.window == 0 ? Json() : Json(shape.window);
+  if (windows == ConfigWindows::kAllLayers) return;
   json["use_sliding_window"] = shape.window != 0;
   Json types = Json::array();
   int64_t full = 0;
@@ -116,16 +119,9 @@ void add_window(const ModelShape& shape, std::string_view type, Json& json) {
   json["layer_types"] = types;
 }
 
-Json llama_config(const ModelShape& shape) {
+Json llama_config(const ModelShape& shape, const ConfigFamily& family) {
   const bool is_published = shape.vocabulary == kLlamaVocabulary;
-  const std::string_view type = model_type(shape);
-  const char* architecture = type == "qwen3"     ? "Qwen3ForCausalLM"
-                             : type == "qwen2"   ? "Qwen2ForCausalLM"
-                             : type == "mistral" ? "MistralForCausalLM"
-                                                 : "LlamaForCausalLM";
-  Json json = {{"architectures", {architecture}},
-               {"model_type", type},
-               {"hidden_act", "silu"},
+  Json json = {{"hidden_act", "silu"},
                {"hidden_size", shape.width},
                {"intermediate_size", shape.hidden},
                {"num_hidden_layers", shape.layers},
@@ -137,9 +133,9 @@ Json llama_config(const ModelShape& shape) {
                {"rms_norm_eps", shape.norm_epsilon},
                {"rope_theta", shape.rope.theta},
                {"rope_scaling", rope_scaling(shape.rope)}};
-  if (type == "llama" || type == "qwen3") json["attention_bias"] = shape.output_bias;
-  if (type == "llama") json["mlp_bias"] = false;
-  add_window(shape, type, json);
+  if (family.reads_attention_bias) json["attention_bias"] = shape.output_bias;
+  if (family.model_type == "llama") json["mlp_bias"] = false;
+  add_window(shape, family.windows, json);
   json["attention_dropout"] = 0.0;
   json["bos_token_id"] = is_published ? Json(kLlamaBegin) : Json();
   json["eos_token_id"] = is_published ? Json(kLlamaEnd) : Json();
@@ -148,9 +144,9 @@ Json llama_config(const ModelShape& shape) {
 
 }  // namespace
 
-std::optional<ModelShape> shape_of(std::span<const NamedShape> parameters) {
-  const auto gpt2 = gpt2_shape_of(parameters);
-  return gpt2 ? gpt2 : llama_shape_of(parameters);
+std::optional<ParameterExtents> extents_of(std::span<const NamedShape> parameters) {
+  const auto gpt2 = gpt2_extents_of(parameters);
+  return gpt2 ? gpt2 : llama_extents_of(parameters);
 }
 
 const ModelShape* find_similar_preset(const ModelShape& shape) {
@@ -163,7 +159,9 @@ const ModelShape* find_similar_preset(const ModelShape& shape) {
 }
 
 std::string config_text(const ModelShape& shape, std::string_view type) {
-  Json json = shape.family == ModelFamily::kLlama ? llama_config(shape) : gpt2_config(shape);
+  const ConfigFamily& family = *std::ranges::find(config_families(), model_type(shape), &ConfigFamily::model_type);
+  Json json = type_keys(family);
+  json.update(shape.family == ModelFamily::kLlama ? llama_config(shape, family) : gpt2_config(shape));
   json["tie_word_embeddings"] = shape.tied;
   json["torch_dtype"] = type;
   return json.dump(2) + "\n";

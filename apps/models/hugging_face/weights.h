@@ -15,11 +15,15 @@ namespace aliquot {
 /// The name and the shape of a parameter.
 using NamedShape = std::pair<std::string, std::vector<int64_t>>;
 
-/// The shape of the GPT-2 or Llama model that has these parameters, or nullopt if they are from another model. Llama
-/// includes the model types with the same blocks. The parameters do not determine the number of heads and, for Llama,
-/// the context and the window: these fields are 0. For Llama, own_head_width is the width of all queries together, and
-/// kv_heads that of all keys. The caller divides both by the numbers of heads.
-std::optional<ModelShape> shape_of(std::span<const NamedShape> parameters);
+/// The properties of a model that its parameters determine.
+struct ParameterExtents {
+  ModelShape shape;                        // heads and kv_heads are 0, and for Llama also context and window
+  int64_t query_width = 0, key_width = 0;  // of all heads together
+};
+
+/// The extents of the GPT-2 or Llama model that has these parameters, or nullopt if they are from another model. Llama
+/// includes the model types with the same blocks.
+std::optional<ParameterExtents> extents_of(std::span<const NamedShape> parameters);
 
 /// Returns the shape of the preset with the same family, layers and width, or null if there is none.
 const ModelShape* find_similar_preset(const ModelShape& shape);

@@ -1,8 +1,12 @@
 // Runs aliquot checkpoint list, show, verify, diff and prune.
+#include <atomic>
+#include <chrono>
 #include <cstring>
 #include <gtest/gtest.h>
+#include <thread>
 
 #include "apps/train/digest.h"
+#include "checkpoint/checkpoint_directory.h"
 #include "checkpoint/save.h"
 #include "tests/apps/command_line.h"
 #include "tests/checkpoint/support.h"
@@ -132,6 +136,45 @@ TEST_F(CheckpointCommand, PrunesCheckpointsOlderThanTheNewestValidOnes) {
   damage(3);
   EXPECT_EQ(checkpoint({"prune", all(), "--keep", "1"}).code, 0);
   EXPECT_TRUE(std::filesystem::exists(at(3))) << "prune must remove nothing if no checkpoint is valid";
+}
+
+/// The name of the directory orders checkpoints, so it must not contradict the step in the manifest.
+TEST_F(CheckpointCommand, RejectsACheckpointWithTheNameOfAnotherStep) {
+  save(7);
+  save(8);
+  std::filesystem::rename(at(7), at(9));
+  const CommandResult verified = checkpoint({"verify", all()});
+  EXPECT_EQ(verified.code, 5);
+  EXPECT_TRUE(contains(verified.out, at(8) + ": good"));
+  EXPECT_TRUE(contains(verified.err,
+                       "it has the name of step 9, but its manifest has step 7: rename it to " + checkpoint_name(7)));
+  EXPECT_TRUE(contains(checkpoint({"list", all()}).out, "BAD"));
+  EXPECT_EQ(checkpoint({"verify", at(9) + "/"}).code, 5);
+  EXPECT_EQ(find_newest_valid(all()).found->step, 8);
+  std::filesystem::rename(at(9), directory_.path() / "kept");
+  EXPECT_EQ(checkpoint({"verify", (directory_.path() / "kept").string()}).code, 0);
+}
+
+/// Another process removes checkpoints while verify and prune read them.
+TEST_F(CheckpointCommand, IgnoresCheckpointsThatAnotherProcessRemoves) {
+  constexpr int64_t kLast = 60;
+  for (int64_t step = 1; step <= kLast; ++step) save(step);
+  std::atomic<bool> done{false};
+  std::thread pruning([&] {
+    for (int64_t step = 1; step < kLast; ++step) {
+      EXPECT_TRUE(remove_checkpoints(all(), {{step, at(step)}}).empty());
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    done = true;
+  });
+  while (!done) {
+    const CommandResult verified = checkpoint({"verify", all()});
+    EXPECT_EQ(verified.code, 0) << verified.out << verified.err;
+    const CommandResult pruned = checkpoint({"prune", all(), "--keep", "55"});
+    EXPECT_EQ(pruned.code, 0) << pruned.out << pruned.err;
+    EXPECT_EQ(pruned.err, "");
+  }
+  pruning.join();
 }
 
 TEST_F(CheckpointCommand, InvalidArgumentsExitWith1) {

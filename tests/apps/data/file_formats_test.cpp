@@ -87,9 +87,15 @@ TEST_F(FileFormats, InvalidLlmcHeadersAreRejected) {
             "the header declares 16-bit tokens in the format of llm.c of version 2: expected version 1.");
   EXPECT_EQ(refusal("a.bin", llmc<uint16_t>(20240520, 1, -1, {1})),
             "the header declares -1 16-bit tokens in the format of llm.c: expected 1 or more.");
-  EXPECT_EQ(
-      refusal("gpt2.bin", llmc<uint16_t>(20240326, 3, 0, {1})),
-      "this is a file of model weights in the format of llm.c, not a file of tokens: use a .bin file with tokens.");
+  for (const auto& [magic, what] : {std::pair(20240326, "a file of model weights"),
+                                    {20240803, "a file of model weights"},
+                                    {20240327, "a file of debug data"},
+                                    {20240328, "a tokenizer file"},
+                                    {20240522, "an evaluation data set"},
+                                    {20240527, "a file of optimizer state"}}) {
+    EXPECT_EQ(refusal("gpt2.bin", llmc<uint16_t>(magic, 3, 0, {1})),
+              "this is "s + what + " in the format of llm.c, not a file of tokens: use a .bin file with tokens.");
+  }
 }
 
 TEST_F(FileFormats, NumpyIntegersAreReadAccordingToTheirHeader) {

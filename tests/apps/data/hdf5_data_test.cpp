@@ -2,6 +2,7 @@
 #include <fstream>
 #include <gtest/gtest.h>
 #include <hdf5.h>
+#include <sys/stat.h>
 #include <vector>
 
 #include "apps/data/token_source.h"
@@ -68,22 +69,59 @@ TEST(Hdf5Tokens, InvalidFilesAreRejected) {
   EXPECT_THROW(open_token_source(chunked.path()), UsageError);
 }
 
-/// The reader maps the file and reads the tokens at the dataset's offset. If the dataset is a link into another file,
-/// the offset refers to that other file.
-TEST(Hdf5Tokens, ALinkIntoAnotherFileIsRejected) {
-  const TokensFile real("tokens", H5T_STD_U16LE, {1, 2, 3});
-  const std::string path = testing::TempDir() + "aliquot_links.h5";
-  const hid_t file = H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
-  H5Lcreate_external(real.path().c_str(), "/tokens", file, "tokens", H5P_DEFAULT, H5P_DEFAULT);
-  H5Fclose(file);
+std::string refusal(const std::string& path) {
   try {
     open_token_source(path);
-    FAIL() << "the reader accepted the link";
   } catch (const UsageError& error) {
-    EXPECT_EQ(error.what(),
-              "--data " + path + ": the dataset 'tokens' is a link into " + real.path() + ": use that file.");
+    return error.what();
+  }
+  return "";
+}
+
+/// The reader maps the file of --data, so it must not follow a link into another file. Opening a FIFO would block.
+TEST(Hdf5Tokens, LinksIntoOtherFilesAreRejectedWithoutOpeningThem) {
+  const std::string folder = testing::TempDir(), path = folder + "aliquot_links.h5", fifo = folder + "aliquot_fifo.h5";
+  ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+  const TokensFile real("tokens", H5T_STD_U16LE, {1, 2, 3});
+  for (const std::string& target : {real.path(), fifo, folder + "absent.h5"}) {
+    const hid_t direct = H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+    H5Lcreate_external(target.c_str(), "/tokens", direct, "tokens", H5P_DEFAULT, H5P_DEFAULT);
+    H5Fclose(direct);
+    const std::string expected =
+        "--data " + path + ": the dataset 'tokens' is a link into " + target + ": use that file.";
+    EXPECT_EQ(refusal(path), expected);
+    const hid_t soft = H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+    H5Lcreate_external(target.c_str(), "/", soft, "other", H5P_DEFAULT, H5P_DEFAULT);
+    H5Lcreate_soft("/other/tokens", soft, "tokens", H5P_DEFAULT, H5P_DEFAULT);
+    H5Fclose(soft);
+    EXPECT_EQ(refusal(path), expected);
   }
   std::remove(path.c_str());
+  std::remove(fifo.c_str());
+}
+
+/// HDF5 opens the source files of a virtual dataset to find its extents.
+TEST(Hdf5Tokens, VirtualDatasetsAreRejectedWithoutOpeningTheirSources) {
+  const std::string folder = testing::TempDir(), path = folder + "aliquot_virtual.h5",
+                    fifo = folder + "aliquot_source.h5";
+  ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+  const hid_t file = H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+  const hsize_t count = 4, unlimited = H5S_UNLIMITED, start = 0, one = 1;
+  const hid_t space = H5Screate_simple(1, &count, &unlimited), source = H5Screate_simple(1, &count, &unlimited);
+  H5Sselect_hyperslab(space, H5S_SELECT_SET, &start, nullptr, &unlimited, &one);
+  H5Sselect_hyperslab(source, H5S_SELECT_SET, &start, nullptr, &unlimited, &one);
+  const hid_t how = H5Pcreate(H5P_DATASET_CREATE);
+  ASSERT_GE(H5Pset_virtual(how, space, fifo.c_str(), "/tokens", source), 0);
+  const hid_t dataset = H5Dcreate2(file, "tokens", H5T_STD_U16LE, space, H5P_DEFAULT, how, H5P_DEFAULT);
+  ASSERT_GE(dataset, 0);
+  H5Dclose(dataset);
+  H5Pclose(how);
+  H5Sclose(source);
+  H5Sclose(space);
+  H5Fclose(file);
+  EXPECT_NE(refusal(path).find("is not contiguous"), std::string::npos) << refusal(path);
+  std::remove(path.c_str());
+  std::remove(fifo.c_str());
 }
 
 /// Replaces every occurrence of the 8-byte integer `from` in the file by `to`.

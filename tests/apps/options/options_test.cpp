@@ -9,6 +9,7 @@
 #include "apps/options/train_options.h"
 #include "engine/options/nearest.h"
 #include "kernels/system/error.h"
+#include "tests/checkpoint/support.h"
 
 namespace aliquot::test {
 namespace {
@@ -237,6 +238,32 @@ TEST(ModelShape, RejectsMoreLayersThanAPlanCanHave) {
   } catch (const UsageError& error) {
     EXPECT_TRUE(one_line_contains(error.what(), "the model has 100000000 layers, but a plan can have at most 65536"));
   }
+}
+
+/// A head_dim that equals hidden_size / num_attention_heads stays too.
+TEST(ModelShape, KeepsTheHeadDimOfAFile) {
+  const TemporaryDirectory folder;
+  const std::string file = folder.path() / "config.json";
+  const auto shape_with = [&](const std::string& keys, const std::vector<std::string>& flags) {
+    write_file(file, R"({"model_type": "mistral", "num_hidden_layers": 2, "hidden_size": 32, "num_attention_heads": 4,
+      "num_key_value_heads": 2, "intermediate_size": 48, "max_position_embeddings": 64, "vocab_size": 256)" +
+                         keys + "}");
+    std::vector<std::string> arguments{"--model", file};
+    arguments.insert(arguments.end(), flags.begin(), flags.end());
+    return model_shape(parsed(arguments));
+  };
+  for (const std::string head_dim : {"8", "6"}) {
+    const std::string keys = ", \"head_dim\": " + head_dim;
+    const int64_t elements = std::stoll(head_dim);
+    EXPECT_EQ(shape_with(keys, {"--heads", "8"}).head_width(), elements);
+    EXPECT_EQ(shape_with(keys, {"--heads", "8"}).query_width(), 8 * elements);
+    EXPECT_EQ(shape_with(keys, {"--width", "30"}).head_width(), elements);
+    EXPECT_EQ(shape_with(keys, {"--width", "64", "--heads", "6"}).head_width(), elements);
+    // The last --model counts, and presets have no head_dim.
+    EXPECT_EQ(shape_with(keys, {"--model", "llama-nano", "--heads", "2"}).head_width(), 64);
+  }
+  EXPECT_EQ(shape_with(", \"head_dim\": 4", {"--heads", "8"}), shape_with("", {"--heads", "8"}));
+  EXPECT_EQ(shape_with("", {"--width", "64"}).head_width(), 16);
 }
 
 TEST(ModelShape, RejectsInvalidLayerCounts) {

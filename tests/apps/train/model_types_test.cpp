@@ -105,6 +105,23 @@ TEST_P(ModelTypes, HaveTheSameDigestInPipelines) {
   }
 }
 
+TEST_P(ModelTypes, QuantizeBetweenNodes) {
+  if (!test::has_mpi()) GTEST_SKIP() << "mpirun is not installed, or the build does not include MPI";
+  const std::string model = "--model " + write("config.json");
+  const Start threads{.environment = {"ALIQUOT_RANKS_PER_NODE=2"}},
+      processes{.launched = true, .environment = threads.environment};
+  for (const std::string options :
+       {" --zero-stage 3 --quantize both", " --zero-stage 3 --quantize weights --precision bf16",
+        " --zero-stage 1 --quantize gradients"}) {
+    const RunResults first = train(4, model + options, threads);
+    EXPECT_NE(first.digest, train(4, model + options + " --quantize none", threads).digest) << options;
+    EXPECT_EQ(first.done["planned"], first.done["measured"]) << options;
+    const RunResults launched = train(4, model + options, processes);
+    expect_equal(launched, first, options);
+    EXPECT_EQ(launched.done["planned"], launched.done["measured"]) << options;
+  }
+}
+
 TEST_P(ModelTypes, KeepTheirDefinitionInExportsAndImports) {
   const std::string small = " --quiet --threads 1 --micro-batch 1 --schedule constant ";
   const std::string digest =

@@ -4,6 +4,7 @@
 #include <fstream>
 #include <gtest/gtest.h>
 #include <iterator>
+#include <sys/stat.h>
 #include <thread>
 #include <unistd.h>
 
@@ -59,6 +60,21 @@ class Stop : public testing::Test {
 
   test::TemporaryDirectory directory_;
 };
+
+/// The command reads its options from a pipe, so the signal arrives before training.
+TEST_F(Stop, ASignalDuringTheStartIsNotLost) {
+  const std::string pipe = directory_.path() / "options";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  ChildProcess child(train({"--config", pipe, "--checkpoint-dir", checkpoints(), "--steps", "1000000"}),
+                     directory_.path() / "output.txt");
+  {
+    std::ofstream options(pipe);  // waits until the command opens the pipe
+    child.send(SIGUSR1);
+    options << "layers = 1\n";
+  }
+  EXPECT_TRUE(child.wait_for_exit(60)) << output();
+  EXPECT_EQ(child.exit_status().code, 75) << output();
+}
 
 TEST_F(Stop, WithoutACheckpointDirectoryItExitsWithTheCodeOfTheSignal) {
   for (const int signal : {SIGTERM, SIGINT, SIGUSR1, SIGUSR2}) {

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 
 #include "checkpoint/file/convert.h"
+#include "checkpoint/save.h"
 #include "checkpoint/weights/export_weights.h"
 #include "checkpoint/weights/weights.h"
 #include "kernels/system/error.h"
@@ -346,6 +347,28 @@ TEST(Export, ThrowsIfTheFileExistsOrCannotBeWritten) {
   EXPECT_FALSE(std::filesystem::exists(nothing));
   EXPECT_NE(error_of("parameters", DType::kFloat32, out / "w.safetensors" / "in").find("cannot create directory "),
             std::string::npos);
+}
+
+/// A finite value must not silently become infinite. Infinity itself can be converted.
+TEST(Export, ThrowsIfAValueOverflows) {
+  TemporaryDirectory directory;
+  float values[] = {-65504, std::numeric_limits<float>::infinity(), 1e6f};
+  const auto saved = test::on_ranks(1, [&](Communicator& communicator) {
+    State state{1, {}, {}};
+    state.tensors = {{"parameters/a", {3}, DType::kFloat32, {{0, 3, reinterpret_cast<std::byte*>(values)}}}};
+    save(state, communicator, directory.path());
+  });
+  ASSERT_EQ(saved[0], "");
+  const CheckpointReader reader = open_verified(directory.path() / checkpoint_name(1));
+  try {
+    export_weights(reader, directory.path(), "half.safetensors", DType::kFloat16);
+    ADD_FAILURE() << "the value was exported";
+  } catch (const UsageError& error) {
+    EXPECT_STREQ(error.what(),
+                 "element 2 of tensor parameters/a is 1e+06, which float16 cannot represent: use another dtype");
+  }
+  EXPECT_FALSE(std::filesystem::exists(directory.path() / "half.safetensors"));
+  EXPECT_NO_THROW(export_weights(reader, directory.path(), "brain.safetensors", DType::kBFloat16));
 }
 
 TEST(Weights, MissingTensorsAreZeroWithAllowMissing) {

@@ -117,6 +117,27 @@ TEST(Failures, RanksThatWaitInDifferentCallsFailImmediately) {
   EXPECT_LT(std::chrono::duration<double>(Clock::now() - start).count(), 20);
 }
 
+/// A program may throw a value that is not a std::exception.
+TEST(Failures, AnExceptionOfAnyTypeEndsAllRanks) {
+  std::atomic<int> aborted{0};
+  const auto run = [&] {
+    World::threads(2,
+                   [&](World& world) {
+                     if (world.rank() == 1) throw 42;
+                     try {
+                       world.communicator().gather_objects("own");
+                     } catch (const CommunicationError& error) {
+                       EXPECT_STREQ(error.what(), "rank 1 failed");
+                       ++aborted;
+                       throw;
+                     }
+                   },
+                   {.device = DeviceChoice::kHost, .timeout_seconds = 20});
+  };
+  EXPECT_THROW(run(), int);
+  EXPECT_EQ(aborted, 1);
+}
+
 /// A rank that took part in all collectives may return before the other ranks have detected its arrival.
 TEST(Failures, ReturnRightAfterTheLastCollectiveIsNotAFailure) {
   for (int round = 0; round < 20; ++round) {
