@@ -6,6 +6,7 @@
 //   peak          the multiply-add instructions alone, in registers
 //   of_peak       GFLOP/s divided by the peak of the same round; of_peak_alone likewise
 //   oneDNN        dnnl_sgemm in place (fp32), if the system has oneDNN
+//   torch         torch.mm in place, with scripts/bench.sh --with-torch. It writes bf16 gradients, and we write fp32
 //
 // products/PRECISION/step adds up the products of a step, and needs the other benchmarks of its precision.
 #include <algorithm>
@@ -15,12 +16,16 @@
 #include <fmt/format.h>
 #include <functional>
 #include <map>
+#include <memory>
+#include <optional>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "bench/paired.h"
 #include "bench/product_operands.h"
 #include "bench/product_peaks.h"
+#include "bench/torch_process.h"
 
 namespace aliquot {
 namespace {
@@ -48,7 +53,7 @@ double seconds_on_all_ranks(const std::function<void(int rank)>& work) {
 
 /// The median rates of one product, in operations per second and core. 0: not measured.
 struct Rates {
-  double in_place = 0, alone = 0, peak = 0, of_peak = 0, of_peak_alone = 0, onednn = 0;
+  double in_place = 0, alone = 0, peak = 0, of_peak = 0, of_peak_alone = 0, onednn = 0, torch = 0;
 };
 
 /// Measures one product in rounds, so that all rates of a round have the same clock rate.
@@ -59,6 +64,7 @@ class Measurement {
     for (int rank = 0; rank < kRanks; ++rank) operands_.push_back(std::make_unique<ProductOperands>(product, type));
     const double once = seconds_per_call(operands_[0]->set_count(), &ProductOperands::run);
     calls_ = std::max(3, static_cast<int>(kSecondsPerMeasurement / once));
+    if (TorchProcess::available()) start_torch();
   }
 
   /// Returns the seconds of one product in place.
@@ -69,6 +75,10 @@ class Measurement {
     in_place_.push_back(flops / in_place);
     alone_.push_back(flops / alone);
     if (onednn_) onednn_rates_.push_back(flops / seconds_per_call(calls_, &ProductOperands::run_onednn));
+    if (!torch_.empty()) {
+      const double seconds = seconds_on_all_ranks([&](int rank) { torch_[static_cast<std::size_t>(rank)]->run(); });
+      torch_rates_.push_back(flops * calls_ / seconds);
+    }
     if (peak_) {
       const double seconds = seconds_on_all_ranks([&](int) { peak_->run(); });
       peaks_.push_back(static_cast<double>(peak_->operations) / seconds);
@@ -80,11 +90,25 @@ class Measurement {
 
   Rates rates() const {
     const auto middle = [](const std::vector<double>& values) { return values.empty() ? 0 : median(values); };
-    return {middle(in_place_), middle(alone_),         middle(peaks_),
-            middle(of_peak_),  middle(of_peak_alone_), middle(onednn_rates_)};
+    return {middle(in_place_),      middle(alone_),        middle(peaks_),      middle(of_peak_),
+            middle(of_peak_alone_), middle(onednn_rates_), middle(torch_rates_)};
   }
 
  private:
+  void start_torch() {
+    const auto& p = product_;
+    const std::string pass = p.name.substr(p.name.find('/') + 1);
+    const std::vector<std::string> words{ALIQUOT_BENCH_PRODUCTS_TORCH,
+                                         type_ == DType::kFloat32 ? "fp32" : "bf16",
+                                         pass,
+                                         std::to_string(p.rows),
+                                         std::to_string(p.inputs),
+                                         std::to_string(p.outputs),
+                                         p.outputs_first ? "1" : "0",
+                                         std::to_string(calls_)};
+    for (int rank = 0; rank < kRanks; ++rank) torch_.push_back(std::make_unique<TorchProcess>(words));
+  }
+
   double seconds_per_call(int calls, const std::function<void(ProductOperands&, int)>& call) {
     const double seconds = seconds_on_all_ranks([&](int rank) {
       for (int i = 0; i < calls; ++i) call(*operands_[static_cast<std::size_t>(rank)], i);
@@ -98,7 +122,8 @@ class Measurement {
   bool onednn_;
   int calls_ = 1;
   std::vector<std::unique_ptr<ProductOperands>> operands_;
-  std::vector<double> in_place_, alone_, peaks_, of_peak_, of_peak_alone_, onednn_rates_;
+  std::vector<double> in_place_, alone_, peaks_, of_peak_, of_peak_alone_, onednn_rates_, torch_rates_;
+  std::vector<std::unique_ptr<TorchProcess>> torch_;  // a process for each rank; empty without PyTorch
 };
 
 std::map<std::string, Rates>& measured() {
@@ -115,6 +140,7 @@ void set_counters(benchmark::State& state, const Rates& rates) {
     state.counters["of_peak_alone"] = rates.of_peak_alone;
   }
   if (rates.onednn > 0) state.counters["oneDNN"] = rates.onednn * 1e-9;
+  if (rates.torch > 0) state.counters["torch"] = rates.torch * 1e-9;
 }
 
 void measure_product(benchmark::State& state, const std::string& name, const StepProduct& product, DType type) {
@@ -126,7 +152,7 @@ void measure_product(benchmark::State& state, const std::string& name, const Ste
 
 /// Adds up the times of the products of a step.
 void measure_step(benchmark::State& state, const std::string& precision) {
-  double operations = 0, seconds = 0, alone = 0, at_peak = 0, onednn = 0;
+  double operations = 0, seconds = 0, alone = 0, at_peak = 0, onednn = 0, torch = 0;
   Rates rates;
   for (const StepProduct& product : step_products()) {
     const auto found = measured().find(precision + "/" + product.name);
@@ -138,6 +164,7 @@ void measure_step(benchmark::State& state, const std::string& precision) {
     alone += own / each.alone;
     if (each.peak > 0) at_peak += own / each.peak;
     if (each.onednn > 0) onednn += own / each.onednn;
+    if (each.torch > 0) torch += own / each.torch;
   }
   for (auto _ : state) state.SetIterationTime(seconds);
   rates.in_place = operations / seconds;
@@ -146,6 +173,7 @@ void measure_step(benchmark::State& state, const std::string& precision) {
   rates.of_peak = at_peak / seconds;
   rates.of_peak_alone = at_peak / alone;
   if (onednn > 0) rates.onednn = operations / onednn;
+  if (torch > 0) rates.torch = operations / torch;
   set_counters(state, rates);
 }
 

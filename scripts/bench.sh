@@ -5,8 +5,8 @@
 # reference NAME, which the same run measured. Writes build/bench/AREA.json in Google Benchmark's format.
 # BENCHMARK_ARGS adds arguments to the program's command line, such as --benchmark_filter=copy. Exit code 2: the area
 # has no benchmarks.
-# --with-torch adds PyTorch to training and optimizer. It uses the Python that ALIQUOT_PYTHON names, or else creates a
-# virtual environment in the user's cache folder on first use, with torch from PyPI (several GB).
+# --with-torch adds PyTorch to training, products and optimizer. It uses the Python that ALIQUOT_PYTHON names, or else
+# creates a virtual environment in the user's cache folder on first use, with torch from PyPI (several GB).
 # shellcheck source=scripts/lib.sh
 source "$(dirname "$0")/lib.sh"
 
