@@ -31,10 +31,12 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 MIB = 1 << 20
@@ -77,6 +79,17 @@ class Cgroup:
         stat = dict(line.split() for line in (self.path / "memory.stat").read_text().splitlines())
         return sum(int(stat[name]) for name in names)
 
+    def kill(self):
+        """Kills the processes that are left, and waits until they have ended."""
+        procs = self.path / "cgroup.procs"
+        while left := procs.read_text().split():
+            for process in left:
+                try:
+                    os.kill(int(process), signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
+            time.sleep(SAMPLE_SECONDS)
+
     def remove(self):
         try:
             self.path.rmdir()
@@ -116,9 +129,12 @@ class Job:
                                      stderr=subprocess.STDOUT, preexec_fn=join)
             watcher = threading.Thread(target=watch)
             watcher.start()
-            self.code = child.wait()
-            ended.set()
-            watcher.join()
+            try:
+                self.code = child.wait()
+            finally:
+                ended.set()
+                watcher.join()
+                cgroup.kill()
             output.seek(0)
             self.output = output.read()
         self.usage = cgroup.highest_usage()
@@ -266,6 +282,7 @@ def parse():
 
 def main():
     arguments = parse()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # removes cgroups and temporary files
     report = Report(arguments.json)
     exported = set()
     for world in arguments.worlds:
