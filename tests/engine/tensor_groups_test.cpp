@@ -1,5 +1,5 @@
-// Tests of tensor groups. The ranks of a tensor group read the same samples and hold the same parameters. So results are
-// bitwise identical to those with one rank in place of each tensor group. Memory use equals the plan.
+// Tests of tensor groups. The ranks of a tensor group read the same samples and hold the same parameters. So results
+// are bitwise identical to those with one rank in place of each tensor group. Memory use equals the plan.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
