@@ -27,7 +27,7 @@ class LinkBenchmark {
             ranks_.allocate(std::max<int64_t>(1, reduce_staging(ranks_.topology(), count_of(kLargePart)).size_bytes()),
                             Category::kStaging, "reduce-scatter staging")),
         compute_(compute),
-        placement_(InterNodeGroups(ranks_.topology(), 1).replicas.front()),
+        placement_(InterNodeGroups(ranks_.topology(), {.shard = ranks_.rank_count()}).replicas.front()),
         lane_(world.device().make_stream(Lane::kGather)) {}
 
   LinkRates measure() {
