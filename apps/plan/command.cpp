@@ -7,6 +7,7 @@
 #include "apps/console.h"
 #include "apps/models/activations.h"
 #include "apps/models/parameters.h"
+#include "apps/options/train_options.h"
 #include "apps/plan/machine.h"
 #include "apps/plan/plan_json.h"
 #include "apps/plan/plan_options.h"
