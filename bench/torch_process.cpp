@@ -4,6 +4,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <fcntl.h>
 #include <stdexcept>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -11,9 +12,11 @@
 namespace aliquot {
 namespace {
 
+/// A pipe that other child processes do not inherit. Otherwise a process would not see the end of its standard input
+/// while another one holds a copy of the writing end.
 struct Pipe {
   Pipe() {
-    if (pipe(ends) != 0)
+    if (pipe2(ends, O_CLOEXEC) != 0)
       throw std::runtime_error(std::string("cannot create a pipe to the PyTorch process: ") + std::strerror(errno));
   }
   int ends[2];

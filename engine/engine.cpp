@@ -123,7 +123,13 @@ Engine::Engine(World& world, const EngineOptions& options) : world_(world), opti
   if (options.pipeline < 1 || world.rank_count() % options.pipeline != 0)
     throw UsageError(fmt::format("EngineOptions::pipeline is {}: expected a divisor of the number of ranks, {}",
                                  options.pipeline, world.rank_count()));
-  decider_ = std::make_unique<StepDecider>(options_, world.rank_count() / options.pipeline);
+  const int stage_ranks = world.rank_count() / options.pipeline;
+  if (options.tensor < 1 || stage_ranks % options.tensor != 0)
+    throw UsageError(
+        fmt::format("EngineOptions::tensor is {}: expected a divisor of the number of ranks of each pipeline "
+                    "stage, {}",
+                    options.tensor, stage_ranks));
+  decider_ = std::make_unique<StepDecider>(options_, stage_ranks / options.tensor);
   if (!(options.clip >= 0.0) || !std::isfinite(options.clip))
     throw UsageError(
         fmt::format("EngineOptions::clip is {}: expected 0 (no clipping) or a positive number", options.clip));

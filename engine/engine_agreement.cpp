@@ -57,9 +57,10 @@ std::string one_line(const std::vector<PipelineAction>& actions) {
 
 /// The options that determine the schedule, one per line, under their names in EngineOptions.
 std::string schedule_options_text(const EngineOptions& o) {
-  return fmt::format("pipeline {}\npipeline_schedule {}\nvirtual_stages {}\npipeline_cut {}\npass_order {}\n",
-                     o.pipeline, enum_name(kPipelineScheduleWords, o.pipeline_schedule), policy_of(o).virtual_stages,
-                     fmt::join(o.pipeline_cut, ","), fmt::join(std::views::transform(o.pass_order, one_line), "; ")) +
+  return fmt::format(
+             "tensor {}\npipeline {}\npipeline_schedule {}\nvirtual_stages {}\npipeline_cut {}\npass_order {}\n",
+             o.tensor, o.pipeline, enum_name(kPipelineScheduleWords, o.pipeline_schedule), policy_of(o).virtual_stages,
+             fmt::join(o.pipeline_cut, ","), fmt::join(std::views::transform(o.pass_order, one_line), "; ")) +
          fmt::format("zero_stage {}\nreplicas {}\nprecision {}\naccumulate {}\naccumulate_into {}\n", o.zero_stage,
                      o.replicas, o.precision.describe(), o.accumulate,
                      enum_name(kAccumulateIntoWords, o.accumulate_into)) +

@@ -20,6 +20,7 @@ struct EngineOptions {
   int replicas = 1;  // number of shard groups; each has contiguous ranks and holds one copy of the model
   Precision precision = {};
   int accumulate = 1;  // micro-batches per step
+  int tensor = 1;      // number of ranks in a tensor group: contiguous ranks that read the same samples
   int pipeline = 1;    // number of pipeline stages; each has contiguous ranks and runs a part of the uses
   PipelineSchedule pipeline_schedule = PipelineSchedule::k1F1B;
   int virtual_stages = 0;              // virtual stages per pipeline stage; 0: 2 with kInterleaved, otherwise 1

@@ -135,7 +135,8 @@ void Session::sum_losses(std::span<double> values) {
     throw UsageError("sum_losses() must not be called between two passes of a step");
   if (abandoned_ && !evaluates()) finish_abandoned_passes();  // other ranks wait for the transfers of these passes
   Stream& stream = compute_stream();
-  if (!plan_->stage.is_last()) std::ranges::fill(values, 0.0);
+  const bool counts = plan_->stage.is_last() && groups_.coordinates().tensor == 0;
+  if (!counts) std::ranges::fill(values, 0.0);
   for (const GroupId group : {GroupId::kStage, GroupId::kPipeline}) {
     if (groups_.mesh().size(group) == 1) continue;
     groups_.at(group).all_reduce(stream, values, Reduction::kSum, {"losses"});

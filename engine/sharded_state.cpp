@@ -92,10 +92,11 @@ void ShardedState::clear_residuals() const {
   }
 }
 
-/// Returns this rank's number in its shard group if the rank belongs to replica 0, otherwise -1. Only the ranks of
-/// replica 0 save pieces.
+/// Returns this rank's number in its shard group if its replica and tensor coordinates are 0, otherwise -1. Other ranks
+/// have copies and save nothing.
 int ShardedState::saving_rank() const {
-  return parts_.groups.coordinates().replica == 0 ? parts_.groups.shard_group().rank() : -1;
+  const MeshCoordinates& at = parts_.groups.coordinates();
+  return at.replica == 0 && at.tensor == 0 ? parts_.groups.shard_group().rank() : -1;
 }
 
 StateTensor ShardedState::parameter(int32_t flat, int32_t tensor) const {

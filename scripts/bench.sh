@@ -1,15 +1,16 @@
 #!/usr/bin/env bash
 # scripts/bench.sh [AREA] [--with-torch]
-# Runs the benchmarks of an area, or of every area: kernels communication optimizer engine checkpoint training cluster
-# simulator. Prints the time and the counters of each benchmark. A counter ratio_to_NAME compares with the reference
-# NAME, which the same run measured. Writes build/bench/AREA.json in Google Benchmark's format. BENCHMARK_ARGS adds
-# arguments to the program's command line, such as --benchmark_filter=copy. Exit code 2: the area has no benchmarks.
-# --with-torch adds PyTorch to training and optimizer. It uses the Python that ALIQUOT_PYTHON names, or else creates a
-# virtual environment in the user's cache folder on first use, with torch from PyPI (several GB).
+# Runs the benchmarks of an area, or of every area: kernels products communication optimizer engine checkpoint training
+# cluster simulator. Prints the time and the counters of each benchmark. A counter ratio_to_NAME compares with the
+# reference NAME, which the same run measured. Writes build/bench/AREA.json in Google Benchmark's format.
+# BENCHMARK_ARGS adds arguments to the program's command line, such as --benchmark_filter=copy. Exit code 2: the area
+# has no benchmarks.
+# --with-torch adds PyTorch to training, products and optimizer. It uses the Python that ALIQUOT_PYTHON names, or else
+# creates a virtual environment in the user's cache folder on first use, with torch from PyPI (several GB).
 # shellcheck source=scripts/lib.sh
 source "$(dirname "$0")/lib.sh"
 
-known="kernels communication optimizer engine checkpoint training cluster simulator"
+known="kernels products communication optimizer engine checkpoint training cluster simulator"
 areas=()
 with_torch=
 for argument in "$@"; do

@@ -97,7 +97,7 @@ int data_rank_count(const EngineOptions& options, int rank_count) {
   if (rank_count % options.pipeline != 0)
     throw UsageError("--pipeline " + std::to_string(options.pipeline) + " does not divide the number of ranks, " +
                      std::to_string(rank_count) + ": every pipeline stage needs the same number of ranks.");
-  return rank_count / options.pipeline;
+  return rank_count / options.pipeline / options.tensor;
 }
 
 void resolve(TrainOptions& o, int rank_count, bool on_gpu) {

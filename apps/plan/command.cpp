@@ -137,10 +137,11 @@ PlannedRun plan_run(const PlanOptions& o, const Machine& machine, int stage) {
   outcome.timeline.crossing_bytes = 0;
   for (std::size_t s = 0; s < outcome.stages.size(); ++s) {
     const Plan& plan = outcome.stages[s];
-    const std::size_t first = s * static_cast<std::size_t>(plan.stage_topology.rank_count());
+    const std::size_t first = s * plan.world.node_of_rank.size() / outcome.stages.size();
     if (plan.world.node_of_rank[first] == 0) outcome.timeline.crossing_bytes += outcome.timelines[s].crossing_bytes;
   }
-  outcome.tokens = static_cast<double>(o.micro_batch * sequence * o.engine.accumulate * o.ranks / o.engine.pipeline);
+  outcome.tokens = static_cast<double>(o.micro_batch * sequence * o.engine.accumulate *
+                                       data_rank_count(o.engine, static_cast<int>(o.ranks)));
   if (o.device_memory) {
     policy.pipeline_schedule = outcome.plan.policy.pipeline_schedule;
     policy.virtual_stages = outcome.plan.policy.virtual_stages;

@@ -46,7 +46,7 @@ class CheckProgress {
   bool progress_shown_ = false, line_is_open_ = false;
 };
 
-/// Ranks that differ only in their pipeline stage read the same data.
+/// Ranks that differ only in their pipeline or tensor coordinate read the same data.
 LoaderOptions loader_options(const World& world, const TrainOptions& o) {
   const int data_ranks = data_rank_count(o.engine, world.rank_count());
   return {.sequence = *o.sequence,
@@ -54,7 +54,7 @@ LoaderOptions loader_options(const World& world, const TrainOptions& o) {
           .vocabulary = *o.vocabulary,
           .shuffle = o.shuffle,
           .seed = static_cast<uint64_t>(o.data_seed),
-          .rank = world.rank() % data_ranks,
+          .rank = world.rank() / o.engine.tensor % data_ranks,
           .rank_count = data_ranks};
 }
 

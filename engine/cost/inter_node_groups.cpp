@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include "sharding/groups.h"
 
@@ -19,24 +20,26 @@ GroupPlacement placement_of(const Topology& world, const std::vector<int>& membe
 
 }  // namespace
 
-InterNodeGroups::InterNodeGroups(const Topology& world, int replica_count) {
-  const int ranks = world.rank_count() / replica_count;
-  // `indices`: replicas with a rank on node 0. `places`: positions of the ranks of node 0 in their replica.
-  std::set<int> indices, places;
-  for (const int rank : world.ranks_of_node(0)) {
-    indices.insert(rank / ranks);
-    places.insert(rank % ranks);
+InterNodeGroups::InterNodeGroups(const Topology& stage, Mesh mesh) {
+  mesh.pipeline = 1;
+  std::set<std::pair<int, int>> shard_groups, replicate_groups;  // the fixed coordinates of groups with ranks on node 0
+  for (const int rank : stage.ranks_of_node(0)) {
+    const MeshCoordinates at = mesh.coordinates(rank);
+    shard_groups.insert({at.replica, at.tensor});
+    replicate_groups.insert({at.shard, at.tensor});
   }
-  for (const int index : indices) {
+  for (const auto& [replica, tensor] : shard_groups) {
     std::vector<int> members;
-    for (int place = 0; place < ranks; ++place) members.push_back(index * ranks + place);
-    replicas.push_back(placement_of(world, members));
+    for (int shard = 0; shard < mesh.shard; ++shard)
+      members.push_back(mesh.rank({.replica = replica, .shard = shard, .tensor = tensor}));
+    replicas.push_back(placement_of(stage, members));
   }
-  if (replica_count == 1) return;
-  for (const int place : places) {
+  if (mesh.replica == 1) return;
+  for (const auto& [shard, tensor] : replicate_groups) {
     std::vector<int> members;
-    for (int index = 0; index < replica_count; ++index) members.push_back(index * ranks + place);
-    peers.push_back(placement_of(world, members));
+    for (int replica = 0; replica < mesh.replica; ++replica)
+      members.push_back(mesh.rank({.replica = replica, .shard = shard, .tensor = tensor}));
+    peers.push_back(placement_of(stage, members));
   }
 }
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "engine/plan/mesh.h"
 #include "kernels/formats/dtype.h"
 #include "sharding/topology.h"
 
@@ -31,7 +32,8 @@ struct GroupPlacement {
 /// The placements of all groups with ranks on the first node. The cost model predicts only the traffic of the first
 /// node, so it needs no other groups.
 struct InterNodeGroups {
-  InterNodeGroups(const Topology& world, int replica_count);
+  /// `stage`: the ranks of one pipeline stage of `mesh`.
+  InterNodeGroups(const Topology& stage, Mesh mesh);
 
   std::vector<GroupPlacement> replicas;  // one for each shard group
   std::vector<GroupPlacement> peers;     // one for each replicate group; empty without replicas

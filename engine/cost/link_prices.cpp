@@ -15,8 +15,8 @@ LinkPrices::LinkPrices(const Plan& plan, const CostModel& cost)
     : plan_(plan),
       cost_(cost),
       replica_(plan.topology),
-      world_(plan.stage_topology),
-      crossings_(plan.stage_topology, plan.policy.replica_count),
+      world_(plan.data_topology),
+      crossings_(topology_of_stage(plan.world, plan.stage.count, plan.stage.index), plan.mesh()),
       node_count_(plan.topology.node_count()) {}
 
 namespace {
@@ -69,7 +69,7 @@ Price LinkPrices::collective(int64_t part_bytes, int64_t crossing_bytes) const {
 Price LinkPrices::transfer(int64_t bytes, GroupId group) const {
   const int own = plan_.stage.index, count = plan_.stage.count;
   const int other = (own + (group == GroupId::kNextStage ? 1 : count - 1)) % count;
-  return transfer_price(cost_, {plan_.world, plan_.stage_topology.rank_count(), own, other}, bytes);
+  return transfer_price(cost_, {plan_.world, plan_.world.rank_count() / count, own, other}, bytes);
 }
 
 int64_t LinkPrices::inter_node_gather_bytes(int64_t part_bytes) const {

@@ -34,7 +34,7 @@ class LinkPrices {
   const InterNodeGroups& crossings() const { return crossings_; }
   int nodes() const { return node_count_; }
   int ranks_per_node() const { return replica_.rank_count / node_count_; }
-  /// Number of replicas that share the link of the first node.
+  /// Number of shard groups that share the link of the first node.
   int64_t groups() const { return static_cast<int64_t>(crossings_.replicas.size()); }
 
   /// Returns the price of a transfer that takes `inside_seconds` within the node. If `crosses` is true, it also sends

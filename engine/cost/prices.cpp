@@ -199,13 +199,13 @@ class Pricing {
     return sum;
   }
 
-  /// Returns the price of the norm, which is an all-gather within the shard group. With several replicas or pipeline
-  /// stages, an all-reduce of the abandon flag over the world follows. Pipeline stages then add the sums of all
+  /// Returns the price of the norm, which is an all-gather within the shard group. With several shard groups, an
+  /// all-reduce of the abandon flag over the world follows. Pipeline stages then add the sums of all
   /// tensors, in small all-reduces.
   Price norm() const {
     const int64_t part_bytes = norm_part_bytes(plan_);
     Price price = links_.collective(part_bytes, links_.inter_node_gather_bytes(part_bytes));
-    int64_t rounds = plan_.policy.replica_count > 1 || plan_.stage.count > 1 ? 1 : 0;
+    int64_t rounds = plan_.topology.rank_count() < plan_.world.rank_count() ? 1 : 0;
     if (plan_.stage.count > 1) {
       int64_t tensors = 0;
       for (const FlatSpec& flat : plan_.flats) tensors += flat.trainable ? std::ssize(flat.layout.tensors()) : 0;

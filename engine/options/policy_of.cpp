@@ -19,7 +19,7 @@ int virtual_stages_of(const PassOrder& order, int pipeline) {
 Policy policy_of(const EngineOptions& options) {
   Policy policy;
   // The structured binding lists all fields of Policy, so that a new field does not compile until it is handled here.
-  auto& [zero_stage, replica_count, precision, micro_batch_count, pipeline, pipeline_schedule, virtual_stages,
+  auto& [zero_stage, replica_count, precision, micro_batch_count, tensor, pipeline, pipeline_schedule, virtual_stages,
          pipeline_cut, pass_order, pass_times, accumulate_into, prefetch, keep_gathered, gather_for, recompute,
          recompute_by_stage, gather, offload_state, offload_parameters, update_in_backward, reproducible,
          quantize_weights, quantize_gradients, state_bytes_per_block, matrix_updates, between_steps_bytes, check,
@@ -28,6 +28,7 @@ Policy policy_of(const EngineOptions& options) {
   replica_count = options.replicas;
   precision = options.precision;
   micro_batch_count = options.accumulate;
+  tensor = options.tensor;
   pipeline = options.pipeline;
   pipeline_schedule = options.pipeline_schedule;
   virtual_stages = options.virtual_stages;

@@ -261,7 +261,7 @@ bool encodes_gradients(const Plan& plan) {
   return plan.policy.quantize_gradients && plan.policy.replica_count == 1 && !plan.topology.one_node();
 }
 bool encodes_exchanges(const Plan& plan) {
-  return plan.policy.quantize_gradients && plan.policy.replica_count > 1 && !plan.stage_topology.one_node();
+  return plan.policy.quantize_gradients && plan.policy.replica_count > 1 && !plan.data_topology.one_node();
 }
 
 bool has_several_ranks_per_node(const Plan& plan) { return plan.topology.node_count() < plan.topology.rank_count(); }
@@ -278,15 +278,39 @@ Topology topology_of_stage(const Topology& world, int stage_count, int stage) {
   return topology_of_group(world, members);
 }
 
-Topology topology_of_shard_group(const Topology& stage, int replica_count) {
-  const int ranks = stage.rank_count() / std::max(replica_count, 1);
-  if (replica_count < 1 || ranks * replica_count != stage.rank_count())
+Topology topology_of_data_ranks(const Topology& stage, int tensor) {
+  if (tensor < 1 || stage.rank_count() % tensor != 0)
+    throw UsageError(
+        fmt::format("EngineOptions::tensor is {}: expected a divisor of the number of ranks of each "
+                    "pipeline stage, {}",
+                    tensor, stage.rank_count()));
+  const auto with_coordinate = [&](int coordinate) {
+    std::vector<int> members;
+    for (int rank = coordinate; rank < stage.rank_count(); rank += tensor) members.push_back(rank);
+    return topology_of_group(stage, members);
+  };
+  const Topology first = with_coordinate(0);
+  for (int coordinate = 1; coordinate < tensor; ++coordinate) {
+    const Topology other = with_coordinate(coordinate);
+    if (other.node_of_rank == first.node_of_rank && other.has_gpus() == first.has_gpus()) continue;
+    throw UsageError(
+        fmt::format("EngineOptions::tensor is {}, but the ranks with tensor coordinate {} are {}, and those with "
+                    "coordinate 0 are {}: start the same number of ranks on every node, so that tensor groups divide "
+                    "each node",
+                    tensor, coordinate, other.describe(), first.describe()));
+  }
+  return first;
+}
+
+Topology topology_of_shard_group(const Topology& data, int replica_count) {
+  const int ranks = data.rank_count() / std::max(replica_count, 1);
+  if (replica_count < 1 || ranks * replica_count != data.rank_count())
     throw UsageError(fmt::format("EngineOptions::replicas is {}: expected a divisor of the number of ranks, {}",
-                                 replica_count, stage.rank_count()));
+                                 replica_count, data.rank_count()));
   const auto replica = [&](int index) {
     std::vector<int> members(static_cast<std::size_t>(ranks));
     std::iota(members.begin(), members.end(), index * ranks);
-    return topology_of_group(stage, members);
+    return topology_of_group(data, members);
   };
   const Topology first = replica(0);
   for (int index = 1; index < replica_count; ++index) {
@@ -300,11 +324,11 @@ Topology topology_of_shard_group(const Topology& stage, int replica_count) {
   return first;
 }
 
-Topology topology_of_replicate_group(const Topology& stage, int replica_count, int shard) {
+Topology topology_of_replicate_group(const Topology& data, int replica_count, int shard) {
   std::vector<int> members(static_cast<std::size_t>(replica_count));
   for (int index = 0; index < replica_count; ++index)
-    members[static_cast<std::size_t>(index)] = index * (stage.rank_count() / replica_count) + shard;
-  return topology_of_group(stage, members);
+    members[static_cast<std::size_t>(index)] = index * (data.rank_count() / replica_count) + shard;
+  return topology_of_group(data, members);
 }
 
 namespace {
@@ -313,15 +337,15 @@ namespace {
 /// options and the pipeline.
 Plan plan_stage(const ModelSpec& model, const Policy& policy, const Topology& world, const PipelineStage& stage,
                 const StagePasses& passes) {
-  const Topology ranks = topology_of_stage(world, stage.count, stage.index);
-  const Topology replica = topology_of_shard_group(ranks, policy.replica_count);
+  const Topology data = topology_of_data_ranks(topology_of_stage(world, stage.count, stage.index), policy.tensor);
+  const Topology replica = topology_of_shard_group(data, policy.replica_count);
   refuse_quantization(policy, replica);
   Plan plan{.model = model,
             .policy = policy,
             .topology = replica,
             .world = world,
             .stage = stage,
-            .stage_topology = ranks,
+            .data_topology = data,
             .unit_is_here = std::vector<bool>(model.units.size(), false),
             .flats = flats(model, replica.rank_count(), policy.replica_count, policy.matrix_updates.has_value(),
                            policy.check ? kRedZoneBlocks : 0),
@@ -346,7 +370,8 @@ Plan plan_stage(const ModelSpec& model, const Policy& policy, const Topology& wo
 std::vector<Plan> plan_pipeline(const ModelSpec& model, const Policy& policy, const Topology& topology) {
   model.check();
   const std::vector<PipelineStage> stages = pipeline_stages(model, policy);
-  refuse_incompatible_options(model, policy, topology_of_stage(topology, policy.pipeline, 0).rank_count());
+  const Topology stage = topology_of_stage(topology, policy.pipeline, 0);
+  refuse_incompatible_options(model, policy, topology_of_data_ranks(stage, policy.tensor).rank_count());
   refuse_too_large_steps(model, policy);
   const std::vector<StagePasses> passes = stage_passes(policy, stages.front());
   std::vector<Plan> plans;

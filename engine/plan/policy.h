@@ -70,6 +70,7 @@ struct Policy {
   int replica_count = 1;  // number of shard groups; each has contiguous ranks and shards one copy of the model
   Precision precision = {};
   int micro_batch_count = 1;  // number of micro-batches per step
+  int tensor = 1;             // number of ranks in a tensor group; they have consecutive numbers
   int pipeline = 1;           // number of pipeline stages
   PipelineSchedule pipeline_schedule = PipelineSchedule::k1F1B;
   /// Number of virtual stages of each pipeline stage; several need kInterleaved or a pass order.

@@ -102,12 +102,16 @@ int closed_levels(int32_t micro_batch);
 /// UsageError if they do not have equal size.
 Topology topology_of_stage(const Topology& world, int stage_count, int stage);
 
-/// Returns the topology of one shard group, if `replica_count` groups of contiguous ranks divide the stage. Throws
-/// UsageError if they do not have equal size, or if their placements on nodes differ.
-Topology topology_of_shard_group(const Topology& stage, int replica_count);
+/// Returns the topology of the ranks of a stage that have tensor coordinate 0, if groups of `tensor` contiguous ranks
+/// divide the stage. Throws UsageError if they do not, or if the placements on nodes differ between coordinates.
+Topology topology_of_data_ranks(const Topology& stage, int tensor);
 
-/// Returns the topology of the ranks of a stage that hold shard `shard`, one of each replica.
-Topology topology_of_replicate_group(const Topology& stage, int replica_count, int shard);
+/// Returns the topology of one shard group, if `replica_count` groups of contiguous ranks divide `data`, the result of
+/// topology_of_data_ranks(). Throws UsageError if they do not have equal size, or if their placements on nodes differ.
+Topology topology_of_shard_group(const Topology& data, int replica_count);
+
+/// Returns the topology of the ranks of `data` that hold shard `shard`, one of each replica.
+Topology topology_of_replicate_group(const Topology& data, int replica_count, int shard);
 
 /// The maximum number of forward passes of uses in a step: the number of uses times the number of micro-batches. Plans
 /// with more would take several GB of host memory.
@@ -158,10 +162,10 @@ struct PipelineStage {
 struct Plan {
   ModelSpec model;
   Policy policy;
-  Topology topology;  // the ranks of one replica of the stage (all replicas are alike)
+  Topology topology;  // the ranks of one shard group of the stage (all shard groups are alike)
   Topology world;     // all ranks
   PipelineStage stage;
-  Topology stage_topology;         // all ranks of the stage
+  Topology data_topology;          // the ranks of the stage with tensor coordinate 0
   std::vector<bool> unit_is_here;  // for each unit, whether the stage uses it
   std::vector<FlatSpec> flats;
   std::vector<std::vector<int32_t>> flats_of_unit;
@@ -182,6 +186,7 @@ struct Plan {
     return {.pipeline = policy.pipeline,
             .replica = policy.replica_count,
             .shard = topology.rank_count(),
+            .tensor = policy.tensor,
             .ring = stage.is_ring()};
   }
   /// Whether the stage uses the unit of the flat buffer.

@@ -32,7 +32,7 @@ int64_t exchange_staging_bytes(const Plan& plan) {
   int64_t most = 0;
   for (int shard = 0; shard < plan.topology.rank_count(); ++shard)
     most = std::max(
-        most, reduce_staging(topology_of_replicate_group(plan.stage_topology, replicas, shard), longest).size_bytes());
+        most, reduce_staging(topology_of_replicate_group(plan.data_topology, replicas, shard), longest).size_bytes());
   return most;
 }
 

@@ -128,9 +128,11 @@ class Hash {
 }  // namespace
 
 std::string description(const Plan& plan) {
+  const std::string tensor =
+      plan.policy.tensor == 1 ? "" : fmt::format(", tensor groups of {} ranks", plan.policy.tensor);
   std::string lines =
-      fmt::format("{} in {} replicas at ZeRO stage {}, {} micro-batches, {}, {} bytes of optimizer state per block\n",
-                  plan.world.describe(), plan.policy.replica_count, plan.schedule.zero_stage,
+      fmt::format("{} in {} replicas{} at ZeRO stage {}, {} micro-batches, {}, {} bytes of optimizer state per block\n",
+                  plan.world.describe(), plan.policy.replica_count, tensor, plan.schedule.zero_stage,
                   plan.schedule.micro_batch_count, plan.policy.precision.describe(), plan.policy.state_bytes_per_block);
   if (const auto& matrices = plan.policy.matrix_updates) {
     lines += fmt::format("matrices: {} iterations, {} bytes of optimizer state per block\n", matrices->iterations,

@@ -64,6 +64,7 @@ class CutChecker {
     expect(s, "number of uses", own.model.uses.size(), first_.model.uses.size());
     expect(s, "number of flat buffers", own.flats.size(), first_.flats.size());
     expect(s, "number of replicas", own.policy.replica_count, first_.policy.replica_count);
+    expect(s, "number of ranks in a tensor group", own.policy.tensor, first_.policy.tensor);
     expect(s, "number of ranks in a shard group", own.topology.rank_count(), first_.topology.rank_count());
     expect(s, "number of ranks in the mesh", own.mesh().rank_count(), first_.world.rank_count());
     expect(s, "number of micro-batches in the options", own.policy.micro_batch_count, first_.policy.micro_batch_count);
@@ -101,18 +102,33 @@ class CutChecker {
     const Plan& own = plan(s);
     if (own.world != first_.world) return differs(s, "the topology of the world");
     const Mesh mesh = own.mesh();
-    const std::vector<int> ranks = mesh.members(GroupId::kStage, mesh.rank({.pipeline = s}));
-    if (own.stage_topology != topology_of_group(own.world, ranks))
+    // The ranks of the stage with each tensor coordinate, and the ranks of each of their replicas, ascending.
+    std::vector<std::vector<int>> with_coordinate(static_cast<std::size_t>(mesh.tensor));
+    std::vector<std::vector<int>> replicas(static_cast<std::size_t>(mesh.tensor * mesh.replica));
+    for (const int rank : mesh.members(GroupId::kStage, mesh.rank({.pipeline = s}))) {
+      const MeshCoordinates at = mesh.coordinates(rank);
+      with_coordinate[static_cast<std::size_t>(at.tensor)].push_back(rank);
+      replicas[static_cast<std::size_t>(at.tensor * mesh.replica + at.replica)].push_back(rank);
+    }
+    if (own.data_topology != topology_of_group(own.world, with_coordinate.front()))
       return add(
-          "in the plan of pipeline stage {}, the topology of the pipeline stage is {}: expected that of ranks {} to {}",
-          s, own.stage_topology.describe(), ranks.front(), ranks.back());
-    std::vector<std::vector<int>> replicas(static_cast<std::size_t>(mesh.replica));
-    for (const int rank : ranks) replicas[static_cast<std::size_t>(mesh.coordinates(rank).replica)].push_back(rank);
+          "in the plan of pipeline stage {}, the topology of the ranks with tensor coordinate 0 is {}: expected that "
+          "of "
+          "{} ranks from rank {} to rank {}",
+          s, own.data_topology.describe(), with_coordinate.front().size(), with_coordinate.front().front(),
+          with_coordinate.front().back());
     if (own.topology != topology_of_group(own.world, replicas.front()))
       return add(
           "in the plan of pipeline stage {}, the topology of a replica is {}: expected that of the first {} ranks of "
           "the pipeline stage",
           s, own.topology.describe(), mesh.shard);
+    for (std::size_t t = 1; t < with_coordinate.size(); ++t) {
+      const Topology other = topology_of_group(own.world, with_coordinate[t]);
+      if (!alike(other, own.data_topology))
+        add("the ranks of pipeline stage {} with tensor coordinate {} ({}) and those with coordinate 0 ({}) are "
+            "distributed differently over nodes or GPUs: expected no difference, because they have one plan",
+            s, t, other.describe(), own.data_topology.describe());
+    }
     for (std::size_t r = 1; r < replicas.size(); ++r) {
       const Topology replica = topology_of_group(own.world, replicas[r]);
       if (!alike(replica, own.topology))

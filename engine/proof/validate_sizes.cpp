@@ -69,7 +69,7 @@ class BufferSizes {
     std::set<int64_t> places;
     if (role_ == Role::kReduceStaging) places.insert(reduce_staging_places(plan_.topology));
     for (int shard = 0; shard < ranks_ && role_ == Role::kExchangeStaging; ++shard)
-      places.insert(reduce_staging_places(topology_of_replicate_group(plan_.stage_topology, replicas_, shard)));
+      places.insert(reduce_staging_places(topology_of_replicate_group(plan_.data_topology, replicas_, shard)));
     int64_t bytes = 0;
     for (const FlatSpec& flat : plan_.flats) {
       if (!plan_.unit_is_here[flat.unit]) continue;

@@ -80,7 +80,7 @@ Defective invalid_runs(const PipelineStage& stage, int32_t virtual_stages, std::
 }  // namespace
 
 std::optional<std::string> invalid_tables(const Plan& plan) {
-  for (const Topology* topology : {&plan.topology, &plan.world, &plan.stage_topology}) {
+  for (const Topology* topology : {&plan.topology, &plan.world, &plan.data_topology}) {
     if (Defective found = invalid_topology(*topology)) return found;
   }
   if (Defective found = refusal([&] { plan.model.check(); })) return found;

@@ -128,8 +128,9 @@ std::string CopyComparison::compare(GroupId group, const std::vector<uint64_t>& 
 
 std::string CopyComparison::difference() const {
   std::string own = compare(GroupId::kShard, hashes(false));
-  if (plan_.policy.replica_count > 1) {
-    const std::string across = compare(GroupId::kReplica, hashes(true));
+  for (const GroupId group : {GroupId::kReplica, GroupId::kTensor}) {
+    if (groups_.mesh().size(group) == 1) continue;
+    const std::string across = compare(group, hashes(true));
     if (own.empty()) own = across;
   }
   for (const std::string& found : groups_.world().communicator().gather_objects(own)) {

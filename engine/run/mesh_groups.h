@@ -36,9 +36,8 @@ class MeshGroups {
   World& world() const { return world_; }
   const Mesh& mesh() const { return mesh_; }
   const MeshCoordinates& coordinates() const { return coordinates_; }
-  /// The communicator of a group: kWorld, kShard, kStage, kReplica or kPipeline. A group of all ranks has the
-  /// communicator of the world. Throws FaultError for kStage, kReplica and kPipeline if the group has one rank in a
-  /// larger world.
+  /// The communicator of a group: kWorld, kShard, kReplica, kTensor, kPipeline or kStage. A group of all ranks has the
+  /// communicator of the world. Throws FaultError if the group has one rank in a larger world, except for kShard.
   Communicator& at(GroupId group) const;
   Communicator& shard_group() const { return at(GroupId::kShard); }
 
@@ -61,7 +60,8 @@ class MeshGroups {
   bool has_neighbor(GroupId pair) const { return mesh_.members(pair, world_.rank()).size() == 2; }
 
  private:
-  static constexpr std::array kSplitGroups{GroupId::kShard, GroupId::kReplica, GroupId::kPipeline, GroupId::kStage};
+  static constexpr std::array kSplitGroups{GroupId::kShard, GroupId::kReplica, GroupId::kTensor, GroupId::kPipeline,
+                                           GroupId::kStage};
 
   void split_pairs();
 

@@ -50,6 +50,9 @@ std::vector<float> read_all(Engine& engine) {
   return all;
 }
 
+/// The ranks of a tensor group read the same samples.
+int data_rank(const World& world, const Settings& settings) { return world.rank() / settings.options.tensor; }
+
 Outcome train(World& world, const Settings& settings) {
   EngineWithModel setup(world, settings);
   auto& [model, engine] = setup;
@@ -57,7 +60,7 @@ Outcome train(World& world, const Settings& settings) {
   for (int step = 0; step < settings.steps; ++step) {
     double loss = 0;
     for (int m = 0; m < settings.options.accumulate; ++m) {
-      train_micro_batch(engine, model, step, m, world.rank());
+      train_micro_batch(engine, model, step, m, data_rank(world, settings));
       loss += model.loss();
     }
     const StepReport report = engine.step();
@@ -101,7 +104,7 @@ void expect_planned_memory(World& world, const Settings& settings) {
   Engine engine(world, settings.options);
   declare(engine, model);
   for (int step = 0; step < 2; ++step) {
-    for (int m = 0; m < 2; ++m) train_micro_batch(engine, model, step, m, world.rank());
+    for (int m = 0; m < 2; ++m) train_micro_batch(engine, model, step, m, data_rank(world, settings));
     EXPECT_FALSE(engine.step().skipped);
   }
   EXPECT_EQ(world.device().ledger().peak(), account(engine.plan().schedule).peak);
@@ -118,9 +121,9 @@ std::vector<double> freeze_and_evaluate(int ranks, const Settings& settings) {
           if (step == 1) engine.set_trainable("layer.0", false);
           if (step == 3) engine.set_trainable("layer.0", true);
           model.frozen[1] = model.frozen[2] = step == 1 || step == 2;
-          train_micro_batch(engine, model, step, 0, world.rank());
+          train_micro_batch(engine, model, step, 0, data_rank(world, settings));
           const double norm = engine.step().gradient_norm;
-          const double loss = evaluate(engine, model, step, world.rank());
+          const double loss = evaluate(engine, model, step, data_rank(world, settings));
           if (world.rank() == 0) seen.insert(seen.end(), {norm, loss});
         }
       },

@@ -14,6 +14,13 @@ constexpr int64_t kSpace = int64_t{1} << 40, kPointers = int64_t{1} << 50, kDeci
 
 using Stages = std::vector<const Plan*>;
 
+/// The mesh of the ranks with tensor coordinate 0. No operation accesses memory of ranks with another coordinate.
+Mesh mesh_of_data_ranks(const Plan& plan) {
+  Mesh mesh = plan.mesh();
+  mesh.tensor = 1;
+  return mesh;
+}
+
 /// Events of an operation on a rank: its start, the start on all ranks of its group (for collectives only), the end of
 /// its accesses, and its end. With a final barrier, the end comes after the accesses of all ranks of the group.
 enum Event { kStart, kAllStarted, kDone, kEnd };
@@ -25,7 +32,7 @@ constexpr int kEventCount = 4;
 /// graph is not complete.
 class Graph {
  public:
-  explicit Graph(const Stages& stages) : stages_(stages), mesh_(stages.front()->mesh()) {
+  explicit Graph(const Stages& stages) : stages_(stages), mesh_(mesh_of_data_ranks(*stages.front())) {
     ranks_ = mesh_.rank_count() / mesh_.pipeline;
     int events = 0;
     for (const Plan* stage : stages) {
@@ -275,7 +282,7 @@ class Search {
   int world_rank(int replica, int rank) const { return (plan_.stage.index * replicas_ + replica) * ranks_ + rank; }
   /// Returns the number of ranks in the group of `owner`, or 0 if one of `ranks` is not in that group.
   std::size_t member_count_if_all(GroupId group, int owner, const std::set<int>& ranks) const {
-    const std::vector<int> members = plan_.mesh().members(group, owner);
+    const std::vector<int> members = mesh_of_data_ranks(plan_).members(group, owner);
     const auto is_member = [&](int rank) { return std::ranges::find(members, rank) != members.end(); };
     return std::ranges::all_of(ranks, is_member) ? members.size() : 0;
   }
@@ -388,7 +395,8 @@ class Search {
     access_own(role, forward ? operation().operand : -1, !sends, kAllStarted);
     if (const PlannedBuffer* b = buffer(role, forward ? operation().operand : -1); b != nullptr && b->size_bytes > 0) {
       const int own = world_rank(replica_, rank_);
-      for (const int q : plan_.mesh().members(operation().group, own)) accessing_ranks_[{b, own}].insert(q);
+      for (const int q : mesh_of_data_ranks(plan_).members(operation().group, own))
+        accessing_ranks_[{b, own}].insert(q);
     }
     if (sends || stages_.size() == 1) return;
     const int64_t begin = operation().peer_offset_bytes;
@@ -567,7 +575,7 @@ class Search {
     const auto reduced = [&](const FlatSpec& flat) {
       return flat.trainable && plan_.unit_is_here[flat.unit] && flat.layout.flat_count() > 0;
     };
-    if (!plan_.stage_topology.has_gpus() && std::ranges::any_of(plan_.flats, reduced))
+    if (!plan_.data_topology.has_gpus() && std::ranges::any_of(plan_.flats, reduced))
       access_own(role, -1, true, kAllStarted);
   }
 
@@ -601,11 +609,10 @@ class Search {
   void replica_all_reduce(int32_t f) {
     access_own(Role::kReplicaPartialSums, f, false);
     bool spans_nodes = false;  // true if any replicate group spans nodes
-    for (int r = 0; r < plan_.stage_topology.rank_count(); ++r)
-      spans_nodes =
-          spans_nodes || plan_.stage_topology.node_of_rank[r] != plan_.stage_topology.node_of_rank[r % ranks_];
+    for (int r = 0; r < plan_.data_topology.rank_count(); ++r)
+      spans_nodes = spans_nodes || plan_.data_topology.node_of_rank[r] != plan_.data_topology.node_of_rank[r % ranks_];
     if (spans_nodes && !plan_.policy.quantize_gradients) access_staging(Role::kExchangeStaging);
-    if (plan_.policy.quantize_gradients && !plan_.stage_topology.one_node()) {
+    if (plan_.policy.quantize_gradients && !plan_.data_topology.one_node()) {
       for (const Role role :
            {Role::kErrorFeedbackResidual, Role::kQuantizedSums, Role::kQuantizedReceived, Role::kFp32Sums})
         access_own(role, f, true);
@@ -650,7 +657,7 @@ class Search {
     }
     if (plan_.policy.precision.compute != DType::kFloat32) access_own(Role::kMaster, f, true);
     const bool rounds = plan_.policy.quantize_gradients &&
-                        (plan_.policy.replica_count > 1 ? !plan_.stage_topology.one_node() : several_nodes_);
+                        (plan_.policy.replica_count > 1 ? !plan_.data_topology.one_node() : several_nodes_);
     if (rounds && !plan_.policy.update_in_backward)
       access_own(Role::kErrorFeedbackResidual, f, true);  // a skipped step resets the residual
     access_parts(rank_, Role::kParameters, f, own_part(), true, kStart);
@@ -791,7 +798,7 @@ std::string compare(const std::vector<RecordedAccess>& accesses, const Graph& gr
 std::string find_race(const Stages& stages) {
   const Graph graph(stages);
   if (!graph.deadlock().empty()) return graph.deadlock();
-  const int ranks = stages.front()->mesh().rank_count() / stages.front()->mesh().pipeline;
+  const int ranks = mesh_of_data_ranks(*stages.front()).size(GroupId::kStage);
   std::vector<std::vector<RecordedAccess>> memory(stages.size() * static_cast<std::size_t>(ranks));
   for (int s = 0; s < static_cast<int>(stages.size()); ++s) {
     if (const std::string missing = Search(stages, s, graph, memory).record_all(); !missing.empty()) return missing;
@@ -815,7 +822,7 @@ std::string find_race(const std::vector<Plan>& stages) {
 std::vector<std::set<GroupId>> narrowest_groups(const Plan& plan) {
   const Stages stages{&plan};
   const Graph graph(stages);
-  std::vector<std::vector<RecordedAccess>> memory(static_cast<std::size_t>(plan.stage_topology.rank_count()));
+  std::vector<std::vector<RecordedAccess>> memory(static_cast<std::size_t>(plan.data_topology.rank_count()));
   Search search(stages, 0, graph, memory);
   search.record_all();
   return search.narrowest_groups();

@@ -252,6 +252,16 @@ Topology repeated(const Topology& stage, int stages, bool on_own_nodes) {
   return world;
 }
 
+/// Replaces each rank by a tensor group of `tensor` ranks on the same node.
+Topology with_tensor_groups(const Topology& data, int tensor) {
+  Topology stage;
+  for (int rank = 0; rank < data.rank_count(); ++rank) {
+    stage.node_of_rank.insert(stage.node_of_rank.end(), static_cast<std::size_t>(tensor), data.node_of_rank[rank]);
+    stage.gpu_of_rank.insert(stage.gpu_of_rank.end(), static_cast<std::size_t>(tensor), data.gpu_of_rank[rank]);
+  }
+  return stage;
+}
+
 }  // namespace
 
 RandomCase draw_pipeline(uint64_t seed, int most_stages, int most_ranks) {
@@ -295,8 +305,13 @@ RandomCase draw_pipeline(uint64_t seed, int most_stages, int most_ranks) {
   policy.pass_order.clear();
   if (dice.one_in(2))
     policy.pass_order = draw_pass_order(dice, {policy.pipeline, policy.micro_batch_count, policy.virtual_stages});
+  // The dice of tensor groups and of pass times do not change what other options are drawn.
+  Dice tensor(seed * 32452843 + 7);
+  if (tensor.one_in(4)) {
+    policy.tensor = tensor.roll(2, 3);
+    drawn.topology = with_tensor_groups(drawn.topology, policy.tensor);
+  }
   drawn.topology = repeated(drawn.topology, policy.pipeline, dice.one_in(2));
-  // The dice of pass times do not change what other options are drawn.
   Dice times(seed * 15485863 + 5);
   if (!times.one_in(3)) return drawn;
   const auto time = [&times] { return static_cast<int64_t>(1) << times.roll(0, 20); };

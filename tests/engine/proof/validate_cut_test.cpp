@@ -170,14 +170,17 @@ std::map<std::string, Mutate> mutations_of_models() {
       [](Plan& plan) { plan.schedule.stream_bytes += 4; });
   add("one more replica", "in the plan of pipeline stage {}, the number of replicas",
       [](Plan& plan) { ++plan.policy.replica_count; });
+  add("one rank more in a tensor group", "in the plan of pipeline stage {}, the number of ranks in a tensor group",
+      [](Plan& plan) { ++plan.policy.tensor; });
   add("one rank more in a shard group", "in the plan of pipeline stage {}, the number of ranks in a shard group",
       [](Plan& plan) {
         plan.topology.node_of_rank.push_back(0);
         plan.topology.gpu_of_rank.push_back(-1);
       });
   add("another world", "the topology of the world" + differs, [](Plan& plan) { plan.world.gpu_of_rank.back() = 1; });
-  add("another topology of the pipeline stage", "pipeline stage {}, the topology of the pipeline stage is",
-      [](Plan& plan) { plan.stage_topology.gpu_of_rank.back() = 1; });
+  add("another topology of the ranks with one tensor coordinate",
+      "pipeline stage {}, the topology of the ranks with tensor coordinate 0 is",
+      [](Plan& plan) { plan.data_topology.gpu_of_rank.back() = 1; });
   add("another topology of a replica", "pipeline stage {}, the topology of a replica is",
       [](Plan& plan) { plan.topology.gpu_of_rank.back() = 1; });
   return all;

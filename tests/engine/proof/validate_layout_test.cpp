@@ -98,7 +98,7 @@ TEST(ValidateLayout, ReportsAReplicaThatIsNotPlacedLikeTheFirst) {
       std::vector<int> members(6);
       std::iota(members.begin(), members.end(), 6 * s);
       for (Plan& stage : stages) stage.world = world;
-      stages[static_cast<std::size_t>(s)].stage_topology = topology_of_group(world, members);
+      stages[static_cast<std::size_t>(s)].data_topology = topology_of_group(world, members);
       const std::string expected = fmt::format("replica {} of pipeline stage {} ({})", rank % 6 / 2, s,
                                                topology_of_group(world, {rank / 2 * 2, rank / 2 * 2 + 1}).describe());
       const auto defects = validate_stages(stages);
