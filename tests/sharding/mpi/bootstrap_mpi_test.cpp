@@ -40,7 +40,7 @@ TEST(MpiBootstrapTest, MessagesOverTcpAreSentEagerlyUnlessConfigured) {
   const std::size_t limit = tcp_eager_limit();
   if (limit == 0) GTEST_SKIP() << "this MPI does not have Open MPI's TCP transport";
   const char* configured_limit = std::getenv("ALIQUOT_TEST_TCP_EAGER_LIMIT");
-  EXPECT_EQ(limit, configured_limit == nullptr ? std::size_t{1} << 20 : std::stoul(configured_limit));
+  EXPECT_EQ(limit, configured_limit == nullptr ? std::size_t{512} << 10 : std::stoul(configured_limit));
   const char* flags = std::getenv("OMPI_MCA_btl_tcp_flags");
   EXPECT_EQ(flags != nullptr && std::string_view(flags).find("put") == std::string_view::npos,
             configured_limit == nullptr);
