@@ -214,11 +214,11 @@ TEST(CommonOptions, SetEveryFieldOfEngineOptions) {
   EXPECT_EQ(o.world.threads_per_rank, 3);
   EXPECT_EQ(o.world.timeout_seconds, 9);
   const EngineOptions e = o.engine_options();
-  const auto& [zero_stage, replicas, precision, accumulate, pipeline, pipeline_schedule, virtual_stages, pipeline_cut,
-               pass_order, accumulate_into, prefetch, keep_gathered, gather_for, recompute, gather, offload_state,
-               offload_state_to, offload_parameters, offload_parameters_to, update_in_backward, reproducible,
-               quantize_weights, quantize_gradients, memory_budget_bytes, between_steps_bytes, cost, optimizer, moments,
-               clip, loss_scaling, seed, max_skipped, tell_skipped, check] = e;
+  const auto& [zero_stage, replicas, precision, accumulate, tensor, pipeline, pipeline_schedule, virtual_stages,
+               pipeline_cut, pass_order, accumulate_into, prefetch, keep_gathered, gather_for, recompute, gather,
+               offload_state, offload_state_to, offload_parameters, offload_parameters_to, update_in_backward,
+               reproducible, quantize_weights, quantize_gradients, memory_budget_bytes, between_steps_bytes, cost,
+               optimizer, moments, clip, loss_scaling, seed, max_skipped, tell_skipped, check] = e;
   EXPECT_EQ(std::tie(zero_stage, replicas, accumulate, prefetch, keep_gathered), std::tuple(2, 4, 5, 6, 7));
   EXPECT_EQ(std::tie(accumulate_into, gather, gather_for, recompute),
             std::tuple(AccumulateInto::kFull, GatherMode::kCopy, 3, kRecomputeAll));
@@ -233,8 +233,10 @@ TEST(CommonOptions, SetEveryFieldOfEngineOptions) {
   EXPECT_EQ(moments, DType::kBFloat16);
   EXPECT_EQ(std::get<Muon>(optimizer).lr, 0.25f);
   EXPECT_EQ(std::get<Muon>(optimizer).rest.lr, 0.5f);
-  // No option sets the order of passes, the memory between steps, the cost model or the reporting of skipped steps.
+  // No option sets the size of tensor groups, the order of passes, the memory between steps, the cost model or the
+  // reporting of skipped steps.
   // Only a DeepSpeed file sets loss scaling.
+  EXPECT_EQ(tensor, 1);
   EXPECT_EQ(between_steps_bytes, 0);
   EXPECT_EQ(cost.samples_per_micro_batch, EngineOptions().cost.samples_per_micro_batch);
   EXPECT_EQ(loss_scaling.loss_scale, 0);
@@ -246,16 +248,17 @@ TEST(CommonOptions, SetEveryFieldOfEngineOptions) {
   EXPECT_TRUE(pass_order.empty());
 }
 
-/// The options determine every field of a policy with five exceptions. A file sets `pass_order`, the planner sets
-/// `pass_times`, a memory budget sets `recompute_by_stage`, the command sets `between_steps_bytes`, and plans of
-/// evaluations set `evaluation`.
+/// The options determine every field of a policy with six exceptions. Nothing sets `tensor` yet. A file sets
+/// `pass_order`, the planner sets `pass_times`, a memory budget sets `recompute_by_stage`, the command sets
+/// `between_steps_bytes`, and plans of evaluations set `evaluation`.
 TEST(CommonOptions, SetEveryFieldOfAPolicy) {
   const Policy made = policy_of(all_set().engine_options()), plain = policy_of({});
-  const auto& [zero_stage, replica_count, precision, micro_batch_count, pipeline, pipeline_schedule, virtual_stages,
-               pipeline_cut, pass_order, pass_times, accumulate_into, prefetch, keep_gathered, gather_for, recompute,
-               recompute_by_stage, gather, offload_state, offload_parameters, update_in_backward, reproducible,
-               quantize_weights, quantize_gradients, state_bytes_per_block, matrix_updates, between_steps_bytes, check,
-               evaluation] = made;
+  const auto& [zero_stage, replica_count, precision, micro_batch_count, tensor, pipeline, pipeline_schedule,
+               virtual_stages, pipeline_cut, pass_order, pass_times, accumulate_into, prefetch, keep_gathered,
+               gather_for, recompute, recompute_by_stage, gather, offload_state, offload_parameters, update_in_backward,
+               reproducible, quantize_weights, quantize_gradients, state_bytes_per_block, matrix_updates,
+               between_steps_bytes, check, evaluation] = made;
+  EXPECT_EQ(tensor, plain.tensor);
   EXPECT_NE(zero_stage, plain.zero_stage);
   EXPECT_NE(replica_count, plain.replica_count);
   EXPECT_NE(precision.describe(), plain.precision.describe());
