@@ -49,7 +49,7 @@ class ThreadsBootstrapStore {
     std::unique_lock lock(mutex_);
     throw_if_aborted();
     const uint64_t round = round_;
-    own.purpose = collective_purpose_text();
+    own.purpose = collective_purpose().what;
     contributions_[rank] = std::move(own);
     has_contributed_[rank] = true;
     check_same_purpose(rank);

@@ -20,8 +20,6 @@ Label collective_purpose() noexcept { return purpose; }
 
 Label collective_purpose_or(std::string_view what) noexcept { return purpose.what == kDefault ? Label{what} : purpose; }
 
-std::string collective_purpose_text() { return std::string(purpose.what) + label_text("", purpose.step); }
-
 std::string different_purposes_text(int rank, std::string_view purpose, int other, std::string_view other_purpose) {
   return fmt::format(
       "rank {} is at a rendezvous to {}, but rank {} is at a rendezvous to {}: all ranks must make the same calls in "

@@ -30,10 +30,8 @@ class ScopedCollectivePurpose {
 Label collective_purpose() noexcept;
 /// Returns the purpose that is set for the calling thread, or `what` if none is set.
 Label collective_purpose_or(std::string_view what) noexcept;
-/// Returns the purpose of the calling thread as text, such as "save (step 20)". Ranks compare it at a rendezvous.
-std::string collective_purpose_text();
-/// Returns the message for ranks at different rendezvous: "rank 0 is at a rendezvous to save (step 20), but rank 1 is
-/// at a rendezvous to load: all ranks must make the same calls in the same order". The ranks are global ranks.
+/// Returns the message for ranks at different rendezvous: "rank 0 is at a rendezvous to save, but rank 1 is at a
+/// rendezvous to load: all ranks must make the same calls in the same order". The ranks are global ranks.
 std::string different_purposes_text(int rank, std::string_view purpose, int other, std::string_view other_purpose);
 
 /// Returns "for the other ranks to save together" if `what` is "save".

@@ -156,7 +156,7 @@ std::vector<std::string> MpiBootstrap::all_gather(std::string_view own) {
   std::string why;
   if (aborted(&why)) throw CommunicationError(why);
   check_size_limit(own.size());
-  std::string frames = add_length_prefix(collective_purpose_text()) + add_length_prefix(own);
+  std::string frames = add_length_prefix(collective_purpose().what) + add_length_prefix(own);
   const std::string reply =
       rank_ == 0 ? gather_at_root(std::move(frames)) : send_to_root_and_receive(std::move(frames));
   std::vector<std::string> parts = split_frames(std::string_view(reply).substr(1), kFramesPerRank * rank_count_);
@@ -167,7 +167,7 @@ std::vector<std::string> MpiBootstrap::all_gather(std::string_view own) {
 
 // Throws on all ranks if the purpose in `frames`, which rank `source` sent, is not that of this rank.
 void MpiBootstrap::check_same_purpose(int source, const std::string& frames) {
-  const std::string own = collective_purpose_text(), theirs = split_frames(frames, kFramesPerRank).front();
+  const std::string own(collective_purpose().what), theirs = split_frames(frames, kFramesPerRank).front();
   if (theirs == own) return;
   const std::string why = different_purposes_text(global_rank(rank_), own, global_rank(source), theirs);
   abort(why);

@@ -49,11 +49,6 @@ void differ_in_purpose(World& world) {
   world.communicator().gather_objects("here");
 }
 
-void differ_in_step(World& world) {
-  const ScopedCollectivePurpose purpose("save", world.rank() == 1 ? 20 : 10);
-  world.communicator().gather_objects("here");
-}
-
 void differ_in_call(World& world) {
   if (world.rank() == 1)
     world.communicator().split(0, 0);
@@ -223,7 +218,6 @@ int run(const std::string& how, double timeout_seconds) {
   const std::map<std::string, void (*)(World&)> all = {{"never_arrives", never_arrives},
                                                        {"misses_set_up", misses_set_up},
                                                        {"differ_in_purpose", differ_in_purpose},
-                                                       {"differ_in_step", differ_in_step},
                                                        {"differ_in_call", differ_in_call},
                                                        {"misses_a_group", misses_a_group},
                                                        {"never_arrives_others_late", never_arrives_others_late},

@@ -94,17 +94,6 @@ TEST(ThreadsBootstrap, RanksWithDifferentPurposesThrow) {
   }
 }
 
-TEST(ThreadsBootstrap, RanksAtDifferentStepsThrow) {
-  const auto thrown = run(2, 600, [](Bootstrap& world) {
-    const ScopedCollectivePurpose purpose("save", 10 + world.rank());
-    world.all_gather("here");
-  });
-  for (const std::string& what : thrown) {
-    EXPECT_NE(what.find(" to save (step 10)"), std::string::npos) << what;
-    EXPECT_NE(what.find(" to save (step 11)"), std::string::npos) << what;
-  }
-}
-
 TEST(ThreadsBootstrap, AbortOfTheWorldAbortsItsGroups) {
   const auto thrown = run(3, 20, [](Bootstrap& world) {
     const auto group = world.split(0, 0)->split(0, 0);
