@@ -37,9 +37,8 @@ int code_of_severity(int severity) {
 // Makes the deadlines of ranks differ, because mpirun 4.1 may crash if several ranks end the job at the same time.
 double stagger_seconds(int rank) { return 0.025 * std::min(rank, 40); }
 
-void print_exceeded(double seconds, const char* purpose) noexcept {
-  std::fprintf(stderr, "aliquot: rank %d waited %g s for the other ranks to %s together\n", launched_rank(), seconds,
-               purpose);
+void print_exceeded(int rank, double seconds, const char* purpose) noexcept {
+  std::fprintf(stderr, "aliquot: rank %d waited %g s for the other ranks to %s together\n", rank, seconds, purpose);
 }
 
 // Waits for all ranks to exit and returns the common exit code. Returns -1 after `limit_seconds`.
@@ -69,7 +68,7 @@ void finalize_mpi_at_exit(int status, void*) noexcept {
   const bool succeeded = status == 0 && !failed;
   const int agreed = agree_on_exit_code(status, succeeded ? exit_timeout_seconds : kExitGraceSeconds);
   if (agreed < 0) {
-    if (succeeded) print_exceeded(exit_timeout_seconds, kExit);
+    if (succeeded) print_exceeded(launched_rank(), exit_timeout_seconds, kExit);
     MPI_Abort(MPI_COMM_WORLD, status == 0 ? static_cast<int>(ExitCode::kFault) : status);
   }
   {
@@ -121,7 +120,7 @@ void check_mpi(int code, const char* call) {
   if (code != MPI_SUCCESS) throw FaultError(fmt::format("{} failed: {}", call, mpi_error_text(code)));
 }
 
-MpiDeadline::MpiDeadline(double seconds, const char* purpose) noexcept {
+MpiDeadline::MpiDeadline(double seconds, const char* purpose) noexcept : rank_(launched_rank()) {
   if (!std::isfinite(seconds)) return;
   try {
     watcher_ = std::thread(&MpiDeadline::watch, this, seconds, purpose);
@@ -141,9 +140,9 @@ MpiDeadline::~MpiDeadline() {
 
 void MpiDeadline::watch(double seconds, const char* purpose) {
   std::unique_lock lock(mutex_);
-  const auto period = std::chrono::duration<double>(seconds + stagger_seconds(launched_rank()));
+  const auto period = std::chrono::duration<double>(seconds + stagger_seconds(rank_));
   if (changed_.wait_for(lock, period, [this] { return done_; })) return;
-  print_exceeded(seconds, purpose);
+  print_exceeded(rank_, seconds, purpose);
   _exit(static_cast<int>(ExitCode::kFault));
 }
 

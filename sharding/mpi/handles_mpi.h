@@ -31,6 +31,8 @@ class MpiDeadline {
  private:
   void watch(double seconds, const char* purpose);
 
+  // Read before the watcher starts: MPI sets environment variables, and another thread must not read them meanwhile.
+  const int rank_;
   std::mutex mutex_;
   std::condition_variable changed_;
   bool done_ = false;
