@@ -24,10 +24,15 @@ sigset_t signals(bool with_terminal) {
   return set;
 }
 
-/// Under mpirun, SIGTERM usually means that another rank died. The remaining time is too short to save a checkpoint,
-/// but long enough to write the flight records.
-[[noreturn]] void exit_by_launcher() {
-  write_flight_records(std::string(kEndedByLauncher) + " (SIGTERM): another rank died, or the job was stopped");
+std::string reason_of_launcher() {
+  return std::string(kEndedByLauncher) + " (SIGTERM): another rank died, or the job was stopped";
+}
+
+/// Under mpirun, SIGTERM usually means that another rank died. The remaining time is too short to save a checkpoint.
+/// mpirun 4.1 sends SIGKILL a few milliseconds later. But it sends SIGCONT one second earlier, and then the records are
+/// written already.
+[[noreturn]] void exit_by_launcher(bool recorded) {
+  if (!recorded) write_flight_records(reason_of_launcher());
   sigset_t set;
   sigemptyset(&set);
   sigaddset(&set, SIGTERM);
@@ -43,16 +48,30 @@ bool ends_if_repeated(int signal) { return signal == SIGTERM || signal == SIGINT
 
 /// The loop of the thread that receives the signals.
 void receive_signals(sigset_t set, StartedBy by) {
-  constexpr timespec kRecordDelay{.tv_sec = 20, .tv_nsec = 0};
-  for (bool record_is_due = false, ends_next = false;;) {
-    const int signal = record_is_due ? sigtimedwait(&set, nullptr, &kRecordDelay) : sigwaitinfo(&set, nullptr);
+  constexpr timespec kRecordDelay{.tv_sec = 20, .tv_nsec = 0}, kTermDelay{.tv_sec = 3, .tv_nsec = 0};
+  for (bool record_is_due = false, ends_next = false, recorded = false;;) {
+    siginfo_t info{};
+    const bool waits_briefly = record_is_due || recorded;
+    const int signal =
+        waits_briefly ? sigtimedwait(&set, &info, recorded ? &kTermDelay : &kRecordDelay) : sigwaitinfo(&set, &info);
     if (signal < 0 && errno != EAGAIN) continue;
+    if (signal < 0 && recorded) {  // mpirun only continues the job
+      discard_provisional_flight_records();
+      recorded = false;
+      continue;
+    }
+    if (signal == SIGCONT) {
+      if (info.si_pid != getppid()) continue;
+      write_provisional_flight_records(reason_of_launcher());
+      recorded = true;
+      continue;
+    }
     if (signal < 0) {
       write_flight_records(std::string(kEndedByLauncher) + " (SIGTERM) 20 s ago, and its step has not finished");
       record_is_due = false;
       continue;
     }
-    if (by == StartedBy::kMpirun && signal == SIGTERM) exit_by_launcher();
+    if (by == StartedBy::kMpirun && signal == SIGTERM) exit_by_launcher(recorded);
     if (ends_next && ends_if_repeated(signal)) _exit(exit_code_of_signal(signal));
     ends_next = ends_next || ends_if_repeated(signal);
     int none = 0;
@@ -73,7 +92,8 @@ void hold_user_signals() {
 // A dedicated thread receives the signals; all others block them. A handler would run on the stack of a computing
 // thread, and generated code may keep values below the stack pointer (oneDNN 2.6 does).
 void install_stop_handlers(StartedBy by) {
-  const sigset_t set = signals(by != StartedBy::kMpirun);
+  sigset_t set = signals(by != StartedBy::kMpirun);
+  if (by == StartedBy::kMpirun) sigaddset(&set, SIGCONT);
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
   std::signal(SIGPIPE, SIG_IGN);  // Ctrl-C also ends a `tee` that reads the output, and the run must still save
   std::thread(receive_signals, set, by).detach();

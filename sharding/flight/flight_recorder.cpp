@@ -52,6 +52,16 @@ void write_flight_records(std::string_view why) noexcept {
   for (FlightRecorder* recorder : recorder_registry().recorders) recorder->write(why);
 }
 
+void write_provisional_flight_records(std::string_view why) noexcept {
+  const std::lock_guard lock(recorder_registry().mutex);
+  for (FlightRecorder* recorder : recorder_registry().recorders) recorder->write_provisional(why);
+}
+
+void discard_provisional_flight_records() noexcept {
+  const std::lock_guard lock(recorder_registry().mutex);
+  for (FlightRecorder* recorder : recorder_registry().recorders) recorder->discard_provisional();
+}
+
 FlightRecorder::FlightRecorder(int rank, int rank_count, std::string run, std::string directory)
     : rank_(rank), rank_count_(rank_count), run_(std::move(run)), directory_(std::move(directory)) {
   const std::lock_guard lock(recorder_registry().mutex);
@@ -244,6 +254,32 @@ void FlightRecorder::write(std::string_view why) noexcept {
     write_file(capture_text(why));
   } catch (const std::exception& error) {
     log_message("rank {} cannot write its flight record: {}", rank_, error.what());
+  }
+}
+
+void FlightRecorder::write_provisional(std::string_view why) noexcept {
+  if (directory_.empty()) return;
+  const std::lock_guard lock(write_mutex_);
+  if (written_ || std::exchange(provisional_, true)) return;
+  try {
+    std::string text;
+    {
+      const std::lock_guard capture_lock(capture_mutex_);
+      text = captured_text_;
+    }
+    write_file(text.empty() ? flight_text(record(why)) : text);
+  } catch (const std::exception& error) {
+    log_message("rank {} cannot write its flight record: {}", rank_, error.what());
+  }
+}
+
+void FlightRecorder::discard_provisional() noexcept {
+  const std::lock_guard lock(write_mutex_);
+  if (written_ || !std::exchange(provisional_, false)) return;
+  try {
+    Directory::open(FileSystem::system(), directory_).remove(flight_file_name(rank_));
+  } catch (const std::exception& error) {
+    log_message("rank {} cannot remove its flight record: {}", rank_, error.what());
   }
 }
 

@@ -63,6 +63,10 @@ class FlightRecorder {
   /// Writes the captured record, or a current one, to flight-RANK.txt in the directory. Only the first call writes a
   /// file. Calls during the write wait until it is finished. Logs errors instead of throwing them.
   void write(std::string_view why) noexcept;
+  /// Writes a record for a failure that is likely but not certain. A later write() replaces it.
+  void write_provisional(std::string_view why) noexcept;
+  /// Removes a record that write_provisional() has written and write() has not replaced.
+  void discard_provisional() noexcept;
 
  private:
   struct Slot {
@@ -102,12 +106,15 @@ class FlightRecorder {
   std::mutex capture_mutex_;  // guards captured_text_
   std::string captured_text_;
   std::mutex write_mutex_;  // guards written_ and the file
-  bool written_ = false;
+  bool written_ = false, provisional_ = false;
 };
 
 /// Calls write() of every recorder of this process. Call it if the process must end before all of its ranks have
 /// returned, for example after a signal.
 void write_flight_records(std::string_view why) noexcept;
+/// Call the functions of the same names of all recorders.
+void write_provisional_flight_records(std::string_view why) noexcept;
+void discard_provisional_flight_records() noexcept;
 
 /// Returns the file name of a rank's record in the directory.
 std::string flight_file_name(int rank);

@@ -178,6 +178,22 @@ TEST_F(Explain, NamesTheKilledRankWithoutARecord) {
                                 "told to end by the launcher (SIGTERM)"});
 }
 
+/// mpirun sends SIGCONT one second before it ends the ranks, and also when a user continues a job.
+TEST_F(Explain, AProvisionalRecordIsRemovedOrReplaced) {
+  const std::filesystem::path file = directory_.path() / flight_file_name(0);
+  FlightRecorder recorder(0, 1, "run", directory_.path().string());
+  write_provisional_flight_records("told to end");
+  EXPECT_NE(test::read_file(file).find("told to end"), std::string::npos);
+  discard_provisional_flight_records();
+  EXPECT_FALSE(std::filesystem::exists(file));
+  write_provisional_flight_records("told to end");
+  recorder.write("the machine is gone");
+  EXPECT_NE(test::read_file(file).find("the machine is gone"), std::string::npos);
+  discard_provisional_flight_records();
+  write_provisional_flight_records("told to end");
+  EXPECT_NE(test::read_file(file).find("the machine is gone"), std::string::npos);
+}
+
 TEST_F(Explain, RejectsFilesThatAreNotRecords) {
   const auto refused = [](const std::vector<std::string>& files) {
     std::vector<std::string> words{"doctor", "--explain"};
