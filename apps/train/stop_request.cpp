@@ -103,7 +103,8 @@ int stop_signal() noexcept { return requested; }
 
 void unblock_stop_signals() noexcept {
   std::signal(SIGPIPE, SIG_DFL);
-  const sigset_t set = signals(true);
+  sigset_t set = signals(true);
+  sigaddset(&set, SIGCONT);
   sigprocmask(SIG_UNBLOCK, &set, nullptr);
 }
 

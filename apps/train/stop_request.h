@@ -16,7 +16,8 @@ inline constexpr std::array kStopSignals{SIGUSR1, SIGUSR2, SIGTERM, SIGINT};
 void hold_user_signals();
 
 /// Makes SIGUSR1, SIGUSR2, SIGTERM and SIGINT request a stop. A second SIGTERM or SIGINT ends the process at once.
-/// Under mpirun, SIGINT keeps its default action, and SIGTERM writes the flight records and ends the process.
+/// Under mpirun, SIGINT keeps its default action, and SIGTERM ends the process. The flight records are then already
+/// written, because mpirun sends SIGCONT first. If no SIGTERM follows SIGCONT within 3 s, they are removed.
 /// Under srun, the flight records are written if the process has not ended 20 s after SIGTERM.
 /// Threads created afterwards block these signals. Call once, from the main thread, before other threads exist.
 void install_stop_handlers(StartedBy by);

@@ -28,19 +28,14 @@ InterNodeGroups::InterNodeGroups(const Topology& stage, Mesh mesh) {
     shard_groups.insert({at.replica, at.tensor});
     replicate_groups.insert({at.shard, at.tensor});
   }
-  for (const auto& [replica, tensor] : shard_groups) {
-    std::vector<int> members;
-    for (int shard = 0; shard < mesh.shard; ++shard)
-      members.push_back(mesh.rank({.replica = replica, .shard = shard, .tensor = tensor}));
-    replicas.push_back(placement_of(stage, members));
-  }
+  const auto placement = [&](GroupId group, const MeshCoordinates& at) {
+    return placement_of(stage, mesh.members(group, mesh.rank(at)));
+  };
+  for (const auto& [replica, tensor] : shard_groups)
+    replicas.push_back(placement(GroupId::kShard, {.replica = replica, .tensor = tensor}));
   if (mesh.replica == 1) return;
-  for (const auto& [shard, tensor] : replicate_groups) {
-    std::vector<int> members;
-    for (int replica = 0; replica < mesh.replica; ++replica)
-      members.push_back(mesh.rank({.replica = replica, .shard = shard, .tensor = tensor}));
-    peers.push_back(placement_of(stage, members));
-  }
+  for (const auto& [shard, tensor] : replicate_groups)
+    peers.push_back(placement(GroupId::kReplica, {.shard = shard, .tensor = tensor}));
 }
 
 }  // namespace aliquot

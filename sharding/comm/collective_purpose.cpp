@@ -22,9 +22,8 @@ Label collective_purpose_or(std::string_view what) noexcept { return purpose.wha
 
 std::string different_purposes_text(int rank, std::string_view purpose, int other, std::string_view other_purpose) {
   return fmt::format(
-      "rank {} is at a rendezvous to {}, but rank {} is at a rendezvous to {}: all ranks must make the same calls in "
-      "the "
-      "same order",
+      "rank {} is at a rendezvous to {}, but rank {} is at a rendezvous to {}: all ranks must make the same calls "
+      "in the same order",
       rank, purpose, other, other_purpose);
 }
 

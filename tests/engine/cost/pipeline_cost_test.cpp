@@ -56,9 +56,9 @@ Seconds measure(const Pipeline& pipeline) {
   const PipelineCase made = case_of(pipeline);
   std::vector<Plan> stages;
   Seconds seconds;
-  seconds.planning = test::cpu_seconds([&] { stages = plan_pipeline(made.model, made.policy, made.world); });
-  seconds.proof = test::cpu_seconds([&] { EXPECT_NO_THROW(prove(stages)); });
-  seconds.simulation = test::cpu_seconds([&] { simulate(stages, CostModel::typical_gpu()); });
+  seconds.planning = test::reference_cpu_seconds([&] { stages = plan_pipeline(made.model, made.policy, made.world); });
+  seconds.proof = test::reference_cpu_seconds([&] { EXPECT_NO_THROW(prove(stages)); });
+  seconds.simulation = test::reference_cpu_seconds([&] { simulate(stages, CostModel::typical_gpu()); });
   EXPECT_EQ(stages.front().stage.tied_ends, pipeline.tied);
   std::size_t operations = 0;
   for (const Plan& stage : stages) operations += stage.schedule.operations.size();

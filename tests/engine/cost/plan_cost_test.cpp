@@ -33,9 +33,9 @@ void expect_within(int unit_count, const Policy& policy, double limit_seconds) {
   const ModelSpec model = model_of(unit_count);
   const Topology topology = testing::hosts(1024, 8);
   Plan planned;
-  const double planning = test::cpu_seconds([&] { planned = plan(model, policy, topology); });
+  const double planning = test::reference_cpu_seconds([&] { planned = plan(model, policy, topology); });
   std::vector<Defect> defects;
-  const double validating = test::cpu_seconds([&] { defects = validate(planned); });
+  const double validating = test::reference_cpu_seconds([&] { defects = validate(planned); });
   fmt::print(
       "ZeRO stage {}, {} micro-batches, {} units, 1024 ranks, {} operations: planned in {:.3f} s, validated in {:.3f} "
       "s\n",
