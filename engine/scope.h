@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <exception>
 #include <span>
+#include <string_view>
 #include <utility>
 
 #include "engine/plan/activations.h"
@@ -48,6 +49,8 @@ class Scope {
 
   /// Addresses of the activation memory declared for this use. Valid while the scope is open.
   UseMemory memory() const;
+  /// Runs the next declared collective of the use. See UseMemory::run().
+  void run(std::string_view collective) const { memory().run(collective); }
 
  private:
   Engine* engine_;
@@ -63,6 +66,7 @@ struct Work {
   Scope scope;
 
   UseMemory memory() const { return scope.memory(); }
+  void run(std::string_view collective) const { scope.run(collective); }
 };
 
 /// Represents one micro-batch. If an exception destroys the object before step() has run, the step is abandoned. The

@@ -119,6 +119,7 @@ void Session::require_between_steps(std::string_view call) const {
 void Session::finish_pending() {
   if (unusable_) throw FaultError("this engine cannot be used after a failure: create a new engine");
   unusable_ = failure_ != nullptr;
+  if (!failure_ && omission_) std::rethrow_exception(std::exchange(omission_, nullptr));
   if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
   if (!evaluates() || !abandoned_) return;
   if (!evaluator_.at_start_of_step()) {

@@ -25,7 +25,7 @@ namespace aliquot {
 /// Its members form layers: groups, memory (arena and offload stores), views of that memory (weights, updater,
 /// bindings), executors, and streams. Each layer refers to the layers declared before it. The streams are destroyed
 /// first, because the destructor of a stream waits for work that uses all other layers.
-class Session {
+class Session : private CollectiveRunner {
  public:
   struct Parts {
     World& world;
@@ -38,7 +38,7 @@ class Session {
     std::unique_ptr<Stream>& compute_stream;       // the user's stream or null; moved from if the constructor succeeds
   };
   explicit Session(Parts parts);
-  ~Session();
+  ~Session() override;
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
@@ -99,6 +99,9 @@ class Session {
   std::unique_ptr<Stream>& compute_lane() { return lanes_[static_cast<std::size_t>(Lane::kCompute)]; }
 
   bool evaluates() const { return active_ == &evaluator_; }
+  void run_collective(std::string_view name) override;
+  const UseCollective* next_collective() const;
+  void close_collectives(bool by_exception);
   Executor& activate(Executor& next);
   void require_nothing_live() const;
   void require_in_order(std::span<const UnitId> units, UseKind kind) const;
@@ -150,6 +153,9 @@ class Session {
   int micro_batch_ = -1;            // index of the last micro-batch begun in this step; -1: none
   std::vector<UnitId> live_units_;  // units of the open scope
   UseMemory use_memory_;            // memory of the open scope
+  OperationId open_code_ = -1;      // the operation of the open scope
+  int32_t last_collective_ = -1;    // index of the last collective that the open scope has run; -1: none
+  std::exception_ptr omission_;     // stored by close() if the scope omitted collectives
   std::vector<bool> recomputed_;    // for each use, whether its forward is repeated before its backward
   bool abandoned_ = false;          // the current step or evaluation is abandoned
   bool in_evaluation_ = false;      // open_next_evaluation() has opened a use, and has not returned false since

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <utility>
 
+#include "engine/plan/use_collectives.h"
 #include "engine/session.h"
 #include "kernels/system/error.h"
 
@@ -150,6 +151,40 @@ void Session::make_live(std::span<const UnitId> units, UseKind kind) {
   for (const UnitId unit : units) bindings_.open(unit, verb, addresses);
   use_memory_ = addresses.memory_of_use(place, verb);
   use_memory_.recomputed = kind != UseKind::kEvaluate && recomputed_[place];
+  use_memory_.collectives = this;
+  open_code_ = next;
+  last_collective_ = -1;
+}
+
+/// The collective that the open scope must run next, or null after the last one.
+const UseCollective* Session::next_collective() const {
+  if (plan_->model.activations.uses.empty()) return nullptr;
+  const Operation& code = active_->operation(open_code_);
+  const UseActivations& use = plan_->model.activations.uses[code.operand];
+  const auto next = aliquot::next_collective(use, code.verb, last_collective_);
+  return next ? &use.collectives[*next] : nullptr;
+}
+
+void Session::run_collective(std::string_view name) {
+  if (live_units_.empty()) throw UsageError(fmt::format("the collective \"{}\" was run while no scope is open", name));
+  const UseCollective* next = next_collective();
+  if (next == nullptr || next->name != name) {
+    throw UsageError(fmt::format("the collective \"{}\" was run in {} of {}, but the declared order expects {}", name,
+                                 aliquot::name(active_->operation(open_code_).verb), unit_names(live_units_),
+                                 next == nullptr ? "no further collective" : fmt::format("\"{}\"", next->name)));
+  }
+  const UseActivations& use = plan_->model.activations.uses[active_->operation(open_code_).operand];
+  last_collective_ = static_cast<int32_t>(next - use.collectives.data());
+  if (plan_->policy.tensor > 1) active_->run_collective();
+}
+
+/// Abandons the step if the scope omitted collectives. The executor runs them, so that other ranks do not wait forever.
+void Session::close_collectives(bool by_exception) {
+  const UseCollective* omitted = by_exception || live_units_.empty() ? nullptr : next_collective();
+  if (omitted == nullptr) return;
+  abandoned_ = true;
+  omission_ = std::make_exception_ptr(UsageError(fmt::format(
+      "the scope of {} was closed, but its collective \"{}\" was not run", unit_names(live_units_), omitted->name)));
 }
 
 /// Runs the operation kRecompute, which precedes a backward. The model's code repeats the forward of the use.
@@ -215,20 +250,28 @@ void Session::skip(std::span<const UnitId> units) {
                     "skip only the second part",
                     next_use_text()));
   }
+  const auto& activations = plan_->model.activations.uses;
+  if (plan_->policy.tensor > 1 && !activations.empty() &&
+      aliquot::next_collective(activations[next.operand], next.verb)) {
+    throw UsageError(fmt::format(
+        "{} was skipped, but the other ranks of the tensor group need its collectives: open the use and run them",
+        next_use_text()));
+  }
   if (next.verb == Verb::kRecompute) skip_use();
   skip_use();
 }
 
 void Session::close(bool by_exception) noexcept {
   for (const UnitId unit : live_units_) bindings_.close(unit);
-  live_units_.clear();
-  if (by_exception) {
-    abandoned_ = true;
-    in_evaluation_ = false;
-  }
   try {
+    close_collectives(by_exception);
+    live_units_.clear();
+    if (by_exception || omission_) {
+      abandoned_ = true;
+      in_evaluation_ = false;
+    }
     ModelAddresses& addresses = evaluates() ? evaluation_addresses_ : addresses_;
-    addresses.close(active_->stream(Lane::kCompute), active_->next());
+    addresses.close(active_->stream(Lane::kCompute), open_code_);
     active_->close();
     // After the passes of an evaluation, only the operations that release gathered units are left.
     if (evaluates() && active_->at_end_of_passes()) active_->finish_step();

@@ -183,7 +183,8 @@ void EventSimulator::finish(Stage& stage, LaneState& lane) const {
 }
 
 EventSimulator::Load EventSimulator::load_of(const Stage& stage) {
-  Load load{.computes = stage.lanes[static_cast<std::size_t>(Lane::kCompute)].running};
+  const LaneState& compute = stage.lanes[static_cast<std::size_t>(Lane::kCompute)];
+  Load load{.computes = compute.running && stage.operation(operation_of(compute)).verb != Verb::kUseCollective};
   for (const LaneState& lane : stage.lanes) {
     if (!lane.running) continue;
     const OperationId id = operation_of(lane);
@@ -235,7 +236,8 @@ double EventSimulator::speed_of(const Participant& of) const {
   const Load& load = stage.load;
   const Price& price = stage.prices[of.operation];
   const Operation& operation = stage.operation(of.operation);
-  if (operation.lane == Lane::kCompute) return compute_speed_ * std::max(1 - load.core_share, kLeast);
+  if (operation.lane == Lane::kCompute && operation.verb != Verb::kUseCollective)
+    return compute_speed_ * std::max(1 - load.core_share, kLeast);
   const double beside =
       load.computes && price.seconds_while_computing > 0 ? price.seconds / price.seconds_while_computing : 1;
   const double sent = is_receive(operation.verb) ? 0 : load.sent_demand;

@@ -22,17 +22,26 @@ GroupPlacement placement_of(const Topology& world, const std::vector<int>& membe
 
 InterNodeGroups::InterNodeGroups(const Topology& stage, Mesh mesh) {
   mesh.pipeline = 1;
-  std::set<std::pair<int, int>> shard_groups, replicate_groups;  // the fixed coordinates of groups with ranks on node 0
+  std::set<std::pair<int, int>> shard_groups, replicate_groups,
+      tensor_groups;  // the fixed coordinates of groups with ranks on node 0
   for (const int rank : stage.ranks_of_node(0)) {
     const MeshCoordinates at = mesh.coordinates(rank);
     shard_groups.insert({at.replica, at.tensor});
     replicate_groups.insert({at.shard, at.tensor});
+    tensor_groups.insert({at.replica, at.shard});
   }
   const auto placement = [&](GroupId group, const MeshCoordinates& at) {
     return placement_of(stage, mesh.members(group, mesh.rank(at)));
   };
   for (const auto& [replica, tensor] : shard_groups)
     replicas.push_back(placement(GroupId::kShard, {.replica = replica, .tensor = tensor}));
+  for (const auto& [replica, shard] : tensor_groups) {
+    if (mesh.tensor > 1) tensors.push_back(placement(GroupId::kTensor, {.replica = replica, .shard = shard}));
+  }
+  for (int first = 0; first < stage.rank_count(); first += mesh.tensor) {
+    for (int rank = first; rank < first + mesh.tensor; ++rank)
+      tensor_groups_cross = tensor_groups_cross || stage.node_of_rank[rank] != stage.node_of_rank[first];
+  }
   if (mesh.replica == 1) return;
   for (const auto& [shard, tensor] : replicate_groups)
     peers.push_back(placement(GroupId::kReplica, {.shard = shard, .tensor = tensor}));

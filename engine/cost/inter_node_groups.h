@@ -37,6 +37,8 @@ struct InterNodeGroups {
 
   std::vector<GroupPlacement> replicas;  // one for each shard group
   std::vector<GroupPlacement> peers;     // one for each replicate group; empty without replicas
+  std::vector<GroupPlacement> tensors;   // one for each tensor group; empty without tensor groups
+  bool tensor_groups_cross = false;      // whether a tensor group of the stage has ranks on several nodes
 };
 
 }  // namespace aliquot

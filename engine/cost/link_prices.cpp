@@ -66,6 +66,27 @@ Price LinkPrices::collective(int64_t part_bytes, int64_t crossing_bytes) const {
   return price;
 }
 
+/// A sum is a sum of the rows of each rank and a gather of all rows. A barrier ends the collective.
+Price LinkPrices::use_collective(const UseCollective& what) const {
+  const int tensor = plan_.policy.tensor;
+  const int64_t part_count = what.rows_of_rank(tensor) * what.row_elements;
+  const int64_t part_bytes = part_count * element_bytes(what.dtype);
+  const bool sums = what.kind != CollectiveKind::kGather, gathers = what.kind != CollectiveKind::kScatterSum;
+  const int rounds = (sums ? 1 : 0) + (gathers ? 1 : 0) + 1;
+  int64_t crossing_bytes = 0;
+  for (const GroupPlacement& of : crossings_.tensors) {
+    if (sums) crossing_bytes += of.reduced_bytes(part_count, what.dtype);
+    if (gathers) crossing_bytes += of.gathered_bytes(part_bytes);
+  }
+  const int64_t bytes = part_bytes * (tensor - 1) * (rounds - 1);
+  const double inside =
+      rounds * cost_.inside_node.latency_seconds + static_cast<double>(bytes) / cost_.inside_node.bytes_per_second;
+  Price price = move(inside, crossing_bytes, crossings_.tensor_groups_cross, rounds);
+  price.seconds_while_computing = price.core_share = 0;  // model code waits for the collective, so none runs beside it
+  price.bytes = bytes;
+  return price;
+}
+
 Price LinkPrices::transfer(int64_t bytes, GroupId group) const {
   const int own = plan_.stage.index, count = plan_.stage.count;
   const int other = (own + (group == GroupId::kNextStage ? 1 : count - 1)) % count;

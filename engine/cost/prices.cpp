@@ -9,6 +9,7 @@
 #include "engine/plan/happens_before.h"
 #include "engine/plan/reduce_recipe.h"
 #include "engine/plan/sizes.h"
+#include "engine/plan/use_collectives.h"
 #include "kernels/elementwise/kernels.h"
 #include "kernels/system/error.h"
 #include "sharding/comm/communicator.h"
@@ -39,6 +40,7 @@ class Pricing {
       case Verb::kReceiveActivations:
       case Verb::kSendGradients:
       case Verb::kReceiveGradients: return links_.transfer(transfer_bytes(plan_.model, operation), operation.group);
+      case Verb::kUseCollective: return links_.use_collective(collective_of(plan_.model, operation));
       case Verb::kGatherQuantizedShards: return gather_quantized_shards(operation.operand);
       case Verb::kGather:
         if (plan_.policy.quantize_weights) return gather_quantized(operation.operand);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engine/plan/sizes.h"
+#include "engine/plan/use_collectives.h"
 
 namespace aliquot {
 
@@ -11,9 +12,18 @@ Accesses::Accesses(const Plan& plan)
       several_nodes_(!plan.topology.one_node()),
       reduces_in_place_(plan.schedule.reduces_in_place),
       has_exchange_staging_(needed_bytes(plan, Role::kExchangeStaging, -1) > 0),
+      has_collective_staging_(needed_bytes(plan, Role::kCollectiveStaging, -1) > 0),
+      code_of_collective_(plan.schedule.operations.size(), -1),
       recipes_(reduce_recipes(plan)),
       accumulating_units_(accumulating_units(plan)),
-      copies_(copied_slots(plan.schedule)) {}
+      copies_(copied_slots(plan.schedule)) {
+  OperationId code = -1;
+  for (OperationId id = 0; id < static_cast<OperationId>(code_of_collective_.size()); ++id) {
+    const Verb verb = plan.schedule.operations[id].verb;
+    if (is_model_code(verb)) code = id;
+    if (verb == Verb::kUseCollective) code_of_collective_[id] = code;
+  }
+}
 
 std::vector<std::vector<UnitId>> accumulating_units(const Plan& plan) {
   const auto& operations = plan.schedule.operations;
@@ -68,6 +78,7 @@ void Accesses::list(OperationId id) {
     use(id);
     return activations(operation);
   }
+  if (operation.verb == Verb::kUseCollective) return collective(id);
   if (is_transfer(operation.verb)) return transfer(operation);
   if (operation.verb == Verb::kNorm) return norm();
   if (operation.verb == Verb::kCopyIn || operation.verb == Verb::kCopyOut) return copy(id);
@@ -134,6 +145,21 @@ void Accesses::activations(const Operation& operation) {
   if (!for_input) return;
   if (use + 1 < static_cast<int32_t>(spec.uses.size())) touch(Role::kActivationGradients, -1, false);
   touch(Role::kActivationGradients, -1, true);
+}
+
+/// A collective reads and writes its data on all ranks of the tensor group, between two barriers. No other rank accesses
+/// this rank's memory outside of the barriers, so the order of this rank's operations suffices to avoid races. The model
+/// code after the collective may access everything that the use may access.
+void Accesses::collective(OperationId id) {
+  const Operation& operation = plan_.schedule.operations[id];
+  const UseCollective& what = collective_of(plan_.model, operation);
+  const auto [role, owner] = buffer_of(what, operation.operand);
+  add({.role = role, .flat = owner, .writes = true, .readers = GroupId::kTensor, .after_all_arrived = true});
+  if (adds(what.kind) && has_collective_staging_) add({.role = Role::kCollectiveStaging, .flat = -1, .writes = true});
+  const OperationId code = code_of_collective_[id];
+  if (code < 0) return;
+  use(code);
+  activations(plan_.schedule.operations[code]);
 }
 
 /// The receiving rank writes its own buffer and reads the buffer of the sender. The sender waits until the receiver has

@@ -42,6 +42,7 @@ class Accesses {
   void list(OperationId operation);
   void use(OperationId operation);
   void activations(const Operation& operation);
+  void collective(OperationId operation);
   void transfer(const Operation& operation);
   void copy(OperationId operation);
   void gather_quantized_shards(int32_t flat);
@@ -58,9 +59,12 @@ class Accesses {
   void add(Access access) { accesses_.push_back(access); }
 
   const Plan& plan_;
-  bool several_nodes_;         // whether there are several nodes; ranks of a node then forward parts to one another
-  bool reduces_in_place_;      // see Schedule::reduces_in_place
-  bool has_exchange_staging_;  // whether replica all-reduces need staging, as between host nodes
+  bool several_nodes_;           // whether there are several nodes; ranks of a node then forward parts to one another
+  bool reduces_in_place_;        // see Schedule::reduces_in_place
+  bool has_exchange_staging_;    // whether replica all-reduces need staging, as between host nodes
+  bool has_collective_staging_;  // whether collectives of uses need staging, as between host nodes
+  /// For each operation kUseCollective, the operation of model code that runs it.
+  std::vector<OperationId> code_of_collective_;
   std::vector<ReduceRecipe> recipes_;                    // result of reduce_recipes()
   std::vector<std::vector<UnitId>> accumulating_units_;  // result of accumulating_units()
   std::vector<std::vector<BufferId>> copies_;            // result of copied_slots()

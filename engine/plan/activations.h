@@ -3,10 +3,57 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
+#include <string_view>
 #include <vector>
+
+#include "kernels/formats/dtype.h"
 
 #pragma GCC visibility push(default)
 namespace aliquot {
+
+/// What a collective of a use does, in the tensor group of a rank.
+enum class CollectiveKind : uint8_t {
+  kSum,         // gives each rank the sum of the data over all ranks
+  kGather,      // gives each rank the rows of all ranks. Before, each rank has written its own rows.
+  kScatterSum,  // gives each rank its own rows of the sum over all ranks. Its other rows keep their values.
+};
+
+/// The part of a use whose code runs a collective.
+enum class UsePart : uint8_t {
+  kForward,
+  kBackward,         // a backward, or the first part of a split backward
+  kBackwardWeights,  // a backward, or the second part of a split backward
+};
+
+/// A buffer of a use. See UseMemory.
+enum class UseBuffer : uint8_t { kOutput, kKept, kScratch, kBackward };
+
+/// A collective inside the code of a use: it exchanges data between the ranks of a tensor group
+/// (EngineOptions::tensor). The code runs it with UseMemory::run(). The data is a matrix of `rows` x `row_elements`
+/// elements in a buffer of the use. Each rank owns rows_of_rank() consecutive rows, in the order of ranks. If the ranks
+/// do not divide the rows, the last ranks own fewer rows, and the buffer must have space for full parts: for
+/// rows_of_rank() times the number of ranks. The collective may write to all of this memory.
+///
+/// A collective in kOutput or kKept belongs to the forward, a collective in kBackward to the backward. A recompute does not
+/// repeat collectives in kOutput, so it must leave such an output unchanged.
+struct UseCollective {
+  std::string name;
+  CollectiveKind kind = CollectiveKind::kSum;
+  UsePart part = UsePart::kForward;
+  UseBuffer buffer = UseBuffer::kOutput;
+  int64_t offset_bytes = 0;  // of the data in the buffer, a multiple of 16
+  int64_t rows = 0, row_elements = 0;
+  DType dtype = DType::kFloat32;  // of the elements; sums need fp32, bf16 or fp16, and add in fp32
+  bool in_recompute = true;       // whether a recompute repeats a collective of the forward
+
+  /// Returns the number of rows that each rank of a tensor group of `tensor` ranks owns, for all but the last ranks.
+  int64_t rows_of_rank(int tensor) const { return (rows + tensor - 1) / tensor; }
+  /// Returns the size of the memory of the data, with space for full parts.
+  int64_t size_bytes(int tensor) const { return rows_of_rank(tensor) * tensor * row_elements * element_bytes(dtype); }
+
+  friend bool operator==(const UseCollective&, const UseCollective&) = default;
+};
 
 /// Sizes of the activations of one use of the model, for one micro-batch.
 struct UseActivations {
@@ -22,6 +69,8 @@ struct UseActivations {
   /// parts must compute the same bits as one backward.
   bool splits_backward = false;
   int64_t weight_inputs_bytes = 0;  // data that the first part writes for the second part
+  /// The collectives of the use. The collectives of each part of the use run in this order.
+  std::vector<UseCollective> collectives = {};
 
   friend bool operator==(const UseActivations&, const UseActivations&) = default;
 };
@@ -31,6 +80,14 @@ struct ActivationSpec {
   int64_t backward_bytes = 0;        // gradients of activations, passed from use to use during a backward pass
 
   friend bool operator==(const ActivationSpec&, const ActivationSpec&) = default;
+};
+
+/// Runs the collectives of the open use.
+class CollectiveRunner {
+ public:
+  virtual ~CollectiveRunner() = default;
+  /// See UseMemory::run().
+  virtual void run_collective(std::string_view name) = 0;
 };
 
 /// Addresses of a use's buffers while its scope is open: device memory, aligned to 256 bytes. An address is null if the
@@ -45,6 +102,12 @@ struct UseMemory {
   void* backward = nullptr;       // null except in kBackward and kBackwardInput
   void* weight_inputs = nullptr;  // null except in kBackwardInput and kBackwardWeights
   bool recomputed = false;        // `kept` is freed after forward, and recomputed before backward
+  CollectiveRunner* collectives = nullptr;
+
+  /// Enqueues the next declared collective of the use on the compute stream. `name` must be its name: throws UsageError
+  /// otherwise, before data is sent. Without tensor groups, only checks the name. The ranks of a tensor group must all
+  /// run the collective. Call while the scope is open.
+  void run(std::string_view name) const { collectives->run_collective(name); }
 };
 
 /// Repeats the forward of `memory.use` and thereby restores `memory.kept`. The parameters of the use and `memory.input`

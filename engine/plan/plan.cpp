@@ -6,6 +6,7 @@
 
 #include "engine/plan/pipeline.h"
 #include "engine/plan/schedule.h"
+#include "engine/plan/use_collectives.h"
 #include "engine/plan/writer/writer.h"
 #include "kernels/system/error.h"
 #include "sharding/groups.h"
@@ -369,6 +370,7 @@ Plan plan_stage(const ModelSpec& model, const Policy& policy, const Topology& wo
 
 std::vector<Plan> plan_pipeline(const ModelSpec& model, const Policy& policy, const Topology& topology) {
   model.check();
+  check_collectives(model, policy.tensor);
   const std::vector<PipelineStage> stages = pipeline_stages(model, policy);
   const Topology stage = topology_of_stage(topology, policy.pipeline, 0);
   refuse_incompatible_options(model, policy, topology_of_data_ranks(stage, policy.tensor).rank_count());

@@ -50,6 +50,7 @@ enum class Role : uint8_t {
   kErrorFeedbackResidual,  // persistent: rounding errors of quantized sums, added to the next sums
   kReduceStaging,          // no owner: staging of all reduces between host nodes (ReduceStaging)
   kExchangeStaging,        // no owner: staging of all replica all-reduces between host nodes
+  kCollectiveStaging,      // no owner: staging of all collectives of uses between host nodes
   /// With Policy::reproducible: the sum of 1 micro-batch, until it is added to the next sum. The next 19 roles have
   /// sums of 2, 4, 8, ... micro-batches.
   kTreeLevel0,
@@ -155,6 +156,7 @@ inline constexpr std::array kRoleTable = {
     RoleInfo{Role::kErrorFeedbackResidual, "error-feedback residual", 'C', Owner::kFlat, Category::kCommunication},
     RoleInfo{Role::kReduceStaging, "reduce staging", 'R', Owner::kNone, Category::kCommunication},
     RoleInfo{Role::kExchangeStaging, "exchange staging", 'X', Owner::kNone, Category::kCommunication},
+    RoleInfo{Role::kCollectiveStaging, "collective staging", 'Y', Owner::kNone, Category::kCommunication},
     RoleInfo{Role::kTreeLevel0, "tree level", 'l', Owner::kFlat, Category::kCommunication, Space::kArena,
              ElementCount::kShard, ElementType::kFloat32},
 };

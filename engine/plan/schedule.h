@@ -44,6 +44,8 @@ struct Operation {
   std::vector<Wait> after;
   /// For a send or receive, the offset of the data in the arena of the other stage; -1: not known yet.
   int64_t peer_offset_bytes = -1;
+  /// For kUseCollective, the index in UseActivations::collectives.
+  int32_t collective = -1;
 };
 
 /// A range of memory with a lifetime: it is in use from operation `first` to operation `last`, in issue order. A

@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "engine/plan/reduce_recipe.h"
+#include "engine/plan/use_collectives.h"
 #include "kernels/elementwise/kernels.h"
 #include "optim/update/update.h"
 #include "sharding/comm/reduce_staging.h"
@@ -127,6 +128,7 @@ int64_t needed_bytes(const Plan& plan, Role role, int32_t flat) {
   if (role == Role::kNormParts) return norm_part_bytes(plan) * plan.topology.rank_count();
   if (role == Role::kReduceStaging) return reduce_staging_bytes(plan);
   if (role == Role::kExchangeStaging) return exchange_staging_bytes(plan);
+  if (role == Role::kCollectiveStaging) return collective_staging_bytes(plan);
   if (is_activation(role)) return activation_bytes(plan, role, flat);
   if (role == Role::kOwnedMatrices) return plan.matrix_groups[flat].held_bytes;
   if (role == Role::kOrthogonalizeScratch) return plan.matrix_groups[flat].scratch_bytes;

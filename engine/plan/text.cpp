@@ -2,6 +2,7 @@
 #include <map>
 
 #include "engine/plan/schedule.h"
+#include "engine/plan/use_collectives.h"
 
 namespace aliquot {
 namespace {
@@ -36,6 +37,8 @@ std::string operand_name(const Plan& plan, const Operation& operation) {
     return name_of(units.front()) + ".." + name_of(units.back());
   std::string names;
   for (const UnitId unit : units) names += (names.empty() ? "" : "+") + name_of(unit);
+  if (operation.verb == Verb::kUseCollective)
+    names += fmt::format(" \"{}\"", collective_of(plan.model, operation).name);
   return names;
 }
 
@@ -159,6 +162,11 @@ std::string description(const Plan& plan) {
                     uses[use].kept_bytes, uses[use].scratch_bytes, uses[use].recomputable ? ", recomputable" : "",
                     uses[use].input_in_backward ? "" : ", input not read in backward",
                     uses[use].output_in_backward ? "" : ", output not read in backward", split);
+    for (const UseCollective& what : uses[use].collectives)
+      lines += fmt::format("collective \"{}\" of use {}: kind {}, part {}, buffer {} at {}, {} x {} {}{}\n", what.name,
+                           use, static_cast<int>(what.kind), static_cast<int>(what.part), static_cast<int>(what.buffer),
+                           what.offset_bytes, what.rows, what.row_elements, name(what.dtype),
+                           what.in_recompute ? "" : ", not in recompute");
   }
   if (!uses.empty()) lines += fmt::format("activation gradients: {} bytes\n", plan.model.activations.backward_bytes);
   return lines + text(plan);

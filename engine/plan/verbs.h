@@ -36,6 +36,7 @@ enum class Verb : uint8_t {
   kReceiveActivations,     // receive the input of the stage's first use
   kSendGradients,          // send the gradient of the input of the stage's first use to the previous pipeline stage
   kReceiveGradients,       // receive the gradient of the output of the stage's last use
+  kUseCollective,          // a collective that model code runs, and the model code between it and the next one
 };
 
 /// What Operation::operand is an index of. A send or receive names the use whose output, or gradient of the output, is
@@ -86,6 +87,7 @@ inline constexpr std::array kVerbTable = {
              Actor::kEngine, true},
     VerbInfo{Verb::kReceiveGradients, "receive-gradient", Operand::kUse, GroupId::kNextStage, Lane::kBackward0,
              Actor::kEngine, true},
+    VerbInfo{Verb::kUseCollective, "collective", Operand::kUse, GroupId::kTensor, Lane::kCompute, Actor::kEngine, true},
 };
 
 constexpr const VerbInfo& info(Verb verb) { return kVerbTable[static_cast<std::size_t>(verb)]; }
@@ -101,6 +103,7 @@ static_assert(
 constexpr std::string_view name(Verb verb) { return info(verb).name; }
 /// Whether operations with this verb have a matrix group as operand.
 constexpr bool belongs_to_matrix_group(Verb verb) { return info(verb).operand == Operand::kMatrixGroup; }
+/// Whether the operation runs model code, which begins at this operation. Collectives of the use may follow.
 constexpr bool is_model_code(Verb verb) { return info(verb).actor == Actor::kModel; }
 /// Whether the operation computes gradients of activations. Each use has one such operation per micro-batch.
 constexpr bool computes_input_gradients(Verb verb) { return verb == Verb::kBackward || verb == Verb::kBackwardInput; }

@@ -15,11 +15,19 @@ namespace {
 
 bool in_range(int64_t value, std::size_t count) { return value >= 0 && value < static_cast<int64_t>(count); }
 
+/// Whether the operation names a collective that its use declares. Other verbs name none.
+bool has_valid_collective(const Plan& plan, const Operation& operation) {
+  if (operation.verb != Verb::kUseCollective) return operation.collective == -1;
+  const auto& uses = plan.model.activations.uses;
+  return in_range(operation.operand, uses.size()) &&
+         in_range(operation.collective, uses[operation.operand].collectives.size());
+}
+
 bool has_valid_operand(const Plan& plan, const Operation& operation) {
   if (!in_range(static_cast<int64_t>(operation.lane), kLaneCount)) return false;
   if (!in_range(operation.micro_batch, static_cast<std::size_t>(plan.schedule.micro_batch_count))) return false;
   if (!in_range(static_cast<int64_t>(operation.verb), kVerbTable.size())) return false;
-  if (operation.group != info(operation.verb).group) return false;
+  if (operation.group != info(operation.verb).group || !has_valid_collective(plan, operation)) return false;
   switch (info(operation.verb).operand) {
     case Operand::kNone: return operation.operand == 0;
     case Operand::kUse: return in_range(operation.operand, plan.model.uses.size());
@@ -128,7 +136,7 @@ void check_well_formed(const Plan& plan, Defects& defects) {
   for (OperationId id = 0; id < static_cast<OperationId>(operations.size()); ++id) {
     if (!has_valid_operand(plan, operations[id])) {
       defects.add(DefectKind::kMalformed, {id},
-                  fmt::format("operation {} has an invalid verb, operand, group, lane or micro-batch", id));
+                  fmt::format("operation {} has an invalid verb, operand, group, lane, collective or micro-batch", id));
       continue;
     }
     for (const Wait& wait : operations[id].after) {
@@ -166,6 +174,7 @@ std::vector<Defect> validate(const Plan& plan, const PassOrder& passes) {
   Accesses accesses(plan);
   const Proof proof{plan, passes[static_cast<std::size_t>(plan.stage.index)], order, accesses, defects};
   check_uses(proof);
+  check_collectives(proof);
   check_transfers(proof);
   check_quantized(proof);
   check_gradients(proof);

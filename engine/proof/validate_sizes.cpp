@@ -7,6 +7,7 @@
 #include "optim/muon/orthogonalize.h"
 #include "optim/update/update.h"
 #include "sharding/comm/reduce_staging.h"
+#include "sharding/groups.h"
 
 namespace aliquot {
 namespace {
@@ -66,6 +67,7 @@ class BufferSizes {
   int64_t common_bytes() const {
     if (role_ == Role::kActivationGradients) return activation_bytes();
     if (role_ == Role::kNormParts) return ranks_ * norm_part();
+    if (role_ == Role::kCollectiveStaging) return collective_staging();
     std::set<int64_t> places;
     if (role_ == Role::kReduceStaging) places.insert(reduce_staging_places(plan_.topology));
     for (int shard = 0; shard < ranks_ && role_ == Role::kExchangeStaging; ++shard)
@@ -76,6 +78,28 @@ class BufferSizes {
       const int64_t count = flat.layout.shard_count() / (role_ == Role::kExchangeStaging ? replicas_ : 1);
       for (const int64_t place_count : places) {
         if (flat.trainable) bytes = std::max(bytes, reduce_staging(place_count, count).size_bytes());
+      }
+    }
+    return bytes;
+  }
+
+  /// Staging for the largest sum of a collective of a use of this stage, in the tensor group that needs most.
+  int64_t collective_staging() const {
+    const int tensor = plan_.policy.tensor;
+    const Topology stage = topology_of_stage(plan_.world, plan_.stage.count, plan_.stage.index);
+    int64_t bytes = 0;
+    for (int first = 0; first < stage.rank_count(); first += tensor) {
+      std::vector<int> members;
+      for (int rank = first; rank < first + tensor; ++rank) members.push_back(rank);
+      const int64_t places = reduce_staging_places(topology_of_group(stage, members));
+      for (const VirtualStage& run : plan_.stage.runs) {
+        for (int32_t use = run.first_use; use < run.end_use; ++use) {
+          for (const UseCollective& what : plan_.model.activations.uses[use].collectives) {
+            const int64_t part = (what.rows + tensor - 1) / tensor * what.row_elements;
+            if (what.kind != CollectiveKind::kGather)
+              bytes = std::max(bytes, reduce_staging(places, part).size_bytes());
+          }
+        }
       }
     }
     return bytes;

@@ -3,6 +3,7 @@
 #include <cassert>
 #include <fmt/format.h>
 
+#include "engine/plan/use_collectives.h"
 #include "kernels/system/log_message.h"
 #include "sharding/flight/flight_recorder.h"
 
@@ -29,7 +30,9 @@ Executor::Executor(const Parts& parts)
   for (const Operation& operation : plan_.schedule.operations) {
     const auto units = units_of(plan_, operation);
     std::string_view label = units.empty() ? name(operation.verb) : plan_.model.units[units.front()].name;
-    if (is_transfer(operation.verb)) label = transfer_labels_.emplace_back(transfer_label(operation, label));
+    if (is_transfer(operation.verb)) label = made_labels_.emplace_back(transfer_label(operation, label));
+    if (operation.verb == Verb::kUseCollective)
+      label = made_labels_.emplace_back(fmt::format("{} of {}", collective_of(plan_.model, operation).name, label));
     labels_.push_back(label);
   }
   note_observed_operations();
@@ -76,6 +79,7 @@ void Executor::run_to_model_code() {
 }
 
 void Executor::open(bool skips_model_code) {
+  open_ = cursor_;
   report_position_on_failure([&] {
     begin(cursor_);
     work_.open_use(stream(Lane::kCompute), cursor_, skips_model_code);
@@ -83,11 +87,26 @@ void Executor::open(bool skips_model_code) {
   });
 }
 
+void Executor::run_collective() {
+  report_position_on_failure([&] {
+    memory_.end_operation();
+    announce_end(cursor_);
+    ++cursor_;
+    assert(operation(cursor_).verb == Verb::kUseCollective);
+    Stream& lane = stream(Lane::kCompute);
+    begin(cursor_);
+    work_.use_collective(lane, operation(cursor_), label(cursor_));
+    memory_.skip_operation();  // the model code that follows makes the other accesses
+    end_work(cursor_);
+  });
+}
+
 void Executor::close() {
   report_position_on_failure([&] {
-    work_.close_use(stream(Lane::kCompute), cursor_);
+    work_.close_use(stream(Lane::kCompute), open_);
     memory_.end_operation();
-    end(cursor_);
+    end_work(open_);
+    announce_end(cursor_);  // the model code, or its last collective
   });
   ++cursor_;
   run_to_model_code();
@@ -108,7 +127,8 @@ void Executor::issue(OperationId id) {
     begin(id);
     run(id);
     memory_.end_operation();
-    end(id);
+    end_work(id);
+    announce_end(id);
   });
 }
 
@@ -164,11 +184,18 @@ void Executor::begin(OperationId id) {
   if (gradient_detector_ != nullptr) gradient_detector_->before(lane, id);
 }
 
-void Executor::end(OperationId id) {
+/// Called after the work of an operation. For model code, also after the collectives of the use.
+void Executor::end_work(OperationId id) {
   Stream& lane = stream(operation(id).lane);
   if (is_model_code(operation(id).verb) && world_.flight() != nullptr) world_.flight()->end_model_code();
   if (faults_ != nullptr) faults_->after(lane, id, reported_step_);
   if (recorder_ != nullptr) recorder_->end(lane, id, step_);
+}
+
+/// Tells other lanes and ranks that an operation has ended, and ends buffers. Waits for the code of a use refer to its
+/// last collective, so model code with collectives announces its end before the first one.
+void Executor::announce_end(OperationId id) {
+  Stream& lane = stream(operation(id).lane);
   if (observed_here_[id]) lane.record(*events_[id]);
   for (const GroupId group : kPeerGroups) {
     if (observed_by_peers_[peer_index(group)][id]) groups_.at(group).publish(lane, progress(id, step_));
@@ -197,6 +224,7 @@ void Executor::run(OperationId id) {
     case Verb::kUpdate: return update(what);
     case Verb::kCopyIn:
     case Verb::kCopyOut: return work_.copy(lane, id);
+    case Verb::kUseCollective: work_.use_collective(lane, what, label(id)); return memory_.skip_operation();
     case Verb::kNorm: update_steps_ = decision_.decide(work_.norm(lane, abandons_, label(id))); return;
     default:  // kRelease has no work: the model code has made its accesses
       assert(info(what.verb).actor != Actor::kEngine);

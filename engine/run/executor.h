@@ -73,7 +73,9 @@ class Executor {
   /// Begins the next operation, which must be model code. Enqueues its waits and prepares the memory that it writes
   /// (StepWork::open_use). `skips_model_code`: whether the caller will skip the model code.
   void open(bool skips_model_code = false);
-  /// Ends the operation after its model code. Clears the padding of the gradients that the model code wrote
+  /// Begins the next operation, which must be a collective of the open use. Enqueues it. Its model code follows.
+  void run_collective();
+  /// Ends the operation after its model code, and the collectives of the use. Clears the padding of the gradients that the model code wrote
   /// (StepWork::close_use), and calls run_to_model_code().
   void close();
   /// Issues the operations after the passes, such as norm and updates, and moves to the start of the next step.
@@ -92,7 +94,8 @@ class Executor {
   std::string note_position() const;
   void begin(OperationId id);
   void run(OperationId id);
-  void end(OperationId id);
+  void end_work(OperationId id);
+  void announce_end(OperationId id);
   void update(const Operation& operation);
   Label label(OperationId id) const { return {labels_[id], reported_step_}; }
   uint64_t progress(OperationId id, int64_t step) const;
@@ -111,6 +114,7 @@ class Executor {
   bool decided_ = false;   // decide_before_norm() was called in this step; only with update_in_backward
   bool abandons_ = false;  // this rank abandons the current step
   OperationId cursor_ = 0;
+  OperationId open_ = 0;  // the model code that open() has begun
   OperationId first_after_passes_ = 0;
   int64_t step_ = 1, first_step_ = 1;  // first_step_: the first step after start_after_barrier()
   int64_t reported_step_ = 0;
@@ -122,8 +126,8 @@ class Executor {
   std::array<std::vector<bool>, kPeerGroupCount> observed_by_peers_;
   std::vector<std::vector<BufferId>> begins_, ends_;
   std::vector<std::unique_ptr<Event>> events_;  // null unless observed_here_
-  std::vector<std::string_view> labels_;  // name of the operation's first unit, or of its verb; see transfer_label()
-  std::deque<std::string> transfer_labels_;
+  std::vector<std::string_view> labels_;        // name of the operation's first unit, or of its verb; see made_labels_
+  std::deque<std::string> made_labels_;         // labels of transfers and of collectives of uses
 };
 
 }  // namespace aliquot

@@ -6,6 +6,7 @@
 #include "engine/plan/accesses.h"
 #include "engine/plan/pipeline.h"
 #include "engine/plan/sizes.h"
+#include "engine/plan/use_collectives.h"
 #include "kernels/elementwise/kernels.h"
 
 namespace aliquot {
@@ -254,6 +255,31 @@ void StepWork::all_gather_parameters(Stream& lane, const Operation& operation, L
     ranks_.all_gather_in_place(lane, memory_.range(Role::kParameters, f, AccessMode::kReadsAndWrites), part_bytes,
                                label);
   }
+}
+
+/// Each rank sums the rows that it owns in place, and then all ranks gather all rows. The model code that follows may
+/// overwrite the data, so the last barrier waits until no rank reads it.
+void StepWork::use_collective(Stream& lane, const Operation& operation, Label label) {
+  Communicator& ranks = groups_.at(GroupId::kTensor);
+  const UseCollective& what = collective_of(plan_.model, operation);
+  const auto [role, owner] = buffer_of(what, operation.operand);
+  SymmetricRange data = memory_.range(role, owner, AccessMode::kWrites, GroupId::kTensor);
+  data.offset_bytes += what.offset_bytes;
+  const int64_t part_count = what.rows_of_rank(ranks.rank_count()) * what.row_elements;
+  const int64_t part_bytes = part_count * element_bytes(what.dtype);
+  if (adds(what.kind)) {
+    ranks.reduce_scatter(lane,
+                         {.from = data,
+                          .from_dtype = what.dtype,
+                          .to = data.buffer->local() + data.offset_bytes + ranks.rank() * part_bytes,
+                          .to_dtype = what.dtype,
+                          .part_count = part_count,
+                          .in_tree_order = plan_.policy.reproducible,
+                          .staging = memory_.address(Role::kCollectiveStaging, -1, AccessMode::kWrites)},
+                         label);
+  }
+  if (what.kind != CollectiveKind::kScatterSum) ranks.all_gather_in_place(lane, data, part_bytes, label);
+  ranks.barrier(lane, label);
 }
 
 void StepWork::matrices(Stream& lane, const Operation& operation, const UpdateSteps& steps, Label label) {

@@ -41,6 +41,7 @@ class StepWork {
   void replica_all_reduce(Stream& lane, OperationId id, Label label);
   void all_gather_gradients(Stream& lane, const Operation& operation, Label label);
   void all_gather_parameters(Stream& lane, const Operation& operation, Label label);
+  void use_collective(Stream& lane, const Operation& operation, Label label);
   void update(Stream& lane, UnitId unit, const UpdateSteps& steps);
   /// Enqueues any operation of a matrix group. Does nothing if the step is skipped.
   void matrices(Stream& lane, const Operation& operation, const UpdateSteps& steps, Label label);

@@ -54,37 +54,38 @@ StepWriter::Lifetime& StepWriter::activation_gradients(int32_t micro_batch) {
   return activation_gradients_[static_cast<std::size_t>(micro_batch % schedule_.micro_batches_in_flight)];
 }
 
-void StepWriter::track_activations(int32_t v, OperationId compute) {
+/// `code`: the first and the last operation of the visit.
+void StepWriter::track_activations(int32_t v, const Lifetime& code) {
   const ActivationSpec& spec = model_.activations;
   if (spec.uses.empty()) return;
   const Visit& visit = visits_[v];
   const int32_t use = visit.use, m = visit.micro_batch;
   const UseActivations& of = spec.uses[use];
   KeptActivations& own = kept(m, use);
-  add_activation_buffer(Role::kScratch, use, visit, {compute, compute});
+  add_activation_buffer(Role::kScratch, use, visit, code);
   const bool backward = is_backward(visit.verb);
-  if (use > 0 && (!backward || of.input_in_backward)) kept(m, use - 1).output.last = compute;
+  if (use > 0 && (!backward || of.input_in_backward)) kept(m, use - 1).output.last = code.last;
   if (visit.verb == Verb::kForward) {
-    own.output = {compute, compute};
+    own.output = code;
     const bool discarded = recomputed_[use] || policy_.evaluation;
-    if (discarded) add_activation_buffer(Role::kSavedActivations, use, visit, {compute, compute});
+    if (discarded) add_activation_buffer(Role::kSavedActivations, use, visit, code);
   }
-  if (!backward) own.saved_from = compute;
+  if (!backward) own.saved_from = code.first;
   const bool for_input = computes_input_gradients(visit.verb);
   if (for_input) {
-    if (of.output_in_backward) own.output.last = compute;
+    if (of.output_in_backward) own.output.last = code.last;
     Lifetime& gradients = activation_gradients(m);
-    if (use == visit.run->last_use() && stage_.is_last(*visit.run)) gradients.first = compute;
-    gradients.last = compute;
+    if (use == visit.run->last_use() && stage_.is_last(*visit.run)) gradients.first = code.first;
+    gradients.last = code.last;
   }
-  if (visit.verb == Verb::kBackwardInput) own.weight_inputs_from = compute;
+  if (visit.verb == Verb::kBackwardInput) own.weight_inputs_from = code.first;
   if (visit.verb == Verb::kBackwardWeights)
-    add_activation_buffer(Role::kWeightInputs, use, visit, {std::exchange(own.weight_inputs_from, kNone), compute});
+    add_activation_buffer(Role::kWeightInputs, use, visit, {std::exchange(own.weight_inputs_from, kNone), code.last});
   if (computes_weight_gradients(visit.verb))
-    add_activation_buffer(Role::kSavedActivations, use, visit, {own.saved_from, compute});
+    add_activation_buffer(Role::kSavedActivations, use, visit, {own.saved_from, code.last});
   if (visit.ends_pass) {
-    pass_ends_.push_back(compute);
-    send(visit, compute);
+    pass_ends_.push_back(code.last);
+    send(visit, code.last);
   }
   if (for_input && use == visit.run->first_use)
     add_activation_buffer(Role::kActivationGradients, -1, visit, activation_gradients(m));

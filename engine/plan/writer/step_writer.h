@@ -87,6 +87,7 @@ class StepWriter {
   Lane lane_of(Verb verb) const;
   OperationId add(Verb verb, int32_t operand, int32_t micro_batch, std::vector<Wait> after = {});
   void wait(OperationId operation, Wait wait);
+  OperationId add_collectives(const Visit& visit, OperationId compute);
   Category category_of(Role role) const;
   Space space_of(Role role) const;
   /// Adds a buffer with its planned size. `ends`: see DraftBuffer.
@@ -105,7 +106,7 @@ class StepWriter {
   bool should_release(UnitId unit, int32_t v) const;
   void release(UnitId unit, int32_t v);
 
-  void track_activations(int32_t v, OperationId compute);
+  void track_activations(int32_t v, const Lifetime& code);
   void add_finished_outputs(const Visit& visit);
   bool is_read_later(int32_t use, const Visit& visit);
   void add_activation_buffer(Role role, int32_t use, const Visit& visit, Lifetime life, OperationId sent = kNone);

@@ -4,6 +4,7 @@
 
 #include "engine/plan/pipeline.h"
 #include "engine/plan/sizes.h"
+#include "engine/plan/use_collectives.h"
 #include "engine/plan/writer/step_writer.h"
 
 namespace aliquot {
@@ -44,6 +45,7 @@ ScheduleDraft StepWriter::write() {
   }
   if (policy_.prefetch > 0) add_spare_send_slots();
   add_waits_of_refreshes();
+  add_staging(Verb::kUseCollective, Role::kCollectiveStaging);
   add_persistent_buffers();
   if (policy_.check) draft_.alignment_bytes = kPlacePageBytes;
   return std::move(draft_);
@@ -163,7 +165,7 @@ void StepWriter::write_visit(int32_t v) {
     const int32_t last = visit.position + (schedule_.view ? 0 : policy_.prefetch);
     for (int32_t w = v; w < static_cast<int32_t>(visits_.size()) && visits_[w].position <= last; ++w) gather_for(w);
   }
-  const OperationId compute = add(visit.verb, visit.use, visit.micro_batch);
+  const OperationId compute = add(visit.verb, visit.use, visit.micro_batch), last = add_collectives(visit, compute);
   wait_for_transfers(visit, compute);
   for (const UnitId unit : model_.uses[visit.use]) {
     if (reads_parameters(visit.verb)) {
@@ -173,14 +175,26 @@ void StepWriter::write_visit(int32_t v) {
     if (computes_weight_gradients(visit.verb) && trains(unit)) {
       Lifetime& written = gradients(unit, visit.micro_batch);
       if (written.first == kNone) written.first = compute;
-      written.last = compute;
+      written.last = last;
     }
   }
   for (const UnitId unit : model_.uses[visit.use]) {
     if (is_zero_stage_3() && reads_parameters(visit.verb) && should_release(unit, v)) release(unit, v);
   }
-  track_activations(v, compute);
+  track_activations(v, {compute, last});
   if (computes_weight_gradients(visit.verb)) reduce_complete_units(v);
+}
+
+/// Adds the collectives of a visit. Returns the last operation of the visit.
+OperationId StepWriter::add_collectives(const Visit& visit, OperationId compute) {
+  OperationId last = compute;
+  if (policy_.tensor == 1 || model_.activations.uses.empty()) return last;
+  const UseActivations& use = model_.activations.uses[visit.use];
+  for (auto next = next_collective(use, visit.verb); next; next = next_collective(use, visit.verb, *next)) {
+    last = add(Verb::kUseCollective, visit.use, visit.micro_batch);
+    draft_.operations.back().collective = *next;
+  }
+  return last;
 }
 
 void StepWriter::gather_for(int32_t v) {

@@ -12,10 +12,11 @@ Arena::Arena(const Plan& training, const Plan& evaluation, const MeshGroups& gro
   const int64_t own = std::max(training.schedule.bytes(Space::kArena), evaluation.schedule.bytes(Space::kArena));
   const RankSizes sizes = groups.mesh().pipeline == 1 ? RankSizes::kEqual : RankSizes::kMayDiffer;
   world_ = world.allocate(own, sizes, Category::kArena, "arena");
-  for (const GroupId group : kPeerGroups) {
+  for (const GroupId group : kMemoryGroups) {
     if (group != GroupId::kShard && groups.mesh().size(group) == 1) continue;
     Communicator& ranks = groups.at(group);
-    if (&ranks != &world) views_[peer_index(group)] = ranks.attach(world_, groups.mesh().members(group, world.rank()));
+    if (&ranks != &world)
+      views_[memory_index(group)] = ranks.attach(world_, groups.mesh().members(group, world.rank()));
   }
   for (const std::optional<Verb> verb : groups.pair_rounds()) {
     if (!verb) continue;

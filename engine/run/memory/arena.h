@@ -23,7 +23,7 @@ class Arena {
   const SymmetricBuffer& pair(Verb verb) const { return *pairs_[MeshGroups::pair_index(verb)]; }
   /// The arena with the ranks of `group` as peers.
   const SymmetricBuffer& buffer(GroupId group) const {
-    const auto& view = views_[peer_index(group)];
+    const auto& view = views_[memory_index(group)];
     return view ? *view : world_;
   }
   std::byte* local() const { return world_.local(); }
@@ -32,8 +32,8 @@ class Arena {
 
  private:
   SymmetricBuffer world_;
-  /// One for each peer group; empty if the group is the world.
-  std::array<std::optional<SymmetricBuffer>, kPeerGroupCount> views_;
+  /// One for each group of kMemoryGroups; empty if the group is the world.
+  std::array<std::optional<SymmetricBuffer>, kMemoryGroups.size()> views_;
   std::array<std::optional<SymmetricBuffer>, MeshGroups::kPairCount> pairs_;  // see pair_index(); empty: no neighbor
   std::optional<SharedRange> shared_;
 };

@@ -14,10 +14,12 @@ constexpr int64_t kSpace = int64_t{1} << 40, kPointers = int64_t{1} << 50, kDeci
 
 using Stages = std::vector<const Plan*>;
 
-/// The mesh of the ranks with tensor coordinate 0. No operation accesses memory of ranks with another coordinate.
-Mesh mesh_of_data_ranks(const Plan& plan) {
+/// The mesh of the plan. If no use declares a collective, no operation accesses memory of ranks with another tensor
+/// coordinate, so the mesh has only the ranks with tensor coordinate 0.
+Mesh simulated_mesh(const Plan& plan) {
   Mesh mesh = plan.mesh();
-  mesh.tensor = 1;
+  const auto communicates = [](const UseActivations& use) { return !use.collectives.empty(); };
+  if (std::ranges::none_of(plan.model.activations.uses, communicates)) mesh.tensor = 1;
   return mesh;
 }
 
@@ -32,7 +34,7 @@ constexpr int kEventCount = 4;
 /// graph is not complete.
 class Graph {
  public:
-  explicit Graph(const Stages& stages) : stages_(stages), mesh_(mesh_of_data_ranks(*stages.front())) {
+  explicit Graph(const Stages& stages) : stages_(stages), mesh_(simulated_mesh(*stages.front())) {
     ranks_ = mesh_.rank_count() / mesh_.pipeline;
     int events = 0;
     for (const Plan* stage : stages) {
@@ -145,7 +147,8 @@ class Graph {
       edge(at(stage, step, op, kAllStarted, r), at(stage, step, op, kDone, r));
     }
     for (int r = 0; r < ranks_; ++r) {
-      for (const int q : verb == Verb::kReplicaAllReduce ? members(group, r) : std::vector{r})
+      const bool ends_together = verb == Verb::kReplicaAllReduce || verb == Verb::kUseCollective;
+      for (const int q : ends_together ? members(group, r) : std::vector{r})
         edge(at(stage, step, op, kDone, q), at(stage, step, op, kEnd, r));
     }
   }
@@ -178,6 +181,7 @@ class Graph {
         return !plan.schedule.view && !plan.model.units[operation.operand].parameters.empty();
       case Verb::kGatherQuantizedShards:
         return plan.topology.node_count() > 1 && !plan.model.units[operation.operand].parameters.empty();
+      case Verb::kUseCollective:
       case Verb::kReduce:
       case Verb::kReplicaAllReduce:
       case Verb::kAllGatherGradients:
@@ -237,6 +241,7 @@ class Search {
         ranks_(plan_.topology.rank_count()),
         stage_(plan_.schedule.zero_stage),
         replicas_(plan_.policy.replica_count),
+        tensors_(simulated_mesh(plan_).tensor),
         several_nodes_(!plan_.topology.one_node()),
         in_place_(stage_ <= 1 && !plan_.schedule.accumulate_into_shard && plan_.policy.replica_count == 1),
         gather_count_(plan_.model.units.size(), 0),
@@ -250,7 +255,9 @@ class Search {
       for (op_ = 0; op_ < static_cast<int>(plan_.schedule.operations.size()); ++op_) {
         if (operation().verb == Verb::kGather) ++gather_count_[operation().operand];
         for (replica_ = 0; replica_ < replicas_; ++replica_) {
-          for (rank_ = 0; rank_ < ranks_; ++rank_) access_all();
+          for (rank_ = 0; rank_ < ranks_; ++rank_) {
+            for (tensor_ = 0; tensor_ < tensors_; ++tensor_) access_all();
+          }
         }
         if (operation().verb == Verb::kReduce) ++reduce_count_[operation().operand];
       }
@@ -279,10 +286,15 @@ class Search {
 
  private:
   const Operation& operation() const { return plan_.schedule.operations[op_]; }
-  int world_rank(int replica, int rank) const { return (plan_.stage.index * replicas_ + replica) * ranks_ + rank; }
+  /// The operation, or the model code that runs it if it is a collective of a use.
+  const Operation& code() const { return plan_.schedule.operations[code_ >= 0 ? code_ : op_]; }
+  int world_rank(int replica, int rank, int tensor) const {
+    return ((plan_.stage.index * replicas_ + replica) * ranks_ + rank) * tensors_ + tensor;
+  }
+  int own_world_rank() const { return world_rank(replica_, rank_, tensor_); }
   /// Returns the number of ranks in the group of `owner`, or 0 if one of `ranks` is not in that group.
   std::size_t member_count_if_all(GroupId group, int owner, const std::set<int>& ranks) const {
-    const std::vector<int> members = mesh_of_data_ranks(plan_).members(group, owner);
+    const std::vector<int> members = simulated_mesh(plan_).members(group, owner);
     const auto is_member = [&](int rank) { return std::ranges::find(members, rank) != members.end(); };
     return std::ranges::all_of(ranks, is_member) ? members.size() : 0;
   }
@@ -312,7 +324,7 @@ class Search {
                     Event until = kDone) {
     const PlannedBuffer* b = buffer(role, flat);
     if (!b || b->size_bytes == 0) return;
-    accessing_ranks_[{b, world_rank(memory_replica(), memory)}].insert(world_rank(replica_, rank_));
+    accessing_ranks_[{b, world_rank(memory_replica(), memory, memory_tensor())}].insert(own_world_rank());
     const int64_t base = b->offset_bytes + kSpace * static_cast<int64_t>(b->space);
     const int64_t part = b->size_bytes / parts.of;
     record(memory, base + part * parts.first, base + part * (parts.first + parts.count), writes, after, internal,
@@ -326,12 +338,17 @@ class Search {
   /// Records an access to the memory of rank `memory` of pipeline stage `stage`.
   void record_at(int stage, int memory, std::pair<int64_t, int64_t> bytes, bool writes, std::pair<Event, Event> during,
                  bool internal) {
-    const int rank = replica_ * ranks_ + rank_;
-    memory_[static_cast<std::size_t>(stage * replicas_ * ranks_ + memory)].push_back(
+    if (code_ >= 0) {  // model code after the last barrier of a collective
+      during = {kAllStarted, kEnd};
+      internal = true;
+    }
+    const int rank = (replica_ * ranks_ + rank_) * tensors_ + tensor_;
+    memory_[static_cast<std::size_t>((stage * replicas_ * ranks_ + memory) * tensors_ + memory_tensor())].push_back(
         {index_, step_, op_, rank, bytes.first, bytes.second, writes, graph_.at(index_, step_, op_, during.first, rank),
          graph_.at(index_, step_, op_, during.second, rank), internal});
   }
   int memory_replica() const { return other_replica_ < 0 ? replica_ : other_replica_; }
+  int memory_tensor() const { return other_tensor_ < 0 ? tensor_ : other_tensor_; }
   /// Records reads of a buffer in all other replicas. In each of them, this rank reads the memory of the rank that has
   /// the same index within its replica. The reads begin after all ranks have started the collective.
   void read_of_other_replicas(Role role, int32_t flat) {
@@ -373,19 +390,51 @@ class Search {
     }
     if (is_transfer(operation().verb)) return transfer();
     if (operation().verb == Verb::kNorm) return norm();
-    if (is_model_code(operation().verb)) {
-      activations();
-      for (const UnitId unit : plan_.model.uses[operation().operand]) {
-        if (operation().verb != Verb::kBackwardWeights) pointer(unit, false);
-        for_flats(unit, [&](int32_t f) { access_parameters(f); });
-      }
-      return;
-    }
+    if (is_model_code(operation().verb)) return model_code();
+    if (operation().verb == Verb::kUseCollective) return use_collective();
     if (belongs_to_matrix_group(operation().verb)) return group(plan_.matrix_groups[operation().operand]);
     if (operation().verb == Verb::kCopyIn || operation().verb == Verb::kCopyOut) return copy();
     const UnitId unit = operation().operand;
     if (operation().verb == Verb::kGather || operation().verb == Verb::kRelease) pointer(unit, true);
     for_flats(unit, [&](int32_t f) { access_flat(f); });
+  }
+
+  void model_code() {
+    activations();
+    for (const UnitId unit : plan_.model.uses[code().operand]) {
+      if (code().verb != Verb::kBackwardWeights) pointer(unit, false);
+      for_flats(unit, [&](int32_t f) { access_parameters(f); });
+    }
+  }
+
+  /// All ranks of the tensor group read and write the data of all of them. The communicator orders these accesses. Then
+  /// the rest of the model code runs, up to the next collective.
+  void use_collective() {
+    const UseCollective& what = plan_.model.activations.uses[operation().operand].collectives[operation().collective];
+    const std::map<UseBuffer, Role> roles = {{UseBuffer::kOutput, Role::kOutputActivations},
+                                             {UseBuffer::kKept, Role::kSavedActivations},
+                                             {UseBuffer::kScratch, Role::kScratch},
+                                             {UseBuffer::kBackward, Role::kActivationGradients}};
+    const int32_t owner = what.buffer == UseBuffer::kBackward ? -1 : operation().operand;
+    for (other_tensor_ = 0; other_tensor_ < tensors_; ++other_tensor_)
+      access_parts(rank_, roles.at(what.buffer), owner, {}, other_tensor_ == tensor_, kAllStarted, true);
+    other_tensor_ = -1;
+    if (what.kind != CollectiveKind::kGather && tensor_group_spans_nodes())
+      access_own(Role::kCollectiveStaging, -1, true, kAllStarted);
+    code_ = op_;
+    while (!is_model_code(plan_.schedule.operations[code_].verb)) --code_;
+    model_code();
+    code_ = -1;
+  }
+  /// Whether any tensor group of host ranks spans nodes. All ranks then plan staging memory.
+  bool tensor_group_spans_nodes() const {
+    const int per_stage = plan_.world.rank_count() / plan_.stage.count, first = plan_.stage.index * per_stage;
+    bool spans = false;
+    for (int r = first; r < first + per_stage; ++r) {
+      const int leader = first + (r - first) / tensors_ * tensors_;
+      spans = spans || plan_.world.node_of_rank[r] != plan_.world.node_of_rank[leader];
+    }
+    return spans && !plan_.world.has_gpus();
   }
 
   /// The receiving rank writes its own buffer, and reads the memory of the sender at the planned offset.
@@ -394,9 +443,8 @@ class Search {
     const Role role = forward ? Role::kOutputActivations : Role::kActivationGradients;
     access_own(role, forward ? operation().operand : -1, !sends, kAllStarted);
     if (const PlannedBuffer* b = buffer(role, forward ? operation().operand : -1); b != nullptr && b->size_bytes > 0) {
-      const int own = world_rank(replica_, rank_);
-      for (const int q : mesh_of_data_ranks(plan_).members(operation().group, own))
-        accessing_ranks_[{b, own}].insert(q);
+      const int own = own_world_rank();
+      for (const int q : simulated_mesh(plan_).members(operation().group, own)) accessing_ranks_[{b, own}].insert(q);
     }
     if (sends || stages_.size() == 1) return;
     const int64_t begin = operation().peer_offset_bytes;
@@ -409,15 +457,15 @@ class Search {
   void activations() {
     const ActivationSpec& spec = plan_.model.activations;
     if (spec.uses.empty()) return;
-    const int32_t use = operation().operand;
-    const Verb verb = operation().verb;
+    const int32_t use = code().operand;
+    const Verb verb = code().verb;
     const bool weights = verb == Verb::kBackwardWeights;
     const bool back = verb == Verb::kBackward || verb == Verb::kBackwardInput || weights;
     if (spec.uses[use].weight_inputs_bytes > 0 && (weights || verb == Verb::kBackwardInput))
       access_own(Role::kWeightInputs, use, !weights);
     if (spec.uses[use].scratch_bytes > 0) access_own(Role::kScratch, use, true);
     if (spec.uses[use].kept_bytes > 0) access_own(Role::kSavedActivations, use, !back);
-    const bool first = operation().verb == Verb::kForward;
+    const bool first = verb == Verb::kForward;
     if (spec.uses[use].output_bytes > 0 && !weights && (first || spec.uses[use].output_in_backward))
       access_own(Role::kOutputActivations, use, !back);
     if (use > 0 && spec.uses[use - 1].output_bytes > 0 && (!back || spec.uses[use].input_in_backward))
@@ -434,7 +482,7 @@ class Search {
 
   void access_parameters(int32_t f) {
     const bool holds_full_parameters = stage_ < 3;
-    const Verb verb = operation().verb;
+    const Verb verb = code().verb;
     if ((verb == Verb::kBackward || verb == Verb::kBackwardWeights) && plan_.flats[f].trainable)
       access_own(Role::kGradients, f, true);
     if (verb == Verb::kBackwardWeights) return;
@@ -764,9 +812,11 @@ class Search {
   int index_;  // index of the pipeline stage
   const Graph& graph_;
   int ranks_, stage_;  // the number of ranks of one replica, and the ZeRO stage
-  int replicas_;
+  int replicas_, tensors_;
   bool several_nodes_, in_place_;
-  int step_ = 0, op_ = 0, rank_ = 0, replica_ = 0;
+  int step_ = 0, op_ = 0, rank_ = 0, replica_ = 0, tensor_ = 0;
+  int code_ = -1;                  // the model code whose part after a collective is recorded, or -1
+  int other_tensor_ = -1;          // the tensor coordinate whose memory record() uses, or -1 for tensor_
   int other_replica_ = -1;         // the replica whose memory record() uses, or -1 for replica_
   std::vector<int> reduce_count_;  // how often each unit was reduced in this step
   std::vector<int> gather_count_;  // how often each unit was gathered in all steps
@@ -798,7 +848,7 @@ std::string compare(const std::vector<RecordedAccess>& accesses, const Graph& gr
 std::string find_race(const Stages& stages) {
   const Graph graph(stages);
   if (!graph.deadlock().empty()) return graph.deadlock();
-  const int ranks = mesh_of_data_ranks(*stages.front()).size(GroupId::kStage);
+  const int ranks = simulated_mesh(*stages.front()).size(GroupId::kStage);
   std::vector<std::vector<RecordedAccess>> memory(stages.size() * static_cast<std::size_t>(ranks));
   for (int s = 0; s < static_cast<int>(stages.size()); ++s) {
     if (const std::string missing = Search(stages, s, graph, memory).record_all(); !missing.empty()) return missing;
@@ -822,7 +872,7 @@ std::string find_race(const std::vector<Plan>& stages) {
 std::vector<std::set<GroupId>> narrowest_groups(const Plan& plan) {
   const Stages stages{&plan};
   const Graph graph(stages);
-  std::vector<std::vector<RecordedAccess>> memory(static_cast<std::size_t>(plan.data_topology.rank_count()));
+  std::vector<std::vector<RecordedAccess>> memory(static_cast<std::size_t>(simulated_mesh(plan).size(GroupId::kStage)));
   Search search(stages, 0, graph, memory);
   search.record_all();
   return search.narrowest_groups();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <deque>
 #include <fmt/format.h>
+#include <map>
 #include <random>
 
 #include "engine/plan/pipeline.h"
@@ -182,6 +183,52 @@ Policy draw_policy(Dice& dice, const Topology& topology) {
   return policy;
 }
 
+/// Replaces each rank by a tensor group of `tensor` ranks. With `across`, each tensor coordinate has nodes of its own.
+Topology with_tensor_groups(const Topology& data, int tensor, bool across) {
+  Topology stage;
+  for (int rank = 0; rank < data.rank_count(); ++rank) {
+    for (int coordinate = 0; coordinate < tensor; ++coordinate) {
+      stage.node_of_rank.push_back(data.node_of_rank[rank] + (across ? coordinate * data.node_count() : 0));
+      stage.gpu_of_rank.push_back(data.gpu_of_rank[rank]);
+    }
+  }
+  // Nodes are numbered in the order of their first ranks.
+  std::map<int, int> numbers;
+  for (int& node : stage.node_of_rank) node = numbers.try_emplace(node, static_cast<int>(numbers.size())).first->second;
+  return stage;
+}
+
+/// Declares up to three collectives for some uses, and makes their buffers large enough.
+void draw_collectives(Dice& dice, ModelSpec& model, int tensor) {
+  ActivationSpec& spec = model.activations;
+  for (UseActivations& use : spec.uses) {
+    for (int left = dice.one_in(2) ? 0 : dice.roll(1, 3); left > 0; --left) {
+      UseCollective what{.name = fmt::format("c{}", left),
+                         .kind = static_cast<CollectiveKind>(dice.roll(0, 2)),
+                         .part = static_cast<UsePart>(dice.roll(0, 2)),
+                         .buffer = UseBuffer::kScratch,
+                         .offset_bytes = 16 * dice.roll(0, 3),
+                         .rows = dice.roll(1, 5),
+                         .row_elements = dice.roll(1, 9),
+                         .dtype = dice.one_in(2) ? DType::kFloat32 : DType::kBFloat16,
+                         .in_recompute = dice.one_in(2)};
+      if (what.part == UsePart::kForward) what.buffer = static_cast<UseBuffer>(dice.roll(0, 2));
+      if (what.part == UsePart::kBackward && dice.one_in(2)) what.buffer = UseBuffer::kBackward;
+      int64_t* sizes[] = {&use.output_bytes, &use.kept_bytes, &use.scratch_bytes, &spec.backward_bytes};
+      int64_t& size = *sizes[static_cast<std::size_t>(what.buffer)];
+      size = std::max(size, what.offset_bytes + what.size_bytes(tensor));
+      use.collectives.push_back(std::move(what));
+    }
+  }
+}
+
+/// Replaces each rank of the case by a tensor group of 2 or 3 ranks. The model may declare collectives.
+void add_tensor_groups(Dice& dice, RandomCase& drawn) {
+  drawn.policy.tensor = dice.roll(2, 3);
+  drawn.topology = with_tensor_groups(drawn.topology, drawn.policy.tensor, dice.one_in(3));
+  if (!dice.one_in(4)) draw_collectives(dice, drawn.model, drawn.policy.tensor);
+}
+
 }  // namespace
 
 Topology hosts(int rank_count, int ranks_per_node) {
@@ -190,7 +237,9 @@ Topology hosts(int rank_count, int ranks_per_node) {
   return topology;
 }
 
-RandomCase draw(uint64_t seed, int most_ranks, int most_units) {
+namespace {
+
+RandomCase draw_without_tensor_groups(uint64_t seed, int most_ranks, int most_units) {
   Dice dice(seed);
   RandomCase drawn;
   const int rank_count = dice.roll(1, most_ranks);
@@ -210,6 +259,16 @@ RandomCase draw(uint64_t seed, int most_ranks, int most_units) {
     if (may_assign && dice.one_in(4)) drawn.model.units[u].gradients = GradientMode::kAssign;
   }
   if (dice.one_in(2)) draw_activations(dice, drawn);
+  return drawn;
+}
+
+}  // namespace
+
+RandomCase draw(uint64_t seed, int most_ranks, int most_units) {
+  RandomCase drawn = draw_without_tensor_groups(seed, most_ranks, most_units);
+  // The dice of tensor groups do not change what other options are drawn.
+  Dice tensor(seed * 49979687 + 11);
+  if (drawn.topology.rank_count() * 3 <= std::max(most_ranks, 3) && tensor.one_in(2)) add_tensor_groups(tensor, drawn);
   return drawn;
 }
 
@@ -252,20 +311,10 @@ Topology repeated(const Topology& stage, int stages, bool on_own_nodes) {
   return world;
 }
 
-/// Replaces each rank by a tensor group of `tensor` ranks on the same node.
-Topology with_tensor_groups(const Topology& data, int tensor) {
-  Topology stage;
-  for (int rank = 0; rank < data.rank_count(); ++rank) {
-    stage.node_of_rank.insert(stage.node_of_rank.end(), static_cast<std::size_t>(tensor), data.node_of_rank[rank]);
-    stage.gpu_of_rank.insert(stage.gpu_of_rank.end(), static_cast<std::size_t>(tensor), data.gpu_of_rank[rank]);
-  }
-  return stage;
-}
-
 }  // namespace
 
 RandomCase draw_pipeline(uint64_t seed, int most_stages, int most_ranks) {
-  RandomCase drawn = draw(seed, most_ranks, 6);
+  RandomCase drawn = draw_without_tensor_groups(seed, most_ranks, 6);
   Dice dice(seed * 7919 + 1);
   ModelSpec& model = drawn.model;
   Policy& policy = drawn.policy;
@@ -307,10 +356,7 @@ RandomCase draw_pipeline(uint64_t seed, int most_stages, int most_ranks) {
     policy.pass_order = draw_pass_order(dice, {policy.pipeline, policy.micro_batch_count, policy.virtual_stages});
   // The dice of tensor groups and of pass times do not change what other options are drawn.
   Dice tensor(seed * 32452843 + 7);
-  if (tensor.one_in(4)) {
-    policy.tensor = tensor.roll(2, 3);
-    drawn.topology = with_tensor_groups(drawn.topology, policy.tensor);
-  }
+  if (tensor.one_in(4)) add_tensor_groups(tensor, drawn);
   drawn.topology = repeated(drawn.topology, policy.pipeline, dice.one_in(2));
   Dice times(seed * 15485863 + 5);
   if (!times.one_in(3)) return drawn;
@@ -325,7 +371,9 @@ std::string describe(uint64_t seed, const RandomCase& drawn) {
   const Policy& policy = drawn.policy;
   return fmt::format(
       "seed {}: {} units, {} uses, {}, ZeRO stage {}, {} micro-batches, accumulate {}, prefetch {}, keep {} and {}, "
-      "gather {}, {}{}{}{}{}{}, offload {} and {}, {} replicas, {} recomputed, {} pipeline stages of {} virtual stages",
+      "gather {}, {}{}{}{}{}{}, offload {} and {}, {} replicas, {} recomputed, {} pipeline stages of {} virtual "
+      "stages, "
+      "tensor groups of {}",
       seed, drawn.model.units.size(), drawn.model.uses.size(), drawn.topology.describe(), policy.zero_stage,
       policy.micro_batch_count, static_cast<int>(policy.accumulate_into), policy.prefetch, policy.keep_gathered,
       policy.gather_for, static_cast<int>(policy.gather), policy.precision.describe(),
@@ -333,7 +381,7 @@ std::string describe(uint64_t seed, const RandomCase& drawn) {
       policy.matrix_updates ? ", Muon for matrices" : "", policy.quantize_weights ? ", weights in 8 bits" : "",
       policy.quantize_gradients ? ", gradients in 8 bits" : "", static_cast<int>(policy.offload_state),
       static_cast<int>(policy.offload_parameters), policy.replica_count, policy.recompute, policy.pipeline,
-      policy.virtual_stages);
+      policy.virtual_stages, policy.tensor);
 }
 
 }  // namespace aliquot::testing

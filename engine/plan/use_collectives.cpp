@@ -1,0 +1,140 @@
+#include "engine/plan/use_collectives.h"
+
+#include <algorithm>
+#include <array>
+#include <fmt/format.h>
+#include <numeric>
+
+#include "kernels/system/error.h"
+#include "sharding/comm/reduce_staging.h"
+#include "sharding/groups.h"
+
+namespace aliquot {
+namespace {
+
+constexpr std::array<std::string_view, 4> kBufferNames = {"output", "kept", "scratch", "backward"};
+
+std::string_view name(UseBuffer buffer) { return kBufferNames[static_cast<std::size_t>(buffer)]; }
+
+bool is_floating(DType dtype) {
+  return dtype == DType::kFloat32 || dtype == DType::kBFloat16 || dtype == DType::kFloat16;
+}
+
+bool runs(const UseCollective& collective, Verb verb) {
+  switch (verb) {
+    case Verb::kForward: return collective.part == UsePart::kForward;
+    case Verb::kRecompute:
+      return collective.part == UsePart::kForward && collective.buffer != UseBuffer::kOutput && collective.in_recompute;
+    case Verb::kBackward: return collective.part != UsePart::kForward;
+    case Verb::kBackwardInput: return collective.part == UsePart::kBackward;
+    case Verb::kBackwardWeights: return collective.part == UsePart::kBackwardWeights;
+    default: return false;
+  }
+}
+
+/// Whether the part of the use may write to the buffer, in all schedules.
+bool may_be_in(UseBuffer buffer, UsePart part) {
+  switch (buffer) {
+    case UseBuffer::kOutput:
+    case UseBuffer::kKept: return part == UsePart::kForward;
+    case UseBuffer::kBackward: return part == UsePart::kBackward;
+    case UseBuffer::kScratch: return true;
+  }
+  return false;
+}
+
+int64_t declared_bytes(const ModelSpec& model, int32_t use, UseBuffer buffer) {
+  const UseActivations& of = model.activations.uses[use];
+  switch (buffer) {
+    case UseBuffer::kOutput: return of.output_bytes;
+    case UseBuffer::kKept: return of.kept_bytes;
+    case UseBuffer::kScratch: return of.scratch_bytes;
+    case UseBuffer::kBackward: return model.activations.backward_bytes;
+  }
+  return 0;
+}
+
+/// Returns what is wrong with a declaration, or an empty string.
+std::string defect(const ModelSpec& model, int32_t use, const UseCollective& what, int tensor) {
+  constexpr int64_t kAlignment = 16, kMaxExtent = int64_t{1} << 40;
+  if (what.name.empty()) return "UseCollective::name is empty: expected a name";
+  if (what.rows < 1 || what.row_elements < 1 || what.rows > kMaxExtent / what.row_elements)
+    return fmt::format(
+        "UseCollective::rows is {} and UseCollective::row_elements is {}: expected 1 or more, and at most "
+        "2^40 elements",
+        what.rows, what.row_elements);
+  if (adds(what.kind) && !is_floating(what.dtype))
+    return fmt::format("UseCollective::dtype is {}: expected fp32, bf16 or fp16 for a sum", aliquot::name(what.dtype));
+  if (!may_be_in(what.buffer, what.part))
+    return fmt::format(
+        "UseCollective::buffer is {}: expected output, kept or scratch in a forward, backward or scratch in a "
+        "backward, "
+        "and scratch in a backward of weights",
+        name(what.buffer));
+  if (what.offset_bytes < 0 || what.offset_bytes % kAlignment != 0)
+    return fmt::format("UseCollective::offset_bytes is {}: expected a multiple of {}", what.offset_bytes, kAlignment);
+  const int64_t size = what.size_bytes(tensor), space = declared_bytes(model, use, what.buffer);
+  if (what.offset_bytes > space || size > space - what.offset_bytes)
+    return fmt::format("its data needs {} bytes at offset {} in a tensor group of {} ranks, but {} has {} bytes", size,
+                       what.offset_bytes, tensor, name(what.buffer), space);
+  return {};
+}
+
+}  // namespace
+
+std::optional<int32_t> next_collective(const UseActivations& use, Verb verb, int32_t after) {
+  for (auto i = static_cast<std::size_t>(after + 1); i < use.collectives.size(); ++i) {
+    if (runs(use.collectives[i], verb)) return static_cast<int32_t>(i);
+  }
+  return std::nullopt;
+}
+
+const UseCollective& collective_of(const ModelSpec& model, const Operation& operation) {
+  return model.activations.uses[operation.operand].collectives[operation.collective];
+}
+
+CollectiveBuffer buffer_of(const UseCollective& collective, int32_t use) {
+  switch (collective.buffer) {
+    case UseBuffer::kOutput: return {Role::kOutputActivations, use};
+    case UseBuffer::kKept: return {Role::kSavedActivations, use};
+    case UseBuffer::kBackward: return {Role::kActivationGradients, -1};
+    case UseBuffer::kScratch: break;
+  }
+  return {Role::kScratch, use};
+}
+
+void check_collectives(const ModelSpec& model, int tensor) {
+  for (std::size_t use = 0; use < model.activations.uses.size(); ++use) {
+    for (const UseCollective& what : model.activations.uses[use].collectives) {
+      const std::string found = defect(model, static_cast<int32_t>(use), what, tensor);
+      if (!found.empty()) throw UsageError(fmt::format("the collective \"{}\" of use {}: {}", what.name, use, found));
+    }
+  }
+}
+
+Topology topology_of_tensor_group(const Plan& plan, int data_rank) {
+  const int tensor = plan.policy.tensor;
+  const Topology stage = topology_of_stage(plan.world, plan.stage.count, plan.stage.index);
+  std::vector<int> members(static_cast<std::size_t>(tensor));
+  std::iota(members.begin(), members.end(), data_rank * tensor);
+  return topology_of_group(stage, members);
+}
+
+int64_t collective_staging_bytes(const Plan& plan) {
+  const int tensor = plan.policy.tensor;
+  if (tensor == 1) return 0;
+  int64_t longest = 0;
+  for (const VirtualStage& run : plan.stage.runs) {
+    for (int32_t use = run.first_use; use < run.end_use && !plan.model.activations.uses.empty(); ++use) {
+      for (const UseCollective& what : plan.model.activations.uses[use].collectives) {
+        if (adds(what.kind)) longest = std::max(longest, what.rows_of_rank(tensor) * what.row_elements);
+      }
+    }
+  }
+  int64_t most = 0;
+  for (int rank = 0; rank < plan.data_topology.rank_count() && longest > 0; ++rank)
+    most = std::max(most, reduce_staging(topology_of_tensor_group(plan, rank), longest).size_bytes());
+  return most;
+}
+
+}  // namespace aliquot
