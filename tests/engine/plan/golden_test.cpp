@@ -38,6 +38,19 @@ ModelSpec four_units_with_activations() {
   return model;
 }
 
+/// four_units_with_activations() with collectives in both blocks.
+ModelSpec four_units_with_collectives() {
+  ModelSpec model = four_units_with_activations();
+  for (const int block : {1, 2}) {
+    model.activations.uses[block].collectives = {
+        {"rows", CollectiveKind::kGather, UsePart::kForward, UseBuffer::kKept, 0, 8, 8},
+        {"sum", CollectiveKind::kSum, UsePart::kForward, UseBuffer::kOutput, 0, 8, 8},
+        {"sum back", CollectiveKind::kSum, UsePart::kBackward, UseBuffer::kBackward, 0, 8, 8},
+        {"rows again", CollectiveKind::kGather, UsePart::kBackwardWeights, UseBuffer::kScratch, 0, 8, 8}};
+  }
+  return model;
+}
+
 Policy with_muon(Policy policy) {
   policy.matrix_updates.emplace();
   return policy;
@@ -53,8 +66,10 @@ class Golden : public ::testing::TestWithParam<Case> {};
 TEST_P(Golden, TextMatchesTheGoldenFile) {
   const Policy& policy = GetParam().policy;
   const bool activations = policy.recompute > 0 || policy.pipeline > 1;
-  const std::vector<Plan> stages =
-      plan_pipeline(activations ? four_units_with_activations() : four_units(), policy, Topology::one_host(2));
+  const ModelSpec model = policy.tensor > 1 ? four_units_with_collectives()
+                          : activations     ? four_units_with_activations()
+                                            : four_units();
+  const std::vector<Plan> stages = plan_pipeline(model, policy, Topology::one_host(2 * policy.tensor));
   EXPECT_NO_THROW(prove(stages));
   std::string planned;
   for (const Plan& stage : stages) {
@@ -106,6 +121,20 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"stage_2_matrices_offload", with_muon({.zero_stage = 2, .offload_state = Offload::kHost})},
         Case{"stage_2_bf16_sent_in_bf16",
              {.zero_stage = 2, .precision = {.compute = DType::kBFloat16, .reduce = DType::kBFloat16}}}),
+    [](const auto& of) { return of.param.file; });
+
+INSTANTIATE_TEST_SUITE_P(
+    TensorGroups, Golden,
+    ::testing::Values(Case{"tensor_2_stage_2_accumulate_2", {.zero_stage = 2, .micro_batch_count = 2, .tensor = 2}},
+                      Case{"tensor_2_stage_3_copy_recompute_1",
+                           {.zero_stage = 3, .tensor = 2, .recompute = 1, .gather = GatherMode::kCopy}},
+                      Case{"tensor_2_pipeline_2_zero_bubble",
+                           {.zero_stage = 2,
+                            .micro_batch_count = 2,
+                            .tensor = 2,
+                            .pipeline = 2,
+                            .pipeline_schedule = PipelineSchedule::kZeroBubble,
+                            .pipeline_cut = {2, 2}}}),
     [](const auto& of) { return of.param.file; });
 
 INSTANTIATE_TEST_SUITE_P(

@@ -222,9 +222,9 @@ void draw_collectives(Dice& dice, ModelSpec& model, int tensor) {
   }
 }
 
-/// Replaces each rank of the case by a tensor group of 2 or 3 ranks. The model may declare collectives.
-void add_tensor_groups(Dice& dice, RandomCase& drawn) {
-  drawn.policy.tensor = dice.roll(2, 3);
+/// Replaces each rank of the case by a tensor group. The model may declare collectives.
+void add_tensor_groups(Dice& dice, RandomCase& drawn, int tensor) {
+  drawn.policy.tensor = tensor;
   drawn.topology = with_tensor_groups(drawn.topology, drawn.policy.tensor, dice.one_in(3));
   if (!dice.one_in(4)) draw_collectives(dice, drawn.model, drawn.policy.tensor);
 }
@@ -268,7 +268,9 @@ RandomCase draw(uint64_t seed, int most_ranks, int most_units) {
   RandomCase drawn = draw_without_tensor_groups(seed, most_ranks, most_units);
   // The dice of tensor groups do not change what other options are drawn.
   Dice tensor(seed * 49979687 + 11);
-  if (drawn.topology.rank_count() * 3 <= std::max(most_ranks, 3) && tensor.one_in(2)) add_tensor_groups(tensor, drawn);
+  const int ranks = tensor.roll(2, 3);
+  if (drawn.topology.rank_count() * ranks <= std::max(most_ranks, 3) && tensor.one_in(2))
+    add_tensor_groups(tensor, drawn, ranks);
   return drawn;
 }
 
@@ -356,7 +358,7 @@ RandomCase draw_pipeline(uint64_t seed, int most_stages, int most_ranks) {
     policy.pass_order = draw_pass_order(dice, {policy.pipeline, policy.micro_batch_count, policy.virtual_stages});
   // The dice of tensor groups and of pass times do not change what other options are drawn.
   Dice tensor(seed * 32452843 + 7);
-  if (tensor.one_in(4)) add_tensor_groups(tensor, drawn);
+  if (tensor.one_in(4)) add_tensor_groups(tensor, drawn, tensor.roll(2, 3));
   drawn.topology = repeated(drawn.topology, policy.pipeline, dice.one_in(2));
   Dice times(seed * 15485863 + 5);
   if (!times.one_in(3)) return drawn;

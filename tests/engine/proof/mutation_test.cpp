@@ -90,7 +90,8 @@ void mutate_operations(const Plan& plan, Mutants& mutants) {
     from.erase(from.begin() + id);
     reorder(add(mutants, fmt::format("drop a {}", name(verb)), plan).schedule, from);
     if (verb == Verb::kReduce || verb == Verb::kUpdate || verb == Verb::kAllGatherParameters ||
-        verb == Verb::kAllGatherGradients || verb == Verb::kReplicaAllReduce || belongs_to_matrix_group(verb)) {
+        verb == Verb::kAllGatherGradients || verb == Verb::kReplicaAllReduce || verb == Verb::kUseCollective ||
+        belongs_to_matrix_group(verb)) {
       Schedule& twice = add(mutants, fmt::format("{} twice", name(verb)), plan).schedule;
       twice.operations.push_back(operations[id]);
       auto order = identity(twice);
@@ -164,6 +165,35 @@ void mutate_groups(const Plan& plan, Mutants& mutants) {
       if (static_cast<GroupId>(group) == plan.schedule.operations[id].group) continue;
       add(mutants, "move to another group", plan).schedule.operations[id].group = static_cast<GroupId>(group);
     }
+  }
+}
+
+/// Makes mutants in which a use runs another collective, or runs one at another time.
+void mutate_collectives(const Plan& plan, Mutants& mutants) {
+  const auto& operations = plan.schedule.operations;
+  for (OperationId id = 0; id < static_cast<OperationId>(operations.size()); ++id) {
+    const Operation& own = operations[id];
+    if (own.verb != Verb::kUseCollective) continue;
+    const auto operation = [&](const char* kind) -> Operation& {
+      return add(mutants, kind, plan).schedule.operations[id];
+    };
+    const auto& declared = plan.model.activations.uses[own.operand].collectives;
+    for (int32_t other = -1; other <= static_cast<int32_t>(declared.size()); ++other) {
+      if (other != own.collective) operation("another collective of the use").collective = other;
+    }
+    if (plan.schedule.micro_batch_count > 1)
+      operation("a collective of another micro-batch").micro_batch =
+          (own.micro_batch + 1) % plan.schedule.micro_batch_count;
+    for (const OperationId neighbor : {id - 1, id + 1}) {
+      if (neighbor == static_cast<OperationId>(operations.size())) continue;
+      auto order = identity(plan.schedule);
+      std::swap(order[id], order[neighbor]);
+      reorder(add(mutants, "swap a collective with its neighbor", plan).schedule, order);
+    }
+    add(mutants, "a collective beyond its buffer", plan)
+        .model.activations.uses[own.operand]
+        .collectives[own.collective]
+        .rows += 10'000;
   }
 }
 
@@ -257,6 +287,7 @@ TEST(Mutations, EveryDefectIsCaught) {
     mutate_buffers(original, mutants);
     mutate_copies(original, mutants);
     mutate_groups(original, mutants);
+    mutate_collectives(original, mutants);
     mutate_micro_batches(original, mutants);
     mutate_matrices(original, mutants);
     for (const Mutant& mutant : mutants) check_mutant(original, order, mutant, table[mutant.kind]);
