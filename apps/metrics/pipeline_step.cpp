@@ -74,7 +74,7 @@ std::vector<PassSpan> pass_spans(const Plan& plan, const Timeline& timeline, boo
   for (std::size_t id = 0; id < timeline.operations.size(); ++id) {
     const Verb verb = operations[id].verb;
     const TimeSpan& span = timeline.operations[id];
-    if (operations[id].lane != Lane::kCompute || info(verb).actor == Actor::kNone) continue;
+    if (!is_busy_on_compute(operations[id]) || info(verb).actor == Actor::kNone) continue;
     // Leaves out other operations that take almost no time, such as a gather on the compute lane with one rank.
     if (!is_model_code(verb) && !is_update(verb) && span.seconds() < visible_seconds) continue;
     work.push_back(pass_of(plan, operations[id], span));

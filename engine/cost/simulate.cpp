@@ -31,6 +31,18 @@ CostModel CostModel::typical_gpu() {
 
 namespace {
 
+/// Returns the spans of a step. The simulator runs the collectives of a use after all of its model code. Here, the span
+/// of the model code includes them.
+std::vector<TimeSpan> with_collectives(const Plan& plan, std::vector<TimeSpan> spans) {
+  std::size_t code = 0;
+  for (std::size_t id = 0; id < spans.size(); ++id) {
+    const Verb verb = plan.schedule.operations[id].verb;
+    if (is_model_code(verb)) code = id;
+    if (verb == Verb::kUseCollective) spans[code].end_seconds = spans[id].end_seconds;
+  }
+  return spans;
+}
+
 /// Returns the timeline of one step in the middle of the simulation, on one pipeline stage.
 Timeline timeline_of(const Plan& plan, const EventSimulator& simulator, int stage) {
   const auto& operations = plan.schedule.operations;
@@ -39,17 +51,18 @@ Timeline timeline_of(const Plan& plan, const EventSimulator& simulator, int stag
   // this step.
   std::vector<TimeSpan> busy;
   for (int step = kStep - 1; step <= kStep + 1; ++step) {
+    const std::vector<TimeSpan> spans = with_collectives(plan, simulator.spans(step, stage));
     for (std::size_t id = 0; id < operations.size(); ++id) {
-      const TimeSpan& span = simulator.spans(step, stage)[id];
-      if (operations[id].lane == Lane::kCompute && span.seconds() > 0) busy.push_back(span);
+      if (is_busy_on_compute(operations[id]) && spans[id].seconds() > 0) busy.push_back(spans[id]);
     }
   }
   Timeline timeline;
   const double begin = simulator.compute_end(kStep - 1, stage);
   timeline.step_seconds = simulator.compute_end(kStep, stage) - begin;
   timeline.begin_seconds = begin - simulator.compute_end(kStep - 1, 0);
+  const std::vector<TimeSpan> spans = with_collectives(plan, simulator.spans(kStep, stage));
   for (std::size_t id = 0; id < operations.size(); ++id) {
-    const TimeSpan& span = simulator.spans(kStep, stage)[id];
+    const TimeSpan& span = spans[id];
     timeline.operations.push_back({span.start_seconds - begin, span.end_seconds - begin});
     const Price& price = simulator.prices(stage)[id];
     const Verb verb = operations[id].verb;

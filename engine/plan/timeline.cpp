@@ -38,7 +38,11 @@ void add_up(const Plan& plan, const std::vector<TimeSpan>& busy, Timeline& timel
   for (std::size_t id = 0; id < timeline.operations.size(); ++id) {
     const TimeSpan& span = timeline.operations[id];
     const Operation& operation = plan.schedule.operations[id];
-    if (operation.lane == Lane::kCompute) timeline.compute_seconds += span.seconds();
+    if (is_busy_on_compute(operation)) timeline.compute_seconds += span.seconds();
+    if (operation.verb == Verb::kUseCollective) {  // model code waits for it
+      timeline.compute_seconds -= span.seconds();
+      timeline.communication_seconds += span.seconds();
+    }
     if (is_transfer(operation.verb)) transfers.push_back(span);
     if (!is_collective(plan, operation) && !is_transfer(operation.verb)) continue;
     timeline.communication_seconds += span.seconds();

@@ -13,11 +13,12 @@ struct TimeSpan {
   double seconds() const { return end_seconds - start_seconds; }
 };
 
-/// One step in the middle of a run. Second 0 is the time at which the compute lane ended the previous step.
+/// One step in the middle of a run. Second 0 is the time at which the compute lane ended the previous step. The time of
+/// model code includes the collectives of the use.
 struct Timeline {
   std::vector<TimeSpan> operations;
   double step_seconds = 0;
-  double compute_seconds = 0;                  // forward, backward and update
+  double compute_seconds = 0;                  // forward, backward and update, without the collectives of uses
   double communication_seconds = 0;            // sum of the durations of all collectives and of sends and receives
   double hidden_seconds = 0;                   // part of communication_seconds during which the compute lane was busy
   int64_t sent_bytes = 0, received_bytes = 0;  // by one rank; set only by the simulator
@@ -35,6 +36,11 @@ struct Timeline {
   /// The part of communication that is hidden by compute. 1 if there is no communication.
   double hidden_share() const { return communication_seconds > 0 ? hidden_seconds / communication_seconds : 1; }
 };
+
+/// Whether an operation runs while the compute lane works. Collectives of uses are part of the time of model code.
+inline bool is_busy_on_compute(const Operation& operation) {
+  return operation.lane == Lane::kCompute && operation.verb != Verb::kUseCollective;
+}
 
 /// Computes compute_seconds, communication_seconds, hidden_seconds and transfer_seconds from `timeline.operations`.
 /// `busy` has the times at which the compute lane works in this step and in the steps before and after it, in order,

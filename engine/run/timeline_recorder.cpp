@@ -41,8 +41,7 @@ Timeline TimelineRecorder::timeline(int64_t last) const {
       span.start_seconds -= began;
       span.end_seconds -= began;
       if (step == last - 1) timeline.operations.push_back(span);
-      const Lane lane = plan_.schedule.operations[id].lane;
-      if (lane == Lane::kCompute && span.seconds() > 0) busy.push_back(span);
+      if (is_busy_on_compute(plan_.schedule.operations[id]) && span.seconds() > 0) busy.push_back(span);
     }
   }
   timeline.step_seconds = compute_end(last - 1) - began;

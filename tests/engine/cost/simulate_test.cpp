@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
@@ -97,6 +98,46 @@ TEST(Simulate, IssuingAheadOverlapsTheFirstGather) {
   const double on_host = simulate(p, cost).step_seconds;
   cost.compute_issues = false;
   EXPECT_LT(simulate(p, cost).step_seconds, on_host) << text(p);
+}
+
+/// A tensor group of two ranks sums 3 rows of 16 elements. Each rank owns 2 rows, so each of the two exchanges moves 2
+/// rows, 128 bytes. The barrier is a third round. A gather has two rounds and one exchange.
+TEST(Simulate, PricesCollectivesOfUses) {
+  ModelSpec model = two_units();
+  model.activations = {.uses = {{.output_bytes = 256}, {.output_bytes = 256}}, .backward_bytes = 256};
+  model.activations.uses[1].collectives = {{.name = "sum", .rows = 3, .row_elements = 16},
+                                           {.name = "gather",
+                                            .kind = CollectiveKind::kGather,
+                                            .part = UsePart::kBackward,
+                                            .buffer = UseBuffer::kBackward,
+                                            .rows = 3,
+                                            .row_elements = 16}};
+  CostModel cost = cost_model(10, 20);
+  cost.inside_node = {1024, 0.25};
+  cost.between_nodes = {256, 0.5};
+  const Policy policy{.zero_stage = 2, .tensor = 2};
+  const Plan together = plan(model, policy, Topology::one_host(2));
+  const Timeline timeline = simulate(together, cost);
+  const double sum = 3 * 0.25 + 2 * 128.0 / 1024, gather = 2 * 0.25 + 128.0 / 1024;
+  std::map<OperationId, double> seconds;
+  for (OperationId id = 0; id < static_cast<OperationId>(together.schedule.operations.size()); ++id) {
+    if (together.schedule.operations[id].verb == Verb::kUseCollective) seconds[id] = timeline.operations[id].seconds();
+  }
+  ASSERT_EQ(seconds.size(), 2U);
+  EXPECT_DOUBLE_EQ(seconds.begin()->second, sum);
+  EXPECT_DOUBLE_EQ(seconds.rbegin()->second, gather);
+  const Plan alone = plan(two_units(), {.zero_stage = 2}, Topology::one_host(1));
+  const double flag = 0.25;  // the norm of several shard groups sums one flag
+  EXPECT_NEAR(timeline.step_seconds - simulate(alone, cost).step_seconds, sum + gather + flag, 1e-9);
+  EXPECT_EQ(timeline.sent_bytes - simulate(alone, cost).sent_bytes, 3 * 128);
+  // The model code of the use includes its collectives, but the time of compute does not.
+  EXPECT_NEAR(timeline.compute_seconds, simulate(alone, cost).compute_seconds, 1e-9);
+  EXPECT_NEAR(timeline.communication_seconds - timeline.hidden_seconds, sum + gather + flag, 1e-9);
+
+  // On two nodes, rank 0 sends its part of 2 rows for each of the three exchanges over the link.
+  const Timeline across = simulate(plan(model, policy, testing::hosts(2, 1)), cost);
+  EXPECT_EQ(across.crossing_bytes, 3 * 128);
+  EXPECT_NEAR(across.step_seconds - timeline.step_seconds, (3 + 2 + 1) * 0.5 + 3 * 128.0 / 256, 1e-9);
 }
 
 TEST(Simulate, ViewsSendNoBytes) {
