@@ -3,6 +3,7 @@
 
 #include "tests/engine/blocks_training.h"
 #include "tests/engine/run/checked_pair.h"
+#include "tests/engine/tensor_blocks.h"
 #include "tests/support/scoped_ranks_per_node.h"
 
 namespace aliquot {
@@ -46,6 +47,22 @@ TEST(SimulatedGpus, AreBitwiseIdenticalToTheReference) {
               world_options(WorldChoice::kThreads));
         }
       }
+    }
+  }
+}
+
+/// The model reads and writes the memory of simulated GPUs directly. In reproducible steps, NCCL adds in tree order, so all
+/// worlds give the same bits.
+TEST(SimulatedGpus, CollectivesOfUsesGiveTheBitsOfHosts) {
+  for (const int tensor : {2, 4}) {
+    const EngineOptions options{.zero_stage = 2, .tensor = tensor, .reproducible = true};
+    std::vector<TensorTrained> reference(4);
+    World::threads(
+        4, [&](World& world) { reference[world.rank()] = train_tensor_blocks(world, options); }, kHosts);
+    for (const auto kind : {WorldChoice::kThreads, WorldChoice::kNccl}) {
+      World::threads(
+          4, [&](World& world) { EXPECT_TRUE(train_tensor_blocks(world, options) == reference[world.rank()]); },
+          world_options(kind));
     }
   }
 }

@@ -199,4 +199,38 @@ class TensorBlocks {
   double sample_ = 0, loss_ = 0;
 };
 
+struct TensorTrained {
+  std::vector<double> losses, norms;
+  std::vector<float> parameters;
+  friend bool operator==(const TensorTrained&, const TensorTrained&) = default;
+};
+
+/// Trains three steps and evaluates after each. Expects the planned memory on every rank, and equal parameters on all
+/// ranks of a tensor group.
+inline TensorTrained train_tensor_blocks(World& world, const EngineOptions& options) {
+  const int tensor = options.tensor, stage_ranks = world.rank_count() / options.pipeline;
+  const int data_rank = world.rank() % stage_ranks / tensor;
+  Engine engine(world, options);
+  TensorBlocks blocks(engine, world.rank(), tensor);
+  TensorTrained trained;
+  for (int step = 0; step < 3; ++step) {
+    while (const auto work = engine.next()) blocks.run(*work, step + 0.1 * work->micro_batch + 0.01 * data_rank);
+    trained.norms.push_back(engine.step().gradient_norm);
+    engine.compute_stream().synchronize();
+    trained.losses.push_back(blocks.loss());
+    while (const auto work = engine.next_evaluation()) blocks.run(*work, 0.7);
+    engine.compute_stream().synchronize();
+    trained.losses.push_back(blocks.loss());
+  }
+  EXPECT_EQ(world.device().ledger().peak(), account(engine.plan().schedule).peak);
+  for (int i = 0; i < TensorBlocks::kBlocks; ++i) {
+    for (const char* name : {"a", "b"}) {
+      const auto full = engine.read(fmt::format("h.{}.{}", i, name));
+      trained.parameters.insert(trained.parameters.end(), full.begin(), full.end());
+    }
+  }
+  engine.check_copies();
+  return trained;
+}
+
 }  // namespace aliquot::testing_model

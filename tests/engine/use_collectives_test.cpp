@@ -5,6 +5,7 @@
 #include "engine/proof/validate.h"
 #include "tests/engine/tensor_blocks.h"
 #include "tests/support/adversarial_device.h"
+#include "tests/support/scoped_ranks_per_node.h"
 #include "tests/support/usage_error_message.h"
 
 namespace aliquot {
@@ -12,54 +13,21 @@ namespace {
 
 using namespace testing_model;
 
-struct Trained {
-  std::vector<double> losses, norms;
-  std::vector<float> parameters;
-  friend bool operator==(const Trained&, const Trained&) = default;
-};
-
-/// Trains three steps and evaluates after each. Expects the planned memory on every rank, and equal parameters on all
-/// ranks of a tensor group. Returns the results of the first rank of the last pipeline stage.
-Trained train_on(World& world, const EngineOptions& options) {
-  const int tensor = options.tensor, stage_ranks = world.rank_count() / options.pipeline;
-  const int data_rank = world.rank() % stage_ranks / tensor;
-  Engine engine(world, options);
-  TensorBlocks blocks(engine, world.rank(), tensor);
-  Trained trained;
-  for (int step = 0; step < 3; ++step) {
-    while (const auto work = engine.next()) blocks.run(*work, step + 0.1 * work->micro_batch + 0.01 * data_rank);
-    trained.norms.push_back(engine.step().gradient_norm);
-    engine.compute_stream().synchronize();
-    trained.losses.push_back(blocks.loss());
-    while (const auto work = engine.next_evaluation()) blocks.run(*work, 0.7);
-    engine.compute_stream().synchronize();
-    trained.losses.push_back(blocks.loss());
-  }
-  EXPECT_EQ(world.device().ledger().peak(), account(engine.plan().schedule).peak);
-  for (int i = 0; i < TensorBlocks::kBlocks; ++i) {
-    for (const char* name : {"a", "b"}) {
-      const auto full = engine.read(fmt::format("h.{}.{}", i, name));
-      trained.parameters.insert(trained.parameters.end(), full.begin(), full.end());
-    }
-  }
-  engine.check_copies();
-  return trained;
-}
-
-Trained train(int data_ranks, const EngineOptions& options, const WorldOptions& world_options = kHosts) {
-  Trained trained;
+/// Trains on thread ranks. Returns the results of the first rank of the last pipeline stage.
+TensorTrained train(int data_ranks, const EngineOptions& options, const WorldOptions& world_options = kHosts) {
+  TensorTrained trained;
   const int stage_ranks = data_ranks * options.tensor;
   World::threads(
       stage_ranks * options.pipeline,
       [&](World& world) {
-        const Trained own = train_on(world, options);
+        const TensorTrained own = train_tensor_blocks(world, options);
         if (world.rank() == stage_ranks * (options.pipeline - 1)) trained = own;
       },
       world_options);
   return trained;
 }
 
-void expect_close(const Trained& a, const Trained& b) {
+void expect_close(const TensorTrained& a, const TensorTrained& b) {
   ASSERT_EQ(a.parameters.size(), b.parameters.size());
   for (std::size_t i = 0; i < a.losses.size(); ++i) EXPECT_NEAR(a.losses[i], b.losses[i], 1e-5 * std::abs(b.losses[i]));
   for (std::size_t i = 0; i < a.norms.size(); ++i) EXPECT_NEAR(a.norms[i], b.norms[i], 1e-5 * b.norms[i]);
@@ -78,11 +46,11 @@ TEST(UseCollectives, GiveTheResultsOfOneRank) {
   for (const int data_ranks : {1, 2}) {
     const EngineOptions alone{
         .zero_stage = 2, .accumulate = 2, .accumulate_into = AccumulateInto::kShard, .gather = GatherMode::kCopy};
-    const Trained reference = train(data_ranks, alone);
+    const TensorTrained reference = train(data_ranks, alone);
     for (const int tensor : {2, 3, 4}) {
       EngineOptions options = alone;
       options.tensor = tensor;
-      const Trained split = train(data_ranks, options);
+      const TensorTrained split = train(data_ranks, options);
       SCOPED_TRACE(text(options));
       expect_close(split, reference);
       for (const int zero_stage : {0, 1, 2, 3}) {
@@ -98,7 +66,7 @@ TEST(UseCollectives, GiveTheResultsOfOneRank) {
 
 TEST(UseCollectives, GiveTheSameBitsWithPipelinesAndReplicas) {
   EngineOptions options{.zero_stage = 2, .accumulate = 4, .tensor = 2, .accumulate_into = AccumulateInto::kShard};
-  const Trained reference = train(2, options);
+  const TensorTrained reference = train(2, options);
   using enum PipelineSchedule;
   for (const auto schedule : {kGpipe, k1F1B, kInterleaved, kZeroBubble}) {
     for (const int zero_stage : {0, 3}) {
@@ -121,13 +89,30 @@ TEST(UseCollectives, GiveTheSameBitsWithPipelinesAndReplicas) {
 
 TEST(UseCollectives, AdversarialSchedulingDoesNotChangeResults) {
   EngineOptions options{.zero_stage = 3, .accumulate = 2, .tensor = 2, .recompute = 2, .gather = GatherMode::kCopy};
-  const Trained reference = train(2, options);
+  const TensorTrained reference = train(2, options);
   for (uint64_t seed = 0; seed < 10; ++seed) {
     AdversarialScheduler adversary(
         seed, seed % 2 == 0 ? AdversarialScheduler::Compute::kInline : AdversarialScheduler::Compute::kQueued);
     const auto world = WorldOptions{.timeout_seconds = 60, .make_device = [&](int) { return adversary.make_device(); }};
     EXPECT_TRUE(train(2, options, world) == reference) << "seed " << seed;
   }
+}
+
+TEST(UseCollectives, GiveTheSameBitsInTensorGroupsAcrossNodes) {
+  EngineOptions options{.zero_stage = 2, .tensor = 2};
+  const TensorTrained reference = train(2, options);
+  const test::ScopedRanksPerNode one(1);
+  for (const int zero_stage : {0, 2, 3}) {
+    options.zero_stage = zero_stage;
+    EXPECT_TRUE(train(2, options) == reference) << text(options);
+  }
+}
+
+TEST(UseCollectives, WorkInTheCheckingMode) {
+  EngineOptions options{.zero_stage = 2, .accumulate = 2, .tensor = 2, .recompute = 2};
+  const TensorTrained reference = train(2, options);
+  options.check = true;
+  EXPECT_TRUE(train(2, options) == reference);
 }
 
 TEST(UseCollectives, OfTheWrongNameAreRefusedBeforeDataMoves) {

@@ -56,7 +56,7 @@ class OffloadWriter {
     const bool writes = verb != Verb::kGather;
     for (OperationId id = 0; id < static_cast<OperationId>(draft_.operations.size()); ++id) {
       const Operation& operation = draft_.operations[id];
-      if (last == kNone && is_model_code(operation.verb)) model_code = id;
+      if (last == kNone && (is_model_code(operation.verb) || operation.verb == Verb::kUseCollective)) model_code = id;
       if (operation.verb != verb) continue;
       std::vector<FlatRole> flat_roles = flat_roles_of(operation, roles);
       if (flat_roles.empty()) continue;
