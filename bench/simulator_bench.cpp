@@ -24,7 +24,7 @@
 namespace aliquot {
 namespace {
 
-constexpr int kRepeats = 3, kSteps = 12, kMaxAttempts = 5;
+constexpr int kRepeats = 3, kSteps = 12;
 constexpr double kTolerance = 0.10;
 
 struct Model {
@@ -94,22 +94,28 @@ double read_undisturbed_seconds(const std::string& metrics) {
   return undisturbed_seconds(seconds);
 }
 
-/// Trains several times on one rank and returns the path of the fastest run's metrics file. Meanwhile, a second run
-/// occupies another core, as the rank of another emulated node does. The metrics of the second run (FILE.company) are
-/// not used.
-std::string profile_of(const std::string& model_words) {
-  static std::map<std::string, std::string> known;
-  std::string& best = known[model_words];
-  if (!best.empty()) return best;
+/// A metrics file of a run on one rank.
+struct Profile {
+  std::string path;
+  double step_seconds = 0;
+};
+
+/// Trains on one rank. Meanwhile, a second run occupies another core, as the rank of another emulated node does. The
+/// metrics of the second run (FILE.company) are not used.
+Profile measure_profile(const std::string& model_words) {
+  static int count = 0;
+  const std::string path = scratch() / fmt::format("profile-{}.jsonl", count++);
   const std::string train =
-      fmt::format("{} train --quiet --ranks 1 --threads 1 --steps 20 {}", ALIQUOT_BENCH_PROGRAM, model_words);
-  for (int attempt = 0; attempt < kMaxAttempts; ++attempt) {
-    const std::string path = scratch() / fmt::format("profile-{}-{}.jsonl", known.size(), attempt);
-    output_of(fmt::format("taskset -c 1 {} --metrics {}.company & taskset -c 0 {} --metrics {}; wait", train, path,
-                          train, path));
-    if (best.empty() || read_undisturbed_seconds(path) < read_undisturbed_seconds(best)) best = path;
-  }
-  return best;
+      fmt::format("{} train --quiet --ranks 1 --threads 1 --steps {} {}", ALIQUOT_BENCH_PROGRAM, kSteps, model_words);
+  output_of(fmt::format("taskset -c 1 {} --metrics {}.company & taskset -c 0 {} --metrics {}; wait", train, path, train,
+                        path));
+  return {path, read_undisturbed_seconds(path)};
+}
+
+/// Returns the profile whose step has the median time. The number of profiles is odd.
+Profile median_profile(std::vector<Profile> profiles) {
+  std::ranges::sort(profiles, {}, &Profile::step_seconds);
+  return profiles[profiles.size() / 2];
 }
 
 /// Returns the path of a machine file with the link rates measured between the emulated nodes. Ranks share cores if
@@ -162,16 +168,22 @@ void compare(benchmark::State& state, const Case& one) {
   nlohmann::json predicted;
   for (auto _ : state) {
     try {
-      ClusterCase planned = one.run;
-      planned.words += fmt::format(" --machine {} --profile {}", machine_of(one.run.rate, one.run.nodes),
-                                   profile_of(one.model_words));
-      predicted = plan_of(planned);
+      const auto with = [&](const Profile& profile) {
+        ClusterCase planned = one.run;
+        planned.words +=
+            fmt::format(" --machine {} --profile {}", machine_of(one.run.rate, one.run.nodes), profile.path);
+        return planned;
+      };
+      // The speed of a virtual machine changes with time. So each repeat has a profile of its own.
+      std::vector<Profile> profiles;
       for (int repeat = 0; repeat < kRepeats; ++repeat) {
-        const ClusterRun run = run_on_cluster(planned, kSteps);
+        profiles.push_back(measure_profile(one.model_words));
+        const ClusterRun run = run_on_cluster(with(profiles.back()), kSteps);
         seconds.push_back(undisturbed_seconds(run.step_seconds));
         hidden.push_back(run.hidden_share);
         tokens = run.tokens;
       }
+      predicted = plan_of(with(median_profile(profiles)));
     } catch (const std::exception& error) {
       return state.SkipWithError(error.what());
     }

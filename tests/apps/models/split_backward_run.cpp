@@ -106,8 +106,8 @@ void SplitBackwardRun::fill_tensors(const ModelOptions& options) {
 }
 
 void SplitBackwardRun::fill_with_nan(const Region& region) {
+  if (region.size_bytes == 0) return;
   const Bytes nan(static_cast<size_t>(region.size_bytes), kNanByte);
-  if (nan.empty()) return;
   device_.kernels().copy(stream_, address(region), nan.data(), region.size_bytes);
   stream_.synchronize();
 }
