@@ -97,7 +97,8 @@ class RaceChecker {
     const int32_t micro_batch = schedule_.buffers[b].micro_batch;
     if (micro_batch >= 0 && micro_batch != access.micro_batch) return report_no_buffer(access, now);
     const Operation& operation = schedule_.operations[proof_.order.operation(now)];
-    accessed_by_[b] |= group_set(is_transfer(operation.verb) ? operation.group : access.readers);
+    const GroupId ranks = is_transfer(operation.verb) ? operation.group : access.readers;
+    accessed_by_[b] |= group_set(mesh_.size(ranks) > 1 ? ranks : GroupId::kRank);
     if (schedule_.buffers[b].size_bytes == 0) return;
     const HappensBefore::Clock& all_arrived = proof_.order.at_all_arrived(now);
     const HappensBefore::Clock& clock = access.after_all_arrived ? all_arrived : proof_.order.at_start(now);

@@ -33,6 +33,7 @@ void assign_groups(Plan& plan) {
     ends[buffer.last].push_back(b);
   }
   Accesses accesses(plan);
+  const Mesh mesh = plan.mesh();
   for (OperationId id = 0; id < static_cast<OperationId>(schedule.operations.size()); ++id) {
     const Operation& operation = schedule.operations[id];
     for (const BufferId b : begins[id]) in_use.at(schedule.buffers[b]) = b;
@@ -40,7 +41,8 @@ void assign_groups(Plan& plan) {
       const BufferId b = in_use.find(access.role, access.flat, access.micro_batch);
       if (b == kNoBuffer) continue;
       GroupId& group = schedule.buffers[b].group;
-      group = smallest_cover(group, is_transfer(operation.verb) ? operation.group : access.readers);
+      const GroupId ranks = is_transfer(operation.verb) ? operation.group : access.readers;
+      if (mesh.size(ranks) > 1) group = smallest_cover(group, ranks);
     }
     for (const BufferId b : ends[id]) {
       BufferId& current = in_use.at(schedule.buffers[b]);  // may already name the buffer of the next micro-batch

@@ -337,7 +337,8 @@ TEST(Simulate, PricesUsesByFlopsWithoutMeasuredTimes) {
   EXPECT_THROW(simulate(p, cost), UsageError);
 }
 
-/// Every timeline respects the order of each lane and all waits, and is never shorter than its compute time.
+/// Every timeline respects the order of each lane and all waits, and is never shorter than its compute time. Collectives
+/// of a use are within the time of its model code, at its end.
 TEST(Simulate, RespectsEveryWaitOfRandomPlans) {
   for (uint64_t seed = 0; seed < 1000 && !HasFailure(); ++seed) {
     const testing::RandomCase drawn = testing::draw(seed);
@@ -346,12 +347,20 @@ TEST(Simulate, RespectsEveryWaitOfRandomPlans) {
     const Timeline timeline = simulate(p, cost);
     std::array<double, kLaneCount> lane_end;
     lane_end.fill(-1e9);
+    double collective_end = -1e9;
     for (std::size_t id = 0; id < p.schedule.operations.size(); ++id) {
       const Operation& operation = p.schedule.operations[id];
       const TimeSpan& span = timeline.operations[id];
       const double slack = 1e-9;
-      EXPECT_GE(span.start_seconds, lane_end[static_cast<std::size_t>(operation.lane)] - slack);
-      lane_end[static_cast<std::size_t>(operation.lane)] = span.end_seconds;
+      double& end = lane_end[static_cast<std::size_t>(operation.lane)];
+      if (operation.verb == Verb::kUseCollective) {
+        EXPECT_LE(span.end_seconds, end + slack);
+        EXPECT_GE(span.start_seconds, collective_end - slack);
+        collective_end = span.end_seconds;
+      } else {
+        EXPECT_GE(span.start_seconds, end - slack);
+        end = span.end_seconds;
+      }
       for (const Wait& wait : operation.after) {
         const double before = wait.of_previous_step ? timeline.step_seconds : 0;
         EXPECT_GE(span.start_seconds, timeline.operations[wait.operation].end_seconds - before - slack) << text(p);
