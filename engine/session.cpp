@@ -119,15 +119,16 @@ void Session::require_between_steps(std::string_view call) const {
 void Session::finish_pending() {
   if (unusable_) throw FaultError("this engine cannot be used after a failure: create a new engine");
   unusable_ = failure_ != nullptr;
-  if (!failure_ && omission_) std::rethrow_exception(std::exchange(omission_, nullptr));
   if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
-  if (!evaluates() || !abandoned_) return;
-  if (!evaluator_.at_start_of_step()) {
-    skip_rest_of_passes();
-    evaluator_.finish_step();
+  if (evaluates() && abandoned_) {
+    if (!evaluator_.at_start_of_step()) {
+      skip_rest_of_passes();
+      evaluator_.finish_step();
+    }
+    abandoned_ = false;
+    in_evaluation_ = false;
   }
-  abandoned_ = false;
-  in_evaluation_ = false;
+  if (omission_) std::rethrow_exception(std::exchange(omission_, nullptr));
 }
 
 void Session::sum_losses(std::span<double> values) {

@@ -56,8 +56,8 @@ class Session : private CollectiveRunner {
   /// evaluation.
   bool open_next_evaluation();
   /// The operation and the kind of the open use.
-  const Operation& open_operation() const { return next_operation(); }
-  UseKind open_kind() const { return next_kind(); }
+  const Operation& open_operation() const { return active_->operation(open_code_); }
+  UseKind open_kind() const { return kind_of(open_operation().verb); }
   /// Closes the open use. If that throws, stores the exception, which finish_pending() rethrows.
   void close(bool by_exception) noexcept;
   void skip(std::span<const UnitId> units);
@@ -101,6 +101,8 @@ class Session : private CollectiveRunner {
   bool evaluates() const { return active_ == &evaluator_; }
   void run_collective(std::string_view name) override;
   const UseCollective* next_collective() const;
+  void refuse_open_scope() const;
+  bool next_use_communicates() const;
   void close_collectives(bool by_exception);
   Executor& activate(Executor& next);
   void require_nothing_live() const;
@@ -117,6 +119,7 @@ class Session : private CollectiveRunner {
   const Operation& next_operation() const { return active_->operation(active_->next()); }
   /// The kind of the use that comes next. A recompute counts as part of the backward after it.
   UseKind next_kind() const;
+  UseKind kind_of(Verb verb) const;
   bool is_next(std::span<const UnitId> units) const;
   std::string unit_names(std::span<const UnitId> units) const;
   std::string next_use_text() const;

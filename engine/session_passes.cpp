@@ -46,7 +46,11 @@ std::string Session::unit_names(std::span<const UnitId> units) const {
 UseKind Session::next_kind() const {
   OperationId id = active_->next();
   while (!is_model_code(active_->operation(id).verb) || active_->operation(id).verb == Verb::kRecompute) ++id;
-  switch (active_->operation(id).verb) {
+  return kind_of(active_->operation(id).verb);
+}
+
+UseKind Session::kind_of(Verb verb) const {
+  switch (verb) {
     case Verb::kForward: return evaluates() ? UseKind::kEvaluate : UseKind::kForward;
     case Verb::kBackwardInput: return UseKind::kBackwardInput;
     case Verb::kBackwardWeights: return UseKind::kBackwardWeights;
@@ -91,12 +95,15 @@ void Session::begin_micro_batch() {
   ++micro_batch_;
 }
 
+void Session::refuse_open_scope() const {
+  if (live_units_.empty()) return;
+  throw UsageError(fmt::format(
+      "the scope of unit {} is still open: close it before you open another, or open both units with one call",
+      plan_->model.units[live_units_.front()].name));
+}
+
 void Session::require_in_order(std::span<const UnitId> units, UseKind kind) const {
-  if (!live_units_.empty()) {
-    throw UsageError(fmt::format(
-        "the scope of unit {} is still open: close it before you open another, or open both units with one call",
-        plan_->model.units[live_units_.front()].name));
-  }
+  refuse_open_scope();
   const Operation& next = next_operation();
   const bool in_order =
       is_next(units) && kind == next_kind() && (kind != UseKind::kForward || next.micro_batch <= micro_batch_);
@@ -111,6 +118,7 @@ void Session::open(std::span<const UnitId> units, UseKind kind) {
   if (kind == UseKind::kEvaluate) {
     if (micro_batch_ >= 0)
       throw UsageError("evaluate() must be called between steps: the current step is not finished");
+    refuse_open_scope();
     begin_evaluation(units);
   } else if (micro_batch_ < 0) {
     throw UsageError("a unit was opened outside of a micro-batch: call micro_batch() first");
@@ -151,6 +159,7 @@ void Session::make_live(std::span<const UnitId> units, UseKind kind) {
   for (const UnitId unit : units) bindings_.open(unit, verb, addresses);
   use_memory_ = addresses.memory_of_use(place, verb);
   use_memory_.recomputed = kind != UseKind::kEvaluate && recomputed_[place];
+  if (verb == Verb::kRecompute && has_collective_in_output(*plan_, place)) use_memory_.output = nullptr;
   use_memory_.collectives = this;
   open_code_ = next;
   last_collective_ = -1;
@@ -224,6 +233,17 @@ bool Session::sends_result(const Operation& use) const {
   return use.operand == run.first_use && !run.is_first();
 }
 
+/// Whether the model code of the next use runs a collective, with its recompute.
+bool Session::next_use_communicates() const {
+  if (plan_->policy.tensor == 1 || plan_->model.activations.uses.empty()) return false;
+  for (OperationId id = active_->next();; ++id) {
+    const Operation& operation = active_->operation(id);
+    if (!is_model_code(operation.verb)) continue;
+    if (aliquot::next_collective(plan_->model.activations.uses[operation.operand], operation.verb)) return true;
+    if (operation.verb != Verb::kRecompute) return false;
+  }
+}
+
 /// Moves past the next use without running the model's code.
 void Session::skip_use() {
   active_->open(true);
@@ -250,9 +270,7 @@ void Session::skip(std::span<const UnitId> units) {
                     "skip only the second part",
                     next_use_text()));
   }
-  const auto& activations = plan_->model.activations.uses;
-  if (plan_->policy.tensor > 1 && !activations.empty() &&
-      aliquot::next_collective(activations[next.operand], next.verb)) {
+  if (next_use_communicates()) {
     throw UsageError(fmt::format(
         "{} was skipped, but the other ranks of the tensor group need its collectives: open the use and run them",
         next_use_text()));

@@ -69,7 +69,7 @@ Price LinkPrices::collective(int64_t part_bytes, int64_t crossing_bytes) const {
 /// A sum is a sum of the rows of each rank and a gather of all rows. A barrier ends the collective.
 Price LinkPrices::use_collective(const UseCollective& what) const {
   const int tensor = plan_.policy.tensor;
-  const int64_t part_count = what.rows_of_rank(tensor) * what.row_elements;
+  const int64_t part_count = what.rows_per_part(tensor) * what.row_elements;
   const int64_t part_bytes = part_count * element_bytes(what.dtype);
   const bool sums = what.kind != CollectiveKind::kGather, gathers = what.kind != CollectiveKind::kScatterSum;
   const int rounds = (sums ? 1 : 0) + (gathers ? 1 : 0) + 1;

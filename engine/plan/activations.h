@@ -31,12 +31,12 @@ enum class UseBuffer : uint8_t { kOutput, kKept, kScratch, kBackward };
 
 /// A collective inside the code of a use: it exchanges data between the ranks of a tensor group
 /// (EngineOptions::tensor). The code runs it with UseMemory::run(). The data is a matrix of `rows` x `row_elements`
-/// elements in a buffer of the use. Each rank owns rows_of_rank() consecutive rows, in the order of ranks. If the ranks
-/// do not divide the rows, the last ranks own fewer rows, and the buffer must have space for full parts: for
-/// rows_of_rank() times the number of ranks. The collective may write to all of this memory.
+/// elements in a buffer of the use. Rank r of the group owns rows [r * n, (r + 1) * n) for n = rows_per_part(), as far
+/// as they exist. The buffer must have space for n rows of each rank, and the collective may write to all of it.
 ///
-/// A collective in kOutput or kKept belongs to the forward, a collective in kBackward to the backward. A recompute does not
-/// repeat collectives in kOutput, so it must leave such an output unchanged.
+/// A collective in kOutput or kKept belongs to the forward, a collective in kBackward to the backward. A recompute does
+/// not repeat collectives in kOutput. UseMemory::output is then null in the recompute. A whole backward runs the
+/// collectives of both backward parts, so those of kBackward must be declared first.
 struct UseCollective {
   std::string name;
   CollectiveKind kind = CollectiveKind::kSum;
@@ -47,10 +47,10 @@ struct UseCollective {
   DType dtype = DType::kFloat32;  // of the elements; sums need fp32, bf16 or fp16, and add in fp32
   bool in_recompute = true;       // whether a recompute repeats a collective of the forward
 
-  /// Returns the number of rows that each rank of a tensor group of `tensor` ranks owns, for all but the last ranks.
-  int64_t rows_of_rank(int tensor) const { return (rows + tensor - 1) / tensor; }
+  /// Returns the number of rows of the part of one rank, in a tensor group of `tensor` ranks.
+  int64_t rows_per_part(int tensor) const { return (rows + tensor - 1) / tensor; }
   /// Returns the size of the memory of the data, with space for full parts.
-  int64_t size_bytes(int tensor) const { return rows_of_rank(tensor) * tensor * row_elements * element_bytes(dtype); }
+  int64_t size_bytes(int tensor) const { return rows_per_part(tensor) * tensor * row_elements * element_bytes(dtype); }
 
   friend bool operator==(const UseCollective&, const UseCollective&) = default;
 };
@@ -111,7 +111,8 @@ struct UseMemory {
 };
 
 /// Repeats the forward of `memory.use` and thereby restores `memory.kept`. The parameters of the use and `memory.input`
-/// are accessible. `memory.output` is not null if backward reads it; the function may rewrite it or leave it unchanged.
+/// are accessible. `memory.output` is not null if backward reads it, unless a collective of the forward wrote it; the
+/// function may rewrite it or leave it unchanged.
 /// Called from backward() on the rank's thread. Must enqueue on the compute stream. An exception abandons the step.
 using Recompute = std::function<void(const UseMemory& memory)>;
 

@@ -36,7 +36,8 @@ constexpr std::size_t peer_index(GroupId group) {
   return static_cast<std::size_t>(group) - static_cast<std::size_t>(GroupId::kShard);
 }
 constexpr bool is_peer_group(GroupId group) { return group != GroupId::kRank && peer_index(group) < kPeerGroupCount; }
-/// The groups whose collectives access the arenas of several ranks. memory_index() is the index of a group in this list.
+/// The groups whose collectives access the arenas of several ranks. memory_index() is the index of a group in this
+/// list.
 inline constexpr std::array kMemoryGroups{GroupId::kShard, GroupId::kReplica, GroupId::kTensor};
 constexpr std::size_t memory_index(GroupId group) {
   return static_cast<std::size_t>(group) - static_cast<std::size_t>(GroupId::kShard);

@@ -370,10 +370,10 @@ Plan plan_stage(const ModelSpec& model, const Policy& policy, const Topology& wo
 
 std::vector<Plan> plan_pipeline(const ModelSpec& model, const Policy& policy, const Topology& topology) {
   model.check();
-  check_collectives(model, policy.tensor);
   const std::vector<PipelineStage> stages = pipeline_stages(model, policy);
   const Topology stage = topology_of_stage(topology, policy.pipeline, 0);
   refuse_incompatible_options(model, policy, topology_of_data_ranks(stage, policy.tensor).rank_count());
+  check_collectives(model, policy.tensor);
   refuse_too_large_steps(model, policy);
   const std::vector<StagePasses> passes = stage_passes(policy, stages.front());
   std::vector<Plan> plans;

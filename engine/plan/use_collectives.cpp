@@ -57,6 +57,9 @@ int64_t declared_bytes(const ModelSpec& model, int32_t use, UseBuffer buffer) {
 /// Returns what is wrong with a declaration, or an empty string.
 std::string defect(const ModelSpec& model, int32_t use, const UseCollective& what, int tensor) {
   constexpr int64_t kAlignment = 16, kMaxExtent = int64_t{1} << 40;
+  if (what.kind > CollectiveKind::kScatterSum || what.part > UsePart::kBackwardWeights ||
+      what.buffer > UseBuffer::kBackward)
+    return "UseCollective::kind, part or buffer is not a value of its enumeration";
   if (what.name.empty()) return "UseCollective::name is empty: expected a name";
   if (what.rows < 1 || what.row_elements < 1 || what.rows > kMaxExtent / what.row_elements)
     return fmt::format(
@@ -80,6 +83,18 @@ std::string defect(const ModelSpec& model, int32_t use, const UseCollective& wha
   return {};
 }
 
+/// Returns what is wrong with the position of a declaration, or an empty string.
+std::string defect_of_order(const std::vector<UseCollective>& all, const UseCollective& what) {
+  for (const UseCollective* other = all.data(); other != &what; ++other) {
+    if (other->part == UsePart::kBackwardWeights && what.part == UsePart::kBackward)
+      return fmt::format(
+          "it is declared after \"{}\", whose UseCollective::part is kBackwardWeights: declare it before", other->name);
+    if (other->part == what.part && other->name == what.name)
+      return "another collective of the same part has this name: expected different names";
+  }
+  return {};
+}
+
 }  // namespace
 
 std::optional<int32_t> next_collective(const UseActivations& use, Verb verb, int32_t after) {
@@ -87,6 +102,13 @@ std::optional<int32_t> next_collective(const UseActivations& use, Verb verb, int
     if (runs(use.collectives[i], verb)) return static_cast<int32_t>(i);
   }
   return std::nullopt;
+}
+
+bool has_collective_in_output(const Plan& plan, int32_t use) {
+  const auto& uses = plan.model.activations.uses;
+  return !uses.empty() && std::ranges::any_of(uses[use].collectives, [](const UseCollective& what) {
+    return what.buffer == UseBuffer::kOutput;
+  });
 }
 
 const UseCollective& collective_of(const ModelSpec& model, const Operation& operation) {
@@ -105,20 +127,31 @@ CollectiveBuffer buffer_of(const UseCollective& collective, int32_t use) {
 
 void check_collectives(const ModelSpec& model, int tensor) {
   for (std::size_t use = 0; use < model.activations.uses.size(); ++use) {
-    for (const UseCollective& what : model.activations.uses[use].collectives) {
-      const std::string found = defect(model, static_cast<int32_t>(use), what, tensor);
+    const auto& collectives = model.activations.uses[use].collectives;
+    for (const UseCollective& what : collectives) {
+      std::string found = defect(model, static_cast<int32_t>(use), what, tensor);
+      if (found.empty()) found = defect_of_order(collectives, what);
       if (!found.empty()) throw UsageError(fmt::format("the collective \"{}\" of use {}: {}", what.name, use, found));
     }
   }
 }
 
-Topology topology_of_tensor_group(const Plan& plan, int data_rank) {
+namespace {
+
+/// Returns the largest number of pieces in a slot of staging memory, over all tensor groups of the stage.
+int64_t most_staging_places(const Plan& plan) {
   const int tensor = plan.policy.tensor;
   const Topology stage = topology_of_stage(plan.world, plan.stage.count, plan.stage.index);
-  std::vector<int> members(static_cast<std::size_t>(tensor));
-  std::iota(members.begin(), members.end(), data_rank * tensor);
-  return topology_of_group(stage, members);
+  int64_t most = 0;
+  for (int first = 0; first < stage.rank_count(); first += tensor) {
+    std::vector<int> members(static_cast<std::size_t>(tensor));
+    std::iota(members.begin(), members.end(), first);
+    most = std::max(most, reduce_staging_places(topology_of_group(stage, members)));
+  }
+  return most;
 }
+
+}  // namespace
 
 int64_t collective_staging_bytes(const Plan& plan) {
   const int tensor = plan.policy.tensor;
@@ -127,14 +160,11 @@ int64_t collective_staging_bytes(const Plan& plan) {
   for (const VirtualStage& run : plan.stage.runs) {
     for (int32_t use = run.first_use; use < run.end_use && !plan.model.activations.uses.empty(); ++use) {
       for (const UseCollective& what : plan.model.activations.uses[use].collectives) {
-        if (adds(what.kind)) longest = std::max(longest, what.rows_of_rank(tensor) * what.row_elements);
+        if (adds(what.kind)) longest = std::max(longest, what.rows_per_part(tensor) * what.row_elements);
       }
     }
   }
-  int64_t most = 0;
-  for (int rank = 0; rank < plan.data_topology.rank_count() && longest > 0; ++rank)
-    most = std::max(most, reduce_staging(topology_of_tensor_group(plan, rank), longest).size_bytes());
-  return most;
+  return longest == 0 ? 0 : reduce_staging(most_staging_places(plan), longest).size_bytes();
 }
 
 }  // namespace aliquot

@@ -11,6 +11,9 @@ namespace aliquot {
 /// Returns nullopt after the last one.
 std::optional<int32_t> next_collective(const UseActivations& use, Verb verb, int32_t after = -1);
 
+/// Whether a forward of the use ends its output with a collective, so that a recompute cannot restore the output.
+bool has_collective_in_output(const Plan& plan, int32_t use);
+
 /// The collective of an operation kUseCollective.
 const UseCollective& collective_of(const ModelSpec& model, const Operation& operation);
 
@@ -27,8 +30,6 @@ constexpr bool adds(CollectiveKind kind) { return kind != CollectiveKind::kGathe
 /// Throws UsageError if a declaration is invalid for tensor groups of `tensor` ranks.
 void check_collectives(const ModelSpec& model, int tensor);
 
-/// Returns the topology of the tensor group of rank `data_rank` of Plan::data_topology.
-Topology topology_of_tensor_group(const Plan& plan, int data_rank);
 /// Returns the size of the staging memory for the collectives of all uses of the stage. All ranks use the maximum.
 int64_t collective_staging_bytes(const Plan& plan);
 

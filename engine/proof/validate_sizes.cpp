@@ -87,13 +87,16 @@ class BufferSizes {
   int64_t collective_staging() const {
     const int tensor = plan_.policy.tensor;
     const Topology stage = topology_of_stage(plan_.world, plan_.stage.count, plan_.stage.index);
-    int64_t bytes = 0;
+    std::set<int64_t> place_counts;
     for (int first = 0; first < stage.rank_count(); first += tensor) {
       std::vector<int> members;
       for (int rank = first; rank < first + tensor; ++rank) members.push_back(rank);
-      const int64_t places = reduce_staging_places(topology_of_group(stage, members));
+      place_counts.insert(reduce_staging_places(topology_of_group(stage, members)));
+    }
+    int64_t bytes = 0;
+    for (const int64_t places : place_counts) {
       for (const VirtualStage& run : plan_.stage.runs) {
-        for (int32_t use = run.first_use; use < run.end_use; ++use) {
+        for (int32_t use = run.first_use; use < run.end_use && !plan_.model.activations.uses.empty(); ++use) {
           for (const UseCollective& what : plan_.model.activations.uses[use].collectives) {
             const int64_t part = (what.rows + tensor - 1) / tensor * what.row_elements;
             if (what.kind != CollectiveKind::kGather)

@@ -32,7 +32,7 @@ Executor::Executor(const Parts& parts)
     std::string_view label = units.empty() ? name(operation.verb) : plan_.model.units[units.front()].name;
     if (is_transfer(operation.verb)) label = made_labels_.emplace_back(transfer_label(operation, label));
     if (operation.verb == Verb::kUseCollective)
-      label = made_labels_.emplace_back(fmt::format("{} of {}", collective_of(plan_.model, operation).name, label));
+      label = made_labels_.emplace_back(fmt::format("{} {}", label, collective_of(plan_.model, operation).name));
     labels_.push_back(label);
   }
   note_observed_operations();
@@ -94,8 +94,12 @@ void Executor::run_collective() {
     ++cursor_;
     assert(operation(cursor_).verb == Verb::kUseCollective);
     Stream& lane = stream(Lane::kCompute);
+    FlightRecorder* flight = world_.flight();
+    if (flight != nullptr) flight->end_model_code();  // on hosts, this rank waits in the collective
     begin(cursor_);
     work_.use_collective(lane, operation(cursor_), label(cursor_));
+    const Operation& code = operation(open_);
+    if (flight != nullptr) flight->begin_model_code(name(code.verb), label(open_), code.micro_batch);
     memory_.skip_operation();  // the model code that follows makes the other accesses
     end_work(cursor_);
   });

@@ -265,7 +265,7 @@ void StepWork::use_collective(Stream& lane, const Operation& operation, Label la
   const auto [role, owner] = buffer_of(what, operation.operand);
   SymmetricRange data = memory_.range(role, owner, AccessMode::kWrites, GroupId::kTensor);
   data.offset_bytes += what.offset_bytes;
-  const int64_t part_count = what.rows_of_rank(ranks.rank_count()) * what.row_elements;
+  const int64_t part_count = what.rows_per_part(ranks.rank_count()) * what.row_elements;
   const int64_t part_bytes = part_count * element_bytes(what.dtype);
   if (adds(what.kind)) {
     ranks.reduce_scatter(lane,

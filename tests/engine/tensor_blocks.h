@@ -6,6 +6,7 @@
 #include <cmath>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -60,6 +61,8 @@ class TensorBlocks {
   }
 
   double loss() const { return loss_; }
+  /// Makes the code throw once, before its collective number `count` from now.
+  void throw_at(int count) { collectives_until_throw_ = count; }
   void run(const Work& work, double sample) {
     const UseMemory memory = work.memory();
     engine_.compute_stream().run([this, sample] { sample_ = sample; });
@@ -75,6 +78,10 @@ class TensorBlocks {
   template <typename Body>
   void enqueue(const Body& body) {
     engine_.compute_stream().run(body);
+  }
+  void communicate(const UseMemory& memory, const char* name) {
+    if (collectives_until_throw_-- == 0) throw std::runtime_error("injected failure before a collective");
+    memory.run(name);
   }
   int rows_of_rank() const { return (kRows + tensor_ - 1) / tensor_; }
   int first_row() const { return std::min(kRows, rank_ * rows_of_rank()); }
@@ -99,7 +106,7 @@ class TensorBlocks {
         }
       }
     });
-    memory.run("middle");
+    communicate(memory, "middle");
   }
 
   void compute_output(const UseMemory& memory) {
@@ -114,14 +121,14 @@ class TensorBlocks {
         }
       }
     });
-    memory.run("partial");
+    communicate(memory, "partial");
     enqueue([this, memory] {
       const float* sums = static_cast<const float*>(memory.scratch) + 16;
       auto* output = static_cast<float*>(memory.output);
       poison(output, kRows * kIn);
       for (int i = first_row() * kIn; i < end_row() * kIn; ++i) output[i] = input(memory, i) + sums[i];
     });
-    memory.run("output");
+    communicate(memory, "output");
     enqueue([this, memory] {
       const auto* output = static_cast<const float*>(memory.output);
       loss_ = 0;
@@ -154,7 +161,7 @@ class TensorBlocks {
         }
       }
     });
-    memory.run("middle gradient");
+    communicate(memory, "middle gradient");
     enqueue([this, memory, saved, p = a_[memory.use]] {
       const auto* middle = static_cast<const float*>(memory.scratch);
       auto* flow = static_cast<float*>(memory.backward);
@@ -167,7 +174,7 @@ class TensorBlocks {
         }
       }
     });
-    memory.run("flow");
+    communicate(memory, "flow");
   }
 
   void backward_weights(const UseMemory& memory) {
@@ -177,7 +184,7 @@ class TensorBlocks {
       poison(middle, kRows * kMiddle);
       for (int i = first_row() * kMiddle; i < end_row() * kMiddle; ++i) middle[i] = saved[kRows * kIn + i];
     });
-    memory.run("middle again");
+    communicate(memory, "middle again");
     enqueue([this, memory, saved, dp = d_a_[memory.use], dq = d_b_[memory.use]] {
       const auto* middle = static_cast<const float*>(memory.scratch);
       const auto* kept = static_cast<const float*>(memory.kept);
@@ -197,6 +204,7 @@ class TensorBlocks {
   float *a_[kBlocks], *b_[kBlocks], *d_a_[kBlocks], *d_b_[kBlocks];
   std::array<float, kRows*(kIn + kMiddle)> own_;  // data between the two parts of a backward that is not split
   double sample_ = 0, loss_ = 0;
+  int collectives_until_throw_ = -1;
 };
 
 struct TensorTrained {

@@ -171,30 +171,117 @@ TEST(UseCollectives, ThatAreOmittedAbandonTheStep) {
       kHosts);
 }
 
-/// A rank that throws inside a use takes part in the collectives of the rest of the step.
+/// A rank that throws before, between or after the collectives of a use takes part in the rest of the step.
 TEST(UseCollectives, CompleteIfARankAbandonsTheStep) {
-  for (const int throws_at : {0, 5, 11}) {
+  for (const int throws_at : {0, 1, 2, 3, 7}) {  // rank 1 runs forwards with three collectives each, then backwards
     World::threads(
         4,
         [&](World& world) {
           Engine engine(world, {.tensor = 2, .pipeline = 2, .pipeline_cut = {2, 2}});
           TensorBlocks blocks(engine, world.rank(), 2);
-          int count = 0;
+          if (world.rank() == 1) blocks.throw_at(throws_at);
           try {
-            while (const auto work = engine.next()) {
-              if (world.rank() == 1 && count++ == throws_at % 4) throw std::runtime_error("injected");
-              blocks.run(*work, 0.5);
-            }
+            while (const auto work = engine.next()) blocks.run(*work, 0.5);
           } catch (const std::runtime_error&) {
           }
-          EXPECT_TRUE(engine.step().skipped);
+          EXPECT_TRUE(engine.step().skipped) << throws_at;
+          while (const auto work = engine.next()) blocks.run(*work, 0.5);
+          EXPECT_FALSE(engine.step().skipped) << throws_at;
         },
         kHosts);
   }
 }
 
+/// The first rank leaves an evaluation between two collectives, or omits one. The evaluation ends on all ranks.
+TEST(UseCollectives, CompleteIfARankAbandonsAnEvaluation) {
+  for (const bool omits : {false, true}) {
+    World::threads(
+        2,
+        [&](World& world) {
+          Engine engine(world, {.tensor = 2});
+          TensorBlocks blocks(engine, world.rank(), 2);
+          if (world.rank() == 1) {
+            while (const auto work = engine.next_evaluation()) blocks.run(*work, 0.5);
+          } else if (omits) {
+            {
+              const auto work = engine.next_evaluation();
+              work->run("middle");
+            }
+            EXPECT_EQ(test::usage_error_message([&] { engine.set_learning_rate(0.1); }),
+                      "the scope of h.0 was closed, but its collective \"partial\" was not run");
+          } else {
+            blocks.throw_at(1);
+            EXPECT_THROW(
+                {
+                  const auto work = engine.next_evaluation();
+                  blocks.run(*work, 0.5);
+                },
+                std::runtime_error);
+          }
+          while (const auto work = engine.next()) blocks.run(*work, 0.5);
+          EXPECT_FALSE(engine.step().skipped);
+        },
+        kHosts);
+  }
+}
+
+TEST(UseCollectives, AreNotSkippedByOneRank) {
+  for (const int recompute : {0, 3}) {
+    World::threads(
+        2,
+        [&](World& world) {
+          Engine engine(world, {.tensor = 2, .recompute = recompute});
+          TensorBlocks blocks(engine, world.rank(), 2);
+          engine.micro_batch();
+          EXPECT_EQ(
+              test::usage_error_message([&] { engine.units()[0].skip(); }),
+              "forward of h.0 was skipped, but the other ranks of the tensor group need its collectives: open the "
+              "use and run them");
+          for (int use = 0; use < TensorBlocks::kBlocks; ++use) blocks.run(*engine.next(), 0.5);
+          EXPECT_EQ(test::usage_error_message([&] { engine.units()[3].skip(); }),
+                    "backward of h.3 was skipped, but the other ranks of the tensor group need its collectives: open "
+                    "the use and run them");
+          while (const auto work = engine.next()) blocks.run(*work, 0.5);
+          EXPECT_FALSE(engine.step().skipped);
+        },
+        kHosts);
+  }
+}
+
+/// The refused call changes nothing, so the evaluation continues.
+TEST(UseCollectives, OfAnOpenScopeAreNotRepeatedByAnotherEvaluation) {
+  World::threads(
+      2,
+      [&](World& world) {
+        Engine engine(world, {.tensor = 2});
+        TensorBlocks blocks(engine, world.rank(), 2);
+        double loss = 0;
+        for (const bool opens_twice : {false, true}) {
+          while (const auto work = engine.next_evaluation()) {
+            if (work->use > 0 || !opens_twice) {
+              blocks.run(*work, 0.5);
+              continue;
+            }
+            work->run("middle");
+            EXPECT_EQ(
+                test::usage_error_message([&] { (void)engine.units()[1].evaluate(); }),
+                "the scope of unit h.0 is still open: close it before you open another, or open both units with one "
+                "call");
+            work->run("partial");
+            work->run("output");
+          }
+          engine.compute_stream().synchronize();
+          if (!opens_twice) loss = blocks.loss();
+        }
+        EXPECT_TRUE(std::isfinite(loss));
+        while (const auto work = engine.next()) blocks.run(*work, 0.5);
+        EXPECT_FALSE(engine.step().skipped);
+      },
+      kHosts);
+}
+
 TEST(UseCollectives, InvalidDeclarationsAreRefused) {
-  const auto message = [](const UseCollective& what) {
+  const auto messages = [](const std::vector<UseCollective>& all) {
     std::string found;
     World::threads(
         2,
@@ -203,13 +290,14 @@ TEST(UseCollectives, InvalidDeclarationsAreRefused) {
           Engine engine(world, {.tensor = 2});
           engine.add_unit("h").add("w", {8}, &value, &gradient);
           engine.declare_activations(
-              {.uses = {{.output_bytes = 96, .scratch_bytes = 32, .collectives = {what}}}, .backward_bytes = 0});
+              {.uses = {{.output_bytes = 96, .scratch_bytes = 32, .collectives = all}}, .backward_bytes = 0});
           const std::string own = test::usage_error_message([&] { (void)engine.plan(); });
           if (world.rank() == 0) found = own;
         },
         kHosts);
     return found;
   };
+  const auto message = [&](const UseCollective& what) { return messages({what}); };
   EXPECT_EQ(message({.name = "", .rows = 3, .row_elements = 4}),
             "the collective \"\" of use 0: UseCollective::name is empty: expected a name");
   EXPECT_EQ(
@@ -228,6 +316,20 @@ TEST(UseCollectives, InvalidDeclarationsAreRefused) {
             "the collective \"x\" of use 0: UseCollective::buffer is output: expected output, kept or scratch in a "
             "forward, backward or scratch in a backward, and scratch in a backward of weights");
   EXPECT_EQ(message({.name = "x", .rows = 3, .row_elements = 4}), "no error was thrown");
+  EXPECT_EQ(message({.name = "x", .kind = static_cast<CollectiveKind>(7), .rows = 3, .row_elements = 4}),
+            "the collective \"x\" of use 0: UseCollective::kind, part or buffer is not a value of its enumeration");
+  const UseCollective forward{.name = "x", .rows = 1, .row_elements = 4};
+  UseCollective weights = forward, back = forward;
+  weights.part = UsePart::kBackwardWeights, back.part = UsePart::kBackward;
+  weights.buffer = back.buffer = UseBuffer::kScratch;
+  weights.name = "w";
+  EXPECT_EQ(messages({forward, forward}),
+            "the collective \"x\" of use 0: another collective of the same part has this "
+            "name: expected different names");
+  EXPECT_EQ(messages({weights, back}),
+            "the collective \"x\" of use 0: it is declared after \"w\", whose "
+            "UseCollective::part is kBackwardWeights: declare it before");
+  EXPECT_EQ(messages({forward, back, weights}), "no error was thrown");
 }
 
 }  // namespace

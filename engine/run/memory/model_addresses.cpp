@@ -136,10 +136,12 @@ void ModelAddresses::close(Stream& compute, OperationId operation) {
       for (const Role role : {values_role(), Role::kGradients}) change(changes, role, flat, Protection::kNoAccess);
     }
   }
+  const auto count = static_cast<OperationId>(plan_.schedule.operations.size());
+  OperationId last = operation;  // the last collective of the use, with which its buffers end
+  while (last + 1 < count && plan_.schedule.operations[last + 1].verb == Verb::kUseCollective) ++last;
   for (BufferId b = 0; b < static_cast<BufferId>(aliases_.size()); ++b) {
     const PlannedBuffer& buffer = plan_.schedule.buffers[b];
-    const bool ends =
-        buffer.last == operation && (buffer.role == Role::kActivationGradients || belongs_to_use(buffer.role));
+    const bool ends = buffer.last == last && (buffer.role == Role::kActivationGradients || belongs_to_use(buffer.role));
     if (ends && aliases_[b] != nullptr) changes.push_back({aliases_[b].get(), Protection::kNoAccess});
   }
   apply_changes(compute, std::move(changes));
