@@ -66,7 +66,7 @@ Price LinkPrices::collective(int64_t part_bytes, int64_t crossing_bytes) const {
   return price;
 }
 
-/// A sum is a sum of the rows of each rank and a gather of all rows. A barrier ends the collective.
+/// A sum is a reduce-scatter and an all-gather. A barrier ends each collective.
 Price LinkPrices::use_collective(const UseCollective& what) const {
   const int tensor = plan_.policy.tensor;
   const int64_t part_count = what.rows_per_part(tensor) * what.row_elements;

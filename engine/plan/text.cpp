@@ -130,6 +130,14 @@ class Hash {
 
 }  // namespace
 
+namespace {
+
+constexpr std::string_view kKindNames[] = {"sum", "gather", "scatter-sum"};
+constexpr std::string_view kPartNames[] = {"forward", "backward", "backward of weights"};
+constexpr std::string_view kBufferNames[] = {"output", "kept", "scratch", "backward"};
+
+}  // namespace
+
 std::string description(const Plan& plan) {
   const std::string tensor =
       plan.policy.tensor == 1 ? "" : fmt::format(", tensor groups of {} ranks", plan.policy.tensor);
@@ -163,10 +171,11 @@ std::string description(const Plan& plan) {
                     uses[use].input_in_backward ? "" : ", input not read in backward",
                     uses[use].output_in_backward ? "" : ", output not read in backward", split);
     for (const UseCollective& what : uses[use].collectives)
-      lines += fmt::format("collective \"{}\" of use {}: kind {}, part {}, buffer {} at {}, {} x {} {}{}\n", what.name,
-                           use, static_cast<int>(what.kind), static_cast<int>(what.part), static_cast<int>(what.buffer),
-                           what.offset_bytes, what.rows, what.row_elements, name(what.dtype),
-                           what.in_recompute ? "" : ", not in recompute");
+      lines +=
+          fmt::format("collective \"{}\" of use {}: {} in {}, {} at {}, {} x {} {}{}\n", what.name, use,
+                      kKindNames[static_cast<std::size_t>(what.kind)], kPartNames[static_cast<std::size_t>(what.part)],
+                      kBufferNames[static_cast<std::size_t>(what.buffer)], what.offset_bytes, what.rows,
+                      what.row_elements, name(what.dtype), what.in_recompute ? "" : ", not in recompute");
   }
   if (!uses.empty()) lines += fmt::format("activation gradients: {} bytes\n", plan.model.activations.backward_bytes);
   return lines + text(plan);
