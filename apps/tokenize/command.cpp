@@ -22,7 +22,7 @@ namespace {
 constexpr std::string_view kHelp =
     "aliquot data FILE... --tokenizer FILE --out FILE.h5 [--option value ...]\n\n"
     "  aliquot data part-*.jsonl.gz --tokenizer hf/tokenizer.json --out train.h5 --validation valid.h5\n"
-    "  aliquot train --init hf --data train.h5 --eval-data valid.h5\n\n"
+    "  aliquot train --init hf --data train.h5 --eval-data valid.h5 --eval-every 100\n\n"
     "Encodes text with the tokenizer.json of a Hugging Face model, and writes the tokens of all documents one after "
     "the\n"
     "other. Files are text or JSON lines, in UTF-8, and may be compressed with gzip. Supports byte-level BPE (GPT-2,\n"

@@ -33,7 +33,7 @@ OptionTable data_option_table(DataOptions& o) {
   t.text("tokenizer", "FILE", o.tokenizer, "The tokenizer.json of the model.");
   t.text(
       "separator", "TOKEN", o.separator,
-      "Token behind each document; auto: <|endoftext|>, <|end_of_text|>, </s> or <eos>, the first that the tokenizer "
+      "Token after each document; auto: <|endoftext|>, <|end_of_text|>, </s> or <eos>, the first that the tokenizer "
       "has; none: no token.");
   t.text("document-start", "TOKEN", o.document_start, "Token before each document; none: no token.");
   t.heading("Output");
