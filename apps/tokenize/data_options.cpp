@@ -31,10 +31,9 @@ OptionTable data_option_table(DataOptions& o) {
            "What a document of the other files is: the whole file, or a line.");
   t.heading("Tokens");
   t.text("tokenizer", "FILE", o.tokenizer, "The tokenizer.json of the model.");
-  t.text(
-      "separator", "TOKEN", o.separator,
-      "Token after each document; auto: <|endoftext|>, <|end_of_text|>, </s> or <eos>, the first that the tokenizer "
-      "has; none: no token.");
+  t.text("separator", "TOKEN", o.separator,
+         "Token after each document; auto: <|endoftext|>, <|end_of_text|>, </s> or <eos>, the first that the tokenizer "
+         "has; none: no token.");
   t.text("document-start", "TOKEN", o.document_start, "Token before each document; none: no token.");
   t.heading("Output");
   t.text("out", "FILE", o.out, "File of tokens for --data of aliquot train; ends in .h5.");
