@@ -14,18 +14,18 @@ size_t with_space_before(std::string_view text, size_t begin, size_t least) {
   while (begin > least) {
     size_t before = begin;
     previous_code_point(text, before);
-    size_t behind = before;
-    if (!is_white_space(next_code_point(text, behind))) break;
+    size_t after = before;
+    if (!is_white_space(next_code_point(text, after))) break;
     begin = before;
   }
   return std::max(begin, least);
 }
 
-size_t with_space_behind(std::string_view text, size_t end) {
+size_t with_space_after(std::string_view text, size_t end) {
   while (end < text.size()) {
-    size_t behind = end;
-    if (!is_white_space(next_code_point(text, behind))) break;
-    end = behind;
+    size_t after = end;
+    if (!is_white_space(next_code_point(text, after))) break;
+    end = after;
   }
   return end;
 }
@@ -78,7 +78,7 @@ std::vector<TextSegment> AddedTokens::cut(std::string_view text, const ByteTrie&
     const Entry& entry = entries_[static_cast<size_t>(index)];
     const size_t begin = entry.takes_left ? with_space_before(text, at, covered) : at;
     at += length;
-    const size_t end = entry.takes_right ? with_space_behind(text, at) : at;
+    const size_t end = entry.takes_right ? with_space_after(text, at) : at;
     if (covered < begin) segments.push_back({covered, begin, std::nullopt});
     segments.push_back({begin, end, entry.token});
     covered = end;

@@ -29,8 +29,7 @@ class PreTokenizer {
   /// Throws UsageError for a pre-tokenizer that is not supported.
   explicit PreTokenizer(const JsonField& field) { add(field); }
 
-  /// Replaces `pieces`, which usually has one element, by its parts. Empty parts are removed. Safe to call from several
-  /// threads.
+  /// Splits each of `pieces`. Omits empty parts. Safe to call from several threads.
   void split(TextPieces& pieces) const {
     for (const Step& step : steps_) step(pieces);
   }

@@ -26,7 +26,7 @@ std::vector<SplitPart> merged_with_previous(const std::vector<SplitPart>& parts)
   return merged;
 }
 
-/// Joins each match that does not precede another match with the part behind it.
+/// Joins each match that does not precede another match with the part after it.
 std::vector<SplitPart> merged_with_next(const std::vector<SplitPart>& parts) {
   std::vector<SplitPart> merged;
   bool before_match = false;

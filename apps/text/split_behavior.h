@@ -1,5 +1,5 @@
 #pragma once
-// What becomes of the matches of a pattern when a text is split.
+// How a text is split at the matches of a pattern.
 
 #include <string_view>
 #include <vector>
@@ -13,7 +13,7 @@ enum class SplitBehavior : uint8_t {
   kRemoved,             // matches are removed
   kIsolated,            // each match is a piece
   kMergedWithPrevious,  // a match belongs to the text before it; the second of two adjacent matches is a piece
-  kMergedWithNext,      // a match belongs to the text behind it; the first of two adjacent matches is a piece
+  kMergedWithNext,      // a match belongs to the text after it; the first of two adjacent matches is a piece
   kContiguous,          // adjacent matches are one piece
 };
 

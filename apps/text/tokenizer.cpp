@@ -2,17 +2,12 @@
 
 #include <algorithm>
 #include <array>
-#include <fmt/format.h>
-#include <span>
 
+#include "apps/data/whole_file.h"
 #include "checkpoint/hash/sha256.h"
-#include "kernels/system/error.h"
-#include "kernels/system/file.h"
 
 namespace aliquot {
 namespace {
-
-constexpr int64_t kFileBytesLimit = int64_t{256} << 20;
 
 /// Refuses settings that change the tokens of a text. The post-processor adds only special tokens.
 void check_other_fields(const JsonField& file) {
@@ -46,22 +41,7 @@ Tokenizer::Tokenizer(std::string_view text, const std::string& file) : sha256_(s
 }
 
 std::unique_ptr<Tokenizer> Tokenizer::read(const std::filesystem::path& path) {
-  const std::string where = path.string();
-  std::string text;
-  try {
-    const auto real = std::filesystem::canonical(path);
-    const File file =
-        Directory::open(FileSystem::system(), real.parent_path()).open_for_reading(real.filename().string());
-    if (!file.is_regular()) throw UsageError(where + ": it is not a regular file.");
-    if (file.size_bytes() > kFileBytesLimit) throw UsageError(where + ": it is larger than 256 MiB.");
-    text.resize(static_cast<size_t>(file.size_bytes()));
-    file.read(std::as_writable_bytes(std::span(text)), 0);
-  } catch (const FaultError& error) {
-    throw UsageError(error.what());
-  } catch (const std::filesystem::filesystem_error& error) {
-    throw UsageError(fmt::format("{}: {}.", where, error.code().message()));
-  }
-  return std::make_unique<Tokenizer>(text, where);
+  return std::make_unique<Tokenizer>(read_whole_file(path, 256), path.string());
 }
 
 int64_t Tokenizer::vocabulary_size() const { return std::max(model_->largest_token(), added_->largest_token()) + 1; }

@@ -57,7 +57,8 @@ class Tokenizer {
   std::optional<AddedTokens> added_;
 };
 
-/// Returns the token that ends a document: the first of the usual names that the tokenizer has, or nullopt.
+/// Returns the name of the token that ends a document: <|endoftext|>, <|end_of_text|>, </s> or <eos>, the first of
+/// these that the tokenizer has. Returns nullopt if it has none.
 std::optional<std::string> end_of_text_token(const Tokenizer& tokenizer);
 
 }  // namespace aliquot

@@ -14,14 +14,14 @@ namespace aliquot {
 
 struct EncodedChunk {
   std::vector<int32_t> tokens;         // of all documents, with the tokens around them
-  std::vector<int64_t> document_ends;  // index behind the last token of each document
+  std::vector<int64_t> document_ends;  // index after the last token of each document
   int64_t text_bytes = 0;
   int64_t empty_count = 0;  // documents without text, which get no tokens
 };
 
 struct EncodeOptions {
   std::string text_field = "text";                    // the key of JSON lines that has the text
-  std::optional<int32_t> start = {}, separator = {};  // tokens before and behind each document
+  std::optional<int32_t> start = {}, separator = {};  // tokens before and after each document
 };
 
 /// Used by one thread.

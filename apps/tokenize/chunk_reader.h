@@ -31,7 +31,7 @@ struct TextChunk {
 inline constexpr size_t kDocumentBytesLimit = size_t{1} << 30;
 
 /// Reads files in order. Files whose names end in .jsonl, .ndjson or .json, possibly followed by .gz, are JSON lines.
-/// `unit` states what a document of the other files is.
+/// `unit`: whether each of the other files is one document, or each line of them.
 class ChunkReader {
  public:
   ChunkReader(std::vector<std::filesystem::path> files, DocumentUnit unit);

@@ -165,7 +165,7 @@ void run_tokenizer(std::string_view input) {
   } catch (const UsageError& error) {
     const std::string_view message = error.what();
     require(message.starts_with("it: ") || message.find("the tokenizer") != std::string_view::npos,
-            "the error message names neither the file nor the tokenizer");
+            "expected an error message that names the file or the tokenizer");
     require(message.size() < 2000, "the error message is too long");
   }
 }

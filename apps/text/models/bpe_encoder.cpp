@@ -64,9 +64,9 @@ class BpeEncoder : public PieceEncoder {
 size_t BpeEncoder::next_cut(std::string_view piece, size_t begin) const {
   constexpr std::string_view kBlank = "\xe2\x96\x81";
   for (size_t at = piece.find(kBlank, begin + 1); at != std::string_view::npos; at = piece.find(kBlank, at + 1)) {
-    size_t before = at, behind = at;
+    size_t before = at, after = at;
     previous_code_point(piece, before);
-    const char32_t left = next_code_point(piece, before), right = next_code_point(piece, behind);
+    const char32_t left = next_code_point(piece, before), right = next_code_point(piece, after);
     const bool are_known = model_.character(left) >= 0 && model_.character(right) >= 0;
     if (are_known && !model_.can_be_adjacent(left, right)) return at;
   }

@@ -68,7 +68,7 @@ void BpeModel::read_merge(const JsonField& merge, int32_t rank) {
     right = both.substr(blank + 1);
   }
   const auto first = find(left), second = find(right), merged = find(left + right);
-  merge.require(first && second && merged, "both tokens and the merged token must be in model.vocab");
+  merge.require(first && second && merged, "expected both tokens and the merged token in model.vocab");
   merges_.insert_or_assign(pair_key(*first, *second),
                            uint64_t{static_cast<uint32_t>(rank)} << 32 | static_cast<uint32_t>(*merged));
   if (!is_byte_level_) note_adjacent(left + right);

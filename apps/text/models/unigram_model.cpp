@@ -19,9 +19,9 @@
 namespace aliquot {
 namespace {
 
-/// Returns a score with the rounding of the tokenizers package: the decimal digits as an integer, then a division by a
-/// power of ten. The last bit can differ from the nearest number. It decides between paths whose scores are sums of the
-/// same numbers in another order.
+/// Rounds a score as the tokenizers package does. The package reads the decimal digits as an integer, and then divides
+/// by a power of ten. So the last bit can differ from that of the nearest number. Two ways to cut a text can have
+/// scores that differ only in the last bit, and the package takes the higher one.
 double package_rounding(double score) {
   char text[64];
   const auto end = std::to_chars(text, std::end(text), std::abs(score), std::chars_format::scientific).ptr;
@@ -96,7 +96,7 @@ class UnigramEncoder : public PieceEncoder {
   void encode(std::string_view piece, std::vector<int32_t>& tokens) override {
     find_best_ends(piece);
     spans_.clear();
-    size_t unknown_end = 0;  // end of the unknown tokens behind the current position; 0 if there are none
+    size_t unknown_end = 0;  // end of the unknown tokens after the current position; 0 if there are none
     for (size_t end = piece.size(); end > 0; end = ends_[end].begin) {
       const End& best = ends_[end];
       if (model_.unknown_ && best.token == *model_.unknown_) {

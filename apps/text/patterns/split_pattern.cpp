@@ -39,8 +39,8 @@ std::optional<SplitPattern::Match> SplitPattern::find(std::string_view text, siz
   return std::nullopt;
 }
 
-/// Moves `at` behind as many code points of the set as the step allows. Sets `shortest` to the position behind the
-/// fewest. Returns false if there are too few.
+/// Moves `at` over as many code points of the set as the step allows. Sets `shortest` to the position after the
+/// smallest number that the step allows. Returns false if there are too few.
 bool SplitPattern::repeat(const PatternStep& step, std::string_view text, size_t& at, size_t& shortest) const {
   const CodeSet& set = sets_[step.set];
   uint32_t count = 0;
@@ -77,9 +77,9 @@ bool SplitPattern::run(Search& search, uint32_t first_step, size_t& at) const {
     bool holds = true;
     switch (step.kind) {
       case Kind::kOne: {
-        size_t behind = at;
-        holds = at < text.size() && sets_[step.set].contains(next_code_point(text, behind));
-        if (holds) at = behind;
+        size_t next_at = at;
+        holds = at < text.size() && sets_[step.set].contains(next_code_point(text, next_at));
+        if (holds) at = next_at;
         break;
       }
       case Kind::kRepeat: {

@@ -18,7 +18,7 @@ constexpr size_t utf8_length(char first) {
   return byte < 0x80 ? 1 : byte < 0xe0 ? 2 : byte < 0xf0 ? 3 : 4;
 }
 
-/// Decodes the code point at `at`, and moves `at` behind it. The text must be valid.
+/// Decodes the code point at `at`, and moves `at` to the next one. The text must be valid.
 inline char32_t next_code_point(std::string_view text, size_t& at) {
   const auto byte = [&](size_t i) { return static_cast<char32_t>(static_cast<unsigned char>(text[i])); };
   const char32_t first = byte(at++);

@@ -114,7 +114,7 @@ def trained(model, trainer, pre_tokenizer, normalizer=None, texts=corpus):
 
 
 def byte_level(pre_tokenizer, specials, normalizer=None, size=1200, **options):
-    """A byte-level BPE. The special tokens get the numbers behind the vocabulary."""
+    """A byte-level BPE. The special tokens get the numbers after those of the vocabulary."""
     trainer = trainers.BpeTrainer(vocab_size=size, show_progress=False, initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
     file = trained(models.BPE(), trainer, pre_tokenizer, normalizer)
     file["model"].update(options)

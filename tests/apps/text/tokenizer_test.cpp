@@ -172,7 +172,7 @@ const Case kRefusals[] = {
     {"/model/vocab", Json::array(), "model.vocab is []: expected an object with tokens"},
     {"/model/merges/0", {"a"}, "model.merges[0] is [\"a\"]: expected two tokens"},
     {"/model/merges/1", "a b c", "model.merges[1] is \"a b c\": expected two tokens"},
-    {"/model/merges/1", {"b", "c"}, "both tokens and the merged token must be in model.vocab"},
+    {"/model/merges/1", {"b", "c"}, "expected both tokens and the merged token in model.vocab"},
     {"/added_tokens", {added_token(9, "x")}, "added_tokens[0].id is 9: expected 6, the next number"},
     {"/added_tokens", {added_token(6, "ab")}, "added_tokens[0].id is 6: expected 4, the number of this token"},
     {"/added_tokens", {added_token(6, "")}, "added_tokens[0].content is \"\""},
