@@ -78,7 +78,10 @@ void TokenFileWriter::write_hdf5(const std::filesystem::path& path, const TokenF
   const auto count = static_cast<hsize_t>(token_count_);
   const Hdf5Handle space(H5Screate_simple(1, &count, nullptr), H5Sclose, "make the extents of 'tokens'");
   const hid_t type = bytes_per_token_ == 2 ? H5T_STD_U16LE : H5T_STD_U32LE;
-  Hdf5Handle dataset(H5Dcreate2(file.get(), "tokens", type, space.get(), H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT),
+  const Hdf5Handle properties(H5Pcreate(H5P_DATASET_CREATE), H5Pclose, "make a list of properties");
+  // Without times, files of the same tokens have the same bytes.
+  hdf5_checked(H5Pset_obj_track_times(properties.get(), false), "disable object times");
+  Hdf5Handle dataset(H5Dcreate2(file.get(), "tokens", type, space.get(), H5P_DEFAULT, properties.get(), H5P_DEFAULT),
                      H5Dclose, "create the dataset 'tokens'");
   write_facts(dataset.get(), facts);
   buffer_.resize(kBufferBytes);
