@@ -12,7 +12,7 @@ RUN cmake -B build -G Ninja -DCMAKE_BUILD_TYPE=Release -DALIQUOT_TESTS=OFF -DALI
 FROM debian:12
 # mpirun starts processes on workers through ssh.
 RUN apt-get update && apt-get install -y --no-install-recommends openmpi-bin libhdf5-103-1 libboost-program-options1.74.0 \
-      libfmt9 openssh-server openssh-client \
+      libfmt9 zlib1g openssh-server openssh-client \
     && rm -rf /var/lib/apt/lists/* && mkdir -p /run/sshd \
     && sed -i 's/#\?StrictModes .*/StrictModes no/' /etc/ssh/sshd_config && echo "    StrictHostKeyChecking no" >>/etc/ssh/ssh_config
 COPY --from=build /opt/aliquot /opt/aliquot

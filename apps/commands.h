@@ -12,6 +12,7 @@ namespace aliquot {
 using Arguments = std::vector<std::string>;
 
 int run_train(const Arguments& arguments);
+int run_data(const Arguments& arguments);
 int run_plan(const Arguments& arguments);
 int run_sweep(const Arguments& arguments);
 int run_report(const Arguments& arguments);

@@ -24,6 +24,7 @@ struct Command {
 
 constexpr std::array kCommands{
     Command{"train", "train a model, sharded over ranks", run_train},
+    Command{"data", "encode text as tokens for train --data", run_data},
     Command{"plan", "predict memory, traffic and step time of a run, without running it", run_plan},
     Command{"sweep", "measure memory per rank against model size, as a table and a chart", run_sweep},
     Command{"report", "make an HTML page about one or several runs", run_report},

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # scripts/fuzz.sh [SECONDS] [TARGET...]
 # Fuzzes the parsers of untrusted files under the address and undefined-behaviour sanitizers, each for SECONDS (60).
-# Targets (all by default): manifest checkpoint safetensors weight_index deepspeed flight model_config tokens.
+# Targets (all by default): manifest checkpoint safetensors weight_index deepspeed flight model_config tokenizer tokens.
 # build-fuzz/corpus/TARGET keeps the inputs, and the next run starts from them. Failing inputs are in build-fuzz/found/.
 # Needs clang (on Debian: apt install clang libclang-rt-14-dev).
 # shellcheck source=scripts/lib.sh
@@ -20,7 +20,7 @@ for argument in "$@"; do
   esac
 done
 if [ ${#targets[@]} -eq 0 ]; then
-  targets=(manifest checkpoint safetensors weight_index deepspeed flight model_config tokens)
+  targets=(manifest checkpoint safetensors weight_index deepspeed flight model_config tokenizer tokens)
 fi
 if ! command -v clang++ >/dev/null; then fail 2 "clang++ is missing (on Debian: apt install clang)"; fi
 

@@ -8,7 +8,7 @@ source "$(dirname "$0")/lib.sh"
 
 packages=(build-essential cmake ninja-build git
   libopenmpi-dev openmpi-bin libhdf5-dev hdf5-tools libboost-program-options-dev
-  nlohmann-json3-dev libfmt-dev libgtest-dev libgmock-dev libbenchmark-dev
+  nlohmann-json3-dev libfmt-dev zlib1g-dev libgtest-dev libgmock-dev libbenchmark-dev
   iproute2 procps)
 # The version of the formatter is pinned, because other versions format code differently.
 dev_packages=(clang-format-14 clang-tidy-14 cppcheck shellcheck g++-aarch64-linux-gnu)

@@ -28,6 +28,20 @@ void check_storage(const std::filesystem::path& file, hid_t dataset) {
     refuse_layout(file);
 }
 
+/// Returns the value of the attribute vocabulary_size, which `aliquot data` writes, or 0 if there is none.
+int64_t recorded_vocabulary(const std::filesystem::path& file, hid_t dataset) {
+  constexpr const char* kName = "vocabulary_size";
+  if (H5Aexists(dataset, kName) <= 0) return 0;
+  const Hdf5Handle attribute(H5Aopen(dataset, kName, H5P_DEFAULT), H5Aclose, "open the attribute vocabulary_size");
+  const Hdf5Handle space(H5Aget_space(attribute.get()), H5Sclose, "read the extents of vocabulary_size");
+  const Hdf5Handle type(H5Aget_type(attribute.get()), H5Tclose, "read the type of vocabulary_size");
+  int64_t value = 0;
+  const bool is_integer = H5Tget_class(type.get()) == H5T_INTEGER && H5Sget_simple_extent_npoints(space.get()) == 1;
+  if (!is_integer || H5Aread(attribute.get(), H5T_NATIVE_INT64, &value) < 0 || value < 1)
+    refuse(file, "the attribute vocabulary_size of 'tokens' must be a positive integer");
+  return value;
+}
+
 TokenLayout layout_of(const std::filesystem::path& file, hid_t dataset) {
   check_storage(file, dataset);
   const Hdf5Handle space(H5Dget_space(dataset), H5Sclose, "read the extents of 'tokens'");
@@ -46,7 +60,8 @@ TokenLayout layout_of(const std::filesystem::path& file, hid_t dataset) {
           .count = count,
           .bytes_per_token = static_cast<int>(bytes),
           .is_signed = H5Tget_sign(type.get()) == H5T_SGN_2,
-          .unit = "integers of the dataset 'tokens'"};
+          .unit = "integers of the dataset 'tokens'",
+          .vocabulary = recorded_vocabulary(file, dataset)};
 }
 
 /// HDF5 calls this function before it follows a link into another file. Stores the name of that file in `found`, and

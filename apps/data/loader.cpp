@@ -37,7 +37,13 @@ Loader::Loader(const TokenSource& source, const LoaderOptions& options)
       order_(sequence_count_, options.shuffle, options.seed),
       tokens_(static_cast<size_t>(options.micro_batch * options.sequence)),
       targets_(tokens_.size()),
-      scratch_(static_cast<size_t>(options.sequence) + 1) {}
+      scratch_(static_cast<size_t>(options.sequence) + 1) {
+  if (source.recorded_vocabulary() <= options.vocabulary) return;
+  throw UsageError(source.describe() + " was written with a tokenizer of " +
+                   std::to_string(source.recorded_vocabulary()) + " tokens, but the model's vocabulary has " +
+                   std::to_string(options.vocabulary) +
+                   " entries: use a larger --vocab, or data tokenized for this model.");
+}
 
 void Loader::load(int64_t consumed, int64_t micro_batch) {
   const int64_t first = (micro_batch * options_.rank_count + options_.rank) * options_.micro_batch;

@@ -62,7 +62,8 @@ struct LoaderOptions {
 /// the global batch. The source must outlive the loader.
 class Loader {
  public:
-  /// Throws UsageError if the source has fewer tokens than one sequence and the target of its last token.
+  /// Throws UsageError if the source has fewer tokens than one sequence and the target of its last token, or if it
+  /// records a vocabulary that is larger than that of the options.
   Loader(const TokenSource& source, const LoaderOptions& options);
 
   /// The number of sequences in an epoch.

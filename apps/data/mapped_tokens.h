@@ -20,6 +20,7 @@ struct TokenLayout {
   int bytes_per_token = 1;  // 1, 2, 4 or 8
   bool is_signed = false;
   std::string unit = "bytes";  // the name of the tokens in messages
+  int64_t vocabulary = 0;      // size of the vocabulary that the file records; 0 if it records none
 };
 
 /// Throws UsageError if the file cannot be mapped, is shorter than the layout requires, or ends within a token.

@@ -30,6 +30,8 @@ class TokenSource {
   /// nothing. Sources that generate their tokens return nothing. This function is much faster than read(). It unmaps
   /// the pages of the file that it has read. Throws FaultError if the file has become shorter.
   virtual std::optional<int64_t> find_out_of_range(int64_t first, int64_t count, int64_t vocabulary) const;
+  /// The size of the vocabulary that the file records; 0 if it records none.
+  virtual int64_t recorded_vocabulary() const { return 0; }
   /// Bytes per stored token; 0 for a source that generates its tokens.
   virtual int64_t token_bytes() const { return 0; }
   /// Throws the UsageError that read() throws for the token at `position`.

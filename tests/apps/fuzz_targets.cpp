@@ -1,4 +1,4 @@
-// Fuzz targets: the readers of DeepSpeed configurations, flight records, config.json and token files.
+// Fuzz targets: the readers of DeepSpeed configurations, flight records, config.json, tokenizer.json and token files.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -11,6 +11,7 @@
 #include "apps/models/hugging_face/config.h"
 #include "apps/models/hugging_face/weights.h"
 #include "apps/options/deepspeed.h"
+#include "apps/text/tokenizer.h"
 #include "kernels/system/error.h"
 #include "tests/support/fuzz_target.h"
 
@@ -153,6 +154,43 @@ std::vector<std::string> model_config_seeds() {
   return seeds;
 }
 
+/// The input is a tokenizer.json. The tokenizer also encodes a fixed text.
+void run_tokenizer(std::string_view input) {
+  try {
+    const Tokenizer tokenizer(input, "it");
+    std::vector<int32_t> tokens;
+    Tokenizer::Encoder(tokenizer).encode("It's 12  \u00e9\n\u2581aab <s> \U0001f642", tokens);
+    for (const int32_t token : tokens)
+      require(token >= 0 && token < tokenizer.vocabulary_size(), "a token is outside the vocabulary");
+  } catch (const UsageError& error) {
+    const std::string_view message = error.what();
+    require(message.starts_with("it: ") || message.find("the tokenizer") != std::string_view::npos,
+            "expected an error message that names the file or the tokenizer");
+    require(message.size() < 2000, "the error message is too long");
+  }
+}
+
+std::vector<std::string> tokenizer_seeds() {
+  const std::string added =
+      R"("added_tokens":[{"id":5,"content":"<s>","single_word":false,"lstrip":true,"rstrip":true,)"
+      R"("normalized":true,"special":true}],)";
+  const std::string bpe = R"("model":{"type":"BPE","unk_token":"u","fuse_unk":true,"byte_fallback":false,)"
+                          R"("ignore_merges":true,"vocab":{"a":0,"b":1,"ab":2,"u":3,"\u0120":4},"merges":["a b"]}})";
+  return {
+      "{" + added + R"("normalizer":{"type":"NFC"},"pre_tokenizer":{"type":"ByteLevel","add_prefix_space":true},)" +
+          bpe,
+      "{" + added +
+          R"("normalizer":{"type":"Sequence","normalizers":[{"type":"Prepend","prepend":"_"},)"
+          R"({"type":"Replace","pattern":{"Regex":" {2,}"},"content":"b"}]},)" +
+          bpe,
+      "{" + added +
+          R"x("pre_tokenizer":{"type":"Split","pattern":{"Regex":"(?i:'s)| ?\\p{L}+|\\s+(?!\\S)"},)x"
+          R"("behavior":"MergedWithNext","invert":true},)" +
+          bpe,
+      R"({"normalizer":{"type":"NFKD"},"pre_tokenizer":{"type":"Metaspace","replacement":"_","prepend_scheme":"first"},)"
+      R"("model":{"type":"Unigram","unk_id":0,"byte_fallback":true,"vocab":[["u",0],["a",-1],["aab",-2.5]]}})"};
+}
+
 /// The first byte of the input selects the file extension. The remaining bytes are the contents of the file.
 void run_tokens(std::string_view input) {
   static const InputFile files[] = {InputFile(".bin"), InputFile(".u32"), InputFile(".txt")};
@@ -203,6 +241,12 @@ std::span<const FuzzTarget> fuzz_targets() {
         "\"rope_type\":\"yarn\"", "\"rope_type\":\"dynamic\"", "\"attention_bias\":true", "\"sliding_attention\"",
         "\"factor\":", "\"head_dim\":", "\"sliding_window\":", "\"layer_types\":[", "null", "1e999",
         "18446744073709551616", "[[[[", "{\"a\":{\"a\":", "\\ud800", "NaN"}},
+      {"tokenizer",
+       run_tokenizer,
+       tokenizer_seeds,
+       {"\"Sequence\"", "\"Strip\"", "\"Digits\"", "\"Metaspace\"", "\"WhitespaceSplit\"", "\"Regex\":\"", "[^\\\\s]",
+        "{2,3}", "++", "\"merges\":[", "\"vocab\":{", "null", "1e999", "18446744073709551616", "[[[[", "\\ud800",
+        "NaN"}},
       {"tokens",
        run_tokens,
        token_seeds,

@@ -4,7 +4,7 @@
 source "$(dirname "$0")/expect.sh"
 
 mkdir -p "$scratch/modules"
-for package in Threads fmt nlohmann_json HDF5 Boost GTest benchmark; do
+for package in Threads fmt nlohmann_json HDF5 Boost ZLIB GTest benchmark; do
   echo "set(${package}_FOUND ON)" >"$scratch/modules/Find$package.cmake"
 done
 # The optional packages exist only if a test sets SIMULATED_PACKAGE.

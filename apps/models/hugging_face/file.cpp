@@ -1,18 +1,8 @@
 // Finds and reads config.json.
-#include "kernels/system/file.h"
-
-#include <fmt/format.h>
-#include <span>
-
+#include "apps/data/whole_file.h"
 #include "apps/models/hugging_face/config.h"
-#include "kernels/system/error.h"
 
 namespace aliquot {
-namespace {
-
-constexpr int64_t kConfigBytesLimit = int64_t{16} << 20;
-
-}  // namespace
 
 std::optional<std::filesystem::path> find_config_near(const std::filesystem::path& weights) {
   std::error_code error;
@@ -23,22 +13,7 @@ std::optional<std::filesystem::path> find_config_near(const std::filesystem::pat
 }
 
 ModelConfig read_model_config(const std::filesystem::path& path) {
-  const std::string where = path.string();
-  std::string text;
-  try {
-    const auto real = std::filesystem::canonical(path);
-    const File file =
-        Directory::open(FileSystem::system(), real.parent_path()).open_for_reading(real.filename().string());
-    if (!file.is_regular()) throw UsageError(where + ": it is not a regular file.");
-    if (file.size_bytes() > kConfigBytesLimit) throw UsageError(where + ": it is larger than 16 MiB.");
-    text.resize(static_cast<size_t>(file.size_bytes()));
-    file.read(std::as_writable_bytes(std::span(text)), 0);
-  } catch (const FaultError& error) {
-    throw UsageError(error.what());
-  } catch (const std::filesystem::filesystem_error& error) {
-    throw UsageError(fmt::format("{}: {}.", where, error.code().message()));
-  }
-  return parse_model_config(text, where);
+  return parse_model_config(read_whole_file(path, 16), path.string());
 }
 
 }  // namespace aliquot

@@ -1,0 +1,137 @@
+// aliquot data: encodes text as tokens for aliquot train.
+#include <algorithm>
+#include <fmt/format.h>
+#include <new>
+#include <thread>
+#include <unistd.h>
+
+#include "apps/commands.h"
+#include "apps/console.h"
+#include "apps/options/arguments.h"
+#include "apps/tokenize/chunk_encoder.h"
+#include "apps/tokenize/corpus_writer.h"
+#include "apps/tokenize/data_options.h"
+#include "apps/tokenize/ordered_workers.h"
+#include "kernels/system/error.h"
+#include "kernels/system/format_bytes.h"
+#include "kernels/system/seconds.h"
+
+namespace aliquot {
+namespace {
+
+constexpr std::string_view kHelp =
+    "aliquot data FILE... --tokenizer FILE --out FILE.h5 [--option value ...]\n\n"
+    "  aliquot data part-*.jsonl.gz --tokenizer hf/tokenizer.json --out train.h5 --validation valid.h5\n"
+    "  aliquot train --init hf --data train.h5 --eval-data valid.h5 --eval-every 100\n\n"
+    "Encodes text with the tokenizer.json of a Hugging Face model, and writes the tokens of all documents one after "
+    "the\n"
+    "other. Files are text or JSON lines, in UTF-8, and may be compressed with gzip. Supports byte-level BPE (GPT-2,\n"
+    "Llama 3, Qwen), BPE with byte fallback (Llama 2) and unigram models.\n\n";
+
+/// Prints the progress on standard error: every second on a terminal, otherwise every 30 seconds.
+class EncodingProgress {
+ public:
+  explicit EncodingProgress(bool quiet) : quiet_(quiet), on_terminal_(isatty(STDERR_FILENO) != 0) {}
+  ~EncodingProgress() {
+    if (line_is_open_) write_stream(stderr, "\r\x1b[K");
+  }
+  EncodingProgress(const EncodingProgress&) = delete;
+  EncodingProgress& operator=(const EncodingProgress&) = delete;
+
+  void show(const CorpusCounts& counts, double share) {
+    const double now = now_seconds(), interval = on_terminal_ ? 1 : 30;
+    if (quiet_ || now - shown_ < interval) return;
+    shown_ = now;
+    const std::string text = fmt::format("{:.0f} %  {} documents, {} tokens, {:.1f} MB/s", 100 * share,
+                                         counts.documents, counts.train_tokens + counts.validation_tokens,
+                                         static_cast<double>(counts.text_bytes) * 1e-6 / (now - began_));
+    line_is_open_ = on_terminal_;
+    write_stream(stderr, on_terminal_ ? "\r" + text + "\x1b[K" : text + "\n");
+  }
+
+ private:
+  const bool quiet_, on_terminal_;
+  const double began_ = now_seconds();
+  double shown_ = began_;
+  bool line_is_open_ = false;
+};
+
+std::optional<int32_t> special_token(const Tokenizer& tokenizer, const char* option, const std::string& name) {
+  if (name == "none") return std::nullopt;
+  const auto token = tokenizer.find(name);
+  if (!token) throw UsageError(fmt::format("{} {}: the tokenizer has no such token.", option, name));
+  return token;
+}
+
+std::string separator_name(const Tokenizer& tokenizer, const std::string& given) {
+  if (given != "auto") return given;
+  if (const auto found = end_of_text_token(tokenizer)) return *found;
+  throw UsageError(
+      "the tokenizer has no token with a usual name for the end of a document: name one with --separator, or use "
+      "--separator none.");
+}
+
+/// Reads and encodes all files. The calling thread reads and writes.
+void encode_files(const DataOptions& options, const Tokenizer& tokenizer, const EncodeOptions& encode,
+                  CorpusWriter& writer) {
+  const int threads = options.threads.value_or(static_cast<int>(std::max(1u, std::thread::hardware_concurrency())));
+  ChunkReader reader(options.files, options.documents);
+  EncodingProgress progress(options.quiet);
+  OrderedWorkers<TextChunk, EncodedChunk> workers(threads, [&] {
+    auto encoder = std::make_shared<ChunkEncoder>(tokenizer, encode);
+    return [encoder](const TextChunk& chunk) { return encoder->encode(chunk); };
+  });
+  const auto most_pending = static_cast<size_t>(2 * threads);
+  bool has_more = true;
+  while (has_more || workers.pending_count() > 0) {
+    while (has_more && workers.pending_count() < most_pending) {
+      auto chunk = reader.next();
+      has_more = chunk.has_value();
+      if (chunk) workers.push(std::move(*chunk));
+    }
+    if (workers.pending_count() == 0) break;
+    writer.append(workers.pop());
+    progress.show(writer.counts(), reader.share());
+  }
+}
+
+void print_result(const DataOptions& options, const Tokenizer& tokenizer, const CorpusCounts& counts, double seconds) {
+  write_stdout("{}: {} documents, {} tokens\n", options.out, counts.train_documents, counts.train_tokens);
+  if (!options.validation.empty())
+    write_stdout("{}: {} documents, {} tokens\n", options.validation, counts.validation_documents,
+                 counts.validation_tokens);
+  if (counts.empty_documents > 0) write_stdout("{} empty documents were left out\n", counts.empty_documents);
+  write_stdout("vocabulary of {} tokens; {} of text in {:.1f} s ({:.1f} MB/s)\n", tokenizer.vocabulary_size(),
+               format_bytes(counts.text_bytes), seconds, static_cast<double>(counts.text_bytes) * 1e-6 / seconds);
+}
+
+int encode_corpus(const DataOptions& options) {
+  const double began = now_seconds();
+  const auto tokenizer = Tokenizer::read(options.tokenizer);
+  EncodeOptions encode{.text_field = options.text_field};
+  const std::string separator = separator_name(*tokenizer, options.separator);
+  encode.separator = special_token(*tokenizer, "--separator", separator);
+  encode.start = special_token(*tokenizer, "--document-start", options.document_start);
+  CorpusWriter writer(options, tokenizer->vocabulary_size());
+  encode_files(options, *tokenizer, encode, writer);
+  writer.finish(*tokenizer, encode.separator);
+  print_result(options, *tokenizer, writer.counts(), now_seconds() - began);
+  return 0;
+}
+
+}  // namespace
+
+int run_data(const Arguments& arguments) {
+  if (wants_help(arguments)) {
+    DataOptions options;
+    write_stdout("{}{}", kHelp, option_help(data_option_table(options)));
+    return 0;
+  }
+  try {
+    return encode_corpus(parse_data_arguments(arguments));
+  } catch (const std::bad_alloc&) {
+    throw UnavailableError("out of memory: use fewer --threads, or smaller documents.");
+  }
+}
+
+}  // namespace aliquot

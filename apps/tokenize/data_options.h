@@ -1,0 +1,34 @@
+#pragma once
+// The options of `aliquot data`.
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "apps/tokenize/chunk_reader.h"
+#include "engine/options/option_table.h"
+
+namespace aliquot {
+
+struct DataOptions {
+  std::vector<std::filesystem::path> files;
+  std::string tokenizer, out;
+  std::string text_field = "text";
+  DocumentUnit documents = DocumentUnit::kFile;
+  std::string separator = "auto";
+  std::string document_start = "none";
+  std::string validation;
+  double validation_share = 0.01;
+  std::optional<int> threads;
+  bool quiet = false;
+  std::string config;  // the parser reads this file
+};
+
+/// `options` must outlive the table.
+OptionTable data_option_table(DataOptions& options);
+
+/// Parses the arguments of `aliquot data`. Throws UsageError, for example if a required option is missing.
+DataOptions parse_data_arguments(const std::vector<std::string>& arguments);
+
+}  // namespace aliquot
