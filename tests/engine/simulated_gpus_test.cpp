@@ -60,8 +60,9 @@ TEST(SimulatedGpus, CollectivesOfUsesGiveTheBitsOfHosts) {
     World::threads(
         4, [&](World& world) { reference[world.rank()] = train_tensor_blocks(world, options); }, kHosts);
     for (const auto kind : {WorldChoice::kThreads, WorldChoice::kNccl}) {
+      const bool nccl = kind == WorldChoice::kNccl;
       World::threads(
-          4, [&](World& world) { EXPECT_TRUE(train_tensor_blocks(world, options) == reference[world.rank()]); },
+          4, [&](World& world) { EXPECT_TRUE(train_tensor_blocks(world, options, nccl) == reference[world.rank()]); },
           world_options(kind));
     }
   }

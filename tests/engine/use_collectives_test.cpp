@@ -207,7 +207,7 @@ TEST(UseCollectives, CompleteIfARankAbandonsAnEvaluation) {
               const auto work = engine.next_evaluation();
               work->run("middle");
             }
-            EXPECT_EQ(test::usage_error_message([&] { engine.set_learning_rate(0.1); }),
+            EXPECT_EQ(test::usage_error_message([&] { (void)engine.next(); }),
                       "the scope of h.0 was closed, but its collective \"partial\" was not run");
           } else {
             blocks.throw_at(1);

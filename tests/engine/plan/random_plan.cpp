@@ -219,6 +219,8 @@ void draw_collectives(Dice& dice, ModelSpec& model, int tensor) {
       size = std::max(size, what.offset_bytes + what.size_bytes(tensor));
       use.collectives.push_back(std::move(what));
     }
+    std::ranges::stable_partition(use.collectives,
+                                  [](const UseCollective& what) { return what.part != UsePart::kBackwardWeights; });
   }
 }
 
