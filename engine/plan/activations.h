@@ -27,14 +27,14 @@ enum class UsePart : uint8_t {
 };
 
 /// A buffer of a use. See UseMemory.
-enum class UseBuffer : uint8_t { kOutput, kKept, kScratch, kBackward };
+enum class UseBuffer : uint8_t { kOutput, kSaved, kScratch, kBackward };
 
 /// A collective inside the code of a use: it exchanges data between the ranks of a tensor group
 /// (EngineOptions::tensor). The code runs it with UseMemory::run(). The data is a matrix of `rows` x `row_elements`
 /// elements in a buffer of the use. Rank r of the group owns rows [r * n, (r + 1) * n) for n = rows_per_part(), as far
 /// as they exist. The buffer must have space for n rows of each rank, and the collective may write to all of it.
 ///
-/// A collective in kOutput or kKept belongs to the forward, a collective in kBackward to the backward. A recompute does
+/// A collective in kOutput or kSaved belongs to the forward, a collective in kBackward to the backward. A recompute does
 /// not repeat collectives in kOutput. UseMemory::output is then null in the recompute. A whole backward runs the
 /// collectives of both backward parts, so those of kBackward must be declared first.
 struct UseCollective {

@@ -36,7 +36,7 @@ bool runs(const UseCollective& collective, Verb verb) {
 bool may_be_in(UseBuffer buffer, UsePart part) {
   switch (buffer) {
     case UseBuffer::kOutput:
-    case UseBuffer::kKept: return part == UsePart::kForward;
+    case UseBuffer::kSaved: return part == UsePart::kForward;
     case UseBuffer::kBackward: return part == UsePart::kBackward;
     case UseBuffer::kScratch: return true;
   }
@@ -47,7 +47,7 @@ int64_t declared_bytes(const ModelSpec& model, int32_t use, UseBuffer buffer) {
   const UseActivations& of = model.activations.uses[use];
   switch (buffer) {
     case UseBuffer::kOutput: return of.output_bytes;
-    case UseBuffer::kKept: return of.kept_bytes;
+    case UseBuffer::kSaved: return of.kept_bytes;
     case UseBuffer::kScratch: return of.scratch_bytes;
     case UseBuffer::kBackward: return model.activations.backward_bytes;
   }
@@ -118,7 +118,7 @@ const UseCollective& collective_of(const ModelSpec& model, const Operation& oper
 CollectiveBuffer buffer_of(const UseCollective& collective, int32_t use) {
   switch (collective.buffer) {
     case UseBuffer::kOutput: return {Role::kOutputActivations, use};
-    case UseBuffer::kKept: return {Role::kSavedActivations, use};
+    case UseBuffer::kSaved: return {Role::kSavedActivations, use};
     case UseBuffer::kBackward: return {Role::kActivationGradients, -1};
     case UseBuffer::kScratch: break;
   }

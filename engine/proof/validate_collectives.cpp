@@ -17,7 +17,7 @@ bool belongs_to(const UseCollective& what, Verb verb) {
 
 int64_t declared_bytes(const ActivationSpec& spec, const UseActivations& use, UseBuffer buffer) {
   if (buffer == UseBuffer::kOutput) return use.output_bytes;
-  if (buffer == UseBuffer::kKept) return use.kept_bytes;
+  if (buffer == UseBuffer::kSaved) return use.kept_bytes;
   return buffer == UseBuffer::kScratch ? use.scratch_bytes : spec.backward_bytes;
 }
 

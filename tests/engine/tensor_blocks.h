@@ -34,7 +34,7 @@ class TensorBlocks {
   }
 
   static ActivationSpec spec(int tensor) {
-    const UseCollective middle{"middle", CollectiveKind::kGather, UsePart::kForward, UseBuffer::kKept, 0, kRows,
+    const UseCollective middle{"middle", CollectiveKind::kGather, UsePart::kForward, UseBuffer::kSaved, 0, kRows,
                                kMiddle};
     const UseCollective partial{
         "partial", CollectiveKind::kScatterSum, UsePart::kForward, UseBuffer::kScratch, 64, kRows, kIn, DType::kFloat32,

@@ -412,7 +412,7 @@ class Search {
   void use_collective() {
     const UseCollective& what = plan_.model.activations.uses[operation().operand].collectives[operation().collective];
     const std::map<UseBuffer, Role> roles = {{UseBuffer::kOutput, Role::kOutputActivations},
-                                             {UseBuffer::kKept, Role::kSavedActivations},
+                                             {UseBuffer::kSaved, Role::kSavedActivations},
                                              {UseBuffer::kScratch, Role::kScratch},
                                              {UseBuffer::kBackward, Role::kActivationGradients}};
     const int32_t owner = what.buffer == UseBuffer::kBackward ? -1 : operation().operand;

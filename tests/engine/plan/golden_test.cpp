@@ -43,7 +43,7 @@ ModelSpec four_units_with_collectives() {
   ModelSpec model = four_units_with_activations();
   for (const int block : {1, 2}) {
     model.activations.uses[block].collectives = {
-        {"rows", CollectiveKind::kGather, UsePart::kForward, UseBuffer::kKept, 0, 8, 8},
+        {"rows", CollectiveKind::kGather, UsePart::kForward, UseBuffer::kSaved, 0, 8, 8},
         {"sum", CollectiveKind::kSum, UsePart::kForward, UseBuffer::kOutput, 0, 8, 8},
         {"sum back", CollectiveKind::kSum, UsePart::kBackward, UseBuffer::kBackward, 0, 8, 8},
         {"rows again", CollectiveKind::kGather, UsePart::kBackwardWeights, UseBuffer::kScratch, 0, 8, 8}};
