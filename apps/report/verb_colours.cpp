@@ -18,12 +18,13 @@ std::array<double, 3> components(std::string_view colour) {
 }  // namespace
 
 std::string_view verb_colour(std::string_view title) {
-  constexpr std::array<std::pair<std::string_view, std::string_view>, 16> kColours = {
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 17> kColours = {
       {{"forward", "#0072B2"},
        {"backward", "#D55E00"},
        {"backward-input", "#E69F00"},
        {"backward-weights", "#009E73"},
        {"recompute", "#CC79A7"},
+       {"collective", "#44AA99"},
        {"exchange", "#117733"},
        {"gather", "#56B4E9"},
        {"reduce", "#009E73"},

@@ -147,9 +147,9 @@ void Accesses::activations(const Operation& operation) {
   touch(Role::kActivationGradients, -1, true);
 }
 
-/// A collective reads and writes its data on all ranks of the tensor group, between two barriers. No other rank accesses
-/// this rank's memory outside of the barriers, so the order of this rank's operations suffices to avoid races. The model
-/// code after the collective may access everything that the use may access.
+/// A collective reads and writes its data on all ranks of the tensor group, between two barriers. No other rank
+/// accesses this rank's memory outside of the barriers, so the order of this rank's operations suffices to avoid races.
+/// The model code after the collective may access everything that the use may access.
 void Accesses::collective(OperationId id) {
   const Operation& operation = plan_.schedule.operations[id];
   const UseCollective& what = collective_of(plan_.model, operation);

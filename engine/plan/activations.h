@@ -34,8 +34,8 @@ enum class UseBuffer : uint8_t { kOutput, kSaved, kScratch, kBackward };
 /// elements in a buffer of the use. Rank r of the group owns rows [r * n, (r + 1) * n) for n = rows_per_part(), as far
 /// as they exist. The buffer must have space for n rows of each rank, and the collective may write to all of it.
 ///
-/// A collective in kOutput or kSaved belongs to the forward, a collective in kBackward to the backward. A recompute does
-/// not repeat collectives in kOutput. UseMemory::output is then null in the recompute. A whole backward runs the
+/// A collective in kOutput or kSaved belongs to the forward, a collective in kBackward to the backward. A recompute
+/// does not repeat collectives in kOutput. UseMemory::output is then null in the recompute. A whole backward runs the
 /// collectives of both backward parts, so those of kBackward must be declared first.
 struct UseCollective {
   std::string name;

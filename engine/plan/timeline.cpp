@@ -41,6 +41,7 @@ void add_up(const Plan& plan, const std::vector<TimeSpan>& busy, Timeline& timel
     if (is_busy_on_compute(operation)) timeline.compute_seconds += span.seconds();
     if (operation.verb == Verb::kUseCollective) {  // model code waits for it
       timeline.compute_seconds -= span.seconds();
+      timeline.use_collective_seconds += span.seconds();
       timeline.communication_seconds += span.seconds();
     }
     if (is_transfer(operation.verb)) transfers.push_back(span);

@@ -19,6 +19,7 @@ struct Timeline {
   std::vector<TimeSpan> operations;
   double step_seconds = 0;
   double compute_seconds = 0;                  // forward, backward and update, without the collectives of uses
+  double use_collective_seconds = 0;           // collectives of uses, during which the compute lane waits for data
   double communication_seconds = 0;            // sum of the durations of all collectives and of sends and receives
   double hidden_seconds = 0;                   // part of communication_seconds during which the compute lane was busy
   int64_t sent_bytes = 0, received_bytes = 0;  // by one rank; set only by the simulator
@@ -32,7 +33,9 @@ struct Timeline {
 
   /// The bubble share: the part of the step in which the compute lane is idle. It waits for other pipeline stages or
   /// for communication.
-  double idle_share() const { return step_seconds > 0 ? 1 - compute_seconds / step_seconds : 0; }
+  double idle_share() const {
+    return step_seconds > 0 ? 1 - (compute_seconds + use_collective_seconds) / step_seconds : 0;
+  }
   /// The part of communication that is hidden by compute. 1 if there is no communication.
   double hidden_share() const { return communication_seconds > 0 ? hidden_seconds / communication_seconds : 1; }
 };

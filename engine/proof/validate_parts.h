@@ -93,8 +93,8 @@ void check_well_formed(const Plan& plan, Defects& defects);
 /// Checks that model code runs in the declared order, and units are gathered before they are used and released
 /// afterwards.
 void check_uses(const Proof& proof);
-/// Checks that the collectives of each use follow its model code at once, in the declared order, and that their data lies
-/// in buffers of the use.
+/// Checks that the collectives of each use follow its model code at once, in the declared order, and that their data
+/// lies in buffers of the use.
 void check_collectives(const Proof& proof);
 /// Checks that quantized shards are made once in each step, before they are gathered.
 void check_quantized(const Proof& proof);

@@ -75,8 +75,8 @@ class Executor {
   void open(bool skips_model_code = false);
   /// Begins the next operation, which must be a collective of the open use. Enqueues it. Its model code follows.
   void run_collective();
-  /// Ends the open use: its model code and its collectives. Clears the padding of the gradients that the model code wrote
-  /// (StepWork::close_use), and calls run_to_model_code().
+  /// Ends the open use: its model code and its collectives. Clears the padding of the gradients that the model code
+  /// wrote (StepWork::close_use), and calls run_to_model_code().
   void close();
   /// Issues the operations after the passes, such as norm and updates, and moves to the start of the next step.
   void finish_step(bool abandons = false);

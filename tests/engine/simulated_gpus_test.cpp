@@ -51,8 +51,8 @@ TEST(SimulatedGpus, AreBitwiseIdenticalToTheReference) {
   }
 }
 
-/// The model reads and writes the memory of simulated GPUs directly. In reproducible steps, NCCL adds in tree order, so all
-/// worlds give the same bits.
+/// The model reads and writes the memory of simulated GPUs directly. In reproducible steps, NCCL adds in tree order, so
+/// all worlds give the same bits.
 TEST(SimulatedGpus, CollectivesOfUsesGiveTheBitsOfHosts) {
   for (const int tensor : {2, 4}) {
     const EngineOptions options{.zero_stage = 2, .tensor = tensor, .reproducible = true};

@@ -14,9 +14,9 @@
 
 namespace aliquot::testing_model {
 
-/// Blocks y = x + B tanh(A x) with the loss |y|^2 / 2 of the last block. Rows are samples. Each rank computes its own rows
-/// of tanh(A x) and of its gradient, which the ranks gather, and the part of the other products that belongs to its
-/// columns of tanh(A x), which the ranks sum.
+/// Blocks y = x + B tanh(A x) with the loss |y|^2 / 2 of the last block. Rows are samples. Each rank computes its own
+/// rows of tanh(A x) and of its gradient, which the ranks gather, and the part of the other products that belongs to
+/// its columns of tanh(A x), which the ranks sum.
 class TensorBlocks {
  public:
   static constexpr int kBlocks = 4, kRows = 3, kIn = 6, kMiddle = 10;
@@ -213,7 +213,8 @@ struct TensorTrained {
   friend bool operator==(const TensorTrained&, const TensorTrained&) = default;
 };
 
-/// Expects the planned peak of every category. NCCL communicators allocate scratch memory that the plan does not include.
+/// Expects the planned peak of every category. NCCL communicators allocate scratch memory that the plan does not
+/// include.
 inline void expect_planned_peak(World& world, Engine& engine, bool nccl) {
   BytesByCategory used = world.device().ledger().peak(), planned = account(engine.plan().schedule).peak;
   constexpr auto kScratch = static_cast<std::size_t>(Category::kCommunication);

@@ -12,12 +12,13 @@ namespace aliquot {
 namespace {
 
 struct Head {
-  double began, step_seconds, compute_seconds;
+  double began, step_seconds, compute_seconds, use_collective_seconds;
   int64_t operation_count;
 };
 
 std::string packed(const Timeline& timeline, double began) {
-  const Head head = {began, timeline.step_seconds, timeline.compute_seconds, std::ssize(timeline.operations)};
+  const Head head = {began, timeline.step_seconds, timeline.compute_seconds, timeline.use_collective_seconds,
+                     std::ssize(timeline.operations)};
   std::string bytes(sizeof head + timeline.operations.size() * sizeof(TimeSpan), '\0');
   std::memcpy(bytes.data(), &head, sizeof head);
   std::memcpy(bytes.data() + sizeof head, timeline.operations.data(), timeline.operations.size() * sizeof(TimeSpan));
@@ -32,6 +33,7 @@ Timeline unpacked(const std::string& bytes) {
   timeline.begin_seconds = head.began;
   timeline.step_seconds = head.step_seconds;
   timeline.compute_seconds = head.compute_seconds;
+  timeline.use_collective_seconds = head.use_collective_seconds;
   timeline.operations.resize(static_cast<std::size_t>(head.operation_count));
   std::memcpy(timeline.operations.data(), bytes.data() + sizeof head, bytes.size() - sizeof head);
   return timeline;
