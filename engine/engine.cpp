@@ -105,7 +105,9 @@ Unit& Unit::add(std::string_view name, std::vector<int64_t> shape, PointerSlot v
                                       options.decayed,
                                       options.lr_scale,
                                       options.decay_scale,
-                                      options.matrix});
+                                      options.matrix,
+                                      options.split,
+                                      options.partial_gradient});
   declared.slots.push_back({value, gradient});
   return *this;
 }
@@ -190,9 +192,28 @@ ModelSpec Engine::model(const std::vector<UnitDeclaration>& declared) const {
   return model;
 }
 
+namespace {
+
+/// Blocks of 8-bit state consist of consecutive elements of a slice, and a checkpoint stores blocks of full tensors.
+void refuse_split_8bit_state(const ModelSpec& model, const EngineOptions& options) {
+  if (options.tensor == 1 || !std::holds_alternative<AdamW8bit>(options.optimizer)) return;
+  for (const UnitSpec& unit : model.units) {
+    for (const ParameterSpec& parameter : unit.parameters) {
+      if (parameter.split.dimension < 0 || !parameter.tensor.trainable) continue;
+      throw UsageError(fmt::format(
+          "EngineOptions::optimizer is adamw8bit, which cannot update {}, because it is split over a tensor "
+          "group: use another optimizer",
+          parameter.tensor.name));
+    }
+  }
+}
+
+}  // namespace
+
 std::shared_ptr<const std::vector<Plan>> Engine::make_plans(const std::vector<UnitDeclaration>& declared) const {
   Policy policy = policy_of(options_);
   const ModelSpec model = this->model(declared);
+  refuse_split_8bit_state(model, options_);
   if (session_) {  // set_trainable() keeps the schedule and the cut, so that no unit moves to another pipeline stage
     const Policy& present = stages_->front().policy;
     policy.pipeline_cut = present.pipeline_cut;

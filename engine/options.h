@@ -66,6 +66,13 @@ struct ParameterOptions {
   float decay_scale = 1.0f;  // multiplies the weight decay, if `decayed`
   /// Whether Muon orthogonalizes the parameter if it has two dimensions. Set false for embeddings and the last layer.
   bool matrix = true;
+  /// How the ranks of a tensor group (EngineOptions::tensor) divide the parameter. The pointers of the model then lead
+  /// to this rank's slice.
+  Split split = {};
+  /// For a parameter that is not split: true if each rank of a tensor group computes a part of the gradient, which the
+  /// engine adds. False if each rank computes the full gradient, with the same bits. If this is wrongly false,
+  /// Engine::check_copies() finds copies that differ.
+  bool partial_gradient = false;
 };
 
 struct StepReport {

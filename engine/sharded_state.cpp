@@ -24,14 +24,19 @@ struct HeldShards {
   std::function<std::byte*(int64_t first)> at;
 };
 
-std::vector<StatePiece> pieces_of(const FlatLayout& layout, int32_t tensor, const HeldShards& held) {
+/// Returns the held pieces of a tensor. Their offsets are those in the full tensor. If the slice is not the full
+/// tensor, a piece of the shard consists of several pieces of the full tensor.
+std::vector<StatePiece> pieces_of(const FlatLayout& layout, int32_t tensor, const Slice& slice,
+                                  const HeldShards& held) {
   std::vector<StatePiece> pieces;
+  const int64_t each = held.elements_per_value;
   for (int r = held.first_rank; r <= held.last_rank; ++r) {
     for (const Piece& piece : layout.pieces(r)) {
       if (piece.tensor != tensor) continue;
-      const int64_t each = held.elements_per_value;
-      pieces.push_back({piece.tensor_offset / each, (piece.count + each - 1) / each,
-                        held.at(r * layout.shard_count() + piece.shard_offset), r != held.own_rank});
+      const int64_t begin = r * layout.shard_count() + piece.shard_offset;
+      for (const SliceRun& run : slice.runs(piece.tensor_offset, piece.tensor_offset + piece.count))
+        pieces.push_back({run.full / each, (run.count + each - 1) / each,
+                          held.at(begin + run.local - piece.tensor_offset), r != held.own_rank});
     }
   }
   return pieces;
@@ -76,11 +81,15 @@ void ShardedState::initialize_shard(const Initialize& initialize, int32_t flat, 
   parts_.view.clear(parts_.weights.working_copy(flat, first),
                     spec.layout.shard_count() * element_bytes(plan().policy.precision.compute));
   for (const Piece& piece : spec.layout.pieces(rank)) {
-    const ParameterSpec& parameter = plan().model.units[spec.unit].parameters[spec.parameters[piece.tensor]];
-    for (int64_t done = 0; done < piece.count; done += chunk) {
-      values.resize(static_cast<std::size_t>(std::min(chunk, piece.count - done)));
-      initialize(parameter, piece.tensor_offset + done, values);
-      parts_.weights.write(flat, first + piece.shard_offset + done, std::ssize(values), values.data());
+    const ParameterSpec& parameter = spec_of(flat, piece.tensor);
+    for (const SliceRun& run :
+         slice_of(flat, piece.tensor).runs(piece.tensor_offset, piece.tensor_offset + piece.count)) {
+      const int64_t at = first + piece.shard_offset + run.local - piece.tensor_offset;
+      for (int64_t done = 0; done < run.count; done += chunk) {
+        values.resize(static_cast<std::size_t>(std::min(chunk, run.count - done)));
+        initialize(parameter, run.full + done, values);
+        parts_.weights.write(flat, at + done, std::ssize(values), values.data());
+      }
     }
   }
 }
@@ -92,30 +101,42 @@ void ShardedState::clear_residuals() const {
   }
 }
 
-/// Returns this rank's number in its shard group if its replica and tensor coordinates are 0, otherwise -1. Other ranks
-/// have copies and save nothing.
-int ShardedState::saving_rank() const {
+const ParameterSpec& ShardedState::spec_of(int32_t flat, int32_t tensor) const {
+  const FlatSpec& spec = plan().flats[flat];
+  return plan().model.units[spec.unit].parameters[spec.parameters[tensor]];
+}
+
+/// Returns the part of the tensor that this rank's tensor coordinate has.
+Slice ShardedState::slice_of(int32_t flat, int32_t tensor) const {
+  const ParameterSpec& spec = spec_of(flat, tensor);
+  return {spec.tensor.shape, spec.split, parts_.groups.coordinates().tensor, plan().policy.tensor};
+}
+
+/// Returns this rank's number in its shard group if it saves the flat buffer, otherwise -1. Ranks with other replica
+/// coordinates have copies. So have ranks with other tensor coordinates, unless the flat buffer consists of slices.
+int ShardedState::saving_rank(int32_t flat) const {
   const MeshCoordinates& at = parts_.groups.coordinates();
-  return at.replica == 0 && at.tensor == 0 ? parts_.groups.shard_group().rank() : -1;
+  const bool saves = at.tensor == 0 || plan().flats[flat].gradients == TensorGradients::kSlice;
+  return at.replica == 0 && saves ? parts_.groups.shard_group().rank() : -1;
 }
 
 StateTensor ShardedState::parameter(int32_t flat, int32_t tensor) const {
   const FlatLayout& layout = plan().flats[flat].layout;
   const Weights& weights = parts_.weights;
   const auto weight = [&](int64_t first) { return weights.working_copy(flat, first); };
-  return {
-      .path = "parameters/" + layout.tensors()[tensor].name,
-      .shape = layout.tensors()[tensor].shape,
-      .dtype = DType::kFloat32,
-      .pieces = plan().is_here(flat)
-                    ? pieces_of(layout, tensor, {weights.first_rank(), weights.last_rank(), saving_rank(), 1, weight})
-                    : std::vector<StatePiece>{},
-      .access = weights.access(flat)};
+  return {.path = "parameters/" + layout.tensors()[tensor].name,
+          .shape = spec_of(flat, tensor).tensor.shape,
+          .dtype = DType::kFloat32,
+          .pieces = plan().is_here(flat)
+                        ? pieces_of(layout, tensor, slice_of(flat, tensor),
+                                    {weights.first_rank(), weights.last_rank(), saving_rank(flat), 1, weight})
+                        : std::vector<StatePiece>{},
+          .access = weights.access(flat)};
 }
 
 StateTensor ShardedState::optimizer_state(int32_t flat, int32_t tensor, std::size_t state) const {
   const FlatLayout& layout = plan().flats[flat].layout;
-  const TensorSpec& what = layout.tensors()[tensor];
+  const TensorSpec& what = spec_of(flat, tensor).tensor;
   const StateSpec& kept = parts_.updater.states(flat)[state];
   const int rank = parts_.groups.shard_group().rank();
   const bool whole = plan().schedule.zero_stage == 0;
@@ -128,9 +149,10 @@ StateTensor ShardedState::optimizer_state(int32_t flat, int32_t tensor, std::siz
   return {.path = fmt::format("optimizer/{}/{}", what.name, kept.name),
           .shape = kept.elements_per_value > 1 ? std::vector<int64_t>{values} : what.shape,
           .dtype = kept.dtype,
-          .pieces = begin != nullptr ? pieces_of(layout, tensor,
-                                                 {first_rank, last_rank, saving_rank(), kept.elements_per_value, value})
-                                     : std::vector<StatePiece>{},
+          .pieces = begin != nullptr
+                        ? pieces_of(layout, tensor, slice_of(flat, tensor),
+                                    {first_rank, last_rank, saving_rank(flat), kept.elements_per_value, value})
+                        : std::vector<StatePiece>{},
           .access = begin != nullptr ? raw_access(begin, kept.dtype) : nullptr,
           .code = moment_code(kept.name)};
 }

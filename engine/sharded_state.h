@@ -68,7 +68,9 @@ class ShardedState {
   void clear_masters_and_optimizer() const;
   void initialize_shard(const Initialize& initialize, int32_t flat, int rank, int64_t chunk,
                         std::vector<float>& values) const;
-  int saving_rank() const;
+  const ParameterSpec& spec_of(int32_t flat, int32_t tensor) const;
+  Slice slice_of(int32_t flat, int32_t tensor) const;
+  int saving_rank(int32_t flat) const;
   StateTensor parameter(int32_t flat, int32_t tensor) const;
   StateTensor optimizer_state(int32_t flat, int32_t tensor, std::size_t state) const;
   const PieceAccess* raw_access(const std::byte* at, DType dtype) const;

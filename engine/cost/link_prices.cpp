@@ -67,23 +67,26 @@ Price LinkPrices::collective(int64_t part_bytes, int64_t crossing_bytes) const {
 }
 
 /// A sum is a reduce-scatter and an all-gather. A barrier ends each collective.
-Price LinkPrices::use_collective(const UseCollective& what) const {
-  const int tensor = plan_.policy.tensor;
-  const int64_t part_count = what.rows_per_part(tensor) * what.row_elements;
-  const int64_t part_bytes = part_count * element_bytes(what.dtype);
-  const bool sums = what.kind != CollectiveKind::kGather, gathers = what.kind != CollectiveKind::kScatterSum;
+Price LinkPrices::tensor_collective(CollectiveKind kind, int64_t part_count, DType dtype) const {
+  const int64_t part_bytes = part_count * element_bytes(dtype);
+  const bool sums = kind != CollectiveKind::kGather, gathers = kind != CollectiveKind::kScatterSum;
   const int rounds = (sums ? 1 : 0) + (gathers ? 1 : 0) + 1;
   int64_t crossing_bytes = 0;
   for (const GroupPlacement& of : crossings_.tensors) {
-    if (sums) crossing_bytes += of.reduced_bytes(part_count, what.dtype);
+    if (sums) crossing_bytes += of.reduced_bytes(part_count, dtype);
     if (gathers) crossing_bytes += of.gathered_bytes(part_bytes);
   }
-  const int64_t bytes = part_bytes * (tensor - 1) * (rounds - 1);
+  const int64_t bytes = part_bytes * (plan_.policy.tensor - 1) * (rounds - 1);
   const double inside =
       rounds * cost_.inside_node.latency_seconds + static_cast<double>(bytes) / cost_.inside_node.bytes_per_second;
   Price price = move(inside, crossing_bytes, crossings_.tensor_groups_cross, rounds);
-  price.seconds_while_computing = price.core_share = 0;  // model code waits for the collective, so none runs beside it
   price.bytes = bytes;
+  return price;
+}
+
+Price LinkPrices::use_collective(const UseCollective& what) const {
+  Price price = tensor_collective(what.kind, what.rows_per_part(plan_.policy.tensor) * what.row_elements, what.dtype);
+  price.seconds_while_computing = price.core_share = 0;  // model code waits for the collective, so none runs beside it
   return price;
 }
 

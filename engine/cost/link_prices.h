@@ -46,6 +46,8 @@ class LinkPrices {
   Price collective(int64_t part_bytes, int64_t crossing_bytes) const;
   /// Returns `crossing_bytes` of an all-gather. Each part is sent once to each other node, whose ranks share it.
   int64_t inter_node_gather_bytes(int64_t part_bytes) const;
+  /// Returns the price of a collective of a tensor group in which each rank owns `part_count` elements.
+  Price tensor_collective(CollectiveKind kind, int64_t part_count, DType dtype) const;
   /// Returns the price of a collective of a use.
   Price use_collective(const UseCollective& what) const;
   /// Returns transfer_price() for the stage of the plan and the neighboring stage in `group`.

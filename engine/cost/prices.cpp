@@ -41,6 +41,7 @@ class Pricing {
       case Verb::kSendGradients:
       case Verb::kReceiveGradients: return links_.transfer(transfer_bytes(plan_.model, operation), operation.group);
       case Verb::kUseCollective: return links_.use_collective(collective_of(plan_.model, operation));
+      case Verb::kSumOverTensor: return sum_over_tensor(operation.operand);
       case Verb::kGatherQuantizedShards: return gather_quantized_shards(operation.operand);
       case Verb::kGather:
         if (plan_.policy.quantize_weights) return gather_quantized(operation.operand);
@@ -71,6 +72,16 @@ class Pricing {
       if (trainable_only && !plan_.flats[f].trainable) continue;
       const int64_t part_bytes = shard_bytes(plan_.flats[f], dtype);
       add(sum, links_.collective(part_bytes, links_.inter_node_gather_bytes(part_bytes)));
+    }
+    return sum;
+  }
+
+  Price sum_over_tensor(UnitId unit) const {
+    Price sum;
+    for (const int32_t f : plan_.flats_of_unit[unit]) {
+      if (!plan_.sums_over_tensor(f)) continue;
+      const int64_t part_count = plan_.flats[f].layout.flat_count() / plan_.policy.tensor;
+      add(sum, links_.tensor_collective(CollectiveKind::kSum, part_count, precision().gradients));
     }
     return sum;
   }
@@ -202,17 +213,20 @@ class Pricing {
   }
 
   /// Returns the price of the norm, which is an all-gather within the shard group. With several shard groups, an
-  /// all-reduce of the abandon flag over the world follows. Pipeline stages then add the sums of all
-  /// tensors, in small all-reduces.
+  /// all-reduce of the abandon flag over the world follows. Tensor groups with slices, and then pipeline stages, add the
+  /// sums of all tensors in small all-reduces.
   Price norm() const {
     const int64_t part_bytes = norm_part_bytes(plan_);
     Price price = links_.collective(part_bytes, links_.inter_node_gather_bytes(part_bytes));
     int64_t rounds = plan_.topology.rank_count() < plan_.world.rank_count() ? 1 : 0;
-    if (plan_.stage.count > 1) {
-      int64_t tensors = 0;
-      for (const FlatSpec& flat : plan_.flats) tensors += flat.trainable ? std::ssize(flat.layout.tensors()) : 0;
-      rounds += (tensors + Communicator::kSmallCount - 1) / Communicator::kSmallCount;
+    int64_t tensors = 0;
+    bool has_slices = false;
+    for (const FlatSpec& flat : plan_.flats) {
+      tensors += flat.trainable ? std::ssize(flat.layout.tensors()) : 0;
+      has_slices = has_slices || (flat.trainable && flat.gradients == TensorGradients::kSlice);
     }
+    const int64_t exchange = (tensors + Communicator::kSmallCount - 1) / Communicator::kSmallCount;
+    rounds += exchange * ((has_slices ? 1 : 0) + (plan_.stage.count > 1 ? 1 : 0));
     for (; rounds > 0; --rounds) add(price, links_.move(cost_.inside_node.latency_seconds, 0, !plan_.world.one_node()));
     return price;
   }

@@ -13,6 +13,7 @@ Accesses::Accesses(const Plan& plan)
       reduces_in_place_(plan.schedule.reduces_in_place),
       has_exchange_staging_(needed_bytes(plan, Role::kExchangeStaging, -1) > 0),
       has_collective_staging_(needed_bytes(plan, Role::kCollectiveStaging, -1) > 0),
+      has_tensor_sum_staging_(needed_bytes(plan, Role::kTensorSumStaging, -1) > 0),
       code_of_collective_(plan.schedule.operations.size(), -1),
       recipes_(reduce_recipes(plan)),
       accumulating_units_(accumulating_units(plan)),
@@ -93,6 +94,7 @@ void Accesses::list(OperationId id) {
            .readers = shard_group_if(plan_.schedule.view)});
     }
     if (!trainable) continue;
+    if (operation.verb == Verb::kSumOverTensor && plan_.sums_over_tensor(flat)) sum_over_tensor(flat);
     if (operation.verb == Verb::kReduce) append_accesses(recipes_[id], flat, accesses_);
     if (operation.verb == Verb::kReplicaAllReduce) replica_all_reduce(recipes_[id].into, flat);
     if (operation.verb == Verb::kAllGatherGradients) all_gather_gradients(flat);
@@ -160,6 +162,12 @@ void Accesses::collective(OperationId id) {
   if (code < 0) return;
   use(code);
   activations(plan_.schedule.operations[code]);
+}
+
+/// Like collective(), between two barriers.
+void Accesses::sum_over_tensor(int32_t flat) {
+  add({.role = Role::kGradients, .flat = flat, .writes = true, .readers = GroupId::kTensor, .after_all_arrived = true});
+  if (has_tensor_sum_staging_) add({.role = Role::kTensorSumStaging, .flat = -1, .writes = true});
 }
 
 /// The receiving rank writes its own buffer and reads the buffer of the sender. The sender waits until the receiver has

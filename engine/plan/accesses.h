@@ -43,6 +43,7 @@ class Accesses {
   void use(OperationId operation);
   void activations(const Operation& operation);
   void collective(OperationId operation);
+  void sum_over_tensor(int32_t flat);
   void transfer(const Operation& operation);
   void copy(OperationId operation);
   void gather_quantized_shards(int32_t flat);
@@ -63,6 +64,7 @@ class Accesses {
   bool reduces_in_place_;        // see Schedule::reduces_in_place
   bool has_exchange_staging_;    // whether replica all-reduces need staging, as between host nodes
   bool has_collective_staging_;  // whether collectives of uses need staging, as between host nodes
+  bool has_tensor_sum_staging_;  // whether sums over the tensor group need staging, as between host nodes
   /// For each operation kUseCollective, the operation of model code that runs it.
   std::vector<OperationId> code_of_collective_;
   std::vector<ReduceRecipe> recipes_;                    // result of reduce_recipes()

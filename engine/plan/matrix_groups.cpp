@@ -27,13 +27,19 @@ class MatrixGrouper {
     for (int32_t f = 0; f < static_cast<int32_t>(flats_.size()); ++f) {
       if (!flats_[f].matrices || !plan_.is_here(f)) continue;
       add(f);
-      if (is_balanced()) close();
+      if (is_last_of_unit(f) && is_balanced()) close();
     }
     if (!current_.flats.empty()) close();
     return std::move(groups_);
   }
 
  private:
+  /// Whether no later flat buffer of the unit has matrices. All matrices of a unit must be in one group.
+  bool is_last_of_unit(int32_t flat) const {
+    const auto& of_unit = plan_.flats_of_unit[flats_[flat].unit];
+    return std::ranges::none_of(of_unit, [&](int32_t f) { return f > flat && flats_[f].matrices; });
+  }
+
   void add(int32_t flat) {
     const auto& tensors = flats_[flat].layout.tensors();
     current_.flats.push_back(flat);

@@ -72,6 +72,15 @@ void check_parameters(const ModelSpec& model) {
   check_groups(parameters);
 }
 
+void check_splits(const ModelSpec& model) {
+  for (const UnitSpec& unit : model.units) {
+    for (const ParameterSpec& parameter : unit.parameters) {
+      const std::string defect = parameter.split.defect(parameter.tensor.shape);
+      if (!defect.empty()) throw UsageError(fmt::format("the split of {}: {}", parameter.tensor.name, defect));
+    }
+  }
+}
+
 void check_scales(const ModelSpec& model) {
   for (const UnitSpec& unit : model.units) {
     for (const ParameterSpec& parameter : unit.parameters) {
@@ -116,6 +125,7 @@ void ModelSpec::check() const {
   if (units.empty()) throw UsageError("the model declares no unit: call add_unit() before materialize()");
   check_parameters(*this);
   check_scales(*this);
+  check_splits(*this);
   std::vector<bool> used(units.size(), false);
   for (const auto& use : uses) {
     if (use.empty()) throw UsageError("the declared order has a use without units");
@@ -143,9 +153,13 @@ void ModelSpec::check() const {
 }
 
 std::vector<FlatSpec> flats(const ModelSpec& model, int rank_count, int replica_count, bool matrices_apart,
-                            int64_t red_zone_blocks) {
+                            int64_t red_zone_blocks, int tensor_ranks) {
   const auto is_whole_matrix = [&](const ParameterSpec& parameter) {
     return matrices_apart && parameter.matrix && parameter.tensor.trainable && is_matrix(parameter.tensor.shape);
+  };
+  const auto belong_together = [&](const ParameterSpec& a, const ParameterSpec& b) {
+    return a.tensor.dtype == b.tensor.dtype && a.tensor.trainable == b.tensor.trainable &&
+           is_whole_matrix(a) == is_whole_matrix(b) && a.gradients_over(tensor_ranks) == b.gradients_over(tensor_ranks);
   };
   std::vector<FlatSpec> all;
   for (UnitId u = 0; u < static_cast<UnitId>(model.units.size()); ++u) {
@@ -153,20 +167,22 @@ std::vector<FlatSpec> flats(const ModelSpec& model, int rank_count, int replica_
     std::vector<bool> taken(parameters.size(), false);
     for (std::size_t first = 0; first < parameters.size(); ++first) {
       if (taken[first]) continue;
-      const TensorSpec& leader = parameters[first].tensor;
-      const bool matrices = is_whole_matrix(parameters[first]);
+      const ParameterSpec& leader = parameters[first];
       std::vector<int32_t> members;
       std::vector<TensorSpec> tensors;
       for (std::size_t p = first; p < parameters.size(); ++p) {
-        const TensorSpec& tensor = parameters[p].tensor;
-        if (tensor.dtype != leader.dtype || tensor.trainable != leader.trainable) continue;
-        if (is_whole_matrix(parameters[p]) != matrices) continue;
+        if (!belong_together(leader, parameters[p])) continue;
         taken[p] = true;
         members.push_back(static_cast<int32_t>(p));
-        tensors.push_back(tensor);
+        tensors.push_back(parameters[p].tensor);
+        tensors.back().shape = largest_slice_shape(parameters[p].tensor.shape, parameters[p].split, tensor_ranks);
       }
-      all.push_back({u, std::move(members), leader.trainable,
-                     FlatLayout(std::move(tensors), rank_count, replica_count, red_zone_blocks), matrices});
+      const TensorGradients gradients = leader.gradients_over(tensor_ranks);
+      // Each rank of the tensor group adds an equal part of the full gradients.
+      const int parts_per_shard = replica_count * (gradients == TensorGradients::kSum ? tensor_ranks : 1);
+      all.push_back({u, std::move(members), leader.tensor.trainable,
+                     FlatLayout(std::move(tensors), rank_count, parts_per_shard, red_zone_blocks),
+                     is_whole_matrix(leader), gradients});
     }
   }
   return all;

@@ -9,6 +9,7 @@
 #include "engine/plan/use_collectives.h"
 #include "engine/plan/writer/writer.h"
 #include "kernels/system/error.h"
+#include "optim/muon/muon.h"
 #include "sharding/groups.h"
 
 namespace aliquot {
@@ -128,6 +129,20 @@ void refuse_zero_bubble_without_splits(const ModelSpec& model, const Policy& pol
       "UseActivations::splits_backward for the uses that support it, or choose another schedule");
 }
 
+void refuse_split_matrices(const ModelSpec& model, const Policy& policy) {
+  if (!policy.matrix_updates || policy.tensor == 1) return;
+  for (const UnitSpec& unit : model.units) {
+    for (const ParameterSpec& parameter : unit.parameters) {
+      const bool whole = parameter.matrix && parameter.tensor.trainable && is_matrix(parameter.tensor.shape);
+      if (!whole || parameter.split.dimension < 0) continue;
+      throw UsageError(
+          fmt::format("Muon updates whole matrices, but {} is split over a tensor group: set ParameterOptions::matrix "
+                      "to false, or use another optimizer",
+                      parameter.tensor.name));
+    }
+  }
+}
+
 /// Throws UsageError if an option is invalid, or if options exclude one another. `ranks`: the number of ranks of each
 /// pipeline stage.
 void refuse_incompatible_options(const ModelSpec& model, const Policy& policy, int ranks) {
@@ -155,6 +170,7 @@ void refuse_incompatible_options(const ModelSpec& model, const Policy& policy, i
   refuse_recompute(model, policy);
   refuse_zero_bubble_without_splits(model, policy);
   refuse_precision(policy);
+  refuse_split_matrices(model, policy);
   if (policy.offload_parameters != Offload::kNone && policy.zero_stage < 3)
     throw UsageError(
         fmt::format("EngineOptions::offload_parameters requires EngineOptions::zero_stage 3, but it is {}: every rank "
@@ -349,7 +365,7 @@ Plan plan_stage(const ModelSpec& model, const Policy& policy, const Topology& wo
             .data_topology = data,
             .unit_is_here = std::vector<bool>(model.units.size(), false),
             .flats = flats(model, replica.rank_count(), policy.replica_count, policy.matrix_updates.has_value(),
-                           policy.check ? kRedZoneBlocks : 0),
+                           policy.check ? kRedZoneBlocks : 0, policy.tensor),
             .flats_of_unit = {},
             .matrix_groups = {},
             .schedule = resolve(model, policy, replica, passes)};

@@ -51,6 +51,7 @@ enum class Role : uint8_t {
   kReduceStaging,          // no owner: staging of all reduces between host nodes (ReduceStaging)
   kExchangeStaging,        // no owner: staging of all replica all-reduces between host nodes
   kCollectiveStaging,      // no owner: staging of all collectives of uses between host nodes
+  kTensorSumStaging,       // no owner: staging of all sums over the tensor group between host nodes
   /// With Policy::reproducible: the sum of 1 micro-batch, until it is added to the next sum. The next 19 roles have
   /// sums of 2, 4, 8, ... micro-batches.
   kTreeLevel0,
@@ -157,6 +158,7 @@ inline constexpr std::array kRoleTable = {
     RoleInfo{Role::kReduceStaging, "reduce staging", 'R', Owner::kNone, Category::kCommunication},
     RoleInfo{Role::kExchangeStaging, "exchange staging", 'X', Owner::kNone, Category::kCommunication},
     RoleInfo{Role::kCollectiveStaging, "collective staging", 'Y', Owner::kNone, Category::kCommunication},
+    RoleInfo{Role::kTensorSumStaging, "tensor sum staging", 'Z', Owner::kNone, Category::kCommunication},
     RoleInfo{Role::kTreeLevel0, "tree level", 'l', Owner::kFlat, Category::kCommunication, Space::kArena,
              ElementCount::kShard, ElementType::kFloat32},
 };

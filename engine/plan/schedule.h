@@ -195,6 +195,8 @@ struct Plan {
   bool is_here(int32_t flat) const { return unit_is_here[flats[flat].unit]; }
   /// Whether the stage updates the flat buffer.
   bool trains(int32_t flat) const { return flats[flat].trainable && is_here(flat); }
+  /// Whether the gradients of the flat buffer are added over the tensor group.
+  bool sums_over_tensor(int32_t flat) const { return trains(flat) && flats[flat].gradients == TensorGradients::kSum; }
   /// Greater than every PlannedBuffer::flat. (There are never more matrix groups than flats.)
   std::size_t owner_count() const { return std::max(flats.size(), model.uses.size()); }
 };

@@ -129,6 +129,7 @@ int64_t needed_bytes(const Plan& plan, Role role, int32_t flat) {
   if (role == Role::kReduceStaging) return reduce_staging_bytes(plan);
   if (role == Role::kExchangeStaging) return exchange_staging_bytes(plan);
   if (role == Role::kCollectiveStaging) return collective_staging_bytes(plan);
+  if (role == Role::kTensorSumStaging) return tensor_sum_staging_bytes(plan);
   if (is_activation(role)) return activation_bytes(plan, role, flat);
   if (role == Role::kOwnedMatrices) return plan.matrix_groups[flat].held_bytes;
   if (role == Role::kOrthogonalizeScratch) return plan.matrix_groups[flat].scratch_bytes;

@@ -65,7 +65,9 @@ std::vector<UnitId> units_of(const Plan& plan, const Operation& operation) {
     case Operand::kUnit: return {operation.operand};
     case Operand::kMatrixGroup: {
       std::vector<UnitId> units;
-      for (const int32_t flat : plan.matrix_groups[operation.operand].flats) units.push_back(plan.flats[flat].unit);
+      for (const int32_t flat : plan.matrix_groups[operation.operand].flats) {
+        if (units.empty() || units.back() != plan.flats[flat].unit) units.push_back(plan.flats[flat].unit);
+      }
       return units;
     }
   }
@@ -136,6 +138,15 @@ constexpr std::string_view kKindNames[] = {"sum", "gather", "scatter-sum"};
 constexpr std::string_view kPartNames[] = {"forward", "backward", "backward of weights"};
 constexpr std::string_view kBufferNames[] = {"output", "kept", "scratch", "backward"};
 
+/// How the ranks of a tensor group share the parameter.
+std::string tensor_text(const ParameterSpec& parameter) {
+  const Split& split = parameter.split;
+  if (split.dimension < 0) return parameter.partial_gradient ? "  added over the tensor group\n" : "";
+  std::string text = fmt::format("  split along dimension {}", split.dimension);
+  for (const SplitPart& part : split.parts) text += fmt::format(", {} in units of {}", part.length, part.unit);
+  return text + "\n";
+}
+
 }  // namespace
 
 std::string description(const Plan& plan) {
@@ -158,6 +169,7 @@ std::string description(const Plan& plan) {
                            parameter.tensor.trainable ? "" : ", frozen", parameter.decayed ? "" : ", not decayed",
                            parameter.matrix ? "" : ", not as a matrix", parameter.lr_scale,
                            parameter.decay_scale == 1.0f ? "" : fmt::format(", decay x {}", parameter.decay_scale));
+      if (plan.policy.tensor > 1) lines += tensor_text(parameter);
     }
   }
   const auto& uses = plan.model.activations.uses;

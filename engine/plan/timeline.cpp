@@ -45,7 +45,8 @@ void add_up(const Plan& plan, const std::vector<TimeSpan>& busy, Timeline& timel
       timeline.communication_seconds += span.seconds();
     }
     if (is_transfer(operation.verb)) transfers.push_back(span);
-    if (!is_collective(plan, operation) && !is_transfer(operation.verb)) continue;
+    const bool communicates = is_collective(plan, operation) || operation.verb == Verb::kSumOverTensor;
+    if (!communicates && !is_transfer(operation.verb)) continue;
     timeline.communication_seconds += span.seconds();
     timeline.hidden_seconds += overlap(span, busy);
   }

@@ -167,4 +167,12 @@ int64_t collective_staging_bytes(const Plan& plan) {
   return longest == 0 ? 0 : reduce_staging(most_staging_places(plan), longest).size_bytes();
 }
 
+int64_t tensor_sum_staging_bytes(const Plan& plan) {
+  int64_t longest = 0;
+  for (int32_t f = 0; f < static_cast<int32_t>(plan.flats.size()); ++f) {
+    if (plan.sums_over_tensor(f)) longest = std::max(longest, plan.flats[f].layout.flat_count() / plan.policy.tensor);
+  }
+  return longest == 0 ? 0 : reduce_staging(most_staging_places(plan), longest).size_bytes();
+}
+
 }  // namespace aliquot

@@ -32,5 +32,7 @@ void check_collectives(const ModelSpec& model, int tensor);
 
 /// Returns the size of the staging memory for the collectives of all uses of the stage. All ranks use the maximum.
 int64_t collective_staging_bytes(const Plan& plan);
+/// Returns the size of the staging memory for kSumOverTensor.
+int64_t tensor_sum_staging_bytes(const Plan& plan);
 
 }  // namespace aliquot

@@ -36,6 +36,7 @@ enum class Verb : uint8_t {
   kReceiveActivations,     // receive the input of the stage's first use
   kSendGradients,          // send the gradient of the input of the stage's first use to the previous pipeline stage
   kReceiveGradients,       // receive the gradient of the output of the stage's last use
+  kSumOverTensor,          // add the full gradients of a unit over the tensor group (TensorGradients::kSum)
   kUseCollective,          // a collective that model code runs, and the model code between it and the next one
 };
 
@@ -87,6 +88,7 @@ inline constexpr std::array kVerbTable = {
              Actor::kEngine, true},
     VerbInfo{Verb::kReceiveGradients, "receive-gradient", Operand::kUse, GroupId::kNextStage, Lane::kBackward0,
              Actor::kEngine, true},
+    VerbInfo{Verb::kSumOverTensor, "tensor-sum", Operand::kUnit, GroupId::kTensor, Lane::kReduce, Actor::kEngine, true},
     VerbInfo{Verb::kUseCollective, "collective", Operand::kUse, GroupId::kTensor, Lane::kCompute, Actor::kEngine, true},
 };
 

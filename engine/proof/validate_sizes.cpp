@@ -68,6 +68,7 @@ class BufferSizes {
     if (role_ == Role::kActivationGradients) return activation_bytes();
     if (role_ == Role::kNormParts) return ranks_ * norm_part();
     if (role_ == Role::kCollectiveStaging) return collective_staging();
+    if (role_ == Role::kTensorSumStaging) return tensor_sum_staging();
     std::set<int64_t> places;
     if (role_ == Role::kReduceStaging) places.insert(reduce_staging_places(plan_.topology));
     for (int shard = 0; shard < ranks_ && role_ == Role::kExchangeStaging; ++shard)
@@ -83,8 +84,8 @@ class BufferSizes {
     return bytes;
   }
 
-  /// Staging for the largest sum of a collective of a use of this stage, in the tensor group that needs most.
-  int64_t collective_staging() const {
+  /// The numbers of pieces in a slot of staging memory, over all tensor groups of the stage.
+  std::set<int64_t> tensor_staging_places() const {
     const int tensor = plan_.policy.tensor;
     const Topology stage = topology_of_stage(plan_.world, plan_.stage.count, plan_.stage.index);
     std::set<int64_t> place_counts;
@@ -93,8 +94,14 @@ class BufferSizes {
       for (int rank = first; rank < first + tensor; ++rank) members.push_back(rank);
       place_counts.insert(reduce_staging_places(topology_of_group(stage, members)));
     }
+    return place_counts;
+  }
+
+  /// Staging for the largest sum of a collective of a use of this stage, in the tensor group that needs most.
+  int64_t collective_staging() const {
+    const int tensor = plan_.policy.tensor;
     int64_t bytes = 0;
-    for (const int64_t places : place_counts) {
+    for (const int64_t places : tensor_staging_places()) {
       for (const VirtualStage& run : plan_.stage.runs) {
         for (int32_t use = run.first_use; use < run.end_use && !plan_.model.activations.uses.empty(); ++use) {
           for (const UseCollective& what : plan_.model.activations.uses[use].collectives) {
@@ -103,6 +110,18 @@ class BufferSizes {
               bytes = std::max(bytes, reduce_staging(places, part).size_bytes());
           }
         }
+      }
+    }
+    return bytes;
+  }
+
+  int64_t tensor_sum_staging() const {
+    const int tensor = plan_.policy.tensor;
+    int64_t bytes = 0;
+    for (const int64_t places : tensor_staging_places()) {
+      for (const FlatSpec& flat : plan_.flats) {
+        const bool adds = flat.trainable && plan_.unit_is_here[flat.unit] && flat.gradients == TensorGradients::kSum;
+        if (adds) bytes = std::max(bytes, reduce_staging(places, flat.layout.flat_count() / tensor).size_bytes());
       }
     }
     return bytes;

@@ -134,6 +134,7 @@ struct GradientProgress {
   /// micro-batches.
   std::map<int32_t, Backwards> backwards;
   OperationId last_reduce = kNone;
+  OperationId tensor_sum = kNone;  // the sum over the tensor group that is not reduced yet
   int32_t reduce_count = 0, exchange_count = 0, spread_count = 0, update_count = 0, publish_count = 0;
 };
 
@@ -179,6 +180,7 @@ class GradientChecker {
       case Verb::kBackwardWeights:
         for (const UnitId unit : proof_.plan.model.uses[operation.operand]) backward(id, unit);
         return;
+      case Verb::kSumOverTensor: return sum_over_tensor(id, operation);
       case Verb::kReduce: return reduce(id, operation);
       case Verb::kReplicaAllReduce: return replica_all_reduce(id, units_[operation.operand]);
       case Verb::kAllGatherGradients: return all_gather_gradients(id, units_[operation.operand]);
@@ -223,18 +225,44 @@ class GradientChecker {
           fmt::format("{} adds to the gradients of another micro-batch, which are not reduced yet", describe(id)));
   }
 
-  void reduce(OperationId id, const Operation& operation) {
-    GradientProgress& unit = units_[operation.operand];
+  /// Reports if the gradients that the operation adds are not complete.
+  void check_complete(OperationId id, const Operation& operation) {
     const int32_t batches = schedule_.accumulate_into_shard ? 1 : schedule_.micro_batch_count;
-    const Backwards own = unit.backwards[sum_of(operation)];
-    const bool complete = own.count == use_count_[operation.operand] * batches;
-    if (!complete) {
+    const Backwards own = units_[operation.operand].backwards[sum_of(operation)];
+    if (own.count != use_count_[operation.operand] * batches) {
       add(DefectKind::kGradient, id,
           fmt::format("{} sums the gradients of {} backward operations: expected {}", describe(id), own.count,
                       use_count_[operation.operand] * batches));
     } else if (!ended(own.last, id) || operation.micro_batch != micro_batch_of(own.last)) {
       add(DefectKind::kGradient, id,
           fmt::format("{} does not wait for the last backward whose gradients it sums", describe(id)));
+    }
+  }
+
+  /// Whether the gradients of the unit are partial on the ranks of a tensor group.
+  bool needs_sum_over_tensor(UnitId unit) const {
+    return std::ranges::any_of(proof_.plan.flats_of_unit[unit], [&](int32_t f) {
+      const FlatSpec& flat = proof_.plan.flats[f];
+      return flat.trainable && flat.gradients == TensorGradients::kSum && proof_.plan.policy.tensor > 1;
+    });
+  }
+
+  void sum_over_tensor(OperationId id, const Operation& operation) {
+    GradientProgress& unit = units_[operation.operand];
+    check_complete(id, operation);
+    if (unit.tensor_sum != kNone || !needs_sum_over_tensor(operation.operand))
+      add(DefectKind::kGradient, id,
+          fmt::format("{} adds gradients that need no sum over the tensor group", describe(id)));
+    unit.tensor_sum = id;
+  }
+
+  void reduce(OperationId id, const Operation& operation) {
+    GradientProgress& unit = units_[operation.operand];
+    check_complete(id, operation);
+    if (needs_sum_over_tensor(operation.operand)) {
+      if (!ended(unit.tensor_sum, id) || micro_batch_of(unit.tensor_sum) != operation.micro_batch)
+        add(DefectKind::kGradient, id, fmt::format("{} does not wait for the sum over the tensor group", describe(id)));
+      unit.tensor_sum = kNone;
     }
     if (norm_ != kNone) add(DefectKind::kGradient, id, fmt::format("{} comes after the norm", describe(id)));
     if (unit.last_reduce != kNone && micro_batch_of(unit.last_reduce) > operation.micro_batch)
@@ -299,6 +327,9 @@ class GradientChecker {
     const std::string& name = proof_.plan.model.units[id].name;
     const int32_t reduces = trains ? reduces_wanted() : 0, spreads = trains && stage == 0 ? 1 : 0;
     const int32_t updates = trains ? 1 : 0, publishes = trains && (stage == 1 || stage == 2) ? 1 : 0;
+    if (unit.tensor_sum != kNone)
+      add(DefectKind::kGradient, unit.tensor_sum,
+          fmt::format("{} is not followed by a reduce of its unit", describe(unit.tensor_sum)));
     if (unit.exchange_count != (trains ? exchanges_wanted() : 0)) {
       add(DefectKind::kGradient, kNone,
           fmt::format("the gradient of {} is summed over replicas {} times", name, unit.exchange_count));

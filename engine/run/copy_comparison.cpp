@@ -89,12 +89,13 @@ uint64_t CopyComparison::hash_of_parameters(uint64_t seed, int32_t flat, const s
   return seed;
 }
 
-/// Returns hashes, ordered by unit, then by kind. If `of_shards` is true, hashes data that other replicas also hold.
-/// Otherwise hashes data that all ranks of the shard group hold.
-std::vector<uint64_t> CopyComparison::hashes(bool of_shards) const {
+/// Returns hashes, ordered by unit, then by kind, of data of which all ranks of the group hold copies.
+std::vector<uint64_t> CopyComparison::hashes(GroupId group) const {
   const int stage = plan_.schedule.zero_stage;
+  const bool of_shards = group != GroupId::kShard;
   std::vector<uint64_t> hashes(plan_.model.units.size() * kKinds.size(), 0);
   for (int32_t f = 0; f < static_cast<int32_t>(plan_.flats.size()); ++f) {
+    if (group == GroupId::kTensor && plan_.flats[f].gradients == TensorGradients::kSlice) continue;
     for (std::size_t k = 0; k < kKinds.size(); ++k) {
       const Role role = kKinds[k].first;
       const bool whole = role == Role::kParameters ? stage < 3 : stage == 0;
@@ -127,10 +128,10 @@ std::string CopyComparison::compare(GroupId group, const std::vector<uint64_t>& 
 }
 
 std::string CopyComparison::difference() const {
-  std::string own = compare(GroupId::kShard, hashes(false));
+  std::string own = compare(GroupId::kShard, hashes(GroupId::kShard));
   for (const GroupId group : {GroupId::kReplica, GroupId::kTensor}) {
     if (groups_.mesh().size(group) == 1) continue;
-    const std::string across = compare(group, hashes(true));
+    const std::string across = compare(group, hashes(group));
     if (own.empty()) own = across;
   }
   for (const std::string& found : groups_.world().communicator().gather_objects(own)) {

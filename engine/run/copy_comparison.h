@@ -25,7 +25,7 @@ class CopyComparison {
   std::string difference() const;
 
  private:
-  std::vector<uint64_t> hashes(bool of_shards) const;
+  std::vector<uint64_t> hashes(GroupId group) const;
   std::string compare(GroupId group, const std::vector<uint64_t>& own) const;
   uint64_t hash(uint64_t seed, const std::byte* at, int64_t size_bytes) const;
   uint64_t hash_of_parameters(uint64_t seed, int32_t flat, const std::byte* at) const;

@@ -218,6 +218,7 @@ void Executor::run(OperationId id) {
     case Verb::kSendGradients:
     case Verb::kReceiveGradients: return work_.transfer(lane, id, label(id));
     case Verb::kReduce: return work_.reduce(lane, id, label(id));
+    case Verb::kSumOverTensor: return work_.sum_over_tensor(lane, what, label(id));
     case Verb::kReplicaAllReduce: return work_.replica_all_reduce(lane, id, label(id));
     case Verb::kAllGatherGradients: return work_.all_gather_gradients(lane, what, label(id));
     case Verb::kAllGatherParameters: return work_.all_gather_parameters(lane, what, label(id));

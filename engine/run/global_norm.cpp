@@ -34,6 +34,7 @@ GlobalNorm::GlobalNorm(const Plan& plan, const MeshGroups& groups)
     const FlatSpec& flat = plan.flats[f];
     first_tensor_.push_back(static_cast<int32_t>(tensors.size()));
     if (!flat.trainable) continue;
+    adds_slices_ = adds_slices_ || flat.gradients == TensorGradients::kSlice;
     for (const TensorSpec& tensor : flat.layout.tensors())
       tensors.push_back({tensor.name, plan.is_here(f) ? block_count(tensor.element_count()) : 0});
   }
@@ -120,15 +121,27 @@ void GlobalNorm::sum_tensors(const StepMemory& memory) {
   total_->finish(values_, tensor_sums_);
 }
 
-/// Adds the sums of tensors over pipeline stages. A tensor has its sum on one stage and 0 on the others, so the
-/// additions are exact.
-void GlobalNorm::exchange_between_stages(Stream& reduce, Label label) {
-  Communicator& stages = groups_.at(GroupId::kPipeline);
+/// Replaces the sums of tensors by their sums over the group.
+void GlobalNorm::add_over(GroupId group, Stream& reduce, Label label) {
   constexpr auto kMost = static_cast<std::size_t>(Communicator::kSmallCount);
   for (std::size_t first = 0; first < tensor_sums_.size(); first += kMost) {
     const std::size_t count = std::min(kMost, tensor_sums_.size() - first);
-    stages.all_reduce(reduce, {tensor_sums_.data() + first, count}, Reduction::kSum, label);
+    groups_.at(group).all_reduce(reduce, {tensor_sums_.data() + first, count}, Reduction::kSum, label);
   }
+}
+
+/// A tensor that is not split has the same sum on all ranks of a tensor group, so only the first one adds it. A tensor
+/// has its sum on one pipeline stage and 0 on the others. These additions are exact.
+void GlobalNorm::exchange_tensors(Stream& reduce, Label label) {
+  if (adds_slices_) {
+    for (std::size_t f = 0; f < plan_.flats.size() && groups_.coordinates().tensor > 0; ++f) {
+      const FlatSpec& flat = plan_.flats[f];
+      if (flat.trainable && flat.gradients != TensorGradients::kSlice)
+        std::fill_n(tensor_sums_.begin() + first_tensor_[f], flat.parameters.size(), 0.0);
+    }
+    add_over(GroupId::kTensor, reduce, label);
+  }
+  if (plan_.stage.count > 1) add_over(GroupId::kPipeline, reduce, label);
 }
 
 NormResult GlobalNorm::finish() const {

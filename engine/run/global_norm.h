@@ -21,8 +21,9 @@ struct NormResult {
 
 /// Computes the norm. All replicas have equal block sums, so each replica combines them separately, and only the
 /// abandon flag needs an all-reduce over the world. The host combines the block sums. Those of a GPU are copied to
-/// pinned host memory first. Each pipeline stage sums its own tensors, then stages exchange the sums of all tensors. So
-/// the norm does not depend on the number of stages. The plan and the groups must outlive it.
+/// pinned host memory first. Each pipeline stage sums its own tensors, and the ranks of a tensor group add the sums of
+/// their slices. Then stages exchange the sums of all tensors. So the norm does not depend on the number of stages. The
+/// plan and the groups must outlive it.
 class GlobalNorm {
  public:
   GlobalNorm(const Plan& plan, const MeshGroups& groups);
@@ -32,9 +33,11 @@ class GlobalNorm {
   void exchange(Stream& reduce, const StepMemory& memory, bool abandons, Label label);
   /// Sums the tensors of this stage. Call after the work of exchange() has run.
   void sum_tensors(const StepMemory& memory);
-  /// With several pipeline stages: enqueues on `reduce` the exchange of the sums of all tensors. Call after
+  /// Whether exchange_tensors() must be called.
+  bool exchanges_tensors() const { return adds_slices_ || plan_.stage.count > 1; }
+  /// Enqueues on `reduce` the exchange of the sums of all tensors over the tensor group and pipeline stages. Call after
   /// sum_tensors().
-  void exchange_between_stages(Stream& reduce, Label label);
+  void exchange_tensors(Stream& reduce, Label label);
   /// Returns the norm, with the same bits on every rank. Call after the work of all exchanges has run.
   NormResult finish() const;
 
@@ -50,6 +53,7 @@ class GlobalNorm {
 
   std::vector<NormNode> nodes_of(int rank) const;
   void sum_own(double* own) const;
+  void add_over(GroupId group, Stream& reduce, Label label);
 
   bool flags_need_world() const { return groups_.mesh().size(GroupId::kShard) < groups_.world().rank_count(); }
 
@@ -61,6 +65,7 @@ class GlobalNorm {
   /// Lists the tensors of all pipeline stages. Only those of this rank's pipeline stage have blocks.
   std::unique_ptr<NormTree> tree_;
   std::vector<FlatParts> own_;
+  bool adds_slices_ = false;           // whether ranks of a tensor group have slices of tensors
   std::vector<int32_t> first_tensor_;  // for each flat buffer, the index of its first tensor in the tree
   std::vector<int64_t> value_counts_;  // number of values of each rank, without the abandon flag
   double abandoned_by_ = 0;            // lowest rank that abandons the step, or the rank count

@@ -29,9 +29,24 @@ StepWork::StepWork(const Parts& parts)
   if (plan_.policy.quantize_weights || encodes_gradients(plan_) || encodes_exchanges(plan_))
     quantized_.emplace(plan_, memory_, ranks_, kernels_);
   if (plan_.policy.check) red_zones_.emplace(plan_, memory_, groups_.world().device());
-  for (const FlatSpec& flat : plan_.flats) padding_.push_back(flat.layout.gaps());
+  note_padding();
   note_first_writes();
   if (plan_.stage.count > 1) note_transfers();
+}
+
+/// Fills padding_. The layout has space for the largest slice of each tensor. The rest of a shorter slice is padding.
+void StepWork::note_padding() {
+  const int tensor = groups_.coordinates().tensor;
+  for (const FlatSpec& flat : plan_.flats) {
+    padding_.push_back(flat.layout.gaps());
+    for (std::size_t t = 0; t < flat.parameters.size() && flat.gradients == TensorGradients::kSlice; ++t) {
+      const ParameterSpec& parameter = plan_.model.units[flat.unit].parameters[flat.parameters[t]];
+      const int64_t used = Slice(parameter.tensor.shape, parameter.split, tensor, plan_.policy.tensor).element_count();
+      const int64_t begin = flat.layout.tensor_offset(static_cast<int32_t>(t));
+      const int64_t space = flat.layout.tensors()[t].element_count();
+      if (used < space) padding_.back().push_back({static_cast<int32_t>(t), begin + used, begin + space});
+    }
+  }
 }
 
 void StepWork::begin_step() {
@@ -282,6 +297,30 @@ void StepWork::use_collective(Stream& lane, const Operation& operation, Label la
   ranks.barrier(lane, label);
 }
 
+/// Each rank adds one part of the gradients in place, and then all ranks gather all parts. The barrier ensures that no
+/// rank reads this rank's gradients after the operation.
+void StepWork::sum_over_tensor(Stream& lane, const Operation& operation, Label label) {
+  Communicator& ranks = groups_.at(GroupId::kTensor);
+  const DType dtype = plan_.policy.precision.gradients;
+  for (const int32_t f : plan_.flats_of_unit[operation.operand]) {
+    if (!plan_.sums_over_tensor(f)) continue;
+    const SymmetricRange data = memory_.range(Role::kGradients, f, AccessMode::kWrites, GroupId::kTensor);
+    const int64_t part_count = plan_.flats[f].layout.flat_count() / ranks.rank_count();
+    const int64_t part_bytes = part_count * element_bytes(dtype);
+    ranks.reduce_scatter(lane,
+                         {.from = data,
+                          .from_dtype = dtype,
+                          .to = data.buffer->local() + data.offset_bytes + ranks.rank() * part_bytes,
+                          .to_dtype = dtype,
+                          .part_count = part_count,
+                          .in_tree_order = plan_.policy.reproducible,
+                          .staging = memory_.address(Role::kTensorSumStaging, -1, AccessMode::kWrites)},
+                         label);
+    ranks.all_gather_in_place(lane, data, part_bytes, label);
+  }
+  ranks.barrier(lane, label);
+}
+
 void StepWork::matrices(Stream& lane, const Operation& operation, const UpdateSteps& steps, Label label) {
   if (!std::isfinite(steps.blend.gradient_factor)) return memory_.skip_operation();
   const int32_t group = operation.operand;
@@ -305,8 +344,8 @@ NormResult StepWork::norm(Stream& lane, bool abandons, Label label) {
   norm_->exchange(lane, memory_, abandons, label);
   lane.synchronize();  // sum_tensors() needs the results of exchange()
   norm_->sum_tensors(memory_);
-  if (plan_.stage.count > 1) {
-    norm_->exchange_between_stages(lane, label);
+  if (norm_->exchanges_tensors()) {
+    norm_->exchange_tensors(lane, label);
     lane.synchronize();
   }
   return norm_->finish();

@@ -24,6 +24,7 @@ void StepWriter::reduce_complete_units(int32_t v) {
 void StepWriter::reduce(UnitId unit, int32_t micro_batch, bool last_micro_batch) {
   UnitState& state = units_[unit];
   Lifetime& written = gradients(unit, micro_batch);
+  if (sums_over_tensor(unit)) add(Verb::kSumOverTensor, unit, micro_batch, {{written.last}});
   const OperationId reduce = add(Verb::kReduce, unit, micro_batch, {{written.last}});
   const ReduceRecipe recipe = recipes_.at(state.first_reduce == kNone, last_micro_batch, micro_batch);
   if (state.first_reduce == kNone) state.first_reduce = reduce;
@@ -41,6 +42,10 @@ void StepWriter::reduce(UnitId unit, int32_t micro_batch, bool last_micro_batch)
   if (!last_micro_batch) return;
   if (schedule_.zero_stage == 0) state.spread = add(Verb::kAllGatherGradients, unit, micro_batch, {{sum}});
   if (policy_.update_in_backward) update(unit, micro_batch, {});
+}
+
+bool StepWriter::sums_over_tensor(UnitId unit) const {
+  return std::ranges::any_of(flats_of_[unit], [&](int32_t f) { return plan_.sums_over_tensor(f); });
 }
 
 /// Adds the buffers that live only during the reduce. Also adds the buffers of full gradients, whose lifetime ends with

@@ -21,7 +21,11 @@ void StepWriter::update_all(OperationId norm) {
 }
 
 void StepWriter::update_group(int32_t group, OperationId norm) {
-  for (const int32_t f : plan_.matrix_groups[group].flats) update_after(flats_[f].unit, norm);
+  UnitId updated = -1;
+  for (const int32_t f : plan_.matrix_groups[group].flats) {  // the flat buffers of a unit follow one another
+    if (flats_[f].unit != updated) update_after(flats_[f].unit, norm);
+    updated = flats_[f].unit;
+  }
   add_matrix_buffers(group);
 }
 

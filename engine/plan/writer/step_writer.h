@@ -120,6 +120,7 @@ class StepWriter {
   Lifetime& gradients(UnitId unit, int32_t micro_batch);
   void reduce_complete_units(int32_t v);
   void reduce(UnitId unit, int32_t micro_batch, bool last_micro_batch);
+  bool sums_over_tensor(UnitId unit) const;
   void add_reduce_buffers(UnitId unit, OperationId reduce, const ReduceRecipe& recipe);
   OperationId replica_all_reduce(UnitId unit, int32_t micro_batch, const Accumulation& into);
   void merge_levels(UnitId unit, OperationId sum, const Accumulation& into, bool last_micro_batch);

@@ -39,6 +39,7 @@ ScheduleDraft StepWriter::write() {
   if (!policy_.evaluation) {
     finish_step();
     add_staging(Verb::kReduce, Role::kReduceStaging);
+    add_staging(Verb::kSumOverTensor, Role::kTensorSumStaging);
     add_staging(Verb::kReplicaAllReduce, Role::kExchangeStaging);
     add_waits_on_previous_step();
     if (policy_.prefetch > 0) add_spare_gradient_slot();

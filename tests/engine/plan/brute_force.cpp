@@ -14,12 +14,14 @@ constexpr int64_t kSpace = int64_t{1} << 40, kPointers = int64_t{1} << 50, kDeci
 
 using Stages = std::vector<const Plan*>;
 
-/// The mesh of the plan. If no use declares a collective, no operation accesses memory of ranks with another tensor
-/// coordinate, so the mesh has only the ranks with tensor coordinate 0.
+/// The mesh of the plan. If no use declares a collective and no gradients are added over tensor groups, no operation
+/// accesses memory of ranks with another tensor coordinate, so the mesh has only the ranks with tensor coordinate 0.
 Mesh simulated_mesh(const Plan& plan) {
   Mesh mesh = plan.mesh();
   const auto communicates = [](const UseActivations& use) { return !use.collectives.empty(); };
-  if (std::ranges::none_of(plan.model.activations.uses, communicates)) mesh.tensor = 1;
+  const auto is_added = [](const FlatSpec& flat) { return flat.trainable && flat.gradients == TensorGradients::kSum; };
+  if (std::ranges::none_of(plan.model.activations.uses, communicates) && std::ranges::none_of(plan.flats, is_added))
+    mesh.tensor = 1;
   return mesh;
 }
 
@@ -147,7 +149,7 @@ class Graph {
       edge(at(stage, step, op, kAllStarted, r), at(stage, step, op, kDone, r));
     }
     for (int r = 0; r < ranks_; ++r) {
-      const bool ends_together = verb == Verb::kReplicaAllReduce || verb == Verb::kUseCollective;
+      const bool ends_together = info(verb).ends_with_barrier;
       for (const int q : ends_together ? members(group, r) : std::vector{r})
         edge(at(stage, step, op, kDone, q), at(stage, step, op, kEnd, r));
     }
@@ -182,6 +184,7 @@ class Graph {
       case Verb::kGatherQuantizedShards:
         return plan.topology.node_count() > 1 && !plan.model.units[operation.operand].parameters.empty();
       case Verb::kUseCollective:
+      case Verb::kSumOverTensor:
       case Verb::kReduce:
       case Verb::kReplicaAllReduce:
       case Verb::kAllGatherGradients:
@@ -426,6 +429,14 @@ class Search {
     model_code();
     code_ = -1;
   }
+  /// All ranks of the tensor group read and write the gradients of all of them. The communicator orders these accesses.
+  void sum_over_tensor(int32_t f) {
+    for (other_tensor_ = 0; other_tensor_ < tensors_; ++other_tensor_)
+      access_parts(rank_, Role::kGradients, f, {}, other_tensor_ == tensor_, kAllStarted, true);
+    other_tensor_ = -1;
+    if (tensor_group_spans_nodes() && plan_.flats[f].layout.flat_count() > 0)
+      access_own(Role::kTensorSumStaging, -1, true, kAllStarted);
+  }
   /// Whether any tensor group of host ranks spans nodes. All ranks then plan staging memory.
   bool tensor_group_spans_nodes() const {
     const int per_stage = plan_.world.rank_count() / plan_.stage.count, first = plan_.stage.index * per_stage;
@@ -522,6 +533,7 @@ class Search {
     const bool model_may_read = verb == Verb::kRelease || (verb == Verb::kGather && plan_.schedule.view);
     if (model_may_read) access_parameters(f);  // a view is readable from its gather to its release
     if (!plan_.flats[f].trainable) return;
+    if (verb == Verb::kSumOverTensor && plan_.flats[f].gradients == TensorGradients::kSum) sum_over_tensor(f);
     if (verb == Verb::kReduce) reduce(f);
     if (verb == Verb::kReplicaAllReduce) replica_all_reduce(f);
     if (verb == Verb::kAllGatherGradients) all_gather_gradients(f);

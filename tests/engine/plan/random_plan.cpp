@@ -224,10 +224,23 @@ void draw_collectives(Dice& dice, ModelSpec& model, int tensor) {
   }
 }
 
+/// Splits some parameters, and lets the tensor group compute parts of the gradients of some others.
+void draw_splits(Dice& dice, RandomCase& drawn) {
+  for (UnitSpec& unit : drawn.model.units) {
+    for (ParameterSpec& parameter : unit.parameters) {
+      const auto dimensions = static_cast<int>(parameter.tensor.shape.size());
+      parameter.partial_gradient = dice.one_in(2);
+      const bool whole = drawn.policy.matrix_updates.has_value() && parameter.matrix && dimensions == 2;
+      if (dimensions > 0 && !whole && dice.one_in(2)) parameter.split.dimension = dice.roll(0, dimensions - 1);
+    }
+  }
+}
+
 /// Replaces each rank of the case by a tensor group. The model may declare collectives.
 void add_tensor_groups(Dice& dice, RandomCase& drawn, int tensor) {
   drawn.policy.tensor = tensor;
   drawn.topology = with_tensor_groups(drawn.topology, drawn.policy.tensor, dice.one_in(3));
+  draw_splits(dice, drawn);
   if (!dice.one_in(4)) draw_collectives(dice, drawn.model, drawn.policy.tensor);
 }
 

@@ -91,7 +91,7 @@ void mutate_operations(const Plan& plan, Mutants& mutants) {
     reorder(add(mutants, fmt::format("drop a {}", name(verb)), plan).schedule, from);
     if (verb == Verb::kReduce || verb == Verb::kUpdate || verb == Verb::kAllGatherParameters ||
         verb == Verb::kAllGatherGradients || verb == Verb::kReplicaAllReduce || verb == Verb::kUseCollective ||
-        belongs_to_matrix_group(verb)) {
+        verb == Verb::kSumOverTensor || belongs_to_matrix_group(verb)) {
       Schedule& twice = add(mutants, fmt::format("{} twice", name(verb)), plan).schedule;
       twice.operations.push_back(operations[id]);
       auto order = identity(twice);
@@ -165,6 +165,28 @@ void mutate_groups(const Plan& plan, Mutants& mutants) {
       if (static_cast<GroupId>(group) == plan.schedule.operations[id].group) continue;
       add(mutants, "move to another group", plan).schedule.operations[id].group = static_cast<GroupId>(group);
     }
+  }
+}
+
+/// Makes mutants in which gradients are added over the tensor group at a wrong time, or for another unit.
+void mutate_tensor_sums(const Plan& plan, Mutants& mutants) {
+  const auto& operations = plan.schedule.operations;
+  for (OperationId id = 0; id < static_cast<OperationId>(operations.size()); ++id) {
+    if (operations[id].verb != Verb::kSumOverTensor) continue;
+    for (OperationId other = 0; other < static_cast<OperationId>(operations.size()); ++other) {
+      if (other == id || operations[other].lane != operations[id].lane) continue;
+      auto order = identity(plan.schedule);
+      std::swap(order[id], order[other]);
+      reorder(add(mutants, "swap a tensor sum with an operation", plan).schedule, order);
+    }
+    for (UnitId unit = 0; unit < static_cast<UnitId>(plan.model.units.size()); ++unit) {
+      if (unit != operations[id].operand)
+        add(mutants, "a tensor sum of another unit", plan).schedule.operations[id].operand = unit;
+    }
+    if (plan.schedule.micro_batch_count > 1)
+      add(mutants, "a tensor sum of another micro-batch", plan).schedule.operations[id].micro_batch =
+          (operations[id].micro_batch + 1) % plan.schedule.micro_batch_count;
+    add(mutants, "a tensor sum without waits", plan).schedule.operations[id].after.clear();
   }
 }
 
@@ -293,6 +315,7 @@ TEST(Mutations, EveryDefectIsCaught) {
     ASSERT_TRUE(validate(original).empty());
     Mutants mutants;
     mutate_collectives(original, mutants);
+    mutate_tensor_sums(original, mutants);
     if (original.topology.rank_count() > 1) mutate_all_but_collectives(original, mutants);
     for (const Mutant& mutant : mutants) check_mutant(original, order, mutant, table[mutant.kind]);
   }

@@ -1,0 +1,81 @@
+#include "sharding/split.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+
+namespace aliquot {
+
+std::string Split::defect(const std::vector<int64_t>& shape) const {
+  if (dimension == -1) return parts.empty() ? "" : "Split::parts is set, but Split::dimension is -1";
+  if (dimension < 0 || dimension >= static_cast<int>(shape.size()))
+    return fmt::format("Split::dimension is {}, but the parameter has {} dimensions", dimension, shape.size());
+  const int64_t extent = shape[static_cast<std::size_t>(dimension)];
+  int64_t sum = 0;
+  for (const SplitPart& part : parts) {
+    if (part.length < 1 || part.unit < 1 || part.length % part.unit != 0)
+      return fmt::format("a part has length {} and unit {}: expected a length that is a multiple of the unit",
+                         part.length, part.unit);
+    if (part.length > extent - sum) break;
+    sum += part.length;
+  }
+  if (!parts.empty() && (sum != extent || parts.back().length > extent))
+    return fmt::format("the parts do not add up to the extent of dimension {}, which is {}", dimension, extent);
+  return {};
+}
+
+std::pair<int64_t, int64_t> rank_range(int64_t count, int rank, int ranks) {
+  // The quotient and the remainder are multiplied separately, so that large counts do not overflow.
+  const auto bound = [&](int r) { return count / ranks * r + count % ranks * r / ranks; };
+  return {bound(rank), bound(rank + 1)};
+}
+
+Slice::Slice(std::vector<int64_t> shape, const Split& split, int rank, int ranks) : shape_(std::move(shape)) {
+  const bool is_split = split.dimension >= 0 && ranks > 1;
+  const auto dimension = static_cast<std::size_t>(is_split ? split.dimension : 0);
+  if (!shape_.empty()) full_extent_ = shape_[dimension];
+  for (std::size_t d = 0; d < shape_.size(); ++d) (d < dimension ? outer_ : inner_) *= d == dimension ? 1 : shape_[d];
+  if (!is_split) {
+    ranges_ = {{0, 0, full_extent_}};
+    local_extent_ = full_extent_;
+    return;
+  }
+  const std::vector<SplitPart> parts = split.parts.empty() ? std::vector<SplitPart>{full_extent_} : split.parts;
+  int64_t part_begin = 0;
+  local_extent_ = 0;
+  for (const SplitPart& part : parts) {
+    const auto [first, end] = rank_range(part.length / part.unit, rank, ranks);
+    if (end > first) ranges_.push_back({part_begin + first * part.unit, local_extent_, (end - first) * part.unit});
+    local_extent_ += (end - first) * part.unit;
+    part_begin += part.length;
+  }
+  shape_[dimension] = local_extent_;
+}
+
+std::vector<SliceRun> Slice::runs(int64_t begin, int64_t end) const {
+  std::vector<SliceRun> runs;
+  end = std::min(end, element_count());
+  if (begin >= end) return runs;
+  const int64_t stride = local_extent_ * inner_;
+  for (int64_t outer = begin / stride; outer * stride < end; ++outer) {
+    for (const Range& range : ranges_) {
+      const int64_t local = outer * stride + range.local * inner_;
+      const int64_t from = std::max(begin, local), to = std::min(end, local + range.count * inner_);
+      if (from >= to) continue;
+      const int64_t full = (outer * full_extent_ + range.full) * inner_ + from - local;
+      if (!runs.empty() && runs.back().full + runs.back().count == full) {
+        runs.back().count += to - from;
+      } else {
+        runs.push_back({full, from, to - from});
+      }
+    }
+  }
+  return runs;
+}
+
+std::vector<int64_t> largest_slice_shape(const std::vector<int64_t>& shape, const Split& split, int ranks) {
+  std::vector<int64_t> largest;
+  for (int rank = 0; rank < ranks; ++rank) largest = std::max(largest, Slice(shape, split, rank, ranks).shape());
+  return largest;
+}
+
+}  // namespace aliquot

@@ -1,0 +1,198 @@
+#pragma once
+// A model whose parameters are split over tensor groups.
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <fmt/format.h>
+#include <string>
+#include <vector>
+
+#include "sharding/split.h"
+#include "tests/engine/small_model.h"
+
+namespace aliquot::testing_model {
+
+/// Blocks y = s x + B tanh(A x + c) + d with the loss |y|^2 / 2 of the last block. Rows of x are samples. Each rank of a
+/// tensor group has the rows of A and c and the columns of B that belong to its part of the middle, and computes its
+/// part of the sums over the middle. It adds the gradient of d over its own samples only, and that of s over all samples.
+class SplitBlocks {
+ public:
+  static constexpr int kBlocks = 4, kRows = 3, kIn = 6, kMiddle = 10;
+
+  /// `assigns`: whether gradients are overwritten.
+  SplitBlocks(Engine& engine, int rank, int tensor, bool assigns = false)
+      : engine_(engine),
+        assigns_(assigns),
+        first_(rank % tensor == 0),
+        middle_(static_cast<int>(Slice({kMiddle}, rows(), rank % tensor, tensor).element_count())) {
+    std::tie(first_row_, end_row_) = rank_range(kRows, rank % tensor, tensor);
+    for (int i = 0; i < kBlocks; ++i) {
+      Unit& unit = engine.add_unit(fmt::format("h.{}", i));
+      unit.add("a", {kMiddle, kIn}, &value_[i].a, &gradient_[i].a, {.split = rows()});
+      unit.add("s", {kIn}, &value_[i].s, &gradient_[i].s);
+      unit.add("c", {kMiddle}, &value_[i].c, &gradient_[i].c, {.decayed = false, .split = rows()});
+      unit.add("b", {kIn, kMiddle}, &value_[i].b, &gradient_[i].b, {.split = Split::columns(parts())});
+      unit.add("d", {kIn}, &value_[i].d, &gradient_[i].d, {.partial_gradient = true});
+      if (assigns) unit.assigns_gradients();
+    }
+    const int64_t largest = largest_slice_shape({kMiddle}, rows(), tensor)[0];
+    engine.declare_activations(spec(largest), [this](const UseMemory& memory) { compute_middle(memory); });
+    engine.materialize([](const ParameterSpec& parameter, int64_t offset, std::span<float> values) {
+      for (std::size_t i = 0; i < values.size(); ++i)
+        values[i] = 0.4f * initial_value(parameter.tensor.name, offset + static_cast<int64_t>(i));
+    });
+  }
+
+  static std::vector<std::string> names() {
+    std::vector<std::string> names;
+    for (int i = 0; i < kBlocks; ++i) {
+      for (const char* name : {"a", "s", "c", "b", "d"}) names.push_back(fmt::format("h.{}.{}", i, name));
+    }
+    return names;
+  }
+
+  double loss() const { return loss_; }
+  void run(const Work& work, double sample) {
+    const UseMemory memory = work.memory();
+    engine_.compute_stream().run([this, sample] { sample_ = sample; });
+    if (work.kind == UseKind::kBackward) return backward(memory);
+    compute_middle(memory);
+    compute_output(memory);
+  }
+
+ private:
+  template <typename T>
+  struct Pointers {
+    T *a = nullptr, *s = nullptr, *c = nullptr, *b = nullptr, *d = nullptr;
+  };
+
+  static std::vector<SplitPart> parts() { return {{6, 2}, 4}; }
+  static Split rows() { return Split::rows(parts()); }
+
+  static ActivationSpec spec(int64_t largest) {
+    const UseCollective output{.name = "output", .rows = kRows, .row_elements = kIn};
+    UseCollective flow = output;
+    flow.name = "flow", flow.part = UsePart::kBackward, flow.buffer = UseBuffer::kBackward;
+    ActivationSpec spec;
+    spec.backward_bytes = 4 * kIn * sizeof(float);  // 4 ranks may need space for a padding row
+    for (int i = 0; i < kBlocks; ++i) {
+      spec.uses.push_back({.output_bytes = spec.backward_bytes,
+                           .kept_bytes = kRows * largest * static_cast<int64_t>(sizeof(float)),
+                           .recomputable = i < kBlocks - 1,
+                           .output_in_backward = i == kBlocks - 1,
+                           .collectives = {output, flow}});
+    }
+    return spec;
+  }
+
+  template <typename Body>
+  void enqueue(const Body& body) {
+    engine_.compute_stream().run(body);
+  }
+  float input(const UseMemory& memory, int at) const {
+    return memory.input != nullptr ? static_cast<const float*>(memory.input)[at]
+                                   : static_cast<float>(std::sin(sample_ + at));
+  }
+  void put(float* gradient, float value) const { *gradient = assigns_ ? value : *gradient + value; }
+
+  void compute_middle(const UseMemory& memory) {
+    enqueue([this, memory, p = value_[memory.use]] {
+      auto* kept = static_cast<float*>(memory.kept);
+      for (int r = 0; r < kRows; ++r) {
+        for (int m = 0; m < middle_; ++m) {
+          float sum = p.c[m];
+          for (int k = 0; k < kIn; ++k) sum += p.a[m * kIn + k] * input(memory, r * kIn + k);
+          kept[r * middle_ + m] = std::tanh(sum);
+        }
+      }
+    });
+  }
+
+  void compute_output(const UseMemory& memory) {
+    enqueue([this, memory, p = value_[memory.use]] {
+      const auto* kept = static_cast<const float*>(memory.kept);
+      auto* output = static_cast<float*>(memory.output);
+      for (int r = 0; r < kRows; ++r) {
+        for (int k = 0; k < kIn; ++k) {
+          float sum = first_ ? p.s[k] * input(memory, r * kIn + k) + p.d[k] : 0;
+          for (int m = 0; m < middle_; ++m) sum += p.b[k * middle_ + m] * kept[r * middle_ + m];
+          output[r * kIn + k] = sum;
+        }
+      }
+    });
+    memory.run("output");
+    enqueue([this, memory] {
+      const auto* output = static_cast<const float*>(memory.output);
+      loss_ = 0;
+      for (int i = 0; i < kRows * kIn; ++i) loss_ += 0.5 * output[i] * output[i];
+    });
+  }
+
+  void backward(const UseMemory& memory) {
+    enqueue([this, memory, p = value_[memory.use]] {
+      auto* flow = static_cast<float*>(memory.backward);
+      if (memory.use == kBlocks - 1) std::copy_n(static_cast<const float*>(memory.output), kRows * kIn, flow);
+      gradients_of_middle(memory, flow, p);
+    });
+    enqueue([this, memory, g = gradient_[memory.use]] {
+      gradients_of_parameters(memory, static_cast<const float*>(memory.backward), g);
+    });
+    enqueue([this, memory, p = value_[memory.use]] {
+      auto* flow = static_cast<float*>(memory.backward);
+      for (int r = 0; r < kRows; ++r) {
+        for (int k = 0; k < kIn; ++k) {
+          float sum = first_ ? p.s[k] * flow[r * kIn + k] : 0;
+          for (int m = 0; m < middle_; ++m) sum += p.a[m * kIn + k] * dz_[r * middle_ + m];
+          flow[r * kIn + k] = sum;
+        }
+      }
+    });
+    memory.run("flow");
+  }
+
+  /// Computes the gradient of the arguments of tanh.
+  void gradients_of_middle(const UseMemory& memory, const float* flow, const Pointers<float>& p) {
+    const auto* kept = static_cast<const float*>(memory.kept);
+    for (int r = 0; r < kRows; ++r) {
+      for (int m = 0; m < middle_; ++m) {
+        float sum = 0;
+        for (int k = 0; k < kIn; ++k) sum += p.b[k * middle_ + m] * flow[r * kIn + k];
+        dz_[r * middle_ + m] = sum * (1 - kept[r * middle_ + m] * kept[r * middle_ + m]);
+      }
+    }
+  }
+
+  void gradients_of_parameters(const UseMemory& memory, const float* flow, const Pointers<float>& g) const {
+    const auto* kept = static_cast<const float*>(memory.kept);
+    for (int m = 0; m < middle_; ++m) {
+      float sum = 0;
+      for (int r = 0; r < kRows; ++r) sum += dz_[r * middle_ + m];
+      put(g.c + m, sum);
+      for (int k = 0; k < kIn; ++k) {
+        float da = 0, db = 0;
+        for (int r = 0; r < kRows; ++r) da += dz_[r * middle_ + m] * input(memory, r * kIn + k);
+        for (int r = 0; r < kRows; ++r) db += flow[r * kIn + k] * kept[r * middle_ + m];
+        put(g.a + m * kIn + k, da);
+        put(g.b + k * middle_ + m, db);
+      }
+    }
+    for (int k = 0; k < kIn; ++k) {
+      float ds = 0, dd = 0;
+      for (int r = 0; r < kRows; ++r) ds += flow[r * kIn + k] * input(memory, r * kIn + k);
+      for (int r = static_cast<int>(first_row_); r < end_row_; ++r) dd += flow[r * kIn + k];
+      put(g.s + k, ds);
+      put(g.d + k, dd);
+    }
+  }
+
+  Engine& engine_;
+  bool assigns_, first_;
+  int middle_;  // number of rows of A on this rank
+  int64_t first_row_ = 0, end_row_ = 0;
+  std::array<Pointers<float>, kBlocks> value_, gradient_;
+  std::array<float, kRows * kMiddle> dz_;  // gradients of the arguments of tanh, of the current backward
+  double sample_ = 0, loss_ = 0;
+};
+
+}  // namespace aliquot::testing_model
