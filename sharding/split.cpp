@@ -11,7 +11,7 @@ std::string Split::defect(const std::vector<int64_t>& shape) const {
     return fmt::format("Split::dimension is {}, but the parameter has {} dimensions", dimension, shape.size());
   const int64_t extent = shape[static_cast<std::size_t>(dimension)];
   int64_t sum = 0;
-  for (const SplitPart& part : parts) {
+  for (const DimensionPart& part : parts) {
     if (part.length < 1 || part.unit < 1 || part.length % part.unit != 0)
       return fmt::format("a part has length {} and unit {}: expected a length that is a multiple of the unit",
                          part.length, part.unit);
@@ -39,10 +39,10 @@ Slice::Slice(std::vector<int64_t> shape, const Split& split, int rank, int ranks
     local_extent_ = full_extent_;
     return;
   }
-  const std::vector<SplitPart> parts = split.parts.empty() ? std::vector<SplitPart>{full_extent_} : split.parts;
+  const std::vector<DimensionPart> parts = split.parts.empty() ? std::vector<DimensionPart>{full_extent_} : split.parts;
   int64_t part_begin = 0;
   local_extent_ = 0;
-  for (const SplitPart& part : parts) {
+  for (const DimensionPart& part : parts) {
     const auto [first, end] = rank_range(part.length / part.unit, rank, ranks);
     if (end > first) ranges_.push_back({part_begin + first * part.unit, local_extent_, (end - first) * part.unit});
     local_extent_ += (end - first) * part.unit;

@@ -11,24 +11,24 @@ namespace aliquot {
 
 /// Consecutive indices of the split dimension, which the ranks divide in units of `unit` indices. For example, a unit
 /// is the rows of one attention head.
-struct SplitPart {
-  SplitPart(int64_t index_count, int64_t unit_count = 1) : length(index_count), unit(unit_count) {}
+struct DimensionPart {
+  DimensionPart(int64_t length_of_part, int64_t length_of_unit = 1) : length(length_of_part), unit(length_of_unit) {}
 
   int64_t length, unit;
 
-  friend bool operator==(const SplitPart&, const SplitPart&) = default;
+  friend bool operator==(const DimensionPart&, const DimensionPart&) = default;
 };
 
 /// The dimension of a parameter that the ranks of a tensor group divide. Each rank has a slice: its range of each part,
 /// one after another. See rank_range().
 struct Split {
-  int dimension = -1;                 // -1: not split, so every rank has the full parameter
-  std::vector<SplitPart> parts = {};  // empty: the whole dimension is one part, divided in units of 1
+  int dimension = -1;                     // -1: not split, so every rank has the full parameter
+  std::vector<DimensionPart> parts = {};  // empty: the whole dimension is one part, divided in units of 1
 
   /// Splits the first dimension. A packed matrix with three parts of C rows each: Split::rows({C, C, C}).
-  static Split rows(std::vector<SplitPart> parts = {}) { return {0, std::move(parts)}; }
+  static Split rows(std::vector<DimensionPart> parts = {}) { return {0, std::move(parts)}; }
   /// Splits the second dimension.
-  static Split columns(std::vector<SplitPart> parts = {}) { return {1, std::move(parts)}; }
+  static Split columns(std::vector<DimensionPart> parts = {}) { return {1, std::move(parts)}; }
 
   /// Returns what is wrong with the split of a parameter of this shape, or an empty string.
   std::string defect(const std::vector<int64_t>& shape) const;

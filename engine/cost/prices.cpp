@@ -213,8 +213,8 @@ class Pricing {
   }
 
   /// Returns the price of the norm, which is an all-gather within the shard group. With several shard groups, an
-  /// all-reduce of the abandon flag over the world follows. Tensor groups with slices, and then pipeline stages, add the
-  /// sums of all tensors in small all-reduces.
+  /// all-reduce of the abandon flag over the world follows. Tensor groups with slices, and then pipeline stages, add
+  /// the sums of all tensors in small all-reduces.
   Price norm() const {
     const int64_t part_bytes = norm_part_bytes(plan_);
     Price price = links_.collective(part_bytes, links_.inter_node_gather_bytes(part_bytes));

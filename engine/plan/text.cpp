@@ -143,7 +143,7 @@ std::string tensor_text(const ParameterSpec& parameter) {
   const Split& split = parameter.split;
   if (split.dimension < 0) return parameter.partial_gradient ? "  added over the tensor group\n" : "";
   std::string text = fmt::format("  split along dimension {}", split.dimension);
-  for (const SplitPart& part : split.parts) text += fmt::format(", {} in units of {}", part.length, part.unit);
+  for (const DimensionPart& part : split.parts) text += fmt::format(", {} in units of {}", part.length, part.unit);
   return text + "\n";
 }
 

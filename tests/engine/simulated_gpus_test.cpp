@@ -3,6 +3,7 @@
 
 #include "tests/engine/blocks_training.h"
 #include "tests/engine/run/checked_pair.h"
+#include "tests/engine/split_blocks.h"
 #include "tests/engine/tensor_blocks.h"
 #include "tests/support/scoped_ranks_per_node.h"
 
@@ -64,6 +65,23 @@ TEST(SimulatedGpus, CollectivesOfUsesGiveTheBitsOfHosts) {
       World::threads(
           4, [&](World& world) { EXPECT_TRUE(train_tensor_blocks(world, options, nccl) == reference[world.rank()]); },
           world_options(kind));
+    }
+  }
+}
+
+TEST(SimulatedGpus, SplitParametersGiveTheBitsOfHosts) {
+  for (const int tensor : {2, 4}) {
+    for (const int zero_stage : {0, 3}) {
+      const EngineOptions options{.zero_stage = zero_stage, .tensor = tensor, .reproducible = true};
+      std::vector<TensorTrained> reference(4);
+      World::threads(
+          4, [&](World& world) { reference[world.rank()] = train_split_blocks(world, options); }, kHosts);
+      for (const auto kind : {WorldChoice::kThreads, WorldChoice::kNccl}) {
+        const bool nccl = kind == WorldChoice::kNccl;
+        World::threads(
+            4, [&](World& world) { EXPECT_TRUE(train_split_blocks(world, options, nccl) == reference[world.rank()]); },
+            world_options(kind));
+      }
     }
   }
 }

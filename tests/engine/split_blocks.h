@@ -9,13 +9,14 @@
 #include <vector>
 
 #include "sharding/split.h"
-#include "tests/engine/small_model.h"
+#include "tests/engine/tensor_blocks.h"
 
 namespace aliquot::testing_model {
 
-/// Blocks y = s x + B tanh(A x + c) + d with the loss |y|^2 / 2 of the last block. Rows of x are samples. Each rank of a
-/// tensor group has the rows of A and c and the columns of B that belong to its part of the middle, and computes its
-/// part of the sums over the middle. It adds the gradient of d over its own samples only, and that of s over all samples.
+/// Blocks y = s x + B tanh(A x + c) + d with the loss |y|^2 / 2 of the last block. Rows of x are samples. Each rank of
+/// a tensor group has the rows of A and c and the columns of B that belong to its part of the middle, and computes its
+/// part of the sums over the middle. It adds the gradient of d over its own samples only, and that of s over all
+/// samples.
 class SplitBlocks {
  public:
   static constexpr int kBlocks = 4, kRows = 3, kIn = 6, kMiddle = 10;
@@ -67,7 +68,7 @@ class SplitBlocks {
     T *a = nullptr, *s = nullptr, *c = nullptr, *b = nullptr, *d = nullptr;
   };
 
-  static std::vector<SplitPart> parts() { return {{6, 2}, 4}; }
+  static std::vector<DimensionPart> parts() { return {{6, 2}, 4}; }
   static Split rows() { return Split::rows(parts()); }
 
   static ActivationSpec spec(int64_t largest) {
@@ -194,5 +195,37 @@ class SplitBlocks {
   std::array<float, kRows * kMiddle> dz_;  // gradients of the arguments of tanh, of the current backward
   double sample_ = 0, loss_ = 0;
 };
+
+/// Trains the steps [first_step, end_step), and evaluates after each.
+inline TensorTrained train_split_blocks(Engine& engine, SplitBlocks& blocks, int first_step, int end_step) {
+  const EngineOptions& options = engine.options();
+  const World& world = engine.world();
+  const int data_rank = world.rank() % (world.rank_count() / options.pipeline) / options.tensor;
+  TensorTrained trained;
+  for (int step = first_step; step < end_step; ++step) {
+    while (const auto work = engine.next()) blocks.run(*work, step + 0.1 * work->micro_batch + 0.01 * data_rank);
+    trained.norms.push_back(engine.step().gradient_norm);
+    engine.compute_stream().synchronize();
+    trained.losses.push_back(blocks.loss());
+    while (const auto work = engine.next_evaluation()) blocks.run(*work, 0.7);
+    engine.compute_stream().synchronize();
+    trained.losses.push_back(blocks.loss());
+  }
+  for (const std::string& name : SplitBlocks::names()) {
+    const auto full = engine.read(name);
+    trained.parameters.insert(trained.parameters.end(), full.begin(), full.end());
+  }
+  engine.check_copies();
+  return trained;
+}
+
+/// Trains two steps. Expects the planned memory. `nccl`: see expect_planned_peak().
+inline TensorTrained train_split_blocks(World& world, const EngineOptions& options, bool nccl = false) {
+  Engine engine(world, options);
+  SplitBlocks blocks(engine, world.rank(), options.tensor);
+  const TensorTrained trained = train_split_blocks(engine, blocks, 0, 2);
+  expect_planned_peak(world, engine, nccl);
+  return trained;
+}
 
 }  // namespace aliquot::testing_model

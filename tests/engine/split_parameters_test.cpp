@@ -4,7 +4,6 @@
 
 #include "sharding/state_pieces.h"
 #include "tests/engine/split_blocks.h"
-#include "tests/engine/tensor_blocks.h"
 #include "tests/support/adversarial_device.h"
 #include "tests/support/scoped_ranks_per_node.h"
 #include "tests/support/usage_error_message.h"
@@ -68,10 +67,8 @@ struct TrainingRun {
 };
 
 void train_rank(World& world, const TrainingRun& run, TensorTrained& trained, StateCollector& collector) {
-  const int tensor = run.options.tensor, stage_ranks = run.data_ranks * tensor;
-  const int data_rank = world.rank() % stage_ranks / tensor;
   Engine engine(world, run.options);
-  SplitBlocks blocks(engine, world.rank(), tensor, run.assigns);
+  SplitBlocks blocks(engine, world.rank(), run.options.tensor, run.assigns);
   if (run.initial != nullptr) {
     State state = engine.state();
     for (const StateTensor& piece : state.tensors) write_elements(piece, 0, run.initial->state.at(piece.path));
@@ -79,21 +76,8 @@ void train_rank(World& world, const TrainingRun& run, TensorTrained& trained, St
     state.step = run.first_step;
     engine.adopt(state);
   }
-  for (int step = run.first_step; step < run.end_step; ++step) {
-    while (const auto work = engine.next()) blocks.run(*work, step + 0.1 * work->micro_batch + 0.01 * data_rank);
-    trained.norms.push_back(engine.step().gradient_norm);
-    engine.compute_stream().synchronize();
-    trained.losses.push_back(blocks.loss());
-    while (const auto work = engine.next_evaluation()) blocks.run(*work, 0.7);
-    engine.compute_stream().synchronize();
-    trained.losses.push_back(blocks.loss());
-  }
+  trained = train_split_blocks(engine, blocks, run.first_step, run.end_step);
   if (run.end_step > run.first_step) expect_planned_peak(world, engine, false);
-  for (const std::string& name : SplitBlocks::names()) {
-    const auto full = engine.read(name);
-    trained.parameters.insert(trained.parameters.end(), full.begin(), full.end());
-  }
-  engine.check_copies();
   collector.add(engine.state());
   world.communicator().gather_objects("");  // no rank destroys its state before the others have read theirs
 }

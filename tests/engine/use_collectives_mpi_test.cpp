@@ -1,4 +1,5 @@
-// Tests of collectives of uses on four mpirun ranks. ALIQUOT_RANKS_PER_NODE sets the number of ranks per emulated node.
+// Tests of tensor groups on four mpirun ranks. ALIQUOT_RANKS_PER_NODE sets the number of ranks per emulated node.
+#include "tests/engine/split_blocks.h"
 #include "tests/engine/tensor_blocks.h"
 
 namespace aliquot {
@@ -6,8 +7,10 @@ namespace {
 
 using namespace testing_model;
 
-/// Thread ranks add in the same order, so results are bitwise identical.
-TEST(UseCollectivesMpi, GiveTheResultsOfThreadRanks) {
+/// Calls `train` with thread ranks and with ranks of mpirun, for several meshes. Thread ranks add in the same order, so
+/// the results are bitwise identical.
+template <typename Train>
+void expect_results_of_thread_ranks(const Train& train) {
   const WorldOptions hosts{.device = DeviceChoice::kHost, .timeout_seconds = 60};
   for (const int tensor : {2, 4}) {
     for (const int pipeline : {1, 2}) {
@@ -22,15 +25,25 @@ TEST(UseCollectivesMpi, GiveTheResultsOfThreadRanks) {
                                     .gather = GatherMode::kCopy};
         std::vector<TensorTrained> reference(4);
         World::threads(
-            4, [&](World& world) { reference[world.rank()] = train_tensor_blocks(world, options); }, hosts);
+            4, [&](World& world) { reference[world.rank()] = train(world, options); }, hosts);
         World world = World::from_environment(hosts);
         ASSERT_EQ(world.rank_count(), 4);
-        EXPECT_TRUE(train_tensor_blocks(world, options) == reference[world.rank()])
+        EXPECT_TRUE(train(world, options) == reference[world.rank()])
             << "rank " << world.rank() << ", " << tensor << " ranks in a tensor group, " << pipeline
             << " pipeline stages, ZeRO stage " << zero_stage;
       }
     }
   }
+}
+
+TEST(TensorGroupsMpi, CollectivesGiveTheResultsOfThreadRanks) {
+  expect_results_of_thread_ranks(
+      [](World& world, const EngineOptions& options) { return train_tensor_blocks(world, options); });
+}
+
+TEST(TensorGroupsMpi, SplitParametersGiveTheResultsOfThreadRanks) {
+  expect_results_of_thread_ranks(
+      [](World& world, const EngineOptions& options) { return train_split_blocks(world, options); });
 }
 
 }  // namespace

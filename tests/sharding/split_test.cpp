@@ -36,7 +36,7 @@ TEST(RankRange, NestsForPowersOfTwo) {
 /// Returns the rank of the group that has index `at` of the split dimension.
 int owner(const Split& split, int64_t extent, int64_t at, int ranks) {
   int64_t begin = 0;
-  for (const SplitPart& part : split.parts.empty() ? std::vector<SplitPart>{extent} : split.parts) {
+  for (const DimensionPart& part : split.parts.empty() ? std::vector<DimensionPart>{extent} : split.parts) {
     for (int rank = 0; rank < ranks && at < begin + part.length; ++rank) {
       const auto [first, end] = rank_range(part.length / part.unit, rank, ranks);
       if (at >= begin + first * part.unit && at < begin + end * part.unit) return rank;

@@ -38,7 +38,7 @@ ModelSpec four_units_with_activations() {
   return model;
 }
 
-/// four_units_with_activations() with collectives in both blocks.
+/// four_units_with_activations() with collectives and split parameters in both blocks.
 ModelSpec four_units_with_collectives() {
   ModelSpec model = four_units_with_activations();
   for (const int block : {1, 2}) {
@@ -47,6 +47,8 @@ ModelSpec four_units_with_collectives() {
         {"sum", CollectiveKind::kSum, UsePart::kForward, UseBuffer::kOutput, 0, 8, 8},
         {"sum back", CollectiveKind::kSum, UsePart::kBackward, UseBuffer::kBackward, 0, 8, 8},
         {"rows again", CollectiveKind::kGather, UsePart::kBackwardWeights, UseBuffer::kScratch, 0, 8, 8}};
+    model.units[block].parameters[0].split = Split::rows();
+    model.units[block].parameters[1].partial_gradient = true;
   }
   return model;
 }
