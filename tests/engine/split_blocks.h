@@ -6,6 +6,8 @@
 #include <cmath>
 #include <fmt/format.h>
 #include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "sharding/split.h"
@@ -19,7 +21,7 @@ namespace aliquot::testing_model {
 /// samples.
 class SplitBlocks {
  public:
-  static constexpr int kBlocks = 4, kRows = 3, kIn = 6, kMiddle = 10;
+  static constexpr int kBlocks = 8, kRows = 3, kIn = 6, kMiddle = 10;
 
   /// `assigns`: whether gradients are overwritten.
   SplitBlocks(Engine& engine, int rank, int tensor, bool assigns = false)
@@ -53,13 +55,18 @@ class SplitBlocks {
     return names;
   }
 
+  /// The loss of the last forward.
   double loss() const { return loss_; }
+  /// Returns the sum of the losses of training since the last call.
+  double take_loss_sum() { return std::exchange(loss_sum_, 0); }
   void run(const Work& work, double sample) {
     const UseMemory memory = work.memory();
     engine_.compute_stream().run([this, sample] { sample_ = sample; });
     if (work.kind == UseKind::kBackward) return backward(memory);
     compute_middle(memory);
     compute_output(memory);
+    if (work.kind == UseKind::kForward && work.use == kBlocks - 1)
+      engine_.compute_stream().run([this] { loss_sum_ += loss_; });
   }
 
  private:
@@ -76,7 +83,7 @@ class SplitBlocks {
     UseCollective flow = output;
     flow.name = "flow", flow.part = UsePart::kBackward, flow.buffer = UseBuffer::kBackward;
     ActivationSpec spec;
-    spec.backward_bytes = 4 * kIn * sizeof(float);  // 4 ranks may need space for a padding row
+    spec.backward_bytes = 8 * kIn * sizeof(float);  // 8 ranks of a tensor group have parts of one row each
     for (int i = 0; i < kBlocks; ++i) {
       spec.uses.push_back({.output_bytes = spec.backward_bytes,
                            .kept_bytes = kRows * largest * static_cast<int64_t>(sizeof(float)),
@@ -193,7 +200,7 @@ class SplitBlocks {
   int64_t first_row_ = 0, end_row_ = 0;
   std::array<Pointers<float>, kBlocks> value_, gradient_;
   std::array<float, kRows * kMiddle> dz_;  // gradients of the arguments of tanh, of the current backward
-  double sample_ = 0, loss_ = 0;
+  double sample_ = 0, loss_ = 0, loss_sum_ = 0;
 };
 
 /// Trains the steps [first_step, end_step), and evaluates after each.

@@ -158,7 +158,7 @@ TEST(SplitParameters, GiveTheSameBitsWithPipelines) {
   for (const int zero_stage : {0, 1, 2, 3}) {
     EngineOptions options = options_of(2, zero_stage);
     options.pipeline = 2;
-    options.pipeline_cut = {2, 2};
+    options.pipeline_cut = {4, 4};
     const Trained own = train({2, options});
     EXPECT_TRUE(own.results == reference.results) << text(options);
     EXPECT_TRUE(own.state == reference.state) << text(options);

@@ -10,19 +10,20 @@ using namespace testing_model;
 /// Calls `train` with thread ranks and with ranks of mpirun, for several meshes. Thread ranks add in the same order, so
 /// the results are bitwise identical.
 template <typename Train>
-void expect_results_of_thread_ranks(const Train& train) {
+void expect_results_of_thread_ranks(int uses, const Train& train) {
   const WorldOptions hosts{.device = DeviceChoice::kHost, .timeout_seconds = 60};
   for (const int tensor : {2, 4}) {
     for (const int pipeline : {1, 2}) {
       if (tensor * pipeline > 4) continue;
       for (const int zero_stage : {0, 2, 3}) {
-        const EngineOptions options{.zero_stage = zero_stage,
-                                    .accumulate = 2,
-                                    .tensor = tensor,
-                                    .pipeline = pipeline,
-                                    .pipeline_cut = pipeline == 1 ? std::vector<int>{} : std::vector{2, 2},
-                                    .recompute = 2,
-                                    .gather = GatherMode::kCopy};
+        const EngineOptions options{
+            .zero_stage = zero_stage,
+            .accumulate = 2,
+            .tensor = tensor,
+            .pipeline = pipeline,
+            .pipeline_cut = pipeline == 1 ? std::vector<int>{} : std::vector{uses / 2, uses / 2},
+            .recompute = 2,
+            .gather = GatherMode::kCopy};
         std::vector<TensorTrained> reference(4);
         World::threads(
             4, [&](World& world) { reference[world.rank()] = train(world, options); }, hosts);
@@ -37,13 +38,15 @@ void expect_results_of_thread_ranks(const Train& train) {
 }
 
 TEST(TensorGroupsMpi, CollectivesGiveTheResultsOfThreadRanks) {
-  expect_results_of_thread_ranks(
-      [](World& world, const EngineOptions& options) { return train_tensor_blocks(world, options); });
+  expect_results_of_thread_ranks(TensorBlocks::kBlocks, [](World& world, const EngineOptions& options) {
+    return train_tensor_blocks(world, options);
+  });
 }
 
 TEST(TensorGroupsMpi, SplitParametersGiveTheResultsOfThreadRanks) {
-  expect_results_of_thread_ranks(
-      [](World& world, const EngineOptions& options) { return train_split_blocks(world, options); });
+  expect_results_of_thread_ranks(SplitBlocks::kBlocks, [](World& world, const EngineOptions& options) {
+    return train_split_blocks(world, options);
+  });
 }
 
 }  // namespace
