@@ -170,11 +170,13 @@ class PlainSimulation {
       if (other.seconds > 0 && !is_receive(verb)) sent += other.link_seconds / other.seconds;
       if (other.seconds > 0 && !is_send(verb)) received += other.link_seconds / other.seconds;
     }
-    if (operation.lane == Lane::kCompute) return compute_speed_ * std::max(1 - core_share, 0.1);
+    const bool computes = operation.lane == Lane::kCompute && operation.verb != Verb::kUseCollective;
+    if (computes) return compute_speed_ * std::max(1 - core_share, 0.1);
     double demand = 1;
     if (!is_receive(operation.verb)) demand = std::max(demand, sent);
     if (!is_send(operation.verb)) demand = std::max(demand, received);
-    const bool slowed = of.stage->lanes[static_cast<std::size_t>(Lane::kCompute)].running;
+    const LaneState& compute = of.stage->lanes[static_cast<std::size_t>(Lane::kCompute)];
+    const bool slowed = compute.running && (*of.stage->operations)[compute.id()].verb != Verb::kUseCollective;
     const double beside =
         slowed && price.seconds_while_computing > 0 ? price.seconds / price.seconds_while_computing : 1;
     return beside * (price.link_seconds > 0 ? 1 / demand : 1);
