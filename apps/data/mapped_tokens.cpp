@@ -55,6 +55,7 @@ class MappedTokens : public TokenSource {
   int64_t token_count() const override { return layout_.count; }
   int64_t token_bytes() const override { return layout_.bytes_per_token; }
   int64_t recorded_vocabulary() const override { return layout_.vocabulary; }
+  std::string recorded_tokenizer() const override { return layout_.tokenizer; }
 
   std::optional<int64_t> find_out_of_range(int64_t first, int64_t count, int64_t vocabulary) const override {
     check_not_truncated(first + count);

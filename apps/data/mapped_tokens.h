@@ -21,6 +21,7 @@ struct TokenLayout {
   bool is_signed = false;
   std::string unit = "bytes";  // the name of the tokens in messages
   int64_t vocabulary = 0;      // size of the vocabulary that the file records; 0 if it records none
+  std::string tokenizer = {};  // SHA-256 of the tokenizer.json that the file records; empty if it records none
 };
 
 /// Throws UsageError if the file cannot be mapped, is shorter than the layout requires, or ends within a token.

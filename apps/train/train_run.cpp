@@ -42,7 +42,7 @@ TrainRun::TrainRun(World& world, const TrainOptions& options, const TokenSource&
       context_(world, options),
       audit_(context_, system_peak_),
       reporter_(context_, audit_),
-      keeper_(context_, audit_, reporter_, data_.token_count()),
+      keeper_(context_, audit_, reporter_, data_.scalars()),
       rates_(rate_schedule(options)) {
   if (options.skip_spikes) state_.spikes.emplace(*options.skip_spikes);
 }
