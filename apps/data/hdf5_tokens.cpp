@@ -1,5 +1,5 @@
-// Reads the dataset `tokens` of an HDF5 file. The HDF5 library finds the offset of the dataset in the file. Then the
-// file is mapped.
+// Reads the datasets `tokens` and `loss_ranges` of an HDF5 file. The HDF5 library finds their offsets in the file. Then
+// the file is mapped.
 #include <algorithm>
 #include <fmt/format.h>
 #include <string>
@@ -105,13 +105,33 @@ Hdf5Handle open_dataset(const std::filesystem::path& path, hid_t file, const cha
   return Hdf5Handle(dataset, H5Dclose, fmt::format("find its dataset '{}'", name));
 }
 
+/// Returns the layout of the dataset loss_ranges, or nothing if there is none.
+std::optional<RangeLayout> find_loss_ranges(const std::filesystem::path& path, hid_t file) {
+  constexpr const char* kName = "loss_ranges";
+  if (hdf5_checked(H5Lexists(file, kName, H5P_DEFAULT), "find a dataset") == 0) return std::nullopt;
+  const Hdf5Handle dataset = open_dataset(path, file, kName);
+  check_storage(path, dataset.get(), kName);
+  const Hdf5Handle space(H5Dget_space(dataset.get()), H5Sclose, "read the extents of 'loss_ranges'");
+  const Hdf5Handle type(H5Dget_type(dataset.get()), H5Tclose, "read the type of 'loss_ranges'");
+  hsize_t extents[2] = {};
+  const bool is_table = H5Sget_simple_extent_ndims(space.get()) == 2 &&
+                        H5Sget_simple_extent_dims(space.get(), extents, nullptr) == 2 && extents[1] == 2;
+  if (!is_table || H5Tequal(type.get(), H5T_STD_I64LE) <= 0)
+    refuse(path, "the dataset 'loss_ranges' must have the shape N x 2 and little-endian signed 64-bit integers");
+  const haddr_t offset = H5Dget_offset(dataset.get());
+  if (extents[0] > 0 && offset == HADDR_UNDEF) refuse_layout(path, kName);
+  return RangeLayout{extents[0] == 0 ? 0 : static_cast<int64_t>(offset), static_cast<int64_t>(extents[0])};
+}
+
 TokenLayout find_tokens(const std::filesystem::path& path) {
   { const MappedFile can_be_mapped(path); }  // throws for a pipe, on which H5Fopen() would block
   const Hdf5Lock lock;
   try {
     const Hdf5Handle file(H5Fopen(path.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT), H5Fclose, "open it");
     const Hdf5Handle dataset = open_dataset(path, file.get(), "tokens");
-    return layout_of(path, dataset.get());
+    TokenLayout layout = layout_of(path, dataset.get());
+    layout.loss_ranges = find_loss_ranges(path, file.get());
+    return layout;
   } catch (const FaultError& error) {
     throw UsageError(path.string() + ": " + error.what());
   }

@@ -77,8 +77,17 @@ void Loader::load(int64_t consumed, int64_t micro_batch) {
     const int64_t begin = first_token_at(consumed + first + b);
     source_.read(begin, scratch_, options_.vocabulary);
     std::copy(scratch_.begin(), scratch_.end() - 1, tokens_.begin() + b * options_.sequence);
+    source_.ignore_targets(begin + 1, std::span(scratch_).subspan(1));
     std::copy(scratch_.begin() + 1, scratch_.end(), targets_.begin() + b * options_.sequence);
   }
+}
+
+int64_t Loader::count_targets(int64_t consumed, int64_t count) {
+  if (!source_.ignores_targets()) return count * options_.sequence;
+  int64_t counted = 0;
+  for (int64_t position = consumed; position < consumed + count; ++position)
+    counted += source_.count_targets(first_token_at(position) + 1, options_.sequence);
+  return counted;
 }
 
 }  // namespace aliquot

@@ -59,7 +59,8 @@ struct LoaderOptions {
 };
 
 /// Loads the micro-batches of one rank. With T tokens in a sequence, sequence s of a part of the source has the tokens
-/// s x T to s x T + T - 1 of the part. The target of each token is the next token. Tokens at the end of a part that do
+/// s x T to s x T + T - 1 of the part. The target of each token is the next token, or kIgnoredTarget if the source
+/// ignores it. Tokens at the end of a part that do
 /// not fill a sequence are not used. If the source has several parts, a Mixture of their weights assigns each position
 /// of the run to a part. Each part has its own order and epochs.
 /// With B sequences in a micro-batch, sequence b of micro-batch a of rank r is at position (a x ranks + r) x B + b of
@@ -77,6 +78,9 @@ class Loader {
   /// used in earlier steps. tokens() and targets() are valid until the next call. Throws UsageError for a token
   /// outside the vocabulary.
   void load(int64_t consumed, int64_t micro_batch);
+  /// The number of targets that are not kIgnoredTarget in the `count` sequences of all ranks after the first `consumed`
+  /// sequences.
+  int64_t count_targets(int64_t consumed, int64_t count);
   const std::vector<int32_t>& tokens() const { return tokens_; }
   const std::vector<int32_t>& targets() const { return targets_; }
 

@@ -41,6 +41,22 @@ class MixedTokens : public TokenSource {
     for (const auto& source : sources_) largest = std::max(largest, source->recorded_vocabulary());
     return largest;
   }
+  bool ignores_targets() const override {
+    return std::ranges::any_of(sources_, [](const auto& source) { return source->ignores_targets(); });
+  }
+  int64_t count_targets(int64_t first, int64_t count) const override {
+    int64_t counted = 0;
+    for_parts(first, count, [&](size_t part, int64_t begin, int64_t length) {
+      counted += sources_[part]->count_targets(begin, length);
+    });
+    return counted;
+  }
+  void ignore_targets(int64_t first, std::span<int32_t> targets) const override {
+    for_parts(first, static_cast<int64_t>(targets.size()), [&](size_t part, int64_t begin, int64_t length) {
+      const int64_t done = parts_[part].first + begin - first;
+      sources_[part]->ignore_targets(begin, targets.subspan(static_cast<size_t>(done), static_cast<size_t>(length)));
+    });
+  }
 
   std::optional<int64_t> find_out_of_range(int64_t first, int64_t count, int64_t vocabulary) const override {
     std::optional<int64_t> found;

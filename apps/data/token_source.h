@@ -47,6 +47,12 @@ class TokenSource {
   virtual int64_t recorded_vocabulary() const { return 0; }
   /// The SHA-256 of the tokenizer.json that the file records; empty if it records none.
   virtual std::string recorded_tokenizer() const { return {}; }
+  /// Whether the loss of some tokens does not count.
+  virtual bool ignores_targets() const { return false; }
+  /// The number of tokens in [first, first + count) whose loss counts when they are targets.
+  virtual int64_t count_targets(int64_t /*first*/, int64_t count) const { return count; }
+  /// `targets` are the tokens from `first` on. Replaces by kIgnoredTarget those whose loss does not count.
+  virtual void ignore_targets(int64_t /*first*/, std::span<int32_t> /*targets*/) const {}
   /// Bytes per stored token; 0 for a source that generates its tokens.
   virtual int64_t token_bytes() const { return 0; }
   /// Throws the UsageError that read() throws for the token at `position`.
@@ -72,7 +78,8 @@ std::unique_ptr<TokenSource> open_token_sources(const std::string& files, const 
 /// learns the language within minutes. Each token is one byte of the text, modulo `vocabulary`.
 std::unique_ptr<TokenSource> make_synthetic_language(int64_t vocabulary);
 
-/// Opens the dataset `tokens` of an HDF5 file. The dataset must be contiguous and have little-endian integers.
+/// Opens the dataset `tokens` of an HDF5 file. The dataset must be contiguous and have little-endian integers. If the
+/// file has the dataset `loss_ranges`, only the loss of tokens in these ranges counts: see loss_ranges.h.
 std::unique_ptr<TokenSource> open_hdf5_tokens(const std::filesystem::path& file);
 
 }  // namespace aliquot

@@ -34,6 +34,10 @@ class TrainData {
   std::map<std::string, Scalar> scalars() const;
   /// Micro-batch `micro_batch` of the step that begins after `consumed` sequences. Valid until the next call.
   TokenBatch batch(int64_t consumed, int64_t micro_batch);
+  /// The number of targets whose loss counts in the `count` sequences of all ranks after the first `consumed`.
+  int64_t count_targets(int64_t consumed, int64_t count) { return loader_.count_targets(consumed, count); }
+  /// The same for the first `count` sequences of the validation data.
+  int64_t count_eval_targets(int64_t count) { return eval_loader_->count_targets(0, count); }
   /// Validation batch `index`, in the order of the file. Valid until the next call. Requires validation data.
   TokenBatch eval_batch(int64_t index);
 
