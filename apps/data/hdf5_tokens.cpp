@@ -1,5 +1,7 @@
-// Reads the dataset `tokens` of an HDF5 file. The HDF5 library finds the offset of the dataset in the file. Then the
-// file is mapped.
+// Reads the datasets `tokens` and `loss_ranges` of an HDF5 file. The HDF5 library finds their offsets in the file. Then
+// the file is mapped.
+#include <algorithm>
+#include <fmt/format.h>
 #include <string>
 
 #include "apps/data/mapped_file.h"
@@ -15,17 +17,18 @@ namespace {
   throw UsageError(file.string() + ": " + why + ".");
 }
 
-[[noreturn]] void refuse_layout(const std::filesystem::path& file) {
-  refuse(file,
-         "the dataset 'tokens' is not contiguous and cannot be mapped: convert it with h5repack -l CONTI -f NONE");
+[[noreturn]] void refuse_layout(const std::filesystem::path& file, const char* name) {
+  refuse(file, fmt::format("the dataset '{}' is not contiguous and cannot be mapped: convert it with h5repack -l CONTI "
+                           "-f NONE",
+                           name));
 }
 
 /// Refuses a dataset whose data is not in one piece of the file. Must precede every other access to the dataset: HDF5
 /// opens the source files of a virtual dataset to find its extents.
-void check_storage(const std::filesystem::path& file, hid_t dataset) {
-  const Hdf5Handle properties(H5Dget_create_plist(dataset), H5Pclose, "read the layout of 'tokens'");
+void check_storage(const std::filesystem::path& file, hid_t dataset, const char* name) {
+  const Hdf5Handle properties(H5Dget_create_plist(dataset), H5Pclose, "read the layout of a dataset");
   if (H5Pget_layout(properties.get()) != H5D_CONTIGUOUS || H5Pget_external_count(properties.get()) > 0)
-    refuse_layout(file);
+    refuse_layout(file, name);
 }
 
 /// Returns the value of the attribute vocabulary_size, which `aliquot data` writes, or 0 if there is none.
@@ -42,8 +45,26 @@ int64_t recorded_vocabulary(const std::filesystem::path& file, hid_t dataset) {
   return value;
 }
 
+/// Returns the text of the attribute tokenizer_sha256, which `aliquot data` writes. Returns an empty text if the
+/// attribute is missing or is not a text of fixed length.
+std::string recorded_tokenizer(hid_t dataset) {
+  constexpr const char* kName = "tokenizer_sha256";
+  constexpr size_t kLargest = 128;
+  if (H5Aexists(dataset, kName) <= 0) return {};
+  const Hdf5Handle attribute(H5Aopen(dataset, kName, H5P_DEFAULT), H5Aclose, "open the attribute tokenizer_sha256");
+  const Hdf5Handle space(H5Aget_space(attribute.get()), H5Sclose, "read the extents of tokenizer_sha256");
+  const Hdf5Handle type(H5Aget_type(attribute.get()), H5Tclose, "read the type of tokenizer_sha256");
+  const size_t size = H5Tget_size(type.get());
+  const bool is_text = H5Tget_class(type.get()) == H5T_STRING && H5Tis_variable_str(type.get()) == 0;
+  const bool has_one = H5Sget_simple_extent_npoints(space.get()) == 1;
+  std::string text(std::min(size, kLargest), '\0');
+  if (!is_text || !has_one || size > kLargest || H5Aread(attribute.get(), type.get(), text.data()) < 0) return {};
+  text.resize(std::min(text.find('\0'), text.size()));
+  return text;
+}
+
 TokenLayout layout_of(const std::filesystem::path& file, hid_t dataset) {
-  check_storage(file, dataset);
+  check_storage(file, dataset, "tokens");
   const Hdf5Handle space(H5Dget_space(dataset), H5Sclose, "read the extents of 'tokens'");
   const Hdf5Handle type(H5Dget_type(dataset), H5Tclose, "read the type of 'tokens'");
   if (H5Sget_simple_extent_ndims(space.get()) != 1) refuse(file, "the dataset 'tokens' must have one dimension");
@@ -55,13 +76,14 @@ TokenLayout layout_of(const std::filesystem::path& file, hid_t dataset) {
   const int64_t count = H5Sget_simple_extent_npoints(space.get());
   if (count < 1) refuse(file, "the dataset 'tokens' is empty");
   const haddr_t offset = H5Dget_offset(dataset);
-  if (offset == HADDR_UNDEF) refuse_layout(file);
+  if (offset == HADDR_UNDEF) refuse_layout(file, "tokens");
   return {.offset_bytes = static_cast<int64_t>(offset),
           .count = count,
           .bytes_per_token = static_cast<int>(bytes),
           .is_signed = H5Tget_sign(type.get()) == H5T_SGN_2,
           .unit = "integers of the dataset 'tokens'",
-          .vocabulary = recorded_vocabulary(file, dataset)};
+          .vocabulary = recorded_vocabulary(file, dataset),
+          .tokenizer = recorded_tokenizer(dataset)};
 }
 
 /// HDF5 calls this function before it follows a link into another file. Stores the name of that file in `found`, and
@@ -72,13 +94,33 @@ herr_t stop_at_link(const char* /*from_file*/, const char* /*from_group*/, const
   return -1;
 }
 
-Hdf5Handle open_dataset(const std::filesystem::path& path, hid_t file) {
+/// `name` is the name of a dataset in the root group.
+Hdf5Handle open_dataset(const std::filesystem::path& path, hid_t file, const char* name) {
   std::string link;
   const Hdf5Handle access(H5Pcreate(H5P_DATASET_ACCESS), H5Pclose, "make a property list");
   if (H5Pset_elink_cb(access.get(), stop_at_link, &link) < 0) refuse(path, "HDF5 cannot refuse links");
-  const hid_t dataset = H5Dopen2(file, "tokens", access.get());
-  if (!link.empty()) refuse(path, "the dataset 'tokens' is a link into " + printable(link) + ": use that file");
-  return Hdf5Handle(dataset, H5Dclose, "find its dataset 'tokens'");
+  const hid_t dataset = H5Dopen2(file, name, access.get());
+  if (!link.empty())
+    refuse(path, fmt::format("the dataset '{}' is a link into {}: use that file", name, printable(link)));
+  return Hdf5Handle(dataset, H5Dclose, fmt::format("find its dataset '{}'", name));
+}
+
+/// Returns the layout of the dataset loss_ranges, or nothing if there is none.
+std::optional<RangeLayout> find_loss_ranges(const std::filesystem::path& path, hid_t file) {
+  constexpr const char* kName = "loss_ranges";
+  if (hdf5_checked(H5Lexists(file, kName, H5P_DEFAULT), "find a dataset") == 0) return std::nullopt;
+  const Hdf5Handle dataset = open_dataset(path, file, kName);
+  check_storage(path, dataset.get(), kName);
+  const Hdf5Handle space(H5Dget_space(dataset.get()), H5Sclose, "read the extents of 'loss_ranges'");
+  const Hdf5Handle type(H5Dget_type(dataset.get()), H5Tclose, "read the type of 'loss_ranges'");
+  hsize_t extents[2] = {};
+  const bool is_table = H5Sget_simple_extent_ndims(space.get()) == 2 &&
+                        H5Sget_simple_extent_dims(space.get(), extents, nullptr) == 2 && extents[1] == 2;
+  if (!is_table || H5Tequal(type.get(), H5T_STD_I64LE) <= 0)
+    refuse(path, "the dataset 'loss_ranges' must have the shape N x 2 and little-endian signed 64-bit integers");
+  const haddr_t offset = H5Dget_offset(dataset.get());
+  if (extents[0] > 0 && offset == HADDR_UNDEF) refuse_layout(path, kName);
+  return RangeLayout{extents[0] == 0 ? 0 : static_cast<int64_t>(offset), static_cast<int64_t>(extents[0])};
 }
 
 TokenLayout find_tokens(const std::filesystem::path& path) {
@@ -86,8 +128,10 @@ TokenLayout find_tokens(const std::filesystem::path& path) {
   const Hdf5Lock lock;
   try {
     const Hdf5Handle file(H5Fopen(path.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT), H5Fclose, "open it");
-    const Hdf5Handle dataset = open_dataset(path, file.get());
-    return layout_of(path, dataset.get());
+    const Hdf5Handle dataset = open_dataset(path, file.get(), "tokens");
+    TokenLayout layout = layout_of(path, dataset.get());
+    layout.loss_ranges = find_loss_ranges(path, file.get());
+    return layout;
   } catch (const FaultError& error) {
     throw UsageError(path.string() + ": " + error.what());
   }

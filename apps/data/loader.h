@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "apps/data/mixture.h"
 #include "apps/data/token_source.h"
 
 namespace aliquot {
@@ -38,6 +39,7 @@ class SequenceOrder {
   SequenceOrder(int64_t sequence_count, bool shuffle, uint64_t seed);
 
   int64_t sequence_at(int64_t position);
+  int64_t sequence_count() const { return sequence_count_; }
 
  private:
   int64_t sequence_count_;
@@ -56,31 +58,41 @@ struct LoaderOptions {
   int rank = 0, rank_count = 1;
 };
 
-/// Loads the micro-batches of one rank. With T tokens in a sequence, sequence s has tokens s x T to s x T + T - 1. The
-/// target of each token is the next token. Tokens at the end of the source that do not fill a sequence are not used.
+/// Loads the micro-batches of one rank. With T tokens in a sequence, sequence s of a part of the source has the tokens
+/// s x T to s x T + T - 1 of the part. The target of each token is the next token, or kIgnoredTarget if the source
+/// ignores it. Tokens at the end of a part that do
+/// not fill a sequence are not used. If the source has several parts, a Mixture of their weights assigns each position
+/// of the run to a part. Each part has its own order and epochs.
 /// With B sequences in a micro-batch, sequence b of micro-batch a of rank r is at position (a x ranks + r) x B + b of
 /// the global batch. The source must outlive the loader.
 class Loader {
  public:
-  /// Throws UsageError if the source has fewer tokens than one sequence and the target of its last token, or if it
+  /// Throws UsageError if a part has fewer tokens than one sequence and the target of its last token, or if the source
   /// records a vocabulary that is larger than that of the options.
   Loader(const TokenSource& source, const LoaderOptions& options);
 
-  /// The number of sequences in an epoch.
-  int64_t sequence_count() const { return sequence_count_; }
+  /// The number of sequences of all parts.
+  int64_t sequence_count() const;
 
   /// Loads this rank's part of micro-batch `micro_batch`. `consumed` is the number of sequences that all ranks have
   /// used in earlier steps. tokens() and targets() are valid until the next call. Throws UsageError for a token
   /// outside the vocabulary.
   void load(int64_t consumed, int64_t micro_batch);
+  /// The number of targets that are not kIgnoredTarget in the `count` sequences of all ranks after the first `consumed`
+  /// sequences.
+  int64_t count_targets(int64_t consumed, int64_t count);
   const std::vector<int32_t>& tokens() const { return tokens_; }
   const std::vector<int32_t>& targets() const { return targets_; }
 
  private:
+  /// The first token of the sequence at a position of the run.
+  int64_t first_token_at(int64_t position);
+
   const TokenSource& source_;
   LoaderOptions options_;
-  int64_t sequence_count_;
-  SequenceOrder order_;
+  std::vector<TokenPart> parts_;
+  Mixture mixture_;
+  std::vector<SequenceOrder> orders_;  // of each part
   std::vector<int32_t> tokens_, targets_, scratch_;
 };
 

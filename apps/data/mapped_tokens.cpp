@@ -50,11 +50,20 @@ class MappedTokens : public TokenSource {
     if (layout_.count > bytes / layout_.bytes_per_token) {
       throw UsageError(path_ + ": the file is shorter than its header states: it is truncated.");
     }
+    if (layout_.loss_ranges) ranges_.emplace(file_, *layout_.loss_ranges, layout_.count, path);
   }
 
   int64_t token_count() const override { return layout_.count; }
   int64_t token_bytes() const override { return layout_.bytes_per_token; }
   int64_t recorded_vocabulary() const override { return layout_.vocabulary; }
+  bool ignores_targets() const override { return ranges_.has_value(); }
+  int64_t count_targets(int64_t first, int64_t count) const override {
+    return ranges_ ? ranges_->count_tokens(first, count) : count;
+  }
+  void ignore_targets(int64_t first, std::span<int32_t> targets) const override {
+    if (ranges_) ranges_->ignore_others(first, targets);
+  }
+  std::string recorded_tokenizer() const override { return layout_.tokenizer; }
 
   std::optional<int64_t> find_out_of_range(int64_t first, int64_t count, int64_t vocabulary) const override {
     check_not_truncated(first + count);
@@ -98,6 +107,7 @@ class MappedTokens : public TokenSource {
   std::string path_;
   MappedFile file_;
   TokenLayout layout_;
+  std::optional<LossRanges> ranges_;
 };
 
 }  // namespace

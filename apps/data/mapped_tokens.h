@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "apps/data/loss_ranges.h"
 #include "apps/data/mapped_file.h"
 #include "apps/data/token_source.h"
 
@@ -21,6 +22,8 @@ struct TokenLayout {
   bool is_signed = false;
   std::string unit = "bytes";  // the name of the tokens in messages
   int64_t vocabulary = 0;      // size of the vocabulary that the file records; 0 if it records none
+  std::optional<RangeLayout> loss_ranges = {};
+  std::string tokenizer = {};  // SHA-256 of the tokenizer.json that the file records; empty if it records none
 };
 
 /// Throws UsageError if the file cannot be mapped, is shorter than the layout requires, or ends within a token.

@@ -1,6 +1,8 @@
 #include "apps/data/token_source.h"
 
+#include <algorithm>
 #include <fmt/format.h>
+#include <iterator>
 
 #include "apps/data/mapped_tokens.h"
 #include "kernels/system/error.h"
@@ -20,7 +22,11 @@ void TokenSource::refuse(int64_t position, int64_t vocabulary) const {
   int32_t found = 0;
   fetch(position, {&found, 1});
   const std::string value = found < 0 ? "negative or above 2147483647" : std::to_string(found);
-  throw UsageError("Token " + std::to_string(position) + " of " + describe() + " is " + value +
+  const std::vector<TokenPart> all = parts();
+  const auto behind = std::ranges::upper_bound(all, position, {}, &TokenPart::first);
+  const int64_t first = std::prev(behind)->first;
+  const std::string file = describe_part(static_cast<size_t>(behind - all.begin()) - 1);
+  throw UsageError("Token " + std::to_string(position - first) + " of " + file + " is " + value +
                    ", but the model's vocabulary has " + std::to_string(vocabulary) +
                    " entries: use a larger --vocab, or data tokenized for this model.");
 }

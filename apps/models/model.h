@@ -49,7 +49,8 @@ struct ModelUnit {
   std::vector<ModelTensor> tensors;
 };
 
-/// One micro-batch: `batch` sequences, one after the other. The spans must stay valid until the next set_batch().
+/// One micro-batch: `batch` sequences, one after the other. A target may be kIgnoredTarget. The spans must
+/// stay valid until the next set_batch().
 struct TokenBatch {
   std::span<const int32_t> tokens;
   std::span<const int32_t> targets;
@@ -77,8 +78,8 @@ class Model {
   /// recompute(), backward(), backward_input() and backward_weights() of this use.
   virtual void set_memory(const UseMemory& memory) = 0;
 
-  /// Throws UsageError if a token is outside the vocabulary (the message has its position) or if the number of
-  /// tokens or targets is not batch x sequence.
+  /// Throws UsageError if a token is outside the vocabulary (the message has its position), if a target is neither a
+  /// token nor kIgnoredTarget, or if the number of tokens or targets is not batch x sequence.
   virtual void set_batch(const TokenBatch& batch) = 0;
 
   virtual void forward(int use) = 0;
@@ -94,9 +95,9 @@ class Model {
   /// neither the values of the parameters nor the batch.
   virtual void backward_weights(int use) = 0;
 
-  /// The loss summed over the tokens of the micro-batch. Valid after the forward of the last use.
+  /// The loss summed over the targets of the micro-batch that are not ignored. Valid after the forward of the last use.
   virtual double loss_sum() const = 0;
-  /// Backward computes the gradients of factor * loss_sum(). Use 1 / token count for the mean loss.
+  /// Backward computes the gradients of factor * loss_sum(). Use 1 / target count for the mean loss.
   virtual void set_loss_factor(float factor) = 0;
 };
 

@@ -97,18 +97,21 @@ float* Transformer::allocate_product_scratch(ActivationArena& scratch) const {
   return scratch.allocate(backend_.product_scratch_elements(options_.compute, options_.gradient_type));
 }
 
-void Transformer::set_batch(const TokenBatch& batch) {
-  for (const auto& [ids, what] : {std::pair{batch.tokens, "token"}, std::pair{batch.targets, "target"}}) {
-    if (static_cast<int64_t>(ids.size()) != rows()) {
-      throw UsageError("a micro-batch has " + std::to_string(ids.size()) + " " + what + "s: expected " +
-                       std::to_string(rows()) + " (batch x sequence).");
-    }
-    const auto bad = std::ranges::find_if(ids, [&](int32_t id) { return id < 0 || id >= shape_.vocabulary; });
-    if (bad == ids.end()) continue;
-    throw UsageError(std::string(what) + " " + std::to_string(bad - ids.begin()) + " of a micro-batch is " +
-                     std::to_string(*bad) + ", but the vocabulary has " + std::to_string(shape_.vocabulary) +
-                     " entries: use a larger --vocab, or data tokenized for this model.");
+void Transformer::check_ids(std::span<const int32_t> ids, const std::string& what, int32_t least) const {
+  if (static_cast<int64_t>(ids.size()) != rows()) {
+    throw UsageError("a micro-batch has " + std::to_string(ids.size()) + " " + what + "s: expected " +
+                     std::to_string(rows()) + " (batch x sequence).");
   }
+  const auto bad = std::ranges::find_if(ids, [&](int32_t id) { return id < least || id >= shape_.vocabulary; });
+  if (bad == ids.end()) return;
+  throw UsageError(what + " " + std::to_string(bad - ids.begin()) + " of a micro-batch is " + std::to_string(*bad) +
+                   ", but the vocabulary has " + std::to_string(shape_.vocabulary) +
+                   " entries: use a larger --vocab, or data tokenized for this model.");
+}
+
+void Transformer::set_batch(const TokenBatch& batch) {
+  check_ids(batch.tokens, "token", 0);
+  check_ids(batch.targets, "target", kIgnoredTarget);
   staged_tokens_ = backend_.stage_tokens(batch);
 }
 

@@ -143,6 +143,7 @@ class Transformer : public Model {
   float* attention_scratch_ = nullptr;
 
  private:
+  void check_ids(std::span<const int32_t> ids, const std::string& what, int32_t least) const;
   LossShape loss_shape() const;
   float* allocate_product_scratch(ActivationArena& scratch) const;
 

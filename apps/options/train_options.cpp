@@ -36,10 +36,10 @@ void add_model(OptionTable& t, TrainOptions& o) {
 
 void add_data(OptionTable& t, TrainOptions& o, const OptionTable& common) {
   t.heading("Data");
-  t.text("data", "FILE", o.data,
+  t.text("data", "FILE|LIST", o.data,
          ".bin, .u16: unsigned 16-bit tokens; .u32: unsigned 32-bit tokens; .h5: the dataset 'tokens'; llm.c files and "
          ".npy: the type in their header; any other file: each byte is a token. Compressed and other known formats are "
-         "rejected. Default: a built-in synthetic language.");
+         "rejected. Several files with weights: a.h5:0.7,b.h5:0.3. Default: a built-in synthetic language.");
   t.choice("shuffle", o.shuffle, kShuffleWords, "Read sequences in a random order, which differs in each epoch.");
   t.count("data-seed", o.data_seed, kNonNegative, "Seed of the random order.");
   t.text("eval-data", "FILE", o.eval_data, "Tokens for the validation loss.");

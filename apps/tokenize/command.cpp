@@ -22,7 +22,9 @@ namespace {
 constexpr std::string_view kHelp =
     "aliquot data FILE... --tokenizer FILE --out FILE.h5 [--option value ...]\n\n"
     "  aliquot data part-*.jsonl.gz --tokenizer hf/tokenizer.json --out train.h5 --validation valid.h5\n"
-    "  aliquot train --init hf --data train.h5 --eval-data valid.h5 --eval-every 100\n\n"
+    "  aliquot train --init hf --data train.h5 --eval-data valid.h5 --eval-every 100\n"
+    "  aliquot data chats.jsonl --prompt-field question --answer-field answer --tokenizer hf/tokenizer.json --out "
+    "chats.h5\n\n"
     "Encodes text with the tokenizer.json of a Hugging Face model, and writes the tokens of all documents one after "
     "the\n"
     "other. Files are text or JSON lines, in UTF-8, and may be compressed with gzip. Supports byte-level BPE (GPT-2,\n"
@@ -95,11 +97,19 @@ void encode_files(const DataOptions& options, const Tokenizer& tokenizer, const 
   }
 }
 
+/// "train.h5: 10 documents, 500 tokens", and with answers ", 200 of them in answers and separators".
+void print_file(const DataOptions& options, const std::string& file, int64_t documents, int64_t tokens,
+                int64_t loss_tokens) {
+  const std::string answers =
+      options.answer_field.empty() ? "" : fmt::format(", {} of them in answers and separators", loss_tokens);
+  write_stdout("{}: {} documents, {} tokens{}\n", file, documents, tokens, answers);
+}
+
 void print_result(const DataOptions& options, const Tokenizer& tokenizer, const CorpusCounts& counts, double seconds) {
-  write_stdout("{}: {} documents, {} tokens\n", options.out, counts.train_documents, counts.train_tokens);
+  print_file(options, options.out, counts.train_documents, counts.train_tokens, counts.train_loss_tokens);
   if (!options.validation.empty())
-    write_stdout("{}: {} documents, {} tokens\n", options.validation, counts.validation_documents,
-                 counts.validation_tokens);
+    print_file(options, options.validation, counts.validation_documents, counts.validation_tokens,
+               counts.validation_loss_tokens);
   if (counts.empty_documents > 0) write_stdout("{} empty documents were left out\n", counts.empty_documents);
   write_stdout("vocabulary of {} tokens; {} of text in {:.1f} s ({:.1f} MB/s)\n", tokenizer.vocabulary_size(),
                format_bytes(counts.text_bytes), seconds, static_cast<double>(counts.text_bytes) * 1e-6 / seconds);
@@ -108,7 +118,8 @@ void print_result(const DataOptions& options, const Tokenizer& tokenizer, const 
 int encode_corpus(const DataOptions& options) {
   const double began = now_seconds();
   const auto tokenizer = Tokenizer::read(options.tokenizer);
-  EncodeOptions encode{.text_field = options.text_field};
+  EncodeOptions encode{
+      .text_field = options.text_field, .prompt_field = options.prompt_field, .answer_field = options.answer_field};
   const std::string separator = separator_name(*tokenizer, options.separator);
   encode.separator = special_token(*tokenizer, "--separator", separator);
   encode.start = special_token(*tokenizer, "--document-start", options.document_start);

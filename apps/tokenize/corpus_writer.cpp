@@ -40,16 +40,25 @@ void CorpusWriter::append(const EncodedChunk& chunk) {
   counts_.text_bytes += chunk.text_bytes;
   counts_.empty_documents += chunk.empty_count;
   size_t begin = 0;
-  for (const int64_t end : chunk.document_ends) {
-    const auto tokens = std::span(chunk.tokens).subspan(begin, static_cast<size_t>(end) - begin);
+  for (size_t i = 0; i < chunk.document_ends.size(); ++i) {
+    const auto end = static_cast<size_t>(chunk.document_ends[i]);
+    const auto tokens = std::span(chunk.tokens).subspan(begin, end - begin);
     const bool validates = validation_ && is_validation_document(counts_.documents, options_.validation_share);
-    (validates ? *validation_ : train_).append(tokens);
+    TokenFileWriter& writer = validates ? *validation_ : train_;
+    if (chunk.answer_begins.empty()) {
+      writer.append(tokens);
+    } else {
+      const auto prompt_tokens = static_cast<size_t>(chunk.answer_begins[i]) - begin;
+      writer.append_with_loss_from(tokens, static_cast<int64_t>(prompt_tokens));
+    }
     ++(validates ? counts_.validation_documents : counts_.train_documents);
     ++counts_.documents;
-    begin = static_cast<size_t>(end);
+    begin = end;
   }
   counts_.train_tokens = train_.token_count();
   counts_.validation_tokens = validation_ ? validation_->token_count() : 0;
+  counts_.train_loss_tokens = train_.loss_token_count();
+  counts_.validation_loss_tokens = validation_ ? validation_->loss_token_count() : 0;
 }
 
 void CorpusWriter::finish(const Tokenizer& tokenizer, std::optional<int32_t> separator) {

@@ -19,6 +19,7 @@ bool is_validation_document(int64_t index, double share);
 struct CorpusCounts {
   int64_t documents = 0, empty_documents = 0, text_bytes = 0;
   int64_t train_documents = 0, train_tokens = 0, validation_documents = 0, validation_tokens = 0;
+  int64_t train_loss_tokens = 0, validation_loss_tokens = 0;  // tokens whose loss counts
 };
 
 class CorpusWriter {

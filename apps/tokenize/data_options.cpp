@@ -18,6 +18,12 @@ void check(const DataOptions& o) {
       throw UsageError(std::string("invalid value '") + *name + "' for " + flag +
                        ": expected a name that ends in .h5.");
   }
+  if (o.prompt_field.empty() != o.answer_field.empty())
+    throw UsageError("--prompt-field and --answer-field belong together: name both fields.");
+  if (!o.prompt_field.empty() && o.prompt_field == o.answer_field)
+    throw UsageError("--prompt-field and --answer-field name the same field: name two fields.");
+  if (!o.answer_field.empty() && o.text_field != DataOptions().text_field)
+    throw UsageError("--text-field has no effect with --prompt-field and --answer-field: leave it out.");
   if (o.out == o.validation) throw UsageError("--out and --validation name the same file: name two files.");
 }
 
@@ -27,6 +33,10 @@ OptionTable data_option_table(DataOptions& o) {
   OptionTable t;
   t.heading("Text");
   t.text("text-field", "NAME", o.text_field, "Key of the text in files of JSON lines (.jsonl, .ndjson, .json).");
+  t.text("prompt-field", "NAME", o.prompt_field,
+         "Key of the prompt in files of JSON lines, instead of --text-field. Training ignores the loss of its tokens.");
+  t.text("answer-field", "NAME", o.answer_field,
+         "Key of the answer that follows the prompt. Training uses the loss of its tokens and of the separator.");
   t.choice("documents", o.documents, kDocumentUnits,
            "What a document of the other files is: the whole file, or a line.");
   t.heading("Tokens");

@@ -14,7 +14,7 @@ namespace aliquot {
 struct DataOptions {
   std::vector<std::filesystem::path> files;
   std::string tokenizer, out;
-  std::string text_field = "text";
+  std::string text_field = "text", prompt_field, answer_field;
   DocumentUnit documents = DocumentUnit::kFile;
   std::string separator = "auto";
   std::string document_start = "none";

@@ -170,7 +170,7 @@ std::vector<std::string> read_init_shape(TrainOptions& options) {
 
 std::unique_ptr<TokenSource> open_data(const TrainOptions& options) {
   if (options.data.empty()) return make_synthetic_language(model_shape(options).vocabulary);
-  return open_token_source(options.data);
+  return open_token_sources(options.data);
 }
 
 /// Called if a rank's thread does not return after another rank failed, for example because it waits for a disk. Ends

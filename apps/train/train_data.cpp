@@ -79,6 +79,26 @@ void check_part(const TrainContext& context, const TokenSource& source) {
                own_pool ? *own_pool : as_host_stream(context.stream()).pool(), go_on);
 }
 
+/// "1000 tokens", or for several files "1000 tokens with weight 2, 500 tokens with weight 1".
+std::string parts_text(const TokenSource& source) {
+  const std::vector<TokenPart> parts = source.parts();
+  if (parts.size() == 1) return fmt::format("{} tokens", source.token_count());
+  std::string text;
+  for (const TokenPart& part : parts)
+    text += fmt::format("{}{} tokens with weight {}", text.empty() ? "" : ", ", part.count, part.weight);
+  return text;
+}
+
+/// Ranks may read different copies of the data, but must read the same sequences. Throws the same error on all ranks.
+void check_same_parts(const TrainContext& context, const TokenSource& source, const char* option) {
+  const auto all = context.world().communicator().gather_objects(parts_text(source));
+  for (size_t r = 1; r < all.size(); ++r) {
+    if (all[r] == all[0]) continue;
+    throw UsageError(fmt::format("{} of the ranks differ: rank 0 has {}, rank {} has {}: give all ranks the same data.",
+                                 option, all[0], r, all[r]));
+  }
+}
+
 }  // namespace
 
 TrainData::TrainData(const World& world, const TrainOptions& options, const TokenSource& trained,
@@ -88,6 +108,21 @@ TrainData::TrainData(const World& world, const TrainOptions& options, const Toke
   LoaderOptions in_order = loader_options(world, options);
   in_order.shuffle = false;
   eval_loader_.emplace(*evaluated, in_order);
+}
+
+std::map<std::string, Scalar> TrainData::scalars() const {
+  std::map<std::string, Scalar> scalars{{"data_tokens", train_source_.token_count()}};
+  const std::vector<TokenPart> parts = train_source_.parts();
+  if (parts.size() == 1) return scalars;
+  std::vector<int64_t> tokens;
+  std::vector<double> weights;
+  for (const TokenPart& part : parts) {
+    tokens.push_back(part.count);
+    weights.push_back(part.weight);
+  }
+  scalars["data_part_tokens"] = tokens;
+  scalars["data_weights"] = weights;
+  return scalars;
 }
 
 TokenBatch TrainData::batch(int64_t consumed, int64_t micro_batch) {
@@ -103,6 +138,8 @@ TokenBatch TrainData::eval_batch(int64_t index) {
 void TrainData::check(const TrainContext& context) const {
   const bool is_stored = train_source_.token_bytes() > 0 || eval_source_ != nullptr;
   if (!is_stored) return;
+  check_same_parts(context, train_source_, "--data");
+  if (eval_source_ != nullptr) check_same_parts(context, *eval_source_, "--eval-data");
   std::string problem;
   std::exception_ptr own;
   try {

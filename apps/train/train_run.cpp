@@ -26,6 +26,26 @@ double sum_of_micro_batches(std::span<const double> by_micro_batch) {
       std::plus<double>());
 }
 
+/// The mean loss of a step or a validation. Without targets it is 0.
+double mean_of_targets(double sum, int64_t target_count) {
+  return target_count == 0 ? 0 : sum / static_cast<double>(target_count);
+}
+
+/// The number of sequences that all ranks read in a validation.
+int64_t eval_sequence_count(const TrainContext& context) {
+  const TrainOptions& options = context.options();
+  const int data_ranks = data_rank_count(options.engine, context.world().rank_count());
+  return options.eval_batches * options.micro_batch * data_ranks;
+}
+
+void check_has_eval_targets(const TrainContext& context, TrainData& data) {
+  const int64_t sequences = eval_sequence_count(context);
+  if (data.count_eval_targets(sequences) > 0) return;
+  throw UsageError(fmt::format(
+      "--eval-data {}: none of the tokens of the first {} sequences counts in the loss: use more --eval-batches.",
+      context.options().eval_data, sequences));
+}
+
 void check_has_copies(const TrainOptions& options, int rank_count) {
   const bool one_rank = data_rank_count(options.engine, rank_count) == 1;
   if (options.check_every == 0 || options.engine.zero_stage < 3 || options.engine.replicas > 1 || one_rank) return;
@@ -42,7 +62,7 @@ TrainRun::TrainRun(World& world, const TrainOptions& options, const TokenSource&
       context_(world, options),
       audit_(context_, system_peak_),
       reporter_(context_, audit_),
-      keeper_(context_, audit_, reporter_, data_.token_count()),
+      keeper_(context_, audit_, reporter_, data_.scalars()),
       rates_(rate_schedule(options)) {
   if (options.skip_spikes) state_.spikes.emplace(*options.skip_spikes);
 }
@@ -65,9 +85,9 @@ ExitCode TrainRun::run() {
       return finish(ExitCode::kNotFinite);
     if (is_due(options.check_every)) keeper_.check_copies();
     const bool saves = is_due(options.checkpoint_every);
-    // Calls agree() again after an evaluation, which may take long, and before a save. If a stop was requested in the
-    // meantime, it takes effect now, and stop() makes the only save of this step.
-    if (saves || is_due(options.eval_every)) agree({}, engine.step_count());
+    // Calls sum_and_agree() again after an evaluation, which may take long, and before a save. If a stop was requested
+    // in the meantime, it takes effect now, and stop() makes the only save of this step.
+    if (saves || is_due(options.eval_every)) sum_and_agree({}, engine.step_count());
     if (no_save_in_flight_) keeper_.collect();
     if (stop_signal_ != 0) return stop();
     if (saves && engine.step_count() < last_step) keeper_.save(state_);
@@ -98,6 +118,7 @@ void TrainRun::prepare() {
   Engine& engine = context_.engine();
   check_has_copies(options, context_.world().rank_count());
   data_.check(context_);
+  if (!options.eval_data.empty()) check_has_eval_targets(context_, data_);
   keeper_.plan_saving();
   const bool resumes = options.resume != "none";
   if (!resumes)
@@ -114,13 +135,17 @@ void TrainRun::prepare() {
   audit_.enter(RunPhase::kTraining);
 }
 
-/// Returns, for each micro-batch, the sum of the loss over this rank's tokens.
-std::vector<double> TrainRun::run_micro_batches() {
+/// Returns, for each micro-batch, the sum of the loss over this rank's targets. The step has `target_count` targets
+/// that count, on all ranks and in all micro-batches. The engine computes the mean of the gradients over ranks and
+/// micro-batches. The loss factor makes it the gradient of the mean over the targets.
+std::vector<double> TrainRun::run_micro_batches(int64_t target_count) {
   const TrainOptions& options = context_.options();
   Engine& engine = context_.engine();
   Model& model = context_.model();
-  const auto tokens = static_cast<double>(options.micro_batch * *options.sequence);
-  model.set_loss_factor(static_cast<float>(engine.loss_scale() / tokens));  // the fp16 loss scale varies by step
+  const auto terms = static_cast<double>(*options.global_batch / options.micro_batch);  // of the engine's mean
+  // The fp16 loss scale varies by step. Without targets, all gradients are 0.
+  const double factor = target_count == 0 ? 0 : engine.loss_scale() * terms / static_cast<double>(target_count);
+  model.set_loss_factor(static_cast<float>(factor));
   return run_passes(engine, model, [&](int micro) { model.set_batch(data_.batch(state_.sequences_consumed, micro)); });
 }
 
@@ -129,17 +154,23 @@ void TrainRun::step() {
   Engine& engine = context_.engine();
   drain_work_seconds();
   engine.set_learning_rate(rates_.rate(engine.step_count() + 1));
-  const std::vector<double> own_losses = run_micro_batches();
+  const int64_t target_count = data_.count_targets(state_.sequences_consumed, *context_.options().global_batch);
+  if (target_count == 0)
+    reporter_.warning(fmt::format("step {} has no target whose loss counts.", engine.step_count() + 1));
+  const auto mean_loss = [&](std::span<const double> own_losses, int64_t step) {
+    return mean_of_targets(sum_and_agree(own_losses, step), target_count);
+  };
+  const std::vector<double> own_losses = run_micro_batches(target_count);
   std::optional<SpikeGuard>& spikes = state_.spikes;
   // --skip-spikes needs the loss before the update. Otherwise ranks sum it after engine.step().
   std::optional<double> early_loss;
-  if (spikes) early_loss = agree(own_losses, engine.step_count() + 1);
+  if (spikes) early_loss = mean_loss(own_losses, engine.step_count() + 1);
   if (spikes && skips_spike(*early_loss)) engine.abandon();
   StepOutcome outcome;
   outcome.report = engine.step();
-  outcome.loss = early_loss ? *early_loss : agree(own_losses, outcome.report.step);
+  outcome.loss = early_loss ? *early_loss : mean_loss(own_losses, outcome.report.step);
   outcome.own_loss = std::reduce(own_losses.begin(), own_losses.end());
-  if (spikes && !outcome.report.skipped) spikes->add(outcome.loss);
+  if (spikes && !outcome.report.skipped && target_count > 0) spikes->add(outcome.loss);
   state_.sequences_consumed += *context_.options().global_batch;
   audit_.measure_outside_once();
   // Does not use report.skipped here: --update-in-backward does not skip a step whose gradients are not finite.
@@ -151,10 +182,10 @@ void TrainRun::step() {
   reporter_.end_step(outcome);
 }
 
-/// Returns the mean loss over all tokens of the step. Also makes all ranks agree on the stop signal and on whether any
-/// rank is still saving: ranks observe both at different times and must act together. All three values share one
-/// all-reduce, because every all-reduce waits for the step's traffic on the link.
-double TrainRun::agree(std::span<const double> own_losses, int64_t step) {
+/// Returns the sum of the loss over all targets of the step. Also makes all ranks agree on the stop signal and on
+/// whether any rank is still saving: ranks observe both at different times and must act together. All three values
+/// share one all-reduce, because every all-reduce waits for the step's traffic on the link.
+double TrainRun::sum_and_agree(std::span<const double> own_losses, int64_t step) {
   std::array<double, 1 + kStopSignals.size()> flags{keeper_.is_saving() ? 1.0 : 0.0};
   const int signal = stop_signal();
   for (size_t i = 0; i < kStopSignals.size(); ++i) flags[1 + i] = signal == kStopSignals[i] ? 1 : 0;
@@ -171,9 +202,7 @@ double TrainRun::agree(std::span<const double> own_losses, int64_t step) {
   for (size_t i = 0; i < kStopSignals.size(); ++i) {
     if (sums[1 + i] > 0) stop_signal_ = kStopSignals[i];
   }
-  const TrainOptions& options = context_.options();
-  return sum_of_micro_batches(std::span(sums).subspan(flags.size())) /
-         static_cast<double>(*options.global_batch * *options.sequence);
+  return sum_of_micro_batches(std::span(sums).subspan(flags.size()));
 }
 
 /// Whether to skip this step. All ranks pass the same loss and get the same answer.
@@ -189,7 +218,7 @@ bool TrainRun::skips_spike(double loss) {
   return spike;
 }
 
-/// Returns the mean validation loss over the tokens of all ranks. Collective.
+/// Returns the mean validation loss over the targets of all ranks. Collective.
 double TrainRun::evaluate() {
   const MemoryAudit::ScopedPhase evaluating(audit_, RunPhase::kEvaluating);
   const TrainOptions& options = context_.options();
@@ -201,9 +230,7 @@ double TrainRun::evaluate() {
     losses.push_back(context_.has_loss() ? model.loss_sum() : 0);
   }
   context_.sum_losses(losses, {"validation loss", context_.engine().step_count()});
-  const int64_t rank_tokens = options.eval_batches * options.micro_batch * *options.sequence;
-  const int data_ranks = data_rank_count(options.engine, context_.world().rank_count());
-  return sum_of_micro_batches(losses) / static_cast<double>(rank_tokens * data_ranks);
+  return mean_of_targets(sum_of_micro_batches(losses), data_.count_eval_targets(eval_sequence_count(context_)));
 }
 
 }  // namespace aliquot

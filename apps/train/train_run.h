@@ -35,8 +35,8 @@ class TrainRun {
  private:
   void prepare();
   void step();
-  std::vector<double> run_micro_batches();
-  double agree(std::span<const double> own_losses, int64_t step);
+  std::vector<double> run_micro_batches(int64_t target_count);
+  double sum_and_agree(std::span<const double> own_losses, int64_t step);
   bool skips_spike(double loss);
   bool is_due(int64_t every) const { return every > 0 && context_.engine().step_count() % every == 0; }
   double evaluate();
@@ -52,7 +52,7 @@ class TrainRun {
   RateSchedule rates_;
   RunState state_;
   int stop_signal_ = 0;             // the stop signal that the ranks agreed on; 0 means none
-  bool no_save_in_flight_ = false;  // whether, at the last agree(), no rank was saving in the background
+  bool no_save_in_flight_ = false;  // whether, at the last sum_and_agree(), no rank was saving in the background
 };
 
 }  // namespace aliquot

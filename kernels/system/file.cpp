@@ -213,6 +213,17 @@ void Directory::rename(const std::string& from, const std::string& to) const {
   if (result != 0) throw_system_error(fmt::format("create {} by renaming", to).c_str(), path() / from, errno);
 }
 
+void Directory::rename_file(const std::string& from, const std::string& to) const {
+  FileSystem& file_system = *file_.file_system_;
+  int result = retry_on_interrupt(
+      [&] { return file_system.rename_at(file_.descriptor_, from.c_str(), to.c_str(), RENAME_NOREPLACE); });
+  if (result != 0 && errno == EINVAL) {
+    result = retry_on_interrupt([&] { return file_system.link_at(file_.descriptor_, from.c_str(), to.c_str()); });
+    if (result == 0) result = file_system.unlink_at(file_.descriptor_, from.c_str(), 0);
+  }
+  if (result != 0) throw_system_error(fmt::format("create {} by renaming", to).c_str(), path() / from, errno);
+}
+
 void Directory::exchange(const std::string& from, const std::string& to, const std::string& aside) const {
   const int result = retry_on_interrupt(
       [&] { return file_.file_system_->rename_at(file_.descriptor_, from.c_str(), to.c_str(), RENAME_EXCHANGE); });

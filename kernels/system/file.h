@@ -75,6 +75,9 @@ class Directory {
   void make_directory(const std::string& name) const;
   /// Fails if `to` exists. On a file system without RENAME_NOREPLACE, fails only if `to` is a directory with entries.
   void rename(const std::string& from, const std::string& to) const;
+  /// Renames a file. Fails if `to` exists, on every file system. On a file system without RENAME_NOREPLACE, makes a
+  /// second link to the file and then removes the first.
+  void rename_file(const std::string& from, const std::string& to) const;
   /// Swaps two names atomically. On a file system without RENAME_EXCHANGE, renames `to` to `aside` and `from` to `to`.
   void exchange(const std::string& from, const std::string& to, const std::string& aside) const;
   void sync() const;

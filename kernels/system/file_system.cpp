@@ -25,6 +25,9 @@ int FileSystem::make_directory_at(int directory, const char* name, mode_t mode) 
 int FileSystem::rename_at(int directory, const char* from, const char* to, unsigned flags) {
   return ::renameat2(directory, from, directory, to, flags);
 }
+int FileSystem::link_at(int directory, const char* from, const char* to) {
+  return ::linkat(directory, from, directory, to, 0);
+}
 int FileSystem::unlink_at(int directory, const char* name, int flags) { return ::unlinkat(directory, name, flags); }
 
 FileSystem& FileSystem::system() {

@@ -28,6 +28,7 @@ class FileSystem {
   virtual int space(int file, struct statvfs* to);   // fstatvfs
   virtual int make_directory_at(int directory, const char* name, mode_t mode);
   virtual int rename_at(int directory, const char* from, const char* to, unsigned flags);  // renameat2
+  virtual int link_at(int directory, const char* from, const char* to);                    // linkat
   virtual int unlink_at(int directory, const char* name, int flags);
 
   /// Returns the instance that makes the system calls.

@@ -2,7 +2,7 @@
 # tests/docs/fine_tuning_test.sh PROGRAM PAGE...: runs the commands of each page that use Hugging Face weights or their
 # checkpoints: the listed lines that begin with build/aliquot and name hf, tuned or runs/. Each section of a page runs
 # in a directory of its own, with a small model and a tokenizer in hf, unless the section creates hf, with tokens in
-# tokens.bin, and with texts in the files that the commands name.
+# tokens.bin, web.bin and books.bin, and with texts in the files that the commands name.
 # shellcheck source=tests/scripts/expect.sh
 source "$(dirname "$0")/../scripts/expect.sh"
 program=$(realpath "$1")
@@ -21,10 +21,13 @@ printf '%4000s' '' | sed 's/  /a\x00/g' >"$scratch/tokens.bin"
 "$program" checkpoint export "$scratch/first" --out "$scratch/hf" >>"$scratch/log"
 cp "$(dirname "$(realpath "$0")")/../apps/text/tokenizers/gpt2.json" "$scratch/hf/tokenizer.json"
 
-# text_files DIRECTORY: writes texts and JSON lines of several hundred documents.
+# text_files DIRECTORY: writes texts, JSON lines, and prompts with answers, of several hundred documents.
 text_files() {
   mkdir -p "$1/books" "$1/corpus"
   for file in "$1/book.txt" "$1/books/book.txt"; do seq -s ' ' 4000 >"$file"; done
+  for number in $(seq 300); do
+    echo "{\"question\": \"Which number follows $number?\", \"answer\": \"$((number + 1)) follows.\"}"
+  done >"$1/chats.jsonl"
   for file in "$1/web.jsonl.gz" "$1/corpus/web.jsonl.gz"; do
     for document in $(seq 500); do echo "{\"text\": \"$(seq -s ' ' "$document" $((document + 40)))\"}"; done | gzip >"$file"
   done
@@ -50,7 +53,7 @@ for page in "$@"; do
     rm -rf "$place"
     mkdir -p "$place/build"
     ln -s "$program" "$place/build/aliquot"
-    cp "$scratch/tokens.bin" "$place"
+    for name in tokens web books; do cp "$scratch/tokens.bin" "$place/$name.bin"; done
     text_files "$place"
     if ! grep -m 1 -w hf "$section" | grep -q -e '--out hf'; then cp -r "$scratch/hf" "$place"; fi
     while IFS= read -r command; do

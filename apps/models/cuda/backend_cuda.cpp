@@ -91,8 +91,8 @@ struct CudaLogitLoops {
   void backward(const LogitTile& tile, const LossRows& rows, const float* tile_maxima) const {
     cuda::logits_backward(stream, tile, rows, tile_maxima);
   }
-  void finish(const LossBuffers& buffers, const float* target_logits, int64_t count) const {
-    cuda::reduce_loss(stream, buffers, target_logits, count, sum);
+  void finish(const LossBuffers& buffers, const int32_t* targets, const float* target_logits, int64_t count) const {
+    cuda::reduce_loss(stream, buffers, targets, target_logits, count, sum);
   }
 };
 

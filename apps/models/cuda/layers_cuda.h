@@ -53,6 +53,7 @@ void keep_logits(Stream& stream, const LogitTile& to, const LogitTile& computed,
 /// are the maxima of the original logits. (RowLoops::loss_backward() expects them minus `tile_maxima`.)
 void logits_backward(Stream& stream, const LogitTile& tile, const LossRows& rows, const float* tile_maxima);
 /// *sum = the sum over rows of log_sum + (maximum - logit of the target), added in a fixed order.
-void reduce_loss(Stream& stream, const LossBuffers& buffers, const float* target_logits, int64_t count, double* sum);
+void reduce_loss(Stream& stream, const LossBuffers& buffers, const int32_t* targets, const float* target_logits,
+                 int64_t count, double* sum);
 
 }  // namespace aliquot::cuda

@@ -55,21 +55,23 @@ __global__ void differentiate_rows(const LogitTile tile, const LossRows rows, co
     typename E::Storage* x = logits + row * tile.stride + column;
     const float probability = expf(E::load(*x) - most - rows.log_sums[row]);
     const bool is_target = rows.targets[row] - tile.first_entry == column;
-    *x = E::store(probability * rows.factor - (is_target ? rows.factor : 0.0f));
+    const float factor = rows.targets[row] < 0 ? 0.0f : rows.factor;
+    *x = E::store(probability * factor - (is_target ? factor : 0.0f));
   }
 }
 
 constexpr int kFinishThreads = 256;
 
 /// Runs in one thread block. Each thread adds consecutive rows from first to last; then a tree adds the threads' sums.
-__global__ void __launch_bounds__(kFinishThreads)
-    reduce_rows(const LossBuffers buffers, const float* target_logits, int64_t count, double* sum) {
+__global__ void __launch_bounds__(kFinishThreads) reduce_rows(const LossBuffers buffers, const int32_t* targets,
+                                                              const float* target_logits, int64_t count, double* sum) {
   __shared__ double parts[kFinishThreads];
   const int64_t begin = count * threadIdx.x / kFinishThreads, end = count * (threadIdx.x + 1) / kFinishThreads;
   double own = 0;
   for (int64_t row = begin; row < end; ++row) {
     const double log_sum = log(static_cast<double>(buffers.scratch[row]));
     buffers.log_sums[row] = static_cast<float>(log_sum);
+    if (targets[row] == kIgnoredTarget) continue;
     own += log_sum + (static_cast<double>(buffers.maxima[row]) - static_cast<double>(target_logits[row]));
   }
   parts[threadIdx.x] = own;
@@ -106,8 +108,9 @@ void logits_backward(Stream& stream, const LogitTile& tile, const LossRows& rows
   });
 }
 
-void reduce_loss(Stream& stream, const LossBuffers& buffers, const float* target_logits, int64_t count, double* sum) {
-  start_kernel(stream, "reduce loss", {1, kFinishThreads}, reduce_rows, buffers, target_logits, count, sum);
+void reduce_loss(Stream& stream, const LossBuffers& buffers, const int32_t* targets, const float* target_logits,
+                 int64_t count, double* sum) {
+  start_kernel(stream, "reduce loss", {1, kFinishThreads}, reduce_rows, buffers, targets, target_logits, count, sum);
 }
 
 }  // namespace aliquot::cuda

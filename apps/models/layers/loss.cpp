@@ -69,11 +69,12 @@ struct HostLogitLoops {
     });
   }
 
-  void finish(const LossBuffers& buffers, const float* target_logits, int64_t rows) const {
+  void finish(const LossBuffers& buffers, const int32_t* targets, const float* target_logits, int64_t rows) const {
     const float* sums = buffers.scratch;
     for (int64_t row = 0; row < rows; ++row) {
       const double log_sum = std::log(static_cast<double>(sums[row]));
       buffers.log_sums[row] = static_cast<float>(log_sum);
+      if (targets[row] == kIgnoredTarget) continue;
       *loss += log_sum + (static_cast<double>(buffers.maxima[row]) - static_cast<double>(target_logits[row]));
     }
   }

@@ -12,6 +12,9 @@ namespace aliquot {
 /// be 1.7 times slower.
 inline constexpr int64_t kLossTileEntries = 2096;
 
+/// A target of this value does not count: the loss of its row is 0, and so is the gradient of its logits.
+inline constexpr int32_t kIgnoredTarget = -1;
+
 /// `rows` hidden states of `width` elements and an embedding table of `entries` x `width`.
 struct LossShape {
   int64_t rows = 0, width = 0, entries = 0;
@@ -34,7 +37,8 @@ struct LossBuffers {
   float* product_scratch = nullptr;  // scratch memory of matrix products: see product.h
 };
 
-/// Returns the sum over rows of -log p(target), added in double from the first row to the last.
+/// Returns the sum over rows of -log p(target), added in double from the first row to the last. Rows whose target is
+/// kIgnoredTarget add nothing.
 struct LossForward {
   LossShape shape;
   ConstValues hidden, table;

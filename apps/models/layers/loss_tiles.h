@@ -43,7 +43,7 @@ inline float* tile_maxima(const LossShape& s, const LossBuffers& buffers, int64_
 
 /// Computes the loss tile by tile. `loops` provides multiply(product), begin(running, rows), accumulate(tile, running,
 /// targets, target_logits), keep(to, computed, tile_maxima), backward(tile, loss rows, tile_maxima) and finish(buffers,
-/// target_logits, rows).
+/// targets, target_logits, rows).
 template <class Loops>
 void tiled_loss_forward(const Loops& loops, const LossForward& a) {
   const LossShape& s = a.shape;
@@ -60,7 +60,7 @@ void tiled_loss_forward(const Loops& loops, const LossForward& a) {
       loops.keep(logit_tile(s, buffers.logits, t), computed, running.tile_maxima);
     }
   }
-  loops.finish(buffers, target_logits, s.rows);
+  loops.finish(buffers, a.targets, target_logits, s.rows);
 }
 
 template <class Loops>

@@ -171,7 +171,8 @@ struct RowLoops {
   /// to = logits - tile_maxima[row], rounded to 16 bits. The rounding error is small for logits near the maximum. It is
   /// larger for logits far below the maximum, but their probability is nearly 0.
   void (*keep_logits)(const LogitTile& to, const float* logits, int64_t logits_stride, const float* tile_maxima);
-  /// Overwrites logits with their gradients: (exp(logit - maximum - log_sum) - [entry == target]) * factor.
+  /// Overwrites logits with their gradients: (exp(logit - maximum - log_sum) - [entry == target]) * factor. In rows
+  /// whose target is negative, the factor is 0.
   void (*loss_backward)(const LogitTile&, const LossRows&);
 };
 

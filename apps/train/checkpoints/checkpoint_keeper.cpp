@@ -91,10 +91,9 @@ bool saves_in_background(const TrainContext& context) {
 
 }  // namespace
 
-std::map<std::string, Scalar> run_scalars(const TrainOptions& o, int64_t data_tokens) {
+std::map<std::string, Scalar> run_scalars(const TrainOptions& o, std::map<std::string, Scalar> data) {
   std::map<std::string, Scalar> scalars = {{"seed", static_cast<int64_t>(o.engine.seed)},
                                            {"data_seed", o.data_seed},
-                                           {"data_tokens", data_tokens},
                                            {"shuffle", option_text(o, "shuffle")},
                                            {"global_batch", *o.global_batch},
                                            {"sequence", *o.sequence},
@@ -102,6 +101,7 @@ std::map<std::string, Scalar> run_scalars(const TrainOptions& o, int64_t data_to
                                            {"gradients", option_text(o, "gradients")},
                                            {"reduce_precision", option_text(o, "reduce-precision")},
                                            {"quantize", option_text(o, "quantize")}};
+  scalars.merge(data);
   scalars.merge(rate_scalars(o));
   scalars.merge(optimizer_scalars(o));
   return scalars;
@@ -109,7 +109,7 @@ std::map<std::string, Scalar> run_scalars(const TrainOptions& o, int64_t data_to
 
 namespace {
 
-State state_to_save(const TrainContext& context, const RunState& run, int64_t data_tokens) {
+State state_to_save(const TrainContext& context, const RunState& run, const std::map<std::string, Scalar>& data) {
   const TrainOptions& options = context.options();
   State state = context.engine().state();
   state.scalars[kSequencesConsumed] = run.sequences_consumed;
@@ -120,15 +120,15 @@ State state_to_save(const TrainContext& context, const RunState& run, int64_t da
     state.scalars[kLossStatisticsName] =
         std::vector<double>{losses.mean, losses.variance, static_cast<double>(losses.count)};
   }
-  state.scalars.merge(run_scalars(options, data_tokens));
+  state.scalars.merge(run_scalars(options, data));
   return state;
 }
 
 }  // namespace
 
 CheckpointKeeper::CheckpointKeeper(const TrainContext& context, MemoryAudit& audit, TrainReporter& reporter,
-                                   int64_t data_tokens)
-    : context_(context), audit_(audit), reporter_(reporter), data_tokens_(data_tokens) {}
+                                   std::map<std::string, Scalar> data)
+    : context_(context), audit_(audit), reporter_(reporter), data_(std::move(data)) {}
 
 void CheckpointKeeper::plan_saving() {
   if (!saves_in_background(context_)) return;
@@ -163,7 +163,7 @@ void CheckpointKeeper::save(const RunState& run) {
   const MemoryAudit::ScopedPhase saving(audit_, RunPhase::kSaving);
   if (options.check_every > 0) check_copies();  // never save state that differs between copies
   World& world = context_.world();
-  const State state = state_to_save(context_, run, data_tokens_);
+  const State state = state_to_save(context_, run, data_);
   const SaveOptions how{.keep_count = static_cast<int>(options.keep),
                         .written_by = {{"zero_stage", static_cast<int64_t>(options.engine.zero_stage)},
                                        {"world", world.communicator().describe()},

@@ -20,8 +20,9 @@ namespace aliquot {
 /// collective. Context, audit and reporter must outlive it.
 class CheckpointKeeper {
  public:
-  /// `data_tokens` is the length of the training data, which checkpoints record.
-  CheckpointKeeper(const TrainContext& context, MemoryAudit& audit, TrainReporter& reporter, int64_t data_tokens);
+  /// `data` describes the training data: see data_scalars(). Checkpoints record it.
+  CheckpointKeeper(const TrainContext& context, MemoryAudit& audit, TrainReporter& reporter,
+                   std::map<std::string, Scalar> data);
 
   /// Decides whether checkpoints are saved in the background, and if so adds the snapshot to the audit's planned
   /// memory. Throws UnavailableError if --save snapshot does not fit in --memory-budget.
@@ -55,16 +56,16 @@ class CheckpointKeeper {
   const TrainContext& context_;
   MemoryAudit& audit_;
   TrainReporter& reporter_;
-  int64_t data_tokens_;
+  std::map<std::string, Scalar> data_;
   std::optional<DirectoryClaim> claim_;     // on rank 0 only; must outlive the saver
   std::unique_ptr<BackgroundSaver> saver_;  // null: saves are blocking
   int64_t saved_step_ = -1;                 // the step of the most recent save, which may be in flight
   bool is_last_ = false;                    // true from save_last() on: a failed save is then an error
 };
 
-/// Returns the options that affect results, except the model's shape, as scalars of a checkpoint. A resumed run warns
-/// if its options differ from those in the checkpoint. The scalars do not include the number of ranks, so that every
-/// world writes the same file for the same state.
-std::map<std::string, Scalar> run_scalars(const TrainOptions& options, int64_t data_tokens);
+/// Returns `data` and the options that affect results, except the model's shape, as scalars of a checkpoint. A resumed
+/// run warns if its options differ from those in the checkpoint. The scalars do not include the number of ranks, so
+/// that every world writes the same file for the same state.
+std::map<std::string, Scalar> run_scalars(const TrainOptions& options, std::map<std::string, Scalar> data);
 
 }  // namespace aliquot

@@ -170,7 +170,7 @@ bool CheckpointKeeper::resume(RunState& run) {
   const auto report = load_to_resume(context_, state, how);
   if (!report) return false;
   check_shape(options, state, report->path);
-  const auto changed = changed_options(state, run_scalars(options, data_tokens_));
+  const auto changed = changed_options(state, run_scalars(options, data_));
   const ResumePoint from = resume_point(state);
   engine.adopt(state);
   run.sequences_consumed = from.sequences_consumed;

@@ -1,5 +1,6 @@
 #include <cstdio>
 #include <fstream>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <hdf5.h>
 #include <sys/stat.h>
@@ -150,6 +151,41 @@ TEST(Hdf5Tokens, MoreTokensThanTheFileHasAreRejected) {
     EXPECT_STREQ(error.what(),
                  ("--data " + file.path() + ": the file is shorter than its header states: it is truncated.").c_str());
   }
+}
+
+/// Writes a file of 10 tokens whose dataset loss_ranges has these values and extents.
+std::string write_ranges(const std::string& path, hid_t type, const std::vector<int64_t>& values, hsize_t columns) {
+  const hid_t file = H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+  const std::vector<int64_t> tokens(10, 1);
+  const hsize_t count = 10, extents[] = {values.size() / columns, columns};
+  for (const bool is_tokens : {true, false}) {
+    const hid_t space = is_tokens ? H5Screate_simple(1, &count, nullptr) : H5Screate_simple(2, extents, nullptr);
+    const hid_t dataset = H5Dcreate2(file, is_tokens ? "tokens" : "loss_ranges", is_tokens ? H5T_STD_U16LE : type,
+                                     space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+    H5Dwrite(dataset, H5T_NATIVE_INT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, (is_tokens ? tokens : values).data());
+    H5Dclose(dataset);
+    H5Sclose(space);
+  }
+  H5Fclose(file);
+  return path;
+}
+
+TEST(Hdf5Tokens, InvalidLossRangesAreRejected) {
+  using testing::HasSubstr;
+  const std::string path = testing::TempDir() + "aliquot_ranges.h5";
+  const auto refused = [&](const std::vector<int64_t>& values, hid_t type = H5T_STD_I64LE, hsize_t columns = 2) {
+    return refusal(write_ranges(path, type, values, columns));
+  };
+  EXPECT_EQ(refused({0, 3, 3, 4, 9, 10}), "");
+  EXPECT_THAT(refused({0, 3, 2, 4}), HasSubstr("range 1 of the dataset 'loss_ranges' is [2, 4): expected ranges in"));
+  EXPECT_THAT(refused({0, 11}), HasSubstr("within the 10 tokens"));
+  EXPECT_THAT(refused({-1, 2}), HasSubstr("range 0"));
+  EXPECT_THAT(refused({4, 4}), HasSubstr("range 0"));
+  EXPECT_THAT(refused({}), HasSubstr("the dataset 'loss_ranges' is empty"));
+  for (const std::string& other :
+       {refused({0, 3}, H5T_STD_I32LE), refused({0, 3}, H5T_STD_U64LE), refused({0, 3, 4}, H5T_STD_I64LE, 3)})
+    EXPECT_THAT(other, HasSubstr("must have the shape N x 2 and little-endian signed 64-bit integers"));
+  std::remove(path.c_str());
 }
 
 }  // namespace

@@ -40,11 +40,13 @@ TEST(Gpt2, RejectsInvalidShapesAndBatches) {
   indivisible.heads = indivisible.kv_heads = 3;
   EXPECT_THROW(Gpt2(indivisible, {}, *loops), UsageError);
   Gpt2 model(nano, {.batch = 1, .sequence = 2}, *loops);
-  const std::vector<int32_t> good{1, 2}, high{1, 256}, low{-1, 2}, few{1};
+  const std::vector<int32_t> good{1, 2}, high{1, 256}, low{1, -2}, few{1}, ignored{kIgnoredTarget, 2};
   EXPECT_THROW(model.set_batch({high, good}), UsageError);
   EXPECT_THROW(model.set_batch({good, low}), UsageError);
+  EXPECT_THROW(model.set_batch({ignored, good}), UsageError);
   EXPECT_THROW(model.set_batch({good, few}), UsageError);
   EXPECT_NO_THROW(model.set_batch({good, good}));
+  EXPECT_NO_THROW(model.set_batch({good, ignored}));
 }
 
 }  // namespace

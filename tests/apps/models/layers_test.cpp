@@ -302,5 +302,45 @@ TEST_P(Layers, LossMatchesFiniteDifferences) {
   }
 }
 
+// The reference is the loss of the rows that count alone.
+TEST_P(Layers, IgnoredTargetsDoNotCount) {
+  const int64_t rows = 6, width = 5, entries = kLossTileEntries + 11;  // two tiles of the vocabulary
+  const auto hidden = random_.floats(rows * width, 4), table = random_.floats(entries * width, 3);
+  const std::vector<int32_t> targets{kIgnoredTarget, 3, kIgnoredTarget, 2100, 77, kIgnoredTarget};
+  const std::vector<size_t> counted{1, 3, 4};
+  struct Results {
+    double loss;
+    std::vector<float> d_hidden, d_table;
+  };
+  const auto results = [&](const std::vector<float>& x, const std::vector<int32_t>& to, bool keep_logits) {
+    const LossShape shape{std::ssize(to), width, entries, keep_logits};
+    auto logits = zeros(shape.logits_elements()), maxima = zeros(shape.rows), log_sums = zeros(shape.rows),
+         scratch = random_.floats(2 * shape.rows);
+    const LossBuffers buffers{logits.data(), maxima.data(), log_sums.data(),        scratch.data(),
+                              nullptr,       nullptr,       product_scratch_.data()};
+    Results found{0, random_.floats(std::ssize(x)), random_.floats(entries * width)};
+    found.loss = loss_forward(pool_, {shape, x.data(), table.data(), to.data(), buffers});
+    loss_backward(pool_, {shape, x.data(), table.data(), to.data(), buffers, 0.5f, found.d_hidden.data(),
+                          found.d_table.data(), false});
+    return found;
+  };
+  std::vector<float> counted_hidden;
+  std::vector<int32_t> counted_targets;
+  for (const size_t row : counted) {
+    counted_targets.push_back(targets[row]);
+    for (size_t i = 0; i < width; ++i) counted_hidden.push_back(hidden[row * width + i]);
+  }
+  for (const bool keep_logits : {true, false}) {
+    const Results got = results(hidden, targets, keep_logits);
+    const Results expected = results(counted_hidden, counted_targets, keep_logits);
+    EXPECT_EQ(got.loss, expected.loss);
+    auto d_hidden = zeros(rows * width);
+    for (size_t i = 0; i < expected.d_hidden.size(); ++i)
+      d_hidden[counted[i / width] * width + i % width] = expected.d_hidden[i];
+    EXPECT_EQ(got.d_hidden, d_hidden);  // exactly 0 in the rows of ignored targets
+    EXPECT_TRUE(all_close(got.d_table, widen(expected.d_table), 1e-5));
+  }
+}
+
 }  // namespace
 }  // namespace aliquot::test

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <limits>
 
+#include "apps/models/layers/loss.h"
 #include "tests/support/all_close.h"
 #include "tests/support/bf16_values.h"
 #include "tests/support/random_values.h"
@@ -36,7 +37,8 @@ std::vector<float> everything(const RowLoops& loops, int64_t width) {
   loops.softmax({s.data(), width, kRows, width, 2}, mean.data());
   loops.softmax_backward({s.data(), width, kRows, width, 2}, dx.data(), rstd.data());
   std::vector<float> maxima(kRows, -std::numeric_limits<float>::infinity()), sums(kRows);
-  const std::vector<int32_t> targets(kRows, 0);
+  std::vector<int32_t> targets(kRows, 0);
+  targets[1] = kIgnoredTarget;
   loops.accumulate_logits({z.data(), width, kRows, width, 0}, {maxima.data(), sums.data()});
   loops.loss_backward({z.data(), width, kRows, width, 0}, {maxima.data(), mean.data(), targets.data(), 0.25f});
   for (const auto* values : {&s, &mean, &dx, &maxima, &sums, &z}) keep(*values);
@@ -146,7 +148,8 @@ std::vector<Short> everything_in(const RowLoops& loops, int64_t width) {
   loops.add(z.data(), x.data(), count);
   for (const auto* values : {&y, &dw, &db, &g, &z}) all.insert(all.end(), values->begin(), values->end());
   std::vector<float> maxima(kRows, -std::numeric_limits<float>::infinity()), sums(kRows), most(kRows);
-  const std::vector<int32_t> targets(kRows, 0);
+  std::vector<int32_t> targets(kRows, 0);
+  targets[1] = kIgnoredTarget;
   std::vector<float> tile = x;
   loops.accumulate_logits({tile.data(), width, kRows, width, 0}, {maxima.data(), sums.data(), most.data()});
   loops.keep_logits({z.data(), width, kRows, width, 0}, tile.data(), width, most.data());

@@ -136,6 +136,25 @@ TEST_F(Encoding, JsonLinesHaveAField) {
   EXPECT_THAT(encode(Format::kJsonLines, "{\"text\": 1, \"content\": \"C\"}").tokens, ElementsAre('C' + 1, 0));
 }
 
+TEST_F(Encoding, AnswersAreEncodedSeparatelyAndRemembered) {
+  options_.prompt_field = "q";
+  options_.answer_field = "a";
+  options_.start = 7;
+  const auto lines = encode(Format::kJsonLines,
+                            "{\"q\": \"AB\", \"a\": \"C\"}\n{\"q\": \"A\", \"a\": \"\"}\n{\"q\": \"\", \"a\": \"D\"}");
+  EXPECT_THAT(lines.tokens, ElementsAre(7, 'A' + 1, 'B' + 1, 'C' + 1, 0, 7, 'D' + 1, 0));
+  EXPECT_THAT(lines.document_ends, ElementsAre(5, 8));
+  EXPECT_THAT(lines.answer_begins, ElementsAre(3, 6));
+  EXPECT_EQ(lines.empty_count, 1);
+  EXPECT_THAT(refusal(Format::kJsonLines, "{\"q\": \"A\"}"),
+              HasSubstr("f:10: the field 'a' is missing: name the field with --answer-field"));
+  EXPECT_THAT(refusal(Format::kJsonLines, "{\"a\": \"A\"}"),
+              HasSubstr("f:10: the field 'q' is missing: name the field with --prompt-field"));
+  EXPECT_THAT(refusal(Format::kJsonLines, "{\"q\": 1, \"a\": \"A\"}"),
+              HasSubstr("the field 'q' is 1: expected a string"));
+  EXPECT_THAT(refusal(Format::kLines, "A"), HasSubstr("f: prompts and answers must be JSON lines"));
+}
+
 TEST_F(Encoding, InvalidLinesAreRefusedWithTheirNumber) {
   EXPECT_THAT(refusal(Format::kJsonLines, "{\"text\": \"a\"}\n{\"text\""), HasSubstr("f:11: the line is not JSON"));
   EXPECT_THAT(refusal(Format::kJsonLines, "[]"), HasSubstr("f:10: the line is not a JSON object"));

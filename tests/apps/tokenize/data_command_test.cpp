@@ -113,6 +113,36 @@ TEST_F(DataCommand, TrainReadsTheFileAndChecksTheVocabulary) {
               HasSubstr("was written with a tokenizer of 257 tokens, but the model's vocabulary has 256 entries"));
 }
 
+TEST_F(DataCommand, OnlyAnswersAndSeparatorsCountInTheLoss) {
+  const auto lines = folder_.write("chat.jsonl", R"({"q": "ab", "a": "cde"}
+{"q": "f", "a": "g"}
+)");
+  const CommandResult result = run({lines, "--prompt-field", "q", "--answer-field", "a", "--out", out_});
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("2 documents, 9 tokens, 6 of them in answers and separators"));
+  const auto source = open_token_source(out_);
+  std::vector<int32_t> targets = tokens_in(out_);
+  source->ignore_targets(0, targets);
+  EXPECT_THAT(targets, ElementsAreArray({-1, -1, 'c' + 1, 'd' + 1, 'e' + 1, 0, -1, 'g' + 1, 0}));
+}
+
+TEST_F(DataCommand, TheValidationFileHasItsOwnAnswers) {
+  std::string lines;
+  for (int i = 0; i < 400; ++i)
+    lines += R"({"prompt": "ab", "answer": "c"})"
+             "\n";
+  const std::string validation = folder_.path("valid.h5");
+  ASSERT_EQ(run({folder_.write("chat.jsonl", lines), "--prompt-field", "prompt", "--answer-field", "answer", "--out",
+                 out_, "--validation", validation, "--validation-share", "0.3"})
+                .code,
+            0);
+  for (const std::string& file : {out_, validation}) {
+    std::vector<int32_t> targets = tokens_in(file);
+    open_token_source(file)->ignore_targets(0, targets);
+    for (size_t i = 0; i < targets.size(); ++i) ASSERT_EQ(targets[i], i % 4 < 2 ? -1 : i % 4 == 2 ? 'c' + 1 : 0);
+  }
+}
+
 TEST_F(DataCommand, InvalidOptionsAreRefused) {
   const auto text = folder_.write("a.txt", "A");
   refused({"--out", out_}, "no text was given");
@@ -123,6 +153,11 @@ TEST_F(DataCommand, InvalidOptionsAreRefused) {
   refused({text, "--out", out_, "--separator", "<x>"}, "--separator <x>: the tokenizer has no such token");
   refused({text, "--out", out_, "--document-start", "<x>"}, "--document-start <x>: the tokenizer has no such token");
   refused({text, "--out", out_, "--documents", "page"}, "--documents");
+  refused({text, "--out", out_, "--prompt-field", "q"}, "--prompt-field and --answer-field belong together");
+  refused({text, "--out", out_, "--prompt-field", "q", "--answer-field", "q"}, "name the same field");
+  refused({text, "--out", out_, "--prompt-field", "q", "--answer-field", "a", "--text-field", "t"},
+          "--text-field has no effect");
+  refused({text, "--out", out_, "--prompt-field", "q", "--answer-field", "a"}, "must be JSON lines");
   refused({text, "--out", out_, "--validation", folder_.path("v.h5")}, "leaves no document for --validation");
   refused({text, "--out", out_, "--validation", folder_.path("v.h5"), "--validation-share", "1"},
           "no document for --out");
