@@ -165,19 +165,26 @@ void write_order_file(const PlanOptions& o, const PlannedRun& outcome) {
 
 }  // namespace
 
+CommandHelp plan_help() {
+  PlanOptions options;
+  return {.name = "plan",
+          .summary = "predict memory, traffic and step time of a run, without running it",
+          .usage = "[--option value ...]",
+          .text =
+              "Predicts the memory of a rank by category and its traffic per step. With --machine or --pipeline, "
+              "also simulates the time of a step. States whether a rank has enough memory: that of the GPUs or hosts "
+              "of --machine or, by default, of this machine. Does not train. Counts the activations of the built-in "
+              "models, "
+              "for GPUs if --machine has GPUs and otherwise for a host. With --params the activations are unknown "
+              "and not counted.",
+          .options = help_options(plan_option_table(options)),
+          .subcommands = {},
+          .exit_codes = {0, 1, 3}};
+}
+
 int run_plan(const Arguments& arguments) {
   PlanOptions options;
   const OptionTable table = plan_option_table(options);
-  if (wants_help(arguments)) {
-    write_stdout(
-        "aliquot plan [--option value ...]\n\n"
-        "Predicts the memory of a rank by category and its traffic per step. With --machine or --pipeline, also\n"
-        "simulates the time of a step. Does not train. Counts the activations of the built-in models, for\n"
-        "GPUs if --machine has GPUs and otherwise for a host. With --params the activations are unknown and not "
-        "counted.\n\n{}",
-        option_help(table));
-    return 0;
-  }
   parse_arguments(table, arguments);
   const Machine machine = find_machine(machine_name(options));
   std::vector<Json> plans;
