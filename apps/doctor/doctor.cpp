@@ -88,7 +88,7 @@ void write_rates(const MachineRates& rates, const std::string& file) {
   print_links(rates);
   const std::filesystem::path path = file;
   write_file_atomically(path.has_parent_path() ? path.parent_path() : ".", path.filename(),
-                        machine_text(cost, rates.has_gpus));
+                        machine_text(cost, rates.has_gpus, rates.memory_bytes));
   write_stdout("wrote {}; use it with: aliquot plan --machine {}\n", file, file);
 }
 
