@@ -52,6 +52,8 @@ struct TrainOptions : ShapeOptions, CommonOptions {
   std::string metrics, trace;
   bool quiet = false;
   std::string progress = "auto";
+  int64_t log_every = 0;  // steps between lines of progress; 0: auto
+  int64_t metrics_every = 1;
   int64_t digest_every = 0, check_every = 0;
   std::optional<double> skip_spikes;
   int64_t stragglers_every = 10;
