@@ -14,6 +14,10 @@ namespace {
 
 void no_flags(OptionTable&, CheckpointOptions&) {}
 
+void show_flags(OptionTable& table, CheckpointOptions& options) {
+  table.toggle("all-tensors", options.all_tensors, "One line for each tensor, also for those of similar layers.");
+}
+
 void prune_flags(OptionTable& table, CheckpointOptions& options) {
   table.count("keep", options.keep, {.least = 1}, "Number of newest valid checkpoints to keep; required.");
 }
@@ -43,7 +47,8 @@ const CheckpointSubcommand& find_subcommand(const std::string& given) {
 const std::vector<CheckpointSubcommand>& checkpoint_subcommands() {
   static const std::vector<CheckpointSubcommand> subcommands{
       {"list", "DIR", "list the checkpoints of a directory, oldest first", 1, no_flags, list_command},
-      {"show", "PATH", "print step, writer, scalars, tensors and the digest of the weights", 1, no_flags, show_command},
+      {"show", "PATH", "print step, writer, scalars, tensors and the digest of the weights", 1, show_flags,
+       show_command},
       {"verify", "PATH", "check every byte against the manifest; in a directory, verify all checkpoints", 1, no_flags,
        verify_command},
       {"diff", "A B", "print the tensors that differ, and by how much", 2, no_flags, diff_command},
