@@ -7,6 +7,7 @@
 
 #include "apps/help/command_help.h"
 #include "apps/models/shape.h"
+#include "apps/options/deepspeed.h"
 #include "apps/options/names_in_other_tools.h"
 #include "apps/options/train_options.h"
 #include "apps/plan/plan_options.h"
@@ -260,6 +261,24 @@ TEST(TrainOptions, RefusesOptionsThatContradictEachOther) {
       EXPECT_TRUE(one_line_contains(error.what(), wrong.message));
     }
   }
+}
+
+TEST(TrainOptions, WarnsOfOptionsWithoutEffect) {
+  const auto warnings = [](const std::vector<std::string>& arguments) {
+    TrainOptions options;
+    return parse_train_arguments(options, arguments);
+  };
+  using Words = std::vector<std::string>;
+  EXPECT_EQ(warnings({"--momentum", "0.5"}), Words{"--momentum has no effect with --optimizer adamw."});
+  EXPECT_EQ(warnings({"--optimizer", "sgd", "--momentum", "0.5", "--muon-lr", "0.1"}),
+            Words{"--muon-lr has no effect with --optimizer sgd."});
+  EXPECT_EQ(warnings({"--keep", "5"}), Words{"--keep has no effect without --checkpoint-dir."});
+  EXPECT_EQ(
+      warnings({"--min-lr", "1e-5", "--schedule", "constant", "--metrics-every", "3"}),
+      (Words{"--min-lr has no effect with --schedule constant.", "--metrics-every has no effect without --metrics."}));
+  EXPECT_EQ(warnings({"--optimizer", "muon", "--momentum", "0.5", "--muon-lr", "0.1", "--nesterov", "--keep", "5",
+                      "--save", "blocking", "--checkpoint-dir", "runs", "--min-lr", "1e-5"}),
+            Words{});
 }
 
 /// A checkpoint or a file may define the shape. The plan of a model with many layers would use up the machine's memory.
