@@ -149,7 +149,7 @@ int fail(const Error& error) {
   const ExitCode code = error.exit_code();
   const bool same_on_all = code == ExitCode::kUsage || code == ExitCode::kUnavailable || code == ExitCode::kCheckpoint;
   if (launched_rank() == 0 || !same_on_all) return fail(code, sentence);
-  std::this_thread::sleep_for(std::chrono::seconds(2));
+  std::this_thread::sleep_for(std::chrono::seconds(10));
   return fail(code, fmt::format("rank {}: {}", launched_rank(), sentence));
 }
 

@@ -34,8 +34,8 @@ const ConfigFamily& family_of(const Json& json, const std::string& where) {
   const std::string_view kind = json.contains("model_type") && json["model_type"].is_string()
                                     ? unsupported_kind(json["model_type"].get<std::string>())
                                     : "";
-  throw UsageError(fmt::format("{}: model_type {}: {}not supported (only {}).", where, found,
-                               kind.empty() ? "" : fmt::format("{} models are ", kind), fmt::join(types, ", ")));
+  throw UsageError(fmt::format("{}: model_type {}: not supported (only {}){}.", where, found, fmt::join(types, ", "),
+                               kind.empty() ? "" : fmt::format("; {} models are not implemented", kind)));
 }
 
 constexpr std::string_view kExperts = "mixture-of-experts", kEncoder = "encoder", kRecurrent = "recurrent";

@@ -161,7 +161,7 @@ double height_of_limit(const std::vector<int64_t>& planned, int64_t limit) {
   std::vector<SweepRow> rows;
   for (size_t i = 0; i < planned.size(); ++i) {
     SweepRow row = row_of({"m" + std::to_string(i), 0, 1}, {}, record_of(planned[i], 0), "");
-    row.parameters = static_cast<int64_t>(i + 6) * 10'000'000;
+    row.parameters = static_cast<int64_t>(i + 1) * 10'000'000;
     row.limit_bytes = limit;
     rows.push_back(row);
   }
