@@ -5,6 +5,8 @@
 #include <string_view>
 #include <vector>
 
+#include "apps/help/command_help.h"
+
 namespace aliquot {
 
 /// The arguments after the subcommand's name. Each subcommand returns the exit code of the program, or throws an Error
@@ -19,7 +21,13 @@ int run_report(const Arguments& arguments);
 int run_checkpoint(const Arguments& arguments);
 int run_doctor(const Arguments& arguments);
 
-/// Whether `arguments` contains --help or -h.
-bool wants_help(const Arguments& arguments);
+// The help of each subcommand.
+CommandHelp train_help();
+CommandHelp data_help();
+CommandHelp plan_help();
+CommandHelp sweep_help();
+CommandHelp report_help();
+CommandHelp checkpoint_help();
+CommandHelp doctor_help();
 
 }  // namespace aliquot

@@ -30,6 +30,11 @@ void warn(fmt::format_string<T...> format, T&&... values) {
   write_stream(stderr, without_controls("aliquot: " + fmt::format(format, std::forward<T>(values)...) + "\n"));
 }
 
+/// Whether a user sees `out` on a terminal. mpirun gives a rank a pseudo-terminal as standard output even if its own
+/// output is a file or a pipe, so under a launcher the standard output of the launcher counts. If that is unknown, for
+/// example on another node, returns false.
+bool is_on_terminal(std::FILE* out);
+
 /// Opens /dev/null in place of each closed standard stream. Otherwise a file of the run could get descriptor 0, 1 or 2
 /// and receive the printed text. Call this before any file is opened.
 void reserve_standard_streams();

@@ -7,6 +7,9 @@ namespace aliquot {
 
 /// The version of Aliquot, for example "0.1.0".
 std::string_view version();
+/// The commit of the sources of this build, for example "91df9a4175d0", with "-dirty" after it if they were changed.
+/// Empty if the sources were not in a Git repository.
+std::string_view commit();
 /// The version of HDF5 with which this build was compiled.
 std::string_view hdf5_version();
 

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <iterator>
 
+#include "checkpoint/difference.h"
 #include "checkpoint/file/convert.h"
 #include "kernels/system/error.h"
 #include "sharding/state_pieces.h"
@@ -119,17 +120,27 @@ std::string format_list(std::string_view title, const std::vector<std::string>& 
   return text.empty() ? text : fmt::format("; {}: {}", title, text);
 }
 
+/// Whether the checkpoint records another value than options.replaced.
+bool is_replaced(const LoadOptions& options, const Manifest& manifest) {
+  if (!options.replaced) return false;
+  const auto saved = manifest.scalars.find(options.replaced->scalar);
+  return saved != manifest.scalars.end() && saved->second != options.replaced->value;
+}
+
 /// Returns `paths` without those that are ignored because of options.replaced.
 std::vector<std::string> without_replaced_state(const std::vector<std::string>& paths, const LoadOptions& options,
                                                 const Manifest& manifest) {
-  const auto& replaced = options.replaced;
-  if (!replaced) return paths;
-  const auto saved = manifest.scalars.find(replaced->scalar);
-  if (saved == manifest.scalars.end() || saved->second == replaced->value) return paths;
+  if (!is_replaced(options, manifest)) return paths;
   std::vector<std::string> rest;
   std::ranges::copy_if(paths, std::back_inserter(rest),
-                       [&](const std::string& path) { return !path.starts_with(replaced->prefix); });
+                       [&](const std::string& path) { return !path.starts_with(options.replaced->prefix); });
   return rest;
+}
+
+bool only_replaced_state_is_missing(const LoadPlan& found, const LoadOptions& options, const Manifest& manifest) {
+  return is_replaced(options, manifest) && found.different.empty() &&
+         without_replaced_state(found.missing, options, manifest).empty() &&
+         (options.allow_extra || without_replaced_state(found.extra, options, manifest).empty());
 }
 
 }  // namespace
@@ -167,7 +178,14 @@ void throw_on_differences(const LoadPlan& found, const Manifest& manifest, const
   if (!options.allow_missing) text += format_list("missing from the checkpoint", found.missing);
   if (!options.allow_extra)
     text += format_list("only in the checkpoint", without_replaced_state(found.extra, options, manifest));
-  if (!text.empty()) throw UsageError(fmt::format("checkpoint {} does not fit this state{}", path.string(), text));
+  if (text.empty()) return;
+  if (only_replaced_state_is_missing(found, options, manifest)) {
+    const ReplacedState& replaced = *options.replaced;
+    throw UsageError(fmt::format("checkpoint {}{}{}: {}, this run has {}{}", path.string(), kSavedWithAnother,
+                                 replaced.scalar, describe(manifest.scalars.at(replaced.scalar)),
+                                 describe(replaced.value), text));
+  }
+  throw UsageError(fmt::format("checkpoint {} does not fit this state{}", path.string(), text));
 }
 
 }  // namespace aliquot

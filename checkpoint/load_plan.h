@@ -4,6 +4,7 @@
 #include <deque>
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "checkpoint/file/catalogue.h"
@@ -47,6 +48,9 @@ struct LoadPlan {
 /// Fills `result`, which is empty. A tensor of another dtype is converted if that is exact or `options.allow_rounding`
 /// is set.
 void plan_load(const Catalogue& wanted, const Manifest& manifest, const LoadOptions& options, LoadPlan& result);
+
+/// Part of the message of throw_on_differences() if all differences are due to another LoadOptions::replaced.
+inline constexpr std::string_view kSavedWithAnother = " was saved with another ";
 
 /// Throws UsageError for differences that `options` does not allow. The message names some tensors of each kind.
 void throw_on_differences(const LoadPlan& found, const Manifest& manifest, const std::filesystem::path& path,

@@ -23,6 +23,7 @@ option(ALIQUOT_APPS "Build the aliquot command; only the command needs Boost" ${
 option(ALIQUOT_INSTALL "Install the library, and the command if it is built" ${PROJECT_IS_TOP_LEVEL})
 option(ALIQUOT_TESTS "Build the tests" ${PROJECT_IS_TOP_LEVEL})
 option(ALIQUOT_BENCHES "Build the benchmarks" ${PROJECT_IS_TOP_LEVEL})
+set(ALIQUOT_COMMIT "" CACHE STRING "Commit that aliquot --version prints; empty: that of the Git repository")
 option(ALIQUOT_WARNINGS_AS_ERRORS "Treat compiler warnings as errors" OFF)
 if((ALIQUOT_TESTS OR ALIQUOT_BENCHES) AND NOT ALIQUOT_APPS)
   message(FATAL_ERROR

@@ -14,6 +14,10 @@ namespace {
 
 void no_flags(OptionTable&, CheckpointOptions&) {}
 
+void show_flags(OptionTable& table, CheckpointOptions& options) {
+  table.toggle("all-tensors", options.all_tensors, "One line for each tensor, also for those of similar layers.");
+}
+
 void prune_flags(OptionTable& table, CheckpointOptions& options) {
   table.count("keep", options.keep, {.least = 1}, "Number of newest valid checkpoints to keep; required.");
 }
@@ -26,23 +30,6 @@ void export_flags(OptionTable& table, CheckpointOptions& options) {
   import_flags(table, options);
   table.choice("dtype", options.dtype, kComputeWords, "Data type of the written weights.");
   table.count("heads", options.heads, {.least = 1}, "Number of attention heads, if the checkpoint does not record it.");
-}
-
-std::string help() {
-  std::string text = "aliquot checkpoint SUBCOMMAND ...\n\n";
-  for (const CheckpointSubcommand& subcommand : checkpoint_subcommands()) {
-    text += fmt::format("  {:<36}{}\n", subcommand.name + " " + subcommand.usage, subcommand.summary);
-  }
-  text +=
-      "\nPATH is a checkpoint (DIR/step-00000100) or a directory of checkpoints. In a directory, the newest is used.\n"
-      "Exit codes: 0 success; 1 wrong usage, or diff found a difference; 5 a checkpoint is missing or invalid.\n";
-  for (const CheckpointSubcommand& subcommand : checkpoint_subcommands()) {
-    CheckpointOptions options;
-    OptionTable table;
-    subcommand.declare(table, options);
-    if (!table.entries().empty()) text += fmt::format("\n{}\n{}", subcommand.name, option_help(table));
-  }
-  return text;
 }
 
 const CheckpointSubcommand& find_subcommand(const std::string& given) {
@@ -60,7 +47,8 @@ const CheckpointSubcommand& find_subcommand(const std::string& given) {
 const std::vector<CheckpointSubcommand>& checkpoint_subcommands() {
   static const std::vector<CheckpointSubcommand> subcommands{
       {"list", "DIR", "list the checkpoints of a directory, oldest first", 1, no_flags, list_command},
-      {"show", "PATH", "print step, writer, scalars, tensors and the digest of the weights", 1, no_flags, show_command},
+      {"show", "PATH", "print step, writer, scalars, tensors and the digest of the weights", 1, show_flags,
+       show_command},
       {"verify", "PATH", "check every byte against the manifest; in a directory, verify all checkpoints", 1, no_flags,
        verify_command},
       {"diff", "A B", "print the tensors that differ, and by how much", 2, no_flags, diff_command},
@@ -73,10 +61,29 @@ const std::vector<CheckpointSubcommand>& checkpoint_subcommands() {
   return subcommands;
 }
 
+CommandHelp checkpoint_help() {
+  CommandHelp help{.name = "checkpoint",
+                   .summary = "list, show, verify, compare, export, import and prune checkpoints",
+                   .usage = "SUBCOMMAND ...",
+                   .text =
+                       "PATH is a checkpoint (DIR/step-00000100) or a directory of checkpoints. In a directory, "
+                       "the newest is used.",
+                   .options = {},
+                   .subcommands = {},
+                   .exit_codes = {0, 1, 3, 5}};
+  for (const CheckpointSubcommand& subcommand : checkpoint_subcommands()) {
+    CheckpointOptions options;
+    OptionTable table;
+    subcommand.declare(table, options);
+    help.subcommands.push_back({subcommand.name, subcommand.usage, subcommand.summary, help_options(table)});
+  }
+  return help;
+}
+
 int run_checkpoint(const Arguments& arguments) {
-  if (arguments.empty() || wants_help(arguments)) {
-    write_stream(arguments.empty() ? stderr : stdout, help());
-    return static_cast<int>(arguments.empty() ? ExitCode::kUsage : ExitCode::kDone);
+  if (arguments.empty()) {
+    write_stream(stderr, help_text(checkpoint_help()));
+    return static_cast<int>(ExitCode::kUsage);
   }
   const CheckpointSubcommand& subcommand = find_subcommand(arguments[0]);
   CheckpointOptions options;

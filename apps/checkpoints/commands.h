@@ -19,6 +19,7 @@ struct CheckpointOptions {
   DType dtype = DType::kFloat32;   // --dtype
   std::optional<int64_t> heads;    // --heads
   std::optional<int64_t> keep;     // --keep
+  bool all_tensors = false;        // --all-tensors
 };
 
 struct CheckpointSubcommand {

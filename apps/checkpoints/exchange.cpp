@@ -116,6 +116,11 @@ int import_command(const CheckpointOptions& options) {
           fmt::format("--out: {} already exists: remove it, or choose another directory.", found.path.string()));
   }
   const auto shape = shape_of_config(options.paths[0]);
+  if (!extents_of_weights(options.paths[0], EqualHead::kLeaveOut)) {
+    warn(
+        "the parameters are not those of GPT-2, Llama, Mistral, Qwen2 or Qwen3: programs that use the library can load "
+        "the checkpoint, and aliquot train cannot.");
+  }
   const auto scalars = shape ? shape_scalars(*shape) : std::map<std::string, Scalar>();
   const EqualHead equal_head = shape && !shape->tied ? EqualHead::kKeep : EqualHead::kLeaveOut;
   ImportReport report;

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "apps/checkpoints/commands.h"
+#include "apps/checkpoints/tensor_list.h"
 #include "apps/console.h"
 #include "apps/train/digest.h"
 #include "checkpoint/checkpoint_directory.h"
@@ -128,9 +129,8 @@ int show_command(const CheckpointOptions& options) {
                elements_of(manifest, "optimizer/"));
   for (const auto& [name, value] : manifest.scalars) write_stdout("  {} = {}\n", printable(name), describe(value));
   write_stdout("\ntensors\n");
-  for (const TensorEntry& tensor : manifest.tensors) {
-    write_stdout("  {}  {}\n", printable(tensor.path), describe(tensor.dtype, tensor.shape));
-  }
+  for (const std::string& line : options.all_tensors ? tensor_lines(manifest) : grouped_tensor_lines(manifest))
+    write_stdout("  {}\n", line);
   write_stdout("\ndigest {}\n", digest_of(reader));
   return 0;
 }

@@ -1,8 +1,11 @@
 // aliquot doctor: reports on this build and this machine, and explains flight records.
 #include "apps/doctor/doctor.h"
 
+#include <cerrno>
 #include <filesystem>
 #include <fmt/format.h>
+#include <system_error>
+#include <unistd.h>
 
 #include "apps/commands.h"
 #include "apps/console.h"
@@ -16,11 +19,20 @@
 namespace aliquot {
 namespace {
 
-constexpr std::string_view kHelp =
-    "aliquot doctor [--measure FILE [--device host|cuda] | --explain FILE...]\n\n"
-    "  Reports the features of this build and this machine: cores, memory, vector instructions, GPUs, MPI and network\n"
-    "  links. Also reports what is missing and how to add it. With --measure, measures the rates of this machine. If\n"
-    "  mpirun starts the command on several nodes, --measure also measures the links between the nodes.\n\n";
+struct DoctorOptions {
+  std::string measure, explain;
+  DeviceChoice device = DeviceChoice::kAuto;
+};
+
+OptionTable doctor_option_table(DoctorOptions& o) {
+  OptionTable table;
+  table.text("measure", "FILE", o.measure,
+             "Measure copies, collectives and matrix products, and write the machine file for plan --machine.");
+  table.choice("device", o.device, kDeviceWords, "Device to measure; auto: GPUs if there are any.");
+  table.text("explain", "FILE...", o.explain,
+             "Explain a failed run from the flight records of its ranks (files or directories).");
+  return table;
+}
 
 void print_machine() {
   const MachineReport report = report_machine();
@@ -29,10 +41,16 @@ void print_machine() {
   for (const std::string& missing : report.missing) write_stdout("missing   {}\n", missing);
 }
 
-void check_not_existing(const std::string& file) {
-  std::error_code ignored;  // if the path cannot be examined, writing the file fails later and reports the error
-  if (std::filesystem::exists(file, ignored))
+/// Checks before the measurement that the file can be written, because it is written only at the end.
+void check_output_file(const std::string& file) {
+  const std::filesystem::path path = file, folder = path.has_parent_path() ? path.parent_path() : ".";
+  std::error_code failure;
+  if (std::filesystem::exists(path, failure))
     throw UsageError("--measure " + file + " already exists: remove it, or name another file.");
+  if (!std::filesystem::is_directory(folder, failure) && !failure)
+    failure = std::make_error_code(std::errc::not_a_directory);
+  if (!failure && access(folder.c_str(), W_OK) != 0) failure = {errno, std::generic_category()};
+  if (failure) throw UsageError(fmt::format("--measure {}: the file cannot be written: {}.", file, failure.message()));
 }
 
 void print_links(const MachineRates& rates) {
@@ -70,7 +88,7 @@ void write_rates(const MachineRates& rates, const std::string& file) {
   print_links(rates);
   const std::filesystem::path path = file;
   write_file_atomically(path.has_parent_path() ? path.parent_path() : ".", path.filename(),
-                        machine_text(cost, rates.has_gpus));
+                        machine_text(cost, rates.has_gpus, rates.memory_bytes));
   write_stdout("wrote {}; use it with: aliquot plan --machine {}\n", file, file);
 }
 
@@ -85,34 +103,39 @@ int explain_flights(const std::string& first, const std::vector<std::string>& mo
 
 }  // namespace
 
+CommandHelp doctor_help() {
+  DoctorOptions options;
+  return {.name = "doctor",
+          .summary = "show what this build and this machine support",
+          .usage = "[--measure FILE [--device host|cuda] | --explain FILE...]",
+          .text =
+              "Reports the features of this build and this machine: cores, memory, vector instructions, GPUs, MPI "
+              "and network links. Also reports what is missing and how to add it. With --measure, measures the "
+              "rates of this machine. If mpirun starts the command on several nodes, --measure also measures the "
+              "links between the nodes.",
+          .options = help_options(doctor_option_table(options)),
+          .subcommands = {},
+          .exit_codes = {0, 1, 2, 3}};
+}
+
 int run_doctor(const Arguments& arguments) {
-  std::string measure, flight;
-  DeviceChoice device = DeviceChoice::kAuto;
-  OptionTable table;
-  table.text("measure", "FILE", measure,
-             "Measure copies, collectives and matrix products, and write the machine file for plan --machine.");
-  table.choice("device", device, kDeviceWords, "Device to measure; auto: GPUs if there are any.");
-  table.text("explain", "FILE...", flight,
-             "Explain a failed run from the flight records of its ranks (files or directories).");
-  if (wants_help(arguments)) {
-    write_stdout("{}{}", kHelp, option_help(table));
-    return 0;
-  }
+  DoctorOptions options;
+  const OptionTable table = doctor_option_table(options);
   Arguments flags = arguments;
   const Arguments more_flights = extract_positional(flags, table);
   parse_arguments(table, flags);
-  if (!flight.empty()) return explain_flights(flight, more_flights);
+  if (!options.explain.empty()) return explain_flights(options.explain, more_flights);
   if (!more_flights.empty())
     throw UsageError("unexpected argument '" + more_flights.front() + "' of doctor: see aliquot doctor --help.");
   MachineRates rates;
-  if (!measure.empty()) {
-    check_not_existing(measure);
-    rates = measure_machine(device);
+  if (!options.measure.empty()) {
+    check_output_file(options.measure);
+    rates = measure_machine(options.device);
     if (!rates.is_rank_zero) return 0;  // only the process of rank 0 prints
   }
   // Skipped under a launcher: print_machine() initializes MPI in a child process, which would count as another rank.
   if (!rates.launched) print_machine();
-  if (!measure.empty()) write_rates(rates, measure);
+  if (!options.measure.empty()) write_rates(rates, options.measure);
   return 0;
 }
 

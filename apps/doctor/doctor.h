@@ -30,6 +30,7 @@ struct MachineRates {
   int ranks_on_node = 2;       // how many of these ranks are on the first node
   bool several_nodes = false;  // whether the links between nodes were measured too
   bool launched = false;       // whether a launcher started the ranks as processes
+  int64_t memory_bytes = 0;    // of a GPU or, without GPUs, of the node; 0: unknown
   bool is_rank_zero = false;   // whether this process has rank 0; other processes have no rates
   CostModel cost;              // the rates of rank 0; rates that were not measured have their default values
 };

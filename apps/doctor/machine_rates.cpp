@@ -2,6 +2,7 @@
 
 #include "apps/doctor/doctor.h"
 #include "kernels/device/host_stream.h"
+#include "kernels/system/machine_memory.h"
 
 namespace aliquot {
 namespace {
@@ -9,6 +10,12 @@ namespace {
 int threads_of(Device& device) {
   if (device.kind() != DeviceKind::kHost) return 1;
   return as_host_stream(*device.make_stream(Lane::kCompute)).pool().thread_count();
+}
+
+int64_t memory_of(Device& device) {
+  if (device.kind() == DeviceKind::kCuda) return total_gpu_bytes(device);
+  const int64_t bytes = machine_memory_bytes();
+  return bytes == INT64_MAX ? 0 : bytes;
 }
 
 }  // namespace
@@ -27,6 +34,7 @@ MachineRates measure_machine(DeviceChoice device) {
                         .threads_per_rank = threads_of(world.device()),
                         .ranks_on_node = static_cast<int>(world.topology().ranks_of_node(0).size()),
                         .several_nodes = !world.topology().one_node(),
+                        .memory_bytes = memory_of(world.device()),
                         .is_rank_zero = true,
                         .cost = cost};
              },

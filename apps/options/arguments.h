@@ -17,8 +17,6 @@ std::string text_of(const OptionValue& value);
 
 /// All options with their values, in the order of the table.
 Json option_values(const OptionTable& table);
-/// The options as --help prints them, 100 columns wide.
-std::string option_help(const OptionTable& table);
 
 /// The value of an option. `where` names its source in messages: "--lr" or "run.ini:3: lr".
 struct GivenOption {

@@ -323,6 +323,7 @@ std::vector<std::string> parse_train_arguments(TrainOptions& options, const std:
                                     fmt::join(ignored_keys, ", ")));
   }
   set_options(table, given);
+  std::ranges::move(ineffective_options(options, given), std::back_inserter(remarks));
   return remarks;
 }
 

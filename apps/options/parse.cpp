@@ -4,6 +4,7 @@
 #include <sstream>
 
 #include "apps/options/arguments.h"
+#include "apps/options/names_in_other_tools.h"
 #include "apps/options/settings_file.h"
 #include "checkpoint/file/tensor_entry.h"
 #include "engine/options/nearest.h"
@@ -29,7 +30,8 @@ po::options_description describe(const OptionTable& table) {
 
 [[noreturn]] void refuse_unknown(const OptionTable& table, const std::string& given) {
   const std::string name = given.substr(std::min(given.find_first_not_of('-'), given.size()));
-  throw UsageError("unknown option " + given + "." + did_you_mean(name, table.names(), "--") +
+  const std::string other = name_in_other_tools(name, table, "--");
+  throw UsageError("unknown option " + given + "." + (other.empty() ? did_you_mean(name, table.names(), "--") : other) +
                    " --help lists all options; names cannot be abbreviated.");
 }
 
@@ -71,7 +73,9 @@ void read_config_line(const OptionTable& table, const std::string& line, const s
   if (option == nullptr && equals == std::string::npos && name.find_first_of(" \t") != std::string::npos)
     throw UsageError(where + ": '" + printable(line) + "' has no '=': expected the form name = value.");
   if (option == nullptr) {
-    throw UsageError(where + ": unknown key '" + printable(name) + "'." + did_you_mean(name, table.names(), "") +
+    const std::string other = name_in_other_tools(name, table, "");
+    throw UsageError(where + ": unknown key '" + printable(name) + "'." +
+                     (other.empty() ? did_you_mean(name, table.names(), "") : other) +
                      " Keys are the options of --help without the leading dashes.");
   }
   const std::string value = equals == std::string::npos ? "" : trimmed(line.substr(equals + 1));
@@ -114,6 +118,7 @@ std::vector<GivenOption> read_arguments(const OptionTable& table, const std::vec
   std::vector<GivenOption> all;
   for (const po::option& given : parsed.options) {
     if (given.string_key == kPositionalName) {
+      if (const std::string& word = given.value.front(); word.size() > 1 && word[0] == '-') refuse_unknown(table, word);
       throw UsageError("unexpected argument '" + given.value.front() +
                        "': every value must follow its --option. --help lists all options.");
     }

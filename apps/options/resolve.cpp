@@ -93,6 +93,25 @@ void check_combinations(const TrainOptions& o) {
 
 }  // namespace
 
+std::vector<std::string> ineffective_options(const TrainOptions& o, const std::vector<GivenOption>& given) {
+  const OptimizerKind kind = o.optimizer.kind;
+  const bool has_momentum = kind == OptimizerKind::kSgd || kind == OptimizerKind::kMuon;
+  const std::string optimizer = "with --optimizer " + option_text(o, "optimizer");
+  std::vector<std::string> warnings;
+  const auto warn_of = [&](std::string_view name, bool has_effect, const std::string& why) {
+    const auto found = std::ranges::find(given, name, &GivenOption::name);
+    if (found != given.end() && !has_effect) warnings.push_back(found->where + " has no effect " + why + ".");
+  };
+  warn_of("momentum", has_momentum, optimizer);
+  warn_of("nesterov", has_momentum, optimizer);
+  warn_of("muon-lr", kind == OptimizerKind::kMuon, optimizer);
+  warn_of("keep", !o.checkpoint_dir.empty(), "without --checkpoint-dir");
+  warn_of("save", !o.checkpoint_dir.empty(), "without --checkpoint-dir");
+  warn_of("min-lr", o.schedule != RateShape::kConstant, "with --schedule constant");
+  warn_of("metrics-every", !o.metrics.empty(), "without --metrics");
+  return warnings;
+}
+
 int data_rank_count(const EngineOptions& options, int rank_count) {
   if (rank_count % options.pipeline != 0)
     throw UsageError("--pipeline " + std::to_string(options.pipeline) + " does not divide the number of ranks, " +

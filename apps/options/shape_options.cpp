@@ -3,6 +3,7 @@
 #include <array>
 #include <filesystem>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "apps/models/hugging_face/config.h"
 #include "kernels/system/error.h"
@@ -34,6 +35,15 @@ std::vector<std::string> model_names() {
   std::vector<std::string> names;
   for (const ModelPreset& preset : model_presets()) names.emplace_back(preset.name);
   return names;
+}
+
+std::string parse_model_name(const std::string& model) {
+  const std::string_view kind = unsupported_kind(model);
+  if (kind.empty()) return parse_choice(model, model_names());
+  throw UsageError(
+      fmt::format("invalid value '{}': {} models are not supported, only GPT-2, Llama, Mistral, Qwen2 and Qwen3: "
+                  "expected one of {}, or the path of a config.json.",
+                  model, kind, fmt::join(model_names(), ", ")));
 }
 
 bool is_path(const std::string& model) {
@@ -85,7 +95,7 @@ void set_model(ShapeOptions& o, const std::string& model) {
     o.file_head_width = config.head_width;
     o.remarks = std::move(config.remarks);
   }
-  o.model = is_path(model) ? model : parse_choice(model, model_names());
+  o.model = is_path(model) ? model : parse_model_name(model);
 }
 
 void add_shape_options(OptionTable& t, ShapeOptions& o) {

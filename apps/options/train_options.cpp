@@ -93,12 +93,23 @@ void add_checkpoints(OptionTable& t, TrainOptions& o) {
            "Start tensors as zeros if the checkpoint or weights lack them, instead of reporting an error.");
 }
 
+void add_log_every(OptionTable& t, int64_t& steps) {
+  t.add({"log-every", "N|auto",
+         "Steps between lines of progress; auto: the first ten steps, then about 100 lines in all, and at least one "
+         "every ten seconds.",
+         false, [&steps](std::string_view text) { steps = text == "auto" ? 0 : parse_count(text, kPositive); },
+         [&steps]() -> OptionValue { return steps == 0 ? "auto" : std::to_string(steps); }});
+}
+
 void add_reports(OptionTable& t, TrainOptions& o, const OptionTable& common) {
   t.heading("Reports");
   t.text("metrics", "FILE.jsonl", o.metrics, "Write one JSON object per step.");
+  t.count("metrics-every", o.metrics_every, kPositive,
+          "Steps between lines of --metrics; steps with a validation or a digest always have a line.");
   t.text("trace", "FILE.json", o.trace, "Write the times of all operations on each lane of each rank, for Perfetto.");
   t.toggle("quiet", o.quiet, "Print only the digest, warnings and errors.");
   t.choice("progress", o.progress, {"auto", "bar", "lines", "none"}, "auto: a bar on a terminal, lines elsewhere.");
+  add_log_every(t, o.log_every);
   t.count("stragglers-every", o.stragglers_every, kNonNegative,
           "Steps between records of each rank's compute and waiting time in the metrics; 0 means no records.");
   t.real("straggler-threshold", o.straggler_threshold, {.least = 1},

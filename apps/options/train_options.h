@@ -52,6 +52,8 @@ struct TrainOptions : ShapeOptions, CommonOptions {
   std::string metrics, trace;
   bool quiet = false;
   std::string progress = "auto";
+  int64_t log_every = 0;  // steps between lines of progress; 0: auto
+  int64_t metrics_every = 1;
   int64_t digest_every = 0, check_every = 0;
   std::optional<double> skip_spikes;
   int64_t stragglers_every = 10;
@@ -72,6 +74,9 @@ inline constexpr std::array kScalingWords{EnumName{"none", RateScaling::kNone},
 
 /// The table of the options of `aliquot train`. `options` must outlive it and must not move.
 OptionTable train_option_table(TrainOptions& options);
+
+/// Returns a warning for each option in `given` that has no effect with the other options.
+std::vector<std::string> ineffective_options(const TrainOptions& options, const std::vector<GivenOption>& given);
 
 /// The value of one option, as a configuration file accepts it.
 std::string option_text(TrainOptions options, std::string_view name);

@@ -18,23 +18,26 @@
 #include "engine/cost/trace.h"
 #include "engine/plan/pipeline.h"
 #include "kernels/system/error.h"
+#include "kernels/system/format_bytes.h"
 
 namespace aliquot {
 namespace {
 
-ModelSpec model_of(const PlanOptions& o, const Machine& machine, const ModelShape& shape) {
+/// Without `keeps_logits`, backward computes the logits again.
+ModelSpec model_of(const PlanOptions& o, const Machine& machine, const ModelShape& shape, bool keeps_logits = true) {
   ModelSpec model = parameters_of(shape);
-  const ModelOptions options = {.batch = o.micro_batch,
-                                .sequence = o.sequence.value_or(0),
-                                .compute = *o.precision,
-                                .gradient_type = o.engine.precision.gradients};
+  ModelOptions options = {.batch = o.micro_batch,
+                          .sequence = o.sequence.value_or(0),
+                          .compute = *o.precision,
+                          .gradient_type = o.engine.precision.gradients};
+  options.keep_logits = keeps_logits;
   const DeviceKind device = machine.has_gpus ? DeviceKind::kCuda : DeviceKind::kHost;
   model.activations = activations_of(shape, options, device, o.world.threads_per_rank);
   return model;
 }
 
-ModelSpec model_of(const PlanOptions& o, const Machine& machine) {
-  if (!o.params) return model_of(o, machine, model_shape(o));
+ModelSpec model_of(const PlanOptions& o, const Machine& machine, bool keeps_logits = true) {
+  if (!o.params) return model_of(o, machine, model_shape(o), keeps_logits);
   if (o.has_shape_options())
     throw UsageError("--params cannot be combined with --model or a shape option: leave out one of them.");
   if (o.engine.recompute != 0 && o.engine.recompute != kRecomputeAsNeeded) {
@@ -47,14 +50,47 @@ ModelSpec model_of(const PlanOptions& o, const Machine& machine) {
   return make_equal_units(*o.params, o.units);
 }
 
+/// The memory of a rank: --memory-budget, else --device-memory, else that of --machine, else that of this machine.
+std::optional<RankMemoryLimit> memory_limit(const PlanOptions& o, const Machine& machine) {
+  if (o.memory_budget) return RankMemoryLimit{*o.memory_budget, "--memory-budget"};
+  if (o.device_memory) return RankMemoryLimit{*o.device_memory, "--device-memory"};
+  const auto bytes = rank_memory_bytes(machine, ranks_per_node(o));
+  if (!bytes) return std::nullopt;
+  const std::string name = machine.name == "host" ? "this machine" : machine.name;
+  if (machine.has_gpus) return RankMemoryLimit{*bytes, "a GPU of " + name};
+  return RankMemoryLimit{*bytes,
+                         fmt::format("{}, which has {} for {} rank{}", name, format_bytes(*machine.memory_bytes),
+                                     ranks_per_node(o), ranks_per_node(o) == 1 ? "" : "s")};
+}
+
 /// Plans all pipeline stages as `aliquot train` does. If micro-batches accumulate in the full gradients, backward adds
 /// to the gradients of all units.
-std::vector<Plan> plans_of(const PlanOptions& o, ModelSpec model, Policy policy, const Topology& topology,
+std::vector<Plan> plans_of(const MemoryLimit& limit, ModelSpec model, const Policy& policy, const Topology& topology,
                            const CostModel& cost) {
   if (policy.micro_batch_count > 1 && !accumulates_into_shard(policy)) {
     for (UnitSpec& unit : model.units) unit.gradients = GradientMode::kAdd;
   }
-  return choose_plans({o.device_memory.value_or(0), MemoryLimit::kPreferred}, model, policy, topology, cost);
+  return choose_plans(limit, model, policy, topology, cost);
+}
+
+/// Plans within --memory-budget, as `aliquot train` does: first with plans that keep all logits. Returns an empty list,
+/// and sets `refusal` to the reason, if no plan meets the budget.
+std::vector<Plan> plans_within_budget(const PlanOptions& o, const Machine& machine, const Policy& policy,
+                                      const CostModel& cost, std::string& refusal) {
+  const Topology topology = topology_of(o, machine.has_gpus);
+  for (const bool keeps_logits : {true, false}) {
+    try {
+      std::vector<Plan> stages = plans_of({*o.memory_budget, MemoryLimit::kBudget}, model_of(o, machine, keeps_logits),
+                                          policy, topology, cost);
+      for (Plan& stage : stages) {
+        if (!keeps_logits && !stage.choice.empty()) stage.choice += "; logits are computed twice, tile by tile";
+      }
+      return stages;
+    } catch (const UnavailableError& error) {
+      refusal = error.what();
+    }
+  }
+  return {};
 }
 
 /// Returns the plan with the highest peak, and the first of them if several have this peak.
@@ -101,7 +137,7 @@ int64_t largest_that_fits(const PlanOptions& o, const Machine& machine, Policy p
     const CostModel cost = o.params ? machine.cost : cost_of(o, machine, shape);
     const ModelSpec model = scaled(o, machine, scale);
     if (too_few_uses(model, policy)) return true;  // a larger model may have enough uses
-    const auto stages = plans_of(o, model, policy, topology, cost);
+    const auto stages = plans_of({*o.device_memory, MemoryLimit::kPreferred}, model, policy, topology, cost);
     return std::ranges::all_of(stages, [&](const Plan& plan) { return rank_bytes(plan) <= *o.device_memory; });
   };
   const int64_t limit = o.params ? 100'000'000 : 10'000;
@@ -124,13 +160,24 @@ PlannedRun plan_run(const PlanOptions& o, const Machine& machine, int stage) {
   CostModel cost = o.params ? machine.cost : cost_of(o, machine, model_shape(o));
   cost.samples_per_micro_batch = static_cast<double>(o.micro_batch * sequence);
   if (!o.profile.empty()) apply_profile(cost, o.profile, {o.micro_batch, sequence});
-  std::vector<Plan> stages = plans_of(o, model, policy, topology_of(o, machine.has_gpus), cost);
+  const auto limit = memory_limit(o, machine);
+  std::vector<Plan> stages;
+  std::string refusal;
+  if (o.memory_budget) stages = plans_within_budget(o, machine, policy, cost, refusal);
+  // Without --machine, the plan may be for another machine than this one, so its memory affects no choice.
+  const bool prefers = limit && (o.device_memory || !o.machine.empty());
+  if (stages.empty()) {
+    stages = plans_of({prefers ? limit->bytes : 0, MemoryLimit::kPreferred}, model, policy,
+                      topology_of(o, machine.has_gpus), cost);
+  }
   PlannedRun outcome{.plan = largest(stages),
                      .account = {},
                      .timeline = {},
                      .stages = std::move(stages),
                      .timelines = {},
-                     .parameters = parameter_count(model)};
+                     .parameters = parameter_count(model),
+                     .limit = limit,
+                     .refusal = refusal};
   outcome.account = account(outcome.plan.schedule);
   outcome.timelines = simulate(outcome.stages, cost);
   outcome.timeline = outcome.timelines[static_cast<std::size_t>(outcome.plan.stage.index)];
@@ -165,21 +212,29 @@ void write_order_file(const PlanOptions& o, const PlannedRun& outcome) {
 
 }  // namespace
 
+CommandHelp plan_help() {
+  PlanOptions options;
+  return {.name = "plan",
+          .summary = "predict memory, traffic and step time of a run, without running it",
+          .usage = "[--option value ...]",
+          .text =
+              "Predicts the memory of a rank by category and its traffic per step. With --machine or --pipeline, "
+              "also simulates the time of a step. States whether a rank has enough memory: that of the GPUs or hosts "
+              "of --machine or, by default, of this machine. Does not train. Counts the activations of the built-in "
+              "models, "
+              "for GPUs if --machine has GPUs and otherwise for a host. With --params the activations are unknown "
+              "and not counted.",
+          .options = help_options(plan_option_table(options)),
+          .subcommands = {},
+          .exit_codes = {0, 1, 3}};
+}
+
 int run_plan(const Arguments& arguments) {
   PlanOptions options;
   const OptionTable table = plan_option_table(options);
-  if (wants_help(arguments)) {
-    write_stdout(
-        "aliquot plan [--option value ...]\n\n"
-        "Predicts the memory of a rank by category and its traffic per step. With --machine or --pipeline, also\n"
-        "simulates the time of a step. Does not train. Counts the activations of the built-in models, for\n"
-        "GPUs if --machine has GPUs and otherwise for a host. With --params the activations are unknown and not "
-        "counted.\n\n{}",
-        option_help(table));
-    return 0;
-  }
   parse_arguments(table, arguments);
   const Machine machine = find_machine(machine_name(options));
+  resolve_precision(options, machine.has_gpus);
   std::vector<Json> plans;
   std::vector<PlannedRun> outcomes;
   for (const int stage : stages_of(options)) {

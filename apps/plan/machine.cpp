@@ -12,6 +12,7 @@
 #include "checkpoint/file/tensor_entry.h"
 #include "engine/options/nearest.h"
 #include "kernels/system/error.h"
+#include "kernels/system/machine_memory.h"
 
 namespace aliquot {
 namespace {
@@ -42,7 +43,8 @@ const std::vector<std::string> kMachineKeys = {"like",
                                                "host_bytes_per_second",
                                                "disk_bytes_per_second",
                                                "update_seconds_per_element",
-                                               "flops_per_second"};
+                                               "flops_per_second",
+                                               "memory_bytes"};
 const std::vector<std::string> kLinkKeys = {"bytes_per_second", "latency_seconds"};
 
 void refuse_unknown_keys(const Json& object, const std::vector<std::string>& known, const std::string& path) {
@@ -80,13 +82,21 @@ void read_field(const Json& object, const char* field, LinkCost& link, const std
   read_field(object[field], "latency_seconds", link.latency_seconds, path, ZeroPolicy::kAllowZero);
 }
 
-/// The presets have about 90 % of the published rates of links and memory, and the rate of arithmetic that large models
-/// reach.
+constexpr int64_t kGiB = int64_t{1} << 30;
+
+/// The physical memory of this machine, or its limit for this process; nullopt if unknown.
+std::optional<int64_t> this_machine_bytes() {
+  const int64_t bytes = machine_memory_bytes();
+  return bytes == INT64_MAX ? std::nullopt : std::optional(bytes);
+}
+
+/// The presets have the memory that the driver offers to programs, about 90 % of the published rates of links and
+/// memory, and the rate of arithmetic that large models reach.
 std::optional<Machine> find_preset_machine(const std::string& name) {
-  if (name == "host") return Machine{name, false, CostModel::typical_host()};
-  if (name == "dgx-a100") return Machine{name, true, eight_gpus(2.3e11, 1.8e11, 1.6e12, 1.5e14)};
-  if (name == "dgx-h100") return Machine{name, true, eight_gpus(3.5e11, 3.6e11, 2.6e12, 4.4e14)};
-  if (name == "dgx-h200") return Machine{name, true, eight_gpus(3.5e11, 3.6e11, 3.7e12, 4.4e14)};
+  if (name == "host") return Machine{name, false, CostModel::typical_host(), this_machine_bytes()};
+  if (name == "dgx-a100") return Machine{name, true, eight_gpus(2.3e11, 1.8e11, 1.6e12, 1.5e14), 79 * kGiB};
+  if (name == "dgx-h100") return Machine{name, true, eight_gpus(3.5e11, 3.6e11, 2.6e12, 4.4e14), 79 * kGiB};
+  if (name == "dgx-h200") return Machine{name, true, eight_gpus(3.5e11, 3.6e11, 3.7e12, 4.4e14), 139 * kGiB};
   return std::nullopt;
 }
 
@@ -94,13 +104,14 @@ Machine read_machine(const std::string& path) {
   const Json json =
       read_settings_json("--machine", path, "; expected host, dgx-a100, dgx-h100, dgx-h200 or a JSON file of rates");
   refuse_unknown_keys(json, kMachineKeys, path);
-  Machine machine{path, false, CostModel::typical_host()};
+  Machine machine{path, false, CostModel::typical_host(), std::nullopt};
   if (json.contains("like")) {
     const auto like = json["like"].is_string() ? find_preset_machine(json["like"]) : std::nullopt;
     if (!like)
       throw UsageError(fmt::format("{}: invalid value {} for like: expected host, dgx-a100, dgx-h100 or dgx-h200.",
                                    path, value_text(json["like"])));
     machine = *like;
+    machine.name = path;
   }
   read_field(json, "inside_node", machine.cost.inside_node, path);
   read_field(json, "between_nodes", machine.cost.between_nodes, path);
@@ -113,6 +124,11 @@ Machine read_machine(const std::string& path) {
   read_field(json, "disk_bytes_per_second", machine.cost.disk_bytes_per_second, path);
   read_field(json, "update_seconds_per_element", machine.cost.update_seconds_per_element, path);
   read_field(json, "flops_per_second", machine.cost.flops_per_second, path);
+  if (json.contains("memory_bytes")) {
+    double bytes = 0;
+    read_field(json, "memory_bytes", bytes, path);
+    machine.memory_bytes = static_cast<int64_t>(std::min(bytes, 9e18));
+  }
   if (json.contains("has_gpus")) {
     if (!json["has_gpus"].is_boolean()) {
       throw UsageError(fmt::format("{}: invalid value {} for has_gpus: expected true or false.", path,
@@ -130,18 +146,24 @@ nlohmann::ordered_json json(const LinkCost& link) {
 
 }  // namespace
 
-std::string machine_text(const CostModel& cost, bool has_gpus) {
-  const nlohmann::ordered_json file{{"has_gpus", has_gpus},
-                                    {"inside_node", json(cost.inside_node)},
-                                    {"between_nodes", json(cost.between_nodes)},
-                                    {"beside_compute", json(cost.beside_compute)},
-                                    {"beside_compute_share", cost.beside_compute_share},
-                                    {"cores_per_thread", cost.cores_per_thread},
-                                    {"copy_bytes_per_second", cost.copy_bytes_per_second},
-                                    {"host_bytes_per_second", cost.host_bytes_per_second},
-                                    {"disk_bytes_per_second", cost.disk_bytes_per_second},
-                                    {"update_seconds_per_element", cost.update_seconds_per_element},
-                                    {"flops_per_second", cost.flops_per_second}};
+std::optional<int64_t> rank_memory_bytes(const Machine& machine, int64_t ranks_per_node) {
+  if (!machine.memory_bytes || machine.has_gpus) return machine.memory_bytes;
+  return *machine.memory_bytes / ranks_per_node;
+}
+
+std::string machine_text(const CostModel& cost, bool has_gpus, int64_t memory_bytes) {
+  nlohmann::ordered_json file{{"has_gpus", has_gpus},
+                              {"inside_node", json(cost.inside_node)},
+                              {"between_nodes", json(cost.between_nodes)},
+                              {"beside_compute", json(cost.beside_compute)},
+                              {"beside_compute_share", cost.beside_compute_share},
+                              {"cores_per_thread", cost.cores_per_thread},
+                              {"copy_bytes_per_second", cost.copy_bytes_per_second},
+                              {"host_bytes_per_second", cost.host_bytes_per_second},
+                              {"disk_bytes_per_second", cost.disk_bytes_per_second},
+                              {"update_seconds_per_element", cost.update_seconds_per_element},
+                              {"flops_per_second", cost.flops_per_second}};
+  if (memory_bytes > 0) file["memory_bytes"] = memory_bytes;
   return file.dump(2) + "\n";
 }
 

@@ -44,6 +44,10 @@ Json plan_json(const PlanOptions& o, const PlannedRun& outcome) {
               {"received_bytes", outcome.timeline.received_bytes},
               {"crossing_bytes", outcome.timeline.crossing_bytes},
               {"operations", outcome.plan.schedule.operations.size()}};
+  if (outcome.limit) {
+    one["memory_limit"] = outcome.limit->bytes;
+    one["fits"] = outcome.fits();
+  }
   if (outcome.largest) one["largest_parameters"] = *outcome.largest;
   if (outcome.stages.size() > 1) {
     const std::vector<StageFigures> figures = stage_figures(outcome);
@@ -51,9 +55,9 @@ Json plan_json(const PlanOptions& o, const PlannedRun& outcome) {
     one["bubble_share"] = bubble_share(outcome);
     one["pipeline_schedule"] = name(outcome.plan.policy.pipeline_schedule);
     one["virtual_stages"] = outcome.plan.policy.virtual_stages;
-    if (!outcome.plan.choice.empty()) one["choice"] = outcome.plan.choice;
     if (const auto formula = bubble_formula(outcome.plan.policy)) one["formula_bubble_share"] = formula->share;
   }
+  if (!outcome.plan.choice.empty()) one["choice"] = outcome.plan.choice;
   if (is_timed(o, outcome)) {
     one["step_seconds"] = outcome.timeline.step_seconds;
     one["hidden_share"] = outcome.timeline.hidden_share();

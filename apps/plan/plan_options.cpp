@@ -27,12 +27,13 @@ void add_sharding(OptionTable& t, PlanOptions& o, const OptionTable& common) {
   add_pipeline_order_from(t, o.pipeline_order_from, o.engine.pass_order);
   t.text("stages", "all|LIST", o.stages, "Compare several ZeRO stages: all, or a list such as 1,3.");
   t.add(common, {"accumulate-into", "prefetch", "keep-gathered", "gather-for"});
-  t.add(common, "recompute", "Uses whose forward pass is repeated in backward; auto: none in plans.");
+  t.add(common, "recompute",
+        "Uses whose forward pass is repeated in backward; auto: as few as --memory-budget requires, else none.");
   t.add(common, {"gather", "offload", "offload-parameters"});
   t.add(common, "update-in-backward", "Update a unit as soon as its gradient is reduced.");
   t.add(common, {"quantize", "reproducible"});
   t.heading("Precision and optimizer");
-  t.add(common, "precision", "Data type of the computation.");
+  t.add(common, "precision", "Data type of the computation; default: bf16 if --machine has GPUs, otherwise fp32.");
   t.add(common, {"gradients", "reduce-precision", "master", "state", "optimizer"});
 }
 
@@ -40,8 +41,11 @@ void add_sharding(OptionTable& t, PlanOptions& o, const OptionTable& common) {
 
 PlanOptions::PlanOptions() {
   world.threads_per_rank = 1;
-  engine.recompute = 0;
-  precision = DType::kFloat32;
+  engine.recompute = kRecomputeAsNeeded;
+}
+
+void resolve_precision(PlanOptions& options, bool on_gpus) {
+  if (!options.precision) options.precision = on_gpus ? DType::kBFloat16 : DType::kFloat32;
 }
 
 std::string option_text(PlanOptions options, std::string_view name) {
@@ -60,10 +64,15 @@ OptionTable plan_option_table(PlanOptions& o) {
           "Tokens per sequence; default: the model's context, 1024 with --params.");
   t.add(common, "threads",
         "Host threads of a rank, each with its own scratch memory; default 1 (in train: cores / ranks).");
-  t.heading("Output");
+  t.heading("Memory");
+  t.add(
+      common, "memory-budget",
+      "Maximum memory per rank: plan as train does with this option, which chooses options that fit and do not change "
+      "results.");
   t.bytes("device-memory", o.device_memory,
-          "Memory per rank: --pipeline-schedule auto chooses a schedule that fits. Also prints the size of the largest "
-          "model that fits.");
+          "Memory per rank, in place of that of --machine: --pipeline-schedule auto chooses a schedule that fits. Also "
+          "prints the size of the largest model that fits.");
+  t.heading("Output");
   t.text("machine", "NAME|FILE", o.machine,
          "Simulate a step with the rates of host, dgx-a100, dgx-h100, dgx-h200, or of a JSON file. Default with "
          "--pipeline: host.");
@@ -102,8 +111,10 @@ Policy policy_of(const PlanOptions& o, int zero_stage) {
   return policy_of(options);
 }
 
+int64_t ranks_per_node(const PlanOptions& o) { return o.ranks_per_node.value_or(std::min<int64_t>(o.ranks, 8)); }
+
 Topology topology_of(const PlanOptions& o, bool on_gpus) {
-  const auto per_node = static_cast<int>(o.ranks_per_node.value_or(std::min<int64_t>(o.ranks, 8)));
+  const auto per_node = static_cast<int>(ranks_per_node(o));
   Topology topology = Topology::one_host(static_cast<int>(o.ranks));
   for (int r = 0; r < static_cast<int>(o.ranks); ++r) {
     topology.node_of_rank[r] = r / per_node;

@@ -38,12 +38,17 @@ OptionTable plan_option_table(PlanOptions& options);
 /// The value of one option, as a configuration file accepts it.
 std::string option_text(PlanOptions options, std::string_view name);
 
+/// Sets --precision to its default if it is not given: bf16 on GPUs, otherwise fp32.
+void resolve_precision(PlanOptions& options, bool on_gpus);
+
 /// --machine, or its default.
 std::string machine_name(const PlanOptions& options);
 
 /// The ZeRO stages to plan, in the order given.
 std::vector<int> stages_of(const PlanOptions& options);
 Policy policy_of(const PlanOptions& options, int zero_stage);
+/// The number of ranks on each node.
+int64_t ranks_per_node(const PlanOptions& options);
 /// Returns the topology of the planned run. With `on_gpus`, each rank of a node has its own GPU.
 Topology topology_of(const PlanOptions& options, bool on_gpus);
 

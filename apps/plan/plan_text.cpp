@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <functional>
 
 #include "apps/drawing/axis.h"
+#include "apps/options/flag_names.h"
 #include "apps/plan/pipeline_figures.h"
 #include "apps/train/reporting/memory_table.h"
+#include "engine/choose/budget.h"
 
 namespace aliquot {
 namespace {
@@ -52,6 +55,27 @@ std::string bubble_line(const PlannedRun& outcome) {
                      formula ? fmt::format(", by the formula {}: {:.1f} %", formula->text, 100 * formula->share) : "");
 }
 
+/// Options that lower the memory of a rank and are not in use yet.
+std::string memory_remedies(const PlanOptions& o, const PlannedRun& outcome) {
+  const Policy& policy = outcome.plan.policy;
+  std::vector<std::string> remedies;
+  if (policy.zero_stage < 3 && o.ranks > 1) remedies.emplace_back("a higher --zero-stage");
+  remedies.emplace_back("more --ranks");
+  if (policy.recompute != kRecomputeAll && !o.params) remedies.emplace_back("--recompute block");
+  if (o.micro_batch > 1 && !o.params) remedies.emplace_back("a smaller --micro-batch");
+  if (policy.offload_state == Offload::kNone) remedies.emplace_back("--offload host");
+  return fmt::format("{}", fmt::join(remedies, ", "));
+}
+
+std::string fit_lines(const PlanOptions& o, const PlannedRun& outcome) {
+  if (!outcome.limit) return "";
+  const std::string limit = fmt::format("{} of {}", format_bytes(outcome.limit->bytes), outcome.limit->source);
+  if (outcome.fits()) return fmt::format("  fits in {}\n", limit);
+  const std::string refusal = outcome.refusal.empty() ? "" : fmt::format("  {}\n", with_flag_names(outcome.refusal));
+  return fmt::format("  does not fit in {}: a rank needs {}\n{}  to lower the memory: {}\n", limit,
+                     format_bytes(outcome.rank_bytes()), refusal, memory_remedies(o, outcome));
+}
+
 std::string list(const PlanOptions& o, const PlannedRun& outcome) {
   const Account& account = outcome.account;
   std::string text = heading(o, outcome);
@@ -70,17 +94,19 @@ std::string list(const PlanOptions& o, const PlannedRun& outcome) {
                       format_bytes(outcome.timeline.received_bytes));
   if (outcome.timeline.crossing_bytes > 0)
     text += fmt::format("  per step, a node sends {} to other nodes\n", format_bytes(outcome.timeline.crossing_bytes));
+  text += fit_lines(o, outcome);
   if (outcome.largest)
     text += fmt::format("  largest model that fits in {}: {} parameters\n", format_bytes(*o.device_memory),
                         *outcome.largest);
   if (outcome.stages.size() > 1) text += stage_table(outcome);
   if (is_timed(o, outcome)) {
-    text += fmt::format("  simulated on {}: {:.4g} s per step, {:.0f} % of communication hidden, {:.0f} tokens/s\n",
-                        machine_name(o), outcome.timeline.step_seconds, 100 * outcome.timeline.hidden_share(),
-                        outcome.tokens / outcome.timeline.step_seconds);
+    text +=
+        fmt::format("  simulated on {}{}: {:.4g} s per step, {:.0f} % of communication hidden, {:.0f} tokens/s\n",
+                    machine_name(o), outcome.fits() ? "" : " as if it had enough memory", outcome.timeline.step_seconds,
+                    100 * outcome.timeline.hidden_share(), outcome.tokens / outcome.timeline.step_seconds);
   }
   if (outcome.stages.size() > 1) text += bubble_line(outcome);
-  if (!outcome.plan.choice.empty()) text += fmt::format("  chosen: {}\n", outcome.plan.choice);
+  if (!outcome.plan.choice.empty()) text += fmt::format("  chosen: {}\n", with_flag_names(outcome.plan.choice));
   return text;
 }
 
@@ -119,6 +145,28 @@ void add_memory(Table& table) {
   table.bytes("offloaded", [](const PlannedRun& outcome) { return outcome.account.elsewhere_bytes; });
 }
 
+void add_fit(Table& table, std::span<const PlannedRun> outcomes) {
+  const std::optional<RankMemoryLimit>& limit = outcomes[0].limit;
+  if (!limit) return;
+  table.row("in " + format_bytes(limit->bytes),
+            [](const PlannedRun& outcome) { return outcome.fits() ? "fits" : "does not fit"; });
+}
+
+/// Rows of the simulated step. Plans that do not fit have no values, because they cannot run.
+void add_times(Table& table, std::span<const PlannedRun> outcomes) {
+  const auto row = [&](const char* what, const std::function<std::string(const PlannedRun&)>& cell) {
+    table.row(what, [&](const PlannedRun& outcome) { return outcome.fits() ? cell(outcome) : "-"; });
+  };
+  row("seconds per step",
+      [](const PlannedRun& outcome) { return fmt::format("{:.4g}", outcome.timeline.step_seconds); });
+  row("hidden traffic",
+      [](const PlannedRun& outcome) { return fmt::format("{:.0f} %", 100 * outcome.timeline.hidden_share()); });
+  if (outcomes[0].stages.size() > 1)
+    row("bubble", [](const PlannedRun& outcome) { return fmt::format("{:.1f} %", 100 * bubble_share(outcome)); });
+  row("tokens/s",
+      [](const PlannedRun& outcome) { return fmt::format("{:.0f}", outcome.tokens / outcome.timeline.step_seconds); });
+}
+
 std::string comparison_table(const PlanOptions& o, std::span<const PlannedRun> outcomes) {
   Table table(outcomes);
   table.text = fmt::format("{} parameters on {} rank{}, {}; values per rank\n", outcomes[0].parameters, o.ranks,
@@ -129,26 +177,29 @@ std::string comparison_table(const PlanOptions& o, std::span<const PlannedRun> o
   table.bytes("sent per step", [](const PlannedRun& outcome) { return outcome.timeline.sent_bytes; });
   table.bytes("received per step", [](const PlannedRun& outcome) { return outcome.timeline.received_bytes; });
   table.bytes("sent by a node", [](const PlannedRun& outcome) { return outcome.timeline.crossing_bytes; });
+  add_fit(table, outcomes);
   if (o.device_memory) {
     table.row("fits in " + format_bytes(*o.device_memory),
               [](const PlannedRun& outcome) { return std::to_string(*outcome.largest); });
   }
+  if (outcomes[0].limit)
+    table.text +=
+        fmt::format("  a rank has {} of {}\n", format_bytes(outcomes[0].limit->bytes), outcomes[0].limit->source);
+  if (std::ranges::none_of(outcomes, &PlannedRun::fits))
+    table.text += fmt::format("  to lower the memory: {}\n", memory_remedies(o, outcomes.back()));
   if (!is_timed(o, outcomes[0])) return table.text;
   table.text += fmt::format("  simulated on {}\n", machine_name(o));
-  table.row("seconds per step",
-            [](const PlannedRun& outcome) { return fmt::format("{:.4g}", outcome.timeline.step_seconds); });
-  table.row("hidden traffic",
-            [](const PlannedRun& outcome) { return fmt::format("{:.0f} %", 100 * outcome.timeline.hidden_share()); });
-  if (outcomes[0].stages.size() > 1) {
-    table.row("bubble", [](const PlannedRun& outcome) { return fmt::format("{:.1f} %", 100 * bubble_share(outcome)); });
-  }
-  table.row("tokens/s", [](const PlannedRun& outcome) {
-    return fmt::format("{:.0f}", outcome.tokens / outcome.timeline.step_seconds);
-  });
+  add_times(table, outcomes);
   return table.text;
 }
 
 }  // namespace
+
+int64_t PlannedRun::rank_bytes() const {
+  int64_t most = 0;
+  for (const Plan& stage : stages) most = std::max(most, aliquot::rank_bytes(stage));
+  return most;
+}
 
 bool is_timed(const PlanOptions& options, const PlannedRun& outcome) {
   return !options.machine.empty() || outcome.stages.size() > 1;

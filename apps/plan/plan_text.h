@@ -13,6 +13,12 @@
 
 namespace aliquot {
 
+/// The memory that a rank has.
+struct RankMemoryLimit {
+  int64_t bytes = 0;
+  std::string source;  // for example "a GPU of dgx-h100"
+};
+
 /// A plan at one ZeRO stage, with its memory and its simulated step.
 struct PlannedRun {
   Plan plan;  // the plan of the pipeline stage with the highest peak
@@ -21,8 +27,15 @@ struct PlannedRun {
   std::vector<Plan> stages;         // the plans of all pipeline stages
   std::vector<Timeline> timelines;  // a step on each pipeline stage
   int64_t parameters = 0;
-  double tokens = 0;                    // tokens per step over all ranks
-  std::optional<int64_t> largest = {};  // parameters of the largest model that fits in --device-memory
+  double tokens = 0;                          // tokens per step over all ranks
+  std::optional<int64_t> largest = {};        // parameters of the largest model that fits in --device-memory
+  std::optional<RankMemoryLimit> limit = {};  // unset if the memory of the machine is unknown
+  std::string refusal = {};                   // why no plan meets --memory-budget
+
+  /// The memory of a rank of the pipeline stage that needs the most.
+  int64_t rank_bytes() const;
+  /// Whether a rank of every pipeline stage has enough memory, or the memory of the machine is unknown.
+  bool fits() const { return !limit || rank_bytes() <= limit->bytes; }
 };
 
 /// Whether the simulated times are part of the output: with --machine, and always with a pipeline.

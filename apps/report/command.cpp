@@ -21,13 +21,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kHelp =
-    "aliquot report FILE.jsonl [OTHER.jsonl ...] [--sweep DIR] --out FILE.html\n\n"
-    "Writes one HTML page that compares runs recorded by aliquot train --metrics: loss, gradient norm,\n"
-    "learning rate, tokens/s, planned and measured memory, the operations of one step, and the options\n"
-    "that differ. Draws the pipeline of a step, recorded by a run or simulated by aliquot plan --metrics.\n"
-    "The page loads nothing from the network.\n\n";
-
 struct ReportOptions {
   std::string sweep, out = "report.html";
 };
@@ -126,13 +119,24 @@ std::string page_of(const std::vector<std::string>& paths, const SweepResults& s
 
 }  // namespace
 
+CommandHelp report_help() {
+  ReportOptions options;
+  return {.name = "report",
+          .summary = "make an HTML page about one or several runs",
+          .usage = "FILE.jsonl [OTHER.jsonl ...] [--sweep DIR] --out FILE.html",
+          .text =
+              "Writes one HTML page that compares runs recorded by aliquot train --metrics: loss, gradient norm, "
+              "learning rate, tokens/s, planned and measured memory, the operations of one step, and the options "
+              "that differ. Draws the pipeline of a step, recorded by a run or simulated by aliquot plan "
+              "--metrics. The page loads nothing from the network.",
+          .options = help_options(report_option_table(options)),
+          .subcommands = {},
+          .exit_codes = {0, 1, 3}};
+}
+
 int run_report(const Arguments& arguments) {
   ReportOptions options;
   const OptionTable table = report_option_table(options);
-  if (wants_help(arguments)) {
-    write_stdout("{}{}", kHelp, option_help(table));
-    return 0;
-  }
   Arguments flags = arguments;
   const std::vector<std::string> paths = extract_positional(flags, table);
   parse_arguments(table, flags);

@@ -1,6 +1,7 @@
 #include "apps/report/page.h"
 
 #include <algorithm>
+#include <charconv>
 #include <fmt/format.h>
 
 #include "apps/drawing/axis.h"
@@ -9,6 +10,7 @@
 #include "apps/report/charts.h"
 #include "apps/train/reporting/memory_table.h"
 #include "apps/version.h"
+#include "kernels/system/format_bytes.h"
 
 namespace aliquot {
 namespace {
@@ -139,17 +141,33 @@ std::string options(const std::vector<ReportRun>& runs) {
   return text + "</tr>\n" + rows + "</table></div>\n";
 }
 
+/// A value of sweep.csv, as the page shows it.
+std::string sweep_value(const std::string& column, const std::string& value) {
+  double number = 0;
+  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
+  if (error != std::errc() || end != value.data() + value.size()) return value;
+  if (column.ends_with("_peak") || column.ends_with("_bytes")) return format_bytes(static_cast<int64_t>(number));
+  if (column == "tokens_per_second") return fmt::format("{:.0f}", number);
+  return column == "step_seconds" ? fmt::format("{:.4g}", number) : value;
+}
+
+/// The columns of sweep.csv up to the reason. The columns after it, bytes by category, would not fit on the page.
 std::string sweep_table(const std::vector<std::vector<std::string>>& table) {
+  const std::vector<std::string>& columns = table.front();
+  const auto shown = static_cast<size_t>(std::ranges::find(columns, "reason") - columns.begin() + 1);
   std::string text = "<div class=\"wide\"><table>\n";
   for (size_t r = 0; r < table.size(); ++r) {
     text += "<tr>";
-    for (const std::string& value : table[r]) {
-      const bool figure = !value.empty() && value.find_first_not_of("0123456789.e+-") == std::string::npos;
-      text += cell(value, r == 0 ? "th" : "td", figure);
+    for (size_t c = 0; c < std::min(shown, table[r].size()); ++c) {
+      const bool figure =
+          c > 0 && !table[r][c].empty() && table[r][c].find_first_not_of("0123456789.e+-") == std::string::npos;
+      std::string heading = table[r][c];
+      std::ranges::replace(heading, '_', ' ');
+      text += r == 0 ? cell(heading, "th") : cell(sweep_value(columns[c], table[r][c]), "td", figure);
     }
     text += "</tr>\n";
   }
-  return text + "</table></div>\n";
+  return text + "</table></div>\n<p class=\"note\">sweep.csv also has the bytes of each category.</p>\n";
 }
 
 std::string title_of(const std::vector<ReportRun>& runs, const std::vector<ReportPlan>& plans) {

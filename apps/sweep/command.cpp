@@ -21,14 +21,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kHelp =
-    "aliquot sweep [--option value ...]\n\n"
-    "  aliquot sweep --models gpt2-nano,gpt2-124m --stages all --ranks 1,2 --out results\n\n"
-    "Trains every combination of model, ZeRO stage and number of ranks for a few steps. Each run has its own process.\n"
-    "Writes two files to the directory --out: the table sweep.csv has one row per run, and the chart memory.svg shows\n"
-    "memory per rank against model size. A run that does not fit in memory also has a row. The metrics and the output\n"
-    "of the runs are in --out/runs. Options of aliquot train apply to all runs.\n\n";
-
 constexpr double kPollSeconds = 0.2;
 
 std::string text_of_file(const fs::path& path) {
@@ -181,13 +173,26 @@ int Sweep::finish() {
 
 }  // namespace
 
+CommandHelp sweep_help() {
+  SweepOptions options;
+  return {.name = "sweep",
+          .summary = "measure memory per rank against model size, as a table and a chart",
+          .usage = "[--option value ...]",
+          .text =
+              "  aliquot sweep --models gpt2-nano,gpt2-124m --stages all --ranks 1,2 --out results\n\n"
+              "Trains every combination of model, ZeRO stage and number of ranks for a few steps. Each run has its "
+              "own process. Writes two files to the directory --out: the table sweep.csv has one row per run, and "
+              "the chart memory.svg shows memory per rank against model size. A run that does not fit in memory "
+              "also has a row. The metrics and the output of the runs are in --out/runs. Options of aliquot train "
+              "apply to all runs.",
+          .options = help_options(sweep_option_table(options)),
+          .subcommands = {},
+          .exit_codes = {0, 1, 2, 3}};
+}
+
 int run_sweep(const Arguments& arguments) {
   SweepOptions options;
   const OptionTable table = sweep_option_table(options);
-  if (wants_help(arguments)) {
-    write_stdout("{}{}", kHelp, option_help(table));
-    return 0;
-  }
   refuse_excluded_options(table, arguments);
   parse_arguments(table, arguments);
   for (const std::string& model : options.models) {

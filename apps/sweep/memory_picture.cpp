@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <fmt/format.h>
+#include <limits>
 #include <map>
 #include <set>
 
@@ -29,7 +30,7 @@ constexpr double kPanelWidth = 252, kPanelHeight = 264;  // size of the plot wit
 constexpr double kLeft = 66, kRight = 118, kTop = 88, kGap = 24, kBelow = 84, kFoot = 26;
 constexpr size_t kPanelsInARow = 3;
 constexpr std::string_view kGrey = R"(fill="#555555" font-size="11")";
-constexpr double kLineHeight = 13;
+constexpr double kLineHeight = 13, kLimitLetterWidth = 5.3;
 // A linear axis includes the memory limit only if the limit is at most this factor times the highest planned value. A
 // higher limit would compress the lines of planned memory, so the chart states it only as text.
 constexpr double kVisibleLimitFactor = 1.25;
@@ -190,16 +191,54 @@ void Picture::draw_models(const Panel& panel, const Axis& x, const Axis& y) {
   }
 }
 
+/// The positions of the planned values of a ZeRO stage, from the smallest model to the largest.
+std::vector<Point> planned_points(const Panel& panel, int stage, const Axis& x, const Axis& y) {
+  std::vector<Point> points;
+  for (const SweepRow* row : panel.rows) {
+    if (row->run.zero_stage != stage) continue;
+    points.push_back({x.at(static_cast<double>(row->parameters)), y.at(static_cast<double>(*row->planned_peak_bytes))});
+  }
+  return points;
+}
+
+/// The length of the lines of planned memory inside a box, in steps of a pixel.
+int hidden_length(const Panel& panel, const Axis& x, const Axis& y, Point corner, Point size) {
+  int hidden = 0;
+  for (int stage = 0; stage < 4; ++stage) {
+    const std::vector<Point> points = planned_points(panel, stage, x, y);
+    for (size_t i = 1; i < points.size(); ++i) {
+      const Point from = points[i - 1], to = points[i];
+      const int steps = static_cast<int>(std::hypot(to.x - from.x, to.y - from.y)) + 1;
+      for (int s = 0; s <= steps; ++s) {
+        const double share = static_cast<double>(s) / steps;
+        const Point at = {from.x + share * (to.x - from.x), from.y + share * (to.y - from.y)};
+        hidden += at.x >= corner.x && at.x <= corner.x + size.x && at.y >= corner.y && at.y <= corner.y + size.y;
+      }
+    }
+  }
+  return hidden;
+}
+
+/// Writes the limit above or below its line, where it hides less of the other lines.
 void Picture::draw_limit(const Panel& panel, const Axis& x, const Axis& y) {
   if (!panel.limit_bytes) return;
   const double bytes = static_cast<double>(*panel.limit_bytes), left = x.at(parameters_.from);
+  const double right = x.at(parameters_.to), top = y.at(bytes_.to), bottom = y.at(bytes_.from);
   const bool in_sight = bytes <= bytes_.to;
   const double at = y.at(std::min(bytes, bytes_.to));
-  if (in_sight) svg_->line({left, at}, {x.at(parameters_.to), at}, R"(stroke="black" stroke-width="1.4")");
-  svg_->text({left + 6, at + (in_sight && at > y.at(bytes_.to) + kLineHeight ? -5 : 13)},
-             fmt::format("machine memory per rank: {}{}", format_bytes(*panel.limit_bytes),
-                         in_sight ? "" : " (above this chart)"),
-             R"(font-size="10.5" stroke="white" stroke-width="3" paint-order="stroke")");
+  if (in_sight) svg_->line({left, at}, {right, at}, R"(stroke="black" stroke-width="1.4")");
+  const std::string text = fmt::format("machine memory per rank: {}{}", format_bytes(*panel.limit_bytes),
+                                       in_sight ? "" : " (above this chart)");
+  const Point size = {kLimitLetterWidth * static_cast<double>(text.size()), kLineHeight};
+  int least = std::numeric_limits<int>::max();
+  Point best{left + 6, at + kLineHeight};
+  for (const double place : {at - 5, at + kLineHeight}) {
+    if (place - kLineHeight < top || place > bottom) continue;
+    const int hidden = hidden_length(panel, x, y, {left + 6, place - size.y + 2}, size);
+    if (hidden < least) best.y = place;
+    least = std::min(least, hidden);
+  }
+  svg_->text(best, text, R"(font-size="10.5" stroke="white" stroke-width="3" paint-order="stroke")");
 }
 
 std::string point_text(const SweepRow& row) {
@@ -210,13 +249,7 @@ std::string point_text(const SweepRow& row) {
 
 void Picture::draw_stage(const Panel& panel, int stage, const Axis& x, const Axis& y) {
   const StageStyle& style = kStages[static_cast<size_t>(stage)];
-  std::vector<Point> planned;
-  for (const SweepRow* row : panel.rows) {
-    if (row->run.zero_stage == stage)
-      planned.push_back(
-          {x.at(static_cast<double>(row->parameters)), y.at(static_cast<double>(*row->planned_peak_bytes))});
-  }
-  svg_->path(planned,
+  svg_->path(planned_points(panel, stage, x, y),
              fmt::format(R"(stroke="{}" stroke-width="1.7" stroke-dasharray="{}")", style.colour, style.dashes));
   for (const SweepRow* row : panel.rows) {
     if (row->run.zero_stage != stage) continue;

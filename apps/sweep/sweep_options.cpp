@@ -13,10 +13,10 @@ namespace {
 
 // Options of `aliquot train` that a sweep does not accept. The sweep sets some of them itself. Some are of no use in
 // short runs that measure memory and speed. With others, all runs would write to the same files.
-constexpr std::array<std::string_view, 18> kExcluded = {
-    "zero-stage",   "ranks",   "model",  "steps",      "stop-after", "checkpoint-dir", "checkpoint-every",
-    "keep",         "save",    "resume", "metrics",    "trace",      "quiet",          "progress",
-    "digest-every", "dry-run", "config", "max-skipped"};
+constexpr std::array<std::string_view, 20> kExcluded = {
+    "zero-stage",   "ranks",   "model",  "steps",       "stop-after", "checkpoint-dir", "checkpoint-every",
+    "keep",         "save",    "resume", "metrics",     "trace",      "quiet",          "progress",
+    "digest-every", "dry-run", "config", "max-skipped", "log-every",  "metrics-every"};
 
 void add_list(OptionTable& t, const char* name, std::vector<std::string>& value, std::vector<std::string> names,
               void (*check)(const std::string&, const std::vector<std::string>&), const char* meaning) {

@@ -19,17 +19,6 @@
 namespace aliquot {
 namespace {
 
-constexpr std::string_view kHelp =
-    "aliquot data FILE... --tokenizer FILE --out FILE.h5 [--option value ...]\n\n"
-    "  aliquot data part-*.jsonl.gz --tokenizer hf/tokenizer.json --out train.h5 --validation valid.h5\n"
-    "  aliquot train --init hf --data train.h5 --eval-data valid.h5 --eval-every 100\n"
-    "  aliquot data chats.jsonl --prompt-field question --answer-field answer --tokenizer hf/tokenizer.json --out "
-    "chats.h5\n\n"
-    "Encodes text with the tokenizer.json of a Hugging Face model, and writes the tokens of all documents one after "
-    "the\n"
-    "other. Files are text or JSON lines, in UTF-8, and may be compressed with gzip. Supports byte-level BPE (GPT-2,\n"
-    "Llama 3, Qwen), BPE with byte fallback (Llama 2) and unigram models.\n\n";
-
 /// Prints the progress on standard error: every second on a terminal, otherwise every 30 seconds.
 class EncodingProgress {
  public:
@@ -132,12 +121,25 @@ int encode_corpus(const DataOptions& options) {
 
 }  // namespace
 
+CommandHelp data_help() {
+  DataOptions options;
+  return {.name = "data",
+          .summary = "encode text as tokens for train --data",
+          .usage = "FILE... --tokenizer FILE --out FILE.h5 [--option value ...]",
+          .text =
+              "  aliquot data part-*.jsonl.gz --tokenizer hf/tokenizer.json --out train.h5 --validation valid.h5\n"
+              "  aliquot train --init hf --data train.h5 --eval-data valid.h5 --eval-every 100\n"
+              "  aliquot data chats.jsonl --prompt-field question --answer-field answer --tokenizer hf/tokenizer.json "
+              "--out chats.h5\n\n"
+              "Encodes text with the tokenizer.json of a Hugging Face model, and writes the tokens of all documents "
+              "one after the other. Files are text or JSON lines, in UTF-8, and may be compressed with gzip. "
+              "Supports byte-level BPE (GPT-2, Llama 3, Qwen), BPE with byte fallback (Llama 2) and unigram models.",
+          .options = help_options(data_option_table(options)),
+          .subcommands = {},
+          .exit_codes = {0, 1, 2, 3}};
+}
+
 int run_data(const Arguments& arguments) {
-  if (wants_help(arguments)) {
-    DataOptions options;
-    write_stdout("{}{}", kHelp, option_help(data_option_table(options)));
-    return 0;
-  }
   try {
     return encode_corpus(parse_data_arguments(arguments));
   } catch (const std::bad_alloc&) {

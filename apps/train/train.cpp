@@ -37,23 +37,6 @@
 namespace aliquot {
 namespace {
 
-// Under a launcher all processes find the same usage errors, so only the first reports them.
-bool is_first_process() {
-  for (const char* variable : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"}) {
-    if (const char* rank = std::getenv(variable)) return std::string_view(rank) == "0";
-  }
-  return true;
-}
-
-std::string help(const OptionTable& table) {
-  return "aliquot train [--option value ...]\n\n"
-         "  aliquot train --zero-stage 3 --ranks 4          4 ranks as threads, no launcher\n"
-         "  mpirun -n 4 aliquot train --zero-stage 2        4 processes\n\n"
-         "Sizes accept the suffixes KiB, MiB, GiB, KB, MB and GB; counts accept k, m and b. Defaults are in "
-         "parentheses.\n\n" +
-         option_help(table);
-}
-
 // Checks before training that `directory` is writable. `given` is the option with its value, for the message.
 void require_writable(const std::string& given, const std::string& directory, std::error_code failure = {}) {
   if (!failure && !std::filesystem::is_directory(directory, failure) && !failure)
@@ -215,31 +198,34 @@ ExitCode train_rank(World& world, TrainOptions options, const TokenSource& data,
 
 }  // namespace
 
+CommandHelp train_help() {
+  TrainOptions options;
+  return {.name = "train",
+          .summary = "train a model, sharded over ranks",
+          .usage = "[--option value ...]",
+          .text =
+              "  aliquot train --zero-stage 3 --ranks 4          4 ranks as threads, no launcher\n"
+              "  mpirun -n 4 aliquot train --zero-stage 2        4 processes\n\n"
+              "Sizes accept the suffixes KiB, MiB, GiB, KB, MB and GB; counts accept k, m, b and t. Defaults are "
+              "in parentheses.",
+          .options = help_options(train_option_table(options)),
+          .subcommands = {},
+          .exit_codes = {0, 1, 2, 3, 4, 5, 75, 137}};
+}
+
 int run_train(const Arguments& arguments) {
   hold_user_signals();
   TrainOptions options;
-  const OptionTable table = train_option_table(options);
-  if (wants_help(arguments)) {
-    write_stdout("{}", help(table));
-    return 0;
+  std::vector<std::string> remarks = parse_train_arguments(options, arguments);
+  std::ranges::move(read_init_shape(options), std::back_inserter(remarks));
+  check_before_launch(options);
+  std::ranges::move(options.remarks, std::back_inserter(remarks));
+  if (launched_rank() == 0) {
+    for (const std::string& remark : remarks) warn("{}", remark);
   }
-  std::unique_ptr<TokenSource> data, evaluated;
-  try {
-    std::vector<std::string> remarks = parse_train_arguments(options, arguments);
-    std::ranges::move(read_init_shape(options), std::back_inserter(remarks));
-    check_before_launch(options);
-    std::ranges::move(options.remarks, std::back_inserter(remarks));
-    for (const std::string& remark : remarks) {
-      if (is_first_process()) warn("{}", remark);
-    }
-    data = open_data(options);
-    if (!options.eval_data.empty()) evaluated = open_token_source(options.eval_data, "--eval-data");
-  } catch (const Error& error) {
-    if (is_first_process()) throw;
-    // A launcher ends all processes as soon as one of them fails. So the first process gets time to report the error.
-    std::this_thread::sleep_for(std::chrono::seconds(2));
-    return static_cast<int>(error.exit_code());
-  }
+  const std::unique_ptr<TokenSource> data = open_data(options);
+  std::unique_ptr<TokenSource> evaluated;
+  if (!options.eval_data.empty()) evaluated = open_token_source(options.eval_data, "--eval-data");
   install_stop_handlers(started_by());
   install_fault_names();
   ExitCode code = ExitCode::kDone;

@@ -77,7 +77,7 @@ ExitCode TrainRun::run() {
   const TrainOptions& options = context_.options();
   const Engine& engine = context_.engine();
   const int64_t last_step = std::min(options.steps, options.stop_after.value_or(options.steps));
-  reporter_.begin_progress();
+  reporter_.begin_progress(last_step);
   while (engine.step_count() < last_step) {
     step();
     const int64_t limit = options.engine.max_skipped;  // 0: no limit
@@ -93,6 +93,7 @@ ExitCode TrainRun::run() {
     if (saves && engine.step_count() < last_step) keeper_.save(state_);
   }
   keeper_.save_last(state_);
+  if (last_step < options.steps) reporter_.note(saved_sentence());
   return finish(keeper_.has_nonfinite_update(state_) ? ExitCode::kNotFinite : ExitCode::kDone);
 }
 
@@ -106,11 +107,20 @@ ExitCode TrainRun::finish(ExitCode code) {
 ExitCode TrainRun::stop() {
   keeper_.save_last(state_);
   finish(ExitCode::kStopped);
+  if (const std::string saved = saved_sentence(); !saved.empty()) reporter_.warning(saved);
   if (!context_.options().checkpoint_dir.empty()) return ExitCode::kStopped;
   reporter_.warning(
       fmt::format("stopped on request after step {}; nothing was saved, because --checkpoint-dir is not set.",
                   context_.engine().step_count()));
   return static_cast<ExitCode>(exit_code_of_signal(stop_signal_));
+}
+
+/// Names the checkpoint of the last step, and how to continue. "" if that step is not saved.
+std::string TrainRun::saved_sentence() const {
+  const std::string& directory = context_.options().checkpoint_dir;
+  const int64_t step = context_.engine().step_count();
+  if (directory.empty() || keeper_.saved_step() != step) return "";
+  return fmt::format("saved step {} in {}; continue with --resume auto", step, directory);
 }
 
 void TrainRun::prepare() {
@@ -120,6 +130,7 @@ void TrainRun::prepare() {
   data_.check(context_);
   if (!options.eval_data.empty()) check_has_eval_targets(context_, data_);
   keeper_.plan_saving();
+  reporter_.print_banner(data_.token_count());
   const bool resumes = options.resume != "none";
   if (!resumes)
     reporter_.begin_metrics(false);  // before memory is allocated, so that a plan that does not fit is recorded too

@@ -42,6 +42,7 @@ class TrainRun {
   double evaluate();
   ExitCode finish(ExitCode code);
   ExitCode stop();
+  std::string saved_sentence() const;
 
   SystemPeak system_peak_;  // the first member, so that it measures the process before other members allocate memory
   TrainData data_;

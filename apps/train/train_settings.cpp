@@ -19,8 +19,8 @@ namespace {
 constexpr std::array<std::string_view, 14> kPaths = {
     "checkpoint-dir", "config",  "data",    "deepspeed",          "eval-data",           "init",    "machine",
     "model",          "metrics", "offload", "offload-parameters", "pipeline-order-from", "profile", "trace"};
-constexpr std::array<std::string_view, 8> kLocal = {"device",  "progress", "quiet", "ranks", "straggler-threshold",
-                                                    "threads", "timeout",  "world"};
+constexpr std::array<std::string_view, 9> kLocal = {
+    "device", "log-every", "progress", "quiet", "ranks", "straggler-threshold", "threads", "timeout", "world"};
 
 bool contains(std::span<const std::string_view> names, const std::string& name) {
   return std::ranges::find(names, name) != names.end();

@@ -25,7 +25,7 @@ struct Suffix {
   std::string_view name;
   double factor;
 };
-constexpr std::array kCountSuffixes{Suffix{"k", 1e3}, Suffix{"m", 1e6}, Suffix{"b", 1e9}};
+constexpr std::array kCountSuffixes{Suffix{"k", 1e3}, Suffix{"m", 1e6}, Suffix{"b", 1e9}, Suffix{"t", 1e12}};
 constexpr std::array kByteSuffixes{Suffix{"B", 1},          Suffix{"KB", 1e3},          Suffix{"MB", 1e6},
                                    Suffix{"GB", 1e9},       Suffix{"TB", 1e12},         Suffix{"KiB", 1024.},
                                    Suffix{"MiB", 1048576.}, Suffix{"GiB", 1073741824.}, Suffix{"TiB", 1099511627776.}};

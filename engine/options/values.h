@@ -18,7 +18,7 @@ struct IntegerRange {
   int64_t least = 0;
   int64_t most = std::numeric_limits<int64_t>::max();
 };
-/// Parses an integer with an optional suffix: "4096", "12k" (1e3), "3m" (1e6), "7.5b" (1e9).
+/// Parses an integer with an optional suffix: "4096", "12k" (1e3), "3m" (1e6), "7.5b" (1e9), "1t" (1e12).
 int64_t parse_count(std::string_view text, IntegerRange range);
 
 /// Parses any unsigned 64-bit integer, or a count.

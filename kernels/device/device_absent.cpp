@@ -20,5 +20,6 @@ std::unique_ptr<Stream> wrap_cuda_stream(Device&, Lane, CUstream_st*) { throw Un
 int cuda_device_count() noexcept { return 0; }
 
 int64_t used_gpu_bytes(Device&) { return 0; }
+int64_t total_gpu_bytes(Device&) { return 0; }
 
 }  // namespace aliquot

@@ -248,4 +248,8 @@ int64_t used_gpu_bytes(Device& device) {
   return memory.total_bytes - memory.free_bytes;
 }
 
+int64_t total_gpu_bytes(Device& device) {
+  return device.kind() == DeviceKind::kCuda ? cuda_device(device).memory().total_bytes : 0;
+}
+
 }  // namespace aliquot

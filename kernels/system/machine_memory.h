@@ -17,5 +17,7 @@ class Device;
 /// Returns the GPU memory that all processes together use, as the driver reports it. 0 for a host device. Throws like
 /// check() of kernels/device/enqueue_cuda.h.
 int64_t used_gpu_bytes(Device& device);
+/// Returns the memory of the GPU, as the driver reports it. 0 for a host device. Throws like used_gpu_bytes().
+int64_t total_gpu_bytes(Device& device);
 
 }  // namespace aliquot

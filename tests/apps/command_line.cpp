@@ -3,8 +3,10 @@
 #include <fcntl.h>
 #include <fstream>
 #include <iterator>
+#include <pty.h>
 #include <spawn.h>
 #include <stdexcept>
+#include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -67,6 +69,33 @@ CommandResult run_program(const std::string& path, const std::vector<std::string
   rusage used{};
   ::wait4(child, &status, 0, &used);
   return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, out.text(), err.text(), int64_t{used.ru_maxrss} << 10};
+}
+
+CommandResult run_on_terminal(const std::string& path, const std::vector<std::string>& arguments, int columns,
+                              const std::vector<std::string>& environment) {
+  std::vector<std::string> words{path}, variables = environment;
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  for (char** each = environ; *each != nullptr; ++each) variables.emplace_back(*each);
+  const std::vector<char*> word_pointers = pointers(words), variable_pointers = pointers(variables);
+  const winsize size{.ws_row = 24, .ws_col = static_cast<unsigned short>(columns), .ws_xpixel = 0, .ws_ypixel = 0};
+  int terminal = -1;
+  const pid_t child = ::forkpty(&terminal, nullptr, nullptr, &size);
+  if (child < 0) throw std::runtime_error("cannot open a terminal");
+  if (child == 0) {
+    ::execve(path.c_str(), word_pointers.data(), variable_pointers.data());
+    ::_exit(127);
+  }
+  CommandResult result;
+  char buffer[4096];
+  // Reading fails when the program has closed the terminal.
+  for (ssize_t count; (count = ::read(terminal, buffer, sizeof buffer)) > 0;)
+    result.out.append(buffer, static_cast<size_t>(count));
+  ::close(terminal);
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  result.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  std::erase(result.out, '\r');
+  return result;
 }
 
 CommandResult run_aliquot(const std::vector<std::string>& arguments) {

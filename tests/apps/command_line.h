@@ -28,6 +28,11 @@ std::string aliquot_program();
 CommandResult run_program(const std::string& path, const std::vector<std::string>& arguments,
                           const std::vector<std::string>& environment = {});
 
+/// Runs a program on a terminal with `columns` columns. `out` has what the program writes to the terminal. Throws
+/// std::runtime_error if there is no terminal.
+CommandResult run_on_terminal(const std::string& path, const std::vector<std::string>& arguments, int columns,
+                              const std::vector<std::string>& environment = {});
+
 /// Runs `aliquot ARGUMENTS` under mpirun with `ranks` ranks, which may exceed the number of cores.
 CommandResult run_aliquot_under_mpirun(int ranks, const std::vector<std::string>& arguments,
                                        const std::vector<std::string>& environment = {});

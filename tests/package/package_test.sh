@@ -47,6 +47,10 @@ case $case in
     rm -rf "$prefix"
     cmake --install "$build" --prefix "$prefix" >/dev/null
     "$prefix/bin/aliquot" --version
+    for file in bash-completion/completions/aliquot zsh/site-functions/_aliquot fish/vendor_completions.d/aliquot.fish \
+      man/man1/aliquot.1 man/man1/aliquot-train.1; do
+      if [ ! -s "$prefix/share/$file" ]; then fail "$file is missing or empty"; fi
+    done
     ;;
   shared)
     configure_consumer -DHOW=shared "-DCMAKE_PREFIX_PATH=$prefix"

@@ -1,6 +1,7 @@
 #include "apps/models/hugging_face/config.h"
 
 #include <algorithm>
+#include <cctype>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
@@ -30,8 +31,24 @@ const ConfigFamily& family_of(const Json& json, const std::string& where) {
     types.push_back(family.model_type);
   }
   const std::string found = json.contains("model_type") ? "is " + json_text(json["model_type"]) : "is missing";
-  throw UsageError(fmt::format("{}: model_type {}: not supported (only {}).", where, found, fmt::join(types, ", ")));
+  const std::string_view kind = json.contains("model_type") && json["model_type"].is_string()
+                                    ? unsupported_kind(json["model_type"].get<std::string>())
+                                    : "";
+  throw UsageError(fmt::format("{}: model_type {}: not supported (only {}){}.", where, found, fmt::join(types, ", "),
+                               kind.empty() ? "" : fmt::format("; {} models are not implemented", kind)));
 }
+
+constexpr std::string_view kExperts = "mixture-of-experts", kEncoder = "encoder", kRecurrent = "recurrent";
+
+/// Parts of names, in small letters, and the kind of model. The first match counts.
+constexpr std::pair<std::string_view, std::string_view> kUnsupportedKinds[] = {
+    {"moe", kExperts},        {"mixtral", kExperts},    {"deepseek", kExperts}, {"gpt-oss", kExperts},
+    {"gpt_oss", kExperts},    {"dbrx", kExperts},       {"grok", kExperts},     {"llama4", kExperts},
+    {"llama-4", kExperts},    {"8x7b", kExperts},       {"8x22b", kExperts},    {"-a3b", kExperts},
+    {"-a22b", kExperts},      {"bert", kEncoder},       {"electra", kEncoder},  {"t5", kEncoder},
+    {"bart", kEncoder},       {"mamba", kRecurrent},    {"rwkv", kRecurrent},   {"gemma", "Gemma"},
+    {"phi", "Phi"},           {"falcon", "Falcon"},     {"bloom", "BLOOM"},     {"opt-", "OPT"},
+    {"gpt_neox", "GPT-NeoX"}, {"gpt-neox", "GPT-NeoX"}, {"pythia", "GPT-NeoX"}};
 
 class ConfigReader {
  public:
@@ -142,6 +159,15 @@ ModelShape ConfigReader::shape() const {
 }
 
 }  // namespace
+
+std::string_view unsupported_kind(std::string_view name) {
+  std::string small(name);
+  for (char& c : small) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  for (const auto& [part, kind] : kUnsupportedKinds) {
+    if (small.find(part) != std::string::npos) return kind;
+  }
+  return "";
+}
 
 ModelConfig parse_model_config(std::string_view text, const std::string& where) {
   Json json;

@@ -20,6 +20,10 @@ struct ModelConfig {
   std::vector<std::string> remarks;  // warnings, one sentence each, for example about unknown keys
 };
 
+/// Returns the kind of model that `name` (a model_type, or the name of a model) belongs to, if models of this kind are
+/// not supported: for example "mixture-of-experts" for "mixtral-8x7b". Returns "" for other names.
+std::string_view unsupported_kind(std::string_view name);
+
 /// Parses the text of config.json. Missing keys have the defaults of transformers' configuration class, but sizes are
 /// required. Keys that transformers does not define for the model type are ignored and reported in `remarks`.
 ///

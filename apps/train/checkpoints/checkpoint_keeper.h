@@ -40,6 +40,8 @@ class CheckpointKeeper {
   void save_last(const RunState& state);
   /// Waits for the background save in flight, if any, and reports its result.
   void collect();
+  /// The step of the most recent save, which may be in flight; -1 if there was none, or if it failed.
+  int64_t saved_step() const { return saved_step_; }
   /// Whether this rank is still writing its part of a background save. Ranks finish at different times.
   bool is_saving() const { return saver_ != nullptr && !saver_->finished(); }
   /// Whether --update-in-backward applied gradients that are not finite in the last step. Such a step is not saved.
@@ -59,7 +61,7 @@ class CheckpointKeeper {
   std::map<std::string, Scalar> data_;
   std::optional<DirectoryClaim> claim_;     // on rank 0 only; must outlive the saver
   std::unique_ptr<BackgroundSaver> saver_;  // null: saves are blocking
-  int64_t saved_step_ = -1;                 // the step of the most recent save, which may be in flight
+  int64_t saved_step_ = -1;                 // see saved_step()
   bool is_last_ = false;                    // true from save_last() on: a failed save is then an error
 };
 

@@ -11,6 +11,7 @@
 #include "checkpoint/checkpoint_directory.h"
 #include "checkpoint/difference.h"
 #include "checkpoint/load.h"
+#include "checkpoint/load_plan.h"
 #include "checkpoint/weights/weights.h"
 
 namespace aliquot {
@@ -65,6 +66,12 @@ std::optional<LoadReport> load_to_resume(const TrainContext& context, State& sta
     if (options.resume == "auto") return load_newest(state, communicator, options.checkpoint_dir, how);
     return load_given(state, communicator, require_checkpoint(options.resume), how);
   } catch (const UsageError& error) {
+    if (std::string_view(error.what()).find(kSavedWithAnother) != std::string_view::npos) {
+      throw UsageError(
+          fmt::format("--resume {}: {}. Use the --optimizer of the saved run, --allow-missing to start its state as "
+                      "zeros, or --init to start a new run from the weights.",
+                      options.resume, error.what()));
+    }
     throw UsageError(
         fmt::format("--resume {}: {}. Use the model of the saved run (see aliquot checkpoint show), or --allow-missing "
                     "if tensors are missing.",

@@ -9,6 +9,7 @@
 #include "apps/metrics/pipeline_step.h"
 #include "apps/options/flag_names.h"
 #include "apps/train/digest.h"
+#include "apps/train/reporting/banner.h"
 #include "apps/train/reporting/rank_timelines.h"
 #include "kernels/system/seconds.h"
 #include "sharding/comm/collective_purpose.h"
@@ -119,11 +120,23 @@ void TrainReporter::print_plan() const {
   }
 }
 
-void TrainReporter::begin_progress() {
+void TrainReporter::print_banner(int64_t data_tokens) const {
+  if (!context_.is_rank_zero() || context_.options().quiet) return;
+  write_stdout("{}", start_banner(context_, audit_, data_tokens));
+  std::fflush(stdout);
+}
+
+void TrainReporter::begin_progress(int64_t last_step) {
   const TrainOptions& options = context_.options();
   progress_.emplace(
       context_.is_rank_zero() ? progress_style(options.progress, options.quiet, stdout) : ProgressStyle::kNone,
-      context_.engine().step_count(), options.steps, stdout);
+      ProgressRange{context_.engine().step_count(), last_step, options.steps}, options.log_every, stdout);
+}
+
+void TrainReporter::note(const std::string& sentence) {
+  if (!context_.is_rank_zero() || context_.options().quiet || sentence.empty()) return;
+  if (progress_) progress_->finish();
+  write_stdout("{}\n", sentence);
 }
 
 void TrainReporter::warning(const std::string& sentence) {
@@ -144,7 +157,7 @@ void TrainReporter::end_step(const StepOutcome& step) {
                              .step_seconds = step.seconds,
                              .tokens_per_second = static_cast<double>(tokens) / step.seconds,
                              .skipped = report.skipped,
-                             .memory = options.metrics.empty() ? MemoryRecord{} : audit_.most()};
+                             .memory = writes_metrics(step) ? audit_.most() : MemoryRecord{}};
   stepped_ = true;
   work_seconds_ = {work_seconds_[1], step.parts};
   write_step(record, step);

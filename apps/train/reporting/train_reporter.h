@@ -38,10 +38,15 @@ class TrainReporter {
   /// With --metrics, opens the file and writes a line that describes the run. Set `append` for a resumed run. Throws
   /// UsageError if the file cannot be opened, and FaultError if it cannot be written.
   void begin_metrics(bool append);
-  /// Starts the lines or the bar of --progress.
-  void begin_progress();
+  /// Prints what the run will do: model, ranks, batch, data and planned memory. `data_tokens` is the length of the
+  /// training data.
+  void print_banner(int64_t data_tokens) const;
+  /// Starts the lines or the bar of --progress. The run stops after `last_step`.
+  void begin_progress(int64_t last_step);
   /// Reports a step. If --metrics cannot be written, warns and writes no more metrics. Collective.
   void end_step(const StepOutcome& step);
+  /// Prints `sentence` on standard output, on a line of its own, unless it is empty or --quiet is set.
+  void note(const std::string& sentence);
   /// Prints `sentence` on standard error, on a line of its own.
   void warning(const std::string& sentence);
   /// Prints the memory table and the weight digest. Writes the last line of the --metrics file, and the --trace file.
@@ -50,6 +55,8 @@ class TrainReporter {
 
  private:
   TrainOptions resolved_options() const;
+  /// Whether --metrics gets a line for the step. The same on all ranks.
+  bool writes_metrics(const StepOutcome& step) const;
   void write_metrics(const Json& line);
   void write_step(const StepRecord& record, const StepOutcome& step);
   void write_done(const std::vector<RankMemory>& memory, const std::string& digest, const Json& pipeline);

@@ -145,13 +145,20 @@ void TrainReporter::write_metrics(const Json& line) {
   }
 }
 
+bool TrainReporter::writes_metrics(const StepOutcome& step) const {
+  const TrainOptions& options = context_.options();
+  const int64_t number = step.report.step;
+  return !options.metrics.empty() &&
+         (is_due(number, options.metrics_every) || is_due(number, options.digest_every) || step.eval_loss.has_value());
+}
+
 /// Collective: all ranks contribute to the digest and to the straggler report.
 void TrainReporter::write_step(const StepRecord& record, const StepOutcome& step) {
   const TrainOptions& options = context_.options();
   if (options.metrics.empty()) return;
   std::string digest;
   if (is_due(record.step, options.digest_every)) digest = weight_digest();
-  if (metrics_) {
+  if (metrics_ && writes_metrics(step)) {
     Json extra;
     if (!digest.empty()) extra["digest"] = digest;
     if (step.eval_loss) extra["eval_loss"] = *step.eval_loss;

@@ -54,6 +54,38 @@ TEST_F(Exchange, ExportAndImportKeepTheDigestAndInitLoadsTheWeights) {
   }
 }
 
+/// Similar layers have one line, so that the output of a large model is short.
+TEST_F(Exchange, ShowGroupsTheTensorsOfSimilarLayers) {
+  train("run");
+  const std::string grouped = run_aliquot({"checkpoint", "show", at("run")}).out;
+  for (const char* line :
+       {"\n  parameters/wte.weight  float32 256x128\n", "\n  parameters/h.{0-1}.ln_1.bias  float32 128  (2 tensors)\n",
+        "\n  optimizer/h.{0-1}.ln_1.bias/{exp_avg,exp_avg_sq}  float32 128  (4 tensors)\n"})
+    EXPECT_NE(grouped.find(line), std::string::npos) << line << grouped;
+  const std::string all = run_aliquot({"checkpoint", "show", at("run"), "--all-tensors"}).out;
+  EXPECT_NE(all.find("\n  parameters/h.1.ln_1.bias  float32 128\n"), std::string::npos) << all;
+  EXPECT_EQ(all.find("tensors)"), std::string::npos) << all;
+  EXPECT_EQ(all.substr(all.rfind("digest")), grouped.substr(grouped.rfind("digest")));
+}
+
+TEST_F(Exchange, ImportWarnsOfWeightsThatTrainCannotLoad) {
+  const std::string header =
+      R"({"bert.embeddings.word_embeddings.weight":{"dtype":"F32","shape":[2,2],"data_offsets":[0,16]}})";
+  std::string file(8, '\0');
+  const uint64_t size = header.size();
+  std::memcpy(file.data(), &size, sizeof size);
+  test::write_file(at("bert.safetensors"), file + header + std::string(16, 'a'));
+  const CommandResult bert = run_aliquot({"checkpoint", "import", at("bert.safetensors"), "--out", at("bert")});
+  EXPECT_EQ(bert.code, 0) << bert.err;
+  EXPECT_NE(bert.err.find("the parameters are not those of GPT-2, Llama, Mistral, Qwen2 or Qwen3"), std::string::npos)
+      << bert.err;
+  train("run");
+  ASSERT_EQ(run_aliquot({"checkpoint", "export", at("run"), "--out", at("hf")}).code, 0);
+  const CommandResult own = run_aliquot({"checkpoint", "import", at("hf"), "--out", at("back")});
+  EXPECT_EQ(own.code, 0);
+  EXPECT_EQ(own.err, "");
+}
+
 TEST_F(Exchange, ExportWritesTheConfigurationOfTransformers) {
   train("run");
   ASSERT_EQ(run_aliquot({"checkpoint", "export", at("run"), "--out", at("hf"), "--dtype", "bf16"}).code, 0);

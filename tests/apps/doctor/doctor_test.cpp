@@ -55,6 +55,17 @@ TEST(Doctor, RejectsUnknownOptionsAndExistingFiles) {
   EXPECT_NE(existing.err.find("already exists: remove it"), std::string::npos) << existing.err;
 }
 
+/// The measurement takes several seconds, so the file is checked before it.
+TEST(Doctor, FindsAnUnwritableFileBeforeItMeasures) {
+  for (const char* file : {"/nowhere/machine.json", "/dev/null/machine.json"}) {
+    const test::CommandResult result = test::run_aliquot({"doctor", "--measure", file});
+    EXPECT_EQ(result.code, 1);
+    EXPECT_EQ(result.out, "");
+    EXPECT_NE(result.err.find(std::string("--measure ") + file + ": the file cannot be written: "), std::string::npos)
+        << result.err;
+  }
+}
+
 TEST(WithoutCuda, FactoriesThrowUnavailableError) {
   if (cuda_part().is_available) GTEST_SKIP() << "this build includes CUDA support";
   const auto host = make_host_device(1);

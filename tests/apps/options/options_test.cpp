@@ -5,8 +5,12 @@
 #include <gtest/gtest.h>
 #include <sstream>
 
+#include "apps/help/command_help.h"
 #include "apps/models/shape.h"
+#include "apps/options/deepspeed.h"
+#include "apps/options/names_in_other_tools.h"
 #include "apps/options/train_options.h"
+#include "apps/plan/plan_options.h"
 #include "engine/options/nearest.h"
 #include "kernels/system/error.h"
 #include "tests/checkpoint/support.h"
@@ -39,6 +43,7 @@ TEST(Values, CountsAndBytesAcceptSuffixes) {
   EXPECT_EQ(parse_count("4096", {}), 4096);
   EXPECT_EQ(parse_count("7.5b", {}), 7'500'000'000);
   EXPECT_EQ(parse_count("12k", {}), 12000);
+  EXPECT_EQ(parse_count("1.5t", {}), 1'500'000'000'000);
   EXPECT_EQ(parse_count("0.3M", {}), 300000);
   EXPECT_EQ(parse_bytes("24GiB"), int64_t{24} << 30);
   EXPECT_EQ(parse_bytes("1.5 MiB"), 3 << 19);
@@ -125,6 +130,37 @@ TEST(TrainOptions, EveryChoiceInAHintParses) {
                                 "expected one of constant, linear, cosine, wsd, inverse-sqrt."));
 }
 
+TEST(OtherTools, NamesOfOtherToolsGetTheirOwnSuggestion) {
+  struct Case {
+    const char *given, *suggestion;
+  };
+  for (const Case& one : {Case{"--batch-size", "Use --micro-batch or --global-batch."},
+                          {"--batch_size", "Use --micro-batch or --global-batch."},
+                          {"--learning-rate", "Use --lr."},
+                          {"--seq-len", "Use --sequence."},
+                          {"--max-steps", "Use --steps."},
+                          {"--stage", "Use --zero-stage."},
+                          {"-z", "Use --zero-stage."},
+                          {"--max_grad_norm", "Use --clip."}}) {
+    for (const std::vector<std::string>& arguments :
+         {std::vector<std::string>{one.given, "2"}, {"--steps", "3", one.given, "2"}}) {
+      EXPECT_TRUE(one_line_contains(error_message(arguments), std::string("unknown option ") + one.given + ". " +
+                                                                  one.suggestion + " --help lists all options"));
+    }
+  }
+  EXPECT_TRUE(one_line_contains(error_message({"--zero_stage", "2"}), "Did you mean --zero-stage?"));
+  PlanOptions plan;
+  EXPECT_EQ(name_in_other_tools("stage", plan_option_table(plan), "--"), " Use --zero-stage or --stages.");
+  EXPECT_EQ(name_in_other_tools("learning-rate", plan_option_table(plan), "--"), "");
+}
+
+/// Such a name would never be suggested, because it is an option of the command.
+TEST(OtherTools, NoNameIsAnOptionOfTrain) {
+  TrainOptions options;
+  const OptionTable table = train_option_table(options);
+  for (const std::string& name : table.names()) EXPECT_EQ(name_in_other_tools(name, table, "--"), "") << name;
+}
+
 class ConfigFile : public testing::Test {
  protected:
   ~ConfigFile() override { std::filesystem::remove(path_); }
@@ -148,6 +184,8 @@ TEST_F(ConfigFile, IsReadBeforeTheCommandLine) {
 TEST_F(ConfigFile, ErrorsNameFileAndLine) {
   EXPECT_TRUE(one_line_contains(error_message({"--config", write("steps = 3\nzero_stge = 2\n")}),
                                 path_ + ":2: unknown key 'zero-stge'. Did you mean zero-stage?"));
+  EXPECT_TRUE(one_line_contains(error_message({"--config", write("batch_size = 8\n")}),
+                                path_ + ":1: unknown key 'batch-size'. Use micro-batch or global-batch. Keys are"));
   EXPECT_TRUE(one_line_contains(error_message({"--config", write("steps = many\n")}),
                                 path_ + ":1: steps: invalid value 'many'"));
   EXPECT_TRUE(one_line_contains(error_message({"--config", write("steps\n")}), "write steps = VALUE"));
@@ -162,7 +200,7 @@ TEST_F(ConfigFile, ErrorsNameFileAndLine) {
 TEST(TrainOptions, HelpListsEveryOptionWithItsDefaultIn120Columns) {
   TrainOptions options;
   const OptionTable table = train_option_table(options);
-  const std::string help = option_help(table);
+  const std::string help = option_help(help_options(table));
   for (const std::string& name : table.names()) EXPECT_NE(help.find("  --" + name), std::string::npos) << name;
   EXPECT_NE(help.find("--zero-stage 0|1|2|3  (3)"), std::string::npos);
   EXPECT_NE(help.find("--betas X,Y  (0.9,0.95)"), std::string::npos);
@@ -223,6 +261,24 @@ TEST(TrainOptions, RefusesOptionsThatContradictEachOther) {
       EXPECT_TRUE(one_line_contains(error.what(), wrong.message));
     }
   }
+}
+
+TEST(TrainOptions, WarnsOfOptionsWithoutEffect) {
+  const auto warnings = [](const std::vector<std::string>& arguments) {
+    TrainOptions options;
+    return parse_train_arguments(options, arguments);
+  };
+  using Words = std::vector<std::string>;
+  EXPECT_EQ(warnings({"--momentum", "0.5"}), Words{"--momentum has no effect with --optimizer adamw."});
+  EXPECT_EQ(warnings({"--optimizer", "sgd", "--momentum", "0.5", "--muon-lr", "0.1"}),
+            Words{"--muon-lr has no effect with --optimizer sgd."});
+  EXPECT_EQ(warnings({"--keep", "5"}), Words{"--keep has no effect without --checkpoint-dir."});
+  EXPECT_EQ(
+      warnings({"--min-lr", "1e-5", "--schedule", "constant", "--metrics-every", "3"}),
+      (Words{"--min-lr has no effect with --schedule constant.", "--metrics-every has no effect without --metrics."}));
+  EXPECT_EQ(warnings({"--optimizer", "muon", "--momentum", "0.5", "--muon-lr", "0.1", "--nesterov", "--keep", "5",
+                      "--save", "blocking", "--checkpoint-dir", "runs", "--min-lr", "1e-5"}),
+            Words{});
 }
 
 /// A checkpoint or a file may define the shape. The plan of a model with many layers would use up the machine's memory.

@@ -2,10 +2,12 @@
 #include <fstream>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
+#include <regex>
 #include <sstream>
 
 #include "apps/models/gpt2.h"
 #include "apps/models/parameters.h"
+#include "kernels/system/machine_memory.h"
 #include "kernels/system/thread_pool.h"
 #include "tests/apps/command_line.h"
 #include "tests/checkpoint/support.h"
@@ -199,8 +201,10 @@ TEST(Plan, ReadsTheMachineFileOfDoctor) {
   within(file["update_seconds_per_element"], 1e-12, 1e-6);
   within(file["inside_node"]["bytes_per_second"], 1e7, 1e13);
   within(file["inside_node"]["latency_seconds"], 1e-8, 1e-1);
+  EXPECT_EQ(file["memory_bytes"], machine_memory_bytes());
   const Json plan = planned({"--ranks", "2", "--machine", path})[0];
   EXPECT_GT(plan["step_seconds"].get<double>(), 0);
+  EXPECT_EQ(plan["memory_limit"], machine_memory_bytes() / 2);
   const CommandResult again = test::run_aliquot({"doctor", "--measure", path});
   EXPECT_EQ(again.code, 1);
   EXPECT_NE(again.err.find("already exists"), std::string::npos) << again.err;
@@ -287,6 +291,106 @@ TEST(Plan, ComparesZeroStagesIn100Columns) {
     EXPECT_NE(table.out.find(what), std::string::npos) << what << "\n" << table.out;
   std::istringstream lines(table.out);
   for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 100u) << line;
+}
+
+std::string plan_text(std::vector<std::string> words) {
+  words.insert(words.begin(), "plan");
+  const CommandResult result = test::run_aliquot(words);
+  EXPECT_EQ(result.code, 0) << result.err;
+  return result.out;
+}
+
+/// A run that needs 237 GiB a rank does not fit on a GPU with 80 GB.
+TEST(Plan, SaysWhetherARankHasEnoughMemory) {
+  const std::vector<std::string> large = {"--model", "llama-8b", "--ranks", "64", "--machine", "dgx-h100"};
+  const auto with = [&large](std::vector<std::string> more) {
+    more.insert(more.begin(), large.begin(), large.end());
+    return more;
+  };
+  const std::string one = plan_text(with({"--zero-stage", "0"}));
+  EXPECT_NE(one.find("  does not fit in 79.0 GiB of a GPU of dgx-h100: a rank needs 237 GiB\n"), std::string::npos)
+      << one;
+  EXPECT_NE(one.find("  to lower the memory: a higher --zero-stage, more --ranks, --recompute block"),
+            std::string::npos)
+      << one;
+  EXPECT_NE(one.find("  simulated on dgx-h100 as if it had enough memory: "), std::string::npos) << one;
+  const Json plans = planned(with({"--stages", "all", "--micro-batch", "1"}));
+  std::string fits;
+  for (const Json& plan : plans) {
+    EXPECT_EQ(plan["memory_limit"], int64_t{79} << 30);
+    EXPECT_EQ(plan["fits"], plan["rank_bytes"] <= plan["memory_limit"]);
+    fits += plan["fits"] ? '1' : '0';
+  }
+  EXPECT_EQ(fits, "0111");
+  const std::string table = plan_text(with({"--stages", "all", "--micro-batch", "1"}));
+  EXPECT_TRUE(std::regex_search(table, std::regex("\n  in 79.0 GiB +does not fit +fits +fits +fits\n"))) << table;
+  EXPECT_TRUE(std::regex_search(table, std::regex("\n  seconds per step +- +[0-9.]+ +[0-9.]+ +[0-9.]+\n"))) << table;
+  EXPECT_EQ(table.find("to lower the memory"), std::string::npos) << table;
+  EXPECT_NE(plan_text(with({"--stages", "all"})).find("to lower the memory: more --ranks"), std::string::npos);
+}
+
+TEST(Plan, TheMemoryOfAMachineHasSeveralSources) {
+  test::TemporaryDirectory directory;
+  const std::string path = directory.path() / "machine.json";
+  const auto limit = [&](const std::string& text) {
+    std::ofstream(path) << text;
+    return planned({"--ranks", "4", "--machine", path})[0].value("memory_limit", int64_t{-1});
+  };
+  EXPECT_EQ(limit(R"({"memory_bytes": 4000})"), 1000);  // of a host, which has four ranks
+  EXPECT_EQ(limit(R"({"memory_bytes": 4000, "has_gpus": true})"), 4000);
+  EXPECT_EQ(limit(R"({"like": "dgx-h200"})"), int64_t{139} << 30);
+  EXPECT_EQ(limit("{}"), -1);
+  const int64_t here = planned({"--ranks", "1"})[0]["memory_limit"];
+  EXPECT_EQ(here, machine_memory_bytes());
+  EXPECT_EQ(planned({"--ranks", "4"})[0]["memory_limit"], here / 4);
+  EXPECT_EQ(planned({"--ranks", "4", "--ranks-per-node", "2"})[0]["memory_limit"], here / 2);
+  EXPECT_EQ(planned({"--device-memory", "3GiB"})[0]["memory_limit"], int64_t{3} << 30);
+  EXPECT_FALSE(plan_text({"--ranks", "2"}).find(" of this machine, which has ") == std::string::npos);
+}
+
+TEST(Plan, MachinesWithGpusComputeInBf16ByDefault) {
+  EXPECT_NE(plan_text({"--machine", "dgx-a100"}).find(", bfloat16, "), std::string::npos);
+  EXPECT_NE(plan_text({"--machine", "dgx-a100", "--precision", "fp32"}).find(", float32, "), std::string::npos);
+  EXPECT_NE(plan_text({}).find(", float32, "), std::string::npos);
+}
+
+/// plan and train choose the same options.
+TEST(Plan, PlansWithinAMemoryBudgetAsTrainDoes) {
+  const std::vector<std::string> same = {"--ranks", "2", "--threads", "1", "--memory-budget", "14MiB"};
+  const Json plan = planned(same)[0];
+  EXPECT_TRUE(plan["fits"]);
+  EXPECT_LE(plan["rank_bytes"], 14 << 20);
+  EXPECT_GT(planned({"--ranks", "2", "--threads", "1"})[0]["rank_bytes"], 14 << 20);
+  std::vector<std::string> train = {"train", "--dry-run"};
+  train.insert(train.end(), same.begin(), same.end());
+  const CommandResult shown = test::run_aliquot(train);
+  const std::string peak = std::to_string(plan["memory"]["peak"].get<int64_t>());
+  EXPECT_NE(shown.out.find(peak), std::string::npos) << peak << "\n" << shown.out;
+  EXPECT_NE(plan_text(same).find("  chosen: gathers as "), std::string::npos);
+  const std::string small = plan_text({"--memory-budget", "1MiB"});
+  EXPECT_NE(small.find("  does not fit in 1.00 MiB of --memory-budget: a rank needs "), std::string::npos) << small;
+  EXPECT_NE(small.find("  --memory-budget is 1.00 MiB, but the smallest plan found needs "), std::string::npos)
+      << small;
+}
+
+TEST(Plan, CountsATrillionParameters) {
+  EXPECT_EQ(planned({"--params", "1t", "--ranks", "64"})[0]["parameters"], 1'000'000'000'000);
+}
+
+TEST(Plan, NamesUnsupportedKindsOfModels) {
+  test::TemporaryDirectory directory;
+  const std::string config = directory.path() / "config.json";
+  const auto error = [](const std::string& model) {
+    const CommandResult result = test::run_aliquot({"plan", "--model", model});
+    EXPECT_EQ(result.code, 1);
+    return result.err;
+  };
+  for (const char* model : {"mixtral-8x7b", "Qwen3-30B-A3B", "deepseek-v3", "llama-4-scout"})
+    EXPECT_NE(error(model).find("mixture-of-experts models are not supported"), std::string::npos) << error(model);
+  EXPECT_NE(error("bert-base").find("encoder models are not supported"), std::string::npos);
+  EXPECT_EQ(error("gpt2-small").find("not supported"), std::string::npos);
+  test::write_file(config, R"({"model_type": "qwen3_moe"})");
+  EXPECT_NE(error(config).find("; mixture-of-experts models are not implemented."), std::string::npos) << error(config);
 }
 
 TEST(Plan, RejectsInvalidOptions) {

@@ -163,6 +163,11 @@ TEST(Report, PageOfRealRunsIsComplete) {
                            "Memory per rank against model size", "backward h.0 m1"})
     EXPECT_GE(count(page, text), 1u) << text;
   EXPECT_EQ(count(page, "not finished"), 0u);
+  // The table of the sweep has readable values, and no columns that do not fit on the page.
+  EXPECT_EQ(count(page, "<th>planned peak</th>"), 1u);
+  EXPECT_EQ(count(page, "parameters_bytes"), 0u);
+  EXPECT_EQ(count(page, "parameters bytes"), 0u);
+  EXPECT_GE(count(page, "iB</td>"), 6u);
   EXPECT_EQ(count(page, "http"), count(page, "xmlns=\"http://www.w3.org/"));
   EXPECT_EQ(count(page, "<script"), 0u);
   EXPECT_EQ(count(page, "src="), 0u);

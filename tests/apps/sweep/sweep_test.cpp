@@ -156,6 +156,29 @@ TEST(MemoryPicture, HasPanelsForRanksLinesForZeroStagesAndMarksForRuns) {
   }
 }
 
+/// Returns the height of the text of the limit, relative to the line of the limit. Heights grow downwards.
+double height_of_limit(const std::vector<int64_t>& planned, int64_t limit) {
+  std::vector<SweepRow> rows;
+  for (size_t i = 0; i < planned.size(); ++i) {
+    SweepRow row = row_of({"m" + std::to_string(i), 0, 1}, {}, record_of(planned[i], 0), "");
+    row.parameters = static_cast<int64_t>(i + 1) * 10'000'000;
+    row.limit_bytes = limit;
+    rows.push_back(row);
+  }
+  const std::string svg = memory_picture(rows, "");
+  const auto number_before = [&svg](size_t at, const std::string& name) {
+    const size_t begin = svg.rfind(" " + name + "=\"", at) + name.size() + 3;
+    return std::stod(svg.substr(begin));
+  };
+  const size_t text = svg.find("machine memory"), line = svg.rfind("stroke-width=\"1.4\"", text);
+  return number_before(text, "y") - number_before(line, "y1");
+}
+
+TEST(MemoryPicture, TheTextOfTheLimitAvoidsTheLines) {
+  EXPECT_LT(height_of_limit({57'000'000, 58'000'000}, 60'000'000), 0);  // the lines are below the limit
+  EXPECT_GT(height_of_limit({61'000'000, 62'000'000}, 60'000'000), 0);  // the lines are above the limit
+}
+
 TEST(MemoryPicture, CanBeDrawnWithoutResults) {
   EXPECT_EQ(xml_problem(memory_picture({}, "")), "");
   SweepRow refused;

@@ -143,7 +143,10 @@ TEST(Digest, IsTheHashOfSortedLines) {
 
 TEST(Progress, LinesAndBarsFit) {
   const ProgressStep step{.step = 12, .loss = 3.21, .tokens_per_second = 5120, .grad_norm = 0.81, .lr = 3e-4};
-  EXPECT_EQ(progress_line(step, 100), "step 12/100  loss 3.2100  norm 0.81  lr 0.0003  5120 tokens/s");
+  const std::string line = "step 12/100  loss 3.2100  norm 0.81  lr 0.0003  5120 tokens/s";
+  EXPECT_EQ(progress_line(step, 100, 61), line + "  1 min 01 s left");
+  EXPECT_EQ(progress_line(step, 100, 0), line);
+  EXPECT_EQ(progress_line(step, 100, NAN), line);
   EXPECT_EQ(progress_bar(step, 100, 61, 80).substr(0, 8), "[###....");
   for (const int columns : {10, 40, 60, 80, 200})
     EXPECT_LT(progress_bar(step, 100, 61, columns).size(), static_cast<size_t>(columns));
@@ -151,6 +154,40 @@ TEST(Progress, LinesAndBarsFit) {
   EXPECT_EQ(duration_text(200), "3 min 20 s");
   EXPECT_EQ(duration_text(7500), "2 h 05 min");
   EXPECT_EQ(duration_text(NAN), "?");
+}
+
+/// Returns the steps for which a run prints a line, if each step takes `seconds`.
+std::vector<int64_t> logged(int64_t every, int64_t first_step, int64_t last_step, double seconds) {
+  LogInterval interval(every, first_step, last_step);
+  std::vector<int64_t> steps;
+  for (int64_t step = first_step + 1; step <= last_step; ++step) {
+    if (interval.is_due(step, 1000 + static_cast<double>(step) * seconds)) steps.push_back(step);
+  }
+  return steps;
+}
+
+TEST(LogInterval, ThinsTheLinesOfLongRuns) {
+  const auto automatic = [](int64_t first, int64_t last, double seconds) {
+    return logged(LogInterval::kAuto, first, last, seconds);
+  };
+  EXPECT_EQ(automatic(0, 150, 1e-3).size(), 150u);
+  const auto lines = automatic(0, 10'007, 1e-3);
+  EXPECT_EQ(lines.size(), 10u + 100u + 1u);
+  EXPECT_EQ(std::vector(lines.begin() + 8, lines.begin() + 13), (std::vector<int64_t>{9, 10, 100, 200, 300}));
+  EXPECT_EQ(lines.back(), 10'007);
+  EXPECT_EQ(automatic(0, 59'999, 1e-3)[11], 1000);  // 500 is a multiple of the distance
+  EXPECT_EQ(automatic(0, 59'999, 1e-3)[10], 500);
+  EXPECT_EQ(automatic(5000, 10'000, 1e-3)[9], 5010);
+  EXPECT_EQ(automatic(5000, 10'000, 1e-3)[10], 5050);
+  // Slow steps have more lines: one every ten seconds.
+  EXPECT_EQ(automatic(0, 10'000, 10).size(), 10'000u);
+  EXPECT_EQ(automatic(0, 10'000, 1)[11], 30);
+}
+
+TEST(LogInterval, ObeysANumberOfSteps) {
+  EXPECT_EQ(logged(4, 0, 10, 100), (std::vector<int64_t>{4, 8, 10}));
+  EXPECT_EQ(logged(4, 6, 13, 1e-3), (std::vector<int64_t>{8, 12, 13}));
+  EXPECT_EQ(logged(1, 0, 500, 1e-3).size(), 500u);
 }
 
 TEST(Progress, StyleFollowsTheOptions) {

@@ -75,6 +75,10 @@ TEST_F(Resume, ARunMayResumeWithAnotherOptimizer) {
   EXPECT_EQ(lion.code, 0);
   const test::CommandResult refused = resume({"--optimizer", "adamw", "--steps", "9"});
   EXPECT_EQ(refused.code, 1);
+  EXPECT_NE(refused.err.find(" was saved with another optimizer: lion, this run has adamw; missing from the "),
+            std::string::npos)
+      << refused.err;
+  EXPECT_EQ(refused.err.find("Use the model of the saved run"), std::string::npos) << refused.err;
   EXPECT_NE(refused.err.find("exp_avg_sq"), std::string::npos) << refused.err;
   EXPECT_NE(refused.err.find("--allow-missing"), std::string::npos) << refused.err;
   const test::CommandResult back = resume({"--optimizer", "adamw", "--steps", "9", "--allow-missing"});
@@ -89,6 +93,13 @@ TEST_F(Resume, AnotherShapeIsRejectedWithAShortMessage) {
   EXPECT_EQ(std::ranges::count(result.err, '\n'), 1) << result.err;
   for (const char* what : {" more", "Use the model of the saved run", "aliquot checkpoint show"})
     EXPECT_NE(result.err.find(what), std::string::npos) << what << "\n" << result.err;
+}
+
+/// Another optimizer does not hide that the model differs.
+TEST_F(Resume, AnotherShapeIsRejectedAlsoWithAnotherOptimizer) {
+  const test::CommandResult result = resume({"--optimizer", "adamw8bit", "--width", "32"});
+  EXPECT_EQ(result.code, 1);
+  EXPECT_NE(result.err.find("Use the model of the saved run"), std::string::npos) << result.err;
 }
 
 TEST_F(Resume, AnotherNumberOfHeadsIsRejected) {

@@ -115,6 +115,11 @@ TEST_F(Stop, SavesExitsWith75AndResumes) {
   };
   EXPECT_EQ(stopped(train(with({"--steps", "1000000"})), SIGTERM).code, 75) << output();
   EXPECT_EQ(output().find("nothing was saved"), std::string::npos);
+  const int64_t saved = list_checkpoints(checkpoints()).back().step;
+  EXPECT_NE(output().find("aliquot: saved step " + std::to_string(saved) + " in " + checkpoints() +
+                          "; continue with --resume auto\n"),
+            std::string::npos)
+      << output();
   const std::string record = contents(metrics());
   const size_t last = record.rfind("{\"step\":");
   const int64_t step = std::stoll(record.substr(last + 8));
