@@ -29,6 +29,8 @@ class TrainData {
   /// a rank fails, it throws its own error, and the other ranks throw UsageError with the same text.
   void check(const TrainContext& context) const;
 
+  /// The number of training tokens, in all files.
+  int64_t token_count() const { return train_source_.token_count(); }
   /// The number of training tokens, and for several files the number of tokens and the weight of each, as scalars of a
   /// checkpoint.
   std::map<std::string, Scalar> scalars() const;
