@@ -38,15 +38,26 @@ double median_of(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-/// Returns the median of the samples in the first third of the time, and the median of those in the last third.
-std::pair<double, double> end_medians(const std::vector<Point>& points) {
+/// Returns the samples in the first third of the time, and those in the last third.
+std::pair<std::vector<double>, std::vector<double>> end_samples(const std::vector<Point>& points) {
   const double third = (points.back().x - points.front().x) / 3;
   std::vector<double> first, last;
   for (const Point& p : points) {
     if (p.x <= points.front().x + third) first.push_back(p.y);
     if (p.x >= points.back().x - third) last.push_back(p.y);
   }
-  return {median_of(first), median_of(last)};
+  return {std::move(first), std::move(last)};
+}
+
+/// Whether the samples of the last third exceed those of the first third by more than the bound. Some quantities
+/// alternate between two values: for example, each rank has one more thread during a save. A median of a few samples
+/// may then change, but a leak raises the smallest and the largest sample too.
+bool grew(const std::vector<double>& first, const std::vector<double>& last, const Bound& bound) {
+  const auto exceeds = [&](double before, double after) {
+    return after - before > bound.growth + bound.share * before;
+  };
+  return exceeds(median_of(first), median_of(last)) && exceeds(std::ranges::min(first), std::ranges::min(last)) &&
+         exceeds(std::ranges::max(first), std::ranges::max(last));
 }
 
 std::string describe(const Series& series) {
@@ -109,11 +120,12 @@ Verdict judge(const std::vector<Series>& series, const Bound& bound, Patience pa
     }
     if (warm.empty() || ended - warm.front().x < patience.least_seconds) continue;
     verdict.worlds.insert(one.world);
-    const auto [before, after] = end_medians(warm);
+    const auto [first, last_third] = end_samples(warm);
+    const double before = median_of(first), after = median_of(last_third);
     if (verdict.judged++ == 0 || after - before > verdict.last - verdict.first)
       verdict.first = before, verdict.last = after;
     verdict.longest_seconds = std::max(verdict.longest_seconds, ended - warm.front().x);
-    if (after - before > bound.growth + bound.share * before)
+    if (grew(first, last_third, bound))
       verdict.problems.push_back(
           fmt::format("{} grew from {} to {} within {:.0f} s", describe(one), before, after, ended - warm.front().x));
   }

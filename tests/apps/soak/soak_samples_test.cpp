@@ -31,6 +31,12 @@ TEST(SoakJudge, AcceptsSeriesThatAreFlatAfterWarmUp) {
   EXPECT_TRUE(judged([](int s) { return 30 - s; }).problems.empty());
 }
 
+/// The samples alternate between 10 and 13. The median of the first third is 10, and that of the last third is 13.
+TEST(SoakJudge, AcceptsSamplesThatAlternate) {
+  EXPECT_TRUE(judged([](int s) { return s % 4 == 0 ? 13 : s < 15 || s % 4 == 1 ? 10 : 13; }).problems.empty());
+  EXPECT_EQ(judged([](int s) { return (s % 4 == 0 ? 13 : 10) + (s < 15 ? 0 : 3); }).problems.size(), 1u);
+}
+
 TEST(SoakJudge, ReportsGrowth) {
   const Verdict verdict = judged([](int s) { return 12 + s / 4; });
   ASSERT_EQ(verdict.problems.size(), 1u);
