@@ -10,16 +10,18 @@ std::string Split::defect(const std::vector<int64_t>& shape) const {
   if (dimension < 0 || dimension >= static_cast<int>(shape.size()))
     return fmt::format("Split::dimension is {}, but the parameter has {} dimensions", dimension, shape.size());
   const int64_t extent = shape[static_cast<std::size_t>(dimension)];
+  const auto wrong_sum = [&] {
+    return fmt::format("the parts do not add up to the extent of dimension {}, which is {}", dimension, extent);
+  };
   int64_t sum = 0;
   for (const DimensionPart& part : parts) {
     if (part.length < 1 || part.unit < 1 || part.length % part.unit != 0)
       return fmt::format("a part has length {} and unit {}: expected a length that is a multiple of the unit",
                          part.length, part.unit);
-    if (part.length > extent - sum) break;
+    if (part.length > extent - sum) return wrong_sum();
     sum += part.length;
   }
-  if (!parts.empty() && (sum != extent || parts.back().length > extent))
-    return fmt::format("the parts do not add up to the extent of dimension {}, which is {}", dimension, extent);
+  if (!parts.empty() && sum != extent) return wrong_sum();
   return {};
 }
 

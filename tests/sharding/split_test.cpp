@@ -117,6 +117,8 @@ TEST(Split, NamesItsDefect) {
   EXPECT_EQ(Split::columns().defect({3}), "Split::dimension is 1, but the parameter has 1 dimensions");
   EXPECT_EQ(Split::rows({4, 4}).defect({9}), "the parts do not add up to the extent of dimension 0, which is 9");
   EXPECT_EQ(Split::rows({4, 6}).defect({9}), "the parts do not add up to the extent of dimension 0, which is 9");
+  for (const Split& split : {Split::rows({4, 4}), Split::rows({4, 1}), Split::rows({4, 4, 4}), Split::rows({2, 2, 3})})
+    EXPECT_EQ(split.defect({4, 3}), "the parts do not add up to the extent of dimension 0, which is 4");
   EXPECT_EQ(Split::rows({{4, 3}, 5}).defect({9}),
             "a part has length 4 and unit 3: expected a length that is a multiple of the unit");
   EXPECT_EQ((Split{-1, {3}}).defect({3}), "Split::parts is set, but Split::dimension is -1");
