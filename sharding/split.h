@@ -41,7 +41,8 @@ struct Split {
 /// ranks.
 std::pair<int64_t, int64_t> rank_range(int64_t count, int rank, int ranks);
 
-/// Elements [full, full + count) of a full parameter, which are elements [local, local + count) of a slice.
+/// Consecutive elements of a slice that are also consecutive in the full parameter. `full` and `local` are the index of
+/// the first element in the full parameter and in the slice.
 struct SliceRun {
   int64_t full, local, count;
 

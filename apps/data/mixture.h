@@ -8,9 +8,9 @@
 
 namespace aliquot {
 
-/// Assigns each position of a run to a part of the data. Among the first n positions, the number of positions of each
-/// part differs from its share of n by less than one, for every n. The assignment depends only on the weights, and each
-/// position is computed without the others. Weights are rounded to thousandths of their sum.
+/// Assigns each position of a run to a part of the data. For every n, a part with weight w has nearly w * n of the
+/// first n positions: the difference is less than one. The assignment depends only on the weights. It can be computed
+/// for one position without the others. Weights are rounded to thousandths of their sum.
 class Mixture {
  public:
   static constexpr int64_t kPeriod = 1000;

@@ -39,7 +39,8 @@ struct HelpStyle {
 };
 
 /// The style for standard output. On a terminal, lines are as wide as the terminal, but at least 40 and at most 100
-/// characters. Text is bold only on a terminal that supports it, and if the variable NO_COLOR is unset or empty.
+/// characters. Text is bold if the terminal supports it, unless the variable NO_COLOR is set to a text that is not
+/// empty.
 HelpStyle stdout_help_style();
 
 std::vector<HelpOption> help_options(const OptionTable& table);

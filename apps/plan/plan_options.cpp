@@ -65,10 +65,8 @@ OptionTable plan_option_table(PlanOptions& o) {
   t.add(common, "threads",
         "Host threads of a rank, each with its own scratch memory; default 1 (in train: cores / ranks).");
   t.heading("Memory");
-  t.add(
-      common, "memory-budget",
-      "Maximum memory per rank: plan as train does with this option, which chooses options that fit and do not change "
-      "results.");
+  t.add(common, "memory-budget",
+        "Maximum memory per rank. As in train, options are chosen that fit and do not change results.");
   t.bytes("device-memory", o.device_memory,
           "Memory per rank, in place of that of --machine: --pipeline-schedule auto chooses a schedule that fits. Also "
           "prints the size of the largest model that fits.");

@@ -32,7 +32,7 @@ struct ParameterSpec {
   Split split = {};
   bool partial_gradient = false;  // if not split: whether the gradients of a tensor group must be added
 
-  /// With `tensor` ranks in a tensor group. One rank has the same as the full gradient.
+  /// Returns how the gradients are related in a tensor group of `tensor_ranks` ranks. With one rank, returns kSame.
   TensorGradients gradients_over(int tensor_ranks) const {
     if (tensor_ranks == 1) return TensorGradients::kSame;
     if (split.dimension >= 0) return TensorGradients::kSlice;

@@ -83,7 +83,7 @@ std::string defect(const ModelSpec& model, int32_t use, const UseCollective& wha
   return {};
 }
 
-/// Returns what is wrong with the position of a declaration, or an empty string.
+/// Compares a declaration with the earlier declarations of the use. Returns the defect, or an empty string.
 std::string defect_of_order(const std::vector<UseCollective>& all, const UseCollective& what) {
   for (const UseCollective* other = all.data(); other != &what; ++other) {
     if (other->part == UsePart::kBackwardWeights && what.part == UsePart::kBackward)

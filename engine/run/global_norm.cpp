@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 
 #include "engine/plan/sizes.h"
 #include "kernels/elementwise/kernels.h"
@@ -130,14 +131,17 @@ void GlobalNorm::add_over(GroupId group, Stream& reduce, Label label) {
   }
 }
 
-/// A tensor that is not split has the same sum on all ranks of a tensor group, so only the first one adds it. A tensor
-/// has its sum on one pipeline stage and 0 on the others. These additions are exact.
+/// A tensor that is not split has the same sum on all ranks of a tensor group, so only the first rank adds it. Other
+/// ranks add sums that are not finite too, because such a gradient may exist on one rank only. A tensor has its sum on
+/// one pipeline stage and 0 on the others. These additions are exact.
 void GlobalNorm::exchange_tensors(Stream& reduce, Label label) {
   if (adds_slices_) {
     for (std::size_t f = 0; f < plan_.flats.size() && groups_.coordinates().tensor > 0; ++f) {
       const FlatSpec& flat = plan_.flats[f];
-      if (flat.trainable && flat.gradients != TensorGradients::kSlice)
-        std::fill_n(tensor_sums_.begin() + first_tensor_[f], flat.parameters.size(), 0.0);
+      if (!flat.trainable || flat.gradients == TensorGradients::kSlice) continue;
+      const std::span own(tensor_sums_.data() + first_tensor_[f], flat.parameters.size());
+      std::ranges::replace_if(
+          own, [](double sum) { return std::isfinite(sum); }, 0.0);
     }
     add_over(GroupId::kTensor, reduce, label);
   }

@@ -100,13 +100,6 @@ Trained train(const TrainingRun& run) {
   return trained;
 }
 
-void expect_close(const TensorTrained& a, const TensorTrained& b) {
-  ASSERT_EQ(a.parameters.size(), b.parameters.size());
-  for (std::size_t i = 0; i < a.losses.size(); ++i) EXPECT_NEAR(a.losses[i], b.losses[i], 1e-5 * std::abs(b.losses[i]));
-  for (std::size_t i = 0; i < a.norms.size(); ++i) EXPECT_NEAR(a.norms[i], b.norms[i], 1e-5 * b.norms[i]);
-  for (std::size_t i = 0; i < a.parameters.size(); ++i) EXPECT_NEAR(a.parameters[i], b.parameters[i], 1e-4);
-}
-
 std::string text(const EngineOptions& options) {
   return fmt::format("{} ranks in a tensor group, {} replicas, {} pipeline stages, ZeRO stage {}, recompute {}, {}",
                      options.tensor, options.replicas, options.pipeline, options.zero_stage, options.recompute,
@@ -263,6 +256,30 @@ TEST(SplitParameters, AreRefusedWhereTheyCannotWork) {
             "EngineOptions::optimizer is adamw8bit, which cannot update h.w, because it is split over a tensor group: "
             "use another optimizer");
   EXPECT_EQ(refusal({.tensor = 1, .optimizer = AdamW8bit{}}, {.split = Split::rows()}), "no error was thrown");
+}
+
+/// One rank of the tensor group has a gradient that is not finite, for a parameter that is not split. All ranks skip.
+TEST(SplitParameters, ANotFiniteGradientOfOneRankSkipsTheStep) {
+  for (const int bad_rank : {0, 1}) {
+    World::threads(
+        2,
+        [bad_rank](World& world) {
+          std::array<float*, 2> value{}, gradient{};
+          Engine engine(world, {.tensor = 2, .tell_skipped = false});
+          engine.add_unit("h")
+              .add("split", {8}, &value[0], &gradient[0], {.split = Split::rows()})
+              .add("full", {8}, &value[1], &gradient[1]);
+          engine.materialize(
+              [](const ParameterSpec&, int64_t, std::span<float> values) { std::ranges::fill(values, 1.0f); });
+          while (const auto work = engine.next()) {
+            if (work->kind == UseKind::kBackward && world.rank() == bad_rank) gradient[1][3] = std::nanf("");
+          }
+          const StepReport report = engine.step();
+          EXPECT_TRUE(report.skipped) << bad_rank;
+          EXPECT_EQ(report.first_not_finite, "h.full") << bad_rank;
+        },
+        kHosts);
+  }
 }
 
 /// Each rank computes a part of the gradient, but the parameter is not declared so. The copies then differ.

@@ -213,6 +213,13 @@ struct TensorTrained {
   friend bool operator==(const TensorTrained&, const TensorTrained&) = default;
 };
 
+inline void expect_close(const TensorTrained& a, const TensorTrained& b) {
+  ASSERT_EQ(a.parameters.size(), b.parameters.size());
+  for (std::size_t i = 0; i < a.losses.size(); ++i) EXPECT_NEAR(a.losses[i], b.losses[i], 1e-5 * std::abs(b.losses[i]));
+  for (std::size_t i = 0; i < a.norms.size(); ++i) EXPECT_NEAR(a.norms[i], b.norms[i], 1e-5 * b.norms[i]);
+  for (std::size_t i = 0; i < a.parameters.size(); ++i) EXPECT_NEAR(a.parameters[i], b.parameters[i], 1e-4);
+}
+
 /// Expects the planned peak of every category. NCCL communicators allocate scratch memory that the plan does not
 /// include.
 inline void expect_planned_peak(World& world, Engine& engine, bool nccl) {

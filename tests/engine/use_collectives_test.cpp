@@ -27,13 +27,6 @@ TensorTrained train(int data_ranks, const EngineOptions& options, const WorldOpt
   return trained;
 }
 
-void expect_close(const TensorTrained& a, const TensorTrained& b) {
-  ASSERT_EQ(a.parameters.size(), b.parameters.size());
-  for (std::size_t i = 0; i < a.losses.size(); ++i) EXPECT_NEAR(a.losses[i], b.losses[i], 1e-5 * std::abs(b.losses[i]));
-  for (std::size_t i = 0; i < a.norms.size(); ++i) EXPECT_NEAR(a.norms[i], b.norms[i], 1e-5 * b.norms[i]);
-  for (std::size_t i = 0; i < a.parameters.size(); ++i) EXPECT_NEAR(a.parameters[i], b.parameters[i], 1e-4);
-}
-
 std::string text(const EngineOptions& options) {
   return fmt::format("{} ranks in a tensor group, {} replicas, {} pipeline stages, {}, ZeRO stage {}, recompute {}",
                      options.tensor, options.replicas, options.pipeline,

@@ -149,7 +149,8 @@ class Graph {
       edge(at(stage, step, op, kAllStarted, r), at(stage, step, op, kDone, r));
     }
     for (int r = 0; r < ranks_; ++r) {
-      const bool ends_together = info(verb).ends_with_barrier;
+      const bool ends_together =
+          verb == Verb::kReplicaAllReduce || verb == Verb::kUseCollective || verb == Verb::kSumOverTensor;
       for (const int q : ends_together ? members(group, r) : std::vector{r})
         edge(at(stage, step, op, kDone, q), at(stage, step, op, kEnd, r));
     }
