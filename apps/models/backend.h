@@ -57,9 +57,11 @@ class Backend {
   virtual void attention_forward(const AttentionForward& a) = 0;
   virtual void attention_backward(const AttentionBackward& a) = 0;
   virtual void loss_forward(const LossForward& a) = 0;
+  virtual void loss_statistics(const LossForward& a, float* part) = 0;
+  virtual void loss_of_parts(const LossForward& a, const LossParts& parts) = 0;
   virtual void loss_backward(const LossBackward& a) = 0;
 
-  /// Waits for the last loss_forward() and returns its result.
+  /// Waits for the last loss_forward() or loss_of_parts() and returns its result.
   virtual double loss_sum() = 0;
   /// Returns addresses at which the layers can read these token ids until the next call. On a GPU, copies the ids to
   /// the device.

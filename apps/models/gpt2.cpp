@@ -22,17 +22,19 @@ Gpt2::Gpt2(const ModelShape& shape, const ModelOptions& options, Backend& backen
 void Gpt2::declare_units() {
   const int64_t width = shape_.width;
   const GradientMode write = options_.gradients;
+  const TensorDeclarations over_tensor(shape_, options_.tensor);
   Gpt2Tensors &p = parameters_, &g = gradients_;
   p.blocks.resize(static_cast<size_t>(shape_.layers));
   g.blocks.resize(static_cast<size_t>(shape_.layers));
   const std::vector<int64_t> of_tokens{shape_.vocabulary, width};
   units_.push_back({"wte", shape_.tied ? options_.table_gradients : write, {table(of_tokens, kNormal, p.wte, g.wte)}});
   units_.push_back({"wpe", write, {table({shape_.context, width}, kNormal, p.wpe, g.wpe)}});
+  units_.back().tensors[0].over_tensor = over_tensor.norm;
   for (int64_t layer = 0; layer < shape_.layers; ++layer) declare_block(layer);
   units_.push_back({"ln_f",
                     write,
-                    {tensor("weight", {width}, kOne, p.ln_f_weight, g.ln_f_weight),
-                     tensor("bias", {width}, kZero, p.ln_f_bias, g.ln_f_bias)}});
+                    {tensor("weight", {width}, kOne, p.ln_f_weight, g.ln_f_weight, over_tensor.norm),
+                     tensor("bias", {width}, kZero, p.ln_f_bias, g.ln_f_bias, over_tensor.norm)}});
   if (shape_.tied) return;
   units_.push_back({"lm_head", write, {table(of_tokens, kNormal, p.lm_head, g.lm_head)}});
 }
@@ -45,59 +47,72 @@ void Gpt2::declare_block(int64_t layer) {
   // variance of the sum over all blocks independent of the number of layers.
   const Initializer residual{Initializer::Kind::kNormal,
                              kDeviation / std::sqrt(2.0f * static_cast<float>(shape_.layers))};
-  units_.push_back({"h." + std::to_string(layer),
-                    options_.gradients,
-                    {tensor("ln_1.weight", {width}, kOne, p.ln_1_weight, g.ln_1_weight),
-                     tensor("ln_1.bias", {width}, kZero, p.ln_1_bias, g.ln_1_bias),
-                     tensor("attn.c_attn.weight", {width, 3 * width}, kNormal, p.attn_weight, g.attn_weight),
-                     tensor("attn.c_attn.bias", {3 * width}, kZero, p.attn_bias, g.attn_bias),
-                     tensor("attn.c_proj.weight", {width, width}, residual, p.attn_proj_weight, g.attn_proj_weight),
-                     tensor("attn.c_proj.bias", {width}, kZero, p.attn_proj_bias, g.attn_proj_bias),
-                     tensor("ln_2.weight", {width}, kOne, p.ln_2_weight, g.ln_2_weight),
-                     tensor("ln_2.bias", {width}, kZero, p.ln_2_bias, g.ln_2_bias),
-                     tensor("mlp.c_fc.weight", {width, hidden}, kNormal, p.fc_weight, g.fc_weight),
-                     tensor("mlp.c_fc.bias", {hidden}, kZero, p.fc_bias, g.fc_bias),
-                     tensor("mlp.c_proj.weight", {hidden, width}, residual, p.proj_weight, g.proj_weight),
-                     tensor("mlp.c_proj.bias", {width}, kZero, p.proj_bias, g.proj_bias)}});
+  const TensorDeclarations t(shape_, options_.tensor);
+  ModelUnit& unit = units_.emplace_back(ModelUnit{"h." + std::to_string(layer), options_.gradients, {}});
+  const auto add = [&](const char* name, std::vector<int64_t> shape, const Initializer& initial,
+                       Values Gpt2Block::*member, const TensorDeclaration& over_tensor) {
+    unit.tensors.push_back(tensor(name, std::move(shape), initial, p.*member, g.*member, over_tensor));
+  };
+  add("ln_1.weight", {width}, kOne, &Gpt2Block::ln_1_weight, t.norm);
+  add("ln_1.bias", {width}, kZero, &Gpt2Block::ln_1_bias, t.norm);
+  add("attn.c_attn.weight", {width, 3 * width}, kNormal, &Gpt2Block::attn_weight, t.packed_columns);
+  add("attn.c_attn.bias", {3 * width}, kZero, &Gpt2Block::attn_bias, t.packed_rows);
+  add("attn.c_proj.weight", {width, width}, residual, &Gpt2Block::attn_proj_weight, t.query_rows);
+  add("attn.c_proj.bias", {width}, kZero, &Gpt2Block::attn_proj_bias, {});
+  add("ln_2.weight", {width}, kOne, &Gpt2Block::ln_2_weight, t.norm);
+  add("ln_2.bias", {width}, kZero, &Gpt2Block::ln_2_bias, t.norm);
+  add("mlp.c_fc.weight", {width, hidden}, kNormal, &Gpt2Block::fc_weight, t.hidden_columns);
+  add("mlp.c_fc.bias", {hidden}, kZero, &Gpt2Block::fc_bias, t.hidden_rows);
+  add("mlp.c_proj.weight", {hidden, width}, residual, &Gpt2Block::proj_weight, t.hidden_rows);
+  add("mlp.c_proj.bias", {width}, kZero, &Gpt2Block::proj_bias, {});
 }
 
 /// No use reads its output in backward. The two embeddings do not read their input in backward either.
 UseActivations Gpt2::use_of(int use) const {
   const bool embeds = use<2, is_norm = use == 2 + shape_.layers, is_head = use> 2 + shape_.layers;
   return {.output_bytes = is_head   ? 0
-                          : is_norm ? normed_bytes()
+                          : is_norm ? head_input_bytes()
                                     : stream_bytes(),
           .recomputable = is_block(use),
           .input_in_backward = !embeds,
           .output_in_backward = false,
-          .splits_backward = is_block(use)};
+          .splits_backward = is_block(use),
+          .collectives = is_block(use) ? block_collectives()
+                         : use == 0    ? embedding_collectives()
+                         : is_norm     ? final_norm_collectives()
+                         : is_head     ? head_collectives()
+                                       : std::vector<UseCollective>{}};
 }
 
 void Gpt2::allocate_use(int use, UseArenas& memory) {
   if (is_block(use)) return allocate_block(memory);
   if (use > 2 + shape_.layers) return allocate_head(memory);
-  if (use < 2) return;
-  final_mean_ = memory.kept.allocate(rows());
-  final_rstd_ = memory.kept.allocate(rows());
+  if (use == 0) return allocate_embedding(memory.scratch);
+  if (use == 1) return;
+  final_mean_ = memory.kept.allocate(largest_.rows);
+  final_rstd_ = memory.kept.allocate(largest_.rows);
 }
 
 void Gpt2::allocate_block(UseArenas& memory) {
   ActivationArena& kept = memory.kept;
   const DType compute = options_.compute;
   BlockActivations& a = block_;
-  a.mean_1 = kept.allocate(rows());
-  a.rstd_1 = kept.allocate(rows());
-  a.qkv = kept.allocate(3 * stream_elements(), compute);
-  a.attention = kept.allocate(stream_elements(), compute);
-  a.log_sums = kept.allocate(rows() * shape_.heads);
+  const AttentionShape attention = largest_attention_shape();
+  a.mean_1 = kept.allocate(largest_.rows);
+  a.rstd_1 = kept.allocate(largest_.rows);
+  a.qkv = kept.allocate(rows() * attention.stride(), compute);
+  a.attention = kept.allocate(rows() * attention.width(), compute);
+  a.log_sums = kept.allocate(rows() * largest_.heads);
   a.middle = kept.allocate(stream_elements());
-  a.mean_2 = kept.allocate(rows());
-  a.rstd_2 = kept.allocate(rows());
-  a.before_gelu = kept.allocate(rows() * shape_.hidden, compute);
+  a.mean_2 = kept.allocate(largest_.rows);
+  a.rstd_2 = kept.allocate(largest_.rows);
+  a.before_gelu = kept.allocate(rows() * largest_.hidden, compute);
   allocate_block_scratch(memory.scratch);
   allocate_block_data(memory.weight_inputs, a.qkv, true);
 }
 
-Positions Gpt2::positions() const { return {options_.batch, options_.sequence, shape_.width, shape_.context}; }
+Positions Gpt2::positions() const {
+  return {own_.rows, options_.sequence, shape_.width, shape_.context, own_.first_row};
+}
 
 }  // namespace aliquot

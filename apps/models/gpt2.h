@@ -63,7 +63,6 @@ class Gpt2 final : public Transformer {
   Norm norm_1(const Gpt2Block& w) const;
   Norm norm_2(const Gpt2Block& w) const;
   Norm final_norm() const;
-  void forward_final_norm();
   void backward_final_norm();
 
   Gpt2Tensors parameters_, gradients_;

@@ -4,10 +4,10 @@
 namespace aliquot {
 
 void Gpt2::forward(int use) {
-  if (use == 0) return backend_.embedding_forward(embedding(), parameters_.wte, output());
+  if (use == 0) return embedding_forward(parameters_.wte);
   if (use == 1) return backend_.positions_forward(positions(), parameters_.wpe, input(), output());
   if (is_block(use)) return forward_block(parameters_.blocks[static_cast<size_t>(use - 2)]);
-  if (use == 2 + shape_.layers) return forward_final_norm();
+  if (use == 2 + shape_.layers) return final_norm_forward(final_norm());
   forward_head(head());
 }
 
@@ -22,7 +22,7 @@ void Gpt2::backward(int use) {
   part_ = BackwardPart::kWhole;
   if (use == 0) {
     // The backward of a tied head has already written the gradient of the shared table, so this backward adds to it.
-    return backend_.embedding_backward(embedding(), gradient_, gradients_.wte, shape_.tied || adds());
+    return embedding_backward(gradients_.wte, shape_.tied || adds());
   }
   if (use == 1) return backend_.positions_backward(positions(), gradient_, gradients_.wpe, adds());
   const auto layer = static_cast<size_t>(use - 2);
@@ -52,24 +52,25 @@ void Gpt2::backward_weights(int use) {
 void Gpt2::forward_block(const Gpt2Block& w) {
   forward_attention(w);
   forward_mlp(w);
-  backend_.gelu_forward(wide_scratch_, block_.before_gelu, rows() * shape_.hidden);
-  backend_.linear_forward(linear(w.proj_weight, w.proj_bias, shape_.hidden, shape_.width), wide_scratch_, block_.middle,
-                          output());
+  backend_.gelu_forward(wide_scratch_, block_.before_gelu, hidden_elements());
+  add_to_stream(linear(w.proj_weight, w.proj_bias, own_.hidden, shape_.width), wide_scratch_, block_.middle, output(),
+                "mlp output");
 }
 
 void Gpt2::forward_attention(const Gpt2Block& w) {
   const BlockActivations& a = block_;
-  norm_forward(norm_1(w), normed_);
-  backend_.linear_forward(linear(w.attn_weight, w.attn_bias, shape_.width, 3 * shape_.width), normed_, nullptr, a.qkv);
-  backend_.attention_forward({attention_shape(), a.qkv, a.attention, a.log_sums, attention_scratch_});
-  backend_.linear_forward(linear(w.attn_proj_weight, w.attn_proj_bias, shape_.width, shape_.width), a.attention,
-                          input(), a.middle);
+  const AttentionShape s = attention_shape();
+  norm_forward_of_all(norm_1(w), "attention input");
+  backend_.linear_forward(linear(w.attn_weight, w.attn_bias, shape_.width, s.stride()), normed_, nullptr, a.qkv);
+  backend_.attention_forward({s, a.qkv, a.attention, a.log_sums, attention_scratch_});
+  add_to_stream(linear(w.attn_proj_weight, w.attn_proj_bias, s.width(), shape_.width), a.attention, input(), a.middle,
+                "attention output");
 }
 
 void Gpt2::forward_mlp(const Gpt2Block& w) {
   const BlockActivations& a = block_;
-  norm_forward(norm_2(w), normed_);
-  backend_.linear_forward(linear(w.fc_weight, w.fc_bias, shape_.width, shape_.hidden), normed_, nullptr, a.before_gelu);
+  norm_forward_of_all(norm_2(w), "mlp input");
+  backend_.linear_forward(linear(w.fc_weight, w.fc_bias, shape_.width, own_.hidden), normed_, nullptr, a.before_gelu);
 }
 
 void Gpt2::backward_block(const Gpt2Block& w, const Gpt2Block& g) {
@@ -80,39 +81,40 @@ void Gpt2::backward_block(const Gpt2Block& w, const Gpt2Block& g) {
 // BlockData::wide is the gradient of before_gelu. In a whole backward, it uses the same memory as the GELU's output.
 void Gpt2::backward_mlp(const Gpt2Block& w, const Gpt2Block& g) {
   const BlockActivations& a = block_;
-  const Linear proj = linear(w.proj_weight, w.proj_bias, shape_.hidden, shape_.width);
-  const Linear fc = linear(w.fc_weight, w.fc_bias, shape_.width, shape_.hidden);
+  const Linear proj = linear(w.proj_weight, w.proj_bias, own_.hidden, shape_.width);
+  const Linear fc = linear(w.fc_weight, w.fc_bias, shape_.width, own_.hidden);
   const BlockData& d = block_data_;
-  if (in_weights_part()) backend_.gelu_forward(wide_scratch_, a.before_gelu, rows() * shape_.hidden);
-  const ConstValues from = gradient_for_products(d.mlp_gradient);
+  if (in_weights_part()) backend_.gelu_forward(wide_scratch_, a.before_gelu, hidden_elements());
+  const ConstValues from = gradient_for_products(d.mlp_gradient, "mlp output gradient");
   linear_backward_weights(proj, wide_scratch_, from, g.proj_weight, g.proj_bias);
   linear_backward_input(proj, from, d.wide);
-  if (in_input_part()) backend_.gelu_backward(d.wide, a.before_gelu, rows() * shape_.hidden);
-  if (in_weights_part()) norm_forward(norm_2(w), normed_);
-  linear_backward_weights(fc, normed_, d.wide, g.fc_weight, g.fc_bias);
-  linear_backward_input(fc, d.wide, d.norm_2_gradient);
+  if (in_input_part()) backend_.gelu_backward(d.wide, a.before_gelu, hidden_elements());
+  const ConstValues normed = normed_for_products(norm_2(w), d.normed_2, "mlp input again");
+  linear_backward_weights(fc, normed, d.wide, g.fc_weight, g.fc_bias);
+  linear_backward_input(fc, d.wide, partial_norm_gradient(d.norm_2_gradient));
+  sum_norm_gradient(d.norm_2_gradient, "mlp input gradient");
   norm_backward(norm_2(w), d.norm_2_gradient, g.ln_2_weight, g.ln_2_bias);
 }
 
 void Gpt2::backward_attention(const Gpt2Block& w, const Gpt2Block& g) {
   const BlockActivations& a = block_;
-  const Linear proj = linear(w.attn_proj_weight, w.attn_proj_bias, shape_.width, shape_.width);
-  const Linear attn = linear(w.attn_weight, w.attn_bias, shape_.width, 3 * shape_.width);
+  const AttentionShape s = attention_shape();
+  const Linear proj = linear(w.attn_proj_weight, w.attn_proj_bias, s.width(), shape_.width);
+  const Linear attn = linear(w.attn_weight, w.attn_bias, shape_.width, s.stride());
   const BlockData& d = block_data_;
-  const ConstValues from = gradient_for_products(d.attention_gradient);
+  const ConstValues from = gradient_for_products(d.attention_gradient, "attention output gradient");
   linear_backward_weights(proj, a.attention, from, g.attn_proj_weight, g.attn_proj_bias);
   linear_backward_input(proj, from, normed_gradient_);
   if (in_input_part()) {
     backend_.attention_backward(
-        {attention_shape(), a.qkv, a.attention, a.log_sums, normed_gradient_, d.qkv_gradient, attention_scratch_});
+        {s, a.qkv, a.attention, a.log_sums, normed_gradient_, d.qkv_gradient, attention_scratch_});
   }
-  if (in_weights_part()) norm_forward(norm_1(w), normed_);
-  linear_backward_weights(attn, normed_, d.qkv_gradient, g.attn_weight, g.attn_bias);
-  linear_backward_input(attn, d.qkv_gradient, d.norm_1_gradient);
+  const ConstValues normed = normed_for_products(norm_1(w), d.normed_1, "attention input again");
+  linear_backward_weights(attn, normed, d.qkv_gradient, g.attn_weight, g.attn_bias);
+  linear_backward_input(attn, d.qkv_gradient, partial_norm_gradient(d.norm_1_gradient));
+  sum_norm_gradient(d.norm_1_gradient, "attention input gradient");
   norm_backward(norm_1(w), d.norm_1_gradient, g.ln_1_weight, g.ln_1_bias);
 }
-
-void Gpt2::forward_final_norm() { norm_forward(final_norm(), normed_output()); }
 
 void Gpt2::backward_final_norm() {
   norm_backward(final_norm(), gradient_, gradients_.ln_f_weight, gradients_.ln_f_bias, false);

@@ -28,7 +28,9 @@ void Llama::declare_units() {
                     shape_.tied ? options_.table_gradients : options_.gradients,
                     {table(of_tokens, kNormal, p.embed_tokens, g.embed_tokens)}});
   for (int64_t layer = 0; layer < shape_.layers; ++layer) declare_block(layer);
-  units_.push_back({"model.norm", options_.gradients, {tensor("weight", {shape_.width}, kOne, p.norm, g.norm)}});
+  const TensorDeclarations over_tensor(shape_, options_.tensor);
+  units_.push_back(
+      {"model.norm", options_.gradients, {tensor("weight", {shape_.width}, kOne, p.norm, g.norm, over_tensor.norm)}});
   if (shape_.tied) return;
   units_.push_back({"lm_head", options_.gradients, {table(of_tokens, kNormal, p.lm_head, g.lm_head)}});
 }
@@ -43,63 +45,71 @@ void Llama::declare_block(int64_t layer) {
   const Initializer residual{Initializer::Kind::kNormal,
                              kDeviation / std::sqrt(2.0f * static_cast<float>(shape_.layers))};
   ModelUnit& unit = units_.emplace_back(ModelUnit{"model.layers." + std::to_string(layer), options_.gradients, {}});
+  const TensorDeclarations t(shape_, options_.tensor);
   const auto add = [&](const char* name, std::vector<int64_t> shape, const Initializer& initial,
-                       Values LlamaBlock::*member) {
-    unit.tensors.push_back(tensor(name, std::move(shape), initial, p.*member, g.*member));
+                       Values LlamaBlock::*member, const TensorDeclaration& over_tensor) {
+    unit.tensors.push_back(tensor(name, std::move(shape), initial, p.*member, g.*member, over_tensor));
   };
-  const auto add_bias = [&](bool exists, const char* name, int64_t outputs, Values LlamaBlock::*member) {
-    if (exists) add(name, {outputs}, kZero, member);
+  const auto add_bias = [&](bool exists, const char* name, int64_t outputs, Values LlamaBlock::*member,
+                            const TensorDeclaration& over_tensor) {
+    if (exists) add(name, {outputs}, kZero, member, over_tensor);
   };
-  add("input_layernorm.weight", {width}, kOne, &LlamaBlock::input_norm);
-  add("self_attn.q_proj.weight", {q_width, width}, kNormal, &LlamaBlock::q_proj);
-  add_bias(shape_.qkv_bias, "self_attn.q_proj.bias", q_width, &LlamaBlock::q_bias);
-  add("self_attn.k_proj.weight", {kv_width, width}, kNormal, &LlamaBlock::k_proj);
-  add_bias(shape_.qkv_bias, "self_attn.k_proj.bias", kv_width, &LlamaBlock::k_bias);
-  add("self_attn.v_proj.weight", {kv_width, width}, kNormal, &LlamaBlock::v_proj);
-  add_bias(shape_.qkv_bias, "self_attn.v_proj.bias", kv_width, &LlamaBlock::v_bias);
-  add("self_attn.o_proj.weight", {width, q_width}, residual, &LlamaBlock::o_proj);
-  add_bias(shape_.output_bias, "self_attn.o_proj.bias", width, &LlamaBlock::o_bias);
+  add("input_layernorm.weight", {width}, kOne, &LlamaBlock::input_norm, t.norm);
+  add("self_attn.q_proj.weight", {q_width, width}, kNormal, &LlamaBlock::q_proj, t.query_rows);
+  add_bias(shape_.qkv_bias, "self_attn.q_proj.bias", q_width, &LlamaBlock::q_bias, t.query_rows);
+  add("self_attn.k_proj.weight", {kv_width, width}, kNormal, &LlamaBlock::k_proj, t.kv_rows);
+  add_bias(shape_.qkv_bias, "self_attn.k_proj.bias", kv_width, &LlamaBlock::k_bias, t.kv_rows);
+  add("self_attn.v_proj.weight", {kv_width, width}, kNormal, &LlamaBlock::v_proj, t.kv_rows);
+  add_bias(shape_.qkv_bias, "self_attn.v_proj.bias", kv_width, &LlamaBlock::v_bias, t.kv_rows);
+  add("self_attn.o_proj.weight", {width, q_width}, residual, &LlamaBlock::o_proj, t.query_columns);
+  add_bias(shape_.output_bias, "self_attn.o_proj.bias", width, &LlamaBlock::o_bias, {});
   if (shape_.qk_norm) {
-    add("self_attn.q_norm.weight", {shape_.head_width()}, kOne, &LlamaBlock::q_norm);
-    add("self_attn.k_norm.weight", {shape_.head_width()}, kOne, &LlamaBlock::k_norm);
+    add("self_attn.q_norm.weight", {shape_.head_width()}, kOne, &LlamaBlock::q_norm, t.head_norm);
+    add("self_attn.k_norm.weight", {shape_.head_width()}, kOne, &LlamaBlock::k_norm, t.head_norm);
   }
-  add("post_attention_layernorm.weight", {width}, kOne, &LlamaBlock::middle_norm);
-  add("mlp.gate_proj.weight", {hidden, width}, kNormal, &LlamaBlock::gate_proj);
-  add("mlp.up_proj.weight", {hidden, width}, kNormal, &LlamaBlock::up_proj);
-  add("mlp.down_proj.weight", {width, hidden}, residual, &LlamaBlock::down_proj);
+  add("post_attention_layernorm.weight", {width}, kOne, &LlamaBlock::middle_norm, t.norm);
+  add("mlp.gate_proj.weight", {hidden, width}, kNormal, &LlamaBlock::gate_proj, t.hidden_rows);
+  add("mlp.up_proj.weight", {hidden, width}, kNormal, &LlamaBlock::up_proj, t.hidden_rows);
+  add("mlp.down_proj.weight", {width, hidden}, residual, &LlamaBlock::down_proj, t.hidden_columns);
 }
 
 /// No use reads its output in backward. The embedding does not read its input in backward either.
 UseActivations Llama::use_of(int use) const {
   const bool is_norm = use == 1 + shape_.layers, is_head = use > 1 + shape_.layers;
   return {.output_bytes = is_head   ? 0
-                          : is_norm ? normed_bytes()
+                          : is_norm ? head_input_bytes()
                                     : stream_bytes(),
           .recomputable = is_block(use),
           .input_in_backward = use > 0,
           .output_in_backward = false,
-          .splits_backward = is_block(use)};
+          .splits_backward = is_block(use),
+          .collectives = is_block(use) ? block_collectives()
+                         : use == 0    ? embedding_collectives()
+                         : is_norm     ? final_norm_collectives()
+                                       : head_collectives()};
 }
 
 void Llama::allocate_use(int use, UseArenas& memory) {
   window_ = is_block(use) ? shape_.window_of(use - 1) : 0;
   if (is_block(use)) return allocate_block(memory);
   if (use > 1 + shape_.layers) return allocate_head(memory);
-  if (use > 0) final_rstd_ = memory.kept.allocate(rows());
+  if (use == 0) return allocate_embedding(memory.scratch);
+  final_rstd_ = memory.kept.allocate(largest_.rows);
 }
 
 void Llama::allocate_block(UseArenas& memory) {
   ActivationArena &kept = memory.kept, &scratch = memory.scratch;
   const DType compute = options_.compute;
   BlockActivations& a = block_;
-  a.rstd_1 = kept.allocate(rows());
-  a.qkv = kept.allocate(rows() * attention_shape().stride(), compute);
-  a.attention = kept.allocate(attention_elements(), compute);
-  a.log_sums = kept.allocate(rows() * shape_.heads);
+  const AttentionShape attention = largest_attention_shape();
+  a.rstd_1 = kept.allocate(largest_.rows);
+  a.qkv = kept.allocate(rows() * attention.stride(), compute);
+  a.attention = kept.allocate(rows() * attention.width(), compute);
+  a.log_sums = kept.allocate(rows() * largest_.heads);
   a.middle = kept.allocate(stream_elements());
-  a.rstd_2 = kept.allocate(rows());
-  a.gate = kept.allocate(rows() * shape_.hidden, compute);
-  a.up = kept.allocate(rows() * shape_.hidden, compute);
+  a.rstd_2 = kept.allocate(largest_.rows);
+  a.gate = kept.allocate(rows() * largest_.hidden, compute);
+  a.up = kept.allocate(rows() * largest_.hidden, compute);
   cosines_ = scratch.allocate(options_.sequence * shape_.head_width() / 2);
   sines_ = scratch.allocate(options_.sequence * shape_.head_width() / 2);
   allocate_block_scratch(scratch);
@@ -110,9 +120,9 @@ void Llama::allocate_block(UseArenas& memory) {
 // Backward needs queries and keys before the norms and after the rotation. A block keeps those before the norms, and
 // repeats norm and rotation in backward. Keeping both would need memory for every block.
 void Llama::allocate_qk_norms(UseArenas& memory) {
-  normed_qkv_ = memory.scratch.allocate(rows() * attention_shape().stride(), options_.compute);
-  q_rstd_ = memory.scratch.allocate(rows() * shape_.heads);
-  k_rstd_ = memory.scratch.allocate(rows() * shape_.kv_heads);
+  normed_qkv_ = memory.scratch.allocate(rows() * largest_attention_shape().stride(), options_.compute);
+  q_rstd_ = memory.scratch.allocate(rows() * largest_.heads);
+  k_rstd_ = memory.scratch.allocate(rows() * largest_.kv_heads);
   float* saved = memory.weight_inputs.allocate(2 * shape_.head_width());
   float* in_scratch = memory.scratch.allocate(2 * shape_.head_width());
   qk_norm_gradients_ = saved != nullptr ? saved : in_scratch;
@@ -132,9 +142,22 @@ Linear Llama::qkv_weight(ConstValues matrix, ConstValues bias, int64_t outputs) 
 }
 
 Linear Llama::output_weight(const LlamaBlock& w) const {
-  Linear l = weight(w.o_proj, shape_.query_width(), shape_.width);
+  Linear l = weight(w.o_proj, attention_shape().width(), shape_.width);
   l.bias = w.o_bias;
   return l;
+}
+
+/// The rows of the own heads in a weight or a bias of keys or values. Several ranks may have the full parameter.
+Values Llama::own_kv_rows(Values parameter, int64_t row_elements) const {
+  return parameter.from(own_.first_kv_head * shape_.head_width() * row_elements);
+}
+
+Linear Llama::keys_weight(const LlamaBlock& w) const {
+  return qkv_weight(own_kv_rows(w.k_proj, shape_.width), own_kv_rows(w.k_bias, 1), attention_shape().kv_width());
+}
+
+Linear Llama::values_weight(const LlamaBlock& w) const {
+  return qkv_weight(own_kv_rows(w.v_proj, shape_.width), own_kv_rows(w.v_bias, 1), attention_shape().kv_width());
 }
 
 // Each block fills the cosines and sines in its scratch again, because keeping them would need memory during the whole
@@ -143,7 +166,7 @@ void Llama::apply_rotary(Values qkv, bool back) {
   backend_.rotary_angles(shape_, options_.sequence, cosines_, sines_);
   backend_.rotate({.batch = options_.batch,
                    .sequence = options_.sequence,
-                   .heads = shape_.heads + shape_.kv_heads,
+                   .heads = own_.heads + own_.kv_heads,
                    .head_width = shape_.head_width(),
                    .stride = attention_shape().stride(),
                    .cosines = cosines_,
@@ -158,7 +181,7 @@ HeadNorms Llama::q_norm(const LlamaBlock& w) const {
           .to = normed_qkv_,
           .rstd = q_rstd_,
           .rows = rows(),
-          .heads = shape_.heads,
+          .heads = own_.heads,
           .head_width = shape_.head_width(),
           .stride = attention_shape().stride(),
           .epsilon = static_cast<float>(shape_.norm_epsilon)};
@@ -167,12 +190,13 @@ HeadNorms Llama::q_norm(const LlamaBlock& w) const {
 /// Also copies the values, which follow the keys.
 HeadNorms Llama::k_norm(const LlamaBlock& w) const {
   HeadNorms norm = q_norm(w);
-  norm.x = block_.qkv.from(shape_.query_width());
+  const AttentionShape s = attention_shape();
+  norm.x = block_.qkv.from(s.width());
   norm.weight = w.k_norm;
-  norm.to = normed_qkv_.from(shape_.query_width());
+  norm.to = normed_qkv_.from(s.width());
   norm.rstd = k_rstd_;
-  norm.heads = shape_.kv_heads;
-  norm.copied = shape_.key_width();
+  norm.heads = s.kv_heads;
+  norm.copied = s.kv_width();
   return norm;
 }
 
@@ -186,6 +210,6 @@ Transformer::Norm Llama::norm_2(const LlamaBlock& w) const {
 
 Transformer::Norm Llama::final_norm() const { return {.x = input(), .rstd = final_rstd_, .weight = parameters_.norm}; }
 
-GatedElements Llama::gated() const { return {block_.gate, block_.up, rows() * shape_.hidden}; }
+GatedElements Llama::gated() const { return {block_.gate, block_.up, hidden_elements()}; }
 
 }  // namespace aliquot

@@ -59,6 +59,10 @@ class Llama final : public Transformer {
   /// The projection to queries, keys or values. Its output is a range of columns of the qkv matrix.
   Linear qkv_weight(ConstValues matrix, ConstValues bias, int64_t outputs) const;
   Linear output_weight(const LlamaBlock& w) const;
+  Values own_kv_rows(Values parameter, int64_t row_elements) const;
+  Linear keys_weight(const LlamaBlock& w) const;
+  Linear values_weight(const LlamaBlock& w) const;
+  void clear_shared_kv(const LlamaBlock& g);
   void apply_rotary(Values qkv, bool back);
   /// Returns the rotated queries and keys, and the values: in block_.qkv, or with QK norms in normed_qkv_.
   ConstValues queries_and_keys(const LlamaBlock& w);
@@ -77,7 +81,7 @@ class Llama final : public Transformer {
   void backward_attention(const LlamaBlock& w, const LlamaBlock& g);
   void backward_head_norms(const HeadNorms& norm, Values gradient, float* d_weight);
   void backward_qk_norms(const LlamaBlock& w, const LlamaBlock& g);
-  void backward_qkv(const LlamaBlock& w, const LlamaBlock& g);
+  void backward_qkv(const LlamaBlock& w, const LlamaBlock& g, ConstValues normed);
   ConstValues head() const { return shape_.tied ? parameters_.embed_tokens : parameters_.lm_head; }
 
   LlamaTensors parameters_, gradients_;

@@ -4,9 +4,9 @@
 namespace aliquot {
 
 void Llama::forward(int use) {
-  if (use == 0) return backend_.embedding_forward(embedding(), parameters_.embed_tokens, output());
+  if (use == 0) return embedding_forward(parameters_.embed_tokens);
   if (is_block(use)) return forward_block(parameters_.blocks[static_cast<size_t>(use - 1)]);
-  if (use == 1 + shape_.layers) return norm_forward(final_norm(), normed_output());
+  if (use == 1 + shape_.layers) return final_norm_forward(final_norm());
   forward_head(head());
 }
 
@@ -22,7 +22,7 @@ void Llama::backward(int use) {
   part_ = BackwardPart::kWhole;
   if (use == 0) {
     // The backward of a tied head has already written the gradient of the shared table, so this backward adds to it.
-    return backend_.embedding_backward(embedding(), gradient_, gradients_.embed_tokens, shape_.tied || adds());
+    return embedding_backward(gradients_.embed_tokens, shape_.tied || adds());
   }
   const auto layer = static_cast<size_t>(use - 1);
   if (is_block(use)) return backward_block(parameters_.blocks[layer], gradients_.blocks[layer]);
@@ -51,20 +51,20 @@ void Llama::forward_block(const LlamaBlock& w) {
   forward_attention(w);
   forward_mlp(w);
   backend_.gated_forward(wide_scratch_, gated());
-  backend_.linear_forward(weight(w.down_proj, shape_.hidden, shape_.width), wide_scratch_, block_.middle, output());
+  add_to_stream(weight(w.down_proj, own_.hidden, shape_.width), wide_scratch_, block_.middle, output(), "mlp output");
 }
 
 void Llama::forward_attention(const LlamaBlock& w) {
   const BlockActivations& a = block_;
   const AttentionShape s = attention_shape();
-  norm_forward(norm_1(w), normed_);
+  norm_forward_of_all(norm_1(w), "attention input");
   const Values keys = a.qkv.from(s.width()), values = keys.from(s.kv_width());
   backend_.linear_forward(qkv_weight(w.q_proj, w.q_bias, s.width()), normed_, nullptr, a.qkv);
-  backend_.linear_forward(qkv_weight(w.k_proj, w.k_bias, s.kv_width()), normed_, nullptr, keys);
-  backend_.linear_forward(qkv_weight(w.v_proj, w.v_bias, s.kv_width()), normed_, nullptr, values);
+  backend_.linear_forward(keys_weight(w), normed_, nullptr, keys);
+  backend_.linear_forward(values_weight(w), normed_, nullptr, values);
   if (!shape_.qk_norm) apply_rotary(a.qkv, false);
   backend_.attention_forward({s, queries_and_keys(w), a.attention, a.log_sums, attention_scratch_});
-  backend_.linear_forward(output_weight(w), a.attention, input(), a.middle);
+  add_to_stream(output_weight(w), a.attention, input(), a.middle, "attention output");
 }
 
 ConstValues Llama::queries_and_keys(const LlamaBlock& w) {
@@ -77,9 +77,9 @@ ConstValues Llama::queries_and_keys(const LlamaBlock& w) {
 
 void Llama::forward_mlp(const LlamaBlock& w) {
   const BlockActivations& a = block_;
-  norm_forward(norm_2(w), normed_);
-  backend_.linear_forward(weight(w.gate_proj, shape_.width, shape_.hidden), normed_, nullptr, a.gate);
-  backend_.linear_forward(weight(w.up_proj, shape_.width, shape_.hidden), normed_, nullptr, a.up);
+  norm_forward_of_all(norm_2(w), "mlp input");
+  backend_.linear_forward(weight(w.gate_proj, shape_.width, own_.hidden), normed_, nullptr, a.gate);
+  backend_.linear_forward(weight(w.up_proj, shape_.width, own_.hidden), normed_, nullptr, a.up);
 }
 
 void Llama::backward_block(const LlamaBlock& w, const LlamaBlock& g) {
@@ -91,20 +91,22 @@ void Llama::backward_block(const LlamaBlock& w, const LlamaBlock& g) {
 // gate and up. A whole backward overwrites it with its gradient.
 void Llama::backward_mlp(const LlamaBlock& w, const LlamaBlock& g) {
   const BlockActivations& a = block_;
-  const Linear down = weight(w.down_proj, shape_.hidden, shape_.width);
-  const Linear gate = weight(w.gate_proj, shape_.width, shape_.hidden);
-  const Linear up = weight(w.up_proj, shape_.width, shape_.hidden);
+  const Linear down = weight(w.down_proj, own_.hidden, shape_.width);
+  const Linear gate = weight(w.gate_proj, shape_.width, own_.hidden);
+  const Linear up = weight(w.up_proj, shape_.width, own_.hidden);
   const BlockData& d = block_data_;
   if (in_input_part()) backend_.gated_forward(d.wide, gated());
-  const ConstValues from = gradient_for_products(d.mlp_gradient);
+  const ConstValues from = gradient_for_products(d.mlp_gradient, "mlp output gradient");
   linear_backward_weights(down, d.wide, from, g.down_proj, nullptr);
   linear_backward_input(down, from, wide_scratch_);
   if (in_input_part()) backend_.gated_backward(wide_scratch_, gated());
-  if (in_weights_part()) norm_forward(norm_2(w), normed_);
-  linear_backward_weights(gate, normed_, a.gate, g.gate_proj, nullptr);
-  linear_backward_weights(up, normed_, a.up, g.up_proj, nullptr);
-  linear_backward_input(gate, a.gate, d.norm_2_gradient);
-  linear_backward_input(up, a.up, d.norm_2_gradient, true);
+  const ConstValues normed = normed_for_products(norm_2(w), d.normed_2, "mlp input again");
+  linear_backward_weights(gate, normed, a.gate, g.gate_proj, nullptr);
+  linear_backward_weights(up, normed, a.up, g.up_proj, nullptr);
+  float* partial = partial_norm_gradient(d.norm_2_gradient);
+  linear_backward_input(gate, a.gate, partial);
+  linear_backward_input(up, a.up, partial, true);
+  sum_norm_gradient(d.norm_2_gradient, "mlp input gradient");
   norm_backward(norm_2(w), d.norm_2_gradient, g.middle_norm, nullptr);
 }
 
@@ -112,7 +114,7 @@ void Llama::backward_attention(const LlamaBlock& w, const LlamaBlock& g) {
   const BlockActivations& a = block_;
   const Linear out = output_weight(w);
   const BlockData& d = block_data_;
-  const ConstValues from = gradient_for_products(d.attention_gradient);
+  const ConstValues from = gradient_for_products(d.attention_gradient, "attention output gradient");
   linear_backward_weights(out, a.attention, from, g.o_proj, g.o_bias);
   linear_backward_input(out, from, normed_gradient_);
   if (in_input_part()) {
@@ -121,8 +123,8 @@ void Llama::backward_attention(const LlamaBlock& w, const LlamaBlock& g) {
     apply_rotary(d.qkv_gradient, true);
   }
   if (shape_.qk_norm) backward_qk_norms(w, g);
-  if (in_weights_part()) norm_forward(norm_1(w), normed_);
-  backward_qkv(w, g);
+  backward_qkv(w, g, normed_for_products(norm_1(w), d.normed_1, "attention input again"));
+  sum_norm_gradient(d.norm_1_gradient, "attention input gradient");
   norm_backward(norm_1(w), d.norm_1_gradient, g.input_norm, nullptr);
 }
 
@@ -155,25 +157,37 @@ void Llama::backward_qk_norms(const LlamaBlock& w, const LlamaBlock& g) {
   float *of_q = qk_norm_gradients_, *of_k = of_q + width;
   if (in_input_part()) {
     backward_head_norms(q_norm(w), block_data_.qkv_gradient, of_q);
-    backward_head_norms(k_norm(w), block_data_.qkv_gradient.from(shape_.query_width()), of_k);
+    backward_head_norms(k_norm(w), block_data_.qkv_gradient.from(attention_shape().width()), of_k);
   }
   if (!in_weights_part()) return;
   backend_.sum_columns({g.q_norm, of_q, 1, width, 0, width, adds()});
   backend_.sum_columns({g.k_norm, of_k, 1, width, 0, width, adds()});
 }
 
-// Reads the norm's output from normed_. In a whole backward in fp32, normed_ and the gradient of the norm's output are
-// the same memory, so the weight gradients must be computed first.
-void Llama::backward_qkv(const LlamaBlock& w, const LlamaBlock& g) {
+/// Without a tensor group in which ranks share heads, does nothing. A rank assigns the gradients of only its heads.
+void Llama::clear_shared_kv(const LlamaBlock& g) {
+  if (adds() || !in_weights_part() || !shares_kv_heads(shape_, options_.tensor)) return;
+  const auto clear = [&](Values gradient, int64_t count) {
+    if (gradient.data != nullptr) backend_.sum_columns({gradient, block_data_.qkv_gradient, 0, count, 0, count, false});
+  };
+  for (const Values weight : {g.k_proj, g.v_proj}) clear(weight, shape_.key_width() * shape_.width);
+  for (const Values bias : {g.k_bias, g.v_bias}) clear(bias, shape_.key_width());
+}
+
+// In a whole backward in fp32, `normed` and the gradient of the norm's output are the same memory, so the weight
+// gradients must be computed first.
+void Llama::backward_qkv(const LlamaBlock& w, const LlamaBlock& g, ConstValues normed) {
   const AttentionShape s = attention_shape();
-  const Linear q = qkv_weight(w.q_proj, w.q_bias, s.width()), k = qkv_weight(w.k_proj, w.k_bias, s.kv_width()),
-               v = qkv_weight(w.v_proj, w.v_bias, s.kv_width());
+  const Linear q = qkv_weight(w.q_proj, w.q_bias, s.width()), k = keys_weight(w), v = values_weight(w);
   const Values d_queries = block_data_.qkv_gradient, d_keys = d_queries.from(s.width()),
                d_values = d_keys.from(s.kv_width());
-  float* to = block_data_.norm_1_gradient;
-  linear_backward_weights(q, normed_, d_queries, g.q_proj, g.q_bias);
-  linear_backward_weights(k, normed_, d_keys, g.k_proj, g.k_bias);
-  linear_backward_weights(v, normed_, d_values, g.v_proj, g.v_bias);
+  float* to = partial_norm_gradient(block_data_.norm_1_gradient);
+  const auto own_weight = [&](Values gradient) { return own_kv_rows(gradient, shape_.width); };
+  const auto own_bias = [&](Values gradient) { return own_kv_rows(gradient, 1); };
+  clear_shared_kv(g);
+  linear_backward_weights(q, normed, d_queries, g.q_proj, g.q_bias);
+  linear_backward_weights(k, normed, d_keys, own_weight(g.k_proj), own_bias(g.k_bias));
+  linear_backward_weights(v, normed, d_values, own_weight(g.v_proj), own_bias(g.v_bias));
   linear_backward_input(q, d_queries, to);
   linear_backward_input(k, d_keys, to, true);
   linear_backward_input(v, d_values, to, true);

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/models/tensor_part.h"
 #include "engine/plan/model_spec.h"
 #include "kernels/formats/values.h"
 
@@ -30,7 +31,8 @@ struct ModelTensor {
   Initializer initial;
   Values* parameter = nullptr;
   Values* gradient = nullptr;
-  bool is_table = false;  // an embedding or a head, which Muon does not update as a matrix
+  bool is_table = false;               // an embedding or a head, which Muon does not update as a matrix
+  TensorDeclaration over_tensor = {};  // how the ranks of a tensor group hold it. `shape` is the full shape.
 
   int64_t element_count() const {
     int64_t count = 1;

@@ -13,37 +13,29 @@ class Builder {
     model_.units.push_back({std::move(name), {}, gradients});
     model_.uses.push_back({static_cast<UnitId>(model_.units.size()) - 1});
   }
-  void tensor(const std::string& name, std::vector<int64_t> shape) {
-    const bool decayed = is_decayed(shape);
-    model_.units.back().parameters.push_back(
-        {{model_.units.back().name + "." + name, std::move(shape), DType::kFloat32, true}, decayed, 1.0f});
+  void tensor(const std::string& name, std::vector<int64_t> shape, const TensorDeclaration& over_tensor = {}) {
+    ParameterSpec& added = model_.units.back().parameters.emplace_back();
+    added.decayed = is_decayed(shape);
+    added.tensor = {model_.units.back().name + "." + name, std::move(shape), DType::kFloat32, true};
+    added.split = over_tensor.split;
+    added.partial_gradient = over_tensor.partial_gradient;
   }
-  void table(int64_t rows, int64_t width) {
-    tensor("weight", {rows, width});
+  void table(int64_t rows, int64_t width, const TensorDeclaration& over_tensor) {
+    tensor("weight", {rows, width}, over_tensor);
     model_.units.back().parameters.back().matrix = false;
   }
-  void layer_norm(const std::string& name, int64_t width) {
-    tensor(name + ".weight", {width});
-    tensor(name + ".bias", {width});
-  }
-  /// Adds a weight matrix and its bias. GPT-2 stores weight matrices as [inputs, outputs].
-  void product(const std::string& name, int64_t inputs, int64_t outputs) {
-    tensor(name + ".weight", {inputs, outputs});
-    tensor(name + ".bias", {outputs});
-  }
-  /// Adds a weight matrix [outputs, inputs] and its bias, if it has one.
-  void projection(const std::string& name, int64_t inputs, int64_t outputs, bool biased) {
-    tensor(name + ".weight", {outputs, inputs});
-    if (biased) tensor(name + ".bias", {outputs});
+  void layer_norm(const std::string& name, int64_t width, const TensorDeclaration& over_tensor) {
+    tensor(name + "weight", {width}, over_tensor);
+    tensor(name + "bias", {width}, over_tensor);
   }
   /// Adds the head. A tied head is a second use of the unit `embedding`.
-  void head(const ModelShape& shape, UnitId embedding) {
+  void head(const ModelShape& shape, UnitId embedding, const TensorDeclaration& over_tensor) {
     if (shape.tied) {
       model_.uses.push_back({embedding});
       return;
     }
     unit("lm_head");
-    table(shape.vocabulary, shape.width);
+    table(shape.vocabulary, shape.width, over_tensor);
   }
   ModelSpec take() { return std::move(model_); }
 
@@ -51,60 +43,69 @@ class Builder {
   ModelSpec model_;
 };
 
-ModelSpec gpt2(const ModelShape& s) {
+ModelSpec gpt2(const ModelShape& s, const TensorDeclarations& t) {
+  const int64_t width = s.width;
   Builder b;
   b.unit("wte", s.tied ? GradientMode::kAdd : GradientMode::kAssign);
-  b.table(s.vocabulary, s.width);
+  b.table(s.vocabulary, width, t.table);
   b.unit("wpe");
-  b.table(s.context, s.width);
+  b.table(s.context, width, t.norm);
   for (int64_t l = 0; l < s.layers; ++l) {
     b.unit(fmt::format("h.{}", l));
-    b.layer_norm("ln_1", s.width);
-    b.product("attn.c_attn", s.width, 3 * s.width);
-    b.product("attn.c_proj", s.width, s.width);
-    b.layer_norm("ln_2", s.width);
-    b.product("mlp.c_fc", s.width, s.hidden);
-    b.product("mlp.c_proj", s.hidden, s.width);
+    b.layer_norm("ln_1.", width, t.norm);
+    b.tensor("attn.c_attn.weight", {width, 3 * width}, t.packed_columns);
+    b.tensor("attn.c_attn.bias", {3 * width}, t.packed_rows);
+    b.tensor("attn.c_proj.weight", {width, width}, t.query_rows);
+    b.tensor("attn.c_proj.bias", {width});
+    b.layer_norm("ln_2.", width, t.norm);
+    b.tensor("mlp.c_fc.weight", {width, s.hidden}, t.hidden_columns);
+    b.tensor("mlp.c_fc.bias", {s.hidden}, t.hidden_rows);
+    b.tensor("mlp.c_proj.weight", {s.hidden, width}, t.hidden_rows);
+    b.tensor("mlp.c_proj.bias", {width});
   }
   b.unit("ln_f");
-  b.tensor("weight", {s.width});
-  b.tensor("bias", {s.width});
-  b.head(s, 0);
+  b.layer_norm("", width, t.norm);
+  b.head(s, 0, t.table);
   return b.take();
 }
 
-ModelSpec llama(const ModelShape& s) {
-  const bool tied = s.tied;
-  const int64_t q_width = s.query_width(), kv_width = s.key_width();
+ModelSpec llama(const ModelShape& s, const TensorDeclarations& t) {
+  const int64_t width = s.width, q_width = s.query_width(), kv_width = s.key_width();
   Builder b;
-  b.unit("model.embed_tokens", tied ? GradientMode::kAdd : GradientMode::kAssign);
-  b.table(s.vocabulary, s.width);
+  const auto projection = [&](const std::string& name, int64_t outputs, bool biased, const TensorDeclaration& rows) {
+    b.tensor(name + ".weight", {outputs, width}, rows);
+    if (biased) b.tensor(name + ".bias", {outputs}, rows);
+  };
+  b.unit("model.embed_tokens", s.tied ? GradientMode::kAdd : GradientMode::kAssign);
+  b.table(s.vocabulary, width, t.table);
   for (int64_t l = 0; l < s.layers; ++l) {
     b.unit(fmt::format("model.layers.{}", l));
-    b.tensor("input_layernorm.weight", {s.width});
-    b.projection("self_attn.q_proj", s.width, q_width, s.qkv_bias);
-    b.projection("self_attn.k_proj", s.width, kv_width, s.qkv_bias);
-    b.projection("self_attn.v_proj", s.width, kv_width, s.qkv_bias);
-    b.projection("self_attn.o_proj", q_width, s.width, s.output_bias);
+    b.tensor("input_layernorm.weight", {width}, t.norm);
+    projection("self_attn.q_proj", q_width, s.qkv_bias, t.query_rows);
+    projection("self_attn.k_proj", kv_width, s.qkv_bias, t.kv_rows);
+    projection("self_attn.v_proj", kv_width, s.qkv_bias, t.kv_rows);
+    b.tensor("self_attn.o_proj.weight", {width, q_width}, t.query_columns);
+    if (s.output_bias) b.tensor("self_attn.o_proj.bias", {width});
     if (s.qk_norm) {
-      b.tensor("self_attn.q_norm.weight", {s.head_width()});
-      b.tensor("self_attn.k_norm.weight", {s.head_width()});
+      b.tensor("self_attn.q_norm.weight", {s.head_width()}, t.head_norm);
+      b.tensor("self_attn.k_norm.weight", {s.head_width()}, t.head_norm);
     }
-    b.tensor("post_attention_layernorm.weight", {s.width});
-    b.tensor("mlp.gate_proj.weight", {s.hidden, s.width});
-    b.tensor("mlp.up_proj.weight", {s.hidden, s.width});
-    b.tensor("mlp.down_proj.weight", {s.width, s.hidden});
+    b.tensor("post_attention_layernorm.weight", {width}, t.norm);
+    projection("mlp.gate_proj", s.hidden, false, t.hidden_rows);
+    projection("mlp.up_proj", s.hidden, false, t.hidden_rows);
+    b.tensor("mlp.down_proj.weight", {width, s.hidden}, t.hidden_columns);
   }
   b.unit("model.norm");
-  b.tensor("weight", {s.width});
-  b.head(s, 0);
+  b.tensor("weight", {width}, t.norm);
+  b.head(s, 0, t.table);
   return b.take();
 }
 
 }  // namespace
 
-ModelSpec parameters_of(const ModelShape& shape) {
-  return shape.family == ModelFamily::kGpt2 ? gpt2(shape) : llama(shape);
+ModelSpec parameters_of(const ModelShape& shape, const TensorGroup& tensor) {
+  const TensorDeclarations declarations(shape, tensor);
+  return shape.family == ModelFamily::kGpt2 ? gpt2(shape, declarations) : llama(shape, declarations);
 }
 
 ModelSpec make_equal_units(int64_t parameter_count, int64_t unit_count) {

@@ -2,13 +2,14 @@
 // The parameters of a model in the form that the planner accepts, computed from the shape alone.
 
 #include "apps/models/shape.h"
+#include "apps/models/tensor_part.h"
 #include "engine/plan/model_spec.h"
 
 namespace aliquot {
 
 /// Returns the units, the tensors and the order of uses of a model of this shape. Tensors have the same names as in
 /// checkpoints.
-ModelSpec parameters_of(const ModelShape& shape);
+ModelSpec parameters_of(const ModelShape& shape, const TensorGroup& tensor = {});
 
 /// Returns a model of `unit_count` equal units with `parameter_count` parameters in total. The units are used one after
 /// the other. The last unit also has the remainder of the division.

@@ -18,6 +18,9 @@ Transformer::Transformer(const ModelShape& shape, const ModelOptions& options, B
   }
   if (options_.batch < 1)
     throw UsageError("--micro-batch " + std::to_string(options_.batch) + ": expected a positive integer.");
+  check_tensor_group(shape_, options_.tensor);
+  own_ = tensor_part(shape_, options_.tensor, rows());
+  largest_ = largest_tensor_part(shape_, options_.tensor, rows());
 }
 
 void Transformer::finish_declaration(int head) {
@@ -45,11 +48,16 @@ void Transformer::set_memory(const UseMemory& memory) {
 void Transformer::allocate_block_scratch(ActivationArena& scratch) {
   const DType compute = options_.compute;
   const bool rounds = compute != DType::kFloat32;
-  normed_gradient_ = scratch.allocate(std::max(stream_elements(), attention_elements()));
-  normed_ = rounds ? scratch.allocate(stream_elements(), compute) : Values(normed_gradient_);
-  rounded_gradient_ = scratch.allocate(rounds ? stream_elements() : 0, compute);
-  wide_scratch_ = scratch.allocate(rows() * std::max(shape_.hidden, attention_shape().stride()), compute);
-  attention_scratch_ = scratch.allocate(backend_.attention_scratch_elements(attention_shape(), options_.compute));
+  const AttentionShape attention = largest_attention_shape();
+  const int64_t all = all_stream_elements();
+  normed_offset_bytes_ = scratch.used_bytes();
+  normed_gradient_ = scratch.allocate(std::max(all, rows() * attention.width()));
+  if (rounds) normed_offset_bytes_ = scratch.used_bytes();
+  normed_ = rounds ? scratch.allocate(all, compute) : Values(normed_gradient_);
+  rounded_gradient_offset_bytes_ = scratch.used_bytes();
+  rounded_gradient_ = scratch.allocate(rounds || divides_rows() ? all : 0, compute);
+  wide_scratch_ = scratch.allocate(rows() * std::max(largest_.hidden, attention.stride()), compute);
+  attention_scratch_ = scratch.allocate(backend_.attention_scratch_elements(attention, options_.compute));
   product_scratch_ = allocate_product_scratch(scratch);
 }
 
@@ -60,19 +68,24 @@ void Transformer::allocate_block_data(ActivationArena& weight_inputs, Values qkv
     const Values saved = weight_inputs.allocate(element_count, type);
     return splits ? saved : in_scratch;
   };
-  const Values stream_gradient = compute == DType::kFloat32 ? Values(gradient_) : rounded_gradient_;
-  const int64_t stride = attention_shape().stride(), norm_biases = norms_have_bias ? shape_.width : 0;
+  const bool reads_gradient = compute == DType::kFloat32 && !divides_rows();
+  const Values stream_gradient = reads_gradient ? Values(gradient_) : rounded_gradient_;
+  const Values norm_gradient = own_rows_of(normed_gradient_);
+  const int64_t qkv_elements = rows() * largest_attention_shape().stride();
+  const int64_t norm_biases = norms_have_bias ? shape_.width : 0;
   BlockData& d = block_data_;
-  d.wide = allocate(rows() * shape_.hidden, compute, wide_scratch_);
-  d.mlp_gradient = allocate(stream_elements(), compute, stream_gradient);
-  d.attention_gradient = allocate(stream_elements(), compute, stream_gradient);
-  d.qkv_gradient = allocate(rows() * stride, compute, wide_scratch_);
-  d.norm_2_gradient = allocate(stream_elements(), DType::kFloat32, normed_gradient_).fp32();
+  d.wide = allocate(rows() * largest_.hidden, compute, wide_scratch_);
+  d.mlp_gradient = allocate(all_stream_elements(), compute, stream_gradient);
+  d.attention_gradient = allocate(all_stream_elements(), compute, stream_gradient);
+  d.qkv_gradient = allocate(qkv_elements, compute, wide_scratch_);
+  d.norm_2_gradient = allocate(stream_elements(), DType::kFloat32, norm_gradient).fp32();
   // The input part computes this gradient after its last access to qkv.
-  const bool fits = stride * element_bytes(compute) >= shape_.width * element_bytes(DType::kFloat32);
-  d.norm_1_gradient = !fits    ? allocate(stream_elements(), DType::kFloat32, normed_gradient_).fp32()
+  const bool fits = qkv_elements * element_bytes(compute) >= stream_elements() * element_bytes(DType::kFloat32);
+  d.norm_1_gradient = !fits    ? allocate(stream_elements(), DType::kFloat32, norm_gradient).fp32()
                       : splits ? static_cast<float*>(qkv.data)
-                               : normed_gradient_;
+                               : norm_gradient.fp32();
+  d.normed_1 = divides_rows() ? allocate(all_stream_elements(), compute, normed_) : normed_;
+  d.normed_2 = divides_rows() ? allocate(all_stream_elements(), compute, normed_) : normed_;
   d.norm_1_weight = allocate(shape_.width, compute, nullptr);
   d.norm_1_bias = allocate(norm_biases, compute, nullptr);
   d.norm_2_weight = allocate(shape_.width, compute, nullptr);
@@ -80,7 +93,7 @@ void Transformer::allocate_block_data(ActivationArena& weight_inputs, Values qkv
 }
 
 void Transformer::allocate_head(UseArenas& memory) {
-  const LossShape loss = loss_shape();
+  const LossShape loss = loss_shape(largest_);
   const bool rounds = backend_.makes_tiles_in_fp32(options_.compute);
   // If backward recomputes the logits, they need no memory between forward and backward.
   ActivationArena &kept = memory.kept, &scratch = memory.scratch;
@@ -91,6 +104,7 @@ void Transformer::allocate_head(UseArenas& memory) {
   loss_.tile = scratch.allocate(rounds ? rows() * loss.tile_entries() : 0);
   loss_.tile_maxima = kept.allocate(rounds ? rows() * loss.tile_count() : 0);
   loss_.product_scratch = allocate_product_scratch(scratch);
+  allocate_head_over_tensor(scratch);
 }
 
 float* Transformer::allocate_product_scratch(ActivationArena& scratch) const {
@@ -116,26 +130,31 @@ void Transformer::set_batch(const TokenBatch& batch) {
 }
 
 ModelTensor Transformer::tensor(const char* name, std::vector<int64_t> shape, const Initializer& initial,
-                                Values& parameter, Values& gradient) const {
+                                Values& parameter, Values& gradient, const TensorDeclaration& over_tensor) const {
   parameter = {nullptr, options_.compute};
   gradient = {nullptr, options_.gradient_type};
-  return {name, std::move(shape), initial, &parameter, &gradient};
+  return {name, std::move(shape), initial, &parameter, &gradient, false, over_tensor};
 }
 
 ModelTensor Transformer::table(std::vector<int64_t> shape, const Initializer& initial, Values& parameter,
                                Values& gradient) const {
-  ModelTensor table = tensor("weight", std::move(shape), initial, parameter, gradient);
+  const TensorDeclarations over_tensor(shape_, options_.tensor);
+  ModelTensor table = tensor("weight", std::move(shape), initial, parameter, gradient, over_tensor.table);
   table.is_table = true;
   return table;
 }
 
-AttentionShape Transformer::attention_shape() const {
-  return {options_.batch, options_.sequence, shape_.heads, shape_.head_width(), shape_.kv_heads, window_};
+AttentionShape Transformer::attention_shape(const TensorPart& part) const {
+  return {options_.batch, options_.sequence, part.heads, shape_.head_width(), part.kv_heads, window_};
 }
 
-LossShape Transformer::loss_shape() const { return {rows(), shape_.width, shape_.vocabulary, options_.keep_logits}; }
+LossShape Transformer::loss_shape(const TensorPart& part) const {
+  return {rows(), shape_.width, part.entries, options_.keep_logits, part.first_entry};
+}
 
-Embedding Transformer::embedding() const { return {staged_tokens_.tokens, rows(), shape_.width, shape_.vocabulary}; }
+Embedding Transformer::embedding() const {
+  return {staged_tokens_.tokens, rows(), shape_.width, own_.entries, own_.first_entry};
+}
 
 Linear Transformer::linear(ConstValues weight, ConstValues bias, int64_t inputs, int64_t outputs) const {
   return {.weight = weight,
@@ -153,7 +172,7 @@ void Transformer::norm_forward(const Norm& norm, Values to) {
                                .mean = norm.mean,
                                .rstd = norm.rstd,
                                .to = to,
-                               .rows = rows(),
+                               .rows = own_.rows,
                                .width = shape_.width,
                                .epsilon = static_cast<float>(shape_.norm_epsilon)});
 }
@@ -175,18 +194,13 @@ void Transformer::norm_backward(const Norm& norm, const float* from, Values d_we
                                           .from = from,
                                           .weight = d_weight,
                                           .bias = d_bias,
-                                          .rows = rows(),
+                                          .rows = own_.rows,
                                           .width = shape_.width,
                                           .add = adds()});
   }
   if (!in_input_part()) return;
-  backend_.layer_norm_backward({norm.x, norm.weight, norm.mean, norm.rstd, from, gradient_, rows(), shape_.width, add});
-}
-
-ConstValues Transformer::gradient_for_products(Values to) {
-  // In fp32, the products of a whole backward read the gradient itself.
-  if (in_input_part() && to.data != gradient_) backend_.convert(to, gradient_, stream_elements());
-  return to;
+  backend_.layer_norm_backward(
+      {norm.x, norm.weight, norm.mean, norm.rstd, from, gradient_, own_.rows, shape_.width, add});
 }
 
 void Transformer::save_norms(const Norm& norm_1, const Norm& norm_2) {
@@ -197,15 +211,6 @@ void Transformer::save_norms(const Norm& norm_1, const Norm& norm_2) {
   save(block_data_.norm_1_bias, norm_1.bias);
   save(block_data_.norm_2_weight, norm_2.weight);
   save(block_data_.norm_2_bias, norm_2.bias);
-}
-
-void Transformer::forward_head(ConstValues table) {
-  backend_.loss_forward({loss_shape(), normed_input(), table, staged_tokens_.targets, loss_});
-}
-
-void Transformer::backward_head(ConstValues table, Values d_table, bool add) {
-  backend_.loss_backward(
-      {loss_shape(), normed_input(), table, staged_tokens_.targets, loss_, loss_factor_, gradient_, d_table, add});
 }
 
 }  // namespace aliquot

@@ -7,6 +7,7 @@
 #include "apps/models/backend.h"
 #include "apps/models/model.h"
 #include "apps/models/shape.h"
+#include "apps/models/tensor_part.h"
 
 namespace aliquot {
 
@@ -22,6 +23,7 @@ struct ModelOptions {
   bool keep_logits = true;                // false: backward recomputes the logits tile by tile
   DType compute = DType::kFloat32;        // type of parameters and matrix products: fp32, bf16 or fp16
   DType gradient_type = DType::kFloat32;  // type of parameter gradients: fp32 or bf16
+  TensorGroup tensor = {};
 };
 
 /// The buffers of a use that have several arrays: see UseMemory.
@@ -31,6 +33,10 @@ struct UseArenas {
 
 /// The base class of Gpt2 and Llama. Other code uses only the interface Model. The residual stream and its gradient,
 /// the statistics, the softmax and the loss are fp32. Other activations have the compute type.
+///
+/// The ranks of a tensor group divide heads, hidden elements and the vocabulary: see TensorPart. If they also divide
+/// rows, each rank has only its rows of the residual stream, of its gradient, and of norms. The input of a linear layer
+/// always has all rows. Collectives in scratch transfer elements of the compute type.
 class Transformer : public Model {
  public:
   const std::vector<ModelUnit>& units() const override { return units_; }
@@ -61,19 +67,38 @@ class Transformer : public Model {
   void allocate_block_data(ActivationArena& weight_inputs, Values qkv, bool norms_have_bias);
   void allocate_head(UseArenas& memory);
   int64_t stream_bytes() const { return stream_elements() * element_bytes(DType::kFloat32); }
-  int64_t normed_bytes() const { return stream_elements() * element_bytes(options_.compute); }
+  int64_t head_input_bytes() const { return all_stream_elements() * element_bytes(options_.compute); }
 
   ModelTensor table(std::vector<int64_t> shape, const Initializer& initial, Values& parameter, Values& gradient) const;
   ModelTensor tensor(const char* name, std::vector<int64_t> shape, const Initializer& initial, Values& parameter,
-                     Values& gradient) const;
+                     Values& gradient, const TensorDeclaration& over_tensor = {}) const;
 
   int64_t rows() const { return options_.batch * options_.sequence; }
-  int64_t stream_elements() const { return rows() * shape_.width; }
-  int64_t attention_elements() const { return rows() * shape_.query_width(); }  // of the output of attention
+  bool divides_rows() const { return options_.tensor.divides_rows(); }
+  /// The elements of the residual stream for which a rank has memory: of its rows, and of all rows.
+  int64_t stream_elements() const { return largest_.rows * shape_.width; }
+  int64_t all_stream_elements() const { return stream_elements() * (divides_rows() ? options_.tensor.ranks : 1); }
+  int64_t own_stream_elements() const { return own_.rows * shape_.width; }
+  /// Returns the own rows of an array of all rows of the residual stream.
+  Values own_rows_of(Values all) const { return all.from(own_.first_row * shape_.width); }
+  int64_t hidden_elements() const { return rows() * own_.hidden; }
   bool adds() const { return options_.gradients == GradientMode::kAdd; }
-  /// The shape of attention in the current use, whose window is window_.
-  AttentionShape attention_shape() const;
-  Embedding embedding() const;
+  /// The shape of attention of this rank in the current use, whose window is window_.
+  AttentionShape attention_shape() const { return attention_shape(own_); }
+  AttentionShape largest_attention_shape() const { return attention_shape(largest_); }
+  AttentionShape attention_shape(const TensorPart& part) const;
+
+  // The collectives that the code of a use runs, in order. Without a tensor group, there are none.
+  std::vector<UseCollective> block_collectives() const;
+  std::vector<UseCollective> embedding_collectives() const;
+  std::vector<UseCollective> final_norm_collectives() const;
+  std::vector<UseCollective> head_collectives() const;
+  /// Runs a collective of the current use if there is a tensor group.
+  void run(const char* collective) const;
+
+  void allocate_embedding(ActivationArena& scratch);
+  void embedding_forward(ConstValues of_tokens);
+  void embedding_backward(Values d_table, bool add);
   Linear linear(ConstValues weight, ConstValues bias, int64_t inputs, int64_t outputs) const;
   float* input() const { return static_cast<float*>(memory_.input); }  // the residual stream before the current use
   float* output() const { return static_cast<float*>(memory_.output); }
@@ -88,6 +113,12 @@ class Transformer : public Model {
     ConstValues weight = {}, bias = {};
   };
   void norm_forward(const Norm& norm, Values to);
+  /// Computes the norm of all rows at normed_. `gather` is the collective.
+  void norm_forward_of_all(const Norm& norm, const char* gather);
+  /// Computes the final norm of all rows in the output of the use.
+  void final_norm_forward(const Norm& norm);
+  /// to = x * weight + bias + residual, summed over the tensor group by the collective `sum`.
+  void add_to_stream(const Linear& linear, ConstValues x, const float* residual, float* to, const char* sum);
 
   /// What the current call computes: a whole backward, or one part of it. The backward of a block has the same code for
   /// all three. Each of its steps belongs to the input part, which reads values of parameters, or to the weights part,
@@ -103,6 +134,7 @@ class Transformer : public Model {
     Values mlp_gradient, attention_gradient;  // gradients of the outputs added to the stream, in the compute type
     Values qkv_gradient;                      // gradients of queries, keys and values
     float *norm_1_gradient = nullptr, *norm_2_gradient = nullptr;  // gradients of the norms' outputs
+    Values normed_1, normed_2;                                     // outputs of the norms
     Values norm_1_weight, norm_1_bias;                             // copies of parameters, only if backward is split
     Values norm_2_weight, norm_2_bias;
   };
@@ -113,8 +145,15 @@ class Transformer : public Model {
   /// Adds the gradient of the norm's input to gradient_. With add = false, assigns it to gradient_ instead. `from` is
   /// the gradient of the norm's output.
   void norm_backward(const Norm& norm, const float* from, Values d_weight, Values d_bias, bool add = true);
-  /// Returns the gradient of the residual stream in the compute type, at `to`.
-  ConstValues gradient_for_products(Values to);
+  /// Returns the gradient of all rows of the residual stream in the compute type, at `to`.
+  ConstValues gradient_for_products(Values to, const char* gather);
+  /// Returns the norm's output of all rows for the gradients of weights, at `to`.
+  ConstValues normed_for_products(const Norm& norm, Values to, const char* gather);
+  /// Where linear_backward_input() must write the gradient of a norm's output that sum_norm_gradient() completes at
+  /// `to`.
+  float* partial_norm_gradient(float* to) const { return options_.tensor.ranks == 1 ? to : normed_gradient_; }
+  /// Sums the gradient of the norm's output over the tensor group, and writes the own rows to `to`.
+  void sum_norm_gradient(float* to, const char* sum);
   /// Copies the parameters of the norms to block_data_, because the weights part recomputes the norms' outputs.
   void save_norms(const Norm& norm_1, const Norm& norm_2);
 
@@ -126,6 +165,7 @@ class Transformer : public Model {
 
   ModelShape shape_;
   ModelOptions options_;
+  TensorPart own_, largest_;  // the part of this rank, and the sizes of memory
   Backend& backend_;
   std::vector<ModelUnit> units_;
   StagedTokens staged_tokens_;
@@ -144,14 +184,21 @@ class Transformer : public Model {
 
  private:
   void check_ids(std::span<const int32_t> ids, const std::string& what, int32_t least) const;
-  LossShape loss_shape() const;
+  LossShape loss_shape(const TensorPart& part) const;
+  Embedding embedding() const;
+  UseCollective stream_collective(const char* name, UsePart part) const;
+  void allocate_head_over_tensor(ActivationArena& scratch);
   float* allocate_product_scratch(ActivationArena& scratch) const;
 
   std::vector<int> uses_;
   ActivationSpec activations_;
   LossBuffers loss_;
-  Values rounded_gradient_;  // gradient_ in the compute type, if that has 16 bits
+  Values rounded_gradient_;  // gradient_ of all rows in the compute type, if gradient_ is not
+  int64_t normed_offset_bytes_ = 0, rounded_gradient_offset_bytes_ = 0;  // in the scratch of a block
   float* product_scratch_ = nullptr;
+  float* all_rows_ = nullptr;  // of the residual stream, in uses of embedding and head, if ranks divide rows
+  int64_t all_rows_offset_bytes_ = 0, loss_parts_offset_bytes_ = 0;
+  LossParts loss_parts_;
   float loss_factor_ = 1.0f;
 };
 

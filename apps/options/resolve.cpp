@@ -8,8 +8,9 @@
 namespace aliquot {
 namespace {
 
-/// Formats the number of ranks with different data, which are those of one pipeline stage.
+/// Formats the number of ranks with different data.
 std::string ranks_text(const TrainOptions& o, int rank_count) {
+  if (o.engine.tensor > 1) return std::to_string(rank_count) + " tensor groups";
   return std::to_string(rank_count) + " ranks" + (o.engine.pipeline > 1 ? " per pipeline stage" : "");
 }
 
@@ -103,6 +104,7 @@ std::vector<std::string> ineffective_options(const TrainOptions& o, const std::v
     if (found != given.end() && !has_effect) warnings.push_back(found->where + " has no effect " + why + ".");
   };
   warn_of("momentum", has_momentum, optimizer);
+  warn_of("sequence-parallel", o.engine.tensor > 1, "without --tensor");
   warn_of("nesterov", has_momentum, optimizer);
   warn_of("muon-lr", kind == OptimizerKind::kMuon, optimizer);
   warn_of("keep", !o.checkpoint_dir.empty(), "without --checkpoint-dir");
@@ -116,7 +118,12 @@ int data_rank_count(const EngineOptions& options, int rank_count) {
   if (rank_count % options.pipeline != 0)
     throw UsageError("--pipeline " + std::to_string(options.pipeline) + " does not divide the number of ranks, " +
                      std::to_string(rank_count) + ": every pipeline stage needs the same number of ranks.");
-  return rank_count / options.pipeline / options.tensor;
+  const int stage_ranks = rank_count / options.pipeline;
+  if (stage_ranks % options.tensor != 0)
+    throw UsageError("--tensor " + std::to_string(options.tensor) + " does not divide the number of ranks" +
+                     (options.pipeline > 1 ? " of a pipeline stage, " : ", ") + std::to_string(stage_ranks) +
+                     ": every tensor group needs the same number of ranks.");
+  return stage_ranks / options.tensor;
 }
 
 void resolve(TrainOptions& o, int rank_count, bool on_gpu) {

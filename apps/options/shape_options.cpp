@@ -98,6 +98,15 @@ void set_model(ShapeOptions& o, const std::string& model) {
   o.model = is_path(model) ? model : parse_model_name(model);
 }
 
+void add_sequence_parallel(OptionTable& t, ShapeOptions& o) {
+  t.toggle("sequence-parallel", o.sequence_parallel,
+           "With --tensor, the ranks of a tensor group also divide the tokens in norms and in the residual stream.");
+}
+
+TensorGroup tensor_group(const ShapeOptions& o, int ranks, int rank) {
+  return {.ranks = ranks, .rank = rank % ranks, .sequence_parallel = o.sequence_parallel};
+}
+
 void add_shape_options(OptionTable& t, ShapeOptions& o) {
   t.add({"model", "NAME|FILE",
          "One of " + joined(model_names()) +

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "apps/models/shape.h"
+#include "apps/models/tensor_part.h"
 #include "apps/options/arguments.h"
 
 namespace aliquot {
@@ -17,6 +18,7 @@ struct ShapeOptions {
   std::string model;  // empty: the model of --init if it defines one, otherwise kDefaultModel
   std::optional<int64_t> layers, width, heads, kv_heads, hidden, context, vocabulary;
   std::optional<bool> tied;
+  bool sequence_parallel = true;  // see TensorGroup
 
   /// The shape from a file instead of a preset: the config.json of --model, or the model of --init.
   std::optional<ModelShape> file_shape;
@@ -34,6 +36,10 @@ void set_model(ShapeOptions& options, const std::string& model);
 
 /// Adds the options to `table`. `options` must outlive the table and must not move.
 void add_shape_options(OptionTable& table, ShapeOptions& options);
+/// Adds --sequence-parallel.
+void add_sequence_parallel(OptionTable& table, ShapeOptions& options);
+/// Returns the tensor group of a rank. `ranks` is the number of ranks of each group.
+TensorGroup tensor_group(const ShapeOptions& options, int ranks, int rank);
 
 /// The shape of the preset or of the file, with the changes of --layers and the other options. Throws UsageError if the
 /// result is inconsistent.

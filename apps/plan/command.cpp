@@ -25,11 +25,14 @@ namespace {
 
 /// Without `keeps_logits`, backward computes the logits again.
 ModelSpec model_of(const PlanOptions& o, const Machine& machine, const ModelShape& shape, bool keeps_logits = true) {
-  ModelSpec model = parameters_of(shape);
+  const TensorGroup tensor = tensor_group(o, o.engine.tensor, 0);
+  check_tensor_group(shape, tensor);
+  ModelSpec model = parameters_of(shape, tensor);
   ModelOptions options = {.batch = o.micro_batch,
                           .sequence = o.sequence.value_or(0),
                           .compute = *o.precision,
-                          .gradient_type = o.engine.precision.gradients};
+                          .gradient_type = o.engine.precision.gradients,
+                          .tensor = tensor};
   options.keep_logits = keeps_logits;
   const DeviceKind device = machine.has_gpus ? DeviceKind::kCuda : DeviceKind::kHost;
   model.activations = activations_of(shape, options, device, o.world.threads_per_rank);
@@ -44,6 +47,9 @@ ModelSpec model_of(const PlanOptions& o, const Machine& machine, bool keeps_logi
     throw UsageError("--recompute " + option_text(o, "recompute") +
                      " needs the layers of a model, and --params gives only a number of parameters: use --model.");
   }
+  if (o.engine.tensor > 1)
+    throw UsageError(
+        "--tensor needs the layers of a model, and --params gives only a number of parameters: use --model.");
   if (o.optimizer.kind == OptimizerKind::kMuon)
     throw UsageError(
         "--optimizer muon needs the matrices of a model, and --params gives only a number of parameters: use --model.");
@@ -113,7 +119,7 @@ ModelSpec scaled(const PlanOptions& o, const Machine& machine, int64_t scale) {
 }
 
 CostModel cost_of(const PlanOptions& o, const Machine& machine, const ModelShape& shape) {
-  return cost_of(machine, shape, {o.micro_batch, o.sequence.value_or(shape.context)});
+  return cost_of(machine, shape, {o.micro_batch, o.sequence.value_or(shape.context), o.engine.tensor});
 }
 
 /// Whether the model has fewer uses than virtual stages. If the first uses are tied to the last use, they do not count,
@@ -159,7 +165,7 @@ PlannedRun plan_run(const PlanOptions& o, const Machine& machine, int stage) {
   const int64_t sequence = o.sequence.value_or(o.params ? 1024 : model_shape(o).context);
   CostModel cost = o.params ? machine.cost : cost_of(o, machine, model_shape(o));
   cost.samples_per_micro_batch = static_cast<double>(o.micro_batch * sequence);
-  if (!o.profile.empty()) apply_profile(cost, o.profile, {o.micro_batch, sequence});
+  if (!o.profile.empty()) apply_profile(cost, o.profile, {o.micro_batch, sequence, o.engine.tensor});
   const auto limit = memory_limit(o, machine);
   std::vector<Plan> stages;
   std::string refusal;

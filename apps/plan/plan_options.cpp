@@ -25,6 +25,8 @@ void add_sharding(OptionTable& t, PlanOptions& o, const OptionTable& common) {
   t.count("ranks-per-node", o.ranks_per_node, {1, 1 << 20}, "Ranks on each node; default --ranks, at most 8.");
   t.add(common, {"replicas", "zero-stage", "pipeline", "pipeline-schedule", "virtual-stages", "pipeline-cut"});
   add_pipeline_order_from(t, o.pipeline_order_from, o.engine.pass_order);
+  t.add(common, {"tensor"});
+  add_sequence_parallel(t, o);
   t.text("stages", "all|LIST", o.stages, "Compare several ZeRO stages: all, or a list such as 1,3.");
   t.add(common, {"accumulate-into", "prefetch", "keep-gathered", "gather-for"});
   t.add(common, "recompute",

@@ -22,15 +22,16 @@ std::vector<UseCost> estimate_use_costs(const ModelShape& shape, int64_t sequenc
 /// step with exactly one forward and one backward of each use. So runs with --accumulate or --recompute are rejected.
 std::vector<UseCost> read_profile(const std::string& path, int64_t micro_batch, int64_t sequence);
 
-/// The sequences of a micro-batch of a rank.
+/// The sequences of a micro-batch of a rank, and the number of ranks that divide its computation.
 struct MicroBatch {
   int64_t sequences, length;
+  int tensor = 1;
 };
 
 /// Returns the machine's rates and the estimated times of the uses of a model.
 CostModel cost_of(const Machine& machine, const ModelShape& shape, const MicroBatch& batch);
 
-/// Replaces the times of the uses by those that read_profile() returns. A profile has only whole backward passes, so
+/// Replaces the times of the uses by those that read_profile() returns, divided by `batch.tensor`. A profile has only whole backward passes, so
 /// UseCost::backward_input_seconds becomes the same part of the backward as in the replaced times.
 void apply_profile(CostModel& cost, const std::string& path, const MicroBatch& batch);
 

@@ -59,12 +59,16 @@ std::vector<UseCost> estimate_use_costs(const ModelShape& shape, int64_t sequenc
 CostModel cost_of(const Machine& machine, const ModelShape& shape, const MicroBatch& batch) {
   CostModel cost = machine.cost;
   cost.samples_per_micro_batch = static_cast<double>(batch.sequences * batch.length);
-  cost.uses = estimate_use_costs(shape, batch.sequences, batch.length, cost.flops_per_second);
+  cost.uses = estimate_use_costs(shape, batch.sequences, batch.length, batch.tensor * cost.flops_per_second);
   return cost;
 }
 
 void apply_profile(CostModel& cost, const std::string& path, const MicroBatch& batch) {
   std::vector<UseCost> measured = read_profile(path, batch.sequences, batch.length);
+  for (UseCost& use : measured) {
+    use.forward_seconds /= batch.tensor;
+    use.backward_seconds /= batch.tensor;
+  }
   for (std::size_t use = 0; use < std::min(measured.size(), cost.uses.size()); ++use) {
     const UseCost& of = cost.uses[use];
     if (of.backward_seconds == 0) continue;

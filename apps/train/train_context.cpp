@@ -31,7 +31,7 @@ TrainContext::TrainContext(World& world, const TrainOptions& options)
 /// the budget, even a plan that recomputes blocks.
 void TrainContext::make_engine(bool keeps_logits) {
   keeps_logits_ = keeps_logits;
-  ModelOptions model = model_options(options_);
+  ModelOptions model = model_options(options_, world_.rank());
   model.keep_logits = keeps_logits;
   engine_.reset();
   model_ = make_model(model_shape(options_), model, *backend_);
@@ -46,9 +46,9 @@ int64_t TrainContext::node_rank_count() const {
 
 int64_t TrainContext::process_rank_count() const { return launched_process_count() > 1 ? 1 : world_.rank_count(); }
 
-/// The order of additions does not depend on the number of pipeline stages.
+/// The order of additions does not depend on the number of pipeline stages or on tensor groups.
 void TrainContext::sum_losses(std::span<double> losses, Label label) const {
-  if (options_.engine.pipeline == 1) return all_reduce(losses, Reduction::kSum, label);
+  if (options_.engine.pipeline * options_.engine.tensor == 1) return all_reduce(losses, Reduction::kSum, label);
   constexpr auto kMaxCount = static_cast<size_t>(Communicator::kSmallCount);
   for (; !losses.empty(); losses = losses.subspan(std::min(losses.size(), kMaxCount)))
     engine_->sum_losses(losses.first(std::min(losses.size(), kMaxCount)));

@@ -48,10 +48,11 @@ void check_has_eval_targets(const TrainContext& context, TrainData& data) {
 
 void check_has_copies(const TrainOptions& options, int rank_count) {
   const bool one_rank = data_rank_count(options.engine, rank_count) == 1;
-  if (options.check_every == 0 || options.engine.zero_stage < 3 || options.engine.replicas > 1 || one_rank) return;
+  const bool has_copies = options.engine.replicas > 1 || options.engine.tensor > 1;
+  if (options.check_every == 0 || options.engine.zero_stage < 3 || has_copies || one_rank) return;
   throw UsageError(
-      "--check-every compares copies of the same state, and --zero-stage 3 without --replicas has no copies: use "
-      "--zero-stage 2 or lower, or --replicas 2.");
+      "--check-every compares copies of the same state, and --zero-stage 3 without --replicas or --tensor has no "
+      "copies: use --zero-stage 2 or lower, or --replicas 2.");
 }
 
 }  // namespace
@@ -202,7 +203,7 @@ double TrainRun::sum_and_agree(std::span<const double> own_losses, int64_t step)
   for (size_t i = 0; i < kStopSignals.size(); ++i) flags[1 + i] = signal == kStopSignals[i] ? 1 : 0;
   std::vector<double> sums(flags.begin(), flags.end());
   sums.insert(sums.end(), own_losses.begin(), own_losses.end());
-  if (context_.options().engine.pipeline == 1) {
+  if (context_.options().engine.pipeline * context_.options().engine.tensor == 1) {
     context_.all_reduce(sums, Reduction::kSum, {"loss", step});
   } else {
     const std::span all(sums);

@@ -65,7 +65,7 @@ WorldOptions world_options(const TrainOptions& o) {
 
 EngineOptions engine_options(const TrainOptions& o) {
   EngineOptions engine = o.engine_options();
-  const MicroBatch batch{o.micro_batch, *o.sequence};
+  const MicroBatch batch{o.micro_batch, *o.sequence, o.engine.tensor};
   engine.cost = cost_of(find_machine(o.machine), model_shape(o), batch);
   if (!o.profile.empty()) apply_profile(engine.cost, o.profile, batch);
   if (!o.checkpoint_dir.empty() || o.resume != "none" || !o.init.empty()) engine.between_steps_bytes = kStagingBytes;
@@ -87,7 +87,7 @@ RateSchedule rate_schedule(const TrainOptions& o) {
           .steps = o.steps};
 }
 
-ModelOptions model_options(const TrainOptions& o) {
+ModelOptions model_options(const TrainOptions& o, int rank) {
   // If micro-batches accumulate in the full gradients, kernels must add to them.
   const bool sums_in_place = o.engine.accumulate > 1 && o.engine.accumulate_into == AccumulateInto::kFull;
   return {.batch = o.micro_batch,
@@ -95,7 +95,8 @@ ModelOptions model_options(const TrainOptions& o) {
           .gradients = sums_in_place ? GradientMode::kAdd : GradientMode::kAssign,
           .table_gradients = GradientMode::kAdd,
           .compute = *o.precision,
-          .gradient_type = o.engine.precision.gradients};
+          .gradient_type = o.engine.precision.gradients,
+          .tensor = tensor_group(o, o.engine.tensor, rank)};
 }
 
 }  // namespace aliquot

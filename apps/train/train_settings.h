@@ -14,7 +14,7 @@ namespace aliquot {
 WorldOptions world_options(const TrainOptions& options);
 EngineOptions engine_options(const TrainOptions& options);
 RateSchedule rate_schedule(const TrainOptions& options);
-ModelOptions model_options(const TrainOptions& options);
+ModelOptions model_options(const TrainOptions& options, int rank);
 
 /// Throws UsageError on all ranks if an option differs between ranks, for example because a job consists of several
 /// programs. Paths and options of a node, such as --threads, may differ. Collective.

@@ -50,7 +50,10 @@ void wrap(Engine& engine, Model& model, bool decay_all) {
     if (declared.gradients == GradientMode::kAssign) unit.assigns_gradients();
     for (const ModelTensor& tensor : declared.tensors) {
       unit.add(tensor.name, tensor.shape, &tensor.parameter->data, &tensor.gradient->data,
-               {.decayed = is_decayed(tensor.shape, decay_all), .matrix = !tensor.is_table});
+               {.decayed = is_decayed(tensor.shape, decay_all),
+                .matrix = !tensor.is_table,
+                .split = tensor.over_tensor.split,
+                .partial_gradient = tensor.over_tensor.partial_gradient});
     }
   }
   std::vector<std::vector<UnitId>> order;

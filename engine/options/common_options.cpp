@@ -158,6 +158,8 @@ void add_schedule(OptionTable& t, EngineOptions& o) {
       "Number of virtual stages of each pipeline stage, with interleaved, auto or an order from a file; 0: as in the "
       "file, 2 with interleaved, or chosen with auto, otherwise 1.");
   add_pipeline_cut(t, o.pipeline_cut);
+  t.count("tensor", o.tensor, {1, 1 << 16},
+          "Number of ranks of a tensor group: contiguous ranks that divide each layer and read the same data.");
   t.count("accumulate", o.accumulate, {1, kMaxMicroBatches}, "Micro-batches per step.");
   add_accumulate_into(t, o.accumulate_into);
   t.count("prefetch", o.prefetch, kUses, "How far gathers run ahead of compute, at ZeRO stage 3, as a number of uses.");

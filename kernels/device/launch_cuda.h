@@ -28,11 +28,11 @@ __device__ void store_pack(T* at, const Pack<T, kCount>& pack) {
 inline constexpr int kPackElements = 4;
 inline constexpr int kLaunchThreads = 256;
 
-/// Returns the grid for `thread_count` threads, limited to kMaxBlocks blocks. Kernels use grid-stride loops.
+/// Returns the grid for `thread_count` threads: 1 to kMaxBlocks blocks. Kernels use grid-stride loops.
 inline Grid launch_grid(int64_t thread_count) {
   constexpr int64_t kMaxBlocks = 2048;  // enough to fill the largest GPU
   const int64_t blocks = (thread_count + kLaunchThreads - 1) / kLaunchThreads;
-  return {static_cast<unsigned>(blocks < kMaxBlocks ? blocks : kMaxBlocks), kLaunchThreads};
+  return {static_cast<unsigned>(blocks < 1 ? 1 : blocks < kMaxBlocks ? blocks : kMaxBlocks), kLaunchThreads};
 }
 
 __device__ inline int64_t launch_thread() { return static_cast<int64_t>(blockIdx.x) * kLaunchThreads + threadIdx.x; }

@@ -80,7 +80,9 @@ struct CudaLogitLoops {
   double* sum;
 
   void multiply(const Product& product) const { products.multiply(stream, product); }
-  void begin(const RunningRowStatistics& rows, int64_t count) const { cuda::initialize_logits(stream, rows, count); }
+  void begin(const RunningRowStatistics& rows, float* target_logits, int64_t count) const {
+    cuda::initialize_logits(stream, rows, target_logits, count);
+  }
   void accumulate(const LogitTile& tile, const RunningRowStatistics& rows, const int32_t* targets,
                   float* target_logits) const {
     cuda::accumulate_logits(stream, tile, rows, targets, target_logits);
@@ -90,6 +92,9 @@ struct CudaLogitLoops {
   }
   void backward(const LogitTile& tile, const LossRows& rows, const float* tile_maxima) const {
     cuda::logits_backward(stream, tile, rows, tile_maxima);
+  }
+  void combine(const LossBuffers& to, const LossParts& parts, int64_t count) const {
+    cuda::combine_parts(stream, to, parts, count);
   }
   void finish(const LossBuffers& buffers, const int32_t* targets, const float* target_logits, int64_t count) const {
     cuda::reduce_loss(stream, buffers, targets, target_logits, count, sum);
@@ -172,8 +177,13 @@ class CudaBackend final : public Backend {
   void attention_backward(const AttentionBackward& a) override { cuda::attention_backward(*stream_, a); }
 
   void loss_forward(const LossForward& a) override {
-    // A kernel writes the sum to pinned host memory. loss_sum() waits for the event and then reads it.
-    tiled_loss_forward(CudaLogitLoops{*stream_, products_, reinterpret_cast<double*>(sum_.data())}, a);
+    tiled_loss_statistics(logit_loops(), a);
+    finish_loss(logit_loops(), a);
+    stream_->record(*loss_event_);
+  }
+  void loss_statistics(const LossForward& a, float* part) override { tiled_loss_part(logit_loops(), a, part); }
+  void loss_of_parts(const LossForward& a, const LossParts& parts) override {
+    finish_loss_of_parts(logit_loops(), a, parts);
     stream_->record(*loss_event_);
   }
   void loss_backward(const LossBackward& a) override {
@@ -204,6 +214,9 @@ class CudaBackend final : public Backend {
   bool makes_tiles_in_fp32(DType compute) const override { return compute != DType::kFloat32; }
 
  private:
+  /// finish() writes the sum to pinned host memory. loss_sum() waits for the event and then reads it.
+  CudaLogitLoops logit_loops() { return {*stream_, products_, reinterpret_cast<double*>(sum_.data())}; }
+
   Stream* stream_ = nullptr;
   CudaProducts products_;
   BatchUploader batches_, angles_;

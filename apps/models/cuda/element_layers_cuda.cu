@@ -109,7 +109,8 @@ __global__ void add_bias_to_rows(const BiasRows a) {
 template <class Table>
 __global__ void look_up_rows(float* to, const typename Table::Storage* table, const Embedding a) {
   for (int64_t i = launch_thread(); i < a.rows * a.width; i += launch_stride()) {
-    to[i] = Table::load(table[a.tokens[i / a.width] * a.width + i % a.width]);
+    const int64_t entry = a.tokens[i / a.width] - a.first_entry;
+    to[i] = 0 <= entry && entry < a.entries ? Table::load(table[entry * a.width + i % a.width]) : 0.0f;
   }
 }
 
@@ -121,7 +122,9 @@ __global__ void add_rows_of_tokens(typename Table::Storage* table, const float* 
     const int64_t place = i / a.width, column = i % a.width;
     const int32_t token = sorted.tokens[place];
     if (place > 0 && sorted.tokens[place - 1] == token) continue;
-    typename Table::Storage* to = table + token * a.width + column;
+    const int64_t entry = token - a.first_entry;
+    if (entry < 0 || entry >= a.entries) continue;
+    typename Table::Storage* to = table + entry * a.width + column;
     float sum = Table::load(*to);
     for (int64_t p = place; p < a.rows && sorted.tokens[p] == token; ++p) {
       sum += from[sorted.rows[p] * a.width + column];
@@ -132,9 +135,9 @@ __global__ void add_rows_of_tokens(typename Table::Storage* table, const float* 
 
 template <class Table>
 __global__ void add_positions(float* to, const float* from, const typename Table::Storage* table, const Positions a) {
-  const int64_t of_sequence = a.sequence * a.width;
-  for (int64_t i = launch_thread(); i < a.batch * of_sequence; i += launch_stride()) {
-    to[i] = from[i] + Table::load(table[i % of_sequence]);
+  const int64_t of_sequence = a.sequence * a.width, first = a.first_row % a.sequence * a.width;
+  for (int64_t i = launch_thread(); i < a.rows * a.width; i += launch_stride()) {
+    to[i] = from[i] + Table::load(table[(first + i) % of_sequence]);
   }
 }
 
@@ -143,9 +146,10 @@ __global__ void sum_positions(typename Table::Storage* table, const float* from,
   const int64_t of_sequence = a.sequence * a.width;
   const int64_t count = add ? of_sequence : a.context * a.width;
   for (int64_t i = launch_thread(); i < count; i += launch_stride()) {
+    const int64_t position = i / a.width;
     float sum = add ? Table::load(table[i]) : 0.0f;
-    for (int64_t b = 0; b < a.batch && i < of_sequence; ++b) {
-      sum += from[b * of_sequence + i];
+    if (position < a.sequence) {
+      for (int64_t row = a.row_of(position); row < a.rows; row += a.sequence) sum += from[row * a.width + i % a.width];
     }
     table[i] = Table::store(sum);
   }
@@ -213,8 +217,8 @@ void embedding_backward(Stream& stream, const Embedding& a, const TokenSortedRow
 
 void positions_forward(Stream& stream, const Positions& a, ConstValues table, const float* from, float* to) {
   as_element(table.type, [&]<class Table>(Table of) {
-    start_kernel(stream, "positions", launch_grid(a.batch * a.sequence * a.width), add_positions<Table>, to, from,
-                 data_as(table, of), a);
+    start_kernel(stream, "positions", launch_grid(a.rows * a.width), add_positions<Table>, to, from, data_as(table, of),
+                 a);
   });
 }
 

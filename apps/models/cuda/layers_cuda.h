@@ -45,13 +45,14 @@ void attention_forward(Stream& stream, const AttentionForward& a);
 void attention_backward(Stream& stream, const AttentionBackward& a);
 
 // The operations that loss_tiles.h requires of `loops`.
-void initialize_logits(Stream& stream, const RunningRowStatistics& rows, int64_t count);
+void initialize_logits(Stream& stream, const RunningRowStatistics& rows, float* target_logits, int64_t count);
 void accumulate_logits(Stream& stream, const LogitTile& tile, const RunningRowStatistics& rows, const int32_t* targets,
                        float* target_logits);
 void keep_logits(Stream& stream, const LogitTile& to, const LogitTile& computed, const float* tile_maxima);
 /// `tile_maxima` are the values that keep_logits() subtracted from the logits; null if it was not called. `rows.maxima`
 /// are the maxima of the original logits. (RowLoops::loss_backward() expects them minus `tile_maxima`.)
 void logits_backward(Stream& stream, const LogitTile& tile, const LossRows& rows, const float* tile_maxima);
+void combine_parts(Stream& stream, const LossBuffers& to, const LossParts& parts, int64_t count);
 /// *sum = the sum over rows of log_sum + (maximum - logit of the target), added in a fixed order.
 void reduce_loss(Stream& stream, const LossBuffers& buffers, const int32_t* targets, const float* target_logits,
                  int64_t count, double* sum);

@@ -3,15 +3,26 @@
 
 #include "apps/models/cuda/elements_cuda.h"
 #include "apps/models/cuda/layers_cuda.h"
+#include "apps/models/layers/loss_tiles.h"
 #include "kernels/elementwise/block_tree_cuda.h"
 
 namespace aliquot::cuda {
 namespace {
 
-__global__ void initialize_rows(const RunningRowStatistics rows, int64_t count) {
+__global__ void initialize_rows(const RunningRowStatistics rows, float* target_logits, int64_t count) {
   for (int64_t row = launch_thread(); row < count; row += launch_stride()) {
     rows.maxima[row] = -INFINITY;
     rows.sums[row] = 0.0f;
+    target_logits[row] = 0.0f;
+  }
+}
+
+__global__ void combine_rows(const LossBuffers to, const LossParts parts, int64_t count) {
+  for (int64_t row = launch_thread(); row < count; row += launch_stride()) {
+    const RowStatistics combined = combined_row(parts, count, row);
+    to.maxima[row] = combined.maximum;
+    to.scratch[row] = combined.sum;
+    to.scratch[count + row] = combined.target_logit;
   }
 }
 
@@ -84,8 +95,12 @@ __global__ void __launch_bounds__(kFinishThreads) reduce_rows(const LossBuffers 
 
 }  // namespace
 
-void initialize_logits(Stream& stream, const RunningRowStatistics& rows, int64_t count) {
-  start_kernel(stream, "initialize logits", launch_grid(count), initialize_rows, rows, count);
+void initialize_logits(Stream& stream, const RunningRowStatistics& rows, float* target_logits, int64_t count) {
+  start_kernel(stream, "initialize logits", launch_grid(count), initialize_rows, rows, target_logits, count);
+}
+
+void combine_parts(Stream& stream, const LossBuffers& to, const LossParts& parts, int64_t count) {
+  start_kernel(stream, "combine parts of the loss", launch_grid(count), combine_rows, to, parts, count);
 }
 
 void accumulate_logits(Stream& stream, const LogitTile& tile, const RunningRowStatistics& rows, const int32_t* targets,

@@ -61,6 +61,10 @@ class HostBackend : public Backend {
   void attention_forward(const AttentionForward& a) override { aliquot::attention_forward(pool_, a); }
   void attention_backward(const AttentionBackward& a) override { aliquot::attention_backward(pool_, a); }
   void loss_forward(const LossForward& a) override { loss_sum_ = aliquot::loss_forward(pool_, a); }
+  void loss_statistics(const LossForward& a, float* part) override { aliquot::loss_statistics(pool_, a, part); }
+  void loss_of_parts(const LossForward& a, const LossParts& parts) override {
+    loss_sum_ = aliquot::loss_of_parts(pool_, a, parts);
+  }
   void loss_backward(const LossBackward& a) override { aliquot::loss_backward(pool_, a); }
 
   double loss_sum() override { return loss_sum_; }

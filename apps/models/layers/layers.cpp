@@ -141,7 +141,12 @@ void embedding_forward(ThreadPool& pool, const Embedding& e, ConstValues table, 
   const ScopedWorkTimer timed(WorkKind::kElementwise);
   for_rows(pool, e.rows, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
-      row_loops().convert(to + row * e.width, table.from(e.tokens[row] * e.width), e.width);
+      const int64_t entry = e.tokens[row] - e.first_entry;
+      if (0 <= entry && entry < e.entries) {
+        row_loops().convert(to + row * e.width, table.from(entry * e.width), e.width);
+      } else {
+        std::fill_n(to + row * e.width, e.width, 0.0f);
+      }
     }
   });
 }
@@ -155,18 +160,19 @@ void embedding_backward(ThreadPool& pool, const Embedding& e, const float* from,
   // Threads split columns, not rows: several rows may have the same token, and their order of addition must be fixed.
   for_columns(pool, e.width, [&](int64_t begin, int64_t end) {
     for (int64_t row = 0; row < e.rows; ++row) {
-      const Values to = table_gradient.from(e.tokens[row] * e.width + begin);
-      row_loops().add(to, from + row * e.width + begin, end - begin);
+      const int64_t entry = e.tokens[row] - e.first_entry;
+      if (entry < 0 || entry >= e.entries) continue;
+      row_loops().add(table_gradient.from(entry * e.width + begin), from + row * e.width + begin, end - begin);
     }
   });
 }
 
 void positions_forward(ThreadPool& pool, const Positions& p, ConstValues table, const float* from, float* to) {
   const ScopedWorkTimer timed(WorkKind::kElementwise);
-  for_rows(pool, p.batch * p.sequence, [&](int64_t begin, int64_t end) {
+  for_rows(pool, p.rows, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
       std::memcpy(to + row * p.width, from + row * p.width, static_cast<size_t>(p.width) * sizeof(float));
-      row_loops().add(to + row * p.width, table.from(row % p.sequence * p.width), p.width);
+      row_loops().add(to + row * p.width, table.from((p.first_row + row) % p.sequence * p.width), p.width);
     }
   });
 }
@@ -177,9 +183,9 @@ void positions_backward(ThreadPool& pool, const Positions& p, const float* from,
     for (int64_t position = begin; position < end; ++position) {
       const Values to = table_gradient.from(position * p.width);
       if (!add) std::memset(to.data, 0, static_cast<size_t>(p.width * element_bytes(to.type)));
-      for (int64_t b = 0; b < p.batch && position < p.sequence; ++b) {
-        row_loops().add(to, from + (b * p.sequence + position) * p.width, p.width);
-      }
+      if (position >= p.sequence) continue;
+      for (int64_t row = p.row_of(position); row < p.rows; row += p.sequence)
+        row_loops().add(to, from + row * p.width, p.width);
     }
   });
 }

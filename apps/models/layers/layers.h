@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "apps/models/layers/row_loops.h"
+#include "kernels/formats/host_device.h"
 #include "kernels/system/thread_pool.h"
 
 namespace aliquot {
@@ -62,23 +63,29 @@ void rotate(ThreadPool& pool, const Rotary& rotary, Values x);
 
 void convert(ThreadPool& pool, Values to, ConstValues from, int64_t count);
 
-/// An embedding: forward copies the table's row of each token, backward sums gradients by token.
+/// An embedding: forward copies the table's row of each token, backward sums gradients by token. The table has the rows
+/// of the tokens [first_entry, first_entry + entries). Forward gives zeros for other tokens, and backward ignores them.
 struct Embedding {
   const int32_t* tokens = nullptr;
-  int64_t rows = 0, width = 0, entries = 0;
+  int64_t rows = 0, width = 0, entries = 0, first_entry = 0;
 };
 void embedding_forward(ThreadPool& pool, const Embedding& embedding, ConstValues table, float* to);
 /// Adds the rows of `from` to the table rows of their tokens. With add = false, first zeroes the table gradient.
 void embedding_backward(ThreadPool& pool, const Embedding& embedding, const float* from, Values table_gradient,
                         bool add = true);
 
-/// Learned positions: to[b, t] = from[b, t] + table[t].
+/// Learned positions: adds to each row the table's row of its position in its sequence. `first_row` is the index of the
+/// first of the `rows` rows in the micro-batch.
 struct Positions {
-  int64_t batch = 0, sequence = 0, width = 0, context = 0;
+  int64_t rows = 0, sequence = 0, width = 0, context = 0, first_row = 0;
+
+  /// The first of the rows that has this position. Other rows with this position follow every `sequence` rows.
+  ALIQUOT_HOST_DEVICE int64_t row_of(int64_t position) const {
+    return (position + sequence - first_row % sequence) % sequence;
+  }
 };
 void positions_forward(ThreadPool& pool, const Positions& positions, ConstValues table, const float* from, float* to);
-/// Sums the gradients over the sequences of the batch. With add = false, assigns them and zeroes rows
-/// [sequence, context).
+/// Sums the gradients of the rows by position. With add = false, first zeroes the table gradient.
 void positions_backward(ThreadPool& pool, const Positions& positions, const float* from, Values table_gradient,
                         bool add);
 

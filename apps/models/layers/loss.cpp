@@ -34,9 +34,10 @@ struct HostLogitLoops {
 
   void multiply(const Product& product) const { aliquot::multiply(pool, product); }
 
-  void begin(const RunningRowStatistics& running, int64_t rows) const {
+  void begin(const RunningRowStatistics& running, float* target_logits, int64_t rows) const {
     std::fill_n(running.maxima, rows, -std::numeric_limits<float>::infinity());
     std::fill_n(running.sums, rows, 0.0f);
+    std::fill_n(target_logits, rows, 0.0f);
   }
 
   void accumulate(const LogitTile& tile, const RunningRowStatistics& rows, const int32_t* targets,
@@ -69,6 +70,15 @@ struct HostLogitLoops {
     });
   }
 
+  void combine(const LossBuffers& to, const LossParts& parts, int64_t rows) const {
+    for (int64_t row = 0; row < rows; ++row) {
+      const RowStatistics combined = combined_row(parts, rows, row);
+      to.maxima[row] = combined.maximum;
+      to.scratch[row] = combined.sum;
+      to.scratch[rows + row] = combined.target_logit;
+    }
+  }
+
   void finish(const LossBuffers& buffers, const int32_t* targets, const float* target_logits, int64_t rows) const {
     const float* sums = buffers.scratch;
     for (int64_t row = 0; row < rows; ++row) {
@@ -85,7 +95,21 @@ struct HostLogitLoops {
 double loss_forward(ThreadPool& pool, const LossForward& a) {
   const ScopedWorkTimer timed(WorkKind::kLoss);
   double loss = 0;
-  tiled_loss_forward(HostLogitLoops{pool, nullptr, &loss}, a);
+  const HostLogitLoops loops{pool, nullptr, &loss};
+  tiled_loss_statistics(loops, a);
+  finish_loss(loops, a);
+  return loss;
+}
+
+void loss_statistics(ThreadPool& pool, const LossForward& a, float* part) {
+  const ScopedWorkTimer timed(WorkKind::kLoss);
+  tiled_loss_part(HostLogitLoops{pool, nullptr, nullptr}, a, part);
+}
+
+double loss_of_parts(ThreadPool& pool, const LossForward& a, const LossParts& parts) {
+  const ScopedWorkTimer timed(WorkKind::kLoss);
+  double loss = 0;
+  finish_loss_of_parts(HostLogitLoops{pool, nullptr, &loss}, a, parts);
   return loss;
 }
 

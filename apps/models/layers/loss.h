@@ -15,10 +15,12 @@ inline constexpr int64_t kLossTileEntries = 2096;
 /// A target of this value does not count: the loss of its row is 0, and so is the gradient of its logits.
 inline constexpr int32_t kIgnoredTarget = -1;
 
-/// `rows` hidden states of `width` elements and an embedding table of `entries` x `width`.
+/// `rows` hidden states of `width` elements and an embedding table of `entries` x `width`. With a vocabulary that is
+/// split over ranks, the table has the entries from `first_entry` on.
 struct LossShape {
   int64_t rows = 0, width = 0, entries = 0;
   bool keep_logits = true;  // false: backward recomputes the logits, so only one tile of logits needs memory
+  int64_t first_entry = 0;
 
   int64_t tile_entries() const { return entries < kLossTileEntries ? entries : kLossTileEntries; }
   int64_t tile_count() const { return (entries + kLossTileEntries - 1) / kLossTileEntries; }
@@ -46,6 +48,20 @@ struct LossForward {
   LossBuffers buffers;
 };
 double loss_forward(ThreadPool& pool, const LossForward& a);
+
+/// The parts of a loss whose vocabulary is split. Part i has, from statistics + 3 * i * rows on, for each row: the
+/// maximum of its logits; for each row the sum of exp(logit - maximum); and for each row the logit of the target, or 0
+/// if another part has it.
+struct LossParts {
+  int count = 1;
+  float* statistics = nullptr;
+};
+inline int64_t loss_part_elements(int64_t rows) { return 3 * rows; }
+/// Computes the statistics of one part at `part`.
+void loss_statistics(ThreadPool& pool, const LossForward& a, float* part);
+/// Returns the loss, and computes `maxima` and `log_sums` of a.buffers, from the statistics of all parts. All ranks get
+/// the same bits.
+double loss_of_parts(ThreadPool& pool, const LossForward& a, const LossParts& parts);
 
 /// Computes the gradients of factor * loss. Assigns d_hidden in fp32. Assigns d_table, or adds to it with add_table.
 /// Overwrites the logits.

@@ -2,9 +2,11 @@
 // The sequence of operations of the head and its loss, tile by tile, for all backends.
 
 #include <algorithm>
+#include <cmath>
 
 #include "apps/models/layers/loss.h"
 #include "apps/models/layers/row_loops.h"
+#include "kernels/formats/host_device.h"
 #include "kernels/gemm/product.h"
 
 namespace aliquot {
@@ -13,8 +15,13 @@ namespace aliquot {
 inline LogitTile logit_tile(const LossShape& s, Values logits, int64_t tile) {
   const int64_t first = tile * kLossTileEntries;
   const int64_t columns = std::min(kLossTileEntries, s.entries - first);
-  if (s.keep_logits) return {logits.from(first), s.entries, s.rows, columns, first};
-  return {logits, columns, s.rows, columns, first};
+  if (s.keep_logits) return {logits.from(first), s.entries, s.rows, columns, s.first_entry + first};
+  return {logits, columns, s.rows, columns, s.first_entry + first};
+}
+
+/// The index in the table of the tile's first element.
+inline int64_t table_offset(const LossShape& s, const LogitTile& tile) {
+  return (tile.first_entry - s.first_entry) * s.width;
 }
 
 /// The fp32 memory to which the product writes the logits of a tile.
@@ -27,7 +34,7 @@ inline LogitTile computed_logit_tile(const LossShape& s, const LossBuffers& buff
 inline Product logits_product(const LossShape& s, ConstValues hidden, ConstValues table, const LogitTile& tile,
                               float* scratch) {
   return {.a = {hidden, s.width},
-          .b = {table.from(tile.first_entry * s.width), s.width, true},
+          .b = {table.from(table_offset(s, tile)), s.width, true},
           .to = tile.logits,
           .to_stride = tile.stride,
           .rows = s.rows,
@@ -36,21 +43,41 @@ inline Product logits_product(const LossShape& s, ConstValues hidden, ConstValue
           .scratch = scratch};
 }
 
+/// The statistics of a row of logits over the whole vocabulary.
+struct RowStatistics {
+  float maximum = -INFINITY, sum = 0, target_logit = 0;
+};
+
+/// Combines the statistics of all parts. Parts without entries have a sum of 0.
+ALIQUOT_HOST_DEVICE RowStatistics combined_row(const LossParts& parts, int64_t rows, int64_t row) {
+  RowStatistics all;
+  const float* part = parts.statistics + row;
+  for (int p = 0; p < parts.count; ++p) all.maximum = fmaxf(all.maximum, part[3 * p * rows]);
+  for (int p = 0; p < parts.count; ++p) {
+    const float* at = part + 3 * p * rows;
+    const double scale = at[rows] == 0.0f ? 0.0 : exp(static_cast<double>(at[0]) - static_cast<double>(all.maximum));
+    all.sum += at[rows] * static_cast<float>(scale);
+    all.target_logit += at[2 * rows];
+  }
+  return all;
+}
+
 /// Returns the row maxima of a tile, or null if logits are stored in fp32.
 inline float* tile_maxima(const LossShape& s, const LossBuffers& buffers, int64_t tile) {
   return buffers.tile_maxima == nullptr ? nullptr : buffers.tile_maxima + tile * s.rows;
 }
 
-/// Computes the loss tile by tile. `loops` provides multiply(product), begin(running, rows), accumulate(tile, running,
-/// targets, target_logits), keep(to, computed, tile_maxima), backward(tile, loss rows, tile_maxima) and finish(buffers,
-/// targets, target_logits, rows).
+/// Computes the statistics of the logits of each row tile by tile: `maxima`, and in `scratch` the sums and then the
+/// logits of the targets. `loops` provides multiply(product), begin(running, target_logits, rows), accumulate(tile,
+/// running, targets, target_logits), keep(to, computed, tile_maxima), backward(tile, loss rows, tile_maxima),
+/// combine(buffers, parts, rows) and finish(buffers, targets, target_logits, rows).
 template <class Loops>
-void tiled_loss_forward(const Loops& loops, const LossForward& a) {
+void tiled_loss_statistics(const Loops& loops, const LossForward& a) {
   const LossShape& s = a.shape;
   const LossBuffers& buffers = a.buffers;
   RunningRowStatistics running{buffers.maxima, buffers.scratch};
   float* target_logits = buffers.scratch + s.rows;
-  loops.begin(running, s.rows);
+  loops.begin(running, target_logits, s.rows);
   for (int64_t t = 0; t < s.tile_count(); ++t) {
     const LogitTile computed = computed_logit_tile(s, buffers, t);
     loops.multiply(logits_product(s, a.hidden, a.table, computed, buffers.product_scratch));
@@ -60,7 +87,25 @@ void tiled_loss_forward(const Loops& loops, const LossForward& a) {
       loops.keep(logit_tile(s, buffers.logits, t), computed, running.tile_maxima);
     }
   }
-  loops.finish(buffers, a.targets, target_logits, s.rows);
+}
+
+template <class Loops>
+void finish_loss(const Loops& loops, const LossForward& a) {
+  loops.finish(a.buffers, a.targets, a.buffers.scratch + a.shape.rows, a.shape.rows);
+}
+
+/// Computes the statistics of a part of the vocabulary at `part`: see LossParts.
+template <class Loops>
+void tiled_loss_part(const Loops& loops, LossForward a, float* part) {
+  a.buffers.maxima = part;
+  a.buffers.scratch = part + a.shape.rows;
+  tiled_loss_statistics(loops, a);
+}
+
+template <class Loops>
+void finish_loss_of_parts(const Loops& loops, const LossForward& a, const LossParts& parts) {
+  loops.combine(a.buffers, parts, a.shape.rows);
+  finish_loss(loops, a);
 }
 
 template <class Loops>
@@ -77,7 +122,7 @@ void tiled_loss_backward(const Loops& loops, const LossBackward& a) {
     }
     loops.backward(tile, {buffers.maxima, buffers.log_sums, a.targets, a.factor}, maxima);
     loops.multiply({.a = {tile.logits, tile.stride},
-                    .b = {a.table.from(tile.first_entry * s.width), s.width},
+                    .b = {a.table.from(table_offset(s, tile)), s.width},
                     .to = a.d_hidden,
                     .to_stride = s.width,
                     .rows = s.rows,
@@ -87,7 +132,7 @@ void tiled_loss_backward(const Loops& loops, const LossBackward& a) {
                     .scratch = buffers.product_scratch});
     loops.multiply({.a = {tile.logits, tile.stride, true},
                     .b = {a.hidden, s.width},
-                    .to = a.d_table.from(tile.first_entry * s.width),
+                    .to = a.d_table.from(table_offset(s, tile)),
                     .to_stride = s.width,
                     .rows = tile.columns,
                     .columns = s.width,

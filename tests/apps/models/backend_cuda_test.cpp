@@ -304,7 +304,7 @@ TEST_P(BackendOnGpu, EmbeddingsAndPositions) {
       const Embedding embedding{loops.stage_tokens(ids).tokens, rows, width, entries};
       loops.embedding_forward(embedding, values(table), at(looked_up));
       loops.embedding_backward(embedding, at(from), values(d_table), add);
-      const Positions where{batch, sequence, width, context};
+      const Positions where{rows, sequence, width, context};
       loops.positions_forward(where, values(positions), at(looked_up), at(placed));
       loops.positions_backward(where, at(from), values(d_positions), add);
     };

@@ -1,0 +1,189 @@
+// The parts of Transformer that run collectives of a tensor group.
+#include <array>
+
+#include "apps/models/transformer.h"
+
+namespace aliquot {
+
+// Without a tensor group, the code may run without an engine, so there is no object that runs collectives.
+void Transformer::run(const char* collective) const {
+  if (options_.tensor.ranks > 1) memory_.run(collective);
+}
+
+/// A collective of the rows of the residual stream in the compute type, at normed_.
+UseCollective Transformer::stream_collective(const char* name, UsePart part) const {
+  return {.name = name,
+          .kind = divides_rows() ? CollectiveKind::kScatterSum : CollectiveKind::kSum,
+          .part = part,
+          .buffer = UseBuffer::kScratch,
+          .offset_bytes = normed_offset_bytes_,
+          .rows = rows(),
+          .row_elements = shape_.width,
+          .dtype = options_.compute};
+}
+
+std::vector<UseCollective> Transformer::block_collectives() const {
+  std::vector<UseCollective> all;
+  if (options_.tensor.ranks == 1) return all;
+  const auto sum = [&](const char* name, UsePart part) { all.push_back(stream_collective(name, part)); };
+  const auto gather = [&](const char* name, UsePart part) {
+    if (!divides_rows()) return;
+    sum(name, part);
+    all.back().kind = CollectiveKind::kGather;
+  };
+  gather("attention input", UsePart::kForward);
+  sum("attention output", UsePart::kForward);
+  gather("mlp input", UsePart::kForward);
+  sum("mlp output", UsePart::kForward);
+  all.back().in_recompute = false;
+  for (const auto& [output_gradient, input, input_gradient] :
+       {std::array{"mlp output gradient", "mlp input again", "mlp input gradient"},
+        std::array{"attention output gradient", "attention input again", "attention input gradient"}}) {
+    gather(output_gradient, UsePart::kBackward);
+    if (divides_rows()) all.back().offset_bytes = rounded_gradient_offset_bytes_;
+    gather(input, UsePart::kBackward);
+    sum(input_gradient, UsePart::kBackward);
+  }
+  return all;
+}
+
+std::vector<UseCollective> Transformer::embedding_collectives() const {
+  if (options_.tensor.ranks == 1) return {};
+  UseCollective output = stream_collective("embedding", UsePart::kForward);
+  output.offset_bytes = 0;
+  output.dtype = DType::kFloat32;
+  if (!divides_rows()) {
+    output.buffer = UseBuffer::kOutput;
+    return {output};
+  }
+  output.offset_bytes = all_rows_offset_bytes_;
+  UseCollective gradient = output;
+  gradient.name = "embedding gradient";
+  gradient.kind = CollectiveKind::kGather;
+  gradient.part = UsePart::kBackward;
+  return {output, gradient};
+}
+
+std::vector<UseCollective> Transformer::final_norm_collectives() const {
+  if (!divides_rows()) return {};
+  UseCollective output = stream_collective("head input", UsePart::kForward);
+  output.kind = CollectiveKind::kGather;
+  output.buffer = UseBuffer::kOutput;
+  output.offset_bytes = 0;
+  return {output};
+}
+
+std::vector<UseCollective> Transformer::head_collectives() const {
+  if (options_.tensor.ranks == 1) return {};
+  const UseCollective loss{.name = "loss",
+                           .kind = CollectiveKind::kGather,
+                           .part = UsePart::kForward,
+                           .buffer = UseBuffer::kScratch,
+                           .offset_bytes = loss_parts_offset_bytes_,
+                           .rows = options_.tensor.ranks,
+                           .row_elements = loss_part_elements(rows())};
+  UseCollective gradient = stream_collective("head input gradient", UsePart::kBackward);
+  gradient.dtype = DType::kFloat32;
+  gradient.buffer = divides_rows() ? UseBuffer::kScratch : UseBuffer::kBackward;
+  gradient.offset_bytes = divides_rows() ? all_rows_offset_bytes_ : 0;
+  return {loss, gradient};
+}
+
+void Transformer::allocate_embedding(ActivationArena& scratch) {
+  if (!divides_rows()) return;
+  all_rows_offset_bytes_ = scratch.used_bytes();
+  all_rows_ = scratch.allocate(all_stream_elements());
+}
+
+void Transformer::allocate_head_over_tensor(ActivationArena& scratch) {
+  if (options_.tensor.ranks == 1) return;
+  loss_parts_offset_bytes_ = scratch.used_bytes();
+  loss_parts_ = {options_.tensor.ranks, scratch.allocate(options_.tensor.ranks * loss_part_elements(rows()))};
+  allocate_embedding(scratch);
+}
+
+void Transformer::embedding_forward(ConstValues table) {
+  backend_.embedding_forward(embedding(), table, divides_rows() ? all_rows_ : output());
+  run("embedding");
+  if (divides_rows()) backend_.convert(output(), own_rows_of(all_rows_), own_stream_elements());
+}
+
+void Transformer::embedding_backward(Values d_table, bool add) {
+  if (divides_rows()) {
+    backend_.convert(own_rows_of(all_rows_), gradient_, own_stream_elements());
+    run("embedding gradient");
+  }
+  backend_.embedding_backward(embedding(), divides_rows() ? all_rows_ : gradient_, d_table, add);
+}
+
+void Transformer::norm_forward_of_all(const Norm& norm, const char* gather) {
+  norm_forward(norm, own_rows_of(normed_));
+  if (divides_rows()) run(gather);
+}
+
+void Transformer::final_norm_forward(const Norm& norm) {
+  norm_forward(norm, own_rows_of(normed_output()));
+  if (divides_rows()) run("head input");
+}
+
+/// Only one rank adds the bias, before the sum. Each rank adds the residual to its rows, after the sum.
+void Transformer::add_to_stream(const Linear& linear, ConstValues x, const float* residual, float* to,
+                                const char* sum) {
+  if (options_.tensor.ranks == 1) return backend_.linear_forward(linear, x, residual, to);
+  Linear partial = linear;
+  if (options_.tensor.rank != 0) partial.bias = nullptr;
+  backend_.linear_forward(partial, x, nullptr, normed_);
+  run(sum);
+  backend_.positions_forward({own_.rows, rows(), shape_.width, rows(), own_.first_row}, normed_, residual, to);
+}
+
+ConstValues Transformer::gradient_for_products(Values to, const char* gather) {
+  if (!in_input_part()) return to;
+  if (divides_rows()) {
+    backend_.convert(own_rows_of(rounded_gradient_), gradient_, own_stream_elements());
+    run(gather);
+    if (to.data != rounded_gradient_.data) backend_.convert(to, rounded_gradient_, rows() * shape_.width);
+  } else if (to.data != gradient_) {  // in fp32, the products of a whole backward read the gradient itself
+    backend_.convert(to, gradient_, own_stream_elements());
+  }
+  return to;
+}
+
+/// If ranks divide rows, the input part gathers the norm's output, because a weights part has no collectives. A split
+/// backward therefore saves it.
+ConstValues Transformer::normed_for_products(const Norm& norm, Values to, const char* gather) {
+  if (!divides_rows()) {
+    if (in_weights_part()) norm_forward(norm, to);
+    return to;
+  }
+  if (!in_input_part()) return to;
+  norm_forward_of_all(norm, gather);
+  if (to.data != normed_.data) backend_.convert(to, normed_, rows() * shape_.width);
+  return to;
+}
+
+void Transformer::sum_norm_gradient(float* to, const char* sum) {
+  if (options_.tensor.ranks == 1 || !in_input_part()) return;
+  if (normed_.data != normed_gradient_) backend_.convert(normed_, normed_gradient_, rows() * shape_.width);
+  run(sum);
+  const Values own = own_rows_of(normed_);
+  if (own.data != to) backend_.convert(to, own, own_stream_elements());
+}
+
+void Transformer::forward_head(ConstValues table) {
+  const LossForward loss{loss_shape(own_), normed_input(), table, staged_tokens_.targets, loss_};
+  if (options_.tensor.ranks == 1) return backend_.loss_forward(loss);
+  backend_.loss_statistics(loss, loss_parts_.statistics + options_.tensor.rank * loss_part_elements(rows()));
+  run("loss");
+  backend_.loss_of_parts(loss, loss_parts_);
+}
+
+void Transformer::backward_head(ConstValues table, Values d_table, bool add) {
+  float* d_hidden = divides_rows() ? all_rows_ : gradient_;
+  backend_.loss_backward(
+      {loss_shape(own_), normed_input(), table, staged_tokens_.targets, loss_, loss_factor_, d_hidden, d_table, add});
+  run("head input gradient");
+  if (divides_rows()) backend_.convert(gradient_, own_rows_of(all_rows_), own_stream_elements());
+}
+
+}  // namespace aliquot

@@ -1,0 +1,253 @@
+// Trains GPT-2 and Llama in tensor groups, and compares the results with those of one rank.
+#include <cmath>
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <map>
+
+#include "apps/data/loader.h"
+#include "apps/models/make_model.h"
+#include "apps/models/parameters.h"
+#include "apps/train/wrap.h"
+#include "engine/engine.h"
+#include "kernels/device/host_stream.h"
+#include "kernels/system/error.h"
+
+namespace aliquot::test {
+namespace {
+
+constexpr int kSteps = 3;
+constexpr int64_t kBatch = 2, kSequence = 15;
+
+struct Outcome {
+  std::vector<double> losses, norms;
+  std::map<std::string, std::vector<float>> parameters;
+};
+
+struct Case {
+  ModelShape shape;
+  int tensor = 1;
+  bool sequence_parallel = true;
+  EngineOptions engine = {};
+  bool keep_logits = true;
+  int data_ranks = 1;
+};
+
+std::string text_of(const Case& c) {
+  return fmt::format("tensor {}, sequence parallel {}, pipeline {}, ZeRO stage {}, recompute {}", c.tensor,
+                     c.sequence_parallel, c.engine.pipeline, c.engine.zero_stage, c.engine.recompute);
+}
+
+ModelShape gpt2() {
+  return {.family = ModelFamily::kGpt2,
+          .layers = 2,
+          .width = 40,
+          .heads = 5,
+          .kv_heads = 5,
+          .hidden = 50,
+          .context = 16,
+          .vocabulary = 61};
+}
+
+ModelShape llama() {
+  return {.family = ModelFamily::kLlama,
+          .layers = 2,
+          .width = 48,
+          .heads = 8,
+          .kv_heads = 4,
+          .hidden = 50,
+          .context = 16,
+          .vocabulary = 61,
+          .tied = false};
+}
+
+/// A Llama with biases, norms of queries and keys, a window, and two heads of keys and values.
+ModelShape varied_llama() {
+  ModelShape shape = llama();
+  shape.kv_heads = 2;
+  shape.own_head_width = 10;
+  shape.qkv_bias = shape.output_bias = shape.qk_norm = true;
+  shape.window = 6;
+  shape.window_layers = {false, true};
+  shape.tied = true;
+  return shape;
+}
+
+ModelOptions model_options(const Case& c, int rank) {
+  const bool adds = c.engine.accumulate > 1 && c.engine.zero_stage < 2;
+  return {.batch = kBatch,
+          .sequence = kSequence,
+          .gradients = adds ? GradientMode::kAdd : GradientMode::kAssign,
+          .keep_logits = c.keep_logits,
+          .compute = c.engine.precision.compute,
+          .tensor = {c.tensor, rank % c.tensor, c.sequence_parallel}};
+}
+
+/// Two micro-batches for each rank with other data, and an evaluation of the first after each step.
+void train_rank(World& world, const Case& c, const TokenSource& source, Outcome& outcome) {
+  const auto stream = world.device().make_stream(Lane::kCompute);
+  const auto backend = make_host_backend(as_host_stream(*stream).pool());
+  const auto model = make_model(c.shape, model_options(c, world.rank()), *backend);
+  EngineOptions options = c.engine;
+  options.tensor = c.tensor;
+  options.optimizer = AdamW{.lr = 1e-2f};
+  options.clip = 1;
+  Engine engine(world, options);
+  wrap(engine, *model);
+  EXPECT_EQ(engine.plan().model.units.size(), parameters_of(c.shape).units.size());
+  engine.materialize(initial_values(*model, 1));
+  const int data_rank = world.rank() / c.tensor % c.data_ranks;
+  Loader loader(source, {kSequence, kBatch, c.shape.vocabulary, true, 1, data_rank, c.data_ranks});
+  const auto set_batch = [&](int step, int micro) {
+    loader.load(step * kBatch * c.data_ranks * options.accumulate, micro);
+    model->set_batch({loader.tokens(), loader.targets()});
+  };
+  for (int step = 0; step < kSteps; ++step) {
+    model->set_loss_factor(static_cast<float>(engine.loss_scale() / (kBatch * kSequence)));
+    std::vector<double> losses = run_passes(engine, *model, [&](int micro) { set_batch(step, micro); });
+    const StepReport report = engine.step();
+    set_batch(0, 0);
+    run_evaluation(engine, *model);
+    losses.push_back(engine.plan().stage.is_last() ? model->loss_sum() : 0);
+    engine.sum_losses(losses);
+    if (world.rank() != 0) continue;
+    outcome.losses.insert(outcome.losses.end(), losses.begin(), losses.end());
+    outcome.norms.push_back(report.gradient_norm);
+  }
+  EXPECT_EQ(world.device().ledger().peak(), account(engine.plan().schedule).peak) << text_of(c);
+  engine.check_copies();
+  for (const ModelUnit& unit : model->units()) {
+    for (const ModelTensor& tensor : unit.tensors) {
+      const std::string name = unit.name + "." + tensor.name;
+      auto values = engine.read(name);
+      if (world.rank() == 0) outcome.parameters[name] = std::move(values);
+    }
+  }
+}
+
+Outcome train(const Case& c) {
+  Outcome outcome;
+  const auto source = make_synthetic_language(c.shape.vocabulary);
+  World::threads(c.tensor * c.data_ranks * c.engine.pipeline,
+                 [&](World& world) { train_rank(world, c, *source, outcome); },
+                 {.device = DeviceChoice::kHost, .threads_per_rank = 1, .timeout_seconds = 60});
+  return outcome;
+}
+
+/// AdamW amplifies differences of gradients that are almost zero, so single parameters differ more than losses.
+void expect_close(const Outcome& got, const Outcome& expected, const std::string& what, double within = 1e-5) {
+  ASSERT_EQ(got.losses.size(), expected.losses.size()) << what;
+  for (size_t i = 0; i < got.losses.size(); ++i)
+    EXPECT_NEAR(got.losses[i], expected.losses[i], within * expected.losses[i]) << what << ", loss " << i;
+  for (size_t i = 0; i < got.norms.size(); ++i)
+    EXPECT_NEAR(got.norms[i], expected.norms[i], 10 * within * expected.norms[i]) << what << ", norm " << i;
+  for (const auto& [name, values] : expected.parameters) {
+    double difference = 0, size = 0;
+    for (size_t i = 0; i < values.size(); ++i) {
+      difference += std::pow(got.parameters.at(name)[i] - values[i], 2);
+      size += std::pow(values[i], 2);
+    }
+    EXPECT_LE(std::sqrt(difference), 100 * within * std::sqrt(size)) << what << ", " << name;
+  }
+}
+
+EngineOptions two_micro_batches(int zero_stage = 3) { return {.zero_stage = zero_stage, .accumulate = 2}; }
+
+class TensorModels : public testing::TestWithParam<ModelShape> {};
+
+INSTANTIATE_TEST_SUITE_P(Families, TensorModels, testing::Values(gpt2(), llama(), varied_llama()));
+
+TEST_P(TensorModels, AgreeWithOneRank) {
+  const Outcome one = train({.shape = GetParam(), .engine = two_micro_batches()});
+  for (const int tensor : {2, 3, 4}) {
+    if (GetParam().kv_heads == 2 && tensor == 3) continue;  // refused
+    for (const bool sequence_parallel : {false, true}) {
+      const Case c{GetParam(), tensor, sequence_parallel, two_micro_batches()};
+      expect_close(train(c), one, text_of(c));
+    }
+  }
+}
+
+TEST_P(TensorModels, AgreeAtEveryZeroStage) {
+  const Outcome one = train({.shape = GetParam(), .engine = two_micro_batches(), .data_ranks = 2});
+  for (const int zero_stage : {0, 1, 2}) {
+    const Case c{GetParam(), 2, zero_stage == 1, two_micro_batches(zero_stage), true, 2};
+    expect_close(train(c), one, text_of(c));
+  }
+}
+
+TEST_P(TensorModels, RecomputeAndRepeatedLogitsChangeNoBits) {
+  for (const bool sequence_parallel : {false, true}) {
+    Case c{GetParam(), 2, sequence_parallel, two_micro_batches()};
+    const Outcome plain = train(c);
+    c.engine.recompute = kRecomputeAll;
+    c.keep_logits = false;
+    const Outcome again = train(c);
+    EXPECT_EQ(again.losses, plain.losses) << text_of(c);
+    EXPECT_EQ(again.parameters, plain.parameters) << text_of(c);
+  }
+}
+
+TEST_P(TensorModels, PipelinesAgreeAndASplitBackwardChangesNoBits) {
+  for (const bool sequence_parallel : {false, true}) {
+    Case c{GetParam(), 2, sequence_parallel, two_micro_batches()};
+    c.engine.accumulate = 4;
+    const Outcome one_stage = train(c);
+    c.engine.pipeline = 2;
+    const Outcome plain = train(c);
+    expect_close(plain, one_stage, text_of(c));
+    c.engine.pipeline_schedule = PipelineSchedule::kZeroBubble;
+    const Outcome split = train(c);
+    EXPECT_EQ(split.losses, plain.losses) << text_of(c);
+    EXPECT_EQ(split.parameters, plain.parameters) << text_of(c);
+  }
+}
+
+TEST_P(TensorModels, AgreeInSixteenBits) {
+  for (const DType compute : {DType::kBFloat16, DType::kFloat16}) {
+    EngineOptions engine = two_micro_batches();
+    engine.precision.compute = compute;
+    const Outcome one = train({.shape = GetParam(), .engine = engine});
+    for (const bool sequence_parallel : {false, true}) {
+      const Case c{GetParam(), 2, sequence_parallel, engine};
+      expect_close(train(c), one, text_of(c), compute == DType::kBFloat16 ? 1e-2 : 2e-3);
+    }
+  }
+}
+
+TEST(TensorModels, RefuseGroupsThatDoNotFit) {
+  const auto refused = [](const ModelShape& shape, int tensor) {
+    try {
+      check_tensor_group(shape, {.ranks = tensor});
+      return std::string();
+    } catch (const UsageError& error) {
+      return std::string(error.what());
+    }
+  };
+  EXPECT_EQ(refused(llama(), 8), "");
+  EXPECT_EQ(refused(gpt2(), 6), "--tensor 6 is more than the 5 attention heads of the model: expected at most 5.");
+  EXPECT_EQ(refused(varied_llama(), 3),
+            "--tensor 3 does not fit the 2 key and value heads of the model: expected at most 2, or a multiple of it.");
+}
+
+/// The planner knows the same parameters without a model.
+TEST_P(TensorModels, DeclareTheParametersOfThePlanner) {
+  ThreadPool pool(1);
+  const auto backend = make_host_backend(pool);
+  for (const TensorGroup group : {TensorGroup{}, TensorGroup{2, 1, false}, TensorGroup{4, 3, true}}) {
+    const auto model = make_model(GetParam(), {.tensor = group}, *backend);
+    const ModelSpec planned = parameters_of(GetParam(), group);
+    for (size_t u = 0; u < planned.units.size(); ++u) {
+      for (size_t p = 0; p < planned.units[u].parameters.size(); ++p) {
+        const ParameterSpec& parameter = planned.units[u].parameters[p];
+        const ModelTensor& tensor = model->units()[u].tensors[p];
+        EXPECT_EQ(parameter.tensor.name, model->units()[u].name + "." + tensor.name);
+        EXPECT_EQ(parameter.tensor.shape, tensor.shape);
+        EXPECT_EQ(parameter.split, tensor.over_tensor.split) << parameter.tensor.name;
+        EXPECT_EQ(parameter.partial_gradient, tensor.over_tensor.partial_gradient) << parameter.tensor.name;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace aliquot::test
