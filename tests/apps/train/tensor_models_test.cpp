@@ -1,4 +1,5 @@
 // Trains GPT-2 and Llama in tensor groups, and compares the results with those of one rank.
+#include <array>
 #include <cmath>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -152,9 +153,12 @@ void expect_close(const Outcome& got, const Outcome& expected, const std::string
 
 EngineOptions two_micro_batches(int zero_stage = 3) { return {.zero_stage = zero_stage, .accumulate = 2}; }
 
+constexpr std::array kFamilies = {"Gpt2", "Llama", "VariedLlama"};
+
 class TensorModels : public testing::TestWithParam<ModelShape> {};
 
-INSTANTIATE_TEST_SUITE_P(Families, TensorModels, testing::Values(gpt2(), llama(), varied_llama()));
+INSTANTIATE_TEST_SUITE_P(Families, TensorModels, testing::Values(gpt2(), llama(), varied_llama()),
+                         [](const auto& shape) { return kFamilies[shape.index]; });
 
 TEST_P(TensorModels, AgreeWithOneRank) {
   const Outcome one = train({.shape = GetParam(), .engine = two_micro_batches()});
