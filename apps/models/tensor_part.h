@@ -41,8 +41,8 @@ struct TensorDeclaration {
   bool partial_gradient = false;
 };
 
-/// The declarations of all kinds of parameters of GPT-2 and Llama. GPT-2 stores the weight of a linear layer as [inputs,
-/// outputs], and Llama as [outputs, inputs]. A bias is divided as the rows of [outputs, inputs].
+/// The declarations of all kinds of parameters of GPT-2 and Llama. GPT-2 stores the weight of a linear layer as
+/// [inputs, outputs], and Llama as [outputs, inputs]. A bias is divided as the rows of [outputs, inputs].
 struct TensorDeclarations {
   TensorDeclarations(const ModelShape& shape, const TensorGroup& group);
 

@@ -81,8 +81,8 @@ std::vector<std::string> ineffective_options(const TrainOptions& options, const 
 /// The value of one option, as a configuration file accepts it.
 std::string option_text(TrainOptions options, std::string_view name);
 
-/// Returns the number of ranks that read different data: one of each tensor group of a pipeline stage. Throws UsageError
-/// if the ranks cannot be divided equally among the pipeline stages.
+/// Returns the number of ranks that read different data: one of each tensor group of a pipeline stage. Throws
+/// UsageError if the ranks cannot be divided equally among the pipeline stages.
 int data_rank_count(const EngineOptions& options, int rank_count);
 
 /// Sets the options whose values depend on other options, on the number of ranks or on the device: shape, sequence,

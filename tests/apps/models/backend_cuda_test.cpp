@@ -295,11 +295,14 @@ TEST_P(BackendOnGpu, RotaryPositions) {
 
 TEST_P(BackendOnGpu, EmbeddingsAndPositions) {
   const int64_t batch = 3, sequence = 22, width = 37, entries = 29, context = 40, rows = batch * sequence;
+  const int64_t own_entries = 11, first_entry = 9, own_rows = 31, first_row = 25;  // of a rank of a tensor group
   const TokenBatch ids = tokens(rows, entries);
   Array table = random(entries * width, type()), positions = random(context * width, type());
   Array from = random(rows * width), looked_up = zeros(rows * width), placed = zeros(rows * width);
+  Array own_looked_up = random(rows * width), own_placed = zeros(own_rows * width);
   for (const bool add : {false, true}) {
     Array d_table = random(entries * width, type()), d_positions = random(context * width, type());
+    Array d_own_table = random(own_entries * width, type()), d_own_positions = random(context * width, type());
     const auto run = [&](Backend& loops, auto at, auto values) {
       const Embedding embedding{loops.stage_tokens(ids).tokens, rows, width, entries};
       loops.embedding_forward(embedding, values(table), at(looked_up));
@@ -307,6 +310,12 @@ TEST_P(BackendOnGpu, EmbeddingsAndPositions) {
       const Positions where{rows, sequence, width, context};
       loops.positions_forward(where, values(positions), at(looked_up), at(placed));
       loops.positions_backward(where, at(from), values(d_positions), add);
+      const Embedding own{embedding.tokens, rows, width, own_entries, first_entry};
+      loops.embedding_forward(own, values(table), at(own_looked_up));
+      loops.embedding_backward(own, at(from), values(d_own_table), add);
+      const Positions own_where{own_rows, sequence, width, context, first_row};
+      loops.positions_forward(own_where, values(positions), at(from), at(own_placed));
+      loops.positions_backward(own_where, at(from), values(d_own_positions), add);
     };
     run(
         *host_, [](Array& a) { return a.host_as<float>(); }, [](Array& a) { return a.host(); });
@@ -314,6 +323,10 @@ TEST_P(BackendOnGpu, EmbeddingsAndPositions) {
         *gpu_, [](Array& a) { return a.gpu_as<float>(); }, [](Array& a) { return a.gpu(); });
     EXPECT_TRUE(looked_up.alike(0));
     EXPECT_TRUE(placed.alike(0));
+    EXPECT_TRUE(own_looked_up.alike(0));
+    EXPECT_TRUE(own_placed.alike(0));
+    EXPECT_TRUE(d_own_table.alike(4 * tolerance(type())));
+    EXPECT_TRUE(d_own_positions.alike(2 * tolerance(type())));
     // The host rounds a 16-bit gradient after adding each row.
     EXPECT_TRUE(d_table.alike(4 * tolerance(type())));
     EXPECT_TRUE(d_positions.alike(2 * tolerance(type())));
@@ -372,6 +385,55 @@ TEST_P(BackendOnGpu, AttentionSkipsKeysOutsideTheWindow) {
       EXPECT_TRUE(std::all_of(first, found.end(), [](double value) { return std::isfinite(value); })) << window;
     }
   }
+}
+
+/// Computes the loss of a vocabulary in two parts, as the ranks of a tensor group do.
+TEST_P(BackendOnGpu, LossInParts) {
+  const int64_t entries = kLossTileEntries + 57, first = 40;
+  const bool rounds = type() != DType::kFloat32;
+  const std::array parts = {LossShape{9, 16, first}, LossShape{9, 16, entries - first, true, first}};
+  const LossShape whole{9, 16, entries};
+  const TokenBatch ids = tokens(whole.rows, entries);
+  targets_[4] = kIgnoredTarget;
+  Array hidden = random(whole.rows * whole.width, type(), 3), table = random(entries * whole.width, type());
+  Array logits = zeros(whole.logits_elements(), type()), maxima = zeros(whole.rows), log_sums = zeros(whole.rows);
+  Array scratch = zeros(2 * whole.rows), tile = zeros(whole.rows * whole.tile_entries());
+  Array tile_maxima = zeros(whole.rows * 3), products = product_scratch(), statistics = zeros(6 * whole.rows);
+  Array d_hidden = zeros(2 * whole.rows * whole.width), d_table = random(entries * whole.width);
+  const auto run = [&](Backend& loops, auto at, auto values) {
+    const int32_t* targets = loops.stage_tokens(ids).targets;
+    std::vector<LossForward> losses;
+    for (const LossShape& shape : parts) {
+      const LossBuffers buffers{values(logits).from(shape.first_entry * shape.rows),
+                                at(maxima),
+                                at(log_sums),
+                                at(scratch),
+                                rounds ? at(tile) : nullptr,
+                                rounds ? at(tile_maxima) + (shape.first_entry > 0 ? shape.rows : 0) : nullptr,
+                                at(products)};
+      losses.push_back({shape, values(hidden), values(table).from(shape.first_entry * shape.width), targets, buffers});
+      loops.loss_statistics(losses.back(),
+                            at(statistics) + (shape.first_entry > 0 ? loss_part_elements(shape.rows) : 0));
+    }
+    loops.loss_of_parts(losses[0], {2, at(statistics)});
+    const double sum = loops.loss_sum();
+    for (const LossForward& a : losses) {
+      const int64_t offset = a.shape.first_entry;
+      loops.loss_backward({a.shape, a.hidden, a.table, targets, a.buffers, 0.25f,
+                           at(d_hidden) + (offset > 0 ? whole.rows * whole.width : 0),
+                           values(d_table).from(offset * whole.width), true});
+    }
+    return sum;
+  };
+  const double expected = run(
+      *host_, [](Array& a) { return a.host_as<float>(); }, [](Array& a) { return a.host(); });
+  const double got = run(
+      *gpu_, [](Array& a) { return a.gpu_as<float>(); }, [](Array& a) { return a.gpu(); });
+  EXPECT_NEAR(got, expected, 1e-5 * std::abs(expected));
+  EXPECT_TRUE(maxima.alike(1e-5));
+  EXPECT_TRUE(log_sums.alike(1e-5));
+  EXPECT_TRUE(d_hidden.alike(2 * tolerance(type())));
+  EXPECT_TRUE(d_table.alike(tolerance(type())));
 }
 
 TEST_P(BackendOnGpu, LossInTiles) {

@@ -139,9 +139,9 @@ TEST_P(Bf16Layers, TokensAndPositions) {
   auto d_table = zeros<uint16_t>(4 * width), d_positions = bf16(3 * width);
   embedding_forward(pool_, {tokens.data(), rows, width, 4}, table.data(), y.data());
   const auto embedded = y;
-  positions_forward(pool_, {2, 3, width, 3}, positions.data(), embedded.data(), y.data());
+  positions_forward(pool_, {6, 3, width, 3}, positions.data(), embedded.data(), y.data());
   embedding_backward(pool_, {tokens.data(), rows, width, 4}, from.data(), d_table.data());
-  positions_backward(pool_, {2, 3, width, 3}, from.data(), d_positions.data(), false);
+  positions_backward(pool_, {6, 3, width, 3}, from.data(), d_positions.data(), false);
   Doubles want_table(d_table.size()), want_positions(d_positions.size());
   for (int64_t i = 0; i < rows * width; ++i) {
     const auto entry = static_cast<size_t>(tokens[static_cast<size_t>(i / width)] * width + i % width);

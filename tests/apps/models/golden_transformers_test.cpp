@@ -40,8 +40,9 @@ std::vector<std::string> golden_names() {
   return names;
 }
 
-/// Trains with --model `model` and compares losses and gradient norms with `golden`: a pair of numbers for each step.
-void expect_golden(const std::string& model, const nlohmann::ordered_json& golden) {
+/// Trains with --model `model` on `ranks` ranks in tensor groups of `tensor` ranks. Compares losses and gradient norms
+/// with `golden`: a pair of numbers for each step.
+void expect_golden(const std::string& model, const nlohmann::ordered_json& golden, int ranks, int tensor) {
   TemporaryDirectory directory;
   const std::string data = directory.path() / "tokens.bin", metrics = directory.path() / "run.jsonl";
   write_file(data, golden_tokens());
@@ -49,7 +50,9 @@ void expect_golden(const std::string& model, const nlohmann::ordered_json& golde
                                             "--model",
                                             model,
                                             "--ranks",
-                                            "2",
+                                            std::to_string(ranks),
+                                            "--tensor",
+                                            std::to_string(tensor),
                                             "--threads",
                                             "1",
                                             "--steps",
@@ -72,7 +75,7 @@ void expect_golden(const std::string& model, const nlohmann::ordered_json& golde
                                             "--metrics",
                                             metrics,
                                             "--micro-batch",
-                                            "2"});
+                                            std::to_string(kBatch * tensor / ranks)});
   ASSERT_EQ(result.code, 0) << result.err;
   std::ifstream file(metrics);
   size_t step = 0;
@@ -97,12 +100,23 @@ INSTANTIATE_TEST_SUITE_P(Models, Golden, testing::ValuesIn(golden_names()), [](c
   return name;
 });
 
-TEST_P(Golden, TrainsAsInTransformers) {
-  const nlohmann::ordered_json& golden = goldens()[GetParam()];
-  if (golden["model"].is_string()) return expect_golden(golden["model"], golden["steps"]);
+/// Trains the golden model `name`: see expect_golden().
+void train_golden(const std::string& name, int ranks, int tensor) {
+  const nlohmann::ordered_json& golden = goldens()[name];
+  if (golden["model"].is_string()) return expect_golden(golden["model"], golden["steps"], ranks, tensor);
   const TemporaryDirectory directory;
   write_file(directory.path() / "config.json", golden["model"].dump());
-  expect_golden(directory.path() / "config.json", golden["steps"]);
+  expect_golden(directory.path() / "config.json", golden["steps"], ranks, tensor);
+}
+
+TEST_P(Golden, TrainsAsInTransformers) { train_golden(GetParam(), 2, 1); }
+
+/// With 4 ranks, ranks of most models share heads of keys and values.
+TEST_P(Golden, TrainsAsInTransformersInTensorGroups) {
+  for (const int tensor : {2, 4}) {
+    SCOPED_TRACE(tensor);
+    train_golden(GetParam(), tensor, tensor);
+  }
 }
 
 TEST(GoldenModels, HaveEveryModelTypeAndRopeScaling) {

@@ -171,9 +171,9 @@ TEST_P(Layers, TokenAndPositionGradientsAreSummedByRow) {
   const Embedding embedding{tokens.data(), batch * sequence, width, entries};
   embedding_forward(pool_, embedding, table.data(), y.data());
   const auto embedded = y;
-  positions_forward(pool_, {batch, sequence, width, context}, positions.data(), embedded.data(), y.data());
+  positions_forward(pool_, {batch * sequence, sequence, width, context}, positions.data(), embedded.data(), y.data());
   embedding_backward(pool_, embedding, from.data(), d_table.data());
-  positions_backward(pool_, {batch, sequence, width, context}, from.data(), d_positions.data(), false);
+  positions_backward(pool_, {batch * sequence, sequence, width, context}, from.data(), d_positions.data(), false);
   Doubles want_table(d_table.size()), want_positions(d_positions.size());
   for (int64_t i = 0; i < batch * sequence * width; ++i) {
     const int64_t row = i / width, column = i % width;
@@ -300,6 +300,40 @@ TEST_P(Layers, LossMatchesFiniteDifferences) {
     }
     EXPECT_TRUE(all_close(got, want, kGradient));
   }
+}
+
+/// Two parts of the vocabulary give the loss and the gradients of the whole vocabulary.
+TEST_P(Layers, LossInPartsMatchesTheWhole) {
+  const int64_t rows = 6, width = 5, entries = kLossTileEntries + 70, first = 33;
+  const auto hidden = random_.floats(rows * width, 4), table = random_.floats(entries * width, 3);
+  const std::vector<int32_t> targets{kIgnoredTarget, 3, 32, 33, 2100, 77};
+  const auto loss_of = [&](const LossShape& shape, std::vector<float>& logits, std::vector<float>& rest) {
+    logits = zeros(shape.logits_elements());
+    return LossForward{shape,
+                       hidden.data(),
+                       table.data() + shape.first_entry * width,
+                       targets.data(),
+                       {logits.data(), rest.data(), rest.data() + rows, rest.data() + 2 * rows, nullptr, nullptr,
+                        product_scratch_.data()}};
+  };
+  const auto backward = [&](const LossForward& a, std::vector<float>& d_hidden, float* d_table) {
+    loss_backward(pool_, {a.shape, a.hidden, a.table, a.targets, a.buffers, 0.5f, d_hidden.data(), d_table, false});
+  };
+  std::vector<float> logits, rest = zeros(4 * rows), d_hidden = zeros(rows * width), d_table = zeros(entries * width);
+  const LossForward whole = loss_of({rows, width, entries}, logits, rest);
+  const double loss = loss_forward(pool_, whole);
+  backward(whole, d_hidden, d_table.data());
+  std::array<std::vector<float>, 2> part_logits, part_d_hidden{zeros(rows * width), zeros(rows * width)};
+  std::vector<float> part_rest = zeros(4 * rows), statistics = zeros(6 * rows), d_parts = zeros(entries * width);
+  const std::array parts{loss_of({rows, width, first}, part_logits[0], part_rest),
+                         loss_of({rows, width, entries - first, true, first}, part_logits[1], part_rest)};
+  for (size_t p = 0; p < parts.size(); ++p) loss_statistics(pool_, parts[p], statistics.data() + 3 * rows * p);
+  EXPECT_NEAR(loss_of_parts(pool_, parts[0], {2, statistics.data()}), loss, 1e-6 * loss);
+  for (size_t p = 0; p < parts.size(); ++p)
+    backward(parts[p], part_d_hidden[p], d_parts.data() + parts[p].shape.first_entry * width);
+  for (size_t i = 0; i < d_hidden.size(); ++i) part_d_hidden[0][i] += part_d_hidden[1][i];
+  EXPECT_TRUE(all_close(part_d_hidden[0], widen(d_hidden), 1e-5));
+  EXPECT_TRUE(all_close(d_parts, widen(d_table), 1e-5));
 }
 
 // The reference is the loss of the rows that count alone.

@@ -21,6 +21,7 @@ struct Setting {
   ModelShape shape;
   int ranks = 1, stage = 3, recompute = 0;
   DType compute = DType::kFloat32;
+  int tensor = 1;
 };
 
 struct Outcome {
@@ -72,16 +73,18 @@ double train_a_micro_batch(Engine& engine, Model& model, int rank, int step) {
 void train(World& world, const Setting& setting, Outcome& outcome) {
   ThreadPool pool(1);
   const auto loops = loops_of(world.device(), pool);
-  const auto model = make_model(setting.shape, {.batch = kBatch, .compute = setting.compute}, *loops);
+  const TensorGroup group{setting.tensor, world.rank() % setting.tensor, setting.stage == 3};
+  const auto model = make_model(setting.shape, {.batch = kBatch, .compute = setting.compute, .tensor = group}, *loops);
   EngineOptions options{.zero_stage = setting.stage, .optimizer = AdamW{.lr = 1e-2f}, .clip = 1};
   options.precision.compute = setting.compute;
   options.recompute = setting.recompute;
+  options.tensor = setting.tensor;
   Engine engine(world, options);
   wrap(engine, *model, false);
   engine.materialize(initial_values(*model, 5));
   loops->compute_on(engine.compute_stream());
   for (int step = 0; step < kSteps; ++step) {
-    const double loss = train_a_micro_batch(engine, *model, world.rank(), step);
+    const double loss = train_a_micro_batch(engine, *model, world.rank() / setting.tensor, step);
     EXPECT_FALSE(engine.step().skipped);
     if (world.rank() == 0) outcome.losses.push_back(loss);
   }
@@ -153,6 +156,16 @@ TEST_P(ModelsOnSimulatedGpus, MatchTheHostAndAreEqualAtEveryZeroStage) {
   }
   setting.recompute = 2;
   EXPECT_TRUE(outcome_of(setting, DeviceChoice::kCuda) == first) << "with recomputation";
+}
+
+/// At ZeRO stage 3, the ranks also divide rows.
+TEST_P(ModelsOnSimulatedGpus, MatchTheHostInTensorGroups) {
+  Setting setting{.shape = std::get<0>(GetParam()), .ranks = 2, .compute = std::get<1>(GetParam()), .tensor = 2};
+  for (const int stage : {1, 3}) {
+    setting.stage = stage;
+    SCOPED_TRACE(stage);
+    expect_like_host(outcome_of(setting, DeviceChoice::kCuda), setting);
+  }
 }
 
 }  // namespace
