@@ -16,10 +16,19 @@ double longest_wait_seconds(const Evidence& evidence, const PendingCollective& w
   return seconds;
 }
 
+/// Whether the rank issued the collective of `wait` before that of `other`. The lane of a collective waits only for
+/// work that was issued earlier. So the wait in `other` does not keep the lane from the collective of `wait`.
+bool issued_before(const PendingCollective& wait, const PendingCollective& other, int rank) {
+  if (wait.collective->is_rendezvous || other.collective->is_rendezvous) return false;
+  const auto found = wait.collective->by_rank.find(rank);
+  return found != wait.collective->by_rank.end() && found->second->number < other.collective->by_rank.at(rank)->number;
+}
+
 /// Whether `rank` is missing from `wait` because it waited in `other`.
 bool explains(const Evidence& evidence, const PendingCollective& other, const PendingCollective& wait, int rank) {
   if (std::ranges::find(other.waiting, rank) == other.waiting.end()) return false;
   if (wait.collective->is_rendezvous && !other.collective->is_rendezvous) return false;
+  if (issued_before(wait, other, rank)) return false;
   if (!ran_model_code_meanwhile(evidence, wait, rank)) return true;
   if (!evidence.is_timed(*other.collective) || !evidence.is_timed(*wait.collective)) return false;
   const double seconds = evidence.blocked_seconds(rank, *other.collective->by_rank.at(rank));

@@ -33,6 +33,12 @@ std::string model_code_text(const Evidence& evidence, const PendingCollective& w
 std::string missing_rank_text(const Evidence& evidence, const PendingCollective& wait, int rank) {
   const FlightRecord& record = evidence.of(rank);
   std::string text = fmt::format("  rank {} ", rank);
+  if (const auto issued = wait.collective->by_rank.find(rank); issued != wait.collective->by_rank.end()) {
+    return text +
+           fmt::format("had issued it {:.1f} s before it wrote its record, but its lane had not reached it.\n",
+                       record.written - issued->second->issued) +
+           model_code_text(evidence, wait, rank);
+  }
   const FlightEntry* last = last_before(evidence, *wait.collective, rank);
   text += last == nullptr ? "had not reached any collective before it"
                           : fmt::format("had last reached #{}, {}", last->sequence, operation_text(*last));
@@ -78,8 +84,7 @@ std::string late_arrival_text(const Evidence& evidence, const PendingCollective&
 using IsLikely = std::function<bool(const PendingCollective& wait, int rank)>;
 
 /// Tests for likely causes, in the order in which find_never_arrived() applies them. If the launcher ended all other
-/// ranks, only a rank without a record is a likely cause. Otherwise the last test accepts every rank. It comes last
-/// because records without times do not show all waits.
+/// ranks, only a rank without a record is a likely cause.
 std::vector<IsLikely> tiers_of_causes(const Evidence& evidence) {
   const auto has_no_record = [&evidence](const PendingCollective&, int rank) { return !evidence.has(rank); };
   if (evidence.ended_by_launcher) return {has_no_record};
@@ -87,20 +92,31 @@ std::vector<IsLikely> tiers_of_causes(const Evidence& evidence) {
   const auto ran_model_code = [&evidence](const PendingCollective& wait, int rank) {
     return ran_model_code_meanwhile(evidence, wait, rank);
   };
-  return {failed, has_no_record, ran_model_code, [](const PendingCollective&, int) { return true; }};
+  return {failed, has_no_record, ran_model_code};
 }
 
-MissingRanks find_never_arrived(const Evidence& evidence, const std::vector<PendingCollective>& waits) {
+MissingRanks find_never_arrived(const Evidence& evidence, const std::vector<PendingCollective>& waits,
+                                const std::vector<IsLikely>& tests) {
   std::vector<std::vector<int>> roots_of_waits;
   roots_of_waits.reserve(waits.size());
   for (const PendingCollective& wait : waits) roots_of_waits.push_back(root_causes(evidence, waits, wait));
-  for (const IsLikely& is_likely : tiers_of_causes(evidence)) {
+  for (const IsLikely& is_likely : tests) {
     for (size_t i = 0; i < waits.size(); ++i) {
       const PendingCollective& wait = waits[i];
       std::vector<int> roots = roots_of_waits[i];
       std::erase_if(roots, [&](int rank) { return !is_likely(wait, rank); });
       if (!roots.empty()) return {never_arrived_text(evidence, wait, roots), roots};
     }
+  }
+  return {};
+}
+
+/// Reports a rank that arrived late because it ran model code. A stopped process is in this state when it continues.
+MissingRanks find_late_model_code(const Evidence& evidence, const std::vector<PendingCollective>& waits) {
+  for (const PendingCollective& wait : waits) {
+    std::vector<int> causes = wait.late;
+    std::erase_if(causes, [&](int rank) { return !ran_model_code_meanwhile(evidence, wait, rank); });
+    if (wait.missing.empty() && !causes.empty()) return {late_arrival_text(evidence, wait), causes};
   }
   return {};
 }
@@ -137,8 +153,13 @@ std::string place_text(const PendingCollective& wait) {
 MissingRanks find_missing_ranks(const Evidence& evidence) {
   const std::vector<PendingCollective> waits = find_pending_collectives(evidence);
   if (waits.empty()) return {};
-  if (MissingRanks found = find_never_arrived(evidence, waits); !found.text.empty()) return found;
+  if (MissingRanks found = find_never_arrived(evidence, waits, tiers_of_causes(evidence)); !found.text.empty())
+    return found;
   if (evidence.ended_by_launcher) return {long_waits_text(evidence, waits), {}};
+  if (MissingRanks found = find_late_model_code(evidence, waits); !found.text.empty()) return found;
+  // The test that accepts every rank comes last, because records do not show all waits.
+  const auto any = [](const PendingCollective&, int) { return true; };
+  if (MissingRanks found = find_never_arrived(evidence, waits, {any}); !found.text.empty()) return found;
   for (const PendingCollective& wait : waits) {
     if (wait.missing.empty()) return {late_arrival_text(evidence, wait), wait.late};
   }

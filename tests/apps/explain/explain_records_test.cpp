@@ -2,7 +2,9 @@
 // records, and records of several runs.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "apps/explain/explain.h"
@@ -228,6 +230,52 @@ TEST_F(ExplainRuns, FilesOfAnotherRunShareOneMessage) {
   ASSERT_EQ(flights.skip_messages.size(), 2u);
   expect_contains(flights.skip_messages[1],
                   {"flight-110.txt, ", "flight-112.txt skipped: from another run, which ended at 2026-11-21"});
+}
+
+/// Returns the record of one of two ranks. Sets the lanes and the times of barriers 1, 2, ...
+FlightRecord record_of_lanes(int rank, const std::vector<std::pair<Lane, FlightEntry>>& entries) {
+  FlightRecord record = record_of(rank, 0, "rank 0 waited 1 s in barrier #1");
+  record.rank_count = 2;
+  record.groups = {{0, 1}};
+  std::map<Lane, uint64_t> counts;
+  for (const auto& [lane, entry] : entries) {
+    FlightEntry& added = record.entries.emplace_back(entry);
+    added.number = record.entries.size();
+    added.lane = lane;
+    added.sequence = ++counts[lane];
+  }
+  return record;
+}
+
+/// Each rank waits for the other one, but rank 0 had issued the missing collective before its own wait began.
+TEST(ExplainRecords, ALaneThatDoesNotRunIsNotADeadlock) {
+  FlightEntry not_reached = barrier_number(1, 1, -1);
+  not_reached.begun = -1;
+  const FlightEntry waiting = barrier_number(1, 1, -1);
+  const std::string text = explain({record_of_lanes(0, {{Lane::kReduce, not_reached}, {Lane::kGather, waiting}}),
+                                    record_of_lanes(1, {{Lane::kReduce, waiting}})});
+  expect_contains(text,
+                  {"Rank 0 never reached collective #1 of the reduce lane",
+                   "  rank 0 had issued it 3.0 s before it wrote its record, but its lane had not reached it.\n"});
+  // In the other order, rank 0 may have waited before it could reach the collective.
+  expect_contains(explain({record_of_lanes(0, {{Lane::kGather, waiting}, {Lane::kReduce, not_reached}}),
+                           record_of_lanes(1, {{Lane::kReduce, waiting}})}),
+                  {"Deadlock: the ranks wait for one another.\n"});
+}
+
+/// Rank 1 waits for rank 3, which waits in no recorded collective, but rank 2 ran model code for a long time.
+TEST(ExplainRecords, ALateRankThatRanModelCodePrecedesAMissingRank) {
+  const FlightEntry waited = barrier_number(1, 1, -1), late = barrier_number(1, 3.1, 3.2);
+  std::vector<FlightRecord> records = {record_of_lanes(0, {{Lane::kReduce, waited}}),
+                                       record_of_lanes(1, {{Lane::kGather, waited}}),
+                                       record_of_lanes(2, {{Lane::kReduce, late}}), record_of_lanes(3, {})};
+  for (FlightRecord& record : records) {
+    record.rank_count = 4;
+    record.groups = {{record.rank % 2, record.rank % 2 + 2}};
+  }
+  records[2].model_code = {{.what = "backward h.1", .micro_batch = 0, .step = 1, .begun = 1, .ended = 3.1}};
+  expect_contains(explain(records), {"Rank 2 reached collective #1 of the reduce lane",
+                                     "  rank 2 ran backward h.1 (micro-batch 0, step 1) for 2.1 s.\n"});
 }
 
 }  // namespace

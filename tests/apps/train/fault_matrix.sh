@@ -93,7 +93,7 @@ left_nothing() {
 # message may name a rank that only waits for the failed rank.
 is_explained() {
   local text
-  case $operation in exchange | send | receive | send-gradient | receive-gradient) ;; *) return 1 ;; esac
+  case $operation in exchange | send | receive | send-gradient | receive-gradient | backward-input | backward-weights) ;; *) return 1 ;; esac
   text=$("$aliquot" doctor --explain "$saved")
   [[ $text = *"First cause: rank $rank "* || $text = *"never reached collective"*"  rank $rank "* ]]
 }
