@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""compare_transformers.py PROGRAM [--golden FILE] [MODEL...]: compares training with Hugging Face's transformers.
+"""compare_transformers.py PROGRAM [--golden FILE] [--tensor T] [MODEL...]: compares training with transformers.
 
-PROGRAM is the aliquot command. MODEL names entries of MODELS below; the default is all of them. For each model:
+PROGRAM is the aliquot command. With --tensor, it trains in a tensor group of T ranks. MODEL names entries of MODELS
+below; the default is all of them. For each model:
 - aliquot exports initial weights, and the script writes the config.json of MODELS next to them;
 - transformers loads these weights and saves them again;
 - aliquot trains 20 steps with --init from the saved folder, and exports the result;
@@ -118,9 +119,10 @@ def first_weights(program, model, folder):
         (folder / "weights" / "config.json").write_text(json.dumps({**model, **fixed}))
 
 
-def train_ours(program, folder, data):
-    aliquot(program, "train", "--ranks", 2, "--threads", 1, "--micro-batch", BATCH // 2, "--sequence", SEQUENCE, "--quiet",
-            "--steps", STEPS, "--init", folder / "saved", "--data", data, "--shuffle", "off",
+def train_ours(program, folder, data, tensor):
+    ranks = 2 if tensor == 1 else tensor
+    aliquot(program, "train", "--ranks", ranks, "--tensor", tensor, "--threads", 1, "--sequence", SEQUENCE, "--quiet",
+            "--micro-batch", BATCH * tensor // ranks, "--steps", STEPS, "--init", folder / "saved", "--data", data, "--shuffle", "off",
             "--schedule", "constant", "--lr", RATE, "--weight-decay", DECAY, "--clip", CLIP,
             "--metrics", folder / "run.jsonl", "--checkpoint-dir", folder / "last")  # fmt: skip
     aliquot(program, "checkpoint", "export", folder / "last", "--out", folder / "trained")
@@ -176,13 +178,13 @@ def logits_off(ours, theirs, stream):
     return ((found - expected).abs().max() / expected.abs().max()).item()
 
 
-def compare(program, name, folder, golden):
+def compare(program, name, folder, golden, tensor):
     stream = tokens(STEPS * BATCH * SEQUENCE + 1)
     data = folder / "tokens.bin"
     data.write_bytes(array("H", stream).tobytes())
     first_weights(program, MODELS[name], folder)
     load(folder / "weights").save_pretrained(folder / "saved")
-    ours = train_ours(program, folder, data)
+    ours = train_ours(program, folder, data, tensor)
     model, theirs = train_theirs(folder / "weights", stream)
     golden[name] = {"model": MODELS[name], "steps": theirs}
     exported = load(folder / "trained")
@@ -201,15 +203,19 @@ def compare(program, name, folder, golden):
 
 
 def main(arguments):
-    program, models, golden_file = arguments[0], arguments[1:], None
-    if models[:1] == ["--golden"]:
-        golden_file, models = models[1], models[2:]
+    program, models, golden_file, tensor = arguments[0], arguments[1:], None, 1
+    while models and models[0] in ("--golden", "--tensor"):
+        if models[0] == "--golden":
+            golden_file = models[1]
+        else:
+            tensor = int(models[1])
+        models = models[2:]
     torch.use_deterministic_algorithms(True)
     golden = {}
     good = True
     for name in models or MODELS:
         with tempfile.TemporaryDirectory() as folder:
-            good = compare(program, name, Path(folder), golden) and good
+            good = compare(program, name, Path(folder), golden, tensor) and good
     if golden_file:
         lines = (f"{json.dumps(name)}: {json.dumps(entry)}" for name, entry in golden.items())
         Path(golden_file).write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="ascii")

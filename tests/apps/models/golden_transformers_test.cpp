@@ -41,8 +41,9 @@ std::vector<std::string> golden_names() {
 }
 
 /// Trains with --model `model` on `ranks` ranks in tensor groups of `tensor` ranks. Compares losses and gradient norms
-/// with `golden`: a pair of numbers for each step.
-void expect_golden(const std::string& model, const nlohmann::ordered_json& golden, int ranks, int tensor) {
+/// with `golden`: a pair of numbers for each step. `norm_limit` is the largest relative difference of norms.
+void expect_golden(const std::string& model, const nlohmann::ordered_json& golden, int ranks, int tensor,
+                   double norm_limit) {
   TemporaryDirectory directory;
   const std::string data = directory.path() / "tokens.bin", metrics = directory.path() / "run.jsonl";
   write_file(data, golden_tokens());
@@ -85,7 +86,7 @@ void expect_golden(const std::string& model, const nlohmann::ordered_json& golde
     ASSERT_LT(step, golden.size());
     const double loss = golden[step][0].get<double>(), norm = golden[step][1].get<double>();
     EXPECT_NEAR(json["loss"].get<double>(), loss, 2e-6 * loss) << step;
-    EXPECT_NEAR(json["grad_norm"].get<double>(), norm, 5e-6 * norm) << step;
+    EXPECT_NEAR(json["grad_norm"].get<double>(), norm, norm_limit * norm) << step;
     ++step;
   }
   EXPECT_EQ(step, static_cast<size_t>(kSteps));
@@ -101,21 +102,26 @@ INSTANTIATE_TEST_SUITE_P(Models, Golden, testing::ValuesIn(golden_names()), [](c
 });
 
 /// Trains the golden model `name`: see expect_golden().
-void train_golden(const std::string& name, int ranks, int tensor) {
+void train_golden(const std::string& name, int ranks, int tensor, double norm_limit = 5e-6) {
   const nlohmann::ordered_json& golden = goldens()[name];
-  if (golden["model"].is_string()) return expect_golden(golden["model"], golden["steps"], ranks, tensor);
-  const TemporaryDirectory directory;
-  write_file(directory.path() / "config.json", golden["model"].dump());
-  expect_golden(directory.path() / "config.json", golden["steps"], ranks, tensor);
+  TemporaryDirectory directory;
+  std::string model = directory.path() / "config.json";
+  if (golden["model"].is_string()) {
+    model = golden["model"];
+  } else {
+    write_file(model, golden["model"].dump());
+  }
+  expect_golden(model, golden["steps"], ranks, tensor, norm_limit);
 }
 
 TEST_P(Golden, TrainsAsInTransformers) { train_golden(GetParam(), 2, 1); }
 
-/// With 4 ranks, ranks of most models share heads of keys and values.
+/// With 4 ranks, ranks of most models share heads of keys and values. Of tinyllama, a norm in fp32 has a large error: at
+/// one step the norms of transformers in fp32 and in fp64 differ by 6.4e-6.
 TEST_P(Golden, TrainsAsInTransformersInTensorGroups) {
   for (const int tensor : {2, 4}) {
     SCOPED_TRACE(tensor);
-    train_golden(GetParam(), tensor, tensor);
+    train_golden(GetParam(), tensor, tensor, GetParam() == "tinyllama" ? 1e-5 : 5e-6);
   }
 }
 

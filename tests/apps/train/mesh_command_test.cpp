@@ -1,0 +1,128 @@
+// Trains with `aliquot train` on every mesh of 8 ranks (pipeline x replicas x shards x tensor groups), and resumes from
+// checkpoints of other meshes. With ALIQUOT_ALL_MESHES=1 in the environment, every mesh resumes from every other mesh.
+#include <cstdlib>
+#include <filesystem>
+#include <fmt/format.h>
+#include <fstream>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "tests/apps/command_line.h"
+#include "tests/checkpoint/support.h"
+
+namespace aliquot::test {
+namespace {
+
+constexpr int kRanks = 8, kSteps = 4, kSavedStep = 2;
+
+struct Mesh {
+  int pipeline, replicas, shards, tensor;
+};
+
+std::vector<Mesh> meshes() {
+  std::vector<Mesh> all;
+  for (int p = 1; p <= kRanks; p *= 2) {
+    for (int r = 1; p * r <= kRanks; r *= 2) {
+      for (int s = 1; p * r * s <= kRanks; s *= 2) all.push_back({p, r, s, kRanks / (p * r * s)});
+    }
+  }
+  return all;
+}
+
+std::string text_of(const Mesh& mesh) {
+  return fmt::format("mesh {}x{}x{}x{}", mesh.pipeline, mesh.replicas, mesh.shards, mesh.tensor);
+}
+
+/// A model with uneven parts on 8 ranks. Llama has fewer heads of keys and values than ranks.
+std::vector<std::string> model_words(const std::string& family) {
+  std::vector<std::string> words = {"--model", family, "--layers",      "6",    "--width",        "64",
+                                    "--heads", "8",    "--context",     "15",   "--hidden",       "99",
+                                    "--vocab", "251",  "--lr",          "1e-3", "--data-seed",    "3",
+                                    "--steps", "4",    "--micro-batch", "1",    "--global-batch", "8"};
+  if (family == "llama-nano") words.insert(words.end(), {"--kv-heads", "4"});
+  return words;
+}
+
+std::vector<std::string> mesh_words(const Mesh& mesh, int zero_stage) {
+  return {"--ranks",      std::to_string(mesh.pipeline * mesh.replicas * mesh.shards * mesh.tensor),
+          "--pipeline",   std::to_string(mesh.pipeline),
+          "--replicas",   std::to_string(mesh.replicas),
+          "--tensor",     std::to_string(mesh.tensor),
+          "--zero-stage", std::to_string(zero_stage)};
+}
+
+/// Trains, and returns the losses of the steps of this run. Expects that planned and measured memory agree.
+std::vector<double> train(const std::string& family, const Mesh& mesh, int zero_stage,
+                          const std::vector<std::string>& more = {}) {
+  const TemporaryDirectory directory;
+  const std::string metrics = directory.path() / "metrics.jsonl";
+  std::vector<std::string> words = {"train", "--threads", "1", "--progress", "none", "--metrics", metrics};
+  for (const auto& part : {model_words(family), mesh_words(mesh, zero_stage), more})
+    words.insert(words.end(), part.begin(), part.end());
+  const CommandResult result = run_aliquot(words);
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_NE((result.out + result.err).find("planned and measured agree to the byte"), std::string::npos)
+      << text_of(mesh) << "\n"
+      << result.out << result.err;
+  std::vector<double> losses;
+  std::ifstream file(metrics);
+  for (std::string line; std::getline(file, line);) {
+    const auto json = nlohmann::json::parse(line);
+    if (json.contains("step")) losses.push_back(json["loss"].get<double>());
+  }
+  return losses;
+}
+
+/// `losses` are those of the last steps.
+void expect_close(const std::vector<double>& losses, const std::vector<double>& expected, const std::string& what) {
+  ASSERT_LE(losses.size(), expected.size()) << what;
+  const size_t first = expected.size() - losses.size();
+  for (size_t i = 0; i < losses.size(); ++i)
+    EXPECT_NEAR(losses[i], expected[first + i], 1e-6 * expected[first + i]) << what << ", loss " << i;
+}
+
+class MeshCommand : public testing::TestWithParam<const char*> {};
+
+constexpr Mesh kOneRank{1, 1, 1, 1};
+
+INSTANTIATE_TEST_SUITE_P(Models, MeshCommand, testing::Values("gpt2-nano", "llama-nano"), [](const auto& family) {
+  return std::string(family.param).substr(0, 4) == "gpt2" ? "Gpt2" : "Llama";
+});
+
+TEST_P(MeshCommand, EveryMeshHasTheLossesOfOneRankAndThePlannedMemory) {
+  const std::vector<double> one = train(GetParam(), kOneRank, 3);
+  ASSERT_EQ(one.size(), static_cast<size_t>(kSteps));
+  for (const Mesh& mesh : meshes()) {
+    for (const int zero_stage : {0, 1, 2, 3}) {
+      const std::vector<double> losses = train(GetParam(), mesh, zero_stage);
+      EXPECT_EQ(losses.size(), one.size());
+      expect_close(losses, one, fmt::format("{}, ZeRO stage {}", text_of(mesh), zero_stage));
+    }
+  }
+}
+
+/// Each mesh resumes from the checkpoint of the next one, and both have other ZeRO stages.
+TEST_P(MeshCommand, EveryMeshResumesFromOtherMeshes) {
+  const bool all_pairs = std::getenv("ALIQUOT_ALL_MESHES") != nullptr;
+  const std::vector<double> one = train(GetParam(), kOneRank, 3);
+  const std::vector<Mesh> worlds = meshes();
+  for (size_t from = 0; from < worlds.size(); ++from) {
+    const TemporaryDirectory directory;
+    const std::string saved = directory.path() / "saved";
+    train(GetParam(), worlds[from], static_cast<int>(from % 4),
+          {"--checkpoint-dir", saved, "--stop-after", std::to_string(kSavedStep)});
+    for (size_t i = 1; i <= (all_pairs ? worlds.size() : 1); ++i) {
+      const size_t to = (from + i) % worlds.size();
+      const std::string copy = directory.path() / fmt::format("resumed-{}", to);
+      std::filesystem::copy(saved, copy, std::filesystem::copy_options::recursive);
+      const std::vector<double> losses =
+          train(GetParam(), worlds[to], static_cast<int>((to + 1) % 4), {"--checkpoint-dir", copy, "--resume", "auto"});
+      const std::string what = fmt::format("{} from {}", text_of(worlds[to]), text_of(worlds[from]));
+      EXPECT_EQ(losses.size(), static_cast<size_t>(kSteps - kSavedStep)) << what;
+      expect_close(losses, one, what);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace aliquot::test
