@@ -44,6 +44,10 @@ Json plan_json(const PlanOptions& o, const PlannedRun& outcome) {
               {"received_bytes", outcome.timeline.received_bytes},
               {"crossing_bytes", outcome.timeline.crossing_bytes},
               {"operations", outcome.plan.schedule.operations.size()}};
+  if (o.engine.tensor > 1) {
+    one["tensor"] = o.engine.tensor;
+    one["tensor_groups_cross_nodes"] = tensor_groups_cross_nodes(outcome.plan.world, o.engine.tensor);
+  }
   if (outcome.limit) {
     one["memory_limit"] = outcome.limit->bytes;
     one["fits"] = outcome.fits();

@@ -24,8 +24,10 @@ std::string largest_categories_text(const Account& account) {
 }
 
 std::string heading(const PlanOptions& o, const PlannedRun& outcome) {
-  return fmt::format("ZeRO stage {} on {} rank{}, {} parameters, {}\n", outcome.plan.schedule.zero_stage, o.ranks,
-                     o.ranks == 1 ? "" : "s", outcome.parameters, outcome.plan.policy.precision.describe());
+  const std::string tensor =
+      o.engine.tensor == 1 ? "" : fmt::format(" in tensor groups of {}", o.engine.tensor);
+  return fmt::format("ZeRO stage {} on {} rank{}{}, {} parameters, {}\n", outcome.plan.schedule.zero_stage, o.ranks,
+                     o.ranks == 1 ? "" : "s", tensor, outcome.parameters, outcome.plan.policy.precision.describe());
 }
 
 std::string seconds_text(double seconds) {
@@ -94,6 +96,8 @@ std::string list(const PlanOptions& o, const PlannedRun& outcome) {
                       format_bytes(outcome.timeline.received_bytes));
   if (outcome.timeline.crossing_bytes > 0)
     text += fmt::format("  per step, a node sends {} to other nodes\n", format_bytes(outcome.timeline.crossing_bytes));
+  if (tensor_groups_cross_nodes(outcome.plan.world, o.engine.tensor))
+    text += "  warning: a tensor group has ranks on several nodes; use a --tensor that divides --ranks-per-node\n";
   text += fit_lines(o, outcome);
   if (outcome.largest)
     text += fmt::format("  largest model that fits in {}: {} parameters\n", format_bytes(*o.device_memory),

@@ -132,6 +132,11 @@ void TrainRun::prepare() {
   if (!options.eval_data.empty()) check_has_eval_targets(context_, data_);
   keeper_.plan_saving();
   reporter_.print_banner(data_.token_count());
+  if (tensor_groups_cross_nodes(context_.world().topology(), options.engine.tensor)) {
+    reporter_.warning(
+        "a tensor group has ranks on several nodes, so each layer communicates between nodes: use a --tensor that "
+        "divides the ranks of a node.");
+  }
   const bool resumes = options.resume != "none";
   if (!resumes)
     reporter_.begin_metrics(false);  // before memory is allocated, so that a plan that does not fit is recorded too

@@ -295,6 +295,13 @@ Topology topology_of_stage(const Topology& world, int stage_count, int stage) {
   return topology_of_group(world, members);
 }
 
+bool tensor_groups_cross_nodes(const Topology& world, int tensor) {
+  for (int rank = 0; rank < world.rank_count(); ++rank) {
+    if (world.node_of_rank[rank] != world.node_of_rank[rank - rank % tensor]) return true;
+  }
+  return false;
+}
+
 Topology topology_of_data_ranks(const Topology& stage, int tensor) {
   if (tensor < 1 || stage.rank_count() % tensor != 0)
     throw UsageError(

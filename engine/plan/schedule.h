@@ -107,6 +107,8 @@ Topology topology_of_stage(const Topology& world, int stage_count, int stage);
 /// Returns the topology of the ranks of a stage that have tensor coordinate 0, if groups of `tensor` contiguous ranks
 /// divide the stage. Throws UsageError if they do not, or if the placements on nodes differ between coordinates.
 Topology topology_of_data_ranks(const Topology& stage, int tensor);
+/// Whether a tensor group has ranks on several nodes. The collectives of its uses are then slow.
+bool tensor_groups_cross_nodes(const Topology& world, int tensor);
 
 /// Returns the topology of one shard group, if `replica_count` groups of contiguous ranks divide `data`, the result of
 /// topology_of_data_ranks(). Throws UsageError if they do not have equal size, or if their placements on nodes differ.

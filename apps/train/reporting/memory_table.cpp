@@ -40,20 +40,24 @@ std::string header(const std::vector<Category>& columns) {
 
 }  // namespace
 
-std::string memory_table(std::span<const RankMemory> ranks, int most_ranks) {
+std::string memory_table(std::span<const RankMemory> ranks, int tensor, int most_ranks) {
   const std::vector<Category> columns = categories_in_use(ranks);
-  std::string text = fmt::format("{:<15}{}\n", "memory", header(columns));
+  const auto rank_text = [tensor](size_t rank) {
+    return tensor == 1 ? fmt::format("rank {}", rank) : fmt::format("rank {} (tensor rank {})", rank, rank % tensor);
+  };
+  const size_t width = tensor == 1 ? 7 : rank_text(0).size() + 2;
+  std::string text = fmt::format("{:<{}}{}\n", "memory", width + 8, header(columns));
   const size_t shown = std::min(ranks.size(), static_cast<size_t>(most_ranks));
   bool agree = true;
   for (size_t i = 0; i < ranks.size(); ++i) {
     const RankMemory& rank = ranks[i];
     agree = agree && rank.planned == rank.measured && rank.planned_peak_bytes == rank.measured_peak_bytes;
     if (i >= shown) continue;
-    text += fmt::format("{:<7}{:<8}{}\n", fmt::format("rank {}", i), "planned",
+    text += fmt::format("{:<{}}{:<8}{}\n", rank_text(i), width, "planned",
                         figures(rank.planned, rank.planned_peak_bytes, columns));
-    text +=
-        fmt::format("{:<7}{:<8}{}{:>{}}\n", "", "measured", figures(rank.measured, rank.measured_peak_bytes, columns),
-                    format_bytes(rank.outside_bytes), width_of("outside"));
+    text += fmt::format("{:<{}}{:<8}{}{:>{}}\n", "", width, "measured",
+                        figures(rank.measured, rank.measured_peak_bytes, columns), format_bytes(rank.outside_bytes),
+                        width_of("outside"));
   }
   if (shown < ranks.size()) text += fmt::format("and {} more ranks\n", ranks.size() - shown);
   text += agree ? "planned and measured agree to the byte\n" : "planned and measured differ\n";

@@ -29,7 +29,8 @@ struct RankMemory {
 
 /// Returns the table. Each rank has a line of planned and a line of measured bytes, with a column for each category in
 /// use. Lines below the table state whether all values agree, and the highest host memory of a rank as counted by the
-/// system. Shows the first `most_ranks` ranks and the number of the others.
-std::string memory_table(std::span<const RankMemory> ranks, int most_ranks = 8);
+/// system. Shows the first `most_ranks` ranks and the number of the others. `tensor` is the number of ranks of a tensor
+/// group.
+std::string memory_table(std::span<const RankMemory> ranks, int tensor = 1, int most_ranks = 8);
 
 }  // namespace aliquot

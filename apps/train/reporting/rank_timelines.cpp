@@ -46,8 +46,10 @@ double norm_end_seconds(const RankTrace& rank) {
 }
 
 std::string process_name(int rank, const Plan& plan) {
-  return plan.stage.count == 1 ? fmt::format("rank {}", rank)
-                               : fmt::format("rank {}, pipeline stage {}", rank, plan.stage.index);
+  std::string name = fmt::format("rank {}", rank);
+  if (plan.stage.count > 1) name += fmt::format(", pipeline stage {}", plan.stage.index);
+  if (plan.policy.tensor > 1) name += fmt::format(", tensor rank {}", rank % plan.policy.tensor);
+  return name;
 }
 
 }  // namespace

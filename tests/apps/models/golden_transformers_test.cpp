@@ -116,8 +116,8 @@ void train_golden(const std::string& name, int ranks, int tensor, double norm_li
 
 TEST_P(Golden, TrainsAsInTransformers) { train_golden(GetParam(), 2, 1); }
 
-/// With 4 ranks, ranks of most models share heads of keys and values. Of tinyllama, a norm in fp32 has a large error: at
-/// one step the norms of transformers in fp32 and in fp64 differ by 6.4e-6.
+/// With 4 ranks, ranks of most models share heads of keys and values. Of tinyllama, a norm in fp32 has a large error:
+/// at one step the norms of transformers in fp32 and in fp64 differ by 6.4e-6.
 TEST_P(Golden, TrainsAsInTransformersInTensorGroups) {
   for (const int tensor : {2, 4}) {
     SCOPED_TRACE(tensor);
