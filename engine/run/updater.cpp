@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "engine/plan/slices.h"
 #include "optim/muon/muon.h"
 
 namespace aliquot {
@@ -32,6 +33,7 @@ Updater::Updater(const Parts& parts, const Optimizer& optimizer, DType moments)
       states_(state_specs(optimizer, moments)),
       matrix_states_({muon_state(moments)}),
       rank_(parts.rank),
+      tensor_(parts.tensor),
       parameter_name_order_(order_by_name(plan_.model)),
       segments_(plan_.flats.size()),
       args_(plan_.flats.size()),
@@ -89,7 +91,7 @@ std::vector<Segment> Updater::segments_of(int32_t flat, int first_rank, int last
   const FlatSpec& spec = plan_.flats[flat];
   std::vector<Segment> segments;
   for (int r = first_rank; r <= last_rank; ++r) {
-    for (const Piece& piece : spec.layout.pieces(r)) {
+    for (const Piece& piece : slice_pieces(plan_, flat, r, tensor_)) {
       const int32_t parameter = spec.parameters[piece.tensor];
       const ParameterSpec& what = plan_.model.units[spec.unit].parameters[parameter];
       segments.push_back({.offset = (r - first_rank) * spec.layout.shard_count() + piece.shard_offset,
