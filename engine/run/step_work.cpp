@@ -144,7 +144,7 @@ void StepWork::reduce_flat(Stream& lane, const ReduceRecipe& recipe, int32_t fla
                            .to_dtype = into.result_dtype(),
                            .part_count = count,
                            .block_squares = into.result_has_squares() ? squares(flat, AccessMode::kWrites) : nullptr,
-                           .in_tree_order = plan_.policy.reproducible,
+                           .in_tree_order = plan_.adds_in_tree_order(flat),
                            .staging = memory_.address(Role::kReduceStaging, -1, AccessMode::kWrites)};
   if (recipe.encoded) {
     quantized_->reduce_scatter(lane, flat, what, label);
@@ -224,7 +224,7 @@ void StepWork::replica_all_reduce_flat(Stream& lane, const Accumulation& into, i
        .to_dtype = into.result_dtype(),
        .part_count = part_count,
        .block_squares = has_squares ? squares(flat, AccessMode::kWrites) + peers.rank() * part_squares : nullptr,
-       .in_tree_order = plan_.policy.reproducible,
+       .in_tree_order = plan_.adds_in_tree_order(flat),
        .staging = memory_.address(Role::kExchangeStaging, -1, AccessMode::kWrites)},
       label);
   peers.all_gather_in_place(lane, result, part_bytes, label);

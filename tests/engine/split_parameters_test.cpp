@@ -1,4 +1,5 @@
 // Tests of parameters that the ranks of a tensor group divide.
+#include <functional>
 #include <map>
 #include <mutex>
 
@@ -258,25 +259,48 @@ TEST(SplitParameters, AreRefusedWhereTheyCannotWork) {
   EXPECT_EQ(refusal({.tensor = 1, .optimizer = AdamW8bit{}}, {.split = Split::rows()}), "no error was thrown");
 }
 
+/// Runs one step of a unit with the parameter h.full and, with `split`, the split parameter h.split. `write` writes the
+/// gradient of h.full, which has 8 elements.
+StepReport step_with_gradient(World& world, bool split, const std::function<void(float*)>& write) {
+  std::array<float*, 2> value{}, gradient{};
+  Engine engine(world, {.tensor = 2, .tell_skipped = false});
+  Unit& unit = engine.add_unit("h");
+  unit.add("full", {8}, &value[1], &gradient[1]);
+  if (split) unit.add("split", {8}, &value[0], &gradient[0], {.split = Split::rows()});
+  engine.materialize([](const ParameterSpec&, int64_t, std::span<float> values) { std::ranges::fill(values, 1.0f); });
+  while (const auto work = engine.next()) {
+    if (work->kind == UseKind::kBackward) write(gradient[1]);
+  }
+  return engine.step();
+}
+
 /// One rank of the tensor group has a gradient that is not finite, for a parameter that is not split. All ranks skip.
 TEST(SplitParameters, ANotFiniteGradientOfOneRankSkipsTheStep) {
-  for (const int bad_rank : {0, 1}) {
+  for (const bool split : {false, true}) {
+    for (const int bad_rank : {0, 1}) {
+      World::threads(
+          2,
+          [=](World& world) {
+            const StepReport report = step_with_gradient(world, split, [&](float* gradient) {
+              if (world.rank() == bad_rank) gradient[3] = std::nanf("");
+            });
+            EXPECT_TRUE(report.skipped) << bad_rank;
+            EXPECT_EQ(report.first_not_finite, "h.full") << bad_rank;
+          },
+          kHosts);
+    }
+  }
+}
+
+/// If the clip factors of ranks differed, so would all copies after the step.
+TEST(SplitParameters, RanksOfATensorGroupHaveOneNorm) {
+  for (const bool split : {false, true}) {
     World::threads(
         2,
-        [bad_rank](World& world) {
-          std::array<float*, 2> value{}, gradient{};
-          Engine engine(world, {.tensor = 2, .tell_skipped = false});
-          engine.add_unit("h")
-              .add("split", {8}, &value[0], &gradient[0], {.split = Split::rows()})
-              .add("full", {8}, &value[1], &gradient[1]);
-          engine.materialize(
-              [](const ParameterSpec&, int64_t, std::span<float> values) { std::ranges::fill(values, 1.0f); });
-          while (const auto work = engine.next()) {
-            if (work->kind == UseKind::kBackward && world.rank() == bad_rank) gradient[1][3] = std::nanf("");
-          }
-          const StepReport report = engine.step();
-          EXPECT_TRUE(report.skipped) << bad_rank;
-          EXPECT_EQ(report.first_not_finite, "h.full") << bad_rank;
+        [=](World& world) {
+          const StepReport report = step_with_gradient(
+              world, split, [&](float* gradient) { gradient[0] = 1 + 1e-6f * static_cast<float>(world.rank()); });
+          EXPECT_EQ(report.gradient_norm, 1.0) << world.rank();
         },
         kHosts);
   }
