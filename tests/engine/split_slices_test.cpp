@@ -143,5 +143,36 @@ TEST(SplitSlices, InTheCheckingModeReadsBeyondAShortSliceReturnNaN) {
   }
 }
 
+/// Trains 4 steps with moments in bf16, which are rounded with random numbers. Returns the elements of h.v.
+std::vector<float> train_with_rounded_moments(int tensor, const std::vector<int64_t>& shape) {
+  std::vector<float> trained;
+  World::threads(
+      tensor,
+      [&](World& world) {
+        EngineOptions options = options_of(tensor, 2);
+        options.moments = DType::kBFloat16;
+        Sliced model(world, options, shape);
+        for (int step = 0; step < 4; ++step) {
+          model.passes();
+          (void)model.engine.step();
+        }
+        const std::vector<float> own = model.engine.read("h.v");
+        if (world.rank() == 0) trained = own;
+      },
+      kHosts);
+  return trained;
+}
+
+/// Regression test: the random numbers of all ranks of a tensor group were equal.
+TEST(SplitSlices, AreRoundedWithDifferentRandomNumbers) {
+  const std::vector<float> trained = train_with_rounded_moments(2, {2, 100});
+  const auto second = trained.begin() + 100;
+  EXPECT_FALSE(std::equal(trained.begin(), second, second));
+}
+
+TEST(SplitSlices, OfCompleteBlocksAreRoundedLikeTheFullParameter) {
+  EXPECT_EQ(train_with_rounded_moments(2, {2, 512}), train_with_rounded_moments(1, {2, 512}));
+}
+
 }  // namespace
 }  // namespace aliquot
