@@ -292,6 +292,40 @@ TEST(SplitParameters, ANotFiniteGradientOfOneRankSkipsTheStep) {
   }
 }
 
+/// Regression test: the gradients of a parameter with `partial_gradient` were checked after the sum over the tensor
+/// group, so all ranks of the group reported their own gradients as not finite. The check runs from the second such
+/// step on.
+TEST(SplitParameters, OnlyTheRankWithANotFiniteGradientReportsIt) {
+  for (const bool partial : {false, true}) {
+    for (const int zero_stage : {0, 2, 3}) {
+      World::threads(
+          4,
+          [=](World& world) {
+            std::array<float*, 2> value{}, gradient{};
+            Engine engine(world, {.zero_stage = zero_stage, .accumulate = 2, .tensor = 2, .tell_skipped = false});
+            engine.add_unit("h")
+                .add("w", {8}, &value[0], &gradient[0], {.partial_gradient = partial})
+                .add("v", {8}, &value[1], &gradient[1], {.partial_gradient = !partial});
+            engine.materialize(
+                [](const ParameterSpec&, int64_t, std::span<float> values) { std::ranges::fill(values, 1.0f); });
+            std::vector<bool> own;
+            for (int step = 0; step < 3; ++step) {
+              while (const auto work = engine.next()) {
+                if (work->kind == UseKind::kBackward && work->micro_batch == 0 && world.rank() == 2)
+                  gradient[0][3] = std::nanf("");
+              }
+              const StepReport report = engine.step();
+              EXPECT_TRUE(report.skipped);
+              own.push_back(report.own_not_finite);
+            }
+            const bool bad = world.rank() == 2;
+            EXPECT_EQ(own, (std::vector<bool>{false, bad, bad})) << "ZeRO stage " << zero_stage;
+          },
+          kHosts);
+    }
+  }
+}
+
 /// If the clip factors of ranks differed, so would all copies after the step.
 TEST(SplitParameters, RanksOfATensorGroupHaveOneNorm) {
   for (const bool split : {false, true}) {
