@@ -151,6 +151,9 @@ void mutate_matrices(const Plan& plan, Mutants& mutants) {
     twice.matrices.push_back(twice.matrices.back());
     group("a matrix is missing").matrices.pop_back();
     group("too little scratch").scratch_bytes -= 4;
+    group("a matrix group without a flat buffer").flats.pop_back();
+    group("a flat buffer listed twice").flats.push_back(plan.matrix_groups[g].flats.back());
+    group("another shape of a matrix").matrices.back().shape.rows += 1;
     if (!plan.matrix_groups[g].in_place) {
       group("a matrix beyond its buffer").matrices.back().offset_bytes += plan.matrix_groups[g].held_bytes;
       group("too little memory for matrices").held_bytes -= 1024;
