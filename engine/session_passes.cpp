@@ -340,7 +340,12 @@ StepReport Session::step() {
                       options_.accumulate, micro_batch_ + 1));
     throw UsageError(fmt::format("step() was called, but the declared order expects {}", next_use_text()));
   }
-  executor_.finish_step(abandoned_);
+  try {
+    executor_.finish_step(abandoned_);
+  } catch (const UsageError&) {
+    unusable_ = true;
+    throw;
+  }
   const bool own_not_finite = gradient_detector_.found();
   gradient_detector_.begin_step(!decider_.report().first_not_finite.empty());  // whether to check in the next step
   abandoned_ = false;

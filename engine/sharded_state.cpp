@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "engine/plan/sizes.h"
+#include "engine/plan/slices.h"
 #include "engine/run/copy_comparison.h"
 #include "engine/run/red_zones.h"
 #include "kernels/system/booking.h"
@@ -69,7 +70,8 @@ void ShardedState::initialize(const Initialize& initialize) const {
     for (int r = parts_.weights.first_rank(); r <= parts_.weights.last_rank(); ++r)
       initialize_shard(initialize, f, r, chunk, values);
   }
-  if (plan().policy.check) fill_red_zones_of_values(plan(), parts_.weights, parts_.view);
+  if (plan().policy.check)
+    fill_red_zones_of_values(plan(), parts_.weights, parts_.view, parts_.groups.coordinates().tensor);
   clear_residuals();
 }
 
@@ -80,7 +82,7 @@ void ShardedState::initialize_shard(const Initialize& initialize, int32_t flat, 
   const int64_t first = rank * spec.layout.shard_count();
   parts_.view.clear(parts_.weights.working_copy(flat, first),
                     spec.layout.shard_count() * element_bytes(plan().policy.precision.compute));
-  for (const Piece& piece : spec.layout.pieces(rank)) {
+  for (const Piece& piece : slice_pieces(plan(), flat, rank, parts_.groups.coordinates().tensor)) {
     const ParameterSpec& parameter = spec_of(flat, piece.tensor);
     for (const SliceRun& run :
          slice_of(flat, piece.tensor).runs(piece.tensor_offset, piece.tensor_offset + piece.count)) {
@@ -108,8 +110,7 @@ const ParameterSpec& ShardedState::spec_of(int32_t flat, int32_t tensor) const {
 
 /// Returns the part of the tensor that this rank's tensor coordinate has.
 Slice ShardedState::slice_of(int32_t flat, int32_t tensor) const {
-  const ParameterSpec& spec = spec_of(flat, tensor);
-  return {spec.tensor.shape, spec.split, parts_.groups.coordinates().tensor, plan().policy.tensor};
+  return aliquot::slice_of(plan(), flat, tensor, parts_.groups.coordinates().tensor);
 }
 
 /// Returns this rank's number in its shard group if it saves the flat buffer, otherwise -1. Ranks with other replica

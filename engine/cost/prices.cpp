@@ -213,20 +213,17 @@ class Pricing {
   }
 
   /// Returns the price of the norm, which is an all-gather within the shard group. With several shard groups, an
-  /// all-reduce of the abandon flag over the world follows. Tensor groups with slices, and then pipeline stages, add
-  /// the sums of all tensors in small all-reduces.
+  /// all-reduce of the abandon flag over the world follows. Tensor groups, and then pipeline stages, add the sums of
+  /// all tensors in small all-reduces. Tensor groups also compare which uses they skip.
   Price norm() const {
     const int64_t part_bytes = norm_part_bytes(plan_);
     Price price = links_.collective(part_bytes, links_.inter_node_gather_bytes(part_bytes));
     int64_t rounds = plan_.topology.rank_count() < plan_.world.rank_count() ? 1 : 0;
     int64_t tensors = 0;
-    bool has_slices = false;
-    for (const FlatSpec& flat : plan_.flats) {
-      tensors += flat.trainable ? std::ssize(flat.layout.tensors()) : 0;
-      has_slices = has_slices || (flat.trainable && flat.gradients == TensorGradients::kSlice);
-    }
+    for (const FlatSpec& flat : plan_.flats) tensors += flat.trainable ? std::ssize(flat.layout.tensors()) : 0;
     const int64_t exchange = (tensors + Communicator::kSmallCount - 1) / Communicator::kSmallCount;
-    rounds += exchange * ((has_slices ? 1 : 0) + (plan_.stage.count > 1 ? 1 : 0));
+    rounds += exchange * ((plan_.policy.tensor > 1 ? 1 : 0) + (plan_.stage.count > 1 ? 1 : 0)) +
+              (plan_.policy.tensor > 1 ? 1 : 0);
     for (; rounds > 0; --rounds) add(price, links_.move(cost_.inside_node.latency_seconds, 0, !plan_.world.one_node()));
     return price;
   }

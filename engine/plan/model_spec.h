@@ -32,11 +32,12 @@ struct ParameterSpec {
   Split split = {};
   bool partial_gradient = false;  // if not split: whether the gradients of a tensor group must be added
 
-  /// Returns how the gradients are related in a tensor group of `tensor_ranks` ranks. With one rank, returns kSame.
+  /// Returns how the gradients are related in a tensor group of `tensor_ranks` ranks. With one rank, returns kSame. A
+  /// frozen parameter has no gradient; if it is not split, returns kSame.
   TensorGradients gradients_over(int tensor_ranks) const {
     if (tensor_ranks == 1) return TensorGradients::kSame;
     if (split.dimension >= 0) return TensorGradients::kSlice;
-    return partial_gradient ? TensorGradients::kSum : TensorGradients::kSame;
+    return partial_gradient && tensor.trainable ? TensorGradients::kSum : TensorGradients::kSame;
   }
 
   friend bool operator==(const ParameterSpec&, const ParameterSpec&) = default;

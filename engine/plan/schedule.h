@@ -199,6 +199,11 @@ struct Plan {
   bool trains(int32_t flat) const { return flats[flat].trainable && is_here(flat); }
   /// Whether the gradients of the flat buffer are added over the tensor group.
   bool sums_over_tensor(int32_t flat) const { return trains(flat) && flats[flat].gradients == TensorGradients::kSum; }
+  /// Whether reduces of the flat buffer must add in tree order. Without it, NCCL chooses an order, which may differ
+  /// between groups. The copies of a full parameter on the ranks of a tensor group need the same order.
+  bool adds_in_tree_order(int32_t flat) const {
+    return policy.reproducible || (policy.tensor > 1 && flats[flat].gradients != TensorGradients::kSlice);
+  }
   /// Greater than every PlannedBuffer::flat. (There are never more matrix groups than flats.)
   std::size_t owner_count() const { return std::max(flats.size(), model.uses.size()); }
 };

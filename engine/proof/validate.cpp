@@ -7,6 +7,7 @@
 
 #include "engine/plan/pipeline.h"
 #include "engine/plan/sizes.h"
+#include "engine/plan/use_collectives.h"
 #include "engine/proof/validate_parts.h"
 #include "kernels/system/error.h"
 
@@ -75,14 +76,17 @@ void check_buffer(const Plan& plan, const PlannedBuffer& buffer, Defects& defect
           role, buffer.first, buffer.last));
 }
 
-/// Describes each collective in one line, with the bytes that other ranks read.
+/// Describes each collective in one line, with the bytes that other ranks read. Includes those of tensor groups.
 std::vector<std::pair<OperationId, std::string>> collectives(const Plan& plan) {
   std::vector<std::pair<OperationId, std::string>> lines;
   Accesses accesses(plan);
   for (OperationId id = 0; id < static_cast<OperationId>(plan.schedule.operations.size()); ++id) {
     const Operation& operation = plan.schedule.operations[id];
-    if (!is_collective(plan, operation)) continue;
-    std::string line = fmt::format("{} on the {} lane", title(plan, id), name(operation.lane));
+    if (!is_collective(plan, operation) && operation.group != GroupId::kTensor) continue;
+    std::string line = title(plan, id);
+    if (operation.verb == Verb::kUseCollective)
+      line += fmt::format(" \"{}\" of use {}", collective_of(plan.model, operation).name, operation.operand);
+    line += fmt::format(" on the {} lane", name(operation.lane));
     for (const Access& access : accesses.of(id)) {
       if (access.readers != GroupId::kRank)
         line += fmt::format(", {} bytes", needed_bytes(plan, access.role, access.flat));

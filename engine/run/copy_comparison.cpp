@@ -8,6 +8,7 @@
 #include <span>
 
 #include "engine/plan/sizes.h"
+#include "engine/plan/slices.h"
 #include "kernels/system/booking.h"
 
 namespace aliquot {
@@ -83,7 +84,7 @@ uint64_t CopyComparison::hash_of_parameters(uint64_t seed, int32_t flat, const s
   const int64_t bytes = element_bytes(plan_.policy.precision.compute);
   for (int r = whole ? 0 : own; r <= (whole ? layout.rank_count() - 1 : own); ++r) {
     const int64_t shard = whole ? r * layout.shard_count() : 0;
-    for (const Piece& piece : layout.pieces(r))
+    for (const Piece& piece : slice_pieces(plan_, flat, r, groups_.coordinates().tensor))
       seed = hash(seed, at + (shard + piece.shard_offset) * bytes, piece.count * bytes);
   }
   return seed;

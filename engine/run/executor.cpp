@@ -17,7 +17,8 @@ Executor::Executor(const Parts& parts)
       memory_(parts.memory),
       decision_(parts.decision),
       work_(
-          {parts.plan, parts.groups, parts.arena, parts.memory, parts.offload_stores, parts.updater, parts.optimizer}) {
+          {parts.plan, parts.groups, parts.arena, parts.memory, parts.offload_stores, parts.updater, parts.optimizer}),
+      skips_(parts.plan, parts.groups) {
   const std::size_t count = plan_.schedule.operations.size();
   begins_.resize(count);
   ends_.resize(count);
@@ -83,7 +84,9 @@ void Executor::open(bool skips_model_code) {
   report_position_on_failure([&] {
     begin(cursor_);
     work_.open_use(stream(Lane::kCompute), cursor_, skips_model_code);
-    if (skips_model_code) memory_.skip_operation();
+    if (!skips_model_code) return;
+    memory_.skip_operation();
+    skips_.note(cursor_);
   });
 }
 
@@ -123,6 +126,7 @@ void Executor::finish_step(bool abandons) {
   cursor_ = 0;
   decided_ = false;
   work_.begin_step();
+  skips_.begin_step();
   ++step_;
 }
 
@@ -230,11 +234,17 @@ void Executor::run(OperationId id) {
     case Verb::kCopyIn:
     case Verb::kCopyOut: return work_.copy(lane, id);
     case Verb::kUseCollective: work_.use_collective(lane, what, label(id)); return memory_.skip_operation();
-    case Verb::kNorm: update_steps_ = decision_.decide(work_.norm(lane, abandons_, label(id))); return;
+    case Verb::kNorm: return norm(lane, id);
     default:  // kRelease has no work: the model code has made its accesses
       assert(info(what.verb).actor != Actor::kEngine);
       return memory_.skip_operation();
   }
+}
+
+void Executor::norm(Stream& lane, OperationId id) {
+  const NormResult norm = work_.norm(lane, abandons_, label(id));
+  if (norm.abandoned_by < 0) skips_.check(lane, label(id));
+  update_steps_ = decision_.decide(norm);
 }
 
 void Executor::update(const Operation& operation) {

@@ -9,6 +9,7 @@
 
 #include "engine/run/fault_injector.h"
 #include "engine/run/non_finite_gradient_detector.h"
+#include "engine/run/skip_agreement.h"
 #include "engine/run/step_work.h"
 #include "engine/run/timeline_recorder.h"
 
@@ -96,6 +97,7 @@ class Executor {
   void run(OperationId id);
   void end_work(OperationId id);
   void announce_end(OperationId id);
+  void norm(Stream& lane, OperationId id);
   void update(const Operation& operation);
   Label label(OperationId id) const { return {labels_[id], reported_step_}; }
   uint64_t progress(OperationId id, int64_t step) const;
@@ -107,6 +109,7 @@ class Executor {
   StepMemory& memory_;
   StepDecision& decision_;
   StepWork work_;
+  SkipAgreement skips_;
   TimelineRecorder* recorder_ = nullptr;
   FaultInjector* faults_ = nullptr;
   NonFiniteGradientDetector* gradient_detector_ = nullptr;

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <limits>
 
+#include "engine/plan/slices.h"
 #include "kernels/elementwise/kernels.h"
 
 namespace aliquot {
@@ -124,8 +125,9 @@ void FaultInjector::flip_bit(Stream& lane, UnitId unit) const {
   for (const int32_t f : parts_.plan.flats_of_unit[unit]) {
     const FlatLayout& layout = parts_.plan.flats[f].layout;
     for (int r = parts_.weights.first_rank(); r <= parts_.weights.last_rank(); ++r) {
-      if (layout.pieces(r).empty()) continue;
-      const int64_t element = r * layout.shard_count() + layout.pieces(r).front().shard_offset;
+      const std::vector<Piece> pieces = slice_pieces(parts_.plan, f, r, parts_.tensor);
+      if (pieces.empty()) continue;
+      const int64_t element = r * layout.shard_count() + pieces.front().shard_offset;
       std::byte* at = parts_.weights.working_copy(f, element);
       std::byte byte{};
       parts_.view.fetch(&byte, at, 1);

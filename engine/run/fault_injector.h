@@ -22,6 +22,7 @@ class FaultInjector {
     const Weights& weights;
     const HostView& view;
     Device& device;
+    int tensor;  // the tensor coordinate of this rank
   };
   FaultInjector(const InjectedFault& fault, const Parts& parts) : fault_(fault), parts_(parts) {}
 

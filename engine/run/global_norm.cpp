@@ -35,7 +35,6 @@ GlobalNorm::GlobalNorm(const Plan& plan, const MeshGroups& groups)
     const FlatSpec& flat = plan.flats[f];
     first_tensor_.push_back(static_cast<int32_t>(tensors.size()));
     if (!flat.trainable) continue;
-    adds_slices_ = adds_slices_ || flat.gradients == TensorGradients::kSlice;
     for (const TensorSpec& tensor : flat.layout.tensors())
       tensors.push_back({tensor.name, plan.is_here(f) ? block_count(tensor.element_count()) : 0});
   }
@@ -131,11 +130,12 @@ void GlobalNorm::add_over(GroupId group, Stream& reduce, Label label) {
   }
 }
 
-/// A tensor that is not split has the same sum on all ranks of a tensor group, so only the first rank adds it. Other
-/// ranks add sums that are not finite too, because such a gradient may exist on one rank only. A tensor has its sum on
-/// one pipeline stage and 0 on the others. These additions are exact.
+/// A tensor that is not split should have the same sum on all ranks of a tensor group, so only the first rank adds it,
+/// and all ranks get the same bits even if the sums differ. Other ranks add sums that are not finite too, because such
+/// a gradient may exist on one rank only. A tensor has its sum on one pipeline stage and 0 on the others. These
+/// additions are exact.
 void GlobalNorm::exchange_tensors(Stream& reduce, Label label) {
-  if (adds_slices_) {
+  if (plan_.policy.tensor > 1) {
     for (std::size_t f = 0; f < plan_.flats.size() && groups_.coordinates().tensor > 0; ++f) {
       const FlatSpec& flat = plan_.flats[f];
       if (!flat.trainable || flat.gradients == TensorGradients::kSlice) continue;

@@ -34,7 +34,7 @@ class GlobalNorm {
   /// Sums the tensors of this stage. Call after the work of exchange() has run.
   void sum_tensors(const StepMemory& memory);
   /// Whether exchange_tensors() must be called.
-  bool exchanges_tensors() const { return adds_slices_ || plan_.stage.count > 1; }
+  bool exchanges_tensors() const { return plan_.policy.tensor > 1 || plan_.stage.count > 1; }
   /// Enqueues on `reduce` the exchange of the sums of all tensors over the tensor group and pipeline stages. Call after
   /// sum_tensors().
   void exchange_tensors(Stream& reduce, Label label);
@@ -65,7 +65,6 @@ class GlobalNorm {
   /// Lists the tensors of all pipeline stages. Only those of this rank's pipeline stage have blocks.
   std::unique_ptr<NormTree> tree_;
   std::vector<FlatParts> own_;
-  bool adds_slices_ = false;           // whether ranks of a tensor group have slices of tensors
   std::vector<int32_t> first_tensor_;  // for each flat buffer, the index of its first tensor in the tree
   std::vector<int64_t> value_counts_;  // number of values of each rank, without the abandon flag
   double abandoned_by_ = 0;            // lowest rank that abandons the step, or the rank count

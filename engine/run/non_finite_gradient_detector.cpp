@@ -32,8 +32,10 @@ void NonFiniteGradientDetector::begin_step(bool enabled) {
 
 void NonFiniteGradientDetector::before(Stream& lane, OperationId operation) {
   const Operation& what = plan_.schedule.operations[operation];
-  if (!enabled_ || what.verb != Verb::kReduce) return;
+  const bool sums = what.verb == Verb::kSumOverTensor;
+  if (!enabled_ || (what.verb != Verb::kReduce && !sums)) return;
   for (const int32_t f : plan_.flats_of_unit[what.operand]) {
+    if (plan_.sums_over_tensor(f) != sums) continue;
     const std::byte* gradients = memory_.peek(Role::kGradients, f);
     if (gradients == nullptr) continue;
     const int64_t size_bytes = needed_bytes(plan_, Role::kGradients, f);

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "engine/plan/sizes.h"
+#include "engine/plan/slices.h"
 #include "kernels/system/error.h"
 
 namespace aliquot {
@@ -17,7 +18,7 @@ std::byte red_zone_of_values(const Policy& policy) { return std::byte(policy.qua
 
 }  // namespace
 
-void fill_red_zones_of_values(const Plan& plan, const Weights& weights, const HostView& view) {
+void fill_red_zones_of_values(const Plan& plan, const Weights& weights, const HostView& view, int coordinate) {
   const int64_t bytes = element_bytes(plan.policy.precision.compute);
   std::vector<std::byte> filling;
   for (int32_t f = 0; f < static_cast<int32_t>(plan.flats.size()); ++f) {
@@ -25,7 +26,7 @@ void fill_red_zones_of_values(const Plan& plan, const Weights& weights, const Ho
     const FlatLayout& layout = plan.flats[f].layout;
     const int64_t held_begin = weights.first_rank() * layout.shard_count(),
                   held_end = (weights.last_rank() + 1) * layout.shard_count();
-    for (const Gap& gap : layout.gaps()) {
+    for (const Gap& gap : slice_gaps(plan, f, coordinate)) {
       const int64_t begin = std::max(gap.begin, held_begin), end = std::min(gap.end, held_end);
       if (begin >= end) continue;
       filling.assign(static_cast<std::size_t>((end - begin) * bytes), red_zone_of_values(plan.policy));
@@ -34,9 +35,10 @@ void fill_red_zones_of_values(const Plan& plan, const Weights& weights, const Ho
   }
 }
 
-RedZones::RedZones(const Plan& plan, const StepMemory& memory, const Device& device)
-    : plan_(plan), memory_(memory), device_(device) {
-  for (const FlatSpec& flat : plan.flats) gaps_.push_back(flat.layout.gaps());
+RedZones::RedZones(const Plan& plan, const StepMemory& memory, const Device& device, int coordinate)
+    : plan_(plan), memory_(memory), device_(device), coordinate_(coordinate) {
+  for (int32_t f = 0; f < static_cast<int32_t>(plan.flats.size()); ++f)
+    gaps_.push_back(slice_gaps(plan, f, coordinate));
 }
 
 std::vector<RedZones::Zone> RedZones::zones(OperationId operation) const {
@@ -153,10 +155,14 @@ std::string RedZones::defect(const Zone& zone, int64_t first_byte, int64_t last_
   const bool has_next = next < static_cast<int32_t>(layout.tensors().size());
   const bool of_next = zone.gap.after < 0 || (has_next && last == zone.gap.end - 1 && first > zone.gap.begin);
   const int32_t tensor = of_next ? next : zone.gap.after;
-  return fmt::format("{} the {} of {}: at element {}, but the declared elements are 0 to {}",
-                     of_next ? "before" : "beyond", gradients ? "gradient" : "values", layout.tensors()[tensor].name,
-                     (of_next ? last : first) - layout.tensor_offset(tensor),
-                     layout.tensors()[tensor].element_count() - 1);
+  const int64_t count = slice_of(plan_, zone.whose, tensor, coordinate_).element_count();
+  const bool split = plan_.flats[zone.whose].gradients == TensorGradients::kSlice;
+  return fmt::format(
+      "{} the {} of {}: at element {}, but {}", of_next ? "before" : "beyond", gradients ? "gradient" : "values",
+      layout.tensors()[tensor].name, (of_next ? last : first) - layout.tensor_offset(tensor),
+      count == 0 ? "the slice of this rank has no elements"
+                 : fmt::format("the {} are 0 to {}", split ? "elements of this rank's slice" : "declared elements",
+                               count - 1));
 }
 
 }  // namespace aliquot

@@ -12,13 +12,15 @@ namespace aliquot {
 
 /// Fills the padding of this rank's parameters, once. The pattern is NaN, so that a read beyond the end affects the
 /// result. If weights are quantized, it is zero, because quantized blocks include padding. Call between steps.
-void fill_red_zones_of_values(const Plan& plan, const Weights& weights, const HostView& view);
+/// `coordinate`: the tensor coordinate of this rank.
+void fill_red_zones_of_values(const Plan& plan, const Weights& weights, const HostView& view, int coordinate);
 
 /// Fills the red zones of gradients and activations when a use opens. Checks all red zones of the use when it closes,
 /// including those of parameters. Used from the rank's own thread. Everything passed must outlive it.
 class RedZones {
  public:
-  RedZones(const Plan& plan, const StepMemory& memory, const Device& device);
+  /// `coordinate`: the tensor coordinate of this rank.
+  RedZones(const Plan& plan, const StepMemory& memory, const Device& device, int coordinate);
 
   /// Call before the model code of the operation is enqueued on the same lane.
   void fill(Stream& compute, OperationId operation) const;
@@ -49,7 +51,8 @@ class RedZones {
   const Plan& plan_;
   const StepMemory& memory_;
   const Device& device_;
-  std::vector<std::vector<Gap>> gaps_;  // gaps of each flat buffer
+  int coordinate_;
+  std::vector<std::vector<Gap>> gaps_;  // for each flat buffer, the result of slice_gaps()
 };
 
 }  // namespace aliquot

@@ -6,6 +6,7 @@
 #include "engine/plan/accesses.h"
 #include "engine/plan/pipeline.h"
 #include "engine/plan/sizes.h"
+#include "engine/plan/slices.h"
 #include "engine/plan/use_collectives.h"
 #include "kernels/elementwise/kernels.h"
 
@@ -28,25 +29,12 @@ StepWork::StepWork(const Parts& parts)
     matrices_.emplace(plan_, memory_, ranks_, *muon, groups_.world().device().kind());
   if (plan_.policy.quantize_weights || encodes_gradients(plan_) || encodes_exchanges(plan_))
     quantized_.emplace(plan_, memory_, ranks_, kernels_);
-  if (plan_.policy.check) red_zones_.emplace(plan_, memory_, groups_.world().device());
-  note_padding();
+  const int tensor = groups_.coordinates().tensor;
+  if (plan_.policy.check) red_zones_.emplace(plan_, memory_, groups_.world().device(), tensor);
+  for (int32_t f = 0; f < static_cast<int32_t>(plan_.flats.size()); ++f)
+    padding_.push_back(slice_gaps(plan_, f, tensor));
   note_first_writes();
   if (plan_.stage.count > 1) note_transfers();
-}
-
-/// Fills padding_. The layout has space for the largest slice of each tensor. The rest of a shorter slice is padding.
-void StepWork::note_padding() {
-  const int tensor = groups_.coordinates().tensor;
-  for (const FlatSpec& flat : plan_.flats) {
-    padding_.push_back(flat.layout.gaps());
-    for (std::size_t t = 0; t < flat.parameters.size() && flat.gradients == TensorGradients::kSlice; ++t) {
-      const ParameterSpec& parameter = plan_.model.units[flat.unit].parameters[flat.parameters[t]];
-      const int64_t used = Slice(parameter.tensor.shape, parameter.split, tensor, plan_.policy.tensor).element_count();
-      const int64_t begin = flat.layout.tensor_offset(static_cast<int32_t>(t));
-      const int64_t space = flat.layout.tensors()[t].element_count();
-      if (used < space) padding_.back().push_back({static_cast<int32_t>(t), begin + used, begin + space});
-    }
-  }
 }
 
 void StepWork::begin_step() {
@@ -156,7 +144,7 @@ void StepWork::reduce_flat(Stream& lane, const ReduceRecipe& recipe, int32_t fla
                            .to_dtype = into.result_dtype(),
                            .part_count = count,
                            .block_squares = into.result_has_squares() ? squares(flat, AccessMode::kWrites) : nullptr,
-                           .in_tree_order = plan_.policy.reproducible,
+                           .in_tree_order = plan_.adds_in_tree_order(flat),
                            .staging = memory_.address(Role::kReduceStaging, -1, AccessMode::kWrites)};
   if (recipe.encoded) {
     quantized_->reduce_scatter(lane, flat, what, label);
@@ -236,7 +224,7 @@ void StepWork::replica_all_reduce_flat(Stream& lane, const Accumulation& into, i
        .to_dtype = into.result_dtype(),
        .part_count = part_count,
        .block_squares = has_squares ? squares(flat, AccessMode::kWrites) + peers.rank() * part_squares : nullptr,
-       .in_tree_order = plan_.policy.reproducible,
+       .in_tree_order = plan_.adds_in_tree_order(flat),
        .staging = memory_.address(Role::kExchangeStaging, -1, AccessMode::kWrites)},
       label);
   peers.all_gather_in_place(lane, result, part_bytes, label);

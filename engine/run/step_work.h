@@ -71,7 +71,6 @@ class StepWork {
   std::span<const std::byte* const> addition_sources(const void* left, const void* right);
   void clear_gradients(Stream& compute, OperationId backward, bool all);
   void clear_padding(Stream& compute, int32_t flat);
-  void note_padding();
 
   const Plan& plan_;
   Communicator& ranks_;  // the shard group
@@ -88,7 +87,7 @@ class StepWork {
   std::vector<ReduceRecipe> recipes_;              // result of reduce_recipes()
   std::vector<Transfer> transfers_;                // one per operation; set for sends and receives
   std::optional<RedZones> red_zones_;              // empty outside the checking mode
-  std::vector<std::vector<Gap>> padding_;          // for each flat buffer, elements of no tensor or beyond a slice
+  std::vector<std::vector<Gap>> padding_;          // for each flat buffer, the result of slice_gaps()
   /// For each backward: the flat buffers that it is the first to write, and the flat buffers to which it adds.
   std::vector<std::vector<int32_t>> first_writes_;
   std::vector<std::vector<int32_t>> accumulating_flats_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "engine/plan/slices.h"
 #include "optim/muon/muon.h"
 
 namespace aliquot {
@@ -22,6 +23,15 @@ std::vector<int32_t> order_by_name(const ModelSpec& model) {
   return place;
 }
 
+/// Returns the value of Segment::global_offset for the first element of a tensor. In slices, it differs between the
+/// ranks of a tensor group, so that these ranks do not use the same random numbers. It is the index in the full
+/// parameter if all ranks have the same number of rows, and slices consist of complete blocks.
+int64_t first_of_slice(const FlatSpec& flat, int32_t tensor, int coordinate) {
+  if (flat.gradients != TensorGradients::kSlice) return 0;
+  const int64_t count = flat.layout.tensors()[tensor].element_count();
+  return coordinate * ((count + kBlockElements - 1) / kBlockElements) * kBlockElements;
+}
+
 }  // namespace
 
 Updater::Updater(const Parts& parts, const Optimizer& optimizer, DType moments)
@@ -32,6 +42,7 @@ Updater::Updater(const Parts& parts, const Optimizer& optimizer, DType moments)
       states_(state_specs(optimizer, moments)),
       matrix_states_({muon_state(moments)}),
       rank_(parts.rank),
+      tensor_(parts.tensor),
       parameter_name_order_(order_by_name(plan_.model)),
       segments_(plan_.flats.size()),
       args_(plan_.flats.size()),
@@ -89,12 +100,12 @@ std::vector<Segment> Updater::segments_of(int32_t flat, int first_rank, int last
   const FlatSpec& spec = plan_.flats[flat];
   std::vector<Segment> segments;
   for (int r = first_rank; r <= last_rank; ++r) {
-    for (const Piece& piece : spec.layout.pieces(r)) {
+    for (const Piece& piece : slice_pieces(plan_, flat, r, tensor_)) {
       const int32_t parameter = spec.parameters[piece.tensor];
       const ParameterSpec& what = plan_.model.units[spec.unit].parameters[parameter];
       segments.push_back({.offset = (r - first_rank) * spec.layout.shard_count() + piece.shard_offset,
                           .count = piece.count,
-                          .global_offset = piece.tensor_offset,
+                          .global_offset = first_of_slice(spec, piece.tensor, tensor_) + piece.tensor_offset,
                           .parameter = parameter_name_order_[first_of_unit_[spec.unit] + parameter],
                           .lr_scale = what.lr_scale,
                           .decay_scale = what.decayed ? what.decay_scale : 0.0f});

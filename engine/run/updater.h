@@ -26,7 +26,8 @@ class Updater {
     const StepMemory& memory;
     const Weights& weights;
     const HostView& view;
-    int rank;
+    int rank;    // in the shard group
+    int tensor;  // the tensor coordinate
   };
   Updater(const Parts& parts, const Optimizer& optimizer, DType moments);
 
@@ -55,7 +56,7 @@ class Updater {
   const Weights& weights_;
   const UpdateKernels& kernels_;
   std::vector<StateSpec> states_, matrix_states_;
-  int rank_;
+  int rank_, tensor_;
   /// The index of each parameter in the order of names, at first_of_unit_ + parameter.
   std::vector<int32_t> parameter_name_order_;
   std::vector<int32_t> first_of_unit_;

@@ -14,10 +14,12 @@ namespace aliquot {
 /// Consecutive elements of one parameter in a shard. The update does not read or write padding and frozen parameters,
 /// which are between segments.
 struct Segment {
-  int64_t offset;         // index in the shard; a multiple of kBlockElements
-  int64_t count;          // number of elements; only a parameter's last segment may end within a block
-  int64_t global_offset;  // index in the full parameter, a multiple of kBlockElements; also selects random numbers
-  int32_t parameter;      // index in the order of parameter names, the same for every world and ZeRO stage
+  int64_t offset;  // index in the shard; a multiple of kBlockElements
+  int64_t count;   // number of elements; only a parameter's last segment may end within a block
+  /// A multiple of kBlockElements that selects random numbers: the index in the full parameter. For a slice of a
+  /// parameter, any number such that the ranges of different slices do not overlap.
+  int64_t global_offset;
+  int32_t parameter;  // index in the order of parameter names, the same for every world and ZeRO stage
   float lr_scale = 1.0f;
   float decay_scale = 1.0f;  // 0 disables weight decay
 };

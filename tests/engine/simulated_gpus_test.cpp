@@ -86,6 +86,24 @@ TEST(SimulatedGpus, SplitParametersGiveTheBitsOfHosts) {
   }
 }
 
+/// Without `reproducible`, NCCL chooses the order in which it adds. The order may differ between the shard groups of
+/// different tensor coordinates, but copies of full parameters must have the same bits. So their gradients are added in
+/// tree order, which three data ranks distinguish from other orders.
+TEST(SimulatedGpus, NcclAddsGradientsOfFullParametersInTreeOrderWithTensorGroups) {
+  for (const int replicas : {1, 3}) {
+    const EngineOptions options{.zero_stage = 2, .replicas = replicas, .tensor = 2};
+    std::vector<TensorTrained> reference(6);
+    World::threads(
+        6, [&](World& world) { reference[world.rank()] = train_tensor_blocks(world, options); }, kHosts);
+    World::threads(
+        6,
+        [&](World& world) {
+          EXPECT_TRUE(train_tensor_blocks(world, options, true) == reference[world.rank()]) << replicas << " replicas";
+        },
+        world_options(WorldChoice::kNccl));
+  }
+}
+
 TEST(SimulatedGpus, UpdateInBackwardAndReproducibleMatchTheReference) {
   for (const int stage : {0, 1, 2, 3}) {
     for (const bool in_backward : {false, true}) {

@@ -1,4 +1,5 @@
 // Tests of parameters that the ranks of a tensor group divide.
+#include <functional>
 #include <map>
 #include <mutex>
 
@@ -258,25 +259,82 @@ TEST(SplitParameters, AreRefusedWhereTheyCannotWork) {
   EXPECT_EQ(refusal({.tensor = 1, .optimizer = AdamW8bit{}}, {.split = Split::rows()}), "no error was thrown");
 }
 
+/// Runs one step of a unit with the parameter h.full and, with `split`, the split parameter h.split. `write` writes the
+/// gradient of h.full, which has 8 elements.
+StepReport step_with_gradient(World& world, bool split, const std::function<void(float*)>& write) {
+  std::array<float*, 2> value{}, gradient{};
+  Engine engine(world, {.tensor = 2, .tell_skipped = false});
+  Unit& unit = engine.add_unit("h");
+  unit.add("full", {8}, &value[1], &gradient[1]);
+  if (split) unit.add("split", {8}, &value[0], &gradient[0], {.split = Split::rows()});
+  engine.materialize([](const ParameterSpec&, int64_t, std::span<float> values) { std::ranges::fill(values, 1.0f); });
+  while (const auto work = engine.next()) {
+    if (work->kind == UseKind::kBackward) write(gradient[1]);
+  }
+  return engine.step();
+}
+
 /// One rank of the tensor group has a gradient that is not finite, for a parameter that is not split. All ranks skip.
 TEST(SplitParameters, ANotFiniteGradientOfOneRankSkipsTheStep) {
-  for (const int bad_rank : {0, 1}) {
+  for (const bool split : {false, true}) {
+    for (const int bad_rank : {0, 1}) {
+      World::threads(
+          2,
+          [=](World& world) {
+            const StepReport report = step_with_gradient(world, split, [&](float* gradient) {
+              if (world.rank() == bad_rank) gradient[3] = std::nanf("");
+            });
+            EXPECT_TRUE(report.skipped) << bad_rank;
+            EXPECT_EQ(report.first_not_finite, "h.full") << bad_rank;
+          },
+          kHosts);
+    }
+  }
+}
+
+/// Regression test: the gradients of a parameter with `partial_gradient` were checked after the sum over the tensor
+/// group, so all ranks of the group reported their own gradients as not finite. The check runs from the second such
+/// step on.
+TEST(SplitParameters, OnlyTheRankWithANotFiniteGradientReportsIt) {
+  for (const bool partial : {false, true}) {
+    for (const int zero_stage : {0, 2, 3}) {
+      World::threads(
+          4,
+          [=](World& world) {
+            std::array<float*, 2> value{}, gradient{};
+            Engine engine(world, {.zero_stage = zero_stage, .accumulate = 2, .tensor = 2, .tell_skipped = false});
+            engine.add_unit("h")
+                .add("w", {8}, &value[0], &gradient[0], {.partial_gradient = partial})
+                .add("v", {8}, &value[1], &gradient[1], {.partial_gradient = !partial});
+            engine.materialize(
+                [](const ParameterSpec&, int64_t, std::span<float> values) { std::ranges::fill(values, 1.0f); });
+            std::vector<bool> own;
+            for (int step = 0; step < 3; ++step) {
+              while (const auto work = engine.next()) {
+                if (work->kind == UseKind::kBackward && work->micro_batch == 0 && world.rank() == 2)
+                  gradient[0][3] = std::nanf("");
+              }
+              const StepReport report = engine.step();
+              EXPECT_TRUE(report.skipped);
+              own.push_back(report.own_not_finite);
+            }
+            const bool bad = world.rank() == 2;
+            EXPECT_EQ(own, (std::vector<bool>{false, bad, bad})) << "ZeRO stage " << zero_stage;
+          },
+          kHosts);
+    }
+  }
+}
+
+/// If the clip factors of ranks differed, so would all copies after the step.
+TEST(SplitParameters, RanksOfATensorGroupHaveOneNorm) {
+  for (const bool split : {false, true}) {
     World::threads(
         2,
-        [bad_rank](World& world) {
-          std::array<float*, 2> value{}, gradient{};
-          Engine engine(world, {.tensor = 2, .tell_skipped = false});
-          engine.add_unit("h")
-              .add("split", {8}, &value[0], &gradient[0], {.split = Split::rows()})
-              .add("full", {8}, &value[1], &gradient[1]);
-          engine.materialize(
-              [](const ParameterSpec&, int64_t, std::span<float> values) { std::ranges::fill(values, 1.0f); });
-          while (const auto work = engine.next()) {
-            if (work->kind == UseKind::kBackward && world.rank() == bad_rank) gradient[1][3] = std::nanf("");
-          }
-          const StepReport report = engine.step();
-          EXPECT_TRUE(report.skipped) << bad_rank;
-          EXPECT_EQ(report.first_not_finite, "h.full") << bad_rank;
+        [=](World& world) {
+          const StepReport report = step_with_gradient(
+              world, split, [&](float* gradient) { gradient[0] = 1 + 1e-6f * static_cast<float>(world.rank()); });
+          EXPECT_EQ(report.gradient_norm, 1.0) << world.rank();
         },
         kHosts);
   }

@@ -5,10 +5,11 @@
 #include <tuple>
 
 #include "engine/plan/sizes.h"
+#include "engine/plan/slices.h"
 
 namespace aliquot {
 
-ModelAddresses::ModelAddresses(const Plan& plan, const StepMemory& memory, const Arena& arena)
+ModelAddresses::ModelAddresses(const Plan& plan, const StepMemory& memory, const Arena& arena, int coordinate)
     : plan_(plan),
       memory_(memory),
       protects_(plan.policy.check && !plan.topology.has_gpus()),
@@ -26,7 +27,7 @@ ModelAddresses::ModelAddresses(const Plan& plan, const StepMemory& memory, const
       const std::byte* at = view ? arena.shared().readable() + buffer.offset_bytes : memory.peek(b);
       const int64_t size_bytes = buffer.size_bytes * (view ? plan.topology.rank_count() : 1);
       const int64_t pages = (size_bytes + kPlacePageBytes - 1) / kPlacePageBytes;
-      alias = std::make_shared<AliasedPages>(at, pages * kPlacePageBytes, names(buffer));
+      alias = std::make_shared<AliasedPages>(at, pages * kPlacePageBytes, names(buffer, coordinate));
     }
     aliases_[b] = alias;
   }
@@ -44,7 +45,7 @@ Role ModelAddresses::values_role() const {
   return plan_.schedule.zero_stage < 3 || plan_.schedule.view ? Role::kParameters : Role::kGathered;
 }
 
-TensorRanges ModelAddresses::names(const PlannedBuffer& buffer) const {
+TensorRanges ModelAddresses::names(const PlannedBuffer& buffer, int coordinate) const {
   TensorRanges names;
   if (buffer.role == Role::kActivationGradients || belongs_to_use(buffer.role)) {
     names.add(fmt::format("{} memory of {}", name(buffer.role), owner(plan_, buffer)), 0,
@@ -56,9 +57,9 @@ TensorRanges ModelAddresses::names(const PlannedBuffer& buffer) const {
   const Precision& precision = plan_.policy.precision;
   const int64_t bytes = element_bytes(gradients ? precision.gradients : precision.compute);
   for (int32_t t = 0; t < static_cast<int32_t>(layout.tensors().size()); ++t) {
-    const TensorSpec& tensor = layout.tensors()[t];
-    names.add(fmt::format("parameter {}{}", gradients ? "gradient of " : "", tensor.name),
-              layout.tensor_offset(t) * bytes, tensor.element_count() * bytes);
+    const int64_t count = slice_of(plan_, buffer.flat, t, coordinate).element_count();
+    names.add(fmt::format("parameter {}{}", gradients ? "gradient of " : "", layout.tensors()[t].name),
+              layout.tensor_offset(t) * bytes, count * bytes);
   }
   return names;
 }

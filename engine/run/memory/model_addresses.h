@@ -16,7 +16,8 @@ namespace aliquot {
 /// from the rank's own thread. Everything passed must outlive it.
 class ModelAddresses {
  public:
-  ModelAddresses(const Plan& plan, const StepMemory& memory, const Arena& arena);
+  /// `coordinate`: the tensor coordinate of this rank.
+  ModelAddresses(const Plan& plan, const StepMemory& memory, const Arena& arena, int coordinate);
 
   /// Return the addresses of the full parameters and gradients of a flat buffer, while they exist.
   std::byte* values(int32_t flat) const;
@@ -36,7 +37,7 @@ class ModelAddresses {
     Protection to;
   };
 
-  TensorRanges names(const PlannedBuffer& buffer) const;
+  TensorRanges names(const PlannedBuffer& buffer, int coordinate) const;
   Role values_role() const;
   std::byte* at(Role role, int32_t whose, AccessMode how) const;
   /// Like at() without AccessCheck, for a buffer that the operation does not declare.

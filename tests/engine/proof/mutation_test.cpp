@@ -151,6 +151,9 @@ void mutate_matrices(const Plan& plan, Mutants& mutants) {
     twice.matrices.push_back(twice.matrices.back());
     group("a matrix is missing").matrices.pop_back();
     group("too little scratch").scratch_bytes -= 4;
+    group("a matrix group without a flat buffer").flats.pop_back();
+    group("a flat buffer listed twice").flats.push_back(plan.matrix_groups[g].flats.back());
+    group("another shape of a matrix").matrices.back().shape.rows += 1;
     if (!plan.matrix_groups[g].in_place) {
       group("a matrix beyond its buffer").matrices.back().offset_bytes += plan.matrix_groups[g].held_bytes;
       group("too little memory for matrices").held_bytes -= 1024;
@@ -372,21 +375,25 @@ TEST(Mutations, TooSmallBuffersOfEveryRoleAreCaught) {
   for (const RoleInfo& role : kRoleTable) EXPECT_GT(caught[role.role], 0) << name(role.role) << " was never planned";
 }
 
-/// If two collectives are swapped on one rank, the comparison with another rank reports the first difference.
+/// If two collectives are swapped on one rank, the comparison with another rank reports the first difference. The
+/// collectives include those of tensor groups.
 TEST(Mutations, SwappedCollectivesOnOneRankAreCaught) {
-  int swapped = 0, detected = 0;
+  int swapped = 0, detected = 0, of_tensor_groups = 0;
   for (uint64_t seed = 0; seed < 300; ++seed) {
     const testing::RandomCase drawn = testing::draw(seed, 3, 4);
     const Plan original = plan(drawn.model, drawn.policy, drawn.topology);
     EXPECT_FALSE(first_collective_mismatch(original, original));
     std::vector<OperationId> collectives;
     for (OperationId id = 0; id < static_cast<OperationId>(original.schedule.operations.size()); ++id) {
-      if (is_collective(original, original.schedule.operations[id])) collectives.push_back(id);
+      const Operation& operation = original.schedule.operations[id];
+      if (is_collective(original, operation) || operation.group == GroupId::kTensor) collectives.push_back(id);
     }
     for (std::size_t i = 1; i < collectives.size(); ++i) {
       const OperationId a = collectives[i - 1], b = collectives[i];
       const auto& operations = original.schedule.operations;
-      if (operations[a].verb == operations[b].verb && operations[a].operand == operations[b].operand) continue;
+      if (operations[a].verb == operations[b].verb && operations[a].operand == operations[b].operand &&
+          operations[a].collective == operations[b].collective)
+        continue;
       Plan other = original;
       std::swap(other.schedule.operations[a], other.schedule.operations[b]);
       const auto difference = first_collective_mismatch(original, other);
@@ -394,10 +401,13 @@ TEST(Mutations, SwappedCollectivesOnOneRankAreCaught) {
       ASSERT_TRUE(difference) << text(original);
       ++detected;
       EXPECT_EQ(difference->operations, (std::vector<OperationId>{a, a}));
+      of_tensor_groups += operations[a].group == GroupId::kTensor && operations[b].group == GroupId::kTensor ? 1 : 0;
     }
   }
-  fmt::print("{} pairs of collectives swapped on one rank, {} detected\n", swapped, detected);
+  fmt::print("{} pairs of collectives swapped on one rank, {} detected, of which {} were both of a tensor group\n",
+             swapped, detected, of_tensor_groups);
   EXPECT_GT(detected, 1000);
+  EXPECT_GT(of_tensor_groups, 100);
 }
 
 }  // namespace
