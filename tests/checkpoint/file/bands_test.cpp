@@ -175,7 +175,12 @@ void expect_layout(const std::vector<StridedExtent>& held, bool has_windows) {
 TEST(PageLayout, AssignsPagesLikeAPlanOfAllExtents) {
   expect_layout(columns(0, 4 * 4096, 500, {0, 4096, 2 * 4096, 4 * 4096}), true);
   expect_layout(columns(4096, 4 * 4096, 2000, {0, 4096, 2 * 4096, 4 * 4096}), true);
-  expect_layout(columns(4096, 3 * 4096 + 100, 500, {0, 4096, 2 * 4096, 3 * 4096 + 100}), true);
+  // A band begins with a row on a page boundary, and only its first row is aligned.
+  constexpr int64_t kRow = 3 * 4096 + 100;
+  std::vector<StridedExtent> held = columns(4096, kRow, 2048, {0, 4096, 2 * 4096, kRow});
+  held[1].run_count = 1024;
+  held.push_back({4096 + 1024 * kRow, 4096, kRow, 1024, 0, 2});
+  expect_layout(held, true);
   expect_layout(columns(5000, 3000, 3000, {0, 700, 701, 2048, 3000}), true);
   expect_layout(columns(4096, 8192, 4000, {0, 2048, 4096, 6144, 8192}), true);
   expect_layout(columns(4096, 8 << 20, 9, {0, 4 << 20, 8 << 20}), false);
