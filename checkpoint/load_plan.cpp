@@ -7,7 +7,6 @@
 #include "checkpoint/difference.h"
 #include "checkpoint/file/convert.h"
 #include "kernels/system/error.h"
-#include "sharding/state_pieces.h"
 
 namespace aliquot {
 namespace {
@@ -164,7 +163,7 @@ void ConvertingTensor::write(const StatePiece& piece, int64_t first, int64_t cou
   for (int64_t done = 0; done < count; done += kChunkElements) {
     const int64_t part = std::min(kChunkElements, count - done);
     convert(target_.dtype, chunk.data(), tensor_.dtype, from + done * from_bytes, part);
-    write_piece(target_, own, first + done, std::span(chunk).first(static_cast<size_t>(part * to_bytes)));
+    target_.access->write(own, first + done, part, chunk.data());
   }
 }
 

@@ -42,18 +42,20 @@ std::span<T> QuantizedConverter::scratch(int64_t chunk, int64_t count) const {
 
 void QuantizedConverter::fill(const QuantizedConversion& conversion) {
   const int64_t per_value = conversion.kind == QuantizedConversion::Kind::kScales ? kBlockElements : 1;
+  const int64_t width = element_bytes(conversion.target->dtype), most = int64_t{1} << 58;
   for (const StatePiece& piece : conversion.target->pieces) {
-    int64_t first = piece.offset;
-    while (first < piece.offset + piece.count) {
-      const int64_t block_end = (first * per_value / kBlockElements + kBlocksAtOnce) * kBlockElements;
-      const int64_t last = std::min(piece.offset + piece.count, block_end / per_value);
-      fill_part(conversion, piece, first, last);
-      first = last;
-    }
+    for_each_range(piece, width, 0, piece.count, most, [&](int64_t first, int64_t end) {
+      while (first < end) {
+        const int64_t block_end = (first * per_value / kBlockElements + kBlocksAtOnce) * kBlockElements;
+        const int64_t last = std::min(end, block_end / per_value);
+        fill_part(conversion, piece, first, last);
+        first = last;
+      }
+    });
   }
 }
 
-/// Fills values [first, last) of the target, which are elements or scales.
+/// Computes values [first, last) of the target, which are elements or scales, and fills those of the piece.
 void QuantizedConverter::fill_part(const QuantizedConversion& conversion, const StatePiece& piece, int64_t first,
                                    int64_t last) {
   const bool makes_scales = conversion.kind == QuantizedConversion::Kind::kScales;
@@ -75,7 +77,7 @@ void QuantizedConverter::fill_part(const QuantizedConversion& conversion, const 
       write_values(DType::kFloat32, scale(*conversion.code, read_floats(*conversion.values, blocks)));
       break;
   }
-  write_piece(*conversion.target, piece, first - piece.offset, result);
+  write_overlaps(*conversion.target, piece, first, result);
 }
 
 std::span<const float> QuantizedConverter::read_floats(const TensorEntry& values, const Blocks& blocks) {

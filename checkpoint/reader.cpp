@@ -106,9 +106,14 @@ void CheckpointReader::verify_tiles(int rank, int rank_count, Ledger* ledger,
 void CheckpointReader::read_direct(std::span<const FileRange> ranges, const ConsumeChunk& consume, Ledger* ledger) {
   rethrow_as_checkpoint_error(path_, [&] {
     // Small files are usually still in the page cache, which is faster than direct I/O.
-    file_.set_direct(manifest_.file_bytes >= kMinDirectBytes);
-    read_ahead(
-        ranges, [this](std::span<std::byte> to, int64_t offset) { file_.read(to, offset); }, consume, ledger);
+    bool use_direct = manifest_.file_bytes >= kMinDirectBytes;
+    const auto read = [&](std::span<std::byte> to, const FileRange& from) {
+      const bool direct = use_direct && !from.through_page_cache;
+      if (direct != file_.direct()) file_.set_direct(direct);
+      file_.read(to, from.begin);
+      if (direct && !file_.direct()) use_direct = false;  // the file system has rejected direct I/O
+    };
+    read_ahead(ranges, read, consume, ledger);
     file_.set_direct(false);
   });
 }

@@ -17,16 +17,18 @@ namespace aliquot {
 /// Bytes [begin, begin + count) of a file.
 struct FileRange {
   int64_t begin = 0, count = 0;
+  bool through_page_cache = false;  // true: read without direct I/O, which is slow for small ranges
 };
 
-/// Reads to.size() bytes of the file from `offset` into `to`. Called on the I/O thread of read_ahead().
-using ReadChunk = std::function<void(std::span<std::byte> to, int64_t offset)>;
+/// Reads the range of the file into `to`. Called on the I/O thread of read_ahead().
+using ReadChunk = std::function<void(std::span<std::byte> to, const FileRange& from)>;
 /// Receives `bytes`, a part of range `index` that begins at `offset` of the file. Called on the thread that called
 /// read_ahead(). `bytes` is valid until the call returns.
 using ConsumeChunk = std::function<void(std::size_t index, std::span<const std::byte> bytes, int64_t offset)>;
 
 /// Reads the ranges in chunks of a StagingRing and passes the chunks to `consume` in order, while the next ones are
-/// read. If a range begins on a page boundary, so do its chunks. Throws what `read` or `consume` throws.
+/// read. If a range begins on a page boundary, so do its chunks, in the file and in memory. Small ranges share the
+/// memory of a chunk. Throws what `read` or `consume` throws.
 void read_ahead(std::span<const FileRange> ranges, const ReadChunk& read, const ConsumeChunk& consume, Ledger* ledger);
 
 /// Returns the text of path/manifest.json without verifying it. Throws CheckpointError if it is absent, not a regular

@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <chrono>
 #include <fmt/format.h>
+#include <functional>
 #include <optional>
 #include <random>
 #include <unistd.h>
@@ -14,8 +15,8 @@
 #include "checkpoint/file/file_image.h"
 #include "checkpoint/file/io_lane.h"
 #include "checkpoint/file/manifest.h"
+#include "checkpoint/file/page_writer.h"
 #include "checkpoint/file/tile_parts.h"
-#include "checkpoint/hash/crc32c.h"
 #include "kernels/system/file.h"
 #include "kernels/system/file_system.h"
 #include "kernels/system/injected_fault.h"
@@ -55,52 +56,6 @@ FileStructure agree_on_structure(const State& state, Catalogue& catalogue, Commu
   return structure;
 }
 
-/// Writes the pages of this rank: copies each part of a tile into staging memory, hashes it there, and submits the
-/// write to an IoLane.
-class PageWriter {
- public:
-  PageWriter(const FileImage& image, File& file, const StagingRing& ring) : image_(image), file_(file), ring_(ring) {}
-
-  std::vector<TilePart> write() {
-    for (const PageRun& run : image_.own_runs()) {
-      for (const TilePart& part : split_at_tiles(run.begin, run.end)) parts_.push_back(write_part(part));
-    }
-    lane_.wait(submitted_);
-    return std::move(parts_);
-  }
-
- private:
-  /// Returns the part with its checksum.
-  TilePart write_part(TilePart part) {
-    for (int64_t done = 0; done < part.count; done += StagingRing::kChunkBytes, ++submitted_) {
-      if (submitted_ >= StagingRing::kChunks) lane_.wait(submitted_ - StagingRing::kChunks + 1);
-      const int64_t begin = part.begin + done, count = std::min(StagingRing::kChunkBytes, part.count - done);
-      const auto bytes = ring_.chunk(submitted_).first(static_cast<size_t>(count));
-      part.crc = fill(bytes, begin, part.crc);
-      lane_.submit([this, bytes, begin] { file_.write(bytes, begin); });
-    }
-    return part;
-  }
-
-  /// Copies and hashes in small parts, so that each part is still in the cache when it is hashed.
-  uint32_t fill(std::span<std::byte> bytes, int64_t begin, uint32_t crc) const {
-    constexpr size_t kPartBytes = 96 << 10;
-    for (size_t at = 0; at < bytes.size(); at += kPartBytes) {
-      const auto part = bytes.subspan(at, std::min(kPartBytes, bytes.size() - at));
-      image_.read(part, begin + static_cast<int64_t>(at));
-      crc = crc32c(part, crc);
-    }
-    return crc;
-  }
-
-  const FileImage& image_;
-  File& file_;
-  const StagingRing& ring_;
-  std::vector<TilePart> parts_;
-  int64_t submitted_ = 0;  // number of submitted writes, which is also the ticket of the last one
-  IoLane lane_;            // last member: its thread ends before the members that it uses are destroyed
-};
-
 std::string make_attempt_id() {
   static std::atomic<uint64_t> count{0};
   std::random_device random;
@@ -125,6 +80,50 @@ Manifest make_manifest(const State& state, const Catalogue& catalogue, const Sav
   return manifest;
 }
 
+/// The file on this rank, and what is needed to write to it.
+struct OpenFile {
+  OpenFile(const FileImage& image, File opened, const SaveOptions& options)
+      : file(std::move(opened)),
+        ring(options.staging != nullptr ? *options.staging : own_ring.emplace(options.ledger)),
+        writer(image, file, ring) {}
+
+  File file;
+  std::optional<StagingRing> own_ring;
+  const StagingRing& ring;
+  PageWriter writer;
+};
+
+/// Writes the pages of all ranks. `open` opens the file on this rank. Returns the parts of each rank, serialized with
+/// to_bytes(). Collective.
+std::vector<std::string> write_pages(FileImage& image, Communicator& communicator, const SaveOptions& options,
+                                     const std::function<File()>& open, bool& is_direct) {
+  std::optional<OpenFile> out;
+  std::vector<PageRun> pending;  // windows that can be written
+  // An error must not interrupt the sequence of collectives, so ranks write only in the steps of collectives.
+  const auto write_pending = [&] {
+    if (!out) {
+      out.emplace(image, open(), options);
+      out->writer.write_runs();
+    }
+    for (const PageRun& window : pending) out->writer.write_window(window);
+    pending.clear();
+  };
+  for (const PageRun& window : image.layout().plan().runs) {
+    if (window.rank != PageLayout::kManyRanks || !image.layout().needs_plan(window, communicator.rank())) continue;
+    const PagePlan plan = image.layout().plan_window(window);
+    image.exchange(plan.fragments, communicator, write_pending);
+    pending.push_back(window);
+  }
+  return gather_or_throw(communicator, [&] {
+    write_pending();
+    const auto parts = out->writer.finish();
+    is_direct = out->writer.is_direct();
+    out->file.sync();
+    out->file.close();
+    return to_bytes<TilePart>(parts);
+  });
+}
+
 }  // namespace
 
 SaveReport save(const State& state, Communicator& communicator, const std::filesystem::path& directory,
@@ -137,7 +136,7 @@ SaveReport save(const State& state, Communicator& communicator, const std::files
   Catalogue catalogue = agree_on_catalogue(state, communicator, directory);
   const FileStructure structure = agree_on_structure(state, catalogue, communicator);
   FileImage image(catalogue, structure.file_bytes, structure.gaps, communicator.rank());
-  image.exchange_fragments(communicator);
+  image.exchange(image.layout().plan().fragments, communicator);
   const std::string id = broadcast_from_rank_0(communicator, make_attempt_id);
 
   const InjectedFault* fault = injected_fault(communicator.rank(), state.step, "save");
@@ -149,17 +148,12 @@ SaveReport save(const State& state, Communicator& communicator, const std::files
     run_on_all_or_throw(communicator, [&] {
       if (is_rank_0) commit.prepare(structure.file_bytes);
     });
-    const auto parts = gather_or_throw(communicator, [&] {
+    const auto open = [&] {
       File file = commit.open(options.direct_io);
       if (fault != nullptr) inject_fault(*fault, report.path.string());
-      std::optional<StagingRing> own_staging;
-      const StagingRing& staging = options.staging != nullptr ? *options.staging : own_staging.emplace(options.ledger);
-      const auto written = PageWriter(image, file, staging).write();
-      report.direct_io = file.direct();
-      file.sync();
-      file.close();
-      return to_bytes<TilePart>(written);
-    });
+      return file;
+    };
+    const auto parts = write_pages(image, communicator, options, open, report.direct_io);
     run_on_all_or_throw(communicator, [&] {
       if (!is_rank_0) return;
       Manifest manifest = make_manifest(state, catalogue, options, communicator.rank_count());

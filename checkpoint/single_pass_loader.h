@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "checkpoint/file/page_plan.h"
+#include "checkpoint/file/page_layout.h"
 #include "checkpoint/file/tile_parts.h"
 #include "checkpoint/reader.h"
 #include "sharding/comm/communicator.h"
@@ -31,21 +31,31 @@ class SinglePassLoader {
   void run(Ledger* ledger);
 
  private:
-  /// A piece of this rank, and its bytes [begin, end) in the file. The elements of the piece before element `done` were
-  /// filled, except for those in the ranges of `unread`.
+  /// A piece of this rank, whose elements are in bytes [begin, end) of the file. The elements of the piece before its
+  /// element `done` were filled, except for those in the ranges of `unread`.
   struct Target {
     int64_t begin, end;
+    int64_t tensor_begin;  // position of the tensor in the file
     const StateTensor* tensor;
     const StatePiece* piece;
     int64_t done = 0;
     std::vector<std::pair<int64_t, int64_t>> unread;
   };
+  /// Whole pages that this rank reads. `part` is the index of their TilePart.
+  struct OwnPages {
+    std::vector<FileRange> ranges;
+    std::vector<size_t> part;
+    std::vector<TilePart> parts;
+  };
 
-  PagePlan plan() const;
-  std::vector<TilePart> own_parts(const PagePlan& plan) const;
-  void read_parts(std::vector<TilePart>& parts, Ledger* ledger);
+  PageLayout layout() const;
+  OwnPages own_pages(const PageLayout& layout) const;
+  void add_window(const PageLayout& layout, const PageRun& window, OwnPages& pages) const;
+  void read_pages(OwnPages& pages, Ledger* ledger);
   void scatter(std::span<const std::byte> bytes, int64_t offset);
   void read_remaining(Ledger* ledger);
+  std::span<const std::byte> read_elements(const Target& target, int64_t first, int64_t last,
+                                           std::span<std::byte> to) const;
 
   CheckpointReader& reader_;
   Communicator& communicator_;

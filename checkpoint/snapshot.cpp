@@ -63,12 +63,12 @@ void Snapshot::take(const State& state) {
     for (const StatePiece& piece : from.pieces) {
       if (!is_saved(piece)) continue;
       const int64_t bytes = piece.count * element_bytes(from.dtype);
-      if (from.access == nullptr) {
+      if (from.access == nullptr && !has_gaps_in_memory(piece)) {
         non_temporal_copy(at, piece.bytes, static_cast<size_t>(bytes));
       } else {
         read_piece(from, piece, 0, {at, static_cast<size_t>(bytes)});
       }
-      to.pieces.push_back({piece.offset, piece.count, at, false});
+      to.pieces.push_back({piece.offset, piece.count, at, false, piece.run, piece.stride});
       at += bytes;
     }
   }

@@ -25,19 +25,37 @@ struct HeldShards {
   std::function<std::byte*(int64_t first)> at;
 };
 
+/// Adds the pieces of `runs`, which have one value for every `each` elements.
+void add_pieces(const SliceRuns& runs, int64_t each, bool copy, const std::function<std::byte*(int64_t local)>& at,
+                std::vector<StatePiece>& pieces) {
+  const int64_t run = runs.run == 0 ? runs.count : runs.run;
+  const bool is_one_piece = run % each == 0 && runs.stride % each == 0 && runs.local_stride % each == 0;
+  if (runs.run == 0 || is_one_piece) {
+    pieces.push_back({.offset = runs.full / each,
+                      .count = (runs.count + each - 1) / each,
+                      .bytes = at(runs.local),
+                      .copy = copy,
+                      .run = runs.run / each,
+                      .stride = runs.stride / each,
+                      .memory_stride = runs.local_stride / each});
+    return;
+  }
+  for (int64_t done = 0; done < runs.count / run; ++done)
+    add_pieces({runs.full + done * runs.stride, runs.local + done * runs.local_stride, run}, each, copy, at, pieces);
+}
+
 /// Returns the held pieces of a tensor. Their offsets are those in the full tensor. If the slice is not the full
 /// tensor, a piece of the shard consists of several pieces of the full tensor.
 std::vector<StatePiece> pieces_of(const FlatLayout& layout, int32_t tensor, const Slice& slice,
                                   const HeldShards& held) {
   std::vector<StatePiece> pieces;
-  const int64_t each = held.elements_per_value;
   for (int r = held.first_rank; r <= held.last_rank; ++r) {
     for (const Piece& piece : layout.pieces(r)) {
       if (piece.tensor != tensor) continue;
-      const int64_t begin = r * layout.shard_count() + piece.shard_offset;
-      for (const SliceRun& run : slice.runs(piece.tensor_offset, piece.tensor_offset + piece.count))
-        pieces.push_back({run.full / each, (run.count + each - 1) / each,
-                          held.at(begin + run.local - piece.tensor_offset), r != held.own_rank});
+      const int64_t begin = r * layout.shard_count() + piece.shard_offset - piece.tensor_offset;
+      const auto at = [&](int64_t local) { return held.at(begin + local); };
+      for (const SliceRuns& runs : slice.runs(piece.tensor_offset, piece.tensor_offset + piece.count))
+        add_pieces(runs, held.elements_per_value, r != held.own_rank, at, pieces);
     }
   }
   return pieces;
@@ -84,14 +102,19 @@ void ShardedState::initialize_shard(const Initialize& initialize, int32_t flat, 
                     spec.layout.shard_count() * element_bytes(plan().policy.precision.compute));
   for (const Piece& piece : slice_pieces(plan(), flat, rank, parts_.groups.coordinates().tensor)) {
     const ParameterSpec& parameter = spec_of(flat, piece.tensor);
-    for (const SliceRun& run :
-         slice_of(flat, piece.tensor).runs(piece.tensor_offset, piece.tensor_offset + piece.count)) {
-      const int64_t at = first + piece.shard_offset + run.local - piece.tensor_offset;
-      for (int64_t done = 0; done < run.count; done += chunk) {
-        values.resize(static_cast<std::size_t>(std::min(chunk, run.count - done)));
-        initialize(parameter, run.full + done, values);
-        parts_.weights.write(flat, at + done, std::ssize(values), values.data());
+    const int64_t begin = first + piece.shard_offset - piece.tensor_offset;
+    const auto set_run = [&](int64_t full, int64_t local, int64_t count) {
+      for (int64_t done = 0; done < count; done += chunk) {
+        values.resize(static_cast<std::size_t>(std::min(chunk, count - done)));
+        initialize(parameter, full + done, values);
+        parts_.weights.write(flat, begin + local + done, std::ssize(values), values.data());
       }
+    };
+    for (const SliceRuns& runs :
+         slice_of(flat, piece.tensor).runs(piece.tensor_offset, piece.tensor_offset + piece.count)) {
+      const int64_t run = runs.run == 0 ? runs.count : runs.run;
+      for (int64_t i = 0; i < runs.count / run; ++i)
+        set_run(runs.full + i * runs.stride, runs.local + i * runs.local_stride, run);
     }
   }
 }

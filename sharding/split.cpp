@@ -46,32 +46,51 @@ Slice::Slice(std::vector<int64_t> shape, const Split& split, int rank, int ranks
   local_extent_ = 0;
   for (const DimensionPart& part : parts) {
     const auto [first, end] = rank_range(part.length / part.unit, rank, ranks);
-    if (end > first) ranges_.push_back({part_begin + first * part.unit, local_extent_, (end - first) * part.unit});
+    add_range({part_begin + first * part.unit, local_extent_, (end - first) * part.unit});
     local_extent_ += (end - first) * part.unit;
     part_begin += part.length;
   }
   shape_[dimension] = local_extent_;
 }
 
-std::vector<SliceRun> Slice::runs(int64_t begin, int64_t end) const {
-  std::vector<SliceRun> runs;
+/// Ranges that are adjacent in the full parameter become one range.
+void Slice::add_range(const Range& range) {
+  if (range.count == 0) return;
+  if (!ranges_.empty() && ranges_.back().full + ranges_.back().count == range.full) {
+    ranges_.back().count += range.count;
+  } else {
+    ranges_.push_back(range);
+  }
+}
+
+std::vector<SliceRuns> Slice::runs(int64_t begin, int64_t end) const {
+  std::vector<SliceRuns> runs;
   end = std::min(end, element_count());
   if (begin >= end) return runs;
-  const int64_t stride = local_extent_ * inner_;
-  for (int64_t outer = begin / stride; outer * stride < end; ++outer) {
-    for (const Range& range : ranges_) {
-      const int64_t local = outer * stride + range.local * inner_;
-      const int64_t from = std::max(begin, local), to = std::min(end, local + range.count * inner_);
-      if (from >= to) continue;
-      const int64_t full = (outer * full_extent_ + range.full) * inner_ + from - local;
-      if (!runs.empty() && runs.back().full + runs.back().count == full) {
-        runs.back().count += to - from;
-      } else {
-        runs.push_back({full, from, to - from});
-      }
-    }
+  if (local_extent_ == full_extent_) return {{begin, begin, end - begin}};
+  const int64_t row = local_extent_ * inner_;
+  const int64_t first_full = (begin + row - 1) / row, last_full = end / row;  // complete rows
+  if (begin < first_full * row) add_runs_of_row(first_full - 1, begin, std::min(end, first_full * row), runs);
+  for (const Range& range : ranges_) {
+    if (first_full >= last_full) break;
+    const int64_t run = range.count * inner_, rows = last_full - first_full;
+    SliceRuns& added = runs.emplace_back();
+    added.full = (first_full * full_extent_ + range.full) * inner_;
+    added.local = first_full * row + range.local * inner_;
+    added.count = rows * run;
+    if (rows > 1) added.run = run, added.stride = full_extent_ * inner_, added.local_stride = row;
   }
+  if (last_full >= first_full && last_full * row < end) add_runs_of_row(last_full, last_full * row, end, runs);
   return runs;
+}
+
+/// Adds elements [begin, end) of the slice, which are in one row.
+void Slice::add_runs_of_row(int64_t row, int64_t begin, int64_t end, std::vector<SliceRuns>& runs) const {
+  for (const Range& range : ranges_) {
+    const int64_t local = (row * local_extent_ + range.local) * inner_;
+    const int64_t from = std::max(begin, local), to = std::min(end, local + range.count * inner_);
+    if (from < to) runs.push_back({(row * full_extent_ + range.full) * inner_ + from - local, from, to - from});
+  }
 }
 
 std::vector<int64_t> largest_slice_shape(const std::vector<int64_t>& shape, const Split& split, int ranks) {

@@ -41,12 +41,15 @@ struct Split {
 /// ranks.
 std::pair<int64_t, int64_t> rank_range(int64_t count, int rank, int ranks);
 
-/// Consecutive elements of a slice that are also consecutive in the full parameter. `full` and `local` are the index of
-/// the first element in the full parameter and in the slice.
-struct SliceRun {
-  int64_t full, local, count;
+/// Elements of a slice, in equal runs of consecutive elements. `full` and `local` are the index of the first element in
+/// the full parameter and in the slice. The runs start `stride` elements apart in the full parameter, and
+/// `local_stride` elements apart in the slice.
+struct SliceRuns {
+  int64_t full = 0, local = 0, count = 0;
+  int64_t run = 0;  // elements of each run; 0: all elements are one run
+  int64_t stride = 0, local_stride = 0;
 
-  friend bool operator==(const SliceRun&, const SliceRun&) = default;
+  friend bool operator==(const SliceRuns&, const SliceRuns&) = default;
 };
 
 /// The slice of a parameter that one rank of a tensor group has: a dense tensor with a shorter split dimension.
@@ -57,13 +60,16 @@ class Slice {
 
   const std::vector<int64_t>& shape() const { return shape_; }
   int64_t element_count() const { return outer_ * local_extent_ * inner_; }
-  /// Returns the runs of elements [begin, end) of the slice, in order. Ignores elements beyond the end of the slice.
-  std::vector<SliceRun> runs(int64_t begin, int64_t end) const;
+  /// Returns the runs of elements [begin, end) of the slice. Ignores elements beyond the end of the slice. The list has
+  /// at most three entries for each part of the split, for any number of rows.
+  std::vector<SliceRuns> runs(int64_t begin, int64_t end) const;
 
  private:
   struct Range {
     int64_t full, local, count;  // in indices of the split dimension
   };
+  void add_range(const Range& range);
+  void add_runs_of_row(int64_t row, int64_t begin, int64_t end, std::vector<SliceRuns>& runs) const;
 
   std::vector<int64_t> shape_;
   std::vector<Range> ranges_;

@@ -26,6 +26,9 @@ std::optional<int64_t> checked_element_count(std::span<const int64_t> shape);
 /// A piece of a tensor: `count` elements, starting at element `offset`. They are stored at `bytes` in the tensor's
 /// dtype, unless the tensor has a PieceAccess, which then reads and writes them. The caller owns the memory. It must
 /// stay valid during calls that use the piece.
+///
+/// By default, the elements are consecutive. If `run` is set, they are equal runs of `run` consecutive elements. For
+/// example, {.offset = 2, .count = 6, .run = 3, .stride = 8} has the elements 2, 3, 4, 10, 11 and 12.
 struct StatePiece {
   int64_t offset = 0;
   int64_t count = 0;
@@ -33,6 +36,10 @@ struct StatePiece {
   /// True if another rank also stores these elements and saves them. A load fills copies, and a save skips them.
   /// Without the copies, the pieces of all ranks must contain every element of the tensor exactly once.
   bool copy = false;
+  int64_t run = 0;     // number of elements of a run, which divides `count`; 0: all elements are one run
+  int64_t stride = 0;  // distance between the first elements of two consecutive runs in the tensor, at least `run`
+  /// The same distance in memory, at least `run`. 0: the runs follow one another in memory.
+  int64_t memory_stride = 0;
 };
 
 /// Reads and writes pieces that the host cannot access directly in the tensor's dtype: pieces in device memory, split
@@ -45,9 +52,12 @@ class PieceAccess {
   PieceAccess& operator=(const PieceAccess&) = delete;
   virtual ~PieceAccess() = default;
 
-  /// Copies elements [first, first + count) of the piece to `to`, in host memory, in the tensor's dtype.
+  /// Copies elements [first, first + count) of the piece to `to`, in host memory, in the tensor's dtype. Elements are
+  /// numbered by their position in memory, from that of piece.bytes. If the piece has gaps in memory, the range is in
+  /// one run.
   virtual void read(const StatePiece& piece, int64_t first, int64_t count, std::byte* to) const = 0;
-  /// Overwrites elements [first, first + count) of the piece with the elements at `from`.
+  /// Overwrites elements [first, first + count) of the piece with the elements at `from`. Elements are numbered as in
+  /// read().
   virtual void write(const StatePiece& piece, int64_t first, int64_t count, const std::byte* from) const = 0;
 };
 

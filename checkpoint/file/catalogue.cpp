@@ -8,18 +8,15 @@
 #include "checkpoint/hash/sha256.h"
 #include "kernels/system/error.h"
 #include "sharding/comm/run_on_all_or_throw.h"
+#include "sharding/state_pieces.h"
 
 namespace aliquot {
 namespace {
 
 void check_pieces(const StateTensor& tensor, int64_t element_count) {
   for (const StatePiece& piece : tensor.pieces) {
-    if (piece.offset < 0 || piece.count < 0 || piece.count > element_count ||
-        piece.offset > element_count - piece.count) {
-      throw UsageError(
-          fmt::format("a piece of tensor {} is out of range: offset {} and count {}, but the tensor has {} elements",
-                      printable(tensor.path), piece.offset, piece.count, element_count));
-    }
+    if (const std::string defect = piece_defect(piece, element_count); !defect.empty())
+      throw UsageError(fmt::format("a piece of tensor {} {}", printable(tensor.path), defect));
   }
 }
 
@@ -100,51 +97,67 @@ std::string shared_description(const State& state, const Catalogue& catalogue, c
                                theirs ? printable(their_line) : "nothing", ours ? printable(our_line) : "nothing"));
 }
 
-struct WirePiece {
-  int32_t tensor, piece;
-  int64_t offset, count;
-};
-
-std::vector<WirePiece> saved_pieces(const Catalogue& catalogue) {
-  std::vector<WirePiece> pieces;
+std::vector<HeldPiece> saved_pieces(const Catalogue& catalogue, int32_t rank) {
+  std::vector<HeldPiece> pieces;
   for (size_t tensor = 0; tensor < catalogue.own.size(); ++tensor) {
     const auto& own = catalogue.own[tensor]->pieces;
-    for (size_t piece = 0; piece < own.size(); ++piece) {
-      if (own[piece].copy || own[piece].count == 0) continue;
-      pieces.push_back(
-          {static_cast<int32_t>(tensor), static_cast<int32_t>(piece), own[piece].offset, own[piece].count});
+    for (size_t i = 0; i < own.size(); ++i) {
+      const StatePiece& piece = own[i];
+      if (piece.copy || piece.count == 0) continue;
+      pieces.push_back({static_cast<int32_t>(tensor), extent_of(piece, 0, 1, rank, static_cast<int32_t>(i))});
     }
   }
   return pieces;
 }
 
-/// Throws UsageError unless the held pieces cover every tensor without a gap or an overlap.
-void check_pieces_tile_tensors(const Catalogue& catalogue) {
-  size_t next = 0;
-  for (size_t tensor = 0; tensor < catalogue.tensors.size(); ++tensor) {
-    const TensorEntry& entry = catalogue.tensors[tensor];
-    const int64_t element_count = entry.size_bytes / element_bytes(entry.dtype);
-    int64_t end = 0;
-    for (; next < catalogue.held_pieces.size() && catalogue.held_pieces[next].tensor == static_cast<int32_t>(tensor);
-         ++next) {
-      const HeldPiece& held_piece = catalogue.held_pieces[next];
-      if (held_piece.offset > end) break;
-      if (held_piece.offset < end) {
-        throw UsageError(fmt::format(
-            "elements {} to {} of tensor {} are held by ranks {} and {}: set StatePiece::copy on all but one of them",
-            held_piece.offset, std::min(end, held_piece.offset + held_piece.count) - 1, printable(entry.path),
-            catalogue.held_pieces[next - 1].rank, held_piece.rank));
-      }
-      end += held_piece.count;
-    }
-    if (end < element_count) {
+/// Throws UsageError unless the extents cover elements [0, element_count) without a gap or an overlap. In a band, the
+/// first period is sufficient, because the owners repeat.
+void check_extents_cover_tensor(const TensorEntry& entry, std::span<const StridedExtent> held) {
+  const int64_t element_count = entry.size_bytes / element_bytes(entry.dtype);
+  const Bands owners(held);
+  int64_t end = 0;
+  int32_t last_rank = 0;
+  const auto expect_owner = [&](int64_t next) {
+    if (end < next)
       throw UsageError(fmt::format("no rank holds element {} of tensor {}, which has {} elements", end,
                                    printable(entry.path), element_count));
+  };
+  for (const Band& band : owners.bands()) {
+    expect_owner(band.begin);
+    for (const FileExtent& extent : owners.period(band)) {
+      expect_owner(extent.begin);
+      if (extent.begin < end) {
+        throw UsageError(fmt::format(
+            "elements {} to {} of tensor {} are held by ranks {} and {}: set StatePiece::copy on all but one of them",
+            extent.begin, std::min(end, extent.end) - 1, printable(entry.path), last_rank, extent.rank));
+      }
+      end = extent.end;
+      last_rank = extent.rank;
     }
+    expect_owner(band.begin + band.period);
+    end = band.end;
+  }
+  expect_owner(element_count);
+}
+
+/// Throws UsageError unless the held pieces cover every tensor without a gap or an overlap.
+void check_pieces_cover_tensors(const Catalogue& catalogue) {
+  auto next = catalogue.held_pieces.begin();
+  for (size_t tensor = 0; tensor < catalogue.tensors.size(); ++tensor) {
+    std::vector<StridedExtent> held;
+    for (; next != catalogue.held_pieces.end() && next->tensor == static_cast<int32_t>(tensor); ++next)
+      held.push_back(next->elements);
+    check_extents_cover_tensor(catalogue.tensors[tensor], held);
   }
 }
 
 }  // namespace
+
+StridedExtent extent_of(const StatePiece& piece, int64_t begin, int64_t width, int32_t rank, int32_t source) {
+  const int64_t run = run_elements(piece), runs = run_count(piece), first = begin + piece.offset * width;
+  if (runs == 1 || piece.stride == run) return {first, piece.count * width, 0, 1, rank, source};
+  return {first, run * width, piece.stride * width, runs, rank, source};
+}
 
 Catalogue local_catalogue(const State& state) {
   Catalogue catalogue;
@@ -172,17 +185,14 @@ Catalogue agree_on_catalogue(const State& state, Communicator& communicator, con
   if (std::any_of(digests.begin(), digests.end(), [&](const std::string& digest) { return digest != digests[0]; })) {
     throw_first_difference(communicator.gather_objects(text));
   }
-  const auto pieces = communicator.gather_objects(to_bytes<WirePiece>(saved_pieces(catalogue)));
-  for (size_t rank = 0; rank < pieces.size(); ++rank) {
-    for (const WirePiece& piece : from_bytes<WirePiece>(pieces[rank])) {
-      catalogue.held_pieces.push_back(
-          {piece.tensor, static_cast<int32_t>(rank), piece.piece, piece.offset, piece.count});
-    }
+  const auto own = saved_pieces(catalogue, communicator.rank());
+  for (const std::string& pieces : communicator.gather_objects(to_bytes<HeldPiece>(own))) {
+    const auto held = from_bytes<HeldPiece>(pieces);
+    catalogue.held_pieces.insert(catalogue.held_pieces.end(), held.begin(), held.end());
   }
-  std::sort(catalogue.held_pieces.begin(), catalogue.held_pieces.end(), [](const HeldPiece& a, const HeldPiece& b) {
-    return std::tie(a.tensor, a.offset, a.rank) < std::tie(b.tensor, b.offset, b.rank);
-  });
-  check_pieces_tile_tensors(catalogue);
+  std::stable_sort(catalogue.held_pieces.begin(), catalogue.held_pieces.end(),
+                   [](const HeldPiece& a, const HeldPiece& b) { return a.tensor < b.tensor; });
+  check_pieces_cover_tensors(catalogue);
   return catalogue;
 }
 

@@ -5,14 +5,9 @@
 #include <span>
 #include <vector>
 
-namespace aliquot {
+#include "checkpoint/file/bands.h"
 
-/// Bytes [begin, end) of the file, held by `rank`. `source` identifies the data on that rank.
-struct FileExtent {
-  int64_t begin = 0, end = 0;
-  int32_t rank = 0;
-  int32_t source = 0;
-};
+namespace aliquot {
 
 /// Bytes [begin, end) that rank `from` holds in a page that rank `to` writes.
 struct Fragment {
@@ -33,8 +28,9 @@ struct PagePlan {
   std::vector<Fragment> fragments;  // sorted by offset
 };
 
-/// `extents` must be sorted, cover each byte of the file once from byte 0, and end at a multiple of `page_bytes`.
-/// Otherwise the function throws FaultError. Deterministic: the same extents give the same plan on every rank.
-PagePlan plan_pages(std::span<const FileExtent> extents, int64_t page_bytes);
+/// `extents` must be sorted, cover each byte once from byte `begin`, and end at a multiple of `page_bytes`. Otherwise
+/// the function throws FaultError. `begin` must be a multiple of `page_bytes`. Deterministic: the same extents give the
+/// same plan on every rank.
+PagePlan plan_pages(std::span<const FileExtent> extents, int64_t page_bytes, int64_t begin = 0);
 
 }  // namespace aliquot

@@ -70,16 +70,15 @@ void load_tensor(const StateTensor& tensor, const WeightTensor* from, std::span<
   std::optional<WeightAccess> access;
   if (from != nullptr) access.emplace(*from, tensor.dtype);
   for (const StatePiece& piece : tensor.pieces) {
-    for (int64_t first = 0; first < piece.count; first += at_once) {
-      const int64_t count = std::min(at_once, piece.count - first);
-      const auto bytes = chunk.first(static_cast<size_t>(count * width));
+    for_each_range(piece, width, 0, piece.count, at_once, [&](int64_t first, int64_t last) {
+      const auto bytes = chunk.first(static_cast<size_t>((last - first) * width));
       if (access) {
-        access->read(piece, first, count, bytes.data());
+        access->read({}, first, last - first, bytes.data());
       } else {
         std::fill(bytes.begin(), bytes.end(), std::byte{0});
       }
-      write_piece(tensor, piece, first, bytes);
-    }
+      write_overlaps(tensor, piece, first, bytes);
+    });
   }
 }
 

@@ -65,7 +65,7 @@ class WeightAccess final : public PieceAccess {
   /// Throws UsageError if the type in the file cannot be converted to `dtype`. `tensor` must outlive this object.
   WeightAccess(const WeightTensor& tensor, DType dtype);
 
-  /// Reads `count` elements of the tensor, from element piece.offset + first.
+  /// Reads `count` elements of the tensor, from element piece.offset + first. The piece must be one run.
   void read(const StatePiece& piece, int64_t first, int64_t count, std::byte* to) const override;
   void write(const StatePiece& piece, int64_t first, int64_t count, const std::byte* from) const override;
 

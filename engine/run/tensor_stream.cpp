@@ -31,13 +31,13 @@ TensorStream::TensorStream(Communicator& ranks, Ledger& ledger, int64_t staging_
 std::string TensorStream::packed(std::string bytes, const StateTensor& tensor, int64_t begin, int64_t end) {
   const int64_t each = element_bytes(tensor.dtype);
   for (const StatePiece& piece : tensor.pieces) {
-    const Overlap part = overlap(piece, begin, end);
-    if (piece.copy || part.empty()) continue;
-    append(bytes, part);
-    const std::size_t at = bytes.size(), size = static_cast<std::size_t>(part.count * each);
-    bytes.resize(at + aligned(size));
-    read_piece(tensor, piece, (part.first - piece.offset) * each,
-               {reinterpret_cast<std::byte*>(bytes.data() + at), size});
+    if (piece.copy) continue;
+    for_each_overlap(piece, begin, end, [&](const Overlap& part, int64_t index) {
+      append(bytes, part);
+      const std::size_t at = bytes.size(), size = static_cast<std::size_t>(part.count * each);
+      bytes.resize(at + aligned(size));
+      read_piece(tensor, piece, index * each, {reinterpret_cast<std::byte*>(bytes.data() + at), size});
+    });
   }
   return bytes;
 }

@@ -244,5 +244,23 @@ TEST_F(Background, TheSnapshotLeavesOutPiecesMarkedAsCopies) {
   EXPECT_EQ(std::memcmp(snapshot.state().tensors[0].pieces[0].bytes, own, 16), 0);
 }
 
+TEST_F(Background, TheSnapshotHasTheRunsOfPieces) {
+  const float values[8] = {1, 2, 0, 3, 4, 0, 5, 6}, expected[6] = {1, 2, 3, 4, 5, 6};
+  State state;
+  std::byte* bytes = const_cast<std::byte*>(reinterpret_cast<const std::byte*>(values));
+  state.tensors = {{"parameters/w",
+                    {30},
+                    DType::kFloat32,
+                    {{.offset = 3, .count = 6, .bytes = bytes, .run = 2, .stride = 10, .memory_stride = 3}},
+                    nullptr}};
+  EXPECT_EQ(snapshot_bytes(state), 24);
+  Snapshot snapshot(24, nullptr);
+  snapshot.take(state);
+  const StatePiece& piece = snapshot.state().tensors[0].pieces.at(0);
+  EXPECT_EQ(std::memcmp(piece.bytes, expected, 24), 0);
+  EXPECT_EQ(std::tuple(piece.offset, piece.count, piece.run, piece.stride, piece.memory_stride),
+            std::tuple(3, 6, 2, 10, 0));
+}
+
 }  // namespace
 }  // namespace aliquot

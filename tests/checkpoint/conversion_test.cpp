@@ -5,6 +5,7 @@
 
 #include "checkpoint/file/convert.h"
 #include "checkpoint/load.h"
+#include "sharding/state_pieces.h"
 #include "tests/checkpoint/support.h"
 
 namespace aliquot {
@@ -47,12 +48,17 @@ class IndirectAccess final : public PieceAccess {
 class Conversion : public ::testing::TestWithParam<std::tuple<int, bool, bool>> {
  protected:
   void load_as(DType saved, DType wanted, const LoadOptions& options, size_t converted) {
+    for (const test::Partition partition : {test::Partition::kRandom, test::Partition::kSlices})
+      load_as(saved, wanted, options, converted, partition);
+  }
+
+  void load_as(DType saved, DType wanted, const LoadOptions& options, size_t converted, test::Partition partition) {
     const auto [rank_count, fresh, through_access] = GetParam();
     test::TemporaryDirectory directory;
     test::save_test_state(directory.path(), tensors(saved), 1, 100, 2);
     const auto failures =
         test::on_ranks(rank_count, [&, fresh = fresh, indirect = through_access](Communicator& ranks) {
-          Shard shard(tensors(wanted), ranks.rank_count(), ranks.rank(), test::Partition::kRandom, 3);
+          Shard shard(tensors(wanted), ranks.rank_count(), ranks.rank(), partition, 3);
           shard.poison();
           State state = shard.state();
           std::vector<IndirectAccess> accesses(state.tensors.size());
@@ -76,9 +82,14 @@ class Conversion : public ::testing::TestWithParam<std::tuple<int, bool, bool>> 
       const auto full = expected({tensor.path, tensor.shape, from}, tensor.dtype);
       const int64_t width = element_bytes(tensor.dtype);
       for (const StatePiece& piece : tensor.pieces) {
-        ASSERT_EQ(
-            std::memcmp(piece.bytes, full.data() + piece.offset * width, static_cast<size_t>(piece.count * width)), 0)
-            << tensor.path << " from " << piece.offset;
+        const int64_t spacing = piece.memory_stride == 0 ? run_elements(piece) : piece.memory_stride;
+        for (int64_t i = 0; i < run_count(piece); ++i) {
+          const int64_t first = piece.offset + i * piece.stride;
+          ASSERT_EQ(std::memcmp(piece.bytes + i * spacing * width, full.data() + first * width,
+                                static_cast<size_t>(run_elements(piece) * width)),
+                    0)
+              << tensor.path << " from " << first;
+        }
       }
     }
   }

@@ -75,10 +75,9 @@ TEST(RoundTrip, TheSameStateGivesTheSameFileForAnyNumberOfRanks) {
   const std::string expected = test::read_file(directory.path() / "1" / "step-00000100" / "state.h5");
   ASSERT_FALSE(expected.empty());
   for (int rank_count : {1, 2, 3, 4, 5}) {
-    for (Partition partition : {Partition::kBlocks, Partition::kRandom}) {
+    for (Partition partition : {Partition::kBlocks, Partition::kRandom, Partition::kSlices}) {
       for (bool direct : {true, false}) {
-        const auto place = directory.path() / (std::to_string(rank_count) +
-                                               (partition == Partition::kBlocks ? "b" : "r") + (direct ? "d" : "o"));
+        const auto place = directory.path() / fmt::format("{}-{}-{}", rank_count, static_cast<int>(partition), direct);
         SaveOptions options;
         options.direct_io = direct;
         save_from(rank_count, place, partition, options);

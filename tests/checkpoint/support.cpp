@@ -10,6 +10,8 @@
 #include <unistd.h>
 
 #include "checkpoint/save.h"
+#include "sharding/split.h"
+#include "sharding/state_pieces.h"
 #include "sharding/world.h"
 
 namespace aliquot::test {
@@ -112,6 +114,8 @@ Shard::Shard(const std::vector<TestTensor>& tensors, int rank_count, int rank, P
       const int64_t begin = std::max(start, rank * shard_count),
                     end = std::min(start + count, (rank + 1) * shard_count);
       if (begin < end) add_piece(tensor, begin - start, end - begin);
+    } else if (partition == Partition::kSlices) {
+      add_slices(tensor, rank_count, rank, seed);
     } else {
       std::mt19937_64 random(seed * 31 + std::hash<std::string>{}(shape.path));
       for (int64_t begin = 0; begin < count;) {
@@ -128,49 +132,87 @@ Shard::Shard(const std::vector<TestTensor>& tensors, int rank_count, int rank, P
   state_.scalars = test_scalars();
 }
 
+std::byte* Shard::allocate(int64_t size_bytes) {
+  return memory_.emplace_back(new std::byte[static_cast<size_t>(size_bytes)]).get();
+}
+
 void Shard::add_piece(StateTensor& tensor, int64_t offset, int64_t count) {
-  memory_.emplace_back(new std::byte[static_cast<size_t>(count * element_bytes(tensor.dtype))]);
-  tensor.pieces.push_back({offset, count, memory_.back().get(), false});
+  tensor.pieces.push_back({offset, count, allocate(count * element_bytes(tensor.dtype)), false});
 }
 
-void Shard::fill(uint64_t seed) {
-  for (size_t i = 0; i < shapes_.size(); ++i) {
-    const auto full = full_tensor_bytes(shapes_[i], seed);
-    const int64_t width = element_bytes(shapes_[i].dtype);
-    for (const StatePiece& piece : state_.tensors[i].pieces) {
-      std::memcpy(piece.bytes, full.data() + piece.offset * width, static_cast<size_t>(piece.count * width));
+void Shard::add_slices(StateTensor& tensor, int rank_count, int rank, uint64_t seed) {
+  std::mt19937_64 random(seed * 17 + std::hash<std::string>{}(tensor.path));
+  const auto below = [&](int64_t end) { return static_cast<int64_t>(random() % static_cast<uint64_t>(end)); };
+  const int slices = 1 + static_cast<int>(below(4)), shards = 1 + static_cast<int>(below(3));
+  Split split{.dimension = static_cast<int>(tensor.shape.size()) - 1, .parts = {}};
+  const int64_t extent = tensor.shape.empty() ? 0 : tensor.shape.back(), first_part = extent < 2 ? 0 : below(extent);
+  if (first_part > 0) split.parts = {first_part, extent - first_part};
+  const int64_t width = element_bytes(tensor.dtype);
+  for (int s = 0; s < slices; ++s) {
+    if (split.dimension < 0 && s > 0) break;
+    const Slice slice(tensor.shape, split, s, slices);
+    for (int shard = 0; shard < shards; ++shard) {
+      const auto [begin, end] = rank_range(slice.element_count(), shard, shards);
+      if (below(rank_count) != rank || begin == end) continue;
+      std::byte* memory = allocate((end - begin) * width);
+      for (const SliceRuns& runs : slice.runs(begin, end))
+        tensor.pieces.push_back({.offset = runs.full,
+                                 .count = runs.count,
+                                 .bytes = memory + (runs.local - begin) * width,
+                                 .run = runs.run,
+                                 .stride = runs.stride,
+                                 .memory_stride = runs.local_stride});
     }
   }
 }
 
-void Shard::poison() {
-  for (const StateTensor& tensor : state_.tensors) {
-    for (const StatePiece& piece : tensor.pieces) {
-      std::memset(piece.bytes, 0xa5, static_cast<size_t>(piece.count * element_bytes(tensor.dtype)));
-    }
-  }
+namespace {
+
+/// The tensor, with its pieces in host memory.
+StateTensor in_host_memory(const StateTensor& tensor) {
+  StateTensor plain = tensor;
+  plain.access = nullptr;
+  return plain;
 }
 
-bool Shard::is_poisoned() const {
-  for (const StateTensor& tensor : state_.tensors) {
-    for (const StatePiece& piece : tensor.pieces) {
-      const auto* end = piece.bytes + piece.count * element_bytes(tensor.dtype);
-      if (!std::all_of(static_cast<const std::byte*>(piece.bytes), end,
-                       [](std::byte b) { return b == std::byte{0xa5}; }))
+/// Returns whether the pieces have the elements of `full`.
+bool pieces_equal(const StateTensor& tensor, const std::vector<std::byte>& full) {
+  const int64_t width = element_bytes(tensor.dtype);
+  for (const StatePiece& piece : tensor.pieces) {
+    std::vector<std::byte> own(static_cast<size_t>(piece.count * width));
+    read_piece(in_host_memory(tensor), piece, 0, own);
+    for (int64_t i = 0; i < piece.count; ++i) {
+      if (std::memcmp(own.data() + i * width, full.data() + element_at(piece, i) * width, static_cast<size_t>(width)) !=
+          0)
         return false;
     }
   }
   return true;
 }
 
+std::vector<std::byte> poison_for(const StateTensor& tensor) {
+  return std::vector<std::byte>(static_cast<size_t>(tensor.size_bytes()), std::byte{0xa5});
+}
+
+}  // namespace
+
+void Shard::fill(uint64_t seed) {
+  for (size_t i = 0; i < shapes_.size(); ++i)
+    write_elements(in_host_memory(state_.tensors[i]), 0, full_tensor_bytes(shapes_[i], seed));
+}
+
+void Shard::poison() {
+  for (const StateTensor& tensor : state_.tensors) write_elements(in_host_memory(tensor), 0, poison_for(tensor));
+}
+
+bool Shard::is_poisoned() const {
+  return std::ranges::all_of(state_.tensors,
+                             [](const StateTensor& tensor) { return pieces_equal(tensor, poison_for(tensor)); });
+}
+
 bool Shard::holds(uint64_t seed) const {
   for (size_t i = 0; i < shapes_.size(); ++i) {
-    const auto full = full_tensor_bytes(shapes_[i], seed);
-    const int64_t width = element_bytes(shapes_[i].dtype);
-    for (const StatePiece& piece : state_.tensors[i].pieces) {
-      if (std::memcmp(piece.bytes, full.data() + piece.offset * width, static_cast<size_t>(piece.count * width)) != 0)
-        return false;
-    }
+    if (!pieces_equal(state_.tensors[i], full_tensor_bytes(shapes_[i], seed))) return false;
   }
   return true;
 }

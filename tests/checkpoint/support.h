@@ -46,11 +46,12 @@ std::vector<TestTensor> small_tensors();
 /// Returns pseudorandom bytes of the full tensor. They depend only on path, seed and position.
 std::vector<std::byte> full_tensor_bytes(const TestTensor& tensor, uint64_t seed);
 
-enum class Partition { kBlocks, kRandom };
+enum class Partition { kBlocks, kRandom, kSlices };
 
 /// The part of a state that one rank holds, with its memory. kBlocks: the tensors form one flat buffer, each padded to
 /// whole blocks, which is split into equal shards. kRandom: pieces of random length on random ranks, both determined by
-/// `seed`; the order of tensors differs between ranks.
+/// `seed`; the order of tensors differs between ranks. kSlices: the last dimension of each tensor is split into slices
+/// of random parts, and each slice into shards on random ranks, so that pieces consist of runs.
 class Shard {
  public:
   Shard(const std::vector<TestTensor>& tensors, int rank_count, int rank, Partition partition, uint64_t seed);
@@ -65,6 +66,8 @@ class Shard {
 
  private:
   void add_piece(StateTensor& tensor, int64_t offset, int64_t count);
+  void add_slices(StateTensor& tensor, int rank_count, int rank, uint64_t seed);
+  std::byte* allocate(int64_t size_bytes);
   State state_;
   std::vector<TestTensor> shapes_;  // in the order of state_.tensors
   std::vector<std::unique_ptr<std::byte[]>> memory_;

@@ -31,8 +31,11 @@ class StateCollector {
       const int64_t each = element_bytes(tensor.dtype);
       for (const StatePiece& piece : tensor.pieces) {
         if (piece.copy) continue;
-        read_piece(tensor, piece, 0, {full.data() + piece.offset * each, static_cast<std::size_t>(piece.count * each)});
-        for (int64_t i = 0; i < piece.count; ++i) ++saved[static_cast<std::size_t>(piece.offset + i)];
+        for (int64_t i = 0; i < piece.count; ++i) {
+          const int64_t element = element_at(piece, i);
+          read_piece(tensor, piece, i * each, {full.data() + element * each, static_cast<std::size_t>(each)});
+          ++saved[static_cast<std::size_t>(element)];
+        }
       }
     }
   }
@@ -357,6 +360,28 @@ TEST(SplitParameters, CheckCopiesFindsAnUndeclaredPartialGradient) {
         EXPECT_THROW(engine.check_copies(), FaultError);
       },
       kHosts);
+}
+
+/// The number of pieces does not depend on the number of rows.
+TEST(SplitParameters, HaveFewPiecesInTheState) {
+  for (const int zero_stage : {0, 3}) {
+    World::threads(
+        4,
+        [&](World& world) {
+          Engine engine(world, {.zero_stage = zero_stage, .tensor = 2});
+          std::array<float*, 4> pointers{};
+          engine.add_unit("u")
+              .add("one", {500, 30}, &pointers[0], &pointers[1], {.split = Split::columns()})
+              .add("two", {500, 30}, &pointers[2], &pointers[3], {.split = Split::columns({10, 20})});
+          engine.materialize([](const ParameterSpec&, int64_t, std::span<float>) {});
+          const std::size_t shards = zero_stage == 0 ? 2 : 1;
+          for (const StateTensor& tensor : engine.state().tensors) {
+            const std::size_t parts = tensor.path.find("two") == std::string::npos ? 1 : 2;
+            EXPECT_LE(tensor.pieces.size(), 3 * parts * shards) << tensor.path;
+          }
+        },
+        kHosts);
+  }
 }
 
 }  // namespace

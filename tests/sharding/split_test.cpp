@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 #include <numeric>
+#include <random>
 
 namespace aliquot {
 namespace {
@@ -59,6 +60,27 @@ std::vector<int64_t> elements_of(const std::vector<int64_t>& shape, const Split&
   return elements;
 }
 
+/// Returns the elements of the full tensor for elements [begin, end) of a slice. Expects that the runs have each of the
+/// elements once.
+std::vector<int64_t> full_elements(const std::vector<SliceRuns>& all, int64_t begin, int64_t end) {
+  std::vector<int64_t> full(static_cast<std::size_t>(end - begin), -1);
+  for (const SliceRuns& runs : all) {
+    const int64_t run = runs.run == 0 ? runs.count : runs.run;
+    EXPECT_EQ(runs.count % run, 0);
+    for (int64_t i = 0; i < runs.count; ++i) {
+      const int64_t local = runs.local + i / run * runs.local_stride + i % run;
+      if (local < begin || local >= end) {
+        ADD_FAILURE() << local << " is not in [" << begin << ", " << end << ")";
+        continue;
+      }
+      int64_t& at = full[static_cast<std::size_t>(local - begin)];
+      EXPECT_EQ(at, -1);
+      at = runs.full + i / run * runs.stride + i % run;
+    }
+  }
+  return full;
+}
+
 void expect_slices(const std::vector<int64_t>& shape, const Split& split) {
   ASSERT_EQ(split.defect(shape), "");
   for (int ranks = 1; ranks <= 6; ++ranks) {
@@ -72,15 +94,10 @@ void expect_slices(const std::vector<int64_t>& shape, const Split& split) {
       largest = std::max(largest, expected.size());
       for (int64_t begin = 0; begin <= slice.element_count(); begin += 5) {
         for (int64_t end = begin; end <= slice.element_count() + 3; end += 4) {
-          std::vector<int64_t> found;
-          int64_t next = begin;
-          for (const SliceRun& run : slice.runs(begin, end)) {
-            EXPECT_EQ(run.local, next);
-            next += run.count;
-            for (int64_t i = 0; i < run.count; ++i) found.push_back(run.full + i);
-          }
-          const int64_t last = std::min(end, slice.element_count());
-          EXPECT_EQ(found, std::vector<int64_t>(expected.begin() + begin, expected.begin() + std::max(begin, last)));
+          const int64_t last = std::max(begin, std::min(end, slice.element_count()));
+          EXPECT_EQ(full_elements(slice.runs(begin, end), begin, last),
+                    std::vector<int64_t>(expected.begin() + begin, expected.begin() + last));
+          EXPECT_LE(slice.runs(begin, end).size(), 3 * std::max<std::size_t>(1, split.parts.size()));
         }
       }
     }
@@ -106,10 +123,41 @@ TEST(Slice, DividesEachPartSeparately) {
 
 TEST(Slice, OfAParameterThatIsNotSplitIsTheFullParameter) {
   const Slice scalar({}, {}, 1, 2), matrix({3, 4}, {}, 1, 2), alone({3, 4}, Split::columns(), 0, 1);
-  EXPECT_EQ(scalar.runs(0, 9), (std::vector<SliceRun>{{0, 0, 1}}));
-  EXPECT_EQ(matrix.runs(2, 9), (std::vector<SliceRun>{{2, 2, 7}}));
-  EXPECT_EQ(alone.runs(0, 12), (std::vector<SliceRun>{{0, 0, 12}}));
+  EXPECT_EQ(scalar.runs(0, 9), (std::vector<SliceRuns>{{0, 0, 1}}));
+  EXPECT_EQ(matrix.runs(2, 9), (std::vector<SliceRuns>{{2, 2, 7}}));
+  EXPECT_EQ(alone.runs(0, 12), (std::vector<SliceRuns>{{0, 0, 12}}));
   EXPECT_EQ(matrix.shape(), (std::vector<int64_t>{3, 4}));
+}
+
+TEST(Slice, OfRandomShapesHasTheElementsOfItsRank) {
+  std::mt19937 random(7);
+  const auto up_to = [&](int64_t most) { return 1 + static_cast<int64_t>(random() % static_cast<uint64_t>(most)); };
+  for (int i = 0; i < 60; ++i) {
+    std::vector<int64_t> shape;
+    for (int64_t d = up_to(4); d > 0; --d) shape.push_back(up_to(6));
+    Split split{.dimension = static_cast<int>(up_to(std::ssize(shape)) - 1), .parts = {}};
+    int64_t& extent = shape[static_cast<std::size_t>(split.dimension)];
+    if (random() % 2 == 0) {
+      extent = 0;
+      for (int64_t part = up_to(3); part > 0; --part) {
+        const int64_t unit = up_to(3), length = unit * up_to(4);
+        split.parts.push_back({length, unit});
+        extent += length;
+      }
+    }
+    expect_slices(shape, split);
+  }
+}
+
+/// The number of runs does not depend on the number of rows.
+TEST(Slice, OfColumnsHasFewRuns) {
+  const Slice slice({8192, 8192}, Split::columns(), 3, 8);
+  EXPECT_EQ(slice.runs(0, 1024 * 8192), (std::vector<SliceRuns>{{3072, 0, 1024 * 8192, 1024, 8192, 1024}}));
+  EXPECT_EQ(slice.runs(1000, 8192 * 5 + 7), (std::vector<SliceRuns>{{3072 + 1000, 1000, 24},
+                                                                    {3072 + 8192, 1024, 39 * 1024, 1024, 8192, 1024},
+                                                                    {3072 + 40 * 8192, 40 * 1024, 7}}));
+  const Slice parts({100, 12}, Split::columns({4, 8}), 1, 2);
+  EXPECT_EQ(parts.runs(0, 600), (std::vector<SliceRuns>{{2, 0, 200, 2, 12, 6}, {8, 2, 400, 4, 12, 6}}));
 }
 
 TEST(Split, NamesItsDefect) {

@@ -11,6 +11,7 @@
 #include "checkpoint/load.h"
 #include "checkpoint/save.h"
 #include "optim/update/moment_code.h"
+#include "sharding/state_pieces.h"
 #include "tests/checkpoint/support.h"
 
 namespace aliquot {
@@ -120,14 +121,17 @@ Contents decoded(const Contents& from, DType dtype) {
   return contents;
 }
 
-/// Calls `each` for every piece. The arguments are the tensor, the bytes of the piece, the bytes of the same elements
-/// in `contents`, and the number of bytes of the piece.
+/// Calls `each` for every run of every piece. The arguments are the tensor, the bytes of the run, the bytes of the same
+/// elements in `contents`, and the number of bytes of the run.
 void for_each_piece(const State& state, const Contents& contents, const auto& each) {
   for (const StateTensor& tensor : state.tensors) {
     const int64_t width = element_bytes(tensor.dtype);
     for (const StatePiece& piece : tensor.pieces) {
-      const std::byte* in_full = contents.at(tensor.path).data() + piece.offset * width;
-      each(tensor, piece.bytes, in_full, static_cast<size_t>(piece.count * width));
+      const int64_t spacing = piece.memory_stride == 0 ? run_elements(piece) : piece.memory_stride;
+      for (int64_t i = 0; i < run_count(piece); ++i) {
+        const std::byte* in_full = contents.at(tensor.path).data() + (piece.offset + i * piece.stride) * width;
+        each(tensor, piece.bytes + i * spacing * width, in_full, static_cast<size_t>(run_elements(piece) * width));
+      }
     }
   }
 }
@@ -200,7 +204,8 @@ TEST_P(Recode, FloatsAreEncodedAsInTheUpdate) {
 
 INSTANTIATE_TEST_SUITE_P(Ways, Recode,
                          ::testing::Combine(::testing::Values(1, 3), ::testing::Bool(),
-                                            ::testing::Values(test::Partition::kBlocks, test::Partition::kRandom)));
+                                            ::testing::Values(test::Partition::kBlocks, test::Partition::kRandom,
+                                                              test::Partition::kSlices)));
 
 /// The signed 8-bit code can represent 1 but not -1. So a block whose element of largest magnitude is negative gets a
 /// smaller scale when it is encoded again. All other blocks keep their bits.

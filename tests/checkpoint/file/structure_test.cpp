@@ -10,6 +10,7 @@
 #include "checkpoint/file/hdf5_structure.h"
 #include "checkpoint/file/page_plan.h"
 #include "checkpoint/file/tile_parts.h"
+#include "checkpoint/hash/crc32c.h"
 #include "checkpoint/snapshot.h"
 #include "kernels/system/error.h"
 #include "sharding/comm/run_on_all_or_throw.h"
@@ -145,6 +146,27 @@ TEST(TileParts, RejectsPartsThatDoNotTileTheFile) {
   EXPECT_THROW(combine({{0, 3000, 9}, {3001, 1999, 7}}), FaultError);
   EXPECT_THROW(combine({{0, 3000, 9}, {2999, 2001, 7}}), FaultError);
   EXPECT_THROW(combine({{0, 3000, 9}}), FaultError);
+}
+
+/// Three ranks have every third run of 100 bytes of bytes 1000 to 5000.
+TEST(TileParts, CombinePartsThatSeveralRanksHave) {
+  std::vector<std::byte> bytes(5000);
+  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i * i / 7);
+  std::vector<TilePart> parts = {{0, 1000, crc32c(std::span(bytes).first(1000)), 0}};
+  for (int64_t rank = 0; rank < 3; ++rank) {
+    TilePart& part = parts.emplace_back(TilePart{1000, 4000, 0, 4000});
+    for (int64_t at = 1000 + 100 * rank; at < 5000; at += 300)
+      add_to_part(part, at, 100, crc32c(std::span(bytes).subspan(static_cast<size_t>(at), 100)));
+  }
+  const auto combine = [](const std::vector<TilePart>& of) {
+    return combine_tile_crcs({to_bytes(std::span<const TilePart>(of))}, 5000);
+  };
+  EXPECT_EQ(combine(parts), std::vector<uint32_t>{crc32c(bytes)});
+  auto twice = parts;
+  twice.push_back(parts.back());
+  EXPECT_THROW(combine(twice), FaultError);
+  parts.pop_back();
+  EXPECT_THROW(combine(parts), FaultError);
 }
 
 TEST(Snapshots, ThrowUnavailableErrorIfTheMemoryCannotBeAllocated) {
