@@ -72,19 +72,23 @@ struct Proof {
   Defects& defects;
 };
 
-/// Each of the next four functions returns what is wrong in a plan, or nullopt. They check values that the other checks
+/// Each of the next five functions returns what is wrong in a plan, or nullopt. They check values that the other checks
 /// use as indices, and do not read operations and buffers.
 ///
-/// Checks that the model is valid, and that topologies are complete. Also checks that the flat buffers belong to the
-/// model's units, and are sharded over the ranks of a replica.
+/// Checks that the model is valid, and that topologies are complete. Calls invalid_flats().
 std::optional<std::string> invalid_tables(const Plan& plan);
+/// Checks that each parameter of the model is in one flat buffer of its unit, with the declared name, type,
+/// trainability, kind of updates and relation of gradients, and with space for the largest slice. Also checks that flat
+/// buffers are sharded over the ranks of a replica.
+std::optional<std::string> invalid_flats(const Plan& plan);
 /// Checks that the pipeline stage, its virtual stages and the counts in the plan fit the policy and the model. Requires
 /// valid tables.
 std::optional<std::string> invalid_stage(const Plan& plan);
 /// Checks that the policy has an order of passes that pass_order_of() can use. Requires a valid number of pipeline
 /// stages.
 std::optional<std::string> invalid_order(const Plan& plan);
-/// Checks that matrix groups name tensors that exist.
+/// Checks that matrix groups name tensors that exist, with their shapes and flat buffers, and that all matrices of a
+/// unit are in one group. Requires valid tables.
 std::optional<std::string> invalid_matrix_groups(const Plan& plan);
 
 /// Checks that all indices of operations and buffers are in range, and that waits refer to earlier operations.

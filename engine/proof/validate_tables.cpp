@@ -36,23 +36,6 @@ Defective invalid_topology(const Topology& topology) {
   return std::nullopt;
 }
 
-Defective invalid_flats(const Plan& plan) {
-  const std::size_t units = plan.model.units.size();
-  std::vector<std::vector<int32_t>> flats_of_unit(units);
-  for (std::size_t f = 0; f < plan.flats.size(); ++f) {
-    const FlatSpec& flat = plan.flats[f];
-    if (!in_range(flat.unit, units))
-      return fmt::format("flat buffer {} belongs to unit {}: expected a unit from 0 to {}", f, flat.unit, units - 1);
-    if (flat.layout.rank_count() != plan.topology.rank_count())
-      return fmt::format("flat buffer {} is divided over {} ranks: expected {}", f, flat.layout.rank_count(),
-                         plan.topology.rank_count());
-    flats_of_unit[static_cast<std::size_t>(flat.unit)].push_back(static_cast<int32_t>(f));
-  }
-  if (flats_of_unit != plan.flats_of_unit)
-    return "Plan::flats_of_unit does not list the flat buffers of each unit in ascending order";
-  return std::nullopt;
-}
-
 /// Virtual stages are assigned to the pipeline stages in turn, so `stage` runs each `count`-th one. With tied ends,
 /// their numbers begin with 1, and the last pipeline stage runs virtual stage 0 too.
 Defective invalid_runs(const PipelineStage& stage, int32_t virtual_stages, std::size_t uses) {
@@ -129,23 +112,6 @@ std::optional<std::string> invalid_order(const Plan& plan) {
         policy.pass_order,
         {.ranks = policy.pipeline, .micro_batches = policy.micro_batch_count, .virtual_stages = policy.virtual_stages});
   });
-}
-
-std::optional<std::string> invalid_matrix_groups(const Plan& plan) {
-  for (std::size_t group = 0; group < plan.matrix_groups.size(); ++group) {
-    for (const int32_t flat : plan.matrix_groups[group].flats) {
-      if (!in_range(flat, plan.flats.size()))
-        return fmt::format("matrix group {} names flat buffer {}, which does not exist", group, flat);
-    }
-    for (const OwnedMatrix& matrix : plan.matrix_groups[group].matrices) {
-      const bool exists = in_range(matrix.flat, plan.flats.size()) &&
-                          in_range(matrix.tensor, plan.flats[matrix.flat].layout.tensors().size());
-      if (!exists)
-        return fmt::format("matrix group {} names tensor {} of flat buffer {}, which does not exist", group,
-                           matrix.tensor, matrix.flat);
-    }
-  }
-  return std::nullopt;
 }
 
 }  // namespace aliquot

@@ -151,10 +151,31 @@ void mutate_matrices(const Plan& plan, Mutants& mutants) {
     twice.matrices.push_back(twice.matrices.back());
     group("a matrix is missing").matrices.pop_back();
     group("too little scratch").scratch_bytes -= 4;
+    group("a matrix group without a flat buffer").flats.pop_back();
+    group("a flat buffer listed twice").flats.push_back(plan.matrix_groups[g].flats.back());
+    group("another shape of a matrix").matrices.back().shape.rows += 1;
     if (!plan.matrix_groups[g].in_place) {
       group("a matrix beyond its buffer").matrices.back().offset_bytes += plan.matrix_groups[g].held_bytes;
       group("too little memory for matrices").held_bytes -= 1024;
     }
+  }
+}
+
+/// Makes mutants in which a flat buffer does not match the parameters of the model.
+void mutate_flats(const Plan& plan, Mutants& mutants) {
+  for (std::size_t f = 0; f < plan.flats.size(); ++f) {
+    for (const auto other : {TensorGradients::kSame, TensorGradients::kSum, TensorGradients::kSlice}) {
+      if (other != plan.flats[f].gradients)
+        add(mutants, "another relation of gradients", plan).flats[f].gradients = other;
+    }
+    for (std::size_t t = 0; t < plan.flats[f].layout.tensors().size(); ++t) {
+      std::vector<TensorSpec> tensors = plan.flats[f].layout.tensors();
+      if (tensors[t].shape.empty()) continue;
+      ++tensors[t].shape.back();
+      add(mutants, "another shape of a slice", plan).flats[f].layout = FlatLayout(tensors, plan.topology.rank_count());
+    }
+    auto& parameters = add(mutants, "another parameter of a flat buffer", plan).flats[f].parameters;
+    ++parameters.back();
   }
 }
 
@@ -316,6 +337,7 @@ TEST(Mutations, EveryDefectIsCaught) {
     Mutants mutants;
     mutate_collectives(original, mutants);
     mutate_tensor_sums(original, mutants);
+    mutate_flats(original, mutants);
     if (original.topology.rank_count() > 1) mutate_all_but_collectives(original, mutants);
     for (const Mutant& mutant : mutants) check_mutant(original, order, mutant, table[mutant.kind]);
   }
