@@ -5,6 +5,7 @@
 #include <array>
 #include <cmath>
 #include <fmt/format.h>
+#include <set>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -18,15 +19,21 @@ namespace aliquot::testing_model {
 /// Blocks y = s x + B tanh(A x + c) + d with the loss |y|^2 / 2 of the last block. Rows of x are samples. Each rank of
 /// a tensor group has the rows of A and c and the columns of B that belong to its part of the middle, and computes its
 /// part of the sums over the middle. It adds the gradient of d over its own samples only, and that of s over all
-/// samples.
-class SplitBlocks {
+/// samples. `Value` and `Gradient` are the types of the elements of parameters and gradients.
+template <typename Value, typename Gradient = float>
+class BasicSplitBlocks {
  public:
   static constexpr int kBlocks = 8, kRows = 3, kIn = 6, kMiddle = 10;
 
-  /// `assigns`: whether gradients are overwritten.
-  SplitBlocks(Engine& engine, int rank, int tensor, bool assigns = false)
+  struct Variant {
+    bool assigns = false;  // gradients are overwritten
+    bool tied = false;     // another use of the first block follows the last one
+  };
+
+  BasicSplitBlocks(Engine& engine, int rank, int tensor, const Variant& variant)
       : engine_(engine),
-        assigns_(assigns),
+        assigns_(variant.assigns),
+        uses_(variant.tied ? kBlocks + 1 : kBlocks),
         first_(rank % tensor == 0),
         middle_(static_cast<int>(Slice({kMiddle}, rows(), rank % tensor, tensor).element_count())) {
     std::tie(first_row_, end_row_) = rank_range(kRows, rank % tensor, tensor);
@@ -37,10 +44,15 @@ class SplitBlocks {
       unit.add("c", {kMiddle}, &value_[i].c, &gradient_[i].c, {.decayed = false, .split = rows()});
       unit.add("b", {kIn, kMiddle}, &value_[i].b, &gradient_[i].b, {.split = Split::columns(parts())});
       unit.add("d", {kIn}, &value_[i].d, &gradient_[i].d, {.partial_gradient = true});
-      if (assigns) unit.assigns_gradients();
+      if (assigns_) unit.assigns_gradients();
+    }
+    if (variant.tied) {
+      std::vector<std::vector<UnitId>> order;
+      for (int use = 0; use < uses_; ++use) order.push_back({use % kBlocks});
+      engine.declare_order(order);
     }
     const int64_t largest = largest_slice_shape({kMiddle}, rows(), tensor)[0];
-    engine.declare_activations(spec(largest), [this](const UseMemory& memory) { compute_middle(memory); });
+    engine.declare_activations(spec(largest, uses_), [this](const UseMemory& memory) { compute_middle(memory); });
     engine.materialize([](const ParameterSpec& parameter, int64_t offset, std::span<float> values) {
       for (std::size_t i = 0; i < values.size(); ++i)
         values[i] = 0.4f * initial_value(parameter.tensor.name, offset + static_cast<int64_t>(i));
@@ -55,6 +67,15 @@ class SplitBlocks {
     return names;
   }
 
+  /// Freezes or unfreezes the parameters whose names begin with `prefix`. Call between steps.
+  void set_trainable(const std::string& prefix, bool trainable) {
+    engine_.set_trainable(prefix, trainable);
+    for (const std::string& name : names()) {
+      if (!name.starts_with(prefix)) continue;
+      trainable ? frozen_.erase(name) : frozen_.insert(name).second;
+    }
+  }
+
   /// The loss of the last forward.
   double loss() const { return loss_; }
   /// Returns the sum of the losses of training since the last call.
@@ -65,7 +86,7 @@ class SplitBlocks {
     if (work.kind == UseKind::kBackward) return backward(memory);
     compute_middle(memory);
     compute_output(memory);
-    if (work.kind == UseKind::kForward && work.use == kBlocks - 1)
+    if (work.kind == UseKind::kForward && work.use == uses_ - 1)
       engine_.compute_stream().run([this] { loss_sum_ += loss_; });
   }
 
@@ -78,17 +99,17 @@ class SplitBlocks {
   static std::vector<DimensionPart> parts() { return {{6, 2}, 4}; }
   static Split rows() { return Split::rows(parts()); }
 
-  static ActivationSpec spec(int64_t largest) {
+  static ActivationSpec spec(int64_t largest, int uses) {
     const UseCollective output{.name = "output", .rows = kRows, .row_elements = kIn};
     UseCollective flow = output;
     flow.name = "flow", flow.part = UsePart::kBackward, flow.buffer = UseBuffer::kBackward;
     ActivationSpec spec;
     spec.backward_bytes = 8 * kIn * sizeof(float);  // 8 ranks of a tensor group have parts of one row each
-    for (int i = 0; i < kBlocks; ++i) {
+    for (int i = 0; i < uses; ++i) {
       spec.uses.push_back({.output_bytes = spec.backward_bytes,
                            .kept_bytes = kRows * largest * static_cast<int64_t>(sizeof(float)),
-                           .recomputable = i < kBlocks - 1,
-                           .output_in_backward = i == kBlocks - 1,
+                           .recomputable = i < uses - 1,
+                           .output_in_backward = i == uses - 1,
                            .collectives = {output, flow}});
     }
     return spec;
@@ -102,10 +123,26 @@ class SplitBlocks {
     return memory.input != nullptr ? static_cast<const float*>(memory.input)[at]
                                    : static_cast<float>(std::sin(sample_ + at));
   }
-  void put(float* gradient, float value) const { *gradient = assigns_ ? value : *gradient + value; }
+  /// Writes element `at` of a gradient. `gradients` is null if the parameter is frozen.
+  void put(Gradient* gradients, int at, float value) const {
+    if (gradients != nullptr) gradients[at] = Gradient(assigns_ ? value : gradients[at] + value);
+  }
+  const Pointers<Value>& values_of(int use) const { return value_[use % kBlocks]; }
+  /// The pointers to gradients, with null pointers for frozen parameters.
+  Pointers<Gradient> gradients_of(int use) const {
+    const int block = use % kBlocks;
+    Pointers<Gradient> pointers = gradient_[block];
+    const auto is_frozen = [&](const char* name) { return frozen_.contains(fmt::format("h.{}.{}", block, name)); };
+    if (is_frozen("a")) pointers.a = nullptr;
+    if (is_frozen("s")) pointers.s = nullptr;
+    if (is_frozen("c")) pointers.c = nullptr;
+    if (is_frozen("b")) pointers.b = nullptr;
+    if (is_frozen("d")) pointers.d = nullptr;
+    return pointers;
+  }
 
   void compute_middle(const UseMemory& memory) {
-    enqueue([this, memory, p = value_[memory.use]] {
+    enqueue([this, memory, p = values_of(memory.use)] {
       auto* kept = static_cast<float*>(memory.kept);
       for (int r = 0; r < kRows; ++r) {
         for (int m = 0; m < middle_; ++m) {
@@ -118,7 +155,7 @@ class SplitBlocks {
   }
 
   void compute_output(const UseMemory& memory) {
-    enqueue([this, memory, p = value_[memory.use]] {
+    enqueue([this, memory, p = values_of(memory.use)] {
       const auto* kept = static_cast<const float*>(memory.kept);
       auto* output = static_cast<float*>(memory.output);
       for (int r = 0; r < kRows; ++r) {
@@ -138,15 +175,16 @@ class SplitBlocks {
   }
 
   void backward(const UseMemory& memory) {
-    enqueue([this, memory, p = value_[memory.use]] {
+    enqueue([this, memory, p = values_of(memory.use), scale = static_cast<float>(engine_.loss_scale())] {
       auto* flow = static_cast<float*>(memory.backward);
-      if (memory.use == kBlocks - 1) std::copy_n(static_cast<const float*>(memory.output), kRows * kIn, flow);
+      const auto* output = static_cast<const float*>(memory.output);
+      for (int i = 0; i < kRows * kIn && memory.use == uses_ - 1; ++i) flow[i] = scale * output[i];
       gradients_of_middle(memory, flow, p);
     });
-    enqueue([this, memory, g = gradient_[memory.use]] {
+    enqueue([this, memory, g = gradients_of(memory.use)] {
       gradients_of_parameters(memory, static_cast<const float*>(memory.backward), g);
     });
-    enqueue([this, memory, p = value_[memory.use]] {
+    enqueue([this, memory, p = values_of(memory.use)] {
       auto* flow = static_cast<float*>(memory.backward);
       for (int r = 0; r < kRows; ++r) {
         for (int k = 0; k < kIn; ++k) {
@@ -160,7 +198,7 @@ class SplitBlocks {
   }
 
   /// Computes the gradient of the arguments of tanh.
-  void gradients_of_middle(const UseMemory& memory, const float* flow, const Pointers<float>& p) {
+  void gradients_of_middle(const UseMemory& memory, const float* flow, const Pointers<Value>& p) {
     const auto* kept = static_cast<const float*>(memory.kept);
     for (int r = 0; r < kRows; ++r) {
       for (int m = 0; m < middle_; ++m) {
@@ -171,40 +209,51 @@ class SplitBlocks {
     }
   }
 
-  void gradients_of_parameters(const UseMemory& memory, const float* flow, const Pointers<float>& g) const {
+  void gradients_of_parameters(const UseMemory& memory, const float* flow, const Pointers<Gradient>& g) const {
     const auto* kept = static_cast<const float*>(memory.kept);
     for (int m = 0; m < middle_; ++m) {
       float sum = 0;
       for (int r = 0; r < kRows; ++r) sum += dz_[r * middle_ + m];
-      put(g.c + m, sum);
+      put(g.c, m, sum);
       for (int k = 0; k < kIn; ++k) {
         float da = 0, db = 0;
         for (int r = 0; r < kRows; ++r) da += dz_[r * middle_ + m] * input(memory, r * kIn + k);
         for (int r = 0; r < kRows; ++r) db += flow[r * kIn + k] * kept[r * middle_ + m];
-        put(g.a + m * kIn + k, da);
-        put(g.b + k * middle_ + m, db);
+        put(g.a, m * kIn + k, da);
+        put(g.b, k * middle_ + m, db);
       }
     }
     for (int k = 0; k < kIn; ++k) {
       float ds = 0, dd = 0;
       for (int r = 0; r < kRows; ++r) ds += flow[r * kIn + k] * input(memory, r * kIn + k);
       for (int r = static_cast<int>(first_row_); r < end_row_; ++r) dd += flow[r * kIn + k];
-      put(g.s + k, ds);
-      put(g.d + k, dd);
+      put(g.s, k, ds);
+      put(g.d, k, dd);
     }
   }
 
   Engine& engine_;
-  bool assigns_, first_;
+  bool assigns_;
+  int uses_;
+  bool first_;
   int middle_;  // number of rows of A on this rank
   int64_t first_row_ = 0, end_row_ = 0;
-  std::array<Pointers<float>, kBlocks> value_, gradient_;
+  std::array<Pointers<Value>, kBlocks> value_;
+  std::array<Pointers<Gradient>, kBlocks> gradient_;
+  std::set<std::string> frozen_;
   std::array<float, kRows * kMiddle> dz_;  // gradients of the arguments of tanh, of the current backward
   double sample_ = 0, loss_ = 0, loss_sum_ = 0;
 };
 
+class SplitBlocks : public BasicSplitBlocks<float> {
+ public:
+  SplitBlocks(Engine& engine, int rank, int tensor, bool assigns = false)
+      : BasicSplitBlocks(engine, rank, tensor, {.assigns = assigns}) {}
+};
+
 /// Trains the steps [first_step, end_step), and evaluates after each.
-inline TensorTrained train_split_blocks(Engine& engine, SplitBlocks& blocks, int first_step, int end_step) {
+template <typename Blocks>
+TensorTrained train_split_blocks(Engine& engine, Blocks& blocks, int first_step, int end_step) {
   const EngineOptions& options = engine.options();
   const World& world = engine.world();
   const int data_rank = world.rank() % (world.rank_count() / options.pipeline) / options.tensor;
