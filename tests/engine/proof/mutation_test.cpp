@@ -161,6 +161,24 @@ void mutate_matrices(const Plan& plan, Mutants& mutants) {
   }
 }
 
+/// Makes mutants in which a flat buffer does not match the parameters of the model.
+void mutate_flats(const Plan& plan, Mutants& mutants) {
+  for (std::size_t f = 0; f < plan.flats.size(); ++f) {
+    for (const auto other : {TensorGradients::kSame, TensorGradients::kSum, TensorGradients::kSlice}) {
+      if (other != plan.flats[f].gradients)
+        add(mutants, "another relation of gradients", plan).flats[f].gradients = other;
+    }
+    for (std::size_t t = 0; t < plan.flats[f].layout.tensors().size(); ++t) {
+      std::vector<TensorSpec> tensors = plan.flats[f].layout.tensors();
+      if (tensors[t].shape.empty()) continue;
+      ++tensors[t].shape.back();
+      add(mutants, "another shape of a slice", plan).flats[f].layout = FlatLayout(tensors, plan.topology.rank_count());
+    }
+    auto& parameters = add(mutants, "another parameter of a flat buffer", plan).flats[f].parameters;
+    ++parameters.back();
+  }
+}
+
 /// Changes the group of each operation to every other group.
 void mutate_groups(const Plan& plan, Mutants& mutants) {
   for (std::size_t id = 0; id < plan.schedule.operations.size(); ++id) {
@@ -319,6 +337,7 @@ TEST(Mutations, EveryDefectIsCaught) {
     Mutants mutants;
     mutate_collectives(original, mutants);
     mutate_tensor_sums(original, mutants);
+    mutate_flats(original, mutants);
     if (original.topology.rank_count() > 1) mutate_all_but_collectives(original, mutants);
     for (const Mutant& mutant : mutants) check_mutant(original, order, mutant, table[mutant.kind]);
   }
