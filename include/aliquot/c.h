@@ -140,8 +140,8 @@ typedef struct aliquot_collective {
 /** Kinds of collectives. SUM: each rank gets the sum over all ranks. GATHER: each rank gets the rows of all ranks.
  * SCATTER_SUM: each rank gets its own rows of the sum. */
 enum { ALIQUOT_SUM = 0, ALIQUOT_GATHER = 1, ALIQUOT_SCATTER_SUM = 2 };
-/** Buffers of a use: see aliquot_use_memory. A collective in OUTPUT or KEPT belongs to the forward, and one in GRADIENT,
- * which is aliquot_use_memory.backward, to the backward. */
+/** Buffers of a use: see aliquot_use_memory. A collective in OUTPUT or KEPT belongs to the forward. A collective in
+ * GRADIENT, which is aliquot_use_memory.backward, belongs to the backward. */
 enum { ALIQUOT_OUTPUT = 0, ALIQUOT_KEPT = 1, ALIQUOT_SCRATCH = 2, ALIQUOT_GRADIENT = 3 };
 enum { ALIQUOT_FLOAT32 = 0, ALIQUOT_BFLOAT16 = 1, ALIQUOT_FLOAT16 = 2 };
 
