@@ -1,5 +1,7 @@
 // Functions that declare a model and initialize its engine.
+#include <array>
 #include <fmt/format.h>
+#include <tuple>
 
 #include "capi/handles.h"
 #include "capi/options.h"
@@ -53,6 +55,22 @@ aliquot::PointerSlot pointer_slot(void* at, int element_bytes, const char* name)
   }
 }
 
+/// Returns the split of a parameter, which `name` is in messages.
+aliquot::Split split_of(const aliquot_parameter& p, const char* name) {
+  if (p.split < ALIQUOT_NOT_SPLIT || p.split > ALIQUOT_SPLIT_COLUMNS)
+    throw UsageError(fmt::format(
+        "parameter {}: split is {}: expected ALIQUOT_NOT_SPLIT, ALIQUOT_SPLIT_ROWS or ALIQUOT_SPLIT_COLUMNS", name,
+        p.split));
+  if (p.part_count < 0)
+    throw UsageError(fmt::format("parameter {}: part_count is {}: expected 0 or more", name, p.part_count));
+  if (p.part_count > 0 && p.part_lengths == nullptr)
+    throw UsageError(fmt::format("parameter {}: part_lengths is null: expected {} lengths", name, p.part_count));
+  aliquot::Split split{p.split - 1};
+  for (int part = 0; part < p.part_count; ++part)
+    split.parts.emplace_back(p.part_lengths[part], p.part_units == nullptr ? 1 : p.part_units[part]);
+  return split;
+}
+
 }  // namespace
 
 int aliquot_add_parameter(aliquot_engine* engine, int unit, const aliquot_parameter* parameter) {
@@ -71,7 +89,20 @@ int aliquot_add_parameter(aliquot_engine* engine, int unit, const aliquot_parame
               .decayed = p.not_decayed == 0,
               .lr_scale = p.lr_scale == 0.0f ? 1.0f : p.lr_scale,
               .decay_scale = p.decay_scale == 0.0f ? 1.0f : p.decay_scale,
-              .matrix = p.no_matrix == 0});
+              .matrix = p.no_matrix == 0,
+              .split = split_of(p, name),
+              .partial_gradient = p.partial_gradient != 0});
+  });
+}
+
+int aliquot_rank_range(int64_t count, int tensor_rank, int tensor, int64_t* first, int64_t* end) {
+  return catch_as_status([&] {
+    if (count < 0 || tensor < 1 || tensor_rank < 0 || tensor_rank >= tensor)
+      throw UsageError(fmt::format(
+          "count is {}, tensor_rank is {} and tensor is {}: expected 0 or more units, and a rank below tensor", count,
+          tensor_rank, tensor));
+    std::tie(require_not_null(first, "first"), require_not_null(end, "end")) =
+        aliquot::rank_range(count, tensor_rank, tensor);
   });
 }
 
@@ -90,6 +121,45 @@ int aliquot_declare_order(aliquot_engine* engine, int use_count, const int* unit
   });
 }
 
+namespace {
+
+/// Returns `values[index]`. Throws UsageError, naming the field, if there is no such value.
+template <typename Value, std::size_t kCount>
+Value field_of(const std::array<Value, kCount>& values, int index, const char* field) {
+  if (index < 0 || index >= static_cast<int>(kCount))
+    throw UsageError(fmt::format("collective: {} is {}: expected 0 to {}", field, index, kCount - 1));
+  return values[static_cast<std::size_t>(index)];
+}
+
+aliquot::UsePart part_of(int part) {
+  switch (part) {
+    case ALIQUOT_FORWARD: return aliquot::UsePart::kForward;
+    case ALIQUOT_BACKWARD: return aliquot::UsePart::kBackward;
+    case ALIQUOT_BACKWARD_WEIGHTS: return aliquot::UsePart::kBackwardWeights;
+    default:
+      throw UsageError(fmt::format(
+          "collective: part is {}: expected ALIQUOT_FORWARD, ALIQUOT_BACKWARD or ALIQUOT_BACKWARD_WEIGHTS", part));
+  }
+}
+
+aliquot::UseCollective collective_of(const aliquot_collective& c) {
+  using aliquot::CollectiveKind, aliquot::UseBuffer, aliquot::DType;
+  constexpr std::array kKinds{CollectiveKind::kSum, CollectiveKind::kGather, CollectiveKind::kScatterSum};
+  constexpr std::array kBuffers{UseBuffer::kOutput, UseBuffer::kSaved, UseBuffer::kScratch, UseBuffer::kBackward};
+  constexpr std::array kTypes{DType::kFloat32, DType::kBFloat16, DType::kFloat16};
+  return {.name = &require_not_null(c.name, "collective name"),
+          .kind = field_of(kKinds, c.kind, "kind"),
+          .part = part_of(c.part),
+          .buffer = field_of(kBuffers, c.buffer, "buffer"),
+          .offset_bytes = c.offset,
+          .rows = c.rows,
+          .row_elements = c.row_elements,
+          .dtype = field_of(kTypes, c.type, "type"),
+          .in_recompute = c.not_in_recompute == 0};
+}
+
+}  // namespace
+
 int aliquot_declare_activations(aliquot_engine* engine, int use_count, const aliquot_activations* uses,
                                 int64_t backward_bytes, aliquot_recompute recompute, void* context) {
   return catch_as_status([&] {
@@ -105,16 +175,24 @@ int aliquot_declare_activations(aliquot_engine* engine, int use_count, const ali
                            .output_in_backward = activations.output_not_read == 0,
                            .splits_backward = activations.splits_backward != 0,
                            .weight_inputs_bytes = activations.weight_inputs});
+      for (int i = 0; i < activations.collective_count; ++i) {
+        const aliquot_collective* all = &require_not_null(activations.collectives, "collectives");
+        spec.uses.back().collectives.push_back(collective_of(all[i]));
+      }
     }
     spec.backward_bytes = backward_bytes;
+    aliquot_engine& handle = require_not_null(engine, "engine");
     aliquot::Recompute recompute_callback;
     if (recompute != nullptr) {
-      recompute_callback = [recompute, context](const aliquot::UseMemory& memory) {
+      recompute_callback = [recompute, context, &handle](const aliquot::UseMemory& memory) {
         const aliquot_use_memory at = aliquot::capi::use_memory(memory);
-        aliquot::capi::check_callback_status(recompute(context, &at), "the recompute callback");
+        handle.recomputed = &memory;
+        const int status = recompute(context, &at);
+        handle.recomputed = nullptr;
+        aliquot::capi::check_callback_status(status, "the recompute callback");
       };
     }
-    require_not_null(engine, "engine").engine.declare_activations(std::move(spec), std::move(recompute_callback));
+    handle.engine.declare_activations(std::move(spec), std::move(recompute_callback));
   });
 }
 

@@ -30,8 +30,9 @@ struct aliquot_engine {
   aliquot_engine(aliquot::World& world, const aliquot::EngineOptions& options) : engine(world, options) {}
 
   aliquot::Engine engine;
-  std::optional<aliquot::Scope> open_scope;  // destroyed before the engine
-  aliquot::StepReport report;                // report of the last step; owns the string to which the C report points
+  std::optional<aliquot::Scope> open_scope;        // destroyed before the engine
+  const aliquot::UseMemory* recomputed = nullptr;  // of the use that the recompute callback repeats
+  aliquot::StepReport report;  // report of the last step; owns the string to which the C report points
 
   /// Throws UsageError if no unit has this number.
   aliquot::Unit& unit(int number);

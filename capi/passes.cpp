@@ -88,6 +88,17 @@ int aliquot_memory_of_use(aliquot_engine* engine, aliquot_use_memory* memory) {
   });
 }
 
+int aliquot_run_collective(aliquot_engine* engine, const char* name) {
+  return catch_as_status([&] {
+    aliquot_engine& handle = require_not_null(engine, "engine");
+    const char* collective = &require_not_null(name, "name");
+    if (handle.recomputed != nullptr) return handle.recomputed->run(collective);
+    if (!handle.open_scope)
+      throw UsageError("aliquot_run_collective() was called while no unit was open: open a unit first");
+    handle.open_scope->run(collective);
+  });
+}
+
 int aliquot_next(aliquot_engine* engine, aliquot_work* work) {
   return catch_as_status([&] { open_work(require_not_null(engine, "engine"), &aliquot::Engine::next, work); });
 }

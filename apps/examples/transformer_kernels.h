@@ -202,7 +202,7 @@ static void attend_backward(float* dqkv, const float* dattended, const float* at
 
 /* Units: the tables, the blocks, the head -------------------------------------------------------------------------- */
 
-static void forward_block(Model* m, int l) {
+static void forward_attention(Model* m, int l) {
   const Block* w = &m->weights.block[l];
   Saved* k = &m->saved[l];
   memcpy(k->in, m->x, sizeof k->in);
@@ -211,26 +211,49 @@ static void forward_block(Model* m, int l) {
   attend(k->attended, k->attention, k->qkv);
   linear(k->middle, k->attended, w->project, w->project_bias, WIDTH, WIDTH);
   for (int i = 0; i < TOKENS * WIDTH; ++i) k->middle[i] += k->in[i];
-  normalize(m->y, k->normed2, k->scale2, k->middle, w->norm2, w->shift2);
-  linear(k->hidden, m->y, w->up, w->up_bias, WIDTH, HIDDEN);
-  for (int i = 0; i < TOKENS * HIDDEN; ++i) k->active[i] = k->hidden[i] > 0 ? k->hidden[i] * k->hidden[i] : 0.0f;
-  linear(m->x, k->active, w->down, w->down_bias, HIDDEN, WIDTH);
-  for (int i = 0; i < TOKENS * WIDTH; ++i) m->x[i] += k->middle[i];
 }
 
-static void backward_block(Model* m, int l) {
+/* The hidden layer of block l, with `hidden` elements. The bias of its output may be NULL. */
+static void forward_hidden(float* to, Model* m, int l, int hidden, const float* output_bias) {
+  const Block* w = &m->weights.block[l];
+  Saved* k = &m->saved[l];
+  normalize(m->y, k->normed2, k->scale2, k->middle, w->norm2, w->shift2);
+  linear(k->hidden, m->y, w->up, w->up_bias, WIDTH, hidden);
+  for (int i = 0; i < TOKENS * hidden; ++i) k->active[i] = k->hidden[i] > 0 ? k->hidden[i] * k->hidden[i] : 0.0f;
+  linear(to, k->active, w->down, output_bias, hidden, WIDTH);
+}
+
+static void forward_block(Model* m, int l) {
+  forward_attention(m, l);
+  forward_hidden(m->x, m, l, HIDDEN, m->weights.block[l].down_bias);
+  for (int i = 0; i < TOKENS * WIDTH; ++i) m->x[i] += m->saved[l].middle[i];
+}
+
+/* Computes the gradient of the input of forward_hidden(), after the norm. */
+static void backward_hidden(float* to, Model* m, int l, int hidden) {
   const Block *w = &m->weights.block[l], *g = &m->gradients.block[l];
   const Saved* k = &m->saved[l];
-  linear_backward(m->wide, g->down, g->down_bias, m->dx, k->active, w->down, HIDDEN, WIDTH);
-  for (int i = 0; i < TOKENS * HIDDEN; ++i) m->wide[i] *= k->hidden[i] > 0 ? 2 * k->hidden[i] : 0.0f;
+  linear_backward(m->wide, g->down, g->down_bias, m->dx, k->active, w->down, hidden, WIDTH);
+  for (int i = 0; i < TOKENS * hidden; ++i) m->wide[i] *= k->hidden[i] > 0 ? 2 * k->hidden[i] : 0.0f;
   for (int i = 0; i < TOKENS * WIDTH; ++i) m->y[i] = k->normed2[i] * w->norm2[i % WIDTH] + w->shift2[i % WIDTH];
-  linear_backward(m->dy, g->up, g->up_bias, m->wide, m->y, w->up, WIDTH, HIDDEN);
-  normalize_backward(m->dx, g->norm2, g->shift2, m->dy, k->normed2, k->scale2, w->norm2);
+  linear_backward(to, g->up, g->up_bias, m->wide, m->y, w->up, WIDTH, hidden);
+}
+
+/* `from` is the result of backward_hidden(). */
+static void backward_attention(Model* m, int l, const float* from) {
+  const Block *w = &m->weights.block[l], *g = &m->gradients.block[l];
+  const Saved* k = &m->saved[l];
+  normalize_backward(m->dx, g->norm2, g->shift2, from, k->normed2, k->scale2, w->norm2);
   linear_backward(m->dy, g->project, g->project_bias, m->dx, k->attended, w->project, WIDTH, WIDTH);
   attend_backward(m->wide, m->dy, k->attention, k->qkv);
   for (int i = 0; i < TOKENS * WIDTH; ++i) m->y[i] = k->normed1[i] * w->norm1[i % WIDTH] + w->shift1[i % WIDTH];
   linear_backward(m->dy, g->qkv, g->qkv_bias, m->wide, m->y, w->qkv, WIDTH, 3 * WIDTH);
   normalize_backward(m->dx, g->norm1, g->shift1, m->dy, k->normed1, k->scale1, w->norm1);
+}
+
+static void backward_block(Model* m, int l) {
+  backward_hidden(m->dy, m, l, HIDDEN);
+  backward_attention(m, l, m->dy);
 }
 
 static void forward_head(Model* m) {

@@ -24,8 +24,7 @@ std::string largest_categories_text(const Account& account) {
 }
 
 std::string heading(const PlanOptions& o, const PlannedRun& outcome) {
-  const std::string tensor =
-      o.engine.tensor == 1 ? "" : fmt::format(" in tensor groups of {}", o.engine.tensor);
+  const std::string tensor = o.engine.tensor == 1 ? "" : fmt::format(" in tensor groups of {}", o.engine.tensor);
   return fmt::format("ZeRO stage {} on {} rank{}{}, {} parameters, {}\n", outcome.plan.schedule.zero_stage, o.ranks,
                      o.ranks == 1 ? "" : "s", tensor, outcome.parameters, outcome.plan.policy.precision.describe());
 }

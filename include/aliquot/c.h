@@ -105,12 +105,45 @@ typedef struct aliquot_parameter {
   int value_bytes, gradient_bytes;
   float decay_scale; /* multiplies the weight decay; default 1 */
   int no_matrix;     /* 1: Muon does not orthogonalize it although it is a matrix; for embeddings and the last layer */
+  /* The dimension that the ranks of a tensor group (option "tensor") divide: ALIQUOT_NOT_SPLIT (default),
+   * ALIQUOT_SPLIT_ROWS, or ALIQUOT_SPLIT_COLUMNS. The model's pointers then lead to the slice of this rank. */
+  int split;
+  /* The lengths of the parts of this dimension, and the units in which the ranks divide each part, such as the rows of
+   * an attention head. With 0 parts (default), the dimension is one part. Null part_units: units of 1. */
+  int part_count;
+  const int64_t *part_lengths, *part_units;
+  int partial_gradient; /* 1: not split, and each rank of a tensor group computes a part of the gradient */
 } aliquot_parameter;
+enum { ALIQUOT_NOT_SPLIT = 0, ALIQUOT_SPLIT_ROWS = 1, ALIQUOT_SPLIT_COLUMNS = 2 };
 int aliquot_add_parameter(aliquot_engine* engine, int unit, const aliquot_parameter* parameter);
+/** Computes the range [first, end) of `count` units that a rank of a tensor group has. `tensor_rank` is the rank in the
+ * group: aliquot_rank() modulo the option "tensor". */
+int aliquot_rank_range(int64_t count, int tensor_rank, int tensor, int64_t* first, int64_t* end);
 
 /** Sets the order of forward. Use u gathers unit_counts[u] units together. `units` lists the units of use 0, then those
  * of use 1, and so on. */
 int aliquot_declare_order(aliquot_engine* engine, int use_count, const int* unit_counts, const int* units);
+
+/** A collective that the code of a use runs with aliquot_run_collective(): it exchanges a matrix of `rows` x
+ * `row_elements` elements between the ranks of a tensor group. Rank r of T ranks owns rows [r n, (r + 1) n), for
+ * n = rows / T, rounded up. The buffer must have space for n rows of each rank. */
+typedef struct aliquot_collective {
+  const char* name;
+  int kind;       /* a kind of collective */
+  int part;       /* ALIQUOT_FORWARD, ALIQUOT_BACKWARD or ALIQUOT_BACKWARD_WEIGHTS */
+  int buffer;     /* the buffer that contains the matrix */
+  int64_t offset; /* of the matrix in the buffer, in bytes; a multiple of 16 */
+  int64_t rows, row_elements;
+  int type;             /* of the elements */
+  int not_in_recompute; /* 1: a recompute does not repeat it */
+} aliquot_collective;
+/** Kinds of collectives. SUM: each rank gets the sum over all ranks. GATHER: each rank gets the rows of all ranks.
+ * SCATTER_SUM: each rank gets its own rows of the sum. */
+enum { ALIQUOT_SUM = 0, ALIQUOT_GATHER = 1, ALIQUOT_SCATTER_SUM = 2 };
+/** Buffers of a use: see aliquot_use_memory. A collective in OUTPUT or KEPT belongs to the forward. A collective in
+ * GRADIENT, which is aliquot_use_memory.backward, belongs to the backward. */
+enum { ALIQUOT_OUTPUT = 0, ALIQUOT_KEPT = 1, ALIQUOT_SCRATCH = 2, ALIQUOT_GRADIENT = 3 };
+enum { ALIQUOT_FLOAT32 = 0, ALIQUOT_BFLOAT16 = 1, ALIQUOT_FLOAT16 = 2 };
 
 /** Activation memory of one use, for one micro-batch. Sizes in bytes; 0 means no buffer. */
 typedef struct aliquot_activations {
@@ -123,6 +156,9 @@ typedef struct aliquot_activations {
    * the same bits as one backward. */
   int splits_backward;
   int64_t weight_inputs; /* data that ALIQUOT_BACKWARD_INPUT writes for ALIQUOT_BACKWARD_WEIGHTS */
+  /* The collectives of the use. The collectives of each part run in this order. */
+  int collective_count;
+  const aliquot_collective* collectives;
 } aliquot_activations;
 
 /** Addresses of the buffers of the open use. Null if the declared size is 0 or the buffer has been freed. The engine
@@ -177,6 +213,9 @@ int aliquot_evaluate(aliquot_engine* engine, int unit);
 int aliquot_close(aliquot_engine* engine);
 /** Returns the addresses of the open use's buffers. */
 int aliquot_memory_of_use(aliquot_engine* engine, aliquot_use_memory* memory);
+/** Enqueues the next declared collective of the open use, or of the use that a recompute repeats. ALIQUOT_USAGE if its
+ * name is not `name`. Without a tensor group, only compares the names. */
+int aliquot_run_collective(aliquot_engine* engine, const char* name);
 
 /** The kinds of use. The last two are the parts of a split backward, which only aliquot_next() opens. Between the two
  * parts, passes of other micro-batches may run, which overwrite `scratch`.

@@ -216,7 +216,8 @@ void TrainReporter::finish(ExitCode code, const RunState& state) {
     pipeline = pipeline_json(gather_timelines(context_, TimelinesOf::kFirstRankOfEachStage));
   if (context_.is_rank_zero()) {
     write_done(memory, digest, pipeline);
-    if (!context_.options().quiet && stepped_) write_stdout("{}", memory_table(memory, context_.options().engine.tensor));
+    if (!context_.options().quiet && stepped_)
+      write_stdout("{}", memory_table(memory, context_.options().engine.tensor));
     write_stdout("digest {}\n", digest);
     if (code == ExitCode::kNotFinite) report_give_up(context_.options(), state);
   }

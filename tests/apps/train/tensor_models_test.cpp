@@ -253,5 +253,61 @@ TEST_P(TensorModels, DeclareTheParametersOfThePlanner) {
   }
 }
 
+/// The bytes that the collectives of a use add or gather, in each part of the code.
+struct SentElements {
+  int64_t sums = 0, gathers = 0, scatter_sums = 0;
+
+  friend bool operator==(const SentElements&, const SentElements&) = default;
+};
+
+SentElements sent_elements(const UseActivations& use, UsePart part) {
+  SentElements sent;
+  for (const UseCollective& collective : use.collectives) {
+    if (collective.part != part) continue;
+    int64_t& kind = collective.kind == CollectiveKind::kSum      ? sent.sums
+                    : collective.kind == CollectiveKind::kGather ? sent.gathers
+                                                                 : sent.scatter_sums;
+    kind += collective.rows * collective.row_elements;
+  }
+  return sent;
+}
+
+/// A sum is as large as a gather and a scatter-sum. With sequence parallelism, a block saves a T-th of its activations.
+/// Without, it saves the residual stream after attention and the statistics of norms for all tokens.
+TEST(TensorModels, BlocksSendAndSaveWhatTheFormulasSay) {
+  ThreadPool pool(1);
+  const auto backend = make_host_backend(pool);
+  const ModelShape shape{.family = ModelFamily::kGpt2,
+                         .layers = 1,
+                         .width = 64,
+                         .heads = 4,
+                         .kv_heads = 4,
+                         .hidden = 256,
+                         .context = 64,
+                         .vocabulary = 64};
+  const int64_t batch = 2, rows = batch * shape.context, stream = rows * shape.width;
+  for (const DType compute : {DType::kFloat32, DType::kBFloat16}) {
+    const auto block_of = [&](const TensorGroup& group) {
+      return make_model(shape, {.batch = batch, .compute = compute, .tensor = group}, *backend)->activations().uses[2];
+    };
+    const int64_t all = block_of({}).kept_bytes, statistics = 4 * rows * 4, middle = stream * 4;
+    EXPECT_EQ(all, statistics + middle + rows * shape.heads * 4 +
+                       (4 * stream + rows * shape.hidden) * element_bytes(compute));
+    for (const int ranks : {2, 4}) {
+      const UseActivations plain = block_of({ranks, 0, false}), divided = block_of({ranks, 0, true});
+      EXPECT_EQ(sent_elements(plain, UsePart::kForward), (SentElements{.sums = 2 * stream}));
+      EXPECT_EQ(sent_elements(plain, UsePart::kBackward), (SentElements{.sums = 2 * stream}));
+      EXPECT_EQ(sent_elements(divided, UsePart::kForward),
+                (SentElements{.gathers = 2 * stream, .scatter_sums = 2 * stream}));
+      // Backward gathers the gradients of the two outputs, and the outputs of the two norms again.
+      EXPECT_EQ(sent_elements(divided, UsePart::kBackward),
+                (SentElements{.gathers = 4 * stream, .scatter_sums = 2 * stream}));
+      for (const UseCollective& collective : plain.collectives) EXPECT_EQ(collective.dtype, compute);
+      EXPECT_EQ(divided.kept_bytes, all / ranks);
+      EXPECT_EQ(plain.kept_bytes, (all - statistics - middle) / ranks + statistics + middle);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace aliquot::test
