@@ -89,14 +89,13 @@ SinglePassLoader::OwnPages SinglePassLoader::own_pages(const PageLayout& layout)
 /// Adds this rank's pages in a window.
 void SinglePassLoader::add_window(const PageLayout& layout, const PageRun& window, OwnPages& pages) const {
   if (!layout.needs_plan(window, communicator_.rank())) return;
-  const size_t before = pages.ranges.size();
+  const TilePart shared = layout.shared_part(window);
   for (const PageRun& run : layout.plan_window(window).runs) {
     if (run.rank != communicator_.rank()) continue;
+    if (pages.parts.empty() || pages.parts.back().begin != shared.begin) pages.parts.push_back(shared);
     pages.ranges.push_back({run.begin, run.end - run.begin, true});
-    pages.part.push_back(pages.parts.size());
+    pages.part.push_back(pages.parts.size() - 1);
   }
-  const int64_t count = window.end - window.begin;
-  if (pages.ranges.size() > before) pages.parts.push_back({window.begin, count, 0, count});
 }
 
 void SinglePassLoader::read_pages(OwnPages& pages, Ledger* ledger) {

@@ -1,7 +1,6 @@
 #include "checkpoint/file/page_layout.h"
 
 #include "checkpoint/file/hdf5_structure.h"
-#include "checkpoint/file/tile_parts.h"
 
 namespace aliquot {
 namespace {
@@ -49,16 +48,25 @@ PageLayout::PageLayout(Bands owners, int64_t file_bytes) : owners_(std::move(own
   plan_.fragments = std::move(plan.fragments);
   for (const PageRun& run : plan.runs) {
     if (run.rank == kManyRanks) {
-      add_window(run.begin, run.end);
+      add_windows(run.begin, run.end);
     } else {
       plan_.runs.push_back(run);
     }
   }
 }
 
-void PageLayout::add_window(int64_t begin, int64_t end) {
-  for (const TilePart& part : split_at_tiles(begin, end))
-    plan_.runs.push_back({part.begin, part.begin + part.count, kManyRanks});
+void PageLayout::add_windows(int64_t begin, int64_t end) {
+  for (const TilePart& part : split_at_tiles(begin, end)) {
+    const int64_t part_end = part.begin + part.count;
+    shared_parts_.push_back({part.begin, part.count, 0, part.count});
+    for (int64_t at = part.begin; at < part_end; at += kWindowBytes)
+      plan_.runs.push_back({at, std::min(part_end, at + kWindowBytes), kManyRanks});
+  }
+}
+
+TilePart PageLayout::shared_part(const PageRun& window) const {
+  return *std::prev(std::upper_bound(shared_parts_.begin(), shared_parts_.end(), window.begin,
+                                     [](int64_t at, const TilePart& part) { return at < part.begin; }));
 }
 
 PagePlan PageLayout::plan_window(const PageRun& window) const {

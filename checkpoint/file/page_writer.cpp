@@ -23,13 +23,13 @@ void PageWriter::write_window(const PageRun& window) {
     windows_replace_direct_io_ = file_.direct();  // the file system may have rejected direct I/O
     file_.set_direct(false);
   }
-  const int64_t count = window.end - window.begin;
-  TilePart part{window.begin, count, 0, count};
+  const TilePart shared = image_.layout().shared_part(window);
   for (const PageRun& run : image_.layout().plan_window(window).runs) {
     if (run.rank != image_.rank()) continue;
-    add_to_part(part, run.begin, run.end - run.begin, write(run.begin, run.end - run.begin));
+    if (parts_.empty() || parts_.back().begin != shared.begin) parts_.push_back(shared);
+    const uint32_t crc = write(run.begin, run.end - run.begin);
+    add_to_part(parts_.back(), run.begin, run.end - run.begin, crc);
   }
-  if (part.missing_bytes < count) parts_.push_back(part);
 }
 
 std::vector<TilePart> PageWriter::finish() {

@@ -117,5 +117,33 @@ TEST_F(Memory, ASaveAndALoadUseOnlyTheStagingBuffers) {
   expect_bounded("load that rounds", DType::kBFloat16, false, {.allow_rounding = true, .state_is_fresh = true});
 }
 
+/// Each rank has 512 of 1536 columns. So a page has elements of two ranks, and half of the bytes are exchanged.
+TEST_F(Memory, ASaveAndALoadOfColumnsUseOnlyTheStagingBuffers) {
+  constexpr int64_t kRun = 512, kStride = kRanks * kRun;
+  const auto failures = test::on_ranks(kRanks, [&](Communicator& ranks) {
+    std::vector<float> memory(kCount / kRanks, 1.0f);
+    State state;
+    state.step = 1;
+    state.tensors = {{"parameters/w",
+                      {kCount / kStride, kStride},
+                      DType::kFloat32,
+                      {{.offset = ranks.rank() * kRun,
+                        .count = kCount / kRanks,
+                        .bytes = reinterpret_cast<std::byte*>(memory.data()),
+                        .run = kRun,
+                        .stride = kStride}},
+                      nullptr}};
+    const int64_t saving = growth(ranks, [&] { save(state, ranks, directory_.path()); });
+    const int64_t loading =
+        growth(ranks, [&] { load(state, ranks, directory_.path() / "step-00000001", {.state_is_fresh = true}); });
+    EXPECT_LE(saving, kMaxBytes);
+    EXPECT_LE(loading, kMaxBytes);
+    if (ranks.rank() == 0)
+      std::printf("columns: save %lld KiB, load %lld KiB besides the state\n", static_cast<long long>(saving >> 10),
+                  static_cast<long long>(loading >> 10));
+  });
+  EXPECT_EQ(failures, std::vector<std::string>(kRanks));
+}
+
 }  // namespace
 }  // namespace aliquot

@@ -15,6 +15,7 @@
 #include "sharding/layout.h"
 #include "sharding/split.h"
 #include "sharding/state_pieces.h"
+#include "tests/checkpoint/faulty_file_system.h"
 #include "tests/checkpoint/support.h"
 
 namespace aliquot {
@@ -123,6 +124,32 @@ TEST_F(Strided, WeightsAreLoaded) {
       if (!shard.holds(1)) throw std::runtime_error("the loaded bytes differ from the saved ones");
     });
     EXPECT_EQ(failures, std::vector<std::string>(3)) << "seed " << seed;
+  }
+}
+
+/// The calls of rank 1 fail in turn. Ranks exchange data between their writes, so they must not wait for a rank that
+/// failed.
+TEST_F(Strided, AFailureOfOneRankIsReportedByAllRanks) {
+  for (const test::SystemCall call : {test::SystemCall::kWrite, test::SystemCall::kRead}) {
+    int failed = 0;
+    for (const int nth : {0, 1, 7, 60, 200, 1000, 5000}) {
+      const test::TemporaryDirectory own;
+      const auto failures = test::on_ranks(3, [&](Communicator& ranks) {
+        test::FaultyFileSystem file_system({.call = call, .nth = ranks.rank() == 1 ? nth : -1});
+        Shard shard(matrices(), 3, ranks.rank(), Partition::kSlices, 2);
+        shard.fill(1);
+        if (call == test::SystemCall::kWrite) {
+          save(shard.state(), ranks, own.path(), {.file_system = &file_system});
+        } else {
+          load(shard.state(), ranks, checkpoint(), {.state_is_fresh = true, .file_system = &file_system});
+        }
+      });
+      EXPECT_EQ(failures[0], failures[1]);
+      EXPECT_EQ(failures[0], failures[2]);
+      failed += failures[0].empty() ? 0 : 1;
+      EXPECT_EQ(std::filesystem::is_empty(own.path()), call == test::SystemCall::kRead || !failures[0].empty());
+    }
+    EXPECT_GE(failed, 4);
   }
 }
 

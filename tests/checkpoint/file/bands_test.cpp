@@ -205,7 +205,7 @@ TEST(PageLayout, HasFewEntriesForAColumnSplitMatrix) {
   owners.complete(4096 + kSide * kSide * 4, [](int64_t, int64_t) { return std::vector<FileExtent>{}; });
   EXPECT_LE(owners.bands().size(), 20u);
   const PageLayout layout(owners, 4096 + kSide * kSide * 4);
-  EXPECT_LE(layout.plan().runs.size(), 65u + 17u);  // windows of 4 MiB, and the first and the last row
+  EXPECT_LE(layout.plan().runs.size(), 257u + 17u);  // windows of 1 MiB, and the first and the last row
   EXPECT_TRUE(layout.plan().fragments.empty());
 }
 
