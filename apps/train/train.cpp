@@ -82,10 +82,10 @@ int default_rank_count(const TrainOptions& options) {
 void check_before_launch(const TrainOptions& options) {
   injected_fault(fault_points());
   TrainOptions copy = options;
-  // The next two options depend on the number of ranks, and a launcher may start a different number. They are checked
-  // after the launch.
+  // The next options depend on the number of ranks, and a launcher may start a different number. They are checked after
+  // the launch.
   copy.global_batch.reset();
-  copy.engine.pipeline = 1;
+  copy.engine.pipeline = copy.engine.tensor = 1;
   resolve(copy, default_rank_count(options), false);
   if (options.resume == "none" && !options.checkpoint_dir.empty() &&
       !list_checkpoints(options.checkpoint_dir).empty()) {

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# fault_matrix.sh ALIQUOT few|all|nodes: injects faults (ALIQUOT_FAULT) into runs of the command and prints a table of
+# fault_matrix.sh ALIQUOT few|all|tensor|nodes: injects faults (ALIQUOT_FAULT) into runs of the command and prints a table of
 # the outcomes. The cases combine worlds, ranks, operations and kinds of faults. Each run must end as
 # docs/reliability.md describes: on its own, within the deadline, with the documented exit code and a message that
 # names rank and operation. Older checkpoints must stay valid, and a run that resumes from them must have the digest of
 # an undisturbed run. No process and no file may be left. few: a few dozen cases in half a minute. all: all cases.
+# tensor: the cases with tensor groups, which all contains too.
 # nodes: some cases on emulated nodes (exit code 77 if nodes cannot be emulated).
 # shellcheck source=scripts/runs.sh
 source "$(dirname "$0")/../../../scripts/runs.sh"
@@ -93,7 +94,10 @@ left_nothing() {
 # message may name a rank that only waits for the failed rank.
 is_explained() {
   local text
-  case $operation in exchange | send | receive | send-gradient | receive-gradient | backward-input | backward-weights) ;; *) return 1 ;; esac
+  case $operation in
+    exchange | send | receive | send-gradient | receive-gradient | backward-input | backward-weights | collective | tensor-sum) ;;
+    *) return 1 ;;
+  esac
   text=$("$aliquot" doctor --explain "$saved")
   [[ $text = *"First cause: rank $rank "* || $text = *"never reached collective"*"  rank $rank "* ]]
 }
@@ -172,6 +176,20 @@ piped() {
   done
 }
 
+# tensor WORLD KIND...: runs cases with faults in the collectives of tensor groups of two ranks, also in a pipeline.
+tensor() {
+  local world=$1 last=$((${1//[a-z]/} - 1)) name kind
+  shift
+  for kind in "$@"; do
+    for name in collective tensor-sum; do
+      run_case "$world" 0 $name "$kind" 3 --tensor 2
+      run_case "$world" 1 $name "$kind" 3 --tensor 2 --zero-stage 1
+    done
+    run_case "$world" 1 collective "$kind" 3 --tensor 2 --sequence-parallel off --recompute block
+    if [ "$last" -eq 3 ]; then run_case "$world" 3 collective "$kind" 3 --tensor 2 --pipeline 2 --accumulate 2; fi
+  done
+}
+
 # saving WORLD RANK KIND...: runs cases with faults in saves. Saves run in the background here, as by default.
 saving() {
   local world=$1 rank=$2 kind saves=()
@@ -210,11 +228,19 @@ case $which in
     operation nodes2 0 gather throw slow:2s
     saving nodes2 1 kill throw enospc
     ;;
+  tensor)
+    for world in threads2 threads4; do tensor $world kill throw slow:2s slow:0.2s; done
+    if has_mpi "$aliquot"; then
+      tensor mpi2 kill stop throw slow:2s slow:0.2s
+      tensor mpi4 kill stop throw
+    fi
+    ;;
   all)
     for world in threads2 threads4; do
       every_operation $world 0 kill throw slow:2s slow:0.2s
       every_operation $world 1 kill throw slow:2s slow:0.2s
       piped $world kill throw slow:2s slow:0.2s
+      tensor $world kill throw slow:2s slow:0.2s
       spoiled $world 1
       flipped $world 1
       saving $world 0 kill throw slow:2s slow:0.2s enospc
@@ -226,6 +252,8 @@ case $which in
       every_operation mpi4 2 kill stop throw
       piped mpi2 kill stop throw slow:2s slow:0.2s
       piped mpi4 kill stop throw
+      tensor mpi2 kill stop throw slow:2s slow:0.2s
+      tensor mpi4 kill stop throw
       spoiled mpi2 1
       flipped mpi2 1
       saving mpi2 0 kill stop throw enospc
@@ -238,6 +266,7 @@ case $which in
     operation threads2 1 backward throw nan
     for name in exchange update publish spread collect copy-in; do operation threads2 1 $name throw; done
     piped threads2 throw
+    tensor threads2 throw
     saving threads2 1 kill throw enospc
     run_case threads2 1 publish flip 3 --zero-stage 2 --check-every 1
     if has_mpi "$aliquot"; then

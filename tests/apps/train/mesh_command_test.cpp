@@ -51,15 +51,17 @@ std::vector<std::string> mesh_words(const Mesh& mesh, int zero_stage) {
           "--zero-stage", std::to_string(zero_stage)};
 }
 
-/// Trains, and returns the losses of the steps of this run. Expects that planned and measured memory agree.
+/// Trains, and returns the losses of the steps of this run. Expects that planned and measured memory agree. `launched`:
+/// whether ranks are processes under mpirun.
 std::vector<double> train(const std::string& family, const Mesh& mesh, int zero_stage,
-                          const std::vector<std::string>& more = {}) {
+                          const std::vector<std::string>& more = {}, bool launched = false) {
   const TemporaryDirectory directory;
   const std::string metrics = directory.path() / "metrics.jsonl";
   std::vector<std::string> words = {"train", "--threads", "1", "--progress", "none", "--metrics", metrics};
   for (const auto& part : {model_words(family), mesh_words(mesh, zero_stage), more})
     words.insert(words.end(), part.begin(), part.end());
-  const CommandResult result = run_aliquot(words);
+  const int ranks = mesh.pipeline * mesh.replicas * mesh.shards * mesh.tensor;
+  const CommandResult result = launched ? run_aliquot_under_mpirun(ranks, words) : run_aliquot(words);
   EXPECT_EQ(result.code, 0) << result.err;
   EXPECT_NE((result.out + result.err).find("planned and measured agree to the byte"), std::string::npos)
       << text_of(mesh) << "\n"
@@ -99,6 +101,12 @@ TEST_P(MeshCommand, EveryMeshHasTheLossesOfOneRankAndThePlannedMemory) {
       expect_close(losses, one, fmt::format("{}, ZeRO stage {}", text_of(mesh), zero_stage));
     }
   }
+}
+
+TEST_P(MeshCommand, ProcessesHaveTheLossesOfThreads) {
+  if (!has_mpi()) GTEST_SKIP() << "without mpirun";
+  for (const Mesh& mesh : {Mesh{1, 1, 1, 2}, Mesh{2, 1, 1, 2}})
+    EXPECT_EQ(train(GetParam(), mesh, 3, {}, true), train(GetParam(), mesh, 3)) << text_of(mesh);
 }
 
 /// Each mesh resumes from the checkpoint of the next one, and both have other ZeRO stages.
