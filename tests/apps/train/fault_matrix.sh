@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# fault_matrix.sh ALIQUOT few|all|tensor|nodes: injects faults (ALIQUOT_FAULT) into runs of the command and prints a table of
-# the outcomes. The cases combine worlds, ranks, operations and kinds of faults. Each run must end as
+# fault_matrix.sh ALIQUOT few|all|tensor|nodes: injects faults (ALIQUOT_FAULT) into runs of the command and prints a
+# table of the outcomes. The cases combine worlds, ranks, operations and kinds of faults. Each run must end as
 # docs/reliability.md describes: on its own, within the deadline, with the documented exit code and a message that
 # names rank and operation. Older checkpoints must stay valid, and a run that resumes from them must have the digest of
 # an undisturbed run. No process and no file may be left. few: a few dozen cases in half a minute. all: all cases.
