@@ -111,7 +111,7 @@ TEST(Corruption, PaddingOfOffloadedStateIsTheSameOnAllRanks) {
 TEST(Corruption, CheckEveryNeedsReplicatedState) {
   const test::CommandResult result = run({"--ranks", "2", "--steps", "2", "--check-every", "1"});
   EXPECT_EQ(result.code, 1);
-  expect_contains(result.err, {"--zero-stage 3 without --replicas has no copies"});
+  expect_contains(result.err, {"--zero-stage 3 without --replicas or --tensor has no copies"});
 }
 
 TEST(NotFinite, IsReportedWithParameterAndUnit) {

@@ -42,6 +42,7 @@ const std::vector<OptionCase> kCases = {
     {"zero-stage", {{"0"}, {"1", " 1"}, {"2"}, {"3", "3 "}}, {"", "4", "-1", "three", "03"}},
     {"replicas", kCounts, {"", "0", "-1", "1.5", "2m"}},
     {"pipeline", {{"1"}, {"2", " 2"}, {"1k", "1000"}, {"65536"}}, {"", "0", "-1", "1.5", "65537"}},
+    {"tensor", {{"1"}, {"2", " 2"}, {"1k", "1000"}, {"65536"}}, {"", "0", "-1", "1.5", "65537"}},
     {"pipeline-schedule", {{"gpipe"}, {"1f1b", " 1f1b"}, {"interleaved"}}, {"", "1F1B", "zero"}},
     {"virtual-stages", {{"0"}, {"2", " 2"}, {"65536"}}, {"", "-1", "1.5", "65537"}},
     {"pipeline-cut", {{"1"}, {"2,3", "2, 3"}, {"1,1k,1", "1,1000,1"}}, {"", "0", "1,", ",1", "1,,2", "1;2", "-1"}},
@@ -200,6 +201,7 @@ CommonOptions all_set() {
                                                                                    {"pipeline-schedule", "gpipe"},
                                                                                    {"virtual-stages", "3"},
                                                                                    {"pipeline-cut", "3,1"},
+                                                                                   {"tensor", "2"},
                                                                                    {"seed", "11"}})
     table.find(name)->set(text);
   return o;
@@ -233,10 +235,9 @@ TEST(CommonOptions, SetEveryFieldOfEngineOptions) {
   EXPECT_EQ(moments, DType::kBFloat16);
   EXPECT_EQ(std::get<Muon>(optimizer).lr, 0.25f);
   EXPECT_EQ(std::get<Muon>(optimizer).rest.lr, 0.5f);
-  // No option sets the size of tensor groups, the order of passes, the memory between steps, the cost model or the
-  // reporting of skipped steps.
+  // No option sets the order of passes, the memory between steps, the cost model or the reporting of skipped steps.
   // Only a DeepSpeed file sets loss scaling.
-  EXPECT_EQ(tensor, 1);
+  EXPECT_EQ(tensor, 2);
   EXPECT_EQ(between_steps_bytes, 0);
   EXPECT_EQ(cost.samples_per_micro_batch, EngineOptions().cost.samples_per_micro_batch);
   EXPECT_EQ(loss_scaling.loss_scale, 0);
@@ -248,9 +249,9 @@ TEST(CommonOptions, SetEveryFieldOfEngineOptions) {
   EXPECT_TRUE(pass_order.empty());
 }
 
-/// The options determine every field of a policy with six exceptions. Nothing sets `tensor` yet. A file sets
-/// `pass_order`, the planner sets `pass_times`, a memory budget sets `recompute_by_stage`, the command sets
-/// `between_steps_bytes`, and plans of evaluations set `evaluation`.
+/// The options determine every field of a policy with five exceptions. A file sets `pass_order`, the planner sets
+/// `pass_times`, a memory budget sets `recompute_by_stage`, the command sets `between_steps_bytes`, and plans of
+/// evaluations set `evaluation`.
 TEST(CommonOptions, SetEveryFieldOfAPolicy) {
   const Policy made = policy_of(all_set().engine_options()), plain = policy_of({});
   const auto& [zero_stage, replica_count, precision, micro_batch_count, tensor, pipeline, pipeline_schedule,
@@ -258,7 +259,7 @@ TEST(CommonOptions, SetEveryFieldOfAPolicy) {
                gather_for, recompute, recompute_by_stage, gather, offload_state, offload_parameters, update_in_backward,
                reproducible, quantize_weights, quantize_gradients, state_bytes_per_block, matrix_updates,
                between_steps_bytes, check, evaluation] = made;
-  EXPECT_EQ(tensor, plain.tensor);
+  EXPECT_NE(tensor, plain.tensor);
   EXPECT_NE(zero_stage, plain.zero_stage);
   EXPECT_NE(replica_count, plain.replica_count);
   EXPECT_NE(precision.describe(), plain.precision.describe());

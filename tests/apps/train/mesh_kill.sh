@@ -44,7 +44,7 @@ done
 "${train[@]}" --tensor 2 --checkpoint-dir "$saved" --resume auto --metrics "$scratch/resumed" >"$scratch/log" 2>&1 ||
   wrong "the last run failed: $(tail -n 1 "$scratch/log")"
 expected=$(losses "$scratch/undisturbed" | tail -n 1) got=$(losses "$scratch/resumed" | tail -n 1)
-awk -v got="${got#* }" -v expected="${expected#* }" 'BEGIN { d = got / expected - 1; exit !(d < 1e-3 && d > -1e-3) }' ||
+awk -v got="${got#* }" -v expected="${expected#* }" 'BEGIN { d = got / expected - 1; exit !(d < 1e-6 && d > -1e-6) }' ||
   wrong "the losses differ"
 echo "$during of $kills runs were killed, the last one at step $last; loss $got, undisturbed $expected; $failures failures"
 exit $((failures > 0))
