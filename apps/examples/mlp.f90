@@ -15,6 +15,9 @@ module aliquot
     integer(c_int) :: value_bytes = 0, gradient_bytes = 0
     real(c_float) :: decay_scale = 0
     integer(c_int) :: no_matrix = 0
+    integer(c_int) :: split = 0, part_count = 0
+    type(c_ptr) :: part_lengths = c_null_ptr, part_units = c_null_ptr
+    integer(c_int) :: partial_gradient = 0
   end type
 
   interface
