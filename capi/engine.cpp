@@ -61,6 +61,8 @@ aliquot::Split split_of(const aliquot_parameter& p, const char* name) {
     throw UsageError(fmt::format(
         "parameter {}: split is {}: expected ALIQUOT_NOT_SPLIT, ALIQUOT_SPLIT_ROWS or ALIQUOT_SPLIT_COLUMNS", name,
         p.split));
+  if (p.split == ALIQUOT_NOT_SPLIT && p.part_count != 0)
+    throw UsageError(fmt::format("parameter {}: part_count is {}, but split is ALIQUOT_NOT_SPLIT", name, p.part_count));
   if (p.part_count < 0)
     throw UsageError(fmt::format("parameter {}: part_count is {}: expected 0 or more", name, p.part_count));
   if (p.part_count > 0 && p.part_lengths == nullptr)
@@ -175,6 +177,9 @@ int aliquot_declare_activations(aliquot_engine* engine, int use_count, const ali
                            .output_in_backward = activations.output_not_read == 0,
                            .splits_backward = activations.splits_backward != 0,
                            .weight_inputs_bytes = activations.weight_inputs});
+      if (activations.collective_count < 0)
+        throw UsageError(
+            fmt::format("use {}: collective_count is {}: expected 0 or more", use, activations.collective_count));
       for (int i = 0; i < activations.collective_count; ++i) {
         const aliquot_collective* all = &require_not_null(activations.collectives, "collectives");
         spec.uses.back().collectives.push_back(collective_of(all[i]));

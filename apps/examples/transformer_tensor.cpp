@@ -72,12 +72,13 @@ static void train(Model* m, aliquot::World& world, int steps, int tensor, int st
   declare(engine, m);
   const auto [first, end] = aliquot::rank_range(HIDDEN, world.rank() % tensor, tensor);
   const int hidden = static_cast<int>(end - first), data_ranks = world.rank_count() / tensor;
+  const bool is_first = world.rank() % tensor == 0;
   for (int step = 1; step <= steps; ++step) {
     engine.micro_batch();
     load_batch(m, (step - 1) * data_ranks + world.rank() / tensor);
     for (int unit = 0; unit < UNITS; ++unit) {
       const auto live = engine.units()[unit].forward();
-      forward(m, unit, live.memory(), hidden, first == 0);
+      forward(m, unit, live.memory(), hidden, is_first);
     }
     for (int unit = UNITS - 1; unit >= 0; --unit) {
       const auto live = engine.units()[unit].backward();

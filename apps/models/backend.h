@@ -49,6 +49,7 @@ class Backend {
   virtual void rotary_angles(const ModelShape& shape, int64_t sequence, float* cosines, float* sines) = 0;
   virtual void rotate(const Rotary& rotary, Values x) = 0;
   virtual void convert(Values to, ConstValues from, int64_t count) = 0;
+  virtual void clear(Values to, int64_t count) = 0;
   virtual void embedding_forward(const Embedding& embedding, ConstValues table, float* to) = 0;
   virtual void embedding_backward(const Embedding& embedding, const float* from, Values table_gradient,
                                   bool add = true) = 0;

@@ -168,7 +168,7 @@ void Llama::backward_qk_norms(const LlamaBlock& w, const LlamaBlock& g) {
 void Llama::clear_shared_kv(const LlamaBlock& g) {
   if (adds() || !in_weights_part() || !shares_kv_heads(shape_, options_.tensor)) return;
   const auto clear = [&](Values gradient, int64_t count) {
-    if (gradient.data != nullptr) backend_.sum_columns({gradient, block_data_.qkv_gradient, 0, count, 0, count, false});
+    if (gradient.data != nullptr) backend_.clear(gradient, count);
   };
   for (const Values weight : {g.k_proj, g.v_proj}) clear(weight, shape_.key_width() * shape_.width);
   for (const Values bias : {g.k_bias, g.v_bias}) clear(bias, shape_.key_width());

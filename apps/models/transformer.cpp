@@ -50,10 +50,13 @@ void Transformer::allocate_block_scratch(ActivationArena& scratch) {
   const bool rounds = compute != DType::kFloat32;
   const AttentionShape attention = largest_attention_shape();
   const int64_t all = all_stream_elements();
-  normed_offset_bytes_ = scratch.used_bytes();
+  const int64_t fp32_offset_bytes = scratch.used_bytes();
   normed_gradient_ = scratch.allocate(std::max(all, rows() * attention.width()));
-  if (rounds) normed_offset_bytes_ = scratch.used_bytes();
+  normed_offset_bytes_ = rounds ? scratch.used_bytes() : fp32_offset_bytes;
   normed_ = rounds ? scratch.allocate(all, compute) : Values(normed_gradient_);
+  const bool overflows = compute == DType::kFloat16;
+  sums_ = overflows ? Values(normed_gradient_) : normed_;
+  sums_offset_bytes_ = overflows ? fp32_offset_bytes : normed_offset_bytes_;
   rounded_gradient_offset_bytes_ = scratch.used_bytes();
   rounded_gradient_ = scratch.allocate(rounds || divides_rows() ? all : 0, compute);
   wide_scratch_ = scratch.allocate(rows() * std::max(largest_.hidden, attention.stride()), compute);

@@ -35,8 +35,10 @@ struct UseArenas {
 /// the statistics, the softmax and the loss are fp32. Other activations have the compute type.
 ///
 /// The ranks of a tensor group divide heads, hidden elements and the vocabulary: see TensorPart. If they also divide
-/// rows, each rank has only its rows of the residual stream, of its gradient, and of norms. The input of a linear layer
-/// always has all rows. Collectives in scratch transfer elements of the compute type.
+/// rows, each rank has only its rows of the residual stream, of its gradient, and of norms in blocks. The input of a
+/// linear layer always has all rows. Collectives of blocks transfer elements of the compute type, except that sums are
+/// fp32 if the compute type is fp16, whose range is small. The collectives of the embedding, of the loss and of the
+/// head's gradient transfer fp32.
 class Transformer : public Model {
  public:
   const std::vector<ModelUnit>& units() const override { return units_; }
@@ -186,7 +188,8 @@ class Transformer : public Model {
   void check_ids(std::span<const int32_t> ids, const std::string& what, int32_t least) const;
   LossShape loss_shape(const TensorPart& part) const;
   Embedding embedding() const;
-  UseCollective stream_collective(const char* name, UsePart part) const;
+  UseCollective stream_sum(const char* name, UsePart part) const;
+  UseCollective stream_gather(const char* name, UsePart part) const;
   void allocate_head_over_tensor(ActivationArena& scratch);
   float* allocate_product_scratch(ActivationArena& scratch) const;
 
@@ -194,7 +197,8 @@ class Transformer : public Model {
   ActivationSpec activations_;
   LossBuffers loss_;
   Values rounded_gradient_;  // gradient_ of all rows in the compute type, if gradient_ is not
-  int64_t normed_offset_bytes_ = 0, rounded_gradient_offset_bytes_ = 0;  // in the scratch of a block
+  Values sums_;              // partial sums over the tensor group, in the memory of normed_ or normed_gradient_
+  int64_t normed_offset_bytes_ = 0, sums_offset_bytes_ = 0, rounded_gradient_offset_bytes_ = 0;  // in scratch of blocks
   float* product_scratch_ = nullptr;
   float* all_rows_ = nullptr;  // of the residual stream, in uses of embedding and head, if ranks divide rows
   int64_t all_rows_offset_bytes_ = 0, loss_parts_offset_bytes_ = 0;

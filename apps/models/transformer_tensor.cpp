@@ -10,26 +10,33 @@ void Transformer::run(const char* collective) const {
   if (options_.tensor.ranks > 1) memory_.run(collective);
 }
 
-/// A collective of the rows of the residual stream in the compute type, at normed_.
-UseCollective Transformer::stream_collective(const char* name, UsePart part) const {
+/// A sum of rows of the residual stream, at sums_.
+UseCollective Transformer::stream_sum(const char* name, UsePart part) const {
   return {.name = name,
           .kind = divides_rows() ? CollectiveKind::kScatterSum : CollectiveKind::kSum,
           .part = part,
           .buffer = UseBuffer::kScratch,
-          .offset_bytes = normed_offset_bytes_,
+          .offset_bytes = sums_offset_bytes_,
           .rows = rows(),
           .row_elements = shape_.width,
-          .dtype = options_.compute};
+          .dtype = sums_.type};
+}
+
+/// Gathers rows of the residual stream in the compute type, at normed_.
+UseCollective Transformer::stream_gather(const char* name, UsePart part) const {
+  UseCollective gather = stream_sum(name, part);
+  gather.kind = CollectiveKind::kGather;
+  gather.offset_bytes = normed_offset_bytes_;
+  gather.dtype = options_.compute;
+  return gather;
 }
 
 std::vector<UseCollective> Transformer::block_collectives() const {
   std::vector<UseCollective> all;
   if (options_.tensor.ranks == 1) return all;
-  const auto sum = [&](const char* name, UsePart part) { all.push_back(stream_collective(name, part)); };
+  const auto sum = [&](const char* name, UsePart part) { all.push_back(stream_sum(name, part)); };
   const auto gather = [&](const char* name, UsePart part) {
-    if (!divides_rows()) return;
-    sum(name, part);
-    all.back().kind = CollectiveKind::kGather;
+    if (divides_rows()) all.push_back(stream_gather(name, part));
   };
   gather("attention input", UsePart::kForward);
   sum("attention output", UsePart::kForward);
@@ -49,7 +56,7 @@ std::vector<UseCollective> Transformer::block_collectives() const {
 
 std::vector<UseCollective> Transformer::embedding_collectives() const {
   if (options_.tensor.ranks == 1) return {};
-  UseCollective output = stream_collective("embedding", UsePart::kForward);
+  UseCollective output = stream_sum("embedding", UsePart::kForward);
   output.offset_bytes = 0;
   output.dtype = DType::kFloat32;
   if (!divides_rows()) {
@@ -66,8 +73,7 @@ std::vector<UseCollective> Transformer::embedding_collectives() const {
 
 std::vector<UseCollective> Transformer::final_norm_collectives() const {
   if (!divides_rows()) return {};
-  UseCollective output = stream_collective("head input", UsePart::kForward);
-  output.kind = CollectiveKind::kGather;
+  UseCollective output = stream_gather("head input", UsePart::kForward);
   output.buffer = UseBuffer::kOutput;
   output.offset_bytes = 0;
   return {output};
@@ -82,7 +88,7 @@ std::vector<UseCollective> Transformer::head_collectives() const {
                            .offset_bytes = loss_parts_offset_bytes_,
                            .rows = options_.tensor.ranks,
                            .row_elements = loss_part_elements(rows())};
-  UseCollective gradient = stream_collective("head input gradient", UsePart::kBackward);
+  UseCollective gradient = stream_sum("head input gradient", UsePart::kBackward);
   gradient.dtype = DType::kFloat32;
   gradient.buffer = divides_rows() ? UseBuffer::kScratch : UseBuffer::kBackward;
   gradient.offset_bytes = divides_rows() ? all_rows_offset_bytes_ : 0;
@@ -132,9 +138,9 @@ void Transformer::add_to_stream(const Linear& linear, ConstValues x, const float
   if (options_.tensor.ranks == 1) return backend_.linear_forward(linear, x, residual, to);
   Linear partial = linear;
   if (options_.tensor.rank != 0) partial.bias = nullptr;
-  backend_.linear_forward(partial, x, nullptr, normed_);
+  backend_.linear_forward(partial, x, nullptr, sums_);
   run(sum);
-  backend_.positions_forward({own_.rows, rows(), shape_.width, rows(), own_.first_row}, normed_, residual, to);
+  backend_.positions_forward({own_.rows, rows(), shape_.width, rows(), own_.first_row}, sums_, residual, to);
 }
 
 ConstValues Transformer::gradient_for_products(Values to, const char* gather) {
@@ -164,9 +170,9 @@ ConstValues Transformer::normed_for_products(const Norm& norm, Values to, const 
 
 void Transformer::sum_norm_gradient(float* to, const char* sum) {
   if (options_.tensor.ranks == 1 || !in_input_part()) return;
-  if (normed_.data != normed_gradient_) backend_.convert(normed_, normed_gradient_, rows() * shape_.width);
+  if (sums_.data != normed_gradient_) backend_.convert(sums_, normed_gradient_, rows() * shape_.width);
   run(sum);
-  const Values own = own_rows_of(normed_);
+  const Values own = own_rows_of(sums_);
   if (own.data != to) backend_.convert(to, own, own_stream_elements());
 }
 

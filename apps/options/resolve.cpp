@@ -10,8 +10,8 @@ namespace {
 
 /// Formats the number of ranks with different data.
 std::string ranks_text(const TrainOptions& o, int rank_count) {
-  if (o.engine.tensor > 1) return std::to_string(rank_count) + " tensor groups";
-  return std::to_string(rank_count) + " ranks" + (o.engine.pipeline > 1 ? " per pipeline stage" : "");
+  return std::to_string(rank_count) + (o.engine.tensor > 1 ? " tensor groups" : " ranks") +
+         (o.engine.pipeline > 1 ? " per pipeline stage" : "");
 }
 
 /// Sets `micro_batch` for a DeepSpeed file that gives only the global batch. Here and below, `rank_count` is the number
@@ -62,6 +62,8 @@ void check_combinations(const TrainOptions& o) {
         "--update-in-backward updates parameters before the global gradient norm is known: use --clip 0, and a "
         "--precision other than fp16.");
   }
+  if (o.engine.tensor > 1 && o.optimizer.kind == OptimizerKind::kMuon)
+    throw UsageError("--optimizer muon needs complete matrices, which --tensor divides: use another optimizer.");
   if (o.scale_lr != RateScaling::kNone && !o.base_batch)
     throw UsageError("--scale-lr needs --base-batch, the global batch for which --lr was chosen.");
   if (o.scale_lr == RateScaling::kNone && o.base_batch)

@@ -31,9 +31,9 @@ struct MicroBatch {
 /// Returns the machine's rates and the estimated times of the uses of a model.
 CostModel cost_of(const Machine& machine, const ModelShape& shape, const MicroBatch& batch);
 
-/// Replaces the times of the uses by those that read_profile() returns, divided by `batch.tensor`. A profile has only
-/// whole backward passes, so UseCost::backward_input_seconds becomes the same part of the backward as in the replaced
-/// times.
+/// Replaces the times of the uses by those that read_profile() returns, divided by `batch.tensor`, as if the ranks
+/// divided all work. A profile has only whole backward passes, so UseCost::backward_input_seconds becomes the same part
+/// of the backward as in the replaced times.
 void apply_profile(CostModel& cost, const std::string& path, const MicroBatch& batch);
 
 }  // namespace aliquot

@@ -19,6 +19,7 @@
 #include "apps/console.h"
 #include "apps/data/token_source.h"
 #include "apps/models/hugging_face/config.h"
+#include "apps/models/tensor_part.h"
 #include "apps/options/deepspeed.h"
 #include "apps/train/checkpoints/with_init_name.h"
 #include "apps/train/stop_request.h"
@@ -86,6 +87,7 @@ void check_before_launch(const TrainOptions& options) {
   // the launch.
   copy.global_batch.reset();
   copy.engine.pipeline = copy.engine.tensor = 1;
+  check_tensor_group(model_shape(options), tensor_group(options, options.engine.tensor, 0));
   resolve(copy, default_rank_count(options), false);
   if (options.resume == "none" && !options.checkpoint_dir.empty() &&
       !list_checkpoints(options.checkpoint_dir).empty()) {

@@ -46,7 +46,8 @@ int64_t TrainContext::node_rank_count() const {
 
 int64_t TrainContext::process_rank_count() const { return launched_process_count() > 1 ? 1 : world_.rank_count(); }
 
-/// The order of additions does not depend on the number of pipeline stages or on tensor groups.
+/// The order of additions does not depend on the number of pipeline stages, and not on the size of tensor groups if it
+/// is a power of two.
 void TrainContext::sum_losses(std::span<double> losses, Label label) const {
   if (options_.engine.pipeline * options_.engine.tensor == 1) return all_reduce(losses, Reduction::kSum, label);
   constexpr auto kMaxCount = static_cast<size_t>(Communicator::kSmallCount);

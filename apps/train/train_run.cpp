@@ -200,8 +200,9 @@ void TrainRun::step() {
 }
 
 /// Returns the sum of the loss over all targets of the step. Also makes all ranks agree on the stop signal and on
-/// whether any rank is still saving: ranks observe both at different times and must act together. All three values
-/// share one all-reduce, because every all-reduce waits for the step's traffic on the link.
+/// whether any rank is still saving: ranks observe both at different times and must act together. Without pipeline
+/// stages and tensor groups, all three values share one all-reduce, because every all-reduce waits for the step's
+/// traffic on the link.
 double TrainRun::sum_and_agree(std::span<const double> own_losses, int64_t step) {
   std::array<double, 1 + kStopSignals.size()> flags{keeper_.is_saving() ? 1.0 : 0.0};
   const int signal = stop_signal();

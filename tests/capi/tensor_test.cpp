@@ -191,8 +191,10 @@ TEST(CTensor, RefusesInvalidDeclarations) {
     float *value = nullptr, *gradient = nullptr;
     aliquot_parameter p = {"w", 2, shape, &value, &gradient, 0, 0, 0, 0, 0, 0, 0, 3, 0, nullptr, nullptr, 0};
     EXPECT_USAGE(aliquot_add_parameter(engine, 0, &p), "parameter w: split is 3: expected ALIQUOT_NOT_SPLIT");
-    p.split = ALIQUOT_SPLIT_ROWS;
+    p.split = ALIQUOT_NOT_SPLIT;
     p.part_count = 1;
+    EXPECT_USAGE(aliquot_add_parameter(engine, 0, &p), "part_count is 1, but split is ALIQUOT_NOT_SPLIT");
+    p.split = ALIQUOT_SPLIT_ROWS;
     EXPECT_USAGE(aliquot_add_parameter(engine, 0, &p), "parameter w: part_lengths is null: expected 1 lengths");
     p.part_lengths = parts;
     EXPECT_DONE(aliquot_add_parameter(engine, 0, &p));  // refused when the plan is made
@@ -205,6 +207,9 @@ TEST(CTensor, RefusesInvalidDeclarations) {
     aliquot_activations use = {64, 0, 0, 0, 0, 0, 0, 0, 1, &collective};
     EXPECT_USAGE(aliquot_declare_activations(engine, 1, &use, 0, nullptr, nullptr), "kind is 7: expected 0 to 2");
     collective.kind = ALIQUOT_SUM;
+    use.collective_count = -1;
+    EXPECT_USAGE(aliquot_declare_activations(engine, 1, &use, 0, nullptr, nullptr), "use 0: collective_count is -1");
+    use.collective_count = 1;
     collective.part = ALIQUOT_EVALUATE;
     EXPECT_USAGE(aliquot_declare_activations(engine, 1, &use, 0, nullptr, nullptr),
                  "part is 2: expected ALIQUOT_FORWARD");

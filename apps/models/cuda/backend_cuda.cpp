@@ -161,6 +161,7 @@ class CudaBackend final : public Backend {
   void convert(Values to, ConstValues from, int64_t count) override {
     cuda_kernels().cast(*stream_, to.data, to.type, from.data, from.type, count);
   }
+  void clear(Values to, int64_t count) override { cuda_kernels().fill(*stream_, to.data, to.type, 0.0f, count); }
   void embedding_forward(const Embedding& embedding, ConstValues table, float* to) override {
     cuda::embedding_forward(*stream_, embedding, table, to);
   }

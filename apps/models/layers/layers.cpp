@@ -137,6 +137,13 @@ void convert(ThreadPool& pool, Values to, ConstValues from, int64_t count) {
               [&](int64_t begin, int64_t end) { row_loops().convert(to.from(begin), from.from(begin), end - begin); });
 }
 
+void clear(ThreadPool& pool, Values to, int64_t count) {
+  const ScopedWorkTimer timed(WorkKind::kElementwise);
+  for_columns(pool, count, [&](int64_t begin, int64_t end) {
+    std::memset(to.from(begin).data, 0, static_cast<size_t>((end - begin) * element_bytes(to.type)));
+  });
+}
+
 void embedding_forward(ThreadPool& pool, const Embedding& e, ConstValues table, float* to) {
   const ScopedWorkTimer timed(WorkKind::kElementwise);
   for_rows(pool, e.rows, [&](int64_t begin, int64_t end) {

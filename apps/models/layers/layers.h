@@ -62,6 +62,8 @@ struct Rotary {
 void rotate(ThreadPool& pool, const Rotary& rotary, Values x);
 
 void convert(ThreadPool& pool, Values to, ConstValues from, int64_t count);
+/// Sets all elements to 0.
+void clear(ThreadPool& pool, Values to, int64_t count);
 
 /// An embedding: forward copies the table's row of each token, backward sums gradients by token. The table has the rows
 /// of the tokens [first_entry, first_entry + entries). Forward gives zeros for other tokens, and backward ignores them.

@@ -49,9 +49,8 @@ struct LossForward {
 };
 double loss_forward(ThreadPool& pool, const LossForward& a);
 
-/// The parts of a loss whose vocabulary is split. Part i has, from statistics + 3 * i * rows on, for each row: the
-/// maximum of its logits; for each row the sum of exp(logit - maximum); and for each row the logit of the target, or 0
-/// if another part has it.
+/// The parts of a loss whose vocabulary is split. Part i has three arrays of `rows` values, from statistics + 3 * i *
+/// rows on: maxima of the logits; sums of exp(logit - maximum); logits of the targets, or 0 if another part has them.
 struct LossParts {
   int count = 1;
   float* statistics = nullptr;

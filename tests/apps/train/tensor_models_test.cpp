@@ -17,7 +17,6 @@ namespace aliquot::test {
 namespace {
 
 constexpr int kSteps = 3;
-constexpr int64_t kBatch = 2, kSequence = 15;
 
 struct Outcome {
   std::vector<double> losses, norms;
@@ -31,6 +30,7 @@ struct Case {
   EngineOptions engine = {};
   bool keep_logits = true;
   int data_ranks = 1;
+  int64_t batch = 2, sequence = 15;
 };
 
 std::string text_of(const Case& c) {
@@ -75,11 +75,12 @@ ModelShape varied_llama() {
 
 ModelOptions model_options(const Case& c, int rank) {
   const bool adds = c.engine.accumulate > 1 && c.engine.zero_stage < 2;
-  return {.batch = kBatch,
-          .sequence = kSequence,
+  return {.batch = c.batch,
+          .sequence = c.sequence,
           .gradients = adds ? GradientMode::kAdd : GradientMode::kAssign,
           .keep_logits = c.keep_logits,
           .compute = c.engine.precision.compute,
+          .gradient_type = c.engine.precision.gradients,
           .tensor = {c.tensor, rank % c.tensor, c.sequence_parallel}};
 }
 
@@ -97,13 +98,13 @@ void train_rank(World& world, const Case& c, const TokenSource& source, Outcome&
   EXPECT_EQ(engine.plan().model.units.size(), parameters_of(c.shape).units.size());
   engine.materialize(initial_values(*model, 1));
   const int data_rank = world.rank() / c.tensor % c.data_ranks;
-  Loader loader(source, {kSequence, kBatch, c.shape.vocabulary, true, 1, data_rank, c.data_ranks});
+  Loader loader(source, {c.sequence, c.batch, c.shape.vocabulary, true, 1, data_rank, c.data_ranks});
   const auto set_batch = [&](int step, int micro) {
-    loader.load(step * kBatch * c.data_ranks * options.accumulate, micro);
+    loader.load(step * c.batch * c.data_ranks * options.accumulate, micro);
     model->set_batch({loader.tokens(), loader.targets()});
   };
   for (int step = 0; step < kSteps; ++step) {
-    model->set_loss_factor(static_cast<float>(engine.loss_scale() / (kBatch * kSequence)));
+    model->set_loss_factor(static_cast<float>(engine.loss_scale() / static_cast<double>(c.batch * c.sequence)));
     std::vector<double> losses = run_passes(engine, *model, [&](int micro) { set_batch(step, micro); });
     const StepReport report = engine.step();
     set_batch(0, 0);
@@ -218,6 +219,51 @@ TEST_P(TensorModels, AgreeInSixteenBits) {
   }
 }
 
+TEST_P(TensorModels, ASplitBackwardChangesNoBitsInSixteenBits) {
+  for (const bool sequence_parallel : {false, true}) {
+    Case c{GetParam(), 2, sequence_parallel, two_micro_batches()};
+    c.engine.accumulate = 4;
+    c.engine.pipeline = 2;
+    c.engine.precision.compute = DType::kBFloat16;
+    const Outcome whole = train(c);
+    c.engine.pipeline_schedule = PipelineSchedule::kZeroBubble;
+    const Outcome split = train(c);
+    EXPECT_EQ(split.losses, whole.losses) << text_of(c);
+    EXPECT_EQ(split.parameters, whole.parameters) << text_of(c);
+  }
+}
+
+/// Partial gradients are rounded before they are added.
+TEST_P(TensorModels, AgreeWithRoundedGradients) {
+  EngineOptions engine = two_micro_batches();
+  engine.precision.gradients = DType::kBFloat16;
+  const Outcome one = train({.shape = GetParam(), .engine = engine});
+  for (const bool sequence_parallel : {false, true}) {
+    const Case c{GetParam(), 2, sequence_parallel, engine};
+    expect_close(train(c), one, text_of(c), 2e-3);
+  }
+}
+
+/// Of 5 rows, the last of 4 ranks has none.
+TEST_P(TensorModels, ARankMayHaveNoRows) {
+  Case c{.shape = GetParam(), .engine = two_micro_batches(), .batch = 1, .sequence = 5};
+  const Outcome one = train(c);
+  c.tensor = 4;
+  expect_close(train(c), one, text_of(c));
+}
+
+/// Two ranks share a head of keys and values. One of them has one of its queries, and the other has two.
+TEST(TensorModels, RanksThatShareAHeadMayHaveDifferentNumbersOfQueries) {
+  ModelShape shape = llama();
+  shape.heads = 6;
+  shape.kv_heads = 2;
+  const Outcome one = train({.shape = shape, .engine = two_micro_batches()});
+  for (const bool sequence_parallel : {false, true}) {
+    const Case c{shape, 4, sequence_parallel, two_micro_batches()};
+    expect_close(train(c), one, text_of(c));
+  }
+}
+
 TEST(TensorModels, RefuseGroupsThatDoNotFit) {
   const auto refused = [](const ModelShape& shape, int tensor) {
     try {
@@ -286,7 +332,7 @@ TEST(TensorModels, BlocksSendAndSaveWhatTheFormulasSay) {
                          .context = 64,
                          .vocabulary = 64};
   const int64_t batch = 2, rows = batch * shape.context, stream = rows * shape.width;
-  for (const DType compute : {DType::kFloat32, DType::kBFloat16}) {
+  for (const DType compute : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
     const auto block_of = [&](const TensorGroup& group) {
       return make_model(shape, {.batch = batch, .compute = compute, .tensor = group}, *backend)->activations().uses[2];
     };
@@ -302,7 +348,9 @@ TEST(TensorModels, BlocksSendAndSaveWhatTheFormulasSay) {
       // Backward gathers the gradients of the two outputs, and the outputs of the two norms again.
       EXPECT_EQ(sent_elements(divided, UsePart::kBackward),
                 (SentElements{.gathers = 4 * stream, .scatter_sums = 2 * stream}));
-      for (const UseCollective& collective : plain.collectives) EXPECT_EQ(collective.dtype, compute);
+      // The range of fp16 is too small for sums.
+      const DType sums = compute == DType::kFloat16 ? DType::kFloat32 : compute;
+      for (const UseCollective& collective : plain.collectives) EXPECT_EQ(collective.dtype, sums);
       EXPECT_EQ(divided.kept_bytes, all / ranks);
       EXPECT_EQ(plain.kept_bytes, (all - statistics - middle) / ranks + statistics + middle);
     }
