@@ -59,6 +59,7 @@ class Blocks {
       if (memory.use == throws_at) throw std::runtime_error("injected failure in recompute");
       EXPECT_TRUE(memory.recomputed);
       EXPECT_EQ(memory.backward, nullptr);
+      EXPECT_EQ(memory.output, nullptr) << "the backward of the block does not read its output";
       run(engine, memory, [this, memory, p = a[unit_of(memory.use)]] { compute_saved(p, memory); });
     });
   }

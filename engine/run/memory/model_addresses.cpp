@@ -86,16 +86,19 @@ UseMemory ModelAddresses::memory_of_use(int32_t use, Verb verb) const {
   const AccessMode between_parts = for_input ? AccessMode::kWrites : AccessMode::kReads;
   // A buffer that this backward does not declare may still exist, so peek() returns its address without AccessCheck.
   const bool reads_input = use > 0 && (!backward || declared.input_in_backward);
-  const bool has_output = !backward || declared.output_in_backward;
+  const bool recomputes = verb == Verb::kRecompute;
+  const bool has_output = (!backward && !recomputes) || declared.output_in_backward;
+  // Another use may still need an output that this recompute does not declare, so the model code must not write it.
+  const bool hides_output = verb == Verb::kBackwardWeights || (recomputes && !has_output);
   const bool first_of_backward = use + 1 == static_cast<int32_t>(plan_.model.uses.size());
   const AccessMode handed_on = first_of_backward ? AccessMode::kWrites : AccessMode::kReadsAndWrites;
   return {.use = use,
           .input = reads_input ? at(Role::kOutputActivations, use - 1, AccessMode::kReads)
                    : use > 0   ? peek(Role::kOutputActivations, use - 1)
                                : nullptr,
-          .output = verb == Verb::kBackwardWeights ? nullptr
-                    : has_output                   ? at(Role::kOutputActivations, use, made)
-                                                   : peek(Role::kOutputActivations, use),
+          .output = hides_output ? nullptr
+                    : has_output ? at(Role::kOutputActivations, use, made)
+                                 : peek(Role::kOutputActivations, use),
           .kept = at(Role::kSavedActivations, use, made),
           .scratch = at(Role::kScratch, use, AccessMode::kWrites),
           .backward = for_input ? at(Role::kActivationGradients, -1, handed_on) : nullptr,
