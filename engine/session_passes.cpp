@@ -184,7 +184,13 @@ void Session::run_collective(std::string_view name) {
   }
   const UseActivations& use = plan_->model.activations.uses[active_->operation(open_code_).operand];
   last_collective_ = static_cast<int32_t>(next - use.collectives.data());
-  if (plan_->policy.tensor > 1) active_->run_collective();
+  if (plan_->policy.tensor == 1) return;
+  try {
+    active_->run_collective();
+  } catch (...) {  // close() must not run further collectives: ranks could then disagree, which would hide the cause
+    unusable_ = true;
+    throw;
+  }
 }
 
 /// Abandons the step if the scope omitted collectives. The executor runs them, so that other ranks do not wait forever.
@@ -281,6 +287,7 @@ void Session::skip(std::span<const UnitId> units) {
 
 void Session::close(bool by_exception) noexcept {
   for (const UnitId unit : live_units_) bindings_.close(unit);
+  if (unusable_) return live_units_.clear();
   try {
     close_collectives(by_exception);
     live_units_.clear();
