@@ -115,9 +115,9 @@ class Transformer : public Model {
     ConstValues weight = {}, bias = {};
   };
   void norm_forward(const Norm& norm, Values to);
-  /// Computes the norm of all rows at normed_. `gather` is the collective.
+  /// Computes the norm's output for all rows in normed_. `gather` is the name of the collective that gathers the rows.
   void norm_forward_of_all(const Norm& norm, const char* gather);
-  /// Computes the final norm of all rows in the output of the use.
+  /// Computes the final norm, and writes the rows of all ranks to the output of the use.
   void final_norm_forward(const Norm& norm);
   /// to = x * weight + bias + residual, summed over the tensor group by the collective `sum`.
   void add_to_stream(const Linear& linear, ConstValues x, const float* residual, float* to, const char* sum);
@@ -151,10 +151,10 @@ class Transformer : public Model {
   ConstValues gradient_for_products(Values to, const char* gather);
   /// Returns the norm's output of all rows for the gradients of weights, at `to`.
   ConstValues normed_for_products(const Norm& norm, Values to, const char* gather);
-  /// Where linear_backward_input() must write the gradient of a norm's output that sum_norm_gradient() completes at
-  /// `to`.
+  /// Returns the address to which linear_backward_input() writes this rank's part of the gradient of a norm's output.
+  /// sum_norm_gradient() then adds the parts of all ranks, and writes the sum to `to`.
   float* partial_norm_gradient(float* to) const { return options_.tensor.ranks == 1 ? to : normed_gradient_; }
-  /// Sums the gradient of the norm's output over the tensor group, and writes the own rows to `to`.
+  /// Adds the gradient of the norm's output over the tensor group, and writes this rank's rows to `to`.
   void sum_norm_gradient(float* to, const char* sum);
   /// Copies the parameters of the norms to block_data_, because the weights part recomputes the norms' outputs.
   void save_norms(const Norm& norm_1, const Norm& norm_2);

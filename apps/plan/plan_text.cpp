@@ -96,7 +96,7 @@ std::string list(const PlanOptions& o, const PlannedRun& outcome) {
   if (outcome.timeline.crossing_bytes > 0)
     text += fmt::format("  per step, a node sends {} to other nodes\n", format_bytes(outcome.timeline.crossing_bytes));
   if (tensor_groups_cross_nodes(outcome.plan.world, o.engine.tensor))
-    text += "  warning: a tensor group has ranks on several nodes; use a --tensor that divides --ranks-per-node\n";
+    text += "  warning: a tensor group spans several nodes; use a --tensor that divides --ranks-per-node\n";
   text += fit_lines(o, outcome);
   if (outcome.largest)
     text += fmt::format("  largest model that fits in {}: {} parameters\n", format_bytes(*o.device_memory),

@@ -134,8 +134,8 @@ void TrainRun::prepare() {
   reporter_.print_banner(data_.token_count());
   if (tensor_groups_cross_nodes(context_.world().topology(), options.engine.tensor)) {
     reporter_.warning(
-        "a tensor group has ranks on several nodes, so each layer communicates between nodes: use a --tensor that "
-        "divides the ranks of a node.");
+        "a tensor group spans several nodes, so each layer communicates between nodes: use a --tensor that divides the "
+        "number of ranks per node.");
   }
   const bool resumes = options.resume != "none";
   if (!resumes)

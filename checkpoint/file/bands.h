@@ -9,7 +9,7 @@
 
 namespace aliquot {
 
-/// Positions that `rank` has: `run_count` runs of `run` positions each, whose first positions are `stride` apart.
+/// Positions that `rank` holds: `run_count` runs of `run` positions each, whose first positions are `stride` apart.
 /// `source` identifies the data on that rank.
 struct StridedExtent {
   int64_t begin = 0, run = 0, stride = 0, run_count = 1;
@@ -18,7 +18,7 @@ struct StridedExtent {
   int64_t end() const { return begin + (run_count - 1) * stride + run; }
 };
 
-/// Positions [begin, end) of a file or tensor, which `rank` has.
+/// The positions [begin, end) of a file or tensor. `rank` holds their data.
 struct FileExtent {
   int64_t begin = 0, end = 0;
   int32_t rank = 0;

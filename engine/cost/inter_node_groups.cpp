@@ -4,6 +4,7 @@
 #include <set>
 #include <utility>
 
+#include "engine/plan/schedule.h"
 #include "sharding/groups.h"
 
 namespace aliquot {
@@ -38,10 +39,7 @@ InterNodeGroups::InterNodeGroups(const Topology& stage, Mesh mesh) {
   for (const auto& [replica, shard] : tensor_groups) {
     if (mesh.tensor > 1) tensors.push_back(placement(GroupId::kTensor, {.replica = replica, .shard = shard}));
   }
-  for (int first = 0; first < stage.rank_count(); first += mesh.tensor) {
-    for (int rank = first; rank < first + mesh.tensor; ++rank)
-      tensor_groups_cross = tensor_groups_cross || stage.node_of_rank[rank] != stage.node_of_rank[first];
-  }
+  tensor_groups_cross = tensor_groups_cross_nodes(stage, mesh.tensor);
   if (mesh.replica == 1) return;
   for (const auto& [shard, tensor] : replicate_groups)
     peers.push_back(placement(GroupId::kReplica, {.shard = shard, .tensor = tensor}));

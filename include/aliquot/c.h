@@ -124,9 +124,9 @@ int aliquot_rank_range(int64_t count, int tensor_rank, int tensor, int64_t* firs
  * of use 1, and so on. */
 int aliquot_declare_order(aliquot_engine* engine, int use_count, const int* unit_counts, const int* units);
 
-/** A collective that the code of a use runs with aliquot_run_collective(): it exchanges a matrix of `rows` x
- * `row_elements` elements between the ranks of a tensor group. Rank r of T ranks owns rows [r n, (r + 1) n), for
- * n = rows / T, rounded up. The buffer must have space for n rows of each rank. */
+/** A collective that the code of a use runs with aliquot_run_collective(). The ranks of a tensor group exchange a
+ * matrix of `rows` rows with `row_elements` elements each. Let T be the number of ranks, and n = rows / T, rounded up.
+ * Rank r owns n rows, from row r * n on, as far as they exist. The buffer must have space for n * T rows. */
 typedef struct aliquot_collective {
   const char* name;
   int kind;       /* a kind of collective */

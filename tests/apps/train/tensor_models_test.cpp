@@ -299,7 +299,7 @@ TEST_P(TensorModels, DeclareTheParametersOfThePlanner) {
   }
 }
 
-/// The bytes that the collectives of a use add or gather, in each part of the code.
+/// The numbers of elements in the matrices of a use's collectives, by kind.
 struct SentElements {
   int64_t sums = 0, gathers = 0, scatter_sums = 0;
 
