@@ -1,12 +1,13 @@
 # The installed headers: aliquot_umbrella_headers in include/aliquot/, and aliquot_public_headers, which they include.
 # A visibility pragma in each public header exports its declarations. tests/package/ checks that this list is complete.
-set(aliquot_umbrella_headers aliquot.h c.h checkpoint.h rule.h rule_cuda.h torch.h)
+set(aliquot_umbrella_headers aliquot.h c.h checkpoint.h rule.h rule_cuda.h split_layers.h torch.h)
 set(aliquot_public_headers
   kernels/system/booking.h kernels/device/device.h kernels/device/enqueue_cuda.h kernels/device/launch_cuda.h
   kernels/device/start_kernel_cuda.h kernels/formats/dtype.h kernels/system/checkpoint_error.h kernels/system/error.h
   kernels/formats/float16.h kernels/formats/host_device.h
   kernels/elementwise/host_loops.h kernels/elementwise/kernels.h kernels/system/ledger.h kernels/system/log.h
-  kernels/formats/philox.h kernels/formats/split_master.h kernels/device/stream.h kernels/device/task.h
+  kernels/formats/philox.h kernels/formats/split_master.h kernels/formats/values.h
+  kernels/layers/layer_rows.h kernels/layers/split_layers.h kernels/device/stream.h kernels/device/task.h
   sharding/comm/communicator.h sharding/layout.h sharding/comm/reduce_staging.h sharding/split.h sharding/state.h
   sharding/memory/symmetric_buffer.h sharding/topology.h sharding/world.h
   optim/custom_loops.h optim/custom_rule.h optim/custom_rule_cuda.h optim/update/dynamic_code.h optim/loss_scaler.h

@@ -50,8 +50,8 @@ class Backend {
   virtual void rotate(const Rotary& rotary, Values x) = 0;
   virtual void convert(Values to, ConstValues from, int64_t count) = 0;
   virtual void clear(Values to, int64_t count) = 0;
-  virtual void embedding_forward(const Embedding& embedding, ConstValues table, float* to) = 0;
-  virtual void embedding_backward(const Embedding& embedding, const float* from, Values table_gradient,
+  virtual void embedding_forward(const EmbeddingRows& embedding, ConstValues table, float* to) = 0;
+  virtual void embedding_backward(const EmbeddingRows& embedding, const float* from, Values table_gradient,
                                   bool add = true) = 0;
   virtual void positions_forward(const Positions& positions, ConstValues table, const float* from, float* to) = 0;
   virtual void positions_backward(const Positions& positions, const float* from, Values table_gradient, bool add) = 0;
@@ -59,7 +59,7 @@ class Backend {
   virtual void attention_backward(const AttentionBackward& a) = 0;
   virtual void loss_forward(const LossForward& a) = 0;
   virtual void loss_statistics(const LossForward& a, float* part) = 0;
-  virtual void loss_of_parts(const LossForward& a, const LossParts& parts) = 0;
+  virtual void loss_of_parts(const LossForward& a, const SplitParts& parts) = 0;
   virtual void loss_backward(const LossBackward& a) = 0;
 
   /// Waits for the last loss_forward() or loss_of_parts() and returns its result.

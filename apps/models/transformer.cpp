@@ -155,7 +155,7 @@ LossShape Transformer::loss_shape(const TensorPart& part) const {
   return {rows(), shape_.width, part.entries, options_.keep_logits, part.first_entry};
 }
 
-Embedding Transformer::embedding() const {
+EmbeddingRows Transformer::embedding() const {
   return {staged_tokens_.tokens, rows(), shape_.width, own_.entries, own_.first_entry};
 }
 

@@ -187,7 +187,7 @@ class Transformer : public Model {
  private:
   void check_ids(std::span<const int32_t> ids, const std::string& what, int32_t least) const;
   LossShape loss_shape(const TensorPart& part) const;
-  Embedding embedding() const;
+  EmbeddingRows embedding() const;
   UseCollective stream_sum(const char* name, UsePart part) const;
   UseCollective stream_gather(const char* name, UsePart part) const;
   void allocate_head_over_tensor(ActivationArena& scratch);
@@ -202,7 +202,7 @@ class Transformer : public Model {
   float* product_scratch_ = nullptr;
   float* all_rows_ = nullptr;  // of the residual stream, in uses of embedding and head, if ranks divide rows
   int64_t all_rows_offset_bytes_ = 0, loss_parts_offset_bytes_ = 0;
-  LossParts loss_parts_;
+  SplitParts loss_parts_;
   float loss_factor_ = 1.0f;
 };
 

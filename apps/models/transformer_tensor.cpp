@@ -87,7 +87,7 @@ std::vector<UseCollective> Transformer::head_collectives() const {
                            .buffer = UseBuffer::kScratch,
                            .offset_bytes = loss_parts_offset_bytes_,
                            .rows = options_.tensor.ranks,
-                           .row_elements = loss_part_elements(rows())};
+                           .row_elements = split_part_elements(rows())};
   UseCollective gradient = stream_sum("head input gradient", UsePart::kBackward);
   gradient.dtype = DType::kFloat32;
   gradient.buffer = divides_rows() ? UseBuffer::kScratch : UseBuffer::kBackward;
@@ -104,7 +104,7 @@ void Transformer::allocate_embedding(ActivationArena& scratch) {
 void Transformer::allocate_head_over_tensor(ActivationArena& scratch) {
   if (options_.tensor.ranks == 1) return;
   loss_parts_offset_bytes_ = scratch.used_bytes();
-  loss_parts_ = {options_.tensor.ranks, scratch.allocate(options_.tensor.ranks * loss_part_elements(rows()))};
+  loss_parts_ = {options_.tensor.ranks, scratch.allocate(options_.tensor.ranks * split_part_elements(rows()))};
   allocate_embedding(scratch);
 }
 
@@ -179,7 +179,7 @@ void Transformer::sum_norm_gradient(float* to, const char* sum) {
 void Transformer::forward_head(ConstValues table) {
   const LossForward loss{loss_shape(own_), normed_input(), table, staged_tokens_.targets, loss_};
   if (options_.tensor.ranks == 1) return backend_.loss_forward(loss);
-  backend_.loss_statistics(loss, loss_parts_.statistics + options_.tensor.rank * loss_part_elements(rows()));
+  backend_.loss_statistics(loss, loss_parts_.statistics + options_.tensor.rank * split_part_elements(rows()));
   run("loss");
   backend_.loss_of_parts(loss, loss_parts_);
 }

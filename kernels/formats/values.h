@@ -6,6 +6,7 @@
 
 #include "kernels/formats/dtype.h"
 
+#pragma GCC visibility push(default)
 namespace aliquot {
 
 /// An fp16 element. A distinct type, because uint16_t stands for bf16.
@@ -53,3 +54,4 @@ struct ConstValues {
 };
 
 }  // namespace aliquot
+#pragma GCC visibility pop

@@ -5,9 +5,9 @@
 // order. Use it in *.cu files only.
 
 #include "apps/models/cuda/attention_place_cuda.h"
-#include "apps/models/cuda/elements_cuda.h"
 #include "apps/models/cuda/tensor_core_cuda.h"
 #include "kernels/elementwise/block_tree_cuda.h"
+#include "kernels/elementwise/elements_cuda.h"
 
 namespace aliquot::cuda {
 

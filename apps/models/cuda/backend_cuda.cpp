@@ -68,9 +68,7 @@ std::vector<int32_t> pack_batch(const TokenBatch& batch) {
   std::ranges::copy(batch.tokens, all.begin());
   std::ranges::copy(batch.targets, all.begin() + static_cast<std::ptrdiff_t>(count));
   const std::span sorted(all.data() + 2 * count, count), rows(all.data() + 3 * count, count);
-  std::iota(rows.begin(), rows.end(), 0);
-  std::ranges::stable_sort(rows, {}, [&](int32_t row) { return batch.tokens[static_cast<size_t>(row)]; });
-  std::ranges::transform(rows, sorted.begin(), [&](int32_t row) { return batch.tokens[static_cast<size_t>(row)]; });
+  sort_rows_by_token(batch.tokens, sorted, rows);
   return all;
 }
 
@@ -92,9 +90,6 @@ struct CudaLogitLoops {
   }
   void backward(const LogitTile& tile, const LossRows& rows, const float* tile_maxima) const {
     cuda::logits_backward(stream, tile, rows, tile_maxima);
-  }
-  void combine(const LossBuffers& to, const LossParts& parts, int64_t count) const {
-    cuda::combine_parts(stream, to, parts, count);
   }
   void finish(const LossBuffers& buffers, const int32_t* targets, const float* target_logits, int64_t count) const {
     cuda::reduce_loss(stream, buffers, targets, target_logits, count, sum);
@@ -162,11 +157,12 @@ class CudaBackend final : public Backend {
     cuda_kernels().cast(*stream_, to.data, to.type, from.data, from.type, count);
   }
   void clear(Values to, int64_t count) override { cuda_kernels().fill(*stream_, to.data, to.type, 0.0f, count); }
-  void embedding_forward(const Embedding& embedding, ConstValues table, float* to) override {
-    cuda::embedding_forward(*stream_, embedding, table, to);
+  void embedding_forward(const EmbeddingRows& embedding, ConstValues table, float* to) override {
+    split_embedding_forward(*stream_, embedding, table, to);
   }
-  void embedding_backward(const Embedding& embedding, const float* from, Values table_gradient, bool add) override {
-    cuda::embedding_backward(*stream_, embedding, sorted_, from, table_gradient, add);
+  void embedding_backward(const EmbeddingRows& embedding, const float* from, Values table_gradient, bool add) override {
+    if (!add) clear(table_gradient, embedding.entries * embedding.width);
+    split_embedding_backward(*stream_, embedding, sorted_, from, table_gradient);
   }
   void positions_forward(const Positions& positions, ConstValues table, const float* from, float* to) override {
     cuda::positions_forward(*stream_, positions, table, from, to);
@@ -183,8 +179,8 @@ class CudaBackend final : public Backend {
     stream_->record(*loss_event_);
   }
   void loss_statistics(const LossForward& a, float* part) override { tiled_loss_part(logit_loops(), a, part); }
-  void loss_of_parts(const LossForward& a, const LossParts& parts) override {
-    finish_loss_of_parts(logit_loops(), a, parts);
+  void loss_of_parts(const LossForward& a, const SplitParts& parts) override {
+    split_loss_forward(*stream_, split_loss(a, parts, logit_loops().sum));
     stream_->record(*loss_event_);
   }
   void loss_backward(const LossBackward& a) override {
@@ -221,7 +217,7 @@ class CudaBackend final : public Backend {
   Stream* stream_ = nullptr;
   CudaProducts products_;
   BatchUploader batches_, angles_;
-  cuda::TokenSortedRows sorted_;
+  TokenSortedRows sorted_;
   std::vector<float> angle_values_;
   const std::byte* device_angles_ = nullptr;
   PinnedMemory sum_;

@@ -1,9 +1,9 @@
-// The CUDA kernels of elementwise layers, rotary positions, biases and embeddings.
+// The CUDA kernels of elementwise layers, rotary positions, biases and learned positions.
 #include <cmath>
 
-#include "apps/models/cuda/elements_cuda.h"
 #include "apps/models/cuda/layers_cuda.h"
 #include "kernels/device/device_cuda.h"
+#include "kernels/elementwise/elements_cuda.h"
 
 namespace aliquot::cuda {
 namespace {
@@ -107,33 +107,6 @@ __global__ void add_bias_to_rows(const BiasRows a) {
 }
 
 template <class Table>
-__global__ void look_up_rows(float* to, const typename Table::Storage* table, const Embedding a) {
-  for (int64_t i = launch_thread(); i < a.rows * a.width; i += launch_stride()) {
-    const int64_t entry = a.tokens[i / a.width] - a.first_entry;
-    to[i] = 0 <= entry && entry < a.entries ? Table::load(table[entry * a.width + i % a.width]) : 0.0f;
-  }
-}
-
-/// The thread of a token's first row adds all rows of that token, so that the order of addition is fixed.
-template <class Table>
-__global__ void add_rows_of_tokens(typename Table::Storage* table, const float* from, const Embedding a,
-                                   const TokenSortedRows sorted) {
-  for (int64_t i = launch_thread(); i < a.rows * a.width; i += launch_stride()) {
-    const int64_t place = i / a.width, column = i % a.width;
-    const int32_t token = sorted.tokens[place];
-    if (place > 0 && sorted.tokens[place - 1] == token) continue;
-    const int64_t entry = token - a.first_entry;
-    if (entry < 0 || entry >= a.entries) continue;
-    typename Table::Storage* to = table + entry * a.width + column;
-    float sum = Table::load(*to);
-    for (int64_t p = place; p < a.rows && sorted.tokens[p] == token; ++p) {
-      sum += from[sorted.rows[p] * a.width + column];
-    }
-    *to = Table::store(sum);
-  }
-}
-
-template <class Table>
 __global__ void add_positions(float* to, const float* from, const typename Table::Storage* table, const Positions a) {
   const int64_t of_sequence = a.sequence * a.width, first = a.first_row % a.sequence * a.width;
   for (int64_t i = launch_thread(); i < a.rows * a.width; i += launch_stride()) {
@@ -197,21 +170,6 @@ void add_bias(Stream& stream, const BiasRows& a) {
     as_element(a.bias.type, [&]<class Bias>(Bias) {
       start_kernel(stream, "bias", launch_grid(a.rows * a.width), add_bias_to_rows<To, Bias>, a);
     });
-  });
-}
-
-void embedding_forward(Stream& stream, const Embedding& a, ConstValues table, float* to) {
-  as_element(table.type, [&]<class Table>(Table of) {
-    start_kernel(stream, "embedding", launch_grid(a.rows * a.width), look_up_rows<Table>, to, data_as(table, of), a);
-  });
-}
-
-void embedding_backward(Stream& stream, const Embedding& a, const TokenSortedRows& sorted, const float* from,
-                        Values table_gradient, bool add) {
-  if (!add) cuda_kernels().fill(stream, table_gradient.data, table_gradient.type, 0.0f, a.entries * a.width);
-  as_element(table_gradient.type, [&]<class Table>(Table of) {
-    start_kernel(stream, "embedding backward", launch_grid(a.rows * a.width), add_rows_of_tokens<Table>,
-                 data_as(table_gradient, of), from, a, sorted);
   });
 }
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "apps/models/layers/attention.h"
-#include "apps/models/layers/row_loops.h"
+#include "kernels/layers/row_loops.h"
 
 namespace aliquot {
 

@@ -47,10 +47,10 @@ class HostBackend : public Backend {
   void rotate(const Rotary& rotary, Values x) override { aliquot::rotate(pool_, rotary, x); }
   void convert(Values to, ConstValues from, int64_t count) override { aliquot::convert(pool_, to, from, count); }
   void clear(Values to, int64_t count) override { aliquot::clear(pool_, to, count); }
-  void embedding_forward(const Embedding& embedding, ConstValues table, float* to) override {
+  void embedding_forward(const EmbeddingRows& embedding, ConstValues table, float* to) override {
     aliquot::embedding_forward(pool_, embedding, table, to);
   }
-  void embedding_backward(const Embedding& embedding, const float* from, Values table_gradient, bool add) override {
+  void embedding_backward(const EmbeddingRows& embedding, const float* from, Values table_gradient, bool add) override {
     aliquot::embedding_backward(pool_, embedding, from, table_gradient, add);
   }
   void positions_forward(const Positions& positions, ConstValues table, const float* from, float* to) override {
@@ -63,8 +63,8 @@ class HostBackend : public Backend {
   void attention_backward(const AttentionBackward& a) override { aliquot::attention_backward(pool_, a); }
   void loss_forward(const LossForward& a) override { loss_sum_ = aliquot::loss_forward(pool_, a); }
   void loss_statistics(const LossForward& a, float* part) override { aliquot::loss_statistics(pool_, a, part); }
-  void loss_of_parts(const LossForward& a, const LossParts& parts) override {
-    loss_sum_ = aliquot::loss_of_parts(pool_, a, parts);
+  void loss_of_parts(const LossForward& a, const SplitParts& parts) override {
+    loss_sum_ = aliquot::loss_of_parts(a, parts);
   }
   void loss_backward(const LossBackward& a) override { aliquot::loss_backward(pool_, a); }
 

@@ -144,34 +144,20 @@ void clear(ThreadPool& pool, Values to, int64_t count) {
   });
 }
 
-void embedding_forward(ThreadPool& pool, const Embedding& e, ConstValues table, float* to) {
+void embedding_forward(ThreadPool& pool, const EmbeddingRows& e, ConstValues table, float* to) {
   const ScopedWorkTimer timed(WorkKind::kElementwise);
-  for_rows(pool, e.rows, [&](int64_t begin, int64_t end) {
-    for (int64_t row = begin; row < end; ++row) {
-      const int64_t entry = e.tokens[row] - e.first_entry;
-      if (0 <= entry && entry < e.entries) {
-        row_loops().convert(to + row * e.width, table.from(entry * e.width), e.width);
-      } else {
-        std::fill_n(to + row * e.width, e.width, 0.0f);
-      }
-    }
-  });
+  for_rows(pool, e.rows, [&](int64_t begin, int64_t end) { split_embedding_forward(e, table, to, {begin, end}); });
 }
 
-void embedding_backward(ThreadPool& pool, const Embedding& e, const float* from, Values table_gradient, bool add) {
+void embedding_backward(ThreadPool& pool, const EmbeddingRows& e, const float* from, Values table_gradient, bool add) {
   const ScopedWorkTimer timed(WorkKind::kElementwise);
   for_rows(pool, add ? 0 : e.entries, [&](int64_t begin, int64_t end) {
     const Values to = table_gradient.from(begin * e.width);
     std::memset(to.data, 0, static_cast<size_t>((end - begin) * e.width * element_bytes(to.type)));
   });
   // Threads split columns, not rows: several rows may have the same token, and their order of addition must be fixed.
-  for_columns(pool, e.width, [&](int64_t begin, int64_t end) {
-    for (int64_t row = 0; row < e.rows; ++row) {
-      const int64_t entry = e.tokens[row] - e.first_entry;
-      if (entry < 0 || entry >= e.entries) continue;
-      row_loops().add(table_gradient.from(entry * e.width + begin), from + row * e.width + begin, end - begin);
-    }
-  });
+  for_columns(pool, e.width,
+              [&](int64_t begin, int64_t end) { split_embedding_backward(e, from, table_gradient, begin, end); });
 }
 
 void positions_forward(ThreadPool& pool, const Positions& p, ConstValues table, const float* from, float* to) {

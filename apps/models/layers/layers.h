@@ -4,8 +4,8 @@
 
 #include <cstdint>
 
-#include "apps/models/layers/row_loops.h"
 #include "kernels/formats/host_device.h"
+#include "kernels/layers/row_loops.h"
 #include "kernels/system/thread_pool.h"
 
 namespace aliquot {
@@ -65,15 +65,10 @@ void convert(ThreadPool& pool, Values to, ConstValues from, int64_t count);
 /// Sets all elements to 0.
 void clear(ThreadPool& pool, Values to, int64_t count);
 
-/// An embedding: forward copies the table's row of each token, backward sums gradients by token. The table has the rows
-/// of the tokens [first_entry, first_entry + entries). Forward gives zeros for other tokens, and backward ignores them.
-struct Embedding {
-  const int32_t* tokens = nullptr;
-  int64_t rows = 0, width = 0, entries = 0, first_entry = 0;
-};
-void embedding_forward(ThreadPool& pool, const Embedding& embedding, ConstValues table, float* to);
+/// An embedding: forward copies the table's row of each token, backward sums gradients by token.
+void embedding_forward(ThreadPool& pool, const EmbeddingRows& embedding, ConstValues table, float* to);
 /// Adds the rows of `from` to the table rows of their tokens. With add = false, first zeroes the table gradient.
-void embedding_backward(ThreadPool& pool, const Embedding& embedding, const float* from, Values table_gradient,
+void embedding_backward(ThreadPool& pool, const EmbeddingRows& embedding, const float* from, Values table_gradient,
                         bool add = true);
 
 /// Learned positions: adds to each row the table's row of its position in its sequence. `first_row` is the index of the

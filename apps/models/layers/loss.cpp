@@ -5,9 +5,10 @@
 #include <limits>
 
 #include "apps/models/layers/loss_tiles.h"
-#include "apps/models/layers/row_loops.h"
 #include "apps/models/layers/work_time.h"
 #include "kernels/gemm/product.h"
+#include "kernels/layers/row_loops.h"
+#include "kernels/layers/row_statistics.h"
 #include "kernels/system/parallel.h"
 
 namespace aliquot {
@@ -70,22 +71,10 @@ struct HostLogitLoops {
     });
   }
 
-  void combine(const LossBuffers& to, const LossParts& parts, int64_t rows) const {
-    for (int64_t row = 0; row < rows; ++row) {
-      const RowStatistics combined = combined_row(parts, rows, row);
-      to.maxima[row] = combined.maximum;
-      to.scratch[row] = combined.sum;
-      to.scratch[rows + row] = combined.target_logit;
-    }
-  }
-
   void finish(const LossBuffers& buffers, const int32_t* targets, const float* target_logits, int64_t rows) const {
-    const float* sums = buffers.scratch;
     for (int64_t row = 0; row < rows; ++row) {
-      const double log_sum = std::log(static_cast<double>(sums[row]));
-      buffers.log_sums[row] = static_cast<float>(log_sum);
-      if (targets[row] == kIgnoredTarget) continue;
-      *loss += log_sum + (static_cast<double>(buffers.maxima[row]) - static_cast<double>(target_logits[row]));
+      const RowStatistics statistics{buffers.maxima[row], buffers.scratch[row], target_logits[row]};
+      *loss += row_loss(statistics, targets[row], buffers.log_sums + row);
     }
   }
 };
@@ -106,10 +95,10 @@ void loss_statistics(ThreadPool& pool, const LossForward& a, float* part) {
   tiled_loss_part(HostLogitLoops{pool, nullptr, nullptr}, a, part);
 }
 
-double loss_of_parts(ThreadPool& pool, const LossForward& a, const LossParts& parts) {
+double loss_of_parts(const LossForward& a, const SplitParts& parts) {
   const ScopedWorkTimer timed(WorkKind::kLoss);
   double loss = 0;
-  finish_loss_of_parts(HostLogitLoops{pool, nullptr, &loss}, a, parts);
+  split_loss_forward(split_loss(a, parts, &loss));
   return loss;
 }
 

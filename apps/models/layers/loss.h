@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "kernels/formats/values.h"
+#include "kernels/layers/split_layers.h"
 #include "kernels/system/thread_pool.h"
 
 namespace aliquot {
@@ -11,9 +12,6 @@ namespace aliquot {
 /// The number of vocabulary entries in one tile. A tile has all rows. Tiles of 64 rows and all entries were measured to
 /// be 1.7 times slower.
 inline constexpr int64_t kLossTileEntries = 2096;
-
-/// A target of this value does not count: the loss of its row is 0, and so is the gradient of its logits.
-inline constexpr int32_t kIgnoredTarget = -1;
 
 /// `rows` hidden states of `width` elements and an embedding table of `entries` x `width`. With a vocabulary that is
 /// split over ranks, the table has the entries from `first_entry` on.
@@ -49,18 +47,11 @@ struct LossForward {
 };
 double loss_forward(ThreadPool& pool, const LossForward& a);
 
-/// The parts of a loss whose vocabulary is split. Part i has three arrays of `rows` values, from statistics + 3 * i *
-/// rows on: maxima of the logits; sums of exp(logit - maximum); logits of the targets, or 0 if another part has them.
-struct LossParts {
-  int count = 1;
-  float* statistics = nullptr;
-};
-inline int64_t loss_part_elements(int64_t rows) { return 3 * rows; }
-/// Computes the statistics of one part at `part`.
+/// Computes the statistics of one part of a split vocabulary at `part`: see SplitParts.
 void loss_statistics(ThreadPool& pool, const LossForward& a, float* part);
 /// Returns the loss, and computes `maxima` and `log_sums` of a.buffers, from the statistics of all parts. All ranks get
 /// the same bits.
-double loss_of_parts(ThreadPool& pool, const LossForward& a, const LossParts& parts);
+double loss_of_parts(const LossForward& a, const SplitParts& parts);
 
 /// Computes the gradients of factor * loss. Assigns d_hidden in fp32. Assigns d_table, or adds to it with add_table.
 /// Overwrites the logits.

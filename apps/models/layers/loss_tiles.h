@@ -5,9 +5,8 @@
 #include <cmath>
 
 #include "apps/models/layers/loss.h"
-#include "apps/models/layers/row_loops.h"
-#include "kernels/formats/host_device.h"
 #include "kernels/gemm/product.h"
+#include "kernels/layers/row_loops.h"
 
 namespace aliquot {
 
@@ -43,23 +42,9 @@ inline Product logits_product(const LossShape& s, ConstValues hidden, ConstValue
           .scratch = scratch};
 }
 
-/// The statistics of a row of logits over the whole vocabulary.
-struct RowStatistics {
-  float maximum = -INFINITY, sum = 0, target_logit = 0;
-};
-
-/// Combines the statistics of all parts. Parts without entries have a sum of 0.
-ALIQUOT_HOST_DEVICE RowStatistics combined_row(const LossParts& parts, int64_t rows, int64_t row) {
-  RowStatistics all;
-  const float* part = parts.statistics + row;
-  for (int p = 0; p < parts.count; ++p) all.maximum = fmaxf(all.maximum, part[3 * p * rows]);
-  for (int p = 0; p < parts.count; ++p) {
-    const float* at = part + 3 * p * rows;
-    const double scale = at[rows] == 0.0f ? 0.0 : exp(static_cast<double>(at[0]) - static_cast<double>(all.maximum));
-    all.sum += at[rows] * static_cast<float>(scale);
-    all.target_logit += at[2 * rows];
-  }
-  return all;
+/// The loss of a vocabulary whose parts have these statistics.
+inline SplitLoss split_loss(const LossForward& a, const SplitParts& parts, double* sum) {
+  return {parts, a.shape.rows, a.targets, a.buffers.maxima, a.buffers.log_sums, sum};
 }
 
 /// Returns the row maxima of a tile, or null if logits are stored in fp32.
@@ -69,8 +54,8 @@ inline float* tile_maxima(const LossShape& s, const LossBuffers& buffers, int64_
 
 /// Computes the statistics of the logits of each row tile by tile: `maxima`, and in `scratch` the sums and then the
 /// logits of the targets. `loops` provides multiply(product), begin(running, target_logits, rows), accumulate(tile,
-/// running, targets, target_logits), keep(to, computed, tile_maxima), backward(tile, loss rows, tile_maxima),
-/// combine(buffers, parts, rows) and finish(buffers, targets, target_logits, rows).
+/// running, targets, target_logits), keep(to, computed, tile_maxima), backward(tile, loss rows, tile_maxima)
+/// and finish(buffers, targets, target_logits, rows).
 template <class Loops>
 void tiled_loss_statistics(const Loops& loops, const LossForward& a) {
   const LossShape& s = a.shape;
@@ -94,18 +79,12 @@ void finish_loss(const Loops& loops, const LossForward& a) {
   loops.finish(a.buffers, a.targets, a.buffers.scratch + a.shape.rows, a.shape.rows);
 }
 
-/// Computes the statistics of a part of the vocabulary at `part`: see LossParts.
+/// Computes the statistics of a part of the vocabulary at `part`: see split_loss_statistics().
 template <class Loops>
 void tiled_loss_part(const Loops& loops, LossForward a, float* part) {
   a.buffers.maxima = part;
   a.buffers.scratch = part + a.shape.rows;
   tiled_loss_statistics(loops, a);
-}
-
-template <class Loops>
-void finish_loss_of_parts(const Loops& loops, const LossForward& a, const LossParts& parts) {
-  loops.combine(a.buffers, parts, a.shape.rows);
-  finish_loss(loops, a);
 }
 
 template <class Loops>

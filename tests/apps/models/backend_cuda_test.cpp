@@ -3,77 +3,20 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <gtest/gtest.h>
 #include <limits>
 #include <memory>
 #include <vector>
 
 #include "kernels/device/device.h"
-#include "kernels/elementwise/kernels.h"
 #include "tests/support/all_close.h"
+#include "tests/support/mirrored_array.h"
 #include "tests/support/random_values.h"
 
 namespace aliquot::test {
 namespace {
 
-/// Host and GPU sum in fp32, in different orders. Results in 16 bits may differ by one rounding.
-double tolerance(DType type) {
-  if (type == DType::kFloat32) return 3e-6;
-  return type == DType::kFloat16 ? 0x1p-10 : 0x1p-7;
-}
-
-/// An array that exists on the host and on the GPU.
-class Array {
- public:
-  Array(Device& device, Stream& stream, const std::vector<float>& values, DType type = DType::kFloat32)
-      : stream_(stream), kernels_(device.kernels()), type_(type), count_(static_cast<int64_t>(values.size())) {
-    host_.resize(static_cast<size_t>(count_ * element_bytes(type)) + 64);
-    const auto host_device = make_host_device(1);
-    const auto host_stream = host_device->make_stream(Lane::kCompute);
-    host_device->kernels().cast(*host_stream, host_.data(), type, values.data(), DType::kFloat32, count_);
-    buffer_ = device.allocate(static_cast<int64_t>(host_.size()), Category::kStaging, "test");
-    kernels_.copy(stream_, buffer_.data(), host_.data(), count_ * element_bytes(type));
-    stream_.synchronize();
-  }
-
-  Values host() { return {host_.data(), type_}; }
-  Values gpu() { return {buffer_.data(), type_}; }
-  template <class T>
-  T* host_as() {
-    return reinterpret_cast<T*>(host_.data());
-  }
-  template <class T>
-  T* gpu_as() {
-    return reinterpret_cast<T*>(buffer_.data());
-  }
-
-  std::vector<double> on_host() const { return widened(host_); }
-  std::vector<double> on_gpu() {
-    std::vector<std::byte> fetched(host_.size());
-    kernels_.copy(stream_, fetched.data(), buffer_.data(), count_ * element_bytes(type_));
-    stream_.synchronize();
-    return widened(fetched);
-  }
-  testing::AssertionResult alike(double within) { return all_close(on_gpu(), on_host(), within); }
-  testing::AssertionResult alike() { return alike(tolerance(type_)); }
-
- private:
-  std::vector<double> widened(const std::vector<std::byte>& bytes) const {
-    std::vector<float> values(static_cast<size_t>(count_));
-    const auto host_device = make_host_device(1);
-    const auto host_stream = host_device->make_stream(Lane::kCompute);
-    host_device->kernels().cast(*host_stream, values.data(), DType::kFloat32, bytes.data(), type_, count_);
-    return {values.begin(), values.end()};
-  }
-
-  Stream& stream_;
-  const Kernels& kernels_;
-  DType type_;
-  int64_t count_;
-  std::vector<std::byte> host_;
-  Buffer buffer_;
-};
+using Array = MirroredArray;
 
 class BackendOnGpu : public testing::TestWithParam<DType> {
  protected:
@@ -157,7 +100,7 @@ TEST_P(BackendOnGpu, Norms) {
       if (width > 1) {
         EXPECT_TRUE(dx.alike(1e-5));
       }
-      EXPECT_TRUE(d_weight.alike(std::max(1e-5, tolerance(type()))));
+      EXPECT_TRUE(d_weight.alike(std::max(1e-5, rounding_tolerance(type()))));
       EXPECT_TRUE(d_bias.alike());
     }
   }
@@ -185,8 +128,8 @@ TEST_P(BackendOnGpu, HeadNorms) {
     EXPECT_TRUE(rstd.alike(1e-5));
     EXPECT_TRUE(to.alike());
     EXPECT_TRUE(d_weight.alike(1e-5));
-    EXPECT_TRUE(gradient.alike(std::max(1e-5, tolerance(type()))));
-    EXPECT_TRUE(sum.alike(std::max(1e-5, tolerance(type()))));
+    EXPECT_TRUE(gradient.alike(std::max(1e-5, rounding_tolerance(type()))));
+    EXPECT_TRUE(sum.alike(std::max(1e-5, rounding_tolerance(type()))));
   }
 }
 
@@ -304,13 +247,13 @@ TEST_P(BackendOnGpu, EmbeddingsAndPositions) {
     Array d_table = random(entries * width, type()), d_positions = random(context * width, type());
     Array d_own_table = random(own_entries * width, type()), d_own_positions = random(context * width, type());
     const auto run = [&](Backend& loops, auto at, auto values) {
-      const Embedding embedding{loops.stage_tokens(ids).tokens, rows, width, entries};
+      const EmbeddingRows embedding{loops.stage_tokens(ids).tokens, rows, width, entries};
       loops.embedding_forward(embedding, values(table), at(looked_up));
       loops.embedding_backward(embedding, at(from), values(d_table), add);
       const Positions where{rows, sequence, width, context};
       loops.positions_forward(where, values(positions), at(looked_up), at(placed));
       loops.positions_backward(where, at(from), values(d_positions), add);
-      const Embedding own{embedding.tokens, rows, width, own_entries, first_entry};
+      const EmbeddingRows own{embedding.tokens, rows, width, own_entries, first_entry};
       loops.embedding_forward(own, values(table), at(own_looked_up));
       loops.embedding_backward(own, at(from), values(d_own_table), add);
       const Positions own_where{own_rows, sequence, width, context, first_row};
@@ -325,11 +268,11 @@ TEST_P(BackendOnGpu, EmbeddingsAndPositions) {
     EXPECT_TRUE(placed.alike(0));
     EXPECT_TRUE(own_looked_up.alike(0));
     EXPECT_TRUE(own_placed.alike(0));
-    EXPECT_TRUE(d_own_table.alike(4 * tolerance(type())));
-    EXPECT_TRUE(d_own_positions.alike(2 * tolerance(type())));
+    EXPECT_TRUE(d_own_table.alike(4 * rounding_tolerance(type())));
+    EXPECT_TRUE(d_own_positions.alike(2 * rounding_tolerance(type())));
     // The host rounds a 16-bit gradient after adding each row.
-    EXPECT_TRUE(d_table.alike(4 * tolerance(type())));
-    EXPECT_TRUE(d_positions.alike(2 * tolerance(type())));
+    EXPECT_TRUE(d_table.alike(4 * rounding_tolerance(type())));
+    EXPECT_TRUE(d_positions.alike(2 * rounding_tolerance(type())));
   }
 }
 
@@ -361,7 +304,7 @@ TEST_P(BackendOnGpu, Attention) {
     // For tensor cores, probabilities and gradients of scores are rounded to 16 bits.
     EXPECT_TRUE(to.alike());
     EXPECT_TRUE(log_sums.alike(1e-5));
-    EXPECT_TRUE(d_qkv.alike(type() == DType::kFloat32 ? 1e-5 : 2 * tolerance(type())));
+    EXPECT_TRUE(d_qkv.alike(type() == DType::kFloat32 ? 1e-5 : 2 * rounding_tolerance(type())));
   }
 }
 
@@ -413,7 +356,7 @@ TEST_P(BackendOnGpu, LossInParts) {
                                 at(products)};
       losses.push_back({shape, values(hidden), values(table).from(shape.first_entry * shape.width), targets, buffers});
       loops.loss_statistics(losses.back(),
-                            at(statistics) + (shape.first_entry > 0 ? loss_part_elements(shape.rows) : 0));
+                            at(statistics) + (shape.first_entry > 0 ? split_part_elements(shape.rows) : 0));
     }
     loops.loss_of_parts(losses[0], {2, at(statistics)});
     const double sum = loops.loss_sum();
@@ -432,8 +375,8 @@ TEST_P(BackendOnGpu, LossInParts) {
   EXPECT_NEAR(got, expected, 1e-5 * std::abs(expected));
   EXPECT_TRUE(maxima.alike(1e-5));
   EXPECT_TRUE(log_sums.alike(1e-5));
-  EXPECT_TRUE(d_hidden.alike(2 * tolerance(type())));
-  EXPECT_TRUE(d_table.alike(tolerance(type())));
+  EXPECT_TRUE(d_hidden.alike(2 * rounding_tolerance(type())));
+  EXPECT_TRUE(d_table.alike(rounding_tolerance(type())));
 }
 
 TEST_P(BackendOnGpu, LossInTiles) {
@@ -470,8 +413,8 @@ TEST_P(BackendOnGpu, LossInTiles) {
           *gpu_, [](Array& a) { return a.gpu_as<float>(); }, [](Array& a) { return a.gpu(); });
       EXPECT_NEAR(got, expected, 1e-5 * std::abs(expected));
       EXPECT_TRUE(log_sums.alike(1e-5));
-      EXPECT_TRUE(d_hidden.alike(2 * tolerance(type())));
-      EXPECT_TRUE(d_table.alike(tolerance(type())));
+      EXPECT_TRUE(d_hidden.alike(2 * rounding_tolerance(type())));
+      EXPECT_TRUE(d_table.alike(rounding_tolerance(type())));
     }
   }
 }

@@ -168,7 +168,7 @@ TEST_P(Layers, TokenAndPositionGradientsAreSummedByRow) {
   const auto from = random_.floats(batch * sequence * width);
   auto y = zeros(batch * sequence * width), d_table = zeros(entries * width),
        d_positions = random_.floats(context * width);
-  const Embedding embedding{tokens.data(), batch * sequence, width, entries};
+  const EmbeddingRows embedding{tokens.data(), batch * sequence, width, entries};
   embedding_forward(pool_, embedding, table.data(), y.data());
   const auto embedded = y;
   positions_forward(pool_, {batch * sequence, sequence, width, context}, positions.data(), embedded.data(), y.data());
@@ -328,7 +328,7 @@ TEST_P(Layers, LossInPartsMatchesTheWhole) {
   const std::array parts{loss_of({rows, width, first}, part_logits[0], part_rest),
                          loss_of({rows, width, entries - first, true, first}, part_logits[1], part_rest)};
   for (size_t p = 0; p < parts.size(); ++p) loss_statistics(pool_, parts[p], statistics.data() + 3 * rows * p);
-  EXPECT_NEAR(loss_of_parts(pool_, parts[0], {2, statistics.data()}), loss, 1e-6 * loss);
+  EXPECT_NEAR(loss_of_parts(parts[0], {2, statistics.data()}), loss, 1e-6 * loss);
   for (size_t p = 0; p < parts.size(); ++p)
     backward(parts[p], part_d_hidden[p], d_parts.data() + parts[p].shape.first_entry * width);
   for (size_t i = 0; i < d_hidden.size(); ++i) part_d_hidden[0][i] += part_d_hidden[1][i];

@@ -1,8 +1,8 @@
-#include "apps/models/layers/row_loops.inc"
+#include "kernels/layers/row_loops.inc"
 
 namespace aliquot {
 
-const RowLoops& row_loops_avx2() {
+const RowLoops& row_loops_avx512() {
   static const RowLoops loops = make_row_loops();
   return loops;
 }

@@ -1,4 +1,4 @@
-#include "apps/models/layers/row_loops.h"
+#include "kernels/layers/row_loops.h"
 
 namespace aliquot {
 

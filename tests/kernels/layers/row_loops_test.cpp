@@ -1,10 +1,9 @@
-#include "apps/models/layers/row_loops.h"
+#include "kernels/layers/row_loops.h"
 
 #include <cmath>
 #include <gtest/gtest.h>
 #include <limits>
 
-#include "apps/models/layers/loss.h"
 #include "tests/support/all_close.h"
 #include "tests/support/bf16_values.h"
 #include "tests/support/random_values.h"
@@ -56,6 +55,14 @@ std::vector<float> everything(const RowLoops& loops, int64_t width) {
       {x.data(), from.data(), head_rstd.data(), dw.data(), kRows / 3, 3, width, 3 * width, 0, width});
   loops.head_norms_backward({x.data(), w.data(), dx.data(), head_rstd.data(), kRows / 3, 3, width, 3 * width});
   for (const auto* values : {&y, &dw, &dx, &head_rstd}) keep(*values);
+  std::vector<float> statistics(3 * kRows), gradient_statistics(3 * kRows);
+  const LayerNormRows norm{x.data(), w.data(), b.data(), mean.data(), rstd.data(), y.data(), kRows, width};
+  const LayerNormBackwardRows back{x.data(), w.data(), mean.data(), rstd.data(), from.data(), dx.data(), kRows, width};
+  loops.split_norm_statistics(norm, statistics.data(), {0, kRows});
+  loops.split_norm_forward(norm, {1, statistics.data()}, {0, kRows});
+  loops.split_norm_backward_statistics(back, gradient_statistics.data(), {0, kRows});
+  loops.split_norm_backward(back, {1, gradient_statistics.data()}, {0, kRows});
+  for (const auto* values : {&statistics, &y, &mean, &rstd, &gradient_statistics, &dx}) keep(*values);
   return all;
 }
 

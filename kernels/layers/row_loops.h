@@ -1,50 +1,15 @@
 #pragma once
-// The host loops of the reference models, except matrix products. They run on one thread and compute in fp32. Arrays
+// The host loops of layers, except matrix products. They run on one thread and compute in fp32. Arrays
 // declared as Values may hold fp32, bf16 or fp16.
 
 #include <cstdint>
 
 #include "kernels/elementwise/host_loops.h"
 #include "kernels/formats/values.h"
+#include "kernels/layers/layer_rows.h"
+#include "kernels/layers/split_layers.h"
 
 namespace aliquot {
-
-/// A layer norm of contiguous rows of `width` elements. Stores `mean` and `rstd` of each row for backward. `weight`,
-/// `bias` and `to` have the same type. If `mean` is null, here and below, the layer is an RMS norm, which subtracts no
-/// mean and has no bias.
-struct LayerNormRows {
-  const float* x = nullptr;
-  ConstValues weight, bias;
-  float* mean = nullptr;
-  float* rstd = nullptr;  // 1 / sqrt(variance + epsilon)
-  Values to;
-  int64_t rows = 0, width = 0;
-  float epsilon = 1e-5f;
-};
-
-/// Assigns the gradient of `x` to `to`. With `add`, adds the gradient to the values in `to` instead. `from` is the
-/// gradient of the output and may be the same array as `to`.
-struct LayerNormBackwardRows {
-  const float* x = nullptr;
-  ConstValues weight;
-  const float* mean = nullptr;
-  const float* rstd = nullptr;
-  const float* from = nullptr;
-  float* to = nullptr;
-  int64_t rows = 0, width = 0;
-  bool add = false;
-};
-
-/// Columns [begin, end) of the gradients of a layer norm's weight and bias. Rows are summed from first to last.
-struct LayerNormWeightColumns {
-  const float* x = nullptr;
-  const float* mean = nullptr;
-  const float* rstd = nullptr;
-  const float* from = nullptr;
-  Values weight, bias;  // both with the same type
-  int64_t rows = 0, width = 0, begin = 0, end = 0;
-  bool add = false;
-};
 
 /// SwiGLU: silu(gate) * up. Backward reads gate and up and overwrites them with their gradients.
 struct GatedElements {
@@ -120,22 +85,6 @@ struct ScoreStrip {
   int64_t window = 0;  // 0: none
 };
 
-/// A tile of logits, `rows` x `columns`, whose first column is vocabulary entry `first_entry`.
-struct LogitTile {
-  Values logits;
-  int64_t stride = 0, rows = 0, columns = 0, first_entry = 0;
-};
-
-/// Statistics of each row of logits over all tiles: the maximum, the log of the sum of exp(logit - maximum), and the
-/// target. Maximum and log are separate because the rounding of their sum would distort small probabilities. If
-/// keep_logits() subtracted a value from the logits, RowLoops::loss_backward() needs the maxima minus the same value.
-struct LossRows {
-  const float* maxima = nullptr;
-  const float* log_sums = nullptr;
-  const int32_t* targets = nullptr;
-  float factor = 1.0f;
-};
-
 /// The loops for one instruction set. All implementations give the same bits: they use sixteen fp32 lanes, add lanes in
 /// the same order and use no fused multiply-add. NaN and infinite inputs give NaN or infinite results, except that a
 /// score or logit of -infinity gets a probability of about 0.
@@ -166,14 +115,20 @@ struct RowLoops {
   /// gradients = probabilities * (gradients - deltas[row]), or zero for keys to which the query does not attend.
   /// `gradients` has the strip's stride.
   void (*softmax_backward)(const ScoreStrip& probabilities, float* gradients, const float* deltas);
-  /// Updates the running statistics of each row with an fp32 tile.
+  /// Updates the running statistics of each row with a tile.
   void (*accumulate_logits)(const LogitTile&, const RunningRowStatistics&);
   /// to = logits - tile_maxima[row], rounded to 16 bits. The rounding error is small for logits near the maximum. It is
   /// larger for logits far below the maximum, but their probability is nearly 0.
   void (*keep_logits)(const LogitTile& to, const float* logits, int64_t logits_stride, const float* tile_maxima);
   /// Overwrites logits with their gradients: (exp(logit - maximum - log_sum) - [entry == target]) * factor. In rows
-  /// whose target is negative, the factor is 0.
+  /// whose target is negative, the factor is 0. If keep_logits() subtracted a value from the logits, the maxima must be
+  /// reduced by the same value.
   void (*loss_backward)(const LogitTile&, const LossRows&);
+  // The functions of the same names in split_layers.h.
+  void (*split_norm_statistics)(const LayerNormRows&, float* part, const RowRange&);
+  void (*split_norm_forward)(const LayerNormRows&, const SplitParts&, const RowRange&);
+  void (*split_norm_backward_statistics)(const LayerNormBackwardRows&, float* part, const RowRange&);
+  void (*split_norm_backward)(const LayerNormBackwardRows&, const SplitParts&, const RowRange&);
 };
 
 /// The loops for `isa`, which must be one of available_isas().

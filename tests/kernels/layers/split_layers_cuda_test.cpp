@@ -1,0 +1,159 @@
+// Compares layers that ranks divide on a GPU with those on the host.
+#include <cmath>
+#include <cstring>
+#include <gtest/gtest.h>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels/device/device.h"
+#include "kernels/layers/split_layers.h"
+#include "tests/support/mirrored_array.h"
+#include "tests/support/random_values.h"
+
+namespace aliquot::test {
+namespace {
+
+using Array = MirroredArray;
+
+class SplitLayersOnGpu : public testing::TestWithParam<DType> {
+ protected:
+  void SetUp() override {
+    if (cuda_device_count() == 0) GTEST_SKIP() << "this build finds no usable GPU, so the layers were only compiled";
+    device_ = make_cuda_device(0);
+    stream_ = device_->make_stream(Lane::kCompute);
+  }
+
+  DType type() const { return GetParam(); }
+  Array random(int64_t count, DType type = DType::kFloat32, float scale = 1.0f) {
+    return {*device_, *stream_, random_.floats(count, scale), type};
+  }
+  Array zeros(int64_t count, DType type = DType::kFloat32) {
+    return {*device_, *stream_, std::vector<float>(static_cast<size_t>(count)), type};
+  }
+  Array integers(const std::vector<int32_t>& values) {
+    std::vector<float> same_bits(values.size());
+    std::memcpy(same_bits.data(), values.data(), values.size() * sizeof(int32_t));
+    return {*device_, *stream_, same_bits};
+  }
+
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Stream> stream_;
+  RandomValues random_{5};
+};
+
+INSTANTIATE_TEST_SUITE_P(Types, SplitLayersOnGpu, testing::Values(DType::kFloat32, DType::kBFloat16, DType::kFloat16),
+                         [](const auto& tested) { return std::string(name(tested.param)); });
+
+TEST_P(SplitLayersOnGpu, Embedding) {
+  const std::vector<int32_t> tokens{3, 9, 7, 7, 4, 12, 3, 7};
+  const EmbeddingRows shape{nullptr, std::ssize(tokens), 21, 6, 4};
+  std::vector<int32_t> sorted_tokens(tokens.size()), sorted_rows(tokens.size());
+  sort_rows_by_token(tokens, sorted_tokens, sorted_rows);
+  Array ids = integers(tokens), by_token = integers(sorted_tokens), rows = integers(sorted_rows);
+  Array table = random(shape.entries * shape.width, type()), to = random(shape.rows * shape.width);
+  Array from = random(shape.rows * shape.width), gradient = random(shape.entries * shape.width, type());
+  EmbeddingRows host = shape, gpu = shape;
+  host.tokens = ids.host_as<int32_t>();
+  gpu.tokens = ids.gpu_as<int32_t>();
+  split_embedding_forward(host, table.host(), to.host_as<float>());
+  split_embedding_forward(*stream_, gpu, table.gpu(), to.gpu_as<float>());
+  split_embedding_backward(host, from.host_as<float>(), gradient.host(), 0, shape.width);
+  split_embedding_backward(*stream_, gpu, {by_token.gpu_as<int32_t>(), rows.gpu_as<int32_t>()}, from.gpu_as<float>(),
+                           gradient.gpu());
+  EXPECT_TRUE(to.alike(0));
+  EXPECT_TRUE(gradient.alike(3 * rounding_tolerance(type())));  // the host rounds after each row
+}
+
+TEST_P(SplitLayersOnGpu, Loss) {
+  const int64_t rows = 7, entries = 45, first = 28;
+  Array targets = integers({0, 44, kIgnoredTarget, 27, 28, 40, 3}), statistics = zeros(2 * split_part_elements(rows));
+  Array maxima = zeros(rows), log_sums = zeros(rows), sum = zeros(2);
+  Array left = random(rows * first, type(), 5), right = random(rows * (entries - first), type(), 5);
+  const LogitTile a{{}, first, rows, first, 0}, b{{}, entries - first, rows, entries - first, first};
+  const auto with = [](LogitTile tile, Values logits) {
+    tile.logits = logits;
+    return tile;
+  };
+  const auto *on_host = targets.host_as<int32_t>(), *on_gpu = targets.gpu_as<int32_t>();
+  const int64_t second = split_part_elements(rows);
+  split_loss_statistics(with(a, left.host()), on_host, statistics.host_as<float>());
+  split_loss_statistics(with(b, right.host()), on_host, statistics.host_as<float>() + second);
+  split_loss_statistics(*stream_, with(a, left.gpu()), on_gpu, statistics.gpu_as<float>());
+  split_loss_statistics(*stream_, with(b, right.gpu()), on_gpu, statistics.gpu_as<float>() + second);
+  EXPECT_TRUE(statistics.alike(1e-5));
+  split_loss_forward({{2, statistics.host_as<float>()},
+                      rows,
+                      on_host,
+                      maxima.host_as<float>(),
+                      log_sums.host_as<float>(),
+                      sum.host_as<double>()});
+  split_loss_forward(*stream_, {{2, statistics.gpu_as<float>()},
+                                rows,
+                                on_gpu,
+                                maxima.gpu_as<float>(),
+                                log_sums.gpu_as<float>(),
+                                sum.gpu_as<double>()});
+  double got = NAN;
+  device_->kernels().copy(*stream_, &got, sum.gpu_as<double>(), sizeof(got));
+  stream_->synchronize();
+  EXPECT_NEAR(got, *sum.host_as<double>(), 1e-5 * got);
+  EXPECT_GT(got, 1);
+  for (const auto& [tile, logits] : {std::pair{a, &left}, std::pair{b, &right}}) {
+    split_loss_backward(with(tile, logits->host()),
+                        {maxima.host_as<float>(), log_sums.host_as<float>(), on_host, 0.5f});
+    split_loss_backward(*stream_, with(tile, logits->gpu()),
+                        {maxima.gpu_as<float>(), log_sums.gpu_as<float>(), on_gpu, 0.5f});
+    EXPECT_TRUE(logits->alike(2 * rounding_tolerance(type())));
+  }
+}
+
+TEST_P(SplitLayersOnGpu, Norm) {
+  const int64_t rows = 6;
+  for (const bool subtracts_mean : {true, false}) {
+    SCOPED_TRACE(subtracts_mean ? "layer norm" : "RMS norm");
+    Array statistics = zeros(2 * split_part_elements(rows)), mean = zeros(rows), rstd = zeros(rows);
+    for (const bool backward : {false, true}) {
+      for (int pass = 0; pass < 2; ++pass) {
+        int64_t part = 0;
+        for (const int64_t width : {int64_t{40}, int64_t{33}}) {
+          random_ = RandomValues(static_cast<uint64_t>(width));
+          Array x = random(rows * width, DType::kFloat32, 2), weight = random(width, type()),
+                bias = random(width, type());
+          Array from = random(rows * width), to = zeros(rows * width, type()), dx = random(rows * width);
+          Array d_weight = random(width, type()), d_bias = random(width, type());
+          const auto run = [&](auto at, auto values, auto... stream) {
+            float* means = subtracts_mean ? at(mean) : nullptr;
+            const LayerNormRows norm{at(x), values(weight), subtracts_mean ? values(bias) : Values(),
+                                     means, at(rstd),       values(to),
+                                     rows,  width};
+            const LayerNormBackwardRows back{at(x),  values(weight), means, at(rstd), at(from),
+                                             at(dx), rows,           width, true};
+            const SplitParts parts{2, at(statistics)};
+            float* own = at(statistics) + part * split_part_elements(rows);
+            if (!backward && pass == 0) split_norm_statistics(stream..., norm, own);
+            if (!backward && pass == 1) split_norm_forward(stream..., norm, parts);
+            if (backward && pass == 0) split_norm_backward_statistics(stream..., back, own);
+            if (!backward || pass == 0) return;
+            split_norm_backward(stream..., back, parts);
+            split_norm_backward_weights(stream...,
+                                        {at(x), means, at(rstd), at(from), values(d_weight),
+                                         subtracts_mean ? values(d_bias) : Values(), rows, width, 0, width, true});
+          };
+          run([](Array& a) { return a.host_as<float>(); }, [](Array& a) { return a.host(); });
+          run([](Array& a) { return a.gpu_as<float>(); }, [](Array& a) { return a.gpu(); }, std::ref(*stream_));
+          ++part;
+          EXPECT_TRUE(to.alike(2 * rounding_tolerance(type())));
+          EXPECT_TRUE(dx.alike(1e-5));
+          EXPECT_TRUE(d_weight.alike(2 * rounding_tolerance(type())));
+          EXPECT_TRUE(d_bias.alike(2 * rounding_tolerance(type())));
+        }
+        EXPECT_TRUE(statistics.alike(1e-5));
+      }
+    }
+    EXPECT_TRUE(rstd.alike(1e-5));
+  }
+}
+
+}  // namespace
+}  // namespace aliquot::test
