@@ -24,6 +24,18 @@ void set_heads(TensorPart& part, const ModelShape& shape, const TensorGroup& gro
   part.heads = part.kv_heads * (shape.heads / shape.kv_heads);
 }
 
+/// Hidden elements are divided in units, so that the parts of large models have extents for which GPUs have fast
+/// products. The unit does not depend on the number of ranks, up to 8 of them.
+int64_t hidden_unit(const ModelShape& shape, const TensorGroup& group) {
+  constexpr int64_t kLargest = 64, kRanks = 8;
+  int64_t unit = kLargest;
+  while (shape.hidden % unit != 0 || shape.hidden / unit < std::max<int64_t>(group.ranks, kRanks)) {
+    if (unit == 1) break;
+    unit /= 2;
+  }
+  return unit;
+}
+
 }  // namespace
 
 bool shares_kv_heads(const ModelShape& shape, const TensorGroup& group) { return shape.kv_heads < group.ranks; }
@@ -31,7 +43,8 @@ bool shares_kv_heads(const ModelShape& shape, const TensorGroup& group) { return
 TensorPart tensor_part(const ModelShape& shape, const TensorGroup& group, int64_t rows) {
   TensorPart part;
   set_heads(part, shape, group);
-  part.hidden = length(rank_range(shape.hidden, group.rank, group.ranks));
+  const int64_t unit = hidden_unit(shape, group);
+  part.hidden = unit * length(rank_range(shape.hidden / unit, group.rank, group.ranks));
   const auto entries = rank_range(shape.vocabulary, group.rank, group.ranks);
   part.first_entry = entries.first;
   part.entries = length(entries);
@@ -86,8 +99,9 @@ TensorDeclarations::TensorDeclarations(const ModelShape& shape, const TensorGrou
   query_columns = {Split::columns({queries})};
   kv_rows = shares ? TensorDeclaration{{}, true} : TensorDeclaration{Split::rows({keys})};
   head_norm = {{}, true};
-  hidden_rows = {Split::rows()};
-  hidden_columns = {Split::columns()};
+  const DimensionPart hidden{shape.hidden, hidden_unit(shape, group)};
+  hidden_rows = {Split::rows({hidden})};
+  hidden_columns = {Split::columns({hidden})};
 }
 
 }  // namespace aliquot
