@@ -133,20 +133,23 @@ inline ShardedModule::CallScope::~CallScope() {
 namespace libtorch {
 
 /// LibTorch allocates activations and passes their gradients on, so the engine cannot send them to another pipeline
-/// stage.
-inline void refuse_pipeline(const Engine& engine) {
-  const int stages = engine.options().pipeline;
-  if (stages == 1) return;
-  throw UsageError("EngineOptions::pipeline is " + std::to_string(stages) +
-                   ", but LibTorch allocates the activations of a module, so the engine cannot send them to the next "
-                   "pipeline stage: set it to 1 and shard over all ranks with zero_stage or replicas");
+/// stage, or add them over a tensor group.
+inline void refuse_pipeline_and_tensor_groups(const Engine& engine) {
+  const auto refuse = [](const std::string& option, int value, const std::string& missing) {
+    if (value == 1) return;
+    throw UsageError("EngineOptions::" + option + " is " + std::to_string(value) +
+                     ", but LibTorch allocates the activations of a module, so the engine cannot " + missing +
+                     ": set it to 1 and shard over all ranks with zero_stage or replicas");
+  };
+  refuse("pipeline", engine.options().pipeline, "send them to the next pipeline stage");
+  refuse("tensor", engine.options().tensor, "exchange them in a tensor group");
 }
 
 }  // namespace libtorch
 
 inline ShardedModule::ShardedModule(torch::nn::Module& module, Engine& engine, const ShardOptions& options)
     : engine_(engine), module_units_(module_units(module, options.calls)) {
-  libtorch::refuse_pipeline(engine);
+  libtorch::refuse_pipeline_and_tensor_groups(engine);
   declare(options);
   materialize();
   for (size_t c = 0; c < module_units_.called.size(); ++c)

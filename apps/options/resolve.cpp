@@ -62,8 +62,7 @@ void check_combinations(const TrainOptions& o) {
         "--update-in-backward updates parameters before the global gradient norm is known: use --clip 0, and a "
         "--precision other than fp16.");
   }
-  if (o.engine.tensor > 1 && o.optimizer.kind == OptimizerKind::kMuon)
-    throw UsageError("--optimizer muon needs complete matrices, which --tensor divides: use another optimizer.");
+  check_tensor_optimizer(o);
   if (o.scale_lr != RateScaling::kNone && !o.base_batch)
     throw UsageError("--scale-lr needs --base-batch, the global batch for which --lr was chosen.");
   if (o.scale_lr == RateScaling::kNone && o.base_batch)
@@ -95,6 +94,17 @@ void check_combinations(const TrainOptions& o) {
 }
 
 }  // namespace
+
+void check_tensor_optimizer(const CommonOptions& o) {
+  if (o.engine.tensor == 1) return;
+  if (o.optimizer.kind == OptimizerKind::kMuon)
+    throw UsageError("--optimizer muon needs complete matrices, which --tensor divides: use another optimizer.");
+  if (o.optimizer.kind == OptimizerKind::kAdamW8bit) {
+    throw UsageError(
+        "--optimizer adamw8bit keeps state in blocks of consecutive elements, which --tensor divides: use another "
+        "optimizer, such as adamw with --state bf16.");
+  }
+}
 
 std::vector<std::string> ineffective_options(const TrainOptions& o, const std::vector<GivenOption>& given) {
   const OptimizerKind kind = o.optimizer.kind;

@@ -75,6 +75,9 @@ inline constexpr std::array kScalingWords{EnumName{"none", RateScaling::kNone},
 /// The table of the options of `aliquot train`. `options` must outlive it and must not move.
 OptionTable train_option_table(TrainOptions& options);
 
+/// Throws UsageError if the optimizer cannot update the parameters that --tensor divides.
+void check_tensor_optimizer(const CommonOptions& options);
+
 /// Returns a warning for each option in `given` that has no effect with the other options.
 std::vector<std::string> ineffective_options(const TrainOptions& options, const std::vector<GivenOption>& given);
 

@@ -238,7 +238,11 @@ CommandHelp plan_help() {
 int run_plan(const Arguments& arguments) {
   PlanOptions options;
   const OptionTable table = plan_option_table(options);
-  parse_arguments(table, arguments);
+  const std::vector<GivenOption> given = read_arguments(table, arguments);
+  set_options(table, given);
+  check_tensor_optimizer(options);
+  const auto rows = std::ranges::find(given, "sequence-parallel", &GivenOption::name);
+  if (rows != given.end() && options.engine.tensor == 1) warn("{} has no effect without --tensor.", rows->where);
   const Machine machine = find_machine(machine_name(options));
   resolve_precision(options, machine.has_gpus);
   std::vector<Json> plans;

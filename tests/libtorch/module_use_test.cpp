@@ -241,22 +241,31 @@ std::string usage_error(const std::function<void(World&)>& body) {
 }
 
 /// All ranks refuse the module before anything is declared, so the engine can be used for another model.
-TEST(ModuleUse, PipelinesAreRefused) {
+TEST(ModuleUse, PipelinesAndTensorGroupsAreRefused) {
   in_world(2, [&](World& world) {
     TwoLayerModule module;
+    const auto expect_refusal = [&](const EngineOptions& how, const std::string& message) {
+      Engine engine(world, how);
+      try {
+        fully_shard(module, engine);
+        ADD_FAILURE() << "expected: " << message;
+      } catch (const UsageError& error) {
+        EXPECT_EQ(error.what(), message);
+      }
+      EXPECT_TRUE(engine.units().empty());
+    };
     EngineOptions how = options();
     how.pipeline = 2;
-    Engine engine(world, how);
-    try {
-      fully_shard(module, engine);
-      ADD_FAILURE() << "the pipeline was not refused";
-    } catch (const UsageError& error) {
-      EXPECT_STREQ(error.what(),
+    expect_refusal(how,
                    "EngineOptions::pipeline is 2, but LibTorch allocates the activations of a module, so the engine "
                    "cannot send them to the next pipeline stage: set it to 1 and shard over all ranks with zero_stage "
                    "or replicas");
-    }
-    EXPECT_TRUE(engine.units().empty());
+    how = options();
+    how.tensor = 2;
+    expect_refusal(how,
+                   "EngineOptions::tensor is 2, but LibTorch allocates the activations of a module, so the engine "
+                   "cannot exchange them in a tensor group: set it to 1 and shard over all ranks with zero_stage or "
+                   "replicas");
     const torch::NoGradGuard none;
     EXPECT_TRUE(module.forward(values({3, 4})).defined()) << "the module is unchanged";
   });
