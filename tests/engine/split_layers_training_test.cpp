@@ -15,8 +15,8 @@ constexpr int kSteps = 6;
 constexpr int64_t kAligned = 1024;  // bytes of each area of the scratch memory
 static_assert(kRows * kEntries * 4 <= kAligned && 4 * 3 * kRows * 4 <= kAligned);
 
-/// Logits = norm(table[tokens]) * head. The ranks divide the rows of the table, the columns of the norm and of the head,
-/// and the vocabulary of the loss.
+/// Logits = norm(table[tokens]) * head. The ranks divide the rows of the table, the columns of the norm and of the
+/// head, and the vocabulary of the loss.
 class SplitModel {
  public:
   SplitModel(Engine& engine, int rank)
