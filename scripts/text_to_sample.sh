@@ -2,9 +2,9 @@
 # scripts/text_to_sample.sh [--steps N] [--out DIR] [--prompt TEXT] [FILE...]
 # Learns a tokenizer from the text of the files, trains a small GPT-2 on it, and prints a text that the model generates.
 # Without files, the text is this project's documentation. Installs missing packages and builds the command first.
-#   --steps N      steps of training (default: 1000, less than a minute on two fast cores)
+#   --steps N      steps of training (default: 1000, about a minute on two cores)
 #   --out DIR      directory for tokens and checkpoints, which must not exist (default: runs/text)
-#   --prompt TEXT  the beginning of the generated text (default: "The ")
+#   --prompt TEXT  the beginning of the generated text (default: "Each rank")
 # If ALIQUOT_PROGRAM is set, it is the aliquot command, and nothing is installed or built.
 # shellcheck source=scripts/lib.sh
 folder=$PWD
@@ -15,7 +15,7 @@ absolute() { case $1 in /*) echo "$1" ;; *) echo "$folder/$1" ;; esac; }
 
 steps=1000
 out=
-prompt='The '
+prompt='Each rank'
 files=()
 while [ $# -gt 0 ]; do
   case $1 in
@@ -58,4 +58,4 @@ run "$program" data "${files[@]}" --learn-tokenizer 1024 --out "$out/tokens.h5" 
 run "$program" train --data "$out/tokens.h5" --vocab 1024 --steps "$steps" --ranks 2 --zero-stage 3 \
   --sequence 64 --micro-batch 8 --lr 3e-3 --warmup "$((steps / 20))" --log-every "$((steps / 6 + 1))" \
   --checkpoint-dir "$out/model"
-run "$program" sample --checkpoint "$out/model" --prompt "$prompt" --tokens 60
+run "$program" sample --checkpoint "$out/model" --prompt "$prompt" --tokens 80 --temperature 0.6

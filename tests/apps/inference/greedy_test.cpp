@@ -1,5 +1,5 @@
-// Compares the most probable continuations of prompts with those of the Hugging Face library transformers, for models of
-// every type. compare_transformers.py --greedy --golden recorded those of the library.
+// Compares the most probable continuations of prompts with those of the Hugging Face library transformers, for models
+// of every type. compare_transformers.py --greedy --golden recorded those of the library.
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
