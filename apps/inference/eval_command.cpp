@@ -13,7 +13,6 @@
 #include "apps/inference/inference_options.h"
 #include "apps/inference/loaded_model.h"
 #include "apps/train/launch.h"
-#include "apps/train/stop_request.h"
 #include "apps/train/train_data.h"
 #include "apps/train/wrap.h"
 #include "kernels/system/error.h"
@@ -99,7 +98,6 @@ CommandHelp eval_help() {
 }
 
 int run_eval(const Arguments& arguments) {
-  hold_user_signals();
   EvalOptions options = parse_eval_arguments(arguments);
   TrainOptions& run = options.run;
   set_weights(run, options.path, options.path);

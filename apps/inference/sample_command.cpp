@@ -17,7 +17,6 @@
 #include "apps/text/tokenizer_file.h"
 #include "apps/text/unicode/utf8.h"
 #include "apps/train/launch.h"
-#include "apps/train/stop_request.h"
 #include "kernels/system/error.h"
 #include "sharding/launcher.h"
 
@@ -154,7 +153,6 @@ CommandHelp sample_help() {
 }
 
 int run_sample(const Arguments& arguments) {
-  hold_user_signals();
   SampleOptions options = parse_sample_arguments(arguments);
   TrainOptions& run = options.run;
   set_weights(run, options.path(), options.given());

@@ -3,9 +3,13 @@
 #include <charconv>
 
 #include "apps/text/models/byte_alphabet.h"
+#include "kernels/system/error.h"
 
 namespace aliquot {
 namespace {
+
+// The file of a tokenizer is not trusted. Without limits, several steps Replace could fill the memory.
+constexpr size_t kLongestReplacement = 64, kLongestToken = size_t{1} << 20;
 
 void replace_all(std::string& text, const std::string& from, const std::string& to) {
   for (size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size()))
@@ -52,6 +56,7 @@ void TokenDecoder::add_replace(const JsonField& field) {
   field["pattern"].allow_keys({"String"});
   const std::string &from = field["pattern"]["String"].text(), &to = field["content"].text();
   field["pattern"]["String"].require(!from.empty(), "expected a string that is not empty");
+  field["content"].require(to.size() <= kLongestReplacement, "not supported (only up to 64 bytes)");
   steps_.emplace_back([from, to](std::string& token) { replace_all(token, from, to); });
 }
 
@@ -100,7 +105,10 @@ std::string TokenDecoder::append(int32_t token) {
   if (token < 0 || static_cast<size_t>(token) >= tokens_.size()) return {};
   std::string bytes = tokens_[static_cast<size_t>(token)];
   if (bytes.empty()) return {};
-  for (const Step& step : steps_) step(bytes);
+  for (const Step& step : steps_) {
+    step(bytes);
+    if (bytes.size() > kLongestToken) throw UsageError("the decoder of the tokenizer makes a token too long.");
+  }
   if (is_null_ && !is_first_) bytes.insert(0, " ");
   is_first_ = false;
   while (left_to_strip_ > 0 && bytes.starts_with(stripped_)) {

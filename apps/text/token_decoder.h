@@ -20,7 +20,7 @@ class TokenDecoder {
   explicit TokenDecoder(const Tokenizer& tokenizer);
 
   /// Appends a token. Returns the characters of the text that are complete now. A special token, and a number that no
-  /// token has, add no text.
+  /// token has, add no text. Throws UsageError if the decoder makes the token longer than 1 MiB.
   std::string append(int32_t token);
   /// Begins another text.
   void restart();

@@ -153,7 +153,7 @@ void TrainRun::prepare() {
   if (!options.trace.empty() || !options.metrics.empty()) engine.record_timelines();
   audit_.enter(RunPhase::kLoading);
   const bool resumed = keeper_.load_initial_state(state_);
-  if (context_.is_rank_zero()) save_tokenizer(text_, options.checkpoint_dir);
+  save_tokenizer_or_warn();
   if (text_.sample) {
     generator_.emplace(context_, options.decode_positions);
     decoder_.emplace(*text_.tokenizer);
@@ -245,6 +245,16 @@ bool TrainRun::skips_spike(double loss) {
         context_.engine().step_count() + 1, loss, spikes.deviations_above_mean(loss), spikes.statistics().mean));
   }
   return spike;
+}
+
+/// Training can go on without the copy, because aliquot sample --tokenizer can name the file.
+void TrainRun::save_tokenizer_or_warn() {
+  if (!context_.is_rank_zero()) return;
+  try {
+    save_tokenizer(text_, context_.options().checkpoint_dir);
+  } catch (const FaultError& error) {
+    reporter_.warning(fmt::format("the tokenizer was not copied to --checkpoint-dir: {}.", error.what()));
+  }
 }
 
 /// Whether a validation follows the step. One always follows the last step.

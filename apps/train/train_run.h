@@ -52,6 +52,7 @@ class TrainRun {
   double evaluate();
   bool is_validated(int64_t step) const;
   void sample();
+  void save_tokenizer_or_warn();
   ExitCode finish(ExitCode code);
   ExitCode stop();
   std::string saved_sentence() const;

@@ -64,6 +64,15 @@ TEST(TokenDecoder, RefusesUnknownDecoders) {
   EXPECT_EQ(message({{"type", "Fuse"}}), "");
 }
 
+TEST(TokenDecoder, RefusesTextThatGrowsWithoutLimit) {
+  const Json twice{{"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", "aa"}};
+  Json decoder{{"type", "Sequence"}, {"decoders", Json::array()}};
+  for (int i = 0; i < 64; ++i) decoder["decoders"].push_back(twice);
+  const Tokenizer tokenizer(tokenizer_json("gpt2", decoder), "it.json");
+  TokenDecoder growing(tokenizer);
+  EXPECT_THROW(growing.append(*tokenizer.find("a")), UsageError);
+}
+
 TEST(TokenDecoder, DecodesWhatTheByteTokenizerEncodes) {
   const Tokenizer tokenizer(byte_tokenizer_json(), "bytes");
   EXPECT_EQ(tokenizer.vocabulary_size(), 256);
