@@ -15,6 +15,8 @@ using Arguments = std::vector<std::string>;
 
 int run_train(const Arguments& arguments);
 int run_data(const Arguments& arguments);
+int run_eval(const Arguments& arguments);
+int run_sample(const Arguments& arguments);
 int run_plan(const Arguments& arguments);
 int run_sweep(const Arguments& arguments);
 int run_report(const Arguments& arguments);
@@ -24,6 +26,8 @@ int run_doctor(const Arguments& arguments);
 // The help of each subcommand.
 CommandHelp train_help();
 CommandHelp data_help();
+CommandHelp eval_help();
+CommandHelp sample_help();
 CommandHelp plan_help();
 CommandHelp sweep_help();
 CommandHelp report_help();

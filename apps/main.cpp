@@ -33,6 +33,7 @@ CommandHelp completion_help();
 CommandHelp man_help();
 
 constexpr std::array kCommands{Command{train_help, run_train},   Command{data_help, run_data},
+                               Command{eval_help, run_eval},     Command{sample_help, run_sample},
                                Command{plan_help, run_plan},     Command{sweep_help, run_sweep},
                                Command{report_help, run_report}, Command{checkpoint_help, run_checkpoint},
                                Command{doctor_help, run_doctor}, Command{completion_help, run_completion},

@@ -8,8 +8,10 @@
 #include "apps/checkpoints/commands.h"
 #include "apps/checkpoints/saved_shape.h"
 #include "apps/console.h"
+#include "apps/data/whole_file.h"
 #include "apps/models/hugging_face/config.h"
 #include "apps/models/hugging_face/weights.h"
+#include "apps/text/tokenizer_file.h"
 #include "checkpoint/checkpoint_directory.h"
 #include "checkpoint/weights/export_weights.h"
 #include "checkpoint/weights/weights.h"
@@ -83,6 +85,16 @@ void require_out(const CheckpointOptions& options, const char* subcommand) {
     throw UsageError(fmt::format("checkpoint {} needs --out DIR, the directory to write to.", subcommand));
 }
 
+/// Copies the tokenizer.json that belongs to the weights `from`, if there is one, to the directory `to`.
+void copy_tokenizer(const std::filesystem::path& from, const std::filesystem::path& to) {
+  constexpr int64_t kLargestFileMib = 256;
+  const auto found = find_tokenizer(from);
+  std::error_code ignored;  // if exists() fails, writing the file fails too and reports the error
+  if (!found || std::filesystem::exists(to / kTokenizerFile, ignored)) return;
+  write_file_atomically(to, kTokenizerFile, read_whole_file(*found, kLargestFileMib));
+  write_stdout("{}\n", (to / kTokenizerFile).string());
+}
+
 }  // namespace
 
 int export_command(const CheckpointOptions& options) {
@@ -98,6 +110,7 @@ int export_command(const CheckpointOptions& options) {
   const std::string config = config_of(reader.manifest(), options.paths[0], options);
   const int64_t written = export_weights(reader, out, kWeightsFile, options.dtype);
   write_stdout("{}: {} bytes\n", (out / kWeightsFile).string(), written);
+  copy_tokenizer(options.paths[0], out);
   if (config.empty()) {
     write_stdout("no {} was written: the parameters are not those of GPT-2, Llama, Mistral, Qwen2 or Qwen3\n",
                  kConfigFile);
@@ -134,6 +147,7 @@ int import_command(const CheckpointOptions& options) {
       },
       world);
   write_stdout("{}: {} tensors\n", report.path.string(), report.tensor_count);
+  copy_tokenizer(options.paths[0], options.out);
   if (!report.skipped_tensors.empty())
     write_stdout("skipped tensors that are not parameters: {}\n", fmt::join(report.skipped_tensors, ", "));
   if (!report.rounded.empty())

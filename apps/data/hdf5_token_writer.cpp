@@ -103,7 +103,8 @@ TokenFileWriter::TokenFileWriter(const std::filesystem::path& path, int bytes_pe
       bytes_per_token_(static_cast<size_t>(bytes_per_token)),
       directory_(open_folder(system, path)),
       tokens_(directory_),
-      loss_ranges_(directory_) {}
+      loss_ranges_(directory_),
+      tokenizer_(directory_) {}
 
 void TokenFileWriter::append(std::span<const int32_t> tokens) {
   for (const int32_t& token : tokens)  // little-endian: the lower bytes are first
@@ -127,6 +128,10 @@ void TokenFileWriter::write_hdf5(const std::filesystem::path& path, const TokenF
   dataset.close("write the dataset tokens to " + path.string());
   if (loss_token_count_ > 0)
     write_dataset(file.get(), "loss_ranges", H5T_STD_I64LE, 2, loss_ranges_).close("write the dataset loss_ranges");
+  if (!facts.tokenizer_json.empty()) {
+    tokenizer_.append(std::as_bytes(std::span(facts.tokenizer_json)));
+    write_dataset(file.get(), "tokenizer_json", H5T_STD_U8LE, 1, tokenizer_).close("write the dataset tokenizer_json");
+  }
   file.close("close " + path.string());
 }
 

@@ -123,6 +123,21 @@ std::optional<RangeLayout> find_loss_ranges(const std::filesystem::path& path, h
   return RangeLayout{extents[0] == 0 ? 0 : static_cast<int64_t>(offset), static_cast<int64_t>(extents[0])};
 }
 
+/// Returns the place of the dataset tokenizer_json, or an empty place if there is none.
+TokenLayout::Text find_tokenizer(const std::filesystem::path& path, hid_t file) {
+  constexpr const char* kName = "tokenizer_json";
+  if (hdf5_checked(H5Lexists(file, kName, H5P_DEFAULT), "find a dataset") == 0) return {};
+  const Hdf5Handle dataset = open_dataset(path, file, kName);
+  check_storage(path, dataset.get(), kName);
+  const Hdf5Handle space(H5Dget_space(dataset.get()), H5Sclose, "read the extents of 'tokenizer_json'");
+  const Hdf5Handle type(H5Dget_type(dataset.get()), H5Tclose, "read the type of 'tokenizer_json'");
+  if (H5Sget_simple_extent_ndims(space.get()) != 1 || H5Tequal(type.get(), H5T_STD_U8LE) <= 0)
+    refuse(path, "the dataset 'tokenizer_json' must have one dimension and unsigned 8-bit integers");
+  const haddr_t offset = H5Dget_offset(dataset.get());
+  if (offset == HADDR_UNDEF) return {};
+  return {static_cast<int64_t>(offset), H5Sget_simple_extent_npoints(space.get())};
+}
+
 TokenLayout find_tokens(const std::filesystem::path& path) {
   { const MappedFile can_be_mapped(path); }  // throws for a pipe, on which H5Fopen() would block
   const Hdf5Lock lock;
@@ -131,6 +146,7 @@ TokenLayout find_tokens(const std::filesystem::path& path) {
     const Hdf5Handle dataset = open_dataset(path, file.get(), "tokens");
     TokenLayout layout = layout_of(path, dataset.get());
     layout.loss_ranges = find_loss_ranges(path, file.get());
+    layout.tokenizer_json = find_tokenizer(path, file.get());
     return layout;
   } catch (const FaultError& error) {
     throw UsageError(path.string() + ": " + error.what());

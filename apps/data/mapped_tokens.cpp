@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "apps/data/mapped_file.h"
+#include "apps/text/byte_tokenizer.h"
 #include "kernels/system/error.h"
 
 namespace aliquot {
@@ -50,6 +51,9 @@ class MappedTokens : public TokenSource {
     if (layout_.count > bytes / layout_.bytes_per_token) {
       throw UsageError(path_ + ": the file is shorter than its header states: it is truncated.");
     }
+    const auto [offset, size] = layout_.tokenizer_json;
+    if (offset < 0 || size > file_.size_bytes() - offset)
+      throw UsageError(path_ + ": the dataset 'tokenizer_json' ends after the end of the file: it is truncated.");
     if (layout_.loss_ranges) ranges_.emplace(file_, *layout_.loss_ranges, layout_.count, path);
   }
 
@@ -64,6 +68,11 @@ class MappedTokens : public TokenSource {
     if (ranges_) ranges_->ignore_others(first, targets);
   }
   std::string recorded_tokenizer() const override { return layout_.tokenizer; }
+  std::string tokenizer_json() const override {
+    if (layout_.is_text) return byte_tokenizer_json();
+    const auto [offset, size] = layout_.tokenizer_json;
+    return {reinterpret_cast<const char*>(file_.data() + offset), static_cast<size_t>(size)};
+  }
 
   std::optional<int64_t> find_out_of_range(int64_t first, int64_t count, int64_t vocabulary) const override {
     check_not_truncated(first + count);

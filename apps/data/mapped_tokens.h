@@ -21,8 +21,13 @@ struct TokenLayout {
   int bytes_per_token = 1;  // 1, 2, 4 or 8
   bool is_signed = false;
   std::string unit = "bytes";  // the name of the tokens in messages
+  bool is_text = false;        // the bytes of the file are the tokens
   int64_t vocabulary = 0;      // size of the vocabulary that the file records; 0 if it records none
   std::optional<RangeLayout> loss_ranges = {};
+  struct Text {
+    int64_t offset_bytes = 0, size_bytes = 0;
+  };
+  Text tokenizer_json = {};    // the text of the tokenizer.json in the file; empty if the file has none
   std::string tokenizer = {};  // SHA-256 of the tokenizer.json that the file records; empty if it records none
 };
 

@@ -41,6 +41,12 @@ class MixedTokens : public TokenSource {
     for (const auto& source : sources_) largest = std::max(largest, source->recorded_vocabulary());
     return largest;
   }
+  std::string tokenizer_json() const override {
+    for (const auto& source : sources_) {
+      if (std::string text = source->tokenizer_json(); !text.empty()) return text;
+    }
+    return {};
+  }
   bool ignores_targets() const override {
     return std::ranges::any_of(sources_, [](const auto& source) { return source->ignores_targets(); });
   }

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "apps/data/token_source.h"
+#include "apps/text/byte_tokenizer.h"
 
 namespace aliquot {
 namespace {
@@ -71,6 +72,7 @@ class SyntheticLanguage : public TokenSource {
 
   int64_t token_count() const override { return kLineTokens * kLineCount; }
   std::string describe() const override { return "the built-in synthetic language"; }
+  std::string tokenizer_json() const override { return vocabulary_ < 256 ? "" : byte_tokenizer_json(); }
 
  protected:
   void fetch(int64_t first, std::span<int32_t> to) const override {

@@ -12,12 +12,13 @@
 
 namespace aliquot {
 
-/// The attributes of the dataset `tokens`.
+/// What the file records besides the tokens. Numbers and the SHA-256 are attributes of the dataset `tokens`.
 struct TokenFileFacts {
   int64_t vocabulary_size = 0;
   int64_t end_of_text = -1;  // the token that ends a document; -1 if there is none
   int64_t document_count = 0;
   std::string tokenizer_sha256 = {};  // of the tokenizer.json
+  std::string tokenizer_json = {};    // its text, in the dataset `tokenizer_json`; empty: the file has no such dataset
 };
 
 /// Collects bytes in a temporary file without a name.
@@ -66,7 +67,7 @@ class TokenFileWriter {
   std::filesystem::path path_;
   size_t bytes_per_token_;
   Directory directory_;
-  Spool tokens_, loss_ranges_;
+  Spool tokens_, loss_ranges_, tokenizer_;
   int64_t token_count_ = 0, loss_token_count_ = 0;
 };
 

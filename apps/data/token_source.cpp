@@ -50,6 +50,7 @@ std::unique_ptr<TokenSource> open_by_name(const std::filesystem::path& file) {
   if (extension == ".bin") layout = {.bytes_per_token = 2, .unit = "16-bit tokens"};
   if (extension == ".u16") layout = {.bytes_per_token = 2, .unit = "16-bit tokens"};
   if (extension == ".u32") layout = {.bytes_per_token = 4, .unit = "32-bit tokens"};
+  layout.is_text = layout.bytes_per_token == 1;
   refuse_wider_integers(mapped, file, layout);
   return open_mapped_tokens(file, layout);
 }

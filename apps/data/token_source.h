@@ -47,6 +47,8 @@ class TokenSource {
   virtual int64_t recorded_vocabulary() const { return 0; }
   /// The SHA-256 of the tokenizer.json that the file records; empty if it records none.
   virtual std::string recorded_tokenizer() const { return {}; }
+  /// The text of the tokenizer.json that encoded the tokens, if the source has it; otherwise empty.
+  virtual std::string tokenizer_json() const { return {}; }
   /// Whether the loss of some tokens does not count.
   virtual bool ignores_targets() const { return false; }
   /// The number of tokens in [first, first + count) whose loss counts when they are targets.

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 
 #include "apps/models/layers/attention.h"
 #include "apps/models/layers/layers.h"
@@ -46,7 +47,8 @@ class Backend {
   virtual void gelu_backward(Values gradient, ConstValues x, int64_t count) = 0;
   virtual void gated_forward(Values to, const GatedElements& elements) = 0;
   virtual void gated_backward(ConstValues from, const GatedElements& elements) = 0;
-  virtual void rotary_angles(const ModelShape& shape, int64_t sequence, float* cosines, float* sines) = 0;
+  virtual void rotary_angles(const ModelShape& shape, int64_t sequence, float* cosines, float* sines,
+                             int64_t first = 0) = 0;
   virtual void rotate(const Rotary& rotary, Values x) = 0;
   virtual void convert(Values to, ConstValues from, int64_t count) = 0;
   virtual void clear(Values to, int64_t count) = 0;
@@ -62,6 +64,8 @@ class Backend {
   virtual void loss_of_parts(const LossForward& a, const SplitParts& parts) = 0;
   virtual void loss_backward(const LossBackward& a) = 0;
 
+  /// Waits for all earlier layers, and copies their result at `from` to host memory.
+  virtual void read(const float* from, std::span<float> to) = 0;
   /// Waits for the last loss_forward() or loss_of_parts() and returns its result.
   virtual double loss_sum() = 0;
   /// Returns addresses at which the layers can read these token ids until the next call. On a GPU, copies the ids to

@@ -85,6 +85,7 @@ UseActivations Gpt2::use_of(int use) const {
 }
 
 void Gpt2::allocate_use(int use, UseArenas& memory) {
+  layer_ = use - 2;
   if (is_block(use)) return allocate_block(memory);
   if (use > 2 + shape_.layers) return allocate_head(memory);
   if (use == 0) return allocate_embedding(memory.scratch);

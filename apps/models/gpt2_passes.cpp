@@ -5,7 +5,10 @@ namespace aliquot {
 
 void Gpt2::forward(int use) {
   if (use == 0) return embedding_forward(parameters_.wte);
-  if (use == 1) return backend_.positions_forward(positions(), parameters_.wpe, input(), output());
+  if (use == 1) {
+    const Values table = parameters_.wpe.from(first_position() * shape_.width);
+    return backend_.positions_forward(positions(), table, input(), output());
+  }
   if (is_block(use)) return forward_block(parameters_.blocks[static_cast<size_t>(use - 2)]);
   if (use == 2 + shape_.layers) return final_norm_forward(final_norm());
   forward_head(head());
@@ -62,7 +65,7 @@ void Gpt2::forward_attention(const Gpt2Block& w) {
   const AttentionShape s = attention_shape();
   norm_forward_of_all(norm_1(w), "attention input");
   backend_.linear_forward(linear(w.attn_weight, w.attn_bias, shape_.width, s.stride()), normed_, nullptr, a.qkv);
-  backend_.attention_forward({s, a.qkv, a.attention, a.log_sums, attention_scratch_});
+  attend(a.qkv, a.attention, a.log_sums);
   add_to_stream(linear(w.attn_proj_weight, w.attn_proj_bias, s.width(), shape_.width), a.attention, input(), a.middle,
                 "attention output");
 }

@@ -90,7 +90,8 @@ UseActivations Llama::use_of(int use) const {
 }
 
 void Llama::allocate_use(int use, UseArenas& memory) {
-  window_ = is_block(use) ? shape_.window_of(use - 1) : 0;
+  layer_ = use - 1;
+  window_ = is_block(use) ? shape_.window_of(layer_) : 0;
   if (is_block(use)) return allocate_block(memory);
   if (use > 1 + shape_.layers) return allocate_head(memory);
   if (use == 0) return allocate_embedding(memory.scratch);
@@ -163,7 +164,7 @@ Linear Llama::values_weight(const LlamaBlock& w) const {
 // Each block fills the cosines and sines in its scratch again, because keeping them would need memory during the whole
 // step.
 void Llama::apply_rotary(Values qkv, bool back) {
-  backend_.rotary_angles(shape_, options_.sequence, cosines_, sines_);
+  backend_.rotary_angles(shape_, first_position() + options_.sequence, cosines_, sines_, first_position());
   backend_.rotate({.batch = options_.batch,
                    .sequence = options_.sequence,
                    .heads = own_.heads + own_.kv_heads,

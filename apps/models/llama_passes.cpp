@@ -63,7 +63,7 @@ void Llama::forward_attention(const LlamaBlock& w) {
   backend_.linear_forward(keys_weight(w), normed_, nullptr, keys);
   backend_.linear_forward(values_weight(w), normed_, nullptr, values);
   if (!shape_.qk_norm) apply_rotary(a.qkv, false);
-  backend_.attention_forward({s, queries_and_keys(w), a.attention, a.log_sums, attention_scratch_});
+  attend(queries_and_keys(w), a.attention, a.log_sums);
   add_to_stream(output_weight(w), a.attention, input(), a.middle, "attention output");
 }
 

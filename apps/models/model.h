@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/models/decoding.h"
 #include "apps/models/tensor_part.h"
 #include "engine/plan/model_spec.h"
 #include "kernels/formats/values.h"
@@ -83,6 +84,12 @@ class Model {
   /// Throws UsageError if a token is outside the vocabulary (the message has its position), if a target is neither a
   /// token nor kIgnoredTarget, or if the number of tokens or targets is not batch x sequence.
   virtual void set_batch(const TokenBatch& batch) = 0;
+  /// Sets the next positions of one sequence in place of a micro-batch. Each later forward() of all uses computes the
+  /// logits of the next token in place of the loss, until the next set_batch(). Requires a model that was made for
+  /// decoding: see ModelOptions::decode_positions. Throws UsageError if there are no tokens or more than a sequence of
+  /// a micro-batch has, if a token is outside the vocabulary, or if the sequence becomes too long. Tokens and cache
+  /// must stay valid until the next call.
+  virtual void set_decoding(const DecodingPass& pass) = 0;
 
   virtual void forward(int use) = 0;
   /// Recomputes the saved activations of the use from its input. Only for uses that activations() marks as
@@ -99,6 +106,9 @@ class Model {
 
   /// The loss summed over the targets of the micro-batch that are not ignored. Valid after the forward of the last use.
   virtual double loss_sum() const = 0;
+  /// The logit of each vocabulary entry as the token after the last one of set_decoding(), in host memory. Valid after
+  /// the forward of the last use, until the next one.
+  virtual std::span<const float> logits() const = 0;
   /// Backward computes the gradients of factor * loss_sum(). Use 1 / target count for the mean loss.
   virtual void set_loss_factor(float factor) = 0;
 };

@@ -19,6 +19,19 @@ Transformer::Transformer(const ModelShape& shape, const ModelOptions& options, B
   if (options_.batch < 1)
     throw UsageError("--micro-batch " + std::to_string(options_.batch) + ": expected a positive integer.");
   check_tensor_group(shape_, options_.tensor);
+  if (options_.decode_positions > shape_.context)
+    throw UsageError("a sequence of " + std::to_string(options_.decode_positions) +
+                     " tokens does not fit the model's context of " + std::to_string(shape_.context) + ".");
+  if (options_.decode_positions > 0 && options_.tensor.ranks > 1)
+    throw UsageError("a model in a tensor group cannot decode: use --tensor 1.");
+  batch_ = options_.batch;
+  sequence_ = options_.sequence;
+  set_extents(batch_, sequence_);
+}
+
+void Transformer::set_extents(int64_t batch, int64_t sequence) {
+  options_.batch = batch;
+  options_.sequence = sequence;
   own_ = tensor_part(shape_, options_.tensor, rows());
   largest_ = largest_tensor_part(shape_, options_.tensor, rows());
 }
@@ -60,7 +73,8 @@ void Transformer::allocate_block_scratch(ActivationArena& scratch) {
   rounded_gradient_offset_bytes_ = scratch.used_bytes();
   rounded_gradient_ = scratch.allocate(rounds || divides_rows() ? all : 0, compute);
   wide_scratch_ = scratch.allocate(rows() * std::max(largest_.hidden, attention.stride()), compute);
-  attention_scratch_ = scratch.allocate(backend_.attention_scratch_elements(attention, options_.compute));
+  attention_scratch_ =
+      scratch.allocate(backend_.attention_scratch_elements(attention_scratch_shape(), options_.compute));
   product_scratch_ = allocate_product_scratch(scratch);
 }
 
@@ -107,6 +121,7 @@ void Transformer::allocate_head(UseArenas& memory) {
   loss_.tile = scratch.allocate(rounds ? rows() * loss.tile_entries() : 0);
   loss_.tile_maxima = kept.allocate(rounds ? rows() * loss.tile_count() : 0);
   loss_.product_scratch = allocate_product_scratch(scratch);
+  logits_buffer_ = scratch.allocate(options_.decode_positions > 0 ? shape_.vocabulary : 0);
   allocate_head_over_tensor(scratch);
 }
 
@@ -127,9 +142,29 @@ void Transformer::check_ids(std::span<const int32_t> ids, const std::string& wha
 }
 
 void Transformer::set_batch(const TokenBatch& batch) {
+  decoding_.reset();
+  set_extents(batch_, sequence_);
   check_ids(batch.tokens, "token", 0);
   check_ids(batch.targets, "target", kIgnoredTarget);
   staged_tokens_ = backend_.stage_tokens(batch);
+}
+
+void Transformer::set_decoding(const DecodingPass& pass) {
+  const auto count = static_cast<int64_t>(pass.tokens.size());
+  if (count < 1 || count > sequence_) {
+    throw UsageError("a decoding pass has " + std::to_string(count) + " tokens: expected 1 to " +
+                     std::to_string(sequence_) + ".");
+  }
+  const int64_t most =
+      pass.cache == nullptr ? options_.decode_positions : std::min(options_.decode_positions, pass.cache->capacity());
+  if (pass.end_position() > most) {
+    throw UsageError("a decoded sequence has " + std::to_string(pass.end_position()) + " tokens: expected at most " +
+                     std::to_string(most) + ".");
+  }
+  set_extents(1, count);
+  check_ids(pass.tokens, "token", 0);
+  decoding_ = pass;
+  staged_tokens_ = backend_.stage_tokens({pass.tokens, pass.tokens});  // no layer reads the targets
 }
 
 ModelTensor Transformer::tensor(const char* name, std::vector<int64_t> shape, const Initializer& initial,
@@ -149,6 +184,13 @@ ModelTensor Transformer::table(std::vector<int64_t> shape, const Initializer& in
 
 AttentionShape Transformer::attention_shape(const TensorPart& part) const {
   return {options_.batch, options_.sequence, part.heads, shape_.head_width(), part.kv_heads, window_};
+}
+
+/// Decoding reads the keys of up to decode_positions positions.
+AttentionShape Transformer::attention_scratch_shape() const {
+  AttentionShape shape = largest_attention_shape();
+  shape.sequence = std::max(sequence_, options_.decode_positions);
+  return shape;
 }
 
 LossShape Transformer::loss_shape(const TensorPart& part) const {
@@ -214,6 +256,32 @@ void Transformer::save_norms(const Norm& norm_1, const Norm& norm_2) {
   save(block_data_.norm_1_bias, norm_1.bias);
   save(block_data_.norm_2_weight, norm_2.weight);
   save(block_data_.norm_2_bias, norm_2.bias);
+}
+
+void Transformer::attend(ConstValues qkv, Values to, float* log_sums) {
+  const AttentionShape s = attention_shape();
+  AttentionForward attention{s, qkv, to, log_sums, attention_scratch_};
+  if (decoding_ && decoding_->cache != nullptr) {
+    const KeyValueCache& cache = *decoding_->cache;
+    const int64_t first = first_position();
+    const Values rows = cache.rows(layer_);
+    for (int64_t row = 0; row < s.sequence; ++row) {
+      backend_.convert(rows.from((first + row) * cache.row_elements()), qkv.from(row * s.stride() + s.width()),
+                       cache.row_elements());
+    }
+    attention.cached = {rows, first};
+  }
+  backend_.attention_forward(attention);
+}
+
+void Transformer::compute_logits(ConstValues table) {
+  Linear head = linear(table, nullptr, shape_.width, shape_.vocabulary);
+  head.rows = 1;
+  head.outputs_first = true;
+  head.scratch = loss_.product_scratch;
+  backend_.linear_forward(head, normed_input().from((rows() - 1) * shape_.width), nullptr, logits_buffer_);
+  logits_.resize(static_cast<size_t>(shape_.vocabulary));
+  backend_.read(logits_buffer_, logits_);
 }
 
 }  // namespace aliquot

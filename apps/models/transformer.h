@@ -1,6 +1,8 @@
 #pragma once
 // The common part of the models: the residual stream, the token embedding and the head.
 
+#include <optional>
+#include <span>
 #include <vector>
 
 #include "apps/models/activation_arena.h"
@@ -24,6 +26,8 @@ struct ModelOptions {
   DType compute = DType::kFloat32;        // type of parameters and matrix products: fp32, bf16 or fp16
   DType gradient_type = DType::kFloat32;  // type of parameter gradients: fp32 or bf16
   TensorGroup tensor = {};
+  /// The longest sequence that set_decoding() accepts; 0: the model is not used for decoding. Without tensor groups.
+  int64_t decode_positions = 0;
 };
 
 /// The buffers of a use that have several arrays: see UseMemory.
@@ -46,7 +50,9 @@ class Transformer : public Model {
   ActivationSpec activations() const override { return activations_; }
   void set_memory(const UseMemory& memory) override;
   void set_batch(const TokenBatch& batch) override;
+  void set_decoding(const DecodingPass& pass) override;
   double loss_sum() const override { return backend_.loss_sum(); }
+  std::span<const float> logits() const override { return logits_; }
   void set_loss_factor(float factor) override { loss_factor_ = factor; }
 
  protected:
@@ -84,6 +90,8 @@ class Transformer : public Model {
   /// Returns the own rows of an array of all rows of the residual stream.
   Values own_rows_of(Values all) const { return all.from(own_.first_row * shape_.width); }
   int64_t hidden_elements() const { return rows() * own_.hidden; }
+  /// The position of the first row in its sequence. It is 0 unless a cache has the earlier positions.
+  int64_t first_position() const { return decoding_ ? decoding_->first_position() : 0; }
   bool adds() const { return options_.gradients == GradientMode::kAdd; }
   /// The shape of attention of this rank in the current use, whose window is window_.
   AttentionShape attention_shape() const { return attention_shape(own_); }
@@ -159,7 +167,10 @@ class Transformer : public Model {
   /// Copies the parameters of the norms to block_data_, because the weights part recomputes the norms' outputs.
   void save_norms(const Norm& norm_1, const Norm& norm_2);
 
-  /// Computes the loss from the input of the current use and the table of the head.
+  /// Computes attention in the current use. With a cache, first copies the keys and values of `qkv` to it.
+  void attend(ConstValues qkv, Values to, float* log_sums);
+
+  /// Computes the loss from the input of the current use and the table of the head. While decoding, computes logits_.
   void forward_head(ConstValues table);
   /// Assigns the gradient of the head's input to gradient_. Assigns the gradient of the table to `d_table`. With `add`,
   /// adds the gradient of the table to the values in `d_table` instead.
@@ -172,7 +183,7 @@ class Transformer : public Model {
   std::vector<ModelUnit> units_;
   StagedTokens staged_tokens_;
   BackwardPart part_ = BackwardPart::kWhole;
-  int64_t window_ = 0;  // of the current use
+  int64_t layer_ = 0, window_ = 0;  // of the current use, if it is a block
 
   // Memory of the current use.
   UseMemory memory_;
@@ -188,11 +199,19 @@ class Transformer : public Model {
   void check_ids(std::span<const int32_t> ids, const std::string& what, int32_t least) const;
   LossShape loss_shape(const TensorPart& part) const;
   EmbeddingRows embedding() const;
+  void set_extents(int64_t batch, int64_t sequence);
+  AttentionShape attention_scratch_shape() const;
+  void compute_logits(ConstValues table);
   UseCollective stream_sum(const char* name, UsePart part) const;
   UseCollective stream_gather(const char* name, UsePart part) const;
   void allocate_head_over_tensor(ActivationArena& scratch);
   float* allocate_product_scratch(ActivationArena& scratch) const;
 
+  // The extents of a micro-batch. While decoding, options_ has those of the current pass.
+  int64_t batch_ = 0, sequence_ = 0;
+  std::optional<DecodingPass> decoding_;
+  std::vector<float> logits_;
+  float* logits_buffer_ = nullptr;  // one row of logits, in scratch of the head
   std::vector<int> uses_;
   ActivationSpec activations_;
   LossBuffers loss_;

@@ -177,6 +177,7 @@ void Transformer::sum_norm_gradient(float* to, const char* sum) {
 }
 
 void Transformer::forward_head(ConstValues table) {
+  if (decoding_) return compute_logits(table);
   const LossForward loss{loss_shape(own_), normed_input(), table, staged_tokens_.targets, loss_};
   if (options_.tensor.ranks == 1) return backend_.loss_forward(loss);
   backend_.loss_statistics(loss, loss_parts_.statistics + options_.tensor.rank * split_part_elements(rows()));

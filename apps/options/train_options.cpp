@@ -44,9 +44,19 @@ void add_data(OptionTable& t, TrainOptions& o, const OptionTable& common) {
          "rejected. Several files with weights: a.h5:0.7,b.h5:0.3. Default: a built-in synthetic language.");
   t.choice("shuffle", o.shuffle, kShuffleWords, "Read sequences in a random order, which differs in each epoch.");
   t.count("data-seed", o.data_seed, kNonNegative, "Seed of the random order.");
-  t.text("eval-data", "FILE", o.eval_data, "Tokens for the validation loss.");
-  t.count("eval-every", o.eval_every, kNonNegative, "Steps between validations; 0 means no validation.");
+  t.text("eval-data", "FILE|LIST", o.eval_data,
+         "Tokens for the validation loss, as in --data. Several files: sequences are taken by weight.");
+  t.count("eval-every", o.eval_every, kNonNegative,
+          "Steps between validations; 0: only after the last step. The last step always has one.");
   t.count("eval-batches", o.eval_batches, kPositive, "Micro-batches per rank in each validation.");
+  t.count("sample-every", o.sample_every, kNonNegative, "Steps between samples of text; 0 means no samples.");
+  t.text("sample-prompt", "TEXT", o.sample_prompt, "The beginning of each sample, which the model continues.");
+  t.count("sample-tokens", o.sample_tokens, kPositive, "The largest number of tokens of a sample after its prompt.");
+  t.real("sample-temperature", o.sample_temperature, {.least = 0, .most = 1e6},
+         "Divides the logits of samples; 0: always the most probable token.");
+  t.text("tokenizer", "FILE", o.tokenizer,
+         "The tokenizer.json of the data, for samples. The directory of checkpoints gets a copy. Default: the one that "
+         "--data or --init contains.");
   t.heading("Steps");
   t.count("steps", o.steps, kPositive,
           "Total number of steps, including those before a resume. --schedule ends at the last one.");

@@ -30,6 +30,9 @@ struct TrainOptions : ShapeOptions, CommonOptions {
   int64_t data_seed = 1;
   std::string eval_data;
   int64_t eval_every = 0, eval_batches = 1;
+  std::string tokenizer, sample_prompt;
+  int64_t sample_every = 0, sample_tokens = 50;
+  double sample_temperature = 0.8;
 
   int64_t steps = 100;
   int64_t micro_batch = 4;  // sequences per micro-batch of a rank; 0: derived from the global batch of a DeepSpeed file
@@ -60,6 +63,10 @@ struct TrainOptions : ShapeOptions, CommonOptions {
   double straggler_threshold = 1.5;
   bool dry_run = false;
   std::string deepspeed, config;
+
+  // Not options of `aliquot train`.
+  bool frozen = false;           // no parameter is trained, so there are no gradients and no optimizer state
+  int64_t decode_positions = 0;  // see ModelOptions
 };
 
 inline constexpr std::array kShuffleWords{EnumName{"on", true}, EnumName{"off", false}};

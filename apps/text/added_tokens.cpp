@@ -52,6 +52,7 @@ void AddedTokens::add(const JsonField& field, const TokenModel& model, const Nor
                                                               : "the next number that no other token has"));
   largest_ = std::max<int64_t>(largest_, token);
   tokens_.emplace(content, token);
+  if (field["special"].flag(false)) special_.insert(token);
   const auto index = static_cast<int32_t>(entries_.size());
   entries_.push_back({token, field["lstrip"].flag(false), field["rstrip"].flag(false)});
   if (!field["normalized"].flag()) return plain_.insert(content, index);

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -34,6 +35,11 @@ class AddedTokens {
 
   std::optional<int32_t> find(std::string_view token) const { return find_token(tokens_, token); }
   int64_t largest_token() const { return largest_; }  // -1 if there is none
+  /// Calls visit(content, number, is_special) for each token.
+  template <typename Visit>
+  void for_each(Visit&& visit) const {
+    for (const auto& [content, number] : tokens_) visit(content, number, special_.contains(number));
+  }
 
  private:
   struct Entry {
@@ -47,6 +53,7 @@ class AddedTokens {
   std::vector<Entry> entries_;  // the values of the tries are indices of this list
   ByteTrie plain_, normalized_;
   TokenMap tokens_;
+  std::set<int32_t> special_;  // tokens that are not part of a text, for example the end of a document
   int64_t largest_ = -1;
 };
 

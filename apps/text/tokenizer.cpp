@@ -30,7 +30,8 @@ void check_other_fields(const JsonField& file) {
 
 }  // namespace
 
-Tokenizer::Tokenizer(std::string_view text, const std::string& file) : sha256_(sha256_hex(text)) {
+Tokenizer::Tokenizer(std::string_view text, const std::string& file)
+    : json_(text), file_(file), sha256_(sha256_hex(text)) {
   const nlohmann::json json = parse_tokenizer_json(text, file);
   const JsonField all(json, "", file);
   check_other_fields(all);
@@ -45,6 +46,11 @@ std::unique_ptr<Tokenizer> Tokenizer::read(const std::filesystem::path& path) {
 }
 
 int64_t Tokenizer::vocabulary_size() const { return std::max(model_->largest_token(), added_->largest_token()) + 1; }
+
+void Tokenizer::for_each(const std::function<void(std::string_view, int32_t, bool)>& visit) const {
+  model_->for_each([&](std::string_view token, int32_t number) { visit(token, number, false); });
+  added_->for_each(visit);
+}
 
 std::optional<int32_t> Tokenizer::find(std::string_view token) const {
   const auto added = added_->find(token);

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -17,7 +18,7 @@
 namespace aliquot {
 
 /// A tokenizer of the types BPE or Unigram. Encodes as the tokenizers package does without special tokens
-/// (add_special_tokens=False), so the post-processor has no effect. The decoder has no effect either.
+/// (add_special_tokens=False), so the post-processor has no effect. TokenDecoder is the reverse.
 class Tokenizer {
  public:
   /// Parses the text of a tokenizer.json. Throws UsageError, whose message begins with `file`, if the file is invalid
@@ -32,6 +33,12 @@ class Tokenizer {
   std::optional<int32_t> find(std::string_view token) const;
   /// SHA-256 of the text of the tokenizer.json, in hexadecimal digits.
   const std::string& sha256() const { return sha256_; }
+  /// The text of the tokenizer.json, and its name in messages.
+  const std::string& json() const { return json_; }
+  const std::string& file() const { return file_; }
+  /// Calls visit(token, number, is_special) for each token. Added tokens come last. They can repeat tokens of the
+  /// vocabulary.
+  void for_each(const std::function<void(std::string_view, int32_t, bool)>& visit) const;
 
   /// Encodes text. Each thread uses its own encoder.
   class Encoder {
@@ -50,7 +57,7 @@ class Tokenizer {
   };
 
  private:
-  std::string sha256_;
+  std::string json_, file_, sha256_;
   std::optional<Normalizer> normalizer_;
   std::optional<PreTokenizer> pre_tokenizer_;
   std::unique_ptr<TokenModel> model_;

@@ -8,6 +8,8 @@
 #include "apps/commands.h"
 #include "apps/console.h"
 #include "apps/options/arguments.h"
+#include "apps/text/byte_tokenizer.h"
+#include "apps/tokenize/bpe_learner.h"
 #include "apps/tokenize/chunk_encoder.h"
 #include "apps/tokenize/corpus_writer.h"
 #include "apps/tokenize/data_options.h"
@@ -62,12 +64,16 @@ std::string separator_name(const Tokenizer& tokenizer, const std::string& given)
       "--separator none.");
 }
 
-/// Reads and encodes all files. The calling thread reads and writes.
-void encode_files(const DataOptions& options, const Tokenizer& tokenizer, const EncodeOptions& encode,
-                  CorpusWriter& writer) {
-  const int threads = options.threads.value_or(static_cast<int>(std::max(1u, std::thread::hardware_concurrency())));
+int thread_count(const DataOptions& options) {
+  return options.threads.value_or(static_cast<int>(std::max(1u, std::thread::hardware_concurrency())));
+}
+
+/// Reads and encodes all files. Calls take(chunk, share) for each chunk in order; `share` is the part of all bytes that
+/// is read. The calling thread reads and writes.
+template <typename Take>
+void encode_files(const DataOptions& options, const Tokenizer& tokenizer, const EncodeOptions& encode, Take&& take) {
+  const int threads = thread_count(options);
   ChunkReader reader(options.files, options.documents);
-  EncodingProgress progress(options.quiet);
   OrderedWorkers<TextChunk, EncodedChunk> workers(threads, [&] {
     auto encoder = std::make_shared<ChunkEncoder>(tokenizer, encode);
     return [encoder](const TextChunk& chunk) { return encoder->encode(chunk); };
@@ -81,9 +87,24 @@ void encode_files(const DataOptions& options, const Tokenizer& tokenizer, const 
       if (chunk) workers.push(std::move(*chunk));
     }
     if (workers.pending_count() == 0) break;
-    writer.append(workers.pop());
-    progress.show(writer.counts(), reader.share());
+    take(workers.pop(), reader.share());
   }
+}
+
+/// Learns a tokenizer from the documents of all files. Encodes them as bytes to get their text.
+std::unique_ptr<Tokenizer> learn_tokenizer(const DataOptions& options, const EncodeOptions& encode) {
+  const Tokenizer bytes(byte_tokenizer_json(), "bytes");
+  BpeLearner learner;
+  encode_files(options, bytes, encode, [&](const EncodedChunk& chunk, double) {
+    size_t begin = 0;
+    for (const int64_t end : chunk.document_ends) {
+      std::string text;
+      for (size_t i = begin; i < static_cast<size_t>(end); ++i) text += static_cast<char>(chunk.tokens[i]);
+      learner.add(text);
+      begin = static_cast<size_t>(end);
+    }
+  });
+  return std::make_unique<Tokenizer>(tokenizer_json(learner.learn(options.learn_tokenizer)), "the learned tokenizer");
 }
 
 /// "train.h5: 10 documents, 500 tokens", and with answers ", 200 of them in answers and separators".
@@ -106,14 +127,19 @@ void print_result(const DataOptions& options, const Tokenizer& tokenizer, const 
 
 int encode_corpus(const DataOptions& options) {
   const double began = now_seconds();
-  const auto tokenizer = Tokenizer::read(options.tokenizer);
   EncodeOptions encode{
       .text_field = options.text_field, .prompt_field = options.prompt_field, .answer_field = options.answer_field};
+  const auto tokenizer =
+      options.learn_tokenizer > 0 ? learn_tokenizer(options, encode) : Tokenizer::read(options.tokenizer);
   const std::string separator = separator_name(*tokenizer, options.separator);
   encode.separator = special_token(*tokenizer, "--separator", separator);
   encode.start = special_token(*tokenizer, "--document-start", options.document_start);
   CorpusWriter writer(options, tokenizer->vocabulary_size());
-  encode_files(options, *tokenizer, encode, writer);
+  EncodingProgress progress(options.quiet);
+  encode_files(options, *tokenizer, encode, [&](const EncodedChunk& chunk, double share) {
+    writer.append(chunk);
+    progress.show(writer.counts(), share);
+  });
   writer.finish(*tokenizer, encode.separator);
   print_result(options, *tokenizer, writer.counts(), now_seconds() - began);
   return 0;
@@ -125,7 +151,7 @@ CommandHelp data_help() {
   DataOptions options;
   return {.name = "data",
           .summary = "encode text as tokens for train --data",
-          .usage = "FILE... --tokenizer FILE --out FILE.h5 [--option value ...]",
+          .usage = "FILE... --tokenizer FILE|--learn-tokenizer N --out FILE.h5 [--option value ...]",
           .text =
               "  aliquot data part-*.jsonl.gz --tokenizer hf/tokenizer.json --out train.h5 --validation valid.h5\n"
               "  aliquot train --init hf --data train.h5 --eval-data valid.h5 --eval-every 100\n"
@@ -133,7 +159,8 @@ CommandHelp data_help() {
               "--out chats.h5\n\n"
               "Encodes text with the tokenizer.json of a Hugging Face model, and writes the tokens of all documents "
               "one after the other. Files are text or JSON lines, in UTF-8, and may be compressed with gzip. "
-              "Supports byte-level BPE (GPT-2, Llama 3, Qwen), BPE with byte fallback (Llama 2) and unigram models.",
+              "Supports byte-level BPE (GPT-2, Llama 3, Qwen), BPE with byte fallback (Llama 2) and unigram models. "
+              "--learn-tokenizer makes a tokenizer for the text. The file of tokens contains its tokenizer.",
           .options = help_options(data_option_table(options)),
           .subcommands = {},
           .exit_codes = {0, 1, 2, 3}};

@@ -72,7 +72,8 @@ void CorpusWriter::finish(const Tokenizer& tokenizer, std::optional<int32_t> sep
   TokenFileFacts facts{.vocabulary_size = tokenizer.vocabulary_size(),
                        .end_of_text = separator.value_or(-1),
                        .document_count = counts_.train_documents,
-                       .tokenizer_sha256 = tokenizer.sha256()};
+                       .tokenizer_sha256 = tokenizer.sha256(),
+                       .tokenizer_json = tokenizer.json()};
   train_.finish(facts);
   if (!validation_) return;
   facts.document_count = counts_.validation_documents;

@@ -10,7 +10,10 @@ constexpr EnumName<DocumentUnit> kDocumentUnits[] = {{"file", DocumentUnit::kFil
 
 void check(const DataOptions& o) {
   if (o.files.empty()) throw UsageError("no text was given: name the files, as in aliquot data FILE... --out FILE.h5.");
-  if (o.tokenizer.empty()) throw UsageError("--tokenizer is missing: name a tokenizer.json.");
+  if (o.tokenizer.empty() && o.learn_tokenizer == 0)
+    throw UsageError("--tokenizer is missing: name a tokenizer.json, or learn one with --learn-tokenizer N.");
+  if (!o.tokenizer.empty() && o.learn_tokenizer > 0)
+    throw UsageError("--tokenizer and --learn-tokenizer cannot be combined: leave one out.");
   if (o.out.empty()) throw UsageError("--out is missing: name the file of tokens, which ends in .h5.");
   for (const auto& [flag, name] : {std::pair("--out", &o.out), std::pair("--validation", &o.validation)}) {
     const auto suffix = std::filesystem::path(*name).extension();
@@ -41,6 +44,8 @@ OptionTable data_option_table(DataOptions& o) {
            "What a document of the other files is: the whole file, or a line.");
   t.heading("Tokens");
   t.text("tokenizer", "FILE", o.tokenizer, "The tokenizer.json of the model.");
+  t.count("learn-tokenizer", o.learn_tokenizer, {257, int64_t{1} << 20},
+          "Instead of --tokenizer: learn a byte-level BPE tokenizer of N tokens from the text.");
   t.text("separator", "TOKEN", o.separator,
          "Token after each document; auto: <|endoftext|>, <|end_of_text|>, </s> or <eos>, the first that the tokenizer "
          "has; none: no token.");

@@ -14,6 +14,7 @@ namespace aliquot {
 struct DataOptions {
   std::vector<std::filesystem::path> files;
   std::string tokenizer, out;
+  int64_t learn_tokenizer = 0;  // size of the vocabulary; 0: the tokenizer is given
   std::string text_field = "text", prompt_field, answer_field;
   DocumentUnit documents = DocumentUnit::kFile;
   std::string separator = "auto";

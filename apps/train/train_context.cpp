@@ -18,7 +18,7 @@ TrainContext::TrainContext(World& world, const TrainOptions& options)
     options_.world.threads_per_rank = as_host_stream(*stream_).pool().thread_count();
     backend_ = make_host_backend(as_host_stream(*stream_).pool());
   }
-  make_engine(true);
+  make_engine(!options_.frozen);
   try {
     if (options_.memory_budget) engine_->plan();
   } catch (const UnavailableError&) {  // thrown on all ranks
@@ -36,7 +36,7 @@ void TrainContext::make_engine(bool keeps_logits) {
   engine_.reset();
   model_ = make_model(model_shape(options_), model, *backend_);
   engine_ = std::make_unique<Engine>(world_, engine_options(options_));
-  wrap(*engine_, *model_, options_.decay_all);
+  wrap(*engine_, *model_, {.decay_all = options_.decay_all, .trainable = !options_.frozen});
 }
 
 int64_t TrainContext::node_rank_count() const {

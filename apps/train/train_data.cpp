@@ -46,18 +46,6 @@ class CheckProgress {
   bool progress_shown_ = false, line_is_open_ = false;
 };
 
-/// Ranks that differ only in their pipeline or tensor coordinate read the same data.
-LoaderOptions loader_options(const World& world, const TrainOptions& o) {
-  const int data_ranks = data_rank_count(o.engine, world.rank_count());
-  return {.sequence = *o.sequence,
-          .micro_batch = o.micro_batch,
-          .vocabulary = *o.vocabulary,
-          .shuffle = o.shuffle,
-          .seed = static_cast<uint64_t>(o.data_seed),
-          .rank = world.rank() / o.engine.tensor % data_ranks,
-          .rank_count = data_ranks};
-}
-
 TokenBatch loaded(const Loader& loader) { return {loader.tokens(), loader.targets()}; }
 
 /// Checks this rank's part of the tokens. The ranks of a node divide the work.
@@ -100,6 +88,17 @@ void check_same_parts(const TrainContext& context, const TokenSource& source, co
 }
 
 }  // namespace
+
+LoaderOptions loader_options(const World& world, const TrainOptions& o) {
+  const int data_ranks = data_rank_count(o.engine, world.rank_count());
+  return {.sequence = *o.sequence,
+          .micro_batch = o.micro_batch,
+          .vocabulary = *o.vocabulary,
+          .shuffle = o.shuffle,
+          .seed = static_cast<uint64_t>(o.data_seed),
+          .rank = world.rank() / o.engine.tensor % data_ranks,
+          .rank_count = data_ranks};
+}
 
 TrainData::TrainData(const World& world, const TrainOptions& options, const TokenSource& trained,
                      const TokenSource* evaluated)

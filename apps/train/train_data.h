@@ -17,6 +17,10 @@ namespace aliquot {
 
 class TrainContext;
 
+/// Which sequences this rank loads. Ranks that differ only in their pipeline or tensor coordinate load the same.
+/// `options` must be resolved.
+LoaderOptions loader_options(const World& world, const TrainOptions& options);
+
 /// Reads this rank's batches of the training and validation data. Used by the rank's own thread. Both sources must
 /// outlive it.
 class TrainData {

@@ -57,14 +57,19 @@ void check_has_copies(const TrainOptions& options, int rank_count) {
 
 }  // namespace
 
-TrainRun::TrainRun(World& world, const TrainOptions& options, const TokenSource& data, const TokenSource* evaluated)
+TrainRun::TrainRun(World& world, const TrainOptions& options, const TrainInput& input)
     : system_peak_(launched_process_count() > 1),
-      data_(world, options, data, evaluated),
+      data_(world, options, input.data, input.evaluated),
       context_(world, options),
       audit_(context_, system_peak_),
       reporter_(context_, audit_),
       keeper_(context_, audit_, reporter_, data_.scalars()),
-      rates_(rate_schedule(options)) {
+      rates_(rate_schedule(options)),
+      text_(input.text) {
+  if (options.decode_positions > 0) {
+    audit_.add_cache_to_plan(
+        KeyValueCache::size_bytes(model_shape(options), options.decode_positions, *options.precision));
+  }
   if (options.skip_spikes) state_.spikes.emplace(*options.skip_spikes);
 }
 
@@ -77,10 +82,11 @@ ExitCode TrainRun::run() {
   prepare();
   const TrainOptions& options = context_.options();
   const Engine& engine = context_.engine();
-  const int64_t last_step = std::min(options.steps, options.stop_after.value_or(options.steps));
-  reporter_.begin_progress(last_step);
-  while (engine.step_count() < last_step) {
+  last_step_ = std::min(options.steps, options.stop_after.value_or(options.steps));
+  reporter_.begin_progress(last_step_);
+  while (engine.step_count() < last_step_) {
     step();
+    if (is_due(options.sample_every)) sample();
     const int64_t limit = options.engine.max_skipped;  // 0: no limit
     if (limit > 0 && std::max(state_.not_finite_in_a_row, state_.spikes_in_a_row) >= limit)
       return finish(ExitCode::kNotFinite);
@@ -88,13 +94,13 @@ ExitCode TrainRun::run() {
     const bool saves = is_due(options.checkpoint_every);
     // Calls sum_and_agree() again after an evaluation, which may take long, and before a save. If a stop was requested
     // in the meantime, it takes effect now, and stop() makes the only save of this step.
-    if (saves || is_due(options.eval_every)) sum_and_agree({}, engine.step_count());
+    if (saves || is_due(options.eval_every) || is_due(options.sample_every)) sum_and_agree({}, engine.step_count());
     if (no_save_in_flight_) keeper_.collect();
     if (stop_signal_ != 0) return stop();
-    if (saves && engine.step_count() < last_step) keeper_.save(state_);
+    if (saves && engine.step_count() < last_step_) keeper_.save(state_);
   }
   keeper_.save_last(state_);
-  if (last_step < options.steps) reporter_.note(saved_sentence());
+  if (last_step_ < options.steps) reporter_.note(saved_sentence());
   return finish(keeper_.has_nonfinite_update(state_) ? ExitCode::kNotFinite : ExitCode::kDone);
 }
 
@@ -147,6 +153,11 @@ void TrainRun::prepare() {
   if (!options.trace.empty() || !options.metrics.empty()) engine.record_timelines();
   audit_.enter(RunPhase::kLoading);
   const bool resumed = keeper_.load_initial_state(state_);
+  save_tokenizer_or_warn();
+  if (text_.sample) {
+    generator_.emplace(context_, options.decode_positions);
+    decoder_.emplace(*text_.tokenizer);
+  }
   if (resumes) reporter_.begin_metrics(resumed);
   keeper_.prepare_saving();
   audit_.enter(RunPhase::kTraining);
@@ -195,7 +206,7 @@ void TrainRun::step() {
   state_.not_finite_in_a_row = finite ? 0 : state_.not_finite_in_a_row + 1;
   outcome.seconds = now_seconds() - began;
   outcome.parts = drain_work_seconds();
-  if (is_due(context_.options().eval_every)) outcome.eval_loss = evaluate();
+  if (is_validated(engine.step_count())) outcome.eval_loss = evaluate();
   reporter_.end_step(outcome);
 }
 
@@ -234,6 +245,33 @@ bool TrainRun::skips_spike(double loss) {
         context_.engine().step_count() + 1, loss, spikes.deviations_above_mean(loss), spikes.statistics().mean));
   }
   return spike;
+}
+
+/// Training can go on without the copy, because aliquot sample --tokenizer can name the file.
+void TrainRun::save_tokenizer_or_warn() {
+  if (!context_.is_rank_zero()) return;
+  try {
+    save_tokenizer(text_, context_.options().checkpoint_dir);
+  } catch (const FaultError& error) {
+    reporter_.warning(fmt::format("the tokenizer was not copied to --checkpoint-dir: {}.", error.what()));
+  }
+}
+
+/// Whether a validation follows the step. One always follows the last step.
+bool TrainRun::is_validated(int64_t step) const {
+  const TrainOptions& options = context_.options();
+  return !options.eval_data.empty() && (is_due(options.eval_every) || step == last_step_);
+}
+
+/// Prints a text that continues --sample-prompt. Collective.
+void TrainRun::sample() {
+  const MemoryAudit::ScopedPhase evaluating(audit_, RunPhase::kEvaluating);
+  decoder_->restart();
+  std::string text;
+  for (const int32_t token : text_.sample->prompt) text += decoder_->append(token);
+  generator_->generate(*text_.sample, [&](int32_t token) { text += decoder_->append(token); });
+  reporter_.note(
+      without_controls(fmt::format("step {} sample: {}", context_.engine().step_count(), text + decoder_->finish())));
 }
 
 /// Returns the mean validation loss over the targets of all ranks. Collective.

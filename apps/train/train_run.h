@@ -2,10 +2,13 @@
 // One rank's run of `aliquot train`.
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
+#include "apps/inference/generator.h"
 #include "apps/options/train_options.h"
+#include "apps/text/token_decoder.h"
 #include "apps/train/checkpoints/checkpoint_keeper.h"
 #include "apps/train/checkpoints/resume_point.h"
 #include "apps/train/reporting/memory_audit.h"
@@ -13,19 +16,26 @@
 #include "apps/train/reporting/train_reporter.h"
 #include "apps/train/train_context.h"
 #include "apps/train/train_data.h"
+#include "apps/train/train_text.h"
 #include "kernels/system/error.h"
 #include "optim/schedule.h"
 #include "sharding/world.h"
 
 namespace aliquot {
 
+/// What a run reads. The members must outlive the run.
+struct TrainInput {
+  const TokenSource& data;
+  const TokenSource* evaluated;  // validation data, or null
+  const TrainText& text;
+};
+
 /// The training loop, which owns all parts of the run. Made and used by the rank's own thread. Every call is
-/// collective and throws what its members throw. The world and the data must outlive it.
+/// collective and throws what its members throw. The world must outlive it.
 class TrainRun {
  public:
-  /// `options` must be resolved. Makes the model and the engine, without large allocations. `evaluated` is the
-  /// validation data or null.
-  TrainRun(World& world, const TrainOptions& options, const TokenSource& data, const TokenSource* evaluated);
+  /// `options` must be resolved. Makes the model and the engine, without large allocations.
+  TrainRun(World& world, const TrainOptions& options, const TrainInput& input);
 
   /// Prints options, planned memory and schedule, on rank 0.
   void print_plan();
@@ -40,6 +50,9 @@ class TrainRun {
   bool skips_spike(double loss);
   bool is_due(int64_t every) const { return every > 0 && context_.engine().step_count() % every == 0; }
   double evaluate();
+  bool is_validated(int64_t step) const;
+  void sample();
+  void save_tokenizer_or_warn();
   ExitCode finish(ExitCode code);
   ExitCode stop();
   std::string saved_sentence() const;
@@ -52,6 +65,10 @@ class TrainRun {
   CheckpointKeeper keeper_;
   RateSchedule rates_;
   RunState state_;
+  const TrainText& text_;
+  std::optional<Generator> generator_;  // the next two: only with --sample-every
+  std::optional<TokenDecoder> decoder_;
+  int64_t last_step_ = 0;
   int stop_signal_ = 0;             // the stop signal that the ranks agreed on; 0 means none
   bool no_save_in_flight_ = false;  // whether, at the last sum_and_agree(), no rank was saving in the background
 };

@@ -16,9 +16,10 @@ namespace aliquot {
 namespace {
 
 /// Options whose values may differ between ranks. The paths among them must be set on all ranks or on none.
-constexpr std::array<std::string_view, 14> kPaths = {
-    "checkpoint-dir", "config",  "data",    "deepspeed",          "eval-data",           "init",    "machine",
-    "model",          "metrics", "offload", "offload-parameters", "pipeline-order-from", "profile", "trace"};
+constexpr std::array<std::string_view, 15> kPaths = {
+    "checkpoint-dir", "config",    "data",    "deepspeed", "eval-data",          "init",
+    "machine",        "model",     "metrics", "offload",   "offload-parameters", "pipeline-order-from",
+    "profile",        "tokenizer", "trace"};
 constexpr std::array<std::string_view, 9> kLocal = {
     "device", "log-every", "progress", "quiet", "ranks", "straggler-threshold", "threads", "timeout", "world"};
 
@@ -96,7 +97,8 @@ ModelOptions model_options(const TrainOptions& o, int rank) {
           .table_gradients = GradientMode::kAdd,
           .compute = *o.precision,
           .gradient_type = o.engine.precision.gradients,
-          .tensor = tensor_group(o, o.engine.tensor, rank)};
+          .tensor = tensor_group(o, o.engine.tensor, rank),
+          .decode_positions = o.decode_positions};
 }
 
 }  // namespace aliquot

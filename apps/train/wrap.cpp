@@ -44,13 +44,14 @@ void run_use(Model& model, UseKind kind, int use) {
 
 }  // namespace
 
-void wrap(Engine& engine, Model& model, bool decay_all) {
+void wrap(Engine& engine, Model& model, const WrapOptions& options) {
   for (const ModelUnit& declared : model.units()) {
     Unit& unit = engine.add_unit(declared.name);
     if (declared.gradients == GradientMode::kAssign) unit.assigns_gradients();
     for (const ModelTensor& tensor : declared.tensors) {
       unit.add(tensor.name, tensor.shape, &tensor.parameter->data, &tensor.gradient->data,
-               {.decayed = is_decayed(tensor.shape, decay_all),
+               {.trainable = options.trainable,
+                .decayed = is_decayed(tensor.shape, options.decay_all),
                 .matrix = !tensor.is_table,
                 .split = tensor.over_tensor.split,
                 .partial_gradient = tensor.over_tensor.partial_gradient});

@@ -10,9 +10,14 @@
 
 namespace aliquot {
 
+struct WrapOptions {
+  bool decay_all = false;  // weight decay also applies to norms and biases
+  bool trainable = true;
+};
+
 /// Declares to the engine the model's units, their tensors, the order of uses and the saved activations. The model must
 /// outlive the engine.
-void wrap(Engine& engine, Model& model, bool decay_all = false);
+void wrap(Engine& engine, Model& model, const WrapOptions& options = {});
 
 /// Returns a function that computes the declared initial values. Each value depends only on the seed, the parameter's
 /// name and the element, so it is the same for every sharding.

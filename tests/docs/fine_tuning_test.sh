@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # tests/docs/fine_tuning_test.sh PROGRAM PAGE...: runs the commands of each page that use Hugging Face weights or their
-# checkpoints: the listed lines that begin with build/aliquot and name hf, tuned or runs/. Each section of a page runs
-# in a directory of its own, with a small model and a tokenizer in hf, unless the section creates hf, with tokens in
-# tokens.bin, web.bin and books.bin, and with texts in the files that the commands name.
+# checkpoints: the listed lines that begin with build/aliquot and name hf, tuned, own or runs/. Each section of a page
+# runs in a directory of its own, with a small model and a tokenizer in hf, unless the section creates hf, with tokens
+# in tokens.bin, web.bin and books.bin, and with texts in the files that the commands name.
 # shellcheck source=tests/scripts/expect.sh
 source "$(dirname "$0")/../scripts/expect.sh"
 program=$(realpath "$1")
@@ -38,7 +38,7 @@ sections() {
   rm -f "$scratch"/[0-9]*.sh
   awk -v to="$scratch" '
     /^#/ { ++section }
-    /^    build\/aliquot / && /(^|[ \/])(hf|tuned|runs\/[a-z]+)([ \/]|$)/ {
+    /^    build\/aliquot / && /(^|[ \/])(hf|tuned|own|runs\/[a-z]+)([ \/.]|$)/ {
       sub(/ +# .*/, "")
       print > sprintf("%s/%03d.sh", to, section)
     }' "$1"

@@ -89,12 +89,22 @@ PlainTraining::PlainTraining(const PlainOptions& options)
 
 double PlainTraining::evaluate(const TokenBatch& batch) {
   model_->set_batch(batch);
+  run_forward();
+  return model_->loss_sum() / static_cast<double>(token_count_);
+}
+
+std::vector<float> PlainTraining::decode(const DecodingPass& pass) {
+  model_->set_decoding(pass);
+  run_forward();
+  return {model_->logits().begin(), model_->logits().end()};
+}
+
+void PlainTraining::run_forward() {
   tensors_->round_parameters();
   for (int use = 0; use < static_cast<int>(model_->uses().size()); ++use) {
     model_->set_memory(activations_.with_poisoned_scratch(use));
     model_->forward(use);
   }
-  return model_->loss_sum() / static_cast<double>(token_count_);
 }
 
 double PlainTraining::pass(const TokenBatch& batch) {

@@ -56,6 +56,8 @@ class PlainTraining {
   /// mean loss to the previous gradients if all units have GradientMode::kAdd.
   double pass(const TokenBatch& batch);
   double evaluate(const TokenBatch& batch);
+  /// Runs a forward pass over the next tokens of a sequence, and returns the logits of the token after them.
+  std::vector<float> decode(const DecodingPass& pass);
   /// Clips the gradients by their global norm and updates the parameters. Returns the norm before clipping.
   double update();
 
@@ -64,6 +66,7 @@ class PlainTraining {
   int64_t token_count() const { return token_count_; }
 
  private:
+  void run_forward();
   void recompute_use(int use, const UseMemory& memory);
 
   struct Moments {

@@ -2,6 +2,7 @@
 #include <string>
 
 #include "apps/models/cuda/attention_backward_cuda.h"
+#include "apps/models/cuda/attention_cached_cuda.h"
 #include "apps/models/cuda/attention_forward_cuda.h"
 #include "apps/models/cuda/attention_rows_cuda.h"
 #include "kernels/system/error.h"
@@ -48,6 +49,11 @@ Grid tile_grid(const AttentionShape& s, int64_t heads, unsigned shared_bytes) {
 void attention_forward(Stream& stream, const AttentionForward& a) {
   const AttentionShape& s = a.shape;
   require_supported_head_width(s);
+  if (a.cached.rows.data != nullptr) {
+    return as_element(a.qkv.type, [&]<class E>(E) {
+      start_kernel(stream, "attention", launch_grid(s.heads * s.sequence * kLanesPerWarp), attend_cached_rows<E>, a);
+    });
+  }
   if (!uses_tiles(s, a.qkv.type)) {
     return as_element(a.qkv.type, [&]<class E>(E) {
       start_kernel(stream, "attention", launch_grid(s.batch * s.heads * s.sequence * kLanesPerWarp), attend_rows<E>, a);

@@ -99,7 +99,11 @@ struct CudaLogitLoops {
 class CudaBackend final : public Backend {
  public:
   explicit CudaBackend(CudaDevice& device)
-      : batches_(device), angles_(device), sum_(sizeof(double), "the loss"), loss_event_(device.make_event()) {}
+      : batches_(device),
+        angles_(device),
+        sum_(sizeof(double), "the loss"),
+        loss_event_(device.make_event()),
+        result_event_(device.make_event()) {}
 
   void compute_on(Stream& stream) override { stream_ = &stream; }
 
@@ -139,18 +143,12 @@ class CudaBackend final : public Backend {
   void gated_backward(ConstValues from, const GatedElements& elements) override {
     cuda::gated_backward(*stream_, from, elements);
   }
-  void rotary_angles(const ModelShape& shape, int64_t sequence, float* cosines, float* sines) override {
-    const auto count = static_cast<size_t>(sequence * shape.head_width() / 2);
-    // Computes and uploads the angles once. Every use of a block then copies them into its scratch.
-    if (angle_values_.size() != 2 * count) {
-      angle_values_.resize(2 * count);
-      compute_rotary_angles(shape, sequence, angle_values_.data(), angle_values_.data() + count);
-      const auto size_bytes = static_cast<int64_t>(2 * count * sizeof(float));
-      device_angles_ = angles_.send(*stream_, angle_values_.data(), size_bytes);
-    }
-    const auto half_bytes = static_cast<int64_t>(count * sizeof(float));
-    cuda_kernels().copy(*stream_, cosines, device_angles_, half_bytes);
-    cuda_kernels().copy(*stream_, sines, device_angles_ + half_bytes, half_bytes);
+  void rotary_angles(const ModelShape& shape, int64_t sequence, float* cosines, float* sines, int64_t first) override {
+    const int64_t row_bytes = shape.head_width() / 2 * static_cast<int64_t>(sizeof(float));
+    upload_angles(shape, sequence);
+    const int64_t size_bytes = (sequence - first) * row_bytes;
+    cuda_kernels().copy(*stream_, cosines, device_angles_ + first * row_bytes, size_bytes);
+    cuda_kernels().copy(*stream_, sines, device_angles_ + (angle_rows_ + first) * row_bytes, size_bytes);
   }
   void rotate(const Rotary& rotary, Values x) override { cuda::rotate(*stream_, rotary, x); }
   void convert(Values to, ConstValues from, int64_t count) override {
@@ -186,6 +184,17 @@ class CudaBackend final : public Backend {
   void loss_backward(const LossBackward& a) override {
     tiled_loss_backward(CudaLogitLoops{*stream_, products_, nullptr}, a);
   }
+  void read(const float* from, std::span<float> to) override {
+    const auto size_bytes = static_cast<int64_t>(to.size_bytes());
+    if (!result_ || result_bytes_ < size_bytes) {
+      result_ = std::make_unique<PinnedMemory>(size_bytes, "results of the model");
+      result_bytes_ = size_bytes;
+    }
+    cuda_kernels().copy(*stream_, result_->data(), from, size_bytes);
+    stream_->record(*result_event_);
+    wait_for_event(cuda_device(*stream_), *result_event_);
+    std::memcpy(to.data(), result_->data(), to.size_bytes());
+  }
   double loss_sum() override {
     wait_for_event(cuda_device(*stream_), *loss_event_);
     double sum = 0;
@@ -211,6 +220,19 @@ class CudaBackend final : public Backend {
   bool makes_tiles_in_fp32(DType compute) const override { return compute != DType::kFloat32; }
 
  private:
+  /// Computes and uploads the angles of at least `sequence` positions, unless they already are on the GPU. Every use of
+  /// a block then copies rows of them into its scratch. With kDynamic, the angles depend on the length of the sequence.
+  void upload_angles(const ModelShape& shape, int64_t sequence) {
+    constexpr int64_t kRowsAtOnce = 256;  // decoding asks for one more position at a time
+    const bool depends = shape.rope.scaling == RopeScaling::kDynamic;
+    if (depends ? angle_rows_ == sequence : angle_rows_ >= sequence) return;
+    angle_rows_ = depends ? sequence : (sequence + kRowsAtOnce - 1) / kRowsAtOnce * kRowsAtOnce;
+    const auto count = static_cast<size_t>(angle_rows_ * shape.head_width() / 2);
+    angle_values_.resize(2 * count);
+    compute_rotary_angles(shape, angle_rows_, angle_values_.data(), angle_values_.data() + count);
+    device_angles_ = angles_.send(*stream_, angle_values_.data(), static_cast<int64_t>(2 * count * sizeof(float)));
+  }
+
   /// finish() writes the sum to pinned host memory. loss_sum() waits for the event and then reads it.
   CudaLogitLoops logit_loops() { return {*stream_, products_, reinterpret_cast<double*>(sum_.data())}; }
 
@@ -220,8 +242,11 @@ class CudaBackend final : public Backend {
   TokenSortedRows sorted_;
   std::vector<float> angle_values_;
   const std::byte* device_angles_ = nullptr;
+  int64_t angle_rows_ = 0;  // positions in device_angles_
   PinnedMemory sum_;
-  std::unique_ptr<Event> loss_event_;
+  std::unique_ptr<PinnedMemory> result_;  // of read()
+  int64_t result_bytes_ = 0;
+  std::unique_ptr<Event> loss_event_, result_event_;
 };
 
 }  // namespace

@@ -48,9 +48,9 @@ ScoreStrip strip_at(const AttentionShape& s, float* scores, int64_t first_query)
           .window = s.window};
 }
 
-// scores = queries x keys^T / sqrt(head_width).
+// scores = queries x keys^T / sqrt(head_width). `queries` begins with the strip's first query.
 void compute_scores(const AttentionShape& s, const HeadRows& queries, const HeadRows& keys, const ScoreStrip& strip) {
-  multiply_on_calling_thread({.a = {queries.row(strip.first_query), queries.stride},
+  multiply_on_calling_thread({.a = {queries.data, queries.stride},
                               .b = {keys.row(strip.first_key), keys.stride, true},
                               .to = strip.scores,
                               .to_stride = strip.stride,
@@ -64,13 +64,15 @@ struct ForwardHead {
   HeadRows queries, keys, values;
   Values to;  // the head's columns of the output
   float* log_sums;
+  int64_t first_query;  // the position of the first row of `queries`
 };
 
 void forward_strip(const AttentionShape& s, const ForwardHead& head, const ScoreStrip& strip, float* scratch) {
-  compute_scores(s, head.queries, head.keys, strip);
-  row_loops().softmax(strip, head.log_sums + strip.first_query);
+  const int64_t row_of_queries = strip.first_query - head.first_query;
+  compute_scores(s, {head.queries.row(row_of_queries), head.queries.stride}, head.keys, strip);
+  row_loops().softmax(strip, head.log_sums + row_of_queries);
   const bool in_place = head.to.type == DType::kFloat32;
-  const Values to = head.to.from(strip.first_query * s.width());
+  const Values to = head.to.from(row_of_queries * s.width());
   multiply_on_calling_thread({.a = {strip.scores, strip.stride},
                               .b = {head.values.row(strip.first_key), head.values.stride},
                               .to = in_place ? to.fp32() : scratch,
@@ -83,16 +85,30 @@ void forward_strip(const AttentionShape& s, const ForwardHead& head, const Score
   }
 }
 
-void forward_group(const AttentionForward& a, const Group& group, const AttentionScratch& scratch) {
+struct KeysAndValues {
+  HeadRows keys, values;
+};
+KeysAndValues keys_and_values(const AttentionForward& a, const Group& group, const AttentionScratch& scratch) {
   const AttentionShape& s = a.shape;
-  const HeadRows keys = readable(s, a.qkv.from(group.keys(s)), scratch.keys);
-  const HeadRows values = readable(s, a.qkv.from(group.values(s)), scratch.values);
+  if (a.cached.rows.data == nullptr)
+    return {readable(s, a.qkv.from(group.keys(s)), scratch.keys),
+            readable(s, a.qkv.from(group.values(s)), scratch.values)};
+  const ConstValues keys = a.cached.rows.from(group.kv_head * s.head_width);
+  const int64_t stride = 2 * s.kv_width();
+  return {readable(a.shape_of_keys(), keys, scratch.keys, stride),
+          readable(a.shape_of_keys(), keys.from(s.kv_width()), scratch.values, stride)};
+}
+
+void forward_group(const AttentionForward& a, const Group& group, const AttentionScratch& scratch) {
+  const AttentionShape &s = a.shape, of_keys = a.shape_of_keys();
+  const auto [keys, values] = keys_and_values(a, group, scratch);
   for (int64_t head = group.first_head; head < group.first_head + group_heads(s); ++head) {
     const HeadRows queries = readable(s, a.qkv.from(group.queries(s, head)), scratch.queries);
-    const ForwardHead one{queries, keys, values, a.to.from(group.output(s, head)),
-                          a.log_sums + group.log_sums(s, head)};
-    for (int64_t query = 0; query < s.sequence; query += kAttentionQueries) {
-      forward_strip(s, one, strip_at(s, scratch.scores, query), scratch.output);
+    const int64_t first = a.cached.first_query;
+    const ForwardHead one{queries, keys, values, a.to.from(group.output(s, head)), a.log_sums + group.log_sums(s, head),
+                          first};
+    for (int64_t query = first; query < of_keys.sequence; query += kAttentionQueries) {
+      forward_strip(s, one, strip_at(of_keys, scratch.scores, query), scratch.output);
     }
   }
 }
@@ -146,7 +162,7 @@ void backward_keys_and_values(const AttentionShape& s, const BackwardHead& head,
 // Computes the probabilities in strip.scores and the gradients of the scores in d_scores.
 void backward_scores(const AttentionShape& s, const BackwardHead& head, const ScoreStrip& strip, float* d_scores) {
   const float* from = head.from + strip.first_query * s.width();
-  compute_scores(s, head.queries, head.keys, strip);
+  compute_scores(s, {head.queries.row(strip.first_query), head.queries.stride}, head.keys, strip);
   row_loops().recompute_softmax(strip, head.log_sums + strip.first_query);
   multiply_on_calling_thread({.a = {from, s.width()},
                               .b = {head.values.row(strip.first_key), head.values.stride, true},
@@ -211,9 +227,10 @@ int64_t attention_scratch_elements(const AttentionShape& shape, DType type) {
 
 void attention_forward(ThreadPool& pool, const AttentionForward& a) {
   const ScopedWorkTimer timed(WorkKind::kAttention);
-  const int64_t elements = attention_scratch_elements(a.shape, a.qkv.type);
+  const AttentionShape of_keys = a.shape_of_keys();
+  const int64_t elements = attention_scratch_elements(of_keys, a.qkv.type);
   for_tasks(pool, a.shape.batch * a.shape.kv_heads, [&](int64_t task, int64_t part) {
-    forward_group(a, group_of(a.shape, task), AttentionScratch(a.shape, a.scratch + part * elements));
+    forward_group(a, group_of(a.shape, task), AttentionScratch(of_keys, a.scratch + part * elements));
   });
 }
 

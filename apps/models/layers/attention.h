@@ -39,13 +39,29 @@ inline constexpr int64_t kAttentionQueries = 64;
 /// Scratch that one thread needs, in forward or backward, in fp32 elements. `type` is the type of the arrays.
 int64_t attention_scratch_elements(const AttentionShape& shape, DType type);
 
-/// to = softmax(queries x keys^T / sqrt(head_width)) x values.
+/// Rows of 2 x kv_width() elements, the keys and then the values, for all positions of one sequence. The first query is
+/// at the position `first_query`. There are rows up to the position of the last query.
+struct CachedRows {
+  ConstValues rows;
+  int64_t first_query = 0;
+};
+
+/// to = softmax(queries x keys^T / sqrt(head_width)) x values. If `cached` has rows, the keys and values are there and
+/// not in `qkv`, and the batch is 1.
 struct AttentionForward {
   AttentionShape shape;
   ConstValues qkv;
   Values to;                  // with the type of qkv
   float* log_sums = nullptr;  // batch x heads x sequence elements, saved for backward
   float* scratch = nullptr;   // attention_scratch_elements() for each thread of the pool
+  CachedRows cached = {};
+
+  /// The shape with the number of keys as the length of the sequence. Scratch must suffice for it.
+  ALIQUOT_HOST_DEVICE AttentionShape shape_of_keys() const {
+    AttentionShape keys = shape;
+    keys.sequence += cached.first_query;
+    return keys;
+  }
 };
 void attention_forward(ThreadPool& pool, const AttentionForward& a);
 

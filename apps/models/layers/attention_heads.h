@@ -50,13 +50,17 @@ struct AttentionScratch {
   }
 };
 
-/// Returns the rows of `from` in fp32. If `from` has 16 bits, converts them into `scratch`.
-inline HeadRows readable(const AttentionShape& s, ConstValues from, float* scratch) {
-  if (from.type == DType::kFloat32) return {const_cast<float*>(from.fp32()), s.stride()};
+/// Returns s.sequence rows of a head, which are `stride` elements apart in `from`, in fp32. If `from` has 16 bits,
+/// converts them into `scratch`.
+inline HeadRows readable(const AttentionShape& s, ConstValues from, float* scratch, int64_t stride) {
+  if (from.type == DType::kFloat32) return {const_cast<float*>(from.fp32()), stride};
   for (int64_t row = 0; row < s.sequence; ++row) {
-    row_loops().convert(scratch + row * s.head_width, from.from(row * s.stride()), s.head_width);
+    row_loops().convert(scratch + row * s.head_width, from.from(row * stride), s.head_width);
   }
   return {scratch, s.head_width};
+}
+inline HeadRows readable(const AttentionShape& s, ConstValues from, float* scratch) {
+  return readable(s, from, scratch, s.stride());
 }
 
 /// The fp32 rows to which the caller writes. These are the rows of `to`, or `scratch` if `to` has 16 bits. write_back()

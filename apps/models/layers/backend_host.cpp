@@ -41,8 +41,8 @@ class HostBackend : public Backend {
   void gated_backward(ConstValues from, const GatedElements& elements) override {
     aliquot::gated_backward(pool_, from, elements);
   }
-  void rotary_angles(const ModelShape& shape, int64_t sequence, float* cosines, float* sines) override {
-    compute_rotary_angles(shape, sequence, cosines, sines);
+  void rotary_angles(const ModelShape& shape, int64_t sequence, float* cosines, float* sines, int64_t first) override {
+    compute_rotary_angles(shape, sequence, cosines, sines, first);
   }
   void rotate(const Rotary& rotary, Values x) override { aliquot::rotate(pool_, rotary, x); }
   void convert(Values to, ConstValues from, int64_t count) override { aliquot::convert(pool_, to, from, count); }
@@ -68,6 +68,7 @@ class HostBackend : public Backend {
   }
   void loss_backward(const LossBackward& a) override { aliquot::loss_backward(pool_, a); }
 
+  void read(const float* from, std::span<float> to) override { std::copy_n(from, to.size(), to.begin()); }
   double loss_sum() override { return loss_sum_; }
   StagedTokens stage_tokens(const TokenBatch& batch) override { return {batch.tokens.data(), batch.targets.data()}; }
 

@@ -65,7 +65,7 @@ double rotary_frequency(const ModelShape& shape, int64_t sequence, int64_t pair)
   return frequency;
 }
 
-void compute_rotary_angles(const ModelShape& shape, int64_t sequence, float* cosines, float* sines) {
+void compute_rotary_angles(const ModelShape& shape, int64_t sequence, float* cosines, float* sines, int64_t first) {
   const int64_t half = shape.head_width() / 2;
   for (int64_t pair = 0; pair < half; ++pair) {
     // Rotates the vector (cosine, sine) of each position to get that of the next. In double, the error grows by about
@@ -74,8 +74,10 @@ void compute_rotary_angles(const ModelShape& shape, int64_t sequence, float* cos
                  step_sine = std::sin(frequency);
     double cosine = shape.rope.attention_factor, sine = 0;
     for (int64_t position = 0; position < sequence; ++position) {
-      cosines[position * half + pair] = static_cast<float>(cosine);
-      sines[position * half + pair] = static_cast<float>(sine);
+      if (position >= first) {
+        cosines[(position - first) * half + pair] = static_cast<float>(cosine);
+        sines[(position - first) * half + pair] = static_cast<float>(sine);
+      }
       const double turned = cosine * step_cosine - sine * step_sine;
       sine = sine * step_cosine + cosine * step_sine;
       cosine = turned;

@@ -15,7 +15,8 @@ namespace aliquot {
 /// The last two interpolate in between.
 double rotary_frequency(const ModelShape& shape, int64_t sequence, int64_t pair);
 
-/// Fills `cosines` and `sines`: `sequence` rows of head_width / 2 values each, multiplied by Rope::attention_factor.
-void compute_rotary_angles(const ModelShape& shape, int64_t sequence, float* cosines, float* sines);
+/// Fills `cosines` and `sines` for the positions from `first` to `sequence` - 1: one row of head_width / 2 values for
+/// each, multiplied by Rope::attention_factor. The bits of a row do not depend on `first`.
+void compute_rotary_angles(const ModelShape& shape, int64_t sequence, float* cosines, float* sines, int64_t first = 0);
 
 }  // namespace aliquot

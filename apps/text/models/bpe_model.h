@@ -17,6 +17,9 @@ class BpeModel : public TokenModel {
   BpeModel(const JsonField& field, bool is_byte_level);
 
   std::optional<int32_t> find(std::string_view token) const override { return find_token(tokens_, token); }
+  void for_each(const std::function<void(std::string_view, int32_t)>& visit) const override {
+    for (const auto& [token, number] : tokens_) visit(token, number);
+  }
   int64_t token_count() const override { return static_cast<int64_t>(tokens_.size()); }
   int64_t largest_token() const override { return largest_; }
   std::unique_ptr<PieceEncoder> make_encoder() const override;

@@ -11,4 +11,7 @@ namespace aliquot {
 /// characters of Latin-1 stand for their own code. The other bytes, in order, are U+0100, U+0101, and so on.
 std::optional<std::string> bytes_of_token(std::string_view token);
 
+/// Returns the character that stands for `byte`.
+std::string token_of_byte(char byte);
+
 }  // namespace aliquot

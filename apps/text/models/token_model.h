@@ -2,6 +2,7 @@
 // The model of a tokenizer.json, which encodes pieces of text as tokens.
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -25,6 +26,8 @@ class TokenModel {
   virtual ~TokenModel() = default;
 
   virtual std::optional<int32_t> find(std::string_view token) const = 0;
+  /// Calls visit(token, number) for each token, in any order.
+  virtual void for_each(const std::function<void(std::string_view, int32_t)>& visit) const = 0;
   /// The number of tokens, and the largest number of a token.
   virtual int64_t token_count() const = 0;
   virtual int64_t largest_token() const = 0;

@@ -59,6 +59,9 @@ class UnigramModel : public TokenModel {
   }
 
   std::optional<int32_t> find(std::string_view token) const override { return find_token(tokens_, token); }
+  void for_each(const std::function<void(std::string_view, int32_t)>& visit) const override {
+    for (const auto& [token, number] : tokens_) visit(token, number);
+  }
   int64_t token_count() const override { return static_cast<int64_t>(scores_.size()); }
   int64_t largest_token() const override { return token_count() - 1; }
   std::unique_ptr<PieceEncoder> make_encoder() const override;

@@ -52,7 +52,6 @@ class CheckpointKeeper {
  private:
   void claim_directory();
   bool resume(RunState& state);
-  void load_initial_weights();
   void report_save(const std::function<std::optional<SaveReport>()>& end);
 
   const TrainContext& context_;
@@ -64,6 +63,10 @@ class CheckpointKeeper {
   int64_t saved_step_ = -1;                 // see saved_step()
   bool is_last_ = false;                    // true from save_last() on: a failed save is then an error
 };
+
+/// Loads the weights of --init into the engine. Throws UsageError if they contradict the options, and the exceptions of
+/// load(). Collective.
+void load_initial_weights(const TrainContext& context);
 
 /// Returns `data` and the options that affect results, except the model's shape, as scalars of a checkpoint. A resumed
 /// run warns if its options differ from those in the checkpoint. The scalars do not include the number of ranks, so

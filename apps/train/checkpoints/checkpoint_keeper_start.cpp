@@ -161,7 +161,7 @@ void CheckpointKeeper::claim_directory() {
 bool CheckpointKeeper::load_initial_state(RunState& state) {
   claim_directory();
   const bool resumed = context_.options().resume != "none" && resume(state);
-  if (!resumed && !context_.options().init.empty()) load_initial_weights();
+  if (!resumed && !context_.options().init.empty()) load_initial_weights(context_);
   return resumed;
 }
 
@@ -187,15 +187,15 @@ bool CheckpointKeeper::resume(RunState& run) {
   return true;
 }
 
-void CheckpointKeeper::load_initial_weights() {
-  const TrainOptions& options = context_.options();
-  State state = context_.engine().state(), weights;
+void load_initial_weights(const TrainContext& context) {
+  const TrainOptions& options = context.options();
+  State state = context.engine().state(), weights;
   for (const StateTensor& tensor : state.tensors) {
     if (tensor.path.starts_with(kParameters)) weights.tensors.push_back(tensor);
   }
-  const LoadReport report = load_init(context_, weights);
-  context_.engine().adopt(state);  // without the step and the scalars of --init: this is a new run
-  if (!context_.is_rank_zero()) return;
+  const LoadReport report = load_init(context, weights);
+  context.engine().adopt(state);  // without the step and the scalars of --init: this is a new run
+  if (!context.is_rank_zero()) return;
   report_tensor_changes(report);
   if (!options.quiet) write_stdout("started from {}: {}\n", report.path.string(), numbers_text(model_shape(options)));
 }

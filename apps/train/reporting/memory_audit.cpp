@@ -25,7 +25,8 @@ RankMemory MemoryAudit::planned(const Plan& stage) const {
   RankMemory memory;
   memory.planned = planned.peak;
   memory.planned[static_cast<size_t>(Category::kStaging)] += background;
-  memory.planned_peak_bytes = background + planned.peak_bytes;
+  memory.planned[static_cast<size_t>(Category::kActivations)] += cache_bytes_;
+  memory.planned_peak_bytes = background + cache_bytes_ + planned.peak_bytes;
   return memory;
 }
 

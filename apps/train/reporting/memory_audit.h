@@ -34,6 +34,8 @@ class MemoryAudit {
   /// Adds the snapshots of background saves to the planned memory. `bytes` has the size of a snapshot on each pipeline
   /// stage.
   void add_snapshots_to_plan(std::vector<int64_t> bytes) { snapshot_bytes_ = std::move(bytes); }
+  /// Adds the cache of keys and values for samples to the planned memory of every rank.
+  void add_cache_to_plan(int64_t bytes) { cache_bytes_ = bytes; }
   /// Returns the size of a snapshot on this rank's pipeline stage. Returns nullopt if checkpoints are not
   /// saved in the background.
   std::optional<int64_t> snapshot_bytes() const { return snapshot_bytes(context_.engine().plan()); }
@@ -67,7 +69,8 @@ class MemoryAudit {
   const TrainContext& context_;
   SystemPeak& system_peak_;
   std::vector<int64_t> snapshot_bytes_;  // one size for each pipeline stage; empty without background saves
-  bool measured_outside_ = false;        // equal on all ranks, because the measurement is collective
+  int64_t cache_bytes_ = 0;
+  bool measured_outside_ = false;  // equal on all ranks, because the measurement is collective
   int64_t outside_bytes_ = 0, system_bytes_ = 0;
 };
 

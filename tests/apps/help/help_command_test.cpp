@@ -15,8 +15,8 @@
 namespace aliquot {
 namespace {
 
-const std::vector<std::string> kCommands = {"train",      "data",   "plan",       "sweep", "report",
-                                            "checkpoint", "doctor", "completion", "man"};
+const std::vector<std::string> kCommands = {"train",  "data",       "eval",   "sample",     "plan", "sweep",
+                                            "report", "checkpoint", "doctor", "completion", "man"};
 
 std::string output_of(const std::vector<std::string>& words) {
   const test::CommandResult result = test::run_aliquot(words);

@@ -308,6 +308,55 @@ TEST_P(BackendOnGpu, Attention) {
   }
 }
 
+TEST_P(BackendOnGpu, AttentionWithCachedKeys) {
+  struct Case {
+    int64_t first, rows, heads, kv_heads, head_width, window = 0;
+  };
+  for (const Case& c : {Case{0, 5, 2, 2, 8}, Case{70, 1, 4, 2, 64}, Case{33, 20, 3, 1, 33}, Case{100, 70, 2, 1, 32, 9},
+                        Case{64, 1, 1, 1, 136, 3}, Case{150, 3, 2, 1, 20, 300}}) {
+    SCOPED_TRACE(testing::Message() << c.rows << " rows after " << c.first << ", " << c.heads << " heads of "
+                                    << c.head_width << ", window " << c.window);
+    const AttentionShape shape{1, c.rows, c.heads, c.head_width, c.kv_heads, c.window};
+    AttentionShape longest = shape;
+    longest.sequence += c.first;
+    Array qkv = random(c.rows * shape.stride(), type(), 2), to = zeros(c.rows * shape.width(), type());
+    Array cached = random(longest.sequence * 2 * shape.kv_width(), type(), 2), log_sums = zeros(c.rows * c.heads);
+    Array scratch = zeros(host_->attention_scratch_elements(longest, type()));
+    const auto run = [&](Backend& loops, auto at, auto values) {
+      AttentionForward a{shape, values(qkv), values(to), at(log_sums), at(scratch)};
+      a.cached = {values(cached), c.first};
+      loops.attention_forward(a);
+    };
+    run(
+        *host_, [](Array& a) { return a.host_as<float>(); }, [](Array& a) { return a.host(); });
+    run(
+        *gpu_, [](Array& a) { return a.gpu_as<float>(); }, [](Array& a) { return a.gpu(); });
+    EXPECT_TRUE(to.alike());
+    EXPECT_TRUE(log_sums.alike(1e-5));
+  }
+}
+
+/// Rows from a later position are the rows of all positions, in any order of calls.
+TEST_P(BackendOnGpu, RotaryAnglesFromALaterPosition) {
+  const ModelShape plain{.family = ModelFamily::kLlama, .width = 48, .heads = 4, .kv_heads = 2, .context = 40};
+  ModelShape dynamic = plain;
+  dynamic.rope.scaling = RopeScaling::kDynamic;
+  dynamic.rope.factor = 2;
+  for (const ModelShape& shape : {plain, dynamic}) {
+    const int64_t half = shape.head_width() / 2;
+    const auto backend = make_cuda_backend(*device_);
+    backend->compute_on(*stream_);
+    for (const auto& [sequence, first] : {std::pair{7, 0}, std::pair{8, 7}, std::pair{300, 290}, std::pair{9, 8},
+                                          std::pair{60, 3}, std::pair{301, 300}}) {
+      Array cosines = zeros((sequence - first) * half), sines = zeros((sequence - first) * half);
+      host_->rotary_angles(shape, sequence, cosines.host_as<float>(), sines.host_as<float>(), first);
+      backend->rotary_angles(shape, sequence, cosines.gpu_as<float>(), sines.gpu_as<float>(), first);
+      EXPECT_TRUE(cosines.alike(0)) << sequence << " " << first;
+      EXPECT_TRUE(sines.alike(0)) << sequence << " " << first;
+    }
+  }
+}
+
 // Keys before the window are NaN. A product with probability 0 would be NaN.
 TEST_P(BackendOnGpu, AttentionSkipsKeysOutsideTheWindow) {
   for (const int64_t window : {int64_t{1}, int64_t{60}, int64_t{65}}) {

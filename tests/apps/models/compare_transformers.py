@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""compare_transformers.py PROGRAM [--golden FILE] [--tensor T] [MODEL...]: compares training with transformers.
+"""compare_transformers.py PROGRAM [--golden FILE] [--tensor T] [--greedy] [MODEL...]: compares with transformers.
 
 PROGRAM is the aliquot command. With --tensor, it trains in a tensor group of T ranks. MODEL names entries of MODELS
 below; the default is all of them. For each model:
@@ -11,6 +11,8 @@ below; the default is all of them. For each model:
 The gradient norms of transformers are summed in double, because torch's sum in fp32 is less accurate.
 Exit code: 0 if all differences are within their limits, 1 if not, 77 if torch or transformers is not installed.
 --golden writes the models, and the losses and norms of transformers, to FILE. golden_transformers_test reads the file.
+With --greedy, the script compares no training. It compares the most probable continuations of prompts by aliquot sample
+and by transformers' generate(), on one rank and on two, and writes those of transformers to FILE for greedy_test.
 """
 import json
 import math
@@ -88,6 +90,7 @@ MODELS = {
 }  # fmt: skip
 # These models are exported as another type that computes the same.
 OTHER_TYPES = ["mistral-full"]
+GREEDY_PROMPTS, GREEDY_TOKENS = 3, 40
 LOSS_LIMIT, NORM_LIMIT, WEIGHT_LIMIT, LOGIT_LIMIT = 2e-6, 5e-6, 1e-5, 5e-5
 
 
@@ -202,9 +205,47 @@ def compare(program, name, folder, golden, tensor):
     return all(deviation <= limit for deviation, limit in found.values())
 
 
+def greedy_ours(program, folder, prompt, count, ranks):
+    words = [program, "sample", "--init", folder / "saved", "--temperature", 0, "--tokens", count, "--threads", 1,
+             "--ranks", ranks, "--prompt-tokens", ",".join(map(str, prompt))]  # fmt: skip
+    out = subprocess.run(list(map(str, words)), check=True, capture_output=True, text=True).stdout
+    return list(map(int, out.split()))
+
+
+def compare_greedy(program, name, folder, golden):
+    """Compares continuations of several prompts by the initial weights. The heads are not tied: an initial model with a
+    tied head repeats one token."""
+    shape = MODELS[name] if isinstance(MODELS[name], str) else {**MODELS[name], **UNTIED}
+    first_weights(program, shape, folder)
+    model = load(folder / "weights").eval()
+    model.save_pretrained(folder / "saved")
+    # The defaults of some configurations have end-of-text tokens, which this small vocabulary uses for others.
+    model.generation_config.eos_token_id = model.generation_config.pad_token_id = None
+    context = getattr(model.config, "max_position_embeddings", None) or model.config.n_positions
+    stream, good, cases = tokens(1000), True, []
+    for i in range(GREEDY_PROMPTS):
+        prompt = stream[100 * i:][: min(3 + 7 * i, context - 2)]
+        count = min(GREEDY_TOKENS, context - len(prompt))
+        with torch.no_grad():
+            theirs = model.generate(torch.tensor([prompt]), do_sample=False, max_new_tokens=count)[0].tolist()
+        cases.append({"prompt": prompt, "tokens": theirs[len(prompt):]})
+        for ranks in (1, 2):
+            ours = greedy_ours(program, folder, prompt, count, ranks)
+            if ours != theirs:
+                print(f"{name}: prompt {prompt} on {ranks} ranks: {ours[len(prompt):]}, transformers {theirs[len(prompt):]}")
+                good = False
+    golden[name] = {"model": shape, "cases": cases}
+    generated = sum(len(case["tokens"]) for case in cases)
+    print(f"{name:23} greedy   {generated} tokens after {GREEDY_PROMPTS} prompts {'equal' if good else 'DIFFER'}")
+    return good
+
+
 def main(arguments):
-    program, models, golden_file, tensor = arguments[0], arguments[1:], None, 1
-    while models and models[0] in ("--golden", "--tensor"):
+    program, models, golden_file, tensor, greedy = arguments[0], arguments[1:], None, 1, False
+    while models and models[0] in ("--golden", "--tensor", "--greedy"):
+        if models[0] == "--greedy":
+            greedy, models = True, models[1:]
+            continue
         if models[0] == "--golden":
             golden_file = models[1]
         else:
@@ -215,7 +256,10 @@ def main(arguments):
     good = True
     for name in models or MODELS:
         with tempfile.TemporaryDirectory() as folder:
-            good = compare(program, name, Path(folder), golden, tensor) and good
+            if greedy:
+                good = compare_greedy(program, name, Path(folder), golden) and good
+            else:
+                good = compare(program, name, Path(folder), golden, tensor) and good
     if golden_file:
         lines = (f"{json.dumps(name)}: {json.dumps(entry)}" for name, entry in golden.items())
         Path(golden_file).write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="ascii")

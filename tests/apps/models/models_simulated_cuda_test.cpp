@@ -26,7 +26,7 @@ struct Setting {
 
 struct Outcome {
   std::vector<double> losses;
-  std::vector<float> parameters;
+  std::vector<float> parameters, logits;
 
   friend bool operator==(const Outcome&, const Outcome&) = default;
 };
@@ -70,23 +70,48 @@ double train_a_micro_batch(Engine& engine, Model& model, int rank, int step) {
   return model.loss_sum() / static_cast<double>(tokens.size());
 }
 
+/// Decodes a sequence in passes of several sizes, and returns the logits after each.
+std::vector<float> decode(World& world, Engine& engine, Model& model, const Setting& setting) {
+  KeyValueCache cache(world.device(), setting.shape, kSequence, setting.compute);
+  std::vector<int32_t> tokens;
+  for (int64_t i = 0; i < kSequence; ++i) tokens.push_back(static_cast<int32_t>(i * i % 61));
+  std::vector<float> logits;
+  for (const size_t count : {7, 1, 1, 5, 1}) {
+    const std::span<const int32_t> rest(tokens.begin() + cache.length(), tokens.end());
+    model.set_decoding({rest.first(count), &cache});
+    run_evaluation(engine, model);
+    cache.set_length(cache.length() + static_cast<int64_t>(count));
+    logits.insert(logits.end(), model.logits().begin(), model.logits().end());
+  }
+  return logits;
+}
+
 void train(World& world, const Setting& setting, Outcome& outcome) {
   ThreadPool pool(1);
   const auto loops = loops_of(world.device(), pool);
   const TensorGroup group{setting.tensor, world.rank() % setting.tensor, setting.stage == 3};
-  const auto model = make_model(setting.shape, {.batch = kBatch, .compute = setting.compute, .tensor = group}, *loops);
+  const auto model = make_model(setting.shape,
+                                {.batch = kBatch,
+                                 .compute = setting.compute,
+                                 .tensor = group,
+                                 .decode_positions = setting.tensor == 1 ? kSequence : 0},
+                                *loops);
   EngineOptions options{.zero_stage = setting.stage, .optimizer = AdamW{.lr = 1e-2f}, .clip = 1};
   options.precision.compute = setting.compute;
   options.recompute = setting.recompute;
   options.tensor = setting.tensor;
   Engine engine(world, options);
-  wrap(engine, *model, false);
+  wrap(engine, *model);
   engine.materialize(initial_values(*model, 5));
   loops->compute_on(engine.compute_stream());
   for (int step = 0; step < kSteps; ++step) {
     const double loss = train_a_micro_batch(engine, *model, world.rank() / setting.tensor, step);
     EXPECT_FALSE(engine.step().skipped);
     if (world.rank() == 0) outcome.losses.push_back(loss);
+  }
+  if (setting.tensor == 1) {
+    const std::vector<float> logits = decode(world, engine, *model, setting);
+    if (world.rank() == 0) outcome.logits = logits;
   }
   for (const ModelUnit& unit : model->units()) {
     for (const ModelTensor& tensor : unit.tensors) {
@@ -110,6 +135,12 @@ void expect_like_host(const Outcome& got, const Setting& setting) {
   ASSERT_EQ(got.losses.size(), host.losses.size());
   for (size_t i = 0; i < got.losses.size(); ++i) EXPECT_NEAR(got.losses[i], host.losses[i], within * host.losses[i]);
   EXPECT_LT(host.losses.back(), host.losses.front());
+  ASSERT_EQ(got.logits.size(), host.logits.size());
+  EXPECT_EQ(got.logits.size(), setting.tensor == 1 ? 5 * 61u : 0u);
+  float largest = 0;
+  for (const float logit : host.logits) largest = std::max(largest, std::abs(logit));
+  const float most = static_cast<float>(setting.compute == DType::kFloat32 ? 1e-4 : 4e-2) * largest;
+  for (size_t i = 0; i < got.logits.size(); ++i) EXPECT_NEAR(got.logits[i], host.logits[i], most) << i;
 }
 
 /// The values of rates that are measured on simulated GPUs have no meaning. The test checks that each rate was measured

@@ -19,7 +19,11 @@ train=("$aliquot" train --quiet --ranks 8 --layers 6 --width 32 --heads 8 --voca
 
 # losses FILE: prints step and loss of each line of a file of metrics.
 losses() { sed -n 's/^{"step":\([0-9]*\),.*"loss":\([-+.0-9e]*\).*/\1 \2/p' "$1"; }
-newest() { find "$saved" -maxdepth 1 -name 'step-*' 2>/dev/null | sed 's/.*step-0*//' | sort -n | tail -n 1; }
+# newest: prints the step of the newest checkpoint. A run may be killed before it has created the directory.
+newest() {
+  [ -d "$saved" ] || return 0
+  find "$saved" -maxdepth 1 -name 'step-*' | sed 's/.*step-0*//' | sort -n | tail -n 1
+}
 
 wrong() {
   echo "$*"

@@ -65,11 +65,11 @@ TEST(Save, FailureIsReportedAndTheRunContinues) {
           << how << result.err;
     }
     EXPECT_NE(result.out.find("step 6/6"), std::string::npos) << result.out;
-    // The failed run leaves only the flight records of its ranks.
+    // The failed run leaves only the flight records of its ranks and the tokenizer.
     std::set<std::string> left;
     for (const auto& entry : std::filesystem::directory_iterator(directory.path() / "run"))
       left.insert(entry.path().filename().string());
-    EXPECT_EQ(left, (std::set<std::string>{"flight-0000.txt", "flight-0001.txt"}));
+    EXPECT_EQ(left, (std::set<std::string>{"flight-0000.txt", "flight-0001.txt", "tokenizer.json"}));
   }
 }
 

@@ -1,0 +1,85 @@
+#include "apps/inference/sample_options.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "apps/inference/inference_options.h"
+#include "apps/options/arguments.h"
+#include "kernels/system/error.h"
+
+namespace aliquot {
+
+SampleOptions::SampleOptions() : run(inference_options()) {}
+
+namespace {
+
+/// Adds the option prompt-tokens. The OptionValue of an empty list is empty.
+void add_prompt_tokens(OptionTable& t, std::vector<int32_t>& tokens) {
+  const auto set = [&tokens](std::string_view text) {
+    std::vector<int32_t> given;
+    for (std::string_view rest = text; !rest.empty() || given.empty();) {
+      const auto end = std::min(rest.find(','), rest.size());
+      given.push_back(static_cast<int32_t>(parse_count(rest.substr(0, end), {0, INT32_MAX})));
+      if (end + 1 == rest.size()) throw UsageError(fmt::format("invalid value '{}': it ends with a comma.", text));
+      rest.remove_prefix(std::min(end + 1, rest.size()));
+    }
+    tokens = std::move(given);
+  };
+  t.add({"prompt-tokens", "N,N,...", "The tokens of the prompt, instead of --prompt. The output has tokens too.", false,
+         set, [&tokens]() -> OptionValue {
+           return tokens.empty() ? OptionValue() : OptionValue(fmt::format("{}", fmt::join(tokens, ",")));
+         }});
+}
+
+}  // namespace
+
+void add_token_choice(OptionTable& t, TokenChoice& choice) {
+  t.real("temperature", choice.temperature, {.least = 0, .most = 1e6},
+         "Divides the logits: below 1 the text is more probable, above 1 more varied. 0: always the most probable "
+         "token.");
+  t.count("top-k", choice.top_k, {0, int64_t{1} << 31}, "Choose among the K most probable tokens; 0: among all.");
+  t.real("top-p", choice.top_p, {.least = 1e-9, .most = 1},
+         "Choose among the most probable tokens whose probabilities reach this sum; 1: among all.");
+  t.count("seed", choice.seed, {0, INT64_MAX}, "Seed of the choices. The same seed gives the same text.");
+}
+
+OptionTable sample_option_table(SampleOptions& o) {
+  OptionTable t;
+  t.heading("Model");
+  t.text("init", "FILE|DIR", o.init, "Hugging Face weights: a folder with safetensors and a config.json.");
+  t.text("checkpoint", "PATH", o.checkpoint,
+         "A checkpoint, or a directory of checkpoints, of which the newest is used.");
+  add_train_options(t, o.run, {"model"});
+  t.text("tokenizer", "FILE", o.tokenizer,
+         "The tokenizer.json of the model; default: the one next to the weights, or in the directory of the "
+         "checkpoints, where aliquot train writes it.");
+  t.heading("Text");
+  t.text("prompt", "TEXT", o.prompt, "The beginning of the text, in UTF-8.");
+  add_prompt_tokens(t, o.prompt_tokens);
+  t.count("tokens", o.tokens, {1, int64_t{1} << 31}, "The largest number of tokens after the prompt.");
+  t.text("document-start", "TOKEN", o.document_start,
+         "Token before the prompt; none: no token; auto: the one of the tokenizer.json with --init, none with "
+         "--checkpoint.");
+  t.text("stop", "TOKEN", o.stop,
+         "Token that ends the text; none: no token; auto: eos_token_id of the weights, or <|endoftext|>, "
+         "<|end_of_text|>, </s> or <eos>.");
+  t.heading("Choice of tokens");
+  add_token_choice(t, o.choice);
+  add_sharding(t, o.run);
+  t.text("config", "FILE", o.config,
+         "Read options from a file with lines 'name = value'; the command line takes precedence.");
+  return t;
+}
+
+SampleOptions parse_sample_arguments(const std::vector<std::string>& arguments) {
+  SampleOptions options;
+  parse_arguments(sample_option_table(options), arguments);
+  if (options.init.empty() == options.checkpoint.empty())
+    throw UsageError("sample needs either --init or --checkpoint, the weights of the model.");
+  if (!options.prompt.empty() && !options.prompt_tokens.empty())
+    throw UsageError("--prompt and --prompt-tokens cannot be combined: leave one out.");
+  return options;
+}
+
+}  // namespace aliquot

@@ -1,0 +1,73 @@
+#include "apps/train/init_shape.h"
+
+#include <filesystem>
+#include <fmt/format.h>
+#include <system_error>
+
+#include "apps/checkpoints/commands.h"
+#include "apps/checkpoints/saved_shape.h"
+#include "apps/models/hugging_face/config.h"
+#include "apps/train/checkpoints/with_init_name.h"
+#include "checkpoint/checkpoint_directory.h"
+#include "checkpoint/reader.h"
+#include "checkpoint/weights/safetensors.h"
+#include "checkpoint/weights/weights.h"
+#include "kernels/system/error.h"
+
+namespace aliquot {
+namespace {
+
+constexpr ShapeNames kNamesOfCheckpoints{"layers",  "width",      "heads",        "kv-heads",  "hidden",
+                                         "context", "vocabulary", "norm epsilon", "RoPE theta"};
+
+void set_file_shape(TrainOptions& options, const ModelShape& shape, const std::string& where, const ShapeNames& names) {
+  check_consistent(options, shape, where, names, options.allow_missing);
+  options.file_shape = shape;
+  options.file_head_width = 0;
+}
+
+std::string options_define_model(const TrainOptions& options, const std::string& why) {
+  return fmt::format("--init {}: {}, so the options define the model: {}.", options.init, why,
+                     numbers_text(model_shape(options)));
+}
+
+/// Throws UsageError if `path` ends in .safetensors and is neither a safetensors file nor a directory.
+void refuse_unreadable_weights(const std::filesystem::path& path) {
+  std::error_code error;
+  if (path.extension() != ".safetensors" || std::filesystem::is_directory(path, error)) return;
+  with_init_name([&] { return SafetensorsFile::open(FileSystem::system(), path); });
+}
+
+std::vector<std::string> read_config_shape(TrainOptions& options) {
+  const auto path = find_config_near(options.init);
+  if (!path) {
+    refuse_unreadable_weights(options.init);  // before the warning, which only matters for a file that can be read
+    return {options_define_model(options, "found no config.json next to the weights")};
+  }
+  const ModelConfig config = read_model_config(*path);
+  set_file_shape(options, config.shape, path->string(), config.names);
+  return config.remarks;
+}
+
+std::vector<std::string> read_checkpoint_shape(TrainOptions& options, const std::filesystem::path& path) {
+  const std::string where = path.string();
+  const Manifest manifest =
+      parse_manifest(read_manifest_text(FileSystem::system(), path), (path / kManifestFile).string());
+  const auto shape = saved_shape(manifest, where);
+  if (!shape) return {};  // loading the tensors will report the error
+  if (!records_shape(manifest.scalars))
+    return {options_define_model(options, "the checkpoint does not record the number of heads")};
+  set_file_shape(options, *shape, where, kNamesOfCheckpoints);
+  return {};
+}
+
+}  // namespace
+
+std::vector<std::string> read_init_shape(TrainOptions& options) {
+  if (options.init.empty()) return {};
+  if (is_weights_path(options.init)) return read_config_shape(options);
+  const auto path = find_checkpoint(options.init);
+  return path ? read_checkpoint_shape(options, *path) : std::vector<std::string>{};
+}
+
+}  // namespace aliquot

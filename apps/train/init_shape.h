@@ -1,0 +1,17 @@
+#pragma once
+// Finds the shape of the model whose weights a run starts from.
+
+#include <string>
+#include <vector>
+
+#include "apps/options/train_options.h"
+
+namespace aliquot {
+
+/// Sets options.file_shape to the model of --init: from the config.json next to weights, or from the checkpoint. Leaves
+/// it unset if neither describes a model. Also leaves it unset if the path of --init does not exist; loading the
+/// weights reports that error. Returns warnings. Throws UsageError if the file is not supported or an option
+/// contradicts it, and CheckpointError if the manifest is corrupt.
+std::vector<std::string> read_init_shape(TrainOptions& options);
+
+}  // namespace aliquot

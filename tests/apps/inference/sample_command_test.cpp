@@ -1,0 +1,170 @@
+// Runs aliquot sample, and aliquot train with --sample-every.
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "tests/apps/inference/support.h"
+
+namespace aliquot::test {
+namespace {
+
+using testing::HasSubstr;
+using testing::StartsWith;
+
+class SampleCommand : public InferenceTest {};
+
+TEST_F(SampleCommand, EveryShardingGivesTheSameText) {
+  train("run");
+  const std::string sample = "sample --threads 1 --tokens 40 --checkpoint " + at("run") + " ";
+  const std::string text = output_of(sample, {"--prompt", "the old "});
+  EXPECT_THAT(text, StartsWith("the old "));
+  EXPECT_EQ(text.back(), '\n');
+  for (const char* ranks :
+       {"--ranks 2", "--ranks 3 --zero-stage 3", "--ranks 2 --zero-stage 0", "--ranks 2 --pipeline 2",
+        "--ranks 4 --replicas 2", "--threads 2", "--offload-parameters host --ranks 2"})
+    EXPECT_EQ(output_of(sample + ranks, {"--prompt", "the old "}), text) << ranks;
+  if (!has_mpi()) return;
+  std::vector<std::string> words = words_of(sample);
+  words.insert(words.end(), {"--prompt", "the old "});
+  const CommandResult launched = run_aliquot_under_mpirun(2, words);
+  EXPECT_EQ(launched.code, 0) << launched.err;
+  EXPECT_EQ(launched.out, text);
+}
+
+TEST_F(SampleCommand, TheSeedDeterminesTheText) {
+  train("run");
+  const std::string sample = "sample --threads 1 --prompt a --checkpoint " + at("run") + " --tokens 50 ";
+  std::set<std::string> texts;
+  for (const char* seed : {"1", "2", "3"}) texts.insert(output_of(sample + "--seed " + seed));
+  EXPECT_EQ(texts.size(), 3u);
+  EXPECT_TRUE(texts.contains(output_of(sample)));  // the default seed is 1
+  const std::string greedy = output_of(sample + "--temperature 0");
+  EXPECT_EQ(output_of(sample + "--temperature 0 --seed 5"), greedy);
+  EXPECT_EQ(output_of(sample + "--top-k 1 --temperature 3"), greedy);
+  EXPECT_EQ(output_of(sample + "--top-p 1e-6 --temperature 0.1"), greedy);
+}
+
+/// The prompt, one token at a time, gives the same text as the prompt at once: the rest of a text is the same if a part
+/// of it becomes the prompt.
+TEST_F(SampleCommand, ALongerPromptContinuesTheSameText) {
+  train("run");
+  const std::string sample = "sample --threads 1 --temperature 0 --checkpoint " + at("run") + " ";
+  const std::string numbers = output_of(sample + "--tokens 40 --prompt-tokens 116,104,101");
+  std::istringstream all(numbers);
+  std::vector<std::string> tokens{std::istream_iterator<std::string>(all), {}};
+  ASSERT_EQ(tokens.size(), 43u);
+  std::string prompt = tokens[0];
+  for (size_t i = 1; i < 30; ++i) prompt += "," + tokens[i];
+  EXPECT_EQ(output_of(sample + "--tokens 13 --prompt-tokens " + prompt), numbers);
+  EXPECT_THAT(output_of(sample + "--tokens 40 --prompt the"), StartsWith("the"));
+}
+
+TEST_F(SampleCommand, StopsAtTheContextWithAMessage) {
+  train("run");
+  const CommandResult result =
+      run("sample --threads 1 --checkpoint " + at("run") + " --tokens 500 --prompt-tokens 1,2,3,4");
+  EXPECT_EQ(result.code, 0);
+  EXPECT_THAT(result.err, HasSubstr("the model's context has 64 tokens"));
+  std::istringstream all(result.out);
+  EXPECT_EQ(std::distance(std::istream_iterator<std::string>(all), {}), 64);
+  expect_refusal("sample --checkpoint " + at("run") + " --prompt " + std::string(64, 'a'), "use a shorter prompt");
+}
+
+TEST_F(SampleCommand, ReadsExportsAndAllPrecisions) {
+  train("run");
+  output_of("checkpoint export " + at("run") + " --out " + at("hf"));
+  EXPECT_TRUE(std::filesystem::exists(at("hf/tokenizer.json")));
+  const std::string common = " --threads 1 --prompt the --temperature 0 --tokens 30 ";
+  const std::string text = output_of("sample --checkpoint " + at("run") + common);
+  EXPECT_EQ(output_of("sample --init " + at("hf") + common), text);
+  EXPECT_EQ(output_of("sample --init " + at("hf/model.safetensors") + common), text);
+  EXPECT_EQ(output_of("sample --checkpoint " + at("run/step-00000030") + common), text);
+  for (const char* precision : {"bf16", "fp16"})
+    EXPECT_THAT(output_of("sample --init " + at("hf") + common + "--precision " + precision), StartsWith("the"));
+  output_of("checkpoint import " + at("hf") + " --out " + at("in"));
+  EXPECT_EQ(output_of("sample --checkpoint " + at("in") + common), text);
+}
+
+TEST_F(SampleCommand, StopsAtTheEndOfText) {
+  train("run");
+  output_of("checkpoint export " + at("run") + " --out " + at("hf"));
+  const std::string sample = "sample --threads 1 --temperature 0 --tokens 40 --prompt the --init " + at("hf") + " ";
+  const std::string text = output_of(sample);
+  ASSERT_GT(text.size(), 20u);
+  // The model stops before the first character that config.json calls the end of a text.
+  const char end = text[10];
+  auto config = nlohmann::ordered_json::parse(read_file(at("hf/config.json")));
+  config["eos_token_id"] = {300, static_cast<int>(static_cast<unsigned char>(end))};
+  write_file(at("hf/config.json"), config.dump());
+  EXPECT_EQ(output_of(sample), text.substr(0, text.find(end, 3)) + "\n");
+  EXPECT_EQ(output_of(sample + "--stop none"), text);
+  const char other = text[12];
+  if (other != ' ') {
+    EXPECT_EQ(output_of(sample + "--stop " + std::string(1, other)), text.substr(0, text.find(other, 3)) + "\n");
+  }
+}
+
+TEST_F(SampleCommand, RefusesWhatCannotBeSampled) {
+  train("run");
+  const std::string checkpoint = "sample --checkpoint " + at("run");
+  expect_refusal("sample --prompt a", "either --init or --checkpoint");
+  expect_refusal("sample --init x --checkpoint y", "either --init or --checkpoint");
+  expect_refusal("sample --checkpoint " + at("nothing") + " --prompt a",
+                 "--checkpoint " + at("nothing") + ": expected a folder with safetensors weights, or a checkpoint");
+  expect_refusal(checkpoint + " --prompt a --prompt-tokens 1", "cannot be combined");
+  expect_refusal(checkpoint + " --prompt-tokens 1,", "it ends with a comma");
+  expect_refusal(checkpoint + " --prompt-tokens 256", "the vocabulary has 256");
+  expect_refusal(checkpoint + " --prompt a --stop nothing", "--stop nothing: the tokenizer has no such token");
+  expect_refusal(checkpoint, "--prompt is missing");
+  expect_refusal(checkpoint + " --prompt \xff", "--prompt is not valid UTF-8");
+  expect_refusal(checkpoint + " --prompt a --temperature -1", "--temperature");
+  std::filesystem::remove(at("run/tokenizer.json"));
+  expect_refusal(checkpoint + " --prompt a", "has no tokenizer.json: give --tokenizer FILE");
+}
+
+TEST_F(SampleCommand, TrainingPrintsSamples) {
+  const auto train_with = [&](const std::string& more) {
+    return run(
+        "train --layers 2 --width 32 --heads 4 --vocab 256 --context 64 --sequence 16 --micro-batch 2 --steps 6 "
+        "--threads 1 " +
+        more);
+  };
+  const CommandResult plain = train_with("");
+  const std::string digest = plain.out.substr(plain.out.find("\ndigest "));
+  for (const char* mesh :
+       {"", "--ranks 2 --zero-stage 3", "--ranks 2 --pipeline 2 --accumulate 2", "--precision bf16"}) {
+    const CommandResult sampled =
+        train_with(std::string("--sample-every 4 --sample-prompt the --sample-tokens 30 ") + mesh);
+    ASSERT_EQ(sampled.code, 0) << sampled.err;
+    EXPECT_THAT(sampled.out, HasSubstr("\nstep 4 sample: the"));
+    EXPECT_THAT(sampled.out, testing::Not(HasSubstr("step 6 sample")));
+    EXPECT_THAT(sampled.out, HasSubstr("agree to the byte")) << mesh;
+    if (*mesh == '\0') {
+      EXPECT_EQ(sampled.out.substr(sampled.out.find("\ndigest ")), digest);
+    }
+  }
+  expect_refusal("train --sample-every 4", "--sample-every needs --sample-prompt");
+  expect_refusal("train --sample-prompt a", "--sample-prompt needs --sample-every");
+  expect_refusal("train --ranks 2 --tensor 2 --sample-every 4 --sample-prompt a", "cannot be combined with --tensor");
+  std::ofstream(at("d.u16")) << std::string(4000, '\0');
+  expect_refusal("train --sample-every 4 --sample-prompt a --data " + at("d.u16"), "give --tokenizer FILE");
+}
+
+TEST_F(SampleCommand, CheckpointsHaveTheTokenizerOfTheData) {
+  std::ofstream(at("text.txt")) << std::string(500, 'a') + std::string(500, 'b');
+  std::string vocabulary;
+  for (int i = 0; i < 26; ++i)
+    vocabulary +=
+        std::string("\"") + static_cast<char>('a' + i) + "\": " + std::to_string(25 - i) + (i < 25 ? "," : "");
+  std::ofstream(at("letters.json")) << R"({"model": {"type": "BPE", "vocab": {)" + vocabulary + R"(}, "merges": []},
+      "decoder": {"type": "Fuse"}})";
+  output_of("data " + at("text.txt") + " --separator none --tokenizer " + at("letters.json") + " --out " + at("t.h5"));
+  train("run", "--data " + at("t.h5"));
+  EXPECT_EQ(read_file(at("run/tokenizer.json")), read_file(at("letters.json")));
+  EXPECT_EQ(output_of("sample --threads 1 --temperature 0 --tokens 5 --prompt bbbb --checkpoint " + at("run")),
+            "bbbbbbbbb\n");
+}
+
+}  // namespace
+}  // namespace aliquot::test
