@@ -37,7 +37,8 @@ EvalExtent extent_of(Loader& loader, const TokenSource& data, int64_t limit) {
 }
 
 /// Returns the loss summed over this rank's part of the sequences. Every rank computes the same number of
-/// micro-batches. The last of them can have more places than there are sequences left; their targets do not count.
+/// micro-batches. If there are too few sequences to fill the last micro-batches, the targets of the other sequences in
+/// them are ignored.
 double own_loss_sum(const TrainContext& context, Loader& loader, const EvalExtent& extent) {
   const LoaderOptions at = loader_options(context.world(), context.options());
   Model& model = context.model();

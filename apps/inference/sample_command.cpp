@@ -87,7 +87,7 @@ SampleText sample_text(const SampleOptions& options, const ModelShape& shape) {
   return text;
 }
 
-/// A model can generate any control character, which a terminal must not get.
+/// A model can generate control characters. They are removed from the output if it is a terminal.
 void print(const std::string& text) {
   static const bool is_seen = is_on_terminal(stdout);
   if (text.empty()) return;

@@ -59,16 +59,15 @@ OptionTable sample_option_table(SampleOptions& o) {
   add_prompt_tokens(t, o.prompt_tokens);
   t.count("tokens", o.tokens, {1, int64_t{1} << 31}, "The largest number of tokens after the prompt.");
   t.text("document-start", "TOKEN", o.document_start,
-         "Token before the prompt; none: no token; auto: the one of the tokenizer.json with --init, none with "
-         "--checkpoint.");
+         "Token before the prompt; none: no token; auto: with --init, the tokens that the tokenizer.json puts before a "
+         "text, and with --checkpoint no token.");
   t.text("stop", "TOKEN", o.stop,
          "Token that ends the text; none: no token; auto: eos_token_id of the weights, or <|endoftext|>, "
          "<|end_of_text|>, </s> or <eos>.");
   t.heading("Choice of tokens");
   add_token_choice(t, o.choice);
   add_sharding(t, o.run);
-  t.text("config", "FILE", o.config,
-         "Read options from a file with lines 'name = value'; the command line takes precedence.");
+  add_config(t, o.config);
   return t;
 }
 

@@ -14,9 +14,9 @@ struct TokenChoice {
   uint64_t seed = 1;
 };
 
-/// Returns a random token. Of tokens with equal logits, the first has the higher rank. The result depends only on the
-/// arguments; `index` is the number of the token in its text. Throws FaultError if a logit is NaN or if no logit is
-/// finite.
+/// Returns a random token. Of tokens with equal logits, --top-k and --top-p keep those with lower numbers first. The
+/// result depends only on the arguments; `index` is the number of the token in its text. Throws FaultError if a logit
+/// is NaN or if no logit is finite.
 int32_t choose_token(std::span<const float> logits, const TokenChoice& choice, int64_t index);
 
 }  // namespace aliquot

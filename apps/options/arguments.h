@@ -23,6 +23,10 @@ struct GivenOption {
   std::string name, where, value;
 };
 
+/// Adds the option --config. read_arguments() reads the file, and `path` is not used otherwise. `path` must outlive the
+/// table.
+void add_config(OptionTable& table, std::string& path);
+
 /// Parses `arguments` (without program and subcommand). Returns the values of the file that --config names, if any,
 /// then those of the command line, so that the command line takes precedence. The file has lines `name = value`: #
 /// begins a comment, underscores may replace dashes, a switch needs no value, and an empty value is ignored. Names

@@ -141,6 +141,11 @@ void set_options(const OptionTable& table, const std::vector<GivenOption>& given
   }
 }
 
+void add_config(OptionTable& table, std::string& path) {
+  table.text("config", "FILE", path,
+             "Read options from a file with lines 'name = value' and # comments; the command line takes precedence.");
+}
+
 void parse_arguments(const OptionTable& table, const std::vector<std::string>& arguments) {
   set_options(table, read_arguments(table, arguments));
 }

@@ -1,5 +1,6 @@
 #include "apps/options/train_options.h"
 
+#include "apps/options/arguments.h"
 #include "apps/options/pipeline_order.h"
 
 namespace aliquot {
@@ -136,8 +137,7 @@ void add_reports(OptionTable& t, TrainOptions& o, const OptionTable& common) {
   t.add(common, {"seed"});
   t.toggle("dry-run", o.dry_run, "Print the options, the memory plan and the schedule; run nothing.");
   t.text("deepspeed", "FILE", o.deepspeed, "Read settings from a DeepSpeed JSON configuration.");
-  t.text("config", "FILE", o.config,
-         "Read options from a file with lines 'name = value' and # comments; the command line takes precedence.");
+  add_config(t, o.config);
 }
 
 }  // namespace

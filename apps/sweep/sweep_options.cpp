@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 #include <memory>
 
+#include "apps/options/arguments.h"
 #include "kernels/system/error.h"
 
 namespace aliquot {
@@ -79,8 +80,7 @@ OptionTable sweep_option_table(SweepOptions& o) {
          "Command that starts ranks as processes, such as 'mpirun -n {ranks}'; default: threads of one process.");
   t.bytes("device-memory", o.device_memory,
           "Memory per rank that the chart marks as the limit; default: the machine's memory divided by its ranks.");
-  t.text("config", "FILE", o.config,
-         "Read options from a file with lines 'name = value'; the command line takes precedence.");
+  add_config(t, o.config);
   const OptionTable train = train_option_table(o.common);
   std::string heading;
   for (const OptionTable::Entry& entry : train.entries()) {

@@ -6,8 +6,8 @@
 
 namespace aliquot {
 
-/// Returns the bytes that it gets, but holds back a character until its last byte has come. Replaces bytes that are not
-/// valid UTF-8 by U+FFFD.
+/// Receives bytes and returns whole characters: it keeps the bytes of an incomplete character until the last of them
+/// arrives. Replaces bytes that are not valid UTF-8 by U+FFFD.
 class Utf8Stream {
  public:
   /// Returns the characters that are complete now.

@@ -57,8 +57,7 @@ OptionTable data_option_table(DataOptions& o) {
          "Probability that a document is written to --validation. It depends only on the number of the document.");
   t.count("threads", o.threads, {1, 1024}, "Threads that encode; default: the cores of this machine.");
   t.toggle("quiet", o.quiet, "Do not print progress.");
-  t.text("config", "FILE", o.config,
-         "Read options from a file with lines 'name = value'; the command line takes precedence.");
+  add_config(t, o.config);
   return t;
 }
 

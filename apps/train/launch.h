@@ -12,9 +12,9 @@ namespace aliquot {
 /// Returns --ranks if given. Otherwise returns the number of GPUs, or 1 without a GPU or with --device host.
 int default_rank_count(const TrainOptions& options);
 
-/// Runs `body` on every rank, with the resolved options. Returns the exit code of rank 0, or under a launcher that of
-/// this process. Throws what World::run() throws, and UsageError if the number of ranks or the options do not fit
-/// together.
+/// Runs `body` on every rank, with the resolved options. Returns the exit code of rank 0. Under a launcher, returns
+/// that of this process. Throws what World::run() throws, and UsageError if the number of ranks or the options do not
+/// fit together.
 ExitCode run_on_ranks(const TrainOptions& options, const std::function<ExitCode(World&, const TrainOptions&)>& body);
 
 }  // namespace aliquot

@@ -30,8 +30,8 @@ struct TrainInput {
   const TrainText& text;
 };
 
-/// The training loop, which owns all parts of the run. Made and used by the rank's own thread. Every call is
-/// collective and throws what its members throw. The world must outlive it.
+/// The training loop, which owns all parts of the run. Made and used by the rank's own thread. All ranks must call each
+/// function. Throws the exceptions of its members. The world must outlive it.
 class TrainRun {
  public:
   /// `options` must be resolved. Makes the model and the engine, without large allocations.

@@ -36,25 +36,28 @@ ALIQUOT_HOST_DEVICE double row_loss(const RowStatistics& row, int32_t target, fl
   return log_of_sum + (static_cast<double>(row.maximum) - static_cast<double>(row.target_logit));
 }
 
-/// The mean of a whole row and its sum of squared differences from the mean, divided by the number of columns.
+/// A value of the statistics of a norm, added over all parts.
+ALIQUOT_HOST_DEVICE float sum_over_parts(const SplitParts& parts, int64_t rows, int64_t row, int value) {
+  float sum = 0.0f;
+  for (int p = 0; p < parts.count; ++p) sum += parts.statistics[(3 * p + value) * rows + row];
+  return sum;
+}
+
+/// The mean and the variance of a whole row. For an RMS norm, the mean is 0, and the variance is the mean square.
 struct RowMoments {
   float mean = 0, variance = 0;
 };
 
-/// Combines the statistics of split_norm_statistics(). For an RMS norm, the differences are from 0.
+/// Combines the statistics of split_norm_statistics().
 ALIQUOT_HOST_DEVICE RowMoments combined_moments(const SplitParts& parts, int64_t rows, int64_t row) {
-  const float* part = parts.statistics + row;
-  float sum = 0.0f, squares = 0.0f, count = 0.0f;
+  const float count = sum_over_parts(parts, rows, row, 2), mean = sum_over_parts(parts, rows, row, 0) / count;
+  float squares = 0.0f;
   for (int p = 0; p < parts.count; ++p) {
-    sum += part[3 * p * rows];
-    count += part[(3 * p + 2) * rows];
-  }
-  const float mean = sum / count;
-  for (int p = 0; p < parts.count; ++p) {
-    const float columns = part[(3 * p + 2) * rows];
+    const float* part = parts.statistics + 3 * p * rows + row;
+    const float columns = part[2 * rows];
     if (columns == 0.0f) continue;
-    const float apart = part[3 * p * rows] / columns - mean;
-    squares += part[(3 * p + 1) * rows] + columns * (apart * apart);
+    const float apart = part[0] / columns - mean;
+    squares += part[rows] + columns * (apart * apart);
   }
   return {mean, squares / count};
 }
@@ -65,15 +68,8 @@ struct RowGradientMeans {
 };
 
 ALIQUOT_HOST_DEVICE RowGradientMeans combined_gradient_means(const SplitParts& parts, int64_t rows, int64_t row) {
-  const float* part = parts.statistics + row;
-  float sum = 0.0f, with_normal = 0.0f, count = 0.0f;
-  for (int p = 0; p < parts.count; ++p) {
-    sum += part[3 * p * rows];
-    with_normal += part[(3 * p + 1) * rows];
-    count += part[(3 * p + 2) * rows];
-  }
-  const float scale = 1.0f / count;
-  return {sum * scale, with_normal * scale};
+  const float scale = 1.0f / sum_over_parts(parts, rows, row, 2);
+  return {sum_over_parts(parts, rows, row, 0) * scale, sum_over_parts(parts, rows, row, 1) * scale};
 }
 
 }  // namespace aliquot

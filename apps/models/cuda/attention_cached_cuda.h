@@ -16,24 +16,11 @@ __global__ void attend_cached_rows(const AttentionForward a) {
     const auto* keys =
         static_cast<const typename E::Storage*>(a.cached.rows.data) + head / (s.heads / s.kv_heads) * s.head_width;
     const auto* values = keys + s.kv_width();
-    WarpRow sum;
-    float most = -INFINITY, total = 0.0f;
-    for (int64_t first = of_keys.first_key(query); first <= query; first += kLanesPerWarp) {
-      const int64_t key = first + warp_lane();
-      const float score = key <= query ? dot<E, E>(q, keys + key * stride, s.head_width) * score_scale(s) : -INFINITY;
-      const float now = fmaxf(most, max_of_lanes(score));
-      const float probability = expf(score - now), before = expf(most - now);
-      total = total * before + sum_of_lanes(probability);
-      most = now;
-      sum.scale(before);
-      for (int j = 0; j < kLanesPerWarp; ++j) {
-        const float p = __shfl_sync(0xffffffffu, probability, j);
-        if (first + j <= query) sum.add<E>(p, values + (first + j) * stride, s.head_width);
-      }
-    }
-    sum.put<E>(static_cast<typename E::Storage*>(a.to.data) + row * s.width() + head * s.head_width, s.head_width,
-               1.0f / total);
-    if (warp_lane() == 0) a.log_sums[i] = most + logf(total);
+    const float log_sum = attend_row<E>(
+        s, query, of_keys.first_key(query), q,
+        static_cast<typename E::Storage*>(a.to.data) + row * s.width() + head * s.head_width,
+        [&](int64_t key) { return keys + key * stride; }, [&](int64_t key) { return values + key * stride; });
+    if (warp_lane() == 0) a.log_sums[i] = log_sum;
   }
 }
 

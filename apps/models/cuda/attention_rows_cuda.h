@@ -40,6 +40,31 @@ __device__ float dot(const typename A::Storage* a, const typename B::Storage* b,
   return sum;
 }
 
+/// The forward of one query by one warp. key_at(k) and value_at(k) return the rows of key k. Writes the row of the
+/// output, and returns the log of the sum of exp(score).
+template <class E, class KeyAt, class ValueAt>
+__device__ float attend_row(const AttentionShape& s, int64_t query, int64_t first_key,
+                            const typename E::Storage* query_row, typename E::Storage* to, const KeyAt& key_at,
+                            const ValueAt& value_at) {
+  WarpRow sum;
+  float most = -INFINITY, total = 0.0f;
+  for (int64_t first = first_key; first <= query; first += kLanesPerWarp) {
+    const int64_t key = first + warp_lane();
+    const float score = key <= query ? dot<E, E>(query_row, key_at(key), s.head_width) * score_scale(s) : -INFINITY;
+    const float now = fmaxf(most, max_of_lanes(score));
+    const float probability = expf(score - now), before = expf(most - now);
+    total = total * before + sum_of_lanes(probability);
+    most = now;
+    sum.scale(before);
+    for (int j = 0; j < kLanesPerWarp; ++j) {
+      const float p = __shfl_sync(0xffffffffu, probability, j);
+      if (first + j <= query) sum.add<E>(p, value_at(first + j), s.head_width);
+    }
+  }
+  sum.put<E>(to, s.head_width, 1.0f / total);
+  return most + logf(total);
+}
+
 template <class E>
 __global__ void attend_rows(const AttentionForward a) {
   const AttentionShape& s = a.shape;
@@ -47,24 +72,11 @@ __global__ void attend_rows(const AttentionForward a) {
   for (int64_t i = launch_warp(); i < s.batch * s.heads * s.sequence; i += launch_warp_stride()) {
     const HeadOffsets at(s, i / s.sequence);
     const int64_t query = i % s.sequence;
-    const typename E::Storage* q = qkv + at.query(s, query);
-    WarpRow sum;
-    float most = -INFINITY, total = 0.0f;
-    for (int64_t first = s.first_key(query); first <= query; first += kLanesPerWarp) {
-      const int64_t key = first + warp_lane();
-      const float score = key <= query ? dot<E, E>(q, qkv + at.key(s, key), s.head_width) * score_scale(s) : -INFINITY;
-      const float now = fmaxf(most, max_of_lanes(score));
-      const float probability = expf(score - now), before = expf(most - now);
-      total = total * before + sum_of_lanes(probability);
-      most = now;
-      sum.scale(before);
-      for (int j = 0; j < kLanesPerWarp; ++j) {
-        const float p = __shfl_sync(0xffffffffu, probability, j);
-        if (first + j <= query) sum.add<E>(p, qkv + at.value(s, first + j), s.head_width);
-      }
-    }
-    sum.put<E>(static_cast<typename E::Storage*>(a.to.data) + at.output(s, query), s.head_width, 1.0f / total);
-    if (warp_lane() == 0) a.log_sums[i] = most + logf(total);
+    const float log_sum = attend_row<E>(
+        s, query, s.first_key(query), qkv + at.query(s, query),
+        static_cast<typename E::Storage*>(a.to.data) + at.output(s, query),
+        [&](int64_t key) { return qkv + at.key(s, key); }, [&](int64_t key) { return qkv + at.value(s, key); });
+    if (warp_lane() == 0) a.log_sums[i] = log_sum;
   }
 }
 

@@ -220,8 +220,9 @@ class CudaBackend final : public Backend {
   bool makes_tiles_in_fp32(DType compute) const override { return compute != DType::kFloat32; }
 
  private:
-  /// Computes and uploads the angles of at least `sequence` positions, unless they already are on the GPU. Every use of
-  /// a block then copies rows of them into its scratch. With kDynamic, the angles depend on the length of the sequence.
+  /// Computes and uploads the angles of at least `sequence` positions, unless they already are on the GPU. Later, each
+  /// use of a block copies the angles of its positions to its scratch memory. With kDynamic, the angles depend on the
+  /// length of the sequence.
   void upload_angles(const ModelShape& shape, int64_t sequence) {
     constexpr int64_t kRowsAtOnce = 256;  // decoding asks for one more position at a time
     const bool depends = shape.rope.scaling == RopeScaling::kDynamic;

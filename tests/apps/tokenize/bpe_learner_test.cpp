@@ -63,7 +63,7 @@ std::string some_text(size_t words) {
   return text;
 }
 
-TEST(BpeLearner, MergesAsThePlainAlgorithmDoes) {
+TEST(BpeLearner, MakesTheMergesOfThePlainAlgorithm) {
   for (const size_t words : {1, 2, 30, 3000}) {
     const std::string text = some_text(words);
     const Merges expected = plain_merges(text, 300);
