@@ -82,8 +82,8 @@ void Gpt2::forward_mlp(const Gpt2Block& w) {
 void Gpt2::backward_block(const Gpt2Block& w, const Gpt2Block& g) {
   backward_mlp(w, g);
   backward_attention(w, g);
-  finish_norm_gradients(std::array{norm_gradient(0, g.ln_1_weight, g.ln_1_bias),
-                                   norm_gradient(1, g.ln_2_weight, g.ln_2_bias)});
+  finish_norm_gradients(
+      std::array{norm_gradient(0, g.ln_1_weight, g.ln_1_bias), norm_gradient(1, g.ln_2_weight, g.ln_2_bias)});
 }
 
 // BlockData::wide is the gradient of before_gelu. In a whole backward, it uses the same memory as the GELU's output.

@@ -112,12 +112,13 @@ void check_tensor_group(const ModelShape& shape, const TensorGroup& group) {
   check_at_least("hidden elements", shape.hidden);
   check_at_least("vocabulary entries", shape.vocabulary);
   if (group.fixed_leaves && (group.ranks > kTensorLeaves || kTensorLeaves % group.ranks != 0))
-    throw UsageError(fmt::format("--tensor {} cannot be combined with --reproducible: expected 1, 2, 4 or 8.", group.ranks));
-  if (group.fixed_leaves && shares_kv_heads(shape, group)) {
     throw UsageError(
-        fmt::format("--tensor {} is more than the {} key and value heads of the model, and --reproducible needs at least "
-                    "one for each rank: use a smaller --tensor.",
-                    group.ranks, shape.kv_heads));
+        fmt::format("--tensor {} cannot be combined with --reproducible: expected 1, 2, 4 or 8.", group.ranks));
+  if (group.fixed_leaves && shares_kv_heads(shape, group)) {
+    throw UsageError(fmt::format(
+        "--tensor {} is more than the {} key and value heads of the model, and --reproducible needs at least "
+        "one for each rank: use a smaller --tensor.",
+        group.ranks, shape.kv_heads));
   }
   if (!shares_kv_heads(shape, group) || group.ranks % shape.kv_heads == 0) return;
   throw UsageError(fmt::format(

@@ -146,8 +146,7 @@ void Transformer::positions_backward_leaves(const Positions& all, Values d_table
 void Transformer::allocate_position_sums(ActivationArena& scratch) {
   if (!fixed_leaves()) return;
   const int64_t elements = options_.sequence * shape_.width;
-  position_sums_ =
-      scratch.allocate(round_up(elements, kTensorLeaves) + leaf_scratch_elements(kTensorLeaves, elements));
+  position_sums_ = scratch.allocate(round_up(elements, kTensorLeaves) + leaf_scratch_elements(kTensorLeaves, elements));
 }
 
 std::vector<UseCollective> Transformer::position_collectives() const {

@@ -78,7 +78,8 @@ Timeline timeline_of(const Plan& plan, const EventSimulator& simulator, int stag
   return timeline;
 }
 
-std::vector<Timeline> timelines_at(const std::vector<const Plan*>& stages, const CostModel& cost, double compute_speed) {
+std::vector<Timeline> timelines_at(const std::vector<const Plan*>& stages, const CostModel& cost,
+                                   double compute_speed) {
   std::vector<EventSimulator::StagePrices> with_prices;
   for (const Plan* plan : stages) with_prices.push_back({plan, prices(*plan, cost)});
   const EventSimulator simulator(std::move(with_prices), cost.compute_issues, compute_speed);

@@ -63,8 +63,7 @@ void ExactNorm::for_block_values(Stream& reduce, const StepMemory& memory, const
   const bool mirrors = mirror_.data() != nullptr;
   for (const Gradients& of : own_) {
     const std::byte* from = gradients(memory, of);
-    auto* values = reinterpret_cast<double*>(
-        memory.address(Role::kBlockSquares, of.flat, AccessMode::kReadsAndWrites));
+    auto* values = reinterpret_cast<double*>(memory.address(Role::kBlockSquares, of.flat, AccessMode::kReadsAndWrites));
     if (!of.counts) continue;
     const int64_t blocks = of.count / kBlockElements;
     const auto add = enqueue(from, of.count, values);

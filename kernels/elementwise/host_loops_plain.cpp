@@ -228,9 +228,19 @@ void plain_block_fixed_squares(double* sums, const FixedSquares& a) {
 }
 
 const HostLoops& plain_loops() {
-  static constexpr HostLoops kLoops{copy,  fill,  scale,    add,           axpy,          cast,
-                                    split, merge, sum_tree, block_squares, plain_block_largest,
-                                    plain_block_fixed_squares, find_nonfinite};
+  static constexpr HostLoops kLoops{copy,
+                                    fill,
+                                    scale,
+                                    add,
+                                    axpy,
+                                    cast,
+                                    split,
+                                    merge,
+                                    sum_tree,
+                                    block_squares,
+                                    plain_block_largest,
+                                    plain_block_fixed_squares,
+                                    find_nonfinite};
   return kLoops;
 }
 

@@ -37,7 +37,8 @@ __global__ void sum_block_squares(double* sums, const float* x, int64_t count, b
 template <class E, class Value, class Join>
 __device__ double fold_block(const typename E::Storage* x, int64_t count, const Value& of, const Join& join) {
   double folded = 0.0;
-  for (int64_t i = warp_lane(); i < kBlockElements && i < count; i += kLanesPerWarp) folded = join(folded, of(E::load(x[i])));
+  for (int64_t i = warp_lane(); i < kBlockElements && i < count; i += kLanesPerWarp)
+    folded = join(folded, of(E::load(x[i])));
   for (int apart = kLanesPerWarp / 2; apart > 0; apart /= 2)
     folded = join(folded, __shfl_xor_sync(0xffffffffu, folded, apart));
   return folded;

@@ -165,8 +165,7 @@ void clear(ThreadPool& pool, Values to, int64_t count) {
 
 void add(ThreadPool& pool, float* to, const float* from, int64_t count) {
   const ScopedWorkTimer timed(WorkKind::kElementwise);
-  for_columns(pool, count,
-              [&](int64_t begin, int64_t end) { row_loops().add(to + begin, from + begin, end - begin); });
+  for_columns(pool, count, [&](int64_t begin, int64_t end) { row_loops().add(to + begin, from + begin, end - begin); });
 }
 
 void embedding_forward(ThreadPool& pool, const EmbeddingRows& e, ConstValues table, float* to) {

@@ -283,8 +283,7 @@ TEST_P(EveryDevice, SumsFixedSquaresExactly) {
       DeviceArray from(*device_, stream(), x), values(*device_, stream(), got);
       kernels().block_fixed_squares(stream(), values.as<double>(), {from.data(), dtype, kCount, 0.25, digit});
       values.fetch();
-      for (int b = 0; b < 4; ++b)
-        sums[b] = (sums[b] << kFixedDigitBits) + static_cast<uint64_t>(got.as<double>()[b]);
+      for (int b = 0; b < 4; ++b) sums[b] = (sums[b] << kFixedDigitBits) + static_cast<uint64_t>(got.as<double>()[b]);
     }
     for (int b = 0; b < 4; ++b) EXPECT_TRUE(sums[b] == expected[b]) << name(dtype) << ", block " << b;
   }
