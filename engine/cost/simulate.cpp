@@ -1,7 +1,7 @@
 #include "engine/cost/simulate.h"
 
 #include <algorithm>
-#include <cstdlib>
+#include <cmath>
 
 #include "engine/cost/event_simulator.h"
 
@@ -99,15 +99,19 @@ double busy_share(const std::vector<Timeline>& timelines) {
   return all > 0 ? busy / all : 1;
 }
 
+/// With several ranks per core, a rank computes slower while others on its core compute. They are assumed to compute at
+/// times that do not depend on one another. So the speed depends on the share of a step in which a rank computes, and
+/// that share depends on the speed: iterates until both agree.
 std::vector<Timeline> simulate_stages(const std::vector<const Plan*>& stages, const CostModel& cost) {
+  constexpr int kMostIterations = 8;
+  constexpr double kTolerance = 1e-3;
   const double others = cost.cores_per_thread > 0 ? std::max(1 / cost.cores_per_thread - 1, 0.0) : 0;
   double speed = 1 / (1 + others);
   std::vector<Timeline> timelines = timelines_at(stages, cost, speed);
-  const char* theta = std::getenv("THETA");
-  const double aligned = theta ? std::atof(theta) : 1;
-  for (int i = 0; i < 8 && others > 0; ++i) {
-    const double busy = busy_share(timelines);
-    speed = 1 / (1 + others * (aligned + (1 - aligned) * busy));
+  for (int i = 0; i < kMostIterations && others > 0; ++i) {
+    const double next = 1 / (1 + others * busy_share(timelines));
+    if (std::abs(next - speed) < kTolerance * speed) break;
+    speed = next;
     timelines = timelines_at(stages, cost, speed);
   }
   return timelines;

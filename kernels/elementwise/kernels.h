@@ -51,8 +51,8 @@ struct Decode {
   int64_t part_count = 0, count = 0;
 };
 
-/// The arguments of block_fixed_squares(). All squares times `scale` must be less than 1, and `scale` must be a power of
-/// two.
+/// The arguments of block_fixed_squares(). `scale` must be a power of two, and all squares times `scale` must be less
+/// than 1.
 struct FixedSquares {
   const void* x = nullptr;
   DType dtype = DType::kFloat32;  // fp32 or bf16

@@ -2,6 +2,7 @@
 // threads or the stream.
 #include "kernels/elementwise/kernels.h"
 
+#include <cmath>
 #include <functional>
 #include <gtest/gtest.h>
 #include <memory>
