@@ -208,12 +208,26 @@ void refuse_split_8bit_state(const ModelSpec& model, const EngineOptions& option
   }
 }
 
+/// The blocks of quantized weights and the keys of stochastic rounding depend on the slices of a rank.
+void refuse_reproducible_slices(const EngineOptions& options) {
+  if (!options.reproducible || options.tensor == 1) return;
+  const auto refuse = [&](const char* what, const char* why) {
+    throw UsageError(
+        fmt::format("EngineOptions::reproducible cannot be combined with {} if EngineOptions::tensor is {}: {} depends "
+                    "on the slices of each rank",
+                    what, options.tensor, why));
+  };
+  if (options.quantize_weights) refuse("EngineOptions::quantize_weights", "the rounding of blocks");
+  if (options.moments == DType::kBFloat16) refuse("bf16 EngineOptions::moments", "the stochastic rounding of moments");
+}
+
 }  // namespace
 
 std::shared_ptr<const std::vector<Plan>> Engine::make_plans(const std::vector<UnitDeclaration>& declared) const {
   Policy policy = policy_of(options_);
   const ModelSpec model = this->model(declared);
   refuse_split_8bit_state(model, options_);
+  refuse_reproducible_slices(options_);
   if (session_) {  // set_trainable() keeps the schedule and the cut, so that no unit moves to another pipeline stage
     const Policy& present = stages_->front().policy;
     policy.pipeline_cut = present.pipeline_cut;

@@ -129,8 +129,8 @@ void check_tensor_group(const ModelShape& shape, const TensorGroup& group) {
 void check_row_leaves(const TensorGroup& group, int64_t rows) {
   if (!group.fixed_leaves || !group.divides_rows() || rows % group.ranks == 0) return;
   throw UsageError(
-      fmt::format("a micro-batch has {} tokens, which --tensor {} does not divide, as --reproducible needs with "
-                  "--sequence-parallel: change --micro-batch or --sequence, or use --sequence-parallel off.",
+      fmt::format("a micro-batch has {} tokens. With --reproducible and --sequence-parallel, the number of tokens must "
+                  "be a multiple of --tensor {}: change --micro-batch or --sequence, or use --sequence-parallel off.",
                   rows, group.ranks));
 }
 

@@ -33,8 +33,8 @@ TensorPart tensor_part(const ModelShape& shape, const TensorGroup& group, int64_
 /// number of rows of each rank, so `rows` may be larger than that of a micro-batch.
 TensorPart largest_tensor_part(const ModelShape& shape, const TensorGroup& group, int64_t rows);
 
-/// With TensorGroup::fixed_leaves: the number of parts of each dimension, of which a rank has the same number as the
-/// other ranks. Part i of the 8 is the part of rank i in a group of 8 ranks.
+/// With TensorGroup::fixed_leaves, each divided dimension has this many leaves, and each of T ranks has 8 / T of them.
+/// Leaf i is the part of rank i in a group of 8 ranks.
 inline constexpr int kTensorLeaves = 8;
 
 struct LeafRange {

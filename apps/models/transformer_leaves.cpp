@@ -61,7 +61,8 @@ void Transformer::input_gradient(std::span<const OutputGradient> terms, float* t
 /// the norms of the use.
 void Transformer::allocate_norm_sums(ActivationArena& scratch, int norms, bool has_qk_norms) {
   if (!fixed_leaves()) return;
-  qk_sums_count_ = has_qk_norms ? 2 * shape_.head_width() : 0;
+  // A collective may write to full parts of all ranks, which must not reach the other sums.
+  qk_sums_count_ = has_qk_norms ? round_up(2 * shape_.head_width(), kTensorLeaves) : 0;
   norm_sums_count_ = qk_sums_count_ + norms * norm_elements();
   norm_sums_offset_bytes_ = scratch.used_bytes();
   norm_sums_ = scratch.allocate(round_up(norm_sums_count_, kTensorLeaves));

@@ -163,8 +163,8 @@ ConstValues Transformer::gradient_for_products(Values to, const char* gather) {
   return to;
 }
 
-/// If ranks divide rows, the input part gathers the norm's output, because a weights part has no collectives. A split
-/// backward therefore saves it.
+/// If ranks divide rows, the input part gathers the norm's output, because a gather in the weights part would delay it.
+/// A split backward therefore saves the output.
 ConstValues Transformer::normed_for_products(const Norm& norm, Values to, const char* gather) {
   if (!divides_rows()) {
     if (in_weights_part()) norm_forward(norm, to);

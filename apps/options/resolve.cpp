@@ -62,7 +62,7 @@ void check_combinations(const TrainOptions& o) {
         "--update-in-backward updates parameters before the global gradient norm is known: use --clip 0, and a "
         "--precision other than fp16.");
   }
-  check_tensor_optimizer(o);
+  check_tensor_options(o);
   if (o.scale_lr != RateScaling::kNone && !o.base_batch)
     throw UsageError("--scale-lr needs --base-batch, the global batch for which --lr was chosen.");
   if (o.scale_lr == RateScaling::kNone && o.base_batch)
@@ -99,7 +99,7 @@ void check_combinations(const TrainOptions& o) {
 
 }  // namespace
 
-void check_tensor_optimizer(const CommonOptions& o) {
+void check_tensor_options(const CommonOptions& o) {
   if (o.engine.tensor == 1) return;
   if (o.optimizer.kind == OptimizerKind::kMuon)
     throw UsageError("--optimizer muon needs complete matrices, which --tensor divides: use another optimizer.");
@@ -108,6 +108,15 @@ void check_tensor_optimizer(const CommonOptions& o) {
         "--optimizer adamw8bit keeps state in blocks of consecutive elements, which --tensor divides: use another "
         "optimizer, such as adamw with --state bf16.");
   }
+  if (!o.engine.reproducible) return;
+  if (o.engine.moments == DType::kBFloat16)
+    throw UsageError(
+        "--state bf16 rounds with random numbers that depend on --tensor, so it cannot be combined with "
+        "--reproducible: leave out --state bf16.");
+  if (o.engine.quantize_weights)
+    throw UsageError(
+        "--quantize weights rounds blocks that depend on --tensor, so it cannot be combined with --reproducible: leave "
+        "out --quantize.");
 }
 
 std::vector<std::string> ineffective_options(const TrainOptions& o, const std::vector<GivenOption>& given) {

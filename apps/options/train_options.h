@@ -83,7 +83,7 @@ inline constexpr std::array kScalingWords{EnumName{"none", RateScaling::kNone},
 OptionTable train_option_table(TrainOptions& options);
 
 /// Throws UsageError if the optimizer cannot update the parameters that --tensor divides.
-void check_tensor_optimizer(const CommonOptions& options);
+void check_tensor_options(const CommonOptions& options);
 
 /// Returns a warning for each option in `given` that has no effect with the other options.
 std::vector<std::string> ineffective_options(const TrainOptions& options, const std::vector<GivenOption>& given);

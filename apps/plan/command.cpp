@@ -240,7 +240,7 @@ int run_plan(const Arguments& arguments) {
   const OptionTable table = plan_option_table(options);
   const std::vector<GivenOption> given = read_arguments(table, arguments);
   set_options(table, given);
-  check_tensor_optimizer(options);
+  check_tensor_options(options);
   const auto rows = std::ranges::find(given, "sequence-parallel", &GivenOption::name);
   if (rows != given.end() && options.engine.tensor == 1) warn("{} has no effect without --tensor.", rows->where);
   const Machine machine = find_machine(machine_name(options));

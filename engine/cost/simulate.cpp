@@ -101,7 +101,7 @@ double busy_share(const std::vector<Timeline>& timelines) {
 
 /// With several ranks per core, a rank computes slower while others on its core compute. They are assumed to compute at
 /// times that do not depend on one another. So the speed depends on the share of a step in which a rank computes, and
-/// that share depends on the speed: iterates until both agree.
+/// that share depends on the speed. Starts with the lowest speed and iterates until both agree, at most 8 times.
 std::vector<Timeline> simulate_stages(const std::vector<const Plan*>& stages, const CostModel& cost) {
   constexpr int kMostIterations = 8;
   constexpr double kTolerance = 1e-3;

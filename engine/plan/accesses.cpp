@@ -265,10 +265,7 @@ void Accesses::norm() {
   add({.role = Role::kNormParts, .flat = -1, .writes = true, .readers = GroupId::kShard});
 }
 
-void Accesses::gradient_to_update(int32_t flat) {
-  const bool whole = plan_.schedule.zero_stage == 0 || reduces_in_place_;
-  add({.role = whole ? Role::kGradients : Role::kReducedGradients, .flat = flat});
-}
+void Accesses::gradient_to_update(int32_t flat) { add({.role = plan_.updated_gradients(), .flat = flat}); }
 
 /// Adds the accesses of an operation that changes a buffer in place.
 void Accesses::add_read_and_write(Role role, int32_t flat) {

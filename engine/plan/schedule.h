@@ -206,6 +206,10 @@ struct Plan {
   }
   /// Whether the norm is exact: see ExactNorm. Updates in backward do not use the norm.
   bool has_exact_norm() const { return policy.reproducible && !policy.evaluation && !policy.update_in_backward; }
+  /// The buffer with the gradients that the update reads. If it is kGradients, it has the full parameters' gradients.
+  Role updated_gradients() const {
+    return schedule.zero_stage == 0 || schedule.reduces_in_place ? Role::kGradients : Role::kReducedGradients;
+  }
   /// Greater than every PlannedBuffer::flat. (There are never more matrix groups than flats.)
   std::size_t owner_count() const { return std::max(flats.size(), model.uses.size()); }
 };

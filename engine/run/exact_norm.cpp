@@ -50,21 +50,21 @@ ExactNorm::ExactNorm(const Plan& plan, const MeshGroups& groups)
 }
 
 const std::byte* ExactNorm::gradients(const StepMemory& memory, const Gradients& of) const {
-  const bool whole = plan_.schedule.zero_stage == 0 || plan_.schedule.reduces_in_place;
-  const std::byte* at = memory.address(whole ? Role::kGradients : Role::kReducedGradients, of.flat, AccessMode::kReads);
-  const int64_t part = whole ? groups_.shard_group().rank() : 0;
+  const Role role = plan_.updated_gradients();
+  const std::byte* at = memory.address(role, of.flat, AccessMode::kReads);
+  const int64_t part = role == Role::kGradients ? groups_.shard_group().rank() : 0;
   return at + part * of.count * element_bytes(plan_.policy.precision.gradients);
 }
 
-/// Calls enqueue(flat, block values) for the gradients that this rank adds. It enqueues the kernel that computes these
-/// values, and returns a function that gets their sum.
+/// Calls enqueue(gradients, count, block values) for the gradients that this rank reads. It enqueues the kernel that
+/// computes these values, and returns a function that reads them on the host.
 template <class Enqueue>
-void ExactNorm::for_block_values(Stream& reduce, const StepMemory& memory, const Enqueue& enqueue) {
+void ExactNorm::for_block_values(Stream& reduce, const StepMemory& memory, bool all, const Enqueue& enqueue) {
   const bool mirrors = mirror_.data() != nullptr;
   for (const Gradients& of : own_) {
     const std::byte* from = gradients(memory, of);
     auto* values = reinterpret_cast<double*>(memory.address(Role::kBlockSquares, of.flat, AccessMode::kReadsAndWrites));
-    if (!of.counts) continue;
+    if (!all && !of.counts) continue;
     const int64_t blocks = of.count / kBlockElements;
     const auto add = enqueue(from, of.count, values);
     const double* on_host = mirrors ? mirror_.as<double>() : values;
@@ -80,7 +80,8 @@ std::optional<double> ExactNorm::sum_of_squares(Stream& reduce, const StepMemory
   const DType dtype = plan_.policy.precision.gradients;
   Communicator& world = groups_.world().communicator();
   values_.assign(1, 0.0);
-  for_block_values(reduce, memory, [&](const std::byte* from, int64_t count, double* values) {
+  // A gradient that is not finite may exist in one copy only.
+  for_block_values(reduce, memory, true, [&](const std::byte* from, int64_t count, double* values) {
     kernels.block_largest(reduce, values, from, dtype, count);
     return [this](std::span<const double> blocks) {
       for (const double largest : blocks) values_[0] = larger(values_[0], largest);
@@ -97,7 +98,7 @@ std::optional<double> ExactNorm::sum_of_squares(Stream& reduce, const StepMemory
   Sum total = 0;
   for (int digit = 0; digit < 2; ++digit) {
     Sum sum = 0;
-    for_block_values(reduce, memory, [&](const std::byte* from, int64_t count, double* values) {
+    for_block_values(reduce, memory, false, [&](const std::byte* from, int64_t count, double* values) {
       kernels.block_fixed_squares(reduce, values, {from, dtype, count, std::ldexp(1.0, -exponent), digit});
       return [&sum](std::span<const double> blocks) {
         for (const double block : blocks) sum += static_cast<uint64_t>(block);

@@ -12,7 +12,7 @@ namespace aliquot {
 /// Computes the norm for Policy::reproducible. Squares are rounded down to multiples of a unit, which is 2^-62 of the
 /// power of two above the largest square. Sums of such multiples are exact, so their order does not matter. Tensor
 /// groups divide a parameter into blocks that depend on the number of ranks, so a sum of rounded sums of blocks would
-/// depend on it too. Reads the reduced gradients twice more than GlobalNorm. The plan and the groups must outlive it.
+/// depend on it too. Reads the reduced gradients three times. The plan and the groups must outlive it.
 class ExactNorm {
  public:
   ExactNorm(const Plan& plan, const MeshGroups& groups);
@@ -26,18 +26,20 @@ class ExactNorm {
   struct Gradients {
     int32_t flat;
     int64_t count;
-    bool counts;  // false: another rank adds the same gradients
+    bool counts;  // false: another rank adds the squares of the same gradients
   };
 
   template <class Enqueue>
-  void for_block_values(Stream& reduce, const StepMemory& memory, const Enqueue& enqueue);
+  void for_block_values(Stream& reduce, const StepMemory& memory, bool all, const Enqueue& enqueue);
   const std::byte* gradients(const StepMemory& memory, const Gradients& of) const;
 
   const Plan& plan_;
   const MeshGroups& groups_;
   Device& device_;
   std::vector<Gradients> own_;
-  Buffer mirror_;               // on GPUs: a copy of block values in pinned host memory
+  /// On GPUs: a copy of the block values of one flat buffer in pinned host memory. All flat buffers use it, because
+  /// copies and host functions run in order on the stream.
+  Buffer mirror_;
   std::vector<double> values_;  // exchanged over the world
 };
 

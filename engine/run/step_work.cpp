@@ -338,7 +338,10 @@ NormResult StepWork::norm(Stream& lane, bool abandons, Label label) {
     lane.synchronize();
   }
   NormResult result = norm_->finish();
-  if (!exact_norm_) return result;
+  if (!exact_norm_ || result.abandoned_by >= 0) {
+    if (exact_norm_) memory_.skip_operation();
+    return result;
+  }
   // Sums of rounded squares can be infinite although no gradient is.
   if (const auto exact = exact_norm_->sum_of_squares(lane, memory_, label)) {
     result.sum_of_squares = *exact;

@@ -115,12 +115,10 @@ std::vector<Segment> Updater::segments_of(int32_t flat, int first_rank, int last
 }
 
 const std::byte* Updater::gradient(int32_t flat) const {
-  const Schedule& schedule = plan_.schedule;
-  if (schedule.zero_stage > 0 && !schedule.reduces_in_place)
-    return memory_.address(Role::kReducedGradients, flat, AccessMode::kReads);
-  const std::byte* full = memory_.address(Role::kGradients, flat, AccessMode::kReads);
-  if (schedule.zero_stage == 0) return full;
-  return full + rank_ * plan_.flats[flat].layout.shard_count() * element_bytes(plan_.policy.precision.gradients);
+  const Role role = plan_.updated_gradients();
+  const std::byte* gradients = memory_.address(role, flat, AccessMode::kReads);
+  if (role != Role::kGradients || plan_.schedule.zero_stage == 0) return gradients;
+  return gradients + rank_ * plan_.flats[flat].layout.shard_count() * element_bytes(plan_.policy.precision.gradients);
 }
 
 void Updater::update(Stream& lane, UnitId unit, const UpdateSteps& steps) {

@@ -264,9 +264,10 @@ TEST(SplitParameters, AreRefusedWhereTheyCannotWork) {
 
 /// Runs one step of a unit with the parameter h.full and, with `split`, the split parameter h.split. `write` writes the
 /// gradient of h.full, which has 8 elements.
-StepReport step_with_gradient(World& world, bool split, const std::function<void(float*)>& write) {
+StepReport step_with_gradient(World& world, bool split, const std::function<void(float*)>& write,
+                              bool reproducible = false) {
   std::array<float*, 2> value{}, gradient{};
-  Engine engine(world, {.tensor = 2, .tell_skipped = false});
+  Engine engine(world, {.tensor = 2, .reproducible = reproducible, .tell_skipped = false});
   Unit& unit = engine.add_unit("h");
   unit.add("full", {8}, &value[1], &gradient[1]);
   if (split) unit.add("split", {8}, &value[0], &gradient[0], {.split = Split::rows()});
@@ -279,14 +280,15 @@ StepReport step_with_gradient(World& world, bool split, const std::function<void
 
 /// One rank of the tensor group has a gradient that is not finite, for a parameter that is not split. All ranks skip.
 TEST(SplitParameters, ANotFiniteGradientOfOneRankSkipsTheStep) {
-  for (const bool split : {false, true}) {
+  for (const auto& [split, reproducible] : {std::pair{false, false}, {true, false}, {false, true}, {true, true}}) {
     for (const int bad_rank : {0, 1}) {
       World::threads(
           2,
           [=](World& world) {
-            const StepReport report = step_with_gradient(world, split, [&](float* gradient) {
+            const auto write = [&](float* gradient) {
               if (world.rank() == bad_rank) gradient[3] = std::nanf("");
-            });
+            };
+            const StepReport report = step_with_gradient(world, split, write, reproducible);
             EXPECT_TRUE(report.skipped) << bad_rank;
             EXPECT_EQ(report.first_not_finite, "h.full") << bad_rank;
           },

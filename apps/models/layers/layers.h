@@ -24,7 +24,7 @@ struct Linear {
   // Elements from one row to the next, of the output, the input and the weight. 0 means that rows are contiguous.
   int64_t output_stride = 0, input_stride = 0, weight_stride = 0;
 
-  /// The part of this layer that has only some of the inputs or outputs. The part of the outputs has the same strides.
+  /// The part of this layer with inputs or outputs [first, first + count). The caller moves the pointers to x and y.
   Linear with_inputs(int64_t first, int64_t count) const;
   Linear with_outputs(int64_t first, int64_t count) const;
 };

@@ -166,7 +166,7 @@ TEST(ReproducibleMeshes, ModelsWithNormsOfHeadsComputeTheSameBits) {
   const test::TemporaryDirectory directory;
   const std::filesystem::path config = directory.path() / "config.json";
   std::ofstream(config) << R"({"model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"], "hidden_size": 36,
-    "num_hidden_layers": 4, "num_attention_heads": 18, "num_key_value_heads": 9, "head_dim": 4,
+    "num_hidden_layers": 4, "num_attention_heads": 18, "num_key_value_heads": 9, "head_dim": 6,
     "intermediate_size": 101, "vocab_size": 251, "max_position_embeddings": 16, "rms_norm_eps": 1e-6,
     "rope_theta": 10000.0, "hidden_act": "silu", "tie_word_embeddings": false, "attention_bias": true})";
   const auto digest = [&](const std::string& more) {
@@ -180,9 +180,10 @@ TEST(ReproducibleMeshes, ModelsWithNormsOfHeadsComputeTheSameBits) {
     return result.out;
   };
   const std::string one = digest("--ranks 1");
-  for (const char* more : {"--ranks 2 --tensor 2", "--ranks 4 --tensor 4", "--ranks 8 --tensor 8",
-                           "--ranks 4 --tensor 4 --sequence-parallel off", "--ranks 8 --tensor 2 --replicas 2",
-                           "--ranks 4 --pipeline 2 --tensor 2 --pipeline-schedule zero-bubble"})
+  for (const char* more :
+       {"--ranks 2 --tensor 2", "--ranks 4 --tensor 4", "--ranks 8 --tensor 8",
+        "--ranks 4 --tensor 4 --sequence-parallel off", "--ranks 8 --tensor 8 --sequence-parallel off",
+        "--ranks 8 --tensor 2 --replicas 2", "--ranks 4 --pipeline 2 --tensor 2 --pipeline-schedule zero-bubble"})
     EXPECT_EQ(digest(more), one) << more;
 }
 
@@ -197,6 +198,9 @@ TEST(ReproducibleMeshes, RefusesMeshesWithoutThisPromise) {
   EXPECT_NE(error("--ranks 4 --tensor 4 --model llama-nano --heads 4 --kv-heads 2").find("key and value heads"),
             std::string::npos);
   EXPECT_NE(error("--ranks 2 --tensor 2 --heads 4 --width 32").find("--sequence-parallel off"), std::string::npos);
+  EXPECT_NE(error("--ranks 2 --tensor 2 --context 16 --state bf16").find("leave out --state bf16"), std::string::npos);
+  EXPECT_NE(error("--ranks 2 --tensor 2 --context 16 --zero-stage 3 --quantize weights").find("leave out --quantize"),
+            std::string::npos);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, ReproducibleMesh,

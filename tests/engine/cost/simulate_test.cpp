@@ -90,6 +90,34 @@ TEST(Simulate, Stage3PrefetchOverlapsTheGatherOfTheNextUnit) {
             simulate(without_prefetch, cost_model(10, 20)).sent_bytes);
 }
 
+TEST(Simulate, TwoRanksOnACoreComputeAtHalfSpeedIfNoneWaits) {
+  const Plan p = plan(two_units(), {.zero_stage = 2}, Topology::one_host(1));
+  CostModel cost = cost_model(10, 20);
+  cost.cores_per_thread = 1;
+  const Timeline alone = simulate(p, cost);
+  EXPECT_DOUBLE_EQ(alone.step_seconds, alone.compute_seconds);
+  cost.cores_per_thread = 0.5;
+  EXPECT_DOUBLE_EQ(simulate(p, cost).step_seconds, 2 * alone.step_seconds);
+}
+
+/// While a rank waits for data, another rank on its core computes at full speed.
+TEST(Simulate, TwoRanksOnACoreSlowEachOtherDownWhileBothCompute) {
+  const Plan p =
+      plan(two_units(), {.zero_stage = 3, .prefetch = 0, .gather = GatherMode::kCopy}, Topology::one_host(2));
+  for (const double bytes_per_second : {16.0, 64.0, 256.0}) {
+    CostModel cost = cost_model(10, 20);
+    cost.inside_node.bytes_per_second = bytes_per_second;
+    cost.cores_per_thread = 1;
+    const Timeline alone = simulate(p, cost);
+    cost.cores_per_thread = 0.5;
+    const Timeline shared = simulate(p, cost);
+    EXPECT_GT(shared.step_seconds, alone.step_seconds);
+    EXPECT_LT(shared.step_seconds, alone.step_seconds + alone.compute_seconds);
+    const double busy = shared.compute_seconds / shared.step_seconds;
+    EXPECT_NEAR(shared.compute_seconds / alone.compute_seconds, 1 + busy, 0.01);
+  }
+}
+
 /// On GPUs, compute work is enqueued on a stream. So the first gather of a step overlaps with the updates of the
 /// previous step.
 TEST(Simulate, IssuingAheadOverlapsTheFirstGather) {

@@ -511,7 +511,7 @@ class Search {
     for (std::size_t f = 0; f < plan_.flats.size(); ++f) {
       if (!plan_.trains(static_cast<int32_t>(f))) continue;
       access_own(Role::kBlockSquares, static_cast<int32_t>(f), false);
-      if (!plan_.policy.reproducible || plan_.policy.update_in_backward) continue;
+      if (!plan_.policy.reproducible || plan_.policy.update_in_backward || plan_.policy.evaluation) continue;
       access_own(Role::kBlockSquares, static_cast<int32_t>(f), true);
       const bool full = stage_ == 0 || (stage_ == 1 && !in_levels() && plan_.policy.replica_count == 1);
       access_own(full ? Role::kGradients : Role::kReducedGradients, static_cast<int32_t>(f), false);
