@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # scripts/check.sh [--fix] [--tidy | --tidy-all]
 # Runs the project's checks, as CI does: format, include directions, lengths, names of types, public headers and their
-# description in docs/api.md, environment variables in docs/environment.md, text, absence of machine-specific paths, and
-# shellcheck over the scripts.
+# description in docs/api.md, environment variables in docs/environment.md, text, absence of machine-specific paths,
+# scripts (shellcheck).
 #   --fix       formats files in place
 #   --tidy      adds clang-tidy over the sources that differ from branch main (10 to 30 seconds per source; not in CI)
 #   --tidy-all  adds clang-tidy over all sources
