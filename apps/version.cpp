@@ -2,7 +2,7 @@
 
 namespace aliquot {
 
-std::string_view version() { return ALIQUOT_VERSION; }
+std::string_view version() { return ALIQUOT_VERSION_TEXT; }
 std::string_view hdf5_version() { return ALIQUOT_HDF5_VERSION; }
 
 BuildFeature cuda_part() { return {"CUDA", std::string_view(ALIQUOT_CUDA_BUILT) == "ON", ALIQUOT_CUDA_WHY}; }

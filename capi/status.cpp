@@ -62,7 +62,7 @@ void check_callback_status(int status, const std::string& callback_name) {
 
 const char* aliquot_message(void) { return aliquot::capi::last_message().c_str(); }
 
-const char* aliquot_version(void) { return ALIQUOT_VERSION; }
+const char* aliquot_version(void) { return ALIQUOT_VERSION_TEXT; }
 
 int aliquot_log_to_standard_error(void) {
   return aliquot::capi::catch_as_status([] { aliquot::set_log_sink(aliquot::log_to_standard_error); });

@@ -23,7 +23,8 @@ endif()
 
 add_library(aliquot_library SHARED ${_objects})
 target_link_libraries(aliquot_library PRIVATE ${_dependencies})
-set(_map "${CMAKE_CURRENT_LIST_DIR}/aliquot.map")
+set(_map "${PROJECT_BINARY_DIR}/aliquot.map")
+configure_file("${CMAKE_CURRENT_LIST_DIR}/aliquot.map.in" "${_map}" @ONLY)
 target_link_options(aliquot_library PRIVATE "LINKER:--version-script=${_map}" LINKER:--as-needed
   ${ALIQUOT_HARDENED_LINK})
 if(ALIQUOT_SANITIZE)

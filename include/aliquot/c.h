@@ -9,6 +9,7 @@
  * in full.
  */
 
+#include <aliquot/version.h>
 #include <stdint.h>
 
 #ifdef __cplusplus

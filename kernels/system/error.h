@@ -8,7 +8,10 @@
 #pragma GCC visibility push(default)
 namespace aliquot {
 
-enum class ExitCode : int {
+/// The namespace keeps the enumerators out of namespace aliquot. They are named ExitCode::kFault.
+namespace exit_codes {
+/// Converts to int, so that main() can return it.
+enum ExitCode : int {
   kDone = 0,
   kUsage = 1,        // invalid flag, file or call
   kUnavailable = 2,  // not possible on this machine: missing device, too little memory
@@ -17,10 +20,13 @@ enum class ExitCode : int {
   kCheckpoint = 5,
   kStopped = 75,  // stopped on request after saving; can be restarted
 };
+}  // namespace exit_codes
+using exit_codes::ExitCode;
 
 class Error : public std::runtime_error {
  public:
   Error(ExitCode exit_code, const std::string& message) : std::runtime_error(message), exit_code_(exit_code) {}
+  /// The exit code that a program should use: `return error.exit_code();` in main().
   ExitCode exit_code() const noexcept { return exit_code_; }
 
  private:

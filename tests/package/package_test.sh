@@ -95,6 +95,10 @@ case $case in
     read -ra flags < <(pkg-config --cflags --libs aliquot)
     ${CXX:-c++} -std=c++20 -O1 "$tree/tests/package/consumer/main.cpp" -o "$scratch/consumer" "${flags[@]}"
     LD_LIBRARY_PATH=$prefix/lib runs "$scratch/consumer"
+    # With the rpath that docs/building.md shows, the program finds the library without a variable.
+    flags+=("-Wl,-rpath,$(pkg-config --variable=libdir aliquot)")
+    ${CXX:-c++} -std=c++20 -O1 "$tree/tests/package/consumer/main.cpp" -o "$scratch/consumer" "${flags[@]}"
+    runs env -u LD_LIBRARY_PATH "$scratch/consumer"
     # An installed example compiles in its folder.
     ${CXX:-c++} -std=c++20 -O1 "$(find "$prefix/share" -name transformer_sharded.cpp)" \
       -o "$scratch/example" "${flags[@]}"
@@ -157,7 +161,11 @@ case $case in
         fail "libaliquot.so exports the internal symbols above"
       fi
     done
-    grep -q ' T aliquot::Engine::step()' "$scratch/symbols" || fail "libaliquot.so does not export Engine::step()"
+    version=$(sed -n 's/^CMAKE_PROJECT_VERSION:STATIC=\([0-9]*\.[0-9]*\)\..*/\1/p' "$build/CMakeCache.txt")
+    for symbol in "aliquot::Engine::step()" aliquot_step; do
+      grep -qF " T $symbol@@ALIQUOT_$version" "$scratch/symbols" ||
+        fail "libaliquot.so does not export $symbol with the version ALIQUOT_$version"
+    done
     ;;
   packages)
     # Packages the existing build folder, without compiling.
