@@ -24,6 +24,8 @@ constexpr std::array kPresets = {
     ModelPreset{"llama-nano", {ModelFamily::kLlama, 4, 128, 4, 2, 384, 128, 256}},
     ModelPreset{"llama-1b", {ModelFamily::kLlama, 16, 2048, 32, 8, 8192, 8192, 128256, llama3(32)}},
     ModelPreset{"llama-8b", {ModelFamily::kLlama, 32, 4096, 32, 8, 14336, 8192, 128256, llama3(8), false}},
+    ModelPreset{"llama-70b", {ModelFamily::kLlama, 80, 8192, 64, 8, 28672, 8192, 128256, llama3(8), false}},
+    ModelPreset{"llama-405b", {ModelFamily::kLlama, 126, 16384, 128, 8, 53248, 8192, 128256, llama3(8), false}},
 };
 
 void check_positive(std::string_view name, int64_t value) {

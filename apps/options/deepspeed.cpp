@@ -323,6 +323,8 @@ std::vector<std::string> parse_train_arguments(TrainOptions& options, const std:
                                     fmt::join(ignored_keys, ", ")));
   }
   set_options(table, given);
+  apply_mesh(options.mesh, given, options.engine);
+  if (options.mesh.given) options.ranks = options.mesh.given->rank_count();
   std::ranges::move(ineffective_options(options, given), std::back_inserter(remarks));
   return remarks;
 }

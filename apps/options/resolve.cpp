@@ -9,46 +9,28 @@ namespace aliquot {
 namespace {
 
 /// Formats the number of ranks with different data.
-std::string ranks_text(const TrainOptions& o, int rank_count) {
-  return std::to_string(rank_count) + (o.engine.tensor > 1 ? " tensor groups" : " ranks") +
-         (o.engine.pipeline > 1 ? " per pipeline stage" : "");
+std::string ranks_text(const EngineOptions& engine, int rank_count) {
+  return std::to_string(rank_count) + (engine.tensor > 1 ? " tensor groups" : " ranks") +
+         (engine.pipeline > 1 ? " per pipeline stage" : "");
 }
 
-/// Sets `micro_batch` for a DeepSpeed file that gives only the global batch. Here and below, `rank_count` is the number
-/// of ranks with different data.
+/// Sets `micro_batch` for a DeepSpeed file that gives only the global batch. `rank_count` is the number of ranks with
+/// different data.
 void resolve_micro_batch(TrainOptions& o, int rank_count) {
   const int64_t micro_batches = int64_t{rank_count} * o.engine.accumulate;
   o.micro_batch = o.global_batch ? *o.global_batch / micro_batches : 1;
   if (!o.global_batch || (o.micro_batch > 0 && *o.global_batch % micro_batches == 0)) return;
   throw UsageError("the global batch " + std::to_string(*o.global_batch) + " is not a multiple of " +
-                   ranks_text(o, rank_count) + " x " + std::to_string(o.engine.accumulate) +
+                   ranks_text(o.engine, rank_count) + " x " + std::to_string(o.engine.accumulate) +
                    " micro-batches: change train_batch_size, or give --micro-batch or --global-batch.");
 }
 
+/// `rank_count` is the number of all ranks.
 void resolve_batch(TrainOptions& o, int rank_count) {
-  if (o.micro_batch == 0) resolve_micro_batch(o, rank_count);
-  const int64_t world_micro_batch = rank_count * o.micro_batch;
-  if (!o.global_batch) {
-    o.global_batch = world_micro_batch * o.engine.accumulate;
-    return;
-  }
-  if (*o.global_batch % world_micro_batch != 0) {
-    throw UsageError("--global-batch " + std::to_string(*o.global_batch) + " is not a multiple of " +
-                     ranks_text(o, rank_count) + " x --micro-batch " + std::to_string(o.micro_batch) +
-                     ": change one of the three.");
-  }
-  const int64_t accumulate = *o.global_batch / world_micro_batch;
-  if (o.engine.accumulate != 1 && o.engine.accumulate != accumulate) {
-    throw UsageError("--accumulate " + std::to_string(o.engine.accumulate) + " contradicts --global-batch " +
-                     std::to_string(*o.global_batch) + ", which requires --accumulate " + std::to_string(accumulate) +
-                     ": leave one of them out.");
-  }
-  if (accumulate > kMaxMicroBatches) {
-    throw UsageError("--global-batch " + std::to_string(*o.global_batch) + " requires " + std::to_string(accumulate) +
-                     " micro-batches per step, and the maximum is " + std::to_string(kMaxMicroBatches) +
-                     ": use a larger --micro-batch or more ranks.");
-  }
-  o.engine.accumulate = static_cast<int>(accumulate);
+  const int data_ranks = data_rank_count(o.engine, rank_count);
+  if (o.micro_batch == 0) resolve_micro_batch(o, data_ranks);
+  if (!o.global_batch) o.global_batch = data_ranks * o.micro_batch * o.engine.accumulate;
+  o.engine.accumulate = accumulate_for(*o.global_batch, o.engine, rank_count, o.micro_batch);
 }
 
 void check_combinations(const TrainOptions& o) {
@@ -151,6 +133,27 @@ int data_rank_count(const EngineOptions& options, int rank_count) {
   return stage_ranks / options.tensor;
 }
 
+int accumulate_for(int64_t global_batch, const EngineOptions& engine, int rank_count, int64_t micro_batch) {
+  const int data_ranks = data_rank_count(engine, rank_count);
+  if (global_batch % (data_ranks * micro_batch) != 0) {
+    throw UsageError("--global-batch " + std::to_string(global_batch) + " is not a multiple of " +
+                     ranks_text(engine, data_ranks) + " x --micro-batch " + std::to_string(micro_batch) +
+                     ": change one of the three.");
+  }
+  const int64_t accumulate = global_batch / (data_ranks * micro_batch);
+  if (engine.accumulate != 1 && engine.accumulate != accumulate) {
+    throw UsageError("--accumulate " + std::to_string(engine.accumulate) + " contradicts --global-batch " +
+                     std::to_string(global_batch) + ", which requires --accumulate " + std::to_string(accumulate) +
+                     ": leave one of them out.");
+  }
+  if (accumulate > kMaxMicroBatches) {
+    throw UsageError("--global-batch " + std::to_string(global_batch) + " requires " + std::to_string(accumulate) +
+                     " micro-batches per step, and the maximum is " + std::to_string(kMaxMicroBatches) +
+                     ": use a larger --micro-batch or more ranks.");
+  }
+  return static_cast<int>(accumulate);
+}
+
 void resolve(TrainOptions& o, int rank_count, bool on_gpu) {
   const ModelShape shape = model_shape(o);
   o.layers = shape.layers;
@@ -185,7 +188,7 @@ void resolve(TrainOptions& o, int rank_count, bool on_gpu) {
   if (!engine.precision.reduce) engine.precision.reduce = engine.precision.gradients;
   const bool into_shard = accumulates_into_shard(policy_of(engine));
   engine.accumulate_into = into_shard ? AccumulateInto::kShard : AccumulateInto::kFull;
-  resolve_batch(o, data_rank_count(engine, rank_count));
+  resolve_batch(o, rank_count);
   check_combinations(o);
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "apps/options/arguments.h"
+#include "apps/options/mesh_option.h"
 #include "apps/options/shape_options.h"
 #include "engine/options/common_options.h"
 #include "optim/schedule.h"
@@ -21,6 +22,7 @@ struct TrainOptions : ShapeOptions, CommonOptions {
   TrainOptions();
 
   std::optional<int64_t> ranks;
+  MeshOption mesh;
   std::string pipeline_order_from, machine = "host", profile;
 
   std::string init;
@@ -94,6 +96,10 @@ std::string option_text(TrainOptions options, std::string_view name);
 /// Returns the number of ranks that read different data: one of each tensor group of a pipeline stage. Throws
 /// UsageError if the ranks cannot be divided equally among the pipeline stages.
 int data_rank_count(const EngineOptions& options, int rank_count);
+
+/// Returns the number of micro-batches per step with which a step has `global_batch` sequences. Throws UsageError if
+/// --accumulate contradicts it, or if no number of micro-batches gives this global batch.
+int accumulate_for(int64_t global_batch, const EngineOptions& options, int rank_count, int64_t micro_batch);
 
 /// Sets the options whose values depend on other options, on the number of ranks or on the device: shape, sequence,
 /// accumulate (from --global-batch), precision, and the options that depend on the precision. Throws UsageError, naming

@@ -26,6 +26,7 @@ void add_sharding(OptionTable& t, PlanOptions& o, const OptionTable& common) {
   t.add(common, {"replicas", "zero-stage", "pipeline", "pipeline-schedule", "virtual-stages", "pipeline-cut"});
   add_pipeline_order_from(t, o.pipeline_order_from, o.engine.pass_order);
   t.add(common, {"tensor"});
+  add_mesh(t, o.mesh);
   add_sequence_parallel(t, o);
   t.text("stages", "all|LIST", o.stages, "Compare several ZeRO stages: all, or a list such as 1,3.");
   t.add(common, {"accumulate-into", "prefetch", "keep-gathered", "gather-for"});
@@ -62,6 +63,7 @@ OptionTable plan_option_table(PlanOptions& o) {
   t.heading("Batch");
   t.count("micro-batch", o.micro_batch, {1, 1 << 20}, "Sequences that a rank computes at once.");
   t.add(common, {"accumulate"});
+  t.count("global-batch", o.global_batch, kPositive, "Sequences per step over all ranks; determines --accumulate.");
   t.count("sequence", o.sequence, kExtentRange,
           "Tokens per sequence; default: the model's context, 1024 with --params.");
   t.add(common, "threads",

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/options/mesh_option.h"
 #include "apps/options/shape_options.h"
 #include "engine/options/common_options.h"
 #include "sharding/topology.h"
@@ -20,9 +21,10 @@ struct PlanOptions : ShapeOptions, CommonOptions {
 
   int64_t ranks = 1;
   std::optional<int64_t> ranks_per_node;
+  MeshOption mesh;
   std::string stages, pipeline_order_from;
   int64_t micro_batch = 4;
-  std::optional<int64_t> sequence;
+  std::optional<int64_t> sequence, global_batch;
 
   std::optional<int64_t> device_memory;
   std::string machine, profile;

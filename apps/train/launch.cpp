@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "apps/console.h"
+#include "apps/train/mesh_choice.h"
 #include "apps/train/stop_request.h"
 #include "apps/train/train_settings.h"
 #include "kernels/device/device.h"
@@ -35,6 +36,10 @@ namespace {
 
 void refuse_other_rank_count(const TrainOptions& options, int rank_count) {
   if (!options.ranks || *options.ranks == rank_count) return;
+  if (options.mesh.given && rank_count > 1) {
+    throw UsageError(fmt::format("--mesh {} has {} ranks, but the launcher started {} ranks: change one of them.",
+                                 mesh_text(*options.mesh.given), *options.ranks, rank_count));
+  }
   if (rank_count == 1) {
     throw UsageError(fmt::format(
         "--ranks {0} was given, but this program is the only process of --world mpi: start it with mpirun -n {0}, or "
@@ -62,6 +67,7 @@ ExitCode run_on_ranks(const TrainOptions& options, const std::function<ExitCode(
       [&](World& world) {
         TrainOptions resolved = options;
         refuse_other_rank_count(resolved, world.rank_count());
+        choose_mesh(world, resolved);
         resolve(resolved, world.rank_count(), world.device().kind() == DeviceKind::kCuda);
         check_same_options(world, resolved);
         const ExitCode own = body(world, resolved);

@@ -58,6 +58,10 @@ void check_same_options(World& world, const TrainOptions& options) {
   }
 }
 
+int64_t between_steps_bytes(const TrainOptions& o) {
+  return !o.checkpoint_dir.empty() || o.resume != "none" || !o.init.empty() ? kStagingBytes : 0;
+}
+
 WorldOptions world_options(const TrainOptions& o) {
   WorldOptions world = o.world;
   world.flight_directory = o.checkpoint_dir;
@@ -69,7 +73,7 @@ EngineOptions engine_options(const TrainOptions& o) {
   const MicroBatch batch{o.micro_batch, *o.sequence, o.engine.tensor};
   engine.cost = cost_of(find_machine(o.machine), model_shape(o), batch);
   if (!o.profile.empty()) apply_profile(engine.cost, o.profile, batch);
-  if (!o.checkpoint_dir.empty() || o.resume != "none" || !o.init.empty()) engine.between_steps_bytes = kStagingBytes;
+  engine.between_steps_bytes = between_steps_bytes(o);
   engine.max_skipped = 0;  // instead, TrainRun limits the number of skipped steps
   engine.tell_skipped = false;
   return engine;

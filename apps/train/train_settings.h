@@ -9,6 +9,9 @@
 
 namespace aliquot {
 
+/// The memory that saving and loading need between steps.
+int64_t between_steps_bytes(const TrainOptions& options);
+
 // Except for world_options(), the functions below require options that resolve() has completed.
 
 WorldOptions world_options(const TrainOptions& options);

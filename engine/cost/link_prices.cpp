@@ -66,21 +66,38 @@ Price LinkPrices::collective(int64_t part_bytes, int64_t crossing_bytes) const {
   return price;
 }
 
-/// A sum is a reduce-scatter and an all-gather. A barrier ends each collective.
+namespace {
+
+/// The parts of a collective of a tensor group. A sum is a reduce-scatter and an all-gather.
+struct CollectiveParts {
+  explicit CollectiveParts(CollectiveKind kind)
+      : sums(kind != CollectiveKind::kGather), gathers(kind != CollectiveKind::kScatterSum) {}
+
+  bool sums, gathers;
+  int count() const { return (sums ? 1 : 0) + (gathers ? 1 : 0); }
+  /// A barrier ends each collective.
+  int rounds() const { return count() + 1; }
+};
+
+}  // namespace
+
+double tensor_collective_seconds(const CostModel& cost, int ranks, CollectiveKind kind, int64_t part_bytes) {
+  const CollectiveParts parts(kind);
+  return parts.rounds() * cost.inside_node.latency_seconds +
+         static_cast<double>(part_bytes * (ranks - 1) * parts.count()) / cost.inside_node.bytes_per_second;
+}
+
 Price LinkPrices::tensor_collective(CollectiveKind kind, int64_t part_count, DType dtype) const {
   const int64_t part_bytes = part_count * element_bytes(dtype);
-  const bool sums = kind != CollectiveKind::kGather, gathers = kind != CollectiveKind::kScatterSum;
-  const int rounds = (sums ? 1 : 0) + (gathers ? 1 : 0) + 1;
+  const CollectiveParts parts(kind);
   int64_t crossing_bytes = 0;
   for (const GroupPlacement& of : crossings_.tensors) {
-    if (sums) crossing_bytes += of.reduced_bytes(part_count, dtype);
-    if (gathers) crossing_bytes += of.gathered_bytes(part_bytes);
+    if (parts.sums) crossing_bytes += of.reduced_bytes(part_count, dtype);
+    if (parts.gathers) crossing_bytes += of.gathered_bytes(part_bytes);
   }
-  const int64_t bytes = part_bytes * (plan_.policy.tensor - 1) * (rounds - 1);
-  const double inside =
-      rounds * cost_.inside_node.latency_seconds + static_cast<double>(bytes) / cost_.inside_node.bytes_per_second;
-  Price price = move(inside, crossing_bytes, crossings_.tensor_groups_cross, rounds);
-  price.bytes = bytes;
+  Price price = move(tensor_collective_seconds(cost_, plan_.policy.tensor, kind, part_bytes), crossing_bytes,
+                     crossings_.tensor_groups_cross, parts.rounds());
+  price.bytes = part_bytes * (plan_.policy.tensor - 1) * parts.count();
   return price;
 }
 

@@ -24,6 +24,10 @@ struct StageTransfer {
 /// the same time, and that the other stage is ready.
 Price transfer_price(const CostModel& cost, const StageTransfer& stages, int64_t bytes);
 
+/// Returns the duration within a node of a collective in a tensor group of `ranks` ranks, each of which owns
+/// `part_bytes`.
+double tensor_collective_seconds(const CostModel& cost, int ranks, CollectiveKind kind, int64_t part_bytes);
+
 /// Prices of transfers for one plan and one machine. The plan and the cost model must outlive this object.
 class LinkPrices {
  public:

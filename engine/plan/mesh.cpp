@@ -1,6 +1,7 @@
 #include "engine/plan/mesh.h"
 
 #include <fmt/format.h>
+#include <utility>
 
 namespace aliquot {
 namespace {
@@ -56,13 +57,21 @@ std::vector<int> Mesh::members(GroupId group, int rank) const {
   }
   const Varies in = varies(group);
   const MeshCoordinates own = coordinates(rank);
-  const auto matches = [&](const MeshCoordinates& other) {
-    return (in.pipeline || other.pipeline == own.pipeline) && (in.replica || other.replica == own.replica) &&
-           (in.shard || other.shard == own.shard) && (in.tensor || other.tensor == own.tensor);
+  // The range of a coordinate.
+  const auto range = [](bool varies_in_group, int own_coordinate, int count) {
+    return varies_in_group ? std::pair(0, count) : std::pair(own_coordinate, own_coordinate + 1);
   };
+  const auto [pipeline_begin, pipeline_end] = range(in.pipeline, own.pipeline, pipeline);
+  const auto [replica_begin, replica_end] = range(in.replica, own.replica, replica);
+  const auto [shard_begin, shard_end] = range(in.shard, own.shard, shard);
+  const auto [tensor_begin, tensor_end] = range(in.tensor, own.tensor, tensor);
   std::vector<int> members;
-  for (int other = 0; other < rank_count(); ++other) {
-    if (matches(coordinates(other))) members.push_back(other);
+  for (MeshCoordinates at{.pipeline = pipeline_begin}; at.pipeline < pipeline_end; ++at.pipeline) {
+    for (at.replica = replica_begin; at.replica < replica_end; ++at.replica) {
+      for (at.shard = shard_begin; at.shard < shard_end; ++at.shard) {
+        for (at.tensor = tensor_begin; at.tensor < tensor_end; ++at.tensor) members.push_back(this->rank(at));
+      }
+    }
   }
   return members;
 }

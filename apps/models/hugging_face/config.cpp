@@ -163,8 +163,13 @@ ModelShape ConfigReader::shape() const {
 std::string_view unsupported_kind(std::string_view name) {
   std::string small(name);
   for (char& c : small) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  const auto is_digit = [&small](size_t at) { return at < small.size() && small[at] >= '0' && small[at] <= '9'; };
   for (const auto& [part, kind] : kUnsupportedKinds) {
-    if (small.find(part) != std::string::npos) return kind;
+    const size_t at = small.find(part);
+    if (at == std::string::npos) continue;
+    // llama-405b is not a size of Llama 4.
+    if (is_digit(at + part.size() - 1) && is_digit(at + part.size())) continue;
+    return kind;
   }
   return "";
 }

@@ -76,6 +76,7 @@ std::string start_banner(const TrainContext& context, const MemoryAudit& audit, 
   };
   line("model", model_line(o));
   line("ranks", ranks_line(context));
+  if (!o.mesh.reason.empty()) line("mesh", o.mesh.reason);
   line("precision", plan.policy.precision.describe());
   line("optimizer", optimizer_line(o));
   line("batch", batch_line(context));

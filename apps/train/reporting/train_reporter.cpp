@@ -110,6 +110,7 @@ void TrainReporter::print_plan() const {
     write_stdout("  {:<14}{:>16}  {}\n", "peak", memory.planned_peak_bytes, format_bytes(memory.planned_peak_bytes));
   }
   write_stdout("\n");
+  if (!options.mesh.reason.empty()) write_stdout("mesh: {}\n\n", options.mesh.reason);
   if (!plan.choice.empty()) {
     write_stdout("chosen: {}{}\n\n", with_flag_names(plan.choice),
                  context_.keeps_logits() ? "" : "; logits are computed twice, tile by tile");

@@ -1,0 +1,109 @@
+#include "apps/train/mesh_choice.h"
+
+#include <algorithm>
+#include <exception>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "apps/plan/mesh_search.h"
+#include "apps/train/train_settings.h"
+#include "kernels/system/error.h"
+#include "sharding/comm/collective_purpose.h"
+
+namespace aliquot {
+namespace {
+
+/// Returns the options that the search must keep: those of the user, those of a DeepSpeed file, and those that other
+/// options require.
+std::vector<std::string> kept_options(const TrainOptions& o) {
+  std::vector<std::string> kept = o.mesh.kept;
+  if (!o.deepspeed.empty()) {
+    kept.insert(kept.end(), {"zero-stage", "recompute"});
+    if (o.micro_batch > 0) kept.emplace_back("micro-batch");
+    if (o.engine.pipeline > 1) kept.emplace_back("pipeline");
+  }
+  const OptimizerKind kind = o.optimizer.kind;
+  const bool needs_whole_tensors = kind == OptimizerKind::kMuon || kind == OptimizerKind::kAdamW8bit;
+  const bool rounds_slices =
+      o.engine.reproducible && (o.engine.moments == DType::kBFloat16 || o.engine.quantize_weights);
+  if (needs_whole_tensors || rounds_slices || o.sample_every > 0) kept.emplace_back("tensor");
+  return kept;
+}
+
+PlanOptions plan_options(World& world, const TrainOptions& o) {
+  const bool on_gpu = world.device().kind() == DeviceKind::kCuda;
+  PlanOptions plan;
+  static_cast<ShapeOptions&>(plan) = o;
+  static_cast<CommonOptions&>(plan) = o;
+  plan.mesh = o.mesh;
+  plan.mesh.kept = kept_options(o);
+  plan.ranks = world.rank_count();
+  plan.ranks_per_node = std::ssize(world.topology().ranks_of_node(0));
+  plan.micro_batch = std::max<int64_t>(o.micro_batch, 1);
+  plan.sequence = o.sequence;
+  plan.global_batch = o.global_batch;
+  plan.machine = o.machine;
+  plan.profile = o.profile;
+  plan.engine.between_steps_bytes = between_steps_bytes(o);
+  if (plan.world.threads_per_rank == 0) {
+    const auto cores = static_cast<int>(std::thread::hardware_concurrency());
+    plan.world.threads_per_rank = std::max(cores / static_cast<int>(*plan.ranks_per_node), 1);
+  }
+  resolve_precision(plan, on_gpu);
+  return plan;
+}
+
+struct Choice {
+  std::vector<GivenOption> options;
+  std::string reason;
+};
+
+Choice choose(World& world, const TrainOptions& o) {
+  const bool on_gpu = world.device().kind() == DeviceKind::kCuda;
+  if (on_gpu && !o.mesh.keeps("machine"))
+    throw UsageError(
+        "--mesh auto on GPUs needs --machine: use dgx-a100, dgx-h100, dgx-h200, or a file from aliquot doctor "
+        "--measure.");
+  Machine machine = find_machine(o.machine);
+  machine.has_gpus = on_gpu;
+  const MeshSearch search = search_meshes(plan_options(world, o), machine, {});
+  const std::string reason = search.reason(o.machine);
+  if (search.best.empty()) throw UsageError("--mesh auto: " + reason + ".");
+  Choice choice{options_of(search.best.front().choice), reason};
+  choice.options.push_back({"global-batch", "--global-batch", std::to_string(search.global_batch)});
+  return choice;
+}
+
+/// Returns the choice or the error of rank 0 as JSON.
+std::string choice_text(World& world, const TrainOptions& options) {
+  Json text;
+  try {
+    const Choice choice = choose(world, options);
+    for (const GivenOption& one : choice.options) text["options"].push_back({one.name, one.value});
+    text["reason"] = choice.reason;
+  } catch (const std::exception& error) {
+    text["error"] = error.what();
+  }
+  return text.dump();
+}
+
+}  // namespace
+
+void choose_mesh(World& world, TrainOptions& options) {
+  if (!options.mesh.automatic) return;
+  check_same_options(world, options);
+  const ScopedCollectivePurpose purpose("choose the mesh");
+  const std::string own = world.rank() == 0 ? choice_text(world, options) : "";
+  const Json choice = Json::parse(world.communicator().gather_objects(own).front());
+  if (choice.contains("error")) throw UsageError(choice["error"].get<std::string>());
+  std::vector<GivenOption> chosen;
+  for (const Json& one : choice["options"])
+    chosen.push_back({one[0].get<std::string>(), "--mesh auto", one[1].get<std::string>()});
+  options.engine.accumulate = 1;
+  set_options(train_option_table(options), chosen);
+  apply_mesh(options.mesh, {}, options.engine);
+  options.mesh.reason = choice["reason"].get<std::string>();
+}
+
+}  // namespace aliquot

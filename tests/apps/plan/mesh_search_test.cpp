@@ -1,0 +1,188 @@
+// Tests the search for a mesh: against all simulated choices, its bounds, memory limits, and its printed form.
+#include "apps/plan/mesh_search.h"
+
+#include <algorithm>
+#include <chrono>
+#include <gtest/gtest.h>
+#include <numeric>
+
+#include "apps/plan/mesh_bound.h"
+#include "apps/plan/mesh_table.h"
+#include "apps/plan/planned_run.h"
+#include "kernels/system/error.h"
+
+namespace aliquot::test {
+namespace {
+
+/// The options of `aliquot plan`, and their machine.
+struct SearchCase {
+  PlanOptions options;
+  Machine machine;
+
+  explicit SearchCase(const std::vector<std::string>& arguments) {
+    const OptionTable table = plan_option_table(options);
+    const std::vector<GivenOption> given = read_arguments(table, arguments);
+    set_options(table, given);
+    apply_mesh(options.mesh, given, options.engine);
+    machine = find_machine(machine_name(options));
+    resolve_precision(options, machine.has_gpus);
+  }
+  SearchCase(const SearchCase&) = delete;
+  SearchCase& operator=(const SearchCase&) = delete;
+
+  MeshSearch search(const MeshSearchOptions& how) const { return search_meshes(options, machine, how); }
+};
+
+constexpr int kAll = 1000;
+
+std::vector<std::string> words(std::vector<std::string> common, const std::vector<std::string>& more) {
+  common.insert(common.end(), {"--mesh", "auto", "--threads", "1"});
+  common.insert(common.end(), more.begin(), more.end());
+  return common;
+}
+
+/// Small worlds in which all choices can be simulated: a tied and an untied model, hosts and GPUs, one and two nodes,
+/// and memory that is ample, needs recompute, or suffices only for few meshes.
+std::vector<std::vector<std::string>> small_worlds() {
+  const std::vector<std::string> nano = {"--model", "gpt2-nano",      "--ranks", "8",         "--ranks-per-node",
+                                         "4",       "--global-batch", "16",      "--machine", "host"};
+  const std::vector<std::string> llama = {"--model",  "llama-nano", "--tied",         "off", "--ranks",   "16",
+                                          "--layers", "6",          "--global-batch", "32",  "--machine", "dgx-h100"};
+  const std::vector<std::string> twelve = {"--model",          "llama-nano", "--ranks",        "12",
+                                           "--ranks-per-node", "6",          "--global-batch", "24",
+                                           "--machine",        "dgx-a100",   "--zero-stage",   "3"};
+  return {words(nano, {"--device-memory", "1GiB"}),
+          words(nano, {"--device-memory", "6MB"}),
+          words(llama, {"--device-memory", "1GiB"}),
+          words(llama, {"--device-memory", "38MiB"}),
+          words(llama, {"--device-memory", "36MiB"}),
+          words(twelve, {"--device-memory", "1GiB"}),
+          words(llama, {"--device-memory", "1GiB", "--micro-batch", "2", "--recompute", "block"})};
+}
+
+std::string text_of(const std::vector<std::string>& arguments) {
+  return std::accumulate(arguments.begin(), arguments.end(), std::string(),
+                         [](const std::string& all, const std::string& one) { return all + " " + one; });
+}
+
+TEST(MeshSearch, FindsWhatAllSimulationsFind) {
+  for (const auto& arguments : small_worlds()) {
+    const SearchCase run(arguments);
+    const MeshSearch all = run.search({.count = kAll, .uses_bounds = false});
+    ASSERT_FALSE(all.best.empty()) << text_of(arguments);
+    for (const int count : {1, 3, kAll}) {
+      const MeshSearch found = run.search({.count = count});
+      ASSERT_EQ(found.best.size(), std::min<std::size_t>(all.best.size(), count)) << text_of(arguments);
+      for (std::size_t i = 0; i < found.best.size(); ++i) {
+        EXPECT_EQ(found.best[i].seconds, all.best[i].seconds) << text_of(arguments) << " rank " << i;
+        EXPECT_EQ(options_text(found.best[i].choice), options_text(all.best[i].choice)) << text_of(arguments);
+      }
+      EXPECT_LE(found.simulated, all.simulated);
+    }
+  }
+}
+
+TEST(MeshSearch, BoundsAreBelowTheSimulation) {
+  for (const auto& arguments : small_worlds()) {
+    const SearchCase run(arguments);
+    MeshBounds bounds(run.options, run.machine, *run.options.device_memory);
+    for (const MeshResult& each : run.search({.count = kAll, .uses_bounds = false}).best) {
+      const MeshBound bound = bounds.of(each.choice);
+      EXPECT_LE(bound.seconds, each.seconds * (1 + 1e-9)) << text_of(arguments) << ": " << options_text(each.choice);
+      EXPECT_LE(bound.bytes, each.rank_bytes) << text_of(arguments) << ": " << options_text(each.choice);
+      EXPECT_GT(bound.seconds, 0);
+    }
+  }
+}
+
+/// The mesh that the search prints, planned with its options, needs the same memory and time, and fits.
+TEST(MeshSearch, ChoicesFitAndAreThoseOfAPlan) {
+  for (const auto& arguments : small_worlds()) {
+    const SearchCase run(arguments);
+    for (const MeshResult& each : run.search({.count = 4}).best) {
+      const PlanOptions options = with_choice(run.options, each.choice);
+      const PlannedRun planned = plan_run(options, run.machine, each.choice.zero_stage);
+      EXPECT_EQ(planned.rank_bytes(), each.rank_bytes) << text_of(arguments) << ": " << options_text(each.choice);
+      EXPECT_LE(planned.rank_bytes(), *run.options.device_memory);
+      EXPECT_TRUE(planned.fits());
+      double seconds = 0;
+      for (const Timeline& timeline : planned.timelines) seconds = std::max(seconds, timeline.step_seconds);
+      EXPECT_EQ(seconds, each.seconds) << options_text(each.choice);
+      const StepShares& shares = each.shares;
+      EXPECT_NEAR(shares.compute + shares.waits + shares.inside_node + shares.between_nodes, 1, 1e-9);
+      for (const double share : {shares.compute, shares.waits, shares.inside_node, shares.between_nodes})
+        EXPECT_GE(share, 0);
+    }
+  }
+}
+
+TEST(MeshSearch, KeepsTheGlobalBatchAndTheWorld) {
+  const SearchCase run(words({"--model", "llama-nano", "--ranks", "8", "--machine", "dgx-h100"}, {}));
+  for (const MeshResult& each : run.search({.count = kAll}).best) {
+    const MeshChoice& choice = each.choice;
+    EXPECT_EQ(choice.mesh.rank_count(), 8);
+    EXPECT_EQ(choice.micro_batch * choice.accumulate * choice.data_ranks(), 32);
+  }
+}
+
+TEST(MeshSearch, KeepsGivenOptions) {
+  const SearchCase run(words({"--model", "llama-nano", "--ranks", "8", "--machine", "dgx-h100"},
+                             {"--tensor", "2", "--pipeline", "2", "--zero-stage", "2", "--micro-batch", "1",
+                              "--pipeline-schedule", "1f1b", "--recompute", "none"}));
+  const MeshSearch found = run.search({.count = kAll});
+  EXPECT_EQ(found.meshes, 2);
+  for (const MeshResult& each : found.best) {
+    const MeshChoice& choice = each.choice;
+    EXPECT_EQ(choice.mesh.tensor, 2);
+    EXPECT_EQ(choice.mesh.pipeline, 2);
+    EXPECT_EQ(choice.zero_stage, 2);
+    EXPECT_EQ(choice.micro_batch, 1);
+    EXPECT_EQ(choice.recompute, 0);
+    EXPECT_EQ(choice.schedule, PipelineSchedule::k1F1B);
+  }
+}
+
+TEST(MeshSearch, SaysWhatTheSmallestMeshNeeds) {
+  const SearchCase run(
+      words({"--model", "llama-nano", "--ranks", "8", "--machine", "dgx-h100"}, {"--device-memory", "100KiB"}));
+  const MeshSearch found = run.search({});
+  ASSERT_TRUE(found.best.empty());
+  ASSERT_TRUE(found.smallest);
+  EXPECT_GT(found.smallest->rank_bytes, 100 << 10);
+  EXPECT_NE(found.reason("dgx-h100").find("no mesh fits in 100 KiB of --device-memory: the smallest found needs "),
+            std::string::npos)
+      << found.reason("dgx-h100");
+}
+
+TEST(MeshSearch, RefusesAGlobalBatchThatNoMeshDivides) {
+  const SearchCase run(words({"--model", "llama-nano", "--layers", "1", "--ranks", "64", "--ranks-per-node", "1"},
+                             {"--global-batch", "3", "--machine", "dgx-h100"}));
+  EXPECT_THROW(run.search({}), UsageError);
+  const SearchCase params({"--params", "1m", "--ranks", "8", "--mesh", "auto"});
+  EXPECT_THROW(params.search({}), UsageError);
+}
+
+TEST(MeshSearch, ResultsDoNotDependOnThreads) {
+  for (const auto& arguments : small_worlds()) {
+    const SearchCase run(arguments);
+    const MeshSearch one = run.search({.count = 4, .threads = 1}), four = run.search({.count = 4, .threads = 4});
+    EXPECT_EQ(mesh_json(one), mesh_json(four)) << text_of(arguments);
+  }
+}
+
+/// The bound on time is generous, because other programs may run on the machine and sanitizers slow down the search.
+TEST(MeshSearch, TakesSecondsForSixteenThousandRanks) {
+  const SearchCase run(words({"--model", "llama-405b", "--ranks", "16384", "--machine", "dgx-h100"},
+                             {"--global-batch", "2048", "--device-memory", "80GiB"}));
+  const auto began = std::chrono::steady_clock::now();
+  const MeshSearch found = run.search({.count = 8});
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+  ASSERT_FALSE(found.best.empty());
+  EXPECT_LE(found.best.front().rank_bytes, int64_t{80} << 30);
+  EXPECT_GT(found.meshes, 100);
+  EXPECT_LT(found.simulated, found.choices / 10);
+  EXPECT_LT(seconds, 120) << "planned " << found.planned << " of " << found.choices;
+}
+
+}  // namespace
+}  // namespace aliquot::test
