@@ -508,8 +508,10 @@ TEST(Capi, InvalidArgumentsAreReported) {
   EXPECT_USAGE(aliquot_world_threads(1, nullptr, nullptr, nullptr), "the argument body must not be null");
   EXPECT_USAGE(aliquot_engine_create(nullptr, nullptr, nullptr), "the argument world must not be null");
   EXPECT_STREQ(aliquot_version(), ALIQUOT_EXPECTED_VERSION);
-  EXPECT_EQ(fmt::format("{}.{}.{}", ALIQUOT_VERSION_MAJOR, ALIQUOT_VERSION_MINOR, ALIQUOT_VERSION_PATCH),
-            ALIQUOT_EXPECTED_VERSION);
+  const auto dotted = [](int major, int minor, int patch) {
+    return std::to_string(major) + "." + std::to_string(minor) + "." + std::to_string(patch);
+  };
+  EXPECT_EQ(dotted(ALIQUOT_VERSION_MAJOR, ALIQUOT_VERSION_MINOR, ALIQUOT_VERSION_PATCH), ALIQUOT_EXPECTED_VERSION);
   static_assert(ALIQUOT_VERSION >= ALIQUOT_VERSION_NUMBER(0, 1, 0) &&
                 ALIQUOT_VERSION < ALIQUOT_VERSION_NUMBER(1, 0, 0));
 }
