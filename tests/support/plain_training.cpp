@@ -16,7 +16,8 @@ void initialize(std::vector<float>& values, const Initializer& initial, RandomVa
     switch (initial.kind) {
       case Initializer::Kind::kZero: value = 0.0f; break;
       case Initializer::Kind::kOne: value = 1.0f; break;
-      case Initializer::Kind::kNormal: value = initial.deviation * static_cast<float>(random.normal()); break;
+      case Initializer::Kind::kNormal: value = initial.scale * static_cast<float>(random.normal()); break;
+      case Initializer::Kind::kUniform: value = initial.scale * static_cast<float>(2 * random.uniform() - 1); break;
     }
   }
 }

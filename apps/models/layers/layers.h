@@ -22,11 +22,14 @@ struct Linear {
   bool outputs_first = false;  // true: weight is [outputs, inputs]; false: [inputs, outputs]
   float* scratch = nullptr;    // scratch memory of the matrix product: see product.h
   int64_t output_stride = 0;   // elements from one row of the output to the next; 0 means `outputs`
+  float factor = 1.0f;         // multiplies the products with the weight, in forward and backward
 };
 
-/// to = x * weight + bias + residual. The residual may be null and must not be `to`. With an output_stride there must
-/// be no residual.
+/// to = factor * x * weight + bias + residual. The residual may be null and must not be `to`. With an output_stride
+/// there must be no residual.
 void linear_forward(ThreadPool& pool, const Linear& linear, ConstValues x, const float* residual, Values to);
+/// to += factor * x * weight. Ignores the bias.
+void linear_forward_add(ThreadPool& pool, const Linear& linear, ConstValues x, Values to);
 /// Computes the gradient of x: to = from * weight^T. With `add`, to += from * weight^T.
 void linear_backward_input(ThreadPool& pool, const Linear& linear, ConstValues from, Values to, bool add = false);
 
