@@ -7,8 +7,9 @@ namespace aliquot {
 namespace {
 
 using enum Projection;
-constexpr std::array kOfGpt2{ProjectionNames{kPacked, "qkv", "attn.c_attn"}, ProjectionNames{kOutput, "o", "attn.c_proj"},
-                             ProjectionNames{kUp, "up", "mlp.c_fc"}, ProjectionNames{kDown, "down", "mlp.c_proj"}};
+constexpr std::array kOfGpt2{ProjectionNames{kPacked, "qkv", "attn.c_attn"},
+                             ProjectionNames{kOutput, "o", "attn.c_proj"}, ProjectionNames{kUp, "up", "mlp.c_fc"},
+                             ProjectionNames{kDown, "down", "mlp.c_proj"}};
 constexpr std::array kOfLlama{
     ProjectionNames{kQuery, "q", "self_attn.q_proj"}, ProjectionNames{kKey, "k", "self_attn.k_proj"},
     ProjectionNames{kValue, "v", "self_attn.v_proj"}, ProjectionNames{kOutput, "o", "self_attn.o_proj"},

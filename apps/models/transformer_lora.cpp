@@ -14,8 +14,8 @@ void Transformer::declare_adapters(ModelUnit& unit, int64_t layer) {
     const auto of = [&](std::vector<BlockAdapters>& blocks) -> Values& {
       return blocks[static_cast<size_t>(layer)][static_cast<size_t>(matrix.projection)].*member;
     };
-    ModelTensor& added = unit.tensors.emplace_back(tensor(matrix.name, matrix.shape, matrix.initial, of(adapters_),
-                                                          of(adapter_gradients_), matrix.over_tensor));
+    ModelTensor& added = unit.tensors.emplace_back(
+        tensor(matrix.name, matrix.shape, matrix.initial, of(adapters_), of(adapter_gradients_), matrix.over_tensor));
     added.trainable = true;
   }
 }

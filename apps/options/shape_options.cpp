@@ -129,9 +129,7 @@ void add_shape_options(OptionTable& t, ShapeOptions& o) {
          "Train only adapters (LoRA) on frozen weights, with rank 8, alpha 16 and targets all-linear by default. "
          "Targets: q, k, v, o, gate, up, down (with GPT-2 qkv, o, up, down), or names of PEFT such as q_proj.",
          false, [&o](std::string_view text) { o.lora = parse_lora(text); },
-         [&o]() -> OptionValue {
-           return o.lora.rank == 0 ? OptionValue() : OptionValue(lora_text(o.lora));
-         }});
+         [&o]() -> OptionValue { return o.lora.rank == 0 ? OptionValue() : OptionValue(lora_text(o.lora)); }});
   t.choice("tied", o.tied, kTiedWords, "Whether the head uses the token embedding; off: it has a table of its own.");
 }
 
