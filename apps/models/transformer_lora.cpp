@@ -39,22 +39,16 @@ Transformer::Adapter Transformer::adapter(const BlockLinear& l, const std::vecto
 }
 
 Linear Transformer::inner_linear(const BlockLinear& l) const {
-  return {.weight = adapter(l, adapters_).a,
-          .rows = l.linear.rows,
-          .inputs = l.linear.inputs,
-          .outputs = shape_.lora.rank,
-          .outputs_first = true,
-          .scratch = l.linear.scratch};
+  Linear inner = linear(adapter(l, adapters_).a, nullptr, l.linear.inputs, shape_.lora.rank);
+  inner.outputs_first = true;
+  return inner;
 }
 
 Linear Transformer::outer_linear(const BlockLinear& l) const {
-  return {.weight = adapter(l, adapters_).b,
-          .rows = l.linear.rows,
-          .inputs = shape_.lora.rank,
-          .outputs = l.linear.outputs,
-          .outputs_first = true,
-          .scratch = l.linear.scratch,
-          .output_stride = l.linear.output_stride};
+  Linear outer = linear(adapter(l, adapters_).b, nullptr, shape_.lora.rank, l.linear.outputs);
+  outer.outputs_first = true;
+  outer.output_stride = l.linear.output_stride;
+  return outer;
 }
 
 void Transformer::inner_forward(const BlockLinear& l, ConstValues x) {

@@ -11,9 +11,10 @@
 #include "apps/train/checkpoints/with_init_name.h"
 #include "checkpoint/checkpoint_directory.h"
 #include "checkpoint/reader.h"
+#include "checkpoint/verify.h"
 #include "checkpoint/weights/safetensors.h"
 #include "checkpoint/weights/weights.h"
-#include "kernels/system/error.h"
+#include "kernels/system/checkpoint_error.h"
 
 namespace aliquot {
 namespace {
@@ -76,8 +77,14 @@ std::vector<std::string> read_checkpoint_shape(TrainOptions& options, const std:
 void check_resumed_adapters(const TrainOptions& options) {
   if (options.resume == "none") return;
   const std::string path = options.resume == "auto" ? options.checkpoint_dir : options.resume;
-  if (!find_checkpoint(path)) return;
-  const auto saved = find_saved_adapters(path);
+  const auto found = find_checkpoint(path);
+  if (!found) return;
+  std::optional<SavedAdapters> saved;
+  try {
+    saved = saved_adapters(read_manifest(*found).scalars);
+  } catch (const CheckpointError&) {
+    return;  // loading reports the error, or uses an older checkpoint
+  }
   const std::string given = lora_text(options.lora), of_checkpoint = saved ? lora_text(saved->lora) : "";
   const ModelFamily family = model_shape(options).family;
   if (saved && options.lora.rank > 0 && lora_of(saved->lora, family) == lora_of(options.lora, family)) return;
