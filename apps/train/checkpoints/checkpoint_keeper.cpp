@@ -48,7 +48,8 @@ std::map<std::string, Scalar> optimizer_scalars(const TrainOptions& o) {
 }
 
 /// Returns the size in bytes of a snapshot: one shard of the fp32 masters and optimizer state of the plan's pipeline
-/// stage, without the masters of the base of adapters. Holds for any ZeRO stage. Uses only the plan, so that a dry run can print the size.
+/// stage. With `only_adapters`, without the base. Holds for any ZeRO stage. Uses only the plan, so that a dry run can
+/// print the size.
 int64_t snapshot_capacity(const Plan& plan, bool only_adapters) {
   int64_t bytes = 0;
   for (int32_t f = 0; f < static_cast<int32_t>(plan.flats.size()); ++f) {

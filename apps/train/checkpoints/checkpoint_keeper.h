@@ -67,8 +67,8 @@ class CheckpointKeeper {
   bool is_last_ = false;                    // true from save_last() on: a failed save is then an error
 };
 
-/// Loads the weights of --init into the engine, and the adapters of options.adapters if it is set. Throws UsageError if they contradict the options, and the exceptions of
-/// load(). Collective.
+/// Loads the weights of --init into the engine, and the adapters of options.adapters if it is set. Throws UsageError if
+/// they contradict the options, and the exceptions of load(). Collective.
 void load_initial_weights(const TrainContext& context);
 
 /// Returns the part of the engine's state that checkpoints contain: with --lora, without the parameters of the base.
