@@ -209,7 +209,8 @@ std::vector<std::string> changed_frozen_parameters(const ModelShape& shape, Engi
                  [&](World& world) {
                    const auto stream = world.device().make_stream(Lane::kCompute);
                    const auto backend = make_host_backend(as_host_stream(*stream).pool());
-                   const auto model = make_model(shape, {.batch = 2, .sequence = 16}, *backend);
+                   const auto model =
+                       make_model(shape, {.batch = 2, .sequence = 16, .compute = options.precision.compute}, *backend);
                    Engine engine(world, options);
                    wrap(engine, *model);
                    const auto read = [&] {
@@ -241,7 +242,8 @@ std::vector<std::string> changed_frozen_parameters(const ModelShape& shape, Engi
 TEST_P(LoraModels, TrainingKeepsTheBitsOfTheBase) {
   for (const int stage : {0, 2, 3}) {
     for (const DType compute : {DType::kFloat32, DType::kBFloat16}) {
-      EngineOptions options{.zero_stage = stage};
+      EngineOptions options;
+      options.zero_stage = stage;
       options.precision.compute = compute;
       EXPECT_THAT(changed_frozen_parameters(GetParam().adapted(), options), testing::IsEmpty()) << stage;
     }
