@@ -133,12 +133,21 @@ ModelSpec make_equal_units(int64_t parameter_count, int64_t unit_count) {
   return b.take();
 }
 
-int64_t parameter_count(const ModelSpec& model) {
+namespace {
+
+int64_t count_parameters(const ModelSpec& model, bool only_trained) {
   int64_t count = 0;
   for (const UnitSpec& unit : model.units) {
-    for (const ParameterSpec& parameter : unit.parameters) count += parameter.tensor.element_count();
+    for (const ParameterSpec& parameter : unit.parameters) {
+      if (parameter.tensor.trainable || !only_trained) count += parameter.tensor.element_count();
+    }
   }
   return count;
 }
+
+}  // namespace
+
+int64_t parameter_count(const ModelSpec& model) { return count_parameters(model, false); }
+int64_t trained_parameter_count(const ModelSpec& model) { return count_parameters(model, true); }
 
 }  // namespace aliquot

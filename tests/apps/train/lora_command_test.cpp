@@ -163,7 +163,7 @@ TEST_F(LoraCommand, RefusesAnotherBaseAndOtherAdapters) {
 TEST_F(LoraCommand, PlansOnlyTheStateOfAdapters) {
   const auto peak = [](const std::string& more) {
     const Json json = Json::parse(output_of("plan --model llama-1b --precision bf16 --format json " + more));
-    return json["plans"][0]["peak_bytes"].get<double>();
+    return json["plans"][0]["memory"]["peak"].get<double>();
   };
   const double whole = peak(""), adapted = peak("--lora rank=16,targets=all-linear");
   // Gradients, masters and two moments take 16 bytes for each parameter.
