@@ -50,17 +50,14 @@ class LoraCommand : public InferenceTest {
 };
 
 TEST_F(LoraCommand, EveryZeroStageGivesTheBitsOfOneRank) {
-  const std::string one = digest_of(output_of(run_of("hf", "--micro-batch 8 --reproducible")));
-  for (const char* mesh : {"--ranks 2 --zero-stage 0", "--ranks 2 --zero-stage 1", "--ranks 2 --zero-stage 2",
-                           "--ranks 2 --zero-stage 3", "--ranks 4 --zero-stage 3 --replicas 2",
-                           "--ranks 2 --zero-stage 3 --recompute all", "--ranks 2 --zero-stage 3 --gather copy",
-                           "--ranks 2 --pipeline 2", "--ranks 2 --pipeline 2 --pipeline-schedule zero-bubble"}) {
-    const int data_ranks = std::string(mesh).find("--pipeline") != std::string::npos ? 1 : mesh[8] - '0';
-    EXPECT_EQ(digest_of(output_of(
-                  run_of("hf", std::string(mesh) + " --reproducible --micro-batch " + std::to_string(8 / data_ranks)))),
-              one)
-        << mesh;
-  }
+  const std::string reproducible = "--reproducible --micro-batch 2 ";
+  const std::string one = digest_of(output_of(run_of("hf", reproducible)));
+  for (const char* mesh :
+       {"--ranks 2 --zero-stage 0", "--ranks 2 --zero-stage 1", "--ranks 2 --zero-stage 2", "--ranks 4 --zero-stage 3",
+        "--ranks 4 --zero-stage 3 --replicas 2", "--ranks 2 --zero-stage 3 --recompute block",
+        "--ranks 2 --zero-stage 3 --gather copy", "--ranks 2 --pipeline 2",
+        "--ranks 2 --pipeline 2 --pipeline-schedule zero-bubble", "--ranks 4 --pipeline 2 --zero-stage 3"})
+    EXPECT_EQ(digest_of(output_of(run_of("hf", reproducible + mesh))), one) << mesh;
 }
 
 TEST_F(LoraCommand, OffloadAndTensorGroupsGiveTheSameLosses) {
@@ -166,8 +163,9 @@ TEST_F(LoraCommand, PlansOnlyTheStateOfAdapters) {
     return json["plans"][0]["memory"]["peak"].get<double>();
   };
   const double whole = peak(""), adapted = peak("--lora rank=16,targets=all-linear");
-  // Gradients, masters and two moments take 16 bytes for each parameter.
-  EXPECT_GT(whole - adapted, 1.2e9 * 13);
+  // The fp32 gradients and moments, and the lower halves of the masters, take 14 bytes for each parameter. At other
+  // times than the peak, the memory of gradients holds activations.
+  EXPECT_GT(whole - adapted, 1.2e9 * 10);
   EXPECT_THAT(output_of("train --threads 1 --steps 2 --layers 2 --width 32 --heads 4 --context 32 --lora rank=4"),
               HasSubstr("agree to the byte"));
 }
