@@ -364,8 +364,7 @@ TEST(Export, ThrowsIfAValueOverflows) {
     export_weights(reader, directory.path(), "half.safetensors", DType::kFloat16);
     ADD_FAILURE() << "the value was exported";
   } catch (const UsageError& error) {
-    EXPECT_STREQ(error.what(),
-                 "element 2 of tensor a is 1e+06, which float16 cannot represent: use another dtype");
+    EXPECT_STREQ(error.what(), "element 2 of tensor a is 1e+06, which float16 cannot represent: use another dtype");
   }
   EXPECT_FALSE(std::filesystem::exists(directory.path() / "half.safetensors"));
   EXPECT_NO_THROW(export_weights(reader, directory.path(), "brain.safetensors", DType::kBFloat16));
