@@ -32,7 +32,7 @@ struct Rounds {
   std::map<std::string, std::vector<double>> parts;
 
   void run(const Case& one) {
-    const TrainingRun ours = run_aliquot(one.zero_stage, one.precision, kSteps);
+    const TrainingRun ours = run_aliquot({one.zero_stage, one.precision}, kSteps);
     seconds.push_back(median(ours.step_seconds));
     share_gib.push_back(static_cast<double>(ours.share_bytes) / kGiB);
     for (const auto& [part, spent] : ours.part_seconds) parts[part].push_back(spent);

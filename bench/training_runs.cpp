@@ -73,21 +73,21 @@ TrainingRun read_metrics(const std::filesystem::path& path) {
 
 }  // namespace
 
-TrainingRun run_aliquot(int zero_stage, const std::string& precision, int step_count) {
+TrainingRun run_aliquot(const TrainingSetting& setting, int step_count) {
   const std::filesystem::path metrics =
       std::filesystem::temp_directory_path() / fmt::format("aliquot-bench-{}.jsonl", getpid());
   const std::string launcher = ALIQUOT_BENCH_MPIEXEC;
   const std::string start =
       launcher.empty()
-          ? fmt::format("{} train --ranks 2", ALIQUOT_BENCH_PROGRAM)
+          ? fmt::format("{} train --ranks {}", ALIQUOT_BENCH_PROGRAM, setting.ranks)
           : fmt::format(
-                "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 {} -n 2 --oversubscribe --bind-to none {} "
+                "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 {} -n {} --oversubscribe --bind-to none {} "
                 "train",
-                launcher, ALIQUOT_BENCH_PROGRAM);
+                launcher, setting.ranks, ALIQUOT_BENCH_PROGRAM);
   output_of(
       fmt::format("{} --threads 1 --model gpt2-124m --sequence 256 --micro-batch 1 --steps {} --zero-stage {} "
-                  "--precision {} --quiet --metrics {}",
-                  start, step_count + kWarmUp, zero_stage, precision, metrics.string()));
+                  "--precision {} --quiet --metrics {} {}",
+                  start, step_count + kWarmUp, setting.zero_stage, setting.precision, metrics.string(), setting.words));
   TrainingRun result = read_metrics(metrics);
   std::filesystem::remove(metrics);
   return result;

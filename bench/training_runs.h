@@ -15,9 +15,16 @@ struct TrainingRun {
   std::map<std::string, double> part_seconds;
 };
 
-/// Runs `aliquot train` with GPT-2 124M on 2 ranks of one thread. The ranks are MPI processes, or threads in a build
+struct TrainingSetting {
+  int zero_stage = 3;
+  std::string precision;
+  int ranks = 2;
+  std::string words = {};  // further options of aliquot train
+};
+
+/// Runs `aliquot train` with GPT-2 124M on ranks of one thread. The ranks are MPI processes, or threads in a build
 /// without MPI. Throws std::runtime_error if the run fails.
-TrainingRun run_aliquot(int zero_stage, const std::string& precision, int step_count);
+TrainingRun run_aliquot(const TrainingSetting& setting, int step_count);
 
 /// Runs bench/training_torch.py with the interpreter ALIQUOT_BENCH_PYTHON. `mode` is fsdp2 or ddp. Throws
 /// std::runtime_error if the run fails.

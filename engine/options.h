@@ -38,7 +38,7 @@ struct EngineOptions {
   Offload offload_parameters = Offload::kNone;  // ZeRO stage 3: where shards are stored while no operation uses them
   std::string offload_parameters_to = {};       // directory for Offload::kDisk; ranks may share it
   bool update_in_backward = false;              // update a unit as soon as its gradient is reduced; requires clip 0
-  bool reproducible = false;                    // same bits for any power-of-two rank count with equal global batches
+  bool reproducible = false;                    // same bits on every mesh of powers of two, with equal global batches
   bool quantize_weights = false;    // ZeRO stage 3: gather weights in 8 bits, between nodes only once per step
   bool quantize_gradients = false;  // send sums of gradients between nodes as 8-bit values
   int64_t memory_budget_bytes = 0;  // budget per rank for engine memory; 0: none. See plan_within()

@@ -53,6 +53,7 @@ class Backend {
   virtual void rotate(const Rotary& rotary, Values x) = 0;
   virtual void convert(Values to, ConstValues from, int64_t count) = 0;
   virtual void clear(Values to, int64_t count) = 0;
+  virtual void add(float* to, const float* from, int64_t count) = 0;
   virtual void embedding_forward(const EmbeddingRows& embedding, ConstValues table, float* to) = 0;
   virtual void embedding_backward(const EmbeddingRows& embedding, const float* from, Values table_gradient,
                                   bool add = true) = 0;

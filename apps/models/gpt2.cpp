@@ -80,9 +80,9 @@ UseActivations Gpt2::use_of(int use) const {
           .splits_backward = is_block(use),
           .collectives = is_block(use) ? block_collectives()
                          : use == 0    ? embedding_collectives()
+                         : use == 1    ? position_collectives()
                          : is_norm     ? final_norm_collectives()
-                         : is_head     ? head_collectives()
-                                       : std::vector<UseCollective>{}};
+                                       : head_collectives()};
 }
 
 void Gpt2::allocate_use(int use, UseArenas& memory) {
@@ -90,9 +90,10 @@ void Gpt2::allocate_use(int use, UseArenas& memory) {
   if (is_block(use)) return allocate_block(memory);
   if (use > 2 + shape_.layers) return allocate_head(memory);
   if (use == 0) return allocate_embedding(memory.scratch);
-  if (use == 1) return;
+  if (use == 1) return allocate_position_sums(memory.scratch);
   final_mean_ = memory.kept.allocate(largest_.rows);
   final_rstd_ = memory.kept.allocate(largest_.rows);
+  allocate_norm_sums(memory.scratch, 1, false);
 }
 
 void Gpt2::allocate_block(UseArenas& memory) {

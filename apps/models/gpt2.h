@@ -68,6 +68,7 @@ class Gpt2 final : public Transformer {
   Norm norm_2(const Gpt2Block& w) const;
   Norm final_norm() const;
   void backward_positions();
+  void backward_qkv(const BlockLinear& attn, float* to);
   void backward_final_norm();
 
   Gpt2Tensors parameters_, gradients_;

@@ -1,4 +1,6 @@
 // Forward, recompute and backward of each use of GPT-2.
+#include <array>
+
 #include "apps/models/gpt2.h"
 
 namespace aliquot {
@@ -60,7 +62,7 @@ void Gpt2::forward_block(const Gpt2Block& w) {
   forward_attention(w);
   forward_mlp(w);
   backend_.gelu_forward(wide_scratch_, block_.before_gelu, hidden_elements());
-  add_to_stream(proj_linear(w), wide_scratch_, block_.middle, output(), "mlp output");
+  add_to_stream(proj_linear(w), {wide_scratch_, DividedDimension::kHidden}, block_.middle, output(), "mlp output");
 }
 
 void Gpt2::forward_attention(const Gpt2Block& w) {
@@ -68,7 +70,7 @@ void Gpt2::forward_attention(const Gpt2Block& w) {
   norm_forward_of_all(norm_1(w), "attention input");
   linear_forward(attn_linear(w), normed_, a.qkv);
   attend(a.qkv, a.attention, a.log_sums);
-  add_to_stream(attn_proj_linear(w), a.attention, input(), a.middle, "attention output");
+  add_to_stream(attn_proj_linear(w), {a.attention, DividedDimension::kHeads}, input(), a.middle, "attention output");
 }
 
 void Gpt2::forward_mlp(const Gpt2Block& w) {
@@ -79,6 +81,8 @@ void Gpt2::forward_mlp(const Gpt2Block& w) {
 void Gpt2::backward_block(const Gpt2Block& w, const Gpt2Block& g) {
   backward_mlp(w, g);
   backward_attention(w, g);
+  finish_norm_gradients(
+      std::array{norm_gradient(0, g.ln_1_weight, g.ln_1_bias), norm_gradient(1, g.ln_2_weight, g.ln_2_bias)});
 }
 
 // BlockData::wide is the gradient of before_gelu. In a whole backward, it uses the same memory as the GELU's output.
@@ -93,7 +97,8 @@ void Gpt2::backward_mlp(const Gpt2Block& w, const Gpt2Block& g) {
   if (in_input_part()) backend_.gelu_backward(d.wide, a.before_gelu, hidden_elements());
   const ConstValues normed = normed_for_products(norm_2(w), d.normed_2, "mlp input again");
   linear_backward_weights(fc, normed, d.wide, g.fc_weight, g.fc_bias);
-  linear_backward_input(fc, d.wide, partial_norm_gradient(d.norm_2_gradient));
+  input_gradient(std::array{OutputGradient{fc, d.wide, DividedDimension::kHidden}},
+                 partial_norm_gradient(d.norm_2_gradient));
   sum_norm_gradient(d.norm_2_gradient, "mlp input gradient");
   norm_backward(norm_2(w), d.norm_2_gradient, g.ln_2_weight, g.ln_2_bias);
 }
@@ -112,17 +117,32 @@ void Gpt2::backward_attention(const Gpt2Block& w, const Gpt2Block& g) {
   }
   const ConstValues normed = normed_for_products(norm_1(w), d.normed_1, "attention input again");
   linear_backward_weights(attn, normed, d.qkv_gradient, g.attn_weight, g.attn_bias);
-  linear_backward_input(attn, d.qkv_gradient, partial_norm_gradient(d.norm_1_gradient));
+  backward_qkv(attn, partial_norm_gradient(d.norm_1_gradient));
   sum_norm_gradient(d.norm_1_gradient, "attention input gradient");
   norm_backward(norm_1(w), d.norm_1_gradient, g.ln_1_weight, g.ln_1_bias);
 }
 
 void Gpt2::backward_positions() {
-  if (trains_base()) backend_.positions_backward(positions(), gradient_, gradients_.wpe, adds());
+  if (!trains_base()) return;
+  if (fixed_leaves()) return positions_backward_leaves(positions(), gradients_.wpe);
+  backend_.positions_backward(positions(), gradient_, gradients_.wpe, adds());
+}
+
+// Leaves of queries, keys and values are not contiguous in the packed matrix.
+void Gpt2::backward_qkv(const BlockLinear& attn, float* to) {
+  const Values from = block_data_.qkv_gradient;
+  if (!fixed_leaves()) return input_gradient(std::array{OutputGradient{attn, from, DividedDimension::kHeads}}, to);
+  const int64_t width = attention_shape().width();
+  const auto part = [&](int64_t i) {
+    const BlockLinear own{attn.projection, attn.linear.with_outputs(i * width, width)};
+    return OutputGradient{own, from.from(i * width), DividedDimension::kHeads};
+  };
+  input_gradient(std::array{part(0), part(1), part(2)}, to);
 }
 
 void Gpt2::backward_final_norm() {
   norm_backward(final_norm(), gradient_, gradients_.ln_f_weight, gradients_.ln_f_bias, false);
+  finish_norm_gradients(std::array{norm_gradient(0, gradients_.ln_f_weight, gradients_.ln_f_bias)});
 }
 
 Transformer::BlockLinear Gpt2::attn_linear(const Gpt2Block& w) const {
@@ -146,7 +166,7 @@ Transformer::Norm Gpt2::norm_1(const Gpt2Block& w) const {
 }
 
 Transformer::Norm Gpt2::norm_2(const Gpt2Block& w) const {
-  return {block_.middle, block_.mean_2, block_.rstd_2, w.ln_2_weight, w.ln_2_bias};
+  return {block_.middle, block_.mean_2, block_.rstd_2, w.ln_2_weight, w.ln_2_bias, 1};
 }
 
 Transformer::Norm Gpt2::final_norm() const {

@@ -97,6 +97,7 @@ void Llama::allocate_use(int use, UseArenas& memory) {
   if (use > 1 + shape_.layers) return allocate_head(memory);
   if (use == 0) return allocate_embedding(memory.scratch);
   final_rstd_ = memory.kept.allocate(largest_.rows);
+  allocate_norm_sums(memory.scratch, 1, false);
 }
 
 void Llama::allocate_block(UseArenas& memory) {
@@ -230,7 +231,7 @@ Transformer::Norm Llama::norm_1(const LlamaBlock& w) const {
 }
 
 Transformer::Norm Llama::norm_2(const LlamaBlock& w) const {
-  return {.x = block_.middle, .rstd = block_.rstd_2, .weight = w.middle_norm};
+  return {.x = block_.middle, .rstd = block_.rstd_2, .weight = w.middle_norm, .index = 1};
 }
 
 Transformer::Norm Llama::final_norm() const { return {.x = input(), .rstd = final_rstd_, .weight = parameters_.norm}; }

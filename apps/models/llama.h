@@ -83,7 +83,8 @@ class Llama final : public Transformer {
   void backward_block(const LlamaBlock& w, const LlamaBlock& g);
   void backward_mlp(const LlamaBlock& w, const LlamaBlock& g);
   void backward_attention(const LlamaBlock& w, const LlamaBlock& g);
-  void backward_head_norms(const HeadNorms& norm, Values gradient, float* d_weight);
+  void backward_final_norm();
+  void backward_head_norms(const HeadNorms& norm, DividedDimension heads, Values gradient, float* d_weight);
   void backward_qk_norms(const LlamaBlock& w, const LlamaBlock& g);
   void backward_qkv(const LlamaBlock& w, const LlamaBlock& g, ConstValues normed);
   ConstValues head() const { return shape_.tied ? parameters_.embed_tokens : parameters_.lm_head; }

@@ -1,4 +1,6 @@
 // Forward, recompute and backward of each use of Llama.
+#include <array>
+
 #include "apps/models/llama.h"
 
 namespace aliquot {
@@ -29,7 +31,7 @@ void Llama::backward(int use) {
   }
   const auto layer = static_cast<size_t>(use - 1);
   if (is_block(use)) return backward_block(parameters_.blocks[layer], gradients_.blocks[layer]);
-  if (use == 1 + shape_.layers) return norm_backward(final_norm(), gradient_, gradients_.norm, nullptr, false);
+  if (use == 1 + shape_.layers) return backward_final_norm();
   const bool table_adds = options_.table_gradients == GradientMode::kAdd;
   if (shape_.tied) return backward_head(head(), gradients_.embed_tokens, table_adds);
   backward_head(head(), gradients_.lm_head, adds());
@@ -54,7 +56,7 @@ void Llama::forward_block(const LlamaBlock& w) {
   forward_attention(w);
   forward_mlp(w);
   backend_.gated_forward(wide_scratch_, gated());
-  add_to_stream(down_weight(w), wide_scratch_, block_.middle, output(), "mlp output");
+  add_to_stream(down_weight(w), {wide_scratch_, DividedDimension::kHidden}, block_.middle, output(), "mlp output");
 }
 
 void Llama::forward_attention(const LlamaBlock& w) {
@@ -67,7 +69,7 @@ void Llama::forward_attention(const LlamaBlock& w) {
   linear_forward(values_weight(w), normed_, values);
   if (!shape_.qk_norm) apply_rotary(a.qkv, false);
   attend(queries_and_keys(w), a.attention, a.log_sums);
-  add_to_stream(output_weight(w), a.attention, input(), a.middle, "attention output");
+  add_to_stream(output_weight(w), {a.attention, DividedDimension::kHeads}, input(), a.middle, "attention output");
 }
 
 ConstValues Llama::queries_and_keys(const LlamaBlock& w) {
@@ -88,6 +90,17 @@ void Llama::forward_mlp(const LlamaBlock& w) {
 void Llama::backward_block(const LlamaBlock& w, const LlamaBlock& g) {
   backward_mlp(w, g);
   backward_attention(w, g);
+  if (!fixed_leaves()) return;
+  const int64_t head_width = shape_.head_width();
+  std::array gradients{norm_gradient(0, g.input_norm, nullptr), norm_gradient(1, g.middle_norm, nullptr),
+                       NormGradient{norm_sums(), g.q_norm, nullptr, head_width},
+                       NormGradient{norm_sums() + head_width, g.k_norm, nullptr, head_width}};
+  finish_norm_gradients(std::span(gradients).first(shape_.qk_norm ? 4 : 2));
+}
+
+void Llama::backward_final_norm() {
+  norm_backward(final_norm(), gradient_, gradients_.norm, nullptr, false);
+  finish_norm_gradients(std::array{norm_gradient(0, gradients_.norm, nullptr)});
 }
 
 // BlockData::wide is the output of the SwiGLU. The weights part cannot recompute it, because the input part overwrites
@@ -104,9 +117,9 @@ void Llama::backward_mlp(const LlamaBlock& w, const LlamaBlock& g) {
   const ConstValues normed = normed_for_products(norm_2(w), d.normed_2, "mlp input again");
   linear_backward_weights(gate, normed, a.gate, g.gate_proj, nullptr);
   linear_backward_weights(up, normed, a.up, g.up_proj, nullptr);
-  float* partial = partial_norm_gradient(d.norm_2_gradient);
-  linear_backward_input(gate, a.gate, partial);
-  linear_backward_input(up, a.up, partial, true);
+  input_gradient(std::array{OutputGradient{gate, a.gate, DividedDimension::kHidden},
+                            OutputGradient{up, a.up, DividedDimension::kHidden}},
+                 partial_norm_gradient(d.norm_2_gradient));
   sum_norm_gradient(d.norm_2_gradient, "mlp input gradient");
   norm_backward(norm_2(w), d.norm_2_gradient, g.middle_norm, nullptr);
 }
@@ -130,18 +143,21 @@ void Llama::backward_attention(const LlamaBlock& w, const LlamaBlock& g) {
 }
 
 // Overwrites `gradient`, the gradient of the norms' output, with that of their input.
-void Llama::backward_head_norms(const HeadNorms& norm, Values gradient, float* d_weight) {
-  if (trains_base()) {
-    backend_.head_norms_backward_weight({.x = norm.x,
-                                         .gradient = gradient,
-                                         .rstd = norm.rstd,
-                                         .to = d_weight,
-                                         .rows = norm.rows,
-                                         .heads = norm.heads,
-                                         .head_width = norm.head_width,
-                                         .stride = norm.stride,
-                                         .begin = 0,
-                                         .end = norm.head_width});
+void Llama::backward_head_norms(const HeadNorms& norm, DividedDimension heads, Values gradient, float* d_weight) {
+  const HeadNormsWeight weight{.x = norm.x,
+                               .gradient = gradient,
+                               .rstd = norm.rstd,
+                               .to = d_weight,
+                               .rows = norm.rows,
+                               .heads = norm.heads,
+                               .head_width = norm.head_width,
+                               .stride = norm.stride,
+                               .begin = 0,
+                               .end = norm.head_width};
+  if (fixed_leaves()) {
+    sum_head_norm_weights(weight, heads, d_weight);
+  } else if (trains_base()) {
+    backend_.head_norms_backward_weight(weight);
   }
   backend_.head_norms_backward({.x = norm.x,
                                 .weight = norm.weight,
@@ -159,10 +175,12 @@ void Llama::backward_qk_norms(const LlamaBlock& w, const LlamaBlock& g) {
   const int64_t width = shape_.head_width();
   float *of_q = qk_norm_gradients_, *of_k = of_q + width;
   if (in_input_part()) {
-    backward_head_norms(q_norm(w), block_data_.qkv_gradient, of_q);
-    backward_head_norms(k_norm(w), block_data_.qkv_gradient.from(attention_shape().width()), of_k);
+    backward_head_norms(q_norm(w), DividedDimension::kHeads, block_data_.qkv_gradient, of_q);
+    backward_head_norms(k_norm(w), DividedDimension::kKvHeads, block_data_.qkv_gradient.from(attention_shape().width()),
+                        of_k);
   }
   if (!in_weights_part() || !trains_base()) return;
+  if (fixed_leaves()) return backend_.convert(norm_sums(), of_q, 2 * width);
   backend_.sum_columns({g.q_norm, of_q, 1, width, 0, width, adds()});
   backend_.sum_columns({g.k_norm, of_k, 1, width, 0, width, adds()});
 }
@@ -194,9 +212,10 @@ void Llama::backward_qkv(const LlamaBlock& w, const LlamaBlock& g, ConstValues n
   linear_backward_weights(q, normed, d_queries, g.q_proj, g.q_bias);
   linear_backward_weights(k, normed, d_keys, own_weight(g.k_proj), own_bias(g.k_bias));
   linear_backward_weights(v, normed, d_values, own_weight(g.v_proj), own_bias(g.v_bias));
-  linear_backward_input(q, d_queries, to);
-  linear_backward_input(k, d_keys, to, true);
-  linear_backward_input(v, d_values, to, true);
+  input_gradient(std::array{OutputGradient{q, d_queries, DividedDimension::kHeads},
+                            OutputGradient{k, d_keys, DividedDimension::kKvHeads},
+                            OutputGradient{v, d_values, DividedDimension::kKvHeads}},
+                 to);
 }
 
 }  // namespace aliquot

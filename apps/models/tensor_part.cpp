@@ -36,7 +36,36 @@ int64_t hidden_unit(const ModelShape& shape, const TensorGroup& group) {
   return unit;
 }
 
+/// Returns the range of a leaf in the part of a rank. `unit` is the number of indices in each of the `count` units that
+/// ranks divide.
+LeafRange leaf_range(int64_t count, int64_t unit, int leaf, const TensorGroup& group) {
+  const auto [first, end] = rank_range(count, leaf, kTensorLeaves);
+  return {unit * (first - rank_range(count, group.rank, group.ranks).first), unit * (end - first)};
+}
+
 }  // namespace
+
+std::vector<TensorLeaf> tensor_leaves(const ModelShape& shape, const TensorGroup& group) {
+  const int count = kTensorLeaves / group.ranks;
+  const int64_t unit = hidden_unit(shape, group), queries = shape.heads / shape.kv_heads;
+  std::vector<TensorLeaf> leaves;
+  for (int leaf = group.rank * count; leaf < (group.rank + 1) * count; ++leaf) {
+    leaves.push_back({.heads = leaf_range(shape.kv_heads, queries, leaf, group),
+                      .kv_heads = leaf_range(shape.kv_heads, 1, leaf, group),
+                      .hidden = leaf_range(shape.hidden / unit, unit, leaf, group),
+                      .entries = leaf_range(shape.vocabulary, 1, leaf, group)});
+  }
+  return leaves;
+}
+
+std::vector<LeafRange> row_leaves(const TensorGroup& group, int64_t rows) {
+  const TensorGroup divided = group.divides_rows() ? group : TensorGroup{};
+  const int count = kTensorLeaves / divided.ranks;
+  std::vector<LeafRange> leaves;
+  for (int leaf = divided.rank * count; leaf < (divided.rank + 1) * count; ++leaf)
+    leaves.push_back(leaf_range(rows, 1, leaf, divided));
+  return leaves;
+}
 
 bool shares_kv_heads(const ModelShape& shape, const TensorGroup& group) { return shape.kv_heads < group.ranks; }
 
@@ -60,7 +89,9 @@ TensorPart tensor_part(const ModelShape& shape, const TensorGroup& group, int64_
 TensorPart largest_tensor_part(const ModelShape& shape, const TensorGroup& group, int64_t rows) {
   TensorPart largest;
   for (int rank = 0; rank < group.ranks; ++rank) {
-    const TensorPart part = tensor_part(shape, {group.ranks, rank, group.sequence_parallel}, rows);
+    TensorGroup one = group;
+    one.rank = rank;
+    const TensorPart part = tensor_part(shape, one, rows);
     largest.heads = std::max(largest.heads, part.heads);
     largest.kv_heads = std::max(largest.kv_heads, part.kv_heads);
     largest.hidden = std::max(largest.hidden, part.hidden);
@@ -80,10 +111,33 @@ void check_tensor_group(const ModelShape& shape, const TensorGroup& group) {
   check_at_least("attention heads", shape.heads);
   check_at_least("hidden elements", shape.hidden);
   check_at_least("vocabulary entries", shape.vocabulary);
+  if (group.fixed_leaves && group.ranks > 1 && shape.lora.exists()) {
+    throw UsageError(
+        "--lora with --tensor cannot be combined with --reproducible: the sums of adapters depend on the number of "
+        "ranks "
+        "of a tensor group; leave one of them out.");
+  }
+  if (group.fixed_leaves && (group.ranks > kTensorLeaves || kTensorLeaves % group.ranks != 0))
+    throw UsageError(
+        fmt::format("--tensor {} cannot be combined with --reproducible: expected 1, 2, 4 or 8.", group.ranks));
+  if (group.fixed_leaves && shares_kv_heads(shape, group)) {
+    throw UsageError(fmt::format(
+        "--tensor {} is more than the {} key and value heads of the model, and --reproducible needs at least "
+        "one for each rank: use a smaller --tensor.",
+        group.ranks, shape.kv_heads));
+  }
   if (!shares_kv_heads(shape, group) || group.ranks % shape.kv_heads == 0) return;
   throw UsageError(fmt::format(
       "--tensor {} does not fit the {} key and value heads of the model: expected at most {}, or a multiple of it.",
       group.ranks, shape.kv_heads, shape.kv_heads));
+}
+
+void check_row_leaves(const TensorGroup& group, int64_t rows) {
+  if (!group.fixed_leaves || !group.divides_rows() || rows % group.ranks == 0) return;
+  throw UsageError(
+      fmt::format("a micro-batch has {} tokens, which --tensor {} does not divide, as --reproducible needs with "
+                  "--sequence-parallel: change --micro-batch or --sequence, or use --sequence-parallel off.",
+                  rows, group.ranks));
 }
 
 TensorDeclarations::TensorDeclarations(const ModelShape& shape, const TensorGroup& group) {
@@ -92,13 +146,14 @@ TensorDeclarations::TensorDeclarations(const ModelShape& shape, const TensorGrou
   const int64_t head = shape.head_width(), queries_of_unit = shares ? 1 : shape.heads / shape.kv_heads;
   const DimensionPart queries{shape.query_width(), queries_of_unit * head}, keys{shape.key_width(), head};
   table = {Split::rows()};
-  norm = {{}, group.divides_rows()};
+  // With fixed leaves, the model itself adds the gradients of norms and positions over the ranks, in fp32.
+  norm = {{}, group.divides_rows() && !group.fixed_leaves};
   packed_columns = {Split::columns({queries, keys, keys})};
   packed_rows = {Split::rows({queries, keys, keys})};
   query_rows = {Split::rows({queries})};
   query_columns = {Split::columns({queries})};
   kv_rows = shares ? TensorDeclaration{{}, true} : TensorDeclaration{Split::rows({keys})};
-  head_norm = {{}, true};
+  head_norm = {{}, !group.fixed_leaves};
   const DimensionPart hidden{shape.hidden, hidden_unit(shape, group)};
   hidden_rows = {Split::rows({hidden})};
   hidden_columns = {Split::columns({hidden})};

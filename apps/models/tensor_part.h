@@ -2,6 +2,7 @@
 // How the ranks of a tensor group divide a transformer.
 
 #include <cstdint>
+#include <vector>
 
 #include "apps/models/shape.h"
 #include "sharding/split.h"
@@ -13,6 +14,9 @@ struct TensorGroup {
   int ranks = 1, rank = 0;
   /// Whether the ranks also divide the rows of the residual stream.
   bool sequence_parallel = false;
+  /// Whether results have the same bits for 1, 2, 4 and 8 ranks. The layers then add over a dimension that ranks can
+  /// divide in a binary tree with kTensorLeaves leaves, for every number of ranks.
+  bool fixed_leaves = false;
 
   bool divides_rows() const { return sequence_parallel && ranks > 1; }
 };
@@ -29,11 +33,32 @@ TensorPart tensor_part(const ModelShape& shape, const TensorGroup& group, int64_
 /// number of rows of each rank, so `rows` may be larger than that of a micro-batch.
 TensorPart largest_tensor_part(const ModelShape& shape, const TensorGroup& group, int64_t rows);
 
+/// With TensorGroup::fixed_leaves: the number of parts of each dimension, of which a rank has the same number as the
+/// other ranks. Part i of the 8 is the part of rank i in a group of 8 ranks.
+inline constexpr int kTensorLeaves = 8;
+
+struct LeafRange {
+  int64_t first = 0, count = 0;
+};
+
+/// A leaf of the part of a rank. Indices are relative to the part.
+struct TensorLeaf {
+  LeafRange heads, kv_heads, hidden, entries;
+};
+
+/// Returns the leaves of a rank's part, in order.
+std::vector<TensorLeaf> tensor_leaves(const ModelShape& shape, const TensorGroup& group);
+/// Returns the leaves of the rows of a rank, as ranges of its rows. If ranks do not divide the rows, each rank has all
+/// leaves.
+std::vector<LeafRange> row_leaves(const TensorGroup& group, int64_t rows);
+
 /// Whether several ranks have the same head of keys and values, because there are fewer of these heads than ranks.
 bool shares_kv_heads(const ModelShape& shape, const TensorGroup& group);
 
 /// Throws UsageError if the ranks of the group cannot divide a model of this shape.
 void check_tensor_group(const ModelShape& shape, const TensorGroup& group);
+/// Throws UsageError if the leaves of the rows of a micro-batch are not parts of the rows of ranks.
+void check_row_leaves(const TensorGroup& group, int64_t rows);
 
 /// A declaration of how the ranks of a tensor group hold a parameter and its gradient: see ParameterSpec.
 struct TensorDeclaration {

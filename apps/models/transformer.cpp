@@ -26,6 +26,8 @@ Transformer::Transformer(const ModelShape& shape, const ModelOptions& options, B
     throw UsageError("a model in a tensor group cannot decode: use --tensor 1.");
   batch_ = options_.batch;
   sequence_ = options_.sequence;
+  check_row_leaves(options_.tensor, rows());
+  if (fixed_leaves()) leaves_ = tensor_leaves(shape_, options_.tensor);
   set_extents(batch_, sequence_);
   adapters_.resize(static_cast<size_t>(shape_.layers));
   adapter_gradients_.resize(static_cast<size_t>(shape_.layers));
@@ -36,6 +38,7 @@ void Transformer::set_extents(int64_t batch, int64_t sequence) {
   options_.sequence = sequence;
   own_ = tensor_part(shape_, options_.tensor, rows());
   largest_ = largest_tensor_part(shape_, options_.tensor, rows());
+  if (fixed_leaves()) row_leaves_ = row_leaves(options_.tensor, rows());
 }
 
 void Transformer::finish_declaration(int head) {
@@ -69,15 +72,18 @@ void Transformer::allocate_block_scratch(ActivationArena& scratch) {
   normed_gradient_ = scratch.allocate(std::max(all, rows() * attention.width()));
   normed_offset_bytes_ = rounds ? scratch.used_bytes() : fp32_offset_bytes;
   normed_ = rounds ? scratch.allocate(all, compute) : Values(normed_gradient_);
-  const bool overflows = compute == DType::kFloat16;
-  sums_ = overflows ? Values(normed_gradient_) : normed_;
-  sums_offset_bytes_ = overflows ? fp32_offset_bytes : normed_offset_bytes_;
+  // Sums in fp16 could overflow, and rounded sums of leaves would depend on the number of ranks.
+  const bool in_fp32 = compute == DType::kFloat16 || fixed_leaves();
+  sums_ = in_fp32 ? Values(normed_gradient_) : normed_;
+  sums_offset_bytes_ = in_fp32 ? fp32_offset_bytes : normed_offset_bytes_;
   rounded_gradient_offset_bytes_ = scratch.used_bytes();
   rounded_gradient_ = scratch.allocate(rounds || divides_rows() ? all : 0, compute);
   wide_scratch_ = scratch.allocate(rows() * std::max(largest_.hidden, attention.stride()), compute);
   attention_scratch_ =
       scratch.allocate(backend_.attention_scratch_elements(attention_scratch_shape(), options_.compute));
   product_scratch_ = allocate_product_scratch(scratch);
+  allocate_stream_leaves(scratch);
+  allocate_norm_sums(scratch, 2, shape_.qk_norm);
 }
 
 void Transformer::allocate_block_data(ActivationArena& weight_inputs, Values qkv, bool norms_have_bias) {
@@ -121,10 +127,19 @@ void Transformer::allocate_head(UseArenas& memory) {
   loss_.log_sums = kept.allocate(rows());
   loss_.scratch = scratch.allocate(2 * rows());
   loss_.tile = scratch.allocate(rounds ? rows() * loss.tile_entries() : 0);
-  loss_.tile_maxima = kept.allocate(rounds ? rows() * loss.tile_count() : 0);
+  const int64_t tiles = fixed_leaves() ? std::ssize(leaves_) * largest_leaf_tiles() : loss.tile_count();
+  loss_.tile_maxima = kept.allocate(rounds ? rows() * tiles : 0);
   loss_.product_scratch = allocate_product_scratch(scratch);
+  allocate_stream_leaves(scratch);
   logits_buffer_ = scratch.allocate(options_.decode_positions > 0 ? shape_.vocabulary : 0);
   allocate_head_over_tensor(scratch);
+}
+
+/// The number of tiles of the leaf with the most entries.
+int64_t Transformer::largest_leaf_tiles() const {
+  LossShape leaf;
+  leaf.entries = (shape_.vocabulary + kTensorLeaves - 1) / kTensorLeaves;
+  return leaf.tile_count();
 }
 
 float* Transformer::allocate_product_scratch(ActivationArena& scratch) const {
@@ -231,7 +246,9 @@ void Transformer::norm_forward(const Norm& norm, Values to) {
 }
 
 void Transformer::norm_backward(const Norm& norm, const float* from, Values d_weight, Values d_bias, bool add) {
-  if (in_weights_part() && d_weight.data != nullptr) {
+  if (in_weights_part() && fixed_leaves()) {
+    sum_norm_weights(norm, from);
+  } else if (in_weights_part() && d_weight.data != nullptr) {
     backend_.layer_norm_backward_weights({.x = norm.x,
                                           .mean = norm.mean,
                                           .rstd = norm.rstd,

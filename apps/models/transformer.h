@@ -32,6 +32,9 @@ struct ModelOptions {
   int64_t decode_positions = 0;
 };
 
+/// A dimension of a block that the ranks of a tensor group divide.
+enum class DividedDimension : uint8_t { kHeads, kKvHeads, kHidden };
+
 /// The buffers of a use that have several arrays: see UseMemory.
 struct UseArenas {
   ActivationArena kept, scratch, weight_inputs;
@@ -96,6 +99,9 @@ class Transformer : public Model {
   int64_t hidden_elements() const { return rows() * own_.hidden; }
   /// The position of the first row in its sequence. It is 0 unless a cache has the earlier positions.
   int64_t first_position() const { return decoding_ ? decoding_->first_position() : 0; }
+  bool fixed_leaves() const { return options_.tensor.fixed_leaves && trains_base(); }
+  /// Whether a layer over a divided dimension needs more than one product of this rank.
+  bool adds_parts() const { return fixed_leaves() || options_.tensor.ranks > 1; }
   bool adds() const { return options_.gradients == GradientMode::kAdd; }
   /// The shape of attention of this rank in the current use, whose window is window_.
   AttentionShape attention_shape() const { return attention_shape(own_); }
@@ -105,6 +111,7 @@ class Transformer : public Model {
   // The collectives that the code of a use runs, in order. Without a tensor group, there are none.
   std::vector<UseCollective> block_collectives() const;
   std::vector<UseCollective> embedding_collectives() const;
+  std::vector<UseCollective> position_collectives() const;
   std::vector<UseCollective> final_norm_collectives() const;
   std::vector<UseCollective> head_collectives() const;
   /// Runs a collective of the current use if there is a tensor group.
@@ -125,6 +132,7 @@ class Transformer : public Model {
     const float* x = nullptr;
     float *mean = nullptr, *rstd = nullptr;
     ConstValues weight = {}, bias = {};
+    int index = 0;  // among the norms of the use
   };
   void norm_forward(const Norm& norm, Values to);
   /// Computes the norm's output for all rows in normed_. `gather` is the name of the collective that gathers the rows.
@@ -146,9 +154,14 @@ class Transformer : public Model {
   void linear_forward(const BlockLinear& l, ConstValues x, Values to);
   /// Repeats the part of linear_forward() whose result the adapter keeps for backward.
   void inner_forward(const BlockLinear& l, ConstValues x);
+  /// The input of a layer whose output is added to the residual stream. The ranks divide its elements.
+  struct StreamInput {
+    ConstValues x;
+    DividedDimension elements;
+  };
   /// to = x * weight + bias + residual, and the output of the adapter, summed over the tensor group by the collective
   /// `sum`.
-  void add_to_stream(const BlockLinear& l, ConstValues x, const float* residual, float* to, const char* sum);
+  void add_to_stream(const BlockLinear& l, const StreamInput& x, const float* residual, float* to, const char* sum);
 
   /// What the current call computes: a whole backward, or one part of it. The backward of a block has the same code for
   /// all three. Each of its steps belongs to the input part, which reads values of parameters, or to the weights part,
@@ -172,12 +185,38 @@ class Transformer : public Model {
   // The steps of a backward. A step does nothing if it does not belong to part_. It does not compute the gradient of a
   // parameter without memory for its gradient, because that parameter is frozen.
 
-  /// Call it before linear_backward_input() of the same layer, also in an input part.
+  /// Call it before linear_backward_input() or input_gradient() of the same layer, also in an input part.
   void linear_backward_weights(const BlockLinear& l, ConstValues x, ConstValues from, Values d_weight, Values d_bias);
   void linear_backward_input(const BlockLinear& l, ConstValues from, Values to, bool add = false);
+  /// A layer whose outputs the ranks divide, and the gradient of its outputs.
+  struct OutputGradient {
+    BlockLinear l;
+    ConstValues from;
+    DividedDimension outputs;
+  };
+  /// Assigns the gradient of the common input of the layers to `to`.
+  void input_gradient(std::span<const OutputGradient> terms, float* to);
   /// Adds the gradient of the norm's input to gradient_. With add = false, assigns it to gradient_ instead. `from` is
   /// the gradient of the norm's output.
+  /// With fixed leaves, finish_norm_gradients() must follow for all norms of the use.
   void norm_backward(const Norm& norm, const float* from, Values d_weight, Values d_bias, bool add = true);
+  /// The gradients of a norm, and the sum that finish_norm_gradients() assigns or adds to them.
+  struct NormGradient {
+    const float* sum = nullptr;
+    Values weight, bias;
+    int64_t elements = 0;
+  };
+  NormGradient norm_gradient(int index, Values weight, Values bias) const {
+    return {norm_sum(index), weight, bias, shape_.width};
+  }
+  /// Without fixed leaves, does nothing.
+  void finish_norm_gradients(std::span<const NormGradient> gradients);
+  void allocate_norm_sums(ActivationArena& scratch, int norms, bool has_qk_norms);
+  void declare_norm_sums(std::vector<UseCollective>& to, UsePart part) const;
+  void sum_head_norm_weights(const HeadNormsWeight& all, DividedDimension heads, float* to);
+  float* norm_sums() const { return norm_sums_; }
+  void positions_backward_leaves(const Positions& all, Values d_table);
+  void allocate_position_sums(ActivationArena& scratch);
   /// Returns the gradient of all rows of the residual stream in the compute type, at `to`.
   ConstValues gradient_for_products(Values to, const char* gather);
   /// Returns the norm's output of all rows for the gradients of weights, at `to`.
@@ -244,6 +283,18 @@ class Transformer : public Model {
   UseCollective stream_gather(const char* name, UsePart part) const;
   void allocate_head_over_tensor(ActivationArena& scratch);
   float* allocate_product_scratch(ActivationArena& scratch) const;
+  void allocate_stream_leaves(ActivationArena& scratch);
+  void forward_leaves(Linear linear, ConstValues x, DividedDimension inputs);
+  int64_t norm_elements() const { return (shape_.family == ModelFamily::kGpt2 ? 2 : 1) * shape_.width; }
+  int64_t summed_norm_elements() const;
+  float* norm_sum(int index) const {
+    return norm_sums_ == nullptr ? nullptr : norm_sums_ + qk_sums_count_ + index * norm_elements();
+  }
+  void sum_norm_weights(const Norm& norm, const float* from);
+  int64_t largest_leaf_tiles() const;
+  LossForward loss_of_leaf(const LossForward& all, const TensorLeaf& leaf, int64_t index) const;
+  void head_statistics_of_leaves(const LossForward& loss);
+  void head_backward_of_leaves(const LossBackward& all);
 
   // The extents of a micro-batch. While decoding, options_ has those of the current pass.
   int64_t batch_ = 0, sequence_ = 0;
@@ -260,6 +311,11 @@ class Transformer : public Model {
   float* all_rows_ = nullptr;  // of the residual stream, in uses of embedding and head, if ranks divide rows
   int64_t all_rows_offset_bytes_ = 0, loss_parts_offset_bytes_ = 0;
   SplitParts loss_parts_;
+  // With fixed leaves: the leaves of this rank, and scratch of sums.
+  std::vector<TensorLeaf> leaves_;
+  std::vector<LeafRange> row_leaves_;
+  float *leaf_scratch_ = nullptr, *norm_sums_ = nullptr, *norm_leaf_scratch_ = nullptr, *position_sums_ = nullptr;
+  int64_t norm_sums_offset_bytes_ = 0, norm_sums_count_ = 0, qk_sums_count_ = 0;
   float loss_factor_ = 1.0f;
   std::array<InnerValues, kProjectionCount> inner_;  // of the current use
 };

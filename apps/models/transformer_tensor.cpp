@@ -51,6 +51,7 @@ std::vector<UseCollective> Transformer::block_collectives() const {
     gather(input, UsePart::kBackward);
     sum(input_gradient, UsePart::kBackward);
   }
+  declare_norm_sums(all, UsePart::kBackwardWeights);
   return all;
 }
 
@@ -77,7 +78,9 @@ std::vector<UseCollective> Transformer::final_norm_collectives() const {
   UseCollective output = stream_gather("head input", UsePart::kForward);
   output.buffer = UseBuffer::kOutput;
   output.offset_bytes = 0;
-  return {output};
+  std::vector<UseCollective> all{output};
+  declare_norm_sums(all, UsePart::kBackward);
+  return all;
 }
 
 std::vector<UseCollective> Transformer::head_collectives() const {
@@ -88,7 +91,7 @@ std::vector<UseCollective> Transformer::head_collectives() const {
                            .buffer = UseBuffer::kScratch,
                            .offset_bytes = loss_parts_offset_bytes_,
                            .rows = options_.tensor.ranks,
-                           .row_elements = split_part_elements(rows())};
+                           .row_elements = loss_parts_.count / options_.tensor.ranks * split_part_elements(rows())};
   UseCollective gradient = stream_sum("head input gradient", UsePart::kBackward);
   gradient.dtype = DType::kFloat32;
   gradient.buffer = divides_rows() ? UseBuffer::kScratch : UseBuffer::kBackward;
@@ -103,9 +106,10 @@ void Transformer::allocate_embedding(ActivationArena& scratch) {
 }
 
 void Transformer::allocate_head_over_tensor(ActivationArena& scratch) {
-  if (options_.tensor.ranks == 1) return;
+  if (!adds_parts()) return;
   loss_parts_offset_bytes_ = scratch.used_bytes();
-  loss_parts_ = {options_.tensor.ranks, scratch.allocate(options_.tensor.ranks * split_part_elements(rows()))};
+  const int parts = fixed_leaves() ? kTensorLeaves : options_.tensor.ranks;
+  loss_parts_ = {parts, scratch.allocate(parts * split_part_elements(rows()))};
   allocate_embedding(scratch);
 }
 
@@ -135,15 +139,19 @@ void Transformer::final_norm_forward(const Norm& norm) {
 }
 
 /// Only one rank adds the bias, before the sum. Each rank adds the residual to its rows, after the sum.
-void Transformer::add_to_stream(const BlockLinear& l, ConstValues x, const float* residual, float* to,
+void Transformer::add_to_stream(const BlockLinear& l, const StreamInput& x, const float* residual, float* to,
                                 const char* sum) {
-  if (options_.tensor.ranks == 1) {
-    backend_.linear_forward(l.linear, x, residual, to);
-    return adapter_forward(l, x, to);
+  if (!adds_parts()) {
+    backend_.linear_forward(l.linear, x.x, residual, to);
+    return adapter_forward(l, x.x, to);
   }
   BlockLinear partial = l;
   if (options_.tensor.rank != 0) partial.linear.bias = nullptr;
-  linear_forward(partial, x, sums_);
+  if (fixed_leaves()) {
+    forward_leaves(partial.linear, x.x, x.elements);
+  } else {
+    linear_forward(partial, x.x, sums_);
+  }
   run(sum);
   backend_.positions_forward({own_.rows, rows(), shape_.width, rows(), own_.first_row}, sums_, residual, to);
 }
@@ -184,16 +192,25 @@ void Transformer::sum_norm_gradient(float* to, const char* sum) {
 void Transformer::forward_head(ConstValues table) {
   if (decoding_) return compute_logits(table);
   const LossForward loss{loss_shape(own_), normed_input(), table, staged_tokens_.targets, loss_};
-  if (options_.tensor.ranks == 1) return backend_.loss_forward(loss);
-  backend_.loss_statistics(loss, loss_parts_.statistics + options_.tensor.rank * split_part_elements(rows()));
+  if (!adds_parts()) return backend_.loss_forward(loss);
+  if (fixed_leaves()) {
+    head_statistics_of_leaves(loss);
+  } else {
+    backend_.loss_statistics(loss, loss_parts_.statistics + options_.tensor.rank * split_part_elements(rows()));
+  }
   run("loss");
   backend_.loss_of_parts(loss, loss_parts_);
 }
 
 void Transformer::backward_head(ConstValues table, Values d_table, bool add) {
   float* d_hidden = divides_rows() ? all_rows_ : gradient_;
-  backend_.loss_backward(
-      {loss_shape(own_), normed_input(), table, staged_tokens_.targets, loss_, loss_factor_, d_hidden, d_table, add});
+  const LossBackward loss{loss_shape(own_), normed_input(), table, staged_tokens_.targets, loss_, loss_factor_,
+                          d_hidden,         d_table,        add};
+  if (fixed_leaves()) {
+    head_backward_of_leaves(loss);
+  } else {
+    backend_.loss_backward(loss);
+  }
   run("head input gradient");
   if (divides_rows()) backend_.convert(gradient_, own_rows_of(all_rows_), own_stream_elements());
 }

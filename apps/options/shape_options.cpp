@@ -103,8 +103,11 @@ void add_sequence_parallel(OptionTable& t, ShapeOptions& o) {
            "With --tensor, the ranks of a tensor group also divide the tokens in norms and in the residual stream.");
 }
 
-TensorGroup tensor_group(const ShapeOptions& o, int ranks, int rank) {
-  return {.ranks = ranks, .rank = rank % ranks, .sequence_parallel = o.sequence_parallel};
+TensorGroup tensor_group(const ShapeOptions& o, const EngineOptions& engine, int rank) {
+  return {.ranks = engine.tensor,
+          .rank = rank % engine.tensor,
+          .sequence_parallel = o.sequence_parallel,
+          .fixed_leaves = engine.reproducible};
 }
 
 void add_shape_options(OptionTable& t, ShapeOptions& o) {

@@ -9,6 +9,7 @@
 #include "apps/models/tensor_part.h"
 #include "apps/options/arguments.h"
 #include "apps/options/lora_option.h"
+#include "engine/options.h"
 
 namespace aliquot {
 
@@ -40,8 +41,8 @@ void set_model(ShapeOptions& options, const std::string& model);
 void add_shape_options(OptionTable& table, ShapeOptions& options);
 /// Adds --sequence-parallel.
 void add_sequence_parallel(OptionTable& table, ShapeOptions& options);
-/// Returns the tensor group of a rank. `ranks` is the number of ranks of each group.
-TensorGroup tensor_group(const ShapeOptions& options, int ranks, int rank);
+/// Returns the tensor group of a rank.
+TensorGroup tensor_group(const ShapeOptions& options, const EngineOptions& engine, int rank);
 
 /// The shape of the preset or of the file, with the changes of --layers and the other options. Throws UsageError if the
 /// result is inconsistent.

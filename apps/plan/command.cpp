@@ -25,7 +25,7 @@ namespace {
 
 /// Without `keeps_logits`, backward computes the logits again.
 ModelSpec model_of(const PlanOptions& o, const Machine& machine, const ModelShape& shape, bool keeps_logits = true) {
-  const TensorGroup tensor = tensor_group(o, o.engine.tensor, 0);
+  const TensorGroup tensor = tensor_group(o, o.engine, 0);
   check_tensor_group(shape, tensor);
   ModelSpec model = parameters_of(shape, tensor);
   ModelOptions options = {.batch = o.micro_batch,

@@ -72,7 +72,7 @@ void check_before_launch(const TrainOptions& options) {
   // the launch.
   copy.global_batch.reset();
   copy.engine.pipeline = copy.engine.tensor = 1;
-  check_tensor_group(model_shape(options), tensor_group(options, options.engine.tensor, 0));
+  check_tensor_group(model_shape(options), tensor_group(options, options.engine, 0));
   resolve(copy, default_rank_count(options), false);
   if (options.resume == "none" && !options.checkpoint_dir.empty() &&
       !list_checkpoints(options.checkpoint_dir).empty()) {

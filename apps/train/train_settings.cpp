@@ -97,7 +97,7 @@ ModelOptions model_options(const TrainOptions& o, int rank) {
           .table_gradients = GradientMode::kAdd,
           .compute = *o.precision,
           .gradient_type = o.engine.precision.gradients,
-          .tensor = tensor_group(o, o.engine.tensor, rank),
+          .tensor = tensor_group(o, o.engine, rank),
           .decode_positions = o.decode_positions};
 }
 

@@ -224,6 +224,15 @@ class Pricing {
     const int64_t exchange = (tensors + Communicator::kSmallCount - 1) / Communicator::kSmallCount;
     rounds += exchange * ((plan_.policy.tensor > 1 ? 1 : 0) + (plan_.stage.count > 1 ? 1 : 0)) +
               (plan_.policy.tensor > 1 ? 1 : 0);
+    if (plan_.has_exact_norm()) {
+      rounds += 2;
+      constexpr int kReads = 3;
+      for (int32_t f = 0; f < static_cast<int32_t>(plan_.flats.size()); ++f) {
+        if (plan_.trains(f))
+          add(price,
+              links_.memory_traffic(static_cast<double>(kReads * shard_bytes(plan_.flats[f], precision().gradients))));
+      }
+    }
     for (; rounds > 0; --rounds) add(price, links_.move(cost_.inside_node.latency_seconds, 0, !plan_.world.one_node()));
     return price;
   }

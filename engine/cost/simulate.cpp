@@ -1,6 +1,7 @@
 #include "engine/cost/simulate.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "engine/cost/event_simulator.h"
 
@@ -77,22 +78,53 @@ Timeline timeline_of(const Plan& plan, const EventSimulator& simulator, int stag
   return timeline;
 }
 
-}  // namespace
-
-std::vector<Timeline> simulate(const std::vector<Plan>& stages, const CostModel& cost) {
-  const double compute_speed = cost.cores_per_thread > 0 ? std::min(cost.cores_per_thread, 1.0) : 1;
+std::vector<Timeline> timelines_at(const std::vector<const Plan*>& stages, const CostModel& cost,
+                                   double compute_speed) {
   std::vector<EventSimulator::StagePrices> with_prices;
-  for (const Plan& plan : stages) with_prices.push_back({&plan, prices(plan, cost)});
+  for (const Plan* plan : stages) with_prices.push_back({plan, prices(*plan, cost)});
   const EventSimulator simulator(std::move(with_prices), cost.compute_issues, compute_speed);
   std::vector<Timeline> timelines;
   for (std::size_t s = 0; s < stages.size(); ++s)
-    timelines.push_back(timeline_of(stages[s], simulator, static_cast<int>(s)));
+    timelines.push_back(timeline_of(*stages[s], simulator, static_cast<int>(s)));
   return timelines;
 }
 
-Timeline simulate(const Plan& plan, const CostModel& cost) {
-  const double compute_speed = cost.cores_per_thread > 0 ? std::min(cost.cores_per_thread, 1.0) : 1;
-  return timeline_of(plan, EventSimulator(plan, prices(plan, cost), cost.compute_issues, compute_speed), 0);
+/// Returns the part of the step in which a rank computes, on average over pipeline stages.
+double busy_share(const std::vector<Timeline>& timelines) {
+  double busy = 0, all = 0;
+  for (const Timeline& timeline : timelines) {
+    busy += timeline.compute_seconds;
+    all += timeline.step_seconds;
+  }
+  return all > 0 ? busy / all : 1;
 }
+
+/// With several ranks per core, a rank computes slower while others on its core compute. They are assumed to compute at
+/// times that do not depend on one another. So the speed depends on the share of a step in which a rank computes, and
+/// that share depends on the speed: iterates until both agree.
+std::vector<Timeline> simulate_stages(const std::vector<const Plan*>& stages, const CostModel& cost) {
+  constexpr int kMostIterations = 8;
+  constexpr double kTolerance = 1e-3;
+  const double others = cost.cores_per_thread > 0 ? std::max(1 / cost.cores_per_thread - 1, 0.0) : 0;
+  double speed = 1 / (1 + others);
+  std::vector<Timeline> timelines = timelines_at(stages, cost, speed);
+  for (int i = 0; i < kMostIterations && others > 0; ++i) {
+    const double next = 1 / (1 + others * busy_share(timelines));
+    if (std::abs(next - speed) < kTolerance * speed) break;
+    speed = next;
+    timelines = timelines_at(stages, cost, speed);
+  }
+  return timelines;
+}
+
+}  // namespace
+
+std::vector<Timeline> simulate(const std::vector<Plan>& stages, const CostModel& cost) {
+  std::vector<const Plan*> all;
+  for (const Plan& plan : stages) all.push_back(&plan);
+  return simulate_stages(all, cost);
+}
+
+Timeline simulate(const Plan& plan, const CostModel& cost) { return simulate_stages({&plan}, cost).front(); }
 
 }  // namespace aliquot

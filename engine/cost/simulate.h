@@ -27,7 +27,8 @@ struct CostModel {
   LinkCost inside_node, between_nodes;
   /// Cores per thread of a rank. 0: data movement does not use the cores (GPUs). At 1 or less, compute and data
   /// movement share cores. While both run, copies, sums and compute take twice as long. Messages between nodes then
-  /// have the rates `beside_compute`, and slow down compute by the fraction `beside_compute_share`.
+  /// have the rates `beside_compute`, and slow down compute by the fraction `beside_compute_share`. At less than 1,
+  /// ranks share cores, and compute at times that do not depend on one another.
   double cores_per_thread = 0;
   LinkCost beside_compute;
   double beside_compute_share = 0;

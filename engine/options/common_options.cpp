@@ -176,7 +176,8 @@ void add_schedule(OptionTable& t, EngineOptions& o) {
               "Where parameter shards are stored between uses, at ZeRO stage 3.");
   t.toggle("update-in-backward", o.update_in_backward,
            "Update a unit as soon as its gradient is reduced; requires --clip 0.");
-  t.toggle("reproducible", o.reproducible, "Give the same bits on any power-of-two number of ranks.");
+  t.toggle("reproducible", o.reproducible,
+           "Give the same bits on every mesh whose sizes are powers of two, with the same --global-batch.");
   add_quantize(t, o.quantize_weights, o.quantize_gradients);
   t.count("max-skipped", o.max_skipped, {0, std::numeric_limits<int>::max()},
           "Stop after N skipped steps in a row; a step is skipped if a gradient is not finite.");

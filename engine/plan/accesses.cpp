@@ -256,7 +256,11 @@ void Accesses::all_gather_gradients(int32_t flat) {
 void Accesses::norm() {
   for (std::size_t f = 0; f < plan_.flats.size(); ++f) {
     const auto flat = static_cast<int32_t>(f);
-    if (plan_.trains(flat)) add({.role = Role::kBlockSquares, .flat = flat});
+    if (!plan_.trains(flat)) continue;
+    add({.role = Role::kBlockSquares, .flat = flat});
+    if (!plan_.has_exact_norm()) continue;
+    gradient_to_update(flat);
+    add({.role = Role::kBlockSquares, .flat = flat, .writes = true});
   }
   add({.role = Role::kNormParts, .flat = -1, .writes = true, .readers = GroupId::kShard});
 }

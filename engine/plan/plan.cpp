@@ -104,6 +104,7 @@ void refuse_other_than_power_of_two(std::string_view what, int count) {
 void refuse_reproducible(const Policy& policy, int ranks) {
   refuse_other_than_power_of_two(
       policy.pipeline > 1 ? "the number of ranks of each pipeline stage" : "the number of ranks", ranks);
+  refuse_other_than_power_of_two("EngineOptions::tensor", policy.tensor);
   refuse_other_than_power_of_two("EngineOptions::accumulate", policy.micro_batch_count);
   if (policy.accumulate_into == AccumulateInto::kFull && policy.micro_batch_count > 1)
     throw UsageError(

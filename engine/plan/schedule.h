@@ -204,6 +204,8 @@ struct Plan {
   bool adds_in_tree_order(int32_t flat) const {
     return policy.reproducible || (policy.tensor > 1 && flats[flat].gradients != TensorGradients::kSlice);
   }
+  /// Whether the norm is exact: see ExactNorm. Updates in backward do not use the norm.
+  bool has_exact_norm() const { return policy.reproducible && !policy.evaluation && !policy.update_in_backward; }
   /// Greater than every PlannedBuffer::flat. (There are never more matrix groups than flats.)
   std::size_t owner_count() const { return std::max(flats.size(), model.uses.size()); }
 };

@@ -24,6 +24,7 @@ StepWork::StepWork(const Parts& parts)
       copies_(copied_slots(parts.plan.schedule)),
       recipes_(reduce_recipes(parts.plan)) {
   if (!plan_.policy.evaluation) norm_.emplace(plan_, groups_);
+  if (plan_.has_exact_norm()) exact_norm_.emplace(plan_, groups_);
   const auto* muon = std::get_if<Muon>(&parts.optimizer);
   if (!plan_.policy.evaluation && muon != nullptr)
     matrices_.emplace(plan_, memory_, ranks_, *muon, groups_.world().device().kind());
@@ -336,7 +337,14 @@ NormResult StepWork::norm(Stream& lane, bool abandons, Label label) {
     norm_->exchange_tensors(lane, label);
     lane.synchronize();
   }
-  return norm_->finish();
+  NormResult result = norm_->finish();
+  if (!exact_norm_) return result;
+  // Sums of rounded squares can be infinite although no gradient is.
+  if (const auto exact = exact_norm_->sum_of_squares(lane, memory_, label)) {
+    result.sum_of_squares = *exact;
+    result.first_not_finite.clear();
+  }
+  return result;
 }
 
 void StepWork::open_use(Stream& compute, OperationId use, bool all) {

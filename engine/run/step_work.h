@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/plan/reduce_recipe.h"
+#include "engine/run/exact_norm.h"
 #include "engine/run/global_norm.h"
 #include "engine/run/matrix_work.h"
 #include "engine/run/memory/step_memory.h"
@@ -81,6 +82,7 @@ class StepWork {
   const OffloadStores& offload_stores_;
   Updater& updater_;
   std::optional<GlobalNorm> norm_;                 // empty in an evaluation
+  std::optional<ExactNorm> exact_norm_;            // empty unless Plan::has_exact_norm()
   std::optional<QuantizedCollectives> quantized_;  // empty unless weights or gradients are quantized
   std::optional<MatrixWork> matrices_;             // empty without Muon and in an evaluation
   std::vector<std::vector<BufferId>> copies_;      // result of copied_slots(): the slots of each copy operation

@@ -29,6 +29,8 @@ struct HostLoops {
   /// kMaxTreeSources sources.
   void (*sum_tree)(const TreeSum&, int64_t begin, int64_t end);
   void (*block_squares)(double* sums, const float* x, int64_t count);
+  void (*block_largest)(double* values, const void* x, DType, int64_t count);
+  void (*block_fixed_squares)(double* sums, const FixedSquares&);
   /// Returns the index of the first element that is not finite, or count.
   int64_t (*find_nonfinite)(const void* x, DType, int64_t count);
 };

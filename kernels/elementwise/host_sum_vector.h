@@ -176,10 +176,13 @@ struct SumLoops {
 };
 
 template <class V>
-constexpr HostLoops kVectorLoops{
-    Loops<V>::copy,          Loops<V>::fill,  Loops<V>::scale, Loops<V>::add,         Loops<V>::axpy,
-    Loops<V>::cast,          Loops<V>::split, Loops<V>::merge, SumLoops<V>::sum_tree, SumLoops<V>::block_squares,
-    Loops<V>::find_nonfinite};
+constexpr HostLoops kVectorLoops{Loops<V>::copy,          Loops<V>::fill,
+                                 Loops<V>::scale,         Loops<V>::add,
+                                 Loops<V>::axpy,          Loops<V>::cast,
+                                 Loops<V>::split,         Loops<V>::merge,
+                                 SumLoops<V>::sum_tree,   SumLoops<V>::block_squares,
+                                 plain_block_largest,     plain_block_fixed_squares,
+                                 Loops<V>::find_nonfinite};
 
 }  // namespace
 }  // namespace aliquot

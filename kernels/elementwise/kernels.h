@@ -51,6 +51,17 @@ struct Decode {
   int64_t part_count = 0, count = 0;
 };
 
+/// The arguments of block_fixed_squares(). `scale` must be a power of two, and all squares times `scale` must be less
+/// than 1.
+struct FixedSquares {
+  const void* x = nullptr;
+  DType dtype = DType::kFloat32;  // fp32 or bf16
+  int64_t count = 0;
+  double scale = 1;
+  int digit = 0;
+};
+inline constexpr int kFixedDigitBits = 31;
+
 /// Enqueues loops on a stream of the device that owns the table. Pointers are to memory of that device, need only the
 /// alignment of their elements, and must stay valid until the work has run. Counts are numbers of elements and may be
 /// 0. No function allocates memory. Plain, vector and CUDA code give the same bits, except the payload of a NaN result.
@@ -73,6 +84,11 @@ struct Kernels {
   /// sums[b] = the sum of squares of block b of x. A halving tree in fp32 computes it: v[i] += v[i + h] for h = 128,
   /// 64, ..., 1, with zeros for missing elements. The sum is not finite if an element is not.
   void (*block_squares)(Stream&, double* sums, const float* x, int64_t count);
+  /// values[b] = the largest magnitude in block b of x, or a NaN if an element is one. x is fp32 or bf16.
+  void (*block_largest)(Stream&, double* values, const void* x, DType, int64_t count);
+  /// sums[b] = the exact sum over block b of digit `digit` of the scaled squares. The first digit of a fraction is its
+  /// first kFixedDigitBits bits.
+  void (*block_fixed_squares)(Stream&, double* sums, const FixedSquares&);
   /// Sets *first to the index of the first element that is not finite, or to count.
   void (*find_nonfinite)(Stream&, int64_t* first, const void* x, DType, int64_t count);
   /// Quantizes each element to an integer in [-127, 127] times a scale, which is the block's largest magnitude / 127.

@@ -15,6 +15,8 @@ const Kernels& cuda_kernels() {
                                     .merge = cuda::merge,
                                     .sum_tree = cuda::sum_tree,
                                     .block_squares = cuda::block_squares,
+                                    .block_largest = cuda::block_largest,
+                                    .block_fixed_squares = cuda::block_fixed_squares,
                                     .find_nonfinite = cuda::find_nonfinite,
                                     .encode = cuda::encode,
                                     .decode = cuda::decode};

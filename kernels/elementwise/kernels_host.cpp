@@ -83,6 +83,21 @@ void block_squares(Stream& stream, double* sums, const float* x, int64_t count) 
   });
 }
 
+void block_largest(Stream& stream, double* values, const void* x, DType dtype, int64_t count) {
+  run(stream, count, [=](int64_t begin, int64_t end) {
+    loops().block_largest(values + begin / kBlockElements, at(x, dtype, begin), dtype, end - begin);
+  });
+}
+
+void block_fixed_squares(Stream& stream, double* sums, const FixedSquares& args) {
+  run(stream, args.count, [=](int64_t begin, int64_t end) {
+    FixedSquares part = args;
+    part.x = at(args.x, args.dtype, begin);
+    part.count = end - begin;
+    loops().block_fixed_squares(sums + begin / kBlockElements, part);
+  });
+}
+
 /// Threads search separate ranges. An atomic minimum keeps the smallest index.
 void find_nonfinite(Stream& stream, int64_t* first, const void* x, DType dtype, int64_t count) {
   as_host_stream(stream).run([first, count] { *first = count; });
@@ -116,6 +131,8 @@ const Kernels& host_kernels() {
                                   .merge = merge,
                                   .sum_tree = sum_tree,
                                   .block_squares = block_squares,
+                                  .block_largest = block_largest,
+                                  .block_fixed_squares = block_fixed_squares,
                                   .find_nonfinite = find_nonfinite,
                                   .encode = encode,
                                   .decode = decode};

@@ -67,6 +67,7 @@ struct HeadNormsWeight {
   const float* rstd = nullptr;
   float* to = nullptr;
   int64_t rows = 0, heads = 0, head_width = 0, stride = 0, begin = 0, end = 0;
+  int64_t rstd_stride = 0;  // elements from one row of `rstd` to the next; 0: `heads`
 };
 
 /// Statistics of each row over the tiles so far: the maximum and the sum of exp(logit - maximum). Their initial values

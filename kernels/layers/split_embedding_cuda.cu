@@ -10,7 +10,9 @@ template <class Table>
 __global__ void look_up_rows(float* to, const typename Table::Storage* table, const EmbeddingRows a) {
   for (int64_t i = launch_thread(); i < a.rows * a.width; i += launch_stride()) {
     const int64_t entry = a.tokens[i / a.width] - a.first_entry;
-    to[i] = 0 <= entry && entry < a.entries ? Table::load(table[entry * a.width + i % a.width]) : 0.0f;
+    const bool has = 0 <= entry && entry < a.entries;
+    // -0 becomes 0, as in a sum over ranks.
+    to[i] = (has ? Table::load(table[entry * a.width + i % a.width]) : 0.0f) + 0.0f;
   }
 }
 

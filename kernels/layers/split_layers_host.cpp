@@ -35,6 +35,7 @@ void split_embedding_forward(const EmbeddingRows& e, ConstValues table, float* t
     const int64_t entry = e.tokens[row] - e.first_entry;
     if (0 <= entry && entry < e.entries) {
       row_loops().convert(to + row * e.width, table.from(entry * e.width), e.width);
+      for (int64_t c = 0; c < e.width; ++c) to[row * e.width + c] += 0.0f;  // -0 becomes 0, as in a sum over ranks
     } else {
       std::fill_n(to + row * e.width, e.width, 0.0f);
     }

@@ -137,6 +137,28 @@ double sum_of_squares(const Store& gradients) {
   return GlobalNormSum(tree, nodes).finish(values);
 }
 
+/// The sum that ExactNorm computes, in one 128-bit integer: each square is rounded down to a multiple of 2^-62 of the
+/// power of two above the largest square.
+double exact_sum_of_squares(const Store& gradients) {
+  float largest = 0;
+  for (const auto& tensor : gradients) {
+    for (const float element : tensor) {
+      if (!std::isfinite(element)) return std::numeric_limits<double>::infinity();
+      largest = std::max(largest, std::abs(element));
+    }
+  }
+  int exponent = 0;
+  std::frexp(static_cast<double>(largest) * static_cast<double>(largest), &exponent);
+  __extension__ unsigned __int128 sum = 0;
+  for (const auto& tensor : gradients) {
+    for (const float element : tensor) {
+      const double square = static_cast<double>(element) * static_cast<double>(element);
+      sum += static_cast<uint64_t>(std::ldexp(square, 62 - exponent));
+    }
+  }
+  return std::ldexp(static_cast<double>(sum), exponent - 62);
+}
+
 /// Updates one tensor with one rule.
 void update(std::vector<float>& values, const std::vector<float>& gradients, std::vector<std::vector<float>*> states,
             const Rule& rule, float factor, float decay) {
@@ -282,7 +304,9 @@ Outcome train_without_engine(int rank_count, const Settings& settings) {
                       {rank_count, step, static_cast<float>(scaler.scale()),
                        options.quantize_gradients && settings.nodes > 1 ? &residual : nullptr});
     const double parts = static_cast<double>(rank_count) * options.accumulate * scaler.scale();
-    const double norm = gradient_norm(sum_of_squares(sums.exact), parts);
+    const bool is_exact = options.reproducible && !options.update_in_backward;
+    const double norm = gradient_norm(
+        is_exact ? exact_sum_of_squares(rounded(sums.exact, precision.gradients)) : sum_of_squares(sums.exact), parts);
     if (std::isfinite(norm)) {
       update(masters, rounded(sums.exact, precision.gradients), states, momenta,
              {options.optimizer, settings.learning_rate, ++updates,

@@ -158,6 +158,7 @@ class CudaBackend final : public Backend {
     cuda_kernels().cast(*stream_, to.data, to.type, from.data, from.type, count);
   }
   void clear(Values to, int64_t count) override { cuda_kernels().fill(*stream_, to.data, to.type, 0.0f, count); }
+  void add(float* to, const float* from, int64_t count) override { cuda_kernels().add(*stream_, to, from, count); }
   void embedding_forward(const EmbeddingRows& embedding, ConstValues table, float* to) override {
     split_embedding_forward(*stream_, embedding, table, to);
   }

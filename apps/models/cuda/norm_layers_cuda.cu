@@ -69,10 +69,11 @@ __global__ void __launch_bounds__(kColumnThreads) head_norm_columns(const HeadNo
   const auto* gradient = static_cast<const typename E::Storage*>(a.gradient.data);
   const int64_t column = static_cast<int64_t>(blockIdx.x) * kColumns + threadIdx.x % kColumns;
   const int part = static_cast<int>(threadIdx.x) / kColumns;
+  const int64_t rstd_stride = a.rstd_stride == 0 ? a.heads : a.rstd_stride;
   float sum = 0.0f;
   for (int64_t i = part; i < a.rows * a.heads && column < a.head_width; i += kRowsAtOnce) {
     const int64_t at = i / a.heads * a.stride + i % a.heads * a.head_width + column;
-    sum += E::load(gradient[at]) * (E::load(x[at]) * a.rstd[i]);
+    sum += E::load(gradient[at]) * (E::load(x[at]) * a.rstd[i / a.heads * rstd_stride + i % a.heads]);
   }
   sum = sum_of_column(parts, sum);
   if (part == 0 && column < a.head_width) a.to[column] = sum;

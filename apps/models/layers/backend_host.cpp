@@ -50,6 +50,7 @@ class HostBackend : public Backend {
   void rotate(const Rotary& rotary, Values x) override { aliquot::rotate(pool_, rotary, x); }
   void convert(Values to, ConstValues from, int64_t count) override { aliquot::convert(pool_, to, from, count); }
   void clear(Values to, int64_t count) override { aliquot::clear(pool_, to, count); }
+  void add(float* to, const float* from, int64_t count) override { aliquot::add(pool_, to, from, count); }
   void embedding_forward(const EmbeddingRows& embedding, ConstValues table, float* to) override {
     aliquot::embedding_forward(pool_, embedding, table, to);
   }

@@ -60,6 +60,25 @@ void begin_linear(ThreadPool& pool, const Linear& l, const float* residual, Valu
 
 }  // namespace
 
+Linear Linear::with_inputs(int64_t first, int64_t count) const {
+  Linear part = *this;
+  part.weight = weight.from(outputs_first ? first : first * aliquot::weight_stride(*this));
+  part.weight_stride = aliquot::weight_stride(*this);
+  part.input_stride = aliquot::input_stride(*this);
+  part.inputs = count;
+  return part;
+}
+
+Linear Linear::with_outputs(int64_t first, int64_t count) const {
+  Linear part = *this;
+  part.weight = weight.from(outputs_first ? first * aliquot::weight_stride(*this) : first);
+  part.weight_stride = aliquot::weight_stride(*this);
+  part.output_stride = aliquot::output_stride(*this);
+  part.outputs = count;
+  if (bias.data != nullptr) part.bias = bias.from(first);
+  return part;
+}
+
 void linear_forward(ThreadPool& pool, const Linear& l, ConstValues x, const float* residual, Values to) {
   const ScopedWorkTimer timed(WorkKind::kProducts);
   const bool starts = l.bias.data != nullptr || residual != nullptr;
@@ -147,6 +166,11 @@ void clear(ThreadPool& pool, Values to, int64_t count) {
   for_columns(pool, count, [&](int64_t begin, int64_t end) {
     std::memset(to.from(begin).data, 0, static_cast<size_t>((end - begin) * element_bytes(to.type)));
   });
+}
+
+void add(ThreadPool& pool, float* to, const float* from, int64_t count) {
+  const ScopedWorkTimer timed(WorkKind::kElementwise);
+  for_columns(pool, count, [&](int64_t begin, int64_t end) { row_loops().add(to + begin, from + begin, end - begin); });
 }
 
 void embedding_forward(ThreadPool& pool, const EmbeddingRows& e, ConstValues table, float* to) {

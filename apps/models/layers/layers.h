@@ -21,8 +21,13 @@ struct Linear {
   int64_t rows = 0, inputs = 0, outputs = 0;
   bool outputs_first = false;  // true: weight is [outputs, inputs]; false: [inputs, outputs]
   float* scratch = nullptr;    // scratch memory of the matrix product: see product.h
-  int64_t output_stride = 0;   // elements from one row of the output to the next; 0 means `outputs`
-  float factor = 1.0f;         // multiplies the products with the weight, in forward and backward
+  // Elements from one row to the next, of the output, the input and the weight. 0 means that rows are contiguous.
+  int64_t output_stride = 0, input_stride = 0, weight_stride = 0;
+  float factor = 1.0f;  // multiplies the products with the weight, in forward and backward
+
+  /// The part of this layer that has only some of the inputs or outputs. The part of the outputs has the same strides.
+  Linear with_inputs(int64_t first, int64_t count) const;
+  Linear with_outputs(int64_t first, int64_t count) const;
 };
 
 /// to = factor * x * weight + bias + residual. The residual may be null and must not be `to`. With an output_stride
@@ -67,6 +72,8 @@ void rotate(ThreadPool& pool, const Rotary& rotary, Values x);
 void convert(ThreadPool& pool, Values to, ConstValues from, int64_t count);
 /// Sets all elements to 0.
 void clear(ThreadPool& pool, Values to, int64_t count);
+/// to += from.
+void add(ThreadPool& pool, float* to, const float* from, int64_t count);
 
 /// An embedding: forward copies the table's row of each token, backward sums gradients by token.
 void embedding_forward(ThreadPool& pool, const EmbeddingRows& embedding, ConstValues table, float* to);

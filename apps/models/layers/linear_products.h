@@ -7,11 +7,16 @@
 namespace aliquot {
 
 inline int64_t output_stride(const Linear& l) { return l.output_stride == 0 ? l.outputs : l.output_stride; }
+inline int64_t input_stride(const Linear& l) { return l.input_stride == 0 ? l.inputs : l.input_stride; }
+inline int64_t weight_stride(const Linear& l) {
+  const int64_t contiguous = l.outputs_first ? l.inputs : l.outputs;
+  return l.weight_stride == 0 ? contiguous : l.weight_stride;
+}
 
 /// to = x * weight or, with `add`, to += x * weight.
 inline Product forward_product(const Linear& l, ConstValues x, Values to, bool add) {
-  return {.a = {x, l.inputs},
-          .b = {l.weight, l.outputs_first ? l.inputs : l.outputs, l.outputs_first},
+  return {.a = {x, input_stride(l)},
+          .b = {l.weight, weight_stride(l), l.outputs_first},
           .to = to,
           .to_stride = output_stride(l),
           .rows = l.rows,
@@ -25,9 +30,9 @@ inline Product forward_product(const Linear& l, ConstValues x, Values to, bool a
 /// to = from * weight^T or, with `add`, to += from * weight^T.
 inline Product input_product(const Linear& l, ConstValues from, Values to, bool add) {
   return {.a = {from, output_stride(l)},
-          .b = {l.weight, l.outputs_first ? l.inputs : l.outputs, !l.outputs_first},
+          .b = {l.weight, weight_stride(l), !l.outputs_first},
           .to = to,
-          .to_stride = l.inputs,
+          .to_stride = input_stride(l),
           .rows = l.rows,
           .columns = l.inputs,
           .depth = l.outputs,
@@ -38,11 +43,11 @@ inline Product input_product(const Linear& l, ConstValues from, Values to, bool 
 
 /// to.weight = x^T * from or, with to.add, to.weight += x^T * from. With outputs_first the product is from^T * x.
 inline Product weight_product(const Linear& l, ConstValues x, ConstValues from, const LinearGradients& to) {
-  const Matrix inputs{x, l.inputs}, outputs{from, output_stride(l)};
+  const Matrix inputs{x, input_stride(l)}, outputs{from, output_stride(l)};
   Product product{.a = l.outputs_first ? outputs : inputs,
                   .b = l.outputs_first ? inputs : outputs,
                   .to = to.weight,
-                  .to_stride = l.outputs_first ? l.inputs : l.outputs,
+                  .to_stride = weight_stride(l),
                   .rows = l.outputs_first ? l.outputs : l.inputs,
                   .columns = l.outputs_first ? l.inputs : l.outputs,
                   .depth = l.rows,

@@ -152,6 +152,9 @@ TEST_F(LoraCommand, RefusesAnotherBaseAndOtherAdapters) {
   expect_refusal("train --init " + at("hf") + " --lora rank=4 --resume " + at("base"), "has no adapters");
   expect_refusal("train --lora rank=4 --checkpoint-dir " + at("y"), "give --init");
   expect_refusal("train --lora rank=4,targets=q_proj --steps 1", "invalid target 'q_proj'");
+  for (const std::string command : {"train --steps 1", "plan"})
+    expect_refusal(command + " --lora rank=4 --ranks 2 --tensor 2 --reproducible",
+                   "--lora with --tensor cannot be combined with --reproducible");
   expect_refusal("plan --params 1b --lora rank=4", "--lora needs the layers of a model");
   std::filesystem::remove_all(at("hf"));
   expect_refusal("eval " + at("run") + " --data " + text_file(), "name them with --base DIR");

@@ -509,7 +509,12 @@ class Search {
 
   void norm() {
     for (std::size_t f = 0; f < plan_.flats.size(); ++f) {
-      if (plan_.trains(static_cast<int32_t>(f))) access_own(Role::kBlockSquares, static_cast<int32_t>(f), false);
+      if (!plan_.trains(static_cast<int32_t>(f))) continue;
+      access_own(Role::kBlockSquares, static_cast<int32_t>(f), false);
+      if (!plan_.policy.reproducible || plan_.policy.update_in_backward) continue;
+      access_own(Role::kBlockSquares, static_cast<int32_t>(f), true);
+      const bool full = stage_ == 0 || (stage_ == 1 && !in_levels() && plan_.policy.replica_count == 1);
+      access_own(full ? Role::kGradients : Role::kReducedGradients, static_cast<int32_t>(f), false);
     }
     for (int q = 0; q < ranks_; ++q) {
       if (q != rank_) access_parts(q, Role::kNormParts, -1, {q, 1, ranks_}, false, kAllStarted, true);

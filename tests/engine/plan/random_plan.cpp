@@ -238,7 +238,7 @@ void draw_splits(Dice& dice, RandomCase& drawn) {
 
 /// Replaces each rank of the case by a tensor group. The model may declare collectives.
 void add_tensor_groups(Dice& dice, RandomCase& drawn, int tensor) {
-  drawn.policy.tensor = tensor;
+  drawn.policy.tensor = drawn.policy.reproducible ? 2 : tensor;
   drawn.topology = with_tensor_groups(drawn.topology, drawn.policy.tensor, dice.one_in(3));
   draw_splits(dice, drawn);
   if (!dice.one_in(4)) draw_collectives(dice, drawn.model, drawn.policy.tensor);

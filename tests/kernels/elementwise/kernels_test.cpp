@@ -2,6 +2,7 @@
 // threads or the stream.
 #include "kernels/elementwise/kernels.h"
 
+#include <cmath>
 #include <functional>
 #include <gtest/gtest.h>
 #include <memory>
@@ -234,6 +235,59 @@ TEST_P(EveryDevice, BlockSquaresMatchThePlainLoops) {
     sums.fetch();
     EXPECT_TRUE(same_bytes(got, expected)) << count;
   });
+}
+
+TEST_P(EveryDevice, FindsTheLargestMagnitudeOfEachBlock) {
+  for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+    for_shapes([&](int64_t count, int64_t misaligned) {
+      const int64_t blocks = (count + kBlockElements - 1) / kBlockElements;
+      Elements x(dtype, count, misaligned), got(DType::kFloat64, blocks);
+      fill_values(x, ValueKind::kOrdinary, 8);
+      if (count > 300) {  // the second block has an infinite element
+        const uint32_t infinite = dtype == DType::kBFloat16 ? 0xff80u : 0xff800000u;
+        const auto width = static_cast<std::size_t>(element_bytes(dtype));
+        std::memcpy(x.data() + 299 * width, &infinite, width);
+      }
+      DeviceArray from(*device_, stream(), x), values(*device_, stream(), got);
+      kernels().block_largest(stream(), values.as<double>(), from.data(), dtype, count);
+      values.fetch();
+      for (int64_t b = 0; b < blocks; ++b) {
+        double largest = 0;
+        for (int64_t i = b * kBlockElements; i < std::min(count, (b + 1) * kBlockElements); ++i) {
+          float element = 0;
+          plain().cast(&element, DType::kFloat32, x.data() + i * element_bytes(dtype), dtype, 1);
+          largest = std::max(largest, static_cast<double>(std::abs(element)));
+        }
+        ASSERT_EQ(got.as<double>()[b], largest) << name(dtype) << " " << count << ", block " << b;
+      }
+    });
+  }
+}
+
+/// Compares with 128-bit integers. The squares have exponents over a range of 2^90.
+TEST_P(EveryDevice, SumsFixedSquaresExactly) {
+  constexpr int64_t kCount = 3 * kBlockElements + 77;
+  for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+    Elements x(dtype, kCount, 1), got(DType::kFloat64, 4);
+    __extension__ unsigned __int128 expected[4] = {};
+    for (int64_t i = 0; i < kCount; ++i) {
+      const float wanted = std::ldexp(1.0f + 0.0078125f * static_cast<float>(i % 127), -static_cast<int>(i % 45));
+      float element = i % 3 == 0 ? -wanted : wanted;
+      std::byte* at = x.data() + i * element_bytes(dtype);
+      plain().cast(at, dtype, &element, DType::kFloat32, 1);
+      plain().cast(&element, DType::kFloat32, at, dtype, 1);
+      const double square = static_cast<double>(element) * static_cast<double>(element);
+      expected[i / kBlockElements] += static_cast<uint64_t>(std::ldexp(square, 60));
+    }
+    __extension__ unsigned __int128 sums[4] = {};
+    for (const int digit : {0, 1}) {
+      DeviceArray from(*device_, stream(), x), values(*device_, stream(), got);
+      kernels().block_fixed_squares(stream(), values.as<double>(), {from.data(), dtype, kCount, 0.25, digit});
+      values.fetch();
+      for (int b = 0; b < 4; ++b) sums[b] = (sums[b] << kFixedDigitBits) + static_cast<uint64_t>(got.as<double>()[b]);
+    }
+    for (int b = 0; b < 4; ++b) EXPECT_TRUE(sums[b] == expected[b]) << name(dtype) << ", block " << b;
+  }
 }
 
 TEST_P(EveryDevice, FindsTheFirstNonfiniteElement) {
