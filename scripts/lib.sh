@@ -71,7 +71,7 @@ torch_python() {
   fi
   if ! "$folder/bin/python" -c 'import torch' 2>/dev/null; then
     echo "installing torch from PyPI in $folder" >&2
-    if ! { python3 -m venv "$folder" && "$folder/bin/pip" install --quiet torch numpy transformers; } >&2; then
+    if ! { python3 -m venv "$folder" && "$folder/bin/pip" install --quiet torch numpy transformers peft; } >&2; then
       fail 2 "cannot install torch in $folder (see above): set ALIQUOT_PYTHON to a Python that has torch"
     fi
   fi

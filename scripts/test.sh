@@ -90,6 +90,7 @@ compare_with() {
 compare_with_torch() {
   compare_with PyTorch tests/optim/compare_torch.py build/tests/optim/optim_trajectory
   compare_with transformers tests/apps/models/compare_transformers.py build/aliquot
+  compare_with PEFT tests/apps/models/compare_peft.py build/aliquot
 }
 
 # Builds the tests of LibTorch modules with the LibTorch of PyPI's torch, and runs them.

@@ -28,6 +28,11 @@ void import_flags(OptionTable& table, CheckpointOptions& options) {
 
 void export_flags(OptionTable& table, CheckpointOptions& options) {
   import_flags(table, options);
+  table.choice("lora", options.lora, {"merged", "adapter"},
+               "For a checkpoint of adapters: merged writes weights that include them, and adapter writes "
+               "adapter_model.safetensors and adapter_config.json for PEFT.");
+  table.text("base", "DIR", options.base,
+             "The weights that a checkpoint of adapters belongs to; default: the path that it records.");
   table.choice("dtype", options.dtype, kComputeWords, "Data type of the written weights.");
   table.count("heads", options.heads, {.least = 1}, "Number of attention heads, if the checkpoint does not record it.");
 }

@@ -16,6 +16,8 @@ namespace aliquot {
 struct CheckpointOptions {
   std::vector<std::string> paths;  // positional arguments: checkpoints or weights
   std::string out;                 // --out
+  std::string lora;                // --lora: merged or adapter; empty if not given
+  std::string base;                // --base
   DType dtype = DType::kFloat32;   // --dtype
   std::optional<int64_t> heads;    // --heads
   std::optional<int64_t> keep;     // --keep
@@ -38,6 +40,14 @@ int diff_command(const CheckpointOptions& options);
 int export_command(const CheckpointOptions& options);
 int import_command(const CheckpointOptions& options);
 int prune_command(const CheckpointOptions& options);
+
+/// The files that export_command() writes.
+inline constexpr const char *kWeightsFile = "model.safetensors", *kAdapterFile = "adapter_model.safetensors",
+                            *kAdapterConfigFile = "adapter_config.json";
+
+/// Copies the tokenizer.json that belongs to the weights `from`, if there is one, to the directory `to`. Does nothing
+/// if `to` has one.
+void copy_tokenizer(const std::filesystem::path& from, const std::filesystem::path& to);
 
 /// Returns `path` if it is a checkpoint, or the newest checkpoint in the directory `path`; nullopt if there is none.
 std::optional<std::filesystem::path> find_checkpoint(const std::string& path);

@@ -5,7 +5,9 @@
 #include <optional>
 #include <string>
 
+#include "apps/checkpoints/base_weights.h"
 #include "apps/checkpoints/commands.h"
+#include "apps/checkpoints/export_adapters.h"
 #include "apps/checkpoints/saved_shape.h"
 #include "apps/console.h"
 #include "apps/data/whole_file.h"
@@ -19,8 +21,6 @@
 
 namespace aliquot {
 namespace {
-
-constexpr const char* kWeightsFile = "model.safetensors";
 
 /// Returns the text of a config.json for the model in a checkpoint. Returns "" if its type is not supported.
 std::string config_of(const Manifest& manifest, const std::string& where, const CheckpointOptions& options) {
@@ -85,7 +85,8 @@ void require_out(const CheckpointOptions& options, const char* subcommand) {
     throw UsageError(fmt::format("checkpoint {} needs --out DIR, the directory to write to.", subcommand));
 }
 
-/// Copies the tokenizer.json that belongs to the weights `from`, if there is one, to the directory `to`.
+}  // namespace
+
 void copy_tokenizer(const std::filesystem::path& from, const std::filesystem::path& to) {
   constexpr int64_t kLargestFileMib = 256;
   const auto found = find_tokenizer(from);
@@ -95,18 +96,21 @@ void copy_tokenizer(const std::filesystem::path& from, const std::filesystem::pa
   write_stdout("{}\n", (to / kTokenizerFile).string());
 }
 
-}  // namespace
-
 int export_command(const CheckpointOptions& options) {
   require_out(options, "export");
   const std::filesystem::path out = options.out;
-  for (const char* name : {kWeightsFile, kConfigFile}) {
+  for (const char* name : {kWeightsFile, kConfigFile, kAdapterFile, kAdapterConfigFile}) {
     std::error_code ignored;  // if exists() fails, writing the file fails too and reports the error
     if (std::filesystem::exists(out / name, ignored))
       throw UsageError(
           fmt::format("--out: {} already exists: remove it, or choose another directory.", (out / name).string()));
   }
   const CheckpointReader reader = open_verified(require_checkpoint(options.paths[0]), print_verification_progress);
+  if (const auto adapters = saved_adapters(reader.manifest().scalars))
+    return export_adapters(options, reader, *adapters);
+  if (!options.lora.empty() || !options.base.empty()) {
+    throw UsageError(fmt::format("{} contains all weights of a model: leave out --lora and --base.", options.paths[0]));
+  }
   const std::string config = config_of(reader.manifest(), options.paths[0], options);
   const int64_t written = export_weights(reader, out, kWeightsFile, options.dtype);
   write_stdout("{}: {} bytes\n", (out / kWeightsFile).string(), written);

@@ -101,7 +101,7 @@ CommandHelp eval_help() {
 int run_eval(const Arguments& arguments) {
   EvalOptions options = parse_eval_arguments(arguments);
   TrainOptions& run = options.run;
-  set_weights(run, options.path, options.path);
+  set_weights(run, options.path, options.path, options.base);
   if (!run.sequence) run.sequence = std::min(model_shape(run).context, kLongestDefaultSequence);
   const std::unique_ptr<TokenSource> data = open_token_source(run.data);
   return static_cast<int>(run_on_ranks(run, [&](World& world, const TrainOptions& resolved) {

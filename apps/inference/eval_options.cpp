@@ -22,6 +22,7 @@ OptionTable eval_option_table(EvalOptions& o) {
   t.add(train, {"tensor", "sequence-parallel"});
   t.heading("Model");
   t.add(train, "model", "The model, if the weights have no config.json: the name of a preset, or a config.json.");
+  add_base(t, o.base);
   add_config(t, o.config);
   return t;
 }

@@ -15,6 +15,7 @@ struct EvalOptions {
 
   TrainOptions run;
   std::string path;       // of the weights
+  std::string base;       // of the weights to which adapters at `path` belong
   int64_t sequences = 0;  // 0: all
   std::string config;     // the parser reads this file
 };

@@ -20,10 +20,14 @@ void add_train_options(OptionTable& table, TrainOptions& options, std::initializ
 /// Adds the options that select ranks, sharding, precision and device.
 void add_sharding(OptionTable& table, TrainOptions& options);
 
+/// Adds --base.
+void add_base(OptionTable& table, std::string& base);
+
 /// Sets `options` to load the weights at `path`: a folder or a file of Hugging Face weights, a checkpoint, or a
-/// directory of checkpoints, of which the newest is loaded. Prints warnings on rank 0. `given` is the name of the path
-/// in messages. Throws UsageError if there are no weights or if no file defines the model, and CheckpointError if the
-/// checkpoint is damaged.
-void set_weights(TrainOptions& options, const std::string& path, const std::string& given);
+/// directory of checkpoints, of which the newest is loaded. If the checkpoint contains only adapters, they belong to
+/// the weights at `base` or, if that is empty, at the path that it records. Prints warnings on rank 0. `given` is the
+/// name of the path in messages. Throws UsageError if there are no weights or if no file defines the model, and
+/// CheckpointError if the checkpoint is damaged.
+void set_weights(TrainOptions& options, const std::string& path, const std::string& given, const std::string& base);
 
 }  // namespace aliquot

@@ -28,7 +28,9 @@ constexpr int64_t kRowsOfPass = 128;
 
 std::unique_ptr<Tokenizer> open_tokenizer(const SampleOptions& options) {
   if (!options.tokenizer.empty()) return Tokenizer::read(options.tokenizer);
-  if (const auto found = find_tokenizer(options.path())) return Tokenizer::read(*found);
+  for (const std::string& weights : {options.path(), options.run.init}) {
+    if (const auto found = find_tokenizer(weights)) return Tokenizer::read(*found);
+  }
   throw UsageError(fmt::format("{} has no {}: give --tokenizer FILE, the {} with which the training data was encoded.",
                                options.given(), kTokenizerFile, kTokenizerFile));
 }
@@ -74,7 +76,7 @@ SampleText sample_text(const SampleOptions& options, const ModelShape& shape) {
     const Tokenizer& tokenizer = *text.tokenizer;
     refuse_large_vocabulary(tokenizer, shape);
     if (options.stop == "auto")
-      text.what.stop = end_tokens(options.path(), tokenizer);
+      text.what.stop = end_tokens(options.run.init, tokenizer);
     else if (options.stop != "none")
       text.what.stop = {named_token(tokenizer, "--stop", options.stop)};
     text.what.prompt = prompt_tokens(options, tokenizer, text.what.stop);
@@ -155,7 +157,7 @@ CommandHelp sample_help() {
 int run_sample(const Arguments& arguments) {
   SampleOptions options = parse_sample_arguments(arguments);
   TrainOptions& run = options.run;
-  set_weights(run, options.path(), options.given());
+  set_weights(run, options.path(), options.given(), options.base);
   const ModelShape shape = model_shape(run);
   const SampleText sample = sample_text(options, shape);
   run.decode_positions = std::min(static_cast<int64_t>(sample.what.prompt.size()) + options.tokens, shape.context);

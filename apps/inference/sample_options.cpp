@@ -50,6 +50,7 @@ OptionTable sample_option_table(SampleOptions& o) {
   t.text("init", "FILE|DIR", o.init, "Hugging Face weights: a folder with safetensors and a config.json.");
   t.text("checkpoint", "PATH", o.checkpoint,
          "A checkpoint, or a directory of checkpoints, of which the newest is used.");
+  add_base(t, o.base);
   add_train_options(t, o.run, {"model"});
   t.text("tokenizer", "FILE", o.tokenizer,
          "The tokenizer.json of the model; default: the one next to the weights, or in the directory of the "

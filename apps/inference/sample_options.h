@@ -16,6 +16,7 @@ struct SampleOptions {
 
   TrainOptions run;
   std::string init, checkpoint;  // the path of the weights; one of them is empty
+  std::string base;              // the weights to which adapters belong; may be empty
   std::string tokenizer;         // empty: the one that belongs to the weights
   std::string prompt, document_start = "auto", stop = "auto";
   std::vector<int32_t> prompt_tokens;  // instead of `prompt`; no tokenizer is needed then

@@ -36,6 +36,7 @@ class Backend {
   virtual void layer_norm_backward(const LayerNormBackwardRows& a) = 0;
   virtual void layer_norm_backward_weights(const LayerNormWeightColumns& a) = 0;
   virtual void linear_forward(const Linear& linear, ConstValues x, const float* residual, Values to) = 0;
+  virtual void linear_forward_add(const Linear& linear, ConstValues x, Values to) = 0;
   virtual void linear_backward_input(const Linear& linear, ConstValues from, Values to, bool add = false) = 0;
   virtual void linear_backward_weights(const Linear& linear, ConstValues x, ConstValues from,
                                        const LinearGradients& to) = 0;

@@ -65,6 +65,7 @@ void Gpt2::declare_block(int64_t layer) {
   add("mlp.c_fc.bias", {hidden}, kZero, &Gpt2Block::fc_bias, t.hidden_rows);
   add("mlp.c_proj.weight", {hidden, width}, residual, &Gpt2Block::proj_weight, t.hidden_rows);
   add("mlp.c_proj.bias", {width}, kZero, &Gpt2Block::proj_bias, {});
+  declare_adapters(unit, layer);
 }
 
 /// No use reads its output in backward. The two embeddings do not read their input in backward either.
@@ -111,6 +112,7 @@ void Gpt2::allocate_block(UseArenas& memory) {
   a.before_gelu = kept.allocate(rows() * largest_.hidden, compute);
   allocate_block_scratch(memory.scratch);
   allocate_block_data(memory.weight_inputs, a.qkv, true);
+  allocate_adapters(memory);
 }
 
 Positions Gpt2::positions() const {

@@ -60,10 +60,15 @@ class Gpt2 final : public Transformer {
   void backward_block(const Gpt2Block& w, const Gpt2Block& g);
   void backward_mlp(const Gpt2Block& w, const Gpt2Block& g);
   void backward_attention(const Gpt2Block& w, const Gpt2Block& g);
+  BlockLinear attn_linear(const Gpt2Block& w) const;
+  BlockLinear attn_proj_linear(const Gpt2Block& w) const;
+  BlockLinear fc_linear(const Gpt2Block& w) const;
+  BlockLinear proj_linear(const Gpt2Block& w) const;
   Norm norm_1(const Gpt2Block& w) const;
   Norm norm_2(const Gpt2Block& w) const;
   Norm final_norm() const;
-  void backward_qkv(const Linear& attn, float* to);
+  void backward_positions();
+  void backward_qkv(const BlockLinear& attn, float* to);
   void backward_final_norm();
 
   Gpt2Tensors parameters_, gradients_;

@@ -17,10 +17,14 @@ void Gpt2::forward(int use) {
 }
 
 /// Repeats the forward of the block without the GELU and the last matrix product, because their results are not saved.
+/// Only an adapter of the last product saves values that it computes from the GELU.
 void Gpt2::recompute(int use) {
   const Gpt2Block& w = parameters_.blocks[static_cast<size_t>(use - 2)];
   forward_attention(w);
   forward_mlp(w);
+  if (!shape_.lora.adapts(Projection::kDown)) return;
+  backend_.gelu_forward(wide_scratch_, block_.before_gelu, hidden_elements());
+  inner_forward(proj_linear(w), wide_scratch_);
 }
 
 void Gpt2::backward(int use) {
@@ -29,8 +33,7 @@ void Gpt2::backward(int use) {
     // The backward of a tied head has already written the gradient of the shared table, so this backward adds to it.
     return embedding_backward(gradients_.wte, shape_.tied || adds());
   }
-  if (use == 1 && fixed_leaves()) return positions_backward_leaves(positions(), gradients_.wpe);
-  if (use == 1) return backend_.positions_backward(positions(), gradient_, gradients_.wpe, adds());
+  if (use == 1) return backward_positions();
   const auto layer = static_cast<size_t>(use - 2);
   if (is_block(use)) return backward_block(parameters_.blocks[layer], gradients_.blocks[layer]);
   if (use == 2 + shape_.layers) return backward_final_norm();
@@ -59,24 +62,20 @@ void Gpt2::forward_block(const Gpt2Block& w) {
   forward_attention(w);
   forward_mlp(w);
   backend_.gelu_forward(wide_scratch_, block_.before_gelu, hidden_elements());
-  add_to_stream(linear(w.proj_weight, w.proj_bias, own_.hidden, shape_.width),
-                {wide_scratch_, DividedDimension::kHidden}, block_.middle, output(), "mlp output");
+  add_to_stream(proj_linear(w), {wide_scratch_, DividedDimension::kHidden}, block_.middle, output(), "mlp output");
 }
 
 void Gpt2::forward_attention(const Gpt2Block& w) {
   const BlockActivations& a = block_;
-  const AttentionShape s = attention_shape();
   norm_forward_of_all(norm_1(w), "attention input");
-  backend_.linear_forward(linear(w.attn_weight, w.attn_bias, shape_.width, s.stride()), normed_, nullptr, a.qkv);
+  linear_forward(attn_linear(w), normed_, a.qkv);
   attend(a.qkv, a.attention, a.log_sums);
-  add_to_stream(linear(w.attn_proj_weight, w.attn_proj_bias, s.width(), shape_.width),
-                {a.attention, DividedDimension::kHeads}, input(), a.middle, "attention output");
+  add_to_stream(attn_proj_linear(w), {a.attention, DividedDimension::kHeads}, input(), a.middle, "attention output");
 }
 
 void Gpt2::forward_mlp(const Gpt2Block& w) {
-  const BlockActivations& a = block_;
   norm_forward_of_all(norm_2(w), "mlp input");
-  backend_.linear_forward(linear(w.fc_weight, w.fc_bias, shape_.width, own_.hidden), normed_, nullptr, a.before_gelu);
+  linear_forward(fc_linear(w), normed_, block_.before_gelu);
 }
 
 void Gpt2::backward_block(const Gpt2Block& w, const Gpt2Block& g) {
@@ -89,8 +88,7 @@ void Gpt2::backward_block(const Gpt2Block& w, const Gpt2Block& g) {
 // BlockData::wide is the gradient of before_gelu. In a whole backward, it uses the same memory as the GELU's output.
 void Gpt2::backward_mlp(const Gpt2Block& w, const Gpt2Block& g) {
   const BlockActivations& a = block_;
-  const Linear proj = linear(w.proj_weight, w.proj_bias, own_.hidden, shape_.width);
-  const Linear fc = linear(w.fc_weight, w.fc_bias, shape_.width, own_.hidden);
+  const BlockLinear proj = proj_linear(w), fc = fc_linear(w);
   const BlockData& d = block_data_;
   if (in_weights_part()) backend_.gelu_forward(wide_scratch_, a.before_gelu, hidden_elements());
   const ConstValues from = gradient_for_products(d.mlp_gradient, "mlp output gradient");
@@ -108,8 +106,7 @@ void Gpt2::backward_mlp(const Gpt2Block& w, const Gpt2Block& g) {
 void Gpt2::backward_attention(const Gpt2Block& w, const Gpt2Block& g) {
   const BlockActivations& a = block_;
   const AttentionShape s = attention_shape();
-  const Linear proj = linear(w.attn_proj_weight, w.attn_proj_bias, s.width(), shape_.width);
-  const Linear attn = linear(w.attn_weight, w.attn_bias, shape_.width, s.stride());
+  const BlockLinear proj = attn_proj_linear(w), attn = attn_linear(w);
   const BlockData& d = block_data_;
   const ConstValues from = gradient_for_products(d.attention_gradient, "attention output gradient");
   linear_backward_weights(proj, a.attention, from, g.attn_proj_weight, g.attn_proj_bias);
@@ -125,13 +122,20 @@ void Gpt2::backward_attention(const Gpt2Block& w, const Gpt2Block& g) {
   norm_backward(norm_1(w), d.norm_1_gradient, g.ln_1_weight, g.ln_1_bias);
 }
 
+void Gpt2::backward_positions() {
+  if (!trains_base()) return;
+  if (fixed_leaves()) return positions_backward_leaves(positions(), gradients_.wpe);
+  backend_.positions_backward(positions(), gradient_, gradients_.wpe, adds());
+}
+
 // Leaves of queries, keys and values are not contiguous in the packed matrix.
-void Gpt2::backward_qkv(const Linear& attn, float* to) {
+void Gpt2::backward_qkv(const BlockLinear& attn, float* to) {
   const Values from = block_data_.qkv_gradient;
   if (!fixed_leaves()) return input_gradient(std::array{OutputGradient{attn, from, DividedDimension::kHeads}}, to);
   const int64_t width = attention_shape().width();
   const auto part = [&](int64_t i) {
-    return OutputGradient{attn.with_outputs(i * width, width), from.from(i * width), DividedDimension::kHeads};
+    const BlockLinear own{attn.projection, attn.linear.with_outputs(i * width, width)};
+    return OutputGradient{own, from.from(i * width), DividedDimension::kHeads};
   };
   input_gradient(std::array{part(0), part(1), part(2)}, to);
 }
@@ -139,6 +143,22 @@ void Gpt2::backward_qkv(const Linear& attn, float* to) {
 void Gpt2::backward_final_norm() {
   norm_backward(final_norm(), gradient_, gradients_.ln_f_weight, gradients_.ln_f_bias, false);
   finish_norm_gradients(std::array{norm_gradient(0, gradients_.ln_f_weight, gradients_.ln_f_bias)});
+}
+
+Transformer::BlockLinear Gpt2::attn_linear(const Gpt2Block& w) const {
+  return {Projection::kPacked, linear(w.attn_weight, w.attn_bias, shape_.width, attention_shape().stride())};
+}
+
+Transformer::BlockLinear Gpt2::attn_proj_linear(const Gpt2Block& w) const {
+  return {Projection::kOutput, linear(w.attn_proj_weight, w.attn_proj_bias, attention_shape().width(), shape_.width)};
+}
+
+Transformer::BlockLinear Gpt2::fc_linear(const Gpt2Block& w) const {
+  return {Projection::kUp, linear(w.fc_weight, w.fc_bias, shape_.width, own_.hidden)};
+}
+
+Transformer::BlockLinear Gpt2::proj_linear(const Gpt2Block& w) const {
+  return {Projection::kDown, linear(w.proj_weight, w.proj_bias, own_.hidden, shape_.width)};
 }
 
 Transformer::Norm Gpt2::norm_1(const Gpt2Block& w) const {

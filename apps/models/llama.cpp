@@ -71,6 +71,7 @@ void Llama::declare_block(int64_t layer) {
   add("mlp.gate_proj.weight", {hidden, width}, kNormal, &LlamaBlock::gate_proj, t.hidden_rows);
   add("mlp.up_proj.weight", {hidden, width}, kNormal, &LlamaBlock::up_proj, t.hidden_rows);
   add("mlp.down_proj.weight", {width, hidden}, residual, &LlamaBlock::down_proj, t.hidden_columns);
+  declare_adapters(unit, layer);
 }
 
 /// No use reads its output in backward. The embedding does not read its input in backward either.
@@ -117,6 +118,7 @@ void Llama::allocate_block(UseArenas& memory) {
   allocate_block_scratch(scratch);
   allocate_block_data(memory.weight_inputs, a.qkv, false);
   if (shape_.qk_norm) allocate_qk_norms(memory);
+  allocate_adapters(memory);
 }
 
 // Backward needs queries and keys before the norms and after the rotation. A block keeps those before the norms, and
@@ -130,23 +132,39 @@ void Llama::allocate_qk_norms(UseArenas& memory) {
   qk_norm_gradients_ = saved != nullptr ? saved : in_scratch;
 }
 
-Linear Llama::weight(ConstValues matrix, int64_t inputs, int64_t outputs) const {
-  Linear l = linear(matrix, nullptr, inputs, outputs);
-  l.outputs_first = true;
+Transformer::BlockLinear Llama::weight(Projection p, ConstValues matrix, int64_t inputs, int64_t outputs) const {
+  BlockLinear l{p, linear(matrix, nullptr, inputs, outputs)};
+  l.linear.outputs_first = true;
   return l;
 }
 
-Linear Llama::qkv_weight(ConstValues matrix, ConstValues bias, int64_t outputs) const {
-  Linear l = weight(matrix, shape_.width, outputs);
-  l.bias = bias;
-  l.output_stride = attention_shape().stride();
+Transformer::BlockLinear Llama::qkv_weight(Projection p, ConstValues matrix, ConstValues bias, int64_t outputs) const {
+  BlockLinear l = weight(p, matrix, shape_.width, outputs);
+  l.linear.bias = bias;
+  l.linear.output_stride = attention_shape().stride();
   return l;
 }
 
-Linear Llama::output_weight(const LlamaBlock& w) const {
-  Linear l = weight(w.o_proj, attention_shape().width(), shape_.width);
-  l.bias = w.o_bias;
+Transformer::BlockLinear Llama::queries_weight(const LlamaBlock& w) const {
+  return qkv_weight(Projection::kQuery, w.q_proj, w.q_bias, attention_shape().width());
+}
+
+Transformer::BlockLinear Llama::output_weight(const LlamaBlock& w) const {
+  BlockLinear l = weight(Projection::kOutput, w.o_proj, attention_shape().width(), shape_.width);
+  l.linear.bias = w.o_bias;
   return l;
+}
+
+Transformer::BlockLinear Llama::gate_weight(const LlamaBlock& w) const {
+  return weight(Projection::kGate, w.gate_proj, shape_.width, own_.hidden);
+}
+
+Transformer::BlockLinear Llama::up_weight(const LlamaBlock& w) const {
+  return weight(Projection::kUp, w.up_proj, shape_.width, own_.hidden);
+}
+
+Transformer::BlockLinear Llama::down_weight(const LlamaBlock& w) const {
+  return weight(Projection::kDown, w.down_proj, own_.hidden, shape_.width);
 }
 
 /// The rows of the own heads in a weight or a bias of keys or values. Several ranks may have the full parameter.
@@ -154,12 +172,18 @@ Values Llama::own_kv_rows(Values parameter, int64_t row_elements) const {
   return parameter.from(own_.first_kv_head * shape_.head_width() * row_elements);
 }
 
-Linear Llama::keys_weight(const LlamaBlock& w) const {
-  return qkv_weight(own_kv_rows(w.k_proj, shape_.width), own_kv_rows(w.k_bias, 1), attention_shape().kv_width());
+Transformer::BlockLinear Llama::keys_weight(const LlamaBlock& w) const {
+  BlockLinear l = qkv_weight(Projection::kKey, own_kv_rows(w.k_proj, shape_.width), own_kv_rows(w.k_bias, 1),
+                             attention_shape().kv_width());
+  l.first_output = own_.first_kv_head * shape_.head_width();
+  return l;
 }
 
-Linear Llama::values_weight(const LlamaBlock& w) const {
-  return qkv_weight(own_kv_rows(w.v_proj, shape_.width), own_kv_rows(w.v_bias, 1), attention_shape().kv_width());
+Transformer::BlockLinear Llama::values_weight(const LlamaBlock& w) const {
+  BlockLinear l = qkv_weight(Projection::kValue, own_kv_rows(w.v_proj, shape_.width), own_kv_rows(w.v_bias, 1),
+                             attention_shape().kv_width());
+  l.first_output = own_.first_kv_head * shape_.head_width();
+  return l;
 }
 
 // Each block fills the cosines and sines in its scratch again, because keeping them would need memory during the whole

@@ -13,11 +13,14 @@ void Llama::forward(int use) {
 }
 
 /// Repeats the forward of the block without the SwiGLU and the last matrix product, because their results are not
-/// saved.
+/// saved. Only an adapter of the last product saves values that it computes from the SwiGLU.
 void Llama::recompute(int use) {
   const LlamaBlock& w = parameters_.blocks[static_cast<size_t>(use - 1)];
   forward_attention(w);
   forward_mlp(w);
+  if (!shape_.lora.adapts(Projection::kDown)) return;
+  backend_.gated_forward(wide_scratch_, gated());
+  inner_forward(down_weight(w), wide_scratch_);
 }
 
 void Llama::backward(int use) {
@@ -53,8 +56,7 @@ void Llama::forward_block(const LlamaBlock& w) {
   forward_attention(w);
   forward_mlp(w);
   backend_.gated_forward(wide_scratch_, gated());
-  add_to_stream(weight(w.down_proj, own_.hidden, shape_.width), {wide_scratch_, DividedDimension::kHidden},
-                block_.middle, output(), "mlp output");
+  add_to_stream(down_weight(w), {wide_scratch_, DividedDimension::kHidden}, block_.middle, output(), "mlp output");
 }
 
 void Llama::forward_attention(const LlamaBlock& w) {
@@ -62,9 +64,9 @@ void Llama::forward_attention(const LlamaBlock& w) {
   const AttentionShape s = attention_shape();
   norm_forward_of_all(norm_1(w), "attention input");
   const Values keys = a.qkv.from(s.width()), values = keys.from(s.kv_width());
-  backend_.linear_forward(qkv_weight(w.q_proj, w.q_bias, s.width()), normed_, nullptr, a.qkv);
-  backend_.linear_forward(keys_weight(w), normed_, nullptr, keys);
-  backend_.linear_forward(values_weight(w), normed_, nullptr, values);
+  linear_forward(queries_weight(w), normed_, a.qkv);
+  linear_forward(keys_weight(w), normed_, keys);
+  linear_forward(values_weight(w), normed_, values);
   if (!shape_.qk_norm) apply_rotary(a.qkv, false);
   attend(queries_and_keys(w), a.attention, a.log_sums);
   add_to_stream(output_weight(w), {a.attention, DividedDimension::kHeads}, input(), a.middle, "attention output");
@@ -81,8 +83,8 @@ ConstValues Llama::queries_and_keys(const LlamaBlock& w) {
 void Llama::forward_mlp(const LlamaBlock& w) {
   const BlockActivations& a = block_;
   norm_forward_of_all(norm_2(w), "mlp input");
-  backend_.linear_forward(weight(w.gate_proj, shape_.width, own_.hidden), normed_, nullptr, a.gate);
-  backend_.linear_forward(weight(w.up_proj, shape_.width, own_.hidden), normed_, nullptr, a.up);
+  linear_forward(gate_weight(w), normed_, a.gate);
+  linear_forward(up_weight(w), normed_, a.up);
 }
 
 void Llama::backward_block(const LlamaBlock& w, const LlamaBlock& g) {
@@ -105,9 +107,7 @@ void Llama::backward_final_norm() {
 // gate and up. A whole backward overwrites it with its gradient.
 void Llama::backward_mlp(const LlamaBlock& w, const LlamaBlock& g) {
   const BlockActivations& a = block_;
-  const Linear down = weight(w.down_proj, own_.hidden, shape_.width);
-  const Linear gate = weight(w.gate_proj, shape_.width, own_.hidden);
-  const Linear up = weight(w.up_proj, shape_.width, own_.hidden);
+  const BlockLinear down = down_weight(w), gate = gate_weight(w), up = up_weight(w);
   const BlockData& d = block_data_;
   if (in_input_part()) backend_.gated_forward(d.wide, gated());
   const ConstValues from = gradient_for_products(d.mlp_gradient, "mlp output gradient");
@@ -126,7 +126,7 @@ void Llama::backward_mlp(const LlamaBlock& w, const LlamaBlock& g) {
 
 void Llama::backward_attention(const LlamaBlock& w, const LlamaBlock& g) {
   const BlockActivations& a = block_;
-  const Linear out = output_weight(w);
+  const BlockLinear out = output_weight(w);
   const BlockData& d = block_data_;
   const ConstValues from = gradient_for_products(d.attention_gradient, "attention output gradient");
   linear_backward_weights(out, a.attention, from, g.o_proj, g.o_bias);
@@ -156,7 +156,7 @@ void Llama::backward_head_norms(const HeadNorms& norm, DividedDimension heads, V
                                .end = norm.head_width};
   if (fixed_leaves()) {
     sum_head_norm_weights(weight, heads, d_weight);
-  } else {
+  } else if (trains_base()) {
     backend_.head_norms_backward_weight(weight);
   }
   backend_.head_norms_backward({.x = norm.x,
@@ -179,7 +179,7 @@ void Llama::backward_qk_norms(const LlamaBlock& w, const LlamaBlock& g) {
     backward_head_norms(k_norm(w), DividedDimension::kKvHeads, block_data_.qkv_gradient.from(attention_shape().width()),
                         of_k);
   }
-  if (!in_weights_part()) return;
+  if (!in_weights_part() || !trains_base()) return;
   if (fixed_leaves()) return backend_.convert(norm_sums(), of_q, 2 * width);
   backend_.sum_columns({g.q_norm, of_q, 1, width, 0, width, adds()});
   backend_.sum_columns({g.k_norm, of_k, 1, width, 0, width, adds()});
@@ -193,13 +193,16 @@ void Llama::clear_shared_kv(const LlamaBlock& g) {
   };
   for (const Values weight : {g.k_proj, g.v_proj}) clear(weight, shape_.key_width() * shape_.width);
   for (const Values bias : {g.k_bias, g.v_bias}) clear(bias, shape_.key_width());
+  const BlockAdapters& adapters = adapter_gradients_[static_cast<size_t>(layer_)];
+  for (const Projection p : {Projection::kKey, Projection::kValue})
+    clear(adapters[static_cast<size_t>(p)].b, shape_.key_width() * shape_.lora.rank);
 }
 
 // In a whole backward in fp32, `normed` and the gradient of the norm's output are the same memory, so the weight
 // gradients must be computed first.
 void Llama::backward_qkv(const LlamaBlock& w, const LlamaBlock& g, ConstValues normed) {
   const AttentionShape s = attention_shape();
-  const Linear q = qkv_weight(w.q_proj, w.q_bias, s.width()), k = keys_weight(w), v = values_weight(w);
+  const BlockLinear q = queries_weight(w), k = keys_weight(w), v = values_weight(w);
   const Values d_queries = block_data_.qkv_gradient, d_keys = d_queries.from(s.width()),
                d_values = d_keys.from(s.kv_width());
   float* to = partial_norm_gradient(block_data_.norm_1_gradient);

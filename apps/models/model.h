@@ -17,9 +17,10 @@ namespace aliquot {
 
 /// The distribution of a tensor's initial values. The code that uses the model generates the values.
 struct Initializer {
-  enum class Kind : uint8_t { kZero, kOne, kNormal };
+  enum class Kind : uint8_t { kZero, kOne, kNormal, kUniform };
   Kind kind = Kind::kZero;
-  float deviation = 0.0f;  // standard deviation of kNormal; its mean is 0
+  /// The standard deviation of kNormal, or the bound of kUniform, whose values are in [-scale, scale). Means are 0.
+  float scale = 0.0f;
 
   friend bool operator==(const Initializer&, const Initializer&) = default;
 };
@@ -33,6 +34,7 @@ struct ModelTensor {
   Values* parameter = nullptr;
   Values* gradient = nullptr;
   bool is_table = false;               // an embedding or a head, which Muon does not update as a matrix
+  bool trainable = true;               // false: it has no gradient, and `gradient` has no data
   TensorDeclaration over_tensor = {};  // how the ranks of a tensor group hold it. `shape` is the full shape.
 
   int64_t element_count() const {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "apps/models/adapters.h"
 #include "optim/optimizer.h"
 
 namespace aliquot {
@@ -9,6 +10,9 @@ namespace {
 
 class Builder {
  public:
+  /// The declarations of a model of `shape`.
+  explicit Builder(const ModelShape& shape = {}, const TensorGroup& group = {})
+      : trains_base_(!shape.lora.exists()), adapters_(adapter_matrices(shape, group)) {}
   void unit(std::string name, GradientMode gradients = GradientMode::kAssign) {
     model_.units.push_back({std::move(name), {}, gradients});
     model_.uses.push_back({static_cast<UnitId>(model_.units.size()) - 1});
@@ -16,7 +20,7 @@ class Builder {
   void tensor(const std::string& name, std::vector<int64_t> shape, const TensorDeclaration& over_tensor = {}) {
     ParameterSpec& added = model_.units.back().parameters.emplace_back();
     added.decayed = is_decayed(shape);
-    added.tensor = {model_.units.back().name + "." + name, std::move(shape), DType::kFloat32, true};
+    added.tensor = {model_.units.back().name + "." + name, std::move(shape), DType::kFloat32, trains_base_};
     added.split = over_tensor.split;
     added.partial_gradient = over_tensor.partial_gradient;
   }
@@ -27,6 +31,13 @@ class Builder {
   void layer_norm(const std::string& name, int64_t width, const TensorDeclaration& over_tensor) {
     tensor(name + "weight", {width}, over_tensor);
     tensor(name + "bias", {width}, over_tensor);
+  }
+  /// Adds the adapters of a block.
+  void adapters() {
+    for (const AdapterMatrix& matrix : adapters_) {
+      tensor(matrix.name, matrix.shape, matrix.over_tensor);
+      model_.units.back().parameters.back().tensor.trainable = true;
+    }
   }
   /// Adds the head. A tied head is a second use of the unit `embedding`.
   void head(const ModelShape& shape, UnitId embedding, const TensorDeclaration& over_tensor) {
@@ -41,11 +52,12 @@ class Builder {
 
  private:
   ModelSpec model_;
+  bool trains_base_;
+  std::vector<AdapterMatrix> adapters_;
 };
 
-ModelSpec gpt2(const ModelShape& s, const TensorDeclarations& t) {
+ModelSpec gpt2(const ModelShape& s, const TensorDeclarations& t, Builder b) {
   const int64_t width = s.width;
-  Builder b;
   b.unit("wte", s.tied ? GradientMode::kAdd : GradientMode::kAssign);
   b.table(s.vocabulary, width, t.table);
   b.unit("wpe");
@@ -62,6 +74,7 @@ ModelSpec gpt2(const ModelShape& s, const TensorDeclarations& t) {
     b.tensor("mlp.c_fc.bias", {s.hidden}, t.hidden_rows);
     b.tensor("mlp.c_proj.weight", {s.hidden, width}, t.hidden_rows);
     b.tensor("mlp.c_proj.bias", {width});
+    b.adapters();
   }
   b.unit("ln_f");
   b.layer_norm("", width, t.norm);
@@ -69,9 +82,8 @@ ModelSpec gpt2(const ModelShape& s, const TensorDeclarations& t) {
   return b.take();
 }
 
-ModelSpec llama(const ModelShape& s, const TensorDeclarations& t) {
+ModelSpec llama(const ModelShape& s, const TensorDeclarations& t, Builder b) {
   const int64_t width = s.width, q_width = s.query_width(), kv_width = s.key_width();
-  Builder b;
   const auto projection = [&](const std::string& name, int64_t outputs, bool biased, const TensorDeclaration& rows) {
     b.tensor(name + ".weight", {outputs, width}, rows);
     if (biased) b.tensor(name + ".bias", {outputs}, rows);
@@ -94,6 +106,7 @@ ModelSpec llama(const ModelShape& s, const TensorDeclarations& t) {
     projection("mlp.gate_proj", s.hidden, false, t.hidden_rows);
     projection("mlp.up_proj", s.hidden, false, t.hidden_rows);
     b.tensor("mlp.down_proj.weight", {width, s.hidden}, t.hidden_columns);
+    b.adapters();
   }
   b.unit("model.norm");
   b.tensor("weight", {width}, t.norm);
@@ -105,7 +118,9 @@ ModelSpec llama(const ModelShape& s, const TensorDeclarations& t) {
 
 ModelSpec parameters_of(const ModelShape& shape, const TensorGroup& tensor) {
   const TensorDeclarations declarations(shape, tensor);
-  return shape.family == ModelFamily::kGpt2 ? gpt2(shape, declarations) : llama(shape, declarations);
+  Builder builder(shape, tensor);
+  return shape.family == ModelFamily::kGpt2 ? gpt2(shape, declarations, std::move(builder))
+                                            : llama(shape, declarations, std::move(builder));
 }
 
 ModelSpec make_equal_units(int64_t parameter_count, int64_t unit_count) {
@@ -118,12 +133,21 @@ ModelSpec make_equal_units(int64_t parameter_count, int64_t unit_count) {
   return b.take();
 }
 
-int64_t parameter_count(const ModelSpec& model) {
+namespace {
+
+int64_t count_parameters(const ModelSpec& model, bool only_trained) {
   int64_t count = 0;
   for (const UnitSpec& unit : model.units) {
-    for (const ParameterSpec& parameter : unit.parameters) count += parameter.tensor.element_count();
+    for (const ParameterSpec& parameter : unit.parameters) {
+      if (parameter.tensor.trainable || !only_trained) count += parameter.tensor.element_count();
+    }
   }
   return count;
 }
+
+}  // namespace
+
+int64_t parameter_count(const ModelSpec& model) { return count_parameters(model, false); }
+int64_t trained_parameter_count(const ModelSpec& model) { return count_parameters(model, true); }
 
 }  // namespace aliquot

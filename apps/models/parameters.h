@@ -17,5 +17,7 @@ ModelSpec make_equal_units(int64_t parameter_count, int64_t unit_count);
 
 /// The number of parameters of the model. A unit with several uses counts once.
 int64_t parameter_count(const ModelSpec& model);
+/// The number of parameters that are not frozen.
+int64_t trained_parameter_count(const ModelSpec& model);
 
 }  // namespace aliquot

@@ -7,9 +7,9 @@
 #include <string_view>
 #include <vector>
 
-namespace aliquot {
+#include "apps/models/lora.h"
 
-enum class ModelFamily : uint8_t { kGpt2, kLlama };
+namespace aliquot {
 
 enum class RopeScaling : uint8_t { kNone, kLinear, kDynamic, kYarn, kLlama3 };
 /// Returns "none", "linear", "dynamic", "yarn" or "llama3".
@@ -54,6 +54,7 @@ struct ModelShape {
   /// all positions before it.
   int64_t window = 0;
   std::vector<bool> window_layers = {};  // the layers that use `window`; empty: all
+  Lora lora = {};
 
   int64_t head_width() const { return own_head_width != 0 ? own_head_width : width / heads; }
   void set_head_width(int64_t elements) { own_head_width = elements * heads == width ? 0 : elements; }

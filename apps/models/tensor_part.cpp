@@ -111,6 +111,12 @@ void check_tensor_group(const ModelShape& shape, const TensorGroup& group) {
   check_at_least("attention heads", shape.heads);
   check_at_least("hidden elements", shape.hidden);
   check_at_least("vocabulary entries", shape.vocabulary);
+  if (group.fixed_leaves && group.ranks > 1 && shape.lora.exists()) {
+    throw UsageError(
+        "--lora with --tensor cannot be combined with --reproducible: the sums of adapters depend on the number of "
+        "ranks "
+        "of a tensor group; leave one of them out.");
+  }
   if (group.fixed_leaves && (group.ranks > kTensorLeaves || kTensorLeaves % group.ranks != 0))
     throw UsageError(
         fmt::format("--tensor {} cannot be combined with --reproducible: expected 1, 2, 4 or 8.", group.ranks));

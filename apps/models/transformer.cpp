@@ -29,6 +29,8 @@ Transformer::Transformer(const ModelShape& shape, const ModelOptions& options, B
   check_row_leaves(options_.tensor, rows());
   if (fixed_leaves()) leaves_ = tensor_leaves(shape_, options_.tensor);
   set_extents(batch_, sequence_);
+  adapters_.resize(static_cast<size_t>(shape_.layers));
+  adapter_gradients_.resize(static_cast<size_t>(shape_.layers));
 }
 
 void Transformer::set_extents(int64_t batch, int64_t sequence) {
@@ -182,11 +184,17 @@ void Transformer::set_decoding(const DecodingPass& pass) {
   staged_tokens_ = backend_.stage_tokens({pass.tokens, pass.tokens});  // no layer reads the targets
 }
 
-ModelTensor Transformer::tensor(const char* name, std::vector<int64_t> shape, const Initializer& initial,
+ModelTensor Transformer::tensor(std::string name, std::vector<int64_t> shape, const Initializer& initial,
                                 Values& parameter, Values& gradient, const TensorDeclaration& over_tensor) const {
   parameter = {nullptr, options_.compute};
   gradient = {nullptr, options_.gradient_type};
-  return {name, std::move(shape), initial, &parameter, &gradient, false, over_tensor};
+  return {.name = std::move(name),
+          .shape = std::move(shape),
+          .initial = initial,
+          .parameter = &parameter,
+          .gradient = &gradient,
+          .trainable = trains_base(),
+          .over_tensor = over_tensor};
 }
 
 ModelTensor Transformer::table(std::vector<int64_t> shape, const Initializer& initial, Values& parameter,
@@ -237,19 +245,10 @@ void Transformer::norm_forward(const Norm& norm, Values to) {
                                .epsilon = static_cast<float>(shape_.norm_epsilon)});
 }
 
-void Transformer::linear_backward_weights(const Linear& linear, ConstValues x, ConstValues from, Values d_weight,
-                                          Values d_bias) {
-  if (in_weights_part()) backend_.linear_backward_weights(linear, x, from, {d_weight, d_bias, adds()});
-}
-
-void Transformer::linear_backward_input(const Linear& linear, ConstValues from, Values to) {
-  if (in_input_part()) backend_.linear_backward_input(linear, from, to);
-}
-
 void Transformer::norm_backward(const Norm& norm, const float* from, Values d_weight, Values d_bias, bool add) {
   if (in_weights_part() && fixed_leaves()) {
     sum_norm_weights(norm, from);
-  } else if (in_weights_part()) {
+  } else if (in_weights_part() && d_weight.data != nullptr) {
     backend_.layer_norm_backward_weights({.x = norm.x,
                                           .mean = norm.mean,
                                           .rstd = norm.rstd,

@@ -1,8 +1,10 @@
 #pragma once
 // The common part of the models: the residual stream, the token embedding and the head.
 
+#include <array>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "apps/models/activation_arena.h"
@@ -81,11 +83,13 @@ class Transformer : public Model {
   int64_t head_input_bytes() const { return all_stream_elements() * element_bytes(options_.compute); }
 
   ModelTensor table(std::vector<int64_t> shape, const Initializer& initial, Values& parameter, Values& gradient) const;
-  ModelTensor tensor(const char* name, std::vector<int64_t> shape, const Initializer& initial, Values& parameter,
+  ModelTensor tensor(std::string name, std::vector<int64_t> shape, const Initializer& initial, Values& parameter,
                      Values& gradient, const TensorDeclaration& over_tensor = {}) const;
 
   int64_t rows() const { return options_.batch * options_.sequence; }
   bool divides_rows() const { return options_.tensor.divides_rows(); }
+  /// Whether the parameters other than those of adapters have gradients.
+  bool trains_base() const { return !shape_.lora.exists(); }
   /// The elements of the residual stream for which a rank has memory: of its rows, and of all rows.
   int64_t stream_elements() const { return largest_.rows * shape_.width; }
   int64_t all_stream_elements() const { return stream_elements() * (divides_rows() ? options_.tensor.ranks : 1); }
@@ -95,7 +99,7 @@ class Transformer : public Model {
   int64_t hidden_elements() const { return rows() * own_.hidden; }
   /// The position of the first row in its sequence. It is 0 unless a cache has the earlier positions.
   int64_t first_position() const { return decoding_ ? decoding_->first_position() : 0; }
-  bool fixed_leaves() const { return options_.tensor.fixed_leaves; }
+  bool fixed_leaves() const { return options_.tensor.fixed_leaves && trains_base(); }
   /// Whether a layer over a divided dimension needs more than one product of this rank.
   bool adds_parts() const { return fixed_leaves() || options_.tensor.ranks > 1; }
   bool adds() const { return options_.gradients == GradientMode::kAdd; }
@@ -135,13 +139,29 @@ class Transformer : public Model {
   void norm_forward_of_all(const Norm& norm, const char* gather);
   /// Computes the final norm, and writes the rows of all ranks to the output of the use.
   void final_norm_forward(const Norm& norm);
+
+  /// A linear layer of a block, to which an adapter may belong. The layer computes the outputs from `first_output` on.
+  struct BlockLinear {
+    Projection projection;
+    Linear linear;
+    int64_t first_output = 0;
+  };
+  /// Declares the adapters of a block as the last tensors of its unit.
+  void declare_adapters(ModelUnit& unit, int64_t layer);
+  /// Allocates the memory of a block's adapters.
+  void allocate_adapters(UseArenas& memory);
+  /// to = x * weight + bias, and the output of the adapter.
+  void linear_forward(const BlockLinear& l, ConstValues x, Values to);
+  /// Repeats the part of linear_forward() whose result the adapter keeps for backward.
+  void inner_forward(const BlockLinear& l, ConstValues x);
   /// The input of a layer whose output is added to the residual stream. The ranks divide its elements.
   struct StreamInput {
     ConstValues x;
     DividedDimension elements;
   };
-  /// to = x * weight + bias + residual, summed over the tensor group by the collective `sum`.
-  void add_to_stream(const Linear& linear, const StreamInput& x, const float* residual, float* to, const char* sum);
+  /// to = x * weight + bias + residual, and the output of the adapter, summed over the tensor group by the collective
+  /// `sum`.
+  void add_to_stream(const BlockLinear& l, const StreamInput& x, const float* residual, float* to, const char* sum);
 
   /// What the current call computes: a whole backward, or one part of it. The backward of a block has the same code for
   /// all three. Each of its steps belongs to the input part, which reads values of parameters, or to the weights part,
@@ -162,12 +182,15 @@ class Transformer : public Model {
     Values norm_2_weight, norm_2_bias;
   };
 
-  // The steps of a backward. A step does nothing if it does not belong to part_.
-  void linear_backward_weights(const Linear& linear, ConstValues x, ConstValues from, Values d_weight, Values d_bias);
-  void linear_backward_input(const Linear& linear, ConstValues from, Values to);
+  // The steps of a backward. A step does nothing if it does not belong to part_. It does not compute the gradient of a
+  // parameter without memory for its gradient, because that parameter is frozen.
+
+  /// Call it before linear_backward_input() or input_gradient() of the same layer, also in an input part.
+  void linear_backward_weights(const BlockLinear& l, ConstValues x, ConstValues from, Values d_weight, Values d_bias);
+  void linear_backward_input(const BlockLinear& l, ConstValues from, Values to, bool add = false);
   /// A layer whose outputs the ranks divide, and the gradient of its outputs.
   struct OutputGradient {
-    Linear linear;
+    BlockLinear l;
     ConstValues from;
     DividedDimension outputs;
   };
@@ -234,7 +257,22 @@ class Transformer : public Model {
   Values wide_scratch_;
   float* attention_scratch_ = nullptr;
 
+  struct Adapter {
+    Values a, b;
+  };
+  using BlockAdapters = std::array<Adapter, kProjectionCount>;
+  std::vector<BlockAdapters> adapters_, adapter_gradients_;  // of each block
+
  private:
+  /// The values between the two products of an adapter, and their gradient.
+  struct InnerValues {
+    Values values, gradient;
+  };
+
+  Adapter adapter(const BlockLinear& l, const std::vector<BlockAdapters>& of) const;
+  Linear inner_linear(const BlockLinear& l) const;
+  Linear outer_linear(const BlockLinear& l) const;
+  void adapter_forward(const BlockLinear& l, ConstValues x, Values to);
   void check_ids(std::span<const int32_t> ids, const std::string& what, int32_t least) const;
   LossShape loss_shape(const TensorPart& part) const;
   EmbeddingRows embedding() const;
@@ -279,6 +317,7 @@ class Transformer : public Model {
   float *leaf_scratch_ = nullptr, *norm_sums_ = nullptr, *norm_leaf_scratch_ = nullptr, *position_sums_ = nullptr;
   int64_t norm_sums_offset_bytes_ = 0, norm_sums_count_ = 0, qk_sums_count_ = 0;
   float loss_factor_ = 1.0f;
+  std::array<InnerValues, kProjectionCount> inner_;  // of the current use
 };
 
 }  // namespace aliquot

@@ -39,8 +39,7 @@ void Transformer::forward_leaves(Linear linear, ConstValues x, DividedDimension 
 void Transformer::input_gradient(std::span<const OutputGradient> terms, float* to) {
   if (!in_input_part()) return;
   if (!fixed_leaves()) {
-    for (const OutputGradient& term : terms)
-      backend_.linear_backward_input(term.linear, term.from, to, &term != terms.data());
+    for (const OutputGradient& term : terms) linear_backward_input(term.l, term.from, to, &term != terms.data());
     return;
   }
   const LeafSum sum{to, rows() * shape_.width, leaf_scratch_};
@@ -49,7 +48,7 @@ void Transformer::input_gradient(std::span<const OutputGradient> terms, float* t
     for (const OutputGradient& term : terms) {
       const LeafRange range = range_of(leaves_[static_cast<size_t>(i)], term.outputs, shape_.head_width());
       if (range.count == 0) continue;
-      const Linear part = term.linear.with_outputs(range.first, range.count);
+      const Linear part = term.l.linear.with_outputs(range.first, range.count);
       backend_.linear_backward_input(part, term.from.from(range.first), leaf, add);
       add = true;
     }

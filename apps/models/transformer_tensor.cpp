@@ -65,6 +65,7 @@ std::vector<UseCollective> Transformer::embedding_collectives() const {
     return {output};
   }
   output.offset_bytes = all_rows_offset_bytes_;
+  if (!trains_base()) return {output};
   UseCollective gradient = output;
   gradient.name = "embedding gradient";
   gradient.kind = CollectiveKind::kGather;
@@ -119,6 +120,7 @@ void Transformer::embedding_forward(ConstValues table) {
 }
 
 void Transformer::embedding_backward(Values d_table, bool add) {
+  if (!trains_base()) return;
   if (divides_rows()) {
     backend_.convert(own_rows_of(all_rows_), gradient_, own_stream_elements());
     run("embedding gradient");
@@ -137,15 +139,18 @@ void Transformer::final_norm_forward(const Norm& norm) {
 }
 
 /// Only one rank adds the bias, before the sum. Each rank adds the residual to its rows, after the sum.
-void Transformer::add_to_stream(const Linear& linear, const StreamInput& x, const float* residual, float* to,
+void Transformer::add_to_stream(const BlockLinear& l, const StreamInput& x, const float* residual, float* to,
                                 const char* sum) {
-  if (!adds_parts()) return backend_.linear_forward(linear, x.x, residual, to);
-  Linear partial = linear;
-  if (options_.tensor.rank != 0) partial.bias = nullptr;
+  if (!adds_parts()) {
+    backend_.linear_forward(l.linear, x.x, residual, to);
+    return adapter_forward(l, x.x, to);
+  }
+  BlockLinear partial = l;
+  if (options_.tensor.rank != 0) partial.linear.bias = nullptr;
   if (fixed_leaves()) {
-    forward_leaves(partial, x.x, x.elements);
+    forward_leaves(partial.linear, x.x, x.elements);
   } else {
-    backend_.linear_forward(partial, x.x, nullptr, sums_);
+    linear_forward(partial, x.x, sums_);
   }
   run(sum);
   backend_.positions_forward({own_.rows, rows(), shape_.width, rows(), own_.first_row}, sums_, residual, to);

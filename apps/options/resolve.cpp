@@ -55,8 +55,13 @@ void check_combinations(const TrainOptions& o) {
                      ": expected at most --lr.");
   if (o.checkpoint_every > 0 && o.checkpoint_dir.empty())
     throw UsageError("--checkpoint-every needs --checkpoint-dir.");
-  if (o.resume != "none" && o.resume != "auto" && !o.init.empty())
+  if (o.resume != "none" && o.resume != "auto" && !o.init.empty() && o.lora.rank == 0)
     throw UsageError("--resume " + o.resume + " and --init cannot be combined: leave one out.");
+  if (o.lora.rank > 0 && o.init.empty() && (!o.checkpoint_dir.empty() || o.resume != "none")) {
+    throw UsageError(
+        "checkpoints of --lora contain only adapters, of the weights of --init: give --init, or leave out "
+        "--checkpoint-dir and --resume.");
+  }
   if (o.resume == "auto" && o.checkpoint_dir.empty()) throw UsageError("--resume auto needs --checkpoint-dir.");
   if (o.eval_every > 0 && o.eval_data.empty()) throw UsageError("--eval-every needs --eval-data.");
   if (o.sample_every > 0 && o.sample_prompt.empty())

@@ -128,6 +128,11 @@ void add_shape_options(OptionTable& t, ShapeOptions& o) {
   t.count("hidden", o.hidden, kExtentRange, "Hidden elements of a feed-forward layer.");
   t.count("context", o.context, kExtentRange, "Maximum length of a sequence.");
   t.count("vocab", o.vocabulary, kExtentRange, "Size of the vocabulary.");
+  t.add({"lora", "rank=N,alpha=X,targets=LIST",
+         "Train only adapters (LoRA) on frozen weights, with rank 8, alpha 16 and targets all-linear by default. "
+         "Targets: q, k, v, o, gate, up, down (with GPT-2 qkv, o, up, down), or names of PEFT such as q_proj.",
+         false, [&o](std::string_view text) { o.lora = parse_lora(text); },
+         [&o]() -> OptionValue { return o.lora.rank == 0 ? OptionValue() : OptionValue(lora_text(o.lora)); }});
   t.choice("tied", o.tied, kTiedWords, "Whether the head uses the token embedding; off: it has a table of its own.");
 }
 
@@ -148,6 +153,7 @@ ModelShape model_shape(const ShapeOptions& o) {
   shape.context = o.context.value_or(shape.context);
   shape.vocabulary = o.vocabulary.value_or(shape.vocabulary);
   shape.tied = o.tied.value_or(shape.tied);
+  shape.lora = lora_of(o.lora, shape.family);
   check(shape);
   if (shape.layers > kMaxLayers)
     throw UsageError(

@@ -8,6 +8,7 @@
 #include "apps/models/shape.h"
 #include "apps/models/tensor_part.h"
 #include "apps/options/arguments.h"
+#include "apps/options/lora_option.h"
 #include "engine/options.h"
 
 namespace aliquot {
@@ -20,6 +21,7 @@ struct ShapeOptions {
   std::optional<int64_t> layers, width, heads, kv_heads, hidden, context, vocabulary;
   std::optional<bool> tied;
   bool sequence_parallel = true;  // see TensorGroup
+  LoraOption lora;
 
   /// The shape from a file instead of a preset: the config.json of --model, or the model of --init.
   std::optional<ModelShape> file_shape;

@@ -69,6 +69,7 @@ struct TrainOptions : ShapeOptions, CommonOptions {
   // Not options of `aliquot train`.
   bool frozen = false;           // no parameter is trained, so there are no gradients and no optimizer state
   int64_t decode_positions = 0;  // see ModelOptions
+  std::string adapters;  // the checkpoint of adapters that load_initial_weights() loads after --init; may be empty
 };
 
 inline constexpr std::array kShuffleWords{EnumName{"on", true}, EnumName{"off", false}};

@@ -42,6 +42,9 @@ ModelSpec model_of(const PlanOptions& o, const Machine& machine, bool keeps_logi
     throw UsageError("--recompute " + option_text(o, "recompute") +
                      " needs the layers of a model, and --params gives only a number of parameters: use --model.");
   }
+  if (o.lora.rank > 0)
+    throw UsageError(
+        "--lora needs the layers of a model, and --params gives only a number of parameters: use --model.");
   if (o.engine.tensor > 1)
     throw UsageError(
         "--tensor needs the layers of a model, and --params gives only a number of parameters: use --model.");

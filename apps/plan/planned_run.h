@@ -12,8 +12,8 @@ namespace aliquot {
 
 // The functions below require options that resolve_precision() has completed.
 
-/// Returns the model of a run, with its activations on the machine. Without `keeps_logits`, backward computes the logits
-/// again. Throws UsageError if --params is combined with an option that needs the layers of a model.
+/// Returns the model of a run, with its activations on the machine. Without `keeps_logits`, backward computes the
+/// logits again. Throws UsageError if --params is combined with an option that needs the layers of a model.
 ModelSpec model_of(const PlanOptions& options, const Machine& machine, bool keeps_logits = true);
 
 /// Returns the rates of the machine and the times of the uses of the model, from --profile if it is given.

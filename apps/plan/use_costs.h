@@ -11,8 +11,8 @@ namespace aliquot {
 
 /// Estimates the time of each use of the model that parameters_of(shape) returns, for `sequences` sequences of `length`
 /// tokens. Forward counts 2 operations per token and matrix element, and the causal half of attention. In blocks with a
-/// sliding window, it counts only the keys in the window. Backward takes twice as long, and its second part, if split,
-/// computes only the gradients of matrices. Table look-ups take no time.
+/// sliding window, it counts only the keys in the window. Backward takes twice as long if no matrix is frozen, and its
+/// second part, if split, computes only the gradients of matrices. Table look-ups take no time.
 std::vector<UseCost> estimate_use_costs(const ModelShape& shape, int64_t sequences, int64_t length,
                                         double flops_per_second);
 

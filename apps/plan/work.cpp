@@ -19,23 +19,28 @@ double mean_keys(const ModelShape& shape, std::size_t use, int64_t length) {
 /// attention.
 struct ForwardFlops {
   double products = 0, attention = 0;
+  double trained = 0;  // the part of `products` with trainable weights, which have gradients
 };
 
 ForwardFlops forward_flops(const ModelSpec& model, std::size_t use, const ModelShape& shape, int64_t length) {
-  if (use + 1 == model.uses.size())  // the last use is the head
-    return {.products = 2.0 * static_cast<double>(shape.vocabulary * shape.width)};
-  double elements = 0, tables = 0;
+  if (use + 1 == model.uses.size()) {  // the last use is the head
+    const double products = 2.0 * static_cast<double>(shape.vocabulary * shape.width);
+    return {.products = products, .trained = shape.lora.exists() ? 0 : products};
+  }
+  double elements = 0, tables = 0, trained = 0;
   for (const UnitId unit : model.uses[use]) {
     for (const ParameterSpec& parameter : model.units[unit].parameters) {
       const auto count = static_cast<double>(parameter.tensor.element_count());
       (parameter.matrix ? elements : tables) += count;
+      if (parameter.tensor.trainable) trained += count;
     }
   }
   const bool is_block = elements > static_cast<double>(2 * shape.width);  // otherwise the use is a norm
   if (tables > 0 || !is_block) return {};
   // The attention scores and their products with the values each cost 2 operations per feature and key.
   return {.products = 2.0 * elements,
-          .attention = 4.0 * mean_keys(shape, use, length) * static_cast<double>(shape.query_width())};
+          .attention = 4.0 * mean_keys(shape, use, length) * static_cast<double>(shape.query_width()),
+          .trained = 2.0 * trained};
 }
 
 }  // namespace
@@ -49,8 +54,9 @@ std::vector<UseCost> estimate_use_costs(const ModelShape& shape, int64_t sequenc
     const ForwardFlops flops = forward_flops(model, use, shape, length);
     const double products = tokens * flops.products / flops_per_second;
     const double attention = tokens * flops.attention / flops_per_second;
+    const double weights = tokens * flops.trained / flops_per_second;
     uses.push_back({.forward_seconds = products + attention,
-                    .backward_seconds = 2 * (products + attention),
+                    .backward_seconds = products + weights + 2 * attention,
                     .backward_input_seconds = products + 2 * attention});
   }
   return uses;

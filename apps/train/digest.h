@@ -17,6 +17,9 @@ class WeightDigest {
  public:
   /// Adds a full tensor; `hash` is the SHA-256 of its bytes. Call once for each tensor, in any order.
   void add(const std::string& name, DType dtype, const std::vector<int64_t>& shape, const Sha256::Digest& hash);
+  /// The lines of all tensors added so far, which another digest can add with add_lines().
+  std::string lines() const;
+  void add_lines(const std::string& lines);
   /// Returns 64 hexadecimal digits.
   std::string finish() const;
 

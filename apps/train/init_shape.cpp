@@ -4,15 +4,17 @@
 #include <fmt/format.h>
 #include <system_error>
 
+#include "apps/checkpoints/base_weights.h"
 #include "apps/checkpoints/commands.h"
 #include "apps/checkpoints/saved_shape.h"
 #include "apps/models/hugging_face/config.h"
 #include "apps/train/checkpoints/with_init_name.h"
 #include "checkpoint/checkpoint_directory.h"
 #include "checkpoint/reader.h"
+#include "checkpoint/verify.h"
 #include "checkpoint/weights/safetensors.h"
 #include "checkpoint/weights/weights.h"
-#include "kernels/system/error.h"
+#include "kernels/system/checkpoint_error.h"
 
 namespace aliquot {
 namespace {
@@ -49,10 +51,19 @@ std::vector<std::string> read_config_shape(TrainOptions& options) {
   return config.remarks;
 }
 
+void refuse_adapters(const std::optional<SavedAdapters>& adapters, const std::string& given) {
+  if (!adapters) return;
+  throw UsageError(
+      fmt::format("{}: the checkpoint contains only adapters of {}: write whole weights with aliquot checkpoint export "
+                  "--lora merged.",
+                  given, adapters->base));
+}
+
 std::vector<std::string> read_checkpoint_shape(TrainOptions& options, const std::filesystem::path& path) {
   const std::string where = path.string();
   const Manifest manifest =
       parse_manifest(read_manifest_text(FileSystem::system(), path), (path / kManifestFile).string());
+  refuse_adapters(saved_adapters(manifest.scalars), "--init " + options.init);
   const auto shape = saved_shape(manifest, where);
   if (!shape) return {};  // loading the tensors will report the error
   if (!records_shape(manifest.scalars))
@@ -62,6 +73,27 @@ std::vector<std::string> read_checkpoint_shape(TrainOptions& options, const std:
 }
 
 }  // namespace
+
+void check_resumed_adapters(const TrainOptions& options) {
+  if (options.resume == "none") return;
+  const std::string path = options.resume == "auto" ? options.checkpoint_dir : options.resume;
+  const auto found = find_checkpoint(path);
+  if (!found) return;
+  std::optional<SavedAdapters> saved;
+  try {
+    saved = saved_adapters(read_manifest(*found).scalars);
+  } catch (const CheckpointError&) {
+    return;  // loading reports the error, or uses an older checkpoint
+  }
+  const std::string given = lora_text(options.lora), of_checkpoint = saved ? lora_text(saved->lora) : "";
+  const ModelFamily family = model_shape(options).family;
+  if (saved && options.lora.rank > 0 && lora_of(saved->lora, family) == lora_of(options.lora, family)) return;
+  if (!saved && options.lora.rank == 0) return;
+  throw UsageError(fmt::format("--resume {}: the checkpoint {}, and this run has {}: {}.", options.resume,
+                               saved ? "was saved with --lora " + of_checkpoint : "has no adapters",
+                               given.empty() ? "no --lora" : "--lora " + given,
+                               saved ? "give the option of the saved run" : "start with --init"));
+}
 
 std::vector<std::string> read_init_shape(TrainOptions& options) {
   if (options.init.empty()) return {};

@@ -14,4 +14,8 @@ namespace aliquot {
 /// contradicts it, and CheckpointError if the manifest is corrupt.
 std::vector<std::string> read_init_shape(TrainOptions& options);
 
+/// Throws UsageError if the checkpoint of --resume contains other adapters than those of --lora. Does nothing if there
+/// is no checkpoint. Call it after read_init_shape().
+void check_resumed_adapters(const TrainOptions& options);
+
 }  // namespace aliquot

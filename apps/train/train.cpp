@@ -117,6 +117,7 @@ int run_train(const Arguments& arguments) {
   TrainOptions options;
   std::vector<std::string> remarks = parse_train_arguments(options, arguments);
   std::ranges::move(read_init_shape(options), std::back_inserter(remarks));
+  check_resumed_adapters(options);
   check_before_launch(options);
   std::ranges::move(options.remarks, std::back_inserter(remarks));
   if (launched_rank() == 0) {

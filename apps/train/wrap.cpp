@@ -21,10 +21,13 @@ void fill_initial_values(const Initializer& initial, const RandomKey& key, int64
   switch (initial.kind) {
     case Initializer::Kind::kZero: std::ranges::fill(values, 0.0f); return;
     case Initializer::Kind::kOne: std::ranges::fill(values, 1.0f); return;
-    case Initializer::Kind::kNormal: break;
+    case Initializer::Kind::kNormal:
+    case Initializer::Kind::kUniform: break;
   }
+  const bool normal = initial.kind == Initializer::Kind::kNormal;
   for (size_t i = 0; i < values.size(); ++i) {
-    values[i] = initial.deviation * random_normal(key, offset + static_cast<int64_t>(i));
+    const int64_t element = offset + static_cast<int64_t>(i);
+    values[i] = initial.scale * (normal ? random_normal(key, element) : 2 * random_uniform(key, element) - 1);
   }
 }
 
@@ -49,8 +52,9 @@ void wrap(Engine& engine, Model& model, const WrapOptions& options) {
     Unit& unit = engine.add_unit(declared.name);
     if (declared.gradients == GradientMode::kAssign) unit.assigns_gradients();
     for (const ModelTensor& tensor : declared.tensors) {
-      unit.add(tensor.name, tensor.shape, &tensor.parameter->data, &tensor.gradient->data,
-               {.trainable = options.trainable,
+      void** const gradient = tensor.trainable ? &tensor.gradient->data : nullptr;
+      unit.add(tensor.name, tensor.shape, &tensor.parameter->data, gradient,
+               {.trainable = options.trainable && tensor.trainable,
                 .decayed = is_decayed(tensor.shape, options.decay_all),
                 .matrix = !tensor.is_table,
                 .split = tensor.over_tensor.split,

@@ -55,23 +55,9 @@ class AtomicFile {
   bool committed_ = false;
 };
 
-std::vector<const TensorEntry*> parameters_of(const CheckpointReader& checkpoint, DType dtype) {
-  std::vector<const TensorEntry*> parameters;
-  for (const TensorEntry& tensor : checkpoint.manifest().tensors) {
-    if (!tensor.path.starts_with(kParameters)) continue;
-    if (!is_convertible(dtype, tensor.dtype)) {
-      throw UsageError(fmt::format("tensor {} has the dtype {}, which cannot be converted to {}",
-                                   printable(tensor.path), name(tensor.dtype), name(dtype)));
-    }
-    parameters.push_back(&tensor);
-  }
-  if (parameters.empty()) throw UsageError("the checkpoint has no parameters to export");
-  return parameters;
-}
-
 /// Throws UsageError if a finite element of `from` has become infinite in `to`. `first` is the number of the first
 /// element.
-void refuse_overflow(const TensorEntry& tensor, std::span<const std::byte> from, DType dtype,
+void refuse_overflow(const ExportedTensor& tensor, std::span<const std::byte> from, DType dtype,
                      std::span<const std::byte> to, int64_t first) {
   const int64_t from_bytes = element_bytes(tensor.dtype), to_bytes = element_bytes(dtype);
   for (int64_t i = 0; i < std::ssize(to) / to_bytes; ++i) {
@@ -79,7 +65,7 @@ void refuse_overflow(const TensorEntry& tensor, std::span<const std::byte> from,
     const double value = element_value(tensor.dtype, from.data() + i * from_bytes);
     if (std::isinf(value)) continue;
     throw UsageError(fmt::format("element {} of tensor {} is {:g}, which {} cannot represent: use another dtype",
-                                 first + i, printable(tensor.path), value, name(dtype)));
+                                 first + i, printable(tensor.name), value, name(dtype)));
   }
 }
 
@@ -91,15 +77,19 @@ void make_directory(const std::filesystem::path& directory) {
 
 }  // namespace
 
-int64_t export_weights(const CheckpointReader& checkpoint, const std::filesystem::path& directory,
+int64_t export_tensors(const std::vector<ExportedTensor>& tensors, const std::filesystem::path& directory,
                        const std::string& file_name, DType dtype, const VerifyProgress& progress) {
-  const auto parameters = parameters_of(checkpoint, dtype);
+  if (tensors.empty()) throw UsageError("the checkpoint has no parameters to export");
   std::vector<SafetensorsEntry> entries;
-  for (const TensorEntry* tensor : parameters) {
+  for (const ExportedTensor& tensor : tensors) {
+    if (!is_convertible(dtype, tensor.dtype)) {
+      throw UsageError(fmt::format("tensor {} has the dtype {}, which cannot be converted to {}",
+                                   printable(tensor.name), name(tensor.dtype), name(dtype)));
+    }
     SafetensorsEntry& entry = entries.emplace_back();
-    entry.name = tensor->path.substr(kParameters.size());
+    entry.name = tensor.name;
     entry.type = safetensors_type(dtype);
-    entry.shape = tensor->shape;
+    entry.shape = tensor.shape;
   }
   const std::string prefix =
       safetensors_prefix(entries, {{"format", "pt"}});  // the transformers library requires this entry
@@ -109,14 +99,14 @@ int64_t export_weights(const CheckpointReader& checkpoint, const std::filesystem
   file.write(std::as_bytes(std::span(prefix)));
   std::vector<std::byte> from(kChunkElements * 8), to(kChunkElements * 8);
   int64_t done_bytes = 0;
-  for (const TensorEntry* tensor : parameters) {
-    const int64_t width = element_bytes(tensor->dtype), count = tensor->size_bytes / width;
+  for (const ExportedTensor& tensor : tensors) {
+    const int64_t count = checked_element_count(tensor.shape).value();
     for (int64_t first = 0; first < count; first += kChunkElements) {
       const int64_t part = std::min(kChunkElements, count - first);
-      checkpoint.read(std::span(from).first(static_cast<size_t>(part * width)), tensor->file_offset + first * width);
-      convert(dtype, to.data(), tensor->dtype, from.data(), part);
+      tensor.read(first, part, from.data());
+      convert(dtype, to.data(), tensor.dtype, from.data(), part);
       const auto converted = std::span(to).first(static_cast<size_t>(part * element_bytes(dtype)));
-      if (!is_exactly_convertible(dtype, tensor->dtype)) refuse_overflow(*tensor, from, dtype, converted, first);
+      if (!is_exactly_convertible(dtype, tensor.dtype)) refuse_overflow(tensor, from, dtype, converted, first);
       file.write(converted);
       done_bytes += part * element_bytes(dtype);
       if (progress) progress(done_bytes, data_bytes);
@@ -124,6 +114,21 @@ int64_t export_weights(const CheckpointReader& checkpoint, const std::filesystem
   }
   file.commit();
   return static_cast<int64_t>(prefix.size()) + data_bytes;
+}
+
+int64_t export_weights(const CheckpointReader& checkpoint, const std::filesystem::path& directory,
+                       const std::string& file_name, DType dtype, const VerifyProgress& progress) {
+  std::vector<ExportedTensor> tensors;
+  for (const TensorEntry& tensor : checkpoint.manifest().tensors) {
+    if (!tensor.path.starts_with(kParameters)) continue;
+    tensors.push_back({tensor.path.substr(kParameters.size()), tensor.shape, tensor.dtype,
+                       [&checkpoint, &tensor](int64_t first, int64_t count, std::byte* to) {
+                         const int64_t width = element_bytes(tensor.dtype);
+                         checkpoint.read(std::span(to, static_cast<size_t>(count * width)),
+                                         tensor.file_offset + first * width);
+                       }});
+  }
+  return export_tensors(tensors, directory, file_name, dtype, progress);
 }
 
 void write_file_atomically(const std::filesystem::path& directory, const std::string& file_name,

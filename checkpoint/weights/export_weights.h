@@ -4,11 +4,26 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <string>
+#include <vector>
 
 #include "checkpoint/reader.h"
 #include "checkpoint/verify.h"
 
 namespace aliquot {
+
+/// A tensor to write.
+struct ExportedTensor {
+  std::string name;
+  std::vector<int64_t> shape;
+  DType dtype = DType::kFloat32;  // of the elements that `read` returns
+  /// Reads `count` elements from `first` on. Called in ascending order, for each element once.
+  std::function<void(int64_t first, int64_t count, std::byte* to)> read;
+};
+
+/// Writes the tensors, converted to `dtype`, to the safetensors file directory/file_name. Like export_weights().
+int64_t export_tensors(const std::vector<ExportedTensor>& tensors, const std::filesystem::path& directory,
+                       const std::string& file_name, DType dtype, const VerifyProgress& progress = {});
 
 /// Writes each tensor "parameters/NAME" as NAME, converted to `dtype`, to the safetensors file directory/file_name. The
 /// file appears under its name only when it is complete and durable. `checkpoint` must be verified. Uses a fixed amount

@@ -16,7 +16,8 @@ void initialize(std::vector<float>& values, const Initializer& initial, RandomVa
     switch (initial.kind) {
       case Initializer::Kind::kZero: value = 0.0f; break;
       case Initializer::Kind::kOne: value = 1.0f; break;
-      case Initializer::Kind::kNormal: value = initial.deviation * static_cast<float>(random.normal()); break;
+      case Initializer::Kind::kNormal: value = initial.scale * static_cast<float>(random.normal()); break;
+      case Initializer::Kind::kUniform: value = initial.scale * static_cast<float>(2 * random.uniform() - 1); break;
     }
   }
 }
@@ -38,13 +39,13 @@ OwnedTensors::OwnedTensors(Model& model, uint64_t seed) {
       tensor.gradient.resize(tensor.parameter.size());
       initialize(tensor.parameter, declared.initial, RandomValues(key_of(seed, name)));
       declared.parameter->data = tensor.parameter.data();
-      declared.gradient->data = tensor.gradient.data();
+      if (declared.trainable) declared.gradient->data = tensor.gradient.data();
       if (declared.parameter->type != DType::kFloat32) {
         tensor.in_fp16 = declared.parameter->type == DType::kFloat16;
         tensor.rounded_parameter.resize(tensor.parameter.size());
         declared.parameter->data = tensor.rounded_parameter.data();
       }
-      if (declared.gradient->type == DType::kBFloat16) {
+      if (declared.trainable && declared.gradient->type == DType::kBFloat16) {
         tensor.rounded_gradient.resize(tensor.gradient.size());
         declared.gradient->data = tensor.rounded_gradient.data();
       }

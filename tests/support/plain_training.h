@@ -18,6 +18,7 @@ namespace aliquot::test {
 class OwnedTensors {
  public:
   /// Parameters get their declared initial values. Random values depend on the seed and the name. Gradients are zero.
+  /// Frozen parameters have no gradient, so the model gets no pointer to one.
   OwnedTensors(Model& model, uint64_t seed);
 
   struct Tensor {

@@ -123,6 +123,9 @@ class CudaBackend final : public Backend {
     if (starts) cuda::add_bias(*stream_, {to, residual, l.bias, l.rows, l.outputs, output_stride(l)});
     products_.multiply(*stream_, forward_product(l, x, to, starts));
   }
+  void linear_forward_add(const Linear& l, ConstValues x, Values to) override {
+    products_.multiply(*stream_, forward_product(l, x, to, true));
+  }
   void linear_backward_input(const Linear& l, ConstValues from, Values to, bool add) override {
     products_.multiply(*stream_, input_product(l, from, to, add));
   }

@@ -22,6 +22,9 @@ class HostBackend : public Backend {
   void linear_forward(const Linear& linear, ConstValues x, const float* residual, Values to) override {
     aliquot::linear_forward(pool_, linear, x, residual, to);
   }
+  void linear_forward_add(const Linear& linear, ConstValues x, Values to) override {
+    aliquot::linear_forward_add(pool_, linear, x, to);
+  }
   void linear_backward_input(const Linear& linear, ConstValues from, Values to, bool add) override {
     aliquot::linear_backward_input(pool_, linear, from, to, add);
   }

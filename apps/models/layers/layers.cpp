@@ -86,6 +86,11 @@ void linear_forward(ThreadPool& pool, const Linear& l, ConstValues x, const floa
   multiply(pool, forward_product(l, x, to, starts));
 }
 
+void linear_forward_add(ThreadPool& pool, const Linear& l, ConstValues x, Values to) {
+  const ScopedWorkTimer timed(WorkKind::kProducts);
+  multiply(pool, forward_product(l, x, to, true));
+}
+
 void linear_backward_input(ThreadPool& pool, const Linear& l, ConstValues from, Values to, bool add) {
   const ScopedWorkTimer timed(WorkKind::kProducts);
   multiply(pool, input_product(l, from, to, add));

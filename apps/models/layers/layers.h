@@ -23,15 +23,18 @@ struct Linear {
   float* scratch = nullptr;    // scratch memory of the matrix product: see product.h
   // Elements from one row to the next, of the output, the input and the weight. 0 means that rows are contiguous.
   int64_t output_stride = 0, input_stride = 0, weight_stride = 0;
+  float factor = 1.0f;  // multiplies the products with the weight, in forward and backward
 
   /// The part of this layer with inputs or outputs [first, first + count). The caller moves the pointers to x and y.
   Linear with_inputs(int64_t first, int64_t count) const;
   Linear with_outputs(int64_t first, int64_t count) const;
 };
 
-/// to = x * weight + bias + residual. The residual may be null and must not be `to`. With an output_stride there must
-/// be no residual.
+/// to = factor * x * weight + bias + residual. The residual may be null and must not be `to`. With an output_stride
+/// there must be no residual.
 void linear_forward(ThreadPool& pool, const Linear& linear, ConstValues x, const float* residual, Values to);
+/// to += factor * x * weight. Ignores the bias.
+void linear_forward_add(ThreadPool& pool, const Linear& linear, ConstValues x, Values to);
 /// Computes the gradient of x: to = from * weight^T. With `add`, to += from * weight^T.
 void linear_backward_input(ThreadPool& pool, const Linear& linear, ConstValues from, Values to, bool add = false);
 

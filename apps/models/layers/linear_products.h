@@ -22,6 +22,7 @@ inline Product forward_product(const Linear& l, ConstValues x, Values to, bool a
           .rows = l.rows,
           .columns = l.outputs,
           .depth = l.inputs,
+          .factor = l.factor,
           .add = add,
           .scratch = l.scratch};
 }
@@ -35,6 +36,7 @@ inline Product input_product(const Linear& l, ConstValues from, Values to, bool 
           .rows = l.rows,
           .columns = l.inputs,
           .depth = l.outputs,
+          .factor = l.factor,
           .add = add,
           .scratch = l.scratch};
 }
@@ -49,6 +51,7 @@ inline Product weight_product(const Linear& l, ConstValues x, ConstValues from, 
                   .rows = l.outputs_first ? l.outputs : l.inputs,
                   .columns = l.outputs_first ? l.inputs : l.outputs,
                   .depth = l.rows,
+                  .factor = l.factor,
                   .add = to.add,
                   .scratch = l.scratch};
   product.a.transposed = true;

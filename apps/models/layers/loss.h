@@ -54,7 +54,7 @@ void loss_statistics(ThreadPool& pool, const LossForward& a, float* part);
 double loss_of_parts(const LossForward& a, const SplitParts& parts);
 
 /// Computes the gradients of factor * loss. Assigns d_hidden in fp32. Assigns d_table, or adds to it with add_table.
-/// Overwrites the logits.
+/// Does not compute a d_table without data. Overwrites the logits.
 struct LossBackward {
   LossShape shape;
   ConstValues hidden, table;

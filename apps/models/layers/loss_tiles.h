@@ -109,6 +109,7 @@ void tiled_loss_backward(const Loops& loops, const LossBackward& a) {
                     .depth = tile.columns,
                     .add = t > 0,
                     .scratch = buffers.product_scratch});
+    if (a.d_table.data == nullptr) continue;
     loops.multiply({.a = {tile.logits, tile.stride, true},
                     .b = {a.hidden, s.width},
                     .to = a.d_table.from(table_offset(s, tile)),

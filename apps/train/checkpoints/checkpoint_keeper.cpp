@@ -48,11 +48,13 @@ std::map<std::string, Scalar> optimizer_scalars(const TrainOptions& o) {
 }
 
 /// Returns the size in bytes of a snapshot: one shard of the fp32 masters and optimizer state of the plan's pipeline
-/// stage. Holds for any ZeRO stage. Uses only the plan, so that a dry run can print the size.
-int64_t snapshot_capacity(const Plan& plan) {
+/// stage. With `only_adapters`, without the base. Holds for any ZeRO stage. Uses only the plan, so that a dry run can
+/// print the size.
+int64_t snapshot_capacity(const Plan& plan, bool only_adapters) {
   int64_t bytes = 0;
   for (int32_t f = 0; f < static_cast<int32_t>(plan.flats.size()); ++f) {
-    if (plan.is_here(f)) bytes += plan.flats[f].layout.shard_count() * element_bytes(DType::kFloat32);
+    if (plan.is_here(f) && (plan.trains(f) || !only_adapters))
+      bytes += plan.flats[f].layout.shard_count() * element_bytes(DType::kFloat32);
   }
   int64_t state_bytes = 0;  // including offloaded state
   for (const PlannedBuffer& buffer : plan.schedule.buffers) {
@@ -74,7 +76,7 @@ bool fits_budget(const TrainContext& context, int64_t capacity_bytes) {
 bool saves_in_background(const TrainContext& context) {
   const TrainOptions& options = context.options();
   if (options.checkpoint_dir.empty() || options.save == "blocking") return false;
-  const int64_t capacity_bytes = snapshot_capacity(context.engine().plan());
+  const int64_t capacity_bytes = snapshot_capacity(context.engine().plan(), options.lora.rank > 0);
   bool fits = fits_budget(context, capacity_bytes);
   if (options.save == "snapshot") {
     if (fits) return true;
@@ -109,9 +111,11 @@ std::map<std::string, Scalar> run_scalars(const TrainOptions& o, std::map<std::s
 
 namespace {
 
-State state_to_save(const TrainContext& context, const RunState& run, const std::map<std::string, Scalar>& data) {
+State state_to_save(const TrainContext& context, const RunState& run, const std::map<std::string, Scalar>& data,
+                    const std::optional<SavedAdapters>& adapters) {
   const TrainOptions& options = context.options();
-  State state = context.engine().state();
+  State state = saved_part(context.engine().state(), options);
+  if (adapters) state.scalars.merge(adapter_scalars(*adapters));
   state.scalars[kSequencesConsumed] = run.sequences_consumed;
   state.scalars["model"] = model_name(options);
   state.scalars.merge(shape_scalars(model_shape(options)));
@@ -133,7 +137,8 @@ CheckpointKeeper::CheckpointKeeper(const TrainContext& context, MemoryAudit& aud
 void CheckpointKeeper::plan_saving() {
   if (!saves_in_background(context_)) return;
   std::vector<int64_t> bytes_by_stage;
-  for (const Plan& plan : context_.engine().pipeline_plans()) bytes_by_stage.push_back(snapshot_capacity(plan));
+  for (const Plan& plan : context_.engine().pipeline_plans())
+    bytes_by_stage.push_back(snapshot_capacity(plan, context_.options().lora.rank > 0));
   audit_.add_snapshots_to_plan(std::move(bytes_by_stage));
 }
 
@@ -163,7 +168,7 @@ void CheckpointKeeper::save(const RunState& run) {
   const MemoryAudit::ScopedPhase saving(audit_, RunPhase::kSaving);
   if (options.check_every > 0) check_copies();  // never save state that differs between copies
   World& world = context_.world();
-  const State state = state_to_save(context_, run, data_);
+  const State state = state_to_save(context_, run, data_, adapters_);
   const SaveOptions how{.keep_count = static_cast<int>(options.keep),
                         .written_by = {{"zero_stage", static_cast<int64_t>(options.engine.zero_stage)},
                                        {"world", world.communicator().describe()},

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 
+#include "apps/checkpoints/base_weights.h"
 #include "apps/train/checkpoints/directory_claim.h"
 #include "apps/train/checkpoints/resume_point.h"
 #include "apps/train/reporting/memory_audit.h"
@@ -51,6 +52,7 @@ class CheckpointKeeper {
 
  private:
   void claim_directory();
+  void set_base();
   bool resume(RunState& state);
   void report_save(const std::function<std::optional<SaveReport>()>& end);
 
@@ -58,15 +60,19 @@ class CheckpointKeeper {
   MemoryAudit& audit_;
   TrainReporter& reporter_;
   std::map<std::string, Scalar> data_;
+  std::optional<SavedAdapters> adapters_;   // what checkpoints record about adapters; empty without --lora
   std::optional<DirectoryClaim> claim_;     // on rank 0 only; must outlive the saver
   std::unique_ptr<BackgroundSaver> saver_;  // null: saves are blocking
   int64_t saved_step_ = -1;                 // see saved_step()
   bool is_last_ = false;                    // true from save_last() on: a failed save is then an error
 };
 
-/// Loads the weights of --init into the engine. Throws UsageError if they contradict the options, and the exceptions of
-/// load(). Collective.
+/// Loads the weights of --init into the engine, and the adapters of options.adapters if it is set. Throws UsageError if
+/// they contradict the options, and the exceptions of load(). Collective.
 void load_initial_weights(const TrainContext& context);
+
+/// Returns the part of the engine's state that checkpoints contain: with --lora, without the parameters of the base.
+State saved_part(State state, const TrainOptions& options);
 
 /// Returns `data` and the options that affect results, except the model's shape, as scalars of a checkpoint. A resumed
 /// run warns if its options differ from those in the checkpoint. The scalars do not include the number of ranks, so

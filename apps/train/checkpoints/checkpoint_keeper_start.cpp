@@ -140,7 +140,34 @@ LoadReport load_init(const TrainContext& context, State& weights) {
   return report;
 }
 
+/// Loads the adapters of options.adapters. Throws UsageError if they belong to other weights than those of --init.
+void load_adapters(const TrainContext& context) {
+  const TrainOptions& options = context.options();
+  Communicator& communicator = context.world().communicator();
+  State adapters;
+  for (const StateTensor& tensor : context.engine().state().tensors) {
+    if (tensor.path.starts_with(kParameters) && is_adapter(tensor.path)) adapters.tensors.push_back(tensor);
+  }
+  const LoadReport report = load(adapters, communicator, options.adapters,
+                                 {.allow_extra = true,
+                                  .allow_rounding = true,
+                                  .state_is_fresh = true,
+                                  .ledger = &context.world().device().ledger()});
+  const auto saved = saved_adapters(adapters.scalars);
+  if (!saved) throw UsageError(fmt::format("{} does not record its adapters.", options.adapters));
+  require_same_base(*saved, report.path.string(), options.init,
+                    digest_of_base(communicator, options.init, !model_shape(options).tied));
+}
+
 }  // namespace
+
+State saved_part(State state, const TrainOptions& options) {
+  if (options.lora.rank == 0) return state;
+  std::erase_if(state.tensors, [](const StateTensor& tensor) {
+    return tensor.path.starts_with(kParameters) && !is_adapter(tensor.path);
+  });
+  return state;
+}
 
 // Rank 0 claims the directory and removes files that interrupted saves left in it. A failure throws on all ranks.
 void CheckpointKeeper::claim_directory() {
@@ -160,15 +187,30 @@ void CheckpointKeeper::claim_directory() {
 
 bool CheckpointKeeper::load_initial_state(RunState& state) {
   claim_directory();
-  const bool resumed = context_.options().resume != "none" && resume(state);
-  if (!resumed && !context_.options().init.empty()) load_initial_weights(context_);
+  const TrainOptions& options = context_.options();
+  // A checkpoint of adapters does not contain their base.
+  if (options.lora.rank > 0 && !options.init.empty()) {
+    set_base();
+    load_initial_weights(context_);
+    return options.resume != "none" && resume(state);
+  }
+  const bool resumed = options.resume != "none" && resume(state);
+  if (!resumed && !options.init.empty()) load_initial_weights(context_);
   return resumed;
+}
+
+/// Sets adapters_ if this run saves or resumes checkpoints.
+void CheckpointKeeper::set_base() {
+  const TrainOptions& options = context_.options();
+  if (options.checkpoint_dir.empty() && options.resume == "none") return;
+  adapters_ = {options.lora, std::filesystem::absolute(options.init).lexically_normal().string(),
+               digest_of_base(context_.world().communicator(), options.init, !model_shape(options).tied)};
 }
 
 bool CheckpointKeeper::resume(RunState& run) {
   const TrainOptions& options = context_.options();
   Engine& engine = context_.engine();
-  State state = engine.state();
+  State state = saved_part(engine.state(), options);
   const LoadOptions how{.allow_missing = options.allow_missing,
                         .allow_rounding = true,
                         .state_is_fresh = true,
@@ -177,6 +219,8 @@ bool CheckpointKeeper::resume(RunState& run) {
   const auto report = load_to_resume(context_, state, how);
   if (!report) return false;
   check_shape(options, state, report->path);
+  if (const auto saved = saved_adapters(state.scalars); saved && adapters_)
+    require_same_base(*saved, report->path.string(), options.init, adapters_->base_digest);
   const auto changed = changed_options(state, run_scalars(options, data_));
   const ResumePoint from = resume_point(state);
   engine.adopt(state);
@@ -191,9 +235,10 @@ void load_initial_weights(const TrainContext& context) {
   const TrainOptions& options = context.options();
   State state = context.engine().state(), weights;
   for (const StateTensor& tensor : state.tensors) {
-    if (tensor.path.starts_with(kParameters)) weights.tensors.push_back(tensor);
+    if (tensor.path.starts_with(kParameters) && !is_adapter(tensor.path)) weights.tensors.push_back(tensor);
   }
   const LoadReport report = load_init(context, weights);
+  if (!options.adapters.empty()) load_adapters(context);
   context.engine().adopt(state);  // without the step and the scalars of --init: this is a new run
   if (!context.is_rank_zero()) return;
   report_tensor_changes(report);

@@ -17,9 +17,12 @@ std::string plural(int64_t count, std::string_view noun) {
 
 std::string model_line(const TrainOptions& o) {
   const ModelShape shape = model_shape(o);
-  return fmt::format("{}, {} parameters; {}, width {}, vocabulary {}", model_name(o),
-                     count_text(static_cast<double>(parameter_count(parameters_of(shape)))),
-                     plural(shape.layers, "layer"), shape.width, shape.vocabulary);
+  const ModelSpec model = parameters_of(shape);
+  const auto count = [](int64_t parameters) { return count_text(static_cast<double>(parameters)); };
+  const std::string trained =
+      shape.lora.exists() ? fmt::format(", {} of them in adapters", count(trained_parameter_count(model))) : "";
+  return fmt::format("{}, {} parameters{}; {}, width {}, vocabulary {}", model_name(o), count(parameter_count(model)),
+                     trained, plural(shape.layers, "layer"), shape.width, shape.vocabulary);
 }
 
 std::string ranks_line(const TrainContext& context) {

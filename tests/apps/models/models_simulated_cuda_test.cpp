@@ -52,6 +52,13 @@ ModelShape varied_llama() {
   return shape;
 }
 
+/// The same shape with adapters on all linear layers.
+ModelShape adapted(ModelShape shape) {
+  shape.lora = {.rank = 3, .alpha = 48};
+  for (const ProjectionNames& names : projections_of(shape.family)) shape.lora.add(names.projection);
+  return shape;
+}
+
 std::unique_ptr<Backend> loops_of(Device& device, ThreadPool& pool) {
   if (device.kind() == DeviceKind::kHost) return make_host_backend(pool);
   return make_cuda_backend(device);
@@ -175,7 +182,9 @@ INSTANTIATE_TEST_SUITE_P(FamiliesAndTypes, ModelsOnSimulatedGpus,
                                          std::tuple(shape_of(ModelFamily::kGpt2), DType::kBFloat16),
                                          std::tuple(shape_of(ModelFamily::kLlama), DType::kBFloat16),
                                          std::tuple(varied_llama(), DType::kFloat32),
-                                         std::tuple(varied_llama(), DType::kBFloat16)));
+                                         std::tuple(varied_llama(), DType::kBFloat16),
+                                         std::tuple(adapted(shape_of(ModelFamily::kGpt2)), DType::kFloat32),
+                                         std::tuple(adapted(varied_llama()), DType::kBFloat16)));
 
 TEST_P(ModelsOnSimulatedGpus, MatchTheHostAndAreEqualAtEveryZeroStage) {
   Setting setting{.shape = std::get<0>(GetParam()), .ranks = 2, .stage = 0, .compute = std::get<1>(GetParam())};

@@ -19,8 +19,8 @@ ModelShape shape_of(int64_t kv_heads, int64_t queries_of_each, int64_t hidden, i
   return shape;
 }
 
-/// Returns the lengths of all leaves of a group, in the order of ranks. Expects that the leaves of a rank cover its part
-/// without gaps.
+/// Returns the lengths of all leaves of a group, in the order of ranks. Expects that the leaves of a rank cover its
+/// part without gaps.
 std::vector<std::array<int64_t, 4>> leaf_lengths(const ModelShape& shape, int ranks) {
   std::vector<std::array<int64_t, 4>> all;
   for (int rank = 0; rank < ranks; ++rank) {

@@ -19,8 +19,8 @@ CommandResult run(const std::string& options) { return test::run_aliquot(words_o
 /// Returns the mesh of the line "mesh  PxRxSxT: the fastest of ..".
 std::string chosen_mesh(const std::string& output) {
   std::smatch found;
-  const bool matches =
-      std::regex_search(output, found, std::regex("mesh:? +([0-9]+x[0-9]+x[0-9]+x[0-9]+): the fastest of [0-9]+ meshes"));
+  const bool matches = std::regex_search(
+      output, found, std::regex("mesh:? +([0-9]+x[0-9]+x[0-9]+x[0-9]+): the fastest of [0-9]+ meshes"));
   return matches ? found[1].str() : "";
 }
 

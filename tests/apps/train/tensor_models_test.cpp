@@ -73,6 +73,13 @@ ModelShape varied_llama() {
   return shape;
 }
 
+/// The same shape with adapters on all linear layers.
+ModelShape with_adapters(ModelShape shape) {
+  shape.lora = {.rank = 3, .alpha = 6};
+  for (const ProjectionNames& names : projections_of(shape.family)) shape.lora.add(names.projection);
+  return shape;
+}
+
 ModelOptions model_options(const Case& c, int rank) {
   const bool adds = c.engine.accumulate > 1 && c.engine.zero_stage < 2;
   return {.batch = c.batch,
@@ -154,11 +161,13 @@ void expect_close(const Outcome& got, const Outcome& expected, const std::string
 
 EngineOptions two_micro_batches(int zero_stage = 3) { return {.zero_stage = zero_stage, .accumulate = 2}; }
 
-constexpr std::array kFamilies = {"Gpt2", "Llama", "VariedLlama"};
+constexpr std::array kFamilies = {"Gpt2", "Llama", "VariedLlama", "AdaptedGpt2", "AdaptedLlama", "AdaptedVariedLlama"};
 
 class TensorModels : public testing::TestWithParam<ModelShape> {};
 
-INSTANTIATE_TEST_SUITE_P(Families, TensorModels, testing::Values(gpt2(), llama(), varied_llama()),
+INSTANTIATE_TEST_SUITE_P(Families, TensorModels,
+                         testing::Values(gpt2(), llama(), varied_llama(), with_adapters(gpt2()), with_adapters(llama()),
+                                         with_adapters(varied_llama())),
                          [](const auto& shape) { return kFamilies[shape.index]; });
 
 TEST_P(TensorModels, AgreeWithOneRank) {
@@ -292,6 +301,7 @@ TEST_P(TensorModels, DeclareTheParametersOfThePlanner) {
         const ModelTensor& tensor = model->units()[u].tensors[p];
         EXPECT_EQ(parameter.tensor.name, model->units()[u].name + "." + tensor.name);
         EXPECT_EQ(parameter.tensor.shape, tensor.shape);
+        EXPECT_EQ(parameter.tensor.trainable, tensor.trainable);
         EXPECT_EQ(parameter.split, tensor.over_tensor.split) << parameter.tensor.name;
         EXPECT_EQ(parameter.partial_gradient, tensor.over_tensor.partial_gradient) << parameter.tensor.name;
       }

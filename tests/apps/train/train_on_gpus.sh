@@ -51,13 +51,14 @@ other=$(digest "${varied[@]}" --ranks 2 --zero-stage 3 --recompute block)
 
 # Memory planned without a GPU must equal the memory measured on GPUs.
 for stage in 0 3; do
-  for model in gpt2-nano "$folder/config.json"; do
-    train --model "$model" --device cuda --ranks 2 --zero-stage $stage --metrics "$folder/memory.jsonl" >"$folder/output"
+  for options in "gpt2-nano" "$folder/config.json" "$folder/config.json --lora rank=3"; do
+    read -ra model <<<"$options"
+    train --model "${model[@]}" --device cuda --ranks 2 --zero-stage $stage --metrics "$folder/memory.jsonl" >"$folder/output"
     measured=$(sed -n 's/.*"measured_peak":\([0-9]*\).*/\1/p' "$folder/memory.jsonl")
-    planned=$("$program" plan --model "$model" "${shape[@]}" --ranks 2 --stages $stage --precision bf16 --machine dgx-h100 \
+    planned=$("$program" plan --model "${model[@]}" "${shape[@]}" --ranks 2 --stages $stage --precision bf16 --machine dgx-h100 \
       --format json | sed -n 's/.*"peak": \([0-9]*\).*/\1/p')
     [ "$planned" = "$measured" ] ||
-      fail "$model at ZeRO stage $stage: the planned peak is $planned bytes, the measured peak $measured"
+      fail "$options at ZeRO stage $stage: the planned peak is $planned bytes, the measured peak $measured"
   done
 done
 

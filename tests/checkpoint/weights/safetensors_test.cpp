@@ -342,7 +342,7 @@ TEST(Export, ThrowsIfTheFileExistsOrCannotBeWritten) {
             (out / "w.safetensors").string() + " already exists: remove it, or choose another path");
   const auto nothing = directory.path() / "nothing";
   EXPECT_EQ(error_of("parameters", DType::kUInt8, nothing),
-            "tensor parameters/a has the dtype uint8, which cannot be converted to bfloat16");
+            "tensor a has the dtype uint8, which cannot be converted to bfloat16");
   EXPECT_EQ(error_of("optimizer", DType::kFloat32, nothing), "the checkpoint has no parameters to export");
   EXPECT_FALSE(std::filesystem::exists(nothing));
   EXPECT_NE(error_of("parameters", DType::kFloat32, out / "w.safetensors" / "in").find("cannot create directory "),
@@ -364,8 +364,7 @@ TEST(Export, ThrowsIfAValueOverflows) {
     export_weights(reader, directory.path(), "half.safetensors", DType::kFloat16);
     ADD_FAILURE() << "the value was exported";
   } catch (const UsageError& error) {
-    EXPECT_STREQ(error.what(),
-                 "element 2 of tensor parameters/a is 1e+06, which float16 cannot represent: use another dtype");
+    EXPECT_STREQ(error.what(), "element 2 of tensor a is 1e+06, which float16 cannot represent: use another dtype");
   }
   EXPECT_FALSE(std::filesystem::exists(directory.path() / "half.safetensors"));
   EXPECT_NO_THROW(export_weights(reader, directory.path(), "brain.safetensors", DType::kBFloat16));

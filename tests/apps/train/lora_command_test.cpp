@@ -1,0 +1,177 @@
+// Runs the commands that train, resume, evaluate, sample and export adapters of LoRA.
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <regex>
+
+#include "tests/apps/inference/support.h"
+
+namespace aliquot::test {
+namespace {
+
+using testing::HasSubstr;
+using Json = nlohmann::json;
+
+constexpr const char* kLora = "--lora rank=4,alpha=8,targets=all-linear ";
+
+class LoraCommand : public InferenceTest {
+ protected:
+  void SetUp() override {
+    train("base");
+    output_of("checkpoint export " + at("base") + " --out " + at("hf"));
+  }
+  /// The arguments of a run with adapters on the weights `init`. Every mesh has the same global batch.
+  std::string run_of(const std::string& init, const std::string& more) const {
+    return "train --init " + at(init) + " " + kLora +
+           "--sequence 32 --global-batch 8 --steps 6 --lr 1e-2 --threads 1 --quiet " + more;
+  }
+  static std::string digest_of(const std::string& out) {
+    const size_t found = out.rfind("digest ");
+    return found == std::string::npos ? "no digest: " + out : out.substr(found + 7, 64);
+  }
+  std::vector<double> losses(const std::string& metrics) const {
+    std::vector<double> all;
+    std::istringstream lines(read_file(at(metrics)));
+    for (std::string line; std::getline(lines, line);) {
+      const Json json = Json::parse(line);
+      if (json.contains("loss")) all.push_back(json["loss"]);
+    }
+    return all;
+  }
+  std::string text_file() const {
+    std::string text;
+    for (size_t i = 0; i < 900; ++i) text += static_cast<char>('a' + (i * i + i / 7) % 26);
+    write_file(at("valid.txt"), text);
+    return at("valid.txt");
+  }
+  std::string loss_line(const std::string& words) const {
+    const std::string out = output_of("eval " + words + " --threads 1 --sequence 32 --data " + text_file());
+    return out.substr(out.find("loss "));
+  }
+};
+
+TEST_F(LoraCommand, EveryZeroStageGivesTheBitsOfOneRank) {
+  const std::string reproducible = "--reproducible --micro-batch 2 ";
+  const std::string one = digest_of(output_of(run_of("hf", reproducible)));
+  for (const char* mesh :
+       {"--ranks 2 --zero-stage 0", "--ranks 2 --zero-stage 1", "--ranks 2 --zero-stage 2", "--ranks 4 --zero-stage 3",
+        "--ranks 4 --zero-stage 3 --replicas 2", "--ranks 2 --zero-stage 3 --recompute block",
+        "--ranks 2 --zero-stage 3 --gather copy", "--ranks 2 --pipeline 2",
+        "--ranks 2 --pipeline 2 --pipeline-schedule zero-bubble", "--ranks 4 --pipeline 2 --zero-stage 3"})
+    EXPECT_EQ(digest_of(output_of(run_of("hf", reproducible + mesh))), one) << mesh;
+}
+
+TEST_F(LoraCommand, OffloadAndTensorGroupsGiveTheSameLosses) {
+  output_of(run_of("hf", "--micro-batch 8 --metrics " + at("one.jsonl")));
+  const std::vector<double> one = losses("one.jsonl");
+  ASSERT_EQ(one.size(), 6u);
+  EXPECT_LT(one.back(), one.front());
+  int count = 0;
+  for (const std::string& mesh : {std::string("--ranks 2 --tensor 2 --micro-batch 8"),
+                                  std::string("--ranks 2 --tensor 2 --sequence-parallel off --micro-batch 8"),
+                                  std::string("--ranks 4 --tensor 2 --pipeline 2 --micro-batch 4"),
+                                  "--ranks 2 --zero-stage 3 --micro-batch 4 --offload-parameters disk:" + at(""),
+                                  std::string("--ranks 2 --zero-stage 3 --micro-batch 2")}) {
+    const std::string name = std::to_string(count++) + ".jsonl";
+    output_of(run_of("hf", mesh + " --metrics " + at(name)));
+    const std::vector<double> found = losses(name);
+    ASSERT_EQ(found.size(), one.size()) << mesh;
+    for (size_t i = 0; i < one.size(); ++i) EXPECT_NEAR(found[i], one[i], 2e-5 * one[i]) << mesh << ", step " << i;
+  }
+}
+
+TEST_F(LoraCommand, ACheckpointHoldsOnlyAdaptersAndResumes) {
+  const std::string whole = digest_of(output_of(run_of("hf", "--checkpoint-dir " + at("whole"))));
+  output_of(
+      run_of("hf", "--ranks 2 --micro-batch 4 --stop-after 3 --checkpoint-every 2 --checkpoint-dir " + at("run")));
+  const std::string shown = output_of("checkpoint show " + at("run") + " --all-tensors");
+  EXPECT_THAT(shown, HasSubstr("parameters/h.0.attn.c_attn.lora_A.weight"));
+  EXPECT_THAT(shown, testing::Not(HasSubstr("parameters/h.0.attn.c_attn.weight")));
+  EXPECT_THAT(shown, testing::Not(HasSubstr("wte")));
+  EXPECT_THAT(shown, HasSubstr("lora_rank"));
+  EXPECT_THAT(shown, HasSubstr("base_digest"));
+  EXPECT_EQ(digest_of(output_of(run_of("hf", "--resume auto --checkpoint-dir " + at("run")))), whole);
+  // The base may have another format and another path: its digest is that of its values.
+  EXPECT_EQ(digest_of(output_of(run_of("base", "--resume " + at("run/step-00000003")))), whole);
+}
+
+TEST_F(LoraCommand, EvaluatesSamplesAndExportsTheSameModel) {
+  output_of(run_of("hf", "--checkpoint-dir " + at("run")));
+  output_of("checkpoint export " + at("run") + " --lora merged --out " + at("merged"));
+  const std::string merged = loss_line(at("merged"));
+  EXPECT_NE(merged, loss_line(at("hf")));
+  std::smatch of_merged, of_adapters;
+  const std::regex loss(R"(loss (\S+), )");
+  for (const std::string& more : {std::string(""), " --base " + at("hf"), " --base " + at("base"),
+                                  std::string(" --ranks 2 --tensor 2"), std::string(" --ranks 2 --pipeline 2")}) {
+    const std::string line = loss_line(at("run") + more);
+    ASSERT_TRUE(std::regex_search(merged, of_merged, loss));
+    ASSERT_TRUE(std::regex_search(line, of_adapters, loss));
+    EXPECT_NEAR(std::stod(of_adapters[1]), std::stod(of_merged[1]), 2e-6) << more;
+  }
+  const std::string prompt = " --prompt-tokens 5,7,9 --tokens 20 --temperature 0 --threads 1";
+  const std::string text = output_of("sample --init " + at("merged") + prompt);
+  EXPECT_EQ(output_of("sample --checkpoint " + at("run") + prompt), text);
+  EXPECT_EQ(output_of("sample --checkpoint " + at("run") + " --base " + at("base") + " --ranks 2" + prompt), text);
+  // The merged weights are a model like any other.
+  output_of("train --init " + at("merged") + " --sequence 32 --steps 1 --threads 1 --quiet");
+}
+
+TEST_F(LoraCommand, ExportsTheFormatOfPeft) {
+  output_of(run_of("hf", "--checkpoint-dir " + at("run")));
+  output_of("checkpoint export " + at("run") + " --lora adapter --out " + at("peft"));
+  const Json config = Json::parse(read_file(at("peft/adapter_config.json")));
+  EXPECT_EQ(config["peft_type"], "LORA");
+  EXPECT_EQ(config["r"], 4);
+  EXPECT_EQ(config["lora_alpha"], 8);
+  EXPECT_EQ(config["fan_in_fan_out"], true);
+  EXPECT_EQ(config["target_modules"], (Json{"c_attn", "attn.c_proj", "c_fc", "mlp.c_proj"}));
+  EXPECT_EQ(config["base_model_name_or_path"], at("hf"));
+  const std::string weights = read_file(at("peft/adapter_model.safetensors"));
+  EXPECT_THAT(weights, HasSubstr("base_model.model.transformer.h.1.mlp.c_proj.lora_B.weight"));
+  EXPECT_FALSE(std::filesystem::exists(at("peft/config.json")));
+}
+
+TEST_F(LoraCommand, RefusesAnotherBaseAndOtherAdapters) {
+  output_of(run_of("hf", "--checkpoint-dir " + at("run")));
+  train("other", "--seed 2");
+  const std::string of_other = "has adapters of other weights than " + at("other");
+  expect_refusal(run_of("other", "--resume auto --steps 7 --checkpoint-dir " + at("run")), of_other);
+  expect_refusal("checkpoint export " + at("run") + " --lora merged --base " + at("other") + " --out " + at("x"),
+                 of_other);
+  expect_refusal("eval " + at("run") + " --base " + at("other") + " --threads 1 --data " + text_file(), of_other);
+  expect_refusal("checkpoint export " + at("run") + " --out " + at("x"),
+                 "contains only adapters of " + at("hf") + ": give --lora merged");
+  expect_refusal("checkpoint export " + at("base") + " --lora merged --out " + at("x"), "leave out --lora and --base");
+  expect_refusal("eval " + at("base") + " --base " + at("hf") + " --data " + text_file(), "leave --base out");
+  expect_refusal("train --init " + at("run") + " --steps 1", "contains only adapters");
+  expect_refusal("train --resume " + at("run") + " --steps 7 --layers 2 --width 32",
+                 "was saved with --lora rank=4,alpha=8,targets=all-linear, and this run has no --lora");
+  expect_refusal(
+      "train --init " + at("hf") + " --lora rank=4,alpha=9 --resume auto --steps 7 --checkpoint-dir " + at("run"),
+      "this run has --lora rank=4,alpha=9");
+  expect_refusal("train --init " + at("hf") + " --lora rank=4 --resume " + at("base"), "has no adapters");
+  expect_refusal("train --lora rank=4 --checkpoint-dir " + at("y"), "give --init");
+  expect_refusal("train --lora rank=4,targets=q_proj --steps 1", "invalid target 'q_proj'");
+  for (const std::string command : {"train --steps 1", "plan"})
+    expect_refusal(command + " --lora rank=4 --ranks 2 --tensor 2 --reproducible",
+                   "--lora with --tensor cannot be combined with --reproducible");
+  expect_refusal("plan --params 1b --lora rank=4", "--lora needs the layers of a model");
+  std::filesystem::remove_all(at("hf"));
+  expect_refusal("eval " + at("run") + " --data " + text_file(), "name them with --base DIR");
+}
+
+TEST_F(LoraCommand, PlansOnlyTheStateOfAdapters) {
+  const auto peak = [](const std::string& more) {
+    const Json json = Json::parse(output_of("plan --model llama-1b --precision bf16 --format json " + more));
+    return json["plans"][0]["memory"]["peak"].get<double>();
+  };
+  const double whole = peak(""), adapted = peak("--lora rank=16,targets=all-linear");
+  // The fp32 gradients and moments, and the lower halves of the masters, take 14 bytes for each parameter. At other
+  // times than the peak, the memory of gradients holds activations.
+  EXPECT_GT(whole - adapted, 1.2e9 * 10);
+  EXPECT_THAT(output_of("train --threads 1 --steps 2 --layers 2 --width 32 --heads 4 --context 32 --lora rank=4"),
+              HasSubstr("agree to the byte"));
+}
+
+}  // namespace
+}  // namespace aliquot::test
