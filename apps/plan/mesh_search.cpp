@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <exception>
 #include <fmt/format.h>
+#include <functional>
 #include <limits>
 #include <map>
 #include <mutex>
@@ -63,8 +64,9 @@ class Evaluation {
   }
 
   /// Plans the choice. If it leaves the number of recomputed uses open, sets the smallest number with which the plans
-  /// fit. The result may not fit.
-  std::vector<Plan> plans(const Task& task, MeshChoice& choice) const {
+  /// fit. The result may not fit. Returns nothing if `is_slow` returns true for a number that is too small.
+  std::vector<Plan> plans(const Task& task, MeshChoice& choice,
+                          const std::function<bool(const MeshChoice&)>& is_slow) const {
     const bool open = choice.recompute == kRecomputeAsNeeded;
     if (open) choice.recompute = task.bound.recompute;
     std::vector<Plan> stages = plans(task, choice.recompute);
@@ -73,6 +75,7 @@ class Evaluation {
       const int next = choice.recompute + static_cast<int>(std::max<int64_t>((bytes - limit_bytes_) / saved, 1));
       if (choice.recompute >= recomputable(stages)) break;
       choice.recompute = std::min(next, recomputable(stages));
+      if (is_slow(choice)) return {};
       stages = plans(task, choice.recompute);
     }
     if (open && choice.recompute >= recomputable(stages) && choice.recompute > 0) choice.recompute = kRecomputeAll;
@@ -230,17 +233,23 @@ class Search {
     return nullptr;
   }
 
+  /// Whether the choice cannot be among the results, by the bound of its time.
+  bool is_slow(const MeshChoice& choice) {
+    const std::lock_guard lock(mutex_);
+    return how_.uses_bounds && bounds_.of(choice).seconds > time_to_beat(choice.mesh);
+  }
+
   void evaluate(const Task& task) {
     MeshChoice choice = task.choice;
     std::vector<Plan> stages;
     try {
-      stages = evaluation_.plans(task, choice);
+      stages = evaluation_.plans(task, choice, [this](const MeshChoice& each) { return is_slow(each); });
     } catch (const UsageError&) {
       const std::lock_guard lock(mutex_);
       refusal_ = std::current_exception();
       return;
     }
-    if (most_rank_bytes(stages) > limit_bytes()) return;
+    if (stages.empty() || most_rank_bytes(stages) > limit_bytes()) return;
     const MeshResult made = evaluation_.result(task, choice, stages);
     const std::lock_guard lock(mutex_);
     ++result_.simulated;
@@ -266,7 +275,7 @@ class Search {
     const auto by_bytes = [](const Task& task) { return std::pair(task.bound.bytes, task.bound.seconds); };
     const Task& task = *std::ranges::min_element(tasks_, {}, by_bytes);
     MeshChoice choice = task.choice;
-    const std::vector<Plan> stages = evaluation_.plans(task, choice);
+    const std::vector<Plan> stages = evaluation_.plans(task, choice, [](const MeshChoice&) { return false; });
     result_.smallest.emplace();
     result_.smallest->choice = choice;
     result_.smallest->rank_bytes = most_rank_bytes(stages);
@@ -274,7 +283,7 @@ class Search {
 
   MeshSearchOptions how_;
   std::optional<RankMemoryLimit> limit_;
-  MeshBounds bounds_;
+  MeshBounds bounds_;  // protected by mutex_ while threads work
   Evaluation evaluation_;
   std::vector<Task> tasks_;
   using Entry = std::pair<double, std::size_t>;  // the bound of the time, and the index of the task
