@@ -1,6 +1,7 @@
 #include "apps/plan/mesh_search.h"
 
 #include <algorithm>
+#include <cmath>
 #include <exception>
 #include <fmt/format.h>
 #include <functional>
@@ -43,10 +44,58 @@ int64_t most_rank_bytes(const std::vector<Plan>& stages) {
   return most;
 }
 
-double step_seconds(const std::vector<Timeline>& timelines) {
-  double most = 0;
-  for (const Timeline& timeline : timelines) most = std::max(most, timeline.step_seconds);
+/// The micro-batches of the two steps from which a step with more micro-batches is extrapolated. Once a pipeline is
+/// full, each further micro-batch adds the same time and traffic, and no memory.
+struct SampledSteps {
+  int few, more;
+};
+
+/// Returns nothing if the step of the choice has so few micro-batches that it is simulated itself.
+std::optional<SampledSteps> sampled_steps(const MeshChoice& choice) {
+  if (choice.schedule == PipelineSchedule::kGpipe) return std::nullopt;  // memory grows with each micro-batch
+  const int stages = choice.mesh.pipeline, full = choice.virtual_stages > 1 ? 2 : 1;
+  // An interleaved schedule has rounds of `stages` micro-batches, so both steps have the same last round.
+  const auto rounds = [&](int micro_batches) { return (micro_batches + stages - 1) / stages; };
+  const int few = stages * std::max(full, rounds(16)) + choice.accumulate % stages;
+  const SampledSteps steps{few, few + stages * rounds(4)};
+  if (steps.more >= choice.accumulate) return std::nullopt;
+  return steps;
+}
+
+/// Figures of a step.
+struct StepFigures {
+  double seconds = 0, compute_seconds = 0, sent_bytes = 0, crossing_bytes = 0;
+};
+
+/// Returns the figures of each pipeline stage. The first stage has the crossing bytes of all.
+std::vector<StepFigures> figures_of(const std::vector<Plan>& stages, const CostModel& cost) {
+  const std::vector<Timeline> timelines = simulate(stages, cost);
+  std::vector<StepFigures> figures;
+  for (const Timeline& timeline : timelines)
+    figures.push_back({timeline.step_seconds, timeline.compute_seconds, static_cast<double>(timeline.sent_bytes), 0});
+  figures.front().crossing_bytes = static_cast<double>(crossing_bytes_of_first_node(stages, timelines));
+  return figures;
+}
+
+StepFigures largest_of(const std::vector<StepFigures>& stages) {
+  StepFigures most;
+  for (const StepFigures& stage : stages) {
+    for (const auto figure :
+         {&StepFigures::seconds, &StepFigures::compute_seconds, &StepFigures::sent_bytes, &StepFigures::crossing_bytes})
+      most.*figure = std::max(most.*figure, stage.*figure);
+  }
   return most;
+}
+
+/// Replaces the figures of a step with steps.more micro-batches by those of a step with `count` micro-batches.
+void extrapolate(const std::vector<StepFigures>& few, std::vector<StepFigures>& more, const SampledSteps& steps,
+                 int count) {
+  const double times = static_cast<double>(count - steps.more) / (steps.more - steps.few);
+  for (std::size_t s = 0; s < more.size(); ++s) {
+    for (const auto figure :
+         {&StepFigures::seconds, &StepFigures::compute_seconds, &StepFigures::sent_bytes, &StepFigures::crossing_bytes})
+      more[s].*figure += times * (more[s].*figure - few[s].*figure);
+  }
 }
 
 /// Plans and simulates choices of one run.
@@ -55,12 +104,11 @@ class Evaluation {
   Evaluation(const PlanOptions& options, const Topology& topology, int64_t limit_bytes)
       : options_(options), topology_(topology), limit_bytes_(limit_bytes) {}
 
-  /// Plans the choice with `recompute` recomputed uses of each pipeline stage.
+  /// Plans the choice with `recompute` recomputed uses of each pipeline stage. The step may have fewer micro-batches:
+  /// see sampled_steps().
   std::vector<Plan> plans(const Task& task, int recompute) const {
-    Policy policy = policy_of(with_choice(options_, task.choice), task.choice.zero_stage);
-    policy.pipeline_cut = *task.cut;
-    policy.recompute = recompute;
-    return plans_of({}, task.model->model, policy, topology_, task.model->cost);
+    const auto steps = samples(task.choice);
+    return plans(task, recompute, steps ? steps->more : task.choice.accumulate);
   }
 
   /// Plans the choice. If it leaves the number of recomputed uses open, sets the smallest number with which the plans
@@ -82,28 +130,40 @@ class Evaluation {
     return stages;
   }
 
+  /// `stages` are the result of plans().
   MeshResult result(const Task& task, const MeshChoice& choice, const std::vector<Plan>& stages) const {
-    const std::vector<Timeline> timelines = simulate(stages, task.model->cost);
+    const StepFigures figures = Steps(*this, task, choice.recompute, stages).figures(task.model->cost);
     MeshResult made;
     made.choice = choice;
     made.rank_bytes = most_rank_bytes(stages);
-    made.seconds = step_seconds(timelines);
-    for (const Timeline& timeline : timelines) made.sent_bytes = std::max(made.sent_bytes, timeline.sent_bytes);
-    made.crossing_bytes = crossing_bytes_of_first_node(stages, timelines);
+    made.seconds = figures.seconds;
+    made.sent_bytes = std::llround(figures.sent_bytes);
+    made.crossing_bytes = std::llround(figures.crossing_bytes);
     return made;
+  }
+
+  /// Replaces an extrapolated result by that of the step itself.
+  void make_exact(const Task& task, MeshResult& result) const {
+    if (!samples(task.choice)) return;
+    const std::vector<Plan> stages = plans(task, result.choice.recompute, task.choice.accumulate);
+    const StepFigures figures = largest_of(figures_of(stages, task.model->cost));
+    result.rank_bytes = most_rank_bytes(stages);
+    result.seconds = figures.seconds;
+    result.sent_bytes = std::llround(figures.sent_bytes);
+    result.crossing_bytes = std::llround(figures.crossing_bytes);
   }
 
   /// Sets the shares of a result by two more simulations.
   void set_shares(const Task& task, MeshResult& result) const {
     const std::vector<Plan> stages = plans(task, result.choice.recompute);
+    const Steps steps(*this, task, result.choice.recompute, stages);
     constexpr LinkCost kNoTime = {.bytes_per_second = 1e30, .latency_seconds = 0};
     CostModel cost = task.model->cost;
-    double compute = 0;
-    for (const Timeline& timeline : simulate(stages, cost)) compute = std::max(compute, timeline.compute_seconds);
+    double compute = steps.figures(cost).compute_seconds;
     cost.between_nodes = cost.beside_compute = kNoTime;
-    const double without_network = std::min(step_seconds(simulate(stages, cost)), result.seconds);
+    const double without_network = std::min(steps.figures(cost).seconds, result.seconds);
     cost.inside_node = kNoTime;
-    const double without_links = std::min(step_seconds(simulate(stages, cost)), without_network);
+    const double without_links = std::min(steps.figures(cost).seconds, without_network);
     compute = std::min(compute, without_links);
     result.shares = {.compute = compute / result.seconds,
                      .waits = (without_links - compute) / result.seconds,
@@ -112,6 +172,39 @@ class Evaluation {
   }
 
  private:
+  /// With reproducible sums, memory grows with the number of micro-batches.
+  std::optional<SampledSteps> samples(const MeshChoice& choice) const {
+    return options_.engine.reproducible ? std::nullopt : sampled_steps(choice);
+  }
+
+  std::vector<Plan> plans(const Task& task, int recompute, int micro_batches) const {
+    Policy policy = policy_of(with_choice(options_, task.choice), task.choice.zero_stage);
+    policy.pipeline_cut = *task.cut;
+    policy.recompute = recompute;
+    policy.micro_batch_count = micro_batches;
+    return plans_of({}, task.model->model, policy, topology_, task.model->cost);
+  }
+
+  /// The plans of one or two steps of a choice.
+  class Steps {
+   public:
+    Steps(const Evaluation& of, const Task& task, int recompute, const std::vector<Plan>& stages)
+        : count_(task.choice.accumulate), sampled_(of.samples(task.choice)), stages_(stages) {
+      if (sampled_) few_ = of.plans(task, recompute, sampled_->few);
+    }
+    StepFigures figures(const CostModel& cost) const {
+      std::vector<StepFigures> all = figures_of(stages_, cost);
+      if (sampled_) extrapolate(figures_of(few_, cost), all, *sampled_, count_);
+      return largest_of(all);
+    }
+
+   private:
+    int count_;
+    std::optional<SampledSteps> sampled_;
+    const std::vector<Plan>& stages_;
+    std::vector<Plan> few_;
+  };
+
   /// The largest number of recomputable uses of a pipeline stage.
   static int recomputable(const std::vector<Plan>& stages) {
     int most = 0;
@@ -263,6 +356,11 @@ class Search {
     std::vector<std::pair<MeshResult, std::size_t>> found;
     for (const auto& [key, each] : best_) found.push_back(each);
     std::ranges::sort(found, {}, [](const auto& each) { return std::pair(each.first.seconds, each.second); });
+    // The first result must fit. The other extrapolated sizes may be a few percent too small.
+    for (; !found.empty(); found.erase(found.begin())) {
+      evaluation_.make_exact(tasks_[found.front().second], found.front().first);
+      if (found.front().first.rank_bytes <= limit_bytes()) break;
+    }
     if (std::cmp_greater(found.size(), how_.count)) found.resize(static_cast<std::size_t>(how_.count));
     for (auto& [each, index] : found) {
       evaluation_.set_shares(tasks_[index], each);

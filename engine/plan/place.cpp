@@ -2,6 +2,7 @@
 #include <functional>
 #include <map>
 #include <queue>
+#include <utility>
 
 #include "engine/plan/byte_holders.h"
 #include "engine/plan/free_spans.h"
@@ -75,10 +76,26 @@ void place_persistent(ScheduleDraft& draft, Schedule& schedule, int rank_count) 
   }
 }
 
+/// Returns the most bytes of buffers that exist at the same time. No placement needs fewer.
+int64_t most_live_bytes(const std::vector<DraftBuffer>& buffers, const std::vector<std::size_t>& transient,
+                        Alignment aligned) {
+  using End = std::pair<OperationId, int64_t>;  // the last operation of a buffer, and its size
+  std::priority_queue<End, std::vector<End>, std::greater<>> alive;
+  int64_t live = 0, most = 0;
+  for (const std::size_t index : transient) {
+    const PlannedBuffer& buffer = buffers[index].buffer;
+    for (; !alive.empty() && alive.top().first < buffer.first; alive.pop()) live -= alive.top().second;
+    const int64_t size = aligned(buffer.size_bytes);
+    alive.emplace(buffer.last, size);
+    most = std::max(most, live += size);
+  }
+  return most;
+}
+
 /// Places buffers in the order of decreasing size, each at the lowest offset that is free during its lifetime. Returns
-/// the end offset.
+/// the end offset. Stops when the end offset is at least `limit`.
 int64_t place_largest_first(std::vector<DraftBuffer>& buffers, const std::vector<std::size_t>& transient, int64_t base,
-                            Alignment aligned) {
+                            int64_t limit, Alignment aligned) {
   std::vector<std::size_t> order = transient;
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
     return buffers[a].buffer.size_bytes > buffers[b].buffer.size_bytes;
@@ -100,6 +117,7 @@ int64_t place_largest_first(std::vector<DraftBuffer>& buffers, const std::vector
     }
     buffer.offset_bytes = offset;
     end = std::max(end, offset + aligned(buffer.size_bytes));
+    if (end >= limit) return end;
     placed.add(&buffer);
   }
   return end;
@@ -165,14 +183,15 @@ std::vector<std::size_t> transient_in(const std::vector<DraftBuffer>& buffers, S
 }
 
 /// Places transient buffers after the persistent ones, and returns the end offset. Always tries place_in_order(), and
-/// also place_largest_first() if few lifetimes overlap. Keeps the smaller placement.
+/// also place_largest_first() if it may need less memory and few lifetimes overlap. Keeps the smaller placement.
 int64_t place_transient(ScheduleDraft& draft, const std::vector<std::size_t>& transient, int64_t base) {
   constexpr int64_t kMaxOverlaps = 4'000'000;  // place_largest_first() then takes about 0.2 s
   const Alignment aligned{draft.alignment_bytes};
-  std::vector<DraftBuffer> other = draft.buffers;
   const int64_t end = place_in_order(draft.buffers, transient, base, aligned);
+  if (end == base + most_live_bytes(draft.buffers, transient, aligned)) return end;
   if (count_overlaps(draft.buffers, transient) > kMaxOverlaps) return end;
-  const int64_t other_end = place_largest_first(other, transient, base, aligned);
+  std::vector<DraftBuffer> other = draft.buffers;
+  const int64_t other_end = place_largest_first(other, transient, base, end, aligned);
   if (other_end >= end) return end;
   draft.buffers = std::move(other);
   return other_end;

@@ -116,6 +116,35 @@ TEST(MeshSearch, ChoicesFitAndAreThoseOfAPlan) {
   }
 }
 
+/// Steps with many micro-batches are extrapolated from steps with fewer.
+TEST(MeshSearch, ExtrapolatesStepsWithManyMicroBatches) {
+  const SearchCase run(words({"--model", "llama-8b", "--ranks", "8", "--machine", "dgx-h100"},
+                             {"--global-batch", "96", "--micro-batch", "1", "--device-memory", "80GiB"}));
+  int extrapolated = 0;
+  bool is_first = true;
+  for (const MeshResult& each : run.search({.count = kAll}).best) {
+    if (each.choice.accumulate < 32) {
+      is_first = false;
+      continue;
+    }
+    ++extrapolated;
+    const PlannedRun planned = plan_run(with_choice(run.options, each.choice), run.machine, each.choice.zero_stage);
+    const std::string text = options_text(each.choice);
+    const auto bytes = static_cast<double>(planned.rank_bytes());
+    EXPECT_NEAR(static_cast<double>(each.rank_bytes), bytes, is_first ? 0 : 0.04 * bytes) << text;
+    EXPECT_TRUE(!is_first || planned.fits()) << text;
+    is_first = false;
+    double seconds = 0, sent = 0;
+    for (const Timeline& timeline : planned.timelines) {
+      seconds = std::max(seconds, timeline.step_seconds);
+      sent = std::max(sent, static_cast<double>(timeline.sent_bytes));
+    }
+    EXPECT_NEAR(each.seconds, seconds, 0.02 * seconds) << text;
+    EXPECT_NEAR(static_cast<double>(each.sent_bytes), sent, 0.02 * sent) << text;
+  }
+  EXPECT_GE(extrapolated, 5);
+}
+
 TEST(MeshSearch, KeepsTheGlobalBatchAndTheWorld) {
   const SearchCase run(words({"--model", "llama-nano", "--ranks", "8", "--machine", "dgx-h100"}, {}));
   for (const MeshResult& each : run.search({.count = kAll}).best) {
