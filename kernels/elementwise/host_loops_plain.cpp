@@ -1,13 +1,13 @@
 // The reference loops in plain C++ for every processor. All other tables must give the same bits.
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
 #include <stdexcept>
 #include <string>
 
+#include "kernels/elementwise/block_norm_loops.h"
 #include "kernels/elementwise/host_loops.h"
 #include "kernels/elementwise/host_loops_tables.h"
 #include "kernels/formats/element.h"
@@ -112,22 +112,6 @@ void block_squares(double* sums, const float* x, int64_t count) {
   }
 }
 
-// Calls body(block, elements) for each block, as fp32 values. Missing elements of the last block are 0.
-template <typename Body>
-void for_blocks(const void* x, DType dtype, int64_t count, const Body& body) {
-  float block[kBlockElements];
-  for (int64_t begin = 0; begin < count; begin += kBlockElements) {
-    const int64_t size = std::min(kBlockElements, count - begin);
-    const void* at = static_cast<const std::byte*>(x) + begin * element_bytes(dtype);
-    host_loops(best_isa()).cast(block, DType::kFloat32, at, dtype, size);
-    std::fill(block + size, block + kBlockElements, 0.0f);
-    body(begin / kBlockElements, block);
-  }
-}
-
-// Compilers make vectors of the lanes. The order of operations does not matter here.
-constexpr int kLanes = 8;
-
 // The stack is a binary counter of partial sums. After source r, it has one subtree for each bit that is set in r + 1,
 // the largest subtree first. At the end the remaining subtrees are added from the right. The result is the sum along
 // the aligned binary tree, in which missing leaves are left out.
@@ -196,37 +180,6 @@ int64_t find_nonfinite(const void* x, DType dtype, int64_t count) {
 
 }  // namespace
 
-void plain_block_largest(double* values, const void* x, DType dtype, int64_t count) {
-  for_blocks(x, dtype, count, [&](int64_t b, const float* block) {
-    uint32_t lanes[kLanes] = {};  // bits of magnitudes, which have the same order; those of NaN are the largest
-    for (int64_t i = 0; i < kBlockElements; i += kLanes) {
-      for (int lane = 0; lane < kLanes; ++lane) {
-        const uint32_t magnitude = std::bit_cast<uint32_t>(block[i + lane]) & 0x7fffffffu;
-        lanes[lane] = std::max(lanes[lane], magnitude);
-      }
-    }
-    values[b] = static_cast<double>(std::bit_cast<float>(*std::max_element(lanes, lanes + kLanes)));
-  });
-}
-
-void plain_block_fixed_squares(double* sums, const FixedSquares& a) {
-  constexpr double kDigit = int64_t{1} << kFixedDigitBits;
-  for_blocks(a.x, a.dtype, a.count, [&](int64_t b, const float* block) {
-    double lanes[kLanes] = {};
-    for (int64_t i = 0; i < kBlockElements; i += kLanes) {
-      for (int lane = 0; lane < kLanes; ++lane) {
-        const auto element = static_cast<double>(block[i + lane]);
-        const double first = element * element * a.scale * kDigit;
-        const auto first_digit = static_cast<double>(static_cast<int32_t>(first));
-        const auto second_digit = static_cast<double>(static_cast<int32_t>((first - first_digit) * kDigit));
-        lanes[lane] += a.digit == 0 ? first_digit : second_digit;
-      }
-    }
-    sums[b] = 0;
-    for (const double lane : lanes) sums[b] += lane;
-  });
-}
-
 const HostLoops& plain_loops() {
   static constexpr HostLoops kLoops{copy,
                                     fill,
@@ -238,8 +191,8 @@ const HostLoops& plain_loops() {
                                     merge,
                                     sum_tree,
                                     block_squares,
-                                    plain_block_largest,
-                                    plain_block_fixed_squares,
+                                    BlockNormLoops<cast>::largest,
+                                    BlockNormLoops<cast>::fixed_squares,
                                     find_nonfinite};
   return kLoops;
 }

@@ -27,10 +27,6 @@ struct TreeSources {
 };
 TreeSources tree_sources(const TreeSum& sum);
 
-/// The loops of HostLoops that are the same in all tables.
-void plain_block_largest(double* values, const void* x, DType dtype, int64_t count);
-void plain_block_fixed_squares(double* sums, const FixedSquares& a);
-
 /// Eight bytes filled with copies of `value`, converted to `dtype`.
 uint64_t fill_pattern(DType dtype, float value);
 

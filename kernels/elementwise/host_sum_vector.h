@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "kernels/elementwise/block_norm_loops.h"
 #include "kernels/elementwise/host_loops_tables.h"
 #include "kernels/elementwise/host_loops_vector.h"
 
@@ -176,12 +177,18 @@ struct SumLoops {
 };
 
 template <class V>
-constexpr HostLoops kVectorLoops{Loops<V>::copy,          Loops<V>::fill,
-                                 Loops<V>::scale,         Loops<V>::add,
-                                 Loops<V>::axpy,          Loops<V>::cast,
-                                 Loops<V>::split,         Loops<V>::merge,
-                                 SumLoops<V>::sum_tree,   SumLoops<V>::block_squares,
-                                 plain_block_largest,     plain_block_fixed_squares,
+constexpr HostLoops kVectorLoops{Loops<V>::copy,
+                                 Loops<V>::fill,
+                                 Loops<V>::scale,
+                                 Loops<V>::add,
+                                 Loops<V>::axpy,
+                                 Loops<V>::cast,
+                                 Loops<V>::split,
+                                 Loops<V>::merge,
+                                 SumLoops<V>::sum_tree,
+                                 SumLoops<V>::block_squares,
+                                 BlockNormLoops<Loops<V>::cast>::largest,
+                                 BlockNormLoops<Loops<V>::cast>::fixed_squares,
                                  Loops<V>::find_nonfinite};
 
 }  // namespace

@@ -264,6 +264,25 @@ TEST_P(EveryDevice, FindsTheLargestMagnitudeOfEachBlock) {
   }
 }
 
+TEST(BlockNormLoops, AreEqualOnEveryInstructionSet) {
+  constexpr int64_t kCount = 5 * kBlockElements + 13;
+  for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+    Elements x(dtype, kCount, 1), expected(DType::kFloat64, 6), got(DType::kFloat64, 6);
+    fill_values(x, ValueKind::kOrdinary, 9);
+    for (const Isa isa : available_isas()) {
+      host_loops(Isa::kPlain).block_largest(expected.as<double>(), x.data(), dtype, kCount);
+      host_loops(isa).block_largest(got.as<double>(), x.data(), dtype, kCount);
+      EXPECT_TRUE(same_bytes(got, expected)) << name(isa);
+      for (const int digit : {0, 1}) {
+        const FixedSquares squares{x.data(), dtype, kCount, std::ldexp(1.0, -40), digit};
+        host_loops(Isa::kPlain).block_fixed_squares(expected.as<double>(), squares);
+        host_loops(isa).block_fixed_squares(got.as<double>(), squares);
+        EXPECT_TRUE(same_bytes(got, expected)) << name(isa);
+      }
+    }
+  }
+}
+
 /// Compares with 128-bit integers. The squares have exponents over a range of 2^90.
 TEST_P(EveryDevice, SumsFixedSquaresExactly) {
   constexpr int64_t kCount = 3 * kBlockElements + 77;
