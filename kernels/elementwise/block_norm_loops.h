@@ -1,6 +1,6 @@
 #pragma once
-// The loops over blocks for an exact norm. Compilers make vectors of the lanes, so files that are compiled with AVX flags
-// include this too. It uses no functions of other headers, because such files must not instantiate them.
+// The loops over blocks for an exact norm. Compilers make vectors of the lanes, so files that are compiled with AVX
+// flags include this too. It uses no functions of other headers, because such files must not instantiate them.
 
 #include <cstdint>
 
