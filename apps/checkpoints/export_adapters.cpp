@@ -11,6 +11,7 @@
 #include "apps/models/hugging_face/weights.h"
 #include "apps/options/arguments.h"
 #include "checkpoint/checkpoint_directory.h"
+#include "checkpoint/difference.h"
 #include "checkpoint/file/convert.h"
 #include "checkpoint/verify.h"
 #include "checkpoint/weights/export_weights.h"
@@ -123,10 +124,27 @@ bool is_untied(const std::string& base) {
   return config && !read_model_config(*config).shape.tied;
 }
 
+/// Throws UsageError if the base has another shape than the one with which the adapters were trained. The digest of the
+/// base covers only its tensors.
+void require_same_shape(const Manifest& adapters, const std::string& path, const std::string& base) {
+  std::optional<ModelShape> shape;
+  if (!is_weights_path(base)) {
+    shape = saved_shape(read_manifest(require_checkpoint(base)), base);
+  } else if (const auto config = find_config_near(base)) {
+    shape = read_model_config(*config).shape;
+  }
+  if (!shape || shape->heads == 0) return;
+  for (const ShapeDifference& one : shape_differences(adapters.scalars, *shape)) {
+    throw UsageError(fmt::format("{} has adapters of a model with {} {}, but the base {} has {}.", path, one.name,
+                                 describe(one.saved), base, describe(one.given)));
+  }
+}
+
 int export_merged(const CheckpointOptions& options, const CheckpointReader& reader, const SavedAdapters& adapters,
                   const std::string& base) {
   const BaseWeights weights(base, is_untied(base));
   require_same_base(adapters, options.paths[0], base, digest_of_base(weights));
+  require_same_shape(reader.manifest(), options.paths[0], base);
   std::vector<ExportedTensor> tensors;
   int64_t merged = 0;
   for (const BaseWeights::Tensor& tensor : weights.tensors()) {

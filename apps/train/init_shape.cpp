@@ -85,6 +85,10 @@ void check_resumed_adapters(const TrainOptions& options) {
   } catch (const CheckpointError&) {
     return;  // loading reports the error, or uses an older checkpoint
   }
+  require_same_lora(options, saved);
+}
+
+void require_same_lora(const TrainOptions& options, const std::optional<SavedAdapters>& saved) {
   const std::string given = lora_text(options.lora), of_checkpoint = saved ? lora_text(saved->lora) : "";
   const ModelFamily family = model_shape(options).family;
   if (saved && options.lora.rank > 0 && lora_of(saved->lora, family) == lora_of(options.lora, family)) return;

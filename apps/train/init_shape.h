@@ -1,9 +1,11 @@
 #pragma once
 // Finds the shape of the model whose weights a run starts from.
 
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "apps/checkpoints/base_weights.h"
 #include "apps/options/train_options.h"
 
 namespace aliquot {
@@ -15,7 +17,9 @@ namespace aliquot {
 std::vector<std::string> read_init_shape(TrainOptions& options);
 
 /// Throws UsageError if the checkpoint of --resume contains other adapters than those of --lora. Does nothing if there
-/// is no checkpoint. Call it after read_init_shape().
+/// is no checkpoint, or if its manifest is damaged. Call it after read_init_shape().
 void check_resumed_adapters(const TrainOptions& options);
+/// The same check for the adapters that a checkpoint records; empty: none.
+void require_same_lora(const TrainOptions& options, const std::optional<SavedAdapters>& saved);
 
 }  // namespace aliquot

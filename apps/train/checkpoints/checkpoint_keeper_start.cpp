@@ -8,6 +8,7 @@
 #include "apps/console.h"
 #include "apps/train/checkpoints/checkpoint_keeper.h"
 #include "apps/train/checkpoints/with_init_name.h"
+#include "apps/train/init_shape.h"
 #include "checkpoint/checkpoint_directory.h"
 #include "checkpoint/difference.h"
 #include "checkpoint/load.h"
@@ -155,6 +156,7 @@ void load_adapters(const TrainContext& context) {
                                   .ledger = &context.world().device().ledger()});
   const auto saved = saved_adapters(adapters.scalars);
   if (!saved) throw UsageError(fmt::format("{} does not record its adapters.", options.adapters));
+  check_shape(options, adapters, report.path);
   require_same_base(*saved, report.path.string(), options.init,
                     digest_of_base(communicator, options.init, !model_shape(options).tied));
 }
@@ -219,8 +221,9 @@ bool CheckpointKeeper::resume(RunState& run) {
   const auto report = load_to_resume(context_, state, how);
   if (!report) return false;
   check_shape(options, state, report->path);
-  if (const auto saved = saved_adapters(state.scalars); saved && adapters_)
-    require_same_base(*saved, report->path.string(), options.init, adapters_->base_digest);
+  const auto saved = saved_adapters(state.scalars);
+  require_same_lora(options, saved);  // an older checkpoint may have been loaded than the one that was checked before
+  if (saved && adapters_) require_same_base(*saved, report->path.string(), options.init, adapters_->base_digest);
   const auto changed = changed_options(state, run_scalars(options, data_));
   const ResumePoint from = resume_point(state);
   engine.adopt(state);

@@ -160,6 +160,28 @@ TEST_F(LoraCommand, RefusesAnotherBaseAndOtherAdapters) {
   expect_refusal("eval " + at("run") + " --data " + text_file(), "name them with --base DIR");
 }
 
+/// If the newest checkpoint is damaged, a run resumes from an older one, which must have the same adapters too.
+TEST_F(LoraCommand, RefusesOtherAdaptersInAnOlderCheckpoint) {
+  output_of(run_of("hf", "--checkpoint-every 2 --checkpoint-dir " + at("run")));
+  write_file(at("run/step-00000006/manifest.json"), "{");
+  const std::string other = std::regex_replace(run_of("hf", "--resume auto --checkpoint-dir " + at("run")),
+                                               std::regex("alpha=8"), "alpha=32");
+  expect_refusal(other, "was saved with --lora");
+}
+
+/// The digest of the base does not cover its config.json.
+TEST_F(LoraCommand, RefusesABaseOfAnotherShape) {
+  output_of(run_of("hf", "--checkpoint-dir " + at("run")));
+  std::filesystem::copy(at("hf"), at("other"), std::filesystem::copy_options::recursive);
+  Json config = Json::parse(read_file(at("other/config.json")));
+  config["layer_norm_epsilon"] = 0.01;
+  write_file(at("other/config.json"), config.dump());
+  const std::string base = at("run") + " --base " + at("other");
+  expect_refusal("eval " + base + " --threads 1 --sequence 32 --data " + text_file(), "saved with a different model");
+  expect_refusal("checkpoint export " + base + " --lora merged --out " + at("merged"),
+                 "has adapters of a model with norm_epsilon");
+}
+
 TEST_F(LoraCommand, PlansOnlyTheStateOfAdapters) {
   const auto peak = [](const std::string& more) {
     const Json json = Json::parse(output_of("plan --model llama-1b --precision bf16 --format json " + more));
