@@ -123,7 +123,9 @@ class Choices {
       if (int64_t{mesh.pipeline} * virtual_stages > use_count_) return;
       found.push_back({.mesh = mesh, .schedule = schedule, .virtual_stages = virtual_stages});
     };
-    if (mesh.pipeline == 1) return {{.mesh = mesh}};
+    if (mesh.pipeline == 1 && given_stages > 1) return {};
+    // A given order of passes also determines the memory of a run without a pipeline.
+    if (mesh.pipeline == 1) return {{.mesh = mesh, .schedule = open ? PipelineSchedule::k1F1B : given}};
     try_order(PipelineSchedule::k1F1B, 1);
     if (can_split_) try_order(PipelineSchedule::kZeroBubble, 1);
     for (int v = 2; v <= std::max(kMostVirtualStages, given_stages); ++v) try_order(PipelineSchedule::kInterleaved, v);

@@ -45,7 +45,7 @@ int64_t most_rank_bytes(const std::vector<Plan>& stages) {
 }
 
 /// The micro-batches of the two steps from which a step with more micro-batches is extrapolated. Once a pipeline is
-/// full, each further micro-batch adds the same time and traffic, and no memory.
+/// full, each further micro-batch adds the same time and traffic.
 struct SampledSteps {
   int few, more;
 };
@@ -142,15 +142,26 @@ class Evaluation {
     return made;
   }
 
-  /// Replaces an extrapolated result by that of the step itself.
-  void make_exact(const Task& task, MeshResult& result) const {
-    if (!samples(task.choice)) return;
-    const std::vector<Plan> stages = plans(task, result.choice.recompute, task.choice.accumulate);
-    const StepFigures figures = largest_of(figures_of(stages, task.model->cost));
-    result.rank_bytes = most_rank_bytes(stages);
-    result.seconds = figures.seconds;
-    result.sent_bytes = std::llround(figures.sent_bytes);
-    result.crossing_bytes = std::llround(figures.crossing_bytes);
+  /// Sets the memory of a result to that of a plan with all micro-batches. If the plan does not fit and the choice
+  /// leaves the number of recomputed uses open, increases this number. Returns whether the result fits.
+  bool fits(const Task& task, MeshResult& result) const {
+    if (!samples(task.choice)) return result.rank_bytes <= limit_bytes_;
+    for (;;) {
+      const std::vector<Plan> stages = all_passes(task, result.choice.recompute);
+      result.rank_bytes = most_rank_bytes(stages);
+      if (result.rank_bytes <= limit_bytes_) return true;
+      if (task.choice.recompute != kRecomputeAsNeeded || result.choice.recompute >= recomputable(stages)) return false;
+      MeshChoice choice = result.choice;
+      const int64_t missing = (result.rank_bytes - limit_bytes_) / saved_by_recompute(stages);
+      choice.recompute =
+          std::min(choice.recompute + static_cast<int>(std::max<int64_t>(missing, 1)), recomputable(stages));
+      result = this->result(task, choice, plans(task, choice.recompute));
+    }
+  }
+
+  /// Plans the choice with all micro-batches.
+  std::vector<Plan> all_passes(const Task& task, int recompute) const {
+    return plans(task, recompute, task.choice.accumulate);
   }
 
   /// Sets the shares of a result by two more simulations.
@@ -288,8 +299,9 @@ class Search {
     if (!tasks_.empty()) return;
     if (refusal_) std::rethrow_exception(refusal_);
     throw UsageError(
-        fmt::format("--mesh auto: no mesh divides the global batch of {} sequences and the model: change --ranks, "
-                    "--global-batch or --micro-batch.",
+        fmt::format("--mesh auto: with the given options, no mesh divides the model, the global batch of {} sequences "
+                    "and the ranks of a node: change --ranks, --global-batch or --micro-batch, or leave out an option "
+                    "that restricts the mesh.",
                     result_.global_batch));
   }
 
@@ -332,6 +344,13 @@ class Search {
     return how_.uses_bounds && bounds_.of(choice).seconds > time_to_beat(choice.mesh);
   }
 
+  /// Counts a simulated choice, and returns whether it is fast enough to be among the results.
+  bool can_be_result(const MeshResult& made) {
+    const std::lock_guard lock(mutex_);
+    ++result_.simulated;
+    return !how_.uses_bounds || made.seconds <= time_to_beat(made.choice.mesh);
+  }
+
   void evaluate(const Task& task) {
     MeshChoice choice = task.choice;
     std::vector<Plan> stages;
@@ -343,9 +362,9 @@ class Search {
       return;
     }
     if (stages.empty() || most_rank_bytes(stages) > limit_bytes()) return;
-    const MeshResult made = evaluation_.result(task, choice, stages);
+    MeshResult made = evaluation_.result(task, choice, stages);
+    if (!can_be_result(made) || !evaluation_.fits(task, made)) return;
     const std::lock_guard lock(mutex_);
-    ++result_.simulated;
     const auto [own, is_first] = best_.try_emplace(key_of(choice.mesh), made, task.index);
     const bool is_better = std::tie(made.seconds, task.index) < std::tie(own->second.first.seconds, own->second.second);
     if (!is_first && is_better) own->second = {made, task.index};
@@ -356,11 +375,6 @@ class Search {
     std::vector<std::pair<MeshResult, std::size_t>> found;
     for (const auto& [key, each] : best_) found.push_back(each);
     std::ranges::sort(found, {}, [](const auto& each) { return std::pair(each.first.seconds, each.second); });
-    // The first result must fit. The other extrapolated sizes may be a few percent too small.
-    for (; !found.empty(); found.erase(found.begin())) {
-      evaluation_.make_exact(tasks_[found.front().second], found.front().first);
-      if (found.front().first.rank_bytes <= limit_bytes()) break;
-    }
     if (std::cmp_greater(found.size(), how_.count)) found.resize(static_cast<std::size_t>(how_.count));
     for (auto& [each, index] : found) {
       evaluation_.set_shares(tasks_[index], each);
@@ -373,10 +387,10 @@ class Search {
     const auto by_bytes = [](const Task& task) { return std::pair(task.bound.bytes, task.bound.seconds); };
     const Task& task = *std::ranges::min_element(tasks_, {}, by_bytes);
     MeshChoice choice = task.choice;
-    const std::vector<Plan> stages = evaluation_.plans(task, choice, [](const MeshChoice&) { return false; });
+    evaluation_.plans(task, choice, [](const MeshChoice&) { return false; });  // sets the recomputed uses
     result_.smallest.emplace();
     result_.smallest->choice = choice;
-    result_.smallest->rank_bytes = most_rank_bytes(stages);
+    result_.smallest->rank_bytes = most_rank_bytes(evaluation_.all_passes(task, choice.recompute));
   }
 
   MeshSearchOptions how_;
@@ -402,9 +416,10 @@ std::string MeshSearch::reason(const std::string& machine) const {
   }
   const MeshResult& first = best.front();
   return fmt::format(
-      "{}: the fastest of {} meshes that fits in{}, by simulation with the rates of {}: {:.3g} s per "
+      "{}: the fastest of {} mesh{} that fits in{}, by simulation with the rates of {}: {:.3g} s per "
       "step, {} per rank",
-      mesh_text(first.choice.mesh), meshes, memory, machine, first.seconds, format_bytes(first.rank_bytes));
+      mesh_text(first.choice.mesh), meshes, meshes == 1 ? "" : "es", memory, machine, first.seconds,
+      format_bytes(first.rank_bytes));
 }
 
 MeshSearch search_meshes(const PlanOptions& options, const Machine& machine, const MeshSearchOptions& how) {

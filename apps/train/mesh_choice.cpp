@@ -21,6 +21,7 @@ std::vector<std::string> kept_options(const TrainOptions& o) {
   if (!o.deepspeed.empty()) {
     kept.insert(kept.end(), {"zero-stage", "recompute"});
     if (o.micro_batch > 0) kept.emplace_back("micro-batch");
+    if (o.engine.accumulate > 1) kept.insert(kept.end(), {"accumulate", "global-batch"});
     if (o.engine.pipeline > 1) kept.emplace_back("pipeline");
   }
   const OptimizerKind kind = o.optimizer.kind;
