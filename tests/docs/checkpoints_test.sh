@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # tests/docs/checkpoints_test.sh PROGRAM PAGE SCRIPT: runs the commands of the page about checkpoints and its Python
 # listing, with a tiny model. SCRIPT reads checkpoints without Aliquot: its checksums and digest must be those of
-# Aliquot. Exit code 77: h5py is missing, and everything that does not need it passed.
+# Aliquot. Exit code 77: python3 is missing, or h5py is missing and everything that does not need it passed.
 # shellcheck source=tests/scripts/expect.sh
 source "$(dirname "$0")/../scripts/expect.sh"
 program=$(realpath "$1") page=$(realpath "$2") script=$(realpath "$3")
@@ -10,7 +10,10 @@ mkdir -p "$scratch/build" "$scratch/apps/examples"
 ln -s "$program" "$scratch/build/aliquot"
 ln -s "$script" "$scratch/apps/examples/read_checkpoint.py"
 cd "$scratch"
-python=$(command -v python3)
+if ! python=$(command -v python3); then
+  echo "skipped, because python3 is missing"
+  exit 77
+fi
 needs_h5py='read_checkpoint.py [^-]'
 has_h5py=
 if "$python" -c 'import h5py' 2>/dev/null; then has_h5py=1; fi
