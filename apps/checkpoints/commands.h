@@ -45,8 +45,8 @@ int prune_command(const CheckpointOptions& options);
 inline constexpr const char *kWeightsFile = "model.safetensors", *kAdapterFile = "adapter_model.safetensors",
                             *kAdapterConfigFile = "adapter_config.json";
 
-/// Copies the tokenizer.json that belongs to the weights `from`, if there is one, to the directory `to`. Does nothing
-/// if `to` has one.
+/// Copies the tokenizer.json of the weights `from` to the directory `to`. Does nothing if the weights have none, or if
+/// `to` already has one.
 void copy_tokenizer(const std::filesystem::path& from, const std::filesystem::path& to);
 
 /// Returns `path` if it is a checkpoint, or the newest checkpoint in the directory `path`; nullopt if there is none.

@@ -138,7 +138,8 @@ Transformer::BlockLinear Llama::weight(Projection p, ConstValues matrix, int64_t
   return l;
 }
 
-Transformer::BlockLinear Llama::qkv_weight(Projection p, ConstValues matrix, ConstValues bias, int64_t outputs) const {
+Transformer::BlockLinear Llama::input_projection(Projection p, ConstValues matrix, ConstValues bias,
+                                                 int64_t outputs) const {
   BlockLinear l = weight(p, matrix, shape_.width, outputs);
   l.linear.bias = bias;
   l.linear.output_stride = attention_shape().stride();
@@ -146,10 +147,10 @@ Transformer::BlockLinear Llama::qkv_weight(Projection p, ConstValues matrix, Con
 }
 
 Transformer::BlockLinear Llama::queries_weight(const LlamaBlock& w) const {
-  return qkv_weight(Projection::kQuery, w.q_proj, w.q_bias, attention_shape().width());
+  return input_projection(Projection::kQuery, w.q_proj, w.q_bias, attention_shape().width());
 }
 
-Transformer::BlockLinear Llama::output_weight(const LlamaBlock& w) const {
+Transformer::BlockLinear Llama::output_projection(const LlamaBlock& w) const {
   BlockLinear l = weight(Projection::kOutput, w.o_proj, attention_shape().width(), shape_.width);
   l.linear.bias = w.o_bias;
   return l;
@@ -172,16 +173,16 @@ Values Llama::own_kv_rows(Values parameter, int64_t row_elements) const {
   return parameter.from(own_.first_kv_head * shape_.head_width() * row_elements);
 }
 
-Transformer::BlockLinear Llama::keys_weight(const LlamaBlock& w) const {
-  BlockLinear l = qkv_weight(Projection::kKey, own_kv_rows(w.k_proj, shape_.width), own_kv_rows(w.k_bias, 1),
-                             attention_shape().kv_width());
+Transformer::BlockLinear Llama::key_projection(const LlamaBlock& w) const {
+  BlockLinear l = input_projection(Projection::kKey, own_kv_rows(w.k_proj, shape_.width), own_kv_rows(w.k_bias, 1),
+                                   attention_shape().kv_width());
   l.first_output = own_.first_kv_head * shape_.head_width();
   return l;
 }
 
-Transformer::BlockLinear Llama::values_weight(const LlamaBlock& w) const {
-  BlockLinear l = qkv_weight(Projection::kValue, own_kv_rows(w.v_proj, shape_.width), own_kv_rows(w.v_bias, 1),
-                             attention_shape().kv_width());
+Transformer::BlockLinear Llama::value_projection(const LlamaBlock& w) const {
+  BlockLinear l = input_projection(Projection::kValue, own_kv_rows(w.v_proj, shape_.width), own_kv_rows(w.v_bias, 1),
+                                   attention_shape().kv_width());
   l.first_output = own_.first_kv_head * shape_.head_width();
   return l;
 }

@@ -57,15 +57,15 @@ class Llama final : public Transformer {
   bool is_block(int use) const { return use >= 1 && use <= shape_.layers; }
   BlockLinear weight(Projection p, ConstValues matrix, int64_t inputs, int64_t outputs) const;
   /// The projection to queries, keys or values. Its output is a range of columns of the qkv matrix.
-  BlockLinear qkv_weight(Projection p, ConstValues matrix, ConstValues bias, int64_t outputs) const;
+  BlockLinear input_projection(Projection p, ConstValues matrix, ConstValues bias, int64_t outputs) const;
   BlockLinear queries_weight(const LlamaBlock& w) const;
-  BlockLinear output_weight(const LlamaBlock& w) const;
+  BlockLinear output_projection(const LlamaBlock& w) const;
   BlockLinear gate_weight(const LlamaBlock& w) const;
   BlockLinear up_weight(const LlamaBlock& w) const;
   BlockLinear down_weight(const LlamaBlock& w) const;
   Values own_kv_rows(Values parameter, int64_t row_elements) const;
-  BlockLinear keys_weight(const LlamaBlock& w) const;
-  BlockLinear values_weight(const LlamaBlock& w) const;
+  BlockLinear key_projection(const LlamaBlock& w) const;
+  BlockLinear value_projection(const LlamaBlock& w) const;
   void clear_shared_kv(const LlamaBlock& g);
   void apply_rotary(Values qkv, bool back);
   /// Returns the rotated queries and keys, and the values: in block_.qkv, or with QK norms in normed_qkv_.

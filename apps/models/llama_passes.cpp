@@ -65,11 +65,11 @@ void Llama::forward_attention(const LlamaBlock& w) {
   norm_forward_of_all(norm_1(w), "attention input");
   const Values keys = a.qkv.from(s.width()), values = keys.from(s.kv_width());
   linear_forward(queries_weight(w), normed_, a.qkv);
-  linear_forward(keys_weight(w), normed_, keys);
-  linear_forward(values_weight(w), normed_, values);
+  linear_forward(key_projection(w), normed_, keys);
+  linear_forward(value_projection(w), normed_, values);
   if (!shape_.qk_norm) apply_rotary(a.qkv, false);
   attend(queries_and_keys(w), a.attention, a.log_sums);
-  add_to_stream(output_weight(w), {a.attention, DividedDimension::kHeads}, input(), a.middle, "attention output");
+  add_to_stream(output_projection(w), {a.attention, DividedDimension::kHeads}, input(), a.middle, "attention output");
 }
 
 ConstValues Llama::queries_and_keys(const LlamaBlock& w) {
@@ -126,7 +126,7 @@ void Llama::backward_mlp(const LlamaBlock& w, const LlamaBlock& g) {
 
 void Llama::backward_attention(const LlamaBlock& w, const LlamaBlock& g) {
   const BlockActivations& a = block_;
-  const BlockLinear out = output_weight(w);
+  const BlockLinear out = output_projection(w);
   const BlockData& d = block_data_;
   const ConstValues from = gradient_for_products(d.attention_gradient, "attention output gradient");
   linear_backward_weights(out, a.attention, from, g.o_proj, g.o_bias);
@@ -202,7 +202,7 @@ void Llama::clear_shared_kv(const LlamaBlock& g) {
 // gradients must be computed first.
 void Llama::backward_qkv(const LlamaBlock& w, const LlamaBlock& g, ConstValues normed) {
   const AttentionShape s = attention_shape();
-  const BlockLinear q = queries_weight(w), k = keys_weight(w), v = values_weight(w);
+  const BlockLinear q = queries_weight(w), k = key_projection(w), v = value_projection(w);
   const Values d_queries = block_data_.qkv_gradient, d_keys = d_queries.from(s.width()),
                d_values = d_keys.from(s.kv_width());
   float* to = partial_norm_gradient(block_data_.norm_1_gradient);

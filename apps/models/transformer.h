@@ -100,7 +100,7 @@ class Transformer : public Model {
   /// The position of the first row in its sequence. It is 0 unless a cache has the earlier positions.
   int64_t first_position() const { return decoding_ ? decoding_->first_position() : 0; }
   bool fixed_leaves() const { return options_.tensor.fixed_leaves && trains_base(); }
-  /// Whether a layer over a divided dimension needs more than one product of this rank.
+  /// Whether sums over divided dimensions are added from parts, over leaves or over ranks.
   bool adds_parts() const { return fixed_leaves() || options_.tensor.ranks > 1; }
   bool adds() const { return options_.gradients == GradientMode::kAdd; }
   /// The shape of attention of this rank in the current use, whose window is window_.

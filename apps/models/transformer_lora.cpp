@@ -1,8 +1,8 @@
 // The linear layers of blocks, with the adapters of LoRA.
 //
-// With the inner values h = factor A x, an adapter adds B h to the output. Backward needs only h and their gradient
-// factor B^T dy, which have `rank` elements a row. Blocks keep h. The input part of a backward saves its gradient, so
-// that the weights part reads no parameters.
+// An adapter computes h = factor * A x and adds B h to the output y of its layer. Backward needs h and its gradient
+// factor * B^T dy, which have `rank` elements per row. A block saves h for backward. The input part of a split backward
+// saves the gradient of h, so that the weights part reads no parameters.
 #include "apps/models/adapters.h"
 #include "apps/models/transformer.h"
 

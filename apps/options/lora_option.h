@@ -29,7 +29,7 @@ std::string lora_text(const LoraOption& option);
 /// as q_proj or self_attn.q_proj. Throws UsageError if no linear layer of the family has such a name.
 Lora lora_of(const LoraOption& option, ModelFamily family);
 
-/// The targets as lora_of() reads them: "all-linear", or the words of the adapted layers.
+/// Returns targets from which lora_of() makes `lora`: "all-linear", or the name of each adapted layer.
 std::vector<std::string> target_words(const Lora& lora, ModelFamily family);
 
 }  // namespace aliquot

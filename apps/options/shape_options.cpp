@@ -129,7 +129,7 @@ void add_shape_options(OptionTable& t, ShapeOptions& o) {
   t.count("context", o.context, kExtentRange, "Maximum length of a sequence.");
   t.count("vocab", o.vocabulary, kExtentRange, "Size of the vocabulary.");
   t.add({"lora", "rank=N,alpha=X,targets=LIST",
-         "Train only adapters (LoRA) on frozen weights, with rank 8, alpha 16 and targets all-linear by default. "
+         "Freeze the weights and train only LoRA adapters. Defaults: rank=8, alpha=16, targets=all-linear. "
          "Targets: q, k, v, o, gate, up, down (with GPT-2 qkv, o, up, down), or names of PEFT such as q_proj.",
          false, [&o](std::string_view text) { o.lora = parse_lora(text); },
          [&o]() -> OptionValue { return o.lora.rank == 0 ? OptionValue() : OptionValue(lora_text(o.lora)); }});

@@ -88,7 +88,7 @@ bool sums_at_peak(const MeshChoice& choice) {
   return choice.accumulate > choice.mesh.pipeline * (choice.virtual_stages == 1 ? 1 : 2);
 }
 
-/// Whether each pass gathers its units, without a memory budget.
+/// Whether each pass gathers its units. Assumes that there is no memory budget.
 bool gathers_for_pass(const MeshChoice& choice) {
   return choice.gather_for == kGatherForPass || choice.gather_for == kGatherForAuto;
 }

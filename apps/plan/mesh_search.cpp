@@ -1,6 +1,7 @@
 #include "apps/plan/mesh_search.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <exception>
 #include <fmt/format.h>
@@ -66,6 +67,8 @@ std::optional<SampledSteps> sampled_steps(const MeshChoice& choice) {
 struct StepFigures {
   double seconds = 0, compute_seconds = 0, sent_bytes = 0, crossing_bytes = 0;
 };
+constexpr std::array kStepFigures{&StepFigures::seconds, &StepFigures::compute_seconds, &StepFigures::sent_bytes,
+                                  &StepFigures::crossing_bytes};
 
 /// Returns the figures of each pipeline stage. The first stage has the crossing bytes of all.
 std::vector<StepFigures> figures_of(const std::vector<Plan>& stages, const CostModel& cost) {
@@ -80,9 +83,7 @@ std::vector<StepFigures> figures_of(const std::vector<Plan>& stages, const CostM
 StepFigures largest_of(const std::vector<StepFigures>& stages) {
   StepFigures most;
   for (const StepFigures& stage : stages) {
-    for (const auto figure :
-         {&StepFigures::seconds, &StepFigures::compute_seconds, &StepFigures::sent_bytes, &StepFigures::crossing_bytes})
-      most.*figure = std::max(most.*figure, stage.*figure);
+    for (const auto figure : kStepFigures) most.*figure = std::max(most.*figure, stage.*figure);
   }
   return most;
 }
@@ -92,9 +93,7 @@ void extrapolate(const std::vector<StepFigures>& few, std::vector<StepFigures>& 
                  int count) {
   const double times = static_cast<double>(count - steps.more) / (steps.more - steps.few);
   for (std::size_t s = 0; s < more.size(); ++s) {
-    for (const auto figure :
-         {&StepFigures::seconds, &StepFigures::compute_seconds, &StepFigures::sent_bytes, &StepFigures::crossing_bytes})
-      more[s].*figure += times * (more[s].*figure - few[s].*figure);
+    for (const auto figure : kStepFigures) more[s].*figure += times * (more[s].*figure - few[s].*figure);
   }
 }
 
@@ -147,7 +146,7 @@ class Evaluation {
   bool fits(const Task& task, MeshResult& result) const {
     if (!samples(task.choice)) return result.rank_bytes <= limit_bytes_;
     for (;;) {
-      const std::vector<Plan> stages = all_passes(task, result.choice.recompute);
+      const std::vector<Plan> stages = full_plans(task, result.choice.recompute);
       result.rank_bytes = most_rank_bytes(stages);
       if (result.rank_bytes <= limit_bytes_) return true;
       if (task.choice.recompute != kRecomputeAsNeeded || result.choice.recompute >= recomputable(stages)) return false;
@@ -160,7 +159,7 @@ class Evaluation {
   }
 
   /// Plans the choice with all micro-batches.
-  std::vector<Plan> all_passes(const Task& task, int recompute) const {
+  std::vector<Plan> full_plans(const Task& task, int recompute) const {
     return plans(task, recompute, task.choice.accumulate);
   }
 
@@ -390,7 +389,7 @@ class Search {
     evaluation_.plans(task, choice, [](const MeshChoice&) { return false; });  // sets the recomputed uses
     result_.smallest.emplace();
     result_.smallest->choice = choice;
-    result_.smallest->rank_bytes = most_rank_bytes(evaluation_.all_passes(task, choice.recompute));
+    result_.smallest->rank_bytes = most_rank_bytes(evaluation_.full_plans(task, choice.recompute));
   }
 
   MeshSearchOptions how_;

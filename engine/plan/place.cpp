@@ -93,7 +93,7 @@ int64_t most_live_bytes(const std::vector<DraftBuffer>& buffers, const std::vect
 }
 
 /// Places buffers in the order of decreasing size, each at the lowest offset that is free during its lifetime. Returns
-/// the end offset. Stops when the end offset is at least `limit`.
+/// the end offset. Gives up when the end offset reaches `limit`; the placement is then incomplete.
 int64_t place_largest_first(std::vector<DraftBuffer>& buffers, const std::vector<std::size_t>& transient, int64_t base,
                             int64_t limit, Alignment aligned) {
   std::vector<std::size_t> order = transient;

@@ -6,6 +6,7 @@
 
 #include "engine/plan/sizes.h"
 #include "kernels/elementwise/kernels.h"
+#include "sharding/comm/reduction.h"
 
 namespace aliquot {
 namespace {
@@ -14,9 +15,6 @@ __extension__ using Sum = unsigned __int128;
 
 /// Sums are exchanged as digits of this many bits. Doubles add such digits of up to 2^22 ranks exactly.
 constexpr int kDigitBits = kFixedDigitBits, kDigits = 4;
-
-/// Returns a NaN if one of the values is.
-double larger(double a, double b) { return a >= b || a != a ? a : b; }
 
 void set_digits(std::span<double> values, Sum sum) {
   for (double& digit : values) {
@@ -64,7 +62,7 @@ void ExactNorm::for_block_values(Stream& reduce, const StepMemory& memory, bool 
   for (const Gradients& of : own_) {
     const std::byte* from = gradients(memory, of);
     auto* values = reinterpret_cast<double*>(memory.address(Role::kBlockSquares, of.flat, AccessMode::kReadsAndWrites));
-    if (!all && !of.counts) continue;
+    if (!all && !of.is_added) continue;
     const int64_t blocks = of.count / kBlockElements;
     const auto add = enqueue(from, of.count, values);
     const double* on_host = mirrors ? mirror_.as<double>() : values;
@@ -84,7 +82,7 @@ std::optional<double> ExactNorm::sum_of_squares(Stream& reduce, const StepMemory
   for_block_values(reduce, memory, true, [&](const std::byte* from, int64_t count, double* values) {
     kernels.block_largest(reduce, values, from, dtype, count);
     return [this](std::span<const double> blocks) {
-      for (const double largest : blocks) values_[0] = larger(values_[0], largest);
+      for (const double largest : blocks) values_[0] = combine(Reduction::kMax, values_[0], largest);
     };
   });
   world.all_reduce(reduce, values_, Reduction::kMax, label);

@@ -26,7 +26,7 @@ class ExactNorm {
   struct Gradients {
     int32_t flat;
     int64_t count;
-    bool counts;  // false: another rank adds the squares of the same gradients
+    bool is_added;  // whether this rank adds their squares; false: another rank has the same gradients
   };
 
   template <class Enqueue>

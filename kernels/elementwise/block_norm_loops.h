@@ -1,6 +1,7 @@
 #pragma once
-// The loops over blocks for an exact norm. Compilers make vectors of the lanes, so files that are compiled with AVX
-// flags include this too. It uses no functions of other headers, because such files must not instantiate them.
+// Loops of the exact norm, written so that compilers vectorize them. Files that are compiled with AVX flags include
+// this header. So it must not use inline functions of other headers: the linker may keep only the AVX copy of such a
+// function.
 
 #include <cstdint>
 

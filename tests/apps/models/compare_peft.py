@@ -139,8 +139,7 @@ def main(arguments):
         with tempfile.TemporaryDirectory() as folder:
             good = compare(program, name, Path(folder), golden, tensor) and good
     if golden_file:
-        lines = (f"{json.dumps(name)}: {json.dumps(entry)}" for name, entry in golden.items())
-        Path(golden_file).write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="ascii")
+        base.write_golden(golden_file, golden)
     return 0 if good else 1
 
 

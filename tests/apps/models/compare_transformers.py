@@ -240,6 +240,12 @@ def compare_greedy(program, name, folder, golden):
     return good
 
 
+def write_golden(path, golden):
+    """Writes one line for each case."""
+    lines = (f"{json.dumps(name)}: {json.dumps(entry)}" for name, entry in golden.items())
+    Path(path).write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="ascii")
+
+
 def main(arguments):
     program, models, golden_file, tensor, greedy = arguments[0], arguments[1:], None, 1, False
     while models and models[0] in ("--golden", "--tensor", "--greedy"):
@@ -261,8 +267,7 @@ def main(arguments):
             else:
                 good = compare(program, name, Path(folder), golden, tensor) and good
     if golden_file:
-        lines = (f"{json.dumps(name)}: {json.dumps(entry)}" for name, entry in golden.items())
-        Path(golden_file).write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="ascii")
+        write_golden(golden_file, golden)
     return 0 if good else 1
 
 

@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "tests/apps/command_line.h"
+#include "tests/apps/models/golden_tokens.h"
 #include "tests/checkpoint/support.h"
 
 namespace aliquot::test {
@@ -13,24 +14,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kSteps = 20;
-constexpr int64_t kBatch = 4, kSequence = 32;
-
 const Json& goldens() {
   static const Json all = Json::parse(read_file(ALIQUOT_GOLDEN_PEFT));
   return all;
-}
-
-/// The tokens of compare_transformers.py.
-std::string golden_tokens() {
-  uint64_t state = 12345;
-  std::string bytes;
-  for (int64_t i = 0; i < kSteps * kBatch * kSequence + 1; ++i) {
-    state = (state * 1103515245 + 12345) % (uint64_t{1} << 31);
-    bytes += static_cast<char>((state >> 16) % 32);
-    bytes += '\0';
-  }
-  return bytes;
 }
 
 class GoldenPeft : public testing::TestWithParam<std::string> {
@@ -73,7 +59,7 @@ TEST_P(GoldenPeft, TrainsAsInPeft) {
         "0.1 "
         "--clip 1 --quiet --data " +
         at("tokens.bin") + " --metrics " + metrics + " --tensor " + std::to_string(tensor) + " --micro-batch " +
-        std::to_string(kBatch * tensor / 2));
+        std::to_string(kGoldenBatch * tensor / 2));
     std::istringstream lines(read_file(metrics));
     size_t step = 0;
     for (std::string line; std::getline(lines, line);) {
@@ -84,7 +70,7 @@ TEST_P(GoldenPeft, TrainsAsInPeft) {
       EXPECT_NEAR(json["grad_norm"].get<double>(), norm, 5e-6 * norm) << "tensor " << tensor << ", step " << step;
       ++step;
     }
-    EXPECT_EQ(step, static_cast<size_t>(kSteps));
+    EXPECT_EQ(step, static_cast<size_t>(kGoldenSteps));
   }
 }
 

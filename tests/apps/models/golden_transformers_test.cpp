@@ -8,26 +8,11 @@
 #include <set>
 
 #include "tests/apps/command_line.h"
+#include "tests/apps/models/golden_tokens.h"
 #include "tests/checkpoint/support.h"
 
 namespace aliquot::test {
 namespace {
-
-constexpr int kSteps = 20;
-constexpr int64_t kBatch = 4, kSequence = 32;
-
-/// Returns the same tokens as tokens() in compare_transformers.py. The generator is the example of rand() in the C
-/// standard. All tokens are below 32.
-std::string golden_tokens() {
-  uint64_t state = 12345;
-  std::string bytes;
-  for (int64_t i = 0; i < kSteps * kBatch * kSequence + 1; ++i) {
-    state = (state * 1103515245 + 12345) % (uint64_t{1} << 31);
-    bytes += static_cast<char>((state >> 16) % 32);
-    bytes += '\0';  // the upper byte of a 16-bit little-endian token
-  }
-  return bytes;
-}
 
 const nlohmann::ordered_json& goldens() {
   static const nlohmann::ordered_json all = nlohmann::ordered_json::parse(read_file(ALIQUOT_GOLDEN_TRANSFORMERS));
@@ -76,7 +61,7 @@ void expect_golden(const std::string& model, const nlohmann::ordered_json& golde
                                             "--metrics",
                                             metrics,
                                             "--micro-batch",
-                                            std::to_string(kBatch * tensor / ranks)});
+                                            std::to_string(kGoldenBatch * tensor / ranks)});
   ASSERT_EQ(result.code, 0) << result.err;
   std::ifstream file(metrics);
   size_t step = 0;
@@ -89,7 +74,7 @@ void expect_golden(const std::string& model, const nlohmann::ordered_json& golde
     EXPECT_NEAR(json["grad_norm"].get<double>(), norm, norm_limit * norm) << step;
     ++step;
   }
-  EXPECT_EQ(step, static_cast<size_t>(kSteps));
+  EXPECT_EQ(step, static_cast<size_t>(kGoldenSteps));
   EXPECT_EQ(step, golden.size());
 }
 

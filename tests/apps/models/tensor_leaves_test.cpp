@@ -41,7 +41,7 @@ std::vector<std::array<int64_t, 4>> leaf_lengths(const ModelShape& shape, int ra
   return all;
 }
 
-TEST(TensorLeaves, DoNotDependOnTheNumberOfRanks) {
+TEST(TensorLeaves, AreTheSameForEveryNumberOfRanks) {
   for (const int64_t kv_heads : {1, 2, 3, 5, 8, 9, 12}) {
     for (const int64_t hidden : {5, 8, 99, 128, 11008}) {
       for (const int64_t vocabulary : {3, 8, 251, 50257}) {
@@ -70,7 +70,7 @@ std::vector<std::pair<int64_t, int64_t>> row_ranges(int ranks, bool divides, int
   return all;
 }
 
-TEST(TensorLeaves, OfRowsDoNotDependOnTheNumberOfRanks) {
+TEST(TensorLeaves, OfRowsAreTheSameForEveryNumberOfRanks) {
   for (const int64_t rows : {1, 4, 8, 12, 17, 24, 1000}) {
     const auto expected = row_ranges(1, false, rows);
     ASSERT_EQ(expected.size(), 8U);

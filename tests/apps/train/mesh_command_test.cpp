@@ -8,30 +8,13 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/apps/command_line.h"
+#include "tests/apps/train/meshes.h"
 #include "tests/checkpoint/support.h"
 
 namespace aliquot::test {
 namespace {
 
-constexpr int kRanks = 8, kSteps = 4, kSavedStep = 2;
-
-struct Mesh {
-  int pipeline, replicas, shards, tensor;
-};
-
-std::vector<Mesh> meshes() {
-  std::vector<Mesh> all;
-  for (int p = 1; p <= kRanks; p *= 2) {
-    for (int r = 1; p * r <= kRanks; r *= 2) {
-      for (int s = 1; p * r * s <= kRanks; s *= 2) all.push_back({p, r, s, kRanks / (p * r * s)});
-    }
-  }
-  return all;
-}
-
-std::string text_of(const Mesh& mesh) {
-  return fmt::format("mesh {}x{}x{}x{}", mesh.pipeline, mesh.replicas, mesh.shards, mesh.tensor);
-}
+constexpr int kSteps = 4, kSavedStep = 2;
 
 /// A model with uneven parts on 8 ranks. Llama has fewer heads of keys and values than ranks.
 std::vector<std::string> model_words(const std::string& family) {
@@ -43,28 +26,26 @@ std::vector<std::string> model_words(const std::string& family) {
   return words;
 }
 
-std::vector<std::string> mesh_words(const Mesh& mesh, int zero_stage) {
-  return {"--ranks",      std::to_string(mesh.pipeline * mesh.replicas * mesh.shards * mesh.tensor),
-          "--pipeline",   std::to_string(mesh.pipeline),
-          "--replicas",   std::to_string(mesh.replicas),
-          "--tensor",     std::to_string(mesh.tensor),
+std::vector<std::string> mesh_words(const MeshSizes& mesh, int zero_stage) {
+  return {"--ranks",      std::to_string(mesh.rank_count()), "--pipeline", std::to_string(mesh.pipeline),
+          "--replicas",   std::to_string(mesh.replicas),     "--tensor",   std::to_string(mesh.tensor),
           "--zero-stage", std::to_string(zero_stage)};
 }
 
 /// Trains, and returns the losses of the steps of this run. Expects that planned and measured memory agree. `launched`:
 /// whether ranks are processes under mpirun.
-std::vector<double> train(const std::string& family, const Mesh& mesh, int zero_stage,
+std::vector<double> train(const std::string& family, const MeshSizes& mesh, int zero_stage,
                           const std::vector<std::string>& more = {}, bool launched = false) {
   const TemporaryDirectory directory;
   const std::string metrics = directory.path() / "metrics.jsonl";
   std::vector<std::string> words = {"train", "--threads", "1", "--progress", "none", "--metrics", metrics};
   for (const auto& part : {model_words(family), mesh_words(mesh, zero_stage), more})
     words.insert(words.end(), part.begin(), part.end());
-  const int ranks = mesh.pipeline * mesh.replicas * mesh.shards * mesh.tensor;
+  const int ranks = mesh.rank_count();
   const CommandResult result = launched ? run_aliquot_under_mpirun(ranks, words) : run_aliquot(words);
   EXPECT_EQ(result.code, 0) << result.err;
   EXPECT_NE((result.out + result.err).find("planned and measured agree to the byte"), std::string::npos)
-      << text_of(mesh) << "\n"
+      << mesh.text() << "\n"
       << result.out << result.err;
   std::vector<double> losses;
   std::ifstream file(metrics);
@@ -85,7 +66,7 @@ void expect_close(const std::vector<double>& losses, const std::vector<double>& 
 
 class MeshCommand : public testing::TestWithParam<const char*> {};
 
-constexpr Mesh kOneRank{1, 1, 1, 1};
+constexpr MeshSizes kOneRank{1, 1, 1, 1};
 
 INSTANTIATE_TEST_SUITE_P(Models, MeshCommand, testing::Values("gpt2-nano", "llama-nano"), [](const auto& family) {
   return std::string(family.param).substr(0, 4) == "gpt2" ? "Gpt2" : "Llama";
@@ -94,26 +75,26 @@ INSTANTIATE_TEST_SUITE_P(Models, MeshCommand, testing::Values("gpt2-nano", "llam
 TEST_P(MeshCommand, EveryMeshHasTheLossesOfOneRankAndThePlannedMemory) {
   const std::vector<double> one = train(GetParam(), kOneRank, 3);
   ASSERT_EQ(one.size(), static_cast<size_t>(kSteps));
-  for (const Mesh& mesh : meshes()) {
+  for (const MeshSizes& mesh : meshes_of_8_ranks()) {
     for (const int zero_stage : {0, 1, 2, 3}) {
       const std::vector<double> losses = train(GetParam(), mesh, zero_stage);
       EXPECT_EQ(losses.size(), one.size());
-      expect_close(losses, one, fmt::format("{}, ZeRO stage {}", text_of(mesh), zero_stage));
+      expect_close(losses, one, fmt::format("{}, ZeRO stage {}", mesh.text(), zero_stage));
     }
   }
 }
 
 TEST_P(MeshCommand, ProcessesHaveTheLossesOfThreads) {
   if (!has_mpi()) GTEST_SKIP() << "without mpirun";
-  for (const Mesh& mesh : {Mesh{1, 1, 1, 2}, Mesh{2, 1, 1, 2}})
-    EXPECT_EQ(train(GetParam(), mesh, 3, {}, true), train(GetParam(), mesh, 3)) << text_of(mesh);
+  for (const MeshSizes& mesh : {MeshSizes{1, 1, 1, 2}, MeshSizes{2, 1, 1, 2}})
+    EXPECT_EQ(train(GetParam(), mesh, 3, {}, true), train(GetParam(), mesh, 3)) << mesh.text();
 }
 
 /// Each mesh resumes from the checkpoint of the next one, and both have other ZeRO stages.
 TEST_P(MeshCommand, EveryMeshResumesFromOtherMeshes) {
   const bool all_pairs = std::getenv("ALIQUOT_ALL_MESHES") != nullptr;
   const std::vector<double> one = train(GetParam(), kOneRank, 3);
-  const std::vector<Mesh> worlds = meshes();
+  const std::vector<MeshSizes> worlds = meshes_of_8_ranks();
   for (size_t from = 0; from < worlds.size(); ++from) {
     const TemporaryDirectory directory;
     const std::string saved = directory.path() / "saved";
@@ -125,7 +106,7 @@ TEST_P(MeshCommand, EveryMeshResumesFromOtherMeshes) {
       std::filesystem::copy(saved, copy, std::filesystem::copy_options::recursive);
       const std::vector<double> losses =
           train(GetParam(), worlds[to], static_cast<int>((to + 1) % 4), {"--checkpoint-dir", copy, "--resume", "auto"});
-      const std::string what = fmt::format("{} from {}", text_of(worlds[to]), text_of(worlds[from]));
+      const std::string what = fmt::format("{} from {}", worlds[to].text(), worlds[from].text());
       EXPECT_EQ(losses.size(), static_cast<size_t>(kSteps - kSavedStep)) << what;
       expect_close(losses, one, what);
     }

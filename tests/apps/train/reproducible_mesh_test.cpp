@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fmt/format.h>
 
+#include "tests/apps/train/meshes.h"
 #include "tests/apps/train/pipeline_runs.h"
 
 namespace aliquot {
@@ -13,28 +14,16 @@ namespace {
 
 using pipeline_runs::RunResults;
 
-constexpr int kRanks = 8;
+using test::MeshSizes;
+
+constexpr int kRanks = test::kMeshRanks;
 constexpr size_t kResumeStride = 7;  // of runs_all(): each mesh resumes from every seventh setting
-
-struct Mesh {
-  int pipeline, replicas, shards, tensor;
-};
-
-std::vector<Mesh> meshes() {
-  std::vector<Mesh> all;
-  for (int p = 1; p <= kRanks; p *= 2) {
-    for (int r = 1; p * r <= kRanks; r *= 2) {
-      for (int s = 1; p * r * s <= kRanks; s *= 2) all.push_back({p, r, s, kRanks / (p * r * s)});
-    }
-  }
-  return all;
-}
 
 bool runs_all() { return std::getenv("ALIQUOT_ALL_MESHES") != nullptr; }
 
 /// A run on a mesh.
 struct Setting {
-  Mesh mesh;
+  MeshSizes mesh;
   int zero_stage;
   const char* schedule;
 
@@ -48,7 +37,7 @@ struct Setting {
 /// Without runs_all(), each mesh has one ZeRO stage, and one kind of pipeline.
 std::vector<Setting> settings() {
   std::vector<Setting> all;
-  for (const Mesh& mesh : meshes()) {
+  for (const MeshSizes& mesh : test::meshes_of_8_ranks()) {
     std::vector<Setting> of_mesh;
     for (const int zero_stage : {3, 2, 1, 0}) {
       for (const char* schedule : {"1f1b", "zero-bubble"}) {
