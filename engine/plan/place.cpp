@@ -6,6 +6,7 @@
 
 #include "engine/plan/byte_holders.h"
 #include "engine/plan/free_spans.h"
+#include "engine/plan/occupied_spans.h"
 #include "engine/plan/writer/writer.h"
 
 namespace aliquot {
@@ -15,41 +16,6 @@ namespace {
 struct Alignment {
   int64_t bytes;
   int64_t operator()(int64_t size) const { return (size + bytes - 1) / bytes * bytes; }
-};
-
-/// Finds buffers whose lifetimes overlap a given lifetime. An overlapping lifetime either begins within the given one,
-/// or covers its first operation.
-class LifetimeIndex {
- public:
-  explicit LifetimeIndex(OperationId count) : begin_at_(static_cast<std::size_t>(count)) {
-    while (leaves_ < begin_at_.size()) leaves_ *= 2;
-    covering_.resize(2 * leaves_);
-  }
-
-  void add(const PlannedBuffer* buffer) {
-    begin_at_[static_cast<std::size_t>(buffer->first)].push_back(buffer);
-    // `covering_` is a segment tree. It stores each lifetime in O(log n) entries, whose ranges together form the
-    // lifetime.
-    for (std::size_t low = static_cast<std::size_t>(buffer->first) + leaves_,
-                     high = static_cast<std::size_t>(buffer->last) + leaves_ + 1;
-         low < high; low /= 2, high /= 2) {
-      if (low % 2 == 1) covering_[low++].push_back(buffer);
-      if (high % 2 == 1) covering_[--high].push_back(buffer);
-    }
-  }
-
-  void overlapping(const PlannedBuffer& buffer, std::vector<const PlannedBuffer*>& found) const {
-    found.clear();
-    const auto take = [&found](const auto& more) { found.insert(found.end(), more.begin(), more.end()); };
-    for (std::size_t node = static_cast<std::size_t>(buffer.first) + leaves_; node > 0; node /= 2)
-      take(covering_[node]);
-    for (auto at = static_cast<std::size_t>(buffer.first) + 1; at <= static_cast<std::size_t>(buffer.last); ++at)
-      take(begin_at_[at]);
-  }
-
- private:
-  std::size_t leaves_ = 1;
-  std::vector<std::vector<const PlannedBuffer*>> begin_at_, covering_;
 };
 
 /// Counts the pairs of buffers with overlapping lifetimes, which determine the run time of place_largest_first().
@@ -102,23 +68,15 @@ int64_t place_largest_first(std::vector<DraftBuffer>& buffers, const std::vector
   });
   OperationId last = 0;
   for (const std::size_t index : transient) last = std::max(last, buffers[index].buffer.last);
-  LifetimeIndex placed(last + 1);
-  std::vector<const PlannedBuffer*> others;
+  OccupiedSpans occupied(last + 1);
   int64_t end = base;
   for (const std::size_t index : order) {
     PlannedBuffer& buffer = buffers[index].buffer;
-    placed.overlapping(buffer, others);
-    std::sort(others.begin(), others.end(),
-              [](const PlannedBuffer* a, const PlannedBuffer* b) { return a->offset_bytes < b->offset_bytes; });
-    int64_t offset = base;
-    for (const PlannedBuffer* other : others) {
-      if (other->offset_bytes >= offset + aligned(buffer.size_bytes)) break;
-      offset = std::max(offset, other->offset_bytes + aligned(other->size_bytes));
-    }
-    buffer.offset_bytes = offset;
-    end = std::max(end, offset + aligned(buffer.size_bytes));
+    const int64_t size = aligned(buffer.size_bytes);
+    buffer.offset_bytes = occupied.lowest_free(buffer.first, buffer.last, base, size);
+    end = std::max(end, buffer.offset_bytes + size);
     if (end >= limit) return end;
-    placed.add(&buffer);
+    occupied.occupy(buffer.first, buffer.last, buffer.offset_bytes, buffer.offset_bytes + size);
   }
   return end;
 }
