@@ -21,6 +21,8 @@ Json option_values(const OptionTable& table);
 /// The value of an option. `where` names its source in messages: "--lr" or "run.ini:3: lr".
 struct GivenOption {
   std::string name, where, value;
+  bool from_file = false;   // from the file of --config
+  bool is_default = false;  // from the file, and equal to the default: a file may list all options
 };
 
 /// Adds the option --config. read_arguments() reads the file, and `path` is not used otherwise. `path` must outlive the

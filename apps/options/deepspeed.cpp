@@ -310,7 +310,8 @@ std::vector<std::string> apply_deepspeed_file(TrainOptions& options, const std::
 // command line except --lr is set only once. The values of the DeepSpeed file are applied twice.
 std::vector<std::string> parse_train_arguments(TrainOptions& options, const std::vector<std::string>& arguments) {
   const OptionTable table = train_option_table(options);
-  const std::vector<GivenOption> given = read_arguments(table, arguments);
+  std::vector<GivenOption> given = read_arguments(table, arguments);
+  remove_replaced_by_mesh(given);
   std::vector<std::string> remarks;
   if (const auto named = with_name(given, "deepspeed"); !named.empty()) {
     const DeepspeedFile file = read_deepspeed_file(named.back().value);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <fmt/format.h>
 
 #include "kernels/system/error.h"
@@ -9,17 +10,18 @@
 namespace aliquot {
 namespace {
 
-constexpr IntegerRange kDimension{1, 1 << 16};
+constexpr int64_t kMostOfDimension = 1 << 16;
 constexpr int64_t kMostRanks = 1 << 20;
 
-/// Parses numbers with an x between them. Returns nullopt if there are not exactly four.
+/// Parses numbers with an x between them. Returns nullopt if there are not exactly four, or if one is out of range.
 std::optional<std::array<int64_t, 4>> parse_dimensions(std::string_view text) {
   std::array<int64_t, 4> counts{};
   for (std::size_t i = 0; i < counts.size(); ++i) {
     const auto end = i + 1 < counts.size() ? text.find('x') : text.size();
     if (end == std::string_view::npos || end == 0) return std::nullopt;
     if (text.substr(0, end).find_first_not_of("0123456789") != std::string_view::npos) return std::nullopt;
-    counts[i] = parse_count(text.substr(0, end), kDimension);
+    const auto read = std::from_chars(text.data(), text.data() + end, counts[i]);
+    if (read.ec != std::errc() || counts[i] < 1 || counts[i] > kMostOfDimension) return std::nullopt;
     text.remove_prefix(std::min(end + 1, text.size()));
   }
   return counts;
@@ -39,8 +41,8 @@ MeshOption parse_mesh(std::string_view text) {
   if (!counts) {
     throw UsageError(
         fmt::format("invalid value '{}': expected auto, or the numbers of pipeline stages, replicas, ranks of a shard "
-                    "group and ranks of a tensor group, for example 2x1x4x8.",
-                    text));
+                    "group and ranks of a tensor group, each from 1 to {}, for example 2x1x4x8.",
+                    text, kMostOfDimension));
   }
   int64_t ranks = 1;
   for (const int64_t count : *counts) ranks = std::min(ranks * count, kMostRanks + 1);
@@ -63,9 +65,23 @@ void add_mesh(OptionTable& table, MeshOption& mesh) {
              }});
 }
 
+void remove_replaced_by_mesh(std::vector<GivenOption>& given) {
+  const auto on_line =
+      std::ranges::find_if(given, [](const GivenOption& one) { return one.name == "mesh" && !one.from_file; });
+  if (on_line == given.end()) return;
+  std::vector<std::string> replaced = {"mesh", "pipeline", "replicas", "tensor"};
+  if (on_line->value != "auto") replaced.emplace_back("ranks");
+  if (std::ranges::find(given, "global-batch", &GivenOption::name) != given.end()) replaced.emplace_back("accumulate");
+  std::erase_if(given, [&](const GivenOption& one) {
+    return one.from_file && std::ranges::find(replaced, one.name) != replaced.end();
+  });
+}
+
 void apply_mesh(MeshOption& mesh, const std::vector<GivenOption>& given, EngineOptions& engine) {
   mesh.kept.clear();
-  for (const GivenOption& one : given) mesh.kept.push_back(one.name);
+  for (const GivenOption& one : given) {
+    if (!one.is_default) mesh.kept.push_back(one.name);
+  }
   if (!mesh.given) return;
   const auto own = std::ranges::find(given, "mesh", &GivenOption::name);
   const std::string where = own == given.end() ? "--mesh" : own->where;

@@ -16,7 +16,8 @@ struct MeshOption {
   std::optional<Mesh> given;  // PxRxSxT
   bool automatic = false;     // the mesh, and the options that belong to it, are chosen by simulation
   std::string reason = {};    // with a chosen mesh: why it was chosen, one line
-  /// The names of all options that the user gave. A search keeps their values.
+  /// The names of the options that the user gave, without those that a configuration file sets to their defaults. A
+  /// search keeps their values.
   std::vector<std::string> kept = {};
 
   bool keeps(std::string_view name) const;
@@ -32,8 +33,12 @@ MeshOption parse_mesh(std::string_view text);
 /// Adds the option --mesh. `mesh` must outlive the table and must not move.
 void add_mesh(OptionTable& table, MeshOption& mesh);
 
+/// Removes the values of a configuration file that --mesh on the command line replaces: those of --mesh, --pipeline,
+/// --replicas, --tensor and, unless --mesh is "auto", --ranks. With a global batch, also those of --accumulate.
+void remove_replaced_by_mesh(std::vector<GivenOption>& given);
+
 /// Sets the pipeline stages, replicas and tensor groups of `engine` to those of MeshOption::given, and sets
-/// MeshOption::kept to the names in `given`. Throws UsageError, naming both options, if --pipeline, --replicas,
+/// MeshOption::kept. `given` is the result of remove_replaced_by_mesh(). Throws UsageError, naming both options, if --pipeline, --replicas,
 /// --tensor or --ranks in `given` contradicts the mesh.
 void apply_mesh(MeshOption& mesh, const std::vector<GivenOption>& given, EngineOptions& engine);
 

@@ -83,7 +83,9 @@ void read_config_line(const OptionTable& table, const std::string& line, const s
   if (equals == std::string::npos && !option->is_switch) {
     throw UsageError(where + ": '" + name + "' has no value: write " + name + " = VALUE.");
   }
-  given.push_back({name, where + ": " + name, value.empty() ? "on" : value});
+  GivenOption one{name, where + ": " + name, value.empty() ? "on" : value, true};
+  one.is_default = text_of(table.find(name)->get()) == one.value;
+  given.push_back(std::move(one));
 }
 
 void read_config_file(const OptionTable& table, const std::string& path, std::vector<GivenOption>& given) {

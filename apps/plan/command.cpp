@@ -55,7 +55,9 @@ int plan_meshes(const PlanOptions& o, const Machine& machine) {
   if (o.format == "text") write_stream(stdout, mesh_table(o, search));
   if (o.format == "json") write_stdout("{}\n", Json{{"meshes", mesh_json(search)}}.dump(2));
   if (o.format == "csv" && !search.best.empty()) write_stream(stdout, plan_csv(mesh_json(search)));
-  return 0;
+  if (!search.best.empty()) return 0;
+  if (o.format != "text") warn("{}.", search.reason(machine_name(o)));
+  return static_cast<int>(ExitCode::kUnavailable);
 }
 
 }  // namespace
@@ -74,13 +76,14 @@ CommandHelp plan_help() {
               "and not counted.",
           .options = help_options(plan_option_table(options)),
           .subcommands = {},
-          .exit_codes = {0, 1, 3}};
+          .exit_codes = {0, 1, 2, 3}};
 }
 
 int run_plan(const Arguments& arguments) {
   PlanOptions options;
   const OptionTable table = plan_option_table(options);
-  const std::vector<GivenOption> given = read_arguments(table, arguments);
+  std::vector<GivenOption> given = read_arguments(table, arguments);
+  remove_replaced_by_mesh(given);
   set_options(table, given);
   resolve_mesh(options, given);
   check_mesh_search(options, given);

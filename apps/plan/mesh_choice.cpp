@@ -17,10 +17,18 @@ std::vector<int> divisors(int number) {
   return all;
 }
 
+/// Whether each tensor group is on one node.
+bool are_on_one_node(const Topology& topology, int tensor) {
+  for (int r = 0; r < topology.rank_count(); ++r) {
+    if (topology.node_of_rank[r] != topology.node_of_rank[r / tensor * tensor]) return false;
+  }
+  return true;
+}
+
 bool can_divide_tensors(const PlanOptions& o, const ModelShape& shape, int tensor) {
   if (tensor == 1) return true;
   const bool shares = tensor % shape.kv_heads == 0;
-  if (ranks_per_node(o) % tensor != 0 || shape.heads % tensor != 0) return false;
+  if (!are_on_one_node(topology_of(o, false), tensor) || shape.heads % tensor != 0) return false;
   if (!shares && shape.kv_heads % tensor != 0) return false;
   try {
     check_tensor_group(shape, {.ranks = tensor, .fixed_leaves = o.engine.reproducible});

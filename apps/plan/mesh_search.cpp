@@ -415,10 +415,8 @@ std::string MeshSearch::reason(const std::string& machine) const {
   }
   const MeshResult& first = best.front();
   return fmt::format(
-      "{}: the fastest of {} mesh{} that fits in{}, by simulation with the rates of {}: {:.3g} s per "
-      "step, {} per rank",
-      mesh_text(first.choice.mesh), meshes, meshes == 1 ? "" : "es", memory, machine, first.seconds,
-      format_bytes(first.rank_bytes));
+      "{}: the fastest of {} mesh{} that fits in{}, by simulation with the rates of {}: {:.3g} s per step",
+      mesh_text(first.choice.mesh), meshes, meshes == 1 ? "" : "es", memory, machine, first.seconds);
 }
 
 MeshSearch search_meshes(const PlanOptions& options, const Machine& machine, const MeshSearchOptions& how) {

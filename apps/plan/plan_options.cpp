@@ -116,6 +116,7 @@ Policy policy_of(const PlanOptions& o, int zero_stage) {
 int64_t ranks_per_node(const PlanOptions& o) { return o.ranks_per_node.value_or(std::min<int64_t>(o.ranks, 8)); }
 
 Topology topology_of(const PlanOptions& o, bool on_gpus) {
+  if (o.topology) return *o.topology;
   const auto per_node = static_cast<int>(ranks_per_node(o));
   Topology topology = Topology::one_host(static_cast<int>(o.ranks));
   for (int r = 0; r < static_cast<int>(o.ranks); ++r) {

@@ -21,6 +21,7 @@ struct PlanOptions : ShapeOptions, CommonOptions {
 
   int64_t ranks = 1;
   std::optional<int64_t> ranks_per_node;
+  std::optional<Topology> topology;  // of a world that exists; otherwise each node has `ranks_per_node` ranks
   MeshOption mesh;
   std::string stages, pipeline_order_from;
   int64_t micro_batch = 4;
@@ -49,9 +50,10 @@ std::string machine_name(const PlanOptions& options);
 /// The ZeRO stages to plan, in the order given.
 std::vector<int> stages_of(const PlanOptions& options);
 Policy policy_of(const PlanOptions& options, int zero_stage);
-/// The number of ranks on each node.
+/// The number of ranks on each node: the maximum over the nodes.
 int64_t ranks_per_node(const PlanOptions& options);
-/// Returns the topology of the planned run. With `on_gpus`, each rank of a node has its own GPU.
+/// Returns PlanOptions::topology or, if it is not set, that of the planned run. With `on_gpus`, each rank of a node then
+/// has its own GPU.
 Topology topology_of(const PlanOptions& options, bool on_gpus);
 
 }  // namespace aliquot

@@ -32,6 +32,12 @@ std::vector<std::string> kept_options(const TrainOptions& o) {
   return kept;
 }
 
+int64_t most_ranks_of_a_node(const Topology& topology) {
+  std::vector<int64_t> counts(static_cast<std::size_t>(topology.node_count()), 0);
+  for (const int node : topology.node_of_rank) ++counts[static_cast<std::size_t>(node)];
+  return std::ranges::max(counts);
+}
+
 PlanOptions plan_options(World& world, const TrainOptions& o) {
   const bool on_gpu = world.device().kind() == DeviceKind::kCuda;
   PlanOptions plan;
@@ -40,7 +46,8 @@ PlanOptions plan_options(World& world, const TrainOptions& o) {
   plan.mesh = o.mesh;
   plan.mesh.kept = kept_options(o);
   plan.ranks = world.rank_count();
-  plan.ranks_per_node = std::ssize(world.topology().ranks_of_node(0));
+  plan.topology = world.topology();
+  plan.ranks_per_node = most_ranks_of_a_node(world.topology());
   plan.micro_batch = std::max<int64_t>(o.micro_batch, 1);
   plan.sequence = o.sequence;
   plan.global_batch = o.global_batch;
@@ -70,7 +77,7 @@ Choice choose(World& world, const TrainOptions& o) {
   machine.has_gpus = on_gpu;
   const MeshSearch search = search_meshes(plan_options(world, o), machine, {});
   const std::string reason = search.reason(o.machine);
-  if (search.best.empty()) throw UsageError("--mesh auto: " + reason + ".");
+  if (search.best.empty()) throw UnavailableError("--mesh auto: " + reason + ".");
   Choice choice{options_of(search.best.front().choice), reason};
   choice.options.push_back({"global-batch", "--global-batch", std::to_string(search.global_batch)});
   return choice;
@@ -83,6 +90,8 @@ std::string choice_text(World& world, const TrainOptions& options) {
     const Choice choice = choose(world, options);
     for (const GivenOption& one : choice.options) text["options"].push_back({one.name, one.value});
     text["reason"] = choice.reason;
+  } catch (const UnavailableError& error) {
+    text["unavailable"] = error.what();
   } catch (const std::exception& error) {
     text["error"] = error.what();
   }
@@ -97,6 +106,7 @@ void choose_mesh(World& world, TrainOptions& options) {
   const ScopedCollectivePurpose purpose("choose the mesh");
   const std::string own = world.rank() == 0 ? choice_text(world, options) : "";
   const Json choice = Json::parse(world.communicator().gather_objects(own).front());
+  if (choice.contains("unavailable")) throw UnavailableError(choice["unavailable"].get<std::string>());
   if (choice.contains("error")) throw UsageError(choice["error"].get<std::string>());
   std::vector<GivenOption> chosen;
   for (const Json& one : choice["options"])

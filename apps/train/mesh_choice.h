@@ -8,7 +8,8 @@ namespace aliquot {
 
 /// With --mesh auto, replaces it by the fastest mesh that fits, and sets the options that belong to the mesh and
 /// --global-batch. Sets MeshOption::reason. Rank 0 chooses, and the other ranks take its choice. Collective. Throws
-/// UsageError on all ranks if no mesh fits, or if the ranks compute on GPUs and --machine is not given.
+/// UnavailableError on all ranks if no mesh fits, and UsageError if the ranks compute on GPUs and --machine is not
+/// given.
 void choose_mesh(World& world, TrainOptions& options);
 
 }  // namespace aliquot

@@ -1,11 +1,13 @@
 // Tests --mesh: its forms, and how it contradicts other options.
 #include "apps/options/mesh_option.h"
 
+#include <fstream>
 #include <gtest/gtest.h>
 
 #include "apps/options/deepspeed.h"
 #include "apps/options/train_options.h"
 #include "kernels/system/error.h"
+#include "tests/checkpoint/support.h"
 
 namespace aliquot::test {
 namespace {
@@ -42,7 +44,8 @@ TEST(MeshOption, RefusesOtherForms) {
   }
   EXPECT_EQ(error_of({"--mesh", "2x2"}),
             "--mesh: invalid value '2x2': expected auto, or the numbers of pipeline stages, replicas, ranks of a shard "
-            "group and ranks of a tensor group, for example 2x1x4x8.");
+            "group and ranks of a tensor group, each from 1 to 65536, for example 2x1x4x8.");
+  EXPECT_NE(error_of({"--mesh", "0x2x1x1"}).find("--mesh: invalid value '0x2x1x1'"), std::string::npos);
 }
 
 TEST(MeshOption, SetsTheOtherOptions) {
@@ -64,6 +67,46 @@ TEST(MeshOption, NamesBothContradictingOptions) {
   EXPECT_EQ(error_of({"--replicas", "2", "--mesh", "2x1x2x2"}), "--mesh 2x1x2x2 contradicts --replicas 2" + end);
   EXPECT_EQ(error_of({"--mesh", "2x1x2x2", "--tensor", "4"}), "--mesh 2x1x2x2 contradicts --tensor 4" + end);
   EXPECT_EQ(error_of({"--mesh", "2x1x2x2", "--ranks", "4"}), "--mesh 2x1x2x2 contradicts --ranks 4" + end);
+}
+
+/// A configuration file, in the form that --dry-run prints.
+class ConfigFile {
+ public:
+  explicit ConfigFile(const std::string& text) { std::ofstream(path()) << text; }
+  std::string path() const { return directory_.path() / "run.ini"; }
+
+ private:
+  TemporaryDirectory directory_;
+};
+
+TEST(MeshOption, ReplacesTheMeshOfAConfigurationFile) {
+  const ConfigFile file(
+      "mesh = 2x1x2x2\npipeline = 2\nreplicas = 1\ntensor = 2\nranks = 8\naccumulate = 4\n"
+      "global-batch = 16\nlr = 0.5\n");
+  const TrainOptions options = train_options({"--config", file.path(), "--mesh", "1x2x2x1"});
+  EXPECT_EQ(options.engine.pipeline, 1);
+  EXPECT_EQ(options.engine.replicas, 2);
+  EXPECT_EQ(options.engine.tensor, 1);
+  EXPECT_EQ(options.ranks, 4);
+  EXPECT_EQ(options.engine.accumulate, 1) << "follows from the global batch of the file";
+  EXPECT_EQ(options.global_batch, 16);
+  EXPECT_EQ(options.optimizer.lr, 0.5);
+  EXPECT_NE(error_of({"--config", file.path(), "--tensor", "1"}).find("contradicts --tensor 1"), std::string::npos);
+}
+
+/// A file may list all options. So a value in a file restricts a search only if it is not the default.
+TEST(MeshOption, ASearchIgnoresDefaultsInAConfigurationFile) {
+  const ConfigFile file(
+      "mesh = 2x1x2x2\npipeline = 2\ntensor = 2\nranks = 8\naccumulate = 4\nglobal-batch = 16\n"
+      "zero-stage = 1\nmicro-batch = " +
+      std::to_string(TrainOptions().micro_batch) + "\n");
+  const TrainOptions options = train_options({"--config", file.path(), "--mesh", "auto"});
+  EXPECT_TRUE(options.mesh.automatic);
+  EXPECT_FALSE(options.mesh.given);
+  EXPECT_EQ(options.ranks, 8);
+  EXPECT_TRUE(options.mesh.keeps("zero-stage"));
+  for (const char* name : {"micro-batch", "pipeline", "tensor", "accumulate"})
+    EXPECT_FALSE(options.mesh.keeps(name)) << name;
 }
 
 TEST(MeshOption, ASearchKeepsTheOptionsThatWereGiven) {

@@ -207,6 +207,22 @@ TEST(MeshSearch, SaysWhatTheSmallestMeshNeeds) {
       << found.reason("dgx-h100");
 }
 
+/// The nodes of a world may have different numbers of ranks.
+TEST(MeshSearch, TensorGroupsAreOnOneNode) {
+  const auto most_tensor = [](const std::vector<int>& nodes) {
+    SearchCase run(words({"--model", "llama-nano", "--ranks", "4", "--machine", "host"}, {"--global-batch", "16"}));
+    run.options.topology = Topology{.node_of_rank = nodes, .gpu_of_rank = std::vector<int>(nodes.size(), -1)};
+    run.options.ranks_per_node = 3;
+    int most = 0;
+    for (const MeshChoice& choice : mesh_choices(run.options, 6, false)) most = std::max(most, choice.mesh.tensor);
+    return most;
+  };
+  EXPECT_EQ(most_tensor({0, 0, 0, 0}), 4);
+  EXPECT_EQ(most_tensor({0, 0, 1, 1}), 2);
+  EXPECT_EQ(most_tensor({0, 0, 0, 1}), 1);
+  EXPECT_EQ(most_tensor({0, 1, 1, 1}), 1);
+}
+
 TEST(MeshSearch, RefusesAGlobalBatchThatNoMeshDivides) {
   const SearchCase run(words({"--model", "llama-nano", "--layers", "1", "--ranks", "64", "--ranks-per-node", "1"},
                              {"--global-batch", "3", "--machine", "dgx-h100"}));

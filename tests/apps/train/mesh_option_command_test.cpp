@@ -55,6 +55,12 @@ TEST(MeshCommand, ADryRunPrintsTheChoiceAsOptions) {
   const CommandResult again = test::run_aliquot({"train", "--config", config});
   EXPECT_EQ(again.code, 0) << again.err;
   EXPECT_NE(again.out.find("2 pipeline stages, tensor groups of 2 ranks"), std::string::npos) << again.out;
+  const CommandResult other = test::run_aliquot({"train", "--config", config, "--mesh", "1x1x4x1"});
+  EXPECT_EQ(other.code, 0) << other.err;
+  EXPECT_NE(other.out.find("4 ranks"), std::string::npos) << other.out;
+  const CommandResult search = test::run_aliquot({"train", "--config", config, "--mesh", "auto"});
+  EXPECT_EQ(search.code, 0) << search.err;
+  EXPECT_TRUE(std::regex_search(search.out, std::regex("the fastest of [1-9][0-9] meshes"))) << search.out;
 }
 
 TEST(MeshCommand, AllProcessesTakeTheSameMesh) {
@@ -72,9 +78,20 @@ TEST(MeshCommand, AllProcessesTakeTheSameMesh) {
 
 TEST(MeshCommand, RefusesAMemoryInWhichNoMeshFits) {
   const CommandResult result = run("--mesh auto --ranks 2 --memory-budget 10KiB");
-  EXPECT_EQ(result.code, 1);
+  EXPECT_EQ(result.code, 2);
   EXPECT_NE(result.err.find("--mesh auto: no mesh fits in 10.0 KiB of --memory-budget"), std::string::npos)
       << result.err;
+}
+
+TEST(MeshCommand, APlanWithoutAMeshThatFitsIsUnavailable) {
+  const std::string plan = "plan --model llama-nano --ranks 8 --mesh auto --machine dgx-h100 --device-memory 100KiB ";
+  const CommandResult text = test::run_aliquot(words_of(plan));
+  EXPECT_EQ(text.code, 2);
+  EXPECT_NE(text.out.find("no mesh fits in 100 KiB of --device-memory"), std::string::npos) << text.out;
+  const CommandResult json = test::run_aliquot(words_of(plan + "--format json"));
+  EXPECT_EQ(json.code, 2);
+  EXPECT_TRUE(nlohmann::json::parse(json.out).at("meshes").empty()) << json.out;
+  EXPECT_NE(json.err.find("no mesh fits in 100 KiB of --device-memory"), std::string::npos) << json.err;
 }
 
 TEST(MeshCommand, PlansAGivenMesh) {
