@@ -69,8 +69,15 @@ void remove_replaced_by_mesh(std::vector<GivenOption>& given) {
   const auto on_line =
       std::ranges::find_if(given, [](const GivenOption& one) { return one.name == "mesh" && !one.from_file; });
   if (on_line == given.end()) return;
-  std::vector<std::string> replaced = {"mesh", "pipeline", "replicas", "tensor"};
-  if (on_line->value != "auto") replaced.emplace_back("ranks");
+  std::vector<std::string> replaced = {"mesh", "pipeline", "replicas", "tensor", "pipeline-cut"};
+  const bool automatic = on_line->value == "auto";
+  const bool file_has_mesh =
+      std::ranges::any_of(given, [](const GivenOption& one) { return one.name == "mesh" && one.from_file; });
+  if (!automatic) replaced.emplace_back("ranks");
+  if (automatic && file_has_mesh) {
+    replaced.insert(replaced.end(),
+                    {"zero-stage", "micro-batch", "recompute", "gather-for", "pipeline-schedule", "virtual-stages"});
+  }
   if (std::ranges::find(given, "global-batch", &GivenOption::name) != given.end()) replaced.emplace_back("accumulate");
   std::erase_if(given, [&](const GivenOption& one) {
     return one.from_file && std::ranges::find(replaced, one.name) != replaced.end();

@@ -112,7 +112,8 @@ std::vector<std::string> ineffective_options(const TrainOptions& o, const std::v
   const std::string optimizer = "with --optimizer " + option_text(o, "optimizer");
   std::vector<std::string> warnings;
   const auto warn_of = [&](std::string_view name, bool has_effect, const std::string& why) {
-    const auto found = std::ranges::find(given, name, &GivenOption::name);
+    const auto found =
+        std::ranges::find_if(given, [&](const GivenOption& one) { return one.name == name && !one.is_default; });
     if (found != given.end() && !has_effect) warnings.push_back(found->where + " has no effect " + why + ".");
   };
   warn_of("momentum", has_momentum, optimizer);

@@ -88,7 +88,8 @@ OptionTable train_option_table(TrainOptions& options);
 /// Throws UsageError if the optimizer cannot update the parameters that --tensor divides.
 void check_tensor_options(const CommonOptions& options);
 
-/// Returns a warning for each option in `given` that has no effect with the other options.
+/// Returns a warning for each option in `given` that has no effect with the other options, except defaults in a
+/// configuration file.
 std::vector<std::string> ineffective_options(const TrainOptions& options, const std::vector<GivenOption>& given);
 
 /// The value of one option, as a configuration file accepts it.

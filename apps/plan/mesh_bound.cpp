@@ -1,7 +1,6 @@
 #include "apps/plan/mesh_bound.h"
 
 #include <algorithm>
-#include <optional>
 #include <ranges>
 
 #include "apps/plan/planned_run.h"
@@ -12,10 +11,12 @@
 namespace aliquot {
 namespace {
 
-int64_t elements_of(const UnitSpec& unit, int tensor) {
+int64_t elements_of(const UnitSpec& unit, int tensor, bool only_trained = false) {
   int64_t elements = 0;
-  for (const ParameterSpec& parameter : unit.parameters)
+  for (const ParameterSpec& parameter : unit.parameters) {
+    if (only_trained && !parameter.tensor.trainable) continue;
     elements += parameter.tensor.element_count() / (parameter.split.dimension >= 0 ? tensor : 1);
+  }
   return elements;
 }
 
@@ -32,13 +33,20 @@ double collective_seconds(const CostModel& cost, const UseActivations& use, Verb
 }
 
 std::unique_ptr<MeshModel> make_model_of(const PlanOptions& options, const Machine& machine) {
-  auto made = std::make_unique<MeshModel>(MeshModel{
-      .model = model_of(options, machine), .cost = cost_of(options, machine), .before = {}, .recompute_seconds = -1});
+  auto made = std::make_unique<MeshModel>(MeshModel{.model = model_of(options, machine),
+                                                    .cost = cost_of(options, machine),
+                                                    .before = {},
+                                                    .splits = {},
+                                                    .recompute_seconds = -1});
   const ModelSpec& model = made->model;
   const int tensor = options.engine.tensor;
   std::vector<std::size_t> last_use(model.units.size(), 0);
+  std::vector<int> use_count(model.units.size(), 0);
   for (std::size_t use = 0; use < model.uses.size(); ++use) {
-    for (const UnitId unit : model.uses[use]) last_use[unit] = use;
+    for (const UnitId unit : model.uses[use]) {
+      last_use[unit] = use;
+      ++use_count[unit];
+    }
   }
   MeshModel::Sums sum;
   made->before.push_back(sum);
@@ -54,32 +62,39 @@ std::unique_ptr<MeshModel> make_model_of(const PlanOptions& options, const Machi
       if (last_use[unit] != use) continue;
       const int64_t elements = elements_of(model.units[unit], tensor);
       sum.elements += elements;
+      sum.trained_elements += elements_of(model.units[unit], tensor, true);
       made->largest_unit = std::max(made->largest_unit, elements);
     }
-    const bool is_read =
-        of.output_in_backward || (use + 1 < model.uses.size() && model.activations.uses[use + 1].input_in_backward);
-    if (is_read) sum.output_bytes += of.output_bytes;
-    sum.kept_bytes += of.kept_bytes;
     if (of.recomputable) {
       const double again = seconds(Verb::kRecompute);
       sum.recompute_seconds += again;
       made->recompute_seconds = made->recompute_seconds < 0 ? again : std::min(made->recompute_seconds, again);
       ++sum.recomputable;
     }
+    const auto trains = [&](UnitId unit) { return elements_of(model.units[unit], 1, true) > 0; };
+    const auto is_used_once = [&](UnitId unit) { return use_count[unit] == 1; };
+    made->splits.push_back(of.splits_backward && std::ranges::any_of(model.uses[use], trains) &&
+                           std::ranges::all_of(model.uses[use], is_used_once));
     made->before.push_back(sum);
   }
   made->recompute_seconds = std::max(made->recompute_seconds, 0.0);
   return made;
 }
 
-/// Returns the smallest number of (micro-batch, virtual stage) pairs of a pipeline stage whose activations exist at the
-/// same time, at the moment when there are the most.
-int64_t pairs_in_flight(const MeshChoice& choice, int stage) {
+/// Returns the number of micro-batches of each virtual stage of a pipeline stage whose activations exist when the stage
+/// begins its first backward pass.
+std::vector<int64_t> in_flight(const MeshChoice& choice, int stage) {
   const int64_t micro = choice.accumulate, stages = choice.mesh.pipeline, virtual_stages = choice.virtual_stages;
-  if (choice.schedule == PipelineSchedule::kGpipe) return micro;
-  if (virtual_stages == 1) return std::min(micro, stages - stage);
-  if (micro % stages != 0) return std::min(micro, stages) * (virtual_stages - 1) + 1;
-  return std::min(2 * (stages - 1 - stage) + (virtual_stages - 1) * stages + 1, micro * virtual_stages);
+  if (choice.schedule == PipelineSchedule::kGpipe) return {micro};
+  if (virtual_stages == 1) return {std::min(micro, stages - stage)};
+  const int64_t round =
+      std::min(micro, stages);  // the micro-batches that a virtual stage runs before the next one does
+  const int64_t ahead = micro % stages == 0 ? 2 * (stages - 1 - stage) : 0;
+  const int64_t passes = std::min(ahead + (virtual_stages - 1) * round + 1, micro * virtual_stages);
+  std::vector<int64_t> counts(static_cast<std::size_t>(virtual_stages), passes / (round * virtual_stages) * round);
+  int64_t left = passes % (round * virtual_stages);
+  for (std::size_t v = 0; left > 0; ++v, left -= round) counts[v] += std::min(left, round);
+  return counts;
 }
 
 /// Whether a pipeline stage adds gradients to those of earlier micro-batches while the most activations exist.
@@ -105,8 +120,7 @@ class StageBound {
       all_.backward_seconds += of.backward_seconds;
       all_.recompute_seconds += of.recompute_seconds;
       all_.elements += of.elements;
-      all_.output_bytes += of.output_bytes;
-      all_.kept_bytes += of.kept_bytes;
+      all_.trained_elements += of.trained_elements;
       all_.recomputable += of.recomputable;
     }
   }
@@ -115,17 +129,19 @@ class StageBound {
 
   /// The bytes of parameters, gradients and optimizer state that a rank has when it has the most activations.
   int64_t persistent_bytes() const {
-    const int64_t shard = all_.elements / choice_.mesh.shard, owned = choice_.zero_stage >= 1 ? shard : all_.elements;
+    const auto sharded = [&](int64_t elements) { return elements / choice_.mesh.shard; };
+    const int64_t all = all_.elements, trained = all_.trained_elements;
+    const int64_t owned = choice_.zero_stage >= 1 ? sharded(trained) : trained;
     const Precision& precision = policy_.precision;
     int64_t bytes = owned * precision.master_bytes();
     if (policy_.offload_state == Offload::kNone && !policy_.matrix_updates)
       bytes += owned * policy_.state_bytes_per_block / kBlockElements;
     if (policy_.offload_parameters == Offload::kNone)
-      bytes += (choice_.zero_stage == 3 ? shard : all_.elements) * element_bytes(precision.compute);
+      bytes += (choice_.zero_stage == 3 ? sharded(all) : all) * element_bytes(precision.compute);
     if (choice_.zero_stage == 3 && choice_.gather_for == kGatherForStep && !gathers_views_)
-      bytes += all_.elements * element_bytes(precision.compute);
+      bytes += all * element_bytes(precision.compute);
     if (sums_at_peak(choice_))
-      bytes += (accumulates_into_shard(policy_) ? shard : all_.elements) * element_bytes(precision.gradients);
+      bytes += (accumulates_into_shard(policy_) ? sharded(trained) : trained) * element_bytes(precision.gradients);
     return bytes;
   }
 
@@ -140,28 +156,61 @@ class StageBound {
   }
 
  private:
+  const UseActivations& use(int32_t index) const {
+    return model_.model.activations.uses[static_cast<std::size_t>(index)];
+  }
+
+  /// The memory of activations when the stage begins its first backward pass. With zero bubble, a later one.
   int64_t activation_bytes(int64_t recompute) const {
-    const int64_t pairs = pairs_in_flight(choice_, stage_.index);
-    if (stage_.runs.size() == 1) return pairs * saved_bytes(stage_.runs.front(), recompute);
-    std::optional<int64_t> least;  // of a virtual stage
+    const std::vector<int64_t> counts = in_flight(choice_, stage_.index);
+    int64_t bytes = 0;
+    std::size_t at = 0;
     for (const VirtualStage& run : stage_.runs) {
-      if (stage_.tied_ends && run.is_first()) continue;
-      const int64_t saved = saved_bytes(run, recompute);
-      if (!least || saved < *least) least = saved;
+      const int64_t recomputable = model_.of(run).recomputable;
+      const bool is_tied = stage_.tied_ends && run.is_first();  // runs in addition to the virtual stages
+      if (!is_tied) bytes += counts[at++] * saved_bytes(run, recompute) + split_bytes(run);
+      recompute -= std::min(recompute, recomputable);
     }
-    return pairs * least.value_or(0);
+    return bytes + first_backward_bytes();
   }
 
   /// The saved activations of a virtual stage for one micro-batch.
   int64_t saved_bytes(const VirtualStage& run, int64_t recompute) const {
-    const MeshModel::Sums of = model_.of(run);
-    int64_t kept = 0, recomputed = std::min(recompute, of.recomputable);
-    for (int32_t use = run.first_use; use < run.end_use; ++use) {
-      const UseActivations& activations = model_.model.activations.uses[static_cast<std::size_t>(use)];
-      if (activations.recomputable && recomputed-- > 0) continue;
-      kept += activations.kept_bytes;
+    int64_t bytes = !run.is_first() && use(run.first_use).input_in_backward ? use(run.first_use - 1).output_bytes : 0;
+    for (int32_t i = run.first_use; i < run.end_use; ++i) {
+      const bool next_reads = i < run.last_use() && use(i + 1).input_in_backward;
+      if (use(i).output_in_backward || next_reads) bytes += use(i).output_bytes;
+      if (!use(i).recomputable || recompute-- <= 0) bytes += use(i).kept_bytes;
     }
-    return of.output_bytes + kept;
+    return bytes;
+  }
+
+  /// Zero bubble: what the second parts of earlier backward passes still need when a backward begins. Each stage delays
+  /// the second part by as many micro-batches as there are earlier stages.
+  int64_t split_bytes(const VirtualStage& run) const {
+    if (choice_.schedule != PipelineSchedule::kZeroBubble || choice_.accumulate < choice_.mesh.pipeline) return 0;
+    int64_t bytes = 0;
+    for (int32_t i = run.first_use; i < run.end_use; ++i) {
+      if (model_.splits[static_cast<std::size_t>(i)]) bytes += use(i).kept_bytes + use(i).weight_inputs_bytes;
+    }
+    return stage_.index * bytes;
+  }
+
+  /// What the first backward of the stage needs in addition: temporary memory, the gradient of the output, and the
+  /// gathered parameters and unreduced gradients of its units.
+  int64_t first_backward_bytes() const {
+    const int32_t last = stage_.runs.back().last_use();
+    int64_t bytes = use(last).scratch_bytes + model_.model.activations.backward_bytes;
+    const bool splits = choice_.schedule == PipelineSchedule::kZeroBubble && use(last).splits_backward;
+    const bool is_sharded = choice_.mesh.shard > 1;
+    for (const UnitId unit : model_.model.uses[static_cast<std::size_t>(last)]) {
+      const UnitSpec& of = model_.model.units[unit];
+      if (is_sharded && choice_.zero_stage == 3 && gathers_for_pass(choice_) && !gathers_views_)
+        bytes += elements_of(of, choice_.mesh.tensor) * element_bytes(policy_.precision.compute);
+      if (!splits && is_sharded && accumulates_into_shard(policy_))
+        bytes += elements_of(of, choice_.mesh.tensor, true) * element_bytes(policy_.precision.gradients);
+    }
+    return bytes;
   }
 
   const MeshChoice& choice_;
@@ -178,11 +227,11 @@ class TrafficBound {
   TrafficBound(const MeshChoice& choice, const Policy& policy, const InterNodeGroups& groups, const MeshModel& model)
       : choice_(choice), policy_(policy), groups_(groups), model_(model) {}
 
-  /// `elements`: of the parameters of a rank of the stage. `views`: whether gathers are free.
-  double seconds(int64_t elements, bool views) const {
+  /// `elements` and `trained`: of the parameters of a rank of the stage. `views`: whether gathers are free.
+  double seconds(int64_t elements, int64_t trained, bool views) const {
     if (policy_.quantize_weights || policy_.quantize_gradients) return 0;
     const Precision& precision = policy_.precision;
-    const double gathered = views ? 0 : gathered_elements(elements), reduced = reduced_elements(elements);
+    const double gathered = views ? 0 : gathered_elements(elements), reduced = reduced_elements(trained);
     const auto shard_part = [&](double all) { return static_cast<int64_t>(all / choice_.mesh.shard); };
     int64_t gather_crossing = 0, reduce_crossing = 0, exchange_crossing = 0;
     for (const GroupPlacement& of : groups_.replicas) {
@@ -190,7 +239,7 @@ class TrafficBound {
       reduce_crossing += of.reduced_bytes(shard_part(reduced), precision.sent());
     }
     for (const GroupPlacement& of : groups_.peers)
-      exchange_crossing += of.reduced_bytes(elements / choice_.data_ranks(), DType::kFloat32);
+      exchange_crossing += of.reduced_bytes(trained / choice_.data_ranks(), DType::kFloat32);
     const auto on_link = [&](int64_t bytes) {
       return static_cast<double>(bytes) / model_.cost.between_nodes.bytes_per_second;
     };
@@ -233,8 +282,7 @@ MeshModel::Sums MeshModel::of(const VirtualStage& run) const {
           .backward_seconds = end.backward_seconds - first.backward_seconds,
           .recompute_seconds = end.recompute_seconds - first.recompute_seconds,
           .elements = end.elements - first.elements,
-          .output_bytes = end.output_bytes - first.output_bytes,
-          .kept_bytes = end.kept_bytes - first.kept_bytes,
+          .trained_elements = end.trained_elements - first.trained_elements,
           .recomputable = end.recomputable - first.recomputable};
 }
 
@@ -301,12 +349,13 @@ MeshBound MeshBounds::of(const MeshChoice& choice) {
                                   : std::min<int64_t>(choice.recompute, own.all().recomputable);
     bound.bytes = std::max(bound.bytes, own.bytes(recompute));
     bound.recompute = std::max(bound.recompute, static_cast<int>(recompute));
-    const int64_t updated = own.all().elements / (choice.zero_stage == 0 ? 1 : choice.mesh.shard);
+    const int64_t updated = own.all().trained_elements / (choice.zero_stage == 0 ? 1 : choice.mesh.shard);
     const double update = policy.matrix_updates ? 0 : static_cast<double>(updated) * of.cost.update_seconds_per_element;
     if (stage.index == 0) first_update = update;
     const double busy = micro * (own.all().forward_seconds + own.all().backward_seconds +
                                  static_cast<double>(recompute) * of.recompute_seconds);
-    bound.seconds = std::max({bound.seconds, update + busy, traffic.seconds(own.all().elements, views)});
+    bound.seconds = std::max(
+        {bound.seconds, update + busy, traffic.seconds(own.all().elements, own.all().trained_elements, views)});
     if (!stage.tied_ends) bound.seconds = std::max(bound.seconds, first_update + before + busy);
     const MeshModel::Sums first = of.of(stage.runs.front());
     before += first.forward_seconds + (splits ? 0 : first.backward_seconds);

@@ -22,12 +22,12 @@ struct MeshModel {
   /// A unit counts in its last use.
   struct Sums {
     double forward_seconds = 0, backward_seconds = 0, recompute_seconds = 0;
-    int64_t elements = 0;      // of the parameters of a rank, before they are sharded
-    int64_t output_bytes = 0;  // outputs that backward reads
-    int64_t kept_bytes = 0;    // other saved activations
-    int64_t recomputable = 0;  // number of recomputable uses
+    int64_t elements = 0;          // of the parameters of a rank, before they are sharded
+    int64_t trained_elements = 0;  // of those that the optimizer updates
+    int64_t recomputable = 0;      // number of recomputable uses
   };
   std::vector<Sums> before;
+  std::vector<bool> splits;      // whether a backward in two parts splits the backward of the use
   int64_t largest_unit = 0;      // elements of the unit with the most elements
   double recompute_seconds = 0;  // the shortest recompute of a recomputable use
 

@@ -66,12 +66,16 @@ std::optional<RankMemoryLimit> memory_limit(const PlanOptions& o, const Machine&
                                      ranks_per_node(o), ranks_per_node(o) == 1 ? "" : "s")};
 }
 
-std::vector<Plan> plans_of(const MemoryLimit& limit, ModelSpec model, const Policy& policy, const Topology& topology,
-                           const CostModel& cost) {
+ModelSpec with_added_gradients(ModelSpec model, const Policy& policy) {
   if (policy.micro_batch_count > 1 && !accumulates_into_shard(policy)) {
     for (UnitSpec& unit : model.units) unit.gradients = GradientMode::kAdd;
   }
-  return choose_plans(limit, model, policy, topology, cost);
+  return model;
+}
+
+std::vector<Plan> plans_of(const MemoryLimit& limit, ModelSpec model, const Policy& policy, const Topology& topology,
+                           const CostModel& cost) {
+  return choose_plans(limit, with_added_gradients(std::move(model), policy), policy, topology, cost);
 }
 
 namespace {

@@ -22,8 +22,11 @@ CostModel cost_of(const PlanOptions& options, const Machine& machine);
 /// The memory of a rank: --memory-budget, else --device-memory, else that of --machine, else that of this machine.
 std::optional<RankMemoryLimit> memory_limit(const PlanOptions& options, const Machine& machine);
 
-/// Plans all pipeline stages as `aliquot train` does. If micro-batches accumulate in the full gradients, backward adds
-/// to the gradients of all units.
+/// Returns the model as a run with this policy declares it: if micro-batches accumulate in the full gradients, backward
+/// adds to the gradients of all units.
+ModelSpec with_added_gradients(ModelSpec model, const Policy& policy);
+
+/// Plans all pipeline stages of with_added_gradients() as `aliquot train` does.
 std::vector<Plan> plans_of(const MemoryLimit& limit, ModelSpec model, const Policy& policy, const Topology& topology,
                            const CostModel& cost);
 

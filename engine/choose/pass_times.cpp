@@ -58,10 +58,19 @@ StagePassTimes pass_times_of(const ModelSpec& model, const Policy& policy, const
   return times;
 }
 
-std::vector<Plan> Planner::plan(Policy policy) const {
+void Planner::set_pass_times(Policy& policy) const {
   policy.pass_times.clear();  // they may belong to another cut
   if (timed) policy.pass_times = pass_times_of(model, policy, topology, cost);
+}
+
+std::vector<Plan> Planner::plan(Policy policy) const {
+  set_pass_times(policy);
   return plan_pipeline(model, policy, topology);
+}
+
+Plan Planner::plan_stage(Policy policy, int stage) const {
+  set_pass_times(policy);
+  return aliquot::plan_stage(model, policy, topology, stage);
 }
 
 }  // namespace aliquot

@@ -23,6 +23,11 @@ struct Planner {
 
   /// Returns plan_pipeline() with these pass times. `policy` must have a cut if it has a pipeline.
   std::vector<Plan> plan(Policy policy) const;
+  /// Returns plan_stage() with these pass times.
+  Plan plan_stage(Policy policy, int stage) const;
+
+ private:
+  void set_pass_times(Policy& policy) const;
 };
 
 }  // namespace aliquot

@@ -65,15 +65,19 @@ void EventSimulator::advance_issue(Stage& stage) const {
     ++stage.first_blocked;
 }
 
-bool EventSimulator::can_start(const Stage& stage, const LaneState& lane) const {
+/// Checks the waits in order and remembers the satisfied ones, because they stay satisfied.
+bool EventSimulator::can_start(const Stage& stage, LaneState& lane) const {
   if (lane.running || lane.operations.empty() || step_of(lane) == kSteps) return false;
   const int step = step_of(lane);
   const OperationId id = operation_of(lane);
   if (step * stage.count() + id > stage.first_blocked) return false;
-  return std::ranges::all_of(stage.operation(id).after, [&](const Wait& wait) {
+  const std::vector<Wait>& waits = stage.operation(id).after;
+  for (; lane.satisfied < waits.size(); ++lane.satisfied) {
+    const Wait& wait = waits[lane.satisfied];
     const int of = step - (wait.of_previous_step ? 1 : 0);
-    return of < 0 || stage.done[of][wait.operation];
-  });
+    if (of >= 0 && !stage.done[of][wait.operation]) return false;
+  }
+  return true;
 }
 
 void EventSimulator::run() {
@@ -93,10 +97,10 @@ void EventSimulator::start_ready() {
   for (std::size_t i = 0; i < changed_.size(); ++i) {
     const int s = changed_[i];
     advance_issue(stages_[s]);
-    for (const LaneState& lane : stages_[s].lanes) {
+    for (LaneState& lane : stages_[s].lanes) {
       if (!can_start(stages_[s], lane)) continue;
-      const auto participants = participants_of(s, operation_of(lane));
-      if (all_can_start(participants, step_of(lane))) start(participants);
+      find_participants(s, operation_of(lane));
+      if (all_can_start(participants_, step_of(lane))) start(participants_);
     }
   }
 }
@@ -131,19 +135,19 @@ void EventSimulator::finish_next() {
   }
 }
 
-/// Returns operation `id` and the operations that start together with it.
-std::vector<EventSimulator::Participant> EventSimulator::participants_of(int stage, OperationId id) const {
-  std::vector<Participant> all = {{stage, id}};
-  if (const Participant other = stages_[stage].counterparts[id]; other.stage >= 0) all.push_back(other);
-  if (stages_[stage].operation(id).verb != Verb::kNorm) return all;
-  std::ranges::copy_if(norms_, std::back_inserter(all), [&](const Participant& norm) { return norm.stage != stage; });
-  return all;
+/// Sets `participants_` to operation `id` and the operations that start together with it.
+void EventSimulator::find_participants(int stage, OperationId id) {
+  participants_ = {{stage, id}};
+  if (const Participant other = stages_[stage].counterparts[id]; other.stage >= 0) participants_.push_back(other);
+  if (stages_[stage].operation(id).verb != Verb::kNorm) return;
+  std::ranges::copy_if(norms_, std::back_inserter(participants_),
+                       [&](const Participant& norm) { return norm.stage != stage; });
 }
 
 bool EventSimulator::all_can_start(const std::vector<Participant>& participants, int step) {
   return std::ranges::all_of(participants, [&](const Participant& each) {
     Stage& stage = stages_[each.stage];
-    const LaneState& lane = stage.lane_of(each.operation);
+    LaneState& lane = stage.lane_of(each.operation);
     return can_start(stage, lane) && operation_of(lane) == each.operation && step_of(lane) == step;
   });
 }
@@ -179,6 +183,7 @@ void EventSimulator::finish(Stage& stage, LaneState& lane) const {
   stage.done[step][id] = true;
   if (stage.operation(id).lane == Lane::kCompute) stage.compute_end[step] = now_;
   lane.running = false;
+  lane.satisfied = 0;
   ++lane.next;
 }
 

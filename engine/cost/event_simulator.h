@@ -44,6 +44,7 @@ class EventSimulator {
   struct LaneState {
     std::vector<OperationId> operations;  // operations of the lane in one step, in order
     OperationIndex next = 0;              // the running or next operation, counted through all steps
+    std::size_t satisfied = 0;            // the number of waits of the next operation that are known to be satisfied
     bool running = false;
     bool fixed_speed = false;  // no other operation slows down the running operation
     /// The running operation: seconds of work left at time `since`, its speed from then on, and its predicted end.
@@ -68,7 +69,7 @@ class EventSimulator {
     std::vector<Participant> counterparts = {};
     std::array<LaneState, kLaneCount> lanes = {};
     std::array<std::vector<TimeSpan>, kSteps> spans = {};
-    std::array<std::vector<bool>, kSteps> done = {};
+    std::array<std::vector<char>, kSteps> done = {};  // char, because it is faster than bool
     std::array<double, kSteps> compute_end{};
     Load load = {};
     OperationIndex first_blocked = 0;  // the first unfinished operation that blocks the issue of later ones
@@ -83,12 +84,12 @@ class EventSimulator {
   void find_counterparts();
   bool blocks_issue(const Stage& stage, OperationId id) const;
   void advance_issue(Stage& stage) const;
-  bool can_start(const Stage& stage, const LaneState& lane) const;
+  bool can_start(const Stage& stage, LaneState& lane) const;
   void run();
   void start_ready();
   void set_ends();
   void finish_next();
-  std::vector<Participant> participants_of(int stage, OperationId id) const;
+  void find_participants(int stage, OperationId id);
   bool all_can_start(const std::vector<Participant>& participants, int step);
   void start(const std::vector<Participant>& participants);
   void finish(Stage& stage, LaneState& lane) const;
@@ -101,7 +102,8 @@ class EventSimulator {
   using StageEnd = std::pair<double, int>;
 
   std::vector<Stage> stages_;
-  std::vector<Participant> norms_;  // the norm operations of the pipeline stages, which start together
+  std::vector<Participant> norms_;         // the norm operations of the pipeline stages, which start together
+  std::vector<Participant> participants_;  // set by find_participants(); a member, so that it is allocated once
   /// Pipeline stages on which operations have started or finished since set_ends(). A stage may occur several times.
   std::vector<int> changed_;
   /// The next end on each stage. May contain outdated entries, whose operation ends later or has ended already.

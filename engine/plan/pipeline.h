@@ -37,6 +37,11 @@ struct StagePasses {
 /// Returns the passes of all pipeline stages, for the order that pass_order_of() returns.
 std::vector<StagePasses> stage_passes(const Policy& policy, const PipelineStage& stage);
 
+/// Returns the plan of pipeline stage `stage` in plan_pipeline(), without what depends on the other stages:
+/// Operation::peer_offset_bytes, and a common Schedule::stream_bytes. Finds the memory of a stage in less time. Throws
+/// like plan().
+Plan plan_stage(const ModelSpec& model, const Policy& policy, const Topology& topology, int stage);
+
 /// Returns for each unit whether unreduced gradients of several micro-batches exist at the same time. This applies to
 /// units with uses in two virtual stages of the pipeline stage, if each micro-batch is reduced
 /// (Schedule::accumulate_into_shard).

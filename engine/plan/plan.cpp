@@ -360,8 +360,8 @@ namespace {
 
 /// Makes the plan of one pipeline stage, without Operation::peer_offset_bytes. The caller has checked the model, the
 /// options and the pipeline.
-Plan plan_stage(const ModelSpec& model, const Policy& policy, const Topology& world, const PipelineStage& stage,
-                const StagePasses& passes) {
+Plan plan_of(const ModelSpec& model, const Policy& policy, const Topology& world, const PipelineStage& stage,
+             const StagePasses& passes) {
   const Topology data = topology_of_data_ranks(topology_of_stage(world, stage.count, stage.index), policy.tensor);
   const Topology replica = topology_of_shard_group(data, policy.replica_count);
   refuse_quantization(policy, replica);
@@ -390,19 +390,31 @@ Plan plan_stage(const ModelSpec& model, const Policy& policy, const Topology& wo
   return plan;
 }
 
-}  // namespace
-
-std::vector<Plan> plan_pipeline(const ModelSpec& model, const Policy& policy, const Topology& topology) {
+/// Checks the model and the options, and returns the pipeline stages.
+std::vector<PipelineStage> checked_stages(const ModelSpec& model, const Policy& policy, const Topology& topology) {
   model.check();
-  const std::vector<PipelineStage> stages = pipeline_stages(model, policy);
+  std::vector<PipelineStage> stages = pipeline_stages(model, policy);
   const Topology stage = topology_of_stage(topology, policy.pipeline, 0);
   refuse_incompatible_options(model, policy, topology_of_data_ranks(stage, policy.tensor).rank_count());
   check_collectives(model, policy.tensor);
   refuse_too_large_steps(model, policy);
+  return stages;
+}
+
+}  // namespace
+
+Plan plan_stage(const ModelSpec& model, const Policy& policy, const Topology& topology, int stage) {
+  const std::vector<PipelineStage> stages = checked_stages(model, policy, topology);
+  const auto index = static_cast<std::size_t>(stage);
+  return plan_of(model, policy, topology, stages[index], stage_passes(policy, stages.front())[index]);
+}
+
+std::vector<Plan> plan_pipeline(const ModelSpec& model, const Policy& policy, const Topology& topology) {
+  const std::vector<PipelineStage> stages = checked_stages(model, policy, topology);
   const std::vector<StagePasses> passes = stage_passes(policy, stages.front());
   std::vector<Plan> plans;
   for (std::size_t s = 0; s < stages.size(); ++s)
-    plans.push_back(plan_stage(model, policy, topology, stages[s], passes[s]));
+    plans.push_back(plan_of(model, policy, topology, stages[s], passes[s]));
   // All ranks must stream tensors in chunks of the same size.
   int64_t stream_bytes = plans.front().schedule.stream_bytes;
   for (const Plan& plan : plans) stream_bytes = std::min(stream_bytes, plan.schedule.stream_bytes);

@@ -104,9 +104,16 @@ TEST(MeshOption, ASearchIgnoresDefaultsInAConfigurationFile) {
   EXPECT_TRUE(options.mesh.automatic);
   EXPECT_FALSE(options.mesh.given);
   EXPECT_EQ(options.ranks, 8);
-  EXPECT_TRUE(options.mesh.keeps("zero-stage"));
+  EXPECT_FALSE(options.mesh.keeps("zero-stage")) << "belongs to the mesh of the file";
   for (const char* name : {"micro-batch", "pipeline", "tensor", "accumulate"})
     EXPECT_FALSE(options.mesh.keeps(name)) << name;
+}
+
+TEST(MeshOption, ASearchKeepsOtherValuesOfAConfigurationFile) {
+  const ConfigFile file("zero-stage = 1\nmicro-batch = " + std::to_string(TrainOptions().micro_batch) + "\n");
+  const TrainOptions options = train_options({"--config", file.path(), "--mesh", "auto"});
+  EXPECT_TRUE(options.mesh.keeps("zero-stage"));
+  EXPECT_FALSE(options.mesh.keeps("micro-batch"));
 }
 
 TEST(MeshOption, ASearchKeepsTheOptionsThatWereGiven) {
