@@ -52,8 +52,8 @@ std::vector<int> stages_of(const PlanOptions& options);
 Policy policy_of(const PlanOptions& options, int zero_stage);
 /// The number of ranks on each node: the maximum over the nodes.
 int64_t ranks_per_node(const PlanOptions& options);
-/// Returns PlanOptions::topology or, if it is not set, that of the planned run. With `on_gpus`, each rank of a node then
-/// has its own GPU.
+/// Returns PlanOptions::topology or, if it is not set, that of the planned run. With `on_gpus`, each rank of a node
+/// then has its own GPU.
 Topology topology_of(const PlanOptions& options, bool on_gpus);
 
 }  // namespace aliquot
