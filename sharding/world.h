@@ -68,7 +68,7 @@ class World {
   /// before the deadline, the processes of the other ranks end.
   template <typename MpiComm>
   static World from_mpi(MpiComm /*communicator*/, const WorldOptions& options = {}) {
-    static_assert(sizeof(MpiComm) == 0, "World::from_mpi() needs an MPI_Comm, and #include <aliquot/mpi.h>");
+    static_assert(sizeof(MpiComm) == 0, "World::from_mpi() needs #include <aliquot/mpi.h>");
     return from_mpi_handle(0, options);
   }
   /// The same for the Fortran handle of a communicator, which MPI_Comm_c2f() returns.

@@ -15,7 +15,7 @@ listed() {
   shift
   while IFS= read -r line; do
     count=$((count + 1))
-    if ! cat "$@" | grep -qxF -- "$line"; then
+    if ! grep -qxF -e "$line" "$@"; then
       echo "$page: no example contains the line: $line" && failures=$((failures + 1))
     fi
   done < <(listing_lines "$kind")

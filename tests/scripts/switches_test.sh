@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checks that configuring obeys ALIQUOT_CUDA, ALIQUOT_MPI, ALIQUOT_FORTRAN and ALIQUOT_TORCH, or fails with a reason. All
-# packages are simulated.
+# Checks that configuring obeys ALIQUOT_CUDA, ALIQUOT_MPI, ALIQUOT_FORTRAN and ALIQUOT_TORCH, or fails with a reason.
+# All packages are simulated.
 # shellcheck source=tests/scripts/expect.sh
 source "$(dirname "$0")/expect.sh"
 
