@@ -32,17 +32,6 @@ void refuse_separate_worlds(const LauncherInfo& launch, int rank_count) {
                                      launch.text(), rank_count, advice));
 }
 
-// Returns how many ranks outside of the group run on each core of this rank, on average. The group may be a part of the
-// processes that the launcher started.
-double outside_ranks_per_core(const std::vector<bool>& own, int ranks_on_node) {
-  const int launched = launched_count_on_node();
-  const double cores = static_cast<double>(std::max(1U, std::thread::hardware_concurrency()));
-  const double bound = static_cast<double>(std::ranges::count(own, true));
-  if (launched <= ranks_on_node) return 0;
-  if (bound * launched <= cores) return 0;  // this rank has only its own cores, so the launcher bound all ranks
-  return (launched - ranks_on_node) * std::min(1.0, bound / cores);
-}
-
 // Returns the number of cores for this rank. If k ranks of the node may run on a core, each of them counts 1/k of that
 // core.
 double share_of_cores(Bootstrap& node) {
@@ -51,7 +40,12 @@ double share_of_cores(Bootstrap& node) {
   for (const std::string& mask : node.all_gather(std::string(own.begin(), own.end()))) {
     for (std::size_t core = 0; core < std::min(mask.size(), own.size()); ++core) rank_counts[core] += mask[core];
   }
-  const double outside = outside_ranks_per_core(own, node.rank_count());
+  // The group may be a part of the processes that the launcher started.
+  const double outside =
+      outside_ranks_per_core({.own_core_count = static_cast<int>(std::ranges::count(own, true)),
+                              .machine_core_count = static_cast<int>(std::thread::hardware_concurrency()),
+                              .rank_count = node.rank_count(),
+                              .launched_count = launched_count_on_node()});
   double share = 0;
   for (std::size_t core = 0; core < own.size(); ++core) {
     if (own[core]) share += 1.0 / (rank_counts[core] + outside);
