@@ -2,10 +2,13 @@
 // Definitions of the handle types of <aliquot/c.h>.
 
 #include <aliquot/c.h>
+#include <map>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "engine/engine.h"
+#include "sharding/state.h"
 #include "sharding/world.h"
 
 struct aliquot_world {
@@ -32,6 +35,7 @@ struct aliquot_engine {
   aliquot::Engine engine;
   std::optional<aliquot::Scope> open_scope;        // destroyed before the engine
   const aliquot::UseMemory* recomputed = nullptr;  // of the use that the recompute callback repeats
+  std::map<std::string, aliquot::Scalar> scalars;  // of the program; the engine's own are not among them
   aliquot::StepReport report;  // report of the last step; owns the string to which the C report points
 
   /// Throws UsageError if no unit has this number.

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include "capi/status.h"
+#include "engine/options/nearest.h"
 
 namespace aliquot::capi {
 
@@ -11,7 +12,8 @@ void Options::set(std::string_view name, std::string_view value) {
   const OptionTable table = common_option_table(*this);
   const Option* option = table.find(name);
   if (option == nullptr)
-    throw UsageError(fmt::format("unknown option \"{}\": valid options are {}", name, fmt::join(table.names(), ", ")));
+    throw UsageError(fmt::format("unknown option \"{}\": valid options are {}.{}", name, fmt::join(table.names(), ", "),
+                                 did_you_mean(name, table.names(), "")));
   try {
     option->set(value);
   } catch (const UsageError& error) {

@@ -30,28 +30,47 @@ int aliquot_check_copies(aliquot_engine* engine) {
 
 int aliquot_save(aliquot_engine* engine, const char* directory, int keep) {
   return catch_as_status([&] {
-    aliquot::Engine& native_engine = require_not_null(engine, "engine").engine;
-    aliquot::save(native_engine.state(), native_engine.world().communicator(),
-                  &require_not_null(directory, "directory"), {.keep_count = keep});
+    aliquot_engine& handle = require_not_null(engine, "engine");
+    aliquot::State state = handle.engine.state();
+    for (const auto& [name, value] : handle.scalars) {
+      if (!state.scalars.emplace(name, value).second)
+        throw aliquot::UsageError(
+            fmt::format("the scalar {} has the name of a scalar of the engine: choose another name", name));
+    }
+    aliquot::save(state, handle.engine.world().communicator(), &require_not_null(directory, "directory"),
+                  {.keep_count = keep});
   });
 }
 
+namespace {
+
+/// Continues from a state that was loaded. The scalars that are not the engine's own become those of the program.
+void adopt(aliquot_engine& handle, aliquot::State loaded, const aliquot::State& own) {
+  handle.engine.adopt(loaded);
+  handle.scalars = std::move(loaded.scalars);
+  for (const auto& scalar : own.scalars) handle.scalars.erase(scalar.first);
+}
+
+}  // namespace
+
 int aliquot_load(aliquot_engine* engine, const char* path) {
   return catch_as_status([&] {
-    aliquot::Engine& native_engine = require_not_null(engine, "engine").engine;
-    aliquot::State state = native_engine.state();
-    aliquot::load(state, native_engine.world().communicator(), &require_not_null(path, "path"));
-    native_engine.adopt(state);
+    aliquot_engine& handle = require_not_null(engine, "engine");
+    const aliquot::State own = handle.engine.state();
+    aliquot::State state = own;
+    aliquot::load(state, handle.engine.world().communicator(), &require_not_null(path, "path"));
+    adopt(handle, std::move(state), own);
   });
 }
 
 int aliquot_load_newest(aliquot_engine* engine, const char* directory, int* found) {
   return catch_as_status([&] {
-    aliquot::Engine& native_engine = require_not_null(engine, "engine").engine;
-    aliquot::State state = native_engine.state();
+    aliquot_engine& handle = require_not_null(engine, "engine");
+    const aliquot::State own = handle.engine.state();
+    aliquot::State state = own;
     const auto report =
-        aliquot::load_newest(state, native_engine.world().communicator(), &require_not_null(directory, "directory"));
-    if (report) native_engine.adopt(state);
+        aliquot::load_newest(state, handle.engine.world().communicator(), &require_not_null(directory, "directory"));
+    if (report) adopt(handle, std::move(state), own);
     if (found != nullptr) *found = report ? 1 : 0;
   });
 }

@@ -16,6 +16,12 @@ WorldOptions world_options(const aliquot_options* options) {
   return options == nullptr ? WorldOptions{} : options->options.world;
 }
 
+aliquot_world* make_handle(World made) {
+  auto owned = std::make_unique<World>(std::move(made));
+  World* const world = owned.get();
+  return new aliquot_world{world, std::move(owned)};
+}
+
 /// Wraps the user's C function. A status other than ALIQUOT_DONE becomes an exception, and the other ranks stop.
 auto make_rank_body(aliquot_body body, void* context) {
   return [body = &require_not_null(body, "body"), context](World& world) {
@@ -27,11 +33,13 @@ auto make_rank_body(aliquot_body body, void* context) {
 }  // namespace
 
 int aliquot_world_from_environment(const aliquot_options* options, aliquot_world** world) {
+  return catch_as_status(
+      [&] { require_not_null(world, "world") = make_handle(World::from_environment(world_options(options))); });
+}
+
+int aliquot_world_from_mpi_f(int communicator, const aliquot_options* options, aliquot_world** world) {
   return catch_as_status([&] {
-    auto& handle = require_not_null(world, "world");
-    auto owned = std::make_unique<World>(World::from_environment(world_options(options)));
-    World* const pointer = owned.get();
-    handle = new aliquot_world{pointer, std::move(owned)};
+    require_not_null(world, "world") = make_handle(World::from_mpi_handle(communicator, world_options(options)));
   });
 }
 

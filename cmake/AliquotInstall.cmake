@@ -11,11 +11,20 @@ install(TARGETS aliquot_library EXPORT aliquotShared INCLUDES DESTINATION "${CMA
 install(TARGETS aliquot_static EXPORT aliquotStatic INCLUDES DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
 install(EXPORT aliquotShared NAMESPACE aliquot:: DESTINATION "${_package}")
 install(EXPORT aliquotStatic NAMESPACE aliquot:: DESTINATION "${_package}")
+# The sources of the Fortran module are always installed. Its .mod files, for one compiler, and its library are
+# installed if they were built.
+set(aliquot_fortran_folder "${CMAKE_INSTALL_INCLUDEDIR}/aliquot/fortran")
+install(FILES capi/fortran/aliquot_c.f90 capi/fortran/aliquot.f90 DESTINATION "${aliquot_fortran_folder}")
+if(ALIQUOT_WITH_FORTRAN)
+  install(FILES "${PROJECT_BINARY_DIR}/fortran/aliquot_c.mod" "${PROJECT_BINARY_DIR}/fortran/aliquot.mod"
+    DESTINATION "${aliquot_fortran_folder}")
+  install(FILES "$<TARGET_FILE:aliquot_fortran>" DESTINATION "${CMAKE_INSTALL_LIBDIR}")
+endif()
 configure_package_config_file(cmake/aliquotConfig.cmake.in "${PROJECT_BINARY_DIR}/aliquotConfig.cmake"
-  INSTALL_DESTINATION "${_package}" NO_SET_AND_CHECK_MACRO)
+  INSTALL_DESTINATION "${_package}" NO_SET_AND_CHECK_MACRO PATH_VARS aliquot_fortran_folder)
 write_basic_package_version_file("${PROJECT_BINARY_DIR}/aliquotConfigVersion.cmake" COMPATIBILITY SameMinorVersion)
 install(FILES "${PROJECT_BINARY_DIR}/aliquotConfig.cmake" "${PROJECT_BINARY_DIR}/aliquotConfigVersion.cmake"
-  cmake/AliquotRules.cmake DESTINATION "${_package}")
+  cmake/AliquotRules.cmake cmake/AliquotFortran.cmake DESTINATION "${_package}")
 
 # Computes Libs.private of the pkg-config file. Full paths and options are used unchanged; library names get the prefix
 # -l.
@@ -29,6 +38,10 @@ endforeach()
 file(RELATIVE_PATH aliquot_up "/prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig" /prefix)
 configure_file(cmake/aliquot.pc.in "${PROJECT_BINARY_DIR}/aliquot.pc" @ONLY)
 install(FILES "${PROJECT_BINARY_DIR}/aliquot.pc" DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig")
+if(ALIQUOT_WITH_FORTRAN)
+  configure_file(cmake/aliquot-fortran.pc.in "${PROJECT_BINARY_DIR}/aliquot-fortran.pc" @ONLY)
+  install(FILES "${PROJECT_BINARY_DIR}/aliquot-fortran.pc" DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig")
+endif()
 
 install(FILES README.md DESTINATION "${CMAKE_INSTALL_DOCDIR}")
 install(DIRECTORY docs DESTINATION "${CMAKE_INSTALL_DOCDIR}" FILES_MATCHING PATTERN *.md PATTERN *.svg)

@@ -5,9 +5,18 @@ endif()
 
 set(ALIQUOT_CUDA AUTO CACHE STRING "GPU parts: ON (required), OFF, AUTO (when a CUDA toolkit and NCCL are found)")
 set(ALIQUOT_MPI AUTO CACHE STRING "MPI world: ON (required), OFF, AUTO (when an MPI is found)")
-set_property(CACHE ALIQUOT_CUDA ALIQUOT_MPI PROPERTY STRINGS AUTO ON OFF)
-# Maps all of CMake's spellings of true (ON, YES, 1, ...) to ON, so that each of them makes the backend required.
-foreach(_switch ALIQUOT_CUDA ALIQUOT_MPI)
+set(_at_top_level OFF)
+if(PROJECT_IS_TOP_LEVEL)
+  set(_at_top_level AUTO)
+endif()
+set(ALIQUOT_FORTRAN ${_at_top_level} CACHE STRING
+  "Fortran module: ON (required), OFF, AUTO (when a Fortran compiler is found)")
+set(ALIQUOT_TORCH ${_at_top_level} CACHE STRING
+  "Tests and example of the wrapper for LibTorch modules: ON (required), OFF, AUTO (when LibTorch is found). \
+LibTorch_ROOT is the folder of LibTorch")
+set_property(CACHE ALIQUOT_CUDA ALIQUOT_MPI ALIQUOT_FORTRAN ALIQUOT_TORCH PROPERTY STRINGS AUTO ON OFF)
+# Maps all of CMake's spellings of true (ON, YES, 1, ...) to ON, so that each of them makes the part required.
+foreach(_switch ALIQUOT_CUDA ALIQUOT_MPI ALIQUOT_FORTRAN ALIQUOT_TORCH)
   string(TOUPPER "${${_switch}}" _word)
   if(_word MATCHES "^(ON|1|YES|Y|TRUE)$")
     set(${_switch} ON)
@@ -32,7 +41,6 @@ endif()
 option(ALIQUOT_HARDENING
   "Harden programs and libraries: stack protector, fortified functions, RELRO; ignored with sanitizers" ON)
 set(ALIQUOT_SANITIZE "" CACHE STRING "Value of -fsanitize=: address,undefined or thread; empty for none")
-option(ALIQUOT_TORCH "Build and test the wrapper for LibTorch modules; set LibTorch_ROOT to the folder of LibTorch" OFF)
 option(ALIQUOT_FUZZ "Build the fuzz targets for libFuzzer; needs Clang (scripts/fuzz.sh builds and runs them)" OFF)
 option(ALIQUOT_COVERAGE "Instrument for gcov" OFF)
 

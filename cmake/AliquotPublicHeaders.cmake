@@ -1,6 +1,6 @@
 # The installed headers: aliquot_umbrella_headers in include/aliquot/, and aliquot_public_headers, which they include.
 # A visibility pragma in each public header exports its declarations. tests/package/ checks that this list is complete.
-set(aliquot_umbrella_headers aliquot.h c.h checkpoint.h rule.h rule_cuda.h split_layers.h torch.h version.h)
+set(aliquot_umbrella_headers aliquot.h c.h checkpoint.h mpi.h rule.h rule_cuda.h split_layers.h torch.h version.h)
 set(aliquot_public_headers
   kernels/system/booking.h kernels/device/device.h kernels/device/enqueue_cuda.h kernels/device/launch_cuda.h
   kernels/device/start_kernel_cuda.h kernels/formats/dtype.h kernels/system/checkpoint_error.h kernels/system/error.h

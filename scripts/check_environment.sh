@@ -27,7 +27,7 @@ read_by_scripts() {
 }
 
 # Names that a test of the build system expands in CMake code.
-not_variables='^ALIQUOT_(CUDA|MPI)_WHY$|^ALIQUOT_WITH_(CUDA|MPI)$'
+not_variables='^ALIQUOT_(CUDA|MPI|FORTRAN|TORCH)_WHY$|^ALIQUOT_WITH_(CUDA|MPI|FORTRAN|TORCH)$'
 bad=0
 while read -r name; do
   if ! grep -qF "\`$name\`" "$page"; then echo "$page lacks the variable $name" && bad=1; fi

@@ -67,7 +67,8 @@ function check_backend(header) {
     if (file !~ /\.cuh?$/ && !belongs_to(file, "cuda") && !belongs_to(file, "nccl"))
       report(header " may be included only by *.cu, *_cuda.* and *_nccl.*")
   } else if (header ~ /^mpi/) {
-    if (!belongs_to(file, "mpi")) report(header " may be included only by *_mpi.*")
+    if (!belongs_to(file, "mpi") && file != "include/aliquot/mpi.h")
+      report(header " may be included only by *_mpi.* and <aliquot/mpi.h>")
   } else if (header ~ /^(hdf5|H5)/) {
     if (module != "checkpoint" && !(module == "apps" && file ~ /(data|tokens|hdf5|h5)[^\/]*$/))
       report(header " may be included only by checkpoint/ and the data reader of apps/")

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # scripts/setup.sh [--dev] [--torch]
 # Installs missing packages for building and testing with apt, as root or with sudo. Returns at once if none is missing.
-# --dev adds the tools of scripts/check.sh, --torch adds LibTorch. Written for Debian 12; Ubuntu 24.04 has packages of
-# the same names. Does not install a CUDA toolkit; the build uses an installed one, with its NCCL.
+# --dev adds the tools of scripts/check.sh and gfortran, --torch adds LibTorch. Written for Debian 12; Ubuntu 24.04 has
+# packages of the same names. Does not install a CUDA toolkit; the build uses an installed one, with its NCCL.
 # shellcheck source=scripts/lib.sh
 source "$(dirname "$0")/lib.sh"
 
@@ -11,7 +11,7 @@ packages=(build-essential cmake ninja-build git
   nlohmann-json3-dev libfmt-dev zlib1g-dev libgtest-dev libgmock-dev libbenchmark-dev
   iproute2 procps)
 # The version of the formatter is pinned, because other versions format code differently.
-dev_packages=(clang-format-14 clang-tidy-14 cppcheck shellcheck g++-aarch64-linux-gnu)
+dev_packages=(clang-format-14 clang-tidy-14 cppcheck shellcheck g++-aarch64-linux-gnu gfortran)
 
 for argument in "$@"; do
   case $argument in

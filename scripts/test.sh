@@ -70,7 +70,7 @@ lacks() {
   sed -n 's/^\([^|]*\)|no|/  no \1 in this build: /p' build/features.txt
   if ! compgen -G '/dev/nvidia[0-9]*' >/dev/null; then echo "  GPU tests: this machine has no GPU"; fi
   scripts/cluster.sh true 2>&1 | sed -n 's/^cluster.sh: /  /p' || true
-  if [ -z "$with_torch" ]; then echo "  LibTorch modules, and comparison with PyTorch: require --with-torch"; fi
+  if [ -z "$with_torch" ]; then echo "  comparison with PyTorch: requires --with-torch"; fi
   if [ -z "$long" ]; then
     echo "  long tests, sanitizers, static analysis: require --long"
   elif ! has_analysers; then
@@ -98,7 +98,7 @@ test_newer_libtorch() {
   local folder
   folder=$("$python" -c 'import os, torch; print(os.path.dirname(torch.__file__))')
   if ! ALIQUOT_CMAKE_ARGS="${ALIQUOT_CMAKE_ARGS:-} -DLibTorch_ROOT=$folder" timed build_seconds build torch \
-    libtorch_sharded_module_test libtorch_module_use_test example_transformer_torch; then
+    libtorch_sharded_module_test libtorch_module_use_test libtorch_checking_mode_test example_transformer_torch; then
     failed+=("torch")
     return
   fi

@@ -47,6 +47,13 @@ std::vector<bool> allowed_cores() {
       fmt::format("sched_getaffinity() failed, so the cores of this rank are unknown: {}", std::strerror(errno)));
 }
 
+double outside_ranks_per_core(const CoreUse& use) {
+  const int outside = use.launched_count - use.rank_count;
+  if (outside <= 0) return 0;
+  const double part = static_cast<double>(use.own_core_count) / std::max(1, use.machine_core_count);
+  return part * use.launched_count <= 1 ? 0 : outside * std::min(1.0, part);
+}
+
 int numa_node_of(const std::vector<bool>& cores, const std::string& folder) {
   constexpr std::string_view kNode = "node";
   std::error_code error;

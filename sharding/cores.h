@@ -15,6 +15,18 @@ std::vector<bool> allowed_cores();
 /// of each NUMA node from `folder`/node<index>/cpulist.
 int numa_node_of(const std::vector<bool>& cores, const std::string& folder = "/sys/devices/system/node");
 
+/// The numbers from which the share of a core is computed, on one node.
+struct CoreUse {
+  int own_core_count = 0;      // cores on which this rank may run
+  int machine_core_count = 0;  // 0: unknown
+  int rank_count = 0;          // ranks of the group
+  int launched_count = 0;      // processes of the launcher; 0: unknown
+};
+
+/// Returns how many ranks outside of the group run on each core of this rank, on average. Returns 0 if this rank has at
+/// most an equal share of the cores, because the launcher then bound the other ranks to other cores.
+double outside_ranks_per_core(const CoreUse& use);
+
 /// Parses a list of cores: "0-3,8" results in 0, 1, 2, 3, 8. Stops at the first character that does not match the
 /// format.
 std::vector<int> parse_core_list(std::string_view text);

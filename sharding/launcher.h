@@ -15,6 +15,9 @@ StartedBy started_by();
 /// The rank of this process according to the launcher, known before MPI is initialized. 0 without a launcher.
 int launched_rank() noexcept;
 
+/// The number of processes of the launcher on this node, or 0 if it is unknown.
+int launched_count_on_node() noexcept;
+
 /// Limits the time for which this process waits at its exit until all ranks of the launcher exit. By default, it waits
 /// without a limit, because a program may continue on one rank after training. No effect without MPI.
 void limit_wait_at_exit(double seconds) noexcept;

@@ -59,6 +59,21 @@ class World {
   /// one rank. Throws UnavailableError, with advice, if MPI did not connect the processes.
   static World from_environment(const WorldOptions& options = {});
 
+  /// Creates the world of the ranks of an MPI communicator of the program, which may have a part of its ranks. Other
+  /// ranks need not call it. `communicator` is an MPI_Comm; <aliquot/mpi.h> defines the function for this type.
+  /// Collective over `communicator`, which is duplicated and not used afterwards. The program initializes MPI before
+  /// this call, and finalizes it after it has destroyed the world. Throws UsageError if the communicator is
+  /// MPI_COMM_NULL or an intercommunicator, or if MPI is not initialized. Throws UnavailableError if there are several
+  /// ranks, and one did not initialize MPI with MPI_THREAD_MULTIPLE. If a rank of the communicator does not call it
+  /// before the deadline, the processes of the other ranks end.
+  template <typename MpiComm>
+  static World from_mpi(MpiComm /*communicator*/, const WorldOptions& options = {}) {
+    static_assert(sizeof(MpiComm) == 0, "World::from_mpi() needs #include <aliquot/mpi.h>");
+    return from_mpi_handle(0, options);
+  }
+  /// The same for the Fortran handle of a communicator, which MPI_Comm_c2f() returns.
+  static World from_mpi_handle(int communicator, const WorldOptions& options = {});
+
   /// Runs `body` on `rank_count` threads, one per rank, and returns when all have returned. If a rank throws, the
   /// collectives of the others throw CommunicationError, and this function rethrows the first failure. Collectives also
   /// throw if they wait for a rank whose `body` has returned.

@@ -65,6 +65,13 @@ int launched_rank() noexcept {
   return 0;
 }
 
+int launched_count_on_node() noexcept {
+  for (const char* variable : {"OMPI_COMM_WORLD_LOCAL_SIZE", "MV2_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"}) {
+    if (is_set(variable)) return environment_int(variable);
+  }
+  return 0;
+}
+
 int launched_process_count() { return std::max(1, find_launcher().process_count); }
 
 World World::from_environment(const WorldOptions& given) {

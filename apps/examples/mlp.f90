@@ -1,133 +1,28 @@
-! mlp.cpp in Fortran. It computes the same bits through the C interface: mlp_f [RANKS [ZERO_STAGE [STEPS]]], or under
-! mpirun.
-
-! The part of <aliquot/c.h> that this program uses.
-module aliquot
-  use, intrinsic :: iso_c_binding
-  implicit none
-
-  type, bind(C) :: aliquot_parameter
-    type(c_ptr) :: name
-    integer(c_int) :: dimensions
-    type(c_ptr) :: shape, value, gradient  ! value, gradient: addresses of pointers that Aliquot sets
-    integer(c_int) :: frozen = 0, not_decayed = 0
-    real(c_float) :: lr_scale = 0
-    integer(c_int) :: value_bytes = 0, gradient_bytes = 0
-    real(c_float) :: decay_scale = 0
-    integer(c_int) :: no_matrix = 0
-    integer(c_int) :: split = 0, part_count = 0
-    type(c_ptr) :: part_lengths = c_null_ptr, part_units = c_null_ptr
-    integer(c_int) :: partial_gradient = 0
-  end type
-
-  interface
-    type(c_ptr) function aliquot_message() bind(C)
-      import :: c_ptr
-    end function
-    integer(c_int) function aliquot_options_create(options) bind(C)
-      import :: c_int, c_ptr
-      type(c_ptr), intent(out) :: options
-    end function
-    integer(c_int) function aliquot_options_set(options, name, text) bind(C)
-      import :: c_int, c_ptr, c_char
-      type(c_ptr), value :: options
-      character(kind=c_char), intent(in) :: name(*), text(*)
-    end function
-    integer(c_int) function aliquot_world_run(rank_count, body, context, options) bind(C)
-      import :: c_int, c_ptr, c_funptr
-      integer(c_int), value :: rank_count
-      type(c_funptr), value :: body
-      type(c_ptr), value :: context, options
-    end function
-    integer(c_int) function aliquot_rank(world) bind(C)
-      import :: c_int, c_ptr
-      type(c_ptr), value :: world
-    end function
-    integer(c_int) function aliquot_rank_count(world) bind(C)
-      import :: c_int, c_ptr
-      type(c_ptr), value :: world
-    end function
-    integer(c_int) function aliquot_sum(world, values, count) bind(C)
-      import :: c_int, c_ptr, c_double
-      type(c_ptr), value :: world
-      real(c_double), intent(inout) :: values(*)
-      integer(c_int), value :: count
-    end function
-    integer(c_int) function aliquot_engine_create(world, options, engine) bind(C)
-      import :: c_int, c_ptr
-      type(c_ptr), value :: world, options
-      type(c_ptr), intent(out) :: engine
-    end function
-    subroutine aliquot_engine_free(engine) bind(C)
-      import :: c_ptr
-      type(c_ptr), value :: engine
-    end subroutine
-    integer(c_int) function aliquot_add_unit(engine, name, unit) bind(C)
-      import :: c_int, c_ptr, c_char
-      type(c_ptr), value :: engine
-      character(kind=c_char), intent(in) :: name(*)
-      integer(c_int), intent(out) :: unit
-    end function
-    integer(c_int) function aliquot_add_parameter(engine, unit, parameter) bind(C)
-      import :: c_int, c_ptr, aliquot_parameter
-      type(c_ptr), value :: engine
-      integer(c_int), value :: unit
-      type(aliquot_parameter), intent(in) :: parameter
-    end function
-    integer(c_int) function aliquot_materialize(engine, initialize, context) bind(C)
-      import :: c_int, c_ptr, c_funptr
-      type(c_ptr), value :: engine, context
-      type(c_funptr), value :: initialize
-    end function
-    integer(c_int) function aliquot_micro_batch(engine) bind(C)
-      import :: c_int, c_ptr
-      type(c_ptr), value :: engine
-    end function
-    integer(c_int) function aliquot_forward(engine, unit) bind(C)
-      import :: c_int, c_ptr
-      type(c_ptr), value :: engine
-      integer(c_int), value :: unit
-    end function
-    integer(c_int) function aliquot_backward(engine, unit) bind(C)
-      import :: c_int, c_ptr
-      type(c_ptr), value :: engine
-      integer(c_int), value :: unit
-    end function
-    integer(c_int) function aliquot_close(engine) bind(C)
-      import :: c_int, c_ptr
-      type(c_ptr), value :: engine
-    end function
-    integer(c_int) function aliquot_step(engine, report) bind(C)
-      import :: c_int, c_ptr
-      type(c_ptr), value :: engine, report
-    end function
-  end interface
-end module
+! mlp.cpp in Fortran. It computes the same bits: mlp_f [RANKS [ZERO_STAGE [STEPS [FOLDER]]]], or under mpirun. With
+! FOLDER it resumes from the newest checkpoint there, if any, and saves one at the end.
 
 module network
+  use, intrinsic :: iso_fortran_env, only: int64, real32, real64
   use aliquot
   implicit none
   integer, parameter :: layers = 4, width = 32, batch = 16
 
-  type :: layer
-    type(c_ptr) :: weight, weight_gradient, bias, bias_gradient
-  end type
   type :: model
-    type(layer) :: of(layers)
-    real(c_float) :: values(width, batch, 0:layers), slopes(width, batch)
+    type(aliquot_parameter) :: weights(layers), biases(layers)
+    real(real32) :: values(width, batch, 0:layers) = 0, slopes(width, batch) = 0
   end type
 
 contains
 
   ! Fortran stores columns contiguously, so column o of `weight` is row o in C.
-  subroutine forward(m, l)
+  recursive subroutine forward(m, l)
     type(model), intent(inout) :: m
     integer, intent(in) :: l
-    real(c_float), pointer :: weight(:, :), bias(:)
-    real(c_float) :: total
+    real(real32), pointer :: weight(:, :), bias(:)
+    real(real32) :: total
     integer :: b, o, i
-    call c_f_pointer(m%of(l)%weight, weight, [width, width])
-    call c_f_pointer(m%of(l)%bias, bias, [width])
+    call m%weights(l)%values(weight)
+    call m%biases(l)%values(bias)
     do b = 1, batch
       do o = 1, width
         total = bias(o)
@@ -140,15 +35,15 @@ contains
     end do
   end subroutine
 
-  subroutine backward(m, l)
+  recursive subroutine backward(m, l)
     type(model), intent(inout) :: m
     integer, intent(in) :: l
-    real(c_float), pointer :: weight(:, :), weight_gradient(:, :), bias_gradient(:)
-    real(c_float) :: before(width, batch), slope
+    real(real32), pointer :: weight(:, :), weight_gradient(:, :), bias_gradient(:)
+    real(real32) :: before(width, batch), slope
     integer :: b, o, i
-    call c_f_pointer(m%of(l)%weight, weight, [width, width])
-    call c_f_pointer(m%of(l)%weight_gradient, weight_gradient, [width, width])
-    call c_f_pointer(m%of(l)%bias_gradient, bias_gradient, [width])
+    call m%weights(l)%values(weight)
+    call m%weights(l)%gradient(weight_gradient)
+    call m%biases(l)%gradient(bias_gradient)
     before = 0
     do b = 1, batch
       do o = 1, width
@@ -167,17 +62,17 @@ contains
   subroutine load(m, number)
     type(model), intent(inout) :: m
     integer, intent(in) :: number
-    integer(c_int64_t) :: hash
+    integer(int64) :: hash
     integer :: b
     do b = 1, batch
-      hash = iand(int(number * batch + b, c_int64_t) * 2654435761_c_int64_t, int(z'FFFFFFFF', c_int64_t))
-      m%values(1, b, 0) = real(ishft(hash, -8), c_float) / 8388608.0 - 1.0
+      hash = iand(int(number * batch + b, int64) * 2654435761_int64, int(z'FFFFFFFF', int64))
+      m%values(1, b, 0) = real(ishft(hash, -8), real32) / 8388608.0 - 1.0
     end do
   end subroutine
 
-  real(c_double) function loss(m)
+  real(real64) function loss(m)
     type(model), intent(inout) :: m
-    real(c_float) :: x, miss
+    real(real32) :: x, miss
     integer :: b
     loss = 0
     m%slopes = 0
@@ -194,120 +89,97 @@ module training
   use network
   implicit none
   integer :: steps = 100
-  type(c_ptr) :: options
+  type(aliquot_options) :: options
+  character(len=256) :: folder = ''
 
 contains
 
-  integer(c_int) function initial(context, parameter, offset, count, values) bind(C)
-    type(c_ptr), value :: context, parameter
-    integer(c_int64_t), value :: offset, count
-    real(c_float), intent(out) :: values(*)
-    integer(c_int64_t) :: i
-    do i = 1, count
-      values(i) = real(mod((offset + i - 1) * 7919, 1001_c_int64_t) - 500, c_float) / 2500.0
+  subroutine initial(name, first, values)
+    character(len=*), intent(in) :: name
+    integer(int64), intent(in) :: first
+    real(real32), intent(out) :: values(:)
+    integer(int64) :: i
+    do i = 1, size(values, kind=int64)
+      values(i) = real(mod((first + i - 2) * 7919, 1001_int64) - 500, real32) / 2500.0
     end do
-    initial = 0
-  end function
+    if (len(name) == 0) stop 'a parameter has no name'
+  end subroutine
 
-  integer(c_int) function declared(engine, m) result(status)
-    type(c_ptr), intent(in) :: engine
-    type(model), intent(inout), target :: m
-    integer(c_int64_t), target :: shape(2)
-    character(kind=c_char, len=8), target :: weight, bias
-    integer(c_int) :: unit
-    integer :: l
-    shape = width
-    weight = 'weight' // c_null_char
-    bias = 'bias' // c_null_char
+  ! Runs on each rank. An error stops the program, because no call has the argument stat.
+  recursive subroutine train(world, stat)
+    type(aliquot_world), intent(inout) :: world
+    integer, intent(inout) :: stat
+    type(aliquot_engine) :: engine
+    type(model), allocatable :: m
+    integer :: step, first
+    allocate (m)
+    call engine%create(world, options)
+    call declare(engine, m)
+    if (folder /= '') call engine%load_newest(folder)
+    first = int(engine%step_count()) + 1
+    do step = first, steps
+      call take_step(world, engine, m, step)
+    end do
+    if (folder /= '') call engine%save(folder, keep=1)
+    stat = aliquot_done
+  end subroutine
+
+  subroutine declare(engine, m)
+    type(aliquot_engine), intent(inout) :: engine
+    type(model), intent(inout) :: m
+    integer :: unit, l
     do l = 1, layers
-      status = aliquot_add_unit(engine, 'layer.' // achar(iachar('0') + l - 1) // c_null_char, unit)
-      if (status == 0) status = aliquot_add_parameter(engine, unit, aliquot_parameter(c_loc(weight), 2, c_loc(shape), &
-          c_loc(m%of(l)%weight), c_loc(m%of(l)%weight_gradient)))
-      if (status == 0) status = aliquot_add_parameter(engine, unit, aliquot_parameter(c_loc(bias), 1, c_loc(shape), &
-          c_loc(m%of(l)%bias), c_loc(m%of(l)%bias_gradient), not_decayed=1))
-      if (status /= 0) return
+      call engine%add_unit('layer.' // achar(iachar('0') + l - 1), unit)
+      call engine%add_parameter(unit, 'weight', [width, width], m%weights(l))
+      call engine%add_parameter(unit, 'bias', [width], m%biases(l), decayed=.false.)
     end do
-    status = aliquot_materialize(engine, c_funloc(initial), c_null_ptr)
-  end function
+    call engine%materialize(initial)
+  end subroutine
 
-  ! Runs one step. If a rank returns a status other than 0, all ranks end.
-  integer(c_int) function step_taken(world, engine, m, step) result(status)
-    type(c_ptr), intent(in) :: world, engine
+  recursive subroutine take_step(world, engine, m, step)
+    type(aliquot_world), intent(inout) :: world
+    type(aliquot_engine), intent(inout) :: engine
     type(model), intent(inout) :: m
     integer, intent(in) :: step
-    real(c_double) :: mean(1)
+    real(real64) :: mean
     integer :: l
-    status = aliquot_micro_batch(engine)
-    if (status /= 0) return
-    call load(m, (step - 1) * aliquot_rank_count(world) + aliquot_rank(world))
+    call engine%micro_batch()
+    call load(m, (step - 1) * world%rank_count() + world%rank())
     do l = 1, layers
-      status = aliquot_forward(engine, l - 1)
-      if (status /= 0) return
+      call engine%forward(l)
       call forward(m, l)
-      status = aliquot_close(engine)
-      if (status /= 0) return
+      call engine%close()
     end do
-    mean = loss(m) / aliquot_rank_count(world)
+    mean = loss(m) / world%rank_count()
     do l = layers, 1, -1
-      status = aliquot_backward(engine, l - 1)
-      if (status /= 0) return
+      call engine%backward(l)
       call backward(m, l)
-      status = aliquot_close(engine)
-      if (status /= 0) return
+      call engine%close()
     end do
-    status = aliquot_step(engine, c_null_ptr)
-    if (status == 0) status = aliquot_sum(world, mean, 1)
-    if (status == 0 .and. aliquot_rank(world) == 0 .and. mod(step, 20) == 0) print '(a,i0,a,es24.17)', 'step ', step, ' loss ', mean
-  end function
-
-  ! Runs on each rank.
-  integer(c_int) function body(world, context) bind(C)
-    type(c_ptr), value :: world, context
-    type(model), pointer :: m
-    type(c_ptr) :: engine
-    integer :: step
-    allocate (m)
-    m%values = 0
-    body = aliquot_engine_create(world, options, engine)
-    if (body /= 0) return
-    body = declared(engine, m)
-    do step = 1, steps
-      if (body == 0) body = step_taken(world, engine, m, step)
-    end do
-    call aliquot_engine_free(engine)  ! must precede deallocate: the engine sets pointers in the model
-    deallocate (m)
-  end function
+    call engine%step()
+    call world%sum(mean)
+    if (world%rank() == 0 .and. mod(step, 20) == 0) print '(a,i0,a,es24.17)', 'step ', step, ' loss ', mean
+  end subroutine
 end module
 
 program mlp
   use training
   implicit none
-  character(len=16) :: word
-  character(kind=c_char), pointer :: said(:)
-  integer(c_int) :: status
-  integer :: ranks = 2, i
+  if (command_argument_count() >= 4) call get_command_argument(4, folder)
+  steps = argument(3, 100)
+  call options%set('zero-stage', argument(2, 3))
+  call options%set('max-skipped', 1)
+  call options%set('lr', 0.01)
+  call aliquot_run(argument(1, 2), train, options)
 
-  if (command_argument_count() >= 1) then
-    call get_command_argument(1, word)
-    read (word, *) ranks
-  end if
-  if (command_argument_count() >= 3) then
-    call get_command_argument(3, word)
-    read (word, *) steps
-  end if
-  word = '3'
-  if (command_argument_count() >= 2) call get_command_argument(2, word)
-  status = aliquot_options_create(options)
-  if (status == 0) status = aliquot_options_set(options, 'zero-stage' // c_null_char, trim(word) // c_null_char)
-  if (status == 0) status = aliquot_options_set(options, 'max-skipped' // c_null_char, '1' // c_null_char)
-  if (status == 0) status = aliquot_options_set(options, 'lr' // c_null_char, '0.01' // c_null_char)
-  if (status == 0) status = aliquot_world_run(ranks, c_funloc(body), c_null_ptr, options)
-  if (status /= 0) then
-    call c_f_pointer(aliquot_message(), said, [1000])
-    do i = 1, 1000
-      if (said(i) == c_null_char) exit
-    end do
-    print *, 'mlp_f: ', said(1:i - 1)
-    stop 1
-  end if
+contains
+
+  integer function argument(index, default)
+    integer, intent(in) :: index, default
+    character(len=16) :: word
+    argument = default
+    if (command_argument_count() < index) return
+    call get_command_argument(index, word)
+    read (word, *) argument
+  end function
 end program

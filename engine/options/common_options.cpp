@@ -14,6 +14,7 @@ namespace {
 
 constexpr IntegerRange kUses{0, 1 << 20};
 constexpr RealRange kRate{.least = 0, .most = 1e29};  // RealRange includes `most`, but optimizers reject 1e30
+constexpr RealRange kBelowOne{.least = 0, .most = 1, .below_most = true};
 constexpr std::string_view kDisk = "disk:";
 
 /// Adds an option that needs its own functions to set and to get the value.
@@ -203,12 +204,9 @@ void add_betas(OptionTable& t, OptimizerOptions& o) {
     const size_t comma = text.find(',');
     if (comma == std::string_view::npos)
       throw UsageError("invalid value '" + std::string(text) + "': expected two numbers, for example 0.9,0.95.");
-    const RealRange range{0, 1};
-    const double first = parse_real(text.substr(0, comma), range), second = parse_real(text.substr(comma + 1), range);
-    if (first >= 1 || second >= 1)
-      throw UsageError("invalid value '" + std::string(text) + "': expected numbers below 1.");
+    const double first = parse_real(text.substr(0, comma), kBelowOne);
+    o.beta2 = parse_real(text.substr(comma + 1), kBelowOne);
     o.beta1 = first;
-    o.beta2 = second;
   };
   add(t, "betas", "X,Y", "Decay rates of the first and second moments.", set, [&o] {
     return o.beta1 && o.beta2 ? OptionValue(exact_text(*o.beta1) + "," + exact_text(*o.beta2)) : OptionValue();
@@ -229,7 +227,7 @@ void add_optimizer(OptionTable& t, CommonOptions& o) {
   t.real("eps", o.optimizer.eps, kRate, "Added to the square root of the second moment.");
   t.real("weight-decay", o.optimizer.weight_decay, kRate,
          "Decoupled weight decay; tensors with one dimension are not decayed.");
-  t.real("momentum", o.optimizer.momentum, {0, 1}, "Momentum of sgd (default 0.9) and muon (default 0.95).");
+  t.real("momentum", o.optimizer.momentum, kBelowOne, "Momentum of sgd (default 0.9) and muon (default 0.95).");
   t.toggle("nesterov", o.optimizer.nesterov, "Nesterov momentum for sgd (default off) and muon (default on).");
   t.real("muon-lr", o.optimizer.muon_lr, kRate,
          "Learning rate of matrices with muon; --lr applies to other parameters. --schedule scales both.");

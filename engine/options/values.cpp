@@ -67,6 +67,8 @@ std::string range_text(IntegerRange range) {
 
 std::string range_text(RealRange range) {
   const bool floor = std::isfinite(range.least), ceiling = std::isfinite(range.most);
+  if (floor && ceiling && range.below_most)
+    return "a number of at least " + exact_text(range.least) + " and below " + exact_text(range.most);
   if (floor && ceiling) return "a number from " + exact_text(range.least) + " to " + exact_text(range.most);
   return floor ? "a number of at least " + exact_text(range.least) : "a number";
 }
@@ -108,7 +110,8 @@ double parse_real(std::string_view given, RealRange range) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value))
     refuse(given, range_text(range));
-  if (value < range.least || value > range.most) refuse(given, range_text(range));
+  if (value < range.least || value > range.most || (range.below_most && value == range.most))
+    refuse(given, range_text(range));
   return value;
 }
 

@@ -30,6 +30,7 @@ int64_t parse_bytes(std::string_view text);
 struct RealRange {
   double least = -std::numeric_limits<double>::infinity();
   double most = std::numeric_limits<double>::infinity();
+  bool below_most = false;  // true: `most` is outside of the range
 };
 /// Parses a finite number: "3e-4".
 double parse_real(std::string_view text, RealRange range);

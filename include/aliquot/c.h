@@ -39,6 +39,103 @@ int aliquot_log_to_standard_error(void);
 
 /* Options ---------------------------------------------------------------------------------------------------------- */
 
+/* The options, with the form of their values. N is an integer (k, m and b at its end mean thousands, millions and
+ * billions), X a real number, and BYTES a number of bytes such as 512MiB, 24GiB or 80GB. tests/capi/ compares this list
+ * with the library.
+ *
+ * device auto|host|cuda
+ *     Device to compute on; auto: a GPU if there is one. Default: auto.
+ * world auto|threads|mpi|nccl
+ *     How ranks communicate; auto: MPI under a launcher, else threads; NCCL if each rank has its own GPU. Default:
+ *     auto.
+ * threads N
+ *     Compute threads per rank on hosts; default: cores of the node divided by its ranks.
+ * timeout X
+ *     Seconds after which a rank that waits for another one reports a failure. Default: 600.
+ * zero-stage 0|1|2|3
+ *     What is sharded: 0 nothing, 1 optimizer state, 2 gradients too, 3 parameters too. Default: 3.
+ * replicas N
+ *     Hybrid sharding: number of copies of the model, each sharded over a group of contiguous ranks. Default: 1.
+ * pipeline N
+ *     Number of pipeline stages; each runs a part of the model, with an equal number of contiguous ranks. Default: 1.
+ * pipeline-schedule gpipe|1f1b|interleaved|zero-bubble|auto
+ *     Order of passes: all forward passes first (gpipe), alternately forward and backward (1f1b), 1f1b with several
+ *     virtual stages (interleaved), 1f1b with backward passes in two parts (zero-bubble), or the fastest of these that
+ *     fits, by simulation (auto). Default: 1f1b.
+ * virtual-stages N
+ *     Number of virtual stages of each pipeline stage, with interleaved, auto or an order from a file; 0: as in the
+ *     file, 2 with interleaved, or chosen with auto, otherwise 1. Default: 0.
+ * pipeline-cut N,N,...
+ *     Number of consecutive uses of each virtual stage, in order; default: a cut with about equal times.
+ * tensor N
+ *     Number of ranks of a tensor group: contiguous ranks that divide each layer and read the same data. Default: 1.
+ * accumulate N
+ *     Micro-batches per step. Default: 1.
+ * accumulate-into auto|full|shard
+ *     Sum micro-batches in full gradients or in shards; default auto: full at ZeRO stages 0 and 1, shard at 2 and 3.
+ * prefetch N
+ *     How far gathers run ahead of compute, at ZeRO stage 3, as a number of uses. Default: 1.
+ * keep-gathered N
+ *     Number of uses at the end of forward whose units stay gathered for backward, at ZeRO stage 3. Default: 0.
+ * gather-for auto|pass|step|N
+ *     How long units stay gathered at ZeRO stage 3: one pass, the whole step, or the passes of N micro-batches; auto:
+ *     the fastest that memory-budget allows, else pass. Default: auto.
+ * recompute auto|none|block|N
+ *     Blocks that recompute activations in backward instead of saving them: none, all blocks (block) or the first N of
+ *     each pipeline stage; auto: as few as memory-budget requires. Default: auto.
+ * gather auto|view|copy
+ *     How ranks gather shards at ZeRO stage 3: copy them, or view them in shared memory (one host); auto: view if
+ *     possible. Default: auto.
+ * offload none|host|disk:DIR
+ *     Where optimizer state is stored between updates: the device (none), host memory, or files in DIR. Default: none.
+ * offload-parameters none|host|disk:DIR
+ *     Where parameter shards are stored between uses, at ZeRO stage 3. Default: none.
+ * update-in-backward on|off
+ *     Update a unit as soon as its gradient is reduced; requires clip 0. Default: off.
+ * reproducible on|off
+ *     Give the same bits on every mesh of up to 8 ranks in a tensor group and powers of two, with the same
+ *     global-batch. Default: off.
+ * quantize none|weights|gradients|both
+ *     What is sent in 8 bits: weights (in gathers, ZeRO stage 3), gradients (between nodes), both or none. Default:
+ *     none.
+ * max-skipped N
+ *     Stop after N skipped steps in a row; a step is skipped if a gradient is not finite. Default: 0.
+ * check on|off
+ *     Detect writes outside of parameters and activations, and accesses outside of scopes; slower. Default: off.
+ * memory-budget BYTES
+ *     Maximum memory per rank; the engine then chooses options that fit and do not change results.
+ * precision fp32|bf16|fp16
+ *     Type of parameters in compute; default: fp32 on hosts, bf16 on GPUs.
+ * gradients fp32|bf16
+ *     Type in which gradients are accumulated. Default: fp32.
+ * reduce-precision fp32|bf16
+ *     Type in which ranks send gradients; default: that of gradients.
+ * master split|fp32
+ *     Master values of bf16 parameters: only the 16 missing bits (split) or fp32; results are the same. Default: split.
+ * state fp32|bf16
+ *     Type of optimizer moments. Default: fp32.
+ * optimizer adamw|adam|adamw8bit|lion|sgd|muon
+ *     The optimizer. Default: adamw.
+ * lr X
+ *     The learning rate.
+ * betas X,Y
+ *     Decay rates of the first and second moments.
+ * eps X
+ *     Added to the square root of the second moment.
+ * weight-decay X
+ *     Decoupled weight decay; tensors with one dimension are not decayed.
+ * momentum X
+ *     Momentum of sgd (default 0.9) and muon (default 0.95).
+ * nesterov on|off
+ *     Nesterov momentum for sgd (default off) and muon (default on).
+ * muon-lr X
+ *     Learning rate of matrices with muon; lr applies to other parameters. schedule scales both.
+ * clip X
+ *     Maximum global gradient norm; 0: no clipping. Default: 1.
+ * seed N
+ *     Seed of the initial weights and of stochastic rounding. Default: 1.
+ */
+
 /** Options by name and value, spelled as the flags of `aliquot train`: "zero-stage" "3", "memory-budget" "2GiB".
  * Differences from the command: "check" exists only here. "memory-budget" "0" and "max-skipped" "0" mean no limit here;
  * the command rejects them. An engine rejects options that its optimizer does not use, such as "eps" with lion; the
@@ -47,7 +144,8 @@ int aliquot_log_to_standard_error(void);
 typedef struct aliquot_options aliquot_options;
 
 int aliquot_options_create(aliquot_options** options);
-/** Returns ALIQUOT_USAGE for an unknown name, and the message lists the valid ones. Switches accept "on" and "off",
+/** Sets an option. Returns ALIQUOT_USAGE, and changes nothing, for an unknown name, a value of another form, and a
+ * value out of range. The message names the option, the value and what is expected. Switches accept "on" and "off",
  * "true" and "false", "yes" and "no", "1" and "0". */
 int aliquot_options_set(aliquot_options* options, const char* name, const char* value);
 void aliquot_options_free(aliquot_options* options);
@@ -62,12 +160,17 @@ typedef int (*aliquot_body)(aliquot_world* world, void* context);
 
 /** Joins the world of the processes that mpirun or srun started. Without a launcher the world has one rank. */
 int aliquot_world_from_environment(const aliquot_options* options, aliquot_world** world);
+/** Creates the world of the ranks of an MPI communicator of the program, which may be a part of its ranks. Other ranks
+ * need not call it. `communicator` is the Fortran handle, which MPI_Comm_c2f() returns; in C, call
+ * aliquot_world_from_mpi() of <aliquot/mpi.h> with the MPI_Comm. Behaves as World::from_mpi() in C++. */
+int aliquot_world_from_mpi_f(int communicator, const aliquot_options* options, aliquot_world** world);
 /** Runs `body` on `rank_count` threads of this process, one per rank. Waits for all and returns the first error. */
 int aliquot_world_threads(int rank_count, aliquot_body body, void* context, const aliquot_options* options);
 /** Runs `body` on all ranks. Under mpirun or srun this process is one rank, and `rank_count` has no effect. Otherwise
  * the ranks are threads, as in aliquot_world_threads(). Intended for main(). */
 int aliquot_world_run(int rank_count, aliquot_body body, void* context, const aliquot_options* options);
-/** Frees a world from aliquot_world_from_environment(). Free its engines first. */
+/** Frees a world from aliquot_world_from_environment() or aliquot_world_from_mpi_f(). Free its engines first, and
+ * finalize MPI afterwards. */
 void aliquot_world_free(aliquot_world* world);
 
 int aliquot_rank(const aliquot_world* world);
@@ -287,6 +390,25 @@ int aliquot_step_count(aliquot_engine* engine, int64_t* steps);
 int aliquot_set_trainable(aliquot_engine* engine, const char* prefix, int trainable);
 
 /* State: call these functions between steps ------------------------------------------------------------------------ */
+
+/* Scalars: named values of the program that a checkpoint contains, such as the position in its data or the time of a
+ * simulation. aliquot_save() saves those that were set before it. aliquot_load() and aliquot_load_newest() replace all
+ * of them by those of the checkpoint. They must be equal on every rank. Together they must be smaller than 32 KiB. */
+
+/** Sets a scalar to `count` values, at least 1, and replaces an earlier one of this name. ALIQUOT_USAGE if checkpoints
+ * cannot contain a scalar of this name. */
+int aliquot_set_scalar_integers(aliquot_engine* engine, const char* name, int64_t count, const int64_t* values);
+int aliquot_set_scalar_reals(aliquot_engine* engine, const char* name, int64_t count, const double* values);
+int aliquot_set_scalar_text(aliquot_engine* engine, const char* name, const char* text);
+/** Gets a scalar. `capacity` is the number of elements of `values`. *count, unless `count` is null, becomes the number
+ * of values of the scalar. ALIQUOT_USAGE if there is no scalar of this name and type, or if it has more values. */
+int aliquot_scalar_integers(aliquot_engine* engine, const char* name, int64_t capacity, int64_t* values,
+                            int64_t* count);
+int aliquot_scalar_reals(aliquot_engine* engine, const char* name, int64_t capacity, double* values, int64_t* count);
+/** *text is valid until the scalar is set or a checkpoint is loaded. */
+int aliquot_scalar_text(aliquot_engine* engine, const char* name, const char** text);
+/** Sets *present to 1 if there is a scalar of this name, of any type, and otherwise to 0. */
+int aliquot_has_scalar(aliquot_engine* engine, const char* name, int* present);
 
 /** Reads a full parameter as fp32 values, on every rank. `count` must be its number of elements. */
 int aliquot_read(aliquot_engine* engine, const char* parameter, int64_t count, float* values);

@@ -12,6 +12,7 @@
 
 #include "kernels/system/error.h"
 #include "sharding/launcher.h"
+#include "sharding/mpi/thread_level_mpi.h"
 #include "sharding/world.h"
 
 namespace aliquot {
@@ -76,14 +77,6 @@ void finalize_mpi_at_exit(int status, void*) noexcept {
     MPI_Finalize();
   }
   if (agreed != status) _exit(agreed);
-}
-
-void require_thread_multiple(int provided) {
-  if (provided >= MPI_THREAD_MULTIPLE) return;
-  throw UnavailableError(
-      "MPI runs without MPI_THREAD_MULTIPLE, which overlapping collectives need: if the program starts MPI itself, "
-      "call "
-      "MPI_Init_thread with MPI_THREAD_MULTIPLE; otherwise use an MPI built with thread support");
 }
 
 // Tunes the TCP transport of Open MPI for collectives at which all ranks have already arrived.
@@ -151,17 +144,14 @@ void limit_wait_at_exit(double seconds) noexcept { exit_timeout_seconds = second
 void start_mpi(double timeout_seconds) {
   int initialized = 0, provided = 0;
   check_mpi(MPI_Initialized(&initialized), "MPI_Initialized");
-  if (initialized != 0) {
-    check_mpi(MPI_Query_thread(&provided), "MPI_Query_thread");
-    return require_thread_multiple(provided);
-  }
+  if (initialized != 0) return require_thread_multiple("the program", query_thread_level());
   configure_tcp_eager_limits();
   finalize_timeout_seconds = timeout_seconds;
   check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
   check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &exit_comm), "MPI_Comm_dup");
   MPI_Comm_set_errhandler(exit_comm, MPI_ERRORS_RETURN);
   on_exit(finalize_mpi_at_exit, nullptr);
-  require_thread_multiple(provided);
+  require_thread_multiple("Aliquot", provided);
 }
 
 void mark_mpi_failed() noexcept { failed = true; }

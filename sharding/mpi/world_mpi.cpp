@@ -1,13 +1,17 @@
 #include <algorithm>
 #include <fmt/format.h>
+#include <functional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "kernels/system/shared_counter.h"
 #include "sharding/cores.h"
 #include "sharding/gpu_ranks.h"
+#include "sharding/launcher.h"
 #include "sharding/mpi/communicator_mpi.h"
 #include "sharding/mpi/node_memory_mpi.h"
+#include "sharding/mpi/thread_level_mpi.h"
 #include "sharding/nccl/communicator_nccl.h"
 #include "sharding/world_internal.h"
 
@@ -36,9 +40,15 @@ double share_of_cores(Bootstrap& node) {
   for (const std::string& mask : node.all_gather(std::string(own.begin(), own.end()))) {
     for (std::size_t core = 0; core < std::min(mask.size(), own.size()); ++core) rank_counts[core] += mask[core];
   }
+  // The group may be a part of the processes that the launcher started.
+  const double outside =
+      outside_ranks_per_core({.own_core_count = static_cast<int>(std::ranges::count(own, true)),
+                              .machine_core_count = static_cast<int>(std::thread::hardware_concurrency()),
+                              .rank_count = node.rank_count(),
+                              .launched_count = launched_count_on_node()});
   double share = 0;
   for (std::size_t core = 0; core < own.size(); ++core) {
-    if (own[core]) share += 1.0 / rank_counts[core];
+    if (own[core]) share += 1.0 / (rank_counts[core] + outside);
   }
   return share + 1e-6;  // prevents sums such as 1/3 + 1/3 + 1/3 from being rounded below an integer
 }
@@ -60,9 +70,7 @@ World make_gpu_world(const WorldOptions& options, std::unique_ptr<MpiBootstrap> 
   return World(std::move(device), std::move(communicator));
 }
 
-World make_unrecorded_world(const WorldOptions& options, const LauncherInfo& launch,
-                            std::unique_ptr<MpiBootstrap> world) {
-  refuse_separate_worlds(launch, world->rank_count());
+World make_unrecorded_world(const WorldOptions& options, std::unique_ptr<MpiBootstrap> world) {
   if (agree_on_gpus(*world, [&] { return use_gpus(options); })) return make_gpu_world(options, std::move(world));
   const double share = share_of_cores(*world->split_by_node());
   if (share < 1) SharedCounter::set_spin_nanoseconds(0);
@@ -72,22 +80,70 @@ World make_unrecorded_world(const WorldOptions& options, const LauncherInfo& lau
   return World(std::move(device), std::move(communicator));
 }
 
-}  // namespace
-
-World make_mpi_world(const WorldOptions& options, const LauncherInfo& launch) {
-  auto bootstrap = [&] {
-    const MpiDeadline deadline(std::max(options.timeout_seconds, kLeastStartSeconds), "start MPI");
-    start_mpi(options.timeout_seconds);
-    return std::make_unique<MpiBootstrap>(MPI_COMM_WORLD, options.timeout_seconds);
-  }();
+/// Creates the world on the ranks of the bootstrap, after `check`. If this rank fails, the other ranks are told.
+World make_world_of(const WorldOptions& options, std::unique_ptr<MpiBootstrap> bootstrap,
+                    const std::function<void(const MpiBootstrap&)>& check) {
   const int rank = bootstrap->rank();
   const auto channels = bootstrap->channels();  // for an abort after `bootstrap` has been moved from
   try {
-    return finish_world_setup(make_unrecorded_world(options, launch, std::move(bootstrap)), options);
+    check(*bootstrap);
+    return finish_world_setup(make_unrecorded_world(options, std::move(bootstrap)), options);
   } catch (...) {
     channels.front()->post(failure_text(rank));
     throw;
   }
+}
+
+/// Calls `connect`, which blocks until all ranks call it, with a deadline.
+std::unique_ptr<MpiBootstrap> make_bootstrap(const WorldOptions& options, const char* purpose,
+                                             const std::function<MPI_Comm()>& connect) {
+  const MpiDeadline deadline(std::max(options.timeout_seconds, kLeastStartSeconds), purpose);
+  return std::make_unique<MpiBootstrap>(connect(), options.timeout_seconds);
+}
+
+/// Returns the communicator of the program for a Fortran handle. Throws UsageError if a world cannot be made from it.
+MPI_Comm require_communicator(int handle) {
+  require_mpi_running("World::from_mpi()");
+  const MPI_Comm comm = MPI_Comm_f2c(handle);
+  if (comm == MPI_COMM_NULL || comm == MPI_Comm{})
+    throw UsageError(fmt::format(
+        "World::from_mpi(): the communicator with the Fortran handle {} is MPI_COMM_NULL or does not exist: call it "
+        "only on ranks of the communicator, in a program that uses the MPI with which Aliquot was built",
+        handle));
+  int connects_groups = 0;
+  check_mpi(MPI_Comm_test_inter(comm, &connects_groups), "MPI_Comm_test_inter");
+  if (connects_groups != 0)
+    throw UsageError(
+        "World::from_mpi(): the communicator connects two groups (an intercommunicator): expected one of one group, "
+        "for example from MPI_Comm_split()");
+  return comm;
+}
+
+}  // namespace
+
+World make_mpi_world(const WorldOptions& options, const LauncherInfo& launch) {
+  auto bootstrap = make_bootstrap(options, "start MPI", [&] {
+    start_mpi(options.timeout_seconds);
+    return MPI_COMM_WORLD;
+  });
+  return make_world_of(options, std::move(bootstrap),
+                       [&](const MpiBootstrap& world) { refuse_separate_worlds(launch, world.rank_count()); });
+}
+
+World World::from_mpi_handle(int communicator, const WorldOptions& given) {
+  const WorldOptions options = validated_options(given);
+  if (options.kind == WorldChoice::kThreads)
+    throw UsageError(
+        "World::from_mpi() connects processes, but WorldOptions::kind is threads: set it to auto, mpi or nccl");
+  const MPI_Comm comm = require_communicator(communicator);
+  int rank_count = 0;
+  check_mpi(MPI_Comm_size(comm, &rank_count), "MPI_Comm_size");
+  if (rank_count == 1) return make_single_rank_world(options);  // it does not use MPI, so every thread level suffices
+  auto bootstrap = make_bootstrap(options, "create a world from an MPI communicator", [&] {
+    require_thread_multiple_on_all(comm);
+    return comm;
+  });
+  return make_world_of(options, std::move(bootstrap), [](const MpiBootstrap&) {});
 }
 
 }  // namespace aliquot

@@ -8,6 +8,11 @@ namespace aliquot {
 
 void limit_wait_at_exit(double) noexcept {}
 
+World World::from_mpi_handle(int, const WorldOptions&) {
+  throw UnavailableError(
+      "World::from_mpi() needs MPI, but this build of aliquot has no MPI support: rebuild with -DALIQUOT_MPI=ON");
+}
+
 World make_mpi_world(const WorldOptions&, const LauncherInfo& launch) {
   if (launch.process_count == 1) {
     throw UnavailableError(

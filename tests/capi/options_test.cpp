@@ -89,6 +89,7 @@ TEST_F(CapiOptions, EveryOptimizerIsCreated) {
 
 TEST_F(CapiOptions, InvalidValuesAreReportedWithTheOptionName) {
   expect_rejected("zero-stge", "3", "unknown option \"zero-stge\": valid options are device, world, threads");
+  expect_rejected("zero-stge", "3", ", seed. Did you mean zero-stage?");
   expect_rejected("zero-stage", "three", "the option zero-stage: invalid value 'three': expected one of 0, 1, 2, 3.");
   expect_rejected("zero-stage", "33", "invalid value '33'");
   expect_rejected("offload", "disk", "expected one of none, host, disk:DIR");
@@ -97,6 +98,9 @@ TEST_F(CapiOptions, InvalidValuesAreReportedWithTheOptionName) {
   expect_rejected("lr", "nan", "the option lr");
   expect_rejected("lr", "inf", "expected a number from 0 to 1e+29");
   expect_rejected("betas", "0.9", "expected two numbers");
+  expect_rejected("betas", "0.9,1", "the option betas: invalid value '1': expected a number of at least 0 and below 1");
+  expect_rejected("momentum", "1",
+                  "the option momentum: invalid value '1': expected a number of at least 0 and below 1");
   expect_rejected("gather", "views", "expected one of auto, view, copy");
   expect_rejected("reproducible", "maybe", "expected on or off");
   expect_rejected("quantize", "all", "expected one of none, weights, gradients, both");

@@ -14,7 +14,7 @@ contains() { if [[ $1 != *"$2"* ]]; then fail "expected '$2' in: $1"; fi; }
 # configure_consumer ARGUMENTS...: copies the consumer outside the tree and configures it with these cmake arguments.
 configure_consumer() {
   cp -r "$tree/tests/package/consumer" "$scratch/source"
-  cp "$tree"/apps/examples/mlp.{c,f90} "$scratch/source"
+  cp "$tree"/apps/examples/{mlp.c,mlp.f90,surrogate_mpi.cpp,surrogate_model.h} "$scratch/source"
   cmake -S "$scratch/source" -B "$scratch/build" -G Ninja -DCMAKE_BUILD_TYPE=Release "$@" \
     >"$scratch/configure.log" 2>&1 ||
     { cat "$scratch/configure.log" && fail "the consumer does not configure"; }
@@ -39,6 +39,20 @@ found_nothing() {
     fail "the consumer searched for the packages above"
   fi
 }
+
+# same_losses PROGRAM: checks that the program prints the losses of the C++ example, in the format of its language.
+same_losses() {
+  local run words
+  for run in "1 0 40" "2 3 40"; do
+    read -ra words <<<"$run"
+    paste <("$1" "${words[@]}") <("$build/examples/mlp" "${words[@]}") >"$scratch/both"
+    awk '$2 != $6 || $4 + 0 != $8 + 0 { bad = 1; print } END { exit bad || NR != 2 }' "$scratch/both" ||
+      fail "the losses differ from those of the C++ program"
+  done
+}
+
+# skip_without PROGRAM: ends this test, as skipped, if the program is missing.
+skip_without() { if ! command -v "$1" >/dev/null; then echo "$1 is not installed" && exit 77; fi; }
 
 public_headers() { (cd "$prefix/include" && find aliquot -name '*.h' | LC_ALL=C sort); }
 
@@ -76,21 +90,58 @@ case $case in
     done
     ;;
   C | Fortran)
-    if [ "$case" = Fortran ] && ! command -v gfortran >/dev/null; then echo "gfortran is not installed" && exit 77; fi
+    if [ "$case" = Fortran ]; then skip_without gfortran; fi
     configure_consumer "-DHOW=$case" "-DCMAKE_PREFIX_PATH=$prefix"
     found_nothing
     cmake --build "$scratch/build" >"$scratch/build.log" 2>&1 ||
       { cat "$scratch/build.log" && fail "the consumer does not build"; }
-    # The programs print the same numbers, in the format of each language.
-    for run in "1 0 40" "2 3 40"; do
-      read -ra words <<<"$run"
-      paste <("$scratch/build/consumer" "${words[@]}") <("$build/examples/mlp" "${words[@]}") >"$scratch/both"
-      awk '$2 != $6 || $4 + 0 != $8 + 0 { bad = 1; print } END { exit bad || NR != 2 }' "$scratch/both" ||
-        fail "the losses differ from those of the C++ program"
+    same_losses "$scratch/build/consumer"
+    if [ "$case" = C ]; then
+      said=$(cmake -S "$scratch/source" -B "$scratch/other" -G Ninja "-DCMAKE_PREFIX_PATH=$prefix" \
+        -DHOW=C-with-component-fortran 2>&1) && fail "find_package() found the component fortran without the language"
+      contains "$(tr -s ' \n' ' ' <<<"$said")" "the component fortran needs the language Fortran"
+    fi
+    ;;
+  Fortran-pkg-config)
+    skip_without gfortran
+    skip_without pkg-config
+    export PKG_CONFIG_PATH=$prefix/lib/pkgconfig
+    if ! pkg-config aliquot-fortran; then echo "skipped: this build has no Fortran module" && exit 77; fi
+    read -ra flags < <(pkg-config --cflags --libs aliquot-fortran)
+    flags+=("-Wl,-rpath,$(pkg-config --variable=libdir aliquot)")
+    mkdir "$scratch/installed" "$scratch/compiled"
+    (cd "$scratch/installed" &&
+      gfortran -O1 -ffp-contract=off -frecursive "$tree/apps/examples/mlp.f90" -o consumer "${flags[@]}")
+    same_losses "$scratch/installed/consumer"
+    # Another compiler compiles the installed sources of the module. Its .mod files come before the installed ones.
+    read -ra sources < <(pkg-config --variable=sources aliquot-fortran)
+    read -ra flags < <(pkg-config --libs aliquot)
+    flags+=("-Wl,-rpath,$(pkg-config --variable=libdir aliquot)")
+    (cd "$scratch/compiled" &&
+      gfortran -O1 -ffp-contract=off -frecursive "${sources[@]}" "$tree/apps/examples/mlp.f90" -o consumer "${flags[@]}")
+    same_losses "$scratch/compiled/consumer"
+    ;;
+  MPI)
+    # Worlds from communicators, in C and C++. The header aliquot/mpi.h compiles alone in both.
+    skip_without mpirun
+    skip_without mpicc
+    if ! grep -q '^MPI|yes' "$build/features.txt"; then echo "skipped: this build has no MPI" && exit 77; fi
+    for compiler in "mpicc -x c" "mpicxx -x c++ -std=c++20"; do
+      read -ra words <<<"$compiler"
+      echo '#include <aliquot/mpi.h>' |
+        "${words[@]}" -fsyntax-only -Wall -Wextra -Wpedantic -Werror "-I$prefix/include" - ||
+        fail "aliquot/mpi.h does not compile alone"
     done
+    configure_consumer -DHOW=MPI "-DCMAKE_PREFIX_PATH=$prefix"
+    cmake --build "$scratch/build" >"$scratch/build.log" 2>&1 ||
+      { cat "$scratch/build.log" && fail "the consumer does not build"; }
+    said=$(mpirun -n 4 --oversubscribe "$scratch/build/consumer")
+    contains "$said" "3 ranks, sum 6"
+    contains "$said" "told: World::from_mpi(): the communicator with the Fortran handle"
+    contains "$(mpirun -n 3 --oversubscribe "$scratch/build/surrogate_mpi" 20)" "step 20 loss 0.00"
     ;;
   pkg-config)
-    if ! command -v pkg-config >/dev/null; then echo "pkg-config is not installed" && exit 77; fi
+    skip_without pkg-config
     export PKG_CONFIG_PATH=$prefix/lib/pkgconfig
     read -ra flags < <(pkg-config --cflags --libs aliquot)
     ${CXX:-c++} -std=c++20 -O1 "$tree/tests/package/consumer/main.cpp" -o "$scratch/consumer" "${flags[@]}"
@@ -126,15 +177,16 @@ case $case in
     build_and_run
     ;;
   headers)
-    # Each public header compiles on its own. The test "CUDA" below compiles *_cuda.h. If the build has LibTorch,
-    # tests/libtorch/ compiles the headers for LibTorch.
+    # Each public header compiles on its own. The test "CUDA" below compiles *_cuda.h, and the test "MPI" mpi.h. If the
+    # build has LibTorch, tests/libtorch/ compiles the headers for LibTorch.
     # shellcheck disable=SC2016  # the inner shell expands it
-    public_headers | grep -vE '_cuda[.]h|aliquot/(torch[.]h|libtorch/)' |
+    public_headers | grep -vE '_cuda[.]h|aliquot/(mpi[.]h|torch[.]h|libtorch/)' |
       xargs -P "$(nproc)" -I{} sh -c 'echo "#include <{}>" |
       ${CXX:-c++} -x c++ -std=c++20 -fsyntax-only -Wall -Wextra -Wpedantic -Werror -I"$0/include" - ||
       { echo "{} does not compile alone" && exit 255; }' "$prefix"
     private='MPI_|nccl[A-Z]|cuda[A-Z].*\(|H5[A-Z]?[a-z]*_|#include <(mpi|cuda|nccl|hdf5|fmt|nlohmann|boost)'
-    if (cd "$prefix/include" && grep -rnE --exclude='*_cuda.h' "$private" aliquot); then
+    if (cd "$prefix/include" && grep -rnE --include='*.h' --exclude='*_cuda.h' --exclude=mpi.h "$private" aliquot |
+      grep -vE ':[0-9]+: *(//|/?[*])'); then
       fail "the public headers above use a dependency of Aliquot"
     fi
     ;;

@@ -57,6 +57,8 @@ rule fail "#pragma once is missing" kernels/a.h 'int a();'
 
 rule pass "" apps/a.cpp '#include "engine/engine.h"' '#include "checkpoint/checkpoint.h"' '#include "kernels/kernels.h"'
 rule pass "" sharding/a_mpi.cpp '#include <mpi.h>' '#include "kernels/kernels.h"'
+rule pass "" include/aliquot/mpi.h '#pragma once' '#include <mpi.h>'
+rule fail "mpi.h may be" include/aliquot/c.h '#pragma once' '#include <mpi.h>'
 rule pass "" kernels/a.cu '#include <cub/cub.cuh>' '#include <cuda_runtime.h>'
 rule pass "" sharding/a_nccl.h '#pragma once' '#include <nccl.h>'
 rule pass "" checkpoint/file.cpp '#include <hdf5.h>'

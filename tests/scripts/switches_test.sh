@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Checks that configuring obeys ALIQUOT_CUDA and ALIQUOT_MPI, or fails with a reason. All packages are simulated.
+# Checks that configuring obeys ALIQUOT_CUDA, ALIQUOT_MPI, ALIQUOT_FORTRAN and ALIQUOT_TORCH, or fails with a reason.
+# All packages are simulated.
 # shellcheck source=tests/scripts/expect.sh
 source "$(dirname "$0")/expect.sh"
 
@@ -8,7 +9,7 @@ for package in Threads fmt nlohmann_json HDF5 Boost ZLIB GTest benchmark; do
   echo "set(${package}_FOUND ON)" >"$scratch/modules/Find$package.cmake"
 done
 # The optional packages exist only if a test sets SIMULATED_PACKAGE.
-for package in MPI CUDAToolkit NCCL; do
+for package in MPI CUDAToolkit NCCL LibTorch; do
   echo "set(${package}_FOUND \${SIMULATED_$package})" >"$scratch/modules/Find$package.cmake"
 done
 # shellcheck disable=SC2016
@@ -23,12 +24,13 @@ list(APPEND CMAKE_MODULE_PATH "$scratch/modules")
 include("$top/cmake/AliquotOptions.cmake")
 include("$top/cmake/AliquotDependencies.cmake")
 message(STATUS "MPI \${ALIQUOT_WITH_MPI}: \${ALIQUOT_MPI_WHY}; CUDA \${ALIQUOT_WITH_CUDA}: \${ALIQUOT_CUDA_WHY}")
+message(STATUS "Fortran \${ALIQUOT_WITH_FORTRAN}: \${ALIQUOT_FORTRAN_WHY}; LibTorch \${ALIQUOT_WITH_TORCH}: \${ALIQUOT_TORCH_WHY}")
 TXT
 # configured ARGUMENTS...: configures in a new folder, so that nothing is cached.
 # shellcheck disable=SC2317  # expect calls it
 configured() {
   rm -rf "$scratch/build"
-  cmake -S "$scratch" -B "$scratch/build" -DALIQUOT_CUDA=OFF -DALIQUOT_MPI=OFF "$@" 2>&1 | tr -s ' \n' ' '
+  cmake -S "$scratch" -B "$scratch/build" -DALIQUOT_CUDA=OFF -DALIQUOT_MPI=OFF -DALIQUOT_FORTRAN=OFF -DALIQUOT_TORCH=OFF "$@" 2>&1 | tr -s ' \n' ' '
 }
 
 for word in ON on 1 TRUE yes; do
@@ -43,6 +45,16 @@ expect pass "MPI ON:" configured -DALIQUOT_MPI=true -DSIMULATED_MPI=ON
 expect pass "MPI OFF: no MPI was found" configured -DALIQUOT_MPI=auto
 expect fail 'invalid value "maybe" for ALIQUOT_CUDA: expected ON, OFF or AUTO' configured -DALIQUOT_CUDA=maybe
 expect fail 'invalid value "2" for ALIQUOT_MPI: expected ON, OFF or AUTO' configured -DALIQUOT_MPI=2
+expect fail "ALIQUOT_FORTRAN is ON, but no Fortran compiler was found" configured -DALIQUOT_FORTRAN=ON
+expect pass "Fortran OFF: no Fortran compiler was found" configured -DALIQUOT_FORTRAN=AUTO
+expect pass "Fortran OFF: ALIQUOT_FORTRAN is OFF" configured
+expect pass "Fortran OFF: not built with sanitizers" configured -DALIQUOT_FORTRAN=AUTO -DALIQUOT_SANITIZE=address
+expect pass "LibTorch ON:" configured -DALIQUOT_TORCH=AUTO -DSIMULATED_LibTorch=ON
+expect pass "LibTorch OFF: no LibTorch was found" configured -DALIQUOT_TORCH=AUTO
+expect pass "LibTorch OFF: ALIQUOT_TORCH is OFF" configured -DSIMULATED_LibTorch=ON
+expect pass "LibTorch OFF: not built with sanitizers" \
+  configured -DALIQUOT_TORCH=AUTO -DSIMULATED_LibTorch=ON -DALIQUOT_SANITIZE=thread
+expect fail "ALIQUOT_TORCH is ON, but no LibTorch was found" configured -DALIQUOT_TORCH=ON
 expect pass "CUDA OFF: not found: the CUDA toolkit of nvcc" \
   configured -DALIQUOT_CUDA=AUTO -DSIMULATED_nvcc=nvcc -DSIMULATED_NCCL=ON
 expect fail "not found: the CUDA toolkit of nvcc" \

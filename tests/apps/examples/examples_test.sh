@@ -38,6 +38,55 @@ expect pass "" test -e "$scratch/state/step-00000060/state.h5"
 expect fail "the option zero-stage: invalid value '5': expected one of 0, 1, 2, 3" "$examples/mlp_c" 2 5
 expect fail "a world needs at least one rank" "$examples/mlp_c" 0
 
+# The Fortran program computes the same bits, and prints them in another format. It resumes too.
+same_numbers() {
+  paste "$2" "$3" | awk -v what="$1" '{ if ($2 != $6 || $4 + 0 != $8 + 0) { print what ": " $0; bad = 1 } }
+    END { exit bad || NR == 0 }' || failures=$((failures + 1))
+}
+if [ -x "$examples/mlp_f" ]; then
+  for ranks in 1 2 3; do
+    "$examples/mlp_c" $ranks 3 60 >"$scratch/c"
+    "$examples/mlp_f" $ranks 3 60 >"$scratch/fortran"
+    same_numbers "mlp in Fortran, $ranks ranks" "$scratch/c" "$scratch/fortran"
+  done
+  "$examples/mlp_c" 2 3 60 >"$scratch/c"
+  "$examples/mlp_f" 3 2 20 "$scratch/fortran_state" >"$scratch/first"
+  "$examples/mlp_f" 3 3 40 "$scratch/fortran_state" >>"$scratch/first"
+  "$examples/mlp_c" 3 1 40 >"$scratch/uninterrupted"
+  same_numbers "mlp in Fortran, resumed" "$scratch/uninterrupted" "$scratch/first"
+  if [ -n "$mpiexec" ]; then
+    "$mpiexec" -n 2 --oversubscribe "$examples/mlp_f" 1 3 60 >"$scratch/fortran"
+    same_numbers "mlp in Fortran under mpirun" "$scratch/c" "$scratch/fortran"
+  fi
+  expect fail "aliquot: the option zero-stage: invalid value '5'" "$examples/mlp_f" 2 5
+fi
+
+# A simulation on one rank feeds the others, which train. The plain program adds the gradients of the batches in another
+# order, so its losses differ by rounding. The evaluations differ likewise.
+near_evaluations() {
+  paste "$2" "$3" | awk -v what="$1" 'function far(a, b,  d) { d = a - b; if (d < 0) d = -d; return !(a > 0 && d < 1e-3 * a) }
+    $2 != $8 || far($4, $10) || far($6, $12) { print what ": " $0; bad = 1 } END { exit bad || NR == 0 }' ||
+    failures=$((failures + 1))
+}
+if [ -n "$mpiexec" ] && [ -x "$examples/surrogate_mpi" ]; then
+  for trainers in 1 2 3; do
+    "$examples/surrogate" $trainers 60 >"$scratch/plain"
+    grep -q '^step 60 loss 0[.]00.* error 0[.]00' "$scratch/plain" || { cat "$scratch/plain" && failures=$((failures + 1)); }
+    for program in surrogate_mpi surrogate_mpi_f; do
+      if [ ! -x "$examples/$program" ]; then continue; fi
+      "$mpiexec" -n $((trainers + 1)) --oversubscribe "$examples/$program" 60 3 >"$scratch/$program"
+      near_evaluations "$program, $trainers ranks train" "$scratch/plain" "$scratch/$program"
+      "$mpiexec" -n $((trainers + 1)) --oversubscribe "$examples/$program" 60 1 >"$scratch/stage"
+      same "$program, $trainers ranks train, ZeRO stage 1" "$scratch/$program" "$scratch/stage"
+    done
+    if [ -e "$scratch/surrogate_mpi_f" ]; then
+      paste "$scratch/surrogate_mpi" "$scratch/surrogate_mpi_f" |
+        awk '{ if ($4 + 0 != $10 + 0 || $6 + 0 != $12 + 0) { print "the surrogates differ: " $0; bad = 1 } } END { exit bad || NR != 3 }' ||
+        failures=$((failures + 1))
+    fi
+  done
+fi
+
 # On one rank, the sharded transformer gives the same bits as the transformer without Aliquot.
 "$examples/transformer" 4 1 >"$scratch/alone"
 for stage in 0 1 2 3; do

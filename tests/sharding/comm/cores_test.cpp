@@ -45,6 +45,26 @@ TEST_F(NumaNodes, CoresOfOneNodeGiveThatNode) {
 
 TEST_F(NumaNodes, CoresOfSeveralNodesGiveNoNode) { EXPECT_EQ(node_of({3, 4}), -1); }
 
+TEST(Cores, RanksOutsideOfTheGroupShareUnboundCores) {
+  // 4 of 64 ranks train, on a machine with 64 cores.
+  EXPECT_EQ(
+      outside_ranks_per_core({.own_core_count = 64, .machine_core_count = 64, .rank_count = 4, .launched_count = 64}),
+      60);
+  // Bound to one of two sockets: half of the other ranks run there.
+  EXPECT_EQ(
+      outside_ranks_per_core({.own_core_count = 32, .machine_core_count = 64, .rank_count = 4, .launched_count = 64}),
+      30);
+  // Bound to a core of its own.
+  EXPECT_EQ(
+      outside_ranks_per_core({.own_core_count = 1, .machine_core_count = 64, .rank_count = 4, .launched_count = 64}),
+      0);
+  // All ranks are in the group, or the number of processes is unknown.
+  EXPECT_EQ(
+      outside_ranks_per_core({.own_core_count = 2, .machine_core_count = 2, .rank_count = 4, .launched_count = 4}), 0);
+  EXPECT_EQ(
+      outside_ranks_per_core({.own_core_count = 2, .machine_core_count = 2, .rank_count = 4, .launched_count = 0}), 0);
+}
+
 TEST(Cores, MissingSystemDirectoryGivesNoNode) { EXPECT_EQ(numa_node_of({true}, "/nowhere/to/be/found"), -1); }
 
 }  // namespace
