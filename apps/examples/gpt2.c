@@ -47,7 +47,7 @@ static void initialize(Model* m) {
 
 /* Applies AdamW. Steps count from 1. The gradients are the sum over `parts` micro-batches. */
 static void update(Memory* memory, int step, int parts) {
-  const double rate = 0.003;
+  const double rate = 0.002;
   const float slope = (float)(rate / (1 - pow(0.9, step))), decay = (float)(rate * 0.1);
   const float inverse_root = (float)(1 / sqrt(1 - pow(0.95, step))), of_gradient = 1.0f / (float)parts;
   for (int64_t i = 0; i < memory->count; ++i) {

@@ -157,7 +157,7 @@ static int set_up(Run* run, int count, char** words) {
   TRY(aliquot_options_create(&run->options));
   TRY(aliquot_options_set(run->options, "zero-stage", count > 2 ? words[2] : "3"));
   TRY(aliquot_options_set(run->options, "clip", "0"));
-  return aliquot_options_set(run->options, "lr", "0.003");
+  return aliquot_options_set(run->options, "lr", "0.002");
 }
 
 int main(int count, char** words) {

@@ -90,7 +90,7 @@ static void sample(aliquot::Engine& engine, Model* m) {
 
 static void train(aliquot::World& world, int zero_stage, int steps, const char* folder) {
   const auto m = std::make_unique<Model>();
-  aliquot::Engine engine(world, {.zero_stage = zero_stage, .optimizer = aliquot::AdamW{.lr = 0.003f}, .clip = 0});
+  aliquot::Engine engine(world, {.zero_stage = zero_stage, .optimizer = aliquot::AdamW{.lr = 0.002f}, .clip = 0});
   declare(engine, m.get());
   if (folder != nullptr) {
     aliquot::State state = engine.state();
