@@ -298,6 +298,20 @@ TEST(Mistakes, ValuesAndGradientAtOnePointer) {
   });
 }
 
+TEST(Mistakes, TwoSlicesUsedTogether) {
+  aliquot::World::threads(1, [](aliquot::World& world) {
+    float *value = nullptr, *gradient = nullptr;
+    aliquot::Engine engine(world, {});
+    for (const int l : {0, 1})
+      engine.add_unit(l == 0 ? "a" : "b").add("w", {4}, aliquot::slice(&value, l, 2), aliquot::slice(&gradient, l, 2));
+    engine.declare_order({{0, 1}});
+    expect_told(
+        "a.w and b.w use the same pointer, but are used together: expected a use of one slice only, because a pointer "
+        "leads to one slice at a time",
+        [&] { engine.materialize(zeros); });
+  });
+}
+
 TEST(Mistakes, AnUnfinishedEvaluation) {
   with_pair([](Pair& pair) {
     { const auto live = pair.a().evaluate(); }
