@@ -73,27 +73,43 @@ aliquot::Split split_of(const aliquot_parameter& p, const char* name) {
   return split;
 }
 
+/// Declares a parameter. `slot_of(address, element_bytes)` makes the slots of its values and of its gradient.
+template <typename SlotOf>
+void add_parameter(aliquot_engine* engine, int unit, const aliquot_parameter& p, const char* name, SlotOf slot_of) {
+  if (p.dimensions < 0)
+    throw UsageError(fmt::format("parameter {}: dimensions is {}: expected 0 or more", name, p.dimensions));
+  if (p.dimensions > 0 && p.shape == nullptr)
+    throw UsageError(fmt::format("parameter {}: shape is null: expected {} extents", name, p.dimensions));
+  require_not_null(engine, "engine")
+      .unit(unit)
+      .add(name, {p.shape, p.shape + p.dimensions}, slot_of(p.value, p.value_bytes),
+           slot_of(p.gradient, p.gradient_bytes),
+           {.trainable = p.frozen == 0,
+            .decayed = p.not_decayed == 0,
+            .lr_scale = p.lr_scale == 0.0f ? 1.0f : p.lr_scale,
+            .decay_scale = p.decay_scale == 0.0f ? 1.0f : p.decay_scale,
+            .matrix = p.no_matrix == 0,
+            .split = split_of(p, name),
+            .partial_gradient = p.partial_gradient != 0});
+}
+
 }  // namespace
 
 int aliquot_add_parameter(aliquot_engine* engine, int unit, const aliquot_parameter* parameter) {
   return catch_as_status([&] {
     const aliquot_parameter& p = require_not_null(parameter, "parameter");
     const char* name = &require_not_null(p.name, "parameter->name");
-    if (p.dimensions < 0)
-      throw UsageError(fmt::format("parameter {}: dimensions is {}: expected 0 or more", name, p.dimensions));
-    if (p.dimensions > 0 && p.shape == nullptr)
-      throw UsageError(fmt::format("parameter {}: shape is null: expected {} extents", name, p.dimensions));
-    require_not_null(engine, "engine")
-        .unit(unit)
-        .add(name, {p.shape, p.shape + p.dimensions}, pointer_slot(p.value, p.value_bytes, name),
-             pointer_slot(p.gradient, p.gradient_bytes, name),
-             {.trainable = p.frozen == 0,
-              .decayed = p.not_decayed == 0,
-              .lr_scale = p.lr_scale == 0.0f ? 1.0f : p.lr_scale,
-              .decay_scale = p.decay_scale == 0.0f ? 1.0f : p.decay_scale,
-              .matrix = p.no_matrix == 0,
-              .split = split_of(p, name),
-              .partial_gradient = p.partial_gradient != 0});
+    add_parameter(engine, unit, p, name, [&](void* at, int bytes) { return pointer_slot(at, bytes, name); });
+  });
+}
+
+int aliquot_add_slice(aliquot_engine* engine, int unit, const aliquot_parameter* parameter, int64_t index,
+                      int64_t count) {
+  return catch_as_status([&] {
+    const aliquot_parameter& p = require_not_null(parameter, "parameter");
+    const char* name = &require_not_null(p.name, "parameter->name");
+    add_parameter(engine, unit, p, name,
+                  [&](void* at, int bytes) { return slice(pointer_slot(at, bytes, name), index, count); });
   });
 }
 

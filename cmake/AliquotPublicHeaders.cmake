@@ -1,6 +1,7 @@
 # The installed headers: aliquot_umbrella_headers in include/aliquot/, and aliquot_public_headers, which they include.
 # A visibility pragma in each public header exports its declarations. tests/package/ checks that this list is complete.
-set(aliquot_umbrella_headers aliquot.h c.h checkpoint.h mpi.h rule.h rule_cuda.h split_layers.h torch.h version.h)
+set(aliquot_umbrella_headers aliquot.h c.h checkpoint.h mpi.h rule.h rule_cuda.h split_layers.h torch.h version.h
+  views.h)
 set(aliquot_public_headers
   kernels/system/booking.h kernels/device/device.h kernels/device/enqueue_cuda.h kernels/device/launch_cuda.h
   kernels/device/start_kernel_cuda.h kernels/formats/dtype.h kernels/system/checkpoint_error.h kernels/system/error.h
@@ -20,7 +21,7 @@ set(aliquot_public_headers
   engine/engine.h engine/run/memory/guard_range.h engine/plan/matrix_groups.h engine/plan/model_spec.h engine/options.h
   engine/plan/plan_line.h engine/run/memory/pointer_slot.h engine/plan/policy.h
   engine/plan/mesh.h engine/plan/pass_order.h engine/plan/roles.h engine/plan/schedule.h engine/plan/verbs.h
-  engine/scope.h engine/cost/simulate.h
+  engine/scope.h engine/view_slot.h engine/cost/simulate.h
   engine/plan/timeline.h
   libtorch/call.h libtorch/module_registry.h libtorch/module_units.h libtorch/engine_parameter.h
   libtorch/sharded_module.h)

@@ -70,11 +70,11 @@ void refuse_pointers(const std::string& parameter, const PointerSlots& slots, co
     throw UsageError(fmt::format(
         "the values and the gradient of {} use the same pointer: expected a different pointer for each", parameter));
   for (std::size_t i = 0; i < others.size(); ++i) {
-    for (const void* taken : {others_slots[i].value.where(), others_slots[i].gradient.where()}) {
-      if (taken == nullptr || (taken != value && taken != gradient)) continue;
-      throw UsageError(
-          fmt::format("{} and {} use the same pointer: expected a different pointer for each parameter of a unit",
-                      others[i].tensor.name, parameter));
+    for (const PointerSlot& taken : {others_slots[i].value, others_slots[i].gradient}) {
+      if (taken.empty() || (taken.where() != value && taken.where() != gradient)) continue;
+      throw UsageError(fmt::format("{} and {} use the same pointer: expected {}", others[i].tensor.name, parameter,
+                                   taken.slice_count() > 0 ? "one parameter for all slices in a unit"
+                                                           : "a different pointer for each parameter of a unit"));
     }
   }
 }

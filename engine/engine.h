@@ -45,8 +45,14 @@ class Unit {
   /// Declares a parameter. Its full name is "UNIT.NAME"; if `name` starts with '.', it is `name` without the dot.
   /// `value` and `gradient` are the addresses of two pointers of the model. The engine sets these pointers while a
   /// scope of the unit is open. They must outlive the engine. `gradient` may be empty if the parameter is not
-  /// trainable. Throws UsageError, and declares nothing, if an extent is below 1, the shape has too many elements,
-  /// `value` is empty, or another parameter of the unit uses the same pointer. Call before materialize().
+  /// trainable. slice() makes an address in an array of several layers, and view_slot() that of a view.
+  ///
+  /// Units that are not used together may have the same pointer: it then leads to the parameter of the open unit.
+  /// After a scope, an access through this pointer is attributed to the unit that was open last. Units of one use may
+  /// not: materialize() throws UsageError.
+  ///
+  /// Throws UsageError, and declares nothing, if an extent is below 1, the shape has too many elements, `value` is
+  /// empty, or another parameter of the unit uses the same pointer. Call before materialize().
   Unit& add(std::string_view name, std::vector<int64_t> shape, PointerSlot value, PointerSlot gradient,
             const ParameterOptions& options = {});
   /// Declares that the unit's gradient kernels overwrite the gradient memory. By default they add to it, and the engine

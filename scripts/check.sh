@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # scripts/check.sh [--fix] [--tidy | --tidy-all]
 # Runs the project's checks, as CI does: format, include directions, lengths, names of types, public headers and their
-# description in docs/api.md, environment variables in docs/environment.md, text, absence of machine-specific paths,
-# scripts (shellcheck).
+# description in docs/api.md and docs/api/, environment variables in docs/environment.md, text, absence of
+# machine-specific paths, scripts (shellcheck).
 #   --fix       formats files in place
 #   --tidy      adds clang-tidy over the sources that differ from branch main (10 to 30 seconds per source; not in CI)
 #   --tidy-all  adds clang-tidy over all sources
@@ -95,6 +95,11 @@ rule "names of types" scripts/check_types.sh
 rule text scripts/check_text.sh
 rule "public headers" scripts/check_public.sh
 rule "docs/api.md" scripts/check_api.sh
+if command -v python3 >/dev/null; then
+  rule docs/api scripts/api_pages.py --check
+else
+  echo "not checked: docs/api (python3 is missing)"
+fi
 rule "docs/environment.md" scripts/check_environment.sh
 rule "no absolute paths" no_places
 if need shellcheck "shell scripts"; then rule "shell scripts" shellcheck -x "${shell_scripts[@]}"; fi

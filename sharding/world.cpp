@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "kernels/system/deadlock_watch.h"
 #include "kernels/system/shared_counter.h"
 #include "kernels/system/start_thread.h"
 #include "sharding/comm/bootstrap_threads.h"
@@ -182,7 +183,10 @@ void World::threads(int rank_count, const std::function<void(World&)>& body, con
   if (rank_count > static_cast<int>(std::thread::hardware_concurrency())) SharedCounter::set_spin_nanoseconds(0);
   const auto store = make_threads_bootstrap_store(rank_count, options.timeout_seconds);
   ThreadRankResults results(rank_count);
+  RankThreads threads(rank_count);
+  const bool only_these_threads = !options.make_device && !use_gpus(options);
   const auto run_rank = [&](int rank) {
+    const RankThreads::Own own_thread(only_these_threads ? &threads : nullptr, rank);
     std::optional<World> world;
     try {
       world.emplace(make_threads_world(store, rank, rank_count, options));

@@ -220,6 +220,13 @@ typedef struct aliquot_parameter {
 } aliquot_parameter;
 enum { ALIQUOT_NOT_SPLIT = 0, ALIQUOT_SPLIT_ROWS = 1, ALIQUOT_SPLIT_COLUMNS = 2 };
 int aliquot_add_parameter(aliquot_engine* engine, int unit, const aliquot_parameter* parameter);
+/** Like aliquot_add_parameter(), for a model that stores one tensor of `count` layers in one array, and computes the
+ * address of layer `index` from one base pointer: base + index * elements. While the unit is open, this expression is
+ * the address of the parameter. `parameter->value` and `parameter->gradient` are the addresses of the base pointers.
+ * Only the slice of the open unit is accessible. The same as slice() in C++ (aliquot/engine/run/memory/pointer_slot.h),
+ * which states the conditions. */
+int aliquot_add_slice(aliquot_engine* engine, int unit, const aliquot_parameter* parameter, int64_t index,
+                      int64_t count);
 /** Computes the range [first, end) of `count` units that a rank of a tensor group has. `tensor_rank` is the rank in the
  * group: aliquot_rank() modulo the option "tensor". */
 int aliquot_rank_range(int64_t count, int tensor_rank, int tensor, int64_t* first, int64_t* end);

@@ -2,6 +2,7 @@
  * library that the program runs with. CMakeLists.txt reads the version of the project from this file. */
 #pragma once
 
+/** The parts of the version. Until 1.0, each minor version may change the interface. */
 #define ALIQUOT_VERSION_MAJOR 0
 #define ALIQUOT_VERSION_MINOR 1
 #define ALIQUOT_VERSION_PATCH 0

@@ -5,9 +5,11 @@
 #include <atomic>
 #include <deque>
 #include <exception>
+#include <string>
 
 #include "kernels/device/gate.h"
 #include "kernels/device/stream.h"
+#include "kernels/system/deadlock_watch.h"
 #include "kernels/system/shared_counter.h"
 
 namespace aliquot {
@@ -75,8 +77,10 @@ struct EventPassed {
   void block() const {
     constexpr int64_t kWaitTimeoutNanoseconds = 20'000'000;
     if (timeline == nullptr) return;
+    DeadlockWatch watch;  // the waits for other ranks report a deadlock
     while (!timeline->completed.wait(ticket, kWaitTimeoutNanoseconds)) {
       if (work_cancelled()) throw WorkCancelled{};
+      (void)watch.poll([] { return std::string(); });
     }
     timeline->throw_if_failed();
   }

@@ -27,6 +27,7 @@ HostQueue::HostQueue(Lane lane, ThreadPool& pool, HostTimeline& timeline, std::f
     : HostStream(lane, pool),
       ring_(std::make_unique<Task[]>(kCapacity)),
       timeline_(timeline),
+      watched_(submitted_, timeline.completed),
       on_failure_(std::move(on_failure)),
       exceptions_at_start_(std::uncaught_exceptions()),
       worker_(start_thread(fmt::format("the {} lane", name(lane)), [this] { work(); })) {}
@@ -39,10 +40,7 @@ HostQueue::~HostQueue() {
 }
 
 void HostQueue::run(Task work) {
-  if (enqueued_count_ >= kCapacity) {
-    while (!timeline_.completed.wait(enqueued_count_ - kCapacity + 1, kWaitTimeoutNanoseconds)) {
-    }
-  }
+  if (enqueued_count_ >= kCapacity) wait_until_completed(enqueued_count_ - kCapacity + 1);
   ring_[enqueued_count_ % kCapacity] = std::move(work);
   submitted_.raise_to(++enqueued_count_);
 }
@@ -59,14 +57,20 @@ void HostQueue::wait(const Event& event) {
   run([passed] { passed.block(); });
 }
 
+void HostQueue::wait_until_completed(uint64_t ticket) const {
+  constexpr int64_t kPollNanoseconds = 20'000'000;
+  DeadlockWatch watch;  // the waits for other ranks report a deadlock
+  while (!timeline_.completed.wait(ticket, kPollNanoseconds)) (void)watch.poll([] { return std::string(); });
+}
+
 void HostQueue::synchronize() {
-  while (!timeline_.completed.wait(enqueued_count_, kWaitTimeoutNanoseconds)) {
-  }
+  wait_until_completed(enqueued_count_);
   timeline_.throw_if_failed();
 }
 
 void HostQueue::work() {
   current_worker_cancelled = &cancelled_;
+  watched_.enter();
   request_short_time_slice();
   for (uint64_t next = 1; next <= last_ticket_; ++next) {
     while (!submitted_.wait(next, kWaitTimeoutNanoseconds)) {

@@ -30,11 +30,13 @@ class HostQueue final : public HostStream {
 
  private:
   void work();
+  void wait_until_completed(uint64_t ticket) const;
 
   std::unique_ptr<Task[]> ring_;
   uint64_t enqueued_count_ = 0;  // used only by the rank's thread
   SharedCounter submitted_;
   HostTimeline& timeline_;
+  RankThreads::Worker watched_;
   std::atomic<uint64_t> last_ticket_{UINT64_MAX};  // the worker exits after the task with this number
   std::atomic<bool> cancelled_{false};
   std::function<void()> on_failure_;

@@ -1,4 +1,5 @@
 #pragma once
+// The error of a checkpoint that is missing, damaged or of another model.
 #include <string>
 
 #include "kernels/system/error.h"

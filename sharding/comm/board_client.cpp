@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "kernels/device/gate.h"
+#include "kernels/system/deadlock_watch.h"
 
 namespace aliquot {
 namespace {
@@ -56,10 +57,22 @@ bool AllRanksArrived::open() {
 
 void AllRanksArrived::block() {
   constexpr int64_t kPollNanoseconds = 20'000'000;
+  DeadlockWatch watch;
   while (!open()) {
     if (work_cancelled()) throw WorkCancelled{};
-    counter(next_rank).wait(value, kPollNanoseconds);
+    if (counter(next_rank).wait(value, kPollNanoseconds)) continue;
+    const std::string deadlock = watch.poll([this] { return "in " + wait_text(); });
+    if (deadlock.empty()) continue;
+    client->abort(deadlock);
+    throw CommunicationError(deadlock);
   }
+}
+
+/// Returns text such as "barrier #2 (h.7, step 118)".
+std::string AllRanksArrived::wait_text() const {
+  const std::string place = is_arrival ? fmt::format("{} #{}", what.text(), value)
+                                       : fmt::format("a wait for the {} lane of all ranks", name(lane));
+  return place + label_text(label.what, label.step) + group_text(client->options().group);
 }
 
 const SharedCounter& AllRanksArrived::counter(int rank) const {
@@ -141,11 +154,8 @@ void AllRanksArrived::check_ranks_in_bootstrap() const {
     // Read the counter again: a rank that has arrived meanwhile may already be in a later rendezvous.
     if (purpose.empty() || counter(r).reached(value)) continue;
     const std::string why = fmt::format(
-        "rank {} is in {} #{}{}{}, but rank {} is at a rendezvous to {}: all ranks must make the same calls in the "
-        "same "
-        "order",
-        options.global_rank(options.rank), what.text(), value, label_text(label.what, label.step),
-        group_text(options.group), options.global_rank(r), purpose);
+        "rank {} is in {}, but rank {} is at a rendezvous to {}: all ranks must make the same calls in the same order",
+        options.global_rank(options.rank), wait_text(), options.global_rank(r), purpose);
     client->abort(why);
     throw CommunicationError(why);
   }
@@ -166,11 +176,8 @@ void AllRanksArrived::throw_timeout(double waited_seconds) const {
     const std::string last = board.last_operation(r);
     missing += last.empty() ? ", and it had no earlier operation" : ", its last operation was " + last;
   }
-  const std::string place = is_arrival ? fmt::format("{} #{}", what.text(), value)
-                                       : fmt::format("a wait for the {} lane of all ranks", name(lane));
-  const std::string why =
-      fmt::format("rank {} waited {:g} s in {}{}{}{}", options.global_rank(options.rank), waited_seconds, place,
-                  label_text(label.what, label.step), group_text(options.group), missing);
+  const std::string why = fmt::format("rank {} waited {:g} s in {}{}", options.global_rank(options.rank),
+                                      waited_seconds, wait_text(), missing);
   client->abort(why);
   throw CommunicationError(why);
 }

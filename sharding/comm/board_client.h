@@ -61,6 +61,7 @@ struct AllRanksArrived {
 
  private:
   const SharedCounter& counter(int rank) const;
+  std::string wait_text() const;
   void check_same_operation(int rank) const;
   void check_failures_and_timeout() const;
   bool any_rank_missing() const;

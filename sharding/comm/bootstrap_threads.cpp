@@ -8,6 +8,7 @@
 #include <numeric>
 #include <utility>
 
+#include "kernels/system/deadlock_watch.h"
 #include "sharding/comm/collective_purpose.h"
 #include "sharding/comm/communicator.h"
 #include "sharding/comm/gather_from_threads.h"
@@ -103,16 +104,23 @@ class ThreadsBootstrapStore {
   }
 
   void wait(std::unique_lock<std::mutex>& lock, int rank, uint64_t round) {
-    constexpr std::chrono::milliseconds kParentPollPeriod{20};
+    constexpr std::chrono::milliseconds kPollPeriod{20};
     const auto deadline =
         Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(timeout_seconds_));
+    DeadlockWatch watch;
     while (round_ == round) {
       throw_if_aborted();
       if (Clock::now() >= deadline) throw_timeout(rank);
       for (int r = 0; r < rank_count(); ++r) {
         if (!has_contributed_[r] && has_returned(r)) throw_rank_returned(rank, r);
       }
-      changed_.wait_until(lock, parent_ == nullptr ? deadline : std::min(deadline, Clock::now() + kParentPollPeriod));
+      if (changed_.wait_until(lock, std::min(deadline, Clock::now() + kPollPeriod)) != std::cv_status::timeout)
+        continue;
+      const std::string deadlock =
+          watch.poll([what = std::string(collective_purpose().what)] { return bootstrap_wait_text(what); });
+      if (deadlock.empty()) continue;
+      record_abort(deadlock);
+      throw CommunicationError(deadlock);
     }
   }
 

@@ -585,6 +585,37 @@ TEST(Capi, FailingInitializeCallbackIsReportedWithTheParameter) {
   EXPECT_EQ(aliquot_world_threads(1, body, nullptr, nullptr), ALIQUOT_FAULT);
 }
 
+/// Two units share one pointer, which is the base of an array of two layers.
+TEST(Capi, SlicesOfAnArrayOfLayers) {
+  const auto body = [](aliquot_world* world, void*) -> int {
+    aliquot_engine* engine = nullptr;
+    EXPECT_DONE(aliquot_engine_create(world, nullptr, &engine));
+    const int64_t shape[] = {3};
+    float *weights = nullptr, *gradients = nullptr;
+    const aliquot_parameter weight = {"weight", 1, shape, &weights, &gradients, 0, 0, 0, 0, 0};
+    for (const char* name : {"layer.0", "layer.1"}) {
+      int unit = -1;
+      EXPECT_DONE(aliquot_add_unit(engine, name, &unit));
+      EXPECT_USAGE(aliquot_add_slice(engine, unit, &weight, 2, 2), "slice() was called with the index 2");
+      EXPECT_USAGE(aliquot_add_slice(engine, unit, nullptr, 0, 2), "parameter must not be null");
+      EXPECT_DONE(aliquot_add_slice(engine, unit, &weight, unit, 2));
+    }
+    const auto number = [](void*, const char* parameter, int64_t offset, int64_t count, float* values) -> int {
+      for (int64_t i = 0; i < count; ++i) values[i] = static_cast<float>(parameter[6] - '0') * 10 + offset + i;
+      return ALIQUOT_DONE;
+    };
+    EXPECT_DONE(aliquot_materialize(engine, number, nullptr));
+    for (const int unit : {0, 1}) {
+      EXPECT_DONE(aliquot_evaluate(engine, unit));
+      for (int i = 0; i < 3; ++i) EXPECT_EQ(weights[unit * 3 + i], 10 * unit + i);
+      EXPECT_DONE(aliquot_close(engine));
+    }
+    aliquot_engine_free(engine);
+    return ALIQUOT_DONE;
+  };
+  EXPECT_DONE(aliquot_world_threads(1, body, nullptr, nullptr));
+}
+
 TEST(Capi, WorldFromEnvironmentWithoutALauncherHasOneRank) {
   aliquot_world* world = nullptr;
   ASSERT_DONE(aliquot_world_from_environment(nullptr, &world));

@@ -255,6 +255,30 @@ TEST(Mistakes, ARankThatStopsBeforeTheStep) {
   EXPECT_NE(said.find("rank 1 never arrived, and it had no earlier operation"), std::string::npos) << said;
 }
 
+/// The calls use different lanes, so no collective is compared with another. All ranks wait, and are told at once.
+TEST(Mistakes, RanksThatMakeDifferentCalls) {
+  const auto began = std::chrono::steady_clock::now();
+  std::string said;
+  try {
+    aliquot::World::threads(2, [](aliquot::World& world) {
+      Pair pair(world, {.zero_stage = 3, .gather = aliquot::GatherMode::kCopy});
+      pair.engine.materialize(zeros);
+      double loss = 1;
+      if (world.rank() == 0) world.sum({&loss, 1});
+      if (world.rank() == 1) pair.forward();
+    });
+    ADD_FAILURE() << "no error was thrown";
+  } catch (const aliquot::CommunicationError& error) {
+    said = error.what();
+  }
+  EXPECT_LT(std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count(), 10) << said;
+  const std::string sentence =
+      "no rank can continue: rank 0 waits in all-reduce of 1 numbers (sum) #1 (World::sum), rank 1 waits in all-gather "
+      "of 1024 bytes #1 (a, step 1): all ranks must make the same calls in the same order";
+  EXPECT_EQ(said, sentence);
+  expect_in_guide(sentence);
+}
+
 TEST(Mistakes, AShapeWithoutElements) {
   aliquot::World::threads(1, [](aliquot::World& world) {
     float *value = nullptr, *gradient = nullptr;
@@ -271,6 +295,20 @@ TEST(Mistakes, ValuesAndGradientAtOnePointer) {
     aliquot::Engine engine(world, {});
     expect_told("the values and the gradient of a.w use the same pointer: expected a different pointer for each",
                 [&] { engine.add_unit("a").add("w", {300}, &value, &value); });
+  });
+}
+
+TEST(Mistakes, TwoSlicesUsedTogether) {
+  aliquot::World::threads(1, [](aliquot::World& world) {
+    float *value = nullptr, *gradient = nullptr;
+    aliquot::Engine engine(world, {});
+    for (const int l : {0, 1})
+      engine.add_unit(l == 0 ? "a" : "b").add("w", {4}, aliquot::slice(&value, l, 2), aliquot::slice(&gradient, l, 2));
+    engine.declare_order({{0, 1}});
+    expect_told(
+        "a.w and b.w use the same pointer, but are used together: expected a use of one slice only, because a pointer "
+        "leads to one slice at a time",
+        [&] { engine.materialize(zeros); });
   });
 }
 

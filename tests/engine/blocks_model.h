@@ -15,26 +15,46 @@ namespace aliquot::testing_model {
 
 inline constexpr int kBlocks = 5, kRows = 3, kIn = 6, kMiddle = 11;
 inline constexpr int64_t kStreamBytes = kRows * kIn * 4, kKeptBytes = kRows * kMiddle * 4;
-inline constexpr int kWholeBackwardBlock = 3;  // the block whose backward cannot be split
+inline constexpr int64_t kTensorElements = kMiddle * kIn;  // of each of the two tensors of a block
+inline constexpr int kWholeBackwardBlock = 3;              // the block whose backward cannot be split
 
 inline float blocks_value(const std::string& parameter, int64_t element) {
   return 0.4f * initial_value(parameter, element);
 }
+
+/// How the model stores its pointers: one for each tensor of a block, or one for that tensor of all blocks. A pointer
+/// for all blocks either leads to the tensor of the open block, or is the base of slices.
+enum class Pointers : uint8_t { kOwn, kShared, kSlices };
 
 /// Blocks y = x + B tanh(A x). Each block has one use. It has a unit of its own, except that a tied model's last block
 /// shares the unit of the first one. The loss is |y|^2 / 2 for the y of the last block. All saved activations are in
 /// memory that the engine allocates.
 class Blocks {
  public:
-  float *a[kBlocks], *b[kBlocks], *d_a[kBlocks], *d_b[kBlocks];
+  float *a[kBlocks], *b[kBlocks], *d_a[kBlocks], *d_b[kBlocks];  // the first one is for all blocks unless kOwn
   double loss = 0;
   int recomputed = 0;
   int throws_at = -1;
   bool tied = false;
+  Pointers pointers = Pointers::kOwn;
   bool frozen[kBlocks] = {};  // one flag per unit; the model does not write gradients of frozen units
 
   int unit_count() const { return kBlocks - (tied ? 1 : 0); }
   int unit_of(int use) const { return use % unit_count(); }
+  PointerSlot slot(float** of, int unit) const {
+    switch (pointers) {
+      case Pointers::kShared: return of;
+      case Pointers::kSlices: return slice(of, unit, unit_count());
+      default: return of + unit;
+    }
+  }
+  float* at(float* const* of, int unit) const {
+    switch (pointers) {
+      case Pointers::kShared: return *of;
+      case Pointers::kSlices: return *of + unit * kTensorElements;
+      default: return of[unit];
+    }
+  }
   /// Whether a backward pass in two parts splits the backward of the use. Uses of a shared unit, or of a frozen one,
   /// are not split.
   bool splits(int use) const {
@@ -46,8 +66,8 @@ class Blocks {
     for (int i = 0; i < unit_count(); ++i) {
       const ParameterOptions how{.trainable = !frozen[i]};
       engine.add_unit(fmt::format("h.{}", i))
-          .add("a", {kMiddle, kIn}, &a[i], &d_a[i], how)
-          .add("b", {kIn, kMiddle}, &b[i], &d_b[i], how);
+          .add("a", {kMiddle, kIn}, slot(a, i), slot(d_a, i), how)
+          .add("b", {kIn, kMiddle}, slot(b, i), slot(d_b, i), how);
     }
     if (tied) {
       std::vector<std::vector<UnitId>> order;
@@ -60,7 +80,7 @@ class Blocks {
       EXPECT_TRUE(memory.recomputed);
       EXPECT_EQ(memory.backward, nullptr);
       EXPECT_EQ(memory.output, nullptr) << "the backward of the block does not read its output";
-      run(engine, memory, [this, memory, p = a[unit_of(memory.use)]] { compute_saved(p, memory); });
+      run(engine, memory, [this, memory, p = at(a, unit_of(memory.use))] { compute_saved(p, memory); });
     });
   }
   /// Fills the scratch with NaN before each run of a use, because the engine does not preserve scratch between runs.
@@ -84,7 +104,7 @@ class Blocks {
     engine.compute_stream().run([this, sample] { sample_ = sample; });
   }
   void forward(Engine& engine, const UseMemory& memory, double sample) {
-    run(engine, memory, [this, memory, sample, p = a[unit_of(memory.use)], q = b[unit_of(memory.use)]] {
+    run(engine, memory, [this, memory, sample, p = at(a, unit_of(memory.use)), q = at(b, unit_of(memory.use))] {
       fill_scratch_with_nan(memory);
       compute_saved(p, memory, sample);
       compute_output(q, memory, sample);
@@ -98,8 +118,8 @@ class Blocks {
     if (memory.use == kBlocks - 1) {
       EXPECT_NE(memory.output, nullptr) << "the last block reads its own output in backward";
     }
-    float *dp = frozen[i] ? nullptr : d_a[i], *dq = frozen[i] ? nullptr : d_b[i];
-    run(engine, memory, [this, memory, p = a[i], q = b[i], dp, dq] {
+    float *dp = frozen[i] ? nullptr : at(d_a, i), *dq = frozen[i] ? nullptr : at(d_b, i);
+    run(engine, memory, [this, memory, p = at(a, i), q = at(b, i), dp, dq] {
       fill_scratch_with_nan(memory);
       run_backward(p, q, dp, dq, memory);
     });
@@ -115,14 +135,14 @@ class Blocks {
       EXPECT_EQ(memory.output != nullptr, for_input);
     }
     if (part == UseKind::kBackwardInput) {
-      run(engine, memory, [this, memory, p = a[i], q = b[i]] {
+      run(engine, memory, [this, memory, p = at(a, i), q = at(b, i)] {
         fill_scratch_with_nan(memory);
         auto* flow = static_cast<float*>(memory.weight_inputs);
         run_backward_input(p, q, {flow, flow + kRows * kIn}, memory);
       });
       return;
     }
-    run(engine, memory, [this, memory, dp = frozen[i] ? nullptr : d_a[i], dq = frozen[i] ? nullptr : d_b[i]] {
+    run(engine, memory, [this, memory, dp = frozen[i] ? nullptr : at(d_a, i), dq = frozen[i] ? nullptr : at(d_b, i)] {
       fill_scratch_with_nan(memory);
       const auto* flow = static_cast<const float*>(memory.weight_inputs);
       run_backward_weights(dp, dq, {flow, flow + kRows * kIn}, memory);
@@ -220,9 +240,11 @@ class Blocks {
 };
 
 struct EngineWithBlocks {
-  EngineWithBlocks(World& world, const EngineOptions& options, bool tied = false, int frozen_unit = -1)
+  EngineWithBlocks(World& world, const EngineOptions& options, bool tied = false, int frozen_unit = -1,
+                   Pointers pointers = Pointers::kOwn)
       : engine(world, options) {
     blocks.tied = tied;
+    blocks.pointers = pointers;
     if (frozen_unit >= 0) blocks.frozen[frozen_unit] = true;
     blocks.declare(engine);
     engine.materialize([](const ParameterSpec& parameter, int64_t offset, std::span<float> values) {

@@ -73,12 +73,12 @@ inline void run_step(EngineWithBlocks& setup, double first_sample) {
 /// Trains three steps on `data_ranks` ranks per pipeline stage. Returns the results of the first rank of the last
 /// pipeline stage. Expects that the measured peak memory of every rank equals the planned peak.
 inline Trained train_by_passes(int data_ranks, const EngineOptions& options, const WorldOptions& world_options = kHosts,
-                               bool tied = false) {
+                               bool tied = false, Pointers pointers = Pointers::kOwn) {
   Trained trained;
   World::threads(
       data_ranks * options.pipeline,
       [&](World& world) {
-        EngineWithBlocks setup(world, options, tied);
+        EngineWithBlocks setup(world, options, tied, -1, pointers);
         auto& [blocks, engine] = setup;
         Trained own;
         for (int step = 0; step < 3; ++step) {

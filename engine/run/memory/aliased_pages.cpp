@@ -1,16 +1,22 @@
 #include "engine/run/memory/aliased_pages.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fmt/format.h>
 #include <sys/mman.h>
 
+#include "engine/plan/schedule.h"
 #include "kernels/system/error.h"
 
 namespace aliquot {
 namespace {
 
-constexpr int64_t kGuardBytes = int64_t{1} << 20;  // size of each guard range, before and after the pages
+constexpr int64_t kGuardBytes = int64_t{1} << 20;  // least size of each guard range, before and after the pages
+
+int64_t guard_bytes(int64_t slices_bytes) {
+  return (std::max(slices_bytes, kGuardBytes) + kPlacePageBytes - 1) / kPlacePageBytes * kPlacePageBytes;
+}
 
 [[noreturn]] void refuse(const char* call) {
   throw UnavailableError(
@@ -36,12 +42,15 @@ void make_aliasable(std::byte* at, int64_t size_bytes) {
   if (mapped == MAP_FAILED) refuse("mmap");
 }
 
-AliasedPages::AliasedPages(const std::byte* of, int64_t size_bytes, TensorRanges names)
-    : size_bytes_(size_bytes), names_(std::move(names)) {
-  const std::size_t reserved_bytes = length(size_bytes + 2 * kGuardBytes);
+AliasedPages::AliasedPages(const std::byte* of, int64_t size_bytes, TensorRanges names, const SliceReach& slices)
+    : size_bytes_(size_bytes),
+      names_(std::move(names)),
+      has_slices_(!slices.empty()),
+      reserved_bytes_(guard_bytes(slices.before_bytes) + size_bytes + guard_bytes(slices.after_bytes)) {
+  const std::size_t reserved_bytes = length(reserved_bytes_);
   void* reserved = mmap(nullptr, reserved_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (reserved == MAP_FAILED) refuse("mmap");
-  std::byte* data = static_cast<std::byte*>(reserved) + kGuardBytes;
+  std::byte* data = static_cast<std::byte*>(reserved) + guard_bytes(slices.before_bytes);
   const void* second = mremap(const_cast<std::byte*>(of), 0, length(size_bytes), MREMAP_MAYMOVE | MREMAP_FIXED, data);
   if (second == MAP_FAILED || mprotect(data, length(size_bytes), PROT_NONE) != 0) {
     const int error = errno;
@@ -53,7 +62,7 @@ AliasedPages::AliasedPages(const std::byte* of, int64_t size_bytes, TensorRanges
   data_ = data;
 }
 
-AliasedPages::~AliasedPages() { munmap(reserved_, length(size_bytes_ + 2 * kGuardBytes)); }
+AliasedPages::~AliasedPages() { munmap(reserved_, length(reserved_bytes_)); }
 
 void AliasedPages::protect(Protection what) {
   if (protection_ == what) return;
@@ -66,7 +75,7 @@ void AliasedPages::protect(Protection what) {
 
 bool AliasedPages::explain(const void* address, FaultLine& line) const noexcept {
   const auto* at = static_cast<const std::byte*>(address);
-  if (at < reserved_ || at >= reserved_ + size_bytes_ + 2 * kGuardBytes) return false;
+  if (at < reserved_ || at >= reserved_ + reserved_bytes_) return false;
   line.add("aliquot: ");
   if (protection_ == Protection::kNoAccess) {
     names_.describe(line, at - data_, "accessed outside of an open scope");
@@ -76,7 +85,8 @@ bool AliasedPages::explain(const void* address, FaultLine& line) const noexcept 
   const bool live = at >= data_ && at < data_ + size_bytes_;
   if (!live) {
     names_.describe(line, at - data_, "accessed");
-    line.add(": check the index, and whether the declared size is too small");
+    line.add(has_slices_ ? ": check the index; of the slices of a pointer, only that of the open unit is accessible"
+                         : ": check the index, and whether the declared size is too small");
   } else {
     names_.describe(line, at - data_, "written");
     line.add(": a model must not write its parameters; only engine.step() changes them");

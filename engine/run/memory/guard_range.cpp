@@ -36,11 +36,15 @@ struct GuardRange::Names {
 };
 
 GuardRange::GuardRange(const std::vector<Tensor>& tensors) : names_(std::make_unique<Names>(*this)) {
-  int64_t size_bytes = 0;
-  for (const Tensor& tensor : tensors) {
-    names_->tensors.add(tensor.name, size_bytes, tensor.size_bytes);
-    const int64_t pages = (std::max<int64_t>(tensor.size_bytes, 1) + kPageBytes - 1) / kPageBytes * kPageBytes;
-    size_bytes += pages + std::max(pages, kLeastBeyondBytes);
+  int64_t size_bytes = 0, begin_bytes = 0;  // begin_bytes: of the first of the tensors that adjoin
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    if (!tensors[i].adjoins) begin_bytes = size_bytes;
+    names_->tensors.add(tensors[i].name, size_bytes, tensors[i].size_bytes);
+    size_bytes += tensors[i].size_bytes;
+    if (i + 1 < tensors.size() && tensors[i + 1].adjoins) continue;
+    const int64_t used_bytes = std::max<int64_t>(size_bytes - begin_bytes, 1);
+    const int64_t pages = (used_bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
+    size_bytes = begin_bytes + pages + std::max(pages, kLeastBeyondBytes);
   }
   if (size_bytes == 0) return;
   void* base = mmap(nullptr, static_cast<std::size_t>(size_bytes), PROT_NONE,

@@ -18,6 +18,7 @@ class GuardRange {
   struct Tensor {
     std::string name;
     int64_t size_bytes;
+    bool adjoins = false;  // begins where the previous tensor ends
   };
   /// Throws UnavailableError if the system refuses the address space.
   explicit GuardRange(const std::vector<Tensor>& tensors);

@@ -1,5 +1,6 @@
 #include "engine/run/memory/model_addresses.h"
 
+#include <algorithm>
 #include <fmt/format.h>
 #include <map>
 #include <tuple>
@@ -9,7 +10,8 @@
 
 namespace aliquot {
 
-ModelAddresses::ModelAddresses(const Plan& plan, const StepMemory& memory, const Arena& arena, int coordinate)
+ModelAddresses::ModelAddresses(const Plan& plan, const StepMemory& memory, const Arena& arena, int coordinate,
+                               const std::vector<std::vector<PointerSlots>>& slots)
     : plan_(plan),
       memory_(memory),
       protects_(plan.policy.check && !plan.topology.has_gpus()),
@@ -27,7 +29,8 @@ ModelAddresses::ModelAddresses(const Plan& plan, const StepMemory& memory, const
       const std::byte* at = view ? arena.shared().readable() + buffer.offset_bytes : memory.peek(b);
       const int64_t size_bytes = buffer.size_bytes * (view ? plan.topology.rank_count() : 1);
       const int64_t pages = (size_bytes + kPlacePageBytes - 1) / kPlacePageBytes;
-      alias = std::make_shared<AliasedPages>(at, pages * kPlacePageBytes, names(buffer, coordinate));
+      alias = std::make_shared<AliasedPages>(at, pages * kPlacePageBytes, names(buffer, coordinate),
+                                             slices(buffer, coordinate, slots));
     }
     aliases_[b] = alias;
   }
@@ -62,6 +65,27 @@ TensorRanges ModelAddresses::names(const PlannedBuffer& buffer, int coordinate) 
               layout.tensor_offset(t) * bytes, count * bytes);
   }
   return names;
+}
+
+/// An access through a base pointer to the slice of a closed unit must fault, so the guard ranges include all slices.
+SliceReach ModelAddresses::slices(const PlannedBuffer& buffer, int coordinate,
+                                  const std::vector<std::vector<PointerSlots>>& slots) const {
+  SliceReach reach;
+  if (buffer.role == Role::kActivationGradients || belongs_to_use(buffer.role)) return reach;
+  const bool gradients = buffer.role == Role::kGradients;
+  const Precision& precision = plan_.policy.precision;
+  const int64_t bytes = element_bytes(gradients ? precision.gradients : precision.compute);
+  const FlatSpec& flat = plan_.flats[buffer.flat];
+  for (std::size_t t = 0; t < flat.parameters.size(); ++t) {
+    const PointerSlots& both = slots[flat.unit][flat.parameters[t]];
+    const PointerSlot& slot = gradients ? both.gradient : both.value;
+    if (slot.slice_count() == 0) continue;
+    const int64_t slice_bytes =
+        slice_of(plan_, buffer.flat, static_cast<int32_t>(t), coordinate).element_count() * bytes;
+    reach.before_bytes = std::max(reach.before_bytes, slot.slice_index() * slice_bytes);
+    reach.after_bytes = std::max(reach.after_bytes, (slot.slice_count() - 1 - slot.slice_index()) * slice_bytes);
+  }
+  return reach;
 }
 
 std::byte* ModelAddresses::at(Role role, int32_t whose, AccessMode how) const {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "engine/run/memory/aliased_pages.h"
+#include "engine/run/memory/pointer_slot.h"
 #include "engine/run/memory/step_memory.h"
 
 namespace aliquot {
@@ -16,8 +17,9 @@ namespace aliquot {
 /// from the rank's own thread. Everything passed must outlive it.
 class ModelAddresses {
  public:
-  /// `coordinate`: the tensor coordinate of this rank.
-  ModelAddresses(const Plan& plan, const StepMemory& memory, const Arena& arena, int coordinate);
+  /// `coordinate`: the tensor coordinate of this rank. `slots` is indexed by unit, then parameter.
+  ModelAddresses(const Plan& plan, const StepMemory& memory, const Arena& arena, int coordinate,
+                 const std::vector<std::vector<PointerSlots>>& slots);
 
   /// Return the addresses of the full parameters and gradients of a flat buffer, while they exist.
   std::byte* values(int32_t flat) const;
@@ -38,6 +40,8 @@ class ModelAddresses {
   };
 
   TensorRanges names(const PlannedBuffer& buffer, int coordinate) const;
+  SliceReach slices(const PlannedBuffer& buffer, int coordinate,
+                    const std::vector<std::vector<PointerSlots>>& slots) const;
   Role values_role() const;
   std::byte* at(Role role, int32_t whose, AccessMode how) const;
   /// Like at() without AccessCheck, for a buffer that the operation does not declare.

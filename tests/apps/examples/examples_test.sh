@@ -141,6 +141,47 @@ done
 "$examples/transformer_tensor" 4 2 4 3 >"$scratch/tensor"
 near "transformer in 2 tensor groups" "$scratch/alone2" "$scratch/tensor"
 
+# GPT-2 has arrays of all layers and a tied table. On one rank, losses and the sampled text have the bits of the program
+# without Aliquot. On several ranks, losses differ from it by rounding. The ZeRO stage and the language change no bits.
+losses() { grep '^step' "$1"; }
+for ranks in 1 2 4; do
+  "$examples/gpt2" 3 $ranks >"$scratch/alone"
+  "$examples/gpt2_sharded" $ranks 0 3 >"$scratch/stage0"
+  if [ $ranks = 1 ]; then same "gpt2, 1 rank" "$scratch/alone" "$scratch/stage0"; fi
+  near "gpt2, $ranks ranks" <(losses "$scratch/alone") <(losses "$scratch/stage0")
+  for stage in 0 1 2 3; do
+    "$examples/gpt2_sharded" $ranks $stage 3 >"$scratch/stage"
+    same "gpt2, $ranks ranks, ZeRO stage $stage against 0" "$scratch/stage0" "$scratch/stage"
+    "$examples/gpt2_sharded_c" $ranks $stage 3 >"$scratch/c"
+    same "gpt2 in C, $ranks ranks, ZeRO stage $stage" "$scratch/stage0" "$scratch/c"
+  done
+done
+if [ -n "$mpiexec" ]; then
+  "$mpiexec" -n 4 --oversubscribe "$examples/gpt2_sharded_c" 1 3 3 >"$scratch/processes"
+  same "gpt2 in C under mpirun" "$scratch/stage0" "$scratch/processes"
+fi
+# A checkpoint of the C program continues in the C++ program at another ZeRO stage, and on other numbers of ranks.
+"$examples/gpt2_sharded" 2 1 4 >"$scratch/uninterrupted"
+"$examples/gpt2_sharded_c" 2 3 2 "$scratch/gpt2" >"$scratch/first"
+for ranks in 1 2 4; do
+  cp -r "$scratch/gpt2" "$scratch/gpt2-$ranks"
+  "$examples/gpt2_sharded" $ranks 0 4 "$scratch/gpt2-$ranks" >"$scratch/resumed"
+  expect pass "step 4 loss" cat "$scratch/resumed"
+  expect fail "" grep -q 'step 2 loss' "$scratch/resumed"
+  if [ $ranks = 2 ]; then same "gpt2, resumed" <(tail -n +3 "$scratch/uninterrupted") "$scratch/resumed"; fi
+done
+# The checking mode finds no defect in the examples.
+ALIQUOT_CHECK=1 "$examples/gpt2_sharded_c" 2 3 4 >"$scratch/checked"
+same "gpt2 in the checking mode" "$scratch/uninterrupted" "$scratch/checked"
+
+# The lines of code in the chapter of the guide on GPT-2 are from the programs. The last two lines use views.
+awk '/^## One array for all layers/ { on = 1; next } /^## / { on = 0 } on && /^    / && !/View|view_/ { sub(/^ +/, ""); print }' \
+  "$top/docs/wrapping.md" >"$scratch/lines"
+if [ "$(wc -l <"$scratch/lines")" -lt 15 ]; then echo "the guide has no code on GPT-2" && failures=$((failures + 1)); fi
+while IFS= read -r line; do
+  expect pass "" grep -qF -- "$line" "$top"/apps/examples/gpt2_{sharded.cpp,sharded.c,model.h}
+done <"$scratch/lines"
+
 # Wrapping the transformer adds at most 40 lines.
 changes() { { diff "$top/apps/examples/transformer.c" "$top/apps/examples/transformer_sharded.cpp" || true; } | grep -c "^$1"; }
 added=$(changes '>')
@@ -148,14 +189,18 @@ removed=$(changes '<')
 echo "transformer: $added lines added, $removed removed; mlp.cpp: $(wc -l <"$top/apps/examples/mlp.cpp") lines"
 if [ "$added" -gt 40 ]; then echo "wrapping the transformer adds $added lines: expected at most 40" && failures=$((failures + 1)); fi
 if [ "$(wc -l <"$top/apps/examples/mlp.cpp")" -gt 100 ]; then echo "mlp.cpp is longer than 100 lines" && failures=$((failures + 1)); fi
-# Wrapping changes no kernel: both programs include the same header, which has all functions of the model and no
+# Wrapping changes no kernel: the programs include the same headers, which have all functions of the model and no
 # reference to Aliquot.
 kernels=$top/apps/examples/transformer_kernels.h
+layers=$top/apps/examples/transformer_layers.h
 for program in transformer.c transformer_sharded.cpp; do
   expect pass "" grep -qxF '#include "transformer_kernels.h"' "$top/apps/examples/$program"
 done
-for function in linear linear_backward normalize normalize_backward attend attend_backward forward_block backward_block forward backward; do
-  expect pass "" grep -q "^static void $function(" "$kernels"
+for program in gpt2.c gpt2_sharded.c gpt2_sharded.cpp; do
+  expect pass "" grep -qxF '#include "gpt2_model.h"' "$top/apps/examples/$program"
 done
-expect fail "" grep -i aliquot "$kernels"
+for function in linear linear_backward normalize normalize_backward attend attend_backward forward_block backward_block forward backward; do
+  expect pass "" grep -q "^static void $function(" "$kernels" "$layers"
+done
+expect fail "" grep -i aliquot "$kernels" "$layers" "$top/apps/examples/gpt2_model.h"
 exit $((failures > 0))

@@ -117,6 +117,38 @@ TEST(Failures, RanksThatWaitInDifferentCallsFailImmediately) {
   EXPECT_LT(std::chrono::duration<double>(Clock::now() - start).count(), 20);
 }
 
+/// The own threads of two ranks wait for two lanes, and each lane waits for the other rank.
+TEST(Failures, RanksThatWaitOnDifferentLanesFailImmediately) {
+  const auto start = Clock::now();
+  for (const bool in_a_group : {false, true}) {
+    const auto message = failure_of(
+        3,
+        [&](World& world) {
+          const auto group = world.communicator().split(0, world.rank());
+          Communicator& ranks = in_a_group ? *group : world.communicator();
+          barrier(world, ranks, Lane::kReduce, {"earlier"});
+          barrier(world, ranks, world.rank() == 1 ? Lane::kReduce : Lane::kCompute, {world.rank() == 1 ? "b" : "a"});
+        },
+        600);
+    expect_contains(message,
+                    {"no rank can continue: rank 0 waits in barrier #1 (a)", "rank 1 waits in barrier #2 (b)",
+                     "rank 2 waits in barrier #1 (a)", "all ranks must make the same calls in the same order"});
+  }
+  const auto at_a_rendezvous = failure_of(
+      2,
+      [&](World& world) {
+        if (world.rank() == 0) {
+          world.communicator().gather_objects("own");
+        } else {
+          barrier(world, Lane::kGather, {"h.3"});
+        }
+      },
+      600);
+  expect_contains(at_a_rendezvous,
+                  {"rank 0 waits for the other ranks to set up together", "rank 1 waits in barrier #1 (h.3)"});
+  EXPECT_LT(std::chrono::duration<double>(Clock::now() - start).count(), 20);
+}
+
 /// A program may throw a value that is not a std::exception.
 TEST(Failures, AnExceptionOfAnyTypeEndsAllRanks) {
   std::atomic<int> aborted{0};
