@@ -13,12 +13,16 @@ case ${1:-} in
   *) program=$(cd "$called_from" && realpath "$1") ;;
 esac
 
+messages=$(mktemp)
+trap 'rm -f "$messages"' EXIT
+
 # best MODEL RANKS SEQUENCES OPTION...: prints cells of the fastest mesh, and the seconds that the search took.
 best() {
   local model=$1 ranks=$2 sequences=$3 began=$EPOCHREALTIME
   shift 3
-  "$program" plan --model "$model" --ranks "$ranks" --global-batch "$sequences" --machine dgx-h100 --mesh auto \
-    --format csv "$@" | awk -F, -v seconds="$began" '
+  # The exit code is 2 if no mesh fits.
+  { "$program" plan --model "$model" --ranks "$ranks" --global-batch "$sequences" --machine dgx-h100 --mesh auto \
+    --format csv "$@" 2> "$messages" || [ $? -eq 2 ] || fail 1 "$(cat "$messages")"; } | awk -F, -v seconds="$began" '
       NR == 1 { for (i = 1; i <= NF; ++i) at[$i] = i }
       NR == 2 {
         options = $at["options"]

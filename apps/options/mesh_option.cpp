@@ -66,17 +66,17 @@ void add_mesh(OptionTable& table, MeshOption& mesh) {
 }
 
 void remove_replaced_by_mesh(std::vector<GivenOption>& given) {
-  const auto on_line =
-      std::ranges::find_if(given, [](const GivenOption& one) { return one.name == "mesh" && !one.from_file; });
-  if (on_line == given.end()) return;
-  std::vector<std::string> replaced = {"mesh", "pipeline", "replicas", "tensor", "pipeline-cut"};
+  const auto on_line = std::find_if(given.rbegin(), given.rend(),
+                                    [](const GivenOption& one) { return one.name == "mesh" && !one.from_file; });
+  if (on_line == given.rend()) return;
+  std::vector<std::string> replaced = {"mesh",         "pipeline",       "replicas",           "tensor",
+                                       "pipeline-cut", "virtual-stages", "pipeline-order-from"};
   const bool automatic = on_line->value == "auto";
-  const bool file_has_mesh =
-      std::ranges::any_of(given, [](const GivenOption& one) { return one.name == "mesh" && one.from_file; });
+  const bool file_has_mesh = std::ranges::any_of(
+      given, [](const GivenOption& one) { return one.name == "mesh" && one.from_file && one.value != "auto"; });
   if (!automatic) replaced.emplace_back("ranks");
   if (automatic && file_has_mesh) {
-    replaced.insert(replaced.end(),
-                    {"zero-stage", "micro-batch", "recompute", "gather-for", "pipeline-schedule", "virtual-stages"});
+    replaced.insert(replaced.end(), {"zero-stage", "micro-batch", "recompute", "gather-for", "pipeline-schedule"});
   }
   if (std::ranges::find(given, "global-batch", &GivenOption::name) != given.end()) replaced.emplace_back("accumulate");
   std::erase_if(given, [&](const GivenOption& one) {

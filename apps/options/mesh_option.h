@@ -34,8 +34,9 @@ MeshOption parse_mesh(std::string_view text);
 void add_mesh(OptionTable& table, MeshOption& mesh);
 
 /// Removes the values of a configuration file that --mesh on the command line replaces: those of --mesh, --pipeline,
-/// --pipeline-cut, --replicas, --tensor and, unless --mesh is "auto", --ranks. With a global batch, also those of
-/// --accumulate. If the file has a mesh and --mesh is "auto", also those of the options that a search chooses.
+/// --pipeline-cut, --pipeline-order-from, --virtual-stages, --replicas, --tensor and, unless --mesh is "auto", --ranks.
+/// With a global batch, also those of --accumulate. If the file has a mesh that is not "auto", and --mesh is "auto",
+/// also those of the options that a search chooses.
 void remove_replaced_by_mesh(std::vector<GivenOption>& given);
 
 /// Sets the pipeline stages, replicas and tensor groups of `engine` to those of MeshOption::given, and sets

@@ -133,7 +133,7 @@ class StageBound {
     const int64_t all = all_.elements, trained = all_.trained_elements;
     const int64_t owned = choice_.zero_stage >= 1 ? sharded(trained) : trained;
     const Precision& precision = policy_.precision;
-    int64_t bytes = owned * precision.master_bytes();
+    int64_t bytes = policy_.offload_state == Offload::kNone ? owned * precision.master_bytes() : 0;
     if (policy_.offload_state == Offload::kNone && !policy_.matrix_updates)
       bytes += owned * policy_.state_bytes_per_block / kBlockElements;
     if (policy_.offload_parameters == Offload::kNone)
@@ -224,14 +224,18 @@ class StageBound {
 /// The traffic of a pipeline stage in a step, as the time for which it keeps lanes and links busy.
 class TrafficBound {
  public:
-  TrafficBound(const MeshChoice& choice, const Policy& policy, const InterNodeGroups& groups, const MeshModel& model)
-      : choice_(choice), policy_(policy), groups_(groups), model_(model) {}
+  /// `groups`: those of the stage.
+  TrafficBound(const MeshChoice& choice, const Policy& policy, const MeshModel& model, const PipelineStage& stage,
+               const InterNodeGroups& groups)
+      : choice_(choice), policy_(policy), model_(model), stage_(stage), groups_(groups) {}
 
   /// `elements` and `trained`: of the parameters of a rank of the stage. `views`: whether gathers are free.
   double seconds(int64_t elements, int64_t trained, bool views) const {
     if (policy_.quantize_weights || policy_.quantize_gradients) return 0;
     const Precision& precision = policy_.precision;
-    const double gathered = views ? 0 : gathered_elements(elements), reduced = reduced_elements(trained);
+    // Below ZeRO stage 3, only parameters that were updated are gathered.
+    const double gathered = views ? 0 : gathered_elements(choice_.zero_stage == 3 ? elements : trained),
+                 reduced = reduced_elements(trained);
     const auto shard_part = [&](double all) { return static_cast<int64_t>(all / choice_.mesh.shard); };
     int64_t gather_crossing = 0, reduce_crossing = 0, exchange_crossing = 0;
     for (const GroupPlacement& of : groups_.replicas) {
@@ -254,11 +258,15 @@ class TrafficBound {
 
  private:
   /// The elements that are gathered in a step. With a gather for each pass, a unit may stay gathered from one pass to
-  /// the next at the ends of the stage and while units are kept.
+  /// the next at the ends of each virtual stage, as far as prefetch reaches, and while units are kept.
   double gathered_elements(int64_t elements) const {
     if (choice_.mesh.shard == 1 || choice_.zero_stage == 0) return 0;
     if (choice_.zero_stage < 3 || !gathers_for_pass(choice_)) return static_cast<double>(elements);
-    const double kept = static_cast<double>(model_.largest_unit) * (2 + policy_.keep_gathered);
+    const int ahead = std::max(policy_.prefetch, 1);
+    const auto is_short = [&](const VirtualStage& run) { return run.end_use - run.first_use <= ahead; };
+    if (std::ranges::any_of(stage_.runs, is_short)) return static_cast<double>(elements);
+    const auto ends = 2 * ((ahead + 1) / 2) * std::ssize(stage_.runs);
+    const double kept = static_cast<double>(model_.largest_unit) * static_cast<double>(ends + policy_.keep_gathered);
     const double of_micro_batch = 2 * static_cast<double>(elements) - kept;
     return std::max(static_cast<double>(elements), choice_.accumulate * of_micro_batch);
   }
@@ -269,8 +277,9 @@ class TrafficBound {
 
   const MeshChoice& choice_;
   const Policy& policy_;
-  const InterNodeGroups& groups_;
   const MeshModel& model_;
+  const PipelineStage& stage_;
+  const InterNodeGroups& groups_;
 };
 
 }  // namespace
@@ -325,9 +334,9 @@ const std::vector<PipelineStage>& MeshBounds::stages(const MeshChoice& choice) {
   return cuts_.emplace(key, std::pair(std::move(with_cut.pipeline_cut), std::move(made))).first->second.second;
 }
 
-const InterNodeGroups& MeshBounds::groups(const Mesh& mesh) {
-  auto& found = groups_[{{mesh.pipeline, mesh.replica}, {mesh.shard, mesh.tensor}}];
-  if (!found) found = std::make_unique<InterNodeGroups>(topology_of_stage(topology_, mesh.pipeline, 0), mesh);
+const InterNodeGroups& MeshBounds::groups(const Mesh& mesh, int stage) {
+  auto& found = groups_[{mesh.pipeline, mesh.replica, mesh.shard, mesh.tensor, stage}];
+  if (!found) found = std::make_unique<InterNodeGroups>(topology_of_stage(topology_, mesh.pipeline, stage), mesh);
   return *found;
 }
 
@@ -335,7 +344,6 @@ MeshBound MeshBounds::of(const MeshChoice& choice) {
   const std::vector<PipelineStage>& all = stages(choice);
   const MeshModel& of = model(choice.mesh.tensor, choice.micro_batch);
   const Policy policy = this->policy(choice, true);
-  const TrafficBound traffic(choice, policy, groups(choice.mesh), of);
   const bool splits = choice.schedule == PipelineSchedule::kZeroBubble;
   const bool views = !topology_.has_gpus() && choice.mesh.shard * choice.mesh.tensor <= ranks_per_node(options_);
   const double micro = choice.accumulate;
@@ -350,10 +358,12 @@ MeshBound MeshBounds::of(const MeshChoice& choice) {
     bound.bytes = std::max(bound.bytes, own.bytes(recompute));
     bound.recompute = std::max(bound.recompute, static_cast<int>(recompute));
     const int64_t updated = own.all().trained_elements / (choice.zero_stage == 0 ? 1 : choice.mesh.shard);
-    const double update = policy.matrix_updates ? 0 : static_cast<double>(updated) * of.cost.update_seconds_per_element;
+    const bool at_end = !policy.matrix_updates && !policy.update_in_backward;  // of the step, on the compute lane
+    const double update = !at_end ? 0 : static_cast<double>(updated) * of.cost.update_seconds_per_element;
     if (stage.index == 0) first_update = update;
     const double busy = micro * (own.all().forward_seconds + own.all().backward_seconds +
                                  static_cast<double>(recompute) * of.recompute_seconds);
+    const TrafficBound traffic(choice, policy, of, stage, groups(choice.mesh, stage.index));
     bound.seconds = std::max(
         {bound.seconds, update + busy, traffic.seconds(own.all().elements, own.all().trained_elements, views)});
     if (!stage.tied_ends) bound.seconds = std::max(bound.seconds, first_update + before + busy);

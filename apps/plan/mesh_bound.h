@@ -1,6 +1,7 @@
 #pragma once
 // Lower bounds of the memory and the step time of a mesh, which a search computes much faster than a plan.
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -62,7 +63,7 @@ class MeshBounds {
   using CutKey = std::pair<std::pair<int, int64_t>, std::pair<int, int>>;
 
   const std::vector<PipelineStage>& stages(const MeshChoice& choice);
-  const InterNodeGroups& groups(const Mesh& mesh);
+  const InterNodeGroups& groups(const Mesh& mesh, int stage);
   Policy policy(const MeshChoice& choice, bool with_cut);
 
   const PlanOptions& options_;
@@ -71,7 +72,7 @@ class MeshBounds {
   Topology topology_;
   std::map<std::pair<int, int64_t>, std::unique_ptr<MeshModel>> models_;
   std::map<CutKey, std::pair<PipelineCut, std::vector<PipelineStage>>> cuts_;
-  std::map<std::pair<std::pair<int, int>, std::pair<int, int>>, std::unique_ptr<InterNodeGroups>> groups_;
+  std::map<std::array<int, 5>, std::unique_ptr<InterNodeGroups>> groups_;  // by the mesh and the pipeline stage
 };
 
 }  // namespace aliquot

@@ -139,7 +139,8 @@ bool MeshEvaluation::fit_ends(MeshTask& task, const IsSlow& is_slow) const {
     for (;;) {
       const Policy of = policy(task, choice.recompute, planned_micro_batches(choice));
       const ModelSpec model = with_added_gradients(task.model->model, of);
-      const std::vector<Plan> stage = {Planner{model, topology_, task.model->cost}.plan_stage(of, end)};
+      std::vector<Plan> stage = {Planner{model, topology_, task.model->cost}.plan_stage(of, end)};
+      stage.front().schedule.stream_bytes = of.between_steps_bytes;  // other stages may limit it to this
       if (most_rank_bytes(stage) <= limit_bytes_) break;
       if (!open || choice.recompute >= most_recomputable(stage)) return false;
       choice.recompute = next_recompute(stage, choice.recompute, limit_bytes_);
@@ -151,12 +152,15 @@ bool MeshEvaluation::fit_ends(MeshTask& task, const IsSlow& is_slow) const {
 }
 
 /// On hosts, transfers slow down compute, and ranks on the same core slow down one another. So a step without transfers
-/// may take longer there. Other options need shards, or have costs that sharding decreases.
+/// may take longer there. Other options need shards, or have costs that sharding decreases. The order of passes of tied
+/// ends depends on where micro-batches accumulate.
 bool MeshEvaluation::has_unsharded_bound(const MeshTask& task) const {
   const Policy of = policy(task, 0, task.choice.accumulate);
   const bool needs_shards = of.offload_state != Offload::kNone || of.offload_parameters != Offload::kNone ||
-                            of.quantize_weights || of.quantize_gradients || of.reproducible || of.matrix_updates;
-  return task.choice.mesh.pipeline > 1 && task.model->cost.cores_per_thread == 0 && !needs_shards;
+                            of.quantize_weights || of.quantize_gradients || of.reproducible || of.matrix_updates ||
+                            of.accumulate_into == AccumulateInto::kShard;
+  if (of.pipeline == 1 || task.model->cost.cores_per_thread > 0 || needs_shards) return false;
+  return !accumulates_into_shard(of) || !pipeline_stages(task.model->model, of).back().tied_ends;
 }
 
 double MeshEvaluation::unsharded_seconds(const MeshTask& task) const {

@@ -112,11 +112,10 @@ class Search {
 
   MeshTask* next() {
     const std::lock_guard lock(mutex_);
-    while (!queue_.empty()) {
+    while (!queue_.empty() && !failure_) {
       MeshTask& task = tasks_[queue_.top().second];
       queue_.pop();
       if (task.bound.seconds > time_to_beat(task.choice.mesh)) continue;
-      if (task.next == MeshTask::Next::kFitEnds) ++result_.planned;
       return &task;
     }
     return nullptr;
@@ -126,6 +125,11 @@ class Search {
   bool is_slow(const MeshChoice& choice) {
     const std::lock_guard lock(mutex_);
     return how_.uses_bounds && bounds_.of(choice).seconds > time_to_beat(choice.mesh);
+  }
+
+  void count_planned() {
+    const std::lock_guard lock(mutex_);
+    ++result_.planned;
   }
 
   /// Counts a simulated choice, and returns whether it is fast enough to be among the results.
@@ -183,6 +187,7 @@ class Search {
   }
 
   void simulate(const MeshTask& task) {
+    count_planned();
     MeshChoice choice = task.choice;
     const std::vector<Plan> stages =
         evaluation_.plans(task, choice, [this](const MeshChoice& each) { return is_slow(each); });
@@ -208,14 +213,22 @@ class Search {
     if (result_.best.empty()) set_smallest();
   }
 
+  /// Takes the first choice, by the bounds of memory, that can be planned.
   void set_smallest() {
-    const auto by_bytes = [](const MeshTask& task) { return std::pair(task.bound.bytes, task.bound.seconds); };
-    const MeshTask& task = *std::ranges::min_element(tasks_, {}, by_bytes);
-    MeshChoice choice = task.choice;
-    evaluation_.plans(task, choice, [](const MeshChoice&) { return false; });  // sets the recomputed uses
-    result_.smallest.emplace();
-    result_.smallest->choice = choice;
-    result_.smallest->rank_bytes = most_rank_bytes(evaluation_.full_plans(task, choice.recompute));
+    std::ranges::sort(tasks_, {}, [](const MeshTask& task) { return std::pair(task.bound.bytes, task.bound.seconds); });
+    for (const MeshTask& task : tasks_) {
+      try {
+        MeshChoice choice = task.choice;
+        evaluation_.plans(task, choice, [](const MeshChoice&) { return false; });  // sets the recomputed uses
+        result_.smallest.emplace();
+        result_.smallest->rank_bytes = most_rank_bytes(evaluation_.full_plans(task, choice.recompute));
+        result_.smallest->choice = choice;
+        return;
+      } catch (const UsageError&) {
+        refusal_ = std::current_exception();
+      }
+    }
+    std::rethrow_exception(refusal_);
   }
 
   MeshSearchOptions how_;

@@ -35,8 +35,8 @@ std::string heading(const PlanOptions& o, const MeshSearch& search) {
                                  ranks_per_node(o), search.global_batch, count_text(search.tokens));
   if (search.limit)
     text += fmt::format("  a rank has {} of {}\n", format_bytes(search.limit->bytes), search.limit->source);
-  return text + fmt::format("  simulated on {}: {} meshes with {} choices of options, of which {} could be the best\n",
-                            machine_name(o), search.meshes, search.choices, search.planned);
+  return text + fmt::format("  simulated on {}: {} meshes with {} choices of options\n", machine_name(o), search.meshes,
+                            search.choices);
 }
 
 std::string choice_rows(const MeshSearch& search) {

@@ -18,7 +18,7 @@ struct Alignment {
   int64_t operator()(int64_t size) const { return (size + bytes - 1) / bytes * bytes; }
 };
 
-/// Counts the pairs of buffers with overlapping lifetimes, which determine the run time of place_largest_first().
+/// Counts the pairs of buffers with overlapping lifetimes.
 int64_t count_overlaps(const std::vector<DraftBuffer>& buffers, const std::vector<std::size_t>& in_order) {
   std::priority_queue<OperationId, std::vector<OperationId>, std::greater<>> alive;  // last operations of live buffers
   int64_t pairs = 0;
@@ -82,7 +82,7 @@ int64_t place_largest_first(std::vector<DraftBuffer>& buffers, const std::vector
 }
 
 /// Places buffers in the order of first use, each at the lowest offset that is free at that time. Returns the end
-/// offset. Takes nearly linear time; place_largest_first() takes quadratic time.
+/// offset. Takes less time than place_largest_first().
 int64_t place_in_order(std::vector<DraftBuffer>& buffers, const std::vector<std::size_t>& transient, int64_t base,
                        Alignment aligned) {
   std::multimap<OperationId, std::size_t> ending;  // live buffers, keyed by their last operation
@@ -143,7 +143,7 @@ std::vector<std::size_t> transient_in(const std::vector<DraftBuffer>& buffers, S
 /// Places transient buffers after the persistent ones, and returns the end offset. Always tries place_in_order(), and
 /// also place_largest_first() if it may need less memory and few lifetimes overlap. Keeps the smaller placement.
 int64_t place_transient(ScheduleDraft& draft, const std::vector<std::size_t>& transient, int64_t base) {
-  constexpr int64_t kMaxOverlaps = 4'000'000;  // place_largest_first() then takes about 0.2 s
+  constexpr int64_t kMaxOverlaps = 4'000'000;  // a limit of planning time
   const Alignment aligned{draft.alignment_bytes};
   const int64_t end = place_in_order(draft.buffers, transient, base, aligned);
   if (end == base + most_live_bytes(draft.buffers, transient, aligned)) return end;

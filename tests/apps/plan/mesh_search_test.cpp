@@ -82,17 +82,37 @@ TEST(MeshSearch, FindsWhatAllSimulationsFind) {
   }
 }
 
-TEST(MeshSearch, BoundsAreBelowTheSimulation) {
-  for (const auto& arguments : small_worlds()) {
-    const SearchCase run(arguments);
-    MeshBounds bounds(run.options, run.machine, *run.options.device_memory);
-    for (const MeshResult& each : run.search({.count = kAll, .uses_bounds = false}).best) {
-      const MeshBound bound = bounds.of(each.choice);
-      EXPECT_LE(bound.seconds, each.seconds * (1 + 1e-9)) << text_of(arguments) << ": " << options_text(each.choice);
-      EXPECT_LE(bound.bytes, each.rank_bytes) << text_of(arguments) << ": " << options_text(each.choice);
-      EXPECT_GT(bound.seconds, 0);
-    }
+void expect_bounds_below_simulation(const SearchCase& run, const std::string& text) {
+  MeshBounds bounds(run.options, run.machine, *run.options.device_memory);
+  for (const MeshResult& each : run.search({.count = kAll, .uses_bounds = false}).best) {
+    const MeshBound bound = bounds.of(each.choice);
+    EXPECT_LE(bound.seconds, each.seconds * (1 + 1e-9)) << text << ": " << options_text(each.choice);
+    EXPECT_LE(bound.bytes, each.rank_bytes) << text << ": " << options_text(each.choice);
+    EXPECT_GT(bound.seconds, 0);
   }
+}
+
+TEST(MeshSearch, BoundsAreBelowTheSimulation) {
+  for (const auto& arguments : small_worlds())
+    expect_bounds_below_simulation(SearchCase(arguments), text_of(arguments));
+}
+
+/// Options that move data, or that remove traffic and memory.
+TEST(MeshSearch, BoundsAreBelowTheSimulationWithOptions) {
+  const std::vector<std::string> small = {
+      "--model",        "llama-nano", "--layers",        "6",    "--ranks",       "8", "--machine", "dgx-h100",
+      "--global-batch", "16",         "--device-memory", "1GiB", "--micro-batch", "1"};
+  const std::vector<std::vector<std::string>> cases = {{"--lora", "rank=4"},
+                                                       {"--offload", "host"},
+                                                       {"--update-in-backward", "--clip", "0"},
+                                                       {"--zero-stage", "3", "--prefetch", "4"},
+                                                       {"--accumulate-into", "shard", "--tied", "on"}};
+  for (const auto& more : cases) expect_bounds_below_simulation(SearchCase(words(small, more)), text_of(more));
+  SearchCase uneven(words({"--model", "llama-nano", "--ranks", "4", "--machine", "host"},
+                          {"--global-batch", "16", "--micro-batch", "1", "--device-memory", "1GiB"}));
+  uneven.options.topology = Topology{.node_of_rank = {0, 1, 1, 1}, .gpu_of_rank = {-1, -1, -1, -1}};
+  uneven.options.ranks_per_node = 3;
+  expect_bounds_below_simulation(uneven, "nodes with 1 and 3 ranks");
 }
 
 /// The mesh that the search prints, planned with its options, needs the same memory and time, and fits.
