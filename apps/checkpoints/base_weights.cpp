@@ -2,11 +2,9 @@
 
 #include <algorithm>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "apps/checkpoints/commands.h"
 #include "apps/train/digest.h"
-#include "checkpoint/difference.h"
 #include "checkpoint/file/convert.h"
 #include "checkpoint/reader.h"
 #include "checkpoint/verify.h"
@@ -18,19 +16,6 @@ namespace aliquot {
 namespace {
 
 constexpr std::string_view kParameters = "parameters/";
-constexpr const char *kRank = "lora_rank", *kAlpha = "lora_alpha", *kTargets = "lora_targets", *kBase = "base",
-                     *kBaseDigest = "base_digest";
-
-template <typename T>
-const T& require_scalar(const std::map<std::string, Scalar>& scalars, const std::string& name) {
-  const auto found = scalars.find(name);
-  if (found == scalars.end())
-    throw UsageError(fmt::format("the checkpoint has the scalar {}, but not {}: expected both.", kRank, name));
-  const auto* value = std::get_if<T>(&found->second);
-  if (value != nullptr) return *value;
-  throw UsageError(
-      fmt::format("the checkpoint's scalar {} is {}, which has the wrong type.", name, describe(found->second)));
-}
 
 /// Adds the hashes of the tensors `part`, `part` + `parts`, ... to the digest.
 void add_hashes(WeightDigest& digest, const BaseWeights& weights, size_t part, size_t parts) {
@@ -49,34 +34,6 @@ void add_hashes(WeightDigest& digest, const BaseWeights& weights, size_t part, s
 }
 
 }  // namespace
-
-std::map<std::string, Scalar> adapter_scalars(const SavedAdapters& adapters) {
-  return {{kRank, adapters.lora.rank},
-          {kAlpha, adapters.lora.alpha},
-          {kTargets, fmt::format("{}", fmt::join(adapters.lora.targets, ","))},
-          {kBase, adapters.base},
-          {kBaseDigest, adapters.base_digest}};
-}
-
-std::optional<SavedAdapters> saved_adapters(const std::map<std::string, Scalar>& scalars) {
-  if (!scalars.contains(kRank)) return std::nullopt;
-  // Parsing the text of the option checks the ranges.
-  const std::string text =
-      fmt::format("rank={},alpha={},targets={}", require_scalar<int64_t>(scalars, kRank),
-                  require_scalar<double>(scalars, kAlpha), require_scalar<std::string>(scalars, kTargets));
-  return SavedAdapters{parse_lora(text), require_scalar<std::string>(scalars, kBase),
-                       require_scalar<std::string>(scalars, kBaseDigest)};
-}
-
-std::optional<SavedAdapters> find_saved_adapters(const std::string& path) {
-  const auto found = find_checkpoint(path);
-  if (!found) return std::nullopt;
-  try {
-    return saved_adapters(read_manifest(*found).scalars);
-  } catch (const CheckpointError&) {
-    return std::nullopt;  // code that loads the checkpoint reports the error
-  }
-}
 
 /// One of the two is set.
 struct BaseWeights::Files {
@@ -137,15 +94,6 @@ std::string digest_of_base(Communicator& communicator, const std::string& path, 
   WeightDigest digest;
   for (const std::string& lines : lines_of_rank) digest.add_lines(lines);
   return digest.finish();
-}
-
-void require_same_base(const SavedAdapters& adapters, const std::string& where, const std::string& path,
-                       const std::string& digest) {
-  if (digest == adapters.base_digest) return;
-  throw UsageError(fmt::format(
-      "{} has adapters of other weights than {}: their digest is {}, and that of {} was {}: use the weights "
-      "from which the adapters were trained.",
-      where, path, digest.substr(0, 16), adapters.base, adapters.base_digest.substr(0, 16)));
 }
 
 }  // namespace aliquot

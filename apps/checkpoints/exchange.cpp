@@ -5,9 +5,9 @@
 #include <optional>
 #include <string>
 
-#include "apps/checkpoints/base_weights.h"
 #include "apps/checkpoints/commands.h"
 #include "apps/checkpoints/export_adapters.h"
+#include "apps/checkpoints/saved_adapters.h"
 #include "apps/checkpoints/saved_shape.h"
 #include "apps/console.h"
 #include "apps/data/whole_file.h"
@@ -106,7 +106,7 @@ int export_command(const CheckpointOptions& options) {
           fmt::format("--out: {} already exists: remove it, or choose another directory.", (out / name).string()));
   }
   const CheckpointReader reader = open_verified(require_checkpoint(options.paths[0]), print_verification_progress);
-  if (const auto adapters = saved_adapters(reader.manifest().scalars))
+  if (const auto adapters = saved_adapters(reader.manifest().scalars, options.paths[0]))
     return export_adapters(options, reader, *adapters);
   if (!options.lora.empty() || !options.base.empty()) {
     throw UsageError(fmt::format("{} contains all weights of a model: leave out --lora and --base.", options.paths[0]));
@@ -132,6 +132,7 @@ int import_command(const CheckpointOptions& options) {
       throw UsageError(
           fmt::format("--out: {} already exists: remove it, or choose another directory.", found.path.string()));
   }
+  refuse_adapters_of_peft(options.paths[0], options.paths[0]);
   const auto shape = shape_of_config(options.paths[0]);
   if (!extents_of_weights(options.paths[0], EqualHead::kLeaveOut)) {
     warn(

@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <map>
 
+#include "apps/checkpoints/base_weights.h"
 #include "apps/checkpoints/saved_shape.h"
 #include "apps/console.h"
 #include "apps/data/whole_file.h"
@@ -86,17 +89,7 @@ std::optional<WeightChange> change_of(const CheckpointReader& reader, const Base
   if (!a || !b) return std::nullopt;
   WeightChange change{inputs_first ? transposed(*a) : *b, inputs_first ? transposed(*b) : *a,
                       static_cast<float>(lora.alpha / static_cast<double>(lora.rank))};
-  const bool fits = change.left.columns == change.right.rows && tensor.shape.size() == 2 &&
-                    tensor.shape[0] == change.left.rows && tensor.shape[1] == change.right.columns;
-  if (!fits) throw UsageError(fmt::format("the adapter of {} does not have the shape of the base", tensor.name));
   return change;
-}
-
-/// The number of adapters in the checkpoint.
-int64_t adapter_count(const Manifest& manifest) {
-  return std::ranges::count_if(manifest.tensors, [](const TensorEntry& tensor) {
-    return tensor.path.starts_with(kParameters) && tensor.path.ends_with(kLoraA);
-  });
 }
 
 bool is_gpt2(const Manifest& manifest) {
@@ -104,50 +97,64 @@ bool is_gpt2(const Manifest& manifest) {
                              [](const TensorEntry& tensor) { return tensor.path.starts_with("parameters/h."); });
 }
 
-/// The config.json of merged weights: that of the base, with the type of the written weights.
-std::string merged_config(const std::string& base, DType dtype) {
+/// The config.json of merged weights: that of the base, with the type of the written weights. A base without one has
+/// the shape `shape`.
+std::string merged_config(const std::string& base, const std::optional<ModelShape>& shape, DType dtype) {
   if (const auto config = find_config_near(base); config && is_weights_path(base)) {
     Json json = Json::parse(read_whole_file(*config, 16));
     json.erase("dtype");
     json["torch_dtype"] = std::string(name(dtype));
     return json.dump(2) + "\n";
   }
-  if (is_weights_path(base)) return "";
-  const std::filesystem::path found = require_checkpoint(base);
-  const auto shape = saved_shape(read_manifest(found), base);
   return shape && shape->heads > 0 ? config_text(*shape, name(dtype)) : "";
 }
 
-/// Whether the base has a head that is not its token embedding.
-bool is_untied(const std::string& base) {
-  const auto config = is_weights_path(base) ? find_config_near(base) : std::nullopt;
-  return config && !read_model_config(*config).shape.tied;
+/// The weights to which the adapters belong, and their shape.
+struct Base {
+  std::string path;
+  std::optional<ModelShape> shape;
+  BaseWeights weights;
+
+  Base(const std::string& at, const std::map<std::string, Scalar>& scalars)
+      : path(at), shape(shape_of_base(at, scalars)), weights(at, shape && !shape->tied) {}
+};
+
+/// Throws UsageError if the base has no weight for an adapter, or one of another shape.
+void require_fitting_adapters(const Manifest& manifest, const std::string& where, const Base& base) {
+  std::map<std::string, std::vector<int64_t>> of_base, of_adapters;
+  for (const BaseWeights::Tensor& tensor : base.weights.tensors()) of_base[tensor.name] = tensor.shape;
+  for (const auto& [name, shape] : parameters_of(manifest)) of_adapters[name] = shape;
+  for (const auto& [name, shape] : of_adapters) {
+    if (!name.ends_with(kLoraA)) continue;
+    const std::string layer = name.substr(0, name.size() - kLoraA.size());
+    std::vector<int64_t> expected{of_adapters.at(layer + std::string(kLoraB))[0], shape[1]};
+    if (is_gpt2(manifest)) std::ranges::reverse(expected);
+    const auto found = of_base.find(layer + std::string(kWeight));
+    if (found != of_base.end() && found->second == expected) continue;
+    throw UsageError(
+        fmt::format("{}: the adapter of {} needs a weight of shape [{}], and the base {} has {}.", where,
+                    printable(layer), fmt::join(expected, ", "), base.path,
+                    found == of_base.end() ? "none" : fmt::format("[{}]", fmt::join(found->second, ", "))));
+  }
 }
 
-/// Throws UsageError if the base has another shape than the one with which the adapters were trained. The digest of the
-/// base covers only its tensors.
-void require_same_shape(const Manifest& adapters, const std::string& path, const std::string& base) {
-  std::optional<ModelShape> shape;
-  if (!is_weights_path(base)) {
-    shape = saved_shape(read_manifest(require_checkpoint(base)), base);
-  } else if (const auto config = find_config_near(base)) {
-    shape = read_model_config(*config).shape;
-  }
-  if (!shape || shape->heads == 0) return;
-  for (const ShapeDifference& one : shape_differences(adapters.scalars, *shape)) {
-    throw UsageError(fmt::format("{} has adapters of a model with {} {}, but the base {} has {}.", path, one.name,
-                                 describe(one.saved), base, describe(one.given)));
+/// Throws UsageError if the adapters do not belong to the base. The digest of the base covers only its tensors.
+void require_base(const CheckpointOptions& options, const CheckpointReader& reader, const SavedAdapters& adapters,
+                  const Base& base) {
+  require_same_base(adapters, options.paths[0], base.path, digest_of_base(base.weights));
+  require_fitting_adapters(reader.manifest(), options.paths[0], base);
+  if (!base.shape || base.shape->heads == 0) return;
+  for (const ShapeDifference& one : shape_differences(reader.manifest().scalars, *base.shape)) {
+    throw UsageError(fmt::format("{} has adapters of a model with {} {}, but the base {} has {}.", options.paths[0],
+                                 one.name, describe(one.saved), base.path, describe(one.given)));
   }
 }
 
 int export_merged(const CheckpointOptions& options, const CheckpointReader& reader, const SavedAdapters& adapters,
-                  const std::string& base) {
-  const BaseWeights weights(base, is_untied(base));
-  require_same_base(adapters, options.paths[0], base, digest_of_base(weights));
-  require_same_shape(reader.manifest(), options.paths[0], base);
+                  const Base& base) {
   std::vector<ExportedTensor> tensors;
   int64_t merged = 0;
-  for (const BaseWeights::Tensor& tensor : weights.tensors()) {
+  for (const BaseWeights::Tensor& tensor : base.weights.tensors()) {
     auto change = change_of(reader, tensor, adapters.lora, is_gpt2(reader.manifest()));
     if (change) ++merged;
     tensors.push_back({tensor.name, tensor.shape, DType::kFloat32,
@@ -157,15 +164,12 @@ int export_merged(const CheckpointOptions& options, const CheckpointReader& read
                          if (change) change->add_to(first, values);
                        }});
   }
-  if (merged != adapter_count(reader.manifest()))
-    throw UsageError(fmt::format("{} has {} adapters, but the base {} has the weights of only {} of them.",
-                                 options.paths[0], adapter_count(reader.manifest()), base, merged));
   const std::filesystem::path out = options.out;
   write_stdout("{}: {} bytes, {} adapters merged\n", (out / kWeightsFile).string(),
                export_tensors(tensors, out, kWeightsFile, options.dtype), merged);
   copy_tokenizer(options.paths[0], out);
-  copy_tokenizer(base, out);
-  const std::string config = merged_config(base, options.dtype);
+  copy_tokenizer(base.path, out);
+  const std::string config = merged_config(base.path, base.shape, options.dtype);
   if (config.empty()) {
     warn("no {} was written, because the base has none.", kConfigFile);
     return 0;
@@ -238,12 +242,18 @@ int export_adapters(const CheckpointOptions& options, const CheckpointReader& re
                     "adapter, for the format of PEFT.",
                     options.paths[0], adapters.base));
   }
-  const std::string base = options.base.empty() ? adapters.base : options.base;
-  if (options.lora == "adapter") return export_in_format_of_peft(options, reader, adapters, base);
-  if (!is_weights_path(base) && !find_checkpoint(base)) {
-    throw UsageError(fmt::format("{} has adapters of {}, and there are no weights: name them with --base DIR.",
-                                 options.paths[0], base));
+  check_adapter_tensors(reader.manifest(), adapters, options.paths[0]);
+  const std::string path = options.base.empty() ? adapters.base : options.base;
+  const bool writes_adapters = options.lora == "adapter";
+  if (writes_adapters && options.base.empty()) return export_in_format_of_peft(options, reader, adapters, path);
+  refuse_adapters_of_peft(path, options.base.empty() ? path : "--base " + path);
+  if (!is_weights_path(path) && !find_checkpoint(path)) {
+    throw UsageError(fmt::format("{} has adapters of {}, and there are no weights{}: name them with --base DIR.",
+                                 options.paths[0], adapters.base, options.base.empty() ? "" : " at " + path));
   }
+  const Base base(path, reader.manifest().scalars);
+  require_base(options, reader, adapters, base);
+  if (writes_adapters) return export_in_format_of_peft(options, reader, adapters, path);
   return export_merged(options, reader, adapters, base);
 }
 

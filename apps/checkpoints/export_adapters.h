@@ -1,8 +1,8 @@
 #pragma once
 // Export of a checkpoint that contains only the adapters of LoRA.
 
-#include "apps/checkpoints/base_weights.h"
 #include "apps/checkpoints/commands.h"
+#include "apps/checkpoints/saved_adapters.h"
 #include "checkpoint/reader.h"
 
 namespace aliquot {

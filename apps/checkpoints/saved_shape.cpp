@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include "apps/models/hugging_face/weights.h"
 #include "checkpoint/difference.h"
 #include "kernels/system/error.h"
 
@@ -118,16 +117,6 @@ void read_scalars(const Scalars& scalars, ModelShape& shape) {
   read_window(scalars, shape);
 }
 
-std::vector<NamedShape> parameters_of(const Manifest& manifest) {
-  constexpr std::string_view kParameters = "parameters/";
-  std::vector<NamedShape> parameters;
-  for (const TensorEntry& tensor : manifest.tensors) {
-    if (tensor.path.starts_with(kParameters))
-      parameters.emplace_back(tensor.path.substr(kParameters.size()), tensor.shape);
-  }
-  return parameters;
-}
-
 /// Sets kv_heads and the width of a head from the number of heads. Messages use `name` for this number.
 void split_into_heads(const ParameterExtents& extents, ModelShape& shape, const char* name) {
   const auto [query_width, key_width] = std::pair(extents.query_width, extents.key_width);
@@ -177,12 +166,27 @@ Scalars shape_scalars(const ModelShape& shape) {
 
 bool records_shape(const Scalars& scalars) { return scalars.contains("heads"); }
 
+std::vector<NamedShape> parameters_of(const Manifest& manifest) {
+  constexpr std::string_view kParameters = "parameters/";
+  std::vector<NamedShape> parameters;
+  for (const TensorEntry& tensor : manifest.tensors) {
+    if (tensor.path.starts_with(kParameters))
+      parameters.emplace_back(tensor.path.substr(kParameters.size()), tensor.shape);
+  }
+  return parameters;
+}
+
 std::optional<ModelShape> saved_shape(const Manifest& manifest, const std::string& where,
                                       std::optional<int64_t> heads) {
-  const auto extents = extents_of(parameters_of(manifest));
+  return saved_shape(parameters_of(manifest), manifest.scalars, where, heads);
+}
+
+std::optional<ModelShape> saved_shape(std::span<const NamedShape> parameters, const Scalars& scalars,
+                                      const std::string& where, std::optional<int64_t> heads) {
+  const auto extents = extents_of(parameters);
   if (!extents) return std::nullopt;
   try {
-    return complete_shape(*extents, manifest.scalars, heads);
+    return complete_shape(*extents, scalars, heads);
   } catch (const UsageError& error) {
     throw UsageError(fmt::format("{}: {}", where, error.what()));
   }

@@ -4,9 +4,11 @@
 
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "apps/models/hugging_face/weights.h"
 #include "apps/models/shape.h"
 #include "checkpoint/file/manifest.h"
 #include "sharding/state.h"
@@ -23,6 +25,14 @@ std::map<std::string, Scalar> shape_scalars(const ModelShape& shape);
 /// if a scalar has the wrong type or is out of range. Messages begin with `where`.
 std::optional<ModelShape> saved_shape(const Manifest& manifest, const std::string& where,
                                       std::optional<int64_t> heads = {});
+
+/// The same for parameters and scalars that come from different files.
+std::optional<ModelShape> saved_shape(std::span<const NamedShape> parameters,
+                                      const std::map<std::string, Scalar>& scalars, const std::string& where,
+                                      std::optional<int64_t> heads = {});
+
+/// Returns the names and shapes of the parameters in a checkpoint.
+std::vector<NamedShape> parameters_of(const Manifest& manifest);
 
 /// Whether a checkpoint with these scalars records its shape: it has the scalars that shape_scalars() returns.
 bool records_shape(const std::map<std::string, Scalar>& scalars);

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "apps/checkpoints/commands.h"
+#include "apps/checkpoints/saved_adapters.h"
 #include "apps/checkpoints/tensor_list.h"
 #include "apps/console.h"
 #include "apps/train/digest.h"
@@ -92,6 +93,7 @@ std::optional<std::filesystem::path> find_checkpoint(const std::string& path) {
 
 std::filesystem::path require_checkpoint(const std::string& path) {
   const auto found = find_checkpoint(path);
+  if (!found) refuse_adapters_of_peft(path, path);
   if (!found) throw_not_found(path);
   return *found;
 }

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <fmt/format.h>
 #include <memory>
+#include <optional>
 
 #include "apps/commands.h"
 #include "apps/console.h"
@@ -13,9 +14,11 @@
 #include "apps/inference/inference_options.h"
 #include "apps/inference/loaded_model.h"
 #include "apps/train/launch.h"
+#include "apps/train/reporting/progress.h"
 #include "apps/train/train_data.h"
 #include "apps/train/wrap.h"
 #include "kernels/system/error.h"
+#include "kernels/system/seconds.h"
 
 namespace aliquot {
 namespace {
@@ -36,6 +39,29 @@ EvalExtent extent_of(Loader& loader, const TokenSource& data, int64_t limit) {
   throw UsageError(fmt::format("--data {}: none of the tokens counts in the loss.", data.describe()));
 }
 
+/// A bar on the terminal of rank 0 that shows how many batches are evaluated; nothing elsewhere.
+class EvalProgress {
+ public:
+  EvalProgress(const TrainContext& context, int64_t batches, int64_t tokens_of_batch)
+      : tokens_of_batch_(tokens_of_batch),
+        bar_(context.is_rank_zero() && is_on_terminal(stdout) ? ProgressStyle::kBar : ProgressStyle::kNone,
+             {0, batches, batches}, LogInterval::kAuto, stdout) {}
+  EvalProgress(const EvalProgress&) = delete;
+  EvalProgress& operator=(const EvalProgress&) = delete;
+  ~EvalProgress() { bar_.finish(); }
+
+  void show(int64_t batches_done) {
+    const double now = now_seconds(), seconds = std::max(now - begin_seconds_, 1e-9);
+    const double rate = static_cast<double>(batches_done * tokens_of_batch_) / seconds;
+    bar_.show({.step = batches_done, .loss = std::nullopt, .tokens_per_second = rate}, now);
+  }
+
+ private:
+  int64_t tokens_of_batch_;
+  double begin_seconds_ = now_seconds();
+  Progress bar_;
+};
+
 /// Returns the loss summed over this rank's part of the sequences. Every rank computes the same number of
 /// micro-batches. If there are too few sequences to fill the last micro-batches, the targets of the other sequences in
 /// them are ignored.
@@ -43,8 +69,9 @@ double own_loss_sum(const TrainContext& context, Loader& loader, const EvalExten
   const LoaderOptions at = loader_options(context.world(), context.options());
   Model& model = context.model();
   double sum = 0;
-  const int64_t group = at.micro_batch * at.rank_count;
-  for (int64_t batch = 0; batch * group < extent.sequences; ++batch) {
+  const int64_t group = at.micro_batch * at.rank_count, batches = (extent.sequences + group - 1) / group;
+  EvalProgress progress(context, batches, group * at.sequence);
+  for (int64_t batch = 0; batch < batches; ++batch) {
     loader.load(0, batch);
     std::vector<int32_t> targets = loader.targets();
     const int64_t first = (batch * at.rank_count + at.rank) * at.micro_batch;
@@ -53,6 +80,7 @@ double own_loss_sum(const TrainContext& context, Loader& loader, const EvalExten
     model.set_batch({loader.tokens(), targets});
     run_evaluation(context.engine(), model);
     if (context.has_loss()) sum += model.loss_sum();
+    progress.show(batch + 1);
   }
   return sum;
 }

@@ -22,8 +22,8 @@ struct Generation {
 
 /// Generates tokens with the engine and the model of a rank, between steps. The engine's evaluation gathers each unit
 /// before its use, so any sharding works, and a rank never needs all parameters at once. All ranks compute the same
-/// sequence, and one of them chooses its tokens. Collective: every rank makes the same calls from its own thread. The
-/// context must outlive it.
+/// sequence. Each rank of a tensor group caches the keys and values of its heads. Collective: every rank makes the same
+/// calls from its own thread. The context must outlive it.
 class Generator {
  public:
   /// Allocates the cache. The model must be made for decoding of sequences of `capacity` tokens.

@@ -3,8 +3,8 @@
 #include <filesystem>
 #include <fmt/format.h>
 
-#include "apps/checkpoints/base_weights.h"
 #include "apps/checkpoints/commands.h"
+#include "apps/checkpoints/saved_adapters.h"
 #include "apps/console.h"
 #include "apps/train/init_shape.h"
 #include "checkpoint/weights/weights.h"
@@ -48,6 +48,7 @@ bool has_weights(const std::string& path) { return is_weights_path(path) || find
 /// Sets the options that load the adapters at `path`.
 void set_adapters(TrainOptions& options, const SavedAdapters& adapters, const std::string& path,
                   const std::string& given) {
+  refuse_adapters_of_peft(options.init, "--base " + options.init);
   if (!has_weights(options.init)) {
     throw UsageError(fmt::format(
         "{} contains only adapters of {}, and there are no weights: name them with --base DIR.", given, options.init));
@@ -59,6 +60,7 @@ void set_adapters(TrainOptions& options, const SavedAdapters& adapters, const st
 }  // namespace
 
 void set_weights(TrainOptions& options, const std::string& path, const std::string& given, const std::string& base) {
+  refuse_adapters_of_peft(path, given);
   if (!has_weights(path)) {
     throw UsageError(
         fmt::format("{}: expected a folder with safetensors weights, or a checkpoint, found neither.", given));

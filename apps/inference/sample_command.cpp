@@ -23,8 +23,9 @@
 namespace aliquot {
 namespace {
 
-/// The number of tokens that one pass computes at most. More need more memory, and do not make a long prompt faster.
-constexpr int64_t kRowsOfPass = 128;
+/// The number of tokens that one pass computes at most. More need more memory, and do not make a long prompt faster. A
+/// tensor group communicates as many rows for each token.
+constexpr int64_t kRowsOfPass = 128, kRowsOfTensorGroup = 16;
 
 std::unique_ptr<Tokenizer> open_tokenizer(const SampleOptions& options) {
   if (!options.tokenizer.empty()) return Tokenizer::read(options.tokenizer);
@@ -41,15 +42,15 @@ int32_t named_token(const Tokenizer& tokenizer, const char* option, const std::s
   return *token;
 }
 
-std::vector<int32_t> prompt_tokens(const SampleOptions& options, const Tokenizer& tokenizer,
+std::vector<int32_t> prompt_tokens(const SampleOptions& options, const std::string& prompt, const Tokenizer& tokenizer,
                                    const std::vector<int32_t>& stop) {
-  if (find_invalid_utf8(options.prompt)) throw UsageError("--prompt is not valid UTF-8.");
+  if (find_invalid_utf8(prompt)) throw UsageError("--prompt is not valid UTF-8.");
   std::vector<int32_t> tokens;
   if (options.document_start != "auto" && options.document_start != "none")
     tokens.push_back(named_token(tokenizer, "--document-start", options.document_start));
   else if (options.document_start == "auto" && !options.init.empty())
     tokens = tokens_before_text(tokenizer);
-  Tokenizer::Encoder(tokenizer).encode(options.prompt, tokens);
+  Tokenizer::Encoder(tokenizer).encode(prompt, tokens);
   // In training, the token that ends a document is before the next one.
   if (tokens.empty() && !stop.empty()) tokens.push_back(stop.front());
   if (tokens.empty()) throw UsageError("--prompt is missing: the tokenizer has no token that could begin a text.");
@@ -64,14 +65,22 @@ void refuse_large_vocabulary(const Tokenizer& tokenizer, const ModelShape& shape
 
 /// What to generate, and how to print it.
 struct SampleText {
-  Generation what;
+  std::vector<std::vector<int32_t>> prompts;
+  Generation what;                       // for each of the prompts
   std::unique_ptr<Tokenizer> tokenizer;  // null: prints the numbers of tokens
+
+  int64_t longest_prompt() const {
+    size_t longest = 0;
+    for (const std::vector<int32_t>& prompt : prompts) longest = std::max(longest, prompt.size());
+    return static_cast<int64_t>(longest);
+  }
 };
 
 SampleText sample_text(const SampleOptions& options, const ModelShape& shape) {
-  SampleText text{.what = {.prompt = options.prompt_tokens, .tokens = options.tokens, .choice = options.choice},
+  SampleText text{.prompts = options.prompt_tokens,
+                  .what = {.prompt = {}, .tokens = options.tokens, .choice = options.choice},
                   .tokenizer = nullptr};
-  if (options.prompt_tokens.empty()) {
+  if (text.prompts.empty()) {
     text.tokenizer = open_tokenizer(options);
     const Tokenizer& tokenizer = *text.tokenizer;
     refuse_large_vocabulary(tokenizer, shape);
@@ -79,10 +88,10 @@ SampleText sample_text(const SampleOptions& options, const ModelShape& shape) {
       text.what.stop = end_tokens(options.run.init, tokenizer);
     else if (options.stop != "none")
       text.what.stop = {named_token(tokenizer, "--stop", options.stop)};
-    text.what.prompt = prompt_tokens(options, tokenizer, text.what.stop);
+    for (const std::string& prompt : options.prompts)
+      text.prompts.push_back(prompt_tokens(options, prompt, tokenizer, text.what.stop));
   }
-  const auto count = static_cast<int64_t>(text.what.prompt.size());
-  if (count >= shape.context) {
+  if (const int64_t count = text.longest_prompt(); count >= shape.context) {
     throw UsageError(fmt::format("the prompt has {} tokens, and the model's context has {}: use a shorter prompt.",
                                  count, shape.context));
   }
@@ -116,22 +125,35 @@ class Printer {
   bool is_first_ = true;
 };
 
-/// Prints the prompt and then each token as soon as it is chosen, on rank 0.
+/// Prints the prompt and then each token as soon as it is chosen, on rank 0. Returns whether the model's context ended
+/// the text.
+bool print_sample(const TrainContext& context, Generator& generator, const Generation& what,
+                  const Tokenizer* tokenizer) {
+  const bool prints = context.is_rank_zero();
+  Printer printer(tokenizer);
+  std::string prompt;
+  for (const int32_t token : what.prompt) prompt += printer.text_of(token);
+  if (prints) print(prompt);
+  const bool is_full = generator.generate(what, [&](int32_t token) {
+    if (prints) print(printer.text_of(token));
+  });
+  if (prints) print(printer.finish());
+  return is_full;
+}
+
 ExitCode sample_on_rank(World& world, const TrainOptions& options, const SampleText& sample) {
   const TrainContext context(world, options);
   materialize_weights(context);
   Generator generator(context, options.decode_positions);
-  Printer printer(sample.tokenizer.get());
-  const bool prints = context.is_rank_zero();
-  std::string prompt;
-  for (const int32_t token : sample.what.prompt) prompt += printer.text_of(token);
-  if (prints) print(prompt);
-  const bool is_full = generator.generate(sample.what, [&](int32_t token) {
-    if (prints) print(printer.text_of(token));
-  });
-  if (!prints) return ExitCode::kDone;
-  print(printer.finish());
-  if (is_full) warn("the text ends here, because the model's context has {} tokens.", options.decode_positions);
+  const bool has_headings = sample.prompts.size() > 1 && sample.tokenizer != nullptr;
+  Generation what = sample.what;
+  for (size_t i = 0; i < sample.prompts.size(); ++i) {
+    what.prompt = sample.prompts[i];
+    if (has_headings && context.is_rank_zero()) print(fmt::format("[{}/{}]\n", i + 1, sample.prompts.size()));
+    const bool is_full = print_sample(context, generator, what, sample.tokenizer.get());
+    if (is_full && context.is_rank_zero())
+      warn("the text ends here, because the model's context has {} tokens.", options.decode_positions);
+  }
   return ExitCode::kDone;
 }
 
@@ -146,7 +168,8 @@ CommandHelp sample_help() {
       .text =
           "  aliquot sample --checkpoint runs/nano --prompt 'Once upon'\n"
           "  aliquot sample --init hf --prompt 'Once upon' --temperature 0          the most probable text\n"
-          "  aliquot sample --init hf --prompt 'Once upon' --ranks 4                sharded over 4 ranks\n\n"
+          "  aliquot sample --init hf --prompt 'Once upon' --ranks 4                sharded over 4 ranks\n"
+          "  aliquot sample --init hf --prompt 'Once' --prompt 'The end'            two texts\n\n"
           "Prints the prompt and the tokens that the model generates. Keys and values of earlier tokens are cached. "
           "At ZeRO stage 3, each rank holds a part of the weights, and gathers each unit before its use.",
       .options = help_options(sample_option_table(options)),
@@ -160,8 +183,8 @@ int run_sample(const Arguments& arguments) {
   set_weights(run, options.path(), options.given(), options.base);
   const ModelShape shape = model_shape(run);
   const SampleText sample = sample_text(options, shape);
-  run.decode_positions = std::min(static_cast<int64_t>(sample.what.prompt.size()) + options.tokens, shape.context);
-  run.sequence = std::min(run.decode_positions, kRowsOfPass);
+  run.decode_positions = std::min(sample.longest_prompt() + options.tokens, shape.context);
+  run.sequence = std::min(run.decode_positions, run.engine.tensor > 1 ? kRowsOfTensorGroup : kRowsOfPass);
   run.micro_batch = 1;
   return static_cast<int>(run_on_ranks(
       run, [&](World& world, const TrainOptions& resolved) { return sample_on_rank(world, resolved, sample); }));

@@ -18,8 +18,9 @@ struct SampleOptions {
   std::string init, checkpoint;  // the path of the weights; one of them is empty
   std::string base;              // the weights to which adapters belong; may be empty
   std::string tokenizer;         // empty: the one that belongs to the weights
-  std::string prompt, document_start = "auto", stop = "auto";
-  std::vector<int32_t> prompt_tokens;  // instead of `prompt`; no tokenizer is needed then
+  std::vector<std::string> prompts;
+  std::vector<std::vector<int32_t>> prompt_tokens;  // instead of `prompts`; no tokenizer is needed then
+  std::string document_start = "auto", stop = "auto";
   int64_t tokens = 100;
   TokenChoice choice = {};
   std::string config;  // the parser reads this file

@@ -108,8 +108,8 @@ class Model {
 
   /// The loss summed over the targets of the micro-batch that are not ignored. Valid after the forward of the last use.
   virtual double loss_sum() const = 0;
-  /// The logit of each vocabulary entry as the token after the last one of set_decoding(), in host memory. Valid after
-  /// the forward of the last use, until the next one.
+  /// The logits of the token after the last one of set_decoding(), in host memory. In a tensor group, they are those of
+  /// the vocabulary entries of this rank: see TensorPart. Valid after the forward of the last use, until the next one.
   virtual std::span<const float> logits() const = 0;
   /// Backward computes the gradients of factor * loss_sum(). Use 1 / target count for the mean loss.
   virtual void set_loss_factor(float factor) = 0;

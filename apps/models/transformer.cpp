@@ -22,8 +22,6 @@ Transformer::Transformer(const ModelShape& shape, const ModelOptions& options, B
   if (options_.decode_positions > shape_.context)
     throw UsageError("a sequence of " + std::to_string(options_.decode_positions) +
                      " tokens does not fit the model's context of " + std::to_string(shape_.context) + ".");
-  if (options_.decode_positions > 0 && options_.tensor.ranks > 1)
-    throw UsageError("a model in a tensor group cannot decode: use --tensor 1.");
   batch_ = options_.batch;
   sequence_ = options_.sequence;
   check_row_leaves(options_.tensor, rows());
@@ -36,8 +34,12 @@ Transformer::Transformer(const ModelShape& shape, const ModelOptions& options, B
 void Transformer::set_extents(int64_t batch, int64_t sequence) {
   options_.batch = batch;
   options_.sequence = sequence;
-  own_ = tensor_part(shape_, options_.tensor, rows());
-  largest_ = largest_tensor_part(shape_, options_.tensor, rows());
+  // A decoding pass has fewer rows than a micro-batch, for which the collectives are declared. So the ranks divide the
+  // rows of a micro-batch, and some ranks may have no row of the pass.
+  own_ = tensor_part(shape_, options_.tensor, batch_ * sequence_);
+  own_.first_row = std::min(own_.first_row, rows());
+  own_.rows = std::min(own_.rows, rows() - own_.first_row);
+  largest_ = largest_tensor_part(shape_, options_.tensor, batch_ * sequence_);
   if (fixed_leaves()) row_leaves_ = row_leaves(options_.tensor, rows());
 }
 
@@ -60,7 +62,11 @@ void Transformer::set_memory(const UseMemory& memory) {
   gradient_ = static_cast<float*>(memory.backward);
   const auto arena = [](void* at) { return ActivationArena(static_cast<std::byte*>(at)); };
   UseArenas arenas{arena(memory.kept), arena(memory.scratch), arena(memory.weight_inputs)};
+  // Collectives are declared with offsets in the memory of a whole micro-batch.
+  const int64_t batch = options_.batch, sequence = options_.sequence;
+  if (decoding_) set_extents(batch_, sequence_);
   allocate_use(memory.use, arenas);
+  if (decoding_) set_extents(batch, sequence);
 }
 
 void Transformer::allocate_block_scratch(ActivationArena& scratch) {
@@ -291,12 +297,12 @@ void Transformer::attend(ConstValues qkv, Values to, float* log_sums) {
 }
 
 void Transformer::compute_logits(ConstValues table) {
-  Linear head = linear(table, nullptr, shape_.width, shape_.vocabulary);
+  Linear head = linear(table, nullptr, shape_.width, own_.entries);
   head.rows = 1;
   head.outputs_first = true;
   head.scratch = loss_.product_scratch;
   backend_.linear_forward(head, normed_input().from((rows() - 1) * shape_.width), nullptr, logits_buffer_);
-  logits_.resize(static_cast<size_t>(shape_.vocabulary));
+  logits_.resize(static_cast<size_t>(own_.entries));
   backend_.read(logits_buffer_, logits_);
 }
 

@@ -28,7 +28,7 @@ struct ModelOptions {
   DType compute = DType::kFloat32;        // type of parameters and matrix products: fp32, bf16 or fp16
   DType gradient_type = DType::kFloat32;  // type of parameter gradients: fp32 or bf16
   TensorGroup tensor = {};
-  /// The longest sequence that set_decoding() accepts; 0: the model is not used for decoding. Without tensor groups.
+  /// The longest sequence that set_decoding() accepts; 0: the model is not used for decoding.
   int64_t decode_positions = 0;
 };
 

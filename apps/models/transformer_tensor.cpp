@@ -190,7 +190,10 @@ void Transformer::sum_norm_gradient(float* to, const char* sum) {
 }
 
 void Transformer::forward_head(ConstValues table) {
-  if (decoding_) return compute_logits(table);
+  if (decoding_) {
+    compute_logits(table);
+    return run("loss");  // the ranks run all collectives of a use, and no code reads the result of this one
+  }
   const LossForward loss{loss_shape(own_), normed_input(), table, staged_tokens_.targets, loss_};
   if (!adds_parts()) return backend_.loss_forward(loss);
   if (fixed_leaves()) {

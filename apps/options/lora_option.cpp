@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <set>
 
 #include "engine/options/option_table.h"
 #include "kernels/system/error.h"
@@ -52,6 +53,7 @@ std::string known_targets(ModelFamily family) {
 LoraOption parse_lora(std::string_view text) {
   LoraOption option{.rank = 8};
   std::string_view key;
+  std::set<std::string_view> keys;
   for (const std::string_view word : split_at_commas(text)) {
     const size_t equals = word.find('=');
     const bool continues = equals == std::string_view::npos && key == "targets";
@@ -62,6 +64,8 @@ LoraOption parse_lora(std::string_view text) {
       throw UsageError(fmt::format(
           "invalid value '{}': expected rank=N, alpha=X and targets=NAME,NAME,... with commas between them.", text));
     }
+    if (!continues && !keys.insert(key).second)
+      throw UsageError(fmt::format("invalid value '{}': {} is given twice: give it once.", text, key));
     if (key == "targets" && !continues) option.targets.clear();
     set_field(option, key, value);
   }

@@ -68,8 +68,6 @@ void check_combinations(const TrainOptions& o) {
     throw UsageError("--sample-every needs --sample-prompt, the beginning of the text.");
   if (o.sample_every == 0 && !o.sample_prompt.empty())
     throw UsageError("--sample-prompt needs --sample-every N, the number of steps between samples.");
-  if (o.sample_every > 0 && o.engine.tensor > 1)
-    throw UsageError("--sample-every cannot be combined with --tensor: use aliquot sample on a checkpoint.");
   if (o.digest_every > 0 && o.metrics.empty())
     throw UsageError("--digest-every needs --metrics FILE, where the digests are written.");
   if (o.engine.reproducible && o.engine.accumulate > 1 && o.engine.accumulate_into == AccumulateInto::kFull) {

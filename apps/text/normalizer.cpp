@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "apps/text/patterns/text_pattern.h"
+#include "apps/text/precompiled_map.h"
 #include "apps/text/unicode/unicode.h"
 #include "apps/text/unicode/utf8.h"
 
@@ -41,6 +42,30 @@ void strip(std::string& text, bool at_begin, bool at_end) {
   text = text.substr(begin, end - begin);
 }
 
+bool is_removed_by_nmt(char32_t c) {
+  return (c >= 0x01 && c <= 0x08) || c == 0x0b || (c >= 0x0e && c <= 0x1f) || c == 0x7f || c == 0x8f || c == 0x9f;
+}
+
+bool is_blank_of_nmt(char32_t c) {
+  return c == 0x09 || c == 0x0a || c == 0x0c || c == 0x0d || c == 0x1680 || (c >= 0x200b && c <= 0x200f) ||
+         c == 0x2028 || c == 0x2029 || c == 0x2581 || c == 0xfeff || c == 0xfffd;
+}
+
+/// Removes control characters, and replaces other white space by blanks.
+void apply_nmt(std::string& text) {
+  std::string result;
+  for (size_t at = 0; at < text.size();) {
+    const size_t begin = at;
+    const char32_t code = next_code_point(text, at);
+    if (is_removed_by_nmt(code)) continue;
+    if (is_blank_of_nmt(code))
+      result += ' ';
+    else
+      result.append(text, begin, at - begin);
+  }
+  text = std::move(result);
+}
+
 }  // namespace
 
 void Normalizer::add(const JsonField& field) {
@@ -73,8 +98,16 @@ void Normalizer::add(const JsonField& field) {
     steps_.emplace_back([left = field["strip_left"].flag(), right = field["strip_right"].flag()](std::string& text) {
       strip(text, left, right);
     });
+  } else if (type == "Precompiled") {
+    field.allow_keys({"type", "precompiled_charsmap"});
+    steps_.emplace_back([map = std::make_shared<const PrecompiledMap>(field["precompiled_charsmap"])](
+                            std::string& text) { map->apply(text); });
+  } else if (type == "Nmt") {
+    field.allow_keys({"type"});
+    steps_.emplace_back(apply_nmt);
   } else {
-    field["type"].refuse("not supported (only Sequence, NFC, NFD, NFKC, NFKD, Prepend, Replace, Strip)");
+    field["type"].refuse(
+        "not supported (only Sequence, NFC, NFD, NFKC, NFKD, Nmt, Precompiled, Prepend, Replace, Strip)");
   }
 }
 

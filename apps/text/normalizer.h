@@ -9,7 +9,8 @@
 
 namespace aliquot {
 
-/// Changes text before it is split. Supports null, Sequence, NFC, NFD, NFKC, NFKD, Prepend, Replace and Strip.
+/// Changes text before it is split. Supports null, Sequence, NFC, NFD, NFKC, NFKD, Nmt, Precompiled, Prepend, Replace
+/// and Strip.
 class Normalizer {
  public:
   /// Throws UsageError for a normalizer that is not supported.

@@ -4,8 +4,8 @@
 #include <fmt/format.h>
 #include <system_error>
 
-#include "apps/checkpoints/base_weights.h"
 #include "apps/checkpoints/commands.h"
+#include "apps/checkpoints/saved_adapters.h"
 #include "apps/checkpoints/saved_shape.h"
 #include "apps/models/hugging_face/config.h"
 #include "apps/train/checkpoints/with_init_name.h"
@@ -40,10 +40,20 @@ void refuse_unreadable_weights(const std::filesystem::path& path) {
   with_init_name([&] { return SafetensorsFile::open(FileSystem::system(), path); });
 }
 
+/// Sets the shape that the checkpoint of options.adapters records together with its base. Returns whether there is one.
+bool set_recorded_shape(TrainOptions& options) {
+  if (options.adapters.empty()) return false;
+  const auto shape = shape_of_base(options.init, read_manifest(options.adapters).scalars);
+  if (!shape || shape->heads == 0) return false;
+  set_file_shape(options, *shape, options.adapters, kNamesOfCheckpoints);
+  return true;
+}
+
 std::vector<std::string> read_config_shape(TrainOptions& options) {
   const auto path = find_config_near(options.init);
   if (!path) {
     refuse_unreadable_weights(options.init);  // before the warning, which only matters for a file that can be read
+    if (set_recorded_shape(options)) return {};
     return {options_define_model(options, "found no config.json next to the weights")};
   }
   const ModelConfig config = read_model_config(*path);
@@ -63,7 +73,8 @@ std::vector<std::string> read_checkpoint_shape(TrainOptions& options, const std:
   const std::string where = path.string();
   const Manifest manifest =
       parse_manifest(read_manifest_text(FileSystem::system(), path), (path / kManifestFile).string());
-  refuse_adapters(saved_adapters(manifest.scalars), "--init " + options.init);
+  refuse_adapters(saved_adapters(manifest.scalars, where), "--init " + options.init);
+  if (!records_shape(manifest.scalars) && set_recorded_shape(options)) return {};
   const auto shape = saved_shape(manifest, where);
   if (!shape) return {};  // loading the tensors will report the error
   if (!records_shape(manifest.scalars))
@@ -77,15 +88,16 @@ std::vector<std::string> read_checkpoint_shape(TrainOptions& options, const std:
 void check_resumed_adapters(const TrainOptions& options) {
   if (options.resume == "none") return;
   const std::string path = options.resume == "auto" ? options.checkpoint_dir : options.resume;
+  refuse_adapters_of_peft(path, "--resume " + path);
   const auto found = find_checkpoint(path);
   if (!found) return;
-  std::optional<SavedAdapters> saved;
+  std::optional<Manifest> manifest;
   try {
-    saved = saved_adapters(read_manifest(*found).scalars);
+    manifest = read_manifest(*found);
   } catch (const CheckpointError&) {
     return;  // loading reports the error, or uses an older checkpoint
   }
-  require_same_lora(options, saved);
+  require_same_lora(options, saved_adapters(manifest->scalars, found->string()));
 }
 
 void require_same_lora(const TrainOptions& options, const std::optional<SavedAdapters>& saved) {
@@ -100,7 +112,13 @@ void require_same_lora(const TrainOptions& options, const std::optional<SavedAda
 }
 
 std::vector<std::string> read_init_shape(TrainOptions& options) {
-  if (options.init.empty()) return {};
+  if (options.init.empty()) {
+    if (options.lora.rank == 0) return {};
+    return {
+        "--lora without --init trains adapters of random weights, which stay random: give --init with the weights "
+        "of a trained model."};
+  }
+  refuse_adapters_of_peft(options.init, "--init " + options.init);
   if (is_weights_path(options.init)) return read_config_shape(options);
   const auto path = find_checkpoint(options.init);
   return path ? read_checkpoint_shape(options, *path) : std::vector<std::string>{};

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "apps/checkpoints/base_weights.h"
+#include "apps/checkpoints/saved_adapters.h"
 #include "apps/options/train_options.h"
 
 namespace aliquot {

@@ -28,7 +28,7 @@ std::vector<std::string> kept_options(const TrainOptions& o) {
   const bool needs_whole_tensors = kind == OptimizerKind::kMuon || kind == OptimizerKind::kAdamW8bit;
   const bool rounds_slices =
       o.engine.reproducible && (o.engine.moments == DType::kBFloat16 || o.engine.quantize_weights);
-  if (needs_whole_tensors || rounds_slices || o.sample_every > 0) kept.emplace_back("tensor");
+  if (needs_whole_tensors || rounds_slices) kept.emplace_back("tensor");
   return kept;
 }
 

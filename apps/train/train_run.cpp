@@ -67,8 +67,9 @@ TrainRun::TrainRun(World& world, const TrainOptions& options, const TrainInput& 
       rates_(rate_schedule(options)),
       text_(input.text) {
   if (options.decode_positions > 0) {
-    audit_.add_cache_to_plan(
-        KeyValueCache::size_bytes(model_shape(options), options.decode_positions, *options.precision));
+    audit_.add_cache_to_plan(KeyValueCache::size_bytes(model_shape(options), options.decode_positions,
+                                                       *options.precision,
+                                                       tensor_group(options, options.engine, world.rank())));
   }
   if (options.skip_spikes) state_.spikes.emplace(*options.skip_spikes);
 }

@@ -187,6 +187,8 @@ std::vector<std::string> tokenizer_seeds() {
           R"x("pre_tokenizer":{"type":"Split","pattern":{"Regex":"(?i:'s)| ?\\p{L}+|\\s+(?!\\S)"},)x"
           R"("behavior":"MergedWithNext","invert":true},)" +
           bpe,
+      R"({"normalizer":{"type":"Sequence","normalizers":[{"type":"Nmt"},{"type":"Precompiled",)"
+      R"("precompiled_charsmap":"CAAAAAABAAAAAQAAYQBi"}]},"model":{"type":"Unigram","unk_id":0,"vocab":[["u",0]]}})",
       R"({"normalizer":{"type":"NFKD"},"pre_tokenizer":{"type":"Metaspace","replacement":"_","prepend_scheme":"first"},)"
       R"("model":{"type":"Unigram","unk_id":0,"byte_fallback":true,"vocab":[["u",0],["a",-1],["aab",-2.5]]}})"};
 }

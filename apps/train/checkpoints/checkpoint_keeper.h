@@ -2,11 +2,12 @@
 // Saves and loads the checkpoints of a run of `aliquot train`.
 
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
 
-#include "apps/checkpoints/base_weights.h"
+#include "apps/checkpoints/saved_adapters.h"
 #include "apps/train/checkpoints/directory_claim.h"
 #include "apps/train/checkpoints/resume_point.h"
 #include "apps/train/reporting/memory_audit.h"
@@ -52,7 +53,7 @@ class CheckpointKeeper {
 
  private:
   void claim_directory();
-  void set_base();
+  void set_base(const std::string& path);
   bool resume(RunState& state);
   void report_save(const std::function<std::optional<SaveReport>()>& end);
 
@@ -67,9 +68,10 @@ class CheckpointKeeper {
   bool is_last_ = false;                    // true from save_last() on: a failed save is then an error
 };
 
-/// Loads the weights of --init into the engine, and the adapters of options.adapters if it is set. Throws UsageError if
-/// they contradict the options, and the exceptions of load(). Collective.
-void load_initial_weights(const TrainContext& context);
+/// Loads the weights of --init into the engine, and the adapters of options.adapters if it is set. Returns the path of
+/// the weights: if --init is a directory of checkpoints, that of the loaded one. Throws UsageError if they contradict
+/// the options, and the exceptions of load(). Collective.
+std::filesystem::path load_initial_weights(const TrainContext& context);
 
 /// Returns the part of the engine's state that checkpoints contain: with --lora, without the parameters of the base.
 State saved_part(State state, const TrainOptions& options);

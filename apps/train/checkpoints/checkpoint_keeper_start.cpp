@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 #include <set>
 
+#include "apps/checkpoints/base_weights.h"
 #include "apps/checkpoints/commands.h"
 #include "apps/checkpoints/saved_shape.h"
 #include "apps/console.h"
@@ -128,11 +129,13 @@ LoadReport load_init(const TrainContext& context, State& weights) {
                         .ledger = &context.world().device().ledger()};
   if (is_weights_path(options.init))
     return with_init_name([&] { return load_weights(weights, communicator, options.init, how); });
-  const auto path = find_checkpoint(options.init);
-  if (!path)
+  // Another run may save checkpoints in the directory, so that ranks find different ones.
+  const auto found = find_checkpoint(options.init);
+  const std::filesystem::path path = communicator.gather_objects(found ? found->string() : std::string()).front();
+  if (path.empty())
     throw UsageError("--init " + options.init + ": expected safetensors weights or a checkpoint, found neither.");
-  LoadReport report = load(weights, communicator, *path, how);
-  check_shape(options, weights, *path);
+  LoadReport report = load(weights, communicator, path, how);
+  check_shape(options, weights, path);
   for (const std::string& name : report.extra) {
     if (name.starts_with(kParameters))
       throw UsageError("--init " + options.init + ": the checkpoint has " + name +
@@ -154,7 +157,7 @@ void load_adapters(const TrainContext& context) {
                                   .allow_rounding = true,
                                   .state_is_fresh = true,
                                   .ledger = &context.world().device().ledger()});
-  const auto saved = saved_adapters(adapters.scalars);
+  const auto saved = saved_adapters(adapters.scalars, options.adapters);
   if (!saved) throw UsageError(fmt::format("{} does not record its adapters.", options.adapters));
   check_shape(options, adapters, report.path);
   require_same_base(*saved, report.path.string(), options.init,
@@ -192,8 +195,7 @@ bool CheckpointKeeper::load_initial_state(RunState& state) {
   const TrainOptions& options = context_.options();
   // A checkpoint of adapters does not contain their base.
   if (options.lora.rank > 0 && !options.init.empty()) {
-    set_base();
-    load_initial_weights(context_);
+    set_base(load_initial_weights(context_).string());
     return options.resume != "none" && resume(state);
   }
   const bool resumed = options.resume != "none" && resume(state);
@@ -201,12 +203,13 @@ bool CheckpointKeeper::load_initial_state(RunState& state) {
   return resumed;
 }
 
-/// Sets adapters_ if this run saves or resumes checkpoints.
-void CheckpointKeeper::set_base() {
+/// Sets adapters_ if this run saves or resumes checkpoints. `path` is what was loaded: --init can be a directory of
+/// checkpoints, in which a later checkpoint must not become the base.
+void CheckpointKeeper::set_base(const std::string& path) {
   const TrainOptions& options = context_.options();
   if (options.checkpoint_dir.empty() && options.resume == "none") return;
-  adapters_ = {options.lora, std::filesystem::absolute(options.init).lexically_normal().string(),
-               digest_of_base(context_.world().communicator(), options.init, !model_shape(options).tied)};
+  adapters_ = {options.lora, std::filesystem::absolute(path).lexically_normal().string(),
+               digest_of_base(context_.world().communicator(), path, !model_shape(options).tied)};
 }
 
 bool CheckpointKeeper::resume(RunState& run) {
@@ -221,7 +224,7 @@ bool CheckpointKeeper::resume(RunState& run) {
   const auto report = load_to_resume(context_, state, how);
   if (!report) return false;
   check_shape(options, state, report->path);
-  const auto saved = saved_adapters(state.scalars);
+  const auto saved = saved_adapters(state.scalars, report->path.string());
   require_same_lora(options, saved);  // an older checkpoint may have been loaded than the one that was checked before
   if (saved && adapters_) require_same_base(*saved, report->path.string(), options.init, adapters_->base_digest);
   const auto changed = changed_options(state, run_scalars(options, data_));
@@ -234,7 +237,7 @@ bool CheckpointKeeper::resume(RunState& run) {
   return true;
 }
 
-void load_initial_weights(const TrainContext& context) {
+std::filesystem::path load_initial_weights(const TrainContext& context) {
   const TrainOptions& options = context.options();
   State state = context.engine().state(), weights;
   for (const StateTensor& tensor : state.tensors) {
@@ -243,9 +246,10 @@ void load_initial_weights(const TrainContext& context) {
   const LoadReport report = load_init(context, weights);
   if (!options.adapters.empty()) load_adapters(context);
   context.engine().adopt(state);  // without the step and the scalars of --init: this is a new run
-  if (!context.is_rank_zero()) return;
+  if (!context.is_rank_zero()) return report.path;
   report_tensor_changes(report);
   if (!options.quiet) write_stdout("started from {}: {}\n", report.path.string(), numbers_text(model_shape(options)));
+  return report.path;
 }
 
 }  // namespace aliquot

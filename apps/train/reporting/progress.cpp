@@ -30,6 +30,9 @@ int terminal_columns(std::FILE* out) {
   return 80;
 }
 
+/// "  loss 3.2104", or "" if the loss is not known.
+std::string loss_text(const ProgressStep& s) { return s.loss ? fmt::format("  loss {:.4f}", *s.loss) : ""; }
+
 }  // namespace
 
 ProgressStyle progress_style(const std::string& choice, bool quiet, std::FILE* out) {
@@ -41,7 +44,7 @@ ProgressStyle progress_style(const std::string& choice, bool quiet, std::FILE* o
 
 std::string progress_line(const ProgressStep& s, int64_t step_count, double seconds_left) {
   const std::string left = seconds_left > 0 ? fmt::format("  {} left", duration_text(seconds_left)) : "";
-  return fmt::format("step {}/{}  loss {:.4f}  norm {:.3g}  lr {:.3g}  {:.0f} tokens/s{}{}", s.step, step_count, s.loss,
+  return fmt::format("step {}/{}{}  norm {:.3g}  lr {:.3g}  {:.0f} tokens/s{}{}", s.step, step_count, loss_text(s),
                      s.grad_norm, s.lr, s.tokens_per_second, left, s.skipped ? "  skipped: not finite" : "");
 }
 
@@ -54,7 +57,7 @@ std::string duration_text(double seconds) {
 }
 
 std::string progress_bar(const ProgressStep& s, int64_t step_count, double seconds_left, int columns) {
-  const std::string text = fmt::format(" {}/{}  loss {:.4f}  {:.0f} tokens/s  {} left", s.step, step_count, s.loss,
+  const std::string text = fmt::format(" {}/{}{}  {:.0f} tokens/s  {} left", s.step, step_count, loss_text(s),
                                        s.tokens_per_second, duration_text(seconds_left));
   const int width = std::clamp(columns - static_cast<int>(text.size()) - 3, 0, 40);
   if (width < 5) return text.substr(1, static_cast<size_t>(std::max(columns - 1, 0)));

@@ -15,8 +15,8 @@ enum class ProgressStyle : uint8_t { kNone, kLines, kBar };
 ProgressStyle progress_style(const std::string& choice, bool quiet, std::FILE* out);
 
 struct ProgressStep {
-  int64_t step = 0;  // index of the step, from 1
-  double loss = 0;
+  int64_t step = 0;                // index of the step, from 1
+  std::optional<double> loss = 0;  // empty: this rank does not know it
   double tokens_per_second = 0;
   double grad_norm = 0;
   double lr = 0;

@@ -35,6 +35,20 @@ class EvalCommand : public InferenceTest {
   }
 };
 
+TEST_F(EvalCommand, ShowsABarOnlyOnATerminal) {
+  const std::string data = write_text(32 * 25 + 1);
+  train("run");
+  const std::vector<std::string> words{"eval", at("run"),       "--threads", "1",      "--sequence",
+                                       "32",   "--micro-batch", "1",         "--data", data};
+  const CommandResult shown = run_on_terminal(aliquot_program(), words, 100);
+  EXPECT_EQ(shown.code, 0) << shown.out;
+  EXPECT_THAT(shown.out, HasSubstr("\x1b[K"));
+  EXPECT_THAT(shown.out, HasSubstr("[########################################] 25/25  "));
+  const CommandResult piped = run_aliquot(words);
+  EXPECT_THAT(piped.out, testing::Not(HasSubstr("25/25")));
+  EXPECT_EQ(piped.err, "");
+}
+
 TEST_F(EvalCommand, EveryMeshGivesTheLossOfTraining) {
   const std::string data = write_text(32 * 25 + 20);  // 25 sequences, which no mesh below divides
   train("run", "--eval-data " + data + " --eval-batches 6 --metrics " + at("m.jsonl"));

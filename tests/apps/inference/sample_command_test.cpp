@@ -22,7 +22,9 @@ TEST_F(SampleCommand, EveryShardingGivesTheSameText) {
   EXPECT_EQ(text.back(), '\n');
   for (const char* ranks :
        {"--ranks 2", "--ranks 3 --zero-stage 3", "--ranks 2 --zero-stage 0", "--ranks 2 --pipeline 2",
-        "--ranks 4 --replicas 2", "--threads 2", "--offload-parameters host --ranks 2"})
+        "--ranks 4 --replicas 2", "--threads 2", "--offload-parameters host --ranks 2", "--ranks 2 --tensor 2",
+        "--ranks 4 --tensor 2", "--ranks 4 --tensor 4 --zero-stage 0", "--ranks 4 --tensor 2 --pipeline 2",
+        "--ranks 3 --tensor 3"})
     EXPECT_EQ(output_of(sample + ranks, {"--prompt", "the old "}), text) << ranks;
   if (!has_mpi()) return;
   std::vector<std::string> words = words_of(sample);
@@ -58,6 +60,24 @@ TEST_F(SampleCommand, ALongerPromptContinuesTheSameText) {
   for (size_t i = 1; i < 30; ++i) prompt += "," + tokens[i];
   EXPECT_EQ(output_of(sample + "--tokens 13 --prompt-tokens " + prompt), numbers);
   EXPECT_THAT(output_of(sample + "--tokens 40 --prompt the"), StartsWith("the"));
+}
+
+TEST_F(SampleCommand, EachOfSeveralPromptsIsContinuedAsAlone) {
+  train("run");
+  const std::string sample = "sample --threads 1 --tokens 30 --checkpoint " + at("run");
+  const auto text = [&](const std::string& prompt) { return output_of(sample, {"--prompt", prompt}); };
+  const std::vector<std::string> prompts{"--prompt", "the old ", "--prompt", "a", "--prompt", "the old "};
+  const std::string expected = "[1/3]\n" + text("the old ") + "[2/3]\n" + text("a") + "[3/3]\n" + text("the old ");
+  EXPECT_EQ(output_of(sample, prompts), expected);
+  EXPECT_EQ(output_of(sample + " --ranks 2 --tensor 2", prompts), expected);
+  const std::string first = output_of(sample + " --prompt-tokens 1,2,3"),
+                    second = output_of(sample + " --prompt-tokens 9");
+  EXPECT_EQ(output_of(sample + " --prompt-tokens 1,2,3 --prompt-tokens 9"), first + second);
+  // The prompts of the command line replace those of a configuration file.
+  write_file(at("config"), "prompt = the old\nprompt = a\n");
+  EXPECT_EQ(output_of(sample + " --config " + at("config")), "[1/2]\n" + text("the old") + "[2/2]\n" + text("a"));
+  EXPECT_EQ(output_of(sample + " --prompt a --config " + at("config")), text("a"));
+  EXPECT_EQ(output_of(sample + " --prompt-tokens 9 --config " + at("config")), second);
 }
 
 TEST_F(SampleCommand, StopsAtTheContextWithAMessage) {
@@ -132,8 +152,8 @@ TEST_F(SampleCommand, TrainingPrintsSamples) {
   };
   const CommandResult plain = train_with("");
   const std::string digest = plain.out.substr(plain.out.find("\ndigest "));
-  for (const char* mesh :
-       {"", "--ranks 2 --zero-stage 3", "--ranks 2 --pipeline 2 --accumulate 2", "--precision bf16"}) {
+  for (const char* mesh : {"", "--ranks 2 --zero-stage 3", "--ranks 2 --pipeline 2 --accumulate 2", "--precision bf16",
+                           "--ranks 4 --tensor 2 --zero-stage 3", "--mesh 2x1x1x2 --sequence-parallel off"}) {
     const CommandResult sampled =
         train_with(std::string("--sample-every 4 --sample-prompt the --sample-tokens 30 ") + mesh);
     ASSERT_EQ(sampled.code, 0) << sampled.err;
@@ -146,9 +166,29 @@ TEST_F(SampleCommand, TrainingPrintsSamples) {
   }
   expect_refusal("train --sample-every 4", "--sample-every needs --sample-prompt");
   expect_refusal("train --sample-prompt a", "--sample-prompt needs --sample-every");
-  expect_refusal("train --ranks 2 --tensor 2 --sample-every 4 --sample-prompt a", "cannot be combined with --tensor");
   std::ofstream(at("d.u16")) << std::string(4000, '\0');
   expect_refusal("train --sample-every 4 --sample-prompt a --data " + at("d.u16"), "give --tokenizer FILE");
+}
+
+/// All models of a family, in fp32 and with every way in which ranks divide a model, choose the same tokens. With a
+/// learning rate of 0, the samples during training are those of the initial weights.
+TEST_F(SampleCommand, TensorGroupsGiveTheSamplesOfOneRank) {
+  for (const char* model : {"--layers 2 --width 32 --heads 4", "--model llama-nano --layers 2"}) {
+    const auto sample_of = [&](const std::string& more) {
+      const std::string out = output_of(std::string("train --vocab 256 --context 64 --sequence 16 --micro-batch 2 "
+                                                    "--steps 1 --lr 0 --weight-decay 0 --threads 1 --sample-every 1 "
+                                                    "--sample-prompt the --sample-tokens 40 --sample-temperature 0 ") +
+                                        model + " " + more);
+      const size_t begin = out.find("step 1 sample: ");
+      return out.substr(begin, out.find('\n', begin) - begin);
+    };
+    const std::string one = sample_of("");
+    EXPECT_GT(one.size(), 20u);
+    for (const char* mesh : {"--ranks 2 --tensor 2", "--ranks 2 --tensor 2 --sequence-parallel off",
+                             "--ranks 4 --tensor 4 --micro-batch 1", "--ranks 4 --tensor 2 --zero-stage 3",
+                             "--ranks 4 --mesh 2x1x1x2 --accumulate 2", "--ranks 2 --tensor 2 --reproducible"})
+      EXPECT_EQ(sample_of(mesh), one) << model << " " << mesh;
+  }
 }
 
 TEST_F(SampleCommand, CheckpointsHaveTheTokenizerOfTheData) {

@@ -78,8 +78,9 @@ double train_a_micro_batch(Engine& engine, Model& model, int rank, int step) {
 }
 
 /// Decodes a sequence in passes of several sizes, and returns the logits after each.
-std::vector<float> decode(World& world, Engine& engine, Model& model, const Setting& setting) {
-  KeyValueCache cache(world.device(), setting.shape, kSequence, setting.compute);
+std::vector<float> decode(World& world, Engine& engine, Model& model, const Setting& setting,
+                          const TensorGroup& group) {
+  KeyValueCache cache(world.device(), setting.shape, kSequence, setting.compute, group);
   std::vector<int32_t> tokens;
   for (int64_t i = 0; i < kSequence; ++i) tokens.push_back(static_cast<int32_t>(i * i % 61));
   std::vector<float> logits;
@@ -97,12 +98,9 @@ void train(World& world, const Setting& setting, Outcome& outcome) {
   ThreadPool pool(1);
   const auto loops = loops_of(world.device(), pool);
   const TensorGroup group{setting.tensor, world.rank() % setting.tensor, setting.stage == 3};
-  const auto model = make_model(setting.shape,
-                                {.batch = kBatch,
-                                 .compute = setting.compute,
-                                 .tensor = group,
-                                 .decode_positions = setting.tensor == 1 ? kSequence : 0},
-                                *loops);
+  const auto model =
+      make_model(setting.shape,
+                 {.batch = kBatch, .compute = setting.compute, .tensor = group, .decode_positions = kSequence}, *loops);
   EngineOptions options{.zero_stage = setting.stage, .optimizer = AdamW{.lr = 1e-2f}, .clip = 1};
   options.precision.compute = setting.compute;
   options.recompute = setting.recompute;
@@ -111,15 +109,16 @@ void train(World& world, const Setting& setting, Outcome& outcome) {
   wrap(engine, *model);
   engine.materialize(initial_values(*model, 5));
   loops->compute_on(engine.compute_stream());
+  // In 16 bits, the sums of tensor groups differ enough that training gives other weights, so decoding comes first.
+  std::vector<float> logits;
+  if (setting.tensor > 1) logits = decode(world, engine, *model, setting, group);
   for (int step = 0; step < kSteps; ++step) {
     const double loss = train_a_micro_batch(engine, *model, world.rank() / setting.tensor, step);
     EXPECT_FALSE(engine.step().skipped);
     if (world.rank() == 0) outcome.losses.push_back(loss);
   }
-  if (setting.tensor == 1) {
-    const std::vector<float> logits = decode(world, engine, *model, setting);
-    if (world.rank() == 0) outcome.logits = logits;
-  }
+  if (setting.tensor == 1) logits = decode(world, engine, *model, setting, group);
+  if (world.rank() == 0) outcome.logits = logits;
   for (const ModelUnit& unit : model->units()) {
     for (const ModelTensor& tensor : unit.tensors) {
       const std::vector<float> values = engine.read(unit.name + "." + tensor.name);
@@ -143,7 +142,7 @@ void expect_like_host(const Outcome& got, const Setting& setting) {
   for (size_t i = 0; i < got.losses.size(); ++i) EXPECT_NEAR(got.losses[i], host.losses[i], within * host.losses[i]);
   EXPECT_LT(host.losses.back(), host.losses.front());
   ASSERT_EQ(got.logits.size(), host.logits.size());
-  EXPECT_EQ(got.logits.size(), setting.tensor == 1 ? 5 * 61u : 0u);
+  EXPECT_EQ(got.logits.size(), 5u * static_cast<size_t>(rank_range(61, 0, setting.tensor).second));
   float largest = 0;
   for (const float logit : host.logits) largest = std::max(largest, std::abs(logit));
   const float most = static_cast<float>(setting.compute == DType::kFloat32 ? 1e-4 : 4e-2) * largest;

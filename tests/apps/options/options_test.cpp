@@ -248,7 +248,6 @@ TEST(TrainOptions, RefusesOptionsThatContradictEachOther) {
            {{"--eval-every", "5"}, "--eval-every needs --eval-data"},
            {{"--sample-every", "5"}, "--sample-every needs --sample-prompt"},
            {{"--sample-prompt", "a"}, "--sample-prompt needs --sample-every N"},
-           {{"--sample-every", "5", "--sample-prompt", "a", "--tensor", "2"}, "cannot be combined with --tensor"},
            {{"--digest-every", "5"}, "--digest-every needs --metrics FILE"},
            {{"--reproducible", "--accumulate", "2", "--accumulate-into", "full"}, "leave out --accumulate-into full"},
            {{"--sequence", "100000"}, "longer than the model's context"},

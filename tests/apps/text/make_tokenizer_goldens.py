@@ -2,15 +2,21 @@
 """Writes the files that tokenizer_golden_test.cpp reads, with the Python package tokenizers.
 
     make_tokenizer_goldens.py                 trains the tokenizers, and writes tokenizers/KIND.json and golden_tokens.json
+    make_tokenizer_goldens.py KIND...         trains only the tokenizers of these kinds, and writes golden_tokens.json
     make_tokenizer_goldens.py --tokens        keeps the tokenizers, and writes golden_tokens.json only
     make_tokenizer_goldens.py --show KIND I   prints text I and its tokens
     make_tokenizer_goldens.py --lines N FILE  writes texts 0 to N - 1 as JSON lines, for aliquot data
 
 Each kind has the normalizer, the pre-tokenizer and the options of published tokenizers, and a vocabulary that is
 trained on generated text. The test generates the same texts and compares hashes of their tokens.
+The kind t5_precompiled also needs the package sentencepiece, which makes the map of its normalizer.
 """
+import base64
+import io
 import json
 import sys
+import tempfile
+import unicodedata
 from pathlib import Path
 
 import tokenizers
@@ -252,6 +258,54 @@ def t5():
     return file
 
 
+def charsmap():
+    """The map of a SentencePiece model, as base64. It has rules of NFKC for code points of the texts, and blanks for white space."""
+    import sentencepiece
+    from sentencepiece import sentencepiece_model_pb2
+
+    rules = {}
+    for code in sorted({code for first, last in RANGES if first not in (0xac00, 0xf900, 0x2f800) for code in range(first, last + 1)}):
+        letter = chr(code)
+        if (normal := unicodedata.normalize("NFKC", letter)) != letter:
+            rules[letter] = normal
+        decomposed = unicodedata.normalize("NFD", letter)
+        if decomposed != letter and unicodedata.normalize("NFC", decomposed) == letter:
+            rules[decomposed] = letter
+        if unicodedata.category(letter) == "Cc":
+            rules[letter] = " " if letter.isspace() else ""
+    rules |= {letter: " " for letter in "\u00a0\u2003\u3000\u2028\u200b\u200d\ufeff\ufffd\u2581"}
+    rules.pop("\0", None)
+    with tempfile.NamedTemporaryFile("w", suffix=".tsv", encoding="utf-8") as file:
+        hexadecimal = lambda text: " ".join(f"{ord(letter):X}" for letter in text)
+        file.writelines(f"{hexadecimal(source)}\t{hexadecimal(target)}\n" for source, target in rules.items())
+        file.flush()
+        model = io.BytesIO()
+        sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(["a b c d e f g"] * 20), model_writer=model, vocab_size=12,
+                                                 hard_vocab_limit=False, normalization_rule_tsv=file.name, minloglevel=2)
+    proto = sentencepiece_model_pb2.ModelProto.FromString(model.getvalue())
+    return base64.b64encode(proto.normalizer_spec.precompiled_charsmap).decode()
+
+
+def t5_precompiled():
+    """T5's normalizers, pre-tokenizer and special tokens, with a smaller map."""
+    file = unigram(pre_tokenizers.Metaspace(prepend_scheme="always", split=True), normalizers.NFKC(), ["<pad>", "</s>", "<unk>"])
+    file["normalizer"] = {"type": "Sequence", "normalizers": [
+        {"type": "Precompiled", "precompiled_charsmap": charsmap()}, {"type": "Strip", "strip_left": False, "strip_right": True},
+        {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": "▁"}]}
+    file["added_tokens"].append(added(len(file["model"]["vocab"]), "<extra_id_0>"))
+    return file
+
+
+def unigram_nmt():
+    """The normalizer Nmt, which removes and replaces characters before NFKC."""
+    file = unigram(pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(prepend_scheme="always", split=True)]),
+                   normalizers.NFKC(), ["<s>", "<pad>", "</s>", "<unk>"])
+    file["normalizer"] = {"type": "Sequence", "normalizers": [{"type": "Nmt"}, {"type": "NFKC"}, {"type": "Prepend", "prepend": "▁"},
+                                                              {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}]}
+    file["added_tokens"].append(added(len(file["model"]["vocab"]), "<mask>", True, False, True))
+    return file
+
+
 def unigram_bytes():
     file = unigram(pre_tokenizers.Metaspace(prepend_scheme="always", split=True), normalizers.NFC(), ["<unk>", "<s>", "</s>"])
     file["model"]["vocab"] += [[token, -12.5] for token in BYTE_TOKENS]
@@ -282,7 +336,7 @@ KINDS = {
     "gpt2": gpt2, "gpt2_prefix_space": gpt2_prefix_space, "llama3": llama3, "qwen2": qwen2, "cl100k": cl100k, "gpt4o": gpt4o, "tekken": tekken,
     "deepseek": deepseek, "digits": digits, "llama2": llama2, "llama2_metaspace": lambda: llama2(False), "gemma": gemma,
     "bpe_unknown": lambda: bpe_unknown(False), "bpe_fused_unknown": lambda: bpe_unknown(True), "bpe_partial_bytes": bpe_partial_bytes,
-    "t5": t5, "unigram_bytes": unigram_bytes, "unigram_whole": unigram_whole}
+    "t5": t5, "t5_precompiled": t5_precompiled, "unigram_nmt": unigram_nmt, "unigram_bytes": unigram_bytes, "unigram_whole": unigram_whole}
 
 
 def renumbered(file):
@@ -330,12 +384,12 @@ def main():
         lines = (json.dumps({"text": text(index)}, ensure_ascii=index % 2 == 0) + "\n" for index in range(int(arguments[1])))
         Path(arguments[2]).write_text("".join(lines), encoding="utf-8", newline="")
         return
-    if arguments not in ([], ["--tokens"]):
+    kinds = list(KINDS) if not arguments else [] if arguments == ["--tokens"] else arguments
+    if not set(kinds) <= set(KINDS):
         sys.exit(__doc__)
-    if not arguments:
-        tokenizer_file("").parent.mkdir(exist_ok=True)
-        for kind, make in KINDS.items():
-            tokenizer_file(kind).write_text(json.dumps(renumbered(make()), ensure_ascii=False, separators=(",", ":")) + "\n", encoding="utf-8")
+    tokenizer_file("").parent.mkdir(exist_ok=True)
+    for kind in kinds:
+        tokenizer_file(kind).write_text(json.dumps(renumbered(KINDS[kind]()), ensure_ascii=False, separators=(",", ":")) + "\n", encoding="utf-8")
     goldens = {"tokenizers": tokenizers.__version__, "block": BLOCK, "pieces": PIECES, "ranges": RANGES,
                "kinds": {kind: golden(kind) for kind in KINDS}}
     lines = json.dumps(goldens, separators=(",", ":")).replace('"kinds":{', '"kinds":{\n').replace("]},", "]},\n")

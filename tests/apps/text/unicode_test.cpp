@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "apps/text/unicode/graphemes.h"
 #include "apps/text/unicode/utf8.h"
 
 namespace aliquot::test {
@@ -97,6 +98,25 @@ TEST(Unicode, NormalizationForms) {
     EXPECT_EQ(normalized(one.text, Form::kNfd), one.nfd) << one.text;
     EXPECT_EQ(normalized(one.text, Form::kNfkc), one.nfkc) << one.text;
     EXPECT_EQ(normalized(one.text, Form::kNfkd), one.nfkd) << one.text;
+  }
+}
+
+/// Cases of every rule of Unicode Standard Annex 29. A bar is between clusters.
+TEST(Unicode, GraphemeClusters) {
+  for (const std::string clusters :
+       {"a|b|c", "a\u0301\u0302|b", "\r\n|\n|\r|\u0301", "a|\t|b", "\u1100\u1161\u11a8|\u1100",
+        "\uac00\u11a8|\uac01\u11a8|\u1161", "\u11a8\u11a8|\u1100\uac00", "\u0915\u094d\u0937|\u0915",
+        "\u0915\u0301|\u0937", "\u0915\u0903|a", "\u0600a|\u0600|\n",
+        "\U0001f1e9\U0001f1ea|\U0001f1e9\U0001f1ea|\U0001f1e9",
+        "\U0001f468\u200d\U0001f469\u200d\U0001f467|\U0001f44d\U0001f3fd", "\u00a9\u200d\u00ae|a\u200d|\u00ae",
+        "\u2764\ufe0f|\u2764"}) {
+    std::string text = clusters, found;
+    std::erase(text, '|');
+    for (size_t begin = 0, end = 0; begin < text.size(); begin = end) {
+      end = grapheme_end(text, begin);
+      found += (found.empty() ? "" : "|") + text.substr(begin, end - begin);
+    }
+    EXPECT_EQ(found, clusters);
   }
 }
 

@@ -1,8 +1,13 @@
 // Runs the commands that train, resume, evaluate, sample and export adapters of LoRA.
 #include <filesystem>
+#include <functional>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <regex>
+#include <stdexcept>
 
+#include "checkpoint/save.h"
+#include "checkpoint/verify.h"
 #include "tests/apps/inference/support.h"
 
 namespace aliquot::test {
@@ -180,6 +185,180 @@ TEST_F(LoraCommand, RefusesABaseOfAnotherShape) {
   expect_refusal("eval " + base + " --threads 1 --sequence 32 --data " + text_file(), "saved with a different model");
   expect_refusal("checkpoint export " + base + " --lora merged --out " + at("merged"),
                  "has adapters of a model with norm_epsilon");
+}
+
+/// Without a config.json, the base has the sizes, and the checkpoint of the adapters records the rest.
+TEST_F(LoraCommand, NeedsNoModelForABaseWithoutConfig) {
+  output_of(run_of("hf", "--checkpoint-dir " + at("run")));
+  output_of("checkpoint export " + at("run") + " --lora merged --out " + at("merged"));
+  const std::string loss = loss_line(at("run"));
+  const std::string prompt = " --prompt-tokens 5,7,9 --tokens 20 --temperature 0 --threads 1";
+  const std::string text = output_of("sample --checkpoint " + at("run") + prompt);
+  std::filesystem::rename(at("hf/config.json"), at("config.json"));
+  output_of("checkpoint import " + at("hf") + " --out " + at("imported"));  // does not record its heads
+  for (const std::string& base : {std::string(""), " --base " + at("hf"), " --base " + at("imported")}) {
+    EXPECT_EQ(loss_line(at("run") + base), loss) << base;
+    EXPECT_EQ(output_of("sample --checkpoint " + at("run") + base + prompt), text) << base;
+    std::filesystem::remove_all(at("again"));
+    output_of("checkpoint export " + at("run") + base + " --lora merged --out " + at("again"));
+    EXPECT_EQ(read_file(at("again/model.safetensors")), read_file(at("merged/model.safetensors"))) << base;
+    EXPECT_EQ(Json::parse(read_file(at("again/config.json")))["n_head"], 4) << base;
+  }
+}
+
+TEST_F(LoraCommand, RecordsTheCheckpointFromWhichItStarted) {
+  output_of(run_of("base", "--checkpoint-dir " + at("run")));
+  EXPECT_THAT(output_of("checkpoint show " + at("run")), HasSubstr("base = " + at("base/step-00000030")));
+  const std::string loss = loss_line(at("run"));
+  train("base", "--steps 40 --resume auto");
+  EXPECT_EQ(loss_line(at("run")), loss);
+  output_of(run_of("base/step-00000030", "--resume auto --steps 7 --checkpoint-dir " + at("run")));
+  expect_refusal(run_of("base", "--resume auto --steps 8 --checkpoint-dir " + at("run")),
+                 "has adapters of other weights than " + at("base"));
+}
+
+TEST_F(LoraCommand, ComparesTheBaseOfAnAdapterExport) {
+  output_of(run_of("hf", "--checkpoint-dir " + at("run")));
+  train("other", "--seed 2");
+  const std::string command = "checkpoint export " + at("run") + " --lora adapter --out " + at("peft") + " --base ";
+  expect_refusal(command + at("other"), "has adapters of other weights than " + at("other"));
+  expect_refusal(command + at("nothing"), "there are no weights at " + at("nothing"));
+  EXPECT_FALSE(std::filesystem::exists(at("peft/adapter_config.json")));
+  output_of(command + at("base"));
+}
+
+TEST_F(LoraCommand, WarnsOfAdaptersOfRandomWeights) {
+  const std::string words = "train --layers 2 --width 32 --heads 4 --steps 1 --threads 1 --quiet ";
+  EXPECT_THAT(run(words + "--lora rank=4").err, HasSubstr("--lora without --init trains adapters of random weights"));
+  EXPECT_EQ(run(words).err, "");
+  EXPECT_EQ(run(run_of("hf", "")).err, "");
+}
+
+TEST_F(LoraCommand, RefusesAdaptersOfPeftInPlaceOfWeights) {
+  output_of(run_of("hf", "--checkpoint-dir " + at("run")));
+  output_of("checkpoint export " + at("run") + " --lora adapter --out " + at("peft"));
+  const std::string data = " --threads 1 --data " + text_file();
+  for (const std::string& words :
+       {"eval " + at("peft") + data, "sample --init " + at("peft") + " --prompt a",
+        "sample --init " + at("peft/adapter_model.safetensors") + " --prompt a", "train --init " + at("peft"),
+        "eval " + at("run") + " --base " + at("peft") + data, "checkpoint show " + at("peft"),
+        "checkpoint import " + at("peft") + " --out " + at("x"), "train --resume " + at("peft"),
+        "checkpoint export " + at("run") + " --lora merged --base " + at("peft") + " --out " + at("x")})
+    expect_refusal(words, "adapters in the format of PEFT, not the weights of a model: merge them");
+}
+
+TEST_F(LoraCommand, RefusesAnOptionWithAFieldTwice) {
+  for (const char* words : {"rank=4,rank=8", "targets=q,rank=4,targets=v", "alpha=1,alpha=1"})
+    expect_refusal(std::string("train --lora ") + words, "is given twice");
+}
+
+/// Checkpoints whose manifests are valid, but whose scalars or tensors are not those of adapters.
+class ForgedAdapters : public LoraCommand {
+ protected:
+  void SetUp() override {
+    LoraCommand::SetUp();
+    output_of(run_of("hf", "--checkpoint-dir " + at("run")));
+    const Manifest manifest = read_manifest(at("run/step-00000006"));
+    scalars_ = manifest.scalars;
+    for (const TensorEntry& tensor : manifest.tensors) {
+      if (tensor.path.starts_with("parameters/")) tensors_.push_back({tensor.path, tensor.shape, tensor.dtype});
+    }
+  }
+  TestTensor& tensor(const std::string& name) {
+    for (TestTensor& one : tensors_) {
+      if (one.path == "parameters/" + name) return one;
+    }
+    throw std::runtime_error("no tensor " + name);
+  }
+  /// Saves a checkpoint of scalars_ and tensors_. Expects that each command refuses it with `sentence`.
+  void expect_refusals(const std::string& sentence) {
+    const std::string path = at("forged" + std::to_string(count_++));
+    const auto failures = on_ranks(1, [&](Communicator& communicator) {
+      Shard shard(tensors_, 1, 0, Partition::kBlocks, 1);
+      shard.fill(1);
+      shard.state().step = 6;
+      shard.state().scalars = scalars_;
+      save(shard.state(), communicator, path);
+    });
+    ASSERT_EQ(failures[0], "");
+    for (const std::string& words :
+         {"eval " + path + " --threads 1 --sequence 32 --data " + text_file(),
+          "sample --threads 1 --prompt a --checkpoint " + path,
+          "checkpoint export " + path + " --lora merged --out " + at("merged"),
+          "checkpoint export " + path + " --lora adapter --base " + at("hf") + " --out " + at("peft")})
+      expect_refusal(words, sentence);
+    EXPECT_EQ(run("checkpoint show " + path).code, 0);
+  }
+
+  std::map<std::string, Scalar> scalars_;
+  std::vector<TestTensor> tensors_;
+
+ private:
+  int count_ = 0;
+};
+
+TEST_F(ForgedAdapters, ScalarsAreRefused) {
+  const std::map<std::string, Scalar> good = scalars_;
+  const auto with = [&](const std::string& name, const Scalar& value, const std::string& sentence) {
+    scalars_ = good;
+    scalars_[name] = value;
+    expect_refusals(sentence);
+  };
+  for (const int64_t rank : {int64_t{-4}, int64_t{0}, int64_t{1} << 40, INT64_MIN})
+    with("lora_rank", rank, "its adapters cannot be used");
+  with("lora_rank", int64_t{5}, "expected a matrix of rank 5");
+  with("lora_rank", 4.0, "the checkpoint's scalar lora_rank is 4, which has the wrong type");
+  for (const double alpha : {-1.0, 0.0, 1e300, std::numeric_limits<double>::quiet_NaN()})
+    with("lora_alpha", alpha, "its adapters cannot be used");
+  with("lora_targets", std::string("q_proj"), "invalid target 'q_proj'");
+  with("lora_targets", std::string("qkv,rank=9"), "rank is given twice");
+  with("lora_targets", std::string(), "its adapters cannot be used");
+  with("lora_targets", std::string("qkv"), "is not part of an adapter of --lora rank=4,alpha=8,targets=qkv");
+  with("base_digest", std::string("0"), "has adapters of other weights");
+  with("base_digest", int64_t{0}, "has the wrong type");
+  for (const char* name : {"lora_alpha", "lora_targets", "base", "base_digest"}) {
+    scalars_ = good;
+    scalars_.erase(name);
+    expect_refusals(std::string("the checkpoint has the scalar lora_rank, but not ") + name);
+  }
+}
+
+TEST_F(ForgedAdapters, TensorsAreRefused) {
+  const std::vector<TestTensor> good = tensors_;
+  const auto with = [&](const std::function<void()>& change, const std::string& sentence) {
+    tensors_ = good;
+    change();
+    expect_refusals(sentence);
+  };
+  const std::string a = "h.0.mlp.c_fc.lora_A.weight", b = "h.0.mlp.c_fc.lora_B.weight";
+  with([&] { tensor(a).shape = {5, 32}; }, "expected a matrix of rank 4");
+  with([&] { tensor(a).shape = {128}; }, "expected a matrix of rank 4");
+  with([&] { tensor(b).shape = {128, 4, 1}; }, "expected a matrix of rank 4");
+  with([&] { tensor(a).shape = {4, 31}; }, "h.0.mlp.c_fc");
+  with([&] { tensor(b).shape = {0, 4}; }, "h.0.mlp.c_fc");
+  with([&] { tensor(a).dtype = DType::kInt16; }, "h.0.mlp.c_fc");
+  with([&] { std::erase_if(tensors_, [&](const TestTensor& t) { return t.path == "parameters/" + b; }); },
+       "it has the tensor " + a + ", but not " + b);
+  with(
+      [&] { std::erase_if(tensors_, [&](const TestTensor& t) { return t.path.find("h.0.mlp.c_fc") != t.path.npos; }); },
+      "the adapters of mlp.c_fc are not complete");
+  with([&] { tensors_.clear(); }, "are not complete");
+  with(
+      [&] {
+        tensors_.push_back({"parameters/h.0.ln_1.weight", {32}, DType::kFloat32});
+      },
+      "the tensor h.0.ln_1.weight is not part of an adapter");
+  with(
+      [&] {
+        tensors_.push_back({"parameters/h.0.x.lora_A.weight", {4, 32}, DType::kFloat32});
+      },
+      "the tensor h.0.x.lora_A.weight is not part of an adapter");
+  // The base has no block 7.
+  with(
+      [&] {
+        for (TestTensor& one : tensors_) one.path = std::regex_replace(one.path, std::regex("h\\.1"), "h.7");
+      },
+      "h.");
 }
 
 TEST_F(LoraCommand, PlansOnlyTheStateOfAdapters) {
