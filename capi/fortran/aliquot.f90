@@ -8,7 +8,9 @@
 ! the same.
 ! Threads: a rank may be a thread of the process. Procedures that ranks run then need the attribute recursive, or a
 ! compiler option such as -frecursive, so that the ranks do not share local arrays.
-! Objects: options, worlds and engines are freed when they go out of scope, or by free(). They cannot be copied.
+! Objects: options, worlds and engines, and arrays of them, are freed when they go out of scope, or by free(). They
+! cannot be copied: an assignment stops the program. Do not copy them with allocate(..., source=...) either, because
+! Fortran cannot refuse that, and the object would be freed twice.
 module aliquot
   use, intrinsic :: iso_c_binding
   use, intrinsic :: iso_fortran_env, only: error_unit, int32, int64, real32, real64
@@ -320,12 +322,12 @@ contains
     self%handle = c_null_ptr
   end subroutine
 
-  subroutine finalize_options(self)
+  impure elemental subroutine finalize_options(self)
     type(aliquot_options), intent(inout) :: self
     call self%free()
   end subroutine
 
-  subroutine refuse_options_copy(self, from)
+  impure elemental subroutine refuse_options_copy(self, from)
     class(aliquot_options), intent(inout) :: self
     class(aliquot_options), intent(in) :: from
     if (c_associated(self%handle) .or. c_associated(from%handle)) call refuse_copy('aliquot_options')
@@ -428,12 +430,12 @@ contains
     call release_world(self%owner)
   end subroutine
 
-  subroutine finalize_world(self)
+  impure elemental subroutine finalize_world(self)
     type(aliquot_world), intent(inout) :: self
     call self%free()
   end subroutine
 
-  subroutine refuse_world_copy(self, from)
+  impure elemental subroutine refuse_world_copy(self, from)
     class(aliquot_world), intent(inout) :: self
     class(aliquot_world), intent(in) :: from
     if (associated(self%owner) .or. associated(from%owner)) call refuse_copy('aliquot_world')
@@ -525,12 +527,12 @@ contains
     deallocate (self%owner)
   end subroutine
 
-  subroutine finalize_engine(self)
+  impure elemental subroutine finalize_engine(self)
     type(aliquot_engine), intent(inout) :: self
     call self%free()
   end subroutine
 
-  subroutine refuse_engine_copy(self, from)
+  impure elemental subroutine refuse_engine_copy(self, from)
     class(aliquot_engine), intent(inout) :: self
     class(aliquot_engine), intent(in) :: from
     if (associated(self%owner) .or. associated(from%owner)) call refuse_copy('aliquot_engine')

@@ -1,13 +1,13 @@
 ! Tests module aliquot: errors, objects, scalars, and whether the types of module aliquot_c match those of <aliquot/c.h>.
 !   fortran_test FOLDER          runs all tests; checkpoints are written to FOLDER
-!   fortran_test stop | copy     makes a mistake that stops the program
+!   fortran_test stop | copy | copy_array     makes a mistake that stops the program
 module checks
   use, intrinsic :: iso_c_binding
   use, intrinsic :: iso_fortran_env, only: int64, real32, real64
   use aliquot
   use aliquot_c
   implicit none
-  integer :: failures = 0
+  integer :: failures = 0, freed_options = 0
   character(len=256) :: folder = ''
 
   interface
@@ -16,9 +16,31 @@ module checks
       integer(c_int64_t), intent(out) :: numbers(*)
       integer(c_int), value :: count
     end subroutine
+    subroutine free_options_of_library(options) bind(C, name='__real_aliquot_options_free')
+      import
+      type(c_ptr), value :: options
+    end subroutine
   end interface
 
 contains
+
+  ! Called in place of aliquot_options_free(), by the linker's option --wrap.
+  subroutine count_freed_options(options) bind(C, name='__wrap_aliquot_options_free')
+    type(c_ptr), value :: options
+    freed_options = freed_options + 1
+    call free_options_of_library(options)
+  end subroutine
+
+  subroutine use_arrays_of_objects()
+    type(aliquot_options) :: two(2)
+    type(aliquot_options), allocatable :: table(:, :)
+    integer :: i
+    allocate (table(2, 3))
+    do i = 1, 2
+      call two(i)%set('zero-stage', i)
+      call table(i, 3)%set('zero-stage', i)
+    end do
+  end subroutine
 
   subroutine expect(holds, what)
     logical, intent(in) :: holds
@@ -220,7 +242,7 @@ program fortran_test
   use checks
   implicit none
   character(len=256) :: word
-  type(aliquot_options) :: options, other
+  type(aliquot_options) :: options, other, array(2), other_array(2)
   character(len=200) :: errmsg
   integer :: stat, ranks
   call get_command_argument(1, word)
@@ -229,9 +251,16 @@ program fortran_test
     call options%set('zero-stage', 1)
     other = options
   end if
+  if (word == 'copy_array') then
+    call array(2)%set('zero-stage', 1)
+    other_array = array
+  end if
   folder = word
   call check_layout()
   call check_options()
+  freed_options = 0
+  call use_arrays_of_objects()
+  call expect(freed_options == 4, 'arrays of objects are freed')
   do ranks = 1, 3
     call aliquot_run_threads(ranks, check_engine)
   end do
