@@ -8,6 +8,7 @@ module checks
   use aliquot_c
   implicit none
   integer :: failures = 0, freed_options = 0
+  logical :: empty_lists = .false.
   character(len=256) :: folder = ''
 
   interface
@@ -20,6 +21,15 @@ module checks
       import
       type(c_ptr), value :: options
     end subroutine
+    integer(c_int) function scalar_integers_of_library(engine, name, capacity, values, count) &
+        bind(C, name='__real_aliquot_scalar_integers')
+      import
+      type(c_ptr), value :: engine
+      character(kind=c_char), intent(in) :: name(*)
+      integer(c_int64_t), value :: capacity
+      integer(c_int64_t), intent(inout) :: values(*)
+      integer(c_int64_t), intent(out), optional :: count
+    end function
   end interface
 
 contains
@@ -30,6 +40,22 @@ contains
     freed_options = freed_options + 1
     call free_options_of_library(options)
   end subroutine
+
+  ! Called in place of aliquot_scalar_integers(). A C++ program can save an empty list, but this module cannot set one.
+  integer(c_int) function get_scalar_integers(engine, name, capacity, values, count) &
+      bind(C, name='__wrap_aliquot_scalar_integers') result(status)
+    type(c_ptr), value :: engine
+    character(kind=c_char), intent(in) :: name(*)
+    integer(c_int64_t), value :: capacity
+    integer(c_int64_t), intent(inout) :: values(*)
+    integer(c_int64_t), intent(out), optional :: count
+    if (.not. empty_lists) then
+      status = scalar_integers_of_library(engine, name, capacity, values, count)
+      return
+    end if
+    if (present(count)) count = 0
+    status = aliquot_done
+  end function
 
   subroutine use_arrays_of_objects()
     type(aliquot_options) :: two(2)
@@ -181,16 +207,29 @@ contains
     call engine%set_scalar('samples', [1_int64, -2_int64])
     call engine%set_scalar('times', [0.5_real64, 1e300_real64])
     call engine%set_scalar('name', 'ring of cells  ')
+    call engine%set_scalar('long', -3000000000_int64)
     call engine%set_scalar('step', 1, stat, errmsg)
     call expect_error(stat, errmsg, aliquot_usage, 'invalid scalar "step": its name is reserved')
     call engine%save(folder, keep=1)
     stat = aliquot_done
   end subroutine
 
-  recursive subroutine load_scalars(world, stat)
+  recursive subroutine get_empty_list(world, stat)
     type(aliquot_world), intent(inout) :: world
     integer, intent(inout) :: stat
     type(aliquot_engine) :: engine
+    character(len=200) :: errmsg
+    integer :: value
+    call make_engine(engine, world)
+    call engine%get_scalar('list', value, stat, errmsg)
+    call expect_error(stat, errmsg, aliquot_usage, 'the scalar list is an empty list: expected one value')
+    stat = aliquot_done
+  end subroutine
+
+  recursive subroutine load_scalars(world, stat)
+    type(aliquot_world), intent(inout) :: world
+    integer, intent(inout) :: stat
+    type(aliquot_engine) :: engine, unready
     character(len=200) :: errmsg
     character(len=:), allocatable :: text
     real(real64) :: time, times(3)
@@ -200,6 +239,11 @@ contains
     call make_engine(engine, world)
     call engine%load_newest(trim(folder) // '/absent', found)
     call expect(.not. found, 'load_newest() finds nothing')
+    call unready%create(world)
+    found = .true.
+    call unready%load_newest(folder, found, stat, errmsg)
+    call expect(stat == aliquot_usage .and. found, 'load_newest() fails and keeps the argument: ' // trim(errmsg))
+    found = .false.
     call engine%load_newest(folder, found)
     call expect(found, 'load_newest() finds the checkpoint')
     times = 9
@@ -215,6 +259,14 @@ contains
     call expect(engine%has_scalar('time') .and. .not. engine%has_scalar('tide'), 'has_scalar()')
     call engine%get_scalar('tide', time, stat, errmsg)
     call expect_error(stat, errmsg, aliquot_usage, 'no scalar is named "tide"')
+    call engine%get_scalar('samples', sample, stat, errmsg)
+    call expect_error(stat, errmsg, aliquot_usage, 'the scalar samples has 2 values: expected at most 1')
+    call engine%get_scalar('long', long_sample)
+    call engine%get_scalar('long', sample, stat, errmsg)
+    call expect_error(stat, errmsg, aliquot_usage, 'the scalar long is -3000000000: expected an integer of 32 bits')
+    call expect(sample == 7 .and. long_sample == -3000000000_int64, 'a value that does not fit changes nothing')
+    call engine%get_scalar('sample', sample, stat)
+    call expect(stat == aliquot_done, 'the status of get_scalar()')
     stat = aliquot_done
   end subroutine
 
@@ -266,6 +318,8 @@ program fortran_test
   end do
   call aliquot_run(2, save_scalars)
   call aliquot_run(3, load_scalars)
+  empty_lists = .true.
+  call aliquot_run_threads(1, get_empty_list)
   call aliquot_run_threads(2, fail, stat=stat, errmsg=errmsg)
   call expect_error(stat, errmsg, aliquot_usage, 'a unit was opened outside of a micro-batch')
   call expect(len(aliquot_version()) > 0 .and. len(aliquot_message()) > 0, 'texts')
