@@ -160,6 +160,14 @@ module aliquot_c
       integer(c_int), value :: unit
       type(aliquot_c_parameter), intent(in) :: parameter
     end function
+    integer(c_int) function aliquot_c_add_slice(engine, unit, parameter, index, count) &
+        bind(C, name='aliquot_add_slice')
+      import
+      type(c_ptr), value :: engine
+      integer(c_int), value :: unit
+      type(aliquot_c_parameter), intent(in) :: parameter
+      integer(c_int64_t), value :: index, count
+    end function
     integer(c_int) function aliquot_c_rank_range(count, tensor_rank, tensor, first, end) &
         bind(C, name='aliquot_rank_range')
       import
