@@ -5,6 +5,7 @@
 
 #include "capi/handles.h"
 #include "capi/status.h"
+#include "engine/engine_scalars.h"
 #include "sharding/state_names.h"
 
 using aliquot::Scalar;
@@ -21,6 +22,8 @@ void set(aliquot_engine* engine, const char* name, Scalar value) {
   const std::string defect = is_reserved ? "is reserved for the checkpoint format" : aliquot::path_defect(key);
   if (!defect.empty())
     throw UsageError(fmt::format("invalid scalar \"{}\": its name {}", aliquot::printable(key), defect));
+  if (aliquot::is_engine_scalar(key))
+    throw UsageError(fmt::format("{} is a scalar of the engine: use another name", key));
   handle.scalars.insert_or_assign(key, std::move(value));
 }
 
@@ -85,7 +88,9 @@ int aliquot_set_scalar_reals(aliquot_engine* engine, const char* name, int64_t c
 int aliquot_set_scalar_text(aliquot_engine* engine, const char* name, const char* text) {
   return catch_as_status([&] {
     const std::string value = &require_not_null(text, "text");
-    if (!aliquot::is_plain_text(value)) throw UsageError("invalid text of a scalar: expected UTF-8");
+    const std::string key = &require_not_null(name, "name");
+    if (!aliquot::is_plain_text(value))
+      throw UsageError(fmt::format("invalid text of the scalar {}: expected UTF-8", aliquot::printable(key)));
     set(engine, name, value);
   });
 }

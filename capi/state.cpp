@@ -7,6 +7,7 @@
 #include "checkpoint/load.h"
 #include "checkpoint/save.h"
 #include "checkpoint/weights/load_weights.h"
+#include "engine/engine_scalars.h"
 
 using aliquot::capi::catch_as_status;
 using aliquot::capi::require_not_null;
@@ -32,11 +33,7 @@ int aliquot_save(aliquot_engine* engine, const char* directory, int keep) {
   return catch_as_status([&] {
     aliquot_engine& handle = require_not_null(engine, "engine");
     aliquot::State state = handle.engine.state();
-    for (const auto& [name, value] : handle.scalars) {
-      if (!state.scalars.emplace(name, value).second)
-        throw aliquot::UsageError(
-            fmt::format("the scalar {} has the name of a scalar of the engine: choose another name", name));
-    }
+    state.scalars.insert(handle.scalars.begin(), handle.scalars.end());
     aliquot::save(state, handle.engine.world().communicator(), &require_not_null(directory, "directory"),
                   {.keep_count = keep});
   });
@@ -44,11 +41,11 @@ int aliquot_save(aliquot_engine* engine, const char* directory, int keep) {
 
 namespace {
 
-/// Continues from a state that was loaded. The scalars that are not the engine's own become those of the program.
-void adopt(aliquot_engine& handle, aliquot::State loaded, const aliquot::State& own) {
+/// Continues from a state that was loaded. The scalars that are not the engine's become those of the program.
+void adopt(aliquot_engine& handle, aliquot::State loaded) {
   handle.engine.adopt(loaded);
   handle.scalars = std::move(loaded.scalars);
-  for (const auto& scalar : own.scalars) handle.scalars.erase(scalar.first);
+  std::erase_if(handle.scalars, [](const auto& scalar) { return aliquot::is_engine_scalar(scalar.first); });
 }
 
 }  // namespace
@@ -56,21 +53,19 @@ void adopt(aliquot_engine& handle, aliquot::State loaded, const aliquot::State& 
 int aliquot_load(aliquot_engine* engine, const char* path) {
   return catch_as_status([&] {
     aliquot_engine& handle = require_not_null(engine, "engine");
-    const aliquot::State own = handle.engine.state();
-    aliquot::State state = own;
+    aliquot::State state = handle.engine.state();
     aliquot::load(state, handle.engine.world().communicator(), &require_not_null(path, "path"));
-    adopt(handle, std::move(state), own);
+    adopt(handle, std::move(state));
   });
 }
 
 int aliquot_load_newest(aliquot_engine* engine, const char* directory, int* found) {
   return catch_as_status([&] {
     aliquot_engine& handle = require_not_null(engine, "engine");
-    const aliquot::State own = handle.engine.state();
-    aliquot::State state = own;
+    aliquot::State state = handle.engine.state();
     const auto report =
         aliquot::load_newest(state, handle.engine.world().communicator(), &require_not_null(directory, "directory"));
-    if (report) adopt(handle, std::move(state), own);
+    if (report) adopt(handle, std::move(state));
     if (found != nullptr) *found = report ? 1 : 0;
   });
 }

@@ -18,19 +18,40 @@ elseif(ALIQUOT_TORCH)
   if(NOT LibTorch_ROOT AND NOT DEFINED ENV{LibTorch_ROOT})
     # The torch package of Python contains LibTorch. It is found without importing it.
     execute_process(COMMAND python3 -c "import importlib.util as u; print(u.find_spec('torch').submodule_search_locations[0])"
-      OUTPUT_VARIABLE _torch OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET RESULT_VARIABLE _failed)
+      OUTPUT_VARIABLE _torch OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET RESULT_VARIABLE _failed TIMEOUT 10)
     if(NOT _failed)
       set(LibTorch_ROOT "${_torch}")
     endif()
   endif()
   find_package(LibTorch QUIET)
+  set(_links OFF)
   if(LibTorch_FOUND)
+    # A LibTorch that was built with another ABI of std::string, or for another system, is found but does not link.
+    include(CheckCXXSourceCompiles)
+    set(CMAKE_REQUIRED_LIBRARIES LibTorch::torch)
+    set(CMAKE_REQUIRED_QUIET ON)
+    unset(ALIQUOT_TORCH_LINKS CACHE)  # the LibTorch or the compiler may have changed
+    check_cxx_source_compiles("#include <ATen/Parallel.h>
+      #include <c10/core/Device.h>
+      int main() { return at::get_parallel_info() == c10::Device(std::string(\"cpu\")).str() ? 1 : 0; }"
+      ALIQUOT_TORCH_LINKS)
+    set(_links "${ALIQUOT_TORCH_LINKS}")
+    unset(CMAKE_REQUIRED_LIBRARIES)
+    unset(CMAKE_REQUIRED_QUIET)
+  endif()
+  if(_links)
     set(ALIQUOT_WITH_TORCH ON)
     set(ALIQUOT_TORCH_WHY "LibTorch ${LibTorch_VERSION}, ${LibTorch_LIBRARY}")
   else()
-    set(ALIQUOT_TORCH_WHY "no LibTorch was found (on Debian: apt install libtorch-dev; or pip install torch)")
+    if(LibTorch_FOUND)
+      set(ALIQUOT_TORCH_WHY "a program of this compiler does not link with ${LibTorch_LIBRARY}, which may have another \
+ABI of std::string: set LibTorch_ROOT to the folder of another LibTorch")
+    else()
+      set(ALIQUOT_TORCH_WHY "no LibTorch was found (on Debian: apt install libtorch-dev; or pip install torch; or set \
+LibTorch_ROOT to its folder)")
+    endif()
     if(ALIQUOT_TORCH STREQUAL "ON")
-      message(FATAL_ERROR "ALIQUOT_TORCH is ON, but ${ALIQUOT_TORCH_WHY}: set LibTorch_ROOT to its folder")
+      message(FATAL_ERROR "ALIQUOT_TORCH is ON, but ${ALIQUOT_TORCH_WHY}")
     endif()
   endif()
 endif()

@@ -11,7 +11,11 @@ set(aliquot_fortran_FOUND TRUE)
 if(TARGET aliquot::fortran)
   return()
 endif()
-set_target_properties(aliquot::aliquot PROPERTIES IMPORTED_GLOBAL TRUE)
+# Only the directory that imported a target can make it global.
+get_directory_property(_imported IMPORTED_TARGETS)
+if("aliquot::aliquot" IN_LIST _imported)
+  set_target_properties(aliquot::aliquot PROPERTIES IMPORTED_GLOBAL TRUE)
+endif()
 add_library(aliquot_fortran STATIC EXCLUDE_FROM_ALL "${ALIQUOT_FORTRAN_SOURCES}/aliquot_c.f90"
   "${ALIQUOT_FORTRAN_SOURCES}/aliquot.f90")
 add_library(aliquot::fortran ALIAS aliquot_fortran)

@@ -1,10 +1,13 @@
 # Finds LibTorch by its files instead of its CMake package, because the CMake package of PyPI's torch needs CUDA. Works
 # with Debian's package and with PyPI's torch. Defines LibTorch::torch without GPU libraries. For PyPI's torch, set
 # LibTorch_ROOT to .../site-packages/torch.
-find_path(LibTorch_API_DIR torch/torch.h PATH_SUFFIXES include/torch/csrc/api/include torch/csrc/api/include)
+# Headers of one version with libraries of another would not match: all are found below the root of the headers.
 find_path(LibTorch_INCLUDE_DIR ATen/ATen.h)
-find_library(LibTorch_LIBRARY torch_cpu)
-find_library(LibTorch_C10_LIBRARY c10)
+cmake_path(GET LibTorch_INCLUDE_DIR PARENT_PATH _root)
+find_path(LibTorch_API_DIR torch/torch.h PATHS "${LibTorch_INCLUDE_DIR}/torch/csrc/api/include" NO_DEFAULT_PATH)
+set(_folders PATHS "${_root}" PATH_SUFFIXES lib lib64 "lib/${CMAKE_LIBRARY_ARCHITECTURE}" NO_DEFAULT_PATH)
+find_library(LibTorch_LIBRARY torch_cpu ${_folders})
+find_library(LibTorch_C10_LIBRARY c10 ${_folders})
 set(LibTorch_VERSION "")
 foreach(_header "${LibTorch_API_DIR}/torch/version.h" "${LibTorch_INCLUDE_DIR}/torch/headeronly/version.h")
   if(EXISTS "${_header}")

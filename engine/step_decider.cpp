@@ -5,6 +5,7 @@
 #include <limits>
 #include <utility>
 
+#include "engine/engine_scalars.h"
 #include "kernels/system/log_message.h"
 #include "optim/clip.h"
 #include "optim/muon/muon.h"
@@ -114,27 +115,27 @@ std::string StepDecider::Counts::text() const {
 
 void StepDecider::save(State& state) const {
   state.step = step_count_;
-  state.scalars["update_count"] = update_count_;
+  state.scalars[kUpdateCountName] = update_count_;
   if (options_.precision.compute != DType::kFloat16) return;
-  state.scalars["loss_scale"] = scaler_.state().scale;
-  state.scalars["loss_scale_chances"] = int64_t{scaler_.state().chances};
-  state.scalars["loss_scale_good_steps"] = scaler_.state().good_steps;
+  state.scalars[kLossScaleName] = scaler_.state().scale;
+  state.scalars[kLossScaleChancesName] = int64_t{scaler_.state().chances};
+  state.scalars[kLossScaleGoodStepsName] = scaler_.state().good_steps;
 }
 
 StepDecider::Counts StepDecider::counts_in(const State& state) const {
   const LossScaler::State now = scaler_.state();
-  const int64_t update_count = number(state, "update_count", state.step);
-  const int64_t overflows_to_halve = number(state, "loss_scale_chances", int64_t{now.chances});
-  const LossScaler::State scale = {.scale = number(state, "loss_scale", now.scale),
+  const int64_t update_count = number(state, kUpdateCountName, state.step);
+  const int64_t overflows_to_halve = number(state, kLossScaleChancesName, int64_t{now.chances});
+  const LossScaler::State scale = {.scale = number(state, kLossScaleName, now.scale),
                                    .chances = static_cast<int32_t>(overflows_to_halve),
-                                   .good_steps = number(state, "loss_scale_good_steps", now.good_steps)};
+                                   .good_steps = number(state, kLossScaleGoodStepsName, now.good_steps)};
   if (state.step < 0) refuse("step", state.step, "a number of steps, at least 0");
   if (update_count < 0 || update_count > state.step)
-    refuse("update_count", update_count, fmt::format("a number from 0 to {}, the state's step", state.step));
-  if (!(scale.scale > 0) || !std::isfinite(scale.scale)) refuse("loss_scale", scale.scale, "a positive number");
+    refuse(kUpdateCountName, update_count, fmt::format("a number from 0 to {}, the state's step", state.step));
+  if (!(scale.scale > 0) || !std::isfinite(scale.scale)) refuse(kLossScaleName, scale.scale, "a positive number");
   if (overflows_to_halve < 0 || overflows_to_halve != scale.chances)
-    refuse("loss_scale_chances", overflows_to_halve, "an integer from 0 to 2^31 - 1");
-  if (scale.good_steps < 0) refuse("loss_scale_good_steps", scale.good_steps, "an integer, at least 0");
+    refuse(kLossScaleChancesName, overflows_to_halve, "an integer from 0 to 2^31 - 1");
+  if (scale.good_steps < 0) refuse(kLossScaleGoodStepsName, scale.good_steps, "an integer, at least 0");
   return {state.step, update_count, scale};
 }
 

@@ -54,6 +54,23 @@ double outside_ranks_per_core(const CoreUse& use) {
   return part * use.launched_count <= 1 ? 0 : outside * std::min(1.0, part);
 }
 
+double share_of_cores(const std::vector<bool>& own, const std::vector<std::vector<bool>>& group, int machine_core_count,
+                      int launched_count) {
+  std::vector<int> rank_counts(own.size(), 0);
+  for (const std::vector<bool>& cores : group) {
+    for (std::size_t core = 0; core < std::min(cores.size(), own.size()); ++core) rank_counts[core] += cores[core];
+  }
+  const double outside = outside_ranks_per_core({.own_core_count = static_cast<int>(std::ranges::count(own, true)),
+                                                 .machine_core_count = machine_core_count,
+                                                 .rank_count = static_cast<int>(group.size()),
+                                                 .launched_count = launched_count});
+  double share = 0;
+  for (std::size_t core = 0; core < own.size(); ++core) {
+    if (own[core]) share += 1.0 / (rank_counts[core] + outside);
+  }
+  return share + 1e-6;  // prevents sums such as 1/3 + 1/3 + 1/3 from being rounded below an integer
+}
+
 int numa_node_of(const std::vector<bool>& cores, const std::string& folder) {
   constexpr std::string_view kNode = "node";
   std::error_code error;

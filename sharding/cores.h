@@ -27,6 +27,12 @@ struct CoreUse {
 /// most an equal share of the cores, because the launcher then bound the other ranks to other cores.
 double outside_ranks_per_core(const CoreUse& use);
 
+/// Returns the number of cores for a rank that may run on the cores `own`. If k ranks of the node may run on a core,
+/// each of them counts 1/k of that core. `group` has the cores of each rank of the group on this node, including this
+/// rank. The group may be a part of the `launched_count` processes of the launcher on this node (0: unknown).
+double share_of_cores(const std::vector<bool>& own, const std::vector<std::vector<bool>>& group, int machine_core_count,
+                      int launched_count);
+
 /// Parses a list of cores: "0-3,8" results in 0, 1, 2, 3, 8. Stops at the first character that does not match the
 /// format.
 std::vector<int> parse_core_list(std::string_view text);

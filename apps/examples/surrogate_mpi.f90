@@ -130,7 +130,7 @@ end module
 
 ! The ranks that train.
 module trainer
-  use, intrinsic :: iso_fortran_env, only: int64, real32, real64
+  use, intrinsic :: iso_fortran_env, only: error_unit, int64, real32, real64
   use mpi_f08
   use aliquot
   use network
@@ -147,7 +147,16 @@ contains
     do i = 1, size(values, kind=int64)
       values(i) = real(mod((first + i - 2) * 7919, 1001_int64) - 500, real32) / 2500.0
     end do
-    if (len(name) == 0) stop 'a parameter has no name'
+    if (len(name) == 0) call mpi_abort(mpi_comm_world, 1)
+  end subroutine
+
+  ! Ends all ranks after an error. Without `stat`, it would end only this rank, and the others might wait for it.
+  subroutine check(stat, errmsg)
+    integer, intent(in) :: stat
+    character(len=*), intent(in) :: errmsg
+    if (stat == aliquot_done) return
+    write (error_unit, '(2a)') 'surrogate_mpi_f: ', trim(errmsg)
+    call mpi_abort(mpi_comm_world, stat)
   end subroutine
 
   ! Sends the loss and the parameters from the first trainer to the simulating rank. All trainers call it.
@@ -157,13 +166,16 @@ contains
     real(real64), intent(in) :: mean
     integer, intent(in) :: simulator
     real(real32) :: weight(cells, cells), bias(cells)
+    character(len=1000) :: errmsg
     character(len=8) :: name
-    integer :: l
+    integer :: l, stat
     if (world%rank() == 0) call mpi_send(mean, 1, mpi_double_precision, simulator, loss_tag, mpi_comm_world)
     do l = 1, layers
       write (name, '(a,i0)') 'layer.', l - 1
-      call engine%read(trim(name) // '.weight', weight)
-      call engine%read(trim(name) // '.bias', bias)
+      call engine%read(trim(name) // '.weight', weight, stat, errmsg)
+      call check(stat, errmsg)
+      call engine%read(trim(name) // '.bias', bias, stat, errmsg)
+      call check(stat, errmsg)
       if (world%rank() /= 0) cycle
       call mpi_send(weight, size(weight), mpi_real, simulator, parameter_tag, mpi_comm_world)
       call mpi_send(bias, size(bias), mpi_real, simulator, parameter_tag, mpi_comm_world)
@@ -181,46 +193,64 @@ contains
     real(real32) :: batch(cells, batch_rows, 2)
     real(real32), pointer :: weight(:, :), weight_gradient(:, :), bias(:), bias_gradient(:)
     real(real64) :: mean
+    character(len=1000) :: errmsg
     character(len=8) :: name
-    integer :: l, unit, step
+    integer :: l, unit, step, stat
 
-    call options%set('zero-stage', zero_stage)
-    call options%set('lr', 0.003)
-    call options%set('clip', 0)
-    call options%set('max-skipped', 1)
-    call world%from_mpi(comm%mpi_val, options)
-    call engine%create(world, options)
+    call options%set('zero-stage', zero_stage, stat, errmsg)
+    call check(stat, errmsg)
+    call options%set('lr', 0.003, stat, errmsg)
+    call check(stat, errmsg)
+    call options%set('clip', 0, stat, errmsg)
+    call check(stat, errmsg)
+    call options%set('max-skipped', 1, stat, errmsg)
+    call check(stat, errmsg)
+    call world%from_mpi(comm%mpi_val, options, stat, errmsg)
+    call check(stat, errmsg)
+    call engine%create(world, options, stat, errmsg)
+    call check(stat, errmsg)
     do l = 1, layers
       write (name, '(a,i0)') 'layer.', l - 1
-      call engine%add_unit(name, unit)
-      call engine%add_parameter(unit, 'weight', [cells, cells], weights(l))
-      call engine%add_parameter(unit, 'bias', [cells], biases(l), decayed=.false.)
+      call engine%add_unit(name, unit, stat, errmsg)
+      call check(stat, errmsg)
+      call engine%add_parameter(unit, 'weight', [cells, cells], weights(l), stat=stat, errmsg=errmsg)
+      call check(stat, errmsg)
+      call engine%add_parameter(unit, 'bias', [cells], biases(l), decayed=.false., stat=stat, errmsg=errmsg)
+      call check(stat, errmsg)
     end do
-    call engine%materialize(initial)
+    call engine%materialize(initial, stat, errmsg)
+    call check(stat, errmsg)
 
     do step = 1, steps
       call mpi_recv(batch, size(batch), mpi_real, simulator, batch_tag, mpi_comm_world, mpi_status_ignore)
       a%values(:, :, 0) = batch(:, :, 1)
       a%targets = batch(:, :, 2)
-      call engine%micro_batch()
+      call engine%micro_batch(stat, errmsg)
+      call check(stat, errmsg)
       do l = 1, layers
-        call engine%forward(l)
+        call engine%forward(l, stat, errmsg)
+        call check(stat, errmsg)
         call weights(l)%values(weight)  ! valid until close()
         call biases(l)%values(bias)
         call forward(a, l, weight, bias)
-        call engine%close()
+        call engine%close(stat, errmsg)
+        call check(stat, errmsg)
       end do
       mean = loss(a) / world%rank_count()
       do l = layers, 1, -1
-        call engine%backward(l)
+        call engine%backward(l, stat, errmsg)
+        call check(stat, errmsg)
         call weights(l)%values(weight)
         call weights(l)%gradient(weight_gradient)
         call biases(l)%gradient(bias_gradient)
         call backward(a, l, weight, weight_gradient, bias_gradient)
-        call engine%close()
+        call engine%close(stat, errmsg)
+        call check(stat, errmsg)
       end do
-      call engine%step()
-      call world%sum(mean)
+      call engine%step(stat=stat, errmsg=errmsg)
+      call check(stat, errmsg)
+      call world%sum(mean, stat, errmsg)
+      call check(stat, errmsg)
       if (mod(step, evaluate_every) == 0) call send_parameters(world, engine, mean, simulator)
     end do
   end subroutine  ! frees the engine and the world

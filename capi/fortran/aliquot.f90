@@ -8,7 +8,9 @@
 ! the same.
 ! Threads: a rank may be a thread of the process. Procedures that ranks run then need the attribute recursive, or a
 ! compiler option such as -frecursive, so that the ranks do not share local arrays.
-! Objects: options, worlds and engines are freed when they go out of scope, or by free(). They cannot be copied.
+! Objects: options, worlds and engines, and arrays of them, are freed when they go out of scope, or by free(). They
+! cannot be copied: an assignment stops the program. Do not copy them with allocate(..., source=...) either, because
+! Fortran cannot refuse that, and the object would be freed twice.
 module aliquot
   use, intrinsic :: iso_c_binding
   use, intrinsic :: iso_fortran_env, only: error_unit, int32, int64, real32, real64
@@ -178,7 +180,8 @@ contains
 
   ! Messages and errors ---------------------------------------------------------------------------------------------
 
-  ! The message of the last call of this thread that failed.
+  ! The message of the last call of this thread that failed in the library. A value that get_scalar() refuses because
+  ! it has another size is described only in `errmsg`.
   function aliquot_message() result(text)
     character(len=:), allocatable :: text
     text = text_of(aliquot_c_message())
@@ -202,16 +205,24 @@ contains
     call finish(aliquot_c_log_to_standard_error(), stat, errmsg)
   end subroutine
 
-  ! Reports the status of a call. Stops the program after an error if there is no `stat`.
-  subroutine finish(status, stat, errmsg)
+  ! Reports the status of a call. Stops the program after an error if there is no `stat`. The message of an error is
+  ! `own_message`, or that of the library.
+  recursive subroutine finish(status, stat, errmsg, own_message)
     integer(c_int), intent(in) :: status
     integer, intent(out), optional :: stat
     character(len=*), intent(inout), optional :: errmsg
+    character(len=*), intent(in), optional :: own_message
+    character(len=:), allocatable :: message
     if (present(stat)) stat = status
     if (status == aliquot_done) return
-    if (present(errmsg)) errmsg = aliquot_message()
+    if (present(own_message)) then
+      message = own_message
+    else
+      message = aliquot_message()
+    end if
+    if (present(errmsg)) errmsg = message
     if (present(stat)) return
-    write (error_unit, '(2a)') 'aliquot: ', aliquot_message()
+    write (error_unit, '(2a)') 'aliquot: ', message
     stop status, quiet=.true.
   end subroutine
 
@@ -320,12 +331,12 @@ contains
     self%handle = c_null_ptr
   end subroutine
 
-  subroutine finalize_options(self)
+  impure elemental subroutine finalize_options(self)
     type(aliquot_options), intent(inout) :: self
     call self%free()
   end subroutine
 
-  subroutine refuse_options_copy(self, from)
+  impure elemental subroutine refuse_options_copy(self, from)
     class(aliquot_options), intent(inout) :: self
     class(aliquot_options), intent(in) :: from
     if (c_associated(self%handle) .or. c_associated(from%handle)) call refuse_copy('aliquot_options')
@@ -428,12 +439,12 @@ contains
     call release_world(self%owner)
   end subroutine
 
-  subroutine finalize_world(self)
+  impure elemental subroutine finalize_world(self)
     type(aliquot_world), intent(inout) :: self
     call self%free()
   end subroutine
 
-  subroutine refuse_world_copy(self, from)
+  impure elemental subroutine refuse_world_copy(self, from)
     class(aliquot_world), intent(inout) :: self
     class(aliquot_world), intent(in) :: from
     if (associated(self%owner) .or. associated(from%owner)) call refuse_copy('aliquot_world')
@@ -525,12 +536,12 @@ contains
     deallocate (self%owner)
   end subroutine
 
-  subroutine finalize_engine(self)
+  impure elemental subroutine finalize_engine(self)
     type(aliquot_engine), intent(inout) :: self
     call self%free()
   end subroutine
 
-  subroutine refuse_engine_copy(self, from)
+  impure elemental subroutine refuse_engine_copy(self, from)
     class(aliquot_engine), intent(inout) :: self
     class(aliquot_engine), intent(in) :: from
     if (associated(self%owner) .or. associated(from%owner)) call refuse_copy('aliquot_engine')
@@ -985,17 +996,17 @@ contains
     call finish(aliquot_c_load(self%c_handle(), trim(path) // c_null_char), stat, errmsg)
   end subroutine
 
-  ! Loads the newest valid checkpoint. `found` is false if the directory has none.
+  ! Loads the newest valid checkpoint. `found` is false if the directory has none, and unchanged after an error.
   subroutine load_newest(self, directory, found, stat, errmsg)
     class(aliquot_engine), intent(inout) :: self
     character(len=*), intent(in) :: directory
-    logical, intent(out), optional :: found
+    logical, intent(inout), optional :: found
     integer, intent(out), optional :: stat
     character(len=*), intent(inout), optional :: errmsg
     integer(c_int) :: number, status
     number = 0
     status = aliquot_c_load_newest(self%c_handle(), trim(directory) // c_null_char, number)
-    if (present(found)) found = number /= 0
+    if (present(found) .and. status == aliquot_done) found = number /= 0
     call finish(status, stat, errmsg)
   end subroutine
 
@@ -1071,10 +1082,17 @@ contains
     integer(int32), intent(inout) :: value
     integer, intent(out), optional :: stat
     character(len=*), intent(inout), optional :: errmsg
-    integer(int64) :: values(1)
-    values(1) = value
-    call self%get_scalar_int64s(name, values, stat, errmsg)
-    value = int(values(1), int32)
+    integer(int64) :: long_value
+    character(len=24) :: number
+    long_value = value
+    call self%get_scalar_int64(name, long_value, stat, errmsg)
+    if (abs(long_value) > huge(value)) then
+      write (number, '(i0)') long_value
+      call finish(aliquot_usage, stat, errmsg, 'the scalar ' // trim(name) // ' is ' // trim(number) // &
+          ': expected an integer of 32 bits')
+      return
+    end if
+    value = int(long_value, int32)
   end subroutine
 
   recursive subroutine get_scalar_int64(self, name, value, stat, errmsg)
@@ -1084,9 +1102,25 @@ contains
     integer, intent(out), optional :: stat
     character(len=*), intent(inout), optional :: errmsg
     integer(int64) :: values(1)
-    values(1) = value
-    call self%get_scalar_int64s(name, values, stat, errmsg)
-    value = values(1)
+    integer(c_int64_t) :: count
+    integer(c_int) :: status
+    status = aliquot_c_scalar_integers(self%c_handle(), trim(name) // c_null_char, 1_c_int64_t, values, count)
+    call finish_one_value(name, status, count, stat, errmsg)
+    if (status == aliquot_done .and. count == 1) value = values(1)
+  end subroutine
+
+  ! Reports the status of a call that got a scalar of one value.
+  subroutine finish_one_value(name, status, count, stat, errmsg)
+    character(len=*), intent(in) :: name
+    integer(c_int), intent(in) :: status
+    integer(c_int64_t), intent(in) :: count
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    if (status /= aliquot_done .or. count == 1) then
+      call finish(status, stat, errmsg)
+    else
+      call finish(aliquot_usage, stat, errmsg, 'the scalar ' // trim(name) // ' is an empty list: expected one value')
+    end if
   end subroutine
 
   ! Elements beyond the number of values keep their values.
@@ -1107,9 +1141,11 @@ contains
     integer, intent(out), optional :: stat
     character(len=*), intent(inout), optional :: errmsg
     real(real64) :: values(1)
-    values(1) = value
-    call self%get_scalar_real64s(name, values, stat, errmsg)
-    value = values(1)
+    integer(c_int64_t) :: count
+    integer(c_int) :: status
+    status = aliquot_c_scalar_reals(self%c_handle(), trim(name) // c_null_char, 1_c_int64_t, values, count)
+    call finish_one_value(name, status, count, stat, errmsg)
+    if (status == aliquot_done .and. count == 1) value = values(1)
   end subroutine
 
   subroutine get_scalar_real64s(self, name, value, stat, errmsg)

@@ -1,5 +1,6 @@
 ! The functions and types of <aliquot/c.h>, whose comments describe them. The function aliquot_NAME has the name
 ! aliquot_c_NAME here, so that the names of module aliquot stay free. Most programs need only module aliquot.
+! Arguments that a function may leave unchanged, wholly or in part, have the attribute intent(inout).
 module aliquot_c
   use, intrinsic :: iso_c_binding
   implicit none
@@ -146,7 +147,7 @@ module aliquot_c
       import
       type(c_ptr), value :: engine
       character(kind=c_char), intent(in) :: name(*)
-      integer(c_int), intent(out), optional :: unit
+      integer(c_int), intent(inout), optional :: unit
     end function
     integer(c_int) function aliquot_c_assigns_gradients(engine, unit) bind(C, name='aliquot_assigns_gradients')
       import
@@ -158,6 +159,14 @@ module aliquot_c
       type(c_ptr), value :: engine
       integer(c_int), value :: unit
       type(aliquot_c_parameter), intent(in) :: parameter
+    end function
+    integer(c_int) function aliquot_c_add_slice(engine, unit, parameter, index, count) &
+        bind(C, name='aliquot_add_slice')
+      import
+      type(c_ptr), value :: engine
+      integer(c_int), value :: unit
+      type(aliquot_c_parameter), intent(in) :: parameter
+      integer(c_int64_t), value :: index, count
     end function
     integer(c_int) function aliquot_c_rank_range(count, tensor_rank, tensor, first, end) &
         bind(C, name='aliquot_rank_range')
@@ -321,7 +330,7 @@ module aliquot_c
       type(c_ptr), value :: engine
       character(kind=c_char), intent(in) :: name(*)
       integer(c_int64_t), value :: capacity
-      integer(c_int64_t), intent(out) :: values(*)
+      integer(c_int64_t), intent(inout) :: values(*)
       integer(c_int64_t), intent(out), optional :: count
     end function
     integer(c_int) function aliquot_c_scalar_reals(engine, name, capacity, values, count) &
@@ -330,7 +339,7 @@ module aliquot_c
       type(c_ptr), value :: engine
       character(kind=c_char), intent(in) :: name(*)
       integer(c_int64_t), value :: capacity
-      real(c_double), intent(out) :: values(*)
+      real(c_double), intent(inout) :: values(*)
       integer(c_int64_t), intent(out), optional :: count
     end function
     integer(c_int) function aliquot_c_scalar_text(engine, name, text) bind(C, name='aliquot_scalar_text')
@@ -350,7 +359,7 @@ module aliquot_c
       type(c_ptr), value :: engine
       character(kind=c_char), intent(in) :: parameter(*)
       integer(c_int64_t), value :: count
-      real(c_float), intent(out) :: values(*)
+      real(c_float), intent(inout) :: values(*)
     end function
     integer(c_int) function aliquot_c_check_copies(engine) bind(C, name='aliquot_check_copies')
       import
@@ -371,7 +380,7 @@ module aliquot_c
       import
       type(c_ptr), value :: engine
       character(kind=c_char), intent(in) :: directory(*)
-      integer(c_int), intent(out), optional :: found
+      integer(c_int), intent(inout), optional :: found
     end function
     integer(c_int) function aliquot_c_load_weights(engine, path) bind(C, name='aliquot_load_weights')
       import

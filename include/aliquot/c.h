@@ -403,7 +403,7 @@ int aliquot_set_trainable(aliquot_engine* engine, const char* prefix, int traina
  * of them by those of the checkpoint. They must be equal on every rank. Together they must be smaller than 32 KiB. */
 
 /** Sets a scalar to `count` values, at least 1, and replaces an earlier one of this name. ALIQUOT_USAGE if checkpoints
- * cannot contain a scalar of this name. */
+ * cannot contain a scalar of this name, or if it is the name of a scalar of the engine, such as update_count. */
 int aliquot_set_scalar_integers(aliquot_engine* engine, const char* name, int64_t count, const int64_t* values);
 int aliquot_set_scalar_reals(aliquot_engine* engine, const char* name, int64_t count, const double* values);
 int aliquot_set_scalar_text(aliquot_engine* engine, const char* name, const char* text);

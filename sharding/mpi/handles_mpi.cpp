@@ -144,14 +144,14 @@ void limit_wait_at_exit(double seconds) noexcept { exit_timeout_seconds = second
 void start_mpi(double timeout_seconds) {
   int initialized = 0, provided = 0;
   check_mpi(MPI_Initialized(&initialized), "MPI_Initialized");
-  if (initialized != 0) return require_thread_multiple("the program", query_thread_level());
+  if (initialized != 0) return require_thread_multiple_of_program();
   configure_tcp_eager_limits();
   finalize_timeout_seconds = timeout_seconds;
   check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
   check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &exit_comm), "MPI_Comm_dup");
   MPI_Comm_set_errhandler(exit_comm, MPI_ERRORS_RETURN);
   on_exit(finalize_mpi_at_exit, nullptr);
-  require_thread_multiple("Aliquot", provided);
+  require_thread_multiple_provided(provided);
 }
 
 void mark_mpi_failed() noexcept { failed = true; }

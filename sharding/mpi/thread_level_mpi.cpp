@@ -20,10 +20,21 @@ const char* thread_level_name(int level) {
   }
 }
 
-[[noreturn]] void refuse_thread_level(const std::string& found) {
-  throw UnavailableError(
-      found + ", but Aliquot needs MPI_THREAD_MULTIPLE, because its collectives call MPI on several threads: call " +
-      "MPI_Init_thread() with MPI_THREAD_MULTIPLE, and use an MPI library that provides it");
+[[noreturn]] void refuse_thread_level(const std::string& initialized_by, int level, const char* advice) {
+  throw UnavailableError(fmt::format(
+      "{} initialized MPI with {}, but Aliquot needs MPI_THREAD_MULTIPLE, because its collectives call MPI on several "
+      "threads: {}",
+      initialized_by, thread_level_name(level), advice));
+}
+
+constexpr const char* kAdviceForPrograms =
+    "call MPI_Init_thread() with MPI_THREAD_MULTIPLE, and use an MPI library that provides it";
+
+/// Returns the thread level with which this process initialized MPI.
+int query_thread_level() {
+  int level = 0;
+  check_mpi(MPI_Query_thread(&level), "MPI_Query_thread");
+  return level;
 }
 
 /// Returns the name and version of the MPI library, such as "Open MPI v4.1.4".
@@ -48,15 +59,13 @@ void require_mpi_running(const char* function) {
       function, initialized == 0 ? "before MPI was initialized" : "after MPI_Finalize()", library_version()));
 }
 
-int query_thread_level() {
-  int level = 0;
-  check_mpi(MPI_Query_thread(&level), "MPI_Query_thread");
-  return level;
+void require_thread_multiple_of_program() {
+  const int level = query_thread_level();
+  if (level < MPI_THREAD_MULTIPLE) refuse_thread_level("the program", level, kAdviceForPrograms);
 }
 
-void require_thread_multiple(const char* initialized_by, int level) {
-  if (level >= MPI_THREAD_MULTIPLE) return;
-  refuse_thread_level(fmt::format("{} initialized MPI with {}", initialized_by, thread_level_name(level)));
+void require_thread_multiple_provided(int level) {
+  if (level < MPI_THREAD_MULTIPLE) refuse_thread_level("Aliquot", level, "use an MPI library that provides it");
 }
 
 void require_thread_multiple_on_all(MPI_Comm comm) {
@@ -66,7 +75,7 @@ void require_thread_multiple_on_all(MPI_Comm comm) {
   check_mpi(MPI_Comm_rank(comm, &own.rank), "MPI_Comm_rank");
   check_mpi(MPI_Allreduce(&own, &least, 1, MPI_2INT, MPI_MINLOC, comm), "MPI_Allreduce");
   if (least.level >= MPI_THREAD_MULTIPLE) return;
-  refuse_thread_level(fmt::format("rank {} initialized MPI with {}", least.rank, thread_level_name(least.level)));
+  refuse_thread_level(fmt::format("rank {}", least.rank), least.level, kAdviceForPrograms);
 }
 
 }  // namespace aliquot

@@ -8,11 +8,11 @@ namespace aliquot {
 /// Throws UsageError, naming `function`, unless MPI is initialized and not finalized.
 void require_mpi_running(const char* function);
 
-/// Returns the thread level with which this process initialized MPI.
-int query_thread_level();
+/// Throws UnavailableError unless the program initialized MPI with MPI_THREAD_MULTIPLE.
+void require_thread_multiple_of_program();
 
-/// Throws UnavailableError unless `level` is MPI_THREAD_MULTIPLE. `initialized_by`: the program or Aliquot.
-void require_thread_multiple(const char* initialized_by, int level);
+/// Throws UnavailableError unless `level`, which MPI_Init_thread() provided to Aliquot, is MPI_THREAD_MULTIPLE.
+void require_thread_multiple_provided(int level);
 
 /// Throws UnavailableError on all ranks of `comm` unless all of them initialized MPI with MPI_THREAD_MULTIPLE.
 /// Collective; blocks without a timeout.

@@ -32,25 +32,18 @@ void refuse_separate_worlds(const LauncherInfo& launch, int rank_count) {
                                      launch.text(), rank_count, advice));
 }
 
-// Returns the number of cores for this rank. If k ranks of the node may run on a core, each of them counts 1/k of that
-// core.
-double share_of_cores(Bootstrap& node) {
+/// Returns the number of cores for this rank, if the ranks of its world on this node may run on the cores `group`.
+double own_share_of_cores(const std::vector<bool>& own, const std::vector<std::vector<bool>>& group) {
+  return share_of_cores(own, group, static_cast<int>(std::thread::hardware_concurrency()), launched_count_on_node());
+}
+
+double own_share_of_cores(Bootstrap& node) {
   const std::vector<bool> own = allowed_cores();
-  std::vector<int> rank_counts(own.size(), 0);
-  for (const std::string& mask : node.all_gather(std::string(own.begin(), own.end()))) {
-    for (std::size_t core = 0; core < std::min(mask.size(), own.size()); ++core) rank_counts[core] += mask[core];
+  std::vector<std::vector<bool>> group;
+  for (const std::string& cores : node.all_gather(std::string(own.begin(), own.end()))) {
+    group.emplace_back(cores.begin(), cores.end());
   }
-  // The group may be a part of the processes that the launcher started.
-  const double outside =
-      outside_ranks_per_core({.own_core_count = static_cast<int>(std::ranges::count(own, true)),
-                              .machine_core_count = static_cast<int>(std::thread::hardware_concurrency()),
-                              .rank_count = node.rank_count(),
-                              .launched_count = launched_count_on_node()});
-  double share = 0;
-  for (std::size_t core = 0; core < own.size(); ++core) {
-    if (own[core]) share += 1.0 / (rank_counts[core] + outside);
-  }
-  return share + 1e-6;  // prevents sums such as 1/3 + 1/3 + 1/3 from being rounded below an integer
+  return own_share_of_cores(own, group);
 }
 
 /// Returns a world with one GPU per rank. Collectives use NCCL. MPI is used only for set-up.
@@ -70,9 +63,18 @@ World make_gpu_world(const WorldOptions& options, std::unique_ptr<MpiBootstrap> 
   return World(std::move(device), std::move(communicator));
 }
 
+/// Returns a world of one rank of an MPI program. It does not use MPI, so every thread level suffices. It leaves cores
+/// to the other ranks of the program.
+World make_single_mpi_rank_world(WorldOptions options) {
+  const std::vector<bool> own = allowed_cores();
+  if (options.threads_per_rank <= 0)
+    options.threads_per_rank = std::max(1, static_cast<int>(own_share_of_cores(own, {own})));
+  return make_single_rank_world(options);
+}
+
 World make_unrecorded_world(const WorldOptions& options, std::unique_ptr<MpiBootstrap> world) {
   if (agree_on_gpus(*world, [&] { return use_gpus(options); })) return make_gpu_world(options, std::move(world));
-  const double share = share_of_cores(*world->split_by_node());
+  const double share = own_share_of_cores(*world->split_by_node());
   if (share < 1) SharedCounter::set_spin_nanoseconds(0);
   auto device = make_rank_device(options, world->rank(), static_cast<int>(share));
   Topology topology = find_topology(*world);
@@ -138,7 +140,7 @@ World World::from_mpi_handle(int communicator, const WorldOptions& given) {
   const MPI_Comm comm = require_communicator(communicator);
   int rank_count = 0;
   check_mpi(MPI_Comm_size(comm, &rank_count), "MPI_Comm_size");
-  if (rank_count == 1) return make_single_rank_world(options);  // it does not use MPI, so every thread level suffices
+  if (rank_count == 1) return make_single_mpi_rank_world(options);
   auto bootstrap = make_bootstrap(options, "create a world from an MPI communicator", [&] {
     require_thread_multiple_on_all(comm);
     return comm;

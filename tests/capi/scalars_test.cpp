@@ -6,6 +6,8 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 #include <string>
+#include <string_view>
+#include <utility>
 
 namespace {
 
@@ -25,27 +27,41 @@ class CapiScalars : public testing::Test {
 
   using Body = std::function<void(aliquot_world*, aliquot_engine*)>;
   /// Runs `body` on each rank, with an engine that has one parameter.
-  static void on_ranks(int count, const Body& body) {
+  static void on_ranks(int count, const Body& body, const char* precision = "fp32") {
+    const std::pair<const Body&, const char*> given(body, precision);
     const auto run = [](aliquot_world* world, void* context) {
+      const auto& [run_body, precision] = *static_cast<const std::pair<const Body&, const char*>*>(context);
+      aliquot_options* options = nullptr;
       aliquot_engine* engine = nullptr;
       float *value = nullptr, *gradient = nullptr;
       const int64_t shape[] = {8};
       int unit = 0;
-      const aliquot_parameter parameter{
-          .name = "w", .dimensions = 1, .shape = shape, .value = &value, .gradient = &gradient};
+      const int bytes = std::string_view(precision) == "fp16" ? 2 : 4;
+      const aliquot_parameter parameter{.name = "w",
+                                        .dimensions = 1,
+                                        .shape = shape,
+                                        .value = &value,
+                                        .gradient = &gradient,
+                                        .value_bytes = bytes,
+                                        .gradient_bytes = 4};
       const auto fill = [](void*, const char*, int64_t, int64_t length, float* values) {
         std::fill_n(values, length, 1.0f);
         return int{ALIQUOT_DONE};
       };
-      int status = aliquot_engine_create(world, nullptr, &engine);
+      int status = aliquot_options_create(&options);
+      if (status == ALIQUOT_DONE) status = aliquot_options_set(options, "precision", precision);
+      if (status == ALIQUOT_DONE) status = aliquot_engine_create(world, options, &engine);
       if (status == ALIQUOT_DONE) status = aliquot_add_unit(engine, "u", &unit);
       if (status == ALIQUOT_DONE) status = aliquot_add_parameter(engine, unit, &parameter);
       if (status == ALIQUOT_DONE) status = aliquot_materialize(engine, fill, nullptr);
-      if (status == ALIQUOT_DONE) (*static_cast<const Body*>(context))(world, engine);
+      if (status == ALIQUOT_DONE) run_body(world, engine);
       aliquot_engine_free(engine);
+      aliquot_options_free(options);
       return status;
     };
-    EXPECT_EQ(aliquot_world_threads(count, run, const_cast<Body*>(&body), nullptr), ALIQUOT_DONE) << aliquot_message();
+    EXPECT_EQ(aliquot_world_threads(count, run, const_cast<void*>(static_cast<const void*>(&given)), nullptr),
+              ALIQUOT_DONE)
+        << aliquot_message();
   }
 
   std::string folder_;
@@ -101,6 +117,24 @@ TEST_F(CapiScalars, AreSavedAndLoadedOnAnotherNumberOfRanks) {
   });
 }
 
+TEST_F(CapiScalars, ThoseOfAnEngineWithAnotherPrecisionAreNotOfTheProgram) {
+  const auto save = [&](aliquot_world*, aliquot_engine* engine) {
+    ASSERT_DONE(aliquot_set_scalar_text(engine, "name", "ring"));
+    ASSERT_DONE(aliquot_save(engine, folder_.c_str(), 0));
+  };
+  on_ranks(1, save, "fp16");
+  on_ranks(1, [&](aliquot_world*, aliquot_engine* engine) {
+    int present = 0;
+    ASSERT_DONE(aliquot_load_newest(engine, folder_.c_str(), nullptr));
+    ASSERT_DONE(aliquot_has_scalar(engine, "name", &present));
+    EXPECT_EQ(present, 1);
+    for (const char* name : {"update_count", "loss_scale", "loss_scale_chances", "loss_scale_good_steps"}) {
+      ASSERT_DONE(aliquot_has_scalar(engine, name, &present));
+      EXPECT_EQ(present, 0) << name;
+    }
+  });
+}
+
 TEST_F(CapiScalars, InvalidOnesAreRefusedWhenTheyAreSet) {
   on_ranks(1, [&](aliquot_world*, aliquot_engine* engine) {
     const int64_t one = 1;
@@ -110,11 +144,13 @@ TEST_F(CapiScalars, InvalidOnesAreRefusedWhenTheyAreSet) {
     EXPECT_REFUSED(aliquot_set_scalar_integers(engine, "", 1, &one), "invalid scalar \"\": its name");
     EXPECT_REFUSED(aliquot_set_scalar_integers(engine, "a/../b", 1, &one), "invalid scalar \"a/../b\": its name");
     EXPECT_REFUSED(aliquot_set_scalar_integers(engine, "n", 0, &one), "has 0 values: expected at least 1");
-    EXPECT_REFUSED(aliquot_set_scalar_text(engine, "n", "\xff"), "expected UTF-8");
+    EXPECT_REFUSED(aliquot_set_scalar_text(engine, "n", "\xff"), "invalid text of the scalar n: expected UTF-8");
     EXPECT_REFUSED(aliquot_set_scalar_text(engine, "n", nullptr), "text must not be null");
-    ASSERT_DONE(aliquot_set_scalar_integers(engine, "update_count", 1, &one));
-    EXPECT_REFUSED(aliquot_save(engine, folder_.c_str(), 0),
-                   "the scalar update_count has the name of a scalar of the engine");
+    // Also those that only an engine with fp16 saves.
+    for (const std::string taken : {"update_count", "loss_scale", "loss_scale_chances", "loss_scale_good_steps"}) {
+      EXPECT_REFUSED(aliquot_set_scalar_text(engine, taken.c_str(), "x"),
+                     taken + " is a scalar of the engine: use another name");
+    }
   });
 }
 

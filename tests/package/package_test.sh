@@ -96,6 +96,13 @@ case $case in
     cmake --build "$scratch/build" >"$scratch/build.log" 2>&1 ||
       { cat "$scratch/build.log" && fail "the consumer does not build"; }
     same_losses "$scratch/build/consumer"
+    if [ "$case" = Fortran ]; then
+      # The folder above has found the library, so its target does not belong to the folder that needs the component.
+      said=$(cmake -S "$scratch/source" -B "$scratch/other" -G Ninja -DCMAKE_BUILD_TYPE=Release \
+        "-DCMAKE_PREFIX_PATH=$prefix" -DHOW=Fortran-in-a-folder 2>&1 && cmake --build "$scratch/other" 2>&1) ||
+        fail "the component fortran in a folder: $said"
+      same_losses "$scratch/other/folder/consumer"
+    fi
     if [ "$case" = C ]; then
       said=$(cmake -S "$scratch/source" -B "$scratch/other" -G Ninja "-DCMAKE_PREFIX_PATH=$prefix" \
         -DHOW=C-with-component-fortran 2>&1) && fail "find_package() found the component fortran without the language"

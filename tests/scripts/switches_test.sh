@@ -17,6 +17,9 @@ echo 'set(MPI_C_FOUND ${SIMULATED_MPI})' >>"$scratch/modules/FindMPI.cmake"
 # shellcheck disable=SC2016
 printf 'macro(check_language)\n  set(CMAKE_CUDA_COMPILER ${SIMULATED_nvcc})\nendmacro()\n' \
   >"$scratch/modules/CheckLanguage.cmake"
+# shellcheck disable=SC2016
+printf 'macro(check_cxx_source_compiles source variable)\n  set(${variable} ${SIMULATED_link})\nendmacro()\n' \
+  >"$scratch/modules/CheckCXXSourceCompiles.cmake"
 cat >"$scratch/CMakeLists.txt" <<TXT
 cmake_minimum_required(VERSION 3.25)
 project(sample LANGUAGES NONE)
@@ -49,7 +52,11 @@ expect fail "ALIQUOT_FORTRAN is ON, but no Fortran compiler was found" configure
 expect pass "Fortran OFF: no Fortran compiler was found" configured -DALIQUOT_FORTRAN=AUTO
 expect pass "Fortran OFF: ALIQUOT_FORTRAN is OFF" configured
 expect pass "Fortran OFF: not built with sanitizers" configured -DALIQUOT_FORTRAN=AUTO -DALIQUOT_SANITIZE=address
-expect pass "LibTorch ON:" configured -DALIQUOT_TORCH=AUTO -DSIMULATED_LibTorch=ON
+expect pass "LibTorch ON:" configured -DALIQUOT_TORCH=AUTO -DSIMULATED_LibTorch=ON -DSIMULATED_link=ON
+expect pass "LibTorch OFF: a program of this compiler does not link with" \
+  configured -DALIQUOT_TORCH=AUTO -DSIMULATED_LibTorch=ON -DSIMULATED_link=OFF
+expect fail "ALIQUOT_TORCH is ON, but a program of this compiler does not link with" \
+  configured -DALIQUOT_TORCH=ON -DSIMULATED_LibTorch=ON -DSIMULATED_link=OFF
 expect pass "LibTorch OFF: no LibTorch was found" configured -DALIQUOT_TORCH=AUTO
 expect pass "LibTorch OFF: ALIQUOT_TORCH is OFF" configured -DSIMULATED_LibTorch=ON
 expect pass "LibTorch OFF: not built with sanitizers" \
@@ -59,4 +66,27 @@ expect pass "CUDA OFF: not found: the CUDA toolkit of nvcc" \
   configured -DALIQUOT_CUDA=AUTO -DSIMULATED_nvcc=nvcc -DSIMULATED_NCCL=ON
 expect fail "not found: the CUDA toolkit of nvcc" \
   configured -DALIQUOT_CUDA=ON -DSIMULATED_nvcc=nvcc -DSIMULATED_NCCL=ON
+
+# The headers and libraries of LibTorch come from one folder.
+mkdir -p "$scratch/find" "$scratch"/{whole,headers,libraries}/lib "$scratch"/{whole,headers}/include/{ATen,torch/csrc/api/include/torch}
+touch "$scratch"/{whole,headers}/include/{ATen/ATen.h,torch/csrc/api/include/torch/torch.h}
+touch "$scratch"/{whole,libraries}/lib/lib{torch_cpu,c10}.so
+cat >"$scratch/find/CMakeLists.txt" <<TXT
+cmake_minimum_required(VERSION 3.25)
+project(sample LANGUAGES NONE)
+set(CMAKE_FIND_LIBRARY_PREFIXES lib)
+set(CMAKE_FIND_LIBRARY_SUFFIXES .so)
+list(APPEND CMAKE_MODULE_PATH "$top/cmake")
+find_package(LibTorch QUIET)
+message(STATUS "found: '\${LibTorch_FOUND}' \${LibTorch_API_DIR} \${LibTorch_C10_LIBRARY}")
+TXT
+# found FOLDERS: looks for LibTorch in these folders.
+# shellcheck disable=SC2317  # expect calls it
+found() {
+  rm -rf "$scratch/build"
+  cmake -S "$scratch/find" -B "$scratch/build" "-DCMAKE_PREFIX_PATH=$1" 2>&1
+}
+expect pass "found: 'TRUE' $scratch/whole/include/torch/csrc/api/include $scratch/whole/lib/libc10.so" \
+  found "$scratch/libraries;$scratch/whole"
+expect pass "found: 'FALSE'" found "$scratch/headers;$scratch/libraries"
 exit $((failures > 0))

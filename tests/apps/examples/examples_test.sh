@@ -80,6 +80,10 @@ if [ -n "$mpiexec" ] && [ -x "$examples/surrogate_mpi" ]; then
       same "$program, $trainers ranks train, ZeRO stage 1" "$scratch/$program" "$scratch/stage"
     done
     if [ -e "$scratch/surrogate_mpi_f" ]; then
+      said=$("$mpiexec" -n $((trainers + 1)) --oversubscribe "$examples/surrogate_mpi_f" 60 9 2>&1) && failures=$((failures + 1))
+      if [[ $said != *"surrogate_mpi_f: the option zero-stage: invalid value '9'"* ]] || ! grep -qi abort <<<"$said"; then
+        echo "an error of surrogate_mpi_f: $said" && failures=$((failures + 1))
+      fi
       paste "$scratch/surrogate_mpi" "$scratch/surrogate_mpi_f" |
         awk '{ if ($4 + 0 != $10 + 0 || $6 + 0 != $12 + 0) { print "the surrogates differ: " $0; bad = 1 } } END { exit bad || NR != 3 }' ||
         failures=$((failures + 1))

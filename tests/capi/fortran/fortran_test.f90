@@ -1,13 +1,14 @@
 ! Tests module aliquot: errors, objects, scalars, and whether the types of module aliquot_c match those of <aliquot/c.h>.
 !   fortran_test FOLDER          runs all tests; checkpoints are written to FOLDER
-!   fortran_test stop | copy     makes a mistake that stops the program
+!   fortran_test stop | copy | copy_array     makes a mistake that stops the program
 module checks
   use, intrinsic :: iso_c_binding
   use, intrinsic :: iso_fortran_env, only: int64, real32, real64
   use aliquot
   use aliquot_c
   implicit none
-  integer :: failures = 0
+  integer :: failures = 0, freed_options = 0
+  logical :: empty_lists = .false.
   character(len=256) :: folder = ''
 
   interface
@@ -16,9 +17,56 @@ module checks
       integer(c_int64_t), intent(out) :: numbers(*)
       integer(c_int), value :: count
     end subroutine
+    subroutine free_options_of_library(options) bind(C, name='__real_aliquot_options_free')
+      import
+      type(c_ptr), value :: options
+    end subroutine
+    integer(c_int) function scalar_integers_of_library(engine, name, capacity, values, count) &
+        bind(C, name='__real_aliquot_scalar_integers')
+      import
+      type(c_ptr), value :: engine
+      character(kind=c_char), intent(in) :: name(*)
+      integer(c_int64_t), value :: capacity
+      integer(c_int64_t), intent(inout) :: values(*)
+      integer(c_int64_t), intent(out), optional :: count
+    end function
   end interface
 
 contains
+
+  ! Called in place of aliquot_options_free(), by the linker's option --wrap.
+  subroutine count_freed_options(options) bind(C, name='__wrap_aliquot_options_free')
+    type(c_ptr), value :: options
+    freed_options = freed_options + 1
+    call free_options_of_library(options)
+  end subroutine
+
+  ! Called in place of aliquot_scalar_integers(). A C++ program can save an empty list, but this module cannot set one.
+  integer(c_int) function get_scalar_integers(engine, name, capacity, values, count) &
+      bind(C, name='__wrap_aliquot_scalar_integers') result(status)
+    type(c_ptr), value :: engine
+    character(kind=c_char), intent(in) :: name(*)
+    integer(c_int64_t), value :: capacity
+    integer(c_int64_t), intent(inout) :: values(*)
+    integer(c_int64_t), intent(out), optional :: count
+    if (.not. empty_lists) then
+      status = scalar_integers_of_library(engine, name, capacity, values, count)
+      return
+    end if
+    if (present(count)) count = 0
+    status = aliquot_done
+  end function
+
+  subroutine use_arrays_of_objects()
+    type(aliquot_options) :: two(2)
+    type(aliquot_options), allocatable :: table(:, :)
+    integer :: i
+    allocate (table(2, 3))
+    do i = 1, 2
+      call two(i)%set('zero-stage', i)
+      call table(i, 3)%set('zero-stage', i)
+    end do
+  end subroutine
 
   subroutine expect(holds, what)
     logical, intent(in) :: holds
@@ -159,16 +207,29 @@ contains
     call engine%set_scalar('samples', [1_int64, -2_int64])
     call engine%set_scalar('times', [0.5_real64, 1e300_real64])
     call engine%set_scalar('name', 'ring of cells  ')
+    call engine%set_scalar('long', -3000000000_int64)
     call engine%set_scalar('step', 1, stat, errmsg)
     call expect_error(stat, errmsg, aliquot_usage, 'invalid scalar "step": its name is reserved')
     call engine%save(folder, keep=1)
     stat = aliquot_done
   end subroutine
 
-  recursive subroutine load_scalars(world, stat)
+  recursive subroutine get_empty_list(world, stat)
     type(aliquot_world), intent(inout) :: world
     integer, intent(inout) :: stat
     type(aliquot_engine) :: engine
+    character(len=200) :: errmsg
+    integer :: value
+    call make_engine(engine, world)
+    call engine%get_scalar('list', value, stat, errmsg)
+    call expect_error(stat, errmsg, aliquot_usage, 'the scalar list is an empty list: expected one value')
+    stat = aliquot_done
+  end subroutine
+
+  recursive subroutine load_scalars(world, stat)
+    type(aliquot_world), intent(inout) :: world
+    integer, intent(inout) :: stat
+    type(aliquot_engine) :: engine, unready
     character(len=200) :: errmsg
     character(len=:), allocatable :: text
     real(real64) :: time, times(3)
@@ -178,6 +239,11 @@ contains
     call make_engine(engine, world)
     call engine%load_newest(trim(folder) // '/absent', found)
     call expect(.not. found, 'load_newest() finds nothing')
+    call unready%create(world)
+    found = .true.
+    call unready%load_newest(folder, found, stat, errmsg)
+    call expect(stat == aliquot_usage .and. found, 'load_newest() fails and keeps the argument: ' // trim(errmsg))
+    found = .false.
     call engine%load_newest(folder, found)
     call expect(found, 'load_newest() finds the checkpoint')
     times = 9
@@ -193,6 +259,14 @@ contains
     call expect(engine%has_scalar('time') .and. .not. engine%has_scalar('tide'), 'has_scalar()')
     call engine%get_scalar('tide', time, stat, errmsg)
     call expect_error(stat, errmsg, aliquot_usage, 'no scalar is named "tide"')
+    call engine%get_scalar('samples', sample, stat, errmsg)
+    call expect_error(stat, errmsg, aliquot_usage, 'the scalar samples has 2 values: expected at most 1')
+    call engine%get_scalar('long', long_sample)
+    call engine%get_scalar('long', sample, stat, errmsg)
+    call expect_error(stat, errmsg, aliquot_usage, 'the scalar long is -3000000000: expected an integer of 32 bits')
+    call expect(sample == 7 .and. long_sample == -3000000000_int64, 'a value that does not fit changes nothing')
+    call engine%get_scalar('sample', sample, stat)
+    call expect(stat == aliquot_done, 'the status of get_scalar()')
     stat = aliquot_done
   end subroutine
 
@@ -220,7 +294,7 @@ program fortran_test
   use checks
   implicit none
   character(len=256) :: word
-  type(aliquot_options) :: options, other
+  type(aliquot_options) :: options, other, array(2), other_array(2)
   character(len=200) :: errmsg
   integer :: stat, ranks
   call get_command_argument(1, word)
@@ -229,14 +303,23 @@ program fortran_test
     call options%set('zero-stage', 1)
     other = options
   end if
+  if (word == 'copy_array') then
+    call array(2)%set('zero-stage', 1)
+    other_array = array
+  end if
   folder = word
   call check_layout()
   call check_options()
+  freed_options = 0
+  call use_arrays_of_objects()
+  call expect(freed_options == 4, 'arrays of objects are freed')
   do ranks = 1, 3
     call aliquot_run_threads(ranks, check_engine)
   end do
   call aliquot_run(2, save_scalars)
   call aliquot_run(3, load_scalars)
+  empty_lists = .true.
+  call aliquot_run_threads(1, get_empty_list)
   call aliquot_run_threads(2, fail, stat=stat, errmsg=errmsg)
   call expect_error(stat, errmsg, aliquot_usage, 'a unit was opened outside of a micro-batch')
   call expect(len(aliquot_version()) > 0 .and. len(aliquot_message()) > 0, 'texts')

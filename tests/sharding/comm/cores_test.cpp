@@ -65,6 +65,27 @@ TEST(Cores, RanksOutsideOfTheGroupShareUnboundCores) {
       outside_ranks_per_core({.own_core_count = 2, .machine_core_count = 2, .rank_count = 4, .launched_count = 0}), 0);
 }
 
+TEST(Cores, ShareOfAWorldOfOneRankLeavesCoresToTheOtherProcesses) {
+  const std::vector<bool> all(8, true), two = {false, false, true, true, false, false, false, false};
+  const auto share = [](const std::vector<bool>& own, int launched) {
+    return static_cast<int>(share_of_cores(own, {own}, 8, launched));
+  };
+  EXPECT_EQ(share(all, 4), 2);
+  EXPECT_EQ(share(all, 3), 2);
+  EXPECT_EQ(share(all, 1), 8);
+  EXPECT_EQ(share(all, 0), 8);
+  EXPECT_EQ(share(two, 4), 2);  // bound to a quarter of the cores
+}
+
+TEST(Cores, RanksOfTheGroupShareTheCoresOnWhichBothMayRun) {
+  const std::vector<bool> first = {true, true, true, false}, second = {false, false, true, true};
+  EXPECT_NEAR(share_of_cores(first, {first, second}, 4, 2), 2.5, 1e-5);
+  EXPECT_NEAR(share_of_cores(second, {first, second}, 4, 2), 1.5, 1e-5);
+  // Three ranks share three cores: the sum of thirds is not rounded below 1.
+  const std::vector<bool> three(3, true);
+  EXPECT_EQ(static_cast<int>(share_of_cores(three, {three, three, three}, 3, 3)), 1);
+}
+
 TEST(Cores, MissingSystemDirectoryGivesNoNode) { EXPECT_EQ(numa_node_of({true}, "/nowhere/to/be/found"), -1); }
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include "kernels/system/machine_memory.h"
 #include "sharding/comm/communicator.h"
 #include "sharding/mpi/node_memory_mpi.h"
+#include "sharding/mpi/thread_level_mpi.h"
 #include "tests/sharding/memory/uneven_parts.h"
 
 namespace aliquot {
@@ -32,6 +33,19 @@ std::size_t tcp_eager_limit() {
   }
   MPI_T_finalize();
   return limit;
+}
+
+// Aliquot itself requests MPI_THREAD_MULTIPLE, so the user can only change the library.
+TEST(MpiThreadLevel, MessageAboutTheLibraryDoesNotAdviseToInitializeMpi) {
+  EXPECT_NO_THROW(require_thread_multiple_provided(MPI_THREAD_MULTIPLE));
+  try {
+    require_thread_multiple_provided(MPI_THREAD_SERIALIZED);
+    FAIL() << "expected UnavailableError";
+  } catch (const UnavailableError& error) {
+    EXPECT_STREQ(error.what(),
+                 "Aliquot initialized MPI with MPI_THREAD_SERIALIZED, but Aliquot needs MPI_THREAD_MULTIPLE, because "
+                 "its collectives call MPI on several threads: use an MPI library that provides it");
+  }
 }
 
 // Without eager sends, a message would wait for a reply from the other rank, whose cores may be busy. Values that the
