@@ -77,7 +77,7 @@ const std::vector<OptionCase> kCases = {
     {"betas", {{"0.9,0.95", "0.9, 0.95", "9e-1,95e-2"}, {"0,0"}}, {"", "0.9", "0.9,1", "1,0.9", "-0.1,0.9", "0.9,x"}},
     {"eps", kRates, kNoRate},
     {"weight-decay", kRates, kNoRate},
-    {"momentum", {{"0"}, {"0.9", "9e-1"}, {"1"}}, {"", "-1", "1.1", "nan"}},
+    {"momentum", {{"0"}, {"0.9", "9e-1"}, {"0.99"}}, {"", "-1", "1", "1.1", "nan"}},
     {"nesterov", kSwitch, kNoSwitch},
     {"muon-lr", kRates, kNoRate},
     {"clip", {{"0"}, {"0.5", "5e-1"}, {"1e300"}}, {"", "-1", "nan", "inf"}},

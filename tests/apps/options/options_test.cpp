@@ -102,7 +102,7 @@ TEST(TrainOptions, ErrorsAreOneLineWithFlagAndRemedy) {
   EXPECT_TRUE(one_line_contains(error_message({"--betas", "0.9"}), "--betas"));
   EXPECT_TRUE(one_line_contains(error_message({"--offload", "disk:"}), "--offload"));
   EXPECT_TRUE(one_line_contains(error_message({"--offload", "disk:DIR"}), "replace DIR by a directory"));
-  EXPECT_TRUE(one_line_contains(error_message({"--betas", "0.9,1"}), "expected numbers below 1"));
+  EXPECT_TRUE(one_line_contains(error_message({"--betas", "0.9,1"}), "expected a number of at least 0 and below 1"));
   EXPECT_TRUE(one_line_contains(error_message({"--trace="}), "--trace"));
   EXPECT_TRUE(one_line_contains(error_message({"-z"}), "-z"));
   EXPECT_TRUE(one_line_contains(error_message({"--steps", "5", "--steps", "6"}), "none"));  // the last value applies

@@ -104,7 +104,7 @@ TEST(MeshSearch, BoundsAreBelowTheSimulationWithOptions) {
       "--global-batch", "16",         "--device-memory", "1GiB", "--micro-batch", "1"};
   const std::vector<std::vector<std::string>> cases = {{"--lora", "rank=4"},
                                                        {"--offload", "host"},
-                                                       {"--update-in-backward", "--clip", "0"},
+                                                       {"--update-in-backward"},
                                                        {"--zero-stage", "3", "--prefetch", "4"},
                                                        {"--accumulate-into", "shard", "--tied", "on"}};
   for (const auto& more : cases) expect_bounds_below_simulation(SearchCase(words(small, more)), text_of(more));
