@@ -185,8 +185,8 @@ class StageBound {
     return bytes;
   }
 
-  /// Zero bubble: what the second parts of earlier backward passes still need when a backward begins. Each stage delays
-  /// the second part by as many micro-batches as there are earlier stages.
+  /// With zero bubble, the memory that the second parts of earlier backward passes still need when a backward begins.
+  /// Each stage delays the second part by as many micro-batches as there are earlier stages.
   int64_t split_bytes(const VirtualStage& run) const {
     if (choice_.schedule != PipelineSchedule::kZeroBubble || choice_.accumulate < choice_.mesh.pipeline) return 0;
     int64_t bytes = 0;
@@ -196,8 +196,8 @@ class StageBound {
     return stage_.index * bytes;
   }
 
-  /// What the first backward of the stage needs in addition: temporary memory, the gradient of the output, and the
-  /// gathered parameters and unreduced gradients of its units.
+  /// The memory that the first backward of the stage needs in addition: temporary memory, the gradient of the output,
+  /// and the gathered parameters and unreduced gradients of its units.
   int64_t first_backward_bytes() const {
     const int32_t last = stage_.runs.back().last_use();
     int64_t bytes = use(last).scratch_bytes + model_.model.activations.backward_bytes;

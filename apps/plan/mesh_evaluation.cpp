@@ -57,7 +57,8 @@ StepFigures largest_of(const std::vector<StepFigures>& stages) {
   return most;
 }
 
-/// Replaces the figures of a step with steps.more micro-batches by those of a step with `count` micro-batches.
+/// Extrapolates to a step with `count` micro-batches, and stores the result in `more`. `few` and `more` are the figures
+/// of steps with steps.few and steps.more micro-batches.
 void extrapolate(const std::vector<StepFigures>& few, std::vector<StepFigures>& more, const SampledSteps& steps,
                  int count) {
   const double times = static_cast<double>(count - steps.more) / (steps.more - steps.few);
@@ -88,8 +89,8 @@ int64_t saved_by_recompute(const Plan& stage) {
   return most;
 }
 
-/// Returns a number of recomputed uses that may suffice for stages that need more than `limit_bytes` with `recompute`:
-/// no smaller number does.
+/// Returns a larger number of recomputed uses for stages that need more than `limit_bytes` with `recompute` of them.
+/// The result may not suffice, but no smaller number does.
 int next_recompute(const std::vector<Plan>& stages, int recompute, int64_t limit_bytes) {
   int64_t next = recompute + 1;
   for (const Plan& stage : stages)
@@ -151,9 +152,11 @@ bool MeshEvaluation::fit_ends(MeshTask& task, const IsSlow& is_slow) const {
   return true;
 }
 
-/// On hosts, transfers slow down compute, and ranks on the same core slow down one another. So a step without transfers
-/// may take longer there. Other options need shards, or have costs that sharding decreases. The order of passes of tied
-/// ends depends on where micro-batches accumulate.
+/// There is no such bound in these cases:
+/// - On hosts, ranks on the same core compute more slowly if they wait less. So a step without transfers may take
+///   longer.
+/// - Some options need shards, or have costs that sharding decreases.
+/// - The order of passes of tied ends depends on where micro-batches accumulate.
 bool MeshEvaluation::has_unsharded_bound(const MeshTask& task) const {
   const Policy of = policy(task, 0, task.choice.accumulate);
   const bool needs_shards = of.offload_state != Offload::kNone || of.offload_parameters != Offload::kNone ||

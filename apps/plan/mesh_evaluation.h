@@ -12,19 +12,20 @@
 
 namespace aliquot {
 
-/// A choice, and what a worker needs to plan it. Other threads may change the caches of MeshBounds meanwhile, but not
-/// what this refers to.
+/// A choice, and what a worker needs to plan it. The pointers lead into caches of MeshBounds, and stay valid while
+/// other threads use it.
 struct MeshTask {
   std::size_t index = 0;
   MeshChoice choice;
   MeshBound bound;
-  /// The next way to improve the bound. After the last one, the choice is simulated.
+  /// What the search does next with the choice: it improves the bound in two ways, and then simulates the choice.
   enum class Next : uint8_t { kFitEnds, kUnsharded, kSimulate } next = Next::kFitEnds;
   const MeshModel* model = nullptr;
   const PipelineCut* cut = nullptr;
 };
 
-/// The number of recomputed uses of each pipeline stage, as far as it is known.
+/// The number of recomputed uses of each pipeline stage: that of the choice or, if the choice leaves it open,
+/// MeshBound::recompute.
 int recompute_of(const MeshTask& task);
 
 /// Returns the memory of the pipeline stage that needs the most.
@@ -74,7 +75,7 @@ class MeshEvaluation {
   Policy policy(const MeshTask& task, int recompute, int micro_batches) const;
   std::vector<Plan> plans(const MeshTask& task, int recompute, int micro_batches) const;
   std::vector<Plan> plans(const MeshTask& task, int recompute) const;
-  /// The number of micro-batches that plans() plans.
+  /// The number of micro-batches in a step of the result of plans().
   int planned_micro_batches(const MeshChoice& choice) const;
 
   const PlanOptions& options_;

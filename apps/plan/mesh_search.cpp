@@ -213,7 +213,7 @@ class Search {
     if (result_.best.empty()) set_smallest();
   }
 
-  /// Takes the first choice, by the bounds of memory, that can be planned.
+  /// Sets MeshSearch::smallest to the choice with the lowest bound of memory, of those that can be planned.
   void set_smallest() {
     std::ranges::sort(tasks_, {}, [](const MeshTask& task) { return std::pair(task.bound.bytes, task.bound.seconds); });
     for (const MeshTask& task : tasks_) {

@@ -1,5 +1,5 @@
 #pragma once
-// The simulated timeline of a schedule, from the rates of a machine.
+// Simulates the timeline of a schedule on a machine with given rates.
 
 #include <optional>
 #include <vector>

@@ -1,5 +1,5 @@
 #pragma once
-// The model as the planner sees it: units of parameters and the order in which forward uses them.
+// The input of the planner: the units of parameters of a model, and the order in which forward uses them.
 
 #include <cstdint>
 #include <string>

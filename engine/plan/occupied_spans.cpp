@@ -48,7 +48,7 @@ int64_t OccupiedSpans::lowest_free(OperationId first, OperationId last, int64_t 
   for (bool moved = true; std::exchange(moved, false);) {
     for (auto& [next, end] : found_) {
       next = std::lower_bound(next, end, offset, [](const Span& span, int64_t at) { return span.end <= at; });
-      // Spans of one list leave gaps that may be large enough, so only the next span moves the offset.
+      // The gap after this span may be large enough, so the offset moves only to the end of this span.
       if (next == end || next->begin >= offset + size) continue;
       offset = next->end;
       moved = true;

@@ -38,7 +38,7 @@ struct StagePasses {
 std::vector<StagePasses> stage_passes(const Policy& policy, const PipelineStage& stage);
 
 /// Returns the plan of pipeline stage `stage` in plan_pipeline(), without what depends on the other stages:
-/// Operation::peer_offset_bytes, and a common Schedule::stream_bytes. Finds the memory of a stage in less time. Throws
+/// Operation::peer_offset_bytes, and a common Schedule::stream_bytes. Takes less time than planning all stages. Throws
 /// like plan().
 Plan plan_stage(const ModelSpec& model, const Policy& policy, const Topology& topology, int stage);
 

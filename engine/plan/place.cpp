@@ -143,7 +143,7 @@ std::vector<std::size_t> transient_in(const std::vector<DraftBuffer>& buffers, S
 /// Places transient buffers after the persistent ones, and returns the end offset. Always tries place_in_order(), and
 /// also place_largest_first() if it may need less memory and few lifetimes overlap. Keeps the smaller placement.
 int64_t place_transient(ScheduleDraft& draft, const std::vector<std::size_t>& transient, int64_t base) {
-  constexpr int64_t kMaxOverlaps = 4'000'000;  // a limit of planning time
+  constexpr int64_t kMaxOverlaps = 4'000'000;  // limits the time of planning
   const Alignment aligned{draft.alignment_bytes};
   const int64_t end = place_in_order(draft.buffers, transient, base, aligned);
   if (end == base + most_live_bytes(draft.buffers, transient, aligned)) return end;

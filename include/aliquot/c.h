@@ -227,8 +227,8 @@ int aliquot_add_parameter(aliquot_engine* engine, int unit, const aliquot_parame
  * which states the conditions. */
 int aliquot_add_slice(aliquot_engine* engine, int unit, const aliquot_parameter* parameter, int64_t index,
                       int64_t count);
-/** Computes the range [first, end) of `count` units that a rank of a tensor group has. `tensor_rank` is the rank in the
- * group: aliquot_rank() modulo the option "tensor". */
+/** Divides `count` units, such as heads, over the ranks of a tensor group, and sets `*first` and `*end` to the range
+ * [first, end) of one rank. `tensor_rank` is its rank in the group: aliquot_rank() modulo the option "tensor". */
 int aliquot_rank_range(int64_t count, int tensor_rank, int tensor, int64_t* first, int64_t* end);
 
 /** Sets the order of forward. Use u gathers unit_counts[u] units together. `units` lists the units of use 0, then those
@@ -400,7 +400,8 @@ int aliquot_set_trainable(aliquot_engine* engine, const char* prefix, int traina
 
 /* Scalars: named values of the program that a checkpoint contains, such as the position in its data or the time of a
  * simulation. aliquot_save() saves those that were set before it. aliquot_load() and aliquot_load_newest() replace all
- * of them by those of the checkpoint. They must be equal on every rank. Together they must be smaller than 32 KiB. */
+ * of them by those of the checkpoint. They must be equal on every rank. With their names and the engine's
+ * own scalars they may have at most 32 KiB, which aliquot_save() checks. */
 
 /** Sets a scalar to `count` values, at least 1, and replaces an earlier one of this name. ALIQUOT_USAGE if checkpoints
  * cannot contain a scalar of this name, or if it is the name of a scalar of the engine, such as update_count. */
