@@ -10,30 +10,11 @@
 
 #include "apps/plan/machine.h"
 #include "apps/plan/mesh_choice.h"
+#include "apps/plan/mesh_model.h"
 #include "engine/choose/pipeline_cut.h"
 #include "engine/cost/inter_node_groups.h"
 
 namespace aliquot {
-
-/// A model with one size of tensor groups and of micro-batches, and its sums over the uses.
-struct MeshModel {
-  ModelSpec model;
-  CostModel cost;
-  /// Sums over the uses before an index. Seconds are for a micro-batch of a rank, and include the collectives of a use.
-  /// A unit counts in its last use.
-  struct Sums {
-    double forward_seconds = 0, backward_seconds = 0, recompute_seconds = 0;
-    int64_t elements = 0;          // of the parameters of a rank, before they are sharded
-    int64_t trained_elements = 0;  // of those that the optimizer updates
-    int64_t recomputable = 0;      // number of recomputable uses
-  };
-  std::vector<Sums> before;
-  std::vector<bool> splits;      // whether a backward in two parts splits the backward of the use
-  int64_t largest_unit = 0;      // elements of the unit with the most elements
-  double recompute_seconds = 0;  // the shortest recompute of a recomputable use
-
-  Sums of(const VirtualStage& run) const;
-};
 
 /// A lower bound of the step time and of the memory of a rank.
 struct MeshBound {

@@ -1,0 +1,41 @@
+#pragma once
+// A model as the lower bounds of a mesh need it.
+
+#include <cstdint>
+#include <vector>
+
+#include "apps/plan/machine.h"
+#include "apps/plan/plan_options.h"
+#include "engine/cost/simulate.h"
+#include "engine/plan/pipeline.h"
+#include "engine/plan/schedule.h"
+
+namespace aliquot {
+
+/// A model with one size of tensor groups and of micro-batches, and its sums over the uses.
+struct MeshModel {
+  ModelSpec model;
+  CostModel cost;
+  /// Sums over the uses before an index. Seconds are for a micro-batch of a rank, and include the collectives of a use.
+  /// A unit counts in its last use.
+  struct Sums {
+    double forward_seconds = 0, backward_seconds = 0, recompute_seconds = 0;
+    int64_t elements = 0;          // of the parameters of a rank, before they are sharded
+    int64_t trained_elements = 0;  // of those that the optimizer updates
+    int64_t recomputable = 0;      // number of recomputable uses
+  };
+  std::vector<Sums> before;
+  std::vector<bool> splits;      // whether a backward in two parts splits the backward of the use
+  int64_t largest_unit = 0;      // elements of the unit with the most elements
+  double recompute_seconds = 0;  // the shortest recompute of a recomputable use
+
+  Sums of(const VirtualStage& run) const;
+};
+
+/// Returns the model for the tensor groups and micro-batches of the options.
+MeshModel mesh_model(const PlanOptions& options, const Machine& machine);
+
+/// The elements of a unit's parameters on a rank of a tensor group, before they are sharded.
+int64_t elements_of(const UnitSpec& unit, int tensor, bool only_trained = false);
+
+}  // namespace aliquot
