@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <gtest/gtest.h>
+#include <map>
 #include <numeric>
 
 #include "apps/plan/mesh_bound.h"
@@ -65,10 +66,18 @@ std::string text_of(const std::vector<std::string>& arguments) {
                          [](const std::string& all, const std::string& one) { return all + " " + one; });
 }
 
+/// Simulates all choices of each small world. Several tests share the results.
+const MeshSearch& simulate_all(const SearchCase& run, const std::vector<std::string>& arguments) {
+  static std::map<std::vector<std::string>, MeshSearch> done;
+  const auto found = done.find(arguments);
+  if (found != done.end()) return found->second;
+  return done.emplace(arguments, run.search({.count = kAll, .uses_bounds = false})).first->second;
+}
+
 TEST(MeshSearch, FindsWhatAllSimulationsFind) {
   for (const auto& arguments : small_worlds()) {
     const SearchCase run(arguments);
-    const MeshSearch all = run.search({.count = kAll, .uses_bounds = false});
+    const MeshSearch& all = simulate_all(run, arguments);
     ASSERT_FALSE(all.best.empty()) << text_of(arguments);
     for (const int count : {1, 3, kAll}) {
       const MeshSearch found = run.search({.count = count});
@@ -82,9 +91,9 @@ TEST(MeshSearch, FindsWhatAllSimulationsFind) {
   }
 }
 
-void expect_bounds_below_simulation(const SearchCase& run, const std::string& text) {
+void expect_bounds_below(const MeshSearch& all, const SearchCase& run, const std::string& text) {
   MeshBounds bounds(run.options, run.machine, *run.options.device_memory);
-  for (const MeshResult& each : run.search({.count = kAll, .uses_bounds = false}).best) {
+  for (const MeshResult& each : all.best) {
     const MeshBound bound = bounds.of(each.choice);
     EXPECT_LE(bound.seconds, each.seconds * (1 + 1e-9)) << text << ": " << options_text(each.choice);
     EXPECT_LE(bound.bytes, each.rank_bytes) << text << ": " << options_text(each.choice);
@@ -93,8 +102,10 @@ void expect_bounds_below_simulation(const SearchCase& run, const std::string& te
 }
 
 TEST(MeshSearch, BoundsAreBelowTheSimulation) {
-  for (const auto& arguments : small_worlds())
-    expect_bounds_below_simulation(SearchCase(arguments), text_of(arguments));
+  for (const auto& arguments : small_worlds()) {
+    const SearchCase run(arguments);
+    expect_bounds_below(simulate_all(run, arguments), run, text_of(arguments));
+  }
 }
 
 /// Options that move data, or that remove traffic and memory.
@@ -107,12 +118,17 @@ TEST(MeshSearch, BoundsAreBelowTheSimulationWithOptions) {
                                                        {"--update-in-backward"},
                                                        {"--zero-stage", "3", "--prefetch", "4"},
                                                        {"--accumulate-into", "shard", "--tied", "on"}};
-  for (const auto& more : cases) expect_bounds_below_simulation(SearchCase(words(small, more)), text_of(more));
+  for (const auto& more : cases) {
+    const auto arguments = words(small, more);
+    const SearchCase run(arguments);
+    expect_bounds_below(simulate_all(run, arguments), run, text_of(more));
+  }
   SearchCase uneven(words({"--model", "llama-nano", "--ranks", "4", "--machine", "host"},
                           {"--global-batch", "16", "--micro-batch", "1", "--device-memory", "1GiB"}));
   uneven.options.topology = Topology{.node_of_rank = {0, 1, 1, 1}, .gpu_of_rank = {-1, -1, -1, -1}};
   uneven.options.ranks_per_node = 3;
-  expect_bounds_below_simulation(uneven, "nodes with 1 and 3 ranks");
+  const MeshSearch all = uneven.search({.count = kAll, .uses_bounds = false});
+  expect_bounds_below(all, uneven, "nodes with 1 and 3 ranks");
 }
 
 /// The mesh that the search prints, planned with its options, needs the same memory and time, and fits.

@@ -1,5 +1,6 @@
 // Trains with `aliquot train` on every mesh of 8 ranks (pipeline x replicas x shards x tensor groups), and resumes from
-// checkpoints of other meshes. With ALIQUOT_ALL_MESHES=1 in the environment, every mesh resumes from every other mesh.
+// checkpoints of other meshes. With ALIQUOT_ALL_MESHES=1 in the environment, every mesh runs every ZeRO stage, and resumes
+// from every other mesh.
 #include <cstdlib>
 #include <filesystem>
 #include <fmt/format.h>
@@ -72,11 +73,18 @@ INSTANTIATE_TEST_SUITE_P(Models, MeshCommand, testing::Values("gpt2-nano", "llam
   return std::string(family.param).substr(0, 4) == "gpt2" ? "Gpt2" : "Llama";
 });
 
+bool runs_all() { return std::getenv("ALIQUOT_ALL_MESHES") != nullptr; }
+
+/// Without runs_all(), half of the meshes have ZeRO stages 0 and 2, and the others 1 and 3. The other family has the
+/// other two stages on each mesh.
 TEST_P(MeshCommand, EveryMeshHasTheLossesOfOneRankAndThePlannedMemory) {
   const std::vector<double> one = train(GetParam(), kOneRank, 3);
   ASSERT_EQ(one.size(), static_cast<size_t>(kSteps));
+  int parity = GetParam() == std::string_view("gpt2-nano") ? 0 : 1;
   for (const MeshSizes& mesh : meshes_of_8_ranks()) {
+    parity = 1 - parity;
     for (const int zero_stage : {0, 1, 2, 3}) {
+      if (!runs_all() && zero_stage % 2 != parity) continue;
       const std::vector<double> losses = train(GetParam(), mesh, zero_stage);
       EXPECT_EQ(losses.size(), one.size());
       expect_close(losses, one, fmt::format("{}, ZeRO stage {}", mesh.text(), zero_stage));
@@ -92,7 +100,6 @@ TEST_P(MeshCommand, ProcessesHaveTheLossesOfThreads) {
 
 /// Each mesh resumes from the checkpoint of the next one, and both have other ZeRO stages.
 TEST_P(MeshCommand, EveryMeshResumesFromOtherMeshes) {
-  const bool all_pairs = std::getenv("ALIQUOT_ALL_MESHES") != nullptr;
   const std::vector<double> one = train(GetParam(), kOneRank, 3);
   const std::vector<MeshSizes> worlds = meshes_of_8_ranks();
   for (size_t from = 0; from < worlds.size(); ++from) {
@@ -100,7 +107,7 @@ TEST_P(MeshCommand, EveryMeshResumesFromOtherMeshes) {
     const std::string saved = directory.path() / "saved";
     train(GetParam(), worlds[from], static_cast<int>(from % 4),
           {"--checkpoint-dir", saved, "--stop-after", std::to_string(kSavedStep)});
-    for (size_t i = 1; i <= (all_pairs ? worlds.size() : 1); ++i) {
+    for (size_t i = 1; i <= (runs_all() ? worlds.size() : 1); ++i) {
       const size_t to = (from + i) % worlds.size();
       const std::string copy = directory.path() / fmt::format("resumed-{}", to);
       std::filesystem::copy(saved, copy, std::filesystem::copy_options::recursive);
