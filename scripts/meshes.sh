@@ -60,6 +60,7 @@ llama-70b 8 16
 llama-70b 64 128
 llama-70b 512 1024
 llama-70b 16384 16384
+llama-405b 8 16
 llama-405b 64 128
 llama-405b 512 256
 llama-405b 16384 2048
@@ -76,7 +77,7 @@ while read -r source model ranks sequences pipeline tensor; do
 done << 'END'
 torchtitan llama-8b 8 16 1 1
 torchtitan llama-8b 128 256 1 1
-NeMo llama-70b 64 128 8 4
+Megatron-Bridge llama-70b 64 128 8 4
 torchtitan llama-70b 256 512 1 8
 torchtitan llama-405b 512 256 8 8
 Llama-3 llama-405b 8192 2048 16 8

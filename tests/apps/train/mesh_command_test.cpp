@@ -1,6 +1,6 @@
 // Trains with `aliquot train` on every mesh of 8 ranks (pipeline x replicas x shards x tensor groups), and resumes from
-// checkpoints of other meshes. With ALIQUOT_ALL_MESHES=1 in the environment, every mesh runs every ZeRO stage, and resumes
-// from every other mesh.
+// checkpoints of other meshes. With ALIQUOT_ALL_MESHES=1 in the environment, every mesh runs every ZeRO stage, and
+// resumes from every other mesh.
 #include <cstdlib>
 #include <filesystem>
 #include <fmt/format.h>

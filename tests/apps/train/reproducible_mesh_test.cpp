@@ -1,6 +1,6 @@
 // With --reproducible, every mesh of 8 ranks computes the same bits: losses, gradient norms, parameters, and the file
-// state.h5 of a checkpoint. With ALIQUOT_ALL_MESHES=1 in the environment, the test runs all models, ZeRO stages and kinds
-// of pipelines on each mesh, and each of these runs is resumed in every seventh setting.
+// state.h5 of a checkpoint. With ALIQUOT_ALL_MESHES=1 in the environment, the test runs all models, ZeRO stages and
+// kinds of pipelines on each mesh, and each of these runs is resumed in every seventh setting.
 #include <algorithm>
 #include <array>
 #include <cstdlib>
