@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <map>
+#include <nlohmann/json.hpp>
 
 #include "apps/checkpoints/base_weights.h"
 #include "apps/checkpoints/saved_shape.h"

@@ -1,6 +1,7 @@
 #include "apps/metrics/metrics.h"
 
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "kernels/system/error.h"
 
@@ -26,6 +27,8 @@ Json json(const BytesByCategory& bytes) {
   }
   return object;
 }
+
+Json json(const StepRecord& r) { return json(r, nullptr); }
 
 Json json(const StepRecord& r, const Json& extra) {
   Json memory = json(r.memory.by_category);

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 #include <fstream>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <utility>
 #include <vector>
@@ -59,7 +59,8 @@ struct DoneRecord {
 Json json(const BytesByCategory& bytes);
 /// Returns the JSON object for one line of the metrics file. `extra` is null, or an object with additional members:
 /// eval_loss, digest, loss_scale. They are appended to the result.
-Json json(const StepRecord& record, const Json& extra = nullptr);
+Json json(const StepRecord& record, const Json& extra);
+Json json(const StepRecord& record);
 Json json(const DoneRecord& record);
 
 /// Writes JSON lines to a file, on rank 0. Each line is flushed when write() returns. Numbers read back to the same

@@ -1,5 +1,6 @@
 #include "apps/metrics/metrics_lines.h"
 
+#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 

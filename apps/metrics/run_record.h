@@ -1,6 +1,7 @@
 #pragma once
 // Reads a --metrics file of aliquot train or aliquot plan.
 
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 

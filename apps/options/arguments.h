@@ -1,7 +1,7 @@
 #pragma once
 // Reads a command line and a configuration file into a table of options, and formats the values as text and JSON.
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 

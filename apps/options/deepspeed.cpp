@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <iterator>
+#include <nlohmann/json.hpp>
 
 #include "apps/options/deepspeed_keys.h"
 #include "apps/options/deepspeed_values.h"

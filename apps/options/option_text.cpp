@@ -1,4 +1,6 @@
 // Formats the values of a table of options as text and JSON.
+#include <nlohmann/json.hpp>
+
 #include "apps/options/arguments.h"
 
 namespace aliquot {

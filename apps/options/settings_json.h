@@ -1,7 +1,7 @@
 #pragma once
 // Reads the JSON files that --machine and --deepspeed name.
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 namespace aliquot {

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <fmt/format.h>
 #include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "apps/commands.h"
 #include "apps/console.h"

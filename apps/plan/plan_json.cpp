@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "apps/metrics/pipeline_step.h"
 #include "apps/plan/pipeline_figures.h"

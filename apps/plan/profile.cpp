@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "apps/metrics/metrics_lines.h"
 #include "apps/plan/use_costs.h"

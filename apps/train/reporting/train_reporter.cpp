@@ -3,6 +3,7 @@
 #include <cmath>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "apps/console.h"

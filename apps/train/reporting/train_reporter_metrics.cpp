@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstring>
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 #include <ranges>
 
 #include "apps/models/hugging_face/weights.h"
