@@ -1,0 +1,1 @@
+// Compiles the headers that tests share, see tests/CMakeLists.txt.
