@@ -9,6 +9,7 @@
 #include <fstream>
 #include <memory>
 #include <sched.h>
+#include <thread>
 
 #include "kernels/system/error.h"
 
@@ -47,21 +48,36 @@ std::vector<bool> allowed_cores() {
       fmt::format("sched_getaffinity() failed, so the cores of this rank are unknown: {}", std::strerror(errno)));
 }
 
+int allowed_core_count() { return std::max(1, static_cast<int>(std::ranges::count(allowed_cores(), true))); }
+
+int cpuset_core_count() {
+  int count = static_cast<int>(std::thread::hardware_concurrency());
+  // The kernel limits the set that a thread requests to the cpuset of the process. A thread of its own requests all
+  // cores, so that the binding of the calling thread does not change.
+  std::thread([&count] {
+    constexpr std::size_t kMaxCores = std::size_t{1} << 16;
+    std::vector<cpu_set_t> all(kMaxCores / CPU_SETSIZE);
+    std::memset(all.data(), 0xff, all.size() * sizeof(cpu_set_t));
+    if (sched_setaffinity(0, all.size() * sizeof(cpu_set_t), all.data()) == 0) count = allowed_core_count();
+  }).join();
+  return count;
+}
+
 double outside_ranks_per_core(const CoreUse& use) {
   const int outside = use.launched_count - use.rank_count;
   if (outside <= 0) return 0;
-  const double part = static_cast<double>(use.own_core_count) / std::max(1, use.machine_core_count);
+  const double part = static_cast<double>(use.own_core_count) / std::max(1, use.cpuset_core_count);
   return part * use.launched_count <= 1 ? 0 : outside * std::min(1.0, part);
 }
 
-double share_of_cores(const std::vector<bool>& own, const std::vector<std::vector<bool>>& group, int machine_core_count,
+double share_of_cores(const std::vector<bool>& own, const std::vector<std::vector<bool>>& group, int cpuset_core_count,
                       int launched_count) {
   std::vector<int> rank_counts(own.size(), 0);
   for (const std::vector<bool>& cores : group) {
     for (std::size_t core = 0; core < std::min(cores.size(), own.size()); ++core) rank_counts[core] += cores[core];
   }
   const double outside = outside_ranks_per_core({.own_core_count = static_cast<int>(std::ranges::count(own, true)),
-                                                 .machine_core_count = machine_core_count,
+                                                 .cpuset_core_count = cpuset_core_count,
                                                  .rank_count = static_cast<int>(group.size()),
                                                  .launched_count = launched_count});
   double share = 0;

@@ -20,6 +20,7 @@
 #include "sharding/flight/flight_recorder.h"
 #include "sharding/flight/recording_communicator.h"
 #include "sharding/gpu_ranks.h"
+#include "sharding/launcher.h"
 #include "sharding/world_internal.h"
 
 namespace aliquot {
@@ -27,7 +28,7 @@ namespace {
 
 World make_unrecorded_threads_world(const std::shared_ptr<ThreadsBootstrapStore>& store, int rank, int rank_count,
                                     const WorldOptions& options) {
-  const int cores = static_cast<int>(std::thread::hardware_concurrency());
+  const int cores = allowed_core_count();
   const bool on_gpu = !options.make_device && use_gpus(options);
   auto device = on_gpu ? make_cuda_device(gpu_ordinal_for(rank)) : make_rank_device(options, rank, cores / rank_count);
   auto bootstrap = make_threads_bootstrap(store, rank);
@@ -113,11 +114,16 @@ WorldOptions validated_options(WorldOptions options) {
 }
 
 World finish_world_setup(World made, const WorldOptions& options) {
-  const std::string own = fmt::format("{:08x}{:08x}", std::random_device()(), std::random_device()());
-  const std::string run = made.communicator().gather_objects(own).front();
   const char* elsewhere = std::getenv("ALIQUOT_FLIGHT_DIR");
   const std::string directory = elsewhere != nullptr ? elsewhere : options.flight_directory;
-  auto flight = std::make_shared<FlightRecorder>(made.rank(), made.rank_count(), run, directory);
+  FlightWorld name = made.rank() == 0 ? FlightWorld::reserve(directory, launched_rank()) : FlightWorld();
+  // Rank 0 decides the identifier of the run, of kRunLength characters, and the name of the world.
+  constexpr std::size_t kRunLength = 16;
+  const std::string own = fmt::format("{:08x}{:08x}{}", std::random_device()(), std::random_device()(), name.name());
+  const std::string first = made.communicator().gather_objects(own).front();
+  if (made.rank() != 0) name = FlightWorld::join(directory, first.substr(kRunLength));
+  auto flight = std::make_shared<FlightRecorder>(made.rank(), made.rank_count(), first.substr(0, kRunLength), directory,
+                                                 std::move(name));
   World world = World::with_flight_recorder(std::move(made), std::move(flight));
   world.device().on_failed_work([&ranks = world.communicator()] { ranks.abort(failure_text(ranks.rank())); });
   return world;
@@ -180,7 +186,7 @@ void World::threads(int rank_count, const std::function<void(World&)>& body, con
   const WorldOptions options = validated_options(given);
   if (rank_count < 1) throw UsageError(fmt::format("a world needs at least one rank: rank_count is {}", rank_count));
   if (!body) throw UsageError("a world needs a function for its ranks to run");
-  if (rank_count > static_cast<int>(std::thread::hardware_concurrency())) SharedCounter::set_spin_nanoseconds(0);
+  if (rank_count > allowed_core_count()) SharedCounter::set_spin_nanoseconds(0);
   const auto store = make_threads_bootstrap_store(rank_count, options.timeout_seconds);
   ThreadRankResults results(rank_count);
   RankThreads threads(rank_count);

@@ -24,7 +24,7 @@ struct WorldOptions {
   /// kAuto: the ranks are processes if a launcher started this process, and otherwise threads. They use NCCL if each
   /// rank has its own GPU.
   WorldChoice kind = WorldChoice::kAuto;
-  int threads_per_rank = 0;      // 0: the cores of the node divided by its ranks, at least 1
+  int threads_per_rank = 0;      // 0: the allowed cores of the node divided by its ranks, at least 1
   double timeout_seconds = 600;  // deadline of every collective; INFINITY: no deadline
   /// An existing directory in which a rank writes its flight record if it fails. Empty: no flight record is written.
   /// The environment variable ALIQUOT_FLIGHT_DIR overrides it.

@@ -13,17 +13,36 @@
 namespace aliquot {
 namespace {
 
-// Returns the value of the variable as a number, or 0 if it is not set or not a number.
-int environment_int(const char* variable) {
-  const char* value = std::getenv(variable);
-  if (value == nullptr) return 0;
-  const std::string_view text = value;
+// Returns the number at the beginning of the text, or 0 if there is none.
+int leading_int(std::string_view text) {
   int number = 0;
   std::from_chars(text.data(), text.data() + text.size(), number);
   return number;
 }
 
+// Returns the value of the variable as a number, or 0 if it is not set or not a number.
+int environment_int(const char* variable) {
+  const char* value = std::getenv(variable);
+  return value == nullptr ? 0 : leading_int(value);
+}
+
 bool is_set(const char* variable) { return std::getenv(variable) != nullptr; }
+
+// Returns how many tasks srun started on a node of the step, according to a list such as "2(x3),1" for four nodes.
+// Returns 0 if the list has no such node, or another format.
+int tasks_on_node(std::string_view list, int node) {
+  while (!list.empty()) {
+    const std::string_view entry = list.substr(0, list.find(','));
+    list.remove_prefix(std::min(list.size(), entry.size() + 1));
+    const std::size_t times = entry.find("(x");
+    const int tasks = leading_int(entry.substr(0, times));
+    const int nodes = times == std::string_view::npos ? 1 : leading_int(entry.substr(times + 2));
+    if (tasks <= 0 || nodes <= 0) return 0;
+    if (node < nodes) return tasks;
+    node -= nodes;
+  }
+  return 0;
+}
 
 LauncherInfo find_launcher() {
   constexpr std::array kSizes = {std::pair{"mpirun", "OMPI_COMM_WORLD_SIZE"},
@@ -69,7 +88,9 @@ int launched_count_on_node() noexcept {
   for (const char* variable : {"OMPI_COMM_WORLD_LOCAL_SIZE", "MV2_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"}) {
     if (is_set(variable)) return environment_int(variable);
   }
-  return 0;
+  const char* tasks = std::getenv("SLURM_STEP_TASKS_PER_NODE");
+  if (tasks == nullptr || !is_set("SLURM_NODEID") || started_by() != StartedBy::kSrun) return 0;
+  return tasks_on_node(tasks, environment_int("SLURM_NODEID"));
 }
 
 int launched_process_count() { return std::max(1, find_launcher().process_count); }

@@ -100,7 +100,7 @@ std::string files_text(const RunRecords& run) {
 std::string of_other_run(const RunRecords& run) {
   std::string last;
   for (const auto& [rank, found] : run) last = std::max(last, found.record.written_utc);
-  return fmt::format("{} skipped: from another run, {}.", files_text(run),
+  return fmt::format("{} skipped: from another run or world, {}.", files_text(run),
                      last.empty() ? "which recorded no date" : "which ended at " + date_text(last));
 }
 

@@ -45,7 +45,9 @@ RecorderRegistry& recorder_registry() {
 
 }  // namespace
 
-std::string flight_file_name(int rank) { return fmt::format("flight-{:04}.txt", rank); }
+std::string flight_file_name(int rank, std::string_view world) {
+  return fmt::format("flight-{:04}{}{}.txt", rank, world.empty() ? "" : "-world-", world);
+}
 
 void write_flight_records(std::string_view why) noexcept {
   const std::lock_guard lock(recorder_registry().mutex);
@@ -62,8 +64,12 @@ void discard_provisional_flight_records() noexcept {
   for (FlightRecorder* recorder : recorder_registry().recorders) recorder->discard_provisional();
 }
 
-FlightRecorder::FlightRecorder(int rank, int rank_count, std::string run, std::string directory)
-    : rank_(rank), rank_count_(rank_count), run_(std::move(run)), directory_(std::move(directory)) {
+FlightRecorder::FlightRecorder(int rank, int rank_count, std::string run, std::string directory, FlightWorld world)
+    : rank_(rank),
+      rank_count_(rank_count),
+      run_(std::move(run)),
+      directory_(std::move(directory)),
+      world_(std::move(world)) {
   const std::lock_guard lock(recorder_registry().mutex);
   recorder_registry().recorders.push_back(this);
 }
@@ -252,6 +258,7 @@ void FlightRecorder::write(std::string_view why) noexcept {
   if (std::exchange(written_, true)) return;
   try {
     write_file(capture_text(why));
+    world_.keep();
   } catch (const std::exception& error) {
     log_message("rank {} cannot write its flight record: {}", rank_, error.what());
   }
@@ -277,14 +284,14 @@ void FlightRecorder::discard_provisional() noexcept {
   const std::lock_guard lock(write_mutex_);
   if (written_ || !std::exchange(provisional_, false)) return;
   try {
-    Directory::open(FileSystem::system(), directory_).remove(flight_file_name(rank_));
+    Directory::open(FileSystem::system(), directory_).remove(flight_file_name(rank_, world_.name()));
   } catch (const std::exception& error) {
     log_message("rank {} cannot remove its flight record: {}", rank_, error.what());
   }
 }
 
 void FlightRecorder::write_file(const std::string& text) const {
-  const std::string name = flight_file_name(rank_), temporary_prefix = fmt::format(".tmp-{}-", name);
+  const std::string name = flight_file_name(rank_, world_.name()), temporary_prefix = fmt::format(".tmp-{}-", name);
   const std::string temporary_name = fmt::format("{}{}", temporary_prefix, ::getpid());
   const Directory directory = Directory::open(FileSystem::system(), directory_);
   for (const std::string& old : directory.names()) {

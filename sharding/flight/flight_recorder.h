@@ -13,6 +13,7 @@
 #include "sharding/comm/board.h"
 #include "sharding/comm/operation_description.h"
 #include "sharding/flight/flight_file.h"
+#include "sharding/flight/flight_world.h"
 
 namespace aliquot {
 
@@ -24,8 +25,9 @@ class FlightRecorder {
  public:
   static constexpr std::size_t kDepth = kMaxFlightEntries;
 
-  /// `run` identifies the run and is the same on all ranks. If `directory` is empty, no file is written.
-  FlightRecorder(int rank, int rank_count, std::string run, std::string directory);
+  /// `run` identifies the run and is the same on all ranks. If `directory` is empty, no file is written. `world` is a
+  /// name for this directory.
+  FlightRecorder(int rank, int rank_count, std::string run, std::string directory, FlightWorld world = {});
   ~FlightRecorder();
   FlightRecorder(const FlightRecorder&) = delete;
   FlightRecorder& operator=(const FlightRecorder&) = delete;
@@ -60,8 +62,8 @@ class FlightRecorder {
   FlightRecord record(std::string_view why) const;
   /// Stores the record in memory for write(), with the reason for the failure. Later calls have no effect.
   void capture(std::string_view why) noexcept;
-  /// Writes the captured record, or a current one, to flight-RANK.txt in the directory. Only the first call writes a
-  /// file. Calls during the write wait until it is finished. Logs errors instead of throwing them.
+  /// Writes the captured record, or a current one, to a file named flight_file_name() in the directory. Only the first
+  /// call writes a file. Calls during the write wait until it is finished. Logs errors instead of throwing them.
   void write(std::string_view why) noexcept;
   /// Writes a record for a failure that is likely but not certain. A later write() replaces it.
   void write_provisional(std::string_view why) noexcept;
@@ -94,6 +96,7 @@ class FlightRecorder {
 
   int rank_, rank_count_;
   std::string run_, directory_;
+  FlightWorld world_;
   std::array<Slot, kDepth> slots_;
   std::array<Slot, kMaxFlightRendezvous> rendezvous_slots_;
   std::array<ModelCodeSlot, kMaxFlightModelCode> model_code_slots_;
@@ -116,7 +119,8 @@ void write_flight_records(std::string_view why) noexcept;
 void write_provisional_flight_records(std::string_view why) noexcept;
 void discard_provisional_flight_records() noexcept;
 
-/// Returns the file name of a rank's record in the directory.
-std::string flight_file_name(int rank);
+/// Returns the file name of a rank's record in the directory: flight-RANK.txt, or flight-RANK-world-WORLD.txt if the
+/// name of the world is not empty.
+std::string flight_file_name(int rank, std::string_view world = {});
 
 }  // namespace aliquot

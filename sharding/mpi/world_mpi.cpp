@@ -34,7 +34,7 @@ void refuse_separate_worlds(const LauncherInfo& launch, int rank_count) {
 
 /// Returns the number of cores for this rank, if the ranks of its world on this node may run on the cores `group`.
 double own_share_of_cores(const std::vector<bool>& own, const std::vector<std::vector<bool>>& group) {
-  return share_of_cores(own, group, static_cast<int>(std::thread::hardware_concurrency()), launched_count_on_node());
+  return share_of_cores(own, group, cpuset_core_count(), launched_count_on_node());
 }
 
 double own_share_of_cores(Bootstrap& node) {

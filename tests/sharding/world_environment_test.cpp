@@ -16,7 +16,8 @@ class LauncherTest : public testing::Test {
   void SetUp() override {
     for (const char* variable :
          {"OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "PMI_SIZE", "PMI_RANK", "PMIX_RANK", "SLURM_STEP_NUM_TASKS",
-          "SLURM_STEP_ID", "SLURM_STEPID", "SLURM_NTASKS", "SLURM_JOB_ID", "SLURM_PROCID"}) {
+          "SLURM_STEP_ID", "SLURM_STEPID", "SLURM_NTASKS", "SLURM_JOB_ID", "SLURM_PROCID", "SLURM_STEP_TASKS_PER_NODE",
+          "SLURM_NODEID", "OMPI_COMM_WORLD_LOCAL_SIZE", "MV2_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"}) {
       unsetenv(variable);
     }
   }
@@ -59,6 +60,28 @@ TEST_F(LauncherTest, DistinguishesSrunFromMpirun) {
   EXPECT_EQ(started_by(), StartedBy::kMpirun) << "mpiexec whose daemons were started by srun";
   set("OMPI_COMM_WORLD_SIZE", "16");
   EXPECT_EQ(started_by(), StartedBy::kMpirun);
+}
+
+TEST_F(LauncherTest, ReadsTheNumberOfProcessesOnTheNode) {
+  EXPECT_EQ(launched_count_on_node(), 0);
+  set("SLURM_STEP_NUM_TASKS", "7");
+  set("SLURM_STEP_TASKS_PER_NODE", "2(x3),1");
+  EXPECT_EQ(launched_count_on_node(), 0) << "the node is unknown";
+  for (const auto& [node, count] : {std::pair{"0", 2}, {"2", 2}, {"3", 1}, {"4", 0}}) {
+    set("SLURM_NODEID", node);
+    EXPECT_EQ(launched_count_on_node(), count) << "node " << node;
+  }
+  set("SLURM_NODEID", "0");
+  for (const char* list : {"", "many", "(x3)", "2(x", "2(x0)", "-2", ",2"}) {
+    set("SLURM_STEP_TASKS_PER_NODE", list);
+    EXPECT_EQ(launched_count_on_node(), 0) << list;
+  }
+  set("SLURM_STEP_TASKS_PER_NODE", "5");
+  EXPECT_EQ(launched_count_on_node(), 5);
+  set("OMPI_COMM_WORLD_SIZE", "8");
+  EXPECT_EQ(launched_count_on_node(), 0) << "srun started the daemons of mpirun";
+  set("OMPI_COMM_WORLD_LOCAL_SIZE", "4");
+  EXPECT_EQ(launched_count_on_node(), 4);
 }
 
 TEST_F(LauncherTest, BatchScriptIsOneProcess) {

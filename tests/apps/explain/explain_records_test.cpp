@@ -192,15 +192,17 @@ TEST_F(ExplainRuns, NewestRunIsChosenByTheTimesInRecords) {
   ASSERT_EQ(flights.records.size(), 2u);
   EXPECT_EQ(flights.records[0].run, "new");
   ASSERT_EQ(flights.skip_messages.size(), 1u);
-  EXPECT_EQ(flights.skip_messages[0], (directory_.path() / "flight-0002.txt").string() +
-                                          " skipped: from another run, which ended at 2025-11-22 03:00:12 UTC.");
+  EXPECT_EQ(flights.skip_messages[0],
+            (directory_.path() / "flight-0002.txt").string() +
+                " skipped: from another run or world, which ended at 2025-11-22 03:00:12 UTC.");
 }
 
 TEST_F(ExplainRuns, RecordsWithoutATimeUseTheTimeOfTheirFile) {
   write("flight-0000.txt", 0, "one", "", 2);
   write("flight-0001.txt", 1, "two", "", 1);
   EXPECT_EQ(read().records[0].run, "two");
-  expect_contains(read().skip_messages[0], {"flight-0000.txt skipped: from another run, which recorded no date."});
+  expect_contains(read().skip_messages[0],
+                  {"flight-0000.txt skipped: from another run or world, which recorded no date."});
   write("flight-0002.txt", 2, "three", "2025-11-22T03:00:12Z", 3);
   EXPECT_EQ(read().records[0].run, "three") << "a record that contains a time is from a newer version";
   EXPECT_EQ(read().skip_messages.size(), 2u);
@@ -229,7 +231,7 @@ TEST_F(ExplainRuns, FilesOfAnotherRunShareOneMessage) {
   EXPECT_EQ(flights.records.size(), 3u);
   ASSERT_EQ(flights.skip_messages.size(), 2u);
   expect_contains(flights.skip_messages[1],
-                  {"flight-110.txt, ", "flight-112.txt skipped: from another run, which ended at 2026-11-21"});
+                  {"flight-110.txt, ", "flight-112.txt skipped: from another run or world, which ended at 2026-11-21"});
 }
 
 /// Returns the record of one of two ranks. Sets the lanes and the times of barriers 1, 2, ...

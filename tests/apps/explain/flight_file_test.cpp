@@ -3,6 +3,7 @@
 #include <csignal>
 #include <gtest/gtest.h>
 #include <regex>
+#include <set>
 #include <sys/resource.h>
 #include <thread>
 #include <unistd.h>
@@ -39,6 +40,45 @@ TEST(FlightFile, KeepsTheFirstCapture) {
   EXPECT_EQ(records[0].why, "rank 1 failed: the disk is gone");
   EXPECT_EQ(records[0].place, "backward h.1");
   EXPECT_EQ(records[0].entries.size(), 1u);
+}
+
+std::set<std::string> names_in(const std::filesystem::path& folder) {
+  std::set<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) names.insert(entry.path().filename().string());
+  return names;
+}
+
+/// Without names of worlds, all of these worlds would write flight-0000.txt.
+TEST(FlightFile, EveryWorldOfAProgramHasItsOwnFiles) {
+  const test::TemporaryDirectory directory, other;
+  WorldOptions options{.device = DeviceChoice::kHost, .flight_directory = directory.path().string()};
+  const auto fail = [&options](
+                        int rank_count, const char* why, const std::function<void()>& before = [] {}) {
+    const auto body = [&](World& world) {
+      if (world.rank() == 0) before();
+      throw std::runtime_error(why);
+    };
+    EXPECT_THROW(World::threads(rank_count, body, options), std::runtime_error);
+  };
+  // A world that exists while the first one does, and a world after both.
+  fail(2, "the first world", [&] { fail(1, "the second world"); });
+  World::threads(
+      1, [](World&) {}, options);  // writes no record, so its name is free again
+  fail(1, "the third world");
+  options.flight_directory = other.path().string();
+  fail(1, "a world of another directory");
+
+  EXPECT_EQ(names_in(directory.path()),
+            (std::set<std::string>{"flight-0000.txt", "flight-0001.txt", "flight-0000-world-0-1.txt",
+                                   "flight-0000-world-0-2.txt"}));
+  EXPECT_EQ(names_in(other.path()), std::set<std::string>{"flight-0000.txt"});
+  const auto why = [&](const char* name) { return read_flights({directory.path() / name}).records.at(0).why; };
+  EXPECT_EQ(why("flight-0000.txt"), "rank 0 failed: the first world");
+  EXPECT_EQ(why("flight-0000-world-0-1.txt"), "rank 0 failed: the second world");
+  EXPECT_EQ(why("flight-0000-world-0-2.txt"), "rank 0 failed: the third world");
+  // The records of a directory are those of one world. A message names the others.
+  const FlightRecords flights = read_flights({directory.path()});
+  EXPECT_EQ(flights.skip_messages.size(), 2u);
 }
 
 std::atomic<bool> writing{false}, released{false};

@@ -5,6 +5,11 @@
 #include <filesystem>
 #include <fstream>
 #include <gtest/gtest.h>
+#include <sched.h>
+
+#include "kernels/device/host_stream.h"
+#include "kernels/system/thread_pool.h"
+#include "sharding/world.h"
 
 namespace aliquot {
 namespace {
@@ -19,6 +24,50 @@ TEST(Cores, ParsesLists) {
 TEST(Cores, ThisThreadHasAnAllowedCore) {
   const auto cores = allowed_cores();
   EXPECT_NE(std::count(cores.begin(), cores.end(), true), 0);
+}
+
+/// Binds the calling thread to one of its cores while the object exists.
+class OneCore {
+ public:
+  OneCore() {
+    sched_getaffinity(0, sizeof before_, &before_);
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    const std::vector<bool> cores = allowed_cores();
+    CPU_SET(std::ranges::find(cores, true) - cores.begin(), &one);
+    sched_setaffinity(0, sizeof one, &one);
+  }
+  OneCore(const OneCore&) = delete;
+  OneCore& operator=(const OneCore&) = delete;
+  ~OneCore() { sched_setaffinity(0, sizeof before_, &before_); }
+
+ private:
+  cpu_set_t before_{};
+};
+
+TEST(Cores, ABindingLimitsTheAllowedCoresButNotTheCpuset) {
+  const int cpuset = cpuset_core_count();
+  EXPECT_GE(cpuset, allowed_core_count());
+  const OneCore bound;
+  EXPECT_EQ(allowed_core_count(), 1);
+  EXPECT_EQ(cpuset_core_count(), cpuset);
+  EXPECT_EQ(allowed_core_count(), 1) << "cpuset_core_count() changed the binding of this thread";
+}
+
+/// A world of threads in a process that is bound to a core, for example by taskset or by mpirun -n 1.
+TEST(Cores, AWorldOfThreadsUsesTheAllowedCores) {
+  const auto threads_of_a_rank = [](int rank_count) {
+    int count = 0;
+    const auto body = [&count](World& world) {
+      if (world.rank() == 0) count = as_host_stream(*world.device().make_stream(Lane::kCompute)).pool().thread_count();
+    };
+    World::threads(rank_count, body, {.device = DeviceChoice::kHost});
+    return count;
+  };
+  EXPECT_EQ(threads_of_a_rank(1), allowed_core_count());
+  const OneCore bound;
+  EXPECT_EQ(threads_of_a_rank(1), 1);
+  EXPECT_EQ(threads_of_a_rank(2), 1);
 }
 
 class NumaNodes : public testing::Test {
@@ -48,21 +97,20 @@ TEST_F(NumaNodes, CoresOfSeveralNodesGiveNoNode) { EXPECT_EQ(node_of({3, 4}), -1
 TEST(Cores, RanksOutsideOfTheGroupShareUnboundCores) {
   // 4 of 64 ranks train, on a machine with 64 cores.
   EXPECT_EQ(
-      outside_ranks_per_core({.own_core_count = 64, .machine_core_count = 64, .rank_count = 4, .launched_count = 64}),
+      outside_ranks_per_core({.own_core_count = 64, .cpuset_core_count = 64, .rank_count = 4, .launched_count = 64}),
       60);
   // Bound to one of two sockets: half of the other ranks run there.
   EXPECT_EQ(
-      outside_ranks_per_core({.own_core_count = 32, .machine_core_count = 64, .rank_count = 4, .launched_count = 64}),
+      outside_ranks_per_core({.own_core_count = 32, .cpuset_core_count = 64, .rank_count = 4, .launched_count = 64}),
       30);
   // Bound to a core of its own.
   EXPECT_EQ(
-      outside_ranks_per_core({.own_core_count = 1, .machine_core_count = 64, .rank_count = 4, .launched_count = 64}),
-      0);
+      outside_ranks_per_core({.own_core_count = 1, .cpuset_core_count = 64, .rank_count = 4, .launched_count = 64}), 0);
   // All ranks are in the group, or the number of processes is unknown.
-  EXPECT_EQ(
-      outside_ranks_per_core({.own_core_count = 2, .machine_core_count = 2, .rank_count = 4, .launched_count = 4}), 0);
-  EXPECT_EQ(
-      outside_ranks_per_core({.own_core_count = 2, .machine_core_count = 2, .rank_count = 4, .launched_count = 0}), 0);
+  EXPECT_EQ(outside_ranks_per_core({.own_core_count = 2, .cpuset_core_count = 2, .rank_count = 4, .launched_count = 4}),
+            0);
+  EXPECT_EQ(outside_ranks_per_core({.own_core_count = 2, .cpuset_core_count = 2, .rank_count = 4, .launched_count = 0}),
+            0);
 }
 
 TEST(Cores, ShareOfAWorldOfOneRankLeavesCoresToTheOtherProcesses) {

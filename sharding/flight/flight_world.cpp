@@ -1,0 +1,72 @@
+#include "sharding/flight/flight_world.h"
+
+#include <atomic>
+#include <fmt/format.h>
+#include <map>
+#include <mutex>
+#include <utility>
+
+namespace aliquot {
+
+struct FlightWorld::Use {
+  using Key = std::pair<std::string, std::string>;  // directory and name
+  /// The names in use. A kept name has a pointer that may be expired.
+  struct Registry {
+    std::mutex mutex;
+    std::map<Key, std::weak_ptr<Use>> uses;
+  };
+  static Registry& registry() {
+    static auto* all = new Registry;  // never destroyed: a world may exist while static objects are destroyed
+    return *all;
+  }
+
+  explicit Use(Key given) : key(std::move(given)) {}
+  Use(const Use&) = delete;
+  Use& operator=(const Use&) = delete;
+  ~Use() {
+    if (kept) return;
+    const std::lock_guard lock(registry().mutex);
+    const auto own = registry().uses.find(key);
+    if (own != registry().uses.end() && own->second.expired()) registry().uses.erase(own);
+  }
+
+  Key key;
+  std::atomic<bool> kept{false};
+};
+
+FlightWorld FlightWorld::reserve(const std::string& directory, int process) {
+  if (directory.empty()) return {};
+  Use::Registry& all = Use::registry();
+  const std::lock_guard lock(all.mutex);
+  for (int number = 0;; ++number) {
+    const Use::Key key{directory, process == 0 && number == 0 ? "" : fmt::format("{}-{}", process, number)};
+    if (all.uses.contains(key)) continue;
+    auto use = std::make_shared<Use>(key);
+    all.uses.emplace(key, use);
+    return FlightWorld(std::move(use));
+  }
+}
+
+FlightWorld FlightWorld::join(const std::string& directory, const std::string& name) {
+  if (directory.empty()) return {};
+  Use::Registry& all = Use::registry();
+  const std::lock_guard lock(all.mutex);
+  std::weak_ptr<Use>& known = all.uses[{directory, name}];
+  std::shared_ptr<Use> use = known.lock();
+  if (use == nullptr) {  // rank 0 is in another process
+    use = std::make_shared<Use>(Use::Key{directory, name});
+    known = use;
+  }
+  return FlightWorld(std::move(use));
+}
+
+const std::string& FlightWorld::name() const {
+  static const std::string none;
+  return use_ == nullptr ? none : use_->key.second;
+}
+
+void FlightWorld::keep() const {
+  if (use_ != nullptr) use_->kept = true;
+}
+
+}  // namespace aliquot
