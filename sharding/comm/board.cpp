@@ -72,4 +72,11 @@ std::string Board::last_operation(int rank) const {
                      label_text(read_shared(lane.label), lane.step.load(std::memory_order_relaxed)));
 }
 
+// No rank leaves a rendezvous at which another rank of the group has not arrived.
+std::string Board::rendezvous_of(int rank, int awaited) const {
+  const uint64_t awaited_count = this->rank(awaited).rendezvous_count.load(std::memory_order_acquire);
+  if (this->rank(rank).rendezvous_count.load(std::memory_order_acquire) <= awaited_count) return {};
+  return read_shared(this->rank(rank).rendezvous_purpose);
+}
+
 }  // namespace aliquot

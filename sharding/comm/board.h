@@ -37,6 +37,8 @@ struct alignas(64) LaneBoard {
 struct alignas(64) RankBoard {
   std::array<LaneBoard, kLaneCount> lanes;
   std::atomic<uint32_t> last_lane{0};
+  std::atomic<uint64_t> rendezvous_count{0};  // the rendezvous of the group at which the rank has arrived
+  SharedText rendezvous_purpose{};            // of the last one
 };
 
 /// The reason for an abort of the group. The first reason is kept, unless its writer died while writing it.
@@ -70,6 +72,9 @@ class Board {
   /// Describes the last collective at which `rank` arrived on any lane, e.g. "all-gather of 4096 bytes #12 (h.3, step
   /// 118)". Returns "" if it arrived at none.
   std::string last_operation(int rank) const;
+
+  /// If `rank` waits for the rank `awaited` in a rendezvous, returns its purpose. Otherwise returns "".
+  std::string rendezvous_of(int rank, int awaited) const;
 
  private:
   std::byte* memory_;

@@ -34,6 +34,17 @@ void BoardClient::publish(Lane lane, uint64_t progress) {
   board_.lane(options_.rank, lane).progress.raise_to(progress);
 }
 
+void BoardClient::arrive_at_rendezvous(std::string_view purpose) noexcept {
+  RankBoard& own = board_.rank(options_.rank);
+  write_shared(own.rendezvous_purpose, purpose);
+  own.rendezvous_count.fetch_add(1, std::memory_order_release);
+}
+
+void BoardClient::abort(std::string_view why) const noexcept {
+  board_.abort(why);
+  if (options_.abort_elsewhere) options_.abort_elsewhere(why);
+}
+
 void BoardClient::throw_if_aborted() const {
   if (board_.notice().posted()) throw CommunicationError(board_.notice().why());
 }
@@ -147,10 +158,11 @@ bool AllRanksArrived::returned_before_arriving(int rank) const {
 /// thread waits for this rank in a rendezvous, neither rank can continue.
 void AllRanksArrived::check_ranks_in_bootstrap() const {
   const SignalsOptions& options = client->options();
-  if (!is_arrival || lane != Lane::kCompute || !options.awaited_by || !client->on_rank_thread()) return;
+  if (!is_arrival || lane != Lane::kCompute || !client->on_rank_thread()) return;
   for (int r = 0; r < client->board().rank_count(); ++r) {
     if (counter(r).reached(value)) continue;
-    const std::string purpose = options.awaited_by(r);
+    std::string purpose = options.awaited_by ? options.awaited_by(r) : "";
+    if (purpose.empty()) purpose = client->board().rendezvous_of(r, options.rank);
     // Read the counter again: a rank that has arrived meanwhile may already be in a later rendezvous.
     if (purpose.empty() || counter(r).reached(value)) continue;
     const std::string why = fmt::format(
@@ -161,20 +173,24 @@ void AllRanksArrived::check_ranks_in_bootstrap() const {
   }
 }
 
+/// Returns what is known about a rank that has not arrived.
+std::string AllRanksArrived::missing_text(int rank) const {
+  if (waits_for_other_node(rank)) return "waits for a rank of another node";
+  std::string text =
+      returned_before_arriving(rank) ? "has returned from its function before it arrived" : "never arrived";
+  if (const std::string purpose = client->board().rendezvous_of(rank, client->options().rank); !purpose.empty())
+    return text + ", and is at a rendezvous to " + purpose;
+  const std::string last = client->board().last_operation(rank);
+  return text + (last.empty() ? ", and it had no earlier operation" : ", its last operation was " + last);
+}
+
 void AllRanksArrived::throw_timeout(double waited_seconds) const {
   const Board& board = client->board();
   const SignalsOptions& options = client->options();
   std::string missing;
   for (int r = 0; r < board.rank_count(); ++r) {
     if (counter(r).reached(value)) continue;
-    missing += fmt::format("; rank {} ", options.global_rank(r));
-    if (waits_for_other_node(r)) {
-      missing += "waits for a rank of another node";
-      continue;
-    }
-    missing += returned_before_arriving(r) ? "has returned from its function before it arrived" : "never arrived";
-    const std::string last = board.last_operation(r);
-    missing += last.empty() ? ", and it had no earlier operation" : ", its last operation was " + last;
+    missing += fmt::format("; rank {} {}", options.global_rank(r), missing_text(r));
   }
   const std::string why = fmt::format("rank {} waited {:g} s in {}{}", options.global_rank(options.rank),
                                       waited_seconds, wait_text(), missing);

@@ -22,7 +22,8 @@ class BoardClient {
 
   void arrive(Lane lane, uint64_t sequence, const OperationDescription& what, Label label);
   void publish(Lane lane, uint64_t progress);
-  void abort(std::string_view why) const noexcept { board_.abort(why); }
+  void arrive_at_rendezvous(std::string_view purpose) noexcept;
+  void abort(std::string_view why) const noexcept;
 
   const Board& board() const { return board_; }
   const SignalsOptions& options() const { return options_; }
@@ -67,6 +68,7 @@ struct AllRanksArrived {
   bool any_rank_missing() const;
   bool waits_for_other_node(int rank) const;
   bool returned_before_arriving(int rank) const;
+  std::string missing_text(int rank) const;
   void check_ranks_in_bootstrap() const;
   [[noreturn]] void throw_timeout(double waited_seconds) const;
 };

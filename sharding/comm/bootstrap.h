@@ -1,6 +1,7 @@
 #pragma once
 // The exchange of small messages between ranks during the setup of a world, before shared memory exists.
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -34,6 +35,11 @@ class Bootstrap {
   /// ScopedCollectivePurpose). Otherwise returns "". Not collective; callable from any thread.
   virtual std::string awaited_by(int /*rank*/) const { return {}; }
 
+  /// Sets a function that returns the last operation of a rank, or "" if it is unknown, for messages of a timeout. An
+  /// empty function removes it.
+  void set_last_operation(std::function<std::string(int rank)> of_rank) { last_operation_ = std::move(of_rank); }
+  std::string last_operation(int rank) const { return last_operation_ ? last_operation_(rank) : std::string(); }
+
   /// Returns the rank's number in the world, for messages.
   virtual int global_rank(int rank) const { return rank; }
 
@@ -46,6 +52,9 @@ class Bootstrap {
   /// Returns whether a rank has called abort() of this bootstrap, or of a bootstrap from which it was split. If so,
   /// stores the reason in `why` unless `why` is null. Not collective; callable from any thread.
   virtual bool aborted(std::string* why) const = 0;
+
+ private:
+  std::function<std::string(int rank)> last_operation_;
 };
 
 /// Bootstrap::global_rank() of every rank, in rank order.

@@ -163,9 +163,9 @@ class ThreadsBootstrapStore {
   }
 
   [[noreturn]] void throw_timeout(int rank) {
-    std::vector<int> missing;
+    std::vector<MissingRank> missing;
     for (int r = 0; r < rank_count(); ++r) {
-      if (!has_contributed_[r]) missing.push_back(global_rank(r));
+      if (!has_contributed_[r]) missing.push_back({global_rank(r)});
     }
     record_abort(bootstrap_timeout_text(global_rank(rank), timeout_seconds_, missing));
     throw CommunicationError(why_);

@@ -31,10 +31,13 @@ std::string bootstrap_wait_text(std::string_view what) {
   return fmt::format("for the other ranks to {} together", what);
 }
 
-std::string bootstrap_timeout_text(int rank, double timeout_seconds, const std::vector<int>& missing) {
+std::string bootstrap_timeout_text(int rank, double timeout_seconds, const std::vector<MissingRank>& missing) {
   std::string text = fmt::format("rank {} waited {:g} s {}{}", rank, timeout_seconds, bootstrap_wait_text(purpose.what),
                                  label_text("", purpose.step));
-  for (const int each : missing) text += fmt::format("; rank {} never arrived", each);
+  for (const MissingRank& each : missing) {
+    text += fmt::format("; rank {} never arrived{}{}", each.rank,
+                        each.last_operation.empty() ? "" : ", its last operation was ", each.last_operation);
+  }
   return text;
 }
 

@@ -36,8 +36,13 @@ std::string different_purposes_text(int rank, std::string_view purpose, int othe
 
 /// Returns "for the other ranks to save together" if `what` is "save".
 std::string bootstrap_wait_text(std::string_view what);
+struct MissingRank {
+  int rank;
+  std::string last_operation = {};  // such as "barrier #2"; empty: unknown
+};
+
 /// Returns the message of a timeout: "rank 0 waited 600 s for the other ranks to save together (step 20); rank 1 never
-/// arrived". `rank` and `missing` are global ranks.
-std::string bootstrap_timeout_text(int rank, double timeout_seconds, const std::vector<int>& missing);
+/// arrived, its last operation was barrier #2". The ranks are global ranks.
+std::string bootstrap_timeout_text(int rank, double timeout_seconds, const std::vector<MissingRank>& missing);
 
 }  // namespace aliquot

@@ -7,6 +7,7 @@
 #include "kernels/elementwise/kernels.h"
 #include "kernels/system/booking.h"
 #include "sharding/comm/board.h"
+#include "sharding/comm/collective_purpose.h"
 #include "sharding/comm/reduction.h"
 #include "sharding/groups.h"
 
@@ -44,7 +45,10 @@ class DirectCommunicator final : public Communicator {
         peer_memory_(transport.make_peer_memory(*bootstrap_, *node_memory_, device)),
         signals_(transport.make_signals(*bootstrap_, *node_memory_, signals_options())),
         mailboxes_(node_memory_->map(Mailboxes::kBytesPerRank * rank_count(), "mailboxes")),
-        booked_memory_(device.ledger(), own_bytes(rank_count()), Category::kArena, "mailboxes and signals") {}
+        booked_memory_(device.ledger(), own_bytes(rank_count()), Category::kArena, "mailboxes and signals") {
+    bootstrap_->set_last_operation([this](int of_rank) { return signals_->last_operation(of_rank); });
+  }
+  ~DirectCommunicator() override { bootstrap_->set_last_operation({}); }
 
   int rank() const override { return bootstrap_->rank(); }
   int rank_count() const override { return bootstrap_->rank_count(); }
@@ -131,7 +135,10 @@ class DirectCommunicator final : public Communicator {
     signals_->await_progress(stream, lane, progress, label);
   }
 
-  std::vector<std::string> gather_objects(std::string_view own) override { return bootstrap_->all_gather(own); }
+  std::vector<std::string> gather_objects(std::string_view own) override {
+    signals_->arrive_at_rendezvous(collective_purpose().what);
+    return bootstrap_->all_gather(own);
+  }
 
   std::unique_ptr<Communicator> split(int color, int key, std::string_view name) override {
     const RankGroup group = agree_on_group(*bootstrap_, color, key);
@@ -155,7 +162,8 @@ class DirectCommunicator final : public Communicator {
             .group = transport_.group,
             .aborted_elsewhere = [this](std::string* why) { return bootstrap_->aborted(why); },
             .has_returned = [this](int of_rank) { return bootstrap_->has_returned(of_rank); },
-            .awaited_by = [this](int of_rank) { return bootstrap_->awaited_by(of_rank); }};
+            .awaited_by = [this](int of_rank) { return bootstrap_->awaited_by(of_rank); },
+            .abort_elsewhere = [this](std::string_view why) { bootstrap_->abort(why); }};
   }
 
   /// This rank's part of the group's shared memory, in bytes, for its ledger.

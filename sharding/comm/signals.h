@@ -33,6 +33,11 @@ class Signals {
   virtual void publish(Stream& stream, uint64_t progress) = 0;
   virtual void await_progress(Stream& stream, Lane lane, uint64_t progress, Label label) = 0;
 
+  /// Tells the ranks of the node that this rank arrives at the next rendezvous of the group. For messages.
+  virtual void arrive_at_rendezvous(std::string_view /*purpose*/) noexcept {}
+  /// Describes the last collective at which `rank` arrived, as Board::last_operation() does. Returns "" if unknown.
+  virtual std::string last_operation(int /*rank*/) const { return {}; }
+
   virtual void abort(std::string_view why) noexcept = 0;
 };
 
@@ -51,6 +56,8 @@ struct SignalsOptions {
   std::function<bool(int rank)> has_returned{};
   /// Returns Bootstrap::awaited_by(rank). Called only on a rank's own thread.
   std::function<std::string(int rank)> awaited_by{};
+  /// Tells an abort to ranks that do not read the board, because they wait at a rendezvous. Callable from any thread.
+  std::function<void(std::string_view why)> abort_elsewhere{};
 
   int global_rank(int of_rank) const { return global_ranks.empty() ? of_rank : global_ranks[of_rank]; }
 };

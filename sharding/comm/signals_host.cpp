@@ -27,6 +27,9 @@ class HostSignals final : public Signals {
     as_host_stream(stream).wait_for(Gate(AllRanksArrived{&client_, lane, false, 0, progress, {}, label}));
   }
 
+  void arrive_at_rendezvous(std::string_view purpose) noexcept override { client_.arrive_at_rendezvous(purpose); }
+  std::string last_operation(int rank) const override { return client_.board().last_operation(rank); }
+
   void abort(std::string_view why) noexcept override { client_.abort(why); }
 
  private:

@@ -112,9 +112,9 @@ class MpiBootstrap::Wait {
   }
 
   [[noreturn]] void throw_timeout() {
-    std::vector<int> missing;
+    std::vector<MissingRank> missing;
     for (int r = 0; r < bootstrap_.rank_count_; ++r) {
-      if (missing_[r]) missing.push_back(bootstrap_.global_rank(r));
+      if (missing_[r]) missing.push_back({bootstrap_.global_rank(r), bootstrap_.last_operation(r)});
     }
     const std::string why =
         bootstrap_timeout_text(bootstrap_.global_rank(bootstrap_.rank_), bootstrap_.timeout_seconds_, missing);

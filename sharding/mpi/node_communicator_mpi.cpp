@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "kernels/elementwise/kernels.h"
+#include "sharding/comm/collective_purpose.h"
 #include "sharding/comm/reduction.h"
 #include "sharding/comm/run_on_all_or_throw.h"
 #include "sharding/groups.h"
@@ -83,6 +84,11 @@ std::unique_ptr<Signals> NodeCommunicator::make_signals(double timeout_seconds, 
                                                .timeout_seconds = timeout_seconds,
                                                .global_ranks = global_ranks_of(*node_),
                                                .group = std::string(group)});
+}
+
+std::vector<std::string> NodeCommunicator::gather_objects(std::string_view own) {
+  entry_signals_->arrive_at_rendezvous(collective_purpose().what);
+  return world_->all_gather(own);
 }
 
 std::string NodeCommunicator::describe() const {

@@ -49,7 +49,7 @@ class NodeCommunicator final : public Communicator {
     entry_signals_->await_progress(stream, lane, progress, label);
   }
 
-  std::vector<std::string> gather_objects(std::string_view own) override { return world_->all_gather(own); }
+  std::vector<std::string> gather_objects(std::string_view own) override;
   std::unique_ptr<Communicator> split(int color, int key, std::string_view name) override;
   void abort(std::string_view why) noexcept override { bridge_->abort(why); }
 

@@ -92,7 +92,7 @@ class ProcessesBootstrap final : public Bootstrap {
     while (!counter.wait(round, kPollNanoseconds)) {
       if (shared_.notice.posted()) throw CommunicationError(shared_.notice.why());
       if (std::chrono::steady_clock::now() < deadline) continue;
-      const std::string why = bootstrap_timeout_text(rank_, timeout_seconds_, {rank});
+      const std::string why = bootstrap_timeout_text(rank_, timeout_seconds_, {{rank}});
       abort(why);
       throw CommunicationError(why);
     }

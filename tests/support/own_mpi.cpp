@@ -1,18 +1,27 @@
 // A program that initializes MPI itself and then creates worlds: own_mpi HOW, under mpirun. HOW is a key of kCases.
+#include <algorithm>
 #include <aliquot/mpi.h>
 #include <array>
 #include <cstdlib>
 #include <filesystem>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <fstream>
 #include <functional>
 #include <map>
+#include <sched.h>
+#include <set>
 #include <string>
 #include <thread>
 #include <unistd.h>
 #include <vector>
 
+#include "kernels/device/host_stream.h"
 #include "kernels/device/stream.h"
+#include "kernels/system/thread_pool.h"
+#include "sharding/comm/collective_purpose.h"
+#include "sharding/cores.h"
+#include "sharding/flight/flight_recorder.h"
 #include "sharding/world.h"
 #include "tests/support/mpi_leaks.h"
 
@@ -105,6 +114,79 @@ void run_alone(int) {
   use_world(world, 0, 1);
 }
 
+/// Three worlds that write flight records to one directory: one of each half of the ranks, and one of all.
+void run_flights(int rank) {
+  const std::string folder = fmt::format("/tmp/aliquot-own-mpi-flights-{}", getppid());
+  if (rank == 0) std::filesystem::create_directory(folder);
+  MPI_Barrier(MPI_COMM_WORLD);
+  WorldOptions options = kOptions;
+  options.flight_directory = folder;
+  const OwnComm half(rank % 2, rank);
+  const World world = World::from_mpi(half.get(), options), all = World::from_mpi(MPI_COMM_WORLD, options);
+  aliquot::write_flight_records("told to end");
+  MPI_Barrier(MPI_COMM_WORLD);
+  if (rank != 0) return;
+  std::set<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) names.insert(entry.path().filename().string());
+  std::filesystem::remove_all(folder);
+  require(names == std::set<std::string>{"flight-0000.txt", "flight-0001.txt", "flight-0000-world-1-0.txt",
+                                         "flight-0001-world-1-0.txt", "flight-0000-world-0-1.txt",
+                                         "flight-0001-world-0-1.txt", "flight-0002-world-0-1.txt",
+                                         "flight-0003-world-0-1.txt"},
+          fmt::format("one file for each rank of each world, not {}", fmt::join(names, " ")).c_str());
+}
+
+int thread_count(World& world) {
+  return aliquot::as_host_stream(*world.device().make_stream(aliquot::Lane::kCompute)).pool().thread_count();
+}
+
+/// Each rank is bound to one core, as by taskset or by a launcher.
+void run_bound(int) {
+  const std::vector<bool> cores = aliquot::allowed_cores();
+  cpu_set_t first;
+  CPU_ZERO(&first);
+  CPU_SET(std::ranges::find(cores, true) - cores.begin(), &first);
+  require(sched_setaffinity(0, sizeof first, &first) == 0, "sched_setaffinity() to succeed");
+  World world = World::from_mpi(MPI_COMM_WORLD, kOptions);
+  require(thread_count(world) == 1, "one thread on one core");
+  World alone = World::from_mpi(MPI_COMM_SELF, kOptions);
+  require(thread_count(alone) == 1, "one thread on one core, in a world of one rank");
+}
+
+/// The ranks call different functions.
+void run_sum_and_rendezvous(int rank) {
+  World world = World::from_mpi(MPI_COMM_WORLD, kOptions);
+  double one = 1;
+  const aliquot::ScopedCollectivePurpose purpose("save", 20);
+  if (rank == 0) world.communicator().gather_objects("here");
+  if (rank == 1) world.sum({&one, 1});
+}
+
+/// A collective of a worker thread, which may arrive later. The deadline ends the wait.
+void run_reduce_and_rendezvous(int rank) {
+  WorldOptions options = kOptions;
+  options.timeout_seconds = 1;
+  World world = World::from_mpi(MPI_COMM_WORLD, options);
+  const auto stream = world.device().make_stream(aliquot::Lane::kReduce);
+  const aliquot::ScopedCollectivePurpose purpose("save", 20);
+  if (rank == 0) world.communicator().barrier(*stream, {"h.7", 118});
+  if (rank == 0) stream->synchronize();
+  // Rank 1 would wait for 1.5 s, so the message of rank 0 comes first.
+  if (rank == 1) world.communicator().gather_objects("here");
+}
+
+/// The same, with the rank that waits at the rendezvous first at its deadline.
+void run_rendezvous_and_reduce(int rank) {
+  WorldOptions options = kOptions;
+  options.timeout_seconds = rank == 0 ? 1 : 20;
+  World world = World::from_mpi(MPI_COMM_WORLD, options);
+  const auto stream = world.device().make_stream(aliquot::Lane::kReduce);
+  const aliquot::ScopedCollectivePurpose purpose("save", 20);
+  if (rank == 1) world.communicator().barrier(*stream, {"h.7", 118});
+  if (rank == 1) stream->synchronize();
+  if (rank == 0) world.communicator().gather_objects("here");
+}
+
 void run_late(int rank) {
   if (rank == 1) std::this_thread::sleep_for(std::chrono::seconds(15));
   World::from_mpi(MPI_COMM_WORLD, {.device = aliquot::DeviceChoice::kHost, .timeout_seconds = 1});
@@ -142,6 +224,11 @@ const std::map<std::string, Case> kCases{
     {"part", {MPI_THREAD_MULTIPLE, run_part}},
     {"groups", {MPI_THREAD_MULTIPLE, run_groups}},
     {"alone", {MPI_THREAD_SINGLE, run_alone}},
+    {"flights", {MPI_THREAD_MULTIPLE, run_flights}},
+    {"bound", {MPI_THREAD_MULTIPLE, run_bound}},
+    {"sum_and_rendezvous", {MPI_THREAD_MULTIPLE, run_sum_and_rendezvous}},
+    {"reduce_and_rendezvous", {MPI_THREAD_MULTIPLE, run_reduce_and_rendezvous}},
+    {"rendezvous_and_reduce", {MPI_THREAD_MULTIPLE, run_rendezvous_and_reduce}},
     {"late", {MPI_THREAD_MULTIPLE, run_late}},
     {"funneled", {MPI_THREAD_FUNNELED, run_all}},
     {"one_rank_serialized", {kOnlyRankZeroMultiple, run_all}},
