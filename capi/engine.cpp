@@ -16,7 +16,8 @@ using aliquot::capi::require_not_null;
 aliquot::Unit& aliquot_engine::unit(int number) {
   const int count = static_cast<int>(engine.units().size());
   if (number < 0 || number >= count)
-    throw UsageError(fmt::format("invalid unit number {}: the engine has {} units", number, count));
+    throw UsageError(
+        fmt::format("invalid unit number {}: the engine has {} unit{}", number, count, count == 1 ? "" : "s"));
   return engine.units()[static_cast<std::size_t>(number)];
 }
 
@@ -127,6 +128,7 @@ int aliquot_rank_range(int64_t count, int tensor_rank, int tensor, int64_t* firs
 int aliquot_declare_order(aliquot_engine* engine, int use_count, const int* unit_counts, const int* units) {
   return catch_as_status([&] {
     aliquot_engine& handle = require_not_null(engine, "engine");
+    if (use_count < 1) throw UsageError(fmt::format("use_count is {}: expected at least 1", use_count));
     std::vector<std::vector<aliquot::UnitId>> uses;
     for (int use = 0; use < use_count; ++use) {
       const int count = (&require_not_null(unit_counts, "unit_counts"))[use];

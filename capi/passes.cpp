@@ -12,9 +12,15 @@ using aliquot::capi::require_not_null;
 
 namespace {
 
-aliquot::Scope open(aliquot_engine& handle, int use, int unit_count, const int* units) {
+std::vector<aliquot::UnitId> ids_of(aliquot_engine& handle, int unit_count, const int* units) {
+  if (unit_count < 1) throw UsageError(fmt::format("unit_count is {}: expected at least 1", unit_count));
   std::vector<aliquot::UnitId> ids;
   for (int i = 0; i < unit_count; ++i) ids.push_back(handle.unit((&require_not_null(units, "units"))[i]).index());
+  return ids;
+}
+
+aliquot::Scope open(aliquot_engine& handle, int use, int unit_count, const int* units) {
+  const std::vector<aliquot::UnitId> ids = ids_of(handle, unit_count, units);
   switch (use) {
     case ALIQUOT_FORWARD: return handle.engine.forward(ids);
     case ALIQUOT_BACKWARD: return handle.engine.backward(ids);
@@ -121,9 +127,7 @@ int aliquot_sum_losses(aliquot_engine* engine, int count, double* values) {
 int aliquot_skip(aliquot_engine* engine, int unit_count, const int* units) {
   return catch_as_status([&] {
     aliquot_engine& handle = require_not_null(engine, "engine");
-    std::vector<aliquot::UnitId> ids;
-    for (int i = 0; i < unit_count; ++i) ids.push_back(handle.unit((&require_not_null(units, "units"))[i]).index());
-    handle.engine.skip(ids);
+    handle.engine.skip(ids_of(handle, unit_count, units));
   });
 }
 

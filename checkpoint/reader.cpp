@@ -39,8 +39,8 @@ void refuse_folder_of_checkpoints(const std::filesystem::path& path) {
   const std::vector<FoundCheckpoint> found = list_checkpoints(path);
   if (found.empty()) return;
   throw CheckpointError(fmt::format(
-      "{} is not a checkpoint but a directory of {} checkpoints: load one of them, such as {}, or use load_newest()",
-      path.string(), found.size(), found.back().path.string()));
+      "{} is not a checkpoint but a directory of {} checkpoint{}: load one of them, such as {}, or use load_newest()",
+      path.string(), found.size(), found.size() == 1 ? "" : "s", found.back().path.string()));
 }
 
 /// Throws FaultError if the directory has the name of another step, so that its order among checkpoints is wrong.

@@ -480,6 +480,12 @@ TEST(Capi, InvalidArgumentsAreReported) {
     EXPECT_USAGE(aliquot_materialize(rank.engine, nullptr, nullptr), "the argument initialize must not be null");
     const int none = 0;
     EXPECT_USAGE(aliquot_declare_order(rank.engine, 1, &none, &none), "unit_counts[0] is 0: expected at least 1");
+    for (const int count : {0, -1}) {
+      const std::string counted = std::to_string(count) + ": expected at least 1";
+      EXPECT_USAGE(aliquot_declare_order(rank.engine, count, &none, &none), "use_count is " + counted);
+      EXPECT_USAGE(aliquot_open(rank.engine, ALIQUOT_FORWARD, count, &none), "unit_count is " + counted);
+      EXPECT_USAGE(aliquot_skip(rank.engine, count, &none), "unit_count is " + counted);
+    }
     EXPECT_USAGE(aliquot_declare_activations(rank.engine, 0, nullptr, 0, nullptr, nullptr),
                  "use_count is 0: expected at least 1");
     const aliquot_parameter shapeless = {"w", 2, nullptr, nullptr, nullptr, 0, 0, 0, 0, 0};
@@ -495,7 +501,7 @@ TEST(Capi, InvalidArgumentsAreReported) {
                  "the values and the gradient of layer.0.w use the same pointer");
     ASSERT_DONE(aliquot_materialize(rank.engine, fill_with_half, nullptr));
     EXPECT_USAGE(aliquot_close(rank.engine), "no unit was open");
-    EXPECT_USAGE(aliquot_open(rank.engine, 5, 0, nullptr), "invalid kind of use 5");
+    EXPECT_USAGE(aliquot_open(rank.engine, 5, 1, &none), "invalid kind of use 5");
     float values[2];
     EXPECT_USAGE(aliquot_read(rank.engine, "layer.0.weight", 2, values),
                  "count is 2: expected 1, the number of elements of layer.0.weight");

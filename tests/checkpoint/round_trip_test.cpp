@@ -236,17 +236,18 @@ TEST(RoundTrip, StagingMemoryIsRecordedInTheLedgerAndFreed) {
 
 TEST(RoundTrip, LoadRejectsADirectoryOfCheckpointsAndLoadNewestRejectsACheckpoint) {
   const TemporaryDirectory directory;
-  for (const int64_t step : {7, 12})
-    save_from(2, directory.path(), Partition::kBlocks, {}, test::small_tensors(), step);
   const std::filesystem::path newest = directory.path() / checkpoint_name(12);
-  const auto load_errors = on_ranks(2, [&](Communicator& communicator) {
-    Shard shard(test::small_tensors(), 2, communicator.rank(), Partition::kBlocks, 5);
-    load(shard.state(), communicator, directory.path(), {});
-  });
-  for (const std::string& error : load_errors) {
-    EXPECT_EQ(error, fmt::format("rank 0: {} is not a checkpoint but a directory of 2 checkpoints: load one of them, "
-                                 "such as {}, or use load_newest()",
-                                 directory.path().string(), newest.string()));
+  for (const auto& [step, count] : {std::pair{12, "1 checkpoint"}, {7, "2 checkpoints"}}) {
+    save_from(2, directory.path(), Partition::kBlocks, {}, test::small_tensors(), step);
+    const auto load_errors = on_ranks(2, [&](Communicator& communicator) {
+      Shard shard(test::small_tensors(), 2, communicator.rank(), Partition::kBlocks, 5);
+      load(shard.state(), communicator, directory.path(), {});
+    });
+    for (const std::string& error : load_errors) {
+      EXPECT_EQ(error, fmt::format("rank 0: {} is not a checkpoint but a directory of {}: load one of them, such as "
+                                   "{}, or use load_newest()",
+                                   directory.path().string(), count, newest.string()));
+    }
   }
   const auto load_newest_errors = on_ranks(2, [&](Communicator& communicator) {
     Shard shard(test::small_tensors(), 2, communicator.rank(), Partition::kBlocks, 5);
