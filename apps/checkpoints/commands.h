@@ -49,6 +49,10 @@ inline constexpr const char *kWeightsFile = "model.safetensors", *kAdapterFile =
 /// `to` already has one.
 void copy_tokenizer(const std::filesystem::path& from, const std::filesystem::path& to);
 
+/// Returns the text of the config.json `config` for weights in `folder`. If it has no eos_token_id, and the tokenizer
+/// in `folder` has an end-of-text token, eos_token_id becomes that token: transformers stops a text there.
+std::string with_end_token(const std::string& config, const std::filesystem::path& folder);
+
 /// Returns `path` if it is a checkpoint, or the newest checkpoint in the directory `path`; nullopt if there is none.
 std::optional<std::filesystem::path> find_checkpoint(const std::string& path);
 /// Like find_checkpoint(), but throws CheckpointError if there is no checkpoint.

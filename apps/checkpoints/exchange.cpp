@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 
@@ -96,6 +97,21 @@ void copy_tokenizer(const std::filesystem::path& from, const std::filesystem::pa
   write_stdout("{}\n", (to / kTokenizerFile).string());
 }
 
+std::string with_end_token(const std::string& config, const std::filesystem::path& folder) {
+  const auto file = find_tokenizer(folder);
+  auto json = nlohmann::ordered_json::parse(config);
+  if (!file || (json.contains("eos_token_id") && !json["eos_token_id"].is_null())) return config;
+  try {
+    const auto tokenizer = Tokenizer::read(*file);
+    const auto name = end_of_text_token(*tokenizer);
+    if (!name || *tokenizer->find(*name) >= json.at("vocab_size").get<int64_t>()) return config;
+    json["eos_token_id"] = *tokenizer->find(*name);
+  } catch (const UsageError&) {  // aliquot does not support the tokenizer
+    return config;
+  }
+  return json.dump(2) + "\n";
+}
+
 int export_command(const CheckpointOptions& options) {
   require_out(options, "export");
   const std::filesystem::path out = options.out;
@@ -120,7 +136,7 @@ int export_command(const CheckpointOptions& options) {
                  kConfigFile);
     return 0;
   }
-  write_file_atomically(out, kConfigFile, config);
+  write_file_atomically(out, kConfigFile, with_end_token(config, out));
   write_stdout("{}\n", (out / kConfigFile).string());
   return 0;
 }

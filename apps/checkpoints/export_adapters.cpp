@@ -175,7 +175,7 @@ int export_merged(const CheckpointOptions& options, const CheckpointReader& read
     warn("no {} was written, because the base has none.", kConfigFile);
     return 0;
   }
-  write_file_atomically(out, kConfigFile, config);
+  write_file_atomically(out, kConfigFile, with_end_token(config, out));
   write_stdout("{}\n", (out / kConfigFile).string());
   return 0;
 }
