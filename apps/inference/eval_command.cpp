@@ -16,9 +16,11 @@
 #include "apps/train/launch.h"
 #include "apps/train/reporting/progress.h"
 #include "apps/train/train_data.h"
+#include "apps/train/train_text.h"
 #include "apps/train/wrap.h"
 #include "kernels/system/error.h"
 #include "kernels/system/seconds.h"
+#include "sharding/launcher.h"
 
 namespace aliquot {
 namespace {
@@ -87,7 +89,8 @@ double own_loss_sum(const TrainContext& context, Loader& loader, const EvalExten
 
 void print_result(const TrainOptions& options, const TokenSource& data, const EvalExtent& extent, double loss) {
   const int64_t tokens = extent.sequences * *options.sequence;
-  write_stdout("{}: {} sequences of {} tokens\n", data.describe(), extent.sequences, *options.sequence);
+  write_stdout("{}: {} sequence{} of {} tokens\n", data.describe(), extent.sequences, extent.sequences == 1 ? "" : "s",
+               *options.sequence);
   if (extent.targets < tokens)
     write_stdout("the loss of {} tokens counts, that of {} does not\n", extent.targets, tokens - extent.targets);
   write_stdout("loss {:.6f}, perplexity {:.4f}, over {} tokens\n", loss, std::exp(loss), extent.targets);
@@ -132,6 +135,8 @@ int run_eval(const Arguments& arguments) {
   set_weights(run, options.path, options.path, options.base);
   if (!run.sequence) run.sequence = std::min(model_shape(run).context, kLongestDefaultSequence);
   const std::unique_ptr<TokenSource> data = open_token_source(run.data);
+  if (const std::string warning = tokenizer_warning(*data, options.path); !warning.empty() && launched_rank() == 0)
+    warn("{}", warning);
   return static_cast<int>(run_on_ranks(run, [&](World& world, const TrainOptions& resolved) {
     return evaluate_on_rank(world, resolved, *data, options.sequences);
   }));

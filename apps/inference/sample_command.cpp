@@ -63,6 +63,14 @@ void refuse_large_vocabulary(const Tokenizer& tokenizer, const ModelShape& shape
                                tokenizer.file(), tokenizer.vocabulary_size(), shape.vocabulary));
 }
 
+void refuse_unknown_tokens(const std::vector<int32_t>& prompt, const ModelShape& shape) {
+  for (const int32_t token : prompt) {
+    if (token >= shape.vocabulary)
+      throw UsageError(fmt::format("--prompt-tokens: token {} is not in the model's vocabulary of {} tokens.", token,
+                                   shape.vocabulary));
+  }
+}
+
 /// What to generate, and how to print it.
 struct SampleText {
   std::vector<std::vector<int32_t>> prompts;
@@ -91,6 +99,7 @@ SampleText sample_text(const SampleOptions& options, const ModelShape& shape) {
     for (const std::string& prompt : options.prompts)
       text.prompts.push_back(prompt_tokens(options, prompt, tokenizer, text.what.stop));
   }
+  for (const std::vector<int32_t>& prompt : options.prompt_tokens) refuse_unknown_tokens(prompt, shape);
   if (const int64_t count = text.longest_prompt(); count >= shape.context) {
     throw UsageError(fmt::format("the prompt has {} tokens, and the model's context has {}: use a shorter prompt.",
                                  count, shape.context));

@@ -126,6 +126,9 @@ int run_train(const Arguments& arguments) {
   const std::unique_ptr<TokenSource> data = open_data(options);
   std::unique_ptr<TokenSource> evaluated;
   if (!options.eval_data.empty()) evaluated = open_token_sources(options.eval_data, "--eval-data");
+  if (launched_rank() == 0 && !options.init.empty()) {
+    if (const std::string warning = tokenizer_warning(*data, options.init); !warning.empty()) warn("{}", warning);
+  }
   const TrainText text = train_text(options, *data);
   install_stop_handlers(started_by());
   install_fault_names();

@@ -23,6 +23,10 @@ struct TrainText {
 /// tokenizer is missing or invalid, or if the prompt does not fit the model's context.
 TrainText train_text(TrainOptions& options, const TokenSource& data);
 
+/// Returns a warning if `data` was encoded with another tokenizer than the one that belongs to the weights at
+/// `weights`. Returns "" if they are equal, or if one of them is not known.
+std::string tokenizer_warning(const TokenSource& data, const std::string& weights);
+
 /// Copies the tokenizer to --checkpoint-dir, where `aliquot sample` finds it. Does nothing if the directory has the
 /// same file, or if the tokenizer is not known. Throws FaultError if the file cannot be written.
 void save_tokenizer(const TrainText& text, const std::string& directory);

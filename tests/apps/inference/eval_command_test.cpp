@@ -11,6 +11,7 @@ namespace aliquot::test {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
 
 struct Evaluation {
   double loss = 0, perplexity = 0;
@@ -107,6 +108,24 @@ TEST_F(EvalCommand, CountsOnlyTheTargetsThatTrainingCounts) {
   // The targets 100 to 128 are those of the last 29 places.
   EXPECT_LT(of_masked.loss * 29, four);
   EXPECT_NE(of_masked.loss, evaluate(common + at("all.h5")).loss);
+}
+
+/// The loss of such tokens has no meaning.
+TEST_F(EvalCommand, DataOfAnotherTokenizerGetAWarning) {
+  const std::string warning = "was encoded with another tokenizer than ";
+  for (const auto& [name, text] : {std::pair("a", "the old man and the old sea and the man "),
+                                   std::pair("b", "quick brown fox and quick brown fox jumps ")}) {
+    write_file(at("text"), text + std::string(text));
+    output_of("data " + at("text") + " --learn-tokenizer 265 --out " + at(name) + ".h5");
+  }
+  train("own", "--vocab 265 --steps 1 --sequence 8 --data " + at("a.h5"));
+  const std::string common = " --threads 1 --sequence 8 --data ";
+  EXPECT_EQ(run("eval " + at("own") + common + at("a.h5")).err, "");
+  EXPECT_THAT(run("eval " + at("own") + common + at("b.h5")).err, HasSubstr("b.h5 (")) << "names the data";
+  EXPECT_THAT(run("eval " + at("own") + common + at("b.h5")).err, HasSubstr(warning + at("own/tokenizer.json")));
+  const std::string tune = "train --quiet --steps 1 --micro-batch 1 --init " + at("own") + common;
+  EXPECT_THAT(run(tune + at("a.h5")).err, Not(HasSubstr(warning)));
+  EXPECT_THAT(run(tune + at("b.h5")).err, HasSubstr(warning + at("own/tokenizer.json")));
 }
 
 TEST_F(EvalCommand, RefusesWhatCannotBeEvaluated) {

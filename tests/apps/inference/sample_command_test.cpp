@@ -125,6 +125,21 @@ TEST_F(SampleCommand, StopsAtTheEndOfText) {
   }
 }
 
+/// transformers stops at eos_token_id, and knows no other end of a text.
+TEST_F(SampleCommand, ExportsNameTheEndOfText) {
+  write_file(at("text.txt"), "the old man and the old sea and the man");
+  output_of("data " + at("text.txt") + " --learn-tokenizer 270 --out " + at("t.h5"));
+  output_of(
+      "train --quiet --layers 1 --width 16 --heads 2 --context 16 --threads 1 --micro-batch 1 --steps 1 --vocab 270 "
+      "--data " +
+      at("t.h5") + " --sequence 8 --checkpoint-dir " + at("own"));
+  output_of("checkpoint export " + at("own") + " --out " + at("own-hf"));
+  const auto config = nlohmann::json::parse(read_file(at("own-hf/config.json")));
+  const auto tokenizer = nlohmann::json::parse(read_file(at("own-hf/tokenizer.json")));
+  EXPECT_EQ(config.at("eos_token_id"), tokenizer.at("added_tokens").at(0).at("id"));
+  EXPECT_EQ(tokenizer.at("added_tokens").at(0).at("content"), "<|endoftext|>");
+}
+
 TEST_F(SampleCommand, RefusesWhatCannotBeSampled) {
   train("run");
   const std::string checkpoint = "sample --checkpoint " + at("run");
@@ -134,7 +149,7 @@ TEST_F(SampleCommand, RefusesWhatCannotBeSampled) {
                  "--checkpoint " + at("nothing") + ": expected a folder with safetensors weights, or a checkpoint");
   expect_refusal(checkpoint + " --prompt a --prompt-tokens 1", "cannot be combined");
   expect_refusal(checkpoint + " --prompt-tokens 1,", "it ends with a comma");
-  expect_refusal(checkpoint + " --prompt-tokens 256", "the vocabulary has 256");
+  expect_refusal(checkpoint + " --prompt-tokens 256", "token 256 is not in the model's vocabulary of 256 tokens");
   expect_refusal(checkpoint + " --prompt a --stop nothing", "--stop nothing: the tokenizer has no such token");
   expect_refusal(checkpoint, "--prompt is missing");
   expect_refusal(checkpoint + " --prompt \xff", "--prompt is not valid UTF-8");
