@@ -41,7 +41,14 @@ constexpr std::array kCommands{Command{train_help, run_train},   Command{data_he
 
 std::vector<CommandHelp> all_help() {
   std::vector<CommandHelp> all;
-  for (const Command& command : kCommands) all.push_back(command.help());
+  std::vector<std::string> names;
+  for (const Command& command : kCommands) {
+    all.push_back(command.help());
+    names.push_back(all.back().name);
+  }
+  for (CommandHelp& command : all) {
+    if (command.name == "man") command.words = names;
+  }
   return all;
 }
 
@@ -69,7 +76,8 @@ CommandHelp completion_help() {
               "cmake --install installs these scripts where the shells find them.",
           .options = {},
           .subcommands = {},
-          .exit_codes = {0, 1, 3}};
+          .exit_codes = {0, 1, 3},
+          .words = completion_shells()};
 }
 
 CommandHelp man_help() {

@@ -30,6 +30,7 @@ struct CommandHelp {
   std::vector<HelpOption> options;
   std::vector<HelpSubcommand> subcommands;
   std::vector<int> exit_codes;
+  std::vector<std::string> words = {};  // the values of the first argument, if it is one of a few words
 };
 
 /// How the text of --help looks.

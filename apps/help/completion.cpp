@@ -36,8 +36,9 @@ std::vector<std::string> names(std::span<const CommandHelp> commands) {
   return result;
 }
 
-std::vector<std::string> subcommand_names(const CommandHelp& command) {
-  std::vector<std::string> result;
+/// The words that can follow the name of the command: its subcommands, or the values of its first argument.
+std::vector<std::string> first_words(const CommandHelp& command) {
+  std::vector<std::string> result = command.words;
   for (const HelpSubcommand& one : command.subcommands) result.push_back(one.name);
   return result;
 }
@@ -60,13 +61,14 @@ std::string bash_script(std::span<const CommandHelp> commands) {
     values += bash_values(command);
     std::string all;
     for (const HelpOption& option : all_options(command)) all += (all.empty() ? "--" : " --") + option.name;
-    options += fmt::format("        {}) options={} subcommands={} ;;\n", command.name, quoted(all),
-                           quoted(fmt::format("{}", fmt::join(subcommand_names(command), " "))));
+    options +=
+        fmt::format("        {}) options={} first={} files={} ;;\n", command.name, quoted(all),
+                    quoted(fmt::format("{}", fmt::join(first_words(command), " "))), command.words.empty() ? "1" : "");
   }
   return fmt::format(R"(# Completions of aliquot for bash.
 _aliquot() {{
   local current=${{COMP_WORDS[COMP_CWORD]}} previous=${{COMP_WORDS[COMP_CWORD-1]}} command=${{COMP_WORDS[1]}}
-  local words= files= options= subcommands=
+  local words= files= options= first=
   # Bash splits --option=value into three words.
   if [ "$current" = = ]; then
     current=
@@ -80,8 +82,8 @@ _aliquot() {{
       case "$command" in
 {options}      esac
       case "$current" in
-        -*) words=$options ;;
-        *) files=1; if [ "$COMP_CWORD" = 2 ]; then words=$subcommands; fi ;;
+        -*) words=$options files= ;;
+        *) if [ "$COMP_CWORD" = 2 ]; then words=$first; fi ;;
       esac
       ;;
   esac
@@ -127,11 +129,10 @@ std::string zsh_script(std::span<const CommandHelp> commands) {
   for (const CommandHelp& command : commands) {
     list += fmt::format("    {}\n", quoted(command.name + ":" + zsh_escaped(command.summary)));
     cases += fmt::format("    {})\n      _arguments", command.name);
-    if (!command.subcommands.empty())
-      cases += fmt::format(" \\\n        {}",
-                           quoted(fmt::format("1:subcommand:({})", fmt::join(subcommand_names(command), " "))));
+    if (const std::vector<std::string> words = first_words(command); !words.empty())
+      cases += fmt::format(" \\\n        {}", quoted(fmt::format("1:word:({})", fmt::join(words, " "))));
     for (const HelpOption& option : all_options(command)) cases += " \\\n        " + zsh_option(option);
-    cases += " \\\n        '*:file:_files' ;;\n";
+    cases += command.words.empty() ? " \\\n        '*:file:_files' ;;\n" : " ;;\n";
   }
   return fmt::format(R"(#compdef aliquot
 # Completions of aliquot for zsh.
@@ -182,7 +183,9 @@ std::string fish_script(std::span<const CommandHelp> commands) {
   for (const char* name : {"help", "version"})
     text += fmt::format("complete -c aliquot -f -n __fish_use_subcommand -l {}\n", name);
   for (const CommandHelp& command : commands) {
-    const std::string names = fmt::format("{}", fmt::join(subcommand_names(command), " "));
+    const std::string names = fmt::format("{}", fmt::join(first_words(command), " "));
+    if (!command.words.empty())
+      text += fmt::format("complete -c aliquot -f -n '__fish_seen_subcommand_from {}' -a '{}'\n", command.name, names);
     for (const HelpSubcommand& one : command.subcommands) {
       text += fmt::format(
           "complete -c aliquot -f -n '__fish_seen_subcommand_from {}; and not __fish_seen_subcommand_from {}' -a {} -d "

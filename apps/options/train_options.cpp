@@ -22,10 +22,9 @@ void add_world(OptionTable& t, TrainOptions& o, const OptionTable& common) {
   t.add(common, {"tensor"});
   add_mesh(t, o.mesh);
   add_sequence_parallel(t, o);
-  t.text(
-      "machine", "NAME|FILE", o.machine,
-      "Choose mesh, pipeline cut, schedule and plan within --memory-budget by the rates of host, dgx-a100, dgx-h100, "
-      "dgx-h200, or of a JSON file from aliquot doctor --measure.");
+  t.text("machine", "host|dgx-a100|dgx-h100|dgx-h200|FILE", o.machine,
+         "Choose mesh, pipeline cut, schedule and plan within --memory-budget by the rates of a named machine, or of "
+         "a JSON file from aliquot doctor --measure.");
   t.text("profile", "FILE", o.profile,
          "Choose them by measured times of forward and backward, from the --metrics file of a run on one rank.");
 }

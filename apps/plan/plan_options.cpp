@@ -75,9 +75,9 @@ OptionTable plan_option_table(PlanOptions& o) {
           "Memory per rank, in place of that of --machine: --pipeline-schedule auto chooses a schedule that fits. Also "
           "prints the size of the largest model that fits.");
   t.heading("Output");
-  t.text("machine", "NAME|FILE", o.machine,
-         "Simulate a step with the rates of host, dgx-a100, dgx-h100, dgx-h200, or of a JSON file. Default with "
-         "--pipeline: host.");
+  t.text("machine", "host|dgx-a100|dgx-h100|dgx-h200|FILE", o.machine,
+         "Simulate a step with the rates of a named machine, or of a JSON file from aliquot doctor --measure. Default "
+         "with --pipeline: host.");
   t.text("profile", "FILE", o.profile,
          "Use measured times of forward and backward from the --metrics file of a run of this model on one rank.");
   t.toggle("schedule", o.schedule, "List the operations of the schedule.");

@@ -153,6 +153,10 @@ TEST(Completion, BashCompletesCommandsOptionsAndValues) {
   EXPECT_EQ(completed_by_bash("aliquot train --data /dev/nul"), "/dev/null\n");
   EXPECT_EQ(completed_by_bash("aliquot train --resume au"), "auto\n");
   EXPECT_EQ(completed_by_bash("aliquot train --lr ''"), "\n");
+  EXPECT_EQ(completed_by_bash("aliquot plan --machine dgx-"), "dgx-a100\ndgx-h100\ndgx-h200\n");
+  EXPECT_EQ(completed_by_bash("aliquot completion ''"), "bash\nzsh\nfish\n");
+  EXPECT_EQ(completed_by_bash("aliquot man sam"), "sample\n");
+  EXPECT_EQ(completed_by_bash("aliquot man sample ''"), "\n");
 }
 
 TEST(Completion, EveryOptionIsInEveryScript) {
@@ -202,6 +206,8 @@ TEST(Completion, FishCompletesOptionsAndValues) {
   EXPECT_TRUE(completed("aliquot train --zero-st").starts_with("--zero-stage\t"));
   EXPECT_EQ(lines_of(completed("aliquot train --zero-stage ")).size(), 4u);
   EXPECT_NE(completed("aliquot checkpoint ver").find("verify\t"), std::string::npos);
+  EXPECT_EQ(completed("aliquot completion "), "bash\nfish\nzsh\n");
+  EXPECT_EQ(completed("aliquot man sam"), "sample\n");
 }
 
 TEST(Man, APageHasEveryOption) {
