@@ -39,7 +39,8 @@ void set_options(const OptionTable& table, const std::vector<GivenOption>& given
 /// Calls read_arguments() and set_options().
 void parse_arguments(const OptionTable& table, const std::vector<std::string>& arguments);
 
-/// Removes the positional arguments (neither an option nor the value of one) from `words` and returns them.
+/// Removes the positional arguments (neither an option nor the value of one) from `words` and returns them. Throws
+/// UsageError for an argument such as -j: all options have two dashes.
 std::vector<std::string> extract_positional(std::vector<std::string>& words, const OptionTable& table);
 
 }  // namespace aliquot

@@ -104,6 +104,7 @@ std::vector<std::string> extract_positional(std::vector<std::string>& words, con
   std::vector<std::string> places, flags;
   for (size_t i = 0; i < words.size(); ++i) {
     if (!words[i].starts_with("--")) {
+      if (words[i].size() > 1 && words[i][0] == '-') refuse_unknown(table, words[i]);
       places.push_back(words[i]);
       continue;
     }

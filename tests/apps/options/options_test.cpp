@@ -11,6 +11,7 @@
 #include "apps/options/names_in_other_tools.h"
 #include "apps/options/train_options.h"
 #include "apps/plan/plan_options.h"
+#include "apps/tokenize/data_options.h"
 #include "engine/options/nearest.h"
 #include "kernels/system/error.h"
 #include "tests/checkpoint/support.h"
@@ -141,6 +142,7 @@ TEST(OtherTools, NamesOfOtherToolsGetTheirOwnSuggestion) {
                           {"--max-steps", "Use --steps."},
                           {"--stage", "Use --zero-stage."},
                           {"-z", "Use --zero-stage."},
+                          {"--lora-rank", "Use --lora."},
                           {"--max_grad_norm", "Use --clip."}}) {
     for (const std::vector<std::string>& arguments :
          {std::vector<std::string>{one.given, "2"}, {"--steps", "3", one.given, "2"}}) {
@@ -152,6 +154,11 @@ TEST(OtherTools, NamesOfOtherToolsGetTheirOwnSuggestion) {
   PlanOptions plan;
   EXPECT_EQ(name_in_other_tools("stage", plan_option_table(plan), "--"), " Use --zero-stage or --stages.");
   EXPECT_EQ(name_in_other_tools("learning-rate", plan_option_table(plan), "--"), "");
+  DataOptions data;
+  const OptionTable of_data = data_option_table(data);
+  EXPECT_EQ(name_in_other_tools("json-keys", of_data, "--"), " Use --text-field.");
+  EXPECT_EQ(name_in_other_tools("vocab_size", of_data, "--"), " Use --learn-tokenizer.");
+  EXPECT_EQ(name_in_other_tools("workers", of_data, "--"), " Use --threads.");
 }
 
 /// Such a name would never be suggested, because it is an option of the command.
