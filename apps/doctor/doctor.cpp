@@ -2,6 +2,7 @@
 #include "apps/doctor/doctor.h"
 
 #include <cerrno>
+#include <fcntl.h>
 #include <filesystem>
 #include <fmt/format.h>
 #include <system_error>
@@ -41,6 +42,17 @@ void print_machine() {
   for (const std::string& missing : report.missing) write_stdout("missing   {}\n", missing);
 }
 
+/// Creates and removes a file beside `path`. Returns the reason if this is impossible. access() would succeed for root
+/// in directories such as /proc. Other ranks may call this at the same time.
+std::error_code creation_failure(const std::filesystem::path& path) {
+  const std::string trial = fmt::format("{}.{}", path.string(), getpid());
+  const int descriptor = open(trial.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+  if (descriptor < 0) return {errno, std::generic_category()};
+  close(descriptor);
+  unlink(trial.c_str());
+  return {};
+}
+
 /// Checks before the measurement that the file can be written, because it is written only at the end.
 void check_output_file(const std::string& file) {
   const std::filesystem::path path = file, folder = path.has_parent_path() ? path.parent_path() : ".";
@@ -49,7 +61,7 @@ void check_output_file(const std::string& file) {
     throw UsageError("--measure " + file + " already exists: remove it, or name another file.");
   if (!std::filesystem::is_directory(folder, failure) && !failure)
     failure = std::make_error_code(std::errc::not_a_directory);
-  if (!failure && access(folder.c_str(), W_OK) != 0) failure = {errno, std::generic_category()};
+  if (!failure) failure = creation_failure(path);
   if (failure) throw UsageError(fmt::format("--measure {}: the file cannot be written: {}.", file, failure.message()));
 }
 

@@ -57,7 +57,7 @@ TEST(Doctor, RejectsUnknownOptionsAndExistingFiles) {
 
 /// The measurement takes several seconds, so the file is checked before it.
 TEST(Doctor, FindsAnUnwritableFileBeforeItMeasures) {
-  for (const char* file : {"/nowhere/machine.json", "/dev/null/machine.json"}) {
+  for (const char* file : {"/nowhere/machine.json", "/dev/null/machine.json", "/proc/machine.json"}) {
     const test::CommandResult result = test::run_aliquot({"doctor", "--measure", file});
     EXPECT_EQ(result.code, 1);
     EXPECT_EQ(result.out, "");
