@@ -46,7 +46,7 @@ void report_tensor_changes(const LoadReport& report) {
   const std::string path = report.path.string();
   if (!report.missing.empty())
     warn("{} does not contain {}: these tensors start as zeros.", path, abbreviated_list(report.missing));
-  if (!report.converted.empty()) warn("tensors of {} were converted: {}", path, fmt::join(report.converted, ", "));
+  if (!report.converted.empty()) warn("tensors of {} were converted: {}", path, abbreviated_list(report.converted));
 }
 
 /// Loads the checkpoint that --resume names. Adds a remedy to the message of a CheckpointError.

@@ -69,6 +69,7 @@ TEST_F(Resume, ARunMayResumeWithAnotherOptimizer) {
     EXPECT_EQ(result.code, 0) << other << ": " << result.err;
     EXPECT_NE(result.err.find(fmt::format("optimizer (checkpoint adamw, this run {})", other)), std::string::npos)
         << result.err;
+    EXPECT_LT(result.err.size(), 2500u) << result.err;
   }
   const test::CommandResult lion = resume({"--optimizer", "lion", "--steps", "6", "--checkpoint-dir", saved()});
   EXPECT_NE(lion.err.find("which the optimizer of this run does not use"), std::string::npos) << lion.err;
