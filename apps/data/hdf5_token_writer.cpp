@@ -23,7 +23,7 @@ Directory open_folder(FileSystem& system, const std::filesystem::path& path) {
       throw UsageError(path.string() + " already exists: remove it, or name another file.");
     return folder;
   } catch (const FaultError& error) {
-    throw UsageError(error.what());
+    throw UsageError(fmt::format("{}: {}", path.string(), error.what()));
   }
 }
 

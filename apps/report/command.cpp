@@ -11,6 +11,7 @@
 
 #include "apps/commands.h"
 #include "apps/console.h"
+#include "apps/models/hugging_face/values.h"
 #include "apps/options/arguments.h"
 #include "apps/report/csv.h"
 #include "apps/report/page.h"
@@ -114,7 +115,7 @@ std::string page_of(const std::vector<std::string>& paths, const SweepResults& s
   throw UsageError(
       fmt::format("a metrics file has a missing or malformed field: {}: use files of aliquot train --metrics or "
                   "aliquot plan --metrics.",
-                  error.what()));
+                  json_error_text(error.what())));
 }
 
 }  // namespace

@@ -77,7 +77,7 @@ Json parse_tokenizer_json(std::string_view text, const std::string& file) {
     if (!json.is_object()) refuse_file(file, "it is not a JSON object");
     return json;
   } catch (const Json::exception& error) {
-    refuse_file(file, fmt::format("it is not JSON: {}", shortened(error.what())));
+    refuse_file(file, fmt::format("it is not JSON: {}", json_error_text(error.what())));
   }
 }
 

@@ -24,7 +24,9 @@ Json parse_object(std::string_view line, const std::string& where) {
     if (line.find('\0') != std::string_view::npos) refuse(where, "the line is not JSON: it has a NUL byte");
     json = Json::parse(line.begin(), line.end());
   } catch (const Json::exception& error) {
-    refuse(where, fmt::format("the line is not JSON: {}", shortened(error.what())));
+    std::string why = json_error_text(error.what());
+    if (const size_t at = why.find("line 1, "); at != std::string::npos) why.erase(at, 8);  // `where` has the line
+    refuse(where, fmt::format("the line is not JSON: {}", why));
   }
   if (!json.is_object()) refuse(where, "the line is not a JSON object");
   return json;

@@ -107,12 +107,14 @@ std::unique_ptr<Tokenizer> learn_tokenizer(const DataOptions& options, const Enc
   return std::make_unique<Tokenizer>(tokenizer_json(learner.learn(options.learn_tokenizer)), "the learned tokenizer");
 }
 
+std::string document_count(int64_t count) { return fmt::format("{} document{}", count, count == 1 ? "" : "s"); }
+
 /// "train.h5: 10 documents, 500 tokens", and with answers ", 200 of them in answers and separators".
 void print_file(const DataOptions& options, const std::string& file, int64_t documents, int64_t tokens,
                 int64_t loss_tokens) {
   const std::string answers =
       options.answer_field.empty() ? "" : fmt::format(", {} of them in answers and separators", loss_tokens);
-  write_stdout("{}: {} documents, {} tokens{}\n", file, documents, tokens, answers);
+  write_stdout("{}: {}, {} tokens{}\n", file, document_count(documents), tokens, answers);
 }
 
 void print_result(const DataOptions& options, const Tokenizer& tokenizer, const CorpusCounts& counts, double seconds) {
@@ -120,7 +122,9 @@ void print_result(const DataOptions& options, const Tokenizer& tokenizer, const 
   if (!options.validation.empty())
     print_file(options, options.validation, counts.validation_documents, counts.validation_tokens,
                counts.validation_loss_tokens);
-  if (counts.empty_documents > 0) write_stdout("{} empty documents were left out\n", counts.empty_documents);
+  if (counts.empty_documents > 0)
+    write_stdout("left out {} without {}\n", document_count(counts.empty_documents),
+                 options.answer_field.empty() ? "text" : "an answer");
   write_stdout("vocabulary of {} tokens; {} of text in {:.1f} s ({:.1f} MB/s)\n", tokenizer.vocabulary_size(),
                format_bytes(counts.text_bytes), seconds, static_cast<double>(counts.text_bytes) * 1e-6 / seconds);
 }
@@ -129,6 +133,8 @@ int encode_corpus(const DataOptions& options) {
   const double began = now_seconds();
   EncodeOptions encode{
       .text_field = options.text_field, .prompt_field = options.prompt_field, .answer_field = options.answer_field};
+  // Refuses existing and unwritable files before the work of learning.
+  if (options.learn_tokenizer > 0) CorpusWriter(options, options.learn_tokenizer);
   const auto tokenizer =
       options.learn_tokenizer > 0 ? learn_tokenizer(options, encode) : Tokenizer::read(options.tokenizer);
   const std::string separator = separator_name(*tokenizer, options.separator);

@@ -64,8 +64,9 @@ void CorpusWriter::append(const EncodedChunk& chunk) {
 void CorpusWriter::finish(const Tokenizer& tokenizer, std::optional<int32_t> separator) {
   if (counts_.documents == 0) throw UsageError("the files have no text: expected at least one document.");
   const auto refuse_share = [this](const char* file) {
-    throw UsageError(fmt::format("--validation-share {} leaves no document for {}: the files have {} documents.",
-                                 options_.validation_share, file, counts_.documents));
+    throw UsageError(fmt::format("--validation-share {} leaves no document for {}: the files have {} document{}.",
+                                 options_.validation_share, file, counts_.documents,
+                                 counts_.documents == 1 ? "" : "s"));
   };
   if (counts_.train_documents == 0) refuse_share("--out");
   if (validation_ && counts_.validation_documents == 0) refuse_share("--validation");

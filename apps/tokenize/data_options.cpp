@@ -27,6 +27,8 @@ void check(const DataOptions& o) {
     throw UsageError("--prompt-field and --answer-field name the same field: name two fields.");
   if (!o.answer_field.empty() && o.text_field != DataOptions().text_field)
     throw UsageError("--text-field has no effect with --prompt-field and --answer-field: leave it out.");
+  if (o.validation.empty() && o.validation_share != DataOptions().validation_share)
+    throw UsageError("--validation-share has no effect without --validation: name the file of the share.");
   if (o.out == o.validation) throw UsageError("--out and --validation name the same file: name two files.");
 }
 

@@ -14,6 +14,11 @@ std::string shortened(const std::string& text) {
   return printable(text.size() > kShown ? text.substr(0, kShown) + "..." : text);
 }
 
+std::string json_error_text(const std::string& message) {
+  const size_t end = message.starts_with("[json.exception.") ? message.find("] ") : std::string::npos;
+  return shortened(end == std::string::npos ? message : message.substr(end + 2));
+}
+
 std::string json_text(const Json& value) {
   return shortened(value.dump(-1, ' ', false, Json::error_handler_t::replace));
 }

@@ -13,6 +13,8 @@ inline constexpr int64_t kMostLayers = 4096, kLargestWidth = int64_t{1} << 20, k
 
 /// `text`, shortened to 200 bytes and printable.
 std::string shortened(const std::string& text);
+/// The message of an exception of the JSON library without its identifier, shortened and printable.
+std::string json_error_text(const std::string& message);
 /// The JSON text of a value, shortened and printable.
 std::string json_text(const nlohmann::ordered_json& value);
 

@@ -59,7 +59,7 @@ TEST_F(DataCommand, WritesTheTokensOfAllDocuments) {
   const CommandResult result = run({text, lines, "--out", out_});
   ASSERT_EQ(result.code, 0) << result.err;
   EXPECT_THAT(result.out, HasSubstr("2 documents, 5 tokens"));
-  EXPECT_THAT(result.out, HasSubstr("1 empty documents were left out"));
+  EXPECT_THAT(result.out, HasSubstr("left out 1 document without text\n"));
   EXPECT_THAT(tokens_in(out_), ElementsAreArray({'A' + 1, 'b' + 1, 0, 'c' + 1, 0}));
   EXPECT_EQ(open_token_source(out_)->recorded_vocabulary(), 257);
   EXPECT_EQ(open_token_source(out_)->token_bytes(), 2);
@@ -149,7 +149,10 @@ TEST_F(DataCommand, InvalidOptionsAreRefused) {
   refused({text}, "--out is missing");
   refused({text, "--out", folder_.path("x.bin")}, "for --out: expected a name that ends in .h5");
   refused({text, "--out", out_, "--validation", out_}, "--out and --validation name the same file");
-  refused({text, "--out", folder_.path("none/x.h5")}, "none");
+  refused({text, "--out", folder_.path("none/x.h5")},
+          "--out " + folder_.path("none/x.h5") + ": cannot open directory " + folder_.path("none"));
+  refused({text, "-j", "8", "--out", out_}, "unknown option -j. Use --threads.");
+  refused({text, "--out", out_, "--validation-share", "0.5"}, "--validation-share has no effect without --validation");
   refused({text, "--out", out_, "--separator", "<x>"}, "--separator <x>: the tokenizer has no such token");
   refused({text, "--out", out_, "--document-start", "<x>"}, "--document-start <x>: the tokenizer has no such token");
   refused({text, "--out", out_, "--documents", "page"}, "--documents");
@@ -174,6 +177,19 @@ TEST_F(DataCommand, ExistingFilesAreKept) {
   EXPECT_EQ(result.code, 1);
   EXPECT_THAT(result.err, HasSubstr("old.h5 already exists: remove it, or name another file"));
   EXPECT_EQ(bytes_of(existing), "old");
+}
+
+/// Learning reads all text, so the files are checked before it: the error is not that of the text.
+TEST_F(DataCommand, FilesAreCheckedBeforeATokenizerIsLearned) {
+  const auto text = folder_.write("a.txt", "\xff"), existing = folder_.write("old.h5", "old");
+  const CommandResult result = run_aliquot({"data", text, "--learn-tokenizer", "300", "--out", existing});
+  EXPECT_EQ(result.code, 1);
+  EXPECT_THAT(result.err, HasSubstr("old.h5 already exists: remove it, or name another file"));
+}
+
+TEST_F(DataCommand, ErrorsInJsonNameTheLineAndTheColumn) {
+  refused({folder_.write("a.jsonl", "{\"text\": \"a\"}\n{\"text\": \"b\"\n"), "--out", out_},
+          "a.jsonl:2: the line is not JSON: parse error at column 13: syntax error");
 }
 
 TEST_F(DataCommand, ErrorsLeaveNoFiles) {
