@@ -12,8 +12,13 @@ namespace {
 constexpr size_t kLongestReplacement = 64, kLongestToken = size_t{1} << 20;
 
 void replace_all(std::string& text, const std::string& from, const std::string& to) {
-  for (size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size()))
-    text.replace(at, from.size(), to);
+  std::string result;
+  size_t begin = 0;
+  for (size_t at = text.find(from); at != std::string::npos; at = text.find(from, begin)) {
+    result.append(text, begin, at - begin).append(to);
+    begin = at + from.size();
+  }
+  text = result.append(text, begin);
 }
 
 /// Replaces a token <0x00> to <0xFF> by its byte.
