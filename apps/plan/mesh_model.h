@@ -1,5 +1,5 @@
 #pragma once
-// A model as the lower bounds of a mesh need it.
+// Sums over the uses of a model, for the lower bounds of a mesh.
 
 #include <cstdint>
 #include <vector>
@@ -23,6 +23,8 @@ struct MeshModel {
     int64_t elements = 0;          // of the parameters of a rank, before they are sharded
     int64_t trained_elements = 0;  // of those that the optimizer updates
     int64_t recomputable = 0;      // number of recomputable uses
+
+    Sums operator+(const Sums& other) const;
   };
   std::vector<Sums> before;
   std::vector<bool> splits;      // whether a backward in two parts splits the backward of the use

@@ -77,15 +77,7 @@ Crossing crossing_of(const BoundedStage& of, const InterNodeGroups& groups, cons
 }  // namespace
 
 StageBound::StageBound(const BoundedStage& of) : of_(of) {
-  for (const VirtualStage& run : of.stage.runs) {
-    const MeshModel::Sums sums = of.model.of(run);
-    all_.forward_seconds += sums.forward_seconds;
-    all_.backward_seconds += sums.backward_seconds;
-    all_.recompute_seconds += sums.recompute_seconds;
-    all_.elements += sums.elements;
-    all_.trained_elements += sums.trained_elements;
-    all_.recomputable += sums.recomputable;
-  }
+  for (const VirtualStage& run : of.stage.runs) all_ = all_ + of.model.of(run);
 }
 
 int64_t StageBound::least_recompute(int64_t limit_bytes) const {

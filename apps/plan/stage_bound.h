@@ -21,7 +21,7 @@ struct BoundedStage {
 /// A lower bound of the memory of a rank of a pipeline stage.
 class StageBound {
  public:
-  explicit StageBound(const BoundedStage& of);
+  explicit StageBound(const BoundedStage& of);  // copies the references of `of`
 
   /// The sums over all uses of the stage.
   const MeshModel::Sums& all() const { return all_; }
@@ -39,7 +39,7 @@ class StageBound {
   int64_t first_backward_bytes() const;
   const UseActivations& use(int32_t index) const;
 
-  const BoundedStage& of_;
+  BoundedStage of_;
   MeshModel::Sums all_;
 };
 
