@@ -53,6 +53,10 @@ void copy_tokenizer(const std::filesystem::path& from, const std::filesystem::pa
 /// in `folder` has an end-of-text token, eos_token_id becomes that token: transformers stops a text there.
 std::string with_end_token(const std::string& config, const std::filesystem::path& folder);
 
+/// Like with_end_token(), for a `config` of config_text(), which knows only the size of the vocabulary. The tokenizer
+/// in `folder` replaces the tokens that config_text() derived from this size. Without a supported tokenizer, they stay.
+std::string with_tokens_of_tokenizer(const std::string& config, const std::filesystem::path& folder);
+
 /// Returns `path` if it is a checkpoint, or the newest checkpoint in the directory `path`; nullopt if there is none.
 std::optional<std::filesystem::path> find_checkpoint(const std::string& path);
 /// Like find_checkpoint(), but throws CheckpointError if there is no checkpoint.

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -86,6 +87,26 @@ void require_out(const CheckpointOptions& options, const char* subcommand) {
     throw UsageError(fmt::format("checkpoint {} needs --out DIR, the directory to write to.", subcommand));
 }
 
+constexpr std::string_view kLlama3BeginToken = "<|begin_of_text|>";
+
+/// Returns the tokenizer of the weights in `folder`, or null if there is none that aliquot supports.
+std::unique_ptr<Tokenizer> find_supported_tokenizer(const std::filesystem::path& folder) {
+  const auto file = find_tokenizer(folder);
+  if (!file) return nullptr;
+  try {
+    return Tokenizer::read(*file);
+  } catch (const UsageError&) {
+    return nullptr;
+  }
+}
+
+/// Returns the end-of-text token. Returns nullopt if there is none in the vocabulary of the config.json `config`.
+std::optional<int32_t> end_token(const Tokenizer& tokenizer, const nlohmann::ordered_json& config) {
+  const auto name = end_of_text_token(tokenizer);
+  if (!name || *tokenizer.find(*name) >= config.at("vocab_size").get<int64_t>()) return std::nullopt;
+  return tokenizer.find(*name);
+}
+
 }  // namespace
 
 void copy_tokenizer(const std::filesystem::path& from, const std::filesystem::path& to) {
@@ -98,17 +119,26 @@ void copy_tokenizer(const std::filesystem::path& from, const std::filesystem::pa
 }
 
 std::string with_end_token(const std::string& config, const std::filesystem::path& folder) {
-  const auto file = find_tokenizer(folder);
   auto json = nlohmann::ordered_json::parse(config);
-  if (!file || (json.contains("eos_token_id") && !json["eos_token_id"].is_null())) return config;
-  try {
-    const auto tokenizer = Tokenizer::read(*file);
-    const auto name = end_of_text_token(*tokenizer);
-    if (!name || *tokenizer->find(*name) >= json.at("vocab_size").get<int64_t>()) return config;
-    json["eos_token_id"] = *tokenizer->find(*name);
-  } catch (const UsageError&) {  // aliquot does not support the tokenizer
-    return config;
-  }
+  if (json.contains("eos_token_id") && !json["eos_token_id"].is_null()) return config;
+  const auto tokenizer = find_supported_tokenizer(folder);
+  const auto end = tokenizer ? end_token(*tokenizer, json) : std::nullopt;
+  if (!end) return config;
+  json["eos_token_id"] = *end;
+  return json.dump(2) + "\n";
+}
+
+std::string with_tokens_of_tokenizer(const std::string& config, const std::filesystem::path& folder) {
+  const auto tokenizer = find_supported_tokenizer(folder);
+  if (!tokenizer) return config;
+  auto json = nlohmann::ordered_json::parse(config);
+  const auto end = end_token(*tokenizer, json);
+  json["eos_token_id"] = end ? nlohmann::ordered_json(*end) : nlohmann::ordered_json();
+  // GPT-2 begins a text with its end-of-text token. In a config.json for Llama, the begin is Llama 3's or null.
+  if (json.at("model_type") == "gpt2")
+    json["bos_token_id"] = json["eos_token_id"];
+  else if (const auto begin = tokenizer->find(kLlama3BeginToken); !begin || json.at("bos_token_id") != *begin)
+    json["bos_token_id"] = nullptr;
   return json.dump(2) + "\n";
 }
 
@@ -136,7 +166,7 @@ int export_command(const CheckpointOptions& options) {
                  kConfigFile);
     return 0;
   }
-  write_file_atomically(out, kConfigFile, with_end_token(config, out));
+  write_file_atomically(out, kConfigFile, with_tokens_of_tokenizer(config, out));
   write_stdout("{}\n", (out / kConfigFile).string());
   return 0;
 }

@@ -98,18 +98,6 @@ bool is_gpt2(const Manifest& manifest) {
                              [](const TensorEntry& tensor) { return tensor.path.starts_with("parameters/h."); });
 }
 
-/// The config.json of merged weights: that of the base, with the type of the written weights. A base without one has
-/// the shape `shape`.
-std::string merged_config(const std::string& base, const std::optional<ModelShape>& shape, DType dtype) {
-  if (const auto config = find_config_near(base); config && is_weights_path(base)) {
-    Json json = Json::parse(read_whole_file(*config, 16));
-    json.erase("dtype");
-    json["torch_dtype"] = std::string(name(dtype));
-    return json.dump(2) + "\n";
-  }
-  return shape && shape->heads > 0 ? config_text(*shape, name(dtype)) : "";
-}
-
 /// The weights to which the adapters belong, and their shape.
 struct Base {
   std::string path;
@@ -119,6 +107,19 @@ struct Base {
   Base(const std::string& at, const std::map<std::string, Scalar>& scalars)
       : path(at), shape(shape_of_base(at, scalars)), weights(at, shape && !shape->tied) {}
 };
+
+/// The config.json of merged weights in `out`: that of the base, with the type of the written weights. Returns "" if
+/// the base has none and its shape is not known. If the end-of-text token is missing, it is that of the tokenizer.
+std::string merged_config(const Base& base, const std::filesystem::path& out, DType dtype) {
+  if (const auto config = find_config_near(base.path); config && is_weights_path(base.path)) {
+    Json json = Json::parse(read_whole_file(*config, 16));
+    json.erase("dtype");
+    json["torch_dtype"] = std::string(name(dtype));
+    return with_end_token(json.dump(2) + "\n", out);
+  }
+  if (!base.shape || base.shape->heads == 0) return "";
+  return with_tokens_of_tokenizer(config_text(*base.shape, name(dtype)), out);
+}
 
 /// Throws UsageError if the base has no weight for an adapter, or one of another shape.
 void require_fitting_adapters(const Manifest& manifest, const std::string& where, const Base& base) {
@@ -170,12 +171,12 @@ int export_merged(const CheckpointOptions& options, const CheckpointReader& read
                export_tensors(tensors, out, kWeightsFile, options.dtype), merged);
   copy_tokenizer(options.paths[0], out);
   copy_tokenizer(base.path, out);
-  const std::string config = merged_config(base.path, base.shape, options.dtype);
+  const std::string config = merged_config(base, out, options.dtype);
   if (config.empty()) {
     warn("no {} was written, because the base has none.", kConfigFile);
     return 0;
   }
-  write_file_atomically(out, kConfigFile, with_end_token(config, out));
+  write_file_atomically(out, kConfigFile, config);
   write_stdout("{}\n", (out / kConfigFile).string());
   return 0;
 }

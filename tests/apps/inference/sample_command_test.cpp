@@ -140,6 +140,41 @@ TEST_F(SampleCommand, ExportsNameTheEndOfText) {
   EXPECT_EQ(tokenizer.at("added_tokens").at(0).at("content"), "<|endoftext|>");
 }
 
+/// A vocabulary may have the size of GPT-2's or Llama 3's without their tokens.
+TEST_F(SampleCommand, ExportsNameTheTokensOfTheirOwnTokenizer) {
+  write_file(at("text.txt"), "the old man and the old sea and the man");
+  output_of("data " + at("text.txt") + " --learn-tokenizer 260 --out " + at("t.h5"));
+  const std::string small = " --layers 1 --width 16 --hidden 16 --context 16 --sequence 8 --micro-batch 1 --steps 1 ";
+  const std::string rest = " --threads 1 --quiet --data " + at("t.h5") + " --checkpoint-dir ";
+  const auto exported = [&](const std::string& name, const std::string& more = "") {
+    output_of("checkpoint export " + at(name) + more + " --out " + at(name + "-hf"));
+    return nlohmann::json::parse(read_file(at(name + "-hf/config.json")));
+  };
+  output_of("train --vocab 50257 --heads 2" + small + rest + at("gpt2"));
+  const auto gpt2 = exported("gpt2");
+  EXPECT_EQ(gpt2.at("eos_token_id"), 259);
+  EXPECT_EQ(gpt2.at("bos_token_id"), 259);
+  output_of("train --model llama-nano --vocab 128256 --heads 2 --kv-heads 2" + small + rest + at("llama"));
+  const auto llama = exported("llama");
+  EXPECT_EQ(llama.at("eos_token_id"), 259);
+  EXPECT_EQ(llama.at("bos_token_id"), nullptr);
+
+  // Merged adapters keep what the config.json of the base says. A base that is a checkpoint has no config.json.
+  auto base = gpt2;
+  base["eos_token_id"] = 7;
+  write_file(at("gpt2-hf/config.json"), base.dump());
+  const std::string tune = " --lora rank=2,alpha=2 --sequence 8 --micro-batch 1 --steps 1" + rest;
+  output_of("train --init " + at("gpt2-hf") + tune + at("tuned"));
+  EXPECT_EQ(exported("tuned", " --lora merged").at("eos_token_id"), 7);
+  output_of("train --init " + at("gpt2") + tune + at("again"));
+  EXPECT_EQ(exported("again", " --lora merged").at("eos_token_id"), 259);
+
+  // Without a tokenizer, the size of the vocabulary is the only indication of the tokens.
+  std::filesystem::remove(at("gpt2/tokenizer.json"));
+  std::filesystem::remove_all(at("gpt2-hf"));
+  EXPECT_EQ(exported("gpt2").at("eos_token_id"), 50256);
+}
+
 TEST_F(SampleCommand, RefusesWhatCannotBeSampled) {
   train("run");
   const std::string checkpoint = "sample --checkpoint " + at("run");
