@@ -135,8 +135,9 @@ int run_eval(const Arguments& arguments) {
   set_weights(run, options.path, options.path, options.base);
   if (!run.sequence) run.sequence = std::min(model_shape(run).context, kLongestDefaultSequence);
   const std::unique_ptr<TokenSource> data = open_token_source(run.data);
-  if (const std::string warning = tokenizer_warning(*data, options.path); !warning.empty() && launched_rank() == 0)
-    warn("{}", warning);
+  if (launched_rank() == 0) {
+    if (const std::string warning = tokenizer_warning(*data, options.path); !warning.empty()) warn("{}", warning);
+  }
   return static_cast<int>(run_on_ranks(run, [&](World& world, const TrainOptions& resolved) {
     return evaluate_on_rank(world, resolved, *data, options.sequences);
   }));

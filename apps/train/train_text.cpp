@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 
 #include "apps/data/whole_file.h"
-#include "apps/text/json_field.h"
+#include "apps/text/token_rules.h"
 #include "apps/text/tokenizer_file.h"
 #include "apps/text/unicode/utf8.h"
 #include "checkpoint/weights/export_weights.h"
@@ -64,17 +64,14 @@ TrainText train_text(TrainOptions& options, const TokenSource& data) {
 
 std::string tokenizer_warning(const TokenSource& data, const std::string& weights) {
   const auto file = find_tokenizer(weights);
-  const std::string of_data = data.tokenizer_json();
-  if (!file || of_data.empty()) return "";
-  const std::string of_weights = read_whole_file(*file, kLargestFileMib);
-  if (of_weights == of_data) return "";
-  const auto model = [](const std::string& text, const std::string& name) {
-    auto json = parse_tokenizer_json(text, name);
-    return json.is_object() ? json["model"] : json;
-  };
+  if (!file) return "";
   try {
-    if (model(of_weights, file->string()) == model(of_data, data.describe())) return "";
-  } catch (const UsageError&) {  // one of them is not a tokenizer.json; whoever uses it reports the error
+    const std::string of_data = data.tokenizer_json();
+    if (of_data.empty()) return "";
+    const std::string of_weights = read_whole_file(*file, kLargestFileMib);
+    if (of_weights == of_data || token_rules(of_weights, file->string()) == token_rules(of_data, data.describe()))
+      return "";
+  } catch (const UsageError&) {  // one of them cannot be read, or is invalid; whoever uses it reports the error
     return "";
   }
   return fmt::format("{} was encoded with another tokenizer than {}: encode the text with --tokenizer {}.",

@@ -24,7 +24,7 @@ struct TrainText {
 TrainText train_text(TrainOptions& options, const TokenSource& data);
 
 /// Returns a warning if `data` was encoded with another tokenizer than the one that belongs to the weights at
-/// `weights`. Returns "" if they are equal, or if one of them is not known.
+/// `weights`. Tokenizers with equal token_rules() are the same. Returns "" if one of them is unknown or unreadable.
 std::string tokenizer_warning(const TokenSource& data, const std::string& weights);
 
 /// Copies the tokenizer to --checkpoint-dir, where `aliquot sample` finds it. Does nothing if the directory has the

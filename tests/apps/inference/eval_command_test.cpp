@@ -126,6 +126,22 @@ TEST_F(EvalCommand, DataOfAnotherTokenizerGetAWarning) {
   const std::string tune = "train --quiet --steps 1 --micro-batch 1 --init " + at("own") + common;
   EXPECT_THAT(run(tune + at("a.h5")).err, Not(HasSubstr(warning)));
   EXPECT_THAT(run(tune + at("b.h5")).err, HasSubstr(warning + at("own/tokenizer.json")));
+  // The same tokenizer in the form of earlier versions, and one that gives the same words other tokens.
+  const auto tokenizer = nlohmann::json::parse(read_file(at("own/tokenizer.json")));
+  auto earlier = tokenizer, other = tokenizer;
+  for (auto& merge : earlier.at("model").at("merges")) {
+    ASSERT_TRUE(merge.is_array());
+    merge = merge.at(0).get<std::string>() + " " + merge.at(1).get<std::string>();
+  }
+  other.at("pre_tokenizer")["add_prefix_space"] = true;
+  write_file(at("own/tokenizer.json"), earlier.dump());
+  EXPECT_EQ(run("eval " + at("own") + common + at("a.h5")).err, "");
+  write_file(at("own/tokenizer.json"), other.dump());
+  EXPECT_THAT(run("eval " + at("own") + common + at("a.h5")).err, HasSubstr(warning));
+  // Neither command needs this tokenizer.
+  std::filesystem::resize_file(at("own/tokenizer.json"), (int64_t{256} << 20) + 1);
+  EXPECT_EQ(run("eval " + at("own") + common + at("a.h5")).err, "");
+  output_of(tune + at("a.h5"));
 }
 
 TEST_F(EvalCommand, RefusesWhatCannotBeEvaluated) {
