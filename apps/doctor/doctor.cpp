@@ -1,12 +1,9 @@
 // aliquot doctor: reports on this build and this machine, and explains flight records.
 #include "apps/doctor/doctor.h"
 
-#include <cerrno>
-#include <fcntl.h>
 #include <filesystem>
 #include <fmt/format.h>
 #include <system_error>
-#include <unistd.h>
 
 #include "apps/commands.h"
 #include "apps/console.h"
@@ -16,6 +13,7 @@
 #include "checkpoint/weights/export_weights.h"
 #include "engine/options/enum_names.h"
 #include "kernels/system/error.h"
+#include "kernels/system/file.h"
 
 namespace aliquot {
 namespace {
@@ -42,27 +40,22 @@ void print_machine() {
   for (const std::string& missing : report.missing) write_stdout("missing   {}\n", missing);
 }
 
-/// Creates and removes a file beside `path`. Returns the reason if this is impossible. access() would succeed for root
-/// in directories such as /proc. Other ranks may call this at the same time.
-std::error_code creation_failure(const std::filesystem::path& path) {
-  const std::string trial = fmt::format("{}.{}", path.string(), getpid());
-  const int descriptor = open(trial.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
-  if (descriptor < 0) return {errno, std::generic_category()};
-  close(descriptor);
-  unlink(trial.c_str());
-  return {};
-}
-
-/// Checks before the measurement that the file can be written, because it is written only at the end.
+/// Checks before the measurement that the file can be written, because it is written only at the end. For this, creates
+/// a file without a name in its directory: access() would succeed for root in directories such as /proc.
 void check_output_file(const std::string& file) {
-  const std::filesystem::path path = file, folder = path.has_parent_path() ? path.parent_path() : ".";
+  const std::filesystem::path path = file;
   std::error_code failure;
   if (std::filesystem::exists(path, failure))
     throw UsageError("--measure " + file + " already exists: remove it, or name another file.");
-  if (!std::filesystem::is_directory(folder, failure) && !failure)
-    failure = std::make_error_code(std::errc::not_a_directory);
-  if (!failure) failure = creation_failure(path);
-  if (failure) throw UsageError(fmt::format("--measure {}: the file cannot be written: {}.", file, failure.message()));
+  const auto refuse = [&](const std::string& why) {
+    throw UsageError(fmt::format("--measure {}: the file cannot be written: {}.", file, why));
+  };
+  if (failure) refuse(failure.message());
+  try {
+    Directory::open(FileSystem::system(), path.has_parent_path() ? path.parent_path() : ".").create_unnamed();
+  } catch (const FaultError& error) {
+    refuse(error.what());
+  }
 }
 
 void print_links(const MachineRates& rates) {

@@ -1,4 +1,5 @@
 // Tests the report of aliquot doctor: the features of the build and the machine, and how to install missing ones.
+#include <filesystem>
 #include <gtest/gtest.h>
 
 #include "apps/models/cuda/backend_cuda.h"
@@ -10,6 +11,7 @@
 #include "sharding/comm/direct_communicator.h"
 #include "sharding/nccl/communicator_nccl.h"
 #include "tests/apps/command_line.h"
+#include "tests/checkpoint/support.h"
 
 namespace aliquot {
 namespace {
@@ -64,6 +66,21 @@ TEST(Doctor, FindsAnUnwritableFileBeforeItMeasures) {
     EXPECT_NE(result.err.find(std::string("--measure ") + file + ": the file cannot be written: "), std::string::npos)
         << result.err;
   }
+}
+
+/// The check of the directory must not use a name that a file of the user can have.
+TEST(Doctor, LeavesOtherFilesOfTheDirectoryAsTheyAre) {
+  const test::TemporaryDirectory folder;
+  const std::string file = (folder.path() / "machine.json").string(), other = file + ".$$";
+  // The shell and the command have the same process number.
+  const std::string script = "echo 1 > " + other + "; echo " + other + "; exec " + test::aliquot_program() +
+                             " doctor --device cuda --measure " + file;
+  const test::CommandResult result = test::run_program("/bin/sh", {"-c", script});
+  EXPECT_EQ(result.code, std::filesystem::exists(file) ? 0 : 2) << result.err;  // 2: there is no GPU to measure
+  const std::string written = result.out.substr(0, result.out.find('\n'));
+  EXPECT_TRUE(std::filesystem::exists(written)) << written;
+  for (const auto& entry : std::filesystem::directory_iterator(folder.path()))
+    EXPECT_TRUE(entry.path() == written || entry.path() == file) << entry.path();
 }
 
 TEST(WithoutCuda, FactoriesThrowUnavailableError) {
