@@ -1,7 +1,9 @@
 // Reads a command line and a configuration file into a table of options.
 #include <algorithm>
 #include <boost/program_options.hpp>
+#include <filesystem>
 #include <sstream>
+#include <system_error>
 
 #include "apps/options/arguments.h"
 #include "apps/options/names_in_other_tools.h"
@@ -28,11 +30,18 @@ po::options_description describe(const OptionTable& table) {
   return description;
 }
 
-[[noreturn]] void refuse_unknown(const OptionTable& table, const std::string& given) {
+[[noreturn]] void refuse_unknown(const OptionTable& table, const std::string& given, const std::string& remark = "") {
   const std::string name = given.substr(std::min(given.find_first_not_of('-'), given.size()));
   const std::string other = name_in_other_tools(name, table, "--");
   throw UsageError("unknown option " + given + "." + (other.empty() ? did_you_mean(name, table.names(), "--") : other) +
-                   " --help lists all options; names cannot be abbreviated.");
+                   " --help lists all options; names cannot be abbreviated." + remark);
+}
+
+/// Refuses a word that begins with a dash and is not an option, where the command expects files.
+[[noreturn]] void refuse_word(const OptionTable& table, const std::string& word) {
+  std::error_code ignored;  // if exists() fails, the word is not a file to suggest
+  const bool is_file = std::filesystem::exists(word, ignored);
+  refuse_unknown(table, word, is_file ? " To name a file that begins with a dash, write ./" + word + "." : "");
 }
 
 // Converts Boost's errors to UsageError.
@@ -104,12 +113,14 @@ std::vector<std::string> extract_positional(std::vector<std::string>& words, con
   std::vector<std::string> places, flags;
   for (size_t i = 0; i < words.size(); ++i) {
     if (!words[i].starts_with("--")) {
-      if (words[i].size() > 1 && words[i][0] == '-') refuse_unknown(table, words[i]);
+      if (words[i].size() > 1 && words[i][0] == '-') refuse_word(table, words[i]);
       places.push_back(words[i]);
       continue;
     }
     flags.push_back(words[i]);
     const Option* option = table.find(words[i].substr(2));
+    if (option == nullptr && words[i].size() > 2 && words[i].find('=') == std::string::npos)
+      refuse_word(table, words[i]);
     if (option != nullptr && !option->is_switch && i + 1 < words.size()) flags.push_back(words[++i]);
   }
   words = std::move(flags);

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <fmt/format.h>
 #include <new>
-#include <thread>
 #include <unistd.h>
 
 #include "apps/commands.h"
@@ -64,15 +63,11 @@ std::string separator_name(const Tokenizer& tokenizer, const std::string& given)
       "--separator none.");
 }
 
-int thread_count(const DataOptions& options) {
-  return options.threads.value_or(static_cast<int>(std::max(1u, std::thread::hardware_concurrency())));
-}
-
 /// Reads and encodes all files. Calls take(chunk, share) for each chunk in order; `share` is the part of all bytes that
 /// is read. The calling thread reads and writes.
 template <typename Take>
 void encode_files(const DataOptions& options, const Tokenizer& tokenizer, const EncodeOptions& encode, Take&& take) {
-  const int threads = thread_count(options);
+  const int threads = encoder_thread_count(options);
   ChunkReader reader(options.files, options.documents);
   OrderedWorkers<TextChunk, EncodedChunk> workers(threads, [&] {
     auto encoder = std::make_shared<ChunkEncoder>(tokenizer, encode);

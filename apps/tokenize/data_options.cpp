@@ -2,6 +2,7 @@
 
 #include "apps/options/arguments.h"
 #include "kernels/system/error.h"
+#include "sharding/cores.h"
 
 namespace aliquot {
 namespace {
@@ -28,7 +29,9 @@ void check(const DataOptions& o) {
   if (!o.answer_field.empty() && o.text_field != DataOptions().text_field)
     throw UsageError("--text-field has no effect with --prompt-field and --answer-field: leave it out.");
   if (o.validation.empty() && o.validation_share != DataOptions().validation_share)
-    throw UsageError("--validation-share has no effect without --validation: name the file of the share.");
+    throw UsageError(
+        "--validation-share has no effect without --validation: give --validation FILE, or leave --validation-share "
+        "out.");
   if (o.out == o.validation) throw UsageError("--out and --validation name the same file: name two files.");
 }
 
@@ -57,11 +60,14 @@ OptionTable data_option_table(DataOptions& o) {
   t.text("validation", "FILE", o.validation, "File of tokens for --eval-data; gets a part of the documents.");
   t.real("validation-share", o.validation_share, {1e-9, 1},
          "Probability that a document is written to --validation. It depends only on the number of the document.");
-  t.count("threads", o.threads, {1, 1024}, "Threads that encode; default: the cores of this machine.");
+  t.count("threads", o.threads, {1, 1024},
+          "Threads that encode; default: as many as the cores on which the command may run.");
   t.toggle("quiet", o.quiet, "Do not print progress.");
   add_config(t, o.config);
   return t;
 }
+
+int encoder_thread_count(const DataOptions& options) { return options.threads.value_or(allowed_core_count()); }
 
 DataOptions parse_data_arguments(const std::vector<std::string>& arguments) {
   DataOptions options;

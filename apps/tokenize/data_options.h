@@ -29,6 +29,9 @@ struct DataOptions {
 /// `options` must outlive the table.
 OptionTable data_option_table(DataOptions& options);
 
+/// The number of threads that encode: --threads, or the number of cores on which this thread may run.
+int encoder_thread_count(const DataOptions& options);
+
 /// Parses the arguments of `aliquot data`. Throws UsageError, for example if a required option is missing.
 DataOptions parse_data_arguments(const std::vector<std::string>& arguments);
 

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <fstream>
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <sstream>
 
 #include "apps/help/command_help.h"
@@ -159,6 +160,54 @@ TEST(OtherTools, NamesOfOtherToolsGetTheirOwnSuggestion) {
   EXPECT_EQ(name_in_other_tools("json-keys", of_data, "--"), " Use --text-field.");
   EXPECT_EQ(name_in_other_tools("vocab_size", of_data, "--"), " Use --learn-tokenizer.");
   EXPECT_EQ(name_in_other_tools("workers", of_data, "--"), " Use --threads.");
+}
+
+/// Changes the working directory while the object exists.
+class WorkingDirectory {
+ public:
+  explicit WorkingDirectory(const std::filesystem::path& path) { std::filesystem::current_path(path); }
+  WorkingDirectory(const WorkingDirectory&) = delete;
+  WorkingDirectory& operator=(const WorkingDirectory&) = delete;
+  ~WorkingDirectory() { std::filesystem::current_path(before_); }
+
+ private:
+  std::filesystem::path before_ = std::filesystem::current_path();
+};
+
+TEST(DataArguments, AFileThatBeginsWithADashNeedsADirectory) {
+  const TemporaryDirectory folder;
+  const WorkingDirectory in(folder.path());
+  const auto refusal = [](const std::string& file) -> std::string {
+    try {
+      parse_data_arguments({file, "--tokenizer", "t.json", "--out", "o.h5"});
+    } catch (const UsageError& error) {
+      return error.what();
+    }
+    return "none";
+  };
+  for (const std::string name : {"-x.txt", "--x.txt"}) {
+    const std::string remark = " To name a file that begins with a dash, write ./" + name + ".";
+    EXPECT_TRUE(one_line_contains(refusal(name), "unknown option " + name + "."));
+    EXPECT_EQ(refusal(name).find(remark), std::string::npos) << "there is no such file";
+    std::ofstream(name) << "text";
+    EXPECT_TRUE(one_line_contains(refusal(name), remark));
+    EXPECT_EQ(refusal("./" + name), "none");
+  }
+}
+
+/// A launcher or taskset can bind the command to a part of the machine.
+TEST(DataArguments, TheDefaultOfThreadsIsTheCoresOfTheProcess) {
+  cpu_set_t before, one;
+  ASSERT_EQ(sched_getaffinity(0, sizeof before, &before), 0);
+  EXPECT_EQ(encoder_thread_count({}), CPU_COUNT(&before));
+  CPU_ZERO(&one);
+  CPU_SET(sched_getcpu(), &one);
+  ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);
+  EXPECT_EQ(encoder_thread_count({}), 1);
+  DataOptions three;
+  three.threads = 3;
+  EXPECT_EQ(encoder_thread_count(three), 3);
+  sched_setaffinity(0, sizeof before, &before);
 }
 
 /// Such a name would never be suggested, because it is an option of the command.

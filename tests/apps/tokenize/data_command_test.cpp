@@ -152,7 +152,9 @@ TEST_F(DataCommand, InvalidOptionsAreRefused) {
   refused({text, "--out", folder_.path("none/x.h5")},
           "--out " + folder_.path("none/x.h5") + ": cannot open directory " + folder_.path("none"));
   refused({text, "-j", "8", "--out", out_}, "unknown option -j. Use --threads.");
-  refused({text, "--out", out_, "--validation-share", "0.5"}, "--validation-share has no effect without --validation");
+  refused({text, "--out", out_, "--validation-share", "0.5"},
+          "--validation-share has no effect without --validation: give --validation FILE, or leave --validation-share "
+          "out.");
   refused({text, "--out", out_, "--separator", "<x>"}, "--separator <x>: the tokenizer has no such token");
   refused({text, "--out", out_, "--document-start", "<x>"}, "--document-start <x>: the tokenizer has no such token");
   refused({text, "--out", out_, "--documents", "page"}, "--documents");
