@@ -21,8 +21,9 @@ Json without_defaults(const JsonField& field, const Json& defaults) {
 }
 
 /// Returns merges as pairs of tokens. Files of earlier versions have "a b" in place of ["a", "b"].
-Json pairs_of(const Json& merges) {
-  Json pairs = merges;
+Json pairs_of(const JsonField& merges) {
+  merges.require(merges.json().is_array(), "expected an array");
+  Json pairs = merges.json();
   for (Json& merge : pairs) {
     if (!merge.is_string()) continue;
     const std::string both = merge.get<std::string>();
@@ -37,7 +38,7 @@ Json model_rules(const JsonField& model) {
                              {"fuse_unk", false}, {"byte_fallback", false},          {"ignore_merges", false}};
   Json rules = without_defaults(model, defaults);
   if (!rules.contains("type")) rules["type"] = model["vocab"].json().is_array() ? "Unigram" : "BPE";
-  if (rules.contains("merges")) rules["merges"] = pairs_of(rules["merges"]);
+  if (rules.contains("merges")) rules["merges"] = pairs_of(model["merges"]);
   return rules;
 }
 

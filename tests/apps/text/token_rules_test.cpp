@@ -77,6 +77,7 @@ TEST(TokenRules, InvalidFilesAreRefused) {
   EXPECT_THROW(token_rules("[]", "t.json"), UsageError);
   EXPECT_THROW(token_rules("{}", "t.json"), UsageError);
   EXPECT_THROW(rules(with("/normalizer", R"(["NFC"])")), UsageError);
+  EXPECT_THROW(rules(with("/model/merges", R"("a b")")), UsageError);
   EXPECT_THROW(rules(with("/added_tokens", R"([{"id": 4}])")), UsageError);
 }
 
