@@ -15,6 +15,10 @@ StartedBy started_by();
 /// The rank of this process according to the launcher, known before MPI is initialized. 0 without a launcher.
 int launched_rank() noexcept;
 
+/// The number of this process: its rank in MPI_COMM_WORLD while MPI runs and connects several processes, otherwise
+/// launched_rank(). Differs in all processes of a launcher, even of one that sets no variable, if MPI runs.
+int process_number() noexcept;
+
 /// The number of processes of the launcher on this node, or 0 if it is unknown.
 int launched_count_on_node() noexcept;
 

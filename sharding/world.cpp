@@ -45,7 +45,8 @@ World make_unrecorded_threads_world(const std::shared_ptr<ThreadsBootstrapStore>
 
 World make_threads_world(const std::shared_ptr<ThreadsBootstrapStore>& store, int rank, int rank_count,
                          const WorldOptions& options) {
-  return finish_world_setup(make_unrecorded_threads_world(store, rank, rank_count, options), options);
+  return finish_world_setup(make_unrecorded_threads_world(store, rank, rank_count, options), options,
+                            RanksAre::kThreads);
 }
 
 /// Collects the results of the ranks in a world of threads. Keeps only the first failure, because it causes the
@@ -113,10 +114,12 @@ WorldOptions validated_options(WorldOptions options) {
   return options;
 }
 
-World finish_world_setup(World made, const WorldOptions& options) {
+World finish_world_setup(World made, const WorldOptions& options, RanksAre ranks_are) {
   const char* elsewhere = std::getenv("ALIQUOT_FLIGHT_DIR");
   const std::string directory = elsewhere != nullptr ? elsewhere : options.flight_directory;
-  FlightWorld name = made.rank() == 0 ? FlightWorld::reserve(directory, launched_rank()) : FlightWorld();
+  FlightWorld name = made.rank() == 0 ? FlightWorld::reserve(directory, process_number()) : FlightWorld();
+  // This process does not know whether ranks of other processes write records.
+  if (ranks_are == RanksAre::kProcesses) name.keep();
   // Rank 0 decides the identifier of the run, of kRunLength characters, and the name of the world.
   constexpr std::size_t kRunLength = 16;
   const std::string own = fmt::format("{:08x}{:08x}{}", std::random_device()(), std::random_device()(), name.name());

@@ -78,7 +78,8 @@ StartedBy started_by() {
 }
 
 int launched_rank() noexcept {
-  for (const char* variable : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"}) {
+  for (const char* variable :
+       {"OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"}) {
     if (is_set(variable)) return environment_int(variable);
   }
   return 0;

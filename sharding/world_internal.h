@@ -1,6 +1,7 @@
 #pragma once
 // Common parts of the functions that create worlds.
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -16,9 +17,11 @@ std::unique_ptr<Device> make_rank_device(const WorldOptions& options, int rank, 
 /// timeout is not positive, or if the kind of world does not support the device.
 WorldOptions validated_options(WorldOptions options);
 
+enum class RanksAre : uint8_t { kThreads, kProcesses };
+
 /// The last step in creating a world. Waits for all ranks, so that a rank that failed earlier is reported here. Adds
 /// the flight recorder, and makes failures of work on a stream abort all ranks. Collective.
-World finish_world_setup(World made, const WorldOptions& options);
+World finish_world_setup(World made, const WorldOptions& options, RanksAre ranks_are);
 
 /// Aborts all ranks with the message of the current exception, and writes the flight record of this rank. Must be
 /// called from a catch block.

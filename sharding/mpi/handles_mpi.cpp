@@ -139,6 +139,16 @@ void MpiDeadline::watch(double seconds, const char* purpose) {
   _exit(static_cast<int>(ExitCode::kFault));
 }
 
+int process_number() noexcept {
+  int initialized = 0, finalized = 0, rank = 0, rank_count = 1;
+  MPI_Initialized(&initialized);
+  MPI_Finalized(&finalized);
+  if (initialized == 0 || finalized != 0) return launched_rank();
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &rank_count);
+  return rank_count > 1 ? rank : launched_rank();
+}
+
 void limit_wait_at_exit(double seconds) noexcept { exit_timeout_seconds = seconds; }
 
 void start_mpi(double timeout_seconds) {

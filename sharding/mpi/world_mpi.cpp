@@ -89,7 +89,7 @@ World make_world_of(const WorldOptions& options, std::unique_ptr<MpiBootstrap> b
   const auto channels = bootstrap->channels();  // for an abort after `bootstrap` has been moved from
   try {
     check(*bootstrap);
-    return finish_world_setup(make_unrecorded_world(options, std::move(bootstrap)), options);
+    return finish_world_setup(make_unrecorded_world(options, std::move(bootstrap)), options, RanksAre::kProcesses);
   } catch (...) {
     channels.front()->post(failure_text(rank));
     throw;

@@ -6,6 +6,8 @@
 
 namespace aliquot {
 
+int process_number() noexcept { return launched_rank(); }
+
 void limit_wait_at_exit(double) noexcept {}
 
 World World::from_mpi_handle(int, const WorldOptions&) {

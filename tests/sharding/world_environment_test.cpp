@@ -17,7 +17,8 @@ class LauncherTest : public testing::Test {
     for (const char* variable :
          {"OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "PMI_SIZE", "PMI_RANK", "PMIX_RANK", "SLURM_STEP_NUM_TASKS",
           "SLURM_STEP_ID", "SLURM_STEPID", "SLURM_NTASKS", "SLURM_JOB_ID", "SLURM_PROCID", "SLURM_STEP_TASKS_PER_NODE",
-          "SLURM_NODEID", "OMPI_COMM_WORLD_LOCAL_SIZE", "MV2_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"}) {
+          "SLURM_NODEID", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE",
+          "MV2_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"}) {
       unsetenv(variable);
     }
   }
@@ -82,6 +83,17 @@ TEST_F(LauncherTest, ReadsTheNumberOfProcessesOnTheNode) {
   EXPECT_EQ(launched_count_on_node(), 0) << "srun started the daemons of mpirun";
   set("OMPI_COMM_WORLD_LOCAL_SIZE", "4");
   EXPECT_EQ(launched_count_on_node(), 4);
+}
+
+TEST_F(LauncherTest, ReadsTheRankOfTheProcess) {
+  EXPECT_EQ(launched_rank(), 0);
+  for (const char* variable :
+       {"SLURM_PROCID", "PMI_RANK", "PMIX_RANK", "MV2_COMM_WORLD_RANK", "OMPI_COMM_WORLD_RANK"}) {
+    set(variable, "3");
+    EXPECT_EQ(launched_rank(), 3) << variable;
+    EXPECT_EQ(process_number(), 3) << variable;
+    set(variable, "4");  // a later variable in this list takes precedence
+  }
 }
 
 TEST_F(LauncherTest, BatchScriptIsOneProcess) {

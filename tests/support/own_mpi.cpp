@@ -114,52 +114,78 @@ void run_alone(int) {
   use_world(world, 0, 1);
 }
 
-/// Three worlds that write flight records to one directory: one of each half of the ranks, and one of all.
-void run_flights(int rank) {
+/// Runs `body` on all ranks with options whose worlds write flight records to one directory. Checks that the directory
+/// then has the files `expected`.
+void check_flights(int rank, const std::set<std::string>& expected, const std::function<void(WorldOptions)>& body) {
   const std::string folder = fmt::format("/tmp/aliquot-own-mpi-flights-{}", getppid());
   if (rank == 0) std::filesystem::create_directory(folder);
   MPI_Barrier(MPI_COMM_WORLD);
   WorldOptions options = kOptions;
   options.flight_directory = folder;
-  const OwnComm half(rank % 2, rank);
-  const World world = World::from_mpi(half.get(), options), all = World::from_mpi(MPI_COMM_WORLD, options);
-  aliquot::write_flight_records("told to end");
+  body(options);
   MPI_Barrier(MPI_COMM_WORLD);
   if (rank != 0) return;
   std::set<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) names.insert(entry.path().filename().string());
   std::filesystem::remove_all(folder);
-  require(names == std::set<std::string>{"flight-0000.txt", "flight-0001.txt", "flight-0000-world-1-0.txt",
-                                         "flight-0001-world-1-0.txt", "flight-0000-world-0-1.txt",
-                                         "flight-0001-world-0-1.txt", "flight-0002-world-0-1.txt",
-                                         "flight-0003-world-0-1.txt"},
-          fmt::format("one file for each rank of each world, not {}", fmt::join(names, " ")).c_str());
+  require(names == expected, fmt::format("other files than {}", fmt::join(names, " ")).c_str());
 }
 
-int thread_count(World& world) {
-  return aliquot::as_host_stream(*world.device().make_stream(aliquot::Lane::kCompute)).pool().thread_count();
+/// Three worlds at the same time: one of each half of the ranks, and one of all.
+void run_flights(int rank) {
+  const std::set<std::string> expected{"flight-0000.txt",           "flight-0001.txt",
+                                       "flight-0000-world-1-0.txt", "flight-0001-world-1-0.txt",
+                                       "flight-0000-world-0-1.txt", "flight-0001-world-0-1.txt",
+                                       "flight-0002-world-0-1.txt", "flight-0003-world-0-1.txt"};
+  check_flights(rank, expected, [rank](const WorldOptions& options) {
+    const OwnComm half(rank % 2, rank);
+    const World world = World::from_mpi(half.get(), options), all = World::from_mpi(MPI_COMM_WORLD, options);
+    aliquot::write_flight_records("told to end");
+  });
 }
 
-/// Each rank is bound to one core, as by taskset or by a launcher.
-void run_bound(int) {
-  const std::vector<bool> cores = aliquot::allowed_cores();
-  cpu_set_t first;
-  CPU_ZERO(&first);
-  CPU_SET(std::ranges::find(cores, true) - cores.begin(), &first);
-  require(sched_setaffinity(0, sizeof first, &first) == 0, "sched_setaffinity() to succeed");
-  World world = World::from_mpi(MPI_COMM_WORLD, kOptions);
-  require(thread_count(world) == 1, "one thread on one core");
-  World alone = World::from_mpi(MPI_COMM_SELF, kOptions);
-  require(thread_count(alone) == 1, "one thread on one core, in a world of one rank");
+/// A world of each rank, under a launcher that does not tell the ranks, and then two worlds in sequence of which only
+/// rank 1 writes a record.
+void run_flights_of_one_rank(int rank) {
+  for (const char* variable : {"OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"})
+    unsetenv(variable);
+  const std::set<std::string> expected{"flight-0000.txt", "flight-0000-world-1-0.txt", "flight-0001-world-0-1.txt",
+                                       "flight-0001-world-0-2.txt"};
+  check_flights(rank, expected, [rank](const WorldOptions& options) {
+    for (MPI_Comm comm : {MPI_COMM_SELF, MPI_COMM_WORLD, MPI_COMM_WORLD}) {
+      const World world = World::from_mpi(comm, options);
+      if (rank == 1 || comm == MPI_COMM_SELF) aliquot::write_flight_records("told to end");
+    }
+  });
 }
 
-/// The ranks call different functions.
-void run_sum_and_rendezvous(int rank) {
+/// Rank 0 runs `rendezvous`, and the other ranks call sum().
+void sum_or(int rank, const std::function<void(aliquot::Communicator&)>& rendezvous) {
   World world = World::from_mpi(MPI_COMM_WORLD, kOptions);
   double one = 1;
-  const aliquot::ScopedCollectivePurpose purpose("save", 20);
-  if (rank == 0) world.communicator().gather_objects("here");
-  if (rank == 1) world.sum({&one, 1});
+  if (rank == 0) return rendezvous(world.communicator());
+  world.sum({&one, 1});
+}
+
+void run_sum_and_rendezvous(int rank) {
+  sum_or(rank, [](aliquot::Communicator& ranks) {
+    const aliquot::ScopedCollectivePurpose purpose("save", 20);
+    ranks.gather_objects("here");
+  });
+}
+
+void run_sum_and_allocate(int rank) {
+  sum_or(rank, [](aliquot::Communicator& ranks) {
+    ranks.allocate(8, aliquot::RankSizes::kEqual, aliquot::Category::kArena, "test");
+  });
+}
+
+void run_sum_and_allocate_shared(int rank) {
+  sum_or(rank, [](aliquot::Communicator& ranks) { ranks.allocate_shared(16, 8, aliquot::Category::kArena, "test"); });
+}
+
+void run_sum_and_split(int rank) {
+  sum_or(rank, [](aliquot::Communicator& ranks) { ranks.split(0, 0, "group"); });
 }
 
 /// A collective of a worker thread, which may arrive later. The deadline ends the wait.
@@ -182,9 +208,9 @@ void run_rendezvous_and_reduce(int rank) {
   World world = World::from_mpi(MPI_COMM_WORLD, options);
   const auto stream = world.device().make_stream(aliquot::Lane::kReduce);
   const aliquot::ScopedCollectivePurpose purpose("save", 20);
-  if (rank == 1) world.communicator().barrier(*stream, {"h.7", 118});
-  if (rank == 1) stream->synchronize();
   if (rank == 0) world.communicator().gather_objects("here");
+  if (rank != 0) world.communicator().barrier(*stream, {"h.7", 118});
+  if (rank != 0) stream->synchronize();
 }
 
 void run_late(int rank) {
@@ -225,8 +251,11 @@ const std::map<std::string, Case> kCases{
     {"groups", {MPI_THREAD_MULTIPLE, run_groups}},
     {"alone", {MPI_THREAD_SINGLE, run_alone}},
     {"flights", {MPI_THREAD_MULTIPLE, run_flights}},
-    {"bound", {MPI_THREAD_MULTIPLE, run_bound}},
+    {"flights_of_one_rank", {MPI_THREAD_MULTIPLE, run_flights_of_one_rank}},
     {"sum_and_rendezvous", {MPI_THREAD_MULTIPLE, run_sum_and_rendezvous}},
+    {"sum_and_allocate", {MPI_THREAD_MULTIPLE, run_sum_and_allocate}},
+    {"sum_and_allocate_shared", {MPI_THREAD_MULTIPLE, run_sum_and_allocate_shared}},
+    {"sum_and_split", {MPI_THREAD_MULTIPLE, run_sum_and_split}},
     {"reduce_and_rendezvous", {MPI_THREAD_MULTIPLE, run_reduce_and_rendezvous}},
     {"rendezvous_and_reduce", {MPI_THREAD_MULTIPLE, run_rendezvous_and_reduce}},
     {"late", {MPI_THREAD_MULTIPLE, run_late}},

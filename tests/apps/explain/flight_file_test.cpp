@@ -81,6 +81,25 @@ TEST(FlightFile, EveryWorldOfAProgramHasItsOwnFiles) {
   EXPECT_EQ(flights.skip_messages.size(), 2u);
 }
 
+/// Without canonical names of directories, both worlds would write flight-0000.txt.
+TEST(FlightFile, SpellingsOfADirectoryAreTheSameDirectory) {
+  const test::TemporaryDirectory directory;
+  const std::filesystem::path folder = directory.path() / "runs", link = directory.path() / "link";
+  for (const bool exists : {false, true}) {
+    if (exists) std::filesystem::create_directory(folder);
+    if (exists) std::filesystem::create_directory_symlink(folder, link);
+    const FlightWorld first = FlightWorld::reserve(folder.string(), 0);
+    const std::string relative = std::filesystem::proximate(folder).string();
+    EXPECT_EQ(first.name(), "");
+    EXPECT_EQ(FlightWorld::reserve(folder.string() + "/", 0).name(), "0-1");
+    EXPECT_EQ(FlightWorld::reserve(relative, 0).name(), "0-1");
+    EXPECT_EQ(FlightWorld::reserve("./" + relative + "/", 0).name(), "0-1");
+    EXPECT_EQ(FlightWorld::reserve((exists ? link : folder).string(), 0).name(), "0-1");
+    if (exists) FlightWorld::join(relative + "/", "").keep();  // a rank of the first world
+  }
+  EXPECT_EQ(FlightWorld::reserve(folder.string(), 0).name(), "0-1") << "the name was not kept";
+}
+
 std::atomic<bool> writing{false}, released{false};
 
 /// Simulates a slow write: blocks until `released` is true.
