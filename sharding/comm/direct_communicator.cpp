@@ -56,10 +56,12 @@ class DirectCommunicator final : public Communicator {
   std::string describe() const override { return fmt::format("{}, {}", transport_.name, node_memory_->describe()); }
 
   SymmetricBuffer allocate(int64_t own_bytes, RankSizes sizes, Category category, std::string_view owner) override {
+    arrive_at_rendezvous();
     return peer_memory_->allocate(own_bytes, sizes, category, owner);
   }
   std::optional<SharedRange> allocate_shared(int64_t size_bytes, int64_t own_bytes, Category category,
                                              std::string_view owner) override {
+    arrive_at_rendezvous();
     return peer_memory_->allocate_shared(size_bytes, own_bytes, category, owner);
   }
 
@@ -136,11 +138,12 @@ class DirectCommunicator final : public Communicator {
   }
 
   std::vector<std::string> gather_objects(std::string_view own) override {
-    signals_->arrive_at_rendezvous(collective_purpose().what);
+    arrive_at_rendezvous();
     return bootstrap_->all_gather(own);
   }
 
   std::unique_ptr<Communicator> split(int color, int key, std::string_view name) override {
+    arrive_at_rendezvous();
     const RankGroup group = agree_on_group(*bootstrap_, color, key);
     DirectTransport transport = transport_;
     transport.group = name;
@@ -170,6 +173,9 @@ class DirectCommunicator final : public Communicator {
   static int64_t own_bytes(int rank_count) {
     return Mailboxes::kBytesPerRank + Board::size_bytes(rank_count) / rank_count;
   }
+
+  /// Every function that gathers through the bootstrap calls this first, so that ranks in a collective can report it.
+  void arrive_at_rendezvous() { signals_->arrive_at_rendezvous(collective_purpose().what); }
 
   /// Makes later work on the stream wait until all ranks have arrived at this collective with their data ready.
   void arrive_and_wait(Stream& stream, const OperationDescription& what, Label label) {

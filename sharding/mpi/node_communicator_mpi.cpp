@@ -86,8 +86,10 @@ std::unique_ptr<Signals> NodeCommunicator::make_signals(double timeout_seconds, 
                                                .group = std::string(group)});
 }
 
+void NodeCommunicator::arrive_at_rendezvous() { entry_signals_->arrive_at_rendezvous(collective_purpose().what); }
+
 std::vector<std::string> NodeCommunicator::gather_objects(std::string_view own) {
-  entry_signals_->arrive_at_rendezvous(collective_purpose().what);
+  arrive_at_rendezvous();
   return world_->all_gather(own);
 }
 
@@ -97,6 +99,7 @@ std::string NodeCommunicator::describe() const {
 
 SymmetricBuffer NodeCommunicator::allocate(int64_t own_bytes, RankSizes sizes, Category category,
                                            std::string_view owner) {
+  arrive_at_rendezvous();
   // If sizes must be equal, first the ranks of each node compare them, then all ranks do.
   SymmetricBuffer mine;
   const auto size_of_ranks = gather_or_throw(*world_, [&] {
@@ -301,6 +304,7 @@ double* NodeCommunicator::all_reduce_operands(Lane lane) const {
 void NodeCommunicator::barrier(Stream& stream, Label label) { arrive_and_wait(stream, describe_barrier(label), label); }
 
 std::unique_ptr<Communicator> NodeCommunicator::split(int color, int key, std::string_view name) {
+  arrive_at_rendezvous();
   const RankGroup group = agree_on_group(*world_, color, key);
   return make_mpi_communicator(device_, world_->split_mpi(color, key), topology_of_group(topology_, group.members),
                                name);

@@ -73,6 +73,8 @@ class NodeCommunicator final : public Communicator {
   };
 
   std::unique_ptr<Signals> make_signals(double timeout_seconds, std::string_view group, std::vector<Board>* boards);
+  /// Every function that gathers through the bootstrap calls this first, so that ranks in a collective can report it.
+  void arrive_at_rendezvous();
   double* all_reduce_operands(Lane lane) const;
   LaneState& lane_state(const Stream& stream) { return *lane_states_[static_cast<std::size_t>(stream.lane())]; }
   /// Makes later work on the stream wait until all ranks have arrived at this collective.
