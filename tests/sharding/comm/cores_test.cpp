@@ -5,14 +5,16 @@
 #include <filesystem>
 #include <fstream>
 #include <gtest/gtest.h>
-#include <sched.h>
 
 #include "kernels/device/host_stream.h"
 #include "kernels/system/thread_pool.h"
 #include "sharding/world.h"
+#include "tests/support/one_core.h"
 
 namespace aliquot {
 namespace {
+
+using test::OneCore;
 
 TEST(Cores, ParsesLists) {
   EXPECT_EQ(parse_core_list("0-3,8,10-11"), (std::vector{0, 1, 2, 3, 8, 10, 11}));
@@ -25,25 +27,6 @@ TEST(Cores, ThisThreadHasAnAllowedCore) {
   const auto cores = allowed_cores();
   EXPECT_NE(std::count(cores.begin(), cores.end(), true), 0);
 }
-
-/// Binds the calling thread to one of its cores while the object exists.
-class OneCore {
- public:
-  OneCore() {
-    sched_getaffinity(0, sizeof before_, &before_);
-    cpu_set_t one;
-    CPU_ZERO(&one);
-    const std::vector<bool> cores = allowed_cores();
-    CPU_SET(std::ranges::find(cores, true) - cores.begin(), &one);
-    sched_setaffinity(0, sizeof one, &one);
-  }
-  OneCore(const OneCore&) = delete;
-  OneCore& operator=(const OneCore&) = delete;
-  ~OneCore() { sched_setaffinity(0, sizeof before_, &before_); }
-
- private:
-  cpu_set_t before_{};
-};
 
 TEST(Cores, ABindingLimitsTheAllowedCoresButNotTheCpuset) {
   const int cpuset = cpuset_core_count();
@@ -123,6 +106,9 @@ TEST(Cores, ShareOfAWorldOfOneRankLeavesCoresToTheOtherProcesses) {
   EXPECT_EQ(share(all, 1), 8);
   EXPECT_EQ(share(all, 0), 8);
   EXPECT_EQ(share(two, 4), 2);  // bound to a quarter of the cores
+  // A container has two cores of the machine. Its processes are not bound within them.
+  EXPECT_EQ(static_cast<int>(share_of_cores(two, {two}, 2, 4)), 0);
+  EXPECT_EQ(static_cast<int>(share_of_cores(two, {two}, 2, 2)), 1);
 }
 
 TEST(Cores, RanksOfTheGroupShareTheCoresOnWhichBothMayRun) {
