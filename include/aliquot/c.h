@@ -232,7 +232,7 @@ int aliquot_add_slice(aliquot_engine* engine, int unit, const aliquot_parameter*
 int aliquot_rank_range(int64_t count, int tensor_rank, int tensor, int64_t* first, int64_t* end);
 
 /** Sets the order of forward. Use u gathers unit_counts[u] units together. `units` lists the units of use 0, then those
- * of use 1, and so on. */
+ * of use 1, and so on. `use_count` and each element of `unit_counts` are at least 1. */
 int aliquot_declare_order(aliquot_engine* engine, int use_count, const int* unit_counts, const int* units);
 
 /** A collective that the code of a use runs with aliquot_run_collective(). The ranks of a tensor group exchange a
@@ -342,7 +342,7 @@ enum {
   ALIQUOT_BACKWARD_WEIGHTS = 4
 };
 /** Opens the next use, which must consist of these units. `use` is ALIQUOT_FORWARD, ALIQUOT_BACKWARD or
- * ALIQUOT_EVALUATE. */
+ * ALIQUOT_EVALUATE. `unit_count` is at least 1. */
 int aliquot_open(aliquot_engine* engine, int use, int unit_count, const int* units);
 
 /** One use that the engine asks the model to run. */
@@ -364,10 +364,10 @@ int aliquot_next_evaluation(aliquot_engine* engine, aliquot_work* work);
 /** Replaces each value by its sum over the ranks of the last pipeline stage, on all ranks. Ignores the values of other
  * stages. At most 512 values. */
 int aliquot_sum_losses(aliquot_engine* engine, int count, double* values);
-/** Skips the next use, forward or backward, on this rank. The same as Engine::skip() in C++. ALIQUOT_USAGE if another
- * pipeline stage receives the result of the use. */
+/** Skips the next use, forward or backward, on this rank. The same as Engine::skip() in C++. `unit_count` is at
+ * least 1. ALIQUOT_USAGE if another pipeline stage receives the result of the use. */
 int aliquot_skip(aliquot_engine* engine, int unit_count, const int* units);
-/** Deprecated: the same as aliquot_skip(). */
+/** Deprecated: the same as aliquot_skip(). `unit_count` is at least 1. */
 int aliquot_pass_over(aliquot_engine* engine, int unit_count, const int* units);
 /** Closes the open use and abandons the step. This rank must next call aliquot_step(), without further micro-batches.
  * All ranks then skip the update. */
