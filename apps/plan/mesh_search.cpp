@@ -18,6 +18,7 @@
 #include "kernels/system/error.h"
 #include "kernels/system/format_bytes.h"
 #include "kernels/system/start_thread.h"
+#include "sharding/cores.h"
 
 namespace aliquot {
 namespace {
@@ -46,8 +47,7 @@ class Search {
 
   MeshSearch run() {
     std::vector<std::thread> threads;
-    const auto cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
-    const int count = how_.threads > 0 ? how_.threads : cores;
+    const int count = how_.threads > 0 ? how_.threads : allowed_core_count();
     for (int i = 1; i < count; ++i) threads.push_back(start_thread("--mesh auto", [this] { work(); }));
     work();
     for (std::thread& thread : threads) thread.join();

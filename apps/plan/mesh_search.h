@@ -48,7 +48,7 @@ struct MeshSearch {
 struct MeshSearchOptions {
   int count = 1;            // the number of meshes to return
   bool uses_bounds = true;  // false: plans and simulates all choices
-  int threads = 0;          // 0: all cores
+  int threads = 0;          // 0: one on each allowed core
 };
 
 /// Finds the fastest choices for the world, the model and the global batch of `options`, whose --mesh is "auto". The

@@ -4,13 +4,14 @@
 #include <exception>
 #include <nlohmann/json.hpp>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "apps/plan/mesh_search.h"
 #include "apps/train/train_settings.h"
+#include "kernels/device/host_stream.h"
 #include "kernels/system/error.h"
 #include "sharding/comm/collective_purpose.h"
+#include "sharding/cores.h"
 
 namespace aliquot {
 namespace {
@@ -39,6 +40,14 @@ int64_t most_ranks_of_a_node(const Topology& topology) {
   return std::ranges::max(counts);
 }
 
+/// Returns the number of threads of a rank, on which the memory of a unit depends.
+int thread_count(World& world, bool on_gpu, int64_t ranks_per_node) {
+  if (on_gpu) return std::max(allowed_core_count() / static_cast<int>(ranks_per_node), 1);
+  return as_host_stream(*world.device().make_stream(Lane::kCompute)).pool().thread_count();
+}
+
+}  // namespace
+
 PlanOptions plan_options(World& world, const TrainOptions& o) {
   const bool on_gpu = world.device().kind() == DeviceKind::kCuda;
   PlanOptions plan;
@@ -55,13 +64,12 @@ PlanOptions plan_options(World& world, const TrainOptions& o) {
   plan.machine = o.machine;
   plan.profile = o.profile;
   plan.engine.between_steps_bytes = between_steps_bytes(o);
-  if (plan.world.threads_per_rank == 0) {
-    const auto cores = static_cast<int>(std::thread::hardware_concurrency());
-    plan.world.threads_per_rank = std::max(cores / static_cast<int>(*plan.ranks_per_node), 1);
-  }
+  if (plan.world.threads_per_rank == 0) plan.world.threads_per_rank = thread_count(world, on_gpu, *plan.ranks_per_node);
   resolve_precision(plan, on_gpu);
   return plan;
 }
+
+namespace {
 
 struct Choice {
   std::vector<GivenOption> options;

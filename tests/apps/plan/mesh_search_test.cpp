@@ -11,7 +11,10 @@
 #include "apps/plan/mesh_bound.h"
 #include "apps/plan/mesh_table.h"
 #include "apps/plan/planned_run.h"
+#include "apps/train/mesh_choice.h"
 #include "kernels/system/error.h"
+#include "sharding/cores.h"
+#include "tests/support/one_core.h"
 
 namespace aliquot::test {
 namespace {
@@ -291,6 +294,20 @@ TEST(MeshSearch, SearchesSixteenThousandRanks) {
   EXPECT_GT(found.meshes, 20);
   EXPECT_LT(found.simulated, found.choices);
   EXPECT_LT(seconds, 120) << "planned " << found.planned << " of " << found.choices;
+}
+
+/// The search plans the buffers of as many threads as the world has, for example if taskset limits the process.
+TEST(MeshSearch, PlansTheThreadsOfTheWorld) {
+  const auto planned_threads = [](int threads_per_rank) {
+    int count = 0;
+    const auto body = [&count](World& world) { count = plan_options(world, TrainOptions()).world.threads_per_rank; };
+    World::threads(1, body, {.device = DeviceChoice::kHost, .threads_per_rank = threads_per_rank});
+    return count;
+  };
+  EXPECT_EQ(planned_threads(0), allowed_core_count());
+  EXPECT_EQ(planned_threads(5), 5);
+  const OneCore bound;
+  EXPECT_EQ(planned_threads(0), 1);
 }
 
 }  // namespace
