@@ -49,8 +49,8 @@ inline constexpr const char *kWeightsFile = "model.safetensors", *kAdapterFile =
 /// `to` already has one.
 void copy_tokenizer(const std::filesystem::path& from, const std::filesystem::path& to);
 
-/// Returns the text of the config.json `config` for weights in `folder`. If it has no eos_token_id, and the tokenizer
-/// in `folder` has an end-of-text token, eos_token_id becomes that token: transformers stops a text there.
+/// Returns the text of the config.json `config`. If its eos_token_id is missing or null, replaces it with the
+/// end-of-text token of the tokenizer in `folder`, if there is one. transformers ends a text at this token.
 std::string with_end_token(const std::string& config, const std::filesystem::path& folder);
 
 /// Like with_end_token(), for a `config` of config_text(), which knows only the size of the vocabulary. The tokenizer

@@ -18,14 +18,14 @@ struct MeshTask {
   std::size_t index = 0;
   MeshChoice choice;
   MeshBound bound;
-  /// What the search does next with the choice: it improves the bound in two ways, and then simulates the choice.
+  /// The next step of the search for this choice. The first two steps improve its bound, the last one simulates it.
   enum class Next : uint8_t { kFitEnds, kUnsharded, kSimulate } next = Next::kFitEnds;
   const MeshModel* model = nullptr;
   const PipelineCut* cut = nullptr;
 };
 
-/// The number of recomputed uses of each pipeline stage: that of the choice or, if the choice leaves it open,
-/// MeshBound::recompute.
+/// Returns the number of recomputed uses of each pipeline stage: MeshChoice::recompute or, if that is
+/// kRecomputeAsNeeded, MeshBound::recompute.
 int recompute_of(const MeshTask& task);
 
 /// Returns the memory of the pipeline stage that needs the most.

@@ -109,7 +109,8 @@ const UseActivations& StageBound::use(int32_t index) const {
   return of_.model.model.activations.uses[static_cast<std::size_t>(index)];
 }
 
-/// The memory of activations when the stage begins its first backward pass. With zero bubble, a later one.
+/// Returns the memory of activations when the first backward pass of the stage begins. With a zero-bubble schedule, it
+/// includes the memory of the second parts that the stage delays, see split_bytes().
 int64_t StageBound::activation_bytes(int64_t recompute) const {
   const std::vector<int64_t> counts = in_flight(of_.choice, of_.stage.index);
   int64_t bytes = 0;

@@ -1,5 +1,5 @@
 #pragma once
-// Compares the tokenizers of two files.
+// Finds out whether two tokenizer.json encode texts equally.
 
 #include <nlohmann/json.hpp>
 #include <string>

@@ -74,8 +74,9 @@ std::string tokenizer_warning(const TokenSource& data, const std::string& weight
   } catch (const UsageError&) {  // one of them cannot be read, or is invalid; whoever uses it reports the error
     return "";
   }
-  return fmt::format("{} was encoded with another tokenizer than {}: encode the text with --tokenizer {}.",
-                     data.describe(), file->string(), file->string());
+  return fmt::format(
+      "{} was encoded with another tokenizer than that of the weights, {}: encode the text with --tokenizer {}.",
+      data.describe(), file->string(), file->string());
 }
 
 void save_tokenizer(const TrainText& text, const std::string& directory) {

@@ -364,8 +364,8 @@ int aliquot_next_evaluation(aliquot_engine* engine, aliquot_work* work);
 /** Replaces each value by its sum over the ranks of the last pipeline stage, on all ranks. Ignores the values of other
  * stages. At most 512 values. */
 int aliquot_sum_losses(aliquot_engine* engine, int count, double* values);
-/** Skips the next use, forward or backward, on this rank. The same as Engine::skip() in C++. `unit_count` is at
- * least 1. ALIQUOT_USAGE if another pipeline stage receives the result of the use. */
+/** Skips the next use, forward or backward, on this rank, like Engine::skip() in C++. `unit_count` is at least 1.
+ * ALIQUOT_USAGE if another pipeline stage receives the result of the use. */
 int aliquot_skip(aliquot_engine* engine, int unit_count, const int* units);
 /** Deprecated: the same as aliquot_skip(). `unit_count` is at least 1. */
 int aliquot_pass_over(aliquot_engine* engine, int unit_count, const int* units);
@@ -399,9 +399,9 @@ int aliquot_set_trainable(aliquot_engine* engine, const char* prefix, int traina
 /* State: call these functions between steps ------------------------------------------------------------------------ */
 
 /* Scalars: named values of the program that a checkpoint contains, such as the position in its data or the time of a
- * simulation. aliquot_save() saves those that were set before it. aliquot_load() and aliquot_load_newest() replace all
- * of them by those of the checkpoint. They must be equal on every rank. With their names and the engine's
- * own scalars they may have at most 32 KiB, which aliquot_save() checks. */
+ * simulation. They must be equal on every rank. aliquot_save() saves those that were set before it. aliquot_load() and
+ * aliquot_load_newest() remove all scalars, and set those of the checkpoint. The scalars of the program and the engine
+ * together, with their names, may take at most 32 KiB. aliquot_save() returns an error if they take more. */
 
 /** Sets a scalar to `count` values, at least 1, and replaces an earlier one of this name. ALIQUOT_USAGE if checkpoints
  * cannot contain a scalar of this name, or if it is the name of a scalar of the engine, such as update_count. */

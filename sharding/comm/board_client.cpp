@@ -173,7 +173,7 @@ void AllRanksArrived::check_ranks_in_bootstrap() const {
   }
 }
 
-/// Returns what is known about a rank that has not arrived.
+/// Describes a rank that has not arrived, for the message of a timeout.
 std::string AllRanksArrived::missing_text(int rank) const {
   if (waits_for_other_node(rank)) return "waits for a rank of another node";
   std::string text =

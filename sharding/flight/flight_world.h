@@ -6,9 +6,10 @@
 
 namespace aliquot {
 
-/// The name of a world whose flight records are in a directory. No other world of the program whose records are there
-/// has the same name while a rank of this process holds it. "PROCESS-NUMBER": the number of the process of the world's
-/// rank 0 (see process_number()), and the lowest number that is free there. Both count from 0. The name 0-0 is empty.
+/// Reserves a name for a world, so that the worlds of a program do not overwrite flight records of each other. While an
+/// object of this class exists, no other world gets the same name for the directory. The name is "PROCESS-NUMBER":
+/// PROCESS is process_number() in rank 0 of the world, and NUMBER is the lowest one that is not reserved in that
+/// process. Both count from 0. The name is empty if both are 0.
 class FlightWorld {
  public:
   FlightWorld() = default;

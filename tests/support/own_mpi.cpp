@@ -131,7 +131,7 @@ void check_flights(int rank, const std::set<std::string>& expected, const std::f
   require(names == expected, fmt::format("other files than {}", fmt::join(names, " ")).c_str());
 }
 
-/// Three worlds at the same time: one of each half of the ranks, and one of all.
+/// Creates three worlds that exist at the same time: one of each half of the ranks, and one of all ranks.
 void run_flights(int rank) {
   const std::set<std::string> expected{"flight-0000.txt",           "flight-0001.txt",
                                        "flight-0000-world-1-0.txt", "flight-0001-world-1-0.txt",

@@ -112,7 +112,7 @@ TEST_F(EvalCommand, CountsOnlyTheTargetsThatTrainingCounts) {
 
 /// The loss of such tokens has no meaning.
 TEST_F(EvalCommand, DataOfAnotherTokenizerGetAWarning) {
-  const std::string warning = "was encoded with another tokenizer than ";
+  const std::string warning = "was encoded with another tokenizer than that of the weights, ";
   for (const auto& [name, text] : {std::pair("a", "the old man and the old sea and the man "),
                                    std::pair("b", "quick brown fox and quick brown fox jumps ")}) {
     write_file(at("text"), text + std::string(text));

@@ -70,7 +70,7 @@ std::string text_of(const std::vector<std::string>& arguments) {
                          [](const std::string& all, const std::string& one) { return all + " " + one; });
 }
 
-/// Simulates all choices of each small world. Several tests share the results.
+/// Returns the result of a search that simulates all choices. Keeps it for later calls, because several tests need it.
 const MeshSearch& simulate_all(const SearchCase& run, const std::vector<std::string>& arguments) {
   static std::map<std::vector<std::string>, MeshSearch> done;
   const auto found = done.find(arguments);
