@@ -35,8 +35,9 @@ int code_of_severity(int severity) {
   return severity <= 1 ? severity * static_cast<int>(ExitCode::kFault) : severity - 1;
 }
 
-// Makes the deadlines of ranks differ, because mpirun 4.1 may crash if several ranks end the job at the same time.
-double stagger_seconds(int rank) { return 0.025 * std::min(rank, 40); }
+// Makes the deadlines of ranks differ, because mpirun 4.1 may crash or hang if several ranks end the job at the same
+// time. The difference exceeds that between the times at which ranks usually begin to wait.
+double stagger_seconds(int rank) { return 0.25 * std::min(rank, 20); }
 
 void print_exceeded(int rank, double seconds, const char* purpose) noexcept {
   std::fprintf(stderr, "aliquot: rank %d waited %g s for the other ranks to %s together\n", rank, seconds, purpose);
