@@ -1,11 +1,10 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <cstring>
 #include <fmt/format.h>
 #include <string_view>
 
-#include "apps/data/mapped_tokens.h"
+#include "apps/data/stored_tokens.h"
 #include "kernels/system/error.h"
 
 namespace aliquot {
@@ -13,7 +12,8 @@ namespace {
 
 using namespace std::string_view_literals;
 
-constexpr int64_t kLlmcHeaderBytes = 1024;  // 256 32-bit words: magic, version, number of tokens, zeros
+constexpr int64_t kMaxNumpyHeaderBytes = 1 << 16;  // the header of a one-dimensional array is much shorter
+constexpr int64_t kLlmcHeaderBytes = 1024;         // 256 32-bit words: magic, version, number of tokens, zeros
 
 [[noreturn]] void refuse(const std::filesystem::path& path, const std::string& why) {
   throw UsageError(fmt::format("{}: {}.", path.string(), why));
@@ -21,17 +21,15 @@ constexpr int64_t kLlmcHeaderBytes = 1024;  // 256 32-bit words: magic, version,
 
 /// Returns the value of type T at `offset`, or 0 if the file ends before the end of the value.
 template <typename T>
-T at(const MappedFile& file, int64_t offset) {
+T at(const InputFile& file, int64_t offset) {
   T value = 0;
-  if (offset + static_cast<int64_t>(sizeof value) <= file.size_bytes())
-    std::memcpy(&value, file.data() + offset, sizeof value);
+  if (offset + static_cast<int64_t>(sizeof value) <= file.size_bytes()) file.read(offset, &value, sizeof value);
   return value;
 }
 
-std::string_view text_at(const MappedFile& file, int64_t offset, int64_t count) {
+std::string text_at(const InputFile& file, int64_t offset, int64_t count) {
   offset = std::min(offset, file.size_bytes());
-  return {reinterpret_cast<const char*>(file.data()) + offset,
-          static_cast<size_t>(std::min(count, file.size_bytes() - offset))};
+  return file.read_text(offset, std::min(count, file.size_bytes() - offset));
 }
 
 constexpr std::string_view kHdf5Signature = "\x89HDF\r\n\x1a\n";
@@ -72,24 +70,24 @@ constexpr std::array kLlmcKinds = {
     LlmcKind{20240803, 0, 0, "a file of model weights in the format of llm.c"},
 };
 
-const LlmcKind* llmc_kind(const MappedFile& file) {
+const LlmcKind* llmc_kind(const InputFile& file) {
   const auto found = std::ranges::find(kLlmcKinds, at<int32_t>(file, 0), &LlmcKind::magic);
   return found == kLlmcKinds.end() ? nullptr : &*found;
 }
 
 /// Whether the file begins like a gzip file. The two magic bytes are not enough, because a file of tokens may begin
 /// with them. The compression method and the reserved flags must match too.
-bool is_gzip(const MappedFile& file) {
+bool is_gzip(const InputFile& file) {
   return file.size_bytes() > 18 && text_at(file, 0, 3) == "\x1f\x8b\x08"sv && (at<uint8_t>(file, 3) & 0xe0) == 0;
 }
 
 /// Whether the file begins like a safetensors file: an 8-byte length, then a JSON object of that length.
-bool is_safetensors(const MappedFile& file) {
+bool is_safetensors(const InputFile& file) {
   const auto length = at<uint64_t>(file, 0);
   return length >= 2 && length <= static_cast<uint64_t>(file.size_bytes()) - 8 && text_at(file, 8, 2) == "{\""sv;
 }
 
-void check_payload_size(const MappedFile& file, const std::filesystem::path& path, const TokenLayout& layout) {
+void check_payload_size(const InputFile& file, const std::filesystem::path& path, const TokenLayout& layout) {
   const int64_t due = layout.offset_bytes + layout.count * layout.bytes_per_token;
   if (due == file.size_bytes()) return;
   refuse(path, fmt::format("the header declares {} {}, which need a file of {} bytes, but the file has {}: {}",
@@ -97,7 +95,7 @@ void check_payload_size(const MappedFile& file, const std::filesystem::path& pat
                            file.size_bytes() < due ? "it is truncated" : "other data follows the tokens"));
 }
 
-TokenLayout llmc_layout(const MappedFile& file, const std::filesystem::path& path, const LlmcKind& kind) {
+TokenLayout llmc_layout(const InputFile& file, const std::filesystem::path& path, const LlmcKind& kind) {
   const auto version = at<int32_t>(file, 4), count = at<int32_t>(file, 8);
   if (version != kind.version)
     refuse(path, fmt::format("the header declares {0} of version {1}: expected version {2}", kind.what, version,
@@ -142,12 +140,12 @@ std::optional<int64_t> numpy_count(std::string_view shape) {
   return error == std::errc() && count >= 0 && rest.starts_with(",)") ? std::optional(count) : std::nullopt;
 }
 
-TokenLayout numpy_layout(const MappedFile& file, const std::filesystem::path& path) {
+TokenLayout numpy_layout(const InputFile& file, const std::filesystem::path& path) {
   const bool is_first = at<uint8_t>(file, 6) == 1;
   const int64_t begin = is_first ? 10 : 12;
   const int64_t length = is_first ? at<uint16_t>(file, 8) : at<uint32_t>(file, 8);
   if (begin + length > file.size_bytes()) refuse(path, "the header of the .npy file is truncated");
-  const std::string_view header = text_at(file, begin, length);
+  const std::string header = text_at(file, begin, std::min(length, kMaxNumpyHeaderBytes));
   auto layout = numpy_type(python_value(header, "descr"));
   const auto count = numpy_count(python_value(header, "shape"));
   if (!layout || !count) {
@@ -170,26 +168,31 @@ TokenLayout numpy_layout(const MappedFile& file, const std::filesystem::path& pa
 /// match too. Checks at most kMaxWords words, because in nearly all other files one of the first few words exceeds
 /// `small`.
 template <typename Word>
-bool looks_like(const MappedFile& file, Word small) {
+bool looks_like(const InputFile& file, Word small) {
   constexpr int64_t kMinWords = 32, kMaxWords = 1 << 20;
   constexpr Word kTiny = 15, kLowerHalf = static_cast<Word>(~Word{0}) >> (4 * sizeof(Word));
   const auto width = static_cast<int64_t>(sizeof(Word));
   const int64_t count = file.size_bytes() / width;
   if (count < kMinWords) return false;
+  std::array<Word, 1024> words;
+  const auto all = static_cast<size_t>(std::min(count, kMaxWords));
   bool has_lower_half = false;
-  for (int64_t i = 0; i < std::min(count, kMaxWords); ++i) {
-    const Word word = at<Word>(file, i * width);
-    if (word > small) return false;
-    has_lower_half = has_lower_half || (word & kLowerHalf) > kTiny;
+  for (size_t i = 0; i < all; ++i) {
+    const size_t at = i % words.size();
+    if (at == 0)
+      file.read(static_cast<int64_t>(i) * width, words.data(),
+                static_cast<int64_t>(std::min(words.size(), all - i)) * width);
+    if (words[at] > small) return false;
+    has_lower_half = has_lower_half || (words[at] & kLowerHalf) > kTiny;
   }
   return has_lower_half;
 }
 
 }  // namespace
 
-bool has_hdf5_signature(const MappedFile& file) { return text_at(file, 0, kHdf5Signature.size()) == kHdf5Signature; }
+bool has_hdf5_signature(const InputFile& file) { return text_at(file, 0, kHdf5Signature.size()) == kHdf5Signature; }
 
-void refuse_other_formats(const MappedFile& file, const std::filesystem::path& path) {
+void refuse_other_formats(const InputFile& file, const std::filesystem::path& path) {
   const auto refuse_as = [&](std::string_view what, std::string_view advice) {
     refuse(path, fmt::format("this is {}, not a file of tokens: {}", what, advice));
   };
@@ -203,13 +206,13 @@ void refuse_other_formats(const MappedFile& file, const std::filesystem::path& p
     refuse_as(kind->what, "use a .bin file with tokens");
 }
 
-std::optional<TokenLayout> layout_of_header(const MappedFile& file, const std::filesystem::path& path) {
+std::optional<TokenLayout> layout_of_header(const InputFile& file, const std::filesystem::path& path) {
   if (text_at(file, 0, 6) == "\x93NUMPY"sv) return numpy_layout(file, path);
   const LlmcKind* kind = llmc_kind(file);
   return kind == nullptr ? std::nullopt : std::optional(llmc_layout(file, path, *kind));
 }
 
-void refuse_wider_integers(const MappedFile& file, const std::filesystem::path& path, const TokenLayout& layout) {
+void refuse_wider_integers(const InputFile& file, const std::filesystem::path& path, const TokenLayout& layout) {
   constexpr uint32_t kLargestVocabulary = (1 << 20) - 1;  // no known tokenizer has more entries
   const auto refuse_as = [&](int bits, std::string_view advice) {
     refuse(path,

@@ -1,11 +1,11 @@
 // Reads the datasets `tokens` and `loss_ranges` of an HDF5 file. The HDF5 library finds their offsets in the file. Then
-// the file is mapped.
+// InputFile reads them.
 #include <algorithm>
 #include <fmt/format.h>
 #include <string>
 
-#include "apps/data/mapped_file.h"
-#include "apps/data/mapped_tokens.h"
+#include "apps/data/input_file.h"
+#include "apps/data/stored_tokens.h"
 #include "checkpoint/file/hdf5_handle.h"
 #include "checkpoint/file/tensor_entry.h"
 #include "kernels/system/error.h"
@@ -18,7 +18,7 @@ namespace {
 }
 
 [[noreturn]] void refuse_layout(const std::filesystem::path& file, const char* name) {
-  refuse(file, fmt::format("the dataset '{}' is not contiguous and cannot be mapped: convert it with h5repack -l CONTI "
+  refuse(file, fmt::format("the dataset '{}' is not contiguous: convert it with h5repack -l CONTI "
                            "-f NONE",
                            name));
 }
@@ -87,7 +87,7 @@ TokenLayout layout_of(const std::filesystem::path& file, hid_t dataset) {
 }
 
 /// HDF5 calls this function before it follows a link into another file. Stores the name of that file in `found`, and
-/// makes HDF5 fail. Opening the other file could block, and only the file of --data is mapped.
+/// makes HDF5 fail. Opening the other file could block, and only the file of --data is read.
 herr_t stop_at_link(const char* /*from_file*/, const char* /*from_group*/, const char* to_file,
                     const char* /*to_object*/, unsigned* /*flags*/, hid_t /*properties*/, void* found) noexcept {
   *static_cast<std::string*>(found) = to_file;
@@ -139,7 +139,7 @@ TokenLayout::Text find_tokenizer(const std::filesystem::path& path, hid_t file) 
 }
 
 TokenLayout find_tokens(const std::filesystem::path& path) {
-  { const MappedFile can_be_mapped(path); }  // throws for a pipe, on which H5Fopen() would block
+  { const InputFile can_be_opened(path); }  // throws for a pipe, on which H5Fopen() would block
   const Hdf5Lock lock;
   try {
     const Hdf5Handle file(H5Fopen(path.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT), H5Fclose, "open it");
@@ -156,7 +156,7 @@ TokenLayout find_tokens(const std::filesystem::path& path) {
 }  // namespace
 
 std::unique_ptr<TokenSource> open_hdf5_tokens(const std::filesystem::path& file) {
-  return open_mapped_tokens(file, find_tokens(file));
+  return open_stored_tokens(file, find_tokens(file));
 }
 
 }  // namespace aliquot

@@ -1,26 +1,31 @@
 #include "apps/data/loss_ranges.h"
 
 #include <algorithm>
-#include <cstring>
 #include <fmt/format.h>
+#include <vector>
 
 #include "apps/models/layers/loss.h"
 #include "kernels/system/error.h"
 
 namespace aliquot {
 
-LossRanges::LossRanges(const MappedFile& file, const RangeLayout& layout, int64_t token_count,
+LossRanges::LossRanges(const InputFile& file, const RangeLayout& layout, int64_t token_count,
                        const std::filesystem::path& path)
     : file_(file), layout_(layout) {
   const auto refuse = [&path](const std::string& why) { throw UsageError(fmt::format("{}: {}.", path.string(), why)); };
-  const int64_t available = (file.size_bytes() - layout.offset_bytes) / static_cast<int64_t>(sizeof(Range));
+  const int64_t available = (file.size_bytes() - layout.offset_bytes) / kRangeBytes;
   if (layout.offset_bytes < 0 || layout.offset_bytes > file.size_bytes() || layout.count < 0 ||
       layout.count > available)
     refuse("the file is shorter than its header states: it is truncated");
   if (layout.count < 1) refuse("the dataset 'loss_ranges' is empty: no token would count in the loss");
+  std::vector<Range> part;
   int64_t end = 0;
   for (int64_t i = 0; i < layout.count; ++i) {
-    const Range range = at(i);
+    if (i % kPart == 0) {
+      part.resize(static_cast<size_t>(std::min(kPart, layout.count - i)));
+      file.read(layout.offset_bytes + i * kRangeBytes, part.data(), static_cast<int64_t>(part.size()) * kRangeBytes);
+    }
+    const Range range = part[static_cast<size_t>(i % kPart)];
     if (range.begin < end || range.end <= range.begin || range.end > token_count)
       refuse(
           fmt::format("range {} of the dataset 'loss_ranges' is [{}, {}): expected ranges in ascending order, with at "
@@ -32,7 +37,7 @@ LossRanges::LossRanges(const MappedFile& file, const RangeLayout& layout, int64_
 
 LossRanges::Range LossRanges::at(int64_t index) const {
   Range range;
-  std::memcpy(&range, file_.data() + layout_.offset_bytes + index * static_cast<int64_t>(sizeof range), sizeof range);
+  file_.read(layout_.offset_bytes + index * kRangeBytes, &range, kRangeBytes);
   return range;
 }
 

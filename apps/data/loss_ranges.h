@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <span>
 
-#include "apps/data/mapped_file.h"
+#include "apps/data/input_file.h"
 
 namespace aliquot {
 
@@ -16,12 +16,12 @@ struct RangeLayout {
   int64_t count = 0;
 };
 
-/// Reads the ranges in the mapped file. Several threads may call all functions at the same time.
+/// Reads the ranges from the file when they are needed. Several threads may call all functions at the same time.
 class LossRanges {
  public:
   /// The file must outlive this object. Throws UsageError if the file is shorter than the layout requires, if there is
   /// no range, or if the ranges are empty, not in ascending order, or outside [0, token_count).
-  LossRanges(const MappedFile& file, const RangeLayout& layout, int64_t token_count, const std::filesystem::path& path);
+  LossRanges(const InputFile& file, const RangeLayout& layout, int64_t token_count, const std::filesystem::path& path);
 
   /// The number of tokens in [first, first + count) that are in a range.
   int64_t count_tokens(int64_t first, int64_t count) const;
@@ -32,12 +32,15 @@ class LossRanges {
   struct Range {
     int64_t begin, end;
   };
+  static constexpr int64_t kRangeBytes = sizeof(Range);
+  static constexpr int64_t kPart = 4096;  // ranges that the constructor reads at once
+
   Range at(int64_t index) const;
   /// Calls visit(begin, end) for the intersections of [first, end) with the ranges, in order.
   template <typename Visit>
   void for_each_within(int64_t first, int64_t end, Visit&& visit) const;
 
-  const MappedFile& file_;
+  const InputFile& file_;
   RangeLayout layout_;
 };
 

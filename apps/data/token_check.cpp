@@ -6,8 +6,7 @@
 namespace aliquot {
 namespace {
 
-// The number of bytes that a thread checks in one iteration of check_tokens(). The checked pages are then unmapped, so
-// this number limits how many pages are mapped at the same time.
+// The number of bytes that a thread checks in one iteration of check_tokens().
 constexpr int64_t kRoundBytes = int64_t{8} << 20;
 
 void atomic_min(std::atomic<int64_t>& smallest, int64_t found) {

@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 #include <iterator>
 
-#include "apps/data/mapped_tokens.h"
+#include "apps/data/stored_tokens.h"
 #include "kernels/system/error.h"
 
 namespace aliquot {
@@ -35,11 +35,11 @@ namespace {
 
 std::unique_ptr<TokenSource> open_by_name(const std::filesystem::path& file) {
   const auto extension = file.extension();
-  const MappedFile mapped(file);
+  const InputFile mapped(file);
   const bool is_hdf5 = extension == ".h5" || extension == ".hdf5";
   if (!is_hdf5 || !has_hdf5_signature(mapped)) refuse_other_formats(mapped, file);
   if (is_hdf5) return open_hdf5_tokens(file);
-  if (const auto layout = layout_of_header(mapped, file)) return open_mapped_tokens(file, *layout);
+  if (const auto layout = layout_of_header(mapped, file)) return open_stored_tokens(file, *layout);
   for (const char* integers :
        {".i16", ".i32", ".i64", ".u64", ".int16", ".int32", ".int64", ".uint16", ".uint32", ".uint64"}) {
     if (extension != integers) continue;
@@ -52,7 +52,7 @@ std::unique_ptr<TokenSource> open_by_name(const std::filesystem::path& file) {
   if (extension == ".u32") layout = {.bytes_per_token = 4, .unit = "32-bit tokens"};
   layout.is_text = layout.bytes_per_token == 1;
   refuse_wider_integers(mapped, file, layout);
-  return open_mapped_tokens(file, layout);
+  return open_stored_tokens(file, layout);
 }
 
 }  // namespace

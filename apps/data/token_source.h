@@ -40,8 +40,8 @@ class TokenSource {
   void read(int64_t first, std::span<int32_t> to, int64_t vocabulary) const;
 
   /// Returns the position of the first token in [first, first + count) whose value is outside [0, vocabulary), or
-  /// nothing. Sources that generate their tokens return nothing. This function is much faster than read(). It unmaps
-  /// the pages of the file that it has read. Throws FaultError if the file has become shorter.
+  /// nothing. Sources that generate their tokens return nothing. This function is much faster than read().
+  /// Throws FaultError if the file has become shorter, or if the system cannot read it.
   virtual std::optional<int64_t> find_out_of_range(int64_t first, int64_t count, int64_t vocabulary) const;
   /// The size of the vocabulary that the file records; 0 if it records none.
   virtual int64_t recorded_vocabulary() const { return 0; }
@@ -67,8 +67,8 @@ class TokenSource {
 
 /// Opens a file of tokens. A header (llm.c, .npy) determines the format, otherwise the suffix: `.bin` and `.u16` have
 /// unsigned 16-bit tokens, `.u32` unsigned 32-bit tokens, `.h5` and `.hdf5` the dataset `tokens`. In all other files
-/// each byte is a token. Files are mapped, so ranks of one host share pages. Throws UsageError if the file is missing
-/// or malformed, has another format, or has wider integers than its suffix implies. Messages begin with `option`.
+/// each byte is a token. Throws UsageError if the file is missing or malformed, has another format, or has wider
+/// integers than its suffix implies. Messages begin with `option`.
 std::unique_ptr<TokenSource> open_token_source(const std::filesystem::path& file, const std::string& option = "--data");
 
 /// Opens one file, or several files with weights: "a.h5:0.7,b.h5:0.3". The text is the name of one file if a file of

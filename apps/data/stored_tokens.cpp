@@ -1,10 +1,12 @@
-#include "apps/data/mapped_tokens.h"
+#include "apps/data/stored_tokens.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <limits>
+#include <vector>
 
-#include "apps/data/mapped_file.h"
+#include "apps/data/input_file.h"
 #include "apps/text/byte_tokenizer.h"
 #include "kernels/system/error.h"
 
@@ -36,9 +38,9 @@ int64_t first_at_least(const std::byte* from, int64_t count, uint64_t bound) {
   return count;
 }
 
-class MappedTokens : public TokenSource {
+class StoredTokens : public TokenSource {
  public:
-  MappedTokens(const std::filesystem::path& path, TokenLayout layout)
+  StoredTokens(const std::filesystem::path& path, TokenLayout layout)
       : path_(path.string()), file_(path), layout_(std::move(layout)) {
     const int64_t bytes = file_.size_bytes() - layout_.offset_bytes;
     if (layout_.count < 0) {
@@ -71,23 +73,20 @@ class MappedTokens : public TokenSource {
   std::string tokenizer_json() const override {
     if (layout_.is_text) return byte_tokenizer_json();
     const auto [offset, size] = layout_.tokenizer_json;
-    return {reinterpret_cast<const char*>(file_.data() + offset), static_cast<size_t>(size)};
+    return file_.read_text(offset, size);
   }
 
   std::optional<int64_t> find_out_of_range(int64_t first, int64_t count, int64_t vocabulary) const override {
-    check_not_truncated(first + count);
-    const int64_t width = layout_.bytes_per_token, offset = layout_.offset_bytes + first * width;
-    const std::byte* from = file_.data() + offset;
-    file_.prefetch(offset, count * width);
-    // Tokens are compared as unsigned integers, so a negative token is at least 2^(bits - 1).
-    const auto positive = layout_.is_signed ? int64_t{1} << std::min<int64_t>(8 * width - 1, 62) : INT64_MAX;
-    const auto limit = static_cast<uint64_t>(std::min(vocabulary, positive));
-    const int64_t found = width == 1   ? first_at_least<uint8_t>(from, count, limit)
-                          : width == 2 ? first_at_least<uint16_t>(from, count, limit)
-                          : width == 4 ? first_at_least<uint32_t>(from, count, limit)
-                                       : first_at_least<uint64_t>(from, count, limit);
-    file_.drop_pages(offset, count * width);
-    return found < count ? std::optional(first + found) : std::nullopt;
+    const int64_t width = layout_.bytes_per_token, each = kBufferBytes / width;
+    file_.prefetch(layout_.offset_bytes + first * width, count * width);
+    std::vector<std::byte> buffer(static_cast<size_t>(kBufferBytes));
+    for (int64_t done = 0; done < count; done += each) {
+      const int64_t of_part = std::min(each, count - done);
+      file_.read(layout_.offset_bytes + (first + done) * width, buffer.data(), of_part * width);
+      const int64_t found = find_out_of_range_in(buffer.data(), of_part, vocabulary);
+      if (found < of_part) return first + done + found;
+    }
+    return std::nullopt;
   }
   std::string describe() const override {
     return path_ + " (" + std::to_string(layout_.count) + " " + layout_.unit + ")";
@@ -95,8 +94,31 @@ class MappedTokens : public TokenSource {
 
  protected:
   void fetch(int64_t first, std::span<int32_t> to) const override {
-    check_not_truncated(first + static_cast<int64_t>(to.size()));
-    const std::byte* from = file_.data() + layout_.offset_bytes + first * layout_.bytes_per_token;
+    std::array<std::byte, 8192> buffer;
+    const int64_t width = layout_.bytes_per_token;
+    const auto each = static_cast<size_t>(static_cast<int64_t>(buffer.size()) / width);
+    for (int64_t at = first; !to.empty(); at += static_cast<int64_t>(each)) {
+      const std::span<int32_t> part = to.first(std::min(each, to.size()));
+      file_.read(layout_.offset_bytes + at * width, buffer.data(), static_cast<int64_t>(part.size()) * width);
+      decode(buffer.data(), part);
+      to = to.subspan(part.size());
+    }
+  }
+
+ private:
+  static constexpr int64_t kBufferBytes = 1 << 18;
+
+  int64_t find_out_of_range_in(const std::byte* from, int64_t count, int64_t vocabulary) const {
+    const int64_t width = layout_.bytes_per_token;
+    // Tokens are compared as unsigned integers, so a negative token is at least 2^(bits - 1).
+    const auto positive = layout_.is_signed ? int64_t{1} << std::min<int64_t>(8 * width - 1, 62) : INT64_MAX;
+    const auto limit = static_cast<uint64_t>(std::min(vocabulary, positive));
+    return width == 1   ? first_at_least<uint8_t>(from, count, limit)
+           : width == 2 ? first_at_least<uint16_t>(from, count, limit)
+           : width == 4 ? first_at_least<uint32_t>(from, count, limit)
+                        : first_at_least<uint64_t>(from, count, limit);
+  }
+  void decode(const std::byte* from, std::span<int32_t> to) const {
     const auto step = static_cast<size_t>(layout_.bytes_per_token);
     const int spare_bits = 64 - 8 * layout_.bytes_per_token;
     for (size_t i = 0; i < to.size(); ++i) {
@@ -107,22 +129,16 @@ class MappedTokens : public TokenSource {
     }
   }
 
- private:
-  void check_not_truncated(int64_t end) const {
-    if (file_.current_size_bytes() >= layout_.offset_bytes + end * layout_.bytes_per_token) return;
-    throw FaultError(path_ + " has become shorter since the run began: tokens that the run needs are missing.");
-  }
-
   std::string path_;
-  MappedFile file_;
+  InputFile file_;
   TokenLayout layout_;
   std::optional<LossRanges> ranges_;
 };
 
 }  // namespace
 
-std::unique_ptr<TokenSource> open_mapped_tokens(const std::filesystem::path& file, const TokenLayout& layout) {
-  return std::make_unique<MappedTokens>(file, layout);
+std::unique_ptr<TokenSource> open_stored_tokens(const std::filesystem::path& file, const TokenLayout& layout) {
+  return std::make_unique<StoredTokens>(file, layout);
 }
 
 }  // namespace aliquot

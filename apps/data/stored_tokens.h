@@ -7,8 +7,8 @@
 #include <optional>
 #include <string>
 
+#include "apps/data/input_file.h"
 #include "apps/data/loss_ranges.h"
-#include "apps/data/mapped_file.h"
 #include "apps/data/token_source.h"
 
 namespace aliquot {
@@ -31,24 +31,24 @@ struct TokenLayout {
   std::string tokenizer = {};  // SHA-256 of the tokenizer.json that the file records; empty if it records none
 };
 
-/// Throws UsageError if the file cannot be mapped, is shorter than the layout requires, or ends within a token.
-std::unique_ptr<TokenSource> open_mapped_tokens(const std::filesystem::path& file, const TokenLayout& layout);
+/// Throws UsageError if the file cannot be opened, is shorter than the layout requires, or ends within a token.
+std::unique_ptr<TokenSource> open_stored_tokens(const std::filesystem::path& file, const TokenLayout& layout);
 
 // The functions below recognize formats by content. They throw only UsageError. The messages begin with the path.
 
 /// Throws if the file begins like a known format without raw tokens: gzip, zstd, xz, bzip2, lz4, zip, parquet, arrow,
 /// safetensors, HDF5, a Megatron index, or another file of llm.c.
-void refuse_other_formats(const MappedFile& file, const std::filesystem::path& path);
+void refuse_other_formats(const InputFile& file, const std::filesystem::path& path);
 
-bool has_hdf5_signature(const MappedFile& file);
+bool has_hdf5_signature(const InputFile& file);
 
 /// The layout of a file with a header: llm.c's 16-bit or 32-bit tokens, or a one-dimensional .npy array of
 /// little-endian integers. Returns nothing if the file has no such header. Throws if the header is not supported or
 /// does not match the size of the file.
-std::optional<TokenLayout> layout_of_header(const MappedFile& file, const std::filesystem::path& path);
+std::optional<TokenLayout> layout_of_header(const InputFile& file, const std::filesystem::path& path);
 
 /// Throws if a file without a header looks like integers wider than those of `layout`. Their upper halves, which are 0
 /// or nearly 0, would be read as tokens.
-void refuse_wider_integers(const MappedFile& file, const std::filesystem::path& path, const TokenLayout& layout);
+void refuse_wider_integers(const InputFile& file, const std::filesystem::path& path, const TokenLayout& layout);
 
 }  // namespace aliquot
