@@ -162,7 +162,7 @@ std::string name(const PipelineAction& action) {
 std::string text(const PassOrder& order) {
   std::string lines;
   for (const auto& actions : order) {
-    for (size_t i = 0; i < actions.size(); ++i) lines += (i > 0 ? "," : "") + name(actions[i]);
+    for (size_t i = 0; i < actions.size(); ++i) lines.append(i > 0 ? "," : "").append(name(actions[i]));
     lines += '\n';
   }
   return lines;

@@ -8,12 +8,13 @@ namespace {
 
 void draw_model(Draw& draw, Case& drawn) {
   Words& words = drawn.words;
-  const int heads = 1 + draw.below(2), layers = 1 + draw.below(3);
-  add(words, {"--model", draw.one_of({"gpt2-nano", "llama-nano"}), "--heads", std::to_string(heads), "--width",
+  const int heads = drawn.tensor + draw.below(2), layers = 1 + draw.below(3);
+  const bool llama = draw.chance(50);
+  add(words, {"--model", llama ? "llama-nano" : "gpt2-nano", "--heads", std::to_string(heads), "--width",
               std::to_string(heads * 2 * (1 + draw.below(9))), "--layers", std::to_string(layers), "--sequence",
               draw.one_of({"4", "8", "17"}), "--micro-batch", draw.one_of({"1", "2"})});
-  if (words[1] == "llama-nano") add(words, {"--kv-heads", draw.chance(50) ? "1" : std::to_string(heads)});
-  drawn.uses = layers + (words[1] == "llama-nano" ? 3 : 4);
+  if (llama) add(words, {"--kv-heads", draw.chance(50) && drawn.tensor == 1 ? "1" : std::to_string(heads)});
+  drawn.uses = layers + (llama ? 3 : 4);
   drawn.tied = draw.chance(60);
   add(words, {"--tied", drawn.tied ? "on" : "off"});
 }
@@ -37,13 +38,23 @@ void draw_numbers(Draw& draw, Case& drawn) {
   }
 }
 
+/// Draws the size of tensor groups. A tensor group needs at least one head per rank: see draw_model().
+void draw_tensor(Draw& draw, Case& drawn) {
+  if (!draw.chance(35)) return;
+  drawn.tensor = draw.chance(80) ? 2 : 3;
+  drawn.ranks = std::min(drawn.ranks, 2);
+  add(drawn.words, {"--tensor", std::to_string(drawn.tensor)});
+  if (draw.chance(40)) add(drawn.words, {"--sequence-parallel"});
+}
+
 /// Decides which runs of a case have a pipeline. By default, some of them have one. If a pipeline may change the
 /// digest, either all runs have one, or none has. In a tied model that accumulates full gradients, a pipeline changes
 /// the digest. With quantized gradients, a pipeline may change the digest if pipeline stages share a node.
 void draw_pipelined(Draw& draw, Case& drawn) {
   if (drawn.tied && drawn.adds_in_full_gradients)
     drawn.pipelined = draw.chance(60) ? Pipelined::kAlways : Pipelined::kNever;
-  if (drawn.quantized_gradients && drawn.ranks % drawn.ranks_per_node != 0) drawn.pipelined = Pipelined::kNever;
+  if (drawn.quantized_gradients && drawn.ranks * drawn.tensor % drawn.ranks_per_node != 0)
+    drawn.pipelined = Pipelined::kNever;
 }
 
 /// Returns a random value of --pipeline-cut: the number of uses of each of `count` virtual stages. The command rejects
@@ -60,7 +71,7 @@ Words draw_pipeline(Draw& draw, const Case& drawn) {
   const bool pipelined =
       drawn.pipelined == Pipelined::kAlways || (drawn.pipelined == Pipelined::kSometimes && draw.chance(55));
   if (!pipelined) return {};
-  const int most = std::clamp(8 / drawn.ranks, 2, 4), stages = 2 + draw.below(most - 1);
+  const int most = std::clamp(8 / (drawn.ranks * drawn.tensor), 2, 4), stages = 2 + draw.below(most - 1);
   Words words{"--pipeline", std::to_string(stages)};
   int virtual_stages = 1;
   if (draw.chance(70)) {
@@ -98,8 +109,11 @@ Case draw_case(Draw& draw, bool has_mpi) {
   drawn.ranks = 1 + draw.below(4);
   drawn.processes = has_mpi && draw.chance(25);
   if (draw.chance(drawn.processes ? 60 : 15)) drawn.ranks_per_node = 1 + draw.below(3);
+  draw_tensor(draw, drawn);
   draw_model(draw, drawn);
   draw_numbers(draw, drawn);
+  drawn.lora = draw.chance(15);
+  if (drawn.lora) add(drawn.words, {"--lora", "rank=2,targets=" + draw.one_of({"all-linear", "o,up", "down"})});
   if (draw.chance(25) && drawn.ranks > 1) {
     const bool halves = drawn.ranks == 4 && draw.chance(70);
     add(drawn.words, {"--replicas", halves ? "2" : std::to_string(drawn.ranks)});

@@ -30,13 +30,14 @@ class Draw {
 
 enum class Pipelined : uint8_t { kNever, kSometimes, kAlways };
 
-/// How ranks are started, and the options that may change the digest. `ranks` is the number of ranks per pipeline
-/// stage. If `ranks_per_node` is not 0, the run emulates nodes of that many ranks.
+/// How ranks are started, and the options that may change the digest. Each pipeline stage has `ranks` ranks for each of
+/// the `tensor` positions in a tensor group. If `ranks_per_node` is not 0, the run emulates nodes of that many ranks.
 struct Case {
-  int ranks = 1, ranks_per_node = 0, uses = 0;
+  int ranks = 1, tensor = 1, ranks_per_node = 0, uses = 0;
   Pipelined pipelined = Pipelined::kSometimes;
   bool processes = false, quantized_weights = false, quantized_gradients = false, half = false, unclipped = false;
   bool tied = false, adds_in_full_gradients = false;
+  bool lora = false;  // the run cannot save: checkpoints of adapters need the weights of --init
   Words words;
 };
 

@@ -43,6 +43,7 @@ class Runs {
   }
   int accepted() const { return accepted_; }
   int accepted_pipelines() const { return accepted_pipelines_; }
+  int accepted_tensor_groups() const { return accepted_tensor_groups_; }
 
   /// Returns the `done` object of the metrics. If the command rejects the options, expects an error message and returns
   /// null.
@@ -56,7 +57,7 @@ class Runs {
         drawn.ranks_per_node > 0 ? Words{"ALIQUOT_RANKS_PER_NODE=" + std::to_string(drawn.ranks_per_node)} : Words{};
     const auto pipeline = std::ranges::find(more, "--pipeline");
     const int stages = pipeline == more.end() ? 1 : std::stoi(*std::next(pipeline));
-    const test::CommandResult result = launch(drawn.processes, drawn.ranks * stages, words, nodes);
+    const test::CommandResult result = launch(drawn.processes, drawn.ranks * drawn.tensor * stages, words, nodes);
     const std::string& line = last_line_;
     const bool refused = result.code == 1 || result.code == 2;
     if (refused) {
@@ -71,6 +72,7 @@ class Runs {
     if (result.code != 0 || !done.contains("done")) return nullptr;
     ++accepted_;
     if (stages > 1) ++accepted_pipelines_;
+    if (drawn.tensor > 1) ++accepted_tensor_groups_;
     EXPECT_NE(result.out.find("planned and measured agree to the byte\n"), std::string::npos) << line << result.out;
     expect_as_planned(done["done"]);
     return done["done"];
@@ -121,7 +123,7 @@ class Runs {
   }
 
   std::string scratch_, last_line_;
-  int accepted_ = 0, accepted_pipelines_ = 0;
+  int accepted_ = 0, accepted_pipelines_ = 0, accepted_tensor_groups_ = 0;
 };
 
 /// Expects that a run that stops and resumes ends with the digest and the checkpoint of an uninterrupted run.
@@ -175,7 +177,7 @@ void run_case(uint64_t seed, Runs& runs) {
     EXPECT_EQ(other["digest"], first["digest"]) << first_line << "\n" << runs.last_line();
   }
   expect_within_budget(runs, drawn, free, first, draw);
-  if (!drawn.quantized_gradients && draw.chance(30)) expect_resumes(runs, drawn, free, draw);
+  if (!drawn.quantized_gradients && !drawn.lora && draw.chance(30)) expect_resumes(runs, drawn, free, draw);
 }
 
 TEST(FlagFuzz, AcceptedRunsMatchPlanBudgetAndDigest) {
@@ -191,10 +193,11 @@ TEST(FlagFuzz, AcceptedRunsMatchPlanBudgetAndDigest) {
       FAIL() << "case with seed " << at << " failed: repeat it with ALIQUOT_FLAG_FUZZ=\"" << at << " 1\"";
     }
   }
-  std::printf("%d cases, %d accepted command lines, %d of them with a pipeline\n", cases, runs.accepted(),
-              runs.accepted_pipelines());
+  std::printf("%d cases, %d accepted command lines, %d of them with a pipeline, %d with tensor groups\n", cases,
+              runs.accepted(), runs.accepted_pipelines(), runs.accepted_tensor_groups());
   EXPECT_GE(runs.accepted(), count) << "too many command lines were rejected for a useful test";
   EXPECT_GE(runs.accepted_pipelines(), count / 4) << "too few pipelines were accepted for a useful test";
+  EXPECT_GE(runs.accepted_tensor_groups(), count / 4) << "too few tensor groups were accepted for a useful test";
 }
 
 }  // namespace
