@@ -6,10 +6,10 @@
 #include <exception>
 #include <fmt/format.h>
 #include <new>
-#include <thread>
 
 #include "apps/commands.h"
 #include "apps/console.h"
+#include "apps/error_notice.h"
 #include "apps/help/completion.h"
 #include "apps/help/man_page.h"
 #include "apps/options/flag_names.h"
@@ -147,18 +147,21 @@ int dispatch(const Arguments& words) {
 
 int fail(ExitCode code, const std::string& sentence) {
   warn("{}", sentence);
+  if (launched_rank() == 0) note_reported_error(sentence);
   return static_cast<int>(code);
 }
 
 /// Reports an error of this process. All ranks find the same wrong usage and the same damaged checkpoints, so the first
-/// rank reports them. The launcher ends the other ranks as soon as the first one has ended. If it does not, the error
-/// concerns only this rank, for example because a file is missing on its node.
+/// rank reports them. The other ranks on its node learn this by a notice. The launcher ends the ranks on other nodes
+/// soon after the first one has ended. If neither happens, the error concerns only this rank, for example because a
+/// file is missing on its node.
 int fail(const Error& error) {
   const std::string sentence = with_flag_names(error.what());
   const ExitCode code = error.exit_code();
   const bool same_on_all = code == ExitCode::kUsage || code == ExitCode::kUnavailable || code == ExitCode::kCheckpoint;
   if (launched_rank() == 0 || !same_on_all) return fail(code, sentence);
-  std::this_thread::sleep_for(std::chrono::seconds(10));
+  constexpr std::chrono::seconds kLimit{30};  // on a loaded machine, the launcher may take more than 10 seconds
+  if (first_rank_reports_error(sentence, kLimit)) return static_cast<int>(code);
   return fail(code, fmt::format("rank {}: {}", launched_rank(), sentence));
 }
 

@@ -1,15 +1,22 @@
 #include "sharding/groups.h"
 
 #include <algorithm>
-#include <cstdio>
-#include <fmt/format.h>
+#include <array>
+#include <cstring>
 #include <map>
 #include <stdexcept>
+#include <utility>
+
+#include "kernels/system/error.h"
 
 namespace aliquot {
 
 std::vector<std::shared_ptr<void>> Bootstrap::all_gather_objects(std::shared_ptr<void>) {
   throw std::logic_error("all_gather_objects() requires ranks that are threads of one process");
+}
+
+std::shared_ptr<void> Bootstrap::object_of(int rank, std::shared_ptr<void> own) {
+  return all_gather_objects(std::move(own))[static_cast<std::size_t>(rank)];
 }
 
 std::vector<int> global_ranks_of(const Bootstrap& bootstrap) {
@@ -29,11 +36,13 @@ RankGroup agree_on_group(Bootstrap& bootstrap, int color, int key) {
     int key, rank;
   };
   std::vector<Member> found;
-  const auto messages = bootstrap.all_gather(fmt::format("{} {}", color, key));
+  const std::array own{color, key};
+  const auto messages = bootstrap.all_gather({reinterpret_cast<const char*>(own.data()), sizeof own});
   for (int r = 0; r < bootstrap.rank_count(); ++r) {
-    int their_color = 0, their_key = 0;
-    std::sscanf(messages[r].c_str(), "%d %d", &their_color, &their_key);
-    if (their_color == color) found.push_back({their_key, r});
+    std::array<int, 2> theirs{};
+    if (messages[r].size() != sizeof theirs) throw FaultError("a rank sent no color and key for a split");
+    std::memcpy(theirs.data(), messages[r].data(), sizeof theirs);
+    if (theirs[0] == color) found.push_back({theirs[1], r});
   }
   std::stable_sort(found.begin(), found.end(), [](const Member& a, const Member& b) { return a.key < b.key; });
   RankGroup group;

@@ -26,12 +26,23 @@
 namespace aliquot {
 namespace {
 
-World make_unrecorded_threads_world(const std::shared_ptr<ThreadsBootstrapStore>& store, int rank, int rank_count,
-                                    const WorldOptions& options) {
+/// What the ranks of a world of threads share.
+struct ThreadsWorld {
+  ThreadsWorld(int count, const WorldOptions& options)
+      : rank_count(count), store(make_threads_bootstrap_store(count, options.timeout_seconds)) {}
+
+  int rank_count;
+  std::shared_ptr<ThreadsBootstrapStore> store;
+  /// On hosts. One copy, because the copies of thousands of ranks would have thousands of elements each.
+  std::shared_ptr<const Topology> topology = std::make_shared<const Topology>(threads_topology(rank_count));
+};
+
+World make_unrecorded_threads_world(const ThreadsWorld& ranks, int rank, const WorldOptions& options) {
   const int cores = allowed_core_count();
   const bool on_gpu = !options.make_device && use_gpus(options);
-  auto device = on_gpu ? make_cuda_device(gpu_ordinal_for(rank)) : make_rank_device(options, rank, cores / rank_count);
-  auto bootstrap = make_threads_bootstrap(store, rank);
+  auto device =
+      on_gpu ? make_cuda_device(gpu_ordinal_for(rank)) : make_rank_device(options, rank, cores / ranks.rank_count);
+  auto bootstrap = make_threads_bootstrap(ranks.store, rank);
   if (device->kind() == DeviceKind::kCuda) {
     auto communicator = make_gpu_threads_communicator(*device, std::move(bootstrap), options);
     return World(std::move(device), std::move(communicator));
@@ -39,14 +50,12 @@ World make_unrecorded_threads_world(const std::shared_ptr<ThreadsBootstrapStore>
   DirectTransport transport = host_direct_transport(options.timeout_seconds);
   transport.name = "threads";
   transport.make_node_memory = make_heap_node_memory;
-  auto communicator = make_direct_communicator(*device, std::move(bootstrap), threads_topology(rank_count), transport);
+  auto communicator = make_direct_communicator(*device, std::move(bootstrap), ranks.topology, transport);
   return World(std::move(device), std::move(communicator));
 }
 
-World make_threads_world(const std::shared_ptr<ThreadsBootstrapStore>& store, int rank, int rank_count,
-                         const WorldOptions& options) {
-  return finish_world_setup(make_unrecorded_threads_world(store, rank, rank_count, options), options,
-                            RanksAre::kThreads);
+World make_threads_world(const ThreadsWorld& ranks, int rank, const WorldOptions& options) {
+  return finish_world_setup(make_unrecorded_threads_world(ranks, rank, options), options, RanksAre::kThreads);
 }
 
 /// Collects the results of the ranks in a world of threads. Keeps only the first failure, because it causes the
@@ -122,7 +131,9 @@ World finish_world_setup(World made, const WorldOptions& options, RanksAre ranks
   if (ranks_are == RanksAre::kProcesses) name.keep();
   // Rank 0 decides the identifier of the run, of kRunLength characters, and the name of the world.
   constexpr std::size_t kRunLength = 16;
-  const std::string own = fmt::format("{:08x}{:08x}{}", std::random_device()(), std::random_device()(), name.name());
+  std::string own;
+  if (made.rank() == 0)
+    own = fmt::format("{:08x}{:08x}{}", std::random_device()(), std::random_device()(), name.name());
   const std::string first = made.communicator().gather_objects(own).front();
   if (made.rank() != 0) name = FlightWorld::join(directory, first.substr(kRunLength));
   auto flight = std::make_shared<FlightRecorder>(made.rank(), made.rank_count(), first.substr(0, kRunLength), directory,
@@ -160,7 +171,7 @@ Topology threads_topology(int rank_count) {
 }
 
 World make_single_rank_world(const WorldOptions& options) {
-  return make_threads_world(make_threads_bootstrap_store(1, options.timeout_seconds), 0, 1, options);
+  return make_threads_world(ThreadsWorld(1, options), 0, options);
 }
 
 std::string failure_text(int rank) {
@@ -190,7 +201,8 @@ void World::threads(int rank_count, const std::function<void(World&)>& body, con
   if (rank_count < 1) throw UsageError(fmt::format("a world needs at least one rank: rank_count is {}", rank_count));
   if (!body) throw UsageError("a world needs a function for its ranks to run");
   if (rank_count > allowed_core_count()) SharedCounter::set_spin_nanoseconds(0);
-  const auto store = make_threads_bootstrap_store(rank_count, options.timeout_seconds);
+  const ThreadsWorld world_ranks(rank_count, options);
+  ThreadsBootstrapStore& store = *world_ranks.store;
   ThreadRankResults results(rank_count);
   RankThreads threads(rank_count);
   const bool only_these_threads = !options.make_device && !use_gpus(options);
@@ -198,12 +210,12 @@ void World::threads(int rank_count, const std::function<void(World&)>& body, con
     const RankThreads::Own own_thread(only_these_threads ? &threads : nullptr, rank);
     std::optional<World> world;
     try {
-      world.emplace(make_threads_world(store, rank, rank_count, options));
+      world.emplace(make_threads_world(world_ranks, rank, options));
       body(*world);
-      mark_returned(*store, rank);
+      mark_returned(store, rank);
     } catch (...) {
       const bool is_first = results.record_failure(std::current_exception());
-      abort(*store, failure_text(rank));
+      abort(store, failure_text(rank));
       if (world) abort_and_write_flight_record(*world);
       if (is_first && options.on_stuck) results.wait_for_other_ranks(rank, options);
     }
@@ -217,7 +229,7 @@ void World::threads(int rank_count, const std::function<void(World&)>& body, con
     run_rank(0);
   } catch (...) {  // a thread could not be started: abort the ranks that wait for the rank of this thread
     results.record_failure(std::current_exception());
-    abort(*store, failure_text(0));
+    abort(store, failure_text(0));
   }
   for (auto& rank : ranks) rank.join();
   results.rethrow();

@@ -28,6 +28,8 @@ namespace {
     warn("{}", error.what());
   } catch (const std::exception& error) {
     warn("{}", error.what());
+  } catch (...) {
+    warn("a rank threw an exception of an unknown type.");
   }
   warn("{} did not return after another rank failed: ending the process.", who);
   std::fflush(stdout);

@@ -17,6 +17,7 @@ RankThreads::Own::Own(RankThreads* threads, int rank) : threads_(threads) {
   before_ = std::exchange(current, &threads_->add({threads_, rank, nullptr, nullptr}));
   const std::lock_guard lock(threads_->mutex_);
   --threads_->absent_;
+  ++threads_->running_;
 }
 
 RankThreads::Own::~Own() {
@@ -24,6 +25,7 @@ RankThreads::Own::~Own() {
   threads_->erase(std::exchange(current, before_));
   const std::lock_guard lock(threads_->mutex_);
   ++threads_->absent_;
+  --threads_->running_;
 }
 
 RankThreads::Worker::Worker(const SharedCounter& submitted, const SharedCounter& completed)
@@ -36,30 +38,29 @@ RankThreads::Worker::~Worker() {
 
 void RankThreads::Worker::enter() const { current = entry_; }
 
-RankThreads::Entry& RankThreads::add(const Entry& entry) {
+RankThreads::Entry& RankThreads::add(Entry entry) {
   const std::lock_guard lock(mutex_);
   ++changes_;
-  return entries_.emplace_back(entry);
+  entry.number = ++number_;
+  return entries_.emplace(number_, std::move(entry)).first->second;
 }
 
 void RankThreads::erase(const Entry* entry) {
   const std::lock_guard lock(mutex_);
   ++changes_;
-  entries_.remove_if([entry](const Entry& each) { return &each == entry; });
+  entries_.erase(entry->number);
 }
 
 /// Returns whether every thread waits or has no task. Adds up the numbers of tasks.
 bool RankThreads::all_wait(uint64_t& tasks) const {
-  for (const Entry& entry : entries_) {
-    if (entry.submitted == nullptr) {
-      if (!entry.waits) return false;
-      continue;
-    }
+  if (absent_ + running_ > 0) return false;
+  for (const auto& [number, entry] : entries_) {
+    if (entry.submitted == nullptr) continue;
     const uint64_t completed = entry.completed->value(), submitted = entry.submitted->value();
     if (!entry.waits && completed != submitted) return false;
     tasks += completed + submitted;
   }
-  return absent_ == 0;
+  return true;
 }
 
 /// If all threads wait, and none has begun or ended a wait or a task since an earlier call, then none has acted since.
@@ -71,11 +72,11 @@ std::string RankThreads::check(Entry& own) {
   if (!all_wait(tasks)) return {};
   if (changes_ != seen_changes_ || tasks != seen_tasks_) {
     seen_changes_ = changes_, seen_tasks_ = tasks;
-    for (Entry& entry : entries_) entry.checks = 0;
+    for (auto& [number, entry] : entries_) entry.checks = 0;
   }
   ++own.checks;
-  const bool stuck =
-      std::ranges::all_of(entries_, [](const Entry& entry) { return !entry.waits || entry.checks >= 2; });
+  const auto checked = [](const auto& each) { return !each.second.waits || each.second.checks >= 2; };
+  const bool stuck = std::ranges::all_of(entries_, checked);
   return stuck ? text() : std::string();
 }
 
@@ -83,7 +84,7 @@ std::string RankThreads::check(Entry& own) {
 std::string RankThreads::text() const {
   std::map<int, std::string> waits;
   for (const bool own : {true, false}) {
-    for (const Entry& entry : entries_) {
+    for (const auto& [number, entry] : entries_) {
       if ((entry.submitted == nullptr) != own || !entry.waits || !waits[entry.rank].empty()) continue;
       waits[entry.rank] = entry.describe();
     }
@@ -98,6 +99,7 @@ std::string RankThreads::text() const {
 void RankThreads::begin(Entry& own, std::function<std::string()> describe) {
   const std::lock_guard lock(mutex_);
   own.waits = true;
+  if (own.submitted == nullptr) --running_;
   own.describe = std::move(describe);
   ++changes_;
 }
@@ -105,6 +107,7 @@ void RankThreads::begin(Entry& own, std::function<std::string()> describe) {
 void RankThreads::end(Entry& own) {
   const std::lock_guard lock(mutex_);
   own.waits = false;
+  if (own.submitted == nullptr) ++running_;
   own.describe = {};
   ++changes_;
 }

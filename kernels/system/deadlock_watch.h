@@ -3,7 +3,7 @@
 
 #include <cstdint>
 #include <functional>
-#include <list>
+#include <map>
 #include <mutex>
 #include <string>
 
@@ -21,6 +21,7 @@ class RankThreads {
     RankThreads* threads;
     int rank;
     const SharedCounter *submitted, *completed;  // the tasks of a worker; null for the own thread of a rank
+    uint64_t number = 0;                         // the key in entries_
     bool waits = false;
     int checks = 0;  // of the condition of the wait, since the threads were last seen to change
     std::function<std::string()> describe = {};
@@ -61,7 +62,7 @@ class RankThreads {
 
  private:
   friend class DeadlockWatch;
-  Entry& add(const Entry& entry);
+  Entry& add(Entry entry);
   void erase(const Entry* entry);
   void begin(Entry& own, std::function<std::string()> describe);
   void end(Entry& own);
@@ -70,8 +71,10 @@ class RankThreads {
   std::string text() const;
 
   std::mutex mutex_;
-  int absent_;  // ranks whose own thread is not here
-  std::list<Entry> entries_;
+  int absent_;           // ranks whose own thread is not here
+  int running_ = 0;      // own threads that are here and do not wait
+  uint64_t number_ = 0;  // of the last entry
+  std::map<uint64_t, Entry> entries_;
   uint64_t changes_ = 0;                        // the number of waits that began or ended
   uint64_t seen_changes_ = 0, seen_tasks_ = 0;  // at the last check
 };

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # inside.sh NAME=VALUE... -- COMMAND...: first process in the namespaces that scripts/cluster.sh creates. Creates the
 # nodes and the switch, runs the command on the nodes, and returns its exit code. The switch is in the network namespace
-# of this script.
+# of this script: a bridge of the kernel, or relay.py if links delay, lose or reorder packets.
 set -euo pipefail
 here=$(dirname "$(realpath "$0")")
-nodes='' ranks_per_node='' rate='' delay='' shell='' traffic='' called_from='' faults=''
+nodes='' ranks_per_node='' rate='' relay='' delay='' loss='' reorder='' shell='' traffic='' called_from='' faults=''
 while [ "$1" != -- ]; do
   declare "$1"
   shift
@@ -55,8 +55,9 @@ shaped() {
   largest=$((burst / 2 < 16000 ? 16000 : burst / 2))
   shift 2
   "$@" ip link set dev "$link" gso_max_size $((largest < 65536 ? largest : 65536))
+  # The relay delays and loses what the kernel sends at once. On a real link, that is one packet.
+  if [ -n "$relay" ]; then "$@" ip link set dev "$link" gso_max_segs 1; fi
   "$@" tc qdisc replace dev "$link" root handle 1: tbf rate "$link_rate" burst "$burst" latency 20ms
-  if [ -n "$delay" ]; then "$@" tc qdisc add dev "$link" parent 1:1 handle 2: netem delay "$delay" limit 100000; fi
 }
 
 shape() { # NODE RATE
@@ -66,7 +67,8 @@ shape() { # NODE RATE
 
 make_node() { # NODE
   ip link add eth0 netns "${holders[$1]}" type veth peer name "port$1"
-  ip link set "port$1" master switch up
+  if [ -z "$relay" ]; then ip link set "port$1" master switch; fi
+  ip link set "port$1" up
   on "$1" hostname "node$1"
   on "$1" mount -t tmpfs -o mode=1777 node /dev/shm
   on "$1" ip link set lo up
@@ -81,17 +83,12 @@ make_node() { # NODE
 
 make_nodes() {
   local node
-  if [ -n "$delay" ] && ! tc qdisc add dev lo root netem delay "$delay" 2>/dev/null; then
-    echo "cluster.sh: cannot emulate nodes here: --delay $delay requires netem, which this kernel lacks" >&2
-    exit 77
-  fi
   mount -t tmpfs -o mode=1777 switch /dev/shm
   cp /etc/hosts /dev/shm/hosts
   for ((node = 0; node < nodes; ++node)); do echo "10.0.0.$((node + 1)) node$node" >>/dev/shm/hosts; done
   mount --bind /dev/shm/hosts /etc/hosts
   ip link set lo up
-  ip link add switch type bridge
-  ip link set switch up
+  if [ -z "$relay" ]; then ip link add switch type bridge && ip link set switch up; fi
   for ((node = 0; node < nodes; ++node)); do
     unshare --net --uts --ipc --mount sleep infinity &
     holders[node]=$!
@@ -102,6 +99,34 @@ make_nodes() {
     while [ "$(readlink "/proc/${holders[node]}/ns/mnt")" = "$(readlink /proc/self/ns/mnt)" ]; do sleep 0.01; done
     make_node "$node"
   done
+  if [ -n "$relay" ]; then start_relay; fi
+}
+
+start_relay() {
+  local ports=()
+  for ((node = 0; node < nodes; ++node)); do ports+=("port$node"); done
+  "$here/relay.py" --delay "${delay:-0}" --loss "${loss:-0}" --reorder "${reorder:-0}" --drops /dev/shm/drops \
+    --ready /dev/shm/ready "${ports[@]}" &
+  relay_process=$!
+  disown
+  until [ -e /dev/shm/ready ]; do
+    if ! kill -0 $relay_process 2>/dev/null; then
+      echo "cluster.sh: cannot emulate nodes here: the relay between the links failed" >&2
+      exit 77
+    fi
+    sleep 0.01
+  done
+}
+
+# drop NODE yes|no: makes the relay lose all packets of the node's link, or ends this.
+drop() {
+  if [ -z "$relay" ]; then return; fi
+  {
+    grep -vx "port$1" /dev/shm/drops 2>/dev/null || true
+    if [ "$2" = yes ]; then echo "port$1"; fi
+  } >/dev/shm/drops.new
+  mv /dev/shm/drops.new /dev/shm/drops
+  kill -HUP "$relay_process"
 }
 
 # Emulates a power failure. The other nodes must receive nothing, not even the end of a connection. So the link is cut
@@ -134,7 +159,8 @@ bring() {
   case $what in
     cut) ip link set "port$node" down ;;
     slow) shape "$node" "$(tenth "$rate")" ;;
-    mend) ip link set "port$node" up && shape "$node" "$rate" ;;
+    drop) drop "$node" yes ;;
+    mend) ip link set "port$node" up && shape "$node" "$rate" && drop "$node" no ;;
     gone) lose "$node" ;;
   esac
 }

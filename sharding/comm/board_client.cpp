@@ -6,6 +6,8 @@
 
 #include "kernels/device/gate.h"
 #include "kernels/system/deadlock_watch.h"
+#include "sharding/comm/collective_purpose.h"
+#include "sharding/comm/poll_period.h"
 
 namespace aliquot {
 namespace {
@@ -67,11 +69,11 @@ bool AllRanksArrived::open() {
 }
 
 void AllRanksArrived::block() {
-  constexpr int64_t kPollNanoseconds = 20'000'000;
+  const int64_t period = poll_nanoseconds(client->board().rank_count());
   DeadlockWatch watch;
   while (!open()) {
     if (work_cancelled()) throw WorkCancelled{};
-    if (counter(next_rank).wait(value, kPollNanoseconds)) continue;
+    if (counter(next_rank).wait(value, period)) continue;
     const std::string deadlock = watch.poll([this] { return "in " + wait_text(); });
     if (deadlock.empty()) continue;
     client->abort(deadlock);
@@ -188,10 +190,12 @@ void AllRanksArrived::throw_timeout(double waited_seconds) const {
   const Board& board = client->board();
   const SignalsOptions& options = client->options();
   std::string missing;
+  std::size_t count = 0;
   for (int r = 0; r < board.rank_count(); ++r) {
-    if (counter(r).reached(value)) continue;
+    if (counter(r).reached(value) || ++count > kMaxNamedMissingRanks) continue;
     missing += fmt::format("; rank {} {}", options.global_rank(r), missing_text(r));
   }
+  if (count > kMaxNamedMissingRanks) missing += fmt::format("; and {} more ranks", count - kMaxNamedMissingRanks);
   const std::string why = fmt::format("rank {} waited {:g} s in {}{}", options.global_rank(options.rank),
                                       waited_seconds, wait_text(), missing);
   client->abort(why);

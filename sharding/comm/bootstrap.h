@@ -27,6 +27,8 @@ class Bootstrap {
 
   /// Returns every rank's object, if the ranks are threads of one process. Otherwise throws std::logic_error.
   virtual std::vector<std::shared_ptr<void>> all_gather_objects(std::shared_ptr<void> own);
+  /// Returns element `rank` of all_gather_objects(). Each rank may name another one.
+  virtual std::shared_ptr<void> object_of(int rank, std::shared_ptr<void> own);
 
   /// Returns whether the function of `rank` has returned; false if unknown. Not collective; callable from any thread.
   virtual bool has_returned(int /*rank*/) const { return false; }

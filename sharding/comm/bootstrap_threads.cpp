@@ -1,6 +1,7 @@
 #include "sharding/comm/bootstrap_threads.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <fmt/format.h>
@@ -12,6 +13,7 @@
 #include "sharding/comm/collective_purpose.h"
 #include "sharding/comm/communicator.h"
 #include "sharding/comm/gather_from_threads.h"
+#include "sharding/comm/poll_period.h"
 #include "sharding/groups.h"
 
 namespace aliquot {
@@ -25,6 +27,8 @@ struct Contribution {
   std::shared_ptr<void> object;
   std::string purpose = {};
 };
+/// What all ranks contributed to a round. All of them read one copy.
+using Contributions = std::shared_ptr<const std::vector<Contribution>>;
 
 }  // namespace
 
@@ -46,14 +50,15 @@ class ThreadsBootstrapStore {
   int global_rank(int rank) const { return global_ranks_[rank]; }
   double timeout_seconds() const { return timeout_seconds_; }
 
-  std::vector<Contribution> all_gather(int rank, Contribution own) {
+  Contributions all_gather(int rank, Contribution own) {
     std::unique_lock lock(mutex_);
     throw_if_aborted();
     const uint64_t round = round_;
     own.purpose = collective_purpose().what;
     contributions_[rank] = std::move(own);
     has_contributed_[rank] = true;
-    check_same_purpose(rank);
+    if (contribution_count_ == 0) first_contributor_ = rank;
+    check_same_purpose(first_contributor_, rank);
     if (++contribution_count_ == rank_count()) {
       publish();
     } else {
@@ -73,12 +78,14 @@ class ThreadsBootstrapStore {
   }
 
   bool returned(int rank) const {
+    if (!any_returned()) return false;
     const std::lock_guard lock(mutex_);
     return has_returned(rank);
   }
 
   /// Returns the purpose for which `rank` waits for `missing`, or "" if `rank` does not wait for `missing`.
   std::string purpose_of_wait(int rank, int missing) const {
+    if (contribution_count_ == 0) return {};  // callers ask about each rank in turn, so avoid the lock
     const std::lock_guard lock(mutex_);
     return has_contributed_[rank] && !has_contributed_[missing] ? contributions_[rank].purpose : std::string();
   }
@@ -86,36 +93,33 @@ class ThreadsBootstrapStore {
   void mark_returned(int rank) noexcept {
     const std::lock_guard lock(mutex_);
     returned_[rank] = true;
+    any_returned_ = true;
     changed_.notify_all();
   }
 
  private:
   void publish() {
-    published_ = std::exchange(contributions_, std::vector<Contribution>(global_ranks_.size()));
+    published_ = std::make_shared<const std::vector<Contribution>>(
+        std::exchange(contributions_, std::vector<Contribution>(global_ranks_.size())));
     has_contributed_.assign(has_contributed_.size(), false);
     contribution_count_ = read_count_ = 0;
     ++round_;
     changed_.notify_all();
   }
 
-  // The last reader moves the contributions out, so that the store does not keep the objects alive.
-  std::vector<Contribution> read() {
-    return ++read_count_ == rank_count() ? std::exchange(published_, {}) : published_;
-  }
+  // The last reader takes the reference of the store, so that the store does not keep the objects alive.
+  Contributions read() { return ++read_count_ == rank_count() ? std::exchange(published_, {}) : published_; }
 
   void wait(std::unique_lock<std::mutex>& lock, int rank, uint64_t round) {
-    constexpr std::chrono::milliseconds kPollPeriod{20};
+    const std::chrono::nanoseconds period(poll_nanoseconds(rank_count()));
     const auto deadline =
         Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(timeout_seconds_));
     DeadlockWatch watch;
     while (round_ == round) {
       throw_if_aborted();
       if (Clock::now() >= deadline) throw_timeout(rank);
-      for (int r = 0; r < rank_count(); ++r) {
-        if (!has_contributed_[r] && has_returned(r)) throw_rank_returned(rank, r);
-      }
-      if (changed_.wait_until(lock, std::min(deadline, Clock::now() + kPollPeriod)) != std::cv_status::timeout)
-        continue;
+      if (any_returned()) throw_if_missing_rank_returned(rank);
+      if (changed_.wait_until(lock, std::min(deadline, Clock::now() + period)) != std::cv_status::timeout) continue;
       const std::string deadlock =
           watch.poll([what = std::string(collective_purpose().what)] { return bootstrap_wait_text(what); });
       if (deadlock.empty()) continue;
@@ -135,6 +139,15 @@ class ThreadsBootstrapStore {
     if (find_abort(&why)) throw CommunicationError(why);
   }
 
+  /// Returns whether the body of any rank of the world has returned.
+  bool any_returned() const { return parent_ == nullptr ? any_returned_.load() : parent_->any_returned(); }
+
+  void throw_if_missing_rank_returned(int rank) {
+    for (int r = 0; r < rank_count(); ++r) {
+      if (!has_contributed_[r] && has_returned(r)) throw_rank_returned(rank, r);
+    }
+  }
+
   /// Returns whether the body of the rank has returned. Only the store of the world records this.
   bool has_returned(int rank) const {
     if (parent_ == nullptr) return returned_[rank];
@@ -147,13 +160,11 @@ class ThreadsBootstrapStore {
   }
 
   /// Throws if ranks have different purposes, because they would misinterpret each other's bytes.
-  void check_same_purpose(int rank) {
-    for (int r = 0; r < rank_count(); ++r) {
-      if (!has_contributed_[r] || contributions_[r].purpose == contributions_[rank].purpose) continue;
-      record_abort(different_purposes_text(global_rank(r), contributions_[r].purpose, global_rank(rank),
-                                           contributions_[rank].purpose));
-      throw CommunicationError(why_);
-    }
+  void check_same_purpose(int first, int rank) {
+    if (contributions_[first].purpose == contributions_[rank].purpose) return;
+    record_abort(different_purposes_text(global_rank(first), contributions_[first].purpose, global_rank(rank),
+                                         contributions_[rank].purpose));
+    throw CommunicationError(why_);
   }
 
   void record_abort(std::string_view why) {
@@ -183,12 +194,15 @@ class ThreadsBootstrapStore {
   mutable std::mutex mutex_;  // locked before the mutex of the parent
   std::condition_variable changed_;
   uint64_t round_ = 0;
-  int contribution_count_ = 0, read_count_ = 0;
+  std::atomic<int> contribution_count_ = 0;
+  int read_count_ = 0, first_contributor_ = 0;
   // All ranks read published_ before it is overwritten, because a rank contributes to the next round only after it has
   // read the previous one.
-  std::vector<Contribution> contributions_, published_;
+  std::vector<Contribution> contributions_;
+  Contributions published_;
   std::vector<bool> has_contributed_;
   std::vector<bool> returned_;
+  std::atomic<bool> any_returned_ = false;
   bool aborted_ = false;
   std::string why_;
 };
@@ -204,17 +218,23 @@ class ThreadsBootstrap final : public Bootstrap {
   int global_rank(int rank) const override { return store_->global_rank(rank); }
 
   std::vector<std::string> all_gather(std::string_view own) override {
+    const Contributions gathered = store_->all_gather(rank_, {std::string(own), nullptr});
     std::vector<std::string> all;
-    for (Contribution& contribution : store_->all_gather(rank_, {std::string(own), nullptr}))
-      all.push_back(std::move(contribution.bytes));
+    all.reserve(gathered->size());
+    for (const Contribution& contribution : *gathered) all.push_back(contribution.bytes);
     return all;
   }
 
   std::vector<std::shared_ptr<void>> all_gather_objects(std::shared_ptr<void> own) override {
+    const Contributions gathered = store_->all_gather(rank_, {{}, std::move(own)});
     std::vector<std::shared_ptr<void>> all;
-    for (Contribution& contribution : store_->all_gather(rank_, {{}, std::move(own)}))
-      all.push_back(std::move(contribution.object));
+    all.reserve(gathered->size());
+    for (const Contribution& contribution : *gathered) all.push_back(contribution.object);
     return all;
+  }
+
+  std::shared_ptr<void> object_of(int rank, std::shared_ptr<void> own) override {
+    return (*store_->all_gather(rank_, {{}, std::move(own)}))[rank].object;
   }
 
   std::unique_ptr<Bootstrap> split(int color, int key) override {
@@ -223,7 +243,7 @@ class ThreadsBootstrap final : public Bootstrap {
     std::shared_ptr<ThreadsBootstrapStore> store;
     if (group.rank == 0)
       store = std::make_shared<ThreadsBootstrapStore>(group.global_ranks(*this), store_->timeout_seconds(), store_);
-    store = gather_from_threads(*this, std::move(store))[group.members.front()];
+    store = object_from_thread(*this, group.members.front(), std::move(store));
     return make_threads_bootstrap(std::move(store), group.rank);
   }
 

@@ -1,5 +1,6 @@
 #include "sharding/comm/collective_purpose.h"
 
+#include <algorithm>
 #include <fmt/format.h>
 
 #include "sharding/comm/operation_description.h"
@@ -34,10 +35,13 @@ std::string bootstrap_wait_text(std::string_view what) {
 std::string bootstrap_timeout_text(int rank, double timeout_seconds, const std::vector<MissingRank>& missing) {
   std::string text = fmt::format("rank {} waited {:g} s {}{}", rank, timeout_seconds, bootstrap_wait_text(purpose.what),
                                  label_text("", purpose.step));
-  for (const MissingRank& each : missing) {
+  const std::size_t named = std::min(missing.size(), kMaxNamedMissingRanks);
+  for (std::size_t i = 0; i < named; ++i) {
+    const MissingRank& each = missing[i];
     text += fmt::format("; rank {} never arrived{}{}", each.rank,
                         each.last_operation.empty() ? "" : ", its last operation was ", each.last_operation);
   }
+  if (named < missing.size()) text += fmt::format("; and {} more ranks", missing.size() - named);
   return text;
 }
 

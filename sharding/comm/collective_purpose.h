@@ -1,6 +1,7 @@
 #pragma once
 // The purpose of a rendezvous, for messages and flight records.
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -41,8 +42,12 @@ struct MissingRank {
   std::string last_operation = {};  // such as "barrier #2"; empty: unknown
 };
 
+/// Messages of timeouts name at most so many ranks. Thousands of ranks may be missing.
+inline constexpr std::size_t kMaxNamedMissingRanks = 8;
+
 /// Returns the message of a timeout: "rank 0 waited 600 s for the other ranks to save together (step 20); rank 1 never
-/// arrived, its last operation was barrier #2". The ranks are global ranks.
+/// arrived, its last operation was barrier #2". If more ranks are missing than messages name, ends with "; and 5 more
+/// ranks". The ranks are global ranks.
 std::string bootstrap_timeout_text(int rank, double timeout_seconds, const std::vector<MissingRank>& missing);
 
 }  // namespace aliquot

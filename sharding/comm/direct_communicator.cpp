@@ -35,7 +35,7 @@ class Mailboxes {
 
 class DirectCommunicator final : public Communicator {
  public:
-  DirectCommunicator(Device& device, std::unique_ptr<Bootstrap> bootstrap, Topology topology,
+  DirectCommunicator(Device& device, std::unique_ptr<Bootstrap> bootstrap, std::shared_ptr<const Topology> topology,
                      const DirectTransport& transport)
       : device_(device),
         bootstrap_(std::move(bootstrap)),
@@ -52,7 +52,7 @@ class DirectCommunicator final : public Communicator {
 
   int rank() const override { return bootstrap_->rank(); }
   int rank_count() const override { return bootstrap_->rank_count(); }
-  const Topology& topology() const override { return topology_; }
+  const Topology& topology() const override { return *topology_; }
   std::string describe() const override { return fmt::format("{}, {}", transport_.name, node_memory_->describe()); }
 
   SymmetricBuffer allocate(int64_t own_bytes, RankSizes sizes, Category category, std::string_view owner) override {
@@ -147,8 +147,8 @@ class DirectCommunicator final : public Communicator {
     const RankGroup group = agree_on_group(*bootstrap_, color, key);
     DirectTransport transport = transport_;
     transport.group = name;
-    return make_direct_communicator(device_, bootstrap_->split(color, key), topology_of_group(topology_, group.members),
-                                    transport);
+    auto topology = std::make_shared<const Topology>(topology_of_group(*topology_, group.members));
+    return make_direct_communicator(device_, bootstrap_->split(color, key), std::move(topology), transport);
   }
 
   void abort(std::string_view why) noexcept override {
@@ -161,12 +161,20 @@ class DirectCommunicator final : public Communicator {
     return {.rank = rank(),
             .rank_count = rank_count(),
             .timeout_seconds = transport_.timeout_seconds,
-            .global_ranks = global_ranks_of(*bootstrap_),
+            .global_ranks = renumbered_ranks(),
             .group = transport_.group,
             .aborted_elsewhere = [this](std::string* why) { return bootstrap_->aborted(why); },
             .has_returned = [this](int of_rank) { return bootstrap_->has_returned(of_rank); },
             .awaited_by = [this](int of_rank) { return bootstrap_->awaited_by(of_rank); },
             .abort_elsewhere = [this](std::string_view why) { bootstrap_->abort(why); }};
+  }
+
+  /// Returns the ranks in the world, or an empty vector if they have the same numbers as in this group.
+  std::vector<int> renumbered_ranks() const {
+    for (int r = 0; r < rank_count(); ++r) {
+      if (bootstrap_->global_rank(r) != r) return global_ranks_of(*bootstrap_);
+    }
+    return {};
   }
 
   /// This rank's part of the group's shared memory, in bytes, for its ledger.
@@ -198,7 +206,7 @@ class DirectCommunicator final : public Communicator {
 
   Device& device_;
   std::unique_ptr<Bootstrap> bootstrap_;
-  Topology topology_;
+  std::shared_ptr<const Topology> topology_;
   DirectTransport transport_;
   std::unique_ptr<NodeMemory> node_memory_;
   std::unique_ptr<PeerMemory> peer_memory_;
@@ -223,7 +231,8 @@ DirectTransport host_direct_transport(double timeout_seconds) {
 }
 
 std::unique_ptr<Communicator> make_direct_communicator(Device& device, std::unique_ptr<Bootstrap> bootstrap,
-                                                       Topology topology, const DirectTransport& transport) {
+                                                       std::shared_ptr<const Topology> topology,
+                                                       const DirectTransport& transport) {
   return std::make_unique<DirectCommunicator>(device, std::move(bootstrap), std::move(topology), transport);
 }
 

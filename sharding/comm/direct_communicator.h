@@ -33,7 +33,14 @@ DirectTransport cuda_direct_transport(double timeout_seconds);
 
 /// Creates the communicator. Gathers copy from the peers' memory. Reductions read the peers' memory and write the
 /// rank's own part, without an intermediate copy. Collective over `bootstrap`. `device` must outlive the communicator.
+/// Ranks that are threads may share one `topology`.
 std::unique_ptr<Communicator> make_direct_communicator(Device& device, std::unique_ptr<Bootstrap> bootstrap,
-                                                       Topology topology, const DirectTransport& transport);
+                                                       std::shared_ptr<const Topology> topology,
+                                                       const DirectTransport& transport);
+inline std::unique_ptr<Communicator> make_direct_communicator(Device& device, std::unique_ptr<Bootstrap> bootstrap,
+                                                              Topology topology, const DirectTransport& transport) {
+  return make_direct_communicator(device, std::move(bootstrap), std::make_shared<const Topology>(std::move(topology)),
+                                  transport);
+}
 
 }  // namespace aliquot

@@ -18,4 +18,10 @@ std::vector<std::shared_ptr<T>> gather_from_threads(Bootstrap& bootstrap, std::s
   return all;
 }
 
+/// Returns the object of `rank`. Each rank may name another one. Collective; blocks.
+template <typename T>
+std::shared_ptr<T> object_from_thread(Bootstrap& bootstrap, int rank, std::shared_ptr<T> own) {
+  return std::static_pointer_cast<T>(bootstrap.object_of(rank, std::move(own)));
+}
+
 }  // namespace aliquot

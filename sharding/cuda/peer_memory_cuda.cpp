@@ -94,7 +94,7 @@ class CudaPeerMemory final : public PeerMemory {
       return std::to_string(size_bytes);
     });
     expect_same_sizes(bootstrap_, sizes, owner);
-    std::vector memories{gather_from_threads(bootstrap_, allocated)[0]};
+    std::vector memories{object_from_thread(bootstrap_, 0, allocated)};
     std::byte* data = memories[0]->data();
     return SharedRange(std::make_unique<PeerMemoryBacking>(std::move(*booking), std::move(memories)), data, data,
                        size_bytes);

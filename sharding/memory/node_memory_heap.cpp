@@ -56,7 +56,7 @@ class HeapNodeMemory final : public NodeMemory {
   std::unique_ptr<NodeMapping> map(int64_t size_bytes, std::string_view owner) override {
     std::shared_ptr<AnonymousPages> pages;
     if (bootstrap_.rank() == 0) pages = std::make_shared<AnonymousPages>(size_bytes);
-    pages = gather_from_threads(bootstrap_, std::move(pages))[0];
+    pages = object_from_thread(bootstrap_, 0, std::move(pages));
     if (pages->failed())
       throw UnavailableError(fmt::format("cannot allocate {} bytes of host memory for {}", size_bytes, owner));
     auto mapping = std::make_unique<HeapMapping>();

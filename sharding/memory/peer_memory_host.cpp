@@ -29,8 +29,14 @@ class HostPeerMemory final : public PeerMemory {
     if (sizes == RankSizes::kEqual) expect_same_sizes(bootstrap_, size_of_ranks, owner);
     // Each rank's part starts on a page, so that no two ranks write to the same page or cache line.
     std::vector<int64_t> offsets{0};
-    for (const std::string& size : size_of_ranks)
-      offsets.push_back(offsets.back() + (std::stoll(size) + kPageBytes - 1) / kPageBytes * kPageBytes);
+    int64_t pages = 0;  // of the size `parsed`
+    const std::string* parsed = nullptr;
+    for (const std::string& size : size_of_ranks) {
+      // Most ranks have the same size, and there may be thousands of them.
+      if (parsed == nullptr || size != *parsed) pages = (std::stoll(size) + kPageBytes - 1) / kPageBytes;
+      parsed = &size;
+      offsets.push_back(offsets.back() + pages * kPageBytes);
+    }
     auto mapping = memory_.map(offsets.back(), owner);
     offsets.pop_back();
     std::byte* local = mapping->writable + offsets[static_cast<std::size_t>(bootstrap_.rank())];

@@ -85,7 +85,8 @@ class MpiBootstrap::Wait {
   }
   bool update_due() {
     if (!has_update_ || waited_seconds() < next_update_seconds_) return false;
-    next_update_seconds_ = waited_seconds() + update_period_seconds();
+    // Later updates are rarer, so that rank 0 does not send thousands of ranks thousands of updates while ranks start.
+    next_update_seconds_ = 2 * std::max(waited_seconds(), update_period_seconds());
     has_update_ = false;
     return true;
   }
@@ -93,7 +94,10 @@ class MpiBootstrap::Wait {
   std::string missing_ranks_message() const {
     std::string ranks(1, kMissing);
     for (int r = 0; r < bootstrap_.rank_count_; ++r) {
-      if (missing_[r]) ranks += fmt::format("{} ", r);
+      if (!missing_[r]) continue;
+      const int first = r;
+      while (r + 1 < bootstrap_.rank_count_ && missing_[r + 1]) ++r;
+      ranks += fmt::format("{} {} ", first, r);  // the first and the last rank of a range
     }
     return ranks;
   }
@@ -102,7 +106,8 @@ class MpiBootstrap::Wait {
   void set_missing(const std::string& message) {
     missing_.assign(missing_.size(), false);
     std::istringstream ranks(message.substr(1));
-    for (int rank = 0; ranks >> rank;) missing_[rank] = true;
+    for (int first = 0, last = 0; ranks >> first >> last;)
+      std::fill(missing_.begin() + first, missing_.begin() + last + 1, true);
   }
 
  private:

@@ -1,4 +1,6 @@
-// Starts aliquot train with options that differ between ranks, and with a settings file that has control characters.
+// Starts aliquot train with options that differ between ranks or are invalid, and with a settings file that has control
+// characters.
+#include <filesystem>
 #include <gtest/gtest.h>
 
 #include "tests/apps/command_line.h"
@@ -58,6 +60,40 @@ TEST(Start, ErrorsContainNoControlCharactersOfFiles) {
       EXPECT_EQ(result.err.find(control), std::string::npos) << result.err;
     EXPECT_EQ(result.err.back(), '\n');
   }
+}
+
+/// Starts a rank with a usage error, with the variables of mpirun. `job` is the directory of the job on the node.
+test::CommandResult start_rank_with_error(int rank, const std::filesystem::path& job) {
+  const std::string number = std::to_string(rank), own = job / number;
+  return test::run_program(test::aliquot_program(), {"train", "--zero-stage", "7"},
+                           {"OMPI_COMM_WORLD_SIZE=2", "OMPI_COMM_WORLD_RANK=" + number, "OMPI_FILE_LOCATION=" + own});
+}
+
+/// mpirun may take any time to end the other ranks. They must not repeat the error meanwhile.
+TEST(Start, OtherRanksOfTheNodeDoNotRepeatAnErrorThatTheFirstHasReported) {
+  const test::TemporaryDirectory job;
+  const test::CommandResult first = start_rank_with_error(0, job.path());
+  EXPECT_EQ(first.code, 1);
+  EXPECT_NE(first.err.find("aliquot: --zero-stage: invalid value '7'"), std::string::npos) << first.err;
+  const test::CommandResult other = start_rank_with_error(1, job.path());
+  EXPECT_EQ(other.code, 1);
+  EXPECT_EQ(other.err, "");
+}
+
+/// The script of rank 0 does not fail, so mpirun does not end rank 1.
+TEST(Start, MpirunGivesTheRanksOfANodeOneDirectory) {
+  if (!test::has_mpi()) GTEST_SKIP() << "mpirun is not installed, or the build does not include MPI";
+  const std::string script =
+      "if [ -z \"$OMPI_FILE_LOCATION\" ]; then echo not Open MPI; exit; fi; "
+      "if [ $OMPI_COMM_WORLD_RANK = 0 ]; then \"$0\" train --zero-stage 7; sleep 2; exit 0; fi; "
+      "\"$0\" train --zero-stage 7; echo rank 1 ended with $?";
+  const test::CommandResult result = test::run_program(
+      "/usr/bin/env", {"mpirun", "--oversubscribe", "-n", "2", "sh", "-c", script, test::aliquot_program()},
+      test::mpirun_environment());
+  if (result.out.find("not Open MPI") != std::string::npos) GTEST_SKIP() << "mpirun is not that of Open MPI";
+  EXPECT_NE(result.out.find("rank 1 ended with 1"), std::string::npos) << result.out << result.err;
+  EXPECT_NE(result.err.find("aliquot: --zero-stage"), std::string::npos) << result.err;
+  EXPECT_EQ(result.err.find("aliquot: rank 1"), std::string::npos) << result.err;
 }
 
 }  // namespace
