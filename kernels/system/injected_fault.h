@@ -37,8 +37,8 @@ struct FaultPoint {
   std::optional<FaultKind> data_kind = {};  // kNan or kFlip, if such a fault can change data of this operation
 };
 
-/// Parses "rank=1,step=3,op=reduce,kind=kill", optionally with unit=NAME and of=NAME. The default rank is 0, the default
-/// step 1. `points` lists the possible operations; "save" is always possible. Throws UsageError for an invalid `text`.
+/// Parses "rank=1,step=3,op=reduce,kind=kill", optionally with unit=NAME and of=NAME. The default is rank 0 in step 1.
+/// `points` lists the possible operations; "save" is always possible. Throws UsageError for an invalid `text`.
 InjectedFault parse_injected_fault(std::string_view text, std::span<const FaultPoint> points);
 
 /// Returns the fault in ALIQUOT_FAULT, which the first call reads. Returns null if the variable is not set. Every call
