@@ -16,8 +16,8 @@ namespace aliquot {
 class Updater;
 
 /// Gives updates the digests that they compare and compute. Compares the digests of other parameters in kCompareState,
-/// and those of the whole state between steps. Every difference throws FaultError, with rank, node, unit and block. Used
-/// from the rank's own thread; enqueued work calls report(). Everything passed must outlive it.
+/// and those of the whole state between steps. Every difference throws FaultError, with rank, node, unit and block.
+/// Used from the rank's own thread; enqueued work calls report(). Everything passed must outlive it.
 class StateDigests {
  public:
   StateDigests(const Plan& plan, const MeshGroups& groups, const StepMemory& memory, const HostView& view);
