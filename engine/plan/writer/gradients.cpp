@@ -42,7 +42,7 @@ void StepWriter::reduce(UnitId unit, int32_t micro_batch, bool last_micro_batch)
   if (!last_micro_batch) return;
   if (schedule_.zero_stage == 0) state.spread = add(Verb::kAllGatherGradients, unit, micro_batch, {{sum}});
   if (!policy_.update_in_backward) return;
-  compare_state(unit, micro_batch);
+  if (all_gathers_parameters()) compare_state(unit, micro_batch);
   update(unit, micro_batch, {});
 }
 

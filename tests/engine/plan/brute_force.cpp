@@ -556,6 +556,7 @@ class Search {
   /// Compares the parameters that this rank stores but does not update.
   void compare_state(int32_t f) {
     if (plan_.flats[f].trainable && (stage_ == 0 || stage_ == 3 || ranks_ == 1)) return;
+    if (plan_.flats[f].layout.flat_count() == 0) return;
     const bool offloaded = plan_.policy.offload_parameters != Offload::kNone;
     access_own(offloaded ? Role::kStagedShard : Role::kParameters, f, false);
     access_own(Role::kStateDigests, f, false);
