@@ -71,8 +71,8 @@ std::string schedule_options_text(const EngineOptions& o) {
              enum_name(kOffloadWords, o.offload_state), enum_name(kOffloadWords, o.offload_parameters)) +
          fmt::format("update_in_backward {}\nreproducible {}\nquantize_weights {}\nquantize_gradients {}\n",
                      o.update_in_backward, o.reproducible, o.quantize_weights, o.quantize_gradients) +
-         fmt::format("memory_budget_bytes {}\nbetween_steps_bytes {}\ncheck {}\n", o.memory_budget_bytes,
-                     o.between_steps_bytes, o.check);
+         fmt::format("memory_budget_bytes {}\nbetween_steps_bytes {}\ncheck_state {}\ncheck {}\n",
+                     o.memory_budget_bytes, o.between_steps_bytes, o.check_state, o.check);
 }
 
 }  // namespace

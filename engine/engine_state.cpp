@@ -67,8 +67,8 @@ void Engine::materialize(const Initialize& initialize) {
 }
 
 State Engine::state() {
-  const Session& session = idle_session("state()");
-  State state{.step = 0, .tensors = session.state().tensors(), .scalars = {}};
+  Session& session = idle_session("state()");
+  State state{.step = 0, .tensors = session.changeable_state().tensors(), .scalars = {}};
   decider_->save(state);
   return state;
 }
@@ -93,6 +93,7 @@ void Engine::adopt(const State& state) {
 void Engine::check_copies() {
   const Session& session = idle_session("check_copies()");
   const ScopedCollectivePurpose purpose("compare copies", step_count());
+  session.compare_digests();
   world_.communicator().gather_objects("at rest");  // barrier: other ranks have finished writing to this rank's memory
   const std::string difference = session.state().difference();
   if (difference.empty()) return;

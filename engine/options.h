@@ -53,6 +53,9 @@ struct EngineOptions {
   uint64_t seed = 1;                // for stochastic rounding
   int max_skipped = 0;              // step() throws after this many skipped steps in a row; 0: never
   bool tell_skipped = true;         // rank 0 logs each skipped step and the reason
+  /// Finds bits of parameters, masters and optimizer state that change between two updates: every update compares
+  /// digests before it changes a block, and throws FaultError if they differ. Hosts only. Results do not change.
+  bool check_state = false;
   /// Checking mode (docs/wrapping.md): puts red zones around parameters and activations. On hosts, memory also faults
   /// when it is used outside of its scope. ALIQUOT_CHECK=1 in the environment has the same effect. Results do not
   /// change. The checking mode costs time, and memory that the plan includes.
@@ -83,6 +86,8 @@ struct StepReport {
   bool skipped = false;          // no update: a gradient was not finite, or a rank abandoned the step
   std::string first_not_finite;  // first parameter in name order whose gradient was not finite; empty: none
   int abandoned_by = -1;         // lowest rank that abandoned the step; -1: none
+  /// With check_state, the time that this rank's threads spent on digests since the last report, summed over threads.
+  double state_check_seconds = 0;
   /// Whether a gradient that this rank computed was not finite, before gradients were summed over ranks. Checked only
   /// on hosts, and only in the step after a step with a gradient that was not finite.
   bool own_not_finite = false;

@@ -26,12 +26,13 @@ Session::Session(Parts parts)
       addresses_(*plan_, memory_, arena_, groups_.coordinates().tensor, parts.slots),
       evaluation_addresses_(evaluation_, evaluation_memory_, arena_, groups_.coordinates().tensor, parts.slots),
       weights_(*plan_, memory_, view_, groups_.shard_group().rank()),
-      updater_({*plan_, memory_, weights_, view_, groups_.shard_group().rank(), groups_.coordinates().tensor},
+      digests_(*plan_, groups_, memory_, view_),
+      updater_({*plan_, memory_, weights_, view_, digests_, groups_.shard_group().rank(), groups_.coordinates().tensor},
                options_.optimizer, options_.moments),
       bindings_(*plan_, parts.slots, groups_.coordinates().tensor),
       state_({*plan_, groups_, offload_stores_, view_, memory_, weights_, updater_}),
-      faults_(make_fault_injector(world_,
-                                  {*plan_, memory_, weights_, view_, world_.device(), groups_.coordinates().tensor})),
+      faults_(make_fault_injector(
+          world_, {*plan_, memory_, weights_, view_, updater_, world_.device(), groups_.coordinates().tensor})),
       gradient_detector_(*plan_, memory_, world_.device()),
       executor_(executor_of(*plan_, memory_)),
       evaluator_(executor_of(evaluation_, evaluation_memory_)),
@@ -62,7 +63,7 @@ StepMemory::Parts Session::memory_of(const Plan& plan) const {
 }
 
 Executor::Parts Session::executor_of(const Plan& plan, StepMemory& memory) {
-  return {plan, groups_, lanes_, arena_, memory, offload_stores_, updater_, decider_, options_.optimizer};
+  return {plan, groups_, lanes_, arena_, memory, offload_stores_, updater_, digests_, decider_, options_.optimizer};
 }
 
 /// Creates the stream of a lane. On hosts a stream has a thread, so lanes without operations get no stream.
@@ -105,6 +106,14 @@ void Session::wait_until_idle() const {
     if (lane) lane->synchronize();
   }
 }
+
+const ShardedState& Session::changeable_state() {
+  compare_digests();
+  digests_.expect_changes();
+  return state_;
+}
+
+void Session::compare_digests() const { digests_.compare_all(updater_, decider_.step_count()); }
 
 void Session::require_nothing_live() const {
   if (live_units_.empty()) return;

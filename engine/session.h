@@ -77,6 +77,10 @@ class Session : private CollectiveRunner {
   void wait_until_idle() const;
   /// May be used only between steps and after wait_until_idle().
   const ShardedState& state() const { return state_; }
+  /// Like state(), for callers that may change the state. First compares the digests of the state, if there are any.
+  const ShardedState& changeable_state();
+  /// Compares the digests of the state. Throws FaultError if they differ.
+  void compare_digests() const;
 
   Stream& compute_stream() { return executor_.stream(Lane::kCompute); }
   /// Moves the compute stream out for another session. This session must not run anything until resume().
@@ -102,6 +106,7 @@ class Session : private CollectiveRunner {
   void run_collective(std::string_view name) override;
   const UseCollective* next_collective() const;
   void refuse_open_scope() const;
+  void begin_step();
   bool next_use_communicates() const;
   void close_collectives(bool by_exception);
   Executor& activate(Executor& next);
@@ -140,6 +145,7 @@ class Session : private CollectiveRunner {
 
   ModelAddresses addresses_, evaluation_addresses_;
   Weights weights_;
+  StateDigests digests_;
   Updater updater_;
   PointerBindings bindings_;
   ShardedState state_;

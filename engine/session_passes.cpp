@@ -77,6 +77,11 @@ void Session::refuse_unfinished_evaluation() const {
   throw UsageError(fmt::format("an evaluation is not finished: {} comes next", next_use_text()));
 }
 
+void Session::begin_step() {
+  digests_.begin_step(updater_);
+  executor_.set_reported_step(decider_.step_count() + 1);
+}
+
 void Session::begin_micro_batch() {
   in_evaluation_ = false;
   require_nothing_live();
@@ -87,7 +92,7 @@ void Session::begin_micro_batch() {
         fmt::format("EngineOptions::accumulate is {}, and this step already has that many micro-batches: call step()",
                     options_.accumulate));
   Executor& executor = activate(executor_);
-  if (micro_batch_ < 0) executor.set_reported_step(decider_.step_count() + 1);
+  if (micro_batch_ < 0) begin_step();
   executor.run_to_model_code();
   const Operation& next = next_operation();
   if (next.micro_batch != micro_batch_ + 1 || next.verb != Verb::kForward || next.operand != plan_->stage.first_use())
@@ -329,7 +334,7 @@ void Session::finish_abandoned_passes() {
     throw FaultError(
         "a step with EngineOptions::update_in_backward cannot be abandoned, because some units are already updated");
   }
-  if (micro_batch_ < 0) executor_.set_reported_step(decider_.step_count() + 1);
+  if (micro_batch_ < 0) begin_step();
   skip_rest_of_passes();
 }
 
@@ -357,6 +362,7 @@ StepReport Session::step() {
   gradient_detector_.begin_step(!decider_.report().first_not_finite.empty());  // whether to check in the next step
   abandoned_ = false;
   micro_batch_ = -1;
+  decider_.set_state_check_seconds(digests_.drain_seconds());
   return decider_.end_step(own_not_finite, options_.tell_skipped && world_.rank() == 0);
 }
 

@@ -45,7 +45,8 @@ UpdateSteps StepDecider::update_steps(double factor) const {
   const UpdateStep elements = {.rule = rule_at(options_.optimizer, learning_rate_, update),
                                .gradient_factor = static_cast<float>(factor),
                                .seed = options_.seed,
-                               .step = update};
+                               .step = update,
+                               .reported_step = step_count_ + 1};
   UpdateSteps steps = {elements, elements, elements};
   if (const auto* muon = std::get_if<Muon>(&options_.optimizer)) {
     steps.blend.rule = muon_blend_rule(*muon);

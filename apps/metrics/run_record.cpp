@@ -33,6 +33,8 @@ RunRecord read_run_record(const std::string& path) {
       record.done = object["done"];
     } else if (object.contains("stragglers")) {
       record.stragglers = object["stragglers"];
+    } else if (object.contains("failure")) {
+      return true;  // of a run that ended; a resumed run continues the file
     } else if (object.contains("plan")) {
       record.plans.push_back(object["plan"]);
     } else if (is_step(object)) {

@@ -49,10 +49,11 @@ void check_has_eval_targets(const TrainContext& context, TrainData& data) {
 void check_has_copies(const TrainOptions& options, int rank_count) {
   const bool one_rank = data_rank_count(options.engine, rank_count) == 1;
   const bool has_copies = options.engine.replicas > 1 || options.engine.tensor > 1;
-  if (options.check_every == 0 || options.engine.zero_stage < 3 || has_copies || one_rank) return;
+  const bool compares = has_copies || options.engine.check_state;
+  if (options.check_every == 0 || options.engine.zero_stage < 3 || compares || one_rank) return;
   throw UsageError(
       "--check-every compares copies of the same state, and --zero-stage 3 without --replicas or --tensor has no "
-      "copies: use --zero-stage 2 or lower, or --replicas 2.");
+      "copies: use --zero-stage 2 or lower, --replicas 2, or --check-state.");
 }
 
 }  // namespace
@@ -80,6 +81,15 @@ void TrainRun::print_plan() {
 }
 
 ExitCode TrainRun::run() {
+  try {
+    return run_steps();
+  } catch (const FaultError& error) {
+    reporter_.write_failure(error.what());
+    throw;
+  }
+}
+
+ExitCode TrainRun::run_steps() {
   prepare();
   const TrainOptions& options = context_.options();
   const Engine& engine = context_.engine();

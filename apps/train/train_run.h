@@ -43,6 +43,7 @@ class TrainRun {
   ExitCode run();
 
  private:
+  ExitCode run_steps();
   void prepare();
   void step();
   std::vector<double> run_micro_batches(int64_t target_count);

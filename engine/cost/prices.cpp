@@ -47,16 +47,17 @@ class Pricing {
         if (plan_.policy.quantize_weights) return gather_quantized(operation.operand);
         return plan_.schedule.view ? Price{} : of_flats(operation.operand, false, precision().compute);
       case Verb::kAllGatherGradients: return of_flats(operation.operand, true, precision().gradients);
-      case Verb::kAllGatherParameters: return of_flats(operation.operand, true, precision().compute);
+      case Verb::kAllGatherParameters: return all_gather_parameters(operation.operand);
       case Verb::kReduce: return reduce(operation.operand, recipes_[id]);
       case Verb::kReplicaAllReduce: return replica_all_reduce(operation.operand, recipes_[id].into);
       case Verb::kNorm: return norm();
-      case Verb::kMuonMomentum: return {muon_momentum(operation.operand), 0};
+      case Verb::kMuonMomentum: return {digest_factor() * muon_momentum(operation.operand), 0};
       case Verb::kGatherMatrices:
       case Verb::kScatterMatrices: return move_matrices(operation.operand);
       case Verb::kOrthogonalize:  // a multiply-add is two flops
         return {2 * plan_.matrix_groups[operation.operand].work / cost_.matrix_flops_per_second, 0};
-      case Verb::kUpdate: return {update(operation.operand), 0};
+      case Verb::kCompareState: return compare_state(operation.operand);
+      case Verb::kUpdate: return {digest_factor() * update(operation.operand), 0};
       case Verb::kCopyIn:
       case Verb::kCopyOut: return {copy(id), 0};
       default: break;
@@ -71,6 +72,17 @@ class Pricing {
     for (const int32_t f : plan_.flats_of_unit[unit]) {
       if (trainable_only && !plan_.flats[f].trainable) continue;
       const int64_t part_bytes = shard_bytes(plan_.flats[f], dtype);
+      add(sum, links_.collective(part_bytes, links_.inter_node_gather_bytes(part_bytes)));
+    }
+    return sum;
+  }
+
+  /// With digests of the state, the digests of the parameters follow the parameters of each flat buffer.
+  Price all_gather_parameters(UnitId unit) const {
+    Price sum = of_flats(unit, true, precision().compute);
+    for (const int32_t f : plan_.flats_of_unit[unit]) {
+      if (!plan_.policy.check_state || !plan_.flats[f].trainable) continue;
+      const int64_t part_bytes = plan_.flats[f].layout.shard_count() / kBlockElements * int64_t{sizeof(uint64_t)};
       add(sum, links_.collective(part_bytes, links_.inter_node_gather_bytes(part_bytes)));
     }
     return sum;
@@ -264,6 +276,24 @@ class Pricing {
     double elements = 0;
     for (const int32_t f : plan_.matrix_groups[group].flats) elements += static_cast<double>(plan_.updated_count(f));
     return 0.5 * elements * cost_.update_seconds_per_element;
+  }
+
+  /// How many times as long an update takes if it compares and computes digests. They read the state in the cache.
+  double digest_factor() const {
+    constexpr double kWithDigests = 1.3;
+    return plan_.policy.check_state ? kWithDigests : 1.0;
+  }
+
+  Price compare_state(UnitId unit) const {
+    Price sum;
+    for (const int32_t f : plan_.flats_of_unit[unit]) {
+      if (!plan_.compares_outside_updates(f)) continue;
+      const int64_t shards = plan_.schedule.zero_stage == 3 ? 1 : plan_.topology.rank_count();
+      const int64_t own = plan_.flats[f].trainable ? 1 : 0;  // the update compares the own shard
+      const int64_t bytes = (shards - own) * shard_bytes(plan_.flats[f], precision().compute);
+      add(sum, links_.memory_traffic(static_cast<double>(bytes)));
+    }
+    return sum;
   }
 
   double update(UnitId unit) const {

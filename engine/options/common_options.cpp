@@ -183,6 +183,9 @@ void add_schedule(OptionTable& t, EngineOptions& o) {
   add_quantize(t, o.quantize_weights, o.quantize_gradients);
   t.count("max-skipped", o.max_skipped, {0, std::numeric_limits<int>::max()},
           "Stop after N skipped steps in a row; a step is skipped if a gradient is not finite.");
+  t.toggle("check-state", o.check_state,
+           "Find bits of parameters and optimizer state that change between updates, by digests of their blocks; hosts "
+           "only.");
   t.toggle("check", o.check,
            "Detect writes outside of parameters and activations, and accesses outside of scopes; slower.");
 }

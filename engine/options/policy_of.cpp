@@ -22,8 +22,8 @@ Policy policy_of(const EngineOptions& options) {
   auto& [zero_stage, replica_count, precision, micro_batch_count, tensor, pipeline, pipeline_schedule, virtual_stages,
          pipeline_cut, pass_order, pass_times, accumulate_into, prefetch, keep_gathered, gather_for, recompute,
          recompute_by_stage, gather, offload_state, offload_parameters, update_in_backward, reproducible,
-         quantize_weights, quantize_gradients, state_bytes_per_block, matrix_updates, between_steps_bytes, check,
-         evaluation] = policy;
+         quantize_weights, quantize_gradients, state_bytes_per_block, matrix_updates, between_steps_bytes, check_state,
+         check, evaluation] = policy;
   zero_stage = options.zero_stage;
   replica_count = options.replicas;
   precision = options.precision;
@@ -51,6 +51,7 @@ Policy policy_of(const EngineOptions& options) {
   quantize_weights = options.quantize_weights;
   quantize_gradients = options.quantize_gradients;
   between_steps_bytes = options.between_steps_bytes;
+  check_state = options.check_state;
   check = options.check;
   apply_optimizer(policy, options.optimizer, options.moments);
   return policy;

@@ -93,16 +93,14 @@ void Accesses::list(OperationId id) {
            .flat = flat,
            .readers = shard_group_if(plan_.schedule.view)});
     }
+    if (operation.verb == Verb::kCompareState) compare_state(flat);
     if (!trainable) continue;
     if (operation.verb == Verb::kSumOverTensor && plan_.sums_over_tensor(flat)) sum_over_tensor(flat);
     if (operation.verb == Verb::kReduce) append_accesses(recipes_[id], flat, accesses_);
     if (operation.verb == Verb::kReplicaAllReduce) replica_all_reduce(recipes_[id].into, flat);
     if (operation.verb == Verb::kAllGatherGradients) all_gather_gradients(flat);
     if (operation.verb == Verb::kUpdate) update(flat);
-    if (operation.verb == Verb::kAllGatherParameters) {
-      add({.role = Role::kParameters, .flat = flat, .readers = GroupId::kShard, .after_all_arrived = true});
-      add({.role = Role::kParameters, .flat = flat, .writes = true, .after_all_arrived = true});
-    }
+    if (operation.verb == Verb::kAllGatherParameters) all_gather_parameters(flat);
   }
 }
 
@@ -286,6 +284,23 @@ void Accesses::update(int32_t flat) {
     add({.role = Role::kErrorFeedbackResidual, .flat = flat, .writes = true});
   if (needed_bytes(plan_, Role::kSegments, flat) > 0) add({.role = Role::kSegments, .flat = flat});
   add_read_and_write(Role::kParameters, flat);
+  if (plan_.policy.check_state) add_read_and_write(Role::kStateDigests, flat);
+}
+
+/// With digests of the state, each rank also receives the digests that the owners of the parameters computed.
+void Accesses::all_gather_parameters(int32_t flat) {
+  for (const Role role : {Role::kParameters, Role::kStateDigests}) {
+    if (role == Role::kStateDigests && !plan_.policy.check_state) continue;
+    add({.role = role, .flat = flat, .readers = GroupId::kShard, .after_all_arrived = true});
+    add({.role = role, .flat = flat, .writes = true, .after_all_arrived = true});
+  }
+}
+
+void Accesses::compare_state(int32_t flat) {
+  if (!plan_.compares_outside_updates(flat)) return;
+  add({.role = plan_.policy.offload_parameters == Offload::kNone ? Role::kParameters : Role::kStagedShard,
+       .flat = flat});
+  add({.role = Role::kStateDigests, .flat = flat});
 }
 
 void Accesses::group(const Operation& operation) {
@@ -294,6 +309,7 @@ void Accesses::group(const Operation& operation) {
   for (const int32_t flat : what.flats) {
     gradient_to_update(flat);
     add_read_and_write(Role::kOptimizer, flat);
+    if (plan_.policy.check_state) add_read_and_write(Role::kStateDigests, flat);
     if (needed_bytes(plan_, Role::kSegments, flat) > 0) add({.role = Role::kSegments, .flat = flat});
     add({.role = Role::kMuonDirections, .flat = flat, .writes = true});
   }

@@ -57,6 +57,8 @@ class Accesses {
   void gradient_to_update(int32_t flat);
   void add_read_and_write(Role role, int32_t flat);
   void update(int32_t flat);
+  void all_gather_parameters(int32_t flat);
+  void compare_state(int32_t flat);
   void add(Access access) { accesses_.push_back(access); }
 
   const Plan& plan_;

@@ -223,6 +223,11 @@ void refuse_overwritten_gradients(const ModelSpec& model, bool into_shard, int m
   }
 }
 
+void refuse_state_digests(const Policy& policy, const Topology& topology) {
+  if (policy.check_state && topology.has_gpus())
+    throw UsageError("EngineOptions::check_state is set, but it supports only hosts: leave it off on GPUs");
+}
+
 bool can_view(const Topology& topology) { return topology.one_node() && !topology.has_gpus(); }
 
 Schedule resolve(const ModelSpec& model, const Policy& policy, const Topology& topology, const StagePasses& passes) {
@@ -365,6 +370,7 @@ Plan plan_of(const ModelSpec& model, const Policy& policy, const Topology& world
   const Topology data = topology_of_data_ranks(topology_of_stage(world, stage.count, stage.index), policy.tensor);
   const Topology replica = topology_of_shard_group(data, policy.replica_count);
   refuse_quantization(policy, replica);
+  refuse_state_digests(policy, replica);
   Plan plan{.model = model,
             .policy = policy,
             .topology = replica,

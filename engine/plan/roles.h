@@ -48,10 +48,11 @@ enum class Role : uint8_t {
   kQuantizedSums,          // 8-bit sums to send, one part per node (with replicas: per replica)
   kQuantizedReceived,      // 8-bit sums received, one part per node (with replicas: per replica)
   kErrorFeedbackResidual,  // persistent: rounding errors of quantized sums, added to the next sums
-  kReduceStaging,          // no owner: staging of all reduces between host nodes (ReduceStaging)
-  kExchangeStaging,        // no owner: staging of all replica all-reduces between host nodes
-  kCollectiveStaging,      // no owner: staging of all collectives of uses between host nodes
-  kTensorSumStaging,       // no owner: staging of all sums over the tensor group between host nodes
+  kStateDigests,       // persistent: digests of the blocks of parameters, masters and optimizer states, in this order
+  kReduceStaging,      // no owner: staging of all reduces between host nodes (ReduceStaging)
+  kExchangeStaging,    // no owner: staging of all replica all-reduces between host nodes
+  kCollectiveStaging,  // no owner: staging of all collectives of uses between host nodes
+  kTensorSumStaging,   // no owner: staging of all sums over the tensor group between host nodes
   /// With Policy::reproducible: the sum of 1 micro-batch, until it is added to the next sum. The next 19 roles have
   /// sums of 2, 4, 8, ... micro-batches.
   kTreeLevel0,
@@ -155,6 +156,7 @@ inline constexpr std::array kRoleTable = {
     RoleInfo{Role::kQuantizedSums, "quantized sums", 'c', Owner::kFlat, Category::kCommunication},
     RoleInfo{Role::kQuantizedReceived, "quantized received", 'v', Owner::kFlat, Category::kCommunication},
     RoleInfo{Role::kErrorFeedbackResidual, "error-feedback residual", 'C', Owner::kFlat, Category::kCommunication},
+    RoleInfo{Role::kStateDigests, "state digests", 'D', Owner::kFlat, Category::kOptimizer},
     RoleInfo{Role::kReduceStaging, "reduce staging", 'R', Owner::kNone, Category::kCommunication},
     RoleInfo{Role::kExchangeStaging, "exchange staging", 'X', Owner::kNone, Category::kCommunication},
     RoleInfo{Role::kCollectiveStaging, "collective staging", 'Y', Owner::kNone, Category::kCommunication},

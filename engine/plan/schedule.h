@@ -193,6 +193,13 @@ struct Plan {
             .tensor = policy.tensor,
             .ring = stage.is_ring()};
   }
+  /// With Policy::check_state, whether kCompareState compares parameters of the flat buffer: those that this rank
+  /// stores and does not update. They are the shards of other ranks at ZeRO stages 1 and 2, and frozen parameters.
+  bool compares_outside_updates(int32_t flat) const {
+    const bool holds_other_shards = (schedule.zero_stage == 1 || schedule.zero_stage == 2) && topology.rank_count() > 1;
+    const bool is_empty = flats[flat].layout.flat_count() == 0;
+    return policy.check_state && is_here(flat) && !is_empty && (holds_other_shards || !flats[flat].trainable);
+  }
   /// Whether the stage uses the unit of the flat buffer.
   bool is_here(int32_t flat) const { return unit_is_here[flats[flat].unit]; }
   /// Whether the stage updates the flat buffer.

@@ -90,6 +90,16 @@ int64_t type_bytes(const Plan& plan, ElementType type) {
   return 0;
 }
 
+/// One digest for each block of the stored parameters, of the masters and of the optimizer states.
+int64_t state_digest_bytes(const Plan& plan, int32_t flat) {
+  if (!plan.policy.check_state) return 0;
+  int64_t elements = element_count(plan, ElementCount::kStored, flat);
+  const bool has_states = plan.state_bytes_per_block(flat) > 0;
+  if (plan.flats[flat].trainable)
+    elements += plan.updated_count(flat) * ((plan.policy.precision.has_master() ? 1 : 0) + (has_states ? 1 : 0));
+  return elements / kBlockElements * static_cast<int64_t>(sizeof(uint64_t));
+}
+
 /// Returns the sizes of roles with ElementCount::kOther.
 int64_t other_bytes(const Plan& plan, Role role, int32_t flat) {
   const int ranks = plan.topology.rank_count(), nodes = plan.topology.node_count();
@@ -106,6 +116,7 @@ int64_t other_bytes(const Plan& plan, Role role, int32_t flat) {
     case Role::kQuantizedSums:
     case Role::kQuantizedReceived:
     case Role::kErrorFeedbackResidual: return encoded_sum_bytes(plan, role, shard);
+    case Role::kStateDigests: return state_digest_bytes(plan, flat);
     case Role::kBlockSquares: return shard / kBlockElements * static_cast<int64_t>(sizeof(double));
     default: return 0;
   }

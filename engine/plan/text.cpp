@@ -161,6 +161,7 @@ std::string description(const Plan& plan) {
                          matrices->state_bytes_per_block);
   }
   if (plan.policy.quantize_weights) lines += "weights are gathered in 8 bits\n";
+  if (plan.policy.check_state) lines += "updates compare digests of parameters and optimizer state\n";
   if (plan.policy.quantize_gradients) lines += "gradients are sent between nodes in 8 bits\n";
   for (const UnitSpec& unit : plan.model.units) {
     for (const ParameterSpec& parameter : unit.parameters) {

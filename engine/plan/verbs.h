@@ -37,6 +37,7 @@ enum class Verb : uint8_t {
   kSendGradients,          // send the gradient of the input of the stage's first use to the previous pipeline stage
   kReceiveGradients,       // receive the gradient of the output of the stage's last use
   kSumOverTensor,          // add the full gradients of a unit over the tensor group (TensorGradients::kSum)
+  kCompareState,           // compare the digests of parameters of a unit that no update of this rank compares
   kUseCollective,          // a collective that model code runs, and the model code between it and the next one
 };
 
@@ -89,6 +90,7 @@ inline constexpr std::array kVerbTable = {
     VerbInfo{Verb::kReceiveGradients, "receive-gradient", Operand::kUse, GroupId::kNextStage, Lane::kBackward0,
              Actor::kEngine, true},
     VerbInfo{Verb::kSumOverTensor, "tensor-sum", Operand::kUnit, GroupId::kTensor, Lane::kReduce, Actor::kEngine, true},
+    VerbInfo{Verb::kCompareState, "compare-state", Operand::kUnit, GroupId::kRank, Lane::kCompute, Actor::kEngine},
     VerbInfo{Verb::kUseCollective, "collective", Operand::kUse, GroupId::kTensor, Lane::kCompute, Actor::kEngine, true},
 };
 

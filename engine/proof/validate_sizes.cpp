@@ -163,6 +163,7 @@ class BufferSizes {
       case Role::kMicroBatchSum: return shard * (plan_.schedule.sums_in_levels || replicas_ > 1 ? kFloat : gradient);
       case Role::kBlockSquares: return shard / kBlockElements * kDouble;
       case Role::kMuonDirections: return updated * kFloat;
+      case Role::kStateDigests: return state_digests(flat, plan_.schedule.zero_stage == 3 ? shard : whole, updated);
       default: return of_encoded(shard);
     }
   }
@@ -193,6 +194,15 @@ class BufferSizes {
 
   int64_t state_bytes_of_block(const FlatSpec& flat) const {
     return flat.matrices ? plan_.policy.matrix_updates->state_bytes_per_block : plan_.policy.state_bytes_per_block;
+  }
+
+  /// One 64-bit digest for each block of parameters. If the flat buffer trains, also for each block of masters and of
+  /// optimizer states, if they exist.
+  int64_t state_digests(const FlatSpec& flat, int64_t stored, int64_t updated) const {
+    int64_t blocks = stored / kBlockElements;
+    if (flat.trainable && master_element_bytes() > 0) blocks += updated / kBlockElements;
+    if (flat.trainable && state_bytes_of_block(flat) > 0) blocks += updated / kBlockElements;
+    return blocks * 8;
   }
 
   /// A shard has at most one piece of each tensor. A rank that updates all shards may have one more piece at each

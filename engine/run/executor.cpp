@@ -16,8 +16,8 @@ Executor::Executor(const Parts& parts)
       lanes_(parts.lanes),
       memory_(parts.memory),
       decision_(parts.decision),
-      work_(
-          {parts.plan, parts.groups, parts.arena, parts.memory, parts.offload_stores, parts.updater, parts.optimizer}),
+      work_({parts.plan, parts.groups, parts.arena, parts.memory, parts.offload_stores, parts.updater, parts.digests,
+             parts.optimizer}),
       skips_(parts.plan, parts.groups) {
   const std::size_t count = plan_.schedule.operations.size();
   begins_.resize(count);
@@ -231,6 +231,7 @@ void Executor::run(OperationId id) {
     case Verb::kOrthogonalize:
     case Verb::kScatterMatrices: return work_.matrices(lane, what, update_steps_, label(id));
     case Verb::kUpdate: return update(what);
+    case Verb::kCompareState: return work_.compare_state(lane, what, label(id));
     case Verb::kCopyIn:
     case Verb::kCopyOut: return work_.copy(lane, id);
     case Verb::kUseCollective: work_.use_collective(lane, what, label(id)); return memory_.skip_operation();

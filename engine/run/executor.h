@@ -43,6 +43,7 @@ class Executor {
     StepMemory& memory;
     const OffloadStores& offload_stores;
     Updater& updater;
+    StateDigests& digests;
     StepDecision& decision;
     const Optimizer& optimizer;
   };

@@ -10,6 +10,8 @@
 namespace aliquot {
 namespace {
 
+constexpr std::string_view kParametersName = "parameters", kMasterName = "master";
+
 /// Whether the operation works on the unit with the name `unit`. An empty name matches all operations.
 bool is_of(const Plan& plan, const Operation& operation, std::string_view unit) {
   const auto named = [&](UnitId id) { return plan.model.units[id].name == unit; };
@@ -29,7 +31,8 @@ UnitId unit_of(const Plan& plan, const Operation& operation, std::string_view un
 void refuse_flip_before_publish(const InjectedFault& fault, const Plan& plan) {
   const bool publishes = std::ranges::any_of(
       plan.schedule.operations, [](const Operation& each) { return each.verb == Verb::kAllGatherParameters; });
-  if (!publishes || fault.kind != FaultKind::kFlip || fault.operation != name(Verb::kUpdate)) return;
+  const bool of_parameters = fault.of.empty() || fault.of == kParametersName;
+  if (!publishes || fault.kind != FaultKind::kFlip || fault.operation != name(Verb::kUpdate) || !of_parameters) return;
   throw UsageError(
       "ALIQUOT_FAULT has op=update,kind=flip, but at ZeRO stages 1 and 2 the operation publish overwrites the flipped "
       "bit: use op=publish,kind=flip.");
@@ -58,6 +61,21 @@ void refuse_unreachable_fault(const InjectedFault& fault, const Plan& plan, cons
                   fault.operation, fault.unit.empty() ? "" : " ", fault.unit));
 }
 
+void refuse_unknown_state(const InjectedFault& fault, const FaultInjector::Parts& parts) {
+  if (fault.of.empty() || fault.of == kParametersName) return;
+  std::string names;
+  for (int32_t f = 0; f < static_cast<int32_t>(parts.plan.flats.size()); ++f) {
+    if (!parts.plan.trains(f)) continue;
+    if (fault.of == kMasterName && parts.plan.policy.precision.has_master()) return;
+    for (const StateSpec& state : parts.updater.states(f)) {
+      if (state.name == fault.of) return;
+      if (names.find(state.name) == std::string::npos) names += fmt::format(", {}", state.name);
+    }
+  }
+  throw UsageError(fmt::format("ALIQUOT_FAULT has of={}, which this run does not have: expected one of parameters{}{}.",
+                               fault.of, parts.plan.policy.precision.has_master() ? ", master" : "", names));
+}
+
 }  // namespace
 
 const std::vector<FaultPoint>& fault_points() {
@@ -65,7 +83,8 @@ const std::vector<FaultPoint>& fault_points() {
     std::vector<FaultPoint> all;
     for (const VerbInfo& verb : kVerbTable) {
       const bool has_gradient = computes_weight_gradients(verb.verb) || verb.verb == Verb::kReduce;
-      const bool has_parameters = verb.verb == Verb::kUpdate || verb.verb == Verb::kAllGatherParameters;
+      const bool has_parameters = verb.verb == Verb::kUpdate || verb.verb == Verb::kAllGatherParameters ||
+                                  verb.verb == Verb::kForward || verb.verb == Verb::kMuonMomentum;
       all.push_back({verb.name, has_gradient     ? std::optional(FaultKind::kNan)
                                 : has_parameters ? std::optional(FaultKind::kFlip)
                                                  : std::nullopt});
@@ -79,6 +98,7 @@ std::unique_ptr<FaultInjector> make_fault_injector(World& world, const FaultInje
   const InjectedFault* fault = injected_fault(fault_points());
   if (fault == nullptr) return nullptr;
   refuse_unreachable_fault(*fault, parts.plan, world);
+  if (fault->rank == world.rank()) refuse_unknown_state(*fault, parts);
   if (fault->rank != world.rank() || fault->operation == "save") return nullptr;
   return std::make_unique<FaultInjector>(*fault, parts);
 }
@@ -119,16 +139,39 @@ void FaultInjector::write_nan_gradient(Stream& lane, UnitId unit) const {
   }
 }
 
-/// Flips a low bit in the working copy of the unit's first element on this rank.
+/// Returns the address of the value of an element of the shard of `rank` in the data that the fault flips, or null if
+/// this rank has none. During an operation, offloaded data is in a slot.
+std::byte* FaultInjector::flipped_byte(int32_t flat, int rank, int64_t shard_offset) const {
+  const auto base = [&](Role role) {
+    std::byte* slot = parts_.memory.peek(role, flat);
+    return slot != nullptr ? slot : parts_.memory.address_between_steps(role, flat);
+  };
+  const Precision& precision = parts_.plan.policy.precision;
+  const int64_t element =
+      (rank - parts_.weights.first_rank()) * parts_.plan.flats[flat].layout.shard_count() + shard_offset;
+  if (fault_.of.empty() || fault_.of == kParametersName)
+    return base(Role::kParameters) + element * element_bytes(precision.compute);
+  const bool updates_all = parts_.plan.schedule.zero_stage == 0;
+  if (!parts_.plan.trains(flat) || !(updates_all || rank == parts_.updater.rank())) return nullptr;
+  const int64_t updated = updates_all ? element : shard_offset;
+  if (fault_.of == kMasterName) return base(Role::kMaster) + updated * precision.master_bytes();
+  const auto& states = parts_.updater.states(flat);
+  const auto state = std::ranges::find(states, std::string_view(fault_.of), &StateSpec::name);
+  if (state == states.end()) return nullptr;
+  const auto index = static_cast<std::size_t>(state - states.begin());
+  const int64_t offset =
+      parts_.updater.state(flat, index) - parts_.memory.address_between_steps(Role::kOptimizer, flat);
+  return base(Role::kOptimizer) + offset + updated / state->elements_per_value * element_bytes(state->dtype);
+}
+
+/// Flips a low bit in the value of the unit's first element on this rank.
 void FaultInjector::flip_bit(Stream& lane, UnitId unit) const {
   lane.synchronize();
   for (const int32_t f : parts_.plan.flats_of_unit[unit]) {
-    const FlatLayout& layout = parts_.plan.flats[f].layout;
     for (int r = parts_.weights.first_rank(); r <= parts_.weights.last_rank(); ++r) {
       const std::vector<Piece> pieces = slice_pieces(parts_.plan, f, r, parts_.tensor);
-      if (pieces.empty()) continue;
-      const int64_t element = r * layout.shard_count() + pieces.front().shard_offset;
-      std::byte* at = parts_.weights.working_copy(f, element);
+      std::byte* at = pieces.empty() ? nullptr : flipped_byte(f, r, pieces.front().shard_offset);
+      if (at == nullptr) continue;
       std::byte byte{};
       parts_.view.fetch(&byte, at, 1);
       byte ^= std::byte{4};

@@ -7,6 +7,7 @@
 
 #include "engine/run/memory/step_memory.h"
 #include "engine/run/memory/weights.h"
+#include "engine/run/updater.h"
 #include "kernels/system/injected_fault.h"
 #include "sharding/world.h"
 
@@ -21,6 +22,7 @@ class FaultInjector {
     const StepMemory& memory;
     const Weights& weights;
     const HostView& view;
+    const Updater& updater;
     Device& device;
     int tensor;  // the tensor coordinate of this rank
   };
@@ -35,6 +37,7 @@ class FaultInjector {
   bool matches(OperationId operation, int64_t step) const;
   void write_nan_gradient(Stream& lane, UnitId unit) const;
   void flip_bit(Stream& lane, UnitId unit) const;
+  std::byte* flipped_byte(int32_t flat, int rank, int64_t shard_offset) const;
 
   const InjectedFault& fault_;
   Parts parts_;

@@ -21,6 +21,7 @@ StepWork::StepWork(const Parts& parts)
       memory_(parts.memory),
       offload_stores_(parts.offload_stores),
       updater_(parts.updater),
+      digests_(parts.digests),
       copies_(copied_slots(parts.plan.schedule)),
       recipes_(reduce_recipes(parts.plan)) {
   if (!plan_.policy.evaluation) norm_.emplace(plan_, groups_);
@@ -258,7 +259,15 @@ void StepWork::all_gather_parameters(Stream& lane, const Operation& operation, L
     const int64_t part_bytes = shard_bytes(plan_.flats[f], plan_.policy.precision.compute);
     ranks_.all_gather_in_place(lane, memory_.range(Role::kParameters, f, AccessMode::kReadsAndWrites), part_bytes,
                                label);
+    if (!plan_.policy.check_state) continue;
+    const int64_t digest_bytes = plan_.flats[f].layout.shard_count() / kBlockElements * int64_t{sizeof(uint64_t)};
+    ranks_.all_gather_in_place(lane, memory_.range(Role::kStateDigests, f, AccessMode::kReadsAndWrites), digest_bytes,
+                               label);
   }
+}
+
+void StepWork::compare_state(Stream& lane, const Operation& operation, Label label) {
+  digests_.compare(lane, operation.operand, label.step);
 }
 
 /// Each rank sums the rows that it owns in place, and then all ranks gather all rows. The model code that follows may

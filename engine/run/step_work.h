@@ -30,6 +30,7 @@ class StepWork {
     StepMemory& memory;
     const OffloadStores& offload_stores;
     Updater& updater;
+    StateDigests& digests;
     const Optimizer& optimizer;
   };
   explicit StepWork(const Parts& parts);
@@ -45,6 +46,7 @@ class StepWork {
   void use_collective(Stream& lane, const Operation& operation, Label label);
   void sum_over_tensor(Stream& lane, const Operation& operation, Label label);
   void update(Stream& lane, UnitId unit, const UpdateSteps& steps);
+  void compare_state(Stream& lane, const Operation& operation, Label label);
   /// Enqueues any operation of a matrix group. Does nothing if the step is skipped.
   void matrices(Stream& lane, const Operation& operation, const UpdateSteps& steps, Label label);
   /// Enqueues copies between slots and offload stores.
@@ -81,6 +83,7 @@ class StepWork {
   StepMemory& memory_;
   const OffloadStores& offload_stores_;
   Updater& updater_;
+  StateDigests& digests_;
   std::optional<GlobalNorm> norm_;                 // empty in an evaluation
   std::optional<ExactNorm> exact_norm_;            // empty unless Plan::has_exact_norm()
   std::optional<QuantizedCollectives> quantized_;  // empty unless weights or gradients are quantized

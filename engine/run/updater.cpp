@@ -38,6 +38,7 @@ Updater::Updater(const Parts& parts, const Optimizer& optimizer, DType moments)
     : plan_(parts.plan),
       memory_(parts.memory),
       weights_(parts.weights),
+      digests_(parts.digests),
       kernels_(update_kernels(parts.view.device().kind())),
       states_(state_specs(optimizer, moments)),
       matrix_states_({muon_state(moments)}),
@@ -128,12 +129,14 @@ void Updater::update(Stream& lane, UnitId unit, const UpdateSteps& steps) {
       apply_[f].gradient = memory_.address(Role::kMuonDirections, f, AccessMode::kReads);
       bind_segments(apply_[f], f);
       apply_[f].master = weights_.master(f);
+      apply_[f].check = digests_.update(f);
       kernels_.update(lane, apply_[f], steps.apply);
       continue;
     }
     args_[f].gradient = gradient(f);
     bind_segments(args_[f], f);
     args_[f].master = weights_.master(f);
+    args_[f].check = digests_.update(f);
     bind_states(f);
     kernels_.update(lane, args_[f], steps.elements);
   }
@@ -144,6 +147,7 @@ void Updater::muon_momentum(Stream& lane, int32_t flat, const UpdateSteps& steps
   bind_segments(args_[flat], flat);
   args_[flat].master = {
       .whole = reinterpret_cast<float*>(memory_.address(Role::kMuonDirections, flat, AccessMode::kWrites))};
+  args_[flat].check = digests_.muon_momentum(flat);
   bind_states(flat);
   kernels_.update(lane, args_[flat], steps.blend);
 }

@@ -5,6 +5,7 @@
 
 #include "engine/run/memory/host_view.h"
 #include "engine/run/memory/weights.h"
+#include "engine/run/state_digests.h"
 #include "kernels/device/device.h"
 #include "optim/optimizer.h"
 #include "optim/update/update.h"
@@ -26,6 +27,7 @@ class Updater {
     const StepMemory& memory;
     const Weights& weights;
     const HostView& view;
+    const StateDigests& digests;
     int rank;    // in the shard group
     int tensor;  // the tensor coordinate
   };
@@ -39,6 +41,8 @@ class Updater {
   /// Returns the address between steps of an optimizer state of a flat buffer. `state` is an index into states(). The
   /// memory has all elements at ZeRO stage 0, and otherwise the elements of this rank's shard.
   std::byte* state(int32_t flat, std::size_t state) const;
+  /// The number of this rank in the shard group.
+  int rank() const { return rank_; }
   const std::vector<StateSpec>& states(int32_t flat) const {
     return plan_.flats[flat].matrices ? matrix_states_ : states_;
   }
@@ -54,6 +58,7 @@ class Updater {
   const Plan& plan_;
   const StepMemory& memory_;
   const Weights& weights_;
+  const StateDigests& digests_;
   const UpdateKernels& kernels_;
   std::vector<StateSpec> states_, matrix_states_;
   int rank_, tensor_;

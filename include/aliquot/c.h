@@ -100,6 +100,9 @@ int aliquot_log_to_standard_error(void);
  *     none.
  * max-skipped N
  *     Stop after N skipped steps in a row; a step is skipped if a gradient is not finite. Default: 0.
+ * check-state on|off
+ *     Find bits of parameters and optimizer state that change between updates, by digests of their blocks; hosts only.
+ *     Default: off.
  * check on|off
  *     Detect writes outside of parameters and activations, and accesses outside of scopes; slower. Default: off.
  * memory-budget BYTES

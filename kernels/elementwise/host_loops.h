@@ -33,6 +33,11 @@ struct HostLoops {
   void (*block_fixed_squares)(double* sums, const FixedSquares&);
   /// Returns the index of the first element that is not finite, or count.
   int64_t (*find_nonfinite)(const void* x, DType, int64_t count);
+  /// digests[b] = a digest of bytes [b * block_bytes, (b + 1) * block_bytes) of `data`. The last block may be shorter,
+  /// which has the same digest as a block that ends with zeros. `block_bytes` is a multiple of 4 and at most
+  /// kMaxDigestBlockBytes. A change within one aligned 32-bit word of a block always changes its digest. See
+  /// kernels/elementwise/block_digest.h.
+  void (*block_digests)(uint64_t* digests, const void* data, int64_t block_bytes, int64_t size_bytes);
 };
 
 inline constexpr int64_t kMaxTreeSources = 4096;

@@ -73,6 +73,29 @@ struct Avx2 {
     return _mm256_castsi256_ps(_mm256_add_epi32(top, _mm256_cvtepi16_epi32(raw16(low))));
   }
 
+  static uint64_t digest(const char* block, int64_t size_bytes) {
+    __m256i lanes[2] = {_mm256_setzero_si256(), _mm256_setzero_si256()};
+    for (int64_t i = 0; i < size_bytes; i += 64) {
+      for (int64_t half = 0; half < 2; ++half) {
+        const __m256i words = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(block + i + 32 * half));
+        lanes[half] = _mm256_add_epi32(
+            lanes[half], _mm256_mullo_epi32(words, load_factors(kDigestFactors.words + i / 4 + 8 * half)));
+      }
+    }
+    __m256i sums = _mm256_setzero_si256();
+    for (int64_t half = 0; half < 2; ++half) {
+      const __m256i factors = load_factors(kDigestFactors.lanes + 8 * half);
+      sums = _mm256_add_epi64(sums, _mm256_mul_epu32(lanes[half], factors));
+      sums =
+          _mm256_add_epi64(sums, _mm256_mul_epu32(_mm256_srli_epi64(lanes[half], 32), _mm256_srli_epi64(factors, 32)));
+    }
+    const __m128i two = _mm_add_epi64(_mm256_castsi256_si128(sums), _mm256_extracti128_si256(sums, 1));
+    return static_cast<uint64_t>(_mm_cvtsi128_si64(two)) + static_cast<uint64_t>(_mm_extract_epi64(two, 1));
+  }
+  static __m256i load_factors(const uint32_t* factors) {
+    return _mm256_load_si256(reinterpret_cast<const __m256i*>(factors));
+  }
+
   static bool any_nonfinite(const float* p) {
     const __m256i exponent = _mm256_set1_epi32(0x7f800000);
     const __m256i bits = _mm256_and_si256(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)), exponent);

@@ -76,6 +76,18 @@ struct Avx512 {
     return _mm512_cmpeq_epi16_mask(_mm512_and_si512(_mm512_loadu_si512(p), exponent), exponent) != 0;
   }
 
+  static uint64_t digest(const char* block, int64_t size_bytes) {
+    __m512i lanes = _mm512_setzero_si512();
+    for (int64_t i = 0; i < size_bytes; i += 64) {
+      const __m512i factors = _mm512_load_si512(kDigestFactors.words + i / 4);
+      lanes = _mm512_add_epi32(lanes, _mm512_mullo_epi32(_mm512_loadu_si512(block + i), factors));
+    }
+    const __m512i factors = _mm512_load_si512(kDigestFactors.lanes);
+    const __m512i even = _mm512_mul_epu32(lanes, factors);
+    const __m512i odd = _mm512_mul_epu32(_mm512_srli_epi64(lanes, 32), _mm512_srli_epi64(factors, 32));
+    return static_cast<uint64_t>(_mm512_reduce_add_epi64(_mm512_add_epi64(even, odd)));
+  }
+
   // Stores copies of `pattern` from `to` on, one full register at a time. `to` must be aligned to a register. Does
   // not store a remainder shorter than a register. Returns the number of bytes stored.
   static int64_t fill_bytes(unsigned char* to, uint64_t pattern, int64_t size_bytes, bool non_temporal) {

@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "kernels/elementwise/block_digest.h"
 #include "kernels/elementwise/block_norm_loops.h"
 #include "kernels/elementwise/host_loops.h"
 #include "kernels/elementwise/host_loops_tables.h"
@@ -178,6 +179,26 @@ int64_t find_nonfinite(const void* x, DType dtype, int64_t count) {
   }
 }
 
+/// Digests of all words of a block, the last of which is filled up with zeros.
+uint64_t block_digest(const std::byte* block, int64_t size_bytes) {
+  constexpr int64_t kWordBytes = sizeof(uint32_t);
+  uint32_t lanes[kDigestLanes] = {};
+  for (int64_t i = 0; i * kWordBytes < size_bytes; ++i) {
+    uint32_t word = 0;
+    std::memcpy(&word, block + i * kWordBytes, static_cast<size_t>(std::min(kWordBytes, size_bytes - i * kWordBytes)));
+    lanes[i % kDigestLanes] += word * kDigestFactors.words[i];
+  }
+  uint64_t digest = 0;
+  for (int l = 0; l < kDigestLanes; ++l) digest += uint64_t{lanes[l]} * kDigestFactors.lanes[l];
+  return digest;
+}
+
+void block_digests(uint64_t* digests, const void* data, int64_t block_bytes, int64_t size_bytes) {
+  const auto* bytes = static_cast<const std::byte*>(data);
+  for (int64_t done = 0; done < size_bytes; done += block_bytes)
+    *digests++ = block_digest(bytes + done, std::min(block_bytes, size_bytes - done));
+}
+
 }  // namespace
 
 const HostLoops& plain_loops() {
@@ -193,7 +214,8 @@ const HostLoops& plain_loops() {
                                     block_squares,
                                     BlockNormLoops<cast>::largest,
                                     BlockNormLoops<cast>::fixed_squares,
-                                    find_nonfinite};
+                                    find_nonfinite,
+                                    block_digests};
   return kLoops;
 }
 

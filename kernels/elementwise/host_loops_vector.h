@@ -10,9 +10,11 @@
 // stream() uses non-temporal stores and needs p aligned to the size of the stored vector. add(), mul() and broadcast()
 // do arithmetic, and sum_lanes(F) adds the lanes in a halving tree. high(), low(), store_bits<non-temporal>() and
 // merge() are for split masters. any_nonfinite(p) and any_exponent16(p, exponent) search; prefetch(p) prefetches.
+// digest(p, bytes) returns the digest of a block whose size is a multiple of 64 bytes.
 
 #include <cstdint>
 
+#include "kernels/elementwise/block_digest.h"
 #include "kernels/elementwise/host_loops_tables.h"
 
 namespace aliquot {
@@ -182,6 +184,17 @@ struct Loops {
     }
     const auto* rest = static_cast<const char*>(x) + i * bytes_of(dtype);
     return i + plain_loops().find_nonfinite(rest, dtype, count - i);
+  }
+
+  // The plain loop processes blocks that are not a multiple of 64 bytes.
+  static void block_digests(uint64_t* digests, const void* data, int64_t block_bytes, int64_t size_bytes) {
+    const auto* bytes = static_cast<const char*>(data);
+    int64_t done = 0;
+    for (; block_bytes % 64 == 0 && done + block_bytes <= size_bytes; done += block_bytes) {
+      prefetch_ahead<V>(bytes + done);
+      *digests++ = V::digest(bytes + done, block_bytes);
+    }
+    if (done < size_bytes) plain_loops().block_digests(digests, bytes + done, block_bytes, size_bytes - done);
   }
 
   // Uses memcpy: in measurements a loop of non-temporal stores was not faster.

@@ -189,7 +189,8 @@ constexpr HostLoops kVectorLoops{Loops<V>::copy,
                                  SumLoops<V>::block_squares,
                                  BlockNormLoops<Loops<V>::cast>::largest,
                                  BlockNormLoops<Loops<V>::cast>::fixed_squares,
-                                 Loops<V>::find_nonfinite};
+                                 Loops<V>::find_nonfinite,
+                                 Loops<V>::block_digests};
 
 }  // namespace
 }  // namespace aliquot

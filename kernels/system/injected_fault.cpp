@@ -64,11 +64,14 @@ void set_field(InjectedFault& fault, std::string_view text, std::string_view fie
     fault.operation = value;
   } else if (name == "unit" && !value.empty()) {
     fault.unit = value;
+  } else if (name == "of" && !value.empty()) {
+    fault.of = value;
   } else if (name == "kind") {
     set_kind(fault, text, value);
   } else {
     throw_invalid_fault(
-        text, fmt::format("'{}' is not rank=NUMBER, step=NUMBER, op=OPERATION, unit=NAME or kind=KIND", field));
+        text,
+        fmt::format("'{}' is not rank=NUMBER, step=NUMBER, op=OPERATION, unit=NAME, of=NAME or kind=KIND", field));
   }
 }
 
@@ -88,6 +91,8 @@ InjectedFault parse(std::string_view text) {
               name));
     at = end + 1;
   }
+  if (given.contains("of") && fault.kind != FaultKind::kFlip)
+    throw_invalid_fault(text, "of=NAME is only for kind=flip");
   if (!given.contains("kind")) throw_invalid_fault(text, "kind is missing");
   return fault;
 }

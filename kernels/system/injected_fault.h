@@ -17,7 +17,7 @@ enum class FaultKind : uint8_t {
   kSlow,      // sleeps before the operation
   kNan,       // makes a gradient NaN
   kFullDisk,  // every write fails with ENOSPC
-  kFlip,      // flips one bit of this rank's parameters
+  kFlip,      // flips one bit of this rank's parameters, masters or optimizer state
 };
 
 /// A fault that happens once, on one rank, at one operation of one step.
@@ -26,6 +26,7 @@ struct InjectedFault {
   int64_t step = 1;       // index of the step, from 1
   std::string operation;  // the name of a FaultPoint, or "save"
   std::string unit = {};  // empty: the first unit with the operation
+  std::string of = {};    // for kFlip: "parameters" (or empty), "master", or the name of an optimizer state
   FaultKind kind = FaultKind::kThrow;
   double seconds = 0;  // the delay of kSlow
 };
@@ -36,7 +37,7 @@ struct FaultPoint {
   std::optional<FaultKind> data_kind = {};  // kNan or kFlip, if such a fault can change data of this operation
 };
 
-/// Parses "rank=1,step=3,op=reduce,kind=kill", optionally with unit=NAME. The default rank is 0, the default step 1.
+/// Parses "rank=1,step=3,op=reduce,kind=kill", optionally with unit=NAME and of=NAME. The default is rank 0 in step 1.
 /// `points` lists the possible operations; "save" is always possible. Throws UsageError for an invalid `text`.
 InjectedFault parse_injected_fault(std::string_view text, std::span<const FaultPoint> points);
 

@@ -36,6 +36,8 @@ struct Master {
   int16_t* low = nullptr;
 };
 
+struct StateCheck;
+
 /// The arrays of an update, including the segments. They are in memory of the stream's device. Arrays must not overlap
 /// and must be aligned to their elements. The update is fastest if they are aligned to 64 bytes.
 struct UpdateArgs {
@@ -49,6 +51,8 @@ struct UpdateArgs {
   const Segment* segments = nullptr;       // in ascending order of offset, not overlapping
   int64_t segment_count = 0;
   int64_t count = 0;  // number of elements of the shard; no segment ends beyond the shard
+  const StateCheck* check =
+      nullptr;  // the digests of the arrays (optim/update/state_digests.h); null: none. Hosts only
 };
 
 /// Returns the offset in bytes, within state tensor `state`, of the value for element `offset` of the shard. `offset`
@@ -61,13 +65,17 @@ struct UpdateStep {
   float gradient_factor = 1.0f;  // the result of gradient_factor() of optim/clip.h, for unscaling and clipping
   uint64_t seed = 0;             // with step, parameter and element, selects the random numbers for rounding
   int64_t step = 0;              // the step given to rule_at()
+  int64_t reported_step = 0;     // the step that messages name; it also counts skipped steps
 };
 
 struct UpdateKernels {
-  /// Enqueues one update. If gradient_factor is not finite, it reads and writes nothing. `args` and the arrays must
+  /// Enqueues one update. If gradient_factor is not finite, it reads and writes nothing, except that it compares
+  /// digests if there are any. `args` and the arrays must
   /// stay valid and unchanged until the work has run; `step` is copied. Allocates nothing. Every division into shards
   /// and segments, every device and every instruction set gives the same bits.
   void (*update)(Stream&, const UpdateArgs& args, const UpdateStep& step);
+  /// Enqueues only the comparison of digests. Throws UnavailableError on GPUs.
+  void (*compare)(Stream&, const UpdateArgs& args, int64_t reported_step);
 };
 
 /// Returns the update for streams of this kind of device. Throws UnavailableError for kCuda in a build without CUDA.

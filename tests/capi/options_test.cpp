@@ -47,6 +47,7 @@ TEST_F(CapiOptions, EveryOptionAcceptsItsDocumentedValues) {
                                                        {"memory-budget", "1.5GiB"},
                                                        {"memory-budget", "2 GB"},
                                                        {"max-skipped", "10"},
+                                                       {"check-state", "on"},
                                                        {"check", "on"},
                                                        {"check", "off"},
                                                        {"update-in-backward", "off"},

@@ -45,6 +45,8 @@ class TrainReporter {
   void begin_progress(int64_t last_step);
   /// Reports a step. If --metrics cannot be written, warns and writes no more metrics. Collective.
   void end_step(const StepOutcome& step);
+  /// Writes a line about a failure that ends the run to the --metrics file. Does not throw.
+  void write_failure(std::string_view reason) noexcept;
   /// Prints `sentence` on standard output, on a line of its own, unless it is empty or --quiet is set.
   void note(const std::string& sentence);
   /// Prints `sentence` on standard error, on a line of its own.
@@ -70,8 +72,12 @@ class TrainReporter {
   std::optional<MetricsFile> metrics_;
   std::optional<Progress> progress_;
   StragglerWatch straggler_watch_;
-  bool stepped_ = false;                       // whether a step ran; if not, finish() prints no memory
-  std::array<WorkSeconds, 2> work_seconds_{};  // work in the last two steps, the older step first
+  std::string state_check_sentence() const;
+
+  bool stepped_ = false;                               // whether a step ran; if not, finish() prints no memory
+  double state_check_seconds_ = 0, step_seconds_ = 0;  // summed over steps
+  int64_t step_count_ = 0;                             // number of steps in these sums
+  std::array<WorkSeconds, 2> work_seconds_{};          // work in the last two steps, the older step first
 };
 
 }  // namespace aliquot

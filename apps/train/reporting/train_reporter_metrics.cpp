@@ -146,6 +146,13 @@ void TrainReporter::write_metrics(const Json& line) {
   }
 }
 
+void TrainReporter::write_failure(std::string_view reason) noexcept {
+  try {
+    write_metrics({{"failure", {{"reason", reason}}}});
+  } catch (...) {  // the failure itself is reported by the caller
+  }
+}
+
 bool TrainReporter::writes_metrics(const StepOutcome& step) const {
   const TrainOptions& options = context_.options();
   const int64_t number = step.report.step;
@@ -163,6 +170,7 @@ void TrainReporter::write_step(const StepRecord& record, const StepOutcome& step
     Json extra;
     if (!digest.empty()) extra["digest"] = digest;
     if (step.eval_loss) extra["eval_loss"] = *step.eval_loss;
+    if (options.engine.check_state) extra["state_check_seconds"] = rounded(step.report.state_check_seconds);
     if (options.precision == DType::kFloat16) extra["loss_scale"] = step.report.loss_scale;
     write_metrics(json(record, extra));
   }

@@ -41,7 +41,9 @@ void StepWriter::reduce(UnitId unit, int32_t micro_batch, bool last_micro_batch)
   if (into.in_levels) merge_levels(unit, sum, into, last_micro_batch);
   if (!last_micro_batch) return;
   if (schedule_.zero_stage == 0) state.spread = add(Verb::kAllGatherGradients, unit, micro_batch, {{sum}});
-  if (policy_.update_in_backward) update(unit, micro_batch, {});
+  if (!policy_.update_in_backward) return;
+  if (all_gathers_parameters()) compare_state(unit, micro_batch);
+  update(unit, micro_batch, {});
 }
 
 bool StepWriter::sums_over_tensor(UnitId unit) const {
@@ -110,6 +112,7 @@ void StepWriter::merge_levels(UnitId unit, OperationId sum, const Accumulation& 
 
 void StepWriter::finish_step() {
   const int32_t m = policy_.micro_batch_count - 1;
+  for (UnitId unit = 0; unit < static_cast<UnitId>(units_.size()); ++unit) compare_state(unit, m);
   const OperationId norm = add(Verb::kNorm, 0, m);
   wait(norm, {last_exchange_});
   if (!policy_.update_in_backward) update_all(norm);
@@ -119,10 +122,19 @@ void StepWriter::finish_step() {
   add_buffer(Role::kNormParts, -1, {norm, norm}, {{norm, GroupId::kShard}});
 }
 
+/// Compares parameters as late as possible: after the last model code that reads them, and before an all-gather
+/// overwrites them.
+void StepWriter::compare_state(UnitId unit, int32_t micro_batch) {
+  const auto compares = [&](int32_t f) { return plan_.compares_outside_updates(f); };
+  if (units_[unit].compare == kNone && std::ranges::any_of(flats_of_[unit], compares))
+    units_[unit].compare = add(Verb::kCompareState, unit, micro_batch);
+}
+
 void StepWriter::update(UnitId unit, int32_t micro_batch, std::vector<Wait> after) {
   UnitState& state = units_[unit];
   state.update = add(Verb::kUpdate, unit, micro_batch, std::move(after));
   wait(state.update, {state.spread});
+  wait(state.update, {state.compare});
   // Other ranks must have finished reading the parameters that the update writes.
   if (is_zero_stage_3() && policy_.quantize_weights) {
     wait(state.update, {state.refresh});
@@ -207,6 +219,7 @@ void StepWriter::add_persistent_buffers() {
   for (int32_t f = 0; f < static_cast<int32_t>(flats_.size()); ++f) {
     if (!plan_.is_here(f)) continue;
     add_persistent_buffer(Role::kParameters, f);
+    if (policy_.check_state) add_persistent_buffer(Role::kStateDigests, f);
     if (policy_.quantize_weights) add_persistent_buffer(Role::kQuantizedShards, f);
     if (!flats_[f].trainable) continue;  // frozen parameters have only a working copy
     if (policy_.precision.has_master()) add_persistent_buffer(Role::kMaster, f);

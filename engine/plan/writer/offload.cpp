@@ -38,6 +38,7 @@ class OffloadWriter {
     if (parameters_ == Offload::kNone && state_ == Offload::kNone) return;
     if (parameters_ == Offload::kDisk || state_ == Offload::kDisk) draft_.alignment_bytes = kPlacePageBytes;
     if (parameters_ != Offload::kNone) list(Verb::kGather, {Role::kStagedShard});
+    if (parameters_ != Offload::kNone) list(Verb::kCompareState, {Role::kStagedShard});
     if (state_ != Offload::kNone) list(Verb::kMuonMomentum, {Role::kOptimizer});
     std::vector<Role> updated;
     if (parameters_ != Offload::kNone) updated.push_back(Role::kParameters);
@@ -53,7 +54,7 @@ class OffloadWriter {
   /// is issued after the last model code before the update.
   void list(Verb verb, const std::vector<Role>& roles) {
     OperationId model_code = kNone, last = kNone;
-    const bool writes = verb != Verb::kGather;
+    const bool writes = verb != Verb::kGather && verb != Verb::kCompareState;
     for (OperationId id = 0; id < static_cast<OperationId>(draft_.operations.size()); ++id) {
       const Operation& operation = draft_.operations[id];
       if (last == kNone && (is_model_code(operation.verb) || operation.verb == Verb::kUseCollective)) model_code = id;
@@ -80,6 +81,7 @@ class OffloadWriter {
     std::vector<FlatRole> flat_roles;
     for (const int32_t f : flats) {
       if (updates && !plan_.flats[f].trainable) continue;
+      if (operation.verb == Verb::kCompareState && !plan_.compares_outside_updates(f)) continue;
       for (const Role role : roles) {
         // kMuonMomentum accesses the optimizer state of matrices, and the update does not.
         if (updates && role == Role::kOptimizer && plan_.flats[f].matrices) continue;

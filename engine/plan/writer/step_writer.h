@@ -58,8 +58,8 @@ class StepWriter {
     bool gathered_before = false;   // whether the unit was gathered before in this step
     OperationId refresh = kNone, last_gather = kNone, last_release = kNone;
     std::vector<Lifetime> gradients;  // backward operations since the last reduce, see gradients()
-    OperationId first_reduce = kNone, last_reduce = kNone, exchange = kNone, spread = kNone, update = kNone,
-                publish = kNone;
+    OperationId first_reduce = kNone, last_reduce = kNone, exchange = kNone, spread = kNone, compare = kNone,
+                update = kNone, publish = kNone;
     /// With Policy::reproducible, for each tree level: the operation that wrote the sum stored at this level.
     std::vector<OperationId> levels;
   };
@@ -125,6 +125,7 @@ class StepWriter {
   OperationId replica_all_reduce(UnitId unit, int32_t micro_batch, const Accumulation& into);
   void merge_levels(UnitId unit, OperationId sum, const Accumulation& into, bool last_micro_batch);
   void finish_step();
+  void compare_state(UnitId unit, int32_t micro_batch);
   void update_all(OperationId norm);
   void update_group(int32_t group, OperationId norm);
   void update_after(UnitId unit, OperationId norm);

@@ -2,6 +2,7 @@
 // spikes.
 #include <algorithm>
 #include <cmath>
+#include <fmt/format.h>
 #include <fstream>
 #include <gtest/gtest.h>
 #include <random>
@@ -106,6 +107,102 @@ TEST(Corruption, PaddingOfOffloadedStateIsTheSameOnAllRanks) {
       EXPECT_EQ(result.code, 0) << result.err;
     }
   }
+}
+
+/// A flip of `of` after step 3, and the options of the run.
+struct StateFlip {
+  const char *operation, *of, *data;
+  std::vector<std::string> words;
+};
+
+/// Digests find a bit that flips after step 3 before the update of step 4, at every ZeRO stage and on every rank.
+TEST(Corruption, DigestsFindAFlippedBitOfTheState) {
+  const test::TemporaryDirectory disk;
+  const std::string on_disk = "disk:" + disk.path().string();
+  int rank = 0;
+  for (const char* stage : {"0", "1", "2", "3"}) {
+    const bool publishes = *stage == '1' || *stage == '2';
+    for (StateFlip flip : {StateFlip{publishes ? "publish" : "update", "parameters", "parameters", {}},
+                           StateFlip{"update", "exp_avg", "optimizer state", {}},
+                           StateFlip{"update", "exp_avg_sq", "optimizer state", {"--offload", "host"}},
+                           StateFlip{"update", "exp_avg", "optimizer state", {"--offload", on_disk}},
+                           StateFlip{"update", "master", "masters", {"--precision", "bf16"}},
+                           StateFlip{"update", "master", "masters", {"--precision", "bf16", "--master", "fp32"}},
+                           StateFlip{"update", "exp_avg_sq_scale", "optimizer state", {"--optimizer", "adamw8bit"}},
+                           StateFlip{"blend", "momentum_buffer", "optimizer state", {"--optimizer", "muon"}}}) {
+      rank = (rank + 1) % 4;
+      flip.words.insert(flip.words.end(), {"--ranks", "4", "--steps", "6", "--zero-stage", stage, "--check-state"});
+      const test::CommandResult result =
+          run(flip.words, fmt::format("rank={},step=3,unit=h.1,kind=flip,op={},of={}", rank, flip.operation, flip.of));
+      EXPECT_EQ(result.code, 3) << stage << " " << flip.of << ": " << result.out << result.err;
+      expect_contains(result.err, {fmt::format("silent data corruption, found in step 4: the {} of unit h.1 on rank {} "
+                                               "(node 0, host ",
+                                               flip.data, rank),
+                                   ", is the first that differs;"});
+    }
+  }
+}
+
+/// Parameters that a rank reads in a step, but does not update, are compared in that step.
+TEST(Corruption, DigestsFindAParameterThatFlipsDuringAStep) {
+  for (const char* stage : {"0", "1", "2", "3"}) {
+    const test::CommandResult result = run({"--ranks", "3", "--steps", "6", "--zero-stage", stage, "--check-state"},
+                                           "rank=2,step=3,unit=h.0,kind=flip,op=forward");
+    EXPECT_EQ(result.code, 3) << stage << ": " << result.err;
+    expect_contains(result.err, {"found in step 3: the parameters of unit h.0 on rank 2 (node 0, host "});
+  }
+}
+
+TEST(Corruption, DigestsAreInMetricsAndFlightRecordsAndAllowCheckEvery) {
+  const test::TemporaryDirectory saved;
+  const std::string metrics = saved.path() / "metrics.jsonl";
+  const std::vector<std::string> words{"--ranks",
+                                       "2",
+                                       "--steps",
+                                       "6",
+                                       "--check-state",
+                                       "--check-every",
+                                       "1",
+                                       "--metrics",
+                                       metrics,
+                                       "--checkpoint-dir",
+                                       saved.path().string()};
+  const test::CommandResult failed = run(words, "rank=1,step=3,op=update,kind=flip,of=exp_avg");
+  EXPECT_EQ(failed.code, 3) << failed.err;
+  for (const std::string& path : {metrics, (saved.path() / "flight-0000.txt").string()}) {
+    std::ifstream file(path);
+    const std::string text{std::istreambuf_iterator<char>(file), {}};
+    expect_contains(text,
+                    {"silent data corruption, found in step 3: the optimizer state of unit ", " on rank 1 (node 0"});
+  }
+  const test::CommandResult report =
+      test::run_aliquot({"report", metrics, "--out", (saved.path() / "page.html").string()});
+  EXPECT_EQ(report.code, 0) << report.err;
+}
+
+TEST(Corruption, DigestsDoNotChangeTheResult) {
+  for (const char* stage : {"0", "1", "2", "3"}) {
+    for (const std::vector<std::string>& more :
+         std::vector<std::vector<std::string>>{{},
+                                               {"--pipeline", "2", "--accumulate", "2"},
+                                               {"--tensor", "2"},
+                                               {"--replicas", "2", "--precision", "bf16"}}) {
+      std::vector<std::string> words{"--ranks", "4", "--steps", "4", "--zero-stage", stage};
+      words.insert(words.end(), more.begin(), more.end());
+      const test::CommandResult plain = run(words);
+      words.push_back("--check-state");
+      const test::CommandResult checked = run(words);
+      EXPECT_EQ(checked.code, 0) << checked.err;
+      EXPECT_EQ(checked.out, plain.out);
+    }
+  }
+}
+
+TEST(Corruption, AFlipOfUnknownStateIsRejected) {
+  const test::CommandResult result = run({"--ranks", "2", "--steps", "2"}, "rank=1,op=update,kind=flip,of=velocity");
+  EXPECT_EQ(result.code, 1);
+  expect_contains(result.err,
+                  {"of=velocity, which this run does not have: expected one of parameters, exp_avg, exp_avg_sq."});
 }
 
 TEST(Corruption, CheckEveryNeedsReplicatedState) {

@@ -59,6 +59,7 @@ const std::vector<OptionCase> kCases = {
     {"reproducible", kSwitch, kNoSwitch},
     {"quantize", {{"none"}, {"weights"}, {"gradients"}, {"both"}}, {"", "all", "Both"}},
     {"max-skipped", {{"0"}, {"10"}, {"1k", "1000"}, {"2147483647"}}, {"", "-1", "1.5", "2147483648"}},
+    {"check-state", kSwitch, kNoSwitch},
     {"check", kSwitch, kNoSwitch},
     {"memory-budget",
      {{"0"},
@@ -185,6 +186,7 @@ CommonOptions all_set() {
                                                                                    {"reproducible", "on"},
                                                                                    {"quantize", "both"},
                                                                                    {"max-skipped", "8"},
+                                                                                   {"check-state", "on"},
                                                                                    {"check", "on"},
                                                                                    {"memory-budget", "1KiB"},
                                                                                    {"precision", "fp16"},
@@ -220,13 +222,13 @@ TEST(CommonOptions, SetEveryFieldOfEngineOptions) {
                pipeline_cut, pass_order, accumulate_into, prefetch, keep_gathered, gather_for, recompute, gather,
                offload_state, offload_state_to, offload_parameters, offload_parameters_to, update_in_backward,
                reproducible, quantize_weights, quantize_gradients, memory_budget_bytes, between_steps_bytes, cost,
-               optimizer, moments, clip, loss_scaling, seed, max_skipped, tell_skipped, check] = e;
+               optimizer, moments, clip, loss_scaling, seed, max_skipped, tell_skipped, check_state, check] = e;
   EXPECT_EQ(std::tie(zero_stage, replicas, accumulate, prefetch, keep_gathered), std::tuple(2, 4, 5, 6, 7));
   EXPECT_EQ(std::tie(accumulate_into, gather, gather_for, recompute),
             std::tuple(AccumulateInto::kFull, GatherMode::kCopy, 3, kRecomputeAll));
   EXPECT_EQ(std::tie(offload_state, offload_parameters), std::tuple(Offload::kDisk, Offload::kHost));
   EXPECT_EQ(std::tie(offload_state_to, offload_parameters_to), std::tuple("d", ""));
-  EXPECT_TRUE(update_in_backward && reproducible && quantize_weights && quantize_gradients && check);
+  EXPECT_TRUE(update_in_backward && reproducible && quantize_weights && quantize_gradients && check_state && check);
   EXPECT_EQ(std::tie(max_skipped, memory_budget_bytes, clip, seed), std::tuple(8, 1024, 0.75, 11u));
   EXPECT_EQ(precision.compute, DType::kFloat16);
   EXPECT_EQ(precision.gradients, DType::kBFloat16);
@@ -258,7 +260,7 @@ TEST(CommonOptions, SetEveryFieldOfAPolicy) {
                virtual_stages, pipeline_cut, pass_order, pass_times, accumulate_into, prefetch, keep_gathered,
                gather_for, recompute, recompute_by_stage, gather, offload_state, offload_parameters, update_in_backward,
                reproducible, quantize_weights, quantize_gradients, state_bytes_per_block, matrix_updates,
-               between_steps_bytes, check, evaluation] = made;
+               between_steps_bytes, check_state, check, evaluation] = made;
   EXPECT_NE(tensor, plain.tensor);
   EXPECT_NE(zero_stage, plain.zero_stage);
   EXPECT_NE(replica_count, plain.replica_count);
@@ -278,6 +280,7 @@ TEST(CommonOptions, SetEveryFieldOfAPolicy) {
   EXPECT_NE(quantize_gradients, plain.quantize_gradients);
   EXPECT_NE(state_bytes_per_block, plain.state_bytes_per_block);
   EXPECT_NE(matrix_updates.has_value(), plain.matrix_updates.has_value());
+  EXPECT_NE(check_state, plain.check_state);
   EXPECT_NE(check, plain.check);
   EXPECT_NE(pipeline, plain.pipeline);
   EXPECT_NE(pipeline_schedule, plain.pipeline_schedule);

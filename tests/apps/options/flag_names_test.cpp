@@ -56,7 +56,8 @@ TEST(FlagNames, EveryFlagIsAnOptionOfTrain) {
                             "moments",
                             "clip",
                             "seed",
-                            "max_skipped"}) {
+                            "max_skipped",
+                            "check_state"}) {
     std::string flag = with_flag_names(std::string("EngineOptions::") + field);
     flag = flag.substr(0, flag.find(' '));
     ASSERT_TRUE(flag.starts_with("--")) << field << ": " << flag;

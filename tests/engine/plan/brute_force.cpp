@@ -538,6 +538,7 @@ class Search {
     }
     const bool model_may_read = verb == Verb::kRelease || (verb == Verb::kGather && plan_.schedule.view);
     if (model_may_read) access_parameters(f);  // a view is readable from its gather to its release
+    if (verb == Verb::kCompareState) compare_state(f);
     if (!plan_.flats[f].trainable) return;
     if (verb == Verb::kSumOverTensor && plan_.flats[f].gradients == TensorGradients::kSum) sum_over_tensor(f);
     if (verb == Verb::kReduce) reduce(f);
@@ -548,6 +549,29 @@ class Search {
       for (int q = 0; q < ranks_; ++q) access_parts(q, Role::kParameters, f, {q, 1, ranks_}, false, kAllStarted);
       write_others(Role::kParameters, f);
       relay(Role::kParameters, f);
+      if (plan_.policy.check_state) all_gather_digests(f);
+    }
+  }
+
+  /// Compares the parameters that this rank stores but does not update.
+  void compare_state(int32_t f) {
+    if (plan_.flats[f].trainable && (stage_ == 0 || stage_ == 3 || ranks_ == 1)) return;
+    if (plan_.flats[f].layout.flat_count() == 0) return;
+    const bool offloaded = plan_.policy.offload_parameters != Offload::kNone;
+    access_own(offloaded ? Role::kStagedShard : Role::kParameters, f, false);
+    access_own(Role::kStateDigests, f, false);
+  }
+
+  /// The digests of the parameters, one part for each rank, precede those of the masters and of the optimizer states of
+  /// this rank's shard, which are one part each.
+  void all_gather_digests(int32_t f) {
+    const int parts = ranks_ + (plan_.policy.precision.compute != DType::kFloat32 ? 1 : 0) +
+                      (plan_.state_bytes_per_block(f) > 0 ? 1 : 0);
+    for (int q = 0; q < ranks_; ++q) access_parts(q, Role::kStateDigests, f, {q, 1, parts}, false, kAllStarted);
+    access_parts(rank_, Role::kStateDigests, f, {0, rank_, parts}, true, kAllStarted);
+    access_parts(rank_, Role::kStateDigests, f, {rank_ + 1, ranks_ - rank_ - 1, parts}, true, kAllStarted);
+    for (int q = 0; q < ranks_ && several_nodes_; ++q) {
+      if (q != rank_) access_parts(q, Role::kStateDigests, f, {0, ranks_, parts}, false, kAllStarted, true);
     }
   }
 
@@ -727,6 +751,7 @@ class Search {
     if (rounds && !plan_.policy.update_in_backward)
       access_own(Role::kErrorFeedbackResidual, f, true);  // a skipped step resets the residual
     access_parts(rank_, Role::kParameters, f, own_part(), true, kStart);
+    if (plan_.policy.check_state) access_own(Role::kStateDigests, f, true);
   }
 
   Parts own_part() const { return stage_ == 3 || stage_ == 0 ? Parts{} : Parts{rank_, 1, ranks_}; }
@@ -746,6 +771,7 @@ class Search {
       for (const int32_t f : matrix_group.flats) {
         gradient(f);
         access_own(Role::kOptimizer, f, true);
+        if (plan_.policy.check_state) access_own(Role::kStateDigests, f, true);
         access_own(Role::kMuonDirections, f, true);
       }
     }

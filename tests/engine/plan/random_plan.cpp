@@ -274,6 +274,7 @@ RandomCase draw_without_tensor_groups(uint64_t seed, int most_ranks, int most_un
     if (may_assign && dice.one_in(4)) drawn.model.units[u].gradients = GradientMode::kAssign;
   }
   if (dice.one_in(2)) draw_activations(dice, drawn);
+  drawn.policy.check_state = Dice(seed * 86028121 + 3).one_in(3);  // does not change what other options are drawn
   return drawn;
 }
 
@@ -388,7 +389,7 @@ std::string describe(uint64_t seed, const RandomCase& drawn) {
   const Policy& policy = drawn.policy;
   return fmt::format(
       "seed {}: {} units, {} uses, {}, ZeRO stage {}, {} micro-batches, accumulate {}, prefetch {}, keep {} and {}, "
-      "gather {}, {}{}{}{}{}{}, offload {} and {}, {} replicas, {} recomputed, {} pipeline stages of {} virtual "
+      "gather {}, {}{}{}{}{}{}{}, offload {} and {}, {} replicas, {} recomputed, {} pipeline stages of {} virtual "
       "stages, "
       "tensor groups of {}",
       seed, drawn.model.units.size(), drawn.model.uses.size(), drawn.topology.describe(), policy.zero_stage,
@@ -396,9 +397,9 @@ std::string describe(uint64_t seed, const RandomCase& drawn) {
       policy.gather_for, static_cast<int>(policy.gather), policy.precision.describe(),
       policy.update_in_backward ? ", update in backward" : "", policy.reproducible ? ", reproducible" : "",
       policy.matrix_updates ? ", Muon for matrices" : "", policy.quantize_weights ? ", weights in 8 bits" : "",
-      policy.quantize_gradients ? ", gradients in 8 bits" : "", static_cast<int>(policy.offload_state),
-      static_cast<int>(policy.offload_parameters), policy.replica_count, policy.recompute, policy.pipeline,
-      policy.virtual_stages, policy.tensor);
+      policy.quantize_gradients ? ", gradients in 8 bits" : "", policy.check_state ? ", digests of the state" : "",
+      static_cast<int>(policy.offload_state), static_cast<int>(policy.offload_parameters), policy.replica_count,
+      policy.recompute, policy.pipeline, policy.virtual_stages, policy.tensor);
 }
 
 }  // namespace aliquot::testing

@@ -91,7 +91,7 @@ void mutate_operations(const Plan& plan, Mutants& mutants) {
     reorder(add(mutants, fmt::format("drop a {}", name(verb)), plan).schedule, from);
     if (verb == Verb::kReduce || verb == Verb::kUpdate || verb == Verb::kAllGatherParameters ||
         verb == Verb::kAllGatherGradients || verb == Verb::kReplicaAllReduce || verb == Verb::kUseCollective ||
-        verb == Verb::kSumOverTensor || belongs_to_matrix_group(verb)) {
+        verb == Verb::kSumOverTensor || verb == Verb::kCompareState || belongs_to_matrix_group(verb)) {
       Schedule& twice = add(mutants, fmt::format("{} twice", name(verb)), plan).schedule;
       twice.operations.push_back(operations[id]);
       auto order = identity(twice);
@@ -112,6 +112,39 @@ void mutate_operations(const Plan& plan, Mutants& mutants) {
       reorder(add(mutants, "release before the last use", plan).schedule, early);
       break;
     }
+  }
+}
+
+/// Makes mutants in which digests are compared before the last model code that reads the parameters, for another unit,
+/// or after an all-gather, and mutants without the buffer of digests.
+void mutate_comparisons(const Plan& plan, Mutants& mutants) {
+  const auto& operations = plan.schedule.operations;
+  for (OperationId id = 0; id < static_cast<OperationId>(operations.size()); ++id) {
+    if (operations[id].verb != Verb::kCompareState) continue;
+    OperationId code = id;
+    const auto uses_unit = [&](const Operation& operation) {
+      return reads_parameters(operation.verb) &&
+             std::ranges::count(plan.model.uses[operation.operand], operations[id].operand) > 0;
+    };
+    while (code >= 0 && !uses_unit(operations[code])) --code;
+    auto early = identity(plan.schedule);
+    std::rotate(early.begin() + code, early.begin() + id, early.begin() + id + 1);
+    reorder(add(mutants, "compare state before its last use", plan).schedule, early);
+    for (UnitId unit = 0; unit < static_cast<UnitId>(plan.model.units.size()); ++unit) {
+      if (unit != operations[id].operand)
+        add(mutants, "compare state of another unit", plan).schedule.operations[id].operand = unit;
+    }
+    auto late = identity(plan.schedule);
+    std::rotate(late.begin() + id, late.begin() + id + 1, late.end());
+    const bool published = std::ranges::any_of(operations, [&](const Operation& other) {
+      return other.verb == Verb::kAllGatherParameters && other.operand == operations[id].operand;
+    });
+    if (published) reorder(add(mutants, "compare state after its all-gather", plan).schedule, late);
+  }
+  for (std::size_t b = 0; b < plan.schedule.buffers.size(); ++b) {
+    if (plan.schedule.buffers[b].role != Role::kStateDigests) continue;
+    auto& buffers = add(mutants, "a flat buffer without digests", plan).schedule.buffers;
+    buffers.erase(buffers.begin() + static_cast<std::ptrdiff_t>(b));
   }
 }
 
@@ -310,6 +343,7 @@ void mutate_all_but_collectives(const Plan& plan, Mutants& mutants) {
   mutate_operations(plan, mutants);
   mutate_buffers(plan, mutants);
   mutate_copies(plan, mutants);
+  mutate_comparisons(plan, mutants);
   mutate_groups(plan, mutants);
   mutate_micro_batches(plan, mutants);
   mutate_matrices(plan, mutants);

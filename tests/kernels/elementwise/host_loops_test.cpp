@@ -7,6 +7,7 @@
 #include <limits>
 #include <stdexcept>
 #include <utility>
+#include <vector>
 
 #include "kernels/elementwise/host_loops_tables.h"
 #include "kernels/formats/split_master.h"
@@ -222,6 +223,44 @@ TEST_P(EveryIsa, LargestFiniteNumbersAreFinite) {
     fp16.as<uint16_t>()[i] = 0xfbff;
   }
   for (const Elements* x : {&fp32, &bf16, &fp16}) EXPECT_EQ(loops().find_nonfinite(x->data(), x->dtype(), 100), 100);
+}
+
+std::vector<uint64_t> digests_of(const HostLoops& loops, const std::vector<std::byte>& data, int64_t block_bytes) {
+  std::vector<uint64_t> digests((data.size() + static_cast<size_t>(block_bytes) - 1) /
+                                static_cast<size_t>(block_bytes));
+  loops.block_digests(digests.data(), data.data(), block_bytes, std::ssize(data));
+  return digests;
+}
+
+TEST_P(EveryIsa, BlockDigestsAreThoseOfThePlainLoop) {
+  for (const int64_t block_bytes : {4, 256, 512, 1024}) {
+    for (const int64_t size_bytes : {0, 1, 2, 31, 64, 1022, 1024, 4096, 5000}) {
+      std::vector<std::byte> data(static_cast<size_t>(size_bytes));
+      for (size_t i = 0; i < data.size(); ++i) data[i] = std::byte(hash_bits(i) & 0xff);
+      const auto digests = digests_of(loops(), data, block_bytes);
+      EXPECT_EQ(digests, digests_of(plain(), data, block_bytes)) << block_bytes << " " << size_bytes;
+      data.resize(digests.size() * static_cast<size_t>(block_bytes));
+      EXPECT_EQ(digests, digests_of(loops(), data, block_bytes)) << "a block that ends with zeros has another digest";
+    }
+  }
+}
+
+TEST_P(EveryIsa, EveryChangeOfOneWordChangesTheDigestOfItsBlock) {
+  constexpr int64_t kBlock = 1024;
+  std::vector<std::byte> data(3 * kBlock);
+  for (size_t i = 0; i < data.size(); ++i) data[i] = std::byte(hash_bits(i) & 0xff);
+  const auto before = digests_of(loops(), data, kBlock);
+  for (size_t bit = 0; bit < 8 * static_cast<size_t>(kBlock); ++bit) {
+    std::byte& changed = data[static_cast<size_t>(kBlock) + bit / 8];
+    changed ^= std::byte(1u << bit % 8);
+    const auto after = digests_of(loops(), data, kBlock);
+    ASSERT_NE(after[1], before[1]) << "bit " << bit;
+    ASSERT_EQ(after[0], before[0]);
+    ASSERT_EQ(after[2], before[2]);
+    changed ^= std::byte(1u << bit % 8);
+  }
+  std::swap(data[0], data[64]);  // in the same lane
+  EXPECT_NE(digests_of(loops(), data, kBlock)[0], before[0]);
 }
 
 TEST_P(EveryIsa, RejectsIntegerTypes) {

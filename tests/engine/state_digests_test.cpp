@@ -1,0 +1,292 @@
+// Tests that EngineOptions::check_state finds every changed bit of the state in the step that reads it, and changes no
+// result.
+#include <algorithm>
+#include <filesystem>
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "kernels/system/error.h"
+#include "tests/engine/small_model.h"
+
+namespace aliquot {
+namespace {
+
+using namespace testing_model;
+
+EngineOptions with_digests(EngineOptions options) {
+  options.check_state = true;
+  return options;
+}
+
+constexpr const char* kFirstTensor = "scale.weight";
+
+std::string offload_folder() { return std::filesystem::temp_directory_path(); }
+
+/// Options with different state: types, masters, optimizers, offload and orders of updates.
+std::vector<EngineOptions> all_options(int stage) {
+  using enum Offload;
+  std::vector<EngineOptions> all = {
+      {.zero_stage = stage},
+      {.zero_stage = stage, .precision = {.compute = DType::kBFloat16}, .accumulate = 2},
+      {.zero_stage = stage, .precision = {.compute = DType::kBFloat16, .master = MasterForm::kFp32}},
+      {.zero_stage = stage, .precision = {.compute = DType::kFloat16}},
+      {.zero_stage = stage, .gather = GatherMode::kCopy, .update_in_backward = true, .clip = 0},
+      {.zero_stage = stage, .optimizer = AdamW8bit{}},
+      {.zero_stage = stage, .optimizer = AdamW{}, .moments = DType::kBFloat16},
+      {.zero_stage = stage, .optimizer = Sgd{.momentum = 0}},
+      {.zero_stage = stage, .optimizer = Lion{}},
+      {.zero_stage = stage, .precision = {.compute = DType::kBFloat16}, .optimizer = Muon{}},
+      {.zero_stage = stage, .offload_state = kHost},
+      {.zero_stage = stage,
+       .precision = {.compute = DType::kBFloat16},
+       .offload_state = kDisk,
+       .offload_state_to = offload_folder()}};
+  if (stage == 3)
+    all.push_back({.zero_stage = stage,
+                   .precision = {.compute = DType::kBFloat16},
+                   .offload_state = kDisk,
+                   .offload_state_to = offload_folder(),
+                   .offload_parameters = kDisk,
+                   .offload_parameters_to = offload_folder()});
+  if (stage < 3) {
+    for (EngineOptions& options : all) options.gather = GatherMode::kAuto;
+  }
+  return all;
+}
+
+std::string describe(int ranks, const EngineOptions& options) {
+  return fmt::format("{} ranks, ZeRO stage {}, {}, {}, state to {}, parameters to {}", ranks, options.zero_stage,
+                     options.precision.describe(), name(options.optimizer), static_cast<int>(options.offload_state),
+                     static_cast<int>(options.offload_parameters));
+}
+
+TEST(StateDigests, DoNotChangeResults) {
+  for (const int ranks : {1, 3, 4}) {
+    for (const int stage : {0, 1, 2, 3}) {
+      for (const EngineOptions& options : all_options(stage)) {
+        const Outcome plain = train_on(ranks, {.options = options});
+        EXPECT_TRUE(train_on(ranks, {.options = with_digests(options)}) == plain) << describe(ranks, options);
+      }
+    }
+  }
+}
+
+TEST(StateDigests, DoNotChangeResultsOfReplicasAndFrozenLayers) {
+  for (const int stage : {0, 1, 2, 3}) {
+    const EngineOptions options = {.zero_stage = stage, .replicas = 2, .accumulate = 2};
+    EXPECT_TRUE(train_on(4, {.options = with_digests(options)}) == train_on(4, {.options = options}));
+    for (EngineOptions frozen : all_options(stage)) {
+      frozen.accumulate = 1;
+      EXPECT_EQ(freeze_and_evaluate(3, {.options = with_digests(frozen)}), freeze_and_evaluate(3, {.options = frozen}))
+          << describe(3, frozen);
+    }
+  }
+}
+
+TEST(StateDigests, MemoryEqualsThePlan) {
+  for (const int stage : {0, 1, 2, 3}) {
+    for (EngineOptions options : all_options(stage)) {
+      options.accumulate = 2;
+      World::threads(
+          3, [&](World& world) { expect_planned_memory(world, {.options = with_digests(options)}); }, kHosts);
+    }
+  }
+}
+
+/// Trains one step. Returns after the step has ended on all ranks.
+void train_step(Engine& engine, SmallModel& model, int64_t step, int rank) {
+  for (int m = 0; m < engine.plan().policy.micro_batch_count; ++m) train_micro_batch(engine, model, step, m, rank);
+  static_cast<void>(engine.step());
+  engine.read(kFirstTensor);
+}
+
+/// The bit that flips after step 2: in the first or last value of a piece that a rank holds.
+struct Flip {
+  int rank;
+  std::size_t tensor, piece;
+  bool last_value = false;
+};
+
+/// Trains three steps and flips one bit. Returns the exception of World::threads(), or "" if there is none. Sets `path`
+/// to the tensor, or to "" if the rank has no such piece. The pieces are listed before the first step, so the engine
+/// does not expect later changes.
+std::string train_with(const Flip& flip, int ranks, const EngineOptions& options, std::string& path) {
+  const auto body = [&](World& world) {
+    SmallModel model(options.precision);
+    Engine engine(world, options);
+    declare(engine, model);
+    const State state = engine.state();
+    for (int step = 1; step <= 3; ++step) {
+      train_step(engine, model, step, world.rank());
+      if (step != 2 || world.rank() != flip.rank || flip.tensor >= state.tensors.size()) continue;
+      const StateTensor& tensor = state.tensors[flip.tensor];
+      if (flip.piece >= tensor.pieces.size()) continue;
+      const StatePiece& piece = tensor.pieces[flip.piece];
+      path = tensor.path;
+      const bool of_parameters = path.starts_with("parameters/");
+      const int64_t bytes = element_bytes(of_parameters ? options.precision.compute : tensor.dtype);
+      piece.bytes[flip.last_value ? (piece.count - 1) * bytes : 0] ^= std::byte{16};
+    }
+  };
+  path.clear();
+  try {
+    World::threads(ranks, body, kHosts);
+  } catch (const FaultError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+/// The name of a tensor is that of its unit, a point, and its name in the unit.
+std::string unit_of(const std::string& tensor) { return tensor.substr(0, tensor.rfind('.')); }
+
+/// Flips a bit of each piece of each tensor on each rank. Returns the number of flips.
+int expect_every_flip_is_found(int ranks, const EngineOptions& options) {
+  int flips = 0;
+  for (int rank = 0; rank < ranks; ++rank) {
+    std::string path = "any";
+    for (std::size_t tensor = 0; tensor < 64; ++tensor) {
+      for (std::size_t piece = 0; piece < 8; ++piece) {
+        const std::string found = train_with({rank, tensor, piece, (tensor + piece) % 2 == 1}, ranks, options, path);
+        if (path.empty()) break;
+        ++flips;
+        const std::string name = path.substr(path.find('/') + 1), owner = name.substr(0, name.rfind('/'));
+        const bool of_parameters = path.starts_with("parameters/");
+        const std::string& parameter = of_parameters ? name : owner;
+        const std::string what =
+            fmt::format("silent data corruption, found in step 3: the {} of unit {} on rank {} (node 0, ",
+                        of_parameters ? "parameters" : "optimizer state", unit_of(parameter), rank);
+        EXPECT_NE(found.find(what), std::string::npos) << describe(ranks, options) << ", " << path << ": " << found;
+        EXPECT_NE(found.find(" of " + parameter + ","), std::string::npos) << path << ": " << found;
+      }
+    }
+  }
+  return flips;
+}
+
+TEST(StateDigests, FindEveryFlippedBitInTheNextStep) {
+  for (const int stage : {0, 1, 2, 3}) {
+    // 7 tensors with 2 optimizer states; below ZeRO stage 3, 4 ranks hold all parameters.
+    EXPECT_GT(expect_every_flip_is_found(4, {.zero_stage = stage, .check_state = true}), stage == 3 ? 20 : 30);
+  }
+}
+
+TEST(StateDigests, FindFlippedBitsOfEveryFormat) {
+  for (const int stage : {1, 3}) {
+    for (const EngineOptions& options : all_options(stage)) {
+      if (options.offload_state == Offload::kDisk) continue;  // a test cannot change the bytes in an unnamed file
+      EXPECT_GT(expect_every_flip_is_found(2, with_digests(options)), 7);
+    }
+  }
+}
+
+TEST(StateDigests, FindFlippedBitsOfReplicas) {
+  expect_every_flip_is_found(4, {.zero_stage = 3, .replicas = 2, .check_state = true});
+}
+
+/// Trains with a layer that is frozen from the start, and flips a bit of it.
+TEST(StateDigests, FindFlippedBitsOfFrozenParameters) {
+  for (const int stage : {0, 1, 2, 3}) {
+    for (const Offload offload : {Offload::kNone, Offload::kHost}) {
+      if (offload != Offload::kNone && stage < 3) continue;
+      std::string reason;
+      try {
+        World::threads(
+            1,
+            [&](World& world) {
+              SmallModel model;
+              Engine engine(world, {.zero_stage = stage,
+                                    .gather = GatherMode::kCopy,
+                                    .offload_parameters = offload,
+                                    .check_state = true});
+              declare(engine, model);
+              engine.set_trainable("layer.1", false);
+              for (int i = 3; i <= 4; ++i) model.frozen[i] = true;
+              const State state = engine.state();
+              const auto frozen = std::ranges::find(state.tensors, "parameters/layer.1.weight", &StateTensor::path);
+              for (int step = 1; step <= 3; ++step) {
+                train_step(engine, model, step, 0);
+                if (step == 2) frozen->pieces.front().bytes[1030] ^= std::byte{1};
+              }
+            },
+            kHosts);
+      } catch (const FaultError& error) {
+        reason = error.what();
+      }
+      EXPECT_NE(reason.find("found in step 3: the parameters of unit layer.1 on rank 0"), std::string::npos) << reason;
+      EXPECT_NE(reason.find("block 1 of its flat buffer, elements 256 to 511 of layer.1.weight,"), std::string::npos)
+          << reason;
+    }
+  }
+}
+
+TEST(StateDigests, AreComparedBetweenSteps) {
+  for (const bool by_state : {false, true}) {
+    std::string reason;
+    try {
+      World::threads(
+          1,
+          [&](World& world) {
+            SmallModel model;
+            Engine engine(world, {.check_state = true});
+            declare(engine, model);
+            const State state = engine.state();
+            train_step(engine, model, 1, 0);
+            engine.check_copies();
+            state.tensors.back().pieces.front().bytes[0] ^= std::byte{1};
+            by_state ? static_cast<void>(engine.state()) : engine.check_copies();
+          },
+          kHosts);
+    } catch (const FaultError& error) {
+      reason = error.what();
+    }
+    EXPECT_NE(reason.find("silent data corruption, found in step 1: the optimizer state of unit"), std::string::npos)
+        << reason;
+  }
+}
+
+/// A caller may change the state that state() returns, for example by load().
+TEST(StateDigests, AcceptChangesOfAState) {
+  World::threads(
+      2,
+      [](World& world) {
+        SmallModel model;
+        Engine engine(world, {.zero_stage = 0, .check_state = true});
+        declare(engine, model);
+        for (int step = 1; step <= 3; ++step) {
+          train_step(engine, model, step, world.rank());
+          for (const StateTensor& tensor : engine.state().tensors) tensor.pieces.front().bytes[0] ^= std::byte{1};
+        }
+      },
+      kHosts);
+}
+
+TEST(StateDigests, SupportOnlyHosts) {
+  Topology gpus = Topology::one_host(2);
+  gpus.gpu_of_rank = {0, 1};
+  ModelSpec model;
+  model.units = {{.name = "unit", .parameters = {{.tensor = {.name = "unit.weight", .shape = {4}}}}}};
+  model.uses = {{0}};
+  EXPECT_THROW(plan(model, {.check_state = true}, gpus), UsageError);
+}
+
+TEST(StateDigests, HaveACost) {
+  World::threads(
+      1,
+      [](World& world) {
+        SmallModel model;
+        for (const bool check_state : {false, true}) {
+          Engine engine(world, {.check_state = check_state});
+          declare(engine, model);
+          train_micro_batch(engine, model, 1, 0, 0);
+          static_cast<void>(engine.step());
+          engine.read(kFirstTensor);
+          train_micro_batch(engine, model, 2, 0, 0);
+          EXPECT_EQ(engine.step().state_check_seconds > 0, check_state);
+        }
+      },
+      kHosts);
+}
+
+}  // namespace
+}  // namespace aliquot
