@@ -18,8 +18,9 @@ struct DigestFactors {
 };
 
 /// A change within one word changes the digest for certain: an odd factor times a difference that is not 0 modulo 2^32
-/// is not 0, and a difference below 2^32 times a factor below 2^32 is not 0 modulo 2^64.
-inline constexpr DigestFactors kDigestFactors = [] {
+/// is not 0, and a difference below 2^32 times a factor below 2^32 is not 0 modulo 2^64. Not inline: files that are
+/// compiled with AVX flags must not define weak symbols.
+constexpr DigestFactors kDigestFactors = [] {
   DigestFactors factors{};
   uint64_t state = 0x9E3779B97F4A7C15u;
   const auto next = [&state] {
