@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "kernels/system/error.h"
+#include "kernels/system/start_thread.h"
 
 namespace aliquot {
 namespace {
@@ -54,7 +55,7 @@ int cpuset_core_count() {
   int count = static_cast<int>(std::thread::hardware_concurrency());
   // The kernel limits the set that a thread requests to the cpuset of the process. A thread of its own requests all
   // cores, so that the binding of the calling thread does not change.
-  std::thread([&count] {
+  start_thread("reading the cores of the process", [&count] {
     constexpr std::size_t kMaxCores = std::size_t{1} << 16;
     std::vector<cpu_set_t> all(kMaxCores / CPU_SETSIZE);
     std::memset(all.data(), 0xff, all.size() * sizeof(cpu_set_t));

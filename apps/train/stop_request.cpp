@@ -8,6 +8,7 @@
 #include <thread>
 #include <unistd.h>
 
+#include "kernels/system/start_thread.h"
 #include "sharding/flight/flight_recorder.h"
 
 namespace aliquot {
@@ -96,7 +97,7 @@ void install_stop_handlers(StartedBy by) {
   if (by == StartedBy::kMpirun) sigaddset(&set, SIGCONT);
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
   std::signal(SIGPIPE, SIG_IGN);  // Ctrl-C also ends a `tee` that reads the output, and the run must still save
-  std::thread(receive_signals, set, by).detach();
+  start_thread("signals", [set, by] { receive_signals(set, by); }).detach();
 }
 
 int stop_signal() noexcept { return requested; }

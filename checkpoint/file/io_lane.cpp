@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 
 #include "kernels/system/error.h"
+#include "kernels/system/start_thread.h"
 
 namespace aliquot {
 namespace {
@@ -14,7 +15,7 @@ constexpr int64_t kHugePageBytes = 2 << 20;
 
 }  // namespace
 
-IoLane::IoLane() : thread_([this] { work(); }) {}
+IoLane::IoLane() : thread_(start_thread("reading and writing checkpoints", [this] { work(); })) {}
 
 IoLane::~IoLane() {
   {

@@ -3,10 +3,15 @@
 #include <algorithm>
 #include <chrono>
 
+#include "kernels/system/start_thread.h"
+
 namespace aliquot {
 
 AbortBridge::AbortBridge(AbortChannel& aborts, Channels channels, std::vector<Board> boards)
-    : aborts_(aborts), channels_(std::move(channels)), boards_(std::move(boards)), thread_([this] { poll_loop(); }) {}
+    : aborts_(aborts),
+      channels_(std::move(channels)),
+      boards_(std::move(boards)),
+      thread_(start_thread("errors of other nodes", [this] { poll_loop(); })) {}
 
 AbortBridge::~AbortBridge() {
   {

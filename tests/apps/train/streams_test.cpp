@@ -103,6 +103,38 @@ TEST_F(Streams, FileSizeLimitIsHandledAsAFullDisk) {
     EXPECT_FALSE(left.path().filename().string().starts_with(".tmp-")) << left.path();
 }
 
+/// Whatever the limit, the run either succeeds or ends with one sentence that names the limit or the call that failed.
+TEST_F(Streams, LimitsOnDescriptorsAndMemoryAreReported) {
+  const auto run_with = [&](const std::string& limit) {
+    const std::string line =
+        fmt::format("cd '{}' && ulimit {} && exec '{}' {} --ranks 2 --checkpoint-dir saved{}", folder_.path().string(),
+                    limit, test::aliquot_program(), kTiny, limit.substr(3));
+    const test::CommandResult result = test::run_program("/bin/sh", {"-c", line});
+    EXPECT_EQ(result.err.find("internal error"), std::string::npos) << limit << "\n" << result.err;
+    EXPECT_LE(std::ranges::count(result.err, '\n'), 3) << limit << "\n" << result.err;
+    return result;
+  };
+  int refused = 0;
+  for (int descriptors = 5; descriptors <= 12; ++descriptors) {
+    const test::CommandResult result = run_with(fmt::format("-n {}", descriptors));
+    // The dynamic loader itself ends with 127 if it cannot open a library.
+    EXPECT_TRUE(result.code == 0 || result.code == 3 || result.code == 127) << descriptors << ": " << result.code;
+    if (result.code != 3) continue;
+    ++refused;
+    EXPECT_NE(result.err.find("Too many open files"), std::string::npos) << result.err;
+  }
+  EXPECT_GT(refused, 0);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // sanitizers reserve far more address space
+  refused = 0;
+  for (int kib = 100'000; kib <= 700'000; kib += 25'000) {
+    const test::CommandResult result = run_with(fmt::format("-v {}", kib));
+    EXPECT_TRUE(result.code == 0 || result.code == 2 || result.code == 127) << kib << ": " << result.code << result.err;
+    refused += result.code == 2;
+  }
+  EXPECT_GT(refused, 0);
+#endif
+}
+
 TEST_F(Streams, SettingsMayComeThroughAPipe) {
   const std::string words = fmt::format("'{}' {}--dry-run ", test::aliquot_program(), kTiny);
   for (const auto& [settings, flag] :
