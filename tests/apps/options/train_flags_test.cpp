@@ -175,6 +175,20 @@ TEST(TrainFlags, MeasuredMemoryEqualsPlannedIn16Bits) {
       << missing.err;
 }
 
+/// docs/engine.md promises one digest for all processors with fused multiply-add, and another one for all others.
+TEST(TrainFlags, DigestIsEqualOnInstructionSetsWithFusedMultiplyAdd) {
+  std::vector<std::string> digests;
+  for (const char* isa : {"", "avx2", "avx512"}) {  // without the variable, the highest that the processor supports
+    const test::CommandResult result = test::run_program(
+        test::aliquot_program(), {"train", "--quiet", "--layers", "1", "--threads", "1", "--steps", "2"},
+        *isa == 0 ? std::vector<std::string>{} : std::vector{"ALIQUOT_ISA=" + std::string(isa)});
+    EXPECT_EQ(result.code, 0) << result.err;
+    digests.push_back(result.out);
+  }
+  EXPECT_EQ(digests[1], digests[0]);
+  EXPECT_EQ(digests[2], digests[0]);
+}
+
 TEST(TrainFlags, MetricsHaveTheLossScaleOnlyWithFp16) {
   for (const char* precision : {"fp16", "bf16"}) {
     test::TemporaryDirectory directory;
