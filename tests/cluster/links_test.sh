@@ -15,22 +15,24 @@ facts() {
   grep -E '^digest |planned|measured' "$1" | sed -E '/measured at most/d; s/(measured.* ) *[0-9.]+ [KMG]?i?B$/\1/'
 }
 
+nodes=()  # options of cluster.sh for the nodes of same_over
+
 # same_over OPTIONS STEPS ARGUMENT...: checks that a run over links with the options of cluster.sh gives the same facts
 # as over links without them.
 same_over() {
   local options=$1 steps=$2 words
   shift 2
   read -ra words <<<"$options"
-  "$cluster" "$aliquot" "${train[@]}" --steps "$steps" "$@" >"$scratch/wanted" 2>&1 ||
+  "$cluster" "${nodes[@]}" "$aliquot" "${train[@]}" --steps "$steps" "$@" >"$scratch/wanted" 2>&1 ||
     complain "without $options: exit code $?" "$scratch/wanted"
-  "$cluster" "${words[@]}" "$aliquot" "${train[@]}" --steps "$steps" "$@" >"$scratch/got" 2>&1 ||
+  "$cluster" "${nodes[@]}" "${words[@]}" "$aliquot" "${train[@]}" --steps "$steps" "$@" >"$scratch/got" 2>&1 ||
     complain "with $options: exit code $?" "$scratch/got"
   says "$scratch/wanted" "^digest [0-9a-f]+"
   says "$scratch/wanted" "planned and measured agree to the byte"
   if ! diff <(facts "$scratch/wanted") <(facts "$scratch/got"); then
     complain "with $options, the digest or the memory differs" "$scratch/got"
   else
-    echo "$options, $*: same digest and memory"
+    echo "${nodes[*]} $options, $*: same digest and memory"
   fi
 }
 
@@ -67,11 +69,14 @@ same_over "--delay 2ms --loss 1 --reorder 5" 3 --zero-stage 3
 ends drop 1 2 "waited 2 $never_arrived" --delay 1ms
 if [ "$all" = all ]; then
   for stage in 0 1 2 3; do same_over "--delay 1ms --loss 2 --reorder 10" 4 --zero-stage $stage; done
-  same_over "--delay 1ms --loss 2 --reorder 10" 4 --zero-stage 2 --quantize both
-  same_over "--ranks-per-node 2 --delay 1ms --loss 2 --reorder 10" 4 --zero-stage 3 --replicas 2
-  same_over "--nodes 4 --delay 1ms --loss 2 --reorder 10" 4 --zero-stage 3
+  same_over "--delay 1ms --loss 2 --reorder 10" 4 --zero-stage 3 --quantize both
   same_over "--delay 1ms --loss 2 --reorder 10" 4 --pipeline 2
   same_over "--delay 50ms" 3 --zero-stage 3
-  ends drop 2 2 "waited 2 $never_arrived" --delay 1ms --loss 1 --reorder 10
+  nodes=(--ranks-per-node 2)
+  same_over "--delay 1ms --loss 2 --reorder 10" 4 --zero-stage 3 --replicas 2
+  nodes=(--nodes 4)
+  same_over "--delay 1ms --loss 2 --reorder 10" 4 --zero-stage 3
+  # Without loss: with the short keepalive of `ends`, mpirun takes a node whose probes are lost for a failed one.
+  ends drop 2 2 "waited 2 $never_arrived" --delay 1ms --reorder 10
 fi
 exit $((failures > 0))
