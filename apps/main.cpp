@@ -152,9 +152,9 @@ int fail(ExitCode code, const std::string& sentence) {
 }
 
 /// Reports an error of this process. All ranks find the same wrong usage and the same damaged checkpoints, so the first
-/// rank reports them. The other ranks on its node learn this by a notice. The launcher ends the ranks on other nodes
-/// soon after the first one has ended. If neither happens, the error concerns only this rank, for example because a
-/// file is missing on its node.
+/// rank reports them. The other ranks on its node see the notice of the first rank (error_notice.h). The
+/// launcher ends the ranks on other nodes soon after the first one has ended. If neither happens, the error concerns
+/// only this rank, for example because a file is missing on its node.
 int fail(const Error& error) {
   const std::string sentence = with_flag_names(error.what());
   const ExitCode code = error.exit_code();

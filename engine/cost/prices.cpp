@@ -77,7 +77,7 @@ class Pricing {
     return sum;
   }
 
-  /// With digests of the state, the digests of the parameters follow the parameters of each flat buffer.
+  /// With Policy::check_state, the digests of the parameters of each flat buffer are all-gathered too.
   Price all_gather_parameters(UnitId unit) const {
     Price sum = of_flats(unit, true, precision().compute);
     for (const int32_t f : plan_.flats_of_unit[unit]) {
@@ -278,7 +278,7 @@ class Pricing {
     return 0.5 * elements * cost_.update_seconds_per_element;
   }
 
-  /// How many times as long an update takes if it compares and computes digests. They read the state in the cache.
+  /// Returns the time of an update with digests, divided by that of an update without. An estimate.
   double digest_factor() const {
     constexpr double kWithDigests = 1.3;
     return plan_.policy.check_state ? kWithDigests : 1.0;

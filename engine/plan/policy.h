@@ -98,9 +98,9 @@ struct Policy {
   int64_t state_bytes_per_block = 2 * 4 * kBlockElements;
   std::optional<MatrixUpdates> matrix_updates = {};  // set: the optimizer updates whole matrices (Muon)
   int64_t between_steps_bytes = 0;                   // minimum of Schedule::stream_bytes
-  bool check_state =
-      false;           // compare digests of parameters and optimizer state before each update: see docs/reliability.md
-  bool check = false;  // checking mode: red zones around tensors, and each buffer on its own pages
+  /// Each update compares digests of the parameters and of the optimizer state: see docs/reliability.md.
+  bool check_state = false;
+  bool check = false;       // checking mode: red zones around tensors, and each buffer on its own pages
   bool evaluation = false;  // forward only, with the memory of a training plan: see evaluation_of()
 
   friend bool operator==(const Policy&, const Policy&) = default;

@@ -37,7 +37,7 @@ enum class Verb : uint8_t {
   kSendGradients,          // send the gradient of the input of the stage's first use to the previous pipeline stage
   kReceiveGradients,       // receive the gradient of the output of the stage's last use
   kSumOverTensor,          // add the full gradients of a unit over the tensor group (TensorGradients::kSum)
-  kCompareState,           // compare the digests of parameters of a unit that no update of this rank compares
+  kCompareState,           // compare the digests of those parameters of a unit that this rank does not update
   kUseCollective,          // a collective that model code runs, and the model code between it and the next one
 };
 

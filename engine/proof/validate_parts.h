@@ -102,8 +102,9 @@ void check_uses(const Proof& proof);
 void check_collectives(const Proof& proof);
 /// Checks that quantized shards are made once in each step, before they are gathered.
 void check_quantized(const Proof& proof);
-/// Checks that the digests of parameters that no update compares are compared once in each step, after the last model
-/// code that reads the parameters and before their all-gather, and that every flat buffer has digests.
+/// Checks digests of the state (Policy::check_state). Every flat buffer must have a buffer of digests. Parameters that
+/// no update compares must be compared once in each step. This must happen after the last model code that reads them,
+/// and before an all-gather overwrites them.
 void check_state_digests(const Proof& proof);
 /// Checks that the stage receives the input of each pass once before the pass, and sends the result once after the
 /// pass. The sends and receives are with the neighboring pipeline stages.

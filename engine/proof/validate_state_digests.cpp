@@ -45,12 +45,11 @@ class StateDigestChecker {
       return;
     }
     if (operation.verb == Verb::kAllGatherParameters && found_[operation.operand] < expected_[operation.operand])
-      add({id},
-          fmt::format("{} overwrites parameters whose digests are not compared yet", proof_.defects.describe(id)));
+      add({id}, fmt::format("{} overwrites parameters before their digests are compared", proof_.defects.describe(id)));
     if (!reads_parameters(operation.verb)) return;
     for (const UnitId unit : proof_.plan.model.uses[operation.operand]) {
       if (found_[unit] > 0)
-        add({id}, fmt::format("{} reads parameters whose digests are compared already", proof_.defects.describe(id)));
+        add({id}, fmt::format("{} reads parameters after their digests are compared", proof_.defects.describe(id)));
     }
   }
 

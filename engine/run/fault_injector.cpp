@@ -72,8 +72,9 @@ void refuse_unknown_state(const InjectedFault& fault, const FaultInjector::Parts
       if (names.find(state.name) == std::string::npos) names += fmt::format(", {}", state.name);
     }
   }
-  throw UsageError(fmt::format("ALIQUOT_FAULT has of={}, which this run does not have: expected one of parameters{}{}.",
-                               fault.of, parts.plan.policy.precision.has_master() ? ", master" : "", names));
+  throw UsageError(
+      fmt::format("ALIQUOT_FAULT is of={}, but this run has no such state: expected one of parameters{}{}.", fault.of,
+                  parts.plan.policy.precision.has_master() ? ", master" : "", names));
 }
 
 }  // namespace

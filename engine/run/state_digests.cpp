@@ -21,8 +21,8 @@ std::string node_name(const Topology& topology, int rank) {
   return fmt::format("node {}, host {}", topology.node_of_rank[static_cast<std::size_t>(rank)], host.data());
 }
 
-/// Returns the arguments for elements [begin, end) of `args`, with arrays that the host can read. Copies other arrays
-/// to `staging`.
+/// The arguments for elements [begin, end) of `args`. Arrays that the host cannot address are copied to memory of this
+/// object.
 class Chunk {
  public:
   Chunk(const UpdateArgs& args, const HostView& view, int64_t begin, int64_t end) : view_(view), args_(args) {
@@ -107,7 +107,7 @@ void StateDigests::set_ranks(Part& part, int first_rank, int last_rank, int skip
   part.args.count = (last_rank - first_rank + 1) * shard;
 }
 
-/// Sets the addresses of the digests. They are in the buffer in the order of StatePart.
+/// Sets the addresses of the digests. The buffer holds them in the order of StatePart.
 void StateDigests::set_digests(Part& part) {
   std::byte* buffer = memory_.peek(Role::kStateDigests, part.flat);
   if (buffer == nullptr || part.segments.empty()) return;
@@ -142,7 +142,8 @@ const StateCheck* StateDigests::muon_momentum(int32_t flat) const {
   return update(flat) == nullptr ? nullptr : &updated_[flat].momentum_check;
 }
 
-/// The accessor of parameters alone. A master in 16 bits stands for a working copy.
+/// Returns a Master through which update kernels access only the parameters at `at`. Parameters in 16 bits are passed
+/// as the upper halves of masters.
 Master StateDigests::parameters_only(std::byte* at) const {
   if (!plan_.policy.precision.has_master()) return {.whole = reinterpret_cast<float*>(at)};
   return {.high = reinterpret_cast<uint16_t*>(at)};

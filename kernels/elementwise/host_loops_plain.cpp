@@ -179,7 +179,7 @@ int64_t find_nonfinite(const void* x, DType dtype, int64_t count) {
   }
 }
 
-/// Digests of all words of a block, the last of which is filled up with zeros.
+/// Returns the digest of a block. Bytes after the end of its last word count as zeros.
 uint64_t block_digest(const std::byte* block, int64_t size_bytes) {
   constexpr int64_t kWordBytes = sizeof(uint32_t);
   uint32_t lanes[kDigestLanes] = {};

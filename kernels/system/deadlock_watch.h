@@ -71,9 +71,9 @@ class RankThreads {
   std::string text() const;
 
   std::mutex mutex_;
-  int absent_;           // ranks whose own thread is not here
-  int running_ = 0;      // own threads that are here and do not wait
-  uint64_t number_ = 0;  // of the last entry
+  int absent_;           // number of ranks without an Own object
+  int running_ = 0;      // number of own threads of ranks that have an Own object and do not wait
+  uint64_t number_ = 0;  // the largest key of entries_ so far
   std::map<uint64_t, Entry> entries_;
   uint64_t changes_ = 0;                        // the number of waits that began or ended
   uint64_t seen_changes_ = 0, seen_tasks_ = 0;  // at the last check

@@ -32,7 +32,7 @@ StateArray parameters(const Master& master, int64_t begin) {
   return {bytes_at(master.whole, begin * 4), kBlockElements * 4};
 }
 
-/// The master apart from the working copy, or null.
+/// The part of the master that is not in the working copy, or null.
 StateArray separate_master(const Master& master, int64_t begin) {
   if (master.low != nullptr) return {bytes_at(master.low, begin * 2), kBlockElements * 2};
   return {master.copy == nullptr ? nullptr : bytes_at(master.whole, begin * 4), kBlockElements * 4};

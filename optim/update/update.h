@@ -69,10 +69,10 @@ struct UpdateStep {
 };
 
 struct UpdateKernels {
-  /// Enqueues one update. If gradient_factor is not finite, it reads and writes nothing, except that it compares
-  /// digests if there are any. `args` and the arrays must
-  /// stay valid and unchanged until the work has run; `step` is copied. Allocates nothing. Every division into shards
-  /// and segments, every device and every instruction set gives the same bits.
+  /// Enqueues one update. If gradient_factor is not finite, it changes nothing and only compares digests, if
+  /// args.check is set. `args` and the arrays must stay valid and unchanged until the work has run; `step` is copied.
+  /// Allocates nothing. Every division into shards and segments, every device and every instruction set gives the same
+  /// bits.
   void (*update)(Stream&, const UpdateArgs& args, const UpdateStep& step);
   /// Enqueues only the comparison of digests. Throws UnavailableError on GPUs.
   void (*compare)(Stream&, const UpdateArgs& args, int64_t reported_step);

@@ -55,7 +55,7 @@ shaped() {
   largest=$((burst / 2 < 16000 ? 16000 : burst / 2))
   shift 2
   "$@" ip link set dev "$link" gso_max_size $((largest < 65536 ? largest : 65536))
-  # The relay delays and loses what the kernel sends at once. On a real link, that is one packet.
+  # The kernel may hand several packets to the relay as one frame, which the relay would lose or delay as a whole.
   if [ -n "$relay" ]; then "$@" ip link set dev "$link" gso_max_segs 1; fi
   "$@" tc qdisc replace dev "$link" root handle 1: tbf rate "$link_rate" burst "$burst" latency 20ms
 }
@@ -118,7 +118,7 @@ start_relay() {
   done
 }
 
-# drop NODE yes|no: makes the relay lose all packets of the node's link, or ends this.
+# drop NODE yes|no: starts or ends the loss of all packets on the link of NODE.
 drop() {
   if [ -z "$relay" ]; then return; fi
   {

@@ -85,7 +85,8 @@ class MpiBootstrap::Wait {
   }
   bool update_due() {
     if (!has_update_ || waited_seconds() < next_update_seconds_) return false;
-    // Later updates are rarer, so that rank 0 does not send thousands of ranks thousands of updates while ranks start.
+    // The time between updates doubles. With a constant time, rank 0 would send an update to all ranks for nearly every
+    // rank that arrives, which takes too long with thousands of ranks.
     next_update_seconds_ = 2 * std::max(waited_seconds(), update_period_seconds());
     has_update_ = false;
     return true;

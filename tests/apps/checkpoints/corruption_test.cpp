@@ -109,7 +109,8 @@ TEST(Corruption, PaddingOfOffloadedStateIsTheSameOnAllRanks) {
   }
 }
 
-/// A flip of `of` after step 3, and the options of the run.
+/// The options of a run, and the part of the state in which ALIQUOT_FAULT flips a bit after step 3. `data` is its name
+/// in the message.
 struct StateFlip {
   const char *operation, *of, *data;
   std::vector<std::string> words;
@@ -202,7 +203,7 @@ TEST(Corruption, AFlipOfUnknownStateIsRejected) {
   const test::CommandResult result = run({"--ranks", "2", "--steps", "2"}, "rank=1,op=update,kind=flip,of=velocity");
   EXPECT_EQ(result.code, 1);
   expect_contains(result.err,
-                  {"of=velocity, which this run does not have: expected one of parameters, exp_avg, exp_avg_sq."});
+                  {"of=velocity, but this run has no such state: expected one of parameters, exp_avg, exp_avg_sq."});
 }
 
 TEST(Corruption, CheckEveryNeedsReplicatedState) {
