@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "apps/console.h"
+#include "apps/error_notice.h"
 #include "apps/train/mesh_choice.h"
 #include "apps/train/stop_request.h"
 #include "apps/train/train_settings.h"
@@ -64,6 +65,7 @@ ExitCode run_on_ranks(const TrainOptions& options, const std::function<ExitCode(
   WorldOptions launch_options = world_options(options);
   launch_options.on_stuck = exit_with_stuck_threads;
   limit_wait_at_exit(launch_options.timeout_seconds);
+  note_checks_passed();
   World::run(
       default_rank_count(options),
       [&](World& world) {

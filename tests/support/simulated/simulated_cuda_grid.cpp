@@ -15,6 +15,7 @@ namespace aliquot::simulated {
 namespace {
 
 /// A fiber that runs kernel threads one after another. While one of them waits, another runner starts the next threads.
+/// Runners serve all grids of one host thread, because the creation of a fiber takes longer than most blocks.
 struct Runner {
   std::unique_ptr<Fiber> fiber;
   unsigned thread = 0;
@@ -32,7 +33,10 @@ struct Warp {
 class Grid {
  public:
   Grid(const GridShape& shape, const std::function<void()>& thread)
-      : shape_(shape), thread_(thread), warps_((shape.threads + kWarpLanes - 1) / kWarpLanes) {
+      : shape_(shape),
+        thread_(thread),
+        warps_((shape.threads + kWarpLanes - 1) / kWarpLanes),
+        shared_(std::make_unique_for_overwrite<std::byte[]>(shape.shared_bytes)) {
     gridDim = dim3(shape.blocks);
     blockDim = dim3(shape.threads);
   }
@@ -40,7 +44,6 @@ class Grid {
   void run_block(unsigned block) {
     blockIdx = dim3(block);
     // Shared memory is initially NaN.
-    shared_ = std::make_unique<std::byte[]>(shape_.shared_bytes);
     std::fill_n(shared_.get(), shape_.shared_bytes, std::byte{0xff});
     order_threads();
     for (unsigned t = 0; t < shape_.threads; ++t) ++warps_[t / kWarpLanes].live_lanes;
@@ -55,6 +58,18 @@ class Grid {
       } else if (!release_warps() && !release_block()) {
         abort_on_deadlock();
       }
+    }
+  }
+
+  /// The body of a runner: runs kernel threads until all threads of the block have started.
+  void run_threads(Runner& self) {
+    while (next_ < order_.size()) {
+      self.thread = order_[next_++];
+      self.second = false;
+      threadIdx = dim3(self.thread);
+      thread_();
+      --live_threads_;
+      --own_warp().live_lanes;
     }
   }
 
@@ -86,32 +101,7 @@ class Grid {
     next_ = 0;
   }
 
-  Runner& idle_runner() {
-    if (!idle_.empty()) {
-      Runner* runner = idle_.back();
-      idle_.pop_back();
-      return *runner;
-    }
-    runners_.push_back(std::make_unique<Runner>());
-    Runner* runner = runners_.back().get();
-    runner->fiber = std::make_unique<Fiber>([this, runner] {
-      while (true) run_threads(*runner);
-    });
-    return *runner;
-  }
-
-  void run_threads(Runner& self) {
-    while (next_ < order_.size()) {
-      self.thread = order_[next_++];
-      self.second = false;
-      threadIdx = dim3(self.thread);
-      thread_();
-      --live_threads_;
-      --own_warp().live_lanes;
-    }
-    idle_.push_back(&self);
-    self.fiber->leave();
-  }
+  static Runner& idle_runner();
 
   void enter(Runner& runner) {
     current_runner_ = &runner;
@@ -152,13 +142,35 @@ class Grid {
   std::vector<unsigned> order_;
   std::size_t next_ = 0;
   unsigned live_threads_ = 0;
-  std::vector<std::unique_ptr<Runner>> runners_;
-  std::vector<Runner*> idle_, at_barrier_;
+  std::vector<Runner*> at_barrier_;
   std::deque<Runner*> ready_;
   Runner* current_runner_ = nullptr;
 };
 
 thread_local Grid* grid_at_work = nullptr;
+
+struct Runners {
+  std::vector<std::unique_ptr<Runner>> all;
+  std::vector<Runner*> idle;
+};
+thread_local Runners runners;
+
+Runner& Grid::idle_runner() {
+  if (!runners.idle.empty()) {
+    Runner* runner = runners.idle.back();
+    runners.idle.pop_back();
+    return *runner;
+  }
+  Runner* runner = runners.all.emplace_back(std::make_unique<Runner>()).get();
+  runner->fiber = std::make_unique<Fiber>([runner] {
+    while (true) {
+      grid_at_work->run_threads(*runner);
+      runners.idle.push_back(runner);
+      runner->fiber->leave();
+    }
+  });
+  return *runner;
+}
 
 }  // namespace
 

@@ -6,7 +6,6 @@
 #include <cstdlib>
 #include <sys/mman.h>
 #include <utility>
-#include <vector>
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
@@ -22,25 +21,7 @@ namespace {
 // The first pages of a stack are inaccessible, so a stack overflow faults.
 constexpr std::size_t kGuardBytes = 64 << 10, kStackBytes = 256 << 10;
 
-/// Stacks of finished fibers, for reuse by the same thread.
-struct SpareStacks {
-  std::vector<void*> memory;
-  ~SpareStacks() {
-    for (void* stack : memory) munmap(stack, kGuardBytes + kStackBytes);
-  }
-};
-thread_local SpareStacks spare_stacks;
-
 void* allocate_stack() {
-  if (!spare_stacks.memory.empty()) {
-    void* memory = spare_stacks.memory.back();
-    spare_stacks.memory.pop_back();
-#if defined(__SANITIZE_ADDRESS__)
-    // The body of the previous fiber on this stack never returned, so its frames are still poisoned.
-    __asan_unpoison_memory_region(static_cast<std::byte*>(memory) + kGuardBytes, kStackBytes);
-#endif
-    return memory;
-  }
   void* memory = mmap(nullptr, kGuardBytes + kStackBytes, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED || mprotect(memory, kGuardBytes, PROT_NONE) != 0) std::abort();
@@ -86,7 +67,11 @@ Fiber::~Fiber() {
 #if defined(__SANITIZE_THREAD__)
   __tsan_destroy_fiber(inside_.thread_state);
 #endif
-  spare_stacks.memory.push_back(memory_);
+#if defined(__SANITIZE_ADDRESS__)
+  // The body never returned, so its frames are still poisoned, and the addresses may be used again.
+  __asan_unpoison_memory_region(inside_.bottom, kStackBytes);
+#endif
+  munmap(memory_, kGuardBytes + kStackBytes);
 }
 
 void Fiber::begin(unsigned high, unsigned low) {

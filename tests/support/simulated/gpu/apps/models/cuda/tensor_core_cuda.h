@@ -14,34 +14,38 @@ using LeftWords = uint32_t[4];
 
 namespace simulated_words {
 
-template <class Element>
-float half_of(uint32_t word, int half) {
-  return Element::load(static_cast<uint16_t>(word >> (16 * half)));
-}
-
+/// The elements of one lane's operands, in the order of its words. They are exchanged as float, because each lane uses
+/// the elements of many lanes.
 struct Operands {
-  uint32_t left[4], right[2];
+  float left[4][2], right[2][2];
 };
+
+template <class Element>
+void load_halves(float (&halves)[2], uint32_t word) {
+  halves[0] = Element::load(static_cast<uint16_t>(word));
+  halves[1] = Element::load(static_cast<uint16_t>(word >> 16));
+}
 
 }  // namespace simulated_words
 
 template <class Element>
 void multiply_add(Sums& sums, const LeftWords& left, uint32_t right_low, uint32_t right_high) {
-  using namespace simulated_words;
-  const Operands own{{left[0], left[1], left[2], left[3]}, {right_low, right_high}};
+  using simulated_words::Operands;
+  Operands own;
+  for (int i = 0; i < 4; ++i) simulated_words::load_halves<Element>(own.left[i], left[i]);
+  simulated_words::load_halves<Element>(own.right[0], right_low);
+  simulated_words::load_halves<Element>(own.right[1], right_high);
+  static_assert(sizeof own <= simulated::kLaneBytes);
   const std::byte* all = simulated::exchange_in_warp(&own, sizeof own);
-  const auto of = [&](int lane) {
-    Operands other;
-    std::memcpy(&other, all + lane * simulated::kLaneBytes, sizeof other);
-    return other;
-  };
+  const auto of = [&](int lane) { return reinterpret_cast<const Operands*>(all + lane * simulated::kLaneBytes); };
   const int lane = simulated::own_lane();
   for (int i = 0; i < 4; ++i) {
     const int row = lane / 4 + 8 * (i / 2), column = 2 * (lane % 4) + i % 2;
-    for (int k = 0; k < 16; ++k) {
-      const float a = half_of<Element>(of(row % 8 * 4 + k % 8 / 2).left[row / 8 + 2 * (k / 8)], k % 2);
-      const float b = half_of<Element>(of(column * 4 + k % 8 / 2).right[k / 8], k % 2);
-      sums[i] += a * b;
+    for (int k = 0; k < 16; k += 2) {
+      const float* a = of(row % 8 * 4 + k % 8 / 2)->left[row / 8 + 2 * (k / 8)];
+      const float* b = of(column * 4 + k % 8 / 2)->right[k / 8];
+      sums[i] += a[0] * b[0];
+      sums[i] += a[1] * b[1];
     }
   }
 }
