@@ -41,13 +41,14 @@ timed() {
   return $status
 }
 
-# run_suite TEST_PRESET BUILD_PRESET [COMMAND...]: runs ctest, through COMMAND if given.
+# run_suite TEST_PRESET BUILD_PRESET [COMMAND...]: runs ctest, through COMMAND if given. One more test runs than there
+# are cores, because many tests wait for time limits, disks or launchers.
 run_suite() {
   local name=$1 folder
   folder=$(build_folder "$2")
   shift 2
   rm -rf "$folder/Testing/cases"
-  "$@" ctest --preset "$name" --no-tests=error -j "$(core_count)" 2>&1 | tee "$results/$name.log" || failed+=("$name")
+  "$@" ctest --preset "$name" --no-tests=error -j "$(($(core_count) + 1))" 2>&1 | tee "$results/$name.log" || failed+=("$name")
   cat "$folder"/Testing/cases/*.xml >"$results/$name.xml" 2>/dev/null || true
 }
 

@@ -32,6 +32,7 @@ text_files() {
     for document in $(seq 500); do echo "{\"text\": \"$(seq -s ' ' "$document" $((document + 40)))\"}"; done | gzip >"$file"
   done
 }
+text_files "$scratch/texts"
 
 # Writes the commands of each section to a file NUMBER.sh.
 sections() {
@@ -54,7 +55,7 @@ for page in "$@"; do
     mkdir -p "$place/build"
     ln -s "$program" "$place/build/aliquot"
     for name in tokens web books; do cp "$scratch/tokens.bin" "$place/$name.bin"; done
-    text_files "$place"
+    cp -r "$scratch/texts/." "$place"
     if ! grep -m 1 -w hf "$section" | grep -q -e '--out hf'; then cp -r "$scratch/hf" "$place"; fi
     while IFS= read -r command; do
       commands=$((commands + 1))
