@@ -8,6 +8,7 @@
 
 #include "engine/choose/pipeline_schedule.h"
 #include "engine/options/policy_of.h"
+#include "engine/plan/plan_rewriter.h"
 #include "engine/session.h"
 #include "sharding/comm/collective_purpose.h"
 #include "sharding/state.h"
@@ -234,8 +235,10 @@ std::shared_ptr<const std::vector<Plan>> Engine::make_plans(const std::vector<Un
     policy.pipeline_schedule = present.pipeline_schedule;
     policy.virtual_stages = present.virtual_stages;
   }
-  return std::make_shared<const std::vector<Plan>>(
-      choose_plans({options_.memory_budget_bytes}, model, policy, world_.topology(), options_.cost));
+  std::vector<Plan> stages =
+      choose_plans({options_.memory_budget_bytes}, model, policy, world_.topology(), options_.cost);
+  rewrite_plans(stages);
+  return std::make_shared<const std::vector<Plan>>(std::move(stages));
 }
 
 const std::vector<Plan>& Engine::pipeline_plans() {

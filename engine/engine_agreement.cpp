@@ -7,6 +7,7 @@
 #include "engine/engine.h"
 #include "engine/options/enum_names.h"
 #include "engine/options/policy_of.h"
+#include "engine/plan/plan_rewriter.h"
 #include "engine/proof/validate.h"
 
 namespace aliquot {
@@ -108,6 +109,7 @@ void Engine::check_agreement(const std::vector<Plan>& stages, const std::vector<
 
 Plan Engine::agreed_evaluation(const std::vector<Plan>& stages) const {
   std::vector<Plan> evaluations = evaluations_of(stages);
+  rewrite_plans(evaluations);
   check_agreement(stages, evaluations);
   prove(stages);
   prove(evaluations);
