@@ -11,6 +11,7 @@
 #include "checkpoint/reader.h"
 #include "checkpoint/save.h"
 #include "checkpoint/single_pass_loader.h"
+#include "kernels/system/fault_point.h"
 #include "sharding/comm/collective_purpose.h"
 #include "sharding/comm/run_on_all_or_throw.h"
 #include "sharding/state_pieces.h"
@@ -66,6 +67,7 @@ LoadReport load(State& state, Communicator& communicator, const std::filesystem:
   std::optional<CheckpointReader> reader;
   LoadPlan plan;
   run_on_all_or_throw(communicator, [&] {
+    fault_point(communicator.rank(), "begin of a load");
     reader.emplace(file_system, path, parse_manifest(text, (path / kManifestFile).string()));
     plan_load(local_catalogue(state), reader->manifest(), options, plan);
     throw_on_differences(plan, reader->manifest(), path, options);
@@ -79,6 +81,7 @@ LoadReport load(State& state, Communicator& communicator, const std::filesystem:
   // The loader verifies each byte that it reads, so it detects a file that has changed since verify_tiles().
   SinglePassLoader(*reader, plan.matches, communicator).run(options.ledger);
   run_on_all_or_throw(communicator, [&] {
+    fault_point(communicator.rank(), "end of a load");
     if (!plan.missing.empty()) zero_missing_tensors(plan.matches, options.ledger);
     if (!plan.quantized_conversions.empty()) convert_quantized(*reader, plan.quantized_conversions, options.ledger);
   });

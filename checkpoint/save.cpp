@@ -17,6 +17,7 @@
 #include "checkpoint/file/manifest.h"
 #include "checkpoint/file/page_writer.h"
 #include "checkpoint/file/tile_parts.h"
+#include "kernels/system/fault_point.h"
 #include "kernels/system/file.h"
 #include "kernels/system/file_system.h"
 #include "kernels/system/injected_fault.h"
@@ -146,15 +147,18 @@ SaveReport save(const State& state, Communicator& communicator, const std::files
   try {
     const bool is_rank_0 = communicator.rank() == 0;
     run_on_all_or_throw(communicator, [&] {
+      fault_point(communicator.rank(), "begin of a save");
       if (is_rank_0) commit.prepare(structure.file_bytes);
     });
     const auto open = [&] {
       File file = commit.open(options.direct_io);
       if (fault != nullptr) inject_fault(*fault, report.path.string());
+      fault_point(communicator.rank(), "write of a save");
       return file;
     };
     const auto parts = write_pages(image, communicator, options, open, report.direct_io);
     run_on_all_or_throw(communicator, [&] {
+      fault_point(communicator.rank(), "commit of a save");
       if (!is_rank_0) return;
       Manifest manifest = make_manifest(state, catalogue, options, communicator.rank_count());
       manifest.attempt = id;

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "engine/plan/use_collectives.h"
+#include "kernels/system/fault_point.h"
 #include "kernels/system/log_message.h"
 #include "sharding/flight/flight_recorder.h"
 
@@ -190,6 +191,13 @@ void Executor::begin(OperationId id) {
   if (is_recorded) world_.flight()->begin_model_code(name(what.verb), label(id), what.micro_batch);
   if (faults_ != nullptr) faults_->before(lane, id, reported_step_);
   if (gradient_detector_ != nullptr) gradient_detector_->before(lane, id);
+  if (random_faults_enabled()) inject_random_fault(lane, what.verb);
+}
+
+/// A fault of the rank's thread, or of the work of the lane.
+void Executor::inject_random_fault(Stream& lane, Verb verb) const {
+  fault_point(world_.rank(), fmt::format("issue of {}", name(verb)));
+  lane.run([rank = world_.rank(), verb] { fault_point(rank, name(verb)); });
 }
 
 /// Called after the work of an operation. For model code, also after the collectives of the use.

@@ -96,6 +96,7 @@ class Executor {
   std::string note_position() const;
   void begin(OperationId id);
   void run(OperationId id);
+  void inject_random_fault(Stream& lane, Verb verb) const;
   void end_work(OperationId id);
   void announce_end(OperationId id);
   void norm(Stream& lane, OperationId id);

@@ -6,6 +6,7 @@
 
 #include "kernels/elementwise/kernels.h"
 #include "kernels/system/booking.h"
+#include "kernels/system/fault_point.h"
 #include "sharding/comm/board.h"
 #include "sharding/comm/collective_purpose.h"
 #include "sharding/comm/reduction.h"
@@ -138,11 +139,13 @@ class DirectCommunicator final : public Communicator {
   }
 
   std::vector<std::string> gather_objects(std::string_view own) override {
+    pass_fault_point("exchange of objects");
     arrive_at_rendezvous();
     return bootstrap_->all_gather(own);
   }
 
   std::unique_ptr<Communicator> split(int color, int key, std::string_view name) override {
+    pass_fault_point("split of a group");
     arrive_at_rendezvous();
     const RankGroup group = agree_on_group(*bootstrap_, color, key);
     DirectTransport transport = transport_;
@@ -157,6 +160,16 @@ class DirectCommunicator final : public Communicator {
   }
 
  private:
+  /// A failed exchange fails on all ranks, as callers expect.
+  void pass_fault_point(std::string_view name) {
+    try {
+      fault_point(rank(), name);
+    } catch (const FaultError& error) {
+      abort(error.what());
+      throw CommunicationError(error.what());
+    }
+  }
+
   SignalsOptions signals_options() const {
     return {.rank = rank(),
             .rank_count = rank_count(),

@@ -1,5 +1,6 @@
 // Training of the small model through the engine.
 #include <gtest/gtest.h>
+#include <memory>
 
 #include "tests/engine/small_model.h"
 
@@ -23,13 +24,14 @@ void declare(Engine& engine, SmallModel& model) {
 
 void train_micro_batch(Engine& engine, SmallModel& model, int64_t step, int micro_batch, int rank, float blow_up) {
   auto& units = engine.units();
-  const auto data = samples(step, micro_batch, rank);
+  // Queued work holds the samples, because it may run after an exception has left this function.
+  const auto data = std::make_shared<const std::vector<float>>(samples(step, micro_batch, rank));
   const float scale = static_cast<float>(engine.loss_scale()) * blow_up;
   Stream& compute = engine.compute_stream();
   engine.micro_batch();
   for (int use = 0; use < kUses; ++use) {
     auto live = use < kLayers ? units[use].forward() : engine.forward({&units[kLayers], &units[0]});
-    compute.run([&model, &data, use, values = model.value] { model.forward(use, data, values); });
+    compute.run([&model, data, use, values = model.value] { model.forward(use, *data, values); });
   }
   for (int use = kUses - 1; use >= 0; --use) {
     auto live = use < kLayers ? units[use].backward() : engine.backward({&units[kLayers], &units[0]});
@@ -37,7 +39,7 @@ void train_micro_batch(Engine& engine, SmallModel& model, int64_t step, int micr
       model.backward(use, scale, values, gradients);
     });
   }
-  // The work must be complete before the caller reads the loss, and before `data` is destroyed.
+  // The work must be complete before the caller reads the loss.
   compute.synchronize();
 }
 
@@ -78,10 +80,10 @@ Outcome train(World& world, const Settings& settings) {
 
 double evaluate(Engine& engine, SmallModel& model, int64_t batch, int rank) {
   auto& units = engine.units();
-  const auto data = samples(batch, 7, rank);
+  const auto data = std::make_shared<const std::vector<float>>(samples(batch, 7, rank));
   for (int use = 0; use < kUses; ++use) {
     auto live = use < kLayers ? units[use].evaluate() : engine.evaluate({&units[kLayers], &units[0]});
-    engine.compute_stream().run([&model, &data, use, values = model.value] { model.forward(use, data, values); });
+    engine.compute_stream().run([&model, data, use, values = model.value] { model.forward(use, *data, values); });
   }
   engine.compute_stream().synchronize();
   return model.loss();

@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <deque>
 #include <exception>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <random>
@@ -29,10 +30,12 @@ struct Piece {
 /// The queued work of one stream. State::mutex protects all members except the timeline. The device owns the timeline,
 /// which may be read without the mutex.
 struct Queue {
-  explicit Queue(HostTimeline& owned_by_device) : timeline(owned_by_device) {}
+  Queue(HostTimeline& owned_by_device, const std::function<void()>& callback)
+      : timeline(owned_by_device), on_failed_work(callback) {}
   std::deque<Piece> pieces;
   uint64_t enqueued_count = 0;
   HostTimeline& timeline;
+  const std::function<void()>& on_failed_work;  // of the device
 };
 
 }  // namespace
@@ -51,8 +54,11 @@ struct AdversarialScheduler::State {
         if (piece.gate && !piece.gate->open()) return false;
         if (!piece.gate) piece.work();
       }
+    } catch (const WorkCancelled&) {  // of another stream; it is not the reason of a failure
+      queue.timeline.fail(std::current_exception());
     } catch (...) {
       queue.timeline.fail(std::current_exception());
+      if (queue.on_failed_work) queue.on_failed_work();
     }
     queue.pieces.pop_front();
     queue.timeline.completed.raise_to(queue.timeline.completed.value() + 1);
@@ -116,9 +122,9 @@ namespace {
 
 class AdversarialStream final : public HostStream {
  public:
-  AdversarialStream(Lane lane, ThreadPool& pool, HostTimeline& timeline,
+  AdversarialStream(Lane lane, ThreadPool& pool, HostTimeline& timeline, const std::function<void()>& on_failed_work,
                     std::shared_ptr<AdversarialScheduler::State> state)
-      : HostStream(lane, pool), state_(std::move(state)), queue_(timeline) {
+      : HostStream(lane, pool), state_(std::move(state)), queue_(timeline, on_failed_work) {
     const std::lock_guard lock(state_->mutex);
     state_->queues.push_back(&queue_);
   }
@@ -203,7 +209,7 @@ class AdversarialDevice final : public HostDeviceBase {
   std::unique_ptr<Stream> make_stream(Lane lane) override {
     if (lane == Lane::kCompute && state_->compute == AdversarialScheduler::Compute::kInline)
       return std::make_unique<AdversarialCompute>(pool(), state_);
-    return std::make_unique<AdversarialStream>(lane, pool(), add_timeline(), state_);
+    return std::make_unique<AdversarialStream>(lane, pool(), add_timeline(), failed_work_callback(), state_);
   }
 
  private:
