@@ -1,5 +1,8 @@
 #!/usr/bin/env bash
 # scripts/soak.sh [MINUTES] [BUILD]
+# scripts/soak.sh --effective [ARGUMENTS]: runs scripts/effective_time.py, which measures how much of the time makes
+# progress while ranks are killed, and the cost of each part of a restart.
+#
 # Trains for MINUTES (30) under scripts/run_until_done.sh, alternately with thread ranks and under mpirun. In the first
 # part of each period, a disturbance occurs every few seconds: it kills one rank or all ranks, sends SIGUSR1 or SIGTERM,
 # or changes the number of ranks. The rest of the period is undisturbed. The run saves every few steps and keeps three
@@ -8,6 +11,10 @@
 # did not happen; no process of a world lived long enough to be judged; or a period saved no new checkpoint. BUILD is an
 # existing build folder (default: builds build/). Results are in BUILD/soak-MINUTES: processes.csv, folders.csv,
 # events.csv, soak.svg, log.
+if [ "${1:-}" = --effective ]; then
+  shift
+  exec "$(dirname "$(readlink -f "$0")")/effective_time.py" "$@"
+fi
 # shellcheck source=scripts/runs.sh
 source "$(dirname "$0")/runs.sh"
 own_shared_memory "$@"
