@@ -14,6 +14,7 @@
 #include "kernels/system/deadlock_watch.h"
 #include "kernels/system/shared_counter.h"
 #include "kernels/system/start_thread.h"
+#include "sharding/comm/abort_reason.h"
 #include "sharding/comm/bootstrap_threads.h"
 #include "sharding/comm/direct_communicator.h"
 #include "sharding/cores.h"
@@ -139,7 +140,7 @@ World finish_world_setup(World made, const WorldOptions& options, RanksAre ranks
   auto flight = std::make_shared<FlightRecorder>(made.rank(), made.rank_count(), first.substr(0, kRunLength), directory,
                                                  std::move(name));
   World world = World::with_flight_recorder(std::move(made), std::move(flight));
-  world.device().on_failed_work([&ranks = world.communicator()] { ranks.abort(failure_text(ranks.rank())); });
+  world.device().on_failed_work([&ranks = world.communicator()] { ranks.abort(failure_reason(ranks.rank())); });
   return world;
 }
 
@@ -156,7 +157,7 @@ World World::with_flight_recorder(World world, std::shared_ptr<FlightRecorder> f
 void abort_and_write_flight_record(World& world) noexcept {
   const std::string why = failure_text(world.rank());
   if (world.flight() != nullptr) world.flight()->capture(why);
-  world.communicator().abort(why);
+  world.communicator().abort(failure_reason(world.rank()));
   if (world.flight() != nullptr) world.flight()->write(why);
 }
 
@@ -184,6 +185,19 @@ std::string failure_text(int rank) {
   } catch (...) {
     return fmt::format("rank {} failed", rank);
   }
+}
+
+std::string failure_reason(int rank) {
+  ExitCode code = ExitCode::kFault;
+  try {
+    throw;
+  } catch (const Error& error) {
+    code = error.exit_code();
+  } catch (const std::bad_alloc&) {
+    code = ExitCode::kUnavailable;
+  } catch (...) {  // the code of other exceptions is kFault
+  }
+  return abort_reason(code, failure_text(rank));
 }
 
 void World::sum(std::span<double> values) {
@@ -215,7 +229,7 @@ void World::threads(int rank_count, const std::function<void(World&)>& body, con
       mark_returned(store, rank);
     } catch (...) {
       const bool is_first = results.record_failure(std::current_exception());
-      abort(store, failure_text(rank));
+      abort(store, failure_reason(rank));
       if (world) abort_and_write_flight_record(*world);
       if (is_first && options.on_stuck) results.wait_for_other_ranks(rank, options);
     }
@@ -229,7 +243,7 @@ void World::threads(int rank_count, const std::function<void(World&)>& body, con
     run_rank(0);
   } catch (...) {  // a thread could not be started: abort the ranks that wait for the rank of this thread
     results.record_failure(std::current_exception());
-    abort(store, failure_text(0));
+    abort(store, failure_reason(0));
   }
   for (auto& rank : ranks) rank.join();
   results.rethrow();

@@ -51,6 +51,9 @@ class NotFiniteError : public Error {
 class FaultError : public Error {
  public:
   explicit FaultError(const std::string& message) : Error(ExitCode::kFault, message) {}
+
+ protected:
+  FaultError(ExitCode exit_code, const std::string& message) : Error(exit_code, message) {}
 };
 
 }  // namespace aliquot

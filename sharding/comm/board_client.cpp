@@ -6,6 +6,7 @@
 
 #include "kernels/device/gate.h"
 #include "kernels/system/deadlock_watch.h"
+#include "sharding/comm/abort_reason.h"
 #include "sharding/comm/collective_purpose.h"
 #include "sharding/comm/poll_period.h"
 
@@ -48,12 +49,12 @@ void BoardClient::abort(std::string_view why) const noexcept {
 }
 
 void BoardClient::throw_if_aborted() const {
-  if (board_.notice().posted()) throw CommunicationError(board_.notice().why());
+  if (board_.notice().posted()) throw_abort(board_.notice().why());
 }
 
 void BoardClient::throw_if_aborted_elsewhere() const {
   std::string why;
-  if (options_.aborted_elsewhere && options_.aborted_elsewhere(&why)) throw CommunicationError(why);
+  if (options_.aborted_elsewhere && options_.aborted_elsewhere(&why)) throw_abort(why);
 }
 
 bool AllRanksArrived::open() {
@@ -107,7 +108,7 @@ void AllRanksArrived::check_same_operation(int rank) const {
       {options.global_rank(rank), OperationDescription::unpack(packed),
        label_text(read_shared(theirs.label), theirs.step.load(std::memory_order_relaxed))});
   client->abort(why);
-  throw CommunicationError(why);
+  throw_abort(why);
 }
 
 /// Called while a rank is missing. Throws if an abort was posted, if a missing rank cannot arrive, or after the
@@ -171,7 +172,7 @@ void AllRanksArrived::check_ranks_in_bootstrap() const {
         "rank {} is in {}, but rank {} is at a rendezvous to {}: all ranks must make the same calls in the same order",
         options.global_rank(options.rank), wait_text(), options.global_rank(r), purpose);
     client->abort(why);
-    throw CommunicationError(why);
+    throw_abort(why);
   }
 }
 
@@ -199,7 +200,7 @@ void AllRanksArrived::throw_timeout(double waited_seconds) const {
   const std::string why = fmt::format("rank {} waited {:g} s in {}{}", options.global_rank(options.rank),
                                       waited_seconds, wait_text(), missing);
   client->abort(why);
-  throw CommunicationError(why);
+  throw_abort(why);
 }
 
 }  // namespace aliquot

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "kernels/system/deadlock_watch.h"
+#include "sharding/comm/abort_reason.h"
 #include "sharding/comm/collective_purpose.h"
 #include "sharding/comm/communicator.h"
 #include "sharding/comm/gather_from_threads.h"
@@ -136,7 +137,7 @@ class ThreadsBootstrapStore {
 
   void throw_if_aborted() const {
     std::string why;
-    if (find_abort(&why)) throw CommunicationError(why);
+    if (find_abort(&why)) throw_abort(why);
   }
 
   /// Returns whether the body of any rank of the world has returned.
@@ -164,7 +165,7 @@ class ThreadsBootstrapStore {
     if (contributions_[first].purpose == contributions_[rank].purpose) return;
     record_abort(different_purposes_text(global_rank(first), contributions_[first].purpose, global_rank(rank),
                                          contributions_[rank].purpose));
-    throw CommunicationError(why_);
+    throw_abort(why_);
   }
 
   void record_abort(std::string_view why) {
@@ -179,13 +180,13 @@ class ThreadsBootstrapStore {
       if (!has_contributed_[r]) missing.push_back({global_rank(r)});
     }
     record_abort(bootstrap_timeout_text(global_rank(rank), timeout_seconds_, missing));
-    throw CommunicationError(why_);
+    throw_abort(why_);
   }
 
   [[noreturn]] void throw_rank_returned(int rank, int missing) {
     record_abort(fmt::format("rank {} waits {}, but rank {} has returned from its function", global_rank(rank),
                              bootstrap_wait_text(collective_purpose().what), global_rank(missing)));
-    throw CommunicationError(why_);
+    throw_abort(why_);
   }
 
   const std::vector<int> global_ranks_;

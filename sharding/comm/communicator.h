@@ -20,10 +20,12 @@
 #pragma GCC visibility push(default)
 namespace aliquot {
 
-/// A collective did not complete: a rank was missing at the deadline, a rank failed, or ranks made different calls.
+/// A collective did not complete: a rank was missing at the deadline, a rank failed, or ranks made different calls. If a
+/// rank failed, exit_code() is that of its error.
 class CommunicationError : public FaultError {
  public:
   using FaultError::FaultError;
+  CommunicationError(ExitCode exit_code, const std::string& message) : FaultError(exit_code, message) {}
 };
 
 /// Identifies a collective in messages and flight records. `what` must outlive the collective.

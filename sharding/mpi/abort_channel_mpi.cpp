@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "sharding/comm/abort_reason.h"
 #include "sharding/comm/communicator.h"
 
 namespace aliquot {
@@ -37,7 +38,7 @@ bool AbortChannel::posted(std::string* why) noexcept {
 
 void AbortChannel::throw_if_posted() {
   std::string why;
-  if (posted(&why)) throw CommunicationError(why);
+  if (posted(&why)) throw_abort(why);
 }
 
 bool AbortChannel::receive() noexcept {

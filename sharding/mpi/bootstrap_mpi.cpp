@@ -8,6 +8,7 @@
 #include <numeric>
 #include <sstream>
 
+#include "sharding/comm/abort_reason.h"
 #include "sharding/comm/collective_purpose.h"
 #include "sharding/comm/communicator.h"
 #include "sharding/groups.h"
@@ -73,7 +74,7 @@ class MpiBootstrap::Wait {
     backoff_.pause();
     if (!backoff_.slow_checks_due()) return;
     std::string why;
-    if (bootstrap_.aborted(&why)) throw CommunicationError(why);
+    if (bootstrap_.aborted(&why)) throw_abort(why);
     if (waited_seconds() > limit_seconds_) throw_timeout();
   }
 
@@ -125,7 +126,7 @@ class MpiBootstrap::Wait {
     const std::string why =
         bootstrap_timeout_text(bootstrap_.global_rank(bootstrap_.rank_), bootstrap_.timeout_seconds_, missing);
     bootstrap_.abort(why);
-    throw CommunicationError(why);
+    throw_abort(why);
   }
 
   MpiBootstrap& bootstrap_;
@@ -160,7 +161,7 @@ bool MpiBootstrap::aborted(std::string* why) const {
 
 std::vector<std::string> MpiBootstrap::all_gather(std::string_view own) {
   std::string why;
-  if (aborted(&why)) throw CommunicationError(why);
+  if (aborted(&why)) throw_abort(why);
   check_size_limit(own.size());
   std::string frames = add_length_prefix(collective_purpose().what) + add_length_prefix(own);
   const std::string reply =
@@ -177,7 +178,7 @@ void MpiBootstrap::check_same_purpose(int source, const std::string& frames) {
   if (theirs == own) return;
   const std::string why = different_purposes_text(global_rank(rank_), own, global_rank(source), theirs);
   abort(why);
-  throw CommunicationError(why);
+  throw_abort(why);
 }
 
 void MpiBootstrap::check_size_limit(std::size_t size_bytes) {

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "kernels/device/gate.h"
+#include "sharding/comm/abort_reason.h"
 
 namespace aliquot {
 
@@ -96,7 +97,7 @@ void MpiLane::check_same_operation(const Collective& collective) const {
 
 void MpiLane::fail(const std::string& why) const {
   options_.abort(why);
-  throw CommunicationError(why);
+  throw_abort(why);
 }
 
 }  // namespace aliquot

@@ -91,7 +91,7 @@ World make_world_of(const WorldOptions& options, std::unique_ptr<MpiBootstrap> b
     check(*bootstrap);
     return finish_world_setup(make_unrecorded_world(options, std::move(bootstrap)), options, RanksAre::kProcesses);
   } catch (...) {
-    channels.front()->post(failure_text(rank));
+    channels.front()->post(failure_reason(rank));
     throw;
   }
 }

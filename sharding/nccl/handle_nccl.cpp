@@ -8,6 +8,7 @@
 
 #include "kernels/device/poll_until.h"
 #include "kernels/system/log_message.h"
+#include "sharding/comm/abort_reason.h"
 #include "sharding/comm/run_on_all_or_throw.h"
 
 namespace aliquot {
@@ -133,7 +134,7 @@ void NcclHandle::throw_if_failed(std::string_view place) {
 void NcclHandle::fail(const std::string& why) {
   abort();
   peers_->abort(why);
-  throw CommunicationError(why);
+  throw_abort(why);
 }
 
 void NcclHandle::abort() noexcept {

@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 
 #include "kernels/system/shared_counter.h"
+#include "sharding/comm/abort_reason.h"
 #include "sharding/comm/board.h"
 #include "sharding/comm/collective_purpose.h"
 #include "sharding/groups.h"
@@ -90,11 +91,11 @@ class ProcessesBootstrap final : public Bootstrap {
     constexpr int64_t kPollNanoseconds = 20'000'000;
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::duration<double>(timeout_seconds_);
     while (!counter.wait(round, kPollNanoseconds)) {
-      if (shared_.notice.posted()) throw CommunicationError(shared_.notice.why());
+      if (shared_.notice.posted()) throw_abort(shared_.notice.why());
       if (std::chrono::steady_clock::now() < deadline) continue;
       const std::string why = bootstrap_timeout_text(rank_, timeout_seconds_, {{rank}});
       abort(why);
-      throw CommunicationError(why);
+      throw_abort(why);
     }
   }
 

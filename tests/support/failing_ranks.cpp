@@ -111,7 +111,12 @@ void throws(World& world) {
 
 void throws_wrong_use(World& world) {
   if (world.rank() == 1) throw UsageError("no model is named gpt9");
-  barrier(world, Lane::kCompute, {});
+  try {
+    barrier(world, Lane::kCompute, {});
+  } catch (const CommunicationError& error) {
+    fmt::print(stderr, "{}: exit code {}\n", error.what(), static_cast<int>(error.exit_code()));
+    throw;
+  }
 }
 
 void throws_while_others_compute(World& world) {

@@ -11,6 +11,8 @@
 #include <thread>
 
 #include "kernels/device/device.h"
+#include "sharding/comm/abort_reason.h"
+#include "sharding/comm/communicator.h"
 #include "sharding/comm/operation_description.h"
 #include "sharding/comm/signals.h"
 
@@ -32,6 +34,24 @@ TEST(AbortNotice, NoticeOfAWriterThatDiedIsReplaced) {
   notice.post("rank 1 was told to stop");
   EXPECT_TRUE(notice.posted());
   EXPECT_EQ(notice.why(), "rank 1 was told to stop");
+}
+
+/// Other ranks end with the exit code of the rank that failed, also if its text is too long for the notice.
+TEST(AbortNotice, KeepsTheExitCodeOfTheReason) {
+  for (const auto& [code, text] : {std::pair<ExitCode, std::string>{ExitCode::kUsage, "rank 1 failed: wrong"},
+                                   {ExitCode::kFault, "rank 1 failed: gone"},
+                                   {ExitCode::kUnavailable, std::string(100'000, 'a')}}) {
+    AbortNotice notice;
+    notice.post(abort_reason(code, text));
+    try {
+      throw_abort(notice.why());
+    } catch (const CommunicationError& error) {
+      EXPECT_EQ(error.exit_code(), code);
+      const std::string found = error.what();
+      EXPECT_GT(found.size(), 10u);
+      EXPECT_TRUE(text.starts_with(found)) << found;
+    }
+  }
 }
 
 TEST(SharedText, TruncatesLongText) {
