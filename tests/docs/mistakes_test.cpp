@@ -89,7 +89,7 @@ TEST(Mistakes, AGradientUsedInForward) {
       touch(pair.gradient[0]);
     });
   };
-  EXPECT_DEATH(wrong(), "aliquot: parameter gradient of a.w was accessed outside of an open scope");
+  EXPECT_DEATH(wrong(), "aliquot: the gradient of a.w was accessed outside of an open scope");
 }
 
 TEST(Mistakes, AUnitLeftOut) {

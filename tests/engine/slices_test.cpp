@@ -239,7 +239,7 @@ TEST(SlicesDeathTest, FaultsOutsideOfScopesNameTheParameter) {
         fmt::format("^aliquot: parameter h.{}.w was accessed outside of an open scope", l));
     expect_fault(
         {}, [&](Layers& model) { touch(model.dbias_of(l) + 1); },
-        fmt::format("^aliquot: parameter gradient of h.{}.bias was accessed outside of an open scope", l));
+        fmt::format("^aliquot: the gradient of h.{}.bias was accessed outside of an open scope", l));
   }
   expect_fault(
       {}, [](Layers& model) { touch(model.w_of(4) + 2); },

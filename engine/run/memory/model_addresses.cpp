@@ -61,7 +61,7 @@ TensorRanges ModelAddresses::names(const PlannedBuffer& buffer, int coordinate) 
   const int64_t bytes = element_bytes(gradients ? precision.gradients : precision.compute);
   for (int32_t t = 0; t < static_cast<int32_t>(layout.tensors().size()); ++t) {
     const int64_t count = slice_of(plan_, buffer.flat, t, coordinate).element_count();
-    names.add(fmt::format("parameter {}{}", gradients ? "gradient of " : "", layout.tensors()[t].name),
+    names.add(fmt::format("{} {}", gradients ? "the gradient of" : "parameter", layout.tensors()[t].name),
               layout.tensor_offset(t) * bytes, count * bytes);
   }
   return names;

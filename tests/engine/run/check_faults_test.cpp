@@ -78,7 +78,7 @@ TEST(CheckDeathTest, GradientsFaultAfterTheirScope) {
         }
         write(stale);
       },
-      "^aliquot: parameter gradient of b.bias was accessed outside of an open scope");
+      "^aliquot: the gradient of b.bias was accessed outside of an open scope");
 }
 
 TEST(CheckDeathTest, WritesToParametersFault) {
@@ -111,7 +111,7 @@ TEST(CheckDeathTest, FaultFarBeyondATensorNamesTheTensor) {
         const Scope live = pair.engine.units()[1].backward();
         write(pair.gradient[2] + 64 + 100'000);
       },
-      "^aliquot: parameter gradient of b.bias was accessed 400000 bytes beyond its end: check the index");
+      "^aliquot: the gradient of b.bias was accessed 400000 bytes beyond its end: check the index");
 }
 
 TEST(CheckDeathTest, ActivationsFaultAfterTheirScope) {
