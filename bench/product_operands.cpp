@@ -32,11 +32,9 @@ Sgemm sgemm() {
   return function;
 }
 
-std::vector<std::byte> bytes(int64_t count, DType type) {
-  return std::vector<std::byte>(static_cast<std::size_t>(count * element_bytes(type)));
-}
+HugeArray array(int64_t count, DType type) { return HugeArray(count * element_bytes(type)); }
 
-float* fp32(std::vector<std::byte>& array) { return reinterpret_cast<float*>(array.data()); }
+float* fp32(HugeArray& array) { return reinterpret_cast<float*>(array.data()); }
 
 }  // namespace
 
@@ -66,15 +64,15 @@ ProductOperands::ProductOperands(const StepProduct& product, DType type)
     : product_(product),
       type_(type),
       scratch_(
-          bytes(product_scratch_elements(type, DType::kFloat32, selected_bf16_product_method()), DType::kFloat32)) {
+          array(product_scratch_elements(type, DType::kFloat32, selected_bf16_product_method()), DType::kFloat32)) {
   const int64_t weights = product.inputs * product.outputs;
   const int64_t values = product.rows * (product.inputs + product.outputs);
   const int64_t set_bytes = (weights + values) * element_bytes(type) + weights * element_bytes(DType::kFloat32);
   sets_.resize(static_cast<std::size_t>(std::max<int64_t>(2, kBytesOfSets / set_bytes)));
   for (Set& each : sets_) {
-    each = {bytes(weights, type), bytes(product.rows * product.inputs, type),
-            bytes(product.rows * product.outputs, product.outputs_first ? DType::kFloat32 : type),
-            bytes(weights, DType::kFloat32)};
+    each = {array(weights, type), array(product.rows * product.inputs, type),
+            array(product.rows * product.outputs, product.outputs_first ? DType::kFloat32 : type),
+            array(weights, DType::kFloat32)};
   }
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "apps/models/layers/layers.h"
+#include "bench/huge_array.h"
 #include "kernels/formats/dtype.h"
 #include "kernels/system/thread_pool.h"
 
@@ -45,9 +46,8 @@ class ProductOperands {
   void run_onednn(int call);
 
  private:
-  using Bytes = std::vector<std::byte>;
   struct Set {
-    Bytes weight, inputs, outputs, gradient;
+    HugeArray weight, inputs, outputs, gradient;
   };
 
   Set& set(int call) { return sets_[static_cast<std::size_t>(call) % sets_.size()]; }
@@ -55,7 +55,7 @@ class ProductOperands {
   StepProduct product_;
   DType type_;
   std::vector<Set> sets_;
-  Bytes scratch_;
+  HugeArray scratch_;
   ThreadPool pool_{1};
 };
 

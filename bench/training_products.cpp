@@ -8,12 +8,11 @@
 #include "apps/models/layers/layers.h"
 #include "apps/models/layers/loss.h"
 #include "apps/models/shape.h"
+#include "bench/huge_array.h"
 #include "kernels/gemm/product.h"
 
 namespace aliquot {
 namespace {
-
-using Bytes = std::vector<std::byte>;
 
 /// Arrays large enough for any product of the step. They contain zeros. The time is assumed not to depend on values.
 class Arrays {
@@ -21,12 +20,12 @@ class Arrays {
   Arrays(DType compute, int sequence)
       : compute_(compute),
         rows_(sequence),
-        weight_(bytes(std::max(shape_.hidden, kLossTileEntries) * shape_.width, compute)),
-        gradient_(bytes(std::max(shape_.hidden, kLossTileEntries) * shape_.width, DType::kFloat32)),
-        inputs_(bytes(rows_ * std::max(shape_.hidden, kLossTileEntries), compute)),
-        outputs_(inputs_),
-        stream_(bytes(rows_ * shape_.width, DType::kFloat32)),
-        scratch_(bytes(product_scratch_elements(compute, DType::kFloat32, selected_bf16_product_method()),
+        weight_(array(std::max(shape_.hidden, kLossTileEntries) * shape_.width, compute)),
+        gradient_(array(std::max(shape_.hidden, kLossTileEntries) * shape_.width, DType::kFloat32)),
+        inputs_(array(rows_ * std::max(shape_.hidden, kLossTileEntries), compute)),
+        outputs_(array(rows_ * std::max(shape_.hidden, kLossTileEntries), compute)),
+        stream_(array(rows_ * shape_.width, DType::kFloat32)),
+        scratch_(array(product_scratch_elements(compute, DType::kFloat32, selected_bf16_product_method()),
                        DType::kFloat32)) {}
 
   void step() {
@@ -41,8 +40,8 @@ class Arrays {
   }
 
  private:
-  static Bytes bytes(int64_t count, DType type) { return Bytes(static_cast<std::size_t>(count * element_bytes(type))); }
-  static float* fp32(Bytes& array) { return reinterpret_cast<float*>(array.data()); }
+  static HugeArray array(int64_t count, DType type) { return HugeArray(count * element_bytes(type)); }
+  static float* fp32(HugeArray& array) { return reinterpret_cast<float*>(array.data()); }
 
   void linear(int64_t inputs, int64_t outputs, bool outputs_first) {
     const Linear l{.weight = {weight_.data(), compute_},
@@ -62,7 +61,7 @@ class Arrays {
   ModelShape shape_ = find_model_preset("gpt2-124m")->shape;
   DType compute_;
   int64_t rows_;
-  Bytes weight_, gradient_, inputs_, outputs_, stream_, scratch_;
+  HugeArray weight_, gradient_, inputs_, outputs_, stream_, scratch_;
   ThreadPool pool_{1};
 };
 

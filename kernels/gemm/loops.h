@@ -12,17 +12,26 @@
 
 namespace aliquot {
 
-/// `count` rows of `a`, or columns of `b`, with `depth` elements each, of type ProductLoops::operands. Element k of row
-/// or column i is at i * stride + k or, if `depth_major`, at k * stride + i.
+/// `count` rows of `a`, or columns of `b`, with `depth` elements each. Element k of row or column i is at
+/// i * stride + k or, if `depth_major`, at k * stride + i. `type` is ProductLoops::operands. It may also be kBFloat16
+/// for fp32 loops, which convert the elements.
 struct OperandStrip {
   const void* data = nullptr;
   int64_t stride = 0;
   bool depth_major = false;
   int64_t count = 0, depth = 0;
+  DType type = DType::kFloat32;
+};
+
+/// A strip of `b` with exactly ProductLoops::b_width columns, which is packed to `to`.
+struct PackAhead {
+  OperandStrip strip;
+  void* to = nullptr;
 };
 
 /// to = factor * a * b or, if `add`, to += factor * a * b, with packed operands. `to` has rows x columns elements, and
-/// its rows are `stride` elements apart.
+/// its rows are `stride` elements apart. If ahead.to is not null, multiply() also packs ahead.strip, which must not
+/// overlap the operands of the product. Only for loops with packs_ahead.
 struct SliverProduct {
   const void *a = nullptr, *b = nullptr;
   int64_t rows = 0, columns = 0, depth = 0;
@@ -30,6 +39,7 @@ struct SliverProduct {
   int64_t stride = 0;
   float factor = 1.0f;
   bool add = false;
+  PackAhead ahead = {};
 };
 
 /// The rounding of a sum of products in fp32.
@@ -52,6 +62,7 @@ struct ProductLoops {
   void (*pack_a)(const OperandStrip&, void* to);
   void (*pack_b)(const OperandStrip&, void* to);
   void (*multiply)(const SliverProduct&);
+  bool packs_ahead = false;
 };
 
 /// to = factor * a * b or, if `add`, to += factor * a * b, in fp32 and without packing. a(i, k) is at

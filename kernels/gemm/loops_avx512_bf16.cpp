@@ -31,15 +31,16 @@ struct PairSums {
 #include "kernels/gemm/slivers.inc"
 
 namespace aliquot {
+namespace {
+
+void multiply_block(const SliverProduct& p) { multiply_with<PairSums>(p, NothingAhead()); }
+
+}  // namespace
 
 const ProductLoops& product_loops_avx512_bf16() {
-  static constexpr ProductLoops kLoops{DType::kBFloat16,
-                                       SumRounding::kFused,
-                                       kRows,
-                                       kColumns,
-                                       pack_strip_in_pairs<kRows>,
-                                       pack_strip_in_pairs<kColumns>,
-                                       multiply_block<PairSums>};
+  static constexpr ProductLoops kLoops{DType::kBFloat16, SumRounding::kFused,        kRows,
+                                       kColumns,         pack_strip_in_pairs<kRows>, pack_strip_in_pairs<kColumns>,
+                                       multiply_block};
   return kLoops;
 }
 

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "kernels/elementwise/host_loops.h"
+#include "kernels/gemm/blocked_product.h"
 #include "kernels/gemm/loops.h"
 #include "kernels/system/error.h"
 #include "kernels/system/parallel.h"
@@ -11,20 +12,10 @@
 namespace aliquot {
 namespace {
 
-// The extents of the parts of both operands that are packed at once. The packed slivers fit in the second-level cache.
-// Each extent is a multiple of the sliver widths of all loops.
-struct BlockExtents {
-  int64_t rows, depth, columns;
-
-  constexpr int64_t packed_elements() const { return depth * (rows + columns); }
-  constexpr int64_t sum_elements() const { return rows * columns; }
-  constexpr int64_t widened_elements() const { return depth * std::max(rows, columns); }
-};
-constexpr BlockExtents kBlock{256, 384, 192}, kStackBlock{64, 384, 96};
-
-Matrix part_of(const Matrix& m, int64_t row, int64_t column) {
-  return {m.data.from(m.transposed ? column * m.stride + row : row * m.stride + column), m.stride, m.transposed};
-}
+// The scratch memory of a thread has kPackedElements elements for packed operands. If the operands or the result are
+// not fp32, it has kSumElements more, and kWideElements more if the loops do not multiply the type of the operands.
+constexpr int64_t kPackedElements = 448 * kBlockDepth, kSumElements = 256 * 192, kWideElements = 256 * kBlockDepth;
+static_assert(kPackedElements >= kMinPackedElements && kWideElements >= kConvertedElements);
 
 Product part_of(const Product& p, int64_t row, int64_t column, int64_t rows, int64_t columns) {
   Product part = p;
@@ -36,130 +27,83 @@ Product part_of(const Product& p, int64_t row, int64_t column, int64_t rows, int
   return part;
 }
 
-// Converts a strip of elements of `type` to fp32 in `wide`.
-OperandStrip widened(const OperandStrip& strip, DType type, float* wide) {
-  const int64_t rows = strip.depth_major ? strip.depth : strip.count,
-                columns = strip.depth_major ? strip.count : strip.depth;
-  const ConstValues from{strip.data, type};
-  for (int64_t row = 0; row < rows; ++row) {
-    host_loops(best_isa())
-        .cast(wide + row * columns, DType::kFloat32, from.from(row * strip.stride).data, type, columns);
-  }
-  return {wide, columns, strip.depth_major, strip.count, strip.depth};
+// Returns the loops for operands of this type. `method` is used only for bf16 operands.
+const ProductLoops& product_loops_for(DType operands, Bf16ProductMethod method) {
+  return operands == DType::kBFloat16 ? product_loops(method) : product_loops();
 }
 
-// A product with an fp32 result, on one thread and block by block. `packed` has packed_elements() elements and `wide`
-// widened_elements(). `wide` may be null if the loops support the type of the operands.
-class BlockedProduct {
- public:
-  BlockedProduct(const Product& p, const ProductLoops& loops, const BlockExtents& block, float* packed, float* wide)
-      : loops_(loops), p_(p), block_(block), a_(packed), b_(a_ + block.rows * block.depth), wide_(wide) {}
-
-  void multiply() {
-    int64_t k = 0;
-    do {
-      depth_ = std::min(block_.depth, p_.depth - k);
-      multiply_at(k);
-    } while ((k += block_.depth) < p_.depth);
-  }
-
- private:
-  int64_t rows_from(int64_t row) const { return std::min(block_.rows, p_.rows - row); }
-  int64_t columns_from(int64_t column) const { return std::min(block_.columns, p_.columns - column); }
-  OperandStrip strip_of(const Matrix& m, bool depth_major, int64_t count) const {
-    const OperandStrip strip{m.data.data, m.stride, depth_major, count, depth_};
-    return m.data.type == loops_.operands ? strip : widened(strip, m.data.type, wide_);
-  }
-  void pack_a(int64_t row, int64_t k) {
-    loops_.pack_a(strip_of(part_of(p_.a, row, k), p_.a.transposed, rows_from(row)), a_);
-  }
-  void pack_b(int64_t k, int64_t column) {
-    loops_.pack_b(strip_of(part_of(p_.b, k, column), !p_.b.transposed, columns_from(column)), b_);
-  }
-  // The operand of the outer loop is packed once. The other operand is packed again for each block of the outer loop.
-  // Chooses the order that packs fewer elements.
-  void multiply_at(int64_t k) {
-    const int64_t row_blocks = (p_.rows + block_.rows - 1) / block_.rows;
-    const int64_t column_blocks = (p_.columns + block_.columns - 1) / block_.columns;
-    p_.rows + row_blocks* p_.columns <= p_.columns + column_blocks* p_.rows ? multiply_rows_outer(k)
-                                                                            : multiply_columns_outer(k);
-  }
-  void multiply_rows_outer(int64_t k) {
-    for (int64_t row = 0; row < p_.rows; row += block_.rows) {
-      pack_a(row, k);
-      for (int64_t column = 0; column < p_.columns; column += block_.columns) {
-        pack_b(k, column);
-        multiply_block(row, k, column);
-      }
-    }
-  }
-  void multiply_columns_outer(int64_t k) {
-    for (int64_t column = 0; column < p_.columns; column += block_.columns) {
-      pack_b(k, column);
-      for (int64_t row = 0; row < p_.rows; row += block_.rows) {
-        pack_a(row, k);
-        multiply_block(row, k, column);
-      }
-    }
-  }
-
-  void multiply_block(int64_t row, int64_t k, int64_t column) {
-    loops_.multiply({a_, b_, rows_from(row), columns_from(column), depth_, p_.to.fp32() + row * p_.to_stride + column,
-                     p_.to_stride, p_.factor, p_.add || k > 0});
-  }
-
-  const ProductLoops& loops_;
-  const Product& p_;
-  const BlockExtents& block_;
-  float *a_, *b_, *wide_;
-  int64_t depth_ = 0;
-};
+int64_t scratch_elements(DType operands, DType result, const ProductLoops& loops) {
+  if (operands == DType::kFloat32 && result == DType::kFloat32) return kPackedElements;
+  return kPackedElements + kSumElements + (loops.operands != operands ? kWideElements : 0);
+}
 
 // Stores `count` fp32 sums in 16-bit elements or, if `add`, adds them to these elements. Rounds once. Overwrites `sum`
 // if `add`.
 void round_row(const Values& to, float* sum, bool add, int64_t count) {
   const HostLoops& loops = host_loops(best_isa());
   if (add) {
-    float before[kBlock.columns];
-    loops.cast(before, DType::kFloat32, to.data, to.type, count);
-    loops.add(sum, before, count);
+    constexpr int64_t kCount = 256;
+    float before[kCount];
+    for (int64_t i = 0; i < count; i += kCount) {
+      const int64_t part = std::min(kCount, count - i);
+      loops.cast(before, DType::kFloat32, to.from(i).data, to.type, part);
+      loops.add(sum + i, before, part);
+    }
   }
   loops.cast(to.data, to.type, sum, DType::kFloat32, count);
 }
 
-// The scratch memory of a thread contains packed operands, then a block of sums, then widened elements. For fp32
-// products it contains only packed operands. These functions return the addresses of the sums and the widened elements.
-float* sums_in(float* scratch) { return scratch + kBlock.packed_elements(); }
-float* widened_in(float* scratch) { return sums_in(scratch) + kBlock.sum_elements(); }
-
 // Computes a product with a 16-bit result. Adds in fp32, and rounds each complete sum once.
-void multiply_to_16_bits(const Product& p, const ProductLoops& loops, float* scratch) {
-  float* sum = sums_in(scratch);
-  for (int64_t row = 0; row < p.rows; row += kBlock.rows) {
-    for (int64_t column = 0; column < p.columns; column += kBlock.columns) {
-      Product part =
-          part_of(p, row, column, std::min(kBlock.rows, p.rows - row), std::min(kBlock.columns, p.columns - column));
-      const Values to = part.to;
-      part.to = sum;
-      part.to_stride = part.columns;
-      part.add = false;
-      BlockedProduct(part, loops, kBlock, scratch, widened_in(scratch)).multiply();
-      for (int64_t i = 0; i < part.rows; ++i)
-        round_row(to.from(i * p.to_stride), sum + i * part.columns, p.add, part.columns);
+class RoundedProduct {
+ public:
+  RoundedProduct(const Product& p, const ProductLoops& loops, float* scratch)
+      : p_(p), loops_(loops), rows_(std::min(kMostRows, round_up(p.rows, kRowMultiple))) {
+    const bool converts = !packs(loops, p.a.data.type);
+    memory_.converted = scratch;
+    memory_.packed = scratch + (converts ? kConvertedElements : 0);
+    memory_.packed_elements =
+        std::max(kMinPackedElements, (rows_ + packed_columns(loops)) * packed_lanes(loops, p.depth));
+    sums_ = memory_.packed + memory_.packed_elements;
+    const int64_t sum_elements = scratch + scratch_elements(p.a.data.type, p.to.type, loops) - sums_;
+    columns_ = sum_elements / rows_ / kColumnMultiple * kColumnMultiple;
+  }
+
+  void multiply() const {
+    for (int64_t row = 0; row < p_.rows; row += rows_) {
+      for (int64_t column = 0; column < p_.columns; column += columns_) multiply_part(row, column);
     }
   }
-}
+
+ private:
+  static constexpr int64_t kMostRows = 256;
+
+  void multiply_part(int64_t row, int64_t column) const {
+    Product part = part_of(p_, row, column, std::min(rows_, p_.rows - row), std::min(columns_, p_.columns - column));
+    const Values to = part.to;
+    part.to = sums_;
+    part.to_stride = part.columns;
+    part.add = false;
+    multiply_by_blocks(part, loops_, memory_);
+    for (int64_t i = 0; i < part.rows; ++i)
+      round_row(to.from(i * p_.to_stride), sums_ + i * part.columns, p_.add, part.columns);
+  }
+
+  const Product& p_;
+  const ProductLoops& loops_;
+  BlockMemory memory_;
+  int64_t rows_, columns_ = 0;
+  float* sums_ = nullptr;
+};
 
 // Computes one tile: the rectangle of the result that belongs to one thread.
 void multiply_tile(const Product& tile, const ProductLoops& loops, float* scratch) {
   if (scratch == nullptr) {
-    alignas(64) float packed[kStackBlock.packed_elements()];
-    BlockedProduct(tile, loops, kStackBlock, packed, nullptr).multiply();
+    alignas(64) float packed[kMinPackedElements];
+    multiply_by_blocks(tile, loops, {packed, kMinPackedElements, nullptr});
   } else if (tile.to.type == DType::kFloat32) {
-    const bool widens = tile.a.data.type != loops.operands;
-    BlockedProduct(tile, loops, kBlock, scratch, widens ? widened_in(scratch) : nullptr).multiply();
+    multiply_by_blocks(tile, loops, {scratch, kPackedElements, scratch + kPackedElements});
   } else {
-    multiply_to_16_bits(tile, loops, scratch);
+    RoundedProduct(tile, loops, scratch).multiply();
   }
 }
 
@@ -196,20 +140,9 @@ TileGrid choose_tile_grid(const Product& p, int64_t thread_count) {
 // Returns the first row or column of tile `index`. Tiles begin at multiples of the sliver widths of all loops, so that
 // only the last tile has a partial sliver.
 int64_t tile_begin(int64_t extent, int64_t index, int64_t count) {
-  constexpr int64_t kSliverMultiple = 48;
-  const int64_t slivers = (extent + kSliverMultiple - 1) / kSliverMultiple;
-  return std::min(extent, slivers * index / count * kSliverMultiple);
-}
-
-// Returns the loops for operands of this type. `method` is used only for bf16 operands.
-const ProductLoops& product_loops_for(DType operands, Bf16ProductMethod method) {
-  return operands == DType::kBFloat16 ? product_loops(method) : product_loops();
-}
-
-int64_t scratch_elements(DType operands, DType result, const ProductLoops& loops) {
-  if (operands == DType::kFloat32 && result == DType::kFloat32) return kBlock.packed_elements();
-  const bool widens = loops.operands != operands;
-  return kBlock.packed_elements() + kBlock.sum_elements() + (widens ? kBlock.widened_elements() : 0);
+  static_assert(kColumnMultiple % kRowMultiple == 0);
+  const int64_t slivers = round_up(extent, kColumnMultiple) / kColumnMultiple;
+  return std::min(extent, slivers * index / count * kColumnMultiple);
 }
 
 void multiply_with_loops(ThreadPool& pool, const Product& p, const ProductLoops& loops) {

@@ -70,6 +70,45 @@ TEST(Product, IsCorrectAndIndependentOfTheThreadCount) {
   }
 }
 
+// Computes the product by the definition of SumRounding::kFused: fused multiply-adds in blocks of the depth.
+std::vector<float> reference_fused_sums(const Extents& e, bool transpose_a, bool transpose_b) {
+  constexpr int64_t kDepth = 384;
+  RandomValues random(3);
+  const auto a = random.floats(e.rows * e.depth), b = random.floats(e.depth * e.columns);
+  auto to = random.floats(e.rows * e.columns);
+  for (int64_t r = 0; r < e.rows; ++r) {
+    for (int64_t c = 0; c < e.columns; ++c) {
+      float& element = to[static_cast<size_t>(r * e.columns + c)];
+      for (int64_t begin = 0; begin < e.depth; begin += kDepth) {
+        float sum = 0;
+        for (int64_t k = begin; k < std::min(begin + kDepth, e.depth); ++k) {
+          sum = std::fma(a[static_cast<size_t>(transpose_a ? k * e.rows + r : r * e.depth + k)],
+                         b[static_cast<size_t>(transpose_b ? c * e.depth + k : k * e.columns + c)], sum);
+        }
+        element = std::fma(0.5f, sum, element);
+      }
+    }
+  }
+  return to;
+}
+
+// Every digest of a model depends on these bits.
+TEST(Product, HasTheBitsOfItsDefinition) {
+#ifdef __x86_64__
+  if (best_isa() == Isa::kPlain || __builtin_cpu_supports("fma") == 0) GTEST_SKIP() << "no fused multiply-add";
+  ThreadPool two(2);
+  for (const Extents e : {Extents{1, 1, 1}, {300, 210, 800}, {700, 48, 256}, {70, 1000, 385}, {8, 49, 384}}) {
+    for (const int transposed : {0, 1, 2, 3}) {
+      const bool a = (transposed & 1) != 0, b = (transposed & 2) != 0;
+      EXPECT_TRUE(same_bits(product(two, e, a, b), reference_fused_sums(e, a, b)))
+          << e.rows << " x " << e.columns << " x " << e.depth << " " << transposed;
+    }
+  }
+#else
+  GTEST_SKIP() << "not an x86-64 processor";
+#endif
+}
+
 // Computes a product with multiply_on_calling_thread(). `gap` NaN elements separate the rows of each matrix. Checks
 // that the NaN elements between the rows of the result remain.
 std::vector<float> small_product(const Extents& e, bool transpose_a, bool transpose_b, int64_t gap,
