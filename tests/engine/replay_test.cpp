@@ -12,6 +12,7 @@
 
 #include "engine/choose/pipeline_schedule.h"
 #include "kernels/system/error.h"
+#include "tests/engine/plan/chain_model.h"
 #include "tests/engine/small_model.h"
 #include "tests/engine/split_blocks.h"
 #include "tests/support/adversarial_device.h"
@@ -151,6 +152,32 @@ TEST(Replay, AdversarialSchedulingChangesNoResult) {
                   plain)
           << "seed " << seed << ", " << describe(3, options);
     }
+  }
+}
+
+/// Layer 0 is frozen in the second and third step, and an evaluation follows each step.
+TEST(Replay, ChangesNoResultWithFrozenLayersAndEvaluations) {
+  for (const int stage : {0, 1, 2, 3}) {
+    std::vector<double> results[2];
+    for (const int every : {0, 1}) {
+      World::threads(
+          3,
+          [&](World& world) {
+            EngineWithModel setup(world, {.options = {.zero_stage = stage, .replay_every = every}});
+            auto& [model, engine] = setup;
+            for (int64_t step = 1; step <= 4; ++step) {
+              if (step == 2) engine.set_trainable("layer.0", false);
+              if (step == 4) engine.set_trainable("layer.0", true);
+              model.frozen[1] = model.frozen[2] = step == 2 || step == 3;
+              run_step(engine, model, step);
+              const double norm = engine.step().gradient_norm;
+              const double loss = evaluate(engine, model, step, world.rank());
+              if (world.rank() == 0) results[every].insert(results[every].end(), {norm, loss});
+            }
+          },
+          kHosts);
+    }
+    EXPECT_EQ(results[0], results[1]) << "ZeRO stage " << stage;
   }
 }
 
@@ -483,6 +510,18 @@ TEST(Replay, RefusesWhatItCannotCompare) {
   EXPECT_NE(refusal(2, {.update_in_backward = true, .clip = 0, .replay_every = 1}).find("update_in_backward"),
             std::string::npos);
   EXPECT_NE(refusal(2, {.replay_every = -2}).find("replay_every is -2"), std::string::npos);
+  Topology gpus = Topology::one_host(2);
+  gpus.gpu_of_rank = {0, 1};
+  EXPECT_NE(test::usage_error_message([&] { plan(testing::chain(3), {.replay_every = 1}, gpus); }).find("only hosts"),
+            std::string::npos);
+  // The gradients of tied ends of several micro-batches are added in one buffer.
+  EngineOptions tied{.accumulate = 2,
+                     .pipeline = 2,
+                     .pipeline_cut = {5, 4},
+                     .accumulate_into = AccumulateInto::kFull,
+                     .replay_every = 1};
+  EXPECT_NE(test::usage_error_message([&] { train_on_mesh(2, tied, true); }).find("accumulate_into to shard"),
+            std::string::npos);
   World::threads(
       2,
       [&](World& world) {
