@@ -52,9 +52,10 @@ void open_work(aliquot_engine& handle, std::optional<aliquot::Work> (aliquot::En
   work = {};
   work.kind = ALIQUOT_NO_WORK;
   if (!opened) return;
-  work = {kind_of(opened->kind), opened->use,
-          opened->micro_batch,   static_cast<int>(opened->units.size()),
-          opened->units.data(),  aliquot::capi::use_memory(opened->memory())};
+  work = {kind_of(opened->kind),   opened->use,
+          opened->micro_batch,     static_cast<int>(opened->units.size()),
+          opened->units.data(),    aliquot::capi::use_memory(opened->memory()),
+          opened->data_coordinate, opened->replayed ? 1 : 0};
   handle.open_scope.emplace(std::move(opened->scope));
 }
 
@@ -112,6 +113,10 @@ int aliquot_next(aliquot_engine* engine, aliquot_work* work) {
 int aliquot_next_evaluation(aliquot_engine* engine, aliquot_work* work) {
   return catch_as_status(
       [&] { open_work(require_not_null(engine, "engine"), &aliquot::Engine::next_evaluation, work); });
+}
+
+int aliquot_compare_loss(aliquot_engine* engine, double loss, int replayed) {
+  return catch_as_status([&] { require_not_null(engine, "engine").engine.compare_loss(loss, replayed != 0); });
 }
 
 int aliquot_sum_losses(aliquot_engine* engine, int count, double* values) {

@@ -117,6 +117,10 @@ class Engine {
   /// backward(), and may be mixed with them. If an exception is thrown while no Work is open, call abandon(), so that
   /// the step can be completed.
   [[nodiscard]] std::optional<Work> next();
+  /// With EngineOptions::replay_every, compares the loss of micro-batch 0 too. Call with the loss of micro-batch 0 of
+  /// this step, and, with `replayed`, with the loss of uses with Work::replayed. Has no effect in other steps. Call
+  /// before next() returns nullopt.
+  void compare_loss(double loss, bool replayed);
   /// Opens the next use of an evaluation, a forward pass between steps that saves nothing for backward. Returns nullopt
   /// after the last use. The next call then begins another evaluation.
   [[nodiscard]] std::optional<Work> next_evaluation();
@@ -209,18 +213,23 @@ class Engine {
   std::shared_ptr<const std::vector<Plan>> make_plans(const std::vector<UnitDeclaration>& declared) const;
   std::size_t own_stage() const;
   std::string options_text() const;
-  void check_agreement(const std::vector<Plan>& stages, const std::vector<Plan>& evaluations) const;
-  /// Returns the evaluation plan of this rank's stage. Checks that all ranks agree on the plans of all stages and on
-  /// their evaluation plans, and validates them.
-  Plan agreed_evaluation(const std::vector<Plan>& stages) const;
+  /// The plans of this rank's stage that use the memory of the training plan.
+  struct SecondaryPlans {
+    Plan evaluation;
+    std::optional<Plan> replay;
+  };
+  void check_agreement(const std::vector<Plan>& stages, const std::vector<Plan>& others) const;
+  /// Checks that all ranks agree on the plans of all stages and on the secondary plans, and validates them.
+  SecondaryPlans agreed_plans(const std::vector<Plan>& stages) const;
+  void refuse_with_replays(std::string_view call) const;
   void refuse_if_materialized(std::string_view what) const;
   /// Throws UsageError, naming `call`, if materialize() was not called.
   Session& session(std::string_view call) const;
   /// Like session(), but also throws UsageError during a step, and waits until this rank's streams are idle.
   Session& idle_session(std::string_view call) const;
-  std::unique_ptr<Session> make_session(Plan evaluation);
+  std::unique_ptr<Session> make_session(SecondaryPlans others);
   void switch_session(std::vector<UnitDeclaration> declared, std::shared_ptr<const std::vector<Plan>> stages,
-                      Plan evaluation);
+                      SecondaryPlans others);
   Scope open(std::span<const UnitId> units, UseKind kind);
 
   World& world_;

@@ -9,6 +9,7 @@
 #include "engine/options/policy_of.h"
 #include "engine/plan/plan_rewriter.h"
 #include "engine/proof/validate.h"
+#include "kernels/elementwise/host_loops.h"
 
 namespace aliquot {
 namespace {
@@ -72,8 +73,8 @@ std::string schedule_options_text(const EngineOptions& o) {
              enum_name(kOffloadWords, o.offload_state), enum_name(kOffloadWords, o.offload_parameters)) +
          fmt::format("update_in_backward {}\nreproducible {}\nquantize_weights {}\nquantize_gradients {}\n",
                      o.update_in_backward, o.reproducible, o.quantize_weights, o.quantize_gradients) +
-         fmt::format("memory_budget_bytes {}\nbetween_steps_bytes {}\ncheck_state {}\ncheck {}\n",
-                     o.memory_budget_bytes, o.between_steps_bytes, o.check_state, o.check);
+         fmt::format("memory_budget_bytes {}\nbetween_steps_bytes {}\ncheck_state {}\nreplay_every {}\ncheck {}\n",
+                     o.memory_budget_bytes, o.between_steps_bytes, o.check_state, o.replay_every, o.check);
 }
 
 }  // namespace
@@ -81,7 +82,11 @@ std::string schedule_options_text(const EngineOptions& o) {
 /// The options that affect results but not the plan, one per line.
 std::string Engine::options_text() const {
   const LossScaling& scaling = options_.loss_scaling;
-  return fmt::format("optimizer {}\n{}moments {}\nclip {}\nseed {}\nmax_skipped {}\n",
+  // Only ranks with the same instructions compute the same bits.
+  const std::string isa =
+      options_.replay_every == 0 ? "" : fmt::format("instruction set {}\n", aliquot::name(best_isa()));
+  return isa +
+         fmt::format("optimizer {}\n{}moments {}\nclip {}\nseed {}\nmax_skipped {}\n",
                      aliquot::name(options_.optimizer), optimizer_text(options_.optimizer, "optimizer"),
                      aliquot::name(options_.moments), options_.clip, options_.seed, options_.max_skipped) +
          fmt::format("loss_scaling {} 2^{} window {} hysteresis {} {} least {}\n", scaling.loss_scale,
@@ -89,11 +94,12 @@ std::string Engine::options_text() const {
                      scaling.consecutive_hysteresis, scaling.min_loss_scale);
 }
 
-void Engine::check_agreement(const std::vector<Plan>& stages, const std::vector<Plan>& evaluations) const {
+/// `others`: the secondary plans of all stages.
+void Engine::check_agreement(const std::vector<Plan>& stages, const std::vector<Plan>& others) const {
   auto& ranks = world_.communicator();
   std::string own = options_text();
-  for (std::size_t s = 0; s < stages.size(); ++s)
-    own += fmt::format("{:016x} {:016x}\n", hash(stages[s]), hash(evaluations[s]));
+  for (const Plan& stage : stages) own += fmt::format("{:016x}\n", hash(stage));
+  for (const Plan& other : others) own += fmt::format("{:016x}\n", hash(other));
   const auto all = ranks.gather_objects(own);
   const bool same = std::all_of(all.begin(), all.end(), [&](const std::string& theirs) { return theirs == all[0]; });
   if (same) return;
@@ -107,13 +113,22 @@ void Engine::check_agreement(const std::vector<Plan>& stages, const std::vector<
   }
 }
 
-Plan Engine::agreed_evaluation(const std::vector<Plan>& stages) const {
-  std::vector<Plan> evaluations = evaluations_of(stages);
+Engine::SecondaryPlans Engine::agreed_plans(const std::vector<Plan>& stages) const {
+  std::vector<Plan> evaluations = evaluations_of(stages), replays;
   rewrite_plans(evaluations);
-  check_agreement(stages, evaluations);
+  if (stages.front().policy.replay_every != 0) {
+    replays = replays_of(stages);
+    rewrite_plans(replays);
+  }
+  std::vector<Plan> others = evaluations;
+  others.insert(others.end(), replays.begin(), replays.end());
+  check_agreement(stages, others);
   prove(stages);
   prove(evaluations);
-  return std::move(evaluations[own_stage()]);
+  if (!replays.empty()) prove(replays);
+  SecondaryPlans own{.evaluation = std::move(evaluations[own_stage()]), .replay = {}};
+  if (!replays.empty()) own.replay = std::move(replays[own_stage()]);
+  return own;
 }
 
 }  // namespace aliquot

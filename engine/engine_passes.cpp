@@ -1,4 +1,6 @@
 // The functions of Engine for training steps and evaluations. They forward calls to the session.
+#include <fmt/format.h>
+
 #include "engine/engine.h"
 #include "engine/session.h"
 #include "kernels/system/error.h"
@@ -38,15 +40,27 @@ Scope Engine::evaluate(std::initializer_list<const Unit*> units) { return open(i
 void Engine::skip(std::initializer_list<const Unit*> units) { skip(std::span<const UnitId>(ids_of(units))); }
 
 Pass Engine::micro_batch() {
-  session("micro_batch()").begin_micro_batch();
+  Session& session = this->session("micro_batch()");
+  refuse_with_replays("micro_batch()");
+  session.begin_micro_batch();
   return Pass(this, step_count());
 }
 
+/// Only next() hands out the uses of a replay.
+void Engine::refuse_with_replays(std::string_view call) const {
+  if (options_.replay_every != 0)
+    throw UsageError(fmt::format(
+        "{} cannot be used with EngineOptions::replay_every: call next(), and use the samples of Work::data_coordinate",
+        call));
+}
+
 Scope Engine::open(std::span<const UnitId> units, UseKind kind) {
-  session(kind == UseKind::kForward    ? "forward()"
-          : kind == UseKind::kBackward ? "backward()"
-                                       : "evaluate()")
-      .open(units, kind);
+  const std::string_view call = kind == UseKind::kForward    ? "forward()"
+                                : kind == UseKind::kBackward ? "backward()"
+                                                             : "evaluate()";
+  Session& session = this->session(call);
+  if (kind != UseKind::kEvaluate) refuse_with_replays(call);
+  session.open(units, kind);
   return Scope(this);
 }
 
@@ -54,21 +68,30 @@ std::optional<Work> Engine::next() {
   Session& open = session("next()");
   if (!open.open_next()) return std::nullopt;
   const Operation& operation = open.open_operation();
-  return Work{open.open_kind(), operation.operand, operation.micro_batch,
-              (*stages_)[own_stage()].model.uses[operation.operand], Scope(this)};
+  return Work{open.open_kind(),      operation.operand,
+              operation.micro_batch, (*stages_)[own_stage()].model.uses[operation.operand],
+              Scope(this),           open.data_coordinate(),
+              open.is_replay()};
 }
+
+void Engine::compare_loss(double loss, bool replayed) { session("compare_loss()").compare_loss(loss, replayed); }
 
 std::optional<Work> Engine::next_evaluation() {
   Session& open = session("next_evaluation()");
   if (!open.open_next_evaluation()) return std::nullopt;
   const Operation& operation = open.open_operation();
-  return Work{UseKind::kEvaluate, operation.operand, operation.micro_batch,
-              (*stages_)[own_stage()].model.uses[operation.operand], Scope(this)};
+  return Work{UseKind::kEvaluate,    operation.operand,
+              operation.micro_batch, (*stages_)[own_stage()].model.uses[operation.operand],
+              Scope(this),           open.data_coordinate()};
 }
 
 void Engine::sum_losses(std::span<double> values) { session("sum_losses()").sum_losses(values); }
 
-void Engine::skip(std::span<const UnitId> units) { session("skip()").skip(units); }
+void Engine::skip(std::span<const UnitId> units) {
+  Session& session = this->session("skip()");
+  refuse_with_replays("skip()");
+  session.skip(units);
+}
 
 void Unit::pass_over() { skip(); }
 void Engine::pass_over(std::initializer_list<const Unit*> units) { skip(units); }

@@ -36,7 +36,7 @@ Session& Engine::idle_session(std::string_view call) const {
   return session;
 }
 
-std::unique_ptr<Session> Engine::make_session(Plan evaluation) {
+std::unique_ptr<Session> Engine::make_session(SecondaryPlans others) {
   if (options_.check) install_fault_names();
   std::vector<std::vector<PointerSlots>> slots;
   for (const UnitDeclaration& declared : declared_) slots.push_back(declared.slots);
@@ -45,7 +45,8 @@ std::unique_ptr<Session> Engine::make_session(Plan evaluation) {
                                                   .recompute = recompute_,
                                                   .decider = *decider_,
                                                   .plan = {stages_, &(*stages_)[own_stage()]},
-                                                  .evaluation = std::move(evaluation),
+                                                  .evaluation = std::move(others.evaluation),
+                                                  .replay = std::move(others.replay),
                                                   .slots = std::move(slots),
                                                   .compute_stream = compute_stream_});
 }
@@ -54,7 +55,7 @@ void Engine::materialize(const Initialize& initialize) {
   if (session_) throw UsageError("materialize() was called twice: expected one call for each engine");
   if (!initialize) throw UsageError("materialize() needs a function that sets the initial values of parameters");
   const ScopedCollectivePurpose purpose("materialize an engine");
-  session_ = make_session(agreed_evaluation(pipeline_plans()));
+  session_ = make_session(agreed_plans(pipeline_plans()));
   try {
     session_->state().initialize(initialize);
   } catch (...) {  // a partly initialized session must not be used for training

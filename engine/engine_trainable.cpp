@@ -41,20 +41,20 @@ void Engine::set_trainable(std::string_view prefix, bool trainable) {
   }
   if (count == 0) throw UsageError(fmt::format("set_trainable(): no parameter name begins with \"{}\"", prefix));
   auto stages = make_plans(changed);
-  Plan evaluation = agreed_evaluation(*stages);
-  switch_session(std::move(changed), std::move(stages), std::move(evaluation));
+  SecondaryPlans others = agreed_plans(*stages);
+  switch_session(std::move(changed), std::move(stages), std::move(others));
 }
 
 /// Replaces the session with one for the new plan and copies the state. If it throws, the engine keeps the old session.
 void Engine::switch_session(std::vector<UnitDeclaration> declared, std::shared_ptr<const std::vector<Plan>> stages,
-                            Plan evaluation) {
+                            SecondaryPlans others) {
   const State before = state();
   std::unique_ptr<Session> old = std::move(session_);
   std::swap(declared_, declared);
   std::swap(stages_, stages);
   compute_stream_ = old->release_compute_stream();
   try {
-    session_ = make_session(std::move(evaluation));
+    session_ = make_session(std::move(others));
     session_->state().initialize(
         [](const ParameterSpec&, int64_t, std::span<float> values) { std::ranges::fill(values, 0.0f); });
     copy_state(before, state(), session_->state().stream());

@@ -64,6 +64,12 @@ struct Work {
   int32_t micro_batch = 0;     // index in the step, from 0
   std::span<const int> units;  // ids of the units of the use
   Scope scope;
+  /// The data coordinate whose samples the model must use: that of this rank, unless `replayed`. It is the index of a
+  /// rank among those that read different samples: replica * ranks of a shard group + rank in the shard group.
+  int32_t data_coordinate = 0;
+  /// Whether this use repeats micro-batch 0 of `data_coordinate` (EngineOptions::replay_every). The model must use the
+  /// same samples and random numbers as that coordinate. Its loss does not count.
+  bool replayed = false;
 
   UseMemory memory() const { return scope.memory(); }
   void run(std::string_view collective) const { scope.run(collective); }

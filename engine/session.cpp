@@ -17,14 +17,13 @@ Session::Session(Parts parts)
       decider_(parts.decider),
       plan_(std::move(parts.plan)),
       evaluation_(std::move(parts.evaluation)),
+      replay_plan_(std::move(parts.replay)),
       groups_(world_, plan_->mesh()),
       offload_stores_(*plan_, world_, {options_.offload_state_to, options_.offload_parameters_to}),
       view_(world_.device(), offload_stores_),
-      arena_(*plan_, evaluation_, groups_),
+      arena_(*plan_, secondary_plans(), groups_),
       memory_(memory_of(*plan_)),
-      evaluation_memory_(memory_of(evaluation_), false),
       addresses_(*plan_, memory_, arena_, groups_.coordinates().tensor, parts.slots),
-      evaluation_addresses_(evaluation_, evaluation_memory_, arena_, groups_.coordinates().tensor, parts.slots),
       weights_(*plan_, memory_, view_, groups_.shard_group().rank()),
       digests_(*plan_, groups_, memory_, view_),
       updater_({*plan_, memory_, weights_, view_, digests_, groups_.shard_group().rank(), groups_.coordinates().tensor},
@@ -35,9 +34,19 @@ Session::Session(Parts parts)
           world_, {*plan_, memory_, weights_, view_, updater_, world_.device(), groups_.coordinates().tensor})),
       gradient_detector_(*plan_, memory_, world_.device()),
       executor_(executor_of(*plan_, memory_)),
-      evaluator_(executor_of(evaluation_, evaluation_memory_)),
+      evaluation_run_(*this, evaluation_, parts.slots),
       recomputed_(recomputed_uses(*plan_)) {
-  for (const Plan* plan : {plan_.get(), &evaluation_}) {
+  if (replay_plan_) {
+    replay_.emplace(*this, *replay_plan_, parts.slots);
+    replay_->executor.set_digests_gradients(true);
+    replay_faults_ = make_fault_injector(world_, {*replay_plan_, replay_->memory, weights_, view_, updater_,
+                                                  world_.device(), groups_.coordinates().tensor});
+    replay_->executor.set_faults(replay_faults_.get());
+    replay_check_.emplace(*plan_, groups_, memory_);
+  }
+  std::vector<const Plan*> plans = secondary_plans();
+  plans.push_back(plan_.get());
+  for (const Plan* plan : plans) {
     for (const Operation& operation : plan->schedule.operations) {
       if (operation.lane != Lane::kCompute) make_lane(operation.lane);
     }
@@ -52,9 +61,22 @@ Session::Session(Parts parts)
   executor_.set_gradient_detector(&gradient_detector_);
 }
 
+Session::SecondaryRun::SecondaryRun(Session& session, const Plan& plan,
+                                    const std::vector<std::vector<PointerSlots>>& slots)
+    : memory(session.memory_of(plan), false),
+      addresses(plan, memory, session.arena_, session.groups_.coordinates().tensor, slots),
+      executor(session.executor_of(plan, memory)) {}
+
+std::vector<const Plan*> Session::secondary_plans() const {
+  std::vector<const Plan*> plans = {&evaluation_};
+  if (replay_plan_) plans.push_back(&*replay_plan_);
+  return plans;
+}
+
 Session::~Session() {
   World::ProgressPublisher& publisher = world_.progress_publisher();
-  if (publisher.executor != &executor_ && publisher.executor != &evaluator_) return;
+  const bool is_replay = replay_ && publisher.executor == &replay_->executor;
+  if (publisher.executor != &executor_ && publisher.executor != &evaluation_run_.executor && !is_replay) return;
   publisher = {.base = std::max(publisher.base, active_->progress_end())};
 }
 
@@ -72,6 +94,11 @@ void Session::make_lane(Lane lane) {
   if (!stream) stream = world_.device().make_stream(lane);
 }
 
+ModelAddresses& Session::addresses() {
+  if (evaluates()) return evaluation_run_.addresses;
+  return is_replay() ? replay_->addresses : addresses_;
+}
+
 std::unique_ptr<Stream> Session::release_compute_stream() { return std::move(compute_lane()); }
 
 void Session::resume(std::unique_ptr<Stream> compute_stream) {
@@ -86,7 +113,7 @@ Executor& Session::activate(Executor& next) {
   World::ProgressPublisher& publisher = world_.progress_publisher();
   if (publisher.executor == &next) return next;
   if (publisher.finish) {
-    const ScopedCollectivePurpose purpose(&next == &evaluator_ ? "begin an evaluation" : "begin a step");
+    const ScopedCollectivePurpose purpose(&next == &evaluation_run_.executor ? "begin an evaluation" : "begin a step");
     publisher.base = std::max(publisher.base, publisher.finish());
     world_.communicator().gather_objects("turn");
   }
@@ -123,7 +150,8 @@ void Session::require_nothing_live() const {
 
 void Session::require_between_steps(std::string_view call) const {
   require_nothing_live();
-  if (micro_batch_ < 0 && !abandoned_ && active_->at_start_of_step()) return;
+  const bool replayed = replay_progress_ != ReplayProgress::kNone;
+  if (micro_batch_ < 0 && !abandoned_ && !replayed && active_->at_start_of_step()) return;
   throw UsageError(fmt::format("{} must be called between steps: the current step is not finished", call));
 }
 
@@ -132,9 +160,9 @@ void Session::finish_pending() {
   unusable_ = failure_ != nullptr;
   if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
   if (evaluates() && abandoned_) {
-    if (!evaluator_.at_start_of_step()) {
+    if (!evaluation_run_.executor.at_start_of_step()) {
       skip_rest_of_passes();
-      evaluator_.finish_step();
+      evaluation_run_.executor.finish_step();
     }
     abandoned_ = false;
     in_evaluation_ = false;

@@ -13,6 +13,7 @@
 #include "engine/run/fault_injector.h"
 #include "engine/run/memory/pointer_bindings.h"
 #include "engine/run/non_finite_gradient_detector.h"
+#include "engine/run/replay_check.h"
 #include "engine/scope.h"
 #include "engine/sharded_state.h"
 #include "engine/step_decider.h"
@@ -34,6 +35,7 @@ class Session : private CollectiveRunner {
     StepDecider& decider;
     std::shared_ptr<const Plan> plan;
     Plan evaluation;
+    std::optional<Plan> replay;                    // set with Policy::replay_every
     std::vector<std::vector<PointerSlots>> slots;  // for each unit, the pointers of each parameter
     std::unique_ptr<Stream>& compute_stream;       // the user's stream or null; moved from if the constructor succeeds
   };
@@ -52,6 +54,11 @@ class Session : private CollectiveRunner {
   void open(std::span<const UnitId> units, UseKind kind);
   /// Opens the next use of the step, and begins its micro-batch if necessary. Returns false after the last use.
   bool open_next();
+  /// Whether the open use repeats a micro-batch, and the data coordinate whose samples it reads.
+  bool is_replay() const { return replay_ && active_ == &replay_->executor; }
+  int data_coordinate() const;
+  /// See Engine::compare_loss().
+  void compare_loss(double loss, bool replayed);
   /// Opens the next use of an evaluation. After the last use, returns false once; the next call begins another
   /// evaluation.
   bool open_next_evaluation();
@@ -97,12 +104,28 @@ class Session : private CollectiveRunner {
   Timeline timeline(double* began);
 
  private:
+  /// How far the replay of the current step is. kRound1 and kRound2: its passes run. kReplayed: the gradients of the
+  /// step must be compared at the end of its passes. kDecides: a difference was found, and round 2 has run.
+  enum class ReplayProgress : uint8_t { kNone, kRound1, kReplayed, kRound2, kDecides, kCompared };
+
+  /// What runs a plan that uses the memory of the training plan.
+  struct SecondaryRun {
+    SecondaryRun(Session& session, const Plan& plan, const std::vector<std::vector<PointerSlots>>& slots);
+
+    StepMemory memory;
+    ModelAddresses addresses;
+    Executor executor;
+  };
+
+  std::vector<const Plan*> secondary_plans() const;
   StepMemory::Parts memory_of(const Plan& plan) const;
   Executor::Parts executor_of(const Plan& plan, StepMemory& memory);
   void make_lane(Lane lane);
   std::unique_ptr<Stream>& compute_lane() { return lanes_[static_cast<std::size_t>(Lane::kCompute)]; }
 
-  bool evaluates() const { return active_ == &evaluator_; }
+  bool evaluates() const { return active_ == &evaluation_run_.executor; }
+  bool trains() const { return active_ == &executor_; }
+  ModelAddresses& addresses();
   void run_collective(std::string_view name) override;
   const UseCollective* next_collective() const;
   void refuse_open_scope() const;
@@ -115,6 +138,14 @@ class Session : private CollectiveRunner {
   void refuse_abandoned() const;
   void refuse_unfinished_evaluation() const;
   void begin_evaluation(std::span<const UnitId> units);
+  bool is_replay_due() const;
+  bool open_next_replay();
+  bool in_replay_round() const;
+  void begin_replay(ReplayProgress round);
+  void end_replay_round();
+  void skip_replay();
+  bool compare_replay();
+  [[noreturn]] void decide_replay();
   void make_live(std::span<const UnitId> units, UseKind kind);
   void recompute(std::span<const UnitId> units);
   bool sends_result(const Operation& use) const;
@@ -135,27 +166,31 @@ class Session : private CollectiveRunner {
   StepDecider& decider_;
   const std::shared_ptr<const Plan> plan_;
   const Plan evaluation_;
+  const std::optional<Plan> replay_plan_;
 
   MeshGroups groups_;
 
   OffloadStores offload_stores_;
   HostView view_;
   Arena arena_;
-  StepMemory memory_, evaluation_memory_;
+  StepMemory memory_;
 
-  ModelAddresses addresses_, evaluation_addresses_;
+  ModelAddresses addresses_;
   Weights weights_;
   StateDigests digests_;
   Updater updater_;
   PointerBindings bindings_;
   ShardedState state_;
 
-  std::unique_ptr<FaultInjector> faults_;
+  std::unique_ptr<FaultInjector> faults_, replay_faults_;
   NonFiniteGradientDetector gradient_detector_;
-  Executor executor_, evaluator_;
+  Executor executor_;
+  SecondaryRun evaluation_run_;
+  std::optional<SecondaryRun> replay_;  // the next two: only with Policy::replay_every
+  std::optional<ReplayCheck> replay_check_;
   std::optional<TimelineRecorder> recorder_;
   int64_t recorded_from_ = 0;
-  LaneStreams lanes_;  // a stream for each lane that plan_ or evaluation_ uses
+  LaneStreams lanes_;  // a stream for each lane that a plan uses
 
   // Progress of the current step or evaluation.
   Executor* active_ = &executor_;
@@ -167,9 +202,12 @@ class Session : private CollectiveRunner {
   std::exception_ptr omission_;     // stored by close() if the scope omitted collectives
   std::vector<bool> recomputed_;    // for each use, whether its forward is repeated before its backward
   bool abandoned_ = false;          // the current step or evaluation is abandoned
-  bool in_evaluation_ = false;      // open_next_evaluation() has opened a use, and has not returned false since
-  bool unusable_ = false;           // a failure was thrown, and the streams can no longer be used
-  std::exception_ptr failure_;      // stored by close()
+  ReplayProgress replay_progress_ = ReplayProgress::kNone;
+  bool replay_is_valid_ = true;                   // this rank has run all model code of the replay
+  double replay_began_ = 0, replay_seconds_ = 0;  // in the current step
+  bool in_evaluation_ = false;  // open_next_evaluation() has opened a use, and has not returned false since
+  bool unusable_ = false;       // a failure was thrown, and the streams can no longer be used
+  std::exception_ptr failure_;  // stored by close()
 };
 
 }  // namespace aliquot

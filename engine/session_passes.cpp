@@ -73,13 +73,14 @@ void Session::refuse_abandoned() const {
 
 /// Throws UsageError if an evaluation is not finished.
 void Session::refuse_unfinished_evaluation() const {
-  if (!evaluates() || evaluator_.at_start_of_step()) return;
+  if (!evaluates() || active_->at_start_of_step()) return;
   throw UsageError(fmt::format("an evaluation is not finished: {} comes next", next_use_text()));
 }
 
 void Session::begin_step() {
   digests_.begin_step(updater_);
   executor_.set_reported_step(decider_.step_count() + 1);
+  executor_.set_digests_gradients(replay_progress_ == ReplayProgress::kReplayed);
 }
 
 void Session::begin_micro_batch() {
@@ -136,8 +137,9 @@ void Session::open(std::span<const UnitId> units, UseKind kind) {
 bool Session::open_next() {
   require_nothing_live();
   refuse_abandoned();
+  if (open_next_replay()) return true;
   if (micro_batch_ < 0) begin_micro_batch();
-  if (executor_.at_end_of_passes()) return false;
+  if (executor_.at_end_of_passes()) return compare_replay() && open_next_replay();
   const Operation& next = next_operation();
   if (next.verb == Verb::kForward && next.micro_batch > micro_batch_) begin_micro_batch();
   open(plan_->model.uses[next.operand], next_kind());
@@ -146,7 +148,7 @@ bool Session::open_next() {
 
 bool Session::open_next_evaluation() {
   require_nothing_live();
-  const bool at_start = !evaluates() || evaluator_.at_start_of_step();
+  const bool at_start = !evaluates() || active_->at_start_of_step();
   if (in_evaluation_ && at_start) return in_evaluation_ = false;
   const int32_t use = at_start ? plan_->stage.first_use() : next_operation().operand;
   open(plan_->model.uses[use], UseKind::kEvaluate);
@@ -156,7 +158,7 @@ bool Session::open_next_evaluation() {
 void Session::make_live(std::span<const UnitId> units, UseKind kind) {
   const OperationId next = active_->next();
   const int32_t place = active_->operation(next).operand;
-  ModelAddresses& addresses = evaluates() ? evaluation_addresses_ : addresses_;
+  ModelAddresses& addresses = this->addresses();
   active_->open();
   addresses.open(active_->stream(Lane::kCompute), next);
   live_units_.assign(units.begin(), units.end());
@@ -223,16 +225,17 @@ void Session::recompute(std::span<const UnitId> units) {
 /// Prepares the next use of an evaluation. At the start of a pass, checks that `units` are the units of this pipeline
 /// stage's first use, before the evaluator gathers any parameters.
 void Session::begin_evaluation(std::span<const UnitId> units) {
-  const bool begins = !evaluates() || evaluator_.at_start_of_step();
+  Executor& evaluator = evaluation_run_.executor;
+  const bool begins = !evaluates() || evaluator.at_start_of_step();
   const auto& first = plan_->model.uses[plan_->stage.first_use()];
   if (begins && live_units_.empty() && !std::ranges::is_permutation(first, units)) {
     throw UsageError(fmt::format("evaluate of {} was opened, but the declared order expects evaluate of {}",
                                  unit_names(units), unit_names(first)));
   }
   if (begins) require_between_steps("evaluate()");
-  activate(evaluator_);
-  if (begins) evaluator_.set_reported_step(decider_.step_count());
-  evaluator_.run_to_model_code();
+  activate(evaluator);
+  if (begins) evaluator.set_reported_step(decider_.step_count());
+  evaluator.run_to_model_code();
 }
 
 /// Whether the use ends a pass whose result another pipeline stage receives.
@@ -300,11 +303,12 @@ void Session::close(bool by_exception) noexcept {
       abandoned_ = true;
       in_evaluation_ = false;
     }
-    ModelAddresses& addresses = evaluates() ? evaluation_addresses_ : addresses_;
-    addresses.close(active_->stream(Lane::kCompute), open_code_);
+    addresses().close(active_->stream(Lane::kCompute), open_code_);
     active_->close();
-    // After the passes of an evaluation, only the operations that release gathered units are left.
-    if (evaluates() && active_->at_end_of_passes()) active_->finish_step();
+    if (trains() || !active_->at_end_of_passes()) return;
+    // After the passes of an evaluation or replay, only the operations that release gathered units are left.
+    active_->finish_step();
+    if (in_replay_round()) end_replay_round();
   } catch (...) {  // a destructor calls this function and must not throw, so the next call of the engine rethrows
     failure_ = std::current_exception();
   }
@@ -334,8 +338,12 @@ void Session::finish_abandoned_passes() {
     throw FaultError(
         "a step with EngineOptions::update_in_backward cannot be abandoned, because some units are already updated");
   }
+  skip_replay();
+  if (!trains()) activate(executor_);
   if (micro_batch_ < 0) begin_step();
   skip_rest_of_passes();
+  replay_is_valid_ = false;
+  compare_replay();
 }
 
 StepReport Session::step() {
@@ -343,9 +351,13 @@ StepReport Session::step() {
   if (abandoned_) finish_abandoned_passes();
   refuse_unfinished_evaluation();
   if (micro_batch_ < 0 && !abandoned_) throw UsageError("step() was called before micro_batch()");
-  if (evaluates() || !executor_.at_end_of_passes()) {
+  if (replay_progress_ == ReplayProgress::kReplayed && trains() && executor_.at_end_of_passes())
+    throw UsageError(
+        "step() was called before next() returned nullopt: with EngineOptions::replay_every, the last call compares "
+        "gradients");
+  if (!trains() || !executor_.at_end_of_passes()) {
     const Operation& next = next_operation();
-    if (!evaluates() && next.verb == Verb::kForward && next.micro_batch > micro_batch_)
+    if (trains() && next.verb == Verb::kForward && next.micro_batch > micro_batch_)
       throw UsageError(
           fmt::format("EngineOptions::accumulate is {}, but step() was called before micro-batch {} (counted from 0): "
                       "call micro_batch() and run it first",
@@ -363,6 +375,9 @@ StepReport Session::step() {
   abandoned_ = false;
   micro_batch_ = -1;
   decider_.set_state_check_seconds(digests_.drain_seconds());
+  decider_.set_replay_seconds(std::exchange(replay_seconds_, 0));
+  replay_progress_ = ReplayProgress::kNone;
+  replay_is_valid_ = true;
   return decider_.end_step(own_not_finite, options_.tell_skipped && world_.rank() == 0);
 }
 

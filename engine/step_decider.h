@@ -26,6 +26,7 @@ class StepDecider final : public StepDecision {
   /// The report of the last step that was decided.
   const StepReport& report() const { return report_; }
   void set_state_check_seconds(double seconds) { report_.state_check_seconds = seconds; }
+  void set_replay_seconds(double seconds) { report_.replay_seconds = seconds; }
 
   /// Counts the step. `own_not_finite` is StepReport::own_not_finite. `logs`: whether to log a skipped step. Throws if
   /// EngineOptions::max_skipped steps in a row were skipped.

@@ -14,6 +14,11 @@
 #   --available-within S   seconds after which CMD is treated as failed (60)
 #   --tries K              give up after K failures in a row without a new checkpoint (5)
 #   --wait S               seconds until the first restart, doubled at each failure in a row, at most 5 minutes (1)
+#   --replay-evict         if a replay (--replay-every of the command) decided that a rank computed wrong gradients,
+#                          restart without its host. The command must have --metrics, from which the script reads the
+#                          host. {evicted} in the command, and the environment variable ALIQUOT_EVICTED of the command
+#                          and of CMD, become the names of all such hosts, with commas between them. At least one of
+#                          them must use the names: srun --exclude={evicted}, or a CMD that writes a host file
 #   --again                also restart a run that was asked to stop and saved (exit code 75). If the request did not
 #                          come through this script and there is no new checkpoint, the exit counts as a failure
 #
@@ -49,7 +54,8 @@ require_integer() { # OPTION VALUE LEAST
   fi
 }
 
-ranks=1 least='' available='' within=60 tries=5 first_wait=1 again=''
+ranks=1 least='' available='' within=60 tries=5 first_wait=1 again='' evicts=''
+export ALIQUOT_EVICTED=''
 # State that the signal handlers set. `ended` is TERM, INT, HUP or QUIT if that signal arrived. `paused` is USR1 or USR2
 # if that signal arrived. `told_by` is the signal that was sent to the command. `first` is the time of the first TERM,
 # INT or HUP. `insisted` is set if another TERM, INT or HUP arrived at least 2 s after the first.
@@ -69,6 +75,7 @@ while [ $# -gt 0 ] && [ "$1" != -- ]; do
       shift 2
       ;;
     --available-within) require_integer "$1" "${2:-}" 1 && within=$((10#$2)) && shift 2 ;;
+    --replay-evict) evicts=1 && shift ;;
     --again) again=1 && shift ;;
     *) refuse "unknown option $1: expected options, then -- and the command (see --help)" ;;
   esac
@@ -94,6 +101,13 @@ option_value() {
 has_option() { [[ " ${command[*]} " = *" $1 "* || " ${command[*]} " = *" $1="* ]]; }
 
 saved=$(option_value --checkpoint-dir)
+metrics=$(option_value --metrics)
+if [ -n "$evicts" ] && [ -z "$metrics" ]; then
+  refuse "--replay-evict reads the host at fault from the metrics: add --metrics FILE to the command"
+fi
+if [ -n "$evicts" ] && [ -z "$available" ] && [[ "${command[*]}" != *'{evicted}'* ]]; then
+  refuse "--replay-evict needs {evicted} in the command, or --available, so that a restart avoids the host (see --help)"
+fi
 global_batch=$(option_value --global-batch)
 micro_batch=$(option_value --micro-batch)
 accumulate=$(option_value --accumulate)
@@ -206,7 +220,8 @@ resend() {
 # run COUNT: runs the command on COUNT ranks and sets `status`.
 run() {
   set -m # gives the command its own process group
-  "${with_parent[@]}" "${command[@]//'{ranks}'/$1}" </dev/null &
+  local words=("${command[@]//'{ranks}'/$1}")
+  "${with_parent[@]}" "${words[@]//'{evicted}'/$ALIQUOT_EVICTED}" </dev/null &
   child=$!
   set +m
   until_started
@@ -221,6 +236,18 @@ run() {
   status=$?
   set -e
   child=
+}
+
+# If the last line of the metrics says that a replay decided that one host is at fault, adds the host to
+# ALIQUOT_EVICTED.
+evict() {
+  local line hosts
+  line=$(tail -n 1 "$metrics" 2>/dev/null | tr -d ' ') || true
+  if [[ $line != '{"failure"'* ]] || [[ $line != *'"decided":true'* ]]; then return; fi
+  hosts=$(sed -n 's/.*"hosts":\["\([^]"]*\)"\].*/\1/p' <<<"$line")
+  if [ -z "$hosts" ] || [[ ,$ALIQUOT_EVICTED, = *,$hosts,* ]]; then return; fi
+  ALIQUOT_EVICTED=${ALIQUOT_EVICTED:+$ALIQUOT_EVICTED,}$hosts
+  say "host $hosts computed wrong gradients; starting again without it"
 }
 
 # Succeeds if a signal requested the end of the run without a restart.
@@ -302,6 +329,7 @@ while true; do
     75) if [ -z "$again" ] || end_requested; then exit 75; fi ;;
   esac
   if end_requested; then end_on_request; fi
+  if [ -n "$evicts" ] && [ "$status" -eq 3 ]; then evict; fi
   # A run that exited with 75 is restarted at once if it added a checkpoint, or if a signal to this script stopped it.
   # Any other exit with 75 counts as a failure. Without that, this script could restart the run forever.
   if [ "$status" -eq 75 ] && [ -n "$added$paused" ]; then continue; fi

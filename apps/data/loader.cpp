@@ -71,8 +71,8 @@ int64_t Loader::first_token_at(int64_t position) {
   return parts_[part].first + orders_[part].sequence_at(index) * options_.sequence;
 }
 
-void Loader::load(int64_t consumed, int64_t micro_batch) {
-  const int64_t first = (micro_batch * options_.rank_count + options_.rank) * options_.micro_batch;
+void Loader::load(int64_t consumed, int64_t micro_batch, std::optional<int> rank) {
+  const int64_t first = (micro_batch * options_.rank_count + rank.value_or(options_.rank)) * options_.micro_batch;
   for (int64_t b = 0; b < options_.micro_batch; ++b) {
     const int64_t begin = first_token_at(consumed + first + b);
     source_.read(begin, scratch_, options_.vocabulary);

@@ -76,8 +76,8 @@ class Loader {
 
   /// Loads this rank's part of micro-batch `micro_batch`. `consumed` is the number of sequences that all ranks have
   /// used in earlier steps. tokens() and targets() are valid until the next call. Throws UsageError for a token
-  /// outside the vocabulary.
-  void load(int64_t consumed, int64_t micro_batch);
+  /// outside the vocabulary. `rank`: loads the part of that rank, by default of LoaderOptions::rank.
+  void load(int64_t consumed, int64_t micro_batch, std::optional<int> rank = {});
   /// The number of targets that are not kIgnoredTarget in the `count` sequences of all ranks after the first `consumed`
   /// sequences.
   int64_t count_targets(int64_t consumed, int64_t count);

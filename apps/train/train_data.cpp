@@ -124,8 +124,8 @@ std::map<std::string, Scalar> TrainData::scalars() const {
   return scalars;
 }
 
-TokenBatch TrainData::batch(int64_t consumed, int64_t micro_batch) {
-  loader_.load(consumed, micro_batch);
+TokenBatch TrainData::batch(int64_t consumed, int64_t micro_batch, int data_coordinate) {
+  loader_.load(consumed, micro_batch, data_coordinate);
   return loaded(loader_);
 }
 

@@ -38,8 +38,9 @@ class TrainData {
   /// The number of training tokens, and for several files the number of tokens and the weight of each, as scalars of a
   /// checkpoint.
   std::map<std::string, Scalar> scalars() const;
-  /// Micro-batch `micro_batch` of the step that begins after `consumed` sequences. Valid until the next call.
-  TokenBatch batch(int64_t consumed, int64_t micro_batch);
+  /// Micro-batch `micro_batch` of a data coordinate, in the step that begins after `consumed` sequences. Valid until
+  /// the next call.
+  TokenBatch batch(int64_t consumed, int64_t micro_batch, int data_coordinate);
   /// The number of targets whose loss counts in the `count` sequences of all ranks after the first `consumed`.
   int64_t count_targets(int64_t consumed, int64_t count) { return loader_.count_targets(consumed, count); }
   /// The same for the first `count` sequences of the validation data.

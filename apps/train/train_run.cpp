@@ -84,7 +84,7 @@ ExitCode TrainRun::run() {
   try {
     return run_steps();
   } catch (const FaultError& error) {
-    reporter_.write_failure(error.what());
+    reporter_.write_failure(error);
     throw;
   }
 }
@@ -185,7 +185,9 @@ std::vector<double> TrainRun::run_micro_batches(int64_t target_count) {
   // The fp16 loss scale varies by step. Without targets, all gradients are 0.
   const double factor = target_count == 0 ? 0 : engine.loss_scale() * terms / static_cast<double>(target_count);
   model.set_loss_factor(static_cast<float>(factor));
-  return run_passes(engine, model, [&](int micro) { model.set_batch(data_.batch(state_.sequences_consumed, micro)); });
+  return run_passes(engine, model, [&](int micro_batch, int data_coordinate) {
+    model.set_batch(data_.batch(state_.sequences_consumed, micro_batch, data_coordinate));
+  });
 }
 
 void TrainRun::step() {

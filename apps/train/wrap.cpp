@@ -98,22 +98,37 @@ void run_micro_batch(Engine& engine, Model& model) {
   }
 }
 
-std::vector<double> run_passes(Engine& engine, Model& model, const std::function<void(int micro_batch)>& set_batch) {
+std::vector<double> run_passes(Engine& engine, Model& model, const SetBatch& set_batch) {
   std::vector<double> losses(static_cast<size_t>(engine.plan().policy.micro_batch_count), 0.0);
   const auto last_use = static_cast<int32_t>(model.uses().size()) - 1;
-  int current = -1, with_loss = -1;
+  struct Batch {
+    int micro_batch = -1, data_coordinate = -1;
+    bool replayed = false;
+    bool operator==(const Batch&) const = default;
+  } current, with_loss;
+  bool replays = false;  // whether the step has a replay
   // Reads a loss as late as possible, because reading it waits for the device.
   const auto read_loss = [&] {
-    if (with_loss >= 0) losses[static_cast<size_t>(with_loss)] = model.loss_sum();
+    if (with_loss.micro_batch < 0) return;
+    const double loss = model.loss_sum();
+    if (!with_loss.replayed) losses[static_cast<size_t>(with_loss.micro_batch)] = loss;
+    if (replays && with_loss.micro_batch == 0) engine.compare_loss(loss, with_loss.replayed);
+    with_loss = {};
   };
   while (const auto work = engine.next()) {
+    replays = replays || work->replayed;
+    if (replays) read_loss();  // the engine compares the loss of micro-batch 0
     // The weights part of a backward does not read the batch. Setting it would copy the batch to the device again.
     const bool reads_batch = work->kind != UseKind::kBackwardWeights;
-    if (reads_batch && work->micro_batch != current) set_batch(current = work->micro_batch);
+    const Batch batch{work->micro_batch, work->data_coordinate, work->replayed};
+    if (reads_batch && batch != current) {
+      set_batch(batch.micro_batch, batch.data_coordinate);
+      current = batch;
+    }
     model.set_memory(work->memory());
     if (work->kind == UseKind::kForward && work->use == last_use) {
       read_loss();
-      with_loss = current;
+      with_loss = batch;
     }
     run_use(model, work->kind, work->use);
   }

@@ -26,10 +26,14 @@ Initialize initial_values(const Model& model, uint64_t seed);
 /// Runs forward and backward of one micro-batch, without a pipeline. The batch of the model must be set.
 void run_micro_batch(Engine& engine, Model& model);
 
-/// Runs all passes of a step, in the order that the engine gives. Calls set_batch(m) whenever the model changes to
-/// another micro-batch m, except in the weights part of a backward, which does not read the batch. Returns, for each
-/// micro-batch, the loss summed over its tokens. Returns zeros if this rank's pipeline stage does not run the last use.
-std::vector<double> run_passes(Engine& engine, Model& model, const std::function<void(int micro_batch)>& set_batch);
+/// Sets the batch of the model to a micro-batch of a data coordinate.
+using SetBatch = std::function<void(int micro_batch, int data_coordinate)>;
+
+/// Runs all passes of a step, and of a replay before them, in the order that the engine gives. Calls set_batch()
+/// whenever the model changes to another batch, except in the weights part of a backward, which does not read the
+/// batch. Returns, for each micro-batch, the loss summed over its tokens. Returns zeros if this rank's pipeline stage
+/// does not run the last use.
+std::vector<double> run_passes(Engine& engine, Model& model, const SetBatch& set_batch);
 
 /// Runs one evaluation between steps: the forward of all uses of this rank's pipeline stage. The batch of the model
 /// must be set.

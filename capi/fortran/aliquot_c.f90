@@ -56,6 +56,7 @@ module aliquot_c
     integer(c_int) :: kind = 0, use = 0, micro_batch = 0, unit_count = 0
     type(c_ptr) :: units = c_null_ptr
     type(aliquot_c_use_memory) :: memory
+    integer(c_int) :: data_coordinate = 0, replayed = 0
   end type
   type, bind(C) :: aliquot_c_step_report
     integer(c_int64_t) :: step = 0
@@ -260,6 +261,12 @@ module aliquot_c
       import
       type(c_ptr), value :: engine
       type(aliquot_c_work), intent(out) :: work
+    end function
+    integer(c_int) function aliquot_c_compare_loss(engine, loss, replayed) bind(C, name='aliquot_compare_loss')
+      import
+      type(c_ptr), value :: engine
+      real(c_double), value :: loss
+      integer(c_int), value :: replayed
     end function
     integer(c_int) function aliquot_c_sum_losses(engine, count, values) bind(C, name='aliquot_sum_losses')
       import

@@ -1,6 +1,7 @@
 #include "engine/choose/pipeline_schedule.h"
 
 #include <algorithm>
+#include <cmath>
 #include <exception>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -83,8 +84,10 @@ Compared best_of(std::vector<Compared> all, const MemoryLimit& limit) {
 
 }  // namespace
 
-std::vector<Plan> choose_plans(const MemoryLimit& limit, const ModelSpec& model, const Policy& policy,
-                               const Topology& topology, const CostModel& cost) {
+namespace {
+
+std::vector<Plan> choose_schedule(const MemoryLimit& limit, const ModelSpec& model, const Policy& policy,
+                                  const Topology& topology, const CostModel& cost) {
   if (policy.pipeline_schedule != PipelineSchedule::kAuto || policy.pipeline == 1 || !policy.pass_order.empty())
     return plans_of(limit, model, policy, topology, cost);
   std::vector<Compared> all;
@@ -112,6 +115,36 @@ std::vector<Plan> choose_plans(const MemoryLimit& limit, const ModelSpec& model,
                   describe(best.front().policy), fmt::join(results, ", "), other.empty() ? "" : "; ", other);
   for (Plan& plan : best) plan.choice = choice;
   return best;
+}
+
+double step_seconds(const std::vector<Plan>& stages, const CostModel& cost) {
+  double seconds = 0;
+  for (const Timeline& stage : simulate(stages, cost)) seconds = std::max(seconds, stage.step_seconds);
+  return seconds;
+}
+
+}  // namespace
+
+double replay_share(const std::vector<Plan>& stages, const CostModel& cost) {
+  const int every = stages.front().policy.replay_every;
+  if (every == 0) return 0;
+  // Ranks meet before and after a replay, and to compare sums.
+  constexpr int kMeetings = 3;
+  const LinkCost& link = stages.front().world.one_node() ? cost.inside_node : cost.between_nodes;
+  const double replay = step_seconds(replays_of(stages), cost) + kMeetings * link.latency_seconds;
+  const double step = step_seconds(stages, cost);
+  return every < 0 ? replay / step : replay / (every * step + replay);
+}
+
+std::vector<Plan> choose_plans(const MemoryLimit& limit, const ModelSpec& model, const Policy& policy,
+                               const Topology& topology, const CostModel& cost) {
+  std::vector<Plan> stages = choose_schedule(limit, model, policy, topology, cost);
+  if (policy.replay_every != kReplayAuto) return stages;
+  // Replays take the share r / (n + r) of the time, if r is the time of a replay divided by that of a step.
+  const double ratio = replay_share(stages, cost);
+  const double every = std::ceil(ratio * (1 - kReplayShare) / kReplayShare);
+  for (Plan& stage : stages) stage.policy.replay_every = static_cast<int>(std::clamp(every, 1.0, 1e6));
+  return stages;
 }
 
 }  // namespace aliquot

@@ -57,6 +57,7 @@ class Pricing {
       case Verb::kOrthogonalize:  // a multiply-add is two flops
         return {2 * plan_.matrix_groups[operation.operand].work / cost_.matrix_flops_per_second, 0};
       case Verb::kCompareState: return compare_state(operation.operand);
+      case Verb::kDigestGradients: return digest_gradients(operation.operand);
       case Verb::kUpdate: return {digest_factor() * update(operation.operand), 0};
       case Verb::kCopyIn:
       case Verb::kCopyOut: return {copy(id), 0};
@@ -292,6 +293,19 @@ class Pricing {
       const int64_t own = plan_.flats[f].trainable ? 1 : 0;  // the update compares the own shard
       const int64_t bytes = (shards - own) * shard_bytes(plan_.flats[f], precision().compute);
       add(sum, links_.memory_traffic(static_cast<double>(bytes)));
+    }
+    return sum;
+  }
+
+  /// Only steps with a replay compute digests, and the price is that of other steps. In a replay, the price includes
+  /// the digests of the step itself.
+  Price digest_gradients(UnitId unit) const {
+    Price sum;
+    if (!plan_.policy.replay) return sum;
+    for (const int32_t f : plan_.flats_of_unit[unit]) {
+      if (!plan_.flats[f].trainable) continue;
+      const int64_t bytes = plan_.flats[f].layout.flat_count() * element_bytes(precision().gradients);
+      add(sum, links_.memory_traffic(static_cast<double>(2 * bytes)));
     }
     return sum;
   }

@@ -101,6 +101,23 @@ void add_gather_for(OptionTable& t, int& micro_batches) {
       set, get);
 }
 
+void add_replay_every(OptionTable& t, int& every) {
+  constexpr std::string_view kAuto = "auto";
+  const auto set = [&every, kAuto](std::string_view text) {
+    if (text != kAuto && (text.empty() || text.front() < '0' || text.front() > '9'))
+      throw UsageError(fmt::format("invalid value '{}': expected auto or a number of steps; 0: never.{}", text,
+                                   did_you_mean(std::string(text), {std::string(kAuto)}, "")));
+    every = text == kAuto ? kReplayAuto : static_cast<int>(parse_count(text, {0, std::numeric_limits<int>::max()}));
+  };
+  const auto get = [&every, kAuto]() -> OptionValue {
+    return every == kReplayAuto ? std::string(kAuto) : std::to_string(every);
+  };
+  add(t, "replay-every", "auto|N",
+      "Every N steps, each data-parallel rank repeats a micro-batch of another one, to find ranks that compute wrong "
+      "gradients; auto: so often that it takes at most 2 % of the time; hosts only.",
+      set, get);
+}
+
 /// Adds the option accumulate-into. If it is "auto", the default, its OptionValue is empty.
 void add_accumulate_into(OptionTable& t, AccumulateInto& into) {
   constexpr EnumNames<AccumulateInto> kAll = kAccumulateIntoWords;
@@ -186,6 +203,7 @@ void add_schedule(OptionTable& t, EngineOptions& o) {
   t.toggle("check-state", o.check_state,
            "Find bits of parameters and optimizer state that change between updates, by digests of their blocks; hosts "
            "only.");
+  add_replay_every(t, o.replay_every);
   t.toggle("check", o.check,
            "Detect writes outside of parameters and activations, and accesses outside of scopes; slower.");
 }

@@ -23,7 +23,7 @@ Policy policy_of(const EngineOptions& options) {
          pipeline_cut, pass_order, pass_times, accumulate_into, prefetch, keep_gathered, gather_for, recompute,
          recompute_by_stage, gather, offload_state, offload_parameters, update_in_backward, reproducible,
          quantize_weights, quantize_gradients, state_bytes_per_block, matrix_updates, between_steps_bytes, check_state,
-         check, evaluation] = policy;
+         replay_every, check, evaluation, replay] = policy;
   zero_stage = options.zero_stage;
   replica_count = options.replicas;
   precision = options.precision;
@@ -52,6 +52,7 @@ Policy policy_of(const EngineOptions& options) {
   quantize_gradients = options.quantize_gradients;
   between_steps_bytes = options.between_steps_bytes;
   check_state = options.check_state;
+  replay_every = options.replay_every;
   check = options.check;
   apply_optimizer(policy, options.optimizer, options.moments);
   return policy;

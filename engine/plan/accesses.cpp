@@ -95,6 +95,7 @@ void Accesses::list(OperationId id) {
     }
     if (operation.verb == Verb::kCompareState) compare_state(flat);
     if (!trainable) continue;
+    if (operation.verb == Verb::kDigestGradients) digest_gradients(flat);
     if (operation.verb == Verb::kSumOverTensor && plan_.sums_over_tensor(flat)) sum_over_tensor(flat);
     if (operation.verb == Verb::kReduce) append_accesses(recipes_[id], flat, accesses_);
     if (operation.verb == Verb::kReplicaAllReduce) replica_all_reduce(recipes_[id].into, flat);
@@ -301,6 +302,11 @@ void Accesses::compare_state(int32_t flat) {
   add({.role = plan_.policy.offload_parameters == Offload::kNone ? Role::kParameters : Role::kStagedShard,
        .flat = flat});
   add({.role = Role::kStateDigests, .flat = flat});
+}
+
+void Accesses::digest_gradients(int32_t flat) {
+  add({.role = Role::kGradients, .flat = flat});
+  add({.role = Role::kGradientDigests, .flat = flat, .writes = true});
 }
 
 void Accesses::group(const Operation& operation) {

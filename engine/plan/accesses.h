@@ -59,6 +59,7 @@ class Accesses {
   void update(int32_t flat);
   void all_gather_parameters(int32_t flat);
   void compare_state(int32_t flat);
+  void digest_gradients(int32_t flat);
   void add(Access access) { accesses_.push_back(access); }
 
   const Plan& plan_;

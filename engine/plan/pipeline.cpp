@@ -223,19 +223,24 @@ std::vector<StagePasses> stage_passes(const Policy& policy, const PipelineStage&
   return passes;
 }
 
-std::vector<bool> units_with_interleaved_gradients(const Plan& plan) {
-  std::vector<bool> interleaved(plan.model.units.size(), false);
-  if (plan.stage.runs.size() < 2 || !plan.schedule.accumulate_into_shard) return interleaved;
+std::vector<bool> units_in_several_runs(const Plan& plan) {
+  std::vector<bool> several(plan.model.units.size(), false);
+  if (plan.stage.runs.size() < 2) return several;
   std::vector<int32_t> run_of_unit(plan.model.units.size(), -1);
   for (const VirtualStage& run : plan.stage.runs) {
     for (int32_t use = run.first_use; use < run.end_use; ++use) {
       for (const UnitId unit : plan.model.uses[use]) {
-        if (run_of_unit[unit] >= 0 && run_of_unit[unit] != run.index) interleaved[unit] = true;
+        if (run_of_unit[unit] >= 0 && run_of_unit[unit] != run.index) several[unit] = true;
         run_of_unit[unit] = run.index;
       }
     }
   }
-  return interleaved;
+  return several;
+}
+
+std::vector<bool> units_with_interleaved_gradients(const Plan& plan) {
+  if (plan.schedule.accumulate_into_shard) return units_in_several_runs(plan);
+  return std::vector<bool>(plan.model.units.size(), false);
 }
 
 std::vector<PipelineStage> pipeline_stages(const ModelSpec& model, const Policy& policy) {

@@ -42,6 +42,9 @@ std::vector<StagePasses> stage_passes(const Policy& policy, const PipelineStage&
 /// like plan().
 Plan plan_stage(const ModelSpec& model, const Policy& policy, const Topology& topology, int stage);
 
+/// Returns for each unit whether it has uses in several virtual stages of the pipeline stage.
+std::vector<bool> units_in_several_runs(const Plan& plan);
+
 /// Returns for each unit whether unreduced gradients of several micro-batches exist at the same time. This applies to
 /// units with uses in two virtual stages of the pipeline stage, if each micro-batch is reduced
 /// (Schedule::accumulate_into_shard).

@@ -228,6 +228,40 @@ void refuse_state_digests(const Policy& policy, const Topology& topology) {
     throw UsageError("EngineOptions::check_state is set, but it supports only hosts: leave it off on GPUs");
 }
 
+/// `data`: the ranks that read different samples.
+void refuse_replay(const Policy& policy, const Topology& data) {
+  if (policy.replay_every == 0) return;
+  if (policy.replay_every < kReplayAuto)
+    throw UsageError(
+        fmt::format("EngineOptions::replay_every is {}: expected 0 (never), a number of steps or {} (auto)",
+                    policy.replay_every, kReplayAuto));
+  if (data.has_gpus())
+    throw UsageError("EngineOptions::replay_every is set, but it supports only hosts: set it to 0 on GPUs");
+  if (data.rank_count() == 1)
+    throw UsageError(
+        "EngineOptions::replay_every is set, but all ranks read the same samples, so no rank can repeat the work of "
+        "another: expected at least 2 data-parallel ranks, and 3 to decide which of two ranks is wrong");
+  if (policy.update_in_backward)
+    throw UsageError(
+        "EngineOptions::update_in_backward updates units before gradients are compared, but "
+        "EngineOptions::replay_every must be able to refuse the update: set only one of them");
+}
+
+/// The digests are those of the gradients of micro-batch 0 alone.
+void refuse_replay_of_mixed_gradients(const Plan& plan) {
+  if (plan.policy.replay_every == 0 || plan.schedule.accumulate_into_shard || plan.policy.micro_batch_count == 1)
+    return;
+  const std::vector<bool> several = units_in_several_runs(plan);
+  for (std::size_t unit = 0; unit < several.size(); ++unit) {
+    if (!several[unit]) continue;
+    throw UsageError(
+        fmt::format("EngineOptions::replay_every is set, but unit {} has uses in several virtual stages, so the "
+                    "gradients of several micro-batches are added in one buffer: set EngineOptions::accumulate_into to "
+                    "shard",
+                    plan.model.units[unit].name));
+  }
+}
+
 bool can_view(const Topology& topology) { return topology.one_node() && !topology.has_gpus(); }
 
 Schedule resolve(const ModelSpec& model, const Policy& policy, const Topology& topology, const StagePasses& passes) {
@@ -371,6 +405,7 @@ Plan plan_of(const ModelSpec& model, const Policy& policy, const Topology& world
   const Topology replica = topology_of_shard_group(data, policy.replica_count);
   refuse_quantization(policy, replica);
   refuse_state_digests(policy, replica);
+  refuse_replay(policy, data);
   Plan plan{.model = model,
             .policy = policy,
             .topology = replica,
@@ -391,6 +426,7 @@ Plan plan_of(const ModelSpec& model, const Policy& policy, const Topology& world
   plan.flats_of_unit.resize(model.units.size());
   for (std::size_t f = 0; f < plan.flats.size(); ++f)
     plan.flats_of_unit[plan.flats[f].unit].push_back(static_cast<int32_t>(f));
+  refuse_replay_of_mixed_gradients(plan);
   plan.matrix_groups = matrix_groups(plan);
   lay_out(plan, passes);
   return plan;
@@ -438,8 +474,8 @@ Plan plan(const ModelSpec& model, const Policy& policy, const Topology& topology
 
 namespace {
 
-/// Throws FaultError if the persistent buffers differ, because training and evaluation use the same memory.
-void require_same_persistent_buffers(const Schedule& training, const Schedule& evaluation) {
+/// Throws FaultError if the persistent buffers differ, because training and `other` use the same memory.
+void require_same_persistent_buffers(const Schedule& training, const Schedule& other, std::string_view name) {
   const auto persistent = [](const Schedule& schedule) {
     std::vector<std::tuple<Role, int32_t, Space, int64_t, int64_t>> buffers;
     for (const PlannedBuffer& b : schedule.buffers) {
@@ -448,45 +484,69 @@ void require_same_persistent_buffers(const Schedule& training, const Schedule& e
     std::ranges::sort(buffers);
     return buffers;
   };
-  if (persistent(training) != persistent(evaluation))
+  if (persistent(training) != persistent(other))
     throw FaultError(
-        "the plans of training and of the evaluation have different persistent buffers: expected the same");
+        fmt::format("the plans of training and of the {} have different persistent buffers: expected the same", name));
 }
 
-/// Returns the passes of all pipeline stages in an evaluation.
-std::vector<StagePasses> evaluation_passes(const Plan& training) {
-  Policy policy = training.policy;
-  policy.evaluation = true;
-  policy.micro_batch_count = 1;
-  return stage_passes(policy, training.stage);
+Policy evaluation_policy(Policy training) {
+  training.evaluation = true;
+  training.micro_batch_count = 1;
+  return training;
 }
 
-Plan evaluation_of(const Plan& training, const StagePasses& passes) {
+/// The passes of micro-batch 0 in the order of `training`. The order cannot deadlock, because the passes of one
+/// micro-batch do not depend on those of another.
+Policy replay_policy(Policy training) {
+  training.pass_order = pass_order_of(training);
+  for (std::vector<PipelineAction>& actions : training.pass_order)
+    std::erase_if(actions, [](const PipelineAction& action) { return action.micro_batch != 0; });
+  training.replay = true;
+  training.micro_batch_count = 1;
+  return training;
+}
+
+/// Returns the plan of a step with one micro-batch that uses the persistent buffers of `training`.
+Plan secondary_plan(const Plan& training, const Policy& policy, const StagePasses& passes, std::string_view name) {
   Plan plan = training;
-  plan.policy.evaluation = true;
-  plan.policy.micro_batch_count = 1;
+  plan.policy = policy;
   plan.schedule = {.view = training.schedule.view,
                    .accumulate_into_shard = training.schedule.accumulate_into_shard,
                    .reduces_in_place = training.schedule.reduces_in_place,
                    .zero_stage = training.schedule.zero_stage};
   lay_out(plan, passes);
   plan.schedule.stream_bytes = training.schedule.stream_bytes;
-  require_same_persistent_buffers(training.schedule, plan.schedule);
+  require_same_persistent_buffers(training.schedule, plan.schedule, name);
   return plan;
+}
+
+std::vector<Plan> secondary_plans(const std::vector<Plan>& stages, const Policy& policy, std::string_view name) {
+  const std::vector<StagePasses> passes = stage_passes(policy, stages.front().stage);
+  std::vector<Plan> plans;
+  for (std::size_t s = 0; s < stages.size(); ++s) plans.push_back(secondary_plan(stages[s], policy, passes[s], name));
+  link_stages(plans);
+  return plans;
+}
+
+Plan secondary_plan(const Plan& training, const Policy& policy, std::string_view name) {
+  const auto stage = static_cast<std::size_t>(training.stage.index);
+  return secondary_plan(training, policy, stage_passes(policy, training.stage)[stage], name);
 }
 
 }  // namespace
 
 Plan evaluation_of(const Plan& training) {
-  return evaluation_of(training, evaluation_passes(training)[static_cast<std::size_t>(training.stage.index)]);
+  return secondary_plan(training, evaluation_policy(training.policy), "evaluation");
 }
 
 std::vector<Plan> evaluations_of(const std::vector<Plan>& stages) {
-  const std::vector<StagePasses> passes = evaluation_passes(stages.front());
-  std::vector<Plan> evaluations;
-  for (std::size_t s = 0; s < stages.size(); ++s) evaluations.push_back(evaluation_of(stages[s], passes[s]));
-  link_stages(evaluations);
-  return evaluations;
+  return secondary_plans(stages, evaluation_policy(stages.front().policy), "evaluation");
+}
+
+Plan replay_of(const Plan& training) { return secondary_plan(training, replay_policy(training.policy), "replay"); }
+
+std::vector<Plan> replays_of(const std::vector<Plan>& stages) {
+  return secondary_plans(stages, replay_policy(stages.front().policy), "replay");
 }
 
 }  // namespace aliquot

@@ -27,6 +27,10 @@ inline constexpr int kGatherForStep = std::numeric_limits<int>::max();  // each 
 /// Parses "auto" (kRecomputeAsNeeded), "block" (kRecomputeAll) and "none" (0). Returns nullopt for other words.
 std::optional<int> recompute_count(std::string_view word);
 
+/// Every so many steps, so that replays take at most kReplayShare of the time in simulation; see choose_plans().
+inline constexpr int kReplayAuto = -1;
+inline constexpr double kReplayShare = 0.02;
+
 enum class GatherMode : uint8_t { kAuto, kView, kCopy };
 enum class AccumulateInto : uint8_t { kAuto, kFull, kShard };
 
@@ -100,8 +104,17 @@ struct Policy {
   int64_t between_steps_bytes = 0;                   // minimum of Schedule::stream_bytes
   /// Each update compares digests of the parameters and of the optimizer state: see docs/reliability.md.
   bool check_state = false;
+  /// 0: no replays. Otherwise, every so many steps, each data coordinate repeats micro-batch 0 of the next one: see
+  /// replay_of(). kReplayAuto: choose_plans() sets the number.
+  int replay_every = 0;
   bool check = false;       // checking mode: red zones around tensors, and each buffer on its own pages
   bool evaluation = false;  // forward only, with the memory of a training plan: see evaluation_of()
+  bool replay = false;      // forward and backward of one micro-batch, without updates: see replay_of()
+
+  /// Whether a step of the plan reduces gradients and updates parameters.
+  bool updates() const { return !evaluation && !replay; }
+  /// Whether the plan computes digests of the gradients of micro-batch 0.
+  bool digests_gradients() const { return replay_every != 0 && !evaluation; }
 
   friend bool operator==(const Policy&, const Policy&) = default;
 };

@@ -49,6 +49,7 @@ enum class Role : uint8_t {
   kQuantizedReceived,      // 8-bit sums received, one part per node (with replicas: per replica)
   kErrorFeedbackResidual,  // persistent: rounding errors of quantized sums, added to the next sums
   kStateDigests,       // persistent: digests of the blocks of parameters, masters and optimizer states, in this order
+  kGradientDigests,    // persistent: digests of the blocks of full gradients, of this rank and of a replay
   kReduceStaging,      // no owner: staging of all reduces between host nodes (ReduceStaging)
   kExchangeStaging,    // no owner: staging of all replica all-reduces between host nodes
   kCollectiveStaging,  // no owner: staging of all collectives of uses between host nodes
@@ -157,6 +158,7 @@ inline constexpr std::array kRoleTable = {
     RoleInfo{Role::kQuantizedReceived, "quantized received", 'v', Owner::kFlat, Category::kCommunication},
     RoleInfo{Role::kErrorFeedbackResidual, "error-feedback residual", 'C', Owner::kFlat, Category::kCommunication},
     RoleInfo{Role::kStateDigests, "state digests", 'D', Owner::kFlat, Category::kOptimizer},
+    RoleInfo{Role::kGradientDigests, "gradient digests", 'G', Owner::kFlat, Category::kGradients},
     RoleInfo{Role::kReduceStaging, "reduce staging", 'R', Owner::kNone, Category::kCommunication},
     RoleInfo{Role::kExchangeStaging, "exchange staging", 'X', Owner::kNone, Category::kCommunication},
     RoleInfo{Role::kCollectiveStaging, "collective staging", 'Y', Owner::kNone, Category::kCommunication},

@@ -212,7 +212,7 @@ struct Plan {
     return policy.reproducible || (policy.tensor > 1 && flats[flat].gradients != TensorGradients::kSlice);
   }
   /// Whether the norm is exact: see ExactNorm. Updates in backward do not use the norm.
-  bool has_exact_norm() const { return policy.reproducible && !policy.evaluation && !policy.update_in_backward; }
+  bool has_exact_norm() const { return policy.reproducible && policy.updates() && !policy.update_in_backward; }
   /// The buffer with the gradients that the update reads. If it is kGradients, it has the full parameters' gradients.
   Role updated_gradients() const {
     return schedule.zero_stage == 0 || schedule.reduces_in_place ? Role::kGradients : Role::kReducedGradients;
@@ -244,6 +244,13 @@ Plan evaluation_of(const Plan& training);
 /// Returns evaluation_of() for all pipeline stages, after link_stages(). Faster than separate calls, because all
 /// pipeline stages share the computed passes.
 std::vector<Plan> evaluations_of(const std::vector<Plan>& stages);
+
+/// Returns the plan of a replay (Policy::replay_every), whose step is micro-batch 0 of `training`, forward and
+/// backward, in the same order of passes. Each unit ends with kDigestGradients instead of a reduce. Uses the persistent
+/// buffers of `training` at the same offsets. Call link_stages() as for evaluation_of().
+Plan replay_of(const Plan& training);
+/// Returns replay_of() for all pipeline stages, after link_stages().
+std::vector<Plan> replays_of(const std::vector<Plan>& stages);
 
 /// Sets Operation::peer_offset_bytes of all sends and receives. `stages` are the plans of all pipeline stages, in
 /// order.

@@ -100,6 +100,12 @@ int64_t state_digest_bytes(const Plan& plan, int32_t flat) {
   return elements / kBlockElements * static_cast<int64_t>(sizeof(uint64_t));
 }
 
+/// One digest for each block of full gradients, and one for the same block in a replay.
+int64_t gradient_digest_bytes(const Plan& plan, int32_t flat) {
+  if (plan.policy.replay_every == 0 || !plan.flats[flat].trainable) return 0;
+  return 2 * plan.flats[flat].layout.flat_count() / kBlockElements * static_cast<int64_t>(sizeof(uint64_t));
+}
+
 /// Returns the sizes of roles with ElementCount::kOther.
 int64_t other_bytes(const Plan& plan, Role role, int32_t flat) {
   const int ranks = plan.topology.rank_count(), nodes = plan.topology.node_count();
@@ -117,6 +123,7 @@ int64_t other_bytes(const Plan& plan, Role role, int32_t flat) {
     case Role::kQuantizedReceived:
     case Role::kErrorFeedbackResidual: return encoded_sum_bytes(plan, role, shard);
     case Role::kStateDigests: return state_digest_bytes(plan, flat);
+    case Role::kGradientDigests: return gradient_digest_bytes(plan, flat);
     case Role::kBlockSquares: return shard / kBlockElements * static_cast<int64_t>(sizeof(double));
     default: return 0;
   }

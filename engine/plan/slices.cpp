@@ -1,6 +1,7 @@
 #include "engine/plan/slices.h"
 
 #include <algorithm>
+#include <fmt/format.h>
 
 namespace aliquot {
 
@@ -34,6 +35,19 @@ std::vector<Gap> slice_gaps(const Plan& plan, int32_t flat, int coordinate) {
   gap.end = layout.flat_count();
   if (gap.end > gap.begin) gaps.push_back(gap);
   return gaps;
+}
+
+std::string block_text(const Plan& plan, int32_t flat, int64_t block, int coordinate) {
+  const FlatLayout& layout = plan.flats[flat].layout;
+  const int64_t element = block * kBlockElements, shard = layout.shard_count();
+  for (const Piece& piece : slice_pieces(plan, flat, static_cast<int>(element / shard), coordinate)) {
+    const int64_t in_piece = element % shard - piece.shard_offset;
+    if (in_piece < 0 || in_piece >= piece.count) continue;
+    const int64_t first = piece.tensor_offset + in_piece;
+    return fmt::format("elements {} to {} of {}", first, first + std::min(kBlockElements, piece.count - in_piece) - 1,
+                       layout.tensors()[piece.tensor].name);
+  }
+  return "";
 }
 
 }  // namespace aliquot

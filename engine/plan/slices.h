@@ -2,6 +2,7 @@
 // The parts of flat buffers that a rank of a tensor group uses. Layouts have space for the largest slice of each
 // tensor. The rest of a shorter slice is padding.
 
+#include <string>
 #include <vector>
 
 #include "engine/plan/schedule.h"
@@ -19,5 +20,9 @@ std::vector<Piece> slice_pieces(const Plan& plan, int32_t flat, int rank, int co
 /// Returns the elements of the flat buffer that belong to no slice of tensor coordinate `coordinate`, including red
 /// zones, in order. Like FlatLayout::gaps() if all slices have the shapes of the layout.
 std::vector<Gap> slice_gaps(const Plan& plan, int32_t flat, int coordinate);
+
+/// Describes block `block` of a flat buffer, for messages: "elements 1536 to 1791 of h.1.mlp.c_fc.weight". Empty if the
+/// block is padding.
+std::string block_text(const Plan& plan, int32_t flat, int64_t block, int coordinate);
 
 }  // namespace aliquot

@@ -38,6 +38,7 @@ enum class Verb : uint8_t {
   kReceiveGradients,       // receive the gradient of the output of the stage's last use
   kSumOverTensor,          // add the full gradients of a unit over the tensor group (TensorGradients::kSum)
   kCompareState,           // compare the digests of those parameters of a unit that this rank does not update
+  kDigestGradients,        // with Policy::replay_every: compute the digests of this rank's gradients of micro-batch 0
   kUseCollective,          // a collective that model code runs, and the model code between it and the next one
 };
 
@@ -91,6 +92,7 @@ inline constexpr std::array kVerbTable = {
              Actor::kEngine, true},
     VerbInfo{Verb::kSumOverTensor, "tensor-sum", Operand::kUnit, GroupId::kTensor, Lane::kReduce, Actor::kEngine, true},
     VerbInfo{Verb::kCompareState, "compare-state", Operand::kUnit, GroupId::kRank, Lane::kCompute, Actor::kEngine},
+    VerbInfo{Verb::kDigestGradients, "digest", Operand::kUnit, GroupId::kRank, Lane::kCompute, Actor::kEngine},
     VerbInfo{Verb::kUseCollective, "collective", Operand::kUse, GroupId::kTensor, Lane::kCompute, Actor::kEngine, true},
 };
 

@@ -182,6 +182,7 @@ std::vector<Defect> validate(const Plan& plan, const PassOrder& passes) {
   check_transfers(proof);
   check_quantized(proof);
   check_state_digests(proof);
+  check_gradient_digests(proof);
   check_gradients(proof);
   check_matrices(proof);
   check_places(proof);

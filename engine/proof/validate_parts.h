@@ -106,6 +106,9 @@ void check_quantized(const Proof& proof);
 /// no update compares must be compared once in each step. This must happen after the last model code that reads them,
 /// and before an all-gather overwrites them.
 void check_state_digests(const Proof& proof);
+/// Checks digests of gradients (Policy::replay_every). The digests of every unit that trains must be computed once in
+/// each step, when its gradients are those of the complete micro-batch 0 alone, before sums change them.
+void check_gradient_digests(const Proof& proof);
 /// Checks that the stage receives the input of each pass once before the pass, and sends the result once after the
 /// pass. The sends and receives are with the neighboring pipeline stages.
 void check_transfers(const Proof& proof);

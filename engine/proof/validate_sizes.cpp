@@ -164,6 +164,8 @@ class BufferSizes {
       case Role::kBlockSquares: return shard / kBlockElements * kDouble;
       case Role::kMuonDirections: return updated * kFloat;
       case Role::kStateDigests: return state_digests(flat, plan_.schedule.zero_stage == 3 ? shard : whole, updated);
+      case Role::kGradientDigests:  // 64 bits for each block of this rank, and as many for those of a replay
+        return flat.trainable && plan_.policy.replay_every != 0 ? 2 * 8 * (whole / kBlockElements) : 0;
       default: return of_encoded(shard);
     }
   }

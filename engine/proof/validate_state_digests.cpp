@@ -9,7 +9,8 @@ namespace {
 /// Plan::compares_outside_updates(), which the schedule writer uses.
 bool needs_comparison(const Plan& plan, int32_t flat) {
   const FlatSpec& spec = plan.flats[flat];
-  if (!plan.policy.check_state || plan.policy.evaluation || !plan.unit_is_here[spec.unit]) return false;
+  if (!plan.policy.check_state || plan.policy.evaluation || plan.policy.replay) return false;
+  if (!plan.unit_is_here[spec.unit]) return false;
   if (spec.layout.shard_count() == 0) return false;
   const int stage = plan.schedule.zero_stage;
   return !spec.trainable || (stage > 0 && stage < 3 && plan.topology.node_of_rank.size() > 1);

@@ -167,9 +167,9 @@ class GradientChecker {
       for (const UnitId unit : ends_[id]) --common_gradients_[unit];
     }
     for (UnitId unit = 0; unit < static_cast<UnitId>(units_.size()); ++unit) finish(unit);
-    if (norm_count_ != (evaluates() ? 0 : 1))
+    if (norm_count_ != (updates() ? 1 : 0))
       add(DefectKind::kGradient, kNone,
-          fmt::format("the step has {} operations norm: expected 1, or 0 in an evaluation", norm_count_));
+          fmt::format("the step has {} operations norm: expected 1, or 0 in an evaluation or replay", norm_count_));
   }
 
  private:
@@ -195,7 +195,7 @@ class GradientChecker {
     }
   }
 
-  bool evaluates() const { return proof_.plan.policy.evaluation; }
+  bool updates() const { return !proof_.plan.policy.evaluation && !proof_.plan.policy.replay; }
   int32_t reduces_wanted() const { return schedule_.accumulate_into_shard ? schedule_.micro_batch_count : 1; }
 
   /// A reproducible step sums each micro-batch over all ranks before it adds the micro-batches.
@@ -322,7 +322,7 @@ class GradientChecker {
 
   void finish(UnitId id) {
     const GradientProgress& unit = units_[id];
-    const bool trains = proof_.accesses.trains(id) && proof_.plan.unit_is_here[id] && !evaluates();
+    const bool trains = proof_.accesses.trains(id) && proof_.plan.unit_is_here[id] && updates();
     const int stage = schedule_.zero_stage;
     const std::string& name = proof_.plan.model.units[id].name;
     const int32_t reduces = trains ? reduces_wanted() : 0, spreads = trains && stage == 0 ? 1 : 0;

@@ -95,8 +95,10 @@ std::optional<std::string> invalid_order(const Plan& plan) {
   const Policy& policy = plan.policy;
   if (policy.micro_batch_count < 1)
     return fmt::format("the number of micro-batches is {}: expected 1 or more", policy.micro_batch_count);
-  if (policy.evaluation && policy.micro_batch_count > 1)
-    return fmt::format("an evaluation has {} micro-batches: expected 1", policy.micro_batch_count);
+  if ((policy.evaluation || policy.replay) && policy.micro_batch_count > 1)
+    return fmt::format("{} has {} micro-batches: expected 1", policy.replay ? "a replay" : "an evaluation",
+                       policy.micro_batch_count);
+  if (policy.evaluation && policy.replay) return "the plan is both an evaluation and a replay: expected at most one";
   if (policy.evaluation || policy.pass_order.empty()) return std::nullopt;
   for (std::size_t rank = 0; rank < policy.pass_order.size(); ++rank) {
     const auto& actions = policy.pass_order[rank];

@@ -131,6 +131,11 @@ void Executor::finish_step(bool abandons) {
   ++step_;
 }
 
+void Executor::discard_step() {
+  cursor_ = 0;
+  ++step_;
+}
+
 void Executor::issue(OperationId id) {
   report_position_on_failure([&] {
     begin(id);
@@ -226,8 +231,10 @@ void Executor::run(OperationId id) {
     case Verb::kGatherQuantizedShards: return work_.gather_quantized_shards(lane, what, label(id));
     case Verb::kGather: return work_.gather(lane, what, label(id));
     case Verb::kSendActivations:
-    case Verb::kReceiveActivations:
     case Verb::kSendGradients:
+      if (digests_gradients_ && what.micro_batch == 0) work_.sum_sent(lane, id);
+      return work_.transfer(lane, id, label(id));
+    case Verb::kReceiveActivations:
     case Verb::kReceiveGradients: return work_.transfer(lane, id, label(id));
     case Verb::kReduce: return work_.reduce(lane, id, label(id));
     case Verb::kSumOverTensor: return work_.sum_over_tensor(lane, what, label(id));
@@ -240,6 +247,8 @@ void Executor::run(OperationId id) {
     case Verb::kScatterMatrices: return work_.matrices(lane, what, update_steps_, label(id));
     case Verb::kUpdate: return update(what);
     case Verb::kCompareState: return work_.compare_state(lane, what, label(id));
+    case Verb::kDigestGradients:
+      return digests_gradients_ ? work_.digest_gradients(lane, what.operand) : memory_.skip_operation();
     case Verb::kCopyIn:
     case Verb::kCopyOut: return work_.copy(lane, id);
     case Verb::kUseCollective: work_.use_collective(lane, what, label(id)); return memory_.skip_operation();

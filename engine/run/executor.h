@@ -65,6 +65,8 @@ class Executor {
   /// Null disables fault injection.
   void set_faults(FaultInjector* faults) { faults_ = faults; }
   void set_gradient_detector(NonFiniteGradientDetector* detector) { gradient_detector_ = detector; }
+  /// Whether kDigestGradients computes digests. Otherwise it does nothing.
+  void set_digests_gradients(bool on) { digests_gradients_ = on; }
   /// Sets the step number that messages show for the step that begins next.
   void set_reported_step(int64_t step) { reported_step_ = step; }
   /// Returns a value greater than all progress values published so far.
@@ -82,6 +84,12 @@ class Executor {
   void close();
   /// Issues the operations after the passes, such as norm and updates, and moves to the start of the next step.
   void finish_step(bool abandons = false);
+
+  /// Moves to the start of the next step without the operations that are left. No rank may run this executor again.
+  void discard_step();
+
+  /// See StepWork::sent_sums().
+  std::vector<SentSum> sent_sums() const { return work_.sent_sums(); }
 
   /// The index of the current step, from 1. This executor counts its own steps.
   int64_t step() const { return step_; }
@@ -118,6 +126,7 @@ class Executor {
   UpdateSteps update_steps_;
   bool decided_ = false;   // decide_before_norm() was called in this step; only with update_in_backward
   bool abandons_ = false;  // this rank abandons the current step
+  bool digests_gradients_ = false;
   OperationId cursor_ = 0;
   OperationId open_ = 0;  // the model code that open() has begun
   OperationId first_after_passes_ = 0;

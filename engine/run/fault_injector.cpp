@@ -11,6 +11,7 @@ namespace aliquot {
 namespace {
 
 constexpr std::string_view kParametersName = "parameters", kMasterName = "master";
+constexpr std::string_view kGradientsName = "gradients", kActivationsName = "activations";
 
 /// Whether the operation works on the unit with the name `unit`. An empty name matches all operations.
 bool is_of(const Plan& plan, const Operation& operation, std::string_view unit) {
@@ -61,7 +62,27 @@ void refuse_unreachable_fault(const InjectedFault& fault, const Plan& plan, cons
                   fault.operation, fault.unit.empty() ? "" : " ", fault.unit));
 }
 
+bool is_after_backward(const InjectedFault& fault) {
+  return fault.operation == name(Verb::kBackward) || fault.operation == name(Verb::kBackwardWeights);
+}
+
+/// Throws UsageError if the operation of a bit flip does not produce the data.
+void refuse_other_results(const InjectedFault& fault, const Plan& plan) {
+  if (fault.kind != FaultKind::kFlip) return;
+  if (is_after_backward(fault) && !fault.of.empty() && fault.of != kGradientsName)
+    throw UsageError(fmt::format("ALIQUOT_FAULT has op={},of={}: expected of=gradients after a backward.",
+                                 fault.operation, fault.of));
+  if (fault.of == kGradientsName && !is_after_backward(fault))
+    throw UsageError("ALIQUOT_FAULT is of=gradients: expected op=backward or op=backward-weights.");
+  if (fault.of != kActivationsName) return;
+  if (fault.operation != name(Verb::kForward) || plan.model.activations.uses.empty())
+    throw UsageError(
+        "ALIQUOT_FAULT is of=activations: expected op=forward, and a model that declares its activations.");
+}
+
 void refuse_unknown_state(const InjectedFault& fault, const FaultInjector::Parts& parts) {
+  refuse_other_results(fault, parts.plan);
+  if (is_after_backward(fault) || fault.of == kActivationsName) return;
   if (fault.of.empty() || fault.of == kParametersName) return;
   std::string names;
   for (int32_t f = 0; f < static_cast<int32_t>(parts.plan.flats.size()); ++f) {
@@ -77,6 +98,11 @@ void refuse_unknown_state(const InjectedFault& fault, const FaultInjector::Parts
                   parts.plan.policy.precision.has_master() ? ", master" : "", names));
 }
 
+void refuse_fault_in_replay(const InjectedFault& fault, const Plan& plan) {
+  if (fault.in_replay && plan.policy.replay_every == 0)
+    throw UsageError("ALIQUOT_FAULT has in=replay, but this run has no replays: set EngineOptions::replay_every.");
+}
+
 }  // namespace
 
 const std::vector<FaultPoint>& fault_points() {
@@ -86,9 +112,10 @@ const std::vector<FaultPoint>& fault_points() {
       const bool has_gradient = computes_weight_gradients(verb.verb) || verb.verb == Verb::kReduce;
       const bool has_parameters = verb.verb == Verb::kUpdate || verb.verb == Verb::kAllGatherParameters ||
                                   verb.verb == Verb::kForward || verb.verb == Verb::kMuonMomentum;
-      all.push_back({verb.name, has_gradient     ? std::optional(FaultKind::kNan)
-                                : has_parameters ? std::optional(FaultKind::kFlip)
-                                                 : std::nullopt});
+      std::vector<FaultKind> kinds;
+      if (has_gradient) kinds.push_back(FaultKind::kNan);
+      if (has_parameters || computes_weight_gradients(verb.verb)) kinds.push_back(FaultKind::kFlip);
+      all.push_back({verb.name, std::move(kinds)});
     }
     return all;
   }();
@@ -98,15 +125,19 @@ const std::vector<FaultPoint>& fault_points() {
 std::unique_ptr<FaultInjector> make_fault_injector(World& world, const FaultInjector::Parts& parts) {
   const InjectedFault* fault = injected_fault(fault_points());
   if (fault == nullptr) return nullptr;
-  refuse_unreachable_fault(*fault, parts.plan, world);
-  if (fault->rank == world.rank()) refuse_unknown_state(*fault, parts);
+  const bool is_here = fault->in_replay == parts.plan.policy.replay;
+  if (!parts.plan.policy.replay) refuse_fault_in_replay(*fault, parts.plan);
+  if (is_here) refuse_unreachable_fault(*fault, parts.plan, world);
+  if (is_here && fault->rank == world.rank()) refuse_unknown_state(*fault, parts);
   if (fault->rank != world.rank() || fault->operation == "save") return nullptr;
+  if (!is_here && !fault->is_permanent) return nullptr;
   return std::make_unique<FaultInjector>(*fault, parts);
 }
 
 bool FaultInjector::matches(OperationId operation, int64_t step) const {
   const Operation& what = parts_.plan.schedule.operations[operation];
-  return !done_ && step == fault_.step && name(what.verb) == fault_.operation && is_of(parts_.plan, what, fault_.unit);
+  const bool is_time = fault_.is_permanent ? step >= fault_.step : !done_ && step == fault_.step;
+  return is_time && name(what.verb) == fault_.operation && is_of(parts_.plan, what, fault_.unit);
 }
 
 void FaultInjector::before(Stream& lane, OperationId operation, int64_t step) {
@@ -123,21 +154,32 @@ void FaultInjector::before(Stream& lane, OperationId operation, int64_t step) {
 void FaultInjector::after(Stream& lane, OperationId operation, int64_t step) {
   if (!matches(operation, step)) return;
   done_ = true;
-  const UnitId unit = unit_of(parts_.plan, parts_.plan.schedule.operations[operation], fault_.unit);
+  const Operation& what = parts_.plan.schedule.operations[operation];
+  const UnitId unit = unit_of(parts_.plan, what, fault_.unit);
   if (fault_.kind == FaultKind::kNan) write_nan_gradient(lane, unit);
-  if (fault_.kind == FaultKind::kFlip) flip_bit(lane, unit);
+  if (fault_.kind != FaultKind::kFlip) return;
+  const bool of_gradients = computes_weight_gradients(what.verb), of_activations = fault_.of == kActivationsName;
+  if (!of_gradients && !of_activations) return flip_bit(lane, unit);
+  lane.run([result = of_gradients ? gradient_of(unit) : parts_.memory.peek(Role::kOutputActivations, what.operand)] {
+    if (result != nullptr) result[1] ^= std::byte{4};
+  });
 }
 
-void FaultInjector::write_nan_gradient(Stream& lane, UnitId unit) const {
+/// Returns the address of the first gradient of the unit, or null if it has none.
+std::byte* FaultInjector::gradient_of(UnitId unit) const {
   for (const int32_t f : parts_.plan.flats_of_unit[unit]) {
     std::byte* gradients = parts_.memory.peek(Role::kGradients, f);
     if (gradients == nullptr) continue;
-    const DType dtype = parts_.plan.policy.precision.gradients;
-    const int64_t first = parts_.plan.flats[f].layout.tensor_offset(0);
-    parts_.device.kernels().fill(lane, gradients + first * element_bytes(dtype), dtype,
-                                 std::numeric_limits<float>::quiet_NaN(), 1);
-    return;
+    return gradients +
+           parts_.plan.flats[f].layout.tensor_offset(0) * element_bytes(parts_.plan.policy.precision.gradients);
   }
+  return nullptr;
+}
+
+void FaultInjector::write_nan_gradient(Stream& lane, UnitId unit) const {
+  if (std::byte* gradient = gradient_of(unit))
+    parts_.device.kernels().fill(lane, gradient, parts_.plan.policy.precision.gradients,
+                                 std::numeric_limits<float>::quiet_NaN(), 1);
 }
 
 /// Returns the address of the value of an element of the shard of `rank` in the data that the fault flips, or null if

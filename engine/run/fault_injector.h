@@ -13,8 +13,8 @@
 
 namespace aliquot {
 
-/// Injects the fault once, at the first operation that matches. Used from the rank's own thread. Everything passed must
-/// outlive it.
+/// Injects the fault at the first operation that matches, or at all of them (InjectedFault::is_permanent). Used from
+/// the rank's own thread. Everything passed must outlive it.
 class FaultInjector {
  public:
   struct Parts {
@@ -35,6 +35,7 @@ class FaultInjector {
 
  private:
   bool matches(OperationId operation, int64_t step) const;
+  std::byte* gradient_of(UnitId unit) const;
   void write_nan_gradient(Stream& lane, UnitId unit) const;
   void flip_bit(Stream& lane, UnitId unit) const;
   std::byte* flipped_byte(int32_t flat, int rank, int64_t shard_offset) const;

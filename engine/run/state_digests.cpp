@@ -216,21 +216,13 @@ void StateDigests::compare_all(const Updater& updater, int64_t step) const {
 
 void StateDigests::report(const Part& part, const StateDifference& difference, int64_t step) const {
   const FlatSpec& spec = plan_.flats[part.flat];
-  const int64_t element = part.first_element + difference.block * kBlockElements, shard = spec.layout.shard_count();
-  std::string block;
-  for (const Piece& piece : slice_pieces(plan_, part.flat, static_cast<int>(element / shard), tensor_)) {
-    const int64_t in_piece = element % shard - piece.shard_offset;
-    if (in_piece < 0 || in_piece >= piece.count) continue;
-    const int64_t first = piece.tensor_offset + in_piece;
-    block = fmt::format("elements {} to {} of {}", first, first + std::min(kBlockElements, piece.count - in_piece) - 1,
-                        spec.layout.tensors()[piece.tensor].name);
-  }
+  const int64_t block = part.first_element / kBlockElements + difference.block;
   throw FaultError(fmt::format(
       "silent data corruption, found in step {}: the {} of unit {} on rank {} ({}) changed after the last "
       "update; block {} of its flat buffer, {}, is the first that differs; resume from an earlier checkpoint, and test "
       "the memory of this machine",
       step, kPartNames[static_cast<std::size_t>(difference.part)], plan_.model.units[spec.unit].name, world_rank_,
-      node_, element / kBlockElements, block));
+      node_, block, block_text(plan_, part.flat, block, tensor_)));
 }
 
 }  // namespace aliquot

@@ -24,10 +24,10 @@ StepWork::StepWork(const Parts& parts)
       digests_(parts.digests),
       copies_(copied_slots(parts.plan.schedule)),
       recipes_(reduce_recipes(parts.plan)) {
-  if (!plan_.policy.evaluation) norm_.emplace(plan_, groups_);
+  if (plan_.policy.updates()) norm_.emplace(plan_, groups_);
   if (plan_.has_exact_norm()) exact_norm_.emplace(plan_, groups_);
   const auto* muon = std::get_if<Muon>(&parts.optimizer);
-  if (!plan_.policy.evaluation && muon != nullptr)
+  if (plan_.policy.updates() && muon != nullptr)
     matrices_.emplace(plan_, memory_, ranks_, *muon, groups_.world().device().kind());
   if (plan_.policy.quantize_weights || encodes_gradients(plan_) || encodes_exchanges(plan_))
     quantized_.emplace(plan_, memory_, ranks_, kernels_);
@@ -81,6 +81,7 @@ void StepWork::note_first_writes() {
 void StepWork::note_transfers() {
   const auto& operations = plan_.schedule.operations;
   transfers_.resize(operations.size());
+  sent_sums_.resize(operations.size());
   const TransferBuffers buffers(plan_.schedule);
   for (OperationId id = 0; id < static_cast<OperationId>(operations.size()); ++id) {
     const Operation& operation = operations[id];
@@ -268,6 +269,33 @@ void StepWork::all_gather_parameters(Stream& lane, const Operation& operation, L
 
 void StepWork::compare_state(Stream& lane, const Operation& operation, Label label) {
   digests_.compare(lane, operation.operand, label.step);
+}
+
+void StepWork::sum_sent(Stream& lane, OperationId id) {
+  const Transfer& what = transfers_[id];
+  enqueue_sum(lane, sent_sums_[id], arena_.local() + what.from_bytes, what.size_bytes);
+}
+
+std::vector<SentSum> StepWork::sent_sums() const {
+  std::vector<SentSum> sums;
+  for (std::size_t id = 0; id < sent_sums_.size(); ++id) {
+    const Operation& operation = plan_.schedule.operations[id];
+    if (is_send(operation.verb) && operation.micro_batch == 0)
+      sums.push_back({position_of_send(plan_.stage, operation), sent_sums_[id]});
+  }
+  std::ranges::sort(sums, {}, &SentSum::position);
+  return sums;
+}
+
+void StepWork::digest_gradients(Stream& lane, UnitId unit) {
+  for (const int32_t f : plan_.flats_of_unit[unit]) {
+    if (!plan_.flats[f].trainable) continue;
+    const int64_t count = plan_.flats[f].layout.flat_count();
+    auto* digests = reinterpret_cast<uint64_t*>(memory_.address(Role::kGradientDigests, f, AccessMode::kWrites));
+    if (plan_.policy.replay) digests += count / kBlockElements;
+    enqueue_block_digests(lane, digests, memory_.address(Role::kGradients, f, AccessMode::kReads),
+                          plan_.policy.precision.gradients, count);
+  }
 }
 
 /// Each rank sums the rows that it owns in place, and then all ranks gather all rows. The model code that follows may

@@ -14,6 +14,7 @@
 #include "engine/run/mesh_groups.h"
 #include "engine/run/quantized_collectives.h"
 #include "engine/run/red_zones.h"
+#include "engine/run/replay_check.h"
 #include "engine/run/updater.h"
 #include "kernels/elementwise/kernels.h"
 
@@ -47,6 +48,12 @@ class StepWork {
   void sum_over_tensor(Stream& lane, const Operation& operation, Label label);
   void update(Stream& lane, UnitId unit, const UpdateSteps& steps);
   void compare_state(Stream& lane, const Operation& operation, Label label);
+  /// Enqueues the digests of the full gradients of the unit. A replay has its own digests.
+  void digest_gradients(Stream& lane, UnitId unit);
+  /// Enqueues the sum of what a send of micro-batch 0 transfers. Call before transfer().
+  void sum_sent(Stream& lane, OperationId id);
+  /// The sums of the sends of micro-batch 0. Call while all streams are idle.
+  std::vector<SentSum> sent_sums() const;
   /// Enqueues any operation of a matrix group. Does nothing if the step is skipped.
   void matrices(Stream& lane, const Operation& operation, const UpdateSteps& steps, Label label);
   /// Enqueues copies between slots and offload stores.
@@ -91,6 +98,7 @@ class StepWork {
   std::vector<std::vector<BufferId>> copies_;      // result of copied_slots(): the slots of each copy operation
   std::vector<ReduceRecipe> recipes_;              // result of reduce_recipes()
   std::vector<Transfer> transfers_;                // one per operation; set for sends and receives
+  std::vector<uint64_t> sent_sums_;                // same index; see sum_sent()
   std::optional<RedZones> red_zones_;              // empty outside the checking mode
   std::vector<std::vector<Gap>> padding_;          // for each flat buffer, the result of slice_gaps()
   /// For each backward: the flat buffers that it is the first to write, and the flat buffers to which it adds.

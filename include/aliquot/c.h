@@ -103,6 +103,9 @@ int aliquot_log_to_standard_error(void);
  * check-state on|off
  *     Find bits of parameters and optimizer state that change between updates, by digests of their blocks; hosts only.
  *     Default: off.
+ * replay-every auto|N
+ *     Every N steps, each data-parallel rank repeats a micro-batch of another one, to find ranks that compute wrong
+ *     gradients; auto: so often that it takes at most 2 % of the time; hosts only. Default: 0.
  * check on|off
  *     Detect writes outside of parameters and activations, and accesses outside of scopes; slower. Default: off.
  * memory-budget BYTES
@@ -356,6 +359,8 @@ typedef struct aliquot_work {
   int unit_count;            /* of the units of the use */
   const int* units;          /* valid until the next call with this engine */
   aliquot_use_memory memory; /* buffers of the use, if activations were declared */
+  int data_coordinate;       /* the data-parallel rank whose samples the model must use */
+  int replayed;              /* 1 if the use repeats micro-batch 0 of that rank, for the option replay-every */
 } aliquot_work;
 enum { ALIQUOT_NO_WORK = -1 };
 /** Opens the next use of the step, in the planned order of passes, as Engine::next() in C++. Close it with
@@ -364,6 +369,9 @@ enum { ALIQUOT_NO_WORK = -1 };
 int aliquot_next(aliquot_engine* engine, aliquot_work* work);
 /** The same for an evaluation, between steps. The call after ALIQUOT_NO_WORK begins another evaluation. */
 int aliquot_next_evaluation(aliquot_engine* engine, aliquot_work* work);
+/** With the option replay-every, compares the loss of micro-batch 0 too, like Engine::compare_loss() in C++.
+ * `replayed`: that of the work whose loss it is. */
+int aliquot_compare_loss(aliquot_engine* engine, double loss, int replayed);
 /** Replaces each value by its sum over the ranks of the last pipeline stage, on all ranks. Ignores the values of other
  * stages. At most 512 values. */
 int aliquot_sum_losses(aliquot_engine* engine, int count, double* values);

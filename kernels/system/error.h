@@ -2,8 +2,11 @@
 // Exceptions for errors that are reported to the user. The message is one sentence: what failed, where, and what to do.
 // exit_code() is the exit code of a command that ends with the error.
 
+#include <cstdint>
 #include <stdexcept>
 #include <string>
+#include <utility>
+#include <vector>
 
 #pragma GCC visibility push(default)
 namespace aliquot {
@@ -54,6 +57,24 @@ class FaultError : public Error {
 
  protected:
   FaultError(ExitCode exit_code, const std::string& message) : Error(exit_code, message) {}
+};
+
+/// Thrown on all ranks if a replay gives other gradients (EngineOptions::replay_every).
+class ReplayError : public FaultError {
+ public:
+  struct Finding {
+    std::vector<int> ranks = {};          // the ranks that may have computed wrong gradients, ascending
+    std::vector<int> nodes = {};          // their nodes, ascending
+    std::vector<std::string> hosts = {};  // the names of the hosts of `ranks`, without repetition
+    bool is_decided = false;              // whether other ranks agree that one of `ranks` is at fault
+    std::string unit = {};                // the unit of the first difference; empty: only the loss differs
+    int64_t block = -1;                   // the first block of its flat buffer that differs
+  };
+  ReplayError(const std::string& message, Finding finding) : FaultError(message), finding_(std::move(finding)) {}
+  const Finding& finding() const noexcept { return finding_; }
+
+ private:
+  Finding finding_;
 };
 
 }  // namespace aliquot

@@ -66,12 +66,18 @@ void set_field(InjectedFault& fault, std::string_view text, std::string_view fie
     fault.unit = value;
   } else if (name == "of" && !value.empty()) {
     fault.of = value;
+  } else if (name == "times" && (value == "once" || value == "always")) {
+    fault.is_permanent = value == "always";
+  } else if (name == "in" && (value == "step" || value == "replay")) {
+    fault.in_replay = value == "replay";
   } else if (name == "kind") {
     set_kind(fault, text, value);
   } else {
     throw_invalid_fault(
         text,
-        fmt::format("'{}' is not rank=NUMBER, step=NUMBER, op=OPERATION, unit=NAME, of=NAME or kind=KIND", field));
+        fmt::format("'{}' is not rank=NUMBER, step=NUMBER, op=OPERATION, unit=NAME, of=NAME, times=once or always, "
+                    "in=step or replay, or kind=KIND",
+                    field));
   }
 }
 
@@ -93,6 +99,8 @@ InjectedFault parse(std::string_view text) {
   }
   if (given.contains("of") && fault.kind != FaultKind::kFlip)
     throw_invalid_fault(text, "of=NAME is only for kind=flip");
+  if (fault.is_permanent && fault.kind != FaultKind::kFlip)
+    throw_invalid_fault(text, "times=always is only for kind=flip");
   if (!given.contains("kind")) throw_invalid_fault(text, "kind is missing");
   return fault;
 }
@@ -102,10 +110,10 @@ void check(const InjectedFault& fault, std::string_view text, std::span<const Fa
   std::vector<std::string_view> all, with_data;
   const auto add = [&](const FaultPoint& point) {
     all.push_back(point.name);
-    if (point.data_kind == fault.kind) with_data.push_back(point.name);
+    if (std::ranges::find(point.data_kinds, fault.kind) != point.data_kinds.end()) with_data.push_back(point.name);
   };
   std::ranges::for_each(points, add);
-  add({"save", FaultKind::kFullDisk});
+  add({"save", {FaultKind::kFullDisk}});
   if (std::ranges::find(all, fault.operation) == all.end())
     throw_invalid_fault(text, fmt::format("op '{}' is not one of {}", fault.operation, fmt::join(all, ", ")));
   const bool needs_data =

@@ -3,10 +3,10 @@
 // handling.
 
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace aliquot {
 
@@ -17,16 +17,20 @@ enum class FaultKind : uint8_t {
   kSlow,      // sleeps before the operation
   kNan,       // makes a gradient NaN
   kFullDisk,  // every write fails with ENOSPC
-  kFlip,      // flips one bit of this rank's parameters, masters or optimizer state
+  kFlip,      // flips one bit of this rank's data
 };
 
-/// A fault that happens once, on one rank, at one operation of one step.
+/// A fault that happens on one rank, at one operation of one step.
 struct InjectedFault {
   int rank = 0;
   int64_t step = 1;       // index of the step, from 1
   std::string operation;  // the name of a FaultPoint, or "save"
   std::string unit = {};  // empty: the first unit with the operation
-  std::string of = {};    // for kFlip: "parameters" (or empty), "master", or the name of an optimizer state
+  /// For kFlip: "parameters", "master" or the name of an optimizer state; "gradients" after a backward; "activations"
+  /// after a forward. Empty: "gradients" after a backward, otherwise "parameters".
+  std::string of = {};
+  bool is_permanent = false;  // for kFlip: also happens at all later operations that match, in steps and replays
+  bool in_replay = false;     // happens in a replay instead of the step
   FaultKind kind = FaultKind::kThrow;
   double seconds = 0;  // the delay of kSlow
 };
@@ -34,10 +38,11 @@ struct InjectedFault {
 /// An operation at which a fault can happen.
 struct FaultPoint {
   std::string_view name;
-  std::optional<FaultKind> data_kind = {};  // kNan or kFlip, if such a fault can change data of this operation
+  std::vector<FaultKind> data_kinds = {};  // kNan and kFlip, if such faults can change data of this operation
 };
 
-/// Parses "rank=1,step=3,op=reduce,kind=kill", optionally with unit=NAME and of=NAME. The default is rank 0 in step 1.
+/// Parses "rank=1,step=3,op=reduce,kind=kill", optionally with unit=NAME, of=NAME,
+/// times=always and in=replay. The default is rank 0 in step 1.
 /// `points` lists the possible operations; "save" is always possible. Throws UsageError for an invalid `text`.
 InjectedFault parse_injected_fault(std::string_view text, std::span<const FaultPoint> points);
 

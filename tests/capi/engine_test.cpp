@@ -180,6 +180,36 @@ std::vector<double> train_with_next(int stages, const char* schedule = "1f1b") {
   return results;
 }
 
+TEST(Capi, ReplaysRepeatTheWorkOfAnotherRank) {
+  on_ranks(3,
+           [](Rank& rank) {
+             ASSERT_DONE(aliquot_materialize(rank.engine, fill_with_half, nullptr));
+             for (int step = 1; step <= 4; ++step) {
+               int replayed = 0;
+               aliquot_work work;
+               for (;;) {
+                 ASSERT_DONE(aliquot_next(rank.engine, &work));
+                 if (work.kind == ALIQUOT_NO_WORK) break;
+                 const int own = aliquot_rank(rank.world);
+                 EXPECT_EQ(work.data_coordinate, work.replayed ? (own + 1) % 3 : own);
+                 replayed += work.replayed;
+                 if (work.use == 0 && work.kind == ALIQUOT_FORWARD)
+                   rank.chain.inputs[0] = 1.0f + static_cast<float>(work.data_coordinate);
+                 if (work.kind == ALIQUOT_FORWARD) rank.chain.forward(work.use);
+                 if (work.use == Chain::kLayers - 1 && work.kind == ALIQUOT_FORWARD) {
+                   rank.chain.slope = rank.chain.inputs.back() - 3;
+                   ASSERT_DONE(aliquot_compare_loss(rank.engine, rank.chain.slope, work.replayed));
+                 }
+                 if (work.kind == ALIQUOT_BACKWARD) rank.chain.backward(work.use);
+                 ASSERT_DONE(aliquot_close(rank.engine));
+               }
+               EXPECT_EQ(replayed, step % 2 == 0 ? 2 * Chain::kLayers : 0);
+               ASSERT_DONE(aliquot_step(rank.engine, nullptr));
+             }
+           },
+           {{"replay-every", "2"}});
+}
+
 TEST(Capi, PipelinesTrainWithAliquotNext) {
   const std::vector<double> alone = train_with_next(1);
   ASSERT_EQ(alone.size(), 4u);

@@ -1,5 +1,6 @@
 #include "tests/engine/small_model.h"
 
+#include <bit>
 #include <cmath>
 
 #include "kernels/elementwise/host_loops.h"
@@ -22,6 +23,11 @@ int64_t element_count(int tensor) {
   int64_t count = 1;
   for (const int64_t extent : all[tensor].shape) count *= extent;
   return count;
+}
+
+void SmallModel::corrupt_hidden() {
+  float& first = hidden_[1].front();
+  first = std::bit_cast<float>(std::bit_cast<uint32_t>(first) ^ 1u << 12);
 }
 
 void SmallModel::open(int use, const Tensors& values, const Tensors* gradients) {

@@ -39,6 +39,8 @@ class SmallModel {
   void forward(int use, std::span<const float> samples, const Tensors& values);
   void backward(int use, float loss_scale, const Tensors& values, const Tensors& gradients);
   double loss() const { return loss_; }
+  /// Flips a low bit of the output of layer 1.
+  void corrupt_hidden();
 
  private:
   void open(int use, const Tensors& values, const Tensors* gradients);

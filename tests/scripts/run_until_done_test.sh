@@ -19,6 +19,16 @@ mkdir "$scratch/at_once"
 printf '#!/bin/sh\n' >"$scratch/at_once/sleep"
 chmod +x "$scratch/at_once/sleep"
 PATH=$scratch/at_once:$PATH ends 0 "waiting 8 s" plays "3\n0" --wait 08 --
+# --replay-evict reads the host at fault from the last line of the metrics.
+ends 1 "add --metrics FILE" "${supervise[@]}" --replay-evict -- true --checkpoint-dir x
+ends 1 "needs {evicted} in the command" "${supervise[@]}" --replay-evict -- true --checkpoint-dir x --metrics y
+metrics=$scratch/metrics.json
+for line in '"decided":true,"hosts":["n17"]' '"decided":false,"hosts":["n17"]' '"decided":true,"hosts":["n17","n18"]'; do
+  printf '{"run":{}}\n{"failure":{"reason":"x",%s}}\n' "$line" >"$metrics"
+  evicted='' && if [[ $line = '"decided":true,"hosts":["n17"]' ]]; then evicted=n17; fi
+  ends 0 "" plays "3\n3\n0" --replay-evict -- --metrics "$metrics" "--exclude={evicted}"
+  started 3 "--exclude=$evicted --resume auto"
+done
 # If an option occurs twice, the last one counts.
 rm -rf "$saved" "$scratch/starts"
 printf '3 01\n3 02\n0\n' >"$scratch/plan"

@@ -6,6 +6,7 @@
 #include "apps/drawing/axis.h"
 #include "apps/models/parameters.h"
 #include "apps/options/flag_names.h"
+#include "engine/choose/pipeline_schedule.h"
 #include "kernels/system/format_bytes.h"
 
 namespace aliquot {
@@ -70,6 +71,13 @@ std::string memory_line(const TrainContext& context, const MemoryAudit& audit) {
 
 }  // namespace
 
+std::string replay_line(const TrainContext& context) {
+  Engine& engine = context.engine();
+  const std::vector<Plan>& stages = engine.pipeline_plans();
+  return fmt::format("every {}, {:.2g} % of the time in simulation", plural(stages.front().policy.replay_every, "step"),
+                     100 * replay_share(stages, engine.options().cost));
+}
+
 std::string start_banner(const TrainContext& context, const MemoryAudit& audit, int64_t data_tokens) {
   const TrainOptions& o = context.options();
   const Plan& plan = context.engine().plan();
@@ -85,6 +93,7 @@ std::string start_banner(const TrainContext& context, const MemoryAudit& audit, 
   line("batch", batch_line(context));
   line("data", data_line(o, data_tokens));
   line("memory", memory_line(context, audit));
+  if (plan.policy.replay_every != 0) line("replay", replay_line(context));
   if (!plan.choice.empty()) {
     line("chosen",
          with_flag_names(plan.choice) + (context.keeps_logits() ? "" : "; logits are computed twice, tile by tile"));

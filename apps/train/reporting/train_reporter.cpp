@@ -117,6 +117,7 @@ void TrainReporter::print_plan() const {
     write_stdout("chosen: {}{}\n\n", with_flag_names(plan.choice),
                  context_.keeps_logits() ? "" : "; logits are computed twice, tile by tile");
   }
+  if (plan.policy.replay_every != 0) write_stdout("replay: {}\n\n", replay_line(context_));
   for (const Plan& stage : stages) {
     if (stages.size() > 1) write_stdout("pipeline stage {}\n", stage.stage.index);
     write_stdout("{}", text(stage));
@@ -163,6 +164,8 @@ void TrainReporter::end_step(const StepOutcome& step) {
                              .memory = writes_metrics(step) ? audit_.most() : MemoryRecord{}};
   stepped_ = true;
   state_check_seconds_ += report.state_check_seconds;
+  replay_seconds_ += report.replay_seconds;
+  replay_count_ += report.replay_seconds > 0 ? 1 : 0;
   step_seconds_ += step.seconds;
   ++step_count_;
   work_seconds_ = {work_seconds_[1], step.parts};
@@ -224,6 +227,22 @@ std::string TrainReporter::state_check_sentence() const {
                      100 * state_check_seconds_ / step_seconds_, format_bytes(bytes));
 }
 
+/// What --replay-every costs on this rank: the time of replays, and the memory that the plan has for digests.
+std::string TrainReporter::replay_sentence() const {
+  const Plan& plan = context_.engine().plan();
+  if (plan.policy.replay_every == 0 || step_count_ == 0) return "";
+  int64_t bytes = 0;
+  for (const PlannedBuffer& buffer : plan.schedule.buffers)
+    bytes += buffer.role == Role::kGradientDigests ? buffer.size_bytes : 0;
+  const double each = replay_count_ == 0 ? 0 : replay_seconds_ / static_cast<double>(replay_count_);
+  return fmt::format(
+      "--replay-every: {} replays in {} steps, one every {} steps, {:.3f} ms each, {:.2f} % of the time of a step; {} "
+      "of "
+      "digests\n",
+      replay_count_, step_count_, plan.policy.replay_every, 1e3 * each, 100 * replay_seconds_ / step_seconds_,
+      format_bytes(bytes));
+}
+
 void TrainReporter::finish(ExitCode code, const RunState& state) {
   progress_->finish();
   audit_.measure_outside();
@@ -235,7 +254,8 @@ void TrainReporter::finish(ExitCode code, const RunState& state) {
   if (context_.is_rank_zero()) {
     write_done(memory, digest, pipeline);
     if (!context_.options().quiet && stepped_)
-      write_stdout("{}{}", memory_table(memory, context_.options().engine.tensor), state_check_sentence());
+      write_stdout("{}{}{}", memory_table(memory, context_.options().engine.tensor), state_check_sentence(),
+                   replay_sentence());
     write_stdout("digest {}\n", digest);
     if (code == ExitCode::kNotFinite) report_give_up(context_.options(), state);
   }

@@ -14,6 +14,7 @@
 #include "apps/train/reporting/progress.h"
 #include "apps/train/reporting/stragglers.h"
 #include "apps/train/train_context.h"
+#include "kernels/system/error.h"
 
 namespace aliquot {
 
@@ -46,7 +47,7 @@ class TrainReporter {
   /// Reports a step. If --metrics cannot be written, warns and writes no more metrics. Collective.
   void end_step(const StepOutcome& step);
   /// Writes a line about a failure that ends the run to the --metrics file. Does not throw.
-  void write_failure(std::string_view reason) noexcept;
+  void write_failure(const FaultError& error) noexcept;
   /// Prints `sentence` on standard output, on a line of its own, unless it is empty or --quiet is set.
   void note(const std::string& sentence);
   /// Prints `sentence` on standard error, on a line of its own.
@@ -73,11 +74,13 @@ class TrainReporter {
   std::optional<Progress> progress_;
   StragglerWatch straggler_watch_;
   std::string state_check_sentence() const;
+  std::string replay_sentence() const;
 
-  bool stepped_ = false;                               // whether a step ran; if not, finish() prints no memory
-  double state_check_seconds_ = 0, step_seconds_ = 0;  // summed over steps
-  int64_t step_count_ = 0;                             // number of steps in these sums
-  std::array<WorkSeconds, 2> work_seconds_{};          // work in the last two steps, the older step first
+  bool stepped_ = false;  // whether a step ran; if not, finish() prints no memory
+  double state_check_seconds_ = 0, replay_seconds_ = 0, step_seconds_ = 0;  // summed over steps
+  int64_t replay_count_ = 0;                                                // number of steps with a replay
+  int64_t step_count_ = 0;                                                  // number of steps in these sums
+  std::array<WorkSeconds, 2> work_seconds_{};  // work in the last two steps, the older step first
 };
 
 }  // namespace aliquot

@@ -146,9 +146,19 @@ void TrainReporter::write_metrics(const Json& line) {
   }
 }
 
-void TrainReporter::write_failure(std::string_view reason) noexcept {
+void TrainReporter::write_failure(const FaultError& error) noexcept {
   try {
-    write_metrics({{"failure", {{"reason", reason}}}});
+    Json failure = {{"reason", error.what()}};
+    if (const auto* replay = dynamic_cast<const ReplayError*>(&error)) {
+      const ReplayError::Finding& finding = replay->finding();
+      failure["ranks"] = finding.ranks;
+      failure["nodes"] = finding.nodes;
+      failure["hosts"] = finding.hosts;
+      failure["decided"] = finding.is_decided;
+      failure["unit"] = finding.unit;
+      failure["block"] = finding.block;
+    }
+    write_metrics({{"failure", failure}});
   } catch (...) {  // the failure itself is reported by the caller
   }
 }
@@ -171,6 +181,7 @@ void TrainReporter::write_step(const StepRecord& record, const StepOutcome& step
     if (!digest.empty()) extra["digest"] = digest;
     if (step.eval_loss) extra["eval_loss"] = *step.eval_loss;
     if (options.engine.check_state) extra["state_check_seconds"] = rounded(step.report.state_check_seconds);
+    if (options.engine.replay_every != 0) extra["replay_seconds"] = rounded(step.report.replay_seconds);
     if (options.precision == DType::kFloat16) extra["loss_scale"] = step.report.loss_scale;
     write_metrics(json(record, extra));
   }

@@ -12,6 +12,26 @@ StepWriter::Lifetime& StepWriter::gradients(UnitId unit, int32_t micro_batch) {
   return all[static_cast<std::size_t>(micro_batch) % all.size()];
 }
 
+/// Computes digests right after the last backward of micro-batch 0 that writes the gradients of a unit, on the compute
+/// lane: the backward of another micro-batch adds to the gradients, and sums over ranks overwrite them. In a replay,
+/// the gradients are then not needed any more.
+void StepWriter::digest_gradients(int32_t v) {
+  const Visit& visit = visits_[v];
+  if (!policy_.digests_gradients() || visit.micro_batch != 0) return;
+  for (const UnitId unit : model_.uses[visit.use]) {
+    if (visit.use != units_[unit].first_use || !trains(unit)) continue;
+    Lifetime& written = gradients(unit, 0);
+    written.last = add(Verb::kDigestGradients, unit, 0);
+    if (!policy_.replay) continue;
+    for (const int32_t f : flats_of_[unit]) {
+      if (!flats_[f].trainable || has_persistent_gradients(unit)) continue;
+      add_buffer(Role::kGradients, f, written, {{written.last}});
+      if (interleaved_[unit]) draft_.buffers.back().buffer.micro_batch = 0;
+    }
+    written = {};
+  }
+}
+
 void StepWriter::reduce_complete_units(int32_t v) {
   const Visit& visit = visits_[v];
   const bool last_micro_batch = visit.micro_batch == policy_.micro_batch_count - 1;
@@ -222,6 +242,7 @@ void StepWriter::add_persistent_buffers() {
     if (policy_.check_state) add_persistent_buffer(Role::kStateDigests, f);
     if (policy_.quantize_weights) add_persistent_buffer(Role::kQuantizedShards, f);
     if (!flats_[f].trainable) continue;  // frozen parameters have only a working copy
+    if (policy_.replay_every != 0) add_persistent_buffer(Role::kGradientDigests, f);
     if (policy_.precision.has_master()) add_persistent_buffer(Role::kMaster, f);
     if (plan_.state_bytes_per_block(f) > 0) add_persistent_buffer(Role::kOptimizer, f);
     if (encodes_gradients(plan_) || encodes_exchanges(plan_)) add_persistent_buffer(Role::kErrorFeedbackResidual, f);

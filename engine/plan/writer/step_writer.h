@@ -118,6 +118,7 @@ class StepWriter {
   /// Returns the first and the last of the backward operations whose gradients the unit's next reduce sums. With
   /// interleaved gradients (`interleaved_`), each micro-batch in flight has its own operations and its own reduce.
   Lifetime& gradients(UnitId unit, int32_t micro_batch);
+  void digest_gradients(int32_t v);
   void reduce_complete_units(int32_t v);
   void reduce(UnitId unit, int32_t micro_batch, bool last_micro_batch);
   bool sums_over_tensor(UnitId unit) const;

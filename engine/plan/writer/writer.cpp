@@ -36,7 +36,7 @@ StepWriter::StepWriter(const Plan& plan, const StagePasses& passes)
 
 ScheduleDraft StepWriter::write() {
   for (int32_t v = 0; v < static_cast<int32_t>(visits_.size()); ++v) write_visit(v);
-  if (!policy_.evaluation) {
+  if (policy_.updates()) {
     finish_step();
     add_staging(Verb::kReduce, Role::kReduceStaging);
     add_staging(Verb::kSumOverTensor, Role::kTensorSumStaging);
@@ -183,7 +183,9 @@ void StepWriter::write_visit(int32_t v) {
     if (is_zero_stage_3() && reads_parameters(visit.verb) && should_release(unit, v)) release(unit, v);
   }
   track_activations(v, {compute, last});
-  if (computes_weight_gradients(visit.verb)) reduce_complete_units(v);
+  if (!computes_weight_gradients(visit.verb)) return;
+  digest_gradients(v);
+  if (policy_.updates()) reduce_complete_units(v);
 }
 
 /// Adds the collectives of a visit. Returns the last operation of the visit.

@@ -7,9 +7,10 @@
 
 namespace aliquot {
 
-Arena::Arena(const Plan& training, const Plan& evaluation, const MeshGroups& groups) {
+Arena::Arena(const Plan& training, const std::vector<const Plan*>& others, const MeshGroups& groups) {
   Communicator& world = groups.world().communicator();
-  const int64_t own = std::max(training.schedule.bytes(Space::kArena), evaluation.schedule.bytes(Space::kArena));
+  int64_t own = training.schedule.bytes(Space::kArena);
+  for (const Plan* plan : others) own = std::max(own, plan->schedule.bytes(Space::kArena));
   const RankSizes sizes = groups.mesh().pipeline == 1 ? RankSizes::kEqual : RankSizes::kMayDiffer;
   world_ = world.allocate(own, sizes, Category::kArena, "arena");
   for (const GroupId group : kMemoryGroups) {

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <optional>
+#include <vector>
 
 #include "engine/plan/schedule.h"
 #include "engine/run/mesh_groups.h"
@@ -10,14 +11,15 @@
 namespace aliquot {
 
 /// Allocates the memory for the buffers of a plan: an arena on each rank and, if gathers are views, a range that the
-/// ranks of a shard group share. Both are large enough for training and for evaluation, which never run at the same
-/// time. In the checking mode on hosts, both can be aliased (AliasedPages). Construction is collective. The groups must
-/// outlive the Arena.
+/// ranks of a shard group share. Both are large enough for training, evaluation and replays, which never run at the
+/// same time. In the checking mode on hosts, both can be aliased (AliasedPages). Construction is collective. The groups
+/// must outlive the Arena.
 ///
 /// Each rank allocates the arena of its own plans. So the arenas of different pipeline stages may differ in size.
 class Arena {
  public:
-  Arena(const Plan& training, const Plan& evaluation, const MeshGroups& groups);
+  /// `others`: the plans that use the same memory as `training`.
+  Arena(const Plan& training, const std::vector<const Plan*>& others, const MeshGroups& groups);
 
   /// The arenas of the two ranks that make a transfer with this verb.
   const SymmetricBuffer& pair(Verb verb) const { return *pairs_[MeshGroups::pair_index(verb)]; }

@@ -199,6 +199,84 @@ TEST(Corruption, DigestsDoNotChangeTheResult) {
   }
 }
 
+/// Transient and permanent faults on every rank, in a step and in a replay. Permanent ones begin after step 2, and the
+/// replay of step 4 finds them.
+TEST(Corruption, ReplaysNameTheRankThatComputesWrongGradients) {
+  int stage = 0;
+  for (int rank = 0; rank < 4; ++rank) {
+    for (const char* fault :
+         {"step=3,op=backward,times=always", "step=4,op=backward", "step=4,op=backward,unit=h.1,in=replay",
+          "step=4,op=forward,of=activations", "step=3,op=forward,of=activations,unit=h.0,times=always"}) {
+      stage = (stage + 1) % 4;
+      const test::CommandResult result =
+          run({"--ranks", "4", "--steps", "6", "--zero-stage", std::to_string(stage), "--replay-every", "2"},
+              fmt::format("rank={},kind=flip,{}", rank, fault));
+      EXPECT_EQ(result.code, 3) << fault << ": " << result.out << result.err;
+      expect_contains(result.err, {"silent data corruption, found in step 4 before its update: ",
+                                   fmt::format(": rank {} (node 0, host ", rank),
+                                   ") computed wrong gradients of micro-batch 0, which other ranks computed again; the "
+                                   "first difference is in unit "});
+    }
+  }
+}
+
+TEST(Corruption, ReplaysOfTwoRanksNameBoth) {
+  const test::CommandResult result =
+      run({"--ranks", "2", "--steps", "4", "--replay-every", "1"}, "rank=1,step=3,kind=flip,op=backward");
+  EXPECT_EQ(result.code, 3) << result.err;
+  expect_contains(result.err, {"found in step 3 before its update: rank 0 (node 0, host ", ") or rank 1 (node 0, host ",
+                               "and no third rank could decide"});
+}
+
+TEST(Corruption, ReplaysAreInMetricsAndFlightRecords) {
+  const test::TemporaryDirectory saved;
+  const std::string metrics = saved.path() / "metrics.jsonl";
+  const test::CommandResult failed = run({"--ranks", "3", "--steps", "6", "--replay-every", "3", "--metrics", metrics,
+                                          "--checkpoint-dir", saved.path().string()},
+                                         "rank=1,step=6,kind=flip,op=backward,unit=h.1");
+  EXPECT_EQ(failed.code, 3) << failed.err;
+  const auto text_of = [](const std::string& path) {
+    std::ifstream file(path);
+    return std::string{std::istreambuf_iterator<char>(file), {}};
+  };
+  expect_contains(text_of(metrics), {"\"replay_seconds\":0.0", "\"decided\":true", "\"ranks\":[1]", "\"nodes\":[0]",
+                                     "\"unit\":\"h.1\"", "\"block\":0"});
+  expect_contains(text_of((saved.path() / "flight-0000.txt").string()),
+                  {"silent data corruption, found in step 6 before its update: rank 1 (node 0"});
+}
+
+TEST(Corruption, ReplaysDoNotChangeTheResult) {
+  for (const char* stage : {"0", "1", "2", "3"}) {
+    for (const std::vector<std::string>& more :
+         std::vector<std::vector<std::string>>{{},
+                                               {"--accumulate", "3", "--recompute", "block"},
+                                               {"--pipeline", "2", "--accumulate", "2", "--tied", "off"},
+                                               {"--pipeline", "2", "--accumulate", "2", "--accumulate-into", "shard"},
+                                               {"--tensor", "2"},
+                                               {"--replicas", "2", "--precision", "bf16"},
+                                               {"--offload", "host", "--check-state"}}) {
+      std::vector<std::string> words{"--ranks", "4", "--steps", "4", "--zero-stage", stage};
+      words.insert(words.end(), more.begin(), more.end());
+      const test::CommandResult plain = run(words);
+      words.insert(words.end(), {"--replay-every", "2"});
+      const test::CommandResult replayed = run(words);
+      EXPECT_EQ(replayed.code, 0) << stage << " " << (more.empty() ? "" : more.front()) << replayed.err;
+      EXPECT_EQ(replayed.out, plain.out);
+    }
+  }
+}
+
+TEST(Corruption, TheCostOfReplaysIsPrinted) {
+  std::vector<std::string> words = small({"--ranks", "3", "--steps", "3", "--replay-every", "auto"});
+  std::erase(words, "--quiet");
+  const test::CommandResult result = test::run_aliquot(words);
+  EXPECT_EQ(result.code, 0) << result.err;
+  expect_contains(result.out, {"replay     every ", " % of the time in simulation\n",
+                               "--replay-every: ", " replays in 3 steps, one every "});
+  words.push_back("--dry-run");
+  expect_contains(test::run_aliquot(words).out, {"replay: every "});
+}
+
 TEST(Corruption, AFlipOfUnknownStateIsRejected) {
   const test::CommandResult result = run({"--ranks", "2", "--steps", "2"}, "rank=1,op=update,kind=flip,of=velocity");
   EXPECT_EQ(result.code, 1);

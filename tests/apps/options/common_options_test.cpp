@@ -60,6 +60,7 @@ const std::vector<OptionCase> kCases = {
     {"quantize", {{"none"}, {"weights"}, {"gradients"}, {"both"}}, {"", "all", "Both"}},
     {"max-skipped", {{"0"}, {"10"}, {"1k", "1000"}, {"2147483647"}}, {"", "-1", "1.5", "2147483648"}},
     {"check-state", kSwitch, kNoSwitch},
+    {"replay-every", {{"auto"}, {"0"}, {"10"}, {"1k", "1000"}}, {"", "-1", "1.5", "never", "2147483648"}},
     {"check", kSwitch, kNoSwitch},
     {"memory-budget",
      {{"0"},
@@ -204,7 +205,8 @@ CommonOptions all_set() {
                                                                                    {"virtual-stages", "3"},
                                                                                    {"pipeline-cut", "3,1"},
                                                                                    {"tensor", "2"},
-                                                                                   {"seed", "11"}})
+                                                                                   {"seed", "11"},
+                                                                                   {"replay-every", "12"}})
     table.find(name)->set(text);
   return o;
 }
@@ -222,7 +224,8 @@ TEST(CommonOptions, SetEveryFieldOfEngineOptions) {
                pipeline_cut, pass_order, accumulate_into, prefetch, keep_gathered, gather_for, recompute, gather,
                offload_state, offload_state_to, offload_parameters, offload_parameters_to, update_in_backward,
                reproducible, quantize_weights, quantize_gradients, memory_budget_bytes, between_steps_bytes, cost,
-               optimizer, moments, clip, loss_scaling, seed, max_skipped, tell_skipped, check_state, check] = e;
+               optimizer, moments, clip, loss_scaling, seed, max_skipped, tell_skipped, check_state, replay_every,
+               check] = e;
   EXPECT_EQ(std::tie(zero_stage, replicas, accumulate, prefetch, keep_gathered), std::tuple(2, 4, 5, 6, 7));
   EXPECT_EQ(std::tie(accumulate_into, gather, gather_for, recompute),
             std::tuple(AccumulateInto::kFull, GatherMode::kCopy, 3, kRecomputeAll));
@@ -230,6 +233,7 @@ TEST(CommonOptions, SetEveryFieldOfEngineOptions) {
   EXPECT_EQ(std::tie(offload_state_to, offload_parameters_to), std::tuple("d", ""));
   EXPECT_TRUE(update_in_backward && reproducible && quantize_weights && quantize_gradients && check_state && check);
   EXPECT_EQ(std::tie(max_skipped, memory_budget_bytes, clip, seed), std::tuple(8, 1024, 0.75, 11u));
+  EXPECT_EQ(replay_every, 12);
   EXPECT_EQ(precision.compute, DType::kFloat16);
   EXPECT_EQ(precision.gradients, DType::kBFloat16);
   EXPECT_EQ(precision.reduce, DType::kFloat32);
@@ -251,16 +255,16 @@ TEST(CommonOptions, SetEveryFieldOfEngineOptions) {
   EXPECT_TRUE(pass_order.empty());
 }
 
-/// The options determine every field of a policy with five exceptions. A file sets `pass_order`, the planner sets
+/// The options determine every field of a policy with six exceptions. A file sets `pass_order`, the planner sets
 /// `pass_times`, a memory budget sets `recompute_by_stage`, the command sets `between_steps_bytes`, and plans of
-/// evaluations set `evaluation`.
+/// evaluations and replays set `evaluation` and `replay`.
 TEST(CommonOptions, SetEveryFieldOfAPolicy) {
   const Policy made = policy_of(all_set().engine_options()), plain = policy_of({});
   const auto& [zero_stage, replica_count, precision, micro_batch_count, tensor, pipeline, pipeline_schedule,
                virtual_stages, pipeline_cut, pass_order, pass_times, accumulate_into, prefetch, keep_gathered,
                gather_for, recompute, recompute_by_stage, gather, offload_state, offload_parameters, update_in_backward,
                reproducible, quantize_weights, quantize_gradients, state_bytes_per_block, matrix_updates,
-               between_steps_bytes, check_state, check, evaluation] = made;
+               between_steps_bytes, check_state, replay_every, check, evaluation, replay] = made;
   EXPECT_NE(tensor, plain.tensor);
   EXPECT_NE(zero_stage, plain.zero_stage);
   EXPECT_NE(replica_count, plain.replica_count);
@@ -281,6 +285,7 @@ TEST(CommonOptions, SetEveryFieldOfAPolicy) {
   EXPECT_NE(state_bytes_per_block, plain.state_bytes_per_block);
   EXPECT_NE(matrix_updates.has_value(), plain.matrix_updates.has_value());
   EXPECT_NE(check_state, plain.check_state);
+  EXPECT_NE(replay_every, plain.replay_every);
   EXPECT_NE(check, plain.check);
   EXPECT_NE(pipeline, plain.pipeline);
   EXPECT_NE(pipeline_schedule, plain.pipeline_schedule);
@@ -289,7 +294,7 @@ TEST(CommonOptions, SetEveryFieldOfAPolicy) {
   EXPECT_TRUE(pass_order.empty());
   EXPECT_EQ(between_steps_bytes, 0);
   EXPECT_TRUE(recompute_by_stage.empty());
-  EXPECT_FALSE(evaluation);
+  EXPECT_FALSE(evaluation || replay);
 }
 
 }  // namespace

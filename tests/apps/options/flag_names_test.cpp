@@ -57,7 +57,8 @@ TEST(FlagNames, EveryFlagIsAnOptionOfTrain) {
                             "clip",
                             "seed",
                             "max_skipped",
-                            "check_state"}) {
+                            "check_state",
+                            "replay_every"}) {
     std::string flag = with_flag_names(std::string("EngineOptions::") + field);
     flag = flag.substr(0, flag.find(' '));
     ASSERT_TRUE(flag.starts_with("--")) << field << ": " << flag;

@@ -51,7 +51,7 @@ promised() {
     slow:0.2s) code=0 sentence="^digest" ;;
     nan) code=0 sentence="step $step was skipped: the gradient of .* is not finite" ;;
     enospc) sentence="rank $rank: .*No space left on device" ;;
-    flip) sentence="rank $rank.* differ" ;;
+    flip) sentence="rank $rank.* (differ|computed wrong gradients)" ;;
   esac
   if [ "$operation" = save ]; then
     if [ "$kind" = throw ]; then sentence="ALIQUOT_FAULT made rank $rank fail"; fi
@@ -142,7 +142,7 @@ run_case() {
 declare -A options=([gather]="" [forward]="" [backward]="" [release]="" [reduce]="" [norm]="" [update]=""
   [recompute]="--recompute block" [publish]="--zero-stage 2" [spread]="--zero-stage 0" [exchange]="--replicas 2"
   [blend]="--optimizer muon" [collect]="--optimizer muon" [orthogonalize]="--optimizer muon" [scatter]="--optimizer muon"
-  [copy-in]="--offload disk:$TMPDIR" [copy-out]="--offload disk:$TMPDIR")
+  [digest]="--replay-every 3" [copy-in]="--offload disk:$TMPDIR" [copy-out]="--offload disk:$TMPDIR")
 
 # operation WORLD RANK OPERATION KIND...: runs one case for each kind of fault.
 operation() {
@@ -190,6 +190,16 @@ tensor() {
   done
 }
 
+# replayed WORLD RANK KIND...: runs cases with faults in a replay.
+replayed() {
+  local world=$1 rank=$2 kind
+  shift 2
+  for kind in "$@"; do
+    run_case "$world" "$rank" forward "$kind" 3,in=replay --replay-every 3
+    run_case "$world" "$rank" backward "$kind" 3,in=replay --replay-every 3 --zero-stage 0 --accumulate 2
+  done
+}
+
 # saving WORLD RANK KIND...: runs cases with faults in saves. Saves run in the background here, as by default.
 saving() {
   local world=$1 rank=$2 kind saves=()
@@ -216,6 +226,8 @@ flipped() {
   run_case "$world" "$rank" publish flip 3 --zero-stage 1 --check-every 1
   run_case "$world" "$rank" publish flip 3 --zero-stage 2 --check-every 1
   run_case "$world" "$rank" update flip 3 --replicas 2 --check-every 1
+  run_case "$world" "$rank" backward flip 3 --replay-every 3
+  run_case "$world" "$rank" backward flip 3,in=replay --replay-every 3
 }
 
 printf '%-8s %-4s %-13s %-9s %-4s %-4s %5s  %s\n' world rank operation kind step code s outcome
@@ -243,6 +255,7 @@ case $which in
       tensor $world kill throw slow:2s slow:0.2s
       spoiled $world 1
       flipped $world 1
+      replayed $world 1 kill throw slow:2s slow:0.2s
       saving $world 0 kill throw slow:2s slow:0.2s enospc
       saving $world 1 kill throw slow:2s slow:0.2s enospc
     done
@@ -256,6 +269,7 @@ case $which in
       tensor mpi4 kill stop throw
       spoiled mpi2 1
       flipped mpi2 1
+      replayed mpi2 1 kill stop throw slow:2s
       saving mpi2 0 kill stop throw enospc
       saving mpi2 1 kill stop throw slow:2s enospc
     fi
@@ -264,9 +278,11 @@ case $which in
     operation threads2 1 gather throw slow:0.2s
     operation threads2 0 reduce kill throw slow:2s nan
     operation threads2 1 backward throw nan
-    for name in exchange update publish spread collect copy-in; do operation threads2 1 $name throw; done
+    for name in exchange update publish spread collect copy-in digest; do operation threads2 1 $name throw; done
     piped threads2 throw
     tensor threads2 throw
+    replayed threads2 1 throw slow:2s
+    run_case threads2 1 backward flip 3 --replay-every 3
     saving threads2 1 kill throw enospc
     run_case threads2 1 publish flip 3 --zero-stage 2 --check-every 1
     if has_mpi "$aliquot"; then

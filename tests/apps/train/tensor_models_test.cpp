@@ -112,7 +112,7 @@ void train_rank(World& world, const Case& c, const TokenSource& source, Outcome&
   };
   for (int step = 0; step < kSteps; ++step) {
     model->set_loss_factor(static_cast<float>(engine.loss_scale() / static_cast<double>(c.batch * c.sequence)));
-    std::vector<double> losses = run_passes(engine, *model, [&](int micro) { set_batch(step, micro); });
+    std::vector<double> losses = run_passes(engine, *model, [&](int micro, int) { set_batch(step, micro); });
     const StepReport report = engine.step();
     set_batch(0, 0);
     run_evaluation(engine, *model);

@@ -99,7 +99,7 @@ contains
     found(5:6) = [c_sizeof(activations), distance(c_loc(activations), c_loc(activations%collectives))]
     found(7:8) = [c_sizeof(use_memory), distance(c_loc(use_memory), c_loc(use_memory%weight_inputs))]
     found(9:10) = [c_sizeof(memory), distance(c_loc(memory), c_loc(memory%peak))]
-    found(11:12) = [c_sizeof(work), distance(c_loc(work), c_loc(work%memory))]
+    found(11:12) = [c_sizeof(work), distance(c_loc(work), c_loc(work%replayed))]
     found(13:14) = [c_sizeof(report), distance(c_loc(report), c_loc(report%first_not_finite))]
     do i = 1, size(found)
       if (found(i) /= expected(i)) print '(3(a,i0))', 'number ', i, ' is ', found(i), ', in C it is ', expected(i)

@@ -11,7 +11,7 @@ void aliquot_test_layout(int64_t* numbers, int count) {
                         LAYOUT(aliquot_activations, collectives),
                         LAYOUT(aliquot_use_memory, weight_inputs),
                         LAYOUT(aliquot_memory, peak),
-                        LAYOUT(aliquot_work, memory),
+                        LAYOUT(aliquot_work, replayed),
                         LAYOUT(aliquot_step_report, first_not_finite)};
   for (int i = 0; i < count; ++i) numbers[i] = (size_t)i < sizeof all / sizeof *all ? (int64_t)all[i] : -1;
 }

@@ -541,6 +541,10 @@ class Search {
     if (verb == Verb::kCompareState) compare_state(f);
     if (!plan_.flats[f].trainable) return;
     if (verb == Verb::kSumOverTensor && plan_.flats[f].gradients == TensorGradients::kSum) sum_over_tensor(f);
+    if (verb == Verb::kDigestGradients) {
+      access_own(Role::kGradients, f, false);
+      access_own(Role::kGradientDigests, f, true);
+    }
     if (verb == Verb::kReduce) reduce(f);
     if (verb == Verb::kReplicaAllReduce) replica_all_reduce(f);
     if (verb == Verb::kAllGatherGradients) all_gather_gradients(f);

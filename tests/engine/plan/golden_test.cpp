@@ -71,12 +71,21 @@ TEST_P(Golden, TextMatchesTheGoldenFile) {
   const ModelSpec model = policy.tensor > 1 ? four_units_with_collectives()
                           : activations     ? four_units_with_activations()
                                             : four_units();
-  const std::vector<Plan> stages = plan_pipeline(model, policy, Topology::one_host(2 * policy.tensor));
+  const std::vector<Plan> stages =
+      plan_pipeline(model, policy, Topology::one_host(policy.replay_every != 0 ? 4 : 2 * policy.tensor));
   EXPECT_NO_THROW(prove(stages));
   std::string planned;
   for (const Plan& stage : stages) {
     if (stages.size() > 1) planned += fmt::format("pipeline stage {}\n", stage.stage.index);
     planned += text(stage);
+  }
+  if (policy.replay_every != 0) {
+    const std::vector<Plan> replays = replays_of(stages);
+    EXPECT_NO_THROW(prove(replays));
+    for (const Plan& replay : replays)
+      planned +=
+          fmt::format("replay{}\n{}",
+                      replays.size() > 1 ? fmt::format(" of pipeline stage {}", replay.stage.index) : "", text(replay));
   }
   const std::string path = fmt::format("{}/{}.txt", ALIQUOT_GOLDEN_FOLDER, GetParam().file);
   if (std::getenv("ALIQUOT_WRITE_GOLDEN") != nullptr) std::ofstream(path) << planned;
@@ -120,6 +129,10 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"stage_2_check_state", {.zero_stage = 2, .check_state = true}},
         Case{"stage_3_copy_check_state_update_in_backward",
              {.zero_stage = 3, .gather = GatherMode::kCopy, .update_in_backward = true, .check_state = true}},
+        Case{"stage_0_replay_accumulate_2", {.zero_stage = 0, .micro_batch_count = 2, .replay_every = 5}},
+        Case{"stage_2_replay", {.zero_stage = 2, .replay_every = 5}},
+        Case{"stage_3_copy_replay_accumulate_2",
+             {.zero_stage = 3, .micro_batch_count = 2, .gather = GatherMode::kCopy, .replay_every = 5}},
         Case{"stage_2_reproducible_4", {.zero_stage = 2, .micro_batch_count = 4, .reproducible = true}},
         Case{"stage_0_matrices", with_muon({.zero_stage = 0})},
         Case{"stage_3_copy_matrices", with_muon({.zero_stage = 3, .gather = GatherMode::kCopy})},
@@ -147,6 +160,13 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         Case{"pipeline_2_1f1b_stage_2_accumulate_3",
              {.zero_stage = 2, .micro_batch_count = 3, .pipeline = 2, .pipeline_cut = {2, 2}, .recompute = 1}},
+        Case{"pipeline_2_1f1b_stage_2_accumulate_3_replay",
+             {.zero_stage = 2,
+              .micro_batch_count = 3,
+              .pipeline = 2,
+              .pipeline_cut = {2, 2},
+              .recompute = 1,
+              .replay_every = 5}},
         Case{"pipeline_2_gpipe_stage_3_accumulate_2",
              {.zero_stage = 3,
               .micro_batch_count = 2,

@@ -243,5 +243,28 @@ TEST(PipelineMemory, TheNextPassDoesNotWaitForASend) {
   }
 }
 
+/// The memory of a step suffices for a replay, so the account of the step is that of both.
+TEST(ReplayMemory, IsThatOfTheStep) {
+  int compared = 0;
+  for (uint64_t seed = 0; seed < 6000; ++seed) {
+    const bool pipeline = seed % 2 == 0;
+    const testing::RandomCase drawn = pipeline ? testing::draw_pipeline(seed) : testing::draw(seed);
+    if (drawn.policy.replay_every == 0) continue;
+    const std::vector<Plan> stages = plan_pipeline(drawn.model, drawn.policy, drawn.topology);
+    const std::vector<Plan> replays = replays_of(stages);
+    for (std::size_t s = 0; s < stages.size(); ++s) {
+      const Account step = account(stages[s].schedule), replay = account(replays[s].schedule);
+      for (int c = 0; c < kCategoryCount; ++c)
+        ASSERT_LE(replay.peak[static_cast<std::size_t>(c)], step.peak[static_cast<std::size_t>(c)])
+            << name(static_cast<Category>(c)) << ", " << testing::describe(seed, drawn);
+      ASSERT_LE(replay.peak_bytes, step.peak_bytes) << testing::describe(seed, drawn);
+      ASSERT_LE(replays[s].schedule.bytes(Space::kArena), stages[s].schedule.bytes(Space::kArena))
+          << testing::describe(seed, drawn) << text(stages[s]) << text(replays[s]);
+      ++compared;
+    }
+  }
+  EXPECT_GT(compared, 500);
+}
+
 }  // namespace
 }  // namespace aliquot

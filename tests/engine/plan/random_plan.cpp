@@ -274,7 +274,10 @@ RandomCase draw_without_tensor_groups(uint64_t seed, int most_ranks, int most_un
     if (may_assign && dice.one_in(4)) drawn.model.units[u].gradients = GradientMode::kAssign;
   }
   if (dice.one_in(2)) draw_activations(dice, drawn);
-  drawn.policy.check_state = Dice(seed * 86028121 + 3).one_in(3);  // does not change what other options are drawn
+  // These dice do not change what other options are drawn.
+  drawn.policy.check_state = Dice(seed * 86028121 + 3).one_in(3);
+  if (rank_count > 1 && !drawn.policy.update_in_backward && Dice(seed * 67867967 + 9).one_in(3))
+    drawn.policy.replay_every = 5;
   return drawn;
 }
 
@@ -369,6 +372,7 @@ RandomCase draw_pipeline(uint64_t seed, int most_stages, int most_ranks) {
   for (int left = uses - stages; left > 0; --left)
     ++policy.pipeline_cut[static_cast<std::size_t>(dice.roll(0, stages - 1))];
   if (tied) ++policy.pipeline_cut.front();
+  if (tied && !accumulates_into_shard(policy)) policy.replay_every = 0;  // not possible with several micro-batches
   policy.pass_order.clear();
   if (dice.one_in(2))
     policy.pass_order = draw_pass_order(dice, {policy.pipeline, policy.micro_batch_count, policy.virtual_stages});
@@ -391,7 +395,7 @@ std::string describe(uint64_t seed, const RandomCase& drawn) {
       "seed {}: {} units, {} uses, {}, ZeRO stage {}, {} micro-batches, accumulate {}, prefetch {}, keep {} and {}, "
       "gather {}, {}{}{}{}{}{}{}, offload {} and {}, {} replicas, {} recomputed, {} pipeline stages of {} virtual "
       "stages, "
-      "tensor groups of {}",
+      "tensor groups of {}{}",
       seed, drawn.model.units.size(), drawn.model.uses.size(), drawn.topology.describe(), policy.zero_stage,
       policy.micro_batch_count, static_cast<int>(policy.accumulate_into), policy.prefetch, policy.keep_gathered,
       policy.gather_for, static_cast<int>(policy.gather), policy.precision.describe(),
@@ -399,7 +403,8 @@ std::string describe(uint64_t seed, const RandomCase& drawn) {
       policy.matrix_updates ? ", Muon for matrices" : "", policy.quantize_weights ? ", weights in 8 bits" : "",
       policy.quantize_gradients ? ", gradients in 8 bits" : "", policy.check_state ? ", digests of the state" : "",
       static_cast<int>(policy.offload_state), static_cast<int>(policy.offload_parameters), policy.replica_count,
-      policy.recompute, policy.pipeline, policy.virtual_stages, policy.tensor);
+      policy.recompute, policy.pipeline, policy.virtual_stages, policy.tensor,
+      policy.replay_every == 0 ? "" : ", replays");
 }
 
 }  // namespace aliquot::testing

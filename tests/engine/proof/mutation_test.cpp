@@ -91,7 +91,8 @@ void mutate_operations(const Plan& plan, Mutants& mutants) {
     reorder(add(mutants, fmt::format("drop a {}", name(verb)), plan).schedule, from);
     if (verb == Verb::kReduce || verb == Verb::kUpdate || verb == Verb::kAllGatherParameters ||
         verb == Verb::kAllGatherGradients || verb == Verb::kReplicaAllReduce || verb == Verb::kUseCollective ||
-        verb == Verb::kSumOverTensor || verb == Verb::kCompareState || belongs_to_matrix_group(verb)) {
+        verb == Verb::kSumOverTensor || verb == Verb::kCompareState || verb == Verb::kDigestGradients ||
+        belongs_to_matrix_group(verb)) {
       Schedule& twice = add(mutants, fmt::format("{} twice", name(verb)), plan).schedule;
       twice.operations.push_back(operations[id]);
       auto order = identity(twice);
@@ -144,6 +145,44 @@ void mutate_comparisons(const Plan& plan, Mutants& mutants) {
   for (std::size_t b = 0; b < plan.schedule.buffers.size(); ++b) {
     if (plan.schedule.buffers[b].role != Role::kStateDigests) continue;
     auto& buffers = add(mutants, "a flat buffer without digests", plan).schedule.buffers;
+    buffers.erase(buffers.begin() + static_cast<std::ptrdiff_t>(b));
+  }
+}
+
+/// Makes mutants in which digests of gradients are computed before the last backward, after the next operation that
+/// changes the gradients, or for another unit or micro-batch, and mutants without the buffer of digests.
+void mutate_gradient_digests(const Plan& plan, Mutants& mutants) {
+  const auto& operations = plan.schedule.operations;
+  for (OperationId id = 0; id < static_cast<OperationId>(operations.size()); ++id) {
+    if (operations[id].verb != Verb::kDigestGradients) continue;
+    const UnitId unit = operations[id].operand;
+    const auto writes = [&](const Operation& operation) {
+      const bool adds =
+          computes_weight_gradients(operation.verb) && std::ranges::count(plan.model.uses[operation.operand], unit) > 0;
+      return adds || (operation.verb == Verb::kReduce && operation.operand == unit);
+    };
+    OperationId before = id, after = id;
+    while (before >= 0 && !writes(operations[before])) --before;
+    auto early = identity(plan.schedule);
+    std::rotate(early.begin() + before, early.begin() + id, early.begin() + id + 1);
+    reorder(add(mutants, "digest before the last backward", plan).schedule, early);
+    while (after < static_cast<OperationId>(operations.size()) && !writes(operations[after])) ++after;
+    if (after < static_cast<OperationId>(operations.size())) {
+      auto late = identity(plan.schedule);
+      std::rotate(late.begin() + id, late.begin() + id + 1, late.begin() + after + 1);
+      // A separate buffer has the gradients of one micro-batch, so a later backward of another one changes nothing.
+      if (operations[after].verb == Verb::kReduce || !plan.schedule.accumulate_into_shard)
+        reorder(add(mutants, "digest after gradients change", plan).schedule, late);
+    }
+    for (UnitId other = 0; other < static_cast<UnitId>(plan.model.units.size()); ++other) {
+      if (other != unit) add(mutants, "digest of another unit", plan).schedule.operations[id].operand = other;
+    }
+    if (plan.schedule.micro_batch_count > 1)
+      add(mutants, "digest of another micro-batch", plan).schedule.operations[id].micro_batch = 1;
+  }
+  for (std::size_t b = 0; b < plan.schedule.buffers.size(); ++b) {
+    if (plan.schedule.buffers[b].role != Role::kGradientDigests) continue;
+    auto& buffers = add(mutants, "a flat buffer without digests of gradients", plan).schedule.buffers;
     buffers.erase(buffers.begin() + static_cast<std::ptrdiff_t>(b));
   }
 }
@@ -344,6 +383,7 @@ void mutate_all_but_collectives(const Plan& plan, Mutants& mutants) {
   mutate_buffers(plan, mutants);
   mutate_copies(plan, mutants);
   mutate_comparisons(plan, mutants);
+  mutate_gradient_digests(plan, mutants);
   mutate_groups(plan, mutants);
   mutate_micro_batches(plan, mutants);
   mutate_matrices(plan, mutants);
@@ -356,6 +396,17 @@ void print(const std::map<std::string, Tally>& table) {
   }
 }
 
+void check_mutants(const Plan& original, std::map<std::string, Tally>& table) {
+  const HappensBefore order(original);
+  ASSERT_TRUE(validate(original).empty()) << validate(original).front().sentence << text(original);
+  Mutants mutants;
+  mutate_collectives(original, mutants);
+  mutate_tensor_sums(original, mutants);
+  mutate_flats(original, mutants);
+  if (original.topology.rank_count() > 1) mutate_all_but_collectives(original, mutants);
+  for (const Mutant& mutant : mutants) check_mutant(original, order, mutant, table[mutant.kind]);
+}
+
 TEST(Mutations, EveryDefectIsCaught) {
   std::map<std::string, Tally> table;
   for (uint64_t seed = 0; seed < 400 && !HasFailure(); ++seed) {
@@ -366,14 +417,8 @@ TEST(Mutations, EveryDefectIsCaught) {
     // Skips plans with many operations, because the brute-force reference compares all pairs of accesses.
     const std::size_t most = original.matrix_groups.empty() ? 50 : 60;
     if (original.schedule.operations.size() > most) continue;
-    const HappensBefore order(original);
-    ASSERT_TRUE(validate(original).empty());
-    Mutants mutants;
-    mutate_collectives(original, mutants);
-    mutate_tensor_sums(original, mutants);
-    mutate_flats(original, mutants);
-    if (original.topology.rank_count() > 1) mutate_all_but_collectives(original, mutants);
-    for (const Mutant& mutant : mutants) check_mutant(original, order, mutant, table[mutant.kind]);
+    check_mutants(original, table);
+    if (original.policy.replay_every != 0) check_mutants(replay_of(original), table);
   }
   print(table);
   for (const auto& [kind, tally] : table) EXPECT_GT(tally.caught, 0) << kind;

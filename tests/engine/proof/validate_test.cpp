@@ -51,6 +51,10 @@ TEST(Validate, AgreesWithTheBruteForceReference) {
     ++compared;
     EXPECT_EQ(testing::find_race(planned), "") << describe(seed, drawn) << "\n" << text(planned);
     EXPECT_TRUE(validate(planned).empty());
+    if (drawn.policy.replay_every == 0) continue;
+    const Plan replay = replay_of(planned);
+    EXPECT_EQ(testing::find_race(replay), "") << describe(seed, drawn) << "\n" << text(replay);
+    EXPECT_TRUE(validate(replay).empty());
   }
   EXPECT_GT(compared, 200);
 }

@@ -31,7 +31,9 @@ TEST(FaultInjector, RejectsKindsThatAnOperationDoesNotSupport) {
   };
   EXPECT_NE(refused("op=gather,kind=nan").find("kind=nan requires op=backward or op=backward-weights or op=reduce;"),
             std::string::npos);
-  EXPECT_NE(refused("op=save,kind=flip").find("kind=flip requires op=forward or op=blend or op=update or op=publish;"),
+  EXPECT_NE(refused("op=save,kind=flip")
+                .find("kind=flip requires op=forward or op=backward or "
+                      "op=backward-weights or op=blend or op=update or op=publish;"),
             std::string::npos);
 }
 

@@ -10,12 +10,12 @@
 namespace aliquot {
 namespace {
 
-constexpr std::array kPoints = {FaultPoint{"gather"},
-                                FaultPoint{"backward", FaultKind::kNan},
-                                FaultPoint{"reduce", FaultKind::kNan},
-                                FaultPoint{"update", FaultKind::kFlip},
-                                FaultPoint{"publish", FaultKind::kFlip},
-                                FaultPoint{"copy-in"}};
+const std::array kPoints = {FaultPoint{"gather"},
+                            FaultPoint{"backward", {FaultKind::kNan}},
+                            FaultPoint{"reduce", {FaultKind::kNan}},
+                            FaultPoint{"update", {FaultKind::kFlip}},
+                            FaultPoint{"publish", {FaultKind::kFlip}},
+                            FaultPoint{"copy-in"}};
 
 InjectedFault parsed(std::string_view text) { return parse_injected_fault(text, kPoints); }
 
