@@ -10,6 +10,7 @@
 #include "engine/plan/sizes.h"
 #include "engine/plan/slices.h"
 #include "kernels/system/booking.h"
+#include "kernels/system/host_name.h"
 
 namespace aliquot {
 namespace {
@@ -90,24 +91,103 @@ uint64_t CopyComparison::hash_of_parameters(uint64_t seed, int32_t flat, const s
   return seed;
 }
 
+/// Whether all ranks of the group hold copies of the data.
+bool CopyComparison::is_compared(GroupId group, int32_t flat, Role role) const {
+  if (group == GroupId::kTensor && plan_.flats[flat].gradients == TensorGradients::kSlice) return false;
+  const int stage = plan_.schedule.zero_stage;
+  const bool whole = role == Role::kParameters ? stage < 3 : stage == 0;
+  return (whole || group != GroupId::kShard) && memory_.address_between_steps(role, flat) != nullptr;
+}
+
 /// Returns hashes, ordered by unit, then by kind, of data of which all ranks of the group hold copies.
 std::vector<uint64_t> CopyComparison::hashes(GroupId group) const {
-  const int stage = plan_.schedule.zero_stage;
-  const bool of_shards = group != GroupId::kShard;
   std::vector<uint64_t> hashes(plan_.model.units.size() * kKinds.size(), 0);
   for (int32_t f = 0; f < static_cast<int32_t>(plan_.flats.size()); ++f) {
-    if (group == GroupId::kTensor && plan_.flats[f].gradients == TensorGradients::kSlice) continue;
     for (std::size_t k = 0; k < kKinds.size(); ++k) {
       const Role role = kKinds[k].first;
-      const bool whole = role == Role::kParameters ? stage < 3 : stage == 0;
+      if (!is_compared(group, f, role)) continue;
       const std::byte* at = memory_.address_between_steps(role, f);
-      if (at == nullptr || (!of_shards && !whole)) continue;
       uint64_t& of_unit = hashes[static_cast<std::size_t>(plan_.flats[f].unit) * kKinds.size() + k];
       of_unit = role == Role::kParameters ? hash_of_parameters(of_unit, f, at)
                                           : hash(of_unit, at, needed_bytes(plan_, role, f));
     }
   }
   return hashes;
+}
+
+/// Adds the blocks of one flat buffer. Of parameters, excludes padding.
+void CopyComparison::add_blocks(std::vector<Block>& blocks, int32_t flat, Role role, const std::byte* at) const {
+  const FlatLayout& layout = plan_.flats[flat].layout;
+  const int own = groups_.shard_group().rank();
+  if (role == Role::kParameters) {
+    const bool whole = plan_.schedule.zero_stage < 3;
+    const int64_t bytes = element_bytes(plan_.policy.precision.compute);
+    for (int r = whole ? 0 : own; r <= (whole ? layout.rank_count() - 1 : own); ++r) {
+      for (const Piece& piece : slice_pieces(plan_, flat, r, groups_.coordinates().tensor)) {
+        const int64_t in_memory = (whole ? r * layout.shard_count() : 0) + piece.shard_offset;
+        const int64_t in_flat = r * layout.shard_count() + piece.shard_offset;
+        for (int64_t e = 0; e < piece.count; e += kBlockElements) {
+          const int64_t count = std::min(kBlockElements, piece.count - e);
+          blocks.push_back(
+              {flat, (in_flat + e) / kBlockElements, hash(0, at + (in_memory + e) * bytes, count * bytes)});
+        }
+      }
+    }
+    return;
+  }
+  const int64_t size = needed_bytes(plan_, role, flat), count = plan_.updated_count(flat) / kBlockElements;
+  const int64_t bytes = count == 0 ? size : size / count;
+  const int64_t first = plan_.schedule.zero_stage == 0 ? 0 : own * count;
+  for (int64_t b = 0; b < count; ++b) blocks.push_back({flat, first + b, hash(0, at + b * bytes, bytes)});
+}
+
+std::vector<CopyComparison::Block> CopyComparison::blocks(GroupId group, std::size_t index) const {
+  std::vector<Block> blocks;
+  const Role role = kKinds[index % kKinds.size()].first;
+  for (int32_t f = 0; f < static_cast<int32_t>(plan_.flats.size()); ++f) {
+    if (static_cast<std::size_t>(plan_.flats[f].unit) == index / kKinds.size() && is_compared(group, f, role))
+      add_blocks(blocks, f, role, memory_.address_between_steps(role, f));
+  }
+  return blocks;
+}
+
+/// Collective over the group. Names the first block whose copies differ.
+std::string CopyComparison::first_block_text(GroupId group, std::size_t index) const {
+  const std::vector<Block> own = blocks(group, index);
+  std::string hashes;
+  for (const Block& block : own) hashes.append(reinterpret_cast<const char*>(&block.hash), sizeof block.hash);
+  const auto all = groups_.at(group).gather_objects(hashes);
+  for (std::size_t b = 0; b < own.size(); ++b) {
+    const auto of = [&](const std::string& rank) { return rank.substr(b * sizeof(uint64_t), sizeof(uint64_t)); };
+    if (std::ranges::all_of(all, [&](const std::string& rank) { return of(rank) == of(all[0]); })) continue;
+    // Optimizer state has several values for each element, so its blocks have no elements.
+    if (kKinds[index % kKinds.size()].first == Role::kOptimizer)
+      return fmt::format("; part {} of {} of the state is the first that differs", b + 1, own.size());
+    return fmt::format("; block {} of its flat buffer, {}, is the first that differs", own[b].index,
+                       block_text(plan_, own[b].flat, own[b].index, groups_.coordinates().tensor));
+  }
+  return "";
+}
+
+/// Collective over the group. Says on which machines its ranks are.
+std::string CopyComparison::nodes_text(GroupId group) const {
+  const auto hosts = groups_.at(group).gather_objects(host_name());
+  const std::vector<int> ranks = groups_.mesh().members(group, groups_.world().rank());
+  constexpr std::size_t kMostNamed = 8;
+  std::string text;
+  for (std::size_t i = 0; i < std::min(hosts.size(), kMostNamed); ++i) {
+    text += fmt::format("; rank {} is on node {}, host {}", ranks[i],
+                        plan_.world.node_of_rank[static_cast<std::size_t>(ranks[i])], hosts[i]);
+  }
+  return text;
+}
+
+/// Collective over the group. `index` is that of a hash that differs between its ranks.
+std::string CopyComparison::difference_text(GroupId group, std::size_t index,
+                                            const std::map<uint64_t, std::vector<int>>& ranks_by_hash) const {
+  return fmt::format("in unit {} {}{}{}", plan_.model.units[index / kKinds.size()].name,
+                     describe_difference(kKinds[index % kKinds.size()].second, ranks_by_hash),
+                     first_block_text(group, index), nodes_text(group));
 }
 
 std::string CopyComparison::compare(GroupId group, const std::vector<uint64_t>& own) const {
@@ -122,8 +202,7 @@ std::string CopyComparison::compare(GroupId group, const std::vector<uint64_t>& 
       ranks_by_hash[theirs].push_back(global_ranks[r]);
     }
     if (ranks_by_hash.size() == 1) continue;
-    return fmt::format("in unit {} {}", plan_.model.units[i / kKinds.size()].name,
-                       describe_difference(kKinds[i % kKinds.size()].second, ranks_by_hash));
+    return difference_text(group, i, ranks_by_hash);
   }
   return {};
 }

@@ -8,11 +8,11 @@
 #include <limits>
 #include <map>
 #include <set>
-#include <unistd.h>
 
 #include "engine/plan/slices.h"
 #include "kernels/device/host_stream.h"
 #include "kernels/elementwise/host_loops.h"
+#include "kernels/system/host_name.h"
 #include "sharding/comm/collective_purpose.h"
 
 namespace aliquot {
@@ -34,12 +34,6 @@ std::vector<T> values_in(const std::string& bytes) {
   std::vector<T> values(bytes.size() / sizeof(T));
   std::memcpy(values.data(), bytes.data(), values.size() * sizeof(T));
   return values;
-}
-
-std::string host_name() {
-  std::array<char, 256> host{};
-  if (gethostname(host.data(), host.size() - 1) != 0) host[0] = '\0';
-  return host.data();
 }
 
 int64_t forward_position(const PipelineStage&, const VirtualStage& run) { return run.index; }

@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include "engine/plan/sizes.h"
 #include "engine/plan/slices.h"
 #include "engine/run/updater.h"
 #include "kernels/system/booking.h"
 #include "kernels/system/error.h"
+#include "kernels/system/host_name.h"
 
 namespace aliquot {
 namespace {
@@ -16,9 +16,7 @@ namespace {
 constexpr std::array<std::string_view, kStatePartCount> kPartNames = {"parameters", "masters", "optimizer state"};
 
 std::string node_name(const Topology& topology, int rank) {
-  std::array<char, 256> host{};
-  if (gethostname(host.data(), host.size() - 1) != 0) host[0] = '\0';
-  return fmt::format("node {}, host {}", topology.node_of_rank[static_cast<std::size_t>(rank)], host.data());
+  return fmt::format("node {}, host {}", topology.node_of_rank[static_cast<std::size_t>(rank)], host_name());
 }
 
 /// The arguments for elements [begin, end) of `args`. Arrays that the host cannot address are copied to memory of this

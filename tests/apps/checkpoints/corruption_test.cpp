@@ -48,7 +48,8 @@ TEST(Corruption, AFlippedBitIsReportedWithRankAndUnit) {
     words.insert(words.end(), flip.words.begin(), flip.words.end());
     const test::CommandResult result = run(words, std::string("rank=2,step=3,unit=h.1,kind=flip,op=") + flip.operation);
     EXPECT_EQ(result.code, 3) << result.err;
-    expect_contains(result.err, {"silent data corruption, found after step 3: ", flip.verdict});
+    expect_contains(result.err, {"silent data corruption, found after step 3: ", flip.verdict, " of h.1.",
+                                 ", is the first that differs; rank ", "; rank 2 is on node 0, host "});
   }
 }
 
