@@ -133,7 +133,7 @@ std::vector<float> train(const Attempt& attempt, const std::filesystem::path& di
   AdversarialScheduler adversary(attempt.seed, attempt.seed % 2 == 0 ? AdversarialScheduler::Compute::kInline
                                                                      : AdversarialScheduler::Compute::kQueued);
   WorldOptions world = kHosts;
-  world.timeout_seconds = 20;
+  world.timeout_seconds = 60;
   if (attempt.adversarial) world.make_device = [&](int) { return adversary.make_device(); };
   World::threads(
       attempt.ranks,
