@@ -12,7 +12,7 @@ namespace aliquot {
 /// long reasons are truncated. A reason without a code stands for ExitCode::kFault.
 std::string abort_reason(ExitCode exit_code, std::string_view text);
 
-/// Throws CommunicationError with the text and the exit code of `reason`, which another rank may have passed to abort().
+/// Throws CommunicationError with the text and exit code of `reason`, which another rank may have passed to abort().
 [[noreturn]] void throw_abort(std::string_view reason);
 
 }  // namespace aliquot

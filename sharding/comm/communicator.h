@@ -20,8 +20,8 @@
 #pragma GCC visibility push(default)
 namespace aliquot {
 
-/// A collective did not complete: a rank was missing at the deadline, a rank failed, or ranks made different calls. If a
-/// rank failed, exit_code() is that of its error.
+/// A collective did not complete: a rank was missing at the deadline, a rank failed, or ranks made different calls. If
+/// a rank failed, exit_code() is that of its error.
 class CommunicationError : public FaultError {
  public:
   using FaultError::FaultError;
