@@ -23,7 +23,7 @@ struct GuardRange::Names {
     const auto& range = *static_cast<const GuardRange*>(owner);
     const auto offset = static_cast<const std::byte*>(address) - range.base_;
     if (offset < 0 || offset >= range.size_bytes_) return false;
-    line.add("aliquot: parameter ");
+    line.add("aliquot: ");
     range.names_->tensors.describe(line, offset, "accessed outside of an open scope");
     line.add(
         ": access it only while the scope of unit.forward() or unit.backward() is open (in a split "

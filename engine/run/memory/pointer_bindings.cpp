@@ -89,9 +89,9 @@ const Slots& checked(const Plan& plan, const Slots& slots) {
 PointerBindings::PointerBindings(const Plan& plan, const Slots& slots, int coordinate)
     : plan_(plan),
       values_(flattened(plan, checked(plan, slots), &PointerSlots::value, plan.policy.precision.compute, coordinate),
-              ""),
+              "parameter "),
       gradients_(flattened(plan, slots, &PointerSlots::gradient, plan.policy.precision.gradients, coordinate),
-                 "gradient of ") {
+                 "the gradient of ") {
   std::size_t next = 0;
   for (const UnitSpec& unit : plan.model.units) {
     first_of_unit_.push_back(next);

@@ -49,7 +49,7 @@ void map_page() {
   touch(page);
   mprotect(page, kPageBytes, PROT_NONE);
   touch(page);
-  static const GuardRange weights({{"h.1.weight", 4}});
+  static const GuardRange weights({{"parameter h.1.weight", 4}});
   touch(weights.address(0));  // outside `page`, so map_on_fault() exits with 7
   _exit(1);
 }
@@ -73,7 +73,7 @@ TEST(GuardRangeDeathTest, PreviousHandlerWithoutSigInfoIsCalled) {
 void fault_after_installing(int times) {
   std::signal(SIGSEGV, SIG_DFL);
   for (int i = 0; i < times; ++i) install_fault_names();
-  const GuardRange weights({{"h.1.weight", 4}});
+  const GuardRange weights({{"parameter h.1.weight", 4}});
   touch(weights.address(0));
 }
 
@@ -142,7 +142,7 @@ TEST(GuardRangeDeathTest, OverrunNamesTheParameterThatWasOverrun) {
   const auto overrun = [] {
     std::signal(SIGSEGV, SIG_DFL);
     install_fault_names();
-    const GuardRange weights({{"h.0.weight", 4}, {"h.1.weight", 4}});
+    const GuardRange weights({{"parameter h.0.weight", 4}, {"parameter h.1.weight", 4}});
     touch(weights.address(0) + 10'000);
   };
   EXPECT_EXIT(
