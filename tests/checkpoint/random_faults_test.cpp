@@ -44,8 +44,8 @@ struct Attempt {
   uint64_t seed = 0;
 
   std::string text() const {
-    return fmt::format("{} ranks, ZeRO stage {}, {} replicas, tensor {}, {} micro-batches{}{}", ranks,
-                       options.zero_stage, options.replicas, options.tensor, options.accumulate,
+    return fmt::format("{} ranks, ZeRO stage {}, {} replicas, tensor {}, {} micro-batches, replays every {}{}{}", ranks,
+                       options.zero_stage, options.replicas, options.tensor, options.accumulate, options.replay_every,
                        in_background ? ", background saves" : "", adversarial ? ", adversarial device" : "");
   }
 };
@@ -84,6 +84,7 @@ Attempt draw_attempt(const Task& task, Draw& draw) {
   options.prefetch = draw.below(3);
   options.gather = options.zero_stage == 3 ? draw.one_of({GatherMode::kCopy, GatherMode::kView}) : GatherMode::kAuto;
   options.check_state = draw.below(4) == 0;
+  options.replay_every = data_ranks > 1 ? draw.one_of({0, 1, 2}) : 0;
   if (draw.below(4) == 0) options.offload_state = draw.one_of({Offload::kHost, Offload::kDisk});
   if (options.offload_state == Offload::kDisk) {
     options.offload_state_to = std::filesystem::temp_directory_path();
@@ -111,7 +112,8 @@ std::vector<float> train_rank(World& world, const Attempt& attempt, const std::f
   const int data_ranks = world.rank_count() / options.tensor, data_rank = world.rank() / options.tensor;
   for (; step < kSteps; ++step) {
     // The tree of sums adds the ranks of a micro-batch first.
-    for (int m = 0; m < options.accumulate; ++m) train_micro_batch(engine, model, step, 0, m * data_ranks + data_rank);
+    while (const auto work = engine.next())
+      run_use(engine, model, *work, samples(step, 0, work->micro_batch * data_ranks + work->data_coordinate));
     if (engine.step().skipped) throw std::runtime_error("a step was skipped");
     evaluate(engine, model, step, data_rank);
     if ((step + 1) % attempt.save_every != 0) continue;

@@ -32,26 +32,9 @@ struct Trained {
   friend bool operator==(const Trained&, const Trained&) = default;
 };
 
-void run_use(Engine& engine, SmallModel& model, const Work& work, int64_t step) {
-  Stream& compute = engine.compute_stream();
-  const auto data = samples(step, work.micro_batch, work.data_coordinate);
-  const int use = work.use;
-  if (work.kind == UseKind::kForward) {
-    compute.run([&model, &data, use, values = model.value] { model.forward(use, data, values); });
-  } else {
-    const auto scale = static_cast<float>(engine.loss_scale());
-    compute.run([&model, use, scale, values = model.value, gradients = model.gradient] {
-      model.backward(use, scale, values, gradients);
-    });
-  }
-  compute.synchronize();
-  const bool has_loss = work.kind == UseKind::kForward && use == kUses - 1 && work.micro_batch == 0;
-  if (has_loss) engine.compare_loss(model.loss(), work.replayed);
-}
-
 void run_step(Engine& engine, SmallModel& model, int64_t step, const Sabotage& sabotage = {}) {
   while (const auto work = engine.next()) {
-    run_use(engine, model, *work, step);
+    run_use(engine, model, *work, samples(step, work->micro_batch, work->data_coordinate));
     if (sabotage) sabotage(*work, step, model, engine.compute_stream());
   }
 }
@@ -464,7 +447,7 @@ TEST(Replay, AbandonedStepsAreNotCompared) {
               try {
                 while (const auto work = engine.next()) {
                   if (work->replayed == (when == 1)) throw std::runtime_error("injected");
-                  run_use(engine, model, *work, step);
+                  run_use(engine, model, *work, samples(step, work->micro_batch, work->data_coordinate));
                 }
               } catch (const std::runtime_error&) {
               }

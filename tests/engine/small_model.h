@@ -91,6 +91,8 @@ void declare(Engine& engine, SmallModel& model);
 /// Runs forward and backward of one micro-batch. Multiplies the loss by the engine's loss scale and by `blow_up`.
 void train_micro_batch(Engine& engine, SmallModel& model, int64_t step, int micro_batch, int rank,
                        float blow_up = 1.0f);
+/// Runs the model code of a use that Engine::next() returned, and compares the loss of micro-batch 0.
+void run_use(Engine& engine, SmallModel& model, const Work& work, std::vector<float> samples);
 /// Returns the full fp32 parameters in the order of shapes(). All ranks must call it.
 std::vector<float> read_all(Engine& engine);
 /// Returns the loss of one evaluation, on a batch that training does not use.

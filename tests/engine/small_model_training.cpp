@@ -43,6 +43,23 @@ void train_micro_batch(Engine& engine, SmallModel& model, int64_t step, int micr
   compute.synchronize();
 }
 
+void run_use(Engine& engine, SmallModel& model, const Work& work, std::vector<float> samples) {
+  Stream& compute = engine.compute_stream();
+  const auto data = std::make_shared<const std::vector<float>>(std::move(samples));
+  const int use = work.use;
+  if (work.kind == UseKind::kForward) {
+    compute.run([&model, data, use, values = model.value] { model.forward(use, *data, values); });
+  } else {
+    const auto scale = static_cast<float>(engine.loss_scale());
+    compute.run([&model, use, scale, values = model.value, gradients = model.gradient] {
+      model.backward(use, scale, values, gradients);
+    });
+  }
+  compute.synchronize();
+  const bool has_loss = work.kind == UseKind::kForward && use == kUses - 1 && work.micro_batch == 0;
+  if (has_loss) engine.compare_loss(model.loss(), work.replayed);
+}
+
 std::vector<float> read_all(Engine& engine) {
   std::vector<float> all;
   for (const Shape& shape : shapes()) {

@@ -95,6 +95,34 @@ TEST_P(Rivals, OfReplicasAndEvaluationsGiveTheSameBits) {
   expect_equal_results("evaluations", [&] { return freeze_and_evaluate(3, {.options = evaluated}); });
 }
 
+TEST_P(Rivals, OfReplaysGiveTheSameBits) {
+  for (const EngineOptions& options : {EngineOptions{.zero_stage = GetParam(), .accumulate = 2, .replay_every = 2},
+                                       EngineOptions{.zero_stage = GetParam(),
+                                       .accumulate = 2,
+                                       .accumulate_into = AccumulateInto::kShard,
+                                       .offload_state = Offload::kHost,
+                                       .replay_every = 1}}) {
+    expect_equal_results("replays", [&] {
+      std::vector<float> parameters;
+      World::threads(
+          3,
+          [&](World& world) {
+            EngineWithModel setup(world, {.options = options});
+            auto& [model, engine] = setup;
+            for (int64_t step = 1; step <= 4; ++step) {
+              while (const auto work = engine.next())
+                run_use(engine, model, *work, samples(step, work->micro_batch, work->data_coordinate));
+              EXPECT_FALSE(engine.step().skipped);
+            }
+            const std::vector<float> own = read_all(engine);
+            if (world.rank() == 0) parameters = own;
+          },
+          kHosts);
+      return parameters;
+    });
+  }
+}
+
 TEST_P(Rivals, OfPipelinesGiveTheSameBits) {
   for (const int stages : {2, 3}) {
     const EngineOptions options{.zero_stage = GetParam(),
