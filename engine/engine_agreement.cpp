@@ -82,7 +82,7 @@ std::string schedule_options_text(const EngineOptions& o) {
 /// The options that affect results but not the plan, one per line.
 std::string Engine::options_text() const {
   const LossScaling& scaling = options_.loss_scaling;
-  // Only ranks with the same instructions compute the same bits.
+  // Replays compare bits, which may differ between instruction sets.
   const std::string isa =
       options_.replay_every == 0 ? "" : fmt::format("instruction set {}\n", aliquot::name(best_isa()));
   return isa +

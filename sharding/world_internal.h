@@ -33,7 +33,8 @@ Topology threads_topology(int rank_count);
 /// Returns a text such as "rank 2 failed: REASON" for the exception that is being handled.
 std::string failure_text(int rank);
 
-/// Returns the same text with the exit code of the exception, for abort() (sharding/comm/abort_reason.h).
+/// Returns failure_text(), and the exit code of the exception, as a reason to pass to abort(). See
+/// sharding/comm/abort_reason.h.
 std::string failure_reason(int rank);
 
 /// Returns a world whose only rank is this thread.

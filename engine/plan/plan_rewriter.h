@@ -1,5 +1,5 @@
 #pragma once
-// Tests replace the plans of engines by other plans of the same step.
+// A hook for tests: replaces the plans of engines by other plans of the same step.
 
 #include <functional>
 #include <vector>

@@ -115,7 +115,7 @@ std::vector<uint64_t> CopyComparison::hashes(GroupId group) const {
   return hashes;
 }
 
-/// Adds the blocks of one flat buffer. Of parameters, excludes padding.
+/// Adds the blocks of one flat buffer. Excludes the padding of parameters.
 void CopyComparison::add_blocks(std::vector<Block>& blocks, int32_t flat, Role role, const std::byte* at) const {
   const FlatLayout& layout = plan_.flats[flat].layout;
   const int own = groups_.shard_group().rank();
@@ -182,7 +182,7 @@ std::string CopyComparison::nodes_text(GroupId group) const {
   return text;
 }
 
-/// Collective over the group. `index` is that of a hash that differs between its ranks.
+/// Collective over the group. Describes the data of hash number `index`, which differs between ranks of the group.
 std::string CopyComparison::difference_text(GroupId group, std::size_t index,
                                             const std::map<uint64_t, std::vector<int>>& ranks_by_hash) const {
   return fmt::format("in unit {} {}{}{}", plan_.model.units[index / kKinds.size()].name,

@@ -28,7 +28,7 @@ class CopyComparison {
  private:
   std::vector<uint64_t> hashes(GroupId group) const;
   std::string compare(GroupId group, const std::vector<uint64_t>& own) const;
-  /// A part of the data of one unit and kind, whose hashes ranks compare after they have found a difference.
+  /// A block of the data of one unit. After ranks have found a difference, they compare the hashes of its blocks.
   struct Block {
     int32_t flat = -1;
     int64_t index = 0;  // of the block in the flat buffer; of optimizer state, in the memory of its state

@@ -199,7 +199,7 @@ void Executor::begin(OperationId id) {
   if (random_faults_enabled()) inject_random_fault(lane, what.verb);
 }
 
-/// A fault of the rank's thread, or of the work of the lane.
+/// Passes two fault points: one on the rank's thread, and one in the work of the lane.
 void Executor::inject_random_fault(Stream& lane, Verb verb) const {
   fault_point(world_.rank(), fmt::format("issue of {}", name(verb)));
   lane.run([rank = world_.rank(), verb] { fault_point(rank, name(verb)); });

@@ -136,7 +136,7 @@ IdleShares best_attempt(const Case& one) {
 }
 
 TEST(PipelineBubble, MatchesTheFormulaAndTheSimulator) {
-  // The ranks of all cases only sleep, so all cases run at the same time.
+  // Ranks only sleep and use no core, so all cases can run at the same time.
   std::vector<std::future<IdleShares>> running;
   for (const Case& one : cases()) running.push_back(std::async(std::launch::async, best_attempt, one));
   auto next = running.begin();

@@ -12,9 +12,9 @@ StepWriter::Lifetime& StepWriter::gradients(UnitId unit, int32_t micro_batch) {
   return all[static_cast<std::size_t>(micro_batch) % all.size()];
 }
 
-/// Computes digests right after the last backward of micro-batch 0 that writes the gradients of a unit, on the compute
-/// lane: the backward of another micro-batch adds to the gradients, and sums over ranks overwrite them. In a replay,
-/// the gradients are then not needed any more.
+/// Adds the digests of a unit's gradients after the last backward of micro-batch 0 that writes them. They run on the
+/// compute lane, because later micro-batches add to these gradients and reduces overwrite them. A replay needs the
+/// gradients only for these digests.
 void StepWriter::digest_gradients(int32_t v) {
   const Visit& visit = visits_[v];
   if (!policy_.digests_gradients() || visit.micro_batch != 0) return;

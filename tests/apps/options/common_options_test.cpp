@@ -255,7 +255,7 @@ TEST(CommonOptions, SetEveryFieldOfEngineOptions) {
   EXPECT_TRUE(pass_order.empty());
 }
 
-/// The options determine every field of a policy with six exceptions. A file sets `pass_order`, the planner sets
+/// The options determine all fields of a policy except six. A file sets `pass_order`, the planner sets
 /// `pass_times`, a memory budget sets `recompute_by_stage`, the command sets `between_steps_bytes`, and plans of
 /// evaluations and replays set `evaluation` and `replay`.
 TEST(CommonOptions, SetEveryFieldOfAPolicy) {
