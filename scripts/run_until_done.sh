@@ -13,8 +13,9 @@
 #                          halved, down to M, whenever two starts in a row end without a new checkpoint
 #   --available-within S   seconds after which CMD is treated as failed (60)
 #   --tries K              give up after K failures in a row without a new checkpoint (5)
-#   --wait S               seconds until the first restart, doubled at each failure in a row, at most 5 minutes (1)
-#   --replay-evict         if a replay (--replay-every of the command) decided that a rank computed wrong gradients,
+#   --wait S               seconds until the first restart, doubled at each failure in a row, at most 5 minutes (1, but
+#                          0 after a run that saved a new checkpoint)
+#   --replay-evict         if a replay (--replay-every of the command) decided that a rank computed wrong results,
 #                          restart without its host. The command must have --metrics, from which the script reads the
 #                          host. {evicted} in the command, and the environment variable ALIQUOT_EVICTED of the command
 #                          and of CMD, become the names of all such hosts, with commas between them. At least one of
@@ -54,7 +55,7 @@ require_integer() { # OPTION VALUE LEAST
   fi
 }
 
-ranks=1 least='' available='' within=60 tries=5 first_wait=1 again='' evicts=''
+ranks=1 least='' available='' within=60 tries=5 first_wait=1 wait_after_progress=0 again='' evicts=''
 export ALIQUOT_EVICTED=''
 # State that the signal handlers set. `ended` is TERM, INT, HUP or QUIT if that signal arrived. `paused` is USR1 or USR2
 # if that signal arrived. `told_by` is the signal that was sent to the command. `first` is the time of the first TERM,
@@ -66,7 +67,7 @@ while [ $# -gt 0 ] && [ "$1" != -- ]; do
     --ranks) require_integer "$1" "${2:-}" 1 && ranks=$((10#$2)) && shift 2 ;;
     --least) require_integer "$1" "${2:-}" 1 && least=$((10#$2)) && shift 2 ;;
     --tries) require_integer "$1" "${2:-}" 1 && tries=$((10#$2)) && shift 2 ;;
-    --wait) require_integer "$1" "${2:-}" 0 && first_wait=$((10#$2)) && shift 2 ;;
+    --wait) require_integer "$1" "${2:-}" 0 && first_wait=$((10#$2)) wait_after_progress=$((10#$2)) && shift 2 ;;
     --available)
       available=${2:-}
       if [ -z "$available" ] || [ "$available" = -- ]; then
@@ -247,7 +248,7 @@ evict() {
   hosts=$(sed -n 's/.*"hosts":\["\([^]"]*\)"\].*/\1/p' <<<"$line")
   if [ -z "$hosts" ] || [[ ,$ALIQUOT_EVICTED, = *,$hosts,* ]]; then return; fi
   ALIQUOT_EVICTED=${ALIQUOT_EVICTED:+$ALIQUOT_EVICTED,}$hosts
-  say "host $hosts computed wrong gradients; starting again without it"
+  say "host $hosts computed wrong results; starting again without it"
 }
 
 # Succeeds if a signal requested the end of the run without a restart.
@@ -287,7 +288,7 @@ pause_for() {
   say "$1; waiting $pause s"
   sleep_until_signal "$pause"
   if end_requested; then end_on_request; fi
-  pause=$((pause * 2 < 300 ? pause * 2 : 300))
+  if [ "$pause" -eq 0 ]; then pause=$first_wait; else pause=$((pause * 2 < 300 ? pause * 2 : 300)); fi
 }
 
 wanted=$ranks failures=0 asked_for_ranks=0 pause=$first_wait last_count='' status='' last_added=''
@@ -317,7 +318,7 @@ while true; do
   if [ -n "$again" ]; then paused=; fi # without --again, keeps a signal that arrived after the check
   run "$count"
   added=$(grep -vxF -f <(echo "$before") <<<"$(checkpoints)" || true)
-  if [ -n "$added" ]; then last_added=${added##*$'\n'} failures=0 pause=$first_wait; fi
+  if [ -n "$added" ]; then last_added=${added##*$'\n'} failures=0 pause=$wait_after_progress; fi
   case $status in
     0 | 4) exit "$status" ;;
     1 | 2 | 5)

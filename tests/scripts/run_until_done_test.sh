@@ -19,6 +19,19 @@ mkdir "$scratch/at_once"
 printf '#!/bin/sh\n' >"$scratch/at_once/sleep"
 chmod +x "$scratch/at_once/sleep"
 PATH=$scratch/at_once:$PATH ends 0 "waiting 8 s" plays "3\n0" --wait 08 --
+# Without --wait, a run that saved a new checkpoint restarts at once, and later failures in a row wait from 1 s on.
+PATH=$scratch/at_once:$PATH
+export PATH
+pauses() { # pauses LINES: prints the pauses of a run that obeys these lines
+  ends 0 "" plays "$1" --tries 9 --
+  sed -n 's/.*; waiting \([0-9]*\) s$/\1/p' "$scratch/log" | tr '\n' ' '
+}
+with_wait=("${supervise[@]}") supervise=("$top/scripts/run_until_done.sh")
+[ "$(pauses "3 01\n3\n3\n3 02\n3\n0")" = "0 1 2 0 1 " ] || { echo "wrong pauses after progress" && failures=$((failures + 1)); }
+[ "$(pauses "3\n3\n3 01\n0")" = "1 2 0 " ] || { echo "wrong pauses before progress" && failures=$((failures + 1)); }
+supervise=("${with_wait[@]}" --wait 2)
+[ "$(pauses "3 01\n3\n0")" = "2 4 " ] || { echo "wrong pauses with --wait" && failures=$((failures + 1)); }
+supervise=("${with_wait[@]}") PATH=${PATH#"$scratch/at_once:"}
 # --replay-evict reads the host at fault from the last line of the metrics.
 ends 1 "add --metrics FILE" "${supervise[@]}" --replay-evict -- true --checkpoint-dir x
 ends 1 "needs {evicted} in the command" "${supervise[@]}" --replay-evict -- true --checkpoint-dir x --metrics y
