@@ -146,6 +146,8 @@ Words draw_free(Draw& draw, const Case& drawn, int stage, const std::string& scr
   if (draw.chance(15)) add(words, {"--trace", scratch + "/trace.json"});
   add(words, draw_pipeline(draw, drawn));
   if (stage == 3 && draw.chance(40)) add(words, {"--gather-for", draw.one_of({"auto", "pass", "1", "2", "step"})});
+  if (draw.chance(20)) add(words, {"--check-state"});
+  if (drawn.ranks > 1 && draw.chance(20)) add(words, {"--replay-every", draw.one_of({"1", "2"})});
   return words;
 }
 
