@@ -38,11 +38,12 @@ Session::Session(Parts parts)
       recomputed_(recomputed_uses(*plan_)) {
   if (replay_plan_) {
     replay_.emplace(*this, *replay_plan_, parts.slots);
-    replay_->executor.set_digests_gradients(true);
+    replay_->executor.set_computes_digests(true);
     replay_faults_ = make_fault_injector(world_, {*replay_plan_, replay_->memory, weights_, view_, updater_,
                                                   world_.device(), groups_.coordinates().tensor});
     replay_->executor.set_faults(replay_faults_.get());
     replay_check_.emplace(*plan_, groups_, memory_);
+    sum_check_.emplace(*plan_, groups_, memory_);
   }
   std::vector<const Plan*> plans = secondary_plans();
   plans.push_back(plan_.get());

@@ -186,8 +186,9 @@ class Session : private CollectiveRunner {
   NonFiniteGradientDetector gradient_detector_;
   Executor executor_;
   SecondaryRun evaluation_run_;
-  std::optional<SecondaryRun> replay_;  // the next two: only with Policy::replay_every
+  std::optional<SecondaryRun> replay_;  // the next three: only with Policy::replay_every
   std::optional<ReplayCheck> replay_check_;
+  std::optional<SumCheck> sum_check_;
   std::optional<TimelineRecorder> recorder_;
   int64_t recorded_from_ = 0;
   LaneStreams lanes_;  // a stream for each lane that a plan uses

@@ -80,7 +80,7 @@ void Session::refuse_unfinished_evaluation() const {
 void Session::begin_step() {
   digests_.begin_step(updater_);
   executor_.set_reported_step(decider_.step_count() + 1);
-  executor_.set_digests_gradients(replay_progress_ == ReplayProgress::kReplayed);
+  executor_.set_computes_digests(replay_progress_ == ReplayProgress::kReplayed);
 }
 
 void Session::begin_micro_batch() {

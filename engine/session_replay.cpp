@@ -73,6 +73,7 @@ bool Session::compare_replay() {
   replay_check_->set_sent(false, executor_.sent_sums());
   replay_check_->set_sent(true, replay_->executor.sent_sums());
   const bool differs = replay_check_->differs(replay_is_valid_);
+  if (!differs) sum_check_->require_equal(decider_.step_count() + 1);
   replay_seconds_ += now_seconds() - began;
   replay_progress_ = ReplayProgress::kCompared;
   if (!differs) return false;

@@ -306,8 +306,41 @@ class Pricing {
       if (!plan_.flats[f].trainable) continue;
       const int64_t bytes = plan_.flats[f].layout.flat_count() * element_bytes(precision().gradients);
       add(sum, links_.memory_traffic(static_cast<double>(2 * bytes)));
+      repeat_reduce(f, sum);
+      repeat_replica_all_reduce(f, sum);
     }
     return sum;
+  }
+
+  /// The bytes that the first node sends if each rank receives the data of all ranks and adds its part alone.
+  static int64_t crossing_bytes_alone(const std::vector<GroupPlacement>& groups, int64_t part_bytes) {
+    int64_t bytes = 0;
+    for (const GroupPlacement& of : groups) bytes += of.ranks_on_node * (of.rank_count - of.ranks_on_node) * part_bytes;
+    return bytes;
+  }
+
+  /// Adds the price of the repetitions of a reduce in a step with a replay. Between nodes, this includes the reduce
+  /// itself, which needs more traffic in such a step.
+  void repeat_reduce(int32_t flat, Price& sum) const {
+    const RepeatedSums repeated = repeated_sums(plan_, GroupId::kShard, flat);
+    if (repeated.count == 0) return;
+    const int64_t part_bytes = shard_bytes(plan_.flats[flat], precision().sent());
+    for (int i = 0; i < repeated.count + (plan_.topology.one_node() ? 0 : 1); ++i)
+      add(sum, links_.collective(part_bytes, crossing_bytes_alone(links_.crossings().replicas, part_bytes)));
+    add(sum, links_.memory_traffic(static_cast<double>((1 + repeated.count) * part_bytes)));
+  }
+
+  void repeat_replica_all_reduce(int32_t flat, Price& sum) const {
+    const RepeatedSums repeated = repeated_sums(plan_, GroupId::kReplica, flat);
+    if (repeated.count == 0) return;
+    const int64_t part_bytes = repeated.block_count * kBlockElements * element_bytes(DType::kFloat32);
+    const int64_t bytes = part_bytes * (plan_.policy.replica_count - 1);
+    const double inside =
+        cost_.inside_node.latency_seconds + static_cast<double>(bytes) / cost_.inside_node.bytes_per_second;
+    for (int i = 0; i < repeated.count + (links_.world().one_node ? 0 : 1); ++i)
+      add(sum,
+          links_.move(inside, crossing_bytes_alone(links_.crossings().peers, part_bytes), !links_.world().one_node));
+    add(sum, links_.memory_traffic(static_cast<double>((1 + repeated.count) * part_bytes)));
   }
 
   double update(UnitId unit) const {

@@ -1,5 +1,7 @@
 #include "engine/plan/reduce_recipe.h"
 
+#include <algorithm>
+
 #include "engine/plan/accesses.h"
 #include "engine/plan/sizes.h"
 
@@ -29,6 +31,23 @@ DType partial_dtype(const Plan& plan) {
   return wide ? DType::kFloat32 : plan.policy.precision.gradients;
 }
 
+int repetition_count(const Plan& plan, GroupId group) {
+  if (plan.policy.replay_every == 0) return 0;
+  const bool is_shard = group == GroupId::kShard;
+  if (is_shard ? encodes_gradients(plan) : encodes_exchanges(plan)) return 0;
+  return std::min(2, (is_shard ? plan.topology.rank_count() : plan.policy.replica_count) - 1);
+}
+
+RepeatedSums repeated_sums(const Plan& plan, GroupId group, int32_t flat) {
+  RepeatedSums sums{.count = plan.flats[flat].trainable ? repetition_count(plan, group) : 0};
+  sums.block_count = plan.flats[flat].layout.shard_count() / kBlockElements;
+  if (group == GroupId::kReplica) {
+    sums.digests = Role::kReplicaSumDigests;
+    sums.block_count /= plan.policy.replica_count;
+  }
+  return sums;
+}
+
 bool exchanges_each_micro_batch(const Plan& plan) {
   return plan.schedule.sums_in_levels && plan.policy.replica_count > 1;
 }
@@ -39,7 +58,8 @@ ReduceRecipes::ReduceRecipes(const Plan& plan)
               .sent_dtype = plan.policy.precision.sent(),
               .encoded = encodes_gradients(plan),
               .peers_read = !encodes_gradients(plan) || has_several_ranks_per_node(plan),
-              .staged = needed_bytes(plan, Role::kReduceStaging, -1) > 0} {}
+              .staged = needed_bytes(plan, Role::kReduceStaging, -1) > 0,
+              .repeated = repetition_count(plan, GroupId::kShard) > 0} {}
 
 Accumulation ReduceRecipes::over_micro_batches(bool first, bool last, int32_t micro_batch) const {
   Accumulation into{.in_levels = plan_.schedule.sums_in_levels, .partial_dtype = partial_dtype(plan_), .squares = last};
@@ -101,9 +121,17 @@ void append_accesses(const ReduceRecipe& recipe, int32_t flat, std::vector<Acces
                 .after_all_arrived = recipe.peers_read});
   if (recipe.encoded) append_quantized(recipe, flat, to);
   if (recipe.staged) to.push_back({.role = Role::kReduceStaging, .flat = -1, .writes = true});
+  if (recipe.repeated) append_repetition(Role::kSumDigests, flat, to);
   to.push_back({.role = recipe.into.result(), .flat = flat, .writes = true});
   if (recipe.into.result_has_squares()) to.push_back({.role = Role::kBlockSquares, .flat = flat, .writes = true});
   append_accesses(recipe.into, flat, to);
+}
+
+void append_repetition(Role digests, int32_t flat, std::vector<Access>& to) {
+  to.push_back({.role = Role::kRepeatedSums, .flat = flat, .writes = true});
+  to.push_back({.role = Role::kRepeatedSums, .flat = flat});
+  to.push_back({.role = digests, .flat = flat});
+  to.push_back({.role = digests, .flat = flat, .writes = true});
 }
 
 void append_accesses(const Accumulation& into, int32_t flat, std::vector<Access>& to) {

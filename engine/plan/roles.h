@@ -50,6 +50,9 @@ enum class Role : uint8_t {
   kErrorFeedbackResidual,  // persistent: rounding errors of quantized sums, added to the next sums
   kStateDigests,       // persistent: digests of the blocks of parameters, masters and optimizer states, in this order
   kGradientDigests,    // persistent: digests of the blocks of full gradients, of this rank and of a replay
+  kSumDigests,         // persistent: digests of the blocks of sums over the shard group: see RepeatedSums
+  kReplicaSumDigests,  // persistent: digests of the blocks of sums over replicas: see RepeatedSums
+  kRepeatedSums,       // sums that this rank repeats for another rank, while their digests are computed
   kReduceStaging,      // no owner: staging of all reduces between host nodes (ReduceStaging)
   kExchangeStaging,    // no owner: staging of all replica all-reduces between host nodes
   kCollectiveStaging,  // no owner: staging of all collectives of uses between host nodes
@@ -159,6 +162,10 @@ inline constexpr std::array kRoleTable = {
     RoleInfo{Role::kErrorFeedbackResidual, "error-feedback residual", 'C', Owner::kFlat, Category::kCommunication},
     RoleInfo{Role::kStateDigests, "state digests", 'D', Owner::kFlat, Category::kOptimizer},
     RoleInfo{Role::kGradientDigests, "gradient digests", 'G', Owner::kFlat, Category::kGradients},
+    RoleInfo{Role::kSumDigests, "sum digests", 'S', Owner::kFlat, Category::kGradients},
+    RoleInfo{Role::kReplicaSumDigests, "replica sum digests", 'U', Owner::kFlat, Category::kGradients},
+    RoleInfo{Role::kRepeatedSums, "repeated sums", 'T', Owner::kFlat, Category::kCommunication, Space::kArena,
+             ElementCount::kShard, ElementType::kFloat32},
     RoleInfo{Role::kReduceStaging, "reduce staging", 'R', Owner::kNone, Category::kCommunication},
     RoleInfo{Role::kExchangeStaging, "exchange staging", 'X', Owner::kNone, Category::kCommunication},
     RoleInfo{Role::kCollectiveStaging, "collective staging", 'Y', Owner::kNone, Category::kCommunication},

@@ -20,9 +20,16 @@ int64_t longest_shard(const Plan& plan) {
   return longest;
 }
 
+/// The size for a group with this topology. In steps with a replay, each rank adds alone (ReduceScatter::alone).
+int64_t staging_bytes(const Plan& plan, const Topology& topology, int64_t part_count) {
+  const int64_t bytes = reduce_staging(topology, part_count).size_bytes();
+  if (plan.policy.replay_every == 0) return bytes;
+  return std::max(bytes, reduce_staging(topology, part_count, true).size_bytes());
+}
+
 /// All reduces of the lane use the same staging memory one after another, so the longest shard determines the size.
 int64_t reduce_staging_bytes(const Plan& plan) {
-  return encodes_gradients(plan) ? 0 : reduce_staging(plan.topology, longest_shard(plan)).size_bytes();
+  return encodes_gradients(plan) ? 0 : staging_bytes(plan, plan.topology, longest_shard(plan));
 }
 
 /// Replicate groups may span different numbers of nodes. All ranks plan with the maximum.
@@ -31,9 +38,10 @@ int64_t exchange_staging_bytes(const Plan& plan) {
   if (replicas == 1 || encodes_exchanges(plan)) return 0;
   const int64_t longest = longest_shard(plan) / replicas;
   int64_t most = 0;
-  for (int shard = 0; shard < plan.topology.rank_count(); ++shard)
-    most = std::max(
-        most, reduce_staging(topology_of_replicate_group(plan.data_topology, replicas, shard), longest).size_bytes());
+  for (int shard = 0; shard < plan.topology.rank_count(); ++shard) {
+    const Topology group = topology_of_replicate_group(plan.data_topology, replicas, shard);
+    most = std::max(most, staging_bytes(plan, group, longest));
+  }
   return most;
 }
 
@@ -106,6 +114,11 @@ int64_t gradient_digest_bytes(const Plan& plan, int32_t flat) {
   return 2 * plan.flats[flat].layout.flat_count() / kBlockElements * static_cast<int64_t>(sizeof(uint64_t));
 }
 
+int64_t sum_digest_bytes(const Plan& plan, GroupId group, int32_t flat) {
+  const RepeatedSums sums = repeated_sums(plan, group, flat);
+  return sums.count == 0 ? 0 : (1 + sums.count) * sums.block_count * static_cast<int64_t>(sizeof(uint64_t));
+}
+
 /// Returns the sizes of roles with ElementCount::kOther.
 int64_t other_bytes(const Plan& plan, Role role, int32_t flat) {
   const int ranks = plan.topology.rank_count(), nodes = plan.topology.node_count();
@@ -124,6 +137,8 @@ int64_t other_bytes(const Plan& plan, Role role, int32_t flat) {
     case Role::kErrorFeedbackResidual: return encoded_sum_bytes(plan, role, shard);
     case Role::kStateDigests: return state_digest_bytes(plan, flat);
     case Role::kGradientDigests: return gradient_digest_bytes(plan, flat);
+    case Role::kSumDigests: return sum_digest_bytes(plan, GroupId::kShard, flat);
+    case Role::kReplicaSumDigests: return sum_digest_bytes(plan, GroupId::kReplica, flat);
     case Role::kBlockSquares: return shard / kBlockElements * static_cast<int64_t>(sizeof(double));
     default: return 0;
   }

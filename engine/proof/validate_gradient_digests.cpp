@@ -46,6 +46,8 @@ class GradientDigestChecker {
                             proof_.plan.model.units[unit].name, units_[unit].digests, expected));
     }
     check_buffers();
+    check_sum_digests(Role::kSumDigests);
+    check_sum_digests(Role::kReplicaSumDigests);
   }
 
  private:
@@ -79,6 +81,35 @@ class GradientDigestChecker {
                             describe(id), state.backwards, state.others, state.use_count));
     if (!proof_.plan.unit_is_here[unit]) add({id}, fmt::format("{} is of another pipeline stage", describe(id)));
     ++state.digests;
+  }
+
+  /// Whether ranks repeat the sums whose digests have this role: see RepeatedSums. Groups of one rank and quantized
+  /// sums have no repetitions.
+  bool repeats_sums(Role digests) const {
+    const Plan& plan = proof_.plan;
+    if (plan.policy.replay_every == 0) return false;
+    if (digests == Role::kReplicaSumDigests)
+      return plan.policy.replica_count > 1 && !(plan.policy.quantize_gradients && !plan.data_topology.one_node());
+    const bool quantizes = plan.policy.quantize_gradients && plan.policy.replica_count == 1;
+    return plan.topology.rank_count() > 1 && !(quantizes && !plan.topology.one_node());
+  }
+
+  /// Every flat buffer that trains here has digests of its repeated sums.
+  void check_sum_digests(Role role) {
+    const Plan& plan = proof_.plan;
+    const bool wanted = repeats_sums(role);
+    std::vector<bool> has_digests(plan.flats.size(), false);
+    for (const PlannedBuffer& buffer : plan.schedule.buffers) {
+      if (buffer.role != role) continue;
+      if (!wanted || !buffer.always)
+        add({}, fmt::format("{} is not persistent, or its sums are not repeated", proof_.defects.describe(buffer)));
+      has_digests[buffer.flat] = true;
+    }
+    for (std::size_t f = 0; f < plan.flats.size() && wanted; ++f) {
+      const FlatSpec& flat = plan.flats[f];
+      if (flat.trainable && plan.unit_is_here[flat.unit] && !has_digests[f])
+        add({}, fmt::format("a flat buffer of unit {} has no {}", plan.model.units[flat.unit].name, name(role)));
+    }
   }
 
   void check_buffers() {

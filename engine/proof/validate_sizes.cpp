@@ -70,9 +70,13 @@ class BufferSizes {
     if (role_ == Role::kCollectiveStaging) return collective_staging();
     if (role_ == Role::kTensorSumStaging) return tensor_sum_staging();
     std::set<int64_t> places;
-    if (role_ == Role::kReduceStaging) places.insert(reduce_staging_places(plan_.topology));
+    const auto insert = [&](const Topology& topology) {
+      places.insert(reduce_staging_places(topology));
+      if (plan_.policy.replay_every != 0) places.insert(reduce_staging_places(topology, true));
+    };
+    if (role_ == Role::kReduceStaging) insert(plan_.topology);
     for (int shard = 0; shard < ranks_ && role_ == Role::kExchangeStaging; ++shard)
-      places.insert(reduce_staging_places(topology_of_replicate_group(plan_.data_topology, replicas_, shard)));
+      insert(topology_of_replicate_group(plan_.data_topology, replicas_, shard));
     int64_t bytes = 0;
     for (const FlatSpec& flat : plan_.flats) {
       if (!plan_.unit_is_here[flat.unit]) continue;
@@ -166,6 +170,9 @@ class BufferSizes {
       case Role::kStateDigests: return state_digests(flat, plan_.schedule.zero_stage == 3 ? shard : whole, updated);
       case Role::kGradientDigests:  // 64 bits for each block of this rank, and as many for those of a replay
         return flat.trainable && plan_.policy.replay_every != 0 ? 2 * 8 * (whole / kBlockElements) : 0;
+      case Role::kSumDigests:
+      case Role::kReplicaSumDigests: return sum_digests(flat);
+      case Role::kRepeatedSums: return shard * kFloat;
       default: return of_encoded(shard);
     }
   }
@@ -205,6 +212,16 @@ class BufferSizes {
     if (flat.trainable && master_element_bytes() > 0) blocks += updated / kBlockElements;
     if (flat.trainable && state_bytes_of_block(flat) > 0) blocks += updated / kBlockElements;
     return blocks * 8;
+  }
+
+  /// 64 bits for each block of this rank's own sums, and of those that it repeats for one or two other ranks.
+  int64_t sum_digests(const FlatSpec& flat) const {
+    if (plan_.policy.replay_every == 0 || !flat.trainable) return 0;
+    const bool quantized = plan_.policy.quantize_gradients;
+    const int64_t blocks = flat.layout.shard_count() / kBlockElements;
+    if (role_ == Role::kReplicaSumDigests)
+      return quantized && !plan_.data_topology.one_node() ? 0 : 8 * std::min(3, replicas_) * (blocks / replicas_);
+    return quantized && nodes_ > 1 && replicas_ == 1 ? 0 : 8 * std::min(3, ranks_) * blocks;
   }
 
   /// A shard has at most one piece of each tensor. A rank that updates all shards may have one more piece at each

@@ -232,7 +232,7 @@ void Executor::run(OperationId id) {
     case Verb::kGather: return work_.gather(lane, what, label(id));
     case Verb::kSendActivations:
     case Verb::kSendGradients:
-      if (digests_gradients_ && what.micro_batch == 0) work_.sum_sent(lane, id);
+      if (computes_digests_ && what.micro_batch == 0) work_.sum_sent(lane, id);
       return work_.transfer(lane, id, label(id));
     case Verb::kReceiveActivations:
     case Verb::kReceiveGradients: return work_.transfer(lane, id, label(id));
@@ -248,7 +248,7 @@ void Executor::run(OperationId id) {
     case Verb::kUpdate: return update(what);
     case Verb::kCompareState: return work_.compare_state(lane, what, label(id));
     case Verb::kDigestGradients:
-      return digests_gradients_ ? work_.digest_gradients(lane, what.operand) : memory_.skip_operation();
+      return computes_digests_ ? work_.digest_gradients(lane, what.operand) : memory_.skip_operation();
     case Verb::kCopyIn:
     case Verb::kCopyOut: return work_.copy(lane, id);
     case Verb::kUseCollective: work_.use_collective(lane, what, label(id)); return memory_.skip_operation();

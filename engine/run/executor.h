@@ -63,10 +63,17 @@ class Executor {
   /// Null disables recording.
   void set_recorder(TimelineRecorder* recorder) { recorder_ = recorder; }
   /// Null disables fault injection.
-  void set_faults(FaultInjector* faults) { faults_ = faults; }
+  void set_faults(FaultInjector* faults) {
+    faults_ = faults;
+    work_.set_faults(faults);
+  }
   void set_gradient_detector(NonFiniteGradientDetector* detector) { gradient_detector_ = detector; }
-  /// Whether kDigestGradients computes digests. Otherwise it does nothing.
-  void set_digests_gradients(bool on) { digests_gradients_ = on; }
+  /// Call between steps: whether the next step computes digests for the comparison with a replay. Otherwise
+  /// kDigestGradients does nothing, and reduces repeat no sums.
+  void set_computes_digests(bool on) {
+    computes_digests_ = on;
+    work_.set_repeats_sums(on);
+  }
   /// Sets the step number that messages show for the step that begins next.
   void set_reported_step(int64_t step) { reported_step_ = step; }
   /// Returns a value greater than all progress values published so far.
@@ -126,7 +133,7 @@ class Executor {
   UpdateSteps update_steps_;
   bool decided_ = false;   // decide_before_norm() was called in this step; only with update_in_backward
   bool abandons_ = false;  // this rank abandons the current step
-  bool digests_gradients_ = false;
+  bool computes_digests_ = false;
   OperationId cursor_ = 0;
   OperationId open_ = 0;  // the model code that open() has begun
   OperationId first_after_passes_ = 0;

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <limits>
 
+#include "engine/plan/reduce_recipe.h"
 #include "engine/plan/slices.h"
 #include "kernels/elementwise/kernels.h"
 
@@ -11,7 +12,7 @@ namespace aliquot {
 namespace {
 
 constexpr std::string_view kParametersName = "parameters", kMasterName = "master";
-constexpr std::string_view kGradientsName = "gradients", kActivationsName = "activations";
+constexpr std::string_view kGradientsName = "gradients", kActivationsName = "activations", kSumsName = "sums";
 
 /// Whether the operation works on the unit with the name `unit`. An empty name matches all operations.
 bool is_of(const Plan& plan, const Operation& operation, std::string_view unit) {
@@ -62,6 +63,10 @@ void refuse_unreachable_fault(const InjectedFault& fault, const Plan& plan, cons
                   fault.operation, fault.unit.empty() ? "" : " ", fault.unit));
 }
 
+bool is_after_sum(const InjectedFault& fault) {
+  return fault.operation == name(Verb::kReduce) || fault.operation == name(Verb::kReplicaAllReduce);
+}
+
 bool is_after_backward(const InjectedFault& fault) {
   return fault.operation == name(Verb::kBackward) || fault.operation == name(Verb::kBackwardWeights);
 }
@@ -74,6 +79,14 @@ void refuse_other_results(const InjectedFault& fault, const Plan& plan) {
                                  fault.operation, fault.of));
   if (fault.of == kGradientsName && !is_after_backward(fault))
     throw UsageError("ALIQUOT_FAULT is of=gradients: expected op=backward or op=backward-weights.");
+  if (is_after_sum(fault) != (fault.of == kSumsName) && !(is_after_sum(fault) && fault.of.empty()))
+    throw UsageError(fmt::format("ALIQUOT_FAULT has op={},of={}: expected of=sums exactly for op={} and op={}.",
+                                 fault.operation, fault.of, name(Verb::kReduce), name(Verb::kReplicaAllReduce)));
+  const GroupId group = fault.operation == name(Verb::kReduce) ? GroupId::kShard : GroupId::kReplica;
+  if (is_after_sum(fault) && repetition_count(plan, group) == 0)
+    throw UsageError(
+        "ALIQUOT_FAULT has a bit flip in a sum over ranks, but only runs with EngineOptions::replay_every compare such "
+        "sums, unless they are quantized.");
   if (fault.of != kActivationsName) return;
   if (fault.operation != name(Verb::kForward) || plan.model.activations.uses.empty())
     throw UsageError(
@@ -82,7 +95,7 @@ void refuse_other_results(const InjectedFault& fault, const Plan& plan) {
 
 void refuse_unknown_state(const InjectedFault& fault, const FaultInjector::Parts& parts) {
   refuse_other_results(fault, parts.plan);
-  if (is_after_backward(fault) || fault.of == kActivationsName) return;
+  if (is_after_backward(fault) || is_after_sum(fault) || fault.of == kActivationsName) return;
   if (fault.of.empty() || fault.of == kParametersName) return;
   std::string names;
   for (int32_t f = 0; f < static_cast<int32_t>(parts.plan.flats.size()); ++f) {
@@ -114,7 +127,8 @@ const std::vector<FaultPoint>& fault_points() {
                                   verb.verb == Verb::kForward || verb.verb == Verb::kMuonMomentum;
       std::vector<FaultKind> kinds;
       if (has_gradient) kinds.push_back(FaultKind::kNan);
-      if (has_parameters || computes_weight_gradients(verb.verb)) kinds.push_back(FaultKind::kFlip);
+      const bool has_sums = verb.verb == Verb::kReduce || verb.verb == Verb::kReplicaAllReduce;
+      if (has_parameters || has_sums || computes_weight_gradients(verb.verb)) kinds.push_back(FaultKind::kFlip);
       all.push_back({verb.name, std::move(kinds)});
     }
     return all;
@@ -157,12 +171,17 @@ void FaultInjector::after(Stream& lane, OperationId operation, int64_t step) {
   const Operation& what = parts_.plan.schedule.operations[operation];
   const UnitId unit = unit_of(parts_.plan, what, fault_.unit);
   if (fault_.kind == FaultKind::kNan) write_nan_gradient(lane, unit);
-  if (fault_.kind != FaultKind::kFlip) return;
+  if (fault_.kind != FaultKind::kFlip || is_after_sum(fault_)) return;
   const bool of_gradients = computes_weight_gradients(what.verb), of_activations = fault_.of == kActivationsName;
   if (!of_gradients && !of_activations) return flip_bit(lane, unit);
   lane.run([result = of_gradients ? gradient_of(unit) : parts_.memory.peek(Role::kOutputActivations, what.operand)] {
     if (result != nullptr) result[1] ^= std::byte{4};
   });
+}
+
+void FaultInjector::after_sum(Stream& lane, OperationId operation, int64_t step, std::byte* sum, bool repeats) const {
+  if (fault_.kind != FaultKind::kFlip || !matches(operation, step) || (repeats && !fault_.is_permanent)) return;
+  lane.run([sum] { sum[1] ^= std::byte{4}; });
 }
 
 /// Returns the address of the first gradient of the unit, or null if it has none.

@@ -32,6 +32,9 @@ class FaultInjector {
   void before(Stream& lane, OperationId operation, int64_t step);
   /// Enqueues the fault after the work of the operation. FaultKind::kFlip blocks until the lane is idle.
   void after(Stream& lane, OperationId operation, int64_t step);
+  /// Enqueues the fault after a sum over ranks, whose first element is at `sum`, before its digest. `repeats`: whether
+  /// the sum is that of another rank, which this rank repeats. Only permanent faults change such sums.
+  void after_sum(Stream& lane, OperationId operation, int64_t step, std::byte* sum, bool repeats) const;
 
  private:
   bool matches(OperationId operation, int64_t step) const;

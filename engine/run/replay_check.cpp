@@ -3,26 +3,19 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <limits>
 #include <map>
 #include <set>
 
-#include "engine/plan/slices.h"
+#include "engine/run/replay_finding.h"
 #include "kernels/device/host_stream.h"
 #include "kernels/elementwise/host_loops.h"
-#include "kernels/system/host_name.h"
 #include "sharding/comm/collective_purpose.h"
 
 namespace aliquot {
 namespace {
 
 constexpr int64_t kGrainElements = 16 * kBlockElements;
-
-/// Adds the next value to a sum that depends on the order of the values. A change of one value always changes the sum,
-/// because the factor is odd.
-uint64_t with(uint64_t sum, uint64_t value) { return sum * 0x9E3779B97F4A7C15u + value; }
 
 template <typename T>
 std::string bytes_of(const T& value) {
@@ -60,7 +53,7 @@ void enqueue_sum(Stream& lane, uint64_t& sum, const std::byte* data, int64_t siz
     for (int64_t at = 0; at < size_bytes; at += kBlocks * kBytes) {
       const int64_t bytes = std::min(kBlocks * kBytes, size_bytes - at);
       loops.block_digests(digests.data(), data + at, kBytes, bytes);
-      for (int64_t b = 0; b * kBytes < bytes; ++b) sum = with(sum, digests[static_cast<std::size_t>(b)]);
+      for (int64_t b = 0; b * kBytes < bytes; ++b) sum = with_value(sum, digests[static_cast<std::size_t>(b)]);
     }
   });
 }
@@ -125,7 +118,7 @@ const uint64_t* ReplayCheck::digests(int32_t flat, bool replayed) const {
 uint64_t ReplayCheck::sum_of(int32_t flat, bool replayed) const {
   const uint64_t* values = digests(flat, replayed);
   uint64_t sum = 0;
-  for (int64_t b = 0; b < block_count(flat); ++b) sum = with(sum, values[b]);
+  for (int64_t b = 0; b < block_count(flat); ++b) sum = with_value(sum, values[b]);
   return sum;
 }
 
@@ -148,8 +141,8 @@ std::vector<ReplayCheck::Result> ReplayCheck::sends() const {
 std::vector<ReplayCheck::Sums> ReplayCheck::gather_sums(bool is_valid) const {
   Sums sums{.is_valid = is_valid ? 1 : 0};
   for (const Result& result : gradients_and_loss()) {
-    sums.own = with(sums.own, result.own);
-    sums.replayed = with(sums.replayed, result.replayed);
+    sums.own = with_value(sums.own, result.own);
+    sums.replayed = with_value(sums.replayed, result.replayed);
   }
   std::vector<Sums> all;
   for (const std::string& bytes : groups_.world().communicator().gather_objects(bytes_of(sums)))
@@ -325,24 +318,6 @@ void ReplayCheck::vote(const std::vector<Sums>& sums, const std::vector<std::vec
   finding.ranks.assign(decided.begin(), decided.end());
 }
 
-/// Sets the nodes and hosts of the finding. Collective.
-std::string ReplayCheck::describe_ranks(ReplayError::Finding& finding) const {
-  const std::vector<std::string> names = groups_.world().communicator().gather_objects(host_name());
-  std::vector<std::string> texts;
-  std::set<int> nodes;
-  std::set<std::string> hosts;
-  for (const int rank : finding.ranks) {
-    const auto index = static_cast<std::size_t>(rank);
-    const int node = plan_.world.node_of_rank[index];
-    texts.push_back(fmt::format("rank {} (node {}, host {})", rank, node, names[index]));
-    nodes.insert(node);
-    hosts.insert(names[index]);
-  }
-  finding.nodes.assign(nodes.begin(), nodes.end());
-  finding.hosts.assign(hosts.begin(), hosts.end());
-  return fmt::format("{}", fmt::join(texts, " or "));
-}
-
 void ReplayCheck::decide(bool is_valid, int64_t step) {
   const ScopedCollectivePurpose purpose("decide about a replay");
   std::vector<Sums> sums;
@@ -354,24 +329,10 @@ void ReplayCheck::decide(bool is_valid, int64_t step) {
   if (std::ranges::any_of(sums, [](const Sums& each) { return each.is_valid == 0; })) sums.clear();
   ReplayError::Finding finding;
   vote(sums, sends, finding);
-  const std::string ranks = describe_ranks(finding);
   const Difference& first =
       *std::ranges::min_element(differences_, {}, [](const Difference& each) { return each.flat < 0 ? 1 : 0; });
-  std::string where = "the first difference is in the loss or in data that it sent to another pipeline stage";
-  if (first.flat >= 0) {
-    finding.unit = plan_.model.units[plan_.flats[first.flat].unit].name;
-    finding.block = first.block;
-    const int tensor = groups_.mesh().coordinates(first.owner).tensor;
-    where = fmt::format("the first difference is in unit {}, block {} of its flat buffer, {}", finding.unit,
-                        first.block, block_text(plan_, first.flat, first.block, tensor));
-  }
-  throw ReplayError(
-      fmt::format(
-          "silent data corruption, found in step {} before its update: {} computed wrong gradients of "
-          "micro-batch 0, which other ranks computed again{}; {}; resume from the last checkpoint, and test this "
-          "machine",
-          step, ranks, finding.is_decided ? "" : " with another result, and no third rank could decide", where),
-      finding);
+  throw_replay_error(plan_, groups_, {first.flat, first.block, first.owner}, std::move(finding),
+                     "wrong gradients of micro-batch 0", step);
 }
 
 }  // namespace aliquot

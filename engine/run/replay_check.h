@@ -98,7 +98,6 @@ class ReplayCheck {
   void locate_blocks();
   void vote(const std::vector<Sums>& sums, const std::vector<std::vector<Result>>& sends,
             ReplayError::Finding& finding) const;
-  std::string describe_ranks(ReplayError::Finding& finding) const;
 
   const Plan& plan_;
   const MeshGroups& groups_;

@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "engine/plan/accesses.h"
 #include "engine/plan/pipeline.h"
 #include "engine/plan/sizes.h"
 #include "engine/plan/slices.h"
 #include "engine/plan/use_collectives.h"
+#include "engine/run/fault_injector.h"
 #include "kernels/elementwise/kernels.h"
 
 namespace aliquot {
@@ -42,6 +44,16 @@ StepWork::StepWork(const Parts& parts)
 void StepWork::begin_step() {
   next_addition_ = 0;
   if (quantized_) quantized_->begin_step();
+}
+
+void StepWork::set_repeats_sums(bool on) {
+  repeats_sums_ = on && !plan_.policy.replay;
+  if (!repeats_sums_) return;
+  const auto& buffers = plan_.schedule.buffers;
+  for (BufferId b = 0; b < static_cast<BufferId>(buffers.size()); ++b) {
+    if (buffers[b].role == Role::kSumDigests || buffers[b].role == Role::kReplicaSumDigests)
+      std::memset(memory_.peek(b), 0, static_cast<std::size_t>(buffers[b].size_bytes));
+  }
 }
 
 void StepWork::copy(Stream& io, OperationId id) {
@@ -132,11 +144,12 @@ void StepWork::gather(Stream& lane, const Operation& operation, Label label) {
 
 void StepWork::reduce(Stream& lane, OperationId id, Label label) {
   for (const int32_t f : plan_.flats_of_unit[plan_.schedule.operations[id].operand]) {
-    if (plan_.flats[f].trainable) reduce_flat(lane, recipes_[id], f, label);
+    if (plan_.flats[f].trainable) reduce_flat(lane, id, f, label);
   }
 }
 
-void StepWork::reduce_flat(Stream& lane, const ReduceRecipe& recipe, int32_t flat, Label label) {
+void StepWork::reduce_flat(Stream& lane, OperationId id, int32_t flat, Label label) {
+  const ReduceRecipe& recipe = recipes_[id];
   const Accumulation& into = recipe.into;
   const int64_t count = plan_.flats[flat].layout.shard_count();
   std::byte* result = memory_.address(into.result(), flat, AccessMode::kWrites);
@@ -152,9 +165,33 @@ void StepWork::reduce_flat(Stream& lane, const ReduceRecipe& recipe, int32_t fla
   if (recipe.encoded) {
     quantized_->reduce_scatter(lane, flat, what, label);
   } else {
-    ranks_.reduce_scatter(lane, what, label);
+    add_over_ranks(lane, GroupId::kShard, what, {id, flat}, label);
   }
   add_earlier_sums(lane, into, flat);
+}
+
+/// Performs the reduce-scatter. In a step with a replay, first repeats the sums of other ranks, of which only digests
+/// remain. No rank writes its own sum before all ranks have arrived at it, so the repetitions have then read the data.
+void StepWork::add_over_ranks(Stream& lane, GroupId group, ReduceScatter what, SumOf of, Label label) {
+  Communicator& ranks = groups_.at(group);
+  const RepeatedSums repeated = repeated_sums(plan_, group, of.flat);
+  if (repeated.count == 0) return ranks.reduce_scatter(lane, what, label);
+  std::byte* scratch = memory_.address(Role::kRepeatedSums, of.flat, AccessMode::kWrites);
+  auto* digests = reinterpret_cast<uint64_t*>(memory_.address(repeated.digests, of.flat, AccessMode::kReadsAndWrites));
+  if (!repeats_sums_) return ranks.reduce_scatter(lane, what, label);
+  what.alone = true;
+  for (int shift = repeated.count; shift >= 0; --shift) {
+    ReduceScatter one = what;
+    one.shift = shift;
+    if (shift > 0) {
+      one.to = scratch;
+      one.block_squares = nullptr;
+    }
+    ranks.reduce_scatter(lane, one, label);
+    auto* sum = static_cast<std::byte*>(one.to);
+    if (faults_ != nullptr && what.part_count > 0) faults_->after_sum(lane, of.operation, label.step, sum, shift > 0);
+    enqueue_added_digests(lane, digests + repeated.first_digest(shift), sum, one.to_dtype, what.part_count);
+  }
 }
 
 double* StepWork::squares(int32_t flat, AccessMode how) const {
@@ -205,13 +242,14 @@ void StepWork::replica_all_reduce(Stream& lane, OperationId id, Label label) {
       if (plan_.flats[f].trainable) work(f);
     }
   };
-  for_trained([&](int32_t f) { replica_all_reduce_flat(lane, into, f, label); });
+  for_trained([&](int32_t f) { replica_all_reduce_flat(lane, id, f, label); });
   groups_.at(GroupId::kReplica).barrier(lane, label);
   for_trained([&](int32_t f) { add_earlier_sums(lane, into, f); });
 }
 
 /// Each rank of the replicate group sums one part over all replicas, in rank order, and all ranks gather all parts.
-void StepWork::replica_all_reduce_flat(Stream& lane, const Accumulation& into, int32_t flat, Label label) {
+void StepWork::replica_all_reduce_flat(Stream& lane, OperationId id, int32_t flat, Label label) {
+  const Accumulation& into = recipes_[id].into;
   constexpr GroupId kGroup = GroupId::kReplica;
   Communicator& peers = groups_.at(kGroup);
   if (encodes_exchanges(plan_)) return quantized_->replica_all_reduce(lane, flat, peers, label);
@@ -220,8 +258,8 @@ void StepWork::replica_all_reduce_flat(Stream& lane, const Accumulation& into, i
   const int64_t part_squares = part_count / kBlockElements;
   const SymmetricRange result = memory_.range(into.result(), flat, AccessMode::kReadsAndWrites, kGroup);
   const bool has_squares = into.result_has_squares();
-  peers.reduce_scatter(
-      lane,
+  add_over_ranks(
+      lane, kGroup,
       {.from = memory_.range(Role::kReplicaPartialSums, flat, AccessMode::kReads, kGroup),
        .to = memory_.peek(into.result(), flat) + peers.rank() * part_bytes,
        .to_dtype = into.result_dtype(),
@@ -229,7 +267,7 @@ void StepWork::replica_all_reduce_flat(Stream& lane, const Accumulation& into, i
        .block_squares = has_squares ? squares(flat, AccessMode::kWrites) + peers.rank() * part_squares : nullptr,
        .in_tree_order = plan_.adds_in_tree_order(flat),
        .staging = memory_.address(Role::kExchangeStaging, -1, AccessMode::kWrites)},
-      label);
+      {id, flat}, label);
   peers.all_gather_in_place(lane, result, part_bytes, label);
   // All replicas get the block sums, so that the norm needs messages only within each replica. There is one double per
   // 256 elements.

@@ -15,10 +15,13 @@
 #include "engine/run/quantized_collectives.h"
 #include "engine/run/red_zones.h"
 #include "engine/run/replay_check.h"
+#include "engine/run/sum_check.h"
 #include "engine/run/updater.h"
 #include "kernels/elementwise/kernels.h"
 
 namespace aliquot {
+
+class FaultInjector;
 
 /// Enqueues the work of operations on a stream. The executor handles waits and buffer lifetimes. Allocates nothing
 /// after the first step. Used from the rank's own thread. Everything passed must outlive it.
@@ -69,13 +72,24 @@ class StepWork {
   /// on complete shards also read padding.
   void close_use(Stream& compute, OperationId use);
   void begin_step();
+  /// Called before each step: whether its reduces repeat sums of other ranks, and compute digests: see RepeatedSums.
+  void set_repeats_sums(bool on);
+  /// Null disables fault injection.
+  void set_faults(FaultInjector* faults) { faults_ = faults; }
 
  private:
+  /// The sum of a flat buffer in an operation.
+  struct SumOf {
+    OperationId operation;
+    int32_t flat;
+  };
+
   void note_first_writes();
   void note_transfers();
-  void replica_all_reduce_flat(Stream& lane, const Accumulation& into, int32_t flat, Label label);
+  void replica_all_reduce_flat(Stream& lane, OperationId id, int32_t flat, Label label);
   void add_earlier_sums(Stream& lane, const Accumulation& into, int32_t flat);
-  void reduce_flat(Stream& lane, const ReduceRecipe& recipe, int32_t flat, Label label);
+  void reduce_flat(Stream& lane, OperationId id, int32_t flat, Label label);
+  void add_over_ranks(Stream& lane, GroupId group, ReduceScatter what, SumOf of, Label label);
   double* squares(int32_t flat, AccessMode how) const;
   SymmetricRange sent(Stream& lane, const ReduceRecipe& recipe, int32_t flat);
   std::span<const std::byte* const> addition_sources(const void* left, const void* right);
@@ -106,6 +120,8 @@ class StepWork {
   std::vector<std::vector<int32_t>> accumulating_flats_;
   std::deque<std::array<const std::byte*, 2>> addition_sources_;  // the operands of this step's additions, in order
   std::size_t next_addition_ = 0;
+  bool repeats_sums_ = false;
+  FaultInjector* faults_ = nullptr;
 };
 
 }  // namespace aliquot

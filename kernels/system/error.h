@@ -59,11 +59,12 @@ class FaultError : public Error {
   FaultError(ExitCode exit_code, const std::string& message) : Error(exit_code, message) {}
 };
 
-/// Thrown on all ranks if a replay gives other gradients (EngineOptions::replay_every).
+/// Thrown on all ranks if a replay gives other gradients, or a repeated sum over ranks differs
+/// (EngineOptions::replay_every).
 class ReplayError : public FaultError {
  public:
   struct Finding {
-    std::vector<int> ranks = {};          // the ranks that may have computed wrong gradients, ascending
+    std::vector<int> ranks = {};          // the ranks that may have computed wrong results, ascending
     std::vector<int> nodes = {};          // their nodes, ascending
     std::vector<std::string> hosts = {};  // the names of the hosts of `ranks`, without repetition
     bool is_decided = false;              // whether other ranks agree that one of `ranks` is at fault

@@ -26,8 +26,9 @@ struct InjectedFault {
   int64_t step = 1;       // index of the step, from 1
   std::string operation;  // the name of a FaultPoint, or "save"
   std::string unit = {};  // empty: the first unit with the operation
-  /// For kFlip: "parameters", "master" or the name of an optimizer state; "gradients" after a backward; "activations"
-  /// after a forward. Empty: "gradients" after a backward, otherwise "parameters".
+  /// For kFlip: "parameters", "master" or the name of an optimizer state; "gradients" after a backward; "sums" after a
+  /// sum over ranks; "activations" after a forward. Empty: "gradients" after a backward, "sums" after a sum over ranks,
+  /// otherwise "parameters".
   std::string of = {};
   bool is_permanent = false;  // for kFlip: also happens at all later operations that match, in steps and replays
   bool in_replay = false;     // happens in a replay instead of the step

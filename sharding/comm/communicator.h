@@ -40,21 +40,28 @@ struct SymmetricRange {
   int64_t offset_bytes = 0;
 };
 
-/// Sums `from` over all ranks and writes part number rank() of the sum to `to`. `from` consists of rank_count() parts
-/// of `part_count` elements each.
+/// Sums `from` over all ranks and writes one part of the sum to `to`: part number (rank() + shift) % rank_count().
+/// `from` consists of rank_count() parts of `part_count` elements each.
 struct ReduceScatter {
   SymmetricRange from;
   DType from_dtype = DType::kFloat32;  // fp32 or a 16-bit type; the sum is computed in fp32
-  void* to = nullptr;                  // local memory; may be part rank() of this rank's `from`
+  void* to = nullptr;                  // local memory; without a shift, may be part rank() of this rank's `from`
   DType to_dtype = DType::kFloat32;
   int64_t part_count = 0;
   float factor = 1.0f;              // multiplies the complete sum; 1 / rank_count() gives the mean
   double* block_squares = nullptr;  // see TreeSum::block_squares
   /// Only for NCCL: adds in tree order, which gives the same bits as communicators without NCCL.
   bool in_tree_order = false;
-  /// Memory of reduce_staging(topology(), part_count).size_bytes() bytes. Reserved for this call until its work has
-  /// finished.
+  /// Memory of reduce_staging(topology(), part_count, alone).size_bytes() bytes. Reserved for this call until its work
+  /// has finished.
   std::byte* staging = nullptr;
+  /// Between host nodes: each rank receives the data of all ranks and adds its part alone. No rank adds the data of its
+  /// node first. This gives the same bits with more traffic.
+  bool alone = false;
+  /// Every rank gets the part of another rank. The bits of a part do not depend on the rank that adds. Only for hosts.
+  int shift = 0;
+
+  int part_of(int rank, int rank_count) const { return (rank + shift) % rank_count; }
 };
 
 /// A copy of contiguous bytes from rank `source` to rank `target`, which may be the same rank. Offsets are relative to

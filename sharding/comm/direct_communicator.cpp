@@ -85,8 +85,9 @@ class DirectCommunicator final : public Communicator {
   void reduce_scatter(Stream& stream, const ReduceScatter& what, Label label) override {
     arrive_and_wait(stream, describe_reduce_scatter(what, label), label);
     const int64_t part_bytes = what.part_count * element_bytes(what.from_dtype);
+    const int part = what.part_of(rank(), rank_count());
     device_.kernels().sum_tree(stream, {.bases = what.from.buffer->peers(),
-                                        .offset_bytes = what.from.offset_bytes + rank() * part_bytes,
+                                        .offset_bytes = what.from.offset_bytes + part * part_bytes,
                                         .from_dtype = what.from_dtype,
                                         .to = what.to,
                                         .to_dtype = what.to_dtype,

@@ -91,7 +91,7 @@ OperationDescription describe_all_gather_in_place(SymmetricRange whole, int64_t 
 OperationDescription describe_reduce_scatter(const ReduceScatter& what, Label label) {
   return {.kind = Kind::kReduceScatter,
           .dtype = what.from_dtype,
-          .fingerprint = fingerprint_of(label, {what.from.offset_bytes, what.in_tree_order}),
+          .fingerprint = fingerprint_of(label, {what.from.offset_bytes, what.in_tree_order, what.shift, what.alone}),
           .count = what.part_count};
 }
 

@@ -32,13 +32,13 @@ int64_t max_served_ranks(const std::map<int64_t, int64_t>& nodes) {
 
 }  // namespace
 
-/// If each node adds its data first (Topology::nodes_add_first()), a rank is the proxy for some ranks of other nodes. A
-/// slot then holds one partial sum to send to each of these ranks, and one partial sum from each node. Otherwise a slot
-/// holds one piece from each rank of other nodes.
-int64_t reduce_staging_places(const Topology& topology) {
+/// If each node adds its data first (Topology::nodes_add_first(), unless `alone`), a rank is the proxy for some ranks
+/// of other nodes. A slot then holds one partial sum to send to each of these ranks, and one partial sum from each
+/// node. Otherwise a slot holds one piece from each rank of other nodes.
+int64_t reduce_staging_places(const Topology& topology, bool alone) {
   if (topology.one_node() || topology.has_gpus()) return 0;
   const std::map<int64_t, int64_t> nodes = nodes_by_size(topology);
-  if (topology.nodes_add_first()) return max_served_ranks(nodes) + topology.node_count();
+  if (topology.nodes_add_first() && !alone) return max_served_ranks(nodes) + topology.node_count();
   return topology.rank_count() - nodes.begin()->first;
 }
 
@@ -55,8 +55,8 @@ ReduceStaging reduce_staging(int64_t place_count, int64_t part_count) {
   return {.piece_elements = fitting(2), .place_count = place_count, .slot_count = 2};
 }
 
-Buffer allocate_reduce_staging(Device& device, const Topology& topology, int64_t part_count) {
-  const int64_t size_bytes = reduce_staging(topology, part_count).size_bytes();
+Buffer allocate_reduce_staging(Device& device, const Topology& topology, int64_t part_count, bool alone) {
+  const int64_t size_bytes = reduce_staging(topology, part_count, alone).size_bytes();
   return size_bytes == 0 ? Buffer() : device.allocate(size_bytes, Category::kCommunication, "reduce-scatter staging");
 }
 

@@ -27,18 +27,18 @@ struct ReduceStaging {
 };
 
 /// Returns ReduceStaging::place_count: the largest number of fp32 pieces in a slot on any rank. Returns 0 on a single
-/// node and on GPUs. Takes time linear in the number of ranks.
-int64_t reduce_staging_places(const Topology& topology);
+/// node and on GPUs. `alone`: for ReduceScatter::alone. Takes time linear in the number of ranks.
+int64_t reduce_staging_places(const Topology& topology, bool alone = false);
 /// Returns the sizes of the staging buffers for parts of `part_count` elements. All are 0 if `place_count` is 0.
 ReduceStaging reduce_staging(int64_t place_count, int64_t part_count);
-inline ReduceStaging reduce_staging(const Topology& topology, int64_t part_count) {
-  return reduce_staging(reduce_staging_places(topology), part_count);
+inline ReduceStaging reduce_staging(const Topology& topology, int64_t part_count, bool alone = false) {
+  return reduce_staging(reduce_staging_places(topology, alone), part_count);
 }
 
 /// Allocates staging for tests and benchmarks. Returns an empty buffer if no staging is necessary. After an error,
 /// messages may still arrive in the buffer, so the process must end before the buffer is freed. Throws UnavailableError
 /// if there is not enough memory.
-Buffer allocate_reduce_staging(Device& device, const Topology& topology, int64_t part_count);
+Buffer allocate_reduce_staging(Device& device, const Topology& topology, int64_t part_count, bool alone = false);
 
 }  // namespace aliquot
 #pragma GCC visibility pop

@@ -57,8 +57,7 @@ NodeCommunicator::NodeCommunicator(Device& device, std::unique_ptr<MpiBootstrap>
                                       .timeout_seconds = world_->timeout_seconds(),
                                       .global_ranks = global_ranks_of(*world_),
                                       .group = std::string(group)};
-  const int64_t staging_places = reduce_staging_places(topology_);
-  for (auto& lane_state : lane_states_) lane_state = std::make_unique<LaneState>(lane_options, staging_places, routes_);
+  for (auto& lane_state : lane_states_) lane_state = std::make_unique<LaneState>(lane_options, topology_, routes_);
   const int64_t all_reduce_table_bytes =
       int64_t{kLaneCount} * rank_count() * kSmallCount * static_cast<int64_t>(sizeof(double));
   all_reduce_table_ = node_memory_->map(all_reduce_table_bytes, "all-reduce");

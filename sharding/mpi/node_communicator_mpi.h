@@ -56,8 +56,8 @@ class NodeCommunicator final : public Communicator {
  private:
   /// The state of one lane.
   struct LaneState {
-    LaneState(MpiLane::Options lane_options, int64_t staging_places, const NodeRoutes& routes)
-        : lane(std::move(lane_options), routes), reducer(staging_places, routes, lane) {}
+    LaneState(MpiLane::Options lane_options, const Topology& topology, const NodeRoutes& routes)
+        : lane(std::move(lane_options), routes), reducer(topology, routes, lane) {}
     bool busy() const { return lane.busy() || !messages.empty() || reducer.busy(); }
     MpiLane lane;
     MpiRequests messages;

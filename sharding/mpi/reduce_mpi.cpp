@@ -6,16 +6,18 @@
 #include "kernels/elementwise/kernels.h"
 
 namespace aliquot {
-NodeReducer::NodeReducer(int64_t staging_places, const NodeRoutes& routes, MpiLane& lane)
-    : staging_places_(staging_places), routes_(routes), lane_(lane) {
-  for (Slot& slot : slots_)
-    slot.sources.resize(routes.nodes_reduce_first ? routes.nodes.size() : routes.node_of_rank.size());
+NodeReducer::NodeReducer(const Topology& topology, const NodeRoutes& routes, MpiLane& lane)
+    : staging_places_{reduce_staging_places(topology), reduce_staging_places(topology, true)},
+      routes_(routes),
+      lane_(lane) {
+  for (Slot& slot : slots_) slot.sources.resize(routes.node_of_rank.size());
   member_sources_.resize(routes.members.size());
 }
 
 void NodeReducer::prepare(const ReduceScatter& what) {
   what_ = what;
-  cut_ = reduce_staging(staging_places_, what.part_count);
+  nodes_add_first_ = routes_.nodes_reduce_first && !what.alone;
+  cut_ = reduce_staging(staging_places_[what.alone ? 1 : 0], what.part_count);
   slots_[0].staging = what.staging;
   slots_[1].staging = what.staging + (cut_.slot_count - 1) * cut_.slot_bytes();
 }
@@ -36,7 +38,7 @@ void NodeReducer::run(ThreadPool& pool, const Collective& collective) {
 }
 
 void NodeReducer::start(Slot& slot, Piece piece) {
-  if (routes_.nodes_reduce_first) {
+  if (nodes_add_first_) {
     start_sums(slot, piece);
   } else {
     start_leaves(slot, piece);
@@ -52,9 +54,9 @@ void NodeReducer::start_sums(Slot& slot, Piece piece) {
     if (node != routes_.node)
       slot.messages.receive(lane_.envelope_for(routes_.proxy(routes_.rank, node)), sum, sum_bytes);
   }
-  const auto add_members = [&](int part, std::byte* to) {
+  const auto add_members = [&](int destination, std::byte* to) {
     for (std::size_t i = 0; i < routes_.members.size(); ++i) {
-      member_sources_[i] = own_from(routes_.members[i], part, piece.begin);
+      member_sources_[i] = own_from(routes_.members[i], destination, piece.begin);
     }
     add({.bases = member_sources_, .from_dtype = what_.from_dtype, .to = to, .count = piece.count});
   };
@@ -80,8 +82,9 @@ void NodeReducer::start_leaves(Slot& slot, Piece piece) {
 }
 
 void NodeReducer::finish(Slot& slot, Piece piece) {
-  add({.bases = slot.sources,
-       .from_dtype = routes_.nodes_reduce_first ? DType::kFloat32 : what_.from_dtype,
+  const std::size_t source_count = nodes_add_first_ ? routes_.nodes.size() : slot.sources.size();
+  add({.bases = std::span(slot.sources).first(source_count),
+       .from_dtype = nodes_add_first_ ? DType::kFloat32 : what_.from_dtype,
        .to = static_cast<std::byte*>(what_.to) + piece.begin * element_bytes(what_.to_dtype),
        .to_dtype = what_.to_dtype,
        .count = piece.count,
@@ -94,7 +97,9 @@ void NodeReducer::add(TreeSum sum) {
   pool_->for_ranges(sum.count, kBlockElements, [&](int64_t begin, int64_t end) { loops.sum_tree(sum, begin, end); });
 }
 
-const std::byte* NodeReducer::own_from(int rank, int part, int64_t begin) const {
+/// The contribution of `rank`, a rank of this node, to the part that `destination` gets.
+const std::byte* NodeReducer::own_from(int rank, int destination, int64_t begin) const {
+  const int part = what_.part_of(destination, static_cast<int>(routes_.node_of_rank.size()));
   const int64_t elements = part * what_.part_count + begin;
   return what_.from.buffer->peer(rank) + what_.from.offset_bytes + elements * element_bytes(what_.from_dtype);
 }

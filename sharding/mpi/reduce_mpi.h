@@ -16,13 +16,13 @@ namespace aliquot {
 /// Performs the reduce-scatters of one lane after all ranks have arrived. Processes pieces of the size that
 /// reduce_staging() returns, in the caller's staging memory.
 ///
-/// If Topology::nodes_add_first(), each rank adds its node's contributions for every remote rank that it serves, and
-/// sends that rank one sum. Otherwise every rank sends its contribution to every remote rank, which adds the
-/// contributions.
+/// If Topology::nodes_add_first(), and without ReduceScatter::alone, each rank adds its node's contributions for every
+/// remote rank that it serves, and sends that rank one sum. Otherwise every rank sends its contribution to every remote
+/// rank, which adds the contributions.
 class NodeReducer {
  public:
   /// `routes` and `lane` must outlive this object.
-  NodeReducer(int64_t staging_places, const NodeRoutes& routes, MpiLane& lane);
+  NodeReducer(const Topology& topology, const NodeRoutes& routes, MpiLane& lane);
 
   /// prepare() stores the arguments and run() performs the reduce-scatter. Both must be called in stream order.
   void prepare(const ReduceScatter& what);
@@ -49,10 +49,10 @@ class NodeReducer {
   void start_leaves(Slot& slot, Piece piece);
   void finish(Slot& slot, Piece piece);
   void add(TreeSum sum);
-  const std::byte* own_from(int rank, int part, int64_t begin) const;
+  const std::byte* own_from(int rank, int destination, int64_t begin) const;
   std::byte* stage(const Slot& slot, int64_t place) const;
 
-  int64_t staging_places_;
+  std::array<int64_t, 2> staging_places_;  // [1]: with ReduceScatter::alone
   const NodeRoutes& routes_;
   MpiLane& lane_;
   std::array<Slot, 2> slots_;
@@ -61,6 +61,7 @@ class NodeReducer {
   // State of the running reduce-scatter.
   ThreadPool* pool_ = nullptr;
   ReduceScatter what_;
+  bool nodes_add_first_ = false;
   ReduceStaging cut_;
 };
 

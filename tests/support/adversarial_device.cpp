@@ -193,10 +193,11 @@ class AdversarialCompute final : public HostStream {
 
 class AdversarialDevice final : public HostDeviceBase {
  public:
-  explicit AdversarialDevice(std::shared_ptr<AdversarialScheduler::State> state)
-      : HostDeviceBase(1), state_(std::move(state)) {}
+  AdversarialDevice(std::shared_ptr<AdversarialScheduler::State> state, const Kernels* kernels)
+      : HostDeviceBase(1), state_(std::move(state)), kernels_(kernels) {}
 
   std::string describe() const override { return "host, adversarial"; }
+  const Kernels& kernels() const override { return kernels_ != nullptr ? *kernels_ : HostDeviceBase::kernels(); }
 
   /// New memory has random bytes, so a result that depends on uninitialized memory differs between runs and ranks.
   Buffer allocate(int64_t size_bytes, Category category, std::string_view owner) override {
@@ -214,6 +215,7 @@ class AdversarialDevice final : public HostDeviceBase {
 
  private:
   std::shared_ptr<AdversarialScheduler::State> state_;
+  const Kernels* kernels_;
 };
 
 }  // namespace
@@ -222,6 +224,8 @@ AdversarialScheduler::AdversarialScheduler(uint64_t seed, Compute compute)
     : state_(std::make_shared<State>(seed, compute)) {}
 AdversarialScheduler::~AdversarialScheduler() = default;
 
-std::unique_ptr<Device> AdversarialScheduler::make_device() { return std::make_unique<AdversarialDevice>(state_); }
+std::unique_ptr<Device> AdversarialScheduler::make_device(const Kernels* kernels) {
+  return std::make_unique<AdversarialDevice>(state_, kernels);
+}
 
 }  // namespace aliquot

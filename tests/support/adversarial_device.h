@@ -29,8 +29,9 @@ class AdversarialScheduler {
   AdversarialScheduler& operator=(const AdversarialScheduler&) = delete;
 
   /// Makes a host device with one thread. This scheduler runs the work of its streams, except compute work if the
-  /// scheduler was constructed with kInline. New memory has random bytes.
-  std::unique_ptr<Device> make_device();
+  /// scheduler was constructed with kInline. New memory has random bytes. `kernels`: replaces the kernels of the
+  /// device, and must outlive it.
+  std::unique_ptr<Device> make_device(const Kernels* kernels = nullptr);
 
   struct State;
 

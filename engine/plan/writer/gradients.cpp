@@ -106,6 +106,8 @@ OperationId StepWriter::replica_all_reduce(UnitId unit, int32_t micro_batch, con
     const OperationId partial = exchanges_each_micro_batch(plan_) ? state.last_reduce : state.first_reduce;
     add_buffer(Role::kReplicaPartialSums, f, {partial, exchange}, {{exchange}});
     if (into.additions > 0) add_buffer(Role::kMicroBatchSum, f, {exchange, exchange}, {{exchange}});
+    if (repeated_sums(plan_, GroupId::kReplica, f).count > 0)
+      add_buffer(Role::kRepeatedSums, f, {exchange, exchange}, {{exchange}});
     if (!encodes_exchanges(plan_)) continue;
     for (const Role role : {Role::kFp32Sums, Role::kQuantizedSums, Role::kQuantizedReceived})
       add_buffer(role, f, {exchange, exchange}, {{exchange}});
@@ -243,6 +245,10 @@ void StepWriter::add_persistent_buffers() {
     if (policy_.quantize_weights) add_persistent_buffer(Role::kQuantizedShards, f);
     if (!flats_[f].trainable) continue;  // frozen parameters have only a working copy
     if (policy_.replay_every != 0) add_persistent_buffer(Role::kGradientDigests, f);
+    for (const GroupId group : {GroupId::kShard, GroupId::kReplica}) {
+      const RepeatedSums repeated = repeated_sums(plan_, group, f);
+      if (repeated.count > 0) add_persistent_buffer(repeated.digests, f);
+    }
     if (policy_.precision.has_master()) add_persistent_buffer(Role::kMaster, f);
     if (plan_.state_bytes_per_block(f) > 0) add_persistent_buffer(Role::kOptimizer, f);
     if (encodes_gradients(plan_) || encodes_exchanges(plan_)) add_persistent_buffer(Role::kErrorFeedbackResidual, f);

@@ -221,6 +221,34 @@ TEST(Corruption, ReplaysNameTheRankThatComputesWrongGradients) {
   }
 }
 
+/// Transient and permanent faults in sums over ranks, on every rank, with replicas, and between two emulated nodes. In
+/// other steps, the ranks of such a node add first.
+TEST(Corruption, ReplaysNameTheRankThatAddsWrongly) {
+  const auto expect_named = [](const test::CommandResult& result, int rank) {
+    EXPECT_EQ(result.code, 3) << result.out << result.err;
+    expect_contains(
+        result.err,
+        {"silent data corruption, found in step 4 before its update: ", fmt::format(": rank {} (node ", rank),
+         ") computed a wrong sum of gradients over ranks, which other ranks computed again; the "
+         "first difference is in unit "});
+  };
+  for (int rank = 0; rank < 4; ++rank) {
+    const std::vector<std::string> words{"--steps", "6", "--zero-stage", std::to_string(rank), "--replay-every", "2"};
+    const auto with = [&](std::vector<std::string> more) {
+      more.insert(more.end(), words.begin(), words.end());
+      return more;
+    };
+    for (const char* fault : {"step=3,op=reduce,times=always", "step=4,op=reduce,unit=h.1"})
+      expect_named(run(with({"--ranks", "4"}), fmt::format("rank={},kind=flip,{}", rank, fault)), rank);
+    expect_named(
+        run(with({"--ranks", "6", "--replicas", "3"}), fmt::format("rank={},step=4,op=exchange,kind=flip", rank)),
+        rank);
+    if (!test::has_mpi()) continue;
+    const std::string fault = fmt::format("ALIQUOT_FAULT=rank={},step=3,op=reduce,kind=flip,times=always", rank);
+    expect_named(test::run_aliquot_under_mpirun(4, small(with({})), {"ALIQUOT_RANKS_PER_NODE=2", fault}), rank);
+  }
+}
+
 TEST(Corruption, ReplaysOfTwoRanksNameBoth) {
   const test::CommandResult result =
       run({"--ranks", "2", "--steps", "4", "--replay-every", "1"}, "rank=1,step=3,kind=flip,op=backward");

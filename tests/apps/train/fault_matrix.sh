@@ -51,7 +51,7 @@ promised() {
     slow:0.2s) code=0 sentence="^digest" ;;
     nan) code=0 sentence="step $step was skipped: the gradient of .* is not finite" ;;
     enospc) sentence="rank $rank: .*No space left on device" ;;
-    flip) sentence="rank $rank.* (differ|computed wrong gradients)" ;;
+    flip) sentence="rank $rank.* (differ|computed (wrong gradients|a wrong sum))" ;;
   esac
   if [ "$operation" = save ]; then
     if [ "$kind" = throw ]; then sentence="ALIQUOT_FAULT made rank $rank fail"; fi
@@ -228,6 +228,9 @@ flipped() {
   run_case "$world" "$rank" update flip 3 --replicas 2 --check-every 1
   run_case "$world" "$rank" backward flip 3 --replay-every 3
   run_case "$world" "$rank" backward flip 3,in=replay --replay-every 3
+  run_case "$world" "$rank" reduce flip 3 --replay-every 3
+  run_case "$world" "$rank" reduce flip 2,times=always --zero-stage 3 --replay-every 3
+  run_case "$world" "$rank" exchange flip 3 --replicas 2 --replay-every 3
 }
 
 printf '%-8s %-4s %-13s %-9s %-4s %-4s %5s  %s\n' world rank operation kind step code s outcome
@@ -282,7 +285,7 @@ case $which in
     piped threads2 throw
     tensor threads2 throw
     replayed threads2 1 throw slow:2s
-    run_case threads2 1 backward flip 3 --replay-every 3
+    for name in backward reduce; do run_case threads2 1 $name flip 3 --replay-every 3; done
     saving threads2 1 kill throw enospc
     run_case threads2 1 publish flip 3 --zero-stage 2 --check-every 1
     if has_mpi "$aliquot"; then

@@ -149,6 +149,21 @@ void mutate_comparisons(const Plan& plan, Mutants& mutants) {
   }
 }
 
+/// Makes mutants without the digests of repeated sums, with digests that other steps overwrite, without the memory of
+/// repeated sums, and with too little memory for either.
+void mutate_repeated_sums(const Plan& plan, Mutants& mutants) {
+  for (std::size_t b = 0; b < plan.schedule.buffers.size(); ++b) {
+    const Role role = plan.schedule.buffers[b].role;
+    if (role != Role::kSumDigests && role != Role::kReplicaSumDigests && role != Role::kRepeatedSums) continue;
+    auto& buffers = add(mutants, "a flat buffer without repeated sums or their digests", plan).schedule.buffers;
+    buffers.erase(buffers.begin() + static_cast<std::ptrdiff_t>(b));
+    if (role != Role::kRepeatedSums)
+      add(mutants, "digests of sums that do not persist", plan).schedule.buffers[b].always = false;
+    if (plan.schedule.buffers[b].size_bytes > 0)
+      add(mutants, "too little memory for repeated sums", plan).schedule.buffers[b].size_bytes -= 8;
+  }
+}
+
 /// Makes mutants in which digests of gradients are computed before the last backward, after the next operation that
 /// changes the gradients, or for another unit or micro-batch, and mutants without the buffer of digests.
 void mutate_gradient_digests(const Plan& plan, Mutants& mutants) {
@@ -185,6 +200,7 @@ void mutate_gradient_digests(const Plan& plan, Mutants& mutants) {
     auto& buffers = add(mutants, "a flat buffer without digests of gradients", plan).schedule.buffers;
     buffers.erase(buffers.begin() + static_cast<std::ptrdiff_t>(b));
   }
+  mutate_repeated_sums(plan, mutants);
 }
 
 /// Removes both copies of an offloaded buffer and shortens the slot's lifetime, so that the update uses a slot without

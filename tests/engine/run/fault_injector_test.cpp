@@ -33,7 +33,7 @@ TEST(FaultInjector, RejectsKindsThatAnOperationDoesNotSupport) {
             std::string::npos);
   EXPECT_NE(refused("op=save,kind=flip")
                 .find("kind=flip requires op=forward or op=backward or "
-                      "op=backward-weights or op=blend or op=update or op=publish;"),
+                      "op=backward-weights or op=reduce or op=exchange or op=blend or op=update or op=publish;"),
             std::string::npos);
 }
 

@@ -150,6 +150,51 @@ TEST_P(EveryWorld, ReduceScatterWithinGroups) {
   });
 }
 
+/// Each rank adds the parts of other ranks, and then its own part in place. Every rank adds alone, or the ranks of a
+/// node add first.
+void check_parts_of_other_ranks(World& world, Communicator& ranks, int64_t count, const Format& format, bool alone) {
+  const int64_t part_bytes = count * element_bytes(format.from);
+  const auto from = ranks.allocate(part_bytes * ranks.rank_count(), Category::kGradients, "from");
+  for (int p = 0; p < ranks.rank_count(); ++p)
+    write(world, from.local() + p * part_bytes, encode(leaf(ranks.rank(), p, count, format.from), format.from));
+  const auto other = world.device().allocate(count * element_bytes(format.to), Category::kGradients, "other");
+  const auto staging = allocate_reduce_staging(world.device(), ranks.topology(), count, alone);
+  const auto stream = world.device().make_stream(Lane::kReduce);
+  for (int shift = std::min(2, ranks.rank_count() - 1); shift >= 0; --shift) {
+    std::byte* to = shift == 0 ? from.local() + ranks.rank() * part_bytes : other.data();
+    ranks.reduce_scatter(*stream,
+                         {.from = {&from, 0},
+                          .from_dtype = format.from,
+                          .to = to,
+                          .to_dtype = format.to,
+                          .part_count = count,
+                          .in_tree_order = true,
+                          .staging = staging.data(),
+                          .alone = alone,
+                          .shift = shift},
+                         {"test"});
+    stream->synchronize();
+    const int part = (ranks.rank() + shift) % ranks.rank_count();
+    expect_equal(ranks.rank(), decode(read(world, to, count * element_bytes(format.to)), format.to),
+                 decode(encode(expected_sum(ranks.rank_count(), part, count, format), format.to), format.to), 0);
+  }
+  ranks.barrier(*stream, {"end of test"});
+  stream->synchronize();
+}
+
+TEST_P(EveryWorldOnce, ReduceScatterOfThePartsOfOtherRanks) {
+  run([&](World& world) {
+    if (!sums_are_exact()) return;  // NCCL gives each rank its own part
+    for (const bool alone : {false, true}) {
+      check_parts_of_other_ranks(world, world.communicator(), 5000, {kF32, kF32, 1.0f, true}, alone);
+      check_parts_of_other_ranks(world, world.communicator(), 700, {kB16, kB16, 1.0f, true}, alone);
+    }
+    for_each_test_group(world, [&](Communicator& group) {
+      check_parts_of_other_ranks(world, group, 512, {kB16, kB16, 1.0f, true}, true);
+    });
+  });
+}
+
 TEST_P(EveryWorldOnce, AllReduceGivesSumMaxAndMin) {
   run([&](World& world) {
     auto& ranks = world.communicator();

@@ -1,0 +1,29 @@
+#pragma once
+// What the comparisons of a step with a replay have in common.
+
+#include <cstdint>
+#include <string>
+
+#include "engine/plan/schedule.h"
+#include "engine/run/mesh_groups.h"
+#include "kernels/system/error.h"
+
+namespace aliquot {
+
+/// Adds the next value to a sum that depends on the order of the values. A change of one value always changes the sum,
+/// because the factor is odd.
+constexpr uint64_t with_value(uint64_t sum, uint64_t value) { return sum * 0x9E3779B97F4A7C15u + value; }
+
+/// Where the first difference is. With flat = -1, it is in no flat buffer.
+struct FirstDifference {
+  int32_t flat = -1;
+  int64_t block = -1;  // in the flat buffer
+  int owner = 0;       // a rank that has the flat buffer
+};
+
+/// Completes the finding, which has the ranks, and throws ReplayError on all ranks. `wrong`: what the ranks computed,
+/// e.g. "wrong gradients of micro-batch 0". Collective over all ranks, which must pass the same arguments.
+[[noreturn]] void throw_replay_error(const Plan& plan, const MeshGroups& groups, const FirstDifference& first,
+                                     ReplayError::Finding finding, std::string_view wrong, int64_t step);
+
+}  // namespace aliquot

@@ -1,0 +1,52 @@
+#pragma once
+// Comparison of sums over ranks with those that other ranks repeat (Policy::replay_every).
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "engine/plan/reduce_recipe.h"
+#include "engine/run/memory/step_memory.h"
+#include "engine/run/mesh_groups.h"
+#include "engine/run/replay_finding.h"
+
+namespace aliquot {
+
+/// Enqueues the digests of the blocks of `count` elements at `data`, and adds them to `digests`. The result depends on
+/// all data and on its order. Hosts only.
+void enqueue_added_digests(Stream& lane, uint64_t* digests, const std::byte* data, DType dtype, int64_t count);
+
+/// Compares the digests of sums over ranks: see RepeatedSums. Used from the rank's own thread, while its streams are idle.
+/// Everything passed must outlive it.
+class SumCheck {
+ public:
+  SumCheck(const Plan& plan, const MeshGroups& groups, const StepMemory& memory);
+
+  /// Collective over all ranks, after all reduces of a step with a replay. Throws ReplayError on all ranks if a sum
+  /// differs from a repetition.
+  void require_equal(int64_t step) const;
+
+ private:
+  static constexpr int kMaxSums = 3;  // the own sums and two repetitions
+  /// One value for the own sums, and one for each repetition.
+  using Values = std::array<uint64_t, kMaxSums>;
+  /// The sums of `owner` are not equal on the ranks that computed them.
+  struct Difference {
+    GroupId group;
+    int owner;
+    std::vector<int> ranks;          // the owner, then the ranks that repeated its sums
+    std::vector<int> suspects = {};  // one of them is wrong
+  };
+
+  Values values_of(GroupId group, int32_t flat) const;
+  std::array<Values, 2> values() const;
+  std::vector<Difference> differences(const std::vector<std::string>& all) const;
+  FirstDifference locate(const Difference& difference) const;
+
+  const Plan& plan_;
+  const MeshGroups& groups_;
+  const StepMemory& memory_;
+};
+
+}  // namespace aliquot
