@@ -17,8 +17,8 @@ namespace aliquot {
 /// all data and on its order. Hosts only.
 void enqueue_added_digests(Stream& lane, uint64_t* digests, const std::byte* data, DType dtype, int64_t count);
 
-/// Compares the digests of sums over ranks: see RepeatedSums. Used from the rank's own thread, while its streams are idle.
-/// Everything passed must outlive it.
+/// Compares the digests of sums over ranks: see RepeatedSums. Used from the rank's own thread, while its streams are
+/// idle. Everything passed must outlive it.
 class SumCheck {
  public:
   SumCheck(const Plan& plan, const MeshGroups& groups, const StepMemory& memory);
