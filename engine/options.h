@@ -56,8 +56,9 @@ struct EngineOptions {
   /// Finds bits of parameters, masters and optimizer state that change between two updates: every update compares
   /// digests before it changes a block, and throws FaultError if they differ. Hosts only. Results do not change.
   bool check_state = false;
-  /// Finds ranks that compute wrong gradients: every so many steps, before the update, each data coordinate repeats
-  /// micro-batch 0 of the next one, and digests of the gradients are compared. See docs/reliability.md. Requires
+  /// Finds ranks that compute wrong gradients or wrong sums of them: every so many steps, before the update, each data
+  /// coordinate repeats micro-batch 0 of the next one, and each rank repeats sums over ranks that two others compute.
+  /// Digests of the results are compared. See docs/reliability.md. Requires
   /// Engine::next() and Work::data_coordinate. 0: never; kReplayAuto: so often that it takes at most 2 % of the time.
   /// Hosts only. Results do not change.
   int replay_every = 0;
@@ -93,7 +94,7 @@ struct StepReport {
   int abandoned_by = -1;         // lowest rank that abandoned the step; -1: none
   /// With check_state, the time that this rank's threads spent on digests since the last report, summed over threads.
   double state_check_seconds = 0;
-  /// With replay_every, the time of the replay in this step, on this rank. 0 in steps without one.
+  /// With replay_every, the time of the replay and of repeated sums in this step, on this rank. 0 in steps without one.
   double replay_seconds = 0;
   /// Whether a gradient that this rank computed was not finite, before gradients were summed over ranks. Checked only
   /// on hosts, and only in the step after a step with a gradient that was not finite.

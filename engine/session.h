@@ -146,6 +146,7 @@ class Session : private CollectiveRunner {
   void skip_replay();
   bool compare_replay();
   [[noreturn]] void decide_replay();
+  void require_equal_sums();
   void make_live(std::span<const UnitId> units, UseKind kind);
   void recompute(std::span<const UnitId> units);
   bool sends_result(const Operation& use) const;

@@ -73,14 +73,23 @@ bool Session::compare_replay() {
   replay_check_->set_sent(false, executor_.sent_sums());
   replay_check_->set_sent(true, replay_->executor.sent_sums());
   const bool differs = replay_check_->differs(replay_is_valid_);
-  if (!differs) sum_check_->require_equal(decider_.step_count() + 1);
-  replay_seconds_ += now_seconds() - began;
+  if (!differs) require_equal_sums();
+  replay_seconds_ += now_seconds() - began + executor_.drain_repetition_seconds();
   replay_progress_ = ReplayProgress::kCompared;
   if (!differs) return false;
   if (!replay_check_->has_third()) decide_replay();
   executor_.discard_step();
   begin_replay(ReplayProgress::kRound2);
   return true;
+}
+
+void Session::require_equal_sums() {
+  try {
+    sum_check_->require_equal(decider_.step_count() + 1);
+  } catch (...) {
+    unusable_ = true;
+    throw;
+  }
 }
 
 void Session::decide_replay() {

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # scripts/run_until_done.sh [OPTION...] -- COMMAND...
-# Runs a training command until it is done. After a crash the script waits, longer each time, and restarts the command
-# with --resume auto, on fewer ranks if fewer are available. It replaces {ranks} in the command by the number of ranks:
+# Runs a training command until it is done. After a crash the script restarts the command with --resume auto, on fewer
+# ranks if fewer are available. It waits longer after each failure in a row (--wait). It replaces {ranks} in the command
+# by the number of ranks:
 #
 #   scripts/run_until_done.sh --ranks 8 --least 2 -- \
 #     mpirun -n {ranks} build/aliquot train --global-batch 64 --checkpoint-dir runs/a
@@ -283,7 +284,8 @@ wait_for_ranks() {
   pause_for "$1"
 }
 
-# pause_for WHY: prints the reason and waits. Each call doubles the next wait, up to 5 minutes.
+# pause_for WHY: prints the reason and waits. Each call doubles the next wait, up to 5 minutes. After a wait of 0 s, the
+# next one is that of --wait.
 pause_for() {
   say "$1; waiting $pause s"
   sleep_until_signal "$pause"

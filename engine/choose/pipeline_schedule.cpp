@@ -11,6 +11,7 @@
 #include "engine/choose/budget.h"
 #include "engine/choose/pass_times.h"
 #include "engine/choose/pipeline_cut.h"
+#include "engine/cost/prices.h"
 #include "kernels/system/error.h"
 
 namespace aliquot {
@@ -131,7 +132,10 @@ double replay_share(const std::vector<Plan>& stages, const CostModel& cost) {
   // Ranks meet before and after a replay, and to compare sums.
   constexpr int kMeetings = 3;
   const LinkCost& link = stages.front().world.one_node() ? cost.inside_node : cost.between_nodes;
-  const double replay = step_seconds(replays_of(stages), cost) + kMeetings * link.latency_seconds;
+  // The price assumes that no compute runs beside repeated sums.
+  double repetitions = 0;
+  for (const Plan& stage : stages) repetitions = std::max(repetitions, repetition_seconds(stage, cost));
+  const double replay = step_seconds(replays_of(stages), cost) + repetitions + kMeetings * link.latency_seconds;
   const double step = step_seconds(stages, cost);
   return every < 0 ? replay / step : replay / (every * step + replay);
 }

@@ -28,6 +28,18 @@ class Pricing {
     check_uses(plan.model, cost);
   }
 
+  /// The duration of the repetitions of the sums of an operation: see RepeatedSums.
+  double repetition_seconds(OperationId id) const {
+    const Operation& operation = plan_.schedule.operations[id];
+    if (operation.verb != Verb::kReduce && operation.verb != Verb::kReplicaAllReduce) return 0;
+    Price sum;
+    for (const int32_t f : plan_.flats_of_unit[operation.operand]) {
+      if (!plan_.flats[f].trainable) continue;
+      operation.verb == Verb::kReduce ? repeat_reduce(f, sum) : repeat_replica_all_reduce(f, sum);
+    }
+    return sum.seconds;
+  }
+
   Price of(OperationId id) const {
     const Operation& operation = plan_.schedule.operations[id];
     switch (operation.verb) {
@@ -306,8 +318,6 @@ class Pricing {
       if (!plan_.flats[f].trainable) continue;
       const int64_t bytes = plan_.flats[f].layout.flat_count() * element_bytes(precision().gradients);
       add(sum, links_.memory_traffic(static_cast<double>(2 * bytes)));
-      repeat_reduce(f, sum);
-      repeat_replica_all_reduce(f, sum);
     }
     return sum;
   }
@@ -394,6 +404,14 @@ std::vector<Price> prices(const Plan& plan, const CostModel& cost) {
   for (OperationId id = 0; id < static_cast<OperationId>(plan.schedule.operations.size()); ++id)
     all.push_back(pricing.of(id));
   return all;
+}
+
+double repetition_seconds(const Plan& plan, const CostModel& cost) {
+  const Pricing pricing(plan, cost);
+  double seconds = 0;
+  for (OperationId id = 0; id < static_cast<OperationId>(plan.schedule.operations.size()); ++id)
+    seconds += pricing.repetition_seconds(id);
+  return seconds;
 }
 
 }  // namespace aliquot

@@ -235,8 +235,8 @@ void Accesses::replica_all_reduce(const Accumulation& into, int32_t flat) {
   }
   add({.role = Role::kReplicaPartialSums, .flat = flat, .readers = GroupId::kReplica, .after_all_arrived = true});
   if (has_exchange_staging_) add({.role = Role::kExchangeStaging, .flat = -1, .writes = true});
-  if (repeated_sums(plan_, GroupId::kReplica, flat).count > 0)
-    append_repetition(Role::kReplicaSumDigests, flat, accesses_);
+  const RepeatedSums repeated = repeated_sums(plan_, GroupId::kReplica, flat);
+  if (repeated.count > 0) append_accesses(repeated, flat, accesses_);
   share(into.result());
   if (into.result_has_squares()) share(Role::kBlockSquares);
   append_accesses(into, flat, accesses_);

@@ -104,8 +104,8 @@ struct Policy {
   int64_t between_steps_bytes = 0;                   // minimum of Schedule::stream_bytes
   /// Each update compares digests of the parameters and of the optimizer state: see docs/reliability.md.
   bool check_state = false;
-  /// 0: no replays. Otherwise, every so many steps, each data coordinate repeats micro-batch 0 of the next one: see
-  /// replay_of(). kReplayAuto: choose_plans() sets the number.
+  /// 0: no replays. Otherwise, every so many steps, each data coordinate repeats micro-batch 0 of the next one (see
+  /// replay_of()), and ranks repeat sums of other ranks (RepeatedSums). kReplayAuto: choose_plans() sets the number.
   int replay_every = 0;
   bool check = false;       // checking mode: red zones around tensors, and each buffer on its own pages
   bool evaluation = false;  // forward only, with the memory of a training plan: see evaluation_of()

@@ -42,6 +42,7 @@ RepeatedSums repeated_sums(const Plan& plan, GroupId group, int32_t flat) {
   RepeatedSums sums{.count = plan.flats[flat].trainable ? repetition_count(plan, group) : 0};
   sums.block_count = plan.flats[flat].layout.shard_count() / kBlockElements;
   if (group == GroupId::kReplica) {
+    sums.sums = Role::kRepeatedReplicaSums;
     sums.digests = Role::kReplicaSumDigests;
     sums.block_count /= plan.policy.replica_count;
   }
@@ -121,17 +122,17 @@ void append_accesses(const ReduceRecipe& recipe, int32_t flat, std::vector<Acces
                 .after_all_arrived = recipe.peers_read});
   if (recipe.encoded) append_quantized(recipe, flat, to);
   if (recipe.staged) to.push_back({.role = Role::kReduceStaging, .flat = -1, .writes = true});
-  if (recipe.repeated) append_repetition(Role::kSumDigests, flat, to);
+  if (recipe.repeated) append_accesses(RepeatedSums{}, flat, to);
   to.push_back({.role = recipe.into.result(), .flat = flat, .writes = true});
   if (recipe.into.result_has_squares()) to.push_back({.role = Role::kBlockSquares, .flat = flat, .writes = true});
   append_accesses(recipe.into, flat, to);
 }
 
-void append_repetition(Role digests, int32_t flat, std::vector<Access>& to) {
-  to.push_back({.role = Role::kRepeatedSums, .flat = flat, .writes = true});
-  to.push_back({.role = Role::kRepeatedSums, .flat = flat});
-  to.push_back({.role = digests, .flat = flat});
-  to.push_back({.role = digests, .flat = flat, .writes = true});
+void append_accesses(const RepeatedSums& repeated, int32_t flat, std::vector<Access>& to) {
+  to.push_back({.role = repeated.sums, .flat = flat, .writes = true});
+  to.push_back({.role = repeated.sums, .flat = flat});
+  to.push_back({.role = repeated.digests, .flat = flat});
+  to.push_back({.role = repeated.digests, .flat = flat, .writes = true});
 }
 
 void append_accesses(const Accumulation& into, int32_t flat, std::vector<Access>& to) {

@@ -41,7 +41,7 @@ struct ReduceRecipe {
   bool encoded = false;    // 8-bit sums are sent to other nodes
   bool peers_read = true;  // other ranks read the gradients of this rank
   bool staged = false;     // uses kReduceStaging, between host nodes
-  bool repeated = false;   // uses kRepeatedSums: see RepeatedSums
+  bool repeated = false;   // see RepeatedSums
   Accumulation into = {};
 
   bool casts() const { return sent_dtype != gradient_dtype; }
@@ -76,7 +76,7 @@ class ReduceRecipes {
 /// of three decides. In a group of two ranks, it repeats only those of the other rank. Quantized sums are not repeated.
 /// The digests are those of the rank's own sums, then those of its repetitions.
 struct RepeatedSums {
-  Role digests = Role::kSumDigests;
+  Role sums = Role::kRepeatedSums, digests = Role::kSumDigests;
   int count = 0;            // repetitions by each rank: 0, 1 or 2
   int64_t block_count = 0;  // blocks of the sums of one rank
   /// The index of the first digest of the own sums (0), or of a repetition (1 or 2).
@@ -94,14 +94,14 @@ void append_accesses(const ReduceRecipe& recipe, int32_t flat, std::vector<Acces
 /// Appends the accesses of the additions. They include the squares if the additions compute them.
 void append_accesses(const Accumulation& into, int32_t flat, std::vector<Access>& to);
 
-/// Appends the accesses of repeated sums and their digests, which have the role `digests`.
-void append_repetition(Role digests, int32_t flat, std::vector<Access>& to);
+/// Appends the accesses of repeated sums and their digests.
+void append_accesses(const RepeatedSums& repeated, int32_t flat, std::vector<Access>& to);
 
 /// Whether buffers with this role are needed only until the end of a reduce, or of an all-reduce over replicas.
 constexpr bool ends_with_reduce(Role role) {
   return role == Role::kGradients || role == Role::kSentGradients || role == Role::kNodePartialSums ||
          role == Role::kFp32Sums || role == Role::kQuantizedSums || role == Role::kQuantizedReceived ||
-         role == Role::kMicroBatchSum || role == Role::kRepeatedSums;
+         role == Role::kMicroBatchSum || role == Role::kRepeatedSums || role == Role::kRepeatedReplicaSums;
 }
 
 }  // namespace aliquot

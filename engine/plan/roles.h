@@ -48,15 +48,16 @@ enum class Role : uint8_t {
   kQuantizedSums,          // 8-bit sums to send, one part per node (with replicas: per replica)
   kQuantizedReceived,      // 8-bit sums received, one part per node (with replicas: per replica)
   kErrorFeedbackResidual,  // persistent: rounding errors of quantized sums, added to the next sums
-  kStateDigests,       // persistent: digests of the blocks of parameters, masters and optimizer states, in this order
-  kGradientDigests,    // persistent: digests of the blocks of full gradients, of this rank and of a replay
-  kSumDigests,         // persistent: digests of the blocks of sums over the shard group: see RepeatedSums
-  kReplicaSumDigests,  // persistent: digests of the blocks of sums over replicas: see RepeatedSums
-  kRepeatedSums,       // sums that this rank repeats for another rank, while their digests are computed
-  kReduceStaging,      // no owner: staging of all reduces between host nodes (ReduceStaging)
-  kExchangeStaging,    // no owner: staging of all replica all-reduces between host nodes
-  kCollectiveStaging,  // no owner: staging of all collectives of uses between host nodes
-  kTensorSumStaging,   // no owner: staging of all sums over the tensor group between host nodes
+  kStateDigests,         // persistent: digests of the blocks of parameters, masters and optimizer states, in this order
+  kGradientDigests,      // persistent: digests of the blocks of full gradients, of this rank and of a replay
+  kSumDigests,           // persistent: digests of the blocks of sums over the shard group: see RepeatedSums
+  kReplicaSumDigests,    // persistent: digests of the blocks of sums over replicas: see RepeatedSums
+  kRepeatedSums,         // sums over the shard group that this rank repeats for another rank, for their digests
+  kRepeatedReplicaSums,  // the same for sums over replicas
+  kReduceStaging,        // no owner: staging of all reduces between host nodes (ReduceStaging)
+  kExchangeStaging,      // no owner: staging of all replica all-reduces between host nodes
+  kCollectiveStaging,    // no owner: staging of all collectives of uses between host nodes
+  kTensorSumStaging,     // no owner: staging of all sums over the tensor group between host nodes
   /// With Policy::reproducible: the sum of 1 micro-batch, until it is added to the next sum. The next 19 roles have
   /// sums of 2, 4, 8, ... micro-batches.
   kTreeLevel0,
@@ -165,7 +166,8 @@ inline constexpr std::array kRoleTable = {
     RoleInfo{Role::kSumDigests, "sum digests", 'S', Owner::kFlat, Category::kGradients},
     RoleInfo{Role::kReplicaSumDigests, "replica sum digests", 'U', Owner::kFlat, Category::kGradients},
     RoleInfo{Role::kRepeatedSums, "repeated sums", 'T', Owner::kFlat, Category::kCommunication, Space::kArena,
-             ElementCount::kShard, ElementType::kFloat32},
+             ElementCount::kShard, ElementType::kPartial},
+    RoleInfo{Role::kRepeatedReplicaSums, "repeated replica sums", 'V', Owner::kFlat, Category::kCommunication},
     RoleInfo{Role::kReduceStaging, "reduce staging", 'R', Owner::kNone, Category::kCommunication},
     RoleInfo{Role::kExchangeStaging, "exchange staging", 'X', Owner::kNone, Category::kCommunication},
     RoleInfo{Role::kCollectiveStaging, "collective staging", 'Y', Owner::kNone, Category::kCommunication},

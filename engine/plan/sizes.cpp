@@ -138,6 +138,7 @@ int64_t other_bytes(const Plan& plan, Role role, int32_t flat) {
     case Role::kStateDigests: return state_digest_bytes(plan, flat);
     case Role::kGradientDigests: return gradient_digest_bytes(plan, flat);
     case Role::kSumDigests: return sum_digest_bytes(plan, GroupId::kShard, flat);
+    case Role::kRepeatedReplicaSums: return shard / plan.policy.replica_count * element_bytes(partial_dtype(plan));
     case Role::kReplicaSumDigests: return sum_digest_bytes(plan, GroupId::kReplica, flat);
     case Role::kBlockSquares: return shard / kBlockElements * static_cast<int64_t>(sizeof(double));
     default: return 0;

@@ -163,7 +163,8 @@ std::string description(const Plan& plan) {
   if (plan.policy.quantize_weights) lines += "weights are gathered in 8 bits\n";
   if (plan.policy.check_state) lines += "updates compare digests of parameters and optimizer state\n";
   if (plan.policy.replay_every != 0)
-    lines += fmt::format("micro-batch 0 is replayed every {} steps\n", plan.policy.replay_every);
+    lines += fmt::format("micro-batch 0 is replayed, and sums over ranks are repeated, every {} steps\n",
+                         plan.policy.replay_every);
   if (plan.policy.quantize_gradients) lines += "gradients are sent between nodes in 8 bits\n";
   for (const UnitSpec& unit : plan.model.units) {
     for (const ParameterSpec& parameter : unit.parameters) {

@@ -172,7 +172,8 @@ class BufferSizes {
         return flat.trainable && plan_.policy.replay_every != 0 ? 2 * 8 * (whole / kBlockElements) : 0;
       case Role::kSumDigests:
       case Role::kReplicaSumDigests: return sum_digests(flat);
-      case Role::kRepeatedSums: return shard * kFloat;
+      case Role::kRepeatedSums: return shard * (plan_.schedule.sums_in_levels || replicas_ > 1 ? kFloat : gradient);
+      case Role::kRepeatedReplicaSums: return shard / replicas_ * kFloat;
       default: return of_encoded(shard);
     }
   }

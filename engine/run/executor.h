@@ -74,6 +74,8 @@ class Executor {
     computes_digests_ = on;
     work_.set_repeats_sums(on);
   }
+  /// Returns the time that lanes spent on repetitions of sums since the last call.
+  double drain_repetition_seconds() { return work_.drain_repetition_seconds(); }
   /// Sets the step number that messages show for the step that begins next.
   void set_reported_step(int64_t step) { reported_step_ = step; }
   /// Returns a value greater than all progress values published so far.

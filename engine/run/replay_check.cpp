@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstring>
 #include <limits>
 #include <map>
 #include <set>
@@ -16,18 +15,6 @@ namespace aliquot {
 namespace {
 
 constexpr int64_t kGrainElements = 16 * kBlockElements;
-
-template <typename T>
-std::string bytes_of(const T& value) {
-  return std::string(reinterpret_cast<const char*>(&value), sizeof value);
-}
-
-template <typename T>
-std::vector<T> values_in(const std::string& bytes) {
-  std::vector<T> values(bytes.size() / sizeof(T));
-  std::memcpy(values.data(), bytes.data(), values.size() * sizeof(T));
-  return values;
-}
 
 int64_t forward_position(const PipelineStage&, const VirtualStage& run) { return run.index; }
 int64_t backward_position(const PipelineStage& stage, const VirtualStage& run) {

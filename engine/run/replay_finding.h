@@ -2,7 +2,10 @@
 // What the comparisons of a step with a replay have in common.
 
 #include <cstdint>
+#include <cstring>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "engine/plan/schedule.h"
 #include "engine/run/mesh_groups.h"
@@ -13,6 +16,18 @@ namespace aliquot {
 /// Adds the next value to a sum that depends on the order of the values. A change of one value always changes the sum,
 /// because the factor is odd.
 constexpr uint64_t with_value(uint64_t sum, uint64_t value) { return sum * 0x9E3779B97F4A7C15u + value; }
+
+/// The bytes of a value that ranks exchange, and the values in received bytes.
+template <typename T>
+std::string bytes_of(const T& value) {
+  return std::string(reinterpret_cast<const char*>(&value), sizeof value);
+}
+template <typename T>
+std::vector<T> values_in(const std::string& bytes) {
+  std::vector<T> values(bytes.size() / sizeof(T));
+  std::memcpy(values.data(), bytes.data(), values.size() * sizeof(T));
+  return values;
+}
 
 /// Where the first difference is. With flat = -1, it is in no flat buffer.
 struct FirstDifference {

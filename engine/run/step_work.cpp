@@ -11,6 +11,7 @@
 #include "engine/plan/use_collectives.h"
 #include "engine/run/fault_injector.h"
 #include "kernels/elementwise/kernels.h"
+#include "kernels/system/seconds.h"
 
 namespace aliquot {
 
@@ -176,11 +177,15 @@ void StepWork::add_over_ranks(Stream& lane, GroupId group, ReduceScatter what, S
   Communicator& ranks = groups_.at(group);
   const RepeatedSums repeated = repeated_sums(plan_, group, of.flat);
   if (repeated.count == 0) return ranks.reduce_scatter(lane, what, label);
-  std::byte* scratch = memory_.address(Role::kRepeatedSums, of.flat, AccessMode::kWrites);
+  std::byte* scratch = memory_.address(repeated.sums, of.flat, AccessMode::kWrites);
   auto* digests = reinterpret_cast<uint64_t*>(memory_.address(repeated.digests, of.flat, AccessMode::kReadsAndWrites));
   if (!repeats_sums_) return ranks.reduce_scatter(lane, what, label);
   what.alone = true;
+  double* const began = &repetition_began_[static_cast<std::size_t>(lane.lane())];
+  lane.run([began] { *began = now_seconds(); });
   for (int shift = repeated.count; shift >= 0; --shift) {
+    if (shift == 0)
+      lane.run([this, began] { repetition_nanoseconds_ += std::llround(1e9 * (now_seconds() - *began)); });
     ReduceScatter one = what;
     one.shift = shift;
     if (shift > 0) {

@@ -2,6 +2,7 @@
 // The work of all operations except model code.
 
 #include <array>
+#include <atomic>
 #include <deque>
 #include <optional>
 #include <vector>
@@ -74,6 +75,8 @@ class StepWork {
   void begin_step();
   /// Called before each step: whether its reduces repeat sums of other ranks, and compute digests: see RepeatedSums.
   void set_repeats_sums(bool on);
+  /// Returns the time that lanes spent on repetitions since the last call.
+  double drain_repetition_seconds() { return static_cast<double>(repetition_nanoseconds_.exchange(0)) * 1e-9; }
   /// Null disables fault injection.
   void set_faults(FaultInjector* faults) { faults_ = faults; }
 
@@ -121,6 +124,8 @@ class StepWork {
   std::deque<std::array<const std::byte*, 2>> addition_sources_;  // the operands of this step's additions, in order
   std::size_t next_addition_ = 0;
   bool repeats_sums_ = false;
+  std::array<double, kLaneCount> repetition_began_{};  // for each lane; used by its work
+  std::atomic<int64_t> repetition_nanoseconds_ = 0;    // of all lanes
   FaultInjector* faults_ = nullptr;
 };
 

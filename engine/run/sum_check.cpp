@@ -1,7 +1,6 @@
 #include "engine/run/sum_check.h"
 
 #include <algorithm>
-#include <cstring>
 #include <fmt/format.h>
 #include <set>
 
@@ -15,10 +14,8 @@ namespace {
 
 constexpr std::array kSummingGroups{GroupId::kShard, GroupId::kReplica};
 
-const uint64_t* values_in(const std::string& bytes) { return reinterpret_cast<const uint64_t*>(bytes.data()); }
-
-std::string bytes_of(const uint64_t* values, int64_t count) {
-  return {reinterpret_cast<const char*>(values), static_cast<std::size_t>(count) * sizeof(uint64_t)};
+std::string bytes_of_all(const std::vector<uint64_t>& values) {
+  return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(uint64_t)};
 }
 
 /// Of three ranks that computed the same sums, returns the one that two others contradict. If all three differ, or if
@@ -70,24 +67,26 @@ SumCheck::Values SumCheck::values_of(GroupId group, int32_t flat) const {
 }
 
 /// The sums of the digests of all flat buffers, for each group.
-std::array<SumCheck::Values, 2> SumCheck::values() const {
-  std::array<Values, 2> all{};
-  for (int32_t f = 0; f < static_cast<int32_t>(plan_.flats.size()); ++f) {
-    if (!plan_.trains(f)) continue;
-    for (std::size_t g = 0; g < kSummingGroups.size(); ++g) {
+SumCheck::OfRank SumCheck::own() const {
+  OfRank own{};
+  for (std::size_t g = 0; g < kSummingGroups.size(); ++g) {
+    own.repetitions[g] = repetition_count(plan_, kSummingGroups[g]);
+    for (int32_t f = 0; f < static_cast<int32_t>(plan_.flats.size()); ++f) {
+      if (!plan_.trains(f)) continue;
       const Values of_flat = values_of(kSummingGroups[g], f);
-      for (std::size_t i = 0; i < of_flat.size(); ++i) all[g][i] = with_value(all[g][i], of_flat[i]);
+      for (std::size_t i = 0; i < of_flat.size(); ++i) own.values[g][i] = with_value(own.values[g][i], of_flat[i]);
     }
   }
-  return all;
+  return own;
 }
 
-/// Compares the sums of every rank with their repetitions. `all`: the values of all ranks.
-std::vector<SumCheck::Difference> SumCheck::differences(const std::vector<std::string>& all) const {
+/// Compares the sums of every rank with their repetitions.
+std::vector<SumCheck::Difference> SumCheck::differences(const std::vector<OfRank>& all) const {
   std::vector<Difference> found;
   for (std::size_t g = 0; g < kSummingGroups.size(); ++g) {
-    const int repetitions = repetition_count(plan_, kSummingGroups[g]);
-    for (int owner = 0; owner < static_cast<int>(all.size()) && repetitions > 0; ++owner) {
+    for (int owner = 0; owner < static_cast<int>(all.size()); ++owner) {
+      const auto repetitions = static_cast<int>(all[static_cast<std::size_t>(owner)].repetitions[g]);
+      if (repetitions == 0) continue;
       Difference difference{.group = kSummingGroups[g], .owner = owner, .ranks = {}};
       const std::vector<int> members = groups_.mesh().members(kSummingGroups[g], owner);
       const auto count = static_cast<int>(members.size());
@@ -96,7 +95,7 @@ std::vector<SumCheck::Difference> SumCheck::differences(const std::vector<std::s
       for (int i = 0; i <= repetitions; ++i) {
         const int rank = members[static_cast<std::size_t>((index + count - i) % count)];
         difference.ranks.push_back(rank);
-        values.push_back(values_in(all[static_cast<std::size_t>(rank)])[g * kMaxSums + static_cast<std::size_t>(i)]);
+        values.push_back(all[static_cast<std::size_t>(rank)].values[g][static_cast<std::size_t>(i)]);
       }
       if (std::ranges::count(values, values.front()) == repetitions + 1) continue;
       difference.suspects = suspects(difference.ranks, values);
@@ -112,8 +111,8 @@ FirstDifference SumCheck::locate(const Difference& difference) const {
   const bool is_involved = own_index < std::ssize(difference.ranks);
   // Returns the first index at which the values that the involved ranks pass differ.
   const auto first_difference = [&](const std::vector<uint64_t>& own) {
-    const std::vector<std::string> all = groups_.world().communicator().gather_objects(
-        is_involved ? bytes_of(own.data(), std::ssize(own)) : std::string());
+    const std::vector<std::string> all =
+        groups_.world().communicator().gather_objects(is_involved ? bytes_of_all(own) : std::string());
     const std::string& left = all[static_cast<std::size_t>(difference.ranks.front())];
     int64_t first = std::ssize(left) / int64_t{sizeof(uint64_t)};
     for (const int rank : difference.ranks) {
@@ -141,11 +140,10 @@ FirstDifference SumCheck::locate(const Difference& difference) const {
 }
 
 void SumCheck::require_equal(int64_t step) const {
-  if (repetition_count(plan_, GroupId::kShard) + repetition_count(plan_, GroupId::kReplica) == 0) return;
   const ScopedCollectivePurpose purpose("compare repeated sums");
-  const std::array<Values, 2> own = values();
-  const std::vector<std::string> all =
-      groups_.world().communicator().gather_objects(bytes_of(own.front().data(), 2 * kMaxSums));
+  std::vector<OfRank> all;
+  for (const std::string& bytes : groups_.world().communicator().gather_objects(bytes_of(own())))
+    all.push_back(values_in<OfRank>(bytes).front());
   const std::vector<Difference> found = differences(all);
   if (found.empty()) return;
   std::set<int> ranks;

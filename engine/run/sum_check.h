@@ -31,7 +31,13 @@ class SumCheck {
   static constexpr int kMaxSums = 3;  // the own sums and two repetitions
   /// One value for the own sums, and one for each repetition.
   using Values = std::array<uint64_t, kMaxSums>;
-  /// The sums of `owner` are not equal on the ranks that computed them.
+  /// What ranks exchange about their shard group and their replicate group. Pipeline stages may differ in the number of
+  /// repetitions, because it depends on their nodes.
+  struct OfRank {
+    std::array<int64_t, 2> repetitions;
+    std::array<Values, 2> values;
+  };
+  /// The sums of a rank are not equal on the ranks that computed them.
   struct Difference {
     GroupId group;
     int owner;
@@ -40,8 +46,8 @@ class SumCheck {
   };
 
   Values values_of(GroupId group, int32_t flat) const;
-  std::array<Values, 2> values() const;
-  std::vector<Difference> differences(const std::vector<std::string>& all) const;
+  OfRank own() const;
+  std::vector<Difference> differences(const std::vector<OfRank>& all) const;
   FirstDifference locate(const Difference& difference) const;
 
   const Plan& plan_;

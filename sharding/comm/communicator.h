@@ -56,9 +56,10 @@ struct ReduceScatter {
   /// has finished.
   std::byte* staging = nullptr;
   /// Between host nodes: each rank receives the data of all ranks and adds its part alone. No rank adds the data of its
-  /// node first. This gives the same bits with more traffic.
+  /// node first. This gives the same bits with more traffic. Other communicators ignore it.
   bool alone = false;
-  /// Every rank gets the part of another rank. The bits of a part do not depend on the rank that adds. Only for hosts.
+  /// From 0 to rank_count() - 1. If it is not 0, each rank gets the part of another rank. The bits of a part do not
+  /// depend on the rank that adds, if ranks use one instruction set. Only for hosts.
   int shift = 0;
 
   int part_of(int rank, int rank_count) const { return (rank + shift) % rank_count; }

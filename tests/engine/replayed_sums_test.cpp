@@ -5,10 +5,12 @@
 #include <gtest/gtest.h>
 #include <optional>
 
+#include "engine/cost/prices.h"
 #include "engine/plan/reduce_recipe.h"
 #include "kernels/elementwise/kernels.h"
 #include "kernels/elementwise/kernels_host.h"
 #include "kernels/system/error.h"
+#include "tests/engine/plan/chain_model.h"
 #include "tests/engine/small_model.h"
 #include "tests/support/adversarial_device.h"
 
@@ -27,6 +29,9 @@ struct SumFault {
   int64_t first_step = 1, last_step = 1;
   Sums sums = Sums::kBoth;
   GroupId group = GroupId::kShard;
+  int other_rank = -1;        // a second rank, whose repetitions are wrong in another bit
+  bool freezes = false;       // layer.0 is frozen from step 3 on
+  bool is_abandoned = false;  // rank 0 abandons step 4
 };
 
 /// The fault on this thread, which is a rank, in the current step.
@@ -35,6 +40,7 @@ struct Sabotage {
   std::size_t source_count = 0;  // number of ranks that the sums with the fault add
   int sums_per_unit = 1;         // the repetitions, then the own sum
   Sums sums = Sums::kBoth;
+  std::byte flipped{4};
   int seen = 0;
 };
 thread_local Sabotage sabotage;
@@ -52,8 +58,8 @@ void add_wrongly(Stream& stream, const TreeSum& sum) {
   ++sabotage.seen;
   const bool matches = sabotage.sums == Sums::kBoth || is_own == (sabotage.sums == Sums::kOwn);
   if (unit != kFaultyUnit || !matches || sum.count <= kFaultyElement) return;
-  stream.run(
-      [to = static_cast<std::byte*>(sum.to) + kFaultyElement * element_bytes(sum.to_dtype)] { to[1] ^= std::byte{4}; });
+  stream.run([to = static_cast<std::byte*>(sum.to) + kFaultyElement * element_bytes(sum.to_dtype),
+              flipped = sabotage.flipped] { to[1] ^= flipped; });
 }
 
 const Kernels& wrong_kernels() {
@@ -87,14 +93,25 @@ std::optional<Found> find(int ranks, const EngineOptions& options, const SumFaul
             if (world.rank() == 0) thrown_in = step;
             const bool is_step = step >= fault.first_step && step <= fault.last_step;
             const bool repeats = options.replay_every > 0 && step % options.replay_every == 0;
-            sabotage = {.is_active = is_step && world.rank() == fault.rank,
+            if (fault.freezes && step == 3) {
+              engine.set_trainable("layer.0", false);
+              model.frozen[1] = model.frozen[2] = true;
+            }
+            const bool is_other = world.rank() == fault.other_rank;
+            sabotage = {.is_active = is_step && (world.rank() == fault.rank || is_other),
                         .source_count = static_cast<std::size_t>(group_size),
                         .sums_per_unit = repeats ? 1 + repetition_count(plan, fault.group) : 1,
-                        .sums = fault.sums};
-            while (const auto work = engine.next())
-              run_use(engine, model, *work, samples(step, work->micro_batch, work->data_coordinate));
+                        .sums = is_other ? Sums::kRepeated : fault.sums,
+                        .flipped = std::byte(is_other ? 8 : 4)};
+            if (fault.is_abandoned && step == 4 && world.rank() == 0) {
+              engine.abandon();
+            } else {
+              while (const auto work = engine.next())
+                run_use(engine, model, *work, samples(step, work->micro_batch, work->data_coordinate));
+            }
+            const StepReport report = engine.step();
             sabotage = {};
-            EXPECT_FALSE(engine.step().skipped);
+            EXPECT_EQ(report.abandoned_by, fault.is_abandoned && step == 4 ? 0 : -1);
           }
         },
         {.timeout_seconds = 60, .make_device = [&](int) { return scheduler.make_device(&wrong_kernels()); }});
@@ -158,6 +175,39 @@ TEST(ReplayedSums, NameRanksThatAddReplicasWrongly) {
       for (const SumFault& fault : faults_of(rank, GroupId::kReplica)) expect_named(find(6, options, fault), fault);
     }
   }
+}
+
+TEST(ReplayedSums, NameTheRankIfLayersAreFrozenOrTheStepIsAbandoned) {
+  for (const int stage : {0, 1, 2, 3}) {
+    for (SumFault fault : faults_of(1)) {
+      fault.freezes = true;
+      expect_named(find(3, {.zero_stage = stage, .replay_every = 4}, fault), fault);
+      fault.freezes = false;
+      fault.is_abandoned = true;
+      expect_named(find(3, {.zero_stage = stage, .replay_every = 4}, fault), fault);
+    }
+  }
+}
+
+TEST(ReplayedSums, NameAllRanksIfThreeDiffer) {
+  SumFault fault{1, 4, 4, Sums::kOwn};
+  fault.other_rank = 0;
+  const auto found = find(3, {.zero_stage = 2, .replay_every = 4}, fault);
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->finding.ranks, (std::vector{0, 1, 2}));
+  EXPECT_FALSE(found->finding.is_decided);
+}
+
+TEST(ReplayedSums, PriceCountsEveryMicroBatch) {
+  const auto seconds = [](int accumulate, int stage) {
+    return repetition_seconds(
+        plan(testing::chain(3), {.zero_stage = stage, .micro_batch_count = accumulate, .replay_every = 5},
+             Topology::one_host(4)),
+        CostModel{});
+  };
+  EXPECT_GT(seconds(1, 2), 0);
+  EXPECT_DOUBLE_EQ(seconds(4, 2), 4 * seconds(1, 2));
+  EXPECT_DOUBLE_EQ(seconds(4, 0), seconds(1, 0)) << "stage 0 reduces once in a step";
 }
 
 /// The shard group of two ranks has no third rank, though there are six data-parallel ranks.

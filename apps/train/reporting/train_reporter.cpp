@@ -232,8 +232,11 @@ std::string TrainReporter::replay_sentence() const {
   const Plan& plan = context_.engine().plan();
   if (plan.policy.replay_every == 0 || step_count_ == 0) return "";
   int64_t bytes = 0;
-  for (const PlannedBuffer& buffer : plan.schedule.buffers)
-    bytes += buffer.role == Role::kGradientDigests ? buffer.size_bytes : 0;
+  for (const PlannedBuffer& buffer : plan.schedule.buffers) {
+    const bool has_digests = buffer.role == Role::kGradientDigests || buffer.role == Role::kSumDigests ||
+                             buffer.role == Role::kReplicaSumDigests;
+    if (has_digests) bytes += buffer.size_bytes;
+  }
   const double each = replay_count_ == 0 ? 0 : replay_seconds_ / static_cast<double>(replay_count_);
   return fmt::format(
       "--replay-every: {} replays in {} steps, one every {} steps, {:.3f} ms each, {:.2f} % of the time of a step; {} "

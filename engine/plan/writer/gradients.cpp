@@ -107,7 +107,7 @@ OperationId StepWriter::replica_all_reduce(UnitId unit, int32_t micro_batch, con
     add_buffer(Role::kReplicaPartialSums, f, {partial, exchange}, {{exchange}});
     if (into.additions > 0) add_buffer(Role::kMicroBatchSum, f, {exchange, exchange}, {{exchange}});
     if (repeated_sums(plan_, GroupId::kReplica, f).count > 0)
-      add_buffer(Role::kRepeatedSums, f, {exchange, exchange}, {{exchange}});
+      add_buffer(Role::kRepeatedReplicaSums, f, {exchange, exchange}, {{exchange}});
     if (!encodes_exchanges(plan_)) continue;
     for (const Role role : {Role::kFp32Sums, Role::kQuantizedSums, Role::kQuantizedReceived})
       add_buffer(role, f, {exchange, exchange}, {{exchange}});

@@ -243,10 +243,30 @@ TEST(Corruption, ReplaysNameTheRankThatAddsWrongly) {
     expect_named(
         run(with({"--ranks", "6", "--replicas", "3"}), fmt::format("rank={},step=4,op=exchange,kind=flip", rank)),
         rank);
+    expect_named(run(with({"--ranks", "6", "--tensor", "2", "--heads", "2"}),
+                     fmt::format("rank={},step=4,op=reduce,kind=flip", rank + 2)),
+                 rank + 2);
+    expect_named(
+        run(with({"--ranks", "6", "--pipeline", "2"}), fmt::format("rank={},step=4,op=reduce,kind=flip", rank + 1)),
+        rank + 1);
     if (!test::has_mpi()) continue;
+    const std::string exchange_fault = fmt::format("ALIQUOT_FAULT=rank={},step=4,op=exchange,kind=flip", rank);
+    expect_named(test::run_aliquot_under_mpirun(6, small(with({"--replicas", "3"})),
+                                                {"ALIQUOT_RANKS_PER_NODE=2", exchange_fault}),
+                 rank);
     const std::string fault = fmt::format("ALIQUOT_FAULT=rank={},step=3,op=reduce,kind=flip,times=always", rank);
     expect_named(test::run_aliquot_under_mpirun(4, small(with({})), {"ALIQUOT_RANKS_PER_NODE=2", fault}), rank);
   }
+}
+
+/// Pipeline stage 1 has ranks on two nodes and quantizes its sums, so it repeats none. The other stages repeat theirs.
+TEST(Corruption, ReplaysOfPipelineStagesWithOtherNodesAgree) {
+  const test::CommandResult result =
+      test::run_program(test::aliquot_program(),
+                        small({"--ranks", "6", "--pipeline", "3", "--zero-stage", "2", "--quantize", "gradients",
+                               "--replay-every", "1", "--steps", "3", "--timeout", "20"}),
+                        {"ALIQUOT_RANKS_PER_NODE=3"});
+  EXPECT_EQ(result.code, 0) << result.out << result.err;
 }
 
 TEST(Corruption, ReplaysOfTwoRanksNameBoth) {

@@ -654,7 +654,7 @@ class Search {
     } else {
       for (int q = 0; q < ranks_; ++q) access_parts(q, sent, f, {rank_, 1, ranks_}, false, kAllStarted);
       if (several_nodes_) access_staging(Role::kReduceStaging);
-      repeat_sums(f, Role::kSumDigests, ranks_);
+      repeat_sums(f, Role::kRepeatedSums, Role::kSumDigests, ranks_);
       for (int other = 1; other <= 2 && plan_.policy.replay_every != 0; ++other) {
         for (int q = 0; q < ranks_; ++q)
           access_parts(q, sent, f, {(rank_ + other) % ranks_, 1, ranks_}, false, kAllStarted, true);
@@ -670,9 +670,9 @@ class Search {
 
   /// With replays, each rank also adds the parts of other ranks, before any rank writes its own sum. The graph has no
   /// event between the two, so the caller records these reads as internal.
-  void repeat_sums(int32_t f, Role digests, int group_size) {
+  void repeat_sums(int32_t f, Role sums, Role digests, int group_size) {
     if (plan_.policy.replay_every == 0 || group_size == 1) return;
-    access_own(Role::kRepeatedSums, f, true);
+    access_own(sums, f, true);
     access_own(digests, f, true);
   }
 
@@ -730,7 +730,7 @@ class Search {
       return;
     }
     read_of_other_replicas(Role::kReplicaPartialSums, f);
-    repeat_sums(f, Role::kReplicaSumDigests, replicas_);
+    repeat_sums(f, Role::kRepeatedReplicaSums, Role::kReplicaSumDigests, replicas_);
     const int reduced = reduce_count_[plan_.flats[f].unit];
     if (in_levels()) return add_levels(f, reduced - 1);
     for (const Role role : {Role::kReducedGradients, Role::kBlockSquares}) {

@@ -154,11 +154,11 @@ void mutate_comparisons(const Plan& plan, Mutants& mutants) {
 void mutate_repeated_sums(const Plan& plan, Mutants& mutants) {
   for (std::size_t b = 0; b < plan.schedule.buffers.size(); ++b) {
     const Role role = plan.schedule.buffers[b].role;
-    if (role != Role::kSumDigests && role != Role::kReplicaSumDigests && role != Role::kRepeatedSums) continue;
+    const bool has_digests = role == Role::kSumDigests || role == Role::kReplicaSumDigests;
+    if (!has_digests && role != Role::kRepeatedSums && role != Role::kRepeatedReplicaSums) continue;
     auto& buffers = add(mutants, "a flat buffer without repeated sums or their digests", plan).schedule.buffers;
     buffers.erase(buffers.begin() + static_cast<std::ptrdiff_t>(b));
-    if (role != Role::kRepeatedSums)
-      add(mutants, "digests of sums that do not persist", plan).schedule.buffers[b].always = false;
+    if (has_digests) add(mutants, "digests of sums that do not persist", plan).schedule.buffers[b].always = false;
     if (plan.schedule.buffers[b].size_bytes > 0)
       add(mutants, "too little memory for repeated sums", plan).schedule.buffers[b].size_bytes -= 8;
   }
