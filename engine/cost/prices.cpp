@@ -322,7 +322,7 @@ class Pricing {
     return sum;
   }
 
-  /// The bytes that the first node sends if each rank receives the data of all ranks and adds its part alone.
+  /// The bytes that the first node sends to other nodes in a reduce-scatter with ReduceScatter::alone.
   static int64_t crossing_bytes_alone(const std::vector<GroupPlacement>& groups, int64_t part_bytes) {
     int64_t bytes = 0;
     for (const GroupPlacement& of : groups) bytes += of.ranks_on_node * (of.rank_count - of.ranks_on_node) * part_bytes;

@@ -27,7 +27,7 @@ double model_seconds(const ModelSpec& model, const CostModel& cost, int32_t use,
 /// Returns the prices, indexed by operation. Throws what check_uses() throws.
 std::vector<Price> prices(const Plan& plan, const CostModel& cost);
 
-/// Returns how long the repetitions of sums take in a step with a replay, one after another: see RepeatedSums.
+/// Returns the total time of repeated sums in a step with a replay, if none of them overlap: see RepeatedSums.
 double repetition_seconds(const Plan& plan, const CostModel& cost);
 
 }  // namespace aliquot

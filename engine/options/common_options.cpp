@@ -113,8 +113,9 @@ void add_replay_every(OptionTable& t, int& every) {
     return every == kReplayAuto ? std::string(kAuto) : std::to_string(every);
   };
   add(t, "replay-every", "auto|N",
-      "Every N steps, each data-parallel rank repeats a micro-batch of another one, to find ranks that compute wrong "
-      "gradients; auto: so often that it takes at most 2 % of the time; hosts only.",
+      "Every N steps, each data-parallel rank repeats a micro-batch and sums of other ranks, to find ranks that "
+      "compute "
+      "wrong results; auto: so often that it takes at most 2 % of the time; hosts only.",
       set, get);
 }
 

@@ -20,7 +20,7 @@ int64_t longest_shard(const Plan& plan) {
   return longest;
 }
 
-/// The size for a group with this topology. In steps with a replay, each rank adds alone (ReduceScatter::alone).
+/// The size of the staging memory of a group. With replays, it suffices for both values of ReduceScatter::alone.
 int64_t staging_bytes(const Plan& plan, const Topology& topology, int64_t part_count) {
   const int64_t bytes = reduce_staging(topology, part_count).size_bytes();
   if (plan.policy.replay_every == 0) return bytes;

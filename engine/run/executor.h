@@ -68,8 +68,8 @@ class Executor {
     work_.set_faults(faults);
   }
   void set_gradient_detector(NonFiniteGradientDetector* detector) { gradient_detector_ = detector; }
-  /// Call between steps: whether the next step computes digests for the comparison with a replay. Otherwise
-  /// kDigestGradients does nothing, and reduces repeat no sums.
+  /// Sets whether the next step computes digests for the comparison with a replay. Without them, kDigestGradients does
+  /// nothing, and reduces repeat no sums. Call between steps.
   void set_computes_digests(bool on) {
     computes_digests_ = on;
     work_.set_repeats_sums(on);

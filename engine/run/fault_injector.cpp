@@ -79,14 +79,17 @@ void refuse_other_results(const InjectedFault& fault, const Plan& plan) {
                                  fault.operation, fault.of));
   if (fault.of == kGradientsName && !is_after_backward(fault))
     throw UsageError("ALIQUOT_FAULT is of=gradients: expected op=backward or op=backward-weights.");
-  if (is_after_sum(fault) != (fault.of == kSumsName) && !(is_after_sum(fault) && fault.of.empty()))
-    throw UsageError(fmt::format("ALIQUOT_FAULT has op={},of={}: expected of=sums exactly for op={} and op={}.",
-                                 fault.operation, fault.of, name(Verb::kReduce), name(Verb::kReplicaAllReduce)));
+  const bool has_value = !fault.of.empty(), of_sums = fault.of == kSumsName;
+  if (has_value && of_sums != is_after_sum(fault))
+    throw UsageError(
+        fmt::format("ALIQUOT_FAULT has op={},of={}: of=sums is for op={} and op={}, which accept no other "
+                    "value of this field.",
+                    fault.operation, fault.of, name(Verb::kReduce), name(Verb::kReplicaAllReduce)));
   const GroupId group = fault.operation == name(Verb::kReduce) ? GroupId::kShard : GroupId::kReplica;
   if (is_after_sum(fault) && repetition_count(plan, group) == 0)
     throw UsageError(
-        "ALIQUOT_FAULT has a bit flip in a sum over ranks, but only runs with EngineOptions::replay_every compare such "
-        "sums, unless they are quantized.");
+        "ALIQUOT_FAULT flips a bit in a sum over ranks, but this run does not compare such sums: set "
+        "EngineOptions::replay_every, do not quantize gradients, and use at least two ranks in the group.");
   if (fault.of != kActivationsName) return;
   if (fault.operation != name(Verb::kForward) || plan.model.activations.uses.empty())
     throw UsageError(

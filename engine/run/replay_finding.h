@@ -1,5 +1,5 @@
 #pragma once
-// What the comparisons of a step with a replay have in common.
+// Functions that ReplayCheck and SumCheck share.
 
 #include <cstdint>
 #include <cstring>
@@ -36,8 +36,9 @@ struct FirstDifference {
   int owner = 0;       // a rank that has the flat buffer
 };
 
-/// Completes the finding, which has the ranks, and throws ReplayError on all ranks. `wrong`: what the ranks computed,
-/// e.g. "wrong gradients of micro-batch 0". Collective over all ranks, which must pass the same arguments.
+/// Throws ReplayError on all ranks. `finding` must have `ranks` and `is_decided`. This function sets the other fields.
+/// `wrong`: what the ranks computed, e.g. "wrong gradients of micro-batch 0". Collective over all ranks, which must
+/// pass the same arguments.
 [[noreturn]] void throw_replay_error(const Plan& plan, const MeshGroups& groups, const FirstDifference& first,
                                      ReplayError::Finding finding, std::string_view wrong, int64_t step);
 

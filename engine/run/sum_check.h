@@ -42,7 +42,7 @@ class SumCheck {
     GroupId group;
     int owner;
     std::vector<int> ranks;          // the owner, then the ranks that repeated its sums
-    std::vector<int> suspects = {};  // one of them is wrong
+    std::vector<int> suspects = {};  // the ranks that may be wrong
   };
 
   Values values_of(GroupId group, int32_t flat) const;

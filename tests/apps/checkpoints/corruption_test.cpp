@@ -269,6 +269,21 @@ TEST(Corruption, ReplaysOfPipelineStagesWithOtherNodesAgree) {
   EXPECT_EQ(result.code, 0) << result.out << result.err;
 }
 
+TEST(Corruption, FaultsInSumsThatNoRunComparesAreRejected) {
+  for (const auto& [words, fault, text] :
+       {std::tuple{std::vector<std::string>{"--ranks", "2"}, "op=reduce", "but this run does not compare such sums"},
+        std::tuple{std::vector<std::string>{"--ranks", "2", "--replicas", "2", "--replay-every", "1"}, "op=reduce",
+                   "but this run does not compare such sums"},
+        std::tuple{std::vector<std::string>{"--ranks", "2", "--replay-every", "1"}, "op=update,of=sums",
+                   "of=sums is for op=reduce and op=exchange"},
+        std::tuple{std::vector<std::string>{"--ranks", "2", "--replay-every", "1"}, "op=reduce,of=parameters",
+                   "of=sums is for op=reduce and op=exchange"}}) {
+    const test::CommandResult result = run(words, fmt::format("rank=1,step=1,kind=flip,{}", fault));
+    EXPECT_EQ(result.code, 1) << fault << ": " << result.err;
+    expect_contains(result.err, {text});
+  }
+}
+
 TEST(Corruption, ReplaysOfTwoRanksNameBoth) {
   const test::CommandResult result =
       run({"--ranks", "2", "--steps", "4", "--replay-every", "1"}, "rank=1,step=3,kind=flip,op=backward");

@@ -149,8 +149,8 @@ void mutate_comparisons(const Plan& plan, Mutants& mutants) {
   }
 }
 
-/// Makes mutants without the digests of repeated sums, with digests that other steps overwrite, without the memory of
-/// repeated sums, and with too little memory for either.
+/// Makes one mutant for each defect of a buffer of repeated sums or of their digests: the buffer is missing, it is too
+/// small, or the digests do not persist.
 void mutate_repeated_sums(const Plan& plan, Mutants& mutants) {
   for (std::size_t b = 0; b < plan.schedule.buffers.size(); ++b) {
     const Role role = plan.schedule.buffers[b].role;
