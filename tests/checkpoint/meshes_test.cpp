@@ -8,6 +8,7 @@
 #include "checkpoint/save.h"
 #include "tests/checkpoint/support.h"
 #include "tests/engine/split_blocks.h"
+#include "tests/support/all_cases.h"
 
 namespace aliquot {
 namespace {
@@ -108,8 +109,10 @@ std::string contents(const std::filesystem::path& path) {
 TEST(Meshes, OfEightRanksGiveTheLossesOfOneRank) {
   ASSERT_EQ(meshes().size(), 20U);
   const std::vector<double> reference = train({.mesh = {}});
+  test::CaseSelection selection(3);
   for (const Mesh& mesh : meshes()) {
     for (const int zero_stage : {0, 1, 2, 3}) {
+      if (!selection.next()) continue;
       SCOPED_TRACE(text(mesh, zero_stage));
       expect_close(train({.mesh = mesh, .zero_stage = zero_stage}), reference);
     }
@@ -121,6 +124,7 @@ TEST(Meshes, OfEightRanksGiveTheLossesOfOneRank) {
 TEST(Meshes, ContinueFromTheCheckpointsOfOtherMeshes) {
   const std::vector<double> uninterrupted = train({.mesh = {}});
   const std::vector<double> rest(uninterrupted.begin() + 2, uninterrupted.end());
+  test::CaseSelection selection(3);
   for (const Mesh& first : {Mesh{}, Mesh{2, 1, 2, 2}}) {
     const test::TemporaryDirectory saved;
     train({.mesh = first, .to = saved.path(), .save_before = 2});
@@ -129,6 +133,7 @@ TEST(Meshes, ContinueFromTheCheckpointsOfOtherMeshes) {
     ASSERT_FALSE(bytes.empty());
     for (const Mesh& mesh : meshes()) {
       for (const int zero_stage : {0, 3}) {
+        if (!selection.next()) continue;
         SCOPED_TRACE(text(mesh, zero_stage));
         const test::TemporaryDirectory again;
         const std::vector<double> losses = train({.mesh = mesh,

@@ -7,6 +7,7 @@
 #include <stdexcept>
 
 #include "tests/engine/blocks_training.h"
+#include "tests/support/all_cases.h"
 #include "tests/support/usage_error_message.h"
 
 namespace aliquot {
@@ -93,6 +94,7 @@ TEST(PipelineSteps, AStepThatAnyStageAbandonsIsSkippedOnAllStages) {
   for (const int zero_stage : {1, 3}) {
     const EngineOptions common{
         .zero_stage = zero_stage, .accumulate = 3, .accumulate_into = AccumulateInto::kShard, .recompute = 1};
+    test::CaseSelection selection(3, zero_stage == 1 ? 0 : 1);
     for_pipelines(common, [&](const EngineOptions& options, bool tied) {
       const Trained reference = train_by_passes(1, options, kHosts, tied);
       for (int thrower = 0; thrower < options.pipeline; ++thrower) {
@@ -101,6 +103,7 @@ TEST(PipelineSteps, AStepThatAnyStageAbandonsIsSkippedOnAllStages) {
                                           {1, Where::kBetweenUses},
                                           {2, Where::kInAUse},
                                           {5, Where::kInAUse}}) {
+          if (!selection.next()) continue;
           EXPECT_TRUE(train_with_an_abandoned_step(options, tied, thrower, uses, where, uses % 2 == 0) == reference)
               << describe(options, tied) << ", rank " << thrower << " throws after " << uses << " uses";
         }
@@ -264,6 +267,7 @@ TEST(PipelineSteps, EvaluationsAndFrozenUnitsGiveTheSameResultsWithAPipeline) {
                                {.zero_stage = 2, .optimizer = AdamW8bit{}},
                                {.zero_stage = 3, .gather = GatherMode::kCopy, .optimizer = Muon{}},
                                {.zero_stage = 3, .offload_state = Offload::kHost, .check = true}};
+  test::CaseSelection selection(3);
   for (EngineOptions common : all) {
     common.accumulate = 3;
     common.accumulate_into = AccumulateInto::kShard;
@@ -271,6 +275,7 @@ TEST(PipelineSteps, EvaluationsAndFrozenUnitsGiveTheSameResultsWithAPipeline) {
     ASSERT_EQ(alone[0].losses.size(), 6u);
     EXPECT_NE(alone[0].losses[4], alone[0].losses[5]);
     for_pipelines(common, [&](const EngineOptions& options, bool tied) {
+      if (!selection.next()) return;
       EXPECT_TRUE(train_with_changes(2, options, tied) == alone[tied ? 1 : 0]) << describe(options, tied);
     });
   }
@@ -283,8 +288,10 @@ TEST(PipelineSteps, UnitsFrozenFromTheStartUseThePlannedMemory) {
     const EngineOptions common{.zero_stage = zero_stage,
                                .accumulate = 2,
                                .offload_state = zero_stage % 2 == 1 ? Offload::kHost : Offload::kNone};
+    test::CaseSelection selection(2, zero_stage / 2);
     for_pipelines(common, [&](const EngineOptions& options, bool tied) {
       for (const int frozen : {0, 1, 2}) {
+        if (!selection.next()) continue;
         World::threads(
             2 * options.pipeline,
             [&](World& world) {

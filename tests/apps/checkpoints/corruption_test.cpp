@@ -11,6 +11,7 @@
 #include "checkpoint/checkpoint_directory.h"
 #include "tests/apps/command_line.h"
 #include "tests/checkpoint/support.h"
+#include "tests/support/all_cases.h"
 #include "tests/support/failing_world.h"
 
 namespace aliquot {
@@ -232,30 +233,38 @@ TEST(Corruption, ReplaysNameTheRankThatAddsWrongly) {
          ") computed a wrong sum of gradients over ranks, which other ranks computed again; the "
          "first difference is in unit "});
   };
+  test::CaseSelection selection(2);
   for (int rank = 0; rank < 4; ++rank) {
     const std::vector<std::string> words{"--steps", "6", "--zero-stage", std::to_string(rank), "--replay-every", "2"};
     const auto with = [&](std::vector<std::string> more) {
       more.insert(more.end(), words.begin(), words.end());
       return more;
     };
-    for (const char* fault : {"step=3,op=reduce,times=always", "step=4,op=reduce,unit=h.1"})
-      expect_named(run(with({"--ranks", "4"}), fmt::format("rank={},kind=flip,{}", rank, fault)), rank);
-    expect_named(
-        run(with({"--ranks", "6", "--replicas", "3"}), fmt::format("rank={},step=4,op=exchange,kind=flip", rank)),
-        rank);
-    expect_named(run(with({"--ranks", "6", "--tensor", "2", "--heads", "2"}),
-                     fmt::format("rank={},step=4,op=reduce,kind=flip", rank + 2)),
-                 rank + 2);
-    expect_named(
-        run(with({"--ranks", "6", "--pipeline", "2"}), fmt::format("rank={},step=4,op=reduce,kind=flip", rank + 1)),
-        rank + 1);
+    for (const char* fault : {"step=3,op=reduce,times=always", "step=4,op=reduce,unit=h.1"}) {
+      if (selection.next())
+        expect_named(run(with({"--ranks", "4"}), fmt::format("rank={},kind=flip,{}", rank, fault)), rank);
+    }
+    if (selection.next())
+      expect_named(
+          run(with({"--ranks", "6", "--replicas", "3"}), fmt::format("rank={},step=4,op=exchange,kind=flip", rank)),
+          rank);
+    if (selection.next())
+      expect_named(run(with({"--ranks", "6", "--tensor", "2", "--heads", "2"}),
+                       fmt::format("rank={},step=4,op=reduce,kind=flip", rank + 2)),
+                   rank + 2);
+    if (selection.next())
+      expect_named(
+          run(with({"--ranks", "6", "--pipeline", "2"}), fmt::format("rank={},step=4,op=reduce,kind=flip", rank + 1)),
+          rank + 1);
     if (!test::has_mpi()) continue;
     const std::string exchange_fault = fmt::format("ALIQUOT_FAULT=rank={},step=4,op=exchange,kind=flip", rank);
-    expect_named(test::run_aliquot_under_mpirun(6, small(with({"--replicas", "3"})),
-                                                {"ALIQUOT_RANKS_PER_NODE=2", exchange_fault}),
-                 rank);
+    if (selection.next())
+      expect_named(test::run_aliquot_under_mpirun(6, small(with({"--replicas", "3"})),
+                                                  {"ALIQUOT_RANKS_PER_NODE=2", exchange_fault}),
+                   rank);
     const std::string fault = fmt::format("ALIQUOT_FAULT=rank={},step=3,op=reduce,kind=flip,times=always", rank);
-    expect_named(test::run_aliquot_under_mpirun(4, small(with({})), {"ALIQUOT_RANKS_PER_NODE=2", fault}), rank);
+    if (selection.next())
+      expect_named(test::run_aliquot_under_mpirun(4, small(with({})), {"ALIQUOT_RANKS_PER_NODE=2", fault}), rank);
   }
 }
 

@@ -11,6 +11,7 @@
 #include "checkpoint/save.h"
 #include "tests/apps/command_line.h"
 #include "tests/checkpoint/support.h"
+#include "tests/support/all_cases.h"
 #include "tests/support/mpirun.h"
 
 namespace aliquot {
@@ -124,9 +125,11 @@ TEST(TrainFlags, LossesOfManyMicroBatchesAreAddedInSeveralExchanges) {
 }
 
 /// Every model family, with every precision that hosts support, has the same digest at all ZeRO stages, on threads and
-/// under mpirun. Different precisions and models have different digests.
+/// under mpirun. Different precisions and models have different digests. The suite tries a selection of the stages and
+/// launchers with each precision.
 TEST(TrainFlags, DigestIsEqualAtAllZeroStagesForEveryModelAndPrecision) {
   std::set<std::string> digests;
+  test::CaseSelection stages(2), launches(4);
   for (const std::vector<std::string>& precision : {std::vector<std::string>{"--precision", "fp32"},
                                                     {"--precision", "bf16"},
                                                     {"--precision", "bf16", "--gradients", "bf16"},
@@ -141,13 +144,14 @@ TEST(TrainFlags, DigestIsEqualAtAllZeroStagesForEveryModelAndPrecision) {
     const std::string plain = digest(words);
     digests.insert(plain);
     for (const char* stage : {"0", "1", "2"}) {
+      if (!stages.next()) continue;
       std::vector<std::string> staged = words;
       staged.insert(staged.end(), {"--zero-stage", stage});
       EXPECT_EQ(digest(staged), plain) << precision.back() << ", ZeRO stage " << stage;
     }
     std::vector<std::string> launched{"train", "--steps", "3", "--layers", "2", "--quiet", "--threads", "1"};
     launched.insert(launched.end(), precision.begin(), precision.end());
-    if (!test::has_mpi()) continue;
+    if (!test::has_mpi() || !launches.next()) continue;
     const test::CommandResult result = test::run_aliquot_under_mpirun(2, launched);
     EXPECT_EQ(result.out, plain) << precision.back() << " " << result.err;
   }
@@ -276,8 +280,10 @@ TEST(TrainFlags, ReplicasOnSeveralNodesDoNotChangeTheDigest) {
   };
   const std::string plain = digest({"--ranks", "4"});
   const std::string reproducible = digest({"--ranks", "4", "--reproducible", "--accumulate", "4"});
+  test::CaseSelection selection(2);
   for (const char* replicas : {"2", "4"}) {
     for (const char* stage : {"0", "1", "3"}) {
+      if (!selection.next()) continue;
       EXPECT_EQ(on_two_nodes({"--replicas", replicas, "--zero-stage", stage}), plain)
           << replicas << " replicas, ZeRO stage " << stage;
     }
@@ -290,6 +296,7 @@ TEST(TrainFlags, ReplicasOnSeveralNodesDoNotChangeTheDigest) {
 /// nodes.
 TEST(TrainFlags, MuonDigestIsEqualForThreadsAndProcesses) {
   if (!test::has_mpi()) GTEST_SKIP() << "mpirun is not installed, or the build does not include MPI";
+  test::CaseSelection selection(3);
   for (const char* stage : {"0", "3"}) {
     // The matrices of six transformer blocks form two groups, which are orthogonalized one after the other.
     std::vector<std::string> words{"train", "--steps",     "2",    "--layers",     "6",  "--quiet", "--threads",
@@ -299,6 +306,7 @@ TEST(TrainFlags, MuonDigestIsEqualForThreadsAndProcesses) {
     const test::CommandResult plain = test::run_aliquot(as_threads);
     EXPECT_EQ(plain.code, 0) << plain.err;
     for (const char* per_node : {"4", "2"}) {
+      if (!selection.next()) continue;
       const test::CommandResult result =
           test::run_aliquot_under_mpirun(4, words, {std::string("ALIQUOT_RANKS_PER_NODE=") + per_node});
       EXPECT_EQ(result.code, 0) << result.err;

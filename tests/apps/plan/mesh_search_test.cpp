@@ -14,6 +14,7 @@
 #include "apps/train/mesh_choice.h"
 #include "kernels/system/error.h"
 #include "sharding/cores.h"
+#include "tests/support/all_cases.h"
 #include "tests/support/one_core.h"
 
 namespace aliquot::test {
@@ -79,11 +80,13 @@ const MeshSearch& simulate_all(const SearchCase& run, const std::vector<std::str
 }
 
 TEST(MeshSearch, FindsWhatAllSimulationsFind) {
+  test::CaseSelection selection(2);
   for (const auto& arguments : small_worlds()) {
     const SearchCase run(arguments);
     const MeshSearch& all = simulate_all(run, arguments);
     ASSERT_FALSE(all.best.empty()) << text_of(arguments);
     for (const int count : {1, 3, kAll}) {
+      if (!selection.next()) continue;
       const MeshSearch found = run.search({.count = count});
       ASSERT_EQ(found.best.size(), std::min<std::size_t>(all.best.size(), count)) << text_of(arguments);
       for (std::size_t i = 0; i < found.best.size(); ++i) {
@@ -139,7 +142,7 @@ TEST(MeshSearch, BoundsAreBelowTheSimulationWithOptions) {
 TEST(MeshSearch, ChoicesFitAndAreThoseOfAPlan) {
   for (const auto& arguments : small_worlds()) {
     const SearchCase run(arguments);
-    for (const MeshResult& each : run.search({.count = 4}).best) {
+    for (const MeshResult& each : run.search({.count = test::runs_all_cases() ? 4 : 2}).best) {
       const PlanOptions options = with_choice(run.options, each.choice);
       const PlannedRun planned = plan_run(options, run.machine, each.choice.zero_stage);
       EXPECT_EQ(planned.rank_bytes(), each.rank_bytes) << text_of(arguments) << ": " << options_text(each.choice);
@@ -161,9 +164,11 @@ TEST(MeshSearch, ExtrapolatesStepsWithManyMicroBatches) {
   const SearchCase run(words({"--model", "llama-8b", "--ranks", "8", "--machine", "dgx-h100"},
                              {"--global-batch", "96", "--micro-batch", "1", "--device-memory", "80GiB"}));
   int extrapolated = 0;
+  test::CaseSelection selection(3);
   for (const MeshResult& each : run.search({.count = kAll}).best) {
     if (each.choice.accumulate < 32) continue;
     ++extrapolated;
+    if (!selection.next()) continue;
     const PlannedRun planned = plan_run(with_choice(run.options, each.choice), run.machine, each.choice.zero_stage);
     const std::string text = options_text(each.choice);
     EXPECT_EQ(planned.rank_bytes(), each.rank_bytes) << text;
@@ -272,7 +277,9 @@ TEST(MeshSearch, RefusesAGlobalBatchThatNoMeshDivides) {
 }
 
 TEST(MeshSearch, ResultsDoNotDependOnThreads) {
+  test::CaseSelection selection(2);
   for (const auto& arguments : small_worlds()) {
+    if (!selection.next()) continue;
     const SearchCase run(arguments);
     const MeshSearch one = run.search({.count = 4, .threads = 1}), four = run.search({.count = 4, .threads = 4});
     EXPECT_EQ(mesh_json(one), mesh_json(four)) << text_of(arguments);

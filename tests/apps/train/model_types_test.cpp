@@ -6,6 +6,7 @@
 #include "apps/models/hugging_face/config.h"
 #include "apps/plan/use_costs.h"
 #include "tests/apps/train/pipeline_runs.h"
+#include "tests/support/all_cases.h"
 
 namespace aliquot {
 namespace {
@@ -90,6 +91,7 @@ TEST_P(ModelTypes, TrainWithEveryOptimizer) {
 }
 
 TEST_P(ModelTypes, HaveTheSameDigestInPipelines) {
+  static test::CaseSelection selection(3);  // of all model types
   const std::string common = "--model " + write("config.json", R"({"tie_word_embeddings": false})") + " --zero-stage ";
   for (const std::string stage : {"0", "2", "3"}) {
     const RunResults alone = train(1, common + stage);
@@ -97,6 +99,7 @@ TEST_P(ModelTypes, HaveTheSameDigestInPipelines) {
          {" --pipeline 2", " --pipeline 2 --pipeline-schedule interleaved --recompute block",
           " --pipeline 2 --pipeline-schedule zero-bubble",
           " --pipeline 2 --pipeline-schedule zero-bubble --recompute block"}) {
+      if (!selection.next()) continue;
       const std::string options = common + stage + pipeline;
       const RunResults piped = train(2, options);
       expect_equal(piped, alone, options);
@@ -107,12 +110,14 @@ TEST_P(ModelTypes, HaveTheSameDigestInPipelines) {
 
 TEST_P(ModelTypes, QuantizeBetweenNodes) {
   if (!test::has_mpi()) GTEST_SKIP() << "mpirun is not installed, or the build does not include MPI";
+  static test::CaseSelection selection(2);  // of all model types
   const std::string model = "--model " + write("config.json");
   const Start threads{.environment = {"ALIQUOT_RANKS_PER_NODE=2"}},
       processes{.launched = true, .environment = threads.environment};
   for (const std::string options :
        {" --zero-stage 3 --quantize both", " --zero-stage 3 --quantize weights --precision bf16",
         " --zero-stage 1 --quantize gradients"}) {
+    if (!selection.next()) continue;
     const RunResults first = train(4, model + options, threads);
     EXPECT_NE(first.digest, train(4, model + options + " --quantize none", threads).digest) << options;
     EXPECT_EQ(first.done["planned"], first.done["measured"]) << options;

@@ -6,6 +6,7 @@
 
 #include "checkpoint/save.h"
 #include "tests/apps/train/pipeline_runs.h"
+#include "tests/support/all_cases.h"
 
 namespace aliquot {
 namespace {
@@ -13,6 +14,7 @@ namespace {
 using namespace pipeline_runs;
 
 TEST(PipelineCommand, PipelinesGiveTheDigestOfOneStageOnThreads) {
+  test::CaseSelection selection(2);
   for (const std::string model : {"gpt2-nano", "llama-nano"}) {
     for (const std::string more : {"0 --tied off", "1 --tied on", "3 --tied off", "3 --tied on"}) {
       const std::string common = "--model " + model + " --zero-stage " + more;
@@ -22,6 +24,7 @@ TEST(PipelineCommand, PipelinesGiveTheDigestOfOneStageOnThreads) {
       for (const std::string pipeline :
            {"--pipeline 2", "--pipeline 2 --pipeline-schedule gpipe", "--pipeline 2 --pipeline-schedule interleaved",
             "--pipeline 3 --pipeline-cut 2,2,2", "--pipeline 4 --recompute block"}) {
+        if (!selection.next()) continue;
         const int stages = pipeline[11] - '0';
         const std::string options =
             common + (model == "gpt2-nano" && stages == 3 ? " --pipeline 3 --pipeline-cut 2,3,2" : " " + pipeline);
@@ -35,11 +38,13 @@ TEST(PipelineCommand, PipelinesGiveTheDigestOfOneStageOnThreads) {
 
 TEST(PipelineCommand, PipelinesGiveTheDigestOfOneStageUnderMpirun) {
   if (!test::has_mpi()) GTEST_SKIP() << "this build has no MPI";
+  test::CaseSelection selection(2);
   for (const std::string common :
        {"--model llama-nano --zero-stage 2 --tied off", "--model gpt2-nano --zero-stage 3"}) {
     const RunResults alone = train(1, common);
     for (const std::string pipeline :
          {"--pipeline 2", "--pipeline 4 --pipeline-schedule gpipe", "--pipeline 2 --pipeline-schedule interleaved"}) {
+      if (!selection.next()) continue;
       const int stages = pipeline[11] - '0';
       const std::string options = common + " " + pipeline;
       const RunResults run = train(stages, options, {.launched = true});

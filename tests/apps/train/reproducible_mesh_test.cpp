@@ -1,14 +1,14 @@
 // With --reproducible, every mesh of 8 ranks computes the same bits: losses, gradient norms, parameters, and the file
-// state.h5 of a checkpoint. With ALIQUOT_ALL_MESHES=1 in the environment, the test runs all models, ZeRO stages and
+// state.h5 of a checkpoint. With ALIQUOT_ALL_CASES=1 in the environment, the test runs all models, ZeRO stages and
 // kinds of pipelines on each mesh, and each of these runs is resumed in every seventh setting.
 #include <algorithm>
 #include <array>
-#include <cstdlib>
 #include <filesystem>
 #include <fmt/format.h>
 
 #include "tests/apps/train/meshes.h"
 #include "tests/apps/train/pipeline_runs.h"
+#include "tests/support/all_cases.h"
 
 namespace aliquot {
 namespace {
@@ -18,9 +18,7 @@ using pipeline_runs::RunResults;
 using test::MeshSizes;
 
 constexpr int kRanks = test::kMeshRanks;
-constexpr size_t kResumeStride = 7;  // of runs_all(): each mesh resumes from every seventh setting
-
-bool runs_all() { return std::getenv("ALIQUOT_ALL_MESHES") != nullptr; }
+constexpr size_t kResumeStride = 7;  // of runs_all_cases(): each mesh resumes from every seventh setting
 
 /// A run on a mesh.
 struct Setting {
@@ -35,7 +33,7 @@ struct Setting {
   }
 };
 
-/// Without runs_all(), each mesh has one ZeRO stage, and one kind of pipeline.
+/// Without runs_all_cases(), each mesh has one ZeRO stage, and one kind of pipeline.
 std::vector<Setting> settings() {
   std::vector<Setting> all;
   for (const MeshSizes& mesh : test::meshes_of_8_ranks()) {
@@ -46,7 +44,7 @@ std::vector<Setting> settings() {
         of_mesh.push_back({mesh, zero_stage, schedule});
       }
     }
-    if (runs_all()) {
+    if (test::runs_all_cases()) {
       all.insert(all.end(), of_mesh.begin(), of_mesh.end());
     } else {
       all.push_back(of_mesh[all.size() * 3 % of_mesh.size()]);
@@ -116,13 +114,13 @@ constexpr std::array<const char*, 6> kModels = {"--model gpt2-nano --tied on",
 
 class ReproducibleMesh : public testing::TestWithParam<const char*> {};
 
-/// Without runs_all(), each model runs on every third mesh, so that each mesh runs two of the six models.
+/// Without runs_all_cases(), each model runs on every third mesh, so that each mesh runs two of the six models.
 TEST_P(ReproducibleMesh, AllMeshesComputeTheSameBits) {
   const Trained one = train(1, common(GetParam()));
   ASSERT_EQ(one.run.losses.size(), 3U);
   const std::vector<Setting> all = settings();
   const size_t model = std::ranges::find(kModels, std::string_view(GetParam())) - kModels.begin();
-  for (size_t i = runs_all() ? 0 : model % 3; i < all.size(); i += runs_all() ? 1 : 3) {
+  for (size_t i = test::runs_all_cases() ? 0 : model % 3; i < all.size(); i += test::runs_all_cases() ? 1 : 3) {
     const Setting& setting = all[i];
     const Trained run = train(kRanks, common(GetParam()) + setting.text());
     expect_same(run, one, setting.text());
@@ -135,16 +133,18 @@ constexpr std::array<const char*, 2> kResumed = {"--model gpt2-nano --tied on",
 
 class ReproducibleResume : public testing::TestWithParam<const char*> {};
 
-/// Without runs_all(), each mesh is resumed on the next one, by one of the two models.
+/// Without runs_all_cases(), each mesh is resumed on the next one, by one of the two models.
 TEST_P(ReproducibleResume, AllMeshesResumeToTheSameBits) {
   const std::string one = pipeline_runs::train(1, common(GetParam())).digest;
   const std::vector<Setting> all = settings();
   const size_t model = std::ranges::find(kResumed, std::string_view(GetParam())) - kResumed.begin();
-  for (size_t from = runs_all() ? 0 : model; from < all.size(); from += runs_all() ? 1 : kResumed.size()) {
+  for (size_t from = test::runs_all_cases() ? 0 : model; from < all.size();
+       from += test::runs_all_cases() ? 1 : kResumed.size()) {
     const test::TemporaryDirectory directory;
     const std::string saved = directory.path() / "saved";
     pipeline_runs::train(kRanks, common(GetParam()) + all[from].text() + " --stop-after 1 --checkpoint-dir " + saved);
-    for (size_t i = 1; i <= (runs_all() ? all.size() : 1); i += runs_all() ? kResumeStride : 1) {
+    for (size_t i = 1; i <= (test::runs_all_cases() ? all.size() : 1);
+         i += test::runs_all_cases() ? kResumeStride : 1) {
       const Setting& to = all[(from + i) % all.size()];
       EXPECT_EQ(resumed_digest(saved, common(GetParam()) + to.text()), one)
           << to.text() << " from " << all[from].text();

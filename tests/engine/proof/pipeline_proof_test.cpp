@@ -10,6 +10,7 @@
 #include "kernels/system/error.h"
 #include "tests/engine/plan/brute_force.h"
 #include "tests/engine/plan/random_plan.h"
+#include "tests/support/all_cases.h"
 #include "tests/support/cpu_seconds.h"
 #include "tests/support/test_time_scale.h"
 
@@ -220,7 +221,9 @@ void check_mutant(const Stages& original, const Mutant& mutant, Tally& tally) {
 
 TEST(PipelineProof, EveryDefectOfATransferIsCaught) {
   std::map<std::string, Tally> table;
+  test::CaseSelection selection(3);
   for (uint64_t seed = 0; seed < 250 && !HasFailure(); ++seed) {
+    if (!selection.next()) continue;
     const RandomCase drawn = draw_pipeline(seed, 3, 2);
     const Stages original = plan_pipeline(drawn.model, drawn.policy, drawn.topology);
     if (operation_count(original) > 110) continue;
