@@ -161,8 +161,8 @@ TEST(MeshSearch, ChoicesFitAndAreThoseOfAPlan) {
 
 /// Steps with many micro-batches are extrapolated from steps with fewer.
 TEST(MeshSearch, ExtrapolatesStepsWithManyMicroBatches) {
-  const SearchCase run(words({"--model", "llama-8b", "--ranks", "8", "--machine", "dgx-h100"},
-                             {"--global-batch", "96", "--micro-batch", "1", "--device-memory", "80GiB"}));
+  const SearchCase run(words({"--model", "llama-8b", "--layers", "12", "--ranks", "8", "--machine", "dgx-h100"},
+                             {"--global-batch", "96", "--micro-batch", "1", "--device-memory", "40GiB"}));
   int extrapolated = 0;
   test::CaseSelection selection(3);
   for (const MeshResult& each : run.search({.count = kAll}).best) {

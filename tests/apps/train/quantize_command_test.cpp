@@ -46,7 +46,7 @@ TEST(Quantize, ProcessesGiveTheDigestOfThreads) {
 double last_loss(const Words& more) {
   test::TemporaryDirectory directory;
   const std::string metrics = directory.path() / "run.jsonl";
-  Words words = {"--steps", "100", "--layers", "2", "--metrics", metrics};
+  Words words = {"--steps", "100", "--layers", "2", "--sequence", "32", "--metrics", metrics};
   words.insert(words.end(), more.begin(), more.end());
   EXPECT_EQ(train(words).code, 0);
   std::vector<double> losses;
