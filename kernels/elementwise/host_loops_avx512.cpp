@@ -85,7 +85,11 @@ struct Avx512 {
     const __m512i factors = _mm512_load_si512(kDigestFactors.lanes);
     const __m512i even = _mm512_mul_epu32(lanes, factors);
     const __m512i odd = _mm512_mul_epu32(_mm512_srli_epi64(lanes, 32), _mm512_srli_epi64(factors, 32));
-    return static_cast<uint64_t>(_mm512_reduce_add_epi64(_mm512_add_epi64(even, odd)));
+    // _mm512_reduce_add_epi64() adds signed numbers, whose overflow is undefined.
+    const __m512i all = _mm512_add_epi64(even, odd);
+    const __m256i half = _mm256_add_epi64(_mm512_castsi512_si256(all), _mm512_extracti64x4_epi64(all, 1));
+    const __m128i rest = _mm_add_epi64(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
+    return static_cast<uint64_t>(_mm_cvtsi128_si64(rest)) + static_cast<uint64_t>(_mm_extract_epi64(rest, 1));
   }
 
   // Stores copies of `pattern` from `to` on, one full register at a time. `to` must be aligned to a register. Does

@@ -1,7 +1,7 @@
 // Tests of pieces that consist of runs against a comparison element by element.
 #include "sharding/state_pieces.h"
 
-#include <cstring>
+#include <algorithm>
 #include <gtest/gtest.h>
 #include <random>
 
@@ -15,12 +15,12 @@ class CheckedAccess final : public PieceAccess {
  public:
   void read(const StatePiece& piece, int64_t first, int64_t count, std::byte* to) const override {
     expect_valid(piece, first, count);
-    std::memcpy(to, piece.bytes + first * 2, static_cast<std::size_t>(count * 2));
+    std::copy_n(piece.bytes + first * 2, count * 2, to);
   }
   void write(const StatePiece& piece, int64_t first, int64_t count, const std::byte* from) const override {
     ++write_count;
     expect_valid(piece, first, count);
-    std::memcpy(piece.bytes + first * 2, from, static_cast<std::size_t>(count * 2));
+    std::copy_n(from, count * 2, piece.bytes + first * 2);
   }
   mutable int write_count = 0;
 
