@@ -2,6 +2,7 @@
 #include "sharding/state_pieces.h"
 
 #include <algorithm>
+#include <cstring>
 #include <gtest/gtest.h>
 #include <random>
 
