@@ -177,7 +177,7 @@ void StepWork::add_over_ranks(Stream& lane, GroupId group, ReduceScatter what, S
   Communicator& ranks = groups_.at(group);
   const RepeatedSums repeated = repeated_sums(plan_, group, of.flat);
   if (repeated.count == 0) return ranks.reduce_scatter(lane, what, label);
-  std::byte* scratch = memory_.address(repeated.sums, of.flat, AccessMode::kWrites);
+  std::byte* scratch = memory_.address(repeated.sums, of.flat, AccessMode::kReadsAndWrites);
   auto* digests = reinterpret_cast<uint64_t*>(memory_.address(repeated.digests, of.flat, AccessMode::kReadsAndWrites));
   if (!repeats_sums_) return ranks.reduce_scatter(lane, what, label);
   what.alone = true;

@@ -178,16 +178,17 @@ bool covers_once(const StateTensor& tensor) {
 StateTensor mutated(const StateTensor& tensor, std::mt19937& random) {
   while (true) {
     StateTensor result = tensor;
-    StatePiece& piece = result.pieces[random() % result.pieces.size()];
+    const std::size_t index = random() % result.pieces.size();
+    StatePiece& piece = result.pieces[index];
     const int64_t change = random() % 2 == 0 ? 1 : -1;
     switch (random() % 5) {
       case 0: piece.offset += change; break;
       case 1: piece.stride += change; break;
       case 2: piece.count += change * run_elements(piece); break;
       case 3: piece.run += piece.run == 0 ? 0 : change; break;
-      case 4: result.pieces.push_back(piece); break;
+      case 4: result.pieces.emplace_back(tensor.pieces[index]); break;
     }
-    if (piece_defect(piece, tensor.element_count()).empty()) return result;
+    if (piece_defect(result.pieces[index], tensor.element_count()).empty()) return result;
   }
 }
 
