@@ -87,8 +87,8 @@ std::optional<Found> find(int ranks, const EngineOptions& options, const SumFaul
         [&](World& world) {
           EngineWithModel setup(world, {.options = options});
           auto& [model, engine] = setup;
-          const Plan& plan = engine.plan();
-          const int group_size = fault.group == GroupId::kShard ? plan.topology.rank_count() : options.replicas;
+          const int group_size =
+              fault.group == GroupId::kShard ? engine.plan().topology.rank_count() : options.replicas;
           for (int64_t step = 1; step <= 8; ++step) {
             if (world.rank() == 0) thrown_in = step;
             const bool is_step = step >= fault.first_step && step <= fault.last_step;
@@ -100,7 +100,7 @@ std::optional<Found> find(int ranks, const EngineOptions& options, const SumFaul
             const bool is_other = world.rank() == fault.other_rank;
             sabotage = {.is_active = is_step && (world.rank() == fault.rank || is_other),
                         .source_count = static_cast<std::size_t>(group_size),
-                        .sums_per_unit = repeats ? 1 + repetition_count(plan, fault.group) : 1,
+                        .sums_per_unit = repeats ? 1 + repetition_count(engine.plan(), fault.group) : 1,
                         .sums = is_other ? Sums::kRepeated : fault.sums,
                         .flipped = std::byte(is_other ? 8 : 4)};
             if (fault.is_abandoned && step == 4 && world.rank() == 0) {
