@@ -33,7 +33,7 @@ uint64_t hash_of(uint64_t seed, std::span<const std::byte> bytes) {
     for (std::size_t i = 0; i < lanes.size(); ++i) lanes[i] = mixed(lanes[i], words[i]);
   }
   words = {};
-  std::memcpy(words.data(), bytes.data(), bytes.size());
+  std::ranges::copy(bytes, std::as_writable_bytes(std::span(words)).begin());
   for (std::size_t i = 0; i < lanes.size(); ++i) seed = mixed(mixed(lanes[i], words[i]), seed);
   return seed;
 }

@@ -133,7 +133,7 @@ std::vector<ReplayCheck::Sums> ReplayCheck::gather_sums(bool is_valid) const {
   }
   std::vector<Sums> all;
   for (const std::string& bytes : groups_.world().communicator().gather_objects(bytes_of(sums)))
-    all.push_back(values_in<Sums>(bytes).front());
+    all.push_back(from_bytes<Sums>(bytes).front());
   return all;
 }
 
@@ -142,7 +142,7 @@ std::vector<std::vector<ReplayCheck::Result>> ReplayCheck::gather(const std::vec
   for (const Result& result : own) bytes += bytes_of(result);
   std::vector<std::vector<Result>> all;
   for (const std::string& of_rank : groups_.world().communicator().gather_objects(bytes))
-    all.push_back(values_in<Result>(of_rank));
+    all.push_back(from_bytes<Result>(of_rank));
   return all;
 }
 
@@ -256,8 +256,8 @@ void ReplayCheck::locate_blocks() {
   for (Difference& difference : differences_) {
     if (difference.flat < 0) continue;
     const auto count = static_cast<std::size_t>(block_count(difference.flat));
-    const auto of_owner = values_in<uint64_t>(all[static_cast<std::size_t>(difference.owner)]);
-    const auto of_other = values_in<uint64_t>(all[static_cast<std::size_t>(difference.other)]);
+    const auto of_owner = from_bytes<uint64_t>(all[static_cast<std::size_t>(difference.owner)]);
+    const auto of_other = from_bytes<uint64_t>(all[static_cast<std::size_t>(difference.other)]);
     if (of_owner.size() < count || of_other.size() < count) continue;
     const uint64_t* const replayed = of_other.data() + of_other.size() - count;
     const auto [first, second] = std::mismatch(of_owner.begin(), of_owner.begin() + static_cast<std::ptrdiff_t>(count),

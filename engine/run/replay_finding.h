@@ -2,14 +2,14 @@
 // Functions that ReplayCheck and SumCheck share.
 
 #include <cstdint>
-#include <cstring>
+#include <span>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "engine/plan/schedule.h"
 #include "engine/run/mesh_groups.h"
 #include "kernels/system/error.h"
+#include "sharding/comm/run_on_all_or_throw.h"
 
 namespace aliquot {
 
@@ -17,16 +17,10 @@ namespace aliquot {
 /// because the factor is odd.
 constexpr uint64_t with_value(uint64_t sum, uint64_t value) { return sum * 0x9E3779B97F4A7C15u + value; }
 
-/// The bytes of a value that ranks exchange, and the values in received bytes.
+/// The bytes of a value that ranks exchange. from_bytes() returns the values in received bytes.
 template <typename T>
 std::string bytes_of(const T& value) {
-  return std::string(reinterpret_cast<const char*>(&value), sizeof value);
-}
-template <typename T>
-std::vector<T> values_in(const std::string& bytes) {
-  std::vector<T> values(bytes.size() / sizeof(T));
-  if (!values.empty()) std::memcpy(values.data(), bytes.data(), values.size() * sizeof(T));
-  return values;
+  return to_bytes(std::span<const T>(&value, 1));
 }
 
 /// Where the first difference is. With flat = -1, it is in no flat buffer.

@@ -1,10 +1,10 @@
 #include "engine/run/skip_agreement.h"
 
 #include <algorithm>
-#include <cstring>
 #include <fmt/format.h>
 
 #include "kernels/system/error.h"
+#include "sharding/comm/run_on_all_or_throw.h"
 
 namespace aliquot {
 namespace {
@@ -40,13 +40,11 @@ void SkipAgreement::check(Stream& lane, Label label) {
 
 /// Throws UsageError, which names a backward that one rank skips and another does not.
 void SkipAgreement::refuse() const {
-  const std::string own(reinterpret_cast<const char*>(skipped_.data()), skipped_.size() * sizeof(OperationId));
+  const std::string own = to_bytes(std::span<const OperationId>(skipped_));
   const std::vector<int> ranks = groups_.mesh().members(GroupId::kTensor, groups_.world().rank());
   std::vector<std::vector<OperationId>> skipped;
-  for (const std::string& bytes : groups_.at(GroupId::kTensor).gather_objects(own)) {
-    skipped.emplace_back(bytes.size() / sizeof(OperationId));
-    std::memcpy(skipped.back().data(), bytes.data(), bytes.size());
-  }
+  for (const std::string& bytes : groups_.at(GroupId::kTensor).gather_objects(own))
+    skipped.push_back(from_bytes<OperationId>(bytes));
   for (std::size_t r = 0; r < skipped.size(); ++r) {
     for (const OperationId id : skipped[r]) {
       const auto runs = std::ranges::find_if(skipped, [&](const auto& of) { return std::ranges::count(of, id) == 0; });

@@ -143,7 +143,7 @@ void SumCheck::require_equal(int64_t step) const {
   const ScopedCollectivePurpose purpose("compare repeated sums");
   std::vector<OfRank> all;
   for (const std::string& bytes : groups_.world().communicator().gather_objects(bytes_of(own())))
-    all.push_back(values_in<OfRank>(bytes).front());
+    all.push_back(from_bytes<OfRank>(bytes).front());
   const std::vector<Difference> found = differences(all);
   if (found.empty()) return;
   std::set<int> ranks;
