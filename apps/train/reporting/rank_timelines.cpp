@@ -3,26 +3,22 @@
 #include <algorithm>
 #include <cstring>
 #include <fmt/format.h>
-#include <iterator>
+#include <span>
 #include <string>
 
 #include "sharding/comm/collective_purpose.h"
+#include "sharding/comm/run_on_all_or_throw.h"
 
 namespace aliquot {
 namespace {
 
 struct Head {
   double began, step_seconds, compute_seconds, use_collective_seconds;
-  int64_t operation_count;
 };
 
 std::string packed(const Timeline& timeline, double began) {
-  const Head head = {began, timeline.step_seconds, timeline.compute_seconds, timeline.use_collective_seconds,
-                     std::ssize(timeline.operations)};
-  std::string bytes(sizeof head + timeline.operations.size() * sizeof(TimeSpan), '\0');
-  std::memcpy(bytes.data(), &head, sizeof head);
-  std::memcpy(bytes.data() + sizeof head, timeline.operations.data(), timeline.operations.size() * sizeof(TimeSpan));
-  return bytes;
+  const Head head = {began, timeline.step_seconds, timeline.compute_seconds, timeline.use_collective_seconds};
+  return to_bytes(std::span<const Head>(&head, 1)) + to_bytes(std::span<const TimeSpan>(timeline.operations));
 }
 
 /// Sets Timeline::begin_seconds to the steady-clock time at which the timeline begins.
@@ -34,8 +30,7 @@ Timeline unpacked(const std::string& bytes) {
   timeline.step_seconds = head.step_seconds;
   timeline.compute_seconds = head.compute_seconds;
   timeline.use_collective_seconds = head.use_collective_seconds;
-  timeline.operations.resize(static_cast<std::size_t>(head.operation_count));
-  std::memcpy(timeline.operations.data(), bytes.data() + sizeof head, bytes.size() - sizeof head);
+  timeline.operations = from_bytes<TimeSpan>(std::string_view(bytes).substr(sizeof head));
   return timeline;
 }
 
