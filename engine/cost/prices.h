@@ -27,7 +27,8 @@ double model_seconds(const ModelSpec& model, const CostModel& cost, int32_t use,
 /// Returns the prices, indexed by operation. Throws what check_uses() throws.
 std::vector<Price> prices(const Plan& plan, const CostModel& cost);
 
-/// Returns the total time of repeated sums in a step with a replay, if none of them overlap: see RepeatedSums.
+/// Returns the total time of the repeated sums (RepeatedSums) in a step with a replay. Assumes that none of them
+/// overlaps with other work.
 double repetition_seconds(const Plan& plan, const CostModel& cost);
 
 }  // namespace aliquot

@@ -113,9 +113,8 @@ void add_replay_every(OptionTable& t, int& every) {
     return every == kReplayAuto ? std::string(kAuto) : std::to_string(every);
   };
   add(t, "replay-every", "auto|N",
-      "Every N steps, each data-parallel rank repeats a micro-batch and sums of other ranks, to find ranks that "
-      "compute "
-      "wrong results; auto: so often that it takes at most 2 % of the time; hosts only.",
+      "Every N steps, each data-parallel rank computes a micro-batch and sums of other ranks again, to find ranks that "
+      "compute wrong results. auto chooses N so that this takes at most 2 % of the time. Only for hosts.",
       set, get);
 }
 

@@ -30,7 +30,8 @@ struct FirstDifference {
   int owner = 0;       // a rank that has the flat buffer
 };
 
-/// Throws ReplayError on all ranks. `finding` must have `ranks` and `is_decided`. This function sets the other fields.
+/// Throws ReplayError on all ranks. The caller sets `ranks` and `is_decided` of `finding`. This function sets its other
+/// fields.
 /// `wrong`: what the ranks computed, e.g. "wrong gradients of micro-batch 0". Collective over all ranks, which must
 /// pass the same arguments.
 [[noreturn]] void throw_replay_error(const Plan& plan, const MeshGroups& groups, const FirstDifference& first,

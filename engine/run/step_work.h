@@ -73,7 +73,7 @@ class StepWork {
   /// on complete shards also read padding.
   void close_use(Stream& compute, OperationId use);
   void begin_step();
-  /// Sets whether reduces of the next step repeat sums of other ranks: see RepeatedSums. Call before each step.
+  /// Sets whether this rank also computes sums of other ranks in the next step (RepeatedSums). Call before each step.
   void set_repeats_sums(bool on);
   /// Returns the time that lanes spent on repetitions since the last call.
   double drain_repetition_seconds() { return static_cast<double>(repetition_nanoseconds_.exchange(0)) * 1e-9; }

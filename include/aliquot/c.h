@@ -104,8 +104,8 @@ int aliquot_log_to_standard_error(void);
  *     Find bits of parameters and optimizer state that change between updates, by digests of their blocks; hosts only.
  *     Default: off.
  * replay-every auto|N
- *     Every N steps, each data-parallel rank repeats a micro-batch and sums of other ranks, to find ranks that compute
- *     wrong results; auto: so often that it takes at most 2 % of the time; hosts only. Default: 0.
+ *     Every N steps, each data-parallel rank computes a micro-batch and sums of other ranks again, to find ranks that
+ *     compute wrong results. auto chooses N so that this takes at most 2 % of the time. Only for hosts. Default: 0.
  * check on|off
  *     Detect writes outside of parameters and activations, and accesses outside of scopes; slower. Default: off.
  * memory-budget BYTES

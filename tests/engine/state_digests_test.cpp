@@ -123,9 +123,9 @@ std::vector<std::vector<Piece>> pieces_of(int ranks, const EngineOptions& option
   return all;
 }
 
-/// Trains three steps, and flips a bit of the piece of a rank after step 2: in the first or last value. Returns the
-/// exception of World::threads(), or "" if there is none. The pieces are listed before the first step, so the engine
-/// does not expect later changes.
+/// Trains three steps. After step 2, flips a bit of one piece of the state of `rank`, in the first or the last value of
+/// the piece. Returns the message of the FaultError, or "" if none is thrown. Calls Engine::state() only before the
+/// first step, because the engine does not compare digests in the step after a call.
 std::string train_with_flip(int ranks, const EngineOptions& options, int rank, const Piece& flipped, bool last_value) {
   const auto body = [&](World& world) {
     SmallModel model(options.precision);

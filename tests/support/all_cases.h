@@ -5,16 +5,18 @@
 
 namespace aliquot::test {
 
-/// Whether a test runs all combinations. The long suite sets ALIQUOT_ALL_CASES.
+/// Whether tests run all combinations, as in the long suite, which sets ALIQUOT_ALL_CASES.
 inline bool runs_all_cases() { return std::getenv("ALIQUOT_ALL_CASES") != nullptr; }
 
-/// Selects every `stride`-th case in the order in which a test produces them, or all cases if runs_all_cases(). In
-/// nested loops, a stride without a common factor with the number of inner cases selects every inner case in turn.
+/// Selects every `stride`-th combination of a test, and all combinations in the long suite. Call next() once for each
+/// combination. In nested loops, choose a stride that has no common factor with the number of iterations of the inner
+/// loop. Then every value of the inner loop occurs.
 class CaseSelection {
  public:
+  /// `first`: the number of the first combination that is selected.
   explicit CaseSelection(int stride, int first = 0) : stride_(stride), count_(stride - first) {}
 
-  /// Returns whether to run the next case.
+  /// Returns whether to run the next combination.
   bool next() { return count_++ % stride_ == 0 || runs_all_cases(); }
 
  private:

@@ -278,7 +278,7 @@ TEST(Corruption, ReplaysOfPipelineStagesWithOtherNodesAgree) {
   EXPECT_EQ(result.code, 0) << result.out << result.err;
 }
 
-TEST(Corruption, FaultsInSumsThatNoRunComparesAreRejected) {
+TEST(Corruption, RejectsFaultsInSumsThatAreNotCompared) {
   for (const auto& [words, fault, text] :
        {std::tuple{std::vector<std::string>{"--ranks", "2"}, "op=reduce", "but this run does not compare such sums"},
         std::tuple{std::vector<std::string>{"--ranks", "2", "--replicas", "2", "--replay-every", "1"}, "op=reduce",

@@ -65,7 +65,10 @@ void expect_close(const std::vector<double>& losses, const std::vector<double>& 
     EXPECT_NEAR(losses[i], expected[first + i], 1e-6 * expected[first + i]) << what << ", loss " << i;
 }
 
-class MeshCommand : public testing::TestWithParam<const char*> {};
+class MeshCommand : public testing::TestWithParam<const char*> {
+ protected:
+  static int family_index() { return GetParam() == std::string_view("gpt2-nano") ? 0 : 1; }
+};
 
 constexpr MeshSizes kOneRank{1, 1, 1, 1};
 
@@ -77,7 +80,7 @@ INSTANTIATE_TEST_SUITE_P(Models, MeshCommand, testing::Values("gpt2-nano", "llam
 TEST_P(MeshCommand, EveryMeshHasTheLossesOfOneRankAndThePlannedMemory) {
   const std::vector<double> one = train(GetParam(), kOneRank, 3);
   ASSERT_EQ(one.size(), static_cast<size_t>(kSteps));
-  CaseSelection selection(3, GetParam() == std::string_view("gpt2-nano") ? 0 : 1);
+  CaseSelection selection(3, family_index());
   for (const MeshSizes& mesh : meshes_of_8_ranks()) {
     for (const int zero_stage : {0, 1, 2, 3}) {
       if (!selection.next()) continue;
@@ -94,12 +97,12 @@ TEST_P(MeshCommand, ProcessesHaveTheLossesOfThreads) {
     EXPECT_EQ(train(GetParam(), mesh, 3, {}, true), train(GetParam(), mesh, 3)) << mesh.text();
 }
 
-/// Each mesh resumes from the checkpoint of the next one, and both have other ZeRO stages. The suite runs half of the
-/// meshes, and the other half for the other family.
+/// Saves on a mesh, and resumes on the next one at another ZeRO stage. The suite saves on half of the meshes with one
+/// model family, and on the other half with the other family.
 TEST_P(MeshCommand, EveryMeshResumesFromOtherMeshes) {
   const std::vector<double> one = train(GetParam(), kOneRank, 3);
   const std::vector<MeshSizes> worlds = meshes_of_8_ranks();
-  CaseSelection selection(2, GetParam() == std::string_view("gpt2-nano") ? 0 : 1);
+  CaseSelection selection(2, family_index());
   for (size_t from = 0; from < worlds.size(); ++from) {
     if (!selection.next()) continue;
     const TemporaryDirectory directory;

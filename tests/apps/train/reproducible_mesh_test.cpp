@@ -18,7 +18,7 @@ using pipeline_runs::RunResults;
 using test::MeshSizes;
 
 constexpr int kRanks = test::kMeshRanks;
-constexpr size_t kResumeStride = 7;  // of runs_all_cases(): each mesh resumes from every seventh setting
+constexpr size_t kResumeStride = 7;  // the long suite resumes each checkpoint in every seventh setting
 
 /// A run on a mesh.
 struct Setting {
@@ -33,7 +33,7 @@ struct Setting {
   }
 };
 
-/// Without runs_all_cases(), each mesh has one ZeRO stage, and one kind of pipeline.
+/// The suite runs each mesh with one ZeRO stage and one pipeline schedule. The long suite runs all of them.
 std::vector<Setting> settings() {
   std::vector<Setting> all;
   for (const MeshSizes& mesh : test::meshes_of_8_ranks()) {
@@ -114,7 +114,8 @@ constexpr std::array<const char*, 6> kModels = {"--model gpt2-nano --tied on",
 
 class ReproducibleMesh : public testing::TestWithParam<const char*> {};
 
-/// Without runs_all_cases(), each model runs on every third mesh, so that each mesh runs two of the six models.
+/// The suite runs each model on every third mesh, so each mesh runs two of the six models. The long suite runs each
+/// model on all meshes.
 TEST_P(ReproducibleMesh, AllMeshesComputeTheSameBits) {
   const Trained one = train(1, common(GetParam()));
   ASSERT_EQ(one.run.losses.size(), 3U);
@@ -133,7 +134,8 @@ constexpr std::array<const char*, 2> kResumed = {"--model gpt2-nano --tied on",
 
 class ReproducibleResume : public testing::TestWithParam<const char*> {};
 
-/// Without runs_all_cases(), each mesh is resumed on the next one, by one of the two models.
+/// The suite saves on each mesh with one of the two models, and resumes on the next mesh. The long suite runs both
+/// models, and resumes in every seventh setting.
 TEST_P(ReproducibleResume, AllMeshesResumeToTheSameBits) {
   const std::string one = pipeline_runs::train(1, common(GetParam())).digest;
   const std::vector<Setting> all = settings();

@@ -150,8 +150,8 @@ void mutate_comparisons(const Plan& plan, Mutants& mutants) {
   }
 }
 
-/// Makes one mutant for each defect of a buffer of repeated sums or of their digests: the buffer is missing, it is too
-/// small, or the digests do not persist.
+/// Makes mutants of the plan. In each of them, a buffer of repeated sums or of their digests is missing, is too small,
+/// or is not persistent although it has digests.
 void mutate_repeated_sums(const Plan& plan, Mutants& mutants) {
   for (std::size_t b = 0; b < plan.schedule.buffers.size(); ++b) {
     const Role role = plan.schedule.buffers[b].role;
