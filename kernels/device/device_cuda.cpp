@@ -217,10 +217,15 @@ Buffer allocate_pinned(Device& accounting_device, int64_t size_bytes, Category c
 }
 
 Buffer CudaDevice::allocate_host(int64_t size_bytes, std::string_view owner) {
-  auto memory = std::make_unique<PinnedMemory>(size_bytes, owner);
-  std::byte* data = memory->data();
-  const auto free = [](void* context, std::byte*, int64_t) noexcept { delete static_cast<PinnedMemory*>(context); };
-  return Buffer(data, size_bytes, free, memory.release());
+  struct Owned {
+    CudaDevice& device;
+    PinnedMemory memory;
+    ~Owned() { device.wait_until_watchdogs_idle(); }  // kernels may still write to the memory
+  };
+  auto owned = std::unique_ptr<Owned>(new Owned{*this, PinnedMemory(size_bytes, owner)});
+  std::byte* data = owned->memory.data();
+  const auto free = [](void* context, std::byte*, int64_t) noexcept { delete static_cast<Owned*>(context); };
+  return Buffer(data, size_bytes, free, owned.release());
 }
 
 int cuda_device_count() noexcept {

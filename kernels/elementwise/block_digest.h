@@ -1,6 +1,6 @@
 #pragma once
-// The constants of HostLoops::block_digests. This file defines no functions, so files that are compiled with AVX flags
-// may include it.
+// The constants of digests of blocks (HostLoops::block_digests, Kernels::block_digests). This file defines no
+// functions, so files that are compiled with AVX flags may include it.
 
 #include <cstdint>
 
@@ -9,6 +9,9 @@ namespace aliquot {
 /// The longest block with a digest: 256 elements of 4 bytes.
 inline constexpr int64_t kMaxDigestBlockBytes = 1024;
 inline constexpr int kDigestLanes = 16;
+/// The factor of sums that depend on the order of their values: sum = sum * kDigestChainFactor + value. It is odd, so a
+/// change of one value always changes the sum.
+inline constexpr uint64_t kDigestChainFactor = 0x9E3779B97F4A7C15u;
 
 struct DigestFactors {
   /// Odd numbers. Word i of a block is multiplied by words[i] modulo 2^32, and added to lane i % kDigestLanes.

@@ -62,6 +62,19 @@ struct FixedSquares {
 };
 inline constexpr int kFixedDigitBits = 31;
 
+/// The arguments of block_digests(), which computes the digest of each block of `block_bytes` bytes. A last block with
+/// fewer bytes has the digest of a block that ends with zeros. kernels/elementwise/block_digest.h says what a digest
+/// is.
+struct BlockDigests {
+  uint64_t* digests = nullptr;  // one for each block
+  const void* data = nullptr;
+  int64_t block_bytes = 0;  // a multiple of 4, at most kMaxDigestBlockBytes
+  int64_t size_bytes = 0;   // of all blocks
+  /// Stores digests[b] * kDigestChainFactor + digest instead of the digest, so that the results depend on all data that
+  /// was added, and on its order.
+  bool chains = false;
+};
+
 /// Enqueues loops on a stream of the device that owns the table. Pointers are to memory of that device, need only the
 /// alignment of their elements, and must stay valid until the work has run. Counts are numbers of elements and may be
 /// 0. No function allocates memory. Plain, vector and CUDA code give the same bits, except the payload of a NaN result.
@@ -94,6 +107,11 @@ struct Kernels {
   /// Quantizes each element to an integer in [-127, 127] times a scale, which is the block's largest magnitude / 127.
   void (*encode)(Stream&, const Encode&);
   void (*decode)(Stream&, const Decode&);
+  void (*block_digests)(Stream&, const BlockDigests&);
+  /// *sum = the sum of the digests of all blocks of kMaxDigestBlockBytes bytes, where each sum is the previous one
+  /// times kDigestChainFactor, plus the digest. On a GPU, `sum` may be in pinned host memory, and the host must not
+  /// access it before the work has run.
+  void (*digest_sum)(Stream&, uint64_t* sum, const void* data, int64_t size_bytes);
 };
 
 }  // namespace aliquot

@@ -19,7 +19,9 @@ const Kernels& cuda_kernels() {
                                     .block_fixed_squares = cuda::block_fixed_squares,
                                     .find_nonfinite = cuda::find_nonfinite,
                                     .encode = cuda::encode,
-                                    .decode = cuda::decode};
+                                    .decode = cuda::decode,
+                                    .block_digests = cuda::block_digests,
+                                    .digest_sum = cuda::digest_sum};
   return kKernels;
 }
 

@@ -27,5 +27,7 @@ void block_fixed_squares(Stream& stream, double* sums, const FixedSquares& args)
 void find_nonfinite(Stream& stream, int64_t* first, const void* x, DType dtype, int64_t count);
 void encode(Stream& stream, const Encode& args);
 void decode(Stream& stream, const Decode& args);
+void block_digests(Stream& stream, const BlockDigests& what);
+void digest_sum(Stream& stream, uint64_t* sum, const void* data, int64_t size_bytes);
 
 }  // namespace aliquot::cuda

@@ -1,8 +1,11 @@
 #include "kernels/elementwise/kernels_host.h"
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 
 #include "kernels/device/host_stream.h"
+#include "kernels/elementwise/block_digest.h"
 #include "kernels/elementwise/encoding_host.h"
 #include "kernels/elementwise/host_loops.h"
 
@@ -118,6 +121,50 @@ void decode(Stream& stream, const Decode& args) {
   run(stream, args.part_count * args.count, [args](int64_t begin, int64_t end) { decode_blocks(args, begin, end); });
 }
 
+constexpr int64_t kDigestsAtOnce = 16;
+using DigestRun = std::array<uint64_t, kDigestsAtOnce>;
+
+/// Calls body(first block, digests, count) for runs of blocks, in order.
+template <typename Body>
+void for_digest_runs(const BlockDigests& what, int64_t begin_block, int64_t end_block, const Body& body) {
+  const auto* data = static_cast<const std::byte*>(what.data);
+  for (int64_t block = begin_block; block < end_block; block += kDigestsAtOnce) {
+    const int64_t end = std::min(end_block, block + kDigestsAtOnce), at = block * what.block_bytes;
+    DigestRun digests;
+    loops().block_digests(digests.data(), data + at, what.block_bytes,
+                          std::min(end * what.block_bytes, what.size_bytes) - at);
+    body(block, digests, end - block);
+  }
+}
+
+int64_t block_count(const BlockDigests& what) { return (what.size_bytes + what.block_bytes - 1) / what.block_bytes; }
+
+void block_digests(Stream& stream, const BlockDigests& what) {
+  if (what.size_bytes == 0) return;
+  HostStream& lane = as_host_stream(stream);
+  lane.run([&pool = lane.pool(), what] {
+    pool.for_ranges(block_count(what), kDigestsAtOnce, [&what](int64_t begin, int64_t end) {
+      for_digest_runs(what, begin, end, [&what](int64_t first, const DigestRun& digests, int64_t count) {
+        uint64_t* const to = what.digests + first;
+        for (int64_t b = 0; b < count; ++b) {
+          const uint64_t digest = digests[static_cast<std::size_t>(b)];
+          to[b] = what.chains ? to[b] * kDigestChainFactor + digest : digest;
+        }
+      });
+    });
+  });
+}
+
+void digest_sum(Stream& stream, uint64_t* sum, const void* data, int64_t size_bytes) {
+  const BlockDigests what{.data = data, .block_bytes = kMaxDigestBlockBytes, .size_bytes = size_bytes};
+  as_host_stream(stream).run([sum, what] {
+    *sum = 0;
+    for_digest_runs(what, 0, block_count(what), [sum](int64_t, const DigestRun& digests, int64_t count) {
+      for (int64_t b = 0; b < count; ++b) *sum = *sum * kDigestChainFactor + digests[static_cast<std::size_t>(b)];
+    });
+  });
+}
+
 }  // namespace
 
 const Kernels& host_kernels() {
@@ -135,7 +182,9 @@ const Kernels& host_kernels() {
                                   .block_fixed_squares = block_fixed_squares,
                                   .find_nonfinite = find_nonfinite,
                                   .encode = encode,
-                                  .decode = decode};
+                                  .decode = decode,
+                                  .block_digests = block_digests,
+                                  .digest_sum = digest_sum};
   return kernels;
 }
 

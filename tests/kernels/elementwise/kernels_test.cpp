@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "kernels/device/device.h"
+#include "kernels/elementwise/block_digest.h"
 #include "tests/kernels/elementwise/loops_data.h"
 
 namespace aliquot {
@@ -324,6 +325,48 @@ TEST_P(EveryDevice, FindsTheFirstNonfiniteElement) {
         ASSERT_EQ(found.as<int64_t>()[0], at) << name(dtype) << " " << count;
       }
     });
+  }
+}
+
+/// Blocks of 4 bytes are the scales of 8-bit moments, and the largest blocks are those of fp32.
+TEST_P(EveryDevice, BlockDigestsMatchThePlainLoops) {
+  for (const int64_t block_bytes : {4, 256, 512, 1024}) {
+    for (const int64_t size_bytes : {0, 1, 2, 31, 64, 1022, 1024, 4096, 5000, 70003}) {
+      for (const int64_t misaligned : {0, 1, 2, 4}) {
+        const int64_t blocks = (size_bytes + block_bytes - 1) / block_bytes;
+        Elements data(DType::kUInt8, size_bytes, misaligned), got(DType::kFloat64, blocks);
+        for (int64_t i = 0; i < size_bytes; ++i) data.data()[i] = std::byte(hash_bits(static_cast<uint64_t>(i)) & 0xff);
+        std::vector<uint64_t> expected(static_cast<std::size_t>(blocks));
+        plain().block_digests(expected.data(), data.data(), block_bytes, size_bytes);
+        DeviceArray from(*device_, stream(), data), digests(*device_, stream(), got);
+        BlockDigests what{digests.as<uint64_t>(), from.data(), block_bytes, size_bytes};
+        kernels().block_digests(stream(), what);
+        digests.fetch();
+        ASSERT_TRUE(std::equal(expected.begin(), expected.end(), got.as<uint64_t>()))
+            << block_bytes << " " << size_bytes;
+        what.chains = true;
+        kernels().block_digests(stream(), what);
+        digests.fetch();
+        for (uint64_t& digest : expected) digest += digest * kDigestChainFactor;
+        ASSERT_TRUE(std::equal(expected.begin(), expected.end(), got.as<uint64_t>()))
+            << block_bytes << " " << size_bytes;
+      }
+    }
+  }
+}
+
+TEST_P(EveryDevice, DigestSumsDependOnTheOrderOfBlocks) {
+  for (const int64_t size_bytes : {int64_t{0}, int64_t{1}, int64_t{1024}, int64_t{1027}, int64_t{3000000}}) {
+    Elements data(DType::kUInt8, size_bytes, 2), got(DType::kFloat64, 1);
+    for (int64_t i = 0; i < size_bytes; ++i) data.data()[i] = std::byte(hash_bits(static_cast<uint64_t>(i)) & 0xff);
+    std::vector<uint64_t> digests(static_cast<std::size_t>((size_bytes + 1023) / 1024));
+    plain().block_digests(digests.data(), data.data(), 1024, size_bytes);
+    uint64_t expected = 0;
+    for (const uint64_t digest : digests) expected = expected * kDigestChainFactor + digest;
+    DeviceArray from(*device_, stream(), data), sum(*device_, stream(), got);
+    kernels().digest_sum(stream(), sum.as<uint64_t>(), from.data(), size_bytes);
+    sum.fetch();
+    EXPECT_EQ(*got.as<uint64_t>(), expected) << size_bytes;
   }
 }
 

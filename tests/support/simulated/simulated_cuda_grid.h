@@ -4,6 +4,7 @@
 // diverge before a shuffle, and wrong indices. They do not find errors that depend on the interleaving of warps between
 // barriers or on the GPU's memory model.
 
+#include <atomic>
 #include <cstdint>
 #include <cstring>
 #include <cuda_runtime.h>
@@ -82,11 +83,15 @@ inline uint32_t __reduce_max_sync(unsigned mask, uint32_t value) {
   return value;
 }
 
-/// Not atomic, because blocks of a grid run one after another. Kernels of other streams must not access the same word.
+template <class T>
+T atomicAdd(T* at, T value) {
+  return std::atomic_ref(*at).fetch_add(value);
+}
 template <class T>
 T atomicMin(T* at, T value) {
-  const T before = *at;
-  if (value < before) *at = value;
+  T before = std::atomic_ref(*at).load();
+  while (value < before && !std::atomic_ref(*at).compare_exchange_weak(before, value)) {
+  }
   return before;
 }
 
