@@ -59,7 +59,8 @@ struct ReduceScatter {
   /// node first. This gives the same bits with more traffic. Other communicators ignore it.
   bool alone = false;
   /// From 0 to rank_count() - 1. If it is not 0, each rank gets the part of another rank. The bits of a part do not
-  /// depend on the rank that adds, if ranks use one instruction set. Only for hosts.
+  /// depend on the rank that adds, if ranks use one instruction set or one model of GPU. NCCL then adds in tree order,
+  /// so set in_tree_order for all shifts.
   int shift = 0;
 
   int part_of(int rank, int rank_count) const { return (rank + shift) % rank_count; }

@@ -71,8 +71,8 @@ class NcclCommunicator final : public Communicator {
   }
 
   void reduce_scatter(Stream& stream, const ReduceScatter& what, Label label) override {
-    if (what.shift != 0) throw UsageError("ReduceScatter::shift is set, but NCCL gives each rank its own part");
-    const bool native = !what.in_tree_order && what.from_dtype == DType::kFloat32 && what.to_dtype == DType::kFloat32;
+    const bool native = !what.in_tree_order && what.shift == 0 && what.from_dtype == DType::kFloat32 &&
+                        what.to_dtype == DType::kFloat32;
     run(stream, describe_reduce_scatter(what, label), label, [&](const CollectiveCall& call) {
       if (what.part_count == 0) return;
       if (native) {

@@ -12,8 +12,10 @@ void exchange_parts(NcclHandle& handle, cudaStream_t stream, StridedParts from, 
                     const CollectiveCall& call) {
   const auto size = static_cast<std::size_t>(size_bytes);
   NcclGroup group(handle);
-  for (int r = 0; r < handle.peers().rank_count(); ++r) {
-    group.add(ncclSend(from.base + r * from.stride_bytes, size, ncclUint8, r, handle.get(), stream));
+  const int rank_count = handle.peers().rank_count();
+  for (int r = 0; r < rank_count; ++r) {
+    const int part = (r + from.shift) % rank_count;
+    group.add(ncclSend(from.base + part * from.stride_bytes, size, ncclUint8, r, handle.get(), stream));
     group.add(ncclRecv(to.base + r * to.stride_bytes, size, ncclUint8, r, handle.get(), stream));
   }
   group.end(call.text());
@@ -48,7 +50,7 @@ void TreeReduceScatter::reduce_scatter(Stream& stream, const ReduceScatter& what
     const int64_t count = std::min(piece_count, what.part_count - done);
     // The transfers may overwrite the scratch buffer, because the sum of the previous piece precedes them in the
     // stream.
-    exchange_parts(handle_, cuda_stream(stream), {from + done * from_bytes, what.part_count * from_bytes},
+    exchange_parts(handle_, cuda_stream(stream), {from + done * from_bytes, what.part_count * from_bytes, what.shift},
                    {scratch_.data(), stride_bytes_}, count * from_bytes, call);
     sum_in_groups(
         handle_.device().kernels(), stream,

@@ -8,13 +8,15 @@
 
 namespace aliquot {
 
-/// One part per rank: part r is at `base + r * stride_bytes`.
+/// One part per rank: part p is at `base + p * stride_bytes`.
 struct StridedParts {
   std::byte* base = nullptr;
   int64_t stride_bytes = 0;
+  int shift = 0;  // rank r gets part (r + shift) % rank count
 };
 
-/// Copies the first `size_bytes` of part p of rank r's `from` to part r of rank p's `to`.
+/// Copies the first `size_bytes` of the part of `from` that rank p gets to part r of rank p's `to`, for all ranks r and
+/// p.
 void exchange_parts(NcclHandle& handle, cudaStream_t stream, StridedParts from, StridedParts to, int64_t size_bytes,
                     const CollectiveCall& call);
 
