@@ -77,15 +77,20 @@ std::string schedule_options_text(const EngineOptions& o) {
                      o.memory_budget_bytes, o.between_steps_bytes, o.check_state, o.replay_every, o.check);
 }
 
+/// What must be equal on all ranks so that they compute equal bits, which replays compare.
+std::string processor_text(const Device& device) {
+  if (device.kind() == DeviceKind::kHost) return fmt::format("instruction set {}\n", name(best_isa()));
+  const std::string gpu = device.describe();  // "NVIDIA H200 #0"
+  return fmt::format("GPU {}\n", gpu.substr(0, gpu.rfind(" #")));
+}
+
 }  // namespace
 
 /// The options that affect results but not the plan, one per line.
 std::string Engine::options_text() const {
   const LossScaling& scaling = options_.loss_scaling;
-  // Replays compare bits, which may differ between instruction sets.
-  const std::string isa =
-      options_.replay_every == 0 ? "" : fmt::format("instruction set {}\n", aliquot::name(best_isa()));
-  return isa +
+  const std::string processor = options_.replay_every == 0 ? "" : processor_text(world_.device());
+  return processor +
          fmt::format("optimizer {}\n{}moments {}\nclip {}\nseed {}\nmax_skipped {}\n",
                      aliquot::name(options_.optimizer), optimizer_text(options_.optimizer, "optimizer"),
                      aliquot::name(options_.moments), options_.clip, options_.seed, options_.max_skipped) +

@@ -54,13 +54,14 @@ struct EngineOptions {
   int max_skipped = 0;              // step() throws after this many skipped steps in a row; 0: never
   bool tell_skipped = true;         // rank 0 logs each skipped step and the reason
   /// Finds bits of parameters, masters and optimizer state that change between two updates: every update compares
-  /// digests before it changes a block, and throws FaultError if they differ. Hosts only. Results do not change.
+  /// digests before it changes a block, and throws FaultError if they differ. On GPUs, the next step() or a call
+  /// between steps throws it. Results do not change.
   bool check_state = false;
   /// Finds ranks that compute wrong gradients or wrong sums of them: every so many steps, before the update, each data
   /// coordinate repeats micro-batch 0 of the next one, and each rank repeats sums over ranks that two others compute.
-  /// Digests of the results are compared. See docs/reliability.md. Requires
-  /// Engine::next() and Work::data_coordinate. 0: never; kReplayAuto: so often that it takes at most 2 % of the time.
-  /// Hosts only. Results do not change.
+  /// Digests of the results are compared. See docs/reliability.md. Requires Engine::next() and Work::data_coordinate.
+  /// 0: never; kReplayAuto: so often that it takes at most 2 % of the time. Results do not change, except that NCCL
+  /// then adds in tree order.
   int replay_every = 0;
   /// Checking mode (docs/wrapping.md): puts red zones around parameters and activations. On hosts, memory also faults
   /// when it is used outside of its scope. ALIQUOT_CHECK=1 in the environment has the same effect. Results do not
@@ -93,8 +94,10 @@ struct StepReport {
   std::string first_not_finite;  // first parameter in name order whose gradient was not finite; empty: none
   int abandoned_by = -1;         // lowest rank that abandoned the step; -1: none
   /// With check_state, the time that this rank's threads spent on digests since the last report, summed over threads.
+  /// 0 on GPUs.
   double state_check_seconds = 0;
-  /// With replay_every, the time of the replay and of repeated sums in this step, on this rank. 0 in steps without one.
+  /// With replay_every, the time of the replay and, on hosts, of repeated sums in this step, on this rank. 0 in steps
+  /// without one.
   double replay_seconds = 0;
   /// Whether a gradient that this rank computed was not finite, before gradients were summed over ranks. Checked only
   /// on hosts, and only in the step after a step with a gradient that was not finite.

@@ -42,8 +42,8 @@ Session::Session(Parts parts)
     replay_faults_ = make_fault_injector(world_, {*replay_plan_, replay_->memory, weights_, view_, updater_,
                                                   world_.device(), groups_.coordinates().tensor});
     replay_->executor.set_faults(replay_faults_.get());
-    replay_check_.emplace(*plan_, groups_, memory_);
-    sum_check_.emplace(*plan_, groups_, memory_);
+    replay_check_.emplace(*plan_, groups_, memory_, view_);
+    sum_check_.emplace(*plan_, groups_, memory_, view_);
   }
   std::vector<const Plan*> plans = secondary_plans();
   plans.push_back(plan_.get());
@@ -86,7 +86,8 @@ StepMemory::Parts Session::memory_of(const Plan& plan) const {
 }
 
 Executor::Parts Session::executor_of(const Plan& plan, StepMemory& memory) {
-  return {plan, groups_, lanes_, arena_, memory, offload_stores_, updater_, digests_, decider_, options_.optimizer};
+  return {plan,     groups_,           lanes_, arena_, memory, offload_stores_, view_, updater_, digests_,
+          decider_, options_.optimizer};
 }
 
 /// Creates the stream of a lane. On hosts a stream has a thread, so lanes without operations get no stream.
@@ -133,6 +134,7 @@ void Session::wait_until_idle() const {
   for (const auto& lane : lanes_) {
     if (lane) lane->synchronize();
   }
+  digests_.throw_if_found();
 }
 
 const ShardedState& Session::changeable_state() {

@@ -80,7 +80,8 @@ class Session : private CollectiveRunner {
 
   /// Throws UsageError, naming `call`, if a step or an evaluation is not finished or a scope is open.
   void require_between_steps(std::string_view call) const;
-  /// Waits for all work that this rank has enqueued.
+  /// Waits for all work that this rank has enqueued. Throws FaultError if kernels of a GPU have found that the state
+  /// differs from its digests.
   void wait_until_idle() const;
   /// May be used only between steps and after wait_until_idle().
   const ShardedState& state() const { return state_; }

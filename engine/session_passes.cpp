@@ -365,6 +365,7 @@ StepReport Session::step() {
     throw UsageError(fmt::format("step() was called, but the declared order expects {}", next_use_text()));
   }
   try {
+    if (digests_.has_found()) wait_until_idle();
     executor_.finish_step(abandoned_);
   } catch (const UsageError&) {
     unusable_ = true;

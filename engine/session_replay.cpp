@@ -22,7 +22,9 @@ bool Session::in_replay_round() const {
   return replay_progress_ == ReplayProgress::kRound1 || replay_progress_ == ReplayProgress::kRound2;
 }
 
+/// On GPUs, the time of a replay is measured from one moment without work to the next.
 void Session::begin_replay(ReplayProgress round) {
+  if (world_.device().kind() != DeviceKind::kHost) wait_until_idle();
   replay_began_ = now_seconds();
   Executor& executor = activate(replay_->executor);
   executor.set_reported_step(decider_.step_count() + 1);
@@ -33,6 +35,7 @@ void Session::begin_replay(ReplayProgress round) {
 void Session::end_replay_round() {
   const bool first = replay_progress_ == ReplayProgress::kRound1;
   replay_progress_ = first ? ReplayProgress::kReplayed : ReplayProgress::kDecides;
+  if (world_.device().kind() != DeviceKind::kHost) wait_until_idle();
   replay_seconds_ += now_seconds() - replay_began_;
 }
 
@@ -68,10 +71,10 @@ void Session::skip_replay() {
 /// 2 has begun. It overwrites gradients of the step, whose update is refused.
 bool Session::compare_replay() {
   if (replay_progress_ != ReplayProgress::kReplayed) return false;
+  wait_until_idle();  // for the passes of the step, whose time is not that of the replay
   const double began = now_seconds();
-  wait_until_idle();
-  replay_check_->set_sent(false, executor_.sent_sums());
-  replay_check_->set_sent(true, replay_->executor.sent_sums());
+  replay_check_->set_sent(false, executor_.sums_of_sends());
+  replay_check_->set_sent(true, replay_->executor.sums_of_sends());
   const bool differs = replay_check_->differs(replay_is_valid_);
   if (!differs) require_equal_sums();
   replay_seconds_ += now_seconds() - began + executor_.drain_repetition_seconds();
@@ -95,7 +98,7 @@ void Session::require_equal_sums() {
 void Session::decide_replay() {
   unusable_ = true;
   wait_until_idle();
-  replay_check_->set_sent(true, replay_->executor.sent_sums());
+  replay_check_->set_sent(true, replay_->executor.sums_of_sends());
   replay_check_->decide(replay_is_valid_, decider_.step_count() + 1);
 }
 

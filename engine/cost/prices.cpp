@@ -291,10 +291,12 @@ class Pricing {
     return 0.5 * elements * cost_.update_seconds_per_element;
   }
 
-  /// Returns the time of an update with digests, divided by that of an update without. An estimate.
+  /// Returns the time of an update with digests, divided by that of an update without. An estimate. A host computes
+  /// digests while the data is in the cache. A GPU reads the state once more before the update, and once after it.
   double digest_factor() const {
-    constexpr double kWithDigests = 1.3;
-    return plan_.policy.check_state ? kWithDigests : 1.0;
+    constexpr double kOnHosts = 1.3, kOnGpus = 1.9;
+    if (!plan_.policy.check_state) return 1;
+    return plan_.topology.has_gpus() ? kOnGpus : kOnHosts;
   }
 
   Price compare_state(UnitId unit) const {

@@ -114,7 +114,7 @@ void add_replay_every(OptionTable& t, int& every) {
   };
   add(t, "replay-every", "auto|N",
       "Every N steps, each data-parallel rank computes a micro-batch and sums of other ranks again, to find ranks that "
-      "compute wrong results. auto chooses N so that this takes at most 2 % of the time. Only for hosts.",
+      "compute wrong results. auto chooses N so that this takes at most 2 % of the time.",
       set, get);
 }
 
@@ -201,8 +201,7 @@ void add_schedule(OptionTable& t, EngineOptions& o) {
   t.count("max-skipped", o.max_skipped, {0, std::numeric_limits<int>::max()},
           "Stop after N skipped steps in a row; a step is skipped if a gradient is not finite.");
   t.toggle("check-state", o.check_state,
-           "Find bits of parameters and optimizer state that change between updates, by digests of their blocks; hosts "
-           "only.");
+           "Find bits of parameters and optimizer state that change between updates, by digests of their blocks.");
   add_replay_every(t, o.replay_every);
   t.toggle("check", o.check,
            "Detect writes outside of parameters and activations, and accesses outside of scopes; slower.");

@@ -304,6 +304,7 @@ void Accesses::compare_state(int32_t flat) {
   add({.role = plan_.policy.offload_parameters == Offload::kNone ? Role::kParameters : Role::kStagedShard,
        .flat = flat});
   add({.role = Role::kStateDigests, .flat = flat});
+  if (needed_bytes(plan_, Role::kSegments, flat) > 0) add({.role = Role::kSegments, .flat = flat});
 }
 
 void Accesses::digest_gradients(int32_t flat) {

@@ -91,8 +91,8 @@ class CollectiveRunner {
 };
 
 /// Addresses of a use's buffers while its scope is open: device memory, aligned to 256 bytes. An address is null if the
-/// declared size is 0 or the buffer has been freed. The engine never clears these buffers. UseKind says which of them
-/// each part of a split backward may access.
+/// declared size is 0 or the buffer has been freed. Their contents are undefined before the model writes them. UseKind
+/// says which of them each part of a split backward may access.
 struct UseMemory {
   int32_t use = -1;
   void* input = nullptr;  // output of the previous use

@@ -223,11 +223,6 @@ void refuse_overwritten_gradients(const ModelSpec& model, bool into_shard, int m
   }
 }
 
-void refuse_state_digests(const Policy& policy, const Topology& topology) {
-  if (policy.check_state && topology.has_gpus())
-    throw UsageError("EngineOptions::check_state is set, but it supports only hosts: leave it off on GPUs");
-}
-
 /// `data`: the ranks that read different samples.
 void refuse_replay(const Policy& policy, const Topology& data) {
   if (policy.replay_every == 0) return;
@@ -235,8 +230,6 @@ void refuse_replay(const Policy& policy, const Topology& data) {
     throw UsageError(
         fmt::format("EngineOptions::replay_every is {}: expected 0 (never), a number of steps or {} (auto)",
                     policy.replay_every, kReplayAuto));
-  if (data.has_gpus())
-    throw UsageError("EngineOptions::replay_every is set, but it supports only hosts: set it to 0 on GPUs");
   if (data.rank_count() == 1)
     throw UsageError(
         "EngineOptions::replay_every is set, but all ranks read the same samples, so no rank can repeat the work of "
@@ -404,7 +397,6 @@ Plan plan_of(const ModelSpec& model, const Policy& policy, const Topology& world
   const Topology data = topology_of_data_ranks(topology_of_stage(world, stage.count, stage.index), policy.tensor);
   const Topology replica = topology_of_shard_group(data, policy.replica_count);
   refuse_quantization(policy, replica);
-  refuse_state_digests(policy, replica);
   refuse_replay(policy, data);
   Plan plan{.model = model,
             .policy = policy,

@@ -17,29 +17,29 @@ namespace aliquot {
 /// one unit after another uses. "The shard" is this rank's shard of the flat buffer. At ZeRO stage 0, each rank updates
 /// all elements. Buffers of updated values then hold all elements in place of the shard.
 enum class Role : uint8_t {
-  kParameters,             // persistent: values that the model reads (the shard at ZeRO stage 3, else all elements)
-  kMaster,                 // persistent: fp32 masters of the shard, or the bits that the 16-bit copy lacks
-  kOptimizer,              // persistent: all optimizer states of the shard
-  kSegments,               // persistent: on GPUs, the update kernel's table of the pieces of the shard
-  kGathered,               // slot: full parameters of a unit, from its gather to its release
-  kGradients,              // full gradients, from the first backward to the reduce; persistent at ZeRO stages 0 and 1
-  kReducedGradients,       // the shard of the sum over ranks, from the first reduce to the update
-  kSentGradients,          // full gradients in the type that ranks send, if it differs from that of kGradients
-  kReplicaPartialSums,     // with replicas: the shard of this replica's sum, fp32, until the replica all-reduce
-  kMicroBatchSum,          // the shard of the sum of one micro-batch, before it is added to earlier sums
-  kBlockSquares,           // sums of squares of the blocks of the shard, for the norm
-  kNormParts,              // the contributions of all ranks to the gradient norm
-  kStagedShard,            // with offloaded parameters: slot for the shard, from which gathers read
-  kOffloadedParameters,    // persistent: stored copy of offloaded parameters. kParameters is then a slot
-  kOffloadedMaster,        // persistent: stored copy of offloaded masters. kMaster is then a slot
-  kOffloadedOptimizer,     // persistent: stored copy of offloaded optimizer states. kOptimizer is then a slot
-  kOutputActivations,      // owned by a use: output of its forward, also on the stage that received it as input
-  kSavedActivations,       // owned by a use: written by its forward or recompute, read by its backward
-  kScratch,                // owned by a use: temporary memory while it runs
-  kActivationGradients,    // no owner: gradients of activations, passed from use to use and from stage to stage
-  kWeightInputs,           // owned by a use: written by its kBackwardInput, read by its kBackwardWeights
-  kMuonDirections,         // update directions of the matrices of the shard, fp32, from the momentum to the update
-  kOwnedMatrices,          // owned by a matrix group: the full matrices that this rank owns
+  kParameters,           // persistent: values that the model reads (the shard at ZeRO stage 3, else all elements)
+  kMaster,               // persistent: fp32 masters of the shard, or the bits that the 16-bit copy lacks
+  kOptimizer,            // persistent: all optimizer states of the shard
+  kSegments,             // persistent: on GPUs, tables of the pieces that the update changes and kCompareState compares
+  kGathered,             // slot: full parameters of a unit, from its gather to its release
+  kGradients,            // full gradients, from the first backward to the reduce; persistent at ZeRO stages 0 and 1
+  kReducedGradients,     // the shard of the sum over ranks, from the first reduce to the update
+  kSentGradients,        // full gradients in the type that ranks send, if it differs from that of kGradients
+  kReplicaPartialSums,   // with replicas: the shard of this replica's sum, fp32, until the replica all-reduce
+  kMicroBatchSum,        // the shard of the sum of one micro-batch, before it is added to earlier sums
+  kBlockSquares,         // sums of squares of the blocks of the shard, for the norm
+  kNormParts,            // the contributions of all ranks to the gradient norm
+  kStagedShard,          // with offloaded parameters: slot for the shard, from which gathers read
+  kOffloadedParameters,  // persistent: stored copy of offloaded parameters. kParameters is then a slot
+  kOffloadedMaster,      // persistent: stored copy of offloaded masters. kMaster is then a slot
+  kOffloadedOptimizer,   // persistent: stored copy of offloaded optimizer states. kOptimizer is then a slot
+  kOutputActivations,    // owned by a use: output of its forward, also on the stage that received it as input
+  kSavedActivations,     // owned by a use: written by its forward or recompute, read by its backward
+  kScratch,              // owned by a use: temporary memory while it runs
+  kActivationGradients,  // no owner: gradients of activations, passed from use to use and from stage to stage
+  kWeightInputs,         // owned by a use: written by its kBackwardInput, read by its kBackwardWeights
+  kMuonDirections,       // update directions of the matrices of the shard, fp32, from the momentum to the update
+  kOwnedMatrices,        // owned by a matrix group: the full matrices that this rank owns
   kOrthogonalizeScratch,   // owned by a matrix group: temporary memory of kOrthogonalize
   kQuantizedShards,        // persistent: 8-bit shards of the ranks that have this rank's index on their node
   kQuantizedParameters,    // 8-bit shards of all ranks, while a gather decodes them

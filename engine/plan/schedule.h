@@ -206,10 +206,13 @@ struct Plan {
   bool trains(int32_t flat) const { return flats[flat].trainable && is_here(flat); }
   /// Whether the gradients of the flat buffer are added over the tensor group.
   bool sums_over_tensor(int32_t flat) const { return trains(flat) && flats[flat].gradients == TensorGradients::kSum; }
-  /// Whether reduces of the flat buffer must add in tree order. Without it, NCCL chooses an order, which may differ
-  /// between groups. The copies of a full parameter on the ranks of a tensor group need the same order.
+  /// Whether all sums over ranks must be added in tree order. Without it, NCCL chooses an order, which may differ
+  /// between groups. Replays compare results of different groups, and repeated sums those of different ranks.
+  bool adds_in_tree_order() const { return policy.reproducible || policy.replay_every != 0; }
+  /// Whether reduces of the flat buffer must add in tree order. The copies of a full parameter on the ranks of a tensor
+  /// group need the same order.
   bool adds_in_tree_order(int32_t flat) const {
-    return policy.reproducible || (policy.tensor > 1 && flats[flat].gradients != TensorGradients::kSlice);
+    return adds_in_tree_order() || (policy.tensor > 1 && flats[flat].gradients != TensorGradients::kSlice);
   }
   /// Whether the norm is exact: see ExactNorm. Updates in backward do not use the norm.
   bool has_exact_norm() const { return policy.reproducible && policy.updates() && !policy.update_in_backward; }

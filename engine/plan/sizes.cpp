@@ -51,14 +51,21 @@ int64_t activation_bytes(const Plan& plan, Role role, int32_t use) {
   return (declared + kRedZoneBytes + kPlacePageBytes - 1) / kPlacePageBytes * kPlacePageBytes;
 }
 
-/// Returns the size of the update kernel's table of pieces, the same on every rank. 0 on hosts, where the update needs
-/// no copy in device memory.
-int64_t segment_bytes(const Plan& plan, const FlatSpec& flat) {
-  if (!plan.topology.has_gpus() || !flat.trainable) return 0;
-  // A shard has at most one piece of each tensor. A rank that updates all shards has one more piece per shard boundary.
-  const auto pieces = static_cast<int64_t>(flat.layout.tensors().size()) +
-                      (plan.schedule.zero_stage == 0 ? plan.topology.rank_count() : 0);
+/// Returns the size of a table of pieces of one shard or of all shards. A shard has at most one piece of each tensor.
+/// All shards have at most one more piece per shard boundary.
+int64_t segment_table_bytes(const Plan& plan, int32_t flat, bool of_all_shards) {
+  const auto pieces =
+      static_cast<int64_t>(plan.flats[flat].layout.tensors().size()) + (of_all_shards ? plan.topology.rank_count() : 0);
   return pieces * static_cast<int64_t>(sizeof(Segment));
+}
+
+/// Returns the size of the tables of pieces, the same on every rank: that of the update, and that of the elements which
+/// kCompareState compares. 0 on hosts, whose work needs no tables in device memory.
+int64_t segment_bytes(const Plan& plan, int32_t flat) {
+  if (!plan.topology.has_gpus()) return 0;
+  const int64_t compared =
+      plan.compares_outside_updates(flat) ? segment_table_bytes(plan, flat, plan.schedule.zero_stage != 3) : 0;
+  return updated_segment_bytes(plan, flat) + compared;
 }
 
 /// Returns the size of a buffer of quantized communication. The buffer has one part per node. If replicas exchange
@@ -126,7 +133,7 @@ int64_t other_bytes(const Plan& plan, Role role, int32_t flat) {
   switch (role) {
     case Role::kOffloadedOptimizer:
     case Role::kOptimizer: return plan.updated_count(flat) / kBlockElements * plan.state_bytes_per_block(flat);
-    case Role::kSegments: return segment_bytes(plan, plan.flats[flat]);
+    case Role::kSegments: return segment_bytes(plan, flat);
     case Role::kQuantizedParameters: return encoded_bytes(shard) * ranks;
     case Role::kNodePartialSums:
       return nodes == ranks ? 0 : shard * ranks * element_bytes(plan.policy.precision.sent());
@@ -170,6 +177,11 @@ int64_t needed_bytes(const Plan& plan, Role role, int32_t flat) {
   const RoleInfo& what = info(role);
   if (what.count == ElementCount::kOther) return other_bytes(plan, role, flat);
   return element_count(plan, what.count, flat) * type_bytes(plan, what.type);
+}
+
+int64_t updated_segment_bytes(const Plan& plan, int32_t flat) {
+  if (!plan.topology.has_gpus() || !plan.flats[flat].trainable) return 0;
+  return segment_table_bytes(plan, flat, plan.schedule.zero_stage == 0);
 }
 
 int64_t norm_part_bytes(const Plan& plan) {

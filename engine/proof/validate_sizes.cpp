@@ -225,11 +225,16 @@ class BufferSizes {
     return quantized && nodes_ > 1 && replicas_ == 1 ? 0 : 8 * std::min(3, ranks_) * blocks;
   }
 
-  /// A shard has at most one piece of each tensor. A rank that updates all shards may have one more piece at each
-  /// boundary between shards.
+  /// A shard has at most one piece of each tensor. All shards may have one more piece at each boundary between shards.
+  /// The update has a table of the pieces that it changes. With digests of the state, a second table has the pieces
+  /// that are compared but not updated: those of all stored parameters if they are frozen, else those of other shards.
   int64_t segment_bytes(const FlatSpec& flat) const {
-    auto pieces = static_cast<int64_t>(flat.layout.tensors().size());
-    if (plan_.schedule.zero_stage == 0) pieces += ranks_;
+    const auto tensors = static_cast<int64_t>(flat.layout.tensors().size());
+    const int stage = plan_.schedule.zero_stage;
+    int64_t pieces = flat.trainable ? tensors + (stage == 0 ? ranks_ : 0) : 0;
+    const bool stores_other_shards = ranks_ > 1 && stage > 0 && stage < 3;
+    const bool is_compared = plan_.policy.check_state && flat.layout.flat_count() > 0;
+    if (is_compared && (!flat.trainable || stores_other_shards)) pieces += tensors + (stage < 3 ? ranks_ : 0);
     return pieces * static_cast<int64_t>(sizeof(Segment));
   }
 

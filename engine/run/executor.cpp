@@ -17,8 +17,8 @@ Executor::Executor(const Parts& parts)
       lanes_(parts.lanes),
       memory_(parts.memory),
       decision_(parts.decision),
-      work_({parts.plan, parts.groups, parts.arena, parts.memory, parts.offload_stores, parts.updater, parts.digests,
-             parts.optimizer}),
+      work_({parts.plan, parts.groups, parts.arena, parts.memory, parts.offload_stores, parts.view, parts.updater,
+             parts.digests, parts.optimizer}),
       skips_(parts.plan, parts.groups) {
   const std::size_t count = plan_.schedule.operations.size();
   begins_.resize(count);
@@ -84,7 +84,10 @@ void Executor::open(bool skips_model_code) {
   open_ = cursor_;
   report_position_on_failure([&] {
     begin(cursor_);
-    work_.open_use(stream(Lane::kCompute), cursor_, skips_model_code);
+    Stream& compute = stream(Lane::kCompute);
+    if (computes_digests_ && plan_.stage.count > 1 && operation(cursor_).micro_batch == 0)
+      work_.clear_sent(compute, cursor_);
+    work_.open_use(compute, cursor_, skips_model_code);
     if (!skips_model_code) return;
     memory_.skip_operation();
     skips_.note(cursor_);
@@ -259,8 +262,19 @@ void Executor::run(OperationId id) {
   }
 }
 
+/// Called after the norm, which follows the last backward. The lane of model code has then finished the updates of the
+/// previous step, which compared the state. So a GPU refuses the update of the next step.
+void Executor::throw_if_state_differs() {
+  if (!work_.has_found_difference()) return;
+  for (const auto& lane : lanes_) {
+    if (lane) lane->synchronize();
+  }
+  work_.throw_if_found_difference();
+}
+
 void Executor::norm(Stream& lane, OperationId id) {
   const NormResult norm = work_.norm(lane, abandons_, label(id));
+  throw_if_state_differs();
   if (norm.abandoned_by < 0) skips_.check(lane, label(id));
   update_steps_ = decision_.decide(norm);
 }

@@ -42,6 +42,7 @@ class Executor {
     const Arena& arena;
     StepMemory& memory;
     const OffloadStores& offload_stores;
+    const HostView& view;
     Updater& updater;
     StateDigests& digests;
     StepDecision& decision;
@@ -97,8 +98,8 @@ class Executor {
   /// Moves to the start of the next step without the operations that are left. No rank may run this executor again.
   void discard_step();
 
-  /// See StepWork::sent_sums().
-  std::vector<SentSum> sent_sums() const { return work_.sent_sums(); }
+  /// See StepWork::sums_of_sends().
+  std::vector<SentSum> sums_of_sends() { return work_.sums_of_sends(); }
 
   /// The index of the current step, from 1. This executor counts its own steps.
   int64_t step() const { return step_; }
@@ -117,6 +118,7 @@ class Executor {
   void end_work(OperationId id);
   void announce_end(OperationId id);
   void norm(Stream& lane, OperationId id);
+  void throw_if_state_differs();
   void update(const Operation& operation);
   Label label(OperationId id) const { return {labels_[id], reported_step_}; }
   uint64_t progress(OperationId id, int64_t step) const;

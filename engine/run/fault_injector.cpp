@@ -177,14 +177,23 @@ void FaultInjector::after(Stream& lane, OperationId operation, int64_t step) {
   if (fault_.kind != FaultKind::kFlip || is_after_sum(fault_)) return;
   const bool of_gradients = computes_weight_gradients(what.verb), of_activations = fault_.of == kActivationsName;
   if (!of_gradients && !of_activations) return flip_bit(lane, unit);
-  lane.run([result = of_gradients ? gradient_of(unit) : parts_.memory.peek(Role::kOutputActivations, what.operand)] {
-    if (result != nullptr) result[1] ^= std::byte{4};
-  });
+  flip_result(lane, of_gradients ? gradient_of(unit) : parts_.memory.peek(Role::kOutputActivations, what.operand));
+}
+
+/// Flips a bit of what the work of the lane has computed at `result`, which may be null.
+void FaultInjector::flip_result(Stream& lane, std::byte* result) const {
+  if (result == nullptr) return;
+  if (parts_.device.kind() == DeviceKind::kHost) return lane.run([result] { result[1] ^= std::byte{4}; });
+  lane.synchronize();
+  std::byte byte{};
+  parts_.view.fetch(&byte, result + 1, 1);
+  byte ^= std::byte{4};
+  parts_.view.store(result + 1, &byte, 1);
 }
 
 void FaultInjector::after_sum(Stream& lane, OperationId operation, int64_t step, std::byte* sum, bool repeats) const {
   if (fault_.kind != FaultKind::kFlip || !matches(operation, step) || (repeats && !fault_.is_permanent)) return;
-  lane.run([sum] { sum[1] ^= std::byte{4}; });
+  flip_result(lane, sum);
 }
 
 /// Returns the address of the first gradient of the unit, or null if it has none.

@@ -40,6 +40,7 @@ class FaultInjector {
   bool matches(OperationId operation, int64_t step) const;
   std::byte* gradient_of(UnitId unit) const;
   void write_nan_gradient(Stream& lane, UnitId unit) const;
+  void flip_result(Stream& lane, std::byte* result) const;
   void flip_bit(Stream& lane, UnitId unit) const;
   std::byte* flipped_byte(int32_t flat, int rank, int64_t shard_offset) const;
 

@@ -7,14 +7,10 @@
 #include <set>
 
 #include "engine/run/replay_finding.h"
-#include "kernels/device/host_stream.h"
-#include "kernels/elementwise/host_loops.h"
 #include "sharding/comm/collective_purpose.h"
 
 namespace aliquot {
 namespace {
-
-constexpr int64_t kGrainElements = 16 * kBlockElements;
 
 int64_t forward_position(const PipelineStage&, const VirtualStage& run) { return run.index; }
 int64_t backward_position(const PipelineStage& stage, const VirtualStage& run) {
@@ -31,36 +27,11 @@ int64_t position_of_send(const PipelineStage& stage, const Operation& send) {
   return forward ? forward_position(stage, *run) : backward_position(stage, *run);
 }
 
-void enqueue_sum(Stream& lane, uint64_t& sum, const std::byte* data, int64_t size_bytes) {
-  as_host_stream(lane).run([&sum, data, size_bytes] {
-    constexpr int64_t kBlocks = 16, kBytes = 4 * kBlockElements;
-    const HostLoops& loops = host_loops(best_isa());
-    std::array<uint64_t, kBlocks> digests;
-    sum = 0;
-    for (int64_t at = 0; at < size_bytes; at += kBlocks * kBytes) {
-      const int64_t bytes = std::min(kBlocks * kBytes, size_bytes - at);
-      loops.block_digests(digests.data(), data + at, kBytes, bytes);
-      for (int64_t b = 0; b * kBytes < bytes; ++b) sum = with_value(sum, digests[static_cast<std::size_t>(b)]);
-    }
-  });
-}
-
-void enqueue_block_digests(Stream& lane, uint64_t* digests, const std::byte* data, DType dtype, int64_t count) {
-  HostStream& host = as_host_stream(lane);
-  const int64_t element = element_bytes(dtype);
-  host.run([=, &pool = host.pool()] {
-    const HostLoops& loops = host_loops(best_isa());
-    pool.for_ranges(count, kGrainElements, [&](int64_t begin, int64_t end) {
-      loops.block_digests(digests + begin / kBlockElements, data + begin * element, kBlockElements * element,
-                          (end - begin) * element);
-    });
-  });
-}
-
-ReplayCheck::ReplayCheck(const Plan& plan, const MeshGroups& groups, const StepMemory& memory)
+ReplayCheck::ReplayCheck(const Plan& plan, const MeshGroups& groups, const StepMemory& memory, const HostView& view)
     : plan_(plan),
       groups_(groups),
       memory_(memory),
+      view_(view),
       rank_(groups.world().rank()),
       data_count_(groups.mesh().replica * groups.mesh().shard) {
   for (const Operation& operation : plan.schedule.operations) {
@@ -97,15 +68,16 @@ int ReplayCheck::replayer_of(int owner, int round) const {
   return with_data(owner, (data_of(owner) + data_count_ - round) % data_count_);
 }
 
-const uint64_t* ReplayCheck::digests(int32_t flat, bool replayed) const {
-  const auto* all = reinterpret_cast<const uint64_t*>(memory_.peek(Role::kGradientDigests, flat));
-  return all + (replayed ? block_count(flat) : 0);
+std::vector<uint64_t> ReplayCheck::digests(int32_t flat, bool replayed) const {
+  std::vector<uint64_t> values(static_cast<std::size_t>(block_count(flat)));
+  const auto size_bytes = static_cast<int64_t>(values.size() * sizeof(uint64_t));
+  view_.fetch(values.data(), memory_.peek(Role::kGradientDigests, flat) + (replayed ? size_bytes : 0), size_bytes);
+  return values;
 }
 
 uint64_t ReplayCheck::sum_of(int32_t flat, bool replayed) const {
-  const uint64_t* values = digests(flat, replayed);
   uint64_t sum = 0;
-  for (int64_t b = 0; b < block_count(flat); ++b) sum = with_value(sum, values[b]);
+  for (const uint64_t value : digests(flat, replayed)) sum = with_value(sum, value);
   return sum;
 }
 
@@ -246,8 +218,7 @@ void ReplayCheck::locate_blocks() {
   std::string own;
   const auto append = [&](const Difference& difference, bool replayed) {
     if (difference.flat < 0 || (replayed ? difference.other : difference.owner) != rank_) return;
-    own.append(reinterpret_cast<const char*>(digests(difference.flat, replayed)),
-               static_cast<std::size_t>(block_count(difference.flat)) * sizeof(uint64_t));
+    own += to_bytes(std::span<const uint64_t>(digests(difference.flat, replayed)));
   };
   for (const bool replayed : {false, true}) {
     for (const Difference& difference : differences_) append(difference, replayed);
@@ -266,12 +237,44 @@ void ReplayCheck::locate_blocks() {
   }
 }
 
+/// The data coordinates that computed other gradients or losses than two others, by the sums of round 2.
+std::set<int> ReplayCheck::wrong_coordinates(const std::vector<Sums>& sums) const {
+  std::set<int> wrong;
+  for (int owner = 0; owner < static_cast<int>(sums_.size()); ++owner) {
+    const int other = replayer_of(owner, 1), third = replayer_of(owner, 2);
+    const uint64_t own = sums_[static_cast<std::size_t>(owner)].own;
+    const uint64_t repeated = sums_[static_cast<std::size_t>(other)].replayed;
+    const uint64_t vote = sums[static_cast<std::size_t>(third)].replayed;
+    if (own == repeated) continue;
+    if (vote == repeated) wrong.insert(data_of(owner));
+    if (vote == own) wrong.insert(data_of(other));
+  }
+  return wrong;
+}
+
+/// Of the two ranks of a difference, returns the one that the third rank contradicts. Returns nullopt if it contradicts
+/// both.
+std::optional<int> ReplayCheck::contradicted(const Difference& difference, const std::vector<Sums>& sums,
+                                             const std::vector<std::vector<Result>>& sends) const {
+  const auto value = [&](int rank, const auto& all_sums, const auto& all_sends, bool replayed) {
+    const auto index = static_cast<std::size_t>(rank);
+    if (difference.send < 0) return replayed ? all_sums[index].replayed : all_sums[index].own;
+    const Result& result = all_sends[index][static_cast<std::size_t>(difference.send)];
+    return replayed ? result.replayed : result.own;
+  };
+  const uint64_t vote = value(replayer_of(difference.owner, 2), sums, sends, true);
+  if (vote == value(difference.other, sums_, sends_, true)) return difference.owner;
+  if (vote == value(difference.owner, sums_, sends_, false)) return difference.other;
+  return std::nullopt;
+}
+
 /// Adds the ranks that may be at fault: of three ranks that computed the same results, the one that two others
 /// contradict. If all three differ, or if there are only two, adds all of them. `sums` and `sends` are those of round
-/// 2.
+/// 2. A model may leave bytes of what it sends undefined, so gradients must accuse the same data coordinate.
 void ReplayCheck::vote(const std::vector<Sums>& sums, const std::vector<std::vector<Result>>& sends,
                        ReplayError::Finding& finding) const {
   std::set<int> decided, open;
+  const std::set<int> wrong = sums.empty() ? std::set<int>() : wrong_coordinates(sums);
   for (const Difference& difference : differences_) {
     const int owner = difference.owner, other = difference.other;
     const auto add = [&](std::set<int>& ranks, int rank) {
@@ -284,20 +287,13 @@ void ReplayCheck::vote(const std::vector<Sums>& sums, const std::vector<std::vec
       for (const int rank : {owner, other}) add(open, rank);
       continue;
     }
-    const int third = replayer_of(owner, 2);
-    const auto value = [&](int rank, const auto& all_sums, const auto& all_sends, bool replayed) {
-      const auto index = static_cast<std::size_t>(rank);
-      if (difference.send < 0) return replayed ? all_sums[index].replayed : all_sums[index].own;
-      const Result& result = all_sends[index][static_cast<std::size_t>(difference.send)];
-      return replayed ? result.replayed : result.own;
-    };
-    const uint64_t vote = value(third, sums, sends, true);
-    if (vote == value(other, sums_, sends_, true)) {
-      add(decided, owner);
-    } else if (vote == value(owner, sums_, sends_, false)) {
-      add(decided, other);
+    const auto rank = contradicted(difference, sums, sends);
+    if (rank && (difference.send < 0 || wrong.contains(data_of(*rank)))) {
+      add(decided, *rank);
+    } else if (difference.send >= 0 && !wrong.empty()) {
+      for (const int data : wrong) add(open, with_data(owner, data));
     } else {
-      for (const int rank : {owner, other, third}) add(open, rank);
+      for (const int each : {owner, other, replayer_of(owner, 2)}) add(open, each);
     }
   }
   finding.is_decided = open.empty();

@@ -4,20 +4,16 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "engine/run/memory/host_view.h"
 #include "engine/run/memory/step_memory.h"
 #include "engine/run/mesh_groups.h"
 #include "kernels/system/error.h"
 
 namespace aliquot {
-
-/// Enqueues the digests of the blocks of `count` elements at `data`. Hosts only.
-void enqueue_block_digests(Stream& lane, uint64_t* digests, const std::byte* data, DType dtype, int64_t count);
-
-/// Enqueues sum = the sum of the digests of `size_bytes` bytes at `data`. Hosts only.
-void enqueue_sum(Stream& lane, uint64_t& sum, const std::byte* data, int64_t size_bytes);
 
 /// The sum of data that a pipeline stage sends for micro-batch 0. Positions are those of passes, in the order in which
 /// one micro-batch runs them: forward on all virtual stages, then backward.
@@ -32,7 +28,7 @@ int64_t position_of_send(const PipelineStage& stage, const Operation& send);
 /// rank's own thread, while its streams are idle. Everything passed must outlive it.
 class ReplayCheck {
  public:
-  ReplayCheck(const Plan& plan, const MeshGroups& groups, const StepMemory& memory);
+  ReplayCheck(const Plan& plan, const MeshGroups& groups, const StepMemory& memory, const HostView& view);
 
   int own_coordinate() const { return data_of(rank_); }
   /// The data coordinate whose micro-batch this rank repeats.
@@ -83,7 +79,7 @@ class ReplayCheck {
   int with_data(int rank, int data) const;
   /// The rank that repeats micro-batch 0 of `owner` in a round.
   int replayer_of(int owner, int round) const;
-  const uint64_t* digests(int32_t flat, bool replayed) const;
+  std::vector<uint64_t> digests(int32_t flat, bool replayed) const;
   int64_t block_count(int32_t flat) const { return plan_.flats[flat].layout.flat_count() / kBlockElements; }
   uint64_t sum_of(int32_t flat, bool replayed) const;
   std::vector<Result> gradients_and_loss() const;
@@ -96,12 +92,16 @@ class ReplayCheck {
   void locate_passes();
   Difference located(int owner, const std::vector<std::vector<Result>>& all) const;
   void locate_blocks();
+  std::set<int> wrong_coordinates(const std::vector<Sums>& sums) const;
+  std::optional<int> contradicted(const Difference& difference, const std::vector<Sums>& sums,
+                                  const std::vector<std::vector<Result>>& sends) const;
   void vote(const std::vector<Sums>& sums, const std::vector<std::vector<Result>>& sends,
             ReplayError::Finding& finding) const;
 
   const Plan& plan_;
   const MeshGroups& groups_;
   const StepMemory& memory_;
+  const HostView& view_;
   int rank_, data_count_;
   std::vector<int32_t> flats_;      // the flat buffers with digests on this rank, in the order of kDigestGradients
   std::vector<int64_t> positions_;  // for each of them, the pass that computes its gradients last

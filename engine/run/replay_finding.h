@@ -8,14 +8,14 @@
 
 #include "engine/plan/schedule.h"
 #include "engine/run/mesh_groups.h"
+#include "kernels/elementwise/block_digest.h"
 #include "kernels/system/error.h"
 #include "sharding/comm/run_on_all_or_throw.h"
 
 namespace aliquot {
 
-/// Adds the next value to a sum that depends on the order of the values. A change of one value always changes the sum,
-/// because the factor is odd.
-constexpr uint64_t with_value(uint64_t sum, uint64_t value) { return sum * 0x9E3779B97F4A7C15u + value; }
+/// Adds the next value to a sum that depends on the order of the values. A change of one value always changes the sum.
+constexpr uint64_t with_value(uint64_t sum, uint64_t value) { return sum * kDigestChainFactor + value; }
 
 /// The bytes of a value that ranks exchange. from_bytes() returns the values in received bytes.
 template <typename T>

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <fmt/format.h>
+#include <memory>
 
 #include "engine/plan/sizes.h"
 #include "engine/plan/slices.h"
@@ -88,6 +89,27 @@ StateDigests::StateDigests(const Plan& plan, const MeshGroups& groups, const Ste
     set_digests(updated);
     set_digests(others);
   }
+  if (view.device().kind() != DeviceKind::kHost) set_device_tables();
+}
+
+/// For kernels of GPUs: sets memory for differences, and the addresses of the tables of segments. The table of the
+/// update has further data, which digests do not use.
+void StateDigests::set_device_tables() {
+  stream_ = view_.device().make_stream(Lane::kCompute);
+  found_ = view_.device().allocate_host(static_cast<int64_t>(2 * updated_.size() * sizeof(FoundDifference)),
+                                        "differences of the state");
+  std::uninitialized_fill_n(found(0), 2 * updated_.size(), FoundDifference{});
+  for (std::size_t f = 0; f < updated_.size(); ++f) {
+    Part &updated = updated_[f], &others = others_[f];
+    updated.check.found = updated.momentum_check.found = found(f);
+    others.check.found = found(updated_.size() + f);
+    std::byte* table = memory_.peek(Role::kSegments, updated.flat);
+    if (table == nullptr) continue;
+    updated.args.segments = reinterpret_cast<const Segment*>(table);
+    table += updated_segment_bytes(plan_, updated.flat);
+    view_.store(table, others.segments.data(), static_cast<int64_t>(others.segments.size() * sizeof(Segment)));
+    others.args.segments = reinterpret_cast<const Segment*>(table);
+  }
 }
 
 /// Sets the elements of a part: those of the shards of the ranks from `first_rank` to `last_rank`, but not those of
@@ -154,7 +176,8 @@ void StateDigests::compare(Stream& lane, UnitId unit, int64_t step) {
     Part& part = others_[f];
     part.args.master = parameters_only(memory_.address(role, f, AccessMode::kReads));
     memory_.declare_access(Role::kStateDigests, f, AccessMode::kReads);
-    if (!part.segments.empty()) update_kernels(DeviceKind::kHost).compare(lane, part.args, step);
+    memory_.declare_access(Role::kSegments, f, AccessMode::kReads);
+    if (!part.segments.empty()) update_kernels(view_.device().kind()).compare(lane, part.args, step);
   }
 }
 
@@ -177,39 +200,78 @@ UpdateArgs StateDigests::args_between_steps(const Part& part, const Updater& upd
   return args;
 }
 
-/// Calls body(part, args, first element of args) for chunks of the whole state.
+/// Calls body(part, args) for the whole state.
 template <typename Body>
-void StateDigests::for_all(const Updater& updater, const Body& body) const {
+void StateDigests::for_parts(const Updater& updater, const Body& body) const {
+  for (const auto* parts : {&updated_, &others_}) {
+    for (const Part& part : *parts) {
+      if (!part.segments.empty()) body(part, args_between_steps(part, updater));
+    }
+  }
+}
+
+/// On hosts: calls body(part, args, first element of args) for chunks of the whole state.
+template <typename Body>
+void StateDigests::for_chunks(const Updater& updater, const Body& body) const {
   constexpr int64_t kBytesPerElement = 4 + 4 + kMaxStates * 4;
   const int64_t staging = plan_.schedule.stream_bytes;
   const Booking booking(view_.device().ledger(), staging, Category::kStaging, "digests of the state");
   const int64_t most = std::max<int64_t>(1, staging / kBytesPerElement / kBlockElements) * kBlockElements;
-  for (const auto* parts : {&updated_, &others_}) {
-    for (const Part& part : *parts) {
-      if (part.segments.empty()) continue;
-      const UpdateArgs args = args_between_steps(part, updater);
-      for (int64_t begin = 0; begin < args.count; begin += most) {
-        const Chunk chunk(args, view_, begin, std::min(args.count, begin + most));
-        body(part, chunk.args(), begin);
-      }
+  for_parts(updater, [&](const Part& part, const UpdateArgs& args) {
+    for (int64_t begin = 0; begin < args.count; begin += most) {
+      const Chunk chunk(args, view_, begin, std::min(args.count, begin + most));
+      body(part, chunk.args(), begin);
     }
-  }
+  });
 }
 
 void StateDigests::begin_step(const Updater& updater) {
   if (updated_.empty() || recorded_) return;
   recorded_ = true;
-  for_all(updater, [](const Part&, const UpdateArgs& args, int64_t) { record_digests(args, 0, args.count); });
+  if (!stream_)
+    return for_chunks(updater,
+                      [](const Part&, const UpdateArgs& args, int64_t) { record_digests(args, 0, args.count); });
+  for_parts(updater,
+            [&](const Part&, const UpdateArgs& args) { update_kernels(view_.device().kind()).record(*stream_, args); });
+  stream_->synchronize();
 }
 
 void StateDigests::compare_all(const Updater& updater, int64_t step) const {
   if (updated_.empty() || !recorded_) return;
-  for_all(updater, [&](const Part& part, const UpdateArgs& args, int64_t begin) {
+  if (stream_) {
+    for_parts(updater, [&](const Part&, const UpdateArgs& args) {
+      update_kernels(view_.device().kind()).compare(*stream_, args, step);
+    });
+    stream_->synchronize();
+    return throw_if_found();
+  }
+  for_chunks(updater, [&](const Part& part, const UpdateArgs& args, int64_t begin) {
     if (auto difference = find_difference(args, 0, args.count)) {
       difference->block += begin / kBlockElements;
       report(part, *difference, step);
     }
   });
+}
+
+bool StateDigests::has_found() const {
+  if (!stream_) return false;
+  for (std::size_t p = 0; p < 2 * updated_.size(); ++p) {
+    if (std::atomic_ref(found(p)->step).load() != FoundDifference::kNone) return true;
+  }
+  return false;
+}
+
+/// Reports the first one of the earliest step.
+void StateDigests::throw_if_found() const {
+  if (!stream_) return;
+  const Part* first = nullptr;
+  for (const auto* parts : {&updated_, &others_}) {
+    for (const Part& part : *parts) {
+      if (first == nullptr || part.check.found->step < first->check.found->step) first = &part;
+    }
+  }
+  const FoundDifference& what = *first->check.found;
+  if (what.exists()) report(*first, what.difference(), static_cast<int64_t>(what.step));
 }
 
 void StateDigests::report(const Part& part, const StateDifference& difference, int64_t step) const {

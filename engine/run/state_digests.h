@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -16,8 +17,9 @@ namespace aliquot {
 class Updater;
 
 /// Gives updates the digests that they compare and compute. Compares the digests of other parameters in kCompareState,
-/// and those of the whole state between steps. Every difference throws FaultError, with rank, node, unit and block.
-/// Used from the rank's own thread; enqueued work calls report(). Everything passed must outlive it.
+/// and those of the whole state between steps. Every difference throws FaultError, with rank, node, unit and block: on
+/// hosts in the enqueued work, on GPUs in throw_if_found(). Used from the rank's own thread. Everything passed must
+/// outlive it.
 class StateDigests {
  public:
   StateDigests(const Plan& plan, const MeshGroups& groups, const StepMemory& memory, const HostView& view);
@@ -37,7 +39,12 @@ class StateDigests {
   void begin_step(const Updater& updater);
   /// Compares the whole state between steps, while all streams are idle. Does nothing if changes are expected.
   void compare_all(const Updater& updater, int64_t step) const;
-  /// Returns the time that updates and kCompareState spent on digests since the last call, summed over threads.
+  /// Whether kernels of this GPU have found a difference so far. False on hosts.
+  bool has_found() const;
+  /// Throws the difference that kernels of this GPU have found, if any. All streams must be idle.
+  void throw_if_found() const;
+  /// Returns the time that updates and kCompareState spent on digests since the last call, summed over threads. 0 on
+  /// GPUs.
   double drain_seconds() { return static_cast<double>(nanoseconds_.exchange(0)) * 1e-9; }
 
  private:
@@ -52,10 +59,14 @@ class StateDigests {
   };
   void set_ranks(Part& part, int first_rank, int last_rank, int skipped_rank) const;
   void set_digests(Part& part);
+  void set_device_tables();
+  FoundDifference* found(std::size_t part) const { return found_.as<FoundDifference>() + part; }
   Master parameters_only(std::byte* at) const;
   UpdateArgs args_between_steps(const Part& part, const Updater& updater) const;
   template <typename Body>
-  void for_all(const Updater& updater, const Body& body) const;
+  void for_parts(const Updater& updater, const Body& body) const;
+  template <typename Body>
+  void for_chunks(const Updater& updater, const Body& body) const;
   [[noreturn]] void report(const Part& part, const StateDifference& difference, int64_t step) const;
 
   const Plan& plan_;
@@ -65,6 +76,9 @@ class StateDigests {
   int world_rank_, rank_, tensor_;
   std::string node_;
   std::vector<Part> updated_, others_;  // one for each flat buffer; empty without Policy::check_state
+  // On GPUs: what kernels found, first for updated_ and then for others_, and the stream of work between steps.
+  Buffer found_;
+  std::unique_ptr<Stream> stream_;
   std::atomic<int64_t> nanoseconds_ = 0;
 };
 

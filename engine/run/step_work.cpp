@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
+#include <memory>
 
 #include "engine/plan/accesses.h"
 #include "engine/plan/pipeline.h"
@@ -23,6 +23,7 @@ StepWork::StepWork(const Parts& parts)
       arena_(parts.arena),
       memory_(parts.memory),
       offload_stores_(parts.offload_stores),
+      view_(parts.view),
       updater_(parts.updater),
       digests_(parts.digests),
       copies_(copied_slots(parts.plan.schedule)),
@@ -53,7 +54,7 @@ void StepWork::set_repeats_sums(bool on) {
   const auto& buffers = plan_.schedule.buffers;
   for (BufferId b = 0; b < static_cast<BufferId>(buffers.size()); ++b) {
     if (buffers[b].role == Role::kSumDigests || buffers[b].role == Role::kReplicaSumDigests)
-      std::memset(memory_.peek(b), 0, static_cast<std::size_t>(buffers[b].size_bytes));
+      view_.clear(memory_.peek(b), buffers[b].size_bytes);
   }
 }
 
@@ -94,7 +95,7 @@ void StepWork::note_first_writes() {
 void StepWork::note_transfers() {
   const auto& operations = plan_.schedule.operations;
   transfers_.resize(operations.size());
-  sent_sums_.resize(operations.size());
+  if (plan_.policy.digests_gradients()) make_sent_sums();
   const TransferBuffers buffers(plan_.schedule);
   for (OperationId id = 0; id < static_cast<OperationId>(operations.size()); ++id) {
     const Operation& operation = operations[id];
@@ -107,6 +108,14 @@ void StepWork::note_transfers() {
                       .to_bytes = sends ? other : own,
                       .size_bytes = transfer_bytes(plan_.model, operation)};
   }
+}
+
+void StepWork::make_sent_sums() {
+  const std::size_t count = transfers_.size();
+  if (view_.device().kind() == DeviceKind::kHost) return host_sent_sums_.resize(count);
+  pinned_sent_sums_ =
+      view_.device().allocate_host(static_cast<int64_t>(count * sizeof(uint64_t)), "sums of what stages send");
+  std::uninitialized_fill_n(pinned_sent_sums_.as<uint64_t>(), count, 0);
 }
 
 void StepWork::transfer(Stream& lane, OperationId id, Label label) {
@@ -181,10 +190,12 @@ void StepWork::add_over_ranks(Stream& lane, GroupId group, ReduceScatter what, S
   auto* digests = reinterpret_cast<uint64_t*>(memory_.address(repeated.digests, of.flat, AccessMode::kReadsAndWrites));
   if (!repeats_sums_) return ranks.reduce_scatter(lane, what, label);
   what.alone = true;
+  const bool measures = view_.device().kind() == DeviceKind::kHost;
   double* const began = &repetition_began_[static_cast<std::size_t>(lane.lane())];
-  lane.run([began] { *began = now_seconds(); });
+  if (measures) lane.run([began] { *began = now_seconds(); });
+  const int64_t element = element_bytes(what.to_dtype);
   for (int shift = repeated.count; shift >= 0; --shift) {
-    if (shift == 0)
+    if (shift == 0 && measures)
       lane.run([this, began] { repetition_nanoseconds_ += std::llround(1e9 * (now_seconds() - *began)); });
     ReduceScatter one = what;
     one.shift = shift;
@@ -195,7 +206,11 @@ void StepWork::add_over_ranks(Stream& lane, GroupId group, ReduceScatter what, S
     ranks.reduce_scatter(lane, one, label);
     auto* sum = static_cast<std::byte*>(one.to);
     if (faults_ != nullptr && what.part_count > 0) faults_->after_sum(lane, of.operation, label.step, sum, shift > 0);
-    enqueue_added_digests(lane, digests + repeated.first_digest(shift), sum, one.to_dtype, what.part_count);
+    kernels_.block_digests(lane, {.digests = digests + repeated.first_digest(shift),
+                                  .data = sum,
+                                  .block_bytes = kBlockElements * element,
+                                  .size_bytes = what.part_count * element,
+                                  .chains = true});
   }
 }
 
@@ -316,15 +331,15 @@ void StepWork::compare_state(Stream& lane, const Operation& operation, Label lab
 
 void StepWork::sum_sent(Stream& lane, OperationId id) {
   const Transfer& what = transfers_[id];
-  enqueue_sum(lane, sent_sums_[id], arena_.local() + what.from_bytes, what.size_bytes);
+  kernels_.digest_sum(lane, sent_sums() + id, arena_.local() + what.from_bytes, what.size_bytes);
 }
 
-std::vector<SentSum> StepWork::sent_sums() const {
+std::vector<SentSum> StepWork::sums_of_sends() {
   std::vector<SentSum> sums;
-  for (std::size_t id = 0; id < sent_sums_.size(); ++id) {
+  for (std::size_t id = 0; id < transfers_.size(); ++id) {
     const Operation& operation = plan_.schedule.operations[id];
     if (is_send(operation.verb) && operation.micro_batch == 0)
-      sums.push_back({position_of_send(plan_.stage, operation), sent_sums_[id]});
+      sums.push_back({position_of_send(plan_.stage, operation), sent_sums()[id]});
   }
   std::ranges::sort(sums, {}, &SentSum::position);
   return sums;
@@ -336,8 +351,11 @@ void StepWork::digest_gradients(Stream& lane, UnitId unit) {
     const int64_t count = plan_.flats[f].layout.flat_count();
     auto* digests = reinterpret_cast<uint64_t*>(memory_.address(Role::kGradientDigests, f, AccessMode::kWrites));
     if (plan_.policy.replay) digests += count / kBlockElements;
-    enqueue_block_digests(lane, digests, memory_.address(Role::kGradients, f, AccessMode::kReads),
-                          plan_.policy.precision.gradients, count);
+    const int64_t element = element_bytes(plan_.policy.precision.gradients);
+    kernels_.block_digests(lane, {.digests = digests,
+                                  .data = memory_.address(Role::kGradients, f, AccessMode::kReads),
+                                  .block_bytes = kBlockElements * element,
+                                  .size_bytes = count * element});
   }
 }
 
@@ -358,7 +376,7 @@ void StepWork::use_collective(Stream& lane, const Operation& operation, Label la
                           .to = data.buffer->local() + data.offset_bytes + ranks.rank() * part_bytes,
                           .to_dtype = what.dtype,
                           .part_count = part_count,
-                          .in_tree_order = plan_.policy.reproducible,
+                          .in_tree_order = plan_.adds_in_tree_order(),
                           .staging = memory_.address(Role::kCollectiveStaging, -1, AccessMode::kWrites)},
                          label);
   }
@@ -382,7 +400,7 @@ void StepWork::sum_over_tensor(Stream& lane, const Operation& operation, Label l
                           .to = data.buffer->local() + data.offset_bytes + ranks.rank() * part_bytes,
                           .to_dtype = dtype,
                           .part_count = part_count,
-                          .in_tree_order = plan_.policy.reproducible,
+                          .in_tree_order = plan_.adds_in_tree_order(),
                           .staging = memory_.address(Role::kTensorSumStaging, -1, AccessMode::kWrites)},
                          label);
     ranks.all_gather_in_place(lane, data, part_bytes, label);
@@ -428,6 +446,21 @@ NormResult StepWork::norm(Stream& lane, bool abandons, Label label) {
     result.first_not_finite.clear();
   }
   return result;
+}
+
+/// A backward pass reads and writes the same memory. Only the one of the model's last use writes it first.
+void StepWork::clear_sent(Stream& compute, OperationId use) {
+  const Operation& operation = plan_.schedule.operations[use];
+  const auto& uses = plan_.model.activations.uses;
+  const bool is_last = operation.operand + 1 == static_cast<int32_t>(uses.size());
+  const VirtualStage& run = plan_.stage.run_of_use(operation.operand);
+  const bool sends = operation.operand == run.last_use() && !plan_.stage.is_last(run);
+  const auto clear = [&](Role role, int32_t owner) {
+    kernels_.fill(compute, memory_.address(role, owner, AccessMode::kWrites), DType::kUInt8, 0.0f,
+                  declared_bytes(plan_.model, role, owner));
+  };
+  if (operation.verb == Verb::kForward && sends) clear(Role::kOutputActivations, operation.operand);
+  if (computes_input_gradients(operation.verb) && is_last) clear(Role::kActivationGradients, -1);
 }
 
 void StepWork::open_use(Stream& compute, OperationId use, bool all) {

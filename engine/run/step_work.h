@@ -34,6 +34,7 @@ class StepWork {
     const Arena& arena;
     StepMemory& memory;
     const OffloadStores& offload_stores;
+    const HostView& view;
     Updater& updater;
     StateDigests& digests;
     const Optimizer& optimizer;
@@ -57,14 +58,21 @@ class StepWork {
   /// Enqueues the sum of what a send of micro-batch 0 transfers. Call before transfer().
   void sum_sent(Stream& lane, OperationId id);
   /// The sums of the sends of micro-batch 0. Call while all streams are idle.
-  std::vector<SentSum> sent_sums() const;
+  std::vector<SentSum> sums_of_sends();
   /// Enqueues any operation of a matrix group. Does nothing if the step is skipped.
   void matrices(Stream& lane, const Operation& operation, const UpdateSteps& steps, Label label);
   /// Enqueues copies between slots and offload stores.
   void copy(Stream& io, OperationId id);
+  /// Throws the difference of the state that kernels of this GPU have found before the norm, if any. All lanes must be
+  /// idle if has_found_difference() is true.
+  bool has_found_difference() const { return digests_.has_found(); }
+  void throw_if_found_difference() const { digests_.throw_if_found(); }
   /// Computes the gradient norm. Blocks until the parts of all ranks have arrived.
   NormResult norm(Stream& lane, bool abandons, Label label);
 
+  /// Clears the memory that the use is the first to write and that a pipeline stage sends. Bytes that the model leaves
+  /// undefined then do not differ between ranks that compute the same micro-batch. Call before open_use().
+  void clear_sent(Stream& compute, OperationId use);
   /// Called before model code. Fills red zones. Clears the gradients that this use is the first to write. Gradients
   /// that the model assigns (GradientMode::kAssign) are cleared only if `all` is true. The caller then runs no model
   /// code.
@@ -75,7 +83,8 @@ class StepWork {
   void begin_step();
   /// Sets whether this rank also computes sums of other ranks in the next step (RepeatedSums). Call before each step.
   void set_repeats_sums(bool on);
-  /// Returns the time that lanes spent on repetitions since the last call.
+  /// Returns the time that lanes spent on repetitions since the last call. 0 on GPUs, because host functions that
+  /// measure it would delay their streams.
   double drain_repetition_seconds() { return static_cast<double>(repetition_nanoseconds_.exchange(0)) * 1e-9; }
   /// Null disables fault injection.
   void set_faults(FaultInjector* faults) { faults_ = faults; }
@@ -89,6 +98,8 @@ class StepWork {
 
   void note_first_writes();
   void note_transfers();
+  void make_sent_sums();
+  uint64_t* sent_sums() { return pinned_sent_sums_.data() ? pinned_sent_sums_.as<uint64_t>() : host_sent_sums_.data(); }
   void replica_all_reduce_flat(Stream& lane, OperationId id, int32_t flat, Label label);
   void add_earlier_sums(Stream& lane, const Accumulation& into, int32_t flat);
   void reduce_flat(Stream& lane, OperationId id, int32_t flat, Label label);
@@ -106,6 +117,7 @@ class StepWork {
   const Arena& arena_;
   StepMemory& memory_;
   const OffloadStores& offload_stores_;
+  const HostView& view_;
   Updater& updater_;
   StateDigests& digests_;
   std::optional<GlobalNorm> norm_;                 // empty in an evaluation
@@ -115,7 +127,8 @@ class StepWork {
   std::vector<std::vector<BufferId>> copies_;      // result of copied_slots(): the slots of each copy operation
   std::vector<ReduceRecipe> recipes_;              // result of reduce_recipes()
   std::vector<Transfer> transfers_;                // one per operation; set for sends and receives
-  std::vector<uint64_t> sent_sums_;                // same index; see sum_sent()
+  std::vector<uint64_t> host_sent_sums_;           // same index; see sum_sent(). Empty on GPUs
+  Buffer pinned_sent_sums_;                        // on GPUs, the same in pinned host memory
   std::optional<RedZones> red_zones_;              // empty outside the checking mode
   std::vector<std::vector<Gap>> padding_;          // for each flat buffer, the result of slice_gaps()
   /// For each backward: the flat buffers that it is the first to write, and the flat buffers to which it adds.

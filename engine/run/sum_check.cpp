@@ -5,8 +5,6 @@
 #include <set>
 
 #include "engine/run/replay_finding.h"
-#include "kernels/device/host_stream.h"
-#include "kernels/elementwise/host_loops.h"
 #include "sharding/comm/collective_purpose.h"
 
 namespace aliquot {
@@ -30,38 +28,26 @@ std::vector<int> suspects(const std::vector<int>& ranks, const std::vector<uint6
 
 }  // namespace
 
-void enqueue_added_digests(Stream& lane, uint64_t* digests, const std::byte* data, DType dtype, int64_t count) {
-  HostStream& host = as_host_stream(lane);
-  const int64_t element = element_bytes(dtype);
-  host.run([=, &pool = host.pool()] {
-    constexpr int64_t kBlocks = 16;
-    const HostLoops& loops = host_loops(best_isa());
-    pool.for_ranges(count, kBlocks * kBlockElements, [&](int64_t begin, int64_t end) {
-      std::array<uint64_t, kBlocks> added;
-      for (int64_t at = begin; at < end; at += kBlocks * kBlockElements) {
-        const int64_t elements = std::min(kBlocks * kBlockElements, end - at);
-        loops.block_digests(added.data(), data + at * element, kBlockElements * element, elements * element);
-        uint64_t* const to = digests + at / kBlockElements;
-        for (int64_t b = 0; b * kBlockElements < elements; ++b)
-          to[b] = with_value(to[b], added[static_cast<std::size_t>(b)]);
-      }
-    });
-  });
-}
+SumCheck::SumCheck(const Plan& plan, const MeshGroups& groups, const StepMemory& memory, const HostView& view)
+    : plan_(plan), groups_(groups), memory_(memory), view_(view) {}
 
-SumCheck::SumCheck(const Plan& plan, const MeshGroups& groups, const StepMemory& memory)
-    : plan_(plan), groups_(groups), memory_(memory) {}
+/// The digests of the own sums of a flat buffer (repetition 0) or of a repetition.
+std::vector<uint64_t> SumCheck::digests(const RepeatedSums& repeated, int32_t flat, int repetition) const {
+  std::vector<uint64_t> values(static_cast<std::size_t>(repeated.block_count));
+  constexpr int64_t kBytes = sizeof(uint64_t);
+  view_.fetch(values.data(), memory_.peek(repeated.digests, flat) + repeated.first_digest(repetition) * kBytes,
+              repeated.block_count * kBytes);
+  return values;
+}
 
 /// The sums of the digests of one flat buffer. 0 without repetitions.
 SumCheck::Values SumCheck::values_of(GroupId group, int32_t flat) const {
   Values values{};
   const RepeatedSums repeated = repeated_sums(plan_, group, flat);
   if (repeated.count == 0) return values;
-  const auto* digests = reinterpret_cast<const uint64_t*>(memory_.peek(repeated.digests, flat));
   for (int i = 0; i <= repeated.count; ++i) {
-    for (int64_t b = 0; b < repeated.block_count; ++b)
-      values[static_cast<std::size_t>(i)] =
-          with_value(values[static_cast<std::size_t>(i)], digests[repeated.first_digest(i) + b]);
+    uint64_t& sum = values[static_cast<std::size_t>(i)];
+    for (const uint64_t digest : digests(repeated, flat, i)) sum = with_value(sum, digest);
   }
   return values;
 }
@@ -128,11 +114,7 @@ FirstDifference SumCheck::locate(const Difference& difference) const {
   FirstDifference first{.flat = static_cast<int32_t>(first_difference(values)), .owner = difference.owner};
   const RepeatedSums repeated = repeated_sums(plan_, difference.group, first.flat);
   values.clear();
-  if (is_involved) {
-    const auto* digests = reinterpret_cast<const uint64_t*>(memory_.peek(repeated.digests, first.flat)) +
-                          repeated.first_digest(static_cast<int>(own_index));
-    values.assign(digests, digests + repeated.block_count);
-  }
+  if (is_involved) values = digests(repeated, first.flat, static_cast<int>(own_index));
   const MeshCoordinates at = groups_.mesh().coordinates(difference.owner);
   first.block = first_difference(values) + at.shard * plan_.flats[first.flat].layout.shard_count() / kBlockElements +
                 (difference.group == GroupId::kReplica ? at.replica * repeated.block_count : 0);

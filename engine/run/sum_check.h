@@ -7,21 +7,18 @@
 #include <vector>
 
 #include "engine/plan/reduce_recipe.h"
+#include "engine/run/memory/host_view.h"
 #include "engine/run/memory/step_memory.h"
 #include "engine/run/mesh_groups.h"
 #include "engine/run/replay_finding.h"
 
 namespace aliquot {
 
-/// Enqueues the digests of the blocks of `count` elements at `data`, and adds them to `digests`. The result depends on
-/// all data and on its order. Hosts only.
-void enqueue_added_digests(Stream& lane, uint64_t* digests, const std::byte* data, DType dtype, int64_t count);
-
 /// Compares the digests of sums over ranks: see RepeatedSums. Used from the rank's own thread, while its streams are
 /// idle. Everything passed must outlive it.
 class SumCheck {
  public:
-  SumCheck(const Plan& plan, const MeshGroups& groups, const StepMemory& memory);
+  SumCheck(const Plan& plan, const MeshGroups& groups, const StepMemory& memory, const HostView& view);
 
   /// Collective over all ranks, after all reduces of a step with a replay. Throws ReplayError on all ranks if a sum
   /// differs from a repetition.
@@ -45,6 +42,7 @@ class SumCheck {
     std::vector<int> suspects = {};  // the ranks that may be wrong
   };
 
+  std::vector<uint64_t> digests(const RepeatedSums& repeated, int32_t flat, int repetition) const;
   Values values_of(GroupId group, int32_t flat) const;
   OfRank own() const;
   std::vector<Difference> differences(const std::vector<OfRank>& all) const;
@@ -53,6 +51,7 @@ class SumCheck {
   const Plan& plan_;
   const MeshGroups& groups_;
   const StepMemory& memory_;
+  const HostView& view_;
 };
 
 }  // namespace aliquot

@@ -101,11 +101,11 @@ int aliquot_log_to_standard_error(void);
  * max-skipped N
  *     Stop after N skipped steps in a row; a step is skipped if a gradient is not finite. Default: 0.
  * check-state on|off
- *     Find bits of parameters and optimizer state that change between updates, by digests of their blocks; hosts only.
- *     Default: off.
+ *     Find bits of parameters and optimizer state that change between updates, by digests of their blocks. Default:
+ *     off.
  * replay-every auto|N
  *     Every N steps, each data-parallel rank computes a micro-batch and sums of other ranks again, to find ranks that
- *     compute wrong results. auto chooses N so that this takes at most 2 % of the time. Only for hosts. Default: 0.
+ *     compute wrong results. auto chooses N so that this takes at most 2 % of the time. Default: 0.
  * check on|off
  *     Detect writes outside of parameters and activations, and accesses outside of scopes; slower. Default: off.
  * memory-budget BYTES
@@ -278,8 +278,8 @@ typedef struct aliquot_activations {
   const aliquot_collective* collectives;
 } aliquot_activations;
 
-/** Addresses of the buffers of the open use. Null if the declared size is 0 or the buffer has been freed. The engine
- * never clears these buffers. */
+/** Addresses of the buffers of the open use. Null if the declared size is 0 or the buffer has been freed. Their
+ * contents are undefined before the model writes them. */
 typedef struct aliquot_use_memory {
   int use;
   void *input, *output, *kept, *scratch; /* input is the output of the previous use */

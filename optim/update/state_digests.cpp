@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/elementwise/block_digest.h"
 #include "kernels/elementwise/host_loops.h"
 
 namespace aliquot {
@@ -25,19 +26,6 @@ const std::byte* bytes_at(const void* array, int64_t offset) {
   return array == nullptr ? nullptr : static_cast<const std::byte*>(array) + offset;
 }
 
-/// The values that the model reads: the working copy, or the fp32 master if there is none.
-StateArray parameters(const Master& master, int64_t begin) {
-  const void* copy = master.high != nullptr ? master.high : master.copy;
-  if (copy != nullptr) return {bytes_at(copy, begin * 2), kBlockElements * 2};
-  return {bytes_at(master.whole, begin * 4), kBlockElements * 4};
-}
-
-/// The part of the master that is not in the working copy, or null.
-StateArray separate_master(const Master& master, int64_t begin) {
-  if (master.low != nullptr) return {bytes_at(master.low, begin * 2), kBlockElements * 2};
-  return {master.copy == nullptr ? nullptr : bytes_at(master.whole, begin * 4), kBlockElements * 4};
-}
-
 /// Returns false if the update has no such arrays.
 bool compute(const UpdateArgs& args, StatePart part, const BlockRange& range, Digests& digests) {
   const HostLoops& loops = host_loops(best_isa());
@@ -50,12 +38,14 @@ bool compute(const UpdateArgs& args, StatePart part, const BlockRange& range, Di
   };
   const int64_t begin = range.first * kBlockElements;
   if (part != StatePart::kOptimizer) {
-    const StateArray array =
-        part == StatePart::kMaster ? separate_master(args.master, begin) : parameters(args.master, begin);
+    const StateArrays arrays = state_arrays(args.master);
+    const bool of_master = part == StatePart::kMaster;
+    const int64_t element = of_master ? arrays.master_bytes : arrays.parameter_bytes;
+    const StateArray array = {bytes_at(of_master ? arrays.master : arrays.parameters, begin * element),
+                              kBlockElements * element};
     if (array.data != nullptr) add(array, digests.data());
     return array.data != nullptr;
   }
-  constexpr uint64_t kFactor = 0x9E3779B97F4A7C15u;  // odd, so that a change of one array always changes the result
   digests = {};
   bool any = false;
   for (int s = 0; s < kMaxStates; ++s) {
@@ -64,7 +54,7 @@ bool compute(const UpdateArgs& args, StatePart part, const BlockRange& range, Di
     const StateArray array = {bytes_at(args.states[s], state_offset_bytes(args.moments, s, begin)),
                               state_offset_bytes(args.moments, s, kBlockElements)};
     add(array, of_state.data());
-    for (int64_t b = 0; b < range.count; ++b) digests[b] = digests[b] * kFactor + of_state[b];
+    for (int64_t b = 0; b < range.count; ++b) digests[b] = digests[b] * kDigestChainFactor + of_state[b];
     any = true;
   }
   return any;
@@ -91,6 +81,13 @@ void for_digests(const UpdateArgs& args, int64_t begin, int64_t end, const Body&
 }
 
 }  // namespace
+
+StateArrays state_arrays(const Master& master) {
+  const void* copy = master.high != nullptr ? master.high : master.copy;
+  if (copy == nullptr) return {.parameters = master.whole, .parameter_bytes = 4};
+  if (master.low != nullptr) return {.parameters = copy, .master = master.low, .parameter_bytes = 2, .master_bytes = 2};
+  return {.parameters = copy, .master = master.whole, .parameter_bytes = 2, .master_bytes = 4};
+}
 
 void record_digests(const UpdateArgs& args, int64_t begin, int64_t end) {
   for_digests(args, begin, end, [&](StatePart part, const BlockRange& range, const Digests& digests) {

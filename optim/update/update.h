@@ -51,8 +51,8 @@ struct UpdateArgs {
   const Segment* segments = nullptr;       // in ascending order of offset, not overlapping
   int64_t segment_count = 0;
   int64_t count = 0;  // number of elements of the shard; no segment ends beyond the shard
-  const StateCheck* check =
-      nullptr;  // the digests of the arrays (optim/update/state_digests.h); null: none. Hosts only
+  // The digests of the arrays (optim/update/state_digests.h). This object is in host memory on GPUs too. Null: none.
+  const StateCheck* check = nullptr;
 };
 
 /// Returns the offset in bytes, within state tensor `state`, of the value for element `offset` of the shard. `offset`
@@ -70,12 +70,14 @@ struct UpdateStep {
 
 struct UpdateKernels {
   /// Enqueues one update. If gradient_factor is not finite, it changes nothing and only compares digests, if
-  /// args.check is set. `args` and the arrays must stay valid and unchanged until the work has run; `step` is copied.
-  /// Allocates nothing. Every division into shards and segments, every device and every instruction set gives the same
-  /// bits.
+  /// args.check is set. The arrays must stay valid and unchanged until the work has run. So must `args`, on hosts; a
+  /// GPU copies it. `step` is copied. Allocates nothing. Every division into shards and segments, every device and
+  /// every instruction set gives the same bits.
   void (*update)(Stream&, const UpdateArgs& args, const UpdateStep& step);
-  /// Enqueues only the comparison of digests. Throws UnavailableError on GPUs.
+  /// Enqueues only the comparison of digests.
   void (*compare)(Stream&, const UpdateArgs& args, int64_t reported_step);
+  /// Enqueues only the computation of digests.
+  void (*record)(Stream&, const UpdateArgs& args);
 };
 
 /// Returns the update for streams of this kind of device. Throws UnavailableError for kCuda in a build without CUDA.

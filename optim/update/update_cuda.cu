@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "kernels/system/error.h"
+#include "optim/update/state_digests_cuda.h"
 #include "optim/update/update_cuda.h"
 #include "optim/update/update_quantised_cuda.h"
 #include "optim/update/update_tables.h"
@@ -10,9 +11,7 @@
 namespace aliquot {
 namespace {
 
-void update(Stream& stream, const UpdateArgs& args, const UpdateStep& step) {
-  check_dtypes(args, step.rule);
-  if (!std::isfinite(step.gradient_factor) || args.count == 0 || args.segment_count == 0) return;
+void change(Stream& stream, const UpdateArgs& args, const UpdateStep& step) {
   if (args.moments == DType::kUInt8) {
     return launch_quantised_update(stream, args, step, std::get<AdamWRule>(step.rule));
   }
@@ -31,14 +30,20 @@ void update(Stream& stream, const UpdateArgs& args, const UpdateStep& step) {
       step.rule);
 }
 
-void compare(Stream&, const UpdateArgs&, int64_t) {
-  throw UnavailableError("digests of training state are supported only on hosts");
+/// After a difference, the update runs all the same, because the host learns of the difference later.
+void update(Stream& stream, const UpdateArgs& args, const UpdateStep& step) {
+  check_dtypes(args, step.rule);
+  if (args.count == 0 || args.segment_count == 0) return;
+  if (args.check != nullptr) compare_digests(stream, args, step.reported_step);
+  if (!std::isfinite(step.gradient_factor)) return;
+  change(stream, args, step);
+  if (args.check != nullptr) record_digests(stream, args);
 }
 
 }  // namespace
 
 const UpdateKernels& cuda_update_kernels() {
-  static constexpr UpdateKernels kKernels{update, compare};
+  static constexpr UpdateKernels kKernels{update, compare_digests, record_digests};
   return kKernels;
 }
 

@@ -94,10 +94,17 @@ void compare(Stream& stream, const UpdateArgs& args, int64_t reported_step) {
   });
 }
 
+void record(Stream& stream, const UpdateArgs& args) {
+  HostStream& host_stream = as_host_stream(stream);
+  host_stream.run([&args, &pool = host_stream.pool()] {
+    pool.for_ranges(args.count, kGrainElements, [&](int64_t begin, int64_t end) { record_digests(args, begin, end); });
+  });
+}
+
 }  // namespace
 
 const UpdateKernels& host_update_kernels() {
-  static constexpr UpdateKernels kKernels{update, compare};
+  static constexpr UpdateKernels kKernels{update, compare, record};
   return kKernels;
 }
 

@@ -1,5 +1,5 @@
 // Tests that replays (EngineOptions::replay_every) change no result, raise no false alarm, and name the rank that
-// computes wrong gradients.
+// computes wrong gradients. Compiled for several worlds: see tested_world.h.
 #include <algorithm>
 #include <atomic>
 #include <bit>
@@ -12,10 +12,10 @@
 
 #include "engine/choose/pipeline_schedule.h"
 #include "kernels/system/error.h"
-#include "tests/engine/plan/chain_model.h"
-#include "tests/engine/small_model.h"
 #include "tests/engine/split_blocks.h"
+#include "tests/engine/tested_world.h"
 #include "tests/support/adversarial_device.h"
+#include "tests/support/all_cases.h"
 #include "tests/support/usage_error_message.h"
 
 namespace aliquot {
@@ -51,12 +51,14 @@ Trained train_by_next(World& world, const Settings& settings) {
     EXPECT_EQ(report.replay_seconds > 0, every > 0 && step % every == 0);
     trained.norms.push_back(report.gradient_norm);
   }
-  EXPECT_EQ(world.device().ledger().peak(), account(engine.plan().schedule).peak);
+  if (!kTestsNccl) {  // plans do not include the memory of NCCL
+    EXPECT_EQ(world.device().ledger().peak(), account(engine.plan().schedule).peak);
+  }
   trained.parameters = read_all(engine);
   return trained;
 }
 
-Trained train_by_next(int ranks, const Settings& settings, const WorldOptions& world_options = kHosts) {
+Trained train_by_next(int ranks, const Settings& settings, const WorldOptions& world_options = kTestedWorld) {
   Trained trained;
   World::threads(
       ranks,
@@ -86,6 +88,7 @@ std::vector<EngineOptions> all_options(int stage) {
     all.push_back({.zero_stage = 3, .quantize_weights = true});
     all.push_back({.zero_stage = 3, .offload_parameters = kDisk, .offload_parameters_to = folder});
   }
+  std::erase_if(all, [](const EngineOptions& options) { return !is_supported(options); });
   return all;
 }
 
@@ -96,10 +99,12 @@ std::string describe(int ranks, const EngineOptions& options) {
 }
 
 TEST(Replay, ChangesNoResultAndRaisesNoFalseAlarm) {
+  test::CaseSelection selection(kTestsHosts ? 1 : 5);
   for (const int ranks : {2, 3, 4}) {
     for (const int stage : {0, 1, 2, 3}) {
       for (EngineOptions options : all_options(stage)) {
-        const Trained plain = train_by_next(ranks, {.options = options});
+        if (!selection.next()) continue;
+        const Trained plain = train_by_next(ranks, {.options = options}, kReferenceWorld);
         for (const int every : {1, 2}) {
           options.replay_every = every;
           EXPECT_TRUE(train_by_next(ranks, {.options = options}) == plain) << describe(ranks, options);
@@ -114,7 +119,7 @@ TEST(Replay, ChangesNoResultOfReplicasAndReproducibleSums) {
     for (EngineOptions options : {EngineOptions{.zero_stage = stage, .replicas = 2, .accumulate = 2},
                                   EngineOptions{.zero_stage = stage, .replicas = 4},
                                   EngineOptions{.zero_stage = stage, .accumulate = 4, .reproducible = true}}) {
-      const Trained plain = train_by_next(4, {.options = options});
+      const Trained plain = train_by_next(4, {.options = options}, kReferenceWorld);
       options.replay_every = 1;
       EXPECT_TRUE(train_by_next(4, {.options = options}) == plain) << describe(4, options);
     }
@@ -122,6 +127,7 @@ TEST(Replay, ChangesNoResultOfReplicasAndReproducibleSums) {
 }
 
 TEST(Replay, AdversarialSchedulingChangesNoResult) {
+  if (!kTestsHosts) GTEST_SKIP() << "the adversarial device is a host";
   for (const int stage : {0, 2, 3}) {
     EngineOptions options{
         .zero_stage = stage, .accumulate = 2, .gather = stage == 3 ? GatherMode::kCopy : GatherMode::kAuto};
@@ -158,7 +164,7 @@ TEST(Replay, ChangesNoResultWithFrozenLayersAndEvaluations) {
               if (world.rank() == 0) results[every].insert(results[every].end(), {norm, loss});
             }
           },
-          kHosts);
+          every == 0 ? kReferenceWorld : kTestedWorld);
     }
     EXPECT_EQ(results[0], results[1]) << "ZeRO stage " << stage;
   }
@@ -184,17 +190,18 @@ std::vector<float> train_on_mesh(int data_ranks, const EngineOptions& options, b
         }
         if (world.rank() == 0) parameters = own;
       },
-      kHosts);
+      kTestedWorld);
   return parameters;
 }
 
 TEST(Replay, ChangesNoResultOnMeshes) {
   using enum PipelineSchedule;
-  int cases = 0;
+  test::CaseSelection selection(kTestsHosts ? 1 : 7);
   for (const int stage : {0, 1, 2, 3}) {
     for (const int tensor : {1, 2}) {
       for (const bool tied : {false, true}) {
         for (const auto schedule : {k1F1B, kGpipe, kInterleaved}) {
+          if (!selection.next()) continue;
           EngineOptions options{.zero_stage = stage,
                                 .accumulate = 3,
                                 .tensor = tensor,
@@ -206,12 +213,10 @@ TEST(Replay, ChangesNoResultOnMeshes) {
           const auto plain = train_on_mesh(2, options, tied);
           options.replay_every = 1;
           EXPECT_EQ(train_on_mesh(2, options, tied), plain) << "ZeRO stage " << stage << ", tensor " << tensor;
-          ++cases;
         }
       }
     }
   }
-  EXPECT_EQ(cases, 48);
 }
 
 /// Flips a low bit of the mantissa of the last element.
@@ -229,16 +234,17 @@ struct Fault {
   bool in_forward = false;  // false: in the gradient of layer.1.weight
 };
 
-void inject(const Fault& fault, const Work& work, int64_t step, SmallModel& model) {
+void inject(const Fault& fault, const Work& work, int64_t step, SmallModel& model, Stream& compute) {
   if (step < fault.first_step || step > fault.last_step || work.micro_batch != 0) return;
   if (fault.passes != Passes::kBoth && work.replayed != (fault.passes == Passes::kReplay)) return;
   constexpr int kUse = 2, kTensor = 3;  // layer.1.weight
   if (work.use != kUse) return;
   if (fault.in_forward == (work.kind == UseKind::kForward)) {
     if (fault.in_forward) {
-      model.corrupt_hidden();
+      compute.run([&model] { model.corrupt_hidden(); });
     } else {
-      flip(static_cast<float*>(model.gradient.at[kTensor]), element_count(kTensor));
+      compute.run(
+          [gradient = static_cast<float*>(model.gradient.at[kTensor])] { flip(gradient, element_count(kTensor)); });
     }
   }
 }
@@ -255,13 +261,13 @@ std::optional<std::pair<ReplayError::Finding, int64_t>> find(int ranks, const En
           auto& [model, engine] = setup;
           for (int64_t step = 1; step <= 8; ++step) {
             if (world.rank() == 0) thrown_in = step;
-            run_step(engine, model, step, [&](const Work& work, int64_t at, SmallModel& of, Stream&) {
-              if (world.rank() == fault.rank) inject(fault, work, at, of);
+            run_step(engine, model, step, [&](const Work& work, int64_t at, SmallModel& of, Stream& compute) {
+              if (world.rank() == fault.rank) inject(fault, work, at, of, compute);
             });
             EXPECT_FALSE(engine.step().skipped);
           }
         },
-        kHosts);
+        kTestedWorld);
   } catch (const ReplayError& error) {
     if (message != nullptr) *message = error.what();
     EXPECT_EQ(error.exit_code(), ExitCode::kFault);
@@ -271,6 +277,7 @@ std::optional<std::pair<ReplayError::Finding, int64_t>> find(int ranks, const En
 }
 
 TEST(Replay, NamesEveryRankThatComputesWrongGradients) {
+  test::CaseSelection selection(kTestsHosts ? 1 : 5);
   constexpr int64_t kAlways = 1000;
   for (const int ranks : {3, 4}) {
     for (const int stage : {0, 1, 2, 3}) {
@@ -280,6 +287,7 @@ TEST(Replay, NamesEveryRankThatComputesWrongGradients) {
           for (const Fault& fault :
                {Fault{rank, 2, kAlways, Passes::kBoth, in_forward}, Fault{rank, 4, 4, Passes::kOwn, in_forward},
                 Fault{rank, 4, 4, Passes::kReplay, in_forward}}) {
+            if (!selection.next()) continue;
             const auto found = find(ranks, options, fault);
             ASSERT_TRUE(found) << "rank " << rank << " of " << ranks << ", ZeRO stage " << stage;
             EXPECT_EQ(found->first.ranks, std::vector{rank});
@@ -299,20 +307,25 @@ TEST(Replay, NamesEveryRankThatComputesWrongGradients) {
   }
 }
 
-/// Clears the part of activations that SplitBlocks leaves undefined.
-void clear_rest(Engine& engine, void* activations) {
+/// What a model does with the part of activations that it does not use.
+enum class Rest : uint8_t { kCleared, kUndefined, kGarbage };
+
+/// Writes the part of activations that SplitBlocks leaves undefined.
+void write_rest(Engine& engine, void* activations, Rest rest) {
   using Blocks = BasicSplitBlocks<float>;
-  engine.compute_stream().run([activations] {
+  static std::atomic<int> next = 1;
+  if (rest == Rest::kUndefined) return;
+  const float value = rest == Rest::kCleared ? 0.0f : static_cast<float>(next++);
+  engine.compute_stream().run([activations, value] {
     constexpr int kUsed = Blocks::kRows * Blocks::kIn, kAll = 8 * Blocks::kIn;
-    std::fill_n(static_cast<float*>(activations) + kUsed, kAll - kUsed, 0.0f);
+    std::fill_n(static_cast<float*>(activations) + kUsed, kAll - kUsed, value);
   });
 }
 
 /// Trains SplitBlocks on a mesh. Rank `faulty` flips a bit of the output of its last use of a pass, forward or
-/// backward, and a bit of no gradient. `clears`: whether the model defines all bytes of its activations. Returns the
-/// finding.
+/// backward, and a bit of no gradient. Returns the finding.
 std::optional<ReplayError::Finding> find_on_mesh(int data_ranks, const EngineOptions& options, int faulty, bool forward,
-                                                 Passes passes, bool clears = true) {
+                                                 Passes passes, Rest rest = Rest::kCleared) {
   try {
     World::threads(
         data_ranks * options.pipeline * options.tensor,
@@ -323,8 +336,8 @@ std::optional<ReplayError::Finding> find_on_mesh(int data_ranks, const EngineOpt
           for (int step = 1; step <= 4; ++step) {
             while (const auto work = engine.next()) {
               blocks.run(*work, step + 0.1 * work->micro_batch + 0.01 * work->data_coordinate);
-              if (clears)
-                clear_rest(engine, work->kind == UseKind::kForward ? work->memory().output : work->memory().backward);
+              write_rest(engine, work->kind == UseKind::kForward ? work->memory().output : work->memory().backward,
+                         rest);
               const bool is_last = forward ? work->kind == UseKind::kForward && work->use == run.last_use()
                                            : work->kind == UseKind::kBackward && work->use == run.first_use;
               const bool is_pass = passes == Passes::kBoth || work->replayed == (passes == Passes::kReplay);
@@ -335,7 +348,7 @@ std::optional<ReplayError::Finding> find_on_mesh(int data_ranks, const EngineOpt
             EXPECT_FALSE(engine.step().skipped);
           }
         },
-        kHosts);
+        kTestedWorld);
   } catch (const ReplayError& error) {
     return error.finding();
   }
@@ -344,6 +357,7 @@ std::optional<ReplayError::Finding> find_on_mesh(int data_ranks, const EngineOpt
 
 /// A wrong result that one pipeline stage sends changes gradients of other stages too, or only of them.
 TEST(Replay, NamesThePipelineStageThatSentAWrongResult) {
+  test::CaseSelection selection(kTestsHosts ? 1 : 5);
   using enum PipelineSchedule;
   for (const auto schedule : {k1F1B, kInterleaved}) {
     const EngineOptions options{.zero_stage = 2,
@@ -356,6 +370,7 @@ TEST(Replay, NamesThePipelineStageThatSentAWrongResult) {
       for (const bool forward : {false, true}) {
         if (!forward && rank < 3 && schedule == k1F1B) continue;  // no rank reads the gradient of the input
         for (const Passes passes : {Passes::kOwn, Passes::kReplay, Passes::kBoth}) {
+          if (!selection.next()) continue;
           const auto found = find_on_mesh(3, options, rank, forward, passes);
           ASSERT_TRUE(found) << "rank " << rank << (forward ? " forward" : " backward");
           EXPECT_EQ(found->ranks, std::vector{rank}) << (forward ? "forward" : "backward");
@@ -366,12 +381,29 @@ TEST(Replay, NamesThePipelineStageThatSentAWrongResult) {
   }
 }
 
-/// If a model leaves bytes of its activations undefined, the data that a pipeline stage sends cannot be compared.
-TEST(Replay, NamesRanksOfTheDataCoordinateIfActivationsAreUndefined) {
+/// A model may leave bytes of its activations undefined. The engine clears what a pipeline stage sends, so that these
+/// bytes do not differ.
+TEST(Replay, NamesThePipelineStageIfActivationsAreUndefined) {
+  const EngineOptions options{.zero_stage = 2, .pipeline = 2, .pipeline_cut = {4, 4}, .replay_every = 2};
+  for (int rank = 0; rank < 6; ++rank) {
+    for (const bool forward : {false, true}) {
+      if (!forward && rank < 3) continue;  // no rank reads the gradient of the input
+      for (const Passes passes : {Passes::kOwn, Passes::kReplay, Passes::kBoth}) {
+        const auto found = find_on_mesh(3, options, rank, forward, passes, Rest::kUndefined);
+        ASSERT_TRUE(found);
+        EXPECT_TRUE(found->is_decided);
+        EXPECT_EQ(found->ranks, std::vector{rank}) << (forward ? "forward" : "backward");
+      }
+    }
+  }
+}
+
+/// If a model writes other bytes each time, the data that a pipeline stage sends cannot be compared.
+TEST(Replay, NamesRanksOfTheDataCoordinateIfSentDataAlwaysDiffers) {
   const EngineOptions options{.zero_stage = 2, .pipeline = 2, .pipeline_cut = {4, 4}, .replay_every = 2};
   for (int rank = 0; rank < 6; ++rank) {
     for (const Passes passes : {Passes::kOwn, Passes::kReplay, Passes::kBoth}) {
-      const auto found = find_on_mesh(3, options, rank, true, passes, false);
+      const auto found = find_on_mesh(3, options, rank, true, passes, Rest::kGarbage);
       ASSERT_TRUE(found);
       EXPECT_TRUE(found->is_decided);
       EXPECT_EQ(std::ranges::count(found->ranks, rank), 1) << "rank " << rank;
@@ -420,14 +452,14 @@ TEST(Replay, AnEngineCannotBeUsedAfterAReplayError) {
         EngineWithModel setup(world, {.options = {.replay_every = 1}});
         auto& [model, engine] = setup;
         EXPECT_THROW(run_step(engine, model, 1,
-                              [&](const Work& work, int64_t step, SmallModel& of, Stream&) {
-                                if (world.rank() == 1) inject({1, 1, 1, Passes::kOwn}, work, step, of);
+                              [&](const Work& work, int64_t step, SmallModel& of, Stream& compute) {
+                                if (world.rank() == 1) inject({1, 1, 1, Passes::kOwn}, work, step, of, compute);
                               }),
                      ReplayError);
         EXPECT_THROW(static_cast<void>(engine.step()), FaultError);
         EXPECT_EQ(engine.step_count(), 0) << "the update was refused";
       },
-      kHosts);
+      kTestedWorld);
 }
 
 /// A rank abandons a step during the replay, during its own passes, or before both. The step is skipped on all ranks,
@@ -458,7 +490,7 @@ TEST(Replay, AbandonedStepsAreNotCompared) {
           }
           EXPECT_EQ(engine.step_count(), 4);
         },
-        kHosts);
+        kTestedWorld);
   }
 }
 
@@ -478,13 +510,13 @@ TEST(Replay, AutoChoosesTheSmallestNumberOfStepsWithTheShare) {
           EXPECT_GT(replay_share(stages, options.cost), kReplayShare);
         }
       },
-      kHosts);
+      kTestedWorld);
 }
 
 std::string refusal(int ranks, const EngineOptions& options) {
   return test::usage_error_message([&] {
     World::threads(
-        ranks, [&](World& world) { EngineWithModel setup(world, {.options = options}); }, kHosts);
+        ranks, [&](World& world) { EngineWithModel setup(world, {.options = options}); }, kTestedWorld);
   });
 }
 
@@ -493,10 +525,6 @@ TEST(Replay, RefusesWhatItCannotCompare) {
   EXPECT_NE(refusal(2, {.update_in_backward = true, .clip = 0, .replay_every = 1}).find("update_in_backward"),
             std::string::npos);
   EXPECT_NE(refusal(2, {.replay_every = -2}).find("replay_every is -2"), std::string::npos);
-  Topology gpus = Topology::one_host(2);
-  gpus.gpu_of_rank = {0, 1};
-  EXPECT_NE(test::usage_error_message([&] { plan(testing::chain(3), {.replay_every = 1}, gpus); }).find("only hosts"),
-            std::string::npos);
   // The gradients of tied ends of several micro-batches are added in one buffer.
   EngineOptions tied{.accumulate = 2,
                      .pipeline = 2,
@@ -513,7 +541,7 @@ TEST(Replay, RefusesWhatItCannotCompare) {
         EXPECT_THROW(static_cast<void>(setup.engine.units()[0].forward()), UsageError);
         EXPECT_THROW(setup.engine.units()[0].skip(), UsageError);
       },
-      kHosts);
+      kTestedWorld);
 }
 
 }  // namespace

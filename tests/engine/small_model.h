@@ -108,7 +108,7 @@ void expect_planned_memory(World& world, const Settings& settings);
 
 /// Trains four steps with an evaluation after each. Layer 0 is frozen in the second and third step. Returns the
 /// gradient norm and the evaluation loss of rank 0 after each step.
-std::vector<double> freeze_and_evaluate(int ranks, const Settings& settings);
+std::vector<double> freeze_and_evaluate(int ranks, const Settings& settings, const WorldOptions& options = kHosts);
 
 /// A SmallModel and the engine that trains it.
 struct EngineWithModel {

@@ -129,7 +129,7 @@ void expect_planned_memory(World& world, const Settings& settings) {
   EXPECT_EQ(world.device().ledger().peak(), account(engine.plan().schedule).peak);
 }
 
-std::vector<double> freeze_and_evaluate(int ranks, const Settings& settings) {
+std::vector<double> freeze_and_evaluate(int ranks, const Settings& settings, const WorldOptions& options) {
   std::vector<double> seen;
   World::threads(
       ranks,
@@ -146,7 +146,7 @@ std::vector<double> freeze_and_evaluate(int ranks, const Settings& settings) {
           if (world.rank() == 0) seen.insert(seen.end(), {norm, loss});
         }
       },
-      kHosts);
+      options);
   return seen;
 }
 

@@ -222,6 +222,8 @@ std::string TrainReporter::state_check_sentence() const {
   int64_t bytes = 0;
   for (const PlannedBuffer& buffer : context_.engine().plan().schedule.buffers)
     bytes += buffer.role == Role::kStateDigests ? buffer.size_bytes : 0;
+  if (context_.engine().plan().topology.has_gpus())
+    return fmt::format("--check-state: {} of digests\n", format_bytes(bytes));
   return fmt::format("--check-state: {:.3f} ms of thread time a step, {:.2f} % of the time of a step; {} of digests\n",
                      1e3 * state_check_seconds_ / static_cast<double>(step_count_),
                      100 * state_check_seconds_ / step_seconds_, format_bytes(bytes));

@@ -243,6 +243,7 @@ void StepWriter::add_persistent_buffers() {
     add_persistent_buffer(Role::kParameters, f);
     if (policy_.check_state) add_persistent_buffer(Role::kStateDigests, f);
     if (policy_.quantize_weights) add_persistent_buffer(Role::kQuantizedShards, f);
+    if (needed_bytes(plan_, Role::kSegments, f) > 0) add_persistent_buffer(Role::kSegments, f);
     if (!flats_[f].trainable) continue;  // frozen parameters have only a working copy
     if (policy_.replay_every != 0) add_persistent_buffer(Role::kGradientDigests, f);
     for (const GroupId group : {GroupId::kShard, GroupId::kReplica}) {
@@ -252,7 +253,6 @@ void StepWriter::add_persistent_buffers() {
     if (policy_.precision.has_master()) add_persistent_buffer(Role::kMaster, f);
     if (plan_.state_bytes_per_block(f) > 0) add_persistent_buffer(Role::kOptimizer, f);
     if (encodes_gradients(plan_) || encodes_exchanges(plan_)) add_persistent_buffer(Role::kErrorFeedbackResidual, f);
-    if (needed_bytes(plan_, Role::kSegments, f) > 0) add_persistent_buffer(Role::kSegments, f);
     if (has_persistent_gradients(flats_[f].unit)) add_persistent_buffer(Role::kGradients, f);
   }
 }

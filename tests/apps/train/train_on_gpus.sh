@@ -70,6 +70,35 @@ grep -q -- '--mesh auto on GPUs needs --machine' "$folder/search" || fail "unexp
 other=$(digest --mesh auto --machine dgx-h100 --ranks 2 --pipeline 1 --tensor 1 --zero-stage 2 --micro-batch 1)
 [ "$other" = "$first" ] || fail "a run with --mesh auto has digest $other, a run without has $first"
 
+# Digests of the state and replays change no result, and find injected bit flips.
+for stage in 0 1 2 3; do
+  other=$(digest --ranks 2 --zero-stage $stage --check-state --replay-every 2)
+  [ "$other" = "$first" ] || fail "with --check-state and --replay-every, ZeRO stage $stage has digest $other, without $first"
+done
+# finds SENTENCE FAULT OPTION...: runs with the fault, which must end with exit code 3 and a line that matches SENTENCE.
+finds() {
+  local sentence=$1 fault=$2 code=0
+  shift 2
+  ALIQUOT_FAULT=$fault train --device cuda "$@" >"$folder/fault" 2>&1 || code=$?
+  [ $code -eq 3 ] || fail "the fault $fault ended with code $code: $(cat "$folder/fault")"
+  grep -Eq -- "$sentence" "$folder/fault" || fail "the fault $fault was not found: $(cat "$folder/fault")"
+}
+alone='before its update: rank 1 \([^)]*\) computed' both='before its update: rank 0 \([^)]*\) or rank 1 \([^)]*\) computed'
+for world in auto ${2:+nccl}; do
+  ranks=(--ranks 3) named=$alone
+  # Two ranks cannot decide which of them is wrong.
+  if [ "$world" = nccl ]; then ranks=(--ranks 2 --world nccl) named=$both; fi
+  finds 'parameters of unit .* on rank 1' rank=1,step=1,op=update,kind=flip "${ranks[@]}" --zero-stage 3 --check-state
+  finds 'optimizer state of unit .* on rank 1' rank=1,step=1,op=update,kind=flip,of=exp_avg "${ranks[@]}" --zero-stage 1 --check-state
+  finds 'parameters of unit .* on rank 1' rank=1,step=1,op=publish,kind=flip "${ranks[@]}" --zero-stage 2 --check-state
+  replays=("${ranks[@]}" --replay-every 2)
+  finds "$named wrong gradients" rank=1,step=2,op=backward,kind=flip "${replays[@]}" --zero-stage 2
+  finds "$named wrong gradients" rank=1,step=2,op=forward,kind=flip,of=activations "${replays[@]}" --zero-stage 3
+  finds "$named a wrong sum" rank=1,step=2,op=reduce,kind=flip "${replays[@]}" --zero-stage 2
+  finds "$named a wrong sum" rank=1,step=1,op=reduce,kind=flip,times=always "${replays[@]}" --zero-stage 0 --accumulate 2
+done
+finds "$alone a wrong sum" rank=1,step=2,op=exchange,kind=flip --ranks 6 --replicas 3 --zero-stage 3 --replay-every 2
+
 digest --ranks 2 --checkpoint-dir "$folder/runs" --stop-after 2 >"$folder/half"
 resumed=$(digest --ranks 2 --checkpoint-dir "$folder/runs" --resume auto)
 [ "$resumed" = "$first" ] || fail "a resumed run has digest $resumed, an uninterrupted run $first"
