@@ -99,7 +99,7 @@ std::string describe(int ranks, const EngineOptions& options) {
 }
 
 TEST(Replay, ChangesNoResultAndRaisesNoFalseAlarm) {
-  test::CaseSelection selection(kTestsHosts ? 1 : 5);
+  test::CaseSelection selection(kTestsHosts ? 1 : 11);
   for (const int ranks : {2, 3, 4}) {
     for (const int stage : {0, 1, 2, 3}) {
       for (EngineOptions options : all_options(stage)) {
@@ -196,7 +196,7 @@ std::vector<float> train_on_mesh(int data_ranks, const EngineOptions& options, b
 
 TEST(Replay, ChangesNoResultOnMeshes) {
   using enum PipelineSchedule;
-  test::CaseSelection selection(kTestsHosts ? 1 : 7);
+  test::CaseSelection selection(kTestsHosts ? 1 : 13);
   for (const int stage : {0, 1, 2, 3}) {
     for (const int tensor : {1, 2}) {
       for (const bool tied : {false, true}) {
@@ -277,7 +277,7 @@ std::optional<std::pair<ReplayError::Finding, int64_t>> find(int ranks, const En
 }
 
 TEST(Replay, NamesEveryRankThatComputesWrongGradients) {
-  test::CaseSelection selection(kTestsHosts ? 1 : 5);
+  test::CaseSelection selection(kTestsHosts ? 1 : 11);
   constexpr int64_t kAlways = 1000;
   for (const int ranks : {3, 4}) {
     for (const int stage : {0, 1, 2, 3}) {
@@ -357,7 +357,7 @@ std::optional<ReplayError::Finding> find_on_mesh(int data_ranks, const EngineOpt
 
 /// A wrong result that one pipeline stage sends changes gradients of other stages too, or only of them.
 TEST(Replay, NamesThePipelineStageThatSentAWrongResult) {
-  test::CaseSelection selection(kTestsHosts ? 1 : 5);
+  test::CaseSelection selection(kTestsHosts ? 1 : 11);
   using enum PipelineSchedule;
   for (const auto schedule : {k1F1B, kInterleaved}) {
     const EngineOptions options{.zero_stage = 2,
@@ -384,11 +384,13 @@ TEST(Replay, NamesThePipelineStageThatSentAWrongResult) {
 /// A model may leave bytes of its activations undefined. The engine clears what a pipeline stage sends, so that these
 /// bytes do not differ.
 TEST(Replay, NamesThePipelineStageIfActivationsAreUndefined) {
+  test::CaseSelection selection(kTestsHosts ? 1 : 5);
   const EngineOptions options{.zero_stage = 2, .pipeline = 2, .pipeline_cut = {4, 4}, .replay_every = 2};
   for (int rank = 0; rank < 6; ++rank) {
     for (const bool forward : {false, true}) {
       if (!forward && rank < 3) continue;  // no rank reads the gradient of the input
       for (const Passes passes : {Passes::kOwn, Passes::kReplay, Passes::kBoth}) {
+        if (!selection.next()) continue;
         const auto found = find_on_mesh(3, options, rank, forward, passes, Rest::kUndefined);
         ASSERT_TRUE(found);
         EXPECT_TRUE(found->is_decided);
@@ -400,9 +402,11 @@ TEST(Replay, NamesThePipelineStageIfActivationsAreUndefined) {
 
 /// If a model writes other bytes each time, the data that a pipeline stage sends cannot be compared.
 TEST(Replay, NamesRanksOfTheDataCoordinateIfSentDataAlwaysDiffers) {
+  test::CaseSelection selection(kTestsHosts ? 1 : 5);
   const EngineOptions options{.zero_stage = 2, .pipeline = 2, .pipeline_cut = {4, 4}, .replay_every = 2};
   for (int rank = 0; rank < 6; ++rank) {
     for (const Passes passes : {Passes::kOwn, Passes::kReplay, Passes::kBoth}) {
+      if (!selection.next()) continue;
       const auto found = find_on_mesh(3, options, rank, true, passes, Rest::kGarbage);
       ASSERT_TRUE(found);
       EXPECT_TRUE(found->is_decided);

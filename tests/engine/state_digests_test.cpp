@@ -64,7 +64,7 @@ std::string describe(int ranks, const EngineOptions& options) {
 }
 
 TEST(StateDigests, DoNotChangeResults) {
-  test::CaseSelection selection(kTestsHosts ? 1 : 7);
+  test::CaseSelection selection(kTestsHosts ? 1 : 13);
   for (const int ranks : {1, 3, 4}) {
     for (const int stage : {0, 1, 2, 3}) {
       for (const EngineOptions& options : all_options(stage)) {
@@ -78,7 +78,7 @@ TEST(StateDigests, DoNotChangeResults) {
 }
 
 TEST(StateDigests, DoNotChangeResultsOfReplicasAndFrozenLayers) {
-  test::CaseSelection selection(kTestsHosts ? 1 : 7);
+  test::CaseSelection selection(kTestsHosts ? 1 : 13);
   for (const int stage : {0, 1, 2, 3}) {
     const EngineOptions options = {.zero_stage = stage, .replicas = 2, .accumulate = 2};
     EXPECT_TRUE(train_on(4, {.options = with_digests(options)}, kTestedWorld) ==
@@ -166,7 +166,7 @@ std::string unit_of(const std::string& tensor) { return tensor.substr(0, tensor.
 
 /// Flips a bit of each piece of each tensor on each rank, or of a selection of pieces. Returns the number of pieces.
 int expect_every_flip_is_found(int ranks, const EngineOptions& options) {
-  test::CaseSelection selection(kTestsHosts ? 1 : 5);
+  test::CaseSelection selection(kTestsHosts ? 1 : 11);
   int pieces = 0;
   const auto all = pieces_of(ranks, options);
   for (int rank = 0; rank < ranks; ++rank) {
