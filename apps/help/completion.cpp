@@ -11,7 +11,7 @@ namespace {
 const HelpOption kHelpOption{"", "help", "", "Print the help of the command.", ""};
 
 /// Quotes `text` for a POSIX shell, and for fish if `text` has no backslash.
-std::string quoted(std::string_view text) {
+std::string shell_quoted(std::string_view text) {
   std::string result = "'";
   for (const char c : text) result += c == '\'' ? std::string("'\\''") : std::string(1, c);
   return result + "'";
@@ -48,9 +48,9 @@ std::string bash_values(const CommandHelp& command) {
   std::string text;
   for (const HelpOption& option : all_options(command)) {
     if (option.hint.empty()) continue;
-    text +=
-        fmt::format("    '{} --{}') words={} files={} ;;\n", command.name, option.name,
-                    quoted(fmt::format("{}", fmt::join(accepted_words(option), " "))), accepts_path(option) ? "1" : "");
+    text += fmt::format("    '{} --{}') words={} files={} ;;\n", command.name, option.name,
+                        shell_quoted(fmt::format("{}", fmt::join(accepted_words(option), " "))),
+                        accepts_path(option) ? "1" : "");
   }
   return text;
 }
@@ -61,11 +61,12 @@ std::string bash_script(std::span<const CommandHelp> commands) {
     values += bash_values(command);
     std::string all;
     for (const HelpOption& option : all_options(command)) all += (all.empty() ? "--" : " --") + option.name;
-    options +=
-        fmt::format("        {}) options={} first={} files={} ;;\n", command.name, quoted(all),
-                    quoted(fmt::format("{}", fmt::join(first_words(command), " "))), command.words.empty() ? "1" : "");
+    options += fmt::format("        {}) options={} first={} files={} ;;\n", command.name, shell_quoted(all),
+                           shell_quoted(fmt::format("{}", fmt::join(first_words(command), " "))),
+                           command.words.empty() ? "1" : "");
   }
-  return fmt::format(R"(# Completions of aliquot for bash.
+  return fmt::format(
+      R"(# Completions of aliquot for bash.
 _aliquot() {{
   local current=${{COMP_WORDS[COMP_CWORD]}} previous=${{COMP_WORDS[COMP_CWORD-1]}} command=${{COMP_WORDS[1]}}
   local words= files= options= first=
@@ -95,8 +96,8 @@ _aliquot() {{
 }}
 complete -o filenames -F _aliquot aliquot
 )",
-                     fmt::arg("commands", quoted(fmt::format("{} --help --version", fmt::join(names(commands), " ")))),
-                     fmt::arg("values", values), fmt::arg("options", options));
+      fmt::arg("commands", shell_quoted(fmt::format("{} --help --version", fmt::join(names(commands), " ")))),
+      fmt::arg("values", values), fmt::arg("options", options));
 }
 
 /// Escapes `text` for the description of an option of _arguments or of a value of _describe.
@@ -111,7 +112,7 @@ std::string zsh_escaped(std::string_view text) {
 
 std::string zsh_option(const HelpOption& option) {
   std::string spec = fmt::format("--{}[{}]", option.name, zsh_escaped(option.meaning));
-  if (option.hint.empty()) return quoted(spec);
+  if (option.hint.empty()) return shell_quoted(spec);
   const std::vector<std::string> words = accepted_words(option);
   spec += fmt::format(":{}:", zsh_escaped(option.hint));
   if (words.empty()) {
@@ -121,16 +122,16 @@ std::string zsh_option(const HelpOption& option) {
   } else {
     spec += fmt::format("({})", fmt::join(words, " "));
   }
-  return quoted(spec);
+  return shell_quoted(spec);
 }
 
 std::string zsh_script(std::span<const CommandHelp> commands) {
   std::string list, cases;
   for (const CommandHelp& command : commands) {
-    list += fmt::format("    {}\n", quoted(command.name + ":" + zsh_escaped(command.summary)));
+    list += fmt::format("    {}\n", shell_quoted(command.name + ":" + zsh_escaped(command.summary)));
     cases += fmt::format("    {})\n      _arguments", command.name);
     if (const std::vector<std::string> words = first_words(command); !words.empty())
-      cases += fmt::format(" \\\n        {}", quoted(fmt::format("1:word:({})", fmt::join(words, " "))));
+      cases += fmt::format(" \\\n        {}", shell_quoted(fmt::format("1:word:({})", fmt::join(words, " "))));
     for (const HelpOption& option : all_options(command)) cases += " \\\n        " + zsh_option(option);
     cases += command.words.empty() ? " \\\n        '*:file:_files' ;;\n" : " ;;\n";
   }

@@ -80,7 +80,7 @@ void read_measured(SweepRow& row, const Json& done) {
   row.plan_matches = done.at("planned") == done.at("measured") && done.at("planned_peak") == done.at("measured_peak");
 }
 
-std::string quoted(const std::string& cell) {
+std::string quoted_cell(const std::string& cell) {
   if (cell.find_first_of(",\"\n") == std::string::npos) return cell;
   std::string text = "\"";
   for (const char c : cell) text += c == '"' ? "\"\"" : std::string(1, c == '\n' ? ' ' : c);
@@ -126,8 +126,8 @@ std::string csv_header() {
 std::string csv_line(const SweepRow& r) {
   std::string line =
       fmt::format("{},{},{},{},{},{},{},{},{},{},{},{}", r.run.model, r.parameters, r.run.zero_stage, r.run.ranks,
-                  quoted(r.device), quoted(r.status), cell(r.planned_peak_bytes), cell(r.measured_peak_bytes),
-                  cell(r.system_bytes), cell(r.tokens_per_second), cell(r.step_seconds), quoted(r.reason));
+                  quoted_cell(r.device), quoted_cell(r.status), cell(r.planned_peak_bytes), cell(r.measured_peak_bytes),
+                  cell(r.system_bytes), cell(r.tokens_per_second), cell(r.step_seconds), quoted_cell(r.reason));
   for (const Category category : categories()) {
     line += ",";
     if (r.measured) line += std::to_string((*r.measured)[static_cast<size_t>(category)]);

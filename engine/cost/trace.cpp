@@ -6,7 +6,7 @@
 namespace aliquot {
 namespace {
 
-std::string quoted(std::string_view text) {
+std::string json_string(std::string_view text) {
   std::string json = "\"";
   for (const char c : text) {
     if (c == '"' || c == '\\') {
@@ -23,7 +23,7 @@ std::string quoted(std::string_view text) {
 
 std::string track(std::size_t rank, Lane lane) {
   return fmt::format(R"({{"ph":"M","name":"thread_name","pid":{},"tid":{},"args":{{"name":{}}}}})", rank,
-                     static_cast<int>(lane), quoted(name(lane)));
+                     static_cast<int>(lane), json_string(name(lane)));
 }
 
 /// Names the process. Browsers sort processes by the sort index.
@@ -31,15 +31,16 @@ std::string process(std::size_t rank, std::string_view name) {
   return fmt::format(R"({{"ph":"M","name":"process_name","pid":{0},"args":{{"name":{1}}}}},)"
                      "\n"
                      R"({{"ph":"M","name":"process_sort_index","pid":{0},"args":{{"sort_index":{0}}}}})",
-                     rank, quoted(name));
+                     rank, json_string(name));
 }
 
 std::string box(const Plan& plan, std::size_t rank, OperationId id, const TimeSpan& span) {
   const Operation& operation = plan.schedule.operations[id];
   return fmt::format(R"({{"ph":"X","name":{},"cat":{},"pid":{},"tid":{},)"
                      R"("ts":{:.3f},"dur":{:.3f},"args":{{"operation":{},"micro_batch":{}}}}})",
-                     quoted(title(plan, id)), quoted(name(operation.verb)), rank, static_cast<int>(operation.lane),
-                     span.start_seconds * 1e6, span.seconds() * 1e6, id, operation.micro_batch);
+                     json_string(title(plan, id)), json_string(name(operation.verb)), rank,
+                     static_cast<int>(operation.lane), span.start_seconds * 1e6, span.seconds() * 1e6, id,
+                     operation.micro_batch);
 }
 
 }  // namespace
