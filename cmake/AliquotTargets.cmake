@@ -1,5 +1,5 @@
-# aliquot_module(NAME [PRECOMPILE_HEADERS] SOURCES... [DEPENDS modules and libraries...]): defines one module as the
-# static library aliquot_NAME. Includes are spelled from the top of the tree ("kernels/formats/dtype.h").
+# aliquot_module(NAME SOURCES... [DEPENDS modules and libraries...]): defines one module as the static library
+# aliquot_NAME. Includes are spelled from the top of the tree ("kernels/formats/dtype.h").
 
 add_library(aliquot_flags INTERFACE)
 target_compile_features(aliquot_flags INTERFACE cxx_std_20)
@@ -42,22 +42,11 @@ endif()
 
 include(AliquotHardening)
 
-# Precompiled headers save a quarter of the compile time. A source must still include all that it uses, because builds
-# with a compiler launcher (a cache) or with another compiler do not precompile.
-set(ALIQUOT_PRECOMPILES_HEADERS OFF)
-if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  set(ALIQUOT_PRECOMPILES_HEADERS ON)
-endif()
-
 function(aliquot_module name)
-  cmake_parse_arguments(PARSE_ARGV 1 module "PRECOMPILE_HEADERS" "" "SOURCES;DEPENDS")
+  cmake_parse_arguments(PARSE_ARGV 1 module "" "" "SOURCES;DEPENDS")
   if(module_SOURCES)
     add_library(aliquot_${name} STATIC ${module_SOURCES})
     target_link_libraries(aliquot_${name} PUBLIC aliquot_flags ${module_DEPENDS})
-    if(module_PRECOMPILE_HEADERS AND ALIQUOT_PRECOMPILES_HEADERS)
-      target_precompile_headers(aliquot_${name} PRIVATE <algorithm> <array> <filesystem> <functional> <map> <memory>
-        <optional> <ranges> <set> <span> <string> <thread> <utility> <variant> <vector> <fmt/format.h>)
-    endif()
   else()
     add_library(aliquot_${name} INTERFACE)
     target_link_libraries(aliquot_${name} INTERFACE aliquot_flags ${module_DEPENDS})
