@@ -51,8 +51,9 @@ struct BookedMemory {
 void free_buffer(void* context, std::byte*, int64_t) noexcept { delete static_cast<BookedMemory*>(context); }
 
 struct BookedPinned {
-  BookedPinned(Ledger& ledger, int64_t size_bytes, Category category, std::string_view owner)
-      : booking(ledger, size_bytes, category, owner), memory(size_bytes, owner) {}
+  BookedPinned(Device& device, int64_t size_bytes, Category category, std::string_view owner)
+      : booking(device.ledger(), size_bytes, category, owner),
+        memory(dynamic_cast<CudaDevice*>(&device), size_bytes, owner) {}
   Booking booking;
   PinnedMemory memory;
 };
@@ -155,6 +156,12 @@ void CudaDevice::wait_until_watchdogs_idle() noexcept {
   }
 }
 
+void CudaDevice::drain() noexcept {
+  wait_until_watchdogs_idle();
+  log_cuda_error(cudaSetDevice(ordinal_), "selecting a GPU");
+  log_cuda_error(cudaDeviceSynchronize(), "waiting for a GPU");
+}
+
 void CudaDevice::fail(std::exception_ptr failure) noexcept {
   const std::lock_guard lock(failure_mutex_);
   if (failure_ == nullptr) failure_ = std::move(failure);
@@ -187,11 +194,11 @@ std::byte* allocate_gpu_memory(const CudaDevice& device, int64_t size_bytes, std
 
 GpuMemory::~GpuMemory() {
   if (data_ == nullptr) return;
-  device_.wait_until_watchdogs_idle();
+  device_.drain();
   log_cuda_error(cudaFree(data_), "freeing GPU memory");
 }
 
-PinnedMemory::PinnedMemory(int64_t size_bytes, std::string_view owner) {
+PinnedMemory::PinnedMemory(CudaDevice* device, int64_t size_bytes, std::string_view owner) : device_(device) {
   if (size_bytes == 0) return;
   const cudaError_t result =
       cudaHostAlloc(reinterpret_cast<void**>(&data_), static_cast<std::size_t>(size_bytes), cudaHostAllocPortable);
@@ -205,27 +212,25 @@ PinnedMemory::PinnedMemory(int64_t size_bytes, std::string_view owner) {
   check(result, fmt::format("allocating {} bytes of pinned host memory for {}", size_bytes, owner));
 }
 
-PinnedMemory::~PinnedMemory() { log_cuda_error(cudaFreeHost(data_), "freeing pinned host memory"); }
+PinnedMemory::~PinnedMemory() {
+  if (device_ != nullptr) device_->drain();
+  log_cuda_error(cudaFreeHost(data_), "freeing pinned host memory");
+}
 
 Buffer allocate_pinned(Device& accounting_device, int64_t size_bytes, Category category, std::string_view owner) {
   // Without a current device CUDA would create a context on GPU 0, even for a rank that uses another GPU. A context
   // takes several hundred MiB.
   if (const auto* gpu = dynamic_cast<CudaDevice*>(&accounting_device)) gpu->make_current();
-  auto booked = std::make_unique<BookedPinned>(accounting_device.ledger(), size_bytes, category, owner);
+  auto booked = std::make_unique<BookedPinned>(accounting_device, size_bytes, category, owner);
   std::byte* data = booked->memory.data();
   return Buffer(data, size_bytes, free_pinned, booked.release());
 }
 
 Buffer CudaDevice::allocate_host(int64_t size_bytes, std::string_view owner) {
-  struct Owned {
-    CudaDevice& device;
-    PinnedMemory memory;
-    ~Owned() { device.wait_until_watchdogs_idle(); }  // kernels may still write to the memory
-  };
-  auto owned = std::unique_ptr<Owned>(new Owned{*this, PinnedMemory(size_bytes, owner)});
-  std::byte* data = owned->memory.data();
-  const auto free = [](void* context, std::byte*, int64_t) noexcept { delete static_cast<Owned*>(context); };
-  return Buffer(data, size_bytes, free, owned.release());
+  auto memory = std::make_unique<PinnedMemory>(this, size_bytes, owner);
+  std::byte* data = memory->data();
+  const auto free = [](void* context, std::byte*, int64_t) noexcept { delete static_cast<PinnedMemory*>(context); };
+  return Buffer(data, size_bytes, free, memory.release());
 }
 
 int cuda_device_count() noexcept {

@@ -48,7 +48,8 @@ class CudaEvent final : public Event {
   cudaEvent_t event_ = nullptr;
 };
 
-/// A CUDA stream that does not synchronise with the default stream, or a wrapper of a stream that the user owns.
+/// A CUDA stream that does not synchronise with the default stream, or a wrapper of a stream that the user owns. The
+/// destructor waits for all work of the stream.
 class CudaStream final : public Stream {
  public:
   CudaStream(Lane lane, CudaDevice& device, int priority);
@@ -105,9 +106,12 @@ class CudaDevice final : public Device {
   void remove_watchdog(Watchdog& watchdog) noexcept;
   bool has_watchdogs() const { return !watchdogs_.empty(); }
   void poll_watchdogs();
-  /// Polls until all watchdogs are idle. Call it before a CUDA call that waits for the device, for example to free
-  /// memory. That call would never return if work on the device hangs.
+  /// Polls until all watchdogs are idle. Call it before a CUDA call that waits for the device. That call would never
+  /// return if work on the device hangs.
   void wait_until_watchdogs_idle() noexcept;
+  /// Waits for all work on the GPU, also that of other ranks of the process. Call it before memory is freed. Makes the
+  /// GPU current for the calling thread.
+  void drain() noexcept;
 
   /// Stores an exception of host work, which throw_if_failed() rethrows. Later calls are ignored. Any thread may call
   /// it.
@@ -149,9 +153,10 @@ class GpuMemory {
 
 /// Owns pinned host memory, which every GPU of the process can access. It does not update the ledger. The calling
 /// thread must have made its GPU current. Throws UnavailableError, with owner and size, when host memory is exhausted.
+/// The destructor waits for the work of `device`, unless it is null.
 class PinnedMemory {
  public:
-  PinnedMemory(int64_t size_bytes, std::string_view owner);
+  PinnedMemory(CudaDevice* device, int64_t size_bytes, std::string_view owner);
   ~PinnedMemory();
   PinnedMemory(const PinnedMemory&) = delete;
   PinnedMemory& operator=(const PinnedMemory&) = delete;
@@ -159,6 +164,7 @@ class PinnedMemory {
   std::byte* data() const { return data_; }
 
  private:
+  CudaDevice* device_;
   std::byte* data_ = nullptr;
 };
 

@@ -67,12 +67,10 @@ CudaStream::CudaStream(Lane lane, CudaDevice& device, cudaStream_t user_stream)
     : Stream(lane), device_(device), stream_(user_stream), owned_(false) {}
 
 CudaStream::~CudaStream() {
-  // Wait for the tasks: they may use memory that the caller frees next, and their slots belong to this object.
-  // synchronize(), not this destructor, reports their exceptions.
-  if (host_work_ != nullptr) {
-    device_.wait_until_watchdogs_idle();
-    log_cuda_error(cudaStreamSynchronize(stream_), "waiting for a stream's host work");
-  }
+  // The caller may free the memory that the work uses, and slots of host work belong to this object. synchronize(), not
+  // this destructor, reports exceptions of host work.
+  device_.wait_until_watchdogs_idle();
+  log_cuda_error(cudaStreamSynchronize(stream_), "waiting for the work of a stream");
   if (owned_) log_cuda_error(cudaStreamDestroy(stream_), "destroying a stream");
 }
 

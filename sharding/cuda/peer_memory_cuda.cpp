@@ -34,26 +34,41 @@ void enable_access(const CudaDevice& device, int other) {
 }
 
 /// GPU memory, owned jointly by all ranks that may read it. The last rank frees it, so a rank that ends early with an
-/// exception does not free memory that a peer's kernel still reads. The Device of the rank that allocated it may be
-/// destroyed earlier.
+/// exception does not free memory that a peer's kernel still reads. Each rank drains its GPU before it gives up the
+/// memory. The Device of the rank that allocated it may be destroyed earlier.
 class SharedGpuMemory {
  public:
-  explicit SharedGpuMemory(std::byte* data) : data_(data) {}
-  ~SharedGpuMemory() { log_cuda_error(cudaFree(data_), "freeing GPU memory"); }
+  SharedGpuMemory(const CudaDevice& device, int64_t size_bytes, std::string_view owner)
+      : ordinal_(device.ordinal()), data_(allocate_gpu_memory(device, size_bytes, owner)) {}
+  /// Runs on the thread of the last rank that held the memory.
+  ~SharedGpuMemory() {
+    int current = 0;
+    log_cuda_error(cudaGetDevice(&current), "querying the current GPU");
+    log_cuda_error(cudaSetDevice(ordinal_), "selecting the GPU of shared memory");
+    log_cuda_error(cudaFree(data_), "freeing GPU memory");
+    log_cuda_error(cudaSetDevice(current), "selecting a GPU");
+  }
   SharedGpuMemory(const SharedGpuMemory&) = delete;
   SharedGpuMemory& operator=(const SharedGpuMemory&) = delete;
   std::byte* data() const { return data_; }
 
  private:
+  int ordinal_;
   std::byte* data_;
 };
 
-/// Keeps the memory of this rank and of its peers allocated. Keeps this rank's memory counted in its ledger.
-struct PeerMemoryBacking final : SymmetricBuffer::Backing {
-  PeerMemoryBacking(Booking line, std::vector<std::shared_ptr<SharedGpuMemory>> held)
-      : booking(std::move(line)), memories(std::move(held)) {}
-  Booking booking;
-  std::vector<std::shared_ptr<SharedGpuMemory>> memories;
+/// Keeps the memory of this rank and of its peers allocated. Keeps this rank's memory counted in its ledger. The
+/// destructor waits for this rank's work, which may use the memory of peers on other GPUs.
+class PeerMemoryBacking final : public SymmetricBuffer::Backing {
+ public:
+  PeerMemoryBacking(CudaDevice& device, Booking booking, std::vector<std::shared_ptr<SharedGpuMemory>> memories)
+      : device_(device), booking_(std::move(booking)), memories_(std::move(memories)) {}
+  ~PeerMemoryBacking() override { device_.drain(); }
+
+ private:
+  CudaDevice& device_;
+  Booking booking_;
+  std::vector<std::shared_ptr<SharedGpuMemory>> memories_;
 };
 
 class CudaPeerMemory final : public PeerMemory {
@@ -71,15 +86,15 @@ class CudaPeerMemory final : public PeerMemory {
     std::shared_ptr<SharedGpuMemory> own;
     const auto size_of_ranks = gather_or_throw(bootstrap_, [&] {
       booking.emplace(device_.ledger(), own_bytes, category, owner);
-      own = std::make_shared<SharedGpuMemory>(allocate_gpu_memory(device_, own_bytes, owner));
+      own = std::make_shared<SharedGpuMemory>(device_, own_bytes, owner);
       return std::to_string(own_bytes);
     });
     if (sizes == RankSizes::kEqual) expect_same_sizes(bootstrap_, size_of_ranks, owner);
     auto memories = gather_from_threads(bootstrap_, own);
     std::vector<const std::byte*> peers;
     for (const auto& memory : memories) peers.push_back(memory->data());
-    return SymmetricBuffer(std::make_unique<PeerMemoryBacking>(std::move(*booking), std::move(memories)), own->data(),
-                           std::move(peers), own_bytes);
+    return SymmetricBuffer(std::make_unique<PeerMemoryBacking>(device_, std::move(*booking), std::move(memories)),
+                           own->data(), std::move(peers), own_bytes);
   }
 
   std::optional<SharedRange> allocate_shared(int64_t size_bytes, int64_t own_bytes, Category category,
@@ -89,15 +104,14 @@ class CudaPeerMemory final : public PeerMemory {
     std::shared_ptr<SharedGpuMemory> allocated;
     const auto sizes = gather_or_throw(bootstrap_, [&] {
       booking.emplace(device_.ledger(), own_bytes, category, owner);
-      if (bootstrap_.rank() == 0)
-        allocated = std::make_shared<SharedGpuMemory>(allocate_gpu_memory(device_, size_bytes, owner));
+      if (bootstrap_.rank() == 0) allocated = std::make_shared<SharedGpuMemory>(device_, size_bytes, owner);
       return std::to_string(size_bytes);
     });
     expect_same_sizes(bootstrap_, sizes, owner);
     std::vector memories{object_from_thread(bootstrap_, 0, allocated)};
     std::byte* data = memories[0]->data();
-    return SharedRange(std::make_unique<PeerMemoryBacking>(std::move(*booking), std::move(memories)), data, data,
-                       size_bytes);
+    return SharedRange(std::make_unique<PeerMemoryBacking>(device_, std::move(*booking), std::move(memories)), data,
+                       data, size_bytes);
   }
 
  private:

@@ -16,7 +16,8 @@ std::size_t bytes_of(int64_t count) { return static_cast<std::size_t>(count * kV
 
 HostAllReduce::HostAllReduce(NcclHandle& handle)
     : handle_(handle),
-      pinned_(kLaneCount * (1 + handle.peers().rank_count()) * kSlotValues * kValueBytes, "all-reduce values"),
+      pinned_(&handle.device(), kLaneCount * (1 + handle.peers().rank_count()) * kSlotValues * kValueBytes,
+              "all-reduce values"),
       gpu_(handle.device(), kLaneCount * handle.peers().rank_count() * kSlotValues * kValueBytes, "all-reduce values") {
 }
 

@@ -73,7 +73,7 @@ class NcclMemory final : public SymmetricBuffer::Backing {
   }
 
   ~NcclMemory() override {
-    handle_->device().wait_until_watchdogs_idle();
+    handle_->device().drain();  // ncclMemFree() does not wait for work that uses the memory
     registration_.reset();
     if (nccl_memory_ != nullptr) log_nccl_error(ncclMemFree(nccl_memory_), "ncclMemFree()");
   }

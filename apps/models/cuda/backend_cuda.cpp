@@ -52,7 +52,7 @@ class BatchUploader {
 
   void make(StagingSlot& slot, int64_t size_bytes) {
     device_.make_current();
-    slot = {size_bytes, std::make_unique<PinnedMemory>(size_bytes, "a micro-batch"),
+    slot = {size_bytes, std::make_unique<PinnedMemory>(&device_, size_bytes, "a micro-batch"),
             std::make_unique<GpuMemory>(device_, size_bytes, "a micro-batch"), device_.make_event()};
   }
 
@@ -101,7 +101,7 @@ class CudaBackend final : public Backend {
   explicit CudaBackend(CudaDevice& device)
       : batches_(device),
         angles_(device),
-        sum_(sizeof(double), "the loss"),
+        sum_(&device, sizeof(double), "the loss"),
         loss_event_(device.make_event()),
         result_event_(device.make_event()) {}
 
@@ -191,7 +191,7 @@ class CudaBackend final : public Backend {
   void read(const float* from, std::span<float> to) override {
     const auto size_bytes = static_cast<int64_t>(to.size_bytes());
     if (!result_ || result_bytes_ < size_bytes) {
-      result_ = std::make_unique<PinnedMemory>(size_bytes, "results of the model");
+      result_ = std::make_unique<PinnedMemory>(&cuda_device(*stream_), size_bytes, "results of the model");
       result_bytes_ = size_bytes;
     }
     cuda_kernels().copy(*stream_, result_->data(), from, size_bytes);

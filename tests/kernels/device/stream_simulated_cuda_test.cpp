@@ -1,6 +1,9 @@
-// Tests of streams of a faulty GPU. They use the simulated GPU, because a fault of a real GPU would affect its other
-// users.
+// Tests of streams and memory that use the simulated GPU: a fault of a real GPU would affect its other users, and a
+// real GPU does not report memory that is freed too early.
+#include <atomic>
+#include <chrono>
 #include <gtest/gtest.h>
+#include <thread>
 
 #include "kernels/device/device_cuda.h"
 #include "kernels/system/error.h"
@@ -20,6 +23,70 @@ TEST(FaultyGpu, HostWorkThrowsInsteadOfBlocking) {
       },
       FaultError);
   EXPECT_THROW(stream->synchronize(), FaultError);
+}
+
+void launch_slow_work(Stream& stream, std::atomic<bool>& done) {
+  simulated::launch(cuda_stream(stream), [&done] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    done = true;
+  });
+}
+
+TEST(LifetimesOnGpu, AStreamIsDestroyedAfterItsWork) {
+  CudaDevice device(0);
+  std::atomic<bool> done = false;
+  {
+    const auto stream = device.make_stream(Lane::kCompute);
+    launch_slow_work(*stream, done);
+  }
+  EXPECT_TRUE(done);
+  cudaStream_t own = nullptr;
+  check(cudaStreamCreate(&own), "making a stream");
+  done = false;
+  {
+    const auto wrapped = wrap_cuda_stream(device, Lane::kCompute, own);
+    launch_slow_work(*wrapped, done);
+  }
+  EXPECT_TRUE(done);
+  check(cudaStreamDestroy(own), "destroying a stream");
+}
+
+TEST(LifetimesOnGpu, MemoryIsFreedAfterTheWorkThatMayUseIt) {
+  CudaDevice device(0);
+  const auto stream = device.make_stream(Lane::kCompute);
+  std::atomic<bool> done = false;
+  const auto expect_work_before_free_of = [&](auto make_memory) {
+    done = false;
+    {
+      [[maybe_unused]] const auto memory = make_memory();
+      launch_slow_work(*stream, done);
+    }
+    EXPECT_TRUE(done);
+  };
+  expect_work_before_free_of([&] { return device.allocate(4096, Category::kSlots, "memory of a GPU"); });
+  expect_work_before_free_of([&] { return device.allocate_host(4096, "pinned memory"); });
+  expect_work_before_free_of([&] { return allocate_pinned(device, 4096, Category::kStaging, "booked pinned memory"); });
+}
+
+TEST(LifetimesOnGpuDeathTest, TheSimulatedRuntimeRefusesMemoryThatIsFreedTooEarly) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto free_under_work = [] {
+    cudaStream_t stream = nullptr;
+    void* data = nullptr;
+    check(cudaStreamCreate(&stream), "making a stream");
+    check(cudaMalloc(&data, 4096), "allocating");
+    simulated::launch(stream, [] { std::this_thread::sleep_for(std::chrono::seconds(1)); });
+    check(cudaMemsetAsync(data, 0, 4096, stream), "clearing");
+    check(cudaFree(data), "freeing");
+  };
+  EXPECT_DEATH(free_under_work(), "memory is freed before a copy that uses it has run");
+  const auto destroy_busy_stream = [] {
+    cudaStream_t stream = nullptr;
+    check(cudaStreamCreate(&stream), "making a stream");
+    simulated::launch(stream, [] { std::this_thread::sleep_for(std::chrono::seconds(1)); });
+    check(cudaStreamDestroy(stream), "destroying");
+  };
+  EXPECT_DEATH(destroy_busy_stream(), "a stream is destroyed before its work has run");
 }
 
 }  // namespace

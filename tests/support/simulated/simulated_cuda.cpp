@@ -1,16 +1,22 @@
 #include "tests/support/simulated/simulated_cuda.h"
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <random>
 #include <thread>
+#include <vector>
 
 #ifndef SIMULATED_GPUS
 #error "define SIMULATED_GPUS as the number of simulated GPUs"
@@ -45,6 +51,22 @@ void sleep_randomly() {
 thread_local int current_gpu = 0;
 std::atomic<unsigned long long> stream_count{0};
 
+[[noreturn]] void fail(const char* error) {
+  std::fprintf(stderr, "simulated CUDA runtime: %s\n", error);
+  std::abort();
+}
+
+/// A part of memory that a copy reads or writes.
+struct MemoryRange {
+  const std::byte* begin = nullptr;
+  std::size_t size_bytes = 0;
+
+  bool overlaps(const MemoryRange& other) const {
+    return begin < other.begin + other.size_bytes && other.begin < begin + size_bytes;
+  }
+};
+using MemoryRanges = std::array<MemoryRange, 2>;
+
 }  // namespace
 
 struct CUevent_st {
@@ -63,9 +85,14 @@ struct CUstream_st {
   unsigned long long number = ++stream_count;
   std::mutex mutex;
   std::condition_variable changed;
-  std::deque<std::function<void()>> queue;
-  bool busy = false, stopping = false;
+  struct Task {
+    std::function<void()> work;
+    MemoryRanges uses;
+  };
+  std::deque<Task> queue;  // the first one may be running
+  bool stopping = false;
   std::atomic<bool> faulted{false};
+  const std::thread::id creator = std::this_thread::get_id();
   std::thread worker;
 
   CUstream_st() : worker([this] { work(); }) {}
@@ -78,18 +105,23 @@ struct CUstream_st {
     worker.join();
   }
 
-  void enqueue(std::function<void()> task) {
+  void enqueue(std::function<void()> work, const MemoryRanges& uses = {}) {
     const std::lock_guard lock(mutex);
-    queue.push_back(std::move(task));
+    queue.push_back({std::move(work), uses});
     changed.notify_all();
   }
   bool idle() {
     const std::lock_guard lock(mutex);
-    return queue.empty() && !busy;
+    return queue.empty();
+  }
+  bool uses(const MemoryRange& memory) {
+    const std::lock_guard lock(mutex);
+    return std::ranges::any_of(
+        queue, [&](const Task& task) { return task.uses[0].overlaps(memory) || task.uses[1].overlaps(memory); });
   }
   void wait() {
     std::unique_lock lock(mutex);
-    changed.wait(lock, [this] { return queue.empty() && !busy; });
+    changed.wait(lock, [this] { return queue.empty(); });
   }
 
  private:
@@ -98,18 +130,73 @@ struct CUstream_st {
     while (true) {
       changed.wait(lock, [this] { return !queue.empty() || stopping; });
       if (queue.empty()) return;
-      const auto task = std::move(queue.front());
-      queue.pop_front();
-      busy = true;
+      const auto work = std::move(queue.front().work);
       lock.unlock();
       sleep_randomly();
-      task();
+      work();
       lock.lock();
-      busy = false;
+      queue.pop_front();
       changed.notify_all();
     }
   }
 };
+
+namespace {
+
+/// All streams and allocations of the process.
+class Registry {
+ public:
+  cudaStream_t add(std::shared_ptr<CUstream_st> stream) {
+    const std::lock_guard lock(mutex_);
+    return streams_.emplace_back(std::move(stream)).get();
+  }
+  /// Returns null if the stream does not exist.
+  std::shared_ptr<CUstream_st> remove(cudaStream_t stream) {
+    const std::lock_guard lock(mutex_);
+    const auto found = std::ranges::find(streams_, stream, &std::shared_ptr<CUstream_st>::get);
+    if (found == streams_.end()) return nullptr;
+    auto removed = std::move(*found);
+    streams_.erase(found);
+    return removed;
+  }
+  std::vector<std::shared_ptr<CUstream_st>> streams() {
+    const std::lock_guard lock(mutex_);
+    return streams_;
+  }
+  void add_memory(const void* data, std::size_t size_bytes) {
+    const std::lock_guard lock(mutex_);
+    sizes_[data] = size_bytes;
+  }
+  /// Returns the size of the allocation.
+  std::size_t remove_memory(const void* data) {
+    const std::lock_guard lock(mutex_);
+    const auto found = sizes_.find(data);
+    if (found == sizes_.end()) fail("memory is freed that was not allocated");
+    const std::size_t size_bytes = found->second;
+    sizes_.erase(found);
+    return size_bytes;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::shared_ptr<CUstream_st>> streams_;
+  std::map<const void*, std::size_t> sizes_;
+};
+
+Registry& registry() {
+  static auto& all = *new Registry;  // never destroyed, because static objects may own streams
+  return all;
+}
+
+void refuse_used_memory(const MemoryRange& memory) {
+  for (const auto& stream : registry().streams()) {
+    if (stream->uses(memory)) fail("memory is freed before a copy that uses it has run");
+    if (stream->creator == std::this_thread::get_id() && !stream->idle())
+      fail("memory is freed while a stream of the calling thread has work");
+  }
+}
+
+}  // namespace
 
 namespace aliquot::simulated {
 
@@ -129,6 +216,19 @@ cudaError_t cudaSetDevice(int gpu) {
   if (gpu < 0 || gpu >= SIMULATED_GPUS) return cudaErrorInvalidDevice;
   current_gpu = gpu;
   return cudaSuccess;
+}
+cudaError_t cudaGetDevice(int* gpu) {
+  *gpu = current_gpu;
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceSynchronize() {
+  cudaError_t result = cudaSuccess;
+  for (const auto& stream : registry().streams()) {
+    if (stream->gpu != current_gpu) continue;
+    stream->wait();
+    if (stream->faulted) result = cudaErrorLaunchFailure;
+  }
+  return result;
 }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
   std::snprintf(properties->name, sizeof(properties->name), "simulated");
@@ -160,31 +260,40 @@ cudaError_t cudaGetLastError() { return cudaSuccess; }
 cudaError_t cudaMalloc(void** data, std::size_t size_bytes) {
   if (size_bytes > kGpuBytes) return cudaErrorMemoryAllocation;
   *data = std::aligned_alloc(512, (size_bytes + 511) / 512 * 512);
+  registry().add_memory(*data, size_bytes);
   return cudaSuccess;
 }
 cudaError_t cudaFree(void* data) {
+  if (data == nullptr) return cudaSuccess;
+  refuse_used_memory({static_cast<const std::byte*>(data), registry().remove_memory(data)});
   std::free(data);
   return cudaSuccess;
 }
 cudaError_t cudaHostAlloc(void** data, std::size_t size_bytes, unsigned) { return cudaMalloc(data, size_bytes); }
 cudaError_t cudaFreeHost(void* data) { return cudaFree(data); }
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t size_bytes, cudaMemcpyKind, cudaStream_t stream) {
-  stream->enqueue([=] { std::memcpy(to, from, size_bytes); });
+  stream->enqueue([=] { std::memcpy(to, from, size_bytes); },
+                  {MemoryRange{static_cast<const std::byte*>(to), size_bytes},
+                   MemoryRange{static_cast<const std::byte*>(from), size_bytes}});
   return cudaSuccess;
 }
 cudaError_t cudaMemsetAsync(void* to, int value, std::size_t size_bytes, cudaStream_t stream) {
-  stream->enqueue([=] { std::memset(to, value, size_bytes); });
+  stream->enqueue([=] { std::memset(to, value, size_bytes); },
+                  {MemoryRange{static_cast<const std::byte*>(to), size_bytes}, {}});
   return cudaSuccess;
 }
 
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned, int) {
-  *stream = new CUstream_st;
-  (*stream)->gpu = current_gpu;
+  auto made = std::make_shared<CUstream_st>();
+  made->gpu = current_gpu;
+  *stream = registry().add(std::move(made));
   return cudaSuccess;
 }
 cudaError_t cudaStreamCreate(cudaStream_t* stream) { return cudaStreamCreateWithPriority(stream, 0, 0); }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
-  delete stream;
+  const auto removed = registry().remove(stream);
+  if (removed == nullptr) return cudaErrorInvalidResourceHandle;
+  if (!removed->idle()) fail("a stream is destroyed before its work has run");
   return cudaSuccess;
 }
 cudaError_t cudaStreamGetId(cudaStream_t stream, unsigned long long* number) {
