@@ -7,7 +7,11 @@
 namespace aliquot {
 
 NcclWatchdog::NcclWatchdog(NcclHandle& handle) : handle_(handle) {
-  for (PendingRing& lane : lanes_) lane.ring.resize(kCapacity);
+  // Nothing is created between collectives, because some CUDA calls wait for work that is in flight.
+  for (PendingRing& lane : lanes_) {
+    for (std::size_t i = 0; i < kCapacity; ++i)
+      lane.ring.push_back(std::make_unique<PendingCollective>(handle.device().ordinal()));
+  }
   handle_.device().add_watchdog(*this);
 }
 
@@ -16,8 +20,7 @@ NcclWatchdog::~NcclWatchdog() { handle_.device().remove_watchdog(*this); }
 void NcclWatchdog::begin(CudaStream& stream, const CollectiveCall& call) {
   PendingRing& lane = of(stream);
   wait_for_free_slot(lane);
-  auto& pending = lane.ring[(lane.oldest + lane.count) % kCapacity];
-  if (pending == nullptr) pending = std::make_unique<PendingCollective>(handle_.device().ordinal());
+  const auto& pending = lane.ring[(lane.oldest + lane.count) % kCapacity];
   pending->call = call;
   pending->seen_running = false;
   stream.record(pending->before);
