@@ -1,18 +1,50 @@
 #include "engine/run/memory/arena.h"
 
 #include <algorithm>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <functional>
+#include <utility>
+#include <vector>
 
 #include "engine/run/memory/aliased_pages.h"
+#include "kernels/system/error.h"
+#include "kernels/system/format_bytes.h"
 #include "sharding/comm/run_on_all_or_throw.h"
 
 namespace aliquot {
+namespace {
+
+/// The largest categories of the plan's memory, e.g. "optimizer 12.0 GiB, parameters 3.0 GiB".
+std::string largest_parts(const Plan& plan) {
+  constexpr std::size_t kMost = 4;
+  const BytesByCategory bytes = account(plan.schedule).peak;
+  std::vector<std::pair<int64_t, Category>> parts;
+  for (int c = 0; c < kCategoryCount; ++c) {
+    if (bytes[static_cast<std::size_t>(c)] > 0)
+      parts.emplace_back(bytes[static_cast<std::size_t>(c)], static_cast<Category>(c));
+  }
+  std::ranges::sort(parts, std::greater());
+  parts.resize(std::min(parts.size(), kMost));
+  std::vector<std::string> texts;
+  for (const auto& [size_bytes, category] : parts)
+    texts.push_back(fmt::format("{} {}", name(category), format_bytes(size_bytes)));
+  return fmt::format("{}", fmt::join(texts, ", "));
+}
+
+}  // namespace
 
 Arena::Arena(const Plan& training, const std::vector<const Plan*>& others, const MeshGroups& groups) {
   Communicator& world = groups.world().communicator();
   int64_t own = training.schedule.bytes(Space::kArena);
   for (const Plan* plan : others) own = std::max(own, plan->schedule.bytes(Space::kArena));
   const RankSizes sizes = groups.mesh().pipeline == 1 ? RankSizes::kEqual : RankSizes::kMayDiffer;
-  world_ = world.allocate(own, sizes, Category::kArena, "arena");
+  try {
+    world_ = world.allocate(own, sizes, Category::kArena, "arena");
+  } catch (const UnavailableError& error) {
+    throw UnavailableError(
+        fmt::format("{}; the largest parts of this plan are {}", error.what(), largest_parts(training)));
+  }
   for (const GroupId group : kMemoryGroups) {
     if (group != GroupId::kShard && groups.mesh().size(group) == 1) continue;
     Communicator& ranks = groups.at(group);

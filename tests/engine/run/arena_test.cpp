@@ -55,5 +55,22 @@ TEST(Arena, EachStageAllocatesOnlyItsOwnArena) {
   }
 }
 
+TEST(Arena, AFailedAllocationNamesTheLargestPartsOfThePlan) {
+  World::threads(
+      2,
+      [](World& world) {
+        world.device().ledger().set_limit_bytes(1000);
+        try {
+          EngineWithBlocks setup(world, {.zero_stage = 2});
+          ADD_FAILURE() << "an arena of more than 1000 bytes was allocated";
+        } catch (const UnavailableError& error) {
+          EXPECT_NE(std::string(error.what()).find("; the largest parts of this plan are "), std::string::npos)
+              << error.what();
+          EXPECT_NE(std::string(error.what()).find("optimizer "), std::string::npos) << error.what();
+        }
+      },
+      kHosts);
+}
+
 }  // namespace
 }  // namespace aliquot
