@@ -113,7 +113,8 @@ std::unique_ptr<Device> make_host_device(int thread_count);
 std::unique_ptr<Device> make_cuda_device(int ordinal);
 
 /// Wraps the user's cudaStream_t as a stream of `device`. Aliquot's work is then ordered with the work that the user
-/// enqueues on `stream`. The user keeps ownership of `stream`. Throws UnavailableError in a build without CUDA.
+/// enqueues on `stream`. The user keeps ownership of `stream`, which must outlive the result: its destructor waits for
+/// the work of `stream`. Throws UnavailableError in a build without CUDA.
 std::unique_ptr<Stream> wrap_cuda_stream(Device& device, Lane lane, CUstream_st* stream);
 
 /// Returns the number of GPUs that this process can use: 0 without a driver or in a build without CUDA.
