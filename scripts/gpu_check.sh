@@ -1,10 +1,15 @@
 #!/usr/bin/env bash
 # scripts/gpu_check.sh --pack     on the build machine: builds for one GPU generation and fills .device/
-# scripts/gpu_check.sh [QUICK]    on a machine with a GPU, which needs no compiler, network, MPI, HDF5 or Boost
-# The check runs, in this order: every GPU test; the CUDA examples, compared with the host examples; the command on the
-# GPU; compute-sanitizer over some tests; the benchmarks. QUICK omits the last two. Results are in $OUT or build/gpu/:
-# summary.txt, tests.log, sanitizer.log and a JSON file for each benchmark. A failed step does not prevent later steps.
-# Exit code: 3 if a step failed, 2 without a GPU or .device/.
+# scripts/gpu_check.sh [PART...]  on a machine with a GPU, which needs no compiler, network, MPI, HDF5 or Boost
+# Parts, by default all of them in this order. QUICK is another name for tests.
+#   tests     every GPU test, the most basic ones first: device, kernels, optimizer, layers of models, ranks that share a
+#             GPU, the CUDA examples, the command, NCCL
+#   speed     rates of the machine (aliquot doctor --measure) and the benchmarks
+#   sanitize  compute-sanitizer over the tests of kernels
+# All steps of a part together have ALIQUOT_GPU_SECONDS (520). A failed step does not prevent later steps. A test that
+# skips cases because it finds no GPU has failed. Results are in $OUT or build/gpu/: summary.txt, a log of each part, and
+# a JSON file for each benchmark.
+# Exit code: 3 if a step failed or had no time, 2 without a GPU or .device/.
 # ALIQUOT_GPU_GENERATION is the GPU generation for --pack (90: H100 and H200). .device/ must not exceed 64 MiB.
 # shellcheck source=scripts/lib.sh
 source "$(dirname "$0")/lib.sh"
@@ -52,60 +57,62 @@ print(sysconfig.get_path("purelib"), *site.getsitepackages())' 2>/dev/null); do
   if [ -d /usr/local/cuda/lib64 ]; then echo /usr/local/cuda/lib64; fi
 }
 
-# step NAME COMMAND...: runs the command, appends its output to $log, and prints one line with its exit code.
+# step NAME COMMAND...: runs the command, appends its output to $log, and prints one line with its exit code. Uses at most
+# $step_seconds (240) of the time of the part.
 failures=0
 step() {
-  local name=$1 status=0 started=$SECONDS last
+  local name=$1 status=0 started=$SECONDS last limit=${step_seconds:-240} left=$((part_end - SECONDS))
   shift
+  if [ $left -lt 1 ]; then
+    failures=$((failures + 1))
+    echo "$name: not run, the time of the part is over" | tee -a "$out/summary.txt"
+    return
+  fi
+  if [ "$limit" -gt $left ]; then limit=$left; fi
   echo "== $name: $*" >>"$log"
-  timeout --kill-after=10 "${step_seconds:-240}" "$@" >"$out/step.txt" 2>&1 || status=$?
+  timeout --kill-after=10 "$limit" "$@" >"$out/step.txt" 2>&1 || status=$?
   cat "$out/step.txt" >>"$log"
   # The output of a benchmark or of a crashed test may have no line that matches.
   last=$({ grep -E '^\[  (PASSED|FAILED|SKIPPED)|ERROR SUMMARY' "$out/step.txt" || true; } | tail -2 | tr -s ' \n' ' ')
+  if [ $status -eq 0 ] && grep -q 'no usable GPU' "$out/step.txt"; then
+    status=1
+    last="skipped cases, because it found no GPU"
+  fi
   if [ $status -ne 0 ]; then failures=$((failures + 1)); fi
   printf '%-44s exit %-3d %4d s  %s\n' "$name" $status $((SECONDS - started)) "$last" | tee -a "$out/summary.txt"
 }
 
-tests() {
-  local test
-  log=$out/tests.log
-  for test in "$folder"/bin/*_test; do
-    local step_seconds=240
-    case $test in *nccl*) step_seconds=480 ;; esac  # starts five worlds of up to eight processes
-    step "$(basename "$test")" "$test" --gtest_brief=1
+# Prints the packed tests, the most basic ones first. NCCL is last, because a collective that hangs uses up the time.
+tests_in_order() {
+  local name first="device_cuda philox_cuda kernels optim_update_device optim_orthogonalize_device" models="backend_cuda"
+  local ranks="lane_events_cuda conformance_cuda_threads" last="conformance_nccl"
+  for name in $first $models $ranks; do
+    if [ -x "$folder/bin/${name}_test" ]; then echo "$folder/bin/${name}_test"; fi
+  done
+  for name in "$folder"/bin/*_test; do
+    case " $first $models $ranks $last " in *" $(basename "$name" _test) "*) ;; *) echo "$name" ;; esac
   done
 }
 
-examples() {
-  log=$out/tests.log
+tests() {
+  local test
+  for test in $(tests_in_order); do step "$(basename "$test")" "$test" --gtest_brief=1; done
   if [ -x $folder/bin/transformer_cuda ]; then
     step "the CUDA examples" tests/apps/examples/cuda_example_test.sh $folder/bin
   fi
   if [ -x $folder/bin/aliquot ]; then
     step "aliquot train --device cuda" tests/apps/train/train_on_gpus.sh $folder/bin/aliquot
+  fi
+  local step_seconds=480  # starts five worlds of up to eight processes
+  test=$folder/bin/conformance_nccl_test
+  if [ -x $test ]; then step conformance_nccl_test $test --gtest_brief=1; fi
+}
+
+speed() {
+  local bench name
+  if [ -x $folder/bin/aliquot ]; then
     step "aliquot doctor --measure" $folder/bin/aliquot doctor --measure "$out/machine.json"
   fi
-}
-
-sanitize() {
-  log=$out/sanitizer.log
-  if ! command -v compute-sanitizer >/dev/null; then
-    echo "skipped: compute-sanitizer is not installed" | tee -a "$out/summary.txt"
-    return
-  fi
-  local test check=(compute-sanitizer --error-exitcode 9)
-  for test in "$folder"/bin/*cuda*_test "$folder"/bin/{kernels,optim_update_device,optim_orthogonalize_device}_test; do
-    if [ ! -x "$test" ]; then continue; fi
-    # compute-sanitizer makes kernels tens of times slower. So omit tests with many ranks or large counts.
-    step "memcheck $(basename "$test")" "${check[@]}" --tool memcheck "$test" --gtest_brief=1 \
-      '--gtest_filter=*:-*8Ranks*:*1000003:*ManySmall*:*AFailedAllocation*'
-  done
-  step "racecheck kernels_test" "${check[@]}" --tool racecheck $folder/bin/kernels_test --gtest_brief=1
-}
-
-benches() {
-  local bench name
-  log=$out/tests.log
   for bench in "$folder"/bin/*_bench; do
     if [ ! -x "$bench" ]; then continue; fi
     name=$(basename "$bench" _bench)
@@ -113,7 +120,43 @@ benches() {
   done
 }
 
+# Whether compute-sanitizer exists and may watch programs here. Otherwise prints why not.
+sanitizer_works() {
+  local probe=$folder/bin/kernels_test
+  if ! command -v compute-sanitizer >/dev/null; then
+    echo "sanitize: not run, compute-sanitizer is not installed" | tee -a "$out/summary.txt"
+    return 1
+  fi
+  if ! timeout 60 compute-sanitizer "$probe" '--gtest_filter=*FillsAndCopies*cuda*' >"$out/step.txt" 2>&1 &&
+    ! grep -q 'ERROR SUMMARY' "$out/step.txt"; then
+    echo "sanitize: not run, compute-sanitizer does not work here: $(tail -1 "$out/step.txt")" | tee -a "$out/summary.txt"
+    return 1
+  fi
+}
+
+sanitize() {
+  if ! sanitizer_works; then return; fi
+  local test name check=(compute-sanitizer --error-exitcode 9)
+  for name in kernels optim_update_device optim_orthogonalize_device backend_cuda device_cuda philox_cuda lane_events_cuda; do
+    test=$folder/bin/${name}_test
+    if [ ! -x "$test" ]; then continue; fi
+    # compute-sanitizer makes kernels tens of times slower. So omit tests with many ranks or large counts. Tests of
+    # failed allocations cause errors of the API on purpose.
+    step "memcheck ${name}_test" "${check[@]}" --tool memcheck --report-api-errors no "$test" --gtest_brief=1 \
+      '--gtest_filter=*:-*8Ranks*:*1000003:*ManySmall*:*AFailedAllocation*'
+  done
+  # Kernels that use shared memory.
+  local tool
+  for tool in racecheck synccheck; do
+    for name in kernels backend_cuda; do
+      test=$folder/bin/${name}_test
+      if [ -x "$test" ]; then step "$tool ${name}_test" "${check[@]}" --tool $tool "$test" --gtest_brief=1; fi
+    done
+  done
+}
+
 check() {
+  local part
   if [ ! -d $folder/bin ]; then
     fail 2 "$folder/bin does not exist: run scripts/gpu_check.sh --pack on the build machine"
   fi
@@ -125,19 +168,25 @@ check() {
   # Several ranks with four lanes each share the GPU. With the default 8 queues their streams would wait for each other.
   export LD_LIBRARY_PATH CUDA_DEVICE_MAX_CONNECTIONS=32
   nvidia-smi --query-gpu=name,driver_version,memory.total,memory.used --format=csv,noheader | tee -a "$out/summary.txt"
-  tests
-  examples
-  if [ "${1:-}" != QUICK ]; then
-    sanitize
-    benches
-  fi
+  for part in "$@"; do
+    log=$out/$part.log
+    : >"$log"
+    part_end=$((SECONDS + ${ALIQUOT_GPU_SECONDS:-520}))
+    "$part"
+  done
   rm -f "$out/step.txt"
   if [ $failures -gt 0 ]; then fail 3 "$failures of the steps above failed; see $out"; fi
 }
 
-case ${1:-} in
-  --help | -h) usage ;;
-  --pack) pack ;;
-  '' | QUICK) check "$@" ;;
-  *) fail 1 "invalid argument '$1': expected --pack or QUICK (see --help)" ;;
-esac
+parts=()
+for argument in "$@"; do
+  case $argument in
+    --help | -h) usage && exit ;;
+    --pack) pack && exit ;;
+    tests | speed | sanitize) parts+=("$argument") ;;
+    QUICK) parts+=(tests) ;;
+    *) fail 1 "invalid argument '$argument': expected --pack, tests, speed, sanitize or QUICK (see --help)" ;;
+  esac
+done
+if [ ${#parts[@]} -eq 0 ]; then parts=(tests speed sanitize); fi
+check "${parts[@]}"

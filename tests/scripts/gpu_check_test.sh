@@ -19,11 +19,41 @@ program .device/bin/kernels_bench 0 "a table"
 export OUT=$scratch/out
 PATH=$scratch/bin:$PATH
 
-expect pass "bench kernels" "$scratch/scripts/gpu_check.sh"
-expect pass "a_silent_test" cat "$OUT/summary.txt"
-expect pass "[ PASSED ] 7 tests." cat "$OUT/summary.txt"
-expect pass "racecheck kernels_test" cat "$OUT/summary.txt"
+check() { "$scratch/scripts/gpu_check.sh" "$@"; }
+# lines PATTERN...: fails unless the lines of the summary with these texts exist, in this order.
+lines() {
+  local text at last=0
+  for text in "$@"; do
+    at=$(grep -nF -m1 -- "$text" "$OUT/summary.txt" | cut -d: -f1)
+    if [ -z "$at" ] || [ "$at" -le $last ]; then echo "no line '$text' in its place: $(cat "$OUT/summary.txt")" && return 1; fi
+    last=$at
+  done
+}
+
+program .device/bin/conformance_nccl_test 0 "[  PASSED  ] 9 tests."
+program .device/bin/device_cuda_test 0 "[  PASSED  ] 3 tests."
+expect pass "bench kernels" check
+expect pass "" lines device_cuda_test "[ PASSED ] 7 tests." a_silent_test conformance_nccl_test "bench kernels" \
+  "memcheck kernels_test" "racecheck kernels_test" "synccheck kernels_test"
+expect pass "" check speed
+expect fail "" grep -q kernels_test "$OUT/summary.txt"
+
 program .device/bin/a_silent_test 1 "it crashed"
-expect fail "1 of the steps above failed" "$scratch/scripts/gpu_check.sh" QUICK
-expect pass "kernels_test" cat "$OUT/summary.txt"
+expect fail "1 of the steps above failed" check QUICK
+expect pass "" lines kernels_test conformance_nccl_test
+
+# A test that finds no GPU has failed, although it skips its cases.
+program .device/bin/a_silent_test 0 "no usable GPU: the kernel is compiled but not run"
+expect fail "1 of the steps above failed" check tests
+expect pass "" lines "skipped cases, because it found no GPU"
+
+# All steps of a part share its time.
+printf '#!/bin/sh\nsleep 3\n' >"$scratch/.device/bin/device_cuda_test"
+expect fail "steps above failed" env ALIQUOT_GPU_SECONDS=1 "$scratch/scripts/gpu_check.sh" tests
+expect pass "" lines "device_cuda_test                             exit 124" "kernels_test: not run, the time of the part is over"
+
+# A tool that the machine refuses is reported, and is not a failure.
+program bin/compute-sanitizer 1 "this tool needs the permission of the administrator"
+expect pass "compute-sanitizer does not work here: this tool needs the permission" check sanitize
+expect fail "invalid argument 'fast'" check fast
 exit $((failures > 0))
