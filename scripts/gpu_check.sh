@@ -2,13 +2,13 @@
 # scripts/gpu_check.sh --pack     on the build machine: builds for one GPU generation and fills .device/
 # scripts/gpu_check.sh [PART...]  on a machine with a GPU, which needs no compiler, network, MPI, HDF5 or Boost
 # Parts, by default all of them in this order. QUICK is another name for tests.
-#   tests     every GPU test, the most basic ones first: device, kernels, optimizer, layers of models, ranks that share a
-#             GPU, the CUDA examples, the command, NCCL
+#   tests     every GPU test, the most basic ones first: device, kernels, optimizer, layers of models, ranks that share
+#             a GPU, the CUDA examples, the command, NCCL
 #   speed     rates of the machine (aliquot doctor --measure) and the benchmarks
 #   sanitize  compute-sanitizer over the tests of kernels
 # All steps of a part together have ALIQUOT_GPU_SECONDS (520). A failed step does not prevent later steps. A test that
-# skips cases because it finds no GPU has failed. Results are in $OUT or build/gpu/: summary.txt, a log of each part, and
-# a JSON file for each benchmark.
+# skips cases because it finds no GPU has failed. Results are in $OUT or build/gpu/: summary.txt, a log of each part,
+# and a JSON file for each benchmark.
 # Exit code: 3 if a step failed or had no time, 2 without a GPU or .device/.
 # ALIQUOT_GPU_GENERATION is the GPU generation for --pack (90: H100 and H200). .device/ must not exceed 64 MiB.
 # shellcheck source=scripts/lib.sh
@@ -57,8 +57,8 @@ print(sysconfig.get_path("purelib"), *site.getsitepackages())' 2>/dev/null); do
   if [ -d /usr/local/cuda/lib64 ]; then echo /usr/local/cuda/lib64; fi
 }
 
-# step NAME COMMAND...: runs the command, appends its output to $log, and prints one line with its exit code. Uses at most
-# $step_seconds (240) of the time of the part.
+# step NAME COMMAND...: runs the command, appends its output to $log, and prints one line with its exit code. Uses at
+# most $step_seconds (240) of the time of the part.
 failures=0
 step() {
   local name=$1 status=0 started=$SECONDS last limit=${step_seconds:-240} left=$((part_end - SECONDS))

@@ -19,13 +19,18 @@ program .device/bin/kernels_bench 0 "a table"
 export OUT=$scratch/out
 PATH=$scratch/bin:$PATH
 
+# shellcheck disable=SC2317 # expect calls it
 check() { "$scratch/scripts/gpu_check.sh" "$@"; }
 # lines PATTERN...: fails unless the lines of the summary with these texts exist, in this order.
+# shellcheck disable=SC2317 # expect calls it
 lines() {
   local text at last=0
   for text in "$@"; do
     at=$(grep -nF -m1 -- "$text" "$OUT/summary.txt" | cut -d: -f1)
-    if [ -z "$at" ] || [ "$at" -le $last ]; then echo "no line '$text' in its place: $(cat "$OUT/summary.txt")" && return 1; fi
+    if [ -z "$at" ] || [ "$at" -le "$last" ]; then
+      echo "no line '$text' in its place: $(cat "$OUT/summary.txt")"
+      return 1
+    fi
     last=$at
   done
 }
