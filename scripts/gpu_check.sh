@@ -181,8 +181,14 @@ check() {
 parts=()
 for argument in "$@"; do
   case $argument in
-    --help | -h) usage && exit ;;
-    --pack) pack && exit ;;
+    --help | -h)
+      usage
+      exit
+      ;;
+    --pack) # not `pack && exit`, which would ignore failures of commands in pack
+      pack
+      exit
+      ;;
     tests | speed | sanitize) parts+=("$argument") ;;
     QUICK) parts+=(tests) ;;
     *) fail 1 "invalid argument '$argument': expected --pack, tests, speed, sanitize or QUICK (see --help)" ;;
