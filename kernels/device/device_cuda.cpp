@@ -146,14 +146,24 @@ void CudaDevice::poll_watchdogs() {
 }
 
 void CudaDevice::wait_until_watchdogs_idle() noexcept {
-  for (Watchdog* watchdog : watchdogs_) {
+  // All watchdogs are polled together: the work of one may wait in a stream for the work of another, whose limit then
+  // ends the wait.
+  const auto poll = [](Watchdog* watchdog) {
     try {
-      poll_until([&] { return watchdog->idle(); }, [&] { watchdog->poll(); });
+      watchdog->poll();
     } catch (const std::exception& error) {
       // poll() removes the work from the device before it throws. A later wait for the results throws again.
       log_message(error.what());
     }
-  }
+  };
+  const auto all_idle = [this] {
+    return std::ranges::all_of(watchdogs_, [](Watchdog* watchdog) { return watchdog->idle(); });
+  };
+  poll_until(all_idle, [&] {
+    for (Watchdog* watchdog : watchdogs_) {
+      if (!watchdog->idle()) poll(watchdog);
+    }
+  });
 }
 
 void CudaDevice::drain() noexcept {

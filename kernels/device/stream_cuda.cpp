@@ -70,6 +70,7 @@ CudaStream::~CudaStream() {
   // The caller may free the memory that the work uses, and slots of host work belong to this object. synchronize(), not
   // this destructor, reports exceptions of host work.
   device_.wait_until_watchdogs_idle();
+  log_cuda_error(cudaSetDevice(device_.ordinal()), "selecting a GPU");  // for the null stream of a user
   log_cuda_error(cudaStreamSynchronize(stream_), "waiting for the work of a stream");
   if (owned_) log_cuda_error(cudaStreamDestroy(stream_), "destroying a stream");
 }

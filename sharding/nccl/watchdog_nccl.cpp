@@ -6,19 +6,15 @@
 
 namespace aliquot {
 
-NcclWatchdog::NcclWatchdog(NcclHandle& handle) : handle_(handle) {
-  // Nothing is created between collectives, because some CUDA calls wait for work that is in flight.
-  for (PendingRing& lane : lanes_) {
-    for (std::size_t i = 0; i < kCapacity; ++i)
-      lane.ring.push_back(std::make_unique<PendingCollective>(handle.device().ordinal()));
-  }
-  handle_.device().add_watchdog(*this);
-}
+NcclWatchdog::NcclWatchdog(NcclHandle& handle) : handle_(handle) { handle_.device().add_watchdog(*this); }
 
 NcclWatchdog::~NcclWatchdog() { handle_.device().remove_watchdog(*this); }
 
 void NcclWatchdog::begin(CudaStream& stream, const CollectiveCall& call) {
   PendingRing& lane = of(stream);
+  // All events of a lane are made before its first collective, and none between its collectives.
+  for (std::size_t i = lane.ring.size(); i < kCapacity; ++i)
+    lane.ring.push_back(std::make_unique<PendingCollective>(handle_.device().ordinal()));
   wait_for_free_slot(lane);
   const auto& pending = lane.ring[(lane.oldest + lane.count) % kCapacity];
   pending->call = call;

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <chrono>
 #include <gtest/gtest.h>
+#include <stdexcept>
 #include <thread>
 
 #include "kernels/device/device_cuda.h"
@@ -66,6 +67,34 @@ TEST(LifetimesOnGpu, MemoryIsFreedAfterTheWorkThatMayUseIt) {
   expect_work_before_free_of([&] { return device.allocate(4096, Category::kSlots, "memory of a GPU"); });
   expect_work_before_free_of([&] { return device.allocate_host(4096, "pinned memory"); });
   expect_work_before_free_of([&] { return allocate_pinned(device, 4096, Category::kStaging, "booked pinned memory"); });
+}
+
+/// Becomes idle when `done` is set. If `aborts`, a poll sets it and throws, as after a timeout.
+class WatchdogOfHangingWork final : public Watchdog {
+ public:
+  WatchdogOfHangingWork(bool& done, bool aborts) : done_(done), aborts_(aborts) {}
+  void poll() override {
+    if (!aborts_) return;
+    done_ = true;
+    throw std::runtime_error("the collective was aborted");
+  }
+  bool idle() override { return done_; }
+
+ private:
+  bool& done_;
+  bool aborts_;
+};
+
+TEST(LifetimesOnGpu, AWaitPollsTheWatchdogsOfAllCommunicators) {
+  CudaDevice device(0);
+  bool done = false;
+  WatchdogOfHangingWork behind(done, false), first(done, true);
+  device.add_watchdog(behind);
+  device.add_watchdog(first);
+  device.wait_until_watchdogs_idle();
+  EXPECT_TRUE(done);
+  device.remove_watchdog(behind);
+  device.remove_watchdog(first);
 }
 
 TEST(LifetimesOnGpuDeathTest, TheSimulatedRuntimeRefusesMemoryThatIsFreedTooEarly) {
