@@ -314,7 +314,8 @@ int aliquot_measured_memory(aliquot_engine* engine, aliquot_memory* memory);
 typedef int (*aliquot_initialize)(void* context, const char* parameter, int64_t offset, int64_t count, float* values);
 /** Allocates memory and initializes the shards of this rank. Ends the declarations. */
 int aliquot_materialize(aliquot_engine* engine, aliquot_initialize initialize, void* context);
-/** Makes the engine use this cudaStream_t for kernels of the model. Only on GPUs, and only before materialization. */
+/** Makes the engine use this cudaStream_t for kernels of the model. Only on GPUs, and only before materialization. The
+ * stream must exist until the engine is destroyed. */
 int aliquot_compute_on(aliquot_engine* engine, void* stream);
 
 /* A step ----------------------------------------------------------------------------------------------------------- */

@@ -61,4 +61,9 @@ expect pass "" lines "device_cuda_test                             exit 124" "ke
 program bin/compute-sanitizer 1 "this tool needs the permission of the administrator"
 expect pass "compute-sanitizer does not work here: this tool needs the permission" check sanitize
 expect fail "invalid argument 'fast'" check fast
+
+# A build that fails leaves the earlier pack as it is.
+program bin/cmake 1 "no such preset"
+expect fail "no such preset" check --pack
+expect pass "" test -x "$scratch/.device/bin/kernels_test"
 exit $((failures > 0))

@@ -43,7 +43,7 @@ Arena::Arena(const Plan& training, const std::vector<const Plan*>& others, const
     world_ = world.allocate(own, sizes, Category::kArena, "arena");
   } catch (const UnavailableError& error) {
     throw UnavailableError(
-        fmt::format("{}; the largest parts of this plan are {}", error.what(), largest_parts(training)));
+        fmt::format("{}; the largest parts of this rank's plan are {}", error.what(), largest_parts(training)));
   }
   for (const GroupId group : kMemoryGroups) {
     if (group != GroupId::kShard && groups.mesh().size(group) == 1) continue;

@@ -64,7 +64,7 @@ TEST(Arena, AFailedAllocationNamesTheLargestPartsOfThePlan) {
           EngineWithBlocks setup(world, {.zero_stage = 2});
           ADD_FAILURE() << "an arena of more than 1000 bytes was allocated";
         } catch (const UnavailableError& error) {
-          EXPECT_NE(std::string(error.what()).find("; the largest parts of this plan are "), std::string::npos)
+          EXPECT_NE(std::string(error.what()).find("; the largest parts of this rank's plan are "), std::string::npos)
               << error.what();
           EXPECT_NE(std::string(error.what()).find("optimizer "), std::string::npos) << error.what();
         }
