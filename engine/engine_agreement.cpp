@@ -77,7 +77,7 @@ std::string schedule_options_text(const EngineOptions& o) {
                      o.memory_budget_bytes, o.between_steps_bytes, o.check_state, o.replay_every, o.check);
 }
 
-/// What must be equal on all ranks so that they compute equal bits, which replays compare.
+/// Describes the processor. Ranks with equal descriptions compute equal bits, which replays need.
 std::string processor_text(const Device& device) {
   if (device.kind() == DeviceKind::kHost) return fmt::format("instruction set {}\n", name(best_isa()));
   const std::string gpu = device.describe();  // "NVIDIA H200 #0"

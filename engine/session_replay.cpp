@@ -22,7 +22,7 @@ bool Session::in_replay_round() const {
   return replay_progress_ == ReplayProgress::kRound1 || replay_progress_ == ReplayProgress::kRound2;
 }
 
-/// On GPUs, the time of a replay is measured from one moment without work to the next.
+/// Waits for a GPU before a replay. end_replay_round() waits after it. The measured time is thus that of the replay.
 void Session::begin_replay(ReplayProgress round) {
   if (world_.device().kind() != DeviceKind::kHost) wait_until_idle();
   replay_began_ = now_seconds();

@@ -185,8 +185,8 @@ for argument in "$@"; do
       usage
       exit
       ;;
-    --pack) # not `pack && exit`, which would ignore failures of commands in pack
-      pack
+    --pack)
+      pack # in `pack && exit`, bash would ignore failures of the commands in pack
       exit
       ;;
     tests | speed | sanitize) parts+=("$argument") ;;

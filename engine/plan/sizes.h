@@ -19,7 +19,7 @@ int64_t needed_bytes(const Plan& plan, Role role, int32_t flat);
 /// that its shards may contain. An upper bound, the same for all ranks.
 int64_t norm_part_bytes(const Plan& plan);
 
-/// On GPUs, the size of the update table at the begin of Role::kSegments, without the table of kCompareState after it.
+/// On GPUs, the size of the update table at the start of Role::kSegments, without the table of kCompareState after it.
 int64_t updated_segment_bytes(const Plan& plan, int32_t flat);
 
 }  // namespace aliquot

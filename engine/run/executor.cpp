@@ -262,8 +262,8 @@ void Executor::run(OperationId id) {
   }
 }
 
-/// Called after the norm, which follows the last backward. The lane of model code has then finished the updates of the
-/// previous step, which compared the state. So a GPU refuses the update of the next step.
+/// Called after the norm has waited for the last backward. The updates of the previous step, which compared the state,
+/// have then finished. A difference is thus thrown before the updates of this step, unless they run in backward.
 void Executor::throw_if_state_differs() {
   if (!work_.has_found_difference()) return;
   for (const auto& lane : lanes_) {

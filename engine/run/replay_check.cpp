@@ -270,7 +270,8 @@ std::optional<int> ReplayCheck::contradicted(const Difference& difference, const
 
 /// Adds the ranks that may be at fault: of three ranks that computed the same results, the one that two others
 /// contradict. If all three differ, or if there are only two, adds all of them. `sums` and `sends` are those of round
-/// 2. A model may leave bytes of what it sends undefined, so gradients must accuse the same data coordinate.
+/// 2. A decision from sent data counts only if gradients show that the same data coordinate is wrong, because a model
+/// may leave bytes of what it sends undefined.
 void ReplayCheck::vote(const std::vector<Sums>& sums, const std::vector<std::vector<Result>>& sends,
                        ReplayError::Finding& finding) const {
   std::set<int> decided, open;

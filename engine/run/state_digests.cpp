@@ -92,8 +92,8 @@ StateDigests::StateDigests(const Plan& plan, const MeshGroups& groups, const Ste
   if (view.device().kind() != DeviceKind::kHost) set_device_tables();
 }
 
-/// For kernels of GPUs: sets memory for differences, and the addresses of the tables of segments. The table of the
-/// update has further data, which digests do not use.
+/// Only on GPUs. Allocates the memory in which kernels store differences. Sets the addresses of the segment tables in
+/// device memory. Digests use the table of the update, of which they read only offsets and counts.
 void StateDigests::set_device_tables() {
   stream_ = view_.device().make_stream(Lane::kCompute);
   found_ = view_.device().allocate_host(static_cast<int64_t>(2 * updated_.size() * sizeof(FoundDifference)),
@@ -261,7 +261,7 @@ bool StateDigests::has_found() const {
   return false;
 }
 
-/// Reports the first one of the earliest step.
+/// Reports the difference that was found in the earliest step.
 void StateDigests::throw_if_found() const {
   if (!stream_) return;
   const Part* first = nullptr;

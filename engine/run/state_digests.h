@@ -41,7 +41,7 @@ class StateDigests {
   void compare_all(const Updater& updater, int64_t step) const;
   /// Whether kernels of this GPU have found a difference so far. False on hosts.
   bool has_found() const;
-  /// Throws the difference that kernels of this GPU have found, if any. All streams must be idle.
+  /// Throws FaultError if kernels of this GPU have found a difference. All streams must be idle.
   void throw_if_found() const;
   /// Returns the time that updates and kCompareState spent on digests since the last call, summed over threads. 0 on
   /// GPUs.
@@ -76,7 +76,8 @@ class StateDigests {
   int world_rank_, rank_, tensor_;
   std::string node_;
   std::vector<Part> updated_, others_;  // one for each flat buffer; empty without Policy::check_state
-  // On GPUs: what kernels found, first for updated_ and then for others_, and the stream of work between steps.
+  // Only on GPUs. found_ has a FoundDifference for each part of updated_, and then for each part of others_. stream_ is
+  // for work between steps.
   Buffer found_;
   std::unique_ptr<Stream> stream_;
   std::atomic<int64_t> nanoseconds_ = 0;

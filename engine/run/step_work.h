@@ -63,8 +63,8 @@ class StepWork {
   void matrices(Stream& lane, const Operation& operation, const UpdateSteps& steps, Label label);
   /// Enqueues copies between slots and offload stores.
   void copy(Stream& io, OperationId id);
-  /// Throws the difference of the state that kernels of this GPU have found before the norm, if any. All lanes must be
-  /// idle if has_found_difference() is true.
+  /// Whether kernels of this GPU have found a difference of the state. Call throw_if_found_difference() when all lanes
+  /// are idle. It throws the difference.
   bool has_found_difference() const { return digests_.has_found(); }
   void throw_if_found_difference() const { digests_.throw_if_found(); }
   /// Computes the gradient norm. Blocks until the parts of all ranks have arrived.

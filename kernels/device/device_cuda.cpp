@@ -146,8 +146,8 @@ void CudaDevice::poll_watchdogs() {
 }
 
 void CudaDevice::wait_until_watchdogs_idle() noexcept {
-  // All watchdogs are polled together: the work of one may wait in a stream for the work of another, whose limit then
-  // ends the wait.
+  // Polls all watchdogs together. A collective may wait in a stream for a collective of another watchdog, and only that
+  // watchdog can then detect the timeout.
   const auto poll = [](Watchdog* watchdog) {
     try {
       watchdog->poll();

@@ -108,9 +108,9 @@ struct Kernels {
   void (*encode)(Stream&, const Encode&);
   void (*decode)(Stream&, const Decode&);
   void (*block_digests)(Stream&, const BlockDigests&);
-  /// *sum = the sum of the digests of all blocks of kMaxDigestBlockBytes bytes, where each sum is the previous one
-  /// times kDigestChainFactor, plus the digest. On a GPU, `sum` may be in pinned host memory, and the host must not
-  /// access it before the work has run.
+  /// Computes the digests of all blocks of kMaxDigestBlockBytes bytes, and adds them in order to *sum, which begins
+  /// with 0: *sum = *sum * kDigestChainFactor + digest. On a GPU, `sum` may be in pinned host memory, and the host must
+  /// not access it before the work has run.
   void (*digest_sum)(Stream&, uint64_t* sum, const void* data, int64_t size_bytes);
 };
 

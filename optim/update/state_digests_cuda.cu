@@ -6,8 +6,7 @@
 namespace aliquot {
 namespace {
 
-/// One array of the state. The values of one element may be smaller than a byte: 8-bit moments have one fp32 scale for
-/// each block.
+/// One array of the state. An array of scales of 8-bit moments has one fp32 value for each block.
 struct DigestedArray {
   const std::byte* data;
   int64_t block_bytes;

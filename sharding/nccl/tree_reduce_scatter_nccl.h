@@ -15,8 +15,8 @@ struct StridedParts {
   int shift = 0;  // rank r gets part (r + shift) % rank count
 };
 
-/// Copies the first `size_bytes` of the part of `from` that rank p gets to part r of rank p's `to`, for all ranks r and
-/// p.
+/// Each rank r sends one part of `from` to each rank p, which stores it as part r of its `to`. `from.shift` selects the
+/// part. Only the first `size_bytes` of each part are sent.
 void exchange_parts(NcclHandle& handle, cudaStream_t stream, StridedParts from, StridedParts to, int64_t size_bytes,
                     const CollectiveCall& call);
 
