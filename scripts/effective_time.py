@@ -2,8 +2,9 @@
 """scripts/effective_time.py [--minutes M] [--ranks LIST] [--kill-every S] [--world mpi|threads] [-- OPTIONS]
 
 Measures how much of the time a run makes progress while its ranks are killed, and what a restart costs. For each number
-of ranks, trains for M minutes under scripts/run_until_done.sh, and kills a random rank every S seconds. OPTIONS are
-added to `aliquot train`. Prints one row for each number of ranks, in seconds per restart:
+of ranks, trains under scripts/run_until_done.sh. After the first checkpoint it trains for M more minutes, and kills a
+random rank every S seconds. OPTIONS are added to `aliquot train`. Prints one row for each number of ranks, in seconds
+per restart:
 
   kills      number of kills
   share      steps that the run kept, times the time of a step, divided by the whole time
@@ -18,7 +19,7 @@ added to `aliquot train`. Prints one row for each number of ranks, in seconds pe
 The time of a step is the median of all steps. Times of a phase are medians over the restarts. Exit code 1: no restart
 reached a step, or the share at one kill in ten minutes is below 0.97.
 
-  --minutes M      minutes for each number of ranks (default: 5)
+  --minutes M      minutes for each number of ranks, from its first checkpoint (default: 5)
   --ranks LIST     default: 2,4,8
   --kill-every S   seconds between kills (default: 60)
   --world KIND     mpi: processes under mpirun; threads: one process, which is killed (default: mpi)
@@ -27,6 +28,7 @@ reached a step, or the share at one kill in ten minutes is below 0.97.
   --aliquot FILE   the program (default: build/aliquot)
 """
 import argparse
+import glob
 import json
 import os
 import random
@@ -40,6 +42,7 @@ import threading
 import time
 
 POLL_SECONDS = 0.01
+FIRST_CHECKPOINT_SECONDS = 180  # waits at most this long for the first checkpoint
 LEAST_SHARE = 0.97  # with one kill in ten minutes
 MODEL = ["--layers", "2", "--width", "128", "--heads", "4", "--sequence", "64", "--micro-batch", "1", "--threads", "1"]
 
@@ -57,11 +60,41 @@ def parse_arguments():
     return parser.parse_args()
 
 
+class MetricsReader:
+    """Reads a metrics file while a run writes it. The file need not exist yet."""
+
+    def __init__(self, path):
+        self.path, self.position, self.part = path, 0, b""
+
+    def new_records(self):
+        """The objects of the lines that were completed since the last call."""
+        try:
+            with open(self.path, "rb") as file:
+                if os.fstat(file.fileno()).st_size < self.position:  # a run that cannot resume empties the file
+                    self.position, self.part = 0, b""
+                file.seek(self.position)
+                added = file.read()
+        except FileNotFoundError:
+            return []
+        self.position += len(added)
+        *lines, self.part = (self.part + added).split(b"\n")
+        return [record for record in map(self.parsed, lines) if record is not None]
+
+    @staticmethod
+    def parsed(line):
+        """The object in `line`, or None: a run that is killed may leave a line incomplete."""
+        try:
+            record = json.loads(line)
+        except ValueError:
+            return None
+        return record if isinstance(record, dict) else None
+
+
 class Run:
     """A supervised run. Two threads record when its messages and the lines of its metrics appear."""
 
     def __init__(self, arguments, ranks, folder, save_steps):
-        self.metrics_path = os.path.join(folder, "metrics.jsonl")
+        self.folder, self.metrics_path = folder, os.path.join(folder, "metrics.jsonl")
         self.began = time.monotonic()
         self.messages, self.records, self.ended = [], [], False
         train = [arguments.aliquot, "train", "--quiet", *MODEL, "--global-batch", "16", "--steps", "100000000",
@@ -89,18 +122,13 @@ class Run:
             self.messages.append((self.now(), line.rstrip()))
 
     def read_metrics(self):
-        while not os.path.exists(self.metrics_path) and not self.ended:
+        reader = MetricsReader(self.metrics_path)
+        while not self.ended:
+            self.records += [(self.now(), record) for record in reader.new_records()]
             time.sleep(POLL_SECONDS)
-        if self.ended:
-            return
-        part = ""
-        with open(self.metrics_path, encoding="utf-8") as file:
-            while not self.ended:
-                part += file.read()
-                *lines, part = part.split("\n")
-                for line in lines:
-                    self.records.append((self.now(), json.loads(line)))
-                time.sleep(POLL_SECONDS)
+
+    def has_checkpoint(self):
+        return bool(glob.glob(os.path.join(self.folder, "saved", "step-*")))
 
     def rank_processes(self):
         """The processes of aliquot train that use this run's metrics file. Under mpirun these are the ranks."""
@@ -172,20 +200,35 @@ def measured_step_seconds(arguments, ranks, folder):
     return statistics.median(steps[5:] or steps)
 
 
+def wait_for_checkpoint(run):
+    """Waits, because a run that is killed before its first checkpoint does not resume: it begins again."""
+    while not run.has_checkpoint() and run.process.poll() is None:
+        if run.now() > FIRST_CHECKPOINT_SECONDS:
+            run.end()
+            sys.exit(f"effective_time.py: the run saved no checkpoint in {FIRST_CHECKPOINT_SECONDS} s")
+        time.sleep(POLL_SECONDS)
+
+
+def kill_ranks(run, arguments):
+    """Kills a rank every --kill-every seconds, for --minutes. Returns the times of the kills."""
+    end, next_kill, kills = run.now() + 60 * arguments.minutes, run.now() + arguments.kill_every / 2, []
+    while run.now() < end and run.process.poll() is None:
+        killed = run.kill_a_rank() if run.now() >= next_kill else None
+        if killed is not None:
+            kills.append(killed)
+            next_kill += arguments.kill_every
+        time.sleep(0.05)
+    return kills
+
+
 def measure(arguments, ranks):
     folder = tempfile.mkdtemp(prefix="aliquot-effective-")
     try:
         os.mkdir(os.path.join(folder, "alone"))
         alone = measured_step_seconds(arguments, ranks, os.path.join(folder, "alone"))
         run = Run(arguments, ranks, folder, max(1, round(arguments.save_every / alone)))
-        kills, next_kill = [], arguments.kill_every / 2
-        while run.now() < 60 * arguments.minutes and run.process.poll() is None:
-            if run.now() >= next_kill:
-                killed = run.kill_a_rank()
-                if killed is not None:
-                    kills.append(killed)
-                    next_kill += arguments.kill_every
-            time.sleep(0.05)
+        wait_for_checkpoint(run)
+        kills = kill_ranks(run, arguments)
         whole = run.now()
         ended_early = run.process.poll() is not None
         run.end()

@@ -42,6 +42,10 @@
 # after SIGUSR1 or SIGUSR2. If the run has crashed, or the script is waiting, SIGUSR1 and SIGUSR2 end the script, with
 # exit code 75 if there is a checkpoint. The command has its own process group, so signals of a terminal or of timeout
 # reach it only through this script. If this script dies, the command receives SIGTERM.
+#
+# mpirun (also mpiexec, orterun, prterun) of Open MPI may not end if all its ranks were killed while they started. If
+# such a launcher still runs 20 s after its last rank on this host has ended, the script kills it (exit code 137). For
+# this, the script needs ps.
 set -euo pipefail
 
 say() { printf 'run_until_done.sh: %s\n' "$*" >&2 || true; } # stderr may be a closed terminal
@@ -158,6 +162,8 @@ name_of() { if [ -n "$1" ]; then echo "${1##* }"; else echo "$2"; fi; }
 
 # shellcheck source=scripts/run_until_done/ranks.sh
 source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/run_until_done/ranks.sh"
+# shellcheck source=scripts/run_until_done/launcher.sh
+source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/run_until_done/launcher.sh"
 
 # The signal that the command receives in place of any signal to this script. For aliquot and launchers it is SIGUSR1,
 # so that they save. If it is empty, the command receives the same signal as this script.
@@ -227,6 +233,12 @@ run() {
   child=$!
   set +m
   until_started
+  local watcher=
+  if [ "$sent" = USR1 ] && command -v ps >/dev/null; then
+    watch_launcher "$child" &
+    watcher=$!
+    disown "$watcher" # bash prints no message when it is killed
+  fi
   if [ -n "$ended$paused" ]; then kill -s "$told_by" "$child" 2>/dev/null || true; fi
   # A signal to this script interrupts `wait`, not the command. With set -e, two signals at once could end the script
   # here.
@@ -236,6 +248,7 @@ run() {
   done
   wait "$child" # returns the exit code of the ended command
   status=$?
+  if [ -n "$watcher" ]; then kill -s KILL "$watcher" 2>/dev/null; fi
   set -e
   child=
 }

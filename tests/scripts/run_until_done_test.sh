@@ -102,6 +102,55 @@ ends 137 "exit code 137 on 1 ranks; the newest checkpoint is step-01; $gave_up" 
   plays "3 01\n3\n137\n137\n0" --tries 4 --
 started 4 ""
 
+# A launcher that does not end after its ranks is killed. A copy of the script waits 2 s for this, not 20 s. This
+# substitute for mpirun waits forever at its first start, after its rank has ended. At its second start, its rank runs
+# for 4 s.
+cat >"$scratch/mpirun" <<'MPIRUN'
+#!/bin/bash
+# mpirun FOLDER COMMAND...
+trap '' USR1
+echo >>"$1/launches"
+bash -c 'sleep "$0"; :' "$([ "$(wc -l <"$1/launches")" -eq 1 ] && echo 2 || echo 4)" "${@:2}" &
+wait
+mkdir -p "$1/saved/step-1"
+if [ "$(wc -l <"$1/launches")" -gt 1 ]; then exit 0; fi
+read -r _ <>"$1/never"
+MPIRUN
+chmod +x "$scratch/mpirun"
+mkfifo "$scratch/never"
+rm -rf "$saved"
+mkdir "$scratch/hasty"
+cp -r "$top/scripts/run_until_done.sh" "$top/scripts/run_until_done" "$scratch/hasty"
+sed -i 's/^hung_after=20/hung_after=2/' "$scratch/hasty/run_until_done/launcher.sh"
+ends 0 "mpirun still runs 2 s after its last rank on this host has ended; killing it" \
+  timeout 100 "$scratch/hasty/run_until_done.sh" --wait 0 -- "$scratch/mpirun" "$scratch" --checkpoint-dir "$saved"
+if ! grep -q "exit code 137 on 1 ranks; the newest checkpoint is step-1" "$scratch/log"; then
+  cat "$scratch/log" && failures=$((failures + 1))
+fi
+# The same if a signal to the whole process group asks the run to stop.
+rm "$scratch/launches"
+set -m
+"$scratch/hasty/run_until_done.sh" -- "$scratch/mpirun" "$scratch" --checkpoint-dir "$saved" 2>"$scratch/log" &
+set +m
+supervisor=$!
+sleep 1
+kill -s USR1 -- "-$supervisor"
+status=0
+wait "$supervisor" || status=$?
+if [ $status -ne 75 ] || ! grep -q "mpirun still runs" "$scratch/log"; then
+  echo "a signal to the group ended with code $status" && cat "$scratch/log" && failures=$((failures + 1))
+fi
+# A launcher without ranks on this host is not killed. A child that has not yet called exec is not a rank.
+cat >"$scratch/remote" <<'REMOTE'
+#!/bin/bash
+(sleep 1; :) &
+sleep 6
+REMOTE
+mkdir "$scratch/remote_only"
+mv "$scratch/remote" "$scratch/remote_only/mpirun"
+chmod +x "$scratch/remote_only/mpirun"
+ends 0 "" timeout 100 "$scratch/hasty/run_until_done.sh" -- "$scratch/remote_only/mpirun" --checkpoint-dir "$saved"
+
 # The script continues on fewer ranks: half as many after two failures in a row, or as many as --available prints. It
 # uses only numbers that divide the batch.
 ends 0 "starting again on 4 ranks" plays "3\n3\n0" --ranks 8 --least 2 --
