@@ -23,8 +23,8 @@ HEADERS = {
     "Train a model": ["engine/engine.h", "engine/options.h", "engine/scope.h", "engine/run/memory/pointer_slot.h",
                       "engine/view_slot.h", "engine/plan/activations.h", "engine/run/memory/guard_range.h"],
     "C": ["include/aliquot/c.h", "include/aliquot/version.h"],
-    "Ranks": ["sharding/world.h", "sharding/topology.h", "sharding/split.h", "sharding/comm/communicator.h",
-              "sharding/memory/symmetric_buffer.h"],
+    "Ranks": ["sharding/world.h", "sharding/topology.h", "sharding/split.h", "sharding/nccl/nccl_options.h",
+              "sharding/comm/communicator.h", "sharding/memory/symmetric_buffer.h"],
     "Optimizers": ["optim/optimizer.h", "optim/loss_scaler.h", "optim/custom_rule.h", "optim/custom_rule_cuda.h",
                    "optim/rule.h"],
     "Checkpoints": ["checkpoint/save.h", "checkpoint/load.h", "checkpoint/background_saver.h",
@@ -121,8 +121,16 @@ def without_strings(code):
 
 
 def without_comment(code):
-    cut = re.search(r"//|/\*", without_strings(code))
+    """Removes the comments from one line."""
+    bare = without_strings(code)
+    while (comment := re.search(r"\s*/\*.*?\*/", bare)) is not None:
+        bare, code = (text[:comment.start()] + text[comment.end():] for text in (bare, code))
+    cut = re.search(r"//|/\*", bare)
     return code[:cut.start()] if cut else code
+
+
+def without_comments(text):
+    return "\n".join(map(without_comment, text.splitlines()))
 
 
 class Declaration:
@@ -224,7 +232,7 @@ def parse(lines, in_class=False, visible=True):
         whole = " ".join(code)
         is_class = CLASS.match(whole) or TYPEDEF.match(whole)
         if not is_class and (DELETED.search(text) or (HIDDEN.search(text) and not comment) or
-                             OUT_OF_LINE.search(without_arguments(text).split("(")[0])):
+                             OUT_OF_LINE.search(without_arguments(without_comments(text)).split("(")[0].rstrip())):
             continue
         field = in_class and not is_function(text)
         if comment or current is None or (field and current.comment):

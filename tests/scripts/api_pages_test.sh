@@ -29,6 +29,10 @@ expect fail "engine/sparkle.h: is a public header without a page" \
   edited cmake/AliquotPublicHeaders.cmake 's,engine/scope.h,engine/sparkle.h &,' check
 expect pass "void sparkle(int how);" edited engine/engine.h 's/^  void abandon();/&\n  void sparkle(int how) { how_ = how; }/' \
   written engine.md
+expect pass "void abandon();" edited engine/engine.h 's,^  void abandon();,  virtual void sparkle(int /*how*/) {}\n\n&,' \
+  written engine.md
+expect pass "int sparkle = 1;" edited sharding/topology.h 's,^  bool over_nccl.*,&\n  int sparkle = 1;  // as Sparkle::how,' \
+  written topology.md
 expect pass "Sparkles." edited engine/engine.h 's,^  void abandon();,&\n\n  /// Sparkles.\n  void sparkle(int how);,' written engine.md
 # Private members, deleted functions and bodies have no place on a page.
 for hidden in "engine_" "= delete" "return index_" "class Session"; do
