@@ -1,9 +1,15 @@
 #!/usr/bin/env python3
-"""training_torch.py fsdp2|ddp fp32|bf16 STEPS: trains the model of training_bench with PyTorch, for comparison.
+"""Trains GPT-2 124M with PyTorch, for comparison: fused AdamW, gradient norm clipped to 1.
 
-GPT-2 124M, sequence 256, micro-batch 1, two processes of one thread over gloo, fused AdamW, gradient norm clipped to 1.
-Prints "step SECONDS" for each step, and at the end "pss BYTES" with the largest Pss of a rank. In bf16, FSDP2 keeps
-parameters in fp32, gathers them in bf16 and sums gradients in fp32; DDP runs under autocast.
+training_torch.py fsdp2|ddp fp32|bf16 STEPS
+  As in training_bench: sequence 256, micro-batch 1, two processes of one thread over gloo. Prints "step SECONDS" for
+  each step, and at the end "pss BYTES" with the largest Pss of a rank. In bf16, FSDP2 keeps parameters in fp32, gathers
+  them in bf16 and sums gradients in fp32; DDP runs under autocast.
+
+training_torch.py gpu fp32|bf16 STEPS BATCH SEQUENCE
+  As in training_gpu.py: one GPU, torch.compile, fused attention. In bf16, the model runs under autocast. Prints "step
+  SECONDS" for each step, and at the end "memory BYTES" with the most that PyTorch allocated. Without a GPU it runs on
+  the host.
 """
 import os
 import sys
@@ -49,7 +55,7 @@ class Gpt2(nn.Module):
                 nn.init.normal_(parameter, std=0.02)
 
     def forward(self, tokens, targets):
-        x = self.wte(tokens) + self.wpe(torch.arange(tokens.shape[1]))
+        x = self.wte(tokens) + self.wpe(torch.arange(tokens.shape[1], device=tokens.device))
         for block in self.blocks:
             x = block(x)
         logits = F.linear(self.ln_f(x), self.wte.weight)
@@ -76,13 +82,41 @@ def share_of_memory():
         return next(int(line.split()[1]) * 1024 for line in file if line.startswith("Pss:"))
 
 
+def adamw(model):
+    return torch.optim.AdamW(model.parameters(), lr=3e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
+
+
+def run_on_gpu(precision, steps, batch, sequence):
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    torch.manual_seed(1)
+    model = Gpt2().to(device)
+    optimizer = adamw(model)
+    compiled = torch.compile(model)
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(steps):
+        tokens = torch.randint(VOCABULARY, (batch, sequence + 1), generator=generator).to(device)
+        began = time.monotonic()
+        with torch.autocast(device.type, dtype=torch.bfloat16, enabled=precision == "bf16"):
+            loss = compiled(tokens[:, :-1], tokens[:, 1:].contiguous())
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        loss.item()
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        print(f"step {time.monotonic() - began}", flush=True)
+    if device.type == "cuda":
+        print(f"memory {torch.cuda.max_memory_allocated()}", flush=True)
+
+
 def run(rank, mode, precision, steps, port):
     torch.set_num_threads(1)
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     dist.init_process_group("gloo", rank=rank, world_size=RANKS)
     torch.manual_seed(1)
     model = wrapped(Gpt2(), mode, precision)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
+    optimizer = adamw(model)
     generator = torch.Generator().manual_seed(rank)
     for _ in range(steps):
         tokens = torch.randint(VOCABULARY, (1, SEQUENCE + 1), generator=generator)
@@ -105,6 +139,10 @@ def run(rank, mode, precision, steps, port):
 
 if __name__ == "__main__":
     import socket
+
+    if sys.argv[1] == "gpu":
+        run_on_gpu(sys.argv[2], *map(int, sys.argv[3:6]))
+        sys.exit()
 
     with socket.socket() as any_port:
         any_port.bind(("127.0.0.1", 0))

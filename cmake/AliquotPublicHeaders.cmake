@@ -10,7 +10,7 @@ set(aliquot_public_headers
   kernels/formats/philox.h kernels/formats/split_master.h kernels/formats/values.h
   kernels/layers/layer_rows.h kernels/layers/split_layers.h kernels/device/stream.h kernels/device/task.h
   sharding/comm/communicator.h sharding/layout.h sharding/comm/reduce_staging.h sharding/split.h sharding/state.h
-  sharding/memory/symmetric_buffer.h sharding/topology.h sharding/world.h
+  sharding/memory/symmetric_buffer.h sharding/nccl/nccl_options.h sharding/topology.h sharding/world.h
   optim/custom_loops.h optim/custom_rule.h optim/custom_rule_cuda.h optim/update/dynamic_code.h optim/loss_scaler.h
   optim/optimizer.h optim/rule.h optim/update/stochastic.h optim/update/plain_blocks.h optim/update/update.h
   optim/update/update_cuda.h optim/update/update_host.h

@@ -1,4 +1,4 @@
-# Prints which optional parts this build has, and why others are missing.
+# Prints a line of the summary: whether this build has the optional part `name`, and why.
 function(_aliquot_line name with why)
   if(with)
     message(STATUS "  ${name}: yes (${why})")

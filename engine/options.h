@@ -100,7 +100,7 @@ struct StepReport {
   /// without one.
   double replay_seconds = 0;
   /// Whether a gradient that this rank computed was not finite, before gradients were summed over ranks. Checked only
-  /// on hosts, and only in the step after a step with a gradient that was not finite.
+  /// in the step after a step with a gradient that was not finite.
   bool own_not_finite = false;
 };
 

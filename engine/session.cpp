@@ -190,7 +190,7 @@ void Session::sum_losses(std::span<double> values) {
 
 void Session::record_timelines() {
   if (recorder_) return;
-  recorder_.emplace(*plan_);
+  recorder_.emplace(*plan_, world_.device());
   executor_.set_recorder(&*recorder_);
   recorded_from_ = executor_.step();
 }
@@ -200,8 +200,7 @@ Timeline Session::timeline(double* began) {
   const int64_t last = executor_.step() - 1;
   if (!recorder_ || last < recorded_from_ + 2) return {};
   wait_until_idle();
-  if (began != nullptr) *began = recorder_->began(last);
-  return recorder_->timeline(last);
+  return recorder_->timeline(last, began);
 }
 
 }  // namespace aliquot

@@ -214,8 +214,8 @@ inline void ShardedModule::discard_calls_of_previous_step() {
   in_backward_ = false;
 }
 
-/// Autograd runs backward in reverse order, so all later calls have finished their backward, or have none and are
-/// skipped.
+/// LibTorch runs the backward of calls in reverse order. When that of `call` begins, each later call has run its
+/// backward, or has none. Skips the later calls that have none, and opens the scope of `call`.
 inline void ShardedModule::begin_backward(size_t call) {
   // The hook of another output of the same call has already begun this backward.
   if (call >= pending_calls_.size()) return;

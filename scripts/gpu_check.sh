@@ -1,21 +1,24 @@
 #!/usr/bin/env bash
-# scripts/gpu_check.sh --pack     on the build machine: builds for one GPU generation and fills .device/
+# scripts/gpu_check.sh --pack     on the build machine: builds for one GPU generation and writes .device/pack.tar.gz
 # scripts/gpu_check.sh [PART...]  on a machine with a GPU, which needs no compiler, network, MPI, HDF5 or Boost
 # Parts, by default all of them in this order. QUICK is another name for tests.
-#   tests     every GPU test, the most basic ones first: device, kernels, optimizer, layers of models, ranks that share
-#             a GPU, the CUDA examples, the command, NCCL
+#   tests     every GPU test, the most basic ones first: device, kernels, optimizer, layers of models, ranks and engines
+#             that share a GPU, the CUDA examples, the command, NCCL
 #   speed     rates of the machine (aliquot doctor --measure) and the benchmarks
+#   training  GPT-2 124M in bf16 with micro-batches of 1, 4 and 16, beside PyTorch if python3 has it
 #   sanitize  compute-sanitizer over the tests of kernels
 # All steps of a part together have ALIQUOT_GPU_SECONDS (520). A failed step does not prevent later steps. A test that
 # skips cases because it finds no GPU has failed. Results are in $OUT or build/gpu/: summary.txt, a log of each part,
-# and a JSON file for each benchmark.
-# Exit code: 3 if a step failed or had no time, 2 without a GPU or .device/.
-# ALIQUOT_GPU_GENERATION is the GPU generation for --pack (90: H100 and H200). .device/ must not exceed 64 MiB.
+# and a JSON file for each benchmark. training.txt has the rates of training.
+# Exit code: 3 if a step failed or had no time, 2 without a GPU or a pack.
+# ALIQUOT_GPU_TRAINING adds options to bench/training_gpu.py, which the part training runs.
+# ALIQUOT_GPU_GENERATION is the GPU generation for --pack (90: H100 and H200). The pack must not exceed 30 MiB.
 # shellcheck source=scripts/lib.sh
 source "$(dirname "$0")/lib.sh"
 
 folder=.device
-most_mib=64
+most_mib=30
+part_seconds=${ALIQUOT_GPU_SECONDS:-520}
 generation=${ALIQUOT_GPU_GENERATION:-90}
 
 # Libraries that a GPU machine already has: C and C++, the driver, and NVIDIA's libraries in its Python packages.
@@ -23,12 +26,14 @@ left_out='linux-vdso|ld-linux|/lib(c|m|dl|rt|pthread|stdc\+\+|gcc_s|cuda|nvidia-
 
 # The programs to pack, if the build has them: tests that use a GPU, and benchmarks of loops with a GPU version.
 programs="device_cuda_test philox_cuda_test kernels_test lane_events_cuda_test conformance_cuda_threads_test
-  conformance_nccl_test optim_update_device_test optim_orthogonalize_device_test examples/transformer
+  conformance_nccl_test engine_on_gpu_cuda_test optim_update_device_test optim_orthogonalize_device_test examples/transformer
   examples/transformer_sharded examples/transformer_cuda examples/transformer_cuda_sharded
   backend_cuda_test aliquot_command kernels_bench optimizer_bench"
 
 pack() {
-  cmake --preset release -B build-gpu -DALIQUOT_CUDA=ON -DALIQUOT_MPI=OFF "-DCMAKE_CUDA_ARCHITECTURES=$generation"
+  # With -lineinfo, compute-sanitizer and ncu show lines of sources.
+  cmake --preset release -B build-gpu -DALIQUOT_CUDA=ON -DALIQUOT_MPI=OFF "-DCMAKE_CUDA_ARCHITECTURES=$generation" \
+    -DCMAKE_CUDA_FLAGS=-lineinfo
   local known=() name program library
   for name in $programs; do
     if ninja -C build-gpu -t query "$name" >/dev/null 2>&1; then known+=("$name"); fi
@@ -43,8 +48,20 @@ pack() {
       cp -Ln "$library" $folder/lib/
     done
   done
-  du -sh $folder
-  if [ "$(du -sm $folder | cut -f1)" -gt $most_mib ]; then fail 1 "$folder is larger than $most_mib MiB"; fi
+  tar -C $folder -c bin lib | gzip -9 >$folder/pack.tar.gz
+  rm -r "${folder:?}"/{bin,lib}
+  ls -lh $folder/pack.tar.gz
+  if [ "$(du -m $folder/pack.tar.gz | cut -f1)" -gt $most_mib ]; then
+    fail 1 "$folder/pack.tar.gz is larger than $most_mib MiB"
+  fi
+}
+
+# Unpacks the pack, unless that was done before.
+unpack() {
+  if [ ! -f $folder/pack.tar.gz ] || [ $folder/bin -nt $folder/pack.tar.gz ]; then return; fi
+  rm -rf "${folder:?}"/{bin,lib}
+  tar -C $folder -xzf $folder/pack.tar.gz
+  touch $folder/bin
 }
 
 # Prints the folders of NVIDIA's libraries, in Python packages and in the CUDA toolkit.
@@ -58,10 +75,10 @@ print(sysconfig.get_path("purelib"), *site.getsitepackages())' 2>/dev/null); do
 }
 
 # step NAME COMMAND...: runs the command, appends its output to $log, and prints one line with its exit code. Uses at
-# most $step_seconds (240) of the time of the part.
+# most $step_seconds of the time of the part, by default half of it.
 failures=0
 step() {
-  local name=$1 status=0 started=$SECONDS last limit=${step_seconds:-240} left=$((part_end - SECONDS))
+  local name=$1 status=0 started=$SECONDS last limit=${step_seconds:-$(((part_seconds + 1) / 2))} left=$((part_end - SECONDS))
   shift
   if [ $left -lt 1 ]; then
     failures=$((failures + 1))
@@ -85,7 +102,7 @@ step() {
 # Prints the packed tests, the most basic ones first. NCCL is last, because a collective that hangs uses up the time.
 tests_in_order() {
   local name first="device_cuda philox_cuda kernels optim_update_device optim_orthogonalize_device" models="backend_cuda"
-  local ranks="lane_events_cuda conformance_cuda_threads" last="conformance_nccl"
+  local ranks="lane_events_cuda conformance_cuda_threads engine_on_gpu_cuda" last="conformance_nccl"
   for name in $first $models $ranks; do
     if [ -x "$folder/bin/${name}_test" ]; then echo "$folder/bin/${name}_test"; fi
   done
@@ -101,9 +118,12 @@ tests() {
     step "the CUDA examples" tests/apps/examples/cuda_example_test.sh $folder/bin
   fi
   if [ -x $folder/bin/aliquot ]; then
-    step "aliquot train --device cuda" tests/apps/train/train_on_gpus.sh $folder/bin/aliquot
+    # NCCL needs one GPU per rank.
+    local with_nccl=()
+    if [ "$(nvidia-smi --query-gpu=uuid --format=csv,noheader | wc -l)" -gt 1 ]; then with_nccl=(nccl); fi
+    step "aliquot train --device cuda" tests/apps/train/train_on_gpus.sh $folder/bin/aliquot "${with_nccl[@]}"
   fi
-  local step_seconds=480  # starts five worlds of up to eight processes
+  local step_seconds=$part_seconds  # starts five worlds of up to eight processes
   test=$folder/bin/conformance_nccl_test
   if [ -x $test ]; then step conformance_nccl_test $test --gtest_brief=1; fi
 }
@@ -118,6 +138,15 @@ speed() {
     name=$(basename "$bench" _bench)
     step "bench $name" "$bench" "--benchmark_out=$out/$name.json" --benchmark_out_format=json
   done
+}
+
+training() {
+  local words step_seconds=$part_seconds
+  if [ ! -x $folder/bin/aliquot ]; then return; fi
+  read -ra words <<<"${ALIQUOT_GPU_TRAINING:-}"
+  step "training" bench/training_gpu.py --aliquot $folder/bin/aliquot --seconds $((part_seconds * 9 / 10)) \
+    --json "$out/training.json" "${words[@]}"
+  cp "$out/step.txt" "$out/training.txt"
 }
 
 # Whether compute-sanitizer exists and may watch programs here. Otherwise prints why not.
@@ -137,7 +166,8 @@ sanitizer_works() {
 sanitize() {
   if ! sanitizer_works; then return; fi
   local test name check=(compute-sanitizer --error-exitcode 9)
-  for name in kernels optim_update_device optim_orthogonalize_device backend_cuda device_cuda philox_cuda lane_events_cuda; do
+  for name in kernels optim_update_device optim_orthogonalize_device backend_cuda device_cuda philox_cuda lane_events_cuda \
+    engine_on_gpu_cuda; do
     test=$folder/bin/${name}_test
     if [ ! -x "$test" ]; then continue; fi
     # compute-sanitizer makes kernels tens of times slower. So omit tests with many ranks or large counts. Tests of
@@ -157,6 +187,7 @@ sanitize() {
 
 check() {
   local part
+  unpack
   if [ ! -d $folder/bin ]; then
     fail 2 "$folder/bin does not exist: run scripts/gpu_check.sh --pack on the build machine"
   fi
@@ -171,7 +202,7 @@ check() {
   for part in "$@"; do
     log=$out/$part.log
     : >"$log"
-    part_end=$((SECONDS + ${ALIQUOT_GPU_SECONDS:-520}))
+    part_end=$((SECONDS + part_seconds))
     "$part"
   done
   rm -f "$out/step.txt"
@@ -189,10 +220,10 @@ for argument in "$@"; do
       pack # in `pack && exit`, bash would ignore failures of the commands in pack
       exit
       ;;
-    tests | speed | sanitize) parts+=("$argument") ;;
+    tests | speed | training | sanitize) parts+=("$argument") ;;
     QUICK) parts+=(tests) ;;
-    *) fail 1 "invalid argument '$argument': expected --pack, tests, speed, sanitize or QUICK (see --help)" ;;
+    *) fail 1 "invalid argument '$argument': expected --pack, tests, speed, training, sanitize or QUICK (see --help)" ;;
   esac
 done
-if [ ${#parts[@]} -eq 0 ]; then parts=(tests speed sanitize); fi
+if [ ${#parts[@]} -eq 0 ]; then parts=(tests speed training sanitize); fi
 check "${parts[@]}"

@@ -44,7 +44,8 @@ std::unique_ptr<Communicator> make_gpu_threads_communicator(Device& device, std:
     NcclSetup setup{.bootstrap = std::move(bootstrap),
                     .topology = std::move(topology),
                     .make_node_memory = make_heap_node_memory,
-                    .options = {.timeout_seconds = options.timeout_seconds}};
+                    .options = options.nccl,
+                    .timeout_seconds = options.timeout_seconds};
     return make_nccl_communicator(device, std::move(setup));
   }
   return make_direct_communicator(device, std::move(bootstrap), std::move(topology),

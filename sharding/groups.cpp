@@ -54,7 +54,8 @@ RankGroup agree_on_group(Bootstrap& bootstrap, int color, int key) {
 }
 
 Topology topology_of_group(const Topology& parent, const std::vector<int>& members) {
-  Topology topology;
+  Topology topology{.node_of_rank = {}, .gpu_of_rank = {}, .over_nccl = parent.over_nccl};
+  topology.nccl_staging_bytes = parent.nccl_staging_bytes;
   std::map<int, int> new_number;
   for (const int member : members) {
     const int node = parent.node_of_rank[member];

@@ -15,8 +15,8 @@ StartedBy started_by();
 /// The rank of this process according to the launcher, known before MPI is initialized. 0 without a launcher.
 int launched_rank() noexcept;
 
-/// The number of this process: its rank in MPI_COMM_WORLD while MPI runs and connects several processes, otherwise
-/// launched_rank(). Differs in all processes of a launcher, even of one that sets no variable, if MPI runs.
+/// The number of this process. While MPI runs and connects several processes, it is the rank in MPI_COMM_WORLD.
+/// Otherwise it is launched_rank(), which is 0 in every process if the launcher sets no environment variable.
 int process_number() noexcept;
 
 /// The number of processes of the launcher on this node, or 0 if it is unknown.

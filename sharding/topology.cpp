@@ -22,6 +22,11 @@ int Topology::node_count() const {
   return node_of_rank.empty() ? 0 : *std::max_element(node_of_rank.begin(), node_of_rank.end()) + 1;
 }
 
+bool Topology::shares_one_gpu() const {
+  return one_node() && has_gpus() && !over_nccl &&
+         std::ranges::all_of(gpu_of_rank, [this](int gpu) { return gpu == gpu_of_rank.front(); });
+}
+
 std::vector<int> Topology::ranks_of_node(int node) const {
   std::vector<int> ranks;
   for (int r = 0; r < rank_count(); ++r) {

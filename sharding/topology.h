@@ -2,8 +2,11 @@
 // The nodes, NUMA nodes and GPUs on which the ranks of a group run.
 
 #include <algorithm>
+#include <cstdint>
 #include <string>
 #include <vector>
+
+#include "sharding/nccl/nccl_options.h"
 
 #pragma GCC visibility push(default)
 namespace aliquot {
@@ -14,6 +17,8 @@ struct Topology {
   std::vector<int> node_of_rank;    // nodes are numbered from 0, by their lowest rank
   std::vector<int> gpu_of_rank;     // GPU index on the rank's node; -1: the rank computes on the host
   std::vector<int> numa_of_rank{};  // NUMA node of the rank's cores; -1: several NUMA nodes, or unknown
+  bool over_nccl = false;           // the ranks have GPUs, and their collectives use NCCL
+  int64_t nccl_staging_bytes = NcclOptions().staging_bytes;
 
   /// Returns the topology of `rank_count` ranks on one host without GPUs. The NUMA nodes are unknown.
   static Topology one_host(int rank_count);
@@ -24,6 +29,8 @@ struct Topology {
   bool has_gpus() const {
     return std::ranges::any_of(gpu_of_rank, [](int gpu) { return gpu >= 0; });
   }
+  /// Whether all ranks use the same GPU, and can read one another's memory in place.
+  bool shares_one_gpu() const;
   std::vector<int> ranks_of_node(int node) const;
   /// Returns whether every node has the same number of consecutive ranks, a power of two (the last node may have
   /// fewer). If so, the ranks of each node form a subtree of the summation tree over all ranks. Adding the data of each

@@ -10,6 +10,7 @@
 
 #include "kernels/device/device.h"
 #include "sharding/comm/communicator.h"
+#include "sharding/nccl/nccl_options.h"
 
 #pragma GCC visibility push(default)
 namespace aliquot {
@@ -26,6 +27,7 @@ struct WorldOptions {
   WorldChoice kind = WorldChoice::kAuto;
   int threads_per_rank = 0;      // 0: the allowed cores of the node divided by its ranks, at least 1
   double timeout_seconds = 600;  // deadline of every collective; INFINITY: no deadline
+  NcclOptions nccl = {};         // for worlds that use NCCL
   /// An existing directory in which a rank writes its flight record if it fails. Empty: no flight record is written.
   /// The environment variable ALIQUOT_FLIGHT_DIR overrides it.
   std::string flight_directory = {};

@@ -23,9 +23,7 @@ class LinkBenchmark {
         ranks_(world.communicator()),
         gathered_(ranks_.allocate(kLargePart * ranks_.rank_count(), Category::kSlots, "gathered parts")),
         sums_(world.device().allocate(kLargePart, Category::kStaging, "sums")),
-        staging_(
-            ranks_.allocate(std::max<int64_t>(1, reduce_staging(ranks_.topology(), count_of(kLargePart)).size_bytes()),
-                            Category::kStaging, "reduce-scatter staging")),
+        staging_(ranks_.allocate(std::max<int64_t>(1, staging_bytes()), Category::kStaging, "reduce-scatter staging")),
         compute_(compute),
         placement_(InterNodeGroups(ranks_.topology(), {.shard = ranks_.rank_count()}).replicas.front()),
         lane_(world.device().make_stream(Lane::kGather)) {}
@@ -43,6 +41,11 @@ class LinkBenchmark {
   }
 
  private:
+  int64_t staging_bytes() const {
+    const Topology& topology = ranks_.topology();
+    if (!sum_needs_staging(topology, false, DType::kFloat32, DType::kFloat32)) return 0;
+    return reduce_staging(topology, count_of(kLargePart)).size_bytes();
+  }
   static int64_t count_of(int64_t part_bytes) { return part_bytes / static_cast<int64_t>(sizeof(float)); }
 
   /// Enqueues an all-gather and a reduce-scatter.

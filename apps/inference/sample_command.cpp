@@ -75,7 +75,7 @@ void refuse_unknown_tokens(const std::vector<int32_t>& prompt, const ModelShape&
 struct SampleText {
   std::vector<std::vector<int32_t>> prompts;
   Generation what;                       // for each of the prompts
-  std::unique_ptr<Tokenizer> tokenizer;  // null: prints the numbers of tokens
+  std::unique_ptr<Tokenizer> tokenizer;  // null: prints tokens as numbers
 
   int64_t longest_prompt() const {
     size_t longest = 0;

@@ -223,7 +223,14 @@ AttentionShape Transformer::attention_scratch_shape() const {
 }
 
 LossShape Transformer::loss_shape(const TensorPart& part) const {
-  return {rows(), shape_.width, part.entries, options_.keep_logits, part.first_entry};
+  // In 16 bits, rows begin at multiples of 128 bytes, so that GPUs load 16 bytes at a time.
+  const int64_t aligned = (part.entries + 63) / 64 * 64;
+  return {.rows = rows(),
+          .width = shape_.width,
+          .entries = part.entries,
+          .keep_logits = options_.keep_logits,
+          .first_entry = part.first_entry,
+          .logit_stride = options_.compute == DType::kFloat32 ? part.entries : aligned};
 }
 
 EmbeddingRows Transformer::embedding() const {

@@ -150,7 +150,7 @@ class Transformer : public Model {
   void declare_adapters(ModelUnit& unit, int64_t layer);
   /// Allocates the memory of a block's adapters.
   void allocate_adapters(UseArenas& memory);
-  /// to = x * weight + bias, and the output of the adapter.
+  /// to = x * weight + bias, plus the output of the adapter, if there is one.
   void linear_forward(const BlockLinear& l, ConstValues x, Values to);
   /// Repeats the part of linear_forward() whose result the adapter keeps for backward.
   void inner_forward(const BlockLinear& l, ConstValues x);
@@ -159,8 +159,8 @@ class Transformer : public Model {
     ConstValues x;
     DividedDimension elements;
   };
-  /// to = x * weight + bias + residual, and the output of the adapter, summed over the tensor group by the collective
-  /// `sum`.
+  /// to = x * weight + bias + residual, plus the output of the adapter, if there is one. The collective `sum` adds over
+  /// the tensor group.
   void add_to_stream(const BlockLinear& l, const StreamInput& x, const float* residual, float* to, const char* sum);
 
   /// What the current call computes: a whole backward, or one part of it. The backward of a block has the same code for

@@ -159,14 +159,14 @@ std::vector<UseCollective> Transformer::position_collectives() const {
            .row_elements = 1}};
 }
 
-/// The part of the head that computes the logits of one leaf. Each leaf has its own part of the logits that forward
-/// keeps, and of the maxima of their tiles.
+/// The part of the head that computes the logits of one leaf. Each leaf has its columns of the logits that forward
+/// keeps, and its own part of the maxima of their tiles.
 LossForward Transformer::loss_of_leaf(const LossForward& all, const TensorLeaf& leaf, int64_t index) const {
   LossForward part = all;
   part.shape.entries = leaf.entries.count;
   part.shape.first_entry = all.shape.first_entry + leaf.entries.first;
   part.table = all.table.from(leaf.entries.first * shape_.width);
-  if (all.shape.keep_logits) part.buffers.logits = all.buffers.logits.from(rows() * leaf.entries.first);
+  if (all.shape.keep_logits) part.buffers.logits = all.buffers.logits.from(leaf.entries.first);
   if (all.buffers.tile_maxima != nullptr) part.buffers.tile_maxima += index * rows() * largest_leaf_tiles();
   return part;
 }

@@ -88,8 +88,10 @@ Lora lora_of(const LoraOption& option, ModelFamily family) {
       found = true;
     }
     if (!found) {
-      throw UsageError(fmt::format("invalid target '{}' for --lora: the blocks of this model have {}; or give {}.",
-                                   target, known_targets(family), kAllLinear));
+      throw UsageError(
+          fmt::format("invalid target '{}' for --lora: expected {}, the linear layers of this model's "
+                      "blocks, or {} for all of them.",
+                      target, known_targets(family), kAllLinear));
     }
   }
   return lora;

@@ -92,6 +92,7 @@ void add_precision_and_memory(OptionTable& t, const OptionTable& common) {
   t.heading("Memory and overlap");
   t.add(common, {"prefetch", "keep-gathered", "gather-for", "gather", "memory-budget", "offload", "offload-parameters",
                  "quantize", "recompute", "update-in-backward", "reproducible"});
+  t.add(common, {"nccl-gather-communicator", "nccl-copy-engines", "nccl-channels", "nccl-staging"});
 }
 
 void add_checkpoints(OptionTable& t, TrainOptions& o) {

@@ -58,7 +58,9 @@ MeshBound MeshBounds::of(const MeshChoice& choice) {
   const MeshModel& of = model(choice.mesh.tensor, choice.micro_batch);
   const Policy policy = this->policy(choice, true);
   const bool splits = choice.schedule == PipelineSchedule::kZeroBubble;
-  const bool views = !topology_.has_gpus() && choice.mesh.shard * choice.mesh.tensor <= ranks_per_node(options_);
+  // The bound assumes views where they are possible. On GPUs without NCCL, a shard group may share one GPU.
+  const bool fits_node = choice.mesh.shard * choice.mesh.tensor <= ranks_per_node(options_);
+  const bool views = topology_.has_gpus() ? !topology_.over_nccl : fits_node;
   const double micro = choice.accumulate;
   MeshBound bound;
   double before = 0;  // passes on earlier stages before the first and after the last pass of a stage

@@ -37,8 +37,8 @@ std::string options_text(const MeshChoice& choice);
 /// Returns the options of a run with this choice.
 PlanOptions with_choice(PlanOptions options, const MeshChoice& choice);
 
-/// Returns all choices for the world and the global batch of `options`, which keep the options that the user gave
-/// (MeshOption::kept). The meshes have these properties:
+/// Returns all choices for the world and the global batch of `options`. Each choice keeps the values of options that
+/// the user gave (MeshOption::kept). The meshes have these properties:
 /// - A tensor group is on one node, and divides the attention heads equally.
 /// - A pipeline stage has at least one of the `use_count` uses of the model.
 /// - Micro-batches of the same size on all ranks give the global batch.

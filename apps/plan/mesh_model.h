@@ -16,8 +16,8 @@ namespace aliquot {
 struct MeshModel {
   ModelSpec model;
   CostModel cost;
-  /// Sums over the uses before an index. Seconds are for a micro-batch of a rank, and include the collectives of a use.
-  /// A unit counts in its last use.
+  /// For each use, the sums over the uses before it. Seconds are for one micro-batch on one rank, and include the
+  /// collectives of a use. The elements of a unit are counted in the last use of the unit.
   struct Sums {
     double forward_seconds = 0, backward_seconds = 0, recompute_seconds = 0;
     int64_t elements = 0;          // of the parameters of a rank, before they are sharded

@@ -1,5 +1,5 @@
 #pragma once
-// The printed form of a search for a mesh.
+// The output of a search for a mesh, as tables or as JSON.
 
 #include <string>
 #include <string_view>

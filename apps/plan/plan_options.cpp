@@ -71,6 +71,7 @@ OptionTable plan_option_table(PlanOptions& o) {
   t.heading("Memory");
   t.add(common, "memory-budget",
         "Maximum memory per rank. As in train, options are chosen that fit and do not change results.");
+  t.add(common, {"nccl-staging"});
   t.bytes("device-memory", o.device_memory,
           "Memory per rank, in place of that of --machine: --pipeline-schedule auto chooses a schedule that fits. Also "
           "prints the size of the largest model that fits.");
@@ -119,6 +120,8 @@ Topology topology_of(const PlanOptions& o, bool on_gpus) {
   if (o.topology) return *o.topology;
   const auto per_node = static_cast<int>(ranks_per_node(o));
   Topology topology = Topology::one_host(static_cast<int>(o.ranks));
+  topology.over_nccl = on_gpus && o.ranks > 1;
+  topology.nccl_staging_bytes = o.world.nccl.staging_bytes;
   for (int r = 0; r < static_cast<int>(o.ranks); ++r) {
     topology.node_of_rank[r] = r / per_node;
     if (on_gpus) topology.gpu_of_rank[r] = r % per_node;

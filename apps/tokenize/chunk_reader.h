@@ -31,7 +31,7 @@ struct TextChunk {
 inline constexpr size_t kDocumentBytesLimit = size_t{1} << 30;
 
 /// Reads files in order. Files whose names end in .jsonl, .ndjson or .json, possibly followed by .gz, are JSON lines.
-/// `unit`: whether each of the other files is one document, or each line of them.
+/// `unit`: whether a file of another kind is one document, or each of its lines is one.
 class ChunkReader {
  public:
   ChunkReader(std::vector<std::filesystem::path> files, DocumentUnit unit);

@@ -11,8 +11,8 @@
 
 namespace aliquot {
 
-/// Whether document `index` of a corpus is for validation. The answer depends on nothing else, so that it is the same
-/// for any number of threads and files.
+/// Whether document `index` of a corpus is for validation. Depends only on the arguments, so the number of threads and
+/// the division into files do not change it.
 bool is_validation_document(int64_t index, double share);
 
 /// The numbers of the documents, tokens and bytes that were written.

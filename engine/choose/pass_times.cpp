@@ -30,7 +30,7 @@ PassTimes times_of(const VirtualStage& run, const ModelSpec& model, const std::v
   return {nanoseconds(forward), nanoseconds(backward), nanoseconds(backward_input), nanoseconds(backward_weights)};
 }
 
-/// Returns how long it takes to send `bytes` to the next pipeline stage, or to the previous one, beside compute.
+/// Returns the time to send `bytes` to the next pipeline stage, or to the previous one, while ranks may also compute.
 int64_t send_time(const PipelineStage& stage, bool to_next, int64_t bytes, const Topology& world,
                   const CostModel& cost) {
   const int other = (stage.index + (to_next ? 1 : stage.count - 1)) % stage.count;

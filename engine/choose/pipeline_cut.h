@@ -16,7 +16,7 @@ namespace aliquot {
 struct UseLoad {
   double seconds = 0;              // time of forward and backward, for one micro-batch
   int64_t persistent_bytes = 0;    // parameters, gradients and optimizer state per rank
-  int64_t saved_bytes = 0;         // activations kept until backward in any case, per micro-batch
+  int64_t saved_bytes = 0;         // activations kept even if the use is recomputed, per micro-batch
   int64_t recomputable_bytes = 0;  // activations kept until backward only if the use is not recomputed, per micro-batch
 };
 
@@ -48,8 +48,8 @@ PipelineCut cut_pipeline(const ModelSpec& model, const Policy& policy, const Cos
 /// Improves a cut into virtual stages, several for each of `pipeline` pipeline stages. The virtual stages with the same
 /// position in their pipeline stages run at the same time, as one round. A step takes at least the sum, over all
 /// rounds, of the time of the slowest virtual stage. It also takes at least the time of the slowest pipeline stage. The
-/// function moves one use at a time across one boundary. Each move decreases the sum of these two times or, if that sum
-/// stays equal, makes the times more even.
+/// function moves one use at a time across one boundary. Each move decreases the sum of these two lower bounds, or
+/// keeps it and makes the times of stages and virtual stages more even.
 PipelineCut balanced_cut(std::span<const UseLoad> uses, int pipeline, PipelineCut cut);
 
 /// The plans of all pipeline stages, and the bytes per rank of each stage. The plans need the least memory, because

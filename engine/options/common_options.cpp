@@ -22,6 +22,23 @@ void add(OptionTable& t, const char* name, std::string hint, const char* meaning
   t.add({name, std::move(hint), meaning, false, std::move(set), std::move(get)});
 }
 
+void add_nccl(OptionTable& t, NcclOptions& o) {
+  t.count("nccl-channels", o.channels, {0, 64},
+          "Number of thread blocks that NCCL uses for a collective; 0: NCCL decides.");
+  t.toggle("nccl-copy-engines", o.copy_engines,
+           "NCCL gathers with copy engines, so that kernels can use all multiprocessors; needs NVLink.");
+  t.toggle("nccl-gather-communicator", o.gather_communicator,
+           "Gathers have their own NCCL communicator and do not wait for reduces; off saves memory of the GPU.");
+  add(
+      t, "nccl-staging", "BYTES",
+      "Maximum memory in which a rank adds data that NCCL does not add: 16-bit data, or all data with --reproducible.",
+      [&o](std::string_view text) { o.staging_bytes = parse_bytes(text); },
+      [&o]() -> OptionValue {
+        const int64_t mib = o.staging_bytes >> 20;
+        return mib << 20 == o.staging_bytes ? fmt::format("{}MiB", mib) : std::to_string(o.staging_bytes);
+      });
+}
+
 void add_world(OptionTable& t, WorldOptions& o) {
   t.choice("device", o.device, kDeviceWords, "Device to compute on; auto: a GPU if there is one.");
   t.choice("world", o.kind, kWorldWords,
@@ -34,6 +51,7 @@ void add_world(OptionTable& t, WorldOptions& o) {
       [&o] { return o.threads_per_rank == 0 ? OptionValue() : OptionValue(int64_t{o.threads_per_rank}); });
   t.real("timeout", o.timeout_seconds, {.least = 0.001, .most = 1e9},
          "Seconds after which a rank that waits for another one reports a failure.");
+  add_nccl(t, o.nccl);
 }
 
 void add_offload(OptionTable& t, const char* name, Offload& kind, std::string& directory, const char* meaning) {
@@ -186,8 +204,8 @@ void add_schedule(OptionTable& t, EngineOptions& o) {
   add_gather_for(t, o.gather_for);
   add_recompute(t, o.recompute);
   t.choice("gather", o.gather, kGatherWords,
-           "How ranks gather shards at ZeRO stage 3: copy them, or view them in shared memory (one host); auto: view "
-           "if possible.");
+           "How ranks gather shards at ZeRO stage 3: copy them, or view them in shared memory (one host or GPU); auto: "
+           "view if possible.");
   add_offload(t, "offload", o.offload_state, o.offload_state_to,
               "Where optimizer state is stored between updates: the device (none), host memory, or files in DIR.");
   add_offload(t, "offload-parameters", o.offload_parameters, o.offload_parameters_to,

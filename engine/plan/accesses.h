@@ -65,9 +65,9 @@ class Accesses {
   const Plan& plan_;
   bool several_nodes_;           // whether there are several nodes; ranks of a node then forward parts to one another
   bool reduces_in_place_;        // see Schedule::reduces_in_place
-  bool has_exchange_staging_;    // whether replica all-reduces need staging, as between host nodes
-  bool has_collective_staging_;  // whether collectives of uses need staging, as between host nodes
-  bool has_tensor_sum_staging_;  // whether sums over the tensor group need staging, as between host nodes
+  bool has_exchange_staging_;    // whether replica all-reduces need staging
+  bool has_collective_staging_;  // whether collectives of uses need staging
+  bool has_tensor_sum_staging_;  // whether sums over the tensor group need staging
   /// For each operation kUseCollective, the operation of model code that runs it.
   std::vector<OperationId> code_of_collective_;
   std::vector<ReduceRecipe> recipes_;                    // result of reduce_recipes()

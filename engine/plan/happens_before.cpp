@@ -24,10 +24,9 @@ void merge(Clock& into, const Clock& from) {
   for (std::size_t group = 0; group < kPeerGroupCount; ++group) merge(into.elsewhere[group], from.elsewhere[group]);
 }
 
-/// Adds to this rank's clock `into` what the other ranks of `group` know. All ranks run the same schedule, so `from`
-/// has the values of their clocks too. The `here` of another rank is added to this rank's `elsewhere`. The `elsewhere`
-/// of another rank includes this rank, so it is added to this rank's `here`. What other ranks know of their other
-/// groups does not concern this rank.
+/// Merges the clocks of the other ranks of `group` into this rank's clock `into`. All ranks run the same schedule, so
+/// their clocks have the same values as this rank's clock `from`. But the `here` of another rank belongs to this rank's
+/// `elsewhere`. Its `elsewhere` includes this rank, so it belongs to this rank's `here`. Other groups are not merged.
 void merge_peers(Clock& into, const Clock& from, GroupId group) {
   const std::size_t index = peer_index(group);
   merge(into.here, from.elsewhere[index]);

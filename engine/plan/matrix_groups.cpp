@@ -50,8 +50,8 @@ class MatrixGrouper {
     }
   }
 
-  /// Whether the current group is balanced. Checks again only after the number of matrices has grown by 10 %,
-  /// because each check assigns all owners. In the meantime, returns false.
+  /// Whether the owners in the current group have about equal work (kMaxImbalance). A check takes long,
+  /// because it assigns all owners. So after a check, returns false until the number of matrices has grown by 10 %.
   bool is_balanced() {
     if (current_.matrices.size() < static_cast<std::size_t>(rank_count_) ||
         current_.matrices.size() < next_check_count_)

@@ -116,10 +116,10 @@ void check(const PassOrder& order, const PipelineShape& shape);
 /// Where a rank issues its receives. receives[i] lists actions whose input comes from another rank. The rank receives
 /// these inputs, in this order, right before its i-th action. Each input is received before the action that needs it.
 ///
-/// All ranks issue their receives at these places, and their sends right after the actions that produce the data. All
-/// ranks then follow one order of all transfers, by the times at which the data is produced. So there is no deadlock,
-/// even if a rank runs its transfers one after another in a single queue. This holds for all times. But if passes
-/// or transfers take other times than assumed, a transfer may wait for an earlier one whose data is produced later.
+/// All ranks issue their receives at these places, and their sends right after the actions that produce the data. So
+/// all ranks issue transfers in one order: by the assumed times at which the data is produced. This order has no
+/// deadlock, whatever the real times are, and even if a rank has a single queue for its transfers. If the real times
+/// differ from the assumed ones, a transfer may wait in the queue for one whose data is produced later.
 using Receives = std::vector<std::vector<PipelineAction>>;
 /// Returns the receives of all ranks. Assumes that passes and transfers take `times`.
 std::vector<Receives> receives_of(const PassOrder& order, bool tied_ends = false, const StagePassTimes& times = {});

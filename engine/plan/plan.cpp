@@ -255,7 +255,14 @@ void refuse_replay_of_mixed_gradients(const Plan& plan) {
   }
 }
 
-bool can_view(const Topology& topology) { return topology.one_node() && !topology.has_gpus(); }
+bool can_view(const Topology& topology) {
+  return topology.has_gpus() ? topology.shares_one_gpu() : topology.one_node();
+}
+
+/// Whether groups with these two topologies can have the same plan.
+bool alike(const Topology& a, const Topology& b) {
+  return a.node_of_rank == b.node_of_rank && a.has_gpus() == b.has_gpus() && a.shares_one_gpu() == b.shares_one_gpu();
+}
 
 Schedule resolve(const ModelSpec& model, const Policy& policy, const Topology& topology, const StagePasses& passes) {
   Schedule schedule;
@@ -273,7 +280,8 @@ Schedule resolve(const ModelSpec& model, const Policy& policy, const Topology& t
         "possible: use copy or auto");
   if (policy.gather == GatherMode::kView && !can_view(topology)) {
     throw UsageError(
-        "EngineOptions::gather is view, which requires all ranks on one host without GPUs: use copy or auto");
+        "EngineOptions::gather is view, which requires all ranks on one host, without GPUs or on one GPU: use copy or "
+        "auto");
   }
   schedule.view = policy.zero_stage == 3 && policy.gather != GatherMode::kCopy && can_view(topology) &&
                   policy.offload_parameters == Offload::kNone && !policy.quantize_weights;
@@ -349,7 +357,7 @@ Topology topology_of_data_ranks(const Topology& stage, int tensor) {
   const Topology first = with_coordinate(0);
   for (int coordinate = 1; coordinate < tensor; ++coordinate) {
     const Topology other = with_coordinate(coordinate);
-    if (other.node_of_rank == first.node_of_rank && other.has_gpus() == first.has_gpus()) continue;
+    if (alike(other, first)) continue;
     throw UsageError(
         fmt::format("EngineOptions::tensor is {}, but the ranks with tensor coordinate {} are {}, and those with "
                     "coordinate 0 are {}: start the same number of ranks on every node, so that tensor groups divide "
@@ -372,7 +380,7 @@ Topology topology_of_shard_group(const Topology& data, int replica_count) {
   const Topology first = replica(0);
   for (int index = 1; index < replica_count; ++index) {
     const Topology other = replica(index);
-    if (other.node_of_rank == first.node_of_rank && other.has_gpus() == first.has_gpus()) continue;
+    if (alike(other, first)) continue;
     throw UsageError(
         fmt::format("all replicas must be distributed over nodes in the same way, but replica 0 is {} and replica {} "
                     "is {}: start the same number of ranks on every node, and choose EngineOptions::replicas to match",

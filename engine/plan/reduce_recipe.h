@@ -40,7 +40,7 @@ struct ReduceRecipe {
   DType sent_dtype = DType::kFloat32;
   bool encoded = false;    // 8-bit sums are sent to other nodes
   bool peers_read = true;  // other ranks read the gradients of this rank
-  bool staged = false;     // uses kReduceStaging, between host nodes
+  bool staged = false;     // uses kReduceStaging, between host nodes or over NCCL
   bool repeated = false;   // see RepeatedSums
   Accumulation into = {};
 

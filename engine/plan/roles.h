@@ -54,10 +54,10 @@ enum class Role : uint8_t {
   kReplicaSumDigests,    // persistent: digests of the blocks of sums over replicas: see RepeatedSums
   kRepeatedSums,         // sums over the shard group that this rank repeats for another rank, for their digests
   kRepeatedReplicaSums,  // the same for sums over replicas
-  kReduceStaging,        // no owner: staging of all reduces between host nodes (ReduceStaging)
-  kExchangeStaging,      // no owner: staging of all replica all-reduces between host nodes
-  kCollectiveStaging,    // no owner: staging of all collectives of uses between host nodes
-  kTensorSumStaging,     // no owner: staging of all sums over the tensor group between host nodes
+  kReduceStaging,        // no owner: staging of all reduces between host nodes or over NCCL (ReduceStaging)
+  kExchangeStaging,      // no owner: the same for all replica all-reduces
+  kCollectiveStaging,    // no owner: the same for all collectives of uses
+  kTensorSumStaging,     // no owner: the same for all sums over the tensor group
   /// With Policy::reproducible: the sum of 1 micro-batch, until it is added to the next sum. The next 19 roles have
   /// sums of 2, 4, 8, ... micro-batches.
   kTreeLevel0,

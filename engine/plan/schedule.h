@@ -122,7 +122,7 @@ Topology topology_of_replicate_group(const Topology& data, int replica_count, in
 inline constexpr int64_t kMaxForwardPasses = int64_t{1} << 20;
 
 struct Plan;
-/// Whether reduces between nodes send 8-bit values. With replicas, encodes_exchanges() applies in place of this.
+/// Whether reduces between nodes send 8-bit values. Always false with replicas: see encodes_exchanges().
 bool encodes_gradients(const Plan& plan);
 /// Whether replicas send one another their sums as 8-bit values.
 bool encodes_exchanges(const Plan& plan);
@@ -206,8 +206,8 @@ struct Plan {
   bool trains(int32_t flat) const { return flats[flat].trainable && is_here(flat); }
   /// Whether the gradients of the flat buffer are added over the tensor group.
   bool sums_over_tensor(int32_t flat) const { return trains(flat) && flats[flat].gradients == TensorGradients::kSum; }
-  /// Whether all sums over ranks must be added in tree order. Without it, NCCL chooses an order, which may differ
-  /// between groups. Replays compare results of different groups, and repeated sums those of different ranks.
+  /// Whether all sums over ranks must be added in tree order. Otherwise NCCL chooses an order, and it may differ
+  /// between groups. Replays compare the results of different groups and ranks, so they need one order.
   bool adds_in_tree_order() const { return policy.reproducible || policy.replay_every != 0; }
   /// Whether reduces of the flat buffer must add in tree order. The copies of a full parameter on the ranks of a tensor
   /// group need the same order.

@@ -12,10 +12,13 @@
 namespace aliquot {
 namespace {
 
-int64_t longest_shard(const Plan& plan) {
+/// The longest shard whose sum over the ranks of `topology` needs staging memory. Gradients of type `from` are added to
+/// sums of type `to`.
+int64_t longest_staged_shard(const Plan& plan, const Topology& topology, DType from, DType to) {
   int64_t longest = 0;
   for (int32_t f = 0; f < static_cast<int32_t>(plan.flats.size()); ++f) {
-    if (plan.trains(f)) longest = std::max(longest, plan.flats[f].layout.shard_count());
+    const bool staged = sum_needs_staging(topology, plan.adds_in_tree_order(f), from, to);
+    if (plan.trains(f) && staged) longest = std::max(longest, plan.flats[f].layout.shard_count());
   }
   return longest;
 }
@@ -29,17 +32,22 @@ int64_t staging_bytes(const Plan& plan, const Topology& topology, int64_t part_c
 
 /// All reduces of the lane use the same staging memory one after another, so the longest shard determines the size.
 int64_t reduce_staging_bytes(const Plan& plan) {
-  return encodes_gradients(plan) ? 0 : staging_bytes(plan, plan.topology, longest_shard(plan));
+  if (encodes_gradients(plan)) return 0;
+  const Precision& precision = plan.policy.precision;
+  // With replicas, the sums over a shard group are fp32, because the replicas add them again.
+  const DType sums = plan.policy.replica_count > 1 ? DType::kFloat32 : precision.gradients;
+  return staging_bytes(plan, plan.topology, longest_staged_shard(plan, plan.topology, precision.sent(), sums));
 }
 
 /// Replicate groups may span different numbers of nodes. All ranks plan with the maximum.
 int64_t exchange_staging_bytes(const Plan& plan) {
   const int replicas = plan.policy.replica_count;
   if (replicas == 1 || encodes_exchanges(plan)) return 0;
-  const int64_t longest = longest_shard(plan) / replicas;
   int64_t most = 0;
   for (int shard = 0; shard < plan.topology.rank_count(); ++shard) {
     const Topology group = topology_of_replicate_group(plan.data_topology, replicas, shard);
+    const int64_t longest =
+        longest_staged_shard(plan, group, DType::kFloat32, plan.policy.precision.gradients) / replicas;
     most = std::max(most, staging_bytes(plan, group, longest));
   }
   return most;

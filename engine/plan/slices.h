@@ -13,8 +13,8 @@ namespace aliquot {
 /// the full tensor if the tensor is not split.
 Slice slice_of(const Plan& plan, int32_t flat, int32_t tensor, int coordinate);
 
-/// Returns the pieces of the flat buffer that rank `rank` of a shard group owns, without the elements beyond the slices
-/// of tensor coordinate `coordinate`. Like FlatLayout::pieces(), in order of shard_offset.
+/// Returns the pieces of the flat buffer that rank `rank` of a shard group owns, in order of shard_offset, like
+/// FlatLayout::pieces(). If a slice of `coordinate` is shorter than its space, the rest of the space is left out.
 std::vector<Piece> slice_pieces(const Plan& plan, int32_t flat, int rank, int coordinate);
 
 /// Returns the elements of the flat buffer that belong to no slice of tensor coordinate `coordinate`, including red

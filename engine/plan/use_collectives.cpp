@@ -138,17 +138,23 @@ void check_collectives(const ModelSpec& model, int tensor) {
 
 namespace {
 
-/// Returns the largest number of pieces in a slot of staging memory, over all tensor groups of the stage.
-int64_t most_staging_places(const Plan& plan) {
+/// Returns the places of a slot of staging memory in the tensor group of the stage that needs most.
+StagingPlaces most_staging_places(const Plan& plan) {
   const int tensor = plan.policy.tensor;
   const Topology stage = topology_of_stage(plan.world, plan.stage.count, plan.stage.index);
-  int64_t most = 0;
+  StagingPlaces most;
   for (int first = 0; first < stage.rank_count(); first += tensor) {
     std::vector<int> members(static_cast<std::size_t>(tensor));
     std::iota(members.begin(), members.end(), first);
     most = std::max(most, reduce_staging_places(topology_of_group(stage, members)));
   }
   return most;
+}
+
+/// Whether sums of this type over tensor groups may use staging memory. NCCL needs none for fp32, unless the sums must
+/// be in tree order.
+bool may_stage_tensor_sums(const Plan& plan, DType dtype) {
+  return !plan.world.over_nccl || sum_needs_staging(plan.world, plan.adds_in_tree_order(), dtype, dtype);
 }
 
 }  // namespace
@@ -160,7 +166,8 @@ int64_t collective_staging_bytes(const Plan& plan) {
   for (const VirtualStage& run : plan.stage.runs) {
     for (int32_t use = run.first_use; use < run.end_use && !plan.model.activations.uses.empty(); ++use) {
       for (const UseCollective& what : plan.model.activations.uses[use].collectives) {
-        if (adds(what.kind)) longest = std::max(longest, what.rows_per_part(tensor) * what.row_elements);
+        if (adds(what.kind) && may_stage_tensor_sums(plan, what.dtype))
+          longest = std::max(longest, what.rows_per_part(tensor) * what.row_elements);
       }
     }
   }
@@ -168,6 +175,7 @@ int64_t collective_staging_bytes(const Plan& plan) {
 }
 
 int64_t tensor_sum_staging_bytes(const Plan& plan) {
+  if (!may_stage_tensor_sums(plan, plan.policy.precision.gradients)) return 0;
   int64_t longest = 0;
   for (int32_t f = 0; f < static_cast<int32_t>(plan.flats.size()); ++f) {
     if (plan.sums_over_tensor(f)) longest = std::max(longest, plan.flats[f].layout.flat_count() / plan.policy.tensor);

@@ -24,7 +24,7 @@ struct CollectiveBuffer {
 };
 CollectiveBuffer buffer_of(const UseCollective& collective, int32_t use);
 
-/// Whether ranks add elements, so that collectives between nodes need staging memory.
+/// Whether ranks add elements, so that collectives may need staging memory.
 constexpr bool adds(CollectiveKind kind) { return kind != CollectiveKind::kGather; }
 
 /// Throws UsageError if a declaration is invalid for tensor groups of `tensor` ranks.

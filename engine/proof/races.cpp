@@ -136,10 +136,10 @@ class RaceChecker {
     }
     for (std::size_t lane = 0; lane < kLaneCount; ++lane) {
       const Moment own = last.here[lane];
-      if (own != now && !proof_.order.ended_here(own, clock)) report_race(b, own, now, "still be reading");
+      if (own != now && !HappensBefore::ended_here(lane, own, clock)) report_race(b, own, now, "still be reading");
       for (const GroupId group : kPeerGroups) {
         const Moment peers = last.elsewhere[peer_index(group)][lane];
-        if (peers != now && !proof_.order.ended_elsewhere(group, peers, clock))
+        if (peers != now && !HappensBefore::ended_elsewhere(group, lane, peers, clock))
           report_race(b, peers, now, "still be reading on another rank");
       }
     }

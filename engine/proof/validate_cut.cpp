@@ -8,9 +8,9 @@
 namespace aliquot {
 namespace {
 
-/// Whether replicas with these two topologies can run the same schedule.
+/// Whether groups with these two topologies can have the same plan.
 bool alike(const Topology& a, const Topology& b) {
-  return a.node_of_rank == b.node_of_rank && a.has_gpus() == b.has_gpus();
+  return a.node_of_rank == b.node_of_rank && a.has_gpus() == b.has_gpus() && a.shares_one_gpu() == b.shares_one_gpu();
 }
 
 class CutChecker {

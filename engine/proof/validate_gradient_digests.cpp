@@ -76,10 +76,11 @@ class GradientDigestChecker {
   void digest(OperationId id, DigestedUnit& state, UnitId unit, int32_t micro_batch) {
     if (micro_batch != 0) add({id}, fmt::format("{} is not of micro-batch 0", describe(id)));
     if (state.backwards != state.use_count || state.others > 0)
-      add({id}, fmt::format("{} reads the gradients of {} uses of micro-batch 0 and of {} backwards of other "
-                            "micro-batches: expected {} and 0",
-                            describe(id), state.backwards, state.others, state.use_count));
-    if (!proof_.plan.unit_is_here[unit]) add({id}, fmt::format("{} is of another pipeline stage", describe(id)));
+      add({id}, fmt::format("{} must follow {} backwards of micro-batch 0 and none of other micro-batches, but follows "
+                            "{} and {}",
+                            describe(id), state.use_count, state.backwards, state.others));
+    if (!proof_.plan.unit_is_here[unit])
+      add({id}, fmt::format("{} digests a unit that this pipeline stage does not use", describe(id)));
     ++state.digests;
   }
 

@@ -69,7 +69,7 @@ class BufferSizes {
     if (role_ == Role::kNormParts) return ranks_ * norm_part();
     if (role_ == Role::kCollectiveStaging) return collective_staging();
     if (role_ == Role::kTensorSumStaging) return tensor_sum_staging();
-    std::set<int64_t> places;
+    std::set<StagingPlaces> places;
     const auto insert = [&](const Topology& topology) {
       places.insert(reduce_staging_places(topology));
       if (plan_.policy.replay_every != 0) places.insert(reduce_staging_places(topology, true));
@@ -81,36 +81,55 @@ class BufferSizes {
     for (const FlatSpec& flat : plan_.flats) {
       if (!plan_.unit_is_here[flat.unit]) continue;
       const int64_t count = flat.layout.shard_count() / (role_ == Role::kExchangeStaging ? replicas_ : 1);
-      for (const int64_t place_count : places) {
-        if (flat.trainable) bytes = std::max(bytes, reduce_staging(place_count, count).size_bytes());
+      for (const StagingPlaces& of : places) {
+        if (flat.trainable && (of.max_nccl_bytes == 0 || converts_or_adds_in_tree(flat)))
+          bytes = std::max(bytes, reduce_staging(of, count).size_bytes());
       }
     }
     return bytes;
   }
 
-  /// The numbers of pieces in a slot of staging memory, over all tensor groups of the stage.
-  std::set<int64_t> tensor_staging_places() const {
+  /// Whether NCCL cannot add these gradients by itself. It adds only fp32 to fp32, in an order that it chooses.
+  /// Replicas exchange the fp32 sums of shard groups.
+  bool converts_or_adds_in_tree(const FlatSpec& flat) const {
+    const Policy& policy = plan_.policy;
+    const bool exchanges = role_ == Role::kExchangeStaging;
+    const DType sent = exchanges ? DType::kFloat32 : policy.precision.sent();
+    const DType sum = exchanges || replicas_ == 1 ? policy.precision.gradients : DType::kFloat32;
+    const bool copies = policy.tensor > 1 && flat.gradients != TensorGradients::kSlice;
+    return policy.reproducible || policy.replay_every != 0 || copies || sent != DType::kFloat32 ||
+           sum != DType::kFloat32;
+  }
+
+  /// The same for data of this type in a tensor group.
+  bool converts_or_adds_in_tree(DType dtype) const {
+    return plan_.policy.reproducible || plan_.policy.replay_every != 0 || dtype != DType::kFloat32;
+  }
+
+  /// The places of a slot of staging memory, over all tensor groups of the stage.
+  std::set<StagingPlaces> tensor_staging_places() const {
     const int tensor = plan_.policy.tensor;
     const Topology stage = topology_of_stage(plan_.world, plan_.stage.count, plan_.stage.index);
-    std::set<int64_t> place_counts;
+    std::set<StagingPlaces> places;
     for (int first = 0; first < stage.rank_count(); first += tensor) {
       std::vector<int> members;
       for (int rank = first; rank < first + tensor; ++rank) members.push_back(rank);
-      place_counts.insert(reduce_staging_places(topology_of_group(stage, members)));
+      places.insert(reduce_staging_places(topology_of_group(stage, members)));
     }
-    return place_counts;
+    return places;
   }
 
   /// Staging for the largest sum of a collective of a use of this stage, in the tensor group that needs most.
   int64_t collective_staging() const {
     const int tensor = plan_.policy.tensor;
     int64_t bytes = 0;
-    for (const int64_t places : tensor_staging_places()) {
+    for (const StagingPlaces& places : tensor_staging_places()) {
       for (const VirtualStage& run : plan_.stage.runs) {
         for (int32_t use = run.first_use; use < run.end_use && !plan_.model.activations.uses.empty(); ++use) {
           for (const UseCollective& what : plan_.model.activations.uses[use].collectives) {
             const int64_t part = (what.rows + tensor - 1) / tensor * what.row_elements;
-            if (what.kind != CollectiveKind::kGather)
+            const bool staged = places.max_nccl_bytes == 0 || converts_or_adds_in_tree(what.dtype);
+            if (what.kind != CollectiveKind::kGather && staged)
               bytes = std::max(bytes, reduce_staging(places, part).size_bytes());
           }
         }
@@ -122,7 +141,8 @@ class BufferSizes {
   int64_t tensor_sum_staging() const {
     const int tensor = plan_.policy.tensor;
     int64_t bytes = 0;
-    for (const int64_t places : tensor_staging_places()) {
+    for (const StagingPlaces& places : tensor_staging_places()) {
+      if (places.max_nccl_bytes > 0 && !converts_or_adds_in_tree(plan_.policy.precision.gradients)) continue;
       for (const FlatSpec& flat : plan_.flats) {
         const bool adds = flat.trainable && plan_.unit_is_here[flat.unit] && flat.gradients == TensorGradients::kSum;
         if (adds) bytes = std::max(bytes, reduce_staging(places, flat.layout.flat_count() / tensor).size_bytes());

@@ -26,7 +26,7 @@ class ExactNorm {
   struct Gradients {
     int32_t flat;
     int64_t count;
-    bool is_added;  // whether this rank adds their squares; false: another rank has the same gradients
+    bool is_added;  // whether this rank adds these squares; false: another rank adds the same ones
   };
 
   template <class Enqueue>

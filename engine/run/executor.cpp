@@ -38,6 +38,15 @@ Executor::Executor(const Parts& parts)
     labels_.push_back(label);
   }
   note_observed_operations();
+  if (world_.device().kind() == DeviceKind::kHost) return;
+  std::vector<std::string> titles;
+  for (OperationId id = 0; id < static_cast<OperationId>(count); ++id) titles.push_back(title(plan_, id));
+  ranges_.emplace(titles);
+}
+
+/// Ends the ranges of operations that have thrown.
+Executor::~Executor() {
+  while (open_ranges_ > 0) end_range();
 }
 
 /// Names both pipeline stages and the micro-batch, in short form: a LaneBoard truncates labels after 40 characters. The
@@ -83,6 +92,7 @@ void Executor::run_to_model_code() {
 void Executor::open(bool skips_model_code) {
   open_ = cursor_;
   report_position_on_failure([&] {
+    begin_range(cursor_);
     begin(cursor_);
     Stream& compute = stream(Lane::kCompute);
     if (computes_digests_ && plan_.stage.count > 1 && operation(cursor_).micro_batch == 0)
@@ -103,8 +113,10 @@ void Executor::run_collective() {
     Stream& lane = stream(Lane::kCompute);
     FlightRecorder* flight = world_.flight();
     if (flight != nullptr) flight->end_model_code();  // on hosts, this rank waits in the collective
+    begin_range(cursor_);
     begin(cursor_);
     work_.use_collective(lane, operation(cursor_), label(cursor_));
+    end_range();
     const Operation& code = operation(open_);
     if (flight != nullptr) flight->begin_model_code(name(code.verb), label(open_), code.micro_batch);
     memory_.skip_operation();  // the model code that follows makes the other accesses
@@ -118,6 +130,7 @@ void Executor::close() {
     memory_.end_operation();
     end_work(open_);
     announce_end(cursor_);  // the model code, or its last collective
+    end_range();
   });
   ++cursor_;
   run_to_model_code();
@@ -141,11 +154,13 @@ void Executor::discard_step() {
 
 void Executor::issue(OperationId id) {
   report_position_on_failure([&] {
+    begin_range(id);
     begin(id);
     run(id);
     memory_.end_operation();
     end_work(id);
     announce_end(id);
+    end_range();
   });
 }
 
@@ -208,6 +223,18 @@ void Executor::inject_random_fault(Stream& lane, Verb verb) const {
   lane.run([rank = world_.rank(), verb] { fault_point(rank, name(verb)); });
 }
 
+void Executor::begin_range(OperationId id) {
+  if (!ranges_) return;
+  ranges_->push(static_cast<std::size_t>(id));
+  ++open_ranges_;
+}
+
+void Executor::end_range() {
+  if (!ranges_) return;
+  ranges_->pop();
+  --open_ranges_;
+}
+
 /// Called after the work of an operation. For model code, also after the collectives of the use.
 void Executor::end_work(OperationId id) {
   Stream& lane = stream(operation(id).lane);
@@ -262,8 +289,9 @@ void Executor::run(OperationId id) {
   }
 }
 
-/// Called after the norm has waited for the last backward. The updates of the previous step, which compared the state,
-/// have then finished. A difference is thus thrown before the updates of this step, unless they run in backward.
+/// Called after the norm has waited for the last backward. At that point, the updates of the previous step have ended,
+/// and so has their comparison of the state. A difference is therefore thrown before the updates of this step, except
+/// with update_in_backward.
 void Executor::throw_if_state_differs() {
   if (!work_.has_found_difference()) return;
   for (const auto& lane : lanes_) {

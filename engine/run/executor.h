@@ -4,6 +4,7 @@
 #include <array>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "engine/run/skip_agreement.h"
 #include "engine/run/step_work.h"
 #include "engine/run/timeline_recorder.h"
+#include "kernels/device/profiler_ranges.h"
 
 namespace aliquot {
 
@@ -49,6 +51,9 @@ class Executor {
     const Optimizer& optimizer;
   };
   explicit Executor(const Parts& parts);
+  ~Executor();
+  Executor(const Executor&) = delete;
+  Executor& operator=(const Executor&) = delete;
 
   /// The next operation. After the last operation of a step, it is operation 0 of the next step.
   OperationId next() const { return cursor_; }
@@ -116,6 +121,8 @@ class Executor {
   void run(OperationId id);
   void inject_random_fault(Stream& lane, Verb verb) const;
   void end_work(OperationId id);
+  void begin_range(OperationId id);
+  void end_range();
   void announce_end(OperationId id);
   void norm(Stream& lane, OperationId id);
   void throw_if_state_differs();
@@ -131,6 +138,8 @@ class Executor {
   StepDecision& decision_;
   StepWork work_;
   SkipAgreement skips_;
+  std::optional<ProfilerRanges> ranges_;  // named after the operations; only on GPUs
+  int open_ranges_ = 0;
   TimelineRecorder* recorder_ = nullptr;
   FaultInjector* faults_ = nullptr;
   NonFiniteGradientDetector* gradient_detector_ = nullptr;

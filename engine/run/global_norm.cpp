@@ -130,10 +130,11 @@ void GlobalNorm::add_over(GroupId group, Stream& reduce, Label label) {
   }
 }
 
-/// A tensor that is not split should have the same sum on all ranks of a tensor group, so only the first rank adds it,
-/// and all ranks get the same bits even if the sums differ. Other ranks add sums that are not finite too, because such
-/// a gradient may exist on one rank only. A tensor has its sum on one pipeline stage and 0 on the others. These
-/// additions are exact.
+/// Adds the sums of tensors over the tensor group, then over the pipeline stages. Only the first rank of a tensor group
+/// adds its sum of a tensor that is not split. The sums of the other ranks should be equal, and all ranks get the same
+/// bits even if they differ. The other ranks add 0, or their sum if it is not finite, because such a gradient may exist
+/// on one rank only. Only one pipeline stage has a sum of a tensor, and the others add 0. So the sum over stages is
+/// exact.
 void GlobalNorm::exchange_tensors(Stream& reduce, Label label) {
   if (plan_.policy.tensor > 1) {
     for (std::size_t f = 0; f < plan_.flats.size() && groups_.coordinates().tensor > 0; ++f) {

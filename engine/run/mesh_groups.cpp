@@ -30,6 +30,8 @@ MeshGroups::MeshGroups(World& world, const Mesh& mesh)
     const int first = mesh.members(group, world.rank()).front();
     groups_[i] = world.communicator().split(first, world.rank(), describe(mesh, group, world.rank()));
   }
+  // A reduce waits for backward. A later gather must not wait for that reduce.
+  if (mesh.shard > 1) at(GroupId::kShard).separate_lane(Lane::kGather);
   if (mesh.pipeline > 1) split_pairs();
 }
 

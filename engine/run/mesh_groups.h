@@ -42,8 +42,8 @@ class MeshGroups {
   Communicator& shard_group() const { return at(GroupId::kShard); }
 
   /// The directions of transfers between neighboring pipeline stages. Each direction has separate communicators. A
-  /// communicator may run its operations one after another, so in a common one, opposite transfers could wait for each
-  /// other.
+  /// communicator may run its operations one after another. If both directions shared one, opposite transfers could
+  /// deadlock.
   static constexpr std::array kDirections{Verb::kSendActivations, Verb::kSendGradients};
   /// The two ranks that make a transfer. pair_index() is their index in `pairs_`. The rank on the earlier stage is rank
   /// 0 of their communicator. In a ring, the last stage counts as earlier than the first.

@@ -1,48 +1,56 @@
 #include "engine/run/non_finite_gradient_detector.h"
 
 #include <algorithm>
-#include <span>
+#include <memory>
 
 #include "engine/plan/sizes.h"
+#include "kernels/elementwise/kernels.h"
 
 namespace aliquot {
-namespace {
 
-/// A value is not finite if all bits of its exponent are set.
-template <typename Bits>
-bool any_not_finite(const std::byte* at, int64_t size_bytes, Bits exponent) {
-  const std::span values(reinterpret_cast<const Bits*>(at), static_cast<std::size_t>(size_bytes) / sizeof(Bits));
-  return std::ranges::any_of(values, [=](Bits value) { return (value & exponent) == exponent; });
+NonFiniteGradientDetector::NonFiniteGradientDetector(const Plan& plan, const StepMemory& memory, Device& device)
+    : plan_(plan), memory_(memory), kernels_(device.kernels()) {
+  const int64_t element = element_bytes(plan.policy.precision.gradients);
+  for (OperationId id = 0; id < static_cast<OperationId>(plan.schedule.operations.size()); ++id) {
+    const Operation& what = plan.schedule.operations[id];
+    const bool sums = what.verb == Verb::kSumOverTensor;
+    if (what.verb != Verb::kReduce && !sums) continue;
+    for (const int32_t f : plan.flats_of_unit[what.operand]) {
+      if (plan.sums_over_tensor(f) == sums && plan.trains(f))
+        searches_.push_back({id, f, needed_bytes(plan, Role::kGradients, f) / element});
+    }
+  }
+  if (device.kind() == DeviceKind::kHost) {
+    host_results_.resize(searches_.size());
+    results_ = host_results_;
+  } else if (!searches_.empty()) {
+    pinned_results_ = device.allocate_host(std::ssize(searches_) * static_cast<int64_t>(sizeof(int64_t)),
+                                           "indices of gradients that are not finite");
+    results_ = {pinned_results_.as<int64_t>(), searches_.size()};
+    std::ranges::uninitialized_fill(results_, 0);
+  }
 }
-
-bool any_not_finite(const std::byte* at, int64_t size_bytes, DType dtype) {
-  if (dtype == DType::kFloat32) return any_not_finite<uint32_t>(at, size_bytes, 0x7f800000u);
-  return any_not_finite<uint16_t>(at, size_bytes, dtype == DType::kBFloat16 ? 0x7f80 : 0x7c00);
-}
-
-}  // namespace
-
-NonFiniteGradientDetector::NonFiniteGradientDetector(const Plan& plan, const StepMemory& memory, const Device& device)
-    : plan_(plan), memory_(memory), supported_(device.kind() == DeviceKind::kHost) {}
 
 void NonFiniteGradientDetector::begin_step(bool enabled) {
-  enabled_ = enabled && supported_;
-  found_ = false;
+  enabled_ = enabled;
+  for (std::size_t i = 0; enabled && i < searches_.size(); ++i) results_[i] = searches_[i].count;
 }
 
 void NonFiniteGradientDetector::before(Stream& lane, OperationId operation) {
-  const Operation& what = plan_.schedule.operations[operation];
-  const bool sums = what.verb == Verb::kSumOverTensor;
-  if (!enabled_ || (what.verb != Verb::kReduce && !sums)) return;
-  for (const int32_t f : plan_.flats_of_unit[what.operand]) {
-    if (plan_.sums_over_tensor(f) != sums) continue;
-    const std::byte* gradients = memory_.peek(Role::kGradients, f);
+  if (!enabled_) return;
+  const auto [first, last] = std::ranges::equal_range(searches_, operation, {}, &Search::operation);
+  for (auto search = first; search != last; ++search) {
+    const std::byte* gradients = memory_.peek(Role::kGradients, search->flat);
     if (gradients == nullptr) continue;
-    const int64_t size_bytes = needed_bytes(plan_, Role::kGradients, f);
-    lane.run([this, gradients, size_bytes] {
-      if (any_not_finite(gradients, size_bytes, plan_.policy.precision.gradients)) found_ = true;
-    });
+    kernels_.find_nonfinite(lane, &results_[static_cast<std::size_t>(search - searches_.begin())], gradients,
+                            plan_.policy.precision.gradients, search->count);
   }
+}
+
+bool NonFiniteGradientDetector::found() const {
+  bool found = false;
+  for (std::size_t i = 0; enabled_ && i < searches_.size(); ++i) found = found || results_[i] < searches_[i].count;
+  return found;
 }
 
 }  // namespace aliquot

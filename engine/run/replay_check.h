@@ -111,8 +111,8 @@ class ReplayCheck {
   std::vector<Sums> sums_;
   std::vector<std::vector<Result>> sends_;
   std::vector<Difference> differences_;
-  /// Ranks that sent other data before the first difference of their data coordinate, although the data of other
-  /// coordinates differs too. They may be at fault.
+  /// Ranks whose sent data differs before the first difference that counts for their data coordinate. A difference of
+  /// sent data does not count if is_reliable() is false for it. These ranks may be at fault.
   std::vector<int> uncertain_;
 };
 

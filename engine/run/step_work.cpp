@@ -180,8 +180,9 @@ void StepWork::reduce_flat(Stream& lane, OperationId id, int32_t flat, Label lab
   add_earlier_sums(lane, into, flat);
 }
 
-/// Performs the reduce-scatter. In a step with a replay, first repeats the sums of other ranks, of which only digests
-/// remain. No rank writes its own sum before all ranks have arrived at it, so the repetitions have then read the data.
+/// Performs the reduce-scatter. In a step with a replay, first computes the sums of other ranks (RepeatedSums) and
+/// keeps only their digests. Computes this rank's own sum last, because it may overwrite `from`, which other ranks read
+/// for the repeated sums. Each reduce-scatter first waits for all ranks, so they have then finished the repeated sums.
 void StepWork::add_over_ranks(Stream& lane, GroupId group, ReduceScatter what, SumOf of, Label label) {
   Communicator& ranks = groups_.at(group);
   const RepeatedSums repeated = repeated_sums(plan_, group, of.flat);

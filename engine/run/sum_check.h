@@ -28,8 +28,8 @@ class SumCheck {
   static constexpr int kMaxSums = 3;  // the own sums and two repetitions
   /// One value for the own sums, and one for each repetition.
   using Values = std::array<uint64_t, kMaxSums>;
-  /// What ranks exchange about their shard group and their replicate group. Pipeline stages may differ in the number of
-  /// repetitions, because it depends on their nodes.
+  /// What ranks exchange about their shard group and their replicate group. The number of repetitions may differ
+  /// between pipeline stages: a stage on several nodes may quantize its sums, and then repeats none.
   struct OfRank {
     std::array<int64_t, 2> repetitions;
     std::array<Values, 2> values;

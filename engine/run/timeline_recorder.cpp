@@ -2,49 +2,56 @@
 
 #include <algorithm>
 
-#include "kernels/system/seconds.h"
-
 namespace aliquot {
 
-TimelineRecorder::TimelineRecorder(const Plan& plan) : plan_(plan) {
-  for (auto& step : spans_) step.resize(plan.schedule.operations.size());
+TimelineRecorder::TimelineRecorder(const Plan& plan, Device& device)
+    : plan_(plan), seconds_(2 * kSteps * plan.schedule.operations.size()) {
+  marks_ = make_time_marks(device, seconds_.size());
+}
+
+std::size_t TimelineRecorder::mark_of(OperationId operation, int64_t step) const {
+  const std::size_t first = static_cast<std::size_t>(step % kSteps) * plan_.schedule.operations.size();
+  return 2 * (first + static_cast<std::size_t>(operation));
 }
 
 void TimelineRecorder::begin(Stream& lane, OperationId operation, int64_t step) {
-  TimeSpan& span = spans(step)[operation];
-  lane.run([&span] { span.start_seconds = now_seconds(); });
+  marks_->set(lane, mark_of(operation, step));
 }
 
 void TimelineRecorder::end(Stream& lane, OperationId operation, int64_t step) {
-  TimeSpan& span = spans(step)[operation];
-  lane.run([&span] { span.end_seconds = now_seconds(); });
+  marks_->set(lane, mark_of(operation, step) + 1);
+}
+
+TimeSpan TimelineRecorder::span(OperationId operation, int64_t step) const {
+  const std::size_t mark = mark_of(operation, step);
+  return {.start_seconds = seconds_[mark], .end_seconds = seconds_[mark + 1]};
 }
 
 double TimelineRecorder::compute_end(int64_t step) const {
   double end = 0;
-  for (std::size_t id = 0; id < plan_.schedule.operations.size(); ++id) {
-    if (plan_.schedule.operations[id].lane == Lane::kCompute) end = std::max(end, spans(step)[id].end_seconds);
+  for (OperationId id = 0; id < static_cast<OperationId>(plan_.schedule.operations.size()); ++id) {
+    if (plan_.schedule.operations[id].lane == Lane::kCompute) end = std::max(end, span(id, step).end_seconds);
   }
   return end;
 }
 
-double TimelineRecorder::began(int64_t last) const { return compute_end(last - 2); }
-
-Timeline TimelineRecorder::timeline(int64_t last) const {
+Timeline TimelineRecorder::timeline(int64_t last, double* began) {
   Timeline timeline;
   if (last < kSteps) return timeline;
-  const double began = compute_end(last - 2);
+  marks_->read(seconds_);
+  const double zero = compute_end(last - 2);
+  if (began != nullptr) *began = zero;
   std::vector<TimeSpan> busy;
   for (int64_t step = last - 2; step <= last; ++step) {
-    for (std::size_t id = 0; id < plan_.schedule.operations.size(); ++id) {
-      TimeSpan span = spans(step)[id];
-      span.start_seconds -= began;
-      span.end_seconds -= began;
-      if (step == last - 1) timeline.operations.push_back(span);
-      if (is_busy_on_compute(plan_.schedule.operations[id]) && span.seconds() > 0) busy.push_back(span);
+    for (OperationId id = 0; id < static_cast<OperationId>(plan_.schedule.operations.size()); ++id) {
+      TimeSpan one = span(id, step);
+      one.start_seconds -= zero;
+      one.end_seconds -= zero;
+      if (step == last - 1) timeline.operations.push_back(one);
+      if (is_busy_on_compute(plan_.schedule.operations[id]) && one.seconds() > 0) busy.push_back(one);
     }
   }
-  timeline.step_seconds = compute_end(last - 1) - began;
+  timeline.step_seconds = compute_end(last - 1) - zero;
   add_up(plan_, busy, timeline);
   return timeline;
 }

@@ -52,6 +52,15 @@ int aliquot_log_to_standard_error(void);
  *     Compute threads per rank on hosts; default: cores of the node divided by its ranks.
  * timeout X
  *     Seconds after which a rank that waits for another one reports a failure. Default: 600.
+ * nccl-channels N
+ *     Number of thread blocks that NCCL uses for a collective; 0: NCCL decides. Default: 0.
+ * nccl-copy-engines on|off
+ *     NCCL gathers with copy engines, so that kernels can use all multiprocessors; needs NVLink. Default: off.
+ * nccl-gather-communicator on|off
+ *     Gathers have their own NCCL communicator and do not wait for reduces; off saves memory of the GPU. Default: on.
+ * nccl-staging BYTES
+ *     Maximum memory in which a rank adds data that NCCL does not add: 16-bit data, or all data with --reproducible.
+ *     Default: 64MiB.
  * zero-stage 0|1|2|3
  *     What is sharded: 0 nothing, 1 optimizer state, 2 gradients too, 3 parameters too. Default: 3.
  * replicas N
@@ -84,8 +93,8 @@ int aliquot_log_to_standard_error(void);
  *     Blocks that recompute activations in backward instead of saving them: none, all blocks (block) or the first N of
  *     each pipeline stage; auto: as few as memory-budget requires. Default: auto.
  * gather auto|view|copy
- *     How ranks gather shards at ZeRO stage 3: copy them, or view them in shared memory (one host); auto: view if
- *     possible. Default: auto.
+ *     How ranks gather shards at ZeRO stage 3: copy them, or view them in shared memory (one host or GPU); auto: view
+ *     if possible. Default: auto.
  * offload none|host|disk:DIR
  *     Where optimizer state is stored between updates: the device (none), host memory, or files in DIR. Default: none.
  * offload-parameters none|host|disk:DIR

@@ -1,6 +1,7 @@
 // The GPU functions in a build without CUDA. Those that need a GPU throw.
 
 #include "kernels/device/device.h"
+#include "kernels/device/time_marks.h"
 #include "kernels/system/error.h"
 #include "kernels/system/machine_memory.h"
 
@@ -17,8 +18,11 @@ std::unique_ptr<Device> make_cuda_device(int) { throw UnavailableError(kNoCuda);
 
 std::unique_ptr<Stream> wrap_cuda_stream(Device&, Lane, CUstream_st*) { throw UnavailableError(kNoCuda); }
 
+std::unique_ptr<TimeMarks> make_cuda_time_marks(Device&, std::size_t) { throw UnavailableError(kNoCuda); }
+
 int cuda_device_count() noexcept { return 0; }
 
+std::string gpu_uuid(Device&) { return {}; }
 int64_t used_gpu_bytes(Device&) { return 0; }
 int64_t total_gpu_bytes(Device&) { return 0; }
 

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <stdexcept>
 
+#include "kernels/device/kernel_modules_cuda.h"
 #include "kernels/device/poll_until.h"
 #include "kernels/system/booking.h"
 #include "kernels/system/error.h"
@@ -93,7 +94,9 @@ CudaDevice::CudaDevice(int ordinal) : ordinal_(ordinal) {
   cudaDeviceProp properties{};
   check(cudaGetDeviceProperties(&properties, ordinal), fmt::format("querying the properties of GPU {}", ordinal));
   name_ = properties.name;
+  for (const char byte : properties.uuid.bytes) uuid_ += fmt::format("{:02x}", static_cast<unsigned char>(byte));
   check(cudaDeviceGetStreamPriorityRange(&least_priority_, &greatest_priority_), "querying stream priorities");
+  load_kernel_modules();
 }
 
 std::string CudaDevice::describe() const { return fmt::format("{} #{}", name_, ordinal_); }
@@ -260,6 +263,10 @@ std::unique_ptr<Device> make_cuda_device(int ordinal) {
                     ordinal, count));
   }
   return std::make_unique<CudaDevice>(ordinal);
+}
+
+std::string gpu_uuid(Device& device) {
+  return device.kind() == DeviceKind::kCuda ? cuda_device(device).uuid() : std::string();
 }
 
 int64_t used_gpu_bytes(Device& device) {

@@ -35,10 +35,11 @@ class Watchdog {
   virtual bool idle() = 0;
 };
 
-/// A CUDA event that is created without timing (cudaEventDisableTiming).
+/// A CUDA event. Events without timing cost less.
 class CudaEvent final : public Event {
  public:
-  explicit CudaEvent(int ordinal);
+  enum class Timing : uint8_t { kOff, kOn };
+  explicit CudaEvent(int ordinal, Timing timing = Timing::kOff);
   ~CudaEvent() override;
 
   bool passed() const override;
@@ -93,6 +94,8 @@ class CudaDevice final : public Device {
   const Kernels& kernels() const override { return cuda_kernels(); }
 
   int ordinal() const { return ordinal_; }
+  /// Identifies the GPU among all GPUs. If MIG divides a GPU, each part has its own UUID.
+  const std::string& uuid() const { return uuid_; }
   /// Calls cudaSetDevice() for the calling thread.
   void make_current() const;
 
@@ -124,7 +127,7 @@ class CudaDevice final : public Device {
 
   int ordinal_;
   int least_priority_ = 0, greatest_priority_ = 0;
-  std::string name_;
+  std::string name_, uuid_;
   std::vector<Watchdog*> watchdogs_;
   std::mutex failure_mutex_;
   std::exception_ptr failure_;

@@ -17,6 +17,11 @@ void check(cudaError_t result, std::string_view action);
 /// Call it after each kernel launch. Throws like check() if the launch failed.
 void check_launch(std::string_view kernel);
 
+/// Adds the module of `kernel` to the modules whose kernels are loaded when a GPU device is made. A module has all
+/// kernels of one *.cu file. Each file that includes start_kernel_cuda.h calls this function while the program or its
+/// library is loaded. Returns true.
+bool register_kernel_module(const void* kernel);
+
 /// Returns the cudaStream_t of `stream`, and makes its GPU current for the calling thread, so that it can launch
 /// kernels. Throws std::logic_error for a host stream.
 cudaStream_t cuda_stream(Stream& stream);

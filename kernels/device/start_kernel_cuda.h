@@ -9,6 +9,13 @@
 #pragma GCC visibility push(default)
 namespace aliquot {
 
+namespace {
+/// Registers the module of the *.cu file that includes this header.
+__global__ void kernel_of_this_module() {}
+[[maybe_unused]] const bool module_is_registered =
+    register_kernel_module(reinterpret_cast<const void*>(&kernel_of_this_module));
+}  // namespace
+
 struct Grid {
   unsigned blocks = 1, threads = 1;
   unsigned shared_bytes = 0;  // dynamic shared memory of a block

@@ -21,12 +21,18 @@ bool query_finished(cudaError_t query, std::string_view what) {
 
 }  // namespace
 
-CudaEvent::CudaEvent(int ordinal) {
+CudaEvent::CudaEvent(int ordinal, Timing timing) {
   check(cudaSetDevice(ordinal), "selecting the GPU of an event");
-  check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "making an event");
+  const unsigned flags = timing == Timing::kOn ? cudaEventDefault : cudaEventDisableTiming;
+  check(cudaEventCreateWithFlags(&event_, flags), "making an event");
 }
 
-CudaEvent::~CudaEvent() { log_cuda_error(cudaEventDestroy(event_), "destroying an event"); }
+CudaEvent::~CudaEvent() {
+  // After a fault of the GPU, the destruction of every event fails. Only the first failure is logged.
+  static std::atomic<bool> has_failed{false};
+  const cudaError_t result = cudaEventDestroy(event_);
+  if (result != cudaSuccess && !has_failed.exchange(true)) log_cuda_error(result, "destroying an event");
+}
 
 bool CudaEvent::passed() const {
   const cudaError_t result = cudaEventQuery(event_);

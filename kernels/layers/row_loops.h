@@ -26,8 +26,8 @@ struct RotatedHead {
   bool back = false;
 };
 
-/// to[r, c] = from[r, c] + bias[c]. `from` or `bias` may be null, which means zero. `from` may be `to`. Rows of `to`
-/// are `stride` elements apart. 0 means `width`, which `from` requires.
+/// to[r, c] = from[r, c] + bias[c]. `from` or `bias` may be null, which means zero. Rows of `from` are `width` elements
+/// apart, rows of `to` are `stride` elements apart (0: `width`). `to` may be `from` if `stride` is 0 or `width`.
 struct BiasRows {
   Values to;
   const float* from = nullptr;

@@ -1,6 +1,7 @@
 // The CUDA kernels that compute a loss and its gradient from a tile of logits.
 #include <cmath>
 
+#include "kernels/device/row_loops_cuda.h"
 #include "kernels/elementwise/block_tree_cuda.h"
 #include "kernels/elementwise/elements_cuda.h"
 #include "kernels/layers/layers_cuda.h"
@@ -18,23 +19,49 @@ __global__ void initialize_rows(const RunningRowStatistics rows, float* target_l
   }
 }
 
+/// The maximum of some logits of a row, and the sum of exp(logit - maximum).
+struct MaximumAndSum {
+  float maximum = -INFINITY, sum = 0.0f;
+
+  /// The sum relative to `most`, which is not below the maximum.
+  __device__ float sum_relative_to(float most) const { return sum == 0.0f ? 0.0f : sum * expf(maximum - most); }
+  __device__ void add(const Pack<float, kPackElements>& logits) {
+    float most = maximum;
+    for (const float x : logits.lane) most = fmaxf(most, x);
+    if (most > maximum) {
+      sum = sum_relative_to(most);
+      maximum = most;
+    }
+    for (const float x : logits.lane) sum += x == -INFINITY ? 0.0f : expf(x - maximum);
+  }
+};
+
+/// Loads the elements [column, column + kPackElements) of a row, with -infinity for those after the last column.
+template <class E>
+__device__ Pack<float, kPackElements> load_logits(const typename E::Storage* x, int64_t column, int64_t columns,
+                                                  bool aligned) {
+  if (aligned && column + kPackElements <= columns) return load_floats<E, kPackElements>(x + column);
+  Pack<float, kPackElements> logits;
+  for (int k = 0; k < kPackElements; ++k) logits.lane[k] = column + k < columns ? E::load(x[column + k]) : -INFINITY;
+  return logits;
+}
+
+/// Each warp reads its rows once. Which lane adds a logit, and when, depends only on its column, so that kept and
+/// recomputed logits give the same bits.
 template <class E>
 __global__ void accumulate_rows(const LogitTile tile, const RunningRowStatistics rows, const int32_t* targets,
                                 float* target_logits) {
   for (int64_t row = launch_warp(); row < tile.rows; row += launch_warp_stride()) {
     const auto* x = static_cast<const typename E::Storage*>(tile.logits.data) + row * tile.stride;
-    float tile_most = -INFINITY;
-    for (int64_t c = warp_lane(); c < tile.columns; c += kLanesPerWarp) tile_most = fmaxf(tile_most, E::load(x[c]));
-    tile_most = max_of_lanes(tile_most);
-    const float before = rows.maxima[row], most = fmaxf(before, tile_most);
-    float sum = 0.0f;
-    for (int64_t c = warp_lane(); c < tile.columns; c += kLanesPerWarp) {
-      const float logit = E::load(x[c]);
-      sum += logit == -INFINITY ? 0.0f : expf(logit - most);
-    }
-    sum = sum_of_lanes(sum);  // synchronizes: all lanes have read rows.maxima
+    const bool aligned = elements_before_row_packs<kPackElements>(x) == 0;
+    MaximumAndSum lane;
+    for (int64_t column = kPackElements * warp_lane(); column < tile.columns; column += kPackElements * kLanesPerWarp)
+      lane.add(load_logits<E>(x, column, tile.columns, aligned));
+    const float tile_most = max_of_lanes(lane.maximum), sum = sum_of_lanes(lane.sum_relative_to(tile_most));
     if (warp_lane() != 0) continue;
-    rows.sums[row] = (rows.sums[row] == 0.0f ? 0.0f : rows.sums[row] * expf(before - most)) + sum;
+    const MaximumAndSum before{rows.maxima[row], rows.sums[row]}, of_tile{tile_most, sum};
+    const float most = fmaxf(before.maximum, tile_most);
+    rows.sums[row] = before.sum_relative_to(most) + of_tile.sum_relative_to(most);
     rows.maxima[row] = most;
     if (rows.tile_maxima != nullptr) rows.tile_maxima[row] = tile_most;
     const int64_t column = targets[row] - tile.first_entry;
@@ -43,17 +70,26 @@ __global__ void accumulate_rows(const LogitTile tile, const RunningRowStatistics
 }
 
 template <class E>
-__global__ void differentiate_rows(const LogitTile tile, const LossRows rows, const float* tile_maxima) {
-  auto* logits = static_cast<typename E::Storage*>(tile.logits.data);
-  for (int64_t i = launch_thread(); i < tile.rows * tile.columns; i += launch_stride()) {
-    const int64_t row = i / tile.columns, column = i % tile.columns;
-    const float most = rows.maxima[row] - (tile_maxima == nullptr ? 0.0f : tile_maxima[row]);
-    typename E::Storage* x = logits + row * tile.stride + column;
-    const float probability = expf(E::load(*x) - most - rows.log_sums[row]);
-    const bool is_target = rows.targets[row] - tile.first_entry == column;
-    const float factor = rows.targets[row] < 0 ? 0.0f : rows.factor;
-    *x = E::store(probability * factor - (is_target ? factor : 0.0f));
-  }
+constexpr int kLogitPack = 16 / sizeof(typename E::Storage);
+
+template <class E>
+__global__ void differentiate_rows(const LogitTile tile, const LossRows rows, const float* tile_maxima,
+                                   unsigned blocks_per_row) {
+  const RowPlace place = row_place(blocks_per_row);
+  const int64_t row = place.row;
+  if (row >= tile.rows) return;
+  auto* x = static_cast<typename E::Storage*>(tile.logits.data) + row * tile.stride;
+  const float most = rows.maxima[row] - (tile_maxima == nullptr ? 0.0f : tile_maxima[row]);
+  const float log_sum = rows.log_sums[row], factor = rows.targets[row] < 0 ? 0.0f : rows.factor;
+  const int64_t target = rows.targets[row] - tile.first_entry;
+  for_row<kLogitPack<E>>(tile.columns, elements_before_row_packs<kLogitPack<E>>(x), place, [&]<int kCount>(int column) {
+    auto values = load_floats<E, kCount>(x + column);
+    for (int k = 0; k < kCount; ++k) {
+      const float probability = expf(values.lane[k] - most - log_sum);
+      values.lane[k] = probability * factor - (target == column + k ? factor : 0.0f);
+    }
+    store_floats<E, kCount>(x + column, values);
+  });
 }
 
 /// Combines the statistics of all ranks and stores the maximum of the row.
@@ -84,8 +120,9 @@ void accumulate_logits(Stream& stream, const LogitTile& tile, const RunningRowSt
 
 void logits_backward(Stream& stream, const LogitTile& tile, const LossRows& rows, const float* tile_maxima) {
   as_element(tile.logits.type, [&]<class E>(E) {
-    start_kernel(stream, "loss backward", launch_grid(tile.rows * tile.columns), differentiate_rows<E>, tile, rows,
-                 tile_maxima);
+    const RowGrid grid = row_grid(tile.rows, tile.columns, kLogitPack<E>);
+    start_kernel(stream, "loss backward", grid.grid, differentiate_rows<E>, tile, rows, tile_maxima,
+                 grid.blocks_per_row);
   });
 }
 

@@ -9,9 +9,9 @@
 
 namespace aliquot {
 
-/// Faults that a seed determines. Each pass of a rank through a point of one name fails with `probability`, which
-/// depends on nothing but the seed, the rank, the name, and the number of earlier passes of the rank. One fault in four
-/// is a delay of a few milliseconds, the others throw FaultError.
+/// Faults that a seed determines. A rank passes each named point many times, and each pass fails with `probability`.
+/// Whether a pass fails depends only on the seed, the rank, the name, and the number of the pass. One fault in four is
+/// a delay of a few milliseconds, the others throw FaultError.
 struct RandomFaults {
   uint64_t seed = 0;
   double probability = 0;

@@ -2,6 +2,7 @@
 // The total and the available memory of this machine.
 
 #include <cstdint>
+#include <string>
 
 namespace aliquot {
 
@@ -14,6 +15,8 @@ int64_t machine_memory_bytes();
 int64_t available_memory_bytes();
 
 class Device;
+/// Returns a text that identifies the GPU among all GPUs, also if each process sees only one. Empty for a host device.
+std::string gpu_uuid(Device& device);
 /// Returns the GPU memory that all processes together use, as the driver reports it. 0 for a host device. Throws like
 /// check() of kernels/device/enqueue_cuda.h.
 int64_t used_gpu_bytes(Device& device);

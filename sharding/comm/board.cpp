@@ -72,7 +72,8 @@ std::string Board::last_operation(int rank) const {
                      label_text(read_shared(lane.label), lane.step.load(std::memory_order_relaxed)));
 }
 
-// No rank leaves a rendezvous at which another rank of the group has not arrived.
+// A rank leaves a rendezvous only after all ranks of the group have arrived at it. So if `rank` has arrived at more
+// rendezvous than `awaited`, it is still in the last one.
 std::string Board::rendezvous_of(int rank, int awaited) const {
   const uint64_t awaited_count = this->rank(awaited).rendezvous_count.load(std::memory_order_acquire);
   if (this->rank(rank).rendezvous_count.load(std::memory_order_acquire) <= awaited_count) return {};

@@ -52,15 +52,15 @@ struct ReduceScatter {
   double* block_squares = nullptr;  // see TreeSum::block_squares
   /// Only for NCCL: adds in tree order, which gives the same bits as communicators without NCCL.
   bool in_tree_order = false;
-  /// Memory of reduce_staging(topology(), part_count, alone).size_bytes() bytes. Reserved for this call until its work
-  /// has finished.
+  /// Memory of reduce_staging(topology(), part_count, alone).size_bytes() bytes. May be null if sum_needs_staging() is
+  /// false for this sum. Reserved for this call until its work has finished.
   std::byte* staging = nullptr;
   /// Between host nodes: each rank receives the data of all ranks and adds its part alone. No rank adds the data of its
   /// node first. This gives the same bits with more traffic. Other communicators ignore it.
   bool alone = false;
   /// From 0 to rank_count() - 1. If it is not 0, each rank gets the part of another rank. The bits of a part do not
-  /// depend on the rank that adds, if ranks use one instruction set or one model of GPU. NCCL then adds in tree order,
-  /// so set in_tree_order for all shifts.
+  /// depend on the rank that adds, if ranks use one instruction set or one model of GPU. Over NCCL, a call with a shift
+  /// adds in tree order. A call without a shift gives the same bits only with in_tree_order.
   int shift = 0;
 
   int part_of(int rank, int rank_count) const { return (rank + shift) % rank_count; }
@@ -152,6 +152,11 @@ class Communicator {
 
   /// Returns every rank's bytes, in rank order. Lengths may differ. Blocks; for set-up.
   virtual std::vector<std::string> gather_objects(std::string_view own) = 0;
+
+  /// Lets the collectives of `lane` run at the same time as those of other lanes, also in backends that run the
+  /// collectives of a group one after another (NCCL). Call it before the memory of these collectives is allocated, so
+  /// that NCCL can register it. Collective; blocks. Does nothing in other backends.
+  virtual void separate_lane(Lane /*lane*/) {}
 
   /// Returns the group of ranks with the same color, ordered by key, then by rank. `name` describes the group in error
   /// messages and flight records, for example "shard group of pipeline stage 1". Blocks.

@@ -44,7 +44,7 @@ class DirectCommunicator final : public Communicator {
         transport_(transport),
         node_memory_(transport.make_node_memory(*bootstrap_)),
         peer_memory_(transport.make_peer_memory(*bootstrap_, *node_memory_, device)),
-        signals_(transport.make_signals(*bootstrap_, *node_memory_, signals_options())),
+        signals_(transport.make_signals(*bootstrap_, *node_memory_, device, signals_options())),
         mailboxes_(node_memory_->map(Mailboxes::kBytesPerRank * rank_count(), "mailboxes")),
         booked_memory_(device.ledger(), own_bytes(rank_count()), Category::kArena, "mailboxes and signals") {
     bootstrap_->set_last_operation([this](int of_rank) { return signals_->last_operation(of_rank); });
@@ -234,7 +234,7 @@ class DirectCommunicator final : public Communicator {
 
 DirectTransport host_direct_transport(double timeout_seconds) {
   DirectTransport transport;
-  transport.make_signals = [](Bootstrap&, NodeMemory& memory, const SignalsOptions& options) {
+  transport.make_signals = [](Bootstrap&, NodeMemory& memory, Device&, const SignalsOptions& options) {
     return make_host_signals(memory.map(Board::size_bytes(options.rank_count), "signals"), options);
   };
   transport.make_peer_memory = [](Bootstrap& bootstrap, NodeMemory& memory, Device& device) {

@@ -17,7 +17,7 @@ namespace aliquot {
 struct DirectTransport {
   std::string name;  // "threads" or "mpi"
   std::function<std::unique_ptr<NodeMemory>(Bootstrap&)> make_node_memory;
-  std::function<std::unique_ptr<Signals>(Bootstrap&, NodeMemory&, const SignalsOptions&)> make_signals;
+  std::function<std::unique_ptr<Signals>(Bootstrap&, NodeMemory&, Device&, const SignalsOptions&)> make_signals;
   std::function<std::unique_ptr<PeerMemory>(Bootstrap&, NodeMemory&, Device&)> make_peer_memory;
   double timeout_seconds = 600;
   std::string group = {};  // name of the group, for messages; empty: the world

@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 #include <initializer_list>
 
+#include "kernels/system/error.h"
+
 namespace aliquot {
 namespace {
 
@@ -86,6 +88,13 @@ OperationDescription describe_all_gather_in_place(SymmetricRange whole, int64_t 
           .detail = 1,
           .fingerprint = fingerprint_of(label, {whole.offset_bytes}),
           .count = part_bytes};
+}
+
+void expect_staging(const ReduceScatter& what) {
+  if (what.staging == nullptr && what.part_count > 0)
+    throw UsageError(
+        "this reduce_scatter needs staging memory: set ReduceScatter::staging to a buffer of the size that "
+        "reduce_staging() returns");
 }
 
 OperationDescription describe_reduce_scatter(const ReduceScatter& what, Label label) {

@@ -40,6 +40,8 @@ std::string_view name(OperationDescription::Kind kind);
 OperationDescription describe_all_gather(SymmetricRange to, SymmetricRange from, int64_t part_bytes, Label label);
 OperationDescription describe_all_gather_in_place(SymmetricRange whole, int64_t part_bytes, Label label);
 OperationDescription describe_reduce_scatter(const ReduceScatter& what, Label label);
+/// Throws UsageError if `staging` is null and `part_count` is not 0.
+void expect_staging(const ReduceScatter& what);
 OperationDescription describe_all_to_all(SymmetricRange to, SymmetricRange from, int64_t part_bytes, Label label);
 OperationDescription describe_transfer(const Transfers& what, Label label);
 OperationDescription describe_broadcast(SymmetricRange range, int64_t size_bytes, int root, Label label);

@@ -30,29 +30,44 @@ int64_t max_served_ranks(const std::map<int64_t, int64_t>& nodes) {
   return most;
 }
 
+/// Each rank receives a piece from each rank. If there are several groups of sources, each group has a partial sum.
+StagingPlaces places_over_nccl(int rank_count, int64_t max_bytes) {
+  if (rank_count == 1) return {};
+  const int64_t groups = (rank_count + ReduceStaging::kMaxNcclSources - 1) / ReduceStaging::kMaxNcclSources;
+  return {.count = rank_count + (groups > 1 ? groups : 0), .max_nccl_bytes = std::max(max_bytes, int64_t{1})};
+}
+
 }  // namespace
 
-/// If each node adds its data first (Topology::nodes_add_first(), unless `alone`), a rank is the proxy for some ranks
-/// of other nodes. A slot then holds one partial sum to send to each of these ranks, and one partial sum from each
-/// node. Otherwise a slot holds one piece from each rank of other nodes.
-int64_t reduce_staging_places(const Topology& topology, bool alone) {
-  if (topology.one_node() || topology.has_gpus()) return 0;
+bool sum_needs_staging(const Topology& topology, bool in_tree_order, DType from, DType to) {
+  if (topology.over_nccl)
+    return topology.rank_count() > 1 && (in_tree_order || from != DType::kFloat32 || to != DType::kFloat32);
+  return !topology.one_node() && !topology.has_gpus();
+}
+
+/// Between host nodes: if each node adds its data first (Topology::nodes_add_first(), unless `alone`), a rank is the
+/// proxy for some ranks of other nodes. A slot then holds one partial sum to send to each of these ranks, and one
+/// partial sum from each node. Otherwise a slot holds one piece from each rank of other nodes.
+StagingPlaces reduce_staging_places(const Topology& topology, bool alone) {
+  if (topology.over_nccl) return places_over_nccl(topology.rank_count(), topology.nccl_staging_bytes);
+  if (topology.one_node() || topology.has_gpus()) return {};
   const std::map<int64_t, int64_t> nodes = nodes_by_size(topology);
-  if (topology.nodes_add_first() && !alone) return max_served_ranks(nodes) + topology.node_count();
-  return topology.rank_count() - nodes.begin()->first;
+  if (topology.nodes_add_first() && !alone) return {max_served_ranks(nodes) + topology.node_count()};
+  return {topology.rank_count() - nodes.begin()->first};
 }
 
 int64_t ReduceStaging::slot_bytes() const { return place_count * piece_elements * element_bytes(DType::kFloat32); }
 
-ReduceStaging reduce_staging(int64_t place_count, int64_t part_count) {
-  if (place_count == 0 || part_count == 0) return {};
+ReduceStaging reduce_staging(StagingPlaces places, int64_t part_count) {
+  if (places.count == 0 || part_count == 0) return {};
   const int64_t padded_count = (part_count + kBlockElements - 1) / kBlockElements * kBlockElements;
-  const auto fitting = [&](int64_t slots) {
-    const int64_t elements = ReduceStaging::kMaxBytes / (slots * place_count * element_bytes(DType::kFloat32));
-    return std::max(elements / kBlockElements, int64_t{1}) * kBlockElements;
-  };
-  if (padded_count <= fitting(2)) return {.piece_elements = padded_count, .place_count = place_count, .slot_count = 1};
-  return {.piece_elements = fitting(2), .place_count = place_count, .slot_count = 2};
+  const bool over_nccl = places.max_nccl_bytes > 0;
+  const int64_t slots = over_nccl ? 1 : 2;
+  const int64_t max_bytes = over_nccl ? places.max_nccl_bytes : ReduceStaging::kMaxBytes;
+  const int64_t elements = max_bytes / (slots * places.count * element_bytes(DType::kFloat32));
+  const int64_t fitting = std::max(elements / kBlockElements, int64_t{1}) * kBlockElements;
+  if (padded_count <= fitting) return {.piece_elements = padded_count, .place_count = places.count, .slot_count = 1};
+  return {.piece_elements = fitting, .place_count = places.count, .slot_count = slots};
 }
 
 Buffer allocate_reduce_staging(Device& device, const Topology& topology, int64_t part_count, bool alone) {

@@ -9,8 +9,9 @@ DirectTransport cuda_direct_transport(double timeout_seconds) {
   DirectTransport transport;
   transport.name = "threads, GPU memory";
   transport.make_node_memory = make_heap_node_memory;  // the board and the mailboxes are in host memory
-  transport.make_signals = [](Bootstrap& bootstrap, NodeMemory& memory, const SignalsOptions& options) {
-    return make_cuda_signals(memory.map(Board::size_bytes(options.rank_count), "signals"), bootstrap, options);
+  transport.make_signals = [](Bootstrap& bootstrap, NodeMemory& memory, Device& device, const SignalsOptions& options) {
+    auto board = memory.map(Board::size_bytes(options.rank_count), "signals");
+    return make_cuda_signals(device, std::move(board), bootstrap, options);
   };
   transport.make_peer_memory = [](Bootstrap& bootstrap, NodeMemory&, Device& device) {
     return make_cuda_peer_memory(device, bootstrap);

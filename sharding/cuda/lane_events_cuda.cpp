@@ -4,6 +4,10 @@
 
 namespace aliquot {
 
+LaneEvents::LaneEvents(int ordinal) {
+  for (NumberedEvent& point : events_) point.event = std::make_unique<CudaEvent>(ordinal);
+}
+
 void LaneEvents::record(CudaStream& stream, uint64_t number) {
   unsigned long long stream_id = 0;  // unlike a handle, an id is never reused
   check(cudaStreamGetId(stream.get(), &stream_id), "cudaStreamGetId()");
@@ -12,7 +16,6 @@ void LaneEvents::record(CudaStream& stream, uint64_t number) {
   }
   last_stream_id_ = stream_id;
   NumberedEvent& point = events_[recorded_count_++ % kDepth];
-  if (point.event == nullptr) point.event = std::make_unique<CudaEvent>(stream.device().ordinal());
   // Store the number after recording the event. A thread that reads the number then waits for this event or a later
   // one.
   stream.record(*point.event);

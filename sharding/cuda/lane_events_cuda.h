@@ -21,6 +21,9 @@ class LaneEvents {
  public:
   static constexpr std::size_t kDepth = 32;
 
+  /// Makes all events, on the GPU with this number.
+  explicit LaneEvents(int ordinal);
+
   /// Called on the owner's thread. `number` must be larger than all previous numbers.
   void record(CudaStream& stream, uint64_t number);
   /// Makes later work on `stream` wait for the event of `number`. Does nothing for 0. Throws std::logic_error if
@@ -29,7 +32,7 @@ class LaneEvents {
 
  private:
   struct NumberedEvent {
-    std::unique_ptr<CudaEvent> event;  // created before `number` is first set, and then never replaced
+    std::unique_ptr<CudaEvent> event;
     std::atomic<uint64_t> number{0};
   };
 

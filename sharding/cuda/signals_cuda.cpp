@@ -1,5 +1,6 @@
 #include "sharding/cuda/signals_cuda.h"
 
+#include <deque>
 #include <vector>
 
 #include "sharding/comm/board_client.h"
@@ -11,7 +12,10 @@ namespace {
 
 /// The events of one rank, by lane.
 struct RankEvents {
-  std::array<LaneEvents, kLaneCount> arrivals, progress;
+  explicit RankEvents(int ordinal) {
+    for (int lane = 0; lane < kLaneCount; ++lane) arrivals.emplace_back(ordinal), progress.emplace_back(ordinal);
+  }
+  std::deque<LaneEvents> arrivals, progress;
 };
 
 /// The events of all ranks. All ranks own them jointly, so that an event exists while another rank may wait for it.
@@ -61,9 +65,9 @@ class CudaSignals final : public Signals {
 
 }  // namespace
 
-std::unique_ptr<Signals> make_cuda_signals(std::unique_ptr<NodeMapping> board, Bootstrap& bootstrap,
+std::unique_ptr<Signals> make_cuda_signals(Device& device, std::unique_ptr<NodeMapping> board, Bootstrap& bootstrap,
                                            const SignalsOptions& options) {
-  auto rank_events = gather_from_threads(bootstrap, std::make_shared<RankEvents>());
+  auto rank_events = gather_from_threads(bootstrap, std::make_shared<RankEvents>(cuda_device(device).ordinal()));
   return std::make_unique<CudaSignals>(std::move(board), std::move(rank_events), options);
 }
 

@@ -16,8 +16,8 @@ namespace aliquot {
 /// A call blocks until the other ranks have issued the same collective. So ranks must make their calls in the same
 /// order over all lanes, as with NCCL. If a rank is missing, the call itself throws.
 ///
-/// `board` has Board::size_bytes() zeroed bytes. Collective over `bootstrap`; blocks.
-std::unique_ptr<Signals> make_cuda_signals(std::unique_ptr<NodeMapping> board, Bootstrap& bootstrap,
+/// `device` is a GPU, and `board` has Board::size_bytes() zeroed bytes. Collective over `bootstrap`; blocks.
+std::unique_ptr<Signals> make_cuda_signals(Device& device, std::unique_ptr<NodeMapping> board, Bootstrap& bootstrap,
                                            const SignalsOptions& options);
 
 }  // namespace aliquot

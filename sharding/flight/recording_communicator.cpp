@@ -80,6 +80,10 @@ class RecordingCommunicator final : public Communicator {
     recorder_->end_rendezvous(number);
     return all;
   }
+  void separate_lane(Lane lane) override {
+    const ScopedCollectivePurpose purpose(collective_purpose_or("separate a lane"));
+    ranks_->separate_lane(lane);
+  }
   std::unique_ptr<Communicator> split(int color, int key, std::string_view name) override {
     const ScopedCollectivePurpose purpose(collective_purpose_or("split a group"));
     return record_collectives(ranks_->split(color, key, name), recorder_, timed_, name);

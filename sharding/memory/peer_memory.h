@@ -11,7 +11,7 @@
 namespace aliquot {
 
 /// Implements Communicator::allocate() and allocate_shared(). Calls are collective and block. If an allocation fails on
-/// a rank, all ranks throw UnavailableError. If sizes differ that must be equal, all ranks throw CommunicationError.
+/// a rank, all ranks throw UnavailableError. If sizes must be equal but differ, all throw CommunicationError.
 class PeerMemory {
  public:
   PeerMemory() = default;

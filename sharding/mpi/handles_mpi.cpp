@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <fmt/format.h>
 #include <system_error>
+#include <thread>
 #include <unistd.h>
 
 #include "kernels/system/error.h"
@@ -62,6 +64,20 @@ int agree_on_exit_code(int status, double limit_seconds) noexcept {
   }
 }
 
+// Finalizes MPI. MPI_Finalize() of Open MPI tells mpiexec that the rank has finished, and waits for the answer for at
+// most 2 s. If mpiexec has no processor time for longer, it may see the end of the process before it reads the message.
+// It then reports that the rank exited improperly. A rank that may have received no answer therefore exits later.
+void finalize_mpi() noexcept {
+  constexpr double kWaitForAnswer = 2, kMoreTime = 5;
+  const auto begun = std::chrono::steady_clock::now();
+  {
+    const MpiDeadline deadline(finalize_timeout_seconds, kExit);
+    MPI_Finalize();
+  }
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begun;
+  if (took.count() >= kWaitForAnswer) std::this_thread::sleep_for(std::chrono::duration<double>(kMoreTime));
+}
+
 void finalize_mpi_at_exit(int status, void*) noexcept {
   int finalized = 0;
   MPI_Finalized(&finalized);
@@ -73,10 +89,7 @@ void finalize_mpi_at_exit(int status, void*) noexcept {
     if (succeeded) print_exceeded(launched_rank(), exit_timeout_seconds, kExit);
     MPI_Abort(MPI_COMM_WORLD, status == 0 ? static_cast<int>(ExitCode::kFault) : status);
   }
-  {
-    const MpiDeadline deadline(finalize_timeout_seconds, kExit);
-    MPI_Finalize();
-  }
+  finalize_mpi();
   if (agreed != status) _exit(agreed);
 }
 

@@ -176,10 +176,7 @@ void NodeCommunicator::gather_from_nodes(LaneState& lane_state, const PartMove& 
 
 void NodeCommunicator::reduce_scatter(Stream& stream, const ReduceScatter& what, Label label) {
   LaneState& lane_state = this->lane_state(stream);
-  if (what.staging == nullptr && what.part_count > 0)
-    throw UsageError(
-        "reduce_scatter between nodes needs staging memory: set ReduceScatter::staging to a buffer of the size that "
-        "reduce_staging() returns");
+  expect_staging(what);
   const Collective collective = arrive_and_wait(stream, describe_reduce_scatter(what, label), label);
   // Two tasks, because the captures of a task have a limited size.
   HostStream& worker = as_host_stream(stream);

@@ -52,7 +52,7 @@ class NodeReducer {
   const std::byte* own_from(int rank, int destination, int64_t begin) const;
   std::byte* stage(const Slot& slot, int64_t place) const;
 
-  std::array<int64_t, 2> staging_places_;  // [1]: with ReduceScatter::alone
+  std::array<StagingPlaces, 2> staging_places_;  // [1]: with ReduceScatter::alone
   const NodeRoutes& routes_;
   MpiLane& lane_;
   std::array<Slot, 2> slots_;

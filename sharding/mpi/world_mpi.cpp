@@ -58,7 +58,8 @@ World make_gpu_world(const WorldOptions& options, std::unique_ptr<MpiBootstrap> 
   NcclSetup setup{.bootstrap = std::move(world),
                   .topology = std::move(topology),
                   .make_node_memory = make_process_node_memory,
-                  .options = {.timeout_seconds = options.timeout_seconds}};
+                  .options = options.nccl,
+                  .timeout_seconds = options.timeout_seconds};
   auto communicator = make_nccl_communicator(*device, std::move(setup));
   return World(std::move(device), std::move(communicator));
 }

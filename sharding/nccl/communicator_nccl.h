@@ -7,27 +7,9 @@
 #include "sharding/comm/bootstrap.h"
 #include "sharding/comm/communicator.h"
 #include "sharding/memory/node_memory.h"
+#include "sharding/nccl/nccl_options.h"
 
 namespace aliquot {
-
-struct NcclOptions {
-  double timeout_seconds = 600;
-
-  /// The number of thread blocks of a collective (minCTAs and maxCTAs of NCCL). 0: NCCL decides.
-  ///
-  /// The order in which NCCL adds fp32 values depends on its algorithm and channels. To get the same bits in every run,
-  /// set this count. Also set, in the environment of every rank before it starts, NCCL_ALGO (for example Ring),
-  /// NCCL_PROTO (for example Simple) and NCCL_NVLS_ENABLE=0.
-  int channel_count = 0;
-
-  /// Lets NCCL gather with the GPU's copy engines, so that all multiprocessors remain free for computation. NCCL uses
-  /// copy engines only inside an NVLink domain, and only for memory that is registered as a symmetric window.
-  bool copy_engine_gathers = false;
-
-  /// Size of the GPU buffer that receives parts for sums in tree order. The first such sum allocates the buffer. Larger
-  /// parts are sent in pieces.
-  int64_t scratch_bytes = int64_t{64} << 20;
-};
 
 /// The arguments of make_nccl_communicator().
 struct NcclSetup {
@@ -37,7 +19,8 @@ struct NcclSetup {
   /// collectives before they issue them to NCCL. So missing ranks, and ranks with different collectives, are reported
   /// before a GPU waits for them.
   std::function<std::unique_ptr<NodeMemory>(Bootstrap&)> make_node_memory{};
-  NcclOptions options;
+  NcclOptions options = {};
+  double timeout_seconds = 600;
   std::string group = {};  // name of the group, for messages; empty: the world
 };
 

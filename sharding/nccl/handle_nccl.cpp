@@ -44,15 +44,20 @@ ncclUniqueId agree_on_id(Bootstrap& bootstrap) {
 ncclConfig_t configuration(const NcclOptions& options) {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
-  if (options.channel_count > 0) config.minCTAs = config.maxCTAs = options.channel_count;
-  if (options.copy_engine_gathers) config.CTAPolicy = NCCL_CTA_POLICY_ZERO;
+  if (options.channels > 0) config.minCTAs = config.maxCTAs = options.channels;
+  if (options.copy_engines) config.CTAPolicy = NCCL_CTA_POLICY_ZERO;
   return config;
 }
 
 }  // namespace
 
-NcclHandle::NcclHandle(CudaDevice& device, std::shared_ptr<NcclPeers> peers, const NcclOptions& options)
-    : device_(device), peers_(std::move(peers)), options_(options), unwinding_count_(std::uncaught_exceptions()) {
+NcclHandle::NcclHandle(CudaDevice& device, std::shared_ptr<NcclPeers> peers, const NcclOptions& options,
+                       double timeout_seconds)
+    : device_(device),
+      peers_(std::move(peers)),
+      options_(options),
+      timeout_seconds_(timeout_seconds),
+      unwinding_count_(std::uncaught_exceptions()) {
   const ncclUniqueId id = agree_on_id(peers_->bootstrap());
   ncclConfig_t config = configuration(options);
   device.make_current();
@@ -64,6 +69,7 @@ NcclHandle::NcclHandle(NcclHandle& parent, std::shared_ptr<NcclPeers> peers, int
     : device_(parent.device_),
       peers_(std::move(peers)),
       options_(parent.options_),
+      timeout_seconds_(parent.timeout_seconds_),
       unwinding_count_(std::uncaught_exceptions()) {
   ncclConfig_t config = configuration(options_);
   device_.make_current();
@@ -72,16 +78,17 @@ NcclHandle::NcclHandle(NcclHandle& parent, std::shared_ptr<NcclPeers> peers, int
   await_result(async_state(), "ncclCommSplit()");
 }
 
-void NcclHandle::close() noexcept {
-  if (broken()) return;
-  const bool must_abort = std::uncaught_exceptions() > unwinding_count_ || peers_->aborted(nullptr);
+bool NcclHandle::close(bool aborts) noexcept {
+  if (broken()) return false;
+  const bool must_abort = aborts || std::uncaught_exceptions() > unwinding_count_ || peers_->aborted(nullptr);
   if (must_abort || !finalize()) {
     abort();
-    return;
+    return false;
   }
   const ncclResult_t result = ncclCommDestroy(comm_);
   comm_ = nullptr;
   if (result != ncclSuccess) log_message("ncclCommDestroy() failed: {}", std::string_view(ncclGetErrorString(result)));
+  return true;
 }
 
 /// Waits until the other ranks have also finished. Has a timeout, because a rank may have died. Returns whether it
@@ -92,7 +99,7 @@ bool NcclHandle::finalize() noexcept {
   ncclResult_t result = ncclCommFinalize(comm_);
   poll_until(
       [&] { return abandoned || (result = result == ncclInProgress ? async_state() : result) != ncclInProgress; },
-      [&] { abandoned = waited.seconds() > options_.timeout_seconds || peers_->aborted(nullptr); });
+      [&] { abandoned = waited.seconds() > timeout_seconds_ || peers_->aborted(nullptr); });
   return result == ncclSuccess;
 }
 
@@ -110,11 +117,11 @@ void NcclHandle::await_result(ncclResult_t result, std::string_view place) {
                [&] {
                  std::string why;
                  if (peers_->aborted(&why)) fail(why);
-                 if (waited.seconds() < options_.timeout_seconds) return;
+                 if (waited.seconds() < timeout_seconds_) return;
                  fail(
                      fmt::format("rank {} waited {:g} s in {}: another rank has not made this call or cannot be "
                                  "reached, and NCCL does not report which rank",
-                                 peers_->global_rank(), options_.timeout_seconds, place));
+                                 peers_->global_rank(), timeout_seconds_, place));
                });
   }
   if (result != ncclSuccess) fail(nccl_error_message(peers_->global_rank(), place, result, comm_));

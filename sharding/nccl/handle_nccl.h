@@ -15,10 +15,14 @@ namespace aliquot {
 /// A non-blocking NCCL communicator. Pass the result of every NCCL call to await_result(), which waits with a timeout.
 /// After a failure, NCCL's work on the GPU is aborted, the other ranks receive the reason, and CommunicationError is
 /// thrown. Used only by the rank's own thread.
+///
+/// NCCL starts a thread for each call of a non-blocking communicator. A blocking one would avoid this, but its calls
+/// could only be aborted from a second thread. ncclCommAbort() frees the communicator: for a non-blocking one it first
+/// joins the thread of the call, while a blocked call would go on and use freed memory.
 class NcclHandle {
  public:
   /// Collective over the peers. Rank 0 creates the NCCL id. `device` must outlive this object.
-  NcclHandle(CudaDevice& device, std::shared_ptr<NcclPeers> peers, const NcclOptions& options);
+  NcclHandle(CudaDevice& device, std::shared_ptr<NcclPeers> peers, const NcclOptions& options, double timeout_seconds);
   /// Splits `parent`. `peers` are the ranks with the same color, in the order of the new group. Collective over
   /// `parent`.
   NcclHandle(NcclHandle& parent, std::shared_ptr<NcclPeers> peers, int color);
@@ -26,15 +30,15 @@ class NcclHandle {
   NcclHandle(const NcclHandle&) = delete;
   NcclHandle& operator=(const NcclHandle&) = delete;
 
-  /// Ends NCCL's work. After an abort or while an exception propagates, aborts the communicator. Otherwise waits until
-  /// all ranks have finished, and destroys the communicator.
-  void close() noexcept;
+  /// Ends NCCL's work. With `aborts`, after an abort or while an exception propagates, aborts the communicator.
+  /// Otherwise waits until all ranks have finished, and destroys the communicator. Returns false if it was aborted.
+  bool close(bool aborts = false) noexcept;
 
   ncclComm_t get() const { return comm_; }
   bool broken() const { return comm_ == nullptr; }
   CudaDevice& device() const { return device_; }
   NcclPeers& peers() const { return *peers_; }
-  const NcclOptions& options() const { return options_; }
+  double timeout_seconds() const { return timeout_seconds_; }
 
   /// Waits until NCCL has accepted the call that returned `result`. Error messages contain `place`, which names the
   /// current operation.
@@ -52,6 +56,7 @@ class NcclHandle {
   CudaDevice& device_;
   std::shared_ptr<NcclPeers> peers_;
   NcclOptions options_;
+  double timeout_seconds_;
   ncclComm_t comm_ = nullptr;
   int unwinding_count_;
 };

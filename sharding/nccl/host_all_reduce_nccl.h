@@ -13,15 +13,17 @@ class HostAllReduce {
  public:
   explicit HostAllReduce(NcclHandle& handle);
 
-  void all_reduce(Stream& stream, std::span<double> values, Reduction reduction, const CollectiveCall& call);
-  void barrier(Stream& stream, const CollectiveCall& call);
+  /// `handle` belongs to the same ranks as that of the constructor.
+  void all_reduce(NcclHandle& handle, Stream& stream, std::span<double> values, Reduction reduction,
+                  const CollectiveCall& call);
+  void barrier(NcclHandle& handle, Stream& stream, const CollectiveCall& call);
 
  private:
   double* pinned(Lane lane) const;
   double* on_gpu(Lane lane) const;
-  void gather(Stream& stream, int64_t count, const CollectiveCall& call);
+  void gather(NcclHandle& handle, Stream& stream, int64_t count, const CollectiveCall& call);
 
-  NcclHandle& handle_;
+  int rank_, rank_count_;
   // Both buffers have space for the values of all ranks, for each lane. In the pinned memory, a copy of this rank's
   // values precedes the values of all ranks.
   PinnedMemory pinned_;

@@ -21,7 +21,7 @@ void log_nccl_error(ncclResult_t result, const char* call) noexcept {
 }
 
 /// The registration of memory with one NCCL communicator.
-class NcclRegistration final : public SymmetricBuffer::Backing {
+class NcclRegistration {
  public:
   /// Registers the memory as a symmetric window if all ranks have the same size, and NCCL has such windows. Otherwise
   /// registers a plain buffer. Collective.
@@ -40,7 +40,7 @@ class NcclRegistration final : public SymmetricBuffer::Backing {
       registration_ = nullptr;  // NCCL then copies through its own buffers
   }
 
-  ~NcclRegistration() override {
+  ~NcclRegistration() {
     handle_->device().wait_until_watchdogs_idle();
     if (handle_->broken()) return;  // aborting a communicator has already removed its registrations
     if (window_ != nullptr)
@@ -53,6 +53,12 @@ class NcclRegistration final : public SymmetricBuffer::Backing {
   std::shared_ptr<NcclHandle> handle_;
   ncclWindow_t window_ = nullptr;
   void* registration_ = nullptr;
+};
+
+/// The registrations of memory with the NCCL communicators of a group.
+class NcclRegistrations final : public SymmetricBuffer::Backing {
+ public:
+  std::vector<std::unique_ptr<NcclRegistration>> of_handles;
 };
 
 /// One rank's memory, its registration with NCCL, and its entry in the ledger.
@@ -74,7 +80,7 @@ class NcclMemory final : public SymmetricBuffer::Backing {
 
   ~NcclMemory() override {
     handle_->device().drain();  // ncclMemFree() does not wait for work that uses the memory
-    registration_.reset();
+    registrations_.reset();
     if (nccl_memory_ != nullptr) log_nccl_error(ncclMemFree(nccl_memory_), "ncclMemFree()");
   }
 
@@ -90,16 +96,17 @@ class NcclMemory final : public SymmetricBuffer::Backing {
   /// allocated memory has no handle that ranks could share.
   std::string describe() const { return fmt::format("{} {}", size_bytes_, nccl_memory_ != nullptr ? 1 : 0); }
 
-  void register_with_nccl(const std::vector<std::string>& of_ranks) {
-    registration_ = register_with(handle_, of_ranks);
-  }
-  /// Registers the memory with `group` and returns the registration, or null if a rank of the group cannot register its
-  /// memory. `of_ranks` has the describe() text of each of these ranks. Collective.
-  std::unique_ptr<NcclRegistration> register_with(const std::shared_ptr<NcclHandle>& group,
-                                                  const std::vector<std::string>& of_ranks) const {
+  void keep(std::unique_ptr<NcclRegistrations> registrations) { registrations_ = std::move(registrations); }
+  /// Registers the memory with the communicators of a group, and returns the registrations, or null if a rank of the
+  /// group cannot register its memory. `of_ranks` has the describe() text of each of these ranks. Collective.
+  std::unique_ptr<NcclRegistrations> register_with(NcclHandles group, const std::vector<std::string>& of_ranks) const {
     if (std::ranges::any_of(of_ranks, [](const std::string& rank) { return rank.ends_with(" 0"); })) return nullptr;
     const bool same_sizes = std::ranges::count(of_ranks, of_ranks[0]) == std::ssize(of_ranks);
-    return std::make_unique<NcclRegistration>(group, nccl_memory_, size_bytes_, same_sizes);
+    auto registrations = std::make_unique<NcclRegistrations>();
+    for (const std::shared_ptr<NcclHandle>& handle : group)
+      registrations->of_handles.push_back(
+          std::make_unique<NcclRegistration>(handle, nccl_memory_, size_bytes_, same_sizes));
+    return registrations;
   }
 
  private:
@@ -108,13 +115,14 @@ class NcclMemory final : public SymmetricBuffer::Backing {
   Booking booking_;
   void* nccl_memory_ = nullptr;
   std::optional<GpuMemory> fallback_memory_;
-  std::unique_ptr<NcclRegistration> registration_;
+  std::unique_ptr<NcclRegistrations> registrations_;
 };
 
 }  // namespace
 
-SymmetricBuffer allocate_for_nccl(const std::shared_ptr<NcclHandle>& handle, int64_t own_bytes, RankSizes sizes,
-                                  Category category, std::string_view owner) {
+SymmetricBuffer allocate_for_nccl(NcclHandles group, int64_t own_bytes, RankSizes sizes, Category category,
+                                  std::string_view owner) {
+  const std::shared_ptr<NcclHandle>& handle = group.front();
   Bootstrap& bootstrap = handle->peers().bootstrap();
   std::unique_ptr<NcclMemory> memory;
   const auto of_ranks = gather_or_throw(bootstrap, [&] {
@@ -126,18 +134,18 @@ SymmetricBuffer allocate_for_nccl(const std::shared_ptr<NcclHandle>& handle, int
   } catch (const CommunicationError& error) {
     handle->fail(error.what());
   }
-  memory->register_with_nccl(of_ranks);
+  memory->keep(memory->register_with(group, of_ranks));
   std::byte* local = memory->data();
   std::vector<const std::byte*> peers(static_cast<std::size_t>(handle->peers().rank_count()), nullptr);
   peers[static_cast<std::size_t>(handle->peers().rank())] = local;
   return SymmetricBuffer(std::move(memory), local, std::move(peers), own_bytes);
 }
 
-SymmetricBuffer attach_to_nccl(const std::shared_ptr<NcclHandle>& handle, const SymmetricBuffer& whole,
-                               std::span<const int> ranks) {
+SymmetricBuffer attach_to_nccl(NcclHandles group, const SymmetricBuffer& whole, std::span<const int> ranks) {
   const auto* memory = dynamic_cast<const NcclMemory*>(whole.backing());
   if (memory == nullptr) return whole.view(ranks);
-  return whole.view(ranks, memory->register_with(handle, handle->peers().bootstrap().all_gather(memory->describe())));
+  const auto of_ranks = group.front()->peers().bootstrap().all_gather(memory->describe());
+  return whole.view(ranks, memory->register_with(group, of_ranks));
 }
 
 }  // namespace aliquot

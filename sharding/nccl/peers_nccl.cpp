@@ -15,7 +15,7 @@ NcclPeers::NcclPeers(NcclSetup& setup) : bootstrap_(std::move(setup.bootstrap)) 
   client_.emplace(node_memory_->map(Board::size_bytes(rank_count()), "signals"),
                   SignalsOptions{.rank = rank(),
                                  .rank_count = rank_count(),
-                                 .timeout_seconds = setup.options.timeout_seconds,
+                                 .timeout_seconds = setup.timeout_seconds,
                                  .global_ranks = global_ranks_of(*bootstrap_),
                                  .group = setup.group,
                                  .aborted_elsewhere = [this](std::string* why) { return bootstrap_->aborted(why); }});

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "kernels/elementwise/kernels.h"
+#include "kernels/elementwise/kernels_cuda.h"
 #include "sharding/comm/sum_in_groups.h"
 
 namespace aliquot {
@@ -40,46 +41,58 @@ void transfer_runs(NcclHandle& handle, Stream& stream, const Transfers& what, co
   group.end(call.text());
 }
 
-void TreeReduceScatter::reduce_scatter(Stream& stream, const ReduceScatter& what, const CollectiveCall& call) {
-  allocate_scratch();
-  stream.wait(last_use_);
-  const int64_t from_bytes = element_bytes(what.from_dtype), to_bytes = element_bytes(what.to_dtype);
-  const int64_t piece_count = stride_bytes_ / from_bytes;  // elements of a stride, a whole number of blocks
-  std::byte* from = what.from.buffer->local() + what.from.offset_bytes;
-  for (int64_t done = 0; done < what.part_count; done += piece_count) {
-    const int64_t count = std::min(piece_count, what.part_count - done);
-    // The transfers may overwrite the scratch buffer, because the sum of the previous piece precedes them in the
-    // stream.
-    exchange_parts(handle_, cuda_stream(stream), {from + done * from_bytes, what.part_count * from_bytes, what.shift},
-                   {scratch_.data(), stride_bytes_}, count * from_bytes, call);
-    sum_in_groups(
-        handle_.device().kernels(), stream,
-        {.bases = received_parts_,
-         .from_dtype = what.from_dtype,
-         .to = static_cast<std::byte*>(what.to) + done * to_bytes,
-         .to_dtype = what.to_dtype,
-         .count = count,
-         .factor = what.factor,
-         .block_squares = what.block_squares == nullptr ? nullptr : what.block_squares + done / kBlockElements},
-        kMaxSources, partial_sums_);
-  }
-  stream.record(last_use_);
-}
+namespace {
 
-void TreeReduceScatter::allocate_scratch() {
-  if (!received_parts_.empty()) return;
-  const int rank_count = handle_.peers().rank_count();
-  const int max_sources = static_cast<int>(kMaxSources);
-  const int group_count = rank_count <= max_sources ? 0 : (rank_count + max_sources - 1) / max_sources;
-  constexpr int64_t kBlockBytes = kBlockElements * static_cast<int64_t>(sizeof(float));
-  stride_bytes_ = std::max(handle_.options().scratch_bytes / rank_count / kBlockBytes, int64_t{1}) * kBlockBytes;
-  // If the stride contains 16-bit elements, their fp32 sums need twice as many bytes.
-  const int64_t partial_bytes = 2 * stride_bytes_;
-  scratch_ = handle_.device().allocate(stride_bytes_ * rank_count + partial_bytes * group_count,
-                                       Category::kCommunication, "reduce-scatter scratch");
-  for (int r = 0; r < rank_count; ++r) received_parts_.push_back(scratch_.data() + r * stride_bytes_);
-  for (int g = 0; g < group_count; ++g) {
-    partial_sums_.push_back(scratch_.data() + stride_bytes_ * rank_count + g * partial_bytes);
+static_assert(ReduceStaging::kMaxNcclSources <= cuda::kMaxTreeSources);
+
+/// The places of one slot of staging memory: one received piece for each rank, then one partial sum for each group.
+struct TreePlaces {
+  TreePlaces(const ReduceStaging& cut, std::byte* staging, int rank_count) {
+    const int64_t place_bytes = cut.piece_elements * element_bytes(DType::kFloat32);
+    for (int64_t place = 0; place < cut.place_count; ++place) {
+      std::byte* at = staging + place * place_bytes;
+      if (place < rank_count) {
+        received.push_back(at);
+      } else {
+        partial_sums.push_back(at);
+      }
+    }
+  }
+
+  std::vector<const std::byte*> received;
+  std::vector<std::byte*> partial_sums;
+};
+
+}  // namespace
+
+// The lists of sources may be local variables, because sum_tree() of a GPU reads `bases` before it returns.
+void reduce_scatter_in_tree(NcclHandle& handle, Stream& stream, const ReduceScatter& what, const ReduceStaging& cut,
+                            const CollectiveCall& call) {
+  const int rank_count = handle.peers().rank_count();
+  std::byte* from = what.from.buffer->local() + what.from.offset_bytes;
+  TreeSum sum{.bases = {}, .from_dtype = what.from_dtype, .to_dtype = what.to_dtype, .factor = what.factor};
+  if (rank_count == 1) {
+    const std::byte* own = from;
+    sum.bases = {&own, 1};
+    sum.to = what.to;
+    sum.count = what.part_count;
+    sum.block_squares = what.block_squares;
+    return handle.device().kernels().sum_tree(stream, sum);
+  }
+  const TreePlaces places(cut, what.staging, rank_count);
+  const int64_t from_bytes = element_bytes(what.from_dtype), to_bytes = element_bytes(what.to_dtype);
+  const int64_t place_bytes = cut.piece_elements * element_bytes(DType::kFloat32);
+  for (int64_t done = 0; done < what.part_count; done += cut.piece_elements) {
+    const int64_t count = std::min(cut.piece_elements, what.part_count - done);
+    // The transfers may overwrite the staging memory, because the sum of the previous piece precedes them in the
+    // stream.
+    exchange_parts(handle, cuda_stream(stream), {from + done * from_bytes, what.part_count * from_bytes, what.shift},
+                   {what.staging, place_bytes}, count * from_bytes, call);
+    sum.bases = places.received;
+    sum.to = static_cast<std::byte*>(what.to) + done * to_bytes;
+    sum.count = count;
+    if (what.block_squares != nullptr) sum.block_squares = what.block_squares + done / kBlockElements;
+    sum_in_groups(handle.device().kernels(), stream, sum, ReduceStaging::kMaxNcclSources, places.partial_sums);
   }
 }
 

@@ -6,15 +6,19 @@
 
 namespace aliquot {
 
-NcclWatchdog::NcclWatchdog(NcclHandle& handle) : handle_(handle) { handle_.device().add_watchdog(*this); }
+NcclWatchdog::NcclWatchdog(NcclHandle& handle, std::span<const Lane> lanes) : handle_(handle) {
+  for (const Lane lane : lanes) {
+    for (std::size_t i = 0; i < kCapacity; ++i)
+      lanes_[static_cast<std::size_t>(lane)].ring.push_back(
+          std::make_unique<PendingCollective>(handle.device().ordinal()));
+  }
+  handle_.device().add_watchdog(*this);
+}
 
 NcclWatchdog::~NcclWatchdog() { handle_.device().remove_watchdog(*this); }
 
 void NcclWatchdog::begin(CudaStream& stream, const CollectiveCall& call) {
   PendingRing& lane = of(stream);
-  // All events of a lane are made before its first collective, and none between its collectives.
-  for (std::size_t i = lane.ring.size(); i < kCapacity; ++i)
-    lane.ring.push_back(std::make_unique<PendingCollective>(handle_.device().ordinal()));
   wait_for_free_slot(lane);
   const auto& pending = lane.ring[(lane.oldest + lane.count) % kCapacity];
   pending->call = call;
@@ -72,7 +76,7 @@ void NcclWatchdog::check_oldest(PendingRing& lane) {
     pending.since = Clock::now();
     return;
   }
-  const double limit_seconds = handle_.options().timeout_seconds;
+  const double limit_seconds = handle_.timeout_seconds();
   if (std::chrono::duration<double>(Clock::now() - pending.since).count() <= limit_seconds) return;
   handle_.fail(fmt::format("rank {} waited {:g} s for the GPU to complete {}; {}", handle_.peers().global_rank(),
                            limit_seconds, pending.call.text(),

@@ -4,6 +4,7 @@
 #include <array>
 #include <chrono>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "sharding/nccl/handle_nccl.h"
@@ -15,7 +16,8 @@ namespace aliquot {
 /// a stream of its device. Calls NcclHandle::fail() if a collective exceeds the timeout.
 class NcclWatchdog final : public Watchdog {
  public:
-  explicit NcclWatchdog(NcclHandle& handle);
+  /// Watches the collectives of `lanes`. Makes all events, so that none are made between collectives.
+  NcclWatchdog(NcclHandle& handle, std::span<const Lane> lanes);
   ~NcclWatchdog() override;
   NcclWatchdog(const NcclWatchdog&) = delete;
   NcclWatchdog& operator=(const NcclWatchdog&) = delete;

@@ -79,7 +79,7 @@ std::vector<double> train_rank(World& world, const TrainingRun& run) {
     losses.push_back(loss[0]);
     (void)engine.step();
   }
-  expect_planned_peak(world, engine, false);
+  expect_planned_peak(world, engine);
   engine.check_copies();
   return losses;
 }

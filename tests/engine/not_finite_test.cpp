@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 #include <limits>
 
-#include "tests/engine/small_model.h"
+#include "tests/engine/tested_world.h"
 
 namespace aliquot {
 namespace {
@@ -35,7 +35,7 @@ TEST(NotFinite, IsReportedByTheRankWithNonFiniteGradients) {
             EXPECT_EQ(own, (std::vector<bool>{false, false, own_fault, own_fault, false, false, false}))
                 << "ZeRO stage " << stage;
           },
-          kHosts);
+          kTestedWorld);
     }
   }
 }

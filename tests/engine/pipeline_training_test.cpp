@@ -112,8 +112,8 @@ TEST(PipelineTraining, SavedActivationsAreThoseOfTheMicroBatchesInFlight) {
   }
 }
 
-/// Zero bubble keeps p micro-batches in flight on every pipeline stage: p - s before the first part of their backward,
-/// and s between the two parts. Between the parts, it keeps only what the second part reads.
+/// On p pipeline stages with zero bubble, stage s has p micro-batches in flight: p - s before the first part of their
+/// backward, and s between the two parts. Between the parts, it keeps only what the second part reads.
 TEST(PipelineTraining, ZeroBubbleKeepsWhatTheSecondPartsNeed) {
   for (const int stages : {2, 3}) {
     for (const int micro_batches : {1, 2, 4, 9}) {

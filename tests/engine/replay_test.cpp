@@ -39,7 +39,7 @@ void run_step(Engine& engine, SmallModel& model, int64_t step, const Sabotage& s
   }
 }
 
-/// Trains four steps through Engine::next(). Expects the planned memory.
+/// Trains settings.steps steps through Engine::next(). Expects the planned peak of the memory.
 Trained train_by_next(World& world, const Settings& settings) {
   EngineWithModel setup(world, settings);
   auto& [model, engine] = setup;
@@ -322,8 +322,9 @@ void write_rest(Engine& engine, void* activations, Rest rest) {
   });
 }
 
-/// Trains SplitBlocks on a mesh. Rank `faulty` flips a bit of the output of its last use of a pass, forward or
-/// backward, and a bit of no gradient. Returns the finding.
+/// Trains SplitBlocks on a mesh. In the passes that `passes` selects, rank `faulty` flips one bit of the result of its
+/// last use: of the output (`forward`) or of the gradient of the input. It flips no bit of a parameter's gradient.
+/// Returns the finding.
 std::optional<ReplayError::Finding> find_on_mesh(int data_ranks, const EngineOptions& options, int faulty, bool forward,
                                                  Passes passes, Rest rest = Rest::kCleared) {
   try {

@@ -7,6 +7,8 @@
 #include "tests/engine/tensor_blocks.h"
 #include "tests/support/all_cases.h"
 #include "tests/support/scoped_ranks_per_node.h"
+#include "tests/support/simulated/simulated_cuda.h"
+#include "tests/support/simulated/simulated_nccl.h"
 
 namespace aliquot {
 namespace {
@@ -53,6 +55,22 @@ TEST(SimulatedGpus, AreBitwiseIdenticalToTheReference) {
   }
 }
 
+/// Gathers must not wait for reduces, which wait for backward.
+TEST(SimulatedGpus, GathersHaveAnNcclCommunicatorOfTheirOwn) {
+  for (const bool separate : {true, false}) {
+    WorldOptions options = world_options(WorldChoice::kNccl);
+    options.nccl.gather_communicator = separate;
+    simulated::take_nccl_configurations();  // those that earlier tests made on this thread
+    World::threads(
+        2,
+        [&](World& world) {
+          train(world, settings_of(3, {}, 1));
+          EXPECT_EQ(std::ssize(simulated::take_nccl_configurations()), separate ? 2 : 1);
+        },
+        options);
+  }
+}
+
 /// The model reads and writes the memory of simulated GPUs directly. In reproducible steps, NCCL adds in tree order, so
 /// all worlds give the same bits.
 TEST(SimulatedGpus, CollectivesOfUsesGiveTheBitsOfHosts) {
@@ -62,9 +80,8 @@ TEST(SimulatedGpus, CollectivesOfUsesGiveTheBitsOfHosts) {
     World::threads(
         4, [&](World& world) { reference[world.rank()] = train_tensor_blocks(world, options); }, kHosts);
     for (const auto kind : {WorldChoice::kThreads, WorldChoice::kNccl}) {
-      const bool nccl = kind == WorldChoice::kNccl;
       World::threads(
-          4, [&](World& world) { EXPECT_TRUE(train_tensor_blocks(world, options, nccl) == reference[world.rank()]); },
+          4, [&](World& world) { EXPECT_TRUE(train_tensor_blocks(world, options) == reference[world.rank()]); },
           world_options(kind));
     }
   }
@@ -78,9 +95,8 @@ TEST(SimulatedGpus, SplitParametersGiveTheBitsOfHosts) {
       World::threads(
           4, [&](World& world) { reference[world.rank()] = train_split_blocks(world, options); }, kHosts);
       for (const auto kind : {WorldChoice::kThreads, WorldChoice::kNccl}) {
-        const bool nccl = kind == WorldChoice::kNccl;
         World::threads(
-            4, [&](World& world) { EXPECT_TRUE(train_split_blocks(world, options, nccl) == reference[world.rank()]); },
+            4, [&](World& world) { EXPECT_TRUE(train_split_blocks(world, options) == reference[world.rank()]); },
             world_options(kind));
       }
     }
@@ -99,7 +115,7 @@ TEST(SimulatedGpus, NcclAddsGradientsOfFullParametersInTreeOrderWithTensorGroups
     World::threads(
         6,
         [&](World& world) {
-          EXPECT_TRUE(train_tensor_blocks(world, options, true) == reference[world.rank()]) << replicas << " replicas";
+          EXPECT_TRUE(train_tensor_blocks(world, options) == reference[world.rank()]) << replicas << " replicas";
         },
         world_options(WorldChoice::kNccl));
   }
@@ -328,8 +344,33 @@ TEST(SimulatedGpus, PipelinesMatchHosts) {
   }
 }
 
-/// Only hosts support views of peer memory.
-TEST(SimulatedGpus, ViewsThrow) {
+/// An allocation may wait until all work on the GPU has finished. If this work contains a collective, and another rank
+/// also waits in an allocation before it issues the same collective, both ranks wait forever.
+TEST(SimulatedGpus, MakeNothingAfterTheFirstStep) {
+  for (const WorldChoice kind : {WorldChoice::kThreads, WorldChoice::kNccl}) {
+    for (const bool reproducible : {false, true}) {
+      World::threads(
+          2,
+          [&](World& world) {
+            EngineWithModel setup(world, {.options = {.zero_stage = 3, .accumulate = 2, .reproducible = reproducible}});
+            int64_t made = 0;
+            for (int step = 0; step < 3; ++step) {
+              for (int m = 0; m < 2; ++m) train_micro_batch(setup.engine, setup.model, step, m, world.rank());
+              EXPECT_FALSE(setup.engine.step().skipped);
+              world.communicator().gather_objects("end of step");
+              if (step == 0) made = simulated::made_resources();
+              world.communicator().gather_objects("counted");
+            }
+            EXPECT_EQ(simulated::made_resources(), made) << "reproducible " << reproducible;
+            world.communicator().gather_objects("compared");
+          },
+          world_options(kind));
+    }
+  }
+}
+
+/// Ranks on several GPUs do not read one another's parameters in place.
+TEST(SimulatedGpus, ViewsOfOtherGpusThrow) {
   World::threads(
       2,
       [](World& world) {

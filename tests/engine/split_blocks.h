@@ -275,12 +275,12 @@ TensorTrained train_split_blocks(Engine& engine, Blocks& blocks, int first_step,
   return trained;
 }
 
-/// Trains two steps. Expects the planned memory. `nccl`: see expect_planned_peak().
-inline TensorTrained train_split_blocks(World& world, const EngineOptions& options, bool nccl = false) {
+/// Trains two steps. Expects the planned memory.
+inline TensorTrained train_split_blocks(World& world, const EngineOptions& options) {
   Engine engine(world, options);
   SplitBlocks blocks(engine, world.rank(), options.tensor);
   const TensorTrained trained = train_split_blocks(engine, blocks, 0, 2);
-  expect_planned_peak(world, engine, nccl);
+  expect_planned_peak(world, engine);
   return trained;
 }
 

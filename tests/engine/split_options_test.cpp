@@ -63,7 +63,7 @@ TensorTrained train(int data_ranks, const EngineOptions& options,
           own.norms.insert(own.norms.end(), of_step.norms.begin(), of_step.norms.end());
           own.parameters = of_step.parameters;
         }
-        if (!before_step) expect_planned_peak(world, engine, false);
+        if (!before_step) expect_planned_peak(world, engine);
         if (world.rank() == stage_ranks * (options.pipeline - 1)) trained = own;
       },
       kHosts);

@@ -81,7 +81,7 @@ void train_rank(World& world, const TrainingRun& run, TensorTrained& trained, St
     engine.adopt(state);
   }
   trained = train_split_blocks(engine, blocks, run.first_step, run.end_step);
-  if (run.end_step > run.first_step) expect_planned_peak(world, engine, false);
+  if (run.end_step > run.first_step) expect_planned_peak(world, engine);
   collector.add(engine.state());
   world.communicator().gather_objects("");  // no rank destroys its state before the others have read theirs
 }

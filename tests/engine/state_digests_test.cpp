@@ -94,7 +94,6 @@ TEST(StateDigests, DoNotChangeResultsOfReplicasAndFrozenLayers) {
 }
 
 TEST(StateDigests, MemoryEqualsThePlan) {
-  if (kTestsNccl) GTEST_SKIP() << "plans do not include the memory of NCCL";
   for (const int stage : {0, 1, 2, 3}) {
     for (EngineOptions options : all_options(stage)) {
       options.accumulate = 2;
@@ -145,12 +144,16 @@ std::string train_with_flip(int ranks, const EngineOptions& options, int rank, c
     const State state = engine.state();
     for (int step = 1; step <= 3; ++step) {
       train_step(engine, model, step, world.rank());
-      if (step != 2 || world.rank() != rank) continue;
-      const StateTensor& tensor = state.tensors[flipped.tensor];
-      const StatePiece& piece = tensor.pieces[flipped.piece];
-      const bool of_parameters = tensor.path.starts_with("parameters/");
-      const int64_t bytes = element_bytes(of_parameters ? options.precision.compute : tensor.dtype);
-      piece.bytes[last_value ? (piece.count - 1) * bytes : 0] ^= std::byte{16};
+      if (step != 2) continue;
+      if (world.rank() == rank) {
+        const StateTensor& tensor = state.tensors[flipped.tensor];
+        const StatePiece& piece = tensor.pieces[flipped.piece];
+        const bool of_parameters = tensor.path.starts_with("parameters/");
+        const int64_t bytes = element_bytes(of_parameters ? options.precision.compute : tensor.dtype);
+        piece.bytes[last_value ? (piece.count - 1) * bytes : 0] ^= std::byte{16};
+      }
+      // Step 3 of other ranks reads the piece, so it must not begin before the bit has been flipped.
+      world.communicator().gather_objects("flipped");
     }
   };
   try {

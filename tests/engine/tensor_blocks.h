@@ -220,18 +220,14 @@ inline void expect_close(const TensorTrained& a, const TensorTrained& b) {
   for (std::size_t i = 0; i < a.parameters.size(); ++i) EXPECT_NEAR(a.parameters[i], b.parameters[i], 1e-4);
 }
 
-/// Expects the planned peak of every category. NCCL communicators allocate scratch memory that the plan does not
-/// include.
-inline void expect_planned_peak(World& world, Engine& engine, bool nccl) {
-  BytesByCategory used = world.device().ledger().peak(), planned = account(engine.plan().schedule).peak;
-  constexpr auto kScratch = static_cast<std::size_t>(Category::kCommunication);
-  if (nccl) used[kScratch] = planned[kScratch] = 0;
-  EXPECT_EQ(used, planned);
+/// Expects the planned peak of every category.
+inline void expect_planned_peak(World& world, Engine& engine) {
+  EXPECT_EQ(world.device().ledger().peak(), account(engine.plan().schedule).peak);
 }
 
 /// Trains three steps and evaluates after each. Expects the planned memory on every rank, and equal parameters on all
 /// ranks of a tensor group.
-inline TensorTrained train_tensor_blocks(World& world, const EngineOptions& options, bool nccl = false) {
+inline TensorTrained train_tensor_blocks(World& world, const EngineOptions& options) {
   const int tensor = options.tensor, stage_ranks = world.rank_count() / options.pipeline;
   const int data_rank = world.rank() % stage_ranks / tensor;
   Engine engine(world, options);
@@ -246,7 +242,7 @@ inline TensorTrained train_tensor_blocks(World& world, const EngineOptions& opti
     engine.compute_stream().synchronize();
     trained.losses.push_back(blocks.loss());
   }
-  expect_planned_peak(world, engine, nccl);
+  expect_planned_peak(world, engine);
   for (int i = 0; i < TensorBlocks::kBlocks; ++i) {
     for (const char* name : {"a", "b"}) {
       const auto full = engine.read(fmt::format("h.{}.{}", i, name));

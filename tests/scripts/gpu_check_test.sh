@@ -4,7 +4,7 @@
 # shellcheck source=tests/scripts/expect.sh
 source "$(dirname "$0")/expect.sh"
 
-mkdir -p "$scratch/scripts" "$scratch/.device/bin" "$scratch/bin"
+mkdir -p "$scratch/scripts" "$scratch/.device/bin" "$scratch/bin" "$scratch/bench"
 cp "$top"/scripts/{gpu_check,lib}.sh "$scratch/scripts/"
 # program NAME STATUS LINE: creates a program that prints the line and exits with the status.
 program() {
@@ -16,6 +16,7 @@ program bin/compute-sanitizer 0 "nothing is checked here"
 program .device/bin/a_silent_test 0 "neither word"
 program .device/bin/kernels_test 0 "[  PASSED  ] 7 tests."
 program .device/bin/kernels_bench 0 "a table"
+cp "$top/bench/training_gpu.py" "$scratch/bench/"
 export OUT=$scratch/out
 PATH=$scratch/bin:$PATH
 
@@ -61,6 +62,60 @@ expect pass "" lines "device_cuda_test                             exit 124" "ke
 program bin/compute-sanitizer 1 "this tool needs the permission of the administrator"
 expect pass "compute-sanitizer does not work here: this tool needs the permission" check sanitize
 expect fail "invalid argument 'fast'" check fast
+
+# The training part runs each program twice and compares it with PyTorch. Substitutes for both print the same rates at
+# each step, and the second run of each is slower.
+cat >"$scratch/.device/bin/aliquot" <<'ALIQUOT'
+#!/bin/bash
+case $* in
+  *" 50304"*) rate=9000 ;;
+  *"--micro-batch 4 "*) rate=8000 ;;
+  *) rate=5000 ;;
+esac
+echo "$*" >>"$(dirname "$0")/calls"
+if [ "$(grep -cxF -- "$*" "$(dirname "$0")/calls")" -gt 1 ]; then rate=$((rate / 2)); fi
+for step in 1 2 3 4 5 6 7; do echo "step $step/7  loss 3  norm 1  lr 1  $rate tokens/s"; done
+while [ $# -gt 1 ] && [ "$1" != --metrics ]; do shift; done
+if [ $# -gt 1 ]; then
+  for step in 1 2 3 4 5 6 7; do echo "{\"step\":$step,\"step_seconds\":0.5}"; done >"$2"
+  echo '{"done":{"measured_peak":1073741824}}' >>"$2"
+fi
+ALIQUOT
+chmod +x "$scratch/.device/bin/aliquot"
+cat >"$scratch/bin/python3" <<'PYTHON'
+#!/bin/bash
+if [ "$1" = -c ]; then exit 0; fi
+for step in 1 2 3 4 5 6 7; do echo "step 0.25"; done
+echo "memory 2147483648"
+PYTHON
+chmod +x "$scratch/bin/python3"
+sed -i "1s:.*:#!$(command -v -p python3):" "$scratch/bench/training_gpu.py"
+expect pass "" check training
+# rate BATCH VARIANT TOKENS LOWER OF_TORCH MEMORY: checks a line of the table.
+# shellcheck disable=SC2317 # expect calls it
+rate() { tr -s ' ' <"$OUT/training.txt" | grep -xF " $*"; }
+expect pass "" rate 1 plain 5000 50.0 % 1.221
+expect pass "" rate 4 plain 8000 50.0 % 0.488
+expect pass "" rate 4 padded 9000 50.0 % 0.549
+expect pass "" rate 16 metrics 32768 0.0 % 0.500 1.00 GiB
+expect pass "" rate 1 torch 4096 0.0 % 1.000 2.00 GiB
+program .device/bin/aliquot 3 "a rank failed"
+expect fail "1 of the steps above failed" check training
+rm "$scratch/.device/bin/aliquot" "$scratch/bin/python3"
+
+# The pack is unpacked once.
+tar -C "$scratch/.device" -czf "$scratch/pack.tar.gz" bin --transform 's:^bin/a_silent_test$:bin/packed_test:'
+mkdir "$scratch/.device/lib"
+touch "$scratch/.device/lib/left_over"
+mv "$scratch/pack.tar.gz" "$scratch/.device/"
+program .device/bin/a_silent_test 0 "neither word"
+touch -d yesterday "$scratch/.device/bin"
+expect pass "" check speed
+expect pass "" test -x "$scratch/.device/bin/packed_test"
+expect fail "" test -e "$scratch/.device/lib/left_over"
+program .device/bin/kept_test 0 "neither word"
+expect pass "" check speed
+expect pass "" test -x "$scratch/.device/bin/kept_test"
 
 # A build that fails leaves the earlier pack as it is.
 program bin/cmake 1 "no such preset"

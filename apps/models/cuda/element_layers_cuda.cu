@@ -3,6 +3,7 @@
 
 #include "apps/models/cuda/layers_cuda.h"
 #include "kernels/device/device_cuda.h"
+#include "kernels/device/row_loops_cuda.h"
 #include "kernels/elementwise/elements_cuda.h"
 
 namespace aliquot::cuda {
@@ -79,53 +80,78 @@ struct GatedBackward {
   }
 };
 
-/// One thread for each pair of elements.
+/// Each thread rotates pairs of elements of one row.
 template <class E>
-__global__ void rotate_pairs(typename E::Storage* x, const Rotary a) {
-  const int64_t half = a.head_width / 2, of_row = a.heads * half;
-  for (int64_t p = launch_thread(); p < a.batch * a.sequence * of_row; p += launch_stride()) {
-    const int64_t row = p / of_row, head = p % of_row / half, pair = p % half;
-    const int64_t angle = row % a.sequence * half + pair;
-    const float c = a.cosines[angle], s = a.back ? -a.sines[angle] : a.sines[angle];
-    typename E::Storage *low = x + row * a.stride + head * a.head_width + pair, *high = low + half;
+__global__ void rotate_pairs(typename E::Storage* x, const Rotary a, unsigned blocks_per_row) {
+  const RowPlace place = row_place(blocks_per_row);
+  if (place.row >= a.batch * a.sequence) return;
+  const auto half = static_cast<int>(a.head_width / 2);
+  const int64_t angles = place.row % a.sequence * half;
+  for_row<1>(a.heads * half, 0, place, [&]<int>(int p) {
+    const int head = p / half, pair = p % half;
+    const float c = a.cosines[angles + pair], s = a.back ? -a.sines[angles + pair] : a.sines[angles + pair];
+    typename E::Storage *low = x + place.row * a.stride + head * a.head_width + pair, *high = low + half;
     const float first = E::load(*low), second = E::load(*high);
     *low = E::store(first * c - second * s);
     *high = E::store(second * c + first * s);
-  }
+  });
 }
 
 template <class To, class Bias>
-__global__ void add_bias_to_rows(const BiasRows a) {
-  auto* to = static_cast<typename To::Storage*>(a.to.data);
+__global__ void add_bias_to_rows(const BiasRows a, unsigned blocks_per_row) {
+  const RowPlace place = row_place(blocks_per_row);
+  if (place.row >= a.rows) return;
+  auto* to = static_cast<typename To::Storage*>(a.to.data) + place.row * (a.stride == 0 ? a.width : a.stride);
   const auto* bias = static_cast<const typename Bias::Storage*>(a.bias.data);
-  const int64_t stride = a.stride == 0 ? a.width : a.stride;
-  for (int64_t i = launch_thread(); i < a.rows * a.width; i += launch_stride()) {
-    const int64_t row = i / a.width, column = i % a.width;
-    const float base = a.from == nullptr ? 0.0f : a.from[i];
-    to[row * stride + column] = To::store(bias == nullptr ? base : base + Bias::load(bias[column]));
-  }
+  const float* from = a.from == nullptr ? nullptr : a.from + place.row * a.width;
+  for_row<kPackElements>(a.width, elements_before_row_packs<kPackElements>(to, bias, from), place,
+                         [&]<int kCount>(int column) {
+                           Pack<float, kCount> values{};
+                           if (from != nullptr) values = load_floats<Fp32Element, kCount>(from + column);
+                           if (bias != nullptr) {
+                             const auto more = load_floats<Bias, kCount>(bias + column);
+                             for (int k = 0; k < kCount; ++k) values.lane[k] += more.lane[k];
+                           }
+                           store_floats<To, kCount>(to + column, values);
+                         });
 }
 
 template <class Table>
-__global__ void add_positions(float* to, const float* from, const typename Table::Storage* table, const Positions a) {
-  const int64_t of_sequence = a.sequence * a.width, first = a.first_row % a.sequence * a.width;
-  for (int64_t i = launch_thread(); i < a.rows * a.width; i += launch_stride()) {
-    to[i] = from[i] + Table::load(table[(first + i) % of_sequence]);
-  }
+__global__ void add_positions(float* to, const float* from, const typename Table::Storage* table, const Positions a,
+                              unsigned blocks_per_row) {
+  const RowPlace place = row_place(blocks_per_row);
+  if (place.row >= a.rows) return;
+  to += place.row * a.width;
+  from += place.row * a.width;
+  table += (a.first_row + place.row) % a.sequence * a.width;
+  for_row<kPackElements>(a.width, elements_before_row_packs<kPackElements>(to, from, table), place,
+                         [&]<int kCount>(int column) {
+                           auto values = load_floats<Fp32Element, kCount>(from + column);
+                           const auto more = load_floats<Table, kCount>(table + column);
+                           for (int k = 0; k < kCount; ++k) values.lane[k] += more.lane[k];
+                           store_floats<Fp32Element, kCount>(to + column, values);
+                         });
 }
 
+/// The threads of a position add its rows from the first to the last.
 template <class Table>
-__global__ void sum_positions(typename Table::Storage* table, const float* from, const Positions a, bool add) {
-  const int64_t of_sequence = a.sequence * a.width;
-  const int64_t count = add ? of_sequence : a.context * a.width;
-  for (int64_t i = launch_thread(); i < count; i += launch_stride()) {
-    const int64_t position = i / a.width;
-    float sum = add ? Table::load(table[i]) : 0.0f;
-    if (position < a.sequence) {
-      for (int64_t row = a.row_of(position); row < a.rows; row += a.sequence) sum += from[row * a.width + i % a.width];
-    }
-    table[i] = Table::store(sum);
-  }
+__global__ void sum_positions(typename Table::Storage* table, const float* from, const Positions a, bool add,
+                              unsigned blocks_per_row) {
+  const RowPlace place = row_place(blocks_per_row);
+  const int64_t position = place.row;
+  if (position >= (add ? a.sequence : a.context)) return;
+  table += position * a.width;
+  for_row<kPackElements>(a.width, elements_before_row_packs<kPackElements>(table, from, from + a.width), place,
+                         [&]<int kCount>(int column) {
+                           Pack<float, kCount> sums{};
+                           if (add) sums = load_floats<Table, kCount>(table + column);
+                           for (int64_t row = a.row_of(position); position < a.sequence && row < a.rows;
+                                row += a.sequence) {
+                             const auto more = load_floats<Fp32Element, kCount>(from + row * a.width + column);
+                             for (int k = 0; k < kCount; ++k) sums.lane[k] += more.lane[k];
+                           }
+                           store_floats<Table, kCount>(table + column, sums);
+                         });
 }
 
 }  // namespace
@@ -159,31 +185,34 @@ void gated_backward(Stream& stream, ConstValues from, const GatedElements& a) {
 }
 
 void rotate(Stream& stream, const Rotary& a, Values x) {
-  const int64_t pairs = a.batch * a.sequence * a.heads * (a.head_width / 2);
+  const RowGrid grid = row_grid(a.batch * a.sequence, a.heads * (a.head_width / 2), 1);
   as_element(x.type, [&]<class E>(E e) {
-    start_kernel(stream, "rotate", launch_grid(pairs), rotate_pairs<E>, data_as(x, e), a);
+    start_kernel(stream, "rotate", grid.grid, rotate_pairs<E>, data_as(x, e), a, grid.blocks_per_row);
   });
 }
 
 void add_bias(Stream& stream, const BiasRows& a) {
+  const RowGrid grid = row_grid(a.rows, a.width, kPackElements);
   as_element(a.to.type, [&]<class To>(To) {
     as_element(a.bias.type, [&]<class Bias>(Bias) {
-      start_kernel(stream, "bias", launch_grid(a.rows * a.width), add_bias_to_rows<To, Bias>, a);
+      start_kernel(stream, "bias", grid.grid, add_bias_to_rows<To, Bias>, a, grid.blocks_per_row);
     });
   });
 }
 
 void positions_forward(Stream& stream, const Positions& a, ConstValues table, const float* from, float* to) {
+  const RowGrid grid = row_grid(a.rows, a.width, kPackElements);
   as_element(table.type, [&]<class Table>(Table of) {
-    start_kernel(stream, "positions", launch_grid(a.rows * a.width), add_positions<Table>, to, from, data_as(table, of),
-                 a);
+    start_kernel(stream, "positions", grid.grid, add_positions<Table>, to, from, data_as(table, of), a,
+                 grid.blocks_per_row);
   });
 }
 
 void positions_backward(Stream& stream, const Positions& a, const float* from, Values table_gradient, bool add) {
+  const RowGrid grid = row_grid(add ? a.sequence : a.context, a.width, kPackElements);
   as_element(table_gradient.type, [&]<class Table>(Table of) {
-    start_kernel(stream, "positions backward", launch_grid((add ? a.sequence : a.context) * a.width),
-                 sum_positions<Table>, data_as(table_gradient, of), from, a, add);
+    start_kernel(stream, "positions backward", grid.grid, sum_positions<Table>, data_as(table_gradient, of), from, a,
+                 add, grid.blocks_per_row);
   });
 }
 

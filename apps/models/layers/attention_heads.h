@@ -16,7 +16,8 @@ struct HeadRows {
   float* row(int64_t index) const { return data + index * stride; }
 };
 
-/// The number of keys to which a strip's queries attend together, at most. This is the stride of a strip.
+/// The largest number of keys to which the queries of a strip attend together. Rows of a strip are this many
+/// elements apart.
 inline int64_t strip_keys(const AttentionShape& s) {
   const int64_t reach = kAttentionQueries + s.window - 1;
   return s.window == 0 || reach > s.sequence ? s.sequence : reach;

@@ -19,10 +19,12 @@ struct LossShape {
   int64_t rows = 0, width = 0, entries = 0;
   bool keep_logits = true;  // false: backward recomputes the logits, so only one tile of logits needs memory
   int64_t first_entry = 0;
+  int64_t logit_stride = 0;  // elements from one row of kept logits to the next; 0: entries
 
   int64_t tile_entries() const { return entries < kLossTileEntries ? entries : kLossTileEntries; }
   int64_t tile_count() const { return (entries + kLossTileEntries - 1) / kLossTileEntries; }
-  int64_t logits_elements() const { return rows * (keep_logits ? entries : tile_entries()); }
+  int64_t logits_elements() const { return rows * (keep_logits ? stride() : tile_entries()); }
+  int64_t stride() const { return logit_stride == 0 ? entries : logit_stride; }
 };
 
 /// Logits are computed in fp32. If they are stored in 16 bits, each tile is computed in `tile` and then rounded.

@@ -14,7 +14,7 @@ namespace aliquot {
 inline LogitTile logit_tile(const LossShape& s, Values logits, int64_t tile) {
   const int64_t first = tile * kLossTileEntries;
   const int64_t columns = std::min(kLossTileEntries, s.entries - first);
-  if (s.keep_logits) return {logits.from(first), s.entries, s.rows, columns, s.first_entry + first};
+  if (s.keep_logits) return {logits.from(first), s.stride(), s.rows, columns, s.first_entry + first};
   return {logits, columns, s.rows, columns, s.first_entry + first};
 }
 

@@ -103,7 +103,7 @@ uint32_t Parser::number() {
   const size_t begin = at_;
   while (at_ < pattern_.size() && pattern_[at_] >= '0' && pattern_[at_] <= '9' && value < 10000)
     value = 10 * value + static_cast<uint32_t>(pattern_[at_++] - '0');
-  if (at_ == begin) refuse("a { that begins no number of repetitions");
+  if (at_ == begin) refuse("a { without a valid number of repetitions");
   return value;
 }
 
@@ -119,7 +119,7 @@ Node Parser::quantified(Node part) {
   } else if (skip("{")) {
     all.least = all.most = number();
     if (skip(",")) all.most = is_at("}") ? kUnlimited : number();
-    if (!skip("}") || all.least > all.most || all.most == 0) refuse("a { that begins no number of repetitions");
+    if (!skip("}") || all.least > all.most || all.most == 0) refuse("a { without a valid number of repetitions");
   } else {
     return part;
   }

@@ -30,35 +30,47 @@ RankMemory MemoryAudit::planned(const Plan& stage) const {
   return memory;
 }
 
-/// The planned memory of all ranks on this rank's node.
-int64_t MemoryAudit::node_bytes() const {
-  const World& world = context_.world();
-  const auto& nodes = world.topology().node_of_rank;
-  const std::vector<Plan>& stages = context_.engine().pipeline_plans();
-  const int ranks_per_stage = world.rank_count() / static_cast<int>(stages.size());
-  int64_t bytes = 0;
-  for (int r = 0; r < world.rank_count(); ++r) {
-    const Plan& stage = stages[static_cast<size_t>(r / ranks_per_stage)];
-    if (nodes[r] == nodes[world.rank()])
-      bytes += std::max(planned(stage).planned_peak_bytes, aliquot::rank_bytes(stage));
+/// The ranks on this rank's GPU or, without GPUs, on this rank's node. Compares the UUIDs of GPUs. Their numbers do not
+/// suffice, because a process that sees only one GPU gives it the number 0. Collective.
+std::vector<int> MemoryAudit::ranks_of_memory() const {
+  World& world = context_.world();
+  const std::vector<std::string> gpus = world.communicator().gather_objects(gpu_uuid(world.device()));
+  const std::vector<int>& nodes = world.topology().node_of_rank;
+  const auto own = static_cast<size_t>(world.rank());
+  std::vector<int> ranks;
+  for (size_t r = 0; r < gpus.size(); ++r) {
+    if (nodes[r] == nodes[own] && gpus[r] == gpus[own]) ranks.push_back(static_cast<int>(r));
   }
-  return bytes;
+  return ranks;
+}
+
+/// The memory that a rank of the pipeline stage needs: on its GPU, or on the host if the run has no GPUs.
+int64_t MemoryAudit::needed_bytes(const Plan& stage) const {
+  if (context_.on_gpu()) return aliquot::rank_bytes(stage) + cache_bytes_;
+  return std::max(planned(stage).planned_peak_bytes, aliquot::rank_bytes(stage));
 }
 
 void MemoryAudit::require_fit() const {
-  const int64_t rank_bytes = std::max(planned().planned_peak_bytes, aliquot::rank_bytes(context_.engine().plan()));
-  const int64_t available = available_memory_bytes();
-  const int64_t ranks_here = context_.node_rank_count();
+  World& world = context_.world();
+  Device& device = world.device();
+  const std::vector<int> ranks = ranks_of_memory();
+  const std::vector<Plan>& stages = context_.engine().pipeline_plans();
+  const int ranks_per_stage = world.rank_count() / static_cast<int>(stages.size());
+  int64_t total = 0;
+  for (const int r : ranks) total += needed_bytes(stages[static_cast<size_t>(r / ranks_per_stage)]);
+  const int64_t available =
+      context_.on_gpu() ? total_gpu_bytes(device) - used_gpu_bytes(device) : available_memory_bytes();
   std::string problem;
-  if (const int64_t total = node_bytes(); !context_.on_gpu() && total > available) {
+  if (total > available) {
     problem = fmt::format(
-        "not enough memory: a rank needs {}, and the total for {} on this machine is {}, but only {} is available. Use "
+        "not enough memory: a rank needs {}, and the total for {} on {} is {}, but only {} is available. Use "
         "a higher --zero-stage, a smaller --micro-batch or --sequence, or --recompute block; aliquot plan prints the "
         "memory of each choice.",
-        format_bytes(rank_bytes), ranks_here == 1 ? "one rank" : fmt::format("{} ranks", ranks_here),
-        format_bytes(total), format_bytes(available));
+        format_bytes(needed_bytes(context_.engine().plan())),
+        ranks.size() == 1 ? "one rank" : fmt::format("{} ranks", ranks.size()),
+        context_.on_gpu() ? device.describe() : "this machine", format_bytes(total), format_bytes(available));
   }
-  for (const std::string& any : context_.world().communicator().gather_objects(problem)) {
+  for (const std::string& any : world.communicator().gather_objects(problem)) {
     if (!any.empty()) throw UnavailableError(any);
   }
 }
@@ -66,16 +78,11 @@ void MemoryAudit::require_fit() const {
 // Memory that is in use on a GPU but not in a ledger is divided equally among the ranks that share the GPU.
 void MemoryAudit::measure_outside_on_gpu() {
   World& world = context_.world();
-  const Topology& topology = world.topology();
-  const int own = world.rank();
-  int64_t held = 0, sharers = 0;
+  const std::vector<int> ranks = ranks_of_memory();
   const auto held_by_rank = world.communicator().gather_objects(std::to_string(world.device().ledger().held_bytes()));
-  for (int r = 0; r < world.rank_count(); ++r) {
-    if (topology.node_of_rank[r] != topology.node_of_rank[own] || topology.gpu_of_rank[r] != topology.gpu_of_rank[own])
-      continue;
-    held += std::stoll(held_by_rank[static_cast<size_t>(r)]);
-    ++sharers;
-  }
+  int64_t held = 0;
+  for (const int r : ranks) held += std::stoll(held_by_rank[static_cast<size_t>(r)]);
+  const auto sharers = static_cast<int64_t>(ranks.size());
   const int64_t used_bytes = used_gpu_bytes(world.device());
   system_bytes_ = used_bytes / sharers;
   outside_bytes_ = (used_bytes - held) / sharers;

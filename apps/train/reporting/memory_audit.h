@@ -43,8 +43,9 @@ class MemoryAudit {
   RankMemory planned() const { return planned(context_.engine().plan()); }
   /// The planned memory of each rank of the pipeline stage whose plan is `stage`; the measured fields are 0.
   RankMemory planned(const Plan& stage) const;
-  /// Throws UnavailableError, on all ranks, if the planned memory exceeds the machine's available memory. Without this
-  /// check, overcommit would let allocations succeed and kill a process later. Collective.
+  /// Throws UnavailableError, on all ranks, if the planned memory exceeds the available memory of the machine or, on
+  /// GPUs, the free memory of a GPU. On hosts, overcommit would otherwise let allocations succeed and kill a process
+  /// later. Call it before the engine allocates memory. Collective.
   void require_fit() const;
 
   void enter(RunPhase phase) { system_peak_.enter(phase); }
@@ -63,7 +64,8 @@ class MemoryAudit {
     if (snapshot_bytes_.empty()) return std::nullopt;
     return snapshot_bytes_[static_cast<size_t>(stage.stage.index)];
   }
-  int64_t node_bytes() const;
+  std::vector<int> ranks_of_memory() const;
+  int64_t needed_bytes(const Plan& stage) const;
   void measure_outside_on_gpu();
 
   const TrainContext& context_;

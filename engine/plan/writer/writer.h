@@ -35,8 +35,8 @@ ScheduleDraft write(const Plan& plan, const StagePasses& passes);
 /// operation that changes it.
 void offload(const Plan& plan, ScheduleDraft& draft);
 
-/// Assigns an offset in its space to every buffer of `draft`. Makes the first operation of each buffer wait for the end
-/// of the buffers that held its bytes before, in this step or in the previous one.
+/// Assigns to each buffer of `draft` an offset in its Space. If other buffers held its bytes before, in this step or in
+/// the previous one, the first operation of the buffer waits until those buffers are no longer in use.
 void place(ScheduleDraft draft, Schedule& schedule, int rank_count);
 
 /// Sets PlannedBuffer::group of all buffers. The schedule must be complete.

@@ -11,8 +11,8 @@ const HostLoops& loops() { return host_loops(best_isa()); }
 
 }  // namespace
 
-/// StatePiece::bytes points into the working copy. The element index is computed from the distance to the start of the
-/// working copy.
+/// The StatePiece::bytes of a piece is an address in the working copy. The index of an element is computed from the
+/// distance of this address to the start of the working copy.
 class Weights::Access final : public PieceAccess {
  public:
   Access(const Weights& weights, int32_t flat) : weights_(weights), flat_(flat) {}

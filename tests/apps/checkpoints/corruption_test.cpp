@@ -222,8 +222,8 @@ TEST(Corruption, ReplaysNameTheRankThatComputesWrongGradients) {
   }
 }
 
-/// Transient and permanent faults in sums over ranks, on every rank, with replicas, and between two emulated nodes. In
-/// other steps, the ranks of such a node add first.
+/// Transient and permanent faults in sums over ranks: on every rank, with replicas, and on two emulated nodes. In steps
+/// without a replay, the ranks of an emulated node add their gradients before they send them.
 TEST(Corruption, ReplaysNameTheRankThatAddsWrongly) {
   const auto expect_named = [](const test::CommandResult& result, int rank) {
     EXPECT_EQ(result.code, 3) << result.out << result.err;

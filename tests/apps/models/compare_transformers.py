@@ -41,8 +41,9 @@ LLAMA = {
     "num_key_value_heads": 2, "intermediate_size": 384, "max_position_embeddings": 128, "vocab_size": 256,
     "rms_norm_eps": 1e-5, "tie_word_embeddings": True,
 }  # fmt: skip
-# Most heads are tied. In these tiny models, updates can move an untied embedding row close to zero. A norm then
-# enlarges rounding errors: the gradient norms of transformers in fp32 and in fp64 differ by up to 5e-4.
+# Most of these models have a tied output head. Without it, updates of so small a model can move an embedding row close
+# to zero. A norm then enlarges rounding errors: the gradient norms of transformers in fp32 and in fp64 differ by up to
+# 5e-4.
 SMALL = {
     "num_hidden_layers": 3, "hidden_size": 128, "num_attention_heads": 4, "num_key_value_heads": 2,
     "intermediate_size": 96, "max_position_embeddings": 64, "vocab_size": 256, "tie_word_embeddings": True,

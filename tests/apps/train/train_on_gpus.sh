@@ -53,14 +53,21 @@ other=$(digest "${varied[@]}" --ranks 2 --zero-stage 3 --recompute block)
 for stage in 0 3; do
   for options in "gpt2-nano" "$folder/config.json" "$folder/config.json --lora rank=3"; do
     read -ra model <<<"$options"
-    train --model "${model[@]}" --device cuda --ranks 2 --zero-stage $stage --metrics "$folder/memory.jsonl" >"$folder/output"
+    train --model "${model[@]}" --device cuda --ranks 2 --zero-stage $stage --gather copy --metrics "$folder/memory.jsonl" >"$folder/output"
     measured=$(sed -n 's/.*"measured_peak":\([0-9]*\).*/\1/p' "$folder/memory.jsonl")
-    planned=$("$program" plan --model "${model[@]}" "${shape[@]}" --ranks 2 --stages $stage --precision bf16 --machine dgx-h100 \
+    planned=$("$program" plan --model "${model[@]}" "${shape[@]}" --ranks 2 --stages $stage --gather copy --precision bf16 --machine dgx-h100 \
       --format json | sed -n 's/.*"peak": \([0-9]*\).*/\1/p')
     [ "$planned" = "$measured" ] ||
       fail "$options at ZeRO stage $stage: the planned peak is $planned bytes, the measured peak $measured"
   done
 done
+
+# A plan that does not fit a GPU is rejected before memory is allocated.
+code=0
+train --device cuda --ranks 2 --width 65536 >"$folder/large" 2>&1 || code=$?
+[ $code -eq 2 ] || fail "a model that does not fit a GPU ended with code $code: $(cat "$folder/large")"
+grep -q 'not enough memory: a rank needs .* but only .* is available' "$folder/large" ||
+  fail "unexpected output for a model that does not fit: $(cat "$folder/large")"
 
 # The rates of GPUs are not known without --machine.
 code=0

@@ -423,7 +423,7 @@ class Search {
     for (other_tensor_ = 0; other_tensor_ < tensors_; ++other_tensor_)
       access_parts(rank_, roles.at(what.buffer), owner, {}, other_tensor_ == tensor_, kAllStarted, true);
     other_tensor_ = -1;
-    if (what.kind != CollectiveKind::kGather && tensor_group_spans_nodes())
+    if (what.kind != CollectiveKind::kGather && stages_collectives())
       access_own(Role::kCollectiveStaging, -1, true, kAllStarted);
     code_ = op_;
     while (!is_model_code(plan_.schedule.operations[code_].verb)) --code_;
@@ -435,8 +435,22 @@ class Search {
     for (other_tensor_ = 0; other_tensor_ < tensors_; ++other_tensor_)
       access_parts(rank_, Role::kGradients, f, {}, other_tensor_ == tensor_, kAllStarted, true);
     other_tensor_ = -1;
-    if (tensor_group_spans_nodes() && plan_.flats[f].layout.flat_count() > 0)
+    if (stages_tensor_sums(plan_.policy.precision.gradients) && plan_.flats[f].layout.flat_count() > 0)
       access_own(Role::kTensorSumStaging, -1, true, kAllStarted);
+  }
+  /// Whether any collective of the model code of this stage adds in staging memory. All of them then plan it.
+  bool stages_collectives() const {
+    for (const VirtualStage& run : plan_.stage.runs) {
+      for (int32_t use = run.first_use; use < run.end_use; ++use) {
+        for (const UseCollective& what : plan_.model.activations.uses[use].collectives) {
+          if (what.kind != CollectiveKind::kGather && stages_tensor_sums(what.dtype)) return true;
+        }
+      }
+    }
+    return false;
+  }
+  bool stages_tensor_sums(DType dtype) const {
+    return plan_.world.over_nccl ? nccl_cannot_add(dtype, dtype) : tensor_group_spans_nodes();
   }
   /// Whether any tensor group of host ranks spans nodes. All ranks then plan staging memory.
   bool tensor_group_spans_nodes() const {
@@ -653,7 +667,9 @@ class Search {
       reduce_between_nodes(f);
     } else {
       for (int q = 0; q < ranks_; ++q) access_parts(q, sent, f, {rank_, 1, ranks_}, false, kAllStarted);
-      if (several_nodes_) access_staging(Role::kReduceStaging);
+      if (plan_.topology.over_nccl ? ranks_ > 1 : several_nodes_)
+        access_staging(Role::kReduceStaging, plan_.policy.precision.sent(),
+                       replicas_ > 1 ? DType::kFloat32 : plan_.policy.precision.gradients);
       repeat_sums(f, Role::kRepeatedSums, Role::kSumDigests, ranks_);
       for (int other = 1; other <= 2 && plan_.policy.replay_every != 0; ++other) {
         for (int q = 0; q < ranks_; ++q)
@@ -676,14 +692,23 @@ class Search {
     access_own(digests, f, true);
   }
 
-  /// Records a write to the staging memory of collectives between host nodes. Records nothing if no flat buffer with
-  /// elements is reduced.
-  void access_staging(Role role) {
+  /// Records a write to the staging memory of collectives between host nodes, or over NCCL. Records nothing if no flat
+  /// buffer with elements is reduced in it. The ranks add `from` to `to`.
+  void access_staging(Role role, DType from, DType to) {
+    const Topology& ranks = plan_.data_topology;
     const auto reduced = [&](const FlatSpec& flat) {
-      return flat.trainable && plan_.unit_is_here[flat.unit] && flat.layout.flat_count() > 0;
+      const bool copies = tensors_ > 1 && flat.gradients != TensorGradients::kSlice;
+      return flat.trainable && plan_.unit_is_here[flat.unit] && flat.layout.flat_count() > 0 &&
+             (!ranks.over_nccl || copies || nccl_cannot_add(from, to));
     };
-    if (!plan_.data_topology.has_gpus() && std::ranges::any_of(plan_.flats, reduced))
+    if ((ranks.over_nccl || !ranks.has_gpus()) && std::ranges::any_of(plan_.flats, reduced))
       access_own(role, -1, true, kAllStarted);
+  }
+
+  /// Whether NCCL cannot add this data in the order that the plan requires.
+  bool nccl_cannot_add(DType from, DType to) const {
+    return plan_.policy.reproducible || plan_.policy.replay_every != 0 || from != DType::kFloat32 ||
+           to != DType::kFloat32;
   }
 
   bool in_levels() const { return plan_.policy.reproducible && plan_.policy.micro_batch_count > 1; }
@@ -718,8 +743,10 @@ class Search {
     bool spans_nodes = false;  // true if any replicate group spans nodes
     for (int r = 0; r < plan_.data_topology.rank_count(); ++r)
       spans_nodes = spans_nodes || plan_.data_topology.node_of_rank[r] != plan_.data_topology.node_of_rank[r % ranks_];
-    if (spans_nodes && !plan_.policy.quantize_gradients) access_staging(Role::kExchangeStaging);
-    if (plan_.policy.quantize_gradients && !plan_.data_topology.one_node()) {
+    const bool encoded = plan_.policy.quantize_gradients && !plan_.data_topology.one_node();
+    if ((spans_nodes || plan_.data_topology.over_nccl) && !encoded)
+      access_staging(Role::kExchangeStaging, DType::kFloat32, plan_.policy.precision.gradients);
+    if (encoded) {
       for (const Role role :
            {Role::kErrorFeedbackResidual, Role::kQuantizedSums, Role::kQuantizedReceived, Role::kFp32Sums})
         access_own(role, f, true);

@@ -293,6 +293,25 @@ RandomCase draw(uint64_t seed, int most_ranks, int most_units) {
   return drawn;
 }
 
+RandomCase on_one_gpu(RandomCase drawn) {
+  drawn.topology.gpu_of_rank.assign(drawn.topology.gpu_of_rank.size(), 0);
+  return drawn;
+}
+
+std::optional<Plan> planned(const RandomCase& drawn) {
+  try {
+    return plan(drawn.model, drawn.policy, drawn.topology);
+  } catch (const UsageError&) {
+    return std::nullopt;
+  }
+}
+
+RandomCase over_nccl(RandomCase drawn) {
+  std::iota(drawn.topology.gpu_of_rank.begin(), drawn.topology.gpu_of_rank.end(), 0);
+  drawn.topology.over_nccl = true;
+  return drawn;
+}
+
 namespace {
 
 /// Draws a valid order of passes. Repeatedly selects a random virtual stage that can run a pass, and appends that pass.
@@ -376,7 +395,7 @@ RandomCase draw_pipeline(uint64_t seed, int most_stages, int most_ranks) {
   policy.pass_order.clear();
   if (dice.one_in(2))
     policy.pass_order = draw_pass_order(dice, {policy.pipeline, policy.micro_batch_count, policy.virtual_stages});
-  // The dice of tensor groups and of pass times do not change what other options are drawn.
+  // Tensor groups and pass times have separate dice, so that they do not change which other options a seed draws.
   Dice tensor(seed * 32452843 + 7);
   if (tensor.one_in(4)) add_tensor_groups(tensor, drawn, tensor.roll(2, 3));
   drawn.topology = repeated(drawn.topology, policy.pipeline, dice.one_in(2));

@@ -16,6 +16,12 @@ struct RandomCase {
 
 /// Draws a case that plan() must accept. The same seed gives the same case on every platform.
 RandomCase draw(uint64_t seed, int most_ranks = 8, int most_units = 9);
+/// Returns the case with all ranks on one GPU.
+RandomCase on_one_gpu(RandomCase drawn);
+/// Returns the case with one GPU for each rank, over NCCL.
+RandomCase over_nccl(RandomCase drawn);
+/// Returns the plan, or nullopt if plan() rejects the policy.
+std::optional<Plan> planned(const RandomCase& drawn);
 
 /// Draws a case that plan_pipeline() must accept, with 2 to `most_stages` pipeline stages of up to `most_ranks` ranks.
 /// Each unit of the model has one use, but in a tied model the first unit is used again at the end.

@@ -443,15 +443,6 @@ TEST(Mutations, EveryDefectIsCaught) {
   for (const auto& [kind, tally] : table) EXPECT_GT(tally.caught, 0) << kind;
 }
 
-/// Returns the plan, or nullopt if plan() rejects the policy.
-std::optional<Plan> planned(const testing::RandomCase& drawn) {
-  try {
-    return plan(drawn.model, drawn.policy, drawn.topology);
-  } catch (const UsageError&) {
-    return std::nullopt;
-  }
-}
-
 /// Makes the buffers of a role too small. They lose 1 byte if `by` is 0, up to 256 bytes if it is 1, and about half if
 /// it is 2.
 void shrink(Schedule& schedule, Role role, int by) {
@@ -467,9 +458,8 @@ TEST(Mutations, TooSmallBuffersOfEveryRoleAreCaught) {
   for (uint64_t seed = 0; seed < 600; ++seed) {
     testing::RandomCase drawn = testing::draw(seed, 8, 3);
     drawn.policy.check = seed % 3 == 0;
-    for (std::size_t r = 0; r < drawn.topology.gpu_of_rank.size() && seed % 5 == 0; ++r)
-      drawn.topology.gpu_of_rank[r] = static_cast<int>(r);
-    const std::optional<Plan> original = planned(drawn);
+    if (seed % 5 == 0) drawn = seed % 2 == 0 ? testing::over_nccl(drawn) : testing::on_one_gpu(drawn);
+    const std::optional<Plan> original = testing::planned(drawn);
     if (!original) continue;
     ASSERT_TRUE(validate(*original).empty()) << testing::describe(seed, drawn);
     std::set<Role> roles;

@@ -42,21 +42,42 @@ TEST(Validate, AcceptsThousandsOfRandomPlans) {
   }
 }
 
+/// Compares the validator with the brute-force reference, for a plan of a random case and for its replay. Returns
+/// false if the plan is too large for the reference.
+bool agrees_with_brute_force(uint64_t seed, const RandomCase& drawn, const Plan& planned) {
+  if (planned.schedule.operations.size() > 60) return false;
+  std::vector<Plan> plans = {planned};
+  if (drawn.policy.replay_every != 0) plans.push_back(replay_of(planned));
+  for (const Plan& each : plans) {
+    EXPECT_EQ(testing::find_race(each), "") << describe(seed, drawn) << "\n" << text(each);
+    EXPECT_TRUE(validate(each).empty()) << describe(seed, drawn) << sentences(validate(each));
+  }
+  return true;
+}
+
 TEST(Validate, AgreesWithTheBruteForceReference) {
   int compared = 0;
   for (uint64_t seed = 5000; seed < 6500 && !HasFailure(); ++seed) {
     const RandomCase drawn = draw(seed, 4, 4);
-    const Plan planned = plan(drawn.model, drawn.policy, drawn.topology);
-    if (planned.schedule.operations.size() > 60) continue;
-    ++compared;
-    EXPECT_EQ(testing::find_race(planned), "") << describe(seed, drawn) << "\n" << text(planned);
-    EXPECT_TRUE(validate(planned).empty());
-    if (drawn.policy.replay_every == 0) continue;
-    const Plan replay = replay_of(planned);
-    EXPECT_EQ(testing::find_race(replay), "") << describe(seed, drawn) << "\n" << text(replay);
-    EXPECT_TRUE(validate(replay).empty());
+    compared += agrees_with_brute_force(seed, drawn, plan(drawn.model, drawn.policy, drawn.topology)) ? 1 : 0;
   }
   EXPECT_GT(compared, 200);
+}
+
+TEST(Validate, AgreesWithTheBruteForceReferenceOnGpus) {
+  int compared = 0, staged = 0, views = 0;
+  for (uint64_t seed = 7000; seed < 8200 && !HasFailure(); ++seed) {
+    const RandomCase hosts = draw(seed, 4, 4);
+    const RandomCase drawn = seed % 3 == 0 ? testing::on_one_gpu(hosts) : testing::over_nccl(hosts);
+    const std::optional<Plan> planned = testing::planned(drawn);
+    if (!planned || !agrees_with_brute_force(seed, drawn, *planned)) continue;
+    ++compared;
+    views += planned->schedule.view ? 1 : 0;
+    for (const PlannedBuffer& buffer : planned->schedule.buffers) staged += buffer.role == Role::kReduceStaging ? 1 : 0;
+  }
+  EXPECT_GT(compared, 100);
+  EXPECT_GT(staged, 20);
+  EXPECT_GT(views, 10);
 }
 
 /// Each of the next three tests removes waits for operations of other ranks. No other waits guarantee the same order,

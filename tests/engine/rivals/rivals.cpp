@@ -17,7 +17,7 @@ void print_and_parse(std::vector<Plan>& stages) {
   }
 }
 
-/// Operations of one lane of a rank run in order, and plans do not list waits for them.
+/// Operations of one lane run in order, so plans list no waits between them.
 void remove_waits_in_lane(Schedule& schedule) {
   for (Operation& operation : schedule.operations) {
     std::erase_if(operation.after, [&](const Wait& wait) {

@@ -10,6 +10,7 @@
 
 #include "kernels/elementwise/kernels.h"
 #include "kernels/system/error.h"
+#include "tests/kernels/device/time_marks_check.h"
 
 namespace aliquot {
 namespace {
@@ -228,6 +229,8 @@ TEST_F(CudaDeviceTest, AWatchdogEndsASynchronizeThatHangs) {
   device().remove_watchdog(watchdog);
   stream->synchronize();
 }
+
+TEST_F(CudaDeviceTest, TimeMarksHaveTheTimesOfTheStreams) { expect_times_of_streams(device(), 5e-3); }
 
 }  // namespace
 }  // namespace aliquot

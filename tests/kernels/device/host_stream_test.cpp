@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "kernels/device/device.h"
+#include "tests/kernels/device/time_marks_check.h"
 
 namespace aliquot {
 namespace {
@@ -245,6 +246,8 @@ TEST_F(HostStreams, LanesHaveShortTimeSlicesAndTheNiceValueOfTheRank) {
   EXPECT_EQ(lanes.runtime, 100'000u);
   EXPECT_GT(own.runtime, lanes.runtime);
 }
+
+TEST_F(HostStreams, TimeMarksHaveTheTimesOfTheStreams) { expect_times_of_streams(*device_, 0); }
 
 }  // namespace
 }  // namespace aliquot

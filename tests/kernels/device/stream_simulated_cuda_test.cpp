@@ -33,6 +33,19 @@ void launch_slow_work(Stream& stream, std::atomic<bool>& done) {
   });
 }
 
+/// When CUDA loads a kernel, it may wait for all work of the GPU. This work may be a collective of several ranks.
+TEST(KernelModules, ADeviceLoadsTheKernelsOfAllRegisteredModules) {
+  static const int kernel = 0;
+  const auto loaded_by_a_device = [] {
+    const int64_t before = simulated::loaded_kernels();
+    make_cuda_device(0);
+    return simulated::loaded_kernels() - before;
+  };
+  const int64_t without = loaded_by_a_device();
+  register_kernel_module(&kernel);
+  EXPECT_EQ(loaded_by_a_device(), without + simulated::kKernelsPerModule);
+}
+
 TEST(LifetimesOnGpu, AStreamIsDestroyedAfterItsWork) {
   CudaDevice device(0);
   std::atomic<bool> done = false;

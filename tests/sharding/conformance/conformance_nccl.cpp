@@ -30,7 +30,7 @@ World make_world(ProcessesBootstrapStore& store, int rank) {
   NcclSetup setup{.bootstrap = store.bootstrap(rank),
                   .topology = topology,
                   .make_node_memory = make_memfd_node_memory,
-                  .options = {.timeout_seconds = kTimeoutSeconds}};
+                  .timeout_seconds = kTimeoutSeconds};
   auto communicator = make_nccl_communicator(*device, std::move(setup));
   return World(std::move(device), std::move(communicator));
 }

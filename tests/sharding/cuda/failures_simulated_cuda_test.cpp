@@ -146,7 +146,7 @@ std::string hang_message(int issued_count, int matched_count) {
     auto ranks = make_nccl_communicator(*device, {.bootstrap = make_threads_bootstrap(store, r),
                                                   .topology = Topology::one_host(2),
                                                   .make_node_memory = {},
-                                                  .options = {.timeout_seconds = 0.5},
+                                                  .timeout_seconds = 0.5,
                                                   .group = "shard group of replica 1"});
     ranks->gather_objects("made");
     const auto stream = device->make_stream(Lane::kGather);

@@ -28,20 +28,20 @@ void block_stream(CudaStream& stream, const std::atomic<bool>& go) {
 }
 
 TEST_F(LaneEventsTest, WaitingForZeroDoesNotBlock) {
-  LaneEvents events;
+  LaneEvents events(0);
   const auto waiter = stream(Lane::kCompute);
   events.wait(*waiter, 0);
   waiter->synchronize();
 }
 
 TEST_F(LaneEventsTest, WaitingForAnUnrecordedNumberThrows) {
-  LaneEvents events;
+  LaneEvents events(0);
   const auto waiter = stream(Lane::kCompute);
   EXPECT_THROW(events.wait(*waiter, 1), std::logic_error);
 }
 
 TEST_F(LaneEventsTest, WaitDoesNotIncludeLaterEvents) {
-  LaneEvents events;
+  LaneEvents events(0);
   std::atomic<bool> go{false};
   const auto owner = stream(Lane::kGather), waiter = stream(Lane::kCompute);
   events.record(*owner, 1);
@@ -54,7 +54,7 @@ TEST_F(LaneEventsTest, WaitDoesNotIncludeLaterEvents) {
 }
 
 TEST_F(LaneEventsTest, WaitForAnOverwrittenEventUsesALaterEvent) {
-  LaneEvents events;
+  LaneEvents events(0);
   std::atomic<bool> go{false};
   const auto owner = stream(Lane::kGather), waiter = stream(Lane::kCompute);
   int written = 0;
@@ -71,7 +71,7 @@ TEST_F(LaneEventsTest, WaitForAnOverwrittenEventUsesALaterEvent) {
 }
 
 TEST_F(LaneEventsTest, WaitIncludesThePreviousStreamAfterAChangeOfStream) {
-  LaneEvents events;
+  LaneEvents events(0);
   std::atomic<bool> go{false};
   const auto first = stream(Lane::kGather), second = stream(Lane::kGather), waiter = stream(Lane::kCompute);
   int written = 0;

@@ -103,7 +103,33 @@ TEST(ReduceStagingTest, SizeGrowsWithThePartUpToItsLimit) {
   EXPECT_GT(before, ReduceStaging::kMaxBytes - 2 * 3 * 256 * 4);
 }
 
-TEST(ReduceStagingTest, IsEmptyOnOneNodeAndOnGpus) {
+TEST(ReduceStagingTest, HasOneSlotForAPieceOfEachRankOverNccl) {
+  Topology gpus{.node_of_rank = {0, 0, 1}, .gpu_of_rank = {0, 1, 0}, .over_nccl = true};
+  EXPECT_EQ(reduce_staging(gpus, 257).size_bytes(), 3 * 512 * 4);
+  const ReduceStaging cut = reduce_staging(gpus, int64_t{1} << 30);
+  EXPECT_EQ(cut.slot_count, 1);
+  EXPECT_GT(cut.size_bytes(), gpus.nccl_staging_bytes - 3 * 256 * 4);
+  EXPECT_LE(cut.size_bytes(), gpus.nccl_staging_bytes);
+  // 600 ranks are three groups of at most 256, with a partial sum each.
+  gpus = {.node_of_rank = std::vector<int>(600, 0), .gpu_of_rank = std::vector<int>(600, 0), .over_nccl = true};
+  EXPECT_EQ(reduce_staging(gpus, 1).place_count, 603);
+  const Topology one{.node_of_rank = {0}, .gpu_of_rank = {0}, .over_nccl = true};
+  EXPECT_EQ(reduce_staging(one, 1 << 20).size_bytes(), 0);
+}
+
+TEST(ReduceStagingTest, OverNcclOnlySumsThatNcclCannotAddNeedIt) {
+  const Topology gpus{.node_of_rank = {0, 0}, .gpu_of_rank = {0, 1}, .over_nccl = true};
+  const Topology nodes = nodes_of({0, 1});
+  constexpr DType kF32 = DType::kFloat32, kB16 = DType::kBFloat16;
+  EXPECT_FALSE(sum_needs_staging(gpus, false, kF32, kF32));
+  EXPECT_TRUE(sum_needs_staging(gpus, true, kF32, kF32));
+  EXPECT_TRUE(sum_needs_staging(gpus, false, kB16, kF32));
+  EXPECT_TRUE(sum_needs_staging(gpus, false, kF32, kB16));
+  EXPECT_TRUE(sum_needs_staging(nodes, false, kF32, kF32));
+  EXPECT_FALSE(sum_needs_staging(Topology::one_host(2), true, kB16, kB16));
+}
+
+TEST(ReduceStagingTest, IsEmptyOnOneNodeAndOnGpusWithoutNccl) {
   EXPECT_EQ(reduce_staging(Topology::one_host(4), 1 << 20).size_bytes(), 0);
   Topology gpus = nodes_of({0, 1});
   gpus.gpu_of_rank = {0, 0};

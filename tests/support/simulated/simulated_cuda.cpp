@@ -9,12 +9,14 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <cuda.h>
 #include <deque>
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <random>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -31,10 +33,12 @@ struct EventRecord {
   std::mutex mutex;
   std::condition_variable changed;
   bool passed = false;
+  std::chrono::steady_clock::time_point time;
 
   void pass() {
     const std::lock_guard lock(mutex);
     passed = true;
+    time = std::chrono::steady_clock::now();
     changed.notify_all();
   }
   void wait() {
@@ -71,6 +75,7 @@ using MemoryRanges = std::array<MemoryRange, 2>;
 
 struct CUevent_st {
   int gpu;
+  unsigned flags;
   std::mutex mutex;
   std::shared_ptr<EventRecord> event_record;
 
@@ -163,24 +168,35 @@ class Registry {
     const std::lock_guard lock(mutex_);
     return streams_;
   }
-  void add_memory(const void* data, std::size_t size_bytes) {
+  void add_memory(const void* data, std::size_t size_bytes, int gpu) {
     const std::lock_guard lock(mutex_);
-    sizes_[data] = size_bytes;
+    allocations_[data] = {size_bytes, gpu};
+  }
+  /// Returns the size of all allocations of the GPU.
+  std::size_t allocated_bytes(int gpu) {
+    const std::lock_guard lock(mutex_);
+    std::size_t bytes = 0;
+    for (const auto& [data, allocation] : allocations_) bytes += allocation.gpu == gpu ? allocation.size_bytes : 0;
+    return bytes;
   }
   /// Returns the size of the allocation.
   std::size_t remove_memory(const void* data) {
     const std::lock_guard lock(mutex_);
-    const auto found = sizes_.find(data);
-    if (found == sizes_.end()) fail("memory is freed that was not allocated");
-    const std::size_t size_bytes = found->second;
-    sizes_.erase(found);
+    const auto found = allocations_.find(data);
+    if (found == allocations_.end()) fail("memory is freed that was not allocated");
+    const std::size_t size_bytes = found->second.size_bytes;
+    allocations_.erase(found);
     return size_bytes;
   }
 
  private:
   std::mutex mutex_;
   std::vector<std::shared_ptr<CUstream_st>> streams_;
-  std::map<const void*, std::size_t> sizes_;
+  struct Allocation {
+    std::size_t size_bytes;
+    int gpu;
+  };
+  std::map<const void*, Allocation> allocations_;
 };
 
 Registry& registry() {
@@ -196,9 +212,22 @@ void refuse_used_memory(const MemoryRange& memory) {
   }
 }
 
+constexpr int kHost = -1;
+std::atomic<int64_t> made_count{0};
+
+cudaError_t allocate(void** data, std::size_t size_bytes, int gpu) {
+  if (size_bytes > kGpuBytes) return cudaErrorMemoryAllocation;
+  *data = std::aligned_alloc(512, (size_bytes + 511) / 512 * 512);
+  registry().add_memory(*data, size_bytes, gpu);
+  ++made_count;
+  return cudaSuccess;
+}
+
 }  // namespace
 
 namespace aliquot::simulated {
+
+int64_t made_resources() { return made_count; }
 
 void launch(cudaStream_t stream, std::function<void()> work) { stream->enqueue(std::move(work)); }
 
@@ -230,7 +259,8 @@ cudaError_t cudaDeviceSynchronize() {
   }
   return result;
 }
-cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int gpu) {
+  std::memset(properties->uuid.bytes, gpu + 1, sizeof(properties->uuid.bytes));
   std::snprintf(properties->name, sizeof(properties->name), "simulated");
   return cudaSuccess;
 }
@@ -249,7 +279,8 @@ cudaError_t cudaDeviceCanAccessPeer(int* possible, int, int) {
 }
 cudaError_t cudaDeviceEnablePeerAccess(int, unsigned) { return cudaSuccess; }
 cudaError_t cudaMemGetInfo(std::size_t* free_bytes, std::size_t* total_bytes) {
-  *free_bytes = *total_bytes = kGpuBytes;
+  *total_bytes = kGpuBytes;
+  *free_bytes = kGpuBytes - std::min(kGpuBytes, registry().allocated_bytes(current_gpu));
   return cudaSuccess;
 }
 
@@ -257,19 +288,14 @@ const char* cudaGetErrorString(cudaError_t) { return "error of the simulated CUD
 const char* cudaGetErrorName(cudaError_t) { return "simulated"; }
 cudaError_t cudaGetLastError() { return cudaSuccess; }
 
-cudaError_t cudaMalloc(void** data, std::size_t size_bytes) {
-  if (size_bytes > kGpuBytes) return cudaErrorMemoryAllocation;
-  *data = std::aligned_alloc(512, (size_bytes + 511) / 512 * 512);
-  registry().add_memory(*data, size_bytes);
-  return cudaSuccess;
-}
+cudaError_t cudaMalloc(void** data, std::size_t size_bytes) { return allocate(data, size_bytes, current_gpu); }
 cudaError_t cudaFree(void* data) {
   if (data == nullptr) return cudaSuccess;
   refuse_used_memory({static_cast<const std::byte*>(data), registry().remove_memory(data)});
   std::free(data);
   return cudaSuccess;
 }
-cudaError_t cudaHostAlloc(void** data, std::size_t size_bytes, unsigned) { return cudaMalloc(data, size_bytes); }
+cudaError_t cudaHostAlloc(void** data, std::size_t size_bytes, unsigned) { return allocate(data, size_bytes, kHost); }
 cudaError_t cudaFreeHost(void* data) { return cudaFree(data); }
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t size_bytes, cudaMemcpyKind, cudaStream_t stream) {
   stream->enqueue([=] { std::memcpy(to, from, size_bytes); },
@@ -287,6 +313,7 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned, int) {
   auto made = std::make_shared<CUstream_st>();
   made->gpu = current_gpu;
   *stream = registry().add(std::move(made));
+  ++made_count;
   return cudaSuccess;
 }
 cudaError_t cudaStreamCreate(cudaStream_t* stream) { return cudaStreamCreateWithPriority(stream, 0, 0); }
@@ -320,8 +347,9 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t work, void* arg
   return cudaSuccess;
 }
 
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
-  *event = new CUevent_st{current_gpu, {}, {}};
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
+  *event = new CUevent_st{current_gpu, flags, {}, {}};
+  ++made_count;
   return cudaSuccess;
 }
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
@@ -343,6 +371,15 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
   if (event_record != nullptr) stream->enqueue([event_record] { event_record->wait(); });
   return cudaSuccess;
 }
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end) {
+  const auto from = start->get(), to = end->get();
+  const bool timed = (start->flags & cudaEventDisableTiming) == 0 && (end->flags & cudaEventDisableTiming) == 0;
+  if (!timed || from == nullptr || to == nullptr) return cudaErrorInvalidResourceHandle;
+  const std::scoped_lock lock(from->mutex, to->mutex);
+  if (!from->passed || !to->passed) return cudaErrorNotReady;
+  *milliseconds = std::chrono::duration<float, std::milli>(to->time - from->time).count();
+  return cudaSuccess;
+}
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   const auto event_record = event->get();
   if (event_record == nullptr) return cudaSuccess;
@@ -351,3 +388,47 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
 }
 
 }  // extern "C"
+
+// The functions of the driver that load kernels.
+namespace {
+
+std::atomic<int64_t> loaded_kernel_count{0};
+
+CUresult get_module(CUmodule* module, CUfunction function) {
+  *module = reinterpret_cast<CUmodule>(function);
+  return CUDA_SUCCESS;
+}
+CUresult get_function_count(unsigned* count, CUmodule) {
+  *count = aliquot::simulated::kKernelsPerModule;
+  return CUDA_SUCCESS;
+}
+CUresult enumerate_functions(CUfunction* functions, unsigned count, CUmodule module) {
+  for (unsigned i = 0; i < count; ++i) functions[i] = reinterpret_cast<CUfunction>(module);
+  return CUDA_SUCCESS;
+}
+CUresult load_function(CUfunction function) {
+  if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  ++loaded_kernel_count;
+  return CUDA_SUCCESS;
+}
+
+}  // namespace
+
+int64_t aliquot::simulated::loaded_kernels() { return loaded_kernel_count; }
+
+cudaError_t cudaGetFuncBySymbol(cudaFunction_t* function, const void* symbol) {
+  *function = reinterpret_cast<cudaFunction_t>(const_cast<void*>(symbol));
+  return cudaSuccess;
+}
+cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void** function, unsigned, unsigned long long,
+                                             cudaDriverEntryPointQueryResult* status) {
+  const std::map<std::string_view, void*> all{
+      {"cuFuncGetModule", reinterpret_cast<void*>(get_module)},
+      {"cuModuleGetFunctionCount", reinterpret_cast<void*>(get_function_count)},
+      {"cuModuleEnumerateFunctions", reinterpret_cast<void*>(enumerate_functions)},
+      {"cuFuncLoad", reinterpret_cast<void*>(load_function)}};
+  const auto found = all.find(name);
+  *status = found == all.end() ? cudaDriverEntryPointSymbolNotFound : cudaDriverEntryPointSuccess;
+  *function = found == all.end() ? nullptr : found->second;
+  return cudaSuccess;
+}

@@ -6,6 +6,7 @@
 // Errors that a real GPU would hide end the program: a stream that is destroyed before its work has run, and memory
 // that is freed while a copy that uses it, or any work of the calling thread's streams, has not run.
 
+#include <cstdint>
 #include <cuda_runtime_api.h>
 #include <functional>
 
@@ -13,6 +14,13 @@ namespace aliquot::simulated {
 
 /// Enqueues `work` on the stream in place of a kernel. `work` may wait for other streams.
 void launch(cudaStream_t stream, std::function<void()> work);
+
+/// Returns how many events and streams were made, and how often memory was allocated.
+int64_t made_resources();
+
+/// Returns how many kernels were loaded by cuFuncLoad(). Each registered module has kKernelsPerModule of them.
+int64_t loaded_kernels();
+constexpr int kKernelsPerModule = 3;
 
 /// Simulates a fault of a kernel: queries and waits for the stream fail, and the stream runs no more host functions.
 void fault(cudaStream_t stream);

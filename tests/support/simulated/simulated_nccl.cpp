@@ -1,5 +1,6 @@
 // The simulated NCCL for thread ranks on simulated GPUs. As in NCCL, collectives wait in their streams for all ranks,
-// sums are computed in the order of a ring, and calls return ncclInProgress at first.
+// those of one communicator run one after another, sums are computed in the order of a ring, and calls return
+// ncclInProgress at first.
 #include "tests/support/simulated/simulated_nccl.h"
 
 #include <algorithm>
@@ -86,8 +87,8 @@ struct ncclComm {
   uint64_t issued_count = 0, split_count = 0, window_count = 0;
   std::map<int, uint64_t> sent_count = {}, received_count = {};  // how many messages to and from each peer
   int polls_in_progress = 0;
-  // How many enqueued operations have not finished. The world's mutex protects it.
-  int running = 0;
+  // How many operations were enqueued, and how many of them have finished. The world's mutex protects both.
+  uint64_t enqueued_count = 0, finished_count = 0;
 };
 
 namespace {
@@ -102,19 +103,22 @@ thread_local Grouped grouped;
 
 thread_local bool next_allocation_fails = false;
 thread_local aliquot::simulated::NcclRegistrations registrations;
+thread_local std::vector<aliquot::simulated::NcclConfiguration> configurations;
 
-/// Enqueues work on the stream. The work runs while the world's mutex is locked.
+/// Enqueues work on the stream. The work starts when earlier work of the communicator has finished, on any stream. It
+/// runs while the world's mutex is locked.
 ncclResult_t enqueue(ncclComm_t comm, cudaStream_t stream, std::function<void(std::unique_lock<std::mutex>&)> work) {
   comm->polls_in_progress = 3;
   const auto world = comm->world;
-  {
+  const auto enqueued = [&] {
     const std::lock_guard lock(world->mutex);
-    ++comm->running;
-  }
-  aliquot::simulated::launch(stream, [=, work = std::move(work)]() mutable {
+    return comm->enqueued_count++;
+  };
+  aliquot::simulated::launch(stream, [=, turn = enqueued(), work = std::move(work)]() mutable {
     std::unique_lock lock(world->mutex);
+    world->changed.wait(lock, [&] { return comm->finished_count == turn; });
     work(lock);
-    --comm->running;
+    ++comm->finished_count;
     world->changed.notify_all();
   });
   return ncclInProgress;
@@ -153,7 +157,9 @@ std::shared_ptr<World> world_of(const ncclUniqueId& id, int rank_count) {
   return world;
 }
 
-ncclComm_t join(std::shared_ptr<World> world, int rank) {
+ncclComm_t join(std::shared_ptr<World> world, int rank, const ncclConfig_t* config) {
+  if (config != nullptr)
+    configurations.push_back({config->blocking, config->minCTAs, config->maxCTAs, config->CTAPolicy});
   auto* comm = new ncclComm{std::move(world), rank};
   const std::lock_guard lock(comm->world->mutex);
   ++comm->world->joined_count;
@@ -164,6 +170,9 @@ ncclComm_t join(std::shared_ptr<World> world, int rank) {
 
 void aliquot::simulated::fail_next_nccl_allocation() { next_allocation_fails = true; }
 aliquot::simulated::NcclRegistrations aliquot::simulated::nccl_registrations() { return registrations; }
+std::vector<aliquot::simulated::NcclConfiguration> aliquot::simulated::take_nccl_configurations() {
+  return std::exchange(configurations, {});
+}
 
 ncclResult_t ncclGetVersion(int* version) {
   *version = NCCL_VERSION_CODE;
@@ -179,8 +188,8 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
   std::memcpy(id->internal, &number, sizeof(number));
   return ncclSuccess;
 }
-ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int rank_count, ncclUniqueId id, int rank, ncclConfig_t*) {
-  *comm = join(world_of(id, rank_count), rank);
+ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int rank_count, ncclUniqueId id, int rank, ncclConfig_t* config) {
+  *comm = join(world_of(id, rank_count), rank, config);
   return ncclInProgress;
 }
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
@@ -189,7 +198,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
   *state = formed && --comm->polls_in_progress <= 0 ? ncclSuccess : ncclInProgress;
   return ncclSuccess;
 }
-ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* new_comm, ncclConfig_t*) {
+ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* new_comm, ncclConfig_t* config) {
   World& parent = *comm->world;
   const uint64_t number = comm->split_count++;
   std::unique_lock lock(parent.mutex);
@@ -205,7 +214,7 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* new_
   }
   auto& world = parent.split_worlds[{number, color}];
   if (world == nullptr) world = std::make_shared<World>(rank_count);
-  *new_comm = join(world, rank);
+  *new_comm = join(world, rank, config);
   return ncclSuccess;
 }
 ncclResult_t ncclCommFinalize(ncclComm_t comm) {
@@ -216,7 +225,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   {
     // Work of the last collective may still be running.
     std::unique_lock lock(comm->world->mutex);
-    comm->world->changed.wait(lock, [comm] { return comm->running == 0; });
+    comm->world->changed.wait(lock, [comm] { return comm->finished_count == comm->enqueued_count; });
   }
   delete comm;
   return ncclSuccess;

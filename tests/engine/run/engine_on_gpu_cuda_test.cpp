@@ -1,0 +1,108 @@
+// Tests of the engine for real GPUs. They need one GPU. The model has no kernels of its own. It fills each gradient
+// with one value.
+#include <array>
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <memory>
+#include <vector>
+
+#include "engine/engine.h"
+#include "kernels/elementwise/kernels.h"
+
+namespace aliquot {
+namespace {
+
+constexpr int kRanks = 2, kUnits = 3;
+constexpr int64_t kElements = 3000;
+
+/// An engine and a model of kUnits units, with one parameter each.
+class Training {
+ public:
+  Training(World& world, const EngineOptions& options) : world_(world), engine_(world, options) {
+    for (int u = 0; u < kUnits; ++u)
+      engine_.add_unit(fmt::format("u{}", u))
+          .add("w", {kElements}, &value_[static_cast<std::size_t>(u)], &gradient_[static_cast<std::size_t>(u)])
+          .assigns_gradients();
+    engine_.materialize([](const auto&, int64_t first, std::span<float> values) {
+      for (std::size_t i = 0; i < values.size(); ++i)
+        values[i] = 0.001f * static_cast<float>((first + static_cast<int64_t>(i)) % 1009);
+    });
+  }
+
+  /// Enqueues a step. The work may still run when this function returns.
+  void step() {
+    engine_.micro_batch();
+    for (Unit& unit : engine_.units()) const auto scope = unit.forward();
+    for (Unit& unit : reversed(engine_.units())) {
+      const auto scope = unit.backward();
+      const auto u = static_cast<std::size_t>(unit.index());
+      world_.device().kernels().fill(engine_.compute_stream(), gradient_[u], engine_.options().precision.gradients,
+                                     0.25f * static_cast<float>(u + 1), kElements);
+    }
+    EXPECT_FALSE(engine_.step().skipped);
+  }
+
+  std::vector<float> values() {
+    std::vector<float> all;
+    for (int u = 0; u < kUnits; ++u) {
+      const std::vector<float> one = engine_.read(fmt::format("u{}.w", u));
+      all.insert(all.end(), one.begin(), one.end());
+    }
+    return all;
+  }
+
+ private:
+  World& world_;
+  std::array<void*, kUnits> value_{}, gradient_{};
+  Engine engine_;
+};
+
+/// Trains three steps on two ranks, and returns all parameters.
+std::vector<float> train(DeviceChoice device, const EngineOptions& options) {
+  std::vector<float> values;
+  World::threads(kRanks,
+                 [&](World& world) {
+                   Training training(world, options);
+                   for (int step = 0; step < 3; ++step) training.step();
+                   const std::vector<float> own = training.values();
+                   if (world.rank() == 0) values = own;
+                 },
+                 {.device = device, .kind = WorldChoice::kThreads, .timeout_seconds = 60});
+  return values;
+}
+
+class EngineOnGpu : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (cuda_device_count() == 0) GTEST_SKIP() << "no usable GPU";
+  }
+};
+
+TEST_F(EngineOnGpu, GivesTheBitsOfHosts) {
+  for (const int stage : {0, 1, 2, 3}) {
+    for (const DType compute : {DType::kFloat32, DType::kBFloat16}) {
+      for (const GatherMode gather : {GatherMode::kAuto, GatherMode::kCopy}) {
+        if (stage < 3 && gather == GatherMode::kCopy) continue;
+        const EngineOptions options{.zero_stage = stage, .precision = {.compute = compute}, .gather = gather};
+        EXPECT_EQ(train(DeviceChoice::kCuda, options), train(DeviceChoice::kHost, options))
+            << "ZeRO stage " << stage << ", " << name(compute);
+      }
+    }
+  }
+}
+
+/// The engine must not free its memory under work that still runs. A GPU, or compute-sanitizer, then reports an illegal
+/// address.
+TEST_F(EngineOnGpu, IsDestroyedDirectlyAfterAStep) {
+  World::threads(kRanks,
+                 [](World& world) {
+                   for (int repetition = 0; repetition < 50; ++repetition) {
+                     Training training(world, {.zero_stage = repetition % 4});
+                     training.step();
+                   }
+                 },
+                 {.device = DeviceChoice::kCuda, .kind = WorldChoice::kThreads, .timeout_seconds = 60});
+}
+
+}  // namespace
+}  // namespace aliquot
