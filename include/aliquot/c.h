@@ -59,7 +59,7 @@ int aliquot_log_to_standard_error(void);
  * nccl-gather-communicator on|off
  *     Gathers have their own NCCL communicator and do not wait for reduces; off saves memory of the GPU. Default: on.
  * nccl-staging BYTES
- *     Maximum memory in which a rank adds data that NCCL does not add: 16-bit data, or all data with --reproducible.
+ *     Maximum memory in which a rank adds data that NCCL does not add: 16-bit data, or all data with reproducible.
  *     Default: 64MiB.
  * zero-stage 0|1|2|3
  *     What is sharded: 0 nothing, 1 optimizer state, 2 gradients too, 3 parameters too. Default: 3.
