@@ -13,7 +13,7 @@ int threads_of(Device& device) {
 }
 
 int64_t memory_of(Device& device) {
-  if (device.kind() == DeviceKind::kCuda) return total_gpu_bytes(device);
+  if (device.kind() == DeviceKind::kCuda) return gpu_memory_use(device).total_bytes;
   const int64_t bytes = machine_memory_bytes();
   return bytes == INT64_MAX ? 0 : bytes;
 }

@@ -2,6 +2,7 @@
 
 #include "kernels/device/device.h"
 #include "kernels/device/time_marks.h"
+#include "kernels/device/work_graph.h"
 #include "kernels/system/error.h"
 #include "kernels/system/machine_memory.h"
 
@@ -20,10 +21,15 @@ std::unique_ptr<Stream> wrap_cuda_stream(Device&, Lane, CUstream_st*) { throw Un
 
 std::unique_ptr<TimeMarks> make_cuda_time_marks(Device&, std::size_t) { throw UnavailableError(kNoCuda); }
 
+WorkCapture::WorkCapture(Stream& origin) : origin_(origin) { throw UnavailableError(kNoCuda); }
+WorkCapture::~WorkCapture() = default;
+std::unique_ptr<WorkGraph> WorkCapture::end() { throw UnavailableError(kNoCuda); }
+bool is_captured(Stream&) { return false; }
+bool can_capture(Stream&) { return false; }
+
 int cuda_device_count() noexcept { return 0; }
 
 std::string gpu_uuid(Device&) { return {}; }
-int64_t used_gpu_bytes(Device&) { return 0; }
-int64_t total_gpu_bytes(Device&) { return 0; }
+GpuMemoryUse gpu_memory_use(Device&) { return {}; }
 
 }  // namespace aliquot

@@ -97,6 +97,8 @@ CudaDevice::CudaDevice(int ordinal) : ordinal_(ordinal) {
   for (const char byte : properties.uuid.bytes) uuid_ += fmt::format("{:02x}", static_cast<unsigned char>(byte));
   check(cudaDeviceGetStreamPriorityRange(&least_priority_, &greatest_priority_), "querying stream priorities");
   load_kernel_modules();
+  const Memory now = memory();
+  start_bytes_ = now.total_bytes - now.free_bytes;
 }
 
 std::string CudaDevice::describe() const { return fmt::format("{} #{}", name_, ordinal_); }
@@ -120,6 +122,14 @@ CudaDevice::Memory CudaDevice::memory() const {
   std::size_t free_bytes = 0, total_bytes = 0;
   check(cudaMemGetInfo(&free_bytes, &total_bytes), "querying free GPU memory");
   return {static_cast<int64_t>(free_bytes), static_cast<int64_t>(total_bytes)};
+}
+
+GpuMemoryUse CudaDevice::memory_use() const {
+  const Memory now = memory();
+  return {.total_bytes = now.total_bytes,
+          .used_bytes = now.total_bytes - now.free_bytes,
+          .start_bytes = start_bytes_,
+          .nccl_bytes = nccl_bytes_};
 }
 
 // Computation on this rank waits for gathers, and other ranks wait for reduces. Both are short, so a high priority lets
@@ -269,14 +279,8 @@ std::string gpu_uuid(Device& device) {
   return device.kind() == DeviceKind::kCuda ? cuda_device(device).uuid() : std::string();
 }
 
-int64_t used_gpu_bytes(Device& device) {
-  if (device.kind() != DeviceKind::kCuda) return 0;
-  const CudaDevice::Memory memory = cuda_device(device).memory();
-  return memory.total_bytes - memory.free_bytes;
-}
-
-int64_t total_gpu_bytes(Device& device) {
-  return device.kind() == DeviceKind::kCuda ? cuda_device(device).memory().total_bytes : 0;
+GpuMemoryUse gpu_memory_use(Device& device) {
+  return device.kind() == DeviceKind::kCuda ? cuda_device(device).memory_use() : GpuMemoryUse();
 }
 
 }  // namespace aliquot

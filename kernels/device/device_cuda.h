@@ -9,6 +9,7 @@
 
 #include "kernels/device/device.h"
 #include "kernels/device/enqueue_cuda.h"
+#include "kernels/system/machine_memory.h"
 
 namespace aliquot {
 
@@ -68,6 +69,9 @@ class CudaStream final : public Stream {
   /// throws FaultError if the GPU faults during that wait.
   void run(Task work) override;
 
+  /// Whether a WorkCapture captures the work of this stream.
+  bool is_captured() const;
+
   CudaDevice& device() { return device_; }
   cudaStream_t get() const { return stream_; }
 
@@ -104,6 +108,9 @@ class CudaDevice final : public Device {
     int64_t free_bytes, total_bytes;
   };
   Memory memory() const;
+  GpuMemoryUse memory_use() const;
+  /// Counts memory that an NCCL communicator has allocated on this GPU.
+  void add_nccl_bytes(int64_t bytes) { nccl_bytes_ += bytes; }
 
   void add_watchdog(Watchdog& watchdog);
   void remove_watchdog(Watchdog& watchdog) noexcept;
@@ -127,6 +134,7 @@ class CudaDevice final : public Device {
 
   int ordinal_;
   int least_priority_ = 0, greatest_priority_ = 0;
+  int64_t start_bytes_ = 0, nccl_bytes_ = 0;  // see GpuMemoryUse
   std::string name_, uuid_;
   std::vector<Watchdog*> watchdogs_;
   std::mutex failure_mutex_;

@@ -91,6 +91,8 @@ void CudaStream::wait(const Event& event) { wait(dynamic_cast<const CudaEvent&>(
 void CudaStream::wait(cudaEvent_t event) { check(cudaStreamWaitEvent(stream_, event, 0), "waiting for an event"); }
 
 void CudaStream::synchronize() {
+  // CUDA would also refuse this, but then the capture would be invalid.
+  if (is_captured()) throw std::logic_error("a wait for a stream was called while the work of the stream is captured");
   if (device_.has_watchdogs()) {
     poll_until([&] { return query_finished(cudaStreamQuery(stream_), "work on the GPU"); },
                [&] { device_.poll_watchdogs(); });
@@ -100,7 +102,15 @@ void CudaStream::synchronize() {
   device_.throw_if_failed();
 }
 
+bool CudaStream::is_captured() const {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  check(cudaStreamIsCapturing(stream_, &status), "asking whether a stream captures");
+  return status != cudaStreamCaptureStatusNone;
+}
+
 void CudaStream::run(Task work) {
+  // A graph would call the task in each launch, but the slot holds it only once.
+  if (is_captured()) throw std::logic_error("host work was enqueued while the work of the stream is captured");
   if (host_work_ == nullptr) host_work_ = std::make_unique<HostWork>();
   auto& slot = host_work_->slots[host_work_->enqueued_count++ % HostWork::kCapacity];
   poll_until([&] { return !slot.in_use.load(std::memory_order_acquire); },

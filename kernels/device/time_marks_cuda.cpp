@@ -19,7 +19,10 @@ class CudaTimeMarks final : public TimeMarks {
   }
 
   void set(Stream& stream, std::size_t mark) override {
-    stream.record(*events_[mark]);
+    const auto& cuda = static_cast<CudaStream&>(stream);
+    // In a graph, only an external event keeps its time after a launch.
+    const unsigned flags = cuda.is_captured() ? cudaEventRecordExternal : cudaEventRecordDefault;
+    check(cudaEventRecordWithFlags(events_[mark]->get(), cuda.get(), flags), "recording an event");
     set_[mark] = true;
   }
 

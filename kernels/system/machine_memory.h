@@ -17,10 +17,16 @@ int64_t available_memory_bytes();
 class Device;
 /// Returns a text that identifies the GPU among all GPUs, also if each process sees only one. Empty for a host device.
 std::string gpu_uuid(Device& device);
-/// Returns the GPU memory that all processes together use, as the driver reports it. 0 for a host device. Throws like
-/// check() of kernels/device/enqueue_cuda.h.
-int64_t used_gpu_bytes(Device& device);
-/// Returns the memory of the GPU, as the driver reports it. 0 for a host device. Throws like used_gpu_bytes().
-int64_t total_gpu_bytes(Device& device);
+
+/// The memory of a GPU, as the driver reports it.
+struct GpuMemoryUse {
+  int64_t total_bytes = 0;
+  int64_t used_bytes = 0;  // by all processes
+  /// What was used when this device was made: CUDA contexts with their kernels, and other programs.
+  int64_t start_bytes = 0;
+  int64_t nccl_bytes = 0;  // by which the use grew while this device's NCCL communicators were made
+};
+/// Returns zeros for a host device. Throws like check() of kernels/device/enqueue_cuda.h.
+GpuMemoryUse gpu_memory_use(Device& device);
 
 }  // namespace aliquot

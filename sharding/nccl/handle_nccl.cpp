@@ -61,8 +61,10 @@ NcclHandle::NcclHandle(CudaDevice& device, std::shared_ptr<NcclPeers> peers, con
   const ncclUniqueId id = agree_on_id(peers_->bootstrap());
   ncclConfig_t config = configuration(options);
   device.make_current();
+  const int64_t free_before = device.memory().free_bytes;
   const ncclResult_t result = ncclCommInitRankConfig(&comm_, peers_->rank_count(), id, peers_->rank(), &config);
   await_result(result, "ncclCommInitRankConfig()");
+  device.add_nccl_bytes(free_before - device.memory().free_bytes);
 }
 
 NcclHandle::NcclHandle(NcclHandle& parent, std::shared_ptr<NcclPeers> peers, int color)
@@ -72,10 +74,11 @@ NcclHandle::NcclHandle(NcclHandle& parent, std::shared_ptr<NcclPeers> peers, int
       timeout_seconds_(parent.timeout_seconds_),
       unwinding_count_(std::uncaught_exceptions()) {
   ncclConfig_t config = configuration(options_);
-  device_.make_current();
+  const int64_t free_before = device_.memory().free_bytes;
   const ncclResult_t result = ncclCommSplit(parent.comm_, color, peers_->rank(), &comm_, &config);
   parent.await_result(result, "ncclCommSplit()");
   await_result(async_state(), "ncclCommSplit()");
+  device_.add_nccl_bytes(free_before - device_.memory().free_bytes);
 }
 
 bool NcclHandle::close(bool aborts) noexcept {

@@ -58,8 +58,8 @@ void MemoryAudit::require_fit() const {
   const int ranks_per_stage = world.rank_count() / static_cast<int>(stages.size());
   int64_t total = 0;
   for (const int r : ranks) total += needed_bytes(stages[static_cast<size_t>(r / ranks_per_stage)]);
-  const int64_t available =
-      context_.on_gpu() ? total_gpu_bytes(device) - used_gpu_bytes(device) : available_memory_bytes();
+  const GpuMemoryUse gpu = gpu_memory_use(device);
+  const int64_t available = context_.on_gpu() ? gpu.total_bytes - gpu.used_bytes : available_memory_bytes();
   std::string problem;
   if (total > available) {
     problem = fmt::format(
@@ -83,9 +83,10 @@ void MemoryAudit::measure_outside_on_gpu() {
   int64_t held = 0;
   for (const int r : ranks) held += std::stoll(held_by_rank[static_cast<size_t>(r)]);
   const auto sharers = static_cast<int64_t>(ranks.size());
-  const int64_t used_bytes = used_gpu_bytes(world.device());
-  system_bytes_ = used_bytes / sharers;
-  outside_bytes_ = (used_bytes - held) / sharers;
+  gpu_ = gpu_memory_use(world.device());
+  gpu_rank_ = ranks.front();
+  system_bytes_ = gpu_.used_bytes / sharers;
+  outside_bytes_ = (gpu_.used_bytes - held) / sharers;
 }
 
 // Memory of a process that is not in a ledger is divided equally among the ranks that are threads of the process.
@@ -127,6 +128,9 @@ std::vector<RankMemory> MemoryAudit::by_rank() {
   own.measured = ledger.peak();
   own.measured_peak_bytes = ledger.in_use_peak_bytes();
   own.outside_bytes = outside_bytes_;
+  own.held_bytes = ledger.held_bytes();
+  own.gpu = gpu_;
+  own.gpu_rank = gpu_rank_;
   own.system_bytes = system_bytes_;
   own.system_peak_bytes = system_peak_.bytes() / sharers;
   own.system_start_bytes = system_peak_.start_bytes() / sharers;

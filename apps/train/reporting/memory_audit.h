@@ -74,6 +74,8 @@ class MemoryAudit {
   int64_t cache_bytes_ = 0;
   bool measured_outside_ = false;  // equal on all ranks, because the measurement is collective
   int64_t outside_bytes_ = 0, system_bytes_ = 0;
+  GpuMemoryUse gpu_;   // measured with outside_bytes_
+  int gpu_rank_ = -1;  // the first rank on the GPU of this rank; -1: none
 };
 
 }  // namespace aliquot

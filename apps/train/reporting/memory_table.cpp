@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <vector>
 
 namespace aliquot {
@@ -38,6 +39,30 @@ std::string header(const std::vector<Category>& columns) {
   return text + fmt::format("{:>{}}{:>{}}", "peak", width_of("peak"), "outside", width_of("outside"));
 }
 
+/// Divides the memory of each GPU that one of the first `shown` ranks uses.
+std::string gpu_lines(std::span<const RankMemory> ranks, size_t shown) {
+  std::string text;
+  for (size_t first = 0; first < shown; ++first) {
+    if (ranks[first].gpu_rank != static_cast<int>(first)) continue;  // no GPU, or one that has a line already
+    int64_t held = 0, nccl = 0;
+    std::vector<size_t> sharers;
+    for (size_t r = first; r < ranks.size(); ++r) {
+      if (ranks[r].gpu_rank != static_cast<int>(first)) continue;
+      sharers.push_back(r);
+      held += ranks[r].held_bytes;
+      nccl += ranks[r].gpu.nccl_bytes;
+    }
+    const GpuMemoryUse& gpu = ranks[first].gpu;
+    text += fmt::format(
+        "GPU of rank{} {}: {} before the run (CUDA contexts, kernels, other programs), {} of NCCL's "
+        "communicators, {} of the ranks, {} other; {} of {} in use\n",
+        sharers.size() == 1 ? "" : "s", fmt::join(sharers, ", "), format_bytes(gpu.start_bytes), format_bytes(nccl),
+        format_bytes(held), format_bytes(std::max(int64_t{0}, gpu.used_bytes - gpu.start_bytes - nccl - held)),
+        format_bytes(gpu.used_bytes), format_bytes(gpu.total_bytes));
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string memory_table(std::span<const RankMemory> ranks, int tensor, int most_ranks) {
@@ -61,6 +86,7 @@ std::string memory_table(std::span<const RankMemory> ranks, int tensor, int most
   }
   if (shown < ranks.size()) text += fmt::format("and {} more ranks\n", ranks.size() - shown);
   text += agree ? "planned and measured agree to the byte\n" : "planned and measured differ\n";
+  text += gpu_lines(ranks, shown);
   const auto most = std::ranges::max_element(ranks, {}, &RankMemory::system_peak_bytes);
   if (most == ranks.end() || most->system_peak_bytes == 0) return text;
   return text + fmt::format("the operating system measured at most {} of host memory per rank, while {}\n",

@@ -219,5 +219,23 @@ TEST(MemoryTable, ShowsPlannedBesideMeasured) {
   EXPECT_LE(wide.find('\n'), 110u);
 }
 
+TEST(MemoryTable, DividesTheMemoryOfEachGpu) {
+  constexpr int64_t kMiB = int64_t{1} << 20;
+  RankMemory rank;
+  rank.held_bytes = 100 * kMiB;
+  rank.gpu = {
+      .total_bytes = 2000 * kMiB, .used_bytes = 1000 * kMiB, .start_bytes = 400 * kMiB, .nccl_bytes = 30 * kMiB};
+  std::vector<RankMemory> ranks(3, rank);
+  for (size_t r = 0; r < ranks.size(); ++r) ranks[r].gpu_rank = r == 1 ? 1 : 0;
+  const std::string table = memory_table(ranks);
+  EXPECT_NE(
+      table.find("GPU of ranks 0, 2: 400 MiB before the run (CUDA contexts, kernels, other programs), 60.0 MiB of "
+                 "NCCL's communicators, 200 MiB of the ranks, 340 MiB other; 1000 MiB of 1.95 GiB in use\n"),
+      std::string::npos)
+      << table;
+  EXPECT_NE(table.find("GPU of rank 1: 400 MiB before the run"), std::string::npos) << table;
+  EXPECT_EQ(memory_table(std::vector<RankMemory>(1)).find("GPU of"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace aliquot::test

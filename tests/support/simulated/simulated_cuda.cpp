@@ -1,152 +1,38 @@
 #include "tests/support/simulated/simulated_cuda.h"
 
 #include <algorithm>
-#include <array>
 #include <atomic>
-#include <chrono>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <cuda.h>
-#include <deque>
-#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
-#include <random>
 #include <string_view>
 #include <thread>
 #include <vector>
+
+#include "tests/support/simulated/simulated_stream.h"
 
 #ifndef SIMULATED_GPUS
 #error "define SIMULATED_GPUS as the number of simulated GPUs"
 #endif
 
+using aliquot::simulated::enqueue;
+using aliquot::simulated::fail;
+using aliquot::simulated::MemoryRange;
+using aliquot::simulated::record_captured;
+using aliquot::simulated::refused_in_capture;
+using aliquot::simulated::this_thread_captures;
+using aliquot::simulated::wait_captured;
+
 namespace {
 
 constexpr std::size_t kGpuBytes = std::size_t{1} << 32;
 
-/// One recording of an event.
-struct EventRecord {
-  std::mutex mutex;
-  std::condition_variable changed;
-  bool passed = false;
-  std::chrono::steady_clock::time_point time;
-
-  void pass() {
-    const std::lock_guard lock(mutex);
-    passed = true;
-    time = std::chrono::steady_clock::now();
-    changed.notify_all();
-  }
-  void wait() {
-    std::unique_lock lock(mutex);
-    changed.wait(lock, [this] { return passed; });
-  }
-};
-
-void sleep_randomly() {
-  thread_local std::minstd_rand random(static_cast<unsigned>(std::hash<std::thread::id>()(std::this_thread::get_id())));
-  if (random() % 8 == 0) std::this_thread::sleep_for(std::chrono::microseconds(random() % 200));
-}
-
 thread_local int current_gpu = 0;
-std::atomic<unsigned long long> stream_count{0};
-
-[[noreturn]] void fail(const char* error) {
-  std::fprintf(stderr, "simulated CUDA runtime: %s\n", error);
-  std::abort();
-}
-
-/// A part of memory that a copy reads or writes.
-struct MemoryRange {
-  const std::byte* begin = nullptr;
-  std::size_t size_bytes = 0;
-
-  bool overlaps(const MemoryRange& other) const {
-    return begin < other.begin + other.size_bytes && other.begin < begin + size_bytes;
-  }
-};
-using MemoryRanges = std::array<MemoryRange, 2>;
-
-}  // namespace
-
-struct CUevent_st {
-  int gpu;
-  unsigned flags;
-  std::mutex mutex;
-  std::shared_ptr<EventRecord> event_record;
-
-  std::shared_ptr<EventRecord> get() {
-    const std::lock_guard lock(mutex);
-    return event_record;
-  }
-};
-
-struct CUstream_st {
-  int gpu = 0;
-  unsigned long long number = ++stream_count;
-  std::mutex mutex;
-  std::condition_variable changed;
-  struct Task {
-    std::function<void()> work;
-    MemoryRanges uses;
-  };
-  std::deque<Task> queue;  // the first one may be running
-  bool stopping = false;
-  std::atomic<bool> faulted{false};
-  const std::thread::id creator = std::this_thread::get_id();
-  std::thread worker;
-
-  CUstream_st() : worker([this] { work(); }) {}
-  ~CUstream_st() {
-    {
-      const std::lock_guard lock(mutex);
-      stopping = true;
-      changed.notify_all();
-    }
-    worker.join();
-  }
-
-  void enqueue(std::function<void()> work, const MemoryRanges& uses = {}) {
-    const std::lock_guard lock(mutex);
-    queue.push_back({std::move(work), uses});
-    changed.notify_all();
-  }
-  bool idle() {
-    const std::lock_guard lock(mutex);
-    return queue.empty();
-  }
-  bool uses(const MemoryRange& memory) {
-    const std::lock_guard lock(mutex);
-    return std::ranges::any_of(
-        queue, [&](const Task& task) { return task.uses[0].overlaps(memory) || task.uses[1].overlaps(memory); });
-  }
-  void wait() {
-    std::unique_lock lock(mutex);
-    changed.wait(lock, [this] { return queue.empty(); });
-  }
-
- private:
-  void work() {
-    std::unique_lock lock(mutex);
-    while (true) {
-      changed.wait(lock, [this] { return !queue.empty() || stopping; });
-      if (queue.empty()) return;
-      const auto work = std::move(queue.front().work);
-      lock.unlock();
-      sleep_randomly();
-      work();
-      lock.lock();
-      queue.pop_front();
-      changed.notify_all();
-    }
-  }
-};
-
-namespace {
 
 /// All streams and allocations of the process.
 class Registry {
@@ -216,6 +102,7 @@ constexpr int kHost = -1;
 std::atomic<int64_t> made_count{0};
 
 cudaError_t allocate(void** data, std::size_t size_bytes, int gpu) {
+  if (this_thread_captures()) return cudaErrorStreamCaptureUnsupported;
   if (size_bytes > kGpuBytes) return cudaErrorMemoryAllocation;
   *data = std::aligned_alloc(512, (size_bytes + 511) / 512 * 512);
   registry().add_memory(*data, size_bytes, gpu);
@@ -229,7 +116,13 @@ namespace aliquot::simulated {
 
 int64_t made_resources() { return made_count; }
 
-void launch(cudaStream_t stream, std::function<void()> work) { stream->enqueue(std::move(work)); }
+void launch(cudaStream_t stream, std::function<void()> work) {
+  enqueue(stream, [work = std::move(work)] { return work; });
+}
+
+void launch_prepared(cudaStream_t stream, std::function<std::function<void()>()> prepare) {
+  enqueue(stream, std::move(prepare));
+}
 
 void fault(cudaStream_t stream) { stream->faulted = true; }
 
@@ -251,6 +144,7 @@ cudaError_t cudaGetDevice(int* gpu) {
   return cudaSuccess;
 }
 cudaError_t cudaDeviceSynchronize() {
+  if (this_thread_captures()) return cudaErrorStreamCaptureUnsupported;
   cudaError_t result = cudaSuccess;
   for (const auto& stream : registry().streams()) {
     if (stream->gpu != current_gpu) continue;
@@ -291,6 +185,7 @@ cudaError_t cudaGetLastError() { return cudaSuccess; }
 cudaError_t cudaMalloc(void** data, std::size_t size_bytes) { return allocate(data, size_bytes, current_gpu); }
 cudaError_t cudaFree(void* data) {
   if (data == nullptr) return cudaSuccess;
+  if (this_thread_captures()) return cudaErrorStreamCaptureUnsupported;
   refuse_used_memory({static_cast<const std::byte*>(data), registry().remove_memory(data)});
   std::free(data);
   return cudaSuccess;
@@ -298,21 +193,19 @@ cudaError_t cudaFree(void* data) {
 cudaError_t cudaHostAlloc(void** data, std::size_t size_bytes, unsigned) { return allocate(data, size_bytes, kHost); }
 cudaError_t cudaFreeHost(void* data) { return cudaFree(data); }
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t size_bytes, cudaMemcpyKind, cudaStream_t stream) {
-  stream->enqueue([=] { std::memcpy(to, from, size_bytes); },
-                  {MemoryRange{static_cast<const std::byte*>(to), size_bytes},
-                   MemoryRange{static_cast<const std::byte*>(from), size_bytes}});
+  enqueue(stream, [=] { return [=] { std::memcpy(to, from, size_bytes); }; },
+          {MemoryRange{static_cast<const std::byte*>(to), size_bytes},
+           MemoryRange{static_cast<const std::byte*>(from), size_bytes}});
   return cudaSuccess;
 }
 cudaError_t cudaMemsetAsync(void* to, int value, std::size_t size_bytes, cudaStream_t stream) {
-  stream->enqueue([=] { std::memset(to, value, size_bytes); },
-                  {MemoryRange{static_cast<const std::byte*>(to), size_bytes}, {}});
+  enqueue(stream, [=] { return [=] { std::memset(to, value, size_bytes); }; },
+          {MemoryRange{static_cast<const std::byte*>(to), size_bytes}, {}});
   return cudaSuccess;
 }
 
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned, int) {
-  auto made = std::make_shared<CUstream_st>();
-  made->gpu = current_gpu;
-  *stream = registry().add(std::move(made));
+  *stream = registry().add(std::make_shared<CUstream_st>(current_gpu));
   ++made_count;
   return cudaSuccess;
 }
@@ -328,10 +221,13 @@ cudaError_t cudaStreamGetId(cudaStream_t stream, unsigned long long* number) {
   return cudaSuccess;
 }
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
+  if (this_thread_captures()) return refused_in_capture(stream);
   if (stream->faulted) return cudaErrorLaunchFailure;
   return stream->idle() ? cudaSuccess : cudaErrorNotReady;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  if (this_thread_captures()) return refused_in_capture(stream);
+  if (stream == nullptr) return cudaSuccess;  // the default stream, which has no work here
   stream->wait();
   return stream->faulted ? cudaErrorLaunchFailure : cudaSuccess;
 }
@@ -339,6 +235,8 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t work, void* arg
   // The CUDA driver may run the host functions of all streams on one thread. With this mutex, a host function that
   // waits for a host function of another stream deadlocks here as well.
   static std::mutex one_thread;
+  // CUDA can capture host functions, but a step must not depend on them.
+  if (stream->capture != nullptr) return cudaErrorStreamCaptureUnsupported;
   stream->enqueue([=] {
     if (stream->faulted) return;
     const std::lock_guard lock(one_thread);
@@ -348,7 +246,7 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t work, void* arg
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
-  *event = new CUevent_st{current_gpu, flags, {}, {}};
+  *event = new CUevent_st{current_gpu, flags, {}, {}, {}};
   ++made_count;
   return cudaSuccess;
 }
@@ -356,17 +254,18 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
   delete event;
   return cudaSuccess;
 }
-cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned flags) {
   if (event->gpu != stream->gpu) return cudaErrorInvalidResourceHandle;
-  auto event_record = std::make_shared<EventRecord>();
-  {
-    const std::lock_guard lock(event->mutex);
-    event->event_record = event_record;
-  }
-  stream->enqueue([event_record] { event_record->pass(); });
+  if (flags != cudaEventRecordExternal && record_captured(*event, stream)) return cudaSuccess;
+  enqueue(stream, [event] { return [event_record = event->renew()] { event_record->pass(); }; });
   return cudaSuccess;
 }
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  return cudaEventRecordWithFlags(event, stream, cudaEventRecordDefault);
+}
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  cudaError_t result = cudaSuccess;
+  if (wait_captured(*event, stream, result)) return result;
   auto event_record = event->get();
   if (event_record != nullptr) stream->enqueue([event_record] { event_record->wait(); });
   return cudaSuccess;
@@ -381,6 +280,12 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEve
   return cudaSuccess;
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
+  {
+    const std::lock_guard lock(event->mutex);
+    // Code that ignores the error would take the event for passed.
+    if (event->captured.capture != nullptr) fail("an event that was recorded by a captured stream is queried");
+    if (this_thread_captures()) fail("an event is queried by a thread that captures");
+  }
   const auto event_record = event->get();
   if (event_record == nullptr) return cudaSuccess;
   const std::lock_guard lock(event_record->mutex);

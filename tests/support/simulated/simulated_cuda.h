@@ -1,6 +1,6 @@
 #pragma once
 // The simulated CUDA runtime. It runs the host code of GPU ranks on machines without a GPU, also under sanitizers.
-// Streams are threads with random delays, events are supported, and GPU memory is host memory. Tests link it before the
+// Streams are threads with random delays, events and graphs are supported, and GPU memory is host memory. Tests link it before the
 // real runtime. aliquot_use_simulated_gpus() sets the number of GPUs.
 //
 // Errors that a real GPU would hide end the program: a stream that is destroyed before its work has run, and memory
@@ -14,6 +14,13 @@ namespace aliquot::simulated {
 
 /// Enqueues `work` on the stream in place of a kernel. `work` may wait for other streams.
 void launch(cudaStream_t stream, std::function<void()> work);
+
+/// The same for work that must be prepared again for each launch of a graph. `prepare` is called when the work is
+/// enqueued, on the thread that enqueues it, and returns the work.
+void launch_prepared(cudaStream_t stream, std::function<std::function<void()>()> prepare);
+
+/// Returns how many graphs were launched.
+int64_t launched_graphs();
 
 /// Returns how many events and streams were made, and how often memory was allocated.
 int64_t made_resources();

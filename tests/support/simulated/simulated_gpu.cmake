@@ -5,7 +5,9 @@
 # It links the simulated libraries that it needs, such as simulated_kernels, simulated_optim and simulated_nccl.
 function(aliquot_use_simulated_gpus target gpus)
   if(NOT TARGET simulated_runtime_${gpus})
-    add_library(simulated_runtime_${gpus} OBJECT "${PROJECT_SOURCE_DIR}/tests/support/simulated/simulated_cuda.cpp")
+    add_library(simulated_runtime_${gpus} OBJECT "${PROJECT_SOURCE_DIR}/tests/support/simulated/simulated_cuda.cpp"
+      "${PROJECT_SOURCE_DIR}/tests/support/simulated/simulated_graph.cpp"
+      "${PROJECT_SOURCE_DIR}/tests/support/simulated/simulated_stream.cpp")
     target_compile_definitions(simulated_runtime_${gpus} PRIVATE SIMULATED_GPUS=${gpus})
     target_link_libraries(simulated_runtime_${gpus} PRIVATE aliquot_flags PUBLIC CUDA::cudart_static)
   endif()

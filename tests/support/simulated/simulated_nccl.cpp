@@ -30,8 +30,9 @@ struct MessageKey {
   auto operator<=>(const MessageKey&) const = default;
 };
 
+/// A message of this rank to or from a peer.
 struct Transfer {
-  MessageKey key;
+  int peer;
   void* data;
   std::size_t size_bytes;
 };
@@ -105,21 +106,26 @@ thread_local bool next_allocation_fails = false;
 thread_local aliquot::simulated::NcclRegistrations registrations;
 thread_local std::vector<aliquot::simulated::NcclConfiguration> configurations;
 
-/// Enqueues work on the stream. The work starts when earlier work of the communicator has finished, on any stream. It
-/// runs while the world's mutex is locked.
-ncclResult_t enqueue(ncclComm_t comm, cudaStream_t stream, std::function<void(std::unique_lock<std::mutex>&)> work) {
+/// Work of a communicator. It runs while the world's mutex is locked.
+using Work = std::function<void(std::unique_lock<std::mutex>&)>;
+
+/// Enqueues work on the stream. The work starts when earlier work of the communicator has finished, on any stream.
+/// `prepare` returns the work. It is called now or, if the stream captures, in each launch of the graph.
+ncclResult_t enqueue(ncclComm_t comm, cudaStream_t stream, std::function<Work()> prepare) {
   comm->polls_in_progress = 3;
-  const auto world = comm->world;
-  const auto enqueued = [&] {
-    const std::lock_guard lock(world->mutex);
-    return comm->enqueued_count++;
-  };
-  aliquot::simulated::launch(stream, [=, turn = enqueued(), work = std::move(work)]() mutable {
-    std::unique_lock lock(world->mutex);
-    world->changed.wait(lock, [&] { return comm->finished_count == turn; });
-    work(lock);
-    ++comm->finished_count;
-    world->changed.notify_all();
+  aliquot::simulated::launch_prepared(stream, [=, prepare = std::move(prepare)] {
+    const auto world = comm->world;
+    const auto enqueued = [&] {
+      const std::lock_guard lock(world->mutex);
+      return comm->enqueued_count++;
+    };
+    return [=, turn = enqueued(), work = prepare()] {
+      std::unique_lock lock(world->mutex);
+      world->changed.wait(lock, [&] { return comm->finished_count == turn; });
+      work(lock);
+      ++comm->finished_count;
+      world->changed.notify_all();
+    };
   });
   return ncclInProgress;
 }
@@ -128,24 +134,49 @@ ncclResult_t enqueue(ncclComm_t comm, cudaStream_t stream, std::function<void(st
 /// waits until all ranks have finished.
 ncclResult_t enqueue_collective(ncclComm_t comm, cudaStream_t stream, Part part,
                                 std::function<void(CollectiveState&)> finish) {
-  const uint64_t number = comm->issued_count++;
-  return enqueue(comm, stream, [=, finish = std::move(finish)](std::unique_lock<std::mutex>& lock) {
-    const auto world = comm->world;
-    CollectiveState& collective = world->collectives[number];
-    collective.parts.resize(static_cast<std::size_t>(world->rank_count));
-    collective.parts[static_cast<std::size_t>(comm->rank)] = part;
-    ++collective.arrived_count;
-    world->changed.notify_all();
-    world->changed.wait(lock, [&] { return world->aborted || collective.arrived_count == world->rank_count; });
-    if (collective.arrived_count == world->rank_count) {
-      lock.unlock();
-      finish(collective);
-      lock.lock();
-      ++collective.done_count;
+  return enqueue(comm, stream, [=, finish = std::move(finish)]() -> Work {
+    const uint64_t number = comm->issued_count++;
+    return [=](std::unique_lock<std::mutex>& lock) {
+      const auto world = comm->world;
+      CollectiveState& collective = world->collectives[number];
+      collective.parts.resize(static_cast<std::size_t>(world->rank_count));
+      collective.parts[static_cast<std::size_t>(comm->rank)] = part;
+      ++collective.arrived_count;
       world->changed.notify_all();
-      world->changed.wait(lock, [&] { return world->aborted || collective.done_count == world->rank_count; });
-    }
+      world->changed.wait(lock, [&] { return world->aborted || collective.arrived_count == world->rank_count; });
+      if (collective.arrived_count == world->rank_count) {
+        lock.unlock();
+        finish(collective);
+        lock.lock();
+        ++collective.done_count;
+        world->changed.notify_all();
+        world->changed.wait(lock, [&] { return world->aborted || collective.done_count == world->rank_count; });
+      }
+    };
   });
+}
+
+/// Sends and receives the messages of a group, whose keys are `sent` and `received`.
+void transfer(World& world, const Grouped& group, const std::vector<MessageKey>& sent,
+              const std::vector<MessageKey>& received, std::unique_lock<std::mutex>& lock) {
+  for (std::size_t i = 0; i < sent.size(); ++i)
+    world.messages[sent[i]] = {group.sends[i].data, group.sends[i].size_bytes};
+  world.changed.notify_all();
+  for (std::size_t i = 0; i < received.size(); ++i) {
+    const auto has_come = [&] { return world.messages.contains(received[i]); };
+    world.changed.wait(lock, [&] { return world.aborted || has_come(); });
+    if (!has_come()) return;
+    Message& message = world.messages[received[i]];
+    const Transfer& receive = group.receives[i];
+    if (message.size_bytes != receive.size_bytes) std::abort();
+    std::memcpy(receive.data, message.data, receive.size_bytes);
+    message.taken = true;
+    world.changed.notify_all();
+  }
+  for (const MessageKey& key : sent) {
+    world.changed.wait(lock, [&] { return world.aborted || world.messages[key].taken; });
+    world.messages.erase(key);
+  }
 }
 
 std::shared_ptr<World> world_of(const ncclUniqueId& id, int rank_count) {
@@ -324,16 +355,14 @@ ncclResult_t ncclSend(const void* data, std::size_t count, ncclDataType_t, int p
   if (!grouping) return ncclInvalidUsage;
   grouped.comm = comm;
   grouped.stream = stream;
-  const MessageKey key{comm->rank, peer, comm->sent_count[peer]++};
-  grouped.sends.push_back({key, const_cast<void*>(data), count});
+  grouped.sends.push_back({peer, const_cast<void*>(data), count});
   return ncclSuccess;
 }
 ncclResult_t ncclRecv(void* data, std::size_t count, ncclDataType_t, int peer, ncclComm_t comm, cudaStream_t stream) {
   if (!grouping) return ncclInvalidUsage;
   grouped.comm = comm;
   grouped.stream = stream;
-  const MessageKey key{peer, comm->rank, comm->received_count[peer]++};
-  grouped.receives.push_back({key, data, count});
+  grouped.receives.push_back({peer, data, count});
   return ncclSuccess;
 }
 /// Each rank waits only for its peers. Ranks that neither send nor receive need not call this function.
@@ -341,23 +370,11 @@ ncclResult_t ncclGroupEnd() {
   grouping = false;
   ncclComm_t comm = grouped.comm;
   if (comm == nullptr) return ncclSuccess;
-  return enqueue(comm, grouped.stream, [comm, group = grouped](std::unique_lock<std::mutex>& lock) {
-    World& world = *comm->world;
-    for (const Transfer& send : group.sends) world.messages[send.key] = {send.data, send.size_bytes};
-    world.changed.notify_all();
-    for (const Transfer& receive : group.receives) {
-      const auto has_come = [&] { return world.messages.contains(receive.key); };
-      world.changed.wait(lock, [&] { return world.aborted || has_come(); });
-      if (!has_come()) return;
-      Message& message = world.messages[receive.key];
-      if (message.size_bytes != receive.size_bytes) std::abort();
-      std::memcpy(receive.data, message.data, receive.size_bytes);
-      message.taken = true;
-      world.changed.notify_all();
-    }
-    for (const Transfer& send : group.sends) {
-      world.changed.wait(lock, [&] { return world.aborted || world.messages[send.key].taken; });
-      world.messages.erase(send.key);
-    }
+  return enqueue(comm, grouped.stream, [comm, group = grouped]() -> Work {
+    std::vector<MessageKey> sent, received;
+    for (const Transfer& send : group.sends) sent.push_back({comm->rank, send.peer, comm->sent_count[send.peer]++});
+    for (const Transfer& receive : group.receives)
+      received.push_back({receive.peer, comm->rank, comm->received_count[receive.peer]++});
+    return [=](std::unique_lock<std::mutex>& lock) { transfer(*comm->world, group, sent, received, lock); };
   });
 }
