@@ -61,6 +61,20 @@ void open_work(aliquot_engine& handle, std::optional<aliquot::Work> (aliquot::En
 
 }  // namespace
 
+int aliquot_run_passes(aliquot_engine* engine, aliquot_passes passes, void* context) {
+  return catch_as_status([&] {
+    aliquot_engine& handle = require_not_null(engine, "engine");
+    const auto callback = &require_not_null(passes, "passes");
+    handle.engine.run_passes([&] {
+      const int status = callback(context);
+      if (status == ALIQUOT_DONE) return;
+      handle.open_scope.reset();
+      handle.engine.abandon();
+      aliquot::capi::check_callback_status(status, "the passes callback");
+    });
+  });
+}
+
 int aliquot_micro_batch(aliquot_engine* engine) {
   // The returned Pass only detects exceptions, and C code throws none, so it is discarded.
   return catch_as_status([&] { require_not_null(engine, "engine").engine.micro_batch(); });

@@ -124,6 +124,24 @@ class Engine {
   /// Opens the next use of an evaluation, a forward pass between steps that saves nothing for backward. Returns nullopt
   /// after the last use. The next call then begins another evaluation.
   [[nodiscard]] std::optional<Work> next_evaluation();
+  /// Runs all passes of a step: calls `passes`, which runs every use, with next() or as below. Then call step(). On a
+  /// GPU, this can save much of the host's time. In the first step, `passes` enqueues its work. In the second step, its
+  /// work is captured as a CUDA graph, which runs then. In later steps, the graph runs again and `passes` is not called.
+  ///
+  /// So `passes` must enqueue the same work in each step, with the same arguments: data that differs, such as samples,
+  /// must be copied to the same device memory before the call. It must not wait for the device, allocate its memory, or
+  /// enqueue host functions. Results that it wrote to fixed addresses can be read when the compute stream has run. If
+  /// loss_scale() changes, the work is captured again, and so it is after set_trainable(). If `passes` throws or
+  /// omits a use, the step is abandoned.
+  ///
+  /// Without a graph, `passes` is called in each step: on hosts, if ranks share a GPU, with GraphMode::kOff, and with
+  /// update_in_backward, check, check_state or replay_every. All ranks must use run_passes(), or none.
+  void run_passes(const std::function<void()>& passes);
+  /// Whether run_passes() repeats the passes as a graph from the second step on, except in single steps that need more.
+  /// Call after materialize().
+  bool uses_graph() const;
+  /// The data coordinate whose samples this rank reads: see Work::data_coordinate. Call after materialize().
+  int data_coordinate() const;
   /// Begins a micro-batch. Throws UsageError if the previous micro-batch is not finished.
   Pass micro_batch();
   /// Opens the next use, which must contain exactly these units.

@@ -91,9 +91,10 @@ std::string Engine::options_text() const {
   const LossScaling& scaling = options_.loss_scaling;
   const std::string processor = options_.replay_every == 0 ? "" : processor_text(world_.device());
   return processor +
-         fmt::format("optimizer {}\n{}moments {}\nclip {}\nseed {}\nmax_skipped {}\n",
+         fmt::format("optimizer {}\n{}moments {}\nclip {}\nseed {}\nmax_skipped {}\ngraph {}\n",
                      aliquot::name(options_.optimizer), optimizer_text(options_.optimizer, "optimizer"),
-                     aliquot::name(options_.moments), options_.clip, options_.seed, options_.max_skipped) +
+                     aliquot::name(options_.moments), options_.clip, options_.seed, options_.max_skipped,
+                     static_cast<int>(options_.graph)) +
          fmt::format("loss_scaling {} 2^{} window {} hysteresis {} {} least {}\n", scaling.loss_scale,
                      scaling.initial_scale_power, scaling.loss_scale_window, scaling.hysteresis,
                      scaling.consecutive_hysteresis, scaling.min_loss_scale);

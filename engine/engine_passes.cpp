@@ -74,6 +74,11 @@ std::optional<Work> Engine::next() {
               open.is_replay()};
 }
 
+void Engine::run_passes(const std::function<void()>& passes) { session("run_passes()").run_passes(passes); }
+
+bool Engine::uses_graph() const { return session("uses_graph()").captures_passes(); }
+int Engine::data_coordinate() const { return session("data_coordinate()").data_coordinate(); }
+
 void Engine::compare_loss(double loss, bool replayed) { session("compare_loss()").compare_loss(loss, replayed); }
 
 std::optional<Work> Engine::next_evaluation() {

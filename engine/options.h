@@ -15,6 +15,9 @@
 #pragma GCC visibility push(default)
 namespace aliquot {
 
+/// Whether Engine::run_passes() captures the passes of a step. kAuto: if it can.
+enum class GraphMode : uint8_t { kAuto, kOn, kOff };
+
 struct EngineOptions {
   int zero_stage = 3;
   int replicas = 1;  // number of shard groups; each has contiguous ranks and holds one copy of the model
@@ -63,6 +66,8 @@ struct EngineOptions {
   /// 0: never; kReplayAuto: so often that it takes at most 2 % of the time. Results do not change, except that NCCL
   /// then adds in tree order.
   int replay_every = 0;
+  /// Whether a GPU repeats the passes of a step as a CUDA graph: see Engine::run_passes(). Results do not change.
+  GraphMode graph = GraphMode::kAuto;
   /// Checking mode (docs/wrapping.md): puts red zones around parameters and activations. On hosts, memory also faults
   /// when it is used outside of its scope. ALIQUOT_CHECK=1 in the environment has the same effect. Results do not
   /// change. The checking mode costs time, and memory that the plan includes.

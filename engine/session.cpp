@@ -60,6 +60,7 @@ Session::Session(Parts parts)
   }
   executor_.set_faults(faults_.get());
   executor_.set_gradient_detector(&gradient_detector_);
+  agree_on_graph();
 }
 
 Session::SecondaryRun::SecondaryRun(Session& session, const Plan& plan,
@@ -192,6 +193,7 @@ void Session::record_timelines() {
   if (recorder_) return;
   recorder_.emplace(*plan_, world_.device());
   executor_.set_recorder(&*recorder_);
+  graphs_ = {};  // they set no marks
   recorded_from_ = executor_.step();
 }
 

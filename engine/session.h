@@ -1,7 +1,9 @@
 #pragma once
 // The state of a materialized engine: memory and executors of a plan, and the progress of the current step.
 
+#include <array>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -51,6 +53,9 @@ class Session : private CollectiveRunner {
   // In each micro-batch, every use is opened and closed. step() ends the step. These functions throw UsageError if they
   // are called out of order.
   void begin_micro_batch();
+  /// See Engine::run_passes().
+  void run_passes(const std::function<void()>& passes);
+  bool captures_passes() const { return captures_passes_; }
   void open(std::span<const UnitId> units, UseKind kind);
   /// Opens the next use of the step, and begins its micro-batch if necessary. Returns false after the last use.
   bool open_next();
@@ -152,6 +157,14 @@ class Session : private CollectiveRunner {
   void recompute(std::span<const UnitId> units);
   bool sends_result(const Operation& use) const;
   void skip_use();
+  std::string graph_obstacle();
+  void agree_on_graph();
+  bool has_graph_in_this_step() const;
+  void run_all_passes(const std::function<void()>& passes);
+  void capture(const std::function<void()>& passes, std::unique_ptr<WorkGraph>& graph);
+  std::unique_ptr<WorkGraph>& graph_of_step();
+  void run_abandoned_graph();
+  void end_step_of_graph();
   void skip_rest_of_passes();
   void finish_abandoned_passes();
   const Operation& next_operation() const { return active_->operation(active_->next()); }
@@ -194,6 +207,13 @@ class Session : private CollectiveRunner {
   std::optional<TimelineRecorder> recorder_;
   int64_t recorded_from_ = 0;
   LaneStreams lanes_;  // a stream for each lane that a plan uses
+
+  bool captures_passes_ = false;  // run_passes() may capture
+  bool uses_run_passes_ = false;  // run_passes() was called
+  /// The captured passes: only the first one, or with a recorder one for each step of its marks. Null until captured.
+  std::array<std::unique_ptr<WorkGraph>, TimelineRecorder::kSteps> graphs_;
+  double graph_loss_scale_ = 1;                 // the loss scale of `graphs_`
+  bool captured_in_step_ = false;
 
   // Progress of the current step or evaluation.
   Executor* active_ = &executor_;

@@ -341,7 +341,11 @@ void Session::finish_abandoned_passes() {
   skip_replay();
   if (!trains()) activate(executor_);
   if (micro_batch_ < 0) begin_step();
-  skip_rest_of_passes();
+  if (uses_run_passes_ && has_graph_in_this_step() && executor_.at_start_of_step()) {
+    run_abandoned_graph();
+  } else {
+    skip_rest_of_passes();
+  }
   replay_is_valid_ = false;
   compare_replay();
 }
@@ -371,6 +375,7 @@ StepReport Session::step() {
     unusable_ = true;
     throw;
   }
+  end_step_of_graph();
   const bool own_not_finite = gradient_detector_.found();
   gradient_detector_.begin_step(!decider_.report().first_not_finite.empty());  // whether to check in the next step
   abandoned_ = false;

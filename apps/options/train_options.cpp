@@ -136,7 +136,7 @@ void add_reports(OptionTable& t, TrainOptions& o, const OptionTable& common) {
          "Skip steps whose loss is this many standard deviations above the mean of earlier steps; default: never.");
   t.count("check-every", o.check_every, kNonNegative,
           "Steps between checks that all copies of the same state are equal on the ranks; 0 means no checks.");
-  t.add(common, {"check-state", "replay-every", "seed"});
+  t.add(common, {"check-state", "replay-every", "graph", "seed"});
   t.toggle("dry-run", o.dry_run, "Print the options, the memory plan and the schedule; run nothing.");
   t.text("deepspeed", "FILE", o.deepspeed, "Read settings from a DeepSpeed JSON configuration.");
   add_config(t, o.config);

@@ -252,6 +252,12 @@ module aliquot_c
       integer(c_int), value :: use, unit_count
       integer(c_int), intent(in) :: units(*)
     end function
+    integer(c_int) function aliquot_c_run_passes(engine, passes, context) bind(C, name='aliquot_run_passes')
+      import
+      type(c_ptr), value :: engine
+      type(c_funptr), value :: passes
+      type(c_ptr), value :: context
+    end function
     integer(c_int) function aliquot_c_next(engine, work) bind(C, name='aliquot_next')
       import
       type(c_ptr), value :: engine

@@ -221,6 +221,9 @@ void add_schedule(OptionTable& t, EngineOptions& o) {
   t.toggle("check-state", o.check_state,
            "Find bits of parameters and optimizer state that change between updates, by digests of their blocks.");
   add_replay_every(t, o.replay_every);
+  t.choice(
+      "graph", o.graph, kGraphWords,
+      "Whether a GPU repeats forward and backward as a CUDA graph, which saves time of the host; auto: if it can.");
   t.toggle("check", o.check,
            "Detect writes outside of parameters and activations, and accesses outside of scopes; slower.");
 }

@@ -3,6 +3,7 @@
 
 #include <array>
 
+#include "engine/options.h"
 #include "engine/options/values.h"
 #include "engine/plan/policy.h"
 #include "sharding/world.h"
@@ -24,6 +25,8 @@ inline constexpr std::array kAccumulateIntoWords{EnumName{"auto", AccumulateInto
                                                  EnumName{"shard", AccumulateInto::kShard}};
 inline constexpr std::array kGatherWords{EnumName{"auto", GatherMode::kAuto}, EnumName{"view", GatherMode::kView},
                                          EnumName{"copy", GatherMode::kCopy}};
+inline constexpr std::array kGraphWords{EnumName{"auto", GraphMode::kAuto}, EnumName{"on", GraphMode::kOn},
+                                        EnumName{"off", GraphMode::kOff}};
 inline constexpr std::array kOffloadWords{EnumName{"none", Offload::kNone}, EnumName{"host", Offload::kHost},
                                           EnumName{"disk:DIR", Offload::kDisk}};
 inline constexpr std::array kComputeWords{EnumName{"fp32", DType::kFloat32}, EnumName{"bf16", DType::kBFloat16},

@@ -1,5 +1,6 @@
 #include "engine/run/executor.h"
 
+#include <algorithm>
 #include <cassert>
 #include <fmt/format.h>
 
@@ -39,6 +40,8 @@ Executor::Executor(const Parts& parts)
   }
   note_observed_operations();
   if (world_.device().kind() == DeviceKind::kHost) return;
+  compute_point_ = world_.device().make_event();
+  for (auto& point : lane_points_) point = world_.device().make_event();
   std::vector<std::string> titles;
   for (OperationId id = 0; id < static_cast<OperationId>(count); ++id) titles.push_back(title(plan_, id));
   ranges_.emplace(titles);
@@ -69,8 +72,11 @@ void Executor::note_observed_operations() {
     }
   }
   events_.resize(operations.size());
+  const bool on_gpu = world_.device().kind() == DeviceKind::kCuda;
   for (std::size_t i = 0; i < operations.size(); ++i) {
-    if (observed_here_[i]) events_[i] = world_.device().make_event();
+    const auto observed = [&](const std::vector<bool>& by) { return by[i]; };
+    if (observed_here_[i] || (on_gpu && std::ranges::any_of(observed_by_peers_, observed)))
+      events_[i] = world_.device().make_event();
     if (is_model_code(operations[i].verb)) first_after_passes_ = static_cast<OperationId>(i) + 1;
   }
   const auto count = static_cast<OperationId>(operations.size());
@@ -80,6 +86,57 @@ void Executor::note_observed_operations() {
 void Executor::start_after_barrier(uint64_t base) {
   progress_base_ = base;
   first_step_ = step_;
+}
+
+void Executor::begin_capture() {
+  assert(at_start_of_step());
+  capture_ = std::make_unique<WorkCapture>(stream(Lane::kCompute));
+  make_lanes_wait();
+}
+
+std::unique_ptr<WorkGraph> Executor::end_capture() {
+  assert(at_end_of_passes());
+  make_compute_wait();
+  auto graph = capture_->end();
+  capture_.reset();
+  return graph;
+}
+
+void Executor::skip_passes() {
+  assert(at_start_of_step());
+  for (; !at_end_of_passes(); ++cursor_) {
+    for (const BufferId buffer : begins_[cursor_]) memory_.acquire(buffer);
+    for (const BufferId buffer : ends_[cursor_]) memory_.release(buffer);
+  }
+}
+
+void Executor::launch(WorkGraph& graph) {
+  Stream& compute = stream(Lane::kCompute);
+  const Label label{"passes", reported_step_};
+  make_compute_wait();
+  const std::vector<Communicator*> communicators = groups_.communicators();
+  for (Communicator* ranks : communicators) ranks->begin_graph(compute, label);
+  graph.launch(compute);
+  for (Communicator* ranks : communicators) ranks->end_graph(compute);
+  make_lanes_wait();
+  graph_step_ = step_;
+}
+
+/// The compute lane waits for all other lanes.
+void Executor::make_compute_wait() {
+  for (std::size_t lane = 0; lane < lanes_.size(); ++lane) {
+    if (lanes_[lane] == nullptr || static_cast<Lane>(lane) == Lane::kCompute) continue;
+    lanes_[lane]->record(*lane_points_[lane]);
+    stream(Lane::kCompute).wait(*lane_points_[lane]);
+  }
+}
+
+/// All other lanes wait for the compute lane.
+void Executor::make_lanes_wait() {
+  stream(Lane::kCompute).record(*compute_point_);
+  for (std::size_t lane = 0; lane < lanes_.size(); ++lane) {
+    if (lanes_[lane] != nullptr && static_cast<Lane>(lane) != Lane::kCompute) lanes_[lane]->wait(*compute_point_);
+  }
 }
 
 void Executor::run_to_model_code() {
@@ -198,15 +255,7 @@ uint64_t Executor::progress(OperationId id, int64_t step) const {
 void Executor::begin(OperationId id) {
   const Operation& what = operation(id);
   Stream& lane = stream(what.lane);
-  for (const Wait& wait : what.after) {
-    const int64_t step = wait.of_previous_step ? step_ - 1 : step_;
-    if (step < first_step_) continue;  // the barrier before first_step_ makes the wait unnecessary
-    if (wait.of == GroupId::kRank) {
-      lane.wait(*events_[wait.operation]);
-      continue;
-    }
-    groups_.at(wait.of).await(lane, operation(wait.operation).lane, progress(wait.operation, step), label(id));
-  }
+  for (const Wait& wait : what.after) wait_for(wait, id);
   for (const BufferId buffer : begins_[id]) memory_.acquire(buffer);
   memory_.begin_operation(id);
   if (recorder_ != nullptr) recorder_->begin(lane, id, step_);
@@ -215,6 +264,18 @@ void Executor::begin(OperationId id) {
   if (faults_ != nullptr) faults_->before(lane, id, reported_step_);
   if (gradient_detector_ != nullptr) gradient_detector_->before(lane, id);
   if (random_faults_enabled()) inject_random_fault(lane, what.verb);
+}
+
+/// Enqueues a wait of operation `id`. A wait that something else already ensures is left out.
+void Executor::wait_for(const Wait& wait, OperationId id) {
+  Stream& lane = stream(operation(id).lane);
+  const int64_t step = wait.of_previous_step ? step_ - 1 : step_;
+  if (step < first_step_) return;                   // all ranks have passed a barrier since then
+  if (captures() && wait.of_previous_step) return;  // launch() waits for the work of all lanes
+  // launch() has made all lanes wait for the graph.
+  if (step == graph_step_ && wait.operation < first_after_passes_) return;
+  if (wait.of == GroupId::kRank || captures()) return lane.wait(*events_[wait.operation]);
+  groups_.at(wait.of).await(lane, operation(wait.operation).lane, progress(wait.operation, step), label(id));
 }
 
 /// Passes two fault points: one on the rank's thread, and one in the work of the lane.
@@ -247,9 +308,9 @@ void Executor::end_work(OperationId id) {
 /// last collective, so model code with collectives announces its end before the first one.
 void Executor::announce_end(OperationId id) {
   Stream& lane = stream(operation(id).lane);
-  if (observed_here_[id]) lane.record(*events_[id]);
+  if (observed_here_[id] || (captures() && events_[id] != nullptr)) lane.record(*events_[id]);
   for (const GroupId group : kPeerGroups) {
-    if (observed_by_peers_[peer_index(group)][id]) groups_.at(group).publish(lane, progress(id, step_));
+    if (observed_by_peers_[peer_index(group)][id] && !captures()) groups_.at(group).publish(lane, progress(id, step_));
   }
   for (const BufferId buffer : ends_[id]) memory_.release(buffer);
 }

@@ -14,6 +14,7 @@
 #include "engine/run/step_work.h"
 #include "engine/run/timeline_recorder.h"
 #include "kernels/device/profiler_ranges.h"
+#include "kernels/device/work_graph.h"
 
 namespace aliquot {
 
@@ -87,6 +88,20 @@ class Executor {
   /// Returns a value greater than all progress values published so far.
   uint64_t progress_end() const { return progress(0, step_ + 1); }
 
+  /// Captures the work of all passes of this step, which does not run, until end_capture(). Only on a GPU, at the start
+  /// of a step, and if can_capture() is true for all communicators.
+  void begin_capture();
+  /// Call at the end of the passes.
+  std::unique_ptr<WorkGraph> end_capture();
+  /// Ends a capture that failed. The executor must then only be destroyed.
+  void discard_capture() { capture_.reset(); }
+  bool captures() const { return capture_ != nullptr; }
+  /// Moves from the start of a step to the end of its passes. A graph then runs in their place.
+  void skip_passes();
+  /// Launches the captured passes of this step. Call at the end of the passes. The graph waits for all earlier work of
+  /// all lanes, and all lanes then wait for the graph.
+  void launch(WorkGraph& graph);
+
   /// Issues operations up to the next model code or the end of the passes.
   void run_to_model_code();
   /// Begins the next operation, which must be model code. Enqueues its waits and prepares the memory that it writes
@@ -118,6 +133,9 @@ class Executor {
   void report_position_on_failure(const Body& body);
   std::string note_position() const;
   void begin(OperationId id);
+  void wait_for(const Wait& wait, OperationId id);
+  void make_compute_wait();
+  void make_lanes_wait();
   void run(OperationId id);
   void inject_random_fault(Stream& lane, Verb verb) const;
   void end_work(OperationId id);
@@ -138,6 +156,10 @@ class Executor {
   StepDecision& decision_;
   StepWork work_;
   SkipAgreement skips_;
+  std::unique_ptr<WorkCapture> capture_;  // null unless the passes are captured
+  std::unique_ptr<Event> compute_point_;  // the next two: only on GPUs
+  std::array<std::unique_ptr<Event>, kLaneCount> lane_points_;
+  int64_t graph_step_ = -1;               // the last step whose passes a graph ran
   std::optional<ProfilerRanges> ranges_;  // named after the operations; only on GPUs
   int open_ranges_ = 0;
   TimelineRecorder* recorder_ = nullptr;
@@ -159,7 +181,7 @@ class Executor {
   /// For each peer group, and in it for each operation: whether another rank of the group waits for the operation.
   std::array<std::vector<bool>, kPeerGroupCount> observed_by_peers_;
   std::vector<std::vector<BufferId>> begins_, ends_;
-  std::vector<std::unique_ptr<Event>> events_;  // null unless observed_here_
+  std::vector<std::unique_ptr<Event>> events_;  // null unless observed_here_, or on a GPU observed by peers
   std::vector<std::string_view> labels_;        // name of the operation's first unit, or of its verb; see made_labels_
   std::deque<std::string> made_labels_;         // labels of transfers and of collectives of uses
 };

@@ -66,6 +66,18 @@ std::vector<std::optional<Verb>> MeshGroups::pair_rounds() const {
   return rounds;
 }
 
+std::vector<Communicator*> MeshGroups::communicators() const {
+  std::vector<Communicator*> all{&world_.communicator()};
+  for (const auto& group : groups_) {
+    if (group != nullptr) all.push_back(group.get());
+  }
+  if (mesh_.pipeline == 1) return all;
+  for (const std::optional<Verb> verb : pair_rounds()) {
+    if (verb) all.push_back(&pair(*verb).communicator());
+  }
+  return all;
+}
+
 Communicator& MeshGroups::at(GroupId group) const {
   const auto found = std::ranges::find(kSplitGroups, group);
   if (found == kSplitGroups.end()) return world_.communicator();

@@ -52,6 +52,8 @@ class MeshGroups {
   static constexpr std::size_t pair_index(Verb verb) {
     return (transfers_activations(verb) ? 0 : 2) + (info(verb).group == GroupId::kNextStage ? 1 : 0);
   }
+  /// The communicators of all groups and pairs, in an order in which all ranks can make collective calls.
+  std::vector<Communicator*> communicators() const;
   /// The rounds in which pairs of ranks make collective calls. In each round, a rank calls with at most one neighbor:
   /// the entry is the verb of pair(), or empty. Two ranks of a pair call in the same round, so no rank waits for a
   /// neighbor that waits for another rank.

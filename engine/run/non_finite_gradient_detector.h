@@ -21,6 +21,7 @@ class NonFiniteGradientDetector {
 
   /// Resets the result. `enabled`: whether to check in this step. No check of the last step may still run.
   void begin_step(bool enabled);
+  bool enabled() const { return enabled_; }
   /// Enqueues the check if the operation is a reduce or a sum over the tensor group. Called before the work of the
   /// operation.
   void before(Stream& lane, OperationId operation);

@@ -15,6 +15,8 @@ namespace aliquot {
 /// Plan and device must outlive it.
 class TimelineRecorder {
  public:
+  static constexpr int64_t kSteps = 3;  // a step has the marks of the step kSteps before it
+
   TimelineRecorder(const Plan& plan, Device& device);
 
   void begin(Stream& lane, OperationId operation, int64_t step);
@@ -27,7 +29,6 @@ class TimelineRecorder {
   Timeline timeline(int64_t last, double* began);
 
  private:
-  static constexpr int64_t kSteps = 3;
   std::size_t mark_of(OperationId operation, int64_t step) const;
   TimeSpan span(OperationId operation, int64_t step) const;
   double compute_end(int64_t step) const;

@@ -115,6 +115,9 @@ int aliquot_log_to_standard_error(void);
  * replay-every auto|N
  *     Every N steps, each data-parallel rank computes a micro-batch and sums of other ranks again, to find ranks that
  *     compute wrong results. auto chooses N so that this takes at most 2 % of the time. Default: 0.
+ * graph auto|on|off
+ *     Whether a GPU repeats forward and backward as a CUDA graph, which saves time of the host; auto: if it can.
+ *     Default: auto.
  * check on|off
  *     Detect writes outside of parameters and activations, and accesses outside of scopes; slower. Default: off.
  * memory-budget BYTES
@@ -328,6 +331,14 @@ int aliquot_materialize(aliquot_engine* engine, aliquot_initialize initialize, v
 int aliquot_compute_on(aliquot_engine* engine, void* stream);
 
 /* A step ----------------------------------------------------------------------------------------------------------- */
+
+/** Runs every use of a step, with aliquot_next() or with aliquot_micro_batch() and aliquot_open(). Return ALIQUOT_DONE,
+ * or another status to abandon the step. */
+typedef int (*aliquot_passes)(void* context);
+/** Calls `passes`, like Engine::run_passes() in C++: with the option "graph", a GPU captures the work of `passes` in the
+ * second step, and repeats it in later steps without calling `passes`. See "Graphs" in docs/engine.md for what `passes`
+ * may do. Then call aliquot_step(). All ranks must use this function, or none. */
+int aliquot_run_passes(aliquot_engine* engine, aliquot_passes passes, void* context);
 
 /** Begins a micro-batch. A step has one or more. */
 int aliquot_micro_batch(aliquot_engine* engine);

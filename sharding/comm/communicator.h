@@ -158,6 +158,15 @@ class Communicator {
   /// that NCCL can register it. Collective; blocks. Does nothing in other backends.
   virtual void separate_lane(Lane /*lane*/) {}
 
+  /// Whether a WorkCapture can capture collectives of this group. publish() and await() then do nothing on a captured
+  /// stream, and the caller orders its own lanes. Always true for a group of one rank.
+  virtual bool can_capture() const { return rank_count() == 1; }
+  /// Called before and after the launch of a WorkGraph with collectives of this group, on the stream of the launch. All
+  /// ranks of the group must launch it. The timeout of collectives then applies to the whole graph. With
+  /// `can_capture()` only.
+  virtual void begin_graph(Stream& /*stream*/, Label /*label*/) {}
+  virtual void end_graph(Stream& /*stream*/) {}
+
   /// Returns the group of ranks with the same color, ordered by key, then by rank. `name` describes the group in error
   /// messages and flight records, for example "shard group of pipeline stage 1". Blocks.
   virtual std::unique_ptr<Communicator> split(int color, int key, std::string_view name = {}) = 0;

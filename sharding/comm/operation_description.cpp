@@ -59,6 +59,7 @@ std::string OperationDescription::text() const {
   switch (kind) {
     case Kind::kNone: return "nothing";
     case Kind::kBarrier: return "barrier";
+    case Kind::kGraph: return "graph";
     case Kind::kBroadcast: return fmt::format("broadcast of {} bytes from the group's rank {}", count, detail);
     case Kind::kReduceScatter: return fmt::format("reduce-scatter of {} {}", count, aliquot::name(dtype));
     case Kind::kAllReduce:
@@ -71,8 +72,9 @@ std::string OperationDescription::text() const {
 }
 
 std::string_view name(OperationDescription::Kind kind) {
-  static constexpr std::array<std::string_view, 8> kNames = {"nothing",   "all-gather", "reduce-scatter", "all-to-all",
-                                                             "broadcast", "all-reduce", "barrier",        "transfer"};
+  static constexpr std::array<std::string_view, 9> kNames = {"nothing",    "all-gather", "reduce-scatter",
+                                                             "all-to-all", "broadcast",  "all-reduce",
+                                                             "barrier",    "transfer",   "graph"};
   const auto index = static_cast<std::size_t>(kind);
   return index < kNames.size() ? kNames[index] : "unknown";
 }
@@ -134,6 +136,10 @@ OperationDescription describe_all_reduce(int64_t count, Reduction reduction, Lab
 
 OperationDescription describe_barrier(Label label) {
   return {.kind = Kind::kBarrier, .fingerprint = fingerprint_of(label, {})};
+}
+
+OperationDescription describe_graph(Label label) {
+  return {.kind = Kind::kGraph, .fingerprint = fingerprint_of(label, {})};
 }
 
 std::string label_text(std::string_view what, int64_t step) {

@@ -21,7 +21,8 @@ struct OperationDescription {
     kBroadcast,
     kAllReduce,
     kBarrier,
-    kTransfer
+    kTransfer,
+    kGraph
   };
   Kind kind = Kind::kNone;
   DType dtype = DType::kUInt8;
@@ -47,6 +48,7 @@ OperationDescription describe_transfer(const Transfers& what, Label label);
 OperationDescription describe_broadcast(SymmetricRange range, int64_t size_bytes, int root, Label label);
 OperationDescription describe_all_reduce(int64_t count, Reduction reduction, Label label);
 OperationDescription describe_barrier(Label label);
+OperationDescription describe_graph(Label label);
 
 /// Returns text such as " (h.7, step 118)", or "" for an empty label.
 std::string label_text(std::string_view what, int64_t step);

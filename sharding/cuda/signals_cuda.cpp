@@ -32,7 +32,8 @@ class CudaSignals final : public Signals {
       : client_(std::move(memory), options), rank_events_(std::move(rank_events)) {}
 
   void arrive(Stream& stream, uint64_t sequence, const OperationDescription& what, Label label) override {
-    own().arrivals[index(stream.lane())].record(as_cuda_stream(stream), sequence);
+    CudaStream& cuda = as_cuda_stream(stream);
+    if (rank_events_.size() > 1) own().arrivals[index(stream.lane())].record(cuda, sequence);
     client_.arrive(stream.lane(), sequence, what, label);
   }
 
@@ -44,13 +45,16 @@ class CudaSignals final : public Signals {
   }
 
   void publish(Stream& stream, uint64_t progress) override {
-    own().progress[index(stream.lane())].record(as_cuda_stream(stream), progress);
+    CudaStream& cuda = as_cuda_stream(stream);
+    if (!cuda.is_captured()) own().progress[index(stream.lane())].record(cuda, progress);
     client_.publish(stream.lane(), progress);
   }
 
   void await_progress(Stream& stream, Lane lane, uint64_t progress, Label label) override {
     AllRanksArrived{&client_, lane, false, 0, progress, {}, label}.block();
-    for (const auto& rank : rank_events_) rank->progress[index(lane)].wait(as_cuda_stream(stream), progress);
+    CudaStream& cuda = as_cuda_stream(stream);
+    if (cuda.is_captured()) return;
+    for (const auto& rank : rank_events_) rank->progress[index(lane)].wait(cuda, progress);
   }
 
   void abort(std::string_view why) noexcept override { client_.abort(why); }

@@ -80,6 +80,13 @@ class RecordingCommunicator final : public Communicator {
     recorder_->end_rendezvous(number);
     return all;
   }
+  bool can_capture() const override { return ranks_->can_capture(); }
+  void begin_graph(Stream& stream, Label label) override {
+    const uint64_t sequence = ++issued_counts_[static_cast<std::size_t>(stream.lane())];
+    recorder_->issue(group_, stream.lane(), sequence, describe_graph(label), label);
+    ranks_->begin_graph(stream, label);
+  }
+  void end_graph(Stream& stream) override { ranks_->end_graph(stream); }
   void separate_lane(Lane lane) override {
     const ScopedCollectivePurpose purpose(collective_purpose_or("separate a lane"));
     ranks_->separate_lane(lane);

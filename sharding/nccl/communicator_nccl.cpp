@@ -32,7 +32,8 @@ std::vector<Lane> all_lanes() {
 
 /// A lane with an NCCL communicator of its own.
 struct SeparateLane {
-  SeparateLane(NcclHandle& of_lane, Lane lane) : handle(of_lane), watchdog(of_lane, std::span(&lane, 1)) {}
+  SeparateLane(NcclHandle& of_lane, Lane lane)
+      : handle(of_lane), watchdog(of_lane, std::array{lane, Lane::kCompute}) {}  // graphs run on the compute lane
   NcclHandle& handle;
   NcclWatchdog watchdog;
 };
@@ -146,12 +147,27 @@ class NcclCommunicator final : public Communicator {
 
   void publish(Stream& stream, uint64_t progress) override {
     cuda_device(stream).make_current();
-    progress_[index(stream.lane())].record(static_cast<CudaStream&>(stream), progress);
+    auto& cuda = static_cast<CudaStream&>(stream);
+    if (!cuda.is_captured()) progress_[index(stream.lane())].record(cuda, progress);
   }
 
   void await(Stream& stream, Lane lane, uint64_t progress, Label) override {
     cuda_device(stream).make_current();
-    progress_[index(lane)].wait(static_cast<CudaStream&>(stream), progress);
+    auto& cuda = static_cast<CudaStream&>(stream);
+    if (!cuda.is_captured()) progress_[index(lane)].wait(cuda, progress);
+  }
+
+  bool can_capture() const override { return true; }
+
+  void begin_graph(Stream& stream, Label label) override {
+    const CollectiveCall call = next_call(stream, describe_graph(label), label);
+    for (const auto& handle : handles_) handle->throw_if_failed(call.text());
+    arrive_and_wait(call, handle());
+    for (NcclWatchdog* watchdog : watchdogs()) watchdog->begin(static_cast<CudaStream&>(stream), call);
+  }
+
+  void end_graph(Stream& stream) override {
+    for (NcclWatchdog* watchdog : watchdogs()) watchdog->end(static_cast<CudaStream&>(stream));
   }
 
   std::vector<std::string> gather_objects(std::string_view own) override { return peers_->bootstrap().all_gather(own); }
@@ -198,21 +214,40 @@ class NcclCommunicator final : public Communicator {
   /// Runs one collective: waits until all ranks have arrived, and then issues it to NCCL under the watchdog.
   template <typename Issue>
   void run(Stream& stream, const OperationDescription& what, Label label, Issue issue) {
-    cuda_device(stream).make_current();
+    const CollectiveCall call = next_call(stream, what, label);
     auto& cuda = static_cast<CudaStream&>(stream);
-    const CollectiveCall call{what, ++issued_counts_[index(stream.lane())], stream.lane(), label, group_};
     NcclHandle& handle = handle_of(stream);
     handle.throw_if_failed(call.text());
-    try {
-      peers_->arrive_and_wait(call);
-    } catch (const CommunicationError& error) {
-      handle.fail(error.what());
-    }
+    arrive_and_wait(call, handle);
+    if (cuda.is_captured()) return issue(call);  // begin_graph() watches it
     const auto& separate = separate_lanes_[index(stream.lane())];
     NcclWatchdog& watchdog = separate != nullptr ? separate->watchdog : watchdog_;
     watchdog.begin(cuda, call);
     issue(call);
     watchdog.end(cuda);
+  }
+
+  /// Counts a call on the lane of the stream, and makes the GPU of the stream current.
+  CollectiveCall next_call(Stream& stream, const OperationDescription& what, Label label) {
+    cuda_device(stream).make_current();
+    return {what, ++issued_counts_[index(stream.lane())], stream.lane(), label, group_};
+  }
+
+  void arrive_and_wait(const CollectiveCall& call, NcclHandle& handle) {
+    try {
+      peers_->arrive_and_wait(call);
+    } catch (const CommunicationError& error) {
+      handle.fail(error.what());
+    }
+  }
+
+  /// The watchdogs of all NCCL communicators of this group.
+  std::vector<NcclWatchdog*> watchdogs() {
+    std::vector<NcclWatchdog*> all{&watchdog_};
+    for (const auto& separate : separate_lanes_) {
+      if (separate != nullptr) all.push_back(&separate->watchdog);
+    }
+    return all;
   }
 
   /// Adds in an order that NCCL chooses. Then applies the factor and computes the norm in one pass over this rank's

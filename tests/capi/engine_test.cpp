@@ -374,6 +374,36 @@ TEST(Capi, EvaluatesSeveralUnitsInOneUseAndSkipsUses) {
   });
 }
 
+/// The option "graph" has no effect on hosts, so each step calls the function.
+TEST(Capi, PassesRunInACallback) {
+  on_ranks(2, [](Rank& rank) {
+    ASSERT_DONE(aliquot_materialize(rank.engine, fill_with_half, nullptr));
+    struct Passes {
+      Rank& rank;
+      int calls = 0;
+    } passes{rank};
+    const auto run = [](void* context) -> int {
+      auto& [of, calls] = *static_cast<Passes*>(context);
+      if (++calls == 2 && aliquot_rank(of.world) == 1) {
+        EXPECT_DONE(aliquot_micro_batch(of.engine));
+        EXPECT_DONE(aliquot_forward(of.engine, 0));
+        return ALIQUOT_FAULT;
+      }
+      of.run_forward_and_backward();
+      return ALIQUOT_DONE;
+    };
+    EXPECT_USAGE(aliquot_run_passes(rank.engine, nullptr, nullptr), "passes");
+    for (int step = 1; step <= 3; ++step) {
+      const bool fails = step == 2 && aliquot_rank(rank.world) == 1;
+      EXPECT_EQ(aliquot_run_passes(rank.engine, run, &passes), fails ? ALIQUOT_FAULT : ALIQUOT_DONE);
+      aliquot_step_report report;
+      ASSERT_DONE(aliquot_step(rank.engine, &report));
+      EXPECT_EQ(report.abandoned_by, step == 2 ? 1 : -1);
+    }
+    EXPECT_EQ(passes.calls, 3);
+  });
+}
+
 TEST(Capi, AllRanksSkipAnAbandonedStep) {
   on_ranks(2, [](Rank& rank) {
     ASSERT_DONE(aliquot_materialize(rank.engine, fill_with_half, nullptr));

@@ -8,6 +8,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "tests/engine/model_code.h"
 #include "tests/engine/small_model.h"
 #include "tests/support/plain_memory.h"
 
@@ -101,7 +102,7 @@ class Blocks {
   /// Sets the input that recompute and backward read for block 0. Runs on the compute stream, so it affects only work
   /// that is enqueued later.
   void select_sample(Engine& engine, double sample) {
-    engine.compute_stream().run([this, sample] { sample_ = sample; });
+    enqueue_code(engine.compute_stream(), [this, sample] { sample_ = sample; });
   }
   void forward(Engine& engine, const UseMemory& memory, double sample) {
     run(engine, memory, [this, memory, sample, p = at(a, unit_of(memory.use)), q = at(b, unit_of(memory.use))] {
@@ -161,7 +162,7 @@ class Blocks {
  private:
   template <typename Body>
   void run(Engine& engine, const UseMemory&, Body body) {
-    engine.compute_stream().run(std::move(body));
+    enqueue_code(engine.compute_stream(), std::move(body));
   }
   static float input(const UseMemory& memory, int at, double sample) {
     return memory.input != nullptr ? static_cast<const float*>(memory.input)[at]

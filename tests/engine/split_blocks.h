@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "sharding/split.h"
+#include "tests/engine/model_code.h"
 #include "tests/engine/tensor_blocks.h"
 
 namespace aliquot::testing_model {
@@ -82,12 +83,12 @@ class BasicSplitBlocks {
   double take_loss_sum() { return std::exchange(loss_sum_, 0); }
   void run(const Work& work, double sample) {
     const UseMemory memory = work.memory();
-    engine_.compute_stream().run([this, sample] { sample_ = sample; });
+    enqueue_code(engine_.compute_stream(), [this, sample] { sample_ = sample; });
     if (work.kind == UseKind::kBackward) return backward(memory);
     compute_middle(memory);
     compute_output(memory);
     if (work.kind == UseKind::kForward && work.use == uses_ - 1)
-      engine_.compute_stream().run([this] { loss_sum_ += loss_; });
+      enqueue_code(engine_.compute_stream(), [this] { loss_sum_ += loss_; });
   }
 
  private:
@@ -117,7 +118,7 @@ class BasicSplitBlocks {
 
   template <typename Body>
   void enqueue(const Body& body) {
-    engine_.compute_stream().run(body);
+    enqueue_code(engine_.compute_stream(), body);
   }
   float input(const UseMemory& memory, int at) const {
     return memory.input != nullptr ? static_cast<const float*>(memory.input)[at]

@@ -60,6 +60,7 @@ const std::vector<OptionCase> kCases = {
     {"quantize", {{"none"}, {"weights"}, {"gradients"}, {"both"}}, {"", "all", "Both"}},
     {"max-skipped", {{"0"}, {"10"}, {"1k", "1000"}, {"2147483647"}}, {"", "-1", "1.5", "2147483648"}},
     {"check-state", kSwitch, kNoSwitch},
+    {"graph", {{"auto"}, {"on"}, {"off"}}, {"", "yes", "ON"}},
     {"replay-every", {{"auto"}, {"0"}, {"10"}, {"1k", "1000"}}, {"", "-1", "1.5", "never", "2147483648"}},
     {"check", kSwitch, kNoSwitch},
     {"nccl-channels", {{"0"}, {"4"}, {"64"}}, {"", "-1", "65", "many"}},
@@ -192,6 +193,7 @@ CommonOptions all_set() {
                                                                                    {"quantize", "both"},
                                                                                    {"max-skipped", "8"},
                                                                                    {"check-state", "on"},
+                                                                                   {"graph", "off"},
                                                                                    {"check", "on"},
                                                                                    {"memory-budget", "1KiB"},
                                                                                    {"precision", "fp16"},
@@ -229,7 +231,7 @@ TEST(CommonOptions, SetEveryFieldOfEngineOptions) {
                offload_state, offload_state_to, offload_parameters, offload_parameters_to, update_in_backward,
                reproducible, quantize_weights, quantize_gradients, memory_budget_bytes, between_steps_bytes, cost,
                optimizer, moments, clip, loss_scaling, seed, max_skipped, tell_skipped, check_state, replay_every,
-               check] = e;
+               graph, check] = e;
   EXPECT_EQ(std::tie(zero_stage, replicas, accumulate, prefetch, keep_gathered), std::tuple(2, 4, 5, 6, 7));
   EXPECT_EQ(std::tie(accumulate_into, gather, gather_for, recompute),
             std::tuple(AccumulateInto::kFull, GatherMode::kCopy, 3, kRecomputeAll));
@@ -238,6 +240,7 @@ TEST(CommonOptions, SetEveryFieldOfEngineOptions) {
   EXPECT_TRUE(update_in_backward && reproducible && quantize_weights && quantize_gradients && check_state && check);
   EXPECT_EQ(std::tie(max_skipped, memory_budget_bytes, clip, seed), std::tuple(8, 1024, 0.75, 11u));
   EXPECT_EQ(replay_every, 12);
+  EXPECT_EQ(graph, GraphMode::kOff);
   EXPECT_EQ(precision.compute, DType::kFloat16);
   EXPECT_EQ(precision.gradients, DType::kBFloat16);
   EXPECT_EQ(precision.reduce, DType::kFloat32);

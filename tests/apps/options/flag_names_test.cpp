@@ -58,6 +58,7 @@ TEST(FlagNames, EveryFlagIsAnOptionOfTrain) {
                             "seed",
                             "max_skipped",
                             "check_state",
+                            "graph",
                             "replay_every"}) {
     std::string flag = with_flag_names(std::string("EngineOptions::") + field);
     flag = flag.substr(0, flag.find(' '));

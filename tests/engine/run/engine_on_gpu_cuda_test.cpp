@@ -31,14 +31,7 @@ class Training {
 
   /// Enqueues a step. The work may still run when this function returns.
   void step() {
-    engine_.micro_batch();
-    for (Unit& unit : engine_.units()) const auto scope = unit.forward();
-    for (Unit& unit : reversed(engine_.units())) {
-      const auto scope = unit.backward();
-      const auto u = static_cast<std::size_t>(unit.index());
-      world_.device().kernels().fill(engine_.compute_stream(), gradient_[u], engine_.options().precision.gradients,
-                                     0.25f * static_cast<float>(u + 1), kElements);
-    }
+    engine_.run_passes([&] { run_passes(); });
     EXPECT_FALSE(engine_.step().skipped);
   }
 
@@ -52,18 +45,29 @@ class Training {
   }
 
  private:
+  void run_passes() {
+    engine_.micro_batch();
+    for (Unit& unit : engine_.units()) const auto scope = unit.forward();
+    for (Unit& unit : reversed(engine_.units())) {
+      const auto scope = unit.backward();
+      const auto u = static_cast<std::size_t>(unit.index());
+      world_.device().kernels().fill(engine_.compute_stream(), gradient_[u], engine_.options().precision.gradients,
+                                     0.25f * static_cast<float>(u + 1), kElements);
+    }
+  }
+
   World& world_;
   std::array<void*, kUnits> value_{}, gradient_{};
   Engine engine_;
 };
 
-/// Trains three steps on two ranks, and returns all parameters.
-std::vector<float> train(DeviceChoice device, const EngineOptions& options) {
+/// Trains four steps, and returns all parameters.
+std::vector<float> train(DeviceChoice device, const EngineOptions& options, int ranks = kRanks) {
   std::vector<float> values;
-  World::threads(kRanks,
+  World::threads(ranks,
                  [&](World& world) {
                    Training training(world, options);
-                   for (int step = 0; step < 3; ++step) training.step();
+                   for (int step = 0; step < 4; ++step) training.step();
                    const std::vector<float> own = training.values();
                    if (world.rank() == 0) values = own;
                  },
@@ -88,6 +92,17 @@ TEST_F(EngineOnGpu, GivesTheBitsOfHosts) {
             << "ZeRO stage " << stage << ", " << name(compute);
       }
     }
+  }
+}
+
+/// Only one rank can use the GPU with a graph.
+TEST_F(EngineOnGpu, GivesTheSameBitsWithAGraph) {
+  for (const int stage : {0, 3}) {
+    EngineOptions options{.zero_stage = stage, .precision = {.compute = DType::kBFloat16}, .graph = GraphMode::kOn};
+    const std::vector<float> with = train(DeviceChoice::kCuda, options, 1);
+    options.graph = GraphMode::kOff;
+    EXPECT_EQ(with, train(DeviceChoice::kCuda, options, 1)) << "ZeRO stage " << stage;
+    EXPECT_EQ(with, train(DeviceChoice::kHost, options, 1)) << "ZeRO stage " << stage;
   }
 }
 

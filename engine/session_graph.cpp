@@ -1,0 +1,128 @@
+// Passes that a GPU repeats as a graph.
+#include <algorithm>
+#include <exception>
+#include <fmt/format.h>
+
+#include "engine/session.h"
+#include "kernels/system/error.h"
+#include "kernels/system/fault_point.h"
+#include "sharding/comm/collective_purpose.h"
+
+namespace aliquot {
+
+/// Returns why the passes of this rank cannot be captured, or "".
+std::string Session::graph_obstacle() {
+  if (world_.device().kind() == DeviceKind::kHost) return "this rank computes on a host";
+  if (!can_capture(compute_stream())) return "the compute stream is CUDA's default stream, which cannot be captured";
+  const auto can_capture = [](const Communicator* ranks) { return ranks->can_capture(); };
+  if (!std::ranges::all_of(groups_.communicators(), can_capture))
+    return "ranks share a GPU or read one another's memory";
+  if (options_.update_in_backward) return "update_in_backward updates parameters during the passes";
+  if (options_.replay_every != 0) return "replay_every computes digests in some steps only";
+  if (plan_->policy.check) return "the checking mode runs host code during the passes";
+  if (options_.check_state) return "check_state compares digests of each step";
+  if (faults_ != nullptr) return "ALIQUOT_FAULT injects a fault";
+  return "";
+}
+
+/// Decides on all ranks alike whether run_passes() captures. Collective on GPUs.
+void Session::agree_on_graph() {
+  const bool required = options_.graph == GraphMode::kOn;
+  if (options_.graph == GraphMode::kOff || (world_.device().kind() == DeviceKind::kHost && !required)) return;
+  const ScopedCollectivePurpose purpose("agree on a graph");
+  const auto obstacles = world_.communicator().gather_objects(graph_obstacle());
+  const auto found = std::ranges::find_if(obstacles, [](const std::string& obstacle) { return !obstacle.empty(); });
+  captures_passes_ = found == obstacles.end();
+  if (captures_passes_ || !required) return;
+  throw UsageError(fmt::format("EngineOptions::graph is on, but the passes of rank {} cannot be captured: {}",
+                               found - obstacles.begin(), *found));
+}
+
+/// Whether a graph runs the passes of this step, if the caller uses run_passes(). The first step runs without one,
+/// because libraries allocate memory and load kernels when they are first used.
+bool Session::has_graph_in_this_step() const {
+  return captures_passes_ && executor_.step() > 1 && !gradient_detector_.enabled() && !random_faults_enabled();
+}
+
+void Session::run_passes(const std::function<void()>& passes) {
+  uses_run_passes_ = true;
+  require_nothing_live();
+  refuse_abandoned();
+  refuse_unfinished_evaluation();
+  if (micro_batch_ >= 0)
+    throw UsageError("run_passes() was called after a micro-batch of this step: call step() first");
+  if (!has_graph_in_this_step()) return run_all_passes(passes);
+  activate(executor_);
+  in_evaluation_ = false;
+  std::unique_ptr<WorkGraph>& graph = graph_of_step();
+  if (graph == nullptr) return capture(passes, graph);
+  begin_step();
+  executor_.skip_passes();
+  micro_batch_ = options_.accumulate - 1;
+  executor_.launch(*graph);
+}
+
+/// Returns the place of this step's graph, which may be null.
+std::unique_ptr<WorkGraph>& Session::graph_of_step() {
+  if (decider_.loss_scale() != graph_loss_scale_) graphs_ = {};
+  graph_loss_scale_ = decider_.loss_scale();
+  // The marks of a recorder differ between consecutive steps.
+  return graphs_[recorder_ ? static_cast<std::size_t>(executor_.step()) % graphs_.size() : 0];
+}
+
+/// Abandons the step if `passes` throws or omits a use.
+void Session::run_all_passes(const std::function<void()>& passes) {
+  try {
+    passes();
+    finish_pending();
+    if (abandoned_ || (trains() && executor_.at_end_of_passes())) return;
+    throw UsageError(
+        fmt::format("the function of run_passes() returned, but the declared order expects {}", next_use_text()));
+  } catch (...) {
+    abandoned_ = true;
+    throw;
+  }
+}
+
+/// Captures the passes in `graph` and launches it. If they are abandoned, the rest of the graph has only their
+/// collectives, which other ranks capture too. end_step_of_graph() then discards it.
+void Session::capture(const std::function<void()>& passes, std::unique_ptr<WorkGraph>& graph) {
+  executor_.begin_capture();
+  captured_in_step_ = true;
+  std::exception_ptr thrown;
+  try {
+    run_all_passes(passes);
+  } catch (...) {
+    thrown = std::current_exception();
+  }
+  try {
+    if (micro_batch_ < 0) begin_step();
+    if (abandoned_) skip_rest_of_passes();
+    micro_batch_ = options_.accumulate - 1;
+    graph = executor_.end_capture();
+    executor_.launch(*graph);
+  } catch (...) {  // the capture is invalid, or communication failed
+    unusable_ = true;
+    executor_.discard_capture();
+    if (thrown == nullptr) throw;
+  }
+  if (thrown != nullptr) std::rethrow_exception(thrown);
+}
+
+/// Runs the passes of an abandoned step, with the same calls of collectives as the other ranks. These launch a graph, so
+/// this rank launches its own, whose gradients are not used.
+void Session::run_abandoned_graph() {
+  std::unique_ptr<WorkGraph>& graph = graph_of_step();
+  if (graph == nullptr) return capture([] {}, graph);
+  executor_.skip_passes();
+  executor_.launch(*graph);
+}
+
+/// Called after each step. If a rank abandoned the step that captures, its graph lacks model code. All ranks then
+/// capture again, because they compare collectives in a capture, and NCCL may exchange addresses.
+void Session::end_step_of_graph() {
+  if (captured_in_step_ && decider_.report().abandoned_by >= 0) graphs_ = {};
+  captured_in_step_ = false;
+}
+
+}  // namespace aliquot
