@@ -5,7 +5,8 @@ Trains GPT-2 124M in bf16 on one GPU with aliquot and with PyTorch, by turns, an
 micro-batch size it runs, twice in this order:
 
   plain     aliquot train
-  metrics   the same with --metrics, which records the times of all operations
+  direct    the same with --graph off: the host enqueues each kernel
+  metrics   the same as plain with --metrics, which records the times of all operations
   padded    the same as plain with a vocabulary of 50304 (--padded), a multiple of 64
   torch     bench/training_torch.py: torch.compile, fused attention, fused AdamW, autocast to bf16
 
@@ -36,7 +37,7 @@ import tempfile
 import time
 
 WARM_UP = 5
-VARIANTS = ["plain", "metrics", "padded", "torch"]
+VARIANTS = ["plain", "direct", "metrics", "padded", "torch"]
 
 
 def parse_arguments():
@@ -82,6 +83,8 @@ def aliquot_rates(arguments, variant, batch):
                str(arguments.steps), "--progress", "lines", "--log-every", "1"]
     if variant == "padded":
         command += ["--vocab", str(arguments.padded)]
+    if variant == "direct":
+        command += ["--graph", "off"]
     if variant != "metrics":
         return [float(rate) for rate in re.findall(r" ([0-9]+) tokens/s", output_of(arguments, command))], None
     with tempfile.TemporaryDirectory() as folder:

@@ -74,6 +74,15 @@ class Backend {
   /// the device.
   virtual StagedTokens stage_tokens(const TokenBatch& batch) = 0;
 
+  /// See Model::stage_batch(). Until the next stage_tokens() or select_batch(), losses are those of the selected slot.
+  virtual void stage_batch(int slot, const TokenBatch& batch) = 0;
+  virtual StagedTokens select_batch(int slot) = 0;
+  /// Waits until the device has run all work that was enqueued so far.
+  virtual double loss_sum(int slot) = 0;
+  /// Returns the address on the GPU at which the layers read the factor of the loss. It stays the same. Returns null on
+  /// hosts. Call it outside of a captured step.
+  virtual const float* stage_loss_factor(float factor) = 0;
+
   /// The required sizes of `scratch` for attention and for a matrix product, in fp32 elements.
   virtual int64_t attention_scratch_elements(const AttentionShape& shape, DType type) const = 0;
   virtual int64_t product_scratch_elements(DType operands, DType result) const = 0;

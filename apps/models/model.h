@@ -86,6 +86,11 @@ class Model {
   /// Throws UsageError if a token is outside the vocabulary (the message has its position), if a target is neither a
   /// token nor kIgnoredTarget, or if the number of tokens or targets is not batch x sequence.
   virtual void set_batch(const TokenBatch& batch) = 0;
+  /// For the micro-batches of a step whose passes a GPU repeats as a graph: see Engine::run_passes(). stage_batch()
+  /// copies a micro-batch to memory that only this slot uses, and whose address stays the same. select_batch() then
+  /// makes it the batch of the model without a copy. Slots count from 0. Throws as set_batch() does.
+  virtual void stage_batch(int slot, const TokenBatch& batch) = 0;
+  virtual void select_batch(int slot) = 0;
   /// Sets the next positions of one sequence in place of a micro-batch. Each later forward() of all uses computes the
   /// logits of the next token in place of the loss, until the next set_batch(). Requires a model that was made for
   /// decoding: see ModelOptions::decode_positions. Throws UsageError if there are no tokens or more than a sequence of
@@ -108,6 +113,8 @@ class Model {
 
   /// The loss summed over the targets of the micro-batch that are not ignored. Valid after the forward of the last use.
   virtual double loss_sum() const = 0;
+  /// The same for the micro-batch of a slot. Waits until the device has run all work that was enqueued so far.
+  virtual double loss_sum(int slot) const = 0;
   /// The logits of the token after the last one of set_decoding(), in host memory. In a tensor group, they are those of
   /// the vocabulary entries of this rank: see TensorPart. Valid after the forward of the last use, until the next one.
   virtual std::span<const float> logits() const = 0;

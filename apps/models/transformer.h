@@ -57,8 +57,14 @@ class Transformer : public Model {
   void set_batch(const TokenBatch& batch) override;
   void set_decoding(const DecodingPass& pass) override;
   double loss_sum() const override { return backend_.loss_sum(); }
+  void stage_batch(int slot, const TokenBatch& batch) override;
+  void select_batch(int slot) override { staged_tokens_ = backend_.select_batch(slot); }
+  double loss_sum(int slot) const override { return backend_.loss_sum(slot); }
   std::span<const float> logits() const override { return logits_; }
-  void set_loss_factor(float factor) override { loss_factor_ = factor; }
+  void set_loss_factor(float factor) override {
+    loss_factor_ = factor;
+    factor_on_gpu_ = backend_.stage_loss_factor(factor);
+  }
 
  protected:
   /// Throws UsageError if the shape is invalid or the sequence is longer than the context. The backend must outlive the
@@ -273,6 +279,7 @@ class Transformer : public Model {
   Linear inner_linear(const BlockLinear& l) const;
   Linear outer_linear(const BlockLinear& l) const;
   void adapter_forward(const BlockLinear& l, ConstValues x, Values to);
+  void check_batch(const TokenBatch& batch);
   void check_ids(std::span<const int32_t> ids, const std::string& what, int32_t least) const;
   LossShape loss_shape(const TensorPart& part) const;
   EmbeddingRows embedding() const;
@@ -317,6 +324,7 @@ class Transformer : public Model {
   float *leaf_scratch_ = nullptr, *norm_sums_ = nullptr, *norm_leaf_scratch_ = nullptr, *position_sums_ = nullptr;
   int64_t norm_sums_offset_bytes_ = 0, norm_sums_count_ = 0, qk_sums_count_ = 0;
   float loss_factor_ = 1.0f;
+  const float* factor_on_gpu_ = nullptr;             // only on GPUs
   std::array<InnerValues, kProjectionCount> inner_;  // of the current use
 };
 

@@ -208,7 +208,7 @@ void Transformer::forward_head(ConstValues table) {
 void Transformer::backward_head(ConstValues table, Values d_table, bool add) {
   float* d_hidden = divides_rows() ? all_rows_ : gradient_;
   const LossBackward loss{loss_shape(own_), normed_input(), table, staged_tokens_.targets, loss_, loss_factor_,
-                          d_hidden,         d_table,        add};
+                          d_hidden,         d_table,        add,   factor_on_gpu_};
   if (fixed_leaves()) {
     head_backward_of_leaves(loss);
   } else {

@@ -186,7 +186,7 @@ std::vector<double> TrainRun::run_micro_batches(int64_t target_count) {
   const double factor = target_count == 0 ? 0 : engine.loss_scale() * terms / static_cast<double>(target_count);
   model.set_loss_factor(static_cast<float>(factor));
   return run_passes(engine, model, [&](int micro_batch, int data_coordinate) {
-    model.set_batch(data_.batch(state_.sequences_consumed, micro_batch, data_coordinate));
+    return data_.batch(state_.sequences_consumed, micro_batch, data_coordinate);
   });
 }
 

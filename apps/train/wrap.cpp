@@ -45,6 +45,66 @@ void run_use(Model& model, UseKind kind, int use) {
   }
 }
 
+/// Sets the batch of the model whenever it changes.
+std::vector<double> run_passes_directly(Engine& engine, Model& model, const BatchOf& batch_of) {
+  std::vector<double> losses(static_cast<size_t>(engine.plan().policy.micro_batch_count), 0.0);
+  const auto last_use = static_cast<int32_t>(model.uses().size()) - 1;
+  struct Batch {
+    int micro_batch = -1, data_coordinate = -1;
+    bool replayed = false;
+    bool operator==(const Batch&) const = default;
+  } current, with_loss;
+  bool replays = false;  // whether the step has a replay
+  // Reads a loss as late as possible, because reading it waits for the device.
+  const auto read_loss = [&] {
+    if (with_loss.micro_batch < 0) return;
+    const double loss = model.loss_sum();
+    if (!with_loss.replayed) losses[static_cast<size_t>(with_loss.micro_batch)] = loss;
+    if (replays && with_loss.micro_batch == 0) engine.compare_loss(loss, with_loss.replayed);
+    with_loss = {};
+  };
+  while (const auto work = engine.next()) {
+    replays = replays || work->replayed;
+    if (replays) read_loss();  // the engine compares the loss of micro-batch 0
+    // The weights part of a backward does not read the batch. Setting it would copy the batch to the device again.
+    const bool reads_batch = work->kind != UseKind::kBackwardWeights;
+    const Batch batch{work->micro_batch, work->data_coordinate, work->replayed};
+    if (reads_batch && batch != current) {
+      model.set_batch(batch_of(batch.micro_batch, batch.data_coordinate));
+      current = batch;
+    }
+    model.set_memory(work->memory());
+    if (work->kind == UseKind::kForward && work->use == last_use) {
+      read_loss();
+      with_loss = batch;
+    }
+    run_use(model, work->kind, work->use);
+  }
+  read_loss();
+  return losses;
+}
+
+/// Copies all micro-batches to the GPU before the passes, because a graph repeats only what it has captured.
+std::vector<double> run_passes_as_graph(Engine& engine, Model& model, const BatchOf& batch_of) {
+  const Plan& plan = engine.plan();
+  const int count = plan.policy.micro_batch_count;
+  for (int m = 0; m < count; ++m) model.stage_batch(m, batch_of(m, engine.data_coordinate()));
+  engine.run_passes([&] {
+    while (const auto work = engine.next()) {
+      model.select_batch(work->micro_batch);
+      model.set_memory(work->memory());
+      run_use(model, work->kind, work->use);
+    }
+  });
+  std::vector<double> losses(static_cast<size_t>(count), 0.0);
+  const auto last_use = static_cast<int32_t>(model.uses().size()) - 1;
+  const bool has_loss = std::ranges::any_of(plan.schedule.operations, [&](const Operation& operation) {
+    return operation.verb == Verb::kForward && operation.operand == last_use;
+  });
+  for (int m = 0; has_loss && m < count; ++m) losses[static_cast<size_t>(m)] = model.loss_sum(m);
+  return losses;
+}
+
 }  // namespace
 
 void wrap(Engine& engine, Model& model, const WrapOptions& options) {
@@ -98,42 +158,9 @@ void run_micro_batch(Engine& engine, Model& model) {
   }
 }
 
-std::vector<double> run_passes(Engine& engine, Model& model, const SetBatch& set_batch) {
-  std::vector<double> losses(static_cast<size_t>(engine.plan().policy.micro_batch_count), 0.0);
-  const auto last_use = static_cast<int32_t>(model.uses().size()) - 1;
-  struct Batch {
-    int micro_batch = -1, data_coordinate = -1;
-    bool replayed = false;
-    bool operator==(const Batch&) const = default;
-  } current, with_loss;
-  bool replays = false;  // whether the step has a replay
-  // Reads a loss as late as possible, because reading it waits for the device.
-  const auto read_loss = [&] {
-    if (with_loss.micro_batch < 0) return;
-    const double loss = model.loss_sum();
-    if (!with_loss.replayed) losses[static_cast<size_t>(with_loss.micro_batch)] = loss;
-    if (replays && with_loss.micro_batch == 0) engine.compare_loss(loss, with_loss.replayed);
-    with_loss = {};
-  };
-  while (const auto work = engine.next()) {
-    replays = replays || work->replayed;
-    if (replays) read_loss();  // the engine compares the loss of micro-batch 0
-    // The weights part of a backward does not read the batch. Setting it would copy the batch to the device again.
-    const bool reads_batch = work->kind != UseKind::kBackwardWeights;
-    const Batch batch{work->micro_batch, work->data_coordinate, work->replayed};
-    if (reads_batch && batch != current) {
-      set_batch(batch.micro_batch, batch.data_coordinate);
-      current = batch;
-    }
-    model.set_memory(work->memory());
-    if (work->kind == UseKind::kForward && work->use == last_use) {
-      read_loss();
-      with_loss = batch;
-    }
-    run_use(model, work->kind, work->use);
-  }
-  read_loss();
-  return losses;
+std::vector<double> run_passes(Engine& engine, Model& model, const BatchOf& batch_of) {
+  return engine.uses_graph() ? run_passes_as_graph(engine, model, batch_of)
+                             : run_passes_directly(engine, model, batch_of);
 }
 
 void run_evaluation(Engine& engine, Model& model) {

@@ -26,14 +26,13 @@ Initialize initial_values(const Model& model, uint64_t seed);
 /// Runs forward and backward of one micro-batch, without a pipeline. The batch of the model must be set.
 void run_micro_batch(Engine& engine, Model& model);
 
-/// Sets the batch of the model to a micro-batch of a data coordinate.
-using SetBatch = std::function<void(int micro_batch, int data_coordinate)>;
+/// Returns a micro-batch of a data coordinate of this step. The spans must stay valid until the next call.
+using BatchOf = std::function<TokenBatch(int micro_batch, int data_coordinate)>;
 
-/// Runs all passes of a step, and of a replay before them, in the order that the engine gives. Calls set_batch()
-/// whenever the model changes to another batch, except in the weights part of a backward, which does not read the
-/// batch. Returns, for each micro-batch, the loss summed over its tokens. Returns zeros if this rank's pipeline stage
-/// does not run the last use.
-std::vector<double> run_passes(Engine& engine, Model& model, const SetBatch& set_batch);
+/// Runs all passes of a step, and of a replay before them, in the order that the engine gives, or as a graph if the
+/// engine uses one. Returns, for each micro-batch, the loss summed over its tokens. Returns zeros if this rank's
+/// pipeline stage does not run the last use.
+std::vector<double> run_passes(Engine& engine, Model& model, const BatchOf& batch_of);
 
 /// Runs one evaluation between steps: the forward of all uses of this rank's pipeline stage. The batch of the model
 /// must be set.

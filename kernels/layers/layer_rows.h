@@ -70,6 +70,7 @@ struct LossRows {
   const float* log_sums = nullptr;
   const int32_t* targets = nullptr;
   float factor = 1.0f;
+  const float* factor_on_gpu = nullptr;  // only on GPUs: if not null, replaces `factor`
 };
 
 }  // namespace aliquot

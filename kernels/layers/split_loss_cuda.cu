@@ -80,7 +80,8 @@ __global__ void differentiate_rows(const LogitTile tile, const LossRows rows, co
   if (row >= tile.rows) return;
   auto* x = static_cast<typename E::Storage*>(tile.logits.data) + row * tile.stride;
   const float most = rows.maxima[row] - (tile_maxima == nullptr ? 0.0f : tile_maxima[row]);
-  const float log_sum = rows.log_sums[row], factor = rows.targets[row] < 0 ? 0.0f : rows.factor;
+  const float of_target = rows.factor_on_gpu != nullptr ? *rows.factor_on_gpu : rows.factor;
+  const float log_sum = rows.log_sums[row], factor = rows.targets[row] < 0 ? 0.0f : of_target;
   const int64_t target = rows.targets[row] - tile.first_entry;
   for_row<kLogitPack<E>>(tile.columns, elements_before_row_packs<kLogitPack<E>>(x), place, [&]<int kCount>(int column) {
     auto values = load_floats<E, kCount>(x + column);

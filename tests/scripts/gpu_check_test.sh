@@ -95,6 +95,7 @@ expect pass "" check training
 # shellcheck disable=SC2317 # expect calls it
 rate() { tr -s ' ' <"$OUT/training.txt" | grep -xF " $*"; }
 expect pass "" rate 1 plain 5000 50.0 % 1.221
+expect pass "" rate 1 direct 5000 50.0 % 1.221
 expect pass "" rate 4 plain 8000 50.0 % 0.488
 expect pass "" rate 4 padded 9000 50.0 % 0.549
 expect pass "" rate 16 metrics 32768 0.0 % 0.500 1.00 GiB

@@ -1,65 +1,25 @@
 #include "apps/models/cuda/backend_cuda.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
+#include <list>
+#include <map>
 #include <numeric>
 #include <vector>
 
 #include "apps/models/cuda/gpu_scratch.h"
 #include "apps/models/cuda/layers_cuda.h"
 #include "apps/models/cuda/product_cuda.h"
+#include "apps/models/cuda/uploads_cuda.h"
 #include "apps/models/layers/linear_products.h"
 #include "apps/models/layers/loss_tiles.h"
 #include "apps/models/layers/rotary_angles.h"
 #include "kernels/device/device_cuda.h"
+#include "kernels/device/work_graph.h"
 #include "kernels/system/error.h"
 
 namespace aliquot {
 namespace {
-
-/// Waits for one event, not for later work of the stream. Meanwhile polls the watchdogs, which throw if the stream can
-/// no longer finish.
-void wait_for_event(CudaDevice& device, const Event& event) {
-  while (!event.passed()) device.poll_watchdogs();
-}
-
-/// Copies host data to a GPU through two pinned staging buffers: one can be filled while the GPU still reads the other.
-class BatchUploader {
- public:
-  explicit BatchUploader(CudaDevice& device) : device_(device) {}
-
-  /// Waits until the GPU has read the previous contents of the staging buffer, then enqueues a copy. Returns the
-  /// address of the copy on the GPU. The data stays valid until the second call after this one.
-  const std::byte* send(Stream& stream, const void* from, int64_t size_bytes) {
-    StagingSlot& slot = slots_[next_];
-    next_ = 1 - next_;
-    if (slot.size_bytes < size_bytes) make(slot, size_bytes);
-    wait_for_event(device_, *slot.sent);
-    std::memcpy(slot.pinned->data(), from, static_cast<size_t>(size_bytes));
-    cuda_kernels().copy(stream, slot.gpu->data(), slot.pinned->data(), size_bytes);
-    stream.record(*slot.sent);
-    return slot.gpu->data();
-  }
-
- private:
-  struct StagingSlot {
-    int64_t size_bytes = 0;
-    std::unique_ptr<PinnedMemory> pinned;
-    std::unique_ptr<GpuMemory> gpu;
-    std::unique_ptr<Event> sent;  // passed() is true until the event is first recorded
-  };
-
-  void make(StagingSlot& slot, int64_t size_bytes) {
-    device_.make_current();
-    slot = {size_bytes, std::make_unique<PinnedMemory>(&device_, size_bytes, "a micro-batch"),
-            std::make_unique<GpuMemory>(device_, size_bytes, "a micro-batch"), device_.make_event()};
-  }
-
-  CudaDevice& device_;
-  std::array<StagingSlot, 2> slots_;
-  size_t next_ = 0;
-};
 
 /// Returns one array with the tokens, the targets, the sorted tokens, and the row of each sorted token.
 std::vector<int32_t> pack_batch(const TokenBatch& batch) {
@@ -99,9 +59,10 @@ struct CudaLogitLoops {
 class CudaBackend final : public Backend {
  public:
   explicit CudaBackend(CudaDevice& device)
-      : batches_(device),
-        angles_(device),
-        sum_(&device, sizeof(double), "the loss"),
+      : device_(device),
+        batches_(device),
+        loss_factor_(device),
+        loss_(device),
         loss_event_(device.make_event()),
         result_event_(device.make_event()) {}
 
@@ -148,10 +109,10 @@ class CudaBackend final : public Backend {
   }
   void rotary_angles(const ModelShape& shape, int64_t sequence, float* cosines, float* sines, int64_t first) override {
     const int64_t row_bytes = shape.head_width() / 2 * static_cast<int64_t>(sizeof(float));
-    upload_angles(shape, sequence);
+    const AngleTable& table = angles_of(shape, sequence);
     const int64_t size_bytes = (sequence - first) * row_bytes;
-    cuda_kernels().copy(*stream_, cosines, device_angles_ + first * row_bytes, size_bytes);
-    cuda_kernels().copy(*stream_, sines, device_angles_ + (angle_rows_ + first) * row_bytes, size_bytes);
+    cuda_kernels().copy(*stream_, cosines, table.on_gpu + first * row_bytes, size_bytes);
+    cuda_kernels().copy(*stream_, sines, table.on_gpu + (table.rows + first) * row_bytes, size_bytes);
   }
   void rotate(const Rotary& rotary, Values x) override { cuda::rotate(*stream_, rotary, x); }
   void convert(Values to, ConstValues from, int64_t count) override {
@@ -178,12 +139,12 @@ class CudaBackend final : public Backend {
   void loss_forward(const LossForward& a) override {
     tiled_loss_statistics(logit_loops(), a);
     finish_loss(logit_loops(), a);
-    stream_->record(*loss_event_);
+    record_loss();
   }
   void loss_statistics(const LossForward& a, float* part) override { tiled_loss_part(logit_loops(), a, part); }
   void loss_of_parts(const LossForward& a, const SplitParts& parts) override {
     split_loss_forward(*stream_, split_loss(a, parts, logit_loops().sum));
-    stream_->record(*loss_event_);
+    record_loss();
   }
   void loss_backward(const LossBackward& a) override {
     tiled_loss_backward(CudaLogitLoops{*stream_, products_, nullptr}, a);
@@ -191,28 +152,46 @@ class CudaBackend final : public Backend {
   void read(const float* from, std::span<float> to) override {
     const auto size_bytes = static_cast<int64_t>(to.size_bytes());
     if (!result_ || result_bytes_ < size_bytes) {
-      result_ = std::make_unique<PinnedMemory>(&cuda_device(*stream_), size_bytes, "results of the model");
+      result_ = std::make_unique<PinnedMemory>(&device_, size_bytes, "results of the model");
       result_bytes_ = size_bytes;
     }
     cuda_kernels().copy(*stream_, result_->data(), from, size_bytes);
     stream_->record(*result_event_);
-    wait_for_event(cuda_device(*stream_), *result_event_);
+    wait_for_event(device_, *result_event_);
     std::memcpy(to.data(), result_->data(), to.size_bytes());
   }
   double loss_sum() override {
-    wait_for_event(cuda_device(*stream_), *loss_event_);
-    double sum = 0;
-    std::memcpy(&sum, sum_.data(), sizeof sum);
-    return sum;
+    wait_for_event(device_, *loss_event_);
+    return loss_.value();
+  }
+  double loss_sum(int slot) override {
+    stream_->record(*loss_event_);
+    wait_for_event(device_, *loss_event_);
+    return slots_.at(slot).loss.value();
   }
 
   StagedTokens stage_tokens(const TokenBatch& batch) override {
+    selected_loss_ = &loss_;
     const std::vector<int32_t> all = pack_batch(batch);
-    const size_t count = batch.tokens.size();
-    const std::byte* on_gpu = batches_.send(*stream_, all.data(), static_cast<int64_t>(all.size() * sizeof(int32_t)));
-    const auto* ids = reinterpret_cast<const int32_t*>(on_gpu);
-    sorted_ = {ids + 2 * count, ids + 3 * count};
-    return {ids, ids + count};
+    const auto size_bytes = static_cast<int64_t>(all.size() * sizeof(int32_t));
+    return select(batches_.send(*stream_, all.data(), size_bytes), batch.tokens.size());
+  }
+  void stage_batch(int slot, const TokenBatch& batch) override {
+    const std::vector<int32_t> all = pack_batch(batch);
+    Slot& to = slots_.try_emplace(slot, device_).first->second;
+    to.ids = to.upload.send(*stream_, all.data(), static_cast<int64_t>(all.size() * sizeof(int32_t)));
+    to.count = batch.tokens.size();
+  }
+  StagedTokens select_batch(int slot) override {
+    Slot& from = slots_.at(slot);
+    selected_loss_ = &from.loss;
+    return select(from.ids, from.count);
+  }
+  const float* stage_loss_factor(float factor) override {
+    if (staged_factor_ != nullptr && factor == factor_value_) return staged_factor_;
+    factor_value_ = factor;
+    staged_factor_ = reinterpret_cast<const float*>(loss_factor_.send(*stream_, &factor, sizeof(factor)));
+    return staged_factor_;
   }
 
   int64_t attention_scratch_elements(const AttentionShape& shape, DType) const override {
@@ -224,31 +203,92 @@ class CudaBackend final : public Backend {
   bool makes_tiles_in_fp32(DType compute) const override { return compute != DType::kFloat32; }
 
  private:
-  /// Computes and uploads the angles of at least `sequence` positions, unless they already are on the GPU. Later, each
-  /// use of a block copies the angles of its positions to its scratch memory. With kDynamic, the angles depend on the
-  /// length of the sequence.
-  void upload_angles(const ModelShape& shape, int64_t sequence) {
-    constexpr int64_t kRowsAtOnce = 256;  // decoding asks for one more position at a time
+  /// A loss in pinned host memory.
+  class Loss {
+   public:
+    explicit Loss(CudaDevice& device) : pinned_(&device, sizeof(double), "the loss") {}
+    double* address() const { return reinterpret_cast<double*>(pinned_.data()); }
+    double value() const {
+      double sum = 0;
+      std::memcpy(&sum, pinned_.data(), sizeof sum);
+      return sum;
+    }
+
+   private:
+    PinnedMemory pinned_;
+  };
+
+  /// A micro-batch of stage_batch().
+  struct Slot {
+    explicit Slot(CudaDevice& device) : upload(device), loss(device) {}
+    Upload upload;
+    Loss loss;
+    const std::byte* ids = nullptr;
+    size_t count = 0;
+  };
+
+  /// Positions whose angles are on the GPU. `rows` is their number. A captured step may read them in each launch.
+  struct AngleTable {
+    AngleTable(CudaDevice& device, int64_t count) : rows(count), upload(device) {}
+    int64_t rows;
+    bool is_captured = false;
+    Upload upload;
+    const std::byte* on_gpu = nullptr;
+  };
+
+  /// Returns angles of at least `sequence` positions. Computes and uploads them, unless they already are on the GPU.
+  /// Later, each use of a block copies the angles of its positions to its scratch memory. With kDynamic, the angles
+  /// depend on the length of the sequence.
+  const AngleTable& angles_of(const ModelShape& shape, int64_t sequence) {
     const bool depends = shape.rope.scaling == RopeScaling::kDynamic;
-    if (depends ? angle_rows_ == sequence : angle_rows_ >= sequence) return;
-    angle_rows_ = depends ? sequence : (sequence + kRowsAtOnce - 1) / kRowsAtOnce * kRowsAtOnce;
-    const auto count = static_cast<size_t>(angle_rows_ * shape.head_width() / 2);
-    angle_values_.resize(2 * count);
-    compute_rotary_angles(shape, angle_rows_, angle_values_.data(), angle_values_.data() + count);
-    device_angles_ = angles_.send(*stream_, angle_values_.data(), static_cast<int64_t>(2 * count * sizeof(float)));
+    const auto fits = [&](const AngleTable& table) {
+      return depends ? table.rows == sequence : table.rows >= sequence;
+    };
+    auto found = std::ranges::find_if(angles_, fits);
+    if (found == angles_.end()) {
+      // Decoding asks for one more position at a time. It needs only the last table.
+      std::erase_if(angles_, [](const AngleTable& table) { return !table.is_captured; });
+      constexpr int64_t kRowsAtOnce = 256;
+      const int64_t rows = depends ? sequence : (sequence + kRowsAtOnce - 1) / kRowsAtOnce * kRowsAtOnce;
+      found = angles_.emplace(angles_.end(), device_, rows);
+      const auto count = static_cast<size_t>(rows * shape.head_width() / 2);
+      angle_values_.resize(2 * count);
+      compute_rotary_angles(shape, rows, angle_values_.data(), angle_values_.data() + count);
+      const auto size_bytes = static_cast<int64_t>(2 * count * sizeof(float));
+      found->on_gpu = found->upload.send(*stream_, angle_values_.data(), size_bytes);
+    }
+    if (is_captured(*stream_)) found->is_captured = true;
+    return *found;
   }
 
-  /// finish() writes the sum to pinned host memory. loss_sum() waits for the event and then reads it.
-  CudaLogitLoops logit_loops() { return {*stream_, products_, reinterpret_cast<double*>(sum_.data())}; }
+  /// Makes the ids of pack_batch() at `on_gpu` those of the layers.
+  StagedTokens select(const std::byte* on_gpu, size_t count) {
+    const auto* ids = reinterpret_cast<const int32_t*>(on_gpu);
+    sorted_ = {ids + 2 * count, ids + 3 * count};
+    return {ids, ids + count};
+  }
 
+  /// loss_sum() waits for this event. The loss of a captured step belongs to a slot.
+  void record_loss() {
+    if (!is_captured(*stream_)) stream_->record(*loss_event_);
+  }
+
+  /// finish() writes the sum to pinned host memory.
+  CudaLogitLoops logit_loops() { return {*stream_, products_, selected_loss_->address()}; }
+
+  CudaDevice& device_;
   Stream* stream_ = nullptr;
   CudaProducts products_;
-  BatchUploader batches_, angles_;
+  AlternatingUpload batches_;
+  Upload loss_factor_;
+  float factor_value_ = 1;
+  const float* staged_factor_ = nullptr;
+  std::map<int, Slot> slots_;
   TokenSortedRows sorted_;
   std::vector<float> angle_values_;
-  const std::byte* device_angles_ = nullptr;
-  int64_t angle_rows_ = 0;  // positions in device_angles_
-  PinnedMemory sum_;
+  std::list<AngleTable> angles_;
+  Loss loss_;
+  Loss* selected_loss_ = &loss_;
   std::unique_ptr<PinnedMemory> result_;  // of read()
   int64_t result_bytes_ = 0;
   std::unique_ptr<Event> loss_event_, result_event_;

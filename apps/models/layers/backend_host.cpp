@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <map>
+#include <vector>
 
 #include "apps/models/backend.h"
 #include "apps/models/cuda/gpu_scratch.h"
@@ -65,16 +67,28 @@ class HostBackend : public Backend {
   }
   void attention_forward(const AttentionForward& a) override { aliquot::attention_forward(pool_, a); }
   void attention_backward(const AttentionBackward& a) override { aliquot::attention_backward(pool_, a); }
-  void loss_forward(const LossForward& a) override { loss_sum_ = aliquot::loss_forward(pool_, a); }
+  void loss_forward(const LossForward& a) override { loss() = aliquot::loss_forward(pool_, a); }
   void loss_statistics(const LossForward& a, float* part) override { aliquot::loss_statistics(pool_, a, part); }
   void loss_of_parts(const LossForward& a, const SplitParts& parts) override {
-    loss_sum_ = aliquot::loss_of_parts(a, parts);
+    loss() = aliquot::loss_of_parts(a, parts);
   }
   void loss_backward(const LossBackward& a) override { aliquot::loss_backward(pool_, a); }
 
   void read(const float* from, std::span<float> to) override { std::copy_n(from, to.size(), to.begin()); }
   double loss_sum() override { return loss_sum_; }
-  StagedTokens stage_tokens(const TokenBatch& batch) override { return {batch.tokens.data(), batch.targets.data()}; }
+  StagedTokens stage_tokens(const TokenBatch& batch) override {
+    slot_ = nullptr;
+    return {batch.tokens.data(), batch.targets.data()};
+  }
+  void stage_batch(int slot, const TokenBatch& batch) override {
+    slots_[slot] = {{batch.tokens.begin(), batch.tokens.end()}, {batch.targets.begin(), batch.targets.end()}};
+  }
+  StagedTokens select_batch(int slot) override {
+    slot_ = &slots_.at(slot);
+    return {slot_->tokens.data(), slot_->targets.data()};
+  }
+  double loss_sum(int slot) override { return slots_.at(slot).loss_sum; }
+  const float* stage_loss_factor(float) override { return nullptr; }
 
   int64_t attention_scratch_elements(const AttentionShape& shape, DType type) const override {
     return threads_ * aliquot::attention_scratch_elements(shape, type);
@@ -85,9 +99,17 @@ class HostBackend : public Backend {
   bool makes_tiles_in_fp32(DType compute) const override { return compute != DType::kFloat32; }
 
  private:
+  struct Slot {
+    std::vector<int32_t> tokens, targets;
+    double loss_sum = 0;
+  };
+  double& loss() { return slot_ != nullptr ? slot_->loss_sum : loss_sum_; }
+
   ThreadPool& pool_;
   int64_t threads_;
   double loss_sum_ = 0;
+  std::map<int, Slot> slots_;
+  Slot* slot_ = nullptr;  // the selected one
 };
 
 class PlannedGpuBackend final : public HostBackend {

@@ -66,6 +66,7 @@ struct LossBackward {
   float* d_hidden = nullptr;
   Values d_table;
   bool add_table = false;
+  const float* factor_on_gpu = nullptr;  // only on GPUs: if not null, replaces `factor`
 };
 void loss_backward(ThreadPool& pool, const LossBackward& a);
 

@@ -99,7 +99,7 @@ void tiled_loss_backward(const Loops& loops, const LossBackward& a) {
       loops.multiply(logits_product(s, a.hidden, a.table, computed, buffers.product_scratch));
       if (maxima != nullptr) loops.keep(tile, computed, maxima);
     }
-    loops.backward(tile, {buffers.maxima, buffers.log_sums, a.targets, a.factor}, maxima);
+    loops.backward(tile, {buffers.maxima, buffers.log_sums, a.targets, a.factor, a.factor_on_gpu}, maxima);
     loops.multiply({.a = {tile.logits, tile.stride},
                     .b = {a.table.from(table_offset(s, tile)), s.width},
                     .to = a.d_hidden,

@@ -28,8 +28,8 @@ for line in 'kernels_test .*exit 0 .*PASSED \] [1-9]' 'engine_on_gpu_cuda_test .
   'aliquot train --device cuda .*exit 0' 'training .*exit 0' 'sanitize: not run'; do
   expect pass "" grep -E "^$line" "$OUT/summary.txt"
 done
-for line in '1 plain' '1 metrics' '1 padded' '2 plain' '2 metrics' '2 padded'; do
+for line in {1,2}' '{plain,direct,metrics,padded}; do
   expect pass "" grep -E "^ +${line/ / +} +[0-9]+ +[0-9.]+ %" "$OUT/training.txt"
 done
-expect pass "" python3 -c 'import json, sys; sys.exit(len(json.load(open(sys.argv[1]))) != 12)' "$OUT/training.json"
+expect pass "" python3 -c 'import json, sys; sys.exit(len(json.load(open(sys.argv[1]))) != 16)' "$OUT/training.json"
 exit $((failures > 0))

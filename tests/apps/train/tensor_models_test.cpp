@@ -106,15 +106,15 @@ void train_rank(World& world, const Case& c, const TokenSource& source, Outcome&
   engine.materialize(initial_values(*model, 1));
   const int data_rank = world.rank() / c.tensor % c.data_ranks;
   Loader loader(source, {c.sequence, c.batch, c.shape.vocabulary, true, 1, data_rank, c.data_ranks});
-  const auto set_batch = [&](int step, int micro) {
+  const auto batch_of = [&](int step, int micro) {
     loader.load(step * c.batch * c.data_ranks * options.accumulate, micro);
-    model->set_batch({loader.tokens(), loader.targets()});
+    return TokenBatch{loader.tokens(), loader.targets()};
   };
   for (int step = 0; step < kSteps; ++step) {
     model->set_loss_factor(static_cast<float>(engine.loss_scale() / static_cast<double>(c.batch * c.sequence)));
-    std::vector<double> losses = run_passes(engine, *model, [&](int micro, int) { set_batch(step, micro); });
+    std::vector<double> losses = run_passes(engine, *model, [&](int micro, int) { return batch_of(step, micro); });
     const StepReport report = engine.step();
-    set_batch(0, 0);
+    model->set_batch(batch_of(0, 0));
     run_evaluation(engine, *model);
     losses.push_back(engine.plan().stage.is_last() ? model->loss_sum() : 0);
     engine.sum_losses(losses);

@@ -38,6 +38,28 @@ for world in auto ${2:+nccl}; do
 done
 [ -n "$(digest --ranks 3 --zero-stage 3)" ] || fail "training with three ranks failed"
 
+# Steps that run as graphs give the same digest. Graphs need one GPU per rank. same_in_graphs OPTION...
+same_in_graphs() {
+  local with without
+  with=$(train --device cuda --steps 5 --graph on "$@" | sed -n 's/^digest //p')
+  without=$(train --device cuda --steps 5 --graph off "$@" | sed -n 's/^digest //p')
+  [ -n "$with" ] && [ "$with" = "$without" ] || fail "with graphs, $* has digest $with, without $without"
+}
+same_in_graphs --accumulate 2
+same_in_graphs --precision fp16 --zero-stage 1
+same_in_graphs --metrics "$folder/graph.jsonl"
+[ "$(grep -c '"step_seconds":' "$folder/graph.jsonl")" -eq 5 ] || fail "the metrics of a run with graphs lack steps"
+code=0
+train --device cuda --ranks 1 --graph on --check-state >"$folder/refused" 2>&1 || code=$?
+[ $code -eq 1 ] || fail "--graph on with --check-state ended with code $code"
+grep -q -- '--graph is on, but the passes of rank 0 cannot be captured: ' "$folder/refused" ||
+  fail "unexpected output of --graph on with --check-state: $(cat "$folder/refused")"
+if [ "${2:-}" = nccl ]; then
+  same_in_graphs --ranks 2 --world nccl --zero-stage 3 --accumulate 2
+  same_in_graphs --ranks 2 --world nccl --pipeline 2 --accumulate 3 --recompute block
+  same_in_graphs --ranks 2 --world nccl --tensor 2 --zero-stage 2
+fi
+
 # A Llama with all variations of attention.
 cat >"$folder/config.json" <<'END'
 {"model_type": "qwen3", "num_hidden_layers": 1, "hidden_size": 16, "num_attention_heads": 2, "num_key_value_heads": 1,
@@ -48,6 +70,24 @@ varied=(--model "$folder/config.json")
 first_varied=$(digest "${varied[@]}" --ranks 2 --zero-stage 0)
 other=$(digest "${varied[@]}" --ranks 2 --zero-stage 3 --recompute block)
 [ "$other" = "$first_varied" ] || fail "Qwen3 at ZeRO stage 3 has digest $other, at ZeRO stage 0 $first_varied"
+
+same_in_graphs "${varied[@]}" --recompute block
+same_in_graphs "${varied[@]}" --lora rank=3
+
+# Evaluations and samples run between steps with graphs. With this scaling, the angles depend on the number of positions,
+# which differs between training and samples.
+printf 'abcdefghijklmnopqrstuvwxyz %.0s' {1..40} >"$folder/text"
+"$program" data "$folder/text" --learn-tokenizer 260 --out "$folder/tokens.h5" >"$folder/tokenized"
+cat >"$folder/dynamic.json" <<'END'
+{"model_type": "llama", "num_hidden_layers": 1, "hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 24,
+ "max_position_embeddings": 6, "vocab_size": 260, "rope_scaling": {"rope_type": "dynamic", "factor": 4}}
+END
+between=(--model "$folder/dynamic.json" --data "$folder/tokens.h5" --eval-data "$folder/tokens.h5" --eval-every 2
+  --sample-every 2 --sample-prompt abc --sample-tokens 3 --sequence 5 --micro-batch 2 --steps 6 --lr 0.01 --quiet)
+for graph in on off; do
+  "$program" train --device cuda "${between[@]}" --graph $graph | grep '^digest ' >"$folder/between_$graph"
+done
+cmp "$folder/between_on" "$folder/between_off" || fail "with evaluations and samples, graphs change the digest"
 
 # Memory planned without a GPU must equal the memory measured on GPUs.
 for stage in 0 3; do
