@@ -134,8 +134,8 @@ class Engine {
   /// loss_scale() changes, the work is captured again, and so it is after set_trainable(). If `passes` throws or
   /// omits a use, the step is abandoned.
   ///
-  /// Without a graph, `passes` is called in each step: on hosts, if ranks share a GPU, with GraphMode::kOff, and with
-  /// update_in_backward, check, check_state or replay_every. All ranks must use run_passes(), or none.
+  /// Without a graph, `passes` is called in each step: see EngineOptions::graph and docs/engine.md, "Graphs". All ranks
+  /// must use run_passes(), or none.
   void run_passes(const std::function<void()>& passes);
   /// Whether run_passes() repeats the passes as a graph from the second step on, except in single steps that need more.
   /// Call after materialize().

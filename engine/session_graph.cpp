@@ -25,10 +25,11 @@ std::string Session::graph_obstacle() {
   return "";
 }
 
-/// Decides on all ranks alike whether run_passes() captures. Collective on GPUs.
+/// Decides on all ranks alike whether run_passes() captures. Collective.
 void Session::agree_on_graph() {
   const bool required = options_.graph == GraphMode::kOn;
-  if (options_.graph == GraphMode::kOff || (world_.device().kind() == DeviceKind::kHost && !required)) return;
+  const bool is_alone = world_.rank_count() == 1 && world_.device().kind() == DeviceKind::kCuda;
+  if (options_.graph == GraphMode::kOff || (!required && !is_alone)) return;
   const ScopedCollectivePurpose purpose("agree on a graph");
   const auto obstacles = world_.communicator().gather_objects(graph_obstacle());
   const auto found = std::ranges::find_if(obstacles, [](const std::string& obstacle) { return !obstacle.empty(); });

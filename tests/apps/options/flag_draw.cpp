@@ -147,6 +147,7 @@ Words draw_free(Draw& draw, const Case& drawn, int stage, const std::string& scr
   add(words, draw_pipeline(draw, drawn));
   if (stage == 3 && draw.chance(40)) add(words, {"--gather-for", draw.one_of({"auto", "pass", "1", "2", "step"})});
   if (draw.chance(20)) add(words, {"--check-state"});
+  if (draw.chance(10)) add(words, {"--graph", draw.one_of({"auto", "off"})});
   if (drawn.ranks > 1 && draw.chance(20)) add(words, {"--replay-every", draw.one_of({"1", "2"})});
   return words;
 }

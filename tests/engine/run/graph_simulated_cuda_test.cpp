@@ -416,10 +416,10 @@ TEST_F(Graphs, AreRefusedWithTheReason) {
   expect(refusal(1, {.check = true}, gpus(1)), "the checking mode runs host code during the passes");
 }
 
-TEST_F(Graphs, AreNotUsedWhereTheyAreImpossible) {
-  const Settings settings{.options = {.zero_stage = 3, .check_state = true}};
-  EXPECT_EQ(train_small(2, settings, GraphMode::kAuto).calls, kSteps);
-  EXPECT_EQ(train_small(2, {.options = {.zero_stage = 3}}, GraphMode::kAuto).calls, 2);
+TEST_F(Graphs, AreUsedByDefaultOnOneRankWhereTheyArePossible) {
+  EXPECT_EQ(train_small(1, {.options = {.zero_stage = 3}}, GraphMode::kAuto).calls, 2);
+  EXPECT_EQ(train_small(1, {.options = {.zero_stage = 3, .check_state = true}}, GraphMode::kAuto).calls, kSteps);
+  EXPECT_EQ(train_small(2, {.options = {.zero_stage = 3}}, GraphMode::kAuto).calls, kSteps);
 }
 
 TEST_F(Graphs, RefuseCallsInTheWrongOrder) {
