@@ -124,21 +124,21 @@ class Engine {
   /// Opens the next use of an evaluation, a forward pass between steps that saves nothing for backward. Returns nullopt
   /// after the last use. The next call then begins another evaluation.
   [[nodiscard]] std::optional<Work> next_evaluation();
-  /// Runs all passes of a step: calls `passes`, which runs every use, with next() or as below. Then call step(). On a
-  /// GPU, this can save much of the host's time. In the first step, `passes` enqueues its work. In the second step, its
-  /// work is captured as a CUDA graph, which runs then. In later steps, the graph runs again and `passes` is not called.
+  /// Runs all passes of a step: calls `passes`, which runs every use, with next() or as below. Then call step(). A GPU
+  /// may repeat the passes as a CUDA graph, which saves time of the host: **from the third step on, `passes` is then not
+  /// called**. The first step runs `passes`, and the second step captures its work.
   ///
   /// So `passes` must enqueue the same work in each step, with the same arguments: data that differs, such as samples,
   /// must be copied to the same device memory before the call. It must not wait for the device, allocate its memory, or
   /// enqueue host functions. Results that it wrote to fixed addresses can be read when the compute stream has run. If
-  /// loss_scale() changes, the work is captured again, and so it is after set_trainable(). If `passes` throws or
-  /// omits a use, the step is abandoned.
+  /// loss_scale() changes, the work is captured again, and so it is after set_trainable(). If `passes` throws or omits a
+  /// use, the step is abandoned.
   ///
   /// Without a graph, `passes` is called in each step: see EngineOptions::graph and docs/engine.md, "Graphs". All ranks
   /// must use run_passes(), or none.
   void run_passes(const std::function<void()>& passes);
-  /// Whether run_passes() repeats the passes as a graph from the second step on, except in single steps that need more.
-  /// Call after materialize().
+  /// Whether run_passes() repeats the passes as a graph, except in the steps that docs/engine.md lists. Call after
+  /// materialize().
   bool uses_graph() const;
   /// The data coordinate whose samples this rank reads: see Work::data_coordinate. Call after materialize().
   int data_coordinate() const;
@@ -187,7 +187,8 @@ class Engine {
   /// to the world's device and have lane kCompute. Call before materialize().
   void compute_on(std::unique_ptr<Stream> stream);
 
-  /// From the next step on, records the times at which each operation begins and ends.
+  /// From the next step on, records the times at which each operation begins and ends. With a graph, call it on all
+  /// ranks between the same steps.
   void record_timelines();
   /// Returns this rank's timeline of the second-to-last step, or an empty timeline before three steps were recorded.
   /// `began`, if not null, receives the steady-clock time of second 0 of the timeline. Call between steps; waits for

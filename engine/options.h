@@ -16,7 +16,7 @@
 namespace aliquot {
 
 /// Whether Engine::run_passes() captures the passes of a step. kAuto: in a world of one rank, if it can. Graphs with
-/// NCCL have only run on simulated GPUs, so they must be requested.
+/// NCCL must be requested.
 enum class GraphMode : uint8_t { kAuto, kOn, kOff };
 
 struct EngineOptions {

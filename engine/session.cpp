@@ -52,6 +52,7 @@ Session::Session(Parts parts)
       if (operation.lane != Lane::kCompute) make_lane(operation.lane);
     }
   }
+  agree_on_graph(parts.compute_stream.get());
   // The compute stream is moved last, so that the caller still owns it if the creation of another stream throws.
   if (parts.compute_stream) {
     compute_lane() = std::move(parts.compute_stream);
@@ -60,7 +61,6 @@ Session::Session(Parts parts)
   }
   executor_.set_faults(faults_.get());
   executor_.set_gradient_detector(&gradient_detector_);
-  agree_on_graph();
 }
 
 Session::SecondaryRun::SecondaryRun(Session& session, const Plan& plan,

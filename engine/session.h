@@ -157,12 +157,14 @@ class Session : private CollectiveRunner {
   void recompute(std::span<const UnitId> units);
   bool sends_result(const Operation& use) const;
   void skip_use();
-  std::string graph_obstacle();
-  void agree_on_graph();
+  std::string graph_obstacle(Stream* compute) const;
+  void agree_on_graph(Stream* compute);
   bool has_graph_in_this_step() const;
   void run_all_passes(const std::function<void()>& passes);
   void capture(const std::function<void()>& passes, std::unique_ptr<WorkGraph>& graph);
   std::unique_ptr<WorkGraph>& graph_of_step();
+  [[noreturn]] void fail_capture(const std::exception_ptr& why);
+  void repeat(WorkGraph& graph);
   void run_abandoned_graph();
   void end_step_of_graph();
   void skip_rest_of_passes();
@@ -208,11 +210,12 @@ class Session : private CollectiveRunner {
   int64_t recorded_from_ = 0;
   LaneStreams lanes_;  // a stream for each lane that a plan uses
 
-  bool captures_passes_ = false;  // run_passes() may capture
-  bool uses_run_passes_ = false;  // run_passes() was called
+  bool captures_passes_ = false;    // run_passes() may capture
+  bool called_run_passes_ = false;  // in this step, and it called its function
+  bool ran_all_passes_ = false;     // run_passes() called its function in a step that no rank abandoned
   /// The captured passes: only the first one, or with a recorder one for each step of its marks. Null until captured.
   std::array<std::unique_ptr<WorkGraph>, TimelineRecorder::kSteps> graphs_;
-  double graph_loss_scale_ = 1;                 // the loss scale of `graphs_`
+  double graph_loss_scale_ = 1;  // the loss scale of `graphs_`
   bool captured_in_step_ = false;
 
   // Progress of the current step or evaluation.

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <exception>
 #include <fmt/format.h>
+#include <utility>
 
 #include "engine/session.h"
 #include "kernels/system/error.h"
@@ -10,10 +11,11 @@
 
 namespace aliquot {
 
-/// Returns why the passes of this rank cannot be captured, or "".
-std::string Session::graph_obstacle() {
+/// Returns why the passes of this rank cannot be captured, or "". `compute`: the user's stream, or null.
+std::string Session::graph_obstacle(Stream* compute) const {
   if (world_.device().kind() == DeviceKind::kHost) return "this rank computes on a host";
-  if (!can_capture(compute_stream())) return "the compute stream is CUDA's default stream, which cannot be captured";
+  if (compute != nullptr && !can_capture(*compute))
+    return "the compute stream is CUDA's default stream, which cannot be captured";
   const auto can_capture = [](const Communicator* ranks) { return ranks->can_capture(); };
   if (!std::ranges::all_of(groups_.communicators(), can_capture))
     return "ranks share a GPU or read one another's memory";
@@ -26,12 +28,12 @@ std::string Session::graph_obstacle() {
 }
 
 /// Decides on all ranks alike whether run_passes() captures. Collective.
-void Session::agree_on_graph() {
+void Session::agree_on_graph(Stream* compute) {
   const bool required = options_.graph == GraphMode::kOn;
   const bool is_alone = world_.rank_count() == 1 && world_.device().kind() == DeviceKind::kCuda;
   if (options_.graph == GraphMode::kOff || (!required && !is_alone)) return;
   const ScopedCollectivePurpose purpose("agree on a graph");
-  const auto obstacles = world_.communicator().gather_objects(graph_obstacle());
+  const auto obstacles = world_.communicator().gather_objects(graph_obstacle(compute));
   const auto found = std::ranges::find_if(obstacles, [](const std::string& obstacle) { return !obstacle.empty(); });
   captures_passes_ = found == obstacles.end();
   if (captures_passes_ || !required) return;
@@ -39,14 +41,13 @@ void Session::agree_on_graph() {
                                found - obstacles.begin(), *found));
 }
 
-/// Whether a graph runs the passes of this step, if the caller uses run_passes(). The first step runs without one,
+/// Whether a graph runs the passes of this step. All ranks get the same answer. An earlier step has run without a graph,
 /// because libraries allocate memory and load kernels when they are first used.
 bool Session::has_graph_in_this_step() const {
-  return captures_passes_ && executor_.step() > 1 && !gradient_detector_.enabled() && !random_faults_enabled();
+  return captures_passes_ && ran_all_passes_ && !gradient_detector_.enabled() && !random_faults_enabled();
 }
 
 void Session::run_passes(const std::function<void()>& passes) {
-  uses_run_passes_ = true;
   require_nothing_live();
   refuse_abandoned();
   refuse_unfinished_evaluation();
@@ -58,9 +59,19 @@ void Session::run_passes(const std::function<void()>& passes) {
   std::unique_ptr<WorkGraph>& graph = graph_of_step();
   if (graph == nullptr) return capture(passes, graph);
   begin_step();
-  executor_.skip_passes();
-  micro_batch_ = options_.accumulate - 1;
-  executor_.launch(*graph);
+  repeat(*graph);
+}
+
+/// Launches the graph of an earlier step in place of the passes.
+void Session::repeat(WorkGraph& graph) {
+  try {
+    executor_.skip_passes();
+    micro_batch_ = options_.accumulate - 1;
+    executor_.launch(graph);
+  } catch (...) {
+    unusable_ = true;  // the gradients are those of an earlier step
+    throw;
+  }
 }
 
 /// Returns the place of this step's graph, which may be null.
@@ -73,20 +84,22 @@ std::unique_ptr<WorkGraph>& Session::graph_of_step() {
 
 /// Abandons the step if `passes` throws or omits a use.
 void Session::run_all_passes(const std::function<void()>& passes) {
+  called_run_passes_ = true;
   try {
     passes();
     finish_pending();
+    require_nothing_live();
     if (abandoned_ || (trains() && executor_.at_end_of_passes())) return;
-    throw UsageError(
-        fmt::format("the function of run_passes() returned, but the declared order expects {}", next_use_text()));
+    throw UsageError(fmt::format("the function of run_passes() returned, but {}",
+                                 micro_batch_ < 0 ? "ran no use" : "the declared order expects " + next_use_text()));
   } catch (...) {
     abandoned_ = true;
     throw;
   }
 }
 
-/// Captures the passes in `graph` and launches it. If they are abandoned, the rest of the graph has only their
-/// collectives, which other ranks capture too. end_step_of_graph() then discards it.
+/// Captures the passes in `graph` and launches it. If this rank abandons them, it captures the remaining collectives
+/// without model code, because the other ranks capture them too. end_step_of_graph() then discards the graph.
 void Session::capture(const std::function<void()>& passes, std::unique_ptr<WorkGraph>& graph) {
   executor_.begin_capture();
   captured_in_step_ = true;
@@ -96,6 +109,9 @@ void Session::capture(const std::function<void()>& passes, std::unique_ptr<WorkG
   } catch (...) {
     thrown = std::current_exception();
   }
+  // After these failures, the executor cannot run the remaining collectives.
+  if (failure_ != nullptr) thrown = std::exchange(failure_, nullptr), unusable_ = true;
+  if (unusable_ || !live_units_.empty()) return fail_capture(thrown);
   try {
     if (micro_batch_ < 0) begin_step();
     if (abandoned_) skip_rest_of_passes();
@@ -103,27 +119,33 @@ void Session::capture(const std::function<void()>& passes, std::unique_ptr<WorkG
     graph = executor_.end_capture();
     executor_.launch(*graph);
   } catch (...) {  // the capture is invalid, or communication failed
-    unusable_ = true;
-    executor_.discard_capture();
-    if (thrown == nullptr) throw;
+    fail_capture(thrown != nullptr ? thrown : std::current_exception());
   }
   if (thrown != nullptr) std::rethrow_exception(thrown);
 }
 
+void Session::fail_capture(const std::exception_ptr& why) {
+  unusable_ = true;
+  executor_.discard_capture();
+  std::rethrow_exception(why);
+}
+
 /// Runs the passes of an abandoned step, with the same calls of collectives as the other ranks. These launch a graph, so
-/// this rank launches its own, whose gradients are not used.
+/// this rank launches its own. Its model code computes gradients from old samples, which are not used.
 void Session::run_abandoned_graph() {
   std::unique_ptr<WorkGraph>& graph = graph_of_step();
   if (graph == nullptr) return capture([] {}, graph);
-  executor_.skip_passes();
-  executor_.launch(*graph);
+  repeat(*graph);
 }
 
-/// Called after each step. If a rank abandoned the step that captures, its graph lacks model code. All ranks then
-/// capture again, because they compare collectives in a capture, and NCCL may exchange addresses.
+/// Called after each step. A graph that was captured in an abandoned step may lack model code on one rank. All ranks
+/// then capture again, because they compare collectives in a capture, and NCCL may exchange addresses.
 void Session::end_step_of_graph() {
-  if (captured_in_step_ && decider_.report().abandoned_by >= 0) graphs_ = {};
+  const bool completed = decider_.report().abandoned_by < 0;
+  if (captured_in_step_ && !completed) graphs_ = {};
   captured_in_step_ = false;
+  if (completed && called_run_passes_) ran_all_passes_ = true;
+  called_run_passes_ = false;
 }
 
 }  // namespace aliquot

@@ -341,7 +341,7 @@ void Session::finish_abandoned_passes() {
   skip_replay();
   if (!trains()) activate(executor_);
   if (micro_batch_ < 0) begin_step();
-  if (uses_run_passes_ && has_graph_in_this_step() && executor_.at_start_of_step()) {
+  if (has_graph_in_this_step() && executor_.at_start_of_step()) {
     run_abandoned_graph();
   } else {
     skip_rest_of_passes();

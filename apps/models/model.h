@@ -88,7 +88,7 @@ class Model {
   virtual void set_batch(const TokenBatch& batch) = 0;
   /// For the micro-batches of a step whose passes a GPU repeats as a graph: see Engine::run_passes(). stage_batch()
   /// copies a micro-batch to memory that only this slot uses, and whose address stays the same. select_batch() then
-  /// makes it the batch of the model without a copy. Slots count from 0. Throws as set_batch() does.
+  /// makes it the batch of the model without a copy. Slots count from 0. Ends decoding, and throws as set_batch() does.
   virtual void stage_batch(int slot, const TokenBatch& batch) = 0;
   virtual void select_batch(int slot) = 0;
   /// Sets the next positions of one sequence in place of a micro-batch. Each later forward() of all uses computes the

@@ -164,7 +164,7 @@ void Transformer::check_ids(std::span<const int32_t> ids, const std::string& wha
                    " entries: use a larger --vocab, or data tokenized for this model.");
 }
 
-void Transformer::check_batch(const TokenBatch& batch) {
+void Transformer::begin_batch(const TokenBatch& batch) {
   decoding_.reset();
   set_extents(batch_, sequence_);
   check_ids(batch.tokens, "token", 0);
@@ -172,12 +172,12 @@ void Transformer::check_batch(const TokenBatch& batch) {
 }
 
 void Transformer::set_batch(const TokenBatch& batch) {
-  check_batch(batch);
+  begin_batch(batch);
   staged_tokens_ = backend_.stage_tokens(batch);
 }
 
 void Transformer::stage_batch(int slot, const TokenBatch& batch) {
-  check_batch(batch);
+  begin_batch(batch);
   backend_.stage_batch(slot, batch);
 }
 

@@ -279,7 +279,7 @@ class Transformer : public Model {
   Linear inner_linear(const BlockLinear& l) const;
   Linear outer_linear(const BlockLinear& l) const;
   void adapter_forward(const BlockLinear& l, ConstValues x, Values to);
-  void check_batch(const TokenBatch& batch);
+  void begin_batch(const TokenBatch& batch);
   void check_ids(std::span<const int32_t> ids, const std::string& what, int32_t least) const;
   LossShape loss_shape(const TensorPart& part) const;
   EmbeddingRows embedding() const;

@@ -88,7 +88,12 @@ std::vector<double> run_passes_directly(Engine& engine, Model& model, const Batc
 std::vector<double> run_passes_as_graph(Engine& engine, Model& model, const BatchOf& batch_of) {
   const Plan& plan = engine.plan();
   const int count = plan.policy.micro_batch_count;
-  for (int m = 0; m < count; ++m) model.stage_batch(m, batch_of(m, engine.data_coordinate()));
+  try {
+    for (int m = 0; m < count; ++m) model.stage_batch(m, batch_of(m, engine.data_coordinate()));
+  } catch (...) {
+    engine.abandon();
+    throw;
+  }
   engine.run_passes([&] {
     while (const auto work = engine.next()) {
       model.select_batch(work->micro_batch);

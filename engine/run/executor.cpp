@@ -111,14 +111,18 @@ void Executor::skip_passes() {
 }
 
 void Executor::launch(WorkGraph& graph) {
-  Stream& compute = stream(Lane::kCompute);
-  const Label label{"passes", reported_step_};
-  make_compute_wait();
-  const std::vector<Communicator*> communicators = groups_.communicators();
-  for (Communicator* ranks : communicators) ranks->begin_graph(compute, label);
-  graph.launch(compute);
-  for (Communicator* ranks : communicators) ranks->end_graph(compute);
-  make_lanes_wait();
+  in_graph_ = true;  // for the position
+  report_position_on_failure([&] {
+    Stream& compute = stream(Lane::kCompute);
+    const Label label{"passes", reported_step_};
+    make_compute_wait();
+    const std::vector<Communicator*> communicators = groups_.communicators();
+    for (Communicator* ranks : communicators) ranks->begin_graph(compute, label);
+    graph.launch(compute);
+    for (Communicator* ranks : communicators) ranks->end_graph(compute);
+    make_lanes_wait();
+  });
+  in_graph_ = false;
   graph_step_ = step_;
 }
 
@@ -239,8 +243,9 @@ void Executor::report_position_on_failure(const Body& body) {
 /// Stores in the flight record where this rank is in the schedule, and returns that text.
 std::string Executor::note_position() const {
   const std::string place =
-      fmt::format("{} (operation {} of {}, micro-batch {}, step {})", title(plan_, cursor_), cursor_,
-                  plan_.schedule.operations.size(), operation(cursor_).micro_batch, reported_step_);
+      in_graph_ ? fmt::format("the graph of all passes (step {})", reported_step_)
+                : fmt::format("{} (operation {} of {}, micro-batch {}, step {})", title(plan_, cursor_), cursor_,
+                              plan_.schedule.operations.size(), operation(cursor_).micro_batch, reported_step_);
   if (world_.flight() != nullptr) world_.flight()->set_failure_location(place);
   return place;
 }
@@ -272,8 +277,9 @@ void Executor::wait_for(const Wait& wait, OperationId id) {
   const int64_t step = wait.of_previous_step ? step_ - 1 : step_;
   if (step < first_step_) return;                   // all ranks have passed a barrier since then
   if (captures() && wait.of_previous_step) return;  // launch() waits for the work of all lanes
-  // launch() has made all lanes wait for the graph.
-  if (step == graph_step_ && wait.operation < first_after_passes_) return;
+  // launch() has made all lanes wait for the graph, and the graph for all earlier work.
+  const bool in_passes = wait.operation < first_after_passes_;
+  if (in_passes && (step == graph_step_ || step_ == graph_step_)) return;
   if (wait.of == GroupId::kRank || captures()) return lane.wait(*events_[wait.operation]);
   groups_.at(wait.of).await(lane, operation(wait.operation).lane, progress(wait.operation, step), label(id));
 }

@@ -159,6 +159,7 @@ class Executor {
   std::unique_ptr<WorkCapture> capture_;  // null unless the passes are captured
   std::unique_ptr<Event> compute_point_;  // the next two: only on GPUs
   std::array<std::unique_ptr<Event>, kLaneCount> lane_points_;
+  bool in_graph_ = false;                 // launch() runs
   int64_t graph_step_ = -1;               // the last step whose passes a graph ran
   std::optional<ProfilerRanges> ranges_;  // named after the operations; only on GPUs
   int open_ranges_ = 0;

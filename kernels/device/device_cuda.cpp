@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <fmt/format.h>
 #include <stdexcept>
+#include <system_error>
+#include <thread>
 
 #include "kernels/device/kernel_modules_cuda.h"
 #include "kernels/device/poll_until.h"
@@ -183,6 +185,19 @@ void CudaDevice::drain() noexcept {
   wait_until_watchdogs_idle();
   log_cuda_error(cudaSetDevice(ordinal_), "selecting a GPU");
   log_cuda_error(cudaDeviceSynchronize(), "waiting for a GPU");
+}
+
+void CudaDevice::abort_work() noexcept {
+  for (AbortableWork* graph : graphs_) graph->abort();
+  std::vector<std::thread> threads;
+  for (AbortableWork* communicator : communicators_) {
+    try {
+      threads.emplace_back([communicator] { communicator->abort(); });
+    } catch (const std::system_error&) {  // no thread can be started
+      communicator->abort();
+    }
+  }
+  for (std::thread& thread : threads) thread.join();
 }
 
 void CudaDevice::fail(std::exception_ptr failure) noexcept {

@@ -36,6 +36,14 @@ class Watchdog {
   virtual bool idle() = 0;
 };
 
+/// Work that may never finish, and that CudaDevice::abort_work() ends: a graph or a communicator.
+class AbortableWork {
+ public:
+  virtual ~AbortableWork() = default;
+  /// Ends the work and gives up the handle of CUDA or NCCL. Callable from any thread.
+  virtual void abort() noexcept = 0;
+};
+
 /// A CUDA event. Events without timing cost less.
 class CudaEvent final : public Event {
  public:
@@ -123,6 +131,15 @@ class CudaDevice final : public Device {
   /// GPU current for the calling thread.
   void drain() noexcept;
 
+  /// A graph may have collectives of several communicators. None of them can be aborted while the graph exists, or while
+  /// it waits for another one. So abort_work() gives up all graphs, and then aborts all communicators at the same time.
+  void add_graph(AbortableWork& graph) { graphs_.push_back(&graph); }
+  void remove_graph(AbortableWork& graph) noexcept { std::erase(graphs_, &graph); }
+  bool has_graphs() const { return !graphs_.empty(); }
+  void add_communicator(AbortableWork& communicator) { communicators_.push_back(&communicator); }
+  void remove_communicator(AbortableWork& communicator) noexcept { std::erase(communicators_, &communicator); }
+  void abort_work() noexcept;
+
   /// Stores an exception of host work, which throw_if_failed() rethrows. Later calls are ignored. Any thread may call
   /// it.
   void fail(std::exception_ptr failure) noexcept;
@@ -137,6 +154,7 @@ class CudaDevice final : public Device {
   int64_t start_bytes_ = 0, nccl_bytes_ = 0;  // see GpuMemoryUse
   std::string name_, uuid_;
   std::vector<Watchdog*> watchdogs_;
+  std::vector<AbortableWork*> graphs_, communicators_;
   std::mutex failure_mutex_;
   std::exception_ptr failure_;
 };

@@ -16,7 +16,8 @@ class WorkGraph {
   WorkGraph& operator=(const WorkGraph&) = delete;
   virtual ~WorkGraph() = default;
 
-  /// Enqueues all of the work on `stream`, as one piece. The work of several streams still runs at the same time.
+  /// Enqueues all of the work on `stream`: it begins after the earlier work of the stream, and later work of the stream
+  /// begins after all of it. Within the graph, work of several captured streams runs at the same time.
   virtual void launch(Stream& stream) = 0;
 };
 
@@ -25,8 +26,9 @@ class WorkGraph {
 ///
 /// The captured work is repeated with the same arguments and addresses. On a captured stream, Stream::run() and
 /// Stream::synchronize() throw. A wait for an event that was recorded before the capture, and an allocation of memory of
-/// the device, throw too, and the capture may then be invalid. After the capture, an event that a captured stream has recorded must be recorded
-/// again before it is used. Used from the rank's own thread. Only for streams of a GPU.
+/// the device, throw too, and the capture may then be invalid. Until the end of the capture, the thread must not call
+/// Event::passed(). After the capture, an event that a captured stream has recorded must be recorded again before it is
+/// used, except the events of TimeMarks. Used from the rank's own thread. Only for streams of a GPU.
 class WorkCapture {
  public:
   explicit WorkCapture(Stream& origin);

@@ -2,27 +2,39 @@
 
 #include "kernels/device/device_cuda.h"
 #include "kernels/device/work_graph.h"
+#include "kernels/system/error.h"
 
 namespace aliquot {
 namespace {
 
-class CudaWorkGraph final : public WorkGraph {
+class CudaWorkGraph final : public WorkGraph, private AbortableWork {
  public:
   /// Takes ownership of `graph`.
   CudaWorkGraph(CudaDevice& device, cudaGraph_t graph) : device_(device) {
     const cudaError_t result = cudaGraphInstantiate(&exec_, graph, 0);
     log_cuda_error(cudaGraphDestroy(graph), "destroying a captured graph");
     check(result, "preparing a captured graph");
+    device.add_graph(*this);
   }
-  /// CUDA permits the destruction of a graph that still runs, but its work uses memory that the caller may free next.
+  /// The work uses memory that the caller may free next.
   ~CudaWorkGraph() override {
     device_.drain();
-    log_cuda_error(cudaGraphExecDestroy(exec_), "destroying a graph");
+    device_.remove_graph(*this);
+    abort();
   }
 
-  void launch(Stream& stream) override { check(cudaGraphLaunch(exec_, cuda_stream(stream)), "launching a graph"); }
+  void launch(Stream& stream) override {
+    if (exec_ == nullptr) throw FaultError("a graph was launched after its communicators were aborted");
+    check(cudaGraphLaunch(exec_, cuda_stream(stream)), "launching a graph");
+  }
 
  private:
+  /// CUDA permits this while the graph runs.
+  void abort() noexcept override {
+    if (exec_ != nullptr) log_cuda_error(cudaGraphExecDestroy(exec_), "destroying a graph");
+    exec_ = nullptr;
+  }
+
   CudaDevice& device_;
   cudaGraphExec_t exec_ = nullptr;
 };

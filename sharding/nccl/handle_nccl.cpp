@@ -65,6 +65,7 @@ NcclHandle::NcclHandle(CudaDevice& device, std::shared_ptr<NcclPeers> peers, con
   const ncclResult_t result = ncclCommInitRankConfig(&comm_, peers_->rank_count(), id, peers_->rank(), &config);
   await_result(result, "ncclCommInitRankConfig()");
   device.add_nccl_bytes(free_before - device.memory().free_bytes);
+  device.add_communicator(*this);
 }
 
 NcclHandle::NcclHandle(NcclHandle& parent, std::shared_ptr<NcclPeers> peers, int color)
@@ -79,6 +80,12 @@ NcclHandle::NcclHandle(NcclHandle& parent, std::shared_ptr<NcclPeers> peers, int
   parent.await_result(result, "ncclCommSplit()");
   await_result(async_state(), "ncclCommSplit()");
   device_.add_nccl_bytes(free_before - device_.memory().free_bytes);
+  device_.add_communicator(*this);
+}
+
+NcclHandle::~NcclHandle() {
+  close();
+  device_.remove_communicator(*this);
 }
 
 bool NcclHandle::close(bool aborts) noexcept {
@@ -142,13 +149,19 @@ void NcclHandle::throw_if_failed(std::string_view place) {
 }
 
 void NcclHandle::fail(const std::string& why) {
-  abort();
   peers_->abort(why);
+  if (device_.has_graphs()) {
+    device_.abort_work();
+  } else {
+    abort();
+  }
   throw_abort(why);
 }
 
+/// NCCL waits until no graph has work of the communicator.
 void NcclHandle::abort() noexcept {
   if (comm_ == nullptr) return;
+  log_cuda_error(cudaSetDevice(device_.ordinal()), "selecting a GPU");
   const ncclResult_t result = ncclCommAbort(comm_);
   comm_ = nullptr;
   if (result != ncclSuccess) log_message("ncclCommAbort() failed: {}", std::string_view(ncclGetErrorString(result)));

@@ -19,14 +19,14 @@ namespace aliquot {
 /// NCCL starts a thread for each call of a non-blocking communicator. A blocking one would avoid this, but its calls
 /// could only be aborted from a second thread. ncclCommAbort() frees the communicator: for a non-blocking one it first
 /// joins the thread of the call, while a blocked call would go on and use freed memory.
-class NcclHandle {
+class NcclHandle final : private AbortableWork {
  public:
   /// Collective over the peers. Rank 0 creates the NCCL id. `device` must outlive this object.
   NcclHandle(CudaDevice& device, std::shared_ptr<NcclPeers> peers, const NcclOptions& options, double timeout_seconds);
   /// Splits `parent`. `peers` are the ranks with the same color, in the order of the new group. Collective over
   /// `parent`.
   NcclHandle(NcclHandle& parent, std::shared_ptr<NcclPeers> peers, int color);
-  ~NcclHandle() { close(); }
+  ~NcclHandle() override;
   NcclHandle(const NcclHandle&) = delete;
   NcclHandle& operator=(const NcclHandle&) = delete;
 
@@ -45,12 +45,13 @@ class NcclHandle {
   void await_result(ncclResult_t result, std::string_view place);
   /// Throws if NCCL or another rank has reported a failure. Never blocks.
   void throw_if_failed(std::string_view place);
-  /// Aborts NCCL's work, aborts the other ranks with the reason `why`, and throws CommunicationError.
+  /// Aborts the other ranks with the reason `why`, aborts NCCL's work, and throws CommunicationError. If there are
+  /// graphs, aborts the work of all communicators of the device: see CudaDevice::abort_work().
   [[noreturn]] void fail(const std::string& why);
 
  private:
   ncclResult_t async_state() const;
-  void abort() noexcept;
+  void abort() noexcept override;
   bool finalize() noexcept;
 
   CudaDevice& device_;

@@ -5,6 +5,7 @@
 #include <list>
 #include <map>
 #include <numeric>
+#include <stdexcept>
 #include <vector>
 
 #include "apps/models/cuda/gpu_scratch.h"
@@ -179,6 +180,8 @@ class CudaBackend final : public Backend {
   void stage_batch(int slot, const TokenBatch& batch) override {
     const std::vector<int32_t> all = pack_batch(batch);
     Slot& to = slots_.try_emplace(slot, device_).first->second;
+    if (to.count != 0 && to.count != batch.tokens.size())
+      throw std::logic_error("the size of a micro-batch has changed");
     to.ids = to.upload.send(*stream_, all.data(), static_cast<int64_t>(all.size() * sizeof(int32_t)));
     to.count = batch.tokens.size();
   }
@@ -188,6 +191,7 @@ class CudaBackend final : public Backend {
     return select(from.ids, from.count);
   }
   const float* stage_loss_factor(float factor) override {
+    if (stream_ == nullptr) return nullptr;
     if (staged_factor_ != nullptr && factor == factor_value_) return staged_factor_;
     factor_value_ = factor;
     staged_factor_ = reinterpret_cast<const float*>(loss_factor_.send(*stream_, &factor, sizeof(factor)));

@@ -283,7 +283,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
   {
     const std::lock_guard lock(event->mutex);
     // Code that ignores the error would take the event for passed.
-    if (event->captured.capture != nullptr) fail("an event that was recorded by a captured stream is queried");
+    if (event->captured.exists) fail("an event that was recorded by a captured stream is queried");
     if (this_thread_captures()) fail("an event is queried by a thread that captures");
   }
   const auto event_record = event->get();

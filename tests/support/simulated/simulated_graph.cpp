@@ -75,7 +75,7 @@ bool record_captured(CUevent_st& event, cudaStream_t stream) {
   capture.before_record.push_back(capture.before[stream]);
   const std::lock_guard lock(event.mutex);
   event.event_record = nullptr;
-  event.captured = {stream->capture, record};
+  event.captured = {true, stream->capture, record};
   return true;
 }
 
@@ -84,19 +84,21 @@ bool wait_captured(CUevent_st& event, cudaStream_t stream, cudaError_t& result) 
     const std::lock_guard lock(event.mutex);
     return event.captured;
   }();
-  if (recorded.capture == nullptr) {
+  if (!recorded.exists) {
     if (stream->capture == nullptr) return false;
     if (event.get() == nullptr) return true;  // the event was never recorded
     stream->capture->invalid = true;
     result = cudaErrorStreamCaptureIsolation;
     return true;
   }
-  if (recorded.capture->origin == nullptr || (stream->capture != nullptr && stream->capture != recorded.capture)) {
+  const auto capture = recorded.capture.lock();
+  const bool has_ended = capture == nullptr || capture->origin == nullptr;
+  if (has_ended || (stream->capture != nullptr && stream->capture != capture)) {
     result = cudaErrorCapturedEvent;
     return true;
   }
-  stream->capture = recorded.capture;
-  recorded.capture->join(stream, recorded.record);
+  stream->capture = capture;
+  capture->join(stream, recorded.record);
   return true;
 }
 
@@ -109,10 +111,17 @@ struct CUgraph_st {
   std::shared_ptr<Capture> capture;
 };
 
-struct CUgraphExec_st {
+/// It exists until the last launch has ended, also if the graph is destroyed earlier.
+struct GraphState {
+  explicit GraphState(std::shared_ptr<Capture> of) : capture(std::move(of)) {
+    for (const auto& [stream, counts] : capture->before) streams[stream] = std::make_unique<CUstream_st>(stream->gpu);
+  }
   std::shared_ptr<Capture> capture;
   std::map<cudaStream_t, std::unique_ptr<CUstream_st>> streams;  // one in place of each captured stream
-  std::atomic<int> pending{0};                                   // launches that have not ended
+};
+
+struct CUgraphExec_st {
+  std::shared_ptr<GraphState> state;
 };
 
 namespace {
@@ -165,16 +174,13 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
 }
 
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long) {
-  *exec = new CUgraphExec_st{graph->capture, {}, {}};
-  for (const auto& [stream, counts] : graph->capture->before)
-    (*exec)->streams[stream] = std::make_unique<CUstream_st>(stream->gpu);
+  *exec = new CUgraphExec_st{std::make_shared<GraphState>(graph->capture)};
   return cudaSuccess;
 }
 
 cudaError_t cudaGraphUpload(cudaGraphExec_t, cudaStream_t) { return cudaSuccess; }
 
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
-  if (exec->pending > 0) aliquot::simulated::fail("a graph is destroyed before it has run");
   delete exec;
   return cudaSuccess;
 }
@@ -186,22 +192,21 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
     CUstream_st* stream;
     std::function<void()> work;
   };
+  const auto state = exec->state;
   std::vector<std::shared_ptr<aliquot::simulated::EventRecord>> records;
-  for (std::size_t i = 0; i < exec->capture->before_record.size(); ++i)
+  for (std::size_t i = 0; i < state->capture->before_record.size(); ++i)
     records.push_back(std::make_shared<aliquot::simulated::EventRecord>());
   std::vector<Prepared> all;
-  for (const auto& [of, one] : exec->capture->work) {
-    CUstream_st* const own = exec->streams.at(of).get();
+  for (const auto& [of, one] : state->capture->work) {
+    CUstream_st* const own = state->streams.at(of).get();
     if (one.kind == Kind::kRecord) all.push_back({own, [record = records[one.record]] { record->pass(); }});
     if (one.kind == Kind::kWait) all.push_back({own, [record = records[one.record]] { record->wait(); }});
     if (one.kind == Kind::kWork) all.push_back({own, one.prepare()});
   }
   ++aliquot::simulated::launch_count;
-  ++exec->pending;
-  stream->enqueue([exec, all = std::move(all)] {
+  stream->enqueue([state, all = std::move(all)] {
     for (const Prepared& one : all) one.stream->enqueue(one.work);
-    for (const auto& [of, own] : exec->streams) own->wait();
-    --exec->pending;
+    for (const auto& [of, own] : state->streams) own->wait();
   });
   return cudaSuccess;
 }

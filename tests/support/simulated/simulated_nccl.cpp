@@ -8,6 +8,7 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
@@ -16,6 +17,7 @@
 #include <mutex>
 #include <nccl.h>
 #include <set>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -90,6 +92,8 @@ struct ncclComm {
   int polls_in_progress = 0;
   // How many operations were enqueued, and how many of them have finished. The world's mutex protects both.
   uint64_t enqueued_count = 0, finished_count = 0;
+  /// Calls that may run, or run again: those that were not enqueued yet, and those of graphs.
+  std::atomic<int> referenced_count{0};
 };
 
 namespace {
@@ -113,13 +117,15 @@ using Work = std::function<void(std::unique_lock<std::mutex>&)>;
 /// `prepare` returns the work. It is called now or, if the stream captures, in each launch of the graph.
 ncclResult_t enqueue(ncclComm_t comm, cudaStream_t stream, std::function<Work()> prepare) {
   comm->polls_in_progress = 3;
-  aliquot::simulated::launch_prepared(stream, [=, prepare = std::move(prepare)] {
+  ++comm->referenced_count;
+  const std::shared_ptr<ncclComm> reference(comm, [](ncclComm_t of) { --of->referenced_count; });
+  aliquot::simulated::launch_prepared(stream, [comm, reference, prepare = std::move(prepare)] {
     const auto world = comm->world;
     const auto enqueued = [&] {
       const std::lock_guard lock(world->mutex);
       return comm->enqueued_count++;
     };
-    return [=, turn = enqueued(), work = prepare()] {
+    return [comm, world, turn = enqueued(), work = prepare()] {
       std::unique_lock lock(world->mutex);
       world->changed.wait(lock, [&] { return comm->finished_count == turn; });
       work(lock);
@@ -253,6 +259,15 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm) {
   return ncclInProgress;
 }
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
+  // NCCL waits until no graph has a call of the communicator. So it would wait forever for a graph that the program
+  // destroys later.
+  for (int i = 0; comm->referenced_count > 0; ++i) {
+    if (i == 5000) {
+      std::fprintf(stderr, "simulated NCCL: a communicator is destroyed while a graph uses it\n");
+      std::abort();
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
   {
     // Work of the last collective may still be running.
     std::unique_lock lock(comm->world->mutex);

@@ -58,7 +58,8 @@ struct Capture;
 
 /// The recording of an event in a capturing stream.
 struct CapturedRecord {
-  std::shared_ptr<Capture> capture;
+  bool exists = false;
+  std::weak_ptr<Capture> capture;
   std::size_t record = 0;  // its number among the recordings of the capture
 };
 
