@@ -41,8 +41,8 @@ void Session::agree_on_graph(Stream* compute) {
                                found - obstacles.begin(), *found));
 }
 
-/// Whether a graph runs the passes of this step. All ranks get the same answer. An earlier step has run without a graph,
-/// because libraries allocate memory and load kernels when they are first used.
+/// Whether a graph runs the passes of this step. All ranks get the same answer. An earlier step has run without a
+/// graph, because libraries allocate memory and load kernels when they are first used.
 bool Session::has_graph_in_this_step() const {
   return captures_passes_ && ran_all_passes_ && !gradient_detector_.enabled() && !random_faults_enabled();
 }
@@ -130,8 +130,8 @@ void Session::fail_capture(const std::exception_ptr& why) {
   std::rethrow_exception(why);
 }
 
-/// Runs the passes of an abandoned step, with the same calls of collectives as the other ranks. These launch a graph, so
-/// this rank launches its own. Its model code computes gradients from old samples, which are not used.
+/// Runs the passes of an abandoned step, with the same calls of collectives as the other ranks. These launch a graph,
+/// so this rank launches its own. Its model code computes gradients from old samples, which are not used.
 void Session::run_abandoned_graph() {
   std::unique_ptr<WorkGraph>& graph = graph_of_step();
   if (graph == nullptr) return capture([] {}, graph);

@@ -88,61 +88,6 @@ void Executor::start_after_barrier(uint64_t base) {
   first_step_ = step_;
 }
 
-void Executor::begin_capture() {
-  assert(at_start_of_step());
-  capture_ = std::make_unique<WorkCapture>(stream(Lane::kCompute));
-  make_lanes_wait();
-}
-
-std::unique_ptr<WorkGraph> Executor::end_capture() {
-  assert(at_end_of_passes());
-  make_compute_wait();
-  auto graph = capture_->end();
-  capture_.reset();
-  return graph;
-}
-
-void Executor::skip_passes() {
-  assert(at_start_of_step());
-  for (; !at_end_of_passes(); ++cursor_) {
-    for (const BufferId buffer : begins_[cursor_]) memory_.acquire(buffer);
-    for (const BufferId buffer : ends_[cursor_]) memory_.release(buffer);
-  }
-}
-
-void Executor::launch(WorkGraph& graph) {
-  in_graph_ = true;  // for the position
-  report_position_on_failure([&] {
-    Stream& compute = stream(Lane::kCompute);
-    const Label label{"passes", reported_step_};
-    make_compute_wait();
-    const std::vector<Communicator*> communicators = groups_.communicators();
-    for (Communicator* ranks : communicators) ranks->begin_graph(compute, label);
-    graph.launch(compute);
-    for (Communicator* ranks : communicators) ranks->end_graph(compute);
-    make_lanes_wait();
-  });
-  in_graph_ = false;
-  graph_step_ = step_;
-}
-
-/// The compute lane waits for all other lanes.
-void Executor::make_compute_wait() {
-  for (std::size_t lane = 0; lane < lanes_.size(); ++lane) {
-    if (lanes_[lane] == nullptr || static_cast<Lane>(lane) == Lane::kCompute) continue;
-    lanes_[lane]->record(*lane_points_[lane]);
-    stream(Lane::kCompute).wait(*lane_points_[lane]);
-  }
-}
-
-/// All other lanes wait for the compute lane.
-void Executor::make_lanes_wait() {
-  stream(Lane::kCompute).record(*compute_point_);
-  for (std::size_t lane = 0; lane < lanes_.size(); ++lane) {
-    if (lanes_[lane] != nullptr && static_cast<Lane>(lane) != Lane::kCompute) lanes_[lane]->wait(*compute_point_);
-  }
-}
-
 void Executor::run_to_model_code() {
   while (!at_end_of_passes() && !at_model_code()) {
     issue(cursor_);
@@ -225,18 +170,15 @@ void Executor::issue(OperationId id) {
   });
 }
 
-/// If `body` throws, records the position of this rank in the schedule. After a communication error, each rank also
-/// logs its position, because the positions of all ranks show which rank waited for which.
-template <typename Body>
-void Executor::report_position_on_failure(const Body& body) {
+/// Called while an exception is handled. Records the position of this rank in the schedule. After a communication
+/// error, each rank also logs its position, because the positions of all ranks show which rank waited for which.
+void Executor::report_position() {
+  const std::string place = note_position();
   try {
-    body();
+    throw;
   } catch (const CommunicationError&) {
-    log_message("rank {} was at {}", world_.rank(), note_position());
-    throw;
-  } catch (...) {
-    note_position();
-    throw;
+    log_message("rank {} was at {}", world_.rank(), place);
+  } catch (...) {  // only the position is recorded
   }
 }
 

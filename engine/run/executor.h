@@ -129,8 +129,17 @@ class Executor {
   void note_observed_operations();
   std::string transfer_label(const Operation& operation, std::string_view unit) const;
   void issue(OperationId id);
+  /// Runs `body`. If it throws, calls report_position().
   template <typename Body>
-  void report_position_on_failure(const Body& body);
+  void report_position_on_failure(const Body& body) {
+    try {
+      body();
+    } catch (...) {
+      report_position();
+      throw;
+    }
+  }
+  void report_position();
   std::string note_position() const;
   void begin(OperationId id);
   void wait_for(const Wait& wait, OperationId id);

@@ -25,10 +25,10 @@ class WorkGraph {
 /// first wait for an event of a captured stream. In the end, `origin` must wait for all other captured streams.
 ///
 /// The captured work is repeated with the same arguments and addresses. On a captured stream, Stream::run() and
-/// Stream::synchronize() throw. A wait for an event that was recorded before the capture, and an allocation of memory of
-/// the device, throw too, and the capture may then be invalid. Until the end of the capture, the thread must not call
-/// Event::passed(). After the capture, an event that a captured stream has recorded must be recorded again before it is
-/// used, except the events of TimeMarks. Used from the rank's own thread. Only for streams of a GPU.
+/// Stream::synchronize() throw. A wait for an event that was recorded before the capture throws too, as does an
+/// allocation of the device's memory, and the capture may then be invalid. Until the end of the capture, the thread
+/// must not call Event::passed(). After the capture, an event that a captured stream has recorded must be recorded
+/// again before it is used, except the events of TimeMarks. Used from the rank's own thread. Only for streams of a GPU.
 class WorkCapture {
  public:
   explicit WorkCapture(Stream& origin);

@@ -159,7 +159,7 @@ class Communicator {
   virtual void separate_lane(Lane /*lane*/) {}
 
   /// Whether a WorkCapture can capture collectives of this group. On a captured stream, publish() and await() do
-  /// nothing: in place of await(), the caller must wait for events of its own lanes. Always true for a group of one rank.
+  /// nothing: in place of await(), the caller must wait for events of its own lanes. True for a group of one rank.
   virtual bool can_capture() const { return rank_count() == 1; }
   /// Called before and after the launch of a WorkGraph with collectives of this group, on the stream of the launch. All
   /// ranks of the group must launch it. The timeout of collectives then applies to the whole graph. With

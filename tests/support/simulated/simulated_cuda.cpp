@@ -14,7 +14,7 @@
 #include <thread>
 #include <vector>
 
-#include "tests/support/simulated/simulated_stream.h"
+#include "tests/support/simulated/simulated_stream_cuda.h"
 
 #ifndef SIMULATED_GPUS
 #error "define SIMULATED_GPUS as the number of simulated GPUs"

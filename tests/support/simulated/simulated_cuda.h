@@ -1,7 +1,7 @@
 #pragma once
 // The simulated CUDA runtime. It runs the host code of GPU ranks on machines without a GPU, also under sanitizers.
-// Streams are threads with random delays, events and graphs are supported, and GPU memory is host memory. Tests link it before the
-// real runtime. aliquot_use_simulated_gpus() sets the number of GPUs.
+// Streams are threads with random delays, events and graphs are supported, and GPU memory is host memory. Tests link it
+// before the real runtime. aliquot_use_simulated_gpus() sets the number of GPUs.
 //
 // Errors that a real GPU would hide end the program: a stream that is destroyed before its work has run, and memory
 // that is freed while a copy that uses it, or any work of the calling thread's streams, has not run.

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "tests/support/simulated/simulated_cuda.h"
-#include "tests/support/simulated/simulated_stream.h"
+#include "tests/support/simulated/simulated_stream_cuda.h"
 
 namespace aliquot::simulated {
 

@@ -1,4 +1,4 @@
-#include "tests/support/simulated/simulated_stream.h"
+#include "tests/support/simulated/simulated_stream_cuda.h"
 
 #include <cstdio>
 #include <cstdlib>
