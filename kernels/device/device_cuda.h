@@ -131,8 +131,8 @@ class CudaDevice final : public Device {
   /// GPU current for the calling thread.
   void drain() noexcept;
 
-  /// A graph may have collectives of several communicators. None of them can be aborted while the graph exists, or while
-  /// it waits for another one. So abort_work() gives up all graphs, and then aborts all communicators at the same time.
+  /// A graph may have collectives of several communicators. None of them can be aborted while the graph exists, or
+  /// while it waits for another one. So abort_work() gives up all graphs, and then aborts all communicators together.
   void add_graph(AbortableWork& graph) { graphs_.push_back(&graph); }
   void remove_graph(AbortableWork& graph) noexcept { std::erase(graphs_, &graph); }
   bool has_graphs() const { return !graphs_.empty(); }

@@ -1,8 +1,8 @@
-#include "tests/support/simulated/simulated_stream_cuda.h"
-
 #include <cstdio>
 #include <cstdlib>
 #include <random>
+
+#include "tests/support/simulated/simulated_stream_cuda.h"
 
 namespace {
 
