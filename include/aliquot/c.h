@@ -335,9 +335,9 @@ int aliquot_compute_on(aliquot_engine* engine, void* stream);
 /** Runs every use of a step, with aliquot_next() or with aliquot_micro_batch() and aliquot_open(). Return ALIQUOT_DONE,
  * or another status to abandon the step. */
 typedef int (*aliquot_passes)(void* context);
-/** Calls `passes`, like Engine::run_passes() in C++: with the option "graph", a GPU captures the work of `passes` in the
- * second step, and repeats it in later steps without calling `passes`. See "Graphs" in docs/engine.md for what it may
- * do. Then call aliquot_step(). All ranks must use this function, or none. */
+/** Calls `passes`, like Engine::run_passes() in C++: with the option "graph", a GPU captures the work of `passes` in
+ * the second step, and repeats it in later steps without calling `passes`. See "Graphs" in docs/engine.md for what it
+ * may do. Then call aliquot_step(). All ranks must use this function, or none. */
 int aliquot_run_passes(aliquot_engine* engine, aliquot_passes passes, void* context);
 
 /** Begins a micro-batch. A step has one or more. */
