@@ -117,13 +117,15 @@ TEST(NcclOptions, MustBeTheSameOnAllRanks) {
 /// One rank fails while the others wait in a collective. Their waits end on either communicator.
 TEST(SeparateLane, AFailureEndsCollectivesOfBothCommunicators) {
   for (const Lane lane : {Lane::kGather, Lane::kReduce}) {
-    std::atomic<int> failed_count = 0;
+    std::atomic<int> failed_count = 0, begun_count = 0;
     const auto body = [&](World& world) {
       Communicator& ranks = world.communicator();
       ranks.separate_lane(Lane::kGather);
       const auto stream = world.device().make_stream(lane);
       ranks.barrier(*stream, {"first"});
       stream->synchronize();
+      // The other ranks must not still be in the first barrier, whose failure is not counted.
+      for (++begun_count; begun_count < 3;) std::this_thread::yield();
       if (world.rank() == 1) throw std::runtime_error("rank 1 fails");
       try {
         ranks.barrier(*stream, {"second"});
