@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "kernels/layers/layers_cuda.h"
+#include "kernels/layers/row_registers_cuda.h"
 #include "kernels/layers/row_statistics.h"
 #include "kernels/layers/row_sums_cuda.h"
 #include "kernels/layers/split_layers.h"
@@ -42,6 +43,37 @@ __global__ void norm_rows(const LayerNormRows a) {
   for (int64_t row = launch_warp(); row < a.rows; row += launch_warp_stride()) {
     const float mean = a.mean == nullptr ? 0.0f : sum_of_values(a, row) * scale;
     normalize_row<E>(a, row, mean, 1.0f / sqrtf(squared_differences(a, row, mean) * scale + a.epsilon));
+  }
+}
+
+/// Like norm_rows(), but reads each element of the row once.
+template <class E, int kPacks>
+__global__ void norm_rows_in_registers(const LayerNormRows a) {
+  const auto* weight = static_cast<const typename E::Storage*>(a.weight.data);
+  const auto* bias = static_cast<const typename E::Storage*>(a.bias.data);
+  const float scale = 1.0f / static_cast<float>(a.width);
+  const int width = static_cast<int>(a.width);
+  for (int64_t row = launch_warp(); row < a.rows; row += launch_warp_stride()) {
+    const float* x = a.x + row * a.width;
+    auto* to = static_cast<typename E::Storage*>(a.to.data) + row * a.width;
+    LaneRow<kPacks> values;
+    values.for_packs(width, [&](auto& pack, int column) { pack = load_pack<kPackElements>(x + column); });
+    const float mean = a.mean == nullptr ? 0.0f : values.sum(width, [](float v, int) { return v; }) * scale;
+    const float squares = values.sum(width, [&](float v, int) { return (v - mean) * (v - mean); });
+    const float rstd = 1.0f / sqrtf(squares * scale + a.epsilon);
+    if (warp_lane() == 0) {
+      if (a.mean != nullptr) a.mean[row] = mean;
+      a.rstd[row] = rstd;
+    }
+    values.for_packs(width, [&](auto& pack, int column) {
+      const auto w = load_floats<E, kPackElements>(weight + column);
+      for (int k = 0; k < kPackElements; ++k) pack.lane[k] = (pack.lane[k] - mean) * rstd * w.lane[k];
+      if (bias != nullptr) {
+        const auto b = load_floats<E, kPackElements>(bias + column);
+        for (int k = 0; k < kPackElements; ++k) pack.lane[k] += b.lane[k];
+      }
+      store_floats<E, kPackElements>(to + column, pack);
+    });
   }
 }
 
@@ -106,6 +138,52 @@ __global__ void norm_rows_backward(const LayerNormBackwardRows a) {
   }
 }
 
+/// Like norm_rows_backward(), but reads each element of the rows once.
+template <class E, int kPacks>
+__global__ void norm_rows_backward_in_registers(const LayerNormBackwardRows a) {
+  const auto* weight = static_cast<const typename E::Storage*>(a.weight.data);
+  const float scale = 1.0f / static_cast<float>(a.width);
+  const int width = static_cast<int>(a.width);
+  for (int64_t row = launch_warp(); row < a.rows; row += launch_warp_stride()) {
+    const float *x = a.x + row * a.width, *from = a.from + row * a.width;
+    float* to = a.to + row * a.width;
+    const float mean = a.mean == nullptr ? 0.0f : a.mean[row], rstd = a.rstd[row];
+    LaneRow<kPacks> normals, gradients;
+    normals.for_packs(width, [&](auto& pack, int column) {
+      pack = load_pack<kPackElements>(x + column);
+      for (int k = 0; k < kPackElements; ++k) pack.lane[k] = (pack.lane[k] - mean) * rstd;
+    });
+    gradients.for_packs(width, [&](auto& pack, int column) {
+      pack = load_pack<kPackElements>(from + column);
+      const auto w = load_floats<E, kPackElements>(weight + column);
+      for (int k = 0; k < kPackElements; ++k) pack.lane[k] *= w.lane[k];
+    });
+    const float mean_gradient = a.mean == nullptr ? 0.0f : gradients.sum(width, [](float g, int) { return g; }) * scale;
+    float with_normal = 0.0f;
+#pragma unroll
+    for (int p = 0; p < kPacks; ++p) {
+      if ((p * kLanesPerWarp + warp_lane()) * kPackElements >= width) continue;
+      for (int k = 0; k < kPackElements; ++k) with_normal += gradients.packs[p].lane[k] * normals.packs[p].lane[k];
+    }
+    with_normal = sum_of_lanes(with_normal) * scale;
+#pragma unroll
+    for (int p = 0; p < kPacks; ++p) {
+      const int column = (p * kLanesPerWarp + warp_lane()) * kPackElements;
+      if (column >= width) continue;
+      Pack<float, kPackElements> result;
+      for (int k = 0; k < kPackElements; ++k) {
+        const float g = gradients.packs[p].lane[k], n = normals.packs[p].lane[k];
+        result.lane[k] = (g - mean_gradient - n * with_normal) * rstd;
+      }
+      if (a.add) {
+        const auto before = load_pack<kPackElements>(to + column);
+        for (int k = 0; k < kPackElements; ++k) result.lane[k] = before.lane[k] + result.lane[k];
+      }
+      store_pack(to + column, result);
+    }
+  }
+}
+
 template <class E>
 __global__ void split_norm_backward_sums(const LayerNormBackwardRows a, float* part) {
   for (int64_t row = launch_warp(); row < a.rows; row += launch_warp_stride()) {
@@ -147,12 +225,28 @@ Grid rows_grid(int64_t rows) { return launch_grid(rows * kLanesPerWarp); }
 }  // namespace
 
 void layer_norm_forward(Stream& stream, const LayerNormRows& a) {
-  as_element(a.to.type, [&]<class E>(E) { start_kernel(stream, "norm", rows_grid(a.rows), norm_rows<E>, a); });
+  as_element(a.to.type, [&]<class E>(E) {
+    using Storage = typename E::Storage;
+    const bool in_registers =
+        rows_have_packs(a.width, a.x, static_cast<const Storage*>(a.weight.data),
+                        static_cast<const Storage*>(a.bias.data), static_cast<const Storage*>(a.to.data)) &&
+        with_lane_row<6, 8, 10, 16>(a.width, [&]<int kPacks>() {
+          start_kernel(stream, "norm", rows_grid(a.rows), norm_rows_in_registers<E, kPacks>, a);
+        });
+    if (!in_registers) start_kernel(stream, "norm", rows_grid(a.rows), norm_rows<E>, a);
+  });
 }
 
 void layer_norm_backward(Stream& stream, const LayerNormBackwardRows& a) {
-  as_element(a.weight.type,
-             [&]<class E>(E) { start_kernel(stream, "norm backward", rows_grid(a.rows), norm_rows_backward<E>, a); });
+  as_element(a.weight.type, [&]<class E>(E) {
+    const auto* weight = static_cast<const typename E::Storage*>(a.weight.data);
+    const bool in_registers =
+        rows_have_packs(a.width, a.x, a.from, weight, static_cast<const float*>(a.to)) &&
+        with_lane_row<6, 8, 10>(a.width, [&]<int kPacks>() {
+          start_kernel(stream, "norm backward", rows_grid(a.rows), norm_rows_backward_in_registers<E, kPacks>, a);
+        });
+    if (!in_registers) start_kernel(stream, "norm backward", rows_grid(a.rows), norm_rows_backward<E>, a);
+  });
 }
 
 void layer_norm_backward_weights(Stream& stream, const LayerNormWeightColumns& a) {
