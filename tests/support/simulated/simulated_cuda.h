@@ -19,6 +19,9 @@ void launch(cudaStream_t stream, std::function<void()> work);
 /// enqueued, on the thread that enqueues it, and returns the work.
 void launch_prepared(cudaStream_t stream, std::function<std::function<void()>()> prepare);
 
+/// Sets the longest random delay of work in streams. By default it is 200 microseconds.
+void set_longest_delay(int microseconds);
+
 /// Returns how many graphs were launched.
 int64_t launched_graphs();
 

@@ -7,6 +7,7 @@
 namespace {
 
 std::atomic<unsigned long long> stream_count{0};
+std::atomic<unsigned> longest_delay{200};  // in microseconds
 
 }  // namespace
 
@@ -17,9 +18,11 @@ void fail(const char* error) {
   std::abort();
 }
 
+void set_longest_delay(int microseconds) { longest_delay = static_cast<unsigned>(microseconds); }
+
 void sleep_randomly() {
   thread_local std::minstd_rand random(static_cast<unsigned>(std::hash<std::thread::id>()(std::this_thread::get_id())));
-  if (random() % 8 == 0) std::this_thread::sleep_for(std::chrono::microseconds(random() % 200));
+  if (random() % 8 == 0) std::this_thread::sleep_for(std::chrono::microseconds(random() % longest_delay));
 }
 
 }  // namespace aliquot::simulated
