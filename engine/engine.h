@@ -124,14 +124,14 @@ class Engine {
   /// Opens the next use of an evaluation, a forward pass between steps that saves nothing for backward. Returns nullopt
   /// after the last use. The next call then begins another evaluation.
   [[nodiscard]] std::optional<Work> next_evaluation();
-  /// Runs all passes of a step: calls `passes`, which runs every use, with next() or as below. Then call step(). A GPU
+  /// Runs all passes of a step: calls `passes`, which must run every use, as without this call. Then call step(). A GPU
   /// may repeat the passes as a CUDA graph, which saves time of the host. **From the third step on, `passes` is then
   /// not called.** The first step runs `passes`, and the second step captures its work.
   ///
   /// So `passes` must enqueue the same work in each step, with the same arguments: data that differs, such as samples,
   /// must be copied to the same device memory before the call. It must not wait for the device, allocate its memory, or
   /// enqueue host functions. Results that it wrote to fixed addresses can be read when the compute stream has run. If
-  /// loss_scale() changes, the work is captured again, and so it is after set_trainable(). If `passes` throws or omits
+  /// loss_scale() changes, or after set_trainable(), the work is captured again. If `passes` throws or omits
   /// a use, the step is abandoned.
   ///
   /// Without a graph, `passes` is called in each step: see EngineOptions::graph and docs/engine.md, "Graphs". All ranks

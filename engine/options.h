@@ -15,8 +15,8 @@
 #pragma GCC visibility push(default)
 namespace aliquot {
 
-/// Whether Engine::run_passes() captures the passes of a step. kAuto: in a world of one rank, if it can. Graphs with
-/// NCCL must be requested.
+/// Whether Engine::run_passes() captures the passes of a step. kAuto: if the world has one rank and nothing prevents a
+/// capture. kOn: always, and otherwise materialize() throws. Graphs over NCCL need kOn.
 enum class GraphMode : uint8_t { kAuto, kOn, kOff };
 
 struct EngineOptions {

@@ -20,10 +20,10 @@ std::string Session::graph_obstacle(Stream* compute) const {
   if (!std::ranges::all_of(groups_.communicators(), can_capture))
     return "ranks share a GPU or read one another's memory";
   if (options_.update_in_backward) return "update_in_backward updates parameters during the passes";
-  if (options_.replay_every != 0) return "replay_every computes digests in some steps only";
+  if (options_.replay_every != 0) return "replay_every adds work to some steps only";
   if (plan_->policy.check) return "the checking mode runs host code during the passes";
   if (options_.check_state) return "check_state compares digests of each step";
-  if (faults_ != nullptr) return "ALIQUOT_FAULT injects a fault";
+  if (faults_ != nullptr) return "the environment variable ALIQUOT_FAULT is set";
   return "";
 }
 
@@ -101,8 +101,12 @@ void Session::run_all_passes(const std::function<void()>& passes) {
 /// Captures the passes in `graph` and launches it. If this rank abandons them, it captures the remaining collectives
 /// without model code, because the other ranks capture them too. end_step_of_graph() then discards the graph.
 void Session::capture(const std::function<void()>& passes, std::unique_ptr<WorkGraph>& graph) {
-  executor_.begin_capture();
   captured_in_step_ = true;
+  try {
+    executor_.begin_capture();
+  } catch (...) {
+    fail_capture(std::current_exception());
+  }
   std::exception_ptr thrown;
   try {
     run_all_passes(passes);
@@ -130,16 +134,16 @@ void Session::fail_capture(const std::exception_ptr& why) {
   std::rethrow_exception(why);
 }
 
-/// Runs the passes of an abandoned step, with the same calls of collectives as the other ranks. These launch a graph,
-/// so this rank launches its own. Its model code computes gradients from old samples, which are not used.
+/// Runs the passes of an abandoned step. The other ranks launch a graph and wait for this rank in its collectives, so
+/// this rank launches its graph too. Its model code then uses old samples, and the gradients are not used.
 void Session::run_abandoned_graph() {
   std::unique_ptr<WorkGraph>& graph = graph_of_step();
   if (graph == nullptr) return capture([] {}, graph);
   repeat(*graph);
 }
 
-/// Called after each step. A graph that was captured in an abandoned step may lack model code on one rank. All ranks
-/// then capture again, because they compare collectives in a capture, and NCCL may exchange addresses.
+/// Called after each step. A graph captured in an abandoned step may lack the model code of one rank. That rank must
+/// capture again, and so must all others: in a capture, ranks compare collectives and NCCL may exchange addresses.
 void Session::end_step_of_graph() {
   const bool completed = decider_.report().abandoned_by < 0;
   if (captured_in_step_ && !completed) graphs_ = {};

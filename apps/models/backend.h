@@ -79,8 +79,8 @@ class Backend {
   virtual StagedTokens select_batch(int slot) = 0;
   /// Waits until the device has run all work that was enqueued so far.
   virtual double loss_sum(int slot) = 0;
-  /// Returns the address on the GPU at which the layers read the factor of the loss. It stays the same. Returns null on
-  /// hosts and before compute_on(). Call it outside of a captured step.
+  /// Returns the address on the GPU at which the layers read the factor that multiplies the loss. It stays the same.
+  /// Returns null on hosts and before compute_on(). Call it outside of a captured step.
   virtual const float* stage_loss_factor(float factor) = 0;
 
   /// The required sizes of `scratch` for attention and for a matrix product, in fp32 elements.

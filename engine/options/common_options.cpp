@@ -223,7 +223,7 @@ void add_schedule(OptionTable& t, EngineOptions& o) {
   add_replay_every(t, o.replay_every);
   t.choice(
       "graph", o.graph, kGraphWords,
-      "Whether GPUs repeat forward and backward as a CUDA graph, which saves time of the host; auto: with one rank.");
+      "Capture forward and backward once and repeat them as a CUDA graph, to save CPU time; auto: only with one rank.");
   t.toggle("check", o.check,
            "Detect writes outside of parameters and activations, and accesses outside of scopes; slower.");
 }

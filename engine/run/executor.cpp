@@ -213,7 +213,7 @@ void Executor::begin(OperationId id) {
   if (random_faults_enabled()) inject_random_fault(lane, what.verb);
 }
 
-/// Enqueues a wait of operation `id`. A wait that something else already ensures is left out.
+/// Enqueues a wait of operation `id`. Omits a wait if other waits already guarantee the order.
 void Executor::wait_for(const Wait& wait, OperationId id) {
   Stream& lane = stream(operation(id).lane);
   const int64_t step = wait.of_previous_step ? step_ - 1 : step_;

@@ -88,8 +88,8 @@ class Executor {
   /// Returns a value greater than all progress values published so far.
   uint64_t progress_end() const { return progress(0, step_ + 1); }
 
-  /// Captures the work of all passes of this step, which does not run, until end_capture(). Only on a GPU, at the start
-  /// of a step, and if can_capture() is true for all communicators.
+  /// Until end_capture(), captures the work of this step's passes instead of running it. Only on a GPU, at the start of
+  /// a step, and if can_capture() is true for all communicators.
   void begin_capture();
   /// Call at the end of the passes.
   std::unique_ptr<WorkGraph> end_capture();

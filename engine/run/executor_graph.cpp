@@ -28,7 +28,7 @@ void Executor::skip_passes() {
 }
 
 void Executor::launch(WorkGraph& graph) {
-  in_graph_ = true;  // for the position
+  in_graph_ = true;  // note_position() then names the graph
   report_position_on_failure([&] {
     Stream& compute = stream(Lane::kCompute);
     const Label label{"passes", reported_step_};

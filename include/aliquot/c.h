@@ -116,7 +116,7 @@ int aliquot_log_to_standard_error(void);
  *     Every N steps, each data-parallel rank computes a micro-batch and sums of other ranks again, to find ranks that
  *     compute wrong results. auto chooses N so that this takes at most 2 % of the time. Default: 0.
  * graph auto|on|off
- *     Whether GPUs repeat forward and backward as a CUDA graph, which saves time of the host; auto: with one rank.
+ *     Capture forward and backward once and repeat them as a CUDA graph, to save CPU time; auto: only with one rank.
  *     Default: auto.
  * check on|off
  *     Detect writes outside of parameters and activations, and accesses outside of scopes; slower. Default: off.

@@ -21,7 +21,8 @@ std::unique_ptr<Stream> wrap_cuda_stream(Device&, Lane, CUstream_st*) { throw Un
 
 std::unique_ptr<TimeMarks> make_cuda_time_marks(Device&, std::size_t) { throw UnavailableError(kNoCuda); }
 
-WorkCapture::WorkCapture(Stream& origin) : origin_(origin) { throw UnavailableError(kNoCuda); }
+class WorkCapture::Open {};
+WorkCapture::WorkCapture(Stream&) { throw UnavailableError(kNoCuda); }
 WorkCapture::~WorkCapture() = default;
 std::unique_ptr<WorkGraph> WorkCapture::end() { throw UnavailableError(kNoCuda); }
 bool is_captured(Stream&) { return false; }

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <fmt/format.h>
 #include <stdexcept>
-#include <system_error>
 #include <thread>
 
 #include "kernels/device/kernel_modules_cuda.h"
@@ -190,13 +189,15 @@ void CudaDevice::drain() noexcept {
 void CudaDevice::abort_work() noexcept {
   for (AbortableWork* graph : graphs_) graph->abort();
   std::vector<std::thread> threads;
-  for (AbortableWork* communicator : communicators_) {
-    try {
-      threads.emplace_back([communicator] { communicator->abort(); });
-    } catch (const std::system_error&) {  // no thread can be started
-      communicator->abort();
-    }
+  std::size_t started = 0;
+  try {
+    threads.reserve(communicators_.size());
+    for (; started < communicators_.size(); ++started)
+      threads.emplace_back([communicator = communicators_[started]] { communicator->abort(); });
+  } catch (const std::exception& error) {  // no thread can be started
+    log_message("aborting communicators one after another: {}", std::string_view(error.what()));
   }
+  for (; started < communicators_.size(); ++started) communicators_[started]->abort();
   for (std::thread& thread : threads) thread.join();
 }
 

@@ -36,11 +36,11 @@ class Watchdog {
   virtual bool idle() = 0;
 };
 
-/// Work that may never finish, and that CudaDevice::abort_work() ends: a graph or a communicator.
+/// Work that may never finish, and that CudaDevice::abort_work() ends: a capture, a graph or a communicator.
 class AbortableWork {
  public:
   virtual ~AbortableWork() = default;
-  /// Ends the work and gives up the handle of CUDA or NCCL. Callable from any thread.
+  /// Ends the work and destroys its handle of CUDA or NCCL. Graphs: on the rank's thread; communicators: on any thread.
   virtual void abort() noexcept = 0;
 };
 
@@ -131,8 +131,8 @@ class CudaDevice final : public Device {
   /// GPU current for the calling thread.
   void drain() noexcept;
 
-  /// A graph may have collectives of several communicators. None of them can be aborted while the graph exists, or
-  /// while it waits for another one. So abort_work() gives up all graphs, and then aborts all communicators together.
+  /// The abort of a communicator waits until no graph has its collectives, and a running graph may wait for another
+  /// communicator. So abort_work() first ends all captures and graphs, and then aborts all communicators together.
   void add_graph(AbortableWork& graph) { graphs_.push_back(&graph); }
   void remove_graph(AbortableWork& graph) noexcept { std::erase(graphs_, &graph); }
   bool has_graphs() const { return !graphs_.empty(); }

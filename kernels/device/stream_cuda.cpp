@@ -92,7 +92,8 @@ void CudaStream::wait(cudaEvent_t event) { check(cudaStreamWaitEvent(stream_, ev
 
 void CudaStream::synchronize() {
   // CUDA would also refuse this, but then the capture would be invalid.
-  if (is_captured()) throw std::logic_error("a wait for a stream was called while the work of the stream is captured");
+  if (is_captured())
+    throw std::logic_error("Stream::synchronize() was called while the work of the stream is captured");
   if (device_.has_watchdogs()) {
     poll_until([&] { return query_finished(cudaStreamQuery(stream_), "work on the GPU"); },
                [&] { device_.poll_watchdogs(); });

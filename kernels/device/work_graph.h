@@ -22,7 +22,7 @@ class WorkGraph {
 };
 
 /// While it exists, work on `origin` is captured and does not run. Another stream of the device is captured from its
-/// first wait for an event of a captured stream. In the end, `origin` must wait for all other captured streams.
+/// first wait for an event of a captured stream. Before end(), `origin` must wait for all other captured streams.
 ///
 /// The captured work is repeated with the same arguments and addresses. On a captured stream, Stream::run() and
 /// Stream::synchronize() throw. A wait for an event that was recorded before the capture throws too, as does an
@@ -38,12 +38,12 @@ class WorkCapture {
   WorkCapture& operator=(const WorkCapture&) = delete;
 
   /// Ends the capture and returns the work. Throws if other captured streams have work for which `origin` does not
-  /// wait.
+  /// wait, and after a failure of communication.
   std::unique_ptr<WorkGraph> end();
 
  private:
-  Stream& origin_;
-  bool open_ = true;
+  class Open;
+  std::unique_ptr<Open> open_;  // the capture, until it ends
 };
 
 /// Whether work on the stream is being captured. False for streams of a host.

@@ -16,7 +16,7 @@ class CudaWorkGraph final : public WorkGraph, private AbortableWork {
     check(result, "preparing a captured graph");
     device.add_graph(*this);
   }
-  /// The work uses memory that the caller may free next.
+  /// Waits for the work, because the caller may then free its memory.
   ~CudaWorkGraph() override {
     device_.drain();
     device_.remove_graph(*this);
@@ -41,25 +41,49 @@ class CudaWorkGraph final : public WorkGraph, private AbortableWork {
 
 }  // namespace
 
-// In this mode, CUDA refuses unsafe calls, such as allocations, only on the thread that captures. Other ranks of the
-// process, and the threads of NCCL, may make them.
-WorkCapture::WorkCapture(Stream& origin) : origin_(origin) {
-  check(cudaStreamBeginCapture(cuda_stream(origin), cudaStreamCaptureModeThreadLocal), "capturing work");
-}
+/// A capture that has not ended. An abort of the device's work ends it, because communicators wait for captures.
+class WorkCapture::Open final : private AbortableWork {
+ public:
+  // In this mode, CUDA refuses unsafe calls, such as allocations, only on the thread that captures. Other ranks of the
+  // process, and the threads of NCCL, may make them.
+  explicit Open(Stream& origin) : device_(cuda_device(origin)), stream_(cuda_stream(origin)) {
+    check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "capturing work");
+    device_.add_graph(*this);
+  }
+  ~Open() override {
+    device_.remove_graph(*this);
+    abort();
+  }
 
-WorkCapture::~WorkCapture() {
-  if (!open_) return;
-  cudaGraph_t graph = nullptr;
-  (void)cudaStreamEndCapture(static_cast<CudaStream&>(origin_).get(), &graph);
-  (void)cudaGetLastError();  // the capture may be invalid
-  if (graph != nullptr) log_cuda_error(cudaGraphDestroy(graph), "destroying a captured graph");
-}
+  std::unique_ptr<WorkGraph> end() {
+    if (is_ended_) throw FaultError("a capture has ended, because its communicators were aborted");
+    is_ended_ = true;
+    cudaGraph_t graph = nullptr;
+    check(cudaStreamEndCapture(stream_, &graph), "ending the capture of work");
+    return std::make_unique<CudaWorkGraph>(device_, graph);
+  }
+
+ private:
+  void abort() noexcept override {
+    if (is_ended_) return;
+    is_ended_ = true;
+    cudaGraph_t graph = nullptr;
+    (void)cudaStreamEndCapture(stream_, &graph);
+    (void)cudaGetLastError();  // the capture may be invalid
+    if (graph != nullptr) log_cuda_error(cudaGraphDestroy(graph), "destroying a captured graph");
+  }
+
+  CudaDevice& device_;
+  cudaStream_t stream_;
+  bool is_ended_ = false;
+};
+
+WorkCapture::WorkCapture(Stream& origin) : open_(std::make_unique<Open>(origin)) {}
+WorkCapture::~WorkCapture() = default;
 
 std::unique_ptr<WorkGraph> WorkCapture::end() {
-  open_ = false;
-  cudaGraph_t graph = nullptr;
-  check(cudaStreamEndCapture(cuda_stream(origin_), &graph), "ending the capture of work");
-  return std::make_unique<CudaWorkGraph>(cuda_device(origin_), graph);
+  const std::unique_ptr<Open> ending = std::move(open_);
+  return ending->end();
 }
 
 bool is_captured(Stream& stream) {

@@ -150,15 +150,12 @@ void NcclHandle::throw_if_failed(std::string_view place) {
 
 void NcclHandle::fail(const std::string& why) {
   peers_->abort(why);
-  if (device_.has_graphs()) {
-    device_.abort_work();
-  } else {
-    abort();
-  }
+  if (device_.has_graphs()) device_.abort_work();
+  abort();  // if it is not registered with the device yet
   throw_abort(why);
 }
 
-/// NCCL waits until no graph has work of the communicator.
+/// ncclCommAbort() does not return while a graph contains collectives of this communicator.
 void NcclHandle::abort() noexcept {
   if (comm_ == nullptr) return;
   log_cuda_error(cudaSetDevice(device_.ordinal()), "selecting a GPU");

@@ -231,11 +231,11 @@ class CudaBackend final : public Backend {
     size_t count = 0;
   };
 
-  /// Positions whose angles are on the GPU. `rows` is their number. A captured step may read them in each launch.
+  /// The angles of the first `rows` positions. `is_kept`: a graph may read them in each launch.
   struct AngleTable {
-    AngleTable(CudaDevice& device, int64_t count) : rows(count), upload(device) {}
-    int64_t rows;
-    bool is_captured = false;
+    explicit AngleTable(CudaDevice& device) : upload(device) {}
+    int64_t rows = 0;
+    bool is_kept = false;
     Upload upload;
     const std::byte* on_gpu = nullptr;
   };
@@ -250,19 +250,25 @@ class CudaBackend final : public Backend {
     };
     auto found = std::ranges::find_if(angles_, fits);
     if (found == angles_.end()) {
-      // Decoding asks for one more position at a time. It needs only the last table.
-      std::erase_if(angles_, [](const AngleTable& table) { return !table.is_captured; });
-      constexpr int64_t kRowsAtOnce = 256;
-      const int64_t rows = depends ? sequence : (sequence + kRowsAtOnce - 1) / kRowsAtOnce * kRowsAtOnce;
-      found = angles_.emplace(angles_.end(), device_, rows);
-      const auto count = static_cast<size_t>(rows * shape.head_width() / 2);
-      angle_values_.resize(2 * count);
-      compute_rotary_angles(shape, rows, angle_values_.data(), angle_values_.data() + count);
-      const auto size_bytes = static_cast<int64_t>(2 * count * sizeof(float));
-      found->on_gpu = found->upload.send(*stream_, angle_values_.data(), size_bytes);
+      // Decoding asks for one more position at a time, and needs only the last table.
+      found = std::ranges::find(angles_, false, &AngleTable::is_kept);
+      if (found == angles_.end()) found = angles_.emplace(angles_.end(), device_);
+      upload_angles(*found, shape, sequence);
     }
-    if (is_captured(*stream_)) found->is_captured = true;
+    if (selected_loss_ != &loss_) found->is_kept = true;  // the passes of a step that may run as a graph
     return *found;
+  }
+
+  void upload_angles(AngleTable& table, const ModelShape& shape, int64_t sequence) {
+    constexpr int64_t kRowsAtOnce = 256;
+    const bool depends = shape.rope.scaling == RopeScaling::kDynamic;
+    const int64_t rows = depends ? sequence : (sequence + kRowsAtOnce - 1) / kRowsAtOnce * kRowsAtOnce;
+    const auto count = static_cast<size_t>(rows * shape.head_width() / 2);
+    angle_values_.resize(2 * count);
+    compute_rotary_angles(shape, rows, angle_values_.data(), angle_values_.data() + count);
+    table.rows = 0;  // if the upload throws
+    table.on_gpu = table.upload.send(*stream_, angle_values_.data(), static_cast<int64_t>(2 * count * sizeof(float)));
+    table.rows = rows;
   }
 
   /// Makes the ids of pack_batch() at `on_gpu` those of the layers.

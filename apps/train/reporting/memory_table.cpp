@@ -39,7 +39,7 @@ std::string header(const std::vector<Category>& columns) {
   return text + fmt::format("{:>{}}{:>{}}", "peak", width_of("peak"), "outside", width_of("outside"));
 }
 
-/// Divides the memory of each GPU that one of the first `shown` ranks uses.
+/// A line for each GPU of the first `shown` ranks: how much of its memory is in use, and by what.
 std::string gpu_lines(std::span<const RankMemory> ranks, size_t shown) {
   std::string text;
   for (size_t first = 0; first < shown; ++first) {

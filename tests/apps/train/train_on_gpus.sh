@@ -83,7 +83,7 @@ cat >"$folder/dynamic.json" <<'END'
  "max_position_embeddings": 6, "vocab_size": 260, "rope_scaling": {"rope_type": "dynamic", "factor": 4}}
 END
 between=(--model "$folder/dynamic.json" --data "$folder/tokens.h5" --eval-data "$folder/tokens.h5" --eval-every 2
-  --sample-every 2 --sample-prompt abc --sample-tokens 3 --sequence 5 --micro-batch 2 --steps 6 --lr 0.01 --quiet)
+  --sample-every 1 --sample-prompt abc --sample-tokens 3 --sequence 5 --micro-batch 2 --steps 6 --lr 0.01 --quiet)
 for graph in on off; do
   "$program" train --device cuda --ranks 1 "${between[@]}" --graph $graph | grep '^digest ' >"$folder/between_$graph"
 done

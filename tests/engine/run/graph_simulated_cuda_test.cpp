@@ -417,6 +417,32 @@ TEST_F(Graphs, HaveTimelines) {
       gpus(2));
 }
 
+/// The failure of a collective in a capture must end the capture, because NCCL's abort waits for captures.
+TEST_F(Graphs, FailWhenARankIsLateInACapture) {
+  WorldOptions options = gpus(2);
+  options.timeout_seconds = 2;
+  std::string message;
+  try {
+    World::threads(
+        2,
+        [](World& world) {
+          SmallTrainer training(world, {.options = {.zero_stage = 3, .graph = GraphMode::kOn}});
+          training.step(0);
+          if (world.rank() == 1) {
+            training.before_use = [](const Work& work) {
+              if (work.use == 0 && work.kind == UseKind::kBackward)
+                std::this_thread::sleep_for(std::chrono::seconds(5));
+            };
+          }
+          training.step(1);
+        },
+        options);
+  } catch (const CommunicationError& error) {
+    message = error.what();
+  }
+  EXPECT_NE(message.find(" waited 2 s in "), std::string::npos) << message;
+}
+
 std::string refusal(int ranks, EngineOptions options, const WorldOptions& world) {
   options.graph = GraphMode::kOn;
   std::string message;
@@ -438,7 +464,7 @@ TEST_F(Graphs, AreRefusedWithTheReason) {
   expect(refusal(2, {}, shared), "ranks share a GPU or read one another's memory");
   expect(refusal(2, {.update_in_backward = true, .clip = 0}, gpus(2)),
          "update_in_backward updates parameters during the passes");
-  expect(refusal(2, {.replay_every = 2}, gpus(2)), "replay_every computes digests in some steps only");
+  expect(refusal(2, {.replay_every = 2}, gpus(2)), "replay_every adds work to some steps only");
   World::threads(
       1,
       [&](World& world) {
@@ -503,7 +529,7 @@ TEST_F(Graphs, RefuseHostWorkAndWaitsInCapturedPasses) {
 }
 
 /// Several engines use one world by turns.
-TEST_F(Graphs, BelongToOneEngineOfSeveral) {
+TEST_F(Graphs, AreSeparateForEachEngineOfAWorld) {
   std::array<TrainingResult, 2> alone, together;
   const auto settings_of = [](int engine) {
     return Settings{.options = {.zero_stage = engine == 0 ? 3 : 2, .graph = GraphMode::kOn}};
