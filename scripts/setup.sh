@@ -11,7 +11,7 @@ packages=(build-essential cmake ninja-build git
   nlohmann-json3-dev libfmt-dev zlib1g-dev libgtest-dev libgmock-dev libbenchmark-dev
   iproute2 procps)
 # The version of the formatter is pinned, because other versions format code differently.
-dev_packages=(clang-format-14 clang-tidy-14 cppcheck shellcheck g++-aarch64-linux-gnu gfortran)
+dev_packages=(clang-format-14 clang-tidy-14 cppcheck shellcheck g++-aarch64-linux-gnu gfortran xz-utils)
 
 for argument in "$@"; do
   case $argument in

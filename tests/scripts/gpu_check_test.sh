@@ -105,10 +105,10 @@ expect fail "1 of the steps above failed" check training
 rm "$scratch/.device/bin/aliquot" "$scratch/bin/python3"
 
 # The pack is unpacked once.
-tar -C "$scratch/.device" -czf "$scratch/pack.tar.gz" bin --transform 's:^bin/a_silent_test$:bin/packed_test:'
+tar -C "$scratch/.device" -cJf "$scratch/pack.tar.xz" bin --transform 's:^bin/a_silent_test$:bin/packed_test:'
 mkdir "$scratch/.device/lib"
 touch "$scratch/.device/lib/left_over"
-mv "$scratch/pack.tar.gz" "$scratch/.device/"
+mv "$scratch/pack.tar.xz" "$scratch/.device/"
 program .device/bin/a_silent_test 0 "neither word"
 touch -d yesterday "$scratch/.device/bin"
 expect pass "" check speed
@@ -117,6 +117,14 @@ expect fail "" test -e "$scratch/.device/lib/left_over"
 program .device/bin/kept_test 0 "neither word"
 expect pass "" check speed
 expect pass "" test -x "$scratch/.device/bin/kept_test"
+
+# Without xz, Python unpacks the pack.
+program bin/tar 2 "xz: Cannot exec: No such file or directory"
+touch -d yesterday "$scratch/.device/bin"
+expect pass "" check speed
+expect pass "" test -x "$scratch/.device/bin/packed_test"
+expect fail "" test -e "$scratch/.device/bin/kept_test"
+rm "$scratch/bin/tar"
 
 # A build that fails leaves the earlier pack as it is.
 program bin/cmake 1 "no such preset"
