@@ -176,8 +176,11 @@ std::vector<float> train_on_mesh(int data_ranks, const EngineOptions& options, b
   World::threads(
       data_ranks * options.pipeline * options.tensor,
       [&](World& world) {
+        // After an exception, the engine's destructor waits for work that uses the blocks.
+        std::optional<BasicSplitBlocks<float>> made;
         Engine engine(world, options);
-        BasicSplitBlocks<float> blocks(engine, world.rank(), options.tensor, {.tied = tied});
+        auto& blocks =
+            made.emplace(engine, world.rank(), options.tensor, BasicSplitBlocks<float>::Variant{.tied = tied});
         for (int step = 0; step < 3; ++step) {
           while (const auto work = engine.next())
             blocks.run(*work, step + 0.1 * work->micro_batch + 0.01 * work->data_coordinate);
@@ -331,8 +334,10 @@ std::optional<ReplayError::Finding> find_on_mesh(int data_ranks, const EngineOpt
     World::threads(
         data_ranks * options.pipeline * options.tensor,
         [&](World& world) {
+          // After an exception, the engine's destructor waits for work that uses the blocks.
+          std::optional<BasicSplitBlocks<float>> made;
           Engine engine(world, options);
-          BasicSplitBlocks<float> blocks(engine, world.rank(), options.tensor, {});
+          auto& blocks = made.emplace(engine, world.rank(), options.tensor, BasicSplitBlocks<float>::Variant{});
           const VirtualStage& run = engine.plan().stage.runs.back();
           for (int step = 1; step <= 4; ++step) {
             while (const auto work = engine.next()) {

@@ -63,7 +63,7 @@ struct TrainingResult {
 /// Trains the small model. Its samples differ in each step, and are at fixed addresses.
 class SmallTrainer {
  public:
-  SmallTrainer(World& world, const Settings& settings) : world_(world), setup_(world, settings), settings_(settings) {
+  SmallTrainer(World& world, const Settings& settings) : world_(world), setup_(world, settings) {
     samples_.resize(static_cast<std::size_t>(settings.options.accumulate));
     losses_.resize(samples_.size());
   }
@@ -127,11 +127,10 @@ class SmallTrainer {
   }
 
   World& world_;
-  EngineWithModel setup_;
-  Settings settings_;
   std::vector<std::vector<float>> samples_;
   std::vector<double> losses_;
   TrainingResult run_;
+  EngineWithModel setup_;  // last: its destructor waits for work that uses the other members
 };
 
 /// Trains kSteps steps on each rank, and returns the run of rank 0.
