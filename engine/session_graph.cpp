@@ -16,8 +16,7 @@ std::string Session::graph_obstacle(Stream* compute) const {
   if (world_.device().kind() == DeviceKind::kHost) return "this rank computes on a host";
   if (compute != nullptr && !can_capture(*compute))
     return "the compute stream is CUDA's default stream, which cannot be captured";
-  const auto can_capture = [](const Communicator* ranks) { return ranks->can_capture(); };
-  if (!std::ranges::all_of(groups_.communicators(), can_capture))
+  if (!std::ranges::all_of(groups_.communicators(), &Communicator::can_capture))
     return "ranks share a GPU or read one another's memory";
   if (options_.update_in_backward) return "update_in_backward updates parameters during the passes";
   if (options_.replay_every != 0) return "replay_every adds work to some steps only";
@@ -114,7 +113,10 @@ void Session::capture(const std::function<void()>& passes, std::unique_ptr<WorkG
     thrown = std::current_exception();
   }
   // After these failures, the executor cannot run the remaining collectives.
-  if (failure_ != nullptr) thrown = std::exchange(failure_, nullptr), unusable_ = true;
+  if (failure_ != nullptr) {
+    thrown = std::exchange(failure_, nullptr);
+    unusable_ = true;
+  }
   if (unusable_ || !live_units_.empty()) return fail_capture(thrown);
   try {
     if (micro_batch_ < 0) begin_step();

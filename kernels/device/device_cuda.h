@@ -106,7 +106,7 @@ class CudaDevice final : public Device {
   const Kernels& kernels() const override { return cuda_kernels(); }
 
   int ordinal() const { return ordinal_; }
-  /// Identifies the GPU among all GPUs. If MIG divides a GPU, each part has its own UUID.
+  /// The UUID of the GPU, as hexadecimal digits. If MIG divides a GPU, each part has its own UUID.
   const std::string& uuid() const { return uuid_; }
   /// Calls cudaSetDevice() for the calling thread.
   void make_current() const;

@@ -57,15 +57,18 @@ __global__ void norm_rows_in_registers(const LayerNormRows a) {
     const float* x = a.x + row * a.width;
     auto* to = static_cast<typename E::Storage*>(a.to.data) + row * a.width;
     LaneRow<kPacks> values;
-    values.for_packs(width, [&](auto& pack, int column) { pack = load_pack<kPackElements>(x + column); });
-    const float mean = a.mean == nullptr ? 0.0f : values.sum(width, [](float v, int) { return v; }) * scale;
-    const float squares = values.sum(width, [&](float v, int) { return (v - mean) * (v - mean); });
+    for_lane_packs<kPacks>(width, [&](int p, int column) { values[p] = load_pack<kPackElements>(x + column); });
+    const auto value = [&](int p, int k) { return values[p].lane[k]; };
+    const float mean = a.mean == nullptr ? 0.0f : sum_of_lane_packs<kPacks>(width, value) * scale;
+    const float squares =
+        sum_of_lane_packs<kPacks>(width, [&](int p, int k) { return (value(p, k) - mean) * (value(p, k) - mean); });
     const float rstd = 1.0f / sqrtf(squares * scale + a.epsilon);
     if (warp_lane() == 0) {
       if (a.mean != nullptr) a.mean[row] = mean;
       a.rstd[row] = rstd;
     }
-    values.for_packs(width, [&](auto& pack, int column) {
+    for_lane_packs<kPacks>(width, [&](int p, int column) {
+      auto& pack = values[p];
       const auto w = load_floats<E, kPackElements>(weight + column);
       for (int k = 0; k < kPackElements; ++k) pack.lane[k] = (pack.lane[k] - mean) * rstd * w.lane[k];
       if (bias != nullptr) {
@@ -138,9 +141,11 @@ __global__ void norm_rows_backward(const LayerNormBackwardRows a) {
   }
 }
 
-/// Like norm_rows_backward(), but reads each element of the rows once.
+/// Like norm_rows_backward(), but reads each element of the rows once. The launch bounds limit the registers, so that a
+/// multiprocessor can run two or three blocks.
 template <class E, int kPacks>
-__global__ void norm_rows_backward_in_registers(const LayerNormBackwardRows a) {
+__global__ void __launch_bounds__(kLaunchThreads, kPacks > 6 ? 2 : 3)
+    norm_rows_backward_in_registers(const LayerNormBackwardRows a) {
   const auto* weight = static_cast<const typename E::Storage*>(a.weight.data);
   const float scale = 1.0f / static_cast<float>(a.width);
   const int width = static_cast<int>(a.width);
@@ -149,38 +154,30 @@ __global__ void norm_rows_backward_in_registers(const LayerNormBackwardRows a) {
     float* to = a.to + row * a.width;
     const float mean = a.mean == nullptr ? 0.0f : a.mean[row], rstd = a.rstd[row];
     LaneRow<kPacks> normals, gradients;
-    normals.for_packs(width, [&](auto& pack, int column) {
-      pack = load_pack<kPackElements>(x + column);
-      for (int k = 0; k < kPackElements; ++k) pack.lane[k] = (pack.lane[k] - mean) * rstd;
-    });
-    gradients.for_packs(width, [&](auto& pack, int column) {
-      pack = load_pack<kPackElements>(from + column);
+    for_lane_packs<kPacks>(width, [&](int p, int column) {
+      normals[p] = load_pack<kPackElements>(x + column);
+      gradients[p] = load_pack<kPackElements>(from + column);
       const auto w = load_floats<E, kPackElements>(weight + column);
-      for (int k = 0; k < kPackElements; ++k) pack.lane[k] *= w.lane[k];
-    });
-    const float mean_gradient = a.mean == nullptr ? 0.0f : gradients.sum(width, [](float g, int) { return g; }) * scale;
-    float with_normal = 0.0f;
-#pragma unroll
-    for (int p = 0; p < kPacks; ++p) {
-      if ((p * kLanesPerWarp + warp_lane()) * kPackElements >= width) continue;
-      for (int k = 0; k < kPackElements; ++k) with_normal += gradients.packs[p].lane[k] * normals.packs[p].lane[k];
-    }
-    with_normal = sum_of_lanes(with_normal) * scale;
-#pragma unroll
-    for (int p = 0; p < kPacks; ++p) {
-      const int column = (p * kLanesPerWarp + warp_lane()) * kPackElements;
-      if (column >= width) continue;
-      Pack<float, kPackElements> result;
       for (int k = 0; k < kPackElements; ++k) {
-        const float g = gradients.packs[p].lane[k], n = normals.packs[p].lane[k];
-        result.lane[k] = (g - mean_gradient - n * with_normal) * rstd;
+        normals[p].lane[k] = (normals[p].lane[k] - mean) * rstd;
+        gradients[p].lane[k] *= w.lane[k];
       }
+    });
+    const auto normal = [&](int p, int k) { return normals[p].lane[k]; };
+    const auto gradient = [&](int p, int k) { return gradients[p].lane[k]; };
+    const float mean_gradient = a.mean == nullptr ? 0.0f : sum_of_lane_packs<kPacks>(width, gradient) * scale;
+    const float with_normal =
+        sum_of_lane_packs<kPacks>(width, [&](int p, int k) { return gradient(p, k) * normal(p, k); }) * scale;
+    for_lane_packs<kPacks>(width, [&](int p, int column) {
+      Pack<float, kPackElements> result;
+      for (int k = 0; k < kPackElements; ++k)
+        result.lane[k] = (gradient(p, k) - mean_gradient - normal(p, k) * with_normal) * rstd;
       if (a.add) {
         const auto before = load_pack<kPackElements>(to + column);
         for (int k = 0; k < kPackElements; ++k) result.lane[k] = before.lane[k] + result.lane[k];
       }
       store_pack(to + column, result);
-    }
+    });
   }
 }
 

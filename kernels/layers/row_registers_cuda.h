@@ -1,7 +1,6 @@
 #pragma once
 // Rows that the lanes of a warp hold in registers. For *.cu files.
 
-#include <algorithm>
 #include <cstdint>
 
 #include "kernels/elementwise/block_tree_cuda.h"
@@ -9,32 +8,31 @@
 
 namespace aliquot::cuda {
 
-/// The elements of a row that one lane holds, in packs of kPackElements. The lane has packs lane, lane + 32, ... of the
-/// row, and at most kPacks of them.
-template <int kPacks>
-struct LaneRow {
-  Pack<float, kPackElements> packs[kPacks];
+/// Calls body(p, column) for each pack p of this lane. A lane has the packs lane, lane + 32, ... of a row, which are at
+/// most kPacks. The row has `width` elements, and `column` is the index of the pack's first element.
+template <int kPacks, class Body>
+__device__ void for_lane_packs(int width, const Body& body) {
+#pragma unroll
+  for (int p = 0; p < kPacks; ++p) {
+    const int column = (p * kLanesPerWarp + warp_lane()) * kPackElements;
+    if (column < width) body(p, column);
+  }
+}
 
-  /// Calls body(pack, column) for each pack of this lane. `column` is that of the pack's first element in the row.
-  template <class Body>
-  __device__ void for_packs(int width, const Body& body) {
+/// The elements of a row that one lane holds.
+template <int kPacks>
+using LaneRow = Pack<float, kPackElements>[kPacks];
+
+/// The sum of term(p, k) over the row, in fp32, for element k of pack p. All lanes of the warp call it, and all get it.
+template <int kPacks, class Term>
+__device__ float sum_of_lane_packs(int width, const Term& term) {
+  float sum = 0.0f;
+  for_lane_packs<kPacks>(width, [&](int p, int) {
 #pragma unroll
-    for (int p = 0; p < kPacks; ++p) {
-      const int column = (p * kLanesPerWarp + warp_lane()) * kPackElements;
-      if (column < width) body(packs[p], column);
-    }
-  }
-  /// The sum of term(element, column) over the row, in fp32. All lanes of the warp call it and get the same sum.
-  template <class Term>
-  __device__ float sum(int width, const Term& term) {
-    float sum = 0.0f;
-    for_packs(width, [&](Pack<float, kPackElements>& pack, int column) {
-#pragma unroll
-      for (int k = 0; k < kPackElements; ++k) sum += term(pack.lane[k], column + k);
-    });
-    return sum_of_lanes(sum);
-  }
-};
+    for (int k = 0; k < kPackElements; ++k) sum += term(p, k);
+  });
+  return sum_of_lanes(sum);
+}
 
 /// Whether rows of `width` elements can be loaded as packs from each address. Null is allowed.
 template <class... T>

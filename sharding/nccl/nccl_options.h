@@ -10,8 +10,8 @@ struct NcclOptions {
   /// The number of thread blocks of a collective (minCTAs and maxCTAs of NCCL). 0: NCCL decides.
   ///
   /// The order in which NCCL adds fp32 values depends on its algorithm and channels. To get the same bits in every run,
-  /// set this count. Also set, in the environment of every rank before it starts, NCCL_ALGO (for example Ring),
-  /// NCCL_PROTO (for example Simple) and NCCL_NVLS_ENABLE=0.
+  /// set this count, and set three variables in the environment of every rank: NCCL_ALGO (for example to Ring),
+  /// NCCL_PROTO (for example to Simple) and NCCL_NVLS_ENABLE (to 0).
   int channels = 0;
 
   /// Whether NCCL gathers with the copy engines of the GPU. Kernels can then use all multiprocessors. NCCL uses copy
@@ -24,7 +24,7 @@ struct NcclOptions {
   bool gather_communicator = true;
 
   /// Maximum size of a rank's staging memory for the sums of one group. NCCL does not add 16-bit data, or data in tree
-  /// order. NCCL therefore sends such data in pieces to this memory, and kernels add it. Long pieces use links better.
+  /// order. It sends such data in pieces to this memory, and kernels add it. Transfers of long pieces are faster.
   int64_t staging_bytes = int64_t{64} << 20;
 };
 

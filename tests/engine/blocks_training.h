@@ -71,6 +71,18 @@ inline void run_step(EngineWithBlocks& setup, double first_sample) {
   EXPECT_FALSE(engine.next());
 }
 
+/// Returns all parameters of the model, in fp32. All ranks must call it.
+inline std::vector<float> read_blocks(EngineWithBlocks& setup) {
+  std::vector<float> parameters;
+  for (int i = 0; i < setup.blocks.unit_count(); ++i) {
+    for (const char* name : {"a", "b"}) {
+      const auto full = setup.engine.read(fmt::format("h.{}.{}", i, name));
+      parameters.insert(parameters.end(), full.begin(), full.end());
+    }
+  }
+  return parameters;
+}
+
 /// Trains three steps on `data_ranks` ranks per pipeline stage. Returns the results of the first rank of the last
 /// pipeline stage. Expects that the measured peak memory of every rank equals the planned peak.
 inline Trained train_by_passes(int data_ranks, const EngineOptions& options, const WorldOptions& world_options = kHosts,
@@ -89,12 +101,7 @@ inline Trained train_by_passes(int data_ranks, const EngineOptions& options, con
           own.losses.push_back(blocks.loss), own.norms.push_back(report.gradient_norm);
         }
         EXPECT_EQ(world.device().ledger().peak(), account(engine.plan().schedule).peak);
-        for (int i = 0; i < blocks.unit_count(); ++i) {
-          for (const char* name : {"a", "b"}) {
-            const auto full = engine.read(fmt::format("h.{}.{}", i, name));
-            own.parameters.insert(own.parameters.end(), full.begin(), full.end());
-          }
-        }
+        own.parameters = read_blocks(setup);
         if (world.rank() == data_ranks * (options.pipeline - 1)) trained = own;
       },
       world_options);

@@ -186,11 +186,7 @@ std::vector<float> train_on_mesh(int data_ranks, const EngineOptions& options, b
             blocks.run(*work, step + 0.1 * work->micro_batch + 0.01 * work->data_coordinate);
           EXPECT_FALSE(engine.step().skipped);
         }
-        std::vector<float> own;
-        for (const std::string& name : BasicSplitBlocks<float>::names()) {
-          const auto full = engine.read(name);
-          own.insert(own.end(), full.begin(), full.end());
-        }
+        const std::vector<float> own = read_split_blocks(engine);
         if (world.rank() == 0) parameters = own;
       },
       kTestedWorld);

@@ -252,6 +252,16 @@ class SplitBlocks : public BasicSplitBlocks<float> {
       : BasicSplitBlocks(engine, rank, tensor, {.assigns = assigns}) {}
 };
 
+/// Returns all parameters of the model, in fp32. All ranks must call it.
+inline std::vector<float> read_split_blocks(Engine& engine) {
+  std::vector<float> parameters;
+  for (const std::string& name : SplitBlocks::names()) {
+    const auto full = engine.read(name);
+    parameters.insert(parameters.end(), full.begin(), full.end());
+  }
+  return parameters;
+}
+
 /// Trains the steps [first_step, end_step), and evaluates after each.
 template <typename Blocks>
 TensorTrained train_split_blocks(Engine& engine, Blocks& blocks, int first_step, int end_step) {
@@ -268,10 +278,7 @@ TensorTrained train_split_blocks(Engine& engine, Blocks& blocks, int first_step,
     engine.compute_stream().synchronize();
     trained.losses.push_back(blocks.loss());
   }
-  for (const std::string& name : SplitBlocks::names()) {
-    const auto full = engine.read(name);
-    trained.parameters.insert(trained.parameters.end(), full.begin(), full.end());
-  }
+  trained.parameters = read_split_blocks(engine);
   engine.check_copies();
   return trained;
 }

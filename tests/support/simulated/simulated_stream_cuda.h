@@ -1,5 +1,5 @@
 #pragma once
-// Streams and events of the simulated CUDA runtime, and the capture of their work.
+// Streams and events of the simulated CUDA runtime. simulated_graph.cpp captures their work.
 
 #include <algorithm>
 #include <array>
