@@ -27,7 +27,7 @@ BEGIN {
   may["include"] = "kernels sharding optim checkpoint engine libtorch aliquot"
   # The folders of a module that each folder may include. Files at the top of a module may include all of its folders.
   inner["kernels/formats"] = "kernels/formats"
-  inner["kernels/gemm"] = "kernels/elementwise kernels/formats kernels/gemm kernels/system"
+  inner["kernels/gemm"] = "kernels/device kernels/elementwise kernels/formats kernels/gemm kernels/system"
   inner["kernels/layers"] = "kernels/device kernels/elementwise kernels/formats kernels/layers kernels/system"
   inner["kernels/system"] = "kernels/system"
   inner["sharding/comm"] = "sharding sharding/comm sharding/memory"

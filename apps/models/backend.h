@@ -36,8 +36,16 @@ class Backend {
   virtual void layer_norm_backward(const LayerNormBackwardRows& a) = 0;
   virtual void layer_norm_backward_weights(const LayerNormWeightColumns& a) = 0;
   virtual void linear_forward(const Linear& linear, ConstValues x, const float* residual, Values to) = 0;
+  /// before_gelu = x * weight + bias, and to = gelu(before_gelu). Rows are contiguous. A GPU may compute the GELU from
+  /// sums that are not rounded. If `needs_gelu` is false, the values at `to` are undefined, and before_gelu has the
+  /// same bits.
+  virtual void linear_gelu_forward(const Linear& linear, ConstValues x, Values before_gelu, Values to,
+                                   bool needs_gelu = true) = 0;
   virtual void linear_forward_add(const Linear& linear, ConstValues x, Values to) = 0;
   virtual void linear_backward_input(const Linear& linear, ConstValues from, Values to, bool add = false) = 0;
+  /// Computes the gradient of before_gelu, where x = gelu(before_gelu): to = from * weight^T * gelu'(before_gelu).
+  virtual void linear_gelu_backward_input(const Linear& linear, ConstValues from, ConstValues before_gelu,
+                                          Values to) = 0;
   virtual void linear_backward_weights(const Linear& linear, ConstValues x, ConstValues from,
                                        const LinearGradients& to) = 0;
   virtual void sum_columns(const ColumnSums& a) = 0;

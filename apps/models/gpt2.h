@@ -56,7 +56,7 @@ class Gpt2 final : public Transformer {
 
   void forward_block(const Gpt2Block& w);
   void forward_attention(const Gpt2Block& w);
-  void forward_mlp(const Gpt2Block& w);
+  void forward_mlp(const Gpt2Block& w, bool needs_gelu);
   void backward_block(const Gpt2Block& w, const Gpt2Block& g);
   void backward_mlp(const Gpt2Block& w, const Gpt2Block& g);
   void backward_attention(const Gpt2Block& w, const Gpt2Block& g);

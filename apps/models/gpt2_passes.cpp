@@ -16,15 +16,14 @@ void Gpt2::forward(int use) {
   forward_head(head());
 }
 
-/// Repeats the forward of the block without the GELU and the last matrix product, because their results are not saved.
-/// Only an adapter of the last product saves values that it computes from the GELU.
+/// Repeats the forward of the block without the last matrix product, whose result is not saved. Only an adapter of that
+/// product saves values that it computes from the GELU.
 void Gpt2::recompute(int use) {
   const Gpt2Block& w = parameters_.blocks[static_cast<size_t>(use - 2)];
+  const bool adapts_down = shape_.lora.adapts(Projection::kDown);
   forward_attention(w);
-  forward_mlp(w);
-  if (!shape_.lora.adapts(Projection::kDown)) return;
-  backend_.gelu_forward(wide_scratch_, block_.before_gelu, hidden_elements());
-  inner_forward(proj_linear(w), wide_scratch_);
+  forward_mlp(w, adapts_down);
+  if (adapts_down) inner_forward(proj_linear(w), wide_scratch_);
 }
 
 void Gpt2::backward(int use) {
@@ -60,8 +59,7 @@ void Gpt2::backward_weights(int use) {
 
 void Gpt2::forward_block(const Gpt2Block& w) {
   forward_attention(w);
-  forward_mlp(w);
-  backend_.gelu_forward(wide_scratch_, block_.before_gelu, hidden_elements());
+  forward_mlp(w, true);
   add_to_stream(proj_linear(w), {wide_scratch_, DividedDimension::kHidden}, block_.middle, output(), "mlp output");
 }
 
@@ -73,9 +71,10 @@ void Gpt2::forward_attention(const Gpt2Block& w) {
   add_to_stream(attn_proj_linear(w), {a.attention, DividedDimension::kHeads}, input(), a.middle, "attention output");
 }
 
-void Gpt2::forward_mlp(const Gpt2Block& w) {
+/// Computes the GELU of the hidden elements in wide_scratch_.
+void Gpt2::forward_mlp(const Gpt2Block& w, bool needs_gelu) {
   norm_forward_of_all(norm_2(w), "mlp input");
-  linear_forward(fc_linear(w), normed_, block_.before_gelu);
+  linear_gelu_forward(fc_linear(w), normed_, block_.before_gelu, wide_scratch_, needs_gelu);
 }
 
 void Gpt2::backward_block(const Gpt2Block& w, const Gpt2Block& g) {
@@ -93,8 +92,7 @@ void Gpt2::backward_mlp(const Gpt2Block& w, const Gpt2Block& g) {
   if (in_weights_part()) backend_.gelu_forward(wide_scratch_, a.before_gelu, hidden_elements());
   const ConstValues from = gradient_for_products(d.mlp_gradient, "mlp output gradient");
   linear_backward_weights(proj, wide_scratch_, from, g.proj_weight, g.proj_bias);
-  linear_backward_input(proj, from, d.wide);
-  if (in_input_part()) backend_.gelu_backward(d.wide, a.before_gelu, hidden_elements());
+  linear_gelu_backward_input(proj, from, a.before_gelu, d.wide);
   const ConstValues normed = normed_for_products(norm_2(w), d.normed_2, "mlp input again");
   linear_backward_weights(fc, normed, d.wide, g.fc_weight, g.fc_bias);
   input_gradient(std::array{OutputGradient{fc, d.wide, DividedDimension::kHidden}},

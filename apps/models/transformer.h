@@ -158,6 +158,9 @@ class Transformer : public Model {
   void allocate_adapters(UseArenas& memory);
   /// to = x * weight + bias, plus the output of the adapter, if there is one.
   void linear_forward(const BlockLinear& l, ConstValues x, Values to);
+  /// before_gelu = x * weight + bias, plus the output of the adapter, and to = gelu(before_gelu). See
+  /// Backend::linear_gelu_forward().
+  void linear_gelu_forward(const BlockLinear& l, ConstValues x, Values before_gelu, Values to, bool needs_gelu);
   /// Repeats the part of linear_forward() whose result the adapter keeps for backward.
   void inner_forward(const BlockLinear& l, ConstValues x);
   /// The input of a layer whose output is added to the residual stream. The ranks divide its elements.
@@ -194,6 +197,8 @@ class Transformer : public Model {
   /// Call it before linear_backward_input() or input_gradient() of the same layer, also in an input part.
   void linear_backward_weights(const BlockLinear& l, ConstValues x, ConstValues from, Values d_weight, Values d_bias);
   void linear_backward_input(const BlockLinear& l, ConstValues from, Values to, bool add = false);
+  /// Assigns the gradient of before_gelu to `to`, where x = gelu(before_gelu).
+  void linear_gelu_backward_input(const BlockLinear& l, ConstValues from, ConstValues before_gelu, Values to);
   /// A layer whose outputs the ranks divide, and the gradient of its outputs.
   struct OutputGradient {
     BlockLinear l;

@@ -68,6 +68,13 @@ void Transformer::linear_forward(const BlockLinear& l, ConstValues x, Values to)
   adapter_forward(l, x, to);
 }
 
+void Transformer::linear_gelu_forward(const BlockLinear& l, ConstValues x, Values before_gelu, Values to,
+                                      bool needs_gelu) {
+  if (!shape_.lora.adapts(l.projection)) return backend_.linear_gelu_forward(l.linear, x, before_gelu, to, needs_gelu);
+  linear_forward(l, x, before_gelu);
+  if (needs_gelu) backend_.gelu_forward(to, before_gelu, l.linear.rows * l.linear.outputs);
+}
+
 void Transformer::linear_backward_weights(const BlockLinear& l, ConstValues x, ConstValues from, Values d_weight,
                                           Values d_bias) {
   if (in_weights_part() && d_weight.data != nullptr)
@@ -90,6 +97,14 @@ void Transformer::linear_backward_input(const BlockLinear& l, ConstValues from, 
   backend_.linear_backward_input(l.linear, from, to, add);
   if (shape_.lora.adapts(l.projection))
     backend_.linear_backward_input(inner_linear(l), inner_[static_cast<size_t>(l.projection)].gradient, to, true);
+}
+
+void Transformer::linear_gelu_backward_input(const BlockLinear& l, ConstValues from, ConstValues before_gelu,
+                                             Values to) {
+  if (!in_input_part()) return;
+  if (!shape_.lora.adapts(l.projection)) return backend_.linear_gelu_backward_input(l.linear, from, before_gelu, to);
+  linear_backward_input(l, from, to);
+  backend_.gelu_backward(to, before_gelu, l.linear.rows * l.linear.inputs);
 }
 
 }  // namespace aliquot

@@ -106,6 +106,8 @@ class CudaDevice final : public Device {
   const Kernels& kernels() const override { return cuda_kernels(); }
 
   int ordinal() const { return ordinal_; }
+  /// The name of the GPU's model, such as "NVIDIA H200".
+  const std::string& model_name() const { return name_; }
   /// The UUID of the GPU, as hexadecimal digits. If MIG divides a GPU, each part has its own UUID.
   const std::string& uuid() const { return uuid_; }
   /// Calls cudaSetDevice() for the calling thread.

@@ -25,7 +25,8 @@ struct MaximumAndSum {
 
   /// The sum relative to `most`, which is not below the maximum.
   __device__ float sum_relative_to(float most) const { return sum == 0.0f ? 0.0f : sum * expf(maximum - most); }
-  __device__ void add(const Pack<float, kPackElements>& logits) {
+  template <int kCount>
+  __device__ void add(const Pack<float, kCount>& logits) {
     float most = maximum;
     for (const float x : logits.lane) most = fmaxf(most, x);
     if (most > maximum) {

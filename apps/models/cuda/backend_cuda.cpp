@@ -10,13 +10,14 @@
 
 #include "apps/models/cuda/gpu_scratch.h"
 #include "apps/models/cuda/layers_cuda.h"
-#include "apps/models/cuda/product_cuda.h"
 #include "apps/models/cuda/uploads_cuda.h"
 #include "apps/models/layers/linear_products.h"
 #include "apps/models/layers/loss_tiles.h"
 #include "apps/models/layers/rotary_angles.h"
 #include "kernels/device/device_cuda.h"
 #include "kernels/device/work_graph.h"
+#include "kernels/gemm/product_choices.h"
+#include "kernels/gemm/product_cuda.h"
 #include "kernels/system/error.h"
 
 namespace aliquot {
@@ -61,6 +62,7 @@ class CudaBackend final : public Backend {
  public:
   explicit CudaBackend(CudaDevice& device)
       : device_(device),
+        products_(device, product_choices_file()),
         batches_(device),
         loss_factor_(device),
         loss_(device),
@@ -76,14 +78,21 @@ class CudaBackend final : public Backend {
   }
 
   void linear_forward(const Linear& l, ConstValues x, const float* residual, Values to) override {
-    if (l.bias.data != nullptr && residual == nullptr) {
-      const Product product = forward_product(l, x, to, false);
-      if (products_.adds_bias(product, l.bias)) return products_.multiply(*stream_, product, l.bias);
-    }
+    const Product product = forward_product(l, x, to, false);
+    const ProductEpilogue sums{.added = residual, .bias = l.bias};
+    if (products_.supports(product, sums)) return products_.multiply(*stream_, product, sums);
     const bool starts = l.bias.data != nullptr || residual != nullptr;
     // Stores bias and residual in `to` before the product adds to it, so that the sum is rounded only once.
     if (starts) cuda::add_bias(*stream_, {to, residual, l.bias, l.rows, l.outputs, output_stride(l)});
     products_.multiply(*stream_, forward_product(l, x, to, starts));
+  }
+  void linear_gelu_forward(const Linear& l, ConstValues x, Values before_gelu, Values to, bool needs_gelu) override {
+    const Product product = forward_product(l, x, to, false);
+    const ProductEpilogue gelu{.bias = l.bias, .gelu = ProductEpilogue::Gelu::kForward, .gelu_input = before_gelu};
+    // Computes the GELU even if it is not needed, because another product might give other bits.
+    if (products_.supports(product, gelu)) return products_.multiply(*stream_, product, gelu);
+    linear_forward(l, x, nullptr, before_gelu);
+    if (needs_gelu) gelu_forward(to, before_gelu, l.rows * l.outputs);
   }
   void linear_forward_add(const Linear& l, ConstValues x, Values to) override {
     products_.multiply(*stream_, forward_product(l, x, to, true));
@@ -91,8 +100,22 @@ class CudaBackend final : public Backend {
   void linear_backward_input(const Linear& l, ConstValues from, Values to, bool add) override {
     products_.multiply(*stream_, input_product(l, from, to, add));
   }
+  void linear_gelu_backward_input(const Linear& l, ConstValues from, ConstValues before_gelu, Values to) override {
+    const Product product = input_product(l, from, to, false);
+    const ProductEpilogue gelu{.gelu = ProductEpilogue::Gelu::kBackward,
+                               .gelu_input = {const_cast<void*>(before_gelu.data), before_gelu.type}};
+    if (products_.supports(product, gelu)) return products_.multiply(*stream_, product, gelu);
+    products_.multiply(*stream_, product);
+    gelu_backward(to, before_gelu, l.rows * l.inputs);
+  }
   void linear_backward_weights(const Linear& l, ConstValues x, ConstValues from, const LinearGradients& to) override {
-    products_.multiply(*stream_, weight_product(l, x, from, to));
+    const Product product = weight_product(l, x, from, to);
+    using Operand = ProductEpilogue::Operand;
+    const ProductEpilogue sums{.depth_sums = to.bias,
+                               .summed = l.outputs_first ? Operand::kA : Operand::kB,
+                               .adds_depth_sums = to.bias.data != nullptr && to.add};
+    if (products_.supports(product, sums)) return products_.multiply(*stream_, product, sums);
+    products_.multiply(*stream_, product);
     if (to.bias.data != nullptr) sum_columns({to.bias, from, l.rows, output_stride(l), 0, l.outputs, to.add});
   }
   void sum_columns(const ColumnSums& a) override { cuda::sum_columns(*stream_, a); }

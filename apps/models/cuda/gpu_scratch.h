@@ -7,9 +7,6 @@
 
 namespace aliquot {
 
-/// The workspace of cuBLASLt: the size that NVIDIA recommends for Hopper GPUs.
-inline constexpr int64_t kGpuProductScratchBytes = int64_t{32} << 20;
-
 /// The scratch of attention in fp32 elements. Backward stores a delta for each query of each head: see sum_deltas().
 inline int64_t gpu_attention_scratch_elements(const AttentionShape& shape) {
   return shape.batch * shape.heads * shape.sequence;

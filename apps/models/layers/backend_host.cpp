@@ -24,6 +24,15 @@ class HostBackend : public Backend {
   void linear_forward(const Linear& linear, ConstValues x, const float* residual, Values to) override {
     aliquot::linear_forward(pool_, linear, x, residual, to);
   }
+  void linear_gelu_forward(const Linear& linear, ConstValues x, Values before_gelu, Values to,
+                           bool needs_gelu) override {
+    linear_forward(linear, x, nullptr, before_gelu);
+    if (needs_gelu) gelu_forward(to, before_gelu, linear.rows * linear.outputs);
+  }
+  void linear_gelu_backward_input(const Linear& linear, ConstValues from, ConstValues before_gelu, Values to) override {
+    linear_backward_input(linear, from, to, false);
+    gelu_backward(to, before_gelu, linear.rows * linear.inputs);
+  }
   void linear_forward_add(const Linear& linear, ConstValues x, Values to) override {
     aliquot::linear_forward_add(pool_, linear, x, to);
   }

@@ -27,7 +27,6 @@ struct LossShape {
   int64_t stride() const { return logit_stride == 0 ? entries : logit_stride; }
 };
 
-/// Logits are computed in fp32. If they are stored in 16 bits, each tile is computed in `tile` and then rounded.
 struct LossBuffers {
   Values logits;              // logits_elements() elements of the table's type
   float* maxima = nullptr;    // one value per row, saved for backward

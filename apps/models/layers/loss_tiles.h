@@ -23,10 +23,10 @@ inline int64_t table_offset(const LossShape& s, const LogitTile& tile) {
   return (tile.first_entry - s.first_entry) * s.width;
 }
 
-/// The fp32 memory to which the product writes the logits of a tile.
+/// The memory to which the product writes the logits of a tile.
 inline LogitTile computed_logit_tile(const LossShape& s, const LossBuffers& buffers, int64_t tile) {
   LogitTile kept = logit_tile(s, buffers.logits, tile);
-  if (buffers.logits.type == DType::kFloat32) return kept;
+  if (buffers.tile == nullptr) return kept;
   return {buffers.tile, kept.columns, kept.rows, kept.columns, kept.first_entry};
 }
 
@@ -47,7 +47,7 @@ inline SplitLoss split_loss(const LossForward& a, const SplitParts& parts, doubl
   return {parts, a.shape.rows, a.targets, a.buffers.maxima, a.buffers.log_sums, sum};
 }
 
-/// Returns the row maxima of a tile, or null if logits are stored in fp32.
+/// Returns the row maxima of a tile, or null if it is not computed in fp32 and then rounded.
 inline float* tile_maxima(const LossShape& s, const LossBuffers& buffers, int64_t tile) {
   return buffers.tile_maxima == nullptr ? nullptr : buffers.tile_maxima + tile * s.rows;
 }

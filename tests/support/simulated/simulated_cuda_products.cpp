@@ -1,19 +1,37 @@
-// The simulated cuBLASLt, which replaces apps/models/cuda/cublaslt_cuda.cpp. Adds products in fp32 in the order of the
+// The simulated cuBLASLt, which replaces kernels/gemm/cublaslt_cuda.cpp. Adds products in fp32 in the order of the
 // inner dimension.
+#include <algorithm>
+#include <chrono>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <initializer_list>
+#include <thread>
 #include <vector>
 
-#include "apps/models/cuda/cublaslt_cuda.h"
 #include "kernels/formats/element.h"
+#include "kernels/gemm/cublaslt_cuda.h"
 #include "tests/support/simulated/simulated_cuda.h"
 
 namespace {
 
 struct Description {
   bool transposed[2] = {};
-  bool adds_bias = false;
-  const void* bias = nullptr;
+  int32_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
+  const void* bias = nullptr;  // or the address of bias gradients
+  const void* gelu_input = nullptr;
+  int64_t gelu_stride = 0;
+
+  bool is(std::initializer_list<int32_t> epilogues) const {
+    for (const int32_t one : epilogues) {
+      if (one == epilogue) return true;
+    }
+    return false;
+  }
+  bool adds_bias() const { return is({CUBLASLT_EPILOGUE_BIAS, CUBLASLT_EPILOGUE_GELU_AUX_BIAS}); }
+  bool sums_depth() const { return is({CUBLASLT_EPILOGUE_BGRADA, CUBLASLT_EPILOGUE_BGRADB}); }
+  bool computes_gelu() const { return is({CUBLASLT_EPILOGUE_GELU_AUX, CUBLASLT_EPILOGUE_GELU_AUX_BIAS}); }
+  bool reads_gelu() const { return is({CUBLASLT_EPILOGUE_DGELU}); }
 };
 struct Layout {
   cudaDataType type;
@@ -52,6 +70,7 @@ std::vector<float> row_major(const Layout& m, const void* data, bool transposed)
   return values;
 }
 
+size_t version() { return 130100; }
 const char* status_name(cublasStatus_t) { return "error of the simulated cuBLASLt"; }
 cublasStatus_t create(cublasLtHandle_t* handle) {
   *handle = reinterpret_cast<cublasLtHandle_t>(new int);
@@ -71,23 +90,34 @@ cublasStatus_t destroy_product(cublasLtMatmulDesc_t handle) {
   delete &of(handle);
   return CUBLAS_STATUS_SUCCESS;
 }
+template <class Value>
+cublasStatus_t assign(Value& to, const void* value, size_t size_bytes) {
+  if (size_bytes != sizeof to) return CUBLAS_STATUS_INVALID_VALUE;
+  std::memcpy(&to, value, sizeof to);
+  return CUBLAS_STATUS_SUCCESS;
+}
+
 cublasStatus_t set_product(cublasLtMatmulDesc_t handle, cublasLtMatmulDescAttributes_t which, const void* value,
                            size_t size_bytes) {
-  if (size_bytes != (which == CUBLASLT_MATMUL_DESC_BIAS_POINTER ? sizeof(void*) : sizeof(int32_t)))
-    return CUBLAS_STATUS_INVALID_VALUE;
-  if (which == CUBLASLT_MATMUL_DESC_BIAS_POINTER) {
-    std::memcpy(&of(handle).bias, value, sizeof(void*));
-    return CUBLAS_STATUS_SUCCESS;
+  Description& to = of(handle);
+  switch (which) {
+    case CUBLASLT_MATMUL_DESC_BIAS_POINTER: return assign(to.bias, value, size_bytes);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER: return assign(to.gelu_input, value, size_bytes);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD: return assign(to.gelu_stride, value, size_bytes);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE: {
+      const cublasStatus_t status = assign(to.epilogue, value, size_bytes);
+      const bool known = to.adds_bias() || to.sums_depth() || to.computes_gelu() || to.reads_gelu();
+      return known ? status : CUBLAS_STATUS_NOT_SUPPORTED;
+    }
+    case CUBLASLT_MATMUL_DESC_TRANSA:
+    case CUBLASLT_MATMUL_DESC_TRANSB: {
+      int32_t operation = 0;
+      const cublasStatus_t status = assign(operation, value, size_bytes);
+      to.transposed[which == CUBLASLT_MATMUL_DESC_TRANSB] = operation == CUBLAS_OP_T;
+      return status;
+    }
+    default: return CUBLAS_STATUS_NOT_SUPPORTED;
   }
-  int32_t number = 0;
-  std::memcpy(&number, value, sizeof number);
-  if (which == CUBLASLT_MATMUL_DESC_EPILOGUE && number == CUBLASLT_EPILOGUE_BIAS) {
-    of(handle).adds_bias = true;
-    return CUBLAS_STATUS_SUCCESS;
-  }
-  if (which != CUBLASLT_MATMUL_DESC_TRANSA && which != CUBLASLT_MATMUL_DESC_TRANSB) return CUBLAS_STATUS_NOT_SUPPORTED;
-  of(handle).transposed[which == CUBLASLT_MATMUL_DESC_TRANSB] = number == CUBLAS_OP_T;
-  return CUBLAS_STATUS_SUCCESS;
 }
 
 cublasStatus_t create_layout(cublasLtMatrixLayout_t* handle, cudaDataType type, uint64_t rows, uint64_t columns,
@@ -115,45 +145,104 @@ cublasStatus_t set_preference(cublasLtMatmulPreference_t, cublasLtMatmulPreferen
 }
 
 /// Rejects products that no GPU supports: operands of two types, or a 16-bit result whose type differs from that of the
-/// operands. Finds no algorithm for a bias with 48 or more rows, so that tests also cover the caller's fallback.
+/// operands. Finds no algorithm for an epilogue if the result has 48 to 95 rows, so that tests also cover the caller's
+/// fallback. If the caller wants several algorithms, returns three, of which the second is the fastest.
 cublasStatus_t find_algorithm(cublasLtHandle_t, cublasLtMatmulDesc_t description, cublasLtMatrixLayout_t a,
                               cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t d,
-                              cublasLtMatmulPreference_t, int, cublasLtMatmulHeuristicResult_t* result, int* count) {
+                              cublasLtMatmulPreference_t, int most, cublasLtMatmulHeuristicResult_t* results,
+                              int* count) {
   *count = 0;
   if (of(a).type != of(b).type || (of(d).type != CUDA_R_32F && of(d).type != of(a).type))
     return CUBLAS_STATUS_NOT_SUPPORTED;
-  if (of(description).adds_bias && of(d).rows >= 48) return CUBLAS_STATUS_SUCCESS;
-  *result = {};
-  *count = 1;
+  const bool has_epilogue = of(description).epilogue != CUBLASLT_EPILOGUE_DEFAULT;
+  if (has_epilogue && of(d).rows >= 48 && of(d).rows < 96) return CUBLAS_STATUS_SUCCESS;
+  *count = std::min(most, 3);
+  for (int i = 0; i < *count; ++i) {
+    results[i] = {};
+    results[i].algo.data[0] = *count > 1 && i != 1;  // whether the algorithm is slow
+  }
   return CUBLAS_STATUS_SUCCESS;
+}
+
+/// The tanh form of the GELU and its derivative, in double.
+double gelu_tanh(double x) { return std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)); }
+float gelu(float x) { return static_cast<float>(0.5 * x * (1 + gelu_tanh(x))); }
+float gelu_slope(float x) {
+  const double t = gelu_tanh(x), inner = std::sqrt(2 / M_PI) * (1 + 3 * 0.044715 * x * x);
+  return static_cast<float>(0.5 * (1 + t) + 0.5 * x * (1 - t * t) * inner);
+}
+
+/// The operands of a call, and where its results go.
+struct Call {
+  Description how;
+  Layout to;
+  float factor = 1, kept = 0;
+  const void* c;
+  void* d;
+  int64_t depth = 0;
+  std::vector<float> left = {}, right = {};  // both with contiguous depth
+
+  float sum(int64_t row, int64_t column) const {
+    const float *l = left.data() + row * depth, *r = right.data() + column * depth;
+    float sum = 0;
+    for (int64_t k = 0; k < depth; ++k) sum += l[k] * r[k];
+    // If beta is 0, the output may be uninitialized and is not read.
+    const float more = kept == 0 ? 0.0f : kept * get(to, c, row, column);
+    const float bias = how.adds_bias() ? get({to.type, to.rows, 1, to.rows}, how.bias, row, 0) : 0.0f;
+    return factor * sum + more + bias;
+  }
+  void store() const {
+    const Layout gelu_input{to.type, to.rows, to.columns, how.gelu_stride};
+    for (int64_t column = 0; column < to.columns; ++column) {
+      for (int64_t row = 0; row < to.rows; ++row) {
+        float value = sum(row, column);
+        if (how.computes_gelu()) {
+          put(gelu_input, const_cast<void*>(how.gelu_input), row, column, value);
+          value = gelu(value);
+        }
+        if (how.reads_gelu()) value *= gelu_slope(get(gelu_input, how.gelu_input, row, column));
+        put(to, d, row, column, value);
+      }
+    }
+  }
+  void store_depth_sums() const {
+    const bool of_left = how.epilogue == CUBLASLT_EPILOGUE_BGRADA;
+    const int64_t count = of_left ? to.rows : to.columns;
+    for (int64_t i = 0; i < count; ++i) {
+      const float* values = (of_left ? left : right).data() + i * depth;
+      float sum = 0;
+      for (int64_t k = 0; k < depth; ++k) sum += values[k];
+      put({to.type, count, 1, count}, const_cast<void*>(how.bias), i, 0, sum);
+    }
+  }
+};
+
+bool is_valid(const Description& how, const Layout& to) {
+  const bool needs_vector = how.adds_bias() || how.sums_depth();
+  if (needs_vector != (how.bias != nullptr)) return false;
+  if (!how.computes_gelu() && !how.reads_gelu()) return how.gelu_input == nullptr;
+  return how.gelu_input != nullptr && reinterpret_cast<uintptr_t>(how.gelu_input) % 16 == 0 &&
+         how.gelu_stride >= to.rows && how.gelu_stride % 8 == 0;
 }
 
 cublasStatus_t multiply(cublasLtHandle_t, cublasLtMatmulDesc_t description, const void* alpha, const void* a,
                         cublasLtMatrixLayout_t a_layout, const void* b, cublasLtMatrixLayout_t b_layout,
                         const void* beta, const void* c, cublasLtMatrixLayout_t, void* d,
-                        cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t*, void* workspace, size_t,
+                        cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t* algorithm, void* workspace, size_t,
                         cudaStream_t stream) {
-  if (workspace == nullptr || c != d) return CUBLAS_STATUS_INVALID_VALUE;
-  float factor = 0, kept = 0;
-  std::memcpy(&factor, alpha, sizeof factor);
-  std::memcpy(&kept, beta, sizeof kept);
-  const Layout first = of(a_layout), second = of(b_layout), to = of(d_layout);
-  const Description how = of(description);
-  aliquot::simulated::launch(stream, [=] {
-    const std::vector<float> left = row_major(first, a, how.transposed[0]);
-    const std::vector<float> right = row_major(second, b, !how.transposed[1]);  // makes the columns contiguous
-    const int64_t depth = how.transposed[0] ? first.rows : first.columns;
-    for (int64_t column = 0; column < to.columns; ++column) {
-      for (int64_t row = 0; row < to.rows; ++row) {
-        const float *l = left.data() + row * depth, *r = right.data() + column * depth;
-        float sum = 0;
-        for (int64_t k = 0; k < depth; ++k) sum += l[k] * r[k];
-        // If beta is 0, the output may be uninitialized and is not read.
-        const float more = kept == 0 ? 0.0f : kept * get(to, d, row, column);
-        const float bias = how.adds_bias ? get({to.type, to.rows, 1, to.rows}, how.bias, row, 0) : 0.0f;
-        put(to, d, row, column, factor * sum + more + bias);
-      }
-    }
+  Call call{.how = of(description), .to = of(d_layout), .c = c, .d = d};
+  if (workspace == nullptr || !is_valid(call.how, call.to)) return CUBLAS_STATUS_INVALID_VALUE;
+  std::memcpy(&call.factor, alpha, sizeof call.factor);
+  std::memcpy(&call.kept, beta, sizeof call.kept);
+  const Layout first = of(a_layout), second = of(b_layout);
+  call.depth = call.how.transposed[0] ? first.rows : first.columns;
+  const bool is_slow = algorithm->data[0] != 0;
+  aliquot::simulated::launch(stream, [=]() mutable {
+    if (is_slow) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    call.left = row_major(first, a, call.how.transposed[0]);
+    call.right = row_major(second, b, !call.how.transposed[1]);
+    call.store();
+    if (call.how.sums_depth()) call.store_depth_sums();
   });
   return CUBLAS_STATUS_SUCCESS;
 }
@@ -165,6 +254,7 @@ namespace aliquot {
 const CublasLt& cublaslt() {
   static constexpr CublasLt kFunctions{.create = create,
                                        .destroy = destroy,
+                                       .version = version,
                                        .status_name = status_name,
                                        .create_product = create_product,
                                        .destroy_product = destroy_product,

@@ -42,8 +42,7 @@ add_library(simulated_nccl OBJECT support/simulated/simulated_nccl.cpp)
 target_link_libraries(simulated_nccl PRIVATE aliquot_flags CUDA::cudart_static PUBLIC NCCL::nccl)
 
 aliquot_simulated_kernels(kernels)
-target_sources(simulated_kernels PRIVATE
-  support/simulated/simulated_cuda_grid.cpp support/simulated/simulated_fiber.cpp)
+target_sources(simulated_kernels PRIVATE support/simulated/simulated_cuda_grid.cpp
+  support/simulated/simulated_cuda_products.cpp support/simulated/simulated_fiber.cpp)
 aliquot_simulated_kernels(optim)
 aliquot_simulated_kernels(apps/models)
-target_sources(simulated_models PRIVATE support/simulated/simulated_cuda_products.cpp)

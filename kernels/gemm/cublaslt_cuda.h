@@ -10,6 +10,7 @@ namespace aliquot {
 struct CublasLt {
   decltype(&cublasLtCreate) create;
   decltype(&cublasLtDestroy) destroy;
+  decltype(&cublasLtGetVersion) version;
   decltype(&cublasLtGetStatusName) status_name;
   decltype(&cublasLtMatmulDescCreate) create_product;
   decltype(&cublasLtMatmulDescDestroy) destroy_product;

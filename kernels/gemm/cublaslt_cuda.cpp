@@ -1,4 +1,4 @@
-#include "apps/models/cuda/cublaslt_cuda.h"
+#include "kernels/gemm/cublaslt_cuda.h"
 
 #include <dlfcn.h>
 #include <string>
@@ -32,6 +32,7 @@ CublasLt load() {
   CublasLt all{};
   find(library, all.create, "cublasLtCreate");
   find(library, all.destroy, "cublasLtDestroy");
+  find(library, all.version, "cublasLtGetVersion");
   find(library, all.status_name, "cublasLtGetStatusName");
   find(library, all.create_product, "cublasLtMatmulDescCreate");
   find(library, all.destroy_product, "cublasLtMatmulDescDestroy");

@@ -1,0 +1,194 @@
+#include "kernels/gemm/product_plan_cuda.h"
+
+#include <fmt/format.h>
+#include <utility>
+
+#include "kernels/device/device_cuda.h"
+#include "kernels/device/time_marks.h"
+#include "kernels/gemm/product_scratch.h"
+#include "kernels/system/error.h"
+
+namespace aliquot {
+namespace {
+
+using Gelu = ProductEpilogue::Gelu;
+
+cudaDataType_t data_type(DType type) {
+  return type == DType::kFloat32 ? CUDA_R_32F : type == DType::kFloat16 ? CUDA_R_16F : CUDA_R_16BF;
+}
+
+/// Returns the alignment of all rows of a matrix, in bytes: at most 256, and 0 if there is no matrix.
+int64_t alignment(ConstValues data, int64_t stride) {
+  if (data.data == nullptr) return 0;
+  const auto bits = static_cast<int64_t>(reinterpret_cast<uintptr_t>(data.data)) | stride * element_bytes(data.type);
+  return (bits | 256) & -(bits | 256);
+}
+
+cublasLtEpilogue_t epilogue_of(const ProductEpilogue& extra) {
+  if (extra.depth_sums.data != nullptr) {
+    // The operands of cuBLASLt are in the other order.
+    return extra.summed == ProductEpilogue::Operand::kB ? CUBLASLT_EPILOGUE_BGRADA : CUBLASLT_EPILOGUE_BGRADB;
+  }
+  const bool has_bias = extra.bias.data != nullptr;
+  if (extra.gelu == Gelu::kBackward) return CUBLASLT_EPILOGUE_DGELU;
+  if (extra.gelu == Gelu::kForward) return has_bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
+  return has_bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+}
+
+OwnedLayout layout(DType type, int64_t rows, int64_t columns, int64_t stride) {
+  cublasLtMatrixLayout_t made = nullptr;
+  check_products(cublaslt().create_layout(&made, data_type(type), static_cast<uint64_t>(columns),
+                                          static_cast<uint64_t>(rows), stride),
+                 "cannot create a matrix layout");
+  return OwnedLayout(made);
+}
+
+OwnedLayout operand_layout(const Matrix& m, int64_t rows, int64_t columns) {
+  if (m.transposed) std::swap(rows, columns);
+  return layout(m.data.type, rows, columns, m.stride);
+}
+
+template <class Value>
+void set(const OwnedProduct& product, cublasLtMatmulDescAttributes_t which, Value value) {
+  check_products(cublaslt().set_product(product.get(), which, &value, sizeof value),
+                 "cannot configure a matrix product");
+}
+
+OwnedProduct make_product(const ProductKey& key) {
+  cublasLtMatmulDesc_t made = nullptr;
+  check_products(cublaslt().create_product(&made, CUBLAS_COMPUTE_32F, CUDA_R_32F), "cannot configure a matrix product");
+  OwnedProduct product(made);
+  set(product, CUBLASLT_MATMUL_DESC_TRANSA, key.b_transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
+  set(product, CUBLASLT_MATMUL_DESC_TRANSB, key.a_transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
+  if (key.epilogue != CUBLASLT_EPILOGUE_DEFAULT) set(product, CUBLASLT_MATMUL_DESC_EPILOGUE, key.epilogue);
+  if (key.gelu_alignment != 0) set(product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, key.to_stride);
+  return product;
+}
+
+template <class Value>
+void set_preference_attribute(const OwnedPreference& preference, cublasLtMatmulPreferenceAttributes_t which,
+                              Value value) {
+  check_products(cublaslt().set_preference(preference.get(), which, &value, sizeof value),
+                 "cannot set preferences of a matrix product");
+}
+
+OwnedPreference make_preference(const ProductKey& key) {
+  cublasLtMatmulPreference_t made = nullptr;
+  check_products(cublaslt().create_preference(&made), "cannot set preferences of a matrix product");
+  OwnedPreference preference(made);
+  set_preference_attribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                           static_cast<uint64_t>(kGpuProductWorkspaceBytes));
+  // Split-k products must add their parts in a fixed order, not with atomics.
+  set_preference_attribute(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+                           static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
+  const auto set_alignment = [&](cublasLtMatmulPreferenceAttributes_t which, int64_t bytes) {
+    set_preference_attribute(preference, which, static_cast<uint32_t>(bytes));
+  };
+  set_alignment(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, key.b_alignment);
+  set_alignment(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, key.a_alignment);
+  set_alignment(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
+                key.added_alignment == 0 ? key.to_alignment : key.added_alignment);
+  set_alignment(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, key.to_alignment);
+  return preference;
+}
+
+/// cuBLASLt requires that rows of the input of a GELU are aligned to 16 bytes, and that their stride is a multiple of
+/// eight elements.
+bool has_aligned_gelu(const ProductKey& key) {
+  return key.gelu_alignment == 0 || (key.gelu_alignment >= 16 && key.to_stride % 8 == 0);
+}
+
+}  // namespace
+
+void check_products(cublasStatus_t status, const std::string& what) {
+  if (status == CUBLAS_STATUS_SUCCESS) return;
+  const std::string sentence = what + ": cuBLASLt returned " + cublaslt().status_name(status);
+  const bool lacking = status == CUBLAS_STATUS_NOT_INITIALIZED || status == CUBLAS_STATUS_ALLOC_FAILED ||
+                       status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_ARCH_MISMATCH;
+  if (lacking) throw UnavailableError(sentence);
+  throw FaultError(sentence);
+}
+
+ProductKey::ProductKey(const Product& p, const ProductEpilogue& extra)
+    : rows(p.rows),
+      columns(p.columns),
+      depth(p.depth),
+      a_stride(p.a.stride),
+      b_stride(p.b.stride),
+      to_stride(p.to_stride),
+      a_transposed(p.a.transposed),
+      b_transposed(p.b.transposed),
+      operands(p.a.data.type),
+      result(p.to.type),
+      epilogue(epilogue_of(extra)),
+      a_alignment(alignment(p.a.data, p.a.stride)),
+      b_alignment(alignment(p.b.data, p.b.stride)),
+      to_alignment(alignment(p.to, p.to_stride)),
+      added_alignment(alignment(extra.added, p.to_stride)),
+      bias_alignment(alignment(extra.bias, 0)),
+      gelu_alignment(alignment(extra.gelu_input, p.to_stride)) {}
+
+ProductPlan plan_product(cublasLtHandle_t library, const Product& p, const ProductKey& key, int most) {
+  ProductPlan plan;
+  if (!has_aligned_gelu(key)) return plan;
+  plan.product = make_product(key);
+  plan.first = operand_layout(p.b, p.depth, p.columns);
+  plan.second = operand_layout(p.a, p.rows, p.depth);
+  plan.to = layout(p.to.type, p.rows, p.columns, p.to_stride);
+  std::vector<cublasLtMatmulHeuristicResult_t> found(static_cast<std::size_t>(most));
+  int count = 0;
+  const cublasStatus_t status =
+      cublaslt().find_algorithm(library, plan.product.get(), plan.first.get(), plan.second.get(), plan.to.get(),
+                                plan.to.get(), make_preference(key).get(), most, found.data(), &count);
+  if (status != CUBLAS_STATUS_NOT_SUPPORTED) check_products(status, "cannot compute " + product_text(p));
+  if (status != CUBLAS_STATUS_SUCCESS) return plan;
+  for (int i = 0; i < count; ++i) plan.candidates.push_back(found[static_cast<std::size_t>(i)].algo);
+  return plan;
+}
+
+void set_pointer(const ProductPlan& plan, cublasLtMatmulDescAttributes_t which, const void* address) {
+  set(plan.product, which, address);
+}
+
+void run_product(Stream& stream, const ProductPlan& plan, std::size_t candidate, const ProductCall& call) {
+  const Product& p = call.product;
+  check_products(cublaslt().multiply(call.library, plan.product.get(), &p.factor, p.b.data.data, plan.first.get(),
+                                     p.a.data.data, plan.second.get(), &call.kept, call.added, plan.to.get(), p.to.data,
+                                     plan.to.get(), &plan.candidates[candidate], p.scratch,
+                                     static_cast<size_t>(kGpuProductWorkspaceBytes), cuda_stream(stream)),
+                 "cannot compute " + product_text(p));
+}
+
+void choose_fastest(Stream& stream, ProductPlan& plan, const ProductCall& call) {
+  constexpr std::size_t kRuns = 4;
+  const std::size_t count = plan.candidates.size();
+  const std::unique_ptr<TimeMarks> marks = make_cuda_time_marks(cuda_device(stream), 2 * count);
+  for (std::size_t i = 0; i < count; ++i) {
+    run_product(stream, plan, i, call);  // loads the code of the candidate
+    marks->set(stream, 2 * i);
+    for (std::size_t run = 0; run < kRuns; ++run) run_product(stream, plan, i, call);
+    marks->set(stream, 2 * i + 1);
+  }
+  stream.synchronize();
+  std::vector<double> seconds(2 * count);
+  marks->read(seconds);
+  const auto duration = [&](std::size_t i) { return seconds[2 * i + 1] - seconds[2 * i]; };
+  for (std::size_t i = 1; i < count; ++i) {
+    if (duration(i) < duration(plan.chosen)) plan.chosen = i;
+  }
+}
+
+std::string choice_text(const ProductKey& k) {
+  const auto order = [](bool transposed) { return transposed ? "T" : "N"; };
+  return fmt::format("{} to {}, {} x {} x {}, strides {} {} {}, {}{}, epilogue {}, alignments {} {} {} {} {} {}",
+                     name(k.operands), name(k.result), k.rows, k.depth, k.columns, k.a_stride, k.b_stride, k.to_stride,
+                     order(k.a_transposed), order(k.b_transposed), static_cast<int>(k.epilogue), k.a_alignment,
+                     k.b_alignment, k.to_alignment, k.added_alignment, k.bias_alignment, k.gelu_alignment);
+}
+
+std::string product_text(const Product& p) {
+  return fmt::format("a matrix product of {} operands with {} result, {} x {} x {} (rows x depth x columns)",
+                     name(p.a.data.type), name(p.to.type), p.rows, p.depth, p.columns);
+}
+
+}  // namespace aliquot

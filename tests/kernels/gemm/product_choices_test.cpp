@@ -1,0 +1,69 @@
+#include "kernels/gemm/product_choices.h"
+
+#include <filesystem>
+#include <fstream>
+#include <gtest/gtest.h>
+#include <iterator>
+
+#include "kernels/system/error.h"
+
+namespace aliquot {
+namespace {
+
+class ProductChoicesTest : public testing::Test {
+ protected:
+  void TearDown() override { std::filesystem::remove(file_); }
+  void write(const std::string& text) const { std::ofstream(file_) << text; }
+  std::string text() const {
+    std::ifstream in(file_);
+    return {std::istreambuf_iterator<char>(in), {}};
+  }
+
+  const std::string file_ =
+      testing::TempDir() + "product_choices_" + testing::UnitTest::GetInstance()->current_test_info()->name() + ".txt";
+  const std::string device_ = "GPU\tcuBLASLt 1";
+};
+
+TEST_F(ProductChoicesTest, AddsLinesToAFileThatMayNotExist) {
+  {
+    ProductChoices choices(file_, device_);
+    EXPECT_EQ(choices.find("a"), std::nullopt);
+    choices.add("a", 3);
+    choices.add("a", 4);  // the first choice counts
+    choices.add("b c", 0);
+    EXPECT_EQ(choices.find("a"), 3);
+  }
+  EXPECT_EQ(text(), "GPU\tcuBLASLt 1\t3\ta\nGPU\tcuBLASLt 1\t0\tb c\n");
+  const ProductChoices again(file_, device_);
+  EXPECT_EQ(again.find("a"), 3);
+  EXPECT_EQ(again.find("b c"), 0);
+  EXPECT_EQ(ProductChoices(file_, "GPU\tcuBLASLt 2").find("a"), std::nullopt);
+}
+
+/// Two processes may add the same product. The first line counts for both in later runs.
+TEST_F(ProductChoicesTest, FirstLineOfAProductCounts) {
+  write("GPU\tcuBLASLt 1\t7\ta\nGPU\tcuBLASLt 1\t2\ta\n");
+  EXPECT_EQ(ProductChoices(file_, device_).find("a"), 7);
+}
+
+TEST_F(ProductChoicesTest, NamesAnInvalidLine) {
+  for (const char* line : {"text", "GPU\tcuBLASLt 1\ta", "GPU\tcuBLASLt 1\tx\ta", "GPU\tcuBLASLt 1\t-1\ta",
+                           "GPU\tcuBLASLt 1\t1x\ta", ""}) {
+    SCOPED_TRACE(line);
+    write(std::string("GPU\tcuBLASLt 1\t7\ta\n") + line + "\n");
+    try {
+      ProductChoices(file_, device_);
+      ADD_FAILURE() << "the line was accepted";
+    } catch (const UsageError& error) {
+      EXPECT_NE(std::string(error.what()).find("line 2 of " + file_), std::string::npos) << error.what();
+    }
+  }
+}
+
+TEST_F(ProductChoicesTest, NamesAFileThatCannotBeWritten) {
+  ProductChoices choices(testing::TempDir() + "no_such_folder/choices", device_);
+  EXPECT_THROW(choices.add("a", 1), UsageError);
+}
+
+}  // namespace
+}  // namespace aliquot
