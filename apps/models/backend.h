@@ -94,8 +94,7 @@ class Backend {
   /// The required sizes of `scratch` for attention and for a matrix product, in fp32 elements.
   virtual int64_t attention_scratch_elements(const AttentionShape& shape, DType type) const = 0;
   virtual int64_t product_scratch_elements(DType operands, DType result) const = 0;
-  /// Whether logits are computed in an fp32 tile before they are stored in 16 bits: see LossBuffers.
-  virtual bool makes_tiles_in_fp32(DType compute) const = 0;
+  virtual LogitTiles logit_tiles(DType compute) const = 0;
 };
 
 /// Computes on the threads of `pool`, which must outlive the backend. Scratch sizes are for `threads` threads; 0 means

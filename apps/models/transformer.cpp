@@ -125,7 +125,7 @@ void Transformer::allocate_block_data(ActivationArena& weight_inputs, Values qkv
 
 void Transformer::allocate_head(UseArenas& memory) {
   const LossShape loss = loss_shape(largest_);
-  const bool rounds = backend_.makes_tiles_in_fp32(options_.compute);
+  const bool rounds = backend_.logit_tiles(options_.compute).in_fp32;
   // If backward recomputes the logits, they need no memory between forward and backward.
   ActivationArena &kept = memory.kept, &scratch = memory.scratch;
   loss_.logits = (loss.keep_logits ? kept : scratch).allocate(loss.logits_elements(), options_.compute);
@@ -143,7 +143,7 @@ void Transformer::allocate_head(UseArenas& memory) {
 
 /// The number of tiles of the leaf with the most entries.
 int64_t Transformer::largest_leaf_tiles() const {
-  LossShape leaf;
+  LossShape leaf{.tile = backend_.logit_tiles(options_.compute).entries};
   leaf.entries = (shape_.vocabulary + kTensorLeaves - 1) / kTensorLeaves;
   return leaf.tile_count();
 }
@@ -239,7 +239,8 @@ LossShape Transformer::loss_shape(const TensorPart& part) const {
           .entries = part.entries,
           .keep_logits = options_.keep_logits,
           .first_entry = part.first_entry,
-          .logit_stride = options_.compute == DType::kFloat32 ? part.entries : aligned};
+          .logit_stride = options_.compute == DType::kFloat32 ? part.entries : aligned,
+          .tile = backend_.logit_tiles(options_.compute).entries};
 }
 
 EmbeddingRows Transformer::embedding() const {

@@ -19,8 +19,7 @@ void initialize_logits(Stream& stream, const RunningRowStatistics& rows, float* 
 /// Also stores the logits of the targets in the tile.
 void accumulate_logits(Stream& stream, const LogitTile& tile, const RunningRowStatistics& rows, const int32_t* targets,
                        float* target_logits);
-/// `tile_maxima` are the values that keep_logits() subtracted from the logits; null if it was not called. `rows.maxima`
-/// are the maxima of the original logits. (RowLoops::loss_backward() expects them minus `tile_maxima`.)
-void logits_backward(Stream& stream, const LogitTile& tile, const LossRows& rows, const float* tile_maxima);
+/// Overwrites the logits with their gradients, like RowLoops::loss_backward().
+void logits_backward(Stream& stream, const LogitTile& tile, const LossRows& rows);
 
 }  // namespace aliquot::cuda

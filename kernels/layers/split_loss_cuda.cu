@@ -37,13 +37,17 @@ struct MaximumAndSum {
   }
 };
 
-/// Loads the elements [column, column + kPackElements) of a row, with -infinity for those after the last column.
+/// The number of logits that a thread loads at a time: 16 bytes.
 template <class E>
-__device__ Pack<float, kPackElements> load_logits(const typename E::Storage* x, int64_t column, int64_t columns,
+constexpr int kLogitPack = 16 / sizeof(typename E::Storage);
+
+/// Loads a pack of a row from `column` on, with -infinity for the elements after the last column.
+template <class E>
+__device__ Pack<float, kLogitPack<E>> load_logits(const typename E::Storage* x, int64_t column, int64_t columns,
                                                   bool aligned) {
-  if (aligned && column + kPackElements <= columns) return load_floats<E, kPackElements>(x + column);
-  Pack<float, kPackElements> logits;
-  for (int k = 0; k < kPackElements; ++k) logits.lane[k] = column + k < columns ? E::load(x[column + k]) : -INFINITY;
+  if (aligned && column + kLogitPack<E> <= columns) return load_floats<E, kLogitPack<E>>(x + column);
+  Pack<float, kLogitPack<E>> logits;
+  for (int k = 0; k < kLogitPack<E>; ++k) logits.lane[k] = column + k < columns ? E::load(x[column + k]) : -INFINITY;
   return logits;
 }
 
@@ -52,11 +56,12 @@ __device__ Pack<float, kPackElements> load_logits(const typename E::Storage* x, 
 template <class E>
 __global__ void accumulate_rows(const LogitTile tile, const RunningRowStatistics rows, const int32_t* targets,
                                 float* target_logits) {
+  constexpr int kPack = kLogitPack<E>;
   for (int64_t row = launch_warp(); row < tile.rows; row += launch_warp_stride()) {
     const auto* x = static_cast<const typename E::Storage*>(tile.logits.data) + row * tile.stride;
-    const bool aligned = elements_before_row_packs<kPackElements>(x) == 0;
+    const bool aligned = elements_before_row_packs<kPack>(x) == 0;
     MaximumAndSum lane;
-    for (int64_t column = kPackElements * warp_lane(); column < tile.columns; column += kPackElements * kLanesPerWarp)
+    for (int64_t column = kPack * warp_lane(); column < tile.columns; column += kPack * kLanesPerWarp)
       lane.add(load_logits<E>(x, column, tile.columns, aligned));
     const float tile_most = max_of_lanes(lane.maximum), sum = sum_of_lanes(lane.sum_relative_to(tile_most));
     if (warp_lane() != 0) continue;
@@ -64,23 +69,18 @@ __global__ void accumulate_rows(const LogitTile tile, const RunningRowStatistics
     const float most = fmaxf(before.maximum, tile_most);
     rows.sums[row] = before.sum_relative_to(most) + of_tile.sum_relative_to(most);
     rows.maxima[row] = most;
-    if (rows.tile_maxima != nullptr) rows.tile_maxima[row] = tile_most;
     const int64_t column = targets[row] - tile.first_entry;
     if (0 <= column && column < tile.columns) target_logits[row] = E::load(x[column]);
   }
 }
 
 template <class E>
-constexpr int kLogitPack = 16 / sizeof(typename E::Storage);
-
-template <class E>
-__global__ void differentiate_rows(const LogitTile tile, const LossRows rows, const float* tile_maxima,
-                                   unsigned blocks_per_row) {
+__global__ void differentiate_rows(const LogitTile tile, const LossRows rows, unsigned blocks_per_row) {
   const RowPlace place = row_place(blocks_per_row);
   const int64_t row = place.row;
   if (row >= tile.rows) return;
   auto* x = static_cast<typename E::Storage*>(tile.logits.data) + row * tile.stride;
-  const float most = rows.maxima[row] - (tile_maxima == nullptr ? 0.0f : tile_maxima[row]);
+  const float most = rows.maxima[row];
   const float of_target = rows.factor_on_gpu != nullptr ? *rows.factor_on_gpu : rows.factor;
   const float log_sum = rows.log_sums[row], factor = rows.targets[row] < 0 ? 0.0f : of_target;
   const int64_t target = rows.targets[row] - tile.first_entry;
@@ -120,11 +120,10 @@ void accumulate_logits(Stream& stream, const LogitTile& tile, const RunningRowSt
   });
 }
 
-void logits_backward(Stream& stream, const LogitTile& tile, const LossRows& rows, const float* tile_maxima) {
+void logits_backward(Stream& stream, const LogitTile& tile, const LossRows& rows) {
   as_element(tile.logits.type, [&]<class E>(E) {
     const RowGrid grid = row_grid(tile.rows, tile.columns, kLogitPack<E>);
-    start_kernel(stream, "loss backward", grid.grid, differentiate_rows<E>, tile, rows, tile_maxima,
-                 grid.blocks_per_row);
+    start_kernel(stream, "loss backward", grid.grid, differentiate_rows<E>, tile, rows, grid.blocks_per_row);
   });
 }
 
@@ -143,7 +142,7 @@ void split_loss_forward(Stream& stream, const SplitLoss& loss) {
 }
 
 void split_loss_backward(Stream& stream, const LogitTile& logits, const LossRows& loss) {
-  cuda::logits_backward(stream, logits, loss, nullptr);
+  cuda::logits_backward(stream, logits, loss);
 }
 
 }  // namespace aliquot

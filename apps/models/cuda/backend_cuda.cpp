@@ -47,11 +47,11 @@ struct CudaLogitLoops {
                   float* target_logits) const {
     cuda::accumulate_logits(stream, tile, rows, targets, target_logits);
   }
-  void keep(const LogitTile& to, const LogitTile& computed, const float* tile_maxima) const {
-    cuda::keep_logits(stream, to, computed, tile_maxima);
+  void keep(const LogitTile&, const LogitTile&, const float*) const {
+    throw std::logic_error("a GPU computes logits in the type in which they are stored");
   }
-  void backward(const LogitTile& tile, const LossRows& rows, const float* tile_maxima) const {
-    cuda::logits_backward(stream, tile, rows, tile_maxima);
+  void backward(const LogitTile& tile, const LossRows& rows, const float*) const {
+    cuda::logits_backward(stream, tile, rows);
   }
   void finish(const LossBuffers& buffers, const int32_t* targets, const float* target_logits, int64_t count) const {
     cuda::reduce_loss(stream, buffers, targets, target_logits, count, sum);
@@ -227,7 +227,7 @@ class CudaBackend final : public Backend {
   int64_t product_scratch_elements(DType, DType) const override {
     return kGpuProductScratchBytes / element_bytes(DType::kFloat32);
   }
-  bool makes_tiles_in_fp32(DType compute) const override { return compute != DType::kFloat32; }
+  LogitTiles logit_tiles(DType compute) const override { return gpu_logit_tiles(compute); }
 
  private:
   /// A loss in pinned host memory.

@@ -1,15 +1,23 @@
 #pragma once
-// Sizes of the scratch memory of layers on a GPU. Plans need them on machines without a GPU too.
+// Sizes of the scratch memory and of the tiles of layers on a GPU. Plans need them on machines without a GPU too.
 
 #include <cstdint>
 
 #include "apps/models/layers/attention.h"
+#include "apps/models/layers/loss.h"
+#include "kernels/gemm/product_scratch.h"
 
 namespace aliquot {
 
 /// The scratch of attention in fp32 elements. Backward stores a delta for each query of each head: see sum_deltas().
 inline int64_t gpu_attention_scratch_elements(const AttentionShape& shape) {
   return shape.batch * shape.heads * shape.sequence;
+}
+
+/// In 16 bits, tiles have about as many bytes as a tile in fp32 and a rounded tile had on a host. Fewer tiles transfer
+/// the gradient of the hidden states less often.
+inline LogitTiles gpu_logit_tiles(DType compute) {
+  return {.entries = compute == DType::kFloat32 ? kLossTileEntries : int64_t{6400}};
 }
 
 }  // namespace aliquot

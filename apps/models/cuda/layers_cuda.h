@@ -34,8 +34,6 @@ inline constexpr int64_t kWidestHead = 256;
 void attention_forward(Stream& stream, const AttentionForward& a);
 void attention_backward(Stream& stream, const AttentionBackward& a);
 
-/// to = computed logits - tile_maxima[row], rounded to 16 bits.
-void keep_logits(Stream& stream, const LogitTile& to, const LogitTile& computed, const float* tile_maxima);
 /// *sum = the sum over rows of log_sum + (maximum - logit of the target), added in a fixed order.
 void reduce_loss(Stream& stream, const LossBuffers& buffers, const int32_t* targets, const float* target_logits,
                  int64_t count, double* sum);

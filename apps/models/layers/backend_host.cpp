@@ -105,7 +105,7 @@ class HostBackend : public Backend {
   int64_t product_scratch_elements(DType operands, DType result) const override {
     return threads_ * aliquot::product_scratch_elements(operands, result, selected_bf16_product_method());
   }
-  bool makes_tiles_in_fp32(DType compute) const override { return compute != DType::kFloat32; }
+  LogitTiles logit_tiles(DType compute) const override { return {.in_fp32 = compute != DType::kFloat32}; }
 
  private:
   struct Slot {
@@ -130,6 +130,7 @@ class PlannedGpuBackend final : public HostBackend {
   int64_t product_scratch_elements(DType, DType) const override {
     return kGpuProductScratchBytes / element_bytes(DType::kFloat32);
   }
+  LogitTiles logit_tiles(DType compute) const override { return gpu_logit_tiles(compute); }
 };
 
 }  // namespace

@@ -9,9 +9,16 @@
 
 namespace aliquot {
 
-/// The number of vocabulary entries in one tile. A tile has all rows. Tiles of 64 rows and all entries were measured to
-/// be 1.7 times slower.
+/// The number of vocabulary entries in one tile on a host. A tile has all rows. Tiles of 64 rows and all entries were
+/// measured to be 1.7 times slower.
 inline constexpr int64_t kLossTileEntries = 2096;
+
+/// The tiles of the logits on one kind of device. In 16 bits, a host first computes each tile in fp32. A GPU computes
+/// logits in the type in which they are stored.
+struct LogitTiles {
+  int64_t entries = kLossTileEntries;
+  bool in_fp32 = false;
+};
 
 /// `rows` hidden states of `width` elements and an embedding table of `entries` x `width`. With a vocabulary that is
 /// split over ranks, the table has the entries from `first_entry` on.
@@ -19,10 +26,11 @@ struct LossShape {
   int64_t rows = 0, width = 0, entries = 0;
   bool keep_logits = true;  // false: backward recomputes the logits, so only one tile of logits needs memory
   int64_t first_entry = 0;
-  int64_t logit_stride = 0;  // elements from one row of kept logits to the next; 0: entries
+  int64_t logit_stride = 0;         // elements from one row of kept logits to the next; 0: entries
+  int64_t tile = kLossTileEntries;  // entries in one tile
 
-  int64_t tile_entries() const { return entries < kLossTileEntries ? entries : kLossTileEntries; }
-  int64_t tile_count() const { return (entries + kLossTileEntries - 1) / kLossTileEntries; }
+  int64_t tile_entries() const { return entries < tile ? entries : tile; }
+  int64_t tile_count() const { return (entries + tile - 1) / tile; }
   int64_t logits_elements() const { return rows * (keep_logits ? stride() : tile_entries()); }
   int64_t stride() const { return logit_stride == 0 ? entries : logit_stride; }
 };
@@ -32,7 +40,7 @@ struct LossBuffers {
   float* maxima = nullptr;    // one value per row, saved for backward
   float* log_sums = nullptr;  // one value per row, saved for backward
   float* scratch = nullptr;   // two values per row
-  // The next two arrays are used only if the logits are stored in 16 bits.
+  // The next two arrays exist only if LogitTiles::in_fp32 is set. Each tile is then computed in `tile` and rounded.
   float* tile = nullptr;             // rows x tile_entries()
   float* tile_maxima = nullptr;      // rows x tile_count(), saved for backward
   float* product_scratch = nullptr;  // scratch memory of matrix products: see product.h

@@ -12,8 +12,8 @@ namespace aliquot {
 
 /// The logits of a tile in LossBuffers::logits.
 inline LogitTile logit_tile(const LossShape& s, Values logits, int64_t tile) {
-  const int64_t first = tile * kLossTileEntries;
-  const int64_t columns = std::min(kLossTileEntries, s.entries - first);
+  const int64_t first = tile * s.tile;
+  const int64_t columns = std::min(s.tile, s.entries - first);
   if (s.keep_logits) return {logits.from(first), s.stride(), s.rows, columns, s.first_entry + first};
   return {logits, columns, s.rows, columns, s.first_entry + first};
 }
@@ -54,8 +54,8 @@ inline float* tile_maxima(const LossShape& s, const LossBuffers& buffers, int64_
 
 /// Computes the statistics of the logits of each row tile by tile: `maxima`, and in `scratch` the sums and then the
 /// logits of the targets. `loops` provides multiply(product), begin(running, target_logits, rows), accumulate(tile,
-/// running, targets, target_logits), keep(to, computed, tile_maxima), backward(tile, loss rows, tile_maxima)
-/// and finish(buffers, targets, target_logits, rows).
+/// running, targets, target_logits), keep(to, computed, tile_maxima), backward(tile, loss rows, tile_maxima) and
+/// finish(buffers, targets, target_logits, rows). They call keep() only for tiles in fp32 that are rounded.
 template <class Loops>
 void tiled_loss_statistics(const Loops& loops, const LossForward& a) {
   const LossShape& s = a.shape;
